@@ -1,4 +1,4 @@
-"""The command `edgemeter report`: the page as one HTML file, or the runs as CSV or Parquet."""
+"""The command `edgemeter report`: the page as one HTML file, the runs as CSV or Parquet, or tables, methods and plots for a paper."""
 
 import contextlib
 import sys
@@ -17,21 +17,25 @@ from edgemeter.collector.cli.stores import all_days_option, chosen_stores, only_
 
 if TYPE_CHECKING:
     from edgemeter.agent.contract.record import RunRecord
+    from edgemeter.collector.compare.summary import DaysCounted
     from edgemeter.collector.export.run_table import RunColumn
+    from edgemeter.collector.runs.selection import RunSelection
 
 Item = TypeVar("Item")
-SUFFIXES = (".html", ".csv", ".parquet")
+FOLDER = "/"
+SUFFIXES = (".html", ".csv", ".parquet", ".tex", ".zip", FOLDER)
 
 
-@click.command(short_help="Write a page that works offline, or all runs as CSV or Parquet.")
+@click.command(short_help="Write a page that works offline, a table of all runs, or a paper's tables and plots.")
 @click.argument("sources", nargs=-1, metavar="[SOURCE]...")
 @store_option
 @click.option(
     "-o",
     "--output",
-    type=click.Path(path_type=Path, allow_dash=True),
-    default=Path("report.html"),
-    help="File to write: .html, .csv or .parquet (edgemeter[parquet]); - prints CSV. Default: report.html.",
+    "output_text",
+    type=click.Path(allow_dash=True),
+    default="report.html",
+    help="File to write: .html; .csv or .parquet (edgemeter[parquet]); .tex, .zip or FOLDER/ for a paper; - is CSV. Default: report.html.",
 )
 @only_options("fleet", "model", "board", "device")
 @all_days_option
@@ -45,7 +49,7 @@ def report(
     *,
     sources: tuple[str, ...],
     stores: tuple[str, ...],
-    output: Path,
+    output_text: str,
     days: str,
     runs: int,
     columns: str | None,
@@ -54,9 +58,12 @@ def report(
     parquet_path: Path | None,
     **wanted: str | None,
 ) -> None:
-    """Write one HTML page that works offline, or one row for each run as CSV or Parquet: the suffix of --output decides.
+    """Write one HTML page that works offline, a row for each run, or what a paper needs: the suffix of --output decides.
 
-    SOURCE is the same as --store. For a table it may also be a bundle, a folder or an InfluxDB, and select runs:
+    .tex holds tables (LaTeX, booktabs). .zip, or a folder (FOLDER/), holds tables, a methods paragraph, plots as SVG and PDF
+    (edgemeter[pdf]), and the runs, with the commands that make all of it again.
+
+    SOURCE is the same as --store. For all but the page it may also be a bundle, a folder or an InfluxDB, and select runs:
     'ledger.sqlite?model=yolov8n&since=2026-10-01'.
 
     Example: edgemeter report ledger.sqlite -o runs.csv
@@ -67,14 +74,17 @@ def report(
     where = chosen_stores((*sources, *stores))
     if csv_path is not None and parquet_path is not None:
         raise click.UsageError("give either --csv FILE or --parquet FILE")
-    output = csv_path or parquet_path or output
+    output = csv_path or parquet_path or Path(output_text)
     form = ".csv" if csv_path or str(output) == "-" else ".parquet" if parquet_path else output.suffix.lower()
+    form = FOLDER if output_text.endswith(FOLDER) else form
     if form not in SUFFIXES:
         raise click.UsageError(f"--output {str(output)!r} has no suffix that tells the format: use {', '.join(SUFFIXES)}")
     chosen = {name: value for name, value in wanted.items() if value is not None}
-    if form == ".html":
-        if columns is not None:
-            raise click.UsageError("--columns is for .csv and .parquet: a page has none")
+    if columns is not None and form not in (".csv", ".parquet"):
+        raise click.UsageError("--columns is for .csv and .parquet")
+    if form in (".tex", ".zip", FOLDER):
+        _write_paper(where, output, chosen, "all" if days == "all" else "current")
+    elif form == ".html":
         _write_page(where, output, chosen, days, runs)
     else:
         _write_table(where, output, form, chosen, columns)
@@ -110,16 +120,45 @@ def _write_page(where: Sequence[str], output: Path, wanted: Mapping[str, str], d
     note(f"the report: {output.resolve()}, {figures.significant(size_bytes / 1e6, 2)} MB")
 
 
-def _write_table(where: Sequence[str], output: Path, form: str, wanted: Mapping[str, str], columns: str | None) -> None:
-    from edgemeter.collector.export.run_table import chosen_columns, every_column, write_csv, write_parquet
+def _write_paper(where: Sequence[str], output: Path, wanted: Mapping[str, str], days: "DaysCounted") -> None:
+    from importlib.metadata import version
+
+    from edgemeter.collector.paper import kit
+
+    is_table = output.suffix.lower() == ".tex"
+    selections, total = _selections(where, wanted)
+    with _shown(chain.from_iterable(one.runs(with_samples=not is_table) for one in selections), total) as found:
+        runs = list(found)
+    if is_table:
+        kit.write_kit({output.name: kit.tables_of(runs, days)}, output.parent)
+    else:
+        bundles = {name: path for one in selections for name, path in one.bundles.items()}
+        kit.write_kit(kit.kit(runs, bundles, days, version("edgemeter")), output)
+    _name_unreadable(selections)
+    note(f"{output}: {len(runs):,} run{'s' * (len(runs) != 1)}")
+
+
+def _selections(where: Sequence[str], wanted: Mapping[str, str]) -> "tuple[list[RunSelection], int | None]":
+    """Return what selects the runs, and how many there are at most, None if that is unknown."""
     from edgemeter.collector.runs import selection
 
-    chosen = every_column() if columns == "all" else chosen_columns(columns.split(",") if columns else None)
     selections = [selection.parse_selection(one) for one in where]
     for one in selections:
         one.wanted = [*one.wanted, *wanted.items()]
     totals = [one.total() for one in selections]
-    total = sum(one or 0 for one in totals) if None not in totals else None
+    return selections, None if None in totals else sum(one or 0 for one in totals)
+
+
+def _name_unreadable(selections: "Sequence[RunSelection]") -> None:
+    for entry in chain.from_iterable(one.unreadable for one in selections):
+        note(f"left out: {entry.run or 'something'}: {entry.reason}")
+
+
+def _write_table(where: Sequence[str], output: Path, form: str, wanted: Mapping[str, str], columns: str | None) -> None:
+    from edgemeter.collector.export.run_table import chosen_columns, every_column, write_csv, write_parquet
+
+    chosen = every_column() if columns == "all" else chosen_columns(columns.split(",") if columns else None)
+    selections, total = _selections(where, wanted)
     with _shown(_some(chain.from_iterable(one.runs() for one in selections), where), total) as runs:
         if form == ".parquet":
             count = _put_in_place(output, lambda part: write_parquet(runs, chosen, part))
@@ -127,8 +166,7 @@ def _write_table(where: Sequence[str], output: Path, form: str, wanted: Mapping[
             count = write_csv(runs, chosen, sys.stdout)
         else:
             count = _put_in_place(output, lambda part: _write_csv(runs, chosen, part))
-    for entry in chain.from_iterable(one.unreadable for one in selections):
-        note(f"left out: {entry.run or 'something'}: {entry.reason}")
+    _name_unreadable(selections)
     note(f"{count:,} run{'s' * (count != 1)}, {len(chosen)} columns")
 
 
@@ -173,4 +211,4 @@ def _shown(items: Iterable[Item], total: int | None) -> Iterator[Iterable[Item]]
         yield items
         return
     with Progress(console=Console(stderr=True), transient=True) as bars:
-        yield bars.track(items, total=total, description="exporting")
+        yield bars.track(items, total=total, description="reading records")

@@ -27,6 +27,7 @@ SCHEMAS = {
     "github-issue-config": [".github/ISSUE_TEMPLATE/config.yml"],
     "dependabot": [".github/dependabot.yml"],
     "gitlab-ci": ["docs/review/gitlab.yml"],
+    "citation-file-format": ["CITATION.cff"],
     "compose-spec": ["collector/deploy/compose.yaml"],
 }  # fmt: skip
 WORKFLOWS = [".github", "action.yml", *EXAMPLES]
@@ -134,3 +135,13 @@ def test_ci_runs_what_a_contributor_runs():
     yaml = pytest.importorskip("yaml")
     steps = yaml.safe_load((ROOT / ".github/workflows/ci.yml").read_text())["jobs"]["run"]["steps"]
     assert ".ci/run" in [step.get("run") for step in steps]
+
+
+def test_a_citation_names_this_project_and_its_version():
+    """As the metadata has them: a release that forgets it fails here."""
+    yaml = pytest.importorskip("yaml")
+    cited = yaml.safe_load((ROOT / "CITATION.cff").read_text())
+    assert (cited["version"], cited["license"], cited["repository-code"]) == (
+        PROJECT["version"], PROJECT["license"], PROJECT["urls"]["Source"],
+    )  # fmt: skip
+    assert [one["name"] for one in cited["authors"]] == [one["name"] for one in PROJECT["authors"]]

@@ -1,0 +1,126 @@
+"""The kit: tables, methods, plots, and the runs that they were made of, as one archive or folder from which they can be made again."""
+
+import hashlib
+import io
+import zipfile
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+
+from edgemeter.agent.base import durable_file, figures, latex
+from edgemeter.agent.base.errors import UnavailableError
+from edgemeter.agent.bundle.archive import BUNDLE_SUFFIX
+from edgemeter.agent.contract.record import RunRecord, encode
+from edgemeter.collector.compare.summary import DaysCounted
+from edgemeter.collector.paper.methods import methods
+from edgemeter.collector.paper.paper_cases import paper_cases
+from edgemeter.collector.paper.paper_tables import tables
+from edgemeter.collector.paper.plots import as_pdf, plots
+from edgemeter.collector.runs.store import oldest_first
+
+TABLES, METHODS, RECORDS, BUNDLES = "tables.tex", "methods.tex", "records.json", "bundles"
+# Every file has the same date: what differs between two archives is their content.
+_DATE = (1980, 1, 1, 0, 0, 0)
+_README = """# {title}
+
+Made by Edgemeter {version} from {runs}. Every number here can be made again from the runs in this folder:
+
+```console
+$ pip install 'edgemeter[collector]=={version}'
+{verify}$ edgemeter report {sources} -o again/{options}
+$ diff tables.tex again/tables.tex && diff methods.tex again/methods.tex
+$ sha256sum -c SHA256SUMS
+```
+
+| file | what it is |
+|---|---|
+| `tables.tex` | the tables, LaTeX with booktabs: every figure with its 95 % interval or uncertainty, and its unit |
+| `methods.tex` | how the runs were measured, in sentences made from the records |
+| `plots/` | latency of every query, and cost against accuracy, as SVG{pdf} |
+{contents}| `SHA256SUMS` | the hash of every other file |
+
+To cite Edgemeter: CITATION.cff in its repository, with version {version}.
+"""
+
+
+def kit(runs: Iterable[RunRecord], bundles: Mapping[str, Path], days: DaysCounted, version: str) -> dict[str, bytes]:
+    """Return the files of the kit by their names; `bundles` are the bundles of runs by the id of the record, which stay as they are.
+
+    Plots as PDF are in it where the library for them is installed.
+
+    Raises:
+        UnavailableError: no run counts, or a bundle cannot be read.
+    """
+    every = oldest_first(runs)
+    found = paper_cases(every, days)
+    files = {TABLES: tables(found).encode(), METHODS: f"{latex.escape(methods(found))}\n".encode()}
+    drawn = plots(found.cases)
+    files |= {f"plots/{name}.svg": svg.encode() for name, svg in drawn.items()}
+    try:
+        files |= {f"plots/{name}.pdf": as_pdf(svg) for name, svg in drawn.items()}
+        has_pdf = True
+    except UnavailableError:
+        has_pdf = False
+    others = [run for run in every if run.id not in bundles]
+    files |= {f"{BUNDLES}/{run.id}{BUNDLE_SUFFIX}": _read(bundles[run.id]) for run in every if run.id in bundles}
+    if others:
+        files[RECORDS] = b'{"runs": [' + b",\n".join(encode(run) for run in others) + b"]}\n"
+    files["README.md"] = _readme(every, len(others), days, version, has_pdf=has_pdf).encode()
+    files["SHA256SUMS"] = "".join(f"{hashlib.sha256(files[name]).hexdigest()}  {name}\n" for name in sorted(files)).encode()
+    return files
+
+
+def tables_of(runs: Iterable[RunRecord], days: DaysCounted) -> bytes:
+    """Return the tables alone; raises as `kit`."""
+    return tables(paper_cases(runs, days)).encode()
+
+
+def write_kit(files: Mapping[str, bytes], path: Path) -> None:
+    """Write the files as the archive `path` (.zip), or into the folder `path`.
+
+    Raises:
+        UnavailableError: they cannot be written.
+    """
+    try:
+        if path.suffix.lower() == ".zip":
+            with durable_file.replacing(path, 0o644) as file:
+                file.write(_archive(files))
+            return
+        for name, content in files.items():
+            place = path / name
+            place.parent.mkdir(parents=True, exist_ok=True)
+            with durable_file.replacing(place, 0o644) as file:
+                file.write(content)
+    except OSError as error:
+        raise UnavailableError(f"cannot write {str(path)!r} ({error.strerror}): give a writable place with enough space") from error
+
+
+def _archive(files: Mapping[str, bytes]) -> bytes:
+    content = io.BytesIO()
+    with zipfile.ZipFile(content, "w", zipfile.ZIP_DEFLATED) as packed:
+        for name in sorted(files):
+            packed.writestr(zipfile.ZipInfo(name, _DATE), files[name], zipfile.ZIP_DEFLATED)
+    return content.getvalue()
+
+
+def _readme(runs: Sequence[RunRecord], others: int, days: DaysCounted, version: str, *, has_pdf: bool) -> str:
+    has_bundles = others < len(runs)
+    sources = [*([BUNDLES] if has_bundles else []), *([RECORDS] if others else [])]
+    contents = "| `bundles/` | runs as bundles: record and raw samples, with signatures where they were signed |\n" if has_bundles else ""
+    contents += "| `records.json` | runs as records, with their raw samples where they were kept |\n" if others else ""
+    return _README.format(
+        title="What these tables were made of",
+        version=version,
+        runs=figures.count(len(runs), "run"),
+        sources=" ".join(sources),
+        verify=f"$ edgemeter bundle verify {BUNDLES}/*{BUNDLE_SUFFIX}\n" if has_bundles else "",
+        options=" --all-days" if days == "all" else "",
+        pdf=" and PDF" if has_pdf else "; PDF with `pip install 'edgemeter[pdf]'`",
+        contents=contents,
+    )
+
+
+def _read(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise UnavailableError(f"cannot read the bundle {str(path)!r}: {error.strerror}") from error

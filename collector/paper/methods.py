@@ -1,0 +1,186 @@
+"""The methods paragraph: how the runs were measured, in sentences that hold only what the records say."""
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+
+from edgemeter.agent.base import figures
+from edgemeter.agent.contract.energy_provenance import energy_provenance
+from edgemeter.agent.contract.record import RunRecord
+from edgemeter.collector.compare.summary import CaseSummary, hottest_c, rule_of
+from edgemeter.collector.paper.paper_cases import PaperCases
+from edgemeter.collector.runs.cases import distinct
+from edgemeter.collector.show.wording import listed, metric_name
+
+MOST = 12
+# How `run_statistics.median_interval` and `spread` make them.
+_INTERVALS = (
+    "95 % intervals of a median are from order statistics, of three or four values from Student's t on their logarithms, over devices, "
+    "days or runs, whichever is the highest level with three values or more"
+)
+
+
+def methods(found: PaperCases) -> str:
+    """Return the paragraph as plain text, one sentence after the other."""
+    runs = found.runs
+    parts = (
+        _extent(found.cases, runs), _procedure(runs), _latency(runs), _software(runs), _machines(runs), _energy(runs),
+        _accuracy(found.cases), _verdicts(found, runs),
+    )  # fmt: skip
+    return " ".join(sentence for part in parts for sentence in part)
+
+
+def _extent(cases: Sequence[CaseSummary], runs: Sequence[RunRecord]) -> list[str]:
+    devices, models = distinct(run.device for run in runs), distinct(run.model.name for run in runs)
+    first, last = figures.stamp(runs[0].started_at_ns)[:10], figures.stamp(runs[-1].started_at_ns)[:10]
+    when = f"on {first}" if first == last else f"between {first} and {last}"
+    sentence = (
+        f"We report {figures.count(len(runs), 'run')} of {figures.count(len(cases), 'case')} ({listed(models, MOST)}) on "
+        f"{figures.count(len(devices), 'device')} ({listed(devices, MOST)}), measured {when} (UTC)."
+    )
+    sources = Counter(run.provenance.get("latency", "of unstated origin") for run in runs)
+    other = [
+        f"{figures.count(number, 'run')} {'is' if number == 1 else 'are'} {name}" for name, number in sources.items() if name != "measured"
+    ]
+    return [sentence, *([f"Of these, {listed(other)}, not measured."] if other else [])]
+
+
+def _procedure(runs: Sequence[RunRecord]) -> list[str]:
+    steady = sum(run.warm_up.steady for run in runs)
+    scenarios = listed(distinct(run.scenario.replace("_", " ") for run in runs), MOST)
+    modes = listed(distinct(run.mode for run in runs), MOST)
+    warm_up = _range([run.warm_up.queries for run in runs], "query", "queries")
+    warm_up_s = _range([run.warm_up.duration_ms / 1000 for run in runs], "s", "s")
+    timed = _range([run.latency.count for run in runs], "query", "queries")
+    settled = f"the running median had settled before timing in {steady} of {figures.count(len(runs), 'run')}"
+    found = [f"A run warmed up for {warm_up} ({warm_up_s}; {settled}), and then timed {timed} (scenario {scenarios}, mode {modes})."]
+    cooled = [run.cool_down for run in runs if run.cool_down]
+    if cooled:
+        limits = listed([f"{figures.significant(one)} °C" for one in sorted({wait.below_c for wait in cooled})])
+        found.append(f"Before {figures.count(len(cooled), 'run')} the machine was left to cool below {limits}.")
+    compared = sum(run.output_check.compared for run in runs)
+    if compared:
+        found.append(f"{compared:,} timed outputs were compared with those for the same input after timing.")
+    return found
+
+
+def _latency(runs: Sequence[RunRecord]) -> list[str]:
+    found = [
+        "Latency is the time of the runtime's call, without pre- and post-processing.",
+        f"Reported is the median over the runs of a case; {_INTERVALS}.",
+    ]
+    refused = sum(run.latency.p99_ms is None for run in runs)
+    if refused:
+        found.append(f"In {figures.count(refused, 'run')} there were too few queries for a 99th percentile, which is left out.")
+    return found
+
+
+def _software(runs: Sequence[RunRecord]) -> list[str]:
+    runtimes = distinct(
+        f"{run.runtime.package} {run.runtime.version} ({run.runtime.backend}, {figures.count(run.runtime.threads, 'thread')})"
+        for run in runs
+    )
+    agents = distinct(f"Edgemeter {run.environment.agent}" for run in runs)
+    return [f"Models ran on {listed(runtimes, MOST)}, measured by {listed(agents, MOST)}."]
+
+
+def _machines(runs: Sequence[RunRecord]) -> list[str]:
+    facts = []
+    for words, field in (("governor", "governor"), ("power mode", "power_mode"), ("kernel", "kernel"), ("firmware", "firmware")):
+        values = distinct(getattr(run.environment, field) for run in runs)
+        facts += [f"{words} {listed(values, MOST)}"] if values else []
+    hottest = hottest_c(runs)
+    facts += [f"highest temperature {figures.significant(hottest)} °C"] if hottest is not None else []
+    return [f"The machines ran with {', '.join(facts)}."] if facts else []
+
+
+def _energy(runs: Sequence[RunRecord]) -> list[str]:
+    having = [run for run in runs if run.energy]
+    found = []
+    for instrument in distinct(_instrument(run) for run in having):
+        own = [run for run in having if _instrument(run) == instrument]
+        found += [f"{instrument}.", _uncertainty(own)]
+    if having:
+        found.append("Gross energy is all that the sensor sees; net energy is above the idle power before and after the timed part.")
+    without = [run for run in runs if run.energy is None]
+    if without:
+        reasons = listed(distinct(run.energy_reason for run in without) or ["no reason is recorded"], MOST)
+        found.append(f"Energy was not measured in {figures.count(len(without), 'run')}: {reasons}.")
+    return found
+
+
+def _instrument(run: RunRecord) -> str | None:
+    one = run.energy
+    if one is None:
+        return None
+    how = {"measured": "was measured", None: "is of unstated origin, read"}.get(
+        energy_provenance(run), f"is {energy_provenance(run)}, read"
+    )
+    excludes = f", which excludes {listed(one.excludes, MOST)}" if one.excludes else ""
+    resolution = f" and a step of {figures.significant(one.resolution_w)} W" if one.resolution_w is not None else ""
+    period = f"with a period of {figures.significant(one.period_ms)} ms{resolution}"
+    return f"Energy {how} by {one.sensor} at the scope {one.scope}{excludes}, {period}"
+
+
+def _uncertainty(runs: Sequence[RunRecord]) -> str:
+    energies = [run.energy for run in runs if run.energy]
+    terms = distinct(term.term for one in energies for term in one.budget)
+    unknown = distinct(term.term for one in energies for term in one.budget if term.u_mj is None)
+    if unknown:
+        return f"Its uncertainty is unknown, because these terms are: {listed(unknown, MOST)}."
+    if not terms or any(one.gross_u_mj is None for one in energies):
+        return "Its uncertainty is unknown."
+    factors = [one.gross_k for one in energies if one.gross_k is not None]
+    factor = f" (k = {_numbers(factors)})" if factors else ""
+    return f"Its uncertainties are expanded to 95 %{factor} and combine {listed(terms, MOST)}."
+
+
+def _accuracy(cases: Sequence[CaseSummary]) -> list[str]:
+    scored = distinct(
+        f"{metric_name(case.accuracy.metric)} on {figures.count(case.accuracy.images, 'image')} of {case.newest.dataset.name} "
+        f"(sha256 {case.accuracy.dataset_sha256[:12]})"
+        for case in cases
+        if case.accuracy
+    )
+    has_bounds = any(case.accuracy and case.accuracy.low is not None for case in cases)
+    bounds = "; its 95 % interval is over the images" if has_bounds else ""
+    without = sum(case.accuracy is None for case in cases)
+    found = [f"Accuracy is {listed(scored, MOST)}{bounds}."] if scored else []
+    return [*found, *([f"The accuracy of {figures.count(without, 'case')} is unknown."] if without else [])]
+
+
+def _verdicts(found: PaperCases, runs: Sequence[RunRecord]) -> list[str]:
+    sentences = []
+    suspect = [run for run in runs if run.verdict.state == "suspect"]
+    if suspect:
+        rules = distinct(rule_of(reason) for run in suspect for reason in run.verdict.reasons)
+        sentences.append(
+            f"{figures.count(len(suspect), 'run')} kept here violated measurement rules and count as suspect ({listed(rules, MOST)})."
+        )
+    reasons = Counter(_short(entry.reason) for entry in found.left_out)
+    if reasons:
+        texts = [f"{reason} ({number})" for reason, number in sorted(reasons.items())]
+        sentences.append(f"Left out were {figures.count(len(found.left_out), 'run')} or parts of runs: {listed(texts, MOST)}.")
+    unsynchronised = sum(run.clock_synchronised is not True for run in runs)
+    if unsynchronised:
+        sentences.append(f"The wall clock was not known to be synchronised in {figures.count(unsynchronised, 'run')}.")
+    return sentences
+
+
+def _short(reason: str) -> str:
+    """Return the kind and the rule of a reason: `invalid: throttled`, not which flag was set when."""
+    return ":".join(reason.split(":")[:2])
+
+
+def _range(values: Iterable[float], one: str, many: str) -> str:
+    known = sorted(values)
+    low, high = (f"{value:,}" if isinstance(value, int) else figures.significant(value) for value in (known[0], known[-1]))
+    return f"{low} {one if low == high == '1' else many}" if low == high else f"{low} to {high} {many}"
+
+
+def _numbers(values: Iterable[float]) -> str:
+    low, high = min(values), max(values)
+    return (
+        figures.significant(low)
+        if figures.significant(low) == figures.significant(high)
+        else f"{figures.significant(low)} to {figures.significant(high)}"
+    )

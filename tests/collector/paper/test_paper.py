@@ -1,0 +1,160 @@
+"""Facts about a paper's tables, methods and plots: they hold what the records say, and no more."""
+
+import re
+from xml.etree import ElementTree as ET
+
+import msgspec
+import pytest
+
+from edgemeter.agent.base.errors import UnavailableError
+from edgemeter.agent.contract import record_conditions, record_figures
+from edgemeter.collector.paper.methods import methods
+from edgemeter.collector.paper.paper_cases import paper_cases
+from edgemeter.collector.paper.paper_tables import tables
+from edgemeter.collector.paper.plots import as_pdf, plots
+from tests.fixtures.comparison_factory import make_run, no_energy
+from tests.fixtures.record_factory import STARTED_AT_NS, make_energy, make_environment
+
+SUSPECT = record_conditions.Verdict(state="suspect", reasons=("busy-machine: other processes used 90 %",))
+INVALID = record_conditions.Verdict(state="invalid", reasons=("throttled: flags 0x4",))
+
+
+def five(**changes):
+    """Return five runs of one case, seconds apart."""
+    return [make_run(p50_ms=10 + number / 10, started_at_ns=STARTED_AT_NS + number * 10**9, **changes) for number in range(5)]
+
+
+def made(*runs):
+    """Return what a paper says of these runs: tables and methods."""
+    found = paper_cases(runs, "all")
+    return tables(found), methods(found)
+
+
+def rows(latex):
+    """Return the cells of every row of every table."""
+    return [line.removesuffix(r" \\").split(" & ") for line in latex.splitlines() if line.endswith(r"\\")]
+
+
+def test_a_latency_has_its_interval_and_what_that_is_over():
+    """Of five runs over runs, of one over its queries, of two the range; each says which."""
+    latex, _ = made(*five(), make_run("pi-2", p50_ms=12.25), *(make_run("pi-3", p50_ms=value) for value in (3.0, 4.0)))
+    speed = {row[0]: row for row in rows(latex)[1:4]}
+    assert re.fullmatch(r"10\.2 \[9\.\d+, 10\.\d+\] \(1\)", speed["pi-1"][4])
+    assert speed["pi-2"][4] == "12.2 [12.0, 12.5] (2)"
+    assert speed["pi-3"][4] == "3.50 [3.00, 4.00] (3)"
+    assert "[1] 95 \\% interval over 5 runs, this day, this board." in latex
+    assert "[2] 95 \\% interval over the queries of one run: the spread between runs is not known." in latex
+    assert "[3] 2 runs are too few for an interval: range of the runs." in latex
+
+
+def test_an_energy_has_its_uncertainty_scope_and_sensor():
+    """Net energy that does not stand out is no number."""
+    hidden = make_energy(net_mj=None, net_u_mj=None, net_state="not_resolvable", gross_u_mj=None)
+    latex, _ = made(*five(), make_run("pi-2", energy=hidden))
+    assert r"62.5 $\pm$ 1.2 (1)" in latex or r"62.5 $\pm$ 1.3 (1)" in latex
+    assert r"62.5 $\pm$ ? (1) & -- (2)" in latex
+    assert "[1] energy at the scope board-input by ina219, without the power supply's own loss." in latex
+    assert "net energy does not stand out from the uncertainty of idle power" in latex
+
+
+def test_a_column_that_nobody_has_is_left_out():
+    """No table of dashes; without accuracy and energy there is no table of them."""
+    latex, _ = made(*five(ap=None, **no_energy()))
+    assert "Accuracy" not in latex
+    assert "mJ" not in latex
+    assert "p99" not in latex
+
+
+def test_what_a_device_sent_cannot_become_latex():
+    """Names of devices, models and boards."""
+    latex, paragraph = made(make_run(r"pi\input{x}", model="a&b_c", environment=make_environment(board="50% #1")))
+    assert r"pi\textbackslash{}input\{x\}" in latex
+    assert r"a\&b\_c" in latex
+    assert r"50\% \#1" in latex
+    for line in latex.splitlines():
+        assert line.startswith("%") or "input{" not in line
+    assert r"a&b_c" in paragraph
+
+
+def test_the_paragraph_says_how_the_runs_were_measured():
+    """Instrument, scope, uncertainty, warm-up, numbers, versions."""
+    _, paragraph = made(*five())
+    for words in (
+        "We report 5 runs of 1 case (tiny-detector) on 1 device (pi-1), measured on 2025-10-09 (UTC).",
+        "A run warmed up for 20 queries (0.260 s; the running median had settled before timing in 5 of 5 runs), and then timed 64 queries",
+        "onnxruntime 1.22.1 (CPUExecutionProvider, 2 threads), measured by Edgemeter 0.1.0",
+        "governor performance, kernel 6.12.34, highest temperature 48.5 °C",
+        "Energy was measured by ina219 at the scope board-input, which excludes the power supply's own loss, with a period of 10.0 ms and",
+        "a step of 0.00200 W.",
+        "Its uncertainties are expanded to 95 % and combine gain.",
+        "Accuracy is AP on 80 images of scenes",
+    ):
+        assert words in paragraph, words
+
+
+def test_the_paragraph_says_nothing_that_the_records_do_not():
+    """An unknown gain is an unknown uncertainty; what was not measured has its reason; replayed is not measured."""
+    unknown = make_energy(gross_u_mj=None, budget=(record_figures.UncertaintyTerm(term="gain", u_mj=None),))
+    bare = make_environment(governor=None, power_mode=None, firmware=None)
+    _, paragraph = made(
+        make_run(energy=unknown, environment=bare),
+        make_run("pi-2", ap=None, **no_energy("no power sensor here"), environment=bare, clock_synchronised=None),
+        make_run("pi-3", provenance={"latency": "replayed", "energy": "replayed"}, environment=bare),
+    )
+    assert "Its uncertainty is unknown, because these terms are: gain." in paragraph
+    assert "Energy was not measured in 1 run: no power sensor here." in paragraph
+    assert "Of these, 1 run is replayed, not measured." in paragraph
+    assert "Energy is replayed, read by ina219" in paragraph
+    assert "The accuracy of 1 case is unknown." in paragraph
+    assert "The wall clock was not known to be synchronised in 1 run." in paragraph
+    assert "governor" not in paragraph
+
+
+def test_runs_that_do_not_count_are_named_with_the_reason():
+    """Invalid ones are left out, suspect ones stay and are marked."""
+    latex, paragraph = made(*five(), make_run(verdict=INVALID), make_run("pi-2", verdict=SUSPECT))
+    assert "Left out were 1 run or parts of runs: invalid: throttled (1)." in paragraph
+    assert "1 run kept here violated measurement rules and count as suspect (busy-machine)." in paragraph
+    assert "suspect (3)" in latex
+    assert "in 1 of 1 run: busy-machine." in latex
+
+
+def test_without_a_run_that_counts_there_is_no_table():
+    """The reason is the run's own."""
+    with pytest.raises(UnavailableError, match=r"throttled: flags 0x4.*edgemeter run"):
+        paper_cases([make_run(verdict=INVALID)], "all")
+
+
+def test_the_order_in_which_runs_come_does_not_matter():
+    """Stores give them in different orders."""
+    runs = [*five(), *five(precision="int8"), make_run("pi-0")]
+    assert made(*runs) == made(*reversed(runs))
+
+
+def test_a_plot_is_an_svg_that_needs_nothing_else():
+    """Its own name space, size and rules; no links; every class that is drawn in colour has a rule."""
+    found = plots(paper_cases([*five(), *five(device="pi-2"), *five(precision="int8")], "all").cases)
+    assert sorted(found) == ["energy-against-accuracy-detection", "latency-against-accuracy-detection", "latency-tiny-detector"]
+    for svg in found.values():
+        root = ET.fromstring(svg)  # noqa: S314 - our own
+        assert root.tag == "{http://www.w3.org/2000/svg}svg"
+        assert float(root.get("width", "0")) > 0
+        assert "href" not in svg
+        assert "var(" not in svg
+        style = root.findtext("{http://www.w3.org/2000/svg}style") or ""
+        used = {name for one in root.iter() for name in one.get("class", "").split() if re.fullmatch(r"s\d", name)}
+        assert used
+        assert all(f".mark.{name}{{" in style for name in used)
+
+
+def test_without_samples_there_is_no_plot_of_every_query():
+    """The others are drawn."""
+    runs = [msgspec.structs.replace(run, samples=()) for run in five()]
+    assert sorted(plots(paper_cases(runs, "all").cases)) == ["energy-against-accuracy-detection", "latency-against-accuracy-detection"]
+
+
+def test_a_plot_becomes_a_pdf():
+    """By the library of the extra `pdf`."""
+    pytest.importorskip("vl_convert")
+    (svg, *_) = plots(paper_cases(five(), "all").cases).values()
+    assert as_pdf(svg).startswith(b"%PDF-")
