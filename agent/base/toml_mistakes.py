@@ -29,7 +29,8 @@ class Mistake:
     what: str
 
     def __str__(self) -> str:
-        return f"{' '.join(filter(None, (self.section, self.key)))}: {self.what}"
+        place = " ".join(filter(None, (self.section, self.key)))
+        return f"{place}: {self.what}" if place else self.what
 
 
 def mistakes(document: Mapping[str, Any], kind: Any) -> list[Mistake]:
