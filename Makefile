@@ -79,10 +79,9 @@ models: .venv/.dev
 	$(BIN)/python -m tests.shipped_models $(ARGS)
 
 # A type checker does not follow the editable install, so it reads the packages through links.
-types: .types/edgemeter
-.types/edgemeter:
-	mkdir -p $@
-	for package in agent collector models provisioning; do ln -s ../../$$package $@/$$package; done
+types:
+	mkdir -p .types/edgemeter
+	ln -sfn $(addprefix ../../,agent collector models provisioning $(wildcard api/*)) .types/edgemeter/
 
 .venv/bin/python:
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10) and "edgemeter needs Python 3.10 or newer: make PYTHON=python3.11 ...")'

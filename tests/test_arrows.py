@@ -30,6 +30,7 @@ HEAVY = (
 )  # fmt: skip
 # Modules that import PyTorch at the top: only the builder and a function import them.
 BUILDS = {"tests/shipped_models/training.py", "models/convert/torch_program.py"}
+OWN = {path.stem for path in (ROOT / "api").glob("_*.py")}
 MODULES = sorted(path for package in PACKAGES for path in (ROOT / package).rglob("*.py"))
 
 
@@ -98,6 +99,15 @@ def test_arrows_between_the_packages_run_one_way(package):
     for path in (ROOT / package).rglob("*.py"):
         ours = {name.split(".")[1] for name, _ in imports(path) if name.startswith("edgemeter.")}
         assert ours <= MAY_IMPORT[package] | {package}, path
+
+
+def test_nothing_imports_the_python_interface():
+    """`edgemeter` itself (`api/`) stands on the packages: it measures with the agent and reads with the collector."""
+    names = {"measure", "compare", "energy", "load", "Record"}
+    for path in MODULES:
+        assert not {name for name, _ in imports(path) if name.removeprefix("edgemeter.") in names or name.startswith("edgemeter._")}, path
+    for path in (ROOT / "api").glob("*.py"):
+        assert {name.split(".")[1] for name, _ in imports(path) if name.startswith("edgemeter.")} <= {"agent", "collector", *OWN}, path
 
 
 @pytest.mark.parametrize("package", [name for name in PACKAGES if name != "agent"])

@@ -1,10 +1,13 @@
 """The command `edgemeter compare --models`: which of several models to take, measured in turn on this device."""
 
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.base.options import (
     PATH,
     json_option,
@@ -18,7 +21,11 @@ from edgemeter.agent.base.options import (
 if TYPE_CHECKING:
     from rich.table import Table
 
+    from edgemeter.agent.contract.record import RunRecord
     from edgemeter.agent.session.in_turn import MeasuredInTurn, Side
+
+# They are called A to Z.
+MOST_MODELS = 26
 
 
 @click.command(short_help="Measure models in turn on this device, and compare each with the first.")
@@ -41,37 +48,59 @@ def compare_models(models: tuple[Path, ...], runs: int, matters: float, *, as_js
 
     Example: edgemeter compare model_fp32.tflite model_int8.tflite --images photos/ --annotations coco.json
     """
-    if not 2 <= len(models) <= 26:
-        raise click.UsageError("give two models or more: edgemeter compare A B")
     from edgemeter.agent.base import config
-    from edgemeter.agent.base.file_lock import run_lock
-    from edgemeter.agent.cli import run_session
     from edgemeter.agent.ledger.own_runs import saving
-    from edgemeter.agent.power.detect import open_sensors
-    from edgemeter.agent.session import in_turn
-    from edgemeter.agent.session.session import DeviceIdentity
 
     def report(note: str) -> None:
         click.echo(note, err=True)
 
-    settings = config.read(options["config"])
-    identity = DeviceIdentity(*config.names(options["device"], options["fleet"], settings))
-    cases = [run_session.single_case(path, options) for path in models]
-    report(f"measuring {len(cases)} models in turn, at most {runs} runs of each; a clear result ends earlier")
-    with saving(settings, report, is_wanted=save) as keep:
-        with (
-            run_lock(config.home(), "edgemeter compare", report),
-            open_sensors(options["power"], settings.power, settings.sensors) as (sensors, why_no_power),
-            run_session.session_progress() as on_event,
-        ):
-            bench = in_turn.Bench(identity, sensors, why_no_power, on_event, keep)
-            found = in_turn.measure_in_turn(cases, runs, bench, in_turn.Matters(ratio=matters))
+    with saving(config.read(options["config"]), report, is_wanted=save) as keep:
+        found = measure_models(models, ComparePlan(runs, matters, keep), options, report)
         if as_json:
             import msgspec
 
             click.echo(msgspec.json.encode(found))
         else:
             show(found)
+
+
+@dataclass(frozen=True, slots=True)
+class ComparePlan:
+    """At most how many runs of each, what ratio of latency or energy matters, and what stores each run."""
+
+    runs: int
+    matters_ratio: float
+    keep: "Callable[[RunRecord], RunRecord]"
+
+
+def measure_models(
+    models: Sequence[Path], plan: ComparePlan, options: Mapping[str, Any], report: Callable[[str], None]
+) -> "MeasuredInTurn":
+    """Measure models (paths, names, or suites of one case) in turn, and return the comparison; notes on the way go to `report`.
+
+    Raises:
+        EdgemeterError: a model or an option is wrong, or no two runs can be compared.
+    """
+    from edgemeter.agent.base import config
+    from edgemeter.agent.base.file_lock import run_lock
+    from edgemeter.agent.cli import run_session
+    from edgemeter.agent.power.detect import open_sensors
+    from edgemeter.agent.session import in_turn
+    from edgemeter.agent.session.session import DeviceIdentity
+
+    if not 2 <= len(models) <= MOST_MODELS:
+        raise ConfigError(f"give two models or more (at most {MOST_MODELS}), not {len(models)}: edgemeter compare A B")
+    settings = config.read(options["config"])
+    identity = DeviceIdentity(*config.names(options["device"], options["fleet"], settings))
+    cases = [run_session.single_case(path, options) for path in models]
+    report(f"measuring {len(cases)} models in turn, at most {plan.runs} runs of each; a clear result ends earlier")
+    with (
+        run_lock(config.home(), "edgemeter compare", report),
+        open_sensors(options["power"], settings.power, settings.sensors) as (sensors, why_no_power),
+        run_session.session_progress() as on_event,
+    ):
+        bench = in_turn.Bench(identity, sensors, why_no_power, on_event, plan.keep)
+        return in_turn.measure_in_turn(cases, plan.runs, bench, in_turn.Matters(ratio=plan.matters_ratio))
 
 
 def show(found: "MeasuredInTurn") -> None:

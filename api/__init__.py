@@ -1,0 +1,42 @@
+"""What a model costs on this device, from Python: five names.
+
+- `measure(model, images=..., ...)` measures one model and returns its `Record`.
+- `compare(a, b, ...)` measures models in turn and says which is faster, more accurate and more frugal, and how sure that is.
+- `energy()` is a context that measures the energy of any block of code.
+- `load(...)` reads stored runs as columns that pandas and polars take.
+
+These names, their parameters and the fields of what they return follow semantic versioning; everything below `edgemeter.agent`,
+`edgemeter.collector`, `edgemeter.models` and `edgemeter.provisioning` is internal. Errors are `edgemeter.agent.base.errors.EdgemeterError`.
+
+Nothing is imported before a name is used.
+"""
+
+from pkgutil import resolve_name
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from edgemeter._columns import load
+    from edgemeter._measuring import compare, measure
+    from edgemeter._spent_energy import energy
+    from edgemeter.agent.contract.record import RunRecord as Record
+
+__all__ = ("Record", "compare", "energy", "load", "measure")
+
+_PLACES = {
+    "Record": "edgemeter.agent.contract.record:RunRecord",
+    "compare": "edgemeter._measuring:compare",
+    "energy": "edgemeter._spent_energy:energy",
+    "load": "edgemeter._columns:load",
+    "measure": "edgemeter._measuring:measure",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _PLACES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    found = globals()[name] = resolve_name(_PLACES[name])
+    return found
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

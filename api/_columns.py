@@ -1,0 +1,51 @@
+"""`edgemeter.load`: stored runs as columns."""
+
+import logging
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from edgemeter.agent.contract.record import RunRecord
+from edgemeter.collector.export.run_table import RunColumn, chosen_columns
+from edgemeter.collector.runs.selection import parse_selection, selections_of
+from edgemeter.collector.runs.store import oldest_first
+
+logger = logging.getLogger(__name__)
+
+
+def load(*sources: str | Path, columns: Sequence[str] | None = None) -> dict[str, NDArray[Any]]:
+    """Return stored runs as columns, oldest run first: `pandas.DataFrame(load())` and `polars.DataFrame(load())` are tables of them.
+
+    Args:
+        sources: ledgers, documents of `edgemeter run --json`, bundles, folders of these, or URLs of an InfluxDB; a file may select runs,
+            as in `ledger.sqlite?device=pi-1&since=2026-01-01`. Without any: this device's own ledger.
+        columns: names of columns, as `edgemeter report --list` prints them. Without: the usual ones.
+
+    Returns:
+        By name an array [runs]: `started_at` as datetime64[ns] in UTC, floats (and integers of which one is absent) as float64 with NaN
+        for absent, integers as int64, truths and texts as objects with None for absent; lists are JSON texts.
+
+    Raises:
+        EdgemeterError: a source is absent, not ours or not reachable, or a column is unknown.
+    """
+    chosen = chosen_columns(columns)
+    selections = [parse_selection(str(source)) for source in sources] or [selections_of("", {})]
+    runs = oldest_first(run for selection in selections for run in selection.runs())
+    for left_out in (one for selection in selections for one in selection.unreadable):
+        logger.warning("left out: %s: %s", left_out.run, left_out.reason)
+    started = np.array([run.started_at_ns for run in runs], np.int64).astype("datetime64[ns]")
+    return {"started_at": started, **{column.name: _values(column, runs) for column in chosen if column.name != "started_at_ns"}}
+
+
+def _values(column: RunColumn, runs: Sequence[RunRecord]) -> NDArray[Any]:
+    values = [column.value(run) for run in runs]
+    if column.kind == "integer" and None not in values:
+        return np.array(values, np.int64)
+    if column.kind in ("integer", "float"):
+        return np.array([np.nan if value is None else value for value in values], np.float64)
+    found = np.empty(len(values), object)
+    found[:] = values
+    return found

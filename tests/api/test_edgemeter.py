@@ -1,0 +1,143 @@
+"""Facts about `import edgemeter`: five names, nothing else imported, and what they return."""
+
+import inspect
+import json
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import edgemeter
+from edgemeter.agent.base.errors import ConfigError, UnavailableError
+from edgemeter.agent.contract.record import RunRecord
+from edgemeter.agent.energy import per_inference
+from edgemeter.agent.ledger.ledger import Ledger
+from tests.fixtures.comparison_factory import document, make_run
+from tests.fixtures.record_factory import STARTED_AT_NS
+from tests.fixtures.replay_case import replay_case
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@pytest.fixture(autouse=True)
+def home(tmp_path, monkeypatch):
+    """Return an empty home."""
+    monkeypatch.setenv("EDGEMETER_HOME", str(tmp_path / "home"))
+    return tmp_path / "home"
+
+
+def test_there_are_five_names_sorted_and_each_is_there():
+    """What is promised is short; each has a page of help."""
+    assert edgemeter.__all__ == ("Record", "compare", "energy", "load", "measure")
+    assert list(edgemeter.__all__) == sorted(edgemeter.__all__)
+    assert set(edgemeter.__all__) <= set(dir(edgemeter))
+    assert all(inspect.getdoc(getattr(edgemeter, name)) for name in edgemeter.__all__)
+    assert edgemeter.Record is RunRecord
+    with pytest.raises(AttributeError, match="no attribute 'mesure'"):
+        _ = edgemeter.mesure
+
+
+def test_importing_it_imports_nothing_else():
+    """Every command imports it first: no numpy, no click, no module of ours."""
+    heavy = "{'numpy', 'click', 'msgspec'}"
+    code = f"import sys, edgemeter; print(sorted({heavy} & set(sys.modules)), [name for name in sys.modules if 'edgemeter.' in name])"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT.parent)
+    assert done.stdout == "[] []\n"
+
+
+@pytest.mark.slow
+def test_a_type_checker_knows_the_names(tmp_path):
+    """The package is typed: parameters and results of all five are checked."""
+    (tmp_path / "use.py").write_text(
+        "import edgemeter\nrecord: edgemeter.Record = edgemeter.measure('m.onnx', threads=4)\nreveal_type(record.latency.p50_ms)\n"
+        "with edgemeter.energy() as spent:\n    reveal_type(spent.joules)\n"
+        "reveal_type(edgemeter.compare('a', 'b').contrasts[0].sentence)\nreveal_type(edgemeter.load()['model'])\n"
+        "edgemeter.measure('m.onnx', mode='fast')\n"
+    )
+    command = [sys.executable, "-m", "mypy", "--config-file", ROOT / "pyproject.toml", tmp_path / "use.py"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=ROOT)
+    assert done.stdout.count("error:") == 1
+    assert "has incompatible type \"Literal['fast']\"" in done.stdout
+    revealed = ('"float | None"', '"float | None"', '"str"', "ndarray")
+    assert all(text in line for text, line in zip(revealed, [one for one in done.stdout.splitlines() if "Revealed" in one], strict=True))
+
+
+def test_measure_returns_the_record_and_keeps_it(tmp_path, home):
+    """One run, in the ledger too; its reasons say what was not measured."""
+    replay_case(tmp_path, "a", 1.0)
+    record = edgemeter.measure(tmp_path / "a.replay.json", mode="rapid")
+    assert isinstance(record, edgemeter.Record)
+    assert record.latency.p50_ms == pytest.approx(1.0, rel=0.5)
+    assert (record.mode, record.accuracy_reason[:12]) == ("rapid", "no photograp")
+    with Ledger(home / "ledger.sqlite", "read") as ledger:
+        assert [one.record.id for one in ledger.records()] == [record.id]
+    other = edgemeter.measure(tmp_path / "a.replay.json", mode="rapid", save=False)
+    assert edgemeter.load(columns=["case"])["case"].tolist() == [record.case]
+    assert other.id != record.id
+
+
+def test_a_wrong_model_or_setting_is_an_error_of_ours_or_of_python(tmp_path):
+    """As a function has it: an unknown keyword is a TypeError."""
+    with pytest.raises(ConfigError, match="there is no model at"):
+        edgemeter.measure(tmp_path / "none.onnx")
+    with pytest.raises(TypeError, match=r"unexpected keyword argument 'thread': choose from .*threads"):
+        edgemeter.measure(tmp_path / "none.onnx", thread=4)
+    with pytest.raises(ConfigError, match="give two models or more"):
+        edgemeter.compare(tmp_path / "none.onnx")
+
+
+def test_compare_returns_a_sentence(tmp_path):
+    """B takes twice as long as A: sides, contrasts, and nothing in the ledger where that is not wanted."""
+    replay_case(tmp_path, "a", 1.0)
+    replay_case(tmp_path, "b", 8.0)
+    found = edgemeter.compare(tmp_path / "a.replay.json", tmp_path / "b.replay.json", mode="rapid", runs=2, save=False)
+    assert [side.name for side in found.sides] == ["A", "B"]
+    assert "times" in found.contrasts[0].sentence
+    with pytest.raises(ConfigError, match="no store at"):
+        edgemeter.load()
+
+
+def test_energy_without_a_sensor_says_so():
+    """Before the block runs."""
+    with pytest.raises(UnavailableError, match="none"), edgemeter.energy("none"):
+        pytest.fail("the block ran")
+
+
+def test_energy_names_joules_bounds_and_sensor(tmp_path, monkeypatch):
+    """A second at a steady 2 W, with a fifth of idle around: about 2 J, by the sensor of the configuration."""
+    monkeypatch.setattr(per_inference, "SHORTEST_S", 0.5)
+    monkeypatch.setattr(per_inference, "LARGEST_GAP_RATIO", 0.5)
+    trace = {"id": "bench", "scope": "board-input", "period_ms": 10, "resolution_w": 0.001, "gain_u_ratio": 0.01, "t_s": [0, 60]}
+    (tmp_path / "trace.json").write_text(json.dumps(trace | {"power_w": [2, 2]}))
+    (tmp_path / "config.toml").write_text(f'[sensors.replay]\npath = "{tmp_path / "trace.json"}"\n')
+    monkeypatch.setenv("EDGEMETER_CONFIG", str(tmp_path / "config.toml"))
+    with edgemeter.energy("replay", idle_s=0.2) as spent:
+        assert str(spent) == "no energy: the block has not ended"
+        time.sleep(1.0)
+    assert spent.joules == pytest.approx(2 * spent.seconds, rel=0.05)
+    assert spent.joules_low < 2 * spent.seconds < spent.joules_high
+    assert (spent.sensor, spent.scope, spent.reason) == ("replay:bench", "board-input", None)
+    assert str(spent).endswith(" J), replay:bench, board-input")
+
+
+def test_columns_hold_every_run_of_every_kind_of_source(tmp_path):
+    """Ledger, document, folder and a selection: oldest first, absent as NaN or None, times as datetime64."""
+    first = make_run("pi-1", p50_ms=5.0, started_at_ns=STARTED_AT_NS, session=1, seq=1)
+    second = make_run("pi-2", p50_ms=None, started_at_ns=STARTED_AT_NS + 10**9, session=1, seq=2, energy=None, energy_reason="none")
+    with Ledger(tmp_path / "ledger.sqlite") as ledger:
+        ledger.keep_own(second, 1 << 30)
+    (tmp_path / "runs.json").write_bytes(document(first))
+    for sources in ([tmp_path / "ledger.sqlite", tmp_path / "runs.json"], [tmp_path]):
+        columns = edgemeter.load(*sources)
+        assert columns["device"].tolist() == ["pi-1", "pi-2"]
+        assert columns["started_at"].astype(np.int64).tolist() == [STARTED_AT_NS, STARTED_AT_NS + 10**9]
+        assert columns["latency_p50_ms"][0] == 5.0
+        assert np.isnan(columns["latency_p50_ms"][1])
+        assert columns["energy_sensor"].tolist() == [first.energy.sensor, None]
+        assert {len(values) for values in columns.values()} == {2}
+    assert edgemeter.load(f"{tmp_path / 'ledger.sqlite'}?device=pi-9", columns=["repeat"])["repeat"].dtype == np.int64
+    with pytest.raises(ConfigError, match="'p50' is not a column"):
+        edgemeter.load(tmp_path, columns=["p50"])
