@@ -76,7 +76,7 @@ def sample(kind: str) -> None:
 
 
 @click.command()
-@click.argument("file", required=False, type=PATH)
+@click.argument("file", required=False, type=PATH, envvar="EDGEMETER_CONFIG")
 @click.option("--kind", help="agent, suite, alerts, fleet or campaign. Default: the one whose keys the file has.")
 @json_option('Print {"file", "kind", "mistakes": [{"section", "key", "what"}]}.')
 @click.pass_context

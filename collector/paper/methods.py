@@ -100,7 +100,9 @@ def _energy(runs: Sequence[RunRecord]) -> list[str]:
         own = [run for run in having if _instrument(run) == instrument]
         found += [f"{instrument}.", _uncertainty(own)]
     if having:
-        found.append("Gross energy is all that the sensor sees; net energy is above the idle power before and after the timed part.")
+        found.append("Gross energy is all that the sensor sees.")
+    if any(run.energy.net_state != "no_idle" for run in having if run.energy):
+        found.append("Net energy is above the idle power that was measured before or after the timed part.")
     without = [run for run in runs if run.energy is None]
     if without:
         reasons = listed(distinct(run.energy_reason for run in without) or ["no reason is recorded"], MOST)
@@ -123,15 +125,18 @@ def _instrument(run: RunRecord) -> str | None:
 
 def _uncertainty(runs: Sequence[RunRecord]) -> str:
     energies = [run.energy for run in runs if run.energy]
-    terms = distinct(term.term for one in energies for term in one.budget)
+    known = [one for one in energies if one.gross_u_mj is not None]
     unknown = distinct(term.term for one in energies for term in one.budget if term.u_mj is None)
-    if unknown:
-        return f"Its uncertainty is unknown, because these terms are: {listed(unknown, MOST)}."
-    if not terms or any(one.gross_u_mj is None for one in energies):
-        return "Its uncertainty is unknown."
-    factors = [one.gross_k for one in energies if one.gross_k is not None]
+    why = f", because these terms are: {listed(unknown, MOST)}" if unknown else ""
+    if not known:
+        return f"Its uncertainty is unknown{why}."
+    terms = distinct(term.term for one in known for term in one.budget)
+    factors = [one.gross_k for one in known if one.gross_k is not None]
     factor = f" (k = {_numbers(factors)})" if factors else ""
-    return f"Its uncertainties are expanded to 95 %{factor} and combine {listed(terms, MOST)}."
+    combined = f" and combine {listed(terms, MOST)}" if terms else ""
+    rest = len(energies) - len(known)
+    without = f"; in {figures.count(rest, 'run')} they are unknown{why}" if rest else ""
+    return f"Its uncertainties are expanded to 95 %{factor}{combined}{without}."
 
 
 def _accuracy(cases: Sequence[CaseSummary]) -> list[str]:

@@ -8,7 +8,7 @@ from edgemeter.agent.base import figures, latex
 from edgemeter.collector.compare.spread import Spread
 from edgemeter.collector.compare.summary import CaseSummary, rule_of
 from edgemeter.collector.paper.paper_cases import PaperCases
-from edgemeter.collector.show.wording import Notes, case_names, metric_name
+from edgemeter.collector.show.wording import Notes, metric_name
 
 HEAD = """\
 % Needs \\usepackage{booktabs}. A figure is the median over the runs of a case; [a, b] is a 95 % interval, and what follows the
@@ -37,25 +37,48 @@ def tables(found: PaperCases) -> str:
 
 
 def _table(cases: Sequence[CaseSummary], columns: Sequence[PaperColumn], caption: str, name: str) -> str:
+    """Return one table; a column that no case has is left out, and what all have in common stands in the caption."""
     notes = Notes()
-    rows = [[column.text(case, notes) for column in columns] for case in cases]
-    head = [column.heading for column in columns]
-    align: list[Literal["l", "r", "c"]] = [column.align for column in columns]
-    if columns is not MACHINES:
-        rows = [[*names, *row] for names, row in zip(_names(cases), rows, strict=True)]
-        head, align = ["Device", "Model", "Case", *head], ["l", "l", "l", *align]
-    kept = [place for place in range(len(head)) if place < 1 or any(row[place] != ABSENT for row in rows)]
-    tabular = latex.booktabs([head[one] for one in kept], [[row[one] for one in kept] for row in rows], [align[one] for one in kept])
-    below = "".join(f"\\par\\smallskip\\footnotesize [{number}] {latex.escape(text)}.\n" for number, text in enumerate(notes.texts, 1))
-    opening = f"\\begin{{table}}\n\\centering\n\\caption{{{latex.escape(caption)}}}\n\\label{{tab:edgemeter-{name}}}\n"
-    return f"{opening}{tabular}\n{below}\\end{{table}}\n"
+    shown = columns if columns is MACHINES else [*_names(cases), *columns]
+    texts = [(column, [column.text(case, notes) for case in cases]) for column in shown]
+    common = {column.heading: cells[0] for column, cells in texts if column.heading in ("Device", "Model") and len({*cells}) == 1}
+    kept = [
+        (column, cells)
+        for column, cells in texts
+        if (column.heading not in common or columns is MACHINES) and any(cell != ABSENT for cell in cells)
+    ]
+    rows = [list(row) for row in zip(*(cells for _, cells in kept), strict=True)]
+    if columns is not MACHINES and common:
+        caption += f": {' on '.join(common[heading] for heading in ('Model', 'Device') if heading in common)}"
+    tabular = latex.booktabs([column.heading for column, _ in kept], rows, [column.align for column, _ in kept])
+    below = "".join(f"\\par\\smallskip [{number}] {latex.escape(text)}.\n" for number, text in enumerate(notes.texts, 1))
+    opening = f"\\begin{{table}}\n\\centering\\footnotesize\\setlength{{\\tabcolsep}}{{3pt}}\n\\caption{{{latex.escape(caption)}}}\n"
+    return f"{opening}\\label{{tab:edgemeter-{name}}}\n{tabular}\n{below}\\end{{table}}\n"
 
 
-def _names(cases: Sequence[CaseSummary]) -> list[list[str]]:
-    """Return device, model and the rest of the name of each case."""
-    has_models = len({case.key.model for case in cases}) > 1
-    rests = [name.split(" \N{MIDDLE DOT} ", 1)[1] if has_models else name for name in case_names(cases)]
-    return [[case.key.device, case.key.model, rest] for case, rest in zip(cases, rests, strict=True)]
+def _names(cases: Sequence[CaseSummary]) -> list[PaperColumn]:
+    """Return the columns that name a case: device, model, and what else is not the same in all of them."""
+    several = [part for part in _PARTS if len({part(case) for case in cases}) > 1]
+    return [
+        PaperColumn("Device", lambda case, _: case.key.device, "l"),
+        PaperColumn("Model", lambda case, _: case.key.model, "l"),
+        PaperColumn("Case", lambda case, _: ", ".join([case.key.precision, case.key.runtime, *(part(case) for part in several)]), "l"),
+    ]
+
+
+# What tells cases apart beside device, model, precision and runtime.
+_PARTS: tuple[Callable[[CaseSummary], str], ...] = (
+    lambda case: case.key.runtime_version,
+    lambda case: case.key.backend,
+    lambda case: figures.count(case.key.threads, "thread"),
+    lambda case: f"batch {case.key.batch}",
+    lambda case: case.key.power_mode or "no power mode",
+    lambda case: case.key.scenario.replace("_", " "),
+    lambda case: case.newest.dataset.name,
+    lambda case: f"fleet {case.key.fleet}",
+    lambda case: f"file {case.key.model_sha256[:6]}",
+    lambda case: case.key.provenance,
+)
 
 
 def _spread(found: Spread | None) -> str:
@@ -152,7 +175,5 @@ MACHINES = (
     PaperColumn("Processor", lambda case, _: case.around.environment.get("soc") or case.around.environment.get("cpu") or ABSENT, "l"),
     PaperColumn("Cores", _of_machine("cores")),
     PaperColumn("System", _of_machine("os"), "l"),
-    PaperColumn("Kernel", _of_machine("kernel"), "l"),
-    PaperColumn("Governor", _of_machine("governor"), "l"),
     PaperColumn("Power mode", _of_machine("power_mode"), "l"),
 )

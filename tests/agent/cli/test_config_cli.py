@@ -79,6 +79,15 @@ def test_check_prints_every_mistake_with_file_section_and_key(own):
     assert (found["kind"], [one["key"] for one in found["mistakes"]]) == ("agent", ["devise", "shunt"])
 
 
+def test_the_configuration_that_the_environment_names_is_the_one_that_is_checked(own, monkeypatch):
+    """As it is the one that is read."""
+    other = own.with_name("other.toml")
+    other.write_text("fleets = 1")
+    monkeypatch.setenv("EDGEMETER_CONFIG", str(other))
+    assert run("check").stdout.startswith(f"{other}: fleets: ")
+    assert run("path").stdout == f"{other}: read\n"
+
+
 def test_without_a_configuration_there_is_nothing_to_check(own):
     """The defaults hold, and that is no mistake."""
     result = run("check")

@@ -1,12 +1,15 @@
 """Facts about a paper's tables, methods and plots: they hold what the records say, and no more."""
 
 import re
+import shutil
+import subprocess
 from xml.etree import ElementTree as ET
 
 import msgspec
 import pytest
 
 from edgemeter.agent.base.errors import UnavailableError
+from edgemeter.agent.base.latex import escape
 from edgemeter.agent.contract import record_conditions, record_figures
 from edgemeter.collector.paper.methods import methods
 from edgemeter.collector.paper.paper_cases import paper_cases
@@ -38,10 +41,11 @@ def rows(latex):
 def test_a_latency_has_its_interval_and_what_that_is_over():
     """Of five runs over runs, of one over its queries, of two the range; each says which."""
     latex, _ = made(*five(), make_run("pi-2", p50_ms=12.25), *(make_run("pi-3", p50_ms=value) for value in (3.0, 4.0)))
-    speed = {row[0]: row for row in rows(latex)[1:4]}
-    assert re.fullmatch(r"10\.2 \[9\.\d+, 10\.\d+\] \(1\)", speed["pi-1"][4])
-    assert speed["pi-2"][4] == "12.2 [12.0, 12.5] (2)"
-    assert speed["pi-3"][4] == "3.50 [3.00, 4.00] (3)"
+    p50 = {row[0]: row[3] for row in rows(latex)[:4]}
+    assert p50["Device"] == "p50, ms"
+    assert re.fullmatch(r"10\.2 \[9\.\d+, 10\.\d+\] \(1\)", p50["pi-1"])
+    assert p50["pi-2"] == "12.2 [12.0, 12.5] (2)"
+    assert p50["pi-3"] == "3.50 [3.00, 4.00] (3)"
     assert "[1] 95 \\% interval over 5 runs, this day, this board." in latex
     assert "[2] 95 \\% interval over the queries of one run: the spread between runs is not known." in latex
     assert "[3] 2 runs are too few for an interval: range of the runs." in latex
@@ -63,6 +67,40 @@ def test_a_column_that_nobody_has_is_left_out():
     assert "Accuracy" not in latex
     assert "mJ" not in latex
     assert "p99" not in latex
+
+
+def test_what_all_cases_share_stands_in_the_caption_and_what_differs_in_the_rows():
+    """A row of threads 4 does not look like one of 2, on whatever device."""
+    latex, _ = made(make_run(threads=2), make_run("pi-2", threads=4))
+    assert r"\caption{Latency, throughput and memory: tiny-detector}" in latex
+    assert [row[:2] for row in rows(latex)[:3]] == [
+        ["Device", "Case"],
+        ["pi-1", "fp32, onnx, 2 threads"],
+        ["pi-2", "fp32, onnx, 4 threads"],
+    ]
+    latex, _ = made(make_run(), make_run(precision="int8"))
+    assert r"\caption{Latency, throughput and memory: tiny-detector on pi-1}" in latex
+    assert [row[0] for row in rows(latex)[:3]] == ["Case", "fp32, onnx", "int8, onnx"]
+
+
+@pytest.mark.slow
+def test_latex_takes_the_tables_and_the_paragraph(tmp_path):
+    """Without a word of warning but those about width; names that LaTeX would take for commands are in them."""
+    program = shutil.which("pdflatex")
+    if program is None:
+        pytest.skip("pdflatex is not installed")
+    latex, paragraph = made(
+        *five(), make_run(r"pi\x{} ~^", model="a&b_c $%#", environment=make_environment(board="50% <#1> \N{DEGREE SIGN}"))
+    )
+    (tmp_path / "tables.tex").write_text(latex)
+    (tmp_path / "methods.tex").write_text(escape(paragraph))
+    whole = r"\documentclass{article}\usepackage{booktabs}\begin{document}\input{methods}\input{tables}\end{document}"
+    (tmp_path / "whole.tex").write_text(whole)
+    command = [program, "-interaction=nonstopmode", "-halt-on-error", "whole.tex"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False, timeout=300, errors="replace")
+    assert done.returncode == 0, done.stdout
+    assert "Missing character" not in done.stdout
+    assert (tmp_path / "whole.pdf").stat().st_size > 10_000
 
 
 def test_what_a_device_sent_cannot_become_latex():
@@ -102,6 +140,8 @@ def test_the_paragraph_says_nothing_that_the_records_do_not():
         make_run("pi-3", provenance={"latency": "replayed", "energy": "replayed"}, environment=bare),
     )
     assert "Its uncertainty is unknown, because these terms are: gain." in paragraph
+    assert "in 1 run they are unknown, because these terms are: gain." in made(*five(), make_run(energy=unknown))[1]
+    assert "Net energy" not in made(make_run(energy=make_energy(net_mj=None, net_u_mj=None, net_state="no_idle")))[1]
     assert "Energy was not measured in 1 run: no power sensor here." in paragraph
     assert "Of these, 1 run is replayed, not measured." in paragraph
     assert "Energy is replayed, read by ina219" in paragraph
