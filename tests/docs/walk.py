@@ -1,0 +1,172 @@
+"""Walks through a page of the documentation as its reader would: its files are written, its commands run in order, in an empty home.
+
+A block of the language `console` is run line by line (`$ ...`), unless a comment stands right before it:
+
+    <!-- not run: why -->         it needs hardware, a network, root, or an hour
+    <!-- until stopped -->        it runs until the walk ends, in the background
+    <!-- exits 1 -->              its last command ends with this status
+
+A block with a title (```toml title="suite.toml") is a file that the reader writes; python without one is run. What a reader brings along lies in the
+folder from the start: model.onnx, model.tflite, model_int8.tflite, photos/ and instances.json (the models and scenes that ship).
+"""
+
+import os
+import re
+import shutil
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+FENCE = re.compile(
+    r"(?:^ *<!-- (?P<mark>not run: [^\n]+?|until stopped|exits \d+|compared) -->\n)?"
+    r"^(?P<indent> *)```(?P<language>\w*)(?: title=\"(?P<title>[^\"]+)\")?\n(?P<text>.*?)^(?P=indent)```$",
+    re.MULTILINE | re.DOTALL,
+)
+SHIPPED = {
+    "model.onnx": "edgemeter-shapes_fp32.onnx",
+    "model.tflite": "edgemeter-shapes_fp32.tflite",
+    "model_int8.tflite": "edgemeter-shapes_int8.tflite",
+}
+LIMIT_S = 590.0
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """A block of a page: its line, its mark (empty without one), language, title and text."""
+
+    line: int
+    mark: str
+    language: str
+    title: str
+    text: str
+
+    @property
+    def commands(self) -> list[str]:
+        """Return what follows the prompts; a line that ends in a backslash goes on in the next."""
+        joined = re.sub(r"\\\n\s*", "", self.text)
+        return [re.sub(r"\s{2,}#.*$", "", line[2:]) for line in joined.splitlines() if line.startswith("$ ")]
+
+
+def blocks(page: Path) -> list[Block]:
+    """Return the blocks of a page, in order."""
+    text = page.read_text()
+    return [
+        Block(
+            text.count("\n", 0, found.start()) + 1, found["mark"] or "", found["language"], found["title"] or "",
+            re.sub(rf"^{found['indent']}", "", found["text"], flags=re.MULTILINE),
+        )
+        for found in FENCE.finditer(text)
+    ]  # fmt: skip
+
+
+class Walk:
+    """A reader with an empty home and a folder; `replaced` maps names of examples (broker.example) to what stands in for them."""
+
+    def __init__(self, folder: Path, replaced: dict[str, str] | None = None, **environment: str) -> None:
+        self.folder = folder / "work"
+        self._replaced = replaced or {}
+        self._running: list[subprocess.Popen[bytes]] = []
+        programs, home = folder / "bin", folder / "home"
+        for one in (self.folder, programs, home):
+            one.mkdir(parents=True)
+        for name, command in (("edgemeter", f'{sys.executable} -m edgemeter.agent.cli.main "$@"'), ("python", f'{sys.executable} "$@"')):
+            (programs / name).write_text(f"#!/bin/sh\nexec {command}\n")
+            (programs / name).chmod(0o755)
+        kept = {name: os.environ[name] for name in ("PYTHONPATH", "TMPDIR") if name in os.environ}
+        path = f"{programs}:/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin"
+        self._environment = {**kept, "PATH": path, "HOME": str(home), "COLUMNS": "100", "LANG": "C.UTF-8", **environment}
+        self._bring()
+
+    def _bring(self) -> None:
+        models = ROOT / "models"
+        for name, source in SHIPPED.items():
+            shutil.copy(models / "shipped" / source, self.folder / name)
+            shutil.copy(models / "shipped" / f"{source}.toml", self.folder / f"{name}.toml")
+        shutil.copytree(models / "scenes" / "images", self.folder / "photos")
+        shutil.copy(models / "scenes" / "annotations.json", self.folder / "instances.json")
+
+    def page(self, page: Path) -> Iterator[tuple[Block, str]]:
+        """Do what the page says, and yield each block that was run with what it printed.
+
+        Raises:
+            AssertionError: a command ended with another status than expected; what it printed is in the message.
+        """
+        for block in blocks(page):
+            if block.title:
+                (self.folder / block.title).parent.mkdir(parents=True, exist_ok=True)
+                (self.folder / block.title).write_text(self._text(block.text))
+            elif block.mark.startswith("not run") or block.language not in ("console", "python"):
+                continue
+            elif block.language == "python":
+                yield block, self.run(f"python - <<'END'\n{self._text(block.text)}END", f"{page.name}:{block.line}")
+            elif block.mark == "until stopped":
+                for command in block.commands:
+                    self._start(command)
+            else:
+                status = int(block.mark.removeprefix("exits ")) if block.mark.startswith("exits") else 0
+                *first, last = block.commands
+                where = f"{page.name}:{block.line}"
+                said = "".join(self.run(command, where) for command in first)
+                yield block, said + self.run(last, where, status)
+
+    def run(self, command: str, where: str = "", status: int = 0) -> str:
+        """Return what a command printed to standard output.
+
+        Raises:
+            AssertionError: its status is another one.
+        """
+        done = subprocess.run(
+            ["bash", "-o", "pipefail", "-c", self._text(command)],
+            cwd=self.folder, env=self._environment, capture_output=True, text=True, check=False, timeout=LIMIT_S,
+        )  # fmt: skip
+        assert done.returncode == status, f"{where}: $ {command}\nstatus {done.returncode}\n{done.stdout}\n{done.stderr}"
+        assert "Traceback" not in done.stderr, f"{where}: $ {command}\n{done.stderr}"
+        return done.stdout
+
+    def _text(self, text: str) -> str:
+        for name, value in self._replaced.items():
+            text = text.replace(name, value)
+        return text
+
+    def _start(self, command: str) -> None:
+        log = self.folder.parent / f"log-{len(self._running)}"
+        with log.open("wb") as file:
+            process = subprocess.Popen(
+                ["bash", "-c", f"exec {self._text(command)}"], cwd=self.folder, env=self._environment, stdout=file, stderr=file
+            )
+        self._running.append(process)
+        deadline = time.monotonic() + LIMIT_S
+        # Each of ours says so once it listens or is connected.
+        while not re.search(rb"receiving from|http://|connected|stop with Ctrl-C", log.read_bytes()):
+            assert process.poll() is None, f"$ {command}\n{log.read_text()}"
+            assert time.monotonic() < deadline, f"$ {command}\n{log.read_text()}"
+            time.sleep(0.05)
+
+    def stop(self) -> None:
+        """End what runs until stopped, the latest first."""
+        for process in reversed(self._running):
+            process.terminate()
+            process.wait(100)
+
+
+@contextmanager
+def walk(folder: Path, replaced: dict[str, str] | None = None, **environment: str) -> Iterator[Walk]:
+    """Open a walk whose background commands end with it."""
+    made = Walk(folder, replaced, **environment)
+    try:
+        yield made
+    finally:
+        made.stop()
+
+
+def free_port() -> int:
+    """Return a port that was free a moment ago."""
+    with socket.socket() as one:
+        one.bind(("127.0.0.1", 0))
+        return int(one.getsockname()[1])
