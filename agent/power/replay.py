@@ -143,7 +143,8 @@ def _content(path: str, world: SensorWorld) -> bytes:
     if not path:
         raise ConfigError('the replay sensor plays a recording: set path = "trace.json" in [sensors.replay]')
     try:
-        return (world.root / path).read_bytes()
+        # On this machine a path is relative to where the command runs, as any other.
+        return (Path(path) if world.root == HERE.root else world.root / path).read_bytes()
     except OSError as error:
         raise ConfigError(f"cannot read the power recording {path!r}: {error.strerror}: correct the path") from error
 

@@ -6,14 +6,13 @@ A block of the language `console` is run line by line (`$ ...`), unless a commen
     <!-- until stopped -->        it runs until the walk ends, in the background
     <!-- exits 1 -->              its last command ends with this status
 
-A block with a title (```toml title="suite.toml") is a file that the reader writes; python without one is run. What a reader brings along lies in the
-folder from the start: model.onnx, model.tflite, model_int8.tflite, photos/ and instances.json (the models and scenes that ship).
+A block with a title (```toml title="suite.toml") is a file that the reader writes; python without one is run. What a reader brings along
+lies in the folder from the start: model.onnx, model.tflite, model_int8.tflite, photos/ and instances.json (models and scenes that ship).
 """
 
 import os
 import re
 import shutil
-import socket
 import subprocess
 import sys
 import time
@@ -163,10 +162,3 @@ def walk(folder: Path, replaced: dict[str, str] | None = None, **environment: st
         yield made
     finally:
         made.stop()
-
-
-def free_port() -> int:
-    """Return a port that was free a moment ago."""
-    with socket.socket() as one:
-        one.bind(("127.0.0.1", 0))
-        return int(one.getsockname()[1])

@@ -35,6 +35,13 @@ def test_a_recording_is_played_from_its_start_and_again(tmp_path):
     assert sensor.read().taken_ns == int(clock.now_s * 1e9)
 
 
+def test_a_relative_path_is_relative_to_where_the_command_runs(tmp_path, monkeypatch):
+    """Not to the root of the file system."""
+    _write(tmp_path, scope="module", t_s=[0, 1], power_w=[2.0, 2.0])
+    monkeypatch.chdir(tmp_path)
+    assert Replay("trace.json").read().power_w == 2.0
+
+
 def test_the_energy_of_a_replay_is_that_of_its_recording(tmp_path):
     """Ten loops, finely read, hold ten times the trapezoid of the file."""
     clock = _Clock()

@@ -1,0 +1,150 @@
+"""The pages of the documentation: every command block runs, in order and in an empty home, or says why it does not."""
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from edgemeter.collector.alerts.check import check_alerts
+from edgemeter.collector.alerts.rules import read_rules
+from edgemeter.collector.trend.history import RunHistory
+from edgemeter.collector.trend.watch_file import WatchFile
+from tests.docs import walk
+from tests.fixtures.series_factory import DAY_NS, FIRST_DAY, make_days, noisy
+from tests.fixtures.servers import Influx, mosquitto
+
+ROOT = Path(__file__).resolve().parents[2]
+DOCS = ROOT / "docs"
+PAGES = sorted([ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(path for path in DOCS.rglob("*.md") if path.parent.name != "reference")])
+WALKED = sorted(path for path in PAGES if path.parent.name in ("start", "tasks", "explain"))
+ALONE = [path for path in WALKED if "broker.example" not in path.read_text()]
+
+
+def name_of(path):
+    """Return a page's name as its test shows it."""
+    return path.relative_to(ROOT).with_suffix("").as_posix()
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
+def test_every_command_runs_in_a_test_or_says_why_not(page):
+    """A block of commands without a mark belongs to a page that is walked through; `not run` has a reason."""
+    for block in walk.blocks(page):
+        where = f"{page.name}:{block.line}"
+        if block.language == "console":
+            assert block.commands, f"{where}: no prompt"
+            if page not in WALKED and block.mark != "compared":
+                assert block.mark.startswith("not run: "), f"{where}: say why it is not run, or move the page to those that are walked"
+        assert block.language not in ("sh", "bash", "shell"), f"{where}: commands are of the language console"
+
+
+def test_a_block_is_found_with_its_mark_and_title(tmp_path):
+    """Else a page would pass because nothing in it was seen."""
+    (tmp_path / "page.md").write_text(
+        '<!-- not run: why -->\n```console\n$ a \\\n    b  # c\nd\n```\n\n```toml title="x.toml"\ny = 1\n```\n'
+    )
+    first, second = walk.blocks(tmp_path / "page.md")
+    assert (first.mark, first.commands) == ("not run: why", ["a b"])
+    assert (second.title, second.text, second.line) == ("x.toml", "y = 1\n", 8)
+    assert sum(len(walk.blocks(page)) for page in WALKED) > 60
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("page", ALONE, ids=name_of)
+def test_a_page_does_what_it_says(page, tmp_path):
+    """From the first command to the last; none prints a traceback."""
+    with walk.walk(tmp_path) as reader:
+        if page.stem == "contributor":
+            # Whose folder is the project.
+            reader.folder = ROOT
+        done = list(reader.page(page))
+    assert len(done) == sum(
+        1 for block in walk.blocks(page) if block.language == "console" and not block.mark.startswith(("not run", "until stopped"))
+    )
+
+
+@pytest.mark.slow
+@pytest.mark.mosquitto
+def test_the_page_about_the_collector_does_what_it_says(tmp_path):
+    """With a mosquitto in the place of the reader's broker."""
+    broker = mosquitto(tmp_path)
+    broker.start()
+    try:
+        with walk.walk(tmp_path, {"broker.example:1883": f"127.0.0.1:{broker.port}"}) as reader:
+            printed = [said for _, said in reader.page(DOCS / "tasks" / "collector.md")]
+    finally:
+        broker.kill()
+    assert any("online" in said or "offline" in said for said in printed)
+
+
+@pytest.mark.slow
+@pytest.mark.mosquitto
+@pytest.mark.influx
+def test_the_page_about_twenty_boards_does_what_it_says(influxd, tmp_path):
+    """With a mosquitto and an InfluxDB in the place of the reader's, and what was delivered is in the bucket."""
+    (tmp_path / "influx").mkdir()
+    broker, server = mosquitto(tmp_path), Influx(influxd, tmp_path / "influx")
+    broker.start()
+    server.start()
+    try:
+        server.set_up()
+        replaced = {
+            "broker.example:1883": f"127.0.0.1:{broker.port}",
+            "http://influx.example:8086": server.url,
+            "org=lab": f"org={server.org}",
+        }
+        with walk.walk(tmp_path, replaced) as reader:
+            (reader.folder / "admin.token").write_text(server.token)
+            printed = "".join(said for _, said in reader.page(DOCS / "start" / "fleet-grafana.md"))
+            reader.stop()
+            devices = server.query('SELECT count(distinct("device")) FROM (SELECT seq, device FROM run)', "edgemeter")
+    finally:
+        server.kill()
+        broker.kill()
+    assert "energy.json" in printed
+    assert devices
+
+
+@pytest.mark.parametrize(("step_ratio", "opened"), [(1.02, False), (1.08, True)])
+def test_the_alert_of_the_page_opens_beyond_five_per_cent(step_ratio, opened, tmp_path):
+    """A step of 8 % of energy opens it, one of 2 % does not."""
+    (block,) = (one for one in walk.blocks(DOCS / "start" / "fleet-grafana.md") if one.title == "alerts.toml")
+    (tmp_path / block.title).write_text(block.text)
+    runs = make_days(noisy(100, 70, step_at=55, step_ratio=step_ratio))
+    with WatchFile(tmp_path / "watch") as file:
+        done = check_alerts(RunHistory(runs), "runs.json", file, read_rules(tmp_path / block.title), (FIRST_DAY + 70) * DAY_NS, is_dry=True)
+    assert {change.event for change in done.changes} == ({"opened"} if opened else set())
+
+
+def test_the_site_builds_and_loads_nothing_from_elsewhere(tmp_path):
+    """Strict: a dead link, a dead anchor or a page outside the navigation fails it; and no script, style or picture is another server's."""
+    pytest.importorskip("material", reason="make docs (requirements/docs.txt)")
+    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", str(tmp_path)]
+    done = subprocess.run(
+        command, cwd=ROOT, env={**os.environ, "NO_MKDOCS_2_WARNING": "1"}, capture_output=True, text=True, check=False, timeout=500
+    )
+    assert (done.returncode, done.stdout + done.stderr) == (0, "")
+    pages = sorted(tmp_path.rglob("*.html"))
+    assert len(pages) > 40
+    for page in pages:
+        text = page.read_text()
+        assert re.findall(r"""(?:src|srcset)="(https?:|//)|<link [^>]*href="(https?:|//)|class="mermaid""", text) == [], page.name
+
+
+def test_every_page_is_in_the_navigation():
+    """Also where the site is not built: who adds a page adds its line."""
+    yaml = pytest.importorskip("yaml")
+    listed = set(paths_in(yaml.safe_load((ROOT / "mkdocs.yml").read_text())["nav"]))
+    at_root = {"CONTRIBUTING.md", "SECURITY.md", "CODE_OF_CONDUCT.md", "CHANGELOG.md"}
+    assert listed == {path.relative_to(DOCS).as_posix() for path in DOCS.rglob("*.md")} | at_root
+
+
+def paths_in(nav):
+    """Yield the pages of a navigation."""
+    for one in nav:
+        if isinstance(one, str):
+            yield one
+        else:
+            yield from paths_in(next(iter(one.values())))
