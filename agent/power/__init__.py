@@ -1,6 +1,6 @@
 """Power sensors: what measures watts. The protocol, and the table of names.
 
-A sensor is one file here, one line in `SENSORS`, one recorded fixture under `tests/fixtures/power/` and one row in the README.
+A sensor is one file here, one line in `SENSORS` and one recorded fixture under `tests/fixtures/power/`.
 Others register theirs through the entry point group `edgemeter.power`.
 """
 

@@ -1,6 +1,6 @@
 """Runtimes: what runs a model. The protocol, and the table of names.
 
-A runtime is one file here, one line in `RUNTIMES`, one fixture under `tests/fixtures/runtimes/` and one row in the README.
+A runtime is one file here, one line in `RUNTIMES` and one fixture under `tests/fixtures/runtimes/`.
 Others register theirs through the entry point group `edgemeter.runtimes`.
 """
 

@@ -1,7 +1,7 @@
 """Takes the pictures of the documentation: the real page of `make demo`, in Debian's chromium, light and dark, into docs/images/.
 
-python -m tests.docs.screenshots                      runs the demo first (two minutes)
-python -m tests.docs.screenshots report-fleet.html    of a page that is there
+python -m tests.site.screenshots                      runs the demo first (two minutes)
+python -m tests.site.screenshots report-fleet.html    of a page that is there
 """
 
 import subprocess
