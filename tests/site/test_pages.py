@@ -7,19 +7,20 @@ import sys
 from pathlib import Path
 
 import pytest
+from PIL import Image
 
 from edgemeter.collector.alerts.check import check_alerts
 from edgemeter.collector.alerts.rules import read_rules
 from edgemeter.collector.trend.history import RunHistory
 from edgemeter.collector.trend.watch_file import WatchFile
-from tests.site import walk
+from tests.site import screenshots, walk
 from tests.fixtures.series_factory import DAY_NS, FIRST_DAY, make_days, noisy
 from tests.fixtures.servers import Influx, mosquitto
 
 ROOT = Path(__file__).resolve().parents[2]
 DOCS = ROOT / "docs"
 PAGES = sorted([ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(path for path in DOCS.rglob("*.md") if path.parent.name != "reference")])
-WALKED = sorted(path for path in PAGES if path.parent.name in ("start", "tasks", "explain"))
+WALKED = sorted(path for path in PAGES if path.parent.name in ("start", "tasks", "explain") or path.stem == "completion")
 ALONE = [path for path in WALKED if "broker.example" not in path.read_text()]
 
 
@@ -52,6 +53,7 @@ def test_a_block_is_found_with_its_mark_and_title(tmp_path):
 
 
 @pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("page", ALONE, ids=name_of)
 def test_a_page_does_what_it_says(page, tmp_path):
     """From the first command to the last; none prints a traceback."""
@@ -66,6 +68,7 @@ def test_a_page_does_what_it_says(page, tmp_path):
 
 
 @pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.mosquitto
 def test_the_page_about_the_collector_does_what_it_says(tmp_path):
     """With a mosquitto in the place of the reader's broker."""
@@ -80,6 +83,7 @@ def test_the_page_about_the_collector_does_what_it_says(tmp_path):
 
 
 @pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.mosquitto
 @pytest.mark.influx
 def test_the_page_about_twenty_boards_does_what_it_says(influxd, tmp_path):
@@ -116,6 +120,25 @@ def test_the_alert_of_the_page_opens_beyond_five_per_cent(step_ratio, opened, tm
     with WatchFile(tmp_path / "watch") as file:
         done = check_alerts(RunHistory(runs), "runs.json", file, read_rules(tmp_path / block.title), (FIRST_DAY + 70) * DAY_NS, is_dry=True)
     assert {change.event for change in done.changes} == ({"opened"} if opened else set())
+
+
+@pytest.mark.chromium
+@pytest.mark.slow
+@pytest.mark.long
+def test_the_pictures_are_of_the_page_as_it_is(tmp_path):
+    """`make demo`'s own page gives them, light and dark, without a complaint of the browser; those of the documentation have their sizes."""
+    page = tmp_path / "report-fleet.html"
+    command = [sys.executable, "-m", "edgemeter.agent.cli.main", "demo", "--html", str(tmp_path / "report.html"), "--home", str(tmp_path / "h")]
+    subprocess.run(command, check=True, capture_output=True, timeout=1200, env={**os.environ, "EDGEMETER_HOME": str(tmp_path)})
+    taken = screenshots.take(page, tmp_path)
+    assert {path.name for path in taken} == {path.name for path in screenshots.IMAGES.glob("*.png")}
+    for path in taken:
+        with Image.open(path) as new, Image.open(screenshots.IMAGES / path.name) as old:
+            assert new.size == old.size
+            # A page that did not draw is one colour.
+            assert len(new.convert("RGB").getcolors(1 << 20)) > 50, path.name
+            is_dark = sum(new.convert("RGB").getpixel((5, new.height - 5))) < 3 * 128
+        assert is_dark == path.stem.endswith("-dark"), path.name
 
 
 def test_the_site_builds_and_loads_nothing_from_elsewhere(tmp_path):
