@@ -104,13 +104,14 @@ def _net(energy: Energy | None) -> str:
     return _sure(energy.net_mj, energy.net_u_mj)
 
 
+def _not_stated(run: RunRecord) -> str:
+    percentiles = (f"{name.replace('_', '.')} (needs {count:,} queries)" for name, count in run.latency.refused.items())
+    return f"not stated: {', '.join(percentiles)} of {run.model.name}"
+
+
 def _notes(runs: Sequence[RunRecord]) -> list[str]:
     reasons = [f"{run.verdict.state}: {run.model.name} on {run.runtime.name}: {reason}" for run in runs for reason in run.verdict.reasons]
-    refused = [
-        f"not stated: {', '.join(f'{name} (needs {count:,} queries)' for name, count in run.latency.refused.items())} of {run.model.name}"
-        for run in runs
-        if run.latency.refused
-    ]
+    refused = list(dict.fromkeys(_not_stated(run) for run in runs if run.latency.refused))
     load = [_load_note(run, run.load) for run in runs if run.load and run.load.is_sustained is not None]
     sustained = [_sustained_note(run, run.sustained) for run in runs if run.sustained]
     energy = [note for run in runs for note in _energy_notes(run)]
