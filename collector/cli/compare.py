@@ -48,19 +48,22 @@ def review_change(
     from edgemeter.agent.base import figures
     from edgemeter.collector.review import document, gate
     from edgemeter.collector.review import review as reviewing
+    from edgemeter.collector.review.choice import choice_lines, find_choice
     from edgemeter.collector.review.document import to_markdown
     from edgemeter.collector.review.review import read_side
 
     limits = () if fail_on is None else gate.parse(fail_on)
     baseline, new = sides
-    found = reviewing.review((baseline, read_side(baseline)), (new, read_side(new)), matters, days)
+    contents = read_side(baseline), read_side(new)
+    found = reviewing.review((baseline, contents[0]), (new, contents[1]), matters, days)
+    choice = None if found.pairs else find_choice(*contents, matters, days)
     findings = gate.judge(found, limits)
     if form == "markdown":
         click.echo(to_markdown(found, findings), nl=False)
     elif form == "json":
-        click.echo(document.to_json(found, findings))
+        click.echo(document.to_json(found, findings, choice))
     else:
-        for line in document.review_lines(found, findings):
+        for line in (*document.review_lines(found, findings), *(choice_lines(choice) if choice else ())):
             click.echo(figures.printable(line))
     if gate.is_broken(findings):
         sys.exit(1)

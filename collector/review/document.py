@@ -5,9 +5,10 @@ from typing import Any
 
 from edgemeter.agent.base import figures
 from edgemeter.agent.base.documents import json_document
-from edgemeter.collector.compare.judgement import Bounds, RatioJudgement, within_of
+from edgemeter.collector.compare.judgement import Bounds, RatioJudgement, SmallestDifferences, within_of
 from edgemeter.collector.compare.spread import Spread, median_of
 from edgemeter.collector.compare.summary import CaseSummary
+from edgemeter.collector.review.choice import CaseChoice, case_sentence
 from edgemeter.collector.review.gate import GateFinding, is_broken
 from edgemeter.collector.review.review import Review, ReviewPair, UnpairedCase
 
@@ -187,12 +188,13 @@ def _escaped(text: str) -> str:
     return figures.printable(text).translate(_ESCAPED)
 
 
-def to_json(review: Review, findings: Sequence[GateFinding]) -> str:
-    """Return `{"baseline", "new", "pairs": [...], "limits": [...], "is_broken", "left_out": [...]}` as text."""
+def to_json(review: Review, findings: Sequence[GateFinding], choice: CaseChoice | None = None) -> str:
+    """Return `{"baseline", "new", "pairs": [...], "choice", "limits": [...], "is_broken", "left_out": [...]}` as text."""
     document = {
         "baseline": review.baseline,
         "new": review.new,
-        "pairs": [_pair_document(pair) for pair in review.pairs],
+        "pairs": [_pair_document(pair, review.matters) for pair in review.pairs],
+        "choice": choice,
         "limits": [{"limit": one.limit.text, "case": one.case, "outcome": one.outcome, "words": one.words} for one in findings],
         "is_broken": is_broken(findings),
         "left_out": [{"side": left.side, "what": left.what, "reason": left.reason, "is_lost": left.is_lost} for left in review.left_out],
@@ -208,6 +210,7 @@ def review_lines(review: Review, findings: Sequence[GateFinding]) -> list[str]:
         judged = pair.judgements
         by_name = {"latency": judged.latency, "energy": judged.energy, "accuracy": judged.accuracy}
         found += [f"    {name}: {one.words}" for name, one in by_name.items() if one is not None]
+        found.append(f"    {_sentence(pair, review.matters)}")
         if pair.changed:
             found.append(f"    changed: {', '.join(pair.changed)}")
         found += [f"    {text}; --all-days counts them" for text in levels(pair)]
@@ -217,12 +220,17 @@ def review_lines(review: Review, findings: Sequence[GateFinding]) -> list[str]:
     return found
 
 
-def _pair_document(pair: ReviewPair) -> dict[str, Any]:
+def _sentence(pair: ReviewPair, matters: SmallestDifferences) -> str:
+    return case_sentence("new", "the baseline", pair.baseline, pair.case, matters)
+
+
+def _pair_document(pair: ReviewPair, matters: SmallestDifferences) -> dict[str, Any]:
     judged = pair.judgements
     ratios = pair.ratios
     return {
         "case": pair.name,
         "state": worst(pair),
+        "sentence": _sentence(pair, matters),
         "changed": list(pair.changed),
         "baseline": _side_document(pair.baseline),
         "new": _side_document(pair.case),

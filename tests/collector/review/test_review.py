@@ -18,6 +18,7 @@ from edgemeter.collector.runs.store import StoreContents
 from tests.fixtures.bundle_factory import write_bundle
 from tests.fixtures.comparison_factory import document, no_energy
 from tests.fixtures.level_factory import level_runs, stepped_ms
+from tests.fixtures.record_factory import make_environment
 from tests.fixtures.review_runs import make_side
 
 LIMITS = "slower:3%,energy:5%,ap:0.5"
@@ -277,3 +278,44 @@ def test_speed_and_energy_are_not_gated_across_two_boards_of_one_type():
             gate.judge(found, gate.parse(limit))
     assert {finding.outcome for finding in gate.judge(found, gate.parse("ap:0.5,memory:10%"))} == {"kept"}
     assert gate.judge(reviewed(make_side(agent="1"), make_side(agent="2", start=100)), gate.parse("slower:3%"))[0].outcome == "kept"
+
+
+def written(tmp_path, **sides):
+    """Return the paths of documents of runs."""
+    for name, runs in sides.items():
+        (tmp_path / f"{name}.json").write_bytes(document(*runs))
+    return [str(tmp_path / f"{name}.json") for name in sides]
+
+
+def test_two_models_that_were_measured_before_are_chosen_between(tmp_path):
+    """One case a side, and not the same: no baseline of each other, but a sentence; no limit is judged of them."""
+    fp32 = make_side(agent="1", ap=0.625)
+    int8 = make_side(agent="1", factor=0.7, energy_factor=0.77, ap=0.588, start=100, seed=2, precision="int8", model="other")
+    paths = written(tmp_path, a=fp32, b=int8)
+    lines = CliRunner().invoke(cli, ["compare", *paths], catch_exceptions=False).stdout.splitlines()
+    assert lines[-6:-4] == ["A: tiny-detector fp32 on onnx, pi-1", "B: other int8 on onnx, pi-1"]
+    assert lines[-1].startswith("B is 1.4")
+    assert " times faster (95 % 1.4" in lines[-1]
+    assert " and costs 2" in lines[-1]
+    assert "not sure: AP (-3.7 points; 80 images are too few for an interval)." in lines[-1]
+    found = json.loads(CliRunner().invoke(cli, ["compare", *paths, "--json"], catch_exceptions=False).stdout)
+    assert (found["pairs"], found["choice"]["sentence"]) == ([], lines[-1].rstrip("."))
+    assert CliRunner().invoke(cli, ["compare", *paths, "--fail-on", "slower:3%"]).exit_code == 1
+
+
+@pytest.mark.parametrize("other", [{"scenario": "offline"}, {"device": "srv", "environment": make_environment(board="another")}])
+def test_what_has_nothing_in_common_is_no_choice(tmp_path, other):
+    """Another scenario, or another type of board."""
+    paths = written(tmp_path, a=make_side(agent="1"), b=make_side(agent="1", start=100, model="other", **other))
+    assert json.loads(CliRunner().invoke(cli, ["compare", *paths, "--json"]).stdout)["choice"] is None
+
+
+def test_a_change_is_said_in_one_sentence_with_its_doubts(tmp_path):
+    """Of each pair: what differs, what does not, and which runs are suspect."""
+    doubt = record_conditions.Verdict(state="suspect", reasons=("throttled: twice",))
+    paths = written(tmp_path, a=make_side(agent="1"), b=make_side(agent="2", factor=1.2, start=100, seed=2, verdict=doubt))
+    printed = CliRunner().invoke(cli, ["compare", *paths], catch_exceptions=False).stdout
+    (sentence,) = [line.strip() for line in printed.splitlines() if line.startswith("    new is ")]
+    assert sentence.startswith("new is 1.20 times slower (95 % 1.1")
+    assert "has the same AP as the baseline and costs as much energy as the baseline within 3 %" in sentence
+    assert sentence.endswith("; 8 of 8 runs of new are suspect (throttled)")
