@@ -41,7 +41,7 @@ def test_the_documents_say_what_the_acl_says(kind, start):
         if "deny" in line or action is None:
             continue
         user = re.search(r'(?:username, |user = )"([^"]+)"', line)
-        for topic in re.findall(r'"(edgemeter/[^"]+)"', line):
+        for topic in re.findall(r'"((?:edgemeter|homeassistant)/[^"]+)"', line):
             access = {"publish": "write", "subscribe": "read"}[action[1]]
             found.add((user[1] if user else None, access, topic.replace("${username}", "%u")))
     assert found == expected()
