@@ -6,7 +6,7 @@ A chunk is a compressed JSON array of records, stored as received, so that field
 import itertools
 import sqlite3
 import zlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
@@ -272,7 +272,8 @@ class LedgerWriter:
                     self._add_chunk(chunk, source)
                 inserted += outcome.inserted
                 held += [_key(record) for place, record in enumerate(some) if place not in outcome.collided]
-                collisions += [_rejection(source, place) for place in sorted(outcome.collided)]
+                if outcome.collided:
+                    collisions += _rejections(source, sorted(outcome.collided))
         except BaseException:
             # The subjects inserted in this transaction are rolled back with it.
             self._subjects.clear()
@@ -289,11 +290,14 @@ class LedgerWriter:
         query = "SELECT chunk, received_ns, body FROM unchecked JOIN chunks USING (chunk) ORDER BY chunk LIMIT ?"
         rejections: list[Rejection] = []
         for chunk, received_ns, body in self._connection.execute(query, (limit_chunks,)).fetchall():
+            invalid: dict[int, Rejection] = {}
             for place, payload in enumerate(unpack_chunk(body)):
                 try:
                     decode(payload)
                 except ConfigError as error:
-                    rejections += self._take_out(chunk, place, Rejection("", payload, str(error), received_ns))
+                    invalid[place] = Rejection("", payload, str(error), received_ns)
+            if invalid:
+                rejections += quarantine.of_one_message(self._take_out(chunk, invalid), body)
             self._connection.execute("DELETE FROM unchecked WHERE chunk = ?", (chunk,))
         return rejections
 
@@ -302,17 +306,14 @@ class LedgerWriter:
         statement = "DELETE FROM runs WHERE device = ? AND session = ? AND seq = ? AND id = ?"
         self._connection.executemany(statement, [(one.device, one.session, one.seq, one.id) for one in some])
 
-    def _take_out(self, chunk: int, place: int, rejection: Rejection) -> list[Rejection]:
+    def _take_out(self, chunk: int, invalid: Mapping[int, Rejection]) -> list[Rejection]:
         # The rows of a chunk are consecutive, and end at `last_row`.
-        query = """SELECT row, fleet, runs.device FROM chunks
+        query = """SELECT row, place, fleet, runs.device FROM chunks
             JOIN runs ON row BETWEEN last_row - ? AND last_row AND runs.chunk = chunks.chunk
-            JOIN subjects USING (subject) WHERE chunks.chunk = ? AND place = ?"""
-        found = self._connection.execute(query, (messages.LONGEST_BATCH, chunk, place)).fetchone()
-        if found is None:
-            return []
-        row, fleet, device = found
-        self._connection.execute("DELETE FROM runs WHERE row = ?", (row,))
-        return [replace(rejection, topic=str(Topic(fleet, device, "result")))]
+            JOIN subjects USING (subject) WHERE chunks.chunk = ? ORDER BY place"""
+        held = [one for one in self._connection.execute(query, (messages.LONGEST_BATCH, chunk)) if one[1] in invalid]
+        self._connection.executemany("DELETE FROM runs WHERE row = ?", [(row,) for row, *_ in held])
+        return [replace(invalid[place], topic=str(Topic(fleet, device, "result"))) for _, place, fleet, device in held]
 
     def _insert(self, some: Sequence[RunRecord], chunk: int, left_out: frozenset[int]) -> "_InsertOutcome":
         rows = [self._values(record, chunk, place) for place, record in enumerate(some) if place not in left_out]
@@ -388,10 +389,12 @@ def _portions(arrivals: Sequence[Arrival]) -> Iterator[list[Arrival]]:
         yield portion
 
 
-def _rejection(source: _Source, place: int) -> Rejection:
+def _rejections(source: _Source, places: Iterable[int]) -> list[Rejection]:
     if isinstance(source, ArrivedBatch):
-        return Rejection(source.topic, unpack_chunk(source.body)[place], COLLISION, source.received_ns)
-    return Rejection(source[place].topic, source[place].payload, COLLISION, source[place].received_ns)
+        payloads = unpack_chunk(source.body)
+        found = [Rejection(source.topic, payloads[place], COLLISION, source.received_ns) for place in places]
+        return quarantine.of_one_message(found, source.body)
+    return [Rejection(source[place].topic, source[place].payload, COLLISION, source[place].received_ns) for place in places]
 
 
 def _key(record: RunRecord) -> RecordKey:

@@ -10,6 +10,11 @@ from edgemeter.agent.contract.messages import TOPIC_ROOT
 PAYLOAD_LIMIT_BYTES = 1 << 20
 ROWS_LIMIT = 10_000
 TOTAL_LIMIT_BYTES = 64 << 20
+# What is beyond a limit is dropped down to this share of it, so that a flood does not pay for it at every commit.
+KEPT_RATIO = 0.9
+
+# More rejected records of one message than this are one entry: the message.
+MOST_OF_A_MESSAGE = 100
 
 QUARANTINE_SCHEMA = """CREATE TABLE quarantine (
     row INTEGER PRIMARY KEY AUTOINCREMENT,
@@ -30,6 +35,22 @@ CREATE INDEX quarantine_kept ON quarantine (kept_bytes);
 _ADD = """INSERT INTO quarantine (digest, topic, payload, size_bytes, kept_bytes, reason, received_ns, last_ns, times)
 VALUES (?, ?, ?, ?, ?, ?, ?, ?, 1)
 ON CONFLICT (digest) DO UPDATE SET times = times + 1, last_ns = excluded.last_ns"""
+
+# The share of an entry is what its device would fill of the limits with it and its newer ones. Entries are kept by rising share until
+# the limits are full. The sender is the topic without its last part.
+_DROP = """DELETE FROM quarantine WHERE row IN (
+    SELECT row FROM (
+        SELECT row,
+            row_number() OVER (ORDER BY is_sinks, share, row DESC) AS place,
+            sum(kept_bytes) OVER (ORDER BY is_sinks, share, row DESC ROWS UNBOUNDED PRECEDING) AS total_bytes
+        FROM (
+            SELECT row, kept_bytes, NOT topic GLOB :ours AS is_sinks,
+                max(1.0 * row_number() OVER newest / :rows, 1.0 * sum(kept_bytes) OVER newest / :bytes) AS share
+            FROM quarantine
+            WINDOW newest AS (PARTITION BY rtrim(topic, replace(topic, '/', '')) ORDER BY row DESC ROWS UNBOUNDED PRECEDING)
+        )
+    ) WHERE place > :kept_rows OR total_bytes > :kept_bytes
+)"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,19 +77,28 @@ class QuarantinedMessage:
     times: int
 
 
-def add(connection: sqlite3.Connection, rejections: Sequence[Rejection]) -> None:
-    """Add `rejections`, within the caller's transaction; beyond the limits the oldest entries are dropped.
+def of_one_message(rejections: Sequence[Rejection], payload: bytes) -> list[Rejection]:
+    """Return the rejections of one message with the given payload; if there are very many, one that holds the message."""
+    if len(rejections) <= MOST_OF_A_MESSAGE:
+        return list(rejections)
+    first = rejections[0]
+    return [Rejection(first.topic, payload, f"{len(rejections)} records of this message, the first: {first.reason}", first.received_ns)]
 
-    Records that a sink rejected are dropped first: the ledger still holds those.
+
+def add(connection: sqlite3.Connection, rejections: Sequence[Rejection]) -> None:
+    """Add `rejections`, within the caller's transaction; beyond the limits entries are dropped, oldest first.
+
+    Those of the device with the most entries or bytes are dropped first, so that no device drops those of others; before them, records
+    that a sink rejected: the ledger still holds those.
     """
     if not rejections:
         return
-    for rejection in rejections:
-        kept = rejection.payload[:PAYLOAD_LIMIT_BYTES]
-        digest = hashlib.sha256(b"\0".join((rejection.topic.encode(), rejection.reason.encode(), rejection.payload))).digest()
-        stamps = (rejection.received_ns, rejection.received_ns)
-        connection.execute(_ADD, (digest, rejection.topic, kept, len(rejection.payload), len(kept), rejection.reason, *stamps))
-    _drop_oldest(connection)
+    connection.executemany(_ADD, map(_values, rejections))
+    rows, kept_bytes = connection.execute("SELECT count(*), coalesce(sum(kept_bytes), 0) FROM quarantine").fetchone()
+    if rows > ROWS_LIMIT or kept_bytes > TOTAL_LIMIT_BYTES:
+        limits = {"rows": ROWS_LIMIT, "bytes": TOTAL_LIMIT_BYTES}
+        kept = {f"kept_{name}": int(limit * KEPT_RATIO) for name, limit in limits.items()}
+        connection.execute(_DROP, {**limits, **kept, "ours": f"{TOPIC_ROOT}/*"})
 
 
 def read(connection: sqlite3.Connection) -> list[QuarantinedMessage]:
@@ -92,10 +122,8 @@ def remove(connection: sqlite3.Connection, row: int) -> None:
     connection.execute("DELETE FROM quarantine WHERE row = ?", (row,))
 
 
-def _drop_oldest(connection: sqlite3.Connection) -> None:
-    rows, kept_bytes = connection.execute("SELECT count(*), coalesce(sum(kept_bytes), 0) FROM quarantine").fetchone()
-    oldest = "SELECT row, kept_bytes FROM quarantine ORDER BY topic GLOB ?, row LIMIT 1"
-    while rows > ROWS_LIMIT or kept_bytes > TOTAL_LIMIT_BYTES:
-        row, size = connection.execute(oldest, (f"{TOPIC_ROOT}/*",)).fetchone()
-        connection.execute("DELETE FROM quarantine WHERE row = ?", (row,))
-        rows, kept_bytes = rows - 1, kept_bytes - size
+def _values(rejection: Rejection) -> tuple[object, ...]:
+    kept = rejection.payload[:PAYLOAD_LIMIT_BYTES]
+    digest = hashlib.sha256(b"\0".join((rejection.topic.encode(), rejection.reason.encode(), rejection.payload))).digest()
+    stamps = (rejection.received_ns, rejection.received_ns)
+    return digest, rejection.topic, kept, len(rejection.payload), len(kept), rejection.reason, *stamps

@@ -197,8 +197,10 @@ class Admitted:
             body = pack_array(text) if text is message.payload else message.payload
             self.batches.append(ArrivedBatch(batch, body, message.topic, received_ns, self.depth == "whole"))
             return
+        before = len(self.rejections)
         for one in messages.split_records(text):
             self._add_record(topic, message.topic, one, received_ns)
+        self.rejections[before:] = quarantine.of_one_message(self.rejections[before:], message.payload)
 
     def _read_batch(self, text: bytes, topic: Topic) -> list[RunRecord] | None:
         # All or nothing: when one is invalid, records are validated one by one, to find which.

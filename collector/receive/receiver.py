@@ -27,31 +27,54 @@ from edgemeter.collector.receive.admission import Admitted, CheckDepth, is_compr
 from edgemeter.collector.receive.feed import Feed
 
 INBOX_LIMIT_BYTES = 32 << 20
+# What a device may have taken in its turn: one with large messages waits while the others have theirs.
+QUANTUM_BYTES = 64 << 10
+# In an inbox that is half full a device may fill this share.
+DEVICE_RATIO = 0.25
+
+
+class _Waiting:
+    """The messages of one device that wait, and how many bytes it may still have taken."""
+
+    __slots__ = ("bytes", "credit_bytes", "messages")
+
+    def __init__(self) -> None:
+        self.messages: deque[Message] = deque()
+        self.bytes = 0
+        self.credit_bytes = 0
 
 
 class Inbox:
-    """A queue of messages, bounded in bytes: the producer checks `is_full` first; `has_room` is called when it no longer is."""
+    """A queue of messages, bounded in bytes: the producer checks `is_full` first; `has_room` is called when it no longer is.
+
+    Devices take turns, so that none starves the others; the messages of one device keep their order.
+    """
 
     def __init__(self, limit_bytes: int = INBOX_LIMIT_BYTES, has_room: Callable[[], None] = lambda: None) -> None:
         self._limit_bytes = limit_bytes
         self._has_room = has_room
-        self._messages: deque[Message] = deque()
+        self._waiting: dict[str, _Waiting] = {}
+        self._turns: deque[str] = deque()
+        self._count = 0
         self._bytes = 0
         self._taken = 0
         self._is_closed = False
         self._changed = threading.Condition()
 
     def __len__(self) -> int:
-        return len(self._messages)
+        return self._count
 
-    def put(self, messages: Sequence[Message]) -> None:
-        """Add messages; a closed inbox drops them (they are redelivered)."""
-        size_bytes = sum(len(message.payload) for message in messages)
+    def put(self, messages: Sequence[Message]) -> list[Message]:
+        """Add messages, and return the results that have no room because their device waits with too many already.
+
+        Those may be acknowledged to the broker: without a receipt the device sends them again. A closed inbox drops all.
+        """
         with self._changed:
-            if not self._is_closed:
-                self._messages.extend(messages)
-                self._bytes += size_bytes
-                self._changed.notify_all()
+            if self._is_closed:
+                return []
+            shed = [message for message in messages if not self._add(message)]
+            self._changed.notify_all()
+        return shed
 
     def is_full(self) -> bool:
         """Return whether the producer should wait: backpressure, not loss."""
@@ -62,11 +85,11 @@ class Inbox:
         taken: list[Message] = []
         taken_bytes = 0
         with self._changed:
-            self._changed.wait_for(lambda: self._messages or self._is_closed, timeout_s)
+            self._changed.wait_for(lambda: self._count or self._is_closed, timeout_s)
             was_full = self.is_full()
-            while self._messages and len(taken) < limit and taken_bytes < limit_bytes:
-                taken.append(self._messages.popleft())
-                taken_bytes += len(taken[-1].payload)
+            while self._turns and len(taken) < limit and taken_bytes < limit_bytes:
+                taken_bytes += self._take_turn(taken, limit, limit_bytes - taken_bytes)
+            self._count -= len(taken)
             self._bytes -= taken_bytes
             self._taken = len(taken)
         if was_full and not self.is_full():
@@ -81,7 +104,7 @@ class Inbox:
     def is_idle(self) -> bool:
         """Return whether nothing is queued or being processed."""
         with self._changed:
-            return not self._messages and not self._taken
+            return not self._count and not self._taken
 
     def close(self) -> None:
         """Accept no more messages, and release waiting threads."""
@@ -89,14 +112,52 @@ class Inbox:
             self._is_closed = True
             self._changed.notify_all()
 
+    def _add(self, message: Message) -> bool:
+        device, _, kind = message.topic.rpartition("/")
+        size_bytes = len(message.payload)
+        waiting = self._waiting.get(device)
+        if waiting is None:
+            waiting = self._waiting[device] = _Waiting()
+            self._turns.append(device)
+        elif 2 * self._bytes >= self._limit_bytes and waiting.bytes + size_bytes > DEVICE_RATIO * self._limit_bytes and kind == RESULT_KIND:
+            return False
+        waiting.messages.append(message)
+        waiting.bytes += size_bytes
+        self._bytes += size_bytes
+        self._count += 1
+        return True
+
+    def _take_turn(self, taken: list[Message], limit: int, limit_bytes: int) -> int:
+        """Take what the next device may have; return how many bytes."""
+        device = self._turns[0]
+        waiting = self._waiting[device]
+        is_alone = len(self._turns) == 1
+        credit_bytes = waiting.credit_bytes + QUANTUM_BYTES
+        turn_bytes = 0
+        while waiting.messages and len(taken) < limit and turn_bytes < limit_bytes:
+            size_bytes = len(waiting.messages[0].payload)
+            if turn_bytes + size_bytes > credit_bytes and not is_alone:
+                break
+            taken.append(waiting.messages.popleft())
+            turn_bytes += size_bytes
+        waiting.bytes -= turn_bytes
+        waiting.credit_bytes = max(0, credit_bytes - turn_bytes)
+        self._turns.popleft()
+        if waiting.messages:
+            self._turns.append(device)
+        else:
+            del self._waiting[device]
+        return turn_bytes
+
 
 logger = logging.getLogger(__name__)
 
 GROUP_MESSAGES = 2000
 GROUP_BYTES = 8 << 20
 
-# A group ends at this much decompressed text.
+# A group ends at this much decompressed text, or this many rejections.
 GROUP_TEXT_BYTES = 16 << 20
+GROUP_REJECTIONS = 2000
 
 # Up to this much text is validated completely before the commit, which takes some 10 ms; of more only the envelopes. Compressed batches
 # expand by about this ratio.
@@ -105,14 +166,20 @@ COMPRESSION_RATIO = 16
 CHECK_CHUNKS = 8
 RETRY_S = 2.0
 
+# The last part of a result's topic; other messages are few, and nobody sends them again.
+RESULT_KIND = "result"
+
 # How often retention runs, and how soon again while there is more to remove.
 FORGET_S = 60.0
 SLICE_S = 0.2
 
+# The collector is unwell if neither a commit nor a pass of the writer ends within this time; on a slow card both take seconds at most.
+STALLED_S = 60.0
+
 
 @dataclass(slots=True)
 class ReceiverCounts:
-    """Counts since the start; `rejected` are messages, or records in them, that are not valid."""
+    """Counts since the start; `rejected` are messages, or records in them, that are not valid; `shed` messages have to come again."""
 
     messages: int = 0
     inserted: int = 0
@@ -120,6 +187,7 @@ class ReceiverCounts:
     collisions: int = 0
     rejected: int = 0
     forgotten: int = 0
+    shed: int = 0
 
     @property
     def quarantined(self) -> int:
@@ -148,6 +216,7 @@ class Receiver:
         self.refusal: str | None = None
         self.retention = retention
         self._next_retention_s = 0.0
+        self._progress_s = time.monotonic()
         self._address = address
         self._ledger_path = ledger_path
         self._committed = committed
@@ -214,6 +283,10 @@ class Receiver:
         """Return whether the writer thread is alive; if it died, which is a bug, the process must end."""
         return self._writer is not None and self._writer.is_alive()
 
+    def stalled_s(self) -> float:
+        """Return for how many seconds neither a commit nor a pass of the writer has ended; a writer without work passes every second."""
+        return time.monotonic() - self._progress_s
+
     def is_connected(self) -> bool:
         """Return whether the broker is connected."""
         return self._feed is not None and self._feed.is_connected()
@@ -228,7 +301,12 @@ class Receiver:
 
     def received(self, messages: Sequence[Message]) -> None:
         """Feed event: messages."""
-        self._inbox.put(messages)
+        shed = self._inbox.put(messages)
+        if shed and self._feed is not None:
+            self.counts.shed += len(shed)
+            self._feed.acknowledge(shed)
+            device = shed[0].topic.rpartition("/")[0]
+            logger.warning("%s sends more than can be stored: some messages have to come again", device, extra=about(device))
 
     def disconnected(self, reason: str) -> None:
         """Feed event: the connection is gone."""
@@ -254,6 +332,7 @@ class Receiver:
     def _write(self, ledger: Ledger, feed: Feed) -> None:
         has_unchecked = True
         while not self._stopping.is_set() or not self._inbox.is_idle():
+            self._progress_s = time.monotonic()
             taken = self._inbox.take(GROUP_MESSAGES, GROUP_BYTES, timeout_s=0.0 if has_unchecked else 1.0)
             if taken:
                 self._keep_all(ledger, feed, taken)
@@ -270,11 +349,12 @@ class Receiver:
         while begin < len(taken):
             admitted = Admitted(depth)
             end = begin
-            while end < len(taken) and admitted.text_bytes < GROUP_TEXT_BYTES:
+            while end < len(taken) and admitted.text_bytes < GROUP_TEXT_BYTES and len(admitted.rejections) < GROUP_REJECTIONS:
                 admitted.add(taken[end], received_ns)
                 end += 1
             if not self._keep(ledger, feed, admitted):
                 return
+            self._progress_s = time.monotonic()
             self.counts.messages += end - begin
             feed.acknowledge(taken[begin:end])
             begin = end

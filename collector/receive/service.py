@@ -18,7 +18,7 @@ from edgemeter.collector.influx.points import Points
 from edgemeter.collector.influx.sink import Sink, open_sink
 from edgemeter.collector.influx.tag_values import TagValues, tag_values_path
 from edgemeter.collector.receive.monitor import Metric
-from edgemeter.collector.receive.receiver import Receiver, ReceiverCounts
+from edgemeter.collector.receive.receiver import STALLED_S, Receiver, ReceiverCounts
 
 logger = logging.getLogger(__name__)
 
@@ -91,9 +91,13 @@ class Collector:
         """Return why nothing can be received now, None if it can."""
         if not self._receiver.is_alive():
             return "the writer thread has stopped"
+        trouble = self._receiver.refusal or self._receiver.trouble
+        stalled_s = self._receiver.stalled_s()
+        if trouble is None and stalled_s > STALLED_S:
+            return f"no commit has ended for {stalled_s:.0f} s: see the log and the disk, then restart"
         if not self._receiver.is_connected():
             return f"no connection to the broker at {self.address}"
-        return self._receiver.refusal or self._receiver.trouble
+        return trouble
 
     def metrics(self) -> Iterator[Metric]:
         """Yield every metric.
@@ -108,6 +112,8 @@ class Collector:
         yield Metric("duplicates_total", "counter", "Repeated records, dropped.", counts.duplicates)
         yield Metric("quarantined_total", "counter", "Rejected messages and records.", counts.quarantined)
         yield Metric("collisions_total", "counter", "Records whose number belongs to another record.", counts.collisions)
+        yield Metric("shed_total", "counter", "Messages of devices that send too much, to be sent again.", counts.shed)
+        yield Metric("stalled_seconds", "gauge", "Time since a commit or a pass of the writer ended.", self._receiver.stalled_s())
         yield Metric("forgotten_total", "counter", "Records removed by retention.", counts.forgotten)
         yield Metric("waiting_messages", "gauge", "Messages received and not committed yet.", self._receiver.waiting())
         yield Metric("connected", "gauge", "1 while the broker is connected.", int(self._receiver.is_connected()))

@@ -87,6 +87,32 @@ def test_what_was_taken_in_a_hurry_is_looked_at_and_what_is_no_record_goes_to_qu
     assert ledger.check(1) is None
 
 
+def test_ten_thousand_collisions_are_one_entry_that_can_be_retried(ledger):
+    """A cloned card sends a whole batch of numbers that are taken: its text is opened once, not once a record."""
+    ledger.commit([], batches=[arrived_batch([make_record(session=5, seq=seq) for seq in range(1, 1001)])])
+    clone = [make_record(session=5, seq=seq) for seq in range(1, 1001)]
+    committed = ledger.commit([], batches=[arrived_batch(clone)])
+    assert (committed.collisions, committed.held) == (1, ())
+    (entry,) = ledger.quarantined()
+    assert (entry.topic, COLLISION in entry.reason) == (TOPIC, True)
+    assert entry.reason.startswith("1000 records of this message")
+    assert len(messages.split_records(zlib.decompress(entry.payload))) == 1000
+
+
+def test_a_thousand_invalid_records_behind_valid_envelopes_are_one_entry(ledger):
+    """They are looked at after the commit, and taken out by one look at the rows of their chunk."""
+    some = [make_record(session=5, seq=seq) for seq in range(1, 1001)]
+    broken = [contract_record.encode(one).replace(b'"latency":{', b'"latency":7,"other":{') for one in some]
+    ledger.commit([], batches=[ArrivedBatch(some, zlib.compress(b"[" + b",".join(broken) + b"]"), TOPIC, 7, is_checked=False)])
+    statements = []
+    ledger._connection.set_trace_callback(statements.append)
+    (rejection,) = ledger.check(8)
+    ledger._connection.set_trace_callback(None)
+    assert rejection.reason.startswith("1000 records of this message, the first: not a run record")
+    assert sum("last_row" in one for one in statements) == 1
+    assert (ledger.count(), ledger.quarantined_count()) == (0, 1)
+
+
 def test_a_subject_that_went_with_a_failed_commit_is_made_again(ledger):
     """What the writer remembers is what the file has."""
     pages = ledger._connection.execute("PRAGMA page_count").fetchone()[0]

@@ -1,6 +1,7 @@
 import sqlite3
 import threading
 import time
+from collections import Counter
 
 import msgspec
 import pytest
@@ -126,6 +127,7 @@ def test_the_same_rejection_again_is_counted_and_kept_once(ledger):
 def test_the_quarantine_is_bounded_in_rows_and_bytes_and_drops_the_oldest(ledger, monkeypatch):
     """Garbage cannot fill the disk, and a payload is cut."""
     monkeypatch.setattr(quarantine, "ROWS_LIMIT", 3)
+    monkeypatch.setattr(quarantine, "KEPT_RATIO", 1.0)
     monkeypatch.setattr(quarantine, "TOTAL_LIMIT_BYTES", 25)
     monkeypatch.setattr(quarantine, "PAYLOAD_LIMIT_BYTES", 10)
     ledger.commit([], [Rejection("t", b"%d" % number, "no", number) for number in range(5)])
@@ -137,10 +139,48 @@ def test_the_quarantine_is_bounded_in_rows_and_bytes_and_drops_the_oldest(ledger
 def test_what_a_sink_refused_goes_before_what_is_nowhere_else(ledger, monkeypatch):
     """The ledger still holds what InfluxDB did not take; what was no record lies in the quarantine alone."""
     monkeypatch.setattr(quarantine, "ROWS_LIMIT", 3)
+    monkeypatch.setattr(quarantine, "KEPT_RATIO", 1.0)
     ledger.commit([], [Rejection("edgemeter/v1/lab/pi-1/result", b"broken", "no", 1)])
     ledger.advance("influx http://x", 9, [Rejection("influx http://x", b"%d" % number, "old", number) for number in range(2, 9)])
     assert [entry.payload for entry in ledger.quarantined()] == [b"broken", b"7", b"8"]
     assert ledger.quarantined_count() == 3
+
+
+def flood(device, count, size=1):
+    """Return rejections of one device, each another."""
+    return [Rejection(f"edgemeter/v1/lab/{device}/result", b"%s %d" % (b"x" * size, number), "no", number) for number in range(count)]
+
+
+def test_no_device_evicts_the_entries_of_another(ledger, monkeypatch):
+    """Rows and bytes: whoever has most of either loses its own oldest; a small share is never touched."""
+    monkeypatch.setattr(quarantine, "ROWS_LIMIT", 100)
+    monkeypatch.setattr(quarantine, "TOTAL_LIMIT_BYTES", 100_000)
+    ledger.commit([], flood("pi-1", 20))
+    ledger.commit([], flood("pi-2", 5, size=4000))
+    for _ in range(3):
+        ledger.commit([], flood("bad", 1000))
+        ledger.commit([], flood("large", 200, size=9000))
+    kept = Counter(entry.topic.split("/")[3] for entry in ledger.quarantined())
+    assert (kept["pi-1"], kept["pi-2"]) == (20, 5)
+    assert kept["bad"] > 20
+    assert kept["large"] > 2
+    newest = [entry.payload for entry in ledger.quarantined() if "/bad/" in entry.topic]
+    assert newest == [b"x %d" % number for number in range(1000 - len(newest), 1000)]
+
+
+def test_a_full_quarantine_costs_one_statement_and_not_at_every_commit(ledger, monkeypatch):
+    """A flood pays for the eviction together, not entry by entry: what stalled the collector for minutes."""
+    monkeypatch.setattr(quarantine, "ROWS_LIMIT", 1000)
+    ledger.commit([], flood("pi-1", 1000))
+    statements = []
+    ledger._connection.set_trace_callback(statements.append)
+    for number in range(150):
+        ledger.commit([], [Rejection("edgemeter/v1/lab/bad/result", b"%d" % number, "no", 1)])
+    assert sum(one.startswith("DELETE FROM quarantine") for one in statements) == 2
+    ledger.commit([], flood("bad", 5000))
+    ledger._connection.set_trace_callback(None)
+    assert sum(one.startswith("DELETE FROM quarantine") for one in statements) == 3
+    assert ledger.quarantined_count() == 900
 
 
 def test_a_will_of_a_session_that_is_over_does_not_hide_the_living_one(ledger):

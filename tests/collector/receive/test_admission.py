@@ -1,3 +1,5 @@
+import zlib
+
 import msgspec
 import pytest
 
@@ -168,3 +170,20 @@ def test_state_birth_and_health_are_changes_of_presence_and_an_emptied_topic_is_
     assert admit(b"", "edgemeter/v1/lab/pi-1/state").changes == []
     assert "arrived on the topic" in reason_of(admit(messages.encode_message(birth), "edgemeter/v1/lab/pi-2/birth"))
     assert "not a device's state" in reason_of(admit(b"{}", "edgemeter/v1/lab/pi-1/state"))
+
+
+@pytest.mark.parametrize("base", [0, 10_000])
+def test_a_message_of_thousands_of_records_that_are_none_is_one_entry(base):
+    """24 kB that opened to 9,999 rejections: the message is kept as it came, to be retried whole."""
+    payload = zlib.compress(b"[" + b",".join(b'{"id":"%d"}' % (base + number) for number in range(9999)) + b"]")
+    admitted = admit(payload)
+    assert admitted.rejections[0].payload == payload
+    assert reason_of(admitted).startswith("9999 records of this message, the first: not a run record")
+
+
+def test_the_valid_ones_among_thousands_of_invalid_records_are_taken():
+    """Only what is rejected is joined to one entry."""
+    text = b"[" + b",".join([encoded(seq=1), *(b'{"id":"%d"}' % number for number in range(500)), encoded(seq=2)]) + b"]"
+    admitted = admit(text)
+    assert [arrival.record.seq for arrival in admitted.arrivals] == [1, 2]
+    assert len(admitted.rejections) == 1

@@ -6,9 +6,9 @@ from edgemeter.collector.receive.receiver import Inbox
 ANY = 1 << 30
 
 
-def message(size):
+def message(size, device="pi-1", kind="result"):
     """Return a message of that size."""
-    return Message("t", b"x" * size, 1, 1, 1)
+    return Message(f"edgemeter/v1/lab/{device}/{kind}", b"x" * size, 1, 1, 1)
 
 
 def sizes(taken):
@@ -44,7 +44,7 @@ def test_a_full_inbox_says_so_and_says_when_there_is_room_again():
     calls = []
     inbox = Inbox(limit_bytes=10, has_room=lambda: calls.append(len(inbox)))
     assert not inbox.is_full()
-    inbox.put([message(100), message(9), message(3)])
+    inbox.put([message(100, "pi-1"), message(9, "pi-2"), message(3, "pi-3")])
     assert inbox.is_full()
     inbox.take(1, ANY, 0)
     assert (inbox.is_full(), calls) == (True, [])
@@ -68,3 +68,45 @@ def test_a_closed_inbox_lets_everybody_go_and_takes_nothing_more():
     inbox.put([message(6)])
     assert sizes(inbox.take(10, ANY, 60)) == [5]
     assert inbox.take(10, ANY, 60) == []
+
+
+def devices(taken):
+    """Return whose messages these are, in order."""
+    return [one.topic.split("/")[3] for one in taken]
+
+
+def test_a_device_that_floods_does_not_starve_the_others():
+    """Whoever comes after a thousand messages of another has its own in the next group, in their order."""
+    inbox = Inbox()
+    shed = inbox.put([message(24 << 10, "bad") for _ in range(1000)])
+    inbox.put([message(size, device) for size in (1, 2, 3) for device in ("pi-1", "pi-2")])
+    taken = inbox.take(2000, 8 << 20, 0)
+    assert devices(taken).count("bad") < len(taken) < 1006
+    for device in ("pi-1", "pi-2"):
+        assert sizes(one for one in taken if device in one.topic) == [1, 2, 3]
+    assert len(inbox) == 1006 - len(shed) - len(taken)
+
+
+def test_a_device_with_large_messages_waits_its_turn_and_gets_it():
+    """Turns are counted in bytes: 16 MiB at once pay for many small ones, and nothing is left for ever."""
+    inbox = Inbox(limit_bytes=1 << 30)
+    inbox.put([message(16 << 20, "large"), message(16 << 20, "large")])
+    inbox.put([message(64 << 10, "pi-1") for _ in range(600)])
+    order = []
+    while len(inbox):
+        order += devices(inbox.take(10, ANY, 0))
+    places = [place for place, device in enumerate(order) if device == "large"]
+    assert len(order) == 602
+    assert 200 < places[0] < 300
+    assert 450 < places[1] < 600
+
+
+def test_what_one_device_has_too_much_is_handed_back_and_what_others_send_is_not():
+    """Only results, which a device sends again, and only while the inbox is half full; no byte is counted that is not there."""
+    inbox = Inbox(limit_bytes=1000)
+    assert inbox.put([message(100, "bad") for _ in range(5)]) == []
+    assert sizes(inbox.put([message(100, "bad"), message(100, "pi-1"), message(10, "bad", "state")])) == [100]
+    assert devices(inbox.put([message(90, "bad"), message(200, "pi-1")])) == ["bad", "pi-1"]
+    assert not inbox.is_full()
+    assert len(inbox.take(100, ANY, 0)) == 7
+    assert inbox.put([message(100, "bad"), message(200, "pi-1")]) == []
