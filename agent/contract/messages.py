@@ -3,6 +3,7 @@
 Topics (`edgemeter/v1/<fleet>/<device>/<kind>`), and the messages beside records (receipt, birth, state, progress).
 """
 
+import threading
 from dataclasses import dataclass
 from typing import Annotated, Literal, TypeVar, get_args
 
@@ -50,6 +51,8 @@ def parse_topic(text: str) -> Topic:
 
 
 LONGEST_BATCH = 10_000
+# A birth of a board with everything has a few kB.
+LARGEST_REPORT_BYTES = 64 << 10
 
 _Message = TypeVar("_Message")
 
@@ -123,12 +126,12 @@ def decode_receipt(payload: bytes) -> Receipt:
 
 def decode_state(payload: bytes) -> DeviceState:
     """Return the state in `payload`; raises as `decode_json`."""
-    return decode_json(payload, DeviceState, "a device's state")
+    return decode_json(payload, DeviceState, "a device's state", LARGEST_REPORT_BYTES)
 
 
 def decode_birth(payload: bytes) -> Birth:
     """Return the birth in `payload`; raises as `decode_json`."""
-    return decode_json(payload, Birth, "a device's birth")
+    return decode_json(payload, Birth, "a device's birth", LARGEST_REPORT_BYTES)
 
 
 def decode_progress(payload: bytes) -> Progress:
@@ -150,13 +153,26 @@ def split_records(payload: bytes) -> list[bytes]:
     if payload.lstrip()[:1] != b"[":
         return [payload]
     try:
-        # Millions of empty elements would take a hundred times their text as texts of their own.
-        if len(msgspec.json.decode(payload, type=list[_Outline])) > LONGEST_BATCH:
-            raise ConfigError(f"not a batch of records: more than {LONGEST_BATCH}")
+        _outlines.left = LONGEST_BATCH
+        msgspec.json.decode(payload, type=list[_Outline])
         return [bytes(raw) for raw in msgspec.json.decode(payload, type=list[msgspec.Raw])]
     except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError) as error:
         raise ConfigError(f"not a batch of records: {error}") from error
 
 
+class _Outlines(threading.local):
+    left = 0
+
+
+_outlines = _Outlines()
+
+
 class _Outline(msgspec.Struct, frozen=True, gc=False):
+    """What a record has at least. The count ends the decoding: millions of them would take many times their text."""
+
     id: str
+
+    def __post_init__(self) -> None:
+        _outlines.left -= 1
+        if _outlines.left < 0:
+            raise ValueError(f"more than {LONGEST_BATCH}")

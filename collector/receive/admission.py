@@ -3,6 +3,7 @@
 An envelope holds the fields that the ledger needs; the rest of the record is not decoded. Quarantined messages can be retried.
 """
 
+import threading
 import zlib
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -25,7 +26,14 @@ from edgemeter.agent.ledger.ledger_file import COLLISION, LARGEST_CHUNK_TEXT_BYT
 from edgemeter.agent.ledger.presence import PresenceChange
 from edgemeter.agent.ledger.quarantine import QuarantinedMessage, Rejection
 
-LONGEST_TEXT_BYTES = 64 << 20
+# Twice the largest message: raw samples, which are most of a large one, are packed already.
+LONGEST_TEXT_BYTES = 32 << 20
+# A record without its samples has kilobytes; decoded, text may take thirty times its size.
+LARGEST_HEAD_BYTES = 2 << 20
+MOST_SERIES = 1000
+
+# Up to this much text of a group is decoded whole; of more only the envelopes.
+WHOLE_BYTES = 2 << 20
 
 # Source: RFC 1950, 2.2: deflate with a window of 32 KiB, as zlib writes it.
 ZLIB_FIRST_BYTE = b"x"
@@ -83,7 +91,7 @@ def is_compressed(payload: bytes) -> bool:
 
 
 def payload_text(payload: bytes) -> bytes:
-    """Return the JSON text of a payload, at most 64 MiB.
+    """Return the JSON text of a payload, at most 32 MiB.
 
     Raises:
         ConfigError: it is not valid zlib data, or holds more.
@@ -133,6 +141,44 @@ def read_envelopes(text: bytes) -> list[Envelope] | None:
     return envelopes if all(one.schema <= SCHEMA for one in envelopes) else None
 
 
+class _Counting(threading.local):
+    left = 0
+
+
+_series = _Counting()
+
+
+class _CountedSeries(msgspec.Struct, frozen=True, gc=False):
+    def __post_init__(self) -> None:
+        _series.left -= 1
+        if _series.left < 0:
+            raise ValueError(f"more than {MOST_SERIES} series")
+
+
+class _SamplesOnly(msgspec.Struct, frozen=True, gc=False):
+    samples: msgspec.Raw = msgspec.Raw(b"[]")
+
+
+_samples_only = msgspec.json.Decoder(_SamplesOnly)
+_counted_series = msgspec.json.Decoder(list[_CountedSeries])
+
+
+def check_size(text: bytes) -> None:
+    """Check that a record is large in raw samples alone, before anything is built of it.
+
+    Raises:
+        ConfigError: the rest is larger than 2 MiB, there are more than 1,000 series, or it is not a JSON object.
+    """
+    try:
+        samples = _samples_only.decode(text).samples
+        if len(text) - len(bytes(samples)) > LARGEST_HEAD_BYTES:
+            raise ConfigError(f"not a run record: more than {LARGEST_HEAD_BYTES >> 20} MiB without its samples")
+        _series.left = MOST_SERIES
+        _counted_series.decode(samples)
+    except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError) as error:
+        raise ConfigError(f"not a run record: {error}") from error
+
+
 class _SchemaOnly(msgspec.Struct):
     schema: int
 
@@ -167,9 +213,10 @@ _batch_records = msgspec.json.Decoder(list[RunRecord])
 
 @dataclass(slots=True)
 class Admitted:
-    """The result of admitting a group of messages; `text_bytes` is their size, decompressed."""
+    """The result of admitting a group of messages; `text_bytes` is their size, decompressed; beyond `whole_bytes` depth is `envelope`."""
 
     depth: CheckDepth = "whole"
+    whole_bytes: int = WHOLE_BYTES
     arrivals: list[Arrival] = field(default_factory=list)
     batches: list[ArrivedBatch] = field(default_factory=list)
     rejections: list[Rejection] = field(default_factory=list)
@@ -190,6 +237,8 @@ class Admitted:
     def _add_results(self, topic: Topic, message: Message, received_ns: int) -> None:
         text = payload_text(message.payload)
         self.text_bytes += len(text)
+        if self.text_bytes > self.whole_bytes:
+            self.depth = "envelope"
         if not is_batch(text):
             self._add_record(topic, message.topic, text, received_ns)
             return
@@ -217,6 +266,8 @@ class Admitted:
 
     def _add_record(self, topic: Topic, name: str, text: bytes, received_ns: int) -> None:
         try:
+            if len(text) > LARGEST_HEAD_BYTES:
+                check_size(text)
             record = self._read(text)
             if _has_no_time(record):
                 text = change_fields(text, started_at_ns=received_ns, stamped_by="collector")
@@ -299,7 +350,7 @@ def retry_rejected(ledger: Ledger, entry: QuarantinedMessage) -> Retried:
         message = _rejected_by_sink(ledger, entry.payload) if is_sinks else Message(entry.topic, entry.payload)
     except ConfigError as error:
         return Retried(entry.row, 0, str(error))
-    admitted = Admitted()
+    admitted = Admitted(whole_bytes=LONGEST_TEXT_BYTES)
     admitted.add(message, entry.received_ns)
     if admitted.rejections:
         return Retried(entry.row, 0, admitted.rejections[0].reason)

@@ -23,7 +23,7 @@ from edgemeter.agent.ledger.ledger import Ledger, coalesce
 from edgemeter.agent.ledger.ledger_file import Committed, RecordKey
 from edgemeter.agent.ledger.quarantine import Rejection
 from edgemeter.agent.ledger.retention import Retention
-from edgemeter.collector.receive.admission import Admitted, CheckDepth, is_compressed
+from edgemeter.collector.receive.admission import WHOLE_BYTES, Admitted, CheckDepth, is_compressed
 from edgemeter.collector.receive.feed import Feed
 
 INBOX_LIMIT_BYTES = 32 << 20
@@ -159,9 +159,8 @@ GROUP_BYTES = 8 << 20
 GROUP_TEXT_BYTES = 16 << 20
 GROUP_REJECTIONS = 2000
 
-# Up to this much text is validated completely before the commit, which takes some 10 ms; of more only the envelopes. Compressed batches
+# Of a group that is likely to hold more than WHOLE_BYTES of text only the envelopes are validated before the commit. Compressed batches
 # expand by about this ratio.
-WHOLE_BYTES = 2 << 20
 COMPRESSION_RATIO = 16
 CHECK_CHUNKS = 8
 RETRY_S = 2.0

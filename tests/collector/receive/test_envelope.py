@@ -140,3 +140,27 @@ def test_hostile_payloads_end_in_the_quarantine(tmp_path, payload, look):
             assert list(ledger.records()) == []
             assert ledger.count() == 0
             assert ledger.quarantined()
+
+
+def test_a_record_may_be_large_in_its_samples_and_in_nothing_else(monkeypatch):
+    """Raw samples of any size; conditions, keys or unknown fields of megabytes, and thousands of series, are no record."""
+    monkeypatch.setattr(admission, "LARGEST_HEAD_BYTES", 20_000)
+    monkeypatch.setattr(admission, "MOST_SERIES", 3)
+    series = b'{"name":"latency","unit":"ns","dtype":"<u4","count":0,"data":"%s"}'
+    large = contract_record.join_samples(encoded(), b"[" + series % (b"A" * 100_000) + b"]")
+    assert admit(large).arrivals
+    for text, reason in (
+        (encoded().replace(b'"case":', b'"unknown":[' + b"1," * 20_000 + b'1],"case":', 1), "without its samples"),
+        (contract_record.join_samples(encoded(), b"[" + b",".join([series % (b"A" * 10_000)] * 4) + b"]"), "more than 3 series"),
+        (b'{"samples":[],' * 2 + b" " * 30_000, "not a run record"),
+    ):
+        (rejection,) = admit(text).rejections
+        assert reason in rejection.reason
+
+
+def test_of_much_text_only_the_envelopes_are_looked_at_before_the_commit():
+    """However small the message was that it came in."""
+    admitted = Admitted(whole_bytes=10_000)
+    for seq in range(1, 5):
+        admitted.add(Message(TOPIC, zlib.compress(encoded(seq)), 1, 1, 1), 7)
+    assert [one.is_checked for one in admitted.arrivals] == [True, True, False, False]
