@@ -18,9 +18,6 @@ from edgemeter.agent.base.errors import ConfigError, EdgemeterError, Unavailable
 from edgemeter.agent.base.file_lock import DeviceLock
 from edgemeter.agent.base.mqtt_session import (
     CONNECT_TIMEOUT_S,
-    SHORT_LIFE_S,
-    SHORT_LIVES,
-    TAKEN_OVER,
     Message,
     MqttSession,
     SessionProfile,
@@ -29,6 +26,7 @@ from edgemeter.agent.base.mqtt_session import (
 )
 from edgemeter.agent.contract import messages
 from edgemeter.agent.contract.messages import Topic, TopicKind
+from edgemeter.agent.delivery.broker_name import BrokerName
 from edgemeter.agent.delivery.outbox import Outbox
 from edgemeter.agent.delivery.sender import FIRST_TIMEOUT_S, WINDOW_RECORDS, Sender
 from edgemeter.agent.delivery.stamps import Stamping
@@ -85,6 +83,7 @@ class Publisher:
         self._outbox = outbox
         self._birth = birth
         self._device_lock = DeviceLock(outbox.path, birth.device)
+        self._name = BrokerName(self._device_lock, birth.session, is_resident=lasting == "persistent")
         self._lasting = lasting
         self._stamping = stamping or Stamping(outbox)
         self._sender = Sender(outbox, birth.device, birth.fleet, window_records, receipt_timeout_s)
@@ -98,13 +97,6 @@ class Publisher:
         self._forgot = threading.Condition()
         self._closing = False
         self._is_new_connection = False
-        self._is_displaced = False
-        self._was_displaced = False
-        self._is_secondary = False
-        self._own_state_seen = False
-        self._has_duplicate = False
-        self._connected_s = 0.0
-        self._short_lives = 0
         self._refusal: str | None = None
         self._refused_s = 0.0
         self._reported_reason: str | None = None
@@ -206,7 +198,7 @@ class Publisher:
             self._thread.join()
             self._thread = None
         if self._session is not None:
-            if not self._is_secondary:
+            if self._name.state == "own":
                 self._publish_state("offline")
                 self._session.flush(GOODBYE_S)
             self._session.close()
@@ -214,17 +206,14 @@ class Publisher:
 
     def connected(self) -> None:
         """Session event: a connection is up."""
-        self._connected_s = time.monotonic()
+        self._name.connected(time.monotonic())
         self._reported_reason = None
         self._is_new_connection = True
         self._wake.set()
 
     def disconnected(self, reason: str) -> None:
         """Session event: the connection is gone."""
-        lived_s = time.monotonic() - self._connected_s
-        self._short_lives = self._short_lives + 1 if lived_s < SHORT_LIFE_S else 0
-        if reason == TAKEN_OVER or (self._has_duplicate and self._short_lives >= SHORT_LIVES):
-            self._is_displaced = True
+        self._name.disconnected(reason, time.monotonic())
         self._was_offline = True
         # A client that is not let in again retries for ever, and logs it once.
         if not self._closing and reason != self._reported_reason:
@@ -240,7 +229,7 @@ class Publisher:
                 self._receipts.append(messages.decode_receipt(message.payload))
                 self._wake.set()
             elif message.topic.endswith(f"{own}state"):
-                self._check_for_duplicate(messages.decode_state(message.payload))
+                self._name.state_seen(messages.decode_state(message.payload).session, time.monotonic())
             elif self._listener is not None and message.topic in self._listener.topics:
                 self._listener.received(message)
         except ConfigError as error:
@@ -274,13 +263,6 @@ class Publisher:
             return False
         return bool(answered) or any(f"subscription {topic}:" in refusal for topic in self._listener.topics)
 
-    def _check_for_duplicate(self, state: messages.DeviceState) -> None:
-        # Until our own state has come back, another session's is only left over from the last time.
-        if state.session == self._birth.session:
-            self._own_state_seen = True
-        elif self._own_state_seen:
-            self._has_duplicate = True
-
     def _topic(self, kind: TopicKind) -> str:
         return str(Topic(self._birth.fleet, self._birth.device, kind))
 
@@ -294,15 +276,15 @@ class Publisher:
     def _open_session(self, timeout_s: float) -> None:
         if self._session is not None:
             self._session.close()
-        if self._is_displaced:
-            logger.warning("another process publishes as device %r: this one uses a client id of its own", self._birth.device)
-        self._was_displaced = self._was_displaced or self._is_displaced
-        self._is_displaced = False
-        self._is_secondary = self._was_displaced or not self._device_lock.take()
-        if self._is_secondary:
-            profile = SessionProfile(f"{self._birth.device}~{self._birth.session}")
-        else:
+        before = self._name.state
+        if self._name.choose(time.monotonic()) == "own":
             profile = SessionProfile(self._birth.device, self._lasting, will=Will(self._topic("state"), self._state("lost")))
+            if before == "displaced":
+                logger.warning("this process takes the name of device %r at the broker again", self._birth.device)
+        else:
+            profile = SessionProfile(f"{self._birth.device}~{self._birth.session}")
+        if self._name.state == "displaced" != before:
+            logger.warning("another process publishes as device %r: this one uses a client id of its own for now", self._birth.device)
         session = self._session = MqttSession(self.address, profile, self)
         try:
             session.connect(timeout_s)
@@ -327,7 +309,7 @@ class Publisher:
 
     def _step(self) -> float:
         self._take_receipts()
-        if self._session is None or self._is_displaced or self._may_take_over():
+        if self._session is None or self._name.is_due(time.monotonic()):
             self._open_session(CONNECT_TIMEOUT_S)
         session = self._session
         if session is None or not session.is_connected():
@@ -341,12 +323,8 @@ class Publisher:
         if self._refusal is not None:
             return self._await_permission()
         held_s = self._stamping.settle()
-        pause_s = self._sender.send(session)
+        pause_s = min(self._sender.send(session), self._name.wait_s(time.monotonic()))
         return pause_s if held_s is None else min(pause_s, held_s)
-
-    def _may_take_over(self) -> bool:
-        # The daemon takes over when a run of the same device that held the lock has ended.
-        return self._lasting == "persistent" and self._is_secondary and not self._was_displaced and self._device_lock.take()
 
     def _greet(self, session: MqttSession) -> None:
         self._outgoing.clear()
@@ -355,7 +333,7 @@ class Publisher:
             self._stamping.is_online()
         fleets = {self._birth.fleet, *self._outbox.fleets(self._birth.device)}
         session.subscribe([str(Topic(fleet, self._birth.device, "receipt")) for fleet in sorted(fleets)])
-        if not self._is_secondary:
+        if self._name.state == "own":
             session.subscribe([self._topic("state")])
             dropped = self._outbox.dropped(self._birth.device)
             birth = msgspec.structs.replace(self._birth, dropped_traces=dropped.traces, dropped_records=dropped.records)

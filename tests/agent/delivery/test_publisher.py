@@ -13,7 +13,9 @@ import pytest
 
 from edgemeter.agent.base.broker_address import BrokerAddress, parse_address
 from edgemeter.agent.base.errors import ConfigError, UnavailableError
+from edgemeter.agent.base.mqtt_session import MqttSession, SessionProfile, Will
 from edgemeter.agent.contract import messages
+from edgemeter.agent.delivery import broker_name
 from edgemeter.agent.delivery.outbox import Outbox
 from edgemeter.agent.delivery.publisher import Publisher
 from edgemeter.collector.receive.embedded_broker import EmbeddedBroker
@@ -23,6 +25,7 @@ from tests.fixtures.servers import address_of, free_port, mosquitto
 
 ROOT = Path(__file__).parents[3]
 ALL = f"{messages.TOPIC_ROOT}/#"
+STATE = f"{messages.TOPIC_ROOT}/lab/pi-1/state"
 TUNED = ("set_tcp_nodelay true",)
 
 with_mosquitto = pytest.mark.mosquitto
@@ -301,6 +304,75 @@ def test_two_boards_of_one_name_end_in_a_warning_and_not_in_a_fight(tmp_path, ca
         assert (one.drain(10), other.drain(10)) == (0, 0)
         assert one._session.profile.client_id == f"pi-1~{one_box.session}"
         assert other._session.profile.client_id == "pi-1"
+
+
+@with_mosquitto
+@pytest.mark.slow
+def test_a_board_that_met_a_namesake_takes_its_name_again_when_that_has_gone(tmp_path, caplog, monkeypatch):
+    """State, Will and orders come back without a restart; while it is displaced it delivers all the same."""
+    monkeypatch.setattr(broker_name, "FIRST_DISPLACED_S", 3.0)
+    listener = Listener()
+    with (
+        started(mosquitto(tmp_path, *TUNED)) as address,
+        Outbox(tmp_path / "outbox") as outbox,
+        peer(address, ALL, confirm=always) as collector,
+    ):
+        publisher = Publisher(address, outbox, make_birth(outbox), lasting="persistent", listener=listener)
+        publisher.connect()
+        assert wait_until(lambda: last_state(collector) == "online")
+        namesake = Namesake(address)
+        assert wait_until(lambda: publisher._name.state == "displaced" and publisher.is_connected(), 60)
+        put(outbox, 2)
+        publisher.wake()
+        assert publisher.drain(30) == 0
+        namesake.session.close()
+        assert wait_until(lambda: "takes the name of device 'pi-1' at the broker again" in caplog.text)
+        assert wait_until(lambda: publisher.is_connected() and last_state(collector) == "online")
+        assert publisher._session.profile.client_id == "pi-1"
+        assert publisher._session.profile.will is not None
+        assert publisher._session.profile.lasting == "persistent"
+        listener.heard.clear()
+        assert wait_until(lambda: listener.heard or not collector.session.publish(listener.topics[0], b"order"))
+        publisher.close()
+
+
+class Namesake:
+    """Another board of that name: a session that says it is online with every connection."""
+
+    def __init__(self, address):
+        state = messages.DeviceState(state="lost", session=99)
+        self.session = MqttSession(address, SessionProfile("pi-1", will=Will(STATE, messages.encode_message(state))), self)
+        self.session.connect()
+
+    def connected(self):
+        """Say so."""
+        state = messages.DeviceState(state="online", session=99)
+        self.session.publish(STATE, messages.encode_message(state), lasting="retained")
+
+    def disconnected(self, _reason):
+        """Ignore it."""
+
+    def received(self, _message):
+        """Ignore it."""
+
+    def answered(self, _refusal):
+        """Ignore it."""
+
+
+class Listener:
+    """Keeps what it hears."""
+
+    topics = ("edgemeter/v1/lab/pi-1/command",)
+
+    def __init__(self):
+        self.heard = []
+
+    def connected(self):
+        """Ignore it."""
+
+    def received(self, message):
+        """Keep it."""
+        self.heard.append(message.payload)
 
 
 @with_mosquitto
