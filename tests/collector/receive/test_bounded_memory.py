@@ -22,7 +22,7 @@ CHILD = """
 import re, sys
 from pathlib import Path
 from edgemeter.agent.base.mqtt_session import Message
-from edgemeter.collector.ledger.ledger import Ledger
+from edgemeter.agent.ledger.ledger import Ledger
 from edgemeter.collector.receive.admission import Admitted
 from tests.fixtures.hostile import numbered
 
