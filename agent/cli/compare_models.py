@@ -84,16 +84,20 @@ def measure_models(
     from edgemeter.agent.base import config
     from edgemeter.agent.base.file_lock import run_lock
     from edgemeter.agent.cli import run_session
-    from edgemeter.agent.power.detect import open_sensors
-    from edgemeter.agent.session import in_turn
-    from edgemeter.agent.session.session import DeviceIdentity
+    from edgemeter.agent.cli.run_plan import expectation
 
     if not 2 <= len(models) <= MOST_MODELS:
         raise ConfigError(f"give two models or more (at most {MOST_MODELS}), not {len(models)}: edgemeter compare A B")
     settings = config.read(options["config"])
-    identity = DeviceIdentity(*config.names(options["device"], options["fleet"], settings))
     cases = [run_session.single_case(path, options) for path in models]
-    report(f"measuring {len(cases)} models in turn, at most {plan.runs} runs of each; a clear result ends earlier")
+    length = expectation(cases, [plan.runs] * len(cases))
+    report(f"measuring {len(cases)} models in turn: at most {length}; a clear result ends earlier")
+    # What comes now takes long to import on a small board.
+    from edgemeter.agent.power.detect import open_sensors
+    from edgemeter.agent.session import in_turn
+    from edgemeter.agent.session.session import DeviceIdentity
+
+    identity = DeviceIdentity(*config.names(options["device"], options["fleet"], settings))
     with (
         run_lock(config.home(), "edgemeter compare", report),
         open_sensors(options["power"], settings.power, settings.sensors) as (sensors, why_no_power),

@@ -16,7 +16,7 @@ from edgemeter.agent.base.options import matters_option, quiet_option
 from edgemeter.agent.base.progress import note
 from edgemeter.agent.base.terminal import wide_console
 from edgemeter.agent.contract.suite import FORMATS
-from edgemeter.collector.cli.stores import StorePath, all_days_option
+from edgemeter.collector.cli.stores import StorePath, all_days_option, chosen_stores
 from edgemeter.collector.compare import columns
 from edgemeter.collector.compare import comparison as comparing
 from edgemeter.collector.compare.comparison import Comparison
@@ -187,14 +187,13 @@ def compare(
         has_more = bool(reference or stores or html) or view != "table" or form == "csv"
         review_change(sides, SmallestDifferences(ratio=matters), form, fail_on, days, has_more=has_more)
         return
-    from edgemeter.agent.base.config import home
     from edgemeter.collector.runs.store import open_store
 
     if view in ("table", "nearest") and reference is None:
         raise click.UsageError(f"Missing option '--reference': the view {view} needs a device or role to compare with.")
     if html is not None and view != "table":
         raise click.UsageError(f"--html needs --view table, not {view}")
-    where = stores or (str(home() / "ledger.sqlite"),)
+    where = chosen_stores(stores)
     store = open_store(*where, influx_token_file=influx_token_file)
     ready = _digested(store, days) if html is None else None
     if view not in ("table", "nearest") or reference is None:

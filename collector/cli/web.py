@@ -5,10 +5,9 @@ from pathlib import Path
 
 import click
 
-from edgemeter.agent.base.config import home
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.base.terminal import until_stopped
-from edgemeter.collector.cli.stores import store_option
+from edgemeter.collector.cli.stores import chosen_stores, store_option
 
 
 @click.command(short_help="Serve the page: overview, compare, trend, down to raw samples.")
@@ -28,7 +27,7 @@ def web(stores: tuple[str, ...], listen: str, port: int, token_file: Path | None
     from edgemeter.collector.web.server import PageServer
     from edgemeter.collector.web.sources import open_source
 
-    where = stores or (str(home() / "ledger.sqlite"),)
+    where = chosen_stores(stores)
     index = open_index(open_source(where))
     try:
         server = PageServer(index, open_events(index), listen, port, _token(token_file))

@@ -12,11 +12,10 @@ from urllib.parse import parse_qsl
 
 import msgspec
 
-from edgemeter.agent.base.config import home
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.bundle.archive import read_bundle
 from edgemeter.agent.contract.record import RunRecord
-from edgemeter.agent.ledger.ledger import Ledger
+from edgemeter.agent.ledger.ledger import Ledger, default_path
 from edgemeter.collector.runs.store import LedgerStore, LeftOut, RunStore, open_store
 
 ZIP_MAGIC = b"PK\x03\x04"
@@ -132,7 +131,7 @@ def selections_of(where: str, wanted: Mapping[str, str]) -> RunSelection:
     if unknown:
         raise ConfigError(f"{unknown[0]!r} is not a selector: choose from {_known()}")
     chosen = [(name, _instant(value) if name in TIMES else value) for name, value in wanted.items()]
-    return RunSelection(where or str(home() / "ledger.sqlite"), chosen)
+    return RunSelection(where or str(default_path()), chosen)
 
 
 def _known() -> str:

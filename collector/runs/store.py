@@ -168,7 +168,7 @@ def _open_file(where: str) -> RunStore:
             start = file.read(len(SQLITE_MAGIC))
     except FileNotFoundError as error:
         raise ConfigError(
-            f"no store at {where!r}: start `edgemeter collector up`, run `edgemeter demo`, or name another file with --store"
+            f"no store at {where!r}: measure with `edgemeter run`, start `edgemeter collector up`, or name another file with --store"
         ) from error
     except OSError as error:
         raise ConfigError(f"cannot read the store {where!r}: {error.strerror}") from error

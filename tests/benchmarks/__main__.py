@@ -8,7 +8,20 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from tests.benchmarks import coco, costs, delivery, energy, engine, idle_agent, influx, litert_benchmark, loadgen, sensor_worlds, vision
+from tests.benchmarks import (
+    coco,
+    costs,
+    delivery,
+    energy,
+    engine,
+    first_look,
+    idle_agent,
+    influx,
+    litert_benchmark,
+    loadgen,
+    sensor_worlds,
+    vision,
+)
 from tests.benchmarks.comparison import Comparison, as_rows
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -29,6 +42,7 @@ def main() -> int:
     done.extend(delivery.comparisons())
     done.extend(influx.comparisons())
     done.extend(idle_agent.comparisons())
+    done.extend(first_look.comparisons())
     RESULTS.parent.mkdir(exist_ok=True)
     RESULTS.write_text(json.dumps(as_rows(done), indent=2) + "\n")
     table = Table("benchmark", "ours", "peer", "", "ratio", "goal")
