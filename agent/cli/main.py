@@ -49,6 +49,7 @@ RENAMED: Renamed = {
     "publish": "agent publish",
     "annotate": "trend annotate",
     "units": "trend units",
+    "alerts sample": "config sample alerts",
     "alerts": "trend alerts",
     "datacenter": "compare --datacenter",
     "export": "report",

@@ -20,7 +20,7 @@ _rules_option = click.option(
     "rules_file",
     type=click.Path(path_type=Path),
     envvar="EDGEMETER_ALERT_RULES",
-    help="Rules file (TOML; see `edgemeter trend alerts sample`). Default: the built-in rules, without notifications.",
+    help="Rules file (TOML; see `edgemeter config sample alerts`). Default: the built-in rules, without notifications.",
 )
 
 
@@ -171,17 +171,6 @@ def test(channel: str, rules_file: Path) -> None:
 
     send_test(_rules(rules_file), channel)
     click.echo(f"sent a test notification to {channel!r}", err=True)
-
-
-@alerts.command(short_help="Print sample rules.")
-def sample() -> None:
-    """Print a sample rules file with every key.
-
-    Example: edgemeter trend alerts sample > alerts.toml
-    """
-    from edgemeter.collector.alerts.rules import SAMPLE
-
-    click.echo(SAMPLE.read_text(encoding="utf-8"), nl=False)
 
 
 def _rules(path: Path | None) -> "AlertRules":
