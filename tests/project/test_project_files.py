@@ -105,7 +105,11 @@ def test_every_address_of_the_project_is_the_one_in_its_metadata():
     home = PROJECT["urls"]["Homepage"]
     name = home.removeprefix("https://github.com/")
     listed = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=True).stdout.split()
-    texts = [ROOT / one for one in listed if one.endswith((".md", ".yml", ".yaml", ".toml")) and not one.startswith(("tests/", "models/"))]
+    texts = [
+        ROOT / one
+        for one in listed
+        if one.endswith((".md", ".yml", ".yaml", ".toml", ".cff")) and not one.startswith(("tests/", "models/"))
+    ]
     for path in texts:
         text = path.read_text()
         assert all(one == name for one in re.findall(r"github\.com/([\w-]*edgemeter[\w-]*/[\w-]+)", text)), path
