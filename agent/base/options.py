@@ -1,14 +1,15 @@
 """Options and parameter types that the commands of every package share; an option is a key of the configuration with dashes."""
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeVar, get_args
 
 import click
 
 from edgemeter.agent.base.completion import SENSORS, completes
 from edgemeter.agent.base.progress import QUIET
+from edgemeter.agent.base.tables import Format
 from edgemeter.agent.base.variables import BROKER_FILE_VARIABLES
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])
@@ -80,8 +81,22 @@ def delivery_timeout_option(command: _Command) -> _Command:
 
 
 def json_option(text: str) -> Callable[[_Command], _Command]:
-    """Return what adds `--json`, which prints what `text` says."""
+    """Return what adds `--json`, which prints what `text` says: for a command without a table; others have `format_option`."""
     return click.option("--json", "as_json", is_flag=True, help=text)
+
+
+def format_option(text: str, *, before: Sequence[str] = ()) -> Callable[[_Command], _Command]:
+    """Return what adds `--format`, as `form` (None: table), and `--json`, its short form, which prints what `text` says.
+
+    `before` are formats that had an option of their own, which stays, hidden, for one release.
+    """
+    formats = "table; json and csv with every digit; markdown and latex (booktabs) as the table shows it. Default: table."
+    hidden = (click.option(f"--{one}", "form", flag_value=one, hidden=True) for one in before)
+    return _added(
+        click.option("--format", "form", type=click.Choice(get_args(Format)), help=formats),
+        click.option("--json", "form", flag_value="json", help=f"{text.rstrip('.')}. The same as --format json."),
+        *hidden,
+    )
 
 
 def model_options(

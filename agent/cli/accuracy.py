@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from edgemeter.agent.base.options import PATH, image_options, json_option, model_options, quiet_option
+from edgemeter.agent.base.options import PATH, format_option, image_options, model_options, quiet_option
 from edgemeter.agent.base.progress import note
+from edgemeter.agent.base.tables import Format, console_for, print_data
 
 if TYPE_CHECKING:
     from edgemeter.agent.cli.accuracy_scores import AccuracyScores
@@ -25,8 +26,8 @@ if TYPE_CHECKING:
 )
 @click.option("--classes", "with_classes", is_flag=True, help="Also print a table of the classes; JSON always holds them.")
 @quiet_option
-@json_option('Print one object: {"ap": ..., "ap50": ..., "ap75": ..., "per_class": {...}, ...}.')
-def accuracy(*, with_classes: bool, as_json: bool, **options: Any) -> None:
+@format_option('Print one object: {"ap": ..., "ap50": ..., "ap75": ..., "per_class": {...}, ...}.')
+def accuracy(*, with_classes: bool, form: Format | None, **options: Any) -> None:
     """Score detections in COCO's result format, or a model, without timing it.
 
     A detector gets AP, AP50, AP75, small, medium, large and AR; a classifier top-1 and top-5.
@@ -40,18 +41,14 @@ def accuracy(*, with_classes: bool, as_json: bool, **options: Any) -> None:
     Example: edgemeter accuracy --annotations instances.json --detections results.json
     """
     _check(options)
-    import msgspec
-
     from edgemeter.agent.cli.accuracy_scores import document, of_detections, show
 
     if options["detections"]:
         scored = of_detections(options["annotations"], options["detections"], options["bounds"] or "auto")
     else:
         scored = _of_model(options)
-    if as_json:
-        click.echo(msgspec.json.encode(document(scored)))
-    else:
-        show(scored, with_classes=with_classes)
+    if not print_data(form, document(scored), rows=""):
+        show(scored, console_for(form), with_classes=with_classes)
         if scored.verdict is not None:
             for reason in scored.verdict.reasons:
                 click.echo(f"{scored.verdict.state}: {reason}", err=True)

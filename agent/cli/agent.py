@@ -8,17 +8,23 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from edgemeter.agent.base.options import FiniteRange, broker_files, delivery_timeout_option, json_option, names_and_config
+from edgemeter.agent.base.options import FiniteRange, broker_files, delivery_timeout_option, format_option, names_and_config
+from edgemeter.agent.base.tables import Format, console_for, print_data
+from edgemeter.agent.base.terminal import plain_table
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from rich.console import Console
+
     from edgemeter.agent.jobs.journal import JournalEntry
     from edgemeter.agent.jobs.schedules import Scheduled
 
 
 @click.command()
 @click.option("--last", type=click.IntRange(1, 2000), default=20, show_default=True, help="Number of orders, the latest first.")
-@json_option('Print {"jobs": [...], "schedules": [...]}.')
-def jobs(last: int, *, as_json: bool) -> None:
+@format_option('Print {"jobs": [...], "schedules": [...]}.')
+def jobs(last: int, *, form: Format | None) -> None:
     """Show the orders this device has received, their results, and its schedules.
 
     Example: edgemeter agent jobs --last 5
@@ -28,17 +34,12 @@ def jobs(last: int, *, as_json: bool) -> None:
     from edgemeter.agent.jobs.schedules import Schedules
 
     path = configuration.home() / journal.JOURNAL_FILE
-    if not path.exists():
-        click.echo('{"jobs": [], "schedules": []}' if as_json else "no orders yet")
-        return
-    with closing(journal.Journal(path, "read")) as book:
-        found, schedules = book.latest(last), Schedules(book).read()
-    if as_json:
-        import msgspec
-
-        click.echo(msgspec.json.encode({"jobs": list(map(_row, found)), "schedules": list(map(_schedule_row, schedules))}))
-    else:
-        _show(found, schedules)
+    found, schedules = [], []
+    if path.exists():
+        with closing(journal.Journal(path, "read")) as book:
+            found, schedules = book.latest(last), Schedules(book).read()
+    if not print_data(form, {"jobs": list(map(_row, found)), "schedules": list(map(_schedule_row, schedules))}, rows="jobs"):
+        _show(found, schedules, console_for(form))
 
 
 def _row(one: "JournalEntry") -> dict[str, object]:
@@ -79,21 +80,20 @@ def _one_line(text: str) -> str:
     return " ".join("".join(letter if letter.isprintable() else " " for letter in text).split())
 
 
-def _show(found: "list[JournalEntry]", schedules: "list[Scheduled]") -> None:
-    from rich.box import SIMPLE_HEAD
-    from rich.console import Console
-    from rich.table import Table
+def _show(found: "Sequence[JournalEntry]", schedules: "Sequence[Scheduled]", console: "Console") -> None:
     from rich.text import Text
 
     from edgemeter.agent.jobs.schedules import local
 
-    table = Table(box=SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, 1, 0, 0))
+    if not found and not schedules:
+        console.print("no orders yet")
+        return
+    table = plain_table()
     for heading in ("job", "state", "arrived", "took s", "runs"):
         table.add_column(heading, justify="right" if heading in ("took s", "runs") else "left", overflow="fold")
     for one in found:
         took = "" if one.started_ns is None or one.ended_ns is None else f"{(one.ended_ns - one.started_ns) / 1e9:.0f}"
         table.add_row(*map(Text, (_name(one), one.state.replace("_", " "), local(one.arrived_ns)[:16], took, str(len(one.runs)))))
-    console = Console()
     console.print(table)
     # A reason is a sentence: beside the others it would be cut to pieces on a terminal of 80 columns.
     for one in found:

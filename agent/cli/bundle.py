@@ -5,7 +5,8 @@ from pathlib import Path
 
 import click
 
-from edgemeter.agent.base.options import PATH, json_option
+from edgemeter.agent.base.options import PATH, format_option
+from edgemeter.agent.base.tables import Format, console_for, print_data
 
 
 @click.group()
@@ -19,8 +20,8 @@ def bundle() -> None:
 @bundle.command()
 @click.argument("bundles", nargs=-1, required=True, metavar="BUNDLE...", type=PATH)
 @click.option("--key", type=PATH, help="Public key (PEM) that the signature must match. Default: any key, or none.")
-@json_option('Print {"bundles": [...]}.')
-def verify(bundles: tuple[Path, ...], key: Path | None, *, as_json: bool) -> None:
+@format_option('Print {"bundles": [...]}.')
+def verify(bundles: tuple[Path, ...], key: Path | None, *, form: Format | None) -> None:
     """Recompute every figure of bundles from their raw samples, and check their signatures.
 
     Exit with status 1 if a figure differs, a bundle is damaged, or a signature is wrong or not by --key.
@@ -29,49 +30,43 @@ def verify(bundles: tuple[Path, ...], key: Path | None, *, as_json: bool) -> Non
     """
     from importlib.metadata import version
 
-    import msgspec
-
     from edgemeter.agent.bundle import signature
     from edgemeter.agent.bundle.verify import show_verifications
     from edgemeter.agent.bundle.verify import verify as verify_one
 
     expected = signature.fingerprint_of_file(key) if key else None
     found = [verify_one(path, expected) for path in bundles]
-    if as_json:
-        click.echo(msgspec.json.encode({"bundles": found}))
-    else:
-        show_verifications(found, version("edgemeter"))
+    if not print_data(form, {"bundles": found}):
+        show_verifications(found, version("edgemeter"), console_for(form))
     if not all(one.holds for one in found):
         sys.exit(1)
 
 
 @bundle.command()
 @click.argument("file", metavar="BUNDLE", type=PATH)
-@json_option('Print {"file", "record", "members", "series", "signature"}.')
-def show(file: Path, *, as_json: bool) -> None:
+@format_option('Print {"file", "record", "members", "series", "signature"}.')
+def show(file: Path, *, form: Format | None) -> None:
     """Show what a bundle holds: the record in a few lines, its files, who signed it. Nothing is recomputed.
 
     Example: edgemeter bundle show results/pi5-01-1-1.edgemeter
     """
-    import msgspec
-
     from edgemeter.agent.base.figures import printable
-    from edgemeter.agent.base.terminal import plain_table, wide_console
+    from edgemeter.agent.base.terminal import plain_table, print_text
     from edgemeter.agent.bundle.contents import contents_of, record_lines
 
     found = contents_of(file)
-    if as_json:
-        click.echo(msgspec.json.encode(found))
+    if print_data(form, found):
         return
+    console = console_for(form)
     for line in record_lines(found):
-        click.echo(printable(line))
+        print_text(console, line)
     table = plain_table()
     for heading in ("file", "bytes", "sha256", "holds"):
         table.add_column(heading, justify="right" if heading == "bytes" else "left")
     series = {one.file: f"{one.count:,} values of {one.name}, {one.unit}" for one in found.series}
     for one in found.members:
         table.add_row(one.file, f"{one.size_bytes:,}", one.sha256[:12], printable(series.get(one.file, "")))
-    wide_console().print(table)
+    console.print(table)
 
 
 @bundle.command()

@@ -10,15 +10,19 @@ import click
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.base.options import (
     PATH,
-    json_option,
+    format_option,
     matters_option,
     model_options,
     names_and_config,
     power_option,
+    quiet_option,
     save_option,
 )
+from edgemeter.agent.base.progress import note
+from edgemeter.agent.base.tables import Format, console_for, print_data
 
 if TYPE_CHECKING:
+    from rich.console import Console
     from rich.table import Table
 
     from edgemeter.agent.contract.record import RunRecord
@@ -39,8 +43,9 @@ MOST_MODELS = 26
 @power_option
 @save_option
 @names_and_config
-@json_option("Print the comparison and its records as JSON.")
-def compare_models(models: tuple[Path, ...], runs: int, matters: float, *, as_json: bool, save: bool, **options: Any) -> None:
+@quiet_option
+@format_option("Print the comparison and its records as JSON.")
+def compare_models(models: tuple[Path, ...], runs: int, matters: float, *, form: Format | None, save: bool, **options: Any) -> None:
     """Measure models in turn on this device, and compare each with the first: speed, accuracy and energy, in a table and a sentence.
 
     A and B are model files, names of the catalogue, or suites (.toml) of one case each. They run alternately (ABBA ...), so that all see
@@ -51,17 +56,10 @@ def compare_models(models: tuple[Path, ...], runs: int, matters: float, *, as_js
     from edgemeter.agent.base import config
     from edgemeter.agent.ledger.own_runs import saving
 
-    def report(note: str) -> None:
-        click.echo(note, err=True)
-
-    with saving(config.read(options["config"]), report, is_wanted=save) as keep:
-        found = measure_models(models, ComparePlan(runs, matters, keep), options, report)
-        if as_json:
-            import msgspec
-
-            click.echo(msgspec.json.encode(found))
-        else:
-            show(found)
+    with saving(config.read(options["config"]), note, is_wanted=save) as keep:
+        found = measure_models(models, ComparePlan(runs, matters, keep), options, note)
+        if not print_data(form, found, rows="sides"):
+            show(found, console_for(form))
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,16 +105,13 @@ def measure_models(
         return in_turn.measure_in_turn(cases, plan.runs, bench, in_turn.Matters(ratio=plan.matters_ratio))
 
 
-def show(found: "MeasuredInTurn") -> None:
+def show(found: "MeasuredInTurn", console: "Console") -> None:
     """Print a row for each side, a sentence for each but the first, and what does not count, is missing or doubtful."""
-    from edgemeter.agent.base.terminal import wide_console
-
-    console = wide_console()
     console.print(_table(found))
     for contrast in found.contrasts:
         console.print(f"{contrast.sentence}.", markup=False, highlight=False, soft_wrap=True)
-    for note in _notes(found):
-        console.print(note, markup=False, highlight=False, soft_wrap=True)
+    for line in _notes(found):
+        console.print(line, markup=False, highlight=False, soft_wrap=True)
 
 
 def _table(found: "MeasuredInTurn") -> "Table":

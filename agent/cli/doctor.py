@@ -10,6 +10,7 @@ from edgemeter.agent.base.options import (
     PATH,
     broker_files,
     config_option,
+    format_option,
     json_option,
     model_options,
     names_and_config,
@@ -17,6 +18,7 @@ from edgemeter.agent.base.options import (
     quiet_option,
 )
 from edgemeter.agent.base.progress import note
+from edgemeter.agent.base.tables import Format, console_for, print_data
 
 if TYPE_CHECKING:
     from edgemeter.agent.session.observer import CalibratedObserver
@@ -26,9 +28,9 @@ if TYPE_CHECKING:
 @click.option("--broker", envvar="EDGEMETER_BROKER", help="Also check the connection to this broker.")
 @broker_files
 @config_option
-@json_option('Print {"findings": [...]}.')
+@format_option('Print {"findings": [...]}.')
 @click.pass_context
-def doctor(context: click.Context, /, broker: str | None, *, as_json: bool, **options: Any) -> None:
+def doctor(context: click.Context, /, broker: str | None, *, form: Format | None, **options: Any) -> None:
     """Check this device (board, runtimes, sensors, clock, broker), and show how to fix what is wrong.
 
     Example: edgemeter doctor --broker 192.0.2.7
@@ -40,12 +42,8 @@ def doctor(context: click.Context, /, broker: str | None, *, as_json: bool, **op
 
     settings = from_options(options)
     findings = examination.examine(broker=broker or settings.broker, home=home(), settings=settings, sensors=settings.sensors)
-    if as_json:
-        click.echo(examination.as_json(findings))
-    else:
-        from rich.console import Console
-
-        Console().print(examination.render(findings))
+    if not print_data(form, examination.as_json(findings)):
+        console_for(form).print(examination.render(findings))
 
 
 @doctor.command()

@@ -4,8 +4,9 @@ from pathlib import Path
 
 import click
 
-from edgemeter.agent.base.options import PATH, json_option, model_options, quiet_option
+from edgemeter.agent.base.options import PATH, format_option, model_options, quiet_option
 from edgemeter.agent.base.progress import note
+from edgemeter.agent.base.tables import Format, console_for, print_data
 
 
 @click.command()
@@ -16,16 +17,14 @@ from edgemeter.agent.base.progress import note
 @click.option("--top", type=click.IntRange(1), default=15, show_default=True, help="Number of rows.")
 @click.option("--trace", type=PATH, help="Write a trace for chrome://tracing or ui.perfetto.dev.")
 @quiet_option
-@json_option("Print the whole profile as JSON.")
-def profile(model: Path, queries: int, by: str, top: int, trace: Path | None, *, as_json: bool, **settings: object) -> None:
+@format_option("Print the whole profile as JSON.")
+def profile(model: Path, queries: int, by: str, top: int, trace: Path | None, *, form: Format | None, **settings: object) -> None:
     """Show the slowest operators of a model, as its runtime's own profiler reports them.
 
     The profiler slows the model down: do not take its times for latencies.
 
     Example: edgemeter models profile --model model.onnx --threads 4 --trace trace.json
     """
-    import msgspec
-
     from edgemeter.agent.cli.run_session import suite_of
     from edgemeter.agent.profile import profiler
     from edgemeter.agent.profile.profiler import ProfileJob, profile_in_child
@@ -41,7 +40,5 @@ def profile(model: Path, queries: int, by: str, top: int, trace: Path | None, *,
     if trace:
         write_trace(trace, recorded)
         note(f"the trace: {trace.resolve()}")
-    if as_json:
-        click.echo(msgspec.json.encode(found))
-    else:
-        show_profile(found, by_type=by == "type", top=top)
+    if not print_data(form, found, rows="types" if by == "type" else "operators"):
+        show_profile(found, by_type=by == "type", top=top, console=console_for(form))

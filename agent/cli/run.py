@@ -13,8 +13,8 @@ from edgemeter.agent.base.options import (
     PATH,
     broker_files,
     delivery_timeout_option,
+    format_option,
     image_options,
-    json_option,
     model_options,
     names_and_config,
     power_option,
@@ -22,6 +22,7 @@ from edgemeter.agent.base.options import (
     save_option,
 )
 from edgemeter.agent.base.progress import note
+from edgemeter.agent.base.tables import console_for, print_data
 
 
 def _cpus(_ctx: click.Context, _param: click.Parameter, value: str | None) -> list[int] | None:
@@ -105,7 +106,7 @@ def _cpus(_ctx: click.Context, _param: click.Parameter, value: str | None) -> li
     help="Key that signs bundles (see `edgemeter bundle keygen`). Default: the configuration's, or unsigned.",
 )
 @quiet_option
-@json_option('Print {"runs": [record, ...]}.')
+@format_option('Print {"runs": [record, ...]}.')
 def run(sources: tuple[Path, ...], named: tuple[Path, ...], **options: Any) -> None:
     """Measure a suite of cases (.toml), or models in turn.
 
@@ -125,12 +126,10 @@ def run(sources: tuple[Path, ...], named: tuple[Path, ...], **options: Any) -> N
     outcome = run_session.run_session(cases, options | {"suite_file": suite}, note)
     document = run_session.session_document(outcome)
     try:
-        if options["as_json"]:
-            click.echo(document)
-        else:
+        if not print_data(options["form"], document):
             from edgemeter.agent.cli.run_table import print_runs
 
-            print_runs(outcome.records)
+            print_runs(outcome.records, console_for(options["form"]))
     finally:
         # A full or closed standard output does not take the rest with it.
         if options["output"]:

@@ -6,7 +6,7 @@ import sys
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack, closing
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 import msgspec
@@ -16,7 +16,9 @@ from edgemeter.agent.base.command_group import DefaultGroup
 from edgemeter.agent.base.completion import SENSORS, completes
 from edgemeter.agent.base.config import read as read_config
 from edgemeter.agent.base.errors import ConfigError, EdgemeterError, UnavailableError
-from edgemeter.agent.base.options import config_option, json_option
+from edgemeter.agent.base.options import config_option, format_option, json_option
+from edgemeter.agent.base.tables import Format, console_for, print_data
+from edgemeter.agent.base.terminal import plain_table
 from edgemeter.agent.contract.record_figures import WIDEST_FIRST
 from edgemeter.agent.energy.calibrate import (
     CalibrationPlan,
@@ -35,6 +37,9 @@ from edgemeter.agent.power.calibration import SensorCalibration, save_calibratio
 from edgemeter.agent.power.detect import FoundSensor, LiveReading, choose_sensor, detect_sensors, open_sensor, read_now
 from edgemeter.agent.power.recording import Recording
 
+if TYPE_CHECKING:
+    from rich.console import Console
+
 AskReading = Callable[[float], tuple[float, float]]
 # What a meter's display shows: its last digit tells the resolution.
 DISPLAYED = re.compile(r"-?\d+(\.\d*)?")
@@ -44,9 +49,9 @@ COUNTER_WARNING = "an energy counter: a single reading of it gives no power"
 @click.group(cls=DefaultGroup, invoke_without_command=True)
 @config_option
 @click.option("--all", "everything", is_flag=True, help="Also list absent sensors, with the reason.")
-@json_option('Print {"sensors": [...], "chosen": ...}.')
+@format_option('Print {"sensors": [...], "chosen": ...}.')
 @click.pass_context
-def sensors(context: click.Context, config: Path | None, *, everything: bool, as_json: bool) -> None:
+def sensors(context: click.Context, config: Path | None, *, everything: bool, form: Format | None) -> None:
     """List the power sensors of this machine: power now, scope, what the scope excludes, and which one a run uses.
 
     Example: edgemeter sensors --all
@@ -61,14 +66,11 @@ def sensors(context: click.Context, config: Path | None, *, everything: bool, as
         chosen = ",".join(settings.power)
         why = f"{chosen}, set as `power` in the configuration"
     absent = [one for one in found if one.description is None]
-    if as_json:
-        rows = [_document(one.name, one.description, one.reading, one.power_w, one.error) for one in shown]
-        rows += [{"sensor": one.name, "error": one.reason, "absent": one.is_absent} for one in absent]
-        click.echo(json.dumps({"sensors": rows, "chosen": chosen, "why": why}, indent=2))
-    else:
-        _print_list(
-            shown, [one for one in absent if everything or one.is_configured or not one.is_absent], f"runs use {why}" if chosen else why
-        )
+    rows = [_document(one.name, one.description, one.reading, one.power_w, one.error) for one in shown]
+    rows += [{"sensor": one.name, "error": one.reason, "absent": one.is_absent} for one in absent]
+    if not print_data(form, {"sensors": rows, "chosen": chosen, "why": why}):
+        named = [one for one in absent if everything or one.is_configured or not one.is_absent]
+        _print_list(shown, named, f"runs use {why}" if chosen else why, console_for(form))
 
 
 @sensors.command("read")
@@ -153,13 +155,10 @@ def _document(
     }
 
 
-def _print_list(shown: list[LiveReading], absent: list[FoundSensor], why: str) -> None:
-    from rich.box import SIMPLE_HEAD
-    from rich.console import Console
-    from rich.table import Table
+def _print_list(shown: list[LiveReading], absent: list[FoundSensor], why: str, console: "Console") -> None:
     from rich.text import Text
 
-    table = Table(box=SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, 1, 0, 0))
+    table = plain_table()
     table.add_column("sensor", no_wrap=True)
     table.add_column("W now", justify="right", no_wrap=True)
     table.add_column("scope", no_wrap=True)
@@ -168,7 +167,6 @@ def _print_list(shown: list[LiveReading], absent: list[FoundSensor], why: str) -
         described = one.description
         watts = "-" if one.power_w is None else f"{one.power_w:.3f}"
         table.add_row(one.name, watts, described.scope if described else "", Text(", ".join(described.excludes) if described else ""))
-    console = Console()
     if shown:
         console.print(table)
     for one in shown:

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from edgemeter.agent.base.terminal import wide_console
+from edgemeter.agent.base.options import format_option, json_option
+from edgemeter.agent.base.tables import Format, console_for, print_data
 from edgemeter.collector.cli.stores import chosen_stores, existing_store, store_option, trend_progress
 
 if TYPE_CHECKING:
@@ -36,7 +37,7 @@ def alerts() -> None:
 @_rules_option
 @store_option
 @click.option("--dry-run", "is_dry", is_flag=True, help="Show what would happen, without writing or sending anything.")
-@click.option("--json", "as_json", is_flag=True, help='Print {"changes": [...], "sent": [...], "requests": [...]}.')
+@json_option('Print {"changes": [...], "sent": [...], "requests": [...]}.')
 def check(rules_file: Path | None, stores: tuple[str, ...], *, is_dry: bool, as_json: bool) -> None:
     """Evaluate the rules once: open, update and close alerts, request more runs from boards, and send notifications. Run it from cron.
 
@@ -64,8 +65,8 @@ def check(rules_file: Path | None, stores: tuple[str, ...], *, is_dry: bool, as_
 @alerts.command("list", short_help="List alerts.")
 @store_option
 @click.option("--all", "with_closed", is_flag=True, help="Include closed alerts.")
-@click.option("--json", "as_json", is_flag=True, help='Print {"alerts": [...]}.')
-def listing(stores: tuple[str, ...], *, with_closed: bool, as_json: bool) -> None:
+@format_option('Print {"alerts": [...]}.')
+def listing(stores: tuple[str, ...], *, with_closed: bool, form: Format | None) -> None:
     """List the open alerts, or all of them.
 
     Example: edgemeter trend alerts list --all
@@ -75,11 +76,9 @@ def listing(stores: tuple[str, ...], *, with_closed: bool, as_json: bool) -> Non
 
     with _file(stores) as file:
         found = lifecycle.read_alerts(file, with_closed=with_closed)
-    if as_json:
-        click.echo(alerts_table.alerts_json(found))
-    else:
+    if not print_data(form, alerts_table.alerts_json(found)):
         if found:
-            wide_console().print(alerts_table.alerts_table(found))
+            console_for(form).print(alerts_table.alerts_table(found))
         click.echo(figures.count(len(found), "alert") + ("" if with_closed else " open"), err=True)
 
 
@@ -117,8 +116,8 @@ def dismiss(number: int, stores: tuple[str, ...], remark: str | None) -> None:
 @_rules_option
 @store_option
 @click.option("--days", type=click.IntRange(1), default=90, show_default=True, help="Number of days to consider.")
-@click.option("--json", "as_json", is_flag=True, help='Print {"rules": [...]}.')
-def health(rules_file: Path | None, stores: tuple[str, ...], days: int, *, as_json: bool) -> None:
+@format_option('Print {"rules": [...]}.')
+def health(rules_file: Path | None, stores: tuple[str, ...], days: int, *, form: Format | None) -> None:
     """Show for each rule how many alerts opened, were confirmed or dismissed, and which rules fire most often.
 
     Example: edgemeter trend alerts health --days 30
@@ -130,16 +129,14 @@ def health(rules_file: Path | None, stores: tuple[str, ...], days: int, *, as_js
     with _file(stores) as file:
         known = lifecycle.read_alerts(file, with_closed=True)
     found = rules_health(known, [rule.name for rule in rules.rule], time.time_ns(), days)
-    if as_json:
-        click.echo(alerts_table.health_json(found))
-    else:
-        wide_console().print(alerts_table.health_table(found))
+    if not print_data(form, alerts_table.health_json(found)):
+        console_for(form).print(alerts_table.health_table(found))
 
 
 @alerts.command(short_help="List requests for more runs.")
 @store_option
-@click.option("--json", "as_json", is_flag=True, help='Print {"requests": [...]}.')
-def requests(stores: tuple[str, ...], *, as_json: bool) -> None:
+@format_option('Print {"requests": [...]}.')
+def requests(stores: tuple[str, ...], *, form: Format | None) -> None:
     """List the requests for more runs of suspected changes, at most a tenth of all runs.
 
     Example: edgemeter trend alerts requests
@@ -149,10 +146,10 @@ def requests(stores: tuple[str, ...], *, as_json: bool) -> None:
 
     with _file(stores) as file:
         found = read_requests(file)
-    if as_json:
-        click.echo(alerts_table.requests_json(found))
-    elif found:
-        wide_console().print(alerts_table.requests_table(found))
+    if print_data(form, alerts_table.requests_json(found)):
+        return
+    if found:
+        console_for(form).print(alerts_table.requests_table(found))
     else:
         click.echo("no requests for more runs", err=True)
 

@@ -12,9 +12,10 @@ import click
 
 from edgemeter.agent.base.command_group import ModalCommand
 from edgemeter.agent.base.documents import json_document
-from edgemeter.agent.base.options import matters_option, quiet_option
+from edgemeter.agent.base.options import format_option, matters_option, quiet_option
 from edgemeter.agent.base.progress import note
-from edgemeter.agent.base.terminal import wide_console
+from edgemeter.agent.base.tables import Format, console_for
+from edgemeter.agent.base.terminal import print_text
 from edgemeter.agent.contract.suite import FORMATS
 from edgemeter.collector.cli.stores import StorePath, all_days_option, chosen_stores
 from edgemeter.collector.compare import columns
@@ -32,18 +33,21 @@ if TYPE_CHECKING:
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 # Options whose value may look like the name of a model.
-VALUED = frozenset({"--reference", "--store", "--influx-token-file", "--view", "--figure", "--across", "--fail-on", "--matters", "--html"})
+VALUED = frozenset(
+    {"--reference", "--store", "--influx-token-file", "--view", "--figure", "--across", "--fail-on", "--matters", "--html", "--format"}
+)
 
 
 def review_change(
-    sides: Sequence[str], matters: SmallestDifferences, form: str | None, fail_on: str | None, days: "DaysCounted", *, has_more: bool
+    sides: Sequence[str], matters: SmallestDifferences, form: Format | None, fail_on: str | None, days: "DaysCounted", *, has_more: bool
 ) -> None:
     """Print the review of two sides; exit 1 where a limit is broken. `has_more` is whether options were given that have no place here."""
     if len(sides) != 2:
         raise click.UsageError("a review takes two sides: edgemeter compare BASELINE NEW --markdown --fail-on slower:3%")
     if has_more:
         raise click.UsageError(
-            "BASELINE and NEW take --markdown, --json, --fail-on, --matters and --all-days; select runs as in 'ledger.sqlite?device=pi-1'"
+            "BASELINE and NEW take --format table, json or markdown, --fail-on, --matters and --all-days; "
+            "select runs as in 'ledger.sqlite?device=pi-1'"
         )
     from edgemeter.agent.base import figures
     from edgemeter.collector.review import document, gate
@@ -140,9 +144,10 @@ def is_model(text: str) -> bool:
 @matters_option
 @all_days_option
 @quiet_option
-@click.option("--json", "form", flag_value="json", help="Print the rows and what was left out as JSON.")
-@click.option("--csv", "form", flag_value="csv", help="Print the rows as CSV, with the columns of the JSON.")
-@click.option("--markdown", "form", flag_value="markdown", help="With BASELINE NEW: print a comment for a pull or merge request.")
+@format_option(
+    "Print the rows and what was left out as JSON; with BASELINE NEW markdown is a comment for a pull request",
+    before=["csv", "markdown"],
+)
 @click.option(
     "--fail-on",
     metavar="LIMITS",
@@ -173,7 +178,7 @@ def compare(
     stale_days: int,
     matters: float,
     days: "DaysCounted",
-    form: str | None,
+    form: Format | None,
     fail_on: str | None,
     html: Path | None,
 ) -> None:
@@ -183,8 +188,8 @@ def compare(
 
     Example: edgemeter compare --reference server-1 --html report.html
     """
-    if sides or fail_on is not None or form == "markdown":
-        has_more = bool(reference or stores or html) or view != "table" or form == "csv"
+    if sides or fail_on is not None:
+        has_more = bool(reference or stores or html) or view != "table" or form in ("csv", "latex")
         review_change(sides, SmallestDifferences(ratio=matters), form, fail_on, days, has_more=has_more)
         return
     from edgemeter.collector.runs.store import open_store
@@ -209,7 +214,7 @@ def compare(
     elif form == "csv":
         click.echo(columns.to_csv(found.rows), nl=False)
     else:
-        _show(found)
+        _show(found, form)
 
 
 def _digested(store: "RunStore", days: "DaysCounted") -> "RolledUp | None":
@@ -242,10 +247,10 @@ def _write_report(comparison: Comparison, path: Path, command: str) -> None:
     note(f"the report: {path.resolve()}")
 
 
-def _show(comparison: Comparison) -> None:
+def _show(comparison: Comparison, form: Format | None) -> None:
     from edgemeter.collector.show.compare_table import shortened, show_comparison, show_verdicts
 
-    console = wide_console()
+    console = console_for(form)
     shown = shortened(comparison)
     show_comparison(shown, console)
     show_verdicts(shown, console)
@@ -254,7 +259,7 @@ def _show(comparison: Comparison) -> None:
         click.echo(f"{hidden} more cases are not shown; see them all with --json, --csv, --html or `edgemeter collector web`", err=True)
 
 
-def _show_nearest(found: Comparison, form: str | None) -> None:
+def _show_nearest(found: Comparison, form: Format | None) -> None:
     from edgemeter.collector.compare import views
 
     if form == "json":
@@ -265,8 +270,9 @@ def _show_nearest(found: Comparison, form: str | None) -> None:
         ]
         click.echo(views.to_csv(rows), nl=False)
     else:
+        console = console_for(form)
         for one in found.nearest:
-            click.echo(one.words())
+            print_text(console, one.words())
         click.echo(f"{len(found.nearest)} unmatched cases" if found.nearest else "every case has a match", err=True)
 
 
@@ -277,7 +283,7 @@ def _show_view(
     across: "Across",
     stale_days: int,
     days: "DaysCounted",
-    form: str | None,
+    form: Format | None,
 ) -> None:
     from edgemeter.collector.compare import views
 
@@ -296,9 +302,9 @@ def _show_view(
     elif form == "csv":
         click.echo(views.to_csv(rows), nl=False)
     elif view == "matrix":
-        matrix_table.show_matrix(found, wide_console())
+        matrix_table.show_matrix(found, console_for(form))
     else:
-        matrix_table.show_coverage(covered, wide_console())
+        matrix_table.show_coverage(covered, console_for(form))
 
 
 def _gathered(contents: "StoreContents | RolledUp", days: "DaysCounted") -> "GatheredCases":
@@ -317,7 +323,7 @@ def _unreadable(contents: "StoreContents | RolledUp") -> "Sequence[LeftOut]":
     return contents.left_out if isinstance(contents, StoreContents) else contents.unreadable
 
 
-def _show_pareto(gathered: "GatheredCases", figure: "Figure", form: str | None) -> None:
+def _show_pareto(gathered: "GatheredCases", figure: "Figure", form: Format | None) -> None:
     from edgemeter.collector.compare import views
     from edgemeter.collector.compare.trade_off import trade_offs
     from edgemeter.collector.show import matrix_table
@@ -331,4 +337,4 @@ def _show_pareto(gathered: "GatheredCases", figure: "Figure", form: str | None) 
     elif form == "csv":
         click.echo(views.to_csv(rows), nl=False)
     else:
-        matrix_table.show_trade_offs(found, absent, figure, wide_console())
+        matrix_table.show_trade_offs(found, absent, figure, console_for(form))

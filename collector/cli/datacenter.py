@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 import click
 
 from edgemeter.agent.base.errors import ConfigError
-from edgemeter.agent.base.options import FiniteRange, quiet_option
+from edgemeter.agent.base.options import FiniteRange, format_option, quiet_option
+from edgemeter.agent.base.tables import Format, console_for, print_data
 from edgemeter.collector.cli.stores import StorePath, all_days_option
 
 if TYPE_CHECKING:
@@ -46,7 +47,7 @@ if TYPE_CHECKING:
 )
 @all_days_option
 @quiet_option
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON document, with every band and constant.")
+@format_option("Print one JSON document, with every band and constant.")
 def datacenter(
     *,
     edge: str | None,
@@ -62,7 +63,7 @@ def datacenter(
     stores: tuple[str, ...],
     influx_token_file: Path | None,
     days: "DaysCounted",
-    as_json: bool,
+    form: Format | None,
 ) -> None:
     """Compare the energy of a device and a server over bands of utilisation, PUE and network, with the break-even points.
 
@@ -91,13 +92,11 @@ def datacenter(
         raise ConfigError(f"{sides.edge.name}: {sides.edge.why_no_idle}, so its energy at --rate {rate_per_s:g} is unknown")
     sent = found.request.bytes if sent_bytes is None else sent_bytes
     analysis = analyse(sides.edge, sides.servers, found, AnalysisSetting(rate_per_s, sent, chosen))
-    if as_json:
-        click.echo(json.dumps(document(analysis, found, sent, grid, sides.notes), indent=2))
+    if print_data(form, document(analysis, found, sent, grid, sides.notes)):
         return
-    from edgemeter.agent.base.terminal import wide_console
     from edgemeter.collector.datacenter.table import show
 
-    show(analysis, found, sent, grid, sides.notes, wide_console())
+    show(analysis, found, sent, grid, sides.notes, console_for(form))
 
 
 def _networks(constants: "Constants", requested: tuple[str, ...]) -> tuple[str, ...]:

@@ -4,8 +4,9 @@ from pathlib import Path
 
 import click
 
-from edgemeter.agent.base.options import quiet_option
+from edgemeter.agent.base.options import format_option, quiet_option
 from edgemeter.agent.base.progress import note
+from edgemeter.agent.base.tables import Format, console_for, print_data
 
 
 @click.command(short_help="Measure, deliver, compare and report on this machine.")
@@ -18,7 +19,7 @@ from edgemeter.agent.base.progress import note
 @click.option("--influx-bucket", help="Bucket, created if absent. Default: edgemeter.")
 @click.option("--influx-token-file", type=click.Path(path_type=Path), help="File with the token.")
 @quiet_option
-@click.option("--json", "as_json", is_flag=True, help="Print the comparison as JSON.")
+@format_option("Print the comparison as JSON.")
 def demo(
     html: Path,
     home: Path | None,
@@ -27,14 +28,12 @@ def demo(
     influx_bucket: str | None,
     influx_token_file: Path | None,
     *,
-    as_json: bool,
+    form: Format | None,
 ) -> None:
     """Measure the shipped models on every installed runtime, deliver the results by MQTT, compare them and write a report.
 
     Example: edgemeter demo --html report.html
     """
-    from rich.console import Console
-
     from edgemeter.agent.base.config import home as default_home
     from edgemeter.collector.compare import columns
     from edgemeter.collector.compare import comparison as compare
@@ -52,10 +51,8 @@ def demo(
     report.write_report(comparison, html, f"edgemeter compare --reference reference --store {delivered.ledger}")
     page = html.with_name(f"{html.stem}-fleet.html")
     write_demo_page(delivered.ledger, page)
-    if as_json:
-        click.echo(columns.to_json(comparison))
-    else:
-        show_comparison(comparison, Console())
+    if not print_data(form, columns.to_json(comparison), rows="rows"):
+        show_comparison(comparison, console_for(form))
     where = f" and in InfluxDB at {sink}" if sink else ""
     note(f"\n{delivered.records} records are delivered and stored in {delivered.ledger}{where}")
     note(f"the report: {html.resolve()}")

@@ -8,11 +8,15 @@ from pathlib import Path
 
 import click
 import msgspec
+from rich.markup import escape
 
 from edgemeter.agent.base import figures
+from edgemeter.agent.base.command_group import DefaultGroup
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.base.figures import count
-from edgemeter.agent.base.terminal import wide_console
+from edgemeter.agent.base.options import format_option
+from edgemeter.agent.base.tables import Format, console_for, print_data
+from edgemeter.agent.base.terminal import plain_table
 from edgemeter.agent.ledger.presence import DevicePresence, SessionHeld, needs_attention
 from edgemeter.agent.ledger.quarantine import QuarantinedMessage
 from edgemeter.collector.cli.stores import ledger_option, ledger_path, stamp
@@ -20,8 +24,8 @@ from edgemeter.collector.cli.stores import ledger_option, ledger_path, stamp
 
 @click.command(short_help="List devices: presence, records, missing records.")
 @ledger_option
-@click.option("--json", "as_json", is_flag=True, help="Print JSON, including every session.")
-def devices(ledger: Path | None, *, as_json: bool) -> None:
+@format_option("Print JSON, including every session.")
+def devices(ledger: Path | None, *, form: Format | None) -> None:
     """List the devices of this collector, with presence and missing records; other collectors of a group may hold those.
 
     Example: edgemeter collector devices
@@ -31,17 +35,15 @@ def devices(ledger: Path | None, *, as_json: bool) -> None:
     with Ledger(ledger_path(ledger), "read") as opened:
         present, sessions = opened.devices(), opened.sessions()
     documents = [_devices_document(name, present, sessions) for name in _names(present, sessions)]
-    if as_json:
-        click.echo(json.dumps({"devices": documents}, indent=2))
+    if print_data(form, {"devices": documents}):
         return
-    from rich.markup import escape
     from rich.table import Table
 
     table = Table("fleet", "device", "state", "since", "board", "agent", "records", "missing", "last record", "needs attention")
     for one in documents:
         shown = ("fleet", "device", "state", "since", "board", "agent", "records", "missing", "last_record", "look_at")
         table.add_row(*("" if one[name] is None else escape(figures.printable(str(one[name]))) for name in shown))
-    wide_console().print(table)
+    console_for(form).print(table)
 
 
 @click.command(short_help="Take a device out of the lists of those expected.")
@@ -101,30 +103,28 @@ def _devices_document(name: tuple[str, str], present: Sequence[DevicePresence], 
 SHOWN_BYTES = 4096
 
 
-@click.group(invoke_without_command=True, short_help="List, show or retry rejected messages.")
+@click.group(cls=DefaultGroup, invoke_without_command=True, short_help="List, show or retry rejected messages.")
 @ledger_option
-@click.option("--json", "as_json", is_flag=True, help="Print JSON, including the payloads.")
+@format_option("Print JSON, including the payloads.")
 @click.pass_context
-def quarantine(context: click.Context, ledger: Path | None, *, as_json: bool) -> None:
+def quarantine(context: click.Context, /, ledger: Path | None, *, form: Format | None) -> None:
     """List rejected messages with the reason; `show` one, or `retry` some.
 
     Example: edgemeter collector quarantine --json
     """
-    # Options before a subcommand are its defaults.
-    context.default_map = {name: {"ledger": ledger, "as_json": as_json} for name in quarantine.commands}
     if context.invoked_subcommand is None:
-        _print_list(ledger, as_json=as_json)
+        _print_list(ledger, form)
 
 
 @quarantine.command("list", short_help="List rejected messages with the reason.")
 @ledger_option
-@click.option("--json", "as_json", is_flag=True, help="Print JSON, including the payloads.")
-def list_(ledger: Path | None, *, as_json: bool) -> None:
+@format_option("Print JSON, including the payloads.")
+def list_(ledger: Path | None, *, form: Format | None) -> None:
     """List rejected messages with the reason.
 
     Example: edgemeter collector quarantine list
     """
-    _print_list(ledger, as_json=as_json)
+    _print_list(ledger, form)
 
 
 @quarantine.command(short_help="Show one entry with its payload.")
@@ -188,15 +188,18 @@ def _chosen(entries: Sequence[QuarantinedMessage], rows: Sequence[int]) -> list[
     return [by_row[row] for row in rows]
 
 
-def _print_list(ledger: Path | None, *, as_json: bool) -> None:
+def _print_list(ledger: Path | None, form: Format | None) -> None:
     entries = _entries(ledger)
-    if as_json:
-        click.echo(json.dumps({"quarantined": [_quarantine_document(entry) for entry in entries]}, indent=2))
+    if print_data(form, {"quarantined": [_quarantine_document(entry) for entry in entries]}):
         return
+    table = plain_table()
+    for heading in ("row", "last", "topic", "bytes", "times", "reason"):
+        table.add_column(heading, justify="right" if heading in ("row", "bytes", "times") else "left", overflow="fold")
     for entry in entries:
-        times = f", {entry.times} times" if entry.times > 1 else ""
-        click.echo(f"{entry.row}  {stamp(entry.last_ns)}  {figures.printable(entry.topic)}  {entry.size_bytes} bytes{times}")
-        click.echo(f"    {figures.printable(entry.reason)}")
+        cells = (str(entry.row), stamp(entry.last_ns), entry.topic, str(entry.size_bytes), str(entry.times), entry.reason)
+        table.add_row(*(escape(figures.printable(cell)) for cell in cells))
+    if entries:
+        console_for(form).print(table)
     click.echo(f"{len(entries)} in quarantine", err=True)
 
 
@@ -217,8 +220,8 @@ def _quarantine_document(entry: QuarantinedMessage) -> dict[str, object]:
 @ledger_option
 @click.option("--influx", envvar="EDGEMETER_INFLUX", help="Also write the changes to this InfluxDB, for the dashboards.")
 @click.option("--influx-token-file", type=click.Path(path_type=Path), help="File with the token. Default: $EDGEMETER_INFLUX_TOKEN.")
-@click.option("--json", "as_json", is_flag=True, help='Print {"changes": [...]}.')
-def changes(ledger: Path | None, influx: str | None, influx_token_file: Path | None, *, as_json: bool) -> None:
+@format_option('Print {"changes": [...]}.')
+def changes(ledger: Path | None, influx: str | None, influx_token_file: Path | None, *, form: Format | None) -> None:
     """List changes of the devices (firmware, kernel, agent, runtime, ...), confirmed steps, and annotations.
 
     Example: edgemeter collector changes --influx http://influx.example:8086
@@ -241,11 +244,15 @@ def changes(ledger: Path | None, influx: str | None, influx_token_file: Path | N
             sink.close()
         if rejected:
             raise ConfigError(f"InfluxDB rejects {len(rejected)} of {len(found)} changes: {rejected[0].reason}")
-    if as_json:
-        click.echo(json.dumps({"changes": [asdict(change) for change in found]}, indent=2))
+    if print_data(form, {"changes": [asdict(change) for change in found]}):
         return
+    table = plain_table()
+    for heading in ("time", "device", "change"):
+        table.add_column(heading, overflow="fold")
     for change in found:
-        click.echo(f"{figures.stamp(change.started_at_ns)}  {figures.printable(f'{change.device}  {change.text}')}")
+        table.add_row(figures.stamp(change.started_at_ns), escape(figures.printable(change.device)), escape(figures.printable(change.text)))
+    if found:
+        console_for(form).print(table)
     click.echo(f"{figures.count(len(found), 'change')}" + (", written to InfluxDB" if influx else ""), err=True)
 
 

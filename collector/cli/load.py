@@ -1,8 +1,6 @@
 """`edgemeter collector load`: simulated devices over a real broker."""
 
-import json
 from contextlib import contextmanager
-from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -10,8 +8,8 @@ import click
 
 from edgemeter.agent.base import broker_address
 from edgemeter.agent.base.errors import TransientError
-from edgemeter.agent.base.options import FiniteRange, broker_files
-from edgemeter.agent.base.terminal import wide_console
+from edgemeter.agent.base.options import FiniteRange, broker_files, format_option
+from edgemeter.agent.base.tables import Format, console_for, print_data
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -38,7 +36,7 @@ SECONDS = 10.0
     "Default: agents for up to 100 devices, the most in one process.",
 )
 @click.option("--patience", type=FiniteRange(0), default=30.0, show_default=True, help="Seconds to wait for the last receipts.")
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
+@format_option("Print one JSON document.")
 def load(
     *,
     broker: str,
@@ -48,7 +46,7 @@ def load(
     records: int | None,
     mode: str | None,
     patience: float,
-    as_json: bool,
+    form: Format | None,
     **files: Path | None,
 ) -> None:
     """Send records from simulated devices over a broker to a collector, and time their receipts; exit 1 if any is missing.
@@ -69,10 +67,8 @@ def load(
     chosen: loading.LoadMode = "agents" if (mode or loading.load_mode(devices)) == "agents" else "crowd"
     with _progress(plan) as watch:
         result = loading.run_load(address, plan, chosen, copied, watch)
-    if as_json:
-        click.echo(json.dumps(asdict(result)))
-    else:
-        _show(result)
+    if not print_data(form, result):
+        _show(result, form)
     if result.missing:
         late = f"{result.missing} of {result.sent} records have no receipt after {patience:g} s"
         raise TransientError(f"{late}: check that a collector is running and keeps up")
@@ -94,7 +90,7 @@ def _progress(plan: "LoadPlan") -> "Iterator[LoadWatch]":
         yield watch
 
 
-def _show(result: "LoadResult") -> None:
+def _show(result: "LoadResult", form: Format | None) -> None:
     from rich.table import Table
 
     how = (
@@ -115,5 +111,5 @@ def _show(result: "LoadResult") -> None:
         f"{result.records_per_s:.0f}",
         *("-" if one is None else f"{one:.1f}" for one in latencies),
     )
-    wide_console().print(table)
+    console_for(form).print(table)
     click.echo("ms: from the time a record was due to its receipt, sent after the commit", err=True)

@@ -10,6 +10,8 @@ import click
 from edgemeter.agent.base import figures
 from edgemeter.agent.base.config import home
 from edgemeter.agent.base.errors import ConfigError, UnavailableError
+from edgemeter.agent.base.options import format_option, json_option
+from edgemeter.agent.base.tables import Format, console_for, print_data, print_rows
 from edgemeter.collector.cli.stores import StorePath
 
 if TYPE_CHECKING:
@@ -22,7 +24,7 @@ _shelf_option = click.option(
     envvar="EDGEMETER_REFERENCES",
     help="Folder of imported and published figures. Default: references in $EDGEMETER_HOME.",
 )
-_json_option = click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
+_json_option = json_option("Print one JSON document.")
 _store_option = click.option(
     "--store",
     "stores",
@@ -149,7 +151,7 @@ def add(*, file: Path | None, shelf: Path | None, **options: str | float | None)
 @click.option("--kind", type=click.Choice(["measured", "imported", "published"]), help="Only this kind.")
 @_shelf_option
 @_store_option
-@_json_option
+@format_option('Print {"measured": [...], "imported": [...], "published": [...]}; CSV holds all of them.')
 def list_(
     *,
     model: str | None,
@@ -159,7 +161,7 @@ def list_(
     kind: str | None,
     shelf: Path | None,
     stores: tuple[str, ...],
-    as_json: bool,
+    form: Format | None,
 ) -> None:
     """List measured references, which are ranked with devices, and imported and published figures, which are not.
 
@@ -167,7 +169,7 @@ def list_(
     """
     from edgemeter.collector.reference.imported import ListingRequest
 
-    _print(_gather(shelf, stores, ListingRequest(model, device, scenario, suite), kind), kind, as_json=as_json)
+    _print(_gather(shelf, stores, ListingRequest(model, device, scenario, suite), kind), kind, form)
 
 
 @references.command(short_help="Show one reference in full.")
@@ -227,16 +229,17 @@ def _measured(stores: tuple[str, ...]) -> "list[CaseSummary]":
         return []
 
 
-def _print(found: "ReferenceListing", kind: str | None, *, as_json: bool) -> None:
-    if as_json:
-        click.echo(json.dumps(found.document, indent=2))
+def _print(found: "ReferenceListing", kind: str | None, form: Format | None) -> None:
+    if form == "csv":
+        kinds = {"measured": found.measured, "imported": found.imported, "published": found.published}
+        print_rows([{"kind": name, **row} for name, rows in kinds.items() for row in rows])
+    if form == "csv" or print_data(form, found.document):
         return
-    from edgemeter.agent.base.terminal import wide_console
     from edgemeter.collector.reference import table
 
     if not (found.measured or found.imported or found.published):
         click.echo("no reference matches: list all with `edgemeter models references list`", err=True)
-    table.show(found, wide_console(), ROWS_SHOWN, kind)
+    table.show(found, console_for(form), ROWS_SHOWN, kind)
 
 
 def _in_words(value: object) -> str:

@@ -6,8 +6,8 @@ from typing import Any
 import click
 
 from edgemeter.agent.base.command_group import CommandGroup, Sections
-from edgemeter.agent.base.options import quiet_option
-from edgemeter.agent.base.terminal import wide_console
+from edgemeter.agent.base.options import format_option, quiet_option
+from edgemeter.agent.base.tables import Format, console_for, print_data
 from edgemeter.collector.cli.stores import chosen_stores, existing_store, only_options, store_option, trend_progress
 
 
@@ -55,8 +55,7 @@ COMMANDS: Sections = {
 @click.option("--until", callback=_day, metavar="DAY", help="The last day on which results were due. Default: the day of the newest run.")
 @click.option("--all", "with_quiet", is_flag=True, help="Include series without findings.")
 @quiet_option
-@click.option("--json", "form", flag_value="json", help='Print {"series": [...]} with every figure of the findings.')
-@click.option("--csv", "form", flag_value="csv", help="Print the points as CSV, one row a day.")
+@format_option('Print {"series": [...]} with every figure of the findings; CSV holds the points, one row a day', before=["csv"])
 @click.pass_context
 def trend(
     context: click.Context,
@@ -64,7 +63,7 @@ def trend(
     stores: tuple[str, ...],
     metrics: tuple[str, ...],
     until: int | None,
-    form: str | None,
+    form: Format | None,
     *,
     by_type: bool,
     with_quiet: bool,
@@ -100,7 +99,7 @@ def trend(
     elif form == "json":
         click.echo(trends_document(found, standing_out(found), last).decode())
     else:
-        show_trends(found, standing_out(found), last, wide_console(), with_quiet=with_quiet)
+        show_trends(found, standing_out(found), last, console_for(form), with_quiet=with_quiet)
 
 
 @click.command(short_help="Annotate a day: an expected new level, or a remark.")
@@ -113,9 +112,9 @@ def trend(
 @click.option("--remark", is_flag=True, help="A remark only, which starts no new level.")
 @click.option("--remove", type=click.IntRange(1), metavar="NUMBER", help="Remove an annotation.")
 @click.option("--list", "as_list", is_flag=True, help="List the annotations.")
-@click.option("--json", "as_json", is_flag=True, help="List the annotations as JSON.")
+@format_option('List the annotations: {"annotations": [...]}.')
 def annotate(
-    text: str | None, stores: tuple[str, ...], remove: int | None, *, remark: bool, as_list: bool, as_json: bool, **about: Any
+    text: str | None, stores: tuple[str, ...], remove: int | None, *, remark: bool, as_list: bool, form: Format | None, **about: Any
 ) -> None:
     """Annotate a day: mark the start of an expected new level, or with --remark add a remark. Earlier history is kept.
 
@@ -123,11 +122,11 @@ def annotate(
     """
     from edgemeter.agent.base.errors import ConfigError
     from edgemeter.collector.trend.metrics import METRICS
+    from edgemeter.collector.trend.trend_text import annotations_document, annotations_table
     from edgemeter.collector.trend.watch_file import (
         Annotation,
         WatchFile,
         add_annotation,
-        annotation_lines,
         read_annotations,
         remove_annotation,
         today,
@@ -136,7 +135,7 @@ def annotate(
 
     if about["metric"] is not None and about["metric"] not in METRICS:
         raise click.UsageError(f"{about['metric']!r} is not a metric: choose from {', '.join(METRICS)}")
-    if sum((text is not None, remove is not None, as_list or as_json)) != 1:
+    if sum((text is not None, remove is not None, as_list or form is not None)) != 1:
         raise click.UsageError("give TEXT, --remove NUMBER or --list")
     if text is not None and not text.strip():
         raise click.UsageError("TEXT is empty: describe what happened on the day")
@@ -152,7 +151,9 @@ def annotate(
                 raise ConfigError(f"no annotation {remove} in {str(file.path)!r}: see `edgemeter trend annotate --list`")
             click.echo(f"annotation {remove} removed", err=True)
         else:
-            click.echo(annotation_lines(read_annotations(file), as_json=as_json))
+            known = read_annotations(file)
+            if not print_data(form, annotations_document(known)) and known:
+                console_for(form).print(annotations_table(known))
 
 
 def _check_series(stores: Sequence[str], about: dict[str, Any]) -> None:
@@ -171,9 +172,9 @@ def _check_series(stores: Sequence[str], about: dict[str, Any]) -> None:
 @_metrics_option
 @only_options("fleet", "board", "model")
 @quiet_option
-@click.option("--json", "as_json", is_flag=True, help='Print {"board_types": [...]}.')
+@format_option('Print {"board_types": [...]}.')
 def units(
-    stores: tuple[str, ...], metrics: tuple[str, ...], fleet: str | None, board: str | None, model: str | None, *, as_json: bool
+    stores: tuple[str, ...], metrics: tuple[str, ...], fleet: str | None, board: str | None, model: str | None, *, form: Format | None
 ) -> None:
     """Show the spread between boards of one type, between days and between runs; name outlying boards and what to check first.
 
@@ -189,7 +190,5 @@ def units(
         selection = watch.SeriesSelection(fleet=fleet, board=board, model=model)
         keys = watch.keys_of(history, selection)
         found = [one for name in metrics if name != "throttling" for one in board_types(history, name, keys)]
-    if as_json:
-        click.echo(units_table.units_document(found).decode())
-        return
-    units_table.show_units(found, wide_console())
+    if not print_data(form, units_table.units_document(found)):
+        units_table.show_units(found, console_for(form))

@@ -13,10 +13,12 @@ from rich.table import Column, Table
 from rich.text import Text
 
 from edgemeter.agent.base.figures import count, printable, significant
+from edgemeter.agent.base.terminal import plain_table
 from edgemeter.collector.trend.days import Days
 from edgemeter.collector.trend.finding import Drift, Missing, Rise, Scatter, Step, iso
 from edgemeter.collector.trend.metrics import METRICS, SeriesKey, off_scale
 from edgemeter.collector.trend.series_trend import SeriesTrend, StandingOut
+from edgemeter.collector.trend.watch_file import Annotation
 
 _UNITS = {"log": " %", "points": " points", "share": " points"}
 
@@ -216,3 +218,23 @@ def points_csv(series: Sequence[tuple[SeriesKey, str, Days]]) -> str:
                 ]
             )
     return out.getvalue()
+
+
+def annotations_document(annotations: Sequence[Annotation]) -> dict[str, Any]:
+    """Return the annotations for machines."""
+    return {"annotations": [asdict(one) | {"day": iso(one.day)} for one in annotations]}
+
+
+def annotations_table(annotations: Sequence[Annotation]) -> Table:
+    """Return the annotations as a table."""
+    table = plain_table()
+    for heading in ("#", "day", "text", "kind", "of"):
+        table.add_column(heading, justify="right" if heading == "#" else "left", overflow="fold")
+    for one in annotations:
+        cells = (f"{one.number}", iso(one.day), one.text, "new level" if one.begins_level else "remark", _about(one))
+        table.add_row(*(Text(printable(cell)) for cell in cells))
+    return table
+
+
+def _about(one: Annotation) -> str:
+    return ", ".join(value for value in (one.fleet, one.device, one.model, one.metric) if value is not None) or "everything"

@@ -3,18 +3,15 @@
 An annotation marks the start of an expected new level, which ends the comparison with earlier days, or is a remark.
 """
 
-import json
 import sqlite3
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 
 from edgemeter.agent.base import sqlite_file
-from edgemeter.agent.base.figures import printable
-from edgemeter.collector.trend.finding import iso
 from edgemeter.collector.trend.metrics import SeriesKey
 
 WATCH_FORMAT = sqlite_file.FileFormat(
@@ -176,18 +173,3 @@ def annotations_of(store: str) -> list[Annotation]:
 def today() -> int:
     """Return today (UTC) in days since 1970."""
     return int(time.time() // 86_400)
-
-
-def annotation_lines(annotations: Sequence[Annotation], *, as_json: bool) -> str:
-    """Return the annotations as lines, or as JSON."""
-    if as_json:
-        rows = [asdict(one) | {"day": iso(one.day)} for one in annotations]
-        return json.dumps({"annotations": rows}, indent=2)
-    return "\n".join(
-        printable(f"{one.number}  {iso(one.day)}  {one.text}  ({'new level' if one.begins_level else 'remark'}; {_about(one)})")
-        for one in annotations
-    )
-
-
-def _about(one: Annotation) -> str:
-    return ", ".join(value for value in (one.fleet, one.device, one.model, one.metric) if value is not None) or "everything"

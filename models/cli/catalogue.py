@@ -9,16 +9,18 @@ import click
 from edgemeter.agent.base.completion import MODELS, completes
 from edgemeter.agent.base.documents import json_document
 from edgemeter.agent.base.errors import ConfigError
+from edgemeter.agent.base.options import format_option, json_option
+from edgemeter.agent.base.tables import Format, console_for, print_data
 from edgemeter.models.catalogue.catalogue_entry import NAME_PATTERN, CatalogueEntry
 from edgemeter.models.cli import options
 from edgemeter.models.fetch.cache import ModelCache
 
 
 @click.command("list")
-@click.option("--json", "as_json", is_flag=True, help='Print {"models": [shipped models], "catalogue": [entries]}.')
+@format_option('Print {"models": [shipped models], "catalogue": [entries]}; CSV holds the catalogue.')
 @options.catalogue
 @options.cache
-def list_models(catalogue_file: Path, cache: ModelCache, *, as_json: bool) -> None:
+def list_models(catalogue_file: Path, cache: ModelCache, *, form: Format | None) -> None:
     """List the shipped models with their accuracy on the shipped scenes, and the models that you can fetch or make.
 
     Example: edgemeter models list --json
@@ -28,17 +30,17 @@ def list_models(catalogue_file: Path, cache: ModelCache, *, as_json: bool) -> No
     from edgemeter.models.cli.tables import print_catalogue, print_shipped, shipped_row
 
     found, known = shipped_models(), all_entries(catalogue_file)
-    if as_json:
-        click.echo(json_document({"models": [shipped_row(model) for model in found], "catalogue": list(known.values())}))
+    if print_data(form, {"models": [shipped_row(model) for model in found], "catalogue": list(known.values())}, rows="catalogue"):
         return
-    print_shipped(found)
-    click.echo()
-    print_catalogue(known.values(), cache)
+    console = console_for(form)
+    print_shipped(found, console)
+    console.print()
+    print_catalogue(known.values(), cache, console)
 
 
 @click.command()
 @click.argument("model", shell_complete=completes(MODELS, files=True))
-@click.option("--json", "as_json", is_flag=True, help="Print the card or entry as JSON.")
+@json_option("Print the card or entry as JSON.")
 @options.catalogue
 @options.cache
 def show(model: str, catalogue_file: Path, cache: ModelCache, *, as_json: bool) -> None:
@@ -61,10 +63,10 @@ def show(model: str, catalogue_file: Path, cache: ModelCache, *, as_json: bool) 
 
 @click.command()
 @click.argument("name", nargs=-1)
-@click.option("--json", "as_json", is_flag=True, help='Print {"files": [...]}.')
+@format_option('Print {"files": [...]}.')
 @options.catalogue
 @options.cache
-def verify(name: tuple[str, ...], catalogue_file: Path, cache: ModelCache, *, as_json: bool) -> None:
+def verify(name: tuple[str, ...], catalogue_file: Path, cache: ModelCache, *, form: Format | None) -> None:
     """Compare the hashes of model files with the catalogue: the files of NAME, or all shipped, fetched and added files.
 
     Example: edgemeter models verify
@@ -73,11 +75,9 @@ def verify(name: tuple[str, ...], catalogue_file: Path, cache: ModelCache, *, as
     from edgemeter.models.fetch.verify import verify_models
 
     found = verify_models(name, cache, catalogue_file)
-    if as_json:
-        keys = ("name", "state", "expected", "actual", "by")
-        click.echo(json_document({"files": [{**{key: getattr(one, key) for key in keys}, "path": str(one.path)} for one in found]}))
-    else:
-        print_checked(found)
+    keys = ("name", "state", "expected", "actual", "by")
+    if not print_data(form, {"files": [{**{key: getattr(one, key) for key in keys}, "path": str(one.path)} for one in found]}):
+        print_checked(found, console_for(form))
     wrong = [one for one in found if one.state != "ok"]
     for one in wrong:
         what = "is missing" if one.state == "absent" else f"has sha256 {one.actual}, expected {one.expected} ({one.by})"
@@ -99,7 +99,7 @@ def _checked_name(_ctx: click.Context, _param: click.Parameter, value: str | Non
 @click.option("--licence", help="Licence of the model. Default: the file's metadata.")
 @click.option("--source", help="Where the model comes from.")
 @click.option("--replace", is_flag=True, help="Replace an entry of the same name.")
-@click.option("--json", "as_json", is_flag=True, help='Print {"entry": ..., "guesses": [...]}.')
+@json_option('Print {"entry": ..., "guesses": [...]}.')
 @options.catalogue
 def add(file: Path, catalogue_file: Path, *, as_json: bool, **given: str | bool | None) -> None:
     """Add your own model file to your catalogue; shapes, quantisation, labels and metadata are read from the file.

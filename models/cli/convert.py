@@ -6,11 +6,13 @@ from typing import TYPE_CHECKING
 
 import click
 
-from edgemeter.agent.base.documents import json_document
-from edgemeter.agent.base.options import quiet_option
+from edgemeter.agent.base.options import format_option, quiet_option
 from edgemeter.agent.base.progress import note
+from edgemeter.agent.base.tables import Format, console_for, print_data
 
 if TYPE_CHECKING:
+    from rich.console import Console
+
     from edgemeter.models.convert.conversion_report import Conversion, ConversionOutcome, ConversionRequest
 
 _STYLE = {"ok": "green", "degraded": "yellow", "ruined": "bold red"}
@@ -27,7 +29,7 @@ _STYLE = {"ok": "green", "degraded": "yellow", "ruined": "bold red"}
 @click.option("--limit", type=click.IntRange(1), help="Compare on a random subset of N images.")
 @click.option("--exclude", "keep", multiple=True, metavar="REGEX", help="Keep operations with matching names in float; repeatable.")
 @quiet_option
-@click.option("--json", "as_json", is_flag=True, help='Print {"conversions": [...], "errors": [...], "left_out": [...]}.')
+@format_option('Print {"conversions": [...], "errors": [...], "left_out": [...]}.')
 def convert(  # noqa: PLR0917 - click gives them by name
     source: str,
     goals: tuple[str, ...],
@@ -39,7 +41,7 @@ def convert(  # noqa: PLR0917 - click gives them by name
     limit: int | None,
     keep: tuple[str, ...],
     *,
-    as_json: bool,
+    form: Format | None,
 ) -> None:
     """Convert a model to other formats and precisions, and report what each conversion costs in accuracy.
 
@@ -72,20 +74,18 @@ def convert(  # noqa: PLR0917 - click gives them by name
                 keep=keep,
             )
             outcome = conversion.convert(request, report)
-    _print(outcome, request, as_json=as_json)
+    _print(outcome, request, form)
 
 
-def _print(outcome: "ConversionOutcome", request: "ConversionRequest", *, as_json: bool) -> None:
+def _print(outcome: "ConversionOutcome", request: "ConversionRequest", form: Format | None) -> None:
     """Print the outcome; exit with status 1 if a conversion failed or is ruined."""
     from edgemeter.models.convert import conversion_report
 
     ruined = [one for one in outcome.written if one.parity.verdict.state == "ruined"]
-    if as_json:
-        rows = [conversion_report.report_row(one, request) for one in outcome.written]
-        errors = [str(error) for error in outcome.errors]
-        click.echo(json_document({"conversions": rows, "errors": errors, "left_out": outcome.left_out}))
-    else:
-        _print_table(outcome.written, request)
+    rows = [conversion_report.report_row(one, request) for one in outcome.written]
+    errors = [str(error) for error in outcome.errors]
+    if not print_data(form, {"conversions": rows, "errors": errors, "left_out": outcome.left_out}):
+        _print_table(outcome.written, request, console_for(form))
     for text in _notes(outcome, request):
         note(text)
     for one in ruined:
@@ -119,11 +119,10 @@ def _notes(outcome: "ConversionOutcome", request: "ConversionRequest") -> list[s
     return [*notes, *(f"left out: {one}" for one in outcome.left_out)]
 
 
-def _print_table(written: "list[Conversion]", request: "ConversionRequest") -> None:
+def _print_table(written: "list[Conversion]", request: "ConversionRequest", console: "Console") -> None:
     """Print one row per file."""
     if not written:
         return
-    from rich.console import Console
     from rich.table import Table
     from rich.text import Text
 
@@ -146,4 +145,4 @@ def _print_table(written: "list[Conversion]", request: "ConversionRequest") -> N
         table.add_row(
             *(row.get(heading, "-") for heading in headings), Text(state.upper() if state == "ruined" else state, style=_STYLE[state])
         )
-    Console().print(table)
+    console.print(table)

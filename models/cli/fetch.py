@@ -9,8 +9,9 @@ import click
 from edgemeter.agent.base.completion import MODELS, completes
 from edgemeter.agent.base.documents import json_document
 from edgemeter.agent.base.errors import ConfigError, EdgemeterError
-from edgemeter.agent.base.options import quiet_option
+from edgemeter.agent.base.options import format_option, json_option, quiet_option
 from edgemeter.agent.base.progress import note, progress_bar
+from edgemeter.agent.base.tables import Format, console_for, print_data
 from edgemeter.models.catalogue.catalogue import all_entries, find_entry
 from edgemeter.models.catalogue.catalogue_entry import is_address
 from edgemeter.models.catalogue.shipped_models import SHIPPED_FOLDER, shipped_models
@@ -40,7 +41,7 @@ def _mirrors(_ctx: click.Context, _param: click.Parameter, value: tuple[str, ...
 @click.option("--accept-unverified", is_flag=True, help="Also fetch models without a sha256 in the catalogue; their hash is recorded.")
 @click.option("--offline-bundle", type=click.Path(path_type=Path), help="Read from this bundle (zip or folder) instead of the network.")
 @quiet_option
-@click.option("--json", "as_json", is_flag=True, help='Print {"fetched": [...]}.')
+@json_option('Print {"fetched": [...]}.')
 @options.catalogue
 @options.cache
 def fetch(name: tuple[str, ...], catalogue_file: Path, cache: ModelCache, *, as_json: bool, **given: Any) -> None:
@@ -115,7 +116,7 @@ def export_bundle(out: Path, name: tuple[str, ...], catalogue_file: Path, cache:
 @click.argument("name", nargs=-1)
 @click.option("--accept-unverified", is_flag=True, help="Also import models without a sha256 in your catalogue; their hash is recorded.")
 @quiet_option
-@click.option("--json", "as_json", is_flag=True, help='Print {"fetched": [...]}.')
+@json_option('Print {"fetched": [...]}.')
 @options.catalogue
 @options.cache
 def import_bundle(
@@ -141,21 +142,19 @@ def cache() -> None:
 
 
 @cache.command("list")
-@click.option("--json", "as_json", is_flag=True, help='Print {"folder": ..., "limit_bytes": ..., "held": [...]}.')
+@format_option('Print {"folder": ..., "limit_bytes": ..., "held": [...]}.')
 @options.cache
-def list_cache(cache: ModelCache, *, as_json: bool) -> None:
+def list_cache(cache: ModelCache, *, form: Format | None) -> None:
     """List the cached models, the most recently used first.
 
     Example: edgemeter models cache list
     """
-    if not as_json:
-        print_cached(cache)
-        return
     held = [
         {"name": one.name, "path": str(one.path) if one.path else None, "size_bytes": one.size_bytes, "used_ns": one.used_ns}
         for one in cache.models()
     ]
-    click.echo(json_document({"folder": str(cache.folder), "limit_bytes": cache.limit_bytes, "held": held}))
+    if not print_data(form, {"folder": str(cache.folder), "limit_bytes": cache.limit_bytes, "held": held}, rows="held"):
+        print_cached(cache, console_for(form))
 
 
 @cache.command()

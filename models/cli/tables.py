@@ -15,7 +15,7 @@ from edgemeter.models.fetch.verify import VerifiedFile
 _FORMS = {"in an archive": "download", "exported": "export", "compiled": "compile", "built on the device": "build", "own": "own"}
 
 
-def print_shipped(found: Sequence[ModelFile]) -> None:
+def print_shipped(found: Sequence[ModelFile], console: Console) -> None:
     """Print one table per model name."""
     for name in dict.fromkeys(model.about.name for model in found):
         table = _new_table(name, ("file", "format", "precision"), ("kB", "AP"), ("sha256",))
@@ -23,10 +23,10 @@ def print_shipped(found: Sequence[ModelFile]) -> None:
             ap = model.about.accuracy.get("value")
             figures = (f"{model.size_bytes / 1000:.0f}", "" if ap is None else f"{float(ap):.3f}", (model.about.sha256 or "")[:8])
             table.add_row(model.path.name, model.format, model.about.precision, *figures)
-        Console().print(table)
+        console.print(table)
 
 
-def print_catalogue(found: Iterable[CatalogueEntry], cache: ModelCache) -> None:
+def print_catalogue(found: Iterable[CatalogueEntry], cache: ModelCache, console: Console) -> None:
     """Print the entries of the catalogue."""
     table = _new_table("catalogue", ("name", "on", "form"), ("published",), ("licence", "get by"), gap=1)
     cached = {one.name for one in cache.models() if one.path}
@@ -34,21 +34,20 @@ def print_catalogue(found: Iterable[CatalogueEntry], cache: ModelCache) -> None:
         get_by = "(here)" if entry.name in cached or entry.path else _FORMS.get(entry.form, entry.form)
         on = ",".join(entry.accelerators)
         table.add_row(entry.name, on, entry.precision, _published(entry), entry.licence[:10], get_by)
-    console = Console()
     console.print(table)
     console.print("~ accuracy of the original weights; (...) not verified at its source: `edgemeter models show NAME`", style="dim")
 
 
-def print_checked(found: Sequence[VerifiedFile]) -> None:
+def print_checked(found: Sequence[VerifiedFile], console: Console) -> None:
     """Print the states of files."""
     table = _new_table(None, ("name", "state", "sha256"), (), ("by",))
     for one in found:
         style = {"ok": "green", "changed": "red", "absent": "yellow"}[one.state]
         table.add_row(one.name, f"[{style}]{one.state}[/]", (one.actual or "")[:12], one.by)
-    Console().print(table)
+    console.print(table)
 
 
-def print_cached(cache: ModelCache) -> None:
+def print_cached(cache: ModelCache, console: Console) -> None:
     """Print the cached models, the most recently used first, and their total size."""
     cached = sorted(cache.models(), key=lambda one: -one.used_ns)
     table = _new_table(str(cache.folder), ("name", "file"), ("MB",), ())
@@ -56,7 +55,7 @@ def print_cached(cache: ModelCache) -> None:
         table.add_row(one.name, one.path.name if one.path else "unfinished", f"{one.size_bytes / 1e6:.1f}")
     table.add_section()
     table.add_row("", f"of {cache.limit_bytes / 1e6:.0f}", f"{sum(one.size_bytes for one in cached) / 1e6:.1f}")
-    Console().print(table)
+    console.print(table)
 
 
 def shipped_row(model: ModelFile) -> Mapping[str, Any]:

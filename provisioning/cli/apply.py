@@ -1,6 +1,5 @@
 """The command `edgemeter fleet apply`: its progress and its summary."""
 
-import json
 import sys
 import tempfile
 import threading
@@ -18,6 +17,8 @@ from rich.table import Table
 from rich.text import Text
 
 from edgemeter.agent.base.errors import ConfigError
+from edgemeter.agent.base.options import format_option
+from edgemeter.agent.base.tables import Format, console_for, print_data
 from edgemeter.provisioning.apply.applying import ApplyOutcome, ApplyRequest, ApplySettings, apply_all
 from edgemeter.provisioning.apply.offer import read_offer, read_python_tar
 from edgemeter.provisioning.apply.ssh import SshOptions
@@ -65,8 +66,8 @@ _FILE = click.Path(path_type=Path)
 @click.option("--rejoin", "rejoins", is_flag=True, help="Join again, with a new token, boards that have joined already.")
 @click.option("--prefix", default="", help="Install below this folder of the device instead of its root; nothing is started.")
 @click.option("--dry-run", "is_dry", is_flag=True, help="Show what would change, and change nothing.")
-@click.option("--json", "as_json", is_flag=True, help='Print {"devices": [...]}.')
-def apply(devices: tuple[str, ...], folder: FleetFolder, jobs: int, *, is_dry: bool, as_json: bool, **options: Any) -> None:
+@format_option('Print {"devices": [...]}.')
+def apply(devices: tuple[str, ...], folder: FleetFolder, jobs: int, *, is_dry: bool, form: Format | None, **options: Any) -> None:
     """Install the agent on running boards over SSH; a repeated run changes nothing, an interrupted one is resumed.
 
     Example: edgemeter fleet apply pi5-01 pi5-02 --bundle edgemeter-pi5.tar
@@ -92,10 +93,8 @@ def apply(devices: tuple[str, ...], folder: FleetFolder, jobs: int, *, is_dry: b
             click.echo("ssh records the keys of unknown hosts (--host-keys strict refuses them)", err=True)
         with _progress() as progress:
             outcomes = apply_all(requests, settings, jobs, progress.report, progress.ended)
-    if as_json:
-        click.echo(json.dumps({"dry_run": is_dry, "devices": [{**asdict(one), "result": one.state} for one in outcomes]}, indent=2))
-    else:
-        _print_summary(outcomes, is_dry=is_dry)
+    if not print_data(form, {"dry_run": is_dry, "devices": [{**asdict(one), "result": one.state} for one in outcomes]}):
+        _print_summary(outcomes, console_for(form), is_dry=is_dry)
     sys.exit(1 if any(outcome.state == "failed" for outcome in outcomes) else 0)
 
 
@@ -163,7 +162,7 @@ def _progress() -> Iterator[_ApplyProgress]:
         yield _ApplyProgress(bars)
 
 
-def _print_summary(outcomes: Sequence[ApplyOutcome], *, is_dry: bool) -> None:
+def _print_summary(outcomes: Sequence[ApplyOutcome], console: Console, *, is_dry: bool) -> None:
     """Print a row per device, and below the table the remedies for those that failed; outside a terminal no row is folded."""
     table = Table(box=SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, 1, 0, 0))
     for heading in ("device", "result", "would change" if is_dry else "changed", "skipped", "found"):
@@ -174,8 +173,7 @@ def _print_summary(outcomes: Sequence[ApplyOutcome], *, is_dry: bool) -> None:
         )
         result = Text("would change" if is_dry and outcome.state == "changed" else outcome.state, style=_STYLE[outcome.state])
         table.add_row(Text(outcome.device), result, *map(Text, (changed, skipped, outcome.found or "-")))
-    console = Console()
-    (console if console.is_terminal else Console(width=300)).print(table)
+    console.print(table)
     for outcome in outcomes:
         if outcome.remedy is not None:
             console.print(f"{outcome.device}: {outcome.remedy}", markup=False, highlight=False, soft_wrap=True)

@@ -7,7 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from edgemeter.provisioning.cli.options import folder_option
+from edgemeter.agent.base.tables import Format, console_for, print_data
+from edgemeter.agent.base.terminal import print_text
+from edgemeter.provisioning.cli.options import folder_option, format_option
 from edgemeter.provisioning.inventory.fleet_folder import FleetFolder
 
 if TYPE_CHECKING:
@@ -122,8 +124,8 @@ def check(
 
 
 @click.command()
-@click.option("--json", "is_json", is_flag=True, help="Print JSON.")
-def boards(is_json: bool) -> None:  # noqa: FBT001 - click's
+@format_option
+def boards(form: Format | None) -> None:
     """List the boards that bundles are built for, and how the agent is installed on each.
 
     Example: edgemeter fleet boards
@@ -131,12 +133,11 @@ def boards(is_json: bool) -> None:  # noqa: FBT001 - click's
     import msgspec
 
     from edgemeter.provisioning.bundle import boards as known
-    from edgemeter.provisioning.inventory import formatting
     from edgemeter.provisioning.inventory.formatting import narrow_table
 
     found = known.all_boards()
-    if is_json:
-        click.echo(json.dumps(msgspec.to_builtins(found), indent=1))
+    plain = msgspec.to_builtins(found)
+    if print_data(form, [{"board": name, **board} for name, board in plain.items()] if form == "csv" else plain):
         return
     rows = []
     for name, board in found.items():
@@ -144,9 +145,10 @@ def boards(is_json: bool) -> None:  # noqa: FBT001 - click's
             first = (name, board.title, board.arch) if place == 0 else ("", "", "")
             rows.append((*first, system.name, system.python, system.glibc, system.level))
     headings = ("board", "what", "processor", "system", "Python", "glibc", "level")
-    formatting.print_table(narrow_table(headings, rows, folded={"what", "system"}))
+    console = console_for(form)
+    console.print(narrow_table(headings, rows, folded={"what", "system"}))
     for level, words in known.LEVELS.items():
-        click.echo(f"{level}: {words}")
+        print_text(console, f"{level}: {words}")
 
 
 def _fields(found: Any) -> dict[str, Any]:

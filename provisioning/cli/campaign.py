@@ -9,11 +9,13 @@ from pathlib import Path
 import click
 from rich.console import Console
 
+from edgemeter.agent.base.tables import Format, console_for, print_data
+from edgemeter.agent.base.terminal import print_text
 from edgemeter.provisioning.campaigns.campaign_handler import cancel_campaign, pause_campaign, resume_campaign
-from edgemeter.provisioning.cli.options import dry_run_option, folder_option, json_option, open_registry, print_notes
+from edgemeter.provisioning.cli.options import dry_run_option, folder_option, format_option, json_option, open_registry, print_notes
 from edgemeter.provisioning.inventory.fleet_file import read_if_present
 from edgemeter.provisioning.inventory.fleet_folder import FleetFolder
-from edgemeter.provisioning.inventory.formatting import day, narrow_table, print_table, stamp
+from edgemeter.provisioning.inventory.formatting import day, narrow_table, stamp
 from edgemeter.provisioning.jobs.job_view import one_line
 from edgemeter.provisioning.registry import campaigns
 from edgemeter.provisioning.registry.campaigns import CELL_STATES, CampaignCell, Coverage, count_cells, read_coverage
@@ -55,44 +57,44 @@ def start(file: Path, folder: FleetFolder, *, dry_run: bool, as_json: bool) -> N
             _print_plan(written.name, made.cells, as_json=as_json)
             return
         planning.start(registry, made, time.time_ns())
-        _print_coverage(read_coverage(registry, written.name), as_json=as_json, in_full=False)
+        _print_coverage(read_coverage(registry, written.name), "json" if as_json else None, in_full=False)
 
 
 @campaign.command()
 @click.argument("name")
 @click.option("--cells", "in_full", is_flag=True, help="List every cell.")
-@json_option
+@format_option
 @folder_option
-def status(name: str, folder: FleetFolder, *, in_full: bool, as_json: bool) -> None:
+def status(name: str, folder: FleetFolder, *, in_full: bool, form: Format | None) -> None:
     """Show the state of a campaign: which cells are done, pending, lost or impossible, and why.
 
     Example: edgemeter fleet campaign status autumn
     """
     with open_registry(folder, read_only=True) as registry:
-        _print_coverage(read_coverage(registry, name), as_json=as_json, in_full=in_full)
+        _print_coverage(read_coverage(registry, name), form, in_full=in_full)
 
 
 @campaign.command(name="list")
-@json_option
+@format_option
 @folder_option
-def list_(folder: FleetFolder, *, as_json: bool) -> None:
+def list_(folder: FleetFolder, *, form: Format | None) -> None:
     """List the campaigns, the newest first.
 
     Example: edgemeter fleet campaign list
     """
     with open_registry(folder, read_only=True) as registry:
         found = [read_coverage(registry, one.campaign) for one in campaigns.read(registry)]
-    if as_json:
-        click.echo(json.dumps({"campaigns": [_document(one, with_cells=False) for one in found]}, indent=2))
+    if print_data(form, {"campaigns": [_document(one, with_cells=False) for one in found]}):
         return
     rows = [
         (its.campaign, its.state, day(its.made_ns), f"{its.wave + 1}/{its.waves}", _ratio(one))
         for one, its in ((one, one.campaign) for one in found)
     ]
-    print_table(narrow_table(("campaign", "state", "started (UTC)", "group", "coverage"), rows, folded={"coverage"}))
+    console = console_for(form)
+    console.print(narrow_table(("campaign", "state", "started (UTC)", "group", "coverage"), rows, folded={"coverage"}))
     for one in found:
         if one.campaign.reason:
-            click.echo(f"{one.campaign.campaign}: {one.campaign.reason}")
+            print_text(console, f"{one.campaign.campaign}: {one.campaign.reason}")
 
 
 @campaign.command()
@@ -155,23 +157,23 @@ def _print_plan(name: str, planned: Sequence[CampaignCell], *, as_json: bool) ->
     click.echo(f"{sum(one.impossible is None for one in planned)} of {len(planned)} cells are possible")
 
 
-def _print_coverage(covered: Coverage, *, as_json: bool, in_full: bool) -> None:
-    if as_json:
-        click.echo(json.dumps(_document(covered, with_cells=True), indent=2))
+def _print_coverage(covered: Coverage, form: Format | None, *, in_full: bool) -> None:
+    if print_data(form, _document(covered, with_cells=True), rows="all_cells"):
         return
+    console = console_for(form)
     its = covered.campaign
     why = f" ({its.reason})" if its.reason else ""
-    click.echo(f"{its.campaign}: {its.state}{why}, group {its.wave + 1} of {its.waves}")
+    print_text(console, f"{its.campaign}: {its.state}{why}, group {its.wave + 1} of {its.waves}")
     rows = [(model, mode, *(str(counts[state]) for state in CELL_STATES)) for (model, mode), counts in count_cells(covered.cells).items()]
-    print_table(narrow_table(("model", "mode", *CELL_STATES), rows, folded={"model"}, right=CELL_STATES))
-    click.echo(f"coverage: {_ratio(covered)} of the possible cells")
+    console.print(narrow_table(("model", "mode", *CELL_STATES), rows, folded={"model"}, right=CELL_STATES))
+    print_text(console, f"coverage: {_ratio(covered)} of the possible cells")
     listed = [one for one in covered.cells if in_full or one.state in {"lost", "impossible"}]
     most = len(listed) if in_full else MOST_REASONS
     for one in listed[:most]:
         ending = f": {one_line(one.why)}" if one.why else ""
-        click.echo(f"  {one.cell.device}, {one.cell.model}, {one.cell.mode}: {one.state}{ending}")
+        print_text(console, f"  {one.cell.device}, {one.cell.model}, {one.cell.mode}: {one.state}{ending}")
     if len(listed) > most:
-        click.echo(f"  and {len(listed) - most} more: --cells lists all")
+        print_text(console, f"  and {len(listed) - most} more: --cells lists all")
 
 
 def _ratio(covered: Coverage) -> str:

@@ -5,10 +5,10 @@ import sys
 import time
 
 import click
-from rich.console import Console
 
 from edgemeter.agent.base.errors import ConfigError, EdgemeterError, UnavailableError
-from edgemeter.provisioning.cli.options import devices_argument, dry_run_option, folder_option, json_option, open_registry
+from edgemeter.agent.base.tables import Format, console_for, print_data
+from edgemeter.provisioning.cli.options import devices_argument, dry_run_option, folder_option, format_option, json_option, open_registry
 from edgemeter.provisioning.health import overview
 from edgemeter.provisioning.health.device_view import device_document, device_sheet, fleet_summary, fleet_table, overview_document
 from edgemeter.provisioning.health.health_handler import clear_device
@@ -16,7 +16,6 @@ from edgemeter.provisioning.inventory import fleet_file
 from edgemeter.provisioning.inventory import selection as selecting
 from edgemeter.provisioning.inventory.fleet_file import FleetFile
 from edgemeter.provisioning.inventory.fleet_folder import FleetFolder
-from edgemeter.provisioning.inventory.formatting import terminal
 from edgemeter.provisioning.registry.canary_runs import read_canary_runs
 from edgemeter.provisioning.registry.jobs import executions_of_device, find_in_flight
 from edgemeter.provisioning.registry.registry import Registry
@@ -25,7 +24,6 @@ from edgemeter.provisioning.rescue import PowerSwitch, wiring
 from edgemeter.provisioning.rescue.rescue_handler import MeasuringActivity, why_not_cut
 from edgemeter.provisioning.rescue.wiring import Neighbours, Wiring
 
-LIST_WIDTH = 220
 # Rows that fit a reader's patience on a terminal; a pipe gets all of them.
 MOST_ROWS = 300
 # A measuring device reports its progress every few seconds, except during the timed part of a run.
@@ -34,9 +32,9 @@ STILL_MEASURING_S = 900.0
 
 @click.command(name="list")
 @click.option("--on", "selection", default="all", help="Devices to list: 'board=pi5 & coral', 'device=pi5-*'. Default: all.")
-@json_option
+@format_option
 @folder_option
-def list_devices(folder: FleetFolder, *, selection: str, as_json: bool) -> None:
+def list_devices(folder: FleetFolder, *, selection: str, form: Format | None) -> None:
     """List the devices with their state, the most urgent first.
 
     Example: edgemeter fleet list --on 'board=pi5'
@@ -45,11 +43,9 @@ def list_devices(folder: FleetFolder, *, selection: str, as_json: bool) -> None:
     now_ns = time.time_ns()
     with open_registry(folder, read_only=True) as registry:
         lines = [line for line in overview.read(folder, registry, now_ns) if wanted.fits(line.device)]
-    if as_json:
-        click.echo(json.dumps({"devices": [overview_document(line) for line in lines]}, indent=2))
+    if print_data(form, {"devices": [overview_document(line) for line in lines]}):
         return
-    console = Console()
-    console = console if console.is_terminal else Console(width=LIST_WIDTH)
+    console = console_for(form)
     shown = lines[:MOST_ROWS] if console.is_terminal else lines
     if shown:
         table, below = fleet_table(shown, now_ns, console.width)
@@ -63,9 +59,9 @@ def list_devices(folder: FleetFolder, *, selection: str, as_json: bool) -> None:
 
 @click.command()
 @click.argument("device")
-@json_option
+@format_option
 @folder_option
-def show(device: str, folder: FleetFolder, *, as_json: bool) -> None:
+def show(device: str, folder: FleetFolder, *, form: Format | None) -> None:
     """Show everything about a device: its issues, reports, canary runs and power actions.
 
     Example: edgemeter fleet show pi5-01
@@ -77,10 +73,8 @@ def show(device: str, folder: FleetFolder, *, as_json: bool) -> None:
             raise ConfigError(f"no device is named {device!r}: `edgemeter fleet list` lists them")
         runs, actions = read_canary_runs(registry, device), read_power_actions(registry, device)
         ended = [one for one in executions_of_device(registry, device) if one.is_final and one.job.startswith("golden-")]
-    if as_json:
-        click.echo(json.dumps(device_document(line, runs, actions), indent=2))
-    else:
-        terminal().print(device_sheet(line, runs, actions, ended[0] if ended else None, now_ns))
+    if not print_data(form, device_document(line, runs, actions), rows=""):
+        console_for(form).print(device_sheet(line, runs, actions, ended[0] if ended else None, now_ns))
 
 
 @click.command()

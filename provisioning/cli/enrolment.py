@@ -9,12 +9,12 @@ from functools import partial
 from pathlib import Path
 
 import click
-from rich.console import Console
 from rich.table import Table
 
 from edgemeter.agent.base.errors import EdgemeterError, UnavailableError
 from edgemeter.agent.base.options import FiniteRange
-from edgemeter.provisioning.cli.options import devices_argument, dry_run_option, folder_option, json_option, open_registry
+from edgemeter.agent.base.tables import Format, console_for, print_data
+from edgemeter.provisioning.cli.options import devices_argument, dry_run_option, folder_option, format_option, json_option, open_registry
 from edgemeter.provisioning.identity import admission, broker_files
 from edgemeter.provisioning.identity.admission import Decision, Invitation
 from edgemeter.provisioning.identity.enforcement import Enforcement
@@ -114,16 +114,15 @@ def token(devices: tuple[str, ...], folder: FleetFolder, hours: float, out: Path
 
 @click.command()
 @folder_option
-@json_option
-def pending(folder: FleetFolder, *, as_json: bool) -> None:
+@format_option
+def pending(folder: FleetFolder, *, form: Format | None) -> None:
     """List the certificate requests that wait for approval, with the reason.
 
     Example: edgemeter fleet pending
     """
     with open_registry(folder, read_only=True) as registry:
         waiting = undecided_requests(registry)
-    if as_json:
-        click.echo(json.dumps([admission.request_document(one) for one in waiting]))
+    if print_data(form, [admission.request_document(one) for one in waiting]):
         return
     if not waiting:
         click.echo("no pending requests", err=True)
@@ -133,7 +132,7 @@ def pending(folder: FleetFolder, *, as_json: bool) -> None:
         table.add_column(heading, overflow="fold")
     for one in waiting:
         table.add_row(one.request[:12], one.device, f"{one.serial} ({one.serial_source})", one.board or "-", one.why)
-    Console().print(table)
+    console_for(form).print(table)
 
 
 @click.command()

@@ -11,9 +11,10 @@ from rich.console import Console
 
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.base.options import FiniteRange
-from edgemeter.provisioning.cli.options import dry_run_option, folder_option, json_option, open_registry, print_notes
+from edgemeter.agent.base.tables import Format, console_for, print_data
+from edgemeter.provisioning.cli.options import dry_run_option, folder_option, format_option, json_option, open_registry, print_notes
 from edgemeter.provisioning.inventory.fleet_folder import FleetFolder
-from edgemeter.provisioning.inventory.formatting import narrow_table, print_table, terminal
+from edgemeter.provisioning.inventory.formatting import narrow_table
 from edgemeter.provisioning.jobs.job_view import counts_text, executions_table, follow_job, job_document, job_outline, summary_of
 from edgemeter.provisioning.jobs.scheduler import WaitReasons
 from edgemeter.provisioning.registry import devices
@@ -137,16 +138,16 @@ def schedule(
 @click.argument("job", required=False)
 @click.option("--device", help="Show the jobs of this device, the newest first.")
 @click.option("--text", "with_text", is_flag=True, help="Print the text that devices answered: doctor reports, log lines.")
-@json_option
+@format_option
 @folder_option
-def jobs(job: str | None, folder: FleetFolder, *, device: str | None, with_text: bool, as_json: bool) -> None:
+def jobs(job: str | None, folder: FleetFolder, *, device: str | None, with_text: bool, form: Format | None) -> None:
     """Show the newest jobs, one job with its devices, or one device with its jobs.
 
     Example: edgemeter fleet jobs --device pi5-01
     """
     with open_registry(folder, read_only=True) as registry:
         if job is None and device is None:
-            _list_jobs(registry, as_json=as_json)
+            _list_jobs(registry, form)
             return
         name = None if job is None else kept.find_by_prefix(registry, job).job
         if name is None and devices.find(registry, str(device)) is None:
@@ -159,12 +160,11 @@ def jobs(job: str | None, folder: FleetFolder, *, device: str | None, with_text:
             for one in held:
                 click.echo(f"{one.device}, {one.job}, {one.state}:\n{one.text or ''}")
         elif name is not None:
-            _show_job(registry, name, held, why, as_json=as_json)
-        elif as_json:
-            documents = [job_document(kept.find_by_prefix(registry, one.job), [one], why) for one in held]
-            click.echo(json.dumps({"device": device, "jobs": documents}, indent=2))
-        else:
-            print_table(executions_table(held, lambda one: why.get(one.id), time.time_ns(), by="job"))
+            _show_job(registry, name, held, why, form)
+        elif not print_data(
+            form, {"device": device, "jobs": [job_document(kept.find_by_prefix(registry, one.job), [one], why) for one in held]}
+        ):
+            console_for(form).print(executions_table(held, lambda one: why.get(one.id), time.time_ns(), by="job"))
 
 
 @click.command()
@@ -208,7 +208,7 @@ def order(folder: FleetFolder, registry: Registry, new: NewJob, targets: Sequenc
         click.echo(json.dumps({"job": job}) if as_json else job)
         return
     ended = follow(folder, registry, job, f"`edgemeter fleet jobs {job}` shows it, `edgemeter fleet cancel {job}` cancels it")
-    _show_job(registry, job, ended, {}, as_json=as_json)
+    _show_job(registry, job, ended, {}, "json" if as_json else None)
     sys.exit(0 if all(one.state == "done" for one in ended) else 1)
 
 
@@ -221,22 +221,20 @@ def follow(folder: FleetFolder, registry: Registry, job: str, hint: str) -> list
         raise
 
 
-def _show_job(registry: Registry, job: str, held: Sequence[Execution], why: dict[int, str | None], *, as_json: bool) -> None:
+def _show_job(registry: Registry, job: str, held: Sequence[Execution], why: dict[int, str | None], form: Format | None) -> None:
     found = kept.find_by_prefix(registry, job)
-    if as_json:
-        click.echo(json.dumps(job_document(found, held, why), indent=2))
+    if print_data(form, job_document(found, held, why)):
         return
-    console = terminal()
+    console = console_for(form)
     console.print(f"{found.job}: {found.title}", markup=False, highlight=False)
     console.print(executions_table(held, lambda one: why.get(one.id), time.time_ns()))
     console.print(summary_of(held), markup=False, highlight=False)
 
 
-def _list_jobs(registry: Registry, *, as_json: bool) -> None:
+def _list_jobs(registry: Registry, form: Format | None) -> None:
     found = [(one, count_states(registry, one.job)) for one in kept.latest(registry)]
-    if as_json:
-        click.echo(json.dumps({"jobs": [job_outline(one, counts) for one, counts in found]}, indent=2))
+    if print_data(form, {"jobs": [job_outline(one, counts) for one, counts in found]}):
         return
     # A job's name contains the time when it was made.
     rows = [(one.job, one.title, str(sum(counts.values())), counts_text(counts)) for one, counts in found]
-    print_table(narrow_table(("job", "what", "devices", "states"), rows, folded={"what", "states"}, right={"devices"}))
+    console_for(form).print(narrow_table(("job", "what", "devices", "states"), rows, folded={"what", "states"}, right={"devices"}))

@@ -7,6 +7,7 @@ from typing import Any, TypeVar
 
 import click
 
+from edgemeter.agent.base import options
 from edgemeter.provisioning.inventory import fleet_folder
 from edgemeter.provisioning.inventory.fleet_folder import FleetFolder
 from edgemeter.provisioning.registry.registry import Registry
@@ -15,7 +16,8 @@ _Command = TypeVar("_Command", bound=Callable[..., Any])
 
 devices_argument = click.argument("devices", nargs=-1, required=True, metavar="DEVICE...")
 dry_run_option = click.option("--dry-run", is_flag=True, help="Show what would be done, and change nothing.")
-json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+json_option = options.json_option("Print JSON.")
+format_option = options.format_option("Print JSON.")
 
 
 def _folder(_ctx: click.Context, _param: click.Parameter, value: Path | None) -> FleetFolder:

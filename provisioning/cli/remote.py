@@ -10,11 +10,11 @@ from msgspec import structs
 
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.base.options import FiniteRange
+from edgemeter.agent.base.tables import console_for
 from edgemeter.agent.contract.orders import Doctor, Logs, Restart, Work
 from edgemeter.provisioning.cli.jobs import follow, print_would_order
 from edgemeter.provisioning.cli.options import devices_argument, dry_run_option, folder_option, json_option, open_registry, print_notes
 from edgemeter.provisioning.inventory.fleet_folder import FleetFolder
-from edgemeter.provisioning.inventory.formatting import terminal
 from edgemeter.provisioning.jobs.job_view import job_document
 from edgemeter.provisioning.registry import jobs
 from edgemeter.provisioning.registry.jobs import NewJob
@@ -122,7 +122,7 @@ def _print_text(text: str) -> None:
     plain = [
         structs.replace(one, name=_harmless(one.name), what=_harmless(one.what), remedy=_harmless(one.remedy or "")) for one in findings
     ]
-    terminal().print(examination.render(plain))
+    console_for(None).print(examination.render(plain))
 
 
 def _harmless(text: str) -> str:

@@ -9,7 +9,8 @@ import click
 
 from edgemeter.agent.base.documents import json_document
 from edgemeter.agent.base.options import FiniteRange
-from edgemeter.provisioning.cli.options import folder_option
+from edgemeter.agent.base.tables import Format, console_for, print_data
+from edgemeter.provisioning.cli.options import folder_option, format_option, json_option
 from edgemeter.provisioning.inventory.fleet_folder import FleetFolder
 
 if TYPE_CHECKING:
@@ -33,7 +34,7 @@ def release() -> None:
 @release.command()
 @click.argument("bundles", type=click.Path(path_type=Path), nargs=-1, required=True)
 @click.option("--dry-run", is_flag=True, help="Verify the bundles, and add nothing.")
-@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@json_option
 @folder_option
 def add(bundles: tuple[Path, ...], folder: FleetFolder, *, dry_run: bool, as_json: bool) -> None:
     """Verify bundles with the fleet's key and add them as releases for `edgemeter fleet update`.
@@ -60,30 +61,28 @@ def add(bundles: tuple[Path, ...], folder: FleetFolder, *, dry_run: bool, as_jso
 
 
 @release.command("list")
-@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@format_option
 @folder_option
-def list_releases(folder: FleetFolder, *, as_json: bool) -> None:
+def list_releases(folder: FleetFolder, *, form: Format | None) -> None:
     """List the releases, the newest first.
 
     Example: edgemeter fleet release list
     """
     from contextlib import closing
 
-    from edgemeter.provisioning.inventory import formatting
     from edgemeter.provisioning.inventory.formatting import narrow_table
     from edgemeter.provisioning.registry.registry import Registry
     from edgemeter.provisioning.update import releases
 
     with closing(Registry(folder.registry, "read")) as registry:
         known = releases.read_releases(registry)
-    if as_json:
-        click.echo(json_document(known))
+    if print_data(form, known):
         return
     rows = [
         (one.version, one.board, one.python, one.glibc, f"{one.size_bytes / 1e6:.1f} MB", one.sha256[:12], one.checked) for one in known
     ]
     headings = ("version", "board", "Python", "glibc", "size", "bundle", "checked")
-    formatting.print_table(narrow_table(headings, rows, folded={"checked"}, right={"size"}))
+    console_for(form).print(narrow_table(headings, rows, folded={"checked"}, right={"size"}))
 
 
 @click.command()
@@ -99,7 +98,7 @@ def list_releases(folder: FleetFolder, *, as_json: bool) -> None:
 @click.option("--timeout", "timeout_s", type=FiniteRange(60, 604_800), default=TIMEOUT_S, show_default=True, help="Seconds per device.")
 @click.option("--wait/--detach", "waits", default=True, help="Wait until all have ended (exit status 1 if one failed), or return at once.")
 @click.option("--dry-run", is_flag=True, help="Show present and new versions, and order nothing.")
-@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@json_option
 @folder_option
 def update(
     version: str | None,
@@ -148,7 +147,6 @@ def update(
 
 
 def _show(choices: "Sequence[UpdateChoice]") -> None:
-    from edgemeter.provisioning.inventory import formatting
     from edgemeter.provisioning.inventory.formatting import narrow_table
 
     rows = []
@@ -157,7 +155,7 @@ def _show(choices: "Sequence[UpdateChoice]") -> None:
         bad = f"failed there: {', '.join(one.bad)}" if one.bad else ""
         rows.append((one.device.device, one.device.board or "", one.runs or "", *goes, "; ".join(filter(None, (bad, one.note)))))
     headings = ("device", "board", "runs", "goes to", "bundle", "note")
-    formatting.print_table(narrow_table(headings, rows, folded={"note"}))
+    console_for(None).print(narrow_table(headings, rows, folded={"note"}))
 
 
 def _print_ended(ended: "Sequence[Execution]", choices: "Sequence[UpdateChoice]", *, as_json: bool) -> None:

@@ -5,7 +5,6 @@ from collections.abc import Collection, Iterable
 from datetime import datetime, timezone
 
 from rich.box import SIMPLE_HEAD
-from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
@@ -49,16 +48,6 @@ def plain(text: str) -> str:
     return " ".join("".join(letter if letter.isprintable() else " " for letter in text).split())
 
 
-# Without a terminal no row has to be folded.
-PLAIN_WIDTH = 160
-
-
-def terminal() -> Console:
-    """Return the console, as wide as the terminal, or wide enough for a reason where there is none."""
-    console = Console()
-    return console if console.is_terminal else Console(width=PLAIN_WIDTH)
-
-
 def narrow_table(headings: Iterable[str], rows: Iterable[Iterable[str]], *, folded: Collection[str], right: Collection[str] = ()) -> Table:
     """Return a table of which only the columns in `folded` take more than one line where the terminal is narrow."""
     made = Table(box=SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, 1, 0, 0))
@@ -67,8 +56,3 @@ def narrow_table(headings: Iterable[str], rows: Iterable[Iterable[str]], *, fold
     for row in rows:
         made.add_row(*(Text(cell) for cell in row))
     return made
-
-
-def print_table(made: Table) -> None:
-    """Print a table, as wide as the terminal."""
-    terminal().print(made)

@@ -1,6 +1,7 @@
 """`edgemeter models`: list, show, and what is said when something is missing."""
 
 import json
+import re
 import shutil
 
 import msgspec
@@ -21,7 +22,8 @@ def invoke(*arguments):
 
 def test_the_list_names_every_file_within_80_columns():
     """One line per file, with its AP and the first digits of its hash."""
-    lines = invoke("list").output.splitlines()
+    shown = CliRunner().invoke(models, ["list"], env={"FORCE_COLOR": "1", "NO_COLOR": "1", "COLUMNS": "80"}, catch_exceptions=False).output
+    lines = re.sub(r"\x1b\[[0-9;]*m", "", shown).splitlines()
     for model in shipped_models.shipped_models():
         (line,) = [line for line in lines if line.startswith(model.path.name)]
         assert f"{model.about.accuracy['value']:.3f}" in line

@@ -203,8 +203,3 @@ def test_the_command_prints_every_rule():
     assert {row["name"]: row["broken_is"] for row in document["rules"]} == {rule.name: rule.state for rule in judge.RULES}
     assert document["rules"][0]["broken_is"] == "invalid"
     assert CliRunner().invoke(rules, ["--markdown"]).stdout == judge.rules_markdown(judge.RULES)
-
-
-def test_json_and_markdown_at_once_are_wrong_usage():
-    """There is one result."""
-    assert CliRunner().invoke(rules, ["--json", "--markdown"]).exit_code == 2

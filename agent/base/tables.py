@@ -1,0 +1,149 @@
+"""What `--format` prints: the document as JSON, its rows as CSV, its tables as Markdown or as LaTeX (booktabs).
+
+JSON and CSV hold every figure with all its digits, under names that end in their unit. Markdown and LaTeX hold what the terminal shows: a
+console takes the tables and lines that a command prints, and writes them in the other form.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Literal
+
+import click
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.table import Table
+
+Format = Literal["table", "json", "csv", "markdown", "latex"]
+WIDTH = 400
+_LATEX = {
+    "\\": r"\textbackslash{}", "&": r"\&", "%": r"\%", "$": r"\$", "#": r"\#", "_": r"\_", "{": r"\{", "}": r"\}",
+    "~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "<": r"\textless{}", ">": r"\textgreater{}", "|": r"\textbar{}",
+    "±": r"$\pm$", "\N{MULTIPLICATION SIGN}": r"$\times$", "\N{MINUS SIGN}": "$-$", "≤": r"$\leq$", "≥": r"$\geq$",
+    "µ": r"\textmu{}", "°": r"\textdegree{}",
+}  # fmt: skip
+
+
+def print_data(form: Format | None, document: Any, rows: str | None = None) -> bool:
+    """Print a document as JSON, or its rows as CSV, and return True; return False for a format that people read.
+
+    Args:
+        form: the format; None is `table`.
+        document: structs, dataclasses, builtins, or JSON as text.
+        rows: the key of the rows, or an empty one: the document is one row. Default: the first list of objects in the document.
+    """
+    if form == "json":
+        click.echo(document if isinstance(document, str | bytes) else _documents().json_document(document))
+    elif form == "csv":
+        import msgspec  # noqa: PLC0415 - for machines only
+
+        plain = msgspec.json.decode(document if isinstance(document, str | bytes) else msgspec.json.encode(document))
+        print_rows(_rows(plain, rows))
+    return form in ("json", "csv")
+
+
+def print_rows(rows: Iterable[Mapping[str, Any]]) -> None:
+    """Print rows as CSV, one column for each name that any of them has, in the order of their first appearance."""
+    flat = [dict(_flat(row)) for row in rows]
+    header = list(dict.fromkeys(name for row in flat for name in row))
+    click.echo(_documents().csv_document(header, ([row.get(name) for name in header] for row in flat)), nl=False)
+
+
+def console_for(form: Format | None) -> "Console":
+    """Return where a command prints tables and lines; a file or another program gets lines that are not cut at 80 columns."""
+    from edgemeter.agent.base.terminal import wide_console  # noqa: PLC0415 - rich takes long to import
+
+    return _typesetter(markdown if form == "markdown" else latex) if form in ("markdown", "latex") else wide_console()
+
+
+def markdown(title: str | None, headings: Sequence[str], is_right: Sequence[bool], rows: Sequence[Sequence[str]]) -> str:
+    """Return a table in Markdown."""
+
+    def line(cells: Iterable[str]) -> str:
+        return "| " + " | ".join(" ".join(cell.split()).replace("|", r"\|") for cell in cells) + " |"
+
+    rule = "|" + "|".join("---:" if right else "---" for right in is_right) + "|"
+    return "\n".join([*([f"**{title}**", ""] if title else []), line(headings), rule, *map(line, rows), ""])
+
+
+def latex(title: str | None, headings: Sequence[str], is_right: Sequence[bool], rows: Sequence[Sequence[str]]) -> str:
+    """Return a table in LaTeX, for the package booktabs."""
+
+    def line(cells: Sequence[str]) -> str:
+        first, *others = map(latex_text, cells)
+        # After the end of a row a bracket would be its distance to the next.
+        return " & ".join([f"{{{first}}}" if first.startswith("[") else first, *others]) + r" \\"
+
+    head = [line(headings), r"\midrule"] if any(headings) else []
+    columns = "".join("r" if right else "l" for right in is_right)
+    caption = [f"% {' '.join(title.split())}"] if title else []
+    return "\n".join([*caption, rf"\begin{{tabular}}{{{columns}}}", r"\toprule", *head, *map(line, rows), r"\bottomrule", r"\end{tabular}"])
+
+
+def latex_text(text: str) -> str:
+    """Return text that LaTeX prints as it is."""
+    return "".join(_LATEX.get(letter, letter) for letter in " ".join(text.split()))
+
+
+def cells_of(table: "Table") -> tuple[str | None, list[str], list[bool], list[list[str]]]:
+    """Return title, headings, which columns stand right, and the rows of a table, all as plain text."""
+    columns = [[_plain(cell) for cell in column.cells] for column in table.columns]
+    headings = [_plain(column.header) if table.show_header else "" for column in table.columns]
+    title = _plain(table.title) if table.title else None
+    return title, headings, [column.justify == "right" for column in table.columns], [list(row) for row in zip(*columns, strict=True)]
+
+
+def _typesetter(typeset: Any) -> "Console":
+    from rich.console import Console, Group  # noqa: PLC0415 - rich takes long to import
+    from rich.table import Table  # noqa: PLC0415
+
+    class Typesetter(Console):
+        """Writes tables in another language; a line of text is a paragraph of Markdown, or a comment of LaTeX."""
+
+        def print(self, *objects: Any, **_how: Any) -> None:
+            """Write tables and lines."""
+            for one in objects:
+                if isinstance(one, Group):
+                    self.print(*one.renderables)
+                elif isinstance(one, Table) and one.columns:
+                    click.echo(typeset(*cells_of(one)))
+                    if one.caption:
+                        self.print(one.caption)
+                else:
+                    lines = [line for line in _plain(one, is_markup=_how.get("markup", True)).splitlines() if line.strip()]
+                    click.echo("\n".join(f"% {line}" if typeset is latex else f"{line}\n" for line in lines))
+
+    return Typesetter(width=WIDTH, no_color=True)
+
+
+def _plain(cell: Any, *, is_markup: bool = True) -> str:
+    from rich.text import Text  # noqa: PLC0415 - rich takes long to import
+
+    if isinstance(cell, Text):
+        return cell.plain
+    return Text.from_markup(cell).plain if isinstance(cell, str) and is_markup else str(cell)
+
+
+def _rows(document: Any, key: str | None) -> list[Mapping[str, Any]]:
+    if isinstance(document, list):
+        return document
+    found = [value for value in document.values() if isinstance(value, list) and all(isinstance(one, dict) for one in value)]
+    rows: list[Mapping[str, Any]] = document[key] if key else found[0] if found and key is None else [document]
+    return rows
+
+
+def _flat(row: Mapping[str, Any], before: str = "") -> Iterator[tuple[str, Any]]:
+    for name, value in row.items():
+        if isinstance(value, dict):
+            yield from _flat(value, f"{before}{name}_")
+        elif isinstance(value, list):
+            # JSON holds lists of objects.
+            if not any(isinstance(one, dict | list) for one in value):
+                yield f"{before}{name}", [str(one) for one in value]
+        else:
+            yield f"{before}{name}", value
+
+
+def _documents() -> Any:
+    from edgemeter.agent.base import documents  # noqa: PLC0415 - msgspec takes long to import
+
+    return documents

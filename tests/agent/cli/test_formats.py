@@ -1,0 +1,204 @@
+"""Facts about `--format`: every command with a table takes all five, and what it prints is what the format promises."""
+
+import csv
+import io
+import json
+import re
+import shlex
+import time
+from pathlib import Path
+
+import click
+import pytest
+from click.testing import CliRunner
+from rich.table import Table
+
+from edgemeter.agent.base import tables
+from edgemeter.agent.cli.main import cli
+from edgemeter.agent.contract import record
+from edgemeter.agent.contract.orders import Logs, Order
+from edgemeter.agent.jobs.journal import JOURNAL_FILE, Journal
+from edgemeter.agent.ledger.ledger import Ledger
+from edgemeter.agent.ledger.ledger_file import Arrival
+from edgemeter.agent.ledger.quarantine import Rejection
+from tests.fixtures.bundle_factory import write_bundle
+from tests.fixtures.command_lines import every_command
+from tests.fixtures.comparison_factory import document, make_reference
+from tests.fixtures.series_factory import DAY_NS, FIRST_DAY, make_days, noisy
+
+FORMATS = ("table", "json", "csv", "markdown", "latex")
+REPLAY = Path(__file__).resolve().parents[2] / "fixtures" / "runtimes" / "replay.replay.json"
+# How each is called in the world below, behind its own name.
+LINES = {
+    "run": f"-m {REPLAY} --mode rapid --power none --no-save",
+    "accuracy": "--annotations truth.json --detections found.json",
+    "sensors": "",
+    "doctor": "",
+    "compare": "--reference server-1 --store runs.json",
+    "trend": "",
+    "trend units": "",
+    "trend annotate": "--list",
+    "trend alerts list": "",
+    "trend alerts health": "",
+    "trend alerts requests": "",
+    "agent jobs": "",
+    "collector devices": "",
+    "collector quarantine": "",
+    "collector quarantine list": "",
+    "collector changes": "",
+    "bundle verify": "BUNDLE",
+    "bundle show": "BUNDLE",
+    "models list": "",
+    "models verify": "edgemeter-shapes_int8.tflite",
+    "models cache list": "",
+    "models references list": "",
+    "fleet boards": "",
+    "fleet list": "--folder fleet",
+    "fleet pending": "--folder fleet",
+    "fleet release list": "--folder fleet",
+    "fleet campaign list": "--folder fleet",
+    "fleet jobs": "--folder fleet",
+    "config rules": "",
+}
+# Tables of which this world has none.
+EMPTY = {"trend alerts requests", "fleet pending", "fleet list", "bundle verify", "sensors"}
+# These measure for long, need another machine, or what a test of theirs sets up; they print as the others do.
+ELSEWHERE = {
+    "demo", "compare --models", "compare --datacenter", "models profile", "models convert", "collector load", "fleet apply", "fleet show",
+    "fleet campaign status",
+}  # fmt: skip
+
+
+def takes_all(option):
+    """Return whether an option is `--format` of these five; that of `fleet image` is of its manifest."""
+    return "--format" in option.opts and tuple(option.type.choices) == FORMATS
+
+
+WITH_FORMAT = {" ".join(path) for path, command in every_command() if any(map(takes_all, command.params))}
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory):
+    """Return a folder with a ledger, a watch file, a journal, a store, a bundle, detections and a fleet."""
+    folder = tmp_path_factory.mktemp("world")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        patch.setenv("EDGEMETER_HOME", str(folder))
+        patch.setenv("EDGEMETER_CONFIG", "")
+        patch.delenv("EDGEMETER_CONFIG")
+        patch.setattr(time, "time_ns", lambda: (FIRST_DAY + 71) * DAY_NS)
+        runs = make_days(noisy(100, 70, step_at=55, step_ratio=1.09))
+        with Ledger(folder / "ledger.sqlite") as ledger:
+            ledger.commit([Arrival(one, record.encode(one), "t", 7) for one in runs])
+            ledger.commit([], [Rejection("edgemeter/v1/lab/pi-1/result", b"x|y_&%", "no record: 100 % of it_", 10**9)])
+        (folder / "runs.json").write_bytes(document(*runs, make_reference()))
+        (folder / "truth.json").write_text(json.dumps(TRUTH))
+        (folder / "found.json").write_text(json.dumps([{"image_id": 1, "category_id": 1, "bbox": [1, 1, 5, 5], "score": 0.9}]))
+        write_bundle(folder).rename(folder / "BUNDLE")
+        book = Journal(folder / JOURNAL_FILE)
+        book.ends(book.add(Order(job="logs-1", attempt=1, version=0, work=Logs(), timeout_s=60.0)).place, "failed", "no_room | 100 %")
+        book.close()
+        called("trend annotate 'a_new & better supply' --day 2026-01-01")
+        called("trend alerts check")
+        called("fleet init --broker broker.example --folder fleet")
+        yield folder
+
+
+TRUTH = {
+    "images": [{"id": 1, "width": 9, "height": 9, "file_name": "a.jpg"}],
+    "categories": [{"id": 1, "name": "cat_1"}],
+    "annotations": [{"id": 1, "image_id": 1, "category_id": 1, "bbox": [1, 1, 5, 5], "area": 25, "iscrowd": 0}],
+}
+
+
+def called(line):
+    """Return what a command prints on standard output."""
+    done = CliRunner().invoke(cli, shlex.split(line), catch_exceptions=False, standalone_mode=False)
+    assert done.exit_code in (0, 1), done.output
+    return done.stdout
+
+
+def columns_of(line):
+    """Return the cells of a line of Markdown."""
+    return re.split(r"(?<!\\)\|", line)[1:-1]
+
+
+def check(form, text):
+    """Assert that `text` is in the format."""
+    if form == "json":
+        assert isinstance(json.loads(text), dict | list)
+    elif form == "csv":
+        header, *rows = list(csv.reader(io.StringIO(text), strict=True)) or [[]]
+        assert len(set(header)) == len(header)
+        assert all(len(row) == len(header) for row in rows)
+    elif form == "markdown":
+        for table in re.findall(r"(?:^\|.*\n)+", text, re.MULTILINE):
+            lines = table.splitlines()
+            assert len({len(columns_of(line)) for line in lines}) == 1
+            assert re.fullmatch(r"\|(?:-+:?\|)+", lines[1])
+    elif form == "latex":
+        body = "\n".join(line for line in text.splitlines() if not line.startswith("%"))
+        assert body.count(r"\begin{tabular}") == body.count(r"\end{tabular}") == body.count(r"\toprule") == body.count(r"\bottomrule")
+        for spec, inner in re.findall(r"\\begin\{tabular\}\{(\w+)\}(.*?)\\end\{tabular\}", body, re.DOTALL):
+            rows = [row for row in inner.splitlines() if row.endswith(r"\\")]
+            assert all(len(re.split(r"(?<!\\)&", row)) == len(spec) for row in rows)
+            assert not re.search(
+                r"(?<!\\)[%#_^]|(?<!\\)\$(?!\\|-)", inner.replace("$-$", "").replace(r"\$", "").replace(r"$\pm$", "").replace(r"$\geq$", "")
+            )
+
+
+def test_every_command_with_a_table_is_walked_through():
+    """A new one gets a line here."""
+    assert set(LINES) | ELSEWHERE == WITH_FORMAT
+
+
+def test_json_is_the_short_form_everywhere():
+    """`--format json` and `--json` are one option; no command has a format of its own beside them that is not hidden."""
+    for path, command in every_command():
+        options = [one for one in command.params if isinstance(one, click.Option)]
+        names = {name for one in options for name in one.opts}
+        own = {name for one in options if not one.hidden for name in one.opts} & {"--csv", "--markdown", "--latex"}
+        assert not any(map(takes_all, options)) or "--json" in names, path
+        assert own == set(), path
+
+
+@pytest.mark.parametrize("form", FORMATS)
+@pytest.mark.parametrize("path", [pytest.param(one, marks=pytest.mark.slow) if one in {"run", "doctor"} else one for one in LINES])
+@pytest.mark.usefixtures("world")
+def test_a_command_prints_all_formats(path, form):
+    """On the same figures; what it prints is read back as what it claims to be."""
+    text = called(f"{path} {LINES[path]} --format {form}")
+    check(form, text)
+    if form in ("markdown", "latex") and path not in EMPTY:
+        assert (r"\toprule" if form == "latex" else "|---") in text
+
+
+@pytest.mark.usefixtures("world")
+def test_the_old_flags_print_what_they_printed():
+    """`--csv` and `--markdown` stand for their format until the next release."""
+    assert called("trend --csv") == called("trend --format csv")
+    assert called("compare --reference server-1 --store runs.json --csv").startswith("device,")
+    assert called("config rules --markdown") == called("config rules --format markdown")
+
+
+def test_latex_escapes_what_would_be_a_command():
+    """Each letter that means something to TeX, and a bracket that would be taken for the distance of rows."""
+    table = Table("a_b", "c", title="50 %")
+    table.add_row("[1] x & y", "$5 #2 {z} ~ ^ \\ ± 3")
+    title, headings, right, rows = tables.cells_of(table)
+    assert tables.latex(title, headings, right, rows).splitlines() == [
+        "% 50 %",
+        r"\begin{tabular}{ll}",
+        r"\toprule",
+        r"a\_b & c \\",
+        r"\midrule",
+        r"{[1] x \& y} & \$5 \#2 \{z\} \textasciitilde{} \textasciicircum{} \textbackslash{} $\pm$ 3 \\",
+        r"\bottomrule",
+        r"\end{tabular}",
+    ]
+
+
+def test_csv_flattens_objects_and_leaves_lists_of_them_to_json(capsys):
+    """Names are joined by an underscore; a list of texts is joined; a row without a name has an empty cell."""
+    tables.print_data("csv", {"rows": [{"a": {"b": 1.5, "c": None}, "d": ["x", "y"], "e": [{"f": 1}]}, {"g": True}]})
+    assert capsys.readouterr().out.splitlines() == ["a_b,a_c,d,g", "1.5,,x | y,", ",,,true"]
