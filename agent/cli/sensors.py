@@ -308,6 +308,9 @@ def _ask(_share: float) -> tuple[float, float]:
 
 def _print_calibration(found: SensorCalibration, held: list[HeldStep]) -> None:
     gain_u = "unknown (give --reference-u)" if found.gain_u_ratio is None else f"{found.gain_u_ratio:.2%}"
+    for name, step_w in zip((found.sensor, found.reference), held[-1].assumed_w, strict=True):
+        if step_w is not None:
+            click.echo(f"the step of {name}'s readings is not known: it is taken to be {step_w:.3g} W, their smallest difference", err=True)
     what = f"{found.scope}, as the promotion {found.name!r}" if found.name else found.scope
     click.echo(f"{found.sensor} ({what}) against {found.reference}: {len(held)} steps, {found.lowest_w:.3g} to {found.highest_w:.3g} W")
     click.echo(f"  true = {found.offset_w:+.4f} W + {found.gain:.5f} x shown; residual {found.residual_w:.2g} W")

@@ -11,10 +11,12 @@ import itertools
 import math
 import statistics
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypeVar
+
+import numpy as np
 
 from edgemeter.agent.base.errors import MeasurementError
 from edgemeter.agent.contract.record_figures import Scope
@@ -38,6 +40,8 @@ GAIN_RANGE = (0.1, 10.0)
 # The number of parts of a step; the scatter of their means gives the uncertainty of the mean.
 PARTS = 8
 FEWEST_READINGS = 16
+# Values nearer to each other than this, relatively, differ by the rounding of floating point only.
+SAME_RATIO = 1e-9
 # The uncertainty of a typed-in reading of a display: half of its last digit, rectangular.
 DISPLAY_DIVISOR = math.sqrt(12)
 HoldLoad = Callable[[float], AbstractContextManager[None]]
@@ -167,10 +171,27 @@ class ReferenceInstrument:
 
 @dataclass(frozen=True, slots=True)
 class HeldStep:
-    """One load step as it was held: the share of the cores, and the powers."""
+    """One load step as it was held: the share of the cores, and the powers.
+
+    `assumed_w` are the steps, W, that readings of the sensor and of the reference are taken to have where they describe none.
+    """
 
     share: float
     step: LoadStep
+    assumed_w: tuple[float | None, float | None] = (None, None)
+
+
+@dataclass(frozen=True, slots=True)
+class _MeanPower:
+    """A mean power, and its standard uncertainties from scatter and from the step of the readings, W."""
+
+    power_w: float
+    scatter_u_w: float
+    quantised_u_w: float
+
+    @property
+    def u_w(self) -> float:
+        return math.hypot(self.scatter_u_w, self.quantised_u_w)
 
 
 OnStep = Callable[[HeldStep | float], None]
@@ -184,11 +205,20 @@ def steps_against(
     Raises:
         MeasurementError: one of them gave too few readings.
     """
-    held = []
+    held: list[tuple[float, SensorTrace, SensorTrace, Window]] = []
     for share, traces, window, _ in _steps(sensors, plan, load, on_step, lambda _: None):
-        held.append(HeldStep(share, _load_step(_mean_power(traces[sensor], window), _mean_power(traces[reference], window))))
-        on_step(held[-1])
-    return held
+        held.append((share, traces[sensor], traces[reference], window))
+        on_step(_held_against(held)[-1])
+    return _held_against(held)
+
+
+def _held_against(held: Sequence[tuple[float, SensorTrace, SensorTrace, Window]]) -> list[HeldStep]:
+    """Return the steps; what all readings together show of the step of a sensor that describes none counts in each of them."""
+    assumed = assumed_step([one for _, one, _, _ in held]), assumed_step([other for _, _, other, _ in held])
+    return [
+        HeldStep(share, _load_step(_mean_power(one, window, assumed[0]), _mean_power(other, window, assumed[1])), assumed)
+        for share, one, other, window in held
+    ]
 
 
 def steps_typed(
@@ -198,12 +228,31 @@ def steps_typed(
 
     The load stays on, and the sensor is read, until the reading is entered.
     """
-    held = []
+    held: list[tuple[float, SensorTrace, _MeanPower, Window]] = []
     for share, traces, window, (reading_w, digit_w) in _steps({name: sensor}, plan, load, on_step, ask):
-        typed = _MeanPower(reading_w, 0.0, digit_w / DISPLAY_DIVISOR)
-        held.append(HeldStep(share, _load_step(_mean_power(traces[name], window), typed)))
-        on_step(held[-1])
-    return held
+        held.append((share, traces[name], _MeanPower(reading_w, 0.0, digit_w / DISPLAY_DIVISOR), window))
+        on_step(_held_typed(held)[-1])
+    return _held_typed(held)
+
+
+def _held_typed(held: Sequence[tuple[float, SensorTrace, _MeanPower, Window]]) -> list[HeldStep]:
+    assumed = assumed_step([one for _, one, _, _ in held])
+    return [HeldStep(share, _load_step(_mean_power(one, window, assumed), typed), (assumed, None)) for share, one, typed, window in held]
+
+
+def assumed_step(traces: Iterable[SensorTrace]) -> float | None:
+    """Return the step, W, of readings whose sensor describes none: the smallest difference of two of its values; None where it does.
+
+    The step is that or a part of it, so it is not taken for too small.
+    Where all values are the same, nothing is known: then it is the value itself.
+    """
+    undescribed = [one for one in traces if one.description and one.description.kind == "power" and one.description.resolution_w is None]
+    values = np.unique([reading.power_w for trace in undescribed for reading in trace.readings if reading.power_w is not None])
+    if not values.size:
+        return None
+    apart = np.diff(values)
+    clear = apart[apart > SAME_RATIO * float(np.abs(values).max(initial=0.0))]
+    return float(clear.min()) if clear.size else float(np.abs(values).max(initial=0.0))
 
 
 def calibrated_scope(description: Description, reference: ReferenceInstrument, name: str | None) -> Scope:
@@ -235,8 +284,9 @@ def calibration_of(
     found: CalibrationLine = fit_line([one.step for one in held])
     shown = [one.step.sensor_w for one in held]
     gain_u = None if reference.gain_u_ratio is None else math.hypot(found.gain_u / found.gain, reference.gain_u_ratio)
+    assumed_w = held[-1].assumed_w[1] or 0.0 if reference.offset_u_w == 0 else 0.0
     # A promotion's points lie off its line for reasons that do not average out: they stay as the uncertainty of each figure.
-    offset_u_w = math.hypot(found.offset_u_w, reference.offset_u_w, found.residual_w if name else 0.0)
+    offset_u_w = math.hypot(found.offset_u_w, reference.offset_u_w, assumed_w / math.sqrt(3), found.residual_w if name else 0.0)
     return SensorCalibration(
         kind="promotion" if name else "gain",
         name=name,
@@ -275,31 +325,25 @@ def _steps(
         yield share, sampler.traces(), window, asked
 
 
-@dataclass(frozen=True, slots=True)
-class _MeanPower:
-    """A mean power, and its standard uncertainties from scatter and from the step of the readings, W."""
-
-    power_w: float
-    scatter_u_w: float
-    quantised_u_w: float
-
-    @property
-    def u_w(self) -> float:
-        return math.hypot(self.scatter_u_w, self.quantised_u_w)
-
-
 def _load_step(sensor: _MeanPower, reference: _MeanPower) -> LoadStep:
     quantised_w = math.hypot(sensor.quantised_u_w, reference.quantised_u_w)
     return LoadStep(sensor.power_w, sensor.u_w, reference.power_w, reference.u_w, quantised_w)
 
 
-def _mean_power(trace: SensorTrace, window: Window) -> _MeanPower:
-    """Return the mean power of a step; a sensor of unknown steps is taken to have none, and what it lies off the line to show them."""
+def _mean_power(trace: SensorTrace, window: Window, assumed_w: float | None) -> _MeanPower:
+    """Return the mean power of a step; `assumed_w` is the step of the readings where their sensor describes none."""
     if trace.description is None or len(trace.readings) < FEWEST_READINGS:
         why = trace.ended or f"{len(trace.readings)} readings in a step, {trace.failures} failed"
         raise MeasurementError(f"{trace.name} is too slow for this step ({why}): use longer steps (--seconds)")
-    curve = curve_of(trace.readings, trace.description)
+    described = trace.description
+    if assumed_w is not None and described.kind == "power":
+        described = replace(described, resolution_w=assumed_w)
+    curve = curve_of(trace.readings, described)
     inner = Window(max(window.start_ns, trace.readings[0].taken_ns), min(window.end_ns, trace.readings[-1].taken_ns))
     edges = [inner.start_ns + inner.length_ns * place // PARTS for place in range(PARTS + 1)]
     means = [mean_w(curve, Window(begin, end)) for begin, end in itertools.pairwise(edges)]
-    return _MeanPower(mean_w(curve, inner), statistics.stdev(means) / math.sqrt(PARTS), curve.quantisation_u_w(inner) or 0.0)
+    quantised_w = curve.quantisation_u_w(inner)
+    if quantised_w is None:
+        # A counter is known at both ends only: at worst it was a read late at each.
+        quantised_w = mean_w(curve, inner) * curve.spacing_ns / math.sqrt(6) / inner.length_ns
+    return _MeanPower(mean_w(curve, inner), statistics.stdev(means) / math.sqrt(PARTS), quantised_w)

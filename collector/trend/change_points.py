@@ -4,14 +4,16 @@ History is scanned as a monitor would have: the last points up to a day, back to
 Many series are scanned together, so that thousands take seconds. The same records always give the same change points.
 """
 
+import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
 
 from edgemeter.collector.trend import scan
+from edgemeter.collector.trend.covariate import without_jump
 from edgemeter.collector.trend.days import Days
 from edgemeter.collector.trend.metrics import Metric
 from edgemeter.collector.trend.scan import (
@@ -33,6 +35,10 @@ SETTLED = 30
 CONFIDENCE_Z = 1.959964
 # By this many points the place of a step may move when later points are known.
 NEAR = 10
+# Without what the thermometer showed, a step that was its work has little of its score left, and a true one most of it.
+SURVIVING_RATIO = 0.6
+# The weather hides so much of a jump, in spreads of neighbouring days.
+HIDDEN_BY_WEATHER = 1.0
 _TOGETHER = 2000
 
 
@@ -153,12 +159,16 @@ def _scan(walks: Sequence[_Walk], spans: Sequence[tuple[int, int]], *, with_heat
         part = slice(longest - (end - begin), longest)
         x[row, part], known[row, part], present[row, part] = walk.days.x[begin:end], walk.days.known[begin:end], True
         if with_heat:
-            temperature_c = walk.days.temperature_c[begin:end]
-            there = np.isfinite(temperature_c)
-            heat[row, part] = np.where(there, temperature_c, temperature_c[there].mean() if there.any() else 0.0)
+            heat[row, part] = _known_heat(walk.days.temperature_c[begin:end])
     if only is not None:
         only = only - np.array([end for _, end in spans]) + longest
     return scan_series(x, known, present, np.array([walk.days.floor for walk in walks]), heat if with_heat else None, only)
+
+
+def _known_heat(temperature_c: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return the temperatures, with their mean where one is unknown."""
+    there = np.isfinite(temperature_c)
+    return np.where(there, temperature_c, temperature_c[there].mean() if there.any() else 0.0)
 
 
 def _declared(walks: Sequence[_Walk], spans: Sequence[tuple[int, int]], *, with_heat: bool) -> list[_Declared | None]:
@@ -195,7 +205,8 @@ def _record(metric: Metric, walk: _Walk, span: tuple[int, int], scanned: tuple[S
     if declared and declared.score >= max(DECLARED_SCORE, line) and (suspect is None or suspect.low <= declared.place <= suspect.high):
         suspect, is_step = Break(declared.place, declared.place, declared.place, declared.score, chance), True
         step, error = declared.step, declared.error
-    if suspect is not None and is_step and _is_settled(metric, step, error, end - suspect.place):
+    is_settled = suspect is not None and is_step and _is_settled(metric, step, error, end - suspect.place)
+    if suspect is not None and is_settled and _survives(walk, span, suspect, step, float(result.slope[row])):
         _begin_level(walk, suspect, end)
     elif end == len(walk.days.day):
         walk.changes.now = CurrentLevel(
@@ -211,6 +222,34 @@ def _record(metric: Metric, walk: _Walk, span: tuple[int, int], scanned: tuple[S
             chance=chance,
             left=result.left[row, result.left.shape[1] - (end - begin) :],
         )
+
+
+def _survives(walk: _Walk, span: tuple[int, int], found: Break, step: float, slope: float) -> bool:
+    """Return whether a step is there whatever the thermometer did: with its readings as they were, and without a jump of theirs beside it.
+
+    A sensor that is exchanged shows a jump that the metric does not follow, a board that gets warmer one that it does. Jumps of the size
+    of the weather are not told apart: what one of the two explains is no step.
+    """
+    if not math.isfinite(slope):
+        return True
+    days, (begin, end) = walk.days, span
+    used = _known_heat(days.temperature_c[begin:end])
+    last = max(found.place, min(found.high, found.place + NEAR, end - AFTER))
+    places = range(max(found.low, found.place - NEAR, begin + BEFORE) - begin, last - begin + 1)
+    sign = -math.copysign(1.0, step * slope)
+    anywhere = range(BEFORE, end - begin - AFTER + 1)
+    # A jump elsewhere misleads about how the metric follows the temperature.
+    others = [without_jump(used, places, sign, HIDDEN_BY_WEATHER), without_jump(used, anywhere, 1.0), without_jump(used, anywhere, -1.0)]
+    others += [] if days.read_c is None else [_known_heat(days.read_c[begin:end])]
+    for other in others:
+        temperature_c = days.temperature_c.copy()
+        temperature_c[begin:end] = other
+        again = _scan(
+            [replace(walk, days=replace(days, temperature_c=temperature_c))], [span], with_heat=True, only=np.array([found.place])
+        )
+        if float(again.step[0]) * step <= 0 or float(again.score[0]) < SURVIVING_RATIO * found.score:
+            return False
+    return True
 
 
 def _less(days: Days, span: tuple[int, int], place: int, day_variance: float) -> float:

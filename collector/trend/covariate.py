@@ -34,7 +34,7 @@ def regressor(temperature_c: Array, x: Array) -> Array:
     """Return the temperatures of days (NaN: unknown) beside which steps of `x` are looked for, those of its newest sensor; all [days]."""
     known = np.flatnonzero(np.isfinite(temperature_c))
     heat = temperature_c[known]
-    spread = max(float(np.median(np.abs(np.diff(heat)))) / HALF_NORMAL, LEAST_SPREAD) if len(heat) > 1 else LEAST_SPREAD
+    spread = _spread(heat)
     # Most series have neither a jump nor a misread day.
     if np.abs(np.diff(heat)).max(initial=0.0) <= JUMP * spread:
         return temperature_c
@@ -47,6 +47,25 @@ def regressor(temperature_c: Array, x: Array) -> Array:
     found: Array = temperature_c.copy()
     found[known] = heat
     return found
+
+
+def without_jump(heat: Array, places: range, sign: float, beyond: float = 0.0) -> Array:
+    """Return the temperatures of days (no NaN) without the largest jump of a sign (1, -1) at one of the places; without one, as they are.
+
+    The days beside it tell how large it is, whatever made it, but for the weather of these days: with `beyond` it is taken to be larger by
+    so many spreads of neighbouring days.
+    """
+    jumps = {place: _shift(heat, place) + sign * beyond * _spread(heat) for place in places}
+    place = max(jumps, key=lambda one: sign * jumps[one], default=None)
+    found: Array = heat.copy()
+    if place is not None and sign * jumps[place] > 0:
+        found[:place] += jumps[place]
+    return found
+
+
+def _spread(heat: Array) -> float:
+    """Return the robust standard deviation of the differences of neighbouring days."""
+    return max(float(np.median(np.abs(np.diff(heat)))) / HALF_NORMAL, LEAST_SPREAD) if len(heat) > 1 else LEAST_SPREAD
 
 
 def _without_misread_days(heat: Array, spread: float) -> Array:

@@ -25,6 +25,7 @@ class Days:
 
     `x` is the figure on its metric's scale, `known` the variance that is known of it, `floor` the least standard deviation that a day has,
     `runs` how many it is the mean of; `temperature_c` is NaN if unknown, and before an exchange of the sensor as the newest would read.
+    `read_c` are the temperatures as they were read, None if these are they.
     `changed` are changes of the fingerprint since the previous point. `left_out` runs are of another
     kind than the newest, `not_valid` ones do not count.
     """
@@ -40,6 +41,7 @@ class Days:
     devices: int = 1
     left_out: int = 0
     not_valid: int = 0
+    read_c: Array | None = None
 
     def has_temperature(self) -> bool:
         """Return whether enough days have a temperature to use it as a regressor."""
@@ -79,9 +81,9 @@ def _gather(
     within = (run_variance(value, day, u_square) or 0.0) if len(day) > 1 and metric.scale != "share" else 0.0
     x = np.add.reduceat(value, first) / runs if len(days) else value
     known = (np.add.reduceat(u_square, first) / runs + within) / runs if len(days) else value
-    heat = _means(temperature_c, first)
-    heat = regressor(heat, x) if metric.follows_temperature else heat
-    return Days(days, x, known, runs, heat, _changes([below[place] for place in last]), floor)
+    read_c = _means(temperature_c, first)
+    heat = regressor(read_c, x) if metric.follows_temperature else read_c
+    return Days(days, x, known, runs, heat, _changes([below[place] for place in last]), floor, read_c=read_c)
 
 
 def _means(values: Array, first: NDArray[np.intp]) -> Array:

@@ -114,6 +114,21 @@ def seasonal(draw: np.random.Generator, series: int) -> Drawn:
     return replace(found, day=found.day + 0.25 * warmth, temperature_c=warmth + 0.5 * draw.normal(size=(series, DAYS)))
 
 
+def exchanged(draw: np.random.Generator, series: int) -> Drawn:
+    """Return days that follow the board's temperature, and a thermometer that reads 3 degrees more from day 101 on."""
+    found, warmth = clean(draw, series), season(draw, series)
+    read = warmth + 0.5 * draw.normal(size=(series, DAYS))
+    read[:, STEP_DAY:] += 3
+    return replace(found, day=found.day + 0.5 * warmth, temperature_c=read)
+
+
+def warmed(draw: np.random.Generator, series: int) -> Drawn:
+    """Return days of a board that is warmer by 8 degrees from day 101 on, which follow it."""
+    found, warmth = clean(draw, series), season(draw, series)
+    warmth[:, STEP_DAY:] += 8
+    return replace(found, day=found.day + 0.5 * warmth, temperature_c=warmth + 0.5 * draw.normal(size=(series, DAYS)))
+
+
 def mix(draw: np.random.Generator, series: int) -> Drawn:
     """Return all of it at once: temperature, neighbours, unequal noise, outliers."""
     warmth = season(draw, series)
@@ -129,6 +144,8 @@ CASES: dict[str, Callable[[np.random.Generator, int], Drawn]] = {
     "unequal noise": unequal,
     "heavy tails": heavy_tailed,
     "seasonal temperature": seasonal,
+    "exchanged thermometer": exchanged,
+    "warmer board": warmed,
     "mix": mix,
 }
 
@@ -136,7 +153,7 @@ CASES: dict[str, Callable[[np.random.Generator, int], Drawn]] = {
 def sigma(case: str) -> float:
     """Return the unit of a case: the robust spread of its days of one run, without outliers and temperature."""
     draw = np.random.default_rng(7)
-    found = CASES[{"outliers": "clean", "seasonal temperature": "clean"}.get(case, case)](draw, 300)
+    found = CASES[case if case in {"autocorrelated", "unequal noise", "heavy tails", "mix"} else "clean"](draw, 300)
     x = found.day + found.run_sd * _tails(found, draw, 1)[:, :, 0]
     if case == "mix":
         x = 0.917 * autoregressive(draw, 300, 0.36) + found.run_sd * draw.normal(size=x.shape)
@@ -197,8 +214,9 @@ def ours(found: Drawn, draw: np.random.Generator, *, asks: bool, extra: int = wa
 def _days(found: Drawn, row: int, x: Array, known: Array, runs: NDArray[np.int64]) -> Days:
     """Return the days of one series as the product has them."""
     size = len(x)
-    heat = np.full(size, np.nan) if found.temperature_c is None else regressor(found.temperature_c[row, :size], x)
-    return Days(np.arange(size), x, known, runs, heat, ((),) * size, METRICS["latency"].floor)
+    read_c = np.full(size, np.nan) if found.temperature_c is None else found.temperature_c[row, :size]
+    heat = regressor(read_c, x)
+    return Days(np.arange(size), x, known, runs, heat, ((),) * size, METRICS["latency"].floor, read_c=read_c)
 
 
 def _first_so_many(score: Array, room: float) -> NDArray[np.bool_]:
