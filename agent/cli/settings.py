@@ -1,13 +1,15 @@
 """`edgemeter config show|path|sample|check`: what the settings are and where they come from, samples, and the mistakes in a file."""
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import click
 from click.core import ParameterSource
 
-from edgemeter.agent.base.options import PATH, broker_files, json_option, names_and_config, power_option
+from edgemeter.agent.base.options import PATH, broker_files, format_option, json_option, names_and_config, power_option
+from edgemeter.agent.base.tables import Format, console_for, print_data
 
 
 @click.command()
@@ -15,9 +17,9 @@ from edgemeter.agent.base.options import PATH, broker_files, json_option, names_
 @click.option("--broker", envvar="EDGEMETER_BROKER", help="HOST[:PORT], mqtt://... or mqtts://... Default: the configuration's.")
 @broker_files
 @power_option
-@json_option('Print {"settings": [{"key", "value", "source"}], "variables": {...}}.')
+@format_option('Print {"settings": [{"key", "value", "source"}], "variables": {...}}.')
 @click.pass_context
-def show(ctx: click.Context, /, config: Path | None, *, as_json: bool, **options: Any) -> None:
+def show(ctx: click.Context, /, config: Path | None, *, form: Format | None, **options: Any) -> None:
     """Show every setting with its value and where it comes from: an option, a variable, a file, or the default.
 
     Example: edgemeter config show --device pi5-lab
@@ -27,23 +29,19 @@ def show(ctx: click.Context, /, config: Path | None, *, as_json: bool, **options
 
     given = {name: value for name, value in options.items() if ctx.get_parameter_source(name) is ParameterSource.COMMANDLINE}
     found, variables = settings(config, given), set_variables()
-    if as_json:
-        rows = [{"key": one.key, "value": one.value, "source": one.source} for one in found]
-        click.echo(json.dumps({"settings": rows, "variables": variables}))
-    else:
-        _print_settings([(one.key, one.value, one.source) for one in found])
+    rows = [{"key": one.key, "value": one.value, "source": one.source} for one in found]
+    if not print_data(form, {"settings": rows, "variables": variables}):
         shown = {one.source for one in found}
-        for name, value in variables.items():
-            if name not in shown:
-                click.echo(f"{name} = {value}")
+        others = [(name, value, "variable") for name, value in variables.items() if name not in shown]
+        _print_settings([(one.key, one.value, one.source) for one in found], others, form)
     for name in unknown_variables():
         click.echo(f"{name} is set and nothing reads it: `edgemeter config variables` lists those that there are", err=True)
 
 
 @click.command()
 @click.option("--config", type=PATH, envvar="EDGEMETER_CONFIG", help="Configuration file (TOML) of the agent.")
-@json_option('Print {"files": [{"path", "exists", "is_read"}]}.')
-def path(config: Path | None, *, as_json: bool) -> None:
+@format_option('Print {"files": [{"path", "exists", "is_read"}]}.')
+def path(config: Path | None, *, form: Format | None) -> None:
     """Show which configuration files are looked for, which of them exist, and which one is read.
 
     Example: edgemeter config path
@@ -52,11 +50,13 @@ def path(config: Path | None, *, as_json: bool) -> None:
 
     read = config or file_in_use()
     rows = [{"path": str(one), "exists": one.exists(), "is_read": one == read} for one in ([config] if config else places())]
-    if as_json:
-        click.echo(json.dumps({"files": rows}))
+    if print_data(form, {"files": rows}):
         return
-    for row in rows:
-        click.echo(f"{row['path']}: {'read' if row['is_read'] and row['exists'] else 'exists, not read' if row['exists'] else 'absent'}")
+    states = ["read" if row["is_read"] and row["exists"] else "exists, not read" if row["exists"] else "absent" for row in rows]
+    lines = [(str(row["path"]), state) for row, state in zip(rows, states, strict=True)]
+    if not _typeset(("file", "state"), lines, form):
+        for line in lines:
+            click.echo(": ".join(line))
     if not any(row["exists"] for row in rows):
         click.echo(f"no configuration: `edgemeter config sample > {rows[0]['path']}` begins one", err=True)
 
@@ -105,21 +105,22 @@ def check(ctx: click.Context, /, file: Path | None, kind: str | None, *, as_json
 
 
 @click.command()
-@json_option('Print {"NAME": {"meaning", "default", "read_by"}}.')
-def variables(*, as_json: bool) -> None:
+@format_option('Print {"NAME": {"meaning", "default", "read_by"}}.')
+def variables(*, form: Format | None) -> None:
     """List every environment variable that is read, with its default. Options override variables, which override files.
 
     Example: edgemeter config variables
     """
     from edgemeter.agent.base.variables import VARIABLES
 
-    if as_json:
-        rows = {
-            name: {"meaning": one.meaning, "default": one.default, "read_by": reader}
-            for reader, group in VARIABLES.items()
-            for name, one in group.items()
-        }
-        click.echo(json.dumps(rows))
+    rows = {
+        name: {"meaning": one.meaning, "default": one.default, "read_by": reader}
+        for reader, group in VARIABLES.items()
+        for name, one in group.items()
+    }
+    if print_data(form, [{"name": name, **row} for name, row in rows.items()] if form == "csv" else rows):
+        return
+    if _typeset(("name", "meaning", "default", "read by"), [(name, *map(str, row.values())) for name, row in rows.items()], form):
         return
     for reader, group in VARIABLES.items():
         click.echo(f"{reader}:")
@@ -127,9 +128,28 @@ def variables(*, as_json: bool) -> None:
             click.echo(f"  {name:<32} {one.meaning}. Default: {one.default}.")
 
 
-def _print_settings(rows: list[tuple[str, Any, str]]) -> None:
-    """Print a table, wide as it is: a value or a path that is cut would be wrong."""
+def _print_settings(rows: list[tuple[str, Any, str]], others: list[tuple[str, str, str]], form: Format | None) -> None:
+    """Print a table, wide as it is: a value or a path that is cut would be wrong; then the other variables that are set."""
     texts = [(key, "-" if value in (None, []) else json.dumps(value, ensure_ascii=False), source) for key, value, source in rows]
     widths = [max(len(row[column]) for row in texts) for column in (0, 1)]
+    if _typeset(("key", "value", "source"), [*texts, *others], form):
+        return
     for key, value, source in texts:
         click.echo(f"{key:<{widths[0]}}  {value:<{widths[1]}}  {source}")
+    for name, value, _ in others:
+        click.echo(f"{name} = {value}")
+
+
+def _typeset(headings: Sequence[str], rows: Sequence[Sequence[str]], form: Format | None) -> bool:
+    """Print a table as Markdown or LaTeX, if that is the format, and return whether it is."""
+    if form not in ("markdown", "latex"):
+        return False
+    from edgemeter.agent.base.terminal import plain_table, safe_text
+
+    console, table = console_for(form), plain_table()
+    for heading in headings:
+        table.add_column(heading)
+    for row in rows:
+        table.add_row(*(safe_text(cell, console) for cell in row))
+    console.print(table)
+    return True

@@ -43,7 +43,7 @@ def review_change(
 ) -> None:
     """Print the review of two sides; exit 1 where a limit is broken. `has_more` is whether options were given that have no place here."""
     if len(sides) != 2:
-        raise click.UsageError("a review takes two sides: edgemeter compare BASELINE NEW --markdown --fail-on slower:3%")
+        raise click.UsageError("a review takes two sides: edgemeter compare BASELINE NEW --format markdown --fail-on slower:3%")
     if has_more:
         raise click.UsageError(
             "BASELINE and NEW take --format table, json or markdown, --fail-on, --matters and --all-days; "
@@ -256,7 +256,9 @@ def _show(comparison: Comparison, form: Format | None) -> None:
     show_verdicts(shown, console)
     hidden = len(comparison.rows) - len(shown.rows)
     if hidden:
-        click.echo(f"{hidden} more cases are not shown; see them all with --json, --csv, --html or `edgemeter collector web`", err=True)
+        click.echo(
+            f"{hidden} more cases are not shown; see them all with --format csv, --json, --html or `edgemeter collector web`", err=True
+        )
 
 
 def _show_nearest(found: Comparison, form: Format | None) -> None:

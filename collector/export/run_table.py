@@ -143,5 +143,5 @@ def _library() -> tuple[Any, Any]:
         import pyarrow  # noqa: ICN001, PLC0415 - 55 MB that only this needs
         from pyarrow import parquet  # noqa: PLC0415 - as above
     except ImportError as error:
-        raise UnavailableError("Parquet needs pyarrow: pip install 'edgemeter[parquet]'; --csv needs nothing") from error
+        raise UnavailableError("Parquet needs pyarrow: pip install 'edgemeter[parquet]'; -o runs.csv needs nothing") from error
     return pyarrow, parquet

@@ -182,7 +182,9 @@ def show_comparison(comparison: Comparison, console: Console) -> None:
     if not comparison.rows:
         print_text(console, "No run could be compared.", "bold")
     if len(kept) < len(every):
-        print_text(console, f"{len(every) - len(kept)} columns do not fit: widen the terminal, or see --html, --csv or --json", "dim")
+        print_text(
+            console, f"{len(every) - len(kept)} columns do not fit: widen the terminal, or see --html, --format csv or --json", "dim"
+        )
     print_notes(console, notes.texts)
     _show_left_out(comparison.left_out, console)
 

@@ -59,6 +59,9 @@ LINES = {
     "fleet campaign list": "--folder fleet",
     "fleet jobs": "--folder fleet",
     "config rules": "",
+    "config show": "",
+    "config path": "",
+    "config variables": "",
 }
 # Tables of which this world has none.
 EMPTY = {"trend alerts requests", "fleet pending", "fleet list", "bundle verify", "sensors"}
