@@ -1,12 +1,14 @@
 """`edgemeter.measure` and `edgemeter.compare`: the commands `run` and `compare` as functions."""
 
 import logging
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any, Literal
 
 from edgemeter._environment import unset_options
 from edgemeter.agent.base import config
 from edgemeter.agent.base.errors import EdgemeterError
+from edgemeter.agent.base.progress import quietly
 from edgemeter.agent.base.run_statistics import MATTERS_RATIO
 from edgemeter.agent.cli import compare_models, run_session
 from edgemeter.agent.contract.record import RunRecord
@@ -26,6 +28,7 @@ def measure(
     mode: Mode = "quick",
     power: str | None = None,
     save: bool = True,
+    progress: bool = False,
     **settings: Any,
 ) -> RunRecord:
     """Measure a model once, in a process of its own, and return the record of the run.
@@ -37,6 +40,7 @@ def measure(
         mode: how long: `rapid` 64 queries, `quick` 10 s, `normal` 60 s, `full` 600 s.
         power: power sensors by name (`NAME[,NAME]`), or `none`; without it the one of the widest scope, if there is one.
         save: whether the run is kept in this device's ledger too.
+        progress: whether progress is shown on standard error.
         settings: any other key of a case in a suite: `runtime`, `backend`, `threads`, `scenario`, `subset`, `seed`, ...
 
     Returns:
@@ -47,7 +51,9 @@ def measure(
     """
     options = _options(settings, images=images, annotations=annotations, mode=mode, power=power)
     cases = run_session.suite_of(None, Path(model), options | {"repeats": 1})
-    outcome = run_session.run_session(cases, options | {"save": save, "if_no_broker": "keep", "delivery_timeout": 60.0}, logger.info)
+    options |= {"save": save, "if_no_broker": "keep", "delivery_timeout": 60.0}
+    with nullcontext() if progress else quietly():
+        outcome = run_session.run_session(cases, options, logger.info)
     if outcome.interruption is not None:
         raise outcome.interruption
     for error in (*outcome.errors, *filter(None, [outcome.undelivered])):
@@ -64,6 +70,7 @@ def compare(
     save: bool = True,
     runs: int = 10,
     matters_ratio: float = MATTERS_RATIO,
+    progress: bool = False,
     **settings: Any,
 ) -> MeasuredInTurn:
     """Measure models in turn (ABBA ...) until the differences are clear, and compare each with the first.
@@ -77,6 +84,7 @@ def compare(
         save: see there.
         runs: most runs of each; a clear result ends earlier.
         matters_ratio: smallest difference of latency and energy that matters.
+        progress: as for `measure`.
         settings: see there.
 
     Returns:
@@ -89,7 +97,8 @@ def compare(
     paths = [Path(model) for model in models]
     found = None
     try:
-        with saving(config.read(options["config"]), logger.info, is_wanted=save) as keep:
+        quiet = nullcontext() if progress else quietly()
+        with quiet, saving(config.read(options["config"]), logger.info, is_wanted=save) as keep:
             found = compare_models.measure_models(paths, compare_models.ComparePlan(runs, matters_ratio, keep), options, logger.info)
     except EdgemeterError as error:
         if found is None:

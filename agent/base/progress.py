@@ -20,6 +20,14 @@ def is_quiet() -> bool:
     return context is not None and bool(context.meta.get(QUIET))
 
 
+@contextmanager
+def quietly() -> Iterator[None]:
+    """Show no progress and no notes within, as with `--quiet`: what is called as a function prints nothing."""
+    with click.Context(click.Command("edgemeter")) as context:
+        context.meta[QUIET] = True
+        yield
+
+
 def shows_progress() -> bool:
     """Return whether progress is shown: standard error is a terminal, and nobody asked for quiet."""
     return sys.stderr.isatty() and not is_quiet()

@@ -83,6 +83,7 @@ def measure_models(
     from edgemeter.agent.base.file_lock import run_lock
     from edgemeter.agent.cli import run_session
     from edgemeter.agent.cli.run_plan import expectation
+    from edgemeter.agent.contract.suite import Suite
 
     if not 2 <= len(models) <= MOST_MODELS:
         raise ConfigError(f"give two models or more (at most {MOST_MODELS}), not {len(models)}: edgemeter compare A B")
@@ -91,9 +92,11 @@ def measure_models(
     length = expectation(cases, [plan.runs] * len(cases))
     report(f"measuring {len(cases)} models in turn: at most {length}; a clear result ends earlier")
     # What comes now takes long to import on a small board.
+    from edgemeter.agent.energy.outlook import outlook
     from edgemeter.agent.power.detect import open_sensors
     from edgemeter.agent.session import in_turn
     from edgemeter.agent.session.session import DeviceIdentity
+    from edgemeter.agent.verdict.precondition_rules import preflight_notes
 
     identity = DeviceIdentity(*config.names(options["device"], options["fleet"], settings))
     with (
@@ -101,6 +104,8 @@ def measure_models(
         open_sensors(options["power"], settings.power, settings.sensors) as (sensors, why_no_power),
         run_session.session_progress() as on_event,
     ):
+        for remark in (*(f"power: {text}" for text in outlook(Suite("compare", tuple(cases)), sensors)), *preflight_notes()):
+            report(f"note: {remark}")
         bench = in_turn.Bench(identity, sensors, why_no_power, on_event, plan.keep)
         return in_turn.measure_in_turn(cases, plan.runs, bench, in_turn.Matters(ratio=plan.matters_ratio))
 

@@ -113,24 +113,29 @@ class _Done:
     """The runs so far of `cases`, which are called A, B, C, ..."""
 
     cases: Sequence[Case]
+    has_scoring: bool
     runs: list[_Run] = field(default_factory=list)
 
     def pairs(self, side: int) -> list[tuple[RunRecord, RunRecord]]:
         """Return the runs of the first case and of `side` in every round in which both are sound."""
-        sound = {(run.round, run.side): run.outcome for run in self.runs if run.is_sound and run.round != SCORING}
+        sound = {(run.round, run.side): run.outcome for run in self.runs if run.is_sound and not self.is_scoring(run.round)}
         rounds = dict.fromkeys(run.round for run in self.runs)
         both = [(sound.get((one, 0)), sound.get((one, side))) for one in rounds]
         return [(a, b) for a, b in both if isinstance(a, RunRecord) and isinstance(b, RunRecord)]
 
+    def is_scoring(self, place: int) -> bool:
+        """Return whether this round is the one that scores accuracy, if there is one."""
+        return self.has_scoring and place == SCORING
+
     def scored(self, side: int) -> RunRecord | EdgemeterError | None:
         """Return what came of the run that was scored, None where none was to be."""
-        return next((run.outcome for run in self.runs if run.round == SCORING and run.side == side), None)
+        return next((run.outcome for run in self.runs if self.is_scoring(run.round) and run.side == side), None)
 
 
 def order_of(cases: Sequence[Case], rounds: int, *, with_scoring: bool) -> list[tuple[Case, int]]:
     """Return the runs in the order AB BA AB BA ..., so that a steady drift favours neither; before them each once to be scored."""
-    turns = [(place, case) for place in range(1, rounds + 1) for case in (cases if place % 2 else cases[::-1])]
-    return [*((case, SCORING) for case in cases if with_scoring), *((case, place) for place, case in turns)]
+    turns = [(case, place) for place in range(rounds) for case in (cases[::-1] if place % 2 else cases)]
+    return [*((case, SCORING) for case in cases), *((case, place + 1) for case, place in turns)] if with_scoring else turns
 
 
 def measure_in_turn(cases: Sequence[Case], rounds: int, bench: Bench, matters: Matters = Matters()) -> MeasuredInTurn:
@@ -150,15 +155,16 @@ def measure_in_turn(cases: Sequence[Case], rounds: int, bench: Bench, matters: M
         )
         for case in cases
     ]
-    order = order_of(cases, rounds, with_scoring=any(case.accuracy != "never" for case in cases))
+    has_scoring = any(case.accuracy != "never" for case in cases)
+    order = order_of(cases, rounds, with_scoring=has_scoring)
     suite = Suite("/".join(names_of(cases)).lower(), tuple(cases))
     measured = session.measure(suite, bench.identity, bench.sensors, bench.why_no_power, bench.on_event, bench.keep, order=order)
     sides = {id(case): place for place, case in enumerate(cases)}
-    done = _Done(cases)
+    done = _Done(cases, has_scoring)
     for (case, place), outcome in zip(order, measured, strict=False):
         done.runs.append(_Run(sides[id(case)], place, outcome))
         is_round = sum(run.round == place for run in done.runs) == len(cases)
-        if place != SCORING and is_round and _is_clear(done, rounds, matters.ratio):
+        if not done.is_scoring(place) and is_round and _is_clear(done, rounds, matters.ratio):
             break
     return _compared(done, matters)
 
@@ -194,7 +200,7 @@ def _log_ratios(pairs: Sequence[tuple[RunRecord, RunRecord]], figure: Callable[[
 
 def _compared(done: _Done, matters: Matters) -> MeasuredInTurn:
     names = names_of(done.cases)
-    left_out = tuple(f"{_run_name(run.round)}, {names[run.side]}: {run.why}" for run in done.runs if not run.is_sound)
+    left_out = tuple(f"{_run_name(done, run.round)}, {names[run.side]}: {run.why}" for run in done.runs if not run.is_sound)
     others = range(1, len(done.cases))
     if not any(done.pairs(side) for side in others):
         raise MeasurementError(f"no pair of runs can be compared: {'; '.join(dict.fromkeys(left_out))}")
@@ -209,12 +215,12 @@ def _compared(done: _Done, matters: Matters) -> MeasuredInTurn:
     )
 
 
-def _run_name(place: int) -> str:
-    return "the run to be scored" if place == SCORING else f"pair {place}"
+def _run_name(done: _Done, place: int) -> str:
+    return "the run to be scored" if done.is_scoring(place) else f"pair {place + (not done.has_scoring)}"
 
 
 def _side(done: _Done, side: int, name: str) -> Side:
-    runs = [run.outcome for run in done.runs if run.side == side and run.is_sound and run.round != SCORING]
+    runs = [run.outcome for run in done.runs if run.side == side and run.is_sound and not done.is_scoring(run.round)]
     records = [run for run in runs if isinstance(run, RunRecord)]
     p50_ms = tuple(value for run in records if (value := _p50_ms(run)) is not None)
     gross_mj = [value for run in records if (value := _gross_mj(run)) is not None]

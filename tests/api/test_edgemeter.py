@@ -65,7 +65,7 @@ def test_a_type_checker_knows_the_names(tmp_path):
     assert all(text in line for text, line in zip(revealed, [one for one in done.stdout.splitlines() if "Revealed" in one], strict=True))
 
 
-def test_measure_returns_the_record_and_keeps_it(tmp_path, home):
+def test_measure_returns_the_record_and_keeps_it(tmp_path, home, capfd):
     """One run, in the ledger too; its reasons say what was not measured."""
     replay_case(tmp_path, "a", 1.0)
     record = edgemeter.measure(tmp_path / "a.replay.json", mode="rapid")
@@ -77,6 +77,9 @@ def test_measure_returns_the_record_and_keeps_it(tmp_path, home):
     other = edgemeter.measure(tmp_path / "a.replay.json", mode="rapid", save=False)
     assert edgemeter.load(columns=["case"])["case"].tolist() == [record.case]
     assert other.id != record.id
+    assert capfd.readouterr() == ("", "")
+    edgemeter.measure(tmp_path / "a.replay.json", mode="rapid", save=False, progress=True)
+    assert "timed" in capfd.readouterr().err
 
 
 def test_a_wrong_model_or_setting_is_an_error_of_ours_or_of_python(tmp_path):

@@ -28,14 +28,14 @@ def scored_run(value: float, spread: float = 1.0, **changes):
 
 @pytest.fixture
 def compare(monkeypatch, tmp_path):
-    """Return a comparison whose runs come from functions of the round: `compare(a, b, ..., rounds=10)`; with images round 0 is scored."""
+    """Return a comparison whose runs come from functions of the round, from 1: `compare(a, b, ...)`; with images 0 is the scored one."""
 
     def compared(*sides, rounds=10, images=None):
         cases = [msgspec.structs.replace(replay_case(tmp_path, f"side{place}", 1.0), images=images) for place in range(len(sides))]
 
         def measure(_suite, _identity, _sensors, _why, _on_event, _keep, *, order):
             for case, place in order:
-                yield sides[int(case.model[-13])](place)
+                yield sides[int(case.model[-13])](place if images else place + 1)
 
         monkeypatch.setattr(session, "measure", measure)
         return in_turn.measure_in_turn(cases, rounds, BENCH)
@@ -46,7 +46,7 @@ def compare(monkeypatch, tmp_path):
 def test_runs_are_measured_in_turn_and_each_round_the_other_way_round(tmp_path):
     """AB BA AB, ABC CBA: a steady drift favours none; what is scored comes first."""
     a, b, c = (replay_case(tmp_path, name, 1.0) for name in "abc")
-    assert in_turn.order_of([a, b], 3, with_scoring=False) == [(a, 1), (b, 1), (b, 2), (a, 2), (a, 3), (b, 3)]
+    assert in_turn.order_of([a, b], 3, with_scoring=False) == [(a, 0), (b, 0), (b, 1), (a, 1), (a, 2), (b, 2)]
     assert in_turn.order_of([a, b, c], 2, with_scoring=True) == [(a, 0), (b, 0), (c, 0), (a, 1), (b, 1), (c, 1), (c, 2), (b, 2), (a, 2)]
 
 
