@@ -26,7 +26,6 @@ logger = logging.getLogger(__name__)
 
 # Some thousand runs with their raw traces.
 LIMIT_BYTES = 512 << 20
-_ENDLESS = 2**63 - 1
 # SQLite's log is brought in after so many pages (1 MB): what the reserve has to be enough for.
 _LOG_PAGES = 250
 _FORGET_RECORDS = 64
@@ -114,9 +113,9 @@ class Outbox(Database):
         """Return the records that no receipt has named, oldest first, earlier sessions' too; at least one if there is one.
 
         `limit_bytes` counts their JSON; `after_row` goes on where an earlier call ended; `device` picks one device's, `fleet` one
-        fleet's. It ends before the first record whose stamp may still be set right.
+        fleet's. Records whose stamp may still be set right are not among them.
         """
-        held = f"row < (SELECT coalesce(min(row), {_ENDLESS}) FROM unstamped)"  # noqa: S608 - a number
+        held = "row NOT IN (SELECT row FROM unstamped)"
         query = f"{_SELECT} WHERE row > ?1 AND (?2 IS NULL OR device = ?2) AND (?3 IS NULL OR fleet = ?3) AND {held} ORDER BY row LIMIT ?4"
         found: list[Pending] = []
         left_bytes = limit_bytes
@@ -132,6 +131,20 @@ class Outbox(Database):
         """Return the record in that row, None when a receipt has named it meanwhile."""
         found = self.query(f"{_SELECT} WHERE row = ?", row)
         return _pending(*found[0][1:]) if found else None
+
+    def leave_samples(self, row: int, reason: str) -> bool:
+        """Deliver the record in that row without its raw samples, and say why in it; return whether it had any."""
+        with self._lock:
+            return self._reserve.in_need(lambda: self._leave_samples(row, reason))
+
+    def _leave_samples(self, row: int, reason: str) -> bool:
+        with self.transaction() as connection:
+            if not connection.execute("DELETE FROM samples WHERE row = ?", (row,)).rowcount:
+                return False
+            head = connection.execute("SELECT record FROM records WHERE row = ?", (row,)).fetchone()[0]
+            marked = change_fields(head, samples_reason=reason)
+            connection.execute("UPDATE records SET record = ?, size_bytes = ? WHERE row = ?", (marked, len(marked), row))
+            return True
 
     def fleets(self, device: str) -> list[str]:
         """Return the fleets that the records of `device` belong to: its own, and previous ones."""
@@ -188,7 +201,22 @@ class Outbox(Database):
 
     def has_unstamped(self) -> bool:
         """Return whether a record is held back because its stamp may still be set right."""
-        return bool(self.query("SELECT 1 FROM unstamped LIMIT 1"))
+        return self.first_unstamped() is not None
+
+    def first_unstamped(self) -> int | None:
+        """Return the row of the oldest record that is held back, None if there is none."""
+        found = self.query("SELECT min(row) FROM unstamped")[0][0]
+        return None if found is None else int(found)
+
+    def wait_for_clock(self, boot_id: str, until_s: float) -> None:
+        """Let the records of this boot wait until then, seconds since boot; only the first time in a boot counts."""
+        with self.transaction() as connection:
+            connection.execute("DELETE FROM patience WHERE boot_id != ?", (boot_id,))
+            connection.execute("INSERT OR IGNORE INTO patience VALUES (?, ?)", (boot_id, until_s))
+
+    def waits_until_s(self, boot_id: str) -> float:
+        """Return what `wait_for_clock` set in this boot, 0 if nothing did."""
+        return float(self.query("SELECT coalesce(max(until_s), 0) FROM patience WHERE boot_id = ?", boot_id)[0][0])
 
     def stamp(self, boot_id: str, boot_ns: int) -> int:
         """Compute the stamps of the records held back that were measured in this boot; return how many.

@@ -169,11 +169,18 @@ _UNSTAMPED = """CREATE TABLE unstamped (
 )"""
 _DROPPED = "CREATE TABLE dropped (device TEXT PRIMARY KEY, traces INTEGER NOT NULL, records INTEGER NOT NULL)"
 
+# Until when, in seconds since boot, records of a boot wait for its clock after the network came back. Once a boot.
+_PATIENCE = "CREATE TABLE patience (boot_id TEXT PRIMARY KEY, until_s REAL NOT NULL)"
+
 
 def _from_1_to_2(connection: sqlite3.Connection) -> None:
     connection.execute("ALTER TABLE records ADD COLUMN is_shed INTEGER NOT NULL DEFAULT 0")
     connection.execute(_UNSTAMPED)
     connection.execute(_DROPPED)
+
+
+def _from_2_to_3(connection: sqlite3.Connection) -> None:
+    connection.execute(_PATIENCE)
 
 
 _TABLES = (
@@ -183,13 +190,14 @@ _TABLES = (
     "CREATE TABLE samples (row INTEGER PRIMARY KEY REFERENCES records (row) ON DELETE CASCADE, series BLOB NOT NULL)",
     _UNSTAMPED,
     _DROPPED,
+    _PATIENCE,
 )
 OUTBOX = "outbox.sqlite"
 FORMAT = sqlite_file.FileFormat(
     what="outbox",
     application_id=0x45644F62,  # "EdOb"
-    version=2,
+    version=3,
     schema="".join(f"{statement};\n" for statement in _TABLES),
     elsewhere="move it away (a new outbox is made) or choose another place with EDGEMETER_HOME",
-    steps={1: _from_1_to_2},
+    steps={1: _from_1_to_2, 2: _from_2_to_3},
 )

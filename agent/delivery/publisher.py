@@ -18,6 +18,7 @@ from edgemeter.agent.base.errors import ConfigError, EdgemeterError, Unavailable
 from edgemeter.agent.base.file_lock import DeviceLock
 from edgemeter.agent.base.mqtt_session import (
     CONNECT_TIMEOUT_S,
+    LARGEST_MESSAGE_BYTES,
     Message,
     MqttSession,
     SessionProfile,
@@ -97,6 +98,7 @@ class Publisher:
         self._forgot = threading.Condition()
         self._closing = False
         self._is_new_connection = False
+        self._first_held: int | None = None
         self._refusal: str | None = None
         self._refused_s = 0.0
         self._reported_reason: str | None = None
@@ -152,8 +154,10 @@ class Publisher:
         if self._outbox.has_unstamped():
             return f"they wait for this device's clock to be set: check that it can reach a time server (NTP); {kept}"
         if self._sender.too_large:
-            count = len(self._sender.too_large)
-            return f"{count} records are larger than the broker at {self.address} accepts: raise its packet limit; {kept}"
+            count, limit_bytes = len(self._sender.too_large), self._session.largest_bytes()
+            ours = limit_bytes >= LARGEST_MESSAGE_BYTES
+            remedy = "export them on the device (edgemeter bundle)" if ours else f"raise the packet limit of the broker at {self.address}"
+            return f"{count} records are larger than a message may be ({limit_bytes} bytes) even without raw samples: {remedy}; {kept}"
         silent = " (or the broker refuses this device: MQTT 3.1.1 does not report it)" if self._session.version == "3.1.1" else ""
         return f"no collector has confirmed them{silent}: check that one runs at {self.address} (`edgemeter collector up`); {kept}"
 
@@ -322,9 +326,18 @@ class Publisher:
         self._send_for_handlers(session)
         if self._refusal is not None:
             return self._await_permission()
-        held_s = self._stamping.settle()
+        held_s = self._settle_stamps()
         pause_s = min(self._sender.send(session), self._name.wait_s(time.monotonic()))
         return pause_s if held_s is None else min(pause_s, held_s)
+
+    def _settle_stamps(self) -> float | None:
+        # Another process that has the outbox open may settle them too.
+        seen = [row for row in (self._first_held, self._outbox.first_unstamped()) if row is not None]
+        held_s = self._stamping.settle()
+        self._first_held = self._outbox.first_unstamped()
+        if seen and self._first_held != min(seen):
+            self._sender.look_back(min(seen))
+        return held_s
 
     def _greet(self, session: MqttSession) -> None:
         self._outgoing.clear()

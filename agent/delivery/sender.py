@@ -30,6 +30,9 @@ COMPRESSION_LEVEL = 3
 
 # Topic, properties and header of a packet, generously.
 PACKET_OVERHEAD_BYTES = 1024
+# Reason in a record that is delivered without its samples.
+TOO_LARGE_REASON = "they stayed on the device: with them the record is larger than a message may be"
+
 # After a connection without a receipt messages are half as large; each receipt makes the next twice as large again.
 SMALLEST_SHARE = 1 / 64
 FIRST_TIMEOUT_S = 5.0
@@ -133,6 +136,11 @@ class SendWindow:
     def skip(self, pending: Pending) -> None:
         """Skip a record that cannot be sent on this connection."""
         self.after_row = max(self.after_row, pending.row)
+
+    def holds(self, pending: Pending) -> bool:
+        """Return whether a record was sent and has no receipt yet."""
+        key = (pending.session, pending.seq)
+        return key in self._sent or key in self._repeats
 
     def receipted(self, receipt: Receipt, now_s: float) -> None:
         """Drop the records that `receipt` names."""
@@ -274,6 +282,10 @@ class Sender:
         self._previous.clear()
         self._window.restart()
 
+    def look_back(self, row: int) -> None:
+        """Look again at the records from that row on: some were held back, and are not any more."""
+        self._window.after_row = min(self._window.after_row, row - 1)
+
     def _send_again(self, session: MqttSession, now_s: float) -> None:
         again: list[Pending] = []
         for row in self._window.due(now_s):
@@ -296,11 +308,17 @@ class Sender:
             waiting = self._outbox.pending(min(records, BATCH_RECORDS), limit_bytes, after_row=after, device=self._device, fleet=fleet)
             if not waiting:
                 return
+            new = [one for one in waiting if not self._window.holds(one)]
+            if not new:
+                self._window.skip(waiting[-1])
             # What does not fit into the broker's window stays behind the cursor, and is taken the next time.
-            for batch in list(batches(waiting, session.largest_bytes()))[:room]:
+            for batch in list(batches(new, session.largest_bytes()))[:room]:
                 if batch.fits:
                     self._window.sent(batch.records, now_s, self._publish(session, batch))
                     room -= 1
+                elif self._outbox.leave_samples(batch.records[0].row, TOO_LARGE_REASON):
+                    # It is read again without them.
+                    break
                 else:
                     self._pass_over(batch, session.largest_bytes())
 
@@ -310,7 +328,13 @@ class Sender:
         if one.row not in self.too_large:
             self.too_large.add(one.row)
             size_bytes = len(batch.payload)
-            logger.error("record %d of session %d has %d bytes, the broker accepts %d", one.seq, one.session, size_bytes, largest_bytes)
+            logger.error(
+                "record %d of session %d has %d bytes without samples, a message at most %d",
+                one.seq,
+                one.session,
+                size_bytes,
+                largest_bytes,
+            )
 
     def _publish(self, session: MqttSession, batch: Batch) -> int:
         first = batch.records[0]

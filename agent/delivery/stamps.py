@@ -2,7 +2,8 @@
 
 Such a record is held back until the clock is right; then its start is computed from the time since boot, which no step of the wall
 clock touches. It is changed only before it is sent: every copy of a sent record must be the same. If the board was rebooted
-meanwhile, or the clock is never synchronised, it is sent as it is, and marked.
+meanwhile, or the clock is never synchronised, it is sent as it is, and marked. How long it waits is limited once a boot, not once a
+connection: a link that comes and goes without a time server delivers all the same.
 """
 
 import time
@@ -49,11 +50,11 @@ class Stamping:
         self._boot_id = boot_id
         self._wall_ns = wall_ns
         self._boot_clock_ns = boot_clock_ns
-        self._patience_until_s = PATIENCE_AFTER_BOOT_S
 
     def is_online(self) -> None:
-        """Take note that the network is back after an outage: the clock may soon be set."""
-        self._patience_until_s = max(self._patience_until_s, self._since_boot_s() + PATIENCE_ONLINE_S)
+        """Take note that the network is back after an outage: the clock may soon be set. Only the first time in a boot counts."""
+        if self._outbox.has_unstamped():
+            self._outbox.wait_for_clock(self._boot_id() or "", self._since_boot_s() + PATIENCE_ONLINE_S)
 
     def settle(self) -> float | None:
         """Set right what can be; return after how long to look again, None when nothing is held back."""
@@ -62,7 +63,7 @@ class Stamping:
         boot_id = self._boot_id() or ""
         if self._synchronised():
             self._outbox.stamp(boot_id, self._wall_ns() - self._boot_clock_ns())
-        elif self._since_boot_s() < self._patience_until_s:
+        elif self._since_boot_s() < max(PATIENCE_AFTER_BOOT_S, self._outbox.waits_until_s(boot_id)):
             self._outbox.leave_unstamped(all_but_boot_id=boot_id)
             return POLL_S if self._outbox.has_unstamped() else None
         self._outbox.leave_unstamped()

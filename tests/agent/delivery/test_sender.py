@@ -8,7 +8,7 @@ from edgemeter.agent.contract import messages, record
 from edgemeter.agent.contract.messages import Receipt
 from edgemeter.agent.delivery.outbox import Outbox
 from edgemeter.agent.delivery.sender import BATCH_BYTES, BATCH_RECORDS, SMALLEST_SHARE, Sender
-from tests.fixtures.record_factory import make_record
+from tests.fixtures.record_factory import make_environment, make_record
 
 
 class Line:
@@ -122,3 +122,24 @@ def test_a_line_that_breaks_before_a_message_is_through_gets_smaller_ones_until_
     sender.restart()
     sender.send(line)
     assert [len(several) for _, several in line.sent] == [64]
+
+
+def test_a_record_that_was_held_back_goes_when_it_may_and_no_other_goes_twice(outbox):
+    """Those behind it were sent meanwhile, some have their receipt: only it and what is new goes out."""
+    unsynchronised = {"clock_synchronised": False, "environment": make_environment(boot_id="b")}
+    put(outbox, 2)
+    put(outbox, 1, **unsynchronised)
+    put(outbox, 150)
+    line, sender = Line(), make_sender(outbox)
+    sender.send(line)
+    assert line.seqs() == [1, 2, *range(4, 154)]
+    receipt = Receipt(session=outbox.session, held=((1, 2), (10, 20)))
+    sender.receipted(receipt)
+    outbox.forget(receipt)
+    held = outbox.first_unstamped()
+    outbox.leave_unstamped()
+    sender.look_back(held)
+    put(outbox, 1)
+    line = Line()
+    sender.send(line)
+    assert line.seqs() == [3, 154]

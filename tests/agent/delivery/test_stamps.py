@@ -107,6 +107,37 @@ def test_when_the_network_comes_back_the_clock_is_waited_for_again(outbox, world
     assert pending(outbox)[0].started_at_ns == pytest.approx(BOOTED_AT_NS + 100 * NS, abs=1e6)
 
 
+@pytest.mark.parametrize("is_new_process", [False, True])
+def test_a_shaky_link_without_a_time_server_delivers_after_a_minute(outbox, world, is_new_process):
+    """One deadline a boot, not one a connection, nor one a process: the network comes back every ten seconds and sets no clock."""
+    world.since_boot_s = 3600.0
+    stamping = stamping_of(outbox, world)
+    kept = outbox.put(measured(began_s=100.0))
+    waited_s = 0.0
+    while not pending(outbox):
+        if is_new_process:
+            stamping = stamping_of(outbox, world)
+        stamping.is_online()
+        stamping.settle()
+        world.since_boot_s += 10.0
+        waited_s += 10.0
+        assert waited_s <= PATIENCE_ONLINE_S + 20
+    assert pending(outbox) == [kept]
+
+
+def test_an_unstamped_record_holds_back_itself_alone(outbox, world):
+    """Records measured by a right clock, before it or after, go out meanwhile; it follows when its time has come."""
+    stamping = stamping_of(outbox, world)
+    outbox.put(measured(began_s=1.0, clock_synchronised=True))
+    outbox.put(measured(began_s=2.0))
+    outbox.put(measured(began_s=3.0, clock_synchronised=True))
+    assert stamping.settle() is not None
+    assert [record.seq for record in pending(outbox)] == [1, 3]
+    world.since_boot_s = PATIENCE_AFTER_BOOT_S + 1
+    stamping.settle()
+    assert [record.seq for record in pending(outbox)] == [1, 2, 3]
+
+
 def test_a_record_of_an_earlier_boot_goes_out_as_it_is(outbox, world):
     """Its monotonic clock is gone; it holds up nobody."""
     outbox.put(measured(began_s=5.0, boot_id=OTHER_BOOT))
