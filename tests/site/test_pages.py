@@ -6,9 +6,11 @@ import subprocess
 import sys
 from pathlib import Path
 
+import click
 import pytest
 from PIL import Image
 
+from edgemeter.agent.cli.main import cli
 from edgemeter.collector.alerts.check import check_alerts
 from edgemeter.collector.alerts.rules import read_rules
 from edgemeter.collector.trend.history import RunHistory
@@ -143,6 +145,7 @@ def test_the_pictures_are_of_the_page_as_it_is(tmp_path):
         assert is_dark == path.stem.endswith("-dark"), path.name
 
 
+@pytest.mark.slow
 def test_the_site_builds_and_loads_nothing_from_elsewhere(tmp_path):
     """Strict: a dead link, a dead anchor or a page outside the navigation fails it; and no script, style or picture is another server's."""
     pytest.importorskip("material", reason="make docs (requirements/docs.txt)")
@@ -156,6 +159,38 @@ def test_the_site_builds_and_loads_nothing_from_elsewhere(tmp_path):
     for page in pages:
         text = page.read_text()
         assert re.findall(r"""(?:src|srcset)="(https?:|//)|<link [^>]*href="(https?:|//)|class="mermaid""", text) == [], page.name
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
+def test_every_command_in_a_sentence_exists(page):
+    """`edgemeter ...` in running text names a command of today, not one of last year."""
+    text = re.sub(r"^```.*?^```$", "", page.read_text(), flags=re.MULTILINE | re.DOTALL)
+    for words in re.findall(r"`edgemeter ([a-z][^`]*)`", text):
+        command, context = cli, click.Context(cli)
+        for word in words.split():
+            if not isinstance(command, click.Group) or not re.fullmatch(r"[a-z][a-z-]+", word):
+                break
+            known = command.list_commands(context)
+            if word not in known and command.invoke_without_command:
+                break
+            assert word in known, f"{page.name}: `edgemeter {words}`"
+            command = command.get_command(context, word)
+
+
+def test_the_table_of_sensors_to_buy_is_what_the_sensors_say():
+    """Their period and the uncertainty of their gain, where these are constants."""
+    from edgemeter.agent.power import fnirsi, http_plugs, ina2xx, ina_i2c, pi5_pmic, powerz, um25c  # noqa: PLC0415
+
+    rows = re.findall(r"^\| (`.+?) \| .+? \| (\d+).*? \| (.+?) \|", (DOCS / "start" / "pi5-coral.md").read_text(), re.MULTILINE)
+    stated = {name: (int(readings), gain) for name, readings, gain in rows}
+    assert stated == {
+        "`pi5_pmic`": (1000 / pi5_pmic.PERIOD_MS, "unknown"),
+        "`ina_i2c`": (1000 / ina_i2c.SHORTEST_PERIOD_MS, f"{ina2xx.BOARD_U_RATIO:.0%}; INA260 {ina2xx.INTERNAL_U_RATIO:.1%}".replace("%", " %")),
+        "`fnirsi`": (1000 / fnirsi.PERIOD_MS, f"{fnirsi.GAIN_U_RATIO * 100:.3g} %"),
+        "`um25c`": (1000 / um25c.PERIOD_MS, f"{um25c.GAIN_U_RATIO * 100:.3g} %"),
+        "`powerz`": (1000 / powerz.PERIOD_MS, "unknown"),
+        "`shelly`, `tasmota`": (1000 / http_plugs.PERIOD_MS, f"{http_plugs.GAIN_U_RATIO * 100:.3g} %"),
+    }
 
 
 def test_every_page_is_in_the_navigation():
