@@ -2,7 +2,7 @@
 
 import math
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -18,6 +18,7 @@ from edgemeter.agent.contract.record import RunRecord
 from edgemeter.agent.contract.record_figures import Windows
 from edgemeter.agent.energy import per_inference, queries
 from edgemeter.agent.energy.accelerators import accelerator_link
+from edgemeter.agent.energy.frozen_sensor import is_frozen
 from edgemeter.agent.energy.per_inference import estimated_energy
 from edgemeter.agent.energy.sampler import SensorTrace, unpack_trace
 from edgemeter.agent.energy.window import absolute_windows
@@ -76,7 +77,15 @@ class NotRecomputed(msgspec.Struct, frozen=True):
     why: str
 
 
-FigureFinding = SameFigure | FigureDifference | NotRecomputed
+class OtherMethod(msgspec.Struct, frozen=True):
+    """A figure of an energy that another version of the method computed from the same readings, and what this one makes of them."""
+
+    field: str
+    stated: Any
+    recomputed: Any
+
+
+FigureFinding = SameFigure | FigureDifference | OtherMethod | NotRecomputed
 
 
 def compare_figures(field: str, stated: Any, recomputed: Any) -> Iterator[SameFigure | FigureDifference]:
@@ -228,10 +237,18 @@ def _energy(facts: RecordFacts) -> Iterator[FigureFinding]:
             yield NotRecomputed("energy", "the record, written by an older agent, holds neither idle windows nor the sensor")
         return
     found = per_inference.energies_of(facts.traces(), facts.energy_run(record.windows))
-    yield from compare_figures("energy", record.energy, found.energy)
-    yield from compare_figures("energy_reason", record.energy_reason, found.reason)
-    yield from compare_figures("other_energies", record.other_energies, found.others)
-    yield from compare_figures("other_energy_reasons", record.other_energy_reasons, found.refused)
+    pairs = {
+        "energy": (record.energy, found.energy),
+        "energy_reason": (record.energy_reason, found.reason),
+        "other_energies": (record.other_energies, found.others),
+        "other_energy_reasons": (record.other_energy_reasons, found.refused),
+    }
+    for field, (stated, recomputed) in pairs.items():
+        for finding in compare_figures(field, stated, recomputed):
+            if isinstance(finding, FigureDifference) and record.energy_method != per_inference.METHOD:
+                yield OtherMethod(finding.field, finding.stated, finding.recomputed)
+            else:
+                yield finding
 
 
 def _sustained(facts: RecordFacts) -> Iterator[FigureFinding]:
@@ -261,11 +278,19 @@ def _verdict(facts: RecordFacts) -> Iterator[FigureFinding]:
     record = facts.record
     energies = () if record.energy is None else (record.energy, *record.other_energies)
     warnings = sensor_warnings(record.power_traces)
-    frozen = per_inference.energies_of(facts.traces(), facts.energy_run(record.windows)).frozen if record.windows else ()
-    faults = SensorFaults(frozen, lost_sensors(record.power_traces, energies))
+    faults = SensorFaults(_frozen(facts, {energy.sensor for energy in energies}), lost_sensors(record.power_traces, energies))
     conditions = (record.conditions, record.environment, record.observer, record.cool_down)
     judged = verdict.judge(measured, *conditions, energies, warnings, faults)
     yield from compare_figures("verdict", facts.record.verdict, judged)
+
+
+def _frozen(facts: RecordFacts, sensors: Collection[str]) -> tuple[str, ...]:
+    """Return which of these sensors repeated one value, whatever this version makes of their readings."""
+    if facts.record.windows is None:
+        return ()
+    windows = absolute_windows(facts.record.windows)
+    ids = [trace.description.id for trace in per_inference.ranked(facts.traces()) if trace.description and is_frozen(trace, *windows)]
+    return tuple(one for one in ids if one in sensors)
 
 
 def _measured(facts: RecordFacts) -> job.MeasuredRun:

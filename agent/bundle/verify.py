@@ -1,5 +1,6 @@
 """Verifies bundles: undamaged, signed by whom, and every figure recomputed from the raw samples; and prints the result."""
 
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal
@@ -12,7 +13,11 @@ from rich.table import Table
 from edgemeter.agent.base.errors import ConfigError, UnavailableError
 from edgemeter.agent.bundle import recompute, signature
 from edgemeter.agent.bundle.archive import RunBundle, read_bundle
-from edgemeter.agent.bundle.recompute import FigureDifference, NotRecomputed, SameFigure
+from edgemeter.agent.bundle.recompute import FigureDifference, NotRecomputed, OtherMethod, SameFigure
+from edgemeter.agent.energy.per_inference import METHOD
+
+# Of the energies by another method, what is printed; the rest of them is in the JSON.
+SHOWN = re.compile(r"(^|\.)(energy|other_energies|energy_reason|gross_mj|gross_u_mj|net_mj|net_u_mj)$")
 
 
 class BundleSignature(msgspec.Struct, frozen=True, kw_only=True):
@@ -25,10 +30,14 @@ class BundleSignature(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Verification(msgspec.Struct, frozen=True, kw_only=True):
-    """The result for one bundle; `checked` is the number of recomputed figures. A damaged one has an `error` and nothing else."""
+    """The result for one bundle; `checked` is the number of recomputed figures. A damaged one has an `error` and nothing else.
+
+    `other-method`: all is as stated but for energies that another version of the method computed (`other_method`): neither shown to be
+    right nor wrong.
+    """
 
     file: str
-    state: Literal["same", "differs", "damaged"]
+    state: Literal["same", "other-method", "differs", "damaged"]
     error: str | None = None
     record: str | None = None
     device: str | None = None
@@ -36,14 +45,16 @@ class Verification(msgspec.Struct, frozen=True, kw_only=True):
     written_by: str | None = None
     checked: int = 0
     differences: tuple[FigureDifference, ...] = ()
+    energy_method: int | None = None
+    other_method: tuple[OtherMethod, ...] = ()
     left: tuple[NotRecomputed, ...] = ()
     signature: BundleSignature | None = None
 
     @property
     def holds(self) -> bool:
-        """Return whether the bundle is undamaged, its figures follow from its samples, and its signature is absent or right."""
+        """Return whether the bundle is undamaged, its figures are not shown to be others, and its signature is absent or right."""
         signed = self.signature
-        return self.state == "same" and (signed is None or (signed.state != "wrong" and signed.expected is not False))
+        return self.state in {"same", "other-method"} and (signed is None or (signed.state != "wrong" and signed.expected is not False))
 
 
 def verify(path: Path, expected: str | None = None) -> Verification:
@@ -54,15 +65,18 @@ def verify(path: Path, expected: str | None = None) -> Verification:
     except ConfigError as error:
         return Verification(file=str(path), state="damaged", error=" ".join(str(error).split()))
     differences = tuple(one for one in findings if isinstance(one, FigureDifference))
+    others = tuple(one for one in findings if isinstance(one, OtherMethod))
     return Verification(
         file=str(path),
-        state="differs" if differences else "same",
+        state="differs" if differences else "other-method" if others else "same",
         record=bundle.record.id,
         device=bundle.record.device,
         model=bundle.record.model.name,
         written_by=bundle.manifest.written_by,
-        checked=sum(isinstance(one, SameFigure | FigureDifference) for one in findings),
+        checked=sum(isinstance(one, SameFigure | FigureDifference | OtherMethod) for one in findings),
         differences=differences,
+        energy_method=bundle.record.energy_method,
+        other_method=others,
         left=tuple(one for one in findings if isinstance(one, NotRecomputed)),
         signature=signature_of(bundle, expected),
     )
@@ -91,7 +105,9 @@ def show_verifications(found: Sequence[Verification], version: str, console: Con
         for line in _lines(one, version):
             console.print(line, markup=False, highlight=False, soft_wrap=True)
         if one.differences:
-            console.print(_table(one))
+            console.print(_table(one.differences, "recomputed"))
+        if one.other_method:
+            console.print(_table([energy for energy in one.other_method if SHOWN.search(energy.field)], f"by method {METHOD}"))
 
 
 def _lines(one: Verification, version: str) -> list[str]:
@@ -102,6 +118,9 @@ def _lines(one: Verification, version: str) -> list[str]:
         f"{one.file}: {one.model} on {one.device}: {one.checked} figures recomputed, {count or 'none'} differ{'s' * (count == 1)}",
         f"  {signature_text(one.signature)}",
     ]
+    if one.other_method:
+        method = f"its energies were computed by method {one.energy_method}, this version has method {METHOD}"
+        lines.append(f"  {method}: from the same readings it computes what stands beside them; neither shows that the file was changed")
     if one.written_by != version:
         lines.append(f"  written by edgemeter {one.written_by}, recomputed by {version}: definitions may have changed in between")
     lines.extend(f"  not recomputed: {left.field}: {left.why}" for left in one.left)
@@ -118,12 +137,12 @@ def signature_text(signature: BundleSignature | None) -> str:
     return f"signed by {signature.fingerprint}{whose}"
 
 
-def _table(one: Verification) -> Table:
+def _table(found: Sequence[FigureDifference | OtherMethod], recomputed: str) -> Table:
     table = Table(box=SIMPLE_HEAD)
     table.add_column("field", overflow="fold")
     table.add_column("stated", justify="right", overflow="fold")
-    table.add_column("recomputed", justify="right", overflow="fold")
-    for difference in one.differences:
+    table.add_column(recomputed, justify="right", overflow="fold")
+    for difference in found:
         table.add_row(difference.field, _text(difference.stated), _text(difference.recomputed))
     return table
 

@@ -28,6 +28,8 @@ from edgemeter.agent.energy.window import Window
 from edgemeter.agent.power import Description
 from edgemeter.agent.power.detect import NO_SENSOR, scope_rank
 
+# The version of what follows: one more whenever the same readings give another energy, uncertainty or refusal.
+METHOD = 2
 # Source: MLPerf Tiny (10 s); 50 periods keep the edges below 2 % of the window.
 SHORTEST_S = 10.0
 FEWEST_PERIODS = 50
@@ -145,7 +147,7 @@ def energies_of(traces: Iterable[SensorTrace], run: EnergyRun) -> Energies:
     found: list[Energy] = []
     reasons: list[str] = []
     frozen: list[str] = []
-    for trace in sorted(traces, key=_place):
+    for trace in ranked(traces):
         energy, reason = assess(trace, run)
         if energy is None:
             reasons.append(reason or "")
@@ -156,6 +158,11 @@ def energies_of(traces: Iterable[SensorTrace], run: EnergyRun) -> Energies:
     if not found:
         return Energies(None, "; ".join(reasons) or NO_SENSOR)
     return Energies(found[0], None, tuple(found[1:]), tuple(reasons), tuple(frozen))
+
+
+def ranked(traces: Iterable[SensorTrace]) -> list[SensorTrace]:
+    """Return the traces in the order in which their energies are given: that of the widest scope first."""
+    return sorted(traces, key=_place)
 
 
 def _place(trace: SensorTrace) -> tuple[bool, int]:

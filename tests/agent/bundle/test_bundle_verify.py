@@ -1,15 +1,18 @@
 """Facts about computing a record again from its raw samples."""
 
+import io
 import json
 
 import msgspec
 import numpy as np
 import pytest
+from rich.console import Console
 
 from edgemeter.agent.bundle import recompute
 from edgemeter.agent.bundle.recompute import FigureDifference, compare_figures
-from edgemeter.agent.bundle.verify import verify
+from edgemeter.agent.bundle.verify import show_verifications, verify
 from edgemeter.agent.contract import record_figures, samples
+from edgemeter.agent.contract.record import RunRecord
 from edgemeter.agent.engine.scenarios import scenario
 from edgemeter.agent.session import sustained
 from tests.fixtures.bundle_factory import make_sound_record, rezip, write_bundle
@@ -96,6 +99,32 @@ def test_a_changed_verdict_is_named(tmp_path, change, field):
 
     found = verify(rezip(write_bundle(tmp_path), judge))
     assert field in {one.field for one in found.differences}
+
+
+def test_an_energy_by_an_older_method_is_shown_beside_todays_and_is_no_forgery(tmp_path):
+    """A gross energy 2 % off, by method 1: both figures, and the bundle holds; a latency that was changed is caught as ever."""
+    record = make_sound_record()
+    stated = msgspec.structs.replace(record.energy, gross_mj=1.02 * record.energy.gross_mj)
+    older = msgspec.structs.replace(record, energy=stated, energy_method=1)
+    found = verify(write_bundle(tmp_path, older))
+    assert (found.state, found.differences, found.energy_method, found.holds) == ("other-method", (), 1, True)
+    (gross,) = found.other_method
+    assert (gross.field, gross.stated, gross.recomputed) == ("energy.gross_mj", stated.gross_mj, pytest.approx(record.energy.gross_mj))
+    console = Console(file=io.StringIO(), width=120)
+    show_verifications([found], "0.1.0", console)
+    shown = console.file.getvalue()
+    assert "computed by method 1, this version has method 2" in shown
+    assert f"{stated.gross_mj:.10g}" in shown
+    assert f"{record.energy.gross_mj:.10g}" in shown
+    latency = msgspec.structs.replace(older.latency, p50_ms=older.latency.p50_ms * 0.9)
+    assert verify(write_bundle(tmp_path, msgspec.structs.replace(older, latency=latency))).state == "differs"
+
+
+def test_a_record_that_states_no_method_is_of_the_first():
+    """Agents before it did not write one."""
+    document = msgspec.to_builtins(make_sound_record())
+    del document["energy_method"]
+    assert msgspec.convert(document, RunRecord).energy_method == 1
 
 
 def test_an_energy_without_support_is_named(tmp_path):
