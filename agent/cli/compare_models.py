@@ -87,6 +87,11 @@ def measure_models(
 
     if not 2 <= len(models) <= MOST_MODELS:
         raise ConfigError(f"give two models or more (at most {MOST_MODELS}), not {len(models)}: edgemeter compare A B")
+    results = [path for path in models if _is_result(path)]
+    if results:
+        raise ConfigError(
+            f"{str(results[0])!r} is not a model: compare models with models, or results with results (`edgemeter run --output`)"
+        )
     settings = config.read(options["config"])
     cases = [run_session.single_case(path, options) for path in models]
     length = expectation(cases, [plan.runs] * len(cases))
@@ -94,20 +99,27 @@ def measure_models(
     # What comes now takes long to import on a small board.
     from edgemeter.agent.energy.outlook import outlook
     from edgemeter.agent.power.detect import open_sensors
-    from edgemeter.agent.session import in_turn
-    from edgemeter.agent.session.session import DeviceIdentity
+    from edgemeter.agent.session import in_turn, session
     from edgemeter.agent.verdict.precondition_rules import preflight_notes
 
-    identity = DeviceIdentity(*config.names(options["device"], options["fleet"], settings))
+    suite = Suite("compare", tuple(cases))
+    session.check(suite)
+    identity = session.DeviceIdentity(*config.names(options["device"], options["fleet"], settings))
     with (
         run_lock(config.home(), "edgemeter compare", report),
         open_sensors(options["power"], settings.power, settings.sensors) as (sensors, why_no_power),
         run_session.session_progress() as on_event,
     ):
-        for remark in (*(f"power: {text}" for text in outlook(Suite("compare", tuple(cases)), sensors)), *preflight_notes()):
+        for remark in (*(f"power: {text}" for text in outlook(suite, sensors)), *preflight_notes()):
             report(f"note: {remark}")
         bench = in_turn.Bench(identity, sensors, why_no_power, on_event, plan.keep)
         return in_turn.measure_in_turn(cases, plan.runs, bench, in_turn.Matters(ratio=plan.matters_ratio))
+
+
+def _is_result(path: Path) -> bool:
+    """Return whether `path` can only be meant as results: a document, a ledger, a bundle or a folder of these."""
+    name = path.name.lower()
+    return name.endswith((".sqlite", ".edgemeter")) or (name.endswith(".json") and not name.endswith(".replay.json")) or path.is_dir()
 
 
 def show(found: "MeasuredInTurn", console: "Console") -> None:

@@ -1,5 +1,6 @@
 """The command `edgemeter compare`; `compare BASELINE NEW` reviews a change, `compare --datacenter` is in its own file."""
 
+import difflib
 import re
 import sys
 import time
@@ -31,6 +32,8 @@ if TYPE_CHECKING:
     from edgemeter.collector.runs.store import LeftOut, RunStore, StoreContents
 
 
+# How alike a name and one of the catalogue are that is meant.
+NEARLY = 0.8
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 # Options whose value may look like the name of a model.
 VALUED = frozenset(
@@ -97,8 +100,9 @@ def is_model(text: str) -> bool:
         return True
     if path.exists() or not NAME.fullmatch(text):
         return False
-    # By name: the collector imports nothing of the models.
-    return text in import_module("edgemeter.models.catalogue.catalogue").all_entries()
+    # By name: the collector imports nothing of the models. A name that is nearly right gets the message about models.
+    names = import_module("edgemeter.models.catalogue.catalogue").all_entries()
+    return bool(difflib.get_close_matches(text, names, cutoff=NEARLY))
 
 
 @click.command(
@@ -195,7 +199,7 @@ def compare(
     from edgemeter.collector.runs.store import open_store
 
     if view in ("table", "nearest") and reference is None:
-        raise click.UsageError(f"Missing option '--reference': the view {view} needs a device or role to compare with.")
+        raise click.UsageError(f"Missing option '--reference': the view {view} needs a device or role; models are compared as A B.")
     if html is not None and view != "table":
         raise click.UsageError(f"--html needs --view table, not {view}")
     where = chosen_stores(stores)

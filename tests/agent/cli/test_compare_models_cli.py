@@ -72,6 +72,11 @@ def test_results_and_models_are_told_apart(tmp_path, monkeypatch):
         (("a.replay.json",), "give two models or more"),
         (("a.replay.json", "a.replay.json", "--markdown"), "No such option"),
         (("a.replay.json", "none.onnx", "--runs", 2), "there is no model at"),
+        (("a.replay.json", "runs.json"), "'runs.json' is not a model: compare models with models, or results with results"),
+        (
+            ("yolox-nanno", "yolox-tinny"),
+            "there is no model 'yolox-nanno', neither as a file nor in the catalogue: did you mean yolox-n",
+        ),
     ],
 )
 def test_wrong_usage_says_the_remedy(tmp_path, arguments, says):
