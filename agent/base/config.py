@@ -16,6 +16,7 @@ from edgemeter.agent.base.types import Name
 # Settings that are options too.
 BROKER_FILES = ("broker_user_file", "broker_password_file", "broker_ca_file", "broker_certificate_file", "broker_key_file")
 EVERYONE = Path("/etc/edgemeter/config.toml")
+SERVICE_HOME = Path("/var/lib/edgemeter")
 SAMPLE = Path(__file__).with_name("sample_config.toml")
 
 
@@ -51,8 +52,8 @@ def read(path: Path | None = None) -> Config:
 
 def places() -> list[Path]:
     """Return where a configuration is looked for, the first that exists is read: $XDG_CONFIG_HOME (else ~/.config), then /etc."""
-    own = Path(os.environ.get("XDG_CONFIG_HOME") or "~/.config").expanduser()
-    return [own / "edgemeter" / "config.toml", EVERYONE]
+    own = _user_folder("XDG_CONFIG_HOME", "~/.config")
+    return [EVERYONE] if own is None else [own / "config.toml", EVERYONE]
 
 
 def file_in_use() -> Path | None:
@@ -91,10 +92,19 @@ def from_options(options: Mapping[str, Any]) -> Config:
 
 
 def home() -> Path:
-    """Return the folder that holds outbox and ledger: $EDGEMETER_HOME, else below $XDG_DATA_HOME or ~/.local/share."""
+    """Return the folder that holds outbox and ledger: $EDGEMETER_HOME, else below $XDG_DATA_HOME or ~/.local/share.
+
+    A user without a home, as in a container, has that of the agent's service.
+    """
     if own := os.environ.get("EDGEMETER_HOME"):
-        return Path(own).expanduser()
-    return Path(os.environ.get("XDG_DATA_HOME") or "~/.local/share").expanduser() / "edgemeter"
+        return Path(os.path.expanduser(own))  # noqa: PTH111 - one that cannot be expanded is no error
+    return _user_folder("XDG_DATA_HOME", "~/.local/share") or SERVICE_HOME
+
+
+def _user_folder(variable: str, default: str) -> Path | None:
+    """Return our folder below the one in an environment variable, or below the default; None where the user has no home."""
+    above = os.path.expanduser(os.environ.get(variable) or default)  # noqa: PTH111 - as above
+    return None if above.startswith("~") else Path(above) / "edgemeter"
 
 
 def names(device: str | None, fleet: str | None, settings: Config) -> tuple[str, str]:

@@ -91,6 +91,8 @@ class SessionProgress:
         if self._phase is None:
             return "starting"
         gone_s = self._clock() - self._phase_begun_s
+        if self._phase.name == "accuracy" and self._begun is not None and self._begun.case.images is None:
+            return "checking outputs"
         if self._images is not None and self._images.done:
             left_s = gone_s / self._images.done * (self._images.total - self._images.done)
             return f"{self._phase.name} {self._images.done}/{self._images.total} images, {duration(left_s)} left"

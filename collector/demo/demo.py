@@ -163,7 +163,9 @@ def _measure(suite: Path, address: str, folder: Path) -> None:
         "--broker",
         address,
     ]
-    agent = subprocess.Popen([*command, "--json"], stdout=subprocess.DEVNULL, env={**os.environ, "EDGEMETER_HOME": str(folder)})
+    agent = subprocess.Popen(
+        [*command, "--no-save", "--json"], stdout=subprocess.DEVNULL, env={**os.environ, "EDGEMETER_HOME": str(folder)}
+    )
     try:
         status = agent.wait()
     finally:

@@ -66,7 +66,7 @@ def test_ctrl_c_leaves_no_process(tmp_path):
     finally:
         demo.kill()
         demo.communicate()
-    assert demo.returncode == 1
+    assert demo.returncode == 130
     assert "Traceback" not in err
     assert "interrupted" in err
     _, alive = psutil.wait_procs(family, timeout=50)

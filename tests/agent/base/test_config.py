@@ -1,5 +1,6 @@
 """Facts about `edgemeter.agent.base.config`."""
 
+import os
 import tempfile
 from pathlib import Path
 
@@ -62,6 +63,15 @@ def test_the_configuration_is_looked_for_below_xdg_config_home(monkeypatch, tmp_
     own.parent.mkdir(parents=True)
     own.write_text('device = "own"\n')
     assert (config.file_in_use(), config.read().device) == (own, "own")
+
+
+def test_a_user_without_a_home_gets_that_of_the_service(monkeypatch):
+    """As in a container, where the number of the user has no name: no traceback, and a path that an error can name."""
+    for name in ("HOME", "EDGEMETER_HOME", "XDG_DATA_HOME", "XDG_CONFIG_HOME"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr(os, "getuid", lambda: 54_321)
+    assert config.home() == config.SERVICE_HOME
+    assert config.places() == [config.EVERYONE]
 
 
 def test_home_prefers_our_own_variable(monkeypatch):

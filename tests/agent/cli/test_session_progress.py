@@ -68,7 +68,7 @@ def test_a_long_pass_over_images_gets_a_line_now_and_then(tmp_path):
     """A log of 5,000 images has no 5,000 lines."""
     stream, clock = io.StringIO(), Clock()
     with SessionProgress(stream, clock) as progress:
-        progress(RunBegins(case_of(tmp_path), 0, 1, 1))
+        progress(RunBegins(case_of(tmp_path, images="photos"), 0, 1, 1))
         progress(Phase(name="accuracy"))
         for done in range(1, 100):
             clock.now_s += LINE_EVERY_S / 40
