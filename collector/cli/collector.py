@@ -63,8 +63,8 @@ MOST_DAYS = 100_000
 @click.option(
     "--influx", required=True, envvar="EDGEMETER_INFLUX", help="URL: http://HOST:8086[?org=ORG&bucket=BUCKET]; version 1: ?db=DATABASE."
 )
-@click.option("--influx-org", help="Organisation. Default: the only one that the token can see.")
-@click.option("--influx-bucket", help="Bucket. Default: edgemeter.")
+@click.option("--influx-org", hidden=True)
+@click.option("--influx-bucket", hidden=True)
 @click.option(
     "--influx-token-file", type=click.Path(path_type=Path), help="File with an administrator's token. Default: $EDGEMETER_INFLUX_TOKEN."
 )
@@ -127,8 +127,8 @@ def collector() -> None:
 @click.option(
     "--influx", envvar="EDGEMETER_INFLUX", help="Drain to this InfluxDB: http://HOST:8086[?org=ORG&bucket=BUCKET], 1.x: ?db=NAME."
 )
-@click.option("--influx-org", help="Organisation. Default: the only one that the token can see.")
-@click.option("--influx-bucket", help=f"Bucket, created if absent. Default: {influx_config.DEFAULT_BUCKET}.")
+@click.option("--influx-org", hidden=True)
+@click.option("--influx-bucket", hidden=True)
 @click.option("--influx-token-file", type=click.Path(path_type=Path), help="File with the token. Default: $EDGEMETER_INFLUX_TOKEN.")
 @click.option(
     "--influx-fields",

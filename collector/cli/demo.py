@@ -14,9 +14,11 @@ from edgemeter.agent.base.tables import Format, console_for, print_data
     "--html", type=click.Path(path_type=Path), default=Path("report.html"), help="File to write the report to. Default: report.html."
 )
 @click.option("--home", type=click.Path(path_type=Path), help="Folder for the demo's ledger. Default: in $EDGEMETER_HOME.")
-@click.option("--influx", metavar="URL", help="Also write every run to this InfluxDB 2 (token: EDGEMETER_INFLUX_TOKEN).")
-@click.option("--influx-org", help="Organisation. Default: the only one the token can see.")
-@click.option("--influx-bucket", help="Bucket, created if absent. Default: edgemeter.")
+@click.option(
+    "--influx",
+    metavar="URL",
+    help="Also write every run to this InfluxDB 2: http://HOST:8086[?org=ORG&bucket=BUCKET] (token: EDGEMETER_INFLUX_TOKEN).",
+)
 @click.option("--influx-token-file", type=click.Path(path_type=Path), help="File with the token.")
 @quiet_option
 @format_option("Print the comparison as JSON.")
@@ -24,8 +26,6 @@ def demo(
     html: Path,
     home: Path | None,
     influx: str | None,
-    influx_org: str | None,
-    influx_bucket: str | None,
     influx_token_file: Path | None,
     *,
     form: Format | None,
@@ -44,7 +44,7 @@ def demo(
     from edgemeter.collector.show import report
     from edgemeter.collector.show.compare_table import show_comparison
 
-    sink = parse_influx(influx, org=influx_org, bucket=influx_bucket, token_file=influx_token_file) if influx else None
+    sink = parse_influx(influx, token_file=influx_token_file) if influx else None
     delivered = whole_way.run_demo(home or whole_way.new_folder(default_home()), sink, note)
     store = open_store(str(delivered.ledger))
     comparison = compare.compare(store.contents(with_samples=True), "reference")

@@ -57,7 +57,7 @@ def _remedy(config: InfluxConfig, message: str) -> str:
         return "name an existing one (?db=), or a user with permission to create it"
     if "page not found" in message:
         return "it has no API of version 2; for InfluxDB 1 append ?db=DATABASE to the URL"
-    return "name existing ones (--influx-org, --influx-bucket), or a token with permission to create the bucket"
+    return "name existing ones in the URL (?org=ORG&bucket=BUCKET), or a token with permission to create the bucket"
 
 
 def _message(body: Any) -> str:

@@ -142,7 +142,7 @@ class _Version2:
         orgs = self._ask("GET", "/api/v2/orgs", {"org": self._config.org} if self._config.org else {})["orgs"]
         if len(orgs) != 1:
             names = ", ".join(repr(org["name"]) for org in orgs) or "none"
-            raise ConfigError(f"the token for {self._config.url} sees no organisation or several ({names}): name one with --influx-org")
+            raise ConfigError(f"the token for {self._config.url} sees no organisation or several ({names}): name one in the URL, ?org=ORG")
         return dict(orgs[0])
 
     def _found(self, name: str) -> list[dict[str, Any]]:

@@ -191,7 +191,7 @@ class _BucketSink(_InfluxSink):
         if len(found) != 1:
             several = f"several organisations ({', '.join(map(repr, sorted(found)))})"
             sees = several if found else "no organisation (a write-only token sees none)"
-            raise ConfigError(f"the token for {self.config.url} sees {sees}: name one with --influx-org")
+            raise ConfigError(f"the token for {self.config.url} sees {sees}: name one in the URL, ?org=ORG")
         return str(found[0])
 
     def _create(self) -> None:

@@ -43,7 +43,7 @@ def _mirrors(_ctx: click.Context, _param: click.Parameter, value: tuple[str, ...
 @quiet_option
 @json_option('Print {"fetched": [...]}.')
 @options.catalogue
-@options.cache
+@options.limited_cache
 def fetch(name: tuple[str, ...], catalogue_file: Path, cache: ModelCache, *, as_json: bool, **given: Any) -> None:
     """Fetch models of the catalogue, verify them, write a card beside each, and print their paths.
 
@@ -118,7 +118,7 @@ def export_bundle(out: Path, name: tuple[str, ...], catalogue_file: Path, cache:
 @quiet_option
 @json_option('Print {"fetched": [...]}.')
 @options.catalogue
-@options.cache
+@options.limited_cache
 def import_bundle(
     bundle: Path, name: tuple[str, ...], catalogue_file: Path, cache: ModelCache, *, accept_unverified: bool, as_json: bool
 ) -> None:
@@ -143,7 +143,7 @@ def cache() -> None:
 
 @cache.command("list")
 @format_option('Print {"folder": ..., "limit_bytes": ..., "held": [...]}.')
-@options.cache
+@options.limited_cache
 def list_cache(cache: ModelCache, *, form: Format | None) -> None:
     """List the cached models, the most recently used first.
 

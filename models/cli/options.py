@@ -26,6 +26,16 @@ def catalogue(command: Command) -> Command:
 
 
 def cache(command: Callable[..., None]) -> Callable[..., None]:
+    """Give the command `--cache`, as a ModelCache `cache` that it adds nothing to."""
+
+    @functools.wraps(command)
+    def with_cache(*arguments: Any, cache: Path, **options: Any) -> None:
+        command(*arguments, cache=ModelCache(cache), **options)
+
+    return _folder_option(with_cache)
+
+
+def limited_cache(command: Callable[..., None]) -> Callable[..., None]:
     """Give the command `--cache` and `--limit-mb`, as one ModelCache `cache`."""
 
     @functools.wraps(command)
@@ -40,11 +50,13 @@ def cache(command: Callable[..., None]) -> Callable[..., None]:
         show_default=True,
         help="Size limit of the cache in MB; the least recently used models are removed first.",
     )
-    folder = click.option(
-        "--cache",
-        type=click.Path(path_type=Path, file_okay=False),
-        envvar="EDGEMETER_MODELS",
-        default=cache_folder,
-        help="Folder of fetched models. Default: models in EDGEMETER_HOME.",
-    )
-    return folder(limit(with_cache))
+    return _folder_option(limit(with_cache))
+
+
+_folder_option = click.option(
+    "--cache",
+    type=click.Path(path_type=Path, file_okay=False),
+    envvar="EDGEMETER_MODELS",
+    default=cache_folder,
+    help="Folder of fetched models. Default: models in EDGEMETER_HOME.",
+)

@@ -78,7 +78,7 @@ def test_a_token_that_may_only_write_its_bucket_is_enough(server, sink_of):
         ({"org": "nobody"}, r'organization name "nobody" not found: name existing ones'),
         (
             {"org": None, "token": "write-only"},
-            r"the token for .* sees no organisation \(a write-only token sees none\): name one with --influx-org",
+            r"the token for .* sees no organisation \(a write-only token sees none\): name one in the URL, \?org=ORG",
         ),
         ({"bucket": "absent", "token": "write-only"}, r'bucket "absent" not found: .*a token with permission to create the bucket'),
         ({"token": "read-only"}, r"does not accept the token"),
