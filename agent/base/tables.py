@@ -19,8 +19,10 @@ _LATEX = {
     "\\": r"\textbackslash{}", "&": r"\&", "%": r"\%", "$": r"\$", "#": r"\#", "_": r"\_", "{": r"\{", "}": r"\}",
     "~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "<": r"\textless{}", ">": r"\textgreater{}", "|": r"\textbar{}",
     "±": r"$\pm$", "\N{MULTIPLICATION SIGN}": r"$\times$", "\N{MINUS SIGN}": "$-$", "≤": r"$\leq$", "≥": r"$\geq$",
-    "µ": r"\textmu{}", "°": r"\textdegree{}",
+    "µ": r"\textmu{}", "°": r"\textdegree{}", "·": r"\textperiodcentered{}", "\N{EN DASH}": "--", "…": r"\dots{}",
 }  # fmt: skip
+# Latin letters, which the default fonts of LaTeX have; at any other character it stops.
+_LATEX_LETTERS = 0x180
 
 
 def print_data(form: Format | None, document: Any, rows: str | None = None) -> bool:
@@ -80,8 +82,12 @@ def latex(title: str | None, headings: Sequence[str], is_right: Sequence[bool], 
 
 
 def latex_text(text: str) -> str:
-    """Return text that LaTeX prints as it is."""
-    return "".join(_LATEX.get(letter, letter) for letter in " ".join(text.split()))
+    """Return text that LaTeX prints as it is; a question mark for what its default fonts do not have."""
+
+    def known(letter: str) -> str:
+        return letter if letter.isprintable() and ord(letter) < _LATEX_LETTERS else "?"
+
+    return "".join(_LATEX.get(letter) or known(letter) for letter in " ".join(text.split()))
 
 
 def cells_of(table: "Table") -> tuple[str | None, list[str], list[bool], list[list[str]]]:

@@ -6,8 +6,9 @@ import zipfile
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
-from edgemeter.agent.base import durable_file, figures, latex
+from edgemeter.agent.base import durable_file, figures
 from edgemeter.agent.base.errors import UnavailableError
+from edgemeter.agent.base.tables import latex_text
 from edgemeter.agent.bundle.archive import BUNDLE_SUFFIX
 from edgemeter.agent.contract.record import RunRecord, encode
 from edgemeter.collector.compare.summary import DaysCounted
@@ -52,7 +53,7 @@ def kit(runs: Iterable[RunRecord], bundles: Mapping[str, Path], days: DaysCounte
     """
     every = oldest_first(runs)
     found = paper_cases(every, days)
-    files = {TABLES: tables(found).encode(), METHODS: f"{latex.escape(methods(found))}\n".encode()}
+    files = {TABLES: tables(found).encode(), METHODS: f"{latex_text(methods(found))}\n".encode()}
     drawn = plots(found.cases)
     files |= {f"plots/{name}.svg": svg.encode() for name, svg in drawn.items()}
     try:

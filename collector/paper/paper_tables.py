@@ -4,7 +4,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from edgemeter.agent.base import figures, latex
+from edgemeter.agent.base import figures
+from edgemeter.agent.base.tables import latex, latex_text
 from edgemeter.collector.compare.spread import Spread
 from edgemeter.collector.compare.summary import CaseSummary, rule_of
 from edgemeter.collector.paper.paper_cases import PaperCases
@@ -50,9 +51,9 @@ def _table(cases: Sequence[CaseSummary], columns: Sequence[PaperColumn], caption
     rows = [list(row) for row in zip(*(cells for _, cells in kept), strict=True)]
     if columns is not MACHINES and common:
         caption += f": {' on '.join(common[heading] for heading in ('Model', 'Device') if heading in common)}"
-    tabular = latex.booktabs([column.heading for column, _ in kept], rows, [column.align for column, _ in kept])
-    below = "".join(f"\\par\\smallskip [{number}] {latex.escape(text)}.\n" for number, text in enumerate(notes.texts, 1))
-    opening = f"\\begin{{table}}\n\\centering\\footnotesize\\setlength{{\\tabcolsep}}{{3pt}}\n\\caption{{{latex.escape(caption)}}}\n"
+    tabular = latex(None, [column.heading for column, _ in kept], [column.align == "r" for column, _ in kept], rows)
+    below = "".join(f"\\par\\smallskip [{number}] {latex_text(text)}.\n" for number, text in enumerate(notes.texts, 1))
+    opening = f"\\begin{{table}}\n\\centering\\footnotesize\\setlength{{\\tabcolsep}}{{3pt}}\n\\caption{{{latex_text(caption)}}}\n"
     return f"{opening}\\label{{tab:edgemeter-{name}}}\n{tabular}\n{below}\\end{{table}}\n"
 
 

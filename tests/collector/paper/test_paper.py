@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from edgemeter.agent.base.errors import UnavailableError
-from edgemeter.agent.base.latex import escape
+from edgemeter.agent.base.tables import latex_text
 from edgemeter.agent.contract import record_conditions, record_figures
 from edgemeter.collector.paper.methods import methods
 from edgemeter.collector.paper.paper_cases import paper_cases
@@ -93,7 +93,7 @@ def test_latex_takes_the_tables_and_the_paragraph(tmp_path):
         *five(), make_run(r"pi\x{} ~^", model="a&b_c $%#", environment=make_environment(board="50% <#1> \N{DEGREE SIGN}"))
     )
     (tmp_path / "tables.tex").write_text(latex)
-    (tmp_path / "methods.tex").write_text(escape(paragraph))
+    (tmp_path / "methods.tex").write_text(latex_text(paragraph))
     whole = r"\documentclass{article}\usepackage{booktabs}\begin{document}\input{methods}\input{tables}\end{document}"
     (tmp_path / "whole.tex").write_text(whole)
     command = [program, "-interaction=nonstopmode", "-halt-on-error", "whole.tex"]
