@@ -151,8 +151,25 @@ def _document(
         "excludes": list(description.excludes),
         "total_w": power_w,
         "rails": [{"name": rail.name, "power_w": rail.power_w} for rail in reading.rails],
+        "averaging": None if description.averaging is None else msgspec.to_builtins(description.averaging),
         "warnings": warnings,
     }
+
+
+def _averaging_text(known: dict[str, Any] | None) -> str:
+    """Return how readings follow the power, each part with where it is from."""
+    names = {
+        "window_s": "mean of {:g} s",
+        "lag_s": "{:g} s late",
+        "update_interval_s": "renewed every {:g} s",
+        "seen_ratio": "sees {:.0%} of the time",
+    }
+    parts = [
+        f"{text.format(known[name])} ({known['sources'].get(name, 'described')})"
+        for name, text in names.items()
+        if known and known[name] is not None
+    ]
+    return ", ".join(parts) or "unknown; a run estimates it from how its readings rise, fall and repeat"
 
 
 def _print_list(shown: list[LiveReading], absent: list[FoundSensor], why: str, console: "Console") -> None:
@@ -188,6 +205,7 @@ def _print_reading(found: dict[str, Any]) -> None:
         click.echo(f"  {rail['name']:<24} {watts:>12}")
     if found["excludes"]:
         click.echo(f"excludes {', '.join(found['excludes'])}")
+    click.echo(f"averaging: {_averaging_text(found['averaging'])}")
     for warning in found["warnings"]:
         click.echo(f"warning: {warning}", file=sys.stderr)
 

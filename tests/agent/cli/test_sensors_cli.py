@@ -42,8 +42,17 @@ def test_a_recording_is_read_into_one_document(trace):
     """The keys that bug reports are compared by."""
     document = json.loads(run("read", "--from", trace, "--json").stdout)
     assert document == {
-        "sensor": "replay", "id": "replay:bench", "scope": "module", "excludes": ["fan"], "total_w": 2.5, "rails": [], "warnings": []
+        "sensor": "replay", "id": "replay:bench", "scope": "module", "excludes": ["fan"], "total_w": 2.5, "rails": [], "averaging": None,
+        "warnings": [],
     }  # fmt: skip
+
+
+def test_how_readings_follow_the_power_is_printed_with_its_source(trace, tmp_path):
+    """An ACPI meter's interval, as its driver shows it; of a recording that says nothing it is unknown."""
+    files = {"name": "power_meter", "power1_average": 5_000_000, "power1_average_interval": 2000, "power1_label": "system"}
+    write(tmp_path / "tree", {f"sys/class/hwmon/hwmon0/{name}": f"{value}\n" for name, value in files.items()})
+    assert "averaging: mean of 2 s (driver)" in run("read", "--from", tmp_path / "tree").stdout
+    assert "averaging: unknown; a run estimates it" in run("read", "--from", trace).stdout
 
 
 def test_a_counter_in_a_recording_holds_no_watts(tmp_path):

@@ -223,6 +223,15 @@ def test_an_energy_carries_scope_sensor_and_provenance(energy, source, provenanc
     assert "energy_provenance" not in fields_of(plain(energy=None))
 
 
+def test_energies_of_other_sensors_are_one_text_in_which_each_names_its_sensor_and_scope():
+    """No number of theirs is a field under the tag of the energy with the widest scope."""
+    other = make_energy(sensor="rails", scope="module", gross_mj=12345.5)
+    fields = fields_of(plain(energy=make_energy(), other_energies=(other,)))
+    (held,) = [name for name, value in fields.items() if "12345.5" in value]
+    (found,) = json.loads(json.loads(fields[held]))
+    assert (held, found["sensor"], found["scope"]) == ("other_energies", "rails", "module")
+
+
 def test_a_tag_takes_no_more_than_its_values_and_the_text_stays(tmp_path):
     """Beyond the limit the tag is `other`, after a restart too; devices are not limited."""
     known = TagValues(tmp_path / "tags", most=2)
