@@ -32,7 +32,7 @@ class FileKind:
 FILES: Mapping[str, FileKind] = {
     "agent": FileKind(
         "configuration of the agent", "edgemeter.agent.base.config:Config", "edgemeter.agent.base.config:SAMPLE",
-        "edgemeter.agent.settings.files:faults_of_config",
+        "edgemeter.agent.settings.files:no_faults",
     ),
     "suite": FileKind(
         "suite of cases", "edgemeter.agent.contract.suite:SuiteFile", "edgemeter.agent.contract.suite:SAMPLE",
@@ -79,7 +79,7 @@ def check_file(path: Path, kind: str | None = None) -> tuple[str, list[Mistake]]
     document = resolve_name(known.document)
     found = mistakes(content, document)
     if kind == "agent":
-        found += _wrong_sensors(content.get("sensors"))
+        found += [*_wrong_choice(content), *_wrong_sensors(content.get("sensors"))]
     if not found:
         faults: Callable[[Any, Path], Iterable[Mistake | str]] = resolve_name(known.faults)
         read = msgspec.convert(content, document)
@@ -87,12 +87,9 @@ def check_file(path: Path, kind: str | None = None) -> tuple[str, list[Mistake]]
     return kind, found
 
 
-def faults_of_config(document: Config, _path: Path) -> Iterator[Mistake]:
-    """Yield the names of sensors in `power` that there are not."""
-    known = [*power.names(), *(name for name in document.sensors if name not in power.names())]
-    for name in document.power:
-        if name.partition(PROMOTED_BY)[0] not in known:
-            yield Mistake("", "power", f"no power sensor is called {name!r}: {near(name, known)}")
+def no_faults(_document: Config, _path: Path) -> Iterator[Mistake]:
+    """Yield nothing: whatever can be wrong with a configuration is found in its keys."""
+    yield from ()
 
 
 def faults_of_suite(document: SuiteFile, path: Path) -> Iterator[Mistake]:
@@ -113,6 +110,16 @@ def faults_of_suite(document: SuiteFile, path: Path) -> Iterator[Mistake]:
                     yield Mistake(section, key, f"no file {name!r}: paths are relative to the suite")
 
 
+def _wrong_choice(content: Mapping[str, Any]) -> Iterator[Mistake]:
+    """Yield the names of sensors in `power` that there are not; a promotion is by its sensor's name."""
+    tables, chosen = content.get("sensors"), content.get("power")
+    own = list(tables) if isinstance(tables, dict) else []
+    known = [*power.names(), *(name for name in own if name not in power.names())]
+    for name in chosen if isinstance(chosen, list) else ():
+        if isinstance(name, str) and name.partition(PROMOTED_BY)[0] not in known:
+            yield Mistake("", "power", f"no power sensor is called {name!r}: {near(name, known)}")
+
+
 def _wrong_sensors(tables: object) -> Iterator[Mistake]:
     """Yield the keys of [sensors.NAME] that the sensor does not know, and the values that it refuses."""
     for name, table in tables.items() if isinstance(tables, dict) else ():
@@ -123,20 +130,20 @@ def _wrong_sensors(tables: object) -> Iterator[Mistake]:
             yield Mistake(section, "type" * ("type" in table), f"no power sensor is called {kind!r}: {near(str(kind), power.names())}")
             continue
         known = power.settings_of(kind)
-        wrong = [Mistake(section, key, f"no such key: {near(key, known)}") for key in table if key not in known]
-        wrong += [
-            Mistake(section, key, f"expected a text, found {value!r}: write it in quotation marks")
-            for key, value in table.items()
-            if key in known and not isinstance(value, str)
-        ]
-        yield from wrong or _refused(section, name, table)
+        texts = {key: value for key, value in table.items() if key in known and isinstance(value, str)}
+        for key, value in table.items():
+            if key not in known:
+                yield Mistake(section, key, f"no such key: {near(key, known)}")
+            elif key not in texts:
+                yield Mistake(section, key, f"expected a text, found {value!r}: write it in quotation marks")
+        yield from _refused(section, name, texts)
 
 
 def _refused(section: str, name: str, table: Mapping[str, str]) -> Iterator[Mistake]:
     try:
         power.create(name, **table).close()
     except ConfigError as error:
-        yield Mistake(section, "", str(error))
+        yield Mistake(section, "", str(error).removeprefix(f"{section} "))
 
 
 def _known(kind: str) -> FileKind:

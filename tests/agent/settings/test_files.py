@@ -81,6 +81,17 @@ def test_a_sensor_to_use_that_there_is_not_is_named(tmp_path):
     assert str(one).startswith("power: no power sensor is called 'nmvl': did you mean nvml?")
 
 
+def test_a_wrong_choice_and_a_wrong_value_are_named_beside_a_wrong_key(tmp_path):
+    """One round of corrections is enough for a configuration."""
+    path = tmp_path / "config.toml"
+    path.write_text('devise = "x"\npower = ["rpal"]\n[sensors.ina2xx]\nshunt = 0.1\nscope = "bord"\n')
+    found = files.check_file(path)[1]
+    assert [(one.section, one.key) for one in found] == [
+        ("", "devise"), ("", "power"), ("[sensors.ina2xx]", "shunt"), ("[sensors.ina2xx]", ""),
+    ]  # fmt: skip
+    assert str(found[-1]).startswith("[sensors.ina2xx]: scope = 'bord': choose one of soc-rails, module, board-input")
+
+
 def test_every_case_of_a_suite_is_checked(tmp_path):
     """Missing files, a runtime that there is not, a file without a runtime, keys that exclude each other."""
     (tmp_path / "here.onnx").touch()
