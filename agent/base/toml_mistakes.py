@@ -1,5 +1,6 @@
 """Every mistake in a document at once: which section and key, what was expected there, and which keys there are."""
 
+import copy
 import datetime as dt
 import difflib
 import typing
@@ -22,11 +23,15 @@ _TOML_TYPES = (dt.datetime, dt.date, dt.time)
 
 @dataclass(frozen=True, slots=True)
 class Mistake:
-    """One mistake: `section` as it is written in the file (empty: before the first), the `key` in it, and what is wrong with it."""
+    """One mistake: `section` as it is written in the file (empty: before the first), the `key` in it, and what is wrong with it.
+
+    `place` is what to leave out for a document without it; empty where nothing can be left out.
+    """
 
     section: str
     key: str
     what: str
+    place: Place = ()
 
     def __str__(self) -> str:
         place = " ".join(filter(None, (self.section, self.key)))
@@ -36,6 +41,18 @@ class Mistake:
 def mistakes(document: Mapping[str, Any], kind: Any) -> list[Mistake]:
     """Return what keeps a document (as read from TOML) from being of the msgspec type `kind`; nothing if it is."""
     return list(_walk(dict(document), kind, ()))
+
+
+def without(document: Mapping[str, Any], found: Iterable[Mistake]) -> dict[str, Any]:
+    """Return the document without the keys that are mistakes, to look for more in the rest of it."""
+    rest = copy.deepcopy(dict(document))
+    for one in found:
+        table: Any = rest
+        for part in one.place[:-1]:
+            table = table[part]
+        if one.place:
+            table.pop(one.place[-1], None)
+    return rest
 
 
 def section_of(place: Place) -> str:
@@ -84,7 +101,7 @@ def _in_struct(value: Mapping[str, Any], kind: type[msgspec.Struct], place: Plac
         if key in fields:
             yield from _walk(inner, hints[fields[key].name], (*place, key))
         else:
-            yield Mistake(section_of(place), key, f"no such key: {near(key, fields)}")
+            yield Mistake(section_of(place), key, f"no such key: {near(key, fields)}", (*place, key))
     for key, field in fields.items():
         if field.required and key not in value:
             yield Mistake(section_of(place), key, f"is missing: write {_expected(hints[field.name])}")
@@ -109,7 +126,8 @@ def _at(place: Place, what: str) -> Mistake:
     if not names or len(place) - 1 - names[-1] > 1:
         return Mistake(section_of(place), "", what)
     inside = place[names[-1] + 1 :]
-    return Mistake(section_of(place[: names[-1]]), str(place[names[-1]]), f"item {int(inside[0]) + 1}: {what}" if inside else what)
+    words = f"item {int(inside[0]) + 1}: {what}" if inside else what
+    return Mistake(section_of(place[: names[-1]]), str(place[names[-1]]), words, place[: names[-1] + 1])
 
 
 def _what(value: Any, kind: Any, error: Exception) -> str:

@@ -12,7 +12,7 @@ from edgemeter.agent import power, runtimes
 from edgemeter.agent.base.config import Config
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.base.toml import parse_toml
-from edgemeter.agent.base.toml_mistakes import Mistake, mistakes, near
+from edgemeter.agent.base.toml_mistakes import Mistake, mistakes, near, without
 from edgemeter.agent.contract import suite
 from edgemeter.agent.contract.suite import SuiteFile
 from edgemeter.agent.power import data_sheet
@@ -80,11 +80,13 @@ def check_file(path: Path, kind: str | None = None) -> tuple[str, list[Mistake]]
     found = mistakes(content, document)
     if kind == "agent":
         found += [*_wrong_choice(content), *_wrong_sensors(content.get("sensors"))]
-    if not found:
-        faults: Callable[[Any, Path], Iterable[Mistake | str]] = resolve_name(known.faults)
-        read = msgspec.convert(content, document)
-        found = [one if isinstance(one, Mistake) else Mistake("", "", one) for one in faults(read, path)]
-    return kind, found
+    faults: Callable[[Any, Path], Iterable[Mistake | str]] = resolve_name(known.faults)
+    try:
+        rest = msgspec.convert(without(content, found), document)
+    except msgspec.ValidationError:
+        # Something is missing: what the whole of it means is unknown until it is there.
+        return kind, found
+    return kind, [*found, *(one if isinstance(one, Mistake) else Mistake("", "", one) for one in faults(rest, path))]
 
 
 def no_faults(_document: Config, _path: Path) -> Iterator[Mistake]:
@@ -156,7 +158,8 @@ def _kind_of(content: Mapping[str, Any]) -> str:
     def likeness(kind: str) -> tuple[int, int]:
         document = resolve_name(FILES[kind].document)
         keys = {field.encode_name for field in msgspec.structs.fields(document)}
-        return len(content.keys() & keys), -len(mistakes(content, document))
+        # `device` is a name in one file and a table in another.
+        return len(content.keys() & keys), -sum(len(one.place) <= 1 for one in mistakes(content, document))
 
     return max(FILES, key=likeness)
 

@@ -108,6 +108,17 @@ def test_every_case_of_a_suite_is_checked(tmp_path):
     assert "batch is for offline" in found[-1].what
 
 
+def test_what_is_wrong_beyond_the_keys_is_named_beside_wrong_keys(tmp_path):
+    """The case with the typo and the one without its file; a device on no circuit beside one with a key too many."""
+    path = tmp_path / "suite.toml"
+    path.write_text('name = "s"\n[[case]]\nmodel = "gone.onnx"\nthread = 2\n[[case]]\nmodel = "too.onnx"\nthreads = [1, 0]\n')
+    assert [(one.section[-1], one.key) for one in files.check_file(path)[1]] == [
+        ("1", "thread"), ("2", "threads"), ("1", "model"), ("2", "model"),
+    ]  # fmt: skip
+    path.write_text('fleet = "f"\n[device.a]\ncircuit = "x"\nbord = "pi5"\n')
+    assert [one.what.split(":")[0] for one in files.check_file(path)[1]] == ["no such key", "device 'a' is on unknown circuit 'x'"]
+
+
 def test_faults_beyond_the_keys_are_all_named(tmp_path):
     """Two in rules, two in a fleet file."""
     path = tmp_path / "rules.toml"
