@@ -72,8 +72,8 @@ def latex(title: str | None, headings: Sequence[str], is_right: Sequence[bool], 
 
     def line(cells: Sequence[str]) -> str:
         first, *others = map(latex_text, cells)
-        # After the end of a row a bracket would be its distance to the next.
-        return " & ".join([f"{{{first}}}" if first.startswith("[") else first, *others]) + r" \\"
+        # After the end of a row a bracket or a star would be read as a part of that end.
+        return " & ".join([f"{{{first}}}" if first.startswith(("[", "*")) else first, *others]) + r" \\"
 
     head = [line(headings), r"\midrule"] if any(headings) else []
     columns = "".join("r" if right else "l" for right in is_right)

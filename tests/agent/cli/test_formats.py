@@ -188,6 +188,7 @@ def test_latex_escapes_what_would_be_a_command():
     """Each letter that means something to TeX, and a bracket that would be taken for the distance of rows."""
     table = Table("a_b", "c", title="50 %")
     table.add_row("[1] x & y", "$5 #2 {z} ~ ^ \\ ± 3")
+    table.add_row("*", "")
     title, headings, right, rows = tables.cells_of(table)
     assert tables.latex(title, headings, right, rows).splitlines() == [
         "% 50 %",
@@ -196,6 +197,7 @@ def test_latex_escapes_what_would_be_a_command():
         r"a\_b & c \\",
         r"\midrule",
         r"{[1] x \& y} & \$5 \#2 \{z\} \textasciitilde{} \textasciicircum{} \textbackslash{} $\pm$ 3 \\",
+        r"{*} &  \\",
         r"\bottomrule",
         r"\end{tabular}",
     ]
