@@ -20,12 +20,14 @@ from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.contract.record import RunRecord, decode, encode
 from edgemeter.agent.ledger import presence, quarantine
 from edgemeter.agent.ledger.ledger_file import (
+    IDENTITY_MARK,
     LEDGER_FORMAT,
     SUBJECT_COLUMNS,
     Arrival,
     ArrivedBatch,
     Committed,
     LedgerWriter,
+    is_position_of,
     unpack_chunk,
 )
 from edgemeter.agent.ledger.presence import SessionHeld, read_sessions
@@ -179,7 +181,7 @@ class Ledger:
         """Yield row, receipt time in ns, JSON text and whether it was validated, of the records after `after_row`; raises as `records`."""
         yield from self._texts(after_row, None, EVERY_RECORD)
 
-    def text(self, record: RunRecord) -> bytes | None:
+    def text(self, record: RunRecord | quarantine.RecordReference) -> bytes | None:
         """Return the stored JSON text of a record with its samples; None if it is not stored."""
         query = "SELECT chunk, place FROM runs WHERE device = ? AND session = ? AND seq = ? AND id = ?"
         with sqlite_file.mapped(self.path, LEDGER_FORMAT):
@@ -206,14 +208,49 @@ class Ledger:
 
     def position(self, sink: str) -> int:
         """Return the row up to which `sink` has every record, 0 at first."""
-        return int(self._value("SELECT coalesce(max(position), 0) FROM sinks WHERE name = ?", sink))
+        return max((position for name, position in self.positions().items() if is_position_of(sink, name)), default=0)
 
-    def advance(self, sink: str, position: int, rejections: Sequence[Rejection] = ()) -> None:
-        """Record that `sink` has every record up to row `position`, except the `rejections`, which are quarantined."""
+    def advance(self, sink: str, position: int, rejections: Sequence[Rejection] = (), *, after: int | None = None) -> bool:
+        """Record that `sink` has every record up to row `position`, except the `rejections`, which are quarantined.
+
+        If `after` is given and is not the position now, somebody has set it back meanwhile: it stays, and False is returned.
+        """
         statement = "INSERT INTO sinks VALUES (?, ?) ON CONFLICT (name) DO UPDATE SET position = excluded.position"
         with sqlite_file.mapped(self.path, LEDGER_FORMAT), sqlite_file.transaction(self._connection):
             quarantine.add(self._connection, rejections)
-            self._connection.execute(statement, (sink, position))
+            held = dict(self._connection.execute("SELECT name, position FROM sinks"))
+            name = next((name for name in held if is_position_of(sink, name)), sink)
+            is_expected = after is None or held.get(name, 0) == after
+            if is_expected:
+                self._connection.execute(statement, (name, position))
+        return is_expected
+
+    def claim_position(self, sink: str, identity: str) -> None:
+        """Bind the position of `sink`, an address, to the bucket that is there now: another one there begins at row 0.
+
+        A bucket that moved from another address keeps its position; a position from before identities were known is this bucket's.
+        """
+        wanted = f"{sink}{IDENTITY_MARK}{identity}"
+        with sqlite_file.mapped(self.path, LEDGER_FORMAT), sqlite_file.transaction(self._connection):
+            held = dict(self._connection.execute("SELECT name, position FROM sinks"))
+            if wanted in held:
+                return
+            moved = next((name for name in held if name.endswith(f"{IDENTITY_MARK}{identity}")), sink)
+            self._connection.executemany("DELETE FROM sinks WHERE name = ?", [(name,) for name in held if is_position_of(sink, name)])
+            self._connection.execute("DELETE FROM sinks WHERE name = ?", (moved,))
+            self._connection.execute("INSERT INTO sinks VALUES (?, ?)", (wanted, held.get(moved, 0)))
+
+    def set_back(self, name: str, since_ns: int | None) -> int:
+        """Set the position `name` back to before what was received since then (None: to the beginning); return how many records follow."""
+        query = "SELECT coalesce(min(row) - 1, (SELECT max(row) FROM runs), 0) FROM runs JOIN chunks USING (chunk) WHERE received_ns >= ?"
+        with sqlite_file.mapped(self.path, LEDGER_FORMAT), sqlite_file.transaction(self._connection):
+            row = 0 if since_ns is None else int(self._connection.execute(query, (since_ns,)).fetchone()[0])
+            self._connection.execute("UPDATE sinks SET position = min(position, ?) WHERE name = ?", (row, name))
+        return self.behind(name)
+
+    def behind(self, name: str) -> int:
+        """Return how many records lie behind the position `name`."""
+        return int(self._value("SELECT count(*) FROM runs WHERE row > (SELECT position FROM sinks WHERE name = ?)", name))
 
     def quarantined(self) -> list[quarantine.QuarantinedMessage]:
         """Return the quarantined messages, oldest first."""

@@ -137,6 +137,15 @@ INSERT INTO identity VALUES (lower(hex(randomblob(8))));
 """
 
 
+# Between the address of a sink and the identity of the bucket there, in the name of a position.
+IDENTITY_MARK = " #"
+
+
+def is_position_of(sink: str, name: str) -> bool:
+    """Return whether `name` is the position of `sink`, whatever bucket is there."""
+    return name == sink or name.startswith(f"{sink}{IDENTITY_MARK}")
+
+
 def space_bytes(connection: sqlite3.Connection) -> tuple[int, int]:
     """Return the used and the free bytes in the file."""
     pages, free, size_bytes = (connection.execute(f"PRAGMA {name}").fetchone()[0] for name in ("page_count", "freelist_count", "page_size"))

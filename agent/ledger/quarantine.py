@@ -5,6 +5,9 @@ import sqlite3
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import msgspec
+
+from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.contract.messages import TOPIC_ROOT
 
 PAYLOAD_LIMIT_BYTES = 1 << 20
@@ -41,12 +44,12 @@ ON CONFLICT (digest) DO UPDATE SET times = times + 1, last_ns = excluded.last_ns
 _DROP = """DELETE FROM quarantine WHERE row IN (
     SELECT row FROM (
         SELECT row,
-            row_number() OVER (ORDER BY is_sinks, share, row DESC) AS place,
-            sum(kept_bytes) OVER (ORDER BY is_sinks, share, row DESC ROWS UNBOUNDED PRECEDING) AS total_bytes
+            row_number() OVER (ORDER BY share, row DESC) AS place,
+            sum(kept_bytes) OVER (ORDER BY share, row DESC ROWS UNBOUNDED PRECEDING) AS total_bytes
         FROM (
-            SELECT row, kept_bytes, NOT topic GLOB :ours AS is_sinks,
+            SELECT row, kept_bytes,
                 max(1.0 * row_number() OVER newest / :rows, 1.0 * sum(kept_bytes) OVER newest / :bytes) AS share
-            FROM quarantine
+            FROM quarantine WHERE topic GLOB :ours
             WINDOW newest AS (PARTITION BY rtrim(topic, replace(topic, '/', '')) ORDER BY row DESC ROWS UNBOUNDED PRECEDING)
         )
     ) WHERE place > :kept_rows OR total_bytes > :kept_bytes
@@ -61,6 +64,36 @@ class Rejection:
     payload: bytes
     reason: str
     received_ns: int
+
+
+class RecordReference(msgspec.Struct, frozen=True):
+    """Which record of the ledger a sink rejected."""
+
+    fleet: str
+    device: str
+    session: int
+    seq: int
+    id: str
+
+
+_read_reference = msgspec.json.Decoder(RecordReference)
+
+
+def record_reference(payload: bytes) -> bytes:
+    """Return the reference to a record, from its JSON text: what the quarantine keeps of what a sink rejected."""
+    return msgspec.json.encode(_read_reference.decode(payload))
+
+
+def read_reference(payload: bytes) -> RecordReference:
+    """Return a reference; older versions kept the record without its samples.
+
+    Raises:
+        ConfigError: it is neither.
+    """
+    try:
+        return _read_reference.decode(payload)
+    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        raise ConfigError(f"not a reference to a record: {error}") from error
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,13 +121,14 @@ def of_one_message(rejections: Sequence[Rejection], payload: bytes) -> list[Reje
 def add(connection: sqlite3.Connection, rejections: Sequence[Rejection]) -> None:
     """Add `rejections`, within the caller's transaction; beyond the limits entries are dropped, oldest first.
 
-    Those of the device with the most entries or bytes are dropped first, so that no device drops those of others; before them, records
-    that a sink rejected: the ledger still holds those.
+    Those of the device with the most entries or bytes are dropped first, so that no device drops those of others. What a sink rejected is
+    never dropped: it is a few words about a record that the ledger holds.
     """
     if not rejections:
         return
     connection.executemany(_ADD, map(_values, rejections))
-    rows, kept_bytes = connection.execute("SELECT count(*), coalesce(sum(kept_bytes), 0) FROM quarantine").fetchone()
+    query = "SELECT count(*), coalesce(sum(kept_bytes), 0) FROM quarantine WHERE topic GLOB ?"
+    rows, kept_bytes = connection.execute(query, (f"{TOPIC_ROOT}/*",)).fetchone()
     if rows > ROWS_LIMIT or kept_bytes > TOTAL_LIMIT_BYTES:
         limits = {"rows": ROWS_LIMIT, "bytes": TOTAL_LIMIT_BYTES}
         kept = {f"kept_{name}": int(limit * KEPT_RATIO) for name, limit in limits.items()}

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from edgemeter.agent.base.errors import ConfigError
-from edgemeter.agent.ledger.ledger_file import space_bytes, without_samples
+from edgemeter.agent.ledger.ledger_file import is_position_of, space_bytes, without_samples
 
 SLICE_CHUNKS = 50
 # What is removed of one's own runs at once, so that a full ledger is not rearranged at every run: a tenth of the limit.
@@ -79,7 +79,8 @@ def _before(days: float | None, now_ns: int) -> int:
 
 def _drained_row(connection: sqlite3.Connection, sinks: Sequence[str]) -> int:
     positions = dict(connection.execute("SELECT name, position FROM sinks"))
-    return min((positions.get(name, 0) for name in sinks), default=2**63 - 1)
+    reached = (max((row for name, row in positions.items() if is_position_of(sink, name)), default=0) for sink in sinks)
+    return min(reached, default=2**63 - 1)
 
 
 def _strip(connection: sqlite3.Connection, before_ns: int, drained: int, *, is_any: bool) -> int:

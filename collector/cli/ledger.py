@@ -4,6 +4,7 @@ import json
 import time
 from collections.abc import Sequence
 from dataclasses import asdict
+from datetime import datetime, timezone
 from pathlib import Path
 
 import click
@@ -98,6 +99,39 @@ def _devices_document(name: tuple[str, str], present: Sequence[DevicePresence], 
         "health": msgspec.to_builtins(health) if health else None,
         "sessions": [{"session": one.session, "records": one.records, "missing": one.missing} for one in own],
     }
+
+
+@click.command(short_help="Show what InfluxDB has, or write it again.")
+@ledger_option
+@click.option("--again", is_flag=True, help="Write records again, after a bucket was lost, restored or is to have more fields.")
+@click.option("--since", metavar="DAY", type=click.DateTime(["%Y-%m-%d"]), help="Only records received since this day, UTC. Default: all.")
+@click.option("--store", metavar="URL", help="Only the InfluxDB at this URL. Default: every one that the ledger was drained to.")
+@click.option("--json", "as_json", is_flag=True, help='Print {"sinks": [...]}.')
+def drain(ledger: Path | None, *, again: bool, since: datetime | None, store: str | None, as_json: bool) -> None:
+    """Show how far each InfluxDB has the records of the ledger, or with --again set it back: the running collector writes them again.
+
+    Example: edgemeter collector drain --again --since 2026-11-01
+    """
+    from edgemeter.agent.ledger.ledger import Ledger
+
+    if since is not None and not again:
+        raise click.UsageError("--since says what is written again: add --again")
+    since_ns = None if since is None else int(since.replace(tzinfo=timezone.utc).timestamp()) * 1_000_000_000
+    with Ledger(ledger_path(ledger), "write" if again else "read") as opened:
+        chosen = [name for name in opened.positions() if store is None or name.startswith(f"influx {store.partition('?')[0].rstrip('/')} ")]
+        if not chosen:
+            known = ", ".join(opened.positions()) or "none yet"
+            raise ConfigError(
+                f"the ledger was not drained to {store or 'any InfluxDB'} (known: {known}): start `collector up --influx URL`"
+            )
+        left = {name: opened.set_back(name, since_ns) if again else opened.behind(name) for name in chosen}
+    if as_json:
+        click.echo(json.dumps({"sinks": [{"sink": name, "records_to_write": records} for name, records in left.items()]}, indent=2))
+        return
+    for name, records in left.items():
+        click.echo(f"{figures.printable(name)}: {count(records, 'record')} to write")
+    if again:
+        click.echo("a collector that runs with this InfluxDB begins within seconds", err=True)
 
 
 SHOWN_BYTES = 4096

@@ -6,6 +6,7 @@ It streams responses line by line, which the base's HTTP client does not. The me
 import base64
 import http.client
 import json
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -29,6 +30,11 @@ class PointsRejectedError(EdgemeterError):
 
 class NotFoundError(ConfigError):
     """The organisation, the bucket, the database or the whole API does not exist."""
+
+    @property
+    def is_place(self) -> bool:
+        """Whether it is the bucket or the database: then nothing that was written there exists any more."""
+        return re.search(r"(bucket|database) .{0,200}?not found|database not found", str(self)) is not None
 
 
 def influx_error(config: InfluxConfig, status: int | None, body: Any, reason: str = "") -> EdgemeterError:

@@ -15,9 +15,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from edgemeter.agent.base.errors import ConfigError, EdgemeterError
-from edgemeter.agent.contract.record import split_samples
 from edgemeter.agent.ledger.ledger import Ledger
-from edgemeter.agent.ledger.quarantine import Rejection
+from edgemeter.agent.ledger.quarantine import Rejection, record_reference
 from edgemeter.collector.influx.points import Points
 from edgemeter.collector.influx.sink import RejectedPoint, Sink
 from edgemeter.collector.influx.status_points import CollectorStatus, collector_line, device_line
@@ -36,6 +35,8 @@ LONGEST_PAUSE_S = 60.0
 # How often a service writes presence, health and lag; a device that reports nothing new is written again after an hour.
 STATUS_EVERY_S = 60.0
 DEVICES_AGAIN_S = 3600.0
+# How often it is asked whether the bucket is still the same one.
+IDENTITY_EVERY_S = 60.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +82,7 @@ class Drain:
         self._devices_written: dict[tuple[str, str], object] = {}
         self._devices_due_s = 0.0
         self._position = -1
+        self._identity_due_s = 0.0
         self._share = 1.0
         self._failures = 0
         self._wake = threading.Event()
@@ -119,6 +121,8 @@ class Drain:
                     self._drain(ledger, writer)
                     self._write_status(ledger)
                 except EdgemeterError as error:
+                    self._identity_due_s = 0.0
+                    self._begin_anew_if_missing(ledger)
                     self._failures += 1
                     self._report(error)
                     self._share = max(self._share / 2, SMALLEST_SHARE)
@@ -129,18 +133,45 @@ class Drain:
 
     def _drain(self, ledger: Ledger, writer: ThreadPoolExecutor) -> None:
         """Write everything that the ledger holds now."""
+        self._begin_anew_if_missing(ledger)
+        self._claim(ledger)
         self._position = read_to = ledger.position(self._sink.name)
         in_progress: tuple[_Batch, Future[list[RejectedPoint]]] | None = None
         while True:
             batch = None if self._stopping.is_set() else self._next(ledger, read_to)
             if in_progress is not None:
                 written, result = in_progress
-                self._note(ledger, written, result.result())
+                rejected = result.result()
+                is_anew = self._begin_anew_if_missing(ledger)
+                self._claim(ledger)
+                if is_anew or not self._note(ledger, written, rejected):
+                    # The position was set back: the next pass begins there.
+                    self._wake.set()
+                    return
                 self._write_status(ledger)
             if batch is None:
                 return
             read_to = batch.last_row
             in_progress = batch, writer.submit(self._sink.write, batch.lines)
+
+    def _claim(self, ledger: Ledger) -> None:
+        now_s = time.monotonic()
+        if now_s < self._identity_due_s:
+            return
+        identity = self._sink.identity()
+        if identity is not None:
+            ledger.claim_position(self._sink.name, identity)
+        self._identity_due_s = now_s + IDENTITY_EVERY_S
+
+    def _begin_anew_if_missing(self, ledger: Ledger) -> bool:
+        if not self._sink.was_missing():
+            return False
+        self._identity_due_s = 0.0
+        if not ledger.position(self._sink.name):
+            return False
+        logger.warning("%s was missing: everything in the ledger is drained again", self._sink.name)
+        ledger.advance(self._sink.name, 0)
+        return True
 
     def _write_status(self, ledger: Ledger) -> None:
         now_s = time.monotonic()
@@ -179,7 +210,7 @@ class Drain:
             self._points.known.save()
         return batch if batch.lines else None
 
-    def _note(self, ledger: Ledger, batch: _Batch, rejected: Sequence[RejectedPoint]) -> None:
+    def _note(self, ledger: Ledger, batch: _Batch, rejected: Sequence[RejectedPoint]) -> bool:
         # A record of many points is rejected once.
         reasons = {batch.owners[one.index]: one.reason for one in reversed(rejected)}
         rejections = [self._rejection(held, reason) for held, reason in reasons.items()][::-1]
@@ -187,15 +218,15 @@ class Drain:
         for reason, count in Counter(rejection.reason for rejection in rejections).items():
             logger.warning("quarantined %d records: %s", count, reason)
         self.rejected += len(rejections)
-        ledger.advance(self._sink.name, batch.last_row, rejections)
-        self._position = batch.last_row
+        is_expected = ledger.advance(self._sink.name, batch.last_row, rejections, after=self._position)
+        if is_expected:
+            self._position = batch.last_row
         self._share = min(self._share * REGAIN, 1.0)
         self._failures = 0
+        return is_expected
 
     def _rejection(self, held: _LedgerRow, reason: str) -> Rejection:
-        # Without its raw samples, which may be megabytes; the ledger keeps them.
-        head, _ = split_samples(held.payload)
-        return Rejection(self._sink.name, head, f"the sink rejects it: {reason}", held.received_ns)
+        return Rejection(self._sink.name, record_reference(held.payload), f"the sink rejects it: {reason}", held.received_ns)
 
     def _report(self, error: EdgemeterError) -> None:
         # Logged once, not at every retry.

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from edgemeter.agent.base.errors import ConfigError, UnavailableError
+from edgemeter.agent.base.errors import ConfigError, EdgemeterError, UnavailableError
 from edgemeter.collector.influx.client import (
     InfluxHttp,
     InfluxRequest,
@@ -112,6 +112,14 @@ class Sink(Protocol):
         """
         ...
 
+    def identity(self) -> str | None:
+        """Return what tells this bucket from another one of its name; None where there is none, or the token may not read it."""
+        ...
+
+    def was_missing(self) -> bool:
+        """Return whether the place was found missing since the last call: what was written there is gone."""
+        ...
+
     def close(self) -> None:
         """Close the connections; may be called twice."""
         ...
@@ -132,6 +140,7 @@ class _InfluxSink:
     def __init__(self, config: InfluxConfig) -> None:
         self.config = config
         self._is_ready = False
+        self._was_missing = False
 
     @property
     def name(self) -> str:
@@ -143,14 +152,27 @@ class _InfluxSink:
         try:
             # An empty write is answered like a real one, and needs no further permission.
             self._post([])
-        except NotFoundError:
+        except NotFoundError as error:
+            self._was_missing = self._was_missing or error.is_place
             self._create()
             self._post([])
         self._is_ready = True
 
     def write(self, lines: Sequence[str]) -> list[RejectedPoint]:
         self.prepare()
-        return write_all_but_rejected(lines, self._post)
+        try:
+            return write_all_but_rejected(lines, self._post)
+        except NotFoundError as error:
+            self._is_ready = False
+            self._was_missing = self._was_missing or error.is_place
+            raise
+
+    def identity(self) -> str | None:
+        return None
+
+    def was_missing(self) -> bool:
+        was_missing, self._was_missing = self._was_missing, False
+        return was_missing
 
     def _post(self, lines: Sequence[str]) -> None:
         raise NotImplementedError
@@ -181,6 +203,15 @@ class _BucketSink(_InfluxSink):
         body = "\n".join(lines).encode("utf-8", "replace")
         with self._client.write_api(write_options=SYNCHRONOUS) as api:
             self._call(api.write, bucket=self.config.bucket, org=self._org, record=body, write_precision="ns")
+
+    def identity(self) -> str | None:
+        try:
+            found = self._call(self._client.buckets_api().find_buckets, name=self.config.bucket, org=self._org)
+        except EdgemeterError:
+            # Other versions have no such list; a server that is busy is asked again.
+            return None
+        ids = {bucket.id for bucket in getattr(found, "buckets", None) or () if bucket.name == self.config.bucket}
+        return str(ids.pop()) if len(ids) == 1 else None
 
     def _only_org(self) -> str:
         try:

@@ -360,7 +360,9 @@ def retry_rejected(ledger: Ledger, entry: QuarantinedMessage) -> Retried:
     return Retried(entry.row, len(committed.held), COLLISION if committed.collisions else None)
 
 
-def _rejected_by_sink(ledger: Ledger, head: bytes) -> Message:
-    # The quarantine keeps the record without samples; the ledger has them, unless retention removed it.
-    record = decode(head)
-    return Message(str(Topic(record.fleet, record.device, "result")), ledger.text(record) or head)
+def _rejected_by_sink(ledger: Ledger, payload: bytes) -> Message:
+    reference = quarantine.read_reference(payload)
+    text = ledger.text(reference)
+    if text is None:
+        raise ConfigError("the ledger does not hold the record any more: retention removed it, or the ledger was restored")
+    return Message(str(Topic(reference.fleet, reference.device, "result")), text)

@@ -16,6 +16,8 @@ from edgemeter.agent.ledger.presence import PresenceChange
 from edgemeter.agent.ledger.quarantine import Rejection
 from tests.fixtures.record_factory import make_model, make_record
 
+TOPIC = "edgemeter/v1/lab/pi-1/result"
+
 
 def arrival(record, received_ns=7):
     """Return `record` as it arrives from the wire."""
@@ -130,20 +132,47 @@ def test_the_quarantine_is_bounded_in_rows_and_bytes_and_drops_the_oldest(ledger
     monkeypatch.setattr(quarantine, "KEPT_RATIO", 1.0)
     monkeypatch.setattr(quarantine, "TOTAL_LIMIT_BYTES", 25)
     monkeypatch.setattr(quarantine, "PAYLOAD_LIMIT_BYTES", 10)
-    ledger.commit([], [Rejection("t", b"%d" % number, "no", number) for number in range(5)])
+    ledger.commit([], [Rejection(TOPIC, b"%d" % number, "no", number) for number in range(5)])
     assert [entry.payload for entry in ledger.quarantined()] == [b"2", b"3", b"4"]
-    ledger.commit([], [Rejection("t", b"%d" % number * 100, "no", number) for number in range(5)])
+    ledger.commit([], [Rejection(TOPIC, b"%d" % number * 100, "no", number) for number in range(5)])
     assert [(entry.payload, entry.size_bytes) for entry in ledger.quarantined()] == [(b"3" * 10, 100), (b"4" * 10, 100)]
 
 
-def test_what_a_sink_refused_goes_before_what_is_nowhere_else(ledger, monkeypatch):
-    """The ledger still holds what InfluxDB did not take; what was no record lies in the quarantine alone."""
-    monkeypatch.setattr(quarantine, "ROWS_LIMIT", 3)
-    monkeypatch.setattr(quarantine, "KEPT_RATIO", 1.0)
-    ledger.commit([], [Rejection("edgemeter/v1/lab/pi-1/result", b"broken", "no", 1)])
-    ledger.advance("influx http://x", 9, [Rejection("influx http://x", b"%d" % number, "old", number) for number in range(2, 9)])
-    assert [entry.payload for entry in ledger.quarantined()] == [b"broken", b"7", b"8"]
-    assert ledger.quarantined_count() == 3
+def test_what_a_sink_refused_is_never_evicted(ledger, monkeypatch):
+    """A reference to a record of the ledger each, beside a flood of garbage that fills all limits."""
+    monkeypatch.setattr(quarantine, "ROWS_LIMIT", 30)
+    ledger.advance("influx http://x", 9, [Rejection("influx http://x", b"%d" % number, "old", number) for number in range(200)])
+    ledger.commit([], flood("pi-1", 100))
+    kept = Counter(entry.topic for entry in ledger.quarantined())
+    assert kept == {"influx http://x": 200, "edgemeter/v1/lab/pi-1/result": 27}
+
+
+def test_a_position_belongs_to_a_bucket_and_not_to_an_address(ledger):
+    """Another bucket at the address begins at 0; one that moved goes on; from before identities were known it is the one that is there."""
+    ledger.advance("influx http://a bucket 'x'", 10)
+    ledger.claim_position("influx http://a bucket 'x'", "id1")
+    assert ledger.positions() == {"influx http://a bucket 'x' #id1": 10}
+    assert ledger.position("influx http://a bucket 'x'") == 10
+    ledger.claim_position("influx http://b bucket 'x'", "id1")
+    assert ledger.positions() == {"influx http://b bucket 'x' #id1": 10}
+    ledger.claim_position("influx http://b bucket 'x'", "id2")
+    assert ledger.positions() == {"influx http://b bucket 'x' #id2": 0}
+    ledger.advance("influx http://b bucket 'x'", 7)
+    ledger.claim_position("influx http://b bucket 'x'", "id2")
+    assert ledger.positions() == {"influx http://b bucket 'x' #id2": 7}
+    assert ledger.position("influx http://b bucket 'xy'") == 0
+
+
+def test_a_position_that_was_set_back_is_not_overtaken_by_a_batch_on_its_way(ledger):
+    """The drain learns of it by the next batch that it wrote; a day is found by when records were received."""
+    for day in range(1, 4):
+        ledger.commit([arrival(make_record(session=5, seq=day), received_ns=day * 86_400 * 10**9)])
+    assert ledger.advance("a", 2, after=0)
+    assert ledger.set_back("a", 2 * 86_400 * 10**9) == 2
+    assert not ledger.advance("a", 3, after=2)
+    assert ledger.position("a") == 1
+    assert ledger.set_back("a", 9 * 86_400 * 10**9) == 2
+    assert ledger.set_back("a", None) == 3
 
 
 def flood(device, count, size=1):

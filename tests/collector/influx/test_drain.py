@@ -1,12 +1,17 @@
 import http.server
+import json
 import threading
 import time
+import urllib.request
 
 import pytest
+from click.testing import CliRunner
 
 from edgemeter.agent.contract import record
+from edgemeter.agent.ledger import quarantine
 from edgemeter.agent.ledger.ledger import Ledger
 from edgemeter.agent.ledger.ledger_file import Arrival
+from edgemeter.collector.cli.collector import collector
 from edgemeter.collector.influx import drain as influx_drain
 from edgemeter.collector.influx.drain import Drain
 from edgemeter.collector.influx.influx_config import InfluxConfig
@@ -50,7 +55,7 @@ def test_a_ledger_is_drained_in_order_with_bad_points_in_the_quarantine(place, s
         (entry,) = ledger.quarantined()
     assert entry.reason.startswith("the sink rejects it: ")
     assert "unable to parse" in entry.reason
-    assert record.decode(entry.payload).seq == 13
+    assert quarantine.read_reference(entry.payload).seq == 13
     assert sorted(run.seq for run in InfluxStore(place.config()).contents().runs) == [seq for seq in range(1, 36) if seq != 13]
 
 
@@ -78,6 +83,82 @@ def test_two_places_are_drained_apart(place, sink_of, tmp_path):
     drained(path, sink_of(place.config(**{other: f"{place.name}-other"})))
     assert [row["count"] for row in place.query("SELECT count(seq) FROM run")] == [3]
     assert [row["count"] for row in place.server.query("SELECT count(seq) FROM run", f"{place.name}-other")] == [3]
+
+
+def lose(place):
+    """Remove the bucket or database, with everything in it."""
+    if place.version == 1:
+        place.query(f'DROP DATABASE "{place.name}"')
+        return
+    (bucket,) = place.server.ask(f"/api/v2/buckets?name={place.name}")["buckets"]
+    url = f"{place.server.url}/api/v2/buckets/{bucket['id']}"
+    request = urllib.request.Request(url, headers={"Authorization": f"Token {place.server.token}"}, method="DELETE")  # noqa: S310 - loopback
+    urllib.request.urlopen(request, timeout=60).close()  # noqa: S310 - loopback
+
+
+def seqs(place):
+    """Return what the place has."""
+    return sorted(run.seq for run in InfluxStore(place.config()).contents().runs)
+
+
+@pytest.mark.parametrize("is_made_again", [False, True])
+def test_a_bucket_that_was_lost_is_filled_from_the_beginning(place, sink_of, tmp_path, is_made_again):
+    """83 of 997 arrived: a new bucket of the same name is another one, whoever made it."""
+    path = tmp_path / "ledger"
+    fill(path, *(make_record(session=5, seq=seq) for seq in range(1, 9)))
+    drained(path, sink_of(place.config()))
+    lose(place)
+    if is_made_again and place.version == 2:
+        (org,) = place.server.ask("/api/v2/orgs")["orgs"]
+        place.server.ask("/api/v2/buckets", {"name": place.name, "orgID": org["id"], "retentionRules": []})
+    fill(path, make_record(session=5, seq=9))
+    drained(path, sink_of(place.config()))
+    assert seqs(place) == list(range(1, 10))
+
+
+def test_a_bucket_lost_under_a_running_drain_is_filled_again(place, sink_of, tmp_path):
+    """It learns of it by the next write, makes the place anew and begins at the beginning."""
+    path = tmp_path / "ledger"
+    fill(path, *(make_record(session=5, seq=seq) for seq in range(1, 9)))
+    drain = Drain(path, sink_of(place.config()))
+    drain.start()
+    try:
+        assert wait_until(lambda: drain.has_reached(8))
+        lose(place)
+        fill(path, make_record(session=5, seq=9))
+        drain.wake()
+        assert wait_until(lambda: drain.has_reached(9), 90)
+    finally:
+        drain.stop()
+    assert seqs(place) == list(range(1, 10))
+
+
+def test_a_bucket_that_was_emptied_is_filled_by_drain_again(place, sink_of, tmp_path):
+    """Restored from an old backup, or emptied: the bucket is the same one, so somebody has to say so; a running drain begins at once."""
+    path = tmp_path / "ledger"
+    fill(path, *(make_record(session=5, seq=seq) for seq in range(1, 9)))
+    drain = Drain(path, sink_of(place.config()))
+    drain.start()
+    try:
+        assert wait_until(lambda: drain.has_reached(8))
+        if place.version == 1:
+            place.query('DROP MEASUREMENT "run"')
+        else:
+            whole = {"start": "1970-01-01T00:00:00Z", "stop": "2100-01-01T00:00:00Z"}
+            place.server.ask(f"/api/v2/delete?org={place.server.org}&bucket={place.name}", whole)
+        assert seqs(place) == []
+        url = place.server.url
+        done = CliRunner().invoke(collector, ["drain", "--ledger", str(path), "--json"], catch_exceptions=False)
+        assert [one["records_to_write"] for one in json.loads(done.stdout)["sinks"]] == [0]
+        arguments = ["drain", "--again", "--ledger", str(path), "--store", url, "--since", "1970-01-01"]
+        done = CliRunner().invoke(collector, arguments, catch_exceptions=False)
+        assert "8 records to write" in done.stdout
+        drain.wake()
+        assert wait_until(lambda: seqs(place) == list(range(1, 9)))
+    finally:
+        drain.stop()
+    other = CliRunner().invoke(collector, ["drain", "--again", "--ledger", str(path), "--store", "http://other:1"])
+    assert "was not drained to http://other:1" in str(other.exception)
 
 
 @pytest.mark.parametrize(
