@@ -17,7 +17,7 @@ from edgemeter.agent.base import config
 from edgemeter.collector.cli.collector import DEPLOY_FILES, collector
 from edgemeter.collector.influx import influx_config
 from tests.fixtures.mqtt_peer import wait_until
-from tests.fixtures.servers import address_of, mosquitto
+from tests.fixtures.servers import address_of, free_port, mosquitto
 
 
 def compose():
@@ -182,6 +182,26 @@ def test_an_agent_is_healthy_with_a_broker_only(tmp_path):
         finally:
             agent.terminate()
             broker.kill()
+
+
+@pytest.mark.slow
+def test_a_collector_is_healthy_while_it_serves(tmp_path):
+    """The check of the image, asked of a collector: 0 while it runs, 1 before."""
+    (check,) = re.findall(r'CMD \["python", "-c", "(from urllib.+)"\]', (DEPLOY_FILES / "collector.Dockerfile").read_text())
+    port = free_port()
+    asked = [sys.executable, "-c", check.replace("9468", str(port))]
+    command = [sys.executable, "-m", "edgemeter.agent.cli.main", "collector", "up", "--port", "0"]
+    environment = {**os.environ, "EDGEMETER_HOME": str(tmp_path), "EDGEMETER_METRICS": f"127.0.0.1:{port}"}
+
+    def status():
+        return subprocess.run(asked, check=False, capture_output=True, timeout=100).returncode
+
+    assert status() == 1
+    with subprocess.Popen(command, env=environment, stderr=subprocess.DEVNULL) as collector:
+        try:
+            assert wait_until(lambda: status() == 0, 60)
+        finally:
+            collector.terminate()
 
 
 def test_systemd_takes_the_unit(tmp_path):
