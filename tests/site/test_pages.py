@@ -36,8 +36,8 @@ def test_every_command_runs_in_a_test_or_says_why_not(page):
     """A block of commands without a mark belongs to a page that is walked through; `not run` has a reason."""
     for block in walk.blocks(page):
         where = f"{page.name}:{block.line}"
-        if block.language == "console":
-            assert block.commands, f"{where}: no prompt"
+        if block.language in ("console", "python"):
+            assert block.language == "python" or block.commands, f"{where}: no prompt"
             if page not in WALKED and block.mark != "compared":
                 assert block.mark.startswith("not run: "), f"{where}: say why it is not run, or move the page to those that are walked"
             continue
