@@ -2,6 +2,7 @@
 
 import os
 import re
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -175,6 +176,21 @@ def test_every_command_in_a_sentence_exists(page):
                 break
             assert word in known, f"{page.name}: `edgemeter {words}`"
             command = command.get_command(context, word)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
+def test_every_command_in_a_block_has_a_name_and_options_of_today(page):
+    """Also where it is not run."""
+    for block in walk.blocks(page):
+        for line in block.commands if block.language == "console" else ():
+            for words in re.findall(r"(?:^|[;(|] ?)edgemeter ([^|>;]+)", line):
+                arguments = shlex.split(words)
+                command: click.Command = cli
+                while isinstance(command, click.Group) and arguments and arguments[0] in command.list_commands(click.Context(cli)):
+                    command = command.get_command(click.Context(cli), arguments.pop(0))
+                assert command is not cli, f"{page.name}:{block.line}: {line}"
+                assert not isinstance(command, click.Group) or command.invoke_without_command, f"{page.name}:{block.line}: {line}"
+                command.make_context("edgemeter", arguments)
 
 
 def test_the_table_of_sensors_to_buy_is_what_the_sensors_say():
