@@ -21,6 +21,7 @@ from edgemeter.agent.energy.accelerators import accelerator_link
 from edgemeter.agent.energy.frozen_sensor import is_frozen
 from edgemeter.agent.energy.per_inference import estimated_energy
 from edgemeter.agent.energy.sampler import SensorTrace, unpack_trace
+from edgemeter.agent.energy.sensor_run import EnergyRun
 from edgemeter.agent.energy.window import absolute_windows
 from edgemeter.agent.engine import job
 from edgemeter.agent.engine.scenarios import scenario
@@ -148,13 +149,13 @@ class RecordFacts:
         """Return how many samples the model took while it was timed."""
         return self.record.load.samples if self.record.load else self.record.latency.count
 
-    def energy_run(self, windows: Windows) -> per_inference.EnergyRun:
+    def energy_run(self, windows: Windows) -> EnergyRun:
         """Return when and what was measured, as far as the energy asks."""
         timed, before, after = absolute_windows(windows)
         rhythm = queries.queries_of(self.record.samples, timed.start_ns, timed.end_ns)
         attached = self.record.environment.attached
         link = accelerator_link(self.record.runtime, attached)
-        return per_inference.EnergyRun(timed, before, after, self.inferences, rhythm, link, attached)
+        return EnergyRun(timed, before, after, self.inferences, rhythm, link, attached)
 
     def traces(self) -> list[SensorTrace]:
         """Return what the power sensors read."""

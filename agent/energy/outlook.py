@@ -3,8 +3,8 @@
 from collections.abc import Mapping
 
 from edgemeter.agent.contract.suite import MODES, Case, Suite
-from edgemeter.agent.energy import per_inference
-from edgemeter.agent.energy.per_inference import shortest_idle_s, shortest_window_s
+from edgemeter.agent.energy import sensor_run
+from edgemeter.agent.energy.sensor_run import shortest_idle_s, shortest_window_s
 from edgemeter.agent.power import Description, PowerSensor
 from edgemeter.agent.power.detect import described
 
@@ -35,7 +35,7 @@ def shortcoming(case: Case, description: Description) -> str | None:
 def _unless_slow(case: Case, needed_s: float) -> str:
     """Return from which length of a query on the number of queries makes the timed part long enough."""
     samples = {"multi_stream": case.samples_per_query, "offline": case.batch or 1}.get(case.scenario, 1)
-    if case.queries * samples < per_inference.FEWEST_INFERENCES:
+    if case.queries * samples < sensor_run.FEWEST_INFERENCES:
         return ""
     return f", unless a query takes {needed_s / case.queries:.3g} s or more"
 

@@ -16,8 +16,9 @@ from types import TracebackType
 from edgemeter.agent.base import config
 from edgemeter.agent.base.errors import UnavailableError
 from edgemeter.agent.energy import per_inference
-from edgemeter.agent.energy.per_inference import Energies, EnergyRun, shortest_idle_s, shortest_window_s
+from edgemeter.agent.energy.per_inference import Energies
 from edgemeter.agent.energy.sampler import Sampler
+from edgemeter.agent.energy.sensor_run import EnergyRun, shortest_idle_s, shortest_window_s
 from edgemeter.agent.energy.window import Window
 from edgemeter.agent.machine.attached import attached
 from edgemeter.agent.machine.machine import THIS_MACHINE

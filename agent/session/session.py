@@ -13,7 +13,7 @@ from edgemeter.agent.base.errors import ConfigError, EdgemeterError
 from edgemeter.agent.contract import model_file
 from edgemeter.agent.contract.record import RunRecord
 from edgemeter.agent.contract.suite import Case, Suite
-from edgemeter.agent.energy import per_inference, queries
+from edgemeter.agent.energy import per_inference, queries, sensor_run
 from edgemeter.agent.energy.accelerators import accelerator_link
 from edgemeter.agent.energy.per_inference import estimated_energy
 from edgemeter.agent.energy.sampler import SensorTrace, describe_trace, pack_traces
@@ -158,8 +158,8 @@ def _measure_run(run: PlannedRun, sensors: Mapping[str, PowerSensor], why_no_pow
         agreement=case.agreement == "every" or (case.agreement == "first" and run.repeat == 0),
         corrupt=bool(case.corrupt) and case.accuracy != "never" and run.repeat == 0,
         idle=bool(sensors),
-        energy_from_s=min(map(per_inference.shortest_window_s, described(sensors).values()), default=0.0),
-        energy_from_inferences=per_inference.FEWEST_INFERENCES,
+        energy_from_s=min(map(sensor_run.shortest_window_s, described(sensors).values()), default=0.0),
+        energy_from_inferences=sensor_run.FEWEST_INFERENCES,
         spawned_ns=0,
     )
     cooled = None
@@ -195,7 +195,7 @@ def _energies(traces: Sequence[SensorTrace], run: PlannedRun, measured: job.Meas
     if not traces:
         return per_inference.Energies(None, why)
     attached = run.session.environment.attached
-    energy_run = per_inference.EnergyRun(
+    energy_run = sensor_run.EnergyRun(
         measured.timed,
         measured.idle_before,
         measured.idle_after,

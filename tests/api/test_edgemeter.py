@@ -13,7 +13,7 @@ import pytest
 import edgemeter
 from edgemeter.agent.base.errors import ConfigError, UnavailableError
 from edgemeter.agent.contract.record import RunRecord
-from edgemeter.agent.energy import per_inference
+from edgemeter.agent.energy import sensor_run
 from edgemeter.agent.ledger.ledger import Ledger
 from tests.fixtures.comparison_factory import document, make_run
 from tests.fixtures.record_factory import STARTED_AT_NS
@@ -111,8 +111,8 @@ def test_energy_without_a_sensor_says_so():
 
 def test_energy_names_joules_bounds_and_sensor(tmp_path, monkeypatch):
     """A second at a steady 2 W, with a fifth of idle around: about 2 J, by the sensor of the configuration."""
-    monkeypatch.setattr(per_inference, "SHORTEST_S", 0.5)
-    monkeypatch.setattr(per_inference, "LARGEST_GAP_RATIO", 0.5)
+    monkeypatch.setattr(sensor_run, "SHORTEST_S", 0.5)
+    monkeypatch.setattr(sensor_run, "LARGEST_GAP_RATIO", 0.5)
     trace = {"id": "bench", "scope": "board-input", "period_ms": 10, "resolution_w": 0.001, "gain_u_ratio": 0.01, "t_s": [0, 60]}
     (tmp_path / "trace.json").write_text(json.dumps(trace | {"power_w": [2, 2]}))
     (tmp_path / "config.toml").write_text(f'[sensors.replay]\npath = "{tmp_path / "trace.json"}"\n')

@@ -7,7 +7,7 @@ import pytest
 
 from edgemeter.agent.bundle.recompute import FigureDifference, recompute
 from edgemeter.agent.contract import suite
-from edgemeter.agent.energy import per_inference
+from edgemeter.agent.energy import sensor_run
 from edgemeter.agent.energy.frozen_sensor import is_frozen
 from edgemeter.agent.energy.window import Window
 from edgemeter.agent.power.replay import Replay
@@ -45,10 +45,10 @@ def test_a_counter_that_moves_evenly_is_not_frozen():
 
 def test_a_run_with_a_frozen_sensor_is_suspect_and_verify_agrees(tmp_path, monkeypatch):
     """From the readings to the verdict in the record, and from the record to the same verdict."""
-    monkeypatch.setattr(per_inference, "SHORTEST_S", 0.05)
+    monkeypatch.setattr(sensor_run, "SHORTEST_S", 0.05)
     # A busy machine may keep the sampler from reading for a while.
-    monkeypatch.setattr(per_inference, "LARGEST_GAP_RATIO", 0.9)
-    monkeypatch.setattr(per_inference, "FEWEST_INFERENCES", 1)
+    monkeypatch.setattr(sensor_run, "LARGEST_GAP_RATIO", 0.9)
+    monkeypatch.setattr(sensor_run, "FEWEST_INFERENCES", 1)
     document = {"id": "plug", "scope": "wall-ac", "period_ms": 10, "gain_u_ratio": 0.01, "resolution_w": 1.0}
     (tmp_path / "plug.json").write_text(json.dumps({**document, "t_s": [0, 1], "power_w": [4, 4]}))
     replay_case(tmp_path, "a", 20.0)

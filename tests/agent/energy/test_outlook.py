@@ -12,7 +12,7 @@ from edgemeter.agent.cli.main import cli
 from edgemeter.agent.contract import suite
 from edgemeter.agent.energy import per_inference
 from edgemeter.agent.energy.outlook import outlook, shortcoming
-from edgemeter.agent.energy.per_inference import EnergyRun
+from edgemeter.agent.energy.sensor_run import EnergyRun
 from edgemeter.agent.energy.window import Window
 from edgemeter.agent.power.detect import MissingSensor
 from edgemeter.agent.power.replay import Replay

@@ -6,7 +6,8 @@ import math
 import pytest
 
 from edgemeter.agent.energy.curve import PowerCurve
-from edgemeter.agent.energy.per_inference import EnergyRun, assess
+from edgemeter.agent.energy.per_inference import assess
+from edgemeter.agent.energy.sensor_run import EnergyRun
 from edgemeter.agent.energy.settling import settling_after
 from edgemeter.agent.energy.window import Window
 from tests.fixtures.power_traces import S, make_trace

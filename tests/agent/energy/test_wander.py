@@ -6,7 +6,8 @@ import statistics
 import pytest
 
 from edgemeter.agent.energy.curve import PowerCurve, mean_w
-from edgemeter.agent.energy.per_inference import EnergyRun, assess
+from edgemeter.agent.energy.per_inference import assess
+from edgemeter.agent.energy.sensor_run import EnergyRun
 from edgemeter.agent.energy.wander import stretch_means
 from edgemeter.agent.energy.window import Window
 from tests.fixtures.power_traces import S, make_trace

@@ -9,7 +9,7 @@ import pytest
 
 from edgemeter.agent.base import config
 from edgemeter.agent.base.errors import UnavailableError
-from edgemeter.agent.energy import per_inference, watch
+from edgemeter.agent.energy import sensor_run, watch
 from edgemeter.agent.energy.watch import Watch
 from edgemeter.agent.power.detect import MissingSensor
 from edgemeter.agent.power.replay import Replay
@@ -19,9 +19,9 @@ from edgemeter.agent.power.replay import Replay
 def settings(tmp_path, monkeypatch):
     """Return a configuration whose replay sensor shows 2 W for one second, then 6 W for one, then 2 W again."""
     # A second of power for the rules' ten, so that the test is short.
-    monkeypatch.setattr(per_inference, "SHORTEST_S", 1.0)
+    monkeypatch.setattr(sensor_run, "SHORTEST_S", 1.0)
     # A busy machine may keep the sampler from reading for a while.
-    monkeypatch.setattr(per_inference, "LARGEST_GAP_RATIO", 0.5)
+    monkeypatch.setattr(sensor_run, "LARGEST_GAP_RATIO", 0.5)
     path = tmp_path / "trace.json"
     points = {"t_s": [0, 0.999, 1.001, 1.999, 2.001, 60], "power_w": [2, 2, 6, 6, 2, 2]}
     path.write_text(
@@ -151,8 +151,8 @@ def _with_a_missing_one(tmp_path):
 @pytest.mark.slow
 def test_a_sensor_that_lags_is_given_the_idle_that_it_needs(tmp_path, monkeypatch):
     """A time constant of 1 s and 2 s of idle: refused with that, it idles longer instead, and the energy is that of the work."""
-    monkeypatch.setattr(per_inference, "SHORTEST_S", 1.0)
-    monkeypatch.setattr(per_inference, "LARGEST_GAP_RATIO", 0.5)
+    monkeypatch.setattr(sensor_run, "SHORTEST_S", 1.0)
+    monkeypatch.setattr(sensor_run, "LARGEST_GAP_RATIO", 0.5)
     times = [n * 0.02 for n in range(1500)]
     # The block is at work from 2 s to 4 s, and the sensor shows it late.
     shown = [2 + 4 * ((1 - math.exp(-max(0.0, min(t, 4.0) - 2.0))) * math.exp(-max(0.0, t - 4.0))) for t in times]

@@ -13,7 +13,7 @@ from edgemeter.agent.cli.main import cli
 from edgemeter.agent.contract import suite
 from edgemeter.agent.contract.record import RunRecord
 from edgemeter.agent.contract.record_figures import PowerTrace
-from edgemeter.agent.energy import per_inference
+from edgemeter.agent.energy import sensor_run
 from edgemeter.agent.power.detect import MissingSensor
 from edgemeter.agent.power.replay import Replay
 from edgemeter.agent.session import session
@@ -70,7 +70,7 @@ def _measure(model, sensors, *lines):
 def test_several_sensors_of_a_run_each_give_an_energy_and_are_held_against_each_other(model, tmp_path, monkeypatch):
     """The wall reads 5 W and rails inside it 7 W: both energies are what the traces hold, the run is suspect, and verify agrees."""
     # A busy machine may keep the sampler from reading for a while.
-    monkeypatch.setattr(per_inference, "LARGEST_GAP_RATIO", 0.5)
+    monkeypatch.setattr(sensor_run, "LARGEST_GAP_RATIO", 0.5)
     sensors = {"rails": _meter(tmp_path, "soc-rails", 7.0), "wall": _meter(tmp_path, "wall-ac", 5.0)}
     record = _measure(model, sensors, "seconds = 11.0", "queries = 100", "idle_seconds = 0")
     (rails,) = record.other_energies
@@ -85,7 +85,7 @@ def test_several_sensors_of_a_run_each_give_an_energy_and_are_held_against_each_
 @pytest.mark.slow
 def test_a_configured_sensor_that_is_absent_marks_the_run(model, tmp_path, monkeypatch):
     """The rails give the energy, the run is suspect and names the plug and why, and verify agrees."""
-    monkeypatch.setattr(per_inference, "LARGEST_GAP_RATIO", 0.5)
+    monkeypatch.setattr(sensor_run, "LARGEST_GAP_RATIO", 0.5)
     sensors = {"shelly": MissingSensor("is here and cannot be read: no answer"), "rails": _meter(tmp_path, "module", 7.0)}
     record = _measure(model, sensors, "seconds = 11.0", "queries = 100", "idle_seconds = 0")
     assert (record.energy.scope, record.verdict.state) == ("module", "suspect")

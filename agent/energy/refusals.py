@@ -1,0 +1,174 @@
+"""Why readings support no energy, each reason in a sentence that names what would give one."""
+
+from edgemeter.agent.energy.accelerators import accelerator_refusal
+from edgemeter.agent.energy.curve import NS_PER_MS, CounterCurve, mean_w
+from edgemeter.agent.energy.impossible_power import power_refusal
+from edgemeter.agent.energy.queries import Queries
+from edgemeter.agent.energy.renewal import (
+    LOCKED,
+    NOMINAL_U_RATIO,
+    Renewal,
+    described_renewal,
+    keeps_step,
+    unseen_phases_ns,
+)
+from edgemeter.agent.energy.sampler import SensorTrace
+from edgemeter.agent.energy.sensor_run import (
+    LARGEST_GAP_RATIO,
+    EnergyRun,
+    SensorRun,
+    cycle_ns,
+    gaps_ns,
+    misses_readings,
+    needed_s,
+    quiet,
+    seconds,
+)
+from edgemeter.agent.energy.settling import Settling
+from edgemeter.agent.power import Description
+
+# The timed part begins with its first query, a little after its clock was started.
+TOLERANCE_RATIO = 0.01
+LARGEST_STEP_RATIO = 0.02
+# Of a sensor that has not settled when idle ends, so much may be missing, as a share of the energy.
+LARGEST_LATE_RATIO = 0.01
+# How much longer it has to idle then: how slow the sensor is was not seen to its end.
+LONGER = 3.0
+
+
+def refusal_of(case: SensorRun) -> str | None:
+    """Return the first reason not to give an energy."""
+    counter = _counter_refusal(case, case.curve) if isinstance(case.curve, CounterCurve) else None
+    blocked = case.description.blocked or accelerator_refusal(case.description, case.run.accelerator) or _impossible(case)
+    return blocked or too_short(case.description, case.run, case.renewal) or counter or _calibration_refusal(case) or _missing(case)
+
+
+def _impossible(case: SensorRun) -> str | None:
+    """Return why the power over a stretch cannot be that of a machine; what a counter does not count has a reason of its own."""
+    if isinstance(case.curve, CounterCurve):
+        return None
+    idle = [window for window in (case.run.idle_before, case.run.idle_after) if window is not None and case.curve.values(window)]
+    # Of a stretch that is all edge, the whole is looked at.
+    inner_parts = [inner if (inner := quiet(case, window)).length_ns > 0 and case.curve.values(inner) else window for window in idle]
+    stretches = [(case.timed, "over the timed part"), *((window, "while idle") for window in inner_parts)]
+    means = ((mean_w(case.curve, window), when) for window, when in stretches if window.length_ns > 0 and case.curve.values(window))
+    return next((why for power_w, when in means if (why := power_refusal(case.description, power_w, when))), None)
+
+
+def too_short(description: Description, run: EnergyRun, renewal: Renewal | None) -> str | None:
+    """Return why the timed part is too short for a sensor that is read, and renews its value, so often."""
+    window_s, least_s = seconds(run.timed), needed_s(description, run, renewal)
+    if window_s * (1 + TOLERANCE_RATIO) >= least_s:
+        return None
+    every = f"a reading every {_short(description.period_ms)} ms"
+    if renewal is not None:
+        every += f", renewed every {_short(renewal.interval_ns / 1e9)} s"
+    if run.counts_inferences:
+        few = f"{run.inferences} inferences in {window_s:.3g} s are too few for an energy from {every}"
+        return f"{few}: time at least {_short(least_s)} s of them (a longer mode)"
+    return f"{window_s:.3g} s are too short for an energy from {every}: watch at least {_short(least_s)} s of it (repeat the work)"
+
+
+def _missing(case: SensorRun) -> str | None:
+    window_s = seconds(case.timed)
+    if not misses_readings(case, case.timed):
+        return None
+    _, missing_ns = gaps_ns(case, case.timed)
+    gone = f"; {case.trace.ended}" if case.trace.ended else ""
+    allowed = f"at most {LARGEST_GAP_RATIO:.0%} may be: find what keeps them from coming, and measure again"
+    failed = failures_text(case.trace)
+    return f"readings are missing in {missing_ns / 1e9:.3g} s of the {window_s:.3g} s that were timed{failed} ({allowed}){gone}"
+
+
+def _calibration_refusal(case: SensorRun) -> str | None:
+    power_w, valid_w = mean_w(case.curve, case.timed), case.description.valid_w
+    if valid_w is None or valid_w[0] <= power_w <= valid_w[1]:
+        return None
+    return f"{power_w:.3g} W is outside the range of its calibration ({valid_w[0]:.3g} to {valid_w[1]:.3g} W): calibrate it under this load"
+
+
+def _counter_refusal(case: SensorRun, curve: CounterCurve) -> str | None:
+    if curve.went_back:
+        return "the energy counter went backwards: it was reset while measuring, measure again"
+    energy_mj = curve.energy_mj(case.timed)
+    if energy_mj <= 0:
+        return (
+            "the energy counter did not move while inferences were timed: it does not measure this load, or one of its steps exceeds "
+            "the whole energy; time much longer, or use a sensor that shows power"
+        )
+    if curve.step_mj is not None and curve.step_mj > LARGEST_STEP_RATIO * energy_mj:
+        share = curve.step_mj / energy_mj
+        needed_s = seconds(case.timed) * share / LARGEST_STEP_RATIO
+        step = f"{_short(curve.step_mj / 1000)} J, {share:.1%} of the measured energy"
+        return f"one step of the energy counter is {step}: time at least {_short(needed_s)} s"
+    return None
+
+
+def lacks(case: SensorRun, settling: Settling) -> bool:
+    """Return whether a part of the energy that matters may come after the idle stretch."""
+    return not settling.is_reached and settling.u_mj > LARGEST_LATE_RATIO * abs(case.curve.energy_mj(case.timed))
+
+
+def settling_idle_s(case: SensorRun, settling: Settling) -> float:
+    """Return how long the machine would have to idle for the sensor to settle, where it had not."""
+    after = case.run.idle_after
+    return LONGER * max(settling.settles_s, 0.0 if after is None else seconds(after))
+
+
+def unsettled(case: SensorRun, settling: Settling) -> str:
+    """Return what a sensor that had not settled needs."""
+    after = case.run.idle_after
+    waited_s = 0.0 if after is None else seconds(after)
+    setting = "idle_seconds" if case.run.counts_inferences else "--idle"
+    return (
+        f"it still shows the load when the {waited_s:.3g} s of idle after it end (it lags by {settling.delay_s:.2g} s or more): "
+        f"let it idle for at least {_short(settling_idle_s(case, settling))} s ({setting})"
+    )
+
+
+def in_step(case: SensorRun, settling: Settling | None) -> str | None:
+    """Return why a sensor by its own clock may see one part of each query only."""
+    queries, averaging, each_ns = case.run.queries, case.description.averaging, cycle_ns(case.run)
+    if queries is None or each_ns is None:
+        return None
+    renewal = described_renewal(averaging, case.renewal)
+    known = renewal is not None and keeps_step(queries, renewal)
+    renewal = renewal if known else _unseen_in_step(case, queries)
+    if renewal is None:
+        return None
+    sees_a_part = averaging is not None and averaging.seen_ratio is not None
+    # What it looked at a moment ago it would show within one interval, and its readings show that to half of the two periods that may lie
+    # between them: one that is later averages, and over more than that.
+    if not sees_a_part and settling is not None and settling.least_delay_s * 1e9 > renewal.interval_ns + case.curve.spacing_ns:
+        return None
+    renews, clock = ("renews", "its own clock") if known else ("may renew", "a clock that readings as far apart do not show")
+    return (
+        f"it {renews} its value every {_short(renewal.interval_ns / NS_PER_MS)} ms by {clock}, in step with queries every "
+        f"{_short(each_ns / NS_PER_MS)} ms: it may see the same part of each; time them at another rate (scenario poisson, rate_per_s), "
+        "or use a sensor that counts energy"
+    )
+
+
+def _unseen_in_step(case: SensorRun, queries: Queries) -> Renewal | None:
+    """Return a clock in step with the queries that the readings can neither show nor rule out."""
+    curve, averaging = case.curve, case.description.averaging
+    if isinstance(curve, CounterCurve) or case.renewal is not None or curve.follows_queries:
+        # A sensor that follows the queries looked when it was read.
+        return None
+    if averaging is not None and (
+        averaging.seen_ratio == 1 or max(averaging.window_s or 0.0, averaging.lag_s or 0.0) * 1e9 >= curve.spacing_ns
+    ):
+        return None
+    renewal = Renewal(curve.spacing_ns, NOMINAL_U_RATIO)
+    if not keeps_step(queries, renewal, LOCKED):
+        return None
+    return renewal if unseen_phases_ns(*curve.readings(case.timed), curve.spacing_ns) else None
+
+
+def _short(value: float) -> str:
+    return f"{value:.0f}" if value >= 100 else f"{value:.3g}"
+
+
+def failures_text(trace: SensorTrace) -> str:
+    """Return how many reads failed, in brackets; nothing where none did."""
+    return f" ({trace.failures} reads failed)" if trace.failures else ""

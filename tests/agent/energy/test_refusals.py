@@ -1,0 +1,181 @@
+"""Facts about `edgemeter.agent.energy.refusals`: what readings do not support, and what would."""
+
+import dataclasses
+import random
+
+import pytest
+
+from edgemeter.agent.energy import per_inference
+from edgemeter.agent.energy.sampler import SensorTrace
+from edgemeter.agent.energy.sensor_run import EnergyRun
+from edgemeter.agent.energy.window import Window
+from edgemeter.agent.power import USB_DEVICES
+from tests.fixtures.power_traces import S, make_counter, make_trace
+
+BEFORE, TIMED, AFTER = Window(0, 20 * S), Window(20 * S, 50 * S), Window(50 * S, 70 * S)
+
+
+def assess(trace, timed, before, after, inferences):
+    """What one trace supports over these windows."""
+    return per_inference.assess(trace, EnergyRun(timed, before, after, inferences))
+
+
+def _step(moment_s):
+    """Idle at 2 W, a load of 5 W from 20 s to 50 s."""
+    return 5.0 if 20 <= moment_s < 50 else 2.0
+
+
+def _energy(trace, inferences=1000, before=BEFORE, timed=TIMED, after=AFTER):
+    found, reason = assess(trace, timed, before, after, inferences)
+    assert reason is None
+    return found
+
+
+@pytest.mark.parametrize(
+    ("timed", "inferences", "period_ms", "needs"),
+    [
+        (Window(20 * S, 22 * S), 1000, 100.0, "at least 10 s"),
+        (Window(20 * S, 45 * S), 1000, 1000.0, "at least 50 s"),
+        (Window(20 * S, 50 * S), 64, 100.0, "at least 46.9 s"),
+        (Window(20 * S, 50 * S), 0, 100.0, "at least 3000 s"),
+    ],
+)
+def test_a_window_that_is_too_short_is_refused_with_what_it_needs(timed, inferences, period_ms, needs):
+    """10 s, 50 periods of the sensor, and 100 inferences; whichever is longest."""
+    found, reason = assess(make_trace(_step, 70, period_ms=period_ms), timed, BEFORE, AFTER, inferences)
+    assert found is None
+    assert needs in reason
+
+
+def test_a_window_a_hair_below_ten_seconds_is_not_refused():
+    """The first query begins a little after the clock of the timed part."""
+    assert _energy(make_trace(_step, 70), timed=Window(20 * S, 20 * S + int(9.95 * S)))
+
+
+def test_readings_that_are_missing_end_in_a_refusal():
+    """2 s without a reading in 30 s are too many; 0.5 s are not, and the longest gap is stated."""
+
+    def without(begin_s, end_s):
+        trace = make_trace(_step, 70)
+        kept = tuple(reading for reading in trace.readings if not begin_s * S < reading.taken_ns < end_s * S)
+        return dataclasses.replace(trace, readings=kept, failures=9)
+
+    found, reason = assess(without(30, 32), TIMED, BEFORE, AFTER, 1000)
+    assert found is None
+    assert "missing in 2 s of the 30 s" in reason
+    assert "9 reads failed" in reason
+    assert _energy(without(30, 30.5)).longest_gap_ms == pytest.approx(500)
+
+
+def test_a_sensor_that_stopped_early_gives_the_reason():
+    """Readings end in the middle of the timed part."""
+    trace = make_trace(_step, 35)
+    found, reason = assess(dataclasses.replace(trace, ended="the plug does not answer any more"), TIMED, BEFORE, AFTER, 1000)
+    assert found is None
+    assert reason.endswith("the plug does not answer any more")
+
+
+def test_a_sensor_that_never_spoke_gives_its_own_reason():
+    """The reason of the driver, not one of ours."""
+    found, reason = assess(SensorTrace("rapl", None, (), 0, "may not read it"), TIMED, None, None, 1000)
+    assert (found, reason) == (None, "rapl: may not read it")
+
+
+def test_a_counter_with_coarse_steps_is_refused_with_the_time_it_needs():
+    """A smart plug's counter moves by 770 J; 180 J were used."""
+    found, reason = assess(make_counter(30.0, 300, step_mj=770_000.0), Window(20 * S, 80 * S), None, None, 1000)
+    assert found is None
+    assert "is 770 J" in reason
+    assert "time at least" in reason
+
+
+def test_a_counter_that_stands_still_or_jumps_back_is_refused():
+    """Neither is an energy."""
+    still = make_counter(0.0, 70)
+    assert "did not move" in assess(still, TIMED, None, None, 1000)[1]
+    trace = make_counter(6.0, 70)
+    reset = tuple(dataclasses.replace(r, energy_mj=r.energy_mj - 200_000) if r.taken_ns > 40 * S else r for r in trace.readings)
+    assert "backwards" in assess(dataclasses.replace(trace, readings=reset), TIMED, None, None, 1000)[1]
+
+
+def test_a_sensor_that_is_blocked_gives_no_energy_and_its_own_reason():
+    """As it is set up, its figures may be wrong by a factor: an unconfirmed shunt."""
+    trace = make_trace(_step, 70, blocked="its shunt is the driver's default: confirm shunt_ohm")
+    assert assess(trace, TIMED, BEFORE, AFTER, 1000) == (None, "bench: its shunt is the driver's default: confirm shunt_ohm")
+
+
+@pytest.mark.parametrize(
+    ("scope", "excludes", "sees"), [("soc-rails", (USB_DEVICES,), False), ("module", (), False), ("wall-ac", (), True)]
+)
+def test_a_case_on_a_usb_accelerator_has_no_energy_from_a_sensor_that_does_not_see_it(scope, excludes, sees):
+    """It would count the board without what is measured; the reason names the meters that would do."""
+    found, reason = per_inference.assess(
+        make_trace(_step, 70, scope=scope, excludes=excludes), EnergyRun(TIMED, BEFORE, AFTER, 1000, accelerator="USB")
+    )
+    assert (found is not None) == sees
+    assert sees or ("does not measure USB devices" in reason and "board-input" in reason and "wall-ac" in reason)
+
+
+def test_outside_what_a_calibration_holds_for_there_is_no_energy():
+    """A line fitted between 2 and 5 W does not hold at 7 W."""
+    found, reason = assess(make_trace(lambda _: 7.0, 70, valid_w=(2.0, 5.0)), TIMED, BEFORE, AFTER, 1000)
+    assert found is None
+    assert "7 W is outside the range of its calibration (2 to 5 W)" in reason
+    assert _energy(make_trace(lambda _: 4.0, 70, valid_w=(2.0, 5.0))).gross_mj == pytest.approx(120)
+
+
+def test_work_that_is_no_inference_needs_time_and_no_number():
+    """One piece of work of 30 s has an energy; for one of 5 s the needed time is stated."""
+    trace = make_trace(_step, 70, seed=1)
+    found, reason = per_inference.assess(trace, EnergyRun(TIMED, BEFORE, AFTER, 1, counts_inferences=False))
+    assert reason is None
+    assert abs(found.gross_mj - 150_000) <= found.gross_u_mj
+    short = Window(TIMED.start_ns, TIMED.start_ns + 5 * S)
+    assert "watch at least 10 s of it" in per_inference.assess(trace, EnergyRun(short, BEFORE, AFTER, 1, counts_inferences=False))[1]
+
+
+@pytest.mark.parametrize(
+    ("power_w", "scope", "sensor", "words"),
+    [
+        (-3.066, "wall-ac", "shelly:plug", "clamp or its wiring is reversed: turn the clamp around"),
+        (0.0, "wall-ac", "tasmota:plug", "below what the plug can show"),
+        (-3.066, "board-input", "ina226:1-0040", "shunt or its cable is reversed: exchange its two ends"),
+        (-3.066, "board-input", "ina2xx:1-0040", 'set direction = "reverse" in [sensors.ina2xx]'),
+        (-3.066, "module", "ina_i2c:INA219@1-0040", 'set direction = "reverse" in [sensors.ina_i2c]'),
+        (0.0, "board-input", "fnirsi:FNB58", "the current bypasses its shunt or cable"),
+        (-0.1, "soc-rails", "jetson_thor", "its offset exceeds what its rails draw"),
+    ],
+)
+def test_a_power_that_no_machine_draws_gives_no_energy_but_its_likely_cause(power_w, scope, sensor, words):
+    """At or below 0 W over the timed part: named by the kind of sensor, in one line, before anything is said about lengths."""
+    for timed in (TIMED, Window(20 * S, 22 * S)):
+        found, reason = assess(make_trace(lambda _: power_w, 70, scope=scope, id=sensor), timed, BEFORE, AFTER, 1000)
+        assert found is None
+        assert f"mean of {power_w:.3g} W over the timed part" in reason
+        assert words in reason
+        assert "\n" not in reason
+
+
+@pytest.mark.parametrize("idle", [(0.0, 2.0), (2.0, 0.0), (-0.2, -0.2)])
+def test_an_idle_power_that_no_machine_draws_gives_no_energy(idle):
+    """A plug that shows nothing below its limit hides a part of the load too; idle before and after count alike."""
+    trace = make_trace(lambda t: 5.0 if 20 <= t < 50 else idle[0] if t < 20 else idle[1], 70, scope="wall-ac", id="shelly:plug")
+    found, reason = assess(trace, TIMED, BEFORE, AFTER, 1000)
+    assert found is None
+    assert "W while idle, which no machine draws" in reason
+    assert assess(trace, TIMED, None, None, 1000)[1] is None
+
+
+def test_an_idle_of_a_few_readings_only_is_looked_at_too():
+    """A plug of 0.5 Hz that shows nothing in its 6 s of idle, all of it beside an edge."""
+    trace = make_trace(lambda t: 5.0 if t >= 20 else 0.0, 130, period_ms=2000.0, scope="wall-ac", id="shelly:plug")
+    found, reason = assess(trace, Window(20 * S, 125 * S), Window(14 * S, 20 * S), None, 1000)
+    assert found is None
+    assert "mean of 0 W while idle" in reason
+
+
+def test_idle_readings_beside_the_load_and_single_negative_ones_are_no_fault():
+    """Only the mean counts: an offset of less than the power, and noise around it, are what the budget is for."""
+    noise = random.Random(5)  # noqa: S311 - repeatable
+    found = _energy(make_trace(lambda t: _step(t) - 1.8 + noise.gauss(0, 0.3), 70))
+    assert found.idle_before_w == pytest.approx(0.2, abs=0.1)
