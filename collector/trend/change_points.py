@@ -36,9 +36,9 @@ CONFIDENCE_Z = 1.959964
 # By this many points the place of a step may move when later points are known.
 NEAR = 10
 # Without what the thermometer showed, a step that was its work has little of its score left, and a true one most of it.
-SURVIVING_RATIO = 0.65
+SURVIVING_RATIO = 0.6
 # The weather hides so much of a jump, in spreads of neighbouring days.
-HIDDEN_BY_WEATHER = 1.5
+HIDDEN_BY_WEATHER = 1.0
 _TOGETHER = 2000
 
 
