@@ -3,6 +3,7 @@
 The only module that knows influxdb-client (`pip install 'edgemeter[collector]'`).
 """
 
+import json
 import logging
 import re
 from collections.abc import Callable, Sequence
@@ -257,8 +258,26 @@ class _DatabaseSink(_InfluxSink):
         super().__init__(config)
         self._http = InfluxHttp(config)
 
+    def prepare(self) -> None:
+        try:
+            super().prepare()
+        except ConfigError as error:
+            if self._is_version_2():
+                raise ConfigError(
+                    f"{self.config.url} is an InfluxDB 2, and ?db= is of version 1: write ?org=ORG&bucket=BUCKET, and give a token"
+                ) from error
+            raise
+
     def close(self) -> None:
         self._http.close()
+
+    def _is_version_2(self) -> bool:
+        try:
+            health = json.loads(self._http.send(InfluxRequest("GET", "/health", {})))
+        except (EdgemeterError, ValueError):
+            # 1.6 has none.
+            return False
+        return str(health.get("version", "")).lstrip("v").startswith("2.") if isinstance(health, dict) else False
 
     def _post(self, lines: Sequence[str]) -> None:
         parameters = {"db": self.config.database or "", "precision": "ns"} | ({"rp": self.config.policy} if self.config.policy else {})

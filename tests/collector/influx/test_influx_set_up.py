@@ -130,6 +130,14 @@ def test_an_influxdb_1_that_is_taken_for_a_2_is_told_apart(influxd1, tmp_path, s
         server.kill()
 
 
+@pytest.mark.influx
+@pytest.mark.parametrize("token", ["a-token-for-tests", "", "user:password", "x:a-token-for-tests"])
+def test_an_influxdb_2_that_is_taken_for_a_1_is_told_apart(influx2_server, sink_of, token):
+    """The opposite mistake, with whatever token: not the token is wrong, but `?db=`."""
+    with pytest.raises(ConfigError, match=r"is an InfluxDB 2, and \?db= is of version 1: write \?org=ORG&bucket=BUCKET"):
+        sink_of(InfluxConfig(influx2_server.url, token, database="nothing")).prepare()
+
+
 def recent_ns():
     """Return a time that no retention has passed."""
     return time.time_ns()
