@@ -246,7 +246,7 @@ def _energy(facts: RecordFacts) -> Iterator[FigureFinding]:
     }
     for field, (stated, recomputed) in pairs.items():
         for finding in compare_figures(field, stated, recomputed):
-            if isinstance(finding, FigureDifference) and record.energy_method != per_inference.METHOD:
+            if isinstance(finding, FigureDifference) and (record.energy_method or 1) != per_inference.METHOD:
                 yield OtherMethod(finding.field, finding.stated, finding.recomputed)
             else:
                 yield finding

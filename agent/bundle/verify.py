@@ -119,7 +119,7 @@ def _lines(one: Verification, version: str) -> list[str]:
         f"  {signature_text(one.signature)}",
     ]
     if one.other_method:
-        method = f"its energies were computed by method {one.energy_method}, this version has method {METHOD}"
+        method = f"its energies were computed by method {one.energy_method or 1}, this version has method {METHOD}"
         lines.append(f"  {method}: from the same readings it computes what stands beside them; neither shows that the file was changed")
     if one.written_by != version:
         lines.append(f"  written by edgemeter {one.written_by}, recomputed by {version}: definitions may have changed in between")

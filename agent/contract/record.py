@@ -149,8 +149,8 @@ class RunRecord(RecordPart, frozen=True, kw_only=True):
     """Energy by the other sensors."""
     other_energy_reasons: tuple[str, ...] = ()
     """Why other sensors gave no energy."""
-    energy_method: Count = 1
-    """Version of the method that computed the energies from the readings; 1 where an older agent does not state it."""
+    energy_method: Count | None = None
+    """Version of the method that computed the energies from the readings; absent from agents that had only the first."""
     accuracy: Accuracy | None
     """Accuracy of the outputs."""
     accuracy_reason: str | None

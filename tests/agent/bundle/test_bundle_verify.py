@@ -105,9 +105,9 @@ def test_an_energy_by_an_older_method_is_shown_beside_todays_and_is_no_forgery(t
     """A gross energy 2 % off, by method 1: both figures, and the bundle holds; a latency that was changed is caught as ever."""
     record = make_sound_record()
     stated = msgspec.structs.replace(record.energy, gross_mj=1.02 * record.energy.gross_mj)
-    older = msgspec.structs.replace(record, energy=stated, energy_method=1)
+    older = msgspec.structs.replace(record, energy=stated, energy_method=None)
     found = verify(write_bundle(tmp_path, older))
-    assert (found.state, found.differences, found.energy_method, found.holds) == ("other-method", (), 1, True)
+    assert (found.state, found.differences, found.energy_method, found.holds) == ("other-method", (), None, True)
     (gross,) = found.other_method
     assert (gross.field, gross.stated, gross.recomputed) == ("energy.gross_mj", stated.gross_mj, pytest.approx(record.energy.gross_mj))
     console = Console(file=io.StringIO(), width=120)
@@ -120,11 +120,13 @@ def test_an_energy_by_an_older_method_is_shown_beside_todays_and_is_no_forgery(t
     assert verify(write_bundle(tmp_path, msgspec.structs.replace(older, latency=latency))).state == "differs"
 
 
-def test_a_record_that_states_no_method_is_of_the_first():
+def test_a_record_that_states_no_method_is_of_the_first(tmp_path):
     """Agents before it did not write one."""
     document = msgspec.to_builtins(make_sound_record())
     del document["energy_method"]
-    assert msgspec.convert(document, RunRecord).energy_method == 1
+    older = msgspec.convert(document, RunRecord)
+    assert older.energy_method is None
+    assert verify(write_bundle(tmp_path, older)).state == "same"
 
 
 def test_an_energy_without_support_is_named(tmp_path):
