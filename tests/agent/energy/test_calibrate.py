@@ -241,7 +241,7 @@ def test_without_its_steps_a_coarse_sensor_would_be_taken_for_exact(monkeypatch)
 
 @pytest.mark.parametrize("step_w", [1.0, 0.1])
 def test_a_step_that_nobody_described_is_read_off_all_readings(monkeypatch, step_w):
-    """The smallest difference of two values is the step or several: 93 % at least of 200 gains hold the truth, 60 when it was none."""
+    """The smallest difference of two values is the step or several: 93 % at least of 200 gains hold the truth."""
     draw = random.Random(4)  # noqa: S311 - repeatable
     fits = [fit_line(quantised_steps(monkeypatch, step_w, draw, stated_w=None)) for _ in range(200)]
     assert sum(abs(found.gain - 1 / 0.95) <= 2 * found.gain_u for found in fits) >= 186
