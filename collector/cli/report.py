@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from edgemeter.collector.runs.selection import RunSelection
 
 Item = TypeVar("Item")
-FOLDER = "/"
+FOLDER, STDOUT, PAGE = "/", "-", "report.html"
 SUFFIXES = (".html", ".csv", ".parquet", ".tex", ".zip", FOLDER)
 
 
@@ -34,9 +34,10 @@ SUFFIXES = (".html", ".csv", ".parquet", ".tex", ".zip", FOLDER)
     "--output",
     "output_text",
     type=click.Path(allow_dash=True),
-    default="report.html",
+    default=PAGE,
     help="File to write: .html; .csv or .parquet (edgemeter[parquet]); .tex, .zip or FOLDER/ for a paper; - is CSV. Default: report.html.",
 )
+@click.option("--latex", "is_latex", is_flag=True, help="Print a paper's tables on standard output: what a .tex file would hold.")
 @only_options("fleet", "model", "board", "device")
 @all_days_option
 @click.option("--runs", default=40, type=click.IntRange(0), help=".html: number of runs included with their raw samples. Default: 40.")
@@ -50,6 +51,7 @@ def report(
     sources: tuple[str, ...],
     stores: tuple[str, ...],
     output_text: str,
+    is_latex: bool,
     days: str,
     runs: int,
     columns: str | None,
@@ -75,15 +77,19 @@ def report(
     if csv_path is not None and parquet_path is not None:
         raise click.UsageError("give either --csv FILE or --parquet FILE")
     output = csv_path or parquet_path or Path(output_text)
-    form = ".csv" if csv_path or str(output) == "-" else ".parquet" if parquet_path else output.suffix.lower()
+    form = ".csv" if csv_path or str(output) == STDOUT else ".parquet" if parquet_path else output.suffix.lower()
     form = FOLDER if output_text.endswith(FOLDER) else form
+    if is_latex:
+        if output_text not in (PAGE, STDOUT) or csv_path or parquet_path:
+            raise click.UsageError("--latex prints on standard output: for a file use --output FILE.tex alone")
+        output, form = Path(STDOUT), ".tex"
     if form not in SUFFIXES:
         raise click.UsageError(f"--output {str(output)!r} has no suffix that tells the format: use {', '.join(SUFFIXES)}")
     chosen = {name: value for name, value in wanted.items() if value is not None}
     if columns is not None and form not in (".csv", ".parquet"):
         raise click.UsageError("--columns is for .csv and .parquet")
     if form in (".tex", ".zip", FOLDER):
-        _write_paper(where, output, chosen, "all" if days == "all" else "current")
+        _write_paper(where, output, form, chosen, "all" if days == "all" else "current")
     elif form == ".html":
         _write_page(where, output, chosen, days, runs)
     else:
@@ -120,22 +126,24 @@ def _write_page(where: Sequence[str], output: Path, wanted: Mapping[str, str], d
     note(f"the report: {output.resolve()}, {figures.significant(size_bytes / 1e6, 2)} MB")
 
 
-def _write_paper(where: Sequence[str], output: Path, wanted: Mapping[str, str], days: "DaysCounted") -> None:
+def _write_paper(where: Sequence[str], output: Path, form: str, wanted: Mapping[str, str], days: "DaysCounted") -> None:
     from importlib.metadata import version
 
     from edgemeter.collector.paper import kit
 
-    is_table = output.suffix.lower() == ".tex"
+    is_table = form == ".tex"
     selections, total = _selections(where, wanted)
     with _shown(chain.from_iterable(one.runs(with_samples=not is_table) for one in selections), total) as found:
         runs = list(found)
-    if is_table:
+    if str(output) == STDOUT:
+        click.echo(kit.tables_of(runs, days), nl=False)
+    elif is_table:
         kit.write_kit({output.name: kit.tables_of(runs, days)}, output.parent)
     else:
         bundles = {name: path for one in selections for name, path in one.bundles.items()}
         kit.write_kit(kit.kit(runs, bundles, days, version("edgemeter")), output)
     _name_unreadable(selections)
-    note(f"{output}: {len(runs):,} run{'s' * (len(runs) != 1)}")
+    note(f"{'tables' if str(output) == STDOUT else output}: {len(runs):,} run{'s' * (len(runs) != 1)}")
 
 
 def _selections(where: Sequence[str], wanted: Mapping[str, str]) -> "tuple[list[RunSelection], int | None]":
@@ -162,7 +170,7 @@ def _write_table(where: Sequence[str], output: Path, form: str, wanted: Mapping[
     with _shown(_some(chain.from_iterable(one.runs() for one in selections), where), total) as runs:
         if form == ".parquet":
             count = _put_in_place(output, lambda part: write_parquet(runs, chosen, part))
-        elif str(output) == "-":
+        elif str(output) == STDOUT:
             count = write_csv(runs, chosen, sys.stdout)
         else:
             count = _put_in_place(output, lambda part: _write_csv(runs, chosen, part))

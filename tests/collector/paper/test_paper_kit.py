@@ -80,6 +80,20 @@ def test_tables_alone_are_those_of_the_archive(tmp_path, sources):
     assert "pi-1" not in (tmp_path / "one.tex").read_text()
 
 
+def test_latex_prints_the_same_tables_and_writes_no_file(tmp_path, sources, monkeypatch):
+    """The talk goes to standard error; a file is asked for with --output alone."""
+    monkeypatch.chdir(tmp_path)
+    report(sources, "-o", "tables.tex")
+    before = sorted(tmp_path.iterdir())
+    printed = report(sources, "--latex")
+    assert printed.stdout_bytes == (tmp_path / "tables.tex").read_bytes()
+    assert "tables: 4 runs" in printed.stderr
+    assert sorted(tmp_path.iterdir()) == before
+    refused = report(sources, "--latex", "-o", "other.tex")
+    assert refused.exit_code == 2
+    assert "use --output FILE.tex alone" in refused.stderr
+
+
 def test_a_place_that_cannot_be_written_is_one_line(sources):
     """With the remedy."""
     with pytest.raises(UnavailableError, match="give a writable place"):
