@@ -147,7 +147,7 @@ class Will:
 class Message(NamedTuple):
     """One message as it came; by `mid`, `qos` and `generation` (which connection) the collector's feed acknowledges it later.
 
-    A tuple, because a collector makes tens of thousands of them a second.
+    `arrived_s` is the monotonic time when the feed read it. A tuple, because a collector makes tens of thousands of them a second.
     """
 
     topic: str
@@ -155,6 +155,7 @@ class Message(NamedTuple):
     mid: int = 0
     qos: int = 0
     generation: int = 0
+    arrived_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)

@@ -252,6 +252,13 @@ class Ledger:
         """Return how many records lie behind the position `name`."""
         return int(self._value("SELECT count(*) FROM runs WHERE row > (SELECT position FROM sinks WHERE name = ?)", name))
 
+    def waiting_since_ns(self, position: int) -> int | None:
+        """Return when the oldest record after row `position` was received, UTC in ns; None if there is none."""
+        query = "SELECT received_ns FROM runs JOIN chunks USING (chunk) WHERE row > ? ORDER BY row LIMIT 1"
+        with sqlite_file.mapped(self.path, LEDGER_FORMAT):
+            found = self._connection.execute(query, (position,)).fetchone()
+        return int(found[0]) if found else None
+
     def quarantined(self) -> list[quarantine.QuarantinedMessage]:
         """Return the quarantined messages, oldest first."""
         with sqlite_file.mapped(self.path, LEDGER_FORMAT):

@@ -4,6 +4,7 @@ import hashlib
 import sqlite3
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 import msgspec
 
@@ -56,6 +57,11 @@ _DROP = """DELETE FROM quarantine WHERE row IN (
 )"""
 
 
+# What is wrong: the topic, the state or health that a device reports, the compression or the list of records, a record, or where it comes
+# from (another device's topic, a number that no outbox gives).
+RejectionKind = Literal["topic", "presence", "payload", "record", "origin"]
+
+
 @dataclass(frozen=True, slots=True)
 class Rejection:
     """A rejected message, or record in one, and the reason."""
@@ -64,6 +70,7 @@ class Rejection:
     payload: bytes
     reason: str
     received_ns: int
+    kind: RejectionKind = "record"
 
 
 class RecordReference(msgspec.Struct, frozen=True):
@@ -115,7 +122,8 @@ def of_one_message(rejections: Sequence[Rejection], payload: bytes) -> list[Reje
     if len(rejections) <= MOST_OF_A_MESSAGE:
         return list(rejections)
     first = rejections[0]
-    return [Rejection(first.topic, payload, f"{len(rejections)} records of this message, the first: {first.reason}", first.received_ns)]
+    reason = f"{len(rejections)} records of this message, the first: {first.reason}"
+    return [Rejection(first.topic, payload, reason, first.received_ns, first.kind)]
 
 
 def add(connection: sqlite3.Connection, rejections: Sequence[Rejection]) -> None:

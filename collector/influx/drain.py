@@ -9,13 +9,14 @@ import random
 import threading
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from edgemeter.agent.base.errors import ConfigError, EdgemeterError
 from edgemeter.agent.ledger.ledger import Ledger
+from edgemeter.agent.ledger.ledger_file import is_position_of
 from edgemeter.agent.ledger.quarantine import Rejection, record_reference
 from edgemeter.collector.influx.points import Points
 from edgemeter.collector.influx.sink import RejectedPoint, Sink
@@ -109,6 +110,11 @@ class Drain:
         """Return whether the thread is alive; if it died, which is a bug, the process must end."""
         return self._thread.is_alive()
 
+    def positions(self, held: Mapping[str, int]) -> dict[str, int]:
+        """Return the positions that a ledger holds, and that of this sink, 0 if it was never reached."""
+        is_held = any(is_position_of(self._sink.name, name) for name in held)
+        return {**held} if is_held else {**held, self._sink.name: 0}
+
     def has_reached(self, row: int) -> bool:
         """Return whether the sink has every record up to `row`."""
         return self._position >= row
@@ -178,11 +184,9 @@ class Drain:
         if self._status_every_s is None or now_s < self._status_due_s:
             return
         now_ns = time.time_ns()
-        waiting = next(ledger.payloads(after_row=self._position), None)
+        waiting_since_ns = ledger.waiting_since_ns(self._position)
         quarantined = ledger.quarantined_count()
-        status = CollectorStatus(
-            ledger.collector_id(), ledger.last_row(), self._position, waiting[1] if waiting else None, self.rejected, quarantined
-        )
+        status = CollectorStatus(ledger.collector_id(), ledger.last_row(), self._position, waiting_since_ns, self.rejected, quarantined)
         if now_s >= self._devices_due_s:
             self._devices_written.clear()
             self._devices_due_s = now_s + DEVICES_AGAIN_S

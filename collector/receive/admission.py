@@ -24,7 +24,7 @@ from edgemeter.agent.ledger import quarantine
 from edgemeter.agent.ledger.ledger import Ledger
 from edgemeter.agent.ledger.ledger_file import COLLISION, LARGEST_CHUNK_TEXT_BYTES, Arrival, ArrivedBatch, pack_array
 from edgemeter.agent.ledger.presence import PresenceChange
-from edgemeter.agent.ledger.quarantine import QuarantinedMessage, Rejection
+from edgemeter.agent.ledger.quarantine import QuarantinedMessage, Rejection, RejectionKind
 
 # Twice the largest message: raw samples, which are most of a large one, are packed already.
 LONGEST_TEXT_BYTES = 32 << 20
@@ -225,14 +225,21 @@ class Admitted:
 
     def add(self, message: Message, received_ns: int) -> None:
         """Validate one message and add it where it belongs."""
+        kind: RejectionKind = "topic"
         try:
             topic = _parse_topic(message.topic)
             if topic.kind == "result":
+                kind = "payload"
                 self._add_results(topic, message, received_ns)
             elif message.payload:
+                kind = "presence"
                 self.changes.append(PresenceChange(topic.fleet, topic.device, _presence(topic, message.payload), received_ns))
         except ConfigError as error:
-            self.rejections.append(Rejection(message.topic, message.payload, str(error), received_ns))
+            self.rejections.append(Rejection(message.topic, message.payload, str(error), received_ns, kind))
+
+    def accepted(self) -> int:
+        """Return how many records and batches are to be stored; a message that adds to them gets a receipt."""
+        return len(self.arrivals) + len(self.batches)
 
     def _add_results(self, topic: Topic, message: Message, received_ns: int) -> None:
         text = payload_text(message.payload)
@@ -265,6 +272,7 @@ class Admitted:
         return batch
 
     def _add_record(self, topic: Topic, name: str, text: bytes, received_ns: int) -> None:
+        kind: RejectionKind = "record"
         try:
             if len(text) > LARGEST_HEAD_BYTES:
                 check_size(text)
@@ -272,10 +280,11 @@ class Admitted:
             if _has_no_time(record):
                 text = change_fields(text, started_at_ns=received_ns, stamped_by="collector")
                 record = self._read(text)
+            kind = "origin"
             _check(record, topic)
             self.arrivals.append(Arrival(record, text, name, received_ns, self.depth == "whole"))
         except ConfigError as error:
-            self.rejections.append(Rejection(name, text, str(error), received_ns))
+            self.rejections.append(Rejection(name, text, str(error), received_ns, kind))
 
     def _read(self, text: bytes) -> RunRecord:
         # An envelope has every field of a record that the ledger reads.

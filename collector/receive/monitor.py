@@ -3,25 +3,50 @@
 Source: https://prometheus.io/docs/instrumenting/exposition_formats/ (text format 0.0.4).
 """
 
-from collections.abc import Iterator, Mapping
+import resource
+from bisect import bisect_left
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 from typing import Literal, Protocol
+
+import psutil
 
 from edgemeter.agent.base.errors import ConfigError, EdgemeterError
 from edgemeter.agent.base.http_server import LOOPBACK, HttpHandler, HttpServer
 
 REQUEST_TIMEOUT_S = 10.0
+PREFIX = "edgemeter_collector_"
+
+
+class Histogram:
+    """How many values are at most each of `bounds` (rising) and above the last, and their sum; one thread observes, any may read."""
+
+    def __init__(self, bounds: Sequence[float]) -> None:
+        self.bounds = tuple(bounds)
+        self.sum = 0.0
+        self._counts = [0] * (len(bounds) + 1)
+
+    def observe(self, value: float) -> None:
+        """Count one value."""
+        self._counts[bisect_left(self.bounds, value)] += 1
+        self.sum += value
+
+    def cumulative(self) -> list[int]:
+        """Return how many values are at most each bound, and last how many there are."""
+        return list(accumulate(self._counts))
 
 
 @dataclass(frozen=True, slots=True)
 class Metric:
-    """One metric: its name without the prefix, its help text, and its value, or several values by one label."""
+    """One metric: its name after `prefix`, its help text, and its value, several values by one label, or a histogram."""
 
     name: str
-    kind: Literal["counter", "gauge"]
+    kind: Literal["counter", "gauge", "histogram"]
     description: str
-    value: float | Mapping[str, float]
+    value: float | Mapping[str, float] | Histogram
     label: str = ""
+    prefix: str = PREFIX
 
 
 class MonitoredService(Protocol):
@@ -60,13 +85,38 @@ def as_text(metrics: Iterator[Metric]) -> str:
     """Return metrics in Prometheus' text format."""
     lines: list[str] = []
     for one in metrics:
-        name = f"edgemeter_collector_{one.name}"
+        name = f"{one.prefix}{one.name}"
         lines += [f"# HELP {name} {one.description}", f"# TYPE {name} {one.kind}"]
-        if isinstance(one.value, Mapping):
+        if isinstance(one.value, Histogram):
+            counts = one.value.cumulative()
+            bounds = [*map(repr, one.value.bounds), "+Inf"]
+            lines += [f'{name}_bucket{{le="{bound}"}} {count}' for bound, count in zip(bounds, counts, strict=True)]
+            lines += [f"{name}_sum {_number(one.value.sum)}", f"{name}_count {counts[-1]}"]
+        elif isinstance(one.value, Mapping):
             lines += [f'{name}{{{one.label}="{_escaped(key)}"}} {_number(value)}' for key, value in one.value.items()]
         else:
             lines.append(f"{name} {_number(one.value)}")
     return "\n".join(lines) + "\n"
+
+
+def process_metrics() -> Iterator[Metric]:
+    """Yield the metrics of this process, named as Prometheus' own clients name them.
+
+    Source: https://prometheus.io/docs/instrumenting/writing_clientlibs/#process-metrics.
+    """
+    process = psutil.Process()
+    with process.oneshot():
+        cpu, memory = process.cpu_times(), process.memory_info()
+        values: tuple[tuple[str, Literal["counter", "gauge"], str, float], ...] = (
+            ("cpu_seconds_total", "counter", "User and system CPU time of the collector.", cpu.user + cpu.system),
+            ("resident_memory_bytes", "gauge", "Resident memory of the collector.", memory.rss),
+            ("virtual_memory_bytes", "gauge", "Virtual memory of the collector.", memory.vms),
+            ("open_fds", "gauge", "Open file descriptors.", process.num_fds()),
+            ("max_fds", "gauge", "Highest number of open file descriptors.", resource.getrlimit(resource.RLIMIT_NOFILE)[0]),
+            ("start_time_seconds", "gauge", "Start of the collector, Unix time.", process.create_time()),
+        )
+    for name, kind, description, value in values:
+        yield Metric(name, kind, description, value, prefix="process_")
 
 
 class _MonitorHandler(HttpHandler):

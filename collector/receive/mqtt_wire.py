@@ -7,7 +7,8 @@ the goal is 1.2 times Telegraf. In batches of 100 both are equal. Source: MQTT V
 """
 
 import struct
-from collections.abc import Iterable, Sequence
+import time
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from edgemeter.agent.base.broker_address import MqttVersion
@@ -92,9 +93,10 @@ def refusals(answer: BrokerResponse, version: MqttVersion) -> Sequence[int]:
 class PacketReader:
     """Parses a stream of bytes; an incomplete packet is buffered, at most one message of 16 MiB."""
 
-    def __init__(self, version: MqttVersion, generation: int) -> None:
+    def __init__(self, version: MqttVersion, generation: int, clock: Callable[[], float] = time.monotonic) -> None:
         self._is_5 = version == "5"
         self._generation = generation
+        self._clock = clock
         self._parts: list[bytes] = []
         self._size = 0
         self._needed = 2
@@ -127,7 +129,7 @@ class PacketReader:
 
     def _take(self, whole: bytes, messages: list[Message], answers: list[BrokerResponse]) -> bytes:
         place, end_of_data = 0, len(whole)
-        is_5, generation = self._is_5, self._generation
+        is_5, generation, arrived_s = self._is_5, self._generation, self._clock()
         self._needed = 2
         while end_of_data - place >= 2:
             first, size = whole[place], whole[place + 1]
@@ -158,7 +160,7 @@ class PacketReader:
                 topic_end = topic_end + 1 + size if size < 0x80 else sum(_number(whole, topic_end))
             if topic_end > end:
                 raise IndexError("a packet is shorter than its fields")
-            messages.append(Message(_topic(topic), whole[topic_end:end], mid, qos, generation))
+            messages.append(Message(_topic(topic), whole[topic_end:end], mid, qos, generation, arrived_s))
             place = end
         return whole[place:]
 

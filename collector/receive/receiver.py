@@ -6,9 +6,9 @@ The inbox lies between the network thread, which must not wait for the disk, and
 import logging
 import threading
 import time
-from collections import defaultdict, deque
+from collections import Counter, defaultdict, deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
@@ -21,10 +21,11 @@ from edgemeter.agent.contract import messages
 from edgemeter.agent.contract.messages import EVERY_BIRTH, EVERY_HEALTH, EVERY_RESULT, EVERY_STATE, Topic
 from edgemeter.agent.ledger.ledger import Ledger, coalesce
 from edgemeter.agent.ledger.ledger_file import Committed, RecordKey
-from edgemeter.agent.ledger.quarantine import Rejection
+from edgemeter.agent.ledger.quarantine import Rejection, RejectionKind
 from edgemeter.agent.ledger.retention import Retention
 from edgemeter.collector.receive.admission import WHOLE_BYTES, Admitted, CheckDepth, is_compressed
 from edgemeter.collector.receive.feed import Feed
+from edgemeter.collector.receive.monitor import Histogram
 
 INBOX_LIMIT_BYTES = 32 << 20
 # What a device may have taken in its turn: one with large messages waits while the others have theirs.
@@ -175,18 +176,30 @@ SLICE_S = 0.2
 # The collector is unwell if neither a commit nor a pass of the writer ends within this time; on a slow card both take seconds at most.
 STALLED_S = 60.0
 
+# Bounds of the histogram of receipts: from one commit on a fast disk to a card that stalls.
+RECEIPT_BOUNDS_S = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
+
 
 @dataclass(slots=True)
 class ReceiverCounts:
-    """Counts since the start; `rejected` are messages, or records in them, that are not valid; `shed` messages have to come again."""
+    """Counts since the start; `rejections` are messages, or records in them, that are not valid; `shed` messages have to come again.
+
+    `receipt_s` is the time from reading a message of results to its receipt.
+    """
 
     messages: int = 0
     inserted: int = 0
     duplicates: int = 0
     collisions: int = 0
-    rejected: int = 0
+    rejections: Counter[RejectionKind] = field(default_factory=Counter)
     forgotten: int = 0
     shed: int = 0
+    receipt_s: Histogram = field(default_factory=lambda: Histogram(RECEIPT_BOUNDS_S))
+
+    @property
+    def rejected(self) -> int:
+        """How many messages, or records in them, are not valid."""
+        return sum(self.rejections.values())
 
     @property
     def quarantined(self) -> int:
@@ -348,12 +361,17 @@ class Receiver:
         while begin < len(taken):
             admitted = Admitted(depth)
             end = begin
+            receipted: list[Message] = []
             while end < len(taken) and admitted.text_bytes < GROUP_TEXT_BYTES and len(admitted.rejections) < GROUP_REJECTIONS:
+                before = admitted.accepted()
                 admitted.add(taken[end], received_ns)
+                receipted += [taken[end]] if admitted.accepted() > before else []
                 end += 1
             if not self._keep(ledger, feed, admitted):
                 return
-            self._progress_s = time.monotonic()
+            self._progress_s = now_s = time.monotonic()
+            for one in receipted:
+                self.counts.receipt_s.observe(now_s - one.arrived_s)
             self.counts.messages += end - begin
             feed.acknowledge(taken[begin:end])
             begin = end
@@ -371,7 +389,7 @@ class Receiver:
         return True
 
     def _note(self, rejections: Sequence[Rejection]) -> None:
-        self.counts.rejected += len(rejections)
+        self.counts.rejections.update(one.kind for one in rejections)
         for rejection in rejections:
             limit = about(rejection.topic.rpartition("/")[0])
             logger.warning("quarantined a message of %s: %s", rejection.topic, rejection.reason, extra=limit)

@@ -2,25 +2,36 @@
 
 import logging
 import time
-from collections import Counter
-from collections.abc import Iterator
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import get_args
 
 from edgemeter.agent.base.broker_address import BrokerAddress
 from edgemeter.agent.base.errors import EdgemeterError, TransientError
 from edgemeter.agent.base.mqtt_session import CONNECT_TIMEOUT_S
 from edgemeter.agent.ledger.ledger import Ledger
+from edgemeter.agent.ledger.presence import DevicePresence
+from edgemeter.agent.ledger.quarantine import RejectionKind
 from edgemeter.agent.ledger.retention import Retention
 from edgemeter.collector.influx.drain import STATUS_EVERY_S, Drain
 from edgemeter.collector.influx.influx_config import InfluxConfig
 from edgemeter.collector.influx.points import Points
 from edgemeter.collector.influx.sink import Sink, open_sink
 from edgemeter.collector.influx.tag_values import TagValues, tag_values_path
-from edgemeter.collector.receive.monitor import Metric
+from edgemeter.collector.receive.monitor import Metric, process_metrics
 from edgemeter.collector.receive.receiver import STALLED_S, Receiver, ReceiverCounts
 
 logger = logging.getLogger(__name__)
+
+# Devices choose the names of their fleets: these many have labels of their own.
+FLEETS_LIMIT = 100
+OTHER_FLEETS = "(others)"
+_REJECTIONS = (
+    "Rejected messages and records: no topic of ours, invalid presence, payload or record, of another origin than its topic "
+    "or without an outbox's number, a collision of numbers, rejected by the sink."
+)
 
 
 class Collector:
@@ -110,26 +121,43 @@ class Collector:
         yield Metric("messages_total", "counter", "Messages received since the start.", counts.messages)
         yield Metric("records_total", "counter", "New records committed since the start.", counts.inserted)
         yield Metric("duplicates_total", "counter", "Repeated records, dropped.", counts.duplicates)
-        yield Metric("quarantined_total", "counter", "Rejected messages and records.", counts.quarantined)
-        yield Metric("collisions_total", "counter", "Records whose number belongs to another record.", counts.collisions)
+        yield Metric("rejections_total", "counter", _REJECTIONS, self._rejections(), "reason")
+        yield Metric("receipt_seconds", "histogram", "From reading a message with results to its receipt.", counts.receipt_s)
         yield Metric("shed_total", "counter", "Messages of devices that send too much, to be sent again.", counts.shed)
         yield Metric("stalled_seconds", "gauge", "Time since a commit or a pass of the writer ended.", self._receiver.stalled_s())
         yield Metric("forgotten_total", "counter", "Records removed by retention.", counts.forgotten)
         yield Metric("waiting_messages", "gauge", "Messages received and not committed yet.", self._receiver.waiting())
         yield Metric("connected", "gauge", "1 while the broker is connected.", int(self._receiver.is_connected()))
-        yield Metric("refused_total", "counter", "Records that the sink rejected.", self._drain.rejected if self._drain else 0)
         yield Metric("drain_ok", "gauge", "0 while the drain makes no progress.", int(self.trouble() is None))
         with Ledger(self.ledger_path, "read") as ledger:
             yield Metric("ledger_row", "gauge", "Row of the newest record in the ledger.", ledger.last_row())
-            yield Metric("sink_row", "gauge", "Row up to which the sink has every record.", ledger.positions(), "sink")
-            states = Counter(one.state or "unknown" for one in ledger.devices())
-            yield Metric("devices", "gauge", "Devices by last reported state.", dict(states), "state")
+            yield from self._drain_metrics(ledger)
+            devices = ledger.devices()
+            yield Metric("devices", "gauge", "Devices by last reported state.", Counter(one.state or "unknown" for one in devices), "state")
+            yield from _backlog_metrics(devices)
             yield Metric("quarantine_entries", "gauge", "Entries in the quarantine.", ledger.quarantined_count())
         yield Metric("ledger_bytes", "gauge", "Size of the ledger's file.", self.ledger_path.stat().st_size)
+        yield from process_metrics()
 
     def is_alive(self) -> bool:
         """Return whether every thread is alive; if not, the process must end."""
         return self._receiver.is_alive() and (self._drain is None or self._drain.is_alive())
+
+    def _rejections(self) -> dict[str, float]:
+        # Every reason is there from the start: a rate needs the 0 before the 1.
+        rejections = self.counts.rejections
+        found: dict[str, float] = {kind: rejections[kind] for kind in get_args(RejectionKind)}
+        return found | {"collision": self.counts.collisions, "sink": self._drain.rejected if self._drain else 0}
+
+    def _drain_metrics(self, ledger: Ledger) -> Iterator[Metric]:
+        positions = ledger.positions()
+        if self._drain is not None:
+            positions = self._drain.positions(positions)
+        now_ns = time.time_ns()
+        since_ns = {sink: ledger.waiting_since_ns(row) for sink, row in positions.items()}
+        lag_s = {sink: 0.0 if since is None else max(0, now_ns - since) / 1e9 for sink, since in since_ns.items()}
+        yield Metric("sink_row", "gauge", "Row up to which the sink has every record.", positions, "sink")
+        yield Metric("sink_lag_seconds", "gauge", "Since when the oldest record that the sink does not have is here.", lag_s, "sink")
 
     def _committed(self) -> None:
         if self._drain is not None:
@@ -142,6 +170,20 @@ class Collector:
             return True
         with Ledger(self.ledger_path, "read") as ledger:
             return self._drain.has_reached(ledger.last_row())
+
+
+def _backlog_metrics(devices: Sequence[DevicePresence]) -> Iterator[Metric]:
+    waiting: dict[str, list[int]] = defaultdict(list)
+    for one in devices:
+        if one.health is not None:
+            waiting[one.fleet].append(one.health.waiting_records)
+    largest = sorted(waiting, key=lambda fleet: (-sum(waiting[fleet]), fleet))
+    for fleet in largest[FLEETS_LIMIT:]:
+        waiting[OTHER_FLEETS] += waiting.pop(fleet)
+    sums, highest = ({fleet: of(counts) for fleet, counts in waiting.items()} for of in (sum, max))
+    where = f"as last reported; of the {FLEETS_LIMIT} fleets with most, and all others"
+    yield Metric("outbox_records", "gauge", f"Records that wait in the outboxes of a fleet, {where}.", sums, "fleet")
+    yield Metric("outbox_records_max", "gauge", f"Records that wait in the fullest outbox of a fleet, {where}.", highest, "fleet")
 
 
 def _reached(sink: Sink) -> Sink:

@@ -115,7 +115,7 @@ def test_the_command_answers_with_metrics_and_health_and_forgets_what_is_old(bro
             with urllib.request.urlopen(f"http://{found[1]}{path}", timeout=25) as response:
                 return response.read().decode()
 
-        assert wait_until(lambda: "edgemeter_collector_quarantined_total 1\n" in get("/metrics"))
+        assert wait_until(lambda: 'edgemeter_collector_rejections_total{reason="record"} 1\n' in get("/metrics"))
         text = get("/metrics")
         for line in ("records_total 1", "duplicates_total 0", "connected 1", "ledger_row 1", "quarantine_entries 1", "waiting_messages 0"):
             assert f"edgemeter_collector_{line}\n" in text

@@ -1,12 +1,16 @@
 import http.client
-import re
+import os
+import subprocess
+import sys
+import time
 import urllib.error
 import urllib.request
 
 import pytest
 
 from edgemeter.agent.base.errors import ConfigError, TransientError, UnavailableError
-from edgemeter.collector.receive.monitor import LOOPBACK, Metric, Monitor, as_text, parse_monitor_address
+from edgemeter.collector.receive.monitor import LOOPBACK, Histogram, Metric, Monitor, as_text, parse_monitor_address, process_metrics
+from tests.fixtures.exposition import read_metrics
 
 
 class Watched:
@@ -21,6 +25,10 @@ class Watched:
         if self.error is not None:
             raise self.error
         yield Metric("records_total", "counter", "Records.", 12_345_678_901)
+        latency_s = Histogram((0.1, 1.0))
+        for value_s in (0.1, 0.25, 7.5):
+            latency_s.observe(value_s)
+        yield Metric("receipt_seconds", "histogram", "Latency.", latency_s)
         yield Metric("sink_row", "gauge", "Rows.", {'a "b"\n\\': 3, "c": 0.5}, "sink")
 
     def unwell(self):
@@ -53,8 +61,16 @@ def test_metrics_are_what_prometheus_reads(monitor):
     assert status == 200
     assert "edgemeter_collector_records_total 12345678901\n" in text
     assert 'edgemeter_collector_sink_row{sink="a \\"b\\"\\n\\\\"} 3\n' in text
-    line = re.compile(r'# (HELP|TYPE) [a-z_]+ .+|[a-z_]+(\{[a-z]+="([^"\\\n]|\\.)*"\})? [0-9.e+-]+')
-    assert all(line.fullmatch(one) for one in text.splitlines())
+    assert read_metrics(text) == {
+        "edgemeter_collector_records_total": 12_345_678_901,
+        ("edgemeter_collector_receipt_seconds_bucket", "0.1"): 1,
+        ("edgemeter_collector_receipt_seconds_bucket", "1.0"): 2,
+        ("edgemeter_collector_receipt_seconds_bucket", "+Inf"): 3,
+        "edgemeter_collector_receipt_seconds_sum": 7.85,
+        "edgemeter_collector_receipt_seconds_count": 3,
+        ("edgemeter_collector_sink_row", 'a "b"\n\\'): 3,
+        ("edgemeter_collector_sink_row", "c"): 0.5,
+    }
     assert text == as_text(Watched().metrics())
 
 
@@ -115,3 +131,27 @@ def test_it_answers_on_a_host_of_ipv6_too():
     assert connection.getresponse().status == 200
     connection.close()
     monitor.stop()
+
+
+def test_the_process_is_measured_as_the_system_measures_it(tmp_path):
+    """CPU time, resident memory and open files against clock, allocation and files of this process."""
+    used_s = time.process_time()
+    before = read_metrics(as_text(process_metrics()))
+    assert used_s - 0.1 <= before["process_cpu_seconds_total"] <= time.process_time() + 0.1
+    ballast = os.urandom(64 << 20)
+    files = [(tmp_path / str(number)).open("w") for number in range(10)]
+    after = read_metrics(as_text(process_metrics()))
+    for file in files:
+        file.close()
+    assert after["process_open_fds"] - before["process_open_fds"] == len(files)
+    assert after["process_resident_memory_bytes"] - before["process_resident_memory_bytes"] > 0.9 * len(ballast)
+    assert after["process_virtual_memory_bytes"] > after["process_resident_memory_bytes"]
+    assert after["process_max_fds"] > after["process_open_fds"]
+
+
+def test_the_start_is_when_the_process_began():
+    """Unix time; the system rounds the time of its own boot to a second."""
+    code = "from edgemeter.collector.receive.monitor import as_text, process_metrics; print(as_text(process_metrics()), end='')"
+    begin_s = time.time()
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=100)
+    assert begin_s - 2 <= read_metrics(done.stdout)["process_start_time_seconds"] <= time.time() + 2

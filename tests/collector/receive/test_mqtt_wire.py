@@ -27,10 +27,10 @@ def test_packets_are_the_same_however_the_stream_is_cut(version):
         payload = draw.randbytes(draw.choice([0, 1, 113, 127, 128, 16_384, 70_000]))
         mid = number if number % 3 else 0
         stream += packet(f"a/{number}", payload, mid=mid, version=version, properties=draw.choice(properties))
-        expected.append(Message(f"a/{number}", payload, mid, 1 if mid else 0, 4))
+        expected.append(Message(f"a/{number}", payload, mid, 1 if mid else 0, 4, 7.5))
         stream += b"\xd0\x00"
     for sizes in ([1], [2, 3], [7, 4096], [100_000], [len(stream)]):
-        reader = PacketReader(version, 4)
+        reader = PacketReader(version, 4, clock=lambda: 7.5)
         messages, answers, place = [], [], 0
         while place < (len(stream) if sizes != [1] else 30_000):
             size = draw.choice(sizes)

@@ -68,7 +68,7 @@ def metrics_page() -> str:
         ledger = Path(folder) / "ledger.sqlite"
         Ledger(ledger).close()
         found = list(Collector(parse_address("127.0.0.1:1", environ={}), ledger).metrics())
-    rows = [(f"`edgemeter_collector_{one.name}`", one.kind, f"`{one.label}`" if one.label else "", one.description) for one in found]
+    rows = [(f"`{one.prefix}{one.name}`", one.kind, f"`{one.label}`" if one.label else "", one.description) for one in found]
     trends = [(f"`{name}`", one.title, one.unit or "1", f"{one.worse} is worse", f"{one.matters:g}") for name, one in METRICS.items()]
     return (
         f"{METRICS_HEAD}\n{table(['metric', 'kind', 'label', 'meaning'], rows)}{HEALTH}{TRENDS}"

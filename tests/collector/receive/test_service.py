@@ -1,0 +1,171 @@
+"""The collector's metrics against what is known otherwise: the ledger, the device's own clock, a sink that is down."""
+
+import re
+import sqlite3
+import time
+
+import pytest
+
+from edgemeter.agent.contract import record as contract_record
+from edgemeter.agent.contract.health import Health, encode_health
+from edgemeter.agent.ledger.ledger import Ledger
+from edgemeter.agent.ledger.ledger_file import Arrival
+from edgemeter.agent.ledger.presence import PresenceChange
+from edgemeter.collector.influx.influx_config import InfluxConfig
+from edgemeter.collector.receive.monitor import as_text
+from edgemeter.collector.receive.service import FLEETS_LIMIT, OTHER_FLEETS, Collector
+from tests.fixtures.exposition import read_metrics
+from tests.fixtures.mqtt_peer import Peer, wait_until
+from tests.fixtures.record_factory import make_record
+from tests.fixtures.servers import address_of, mosquitto
+
+TOPIC = "edgemeter/v1/lab/pi-1/result"
+
+
+@pytest.fixture
+def broker(tmp_path):
+    """Return the address of a running mosquitto."""
+    server = mosquitto(tmp_path)
+    server.start()
+    yield address_of(server)
+    server.kill()
+
+
+@pytest.fixture
+def collector(broker, tmp_path):
+    """Return a collector that receives, and drains to a server that is down."""
+    made = Collector(broker, tmp_path / "ledger", InfluxConfig("http://127.0.0.1:1", "t", "o"))
+    made.start()
+    yield made
+    made.stop()
+
+
+@pytest.fixture
+def device(broker):
+    """Return a device that keeps its receipts."""
+    made = Peer(broker, "edgemeter/v1/+/+/receipt")
+    yield made
+    made.session.close()
+
+
+def metrics(collector):
+    """Return what the collector serves, as a scraper reads it; without the prefix."""
+    found = read_metrics(as_text(collector.metrics()))
+    shorter = {key if isinstance(key, tuple) else (key, None): value for key, value in found.items()}
+    return {(name.removeprefix("edgemeter_collector_"), label): value for (name, label), value in shorter.items()}
+
+
+def run(seq, **changes):
+    """Return the message of one record."""
+    return contract_record.encode(make_record(**({"device": "pi-1", "fleet": "lab", "session": 5, "seq": seq} | changes)))
+
+
+def health(device, fleet, waiting):
+    """Return what a device reports."""
+    return Health(device=device, fleet=fleet, session=5, told_ns=1, agent="0.1.0", waiting_records=waiting)
+
+
+@pytest.mark.mosquitto
+def test_rejections_are_counted_by_reason(collector, device):
+    """One, two, three ... of each; a reason that never occurred is 0, and no other label exists."""
+    assert {value for (name, _), value in metrics(collector).items() if name == "rejections_total"} == {0}
+    sent = {
+        "presence": [("edgemeter/v1/lab/pi-1/health", b"{}")],
+        "payload": [(TOPIC, b"x\x9c broken"), (TOPIC, b"[{]")],
+        "record": [(TOPIC, b"%d" % number) for number in range(3)],
+        "origin": [(f"edgemeter/v1/lab/pi-{number}/result", run(9)) for number in (2, 3, 4, 5)],
+        "collision": [(TOPIC, run(1))],
+    }
+    for topic, payload in ((TOPIC, run(1)), *(one for some in sent.values() for one in some)):
+        device.session.publish(topic, payload)
+    assert wait_until(lambda: metrics(collector)["messages_total", None] == 12)
+    found = {reason: value for (name, reason), value in metrics(collector).items() if name == "rejections_total"}
+    assert found == {**{reason: len(some) for reason, some in sent.items()}, "topic": 0, "sink": 0}
+    with Ledger(collector.ledger_path, "read") as ledger:
+        assert sum(one.times for one in ledger.quarantined()) == sum(found.values())
+
+
+@pytest.mark.mosquitto
+def test_the_latency_of_receipts_is_that_which_the_device_sees(collector, device):
+    """Two are fast; one waits while another program holds the ledger. What was rejected has no receipt and does not count."""
+    other = sqlite3.connect(collector.ledger_path, isolation_level=None)
+    began_s = time.monotonic()
+    device.session.publish(TOPIC, run(1))
+    device.session.publish(TOPIC, b"garbage")
+    assert wait_until(lambda: len(device.messages) == 1)
+    other.execute("BEGIN IMMEDIATE")
+    device.session.publish(TOPIC, run(2))
+    # A pass of the writer waits at most a second for a message: the rest is the message's own wait.
+    assert wait_until(lambda: metrics(collector)["stalled_seconds", None] > 2.2)
+    other.execute("ROLLBACK")
+    other.close()
+    assert wait_until(lambda: len(device.messages) == 2)
+    seen_s = time.monotonic() - began_s
+    assert wait_until(lambda: metrics(collector)["receipt_seconds_count", None] == 2)
+    found = metrics(collector)
+    assert 1.0 < found["receipt_seconds_sum", None] < 2 * seen_s
+    assert found["receipt_seconds_bucket", "1.0"] <= 1
+    assert found["receipt_seconds_bucket", "+Inf"] == 2
+
+
+@pytest.mark.mosquitto
+def test_the_lag_of_a_sink_is_the_age_of_the_oldest_record_that_it_does_not_have(collector, device):
+    """A server that was never reached has one too; a sink that has everything has none."""
+    assert {label: value for (name, label), value in metrics(collector).items() if name == "sink_lag_seconds"} == {sink_of(collector): 0}
+    for seq in (1, 2):
+        device.session.publish(TOPIC, run(seq))
+        assert wait_until(lambda seq=seq: len(device.messages) == seq)
+    with Ledger(collector.ledger_path) as ledger:
+        first, second = (one.received_ns for one in ledger.records())
+        ledger.advance("one behind", 1)
+        ledger.advance("complete", 2)
+    before_ns = time.time_ns()
+    found = metrics(collector)
+    after_ns = time.time_ns()
+    for sink, oldest_ns in ((sink_of(collector), first), ("one behind", second)):
+        assert (before_ns - oldest_ns) / 1e9 <= found["sink_lag_seconds", sink] <= (after_ns - oldest_ns) / 1e9
+    assert found["sink_lag_seconds", "complete"] == 0
+    assert found["sink_row", sink_of(collector)] == 0
+
+
+def sink_of(collector):
+    """Return the label of the server that is down."""
+    (label,) = (label for name, label in metrics(collector) if name == "sink_row" and "127.0.0.1:1" in label)
+    return label
+
+
+@pytest.mark.mosquitto
+def test_the_backlog_is_what_devices_report_by_fleet(collector, device):
+    """Sum and highest of a fleet; a device that has delivered reports so, and no longer counts."""
+    for name, fleet, waiting in (("pi-1", "lab", 700), ("pi-2", "lab", 44), ("pi-1", "barn", 3)):
+        device.session.publish(f"edgemeter/v1/{fleet}/{name}/health", encode_health(health(name, fleet, waiting)))
+    assert wait_until(lambda: backlog(collector) == {"lab": (744, 700), "barn": (3, 3)})
+    device.session.publish("edgemeter/v1/lab/pi-1/health", encode_health(health("pi-1", "lab", 0)))
+    assert wait_until(lambda: backlog(collector) == {"lab": (44, 44), "barn": (3, 3)})
+
+
+def backlog(collector):
+    """Return sum and highest of every fleet."""
+    found = metrics(collector)
+    fleets = [label for name, label in found if name == "outbox_records"]
+    return {fleet: (found["outbox_records", fleet], found["outbox_records_max", fleet]) for fleet in fleets}
+
+
+def test_names_of_fleets_cannot_grow_the_metrics_without_bound(tmp_path):
+    """Those with most have labels of their own, the others one together; nothing is lost from the sum."""
+    changes = [PresenceChange(f"f-{number}", "pi", health("pi", f"f-{number}", number), 7) for number in range(FLEETS_LIMIT + 5)]
+    with Ledger(tmp_path / "ledger") as ledger:
+        ledger.commit([Arrival(make_record(session=5, seq=1), run(1), TOPIC, 7)], changes=changes)
+    found = backlog(Collector(address_of(mosquitto(tmp_path)), tmp_path / "ledger"))
+    assert len(found) == FLEETS_LIMIT + 1
+    assert found[OTHER_FLEETS] == (0 + 1 + 2 + 3 + 4, 4)
+    assert sum(total for total, _ in found.values()) == sum(range(FLEETS_LIMIT + 5))
+
+
+def test_every_name_follows_the_conventions(tmp_path):
+    """Base units; no name twice; the process's own names are those that dashboards know."""
+    Ledger(tmp_path / "ledger").close()
+    found = {name for name, _ in metrics(Collector(address_of(mosquitto(tmp_path)), tmp_path / "ledger"))}
+    assert not [name for name in found if re.search(r"_(ms|ns|mb|kb|percent)(_|$)", name)]
+    expected = ("cpu_seconds_total", "resident_memory_bytes", "virtual_memory_bytes", "open_fds", "max_fds", "start_time_seconds")
+    assert {name for name in found if name.startswith("process_")} == {f"process_{name}" for name in expected}
