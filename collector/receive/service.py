@@ -157,7 +157,7 @@ class Collector:
         since_ns = {sink: ledger.waiting_since_ns(row) for sink, row in positions.items()}
         lag_s = {sink: 0.0 if since is None else max(0, now_ns - since) / 1e9 for sink, since in since_ns.items()}
         yield Metric("sink_row", "gauge", "Row up to which the sink has every record.", positions, "sink")
-        yield Metric("sink_lag_seconds", "gauge", "Since when the oldest record that the sink does not have is here.", lag_s, "sink")
+        yield Metric("sink_lag_seconds", "gauge", "Age of the oldest record that the sink does not have.", lag_s, "sink")
 
     def _committed(self) -> None:
         if self._drain is not None:
