@@ -62,8 +62,10 @@ def influxd1() -> Path:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Keep the tests of a file with one worker, which starts its servers once; the slow ones of a file are spread over three."""
+    """Keep the tests of a file with one worker, which starts its servers once; the slow ones of a file are spread over three, unless it names its group."""
     for number, item in enumerate(items):
+        if item.get_closest_marker("xdist_group"):
+            continue
         part = number % 3 if item.get_closest_marker("slow") else 0
         item.add_marker(pytest.mark.xdist_group(f"{item.path.stem}-{part}"))
 

@@ -14,7 +14,7 @@ from edgemeter.models.convert.drawn_scenes import Stream, draw_scene
 from tests.shipped_models import build
 from tests.shipped_models.build import Recipe
 
-pytestmark = [pytest.mark.convert, pytest.mark.torch, pytest.mark.slow]
+pytestmark = [pytest.mark.convert, pytest.mark.torch, pytest.mark.slow, pytest.mark.xdist_group("shipped-models")]
 # torch last: it takes seconds to import.
 for module in sorted(build.NEEDED, key=lambda name: name == "torch"):
     pytest.importorskip(module)

@@ -18,7 +18,8 @@ from edgemeter.models.convert import conversion, conversion_report, formats, par
 from edgemeter.models.convert.parity import image_inputs
 from edgemeter.models.convert.source import CalibrationImages
 
-pytestmark = [pytest.mark.convert, pytest.mark.torch, pytest.mark.slow]
+# Together with one worker: the conversion to all formats takes minutes of a core and serves every test.
+pytestmark = [pytest.mark.convert, pytest.mark.torch, pytest.mark.slow, pytest.mark.xdist_group("conversion")]
 for module in ("ai_edge_quantizer", "onnxscript", "onnx", "litert_torch", "torch", "ai_edge_litert", "onnxruntime", "PIL", "hotcoco"):
     pytest.importorskip(module)
 

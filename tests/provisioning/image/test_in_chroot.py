@@ -14,7 +14,7 @@ from edgemeter.provisioning.bundle.boards import BundleTarget
 from tests.provisioning.bundle import small_bundle
 from tests.provisioning.image import cards
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("chroot")]
 PACKAGES = "systemd-sysv,udev,cloud-init,netplan.io,python3,openssl,iproute2,sudo,openssh-server"
 RASPBERRY = "datasource_list: [NoCloud, None]\ndatasource:\n  NoCloud:\n    seedfrom: file:///boot/firmware\n"
 CMDLINE = "console=tty1 root=LABEL=root rootwait"
