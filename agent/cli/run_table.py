@@ -109,15 +109,24 @@ def _not_stated(run: RunRecord) -> str:
     return f"not stated: {', '.join(percentiles)} of {run.model.name}"
 
 
+def _reasons(runs: Sequence[RunRecord]) -> list[str]:
+    """Return a line for each rule that repeats of a case violated, with the evidence of the first."""
+    found: dict[tuple[str, str, str], list[str]] = {}
+    for run in runs:
+        for reason in run.verdict.reasons:
+            found.setdefault((run.verdict.state, f"{run.model.name} on {run.runtime.name}", reason.partition(":")[0]), []).append(reason)
+    more = {one: f" (and in {len(reasons) - 1} more of its runs)" for one, reasons in found.items() if len(reasons) > 1}
+    return [f"{state}: {case}: {reasons[0]}{more.get((state, case, rule), '')}" for (state, case, rule), reasons in found.items()]
+
+
 def _notes(runs: Sequence[RunRecord]) -> list[str]:
-    reasons = [f"{run.verdict.state}: {run.model.name} on {run.runtime.name}: {reason}" for run in runs for reason in run.verdict.reasons]
     refused = list(dict.fromkeys(_not_stated(run) for run in runs if run.latency.refused))
     load = [_load_note(run, run.load) for run in runs if run.load and run.load.is_sustained is not None]
     sustained = [_sustained_note(run, run.sustained) for run in runs if run.sustained]
     energy = [note for run in runs for note in _energy_notes(run)]
     accuracy = [f"no accuracy: {run.accuracy_reason}" for run in runs if run.accuracy is None]
     accuracy += [f"note: {run.model.name}: {note}" for run in runs for note in run.verdict.notes if note.startswith("unsure-model")]
-    return [*reasons, *refused, *load, *sustained, *energy, *accuracy]
+    return [*_reasons(runs), *refused, *load, *sustained, *energy, *accuracy]
 
 
 def _energy_notes(run: RunRecord) -> list[str]:

@@ -7,6 +7,7 @@ from rich.console import Console
 
 from edgemeter.agent.base import figures
 from edgemeter.agent.cli import run_table
+from edgemeter.agent.contract.record_conditions import Verdict
 from edgemeter.agent.contract.record_figures import Stretch, Windows
 from tests.fixtures.record_factory import make_energy, make_latency, make_model, make_record
 
@@ -80,3 +81,14 @@ def test_a_run_that_idled_too_short_for_its_sensor_says_so_and_not_that_it_did_n
     assert "no idle power" in printed(idled, width=200)
     assert "its idle stretches do not give ina219 an idle power: use a longer mode" in printed(idled, width=200)
     assert "idle stretches" not in printed(make_record(energy=energy, windows=Windows(timed_start_ns=0, timed_end_ns=10)), width=200)
+
+
+def test_a_rule_that_repeats_violate_is_one_line_with_their_count():
+    """The evidence of the first; another rule has a line of its own."""
+    reasons = [("busy-machine: 30 %", "hot: 90 °C"), ("busy-machine: 40 %",), ("busy-machine: 50 %",)]
+    runs = [make_record(verdict=Verdict(state="suspect", reasons=one)) for one in reasons]
+    lines = [line for line in printed(*runs, width=200).splitlines() if line.startswith("suspect: ")]
+    assert [line.partition(" on ")[2].partition(": ")[2] for line in lines] == [
+        "busy-machine: 30 % (and in 2 more of its runs)",
+        "hot: 90 °C",
+    ]
