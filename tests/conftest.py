@@ -62,7 +62,7 @@ def influxd1() -> Path:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Keep the tests of a file with one worker, which starts its servers once; slow ones are spread over three, or stay in their own group."""
+    """Keep the tests of a file with one worker, which starts servers once; slow ones are spread over three, or stay in their group."""
     for number, item in enumerate(items):
         if item.get_closest_marker("xdist_group"):
             continue
