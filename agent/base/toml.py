@@ -42,7 +42,7 @@ def parse_toml(path: Path, what: str) -> dict[str, Any]:
     except OSError as error:
         raise ConfigError(f"cannot read the {what} {str(path)!r}: {error.strerror}: give the path of a TOML file") from error
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
-        raise ConfigError(f"{what} {str(path)!r} is no TOML: {error}: correct that line") from error
+        raise ConfigError(f"{what} {str(path)!r} is not valid TOML: {error}: correct that line") from error
 
 
 def _mistakes(text: bytes, kind: Any) -> list[Mistake]:

@@ -1,5 +1,7 @@
 """A session: every case of a suite, repeat by repeat in shuffled order; each run has its own process and becomes a record."""
 
+import difflib
+import os
 import random
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -83,8 +85,14 @@ def _refuse_estimates(suite: Suite, sensors: Mapping[str, PowerSensor]) -> None:
 
 
 def _require_model(path: str) -> None:
-    if not Path(path).is_file():
-        raise ConfigError(f"there is no model at {path!r}: correct the path")
+    if Path(path).is_file():
+        return
+    folder = Path(path).parent
+    if not folder.is_dir():
+        raise ConfigError(f"there is no model at {path!r}, for there is no folder {str(folder)!r}: correct the path")
+    near = difflib.get_close_matches(Path(path).name, [one.name for one in folder.iterdir()] if os.access(folder, os.R_OK) else [], 2)
+    hint = f"did you mean {' or '.join(near)}?" if near else "correct the path, or see `edgemeter models list`"
+    raise ConfigError(f"there is no model at {path!r}: {hint}")
 
 
 def sha256(path: str) -> str:

@@ -77,6 +77,14 @@ def test_schema_is_a_json_schema_of_records():
     assert json.loads(run("config", "schema").stdout)["title"] == "Edgemeter run record"
 
 
+def test_a_misspelt_file_is_answered_with_its_neighbour(tmp_path):
+    """The file of nearly that name in the same folder."""
+    (tmp_path / "detector_fp32.tflite").touch()
+    done = run("run", "--model", tmp_path / "detector_fp23.tflite")
+    assert done.returncode == 2
+    assert "did you mean detector_fp32.tflite?" in done.stderr
+
+
 def test_the_version_is_printed():
     """`edgemeter --version` tells it."""
     assert run("--version").stdout.startswith("edgemeter, version ")
@@ -87,6 +95,7 @@ def test_the_version_is_printed():
     [
         (("run",), 2, "give either one SUITE file (.toml) or models"),
         (("run", "--model", "none.tflite"), 2, "there is no model at"),
+        (("run", "--model", "modles/none.tflite"), 2, "for there is no folder '"),
         (("run", "--model", "none.xyz"), 2, "there is no model 'none.xyz', neither as a file nor in the catalogue"),
         (("run", "a.toml", "b.toml"), 2, "give either one SUITE file (.toml) or models"),
         (("run", "a.onnx", "b.onnx", "--name", "x"), 2, "--name belongs to one model, 2 are given"),
