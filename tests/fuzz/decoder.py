@@ -208,7 +208,7 @@ def _packet(draw: random.Random, version: str) -> bytes:
 
 
 def _read(pieces: list[bytes], version: str) -> tuple[list[object], str | None]:
-    reader = PacketReader(version, 1)  # type: ignore[arg-type]
+    reader = PacketReader(version, 1, lambda: 0.0)  # type: ignore[arg-type]
     found: list[object] = []
     for piece in pieces:
         try:

@@ -136,7 +136,7 @@ def test_a_file_that_is_no_toml_is_refused_with_its_line(tmp_path):
     """So is one that is not there, and a kind of file that there is not."""
     path = tmp_path / "broken.toml"
     path.write_text('device = "pi"\nfleet = \n')
-    with pytest.raises(ConfigError, match=r"no TOML.*line 2.*correct that line"):
+    with pytest.raises(ConfigError, match=r"not valid TOML.*line 2.*correct that line"):
         files.check_file(path)
     with pytest.raises(ConfigError, match="No such file"):
         files.check_file(tmp_path / "absent.toml")
