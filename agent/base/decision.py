@@ -62,7 +62,7 @@ def sentence(name: str, other: str, differences: Sequence[Difference], doubts: S
 
     `doubts` is what speaks against believing it, such as runs that are suspect.
     """
-    claims = [_claim(one, other) for one in differences if one.state in ("lower", "higher", "alike")]
+    claims = [_claim(one, one.change, other) for one in differences if one.state in ("lower", "higher", "alike") and one.change is not None]
     unsure = [_unsure(one, other) for one in differences if one.state == "open"]
     parts = [f"{name} {_listed(claims)}"] if claims else [] if unsure else [f"nothing of {name} and {other} could be compared"]
     parts += [f"not sure: {'; '.join(unsure)}"] if unsure else []
@@ -76,8 +76,7 @@ def change_text(one: Difference) -> str:
     return f"{one.change * 100:+.1f} points" if one.figure == "accuracy" else f"{significant(one.change)}x"
 
 
-def _claim(one: Difference, other: str) -> str:
-    change = one.change or 0.0
+def _claim(one: Difference, change: float, other: str) -> str:
     if one.figure == "accuracy":
         return _accuracy_claim(one, change, other)
     if one.figure == "energy":
@@ -106,10 +105,11 @@ def _energy_claim(one: Difference, change: float, other: str) -> str:
         return f"costs as much energy as {other} within {_percent(one.matters)}"
     if change >= 2:
         return f"costs {significant(change)} times the energy ({_interval((one.low, one.high))})"
-    low, high = (one.low or 0.0), (one.high or 0.0)
-    bounds = (low - 1, high - 1) if change > 1 else (1 - high, 1 - low)
-    percent = span(bounds[0] * 100, bounds[1] * 100)
-    return f"costs {significant(abs(change - 1) * 100)} % {'more' if change > 1 else 'less'} energy (95 % {percent} %{_perhaps(one)})"
+    percent = f"{significant(abs(change - 1) * 100)} % {'more' if change > 1 else 'less'}"
+    if one.low is None or one.high is None:
+        return f"costs {percent} energy ({_interval((one.low, one.high))})"
+    low, high = (one.low - 1, one.high - 1) if change > 1 else (1 - one.high, 1 - one.low)
+    return f"costs {percent} energy (95 % {span(low * 100, high * 100)} %{_perhaps(one)})"
 
 
 def _unsure(one: Difference, other: str) -> str:

@@ -28,6 +28,10 @@ def points(change, low, high):
         (of("throughput", 0.5, 0.4, 0.6), "B is 2.00 times slower (95 % 1.67 to 2.50)"),
         (of("energy", 0.77, 0.74, 0.8), "B costs 23.0 % less energy (95 % 20.0 to 26.0 %)"),
         (of("energy", 1.2, 1.1, 1.3), "B costs 20.0 % more energy (95 % 10.0 to 30.0 %)"),
+        (
+            Difference(figure="energy", unit="mJ", state="lower", matters=0.03, change=0.77),
+            "B costs 23.0 % less energy (too few runs for an interval)",
+        ),
         (of("energy", 3.1, 3.0, 3.2), "B costs 3.10 times the energy (95 % 3.00 to 3.20)"),
         (of("energy", 1.0, 0.99, 1.01), "B costs as much energy as A within 3 %"),
         (points(-3.7, -5.3, -2.1), "B loses 3.7 AP points (95 % 2.1 to 5.3)"),
