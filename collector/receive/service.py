@@ -181,7 +181,7 @@ def _backlog_metrics(devices: Sequence[DevicePresence]) -> Iterator[Metric]:
     for fleet in largest[FLEETS_LIMIT:]:
         waiting[OTHER_FLEETS] += waiting.pop(fleet)
     sums, highest = ({fleet: of(counts) for fleet, counts in waiting.items()} for of in (sum, max))
-    where = f"as last reported; of the {FLEETS_LIMIT} fleets with most, and all others"
+    where = f"as last reported (0 of one that its device cannot read); of the {FLEETS_LIMIT} fleets with most, and all others"
     yield Metric("outbox_records", "gauge", f"Records that wait in the outboxes of a fleet, {where}.", sums, "fleet")
     yield Metric("outbox_records_max", "gauge", f"Records that wait in the fullest outbox of a fleet, {where}.", highest, "fleet")
 
