@@ -1,6 +1,6 @@
-"""A client of InfluxDB 1, 2 and 3: its errors, one HTTP connection, and InfluxQL over `/query`.
+"""What influxdb-client does not do: InfluxQL over `/query` of any version, version 1's own requests, and errors in words.
 
-It streams responses line by line, which the base's HTTP client does not. The meaning of errors was measured on 2.7.12 and 1.6.7.
+Responses are streamed line by line, which the base's HTTP client does not. The meaning of errors was measured on 2.7.12 and 1.6.7.
 """
 
 import base64
@@ -103,7 +103,7 @@ class InfluxHttp:
         self._connection = kind(parts.hostname or "", parts.port, timeout=timeout_s)
         self._prefix = parts.path
         self._config = config
-        self._headers = {"Content-Type": "application/json" if config.database is None else "text/plain; charset=utf-8"}
+        self._headers = {"Content-Type": "text/plain; charset=utf-8"}
         if config.token:
             self._headers["Authorization"] = _authorization(config)
 

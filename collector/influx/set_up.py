@@ -5,17 +5,16 @@ Every step is idempotent: what exists stays, what differs is updated, and nothin
 
 import os
 import secrets
+from contextlib import closing
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Literal
-
-import msgspec
+from typing import Literal
 
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.collector.influx import influx_config
+from edgemeter.collector.influx.bucket_client import BucketClient
 from edgemeter.collector.influx.client import (
     InfluxHttp,
-    InfluxRequest,
     NotFoundError,
     PointsRejectedError,
     execute_influxql,
@@ -24,9 +23,9 @@ from edgemeter.collector.influx.client import (
     query_rows,
 )
 from edgemeter.collector.influx.influx_config import InfluxConfig
+from edgemeter.collector.influx.sink import open_sink
 
 Right = Literal["write", "read"]
-_DAY_S = 24 * 3600
 _KINDS: dict[Right, str] = {
     "write": "for the collector: write permission only",
     "read": "for compare: read permission only",
@@ -48,15 +47,14 @@ def set_up_influx(config: InfluxConfig, plan: InfluxPlan) -> list[str]:
         ConfigError: a permission is missing, a name is rejected, or a token's file cannot be written.
         TransientError: no InfluxDB responds, or not now.
     """
-    connection = InfluxHttp(config)
-    version = _Version1(connection, config) if config.database is not None else _Version2(connection, config)
+    version = _Version1(config) if config.database is not None else _Version2(config)
     try:
         done = version.make_place(plan.keep_days)
         return done + [_token(right, path, version) for right, path in plan.token_files.items()]
     except PointsRejectedError as error:
         raise ConfigError(f"InfluxDB at {config} rejects it: {error}") from error
     finally:
-        connection.close()
+        version.close()
 
 
 def _token(right: Right, path: Path, version: "_Version1 | _Version2") -> str:
@@ -80,97 +78,60 @@ def _token(right: Right, path: Path, version: "_Version1 | _Version2") -> str:
 def _try(right: Right, path: Path, version: "_Version1 | _Version2") -> None:
     # It may belong to another bucket or server.
     place = replace(version.place(), token=influx_config.token_of(path))
-    connection = InfluxHttp(place)
-    try:
-        if right == "write":
-            connection.send(version.empty_write())
-        else:
-            for _ in query_rows(connection, place, "SELECT id FROM run LIMIT 1"):
-                break
-    except ConfigError as error:
-        raise ConfigError(
-            f"the token in {str(path)!r} has no permission to {right} at {place}: name another file (--{right}-token-to), or move it away"
-        ) from error
-    finally:
-        connection.close()
+    with closing(open_sink(place)) as sink, closing(InfluxHttp(place)) as connection:
+        try:
+            if right == "write":
+                sink.prepare()
+            else:
+                for _ in query_rows(connection, place, "SELECT id FROM run LIMIT 1"):
+                    break
+        except ConfigError as error:
+            remedy = f"name another file (--{right}-token-to), or move it away"
+            raise ConfigError(f"the token in {str(path)!r} has no permission to {right} at {place}: {remedy}") from error
 
 
 class _Version2:
     """Bucket, mapping and authorisations of InfluxDB 2."""
 
-    def __init__(self, connection: InfluxHttp, config: InfluxConfig) -> None:
-        self._connection = connection
+    def __init__(self, config: InfluxConfig) -> None:
+        self._client = BucketClient(config)
         self._config = config
         self._org_id = ""
         self._bucket_id = ""
 
     def make_place(self, keep_days: int | None) -> list[str]:
-        name, org = self._config.bucket, self._org()
-        self._org_id = org["id"]
-        rules = [
-            {"type": "expire", "everySeconds": (keep_days or 0) * _DAY_S, "shardGroupDurationSeconds": _shard_days(keep_days) * _DAY_S}
-        ]
-        found = self._found(name)
-        if found:
-            bucket = self._ask("PATCH", f"/api/v2/buckets/{found[0]['id']}", {}, {"retentionRules": rules})
-        else:
-            bucket = self._ask("POST", "/api/v2/buckets", {}, {"orgID": self._org_id, "name": name, "retentionRules": rules})
-        self._bucket_id = bucket["id"]
+        try:
+            self._org_id, org = self._client.organisation()
+        except NotFoundError as error:
+            if error.is_place:
+                raise
+            raise ConfigError(f"the server at {self._config.url} is no InfluxDB 2 ({error}): for version 1 append ?db=DATABASE") from error
+        self._bucket_id = self._client.make_bucket(self._org_id, keep_days, _shard_days(keep_days))
+        name = self._config.bucket
         database, _, policy = name.partition("/")
-        self._config = replace(self._config, org=org["name"])
+        self._client.map_to_database(self._org_id, self._bucket_id, database, policy or "autogen")
+        self._config = replace(self._config, org=org)
         return [
-            f"bucket {name!r} of {org['name']!r}, {_kept(keep_days)}: --influx '{influx_config.url_of(self._config)}'",
-            self._map(database, policy or "autogen"),
+            f"bucket {name!r} of {org!r}, {_kept(keep_days)}: --influx '{influx_config.url_of(self._config)}'",
+            f"database {database!r}, retention policy {policy or 'autogen'!r}, for InfluxQL",
         ]
 
     def place(self) -> InfluxConfig:
         return self._config
 
-    def empty_write(self) -> InfluxRequest:
-        return InfluxRequest("POST", "/api/v2/write", {"org": self._config.org or "", "bucket": self._config.bucket}, b"")
-
     def make_token(self, right: Right) -> str:
-        resource = {"type": "buckets", "id": self._bucket_id, "orgID": self._org_id}
-        body = {
-            "orgID": self._org_id,
-            "description": f"edgemeter: {_KINDS[right]} (bucket {self._config.bucket})",
-            "permissions": [{"action": right, "resource": resource}],
-        }
-        return str(self._ask("POST", "/api/v2/authorizations", {}, body)["token"])
+        description = f"edgemeter: {_KINDS[right]} (bucket {self._config.bucket})"
+        return self._client.make_token(self._org_id, self._bucket_id, right, description)
 
-    def _org(self) -> dict[str, Any]:
-        orgs = self._ask("GET", "/api/v2/orgs", {"org": self._config.org} if self._config.org else {})["orgs"]
-        if len(orgs) != 1:
-            names = ", ".join(repr(org["name"]) for org in orgs) or "none"
-            raise ConfigError(f"the token for {self._config.url} sees no organisation or several ({names}): name one in the URL, ?org=ORG")
-        return dict(orgs[0])
-
-    def _found(self, name: str) -> list[dict[str, Any]]:
-        try:
-            return list(self._ask("GET", "/api/v2/buckets", {"orgID": self._org_id, "name": name})["buckets"])
-        except NotFoundError:
-            return []
-
-    def _map(self, database: str, policy: str) -> str:
-        body = {"orgID": self._org_id, "bucketID": self._bucket_id, "database": database, "retention_policy": policy, "default": True}
-        mappings = self._ask("GET", "/api/v2/dbrps", {"orgID": self._org_id, "bucketID": self._bucket_id})["content"]
-        if not any(one["database"] == database and one["retention_policy"] == policy and not one.get("virtual") for one in mappings):
-            self._ask("POST", "/api/v2/dbrps", {}, body)
-        return f"database {database!r}, retention policy {policy!r}, for InfluxQL"
-
-    def _ask(self, method: str, path: str, parameters: dict[str, str], body: Any = None) -> Any:
-        request = InfluxRequest(method, path, parameters, None if body is None else msgspec.json.encode(body))
-        try:
-            return msgspec.json.decode(self._connection.send(request))
-        except msgspec.MsgspecError as error:
-            raise ConfigError(f"the server at {self._config.url} is no InfluxDB 2 ({error}): for version 1 append ?db=DATABASE") from error
+    def close(self) -> None:
+        self._client.close()
 
 
 class _Version1:
     """Database, retention policy and users of InfluxDB 1; the token of a user is `USER:PASSWORD`."""
 
-    def __init__(self, connection: InfluxHttp, config: InfluxConfig) -> None:
-        self._connection = connection
+    def __init__(self, config: InfluxConfig) -> None:
+        self._connection = InfluxHttp(config)
         self._config = config
         self._database = identifier(config.database or "")
 
@@ -193,9 +154,6 @@ class _Version1:
     def place(self) -> InfluxConfig:
         return self._config
 
-    def empty_write(self) -> InfluxRequest:
-        return InfluxRequest("POST", "/write", {"db": self._config.database or ""}, b"")
-
     def make_token(self, right: Right) -> str:
         name, password = f"edgemeter_{self._config.database}_{right}", secrets.token_urlsafe(24)
         user = identifier(name)
@@ -207,6 +165,9 @@ class _Version1:
             self._execute(f"SET PASSWORD FOR {user} = {literal(password)}")
         self._execute(f"GRANT {right.upper()} ON {self._database} TO {user}")
         return f"{name}:{password}"
+
+    def close(self) -> None:
+        self._connection.close()
 
     def _execute(self, statement: str) -> None:
         execute_influxql(self._connection, self._config, statement)

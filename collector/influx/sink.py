@@ -1,16 +1,14 @@
-"""Sinks: where the drain writes points. The protocol, InfluxDB 2 and 1 behind it, and `open_sink`.
-
-The only module that knows influxdb-client (`pip install 'edgemeter[collector]'`).
-"""
+"""Sinks: where the drain writes points. The protocol, InfluxDB 2 and 1 behind it, and `open_sink`."""
 
 import json
 import logging
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Protocol
 
-from edgemeter.agent.base.errors import ConfigError, EdgemeterError, UnavailableError
+from edgemeter.agent.base.errors import ConfigError, EdgemeterError
+from edgemeter.collector.influx.bucket_client import BucketClient
 from edgemeter.collector.influx.client import (
     InfluxHttp,
     InfluxRequest,
@@ -18,15 +16,12 @@ from edgemeter.collector.influx.client import (
     PointsRejectedError,
     execute_influxql,
     identifier,
-    influx_error,
     one_line,
-    unreachable,
 )
 from edgemeter.collector.influx.influx_config import InfluxConfig
 
 logger = logging.getLogger(__name__)
 
-TIMEOUT_MS = 30_000
 LARGEST_WRITE = 5_000
 
 # A message this long quotes so many points that halving is as quick.
@@ -187,68 +182,25 @@ class _BucketSink(_InfluxSink):
 
     def __init__(self, config: InfluxConfig) -> None:
         super().__init__(config)
-        try:
-            from influxdb_client import InfluxDBClient  # noqa: PLC0415 - over half a second, and the extra may be absent
-        except ImportError as error:
-            raise UnavailableError("writing to InfluxDB needs influxdb-client: pip install 'edgemeter[influx]'") from error
-        self._client = InfluxDBClient(url=config.url, token=config.token, timeout=TIMEOUT_MS)
-        self._org = config.org
+        self._bucket = BucketClient(config)
 
     def close(self) -> None:
-        self._client.close()
-
-    def _post(self, lines: Sequence[str]) -> None:
-        from influxdb_client.client.write_api import SYNCHRONOUS  # noqa: PLC0415 - as above
-
-        self._org = self._org or self._only_org()
-        body = "\n".join(lines).encode("utf-8", "replace")
-        with self._client.write_api(write_options=SYNCHRONOUS) as api:
-            self._call(api.write, bucket=self.config.bucket, org=self._org, record=body, write_precision="ns")
+        self._bucket.close()
 
     def identity(self) -> str | None:
-        try:
-            found = self._call(self._client.buckets_api().find_buckets, name=self.config.bucket, org=self._org)
-        except EdgemeterError:
-            # Other versions have no such list; a server that is busy is asked again.
-            return None
-        ids = {bucket.id for bucket in getattr(found, "buckets", None) or () if bucket.name == self.config.bucket}
-        return str(ids.pop()) if len(ids) == 1 else None
+        return self._bucket.bucket_id()
 
-    def _only_org(self) -> str:
-        try:
-            found = [org.name for org in self._call(self._client.organizations_api().find_organizations)]
-        except NotFoundError:
-            # 1.8 and 3 accept the same writes and have no organisations.
-            return "-"
-        if len(found) != 1:
-            several = f"several organisations ({', '.join(map(repr, sorted(found)))})"
-            sees = several if found else "no organisation (a write-only token sees none)"
-            raise ConfigError(f"the token for {self.config.url} sees {sees}: name one in the URL, ?org=ORG")
-        return str(found[0])
+    def _post(self, lines: Sequence[str]) -> None:
+        self._bucket.write(lines)
 
     def _create(self) -> None:
         try:
-            self._call(self._client.buckets_api().create_bucket, bucket_name=self.config.bucket, org=self._org)
+            self._bucket.create()
         except (ConfigError, PointsRejectedError) as error:
             # Whether the organisation is wrong or the token lacks the permission, the next write fails with a message that names the cause.
             logger.debug("could not create bucket %r: %s", self.config.bucket, error)
         else:
             logger.info("created bucket %r at %s", self.config.bucket, self.config.url)
-
-    def _call(self, function: Any, **arguments: Any) -> Any:
-        from influxdb_client.client.exceptions import InfluxDBError  # noqa: PLC0415 - as above
-        from influxdb_client.rest import ApiException  # noqa: PLC0415 - as above
-        from urllib3.exceptions import HTTPError  # noqa: PLC0415 - what influxdb-client lets through
-
-        try:
-            return function(**arguments)
-        except ApiException as error:
-            raise influx_error(self.config, error.status, error.body, str(error.reason)) from error
-        except InfluxDBError as error:
-            # The client's own message, when it cannot look up an organisation.
-            raise ConfigError(f"InfluxDB at {self.config}: {error}") from error
-        except (HTTPError, OSError) as error:
-            raise unreachable(self.config, error) from error
 
 
 class _DatabaseSink(_InfluxSink):

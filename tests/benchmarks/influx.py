@@ -1,7 +1,8 @@
 """The drain: records and points a second from a ledger to an InfluxDB 2 on the same cores, beside the same lines ready made.
 
 `all` is the whole record, which `compare` reads back; `figures` the numbers alone; with the power trace each reading is a point too. The
-peer posts the lines of the same batches, made before the clock starts, over one kept connection: what no client can be faster than.
+peer posts the lines of the same batches, made before the clock starts, over one kept connection: what no client can be faster than. What
+influxdb-client itself costs is its CPU time beside the time of the whole write: a second client of our own could win no more than that.
 """
 
 import dataclasses
@@ -23,7 +24,7 @@ from edgemeter.collector.influx.drain import BATCH_CHARACTERS, BATCH_POINTS, Dra
 from edgemeter.collector.influx.influx_config import InfluxConfig
 from edgemeter.collector.influx.points import Points
 from edgemeter.collector.influx.sink import open_sink
-from tests.benchmarks.comparison import Comparison, this_machine
+from tests.benchmarks.comparison import Comparison, at_most, interleaved, this_machine
 from tests.fixtures.record_factory import STARTED_AT_NS, make_record
 from tests.fixtures.servers import Influx
 
@@ -37,6 +38,9 @@ ROUNDS = 3
 GOAL_PER_S = 50_000
 # Of whole records, of over a hundred fields and 4 KB each: 2.7.12 itself spends some 190 us of a core on one.
 RATIO = 0.5
+CLIENT_RECORDS = 5_000
+CLIENT_ROUNDS = 4
+CLIENT_RATIO = 0.1
 LIMIT_S = 300
 
 
@@ -55,7 +59,38 @@ def comparisons() -> list[Comparison]:
             _beside(_drained("drain: whole records", plain, Points(), folder)),
             _drained("drain: figures of records", plain, Points("figures"), folder),
             _drained("drain: whole records and their power traces", traced, with_trace, folder),
+            _client("client: whole records", plain, Points(), folder),
+            _client("client: figures of records", plain, Points("figures"), folder),
         ]
+
+
+def _client(name: str, ledger: Path, points: Points, folder: Path) -> Comparison:
+    """Return the CPU time of a write by influxdb-client beside the time that the same write takes over a bare connection."""
+    with Ledger(ledger, "read") as opened:
+        lines = [line for _, _, text in opened.texts(limit=CLIENT_RECORDS) for line in points.lines(text)]
+    parts = [lines[start : start + BATCH_POINTS] for start in range(0, len(lines), BATCH_POINTS)]
+    with tempfile.TemporaryDirectory(dir=folder) as place:
+        server = Influx(INFLUXD, Path(place))
+        server.start()
+        try:
+            server.set_up()
+            sink = open_sink(InfluxConfig(server.url, server.token, server.org, server.bucket))
+            sink.prepare()
+
+            def ours() -> float:
+                begun = time.process_time()
+                for part in parts:
+                    sink.write(part)
+                return 1e3 * (time.process_time() - begun) / len(parts)
+
+            def peer() -> float:
+                return 1e3 * _alone(server, ledger, points, lines) / len(parts)
+
+            return at_most(
+                name, "ms a write", "the whole write, over a bare connection", interleaved(ours, peer, CLIENT_ROUNDS), CLIENT_RATIO
+            )
+        finally:
+            server.kill()
 
 
 def _beside(drained: Comparison) -> Comparison:
