@@ -29,7 +29,7 @@ export PYTHONDONTWRITEBYTECODE :=
 demo: .venv/.demo
 	$(BIN)/edgemeter demo
 
-test: .venv/.dev
+test: .venv/.dev types
 ifdef ARGS
 	$(BIN)/python -m pytest $(ARGS)
 else

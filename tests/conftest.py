@@ -15,8 +15,9 @@ _skipped: list[str] = []
 # What a test's commands keep is not kept among anybody's own results.
 _HOME = tempfile.TemporaryDirectory(prefix="edgemeter-tests-")
 os.environ["EDGEMETER_HOME"] = _HOME.name
-# A shell that runs the tests in its background hands down an ignored Ctrl-C.
+# A shell that runs the tests in its background hands down an ignored Ctrl-C, nohup an ignored SIGHUP.
 signal.signal(signal.SIGINT, signal.default_int_handler)
+signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 
 def _folder(variable: str, default: str) -> Path:

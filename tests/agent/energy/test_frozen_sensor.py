@@ -51,13 +51,15 @@ def test_a_run_with_a_frozen_sensor_is_suspect_and_verify_agrees(tmp_path, monke
     monkeypatch.setattr(sensor_run, "FEWEST_INFERENCES", 1)
     document = {"id": "plug", "scope": "wall-ac", "period_ms": 10, "gain_u_ratio": 0.01, "resolution_w": 1.0}
     (tmp_path / "plug.json").write_text(json.dumps({**document, "t_s": [0, 1], "power_w": [4, 4]}))
-    replay_case(tmp_path, "a", 20.0)
+    # Out of step with the period of the sensor, which would be refused.
+    replay_case(tmp_path, "a", 23.4)
     (tmp_path / "suite.toml").write_text(
         'name = "s"\n[[case]]\nmodel = "a.replay.json"\nmode = "rapid"\nrepeats = 1\nidle_seconds = 1\nagreement = "never"\n'
     )
     cases, sensors = suite.read(tmp_path / "suite.toml"), {"plug": Replay(str(tmp_path / "plug.json"))}
     (record,) = session.measure(cases, session.DeviceIdentity("bench", "f"), sensors, "", lambda _: None)
-    assert record.energy.mean_power_w == pytest.approx(4), record.energy_reason
+    assert record.energy is not None, record.energy_reason
+    assert record.energy.mean_power_w == pytest.approx(4)
     assert any(reason.startswith("frozen-sensor: replay:plug showed 4 W") for reason in record.verdict.reasons)
     assert record.verdict.state in {"suspect", "invalid"}
     assert [one for one in recompute(record) if isinstance(one, FigureDifference) and one.field.startswith("verdict")] == []
