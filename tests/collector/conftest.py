@@ -8,7 +8,10 @@ import pytest
 from edgemeter.collector.influx.influx_config import InfluxConfig
 from edgemeter.collector.influx.sink import open_sink
 from tests.fixtures.influx1 import Influx1
+from tests.fixtures.postgresql import postgresql, postgresql_server
 from tests.fixtures.servers import Influx
+
+__all__ = ["postgresql", "postgresql_server"]
 
 
 @dataclass(frozen=True)

@@ -169,6 +169,7 @@ SMOKE = {
     "serial": imports("serial"),
     "joulescope": says("sensors", "--all", holds="joulescope: no Joulescope is connected"),
     "influx": imports("influxdb_client"),
+    "postgres": imports("psycopg"),
     "broker": imports("amqtt"),
     "collector": says("collector", "up", "--help", holds="--influx"),
     "bench": imports("mlperf_loadgen" if platform.machine() == "x86_64" else "numpy"),
