@@ -14,6 +14,7 @@ from rich.table import Table
 from edgemeter.agent.base.errors import EdgemeterError, UnavailableError
 from edgemeter.agent.base.options import FiniteRange
 from edgemeter.agent.base.tables import Format, console_for, print_data
+from edgemeter.agent.contract.identity import token_id
 from edgemeter.provisioning.cli.options import devices_argument, dry_run_option, folder_option, format_option, json_option, open_registry
 from edgemeter.provisioning.identity import admission, broker_files
 from edgemeter.provisioning.identity.admission import Decision, Invitation
@@ -50,7 +51,7 @@ def init(
 
     Example: edgemeter fleet init --broker broker.example --name 192.0.2.10
     """
-    from edgemeter.provisioning.identity.fleet_init import InitOptions, init_steps, notify_broker
+    from edgemeter.provisioning.identity.fleet_init import InitOptions, after_init, init_steps
 
     made = []
     for step in init_steps(folder, InitOptions(broker, names, fleet, port, enrol_port), datetime.now(timezone.utc)):
@@ -59,8 +60,7 @@ def init(
         made.append(step)
         if not as_json:
             click.echo(f"{'would make' if dry_run else 'made'} {step.path}: {step.why}")
-    if made and not dry_run:
-        notify_broker(folder)
+    notes = [] if dry_run else after_init(folder, made)
     if as_json:
         files = [{"path": str(step.path), "why": step.why} for step in made]
         click.echo(json.dumps({"folder": str(folder.path), "dry_run": dry_run, "made": files}))
@@ -68,6 +68,8 @@ def init(
         click.echo(f"nothing to make: the fleet in {str(folder.path)!r} is complete")
     elif not dry_run:
         click.echo(f"start the broker: mosquitto -c {folder.broker / 'mosquitto.conf'}; then the service: edgemeter fleet serve", err=True)
+    for note in notes:
+        click.echo(f"edgemeter: {note}", err=True)
 
 
 @click.command()
@@ -105,7 +107,8 @@ def token(devices: tuple[str, ...], folder: FleetFolder, hours: float, out: Path
         if len(failed) == len(names):
             raise failed[names[0]]
         _print_tokens(made, out, as_json=as_json)
-        Enforcement(folder, registry, signing).settle(datetime.now(timezone.utc))
+        passwords = {token_id(one.join.token or ""): one.join.token or "" for one in made.values() if isinstance(one, Invitation)}
+        Enforcement(folder, registry, signing, passwords).settle(datetime.now(timezone.utc))
     if failed:
         raise UnavailableError(
             f"no token for {len(failed)} of {len(names)} devices, the others have theirs: repeat it for {shlex.join(failed)}"

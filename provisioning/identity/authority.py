@@ -124,6 +124,20 @@ class Authority:
             builder = builder.add_revoked_certificate(entry)
         return _pem(builder.sign(self._key, hashes.SHA256()))
 
+    def name_hash(self) -> str:
+        """Return the hash of the authority's name by which OpenSSL finds its lists of revoked certificates in a folder.
+
+        Source: X509_NAME_hash of OpenSSL 1.0 and newer: SHA-1 of the name in UTF-8, lower case, spaces collapsed, without the outer header.
+        """
+        from cryptography import x509
+        from cryptography.x509.oid import NameOID
+
+        (name,) = self._certificate.subject.get_attributes_for_oid(NameOID.COMMON_NAME)
+        plain = "".join(letter.lower() if letter.isascii() else letter for letter in " ".join(str(name.value).split()))
+        der = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, plain)]).public_bytes()
+        body = der[2 + (der[1] & 0x7F if der[1] & 0x80 else 0) :]
+        return f"{int.from_bytes(hashlib.sha1(body, usedforsecurity=False).digest()[:4], 'little'):08x}"
+
     def _identifier(self) -> "x509.AuthorityKeyIdentifier":
         from cryptography import x509
 

@@ -1,4 +1,4 @@
-"""The broker's files: mosquitto's configuration, access rules, token passwords and the list of revoked certificates.
+"""The broker's files: mosquitto's configuration, access rules and the lists of revoked certificates.
 
 The rules below `edgemeter/v1` are those of a single lab's broker (`edgemeter collector deploy-files`); a test holds the two together.
 Devices without a certificate connect to another port with a token; there they may request a certificate and nothing else.
@@ -6,7 +6,11 @@ Devices without a certificate connect to another port with a token; there they m
 
 import hashlib
 import os
+import platform
 import pwd
+import re
+import shutil
+import subprocess
 from base64 import b64encode
 from collections.abc import Iterable, Mapping
 from datetime import datetime
@@ -14,7 +18,7 @@ from pathlib import Path
 from typing import Literal
 
 from edgemeter.agent.base import durable_file
-from edgemeter.agent.base.errors import ConfigError
+from edgemeter.agent.base.errors import ConfigError, UnavailableError
 from edgemeter.agent.contract.identity import ENROL
 from edgemeter.agent.contract.messages import TOPIC_ROOT
 from edgemeter.provisioning.identity.authority import Authority, KeyPair, revoked_numbers
@@ -24,6 +28,19 @@ from edgemeter.provisioning.inventory.fleet_folder import FleetFolder
 from edgemeter.provisioning.registry import certificates, devices
 from edgemeter.provisioning.registry.certificates import open_tokens
 from edgemeter.provisioning.registry.registry import Registry
+
+PLUGIN = "mosquitto_dynamic_security.so"
+PLUGIN_PLACES = (
+    f"usr/local/lib/{PLUGIN}",
+    f"usr/lib/*/{PLUGIN}",
+    f"usr/lib/{PLUGIN}",
+    f"usr/lib64/{PLUGIN}",
+    f"usr/lib/mosquitto/{PLUGIN}",
+)
+
+# Versions that ended in our test of reloads while sessions that expire come and go.
+DIES_OF_RELOADS = frozenset({"2.0.11"})
+VERSION_S = 10.0
 
 ITERATIONS = 101
 SALT_BYTES = 12
@@ -66,28 +83,21 @@ SWITCH_RULES: tuple[tuple[AclAccess, str], ...] = (("read", "stat/+/+"), ("write
 ENROLMENT_RULES: tuple[tuple[AclAccess, str], ...] = (("read", f"{ENROL}/+/request"), ("write", f"{ENROL}/+/answer"))
 
 
-def certificate_acl(revoked: Iterable[str], fleets: Iterable[str]) -> str:
-    """Return the ACL of the port for certificates: a device may use its own topics in these `fleets`, and none in others.
+# What the broker writes of its clients' coming and going: who took whose session.
+LOG_RULES: tuple[tuple[AclAccess, str], ...] = (("read", "$SYS/broker/log/#"),)
 
-    A revoked device can neither publish nor receive anything, at once.
-    """
+
+def access_rules(fleets: Iterable[str]) -> str:
+    """Return the ACL: a device may use its own topics in these `fleets`, a token its own request and answer, a service what it needs."""
     lines = []
     for fleet in sorted(fleets):
         lines += [f"pattern write {TOPIC_ROOT}/{fleet}/%u/{kind}" for kind in DEVICE_WRITES]
         lines += [f"pattern read {TOPIC_ROOT}/{fleet}/%u/{kind}" for kind in DEVICE_READS]
+    lines += [f"pattern write {ENROL}/%u/request", f"pattern read {ENROL}/%u/answer"]
     for who, rules in SERVICE_RULES.items():
-        lines += ["", f"user {who}"]
-        lines += [
-            f"topic {access} {topic}" for access, topic in (*rules, *((*ENROLMENT_RULES, *SWITCH_RULES) if who == SERVICE_USER else ()))
-        ]
-    for device in sorted(revoked):
-        lines += ["", f"user {device}", "topic deny #"]
+        more = (*ENROLMENT_RULES, *SWITCH_RULES, *LOG_RULES) if who == SERVICE_USER else ()
+        lines += ["", f"user {who}", *(f"topic {access} {topic}" for access, topic in (*rules, *more))]
     return "\n".join(lines) + "\n"
-
-
-def token_acl() -> str:
-    """Return the ACL of the port for tokens: the user's name is the token's id."""
-    return f"pattern write {ENROL}/%u/request\npattern read {ENROL}/%u/answer\n"
 
 
 _CONFIGURATION = """\
@@ -95,19 +105,25 @@ _CONFIGURATION = """\
 ## Start it as the owner of this folder, or as root, which then becomes that owner: mosquitto -c {broker}/mosquitto.conf
 
 {user}pid_file {broker}/mosquitto.pid
-per_listener_settings true
+per_listener_settings false
+allow_anonymous false
 
-## Devices and services. Every client shows a certificate; its common name is who it is.
+## Tokens and revoked devices, which the fleet's commands change in the running broker, without a reload; the ACL decides the rest.
+plugin {plugin}
+plugin_opt_config_file {broker}/access.json
+acl_file {broker}/acl
+
+## Devices and services. Every client shows a certificate; its common name is who it is. OpenSSL reads a further list of revoked
+## certificates from the folder of lists when it is there: no reload.
 listener {port}
 cafile {ca}
+capath {broker}/revoked
 certfile {broker}/broker.crt
 keyfile {broker}/broker.key
 crlfile {crl}
 tls_version tlsv1.2
 require_certificate true
 use_identity_as_username true
-allow_anonymous false
-acl_file {broker}/acl
 
 ## Devices that have a token and no certificate yet. The user's name and the client's id are the token's id: nobody takes another's session.
 listener {enrol_port}
@@ -116,9 +132,6 @@ keyfile {broker}/broker.key
 tls_version tlsv1.2
 require_certificate false
 use_username_as_clientid true
-allow_anonymous false
-password_file {broker}/passwords
-acl_file {broker}/enrol.acl
 
 ## Without it the acknowledgements of collector and service wait for the kernel's.
 set_tcp_nodelay true
@@ -136,11 +149,13 @@ persistence true
 persistence_location {broker}/data/
 autosave_interval 60
 
-## No persistent_client_expiration: 2.0.11 may die of a reload (SIGHUP) while a session that will expire waits for its client. Edgemeter's
-## sessions never expire where certificates are names. A device that never comes back leaves some kilobytes, a collector up to
-## max_queued_bytes: connect once with its client id (collector-...) and a clean session to end that.
+## No persistent_client_expiration: 2.0.11 may die of a reload (SIGHUP) while a session that will expire waits for its client. Edgemeter
+## sends no reload, but other programs may. A device that never comes back leaves some kilobytes, a collector up to max_queued_bytes:
+## connect once with its client id (collector-...) and a clean session to end that.
 
+## The fleet's service reads the topic: it shows whose session was taken over.
 log_dest stderr
+log_dest topic
 log_type error
 log_type warning
 log_type notice
@@ -175,7 +190,28 @@ def configuration(folder: FleetFolder, server: ServerEntry) -> str:
         enrol_port=server.enrol_port,
         ca=folder.ca_certificate.absolute(),
         crl=folder.revoked.absolute(),
+        plugin=plugin_path(),
     )
+
+
+def installed_version() -> str | None:
+    """Return the version of the mosquitto that is installed here, None where there is none."""
+    program = shutil.which("mosquitto") or shutil.which("mosquitto", path="/usr/sbin:/usr/local/sbin")
+    if program is None:
+        return None
+    try:
+        # It ends with status 3 after its help.
+        text = subprocess.run([program, "-h"], capture_output=True, text=True, timeout=VERSION_S, check=False).stdout
+    except (OSError, subprocess.SubprocessError):
+        return None
+    found = re.search(r"mosquitto version (\d+(?:\.\d+)+)", text)
+    return found[1] if found else None
+
+
+def plugin_path() -> Path:
+    """Return where mosquitto's dynamic-security plug-in is, or where Debian has it if it is not installed here."""
+    found = (path for pattern in PLUGIN_PLACES for path in sorted(Path("/").glob(pattern)))
+    return next(found, Path(f"/usr/lib/{platform.machine()}-linux-gnu/{PLUGIN}"))
 
 
 def renew(folder: FleetFolder, registry: Registry, signing: Authority, now: datetime) -> list[Path]:
@@ -185,29 +221,42 @@ def renew(folder: FleetFolder, registry: Registry, signing: Authority, now: date
         ConfigError: the registry, the list of revoked certificates or fleet.toml is damaged.
         UnavailableError: a file cannot be written.
     """
-    now_ns = int(now.timestamp() * 1_000_000_000)
     with registry.transaction():
         # In a transaction, so that of two processes the later one writes the latest state.
-        known, tokens = devices.read(registry), open_tokens(registry, now_ns)
-        out = [one.device for one in known if one.trust == "revoked"]
         # After a fleet was renamed, some devices still have its previous name.
-        fleets = {fleet_file.read(folder.fleet_file).fleet, *(one.fleet for one in known), *(one.fleet for one in tokens)}
-        wanted = {
-            folder.broker / "acl": certificate_acl(out, fleets).encode(),
-            folder.broker / "enrol.acl": token_acl().encode(),
-            folder.broker / "passwords": "".join(f"{one.token_id}:{one.password}\n" for one in tokens).encode(),
-        }
-        changed = [path for path, content in wanted.items() if not holds(path, content)]
-        for path in changed:
-            durable_file.write(path, wanted[path])
-        previous = folder.revoked.read_bytes() if folder.revoked.exists() else None
-        listed = revoked_numbers(previous) if previous is not None else set()
-        # A revoked certificate stays revoked, even if the registry was lost and recreated.
-        revoked = certificates.revoked(registry) | listed
-        if previous is None or revoked != listed:
-            durable_file.write(folder.revoked, signing.revoked_list(revoked, now, previous))
+        tokens = open_tokens(registry, int(now.timestamp() * 1_000_000_000))
+        known = {*(one.fleet for one in devices.read(registry)), *(one.fleet for one in tokens)}
+        rules = access_rules({fleet_file.read(folder.fleet_file).fleet, *known}).encode()
+        changed = []
+        if not holds(folder.broker / "acl", rules):
+            durable_file.write(folder.broker / "acl", rules)
+            changed.append(folder.broker / "acl")
+        if _renew_list(folder, registry, signing, now):
             changed.append(folder.revoked)
     return changed
+
+
+def _renew_list(folder: FleetFolder, registry: Registry, signing: Authority, now: datetime) -> bool:
+    previous = folder.revoked.read_bytes() if folder.revoked.exists() else None
+    listed = revoked_numbers(previous) if previous is not None else set()
+    # A revoked certificate stays revoked, even if the registry was lost and recreated.
+    revoked = certificates.revoked(registry) | listed
+    if previous is not None and revoked == listed:
+        return False
+    durable_file.write(folder.revoked, signing.revoked_list(revoked, now, previous))
+    _announce_list(folder, signing)
+    return True
+
+
+def _announce_list(folder: FleetFolder, signing: Authority) -> None:
+    """Give the list one more name in the folder where OpenSSL looks for lists that it has not read yet: HASH.r0, HASH.r1, ..."""
+    name, number = signing.name_hash(), 0
+    try:
+        while (link := folder.revoked_lists / f"{name}.r{number}").is_symlink():
+            number += 1
+        link.symlink_to(Path("..", "..", folder.revoked.name))
+    except OSError as error:
+        raise UnavailableError(f"cannot announce the list of revoked certificates as {str(link)!r} ({error.strerror})") from error
 
 
 def holds(path: Path, content: bytes) -> bool:

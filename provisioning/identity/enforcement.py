@@ -1,44 +1,36 @@
-"""Makes the running broker apply what the registry holds: it reloads its files, and revoked devices are disconnected."""
+"""Makes the running broker apply what the registry holds: open tokens, revoked devices, and who is to be disconnected now."""
 
 import logging
-import os
-import re
-import signal
 import subprocess
 import time
+from collections.abc import Mapping
 from datetime import datetime
 from pathlib import Path
 
-from edgemeter.agent.base.broker_address import BrokerAddress
-from edgemeter.agent.base.errors import EdgemeterError, UnavailableError
-from edgemeter.agent.base.mqtt_session import Message, MqttSession, SessionProfile
+from edgemeter.agent.base import durable_file
+from edgemeter.agent.base.errors import ConfigError, UnavailableError
 from edgemeter.agent.contract import messages
 from edgemeter.agent.contract.messages import Topic
 from edgemeter.provisioning.identity import broker_files
 from edgemeter.provisioning.identity.authority import Authority
+from edgemeter.provisioning.identity.broker_access import BrokerAccess, WantedAccess, plugin_file
 from edgemeter.provisioning.inventory import fleet_file
 from edgemeter.provisioning.inventory.fleet_file import ServerEntry, fleet_broker_address
 from edgemeter.provisioning.inventory.fleet_folder import FleetFolder
 from edgemeter.provisioning.registry import devices
-from edgemeter.provisioning.registry.certificates import delete_pending_disconnect, pending_disconnects
+from edgemeter.provisioning.registry.certificates import delete_pending_disconnect, open_tokens, pending_disconnects
 from edgemeter.provisioning.registry.devices import find_presence, put_offline
 from edgemeter.provisioning.registry.registry import Registry
 
 logger = logging.getLogger(__name__)
 
-RELOAD_TIMEOUT_S = 30.0
-TAKE_OVER_S = 5.0
-START_S = 1.0
+COMMAND_TIMEOUT_S = 30.0
 PROGRAM = "mosquitto"
-# mosquitto 2.0 ignores a SIGHUP while it still acts on the one before, such as those of a command and of the service: each reload is
-# requested twice, this far apart. A device that is disconnected before the reload comes back.
-RELOAD_PAUSE_S = 1.0
-SETTLE_ATTEMPTS = 2
-
 # A broker that did not answer is retried after this.
 BROKER_RETRY_S = 30.0
+_NS = 1_000_000_000
 
-# Counts that change whenever the broker's files would: cheaper than making the files.
+# Counts that change whenever the broker is to know something else: cheaper than working out what.
 _STATE = """SELECT
     (SELECT count(*) FROM claims WHERE closed_ns IS NULL AND expires_ns > ?1),
     (SELECT max(made_ns) FROM claims),
@@ -48,185 +40,134 @@ _STATE = """SELECT
     (SELECT count(*) FROM expulsions)"""
 
 
-def pid_file(folder: FleetFolder, server: ServerEntry) -> Path:
-    """Return the file with the broker's process id."""
-    return Path(server.broker_pid_file) if server.broker_pid_file else folder.broker / "mosquitto.pid"
+def wanted_access(registry: Registry, now_ns: int) -> WantedAccess:
+    """Return what the broker is to hold at `now_ns`, by the registry."""
+    revoked = {one.device for one in devices.read(registry) if one.trust == "revoked"}
+    return WantedAccess(open_tokens(registry, now_ns), revoked)
 
 
-def reload_broker(folder: FleetFolder, server: ServerEntry, proc: Path = Path("/proc")) -> bool:
-    """Make the broker reload its files; return whether one is running.
-
-    Raises:
-        UnavailableError: it cannot be signalled.
-    """
-    if server.broker_reload:
-        _run(server.broker_reload)
-        return True
-    number = _running(pid_file(folder, server), proc)
-    if number is None:
-        return False
-    try:
-        os.kill(number, signal.SIGHUP)
-    except ProcessLookupError:
-        return False
-    except OSError as error:
-        raise UnavailableError(
-            f"cannot signal the broker (pid {number}) to reload its files ({error.strerror}): run this as its owner, "
-            "or set a command that does it in fleet.toml ([server] broker_reload)"
-        ) from error
-    return True
-
-
-def disconnect_device(address: BrokerAddress, device: str, revoked_state: tuple[str, bytes] | None = None) -> None:
-    """End the session of `device` by taking it over once, as the operator; the reloaded list of revoked certificates keeps it out.
-
-    `revoked_state` (topic, payload) is retained on behalf of the device, which can no longer publish it.
+def write_access(folder: FleetFolder, registry: Registry, now_ns: int) -> None:
+    """Write what a broker that starts now is to know.
 
     Raises:
-        UnavailableError: no broker answers.
-        ConfigError: it refuses the operator.
+        UnavailableError: the file cannot be written.
     """
-    events = _RefusalOnly()
-    session = MqttSession(address, SessionProfile(device), events)
+    durable_file.write(folder.broker_access, plugin_file(wanted_access(registry, now_ns)))
+
+
+def is_broker_running(folder: FleetFolder, server: ServerEntry, proc: Path = Path("/proc")) -> bool:
+    """Return whether the process that the broker's pid file names is a mosquitto on this machine."""
+    path = Path(server.broker_pid_file) if server.broker_pid_file else folder.broker / "mosquitto.pid"
     try:
-        session.connect(TAKE_OVER_S)
-        if revoked_state is not None:
-            session.publish(*revoked_state, lasting="retained")
-            session.flush(TAKE_OVER_S)
-    finally:
-        session.close()
-    if events.refusal is not None:
-        message = "%r is disconnected, but its retained state is out of date: the broker refuses the update (%s); compare its ACL"
-        logger.warning(message, device, events.refusal)
+        number = int(path.read_text().strip())
+        return number > 1 and (proc / str(number) / "comm").read_text().strip() == PROGRAM
+    except (OSError, ValueError):
+        return False
 
 
-class _RefusalOnly:
-    """Ignores a session's events, except for a refused publish."""
+def run_reload_command(server: ServerEntry) -> None:
+    """Run the command of fleet.toml that brings changed files to a broker elsewhere.
 
-    def __init__(self) -> None:
-        self.refusal: str | None = None
-
-    def connected(self) -> None:
-        """Session event."""
-
-    def disconnected(self, _reason: str) -> None:
-        """Session event."""
-
-    def received(self, _message: Message) -> None:
-        """Session event."""
-
-    def answered(self, refusal: str | None) -> None:
-        """Session event: the broker's answer to a publish."""
-        self.refusal = refusal
-
-
-def _run(command: tuple[str, ...]) -> None:
+    Raises:
+        UnavailableError: it fails.
+    """
+    if not server.broker_reload:
+        return
     try:
-        subprocess.run(command, check=True, stdin=subprocess.DEVNULL, capture_output=True, timeout=RELOAD_TIMEOUT_S)
+        subprocess.run(server.broker_reload, check=True, stdin=subprocess.DEVNULL, capture_output=True, timeout=COMMAND_TIMEOUT_S)
     except (OSError, subprocess.SubprocessError) as error:
         raise UnavailableError(f"the command that reloads the broker failed ({error}): correct broker_reload in fleet.toml") from error
 
 
-def _running(path: Path, proc: Path) -> int | None:
-    """Return the broker's process; None where the file names none, or another program has its number by now."""
-    try:
-        number = int(path.read_text().strip())
-        program = (proc / str(number) / "comm").read_text().strip()
-    except (OSError, ValueError):
-        return None
-    if number <= 1 or program != PROGRAM:
-        return None
-    # While it starts, a SIGHUP would end it.
-    deadline = time.monotonic() + START_S
-    while not _catches_hangups(proc / str(number) / "status"):
-        if time.monotonic() > deadline:
-            return None
-        time.sleep(0.02)
-    return number
-
-
-def _catches_hangups(status: Path) -> bool:
-    try:
-        caught = re.search(r"^SigCgt:\s*([0-9a-f]+)$", status.read_text(), re.MULTILINE)
-    except OSError:
-        return False
-    return caught is not None and bool(int(caught[1], 16) >> (signal.SIGHUP - 1) & 1)
-
-
 class Enforcement:
-    """Keeps one fleet's broker up to date: `enforce` repeatedly, or `settle` once."""
+    """Keeps one fleet's broker up to date: `enforce` repeatedly, or `settle` once.
 
-    def __init__(self, folder: FleetFolder, registry: Registry, signing: Authority) -> None:
+    `passwords` are new tokens by their id: only who makes a token can tell it to a running broker, since the registry has its hash alone.
+    """
+
+    def __init__(self, folder: FleetFolder, registry: Registry, signing: Authority, passwords: Mapping[str, str] | None = None) -> None:
         self._folder = folder
         self._registry = registry
         self._signing = signing
-        self._reloaded_for: set[str] = set()
+        self._passwords = passwords or {}
         self._state: tuple[int | None, ...] | None = None
-        self._reloaded_s = 0.0
-        # Nothing was changed yet.
-        self._is_reloaded_twice = True
-        self._needs_reload = False
+        self._needs_command = False
+        self._is_due = False
         self._not_before_s = 0.0
+        self._is_absence_known = False
 
     def enforce(self, now: datetime) -> bool:
-        """Do what can be done now; return whether something is left for a second later.
+        """Do what can be done now; return whether something is left because the broker does not answer.
 
         Raises:
-            ConfigError: a file of the fleet is damaged.
-            UnavailableError: the broker cannot be reloaded.
+            ConfigError: a file of the fleet is damaged, or the broker runs with another configuration.
+            UnavailableError: a file cannot be written, or the command of fleet.toml fails.
         """
-        state = tuple(self._registry.query(_STATE, int(now.timestamp() * 1_000_000_000))[0])
+        now_ns = int(now.timestamp() * _NS)
+        state = tuple(self._registry.query(_STATE, now_ns)[0])
         if state != self._state:
-            self._needs_reload = bool(broker_files.renew(self._folder, self._registry, self._signing, now)) or self._needs_reload
+            changed = broker_files.renew(self._folder, self._registry, self._signing, now)
+            if self._state is not None and self._folder.broker / "acl" in changed:
+                logger.warning("the fleet's name changed: restart the broker, which reads its rules when it starts")
+            self._needs_command = bool(changed) or self._needs_command
+            self._is_due = True
             self._state = state
-        waiting = pending_disconnects(self._registry)
+        if not (self._is_due or self._needs_command or pending_disconnects(self._registry)):
+            return False
         if time.monotonic() < self._not_before_s:
-            return self._needs_reload or bool(waiting)
-        if self._needs_reload or not self._reloaded_for.issuperset(waiting):
-            self._reload(waiting)
-            self._is_reloaded_twice = False
-        elif time.monotonic() - self._reloaded_s >= RELOAD_PAUSE_S:
-            if not self._is_reloaded_twice:
-                self._reload(waiting)
-                self._is_reloaded_twice = True
-            elif waiting:
-                self._disconnect(waiting)
-        return not self._is_reloaded_twice or bool(pending_disconnects(self._registry))
+            return True
+        self._not_before_s = time.monotonic() + BROKER_RETRY_S
+        if self._needs_command:
+            run_reload_command(self._server())
+            self._needs_command = False
+        if self._is_applied(now_ns):
+            self._is_due, self._not_before_s = False, 0.0
+        return self._is_due or bool(pending_disconnects(self._registry))
 
     def settle(self, now: datetime) -> bool:
         """Do everything; return whether devices are left that could not be disconnected, because the broker does not answer.
 
         Raises:
             ConfigError: as `enforce`.
-            UnavailableError: as `enforce`.
+            UnavailableError: as `enforce`; or a running broker does not answer.
         """
-        for _ in range(SETTLE_ATTEMPTS):
-            if not self.enforce(now):
-                return False
-            time.sleep(RELOAD_PAUSE_S)
-        return self.enforce(now)
+        self.enforce(now)
+        return bool(pending_disconnects(self._registry))
 
-    def _reload(self, pending: list[str]) -> None:
-        """Reload the broker before anybody is disconnected: a device disconnected earlier comes back."""
-        self._needs_reload = True
-        self._not_before_s = time.monotonic() + BROKER_RETRY_S
-        is_running = reload_broker(self._folder, self._server())
-        if not is_running:
-            logger.info("no broker is running here: it reads %s when it starts", self._folder.broker)
-        self._not_before_s = 0.0
-        self._needs_reload = False
-        self._reloaded_for = set(pending)
-        self._reloaded_s = time.monotonic()
+    def _is_applied(self, now_ns: int) -> bool:
+        """Return whether the running broker has everything, or one that starts now will have."""
+        try:
+            with BrokerAccess(fleet_broker_address(self._folder, client="operator")) as access:
+                unknown = access.apply(lambda: wanted_access(self._registry, now_ns), self._passwords)
+                self._disconnect(access)
+        except UnavailableError as error:
+            is_running = is_broker_running(self._folder, self._server())
+            if not is_running:
+                write_access(self._folder, self._registry, now_ns)
+            if not self._is_absence_known:
+                where = "" if is_running else f"; it reads {str(self._folder.broker_access)!r} when it starts"
+                logger.log(logging.WARNING if is_running else logging.INFO, "cannot change access at the broker now: %s%s", error, where)
+            self._is_absence_known = True
+            if is_running and self._passwords:
+                raise
+            return not is_running
+        except ConfigError:
+            # What runs there reads this file after the restart that the message asks for.
+            write_access(self._folder, self._registry, now_ns)
+            raise
+        self._is_absence_known = False
+        for one in unknown:
+            if now_ns - one.made_ns > BROKER_RETRY_S * _NS:
+                logger.warning("the broker does not know the token of %r: make another (`edgemeter fleet token`)", one.device)
+        # Whoever makes a token tells it to the broker within seconds.
+        return all(now_ns - one.made_ns > BROKER_RETRY_S * _NS for one in unknown)
 
-    def _disconnect(self, pending: list[str]) -> None:
-        operator = fleet_broker_address(self._folder, client="operator")
-        for device in pending:
-            try:
-                disconnect_device(operator, device, self._revoked_state(device))
-            except EdgemeterError as error:
-                logger.warning("cannot disconnect %r now: %s", device, error)
-                self._not_before_s = time.monotonic() + BROKER_RETRY_S
-                return
+    def _disconnect(self, access: BrokerAccess) -> None:
+        for device in pending_disconnects(self._registry):
+            access.disconnect(device)
+            if (revoked := self._revoked_state(device)) is not None and (refusal := access.retain(*revoked)) is not None:
+                message = "%r is disconnected, but its retained state is out of date: the broker refuses the update (%s); compare its ACL"
+                logger.warning(message, device, refusal)
             logger.info("device %r disconnected", device)
             with self._registry.transaction() as connection:
                 delete_pending_disconnect(connection, device)

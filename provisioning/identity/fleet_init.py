@@ -4,7 +4,7 @@ import os
 import pwd
 import shlex
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from datetime import datetime
@@ -18,7 +18,7 @@ from edgemeter.agent.base.toml import toml_document
 from edgemeter.provisioning.identity import authority, broker_files
 from edgemeter.provisioning.identity.authority import SERVER_DAYS, KeyPair
 from edgemeter.provisioning.identity.broker_files import COLLECTOR_USER, OPERATOR_USER, SERVICE_USER
-from edgemeter.provisioning.identity.enforcement import reload_broker
+from edgemeter.provisioning.identity.enforcement import is_broker_running, run_reload_command, write_access
 from edgemeter.provisioning.inventory import fleet_file
 from edgemeter.provisioning.inventory.fleet_file import FleetFile, ServerEntry
 from edgemeter.provisioning.inventory.fleet_folder import FleetFolder
@@ -178,16 +178,34 @@ def init_steps(folder: FleetFolder, wanted: InitOptions, now: datetime) -> Itera
     yield from _broker_configuration(folder, server, now)
 
 
-def notify_broker(folder: FleetFolder) -> None:
-    """Have a running broker reload the new files.
+def after_init(folder: FleetFolder, made: Sequence[InitStep]) -> list[str]:
+    """Bring the new files to a broker elsewhere, where fleet.toml has a command for it; return what is left for people to do or know.
 
     Raises:
         ConfigError: fleet.toml is wrong.
-        UnavailableError: the broker cannot be signalled.
+        UnavailableError: the command fails.
     """
-    server = fleet_file.read(folder.fleet_file).server
-    if server is not None:
-        reload_broker(folder, server)
+    server = fleet_file.read(folder.fleet_file).server or ServerEntry(broker="")
+    notes = []
+    if any(step.path.is_relative_to(folder.broker) for step in made):
+        run_reload_command(server)
+        if is_broker_running(folder, server):
+            notes.append("restart the broker: it runs with its previous files (sudo systemctl restart edgemeter-broker); nothing is lost")
+    return [*notes, *broker_warnings(server)]
+
+
+def broker_warnings(server: ServerEntry) -> list[str]:
+    """Return what is known to be wrong with the broker that is installed here, as this fleet uses it."""
+    found = broker_files.installed_version()
+    notes = []
+    if found is not None and not broker_files.plugin_path().exists():
+        notes.append(f"mosquitto {found} has no dynamic-security plug-in here ({broker_files.PLUGIN}): install Debian's mosquitto package")
+    if server.broker_reload and found in broker_files.DIES_OF_RELOADS:
+        notes.append(
+            f"mosquitto {found} may die of a reload (SIGHUP) while sessions that expire come and go: "
+            "let broker_reload in fleet.toml copy files only; a changed configuration needs a restart"
+        )
+    return notes
 
 
 def _agreed(folder: FleetFolder, wanted: InitOptions) -> FleetFile:
@@ -257,7 +275,7 @@ def _service_certificate(folder: FleetFolder, file: str, common_name: str, now: 
 
 
 def _broker_configuration(folder: FleetFolder, server: ServerEntry, now: datetime) -> Iterator[InitStep]:
-    for path in (folder.broker / "conf.d", folder.broker / "data"):
+    for path in (folder.broker / "conf.d", folder.broker / "data", folder.revoked_lists):
         if not path.exists():
             yield InitStep(path, "for the broker", lambda path=path: _make_folder(path))  # type: ignore[misc]
     for path, text, why in (
@@ -266,17 +284,22 @@ def _broker_configuration(folder: FleetFolder, server: ServerEntry, now: datetim
     ):
         if not broker_files.holds(path, text.encode()):
             yield InitStep(path, why, lambda path=path, text=text: durable_file.write(path, text.encode()))  # type: ignore[misc]
-    own = [folder.broker / "acl", folder.broker / "enrol.acl", folder.broker / "passwords", folder.revoked]
+    own = [folder.broker / "acl", folder.broker_access, folder.revoked]
     if not folder.registry.exists() or not all(path.exists() for path in own):
         yield InitStep(
             folder.registry, "the registry; the broker's rules, tokens and list of revoked certificates", lambda: _renew(folder, now)
         )
+    for path in (folder.broker / "passwords", folder.broker / "enrol.acl"):
+        if path.exists():
+            yield InitStep(path, f"removed: {folder.broker_access.name} holds the tokens", path.unlink)
 
 
 def _renew(folder: FleetFolder, now: datetime) -> None:
     with closing(Registry(folder.registry)) as registry:
         folder.registry.chmod(0o600)
         broker_files.renew(folder, registry, broker_files.authority(folder), now)
+        if not folder.broker_access.exists():
+            write_access(folder, registry, int(now.timestamp() * 1_000_000_000))
 
 
 def _make_folder(path: Path) -> None:

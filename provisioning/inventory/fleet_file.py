@@ -45,8 +45,8 @@ class Circuit(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
 class ServerEntry(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Where devices find the fleet: the broker, the port for devices without a certificate, and content over HTTPS, if any.
 
-    `accept`: `token` is enough to join, or approval by `hand` is required. `broker_reload` is a command that reloads the broker, where a
-    SIGHUP to the process in `broker_pid_file` does not.
+    `accept`: `token` is enough to join, or approval by `hand` is required. `broker_reload` is a command that brings changed files to a
+    broker on another machine; `broker_pid_file` is where the broker on this machine writes its process id.
     """
 
     broker: str

@@ -43,6 +43,16 @@ class FleetFolder:
         return self.path / "revoked.crl"
 
     @property
+    def broker_access(self) -> Path:
+        """What mosquitto's dynamic-security plug-in holds: tokens and revoked devices. A running broker writes it itself."""
+        return self.broker / "access.json"
+
+    @property
+    def revoked_lists(self) -> Path:
+        """The folder in which a running broker finds a newer list of revoked certificates."""
+        return self.broker / "revoked"
+
+    @property
     def release_key(self) -> Path:
         """The private key that signs bundles, PEM; it may be elsewhere than on the server."""
         return self.path / "release.key"
@@ -54,7 +64,7 @@ class FleetFolder:
 
     @property
     def broker(self) -> Path:
-        """The folder of the broker's configuration, ACL, passwords, certificate and key."""
+        """The folder of the broker's configuration, ACL, access, certificate and key."""
         return self.path / "broker"
 
     @property

@@ -53,6 +53,13 @@ class Lab:
         self.serve()
         return self
 
+    def restart_broker(self) -> None:
+        """End the broker as systemd does, and start it again."""
+        if self.broker.process is not None:
+            self.broker.process.terminate()
+            self.broker.process.wait(60)
+        self.broker.start()
+
     def serve(self) -> FleetService:
         """Start the service."""
         service = FleetService(self.folder, fleet_file.fleet_broker_address(self.folder))

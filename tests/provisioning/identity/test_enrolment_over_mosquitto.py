@@ -22,6 +22,7 @@ from edgemeter.agent.contract.identity import CertificateRequest
 from edgemeter.agent.identity import identity, renewal
 from edgemeter.collector.cli import ledger
 from edgemeter.collector.receive.service import Collector
+from edgemeter.provisioning.cli.main import fleet
 from edgemeter.provisioning.identity import authority, broker_files
 from edgemeter.provisioning.inventory import fleet_file
 from edgemeter.provisioning.registry import certificates, devices
@@ -100,7 +101,7 @@ def test_a_token_works_once(lab, tmp_path):
     shutil.copy(path, copy)
     lab.board("pi-1", "100000001").join(path)
     claim = contract_identity.token_id(contract_identity.read_join_file(copy).token)
-    assert wait_until(lambda: claim not in (lab.folder.broker / "passwords").read_text())
+    assert wait_until(lambda: claim not in lab.folder.broker_access.read_text())
     with pytest.raises(ConfigError, match="used, has expired"):
         lab.board("thief", "666").join(copy)
     assert [one.serial for one in certificates.of_device(lab.registry, "pi-1")] == ["100000001"]
@@ -128,7 +129,7 @@ def test_a_token_expires_by_the_servers_clock(lab):
     claim = contract_identity.token_id(contract_identity.read_join_file(path).token)
     with lab.registry.transaction() as connection:
         connection.execute("UPDATE claims SET expires_ns = 1 WHERE claim = ?", (claim,))
-    assert wait_until(lambda: claim not in (lab.folder.broker / "passwords").read_text())
+    assert wait_until(lambda: claim not in lab.folder.broker_access.read_text())
     with pytest.raises(ConfigError, match="has expired"):
         lab.board("pi-1", "100000001").join(path)
 
@@ -192,7 +193,8 @@ def test_a_device_takes_nobodys_name_job_or_certificate(lab):
         assert is_refused(device, f"{OTHER}/{kind}"), kind
     for kind in ("certificate", "command", "content"):
         assert is_refused(device, f"{OWN}/{kind}"), kind
-    assert is_refused(device, "edgemeter/enrol/pi-1/request")
+    assert is_refused(device, "edgemeter/enrol/pi-2/request")
+    assert is_refused(device, "$CONTROL/dynamic-security/v1")
     identity.make_key(lab.path / "x.key")
     for wished in ("pi-2", "edgemeter-operator", None):
         ask = CertificateRequest(
@@ -206,21 +208,26 @@ def test_a_device_takes_nobodys_name_job_or_certificate(lab):
 
 
 def test_a_device_speaks_in_its_own_fleet_alone(lab):
-    """Under another fleet's name it says nothing, and hears nothing that is said there; a fleet that was renamed keeps both names."""
+    """Under another fleet's name it says nothing, and hears nothing that is said there.
+
+    A fleet that was renamed keeps both names, after a restart of the broker.
+    """
     board = joined(lab)
     device = board.client("pi-1", "edgemeter/v1/+/pi-1/command")
     operator = lab.service_client("operator")
     for kind in broker_files.DEVICE_WRITES:
-        for fleet in ("other", "la", "lab2"):
-            assert is_refused(device, f"edgemeter/v1/{fleet}/pi-1/{kind}"), (fleet, kind)
+        for name in ("other", "la", "lab2"):
+            assert is_refused(device, f"edgemeter/v1/{name}/pi-1/{kind}"), (name, kind)
     assert not is_refused(device, f"{OWN}/birth")
     operator.session.publish("edgemeter/v1/other/pi-1/command", b"not for it")
     operator.session.publish(f"{OWN}/command", b"for it")
     assert wait_until(lambda: len(device.messages) == 1)
     assert device.messages[0].payload == b"for it"
     lab.folder.fleet_file.write_text(lab.folder.fleet_file.read_text().replace('fleet = "lab"', 'fleet = "our lab"'))
-    other = joined(lab, "pi-2", "100000002").client("pi-2")
-    assert not is_refused(other, "edgemeter/v1/our lab/pi-2/birth")
+    other = joined(lab, "pi-2", "100000002")
+    lab.restart_broker()
+    assert not is_refused(other.client("pi-2"), "edgemeter/v1/our lab/pi-2/birth")
+    device = board.client("pi-1")
     assert not is_refused(device, f"{OWN}/birth")
     assert is_refused(device, "edgemeter/v1/other/pi-1/birth")
 
@@ -402,11 +409,10 @@ def test_a_revoked_device_is_out_within_seconds_and_stays_out(lab):
     assert "revoked, with 1 certificate" in lab.run("revoke", "pi-1", "--reason", "stolen")
     assert wait_until(lambda: bool(device.reasons), 5)
     assert wait_until(lambda: is_out(board.address()), 5)
-    assert "cut without a reason" in device.reasons[0]
-    assert "revoked" in device.reasons[0]
+    assert device.reasons[0] == "somebody ended it at the broker: was this client revoked?"
+    assert wait_until(lambda: bool(second.reasons), 5)
     assert wait_until(lambda: any("refuses our certificate (revoked" in reason for reason in device.reasons), 20)
     heard = len(operator.messages)
-    assert is_refused(second, f"{OWN}/result")
     for name in ("pi-1", "pi-2"):
         fleet_client.session.publish(f"edgemeter/v1/lab/{name}/command", b"x")
     assert wait_until(lambda: len(neighbour.messages) == 1)
@@ -447,7 +453,7 @@ def test_a_revoked_device_is_revoked_wherever_people_look(lab):
     assert wait_until(lambda: seen.state() == "revoked", 10)
     later = Collected(lab, "later")
     assert wait_until(lambda: later.state() == "revoked", 10)
-    assert presence_of(lab) == "offline"
+    assert wait_until(lambda: presence_of(lab) == "offline", 10)
     (listed,) = json.loads(lab.run("list", "--json"))["devices"]
     assert (listed["presence"], listed["standing"]) == ("revoked", "revoked")
     assert "1 device: 1 revoked" in lab.run("list")
@@ -622,11 +628,11 @@ def test_acceptance_by_hand_is_a_line_of_the_inventory(lab):
     assert board.join(path).device == "pi-1"
 
 
-def test_a_renewed_broker_certificate_is_taken_by_the_running_broker(lab):
-    """A further name: who connects now sees it, who is connected stays."""
+def test_a_renewed_broker_certificate_is_in_use_after_a_restart(lab):
+    """A further name: `init` asks for the restart; nobody who was enrolled is lost by it."""
     board = joined(lab)
-    device = board.client("pi-1")
-    lab.run("init", "--name", "other.example")
-    assert wait_until(lambda: "other.example" in authority.names_of(ssl.get_server_certificate((LOOPBACK, lab.enrol_port)).encode()), 5)
+    asked = CliRunner().invoke(fleet, ["init", "--name", "other.example", "--folder", str(lab.folder.path)], catch_exceptions=False)
+    assert "restart the broker" in asked.stderr
+    lab.restart_broker()
+    assert "other.example" in authority.names_of(ssl.get_server_certificate((LOOPBACK, lab.enrol_port)).encode())
     assert board.client("pi-1~2").session.is_connected()
-    assert device.reasons == []

@@ -45,7 +45,7 @@ def test_keys_and_folder_are_their_owners_alone(tmp_path):
     """The folder itself, and each private key in it."""
     run(tmp_path / "f", "--broker", "broker.example")
     assert stat.S_IMODE((tmp_path / "f").stat().st_mode) == 0o700
-    keys = [*(tmp_path / "f").rglob("*.key"), tmp_path / "f" / "registry.sqlite", tmp_path / "f" / "broker" / "passwords"]
+    keys = [*(tmp_path / "f").rglob("*.key"), tmp_path / "f" / "registry.sqlite", tmp_path / "f" / "broker" / "access.json"]
     assert len(keys) == 8
     assert {stat.S_IMODE(path.stat().st_mode) for path in keys} == {0o600}
 
@@ -71,6 +71,7 @@ def test_a_new_name_renews_the_brokers_certificate_alone(tmp_path):
         "fleet.toml",
         "revoked.crl",
         "broker/acl",
+        "broker/access.json",
         "registry.sqlite",
         "broker/mosquitto.conf",
         "edgemeter-fleet.service",
