@@ -23,6 +23,10 @@ EVERY_JOB = f"{TOPIC_ROOT}/+/+/job"
 EVERY_WANT = f"{TOPIC_ROOT}/+/+/want"
 EVERY_PROGRESS = f"{TOPIC_ROOT}/+/+/progress"
 EVERY_RENEW = f"{TOPIC_ROOT}/+/+/renew"
+# Retained, and the Will of each collector.
+COLLECTOR_STATE = "edgemeter/collector/{collector}/state"
+EVERY_COLLECTOR_STATE = COLLECTOR_STATE.format(collector="+")
+COLLECTOR_STATE_S = 30.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,6 +97,12 @@ class Birth(msgspec.Struct, frozen=True, kw_only=True):
     dropped_records: Number = 0
 
 
+class CollectorState(msgspec.Struct, frozen=True, kw_only=True):
+    """Whether a collector receives results; repeated every `COLLECTOR_STATE_S`."""
+
+    state: Literal["online", "offline"]
+
+
 class Progress(msgspec.Struct, frozen=True, kw_only=True):
     """What a device is doing now, for people to read; not kept anywhere."""
 
@@ -114,7 +124,7 @@ def decode_json(payload: bytes, kind: type[_Message], what: str, largest_bytes: 
         raise ConfigError(f"not {what}: {error}") from error
 
 
-def encode_message(message: Receipt | DeviceState | Birth | Progress) -> bytes:
+def encode_message(message: Receipt | DeviceState | Birth | Progress | CollectorState) -> bytes:
     """Return the message as JSON."""
     return msgspec.json.encode(message)
 
@@ -132,6 +142,11 @@ def decode_state(payload: bytes) -> DeviceState:
 def decode_birth(payload: bytes) -> Birth:
     """Return the birth in `payload`; raises as `decode_json`."""
     return decode_json(payload, Birth, "a device's birth", LARGEST_REPORT_BYTES)
+
+
+def decode_collector_state(payload: bytes) -> CollectorState:
+    """Return the state in `payload`; raises as `decode_json`."""
+    return decode_json(payload, CollectorState, "a collector's state", LARGEST_REPORT_BYTES)
 
 
 def decode_progress(payload: bytes) -> Progress:

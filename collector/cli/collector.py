@@ -3,9 +3,11 @@
 import dataclasses
 import json
 import logging
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
@@ -14,12 +16,16 @@ from edgemeter.agent.base.broker_address import BrokerAddress
 from edgemeter.agent.base.config import home
 from edgemeter.agent.base.errors import ConfigError, UnavailableError
 from edgemeter.agent.base.options import FiniteRange, broker_files
+from edgemeter.agent.base.service_manager import ServiceManager
 from edgemeter.agent.base.terminal import until_stopped
 from edgemeter.collector.cli.ledger import backup, changes, devices, drain, quarantine, restore, retire, stats, vacuum
 from edgemeter.collector.cli.load import load
 from edgemeter.collector.cli.stores import ledger_option, ledger_path
 from edgemeter.collector.cli.web import web
 from edgemeter.collector.influx import influx_config
+
+if TYPE_CHECKING:
+    from edgemeter.collector.receive.service import Collector
 
 DEPLOY_FILES = Path(__file__).parents[1] / "deploy"
 
@@ -121,6 +127,12 @@ def collector() -> None:
 @click.option("--broker", envvar="EDGEMETER_BROKER", help="Broker: HOST[:PORT], mqtt://... or mqtts://... Default: an embedded broker.")
 @broker_files
 @click.option(
+    "--fleet",
+    "fleet_folder",
+    type=click.Path(path_type=Path, file_okay=False),
+    help="Take address and certificate from the fleet's folder that `edgemeter fleet init` made.",
+)
+@click.option(
     "--port", default=1883, show_default=True, type=click.IntRange(0, 65535), help="Port of the embedded broker; 0: any free port."
 )
 @ledger_option
@@ -161,6 +173,7 @@ def collector() -> None:
 def up(
     *,
     broker: str | None,
+    fleet_folder: Path | None,
     port: int,
     ledger: Path | None,
     influx: str | None,
@@ -186,10 +199,11 @@ def up(
     from edgemeter.agent.ledger.retention import Retention
     from edgemeter.collector.home_assistant.publisher import HomePublisher
     from edgemeter.collector.receive import monitor
+    from edgemeter.collector.receive.presence import CollectorPresence
     from edgemeter.collector.receive.service import Collector
     from edgemeter.collector.rollup import keeper
 
-    if group and not broker:
+    if group and not (broker or fleet_folder):
         raise click.UsageError("--group shares the messages of one broker: name it with --broker; the embedded broker cannot share")
     logging.basicConfig(level=logging.WARNING, format="%(levelname)s: %(message)s")
     log_limit.apply()
@@ -200,30 +214,28 @@ def up(
     if influx:
         config = influx_config.parse_influx(influx, org=influx_org, bucket=influx_bucket, token_file=influx_token_file)
         config = dataclasses.replace(config, extent=influx_fields, also=frozenset(influx_also))
-    given = broker_address.address_with_files(broker, files) if broker else None
+    given = _given(broker, fleet_folder, files)
+    manager = ServiceManager()
+    # A broker that is not up yet is no reason to be restarted by the watchdog's clock.
+    manager.ready()
     with until_stopped() as stopped, _broker(given, port) as address, keeper.rollup_keeper(path):
         service = Collector(address, path, config, group=group, retention=retention)
         metrics_server = monitor.Monitor(service, *monitor_address) if monitor_address else None
         home = HomePublisher(address, path, version("edgemeter")) if home_assistant else None
+        presence = CollectorPresence(address, path, lambda: service.unwell() is None) if given else None
+        parts = [part for part in (service, presence, metrics_server, home) if part is not None]
         try:
-            service.start()
+            for part in parts:
+                part.start()
             told = [f"receiving from {address}, storing in {path}", *([f"draining to {config}"] if config else ())]
             if metrics_server is not None:
-                metrics_server.start()
                 told.append(f"/metrics at {metrics_server.host}:{metrics_server.port}")
-            if home is not None:
-                home.start()
-                told.append("publishing to Home Assistant")
+            told += ["publishing to Home Assistant"] if home is not None else []
             click.echo(f"{', '.join(told)}; stop with Ctrl-C", err=True)
-            while not stopped.wait(STATUS_POLL_S):
-                if not service.is_alive():
-                    raise UnavailableError(
-                        f"a thread of the collector has stopped; committed results are safe in {str(path)!r}: see the log, then restart"
-                    )
+            _watch(service, manager, stopped)
         finally:
-            for part in (home, metrics_server, service):
-                if part is not None:
-                    part.stop()
+            for part in reversed(parts):
+                part.stop()
         counts = service.counts
         click.echo(
             f"stored {counts.inserted} new records, dropped {counts.duplicates} duplicates, quarantined {counts.quarantined}", err=True
@@ -232,6 +244,32 @@ def up(
 
 for _command in (web, devices, retire, drain, quarantine, changes, stats, vacuum, backup, restore, load, init_influx, deploy_files):
     collector.add_command(_command)
+
+
+def _given(broker: str | None, folder: Path | None, files: dict[str, Path | None]) -> BrokerAddress | None:
+    from edgemeter.collector.receive.fleet_address import fleet_address
+
+    if broker and folder:
+        raise click.UsageError("--fleet names the broker too: give it or --broker")
+    if folder is not None:
+        return fleet_address(folder)
+    return broker_address.address_with_files(broker, files) if broker else None
+
+
+def _watch(service: "Collector", manager: ServiceManager, stopped: threading.Event) -> None:
+    """Return when it is stopped; the service manager restarts a collector that hangs.
+
+    Raises:
+        UnavailableError: a thread has stopped.
+    """
+    while not stopped.wait(STATUS_POLL_S):
+        if not service.is_stalled():
+            manager.alive()
+        if not service.is_alive():
+            raise UnavailableError(
+                f"a thread of the collector has stopped; committed results are safe in {str(service.ledger_path)!r}: "
+                "see the log, then restart"
+            )
 
 
 @contextmanager

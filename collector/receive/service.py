@@ -110,6 +110,10 @@ class Collector:
             return f"no connection to the broker at {self.address}"
         return trouble
 
+    def is_stalled(self) -> bool:
+        """Return whether the writer has made no progress for so long that only a restart can help."""
+        return self._receiver.trouble is None and self._receiver.stalled_s() > STALLED_S
+
     def metrics(self) -> Iterator[Metric]:
         """Yield every metric.
 

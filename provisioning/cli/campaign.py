@@ -13,6 +13,7 @@ from edgemeter.agent.base.tables import Format, console_for, print_data
 from edgemeter.agent.base.terminal import print_text
 from edgemeter.provisioning.campaigns.campaign_handler import cancel_campaign, pause_campaign, resume_campaign
 from edgemeter.provisioning.cli.options import dry_run_option, folder_option, format_option, json_option, open_registry, print_notes
+from edgemeter.provisioning.health.server_status import server_issues
 from edgemeter.provisioning.inventory.fleet_file import read_if_present
 from edgemeter.provisioning.inventory.fleet_folder import FleetFolder
 from edgemeter.provisioning.inventory.formatting import day, narrow_table, stamp
@@ -52,7 +53,7 @@ def start(file: Path, folder: FleetFolder, *, dry_run: bool, as_json: bool) -> N
         with Console(stderr=True).status(f"packing {file.name}"):
             source = planning.PlanSource(written, file.resolve().parent, read_if_present(folder), store)
             made = planning.plan(source, picked.devices)
-        print_notes((*picked.notes, *made.notes))
+        print_notes((*picked.notes, *made.notes, *server_issues(folder, time.time_ns())))
         if dry_run:
             _print_plan(written.name, made.cells, as_json=as_json)
             return

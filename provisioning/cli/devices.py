@@ -8,10 +8,19 @@ import click
 
 from edgemeter.agent.base.errors import ConfigError, EdgemeterError, UnavailableError
 from edgemeter.agent.base.tables import Format, console_for, print_data
-from edgemeter.provisioning.cli.options import devices_argument, dry_run_option, folder_option, format_option, json_option, open_registry
+from edgemeter.provisioning.cli.options import (
+    devices_argument,
+    dry_run_option,
+    folder_option,
+    format_option,
+    json_option,
+    open_registry,
+    print_notes,
+)
 from edgemeter.provisioning.health import overview
 from edgemeter.provisioning.health.device_view import device_document, device_sheet, fleet_summary, fleet_table, overview_document
 from edgemeter.provisioning.health.health_handler import clear_device
+from edgemeter.provisioning.health.server_status import server_issues
 from edgemeter.provisioning.inventory import fleet_file
 from edgemeter.provisioning.inventory import selection as selecting
 from edgemeter.provisioning.inventory.fleet_file import FleetFile
@@ -43,7 +52,8 @@ def list_devices(folder: FleetFolder, *, selection: str, form: Format | None) ->
     now_ns = time.time_ns()
     with open_registry(folder, read_only=True) as registry:
         lines = [line for line in overview.read(folder, registry, now_ns) if wanted.fits(line.device)]
-    if print_data(form, {"devices": [overview_document(line) for line in lines]}):
+    problems = server_issues(folder, now_ns)
+    if print_data(form, {"devices": [overview_document(line) for line in lines], "server": problems}):
         return
     console = console_for(form)
     shown = lines[:MOST_ROWS] if console.is_terminal else lines
@@ -55,6 +65,7 @@ def list_devices(folder: FleetFolder, *, selection: str, form: Format | None) ->
     if len(shown) < len(lines):
         console.print(f"... and {len(lines) - len(shown)} less urgent ones: narrow the list with --on, or pipe it", highlight=False)
     console.print(fleet_summary(lines), markup=False, highlight=False)
+    print_notes(problems)
 
 
 @click.command()

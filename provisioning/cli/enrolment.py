@@ -52,6 +52,7 @@ def init(
     Example: edgemeter fleet init --broker broker.example --name 192.0.2.10
     """
     from edgemeter.provisioning.identity.fleet_init import InitOptions, after_init, init_steps
+    from edgemeter.provisioning.identity.fleet_units import install_lines
 
     made = []
     for step in init_steps(folder, InitOptions(broker, names, fleet, port, enrol_port), datetime.now(timezone.utc)):
@@ -67,7 +68,9 @@ def init(
     elif not made:
         click.echo(f"nothing to make: the fleet in {str(folder.path)!r} is complete")
     elif not dry_run:
-        click.echo(f"start the broker: mosquitto -c {folder.broker / 'mosquitto.conf'}; then the service: edgemeter fleet serve", err=True)
+        click.echo("start broker, service and collector, now and with the system:", err=True)
+        for line in install_lines(folder):
+            click.echo(f"  {line}", err=True)
     for note in notes:
         click.echo(f"edgemeter: {note}", err=True)
 

@@ -13,6 +13,7 @@ from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.base.options import FiniteRange
 from edgemeter.agent.base.tables import Format, console_for, print_data
 from edgemeter.provisioning.cli.options import dry_run_option, folder_option, format_option, json_option, open_registry, print_notes
+from edgemeter.provisioning.health.server_status import server_issues
 from edgemeter.provisioning.inventory.fleet_folder import FleetFolder
 from edgemeter.provisioning.inventory.formatting import narrow_table
 from edgemeter.provisioning.jobs.job_view import counts_text, executions_table, follow_job, job_document, job_outline, summary_of
@@ -73,7 +74,7 @@ def run(
     with open_registry(folder, read_only=dry_run) as registry:
         picked = ordering.without_power(folder, registry, ordering.pick(folder, registry, selection))
         packed = ordering.pack(folder, suite, is_dry_run=dry_run)
-        print_notes((*picked.notes, *packed.notes))
+        print_notes((*picked.notes, *packed.notes, *server_issues(folder, time.time_ns())))
         if dry_run:
             contents = packed.work.contents
             if as_json:
@@ -124,7 +125,7 @@ def schedule(
     with open_registry(folder, read_only=dry_run) as registry:
         picked = ordering.pick(folder, registry, selection)
         work, notes = ordering.schedule_work(folder, name, cron, suite, is_dry_run=dry_run)
-        print_notes((*picked.notes, *notes))
+        print_notes((*picked.notes, *notes, *server_issues(folder, time.time_ns())))
         title = f"schedule {name}: {cron or 'end'}"
         if dry_run and as_json:
             click.echo(json.dumps({"schedule": name, "cron": cron, "devices": picked.names}))

@@ -14,6 +14,9 @@ from edgemeter.agent.base.tables import console_for
 from edgemeter.agent.contract.orders import Doctor, Logs, Restart, Work
 from edgemeter.provisioning.cli.jobs import follow, print_would_order
 from edgemeter.provisioning.cli.options import devices_argument, dry_run_option, folder_option, json_option, open_registry, print_notes
+from edgemeter.provisioning.health.server_status import server_issues
+from edgemeter.provisioning.inventory import fleet_file
+from edgemeter.provisioning.inventory.fleet_file import ServerEntry
 from edgemeter.provisioning.inventory.fleet_folder import FleetFolder
 from edgemeter.provisioning.jobs.job_view import job_document
 from edgemeter.provisioning.registry import jobs
@@ -43,6 +46,9 @@ def doctor(devices: tuple[str, ...], folder: FleetFolder, *, timeout_s: float, d
 
     Example: edgemeter fleet doctor pi5-01
     """
+    from edgemeter.provisioning.identity.fleet_init import broker_warnings
+
+    print_notes(broker_warnings(fleet_file.read(folder.fleet_file).server or ServerEntry(broker="")))
     _ask(folder, devices, Doctor(), "doctor", timeout_s, as_json=as_json, is_dry_run=dry_run)
 
 
@@ -84,7 +90,7 @@ def _ask(folder: FleetFolder, names: Sequence[str], work: Work, title: str, time
 
     with open_registry(folder, read_only=is_dry_run) as registry:
         picked = ordering.pick(folder, registry, " | ".join(_selection(one) for one in names))
-        print_notes(picked.notes)
+        print_notes((*picked.notes, *server_issues(folder, time.time_ns())))
         if is_dry_run and as_json:
             click.echo(json.dumps({"order": title, "devices": picked.names, "dry_run": True}))
             return

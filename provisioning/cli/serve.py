@@ -12,6 +12,7 @@ import click
 from edgemeter.agent.base import log_limit
 from edgemeter.agent.base.errors import UnavailableError
 from edgemeter.agent.base.file_lock import DeviceLock
+from edgemeter.agent.base.service_manager import ServiceManager
 from edgemeter.provisioning.cli.options import folder_option
 from edgemeter.provisioning.inventory.fleet_file import fleet_broker_address
 from edgemeter.provisioning.inventory.fleet_folder import FleetFolder
@@ -63,14 +64,18 @@ def serve(folder: FleetFolder, broker: str | None, content_port: int | None, con
         )
     content = None if content_port is None else ContentServer(folder, content_listen, content_port)
     service = FleetService(folder, address)
+    manager = ServiceManager()
     try:
-        if not _start(service, ended):
+        manager.ready()
+        if not _start(service, ended, manager):
             return
         click.echo(f"serving the fleet in {str(folder.path)!r} at the broker {service.address}", err=True)
         if content is not None:
             content.start()
             click.echo(f"content at {content.url}", err=True)
         while not ended.wait(1.0):
+            if not service.is_stalled():
+                manager.alive()
             if not service.is_alive():
                 raise UnavailableError("the service has stopped: check its log, and start it again")
     finally:
@@ -80,7 +85,7 @@ def serve(folder: FleetFolder, broker: str | None, content_port: int | None, con
         lock.release()
 
 
-def _start(service: FleetService, ended: threading.Event) -> bool:
+def _start(service: FleetService, ended: threading.Event, manager: ServiceManager) -> bool:
     """Return True when the broker has accepted the service, False when stopped before; wait for a broker that does not answer yet."""
     is_reported = False
     while not ended.is_set():
@@ -90,6 +95,7 @@ def _start(service: FleetService, ended: threading.Event) -> bool:
             if not is_reported:
                 click.echo(f"edgemeter: {error}; retrying until it answers (Ctrl-C stops)", err=True)
             is_reported = True
+            manager.alive()
             ended.wait(RETRY_S)
         else:
             return True

@@ -56,13 +56,17 @@ def _cells(line: DeviceOverview, now_ns: int) -> dict[str, str]:
     health, device = line.health, line.device
     ratio, end_ns = valid_ratio(health), health.certificate_not_after_ns if health else None
     presence = (
-        f"{line.presence} {age(now_ns - line.presence_since_ns)}" if line.presence and line.presence_since_ns is not None else "never seen"
+        f"{line.presence} {age(now_ns - line.presence_since_ns)}"
+        if line.presence and line.presence_since_ns is not None
+        else line.presence_text
     )
     certificate, last_run, disk_free, job = ABSENT, ABSENT, ABSENT, ABSENT
     if end_ns is not None:
         certificate = "expired" if end_ns < now_ns else f"{(end_ns - now_ns) / NS_PER_S / 86_400:.0f} d"
     if health is not None and health.runs.last_ns is not None:
         last_run = plain(f"{age(now_ns - health.runs.last_ns)}, {health.runs.last_verdict}")
+    if (newer := line.newer_job) is not None:
+        last_run = f"{age(now_ns - newer.ended_ns)}, {newer.state.replace('_', ' ')}"
     if health is not None and health.disk.free_bytes is not None:
         disk_free = size(health.disk.free_bytes)
     if line.job is not None:
@@ -99,10 +103,13 @@ def _fitting(rows: Sequence[Mapping[str, str]], width: int) -> list[str]:
     return list(widths)
 
 
+PRESENCES = ("online", "offline", "lost", "joined, silent", "not joined", "revoked")
+
+
 def fleet_summary(lines: Sequence[DeviceOverview]) -> str:
     """Return how many devices there are, by presence, and how many need a look."""
-    states = [line.presence or "never seen" for line in lines]
-    seen = ", ".join(f"{states.count(name)} {name}" for name in ("online", "offline", "lost", "never seen", "revoked") if name in states)
+    states = [line.presence_text for line in lines]
+    seen = ", ".join(f"{states.count(name)} {name}" for name in PRESENCES if name in states)
     suspect = sum(line.condition == "suspect" for line in lines)
     attention = sum(line.condition == NEEDS_ATTENTION for line in lines)
     more = [f"{count} {what}" for count, what in ((suspect, "suspect"), (attention, "need attention")) if count]
@@ -131,6 +138,7 @@ def overview_document(line: DeviceOverview) -> dict[str, Any]:
         "certificate_not_after": stamp(health.certificate_not_after_ns) if health else None,
         "last_run": stamp(health.runs.last_ns) if health else None,
         "last_verdict": health.runs.last_verdict if health else None,
+        "newer_job": None if line.newer_job is None else {"ended": stamp(line.newer_job.ended_ns), "state": line.newer_job.state},
         "job": None if line.job is None else {"job": line.job.job, "state": line.job.state, "done_ratio": line.job.done_ratio},
         "power_cut_times": line.rescue.attempts if line.rescue else 0,
     }
@@ -217,7 +225,7 @@ def _heading(line: DeviceOverview) -> Text:
     heading.append(f"  {line.device.fleet}, ", style="none")
     if line.device.trust != "revoked":
         heading.append(f"{line.device.trust}, ")
-    state = line.presence or "never seen"
+    state = line.presence_text
     heading.append(state, style=STYLES.get(state, "dim"))
     heading.append(", ")
     heading.append(line.condition, style=STYLES.get(line.condition, "dim"))
@@ -237,6 +245,12 @@ def _facts(line: DeviceOverview, runs: Sequence[CanaryRun], last_canary: Executi
         yield "presence", f"{line.presence} since {day(line.presence_since_ns)} UTC ({age(now_ns - line.presence_since_ns)})"
     if line.job is not None:
         yield "job", f"{line.job.job}, {line.job.state}{f': {line.job.doing}' if line.job.doing else ''}"
+    if (newer := line.newer_job) is not None:
+        count = f"{newer.runs} run{'s' * (newer.runs != 1)}"
+        yield (
+            "last job",
+            f"ended {age(now_ns - newer.ended_ns)} ago: {newer.state.replace('_', ' ')}, {count}; its next report has the rest",
+        )
     failed = (
         f"; last attempt: {last_canary.state.replace('_', ' ')}, {last_canary.reason}"
         if last_canary is not None and last_canary.state != "done"

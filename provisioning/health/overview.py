@@ -4,6 +4,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from edgemeter.agent.contract.health import Health
+from edgemeter.provisioning.health.server_status import read_status
 from edgemeter.provisioning.inventory.fleet_folder import FleetFolder
 from edgemeter.provisioning.inventory.formatting import age, size
 from edgemeter.provisioning.inventory.selection import read_devices
@@ -23,6 +24,8 @@ WORN_RATIO = 0.8
 # Instruments are calibrated yearly.
 CALIBRATION_DAYS = 365.0
 SILENT_DAYS = 2
+# Between the end of a run, by the device's clock, and that of its job, by the server's.
+REPORT_SLACK_NS = 30 * NS_PER_S
 NEEDS_ATTENTION = "needs attention"
 
 # The most urgent first; the first is `needs a hand` in JSON, where it was named earlier.
@@ -32,6 +35,7 @@ ISSUE_ORDER = (
     "suspect",
     "certificate",
     "asks",
+    "taken over",
     "disk",
     "clock",
     "sensor",
@@ -142,6 +146,21 @@ def _of_disk(health: Health) -> Iterator[DeviceIssue]:
 
 
 @dataclass(frozen=True, slots=True)
+class LastMeasured:
+    """The last job with runs that a device has ended: a job's end is known before the device's next health report."""
+
+    device: str
+    ended_ns: int
+    state: str
+    runs: int
+
+
+# Of each device the last job that brought runs.
+_LAST_MEASURED = """SELECT device, max(ended_ns) AS ended_ns, state, json_array_length(runs) AS runs FROM executions
+WHERE ended_ns IS NOT NULL AND runs != '[]' GROUP BY device"""
+
+
+@dataclass(frozen=True, slots=True)
 class DeviceOverview:
     """One device: `heard` is its last report, None where it never reported; `job` what it is busy with; `issues` the worst first."""
 
@@ -151,6 +170,7 @@ class DeviceOverview:
     rescue: Rescue | None
     job: Execution | None
     issues: tuple[DeviceIssue, ...] = ()
+    last_measured: LastMeasured | None = None
 
     @property
     def health(self) -> Health | None:
@@ -161,6 +181,21 @@ class DeviceOverview:
     def presence(self) -> str | None:
         """Whether it is online, None where it never reported; a revoked device is `revoked`, whatever it reported last."""
         return "revoked" if self.device.trust == "revoked" else self.heard.state if self.heard else None
+
+    @property
+    def newer_job(self) -> LastMeasured | None:
+        """Its last job with runs, if its health report does not know that yet."""
+        last_ns = self.health.runs.last_ns if self.health else None
+        # The report's time is the device's own: a run ends somewhat before its job does.
+        is_known = self.last_measured is None or (last_ns is not None and last_ns >= self.last_measured.ended_ns - REPORT_SLACK_NS)
+        return None if is_known else self.last_measured
+
+    @property
+    def presence_text(self) -> str:
+        """Whether it is online, in words: a board that joined and has not reported yet is not one whose token nobody has used."""
+        if self.presence is not None:
+            return self.presence
+        return "joined, silent" if self.device.trust == "accepted" else "not joined"
 
     @property
     def presence_since_ns(self) -> int | None:
@@ -198,8 +233,13 @@ def read(folder: FleetFolder, registry: Registry, now_ns: int) -> list[DeviceOve
         if name not in named:
             # It reports, so the broker accepted it, by other means than this fleet's enrolment.
             named[name] = Device(name, one.fleet, None, None, (), "expected", None, None, None, 0)
+    status = read_status(folder)
+    measured = {row["device"]: LastMeasured(**dict(row)) for row in registry.query(_LAST_MEASURED)}
     lines = []
     for name, device in named.items():
-        line = DeviceOverview(device, heard.get(name), states.get(name), rescues.get(name), jobs.get(name))
-        lines.append(replace(line, issues=issues_of(device, line.heard, line.health_state, line.rescue, now_ns)))
+        line = DeviceOverview(device, heard.get(name), states.get(name), rescues.get(name), jobs.get(name), (), measured.get(name))
+        issues = issues_of(device, line.heard, line.health_state, line.rescue, now_ns)
+        if status is not None and (text := status.take_over_text(name, now_ns)) is not None:
+            issues = (*issues, DeviceIssue("taken over", text))
+        lines.append(replace(line, issues=tuple(sorted(issues, key=lambda one: ISSUE_ORDER.index(one.kind)))))
     return sorted(lines, key=lambda line: (urgency_rank(line.issues), line.device.fleet, line.device.device))

@@ -20,7 +20,7 @@ from typing import Literal
 from edgemeter.agent.base import durable_file
 from edgemeter.agent.base.errors import ConfigError, UnavailableError
 from edgemeter.agent.contract.identity import ENROL
-from edgemeter.agent.contract.messages import TOPIC_ROOT
+from edgemeter.agent.contract.messages import EVERY_COLLECTOR_STATE, TOPIC_ROOT
 from edgemeter.provisioning.identity.authority import Authority, KeyPair, revoked_numbers
 from edgemeter.provisioning.inventory import fleet_file
 from edgemeter.provisioning.inventory.fleet_file import ServerEntry
@@ -66,6 +66,7 @@ SERVICE_RULES: Mapping[str, tuple[tuple[AclAccess, str], ...]] = {
     COLLECTOR_USER: (
         *(("read", f"{TOPIC_ROOT}/+/+/{kind}") for kind in ("result", "birth", "state", "health")),
         ("write", f"{TOPIC_ROOT}/+/+/receipt"),
+        ("write", EVERY_COLLECTOR_STATE),
         # `edgemeter collector up --home-assistant`.
         ("write", "homeassistant/device/+/config"),
         ("write", "edgemeter/home-assistant/+/+/+"),
@@ -73,6 +74,7 @@ SERVICE_RULES: Mapping[str, tuple[tuple[AclAccess, str], ...]] = {
     SERVICE_USER: (
         *(("read", f"{TOPIC_ROOT}/+/+/{kind}") for kind in ("birth", "state", "health", "job", "want", "progress", "renew")),
         *(("write", f"{TOPIC_ROOT}/+/+/{kind}") for kind in ("command", "content", "certificate")),
+        ("read", EVERY_COLLECTOR_STATE),
     ),
     # A revoked device cannot publish its state: the operator, who takes over its session, does.
     OPERATOR_USER: (("read", f"{TOPIC_ROOT}/#"), ("write", f"{TOPIC_ROOT}/+/+/command"), ("write", f"{TOPIC_ROOT}/+/+/state")),

@@ -1,9 +1,5 @@
-"""What `edgemeter fleet init` makes: whatever is missing of a fleet's files, and the systemd unit of its service."""
+"""What `edgemeter fleet init` makes: whatever is missing of a fleet's files."""
 
-import os
-import pwd
-import shlex
-import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
@@ -12,10 +8,10 @@ from pathlib import Path
 
 import msgspec
 
-from edgemeter.agent.base import durable_file
+from edgemeter.agent.base import config, durable_file
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.base.toml import toml_document
-from edgemeter.provisioning.identity import authority, broker_files
+from edgemeter.provisioning.identity import authority, broker_files, fleet_units
 from edgemeter.provisioning.identity.authority import SERVER_DAYS, KeyPair
 from edgemeter.provisioning.identity.broker_files import COLLECTOR_USER, OPERATOR_USER, SERVICE_USER
 from edgemeter.provisioning.identity.enforcement import is_broker_running, run_reload_command, write_access
@@ -23,89 +19,6 @@ from edgemeter.provisioning.inventory import fleet_file
 from edgemeter.provisioning.inventory.fleet_file import FleetFile, ServerEntry
 from edgemeter.provisioning.inventory.fleet_folder import FleetFolder
 from edgemeter.provisioning.registry.registry import Registry
-
-UNIT_NAME = "edgemeter-fleet.service"
-
-# Options by environment variable: EDGEMETER_BROKER, EDGEMETER_CONTENT_PORT, EDGEMETER_CONTENT_LISTEN.
-ENVIRONMENT_FILE = "/etc/edgemeter/fleet.env"
-
-# USB power switches (uhubctl) need devices and netlink; a broker_reload command over ssh reads its owner's home.
-_UNIT = """\
-# Written by `edgemeter fleet init`, which puts its own back. Settings of yours go into a drop-in (systemctl edit edgemeter-fleet), options
-# into {environment} as EDGEMETER_BROKER=..., EDGEMETER_CONTENT_PORT=..., one a line.
-#   sudo cp {here} /etc/systemd/system/ && sudo systemctl enable --now edgemeter-fleet
-
-[Unit]
-Description=Edgemeter fleet service
-Documentation=man:systemd.service(5)
-After=network-online.target mosquitto.service
-Wants=network-online.target
-StartLimitIntervalSec=0
-
-[Service]
-ExecStart={program} -m edgemeter.agent.cli fleet serve --folder {folder}
-EnvironmentFile=-{environment}
-User={user}
-UMask=0077
-# A broker that is not up yet is waited for; jobs wait in the registry meanwhile.
-Restart=always
-RestartSec=2
-TimeoutStopSec=60
-LimitNOFILE=65536
-
-NoNewPrivileges=yes
-ProtectSystem=strict
-ProtectHome=read-only
-ReadWritePaths={writable}
-PrivateTmp=yes
-ProtectKernelTunables=yes
-ProtectKernelModules=yes
-ProtectControlGroups=yes
-RestrictAddressFamilies=AF_INET AF_INET6 AF_UNIX AF_NETLINK
-RestrictSUIDSGID=yes
-LockPersonality=yes
-SystemCallArchitectures=native
-
-[Install]
-WantedBy=multi-user.target
-"""
-
-
-def unit_text(folder: FleetFolder, program: str = sys.executable) -> str:
-    """Return the unit for the fleet in `folder`, run by the Python interpreter at `program`.
-
-    Raises:
-        ConfigError: a unit cannot hold the folder's name.
-    """
-    path = str(folder.path.absolute())
-    if not path.isprintable():
-        raise ConfigError(f"the name of the fleet's folder {path!r} contains a control character: rename it")
-    return _UNIT.format(
-        environment=ENVIRONMENT_FILE,
-        here=shlex.quote(f"{path}/{UNIT_NAME}"),
-        program=_word(program),
-        folder=_word(path),
-        user=_user(),
-        writable=_quoted(path),
-    )
-
-
-def _word(argument: str) -> str:
-    # The words of a command expand variables too.
-    return _quoted(argument).replace("$", "$$")
-
-
-def _quoted(argument: str) -> str:
-    escaped = argument.replace("%", "%%").replace("\\", "\\\\").replace('"', '\\"')
-    return f'"{escaped}"'
-
-
-def _user() -> str:
-    try:
-        return pwd.getpwuid(os.getuid()).pw_name
-    except KeyError:
-        return str(os.getuid())
-
 
 SERVICE_CERTIFICATES = {"collector": COLLECTOR_USER, "fleet": SERVICE_USER, "operator": OPERATOR_USER}
 
@@ -158,8 +71,9 @@ def init_steps(folder: FleetFolder, wanted: InitOptions, now: datetime) -> Itera
     """
     described_as = planned_fleet_file(folder, wanted)
     server = described_as.server or ServerEntry(broker=wanted.broker or "")
-    if not folder.path.exists():
-        yield InitStep(folder.path, "the fleet's folder", lambda: _make_folder(folder.path))
+    for path, why in ((folder.path, "the fleet's folder"), (config.home(), "for the collector's ledger")):
+        if not path.exists():
+            yield InitStep(path, why, lambda path=path: _make_folder(path))  # type: ignore[misc]
     if not _has_authority(folder):
         name = f"edgemeter fleet {described_as.fleet}"[: authority.LONGEST_NAME]
         yield InitStep(
@@ -280,7 +194,7 @@ def _broker_configuration(folder: FleetFolder, server: ServerEntry, now: datetim
             yield InitStep(path, "for the broker", lambda path=path: _make_folder(path))  # type: ignore[misc]
     for path, text, why in (
         (folder.broker / "mosquitto.conf", broker_files.configuration(folder, server), "the broker's configuration"),
-        (folder.path / UNIT_NAME, unit_text(folder), "the systemd unit of the service; it contains how to install it"),
+        *((folder.path / name, text, "for systemd") for name, text in fleet_units.unit_texts(folder).items()),
     ):
         if not broker_files.holds(path, text.encode()):
             yield InitStep(path, why, lambda path=path, text=text: durable_file.write(path, text.encode()))  # type: ignore[misc]

@@ -68,6 +68,11 @@ class FleetFolder:
         return self.path / "broker"
 
     @property
+    def status(self) -> Path:
+        """How the broker and the collector are, as the service last saw them (JSON)."""
+        return self.path / "status.json"
+
+    @property
     def content(self) -> Path:
         """What devices may fetch, each file named by its sha256: models, suites, bundles."""
         return self.path / "content"

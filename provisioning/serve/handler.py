@@ -43,6 +43,7 @@ HANDLERS: Mapping[str, str] = {
     "jobs": "edgemeter.provisioning.jobs.job_handler:JobHandler",
     "content": "edgemeter.provisioning.content.content_handler:ContentHandler",
     "health": "edgemeter.provisioning.health.health_handler:FleetHealthHandler",
+    "status": "edgemeter.provisioning.health.server_status:StatusHandler",
     "rescue": "edgemeter.provisioning.rescue.rescue_handler:RescueHandler",
 }
 

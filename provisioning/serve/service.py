@@ -19,6 +19,8 @@ logger = logging.getLogger(__name__)
 
 CLIENT_ID = "edgemeter-fleet"
 POLL_S = 0.5
+# A handler may wait for a command of fleet.toml, half a minute.
+STALLED_S = 60.0
 # More than a thousand devices report at once after a power cut; the broker holds back what comes beyond it.
 WAITING_MESSAGES = 20_000
 
@@ -46,6 +48,7 @@ class FleetService:
         self._topics = sorted({topic for one in self._handlers.values() for topic in one.topics})
         self._messages: queue.Queue[Message] = queue.Queue(WAITING_MESSAGES)
         self._ended = threading.Event()
+        self._pass_s = time.monotonic()
         self._thread = threading.Thread(target=self._run, name="edgemeter-fleet", daemon=True)
 
     def start(self, timeout_s: float = CONNECT_TIMEOUT_S) -> None:
@@ -71,6 +74,10 @@ class FleetService:
     def is_alive(self) -> bool:
         """Return whether it runs; when not, the process has to end."""
         return self._thread.is_alive()
+
+    def is_stalled(self) -> bool:
+        """Return whether it has made no progress for so long that only a restart can help."""
+        return time.monotonic() - self._pass_s > STALLED_S
 
     def connected(self) -> None:
         """Session event: subscribe, each time."""
@@ -108,6 +115,7 @@ class FleetService:
     def _run(self) -> None:
         due_s = 0.0
         while not self._ended.is_set():
+            self._pass_s = time.monotonic()
             try:
                 message = self._messages.get(timeout=max(0.0, due_s - time.monotonic()))
             except queue.Empty:

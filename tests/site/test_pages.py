@@ -1,5 +1,6 @@
 """The pages of the documentation: every command block runs, in order and in an empty home, or says why it does not."""
 
+import csv
 import os
 import re
 import shlex
@@ -18,7 +19,7 @@ from edgemeter.collector.trend.history import RunHistory
 from edgemeter.collector.trend.watch_file import WatchFile
 from tests.site import screenshots, walk
 from tests.fixtures.series_factory import DAY_NS, FIRST_DAY, make_days, noisy
-from tests.fixtures.servers import Influx, mosquitto
+from tests.fixtures.servers import Influx, free_port, mosquitto, mosquitto_binary
 
 ROOT = Path(__file__).resolve().parents[2]
 DOCS = ROOT / "docs"
@@ -85,6 +86,20 @@ def test_the_page_about_the_collector_does_what_it_says(tmp_path):
     finally:
         broker.kill()
     assert any("online" in said or "offline" in said for said in printed)
+
+
+@pytest.mark.slow
+@pytest.mark.long
+@pytest.mark.mosquitto
+def test_the_page_about_a_fleet_brings_a_result_to_its_collector(tmp_path):
+    """Broker, service and collector from the files of `fleet init`; a board joins and delivers."""
+    mosquitto_binary()
+    ports = {"18883": str(free_port()), "18884": str(free_port())}
+    with walk.walk(tmp_path, ports) as reader:
+        printed = "".join(said for _, said in reader.page(DOCS / "tasks" / "fleet.md"))
+        runs = list(csv.DictReader((reader.folder / "trial.csv").open()))
+    assert "1 device: " in printed
+    assert [run["device"] for run in runs] == ["board-1"]
 
 
 @pytest.mark.slow

@@ -142,7 +142,7 @@ class Walk:
         self._running.append(process)
         deadline = time.monotonic() + LIMIT_S
         # Each of ours says so once it listens or is connected.
-        while not re.search(rb"receiving from|http://|connected|stop with Ctrl-C", log.read_bytes()):
+        while not re.search(rb"receiving from|http://|connected|stop with Ctrl-C|serving the fleet|mosquitto version|Mosquitto should not", log.read_bytes()):
             assert process.poll() is None, f"$ {command}\n{log.read_text()}"
             assert time.monotonic() < deadline, f"$ {command}\n{log.read_text()}"
             time.sleep(0.05)

@@ -73,7 +73,7 @@ def test_the_table_shows_what_each_device_said(lab):
     (slow,) = [line for line in text.splitlines() if line.startswith("pi-slow")]
     assert "suspect" in slow
     assert "latency_p50_ms is 16, +60.0%" in slow
-    assert "9 devices: 5 online, 2 lost, 2 never seen, 1 suspect, 1 need attention" in text
+    assert "9 devices: 5 online, 2 lost, 2 not joined, 1 suspect, 1 need attention" in text
 
 
 def test_a_narrow_terminal_keeps_the_name_the_state_and_the_reason(lab):

@@ -75,6 +75,9 @@ def test_a_new_name_renews_the_brokers_certificate_alone(tmp_path):
         "registry.sqlite",
         "broker/mosquitto.conf",
         "edgemeter-fleet.service",
+        "edgemeter-broker.service",
+        "edgemeter-collector.service",
+        "edgemeter-fleet.target",
     ],
 )
 def test_what_was_lost_is_made_again(tmp_path, lost):

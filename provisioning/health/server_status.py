@@ -1,0 +1,188 @@
+"""How the fleet's server parts are: the broker and the collector as the service last saw them, in a file that commands read.
+
+Take-overs are read from mosquitto's log, which the fleet's configuration publishes to the service alone.
+"""
+
+import logging
+import re
+import socket
+import time
+
+import msgspec
+
+from edgemeter.agent.base import durable_file
+from edgemeter.agent.base.errors import EdgemeterError
+from edgemeter.agent.base.file_lock import DeviceLock, is_locked
+from edgemeter.agent.base.mqtt_session import Message
+from edgemeter.agent.contract.messages import COLLECTOR_STATE_S, EVERY_COLLECTOR_STATE, decode_collector_state
+from edgemeter.provisioning.identity.broker_access import BrokerAccess
+from edgemeter.provisioning.identity.broker_files import RESERVED_PREFIX
+from edgemeter.provisioning.inventory.fleet_file import fleet_broker_address
+from edgemeter.provisioning.inventory.fleet_folder import FleetFolder
+from edgemeter.provisioning.registry import devices
+from edgemeter.provisioning.registry.registry import Registry
+from edgemeter.provisioning.serve.handler import Publish
+
+logger = logging.getLogger(__name__)
+
+SERVICE_ID = "edgemeter-fleet"
+LOG_TOPICS = ("$SYS/broker/log/E", "$SYS/broker/log/N")
+WRITE_S = 10.0
+# Later the service has no connection, or hangs.
+STALE_S = 45.0
+PROBE_S = 2.0
+# Take-overs older than this are forgotten; a line that breaks now and then makes one or two.
+TAKE_OVER_S = 3600.0
+USUAL_TAKE_OVERS = 2
+_NS = 1_000_000_000
+_MOST = 1000
+# Source: mosquitto 2.0, src/handle_connect.c, its log lines.
+_TAKEN = re.compile(r"Client (.+) already connected, closing old connection\.\Z")
+_CAME = re.compile(r"New client connected from \S+ as (.+) \(p\d+, c\d+, k\d+, u'(.*)'\)\.\Z")
+
+
+class CollectorSeen(msgspec.Struct, frozen=True, kw_only=True):
+    """What a collector last reported, and when it was received."""
+
+    state: str
+    heard_ns: int
+
+
+class TakeOvers(msgspec.Struct, frozen=True, kw_only=True):
+    """How often a device's session was taken over lately, when last, and by which other device's certificate, None for its own."""
+
+    count: int
+    last_ns: int
+    by: str | None = None
+
+
+class ServerStatus(msgspec.Struct, frozen=True, kw_only=True):
+    """What the service knew at `written_ns`; it is written while the broker is connected."""
+
+    written_ns: int
+    collectors: dict[str, CollectorSeen] = {}
+    take_overs: dict[str, TakeOvers] = {}
+
+    def has_collector(self, now_ns: int) -> bool:
+        """Return whether a collector receives results."""
+        limit_ns = 3 * COLLECTOR_STATE_S * _NS
+        return any(one.state == "online" and now_ns - one.heard_ns < limit_ns for one in self.collectors.values())
+
+    def take_over_text(self, device: str, now_ns: int) -> str | None:
+        """Return what people have to know of the take-overs of a device's session, None for nothing."""
+        found = self.take_overs.get(device)
+        if found is None or now_ns - found.last_ns > TAKE_OVER_S * _NS:
+            return None
+        times = f"{found.count} time{'s' * (found.count != 1)} within the hour"
+        if found.by is not None:
+            return f"{found.by!r} connected with its client id ({times}): look at that board, or revoke it"
+        if found.count <= USUAL_TAKE_OVERS:
+            return None
+        return f"its session was taken over {times}: two boards have its key, or its line breaks"
+
+
+def read_status(folder: FleetFolder) -> ServerStatus | None:
+    """Return what the service wrote last, None where it never ran."""
+    try:
+        return msgspec.json.decode(folder.status.read_bytes(), type=ServerStatus)
+    except (OSError, msgspec.MsgspecError):
+        return None
+
+
+def server_issues(folder: FleetFolder, now_ns: int) -> list[str]:
+    """Return which of service, broker and collector is down, and what to do."""
+    status = read_status(folder)
+    lock = DeviceLock(folder.registry, SERVICE_ID)
+    if not is_locked(lock.path):
+        found = ["the fleet's service is not running: start it (sudo systemctl start edgemeter-fleet.target, or edgemeter fleet serve)"]
+        return found if _answers(folder) else [*found, f"the broker at {_broker(folder)} does not answer: start it"]
+    if status is None or now_ns - status.written_ns > STALE_S * _NS:
+        return [f"the broker at {_broker(folder)} does not answer the fleet's service: look at its log and start it"]
+    if not status.has_collector(now_ns):
+        return [f"no collector answers, so results stay on the devices: edgemeter collector up --fleet {folder.path}"]
+    return []
+
+
+def _broker(folder: FleetFolder) -> str:
+    try:
+        return str(fleet_broker_address(folder))
+    except EdgemeterError:
+        return "the address in fleet.toml"
+
+
+def _answers(folder: FleetFolder) -> bool:
+    try:
+        address = fleet_broker_address(folder)
+        socket.create_connection((address.host, address.port), PROBE_S).close()
+    except (OSError, EdgemeterError):
+        return False
+    return True
+
+
+class StatusHandler:
+    """Keeps the file of the server's status up to date, and disconnects a board that takes another's client id."""
+
+    topics = (EVERY_COLLECTOR_STATE, *LOG_TOPICS)
+
+    def __init__(self, folder: FleetFolder, registry: Registry, _publish: Publish) -> None:
+        self._folder = folder
+        self._registry = registry
+        self._collectors: dict[str, CollectorSeen] = {}
+        self._take_overs: dict[str, TakeOvers] = {}
+        self._offenders: set[str] = set()
+        self._is_new = True
+        self._written_s = 0.0
+
+    def received(self, message: Message) -> None:
+        """Take a collector's state, or a line of the broker's log.
+
+        Raises:
+            ConfigError: it is no such state.
+        """
+        now_ns = time.time_ns()
+        if message.topic in LOG_TOPICS:
+            self._read_log(message.payload.decode(errors="replace"), now_ns)
+            return
+        state = decode_collector_state(message.payload).state
+        if len(self._collectors) < _MOST:
+            name = message.topic.split("/")[2]
+            before = self._collectors.get(name)
+            self._collectors[name] = CollectorSeen(state=state, heard_ns=now_ns)
+            self._is_new = self._is_new or before is None or before.state != state
+
+    def poll(self, now_ns: int) -> None:
+        """Disconnect offenders; write the file when something changed, and every ten seconds."""
+        if self._offenders:
+            offenders, self._offenders = self._offenders, set()
+            with BrokerAccess(fleet_broker_address(self._folder, client="operator")) as access:
+                for user in offenders:
+                    access.disconnect(user)
+        if self._is_new or time.monotonic() - self._written_s >= WRITE_S:
+            self._take_overs = {name: one for name, one in self._take_overs.items() if now_ns - one.last_ns < TAKE_OVER_S * _NS}
+            status = ServerStatus(written_ns=now_ns, collectors=self._collectors, take_overs=self._take_overs)
+            durable_file.write(self._folder.status, msgspec.json.encode(status))
+            self._is_new, self._written_s = False, time.monotonic()
+
+    def close(self) -> None:
+        """Hold nothing."""
+
+    def _read_log(self, line: str, now_ns: int) -> None:
+        if (taken := _TAKEN.search(line)) is not None:
+            self._count(taken[1], None, now_ns)
+        elif (came := _CAME.search(line)) is not None:
+            client_id, user = came[1], came[2]
+            owner = client_id.partition("~")[0]
+            if user in {owner, client_id} or user.startswith(RESERVED_PREFIX):
+                return
+            if devices.find(self._registry, owner) is not None and devices.find(self._registry, user) is not None:
+                logger.warning("device %r connected with the client id of %r: it is disconnected", user, owner)
+                self._count(owner, user, now_ns)
+                self._offenders.add(user)
+
+    def _count(self, device: str, by: str | None, now_ns: int) -> None:
+        if devices.find(self._registry, device) is None:
+            return
+        before = self._take_overs.get(device)
+        count = before.count + (by is not None or before.by is None) if before else 1
+        self._take_overs[device] = TakeOvers(count=count, last_ns=now_ns, by=by or (before.by if before else None))
+        self._is_new = True

@@ -1,0 +1,155 @@
+"""The systemd units of a fleet's server: broker, service and collector, and one target that starts and stops all three."""
+
+import os
+import pwd
+import shlex
+import shutil
+import sys
+
+from edgemeter.agent.base import config
+from edgemeter.agent.base.errors import ConfigError
+from edgemeter.provisioning.inventory.fleet_folder import FleetFolder
+
+TARGET = "edgemeter-fleet.target"
+BROKER_UNIT, SERVICE_UNIT, COLLECTOR_UNIT = "edgemeter-broker.service", "edgemeter-fleet.service", "edgemeter-collector.service"
+SYSTEM_FOLDER = "/etc/systemd/system/"
+
+# Options by environment variable, one a line: EDGEMETER_CONTENT_PORT=..., EDGEMETER_INFLUX=...
+ENVIRONMENT_FILES = {SERVICE_UNIT: "/etc/edgemeter/fleet.env", COLLECTOR_UNIT: "/etc/edgemeter/collector.env"}
+
+_HEAD = "# Written by `edgemeter fleet init`, which puts its own back: settings of yours go into a drop-in (systemctl edit NAME).\n"
+
+_TARGET = """
+[Unit]
+Description=Edgemeter fleet: broker, service and collector
+Documentation=man:systemd.target(5)
+Wants={units}
+
+[Install]
+WantedBy=multi-user.target
+"""
+
+_SERVICE = """
+[Unit]
+Description=Edgemeter {what}
+Documentation=man:systemd.service(5)
+After=network-online.target{after}
+Wants=network-online.target
+PartOf={target}
+StartLimitIntervalSec=0
+
+[Service]
+{start}
+User={user}
+UMask=0077
+Restart=always
+RestartSec=2
+TimeoutStopSec=60
+LimitNOFILE=65536
+
+NoNewPrivileges=yes
+ProtectSystem=strict
+ProtectHome=read-only
+ReadWritePaths={writable}
+PrivateTmp=yes
+ProtectKernelTunables=yes
+ProtectKernelModules=yes
+ProtectKernelLogs=yes
+ProtectControlGroups=yes
+ProtectClock=yes
+ProtectHostname=yes
+RestrictAddressFamilies={families}
+RestrictNamespaces=yes
+RestrictRealtime=yes
+RestrictSUIDSGID=yes
+LockPersonality=yes
+SystemCallArchitectures=native
+SystemCallFilter=@system-service
+SystemCallErrorNumber=EPERM
+{more}
+[Install]
+WantedBy={target}
+"""
+
+# A process that hangs is ended and started again; a broker that is not up yet is waited for.
+_OURS = """\
+Type=notify
+NotifyAccess=main
+WatchdogSec=180
+ExecStart={command}
+EnvironmentFile=-{environment}"""
+
+# Lists of revoked certificates that it has read already get no second name.
+_BROKER = """\
+ExecStartPre=-/bin/sh -c {clear}
+ExecStart={command}"""
+
+
+def unit_texts(folder: FleetFolder, program: str = sys.executable) -> dict[str, str]:
+    """Return the units for the fleet in `folder` by name, run by the Python interpreter at `program`.
+
+    Raises:
+        ConfigError: a unit cannot hold the folder's name.
+    """
+    path = str(folder.path.absolute())
+    if not path.isprintable():
+        raise ConfigError(f"the name of the fleet's folder {path!r} contains a control character: rename it")
+    mosquitto = shutil.which("mosquitto") or "/usr/sbin/mosquitto"
+    clear = f"rm -f {shlex.quote(str(folder.revoked_lists.absolute()))}/*.r*"
+    broker = _BROKER.format(command=_words(mosquitto, "-c", f"{path}/broker/mosquitto.conf"), clear=_words(clear))
+    serve = _words(program, "-m", "edgemeter.agent.cli", "fleet", "serve", "--folder", path)
+    collect = _words(program, "-m", "edgemeter.agent.cli", "collector", "up", "--fleet", path)
+    home, after = str(config.home().absolute()), f" {BROKER_UNIT}"
+    inside = "AF_INET AF_INET6 AF_UNIX"
+    hardened = "PrivateDevices=yes\nCapabilityBoundingSet=\n"
+    return {
+        BROKER_UNIT: _service("fleet broker (mosquitto)", broker, (path,), families=inside, more=f"{hardened}MemoryDenyWriteExecute=yes\n"),
+        # USB power switches (uhubctl) need devices and netlink; a command over ssh reads its owner's home.
+        SERVICE_UNIT: _service("fleet service", _ours(SERVICE_UNIT, serve), (path,), after, families=f"{inside} AF_NETLINK"),
+        COLLECTOR_UNIT: _service(
+            "collector",
+            _ours(COLLECTOR_UNIT, collect),
+            (home,),
+            after,
+            families=inside,
+            more="PrivateDevices=yes\nCapabilityBoundingSet=\n",
+        ),
+        TARGET: _HEAD + _TARGET.format(units=f"{BROKER_UNIT} {SERVICE_UNIT} {COLLECTOR_UNIT}"),
+    }
+
+
+def install_lines(folder: FleetFolder) -> tuple[str, str, str]:
+    """Return the three commands that install the units and start everything."""
+    path = shlex.quote(str(folder.path.absolute()))
+    return (
+        f"sudo cp {path}/edgemeter-*.service {path}/{TARGET} {SYSTEM_FOLDER}",
+        "sudo systemctl daemon-reload",
+        f"sudo systemctl enable --now {TARGET}",
+    )
+
+
+def _ours(unit: str, command: str) -> str:
+    return _OURS.format(command=command, environment=ENVIRONMENT_FILES[unit])
+
+
+def _service(what: str, start: str, writable: tuple[str, ...], after: str = "", *, families: str, more: str = "") -> str:
+    paths = " ".join(_quoted(one) for one in writable)
+    text = _SERVICE.format(what=what, start=start, after=after, target=TARGET, user=_user(), writable=paths, families=families, more=more)
+    return _HEAD + text
+
+
+def _words(*arguments: str) -> str:
+    # The words of a command expand variables too.
+    return " ".join(_quoted(one).replace("$", "$$") for one in arguments)
+
+
+def _quoted(argument: str) -> str:
+    escaped = argument.replace("%", "%%").replace("\\", "\\\\").replace('"', '\\"')
+    return f'"{escaped}"'
+
+
+def _user() -> str:
+    try:
+        return pwd.getpwuid(os.getuid()).pw_name
+    except KeyError:
+        return str(os.getuid())
