@@ -7,7 +7,7 @@ FROM python:3.13-slim
 ARG EDGEMETER="edgemeter[litert,onnx]"
 COPY agent.Dockerfile *.whl /wheels/
 # hadolint ignore=DL3013
-RUN pip install --no-cache-dir --find-links /wheels "$EDGEMETER" \
+RUN pip install --no-cache-dir --find-links /wheels "$EDGEMETER" psutil \
  && useradd --uid 10001 --no-create-home edgemeter \
  && install --directory --owner edgemeter /outbox
 USER 10001

@@ -8,11 +8,9 @@ from bisect import bisect_left
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
-from typing import Literal, Protocol
+from typing import Any, Literal, Protocol
 
-import psutil
-
-from edgemeter.agent.base.errors import ConfigError, EdgemeterError
+from edgemeter.agent.base.errors import ConfigError, EdgemeterError, UnavailableError
 from edgemeter.agent.base.http_server import LOOPBACK, HttpHandler, HttpServer
 
 REQUEST_TIMEOUT_S = 10.0
@@ -65,6 +63,7 @@ class Monitor(HttpServer):
     """Serves the metrics and the health of `service`."""
 
     def __init__(self, service: MonitoredService, host: str = LOOPBACK, port: int = 0) -> None:
+        _psutil()
         self.service = service
         super().__init__(host, port, _MonitorHandler, "--metrics HOST:PORT")
 
@@ -104,7 +103,7 @@ def process_metrics() -> Iterator[Metric]:
 
     Source: https://prometheus.io/docs/instrumenting/writing_clientlibs/#process-metrics.
     """
-    process = psutil.Process()
+    process = _psutil().Process()
     with process.oneshot():
         cpu, memory = process.cpu_times(), process.memory_info()
         values: tuple[tuple[str, Literal["counter", "gauge"], str, float], ...] = (
@@ -117,6 +116,14 @@ def process_metrics() -> Iterator[Metric]:
         )
     for name, kind, description, value in values:
         yield Metric(name, kind, description, value, prefix="process_")
+
+
+def _psutil() -> Any:
+    try:
+        import psutil  # noqa: PLC0415 - the extra may be absent
+    except ImportError as error:
+        raise UnavailableError("/metrics needs psutil: pip install 'edgemeter[collector]'") from error
+    return psutil
 
 
 class _MonitorHandler(HttpHandler):

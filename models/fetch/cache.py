@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import IO
 
 import msgspec
-import psutil
 
 from edgemeter.agent.base import config
 from edgemeter.agent.base.errors import ConfigError
@@ -31,18 +30,20 @@ def cache_folder() -> Path:
 
 def is_in_use(path: Path) -> bool:
     """Return whether another process that we may inspect has `path` open, mapped or on its command line."""
-    real = str(path.resolve())
-    return any(_uses(process, real) for process in psutil.process_iter() if process.pid != os.getpid())
+    real = os.fsencode(path.resolve())
+    processes = (one for one in Path("/proc").iterdir() if one.name.isdecimal() and int(one.name) != os.getpid())
+    return any(_uses(process, real) for process in processes)
 
 
-def _uses(process: psutil.Process, path: str) -> bool:
+def _uses(process: Path, path: bytes) -> bool:
+    """Return whether a process does. Source: proc(5), `cmdline`, `fd` and `maps`."""
     try:
         return (
-            path in process.cmdline()
-            or any(file.path == path for file in process.open_files())
-            or any(area.path == path for area in process.memory_maps())
+            path in (process / "cmdline").read_bytes().split(b"\0")
+            or any(line.endswith(b" " + path) for line in (process / "maps").read_bytes().splitlines())
+            or any(os.fsencode(one.readlink()) == path for one in (process / "fd").iterdir())
         )
-    except (psutil.Error, OSError):
+    except OSError:
         # It has ended, or belongs to another user.
         return False
 
