@@ -230,12 +230,30 @@ class MqttSession:
             self.close()
             raise
 
-    def publish(self, topic: str, payload: bytes, *, qos: int = 1, lasting: Literal["passing", "retained"] = "passing") -> int:
-        """Hand one message to the network thread; return its number. What the broker has not answered goes with the connection."""
+    def publish(
+        self,
+        topic: str,
+        payload: bytes,
+        *,
+        qos: int = 1,
+        lasting: Literal["passing", "retained"] = "passing",
+        expires_s: int | None = None,
+    ) -> int:
+        """Hand one message to the network thread; return its number. What the broker has not answered goes with the connection.
+
+        A broker of MQTT 5 drops the message after `expires_s`.
+        """
         client = self._client
         if client is None:
             return 0
-        number = client.publish(topic, payload, qos=qos, retain=lasting == "retained").mid
+        properties = None
+        if expires_s is not None and self.version == "5":
+            from paho.mqtt.packettypes import PacketTypes  # noqa: PLC0415 - as below
+            from paho.mqtt.properties import Properties  # noqa: PLC0415 - as below
+
+            properties = Properties(PacketTypes.PUBLISH)  # type: ignore[no-untyped-call]
+            properties.MessageExpiryInterval = expires_s
+        number = client.publish(topic, payload, qos=qos, retain=lasting == "retained", properties=properties).mid
         self._outstanding.published(number, qos)
         return number
 

@@ -67,7 +67,10 @@ class LastStop(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Health(msgspec.Struct, frozen=True, kw_only=True):
-    """All of it; what the device does not report is None. `told_ns` is its own wall clock, `session` that of its birth."""
+    """All of it; what the device does not report is None. `told_ns` is its own wall clock, `session` that of its birth.
+
+    `outbox_trouble` is why its outbox cannot be read: then the counts of it are unknown, and 0 here for readers of before.
+    """
 
     device: str
     fleet: str
@@ -94,6 +97,8 @@ class Health(msgspec.Struct, frozen=True, kw_only=True):
     waiting_records: Number = 0
     dropped_records: Number = 0
     dropped_traces: Number = 0
+    # Left out where there is none, so that the message stays that of before.
+    outbox_trouble: Line | msgspec.UnsetType = msgspec.UNSET
     runs: RecentRuns = RecentRuns()
     temperatures_c: dict[str, float] = {}
     is_throttled_since_boot: bool | None = None
@@ -103,6 +108,16 @@ class Health(msgspec.Struct, frozen=True, kw_only=True):
     boot_id: Line | None = None
     reset_reason: Line | None = None
     last_words: LastStop = LastStop(kind="unknown")
+
+
+def waiting_records(health: Health) -> int | None:
+    """Return how many records wait in the device's outbox, None where it cannot be read."""
+    return None if health.outbox_trouble else health.waiting_records
+
+
+def dropped_records(health: Health) -> int | None:
+    """Return how many records the outbox had no room for, None where it cannot be read."""
+    return None if health.outbox_trouble else health.dropped_records
 
 
 def encode_health(health: Health) -> bytes:

@@ -71,6 +71,16 @@ class Receipt(msgspec.Struct, frozen=True, kw_only=True):
     held: tuple[tuple[Number, Number], ...]
 
 
+class AgainRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """A collector's request, on `receipt` too, for the records of this fleet that the device has put into its outbox since then.
+
+    Retained, so that a device that is away answers when it is back; each `again`, a random id, is answered once.
+    """
+
+    again: Annotated[str, msgspec.Meta(pattern=r"^[0-9a-f]{16,64}\Z")]
+    since_ns: Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)] = 0
+
+
 class DeviceState(msgspec.Struct, frozen=True, kw_only=True):
     """Whether a device is there; `session` tells the Will of a dead session from the state of a live one.
 
@@ -124,7 +134,7 @@ def decode_json(payload: bytes, kind: type[_Message], what: str, largest_bytes: 
         raise ConfigError(f"not {what}: {error}") from error
 
 
-def encode_message(message: Receipt | DeviceState | Birth | Progress | CollectorState) -> bytes:
+def encode_message(message: Receipt | AgainRequest | DeviceState | Birth | Progress | CollectorState) -> bytes:
     """Return the message as JSON."""
     return msgspec.json.encode(message)
 
@@ -132,6 +142,13 @@ def encode_message(message: Receipt | DeviceState | Birth | Progress | Collector
 def decode_receipt(payload: bytes) -> Receipt:
     """Return the receipt in `payload`; raises as `decode_json`."""
     return decode_json(payload, Receipt, "a receipt")
+
+
+def decode_from_collector(payload: bytes) -> Receipt | AgainRequest:
+    """Return what a collector sends on `receipt`; raises as `decode_json`."""
+    if payload.startswith(b'{"again"'):
+        return decode_json(payload, AgainRequest, "a request for records", LARGEST_REPORT_BYTES)
+    return decode_receipt(payload)
 
 
 def decode_state(payload: bytes) -> DeviceState:

@@ -1,4 +1,4 @@
-"""The outbox: every record stays on the device, on its disk, until a collector's receipt confirms it.
+"""The outbox: every record stays on the device, on its disk, until a collector's receipt confirms it, and then while there is room.
 
 One file per device, which several processes may have open at once (not across a fork). It is bounded: see `outbox_file`.
 """
@@ -6,6 +6,7 @@ One file per device, which several processes may have open at once (not across a
 import contextlib
 import logging
 import secrets
+import sqlite3
 import time
 from dataclasses import dataclass
 from functools import partial
@@ -16,9 +17,20 @@ import msgspec
 
 from edgemeter.agent.base.errors import TransientError, UnavailableError
 from edgemeter.agent.base.sqlite_file import Database
-from edgemeter.agent.contract.messages import Receipt
+from edgemeter.agent.contract.messages import AgainRequest, Receipt
 from edgemeter.agent.contract.record import NO_SAMPLES, RunRecord, change_fields, encode, join_samples, split_samples
-from edgemeter.agent.delivery.outbox_file import DROP_REASON, FORMAT, DiskReserve, Dropped, drop_down_to, dropped_count
+from edgemeter.agent.delivery.outbox_file import (
+    DROP_REASON,
+    FORMAT,
+    DiskReserve,
+    Dropped,
+    delete_receipted,
+    drop_down_to,
+    drop_receipted,
+    dropped_count,
+    has_disk_room,
+    waiting_count,
+)
 
 __all__ = ["FORMAT", "LIMIT_BYTES", "Dropped", "Outbox", "Pending"]
 
@@ -37,13 +49,15 @@ _COUNTER_BITS = 16
 
 _SELECT = (
     "SELECT size_bytes, row, device, fleet, session, seq, record, is_shed,"
-    " (SELECT series FROM samples WHERE samples.row = records.row) FROM records"
+    " (SELECT series FROM samples WHERE samples.row = records.row) FROM waiting JOIN records USING (row)"
 )
+# Requests that are remembered, so that one which the broker retains is answered once.
+_REQUESTS_REMEMBERED = 100
 
 
 @dataclass(frozen=True, slots=True)
 class Pending:
-    """A record without a receipt; `row` rises in the order of `put`."""
+    """A record to be sent; `row` rises in the order of `put`."""
 
     row: int
     device: str
@@ -89,28 +103,38 @@ class Outbox(Database):
     def put(self, record: RunRecord) -> RunRecord:
         """Keep `record`; return it with its session and its number (1, 2, 3, ... without gaps), once it is on the disk.
 
-        What does not fit beside it goes: the oldest raw traces first, the oldest records last.
+        What does not fit beside it goes: receipted records first, then the oldest raw traces, the oldest records last.
 
         Raises:
             UnavailableError: the disk is full or gone; the record is not kept and its number is not used up.
             TransientError: another process holds the file for too long; as above.
         """
         with self._lock:
-            self._reserve.keep()
-            if self._device not in {None, record.device}:
-                # Gaps are looked for per device, so another device's records need a session of their own.
-                self._begin_session()
-            numbered = msgspec.structs.replace(record, session=self._session, seq=self._last_seq + 1)
-            dropped = self._insert(numbered)
-            self._report_dropped(dropped)
-            self._device = record.device
-            self._last_seq += 1
-            return numbered
+            try:
+                return self._put(record)
+            except UnavailableError:
+                # The disk is full: what a collector has makes room for what it has not.
+                if not self._reserve.in_need(self._delete_receipted):
+                    raise
+                self._give_back()
+                return self._put(record)
+
+    def _put(self, record: RunRecord) -> RunRecord:
+        self._reserve.keep()
+        if self._device not in {None, record.device}:
+            # Gaps are looked for per device, so another device's records need a session of their own.
+            self._begin_session()
+        numbered = msgspec.structs.replace(record, session=self._session, seq=self._last_seq + 1)
+        dropped = self._insert(numbered)
+        self._report_dropped(dropped)
+        self._device = record.device
+        self._last_seq += 1
+        return numbered
 
     def pending(
         self, limit_records: int, limit_bytes: int, *, after_row: int = 0, device: str | None = None, fleet: str | None = None
     ) -> list[Pending]:
-        """Return the records that no receipt has named, oldest first, earlier sessions' too; at least one if there is one.
+        """Return the records to be sent, oldest first, earlier sessions' too; at least one if there is one.
 
         `limit_bytes` counts their JSON; `after_row` goes on where an earlier call ended; `device` picks one device's, `fleet` one
         fleet's. Records whose stamp may still be set right are not among them.
@@ -148,10 +172,15 @@ class Outbox(Database):
 
     def fleets(self, device: str) -> list[str]:
         """Return the fleets that the records of `device` belong to: its own, and previous ones."""
-        return [fleet for (fleet,) in self.query("SELECT DISTINCT fleet FROM records WHERE device = ? ORDER BY fleet", device)]
+        return [
+            fleet
+            for (fleet,) in self.query(
+                "SELECT DISTINCT fleet FROM waiting JOIN records USING (row) WHERE device = ? ORDER BY fleet", device
+            )
+        ]
 
     def forget(self, receipt: Receipt) -> int:
-        """Drop the records that `receipt` names; return how many there were."""
+        """Send the records that `receipt` names no more; return how many there were. While there is room, they stay."""
         with self._lock:
             dropped = self._reserve.in_need(lambda: self._forget(receipt))
             if not self._reserve.is_whole():
@@ -160,39 +189,75 @@ class Outbox(Database):
 
     def _forget(self, receipt: Receipt) -> int:
         # A few at a time: on a full disk there is room for a small change only, after which SQLite can use the same room again.
-        some = f"SELECT row FROM records WHERE session = ? AND seq BETWEEN ? AND ? LIMIT {_FORGET_RECORDS}"  # noqa: S608 - a number
-        statement = f"DELETE FROM records WHERE row IN ({some})"  # noqa: S608 - our own words
         dropped = 0
         with self.mapped() as connection:
             # What a power cut brings back is only sent again, so this one need not wait for the disk.
             connection.execute("PRAGMA synchronous = NORMAL")
             try:
                 for first, last in receipt.held:
-                    while count := connection.execute(statement, (receipt.session, first, last)).rowcount:
+                    while count := self._end_some(connection, (receipt.session, first, last)):
                         dropped += count
+                connection.execute("DELETE FROM unstamped WHERE row NOT IN (SELECT row FROM waiting)")
             finally:
                 connection.execute("PRAGMA synchronous = FULL")
         return dropped
 
+    def _end_some(self, connection: sqlite3.Connection, named: tuple[int, int, int]) -> int:
+        some = "SELECT row FROM waiting JOIN records USING (row) WHERE session = ? AND seq BETWEEN ? AND ?"
+        if not self._reserve.is_whole():
+            # On a disk that is full none stays.
+            statement = f"DELETE FROM records WHERE row IN ({some} LIMIT {_FORGET_RECORDS})"  # noqa: S608 - our own words
+            return connection.execute(statement, named).rowcount
+        # Killed between the two, a record is sent again.
+        connection.execute(f"INSERT OR IGNORE INTO receipted {some} LIMIT {_FORGET_RECORDS}", named)
+        return connection.execute(f"DELETE FROM waiting WHERE row IN ({some} AND row IN (SELECT row FROM receipted))", named).rowcount  # noqa: S608 - as above
+
     def _give_back(self) -> None:
         # The disk was full: an outbox that is empty by now needs a few pages and holds on to all that it ever had.
         with contextlib.suppress(UnavailableError, TransientError), self.mapped() as connection:
+            delete_receipted(connection)
             if connection.execute("SELECT 1 FROM records LIMIT 1").fetchone() is None:
                 connection.execute("VACUUM")
                 connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
                 self._reserve.keep()
 
+    def _delete_receipted(self) -> int:
+        with self.mapped() as connection:
+            return delete_receipted(connection)
+
+    def send_again(self, request: AgainRequest, device: str, fleet: str) -> int | None:
+        """Let the receipted records that `request` asks for wait again; return the row of the first, None if there is none.
+
+        A request is answered once, whenever it arrives and after any restart: it is durable when this returns.
+        """
+        again = """INSERT OR IGNORE INTO waiting SELECT row FROM receipted JOIN records USING (row)
+            WHERE device = ? AND fleet = ? AND kept_ns >= ?"""
+        with self.transaction() as connection:
+            if not connection.execute("INSERT OR IGNORE INTO requests (id) VALUES (?)", (request.again,)).rowcount:
+                return None
+            connection.execute("DELETE FROM requests WHERE number <= (SELECT max(number) FROM requests) - ?", (_REQUESTS_REMEMBERED,))
+            connection.execute(again, (device, fleet, request.since_ns))
+            found = connection.execute("SELECT min(row) FROM waiting JOIN receipted USING (row)").fetchone()[0]
+        return None if found is None else int(found)
+
+    def receipted(self, device: str) -> int:
+        """Return how many records of `device` stay although a receipt has named them, and are not asked for again."""
+        query = "SELECT count(*) FROM receipted JOIN records USING (row) WHERE device = ? AND row NOT IN (SELECT row FROM waiting)"
+        return int(self.query(query, device)[0][0])
+
     def count(self, device: str | None = None) -> int:
-        """Return how many records no receipt has named, of one device or of all."""
-        return int(self.query("SELECT count(*) FROM records WHERE ? IS NULL OR device = ?", device, device)[0][0])
+        """Return how many records are to be sent, of one device or of all."""
+        with self.mapped() as connection:
+            return waiting_count(connection, device)
 
     def waiting(self) -> dict[str, int]:
-        """Return how many records no receipt has named, by device."""
-        return {name: count for name, count in self.query("SELECT device, count(*) FROM records GROUP BY device ORDER BY device")}  # noqa: C416 - rows of sqlite3
+        """Return how many records are to be sent, by device."""
+        query = "SELECT device, count(*) FROM waiting JOIN records USING (row) GROUP BY device ORDER BY device"
+        return {name: count for name, count in self.query(query)}  # noqa: C416 - rows of sqlite3
 
     def is_empty(self, device: str) -> bool:
-        """Return whether receipts have named every record of `device`."""
-        return not self.query("SELECT 1 FROM records WHERE device = ? LIMIT 1", device)
+        """Return whether no record of `device` is to be sent."""
+        return not self.query("SELECT 1 FROM waiting JOIN records USING (row) WHERE device = ? LIMIT 1", device)
 
     def dropped(self, device: str | None = None) -> Dropped:
         """Return what had to go since the file was made because the outbox or the disk was full, of one device or of all."""
@@ -252,11 +317,13 @@ class Outbox(Database):
         statement = "INSERT INTO records (device, fleet, session, seq, kept_ns, size_bytes, record) VALUES (?, ?, ?, ?, ?, ?, ?)"
         with self.transaction() as connection:
             row = connection.execute(statement, values).lastrowid
+            connection.execute("INSERT INTO waiting VALUES (?)", (row,))
             if samples != NO_SAMPLES:
                 connection.execute("INSERT INTO samples VALUES (?, ?)", (row, samples))
             if record.clock_synchronised is False and record.stamped_by == "device" and record.environment.boot_id:
                 since_boot_ns = record.monotonic_ns + _suspended_ns()
                 connection.execute("INSERT INTO unstamped VALUES (?, ?, ?)", (row, record.environment.boot_id, since_boot_ns))
+            drop_receipted(connection, self._limit_bytes, time.time_ns(), has_disk=has_disk_room(self.path))
             return drop_down_to(connection, self._limit_bytes)
 
     def _report_dropped(self, dropped: Dropped) -> None:

@@ -81,6 +81,15 @@ def _allocate(path: Path) -> None:
 # More goes than must, so that not every further record has to look for room.
 SLACK_RATIO = 0.05
 
+# Receipted records stay for days, in case a collector loses its ledger: while the file is below a share of its limit and the disk has room.
+KEPT_DAYS = 14.0
+KEPT_RATIO = 0.5
+KEPT_SLACK_RATIO = 0.005
+KEPT_DISK_RATIO = 0.1
+# So many at a time, where the age or the disk asks for it.
+KEPT_STEP = 64
+_DAY_NS = 86_400_000_000_000
+
 # Reason in a record whose traces were dropped.
 DROP_REASON = "dropped on the device, whose outbox was full"
 
@@ -102,8 +111,43 @@ def used_bytes(connection: sqlite3.Connection) -> int:
     return int((pages - free) * size_bytes)
 
 
+def drop_receipted(connection: sqlite3.Connection, limit_bytes: int, now_ns: int, *, has_disk: bool) -> None:
+    """Delete receipted records, the oldest first, within the caller's transaction: the old ones, and those that there is no room for."""
+    excess_bytes = used_bytes(connection) - int(KEPT_RATIO * limit_bytes)
+    if excess_bytes > 0:
+        sizes = "SELECT row, size_bytes FROM receipted JOIN records USING (row) ORDER BY row"
+        up_to, _ = _oldest(connection, sizes, excess_bytes + int(KEPT_SLACK_RATIO * limit_bytes))
+        connection.execute("DELETE FROM records WHERE row IN (SELECT row FROM receipted WHERE row <= ?)", (up_to,))
+    oldest = connection.execute("SELECT kept_ns FROM receipted JOIN records USING (row) ORDER BY row LIMIT 1").fetchone()
+    before_ns = now_ns - int(KEPT_DAYS * _DAY_NS)
+    if oldest is not None and (oldest[0] < before_ns or not has_disk):
+        some = f"SELECT row FROM receipted JOIN records USING (row) WHERE kept_ns < ? OR ? ORDER BY row LIMIT {KEPT_STEP}"  # noqa: S608 - a number
+        connection.execute(f"DELETE FROM records WHERE row IN ({some})", (before_ns, not has_disk))  # noqa: S608 - our own words
+
+
+def delete_receipted(connection: sqlite3.Connection) -> int:
+    """Delete every receipted record, a few at a time, which a full disk has room for; return how many."""
+    statement = f"DELETE FROM records WHERE row IN (SELECT row FROM receipted LIMIT {KEPT_STEP})"  # noqa: S608 - a number
+    deleted = 0
+    while count := connection.execute(statement).rowcount:
+        deleted += count
+    return deleted
+
+
+def has_disk_room(path: Path) -> bool:
+    """Return whether the disk of the outbox at `path` has room for records that are kept only for safety."""
+    disk = os.statvfs(path.parent)
+    return disk.f_bavail >= KEPT_DISK_RATIO * disk.f_blocks
+
+
+def waiting_count(connection: sqlite3.Connection, device: str | None = None) -> int:
+    """Return how many records no receipt has named, or were asked for again, of one device or of all."""
+    query = "SELECT count(*) FROM waiting JOIN records USING (row) WHERE ? IS NULL OR device = ?"
+    return int(connection.execute(query, (device, device)).fetchone()[0])
+
+
 def drop_down_to(connection: sqlite3.Connection, limit_bytes: int) -> Dropped:
-    """Drop what does not fit, within the caller's transaction."""
+    """Drop what does not fit, within the caller's transaction; no receipted record is left then (`drop_receipted`)."""
     excess_bytes = used_bytes(connection) - limit_bytes
     if excess_bytes <= 0:
         return Dropped()
@@ -172,6 +216,13 @@ _DROPPED = "CREATE TABLE dropped (device TEXT PRIMARY KEY, traces INTEGER NOT NU
 # Until when, in seconds since boot, records of a boot wait for its clock after the network came back. Once a boot.
 _PATIENCE = "CREATE TABLE patience (boot_id TEXT PRIMARY KEY, until_s REAL NOT NULL)"
 
+# Which records are to be sent: those without a receipt, and those that a collector asks for again.
+_WAITING = "CREATE TABLE waiting (row INTEGER PRIMARY KEY REFERENCES records (row) ON DELETE CASCADE)"
+# What a collector has confirmed at least once: it makes room before anything else.
+_RECEIPTED = "CREATE TABLE receipted (row INTEGER PRIMARY KEY REFERENCES records (row) ON DELETE CASCADE)"
+# The requests of collectors that were answered.
+_REQUESTS = "CREATE TABLE requests (number INTEGER PRIMARY KEY AUTOINCREMENT, id TEXT NOT NULL UNIQUE)"
+
 
 def _from_1_to_2(connection: sqlite3.Connection) -> None:
     connection.execute("ALTER TABLE records ADD COLUMN is_shed INTEGER NOT NULL DEFAULT 0")
@@ -183,6 +234,13 @@ def _from_2_to_3(connection: sqlite3.Connection) -> None:
     connection.execute(_PATIENCE)
 
 
+def _from_3_to_4(connection: sqlite3.Connection) -> None:
+    connection.execute(_WAITING)
+    connection.execute("INSERT INTO waiting SELECT row FROM records")
+    connection.execute(_RECEIPTED)
+    connection.execute(_REQUESTS)
+
+
 _TABLES = (
     "CREATE TABLE opened (times INTEGER NOT NULL)",
     "INSERT INTO opened VALUES (0)",
@@ -191,13 +249,16 @@ _TABLES = (
     _UNSTAMPED,
     _DROPPED,
     _PATIENCE,
+    _WAITING,
+    _RECEIPTED,
+    _REQUESTS,
 )
 OUTBOX = "outbox.sqlite"
 FORMAT = sqlite_file.FileFormat(
     what="outbox",
     application_id=0x45644F62,  # "EdOb"
-    version=3,
+    version=4,
     schema="".join(f"{statement};\n" for statement in _TABLES),
     elsewhere="move it away (a new outbox is made) or choose another place with EDGEMETER_HOME",
-    steps={1: _from_1_to_2, 2: _from_2_to_3},
+    steps={1: _from_1_to_2, 2: _from_2_to_3, 3: _from_3_to_4},
 )

@@ -1,4 +1,4 @@
-"""The publisher: brings the outbox to a collector over MQTT, and lets the outbox forget what a collector's receipt names.
+"""The publisher: brings the outbox to a collector over MQTT; what a receipt names is sent no more, unless a collector asks for it again.
 
 The broker's own acknowledgement counts for nothing here: no broker in use keeps what it acknowledged through every crash. A record
 is sent again after a reconnect, and when its receipt is overdue; the collector drops what comes twice.
@@ -94,6 +94,7 @@ class Publisher:
         self._session: MqttSession | None = None
         self._thread: threading.Thread | None = None
         self._receipts: deque[messages.Receipt] = deque()
+        self._requests: deque[tuple[str, messages.AgainRequest]] = deque(maxlen=WAITING_MESSAGES)
         self._wake = threading.Event()
         self._forgot = threading.Condition()
         self._closing = False
@@ -230,7 +231,11 @@ class Publisher:
         own = f"/{self._birth.device}/"
         try:
             if message.topic.endswith(f"{own}receipt"):
-                self._receipts.append(messages.decode_receipt(message.payload))
+                received = messages.decode_from_collector(message.payload)
+                if isinstance(received, messages.Receipt):
+                    self._receipts.append(received)
+                else:
+                    self._requests.append((messages.parse_topic(message.topic).fleet, received))
                 self._wake.set()
             elif message.topic.endswith(f"{own}state"):
                 self._name.state_seen(messages.decode_state(message.payload).session, time.monotonic())
@@ -313,6 +318,7 @@ class Publisher:
 
     def _step(self) -> float:
         self._take_receipts()
+        self._take_requests()
         if self._session is None or self._name.is_due(time.monotonic()):
             self._open_session(CONNECT_TIMEOUT_S)
         session = self._session
@@ -368,6 +374,16 @@ class Publisher:
             self._refusal = None
             self._sender.restart()
         return max(0.0, left_s)
+
+    def _take_requests(self) -> None:
+        while self._requests:
+            fleet, request = self._requests[0]
+            row = self._outbox.send_again(request, self._birth.device, fleet)
+            # Only now: an outbox that cannot be written answers later.
+            self._requests.popleft()
+            if row is not None:
+                logger.info("a collector asks for records again: %d are to be sent", self._outbox.count(self._birth.device))
+                self._sender.look_back(row)
 
     def _take_receipts(self) -> None:
         while self._receipts:

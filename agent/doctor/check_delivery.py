@@ -63,7 +63,7 @@ def _waiting(path: Path) -> tuple[int, Dropped]:
         contextlib.closing(sqlite_file.connect(path, outbox_file.FORMAT, "read")) as connection,
         sqlite_file.mapped(path, outbox_file.FORMAT),
     ):
-        return int(connection.execute("SELECT count(*) FROM records").fetchone()[0]), dropped_count(connection, None)
+        return outbox_file.waiting_count(connection), dropped_count(connection, None)
 
 
 def _broker(text: str, settings: Config) -> Finding:

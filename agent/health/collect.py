@@ -5,6 +5,7 @@ import math
 import os
 import sys
 import time
+from contextlib import closing
 from pathlib import Path
 
 import msgspec
@@ -12,7 +13,7 @@ import msgspec
 from edgemeter.agent.base import config, sqlite_file
 from edgemeter.agent.base.errors import EdgemeterError
 from edgemeter.agent.contract.health import Clock, Disk, Health, LastStop, Sensor, encode_health
-from edgemeter.agent.delivery.outbox_file import FORMAT, OUTBOX, Dropped, dropped_count
+from edgemeter.agent.delivery.outbox_file import FORMAT, OUTBOX, Dropped, dropped_count, waiting_count
 from edgemeter.agent.delivery.verdict_log import recent_runs
 from edgemeter.agent.health.health_handler import certificate_end_ns, certificate_path
 from edgemeter.agent.identity.identity import Identity, clock_floor_ns, read_board_serial, read_identity
@@ -162,7 +163,7 @@ def read_health(order: CollectOrder, machine: Machine = THIS_MACHINE) -> Health:
     home = config.home()
     here = fingerprint.read(machine)
     held = throttling.read(machine)
-    waiting, dropped = _outbox(home / OUTBOX, order.device)
+    waiting, dropped, outbox_trouble = _outbox(home / OUTBOX, order.device)
     previous, bad = read_releases(Path(sys.prefix), home)
     identity = _identity(home)
     floor_ns = max(order.floor_ns, clock_floor_ns(identity.seen_ns if identity else None))
@@ -192,6 +193,7 @@ def read_health(order: CollectOrder, machine: Machine = THIS_MACHINE) -> Health:
         waiting_records=waiting,
         dropped_records=dropped.records,
         dropped_traces=dropped.traces,
+        outbox_trouble=outbox_trouble[:LONGEST_LINE] if outbox_trouble else msgspec.UNSET,
         runs=recent_runs(home),
         temperatures_c={name[:LONGEST_LINE]: round(value_c, 1) for name, value_c in temperatures.read(machine).items()},
         is_throttled_since_boot=held.since_boot,
@@ -249,20 +251,16 @@ def _clock(machine: Machine, floor_ns: int, now_ns: int) -> Clock:
     )
 
 
-def _outbox(path: Path, device: str) -> tuple[int, Dropped]:
-    # Opening it as an outbox would begin a session.
+def _outbox(path: Path, device: str) -> tuple[int, Dropped, str | None]:
+    """Return how many records wait, what was dropped, and why neither is known where the outbox cannot be read."""
+    if not path.exists():
+        return 0, Dropped(), None
     try:
-        connection = sqlite_file.connect(path, FORMAT, "read")
-    except EdgemeterError:
-        return 0, Dropped()
-    try:
-        with sqlite_file.mapped(path, FORMAT):
-            waiting = connection.execute("SELECT count(*) FROM records WHERE device = ?", (device,)).fetchone()[0]
-            return int(waiting), dropped_count(connection, device)
-    except EdgemeterError:
-        return 0, Dropped()
-    finally:
-        connection.close()
+        # Opening it as an outbox would begin a session.
+        with closing(sqlite_file.connect(path, FORMAT, "read")) as connection, sqlite_file.mapped(path, FORMAT):
+            return waiting_count(connection, device), dropped_count(connection, device), None
+    except EdgemeterError as error:
+        return 0, Dropped(), str(error)
 
 
 def _identity(home: Path) -> Identity | None:

@@ -143,6 +143,8 @@ def _issues(health: Health, now_ns: int) -> Iterator[str]:
     age = calibration_days(health)
     if age is not None and age > CALIBRATION_DAYS:
         yield f"a sensor was calibrated {age:.0f} days ago"
+    if health.outbox_trouble:
+        yield "its outbox cannot be read"
     if health.dropped_records:
         yield f"{health.dropped_records} results were dropped"
     if health.last_words.kind in BAD_ENDS:

@@ -18,6 +18,7 @@ from edgemeter.agent.base.errors import ConfigError, UnavailableError
 from edgemeter.agent.base.options import FiniteRange, broker_files
 from edgemeter.agent.base.service_manager import ServiceManager
 from edgemeter.agent.base.terminal import until_stopped
+from edgemeter.collector.cli.fetch_back import request_again
 from edgemeter.collector.cli.ledger import backup, changes, devices, drain, quarantine, restore, retire, stats, vacuum
 from edgemeter.collector.cli.load import load
 from edgemeter.collector.cli.stores import ledger_option, ledger_path
@@ -242,7 +243,22 @@ def up(
         )
 
 
-for _command in (web, devices, retire, drain, quarantine, changes, stats, vacuum, backup, restore, load, init_influx, deploy_files):
+for _command in (
+    web,
+    devices,
+    retire,
+    drain,
+    quarantine,
+    changes,
+    stats,
+    vacuum,
+    backup,
+    restore,
+    request_again,
+    load,
+    init_influx,
+    deploy_files,
+):
     collector.add_command(_command)
 
 

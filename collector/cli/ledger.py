@@ -353,7 +353,7 @@ def backup(file: Path, ledger: Path | None) -> None:
 @click.argument("file", type=click.Path(path_type=Path))
 @ledger_option
 def restore(file: Path, ledger: Path | None) -> None:
-    """Restore the backup FILE as the ledger; nothing is overwritten. Records received after the backup are lost.
+    """Restore the backup FILE as the ledger; nothing is overwritten. What was received after it, `request-again` asks the devices for.
 
     Example: edgemeter collector restore /backups/ledger-2026-11-20.sqlite
     """
@@ -364,5 +364,5 @@ def restore(file: Path, ledger: Path | None) -> None:
         click.echo(path)
     newest = f", the newest of {stamp(done.last_received_ns)}" if done.last_received_ns else ""
     click.echo(
-        f"{count(done.runs, 'run')} restored{newest}; records delivered after it are lost, because devices no longer have them", err=True
+        f"{count(done.runs, 'run')} restored{newest}; start the collector and fetch later ones: edgemeter collector request-again", err=True
     )

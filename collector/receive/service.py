@@ -11,6 +11,7 @@ from typing import get_args
 from edgemeter.agent.base.broker_address import BrokerAddress
 from edgemeter.agent.base.errors import EdgemeterError, TransientError
 from edgemeter.agent.base.mqtt_session import CONNECT_TIMEOUT_S
+from edgemeter.agent.contract.health import waiting_records
 from edgemeter.agent.ledger.ledger import Ledger
 from edgemeter.agent.ledger.presence import DevicePresence
 from edgemeter.agent.ledger.quarantine import RejectionKind
@@ -179,13 +180,13 @@ class Collector:
 def _backlog_metrics(devices: Sequence[DevicePresence]) -> Iterator[Metric]:
     waiting: dict[str, list[int]] = defaultdict(list)
     for one in devices:
-        if one.health is not None:
-            waiting[one.fleet].append(one.health.waiting_records)
+        if one.health is not None and (records := waiting_records(one.health)) is not None:
+            waiting[one.fleet].append(records)
     largest = sorted(waiting, key=lambda fleet: (-sum(waiting[fleet]), fleet))
     for fleet in largest[FLEETS_LIMIT:]:
         waiting[OTHER_FLEETS] += waiting.pop(fleet)
     sums, highest = ({fleet: of(counts) for fleet, counts in waiting.items()} for of in (sum, max))
-    where = f"as last reported (0 of one that its device cannot read); of the {FLEETS_LIMIT} fleets with most, and all others"
+    where = f"as last reported (not those that their device cannot read); of the {FLEETS_LIMIT} fleets with most, and all others"
     yield Metric("outbox_records", "gauge", f"Records that wait in the outboxes of a fleet, {where}.", sums, "fleet")
     yield Metric("outbox_records_max", "gauge", f"Records that wait in the fullest outbox of a fleet, {where}.", highest, "fleet")
 

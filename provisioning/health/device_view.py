@@ -282,7 +282,7 @@ def _reported_facts(health: Health, now_ns: int) -> Iterator[tuple[str, str]]:
     yield "clock", clock_text(health) + offset
     yield "disk", _disk_text(health)
     dropped = f"; dropped {health.dropped_records} results, {health.dropped_traces} traces" if health.dropped_records else ""
-    yield "outbox", f"{health.waiting_records} waiting{dropped}"
+    yield "outbox", f"unknown: {health.outbox_trouble}" if health.outbox_trouble else f"{health.waiting_records} waiting{dropped}"
     yield "runs", _runs_text(health, now_ns)
     if health.temperatures_c:
         yield "temperatures", ", ".join(f"{name} {value_c:.0f} C" for name, value_c in sorted(health.temperatures_c.items()))

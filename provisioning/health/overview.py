@@ -106,6 +106,8 @@ def _of_health(health: Health, now_ns: int) -> Iterator[DeviceIssue]:
         yield DeviceIssue("power", "under-voltage since boot: its power supply is too weak")
     if health.is_throttled_since_boot:
         yield DeviceIssue("power", "it was throttled since boot")
+    if health.outbox_trouble:
+        yield DeviceIssue("outbox", f"its outbox cannot be read: {health.outbox_trouble}")
     if health.dropped_records:
         yield DeviceIssue("outbox", f"{health.dropped_records} results were dropped: its outbox was full")
     if health.bad_agents:

@@ -13,7 +13,7 @@ from edgemeter.agent.base.errors import ConfigError, UnavailableError
 from edgemeter.agent.contract import record
 from edgemeter.agent.contract.messages import Receipt
 from edgemeter.agent.delivery.outbox import Outbox
-from edgemeter.agent.delivery.outbox_file import FORMAT, Dropped
+from edgemeter.agent.delivery.outbox_file import FORMAT, Dropped, delete_receipted
 from tests.fixtures.record_factory import make_record
 
 ROOT = Path(__file__).parents[3]
@@ -128,9 +128,10 @@ def test_a_receipt_drops_what_it_names_and_nothing_else(outbox):
 
 
 def test_forgetting_takes_the_samples_along(outbox):
-    """No orphaned samples fill the card."""
+    """No orphaned samples fill the card once the receipted records go."""
     outbox.put(make_record())
     outbox.forget(Receipt(session=outbox.session, held=((1, 1),)))
+    assert delete_receipted(outbox.connection) == 1
     assert outbox.connection.execute("SELECT count(*) FROM samples").fetchone()[0] == 0
     assert outbox.is_empty("pi-1")
 

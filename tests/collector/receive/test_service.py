@@ -4,6 +4,7 @@ import re
 import sqlite3
 import time
 
+import msgspec
 import pytest
 
 from edgemeter.agent.contract import record as contract_record
@@ -153,12 +154,15 @@ def sink_of(collector):
 
 @pytest.mark.mosquitto
 def test_the_backlog_is_what_devices_report_by_fleet(collector, device):
-    """Sum and highest of a fleet; a device that has delivered reports so, and no longer counts."""
+    """Sum and highest of a fleet; a device that has delivered reports so, and one that cannot read its outbox is not called empty."""
     for name, fleet, waiting in (("pi-1", "lab", 700), ("pi-2", "lab", 44), ("pi-1", "barn", 3)):
         device.session.publish(f"edgemeter/v1/{fleet}/{name}/health", encode_health(health(name, fleet, waiting)))
     assert wait_until(lambda: backlog(collector) == {"lab": (744, 700), "barn": (3, 3)})
     device.session.publish("edgemeter/v1/lab/pi-1/health", encode_health(health("pi-1", "lab", 0)))
     assert wait_until(lambda: backlog(collector) == {"lab": (44, 44), "barn": (3, 3)})
+    unknown = msgspec.structs.replace(health("pi-1", "barn", 0), outbox_trouble="it is damaged")
+    device.session.publish("edgemeter/v1/barn/pi-1/health", encode_health(unknown))
+    assert wait_until(lambda: backlog(collector) == {"lab": (44, 44)})
 
 
 def backlog(collector):

@@ -48,7 +48,7 @@ MESSAGES: dict[str, tuple[type[msgspec.Struct], ...]] = {
     "birth": (messages.Birth,),
     "state": (messages.DeviceState,),
     "result": (),
-    "receipt": (messages.Receipt,),
+    "receipt": (messages.Receipt, messages.AgainRequest),
     "command": (orders.Order, orders.ReportReceipt),
     "progress": (messages.Progress,),
     "job": (orders.Report,),
@@ -151,7 +151,7 @@ def _fields(struct: type[msgspec.Struct]) -> str:
 
 
 def _type(annotation: Any) -> str:
-    names = {str: "text", int: "integer", float: "number", bool: "boolean", type(None): "null", bytes: "bytes"}
+    names = {str: "text", int: "integer", float: "number", bool: "boolean", type(None): "null", msgspec.UnsetType: "absent", bytes: "bytes"}
     if annotation in names:
         return names[annotation]
     if isinstance(annotation, type) and issubclass(annotation, msgspec.Struct):

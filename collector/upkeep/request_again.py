@@ -1,0 +1,130 @@
+"""Asks devices to send again what they still have of the records that were receipted, after a ledger was lost or restored.
+
+The request is retained beside the receipts, where a collector may write anyway: a device that is away answers when it is back.
+"""
+
+import secrets
+import threading
+import time
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from edgemeter.agent.base.broker_address import BrokerAddress
+from edgemeter.agent.base.errors import ConfigError, UnavailableError
+from edgemeter.agent.base.mqtt_session import Message, MqttSession, SessionProfile
+from edgemeter.agent.contract import messages
+from edgemeter.agent.contract.messages import AgainRequest, Topic
+from edgemeter.agent.ledger.ledger import Ledger
+
+# As long as a device keeps what was receipted (`outbox_file.KEPT_DAYS`).
+EXPIRES_S = 14 * 24 * 3600
+# Retained messages come at once; this long after the last of them all have come.
+QUIET_S = 1.0
+LONGEST_S = 15.0
+FLUSH_S = 15.0
+
+
+@dataclass(frozen=True, slots=True)
+class AskedDevice:
+    """A device that was asked; `state` as the broker or the ledger has it, None where neither knows."""
+
+    fleet: str
+    device: str
+    state: str | None = None
+
+
+def request_again(address: BrokerAddress, ledger: Path, devices: Collection[str], since_ns: int) -> list[AskedDevice]:
+    """Ask `devices` (empty: all that the broker and the ledger know) for what they kept since then; return those that were asked.
+
+    Raises:
+        ConfigError: a device is unknown, or there is none.
+        UnavailableError: the broker does not answer, or does not let us.
+    """
+    listener = _Listener()
+    session = MqttSession(address, SessionProfile(f"edgemeter-request-{secrets.token_hex(4)}"), listener)
+    listener.session = session
+    session.connect()
+    try:
+        known = {(one.fleet, one.device): one for one in (*_of_ledger(ledger), *listener.wait())}
+        asked = [one for _, one in sorted(known.items()) if not devices or one.device in devices]
+        _check(asked, devices)
+        numbers = [_ask(session, one, since_ns) for one in asked]
+        session.flush(FLUSH_S)
+        if any(session.is_on_its_way(number) for number in numbers):
+            raise UnavailableError(f"the broker at {address} did not confirm every request in {FLUSH_S:.0f} s: repeat the command")
+    finally:
+        session.close()
+    if listener.refusal is not None:
+        raise UnavailableError(f"the broker at {address} refuses {listener.refusal}: use the collector's own user or certificate")
+    return asked
+
+
+def _ask(session: MqttSession, device: AskedDevice, since_ns: int) -> int:
+    request = AgainRequest(again=secrets.token_hex(16), since_ns=since_ns)
+    topic = str(Topic(device.fleet, device.device, "receipt"))
+    return session.publish(topic, messages.encode_message(request), lasting="retained", expires_s=EXPIRES_S)
+
+
+def _check(asked: Sequence[AskedDevice], devices: Collection[str]) -> None:
+    unknown = sorted(set(devices) - {one.device for one in asked})
+    if unknown:
+        raise ConfigError(f"neither the broker nor the ledger knows {', '.join(map(repr, unknown))}: see `edgemeter collector devices`")
+    if not asked:
+        raise ConfigError("neither the broker nor the ledger knows any device: check --broker and --ledger")
+
+
+def _of_ledger(ledger: Path) -> list[AskedDevice]:
+    if not ledger.exists():
+        return []
+    with Ledger(ledger, "read") as opened:
+        present = {(one.fleet, one.device): one.state for one in opened.devices()}
+        names = {(one.fleet, one.device) for one in opened.sessions()} | present.keys()
+    return [
+        AskedDevice(fleet, device, present.get((fleet, device))) for fleet, device in names if present.get((fleet, device)) != "revoked"
+    ]
+
+
+class _Listener:
+    """Collects the devices whose birth or state the broker retains."""
+
+    def __init__(self) -> None:
+        self.session: MqttSession | None = None
+        self.refusal: str | None = None
+        self._found: dict[tuple[str, str], AskedDevice] = {}
+        self._lock = threading.Lock()
+        self._last_s = time.monotonic()
+
+    def wait(self) -> list[AskedDevice]:
+        """Return the devices once no more are told."""
+        self._last_s = begun_s = time.monotonic()
+        while (now_s := time.monotonic()) - self._last_s < QUIET_S and now_s - begun_s < LONGEST_S:
+            time.sleep(0.05)
+        with self._lock:
+            return [one for one in self._found.values() if one.state != "revoked"]
+
+    def connected(self) -> None:
+        """Session event: subscribe."""
+        if self.session is not None:
+            self.session.subscribe([messages.EVERY_BIRTH, messages.EVERY_STATE])
+
+    def disconnected(self, reason: str) -> None:
+        """Session event: it reconnects by itself."""
+
+    def received(self, message: Message) -> None:
+        """Session event: a birth or a state."""
+        try:
+            topic = messages.parse_topic(message.topic)
+            state = messages.decode_state(message.payload).state if topic.kind == "state" else None
+        except ConfigError:
+            return
+        if topic.kind not in ("birth", "state"):
+            return
+        with self._lock:
+            self._last_s = time.monotonic()
+            known = self._found.get((topic.fleet, topic.device)) or AskedDevice(topic.fleet, topic.device)
+            self._found[topic.fleet, topic.device] = replace(known, state=state or known.state)
+
+    def answered(self, refusal: str | None) -> None:
+        """Session event: the broker's answer."""
+        self.refusal = self.refusal or refusal

@@ -1,0 +1,205 @@
+"""Facts about records that stay in the outbox after their receipt."""
+
+import os
+import signal
+import sqlite3
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from edgemeter.agent.contract import record
+from edgemeter.agent.contract.messages import AgainRequest, Receipt
+from edgemeter.agent.delivery import outbox_file
+from edgemeter.agent.delivery.outbox import Outbox
+from edgemeter.agent.delivery.outbox_file import KEPT_DAYS, Dropped, drop_receipted, used_bytes
+from tests.agent.delivery.test_shedding import fill
+from tests.fixtures.record_factory import make_record, make_series
+from tests.fixtures.small_disk import small_disk
+
+LOTS = 10**9
+LIMIT_BYTES = 1 << 20
+DAY_NS = 86_400_000_000_000
+REQUEST = AgainRequest(again="0" * 32)
+
+
+@pytest.fixture
+def outbox(tmp_path):
+    """Return an empty outbox of at most 1 MiB."""
+    with Outbox(tmp_path / "outbox.sqlite", LIMIT_BYTES) as made:
+        yield made
+
+
+def heavy(**changes):
+    """Return a record with 60 KB of raw samples."""
+    return make_record(samples=(msgspec.structs.replace(make_series(), data="A" * 60_000),), **changes)
+
+
+def receipted(outbox, *some):
+    """Put records and give each its receipt; return them as they were sent."""
+    kept = [outbox.put(one) for one in some]
+    sent = [one.payload for one in outbox.pending(1000, LOTS)]
+    outbox.forget(Receipt(session=outbox.session, held=((kept[0].seq, kept[-1].seq),)))
+    return sent
+
+
+def waiting(outbox):
+    """Return the texts of what is to be sent."""
+    return [one.payload for one in outbox.pending(10_000, LOTS)]
+
+
+def test_a_request_brings_the_same_bytes_again_and_a_receipt_ends_it(outbox):
+    """Samples and all; until then they neither wait nor count, and afterwards they can be asked for once more."""
+    sent = receipted(outbox, heavy(), make_record(), make_record())
+    assert (waiting(outbox), outbox.count(), outbox.is_empty("pi-1"), outbox.waiting(), outbox.receipted("pi-1")) == ([], 0, True, {}, 3)
+    assert outbox.send_again(REQUEST, "pi-1", "lab") == 1
+    assert waiting(outbox) == sent
+    assert (outbox.count("pi-1"), outbox.receipted("pi-1")) == (3, 0)
+    assert outbox.forget(Receipt(session=outbox.session, held=((1, 3),))) == 3
+    assert outbox.send_again(AgainRequest(again="1" * 32), "pi-1", "lab") == 1
+    assert waiting(outbox) == sent
+
+
+def test_a_request_is_answered_once(outbox):
+    """The broker retains it, so that it comes with every connection."""
+    receipted(outbox, make_record())
+    assert outbox.send_again(REQUEST, "pi-1", "lab") == 1
+    outbox.forget(Receipt(session=outbox.session, held=((1, 1),)))
+    assert outbox.send_again(REQUEST, "pi-1", "lab") is None
+    with Outbox(outbox.path) as other:
+        assert other.send_again(REQUEST, "pi-1", "lab") is None
+    assert waiting(outbox) == []
+
+
+def test_only_what_is_asked_for_comes_again(outbox):
+    """Of this device and this fleet, kept since then; another device's outbox is not opened by a request."""
+    receipted(outbox, make_record())
+    receipted(outbox, make_record(fleet="before"))
+    receipted(outbox, make_record())
+    outbox.connection.execute("UPDATE records SET kept_ns = 1000 WHERE row = 1")
+    assert outbox.send_again(REQUEST, "pi-2", "lab") is None
+    assert outbox.send_again(AgainRequest(again="2" * 32, since_ns=1001), "pi-1", "lab") == 3
+    assert [one.row for one in outbox.pending(100, LOTS)] == [3]
+
+
+def test_receipted_records_make_room_before_any_trace_or_record_without_a_receipt(outbox):
+    """Ten times the limit goes through: nothing without a receipt is lost or loses its samples, and the file stays below its limit."""
+    for _ in range(100):
+        receipted(outbox, heavy(), heavy())
+        assert used_bytes(outbox.connection) <= LIMIT_BYTES
+    kept = outbox.receipted("pi-1")
+    assert 3 <= kept <= 9
+    for _ in range(8):
+        outbox.put(heavy())
+    assert outbox.dropped() == Dropped()
+    assert all(record.decode(one).samples for one in waiting(outbox))
+    assert outbox.receipted("pi-1") < kept
+
+
+def test_what_was_asked_for_again_makes_room_too_and_is_not_called_dropped(outbox):
+    """A collector has it, or had it; what none ever had comes first."""
+    receipted(outbox, *(heavy() for _ in range(6)))
+    outbox.send_again(REQUEST, "pi-1", "lab")
+    kept = [outbox.put(heavy()).seq for _ in range(12)]
+    found = [record.decode(one) for one in waiting(outbox)]
+    assert [one.seq for one in found if one.seq >= kept[0]] == kept
+    assert all(one.samples for one in found)
+    assert outbox.dropped() == Dropped()
+
+
+def test_the_oldest_end_after_two_weeks(outbox):
+    """The next record that is put takes them away, as it is written anyway."""
+    receipted(outbox, make_record(), make_record())
+    outbox.connection.execute("UPDATE records SET kept_ns = kept_ns - ? WHERE row = 1", (int((KEPT_DAYS + 1) * DAY_NS),))
+    receipted(outbox, make_record())
+    outbox.send_again(REQUEST, "pi-1", "lab")
+    assert [one.row for one in outbox.pending(10, LOTS)] == [2, 3]
+
+
+def test_on_a_disk_with_little_room_they_do_not_pile_up(outbox):
+    """A card that is nearly full is for records without a receipt."""
+    receipted(outbox, make_record(), make_record())
+    outbox.put(make_record())
+    with outbox.transaction() as connection:
+        drop_receipted(connection, LIMIT_BYTES, 0, has_disk=False)
+    assert outbox.receipted("pi-1") == 0
+    assert outbox.count() == 1
+
+
+def test_a_full_disk_takes_new_records_in_the_place_of_receipted_ones(tmp_path):
+    """What a collector has does not keep out what none has."""
+    with small_disk(tmp_path / "disk", 24) as disk, Outbox(disk / "outbox.sqlite") as outbox:
+        for _ in range(100):
+            receipted(outbox, heavy())
+        assert outbox.receipted("pi-1") == 100
+        fill(disk / "somebody else's")
+        sizes = [outbox.put(heavy()).seq for _ in range(20)]
+        assert [record.decode(one).seq for one in waiting(outbox)] == sizes
+        assert outbox.dropped() == Dropped()
+
+
+def test_a_put_and_a_receipt_are_as_many_transactions_as_before(outbox):
+    """One that waits for the disk for a record, none for its receipt."""
+    statements = []
+    outbox.connection.set_trace_callback(statements.append)
+    outbox.put(make_record())
+    assert statements.count("COMMIT") == 1
+    statements.clear()
+    outbox.forget(Receipt(session=outbox.session, held=((1, 1),)))
+    assert statements.count("COMMIT") == 0
+    assert statements.index("PRAGMA synchronous = NORMAL") == 0
+
+
+@pytest.mark.slow
+def test_killed_at_any_moment_a_record_waits_or_was_receipted(tmp_path):
+    """A process that puts, receipts and answers requests is killed twenty times: every record is there, each once."""
+    path = tmp_path / "outbox.sqlite"
+    code = textwrap.dedent("""
+        import sys
+        from pathlib import Path
+        from edgemeter.agent.contract.messages import AgainRequest, Receipt
+        from edgemeter.agent.delivery.outbox import Outbox
+        from tests.fixtures.record_factory import make_record
+        outbox = Outbox(Path(sys.argv[1]))
+        for number in range(10_000):
+            kept = outbox.put(make_record())
+            print(f"{kept.session} {kept.seq}", flush=True)
+            if number % 3:
+                outbox.forget(Receipt(session=kept.session, held=((1, kept.seq),)))
+            else:
+                outbox.send_again(AgainRequest(again=f"{kept.session:016x}{number:016x}"), "pi-1", "lab")
+    """)
+    put = set()
+    for turn in range(20):
+        with subprocess.Popen(
+            [sys.executable, "-c", code, str(path)], stdout=subprocess.PIPE, text=True, cwd=Path(__file__).parents[3]
+        ) as process:
+            for _ in range(1 + 2 * turn):
+                session, seq = map(int, process.stdout.readline().split())
+                put.add((session, seq))
+            os.kill(process.pid, signal.SIGKILL)
+    with Outbox(path) as outbox:
+        outbox.send_again(AgainRequest(again="f" * 32), "pi-1", "lab")
+        found = [(one.session, one.seq) for one in outbox.pending(100_000, LOTS)]
+    assert len(found) == len(set(found))
+    assert put <= set(found)
+
+
+def test_a_file_of_the_version_before_keeps_what_waits(tmp_path):
+    """All of its records are to be sent; none of them counts as receipted."""
+    path = tmp_path / "outbox.sqlite"
+    with Outbox(path) as outbox:
+        outbox.put(make_record())
+        sent = waiting(outbox)
+    with sqlite3.connect(path) as connection:
+        for table in ("waiting", "receipted", "requests"):
+            connection.execute(f"DROP TABLE {table}")
+        connection.execute("PRAGMA user_version = 3")
+    connection.close()
+    with Outbox(path) as outbox:
+        assert waiting(outbox) == sent
+        assert outbox.receipted("pi-1") == 0
+    assert outbox_file.FORMAT.version == 4

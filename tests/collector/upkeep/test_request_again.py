@@ -1,0 +1,164 @@
+"""A ledger that was lost or restored comes back from the devices: real broker, outboxes, publishers and collectors."""
+
+import contextlib
+import json
+
+import pytest
+from click.testing import CliRunner
+
+from edgemeter.agent.base.errors import ConfigError, UnavailableError
+from edgemeter.agent.contract import messages
+from edgemeter.agent.delivery.outbox import Outbox
+from edgemeter.agent.delivery.publisher import Publisher
+from edgemeter.agent.ledger.ledger import Ledger
+from edgemeter.collector.cli.collector import collector as command
+from edgemeter.collector.receive.service import Collector
+from edgemeter.collector.upkeep import copies
+from edgemeter.collector.upkeep.request_again import AskedDevice, request_again
+from tests.fixtures.mqtt_peer import wait_until
+from tests.fixtures.record_factory import make_record
+from tests.fixtures.servers import address_of, mosquitto
+
+pytestmark = pytest.mark.mosquitto
+
+
+@pytest.fixture
+def broker(tmp_path):
+    """Return the address of a running mosquitto."""
+    server = mosquitto(tmp_path)
+    server.start()
+    yield address_of(server)
+    server.kill()
+
+
+@contextlib.contextmanager
+def collecting(broker, path):
+    """Run a collector for the block."""
+    made = Collector(broker, path)
+    made.start()
+    try:
+        yield made
+    finally:
+        made.stop()
+
+
+@contextlib.contextmanager
+def device(broker, folder, name="pi-1"):
+    """Keep a device connected for the block; return its outbox and publisher."""
+    with Outbox(folder / f"{name}.sqlite") as outbox:
+        birth = messages.Birth(
+            device=name, fleet="lab", session=outbox.session, agent="0.1.0", board=None, os=None, arch="aarch64", runtimes={}
+        )
+        publisher = Publisher(broker, outbox, birth, receipt_timeout_s=0.5)
+        publisher.connect()
+        try:
+            yield outbox, publisher
+        finally:
+            publisher.close()
+
+
+def deliver(outbox, publisher, count, name="pi-1"):
+    """Put so many records and wait for their receipts."""
+    for _ in range(count):
+        outbox.put(make_record(device=name, fleet="lab"))
+    assert publisher.drain(60) == 0
+
+
+def texts(path):
+    """Return the stored records as they arrived."""
+    with Ledger(path, "read") as ledger:
+        return sorted(text for _, _, text in ledger.texts())
+
+
+def test_a_ledger_that_is_gone_comes_back_from_every_device(broker, tmp_path):
+    """The same texts, each once; a second request finds everything there."""
+    with device(broker, tmp_path) as (outbox, publisher), device(broker, tmp_path, "pi-2") as (other, second):
+        with collecting(broker, tmp_path / "old"):
+            deliver(outbox, publisher, 30)
+            deliver(other, second, 5, "pi-2")
+        with collecting(broker, tmp_path / "new") as made:
+            asked = request_again(broker, tmp_path / "new", (), 0)
+            assert asked == [AskedDevice("lab", "pi-1", "online"), AskedDevice("lab", "pi-2", "online")]
+            assert wait_until(lambda: made.counts.inserted == 35)
+            assert publisher.drain(60) == second.drain(60) == 0
+            assert texts(tmp_path / "new") == texts(tmp_path / "old")
+            assert made.counts.duplicates == 0
+            request_again(broker, tmp_path / "new", ("pi-2",), 0)
+            assert wait_until(lambda: made.counts.duplicates == 5)
+            assert (made.counts.inserted, len(texts(tmp_path / "new"))) == (35, 35)
+            assert second.drain(60) == 0
+            assert (outbox.receipted("pi-1"), other.receipted("pi-2")) == (30, 5)
+
+
+def test_a_restored_backup_is_completed(broker, tmp_path):
+    """What came after the backup is there again, what was in it is not there twice; what comes meanwhile is taken too."""
+    ledger = tmp_path / "ledger"
+    with device(broker, tmp_path) as (outbox, publisher):
+        with collecting(broker, ledger):
+            deliver(outbox, publisher, 10)
+            copies.backup(ledger, tmp_path / "backup")
+            deliver(outbox, publisher, 15)
+        before = texts(ledger)
+        ledger.rename(tmp_path / "lost")
+        for part in ("-wal", "-shm"):
+            (tmp_path / f"ledger{part}").unlink(missing_ok=True)
+        copies.restore(tmp_path / "backup", ledger)
+        with collecting(broker, ledger) as made:
+            request_again(broker, ledger, (), 0)
+            outbox.put(make_record(device="pi-1", fleet="lab"))
+            assert wait_until(lambda: made.counts.inserted == 16 and made.counts.duplicates == 10)
+            assert publisher.drain(60) == 0
+        assert set(before) < set(texts(ledger))
+        with Ledger(ledger, "read") as opened:
+            assert opened.count() == 26
+            assert [one.missing for one in opened.sessions()] == [0]
+
+
+def test_a_device_that_is_away_answers_when_it_is_back_and_only_once(broker, tmp_path):
+    """The broker keeps the request; it comes with each connection and is answered with the first."""
+    with collecting(broker, tmp_path / "old"), device(broker, tmp_path) as (outbox, publisher):
+        deliver(outbox, publisher, 4)
+    with collecting(broker, tmp_path / "new") as made:
+        assert request_again(broker, tmp_path / "new", ("pi-1",), 0) == [AskedDevice("lab", "pi-1", "offline")]
+        with device(broker, tmp_path) as (_, publisher):
+            assert wait_until(lambda: made.counts.inserted == 4)
+            assert publisher.drain(60) == 0
+        with device(broker, tmp_path) as (outbox, publisher):
+            deliver(outbox, publisher, 1)
+            assert wait_until(lambda: made.counts.inserted == 5)
+            assert made.counts.duplicates == 0
+    assert texts(tmp_path / "old") == [text for text in texts(tmp_path / "new") if text in texts(tmp_path / "old")]
+
+
+def test_the_command_names_who_sends_when(broker, tmp_path):
+    """One that is away is known from the ledger or the broker; since a day leaves out what is older."""
+    ledger = str(tmp_path / "ledger")
+    with collecting(broker, tmp_path / "ledger") as made, device(broker, tmp_path) as (outbox, publisher):
+        deliver(outbox, publisher, 2)
+        with device(broker, tmp_path, "pi-2"):
+            pass
+        words = ["request-again", "--broker", str(broker), "--ledger", ledger]
+        done = CliRunner().invoke(command, [*words, "--since", "2099-01-01"], catch_exceptions=False)
+        assert done.stdout.splitlines() == ["lab pi-1: sends now", "lab pi-2: sends when it connects (offline)"]
+        assert "asked 2 devices, 1 online" in done.stderr
+        done = CliRunner().invoke(command, [*words, "--json", "pi-1", "--since", "2020-01-01"], catch_exceptions=False)
+        assert json.loads(done.stdout) == {"asked": [{"fleet": "lab", "device": "pi-1", "state": "online"}]}
+        assert wait_until(lambda: made.counts.duplicates == 2)
+
+
+def test_a_device_that_nobody_knows_or_a_broker_that_refuses_is_named(broker, tmp_path):
+    """Instead of a request that nobody reads."""
+    with pytest.raises(ConfigError, match="neither the broker nor the ledger knows any device"):
+        request_again(broker, tmp_path / "none", (), 0)
+    with pytest.raises(ConfigError, match="knows 'pi-9': see `edgemeter collector devices`"):
+        request_again(broker, tmp_path / "none", ("pi-9",), 0)
+    (tmp_path / "acl").write_text("topic read edgemeter/v1/#\n")
+    strict = mosquitto(tmp_path, f"acl_file {tmp_path / 'acl'}")
+    strict.start()
+    try:
+        with collecting(broker, tmp_path / "ledger"), device(broker, tmp_path) as (outbox, publisher):
+            deliver(outbox, publisher, 1)
+        with pytest.raises(UnavailableError, match=r"refuses .*: use the collector's own user or certificate"):
+            request_again(address_of(strict), tmp_path / "ledger", (), 0)
+    finally:
+        strict.kill()
