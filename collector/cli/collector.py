@@ -18,8 +18,8 @@ from edgemeter.agent.base.errors import ConfigError, UnavailableError
 from edgemeter.agent.base.options import FiniteRange, broker_files
 from edgemeter.agent.base.service_manager import ServiceManager
 from edgemeter.agent.base.terminal import until_stopped
-from edgemeter.collector.cli.fetch_back import request_again
-from edgemeter.collector.cli.ledger import backup, changes, devices, drain, quarantine, restore, retire, stats, vacuum
+from edgemeter.collector.cli.fetch_back import request_again, restore
+from edgemeter.collector.cli.ledger import backup, changes, devices, drain, quarantine, retire, stats, vacuum
 from edgemeter.collector.cli.load import load
 from edgemeter.collector.cli.stores import ledger_option, ledger_path
 from edgemeter.collector.cli.web import web

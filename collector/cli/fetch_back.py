@@ -1,4 +1,4 @@
-"""Getting records back that a ledger lost: `edgemeter collector request-again`."""
+"""Getting records back that a ledger lost: `edgemeter collector restore` and `request-again`."""
 
 import json
 from datetime import datetime, timezone
@@ -9,7 +9,47 @@ import click
 from edgemeter.agent.base import broker_address, figures
 from edgemeter.agent.base.figures import count
 from edgemeter.agent.base.options import broker_files
-from edgemeter.collector.cli.stores import ledger_option, ledger_path
+from edgemeter.collector.cli.stores import ledger_option, ledger_path, stamp
+
+
+@click.command(short_help="Restore a backup, and what other ledgers have.")
+@click.argument("file", type=click.Path(path_type=Path))
+@ledger_option
+@click.option(
+    "--from",
+    "sources",
+    multiple=True,
+    metavar="LEDGER",
+    type=click.Path(path_type=Path),
+    help="Also copy the records that this ledger has, of another collector or a device.",
+)
+def restore(file: Path, ledger: Path | None, sources: tuple[Path, ...]) -> None:
+    """Restore the backup FILE as the ledger; nothing is overwritten. What was received after it comes from other ledgers and the devices.
+
+    InfluxDB holds the figures of records and not their raw samples, so that no record is made from it; `compare --store URL` reads it.
+
+    Example: edgemeter collector restore /backups/ledger-2026-11-20.sqlite --from /mnt/other-collector/ledger.sqlite
+    """
+    from edgemeter.agent.ledger.ledger import Ledger
+    from edgemeter.collector.upkeep.copies import restore as bring_back
+    from edgemeter.collector.upkeep.fetch_from import fetch_from
+
+    for source in sources:
+        Ledger(source, "read").close()
+    path = ledger_path(ledger)
+    done = bring_back(file, path)
+    for one in done.files:
+        click.echo(one)
+    newest = f", the newest of {stamp(done.last_received_ns)}" if done.last_received_ns else ""
+    click.echo(f"{count(done.runs, 'run')} restored{newest}", err=True)
+    for source in sources:
+        fetched = fetch_from(source, path)
+        collided = f", {count(fetched.collisions, 'number')} of another record, quarantined" if fetched.collisions else ""
+        click.echo(f"{source}: {fetched.new:,} new of {count(fetched.records, 'record')}{collided}", err=True)
+    with Ledger(path, "read") as opened:
+        runs, missing = opened.count(), sum(one.missing for one in opened.sessions())
+    remedy = "start the collector, then ask the devices for what they still have: edgemeter collector request-again"
+    click.echo(f"{count(runs, 'run')} now, {count(missing, 'number')} missing; {remedy}", err=True)
 
 
 @click.command("request-again", short_help="Ask devices to send receipted records again.")

@@ -347,22 +347,3 @@ def backup(file: Path, ledger: Path | None) -> None:
     for path in done.files:
         click.echo(path)
     click.echo(f"{count(done.runs, 'run')} copied", err=True)
-
-
-@click.command(short_help="Restore a backup.")
-@click.argument("file", type=click.Path(path_type=Path))
-@ledger_option
-def restore(file: Path, ledger: Path | None) -> None:
-    """Restore the backup FILE as the ledger; nothing is overwritten. What was received after it, `request-again` asks the devices for.
-
-    Example: edgemeter collector restore /backups/ledger-2026-11-20.sqlite
-    """
-    from edgemeter.collector.upkeep.copies import restore as bring_back
-
-    done = bring_back(file, ledger_path(ledger))
-    for path in done.files:
-        click.echo(path)
-    newest = f", the newest of {stamp(done.last_received_ns)}" if done.last_received_ns else ""
-    click.echo(
-        f"{count(done.runs, 'run')} restored{newest}; start the collector and fetch later ones: edgemeter collector request-again", err=True
-    )
