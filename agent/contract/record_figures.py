@@ -91,6 +91,8 @@ class ColdStart(RecordPart, frozen=True, kw_only=True):
     """Loading of the model in ms."""
     first_ms: float
     """First query in ms."""
+    compiled_modules: Count | None = None
+    """Python modules without valid bytecode, which had to be compiled before the first query; null if not counted."""
 
 
 class WarmUp(RecordPart, frozen=True, kw_only=True):

@@ -15,6 +15,10 @@ if __name__ == "__main__" and len(sys.argv) > 1:
     # Before any library makes threads, which inherit the affinity.
     os.sched_setaffinity(0, map(int, sys.argv[1].split(",")))
 
+from edgemeter.agent.engine.compile_count import CompileCount  # noqa: E402
+
+COMPILED = CompileCount()
+
 import signal  # noqa: E402
 
 from edgemeter.agent.engine import job, measure  # noqa: E402
@@ -32,7 +36,7 @@ def main() -> int:
 
     work = job.decode_job(sys.stdin.buffer.read())
     try:
-        emit(score_untimed(work, emit) if work.is_untimed else measure.measure(work, STARTED_NS, emit))
+        emit(score_untimed(work, emit) if work.is_untimed else measure.measure(work, STARTED_NS, COMPILED, emit))
     except Exception as error:  # noqa: BLE001 - the outer loop: a runtime may raise anything from inside the bare call, which nothing wraps
         emit(job.failure(error, work.case))
     return 0

@@ -98,6 +98,16 @@ def _observer(facts: RunFacts) -> str | None:
     )
 
 
+def _compiled(facts: RunFacts) -> str | None:
+    modules = facts.measured.cold_start.compiled_modules
+    if not modules:
+        return None
+    return (
+        f"{modules} Python modules had no valid bytecode and were compiled during the cold start: run it once more; if they are compiled "
+        "every time, let `python -m compileall` write their bytecode as a user who may"
+    )
+
+
 def _not_cooled(facts: RunFacts) -> str | None:
     cooled = facts.cool_down
     if cooled is None or cooled.is_reached is not False or cooled.temperature_c is None:
@@ -152,6 +162,13 @@ RULES: tuple[Rule, ...] = (
         "governor and power mode were the same before and after",
         _settings_changed,
         "otherwise parts of the run were measured under different settings",
+    ),
+    Rule(
+        "compiled-at-start",
+        "note",
+        "no Python module had to be compiled during the cold start",
+        _compiled,
+        "compiling makes imports two to three times longer; only the cold start contains them, no timed query does",
     ),
     Rule(
         "observer-effect",

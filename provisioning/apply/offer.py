@@ -111,6 +111,8 @@ set -e
 rm -rf "$2.new"; mkdir -p "$2.new"
 tar -xf "$1" -C "$2.new" --strip-components=1 --no-same-owner
 "$2.new/bin/python3" -c 'import ssl, venv'
+"$2.new/bin/python3" -m compileall -q -q --invalidation-mode unchecked-hash -x '/lib/python3[.][0-9]+/(.*/)?tests?/' \\
+    -s "$2.new" -p "$2" "$2.new/lib" || [ $? = 1 ]
 sync; mv "$2.new" "$2"
 """
 

@@ -71,8 +71,8 @@ time.sleep(0.2)
 
 
 @pytest.fixture
-def run(tmp_path, monkeypatch):
-    """Return the record of a run with the slow library, and what the library wrote down."""
+def measured(tmp_path, monkeypatch):
+    """Return a function that measures with the slow library, and returns the record and what the library wrote down."""
     package = tmp_path / "path" / "ai_edge_litert"
     package.mkdir(parents=True)
     (package / "__init__.py").write_text("")
@@ -84,9 +84,33 @@ def run(tmp_path, monkeypatch):
     model = MODELS / "litert.tflite"
     suite = tmp_path / "suite.toml"
     suite.write_text(f'name = "cold"\n[[case]]\nmodel = "{model}"\nmode = "rapid"\nrepeats = 1\nagreement = "never"\n')
-    (record,) = session.measure(contract_suite.read(suite), session.DeviceIdentity("bench", "lab"), {}, "none", lambda _: None)
-    assert isinstance(record, RunRecord), record
-    return record, json.loads(marks.read_text())
+
+    def measure():
+        (record,) = session.measure(contract_suite.read(suite), session.DeviceIdentity("bench", "lab"), {}, "none", lambda _: None)
+        assert isinstance(record, RunRecord), record
+        return record, json.loads(marks.read_text())
+
+    return measure
+
+
+@pytest.fixture
+def run(measured):
+    """Return the record of a run with the slow library, and what the library wrote down."""
+    return measured()
+
+
+def test_modules_that_had_to_be_compiled_are_counted_and_noted(measured, monkeypatch):
+    """A library without bytecode is compiled by the first run, unless it may not write it; once it is there, nothing is compiled."""
+    monkeypatch.setenv("PYTHONDONTWRITEBYTECODE", "1")
+    for _ in range(2):
+        record, _ = measured()
+        assert record.cold_start.compiled_modules >= 2
+        assert any(note.startswith("compiled-at-start: ") for note in record.verdict.notes)
+    monkeypatch.delenv("PYTHONDONTWRITEBYTECODE")
+    measured()
+    record, _ = measured()
+    assert record.cold_start.compiled_modules == 0
+    assert not any(note.startswith("compiled-at-start") for note in record.verdict.notes)
 
 
 def test_each_part_of_the_cold_start_is_its_own(run):

@@ -5,6 +5,7 @@ import hashlib
 import json
 import os
 import random
+import re
 import shutil
 import signal
 import subprocess
@@ -78,6 +79,26 @@ def test_a_bundle_becomes_the_release_that_runs(shelf, installed):
     assert (release / "units/edgemeter-agent.service").is_file()
     assert not (installed / ".incoming").exists()
     assert not list(release.glob("lib/python*/site-packages/pip"))
+
+
+def test_every_module_starts_from_bytecode_that_stays_valid(shelf, tmp_path):
+    """On a read-only disk and for every user, though the times of the files change as on a board without a clock."""
+    root = tmp_path / "opt"
+    assert start(shelf.v10, root, shelf.public, umask=0o077).returncode == 0
+    sources = list(root.glob("releases/1.0/lib/python*/site-packages/**/*.py"))
+    assert len(sources) > 20
+    for source in sources:
+        os.utime(source, (1e9, 1e9))
+        (bytecode,) = (source.parent / "__pycache__").glob(f"{source.stem}.*.pyc")
+        # Other users read it; bits 1 and 0 of the flags: by hash, and unchecked (PEP 552).
+        assert (bytecode.stat().st_mode & 0o777, bytecode.read_bytes()[4:8]) == (0o644, bytes([1, 0, 0, 0]))
+    before = picture(root)
+    imported = subprocess.run(
+        [root / "current/bin/python", "-v", "-c", "import edgemeter.standin"], capture_output=True, text=True, check=True
+    ).stderr
+    origins = re.findall(rf"code object from '{root}/\S*[.](pyc?)'", imported)
+    assert (origins.count("py"), origins.count("pyc") > 10) == (0, True)
+    assert picture(root) == before
 
 
 def test_a_bundle_installed_again_changes_nothing(shelf, installed):
