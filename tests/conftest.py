@@ -15,6 +15,8 @@ _skipped: list[str] = []
 # What a test's commands keep is not kept among anybody's own results.
 _HOME = tempfile.TemporaryDirectory(prefix="edgemeter-tests-")
 os.environ["EDGEMETER_HOME"] = _HOME.name
+# Boards of tests are many on one machine: each has a run lock of its own, in its home.
+os.environ["EDGEMETER_RUN_LOCK"] = "run.lock"
 # A shell that runs the tests in its background hands down an ignored Ctrl-C, nohup an ignored SIGHUP.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 signal.signal(signal.SIGHUP, signal.SIG_DFL)

@@ -36,6 +36,9 @@ VARIABLES: Mapping[str, Mapping[str, Variable]] = {
     "agent": {
         "EDGEMETER_DEVICE": Variable("Name of this device", "the configuration's, else the host name"),
         "EDGEMETER_FLEET": Variable("Fleet of this device", "the configuration's, else `default`"),
+        "EDGEMETER_RUN_LOCK": Variable(
+            "File of the run lock, which all users of a board share; a relative one lies in $EDGEMETER_HOME", "/run/lock/edgemeter-run.lock"
+        ),
         "EDGEMETER_POWER": Variable("Power sensors NAME[,NAME], or none", "the configuration's, else the one with the widest scope"),
         "EDGEMETER_SIGNING_KEY_FILE": Variable("Key that signs bundles", "the configuration's"),
     },

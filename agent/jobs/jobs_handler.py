@@ -315,12 +315,18 @@ class JobsHandler:
         if isinstance(work, Measure) and (cool_s := self._measured_s + work.cool_down_s - self._clock_s()) > 0:
             self._note_waiting(one, f"cooling down for {work.cool_down_s:g} s")
             return cool_s
-        if _needs_quiet(one) and not self._lock.take(f"job {one.order.job}"):
+        if _needs_quiet(one) and not self._takes_lock(one):
             self._note_waiting(one, f"busy: waiting for {self._lock.holder()}")
             return LOCK_POLL_S
         if self._journal.begins(one.place, self._boot_id):
             self._start(one)
         return RUNNING_POLL_S
+
+    def _takes_lock(self, one: journal.JournalEntry) -> bool:
+        is_taken = self._lock.take(f"job {one.order.job}")
+        if (note := self._lock.pop_note()) is not None:
+            logger.warning("%s", note)
+        return is_taken
 
     def _gather(self, one: journal.JournalEntry) -> float | None:
         """Fetch what the order needs; return None when all of it is here, else the seconds to the next poll."""

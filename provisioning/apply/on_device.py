@@ -91,13 +91,13 @@ class LocalDevice:
     @contextlib.contextmanager
     def quiet(self) -> Iterator[None]:
         """Hold the agent's run lock for the block, so that no measurement runs meanwhile."""
-        if self.is_dry or not self.home.is_dir():
+        until_s, board = time.monotonic() + LOCK_S, self.below("/run/lock/edgemeter-run.lock")
+        path = board if board.parent.is_dir() else self.home / "run.lock"
+        if self.is_dry or not path.parent.is_dir():
             yield
             return
-        owner, until_s = self.home.stat(), time.monotonic() + LOCK_S
-        lock = os.open(self.home / "run.lock", os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o644)
+        lock = open_shared(path)
         try:
-            os.fchown(lock, owner.st_uid, owner.st_gid)
             while True:
                 with contextlib.suppress(BlockingIOError):
                     fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -292,6 +292,18 @@ class LocalDevice:
                     raise_step(f"{unit} does not start: {last_line(log or done.stderr)}: `journalctl -u {unit}` there")
             self.drop(self.restart)
         return "changed", "started" if idle else "restarted"
+
+
+def open_shared(path: Path) -> int:
+    """Open a file that every user may lock; whoever came first owns it, and nobody creates over it (fs.protected_regular)."""
+    flags = os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
+    with contextlib.suppress(FileNotFoundError):
+        return os.open(path, flags)
+    with contextlib.suppress(FileExistsError):
+        descriptor = os.open(path, flags | os.O_CREAT | os.O_EXCL, 0o666)
+        os.fchmod(descriptor, 0o666)
+        return descriptor
+    return os.open(path, flags)
 
 
 def raise_step(message: str) -> NoReturn:

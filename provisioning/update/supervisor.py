@@ -6,7 +6,9 @@ with the public key that came with the device.
 
     update/wanted.json    the agent's update request            update/outcome.json  the outcome
     update/healthy.json   the agent's health report             update/bad.json      the versions that failed
-    update/reboot         the agent's request for a reboot      run.lock             held by a measurement, and by a switch
+    update/reboot         the agent's request for a reboot
+
+The run lock of the board, /run/lock/edgemeter-run.lock, is held by whatever measures, and here for a switch or a reboot.
 
 Every step is written to a journal on the disk before it begins, so that after a kill or a power cut at any moment it continues there:
 `taken` (waits for the end of the measurement), `installing` (beside the running release), `trying` (the new release runs and has to
@@ -233,6 +235,8 @@ class Supervisor:
         self.own.mkdir(mode=0o700, exist_ok=True)
         self.journal = Folder(self.own)
         self.update = Folder(options.home / "update")
+        # The agent, who may not write in every /run/lock, finds it there.
+        os.close(self._open_run_lock())
         # The failed starts to count from, and since when.
         self._starts: tuple[int, float] | None = None
         self._counted_s = 0.0
@@ -546,17 +550,34 @@ class Supervisor:
     @contextlib.contextmanager
     def _quiet(self, patience_s: float) -> Iterator[bool]:
         """Hold the run lock for the block, so that no measurement begins; False if it was not free within `patience_s`."""
-        lock = self.options.home / "run.lock"
-        owner = self.options.home.stat()
-        descriptor = os.open(lock, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o660)
+        descriptor = self._open_run_lock()
         try:
-            os.fchown(descriptor, owner.st_uid, owner.st_gid)
             until_s = time.monotonic() + patience_s
             while not (is_ours := _locked(descriptor)) and time.monotonic() < until_s:
                 self.manager.pause(self.options.every_s)
+            if is_ours:
+                os.ftruncate(descriptor, 0)
+                os.pwrite(descriptor, f"edgemeter-supervisor (pid {os.getpid()})\n".encode(), 0)
             yield is_ours
         finally:
             os.close(descriptor)
+
+    def _open_run_lock(self) -> int:
+        """Open the board's run lock, or that of the home where there is no folder for it."""
+        board = self.options.home / self.options.run_lock
+        return _open_shared(board if board.parent.is_dir() else self.options.home / "run.lock")
+
+
+def _open_shared(path: Path) -> int:
+    """Open a file that every user may lock; whoever came first owns it, and nobody creates over it (fs.protected_regular)."""
+    flags = os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
+    with contextlib.suppress(FileNotFoundError):
+        return os.open(path, flags)
+    with contextlib.suppress(FileExistsError):
+        descriptor = os.open(path, flags | os.O_CREAT | os.O_EXCL, 0o666)
+        os.fchmod(descriptor, 0o666)
+        return descriptor
+    return os.open(path, flags)
 
 
 def _locked(descriptor: int) -> bool:
@@ -624,6 +645,11 @@ def _arguments() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(description="Switch releases of the edgemeter agent, and roll back a release that is not healthy.")
     parser.add_argument("--root", type=Path, default=Path("/opt/edgemeter"))
     parser.add_argument("--home", type=Path, default=Path(os.environ.get("EDGEMETER_HOME") or "/var/lib/edgemeter"))
+    parser.add_argument(
+        "--run-lock",
+        default=os.environ.get("EDGEMETER_RUN_LOCK") or "/run/lock/edgemeter-run.lock",
+        help="held by whatever measures on this board; a relative one lies in the home",
+    )
     parser.add_argument("--restart-command", default=f"systemctl --no-block restart {UNIT}")
     parser.add_argument(
         "--starts-command", default=f"systemctl show --property=NRestarts --value {UNIT}", help="prints the number of failed starts"

@@ -79,14 +79,18 @@ def test_a_refused_token_is_told_and_the_next_run_goes_on_from_there(bench):
 
 
 @pytest.mark.slow
-def test_a_release_waits_for_the_end_of_a_measurement(bench, monkeypatch):
-    """A switch in the middle of a run would end it."""
+@pytest.mark.parametrize("folder", ["run/lock", "var/lib/edgemeter"])
+def test_a_release_waits_for_the_end_of_a_measurement(bench, monkeypatch, folder):
+    """A switch in the middle of a run would end it; the lock is in the agent's home only where the board has no folder for locks."""
+    if folder == "run/lock":
+        (bench.prefix / folder).mkdir(parents=True)
     bench.apply()
     bench.bundles = [device_bundle.make(bench.folder / "newer", bench.fleet, version="2.0.0", installer=device_bundle.QUICK)]
     source = bench.folder / "on_device.py"
     source.write_text(applying.ON_DEVICE.read_text().replace("LOCK_S = 20.0", "LOCK_S = 0.1"))
     monkeypatch.setattr(applying, "ON_DEVICE", source)
-    with (bench.prefix / "var/lib/edgemeter/run.lock").open("w") as lock:
+    name = "edgemeter-run.lock" if folder == "run/lock" else "run.lock"
+    with (bench.prefix / folder / name).open("a") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         blocked = bench.apply()
     assert "a measurement is going on" in blocked.remedy

@@ -491,6 +491,30 @@ def test_the_board_is_started_again_once_and_never_during_a_measurement(board):
     assert not (board.home / "update" / "reboot").exists()
 
 
+def test_a_reboot_waits_for_a_measurement_of_anybody(board):
+    """The lock of the board counts, whoever holds it and wherever its home is; every user may lock the file."""
+    shared = board.folder / "lock"
+    shared.mkdir()
+    board.options["run-lock"] = shared / "edgemeter-run.lock"
+    (board.home / "update" / "reboot").touch()
+    with (shared / "edgemeter-run.lock").open("w") as measuring:
+        fcntl.flock(measuring, fcntl.LOCK_EX)
+        board.start()
+        time.sleep(1)
+        assert not (board.folder / "rebooted").exists()
+    assert wait_until((board.folder / "rebooted").exists)
+
+
+def test_the_supervisor_makes_the_run_lock_for_every_user(board):
+    """An agent may not write in every /run/lock."""
+    shared = board.folder / "lock"
+    shared.mkdir()
+    board.options["run-lock"] = shared / "edgemeter-run.lock"
+    board.start()
+    assert wait_until((shared / "edgemeter-run.lock").exists)
+    assert wait_until(lambda: (shared / "edgemeter-run.lock").stat().st_mode & 0o777 == 0o666)
+
+
 def test_there_is_one_supervisor(board):
     """A second one ends."""
     board.start()
