@@ -56,15 +56,15 @@ class _Timing:
     idle_after: Window | None
 
 
-def measure(work: job.RunJob, started_ns: int, compiled: CompileCount, emit: Emit) -> job.MeasuredRun:
-    """Measure one run; `started_ns` is the monotonic clock at the start of this process, `compiled` counts since then.
+def measure(work: job.RunJob, started_ns: int, emit: Emit, compiled: CompileCount | None = None) -> job.MeasuredRun:
+    """Measure one run; `started_ns` is the monotonic clock at the start of this process, `compiled` counts since then, if at all.
 
     Raises:
         EdgemeterError: the run failed; its class shows what the caller can do.
     """
     runtime = runtimes.create(work.case.runtime)
     try:
-        start = _start(work, started_ns, compiled, emit, runtime)
+        start = _start(work, started_ns, emit, runtime, compiled)
         taken = _time(work, start, emit)
         outputs = describe_tensors(start.model.loaded.outputs, runtime.outputs())
         evaluated = evaluate(work, start.model, taken.prepared, taken.timed.kept, emit, is_joined=start.queries.joined > 1)
@@ -85,7 +85,7 @@ def _agree(work: job.RunJob, start: _Start, taken: _Timing, p50_ms: float, emit:
     return agreement.agree(work.case, start.model.loaded, p50_ms, queries, same_answer)
 
 
-def _start(work: job.RunJob, started_ns: int, compiled: CompileCount, emit: Emit, runtime: runtimes.Runtime) -> _Start:
+def _start(work: job.RunJob, started_ns: int, emit: Emit, runtime: runtimes.Runtime, compiled: CompileCount | None) -> _Start:
     emit(job.Phase(name="load"))
     before_mb = resident_mb()
     model = loading.load_model(work.case, runtime)
@@ -102,7 +102,7 @@ def _start(work: job.RunJob, started_ns: int, compiled: CompileCount, emit: Emit
         import_ms=model.loaded.import_ns / 1e6,
         load_ms=model.loaded.load_ns / 1e6,
         first_ms=first_ns / 1e6,
-        compiled_modules=compiled.stop(),
+        compiled_modules=compiled.stop() if compiled else None,
     )
     return _Start(model, queries, item, first, before_mb, loaded_mb, cold)
 

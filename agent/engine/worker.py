@@ -36,7 +36,7 @@ def main() -> int:
 
     work = job.decode_job(sys.stdin.buffer.read())
     try:
-        emit(score_untimed(work, emit) if work.is_untimed else measure.measure(work, STARTED_NS, COMPILED, emit))
+        emit(score_untimed(work, emit) if work.is_untimed else measure.measure(work, STARTED_NS, emit, COMPILED))
     except Exception as error:  # noqa: BLE001 - the outer loop: a runtime may raise anything from inside the bare call, which nothing wraps
         emit(job.failure(error, work.case))
     return 0

@@ -116,7 +116,7 @@ def test_every_quantity_is_named_with_its_unit():
     }
     plain |= {"differing", "inputs", "alike", "not_finite", "objects", "found", "highest_score", "distinct_scores"}
     plain |= {"largest_difference", "lowest_cosine", "reference_value", "needed_value"}
-    plain |= {"failures", "energy_method"}
+    plain |= {"failures", "energy_method", "compiled_modules"}
     plain |= {"turned_by_exif", "alpha_dropped", "cmyk_converted", "reduced_to_8_bit"}
     plain |= {"throttle_flags", "throttle_events", "preemptions", "pairs", "pid", "ratio"}
     plain |= {"samples_per_query", "calls_per_query", "unserved", "cpus", "order_seed", "order_place"}

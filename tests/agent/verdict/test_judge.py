@@ -2,6 +2,7 @@
 
 import json
 
+import msgspec
 import numpy as np
 import pytest
 from click.testing import CliRunner
@@ -96,9 +97,18 @@ def test_a_run_that_began_too_warm_is_suspect(is_reached, temperature_c, state):
 
 def test_every_rule_has_a_test():
     """A rule without a test of its own is not shown to work; the other files of rules have tests of their own."""
-    here = {case[0] for case in CASES} | {"observer-effect", "not-cooled"}
+    here = {case[0] for case in CASES} | {"observer-effect", "not-cooled", "compiled-at-start"}
     elsewhere = {rule.name for rule in (*accuracy_rules.RULES, *run_rules.ENERGY_RULES, *precondition_rules.RULES)}
     assert {rule.name for rule in verdict.RULES} - elsewhere == here
+
+
+@pytest.mark.parametrize(("modules", "notes"), [(None, 0), (0, 0), (60, 1)])
+def test_modules_compiled_in_the_cold_start_are_noted(modules, notes):
+    """The run stays valid: its queries were not touched."""
+    cold = msgspec.structs.replace(measured().cold_start, compiled_modules=modules)
+    found = verdict.judge(measured(cold_start=cold), QUIET)
+    assert (found.state, len(found.notes)) == ("valid", notes)
+    assert notes == 0 or found.notes[0].startswith("compiled-at-start: 60 Python modules had no valid bytecode")
 
 
 def test_names_of_rules_are_unique():

@@ -66,6 +66,13 @@ def locked(board):
     return lock
 
 
+def damage(board, version):
+    """Damage a file of a release, and its bytecode, which counts where it is."""
+    for module in (board.root / "releases" / version).rglob("agent/cli/main.py"):
+        module.write_text("raise ImportError")
+        shutil.rmtree(module.parent / "__pycache__")
+
+
 def test_a_good_release_is_gone_to_and_two_are_kept(board):
     """From 1.0 to 2.0 to 3.0: 3.0 runs, 2.0 is there to go back to."""
     board.start()
@@ -451,8 +458,7 @@ def test_an_agent_that_does_not_start_any_more_is_replaced_by_the_release_before
     board.want(board.bundle("2.0"), "2.0")
     assert board.outcome()["state"] == "done"
     assert board.runs("2.0")
-    for module in (board.root / "releases" / "2.0").rglob("agent/cli/main.py"):
-        module.write_text("raise ImportError")
+    damage(board, "2.0")
     board.restart_agent()
     assert board.runs("1.0")
     assert board.outcome(None)["reason"].startswith("rolled back to 1.0, because the agent was started 3 times")
@@ -461,8 +467,7 @@ def test_an_agent_that_does_not_start_any_more_is_replaced_by_the_release_before
 
 def test_with_no_other_release_it_stays_where_it_is(board):
     """Nothing to go back to: the agent goes on being started."""
-    for module in (board.root / "releases" / "1.0").rglob("agent/cli/main.py"):
-        module.write_text("raise ImportError")
+    damage(board, "1.0")
     board.start()
     assert wait_until(lambda: "no other release" in board.log(), LONG_S)
     assert (board.root / "current").resolve().name == "1.0"
