@@ -40,6 +40,8 @@ class BoardFamily(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     system: Annotated[tuple[BoardSystem, ...], msgspec.Meta(min_length=1)]
     core: str | None = None
     note: str | None = None
+    # What its accelerator needs besides the package index's wheels.
+    accelerators: str | None = None
     models: tuple[str, ...] = ()
 
 

@@ -42,13 +42,17 @@ FORMS = {
     "glibc": r"2\.[0-9]{1,2}",
     "checked": r"[^\x00-\x1f\x7f]{1,500}",
     "sha256": r"[0-9a-f]{64}",
+    # Whether the release sees the system's Python packages too; absent in bundles for installers that know of none.
+    "site_packages": r"own|system",
     # One folder deep at most: nothing that could lead out of the bundle.
-    "path": r"(?:(?:wheels|units)/)?[A-Za-z0-9_][A-Za-z0-9._+-]{0,199}",
+    "path": r"(?:(?:wheels|units|packages)/)?[A-Za-z0-9_][A-Za-z0-9._+-]{0,199}",
 }
 # PEP 440, without what we never publish: epochs.
 VERSION = re.compile(r"(\d+(?:\.\d+)*)(?:(a|b|rc)(\d+))?(?:\.post(\d+))?(?:\.dev(\d+))?(?:\+[A-Za-z0-9.]+)?\Z")
 # What pip writes beside the files of the wheels, compiled modules, and spare room.
 SPARE_BYTES, COMPILED_RATIO = 32 << 20, 1.3
+# An SSH session's path may lack the folders of administration, which dpkg needs.
+SYSTEM_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 WAIT_S, STEP_S = 1200.0, 3600.0
 PIECE_BYTES = 1 << 20
 # Tests that wheels carry: half of numpy's modules.
@@ -88,6 +92,7 @@ class Manifest(NamedTuple):
     files: tuple[FileEntry, ...]
     checked: str
     built_ns: int
+    site_packages: str = "own"
 
 
 def parse_manifest(document: bytes) -> Manifest:
@@ -96,10 +101,12 @@ def parse_manifest(document: bytes) -> Manifest:
         fields = json.loads(document.decode())
     except (ValueError, RecursionError) as error:
         refuse(f"the manifest is not JSON: {error}")
+    if isinstance(fields, dict):
+        fields.setdefault("site_packages", "own")
     _exactly("the manifest", fields, ("schema", "name", *Manifest._fields))
     if fields["schema"] != 1 or type(fields["schema"]) is not int:
         refuse(f"the manifest is of schema {fields['schema']!r}, this installer supports 1: use the installer of that bundle")
-    for field in ("name", "version", "board", "arch", "python", "glibc", "checked"):
+    for field in ("name", "version", "board", "arch", "python", "glibc", "checked", "site_packages"):
         _formed(field, fields[field])
     _natural("built_ns", fields["built_ns"])
     if not isinstance(fields["files"], list):
@@ -335,10 +342,12 @@ class Installation:
 
     def _interpreter(self) -> Path:
         wanted = self.manifest.python
-        if "%d.%d" % sys.version_info[:2] == wanted:  # noqa: UP031 - as Python 3.8 has it
-            return Path(sys.executable)
+        own = Path(sys.executable)
+        is_system = self.root / "pythons" not in own.parents
+        if "%d.%d" % sys.version_info[:2] == wanted and (is_system or self.manifest.site_packages == "own"):  # noqa: UP031 - Python 3.8
+            return own
         # A Python that was installed on a board whose own is too old.
-        brought = sorted(self.root.glob("pythons/*/bin/python" + wanted))
+        brought = sorted(self.root.glob("pythons/*/bin/python" + wanted)) if self.manifest.site_packages == "own" else []
         found = [str(one) for one in brought] or [one for one in [shutil.which("python" + wanted)] if one]
         if not found:
             refuse(f"the bundle is for Python {wanted}, here is {platform.python_version()}: build one for it")
@@ -382,6 +391,7 @@ class Installation:
         _remove(self.release)
         try:
             self._stage()
+            self._install_packages()
             self._install(python)
             self._compile()
             self._smoke()
@@ -409,24 +419,64 @@ class Installation:
         if free_bytes < needed_bytes:
             refuse(f"no space: the release needs {needed_bytes >> 20} MiB below {str(self.root)!r}, {free_bytes >> 20} MiB are free")
 
+    def _install_packages(self) -> None:
+        """Install the bundle's Debian packages and run its hooks (`*.sh`), each once on this device; they stay after a rollback."""
+        done = self.root / "packages"
+        due = [file for file in self.manifest.files if file.path.startswith("packages/") and not (done / file.sha256).exists()]
+        if not due:
+            return
+        names = ", ".join(Path(file.path).name for file in due)
+        if not os.access("/usr", os.W_OK):
+            refuse(
+                f"the bundle brings {names} for the system, and /usr cannot be written from here: install it with `edgemeter fleet apply`"
+            )
+        debs = [str(self.staged / file.path) for file in due if file.path.endswith(".deb")]
+        own = {"PATH": SYSTEM_PATH, "DEBIAN_FRONTEND": "noninteractive", "LC_ALL": "C.UTF-8"}
+        if debs:
+            self._run("dpkg", ["dpkg", "--install", *debs], (0,), **own)
+        for file in due:
+            if file.path.endswith(".sh"):
+                self._run("the hook " + Path(file.path).name, ["sh", "-eu", str(self.staged / file.path)], (0,), **own)
+        done.mkdir(exist_ok=True)
+        for file in due:
+            _write(done / file.sha256, (file.path + "\n").encode())
+
     def _wheels(self) -> list[Path]:
         return sorted(self.staged.glob("wheels/*.whl"))
 
     def _install(self, python: Path) -> None:
         self.release.parent.mkdir(exist_ok=True)
-        self._run("the virtual environment", [str(python), "-m", "venv", "--without-pip", str(self.release)])
-        options = ["--no-index", "--no-deps", "--no-compile", "--no-cache-dir", "--no-warn-script-location", "--quiet"]
+        system = ["--system-site-packages"] if self.manifest.site_packages == "system" else []
+        self._run("the virtual environment", [str(python), "-m", "venv", "--without-pip", *system, str(self.release)])
+        # A wheel of the bundle precedes the system's package of that name.
+        options = [
+            "--ignore-installed",
+            "--no-index",
+            "--no-deps",
+            "--no-compile",
+            "--no-cache-dir",
+            "--no-warn-script-location",
+            "--quiet",
+        ]
         wheels = [str(wheel) for wheel in self._wheels() if not wheel.name.startswith("pip-")]
         self._pip("install", *options, *wheels)
-        # With the markers of this machine: what a wheel requires has to be among the others.
-        self._pip("check")
+        self._check_requirements()
 
-    def _pip(self, *arguments: str) -> None:
+    def _check_requirements(self) -> None:
+        """Refuse a wheel whose requirements are not met, by the markers of this machine; what the system's packages lack is not ours."""
+        status, lines = self._pip("check", fine=(0, 1))
+        own = {_project(wheel.name.split("-")[0]) for wheel in self._wheels()}
+        wrong = [line for line in lines if _project(line.split(" ")[0]) in own or self.manifest.site_packages == "own"]
+        if status and wrong:
+            refuse("the bundle is not complete: " + wrong[-1][:400])
+
+    def _pip(self, *arguments: str, fine: tuple[int, ...] = (0,)) -> tuple[int, list[str]]:
         pip = sorted(self.staged.glob("wheels/pip-*.whl"))
         if not pip:
             refuse("the bundle has no wheel of pip")
         command = [str(self.release / "bin/python"), "-m", "pip", "--disable-pip-version-check", *arguments]
-        self._run("pip " + arguments[0], command, PYTHONPATH=str(pip[0]), PIP_CONFIG_FILE=os.devnull, PYTHONDONTWRITEBYTECODE="1")
+        own = {"PYTHONPATH": str(pip[0]), "PIP_CONFIG_FILE": os.devnull, "PYTHONDONTWRITEBYTECODE": "1"}
+        return self._run("pip " + arguments[0], command, fine, **own)
 
     def _compile(self) -> None:
         """Write the bytecode of every module: the agent's user may not, and boards compare only if all of them start from bytecode.
@@ -444,7 +494,7 @@ class Installation:
                 self._run("the import of " + wheel.name, [str(self.release / "bin/python"), "-B", "-c", IMPORT, *modules])
         self._run("edgemeter --version", [str(self.release / "bin/python"), "-B", str(self.release / "bin/edgemeter"), "--version"])
 
-    def _run(self, what: str, command: list[str], fine: tuple[int, ...] = (0,), **variables: str) -> None:
+    def _run(self, what: str, command: list[str], fine: tuple[int, ...] = (0,), **variables: str) -> tuple[int, list[str]]:
         own = {name: value for name, value in os.environ.items() if not name.startswith(("PIP_", "PYTHON", "EDGEMETER_"))}
         locks = () if self.lock is None else (self.lock,)
         try:
@@ -454,10 +504,10 @@ class Installation:
             )  # fmt: skip
         except (OSError, subprocess.SubprocessError) as error:
             refuse(f"{what}: {error}")
+        lines = [line.strip() for line in done.stdout.decode(errors="replace").split("\n") if line.strip()]
         if done.returncode not in fine:
-            lines = done.stdout.decode(errors="replace").split("\n")
-            last = next((line.strip() for line in reversed(lines) if line.strip()), "")
-            refuse(f"{what} {how_it_ended(done.returncode)}{': ' + last[:400] if last else ''}")
+            refuse(f"{what} {how_it_ended(done.returncode)}{': ' + lines[-1][:400] if lines else ''}")
+        return done.returncode, lines
 
     def _finish(self) -> None:
         for name in ("install.py", "supervisor.py", "units"):
@@ -491,6 +541,11 @@ class Installation:
 
 def _numbers(version: str) -> tuple[int, ...]:
     return tuple(int(part) for part in re.findall(r"\d+", version)[:2])
+
+
+def _project(name: str) -> str:
+    """Return the one form of a distribution's name. Source: PEP 503."""
+    return re.sub(r"[-_.]+", "-", name).lower()
 
 
 def _remove(path: Path) -> None:

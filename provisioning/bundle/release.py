@@ -9,9 +9,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from importlib.resources import as_file, files
 from pathlib import Path
+from typing import Literal
 
 from edgemeter.agent.base.errors import ConfigError
-from edgemeter.provisioning.bundle import boards, manifest, smoke, wheels
+from edgemeter.provisioning.bundle import additions, boards, manifest, smoke, wheels
+from edgemeter.provisioning.bundle.additions import AddedFile
 from edgemeter.provisioning.bundle.boards import BundleTarget
 from edgemeter.provisioning.bundle.install import MANIFEST, SIGNATURE, FileEntry, Manifest
 from edgemeter.provisioning.bundle.manifest import VerifiedBundle, sign
@@ -25,22 +27,31 @@ UNIT_SUFFIXES = (".service", ".rules")
 
 @dataclass(frozen=True, slots=True)
 class BundleRequest:
-    """A requested bundle: its target and extras, the key that signs it, our wheel, and the arm64 system to test it in."""
+    """A requested bundle: its target and extras, the key that signs it, our wheel, and the arm64 system to test it in.
+
+    `wheels` of others are preferred to those of the index, `find_links` are further places to find some, `packages` are Debian packages and
+    hooks for the system; with `site_packages` of the system, the release sees the system's Python packages too.
+    """
 
     target: BundleTarget
     extras: tuple[str, ...]
     key: Path
     wheel: Path | None = None
     root: Path | None = None
+    wheels: tuple[AddedFile, ...] = ()
+    find_links: tuple[str, ...] = ()
+    packages: tuple[AddedFile, ...] = ()
+    site_packages: Literal["own", "system"] = "own"
 
 
 @dataclass(frozen=True, slots=True)
 class BuiltBundle:
-    """A built bundle; after a dry run there is no file."""
+    """A built bundle, and what its runtimes use besides the CPU; after a dry run there is no file."""
 
     path: Path
     manifest: Manifest
     size_bytes: int
+    accelerators: tuple[str, ...]
 
 
 def build_bundle(request: BundleRequest, out: Path | None, report: Callable[[str], None], *, is_dry: bool = False) -> BuiltBundle:
@@ -50,13 +61,18 @@ def build_bundle(request: BundleRequest, out: Path | None, report: Callable[[str
         ConfigError: wheels are missing, one crashes on the board's processor, or the file cannot be written.
         UnavailableError: pip, the index or openssl cannot be reached.
     """
+    for added in request.wheels:
+        additions.check_wheel_name(added.name, request.target)
     with tempfile.TemporaryDirectory(prefix="edgemeter-bundle-") as made:
         folder = Path(made) / "bundle"
         (folder / "wheels").mkdir(parents=True)
+        additions.add_packages(request.packages, request.target, folder)
         report("making edgemeter's wheel" if request.wheel is None else f"using {request.wheel.name}")
         wheel = _own_wheel(request.wheel, Path(made))
         report(f"collecting wheels for {request.target.words}")
-        wheels.collect_wheels(wheel, request.extras, request.target, folder / "wheels")
+        others = [added.requirement() for added in request.wheels]
+        wheels.collect_wheels(wheel, request.extras, request.target, folder / "wheels", others, request.find_links)
+        additions.refuse_clashes(folder / "wheels")
         add_scripts(folder)
         report("importing every native package as on the board")
         checked = smoke.check_imports(folder / "wheels", request.target.arch, request.target.python_text, request.target.core, request.root)
@@ -76,6 +92,7 @@ def seal_bundle(request: BundleRequest, folder: Path, checked: str, version: str
         files=manifest.file_entries(folder),
         checked=checked,
         built_ns=_now_ns(),
+        site_packages=request.site_packages,
     )
     document = manifest.encode_manifest(made)
     (folder / MANIFEST).write_bytes(document)
@@ -94,15 +111,16 @@ def add_scripts(folder: Path) -> None:
             (folder / "units" / unit.name).write_bytes(unit.read_bytes())
 
 
-def bundle_version(own: str, entries: Sequence[FileEntry]) -> str:
+def bundle_version(own: str, entries: Sequence[FileEntry], site_packages: str = "own") -> str:
     """Return edgemeter's version with 8 digits of the hash of the contents: with another runtime it is another release."""
-    listed = "".join(f"{file.path} {file.sha256}\n" for file in entries)
+    listed = "".join(f"{file.path} {file.sha256}\n" for file in entries) + ("" if site_packages == "own" else site_packages)
     return f"{own}{'.' if '+' in own else '+'}{hashlib.sha256(listed.encode()).hexdigest()[:8]}"
 
 
 def _seal(request: BundleRequest, folder: Path, checked: str, out: Path | None, *, is_dry: bool) -> BuiltBundle:
     own = next((folder / "wheels").glob("edgemeter-*.whl")).name.split("-")[1]
-    made = seal_bundle(request, folder, checked, bundle_version(own, manifest.file_entries(folder)))
+    accelerators = additions.accelerators(folder)
+    made = seal_bundle(request, folder, checked, bundle_version(own, manifest.file_entries(folder), request.site_packages))
     path = out or Path(f"edgemeter-{made.version}-{made.board}-py{made.python.replace('.', '')}.tar")
     if is_dry and not path.parent.is_dir():
         raise ConfigError(
@@ -110,7 +128,7 @@ def _seal(request: BundleRequest, folder: Path, checked: str, out: Path | None, 
         )
     packed = folder.with_suffix(".tar") if is_dry else path
     manifest.pack_bundle(folder, packed)
-    return BuiltBundle(path, made, packed.stat().st_size)
+    return BuiltBundle(path, made, packed.stat().st_size, accelerators)
 
 
 def _own_wheel(given: Path | None, folder: Path) -> Path:

@@ -176,8 +176,12 @@ TIMEOUT_S = 1800
 PIP = "pip>=23"
 
 
-def collect_wheels(wheel: Path, extras: Sequence[str], target: BundleTarget, folder: Path) -> None:
-    """Fill `folder` with edgemeter's wheel, those that it needs with the extras, and pip's.
+def collect_wheels(
+    wheel: Path, extras: Sequence[str], target: BundleTarget, folder: Path, others: Sequence[str] = (), find_links: Sequence[str] = ()
+) -> None:
+    """Fill `folder` with edgemeter's wheel, those that it needs with the extras, and pip's; `others` are the URLs of further wheels.
+
+    `find_links` are folders or pages of wheels, searched beside the index.
 
     Raises:
         ConfigError: there are no such wheels for the target, or an extra is unknown.
@@ -185,23 +189,23 @@ def collect_wheels(wheel: Path, extras: Sequence[str], target: BundleTarget, fol
     """
     own = f"edgemeter[{','.join(extras)}] @ {wheel.absolute().as_uri()}" if extras else wheel.absolute().as_uri()
     asked = {"environment": target.markers(), "platforms": target.platforms(), "folder": str(folder)}
-    done = _run_pip("collect", {**asked, "requirements": [own, PIP]})
+    done = _run_pip("collect", {**asked, "requirements": [own, PIP, *others], "find_links": list(find_links)})
     if done.returncode != 0:
         raise ConfigError(
             f"no wheels for {target.words}: {_reason(done)}; choose other extras or another Python, or check pip's configuration"
         )
-    check_wheels(extras, target, folder)
+    check_wheels(extras, target, folder, [Path(urlsplit(other).path).name.split("-")[0] for other in others])
 
 
-def check_wheels(extras: Sequence[str], target: BundleTarget, folder: Path) -> None:
-    """Check that `folder` has all wheels that edgemeter with the extras needs on the target, in the right versions.
+def check_wheels(extras: Sequence[str], target: BundleTarget, folder: Path, others: Sequence[str] = ()) -> None:
+    """Check that `folder` has all wheels that edgemeter with the extras, and the `others`, need on the target, in the right versions.
 
     Raises:
         ConfigError: one is missing or does not fit; the message lists all.
         UnavailableError: pip cannot be started.
     """
     named = f"edgemeter[{','.join(extras)}]" if extras else "edgemeter"
-    asked = {"environment": target.markers(), "folder": str(folder), "requirements": [named, PIP]}
+    asked = {"environment": target.markers(), "folder": str(folder), "requirements": [named, PIP, *others]}
     done = _run_pip("check", asked)
     if done.returncode != 0:
         raise UnavailableError(f"cannot check the wheels for {target.words}: {_reason(done)}")

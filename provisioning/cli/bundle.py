@@ -33,7 +33,22 @@ def _extras(_ctx: click.Context, _param: click.Parameter, value: str) -> tuple[s
 @click.option(
     "--extras", default="litert", show_default=True, callback=_extras, metavar="A,B", help="Runtimes and other extras to include."
 )
-@click.option("--wheel", type=_FILE, help="Wheel of edgemeter. Default: built from the installed version.")
+@click.option(
+    "--wheel",
+    "wheels",
+    multiple=True,
+    metavar="FILE|URL[#sha256=HEX]",
+    help="Wheel to include: NVIDIA's builds, or another edgemeter. A URL needs its hash. May be repeated.",
+)
+@click.option("--find-links", multiple=True, metavar="FOLDER|URL", help="Further place to find wheels in. May be repeated.")
+@click.option(
+    "--package",
+    "packages",
+    multiple=True,
+    metavar="FILE[#sha256=HEX]",
+    help="Debian package (.deb) or hook (.sh) for the board's system, installed as root before the release: libedgetpu. May be repeated.",
+)
+@click.option("--system-site-packages", is_flag=True, help="Let the release see the system's Python packages: JetPack's TensorRT.")
 @click.option("--key", type=_FILE, help="Key to sign with. Default: release.key in the fleet folder.")
 @click.option("--root", type=click.Path(path_type=Path, exists=True), help=_ROOT_HELP)
 @click.option("--out", type=_FILE, help="Output file. Default: a name with version, board and Python.")
@@ -48,7 +63,10 @@ def bundle(
     python: str | None,
     glibc: str | None,
     extras: tuple[str, ...],
-    wheel: Path | None,
+    wheels: tuple[str, ...],
+    find_links: tuple[str, ...],
+    packages: tuple[str, ...],
+    system_site_packages: bool,
     key: Path | None,
     root: Path | None,
     out: Path | None,
@@ -61,13 +79,27 @@ def bundle(
     """
     if ctx.invoked_subcommand is not None:
         return
+    from edgemeter.provisioning.bundle import additions, release, smoke
     from edgemeter.provisioning.bundle import boards as known
-    from edgemeter.provisioning.bundle import release, smoke
 
     if board is None:
         raise click.UsageError("Missing option '--board': `edgemeter fleet boards` lists the boards.")
     target = known.bundle_target(board, python, glibc)
-    request = release.BundleRequest(target, extras, key or folder.release_key, wheel, root or smoke.default_root())
+    given = [additions.parse_added_file(text) for text in wheels]
+    own = [one for one in given if one.name.startswith("edgemeter-")]
+    if len(own) > 1:
+        raise click.UsageError("give at most one --wheel of edgemeter itself")
+    request = release.BundleRequest(
+        target,
+        extras,
+        key or folder.release_key,
+        own[0].local() if own else None,
+        root or smoke.default_root(),
+        tuple(one for one in given if one not in own),
+        find_links,
+        tuple(additions.parse_added_file(text) for text in packages),
+        "system" if system_site_packages else "own",
+    )
     built = release.build_bundle(
         request, out, lambda step: click.echo(f"{step} ...", err=True) if sys.stderr.isatty() else None, is_dry=dry_run
     )
@@ -79,7 +111,8 @@ def _print_built(built: "BuiltBundle", target: "BundleTarget", *, dry_run: bool,
 
     found = built.manifest
     if is_json:
-        document = {"path": str(built.path), "size_bytes": built.size_bytes, "dry_run": dry_run, **_fields(found)}
+        document = {"path": str(built.path), "size_bytes": built.size_bytes, "dry_run": dry_run, "accelerators": built.accelerators}
+        document |= _fields(found)
         click.echo(json.dumps(document, indent=1))
         return
     for file in sorted(found.files, key=lambda file: -file.size_bytes):
@@ -87,6 +120,9 @@ def _print_built(built: "BuiltBundle", target: "BundleTarget", *, dry_run: bool,
     click.echo(f"{built.size_bytes / 1e6:9.2f} MB  {'would write ' if dry_run else ''}{built.path}")
     click.echo(f"release {found.version} for {target.words}; {found.checked}")
     click.echo(f"level {known.support_level(target)}")
+    click.echo(f"runs on {', '.join(['the CPU', *built.accelerators])}" if built.accelerators else "runs on the CPU only")
+    if (advice := known.find_board(target.board).accelerators) and not built.accelerators:
+        click.echo(f"more on this board: {advice}")
 
 
 @bundle.command()
@@ -147,6 +183,10 @@ def boards(form: Format | None) -> None:
     headings = ("board", "what", "processor", "system", "Python", "glibc", "level")
     console = console_for(form)
     console.print(narrow_table(headings, rows, folded={"what", "system"}))
+    print_text(console, "Without further options a bundle for arm runs on the CPU only. What else can be used:")
+    for name, board in found.items():
+        if board.accelerators:
+            print_text(console, f"{name}: {board.accelerators}")
     for level, words in known.LEVELS.items():
         print_text(console, f"{level}: {words}")
 

@@ -1,0 +1,161 @@
+"""What a bundle holds besides the package index's wheels: a vendor's wheels, Debian packages and hooks; and what it can run on then."""
+
+import re
+import shutil
+import zipfile
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import combinations
+from pathlib import Path, PurePosixPath
+from urllib.parse import urlsplit
+
+from edgemeter.agent.base.errors import ConfigError
+from edgemeter.provisioning.bundle import install
+from edgemeter.provisioning.bundle.boards import BundleTarget
+
+# Files by which a wheel shows what its library runs on besides the CPU.
+_ACCELERATED: tuple[tuple[str, str], ...] = (
+    (r"onnxruntime/capi/libonnxruntime_providers_cuda\.so", "CUDA (ONNX Runtime)"),
+    (r"onnxruntime/capi/libonnxruntime_providers_tensorrt\.so", "TensorRT (ONNX Runtime)"),
+    (r"torch/lib/libtorch_cuda\.so", "CUDA (PyTorch)"),
+    (r"tensorrt\w*/tensorrt[^/]*\.so", "TensorRT"),
+    (r"openvino/libs/libopenvino_intel_gpu_plugin\.so", "Intel GPU (OpenVINO)"),
+    (r"ncnn/ncnn[^/]*\.so", "Vulkan (ncnn, if the board has a driver)"),
+)
+_LIBEDGETPU = "libedgetpu1-"
+_DEBIAN_ARCHITECTURES = {"aarch64": "arm64", "x86_64": "amd64"}
+_OF_A_PACKAGE = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._+-]*\.(?:deb|sh)")
+# Folders that wheels bring by mistake, and nothing imports.
+_BY_MISTAKE = {"tests", "test", "docs", "examples"}
+
+
+@dataclass(frozen=True, slots=True)
+class AddedFile:
+    """A file to put into a bundle: a path or an https URL, and the SHA-256 that it has to have."""
+
+    place: str
+    sha256: str | None
+
+    @property
+    def name(self) -> str:
+        """The file's name."""
+        return PurePosixPath(urlsplit(self.place).path if self.is_remote else self.place).name
+
+    @property
+    def is_remote(self) -> bool:
+        """Whether it has to be fetched."""
+        return self.place.startswith("https://")
+
+    def local(self) -> Path:
+        """Return the file, verified.
+
+        Raises:
+            ConfigError: it does not exist, or is not what the hash says.
+        """
+        path = Path(self.place)
+        if not path.is_file():
+            raise ConfigError(f"there is no file {self.place!r}: give a file of this machine, or for a wheel https://...#sha256=HEX")
+        if self.sha256 is not None and (found := install.sha256(path)) != self.sha256:
+            raise ConfigError(f"{self.place!r} has the SHA-256 {found}, not {self.sha256}: fetch it again, or correct the hash")
+        return path
+
+    def requirement(self) -> str:
+        """Return it as pip takes it; a fetched wheel is verified by pip.
+
+        Raises:
+            ConfigError: it does not exist, or is not what the hash says.
+        """
+        return f"{self.place}#sha256={self.sha256}" if self.is_remote else self.local().absolute().as_uri()
+
+
+def parse_added_file(text: str) -> AddedFile:
+    """Return `FILE`, `FILE#sha256=HEX` or `https://...#sha256=HEX`.
+
+    Raises:
+        ConfigError: the hash is none, or a URL comes without one.
+    """
+    place, mark, sha256 = text.partition("#sha256=")
+    if mark and not re.fullmatch(r"[0-9a-fA-F]{64}", sha256):
+        raise ConfigError(f"{text!r} ends in no SHA-256: write {place}#sha256= and 64 hexadecimal digits")
+    if re.match(r"[a-z]+://", place) and not place.startswith("https://"):
+        raise ConfigError(f"{place!r} cannot be fetched safely: give a file, or https://...#sha256=HEX")
+    if place.startswith("https://") and not mark:
+        raise ConfigError(f"{place!r} has no hash: add #sha256= and the 64 digits that its publisher gives")
+    return AddedFile(place, sha256.lower() or None)
+
+
+def check_wheel_name(name: str, target: BundleTarget) -> None:
+    """Return if a wheel of this name runs on the target.
+
+    Raises:
+        ConfigError: it is for another Python or platform, or the name is not a wheel's.
+    """
+    parts = name.removesuffix(".whl").split("-")
+    if not name.endswith(".whl") or len(parts) not in {5, 6}:
+        raise ConfigError(f"{name!r} is not the name of a wheel (NAME-VERSION-PYTHON-ABI-PLATFORM.whl): give it its original name")
+    pythons, abis, platforms = (part.split(".") for part in parts[-3:])
+    if not any(_python_fits(python, abi, target.python) for python in pythons for abi in abis):
+        raise ConfigError(f"{name} is for {'.'.join(pythons)}, not for Python {target.python_text} of {target.words}: fetch the one for it")
+    if not {"any", *target.platforms()} & set(platforms):
+        raise ConfigError(f"{name} is for {'.'.join(platforms)}, which does not run on {target.words}: fetch the one for it")
+
+
+def _python_fits(python: str, abi: str, wanted: tuple[int, int]) -> bool:
+    found = re.fullmatch(r"(cp|py)(\d)(\d*)", python)
+    if found is None or int(found[2]) != wanted[0]:
+        return False
+    minor = int(found[3]) if found[3] else 0
+    if found[1] == "cp" and abi == f"cp{wanted[0]}{wanted[1]}":
+        return minor == wanted[1]
+    if found[1] == "cp" and abi == "none":
+        return minor == wanted[1]
+    return (abi == "abi3" and found[1] == "cp" and minor <= wanted[1]) or (abi == "none" and found[1] == "py" and minor <= wanted[1])
+
+
+def refuse_clashes(wheels: Path) -> None:
+    """Return if no two wheels bring different files of one name, as onnxruntime and onnxruntime_gpu do.
+
+    Raises:
+        ConfigError: two do; the one that is installed last would win.
+    """
+    held = {wheel.name: _modules(wheel) for wheel in sorted(wheels.glob("*.whl"))}
+    for (first, own), (second, other) in combinations(held.items(), 2):
+        clash = next((path for path in sorted(own.keys() & other.keys()) if own[path] != other[path]), None)
+        if clash is not None:
+            raise ConfigError(f"{first} and {second} both bring {clash}: omit the extra or the --wheel that needs one of them")
+
+
+def _modules(wheel: Path) -> dict[str, int]:
+    with zipfile.ZipFile(wheel) as archive:
+        parts = ((one, PurePosixPath(one.filename)) for one in archive.infolist())
+        return {one.filename: one.CRC for one, path in parts if path.suffix in {".py", ".so"} and path.parts[0] not in _BY_MISTAKE}
+
+
+def add_packages(packages: Sequence[AddedFile], target: BundleTarget, folder: Path) -> None:
+    """Copy Debian packages and hooks into the folder of a bundle.
+
+    Raises:
+        ConfigError: one is neither, for another architecture, remote, or not what its hash says.
+    """
+    for package in packages:
+        if package.is_remote:
+            raise ConfigError(f"{package.place!r} is not fetched: download it, check it, and give the file")
+        if not _OF_A_PACKAGE.fullmatch(package.name):
+            raise ConfigError(
+                f"{package.name!r} is neither a Debian package (.deb) nor a hook (.sh) with letters, digits and ._+- in its name"
+            )
+        architecture = package.name.removesuffix(".deb").rpartition("_")[2]
+        if package.name.endswith(".deb") and architecture not in {"all", _DEBIAN_ARCHITECTURES[target.arch]}:
+            raise ConfigError(f"{package.name} is for {architecture}: {target.words} needs one for {_DEBIAN_ARCHITECTURES[target.arch]}")
+        source = package.local()
+        (folder / "packages").mkdir(exist_ok=True)
+        shutil.copyfile(source, folder / "packages" / package.name)
+
+
+def accelerators(folder: Path) -> tuple[str, ...]:
+    """Return what the runtimes in the folder of a bundle use besides the CPU, as their files show it."""
+    names = [name for wheel in sorted(folder.glob("wheels/*.whl")) for name in zipfile.ZipFile(wheel).namelist()]
+    found = [words for pattern, words in _ACCELERATED if any(re.fullmatch(pattern, name) for name in names)]
+    if any(path.name.startswith(_LIBEDGETPU) for path in folder.glob("packages/*.deb")):
+        found.append("Edge TPU (LiteRT with libedgetpu)")
+    return tuple(found)

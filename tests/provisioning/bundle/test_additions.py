@@ -1,0 +1,202 @@
+"""Facts about what is added to a bundle: a vendor's wheels with hashes, places to find them, the system's Python packages."""
+
+import json
+import platform
+import shutil
+import ssl
+import subprocess
+import sys
+import threading
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+
+import pytest
+from click.testing import CliRunner
+
+from edgemeter.agent.base.errors import ConfigError
+from edgemeter.provisioning.bundle import additions, boards, install
+from edgemeter.provisioning.cli.bundle import bundle as bundle_command
+from tests.provisioning.bundle import small_bundle
+
+CP = f"cp{sys.version_info.major}{sys.version_info.minor}"
+HERE = f"linux_{platform.machine()}"
+# As NVIDIA's onnxruntime_gpu brings it, here a text.
+CUDA = {"onnxruntime/__init__.py": "MAKER = 'a vendor'\n", "onnxruntime/capi/libonnxruntime_providers_cuda.so": "CUDA"}
+
+
+@pytest.fixture
+def build(shelf, tmp_path, monkeypatch):
+    """Return a function that builds a bundle for this machine with options, from the wheels of the shelf alone."""
+    for name, value in {"CONFIG_FILE": "/dev/null", "NO_INDEX": "1", "FIND_LINKS": str(shelf.folder / "packed")}.items():
+        monkeypatch.setenv(f"PIP_{name}", value)
+    monkeypatch.chdir(tmp_path)
+    target = small_bundle.this_target()
+    own = small_bundle.edgemeter_wheel(tmp_path, "3.1")
+    fixed = ["--board", "pc" if target.arch == "x86_64" else "arm64", "--python", target.python_text, "--glibc", target.glibc_text,
+             "--extras", "", "--key", shelf.key, "--out", tmp_path / "made.tar"]  # fmt: skip
+
+    def run(*options, wheel=own):
+        return CliRunner().invoke(bundle_command, [str(one) for one in (*fixed, "--wheel", wheel, *options)])
+
+    return run
+
+
+def vendor_wheel(folder, tag=f"{CP}-{CP}-{HERE}", name="onnxruntime_gpu", files=None, needs=()):
+    """Return a wheel as a vendor makes it: for one Python and platform, and not on the package index."""
+    plain = small_bundle.write_wheel(folder, name, "1.23", needs, files or CUDA)
+    return plain.rename(folder / f"{name}-1.23-{tag}.whl")
+
+
+def installed(shelf, bundle, root):
+    """Install a bundle by the installer of the device, and return its Python."""
+    command = [sys.executable, "-I", small_bundle.installer(), "--bundle", bundle, "--root", root, "--public-key", shelf.public]
+    done = subprocess.run([str(one) for one in command], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return root / "current/bin/python"
+
+
+def printed(python, code):
+    """Return what a Python prints, or its last line on stderr."""
+    done = subprocess.run([python, "-c", code], capture_output=True, text=True, check=False)
+    return (done.stdout or done.stderr).strip().splitlines()[-1]
+
+
+def test_a_vendors_wheel_comes_in_by_its_hash_and_names_its_accelerator(shelf, build, tmp_path):
+    """It is for this Python and platform; the bundle says CUDA because the wheel holds its provider; on the device it is imported."""
+    wheel = vendor_wheel(tmp_path)
+    done = build("--wheel", f"{wheel}#sha256={install.sha256(wheel).upper()}", "--json")
+    assert done.exit_code == 0, done.exception
+    said = json.loads(done.stdout)
+    assert said["accelerators"] == ["CUDA (ONNX Runtime)"]
+    assert {"path": f"wheels/{wheel.name}", "sha256": install.sha256(wheel), "size_bytes": wheel.stat().st_size} in said["files"]
+    python = installed(shelf, tmp_path / "made.tar", tmp_path / "opt")
+    assert printed(python, "import onnxruntime; print(onnxruntime.MAKER)") == "a vendor"
+
+
+def test_a_bundle_of_the_index_says_that_it_runs_on_the_cpu_only(build):
+    """And what the board's accelerator would need."""
+    said = build("--dry-run").output
+    assert "runs on the CPU only\n" in said
+    assert f"more on this board: {boards.find_board('pc' if platform.machine() == 'x86_64' else 'arm64').accelerators}" in said
+
+
+@pytest.mark.parametrize(
+    ("tag", "why"),
+    [
+        ("cp36-cp36m-linux_x86_64", "is for cp36, not for Python 3"),
+        (f"{CP}-{CP}-win_amd64", "is for win_amd64, which does not run on"),
+        (f"{CP}-{CP}-musllinux_1_2_x86_64", "which does not run on"),
+        (f"{CP}-{CP}-manylinux_2_99_x86_64.manylinux_2_98_x86_64", "which does not run on"),
+        ("py2-none-any", "is for py2, not for Python 3"),
+        ("any", "is not the name of a wheel"),
+    ],
+)
+def test_a_wheel_for_another_python_or_platform_is_refused(build, tmp_path, tag, why):
+    """Before anything is fetched."""
+    failed = build("--wheel", vendor_wheel(tmp_path, tag))
+    assert isinstance(failed.exception, ConfigError)
+    assert why in str(failed.exception)
+    assert not (tmp_path / "made.tar").exists()
+
+
+@pytest.mark.parametrize(
+    "tag", ["py3-none-any", "py2.py3-none-any", f"cp38-abi3-{HERE}", f"py3-none-{HERE}", f"{CP}-none-manylinux2014_{platform.machine()}"]
+)
+def test_a_wheel_that_runs_here_is_taken(tag):
+    """By the tags of PEP 425."""
+    additions.check_wheel_name(f"tensorrt-10.3-{tag}.whl", small_bundle.this_target())
+
+
+@pytest.mark.parametrize(
+    ("given", "why"),
+    [
+        ("{wheel}#sha256=" + "0" * 64, "has the SHA-256 "),
+        ("{wheel}#sha256=12ab", "ends in no SHA-256"),
+        ("absent-1-py3-none-any.whl", "there is no file"),
+        ("https://wheels.example/x-1-py3-none-any.whl", "has no hash: add #sha256="),
+        ("http://wheels.example/x-1-py3-none-any.whl#sha256=" + "0" * 64, "cannot be fetched safely"),
+    ],
+)
+def test_a_wheel_that_is_not_what_was_meant_is_refused(build, tmp_path, given, why):
+    """A wrong hash, none, no file, an unprotected connection."""
+    failed = build("--wheel", given.format(wheel=vendor_wheel(tmp_path)))
+    assert isinstance(failed.exception, ConfigError)
+    assert why in str(failed.exception)
+    assert not (tmp_path / "made.tar").exists()
+
+
+def test_a_wheel_is_fetched_over_https_and_held_to_its_hash(build, tmp_path, monkeypatch):
+    """By pip, from a server whose certificate it trusts; with another hash it is refused."""
+    (tmp_path / "served").mkdir()
+    wheel = vendor_wheel(tmp_path / "served")
+    for_localhost = ("-subj", "/CN=localhost", "-addext", "subjectAltName=DNS:localhost")
+    small_bundle.openssl(
+        "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-keyout", tmp_path / "key", "-out", tmp_path / "crt", *for_localhost
+    )
+    # What requests reads precedes pip's own setting.
+    for name in ("REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("PIP_CERT", str(tmp_path / "crt"))
+    server = ThreadingHTTPServer(("127.0.0.1", 0), partial(SimpleHTTPRequestHandler, directory=str(tmp_path / "served")))
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(tmp_path / "crt", tmp_path / "key")
+    server.socket = context.wrap_socket(server.socket, server_side=True)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    url = f"https://localhost:{server.server_port}/{wheel.name}"
+    try:
+        failed = build("--wheel", f"{url}#sha256={'0' * 64}")
+        assert isinstance(failed.exception, ConfigError)
+        assert "DO NOT MATCH THE HASHES" in str(failed.exception)
+        assert build("--wheel", f"{url}#sha256={install.sha256(wheel)}").exit_code == 0
+    finally:
+        server.shutdown()
+        server.server_close()
+
+
+def test_what_a_vendors_wheel_needs_is_found_in_another_place(build, tmp_path):
+    """In a folder or page given with --find-links; without it the bundle is not made."""
+    (tmp_path / "shop").mkdir()
+    small_bundle.write_wheel(tmp_path / "shop", "vendorlib", "2.0")
+    wheel = vendor_wheel(tmp_path, needs=("vendorlib>=2",))
+    failed = build("--wheel", wheel)
+    assert "vendorlib" in str(failed.exception)
+    done = build("--wheel", wheel, "--find-links", tmp_path / "shop", "--json")
+    assert done.exit_code == 0, done.exception
+    assert "wheels/vendorlib-2.0-py3-none-any.whl" in {file["path"] for file in json.loads(done.stdout)["files"]}
+
+
+def test_two_wheels_with_other_files_of_one_name_are_refused(build, tmp_path):
+    """Onnxruntime beside onnxruntime_gpu: the last one would win."""
+    other = vendor_wheel(tmp_path, "py3-none-any", "onnxruntime", {"onnxruntime/__init__.py": "MAKER = 'the index'\n"})
+    failed = build("--wheel", vendor_wheel(tmp_path), "--wheel", other)
+    assert isinstance(failed.exception, ConfigError)
+    assert "both bring onnxruntime/__init__.py: omit the extra or the --wheel" in str(failed.exception)
+
+
+@pytest.mark.slow
+def test_a_release_sees_the_systems_python_packages_only_where_that_was_asked(shelf, build, tmp_path):
+    """Of the Python that the release is made with, pip stands for JetPack's TensorRT; what the bundle brings precedes it."""
+    if printed(shutil.which(f"python{CP[2]}.{CP[3:]}", path=f"{sys.base_prefix}/bin"), "import pip; print('pip')") != "pip":
+        pytest.skip("this system's Python has no package of its own")
+    assert build().exit_code == 0
+    python = installed(shelf, tmp_path / "made.tar", tmp_path / "own")
+    assert printed(python, "import pip") == "ModuleNotFoundError: No module named 'pip'"
+    done = build(
+        "--system-site-packages", "--wheel", vendor_wheel(tmp_path, "py3-none-any", "setuptools", {"setuptools/__init__.py": "MINE = 1\n"})
+    )
+    assert done.exit_code == 0, done.exception
+    python = installed(shelf, tmp_path / "made.tar", tmp_path / "system")
+    assert printed(python, "import pip; print(pip.__file__)").startswith(sys.base_prefix)
+    assert printed(python, "import setuptools, click; print(setuptools.MINE, click.__file__)").startswith(f"1 {tmp_path / 'system'}")
+
+
+def test_an_installer_of_an_older_release_knows_a_bundle_without_additions(build, tmp_path):
+    """Its manifest has no field that is new."""
+    assert build().exit_code == 0
+    bundle = install.Bundle(tmp_path / "made.tar")
+    assert "site_packages" not in json.loads(bundle.small("manifest.json", 1 << 20))
+    bundle.close()
+    assert build("--system-site-packages").exit_code == 0
+    bundle = install.Bundle(tmp_path / "made.tar")
+    assert json.loads(bundle.small("manifest.json", 1 << 20))["site_packages"] == "system"
+    bundle.close()

@@ -1,0 +1,163 @@
+"""Facts about a bundle's Debian packages and hooks: the real dpkg installs them, in an overlay of this machine's system."""
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from edgemeter.agent.base.errors import ConfigError
+from edgemeter.provisioning.bundle import additions, boards, install, release
+from tests.provisioning.bundle import small_bundle
+
+ARCHITECTURE = {"x86_64": "amd64", "aarch64": "arm64"}[small_bundle.this_target().arch]
+CONTROL = """Package: libedgetpu1-std
+Version: 16.0-edgemeter
+Architecture: {architecture}
+Maintainer: nobody <nobody@example.org>
+Depends: {depends}
+Description: stands for Coral's library
+"""
+# Counts how often it ran.
+HOOK = "echo ran >> /etc/edgemeter-hook\n"
+# $1 is written to instead of this machine's system, $2 stays as it is; then the command in that system.
+OVERLAY = """
+mount -t tmpfs tmpfs "$1/layers"
+mkdir "$1/layers/upper" "$1/layers/work"
+[ ! -d "$1/kept" ] || cp -a "$1/kept/." "$1/layers/upper"
+mount -t overlay overlay -o "lowerdir=/,upperdir=$1/layers/upper,workdir=$1/layers/work" "$1/system"
+mount --rbind /dev "$1/system/dev"
+mount -t proc proc "$1/system/proc"
+mount --rbind "$2" "$1/system$2"
+[ "$3" = writable ] || { mount --bind "$1/system/usr" "$1/system/usr"; mount -o remount,bind,ro "$1/system/usr"; }
+work=$1 mode=$3
+shift 3
+rc=0
+chroot "$work/system" "$@" || rc=$?
+[ "$mode" != writable ] || { rm -rf "$work/kept"; cp -a "$work/layers/upper" "$work/kept"; }
+exit $rc
+"""
+
+
+class OverlaidSystem:
+    """This machine's system with what was installed into it, in `folder`; the release's folder is `root`."""
+
+    def __init__(self, folder: Path, shared: Path) -> None:
+        self.folder, self.shared, self.root = folder, shared, shared / "opt"
+        for name in ("layers", "system"):
+            (folder / name).mkdir(parents=True)
+
+    def run(self, *command, usr="writable"):
+        """Run a command in it as root."""
+        words = ["unshare", "--mount", "--", "sh", "-euc", OVERLAY, "overlay", self.folder, self.shared, usr, *command]
+        return subprocess.run([str(word) for word in words], capture_output=True, text=True, check=False)
+
+    def install(self, bundle, public, usr="writable"):
+        """Install a bundle as a device does."""
+        own = [shutil.which("python3", path=f"{sys.base_prefix}/bin"), "-I", small_bundle.installer()]
+        return self.run(*own, "--bundle", bundle, "--root", self.root, "--public-key", public, usr=usr)
+
+
+@pytest.fixture
+def system(tmp_path):
+    """Return a system that can be changed without changing this machine's."""
+    if os.geteuid() != 0 or shutil.which("dpkg-deb") is None:
+        pytest.skip("installing Debian packages takes root and dpkg")
+    shared = tmp_path / "shared"
+    shared.mkdir()
+    made = OverlaidSystem(tmp_path / "overlay", shared)
+    tried = made.run("true")
+    if tried.returncode:
+        pytest.skip(f"no overlay of this system can be mounted here: {tried.stderr.strip()[-200:]}")
+    return made
+
+
+def package(folder, depends="", architecture=ARCHITECTURE):
+    """Build a Debian package as Coral's: a library and udev rules."""
+    tree = folder / "tree"
+    shutil.rmtree(tree, ignore_errors=True)
+    for name, content in {
+        "DEBIAN/control": CONTROL.format(architecture=architecture, depends=depends).replace("Depends: \n", ""),
+        "usr/lib/edgemeter-test/libedgetpu.so.1": "library",
+        "usr/lib/udev/rules.d/60-libedgetpu1-std.rules": "# rules\n",
+    }.items():
+        (tree / name).parent.mkdir(parents=True, exist_ok=True)
+        (tree / name).write_text(content)
+    path = folder / f"libedgetpu1-std_16.0_{architecture}.deb"
+    subprocess.run(["dpkg-deb", "--build", "--root-owner-group", str(tree), str(path)], check=True, capture_output=True)
+    return path
+
+
+def bundle_with(shelf, folder, version, *packages):
+    """Return a signed bundle that holds packages."""
+    made = small_bundle.make(folder, version, shelf.key, shelf.folder / "packed")
+    target = small_bundle.this_target()
+    additions.add_packages([additions.parse_added_file(str(one)) for one in packages], target, made)
+    for name in (install.MANIFEST, install.SIGNATURE):
+        (made / name).unlink()
+    release.seal_bundle(release.BundleRequest(target, (), shelf.key), made, "unchecked: a test", version)
+    return made
+
+
+@pytest.mark.slow
+def test_packages_and_hooks_are_installed_once_and_before_the_release(shelf, system, tmp_path):
+    """By dpkg, as root; the next release, which brings the same ones, leaves them alone, even where /usr is read-only as in an update."""
+    hook = tmp_path / "hailo.sh"
+    hook.write_text(HOOK)
+    deb = package(tmp_path)
+    first = system.install(bundle_with(shelf, system.shared, "4.0", deb, hook), shelf.public)
+    assert first.returncode == 0, first.stderr
+    said = system.run("sh", "-c", "dpkg -s libedgetpu1-std; cat /usr/lib/udev/rules.d/60-libedgetpu1-std.rules /etc/edgemeter-hook").stdout
+    assert "Status: install ok installed" in said
+    assert said.endswith("# rules\nran\n")
+    again = system.install(bundle_with(shelf, system.shared, "4.1", deb, hook), shelf.public, usr="read-only")
+    assert again.returncode == 0, again.stderr
+    assert (system.root / "current").readlink().name == "4.1"
+    assert system.run("cat", "/etc/edgemeter-hook").stdout == "ran\n"
+
+
+@pytest.mark.slow
+def test_what_cannot_be_installed_is_said_and_the_release_that_ran_stays(shelf, system, tmp_path):
+    """A dependency that is missing, a hook that fails, a system that is read-only: one line each."""
+    assert system.install(shelf.v10, shelf.public).returncode == 0
+    failing = tmp_path / "rockchip.sh"
+    failing.write_text("echo no NPU here >&2\nexit 3\n")
+    cases = [
+        ("5.0", package(tmp_path, depends="nothing-of-that-name"), "writable", "dpkg ended with status 1"),
+        ("5.1", failing, "writable", "the hook rockchip.sh ended with status 3: no NPU here"),
+        ("5.2", failing, "read-only", "the bundle brings rockchip.sh for the system, and /usr cannot be written from here"),
+    ]
+    for version, brought, usr, why in cases:
+        done = system.install(bundle_with(shelf, system.shared, version, brought), shelf.public, usr)
+        assert (done.returncode, why in done.stderr, done.stderr.count("\n")) == (1, True, 1), done.stderr
+        assert (system.root / "current").readlink().name == "1.0"
+        assert [one.name for one in (system.root / "releases").iterdir()] == ["1.0"]
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "why"),
+    [
+        ("libedgetpu1-std_16.0_armhf.deb", "{}", "is for armhf: pi5: aarch64"),
+        ("driver.rpm", "{}", "is neither a Debian package"),
+        ("with space.sh", "{}", "is neither a Debian package"),
+        ("absent.sh", "absent.sh", "there is no file"),
+        ("hook.sh", "{}#sha256=" + "0" * 64, "has the SHA-256"),
+        ("hook.sh", "https://packages.example/hook.sh#sha256=" + "0" * 64, "is not fetched"),
+    ],
+)
+def test_a_package_that_does_not_fit_is_refused_when_the_bundle_is_built(tmp_path, name, text, why):
+    """For another architecture, of another kind, with another hash."""
+    (tmp_path / name).write_text("x")
+    with pytest.raises(ConfigError, match=why):
+        additions.add_packages([additions.parse_added_file(text.format(tmp_path / name))], boards.bundle_target("pi5"), tmp_path / "bundle")
+
+
+def test_a_bundle_with_libedgetpu_says_that_it_runs_on_the_edge_tpu(tmp_path):
+    """By the name of the package."""
+    (tmp_path / "bundle").mkdir()
+    (tmp_path / "libedgetpu1-max_16.0_arm64.deb").write_text("x")
+    given = additions.parse_added_file(str(tmp_path / "libedgetpu1-max_16.0_arm64.deb"))
+    additions.add_packages([given], boards.bundle_target("pi5"), tmp_path / "bundle")
+    assert additions.accelerators(tmp_path / "bundle") == ("Edge TPU (LiteRT with libedgetpu)",)
