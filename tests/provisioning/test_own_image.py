@@ -1,0 +1,41 @@
+"""Facts about the page on Mender, RAUC and balena images: what it says to run does what it says."""
+
+import fcntl
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+import yaml
+
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "fleet-own-image.md"
+
+
+def block(kind):
+    """Return the page's one block of a kind."""
+    (found,) = [part.partition("\n")[2].partition("```")[0] for part in PAGE.read_text().split(f"```{kind}")[1:]]
+    return found
+
+
+@pytest.mark.parametrize(("state", "status"), [("absent", 0), ("free", 0), ("held", 21)])
+def test_menders_script_asks_for_a_later_try_while_something_measures(tmp_path, state, status):
+    """21 is Mender's status for that; where nothing ever measured there is no lock."""
+    script, lock = tmp_path / "ArtifactReboot_Enter_00", tmp_path / "edgemeter-run.lock"
+    script.write_text(block("sh"))
+    script.chmod(0o755)
+    if state != "absent":
+        lock.touch()
+    with (tmp_path / ("other" if state == "absent" else lock.name)).open("a") as holder:
+        if state == "held":
+            fcntl.flock(holder, fcntl.LOCK_EX)
+        done = subprocess.run([script], env={**os.environ, "EDGEMETER_RUN_LOCK": str(lock)}, check=False)
+    assert done.returncode == status
+    assert lock.exists() == (state != "absent")
+
+
+def test_balenas_compose_file_names_volumes_that_it_declares():
+    """The outbox survives an update, and the folder of locks is shared."""
+    document = yaml.safe_load(block("yaml"))
+    mounted = dict(volume.split(":") for volume in document["services"]["edgemeter"]["volumes"])
+    assert mounted == {"edgemeter": "/outbox", "lock": "/run/lock"}
+    assert set(document["volumes"]) == set(mounted)
