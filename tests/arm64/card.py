@@ -1,12 +1,16 @@
-"""A card as from the shop: a FAT boot partition as Raspberry Pi OS has it, and Debian for arm64 behind it."""
+"""A card as from the shop: a FAT boot partition as Raspberry Pi OS has it, and Debian for arm64 behind it.
+
+What Raspberry Pi OS itself does at a first boot is not Debian's: `system_stand_ins.py` has programs that stand for it.
+"""
 
 import lzma
 import shutil
 import tempfile
 from pathlib import Path
 
-from tests.arm64 import emulation
+from tests.arm64 import emulation, system_stand_ins
 from tests.arm64.emulation import run
+from tests.arm64.system_stand_ins import CMDLINE, BootFormat
 
 SECTOR = 512
 BOOT_START, BOOT_SECTORS = 16_384, 524_288
@@ -20,11 +24,6 @@ MODULES = (
 )
 CLOUD = "datasource_list: [NoCloud, None]\ndatasource:\n  NoCloud:\n    seedfrom: file:///boot/firmware\n"
 FSTAB = "LABEL=BOOTFS /boot/firmware vfat defaults 0 2\n"
-# A busy host makes the board slow: devices are waited for longer than the usual 90 s.
-CMDLINE = (
-    "console=ttyAMA0,115200 root=/dev/vda2 rootfstype=ext4 net.ifnames=0 rw rootwait "
-    "systemd.default_device_timeout_sec=900 systemd.default_timeout_start_sec=900\n"
-)
 INIT = """#!/bin/busybox sh
 /bin/busybox mkdir -p /proc /sys /dev /new
 /bin/busybox mount -t proc proc /proc
@@ -34,11 +33,13 @@ for module in $(/bin/busybox cat /modules/order); do /bin/busybox insmod /module
 while [ ! -b /dev/vda2 ]; do /bin/busybox sleep 0.1; done
 # The journal of ext4 is played back here: a board loses power whenever it likes.
 /bin/busybox mount -t ext4 /dev/vda2 /new
-exec /bin/busybox switch_root /new /sbin/init
+init=/sbin/init
+for word in $(/bin/busybox cat /proc/cmdline); do case $word in init=*) init=${word#init=} ;; esac; done
+exec /bin/busybox switch_root /new $init
 """
 
 
-def blank(target: Path) -> Path:
+def blank(target: Path, form: BootFormat = "cloudinit") -> Path:
     """Write the card's image to `target` as its maker sells it: nobody has prepared it yet."""
     system = emulation.folder()
     with target.open("wb") as image:
@@ -48,10 +49,10 @@ def blank(target: Path) -> Path:
     run("mkfs.vfat", "-F", "32", "-s", "1", "-n", "BOOTFS", "--offset", str(BOOT_START), target, str(BOOT_SECTORS // 2))
     with tempfile.TemporaryDirectory() as name:
         made = Path(name)
-        for file, text in _boot_files().items():
+        for file, text in {**_boot_files(), **system_stand_ins.BOOT_FILES[form]}.items():
             (made / file).write_text(text)
             run("mcopy", "-o", "-i", f"{target}@@{BOOT_OFFSET}", made / file, "::")
-        root = _root(system / "root", made / "root")
+        root = _root(system / "root", made / "root", form)
         run("mke2fs", "-q", "-F", "-t", "ext4", "-L", "rootfs", "-d", root, "-E", f"offset={ROOT_OFFSET}", target, f"{ROOT_MB}M")
     return target
 
@@ -93,16 +94,16 @@ def _boot_files() -> dict[str, str]:
         "config.txt": "arm_64bit=1\n",
         "cmdline.txt": CMDLINE,
         "issue.txt": "Debian trixie for a board without a name\n",
-        "user-data": "#cloud-config\n",
-        "meta-data": "instance_id: rpios-image\n",
-        "network-config": "network:\n  version: 2\n  ethernets:\n    eth0:\n      dhcp4: true\n      optional: true\n",
     }
 
 
-def _root(source: Path, target: Path) -> Path:
+def _root(source: Path, target: Path, form: BootFormat) -> Path:
     run("cp", "-a", source, target)
     (target / "boot/firmware").mkdir(parents=True, exist_ok=True)
-    (target / "etc/cloud/cloud.cfg.d/99_raspberry-pi.cfg").write_text(CLOUD)
+    if form == "cloudinit":
+        (target / "etc/cloud/cloud.cfg.d/99_raspberry-pi.cfg").write_text(CLOUD)
+    else:
+        system_stand_ins.replace_cloud_init(target, form)
     (target / "etc/fstab").write_text(FSTAB)
     (target / "etc/machine-id").write_text("")
     return target
