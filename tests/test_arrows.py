@@ -15,7 +15,8 @@ CORE = ("base", "contract")
 OF_THE_AGENT = {
     "collector": {
         "bundle.archive", "delivery.outbox", "delivery.publisher",
-        "ledger.ledger", "ledger.ledger_file", "ledger.presence", "ledger.quarantine", "ledger.retention",
+        "ledger.chunks", "ledger.ledger", "ledger.ledger_file", "ledger.presence", "ledger.quarantine", "ledger.retention",
+        "ledger.sqlite_ledger",
     },
     "models": {
         "datasets.dataset", "recognition.recognise", "runtimes", "runtimes.noise", "runtimes.torch_archive", "tasks", "vision.preprocess",
@@ -23,10 +24,10 @@ OF_THE_AGENT = {
     "provisioning": {"datasets.dataset", "datasets.yolo", "doctor.examination", "machine.board"},
 }  # fmt: skip
 # A library's errors are mapped where it is wrapped, so it is wrapped in one place; torch is what the models are made with.
-ONE_HOME = ("PIL", "hotcoco", "paho", "amqtt", "influxdb_client", "cryptography", "tflite_runtime", "pyarrow")
+ONE_HOME = ("PIL", "hotcoco", "paho", "amqtt", "influxdb_client", "cryptography", "tflite_runtime", "pyarrow", "psycopg")
 HEAVY = (
     "ai_edge_litert", "amqtt", "cryptography", "hotcoco", "influxdb_client", "jtop", "ncnn", "onnxruntime", "openvino", "paho",
-    "pyarrow", "pyjoulescope_driver", "pynvml", "serial", "smbus2", "tensorrt", "tflite_runtime", "torch",
+    "psycopg", "pyarrow", "pyjoulescope_driver", "pynvml", "serial", "smbus2", "tensorrt", "tflite_runtime", "torch",
 )  # fmt: skip
 # Modules that import PyTorch at the top: only the builder and a function import them.
 BUILDS = {"tests/shipped_models/training.py", "models/convert/torch_program.py"}

@@ -1,6 +1,7 @@
 """Every environment variable that Edgemeter reads: what it sets, and its default."""
 
 import os
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -53,7 +54,7 @@ VARIABLES: Mapping[str, Mapping[str, Variable]] = {
         "EDGEMETER_MQTT_KEY_FILE": Variable("Key of the client certificate (PEM)", "the configuration's"),
     },
     "collector": {
-        "EDGEMETER_LEDGER": Variable("Ledger file", "ledger.sqlite in $EDGEMETER_HOME"),
+        "EDGEMETER_LEDGER": Variable("Ledger: a file, or postgresql://USER@HOST/DATABASE", "ledger.sqlite in $EDGEMETER_HOME"),
         "EDGEMETER_STORE": Variable(
             "Where results are read from: ledgers, documents, bundles, an InfluxDB", "the ledger in $EDGEMETER_HOME"
         ),
@@ -88,10 +89,14 @@ VARIABLES: Mapping[str, Mapping[str, Variable]] = {
 }
 
 
+# The password in an address.
+_PASSWORD = re.compile(r"((?<=://)[^/@:]*:|[?&](?:ssl)?password=)[^&]*?(?=@|&|$)")
+
+
 def set_variables(environ: Mapping[str, str] = os.environ) -> dict[str, str]:
     """Return the variables that are set, with their values; `(secret)` in place of one that is."""
     return {
-        name: "(secret)" if variable.secret else environ[name]
+        name: "(secret)" if variable.secret else _PASSWORD.sub(r"\1(secret)", environ[name])
         for group in VARIABLES.values()
         for name, variable in group.items()
         if environ.get(name)

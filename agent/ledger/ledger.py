@@ -1,38 +1,21 @@
 """The ledger: where runs are kept, those that this machine measures and those that a collector receives.
 
-A collector sends a receipt only for what it has committed.
-
-One `Ledger` is one SQLite connection: use one object per thread. Readers and the one writer do not block each other (WAL).
+A collector sends a receipt only for what it has committed. `SqliteLedger` is a file of one machine; a database server that several
+collectors share is behind the same protocol.
 """
 
-import sqlite3
-import time
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field, fields
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, fields
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import Protocol
 
-import msgspec
-
-from edgemeter.agent.base import config, sqlite_file
-from edgemeter.agent.base.errors import ConfigError
-from edgemeter.agent.contract.record import RunRecord, decode, encode
-from edgemeter.agent.ledger import presence, quarantine
-from edgemeter.agent.ledger.ledger_file import (
-    IDENTITY_MARK,
-    LEDGER_FORMAT,
-    SUBJECT_COLUMNS,
-    Arrival,
-    ArrivedBatch,
-    Committed,
-    LedgerWriter,
-    is_position_of,
-    unpack_chunk,
-)
-from edgemeter.agent.ledger.presence import SessionHeld, read_sessions
-from edgemeter.agent.ledger.quarantine import Rejection
-from edgemeter.agent.ledger.retention import Retention, RetentionRemoved, apply_retention, bound_own
+from edgemeter.agent.base import config
+from edgemeter.agent.contract.record import RunRecord
+from edgemeter.agent.ledger.chunks import Arrival, ArrivedBatch, Committed
+from edgemeter.agent.ledger.presence import DevicePresence, PresenceChange, SessionHeld
+from edgemeter.agent.ledger.quarantine import QuarantinedMessage, RecordReference, Rejection
+from edgemeter.agent.ledger.retention import Retention, RetentionRemoved
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,8 +42,18 @@ class LedgerFilter:
     scenario: str | None = None
     verdict: str | None = None
 
+    def wanted(self) -> dict[str, str]:
+        """Return the fields that are not None."""
+        return {one.name: value for one in fields(self) if (value := getattr(self, one.name)) is not None}
+
 
 EVERY_RECORD = LedgerFilter()
+
+
+# The growth per day is the mean over this many of the last days.
+GROWTH_DAYS = 7
+# How long a lease lasts that is not prolonged.
+LEASE_S = 10.0
 
 
 def default_path() -> Path:
@@ -68,264 +61,192 @@ def default_path() -> Path:
     return config.home() / "ledger.sqlite"
 
 
-@dataclass(slots=True)
-class Ledger:
-    """The ledger file at `path`; access `write` creates it if absent, `read` changes nothing.
+@dataclass(frozen=True, slots=True)
+class LedgerPart:
+    """A part of the disk space."""
 
-    Raises:
-        ConfigError: the file is no ledger, or of a newer version (or absent, with access `read`).
-        UnavailableError: it cannot be opened, or the disk is full.
+    name: str
+    size_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class LedgerStats:
+    """A ledger in numbers. Times are None if it is empty; `growth_bytes_per_day` is the mean of the days before the newest record.
+
+    `safety` says on how many disks a record is when its receipt is sent.
     """
 
-    path: Path
-    access: sqlite_file.Access = "write"
-    _connection: sqlite3.Connection = field(init=False, repr=False)
-    _writer: LedgerWriter = field(init=False, repr=False)
+    path: str
+    runs: int
+    devices: int
+    cases: int
+    verdicts: dict[str, int]
+    first_received_ns: int | None
+    last_received_ns: int | None
+    chunks: int
+    chunks_with_samples: int
+    quarantined: int
+    sinks: dict[str, int]
+    last_row: int
+    growth_bytes_per_day: float | None
+    parts: tuple[LedgerPart, ...]
+    safety: str = "one disk"
 
-    def __post_init__(self) -> None:
-        self._connection = sqlite_file.connect(self.path, LEDGER_FORMAT, self.access)
-        self._writer = LedgerWriter(self._connection)
+    @property
+    def size_bytes(self) -> int:
+        """The size of all parts."""
+        return sum(part.size_bytes for part in self.parts)
 
-    def __enter__(self) -> "Ledger":  # noqa: PYI034 - Self needs Python 3.11
-        return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        self.close()
+class Ledger(Protocol):
+    """A ledger, open. Use one object per thread; readers and writers do not block each other.
+
+    Every method may block for the time of a database's transaction, and raises:
+        ConfigError: it is damaged, of another version, or may not be used in this way: somebody has to fix it.
+        UnavailableError: its disk is full, or its server does not answer; nothing is committed.
+        TransientError: somebody else holds it; nothing is committed, retry.
+    """
+
+    # Whether `commit` accepts records of which only the envelope was validated, and `check` validates them later.
+    defers_checks: bool
+
+    def __enter__(self) -> "Ledger": ...  # noqa: PYI034 - Self needs Python 3.11
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None: ...
 
     def close(self) -> None:
-        """Close the file; may be called twice."""
-        self._connection.close()
+        """Close it; may be called twice."""
+        ...
+
+    def identity(self) -> str:
+        """Return the id of the ledger: random, created with it, 16 hexadecimal digits."""
+        ...
+
+    def epoch(self) -> str:
+        """Return what changes when rows may be numbered differently: a file derived from another epoch must be rebuilt."""
+        ...
+
+    def safety(self) -> str:
+        """Return on how many disks a record is when its receipt is sent, in words."""
+        ...
 
     def commit(
         self,
         arrivals: Sequence[Arrival],
         rejections: Sequence[Rejection] = (),
-        changes: Sequence[presence.PresenceChange] = (),
+        changes: Sequence[PresenceChange] = (),
         batches: Sequence[ArrivedBatch] = (),
     ) -> Committed:
         """Commit what arrived in one transaction, durable when this returns; return the outcome.
 
         A record whose number belongs to another record goes to the quarantine, as do the `rejections`; `changes` is what devices
         reported about themselves.
-
-        Raises:
-            UnavailableError: the disk is full; nothing is committed.
-            TransientError: another process has locked the file; nothing is committed.
         """
-        with sqlite_file.mapped(self.path, LEDGER_FORMAT), sqlite_file.transaction(self._connection):
-            committed, collisions = self._writer.keep(arrivals, batches)
-            quarantine.add(self._connection, [*rejections, *collisions])
-            presence.note_presence(self._connection, changes)
-        return committed
-
-    def keep_own(self, record: RunRecord, limit_bytes: int) -> None:
-        """Commit a run of this machine (numbered), durable when this returns; of its own runs the oldest beyond `limit_bytes` are removed.
-
-        A run that the ledger holds already, because a collector received it, is not stored twice.
-
-        Raises:
-            ConfigError: another record has its number, or the file is damaged.
-            UnavailableError: the disk is full.
-            TransientError: another process has locked the file.
-        """
-        arrival = Arrival(record, encode(record), "", time.time_ns())
-        with sqlite_file.mapped(self.path, LEDGER_FORMAT), sqlite_file.transaction(self._connection):
-            committed, collisions = self._writer.keep([arrival], ())
-            if collisions:
-                raise ConfigError(f"run {record.id} is not stored in {str(self.path)!r}: {collisions[0].reason}")
-            if committed.inserted:
-                self._writer.mark_own(record)
-                bound_own(self._connection, limit_bytes)
+        ...
 
     def check(self, limit_chunks: int) -> list[Rejection] | None:
         """Validate records of which only the envelope was; return those that are invalid, now quarantined; None if none was left."""
-        with sqlite_file.mapped(self.path, LEDGER_FORMAT):
-            if not self._connection.execute("SELECT 1 FROM unchecked LIMIT 1").fetchone():
-                return None
-            with sqlite_file.transaction(self._connection):
-                rejections = self._writer.check(limit_chunks)
-                quarantine.add(self._connection, rejections)
-        return rejections
+        ...
 
     def forget(self, retention: Retention, now_ns: int) -> RetentionRemoved:
-        """Remove one slice of what `retention` does not keep; call again until all is removed; raises as `commit`."""
-        with sqlite_file.mapped(self.path, LEDGER_FORMAT), sqlite_file.transaction(self._connection):
-            return apply_retention(self._connection, retention, now_ns)
+        """Remove one slice of what `retention` does not keep; call again until all is removed."""
+        ...
 
     def records(
         self, *, with_samples: bool = False, after_row: int = 0, limit: int | None = None, where: LedgerFilter = EVERY_RECORD
     ) -> Iterator[HeldRecord]:
-        """Yield the records after `after_row` in the order of commits; without samples unless asked for.
-
-        Raises:
-            ConfigError: the file is damaged, or a record in it is of a newer schema.
-        """
-        for row, received_ns, payload, is_checked in self._texts(after_row, limit, where):
-            try:
-                record = decode(payload)
-            except ConfigError:
-                if is_checked:
-                    raise
-                # It will be quarantined.
-                continue
-            yield HeldRecord(
-                row, received_ns, record if with_samples or not record.samples else msgspec.structs.replace(record, samples=())
-            )
+        """Yield the records after `after_row` in the order of commits; without samples unless asked for."""
+        ...
 
     def texts(self, *, after_row: int = 0, limit: int | None = None) -> Iterator[tuple[int, int, bytes]]:
-        """Yield row, time of receipt in ns and JSON text of the records after `after_row`, in the order of commits; raises as `records`."""
-        for row, received_ns, payload, _ in self._texts(after_row, limit, EVERY_RECORD):
-            yield row, received_ns, payload
+        """Yield row, time of receipt in ns and JSON text of the records after `after_row`, in the order of commits."""
+        ...
 
     def payloads(self, *, after_row: int = 0) -> Iterator[tuple[int, int, bytes, bool]]:
-        """Yield row, receipt time in ns, JSON text and whether it was validated, of the records after `after_row`; raises as `records`."""
-        yield from self._texts(after_row, None, EVERY_RECORD)
+        """Yield row, receipt time in ns, JSON text and whether it was validated, of the records after `after_row`."""
+        ...
 
-    def text(self, record: RunRecord | quarantine.RecordReference) -> bytes | None:
+    def text(self, record: RunRecord | RecordReference) -> bytes | None:
         """Return the stored JSON text of a record with its samples; None if it is not stored."""
-        query = "SELECT chunk, place FROM runs WHERE device = ? AND session = ? AND seq = ? AND id = ?"
-        with sqlite_file.mapped(self.path, LEDGER_FORMAT):
-            found = self._connection.execute(query, (record.device, record.session, record.seq, record.id)).fetchone()
-            return self._chunk(found[0])[1][found[1]] if found else None
+        ...
 
     def ranges(self, device: str, session: int) -> list[tuple[int, int]]:
         """Return the ranges of sequence numbers (inclusive) that the ledger holds of one session, in order."""
-        query = "SELECT seq FROM runs WHERE device = ? AND session = ? ORDER BY seq"
-        with sqlite_file.mapped(self.path, LEDGER_FORMAT):
-            return coalesce(seq for (seq,) in self._connection.execute(query, (device, session)))
+        ...
 
     def count(self) -> int:
         """Return how many records the ledger holds."""
-        return int(self._value("SELECT count(*) FROM runs"))
+        ...
 
     def last_row(self) -> int:
         """Return the row of the newest record, 0 if there is none."""
-        return int(self._value("SELECT coalesce(max(row), 0) FROM runs"))
+        ...
 
-    def collector_id(self) -> str:
-        """Return the id of this ledger's collector: random, created with the file, 16 hexadecimal digits."""
-        return str(self._value("SELECT collector FROM identity"))
+    def lease(self, work: str) -> bool:
+        """Return whether this object has the `work` for the next `LEASE_S`, which one at a time does; call again to prolong it."""
+        ...
 
     def position(self, sink: str) -> int:
         """Return the row up to which `sink` has every record, 0 at first."""
-        return max((position for name, position in self.positions().items() if is_position_of(sink, name)), default=0)
+        ...
+
+    def positions(self) -> dict[str, int]:
+        """Return the row that each sink has reached, by its name."""
+        ...
 
     def advance(self, sink: str, position: int, rejections: Sequence[Rejection] = (), *, after: int | None = None) -> bool:
         """Record that `sink` has every record up to row `position`, except the `rejections`, which are quarantined.
 
         If `after` is given and is not the position now, somebody has set it back meanwhile: it stays, and False is returned.
         """
-        statement = "INSERT INTO sinks VALUES (?, ?) ON CONFLICT (name) DO UPDATE SET position = excluded.position"
-        with sqlite_file.mapped(self.path, LEDGER_FORMAT), sqlite_file.transaction(self._connection):
-            quarantine.add(self._connection, rejections)
-            held = dict(self._connection.execute("SELECT name, position FROM sinks"))
-            name = next((name for name in held if is_position_of(sink, name)), sink)
-            is_expected = after is None or held.get(name, 0) == after
-            if is_expected:
-                self._connection.execute(statement, (name, position))
-        return is_expected
+        ...
 
     def claim_position(self, sink: str, identity: str) -> None:
         """Bind the position of `sink`, an address, to the bucket that is there now: another one there begins at row 0.
 
         A bucket that moved from another address keeps its position; a position from before identities were known is this bucket's.
         """
-        wanted = f"{sink}{IDENTITY_MARK}{identity}"
-        with sqlite_file.mapped(self.path, LEDGER_FORMAT), sqlite_file.transaction(self._connection):
-            held = dict(self._connection.execute("SELECT name, position FROM sinks"))
-            if wanted in held:
-                return
-            moved = next((name for name in held if name.endswith(f"{IDENTITY_MARK}{identity}")), sink)
-            self._connection.executemany("DELETE FROM sinks WHERE name = ?", [(name,) for name in held if is_position_of(sink, name)])
-            self._connection.execute("DELETE FROM sinks WHERE name = ?", (moved,))
-            self._connection.execute("INSERT INTO sinks VALUES (?, ?)", (wanted, held.get(moved, 0)))
+        ...
 
     def set_back(self, name: str, since_ns: int | None) -> int:
         """Set the position `name` back to before what was received since then (None: to the beginning); return how many records follow."""
-        query = "SELECT coalesce(min(row) - 1, (SELECT max(row) FROM runs), 0) FROM runs JOIN chunks USING (chunk) WHERE received_ns >= ?"
-        with sqlite_file.mapped(self.path, LEDGER_FORMAT), sqlite_file.transaction(self._connection):
-            row = 0 if since_ns is None else int(self._connection.execute(query, (since_ns,)).fetchone()[0])
-            self._connection.execute("UPDATE sinks SET position = min(position, ?) WHERE name = ?", (row, name))
-        return self.behind(name)
+        ...
 
     def behind(self, name: str) -> int:
         """Return how many records lie behind the position `name`."""
-        return int(self._value("SELECT count(*) FROM runs WHERE row > (SELECT position FROM sinks WHERE name = ?)", name))
+        ...
 
     def waiting_since_ns(self, position: int) -> int | None:
         """Return when the oldest record after row `position` was received, UTC in ns; None if there is none."""
-        query = "SELECT received_ns FROM runs JOIN chunks USING (chunk) WHERE row > ? ORDER BY row LIMIT 1"
-        with sqlite_file.mapped(self.path, LEDGER_FORMAT):
-            found = self._connection.execute(query, (position,)).fetchone()
-        return int(found[0]) if found else None
+        ...
 
-    def quarantined(self) -> list[quarantine.QuarantinedMessage]:
+    def quarantined(self) -> list[QuarantinedMessage]:
         """Return the quarantined messages, oldest first."""
-        with sqlite_file.mapped(self.path, LEDGER_FORMAT):
-            return quarantine.read(self._connection)
+        ...
 
     def quarantined_count(self) -> int:
         """Return how many messages are quarantined."""
-        with sqlite_file.mapped(self.path, LEDGER_FORMAT):
-            return quarantine.count(self._connection)
+        ...
 
     def release(self, row: int, arrivals: Sequence[Arrival], batches: Sequence[ArrivedBatch], *, drain_again: bool) -> Committed:
         """Commit the records of a quarantined entry and remove it, unless a number belongs to another record.
 
         With `drain_again` a record that is stored already gets a new row, so that every sink receives it again.
         """
-        with sqlite_file.mapped(self.path, LEDGER_FORMAT), sqlite_file.transaction(self._connection):
-            if drain_again:
-                self._writer.drop([one.record for one in arrivals])
-            committed, _ = self._writer.keep(arrivals, batches)
-            if not committed.collisions:
-                quarantine.remove(self._connection, row)
-        return committed
+        ...
 
     def sessions(self) -> list[SessionHeld]:
         """Return what is stored of every session of every device, and how many of its numbers are missing."""
-        with sqlite_file.mapped(self.path, LEDGER_FORMAT):
-            return read_sessions(self._connection)
+        ...
 
-    def positions(self) -> dict[str, int]:
-        """Return the row that each sink has reached, by its name."""
-        with sqlite_file.mapped(self.path, LEDGER_FORMAT):
-            return dict(self._connection.execute("SELECT name, position FROM sinks"))
-
-    def devices(self) -> list[presence.DevicePresence]:
+    def devices(self) -> list[DevicePresence]:
         """Return every device that reported its presence, by fleet and name."""
-        with sqlite_file.mapped(self.path, LEDGER_FORMAT):
-            return presence.read_devices(self._connection)
+        ...
 
-    def _value(self, query: str, *parameters: object) -> Any:
-        with sqlite_file.mapped(self.path, LEDGER_FORMAT):
-            return self._connection.execute(query, parameters).fetchone()[0]
+    def stats(self) -> LedgerStats:
+        """Return the ledger in numbers, without reading records."""
+        ...
 
-    def _texts(self, after_row: int, limit: int | None, where: LedgerFilter) -> Iterator[tuple[int, int, bytes, bool]]:
-        wanted = {f.name: value for f in fields(where) if (value := getattr(where, f.name)) is not None}
-        conditions = "".join(f" AND {name} = ?" for name in wanted)
-        joined = " JOIN subjects USING (subject)" if wanted.keys() & set(SUBJECT_COLUMNS) else ""
-        query = f"SELECT row, chunk, place FROM runs{joined} WHERE row > ?{conditions} ORDER BY row LIMIT ?"  # noqa: S608 - our own names
-        last: int | None = None
-        with sqlite_file.mapped(self.path, LEDGER_FORMAT):
-            for row, chunk, place in self._connection.execute(query, (after_row, *wanted.values(), -1 if limit is None else limit)):
-                if chunk != last:
-                    received_ns, payloads, is_checked = self._chunk(chunk)
-                    last = chunk
-                yield row, received_ns, payloads[place], is_checked
-
-    def _chunk(self, chunk: int) -> tuple[int, list[bytes], bool]:
-        query = "SELECT received_ns, body, NOT EXISTS (SELECT 1 FROM unchecked WHERE chunk = ?) FROM chunks WHERE chunk = ?"
-        received_ns, body, is_checked = self._connection.execute(query, (chunk, chunk)).fetchone()
-        return received_ns, unpack_chunk(body), bool(is_checked)
-
-
-def coalesce(numbers: Iterable[int]) -> list[tuple[int, int]]:
-    """Return sorted numbers as inclusive ranges: 1, 2, 3, 7 -> (1, 3), (7, 7)."""
-    ranges: list[tuple[int, int]] = []
-    for number in numbers:
-        if ranges and number <= ranges[-1][1] + 1:
-            ranges[-1] = (ranges[-1][0], number)
-        else:
-            ranges.append((number, number))
-    return ranges
+    def size_bytes(self) -> int:
+        """Return how much of a disk it takes."""
+        ...

@@ -1,97 +1,33 @@
-"""The ledger's file: chunks of records, the tables, how they are written, and how a file of an earlier version becomes one of this.
-
-A chunk is a compressed JSON array of records, stored as received, so that fields of newer versions are kept.
-"""
+"""The ledger's SQLite file: the tables, how they are written, and how a file of an earlier version becomes one of this."""
 
 import itertools
 import sqlite3
-import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import NamedTuple
-
-import msgspec
 
 from edgemeter.agent.base import sqlite_file
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.contract import messages
 from edgemeter.agent.contract.messages import Topic
-from edgemeter.agent.contract.record import RunRecord, decode, join_samples, split_samples
+from edgemeter.agent.contract.record import RunRecord, decode, join_samples
 from edgemeter.agent.ledger import presence, quarantine
+from edgemeter.agent.ledger.chunks import (
+    CHUNK_TEXT_BYTES,
+    SUBJECT_COLUMNS,
+    Arrival,
+    ArrivedBatch,
+    Committed,
+    RecordKey,
+    Source,
+    key_of,
+    pack_chunk,
+    portions,
+    rejections_of,
+    subject_of,
+    unpack_chunk,
+)
 from edgemeter.agent.ledger.quarantine import Rejection
 
-
-class Arrival(NamedTuple):
-    """A numbered record that arrived (`session` and `seq` are set), its JSON text and its topic.
-
-    Unless `is_checked`, only the envelope was validated. A tuple, because there are many.
-    """
-
-    record: RunRecord
-    payload: bytes
-    topic: str
-    received_ns: int
-    is_checked: bool = True
-
-
-class ArrivedBatch(NamedTuple):
-    """A message with many records of one device, and its JSON array as a chunk."""
-
-    records: Sequence[RunRecord]
-    body: bytes
-    topic: str
-    received_ns: int
-    is_checked: bool = True
-
-
-# A chunk composed here is full at this size; a message of many records becomes one chunk and may be larger.
-CHUNK_TEXT_BYTES = 256 << 10
-LARGEST_CHUNK_TEXT_BYTES = 4 << 20
-
-_chunk_array = msgspec.json.Decoder(list[msgspec.Raw])
-
-
-def pack_chunk(payloads: Sequence[bytes]) -> bytes:
-    """Return a chunk of records' JSON texts."""
-    return pack_array(b"[" + b",".join(payloads) + b"]")
-
-
-def pack_array(text: bytes) -> bytes:
-    """Return a chunk of a JSON array of records."""
-    return zlib.compress(text, 1)
-
-
-def chunk_text(body: bytes) -> bytes:
-    """Return the JSON array in a chunk.
-
-    Raises:
-        ConfigError: the chunk is damaged.
-    """
-    try:
-        return zlib.decompress(body)
-    except zlib.error as error:
-        raise ConfigError(f"a chunk of records in the ledger is damaged ({error}): take the file from a backup") from error
-
-
-def unpack_chunk(body: bytes) -> list[bytes]:
-    """Return the JSON text of each record.
-
-    Raises:
-        ConfigError: the chunk is damaged.
-    """
-    return [bytes(raw) for raw in _chunk_array.decode(chunk_text(body))]
-
-
-def without_samples(body: bytes) -> bytes:
-    """Return the same chunk without the records' raw samples.
-
-    Raises:
-        ConfigError: the chunk is damaged.
-    """
-    return pack_chunk([split_samples(payload)[0] for payload in unpack_chunk(body)])
-
-
-SUBJECT_COLUMNS = ("fleet", "role", "model", "runtime", "precision", "task", "dataset_sha256", "scenario")
 RUN_COLUMNS = ("device", "session", "seq", "id", "started_at_ns", "subject", "verdict", "chunk", "place")
 
 _TABLES = f"""CREATE TABLE subjects (
@@ -137,33 +73,10 @@ INSERT INTO identity VALUES (lower(hex(randomblob(8))));
 """
 
 
-# Between the address of a sink and the identity of the bucket there, in the name of a position.
-IDENTITY_MARK = " #"
-
-
-def is_position_of(sink: str, name: str) -> bool:
-    """Return whether `name` is the position of `sink`, whatever bucket is there."""
-    return name == sink or name.startswith(f"{sink}{IDENTITY_MARK}")
-
-
 def space_bytes(connection: sqlite3.Connection) -> tuple[int, int]:
     """Return the used and the free bytes in the file."""
     pages, free, size_bytes = (connection.execute(f"PRAGMA {name}").fetchone()[0] for name in ("page_count", "freelist_count", "page_size"))
     return (pages - free) * size_bytes, free * size_bytes
-
-
-def subject_of(record: RunRecord) -> tuple[str, ...]:
-    """Return the values of `SUBJECT_COLUMNS`; `record` may be an envelope."""
-    return (
-        record.fleet,
-        record.role,
-        record.model.name,
-        record.runtime.name,
-        record.precision,
-        record.model.task,
-        record.dataset.sha256,
-        record.scenario,
-    )
 
 
 def subject_id(connection: sqlite3.Connection, subject: tuple[str, ...]) -> int:
@@ -232,29 +145,14 @@ LEDGER_FORMAT = sqlite_file.FileFormat(
     steps={1: _from_1_to_2, 2: _from_2_to_3, 3: _from_3_to_4},
 )
 
-COLLISION = "another record already holds this number: cloned card or copied outbox?"
-
 # Nine values a row; SQLite before 3.32 accepts at most 999.
 ROWS = 100
 SUBJECTS_REMEMBERED = 10_000
-
-RecordKey = tuple[str, str, int, int]
-_Source = ArrivedBatch | list[Arrival]
 
 _MARKS = f"({', '.join('?' * len(RUN_COLUMNS))})"
 _HEAD = f"INSERT INTO runs ({', '.join(RUN_COLUMNS)}) VALUES "  # noqa: S608 - our own column names
 _TAIL = " ON CONFLICT (device, session, seq) DO NOTHING"
 _INSERT = [f"{_HEAD}{', '.join([_MARKS] * rows)}{_TAIL}" for rows in range(ROWS + 1)]
-
-
-@dataclass(frozen=True, slots=True)
-class Committed:
-    """The outcome of a commit. `held` are the keys (fleet, device, session, seq) that the ledger now holds, new or not."""
-
-    inserted: int = 0
-    duplicates: int = 0
-    collisions: int = 0
-    held: tuple[RecordKey, ...] = ()
 
 
 class LedgerWriter:
@@ -272,7 +170,7 @@ class LedgerWriter:
         chunk = int(self._connection.execute("SELECT coalesce(max(chunk), 0) FROM chunks").fetchone()[0])
         has_forgotten = self._connection.execute("SELECT 1 FROM forgotten LIMIT 1").fetchone() is not None
         try:
-            sources: Iterator[_Source] = itertools.chain(_portions(arrivals), batches)
+            sources: Iterator[Source] = itertools.chain(portions(arrivals), batches)
             for source in sources:
                 chunk += 1
                 some = source.records if isinstance(source, ArrivedBatch) else [one.record for one in source]
@@ -280,9 +178,9 @@ class LedgerWriter:
                 if outcome.inserted:
                     self._add_chunk(chunk, source)
                 inserted += outcome.inserted
-                held += [_key(record) for place, record in enumerate(some) if place not in outcome.collided]
+                held += [key_of(record) for place, record in enumerate(some) if place not in outcome.collided]
                 if outcome.collided:
-                    collisions += _rejections(source, sorted(outcome.collided))
+                    collisions += rejections_of(source, sorted(outcome.collided))
         except BaseException:
             # The subjects inserted in this transaction are rolled back with it.
             self._subjects.clear()
@@ -364,7 +262,7 @@ class LedgerWriter:
             if any(first <= (record.seq or 0) <= last for first, last in ranges[record.device, record.session])
         )
 
-    def _add_chunk(self, chunk: int, source: _Source) -> None:
+    def _add_chunk(self, chunk: int, source: Source) -> None:
         last_row = self._connection.execute("SELECT last_insert_rowid()").fetchone()[0]
         if isinstance(source, ArrivedBatch):
             body, received_ns, is_checked = source.body, source.received_ns, source.is_checked
@@ -383,30 +281,3 @@ class _InsertOutcome:
 
     inserted: int
     collided: set[int]
-
-
-def _portions(arrivals: Sequence[Arrival]) -> Iterator[list[Arrival]]:
-    portion: list[Arrival] = []
-    size_bytes = 0
-    for one in arrivals:
-        if portion and (size_bytes + len(one.payload) > CHUNK_TEXT_BYTES or one.received_ns != portion[0].received_ns):
-            yield portion
-            portion, size_bytes = [], 0
-        portion.append(one)
-        size_bytes += len(one.payload)
-    if portion:
-        yield portion
-
-
-def _rejections(source: _Source, places: Iterable[int]) -> list[Rejection]:
-    if isinstance(source, ArrivedBatch):
-        payloads = unpack_chunk(source.body)
-        found = [Rejection(source.topic, payloads[place], COLLISION, source.received_ns) for place in places]
-        return quarantine.of_one_message(found, source.body)
-    return [Rejection(source[place].topic, source[place].payload, COLLISION, source[place].received_ns) for place in places]
-
-
-def _key(record: RunRecord) -> RecordKey:
-    if record.session is None or record.seq is None:
-        raise msgspec.ValidationError(f"record {record.id!r} has no number: only numbered records enter the ledger")
-    return record.fleet, record.device, record.session, record.seq

@@ -15,7 +15,8 @@ import msgspec
 from edgemeter.agent.base import config, figures
 from edgemeter.agent.base.errors import EdgemeterError, UnavailableError
 from edgemeter.agent.contract.record import RunRecord
-from edgemeter.agent.ledger.ledger import Ledger, default_path
+from edgemeter.agent.ledger.ledger import default_path
+from edgemeter.agent.ledger.sqlite_ledger import SqliteLedger
 
 _SESSION_BITS = 53
 _ID_LETTERS = 8
@@ -43,7 +44,7 @@ class OwnRuns:
         Raises:
             EdgemeterError: it cannot.
         """
-        Ledger(self.path).close()
+        SqliteLedger(self.path).close()
         for path in (self.path, self.path.parent):
             if not os.access(path, os.W_OK):
                 raise UnavailableError(f"cannot write to {str(path)!r}: set EDGEMETER_HOME to a folder that can be written")
@@ -73,7 +74,7 @@ class OwnRuns:
 
     def _store_waiting(self) -> None:
         try:
-            with Ledger(self.path) as ledger:
+            with SqliteLedger(self.path) as ledger:
                 while self._waiting:
                     ledger.keep_own(self._waiting[0], self._limit_bytes)
                     self._saved.append(self._waiting.pop(0).id)

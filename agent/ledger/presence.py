@@ -74,10 +74,14 @@ def note_presence(connection: sqlite3.Connection, changes: Iterable[PresenceChan
 def read_devices(connection: sqlite3.Connection) -> list[DevicePresence]:
     """Return every device, by fleet and name."""
     query = "SELECT fleet, device, state, session, birth, changed_ns, health FROM presence ORDER BY fleet, device"
-    return [
-        DevicePresence(fleet, device, state, session, _decoded(birth, Birth), changed_ns, _decoded(health, Health))
-        for fleet, device, state, session, birth, changed_ns, health in connection.execute(query)
-    ]
+    return [present_device(*row) for row in connection.execute(query)]
+
+
+def present_device(
+    fleet: str, device: str, state: str | None, session: int | None, birth: bytes | None, changed_ns: int, health: bytes | None
+) -> DevicePresence:
+    """Return a device of a row of the table."""
+    return DevicePresence(fleet, device, state, session, _decoded(birth, Birth), changed_ns, _decoded(health, Health))
 
 
 def _decoded(report: bytes | None, kind: type[_Report]) -> _Report | None:
@@ -169,11 +173,18 @@ def read_sessions(connection: sqlite3.Connection) -> list[SessionHeld]:
     query = """SELECT device, session, count(*), max(seq), max(row) FROM runs GROUP BY device, session"""
     found = []
     for device, session, records, highest, row in connection.execute(query).fetchall():
-        gone = sum(max(0, min(last, highest) - first + 1) for first, last in forgotten.get((device, session), ()))
         newest = "SELECT fleet, received_ns FROM runs JOIN subjects USING (subject) JOIN chunks USING (chunk) WHERE row = ?"
         fleet, received_ns = connection.execute(newest, (row,)).fetchone()
-        found.append(SessionHeld(fleet, device, session, records, highest - records - gone, received_ns))
+        found.append(session_held(fleet, device, session, records, highest, received_ns, forgotten.get((device, session), ())))
     return sorted(found, key=lambda one: (one.fleet, one.device, one.session))
+
+
+def session_held(
+    fleet: str, device: str, session: int, records: int, highest: int, received_ns: int, forgotten: Iterable[tuple[int, int]]
+) -> SessionHeld:
+    """Return a session with `records` up to number `highest`; the ranges `forgotten` are not missing."""
+    gone = sum(max(0, min(last, highest) - first + 1) for first, last in forgotten)
+    return SessionHeld(fleet, device, session, records, highest - records - gone, received_ns)
 
 
 def _forgotten(connection: sqlite3.Connection) -> dict[tuple[str, int], list[tuple[int, int]]]:

@@ -134,7 +134,7 @@ def add(connection: sqlite3.Connection, rejections: Sequence[Rejection]) -> None
     """
     if not rejections:
         return
-    connection.executemany(_ADD, map(_values, rejections))
+    connection.executemany(_ADD, map(entry_values, rejections))
     query = "SELECT count(*), coalesce(sum(kept_bytes), 0) FROM quarantine WHERE topic GLOB ?"
     rows, kept_bytes = connection.execute(query, (f"{TOPIC_ROOT}/*",)).fetchone()
     if rows > ROWS_LIMIT or kept_bytes > TOTAL_LIMIT_BYTES:
@@ -164,7 +164,8 @@ def remove(connection: sqlite3.Connection, row: int) -> None:
     connection.execute("DELETE FROM quarantine WHERE row = ?", (row,))
 
 
-def _values(rejection: Rejection) -> tuple[object, ...]:
+def entry_values(rejection: Rejection) -> tuple[object, ...]:
+    """Return the columns of a new entry: digest, topic, payload, size_bytes, kept_bytes, reason, received_ns, last_ns."""
     kept = rejection.payload[:PAYLOAD_LIMIT_BYTES]
     digest = hashlib.sha256(b"\0".join((rejection.topic.encode(), rejection.reason.encode(), rejection.payload))).digest()
     stamps = (rejection.received_ns, rejection.received_ns)

@@ -6,11 +6,9 @@ Notifications that cannot be sent are kept, and retried at the next check.
 import logging
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 
 from edgemeter.agent.base.broker_address import parse_address
 from edgemeter.agent.base.errors import ConfigError, EdgemeterError
-from edgemeter.agent.ledger.ledger import Ledger
 from edgemeter.agent.ledger.presence import DevicePresence
 from edgemeter.collector.alerts import lifecycle
 from edgemeter.collector.alerts.channels import (
@@ -29,11 +27,12 @@ from edgemeter.collector.alerts.channels import (
 from edgemeter.collector.alerts.firing import FiringContext, firings
 from edgemeter.collector.alerts.lifecycle import AlertChange
 from edgemeter.collector.alerts.rules import AlertEvent, AlertRules, Channel
+from edgemeter.collector.ledgers.place import ledger_place, open_ledger
 from edgemeter.collector.trend import watch
 from edgemeter.collector.trend.history import History, LedgerHistory
 from edgemeter.collector.trend.metrics import DEFAULT
 from edgemeter.collector.trend.watch import OVER_DAYS, MoreRunsRequest, request_more_runs
-from edgemeter.collector.trend.watch_file import WatchFile, read_annotations
+from edgemeter.collector.trend.watch_file import Watch, read_annotations
 
 logger = logging.getLogger(__name__)
 
@@ -95,7 +94,7 @@ def planned_sends(rules: AlertRules, changes: Sequence[AlertChange]) -> dict[str
     }
 
 
-def send_changes(file: WatchFile, rules: AlertRules, changes: Sequence[AlertChange]) -> list[Sent]:
+def send_changes(file: Watch, rules: AlertRules, changes: Sequence[AlertChange]) -> list[Sent]:
     """Send the notices of `changes`, and those that failed before; return the outcome of each channel."""
     plan = planned_sends(rules, changes)
     sent = []
@@ -130,7 +129,7 @@ def send_test(rules: AlertRules, name: str) -> None:
     sender_of(channel).send([Notice("opened", 0, "test", "info", "test of Edgemeter", text, {}, "1970-01-01T00:00:00Z", None, rules.link)])
 
 
-def _still_open(file: WatchFile, channel: Channel, rules: AlertRules) -> list[Notice]:
+def _still_open(file: Watch, channel: Channel, rules: AlertRules) -> list[Notice]:
     names = {rule.name for rule in rules.rule if channel.name in rule.channels}
     return [notice_of_alert("updated", alert, rules.link) for alert in lifecycle.read_alerts(file) if alert.firing.rule in names]
 
@@ -139,7 +138,7 @@ def _without_duplicates(notices: list[Notice]) -> list[Notice]:
     return list({notice.number: notice for notice in reversed(notices)}.values())[::-1]
 
 
-def _unsent(file: WatchFile, channel: str, rules: AlertRules) -> list[tuple[int, Notice]]:
+def _unsent(file: Watch, channel: str, rules: AlertRules) -> list[tuple[int, Notice]]:
     with file.reading() as connection:
         rows = connection.execute("SELECT number, alert, event FROM unsent WHERE channel = ? ORDER BY number", (channel,)).fetchall()
     found: list[tuple[int, Notice]] = []
@@ -149,7 +148,7 @@ def _unsent(file: WatchFile, channel: str, rules: AlertRules) -> list[tuple[int,
     return found
 
 
-def _keep(file: WatchFile, channel: str, notices: Sequence[Notice], error: str) -> None:
+def _keep(file: Watch, channel: str, notices: Sequence[Notice], error: str) -> None:
     with file.writing() as connection:
         connection.execute("UPDATE unsent SET tries = tries + 1, error = ? WHERE channel = ?", (error, channel))
         connection.executemany(
@@ -161,7 +160,7 @@ def _keep(file: WatchFile, channel: str, notices: Sequence[Notice], error: str) 
         logger.error("channel %r did not take %d notices in %d tries: they are given up", channel, lost, MOST_TRIES)
 
 
-def _forget(file: WatchFile, numbers: Sequence[int]) -> None:
+def _forget(file: Watch, numbers: Sequence[int]) -> None:
     with file.writing() as connection:
         connection.executemany("DELETE FROM unsent WHERE number = ?", [(number,) for number in numbers])
 
@@ -175,7 +174,7 @@ class AlertCheck:
     requests: Sequence[MoreRunsRequest]
 
 
-def check_alerts(history: History, store: str, file: WatchFile, rules: AlertRules, now_ns: int, *, is_dry: bool = False) -> AlertCheck:
+def check_alerts(history: History, store: str, file: Watch, rules: AlertRules, now_ns: int, *, is_dry: bool = False) -> AlertCheck:
     """Check the rules once; with `is_dry` nothing is written and nothing sent."""
     known = read_annotations(file)
     context = FiringContext(history, known, _devices(history, store), now_ns)
@@ -193,5 +192,5 @@ def check_alerts(history: History, store: str, file: WatchFile, rules: AlertRule
 def _devices(history: History, store: str) -> Sequence[DevicePresence]:
     if not isinstance(history, LedgerHistory):
         return ()
-    with Ledger(Path(store).expanduser(), "read") as ledger:
+    with open_ledger(ledger_place(store), "read") as ledger:
         return ledger.devices()

@@ -14,7 +14,7 @@ from edgemeter.agent.base.errors import ConfigError
 from edgemeter.collector.alerts.firing import Firing
 from edgemeter.collector.alerts.rules import AlertEvent
 from edgemeter.collector.trend.finding import iso
-from edgemeter.collector.trend.watch_file import Annotation, WatchFile, add_annotation
+from edgemeter.collector.trend.watch_file import Annotation, Watch, add_annotation
 
 # The first day of a step moves a little with every new point.
 SAME_DAYS = 5
@@ -46,7 +46,7 @@ class AlertChange:
 _COLUMNS = "number, body, opened_ns, updated_ns, closed_ns, outcome, remark"
 
 
-def settle_alerts(file: WatchFile, found: Sequence[Firing], now_ns: int, *, is_dry: bool = False) -> list[AlertChange]:
+def settle_alerts(file: Watch, found: Sequence[Firing], now_ns: int, *, is_dry: bool = False) -> list[AlertChange]:
     """Open, update and close alerts according to what fires now; return the changes. With `is_dry` nothing is written."""
     firing = {(one.rule, one.subject): one for one in found}
     known = read_alerts(file, with_closed=True)
@@ -84,29 +84,28 @@ def _closed(alert: Alert, now_ns: int) -> Alert:
     return Alert(alert.number, alert.firing, alert.opened_ns, now_ns, now_ns, alert.outcome or "over", alert.remark)
 
 
-def _write(file: WatchFile, change: AlertChange) -> Alert:
+def _write(file: Watch, change: AlertChange) -> Alert:
     alert = change.alert
     body = msgspec.json.encode(alert.firing)
     state = "open" if alert.closed_ns is None else "closed"
+    if change.event == "opened":
+        insert = "INSERT INTO alerts (rule, subject, state, body, opened_ns, updated_ns) VALUES (?, ?, ?, ?, ?, ?)"
+        number = file.insert(insert, (alert.firing.rule, alert.firing.subject, state, body, alert.opened_ns, alert.updated_ns))
+        return Alert(number, alert.firing, alert.opened_ns, alert.updated_ns, None, None, None)
     with file.writing() as connection:
-        if change.event == "opened":
-            insert = "INSERT INTO alerts (rule, subject, state, body, opened_ns, updated_ns) VALUES (?, ?, ?, ?, ?, ?)"
-            values = (alert.firing.rule, alert.firing.subject, state, body, alert.opened_ns, alert.updated_ns)
-            number = int(connection.execute(insert, values).lastrowid or 0)
-            return Alert(number, alert.firing, alert.opened_ns, alert.updated_ns, None, None, None)
         update = "UPDATE alerts SET state = ?, body = ?, updated_ns = ?, closed_ns = ?, outcome = ? WHERE number = ?"
         connection.execute(update, (state, body, alert.updated_ns, alert.closed_ns, alert.outcome, alert.number))
     return alert
 
 
-def read_alerts(file: WatchFile, *, with_closed: bool = False) -> list[Alert]:
+def read_alerts(file: Watch, *, with_closed: bool = False) -> list[Alert]:
     """Return the open alerts, or all, oldest first."""
     query = f"SELECT {_COLUMNS} FROM alerts WHERE ? OR closed_ns IS NULL ORDER BY number"  # noqa: S608 - our own names
     with file.reading() as connection:
         return [_alert(row) for row in connection.execute(query, (with_closed,)).fetchall()]
 
 
-def find_alert(file: WatchFile, number: int) -> Alert:
+def find_alert(file: Watch, number: int) -> Alert:
     """Return an alert by its number.
 
     Raises:
@@ -115,11 +114,11 @@ def find_alert(file: WatchFile, number: int) -> Alert:
     with file.reading() as connection:
         row = connection.execute(f"SELECT {_COLUMNS} FROM alerts WHERE number = ?", (number,)).fetchone()  # noqa: S608 - our own names
     if row is None:
-        raise ConfigError(f"no alert {number} in {str(file.path)!r}: see `edgemeter trend alerts list --all`")
+        raise ConfigError(f"no alert {number} in {file.where!r}: see `edgemeter trend alerts list --all`")
     return _alert(row)
 
 
-def judge_alert(file: WatchFile, number: int, outcome: Literal["confirmed", "dismissed"], remark: str | None) -> Alert:
+def judge_alert(file: Watch, number: int, outcome: Literal["confirmed", "dismissed"], remark: str | None) -> Alert:
     """Store the verdict on an alert; a dismissed one is closed."""
     alert = find_alert(file, number)
     now_ns = time.time_ns()
@@ -136,7 +135,7 @@ def _alert(row: tuple[int, bytes, int, int, int | None, AlertOutcome | None, str
     return Alert(row[0], msgspec.json.decode(row[1], type=Firing), *row[2:])
 
 
-def acknowledge(file: WatchFile, number: int, remark: str | None) -> str:
+def acknowledge(file: Watch, number: int, remark: str | None) -> str:
     """Confirm an alert; if it concerns a series, a new level begins on its day. Return what was done, in words."""
     alert = judge_alert(file, number, "confirmed", remark)
     facts = alert.firing.facts
@@ -154,7 +153,7 @@ def acknowledge(file: WatchFile, number: int, remark: str | None) -> str:
     return f"alert {number} is confirmed; annotation {made}: a new level begins on {iso(alert.firing.day)}"
 
 
-def dismiss(file: WatchFile, number: int, remark: str | None) -> str:
+def dismiss(file: Watch, number: int, remark: str | None) -> str:
     """Dismiss a false alert; return what was done, in words."""
     judge_alert(file, number, "dismissed", remark)
     return f"alert {number} is dismissed and does not open again for the same day"

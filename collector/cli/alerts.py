@@ -14,7 +14,7 @@ from edgemeter.collector.cli.stores import chosen_stores, existing_store, store_
 
 if TYPE_CHECKING:
     from edgemeter.collector.alerts.rules import AlertRules
-    from edgemeter.collector.trend.watch_file import WatchFile
+    from edgemeter.collector.trend.watch_file import Watch
 
 _rules_option = click.option(
     "--rules",
@@ -176,7 +176,8 @@ def _rules(path: Path | None) -> "AlertRules":
     return rules.USUAL if path is None else rules.read_rules(path)
 
 
-def _file(stores: Sequence[str]) -> "WatchFile":
-    from edgemeter.collector.trend.watch_file import WatchFile, watch_file_beside
+def _file(stores: Sequence[str]) -> "Watch":
+    from edgemeter.collector.ledgers.place import ledger_place
+    from edgemeter.collector.trend.watch_file import open_watch
 
-    return WatchFile(watch_file_beside(existing_store(chosen_stores(stores)[0])))
+    return open_watch(ledger_place(existing_store(chosen_stores(stores)[0])))

@@ -21,9 +21,10 @@ from edgemeter.agent.base.terminal import until_stopped
 from edgemeter.collector.cli.fetch_back import request_again, restore
 from edgemeter.collector.cli.ledger import backup, changes, devices, drain, quarantine, retire, stats, vacuum
 from edgemeter.collector.cli.load import load
-from edgemeter.collector.cli.stores import ledger_option, ledger_path
+from edgemeter.collector.cli.stores import LedgerParam, chosen_ledger, ledger_option
 from edgemeter.collector.cli.web import web
 from edgemeter.collector.influx import influx_config
+from edgemeter.collector.ledgers.place import LedgerPlace
 
 if TYPE_CHECKING:
     from edgemeter.collector.receive.service import Collector
@@ -113,6 +114,35 @@ def init_influx(
         click.echo(sentence)
 
 
+@click.command("init-ledger", short_help="Prepare a PostgreSQL database for a ledger.")
+@click.option(
+    "--ledger", envvar="EDGEMETER_LEDGER", type=LedgerParam(), required=True, metavar="ADDRESS", help="postgresql://OWNER@HOST/DATABASE"
+)
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+def init_ledger(*, ledger: LedgerPlace, as_json: bool) -> None:
+    """Create the tables of a ledger in PostgreSQL, or update those of an earlier version, and grant the least-privilege roles.
+
+    Call it as the owner of the database; the collectors may be running.
+
+    Example: edgemeter collector init-ledger --ledger postgresql://owner@db.example/edgemeter
+    """
+    from edgemeter.collector.postgresql.schema import init_ledger as initialise
+    from edgemeter.collector.postgresql.session import PostgresSession
+
+    if isinstance(ledger, Path):
+        raise ConfigError(f"{str(ledger)!r} is a file, which needs no preparation: give postgresql://OWNER@HOST/DATABASE")
+    session = PostgresSession(ledger)
+    try:
+        done = initialise(session)
+    finally:
+        session.close()
+    if as_json:
+        click.echo(json.dumps({"ledger": str(ledger), "done": done}, indent=2))
+        return
+    for sentence in done:
+        click.echo(sentence)
+
+
 STATUS_POLL_S = 0.5
 
 
@@ -176,7 +206,7 @@ def up(
     broker: str | None,
     fleet_folder: Path | None,
     port: int,
-    ledger: Path | None,
+    ledger: LedgerPlace | None,
     influx: str | None,
     influx_org: str | None,
     influx_bucket: str | None,
@@ -208,7 +238,7 @@ def up(
         raise click.UsageError("--group shares the messages of one broker: name it with --broker; the embedded broker cannot share")
     logging.basicConfig(level=logging.WARNING, format="%(levelname)s: %(message)s")
     log_limit.apply()
-    path = ledger_path(ledger)
+    path = chosen_ledger(ledger)
     monitor_address = monitor.parse_monitor_address(metrics) if metrics else None
     retention = Retention(keep_days, keep_samples_days, keep_mb * 1_000_000 if keep_mb else None)
     config = None
@@ -223,7 +253,7 @@ def up(
         service = Collector(address, path, config, group=group, retention=retention)
         metrics_server = monitor.Monitor(service, *monitor_address) if monitor_address else None
         home = HomePublisher(address, path, version("edgemeter")) if home_assistant else None
-        presence = CollectorPresence(address, path, lambda: service.unwell() is None) if given else None
+        presence = CollectorPresence(address, lambda: service.name, lambda: service.unwell() is None) if given else None
         parts = [part for part in (service, presence, metrics_server, home) if part is not None]
         try:
             for part in parts:
@@ -243,22 +273,11 @@ def up(
         )
 
 
-for _command in (
-    web,
-    devices,
-    retire,
-    drain,
-    quarantine,
-    changes,
-    stats,
-    vacuum,
-    backup,
-    restore,
-    request_again,
-    load,
-    init_influx,
-    deploy_files,
-):
+_COMMANDS = (
+    web, devices, retire, drain, quarantine, changes, stats, vacuum, backup, restore, request_again, load,
+    init_influx, init_ledger, deploy_files,
+)  # fmt: skip
+for _command in _COMMANDS:
     collector.add_command(_command)
 
 
@@ -283,8 +302,7 @@ def _watch(service: "Collector", manager: ServiceManager, stopped: threading.Eve
             manager.alive()
         if not service.is_alive():
             raise UnavailableError(
-                f"a thread of the collector has stopped; committed results are safe in {str(service.ledger_path)!r}: "
-                "see the log, then restart"
+                f"a thread of the collector has stopped; committed results are safe in {str(service.place)!r}: see the log, then restart"
             )
 
 

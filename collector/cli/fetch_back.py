@@ -9,7 +9,8 @@ import click
 from edgemeter.agent.base import broker_address, figures
 from edgemeter.agent.base.figures import count
 from edgemeter.agent.base.options import broker_files
-from edgemeter.collector.cli.stores import ledger_option, ledger_path, stamp
+from edgemeter.collector.cli.stores import LedgerParam, chosen_ledger, ledger_file, ledger_option, stamp
+from edgemeter.collector.ledgers.place import LedgerPlace, open_ledger
 
 
 @click.command(short_help="Restore a backup, and what other ledgers have.")
@@ -20,23 +21,22 @@ from edgemeter.collector.cli.stores import ledger_option, ledger_path, stamp
     "sources",
     multiple=True,
     metavar="LEDGER",
-    type=click.Path(path_type=Path),
+    type=LedgerParam(),
     help="Also copy the records that this ledger has, of another collector or a device.",
 )
-def restore(file: Path, ledger: Path | None, sources: tuple[Path, ...]) -> None:
+def restore(file: Path, ledger: LedgerPlace | None, sources: tuple[LedgerPlace, ...]) -> None:
     """Restore the backup FILE as the ledger; nothing is overwritten. What was received after it comes from other ledgers and the devices.
 
     InfluxDB holds the figures of records and not their raw samples, so that no record is made from it; `compare --store URL` reads it.
 
     Example: edgemeter collector restore /backups/ledger-2026-11-20.sqlite --from /mnt/other-collector/ledger.sqlite
     """
-    from edgemeter.agent.ledger.ledger import Ledger
     from edgemeter.collector.upkeep.copies import restore as bring_back
     from edgemeter.collector.upkeep.fetch_from import fetch_from
 
     for source in sources:
-        Ledger(source, "read").close()
-    path = ledger_path(ledger)
+        open_ledger(source, "read").close()
+    path = ledger_file(ledger, "restore it with pg_restore or pgbackrest")
     done = bring_back(file, path)
     for one in done.files:
         click.echo(one)
@@ -46,7 +46,7 @@ def restore(file: Path, ledger: Path | None, sources: tuple[Path, ...]) -> None:
         fetched = fetch_from(source, path)
         collided = f", {count(fetched.collisions, 'number')} of another record, quarantined" if fetched.collisions else ""
         click.echo(f"{source}: {fetched.new:,} new of {count(fetched.records, 'record')}{collided}", err=True)
-    with Ledger(path, "read") as opened:
+    with open_ledger(path, "read") as opened:
         runs, missing = opened.count(), sum(one.missing for one in opened.sessions())
     remedy = "start the collector, then ask the devices for what they still have: edgemeter collector request-again"
     click.echo(f"{count(runs, 'run')} now, {count(missing, 'number')} missing; {remedy}", err=True)
@@ -60,7 +60,7 @@ def restore(file: Path, ledger: Path | None, sources: tuple[Path, ...]) -> None:
 @ledger_option
 @click.option("--json", "as_json", is_flag=True, help='Print {"asked": [...]}.')
 def request_again(
-    devices: tuple[str, ...], since: datetime | None, broker: str, ledger: Path | None, *, as_json: bool, **files: Path | None
+    devices: tuple[str, ...], since: datetime | None, broker: str, ledger: LedgerPlace | None, *, as_json: bool, **files: Path | None
 ) -> None:
     """Ask DEVICES, by default all, to send the records again that they still have, after a ledger was lost or restored from a backup.
 
@@ -72,7 +72,7 @@ def request_again(
     from edgemeter.collector.upkeep.request_again import request_again as ask
 
     since_ns = 0 if since is None else int(since.replace(tzinfo=timezone.utc).timestamp()) * 1_000_000_000
-    asked = ask(broker_address.address_with_files(broker, files), ledger_path(ledger), devices, since_ns)
+    asked = ask(broker_address.address_with_files(broker, files), chosen_ledger(ledger), devices, since_ns)
     if as_json:
         click.echo(json.dumps({"asked": [{"fleet": one.fleet, "device": one.device, "state": one.state} for one in asked]}, indent=2))
         return

@@ -20,20 +20,21 @@ from edgemeter.agent.base.tables import Format, console_for, print_data
 from edgemeter.agent.base.terminal import plain_table
 from edgemeter.agent.ledger.presence import DevicePresence, SessionHeld, needs_attention
 from edgemeter.agent.ledger.quarantine import QuarantinedMessage
-from edgemeter.collector.cli.stores import ledger_option, ledger_path, stamp
+from edgemeter.collector.cli.stores import chosen_ledger, ledger_file, ledger_option, stamp
+from edgemeter.collector.ledgers.place import LedgerPlace
 
 
 @click.command(short_help="List devices: presence, records, missing records.")
 @ledger_option
 @format_option("Print JSON, including every session.")
-def devices(ledger: Path | None, *, form: Format | None) -> None:
-    """List the devices of this collector, with presence and missing records; other collectors of a group may hold those.
+def devices(ledger: LedgerPlace | None, *, form: Format | None) -> None:
+    """List the devices of the ledger, with presence and missing records; collectors with ledgers of their own may hold those.
 
     Example: edgemeter collector devices
     """
-    from edgemeter.agent.ledger.ledger import Ledger
+    from edgemeter.collector.ledgers.place import open_ledger
 
-    with Ledger(ledger_path(ledger), "read") as opened:
+    with open_ledger(chosen_ledger(ledger), "read") as opened:
         present, sessions = opened.devices(), opened.sessions()
     documents = [_devices_document(name, present, sessions) for name in _names(present, sessions)]
     if print_data(form, {"devices": documents}):
@@ -51,7 +52,7 @@ def devices(ledger: Path | None, *, form: Format | None) -> None:
 @click.argument("device")
 @ledger_option
 @click.option("--fleet", help="Fleet of the device. Default: the only one that has it.")
-def retire(device: str, ledger: Path | None, fleet: str | None) -> None:
+def retire(device: str, ledger: LedgerPlace | None, fleet: str | None) -> None:
     """Retire a DEVICE that does not come back: no alert expects it, Home Assistant removes it, its records stay. Online again, it is back.
 
     A device with a certificate is put out by `edgemeter fleet revoke`.
@@ -59,11 +60,11 @@ def retire(device: str, ledger: Path | None, fleet: str | None) -> None:
     Example: edgemeter collector retire pi-7
     """
     from edgemeter.agent.contract.messages import DeviceState
-    from edgemeter.agent.ledger.ledger import Ledger
     from edgemeter.agent.ledger.presence import PresenceChange
+    from edgemeter.collector.ledgers.place import open_ledger
 
-    path = ledger_path(ledger)
-    with Ledger(path, "read") as opened:
+    path = chosen_ledger(ledger)
+    with open_ledger(path, "read") as opened:
         known = _names(opened.devices(), opened.sessions())
     fleets = [one for one, name in known if name == device and fleet in (None, one)]
     if len(fleets) != 1:
@@ -71,7 +72,7 @@ def retire(device: str, ledger: Path | None, fleet: str | None) -> None:
         raise ConfigError(f"no single device {device!r} in the ledger: {reason}")
     # No session has the number 0, so what the broker still holds of the last one does not bring the device back.
     state = DeviceState(state="revoked", session=0)
-    with Ledger(path) as opened:
+    with open_ledger(path) as opened:
         opened.commit((), changes=[PresenceChange(fleets[0], device, state, time.time_ns())])
     click.echo(f"retired {device!r} of fleet {fleets[0]!r}; its records stay", err=True)
 
@@ -107,17 +108,17 @@ def _devices_document(name: tuple[str, str], present: Sequence[DevicePresence], 
 @click.option("--since", metavar="DAY", type=click.DateTime(["%Y-%m-%d"]), help="Only records received since this day, UTC. Default: all.")
 @click.option("--store", metavar="URL", help="Only the InfluxDB at this URL. Default: every one that the ledger was drained to.")
 @click.option("--json", "as_json", is_flag=True, help='Print {"sinks": [...]}.')
-def drain(ledger: Path | None, *, again: bool, since: datetime | None, store: str | None, as_json: bool) -> None:
+def drain(ledger: LedgerPlace | None, *, again: bool, since: datetime | None, store: str | None, as_json: bool) -> None:
     """Show how far each InfluxDB has the records of the ledger, or with --again set it back: the running collector writes them again.
 
     Example: edgemeter collector drain --again --since 2026-11-01
     """
-    from edgemeter.agent.ledger.ledger import Ledger
+    from edgemeter.collector.ledgers.place import open_ledger
 
     if since is not None and not again:
         raise click.UsageError("--since says what is written again: add --again")
     since_ns = None if since is None else int(since.replace(tzinfo=timezone.utc).timestamp()) * 1_000_000_000
-    with Ledger(ledger_path(ledger), "write" if again else "read") as opened:
+    with open_ledger(chosen_ledger(ledger), "write" if again else "read") as opened:
         chosen = [name for name in opened.positions() if store is None or name.startswith(f"influx {store.partition('?')[0].rstrip('/')} ")]
         if not chosen:
             known = ", ".join(opened.positions()) or "none yet"
@@ -141,7 +142,7 @@ SHOWN_BYTES = 4096
 @ledger_option
 @format_option("Print JSON, including the payloads.")
 @click.pass_context
-def quarantine(context: click.Context, /, ledger: Path | None, *, form: Format | None) -> None:
+def quarantine(context: click.Context, /, ledger: LedgerPlace | None, *, form: Format | None) -> None:
     """List rejected messages with the reason; `show` one, or `retry` some.
 
     Example: edgemeter collector quarantine --json
@@ -153,7 +154,7 @@ def quarantine(context: click.Context, /, ledger: Path | None, *, form: Format |
 @quarantine.command("list", short_help="List rejected messages with the reason.")
 @ledger_option
 @format_option("Print JSON, including the payloads.")
-def list_(ledger: Path | None, *, form: Format | None) -> None:
+def list_(ledger: LedgerPlace | None, *, form: Format | None) -> None:
     """List rejected messages with the reason.
 
     Example: edgemeter collector quarantine list
@@ -165,7 +166,7 @@ def list_(ledger: Path | None, *, form: Format | None) -> None:
 @click.argument("row", type=click.IntRange(1))
 @ledger_option
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
-def show(row: int, ledger: Path | None, *, as_json: bool) -> None:
+def show(row: int, ledger: LedgerPlace | None, *, as_json: bool) -> None:
     """Show the entry ROW: when and how often it arrived, why it was rejected, and its payload.
 
     Example: edgemeter collector quarantine show 12
@@ -185,17 +186,17 @@ def show(row: int, ledger: Path | None, *, as_json: bool) -> None:
 @click.argument("rows", type=click.IntRange(1), nargs=-1)
 @ledger_option
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
-def retry(rows: tuple[int, ...], ledger: Path | None, *, as_json: bool) -> None:
+def retry(rows: tuple[int, ...], ledger: LedgerPlace | None, *, as_json: bool) -> None:
     """Retry the entries ROWS, by default all, after an update or a fix of InfluxDB; a collector may be running.
 
     Example: edgemeter collector quarantine retry 12 13
     """
-    from edgemeter.agent.ledger.ledger import Ledger
+    from edgemeter.collector.ledgers.place import open_ledger
     from edgemeter.collector.receive.admission import retry_rejected
 
     entries = _entries(ledger)
     chosen = _chosen(entries, rows) if rows else entries
-    with Ledger(ledger_path(ledger)) as opened:
+    with open_ledger(chosen_ledger(ledger)) as opened:
         done = [retry_rejected(opened, entry) for entry in chosen]
     if as_json:
         click.echo(json.dumps({"retried": [{"row": one.row, "taken": one.taken, "reason": one.reason} for one in done]}, indent=2))
@@ -207,10 +208,10 @@ def retry(rows: tuple[int, ...], ledger: Path | None, *, as_json: bool) -> None:
     click.echo(f"{len(done) - left} left the quarantine, {left} remain", err=True)
 
 
-def _entries(ledger: Path | None) -> list[QuarantinedMessage]:
-    from edgemeter.agent.ledger.ledger import Ledger
+def _entries(ledger: LedgerPlace | None) -> list[QuarantinedMessage]:
+    from edgemeter.collector.ledgers.place import open_ledger
 
-    with Ledger(ledger_path(ledger), "read") as opened:
+    with open_ledger(chosen_ledger(ledger), "read") as opened:
         return opened.quarantined()
 
 
@@ -222,7 +223,7 @@ def _chosen(entries: Sequence[QuarantinedMessage], rows: Sequence[int]) -> list[
     return [by_row[row] for row in rows]
 
 
-def _print_list(ledger: Path | None, form: Format | None) -> None:
+def _print_list(ledger: LedgerPlace | None, form: Format | None) -> None:
     entries = _entries(ledger)
     if print_data(form, {"quarantined": [_quarantine_document(entry) for entry in entries]}):
         return
@@ -255,19 +256,19 @@ def _quarantine_document(entry: QuarantinedMessage) -> dict[str, object]:
 @click.option("--influx", envvar="EDGEMETER_INFLUX", help="Also write the changes to this InfluxDB, for the dashboards.")
 @click.option("--influx-token-file", type=click.Path(path_type=Path), help="File with the token. Default: $EDGEMETER_INFLUX_TOKEN.")
 @format_option('Print {"changes": [...]}.')
-def changes(ledger: Path | None, influx: str | None, influx_token_file: Path | None, *, form: Format | None) -> None:
+def changes(ledger: LedgerPlace | None, influx: str | None, influx_token_file: Path | None, *, form: Format | None) -> None:
     """List changes of the devices (firmware, kernel, agent, runtime, ...), confirmed steps, and annotations.
 
     Example: edgemeter collector changes --influx http://influx.example:8086
     """
-    from edgemeter.agent.ledger.ledger import Ledger
     from edgemeter.collector.influx import influx_config
     from edgemeter.collector.influx.sink import open_sink
+    from edgemeter.collector.ledgers.place import open_ledger
     from edgemeter.collector.trend import changes as changing
     from edgemeter.collector.trend.changes import noted_changes
 
-    path = ledger_path(ledger)
-    with Ledger(path, "read") as opened:
+    path = chosen_ledger(ledger)
+    with open_ledger(path, "read") as opened:
         found = changing.changes_of(held.record for held in opened.records())
     found = sorted([*found, *noted_changes(path)], key=lambda change: change.started_at_ns)
     if influx:
@@ -293,14 +294,14 @@ def changes(ledger: Path | None, influx: str | None, influx_token_file: Path | N
 @click.command(short_help="Show the size of the ledger and what takes the space.")
 @ledger_option
 @click.option("--json", "as_json", is_flag=True, help="Print every number as JSON.")
-def stats(ledger: Path | None, *, as_json: bool) -> None:
+def stats(ledger: LedgerPlace | None, *, as_json: bool) -> None:
     """Show what the ledger holds, what takes the space, and how fast it grows.
 
     Example: edgemeter collector stats
     """
     from edgemeter.collector.upkeep.stats import ledger_stats
 
-    found = ledger_stats(ledger_path(ledger))
+    found = ledger_stats(chosen_ledger(ledger))
     if as_json:
         document = asdict(found) | {"size_bytes": found.size_bytes}
         click.echo(msgspec.json.format(msgspec.json.encode(document), indent=2).decode())
@@ -309,6 +310,7 @@ def stats(ledger: Path | None, *, as_json: bool) -> None:
     click.echo("  verdicts: " + (", ".join(f"{number:,} {state}" for state, number in found.verdicts.items()) or "none"))
     if found.first_received_ns is not None and found.last_received_ns is not None:
         click.echo(f"  received: {stamp(found.first_received_ns)} to {stamp(found.last_received_ns)}")
+    click.echo(f"  a receipt means: on {found.safety}")
     click.echo(f"  {found.size_bytes / 1e6:,.1f} MB" + (f", {found.size_bytes / found.runs:,.0f} bytes a run" if found.runs else ""))
     for part in found.parts:
         click.echo(f"  {part.size_bytes / 1e6:>12,.1f} MB  {part.name}")
@@ -322,28 +324,28 @@ def stats(ledger: Path | None, *, as_json: bool) -> None:
 
 @click.command(short_help="Return unused space to the file system.")
 @ledger_option
-def vacuum(ledger: Path | None) -> None:
+def vacuum(ledger: LedgerPlace | None) -> None:
     """Return unused space in the ledger's file to the file system.
 
     Example: edgemeter collector vacuum
     """
     from edgemeter.collector.upkeep.copies import vacuum as pack
 
-    done = pack(ledger_path(ledger))
+    done = pack(ledger_file(ledger, "its autovacuum uses free space again; VACUUM FULL returns it, while nobody writes"))
     click.echo(f"{done.before_bytes / 1e6:,.1f} MB before, {done.after_bytes / 1e6:,.1f} MB now", err=True)
 
 
 @click.command(short_help="Back up the ledger while the collector runs.")
 @click.argument("file", type=click.Path(path_type=Path))
 @ledger_option
-def backup(file: Path, ledger: Path | None) -> None:
+def backup(file: Path, ledger: LedgerPlace | None) -> None:
     """Copy the ledger to FILE and its annotations to FILE.watch: a checked, consistent snapshot; the collector may be running.
 
     Example: edgemeter collector backup /backups/ledger-2026-11-20.sqlite
     """
     from edgemeter.collector.upkeep.copies import backup as copy_to
 
-    done = copy_to(ledger_path(ledger), file)
+    done = copy_to(ledger_file(ledger, "back it up with pg_dump, or with pgbackrest to any moment"), file)
     for path in done.files:
         click.echo(path)
     click.echo(f"{count(done.runs, 'run')} copied", err=True)

@@ -219,9 +219,10 @@ def _gather(shelf: Path | None, stores: tuple[str, ...], request: "ListingReques
 
 def _measured(stores: tuple[str, ...]) -> "list[CaseSummary]":
     """Return the cases that were measured in the role of a reference; without a ledger there are none."""
-    from edgemeter.collector.cli.stores import ledger_path, stored_summaries
+    from edgemeter.agent.ledger.ledger import default_path
+    from edgemeter.collector.cli.stores import stored_summaries
 
-    if not stores and not ledger_path().exists():
+    if not stores and not default_path().exists():
         return []
     try:
         return [case for case in stored_summaries(stores) if case.key.role == "reference"]

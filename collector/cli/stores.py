@@ -10,6 +10,8 @@ import click
 
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.base.progress import shows_progress
+from edgemeter.collector.ledgers.place import LedgerPlace, ledger_place, open_ledger
+from edgemeter.collector.postgresql.address import is_postgres
 
 if TYPE_CHECKING:
     from edgemeter.collector.compare.summary import CaseSummary, DaysCounted
@@ -26,6 +28,16 @@ class StorePath(click.Path):
         return [rv] if "://" in rv else super().split_envvar_value(rv)
 
 
+class LedgerParam(click.ParamType):  # type: ignore[type-arg]
+    """The place of a ledger: a file, or an address with `://`."""
+
+    name = "place"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> LedgerPlace:  # noqa: ARG002 - click's
+        """Return the place that `value` names."""
+        return ledger_place(value) if isinstance(value, str) else value
+
+
 all_days_option = click.option(
     "--all-days",
     "days",
@@ -36,8 +48,9 @@ all_days_option = click.option(
 ledger_option = click.option(
     "--ledger",
     envvar="EDGEMETER_LEDGER",
-    type=click.Path(path_type=Path, dir_okay=True),
-    help="Ledger file. Default: ledger.sqlite in $EDGEMETER_HOME, else in $XDG_DATA_HOME/edgemeter.",
+    type=LedgerParam(),
+    metavar="PLACE",
+    help="Ledger: a file, or postgresql://USER@HOST/DATABASE. Default: ledger.sqlite in $EDGEMETER_HOME, else in $XDG_DATA_HOME/edgemeter.",
 )
 store_option = click.option(
     "--store",
@@ -62,16 +75,28 @@ def only_options(*names: str) -> Callable[[_Command], _Command]:
     return add
 
 
-def ledger_path(given: Path | None = None) -> Path:
-    """Return the ledger's path: the one given, or the default."""
+def chosen_ledger(given: LedgerPlace | None = None) -> LedgerPlace:
+    """Return the ledger's place: the one given, or the default."""
     from edgemeter.agent.ledger.ledger import default_path
 
     return given or default_path()
 
 
+def ledger_file(given: LedgerPlace | None, instead: str) -> Path:
+    """Return the file of the ledger; `instead` is what to do with a database.
+
+    Raises:
+        ConfigError: it is a database.
+    """
+    place = chosen_ledger(given)
+    if not isinstance(place, Path):
+        raise ConfigError(f"{place} is a database of PostgreSQL, and this command is for files: {instead}")
+    return place
+
+
 def chosen_stores(given: Sequence[str]) -> Sequence[str]:
     """Return the stores given, or the default ledger."""
-    return given or (str(ledger_path()),)
+    return given or (str(chosen_ledger()),)
 
 
 def stamp(taken_ns: int) -> str:
@@ -100,14 +125,13 @@ def stored_summaries(
 
 def existing_store(store: str) -> str:
     """Return `store`, checked to be a ledger or a document of runs."""
-    from edgemeter.agent.ledger.ledger import Ledger
     from edgemeter.collector.runs.store import LedgerStore, open_store
 
-    if not Path(store).expanduser().is_file():
+    if not is_postgres(store) and not Path(store).expanduser().is_file():
         raise ConfigError(f"no store at {store!r}: name its file with --store")
     found = open_store(store)
     if isinstance(found, LedgerStore):
-        Ledger(found.path, "read").close()
+        open_ledger(found.place, "read").close()
     else:
         found.contents()
     return store

@@ -121,16 +121,16 @@ def annotate(
     Example: edgemeter trend annotate --device pi-7 --day 2026-11-02 "new power supply"
     """
     from edgemeter.agent.base.errors import ConfigError
+    from edgemeter.collector.ledgers.place import ledger_place
     from edgemeter.collector.trend.metrics import METRICS
     from edgemeter.collector.trend.trend_text import annotations_document, annotations_table
     from edgemeter.collector.trend.watch_file import (
         Annotation,
-        WatchFile,
         add_annotation,
+        open_watch,
         read_annotations,
         remove_annotation,
         today,
-        watch_file_beside,
     )
 
     if about["metric"] is not None and about["metric"] not in METRICS:
@@ -140,15 +140,15 @@ def annotate(
     if text is not None and not text.strip():
         raise click.UsageError("TEXT is empty: describe what happened on the day")
     where = chosen_stores(stores)
-    with WatchFile(watch_file_beside(existing_store(where[0]))) as file:
+    with open_watch(ledger_place(existing_store(where[0]))) as file:
         if text is not None:
             _check_series(where, about)
             day = about.pop("day")
             entry = Annotation(day=today() if day is None else day, text=text, begins_level=not remark, **about)
-            click.echo(f"annotation {add_annotation(file, entry)} saved in {file.path}", err=True)
+            click.echo(f"annotation {add_annotation(file, entry)} saved in {file.where}", err=True)
         elif remove is not None:
             if not remove_annotation(file, remove):
-                raise ConfigError(f"no annotation {remove} in {str(file.path)!r}: see `edgemeter trend annotate --list`")
+                raise ConfigError(f"no annotation {remove} in {file.where!r}: see `edgemeter trend annotate --list`")
             click.echo(f"annotation {remove} removed", err=True)
         else:
             known = read_annotations(file)

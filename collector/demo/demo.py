@@ -13,9 +13,9 @@ from pathlib import Path
 
 from edgemeter.agent.base.errors import MeasurementError, TransientError, UnavailableError
 from edgemeter.agent.contract.record import RunRecord
-from edgemeter.agent.ledger.ledger import Ledger
 from edgemeter.collector.demo import simulated_fleet
 from edgemeter.collector.influx.influx_config import InfluxConfig
+from edgemeter.collector.ledgers.place import open_ledger
 from edgemeter.collector.receive.embedded_broker import EmbeddedBroker
 from edgemeter.collector.receive.service import Collector
 from edgemeter.collector.runs.store import LedgerStore
@@ -77,9 +77,9 @@ def run_demo(folder: Path, influx: InfluxConfig | None, report: Reporter) -> Del
             raise TransientError(
                 f"not everything was passed on within {SETTLE_S:.0f} s: {collector.trouble() or 'the ledger is still busy'}"
             )
-        with Ledger(collector.ledger_path, "read") as ledger:
+        with open_ledger(collector.place, "read") as ledger:
             held = ledger.last_row()
-        return DeliveredRuns(collector.ledger_path, held, collector.counts.duplicates)
+        return DeliveredRuns(folder / "ledger.sqlite", held, collector.counts.duplicates)
 
 
 def _findings() -> list[dict[str, str]]:

@@ -3,13 +3,12 @@
 import logging
 import threading
 import time
-from pathlib import Path
 
 from edgemeter.agent.base.broker_address import BrokerAddress
 from edgemeter.agent.base.errors import EdgemeterError
 from edgemeter.agent.base.mqtt_session import Message, MqttSession, SessionProfile
-from edgemeter.agent.ledger.ledger import Ledger
 from edgemeter.collector.home_assistant.discovery import home_messages
+from edgemeter.collector.ledgers.place import LedgerPlace, open_ledger
 from edgemeter.collector.trend.history import LedgerHistory
 
 logger = logging.getLogger(__name__)
@@ -20,11 +19,11 @@ GOODBYE_S = 2.0
 
 
 class HomePublisher:
-    """Publishes the devices and newest runs of the ledger at `ledger_path`; `start` once, `stop` once or more."""
+    """Publishes the devices and newest runs of the ledger at `place`; `start` once, `stop` once or more."""
 
-    def __init__(self, address: BrokerAddress, ledger_path: Path, agent: str, poll_s: float = POLL_S) -> None:
+    def __init__(self, address: BrokerAddress, place: LedgerPlace, agent: str, poll_s: float = POLL_S) -> None:
         self._address = address
-        self._ledger_path = ledger_path
+        self._place = place
         self._agent = agent
         self._poll_s = poll_s
         self._session: MqttSession | None = None
@@ -42,8 +41,8 @@ class HomePublisher:
             ConfigError: the broker refuses the credentials, or the file is no ledger.
             UnavailableError: no broker answers.
         """
-        with Ledger(self._ledger_path, "read") as ledger:
-            profile = SessionProfile(f"collector-{ledger.collector_id()}-home-assistant")
+        with open_ledger(self._place, "read") as ledger:
+            profile = SessionProfile(f"collector-{ledger.identity()}-home-assistant")
         self._session = MqttSession(self._address, profile, self)
         self._session.connect()
         self._thread.start()
@@ -91,11 +90,11 @@ class HomePublisher:
             self._is_new_connection.clear()
             self._sent.clear()
             self._seen = None
-        with Ledger(self._ledger_path, "read") as ledger:
+        with open_ledger(self._place, "read") as ledger:
             now = ledger.last_row(), ledger.devices()
         if now == self._seen:
             return
-        history = LedgerHistory(self._ledger_path)
+        history = LedgerHistory(self._place)
         try:
             wanted = home_messages(history.newest_runs(), now[1], self._agent)
         finally:

@@ -11,16 +11,17 @@ import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass, field
-from pathlib import Path
 
 from edgemeter.agent.base.errors import ConfigError, EdgemeterError
+from edgemeter.agent.ledger.chunks import is_position_of
 from edgemeter.agent.ledger.ledger import Ledger
-from edgemeter.agent.ledger.ledger_file import is_position_of
 from edgemeter.agent.ledger.quarantine import Rejection, record_reference
 from edgemeter.collector.influx.points import Points
 from edgemeter.collector.influx.sink import RejectedPoint, Sink
 from edgemeter.collector.influx.status_points import CollectorStatus, collector_line, device_line
+from edgemeter.collector.ledgers.place import LedgerPlace, open_ledger
 
 logger = logging.getLogger(__name__)
 
@@ -66,22 +67,24 @@ class _Batch:
 
 
 class Drain:
-    """Drains the ledger at `ledger_path` to `sink` in its own thread; `start` once, `stop` once or more.
+    """Drains the ledger at `place` to `sink` in its own thread; `start` once, `stop` once or more.
 
     `trouble` is why it makes no progress, None when it does; `rejected` counts the records that the sink rejected. With `status_every_s`
     it also writes the presence and health of the devices, where they changed, and its own lag.
     """
 
-    def __init__(self, ledger_path: Path, sink: Sink, points: Points | None = None, *, status_every_s: float | None = None) -> None:
+    def __init__(self, place: LedgerPlace, sink: Sink, points: Points | None = None, *, status_every_s: float | None = None) -> None:
         self.trouble: str | None = None
         self.rejected = 0
-        self._ledger_path = ledger_path
+        self._place = place
         self._sink = sink
         self._points = points or Points()
         self._status_every_s = status_every_s
         self._status_due_s = 0.0
         self._devices_written: dict[tuple[str, str], object] = {}
         self._devices_due_s = 0.0
+        self._ledger: Ledger | None = None
+        self._was_missing = False
         self._position = -1
         self._identity_due_s = 0.0
         self._share = 1.0
@@ -91,7 +94,12 @@ class Drain:
         self._thread = threading.Thread(target=self._run, name="edgemeter-drain", daemon=True)
 
     def start(self) -> None:
-        """Begin at the position that the ledger has for this sink."""
+        """Begin at the position that the ledger has for this sink.
+
+        Raises:
+            EdgemeterError: the ledger cannot be opened.
+        """
+        self._ledger = open_ledger(self._place)
         self._thread.start()
 
     def wake(self) -> None:
@@ -120,22 +128,32 @@ class Drain:
         return self._position >= row
 
     def _run(self) -> None:
-        with Ledger(self._ledger_path) as ledger, ThreadPoolExecutor(1, "edgemeter-sink") as writer:
+        if self._ledger is None:
+            return
+        with self._ledger as ledger, ThreadPoolExecutor(1, "edgemeter-sink") as writer:
             while not self._stopping.is_set():
                 self._wake.clear()
                 try:
-                    self._drain(ledger, writer)
-                    self._write_status(ledger)
+                    if self._has_lease(ledger):
+                        self._drain(ledger, writer)
+                        self._write_status(ledger)
+                    else:
+                        self._position = ledger.position(self._sink.name)
                 except EdgemeterError as error:
                     self._identity_due_s = 0.0
-                    self._begin_anew_if_missing(ledger)
                     self._failures += 1
                     self._report(error)
+                    with suppress(EdgemeterError):
+                        self._begin_anew_if_missing(ledger)
                     self._share = max(self._share / 2, SMALLEST_SHARE)
                     self._stopping.wait(_drain_pause_s(error, self._failures))
                 else:
                     self._failures, self.trouble = 0, None
                     self._wake.wait(DRAIN_POLL_S)
+
+    def _has_lease(self, ledger: Ledger) -> bool:
+        # Of several collectors of one ledger one drains; another takes over when its lease has ended.
+        return ledger.lease(f"drain {self._sink.name}")
 
     def _drain(self, ledger: Ledger, writer: ThreadPoolExecutor) -> None:
         """Write everything that the ledger holds now."""
@@ -148,6 +166,9 @@ class Drain:
             if in_progress is not None:
                 written, result = in_progress
                 rejected = result.result()
+                if not self._has_lease(ledger):
+                    # This batch took longer than the lease: who has it now writes the same points.
+                    return
                 is_anew = self._begin_anew_if_missing(ledger)
                 self._claim(ledger)
                 if is_anew or not self._note(ledger, written, rejected):
@@ -170,14 +191,17 @@ class Drain:
         self._identity_due_s = now_s + IDENTITY_EVERY_S
 
     def _begin_anew_if_missing(self, ledger: Ledger) -> bool:
-        if not self._sink.was_missing():
+        self._was_missing = self._sink.was_missing() or self._was_missing
+        if not self._was_missing:
             return False
         self._identity_due_s = 0.0
-        if not ledger.position(self._sink.name):
-            return False
-        logger.warning("%s was missing: everything in the ledger is drained again", self._sink.name)
-        ledger.advance(self._sink.name, 0)
-        return True
+        is_anew = ledger.position(self._sink.name) > 0
+        if is_anew:
+            logger.warning("%s was missing: everything in the ledger is drained again", self._sink.name)
+            ledger.advance(self._sink.name, 0)
+        # The ledger may not answer: then it is set back later.
+        self._was_missing = False
+        return is_anew
 
     def _write_status(self, ledger: Ledger) -> None:
         now_s = time.monotonic()
@@ -186,7 +210,7 @@ class Drain:
         now_ns = time.time_ns()
         waiting_since_ns = ledger.waiting_since_ns(self._position)
         quarantined = ledger.quarantined_count()
-        status = CollectorStatus(ledger.collector_id(), ledger.last_row(), self._position, waiting_since_ns, self.rejected, quarantined)
+        status = CollectorStatus(ledger.identity(), ledger.last_row(), self._position, waiting_since_ns, self.rejected, quarantined)
         if now_s >= self._devices_due_s:
             self._devices_written.clear()
             self._devices_due_s = now_s + DEVICES_AGAIN_S

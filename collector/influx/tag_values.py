@@ -11,6 +11,7 @@ import msgspec
 
 from edgemeter.agent.base import durable_file
 from edgemeter.agent.base.errors import ConfigError
+from edgemeter.collector.ledgers.place import LedgerPlace, beside
 
 MOST_VALUES = 1000
 LONGEST_VALUE = 200
@@ -18,9 +19,9 @@ OTHER = "other"
 UNLIMITED = frozenset({"device", "fleet", "role"})
 
 
-def tag_values_path(ledger: Path) -> Path:
-    """Return the file of the tag values beside a ledger."""
-    return ledger.with_name(f"{ledger.name}.influx-tags")
+def tag_values_path(ledger: LedgerPlace) -> Path:
+    """Return the file of the tag values of a ledger."""
+    return beside(ledger, ".influx-tags")
 
 
 @dataclass(slots=True)

@@ -21,8 +21,8 @@ from edgemeter.agent.contract.messages import Topic, parse_topic
 from edgemeter.agent.contract.record import SCHEMA, RunRecord, change_fields, decode
 from edgemeter.agent.contract.record_conditions import Role, StampedBy, VerdictState
 from edgemeter.agent.ledger import quarantine
+from edgemeter.agent.ledger.chunks import COLLISION, LARGEST_CHUNK_TEXT_BYTES, Arrival, ArrivedBatch, pack_array
 from edgemeter.agent.ledger.ledger import Ledger
-from edgemeter.agent.ledger.ledger_file import COLLISION, LARGEST_CHUNK_TEXT_BYTES, Arrival, ArrivedBatch, pack_array
 from edgemeter.agent.ledger.presence import PresenceChange
 from edgemeter.agent.ledger.quarantine import QuarantinedMessage, Rejection, RejectionKind
 

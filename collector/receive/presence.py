@@ -3,14 +3,12 @@
 import logging
 import threading
 from collections.abc import Callable
-from pathlib import Path
 from typing import Literal
 
 from edgemeter.agent.base.broker_address import BrokerAddress
 from edgemeter.agent.base.mqtt_session import Message, MqttSession, SessionProfile, Will
 from edgemeter.agent.contract import messages
 from edgemeter.agent.contract.messages import COLLECTOR_STATE, COLLECTOR_STATE_S, CollectorState
-from edgemeter.agent.ledger.ledger import Ledger
 
 logger = logging.getLogger(__name__)
 
@@ -18,11 +16,11 @@ GOODBYE_S = 2.0
 
 
 class CollectorPresence:
-    """Reports the collector of the ledger at `ledger_path` as online while `is_well()`; `start` once, `stop` once or more."""
+    """Reports the collector `name()`, asked when it starts, as online while `is_well()`; `start` once, `stop` once or more."""
 
-    def __init__(self, address: BrokerAddress, ledger_path: Path, is_well: Callable[[], bool]) -> None:
+    def __init__(self, address: BrokerAddress, name: Callable[[], str], is_well: Callable[[], bool]) -> None:
         self._address = address
-        self._ledger_path = ledger_path
+        self._name = name
         self._is_well = is_well
         self._topic = ""
         self._session: MqttSession | None = None
@@ -34,11 +32,10 @@ class CollectorPresence:
         """Return when the broker has accepted us.
 
         Raises:
-            ConfigError: the broker refuses the credentials, or the file is no ledger.
+            ConfigError: the broker refuses the credentials.
             UnavailableError: no broker answers.
         """
-        with Ledger(self._ledger_path, "read") as ledger:
-            name = f"{ledger.collector_id()}"
+        name = self._name()
         self._topic = COLLECTOR_STATE.format(collector=name)
         will = Will(self._topic, messages.encode_message(CollectorState(state="offline")))
         self._session = MqttSession(self._address, SessionProfile(f"collector-{name}-presence", will=will), self)

@@ -4,25 +4,26 @@ The inbox lies between the network thread, which must not wait for the disk, and
 """
 
 import logging
+import sys
 import threading
 import time
 from collections import Counter, defaultdict, deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Literal
 
 from edgemeter.agent.base.broker_address import BrokerAddress
-from edgemeter.agent.base.errors import ConfigError, EdgemeterError, UnavailableError
-from edgemeter.agent.base.file_lock import DeviceLock
+from edgemeter.agent.base.errors import ConfigError, EdgemeterError
 from edgemeter.agent.base.log_limit import about
 from edgemeter.agent.base.mqtt_session import CONNECT_TIMEOUT_S, TAKEN_OVER, Message
 from edgemeter.agent.contract import messages
 from edgemeter.agent.contract.messages import EVERY_BIRTH, EVERY_HEALTH, EVERY_RESULT, EVERY_STATE, Topic
-from edgemeter.agent.ledger.ledger import Ledger, coalesce
-from edgemeter.agent.ledger.ledger_file import Committed, RecordKey
+from edgemeter.agent.ledger.chunks import Committed, RecordKey, coalesce
+from edgemeter.agent.ledger.ledger import Ledger
 from edgemeter.agent.ledger.quarantine import Rejection, RejectionKind
 from edgemeter.agent.ledger.retention import Retention
+from edgemeter.collector.ledgers.collector_name import CollectorName
+from edgemeter.collector.ledgers.place import LedgerPlace, open_ledger
 from edgemeter.collector.receive.admission import WHOLE_BYTES, Admitted, CheckDepth, is_compressed
 from edgemeter.collector.receive.feed import Feed
 from edgemeter.collector.receive.monitor import Histogram
@@ -208,7 +209,7 @@ class ReceiverCounts:
 
 
 class Receiver:
-    """Receives into the ledger at `ledger_path`, and calls `committed` after each commit; `start` once, `stop` once or more.
+    """Receives into the ledger at `place`, and calls `committed` after each commit; `start` once, `stop` once or more.
 
     Receivers of one `group` share the messages. `retention` removes old records. `trouble` is why nothing can be committed now, `refusal`
     why the broker rejects our subscription; None when all is well.
@@ -217,7 +218,7 @@ class Receiver:
     def __init__(
         self,
         address: BrokerAddress,
-        ledger_path: Path,
+        place: LedgerPlace,
         committed: Callable[[], None] = lambda: None,
         *,
         group: str | None = None,
@@ -230,12 +231,12 @@ class Receiver:
         self._next_retention_s = 0.0
         self._progress_s = time.monotonic()
         self._address = address
-        self._ledger_path = ledger_path
+        self._place = place
         self._committed = committed
         self._group = _checked(group)
         self._inbox = Inbox(has_room=self._wake_feed)
         self._stopping = threading.Event()
-        self._lock: DeviceLock | None = None
+        self._name: CollectorName | None = None
         self._feed: Feed | None = None
         self._ledger: Ledger | None = None
         self._writer: threading.Thread | None = None
@@ -247,23 +248,22 @@ class Receiver:
             ConfigError: the file is no ledger, or the broker refuses the credentials.
             UnavailableError: the ledger cannot be opened or is in use by another collector, or no broker answers within `timeout_s`.
         """
-        ledger = self._ledger = Ledger(self._ledger_path)
-        # A ledger belongs to one collector, and holds its client id at the broker.
-        self._lock = DeviceLock(self._ledger_path, "collector")
-        if not self._lock.take():
+        ledger = self._ledger = open_ledger(self._place)
+        try:
+            self._name = CollectorName(self._place, ledger)
+        except EdgemeterError:
             ledger.close()
-            where = str(self._ledger_path)
-            raise UnavailableError(f"another collector uses the ledger {where!r}: stop it, or give this one its own ledger (--ledger)")
+            raise
         # A name that stays lets the broker keep for us what comes while we are away. Messages are acknowledged after the commit, so
         # that the broker brings at once what a killed collector had taken and not committed; the outboxes would after a while. In a
         # group the others can have what we do not take: nothing is kept for one that is gone.
         lasting: Literal["clean", "persistent"] = "persistent" if self._group is None else "clean"
-        feed = self._feed = Feed(self._address, f"collector-{ledger.collector_id()}", self._subscriptions(), self, lasting=lasting)
+        feed = self._feed = Feed(self._address, f"collector-{self._name.id}", self._subscriptions(), self, lasting=lasting)
         try:
             feed.connect(timeout_s)
         except EdgemeterError:
             ledger.close()
-            self._lock.release()
+            self._name.release()
             raise
         if self._group is not None and feed.version == "3.1.1":
             logger.warning(
@@ -284,8 +284,13 @@ class Receiver:
             self._feed.close()
         if self._ledger is not None:
             self._ledger.close()
-        if self._lock is not None:
-            self._lock.release()
+        if self._name is not None:
+            self._name.release()
+
+    @property
+    def name(self) -> str:
+        """The name of this collector at the broker; empty before the start."""
+        return self._name.id if self._name is not None else ""
 
     def is_idle(self) -> bool:
         """Return whether everything received is committed and receipted."""
@@ -359,7 +364,8 @@ class Receiver:
         received_ns = time.time_ns()
         begin = 0
         while begin < len(taken):
-            admitted = Admitted(depth)
+            # Where nothing is validated later, it is before the commit, however much it is.
+            admitted = Admitted(depth) if ledger.defers_checks else Admitted(whole_bytes=sys.maxsize)
             end = begin
             receipted: list[Message] = []
             while end < len(taken) and admitted.text_bytes < GROUP_TEXT_BYTES and len(admitted.rejections) < GROUP_REJECTIONS:

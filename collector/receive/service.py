@@ -5,7 +5,6 @@ import time
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import get_args
 
 from edgemeter.agent.base.broker_address import BrokerAddress
@@ -21,6 +20,7 @@ from edgemeter.collector.influx.influx_config import InfluxConfig
 from edgemeter.collector.influx.points import Points
 from edgemeter.collector.influx.sink import Sink, open_sink
 from edgemeter.collector.influx.tag_values import TagValues, tag_values_path
+from edgemeter.collector.ledgers.place import LedgerPlace, open_ledger
 from edgemeter.collector.receive.monitor import Metric, process_metrics
 from edgemeter.collector.receive.receiver import STALLED_S, Receiver, ReceiverCounts
 
@@ -36,22 +36,27 @@ _REJECTIONS = (
 
 
 class Collector:
-    """Receives from the broker at `address` into the ledger at `ledger_path`, and drains that to InfluxDB when one is given."""
+    """Receives from the broker at `address` into the ledger at `place`, and drains that to InfluxDB when one is given."""
 
     def __init__(
         self,
         address: BrokerAddress,
-        ledger_path: Path,
+        place: LedgerPlace,
         influx: InfluxConfig | None = None,
         *,
         group: str | None = None,
         retention: Retention | None = None,
     ) -> None:
         self.address = address
-        self.ledger_path = ledger_path
+        self.place = place
         self._influx = influx
         self._drain: Drain | None = None
-        self._receiver = Receiver(address, ledger_path, self._committed, group=group, retention=retention)
+        self._receiver = Receiver(address, place, self._committed, group=group, retention=retention)
+
+    @property
+    def name(self) -> str:
+        """The name of this collector at the broker, once it has started."""
+        return self._receiver.name
 
     @property
     def counts(self) -> ReceiverCounts:
@@ -65,11 +70,11 @@ class Collector:
             ConfigError: the file is no ledger, or the broker or InfluxDB refuses the credentials.
             UnavailableError: no broker answers within `timeout_s`, or a library is missing.
         """
-        Ledger(self.ledger_path).close()
+        open_ledger(self.place).close()
         if self._influx is not None:
-            points = Points(self._influx.extent, self._influx.also, TagValues(tag_values_path(self.ledger_path)))
+            points = Points(self._influx.extent, self._influx.also, TagValues(tag_values_path(self.place)))
             sink = _reached(open_sink(self._influx))
-            self._drain = Drain(self.ledger_path, sink, points, status_every_s=STATUS_EVERY_S)
+            self._drain = Drain(self.place, sink, points, status_every_s=STATUS_EVERY_S)
             if self._receiver.retention is not None:
                 self._receiver.retention = replace(self._receiver.retention, sinks=(sink.name,))
         try:
@@ -134,14 +139,14 @@ class Collector:
         yield Metric("waiting_messages", "gauge", "Messages received and not committed yet.", self._receiver.waiting())
         yield Metric("connected", "gauge", "1 while the broker is connected.", int(self._receiver.is_connected()))
         yield Metric("drain_ok", "gauge", "0 while the drain makes no progress.", int(self.trouble() is None))
-        with Ledger(self.ledger_path, "read") as ledger:
+        with open_ledger(self.place, "read") as ledger:
             yield Metric("ledger_row", "gauge", "Row of the newest record in the ledger.", ledger.last_row())
             yield from self._drain_metrics(ledger)
             devices = ledger.devices()
             yield Metric("devices", "gauge", "Devices by last reported state.", Counter(one.state or "unknown" for one in devices), "state")
             yield from _backlog_metrics(devices)
+            yield Metric("ledger_bytes", "gauge", "Size of the ledger on its disk.", ledger.size_bytes())
             yield Metric("quarantine_entries", "gauge", "Entries in the quarantine.", ledger.quarantined_count())
-        yield Metric("ledger_bytes", "gauge", "Size of the ledger's file.", self.ledger_path.stat().st_size)
         yield from process_metrics()
 
     def is_alive(self) -> bool:
@@ -173,7 +178,7 @@ class Collector:
             return False
         if self._drain is None:
             return True
-        with Ledger(self.ledger_path, "read") as ledger:
+        with open_ledger(self.place, "read") as ledger:
             return self._drain.has_reached(ledger.last_row())
 
 

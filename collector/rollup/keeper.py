@@ -1,6 +1,6 @@
 """Keeps the roll-up of a ledger up to date, in a process of its own, so that receiving never waits for it.
 
-`python -m edgemeter.collector.rollup.keeper LEDGER` ends when its standard input does, and so with its parent.
+`python -m edgemeter.collector.rollup.keeper` reads the ledger's place from standard input, and ends with it, and so with its parent.
 """
 
 import contextlib
@@ -10,9 +10,10 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from pathlib import Path
 
 from edgemeter.agent.base.errors import EdgemeterError
+from edgemeter.collector.ledgers.place import LedgerPlace, ledger_place
+from edgemeter.collector.postgresql.address import PostgresAddress
 
 FIRST_REFRESH_S = 30.0
 SHORTEST_PAUSE_S = 60.0
@@ -22,11 +23,15 @@ NICENESS = 15
 
 
 @contextlib.contextmanager
-def rollup_keeper(ledger: Path) -> Iterator[None]:
+def rollup_keeper(ledger: LedgerPlace) -> Iterator[None]:
     """Keep the roll-up of `ledger` up to date for the block."""
-    command = [sys.executable, "-m", "edgemeter.collector.rollup.keeper", str(ledger)]
+    command = [sys.executable, "-m", "edgemeter.collector.rollup.keeper"]
     process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     try:
+        if process.stdin is not None:
+            # Everybody may see the arguments of a process, and an address may hold a password.
+            process.stdin.write(f"{ledger.text if isinstance(ledger, PostgresAddress) else ledger}\n".encode())
+            process.stdin.flush()
         yield
     finally:
         # Killing is safe: its transactions are complete or absent.
@@ -36,7 +41,7 @@ def rollup_keeper(ledger: Path) -> Iterator[None]:
             process.stdin.close()
 
 
-def main(ledger: Path) -> None:
+def main(ledger: LedgerPlace) -> None:
     """Refresh repeatedly until standard input ends."""
     os.nice(NICENESS)
     pause_s = FIRST_REFRESH_S
@@ -53,7 +58,7 @@ def _has_ended(pause_s: float) -> bool:
     return bool(ready)
 
 
-def _refresh(ledger: Path) -> None:
+def _refresh(ledger: LedgerPlace) -> None:
     from edgemeter.collector.rollup.rollup import rolled_up  # noqa: PLC0415 - as above
     from edgemeter.collector.runs.store import LedgerStore  # noqa: PLC0415 - not before it is needed: most ledgers are small
 
@@ -61,4 +66,4 @@ def _refresh(ledger: Path) -> None:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]))
+    main(ledger_place(sys.stdin.readline().rstrip("\n")))

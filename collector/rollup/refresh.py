@@ -43,7 +43,7 @@ class RollupRefresher:
 
     def refresh(self) -> None:
         """Add new runs, drop removed ones, sum up changed cases."""
-        identity = f"{rollup_file.code_hash()} {self._ledger.collector_id()}"
+        identity = f"{rollup_file.code_hash()} {self._ledger.epoch()}"
         with sqlite_file.transaction(self._connection):
             held = self._connection.execute("SELECT identity, position FROM place").fetchone()
             if held is None or held[0] != identity or held[1] > self._ledger.last_row():

@@ -21,6 +21,7 @@ from edgemeter.collector.compare import comparison as comparing
 from edgemeter.collector.compare.comparison import Comparison
 from edgemeter.collector.compare.judgement import SmallestDifferences
 from edgemeter.collector.compare.summary import CaseSummary, DaysCounted
+from edgemeter.collector.ledgers.place import open_ledger
 from edgemeter.collector.rollup.refresh import Progress, RollupRefresher, runs_of, summary_of
 from edgemeter.collector.rollup.rollup_file import open_rollup, remove_rollup, rollup_path, unpack_record
 from edgemeter.collector.runs.store import LedgerStore, LeftOut, RunStore, left_out_of
@@ -106,8 +107,8 @@ def rolled_up(
     """
     if not isinstance(store, LedgerStore):
         return None
-    path = rollup_path(store.path)
-    with Ledger(store.path, "read") as ledger:
+    path = rollup_path(store.place)
+    with open_ledger(store.place, "read") as ledger:
         if ledger.last_row() < worth_runs:
             return None
         try:

@@ -18,6 +18,7 @@ from edgemeter.agent.base import sqlite_file
 from edgemeter.agent.contract import record
 from edgemeter.agent.contract.record import RunRecord
 from edgemeter.collector import compare, trend
+from edgemeter.collector.ledgers.place import LedgerPlace, beside
 from edgemeter.collector.runs import cases
 
 APPLICATION_ID = 0x45644467  # "EdDg"
@@ -53,9 +54,9 @@ CREATE TABLE unusable (
 ROLLUP_TABLES = ("place", "cases", "runs", "unusable")
 
 
-def rollup_path(ledger: Path) -> Path:
+def rollup_path(ledger: LedgerPlace) -> Path:
     """Return the path of a ledger's roll-up."""
-    return ledger.with_name(f"{ledger.name}.digest")
+    return beside(ledger, ".digest")
 
 
 @contextlib.contextmanager

@@ -15,7 +15,9 @@ import msgspec
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.bundle.archive import read_bundle
 from edgemeter.agent.contract.record import RunRecord
-from edgemeter.agent.ledger.ledger import Ledger, default_path
+from edgemeter.agent.ledger.ledger import default_path
+from edgemeter.collector.ledgers.place import open_ledger
+from edgemeter.collector.postgresql.address import is_postgres
 from edgemeter.collector.runs.store import LedgerStore, LeftOut, RunStore, open_store
 
 ZIP_MAGIC = b"PK\x03\x04"
@@ -59,12 +61,13 @@ class RunSelection:
 
     def total(self) -> int | None:
         """Return how many runs there are at most, None if that is unknown before they are read."""
-        if "://" in self.where or not Path(self.where).expanduser().is_file() or _is_bundle(Path(self.where).expanduser()):
+        path = Path(self.where).expanduser()
+        if not is_postgres(self.where) and ("://" in self.where or not path.is_file() or _is_bundle(path)):
             return None
         store = open_store(self.where)
         if not isinstance(store, LedgerStore):
             return None
-        with Ledger(store.path, "read") as ledger:
+        with open_ledger(store.place, "read") as ledger:
             return ledger.count()
 
     def _every(self, where: str, with_samples: bool) -> Iterator[RunRecord]:  # noqa: FBT001 - passed on
@@ -87,7 +90,7 @@ class RunSelection:
 
     def _of_store(self, store: RunStore, with_samples: bool) -> Iterator[RunRecord]:  # noqa: FBT001 - passed on
         if isinstance(store, LedgerStore):
-            with Ledger(store.path, "read") as ledger:
+            with open_ledger(store.place, "read") as ledger:
                 for held in ledger.records(with_samples=with_samples):
                     yield held.record
             return

@@ -10,12 +10,13 @@ import msgspec
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.base.figures import count
 from edgemeter.agent.contract.record import RunRecord, decode
-from edgemeter.agent.ledger.ledger import Ledger
 from edgemeter.agent.ledger.quarantine import QuarantinedMessage
 from edgemeter.collector.influx import influx_config, point_schema
 from edgemeter.collector.influx.client import InfluxHttp, identifier, query_rows
 from edgemeter.collector.influx.influx_config import InfluxConfig
 from edgemeter.collector.influx.point_schema import record_of_point
+from edgemeter.collector.ledgers.place import LedgerPlace, ledger_place, open_ledger
+from edgemeter.collector.postgresql.address import is_postgres
 
 SQLITE_MAGIC = b"SQLite format 3\0"
 
@@ -114,24 +115,26 @@ class JoinedStore:
 
 
 def open_store(*where: str, influx_token_file: Path | None = None) -> RunStore:
-    """Return the store at `where`, a file or the URL of an InfluxDB; several are read as one. A file's first bytes tell its kind.
+    """Return the store at `where`: a file, the URL of an InfluxDB or the address of a PostgreSQL ledger; several are read as one.
+
+    A file's first bytes tell its kind.
 
     Raises:
         ConfigError: there is none, or it is invalid.
     """
-    stores = [_open_influx(one, influx_token_file) if "://" in one else _open_file(one) for one in where]
+    stores = [_open_one(one, influx_token_file) for one in where]
     return stores[0] if len(stores) == 1 else JoinedStore(stores)
 
 
 @dataclass(frozen=True, slots=True)
 class LedgerStore:
-    """The collector's ledger at `path`, opened to read for each call: a running collector is not disturbed."""
+    """The collector's ledger at `place`, opened to read for each call: a running collector is not disturbed."""
 
-    path: Path
+    place: LedgerPlace
 
     def contents(self, *, with_samples: bool = False) -> StoreContents:
         """Return the runs in the ledger; quarantined messages are left out."""
-        with Ledger(self.path, "read") as ledger:
+        with open_ledger(self.place, "read") as ledger:
             runs = [entry.record for entry in ledger.records(with_samples=with_samples)]
             quarantined = ledger.quarantined()
         return StoreContents(oldest_first(runs), left_out_of(quarantined, {run.id for run in runs}))
@@ -153,10 +156,15 @@ def left_out_of(quarantined: Sequence[QuarantinedMessage], held: Container[str])
     return left_out
 
 
-def _open_influx(where: str, token_file: Path | None) -> RunStore:
+def _open_one(where: str, token_file: Path | None) -> RunStore:
+    if is_postgres(where):
+        return LedgerStore(ledger_place(where))
+    return _open_influx(where, token_file) if "://" in where else _open_file(where)
 
+
+def _open_influx(where: str, token_file: Path | None) -> RunStore:
     if not where.startswith(("http://", "https://")):
-        kinds = "the collector's ledger, what `edgemeter run --json` printed, or an InfluxDB (http://HOST:8086?bucket=BUCKET)"
+        kinds = "the collector's ledger, what `edgemeter run --json` printed, an InfluxDB (http://HOST:8086?bucket=BUCKET), or postgresql://USER@HOST/DATABASE"
         raise ConfigError(f"{where!r} is not a store: give {kinds}")
     return InfluxStore(influx_config.parse_influx(where, token_file=token_file))
 

@@ -3,10 +3,10 @@
 from collections.abc import Iterable
 from contextlib import closing
 from dataclasses import dataclass
-from pathlib import Path
 
 from edgemeter.agent.contract.record import RunRecord
 from edgemeter.collector.influx.points import tag_text
+from edgemeter.collector.ledgers.place import LedgerPlace
 from edgemeter.collector.trend import watch
 from edgemeter.collector.trend.history import LedgerHistory
 from edgemeter.collector.trend.metrics import DEFAULT, SeriesKey
@@ -74,9 +74,9 @@ NS_PER_DAY = 86_400 * 1_000_000_000
 EVERY_DEVICE = "all"
 
 
-def noted_changes(ledger: Path) -> list[FleetChange]:
+def noted_changes(ledger: LedgerPlace) -> list[FleetChange]:
     """Return the confirmed steps that matter in every series of a ledger, and the annotations beside it."""
-    known = annotations_of(str(ledger))
+    known = annotations_of(ledger)
     remarks = [
         FleetChange(one.day * NS_PER_DAY, one.fleet or EVERY_DEVICE, one.device or EVERY_DEVICE, "note", _annotation_text(one))
         for one in known

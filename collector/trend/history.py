@@ -17,6 +17,7 @@ from edgemeter.agent.base import sqlite_file
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.contract.record import RunRecord
 from edgemeter.agent.ledger.ledger import Ledger
+from edgemeter.collector.ledgers.place import LedgerPlace, beside, open_ledger
 from edgemeter.collector.runs.cases import Fingerprint, fingerprint_of
 from edgemeter.collector.trend.metrics import RunFigures, SeriesKey, figures_of, series_of
 
@@ -118,15 +119,15 @@ FORMAT = sqlite_file.FileFormat(
 
 
 class LedgerHistory:
-    """The history of the ledger at `path`, from the index at `index`; refreshed when opened."""
+    """The history of the ledger at `place`, from the index at `index`; refreshed when opened."""
 
-    def __init__(self, path: Path, index: Path | None = None, progress: Progress = lambda *_: None) -> None:
-        self._path = index or path.with_name(f"{path.name}.trend")
+    def __init__(self, place: LedgerPlace, index: Path | None = None, progress: Progress = lambda *_: None) -> None:
+        self._path = index or beside(place, ".trend")
         self._connection = sqlite_file.connect(self._path, FORMAT)
         with sqlite_file.mapped(self._path, FORMAT):
             # It can be rebuilt, so nothing waits for the disk.
             self._connection.execute("PRAGMA synchronous = OFF")
-        with Ledger(path, "read") as ledger:
+        with open_ledger(place, "read") as ledger:
             self._refresh(ledger, progress)
         with sqlite_file.mapped(self._path, FORMAT):
             rows = self._connection.execute("SELECT key, series, newest FROM series").fetchall()
@@ -186,7 +187,7 @@ class LedgerHistory:
             yield
 
     def _refresh(self, ledger: Ledger, progress: Progress) -> None:
-        collector, last = ledger.collector_id(), ledger.last_row()
+        collector, last = ledger.epoch(), ledger.last_row()
         with sqlite_file.mapped(self._path, FORMAT):
             known, position = self._connection.execute("SELECT collector, position FROM place").fetchone()
         if known != collector or position > last:
@@ -245,7 +246,7 @@ def open_history(where: Sequence[str], progress: Progress = lambda *_: None) -> 
 
     store = open_store(*where)
     if isinstance(store, LedgerStore):
-        return LedgerHistory(store.path, progress=progress)
+        return LedgerHistory(store.place, progress=progress)
     contents = store.contents()
     if not contents.runs and contents.left_out:
         raise ConfigError(f"no run in {', '.join(where)} can be read: {contents.left_out[0].reason}")

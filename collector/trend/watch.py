@@ -18,7 +18,7 @@ from edgemeter.collector.trend.finding import iso
 from edgemeter.collector.trend.history import History
 from edgemeter.collector.trend.metrics import METRICS, SeriesKey
 from edgemeter.collector.trend.series_trend import SeriesTrend, trends
-from edgemeter.collector.trend.watch_file import Annotation, WatchFile, cuts
+from edgemeter.collector.trend.watch_file import Annotation, Watch, cuts
 
 # Raised whenever the same records would give different findings.
 VERSION = 9
@@ -136,8 +136,8 @@ OVER_DAYS = 30
 # A request that was not carried out by then has expired.
 EXPIRES_DAYS = 3
 
-_INSERT = """INSERT OR IGNORE INTO requests (fleet, device, series, metric, day, runs, reason, state, changed_ns)
-VALUES (?, ?, ?, ?, ?, ?, ?, 'pending', ?)"""
+_INSERT = """INSERT INTO requests (fleet, device, series, metric, day, runs, reason, state, changed_ns)
+VALUES (?, ?, ?, ?, ?, ?, ?, 'pending', ?) ON CONFLICT DO NOTHING"""
 
 RequestState = Literal["pending", "sent", "done", "expired", "refused"]
 
@@ -155,7 +155,7 @@ class MoreRunsRequest:
     state: RequestState
 
 
-def request_more_runs(file: WatchFile, found: Sequence[SeriesTrend], *, day: int, runs_lately: int) -> list[MoreRunsRequest]:
+def request_more_runs(file: Watch, found: Sequence[SeriesTrend], *, day: int, runs_lately: int) -> list[MoreRunsRequest]:
     """Request runs for the suspects among `found` on `day`, at most a tenth of `runs_lately`; return the new requests."""
     suspects = sorted(
         (one for one in found if one.suspect is not None and one.key.device and day - one.last_day <= EXPIRES_DAYS),
@@ -176,15 +176,15 @@ def request_more_runs(file: WatchFile, found: Sequence[SeriesTrend], *, day: int
     return [request for request in read_requests(file, "pending") if request.day == day]
 
 
-def read_requests(file: WatchFile, state: RequestState | None = None) -> list[MoreRunsRequest]:
+def read_requests(file: Watch, state: RequestState | None = None) -> list[MoreRunsRequest]:
     """Return the requests of a state, or all, oldest first."""
-    query = "SELECT number, series, metric, day, runs, reason, state FROM requests WHERE ? IS NULL OR state = ? ORDER BY number"
+    query = "SELECT number, series, metric, day, runs, reason, state FROM requests WHERE state = coalesce(?, state) ORDER BY number"
     with file.reading() as connection:
-        rows = connection.execute(query, (state, state)).fetchall()
+        rows = connection.execute(query, (state,)).fetchall()
     return [MoreRunsRequest(row[0], msgspec.json.decode(row[1], type=SeriesKey), *row[2:]) for row in rows]
 
 
-def settle_requests(file: WatchFile, number: int, state: RequestState) -> None:
+def settle_requests(file: Watch, number: int, state: RequestState) -> None:
     """Store the new state of a request."""
     with file.writing() as connection:
         connection.execute("UPDATE requests SET state = ?, changed_ns = ? WHERE number = ?", (state, time.time_ns(), number))

@@ -1,17 +1,20 @@
-"""The watch file beside the ledger: annotations, alerts and requests, which cannot be computed from records.
+"""The watch file beside the ledger: annotations, alerts and requests, which cannot be computed from records; a server has them as tables.
 
 An annotation marks the start of an expected new level, which ends the comparison with earlier days, or is a remark.
 """
 
 import sqlite3
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
+from typing import Any, Protocol
 
 from edgemeter.agent.base import sqlite_file
+from edgemeter.collector.ledgers.place import LedgerPlace, ledger_place
+from edgemeter.collector.postgresql.address import is_postgres
 from edgemeter.collector.trend.metrics import SeriesKey
 
 WATCH_FORMAT = sqlite_file.FileFormat(
@@ -69,11 +72,51 @@ CREATE TABLE unsent (
 )
 
 
+class Statements(Protocol):
+    """Executes SQL that SQLite and PostgreSQL both understand, with `?` for values, within one transaction."""
+
+    def execute(self, statement: str, values: Sequence[Any] = ..., /) -> Any:
+        """Return a cursor with `fetchone`, `fetchall` and `rowcount`."""
+        ...
+
+    def executemany(self, statement: str, values: Iterable[Sequence[Any]], /) -> Any:
+        """Execute the statement once for each of `values`."""
+        ...
+
+
+class Watch(Protocol):
+    """Annotations, alerts and requests of a ledger, open. One object per thread. `where` says where they are.
+
+    Raises:
+        UnavailableError: the disk is full, or the server does not answer.
+        TransientError: somebody else holds it; retry.
+    """
+
+    where: str
+
+    def __enter__(self) -> "Watch": ...  # noqa: PYI034 - Self needs Python 3.11
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None: ...
+
+    def writing(self) -> AbstractContextManager[Statements]:
+        """Give what executes statements in one transaction, on the disk when the block ends."""
+        ...
+
+    def reading(self) -> AbstractContextManager[Statements]:
+        """Give what executes queries."""
+        ...
+
+    def insert(self, statement: str, values: Sequence[Any]) -> int:
+        """Insert one row in a transaction of its own; return its number."""
+        ...
+
+
 class WatchFile:
     """The watch file at `path`, created if absent. One object per thread."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
+        self.where = str(path)
         self.connection: sqlite3.Connection = sqlite_file.connect(path, WATCH_FORMAT)
 
     def __enter__(self) -> "WatchFile":  # noqa: PYI034 - Self needs Python 3.11
@@ -99,11 +142,30 @@ class WatchFile:
         with sqlite_file.mapped(self.path, WATCH_FORMAT):
             yield self.connection
 
+    def insert(self, statement: str, values: Sequence[Any]) -> int:
+        """Insert one row in a transaction of its own; return its number."""
+        with self.writing() as connection:
+            return int(connection.execute(statement, values).lastrowid or 0)
+
 
 def watch_file_beside(store: str) -> Path:
     """Return the path of a store's watch file."""
     path = Path(store).expanduser()
     return path.with_name(f"{path.name}.watch")
+
+
+def open_watch(place: LedgerPlace) -> Watch:
+    """Return the annotations, alerts and requests of the ledger (or document) at `place`; a file is created if absent.
+
+    Raises:
+        ConfigError: it is of a newer version, or not ours.
+        UnavailableError: it cannot be opened.
+    """
+    if isinstance(place, Path):
+        return WatchFile(watch_file_beside(str(place)))
+    from edgemeter.collector.postgresql.postgres_watch import PostgresWatch  # noqa: PLC0415 - most ledgers are files
+
+    return PostgresWatch(place)
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,25 +188,25 @@ class Annotation:
         return all(own is None or own == other for own, other in pairs)
 
 
-def add_annotation(file: WatchFile, annotation: Annotation) -> int:
+def add_annotation(file: Watch, annotation: Annotation) -> int:
     """Store an annotation; return its number."""
     values = (
-        annotation.day, annotation.text, annotation.begins_level, annotation.fleet, annotation.device, annotation.model,
+        annotation.day, annotation.text, int(annotation.begins_level), annotation.fleet, annotation.device, annotation.model,
         annotation.metric, annotation.author, time.time_ns(),
     )  # fmt: skip
     insert = """INSERT INTO annotations (day, text, begins_level, fleet, device, model, metric, author, made_ns)
     VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)"""
-    with file.writing() as connection:
-        return int(connection.execute(insert, values).lastrowid or 0)
+    return file.insert(insert, values)
 
 
-def remove_annotation(file: WatchFile, number: int) -> bool:
+def remove_annotation(file: Watch, number: int) -> bool:
     """Remove an annotation; return whether it existed."""
     with file.writing() as connection:
-        return connection.execute("DELETE FROM annotations WHERE number = ?", (number,)).rowcount > 0
+        removed: int = connection.execute("DELETE FROM annotations WHERE number = ?", (number,)).rowcount
+    return removed > 0
 
 
-def read_annotations(file: WatchFile) -> list[Annotation]:
+def read_annotations(file: Watch) -> list[Annotation]:
     """Return every annotation by day."""
     query = "SELECT day, text, begins_level, fleet, device, model, metric, author, number FROM annotations ORDER BY day, number"
     with file.reading() as connection:
@@ -161,12 +223,15 @@ def cuts(annotations: Sequence[Annotation], key: SeriesKey, metric: str) -> dict
     return found
 
 
-def annotations_of(store: str) -> list[Annotation]:
-    """Return the annotations of a store."""
-    path = watch_file_beside(store)
-    if "://" in store or not path.exists():
+def annotations_of(store: str | LedgerPlace) -> list[Annotation]:
+    """Return the annotations of a store: of a ledger or a document, an InfluxDB has none."""
+    if isinstance(store, str):
+        if "://" in store and not is_postgres(store):
+            return []
+        store = ledger_place(store)
+    if isinstance(store, Path) and not watch_file_beside(str(store)).exists():
         return []
-    with WatchFile(path) as file:
+    with open_watch(store) as file:
         return read_annotations(file)
 
 

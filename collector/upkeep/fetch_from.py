@@ -7,8 +7,9 @@ from pathlib import Path
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.contract.messages import Topic
 from edgemeter.agent.contract.record import RunRecord, decode
+from edgemeter.agent.ledger.chunks import Arrival
 from edgemeter.agent.ledger.ledger import Ledger
-from edgemeter.agent.ledger.ledger_file import Arrival
+from edgemeter.collector.ledgers.place import LedgerPlace, open_ledger
 
 BATCH_RECORDS = 500
 
@@ -17,13 +18,13 @@ BATCH_RECORDS = 500
 class FetchedRecords:
     """What came of one source: its records, how many of them were new here, and how many have a number that belongs to another record."""
 
-    source: Path
+    source: LedgerPlace
     records: int
     new: int
     collisions: int
 
 
-def fetch_from(source: Path, ledger: Path) -> FetchedRecords:
+def fetch_from(source: LedgerPlace, ledger: LedgerPlace) -> FetchedRecords:
     """Copy what the ledger at `source` holds and the one at `ledger` does not; the source is only read, and may be in use.
 
     A record is committed with the text that arrived, so that it is the original. What the retention of either ledger removed stays removed.
@@ -33,14 +34,20 @@ def fetch_from(source: Path, ledger: Path) -> FetchedRecords:
         UnavailableError: the disk is full; what was copied so far stays, and the call may be repeated.
         TransientError: another process has locked the ledger; as above.
     """
-    if source.resolve() == ledger.resolve():
+    if _same(source, ledger):
         raise ConfigError(f"{str(source)!r} is the ledger itself: name another one with --from")
     records = new = collisions = 0
-    with Ledger(source, "read") as opened, Ledger(ledger) as target:
+    with open_ledger(source, "read") as opened, open_ledger(ledger) as target:
         for batch in _batches(opened):
             done = target.commit(batch)
             records, new, collisions = records + len(batch), new + done.inserted, collisions + done.collisions
     return FetchedRecords(source, records, new, collisions)
+
+
+def _same(one: LedgerPlace, other: LedgerPlace) -> bool:
+    if isinstance(one, Path) and isinstance(other, Path):
+        return one.resolve() == other.resolve()
+    return one == other
 
 
 def _batches(source: Ledger) -> Iterator[list[Arrival]]:

@@ -15,7 +15,7 @@ from edgemeter.agent.base.errors import ConfigError, UnavailableError
 from edgemeter.agent.base.mqtt_session import Message, MqttSession, SessionProfile
 from edgemeter.agent.contract import messages
 from edgemeter.agent.contract.messages import AgainRequest, Topic
-from edgemeter.agent.ledger.ledger import Ledger
+from edgemeter.collector.ledgers.place import LedgerPlace, open_ledger
 
 # As long as a device keeps what was receipted (`outbox_file.KEPT_DAYS`).
 EXPIRES_S = 14 * 24 * 3600
@@ -34,7 +34,7 @@ class AskedDevice:
     state: str | None = None
 
 
-def request_again(address: BrokerAddress, ledger: Path, devices: Collection[str], since_ns: int) -> list[AskedDevice]:
+def request_again(address: BrokerAddress, ledger: LedgerPlace, devices: Collection[str], since_ns: int) -> list[AskedDevice]:
     """Ask `devices` (empty: all that the broker and the ledger know) for what they kept since then; return those that were asked.
 
     Raises:
@@ -74,10 +74,10 @@ def _check(asked: Sequence[AskedDevice], devices: Collection[str]) -> None:
         raise ConfigError("neither the broker nor the ledger knows any device: check --broker and --ledger")
 
 
-def _of_ledger(ledger: Path) -> list[AskedDevice]:
-    if not ledger.exists():
+def _of_ledger(ledger: LedgerPlace) -> list[AskedDevice]:
+    if isinstance(ledger, Path) and not ledger.exists():
         return []
-    with Ledger(ledger, "read") as opened:
+    with open_ledger(ledger, "read") as opened:
         present = {(one.fleet, one.device): one.state for one in opened.devices()}
         names = {(one.fleet, one.device) for one in opened.sessions()} | present.keys()
     return [

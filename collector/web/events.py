@@ -57,8 +57,12 @@ class TrendEvents:
 
     def version(self) -> str:
         """Return what changes with the history and with the annotations."""
-        path = self._watch_file()
-        stamps = [f"{one.stat().st_mtime_ns}" for one in (path, Path(f"{path}-wal")) if path and one.exists()] if path else []
+        place = self._source.place if isinstance(self._source, LedgerSource) else None
+        if not isinstance(place, Path):
+            # Every write to a server's tables changes the version of the ledger.
+            return self._seen if place is None else f"{self._seen} {self._source.version()}"
+        path = watch_file_beside(str(place))
+        stamps = [f"{one.stat().st_mtime_ns}" for one in (path, Path(f"{path}-wal")) if one.exists()]
         return " ".join([self._seen, *stamps])
 
     def refresh(self) -> None:
@@ -67,7 +71,7 @@ class TrendEvents:
         if version == self._seen or time.monotonic() - self._read < READ_AGAIN_S:
             return
         source = self._source
-        history = LedgerHistory(source.path) if isinstance(source, LedgerSource) else RunHistory(source.records)
+        history = LedgerHistory(source.place) if isinstance(source, LedgerSource) else RunHistory(source.records)
         outlying = _outlying(history)
         with self._lock:
             before, self._history, self._seen, self._outlying = self._history, history, version, outlying
@@ -82,11 +86,8 @@ class TrendEvents:
                 self._history.close()
             self._history = None
 
-    def _watch_file(self) -> Path | None:
-        return watch_file_beside(str(self._source.path)) if isinstance(self._source, LedgerSource) else None
-
     def _annotations(self) -> list[Annotation]:
-        return annotations_of(str(self._source.path)) if isinstance(self._source, LedgerSource) else []
+        return annotations_of(self._source.place) if isinstance(self._source, LedgerSource) else []
 
 
 def open_events(index: RunIndex) -> EventSource:

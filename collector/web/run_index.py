@@ -17,6 +17,7 @@ import msgspec
 from edgemeter.agent.base.errors import UnavailableError
 from edgemeter.agent.base.sqlite_file import BUSY_TIMEOUT_S, transaction
 from edgemeter.agent.contract.record import RunRecord, decode, encode
+from edgemeter.collector.ledgers.place import beside
 from edgemeter.collector.runs.cases import UNKNOWN_BOARD, CaseKey, Fingerprint, fingerprint_of, key_of
 from edgemeter.collector.web.case_figures import CaseFigures, IndexedRun, current_figures, indexed_run_of, sum_up
 from edgemeter.collector.web.sources import LedgerSource, RecordSource
@@ -227,7 +228,7 @@ def open_index(source: RecordSource, path: Path | None = None) -> RunIndex:
     """Return the index of `source` at `path`; by default beside the ledger, or in a folder of its own where that cannot be written."""
     wanted = path
     if wanted is None and isinstance(source, LedgerSource):
-        wanted = source.path.with_name(f"{source.path.name}.index")
+        wanted = beside(source.place, ".index")
     if wanted is not None and _make(wanted):
         return RunIndex(source, wanted)
     folder = tempfile.TemporaryDirectory(prefix="edgemeter-index-")

@@ -1,15 +1,13 @@
 """Where the page reads records from: the collector's ledger, or documents that `edgemeter run --json` printed."""
 
-import contextlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Protocol
 
 from edgemeter.agent.base.errors import UnavailableError
 from edgemeter.agent.contract.record import RunRecord
-from edgemeter.agent.ledger.ledger import Ledger
 from edgemeter.agent.ledger.presence import DevicePresence
+from edgemeter.collector.ledgers.place import LedgerPlace, ledger_version, open_ledger
 from edgemeter.collector.runs.store import LedgerStore, open_store
 
 
@@ -47,18 +45,18 @@ class RecordSource(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class LedgerSource:
-    """The ledger at `path`, opened to read for each call: a running collector is not disturbed."""
+    """The ledger at `place`, opened to read for each call: a running collector is not disturbed."""
 
-    path: Path
+    place: LedgerPlace
 
     def last_row(self) -> int:
         """Return the row of the newest record."""
-        with Ledger(self.path, "read") as ledger:
+        with open_ledger(self.place, "read") as ledger:
             return ledger.last_row()
 
     def after(self, row: int, limit: int) -> Iterator[tuple[int, RunRecord]]:
         """Yield up to `limit` records after `row`, with their samples."""
-        with Ledger(self.path, "read") as ledger:
+        with open_ledger(self.place, "read") as ledger:
             for held in ledger.records(with_samples=True, after_row=row, limit=limit):
                 yield held.row, held.record
 
@@ -66,26 +64,22 @@ class LedgerSource:
         """Return the record of a row with its raw samples."""
         found = next(iter(self.after(row - 1, 1)), None)
         if found is None or found[0] != row:
-            raise UnavailableError(f"row {row} of the ledger {str(self.path)!r} no longer exists: it was deleted because of its age")
+            raise UnavailableError(f"row {row} of the ledger {str(self.place)!r} no longer exists: it was deleted because of its age")
         return found[1]
 
     def devices(self) -> Sequence[DevicePresence]:
         """Return what devices reported."""
-        with Ledger(self.path, "read") as ledger:
+        with open_ledger(self.place, "read") as ledger:
             return ledger.devices()
 
     def identity(self) -> str:
-        """Return the name of the ledger's collector."""
-        with Ledger(self.path, "read") as ledger:
-            return ledger.collector_id()
+        """Return the epoch of the ledger's rows."""
+        with open_ledger(self.place, "read") as ledger:
+            return ledger.epoch()
 
     def version(self) -> str:
-        """Return when the file, or the journal beside it, was last written."""
-        stamps = []
-        for path in (self.path, self.path.with_name(f"{self.path.name}-wal")):
-            with contextlib.suppress(OSError):
-                stamps.append(f"{path.stat().st_mtime_ns} {path.stat().st_size}")
-        return " ".join(stamps)
+        """Return what changes with every commit."""
+        return ledger_version(self.place)
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,5 +121,5 @@ def open_source(where: Sequence[str]) -> RecordSource:
     """
     store = open_store(*where)
     if isinstance(store, LedgerStore):
-        return LedgerSource(store.path)
+        return LedgerSource(store.place)
     return DocumentSource(tuple(store.contents(with_samples=True).runs))

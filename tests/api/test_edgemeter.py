@@ -14,7 +14,7 @@ import edgemeter
 from edgemeter.agent.base.errors import ConfigError, UnavailableError
 from edgemeter.agent.contract.record import RunRecord
 from edgemeter.agent.energy import sensor_run
-from edgemeter.agent.ledger.ledger import Ledger
+from edgemeter.agent.ledger.sqlite_ledger import SqliteLedger
 from tests.fixtures.comparison_factory import document, make_run
 from tests.fixtures.record_factory import STARTED_AT_NS
 from tests.fixtures.replay_case import replay_case
@@ -72,7 +72,7 @@ def test_measure_returns_the_record_and_keeps_it(tmp_path, home, capfd):
     assert isinstance(record, edgemeter.Record)
     assert record.latency.p50_ms == pytest.approx(1.0, rel=0.5)
     assert (record.mode, record.accuracy_reason[:12]) == ("rapid", "no photograp")
-    with Ledger(home / "ledger.sqlite", "read") as ledger:
+    with SqliteLedger(home / "ledger.sqlite", "read") as ledger:
         assert [one.record.id for one in ledger.records()] == [record.id]
     other = edgemeter.measure(tmp_path / "a.replay.json", mode="rapid", save=False)
     assert edgemeter.load(columns=["case"])["case"].tolist() == [record.case]
@@ -130,7 +130,7 @@ def test_columns_hold_every_run_of_every_kind_of_source(tmp_path):
     """Ledger, document, folder and a selection: oldest first, absent as NaN or None, times as datetime64."""
     first = make_run("pi-1", p50_ms=5.0, started_at_ns=STARTED_AT_NS, session=1, seq=1)
     second = make_run("pi-2", p50_ms=None, started_at_ns=STARTED_AT_NS + 10**9, session=1, seq=2, energy=None, energy_reason="none")
-    with Ledger(tmp_path / "ledger.sqlite") as ledger:
+    with SqliteLedger(tmp_path / "ledger.sqlite") as ledger:
         ledger.keep_own(second, 1 << 30)
     (tmp_path / "runs.json").write_bytes(document(first))
     for sources in ([tmp_path / "ledger.sqlite", tmp_path / "runs.json"], [tmp_path]):

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from edgemeter.agent.ledger.ledger import Ledger
+from edgemeter.agent.ledger.sqlite_ledger import SqliteLedger
 from edgemeter.models.catalogue.shipped_models import SHIPPED_FOLDER
 from tests.fixtures.comparison_factory import make_run
 from tests.fixtures.record_factory import STARTED_AT_NS
@@ -52,7 +52,7 @@ def test_two_models_are_compared(tmp_path):
 
 def test_a_trend_is_fitted_to_a_ledger(tmp_path):
     """Eight weeks of runs that slow down by 2 % a week."""
-    with Ledger(tmp_path / "ledger.sqlite") as ledger:
+    with SqliteLedger(tmp_path / "ledger.sqlite") as ledger:
         for week in range(8):
             p50_ms = 10.0 * 1.02**week * (1.001 if week % 2 else 0.999)
             when = {"started_at_ns": STARTED_AT_NS + week * WEEK_NS, "session": 1, "seq": week + 1}

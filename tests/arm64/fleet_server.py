@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from edgemeter.agent.contract.record import RunRecord
-from edgemeter.agent.ledger.ledger import Ledger
+from edgemeter.agent.ledger.sqlite_ledger import SqliteLedger
 from tests.arm64.board import HOST
 from tests.fixtures.servers import LOOPBACK, free_port
 
@@ -48,7 +48,7 @@ class FleetServer:
 
     def runs(self, device: str) -> list[RunRecord]:
         """Return what has arrived of a device."""
-        with Ledger(self.ledger, "read") as ledger:
+        with SqliteLedger(self.ledger, "read") as ledger:
             return [held.record for held in ledger.records() if held.record.device == device]
 
 

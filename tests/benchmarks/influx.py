@@ -18,8 +18,8 @@ import msgspec
 import numpy as np
 
 from edgemeter.agent.contract import record, record_figures, samples
-from edgemeter.agent.ledger.ledger import Ledger
-from edgemeter.agent.ledger.ledger_file import Arrival
+from edgemeter.agent.ledger.chunks import Arrival
+from edgemeter.agent.ledger.sqlite_ledger import SqliteLedger
 from edgemeter.collector.influx.drain import BATCH_CHARACTERS, BATCH_POINTS, Drain
 from edgemeter.collector.influx.influx_config import InfluxConfig
 from edgemeter.collector.influx.points import Points
@@ -66,7 +66,7 @@ def comparisons() -> list[Comparison]:
 
 def _client(name: str, ledger: Path, points: Points, folder: Path) -> Comparison:
     """Return the CPU time of a write by influxdb-client beside the time that the same write takes over a bare connection."""
-    with Ledger(ledger, "read") as opened:
+    with SqliteLedger(ledger, "read") as opened:
         lines = [line for _, _, text in opened.texts(limit=CLIENT_RECORDS) for line in points.lines(text)]
     parts = [lines[start : start + BATCH_POINTS] for start in range(0, len(lines), BATCH_POINTS)]
     with tempfile.TemporaryDirectory(dir=folder) as place:
@@ -101,7 +101,7 @@ def _beside(drained: Comparison) -> Comparison:
 def _drained(name: str, ledger: Path, points: Points, folder: Path) -> Comparison:
     ours: list[float] = []
     alone: list[float] = []
-    with Ledger(ledger, "read") as opened:
+    with SqliteLedger(ledger, "read") as opened:
         lines = [line for _, _, text in opened.texts() for line in points.lines(text)]
     for turn in range(ROUNDS):
         for way in (_ours, _alone) if turn % 2 else (_alone, _ours):
@@ -130,9 +130,9 @@ def _drained(name: str, ledger: Path, points: Points, folder: Path) -> Compariso
 
 def _ours(server: Influx, ledger: Path, points: Points, _lines: Sequence[str]) -> float:
     config = InfluxConfig(server.url, server.token, server.org, server.bucket)
-    with Ledger(ledger, "read") as opened:
+    with SqliteLedger(ledger, "read") as opened:
         last = opened.last_row()
-    with Ledger(ledger) as opened:
+    with SqliteLedger(ledger) as opened:
         sink = open_sink(config)
         opened.advance(sink.name, 0)
     drain = Drain(ledger, sink, points)
@@ -176,7 +176,7 @@ def _trace() -> tuple[record.Series, ...]:
 def _fill(path: Path, count: int, trace: tuple[record.Series, ...]) -> None:
     chance = np.random.default_rng(2)
     base = make_record(samples=trace, power_traces=(record_figures.PowerTrace(name="ina219", kind="power"),) if trace else ())
-    with Ledger(path) as ledger:
+    with SqliteLedger(path) as ledger:
         for start in range(0, count, COMMIT):
             arrivals = []
             for number in range(start, start + COMMIT):

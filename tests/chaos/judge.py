@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
-from edgemeter.agent.ledger.ledger import Ledger
+from edgemeter.agent.ledger.sqlite_ledger import SqliteLedger
 from tests.chaos import agents
 from tests.fixtures.servers import Influx
 
@@ -62,7 +62,7 @@ def expected(folder: Path) -> Expected:
 
 def in_ledger(ledger: Path) -> tuple[Counter[str], int]:
     """Return how often each id is in the ledger, and how many entries its quarantine has."""
-    with Ledger(ledger, "read") as opened:
+    with SqliteLedger(ledger, "read") as opened:
         return Counter(held.record.id for held in opened.records()), len(opened.quarantined())
 
 

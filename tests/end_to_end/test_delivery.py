@@ -16,8 +16,8 @@ from edgemeter.agent.cli.main import cli
 from edgemeter.agent.contract import messages, record
 from edgemeter.agent.delivery.outbox import Outbox
 from edgemeter.agent.delivery.publisher import Publisher
-from edgemeter.agent.ledger.ledger import Ledger
-from edgemeter.agent.ledger.ledger_file import COLLISION
+from edgemeter.agent.ledger.chunks import COLLISION
+from edgemeter.agent.ledger.sqlite_ledger import SqliteLedger
 from edgemeter.collector.influx.influx_config import InfluxConfig
 from edgemeter.collector.receive.embedded_broker import EmbeddedBroker
 from edgemeter.collector.receive.service import Collector
@@ -114,7 +114,7 @@ class CollectorProcess:
 
 def seqs_in(ledger, session, device="pi-1"):
     """Return the ranges that the ledger holds of one session."""
-    with Ledger(ledger, "read") as opened:
+    with SqliteLedger(ledger, "read") as opened:
         return opened.ranges(device, session)
 
 
@@ -134,12 +134,12 @@ def test_every_record_arrives_once_whole_and_the_outbox_is_empty(broker, tmp_pat
         publisher.wake()
         assert publisher.drain(120) == 0
         assert collector.settled(30)
-        with Ledger(tmp_path / "ledger", "read") as ledger:
+        with SqliteLedger(tmp_path / "ledger", "read") as ledger:
             assert sorted((held.record for held in ledger.records(with_samples=True)), key=lambda one: one.seq) == sent
             (device,) = ledger.devices()
             assert (device.state, device.session, device.birth.arch) == ("online", outbox.session, "x")
         assert collector.counts.inserted == 200
-    with Ledger(tmp_path / "ledger", "read") as ledger:
+    with SqliteLedger(tmp_path / "ledger", "read") as ledger:
         assert ledger.count() == 200
 
 
@@ -163,7 +163,7 @@ def test_what_cannot_be_taken_is_quarantined_and_stops_nothing(broker, tmp_path)
         assert (counts.inserted, counts.duplicates, counts.collisions, counts.rejected) == (1, 1, 1, 3)
     assert {messages.decode_receipt(message.payload) for message in rogue.messages} == {messages.Receipt(session=5, held=((1, 1),))}
     assert {message.topic for message in rogue.messages} == {"edgemeter/v1/lab/pi-1/receipt"}
-    with Ledger(tmp_path / "ledger", "read") as ledger:
+    with SqliteLedger(tmp_path / "ledger", "read") as ledger:
         reasons = [entry.reason for entry in ledger.quarantined()]
     assert sum(reason == COLLISION for reason in reasons) == 1
     assert sum("but arrived on the topic of device 'pi-2'" in reason for reason in reasons) == 1
@@ -193,7 +193,7 @@ def test_a_collector_process_killed_again_and_again_loses_and_doubles_nothing(tm
         assert publisher.drain(180) == 0
         assert seqs_in(ledger, outbox.session) == [(1, 1200)]
     assert cut_short > 0
-    with Ledger(ledger, "read") as opened:
+    with SqliteLedger(ledger, "read") as opened:
         assert opened.count() == 1200
         assert opened.quarantined() == []
     status, said = collector.end(signal.SIGTERM)
@@ -256,7 +256,7 @@ def test_a_full_disk_at_the_collector_confirms_nothing_until_there_is_room(tmp_p
             outbox.put(make_record())
         assert wait_until(lambda: "cannot commit, so no receipt is sent" in caplog.text)
         left = publisher.drain(0.5)
-        with Ledger(tmp_path / "ledger", "read") as ledger:
+        with SqliteLedger(tmp_path / "ledger", "read") as ledger:
             assert left > 50
             assert left + ledger.count() == 100
         connection.execute("PRAGMA max_page_count = 1000000")

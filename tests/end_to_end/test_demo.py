@@ -13,7 +13,7 @@ import psutil
 import pytest
 
 from edgemeter.agent.contract import record
-from edgemeter.agent.ledger.ledger import Ledger
+from edgemeter.agent.ledger.sqlite_ledger import SqliteLedger
 from edgemeter.collector.runs.store import open_store
 from tests.fixtures.servers import Influx
 
@@ -99,7 +99,7 @@ def test_every_run_of_the_demo_is_in_influxdb_with_the_printed_numbers(influxd, 
         points = {point["id"]: point for point in server.query('SELECT * FROM "run"')}
     finally:
         server.kill()
-    with Ledger(tmp_path / "demo" / "ledger.sqlite", "read") as ledger:
+    with SqliteLedger(tmp_path / "demo" / "ledger.sqlite", "read") as ledger:
         held = [entry.record for entry in ledger.records()]
     assert set(points) == {one.id for one in held}
     for one in held:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from edgemeter.agent.ledger.ledger import Ledger
+from edgemeter.agent.ledger.sqlite_ledger import SqliteLedger
 from tests.fixtures.hostile import HOSTILE, bomb, numbered
 from tests.fixtures.mqtt_peer import Peer, wait_until
 from tests.fixtures.servers import address_of, mosquitto
@@ -71,7 +71,7 @@ def test_every_hostile_payload_is_quarantined_and_good_records_go_on(broker, col
     collector.send_signal(signal.SIGTERM)
     assert collector.wait(150) == 0
     assert b"Traceback" not in (tmp_path / "log").read_bytes()
-    with Ledger(tmp_path / "ledger", "read") as ledger:
+    with SqliteLedger(tmp_path / "ledger", "read") as ledger:
         assert ledger.ranges("pi-1", 77) == [(1, len(HOSTILE))]
         assert {held.record.session for held in ledger.records()} == {77}
         quarantined = ledger.quarantined()

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 import pytest
 
 from edgemeter.agent.contract import messages, record
-from edgemeter.agent.ledger.ledger import Ledger
+from edgemeter.agent.ledger.sqlite_ledger import SqliteLedger
 from edgemeter.collector.receive import receiver
 from edgemeter.collector.receive.service import Collector
 from tests.benchmarks import flood
@@ -51,7 +51,7 @@ def test_a_flood_is_committed_and_receipted_to_the_last_record(broker, tmp_path)
         batched = flood.flood(flood.Settings(broker.port, 6000, batch=100, devices=3))
         assert (single["receipted"], batched["receipted"]) == (6000, 6000)
         assert collector.settled(120)
-        with Ledger(tmp_path / "ledger", "read") as ledger:
+        with SqliteLedger(tmp_path / "ledger", "read") as ledger:
             assert wait_until(lambda: not ledger._connection.execute("SELECT 1 FROM unchecked").fetchone(), 30)
             assert len({held.record.id for held in ledger.records()}) == 12_000
             assert all(one.missing == 0 for one in ledger.sessions())
@@ -69,7 +69,7 @@ def test_a_bad_record_in_a_flood_is_found_when_there_is_time(broker, tmp_path, m
         peer.session.publish(TOPIC, messages.join_records([record.encode(good), broken]))
         assert wait_until(lambda: collector.counts.quarantined == 1)
         peer.close()
-    with Ledger(tmp_path / "ledger", "read") as ledger:
+    with SqliteLedger(tmp_path / "ledger", "read") as ledger:
         assert [held.record for held in ledger.records(with_samples=True)] == [good]
         (entry,) = ledger.quarantined()
         assert (entry.payload, entry.topic) == (broken, TOPIC)
@@ -84,7 +84,7 @@ def test_collectors_of_a_group_share_what_comes_and_lose_nothing(broker, tmp_pat
         assert min(one.counts.inserted, two.counts.inserted) > 0
     held = []
     for path in paths:
-        with Ledger(path, "read") as ledger:
+        with SqliteLedger(path, "read") as ledger:
             held += [one.record.id for one in ledger.records()]
     assert (len(held), len(set(held))) == (2000, 2000)
 

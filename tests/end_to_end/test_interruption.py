@@ -10,7 +10,7 @@ import time
 import pytest
 
 from edgemeter.agent.delivery.outbox import Outbox
-from edgemeter.agent.ledger.ledger import Ledger
+from edgemeter.agent.ledger.sqlite_ledger import SqliteLedger
 from tests.end_to_end.test_run_and_deliver import replay_model
 from tests.fixtures.servers import free_port
 from tests.fixtures.small_disk import small_disk
@@ -57,7 +57,7 @@ def test_what_was_measured_before_ctrl_c_is_printed_written_and_kept(tmp_path, n
     assert len(list((tmp_path / "bundles").glob("*.edgemeter"))) == len(printed)
     with Outbox(tmp_path / "home" / "outbox.sqlite") as outbox:
         assert outbox.count() == len(printed)
-    with Ledger(tmp_path / "home" / "ledger.sqlite", "read") as ledger:
+    with SqliteLedger(tmp_path / "home" / "ledger.sqlite", "read") as ledger:
         assert [one.record.id for one in ledger.records()] == [one["id"] for one in printed]
     if number == signal.SIGINT:
         assert err.splitlines()[-1] == f"edgemeter: interrupted: {len(printed)} runs ended before, the one in progress does not count"

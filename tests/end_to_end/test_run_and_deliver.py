@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from edgemeter.agent.contract import record
-from edgemeter.agent.ledger.ledger import Ledger
+from edgemeter.agent.ledger.sqlite_ledger import SqliteLedger
 from tests.fixtures.servers import mosquitto
 
 EDGEMETER = [sys.executable, "-m", "edgemeter.agent.cli.main"]
@@ -77,7 +77,7 @@ def test_a_collector_killed_while_a_suite_runs_gets_every_record_once(broker, tm
         finish(collector)
     assert status == 0, err
     printed = json.loads(out)["runs"]
-    with Ledger(ledger, "read") as held:
+    with SqliteLedger(ledger, "read") as held:
         kept = [entry.record.id for entry in held.records()]
     assert sorted(kept) == sorted(record["id"] for record in printed)
     assert [record["seq"] for record in printed] == list(range(1, 13))
@@ -135,10 +135,10 @@ def test_replayed_power_becomes_the_energy_that_the_trace_holds(broker, tmp_path
 
 
 def _count(ledger: Path) -> int:
-    with Ledger(ledger, "read") as held:
+    with SqliteLedger(ledger, "read") as held:
         return held.last_row()
 
 
 def _records(ledger: Path) -> list[dict]:
-    with Ledger(ledger, "read") as held:
+    with SqliteLedger(ledger, "read") as held:
         return [json.loads(record.encode(entry.record)) for entry in held.records()]

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from edgemeter.agent.ledger.ledger import Ledger
+from edgemeter.agent.ledger.sqlite_ledger import SqliteLedger
 from tests.end_to_end.test_run_and_deliver import replay_model
 
 EDGEMETER = [sys.executable, "-m", "edgemeter.agent.cli.main"]
@@ -29,7 +29,7 @@ def measure(folder, *arguments, home=None, stdout=subprocess.PIPE):
 
 def held(home):
     """Return the records of the ledger in `home`."""
-    with Ledger(home / "ledger.sqlite", "read") as ledger:
+    with SqliteLedger(home / "ledger.sqlite", "read") as ledger:
         return [one.record for one in ledger.records(with_samples=True)]
 
 

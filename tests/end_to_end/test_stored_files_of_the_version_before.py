@@ -18,7 +18,7 @@ from edgemeter.agent.contract import health, identity, messages, orders, record
 from edgemeter.agent.delivery.outbox import Outbox
 from edgemeter.agent.identity import identity as own_identity
 from edgemeter.agent.jobs.journal import Journal
-from edgemeter.agent.ledger.ledger import Ledger
+from edgemeter.agent.ledger.sqlite_ledger import SqliteLedger
 from edgemeter.collector.rollup.rollup import rolled_up
 from edgemeter.collector.runs.store import LedgerStore
 from edgemeter.provisioning.identity.authority import Authority, KeyPair, read_request, revoked_numbers
@@ -93,7 +93,7 @@ def test_a_ledger_holds_its_records_in_every_column(stored):
 def test_a_ledgers_samples_come_back(stored):
     """The raw samples are those of the messages that brought them."""
     sent = {(one.session, one.seq): one for payload in payloads("result") for one in map(record.decode, split(payload))}
-    with Ledger(stored / "ledger.sqlite", "read") as ledger:
+    with SqliteLedger(stored / "ledger.sqlite", "read") as ledger:
         held = {(one.record.session, one.record.seq): one.record for one in ledger.records(with_samples=True)}
     assert len(set(sent) & set(held)) >= 4
     assert all(held[key].samples == sent[key].samples for key in set(sent) & set(held))

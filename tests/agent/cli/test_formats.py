@@ -18,9 +18,9 @@ from edgemeter.agent.cli.main import cli
 from edgemeter.agent.contract import record
 from edgemeter.agent.contract.orders import Logs, Order
 from edgemeter.agent.jobs.journal import JOURNAL_FILE, Journal
-from edgemeter.agent.ledger.ledger import Ledger
-from edgemeter.agent.ledger.ledger_file import Arrival
+from edgemeter.agent.ledger.chunks import Arrival
 from edgemeter.agent.ledger.quarantine import Rejection
+from edgemeter.agent.ledger.sqlite_ledger import SqliteLedger
 from tests.fixtures.bundle_factory import write_bundle
 from tests.fixtures.command_lines import every_command
 from tests.fixtures.comparison_factory import document, make_reference
@@ -91,7 +91,7 @@ def world(tmp_path_factory):
         patch.delenv("EDGEMETER_CONFIG")
         patch.setattr(time, "time_ns", lambda: (FIRST_DAY + 71) * DAY_NS)
         runs = make_days(noisy(100, 70, step_at=55, step_ratio=1.09))
-        with Ledger(folder / "ledger.sqlite") as ledger:
+        with SqliteLedger(folder / "ledger.sqlite") as ledger:
             ledger.commit([Arrival(one, record.encode(one), "t", 7) for one in runs])
             ledger.commit([], [Rejection("edgemeter/v1/lab/pi-1/result", b"x|y_&%", "no record: 100 % of it_", 10**9)])
         (folder / "runs.json").write_bytes(document(*runs, make_reference()))

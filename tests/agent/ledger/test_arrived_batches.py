@@ -3,10 +3,9 @@ import zlib
 import pytest
 
 from edgemeter.agent.base.errors import UnavailableError
-from edgemeter.agent.contract import messages
 from edgemeter.agent.contract import record as contract_record
-from edgemeter.agent.ledger.ledger import Ledger
-from edgemeter.agent.ledger.ledger_file import COLLISION, Arrival, ArrivedBatch
+from edgemeter.agent.ledger.chunks import Arrival, ArrivedBatch
+from edgemeter.agent.ledger.sqlite_ledger import SqliteLedger
 from tests.fixtures.record_factory import make_model, make_record
 
 TOPIC = "edgemeter/v1/lab/pi-1/result"
@@ -26,43 +25,8 @@ def arrived_batch(many, received_ns=7, *, level=6):
 @pytest.fixture
 def ledger(tmp_path):
     """Return an empty ledger."""
-    with Ledger(tmp_path / "ledger.sqlite") as made:
+    with SqliteLedger(tmp_path / "ledger.sqlite") as made:
         yield made
-
-
-@pytest.mark.parametrize("level", [0, 9])
-def test_a_batch_is_read_back_record_by_record(ledger, level):
-    """More records than one statement inserts; order, rows and samples as they came."""
-    many = [make_record(session=5, seq=seq) for seq in range(1, 251)]
-    committed = ledger.commit([], batches=[arrived_batch(many, level=level)])
-    assert (committed.inserted, len(committed.held)) == (250, 250)
-    assert [held.record for held in ledger.records(with_samples=True)] == many
-    assert [held.row for held in ledger.records(after_row=248)] == [249, 250]
-    assert [row for row, _, _ in ledger.texts(after_row=248)] == [249, 250]
-
-
-def test_repeats_in_any_form_are_dropped_and_held(ledger):
-    """Alone, in a arrived_batch, within one, across groups: each record once, and every one of them receipted."""
-    many = [make_record(session=5, seq=seq) for seq in range(1, 151)]
-    ledger.commit([arrival(one) for one in many[:30]])
-    again = ledger.commit([arrival(many[40])], batches=[arrived_batch(many), arrived_batch([many[149], many[149]])])
-    assert (again.inserted, again.duplicates, again.collisions) == (120, 33, 0)
-    assert {key[3] for key in again.held} == set(range(1, 151))
-    assert ledger.ranges("pi-1", 5) == [(1, 150)]
-    assert sorted(held.record.seq for held in ledger.records()) == list(range(1, 151))
-    assert ledger.commit([], batches=[arrived_batch(many)]).inserted == 0
-    bodies = ledger._connection.execute("SELECT count(*) FROM chunks WHERE chunk NOT IN (SELECT chunk FROM runs)").fetchone()
-    assert bodies == (0,)
-
-
-def test_a_collision_in_a_batch_takes_that_record_only(ledger):
-    """Its own text goes to the quarantine, and it alone gets no receipt."""
-    ledger.commit([arrival(make_record(session=5, seq=3))])
-    many = [make_record(session=5, seq=seq) for seq in range(1, 6)]
-    committed = ledger.commit([], batches=[arrived_batch(many)])
-    assert (committed.inserted, committed.collisions, sorted(key[3] for key in committed.held)) == (4, 1, [1, 2, 4, 5])
-    (entry,) = ledger.quarantined()
-    assert (entry.reason, contract_record.decode(entry.payload), entry.topic) == (COLLISION, many[2], TOPIC)
 
 
 def test_what_was_taken_in_a_hurry_is_looked_at_and_what_is_no_record_goes_to_quarantine(ledger):
@@ -85,18 +49,6 @@ def test_what_was_taken_in_a_hurry_is_looked_at_and_what_is_no_record_goes_to_qu
     assert [held.record for held in ledger.records(with_samples=True)] == good
     assert ledger.count() == 2
     assert ledger.check(1) is None
-
-
-def test_ten_thousand_collisions_are_one_entry_that_can_be_retried(ledger):
-    """A cloned card sends a whole batch of numbers that are taken: its text is opened once, not once a record."""
-    ledger.commit([], batches=[arrived_batch([make_record(session=5, seq=seq) for seq in range(1, 1001)])])
-    clone = [make_record(session=5, seq=seq) for seq in range(1, 1001)]
-    committed = ledger.commit([], batches=[arrived_batch(clone)])
-    assert (committed.collisions, committed.held) == (1, ())
-    (entry,) = ledger.quarantined()
-    assert (entry.topic, COLLISION in entry.reason) == (TOPIC, True)
-    assert entry.reason.startswith("1000 records of this message")
-    assert len(messages.split_records(zlib.decompress(entry.payload))) == 1000
 
 
 def test_a_thousand_invalid_records_behind_valid_envelopes_are_one_entry(ledger):
@@ -126,21 +78,3 @@ def test_a_subject_that_went_with_a_failed_commit_is_made_again(ledger):
     assert held.record.model.name == "new"
     joined = "SELECT count(*) FROM runs JOIN subjects USING (subject)"
     assert ledger._connection.execute(joined).fetchone() == (1,)
-
-
-def test_two_processes_may_write(ledger):
-    """`quarantine retry` beside a collector: chunks and subjects do not mix up."""
-    with Ledger(ledger.path) as other:
-        for seq in range(1, 21):
-            writer = (ledger, other)[seq % 2]
-            writer.commit([arrival(make_record(session=5, seq=seq, model=make_model(name=f"m{seq % 3}")))])
-        assert [held.record.seq for held in other.records()] == list(range(1, 21))
-        assert all(held.record.model.name == f"m{held.record.seq % 3}" for held in ledger.records())
-
-
-def test_batches_as_the_agent_joins_them_are_texts_again(ledger):
-    """`messages.split` and a chunk agree on where a record ends."""
-    many = [make_record(session=5, seq=seq) for seq in range(1, 4)]
-    payload = messages.join_records([contract_record.encode(one) for one in many])
-    ledger.commit([], batches=[ArrivedBatch(many, zlib.compress(payload), TOPIC, 7)])
-    assert [text for _, _, text in ledger.texts()] == messages.split_records(payload)

@@ -6,9 +6,11 @@ from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.contract import record as contract_record
 from edgemeter.agent.contract.health import Health
 from edgemeter.agent.contract.messages import DeviceState
-from edgemeter.agent.ledger.ledger import Ledger, LedgerFilter
-from edgemeter.agent.ledger.ledger_file import LEDGER_FORMAT, Arrival
+from edgemeter.agent.ledger.chunks import Arrival
+from edgemeter.agent.ledger.ledger import LedgerFilter
+from edgemeter.agent.ledger.ledger_file import LEDGER_FORMAT
 from edgemeter.agent.ledger.presence import PresenceChange
+from edgemeter.agent.ledger.sqlite_ledger import SqliteLedger
 from tests.fixtures.record_factory import make_model, make_record
 
 # The tables of version 1, as they were.
@@ -90,13 +92,13 @@ def test_an_old_ledger_is_brought_up_to_date_with_everything_in_it(tmp_path, acc
         (7, 200, make_record(session=5, seq=4, model=make_model(name="other"))),
     ]
     ledger_of_version_1(path, held)
-    with Ledger(path, access) as ledger:
+    with SqliteLedger(path, access) as ledger:
         assert [(one.row, one.received_ns, one.record) for one in ledger.records(with_samples=True)] == held
-        assert ledger.collector_id() == "00112233aabbccdd"
+        assert ledger.identity() == "00112233aabbccdd"
         assert ledger.positions() == {"a sink": 2}
         assert [one.row for one in ledger.records(where=LedgerFilter(model="other"))] == [7]
     new = make_record(session=5, seq=3)
-    with Ledger(path) as ledger:
+    with SqliteLedger(path) as ledger:
         same = held[0][2]
         arrivals = [Arrival(one, contract_record.encode(one), "edgemeter/v1/lab/pi-1/result", 300) for one in (same, new)]
         committed = ledger.commit(arrivals)
@@ -112,7 +114,7 @@ def test_an_old_ledger_that_cannot_be_read_stays_as_it_was(tmp_path):
     connection.execute("UPDATE runs SET record = x'7b7d'")
     connection.commit()
     with pytest.raises(ConfigError, match="row 1 of the ledger cannot be read, so the ledger cannot be migrated"):
-        Ledger(path)
+        SqliteLedger(path)
     assert connection.execute("PRAGMA user_version").fetchone() == (1,)
     assert connection.execute("SELECT count(*) FROM runs").fetchone() == (1,)
     connection.close()
@@ -123,7 +125,7 @@ def test_many_old_records_become_chunks_of_bounded_size(tmp_path):
     path = tmp_path / "ledger"
     held = [(row, 100 + row // 200, make_record(session=5, seq=row)) for row in range(1, 301)]
     ledger_of_version_1(path, held)
-    with Ledger(path) as ledger:
+    with SqliteLedger(path) as ledger:
         assert [one.record for one in ledger.records(with_samples=True)] == [record for _, _, record in held]
         sizes = [count for (count,) in ledger._connection.execute("SELECT count(*) FROM runs GROUP BY chunk")]
         assert sum(sizes) == 300
@@ -133,7 +135,7 @@ def test_many_old_records_become_chunks_of_bounded_size(tmp_path):
 def test_a_ledger_of_version_2_learns_what_devices_say_of_their_health(tmp_path):
     """Who was there stays, and what a device says from now on is kept beside it."""
     path = tmp_path / "ledger"
-    with Ledger(path) as ledger:
+    with SqliteLedger(path) as ledger:
         ledger.commit((), (), [PresenceChange("lab", "pi-1", DeviceState(state="online", session=5), 100)])
     connection = sqlite3.connect(path)
     connection.execute("ALTER TABLE presence DROP COLUMN health")
@@ -141,7 +143,7 @@ def test_a_ledger_of_version_2_learns_what_devices_say_of_their_health(tmp_path)
     connection.commit()
     connection.close()
     health = Health(device="pi-1", fleet="lab", session=5, told_ns=7, agent="1.0")
-    with Ledger(path) as ledger:
+    with SqliteLedger(path) as ledger:
         assert [(one.state, one.health) for one in ledger.devices()] == [("online", None)]
         ledger.commit((), (), [PresenceChange("lab", "pi-1", health, 200)])
         assert [(one.state, one.health) for one in ledger.devices()] == [("online", health)]
@@ -151,7 +153,7 @@ def test_a_ledger_of_version_3_learns_which_runs_are_this_machines_own(tmp_path)
     """What a collector received stays as it was; a run of this machine is stored beside it, and is bounded apart."""
     path = tmp_path / "ledger"
     received = make_record(session=5, seq=1)
-    with Ledger(path) as ledger:
+    with SqliteLedger(path) as ledger:
         ledger.commit([Arrival(received, contract_record.encode(received), "edgemeter/v1/lab/pi-1/result", 100)])
     connection = sqlite3.connect(path)
     connection.execute("DROP INDEX own_chunks")
@@ -160,6 +162,6 @@ def test_a_ledger_of_version_3_learns_which_runs_are_this_machines_own(tmp_path)
     connection.commit()
     connection.close()
     own = make_record(session=6, seq=1)
-    with Ledger(path) as ledger:
+    with SqliteLedger(path) as ledger:
         ledger.keep_own(own, limit_bytes=1)
         assert [one.record for one in ledger.records(with_samples=True)] == [received, own]

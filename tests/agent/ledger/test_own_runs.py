@@ -9,9 +9,9 @@ import pytest
 
 from edgemeter.agent.base import config
 from edgemeter.agent.contract import record as contract_record
-from edgemeter.agent.ledger.ledger import Ledger
-from edgemeter.agent.ledger.ledger_file import Arrival
+from edgemeter.agent.ledger.chunks import Arrival
 from edgemeter.agent.ledger.own_runs import OwnRuns, open_own_runs
+from edgemeter.agent.ledger.sqlite_ledger import SqliteLedger
 from tests.fixtures.record_factory import make_record, make_series
 from tests.fixtures.small_disk import small_disk
 
@@ -30,7 +30,7 @@ def arrival(record):
 
 def held(path):
     """Return the records of a ledger with their samples, in the order in which they came."""
-    with Ledger(path, "read") as ledger:
+    with SqliteLedger(path, "read") as ledger:
         return [one.record for one in ledger.records(with_samples=True)]
 
 
@@ -66,7 +66,7 @@ def test_a_run_that_a_collector_on_this_machine_receives_too_is_stored_once(tmp_
     """The outbox gave it its numbers, so the two are one record, and the collector still confirms it."""
     path, record = tmp_path / "ledger.sqlite", make_record(session=7, seq=1)
     own_runs = OwnRuns(path, PLENTY_BYTES)
-    with Ledger(path) as ledger:
+    with SqliteLedger(path) as ledger:
         if is_received_first:
             ledger.commit([arrival(record)])
         assert own_runs.keep(record) == record
@@ -100,7 +100,7 @@ def test_beyond_the_limit_old_samples_go_first_then_old_runs_and_never_what_a_co
     """The newest run stays whole, and removed runs are not taken for new when they are delivered later."""
     path = tmp_path / "ledger.sqlite"
     received = make_record(session=5, seq=1, samples=(random_series(20_000),))
-    with Ledger(path) as ledger:
+    with SqliteLedger(path) as ledger:
         ledger.commit([arrival(received)])
     own_runs = OwnRuns(path, 40_000)
     kept = [own_runs.keep(unnumbered(samples=(random_series(20_000),))) for _ in range(3)]
@@ -110,7 +110,7 @@ def test_beyond_the_limit_old_samples_go_first_then_old_runs_and_never_what_a_co
     last = small.keep(unnumbered(samples=(random_series(20_000),)))
     assert held(path) == [received, last]
     assert small.error is None
-    with Ledger(path) as ledger:
+    with SqliteLedger(path) as ledger:
         assert ledger.commit([arrival(kept[0])]).inserted == 0
 
 

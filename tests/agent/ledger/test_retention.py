@@ -1,11 +1,10 @@
-import msgspec
 import pytest
 
 from edgemeter.agent.contract import record as contract_record
-from edgemeter.agent.ledger.ledger import Ledger
-from edgemeter.agent.ledger.ledger_file import Arrival, space_bytes
-from edgemeter.agent.ledger.presence import SessionHeld
+from edgemeter.agent.ledger.chunks import Arrival
+from edgemeter.agent.ledger.ledger_file import space_bytes
 from edgemeter.agent.ledger.retention import Retention
+from edgemeter.agent.ledger.sqlite_ledger import SqliteLedger
 from tests.fixtures.record_factory import make_record, make_series
 
 DAY_NS = 24 * 3600 * 10**9
@@ -20,7 +19,7 @@ def arrival(record, day):
 @pytest.fixture
 def ledger(tmp_path):
     """Return a ledger with a record of each day from 1 to 99."""
-    with Ledger(tmp_path / "ledger.sqlite") as made:
+    with SqliteLedger(tmp_path / "ledger.sqlite") as made:
         for day in range(1, 100):
             made.commit([arrival(make_record(session=5, seq=day), day)])
         yield made
@@ -36,47 +35,9 @@ def forget(ledger, policy):
             return gone, stripped
 
 
-def test_records_go_after_their_days_and_samples_sooner(ledger):
-    """30 days for records, 7 for samples: to the day."""
-    assert forget(ledger, Retention(records_days=30, samples_days=7)) == (69, 92)
-    held = list(ledger.records(with_samples=True))
-    assert [one.record.seq for one in held] == list(range(70, 100))
-    assert [one.record.seq for one in held if one.record.samples] == list(range(93, 100))
-    assert held[0].record == msgspec.structs.replace(held[0].record, samples=())
-    assert forget(ledger, Retention(records_days=30, samples_days=7)) == (0, 0)
-
-
-def test_without_limits_nothing_goes(ledger):
-    """The default."""
-    assert forget(ledger, Retention()) == (0, 0)
-    assert ledger.count() == 99
-
-
-def test_what_a_sink_does_not_have_yet_stays_whatever_its_age(ledger):
-    """InfluxDB away for a month: nothing is lost. A sink that nobody uses any more holds nothing back."""
-    ledger.advance("influx", 20)
-    ledger.advance("an old one", 1)
-    assert forget(ledger, Retention(records_days=1, samples_days=1, sinks=("influx",))) == (20, 20)
-    assert forget(ledger, Retention(records_days=1, sinks=("influx", "one that has nothing"))) == (0, 0)
-    assert ledger.ranges("pi-1", 5) == [(21, 99)]
-
-
-def test_a_record_that_was_forgotten_is_not_taken_for_new(ledger):
-    """It is receipted, so that the device forgets it too; one that never came is still taken."""
-    ledger.commit([arrival(make_record(device="pi-2", session=8, seq=seq), 2) for seq in (1, 2, 4)])
-    forget(ledger, Retention(limit_bytes=1))
-    assert ledger.count() == 0
-    again = ledger.commit([arrival(make_record(session=5, seq=seq), 100) for seq in (3, 99, 100)])
-    assert (again.inserted, again.duplicates, len(again.held)) == (1, 2, 3)
-    late = ledger.commit([arrival(make_record(device="pi-2", session=8, seq=seq), 100) for seq in (1, 3, 4)])
-    assert (late.inserted, late.duplicates) == (1, 2)
-    ranges = ledger._connection.execute("SELECT device, session, first, last FROM forgotten ORDER BY device, first").fetchall()
-    assert ranges == [("pi-1", 5, 1, 99), ("pi-2", 8, 1, 2), ("pi-2", 8, 4, 4)]
-
-
 def test_a_size_limit_takes_samples_first_and_then_the_oldest_records(tmp_path):
     """As much as it needs, and not everything."""
-    with Ledger(tmp_path / "ledger.sqlite") as ledger:
+    with SqliteLedger(tmp_path / "ledger.sqlite") as ledger:
         for seq in range(1, 301):
             series = make_series(tuple((seq * 7919 * number) % 2**31 for number in range(4000)))
             ledger.commit([arrival(make_record(session=5, seq=seq, samples=(series,)), seq // 4)])
@@ -89,17 +50,3 @@ def test_a_size_limit_takes_samples_first_and_then_the_oldest_records(tmp_path):
         assert 0 < gone < 300
         assert space_bytes(ledger._connection)[0] <= 1_000_000
         assert ledger.ranges("pi-1", 5) == [(gone + 1, 300)]
-
-
-def test_missing_numbers_are_counted_and_forgotten_ones_are_not_missing(ledger):
-    """Per session: 1..99 with two missing in another session, before and after retention."""
-    ledger.commit([arrival(make_record(session=6, seq=seq), 50) for seq in (2, 3, 5)])
-    assert ledger.sessions() == [SessionHeld("lab", "pi-1", 5, 99, 0, 99 * DAY_NS), SessionHeld("lab", "pi-1", 6, 3, 2, 50 * DAY_NS)]
-    forget(ledger, Retention(records_days=30))
-    assert [(one.session, one.records, one.missing) for one in ledger.sessions()] == [(5, 30, 0), (6, 3, 2)]
-
-
-def test_more_days_than_time_is_counted_is_for_ever(ledger):
-    """A million days is what somebody writes who means "never"; the collector must not fall over it."""
-    assert forget(ledger, Retention(records_days=1e6, samples_days=1e6)) == (0, 0)
-    assert ledger.count() == 99

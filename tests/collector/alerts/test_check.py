@@ -4,9 +4,9 @@ import pytest
 from edgemeter.agent.contract import record
 from edgemeter.agent.contract.messages import DeviceState
 from edgemeter.agent.contract.record_conditions import Verdict
-from edgemeter.agent.ledger.ledger import Ledger
-from edgemeter.agent.ledger.ledger_file import Arrival
+from edgemeter.agent.ledger.chunks import Arrival
 from edgemeter.agent.ledger.presence import PresenceChange
+from edgemeter.agent.ledger.sqlite_ledger import SqliteLedger
 from edgemeter.collector.alerts import lifecycle
 from edgemeter.collector.alerts.check import check_alerts
 from edgemeter.collector.alerts.rules import AlertRule, AlertRules, Channel
@@ -109,7 +109,7 @@ def test_devices_that_are_lost_or_send_nothing_alert(tmp_path, file):
     path = tmp_path / "ledger.sqlite"
     runs = make_days(noisy(100, 20), device="pi-1") + make_days(noisy(100, 20), device="pi-2")
     last_ns = (FIRST_DAY + 19) * DAY_NS
-    with Ledger(path) as ledger:
+    with SqliteLedger(path) as ledger:
         ledger.commit([Arrival(run, record.encode(run), "t", run.started_at_ns) for run in runs])
         states = [("pi-1", "lost", last_ns + 3 * DAY_NS - 7_200_000_000_000), ("pi-2", "online", last_ns)]
         ledger.commit([], [], [PresenceChange("lab", device, DeviceState(state=state, session=1), when) for device, state, when in states])

@@ -7,9 +7,9 @@ from click.testing import CliRunner
 from edgemeter.agent.contract import record as contract_record
 from edgemeter.agent.contract.health import Clock, Disk, Health
 from edgemeter.agent.contract.messages import Birth, DeviceState
-from edgemeter.agent.ledger.ledger import Ledger
-from edgemeter.agent.ledger.ledger_file import Arrival
+from edgemeter.agent.ledger.chunks import Arrival
 from edgemeter.agent.ledger.presence import PresenceChange
+from edgemeter.agent.ledger.sqlite_ledger import SqliteLedger
 from edgemeter.collector.cli.collector import collector
 from tests.fixtures.record_factory import make_record
 
@@ -26,7 +26,7 @@ def test_devices_are_listed_with_presence_records_and_gaps(tmp_path):
     """One that is online with a gap, one that only said who it is, one that only delivered."""
     birth = Birth(device="pi-1", fleet="lab", session=9, agent="0.1.0\x1b[2J", board="[red]Pi", os=None, arch="x", runtimes={})
     changes = [PresenceChange("lab", "pi-1", birth, S), PresenceChange("lab", "pi-1", DeviceState(state="online", session=9), 2 * S)]
-    with Ledger(tmp_path / "ledger") as ledger:
+    with SqliteLedger(tmp_path / "ledger") as ledger:
         ledger.commit(
             [arrival(session=9, seq=1), arrival(session=9, seq=4), arrival(device="pi-3", session=2, seq=1)],
             (),
@@ -55,7 +55,7 @@ def test_what_a_device_says_of_its_health_is_listed_with_what_to_look_at(tmp_pat
         clock=Clock(is_synchronised=False),
         disk=Disk(free_bytes=5, size_bytes=100),
     )
-    with Ledger(tmp_path / "ledger") as ledger:
+    with SqliteLedger(tmp_path / "ledger") as ledger:
         ledger.commit((), (), [PresenceChange("lab", one.device, one, S) for one in (well, ill)])
     arguments = ["devices", "--ledger", str(tmp_path / "ledger")]
     one, two = json.loads(CliRunner().invoke(collector, [*arguments, "--json"], catch_exceptions=False).stdout)["devices"]

@@ -6,9 +6,9 @@ from click.testing import CliRunner
 
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.contract import messages, record, samples
-from edgemeter.agent.ledger.ledger import Ledger
-from edgemeter.agent.ledger.ledger_file import Arrival
+from edgemeter.agent.ledger.chunks import Arrival
 from edgemeter.agent.ledger.quarantine import Rejection
+from edgemeter.agent.ledger.sqlite_ledger import SqliteLedger
 from edgemeter.collector.cli.collector import collector
 from edgemeter.collector.influx.drain import Drain
 from edgemeter.collector.influx.influx_config import InfluxConfig
@@ -31,7 +31,7 @@ def path(tmp_path):
     """Return a ledger with garbage, a record, a batch and a record that a sink refused in its quarantine."""
     kept = make_record(session=5, seq=1)
     batch = messages.join_records([record.encode(make_record(session=5, seq=seq)) for seq in (3, 4)])
-    with Ledger(tmp_path / "ledger") as ledger:
+    with SqliteLedger(tmp_path / "ledger") as ledger:
         ledger.commit([Arrival(kept, record.encode(kept), TOPIC, 7)])
         ledger.commit([], [Rejection(TOPIC, b"\x1b[2J", "no record", 10**9)])
         ledger.commit([], [Rejection(TOPIC, record.encode(make_record(session=5, seq=2)), "of a newer schema", 2 * 10**9)])
@@ -68,7 +68,7 @@ def test_what_can_be_taken_now_is_taken_and_the_rest_stays(path):
     assert {row: one["taken"] for row, one in done.items()} == {1: 0, 2: 1, 3: 2, 4: 1, 5: 0}
     assert "not a run record" in done[1]["reason"]
     assert "only the first 1048576 of 2097152 bytes are kept" in done[5]["reason"]
-    with Ledger(path, "read") as ledger:
+    with SqliteLedger(path, "read") as ledger:
         assert ledger.ranges("pi-1", 5) == [(1, 4)]
         assert ledger.count() == 4
         assert [entry.row for entry in ledger.quarantined()] == [1, 5]
@@ -79,13 +79,13 @@ def test_what_can_be_taken_now_is_taken_and_the_rest_stays(path):
 
 def test_a_number_that_is_taken_stays_in_quarantine(path):
     """A clone's record does not replace the one that is there."""
-    with Ledger(path) as ledger:
+    with SqliteLedger(path) as ledger:
         clone = make_record(session=5, seq=1)
         ledger.commit([Arrival(clone, record.encode(clone), TOPIC, 7)])
         row = ledger.quarantined()[-1].row
     (done,) = json.loads(run("quarantine", "retry", str(row), "--ledger", path, "--json"))["retried"]
     assert (done["taken"], "another record already holds this number" in done["reason"]) == (0, True)
-    with Ledger(path, "read") as ledger:
+    with SqliteLedger(path, "read") as ledger:
         assert row in [entry.row for entry in ledger.quarantined()]
 
 
@@ -95,7 +95,7 @@ def test_a_record_with_megabytes_of_samples_that_influxdb_refused_is_brought_to_
     noise = samples.pack("latency", "ns", np.random.default_rng(1).integers(0, 2**32, 500_000))
     bad = make_record(session=5, seq=1, seed=2**63, samples=(noise,))
     config = InfluxConfig(influx2_server.url, influx2_server.token, influx2_server.org, influx2_server.bucket)
-    with Ledger(tmp_path / "ledger") as ledger:
+    with SqliteLedger(tmp_path / "ledger") as ledger:
         ledger.commit([Arrival(bad, record.encode(bad), TOPIC, 7)])
         for _ in range(2):
             drain = Drain(tmp_path / "ledger", open_sink(config))

@@ -13,9 +13,9 @@ from edgemeter.agent.contract.health import Clock, Disk, Health
 from edgemeter.agent.contract.messages import DeviceState
 from edgemeter.agent.contract.record_conditions import Dataset
 from edgemeter.agent.contract.record_figures import ColdStart, Memory
-from edgemeter.agent.ledger.ledger import Ledger
-from edgemeter.agent.ledger.ledger_file import Arrival
+from edgemeter.agent.ledger.chunks import Arrival
 from edgemeter.agent.ledger.presence import PresenceChange
+from edgemeter.agent.ledger.sqlite_ledger import SqliteLedger
 from edgemeter.collector.cli.collector import DEPLOY_FILES
 from edgemeter.collector.influx.drain import Drain
 from edgemeter.collector.influx.points import Points
@@ -69,7 +69,7 @@ def make_health(**changes):
 
 def drained(path, sink, extent="all"):
     """Drain the ledger at `path` to its end, with presence, health and lag."""
-    with Ledger(path, "read") as ledger:
+    with SqliteLedger(path, "read") as ledger:
         last = ledger.last_row()
     drain = Drain(path, sink, Points(extent), status_every_s=0.0)
     drain.start()
@@ -90,7 +90,7 @@ def filled(place, tmp_path, sink_of):
         record.decode(record.encode(one).replace(b'"firmware":"1"', b'"firmware":"2"').replace(b'"session":2', b'"session":3'))
         for one in made[-4:]
     ]
-    with Ledger(path) as ledger:
+    with SqliteLedger(path) as ledger:
         reported = (DeviceState(state="online", session=1), make_health())
         presence = [PresenceChange("lab", "board-0001", one, time.time_ns()) for one in reported]
         ledger.commit([Arrival(one, record.encode(one), "t", 7) for one in made], (), presence)
@@ -163,7 +163,7 @@ def test_no_panel_blends_two_cases_or_two_kinds_of_energy(place, sink_of, tmp_pa
     """Backends cuda and cpu, batch 1 and 8, wall and board, measured and replayed: each panel has each run's own figure, and no other."""
     runs = twins()
     path = tmp_path / "ledger.sqlite"
-    with Ledger(path) as ledger:
+    with SqliteLedger(path) as ledger:
         ledger.commit([Arrival(one, record.encode(one), "t", 7) for one in runs.values()])
     drained(path, sink_of(place.config()), extent)
     measured = {run.latency.p50_ms for run in runs.values()}
@@ -195,9 +195,9 @@ def test_no_panel_blends_two_cases_or_two_kinds_of_energy(place, sink_of, tmp_pa
 def test_presence_health_and_lag_are_written(place, sink_of, tmp_path):
     """The state, what the device reports of itself and why it needs attention, and how far the drain is; the types stay."""
     path = tmp_path / "ledger.sqlite"
-    with Ledger(path) as ledger:
+    with SqliteLedger(path) as ledger:
         ledger.commit([], (), [PresenceChange("lab", "pi-1", one, 5) for one in (DeviceState(state="lost", session=9), make_health())])
-        name = ledger.collector_id()
+        name = ledger.identity()
     for sink in (sink_of(place.config()), sink_of(place.config())):
         drained(path, sink)
     newest = place.query('SELECT * FROM "device" ORDER BY time DESC LIMIT 1')[0]

@@ -10,7 +10,7 @@ from edgemeter.agent.base.tls import TlsFiles
 from edgemeter.agent.contract.messages import Birth
 from edgemeter.agent.delivery.outbox import Outbox
 from edgemeter.agent.delivery.publisher import Publisher
-from edgemeter.agent.ledger.ledger import Ledger
+from edgemeter.agent.ledger.sqlite_ledger import SqliteLedger
 from edgemeter.collector.cli.collector import DEPLOY_FILES
 from edgemeter.collector.load import load
 from edgemeter.collector.load.tally import LoadPlan, RecordTemplate
@@ -67,7 +67,7 @@ def test_records_and_presence_go_the_whole_way(group, address_as, at_end, tmp_pa
     device.wake()
     assert device.drain(120) == 0
     assert collector.settled(60)
-    with Ledger(tmp_path / "ledger", "read") as ledger:
+    with SqliteLedger(tmp_path / "ledger", "read") as ledger:
         assert ledger.ranges("pi-1", outbox.session) == [(1, 50)]
         assert [(one.device, one.state) for one in ledger.devices()] == [("pi-1", "online")]
 

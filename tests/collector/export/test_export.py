@@ -14,8 +14,8 @@ from click.testing import CliRunner
 from edgemeter.agent.base.errors import ConfigError, UnavailableError
 from edgemeter.agent.cli.main import cli
 from edgemeter.agent.contract import record
-from edgemeter.agent.ledger.ledger import Ledger
-from edgemeter.agent.ledger.ledger_file import Arrival
+from edgemeter.agent.ledger.chunks import Arrival
+from edgemeter.agent.ledger.sqlite_ledger import SqliteLedger
 from edgemeter.collector import store
 from edgemeter.collector.export import run_table
 from edgemeter.collector.influx import case_tags, point_schema, points
@@ -182,7 +182,7 @@ def test_a_notebook_chooses_runs_and_sees_their_raw_samples(tmp_path):
     """By the same selectors as the commands; samples only where asked for."""
     path = tmp_path / "ledger.sqlite"
     runs = [make_run(latencies_ms=[1.0, 2.0, 4.0], session=1, seq=1), make_run("pi-2", session=1, seq=2)]
-    with Ledger(path) as ledger:
+    with SqliteLedger(path) as ledger:
         ledger.commit([Arrival(run, record.encode(run), "t", 7) for run in runs])
     (found,) = store.runs(str(path), device="pi-1", with_samples=True)
     assert store.samples(found)["latency"].tolist() == [1_000_000, 2_000_000, 4_000_000]

@@ -10,9 +10,9 @@ from click.testing import CliRunner
 from edgemeter.agent.contract import messages as wire
 from edgemeter.agent.contract import record as contract_record
 from edgemeter.agent.contract.messages import DeviceState
-from edgemeter.agent.ledger.ledger import Ledger
-from edgemeter.agent.ledger.ledger_file import Arrival
+from edgemeter.agent.ledger.chunks import Arrival
 from edgemeter.agent.ledger.presence import PresenceChange
+from edgemeter.agent.ledger.sqlite_ledger import SqliteLedger
 from edgemeter.collector.cli.collector import collector
 from edgemeter.collector.home_assistant.discovery import discovery_topic
 from edgemeter.collector.home_assistant.publisher import HomePublisher
@@ -46,7 +46,7 @@ def keep(path, **changes):
     """Commit a run of pi-1, which is online."""
     record = make_record(**({"device": "pi-1", "fleet": "lab", "session": 9} | changes))
     online = PresenceChange("lab", "pi-1", DeviceState(state="online", session=9), 1)
-    with Ledger(path) as ledger:
+    with SqliteLedger(path) as ledger:
         ledger.commit([Arrival(record, contract_record.encode(record), "edgemeter/v1/lab/pi-1/result", 5)], (), [online])
 
 
@@ -104,13 +104,13 @@ def test_a_broker_that_forgot_everything_gets_it_again(server, ledger):
 def test_a_device_of_no_or_several_fleets_is_not_retired(ledger):
     """Named with what to do."""
     change = PresenceChange("office", "pi-1", DeviceState(state="online", session=1), 1)
-    with Ledger(ledger) as opened:
+    with SqliteLedger(ledger) as opened:
         opened.commit((), (), [change])
     for arguments, reason in ((["pi-1"], "fleets lab, office have one"), (["pi-9"], "see `edgemeter collector devices`")):
         done = CliRunner().invoke(collector, ["retire", *arguments, "--ledger", str(ledger)])
         assert reason in str(done.exception)
     CliRunner().invoke(collector, ["retire", "pi-1", "--fleet", "office", "--ledger", str(ledger)], catch_exceptions=False)
-    with Ledger(ledger) as opened:
+    with SqliteLedger(ledger) as opened:
         assert {one.fleet: one.state for one in opened.devices()} == {"lab": "online", "office": "revoked"}
         # What the broker still holds of the device's last session does not bring it back.
         opened.commit((), (), [PresenceChange("office", "pi-1", DeviceState(state="lost", session=1), 1)])

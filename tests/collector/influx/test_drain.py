@@ -9,8 +9,8 @@ from click.testing import CliRunner
 
 from edgemeter.agent.contract import record
 from edgemeter.agent.ledger import quarantine
-from edgemeter.agent.ledger.ledger import Ledger
-from edgemeter.agent.ledger.ledger_file import Arrival
+from edgemeter.agent.ledger.chunks import Arrival
+from edgemeter.agent.ledger.sqlite_ledger import SqliteLedger
 from edgemeter.collector.cli.collector import collector
 from edgemeter.collector.influx import drain as influx_drain
 from edgemeter.collector.influx.drain import Drain
@@ -27,13 +27,13 @@ from tests.fixtures.servers import Influx
 
 def fill(path, *many):
     """Put records into a ledger."""
-    with Ledger(path) as ledger:
+    with SqliteLedger(path) as ledger:
         ledger.commit([Arrival(one, record.encode(one), f"edgemeter/v1/{one.fleet}/{one.device}/result", 7) for one in many])
 
 
 def drained(path, sink, points=None, timeout_s=20):
     """Drain the ledger to its end."""
-    with Ledger(path, "read") as ledger:
+    with SqliteLedger(path, "read") as ledger:
         last = ledger.last_row()
     drain = Drain(path, sink, points)
     drain.start()
@@ -50,7 +50,7 @@ def test_a_ledger_is_drained_in_order_with_bad_points_in_the_quarantine(place, s
     fill(path, *(make_record(session=5, seq=seq, seed=2**63 if seq == 13 else 1) for seq in range(1, 36)))
     sink = sink_of(place.config())
     drained(path, sink)
-    with Ledger(path, "read") as ledger:
+    with SqliteLedger(path, "read") as ledger:
         assert ledger.position(sink.name) == 35
         (entry,) = ledger.quarantined()
     assert entry.reason.startswith("the sink rejects it: ")
@@ -276,7 +276,7 @@ def test_a_wrong_configuration_is_said_once_and_aloud_and_nothing_is_skipped(fus
     drain.stop()
     assert [record.levelname for record in caplog.records if "not drained" in record.message] == ["ERROR"]
     assert "does not accept the token" in drain.trouble
-    with Ledger(path, "read") as ledger:
+    with SqliteLedger(path, "read") as ledger:
         assert ledger.position(sink.name) == 0
 
 

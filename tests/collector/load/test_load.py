@@ -8,7 +8,7 @@ from click.testing import CliRunner
 
 from edgemeter.agent.base.errors import UnavailableError
 from edgemeter.agent.contract import record as contract_record
-from edgemeter.agent.ledger.ledger import Ledger
+from edgemeter.agent.ledger.sqlite_ledger import SqliteLedger
 from edgemeter.collector.cli.load import load as command
 from edgemeter.collector.load import load
 from edgemeter.collector.load.tally import LoadPlan, LoadTally, RecordNumber, RecordTemplate
@@ -49,7 +49,7 @@ def test_every_record_of_a_load_is_in_the_ledger_once(mode, broker, collector, t
     assert (result.sent, result.receipted, result.missing) == (101, 101, 0)
     assert 0 < result.latency_p50_ms <= result.latency_p99_ms <= result.latency_max_ms
     assert collector.settled(60)
-    with Ledger(tmp_path / "ledger", "read") as ledger:
+    with SqliteLedger(tmp_path / "ledger", "read") as ledger:
         held = [one.record for one in ledger.records()]
         assert ledger.quarantined() == []
         sessions = {(record.device, record.session) for record in held}

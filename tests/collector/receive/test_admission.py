@@ -7,8 +7,8 @@ from edgemeter.agent.base.mqtt_session import Message
 from edgemeter.agent.contract import health as contract_health
 from edgemeter.agent.contract import messages, record
 from edgemeter.agent.contract.health import Health
-from edgemeter.agent.ledger import ledger_file
-from edgemeter.agent.ledger.ledger import Ledger
+from edgemeter.agent.ledger import chunks
+from edgemeter.agent.ledger.sqlite_ledger import SqliteLedger
 from edgemeter.collector.receive.admission import Admitted
 from tests.fixtures.record_factory import make_record
 
@@ -46,7 +46,7 @@ def test_one_record_and_a_batch_of_them_are_taken():
     assert [arrival.payload for arrival in admit(one).arrivals] == [one]
     batch = messages.join_records([one, two])
     (arrived_batch,) = admit(batch).batches
-    assert ([record.seq for record in arrived_batch.records], ledger_file.chunk_text(arrived_batch.body)) == ([1, 2], batch)
+    assert ([record.seq for record in arrived_batch.records], chunks.chunk_text(arrived_batch.body)) == ([1, 2], batch)
 
 
 def test_one_bad_record_of_a_batch_does_not_take_the_others_along():
@@ -124,7 +124,7 @@ def test_garbage_is_rejected_with_a_reason_and_never_raises(payload, tmp_path):
     assert not admitted.arrivals
     assert admitted.rejections
     assert all(rejection.reason and "\n" not in rejection.reason for rejection in admitted.rejections)
-    with Ledger(tmp_path / "ledger") as ledger:
+    with SqliteLedger(tmp_path / "ledger") as ledger:
         ledger.commit(admitted.arrivals, admitted.rejections)
         assert ledger.quarantined()
 
@@ -139,7 +139,7 @@ def test_every_single_byte_of_a_record_can_be_wrong(tmp_path):
             admitted.add(Message(TOPIC, broken, 1, 1, 1), 7)
     assert len(admitted.arrivals) > 10
     assert len(admitted.rejections) > 100
-    with Ledger(tmp_path / "ledger") as ledger:
+    with SqliteLedger(tmp_path / "ledger") as ledger:
         committed = ledger.commit(admitted.arrivals, admitted.rejections)
         assert committed.inserted + committed.duplicates + committed.collisions == len(admitted.arrivals)
         assert len(list(ledger.records(with_samples=True))) == committed.inserted

@@ -22,7 +22,7 @@ CHILD = """
 import re, sys
 from pathlib import Path
 from edgemeter.agent.base.mqtt_session import Message
-from edgemeter.agent.ledger.ledger import Ledger
+from edgemeter.agent.ledger.sqlite_ledger import SqliteLedger
 from edgemeter.collector.receive.admission import Admitted
 from tests.fixtures.hostile import numbered
 
@@ -31,7 +31,7 @@ def peak_mb():
 
 folder, topic = Path(sys.argv[1]), sys.argv[2]
 payload = (folder / "payload").read_bytes()
-with Ledger(folder / "ledger") as ledger:
+with SqliteLedger(folder / "ledger") as ledger:
     def receive(payload, topic):
         admitted = Admitted()
         admitted.add(Message(topic, payload), 7)

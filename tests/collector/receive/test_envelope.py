@@ -7,7 +7,7 @@ from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.base.mqtt_session import Message
 from edgemeter.agent.contract import messages
 from edgemeter.agent.contract import record as contract_record
-from edgemeter.agent.ledger.ledger import Ledger
+from edgemeter.agent.ledger.sqlite_ledger import SqliteLedger
 from edgemeter.collector.receive import admission
 from edgemeter.collector.receive.admission import Admitted
 from tests.fixtures.record_factory import make_record
@@ -47,7 +47,7 @@ def test_every_form_of_the_wire_arrives_whole(tmp_path, look, count, is_compress
     payload = messages.join_records([contract_record.encode(one) for one in sent])
     admitted = admit(zlib.compress(payload) if is_compressed else payload, look)
     assert not admitted.rejections
-    with Ledger(tmp_path / "ledger") as ledger:
+    with SqliteLedger(tmp_path / "ledger") as ledger:
         ledger.commit(admitted.arrivals, (), (), admitted.batches)
         assert [held.record for held in ledger.records(with_samples=True)] == sent
         assert ledger.ranges("pi-1", 5) == [(1, count)]
@@ -103,7 +103,7 @@ def test_a_record_whose_clock_never_came_right_is_stamped_on_receipt_and_says_so
     wrong = [make_record(session=5, seq=seq, clock_synchronised=False, started_at_ns=12) for seq in range(1, many + 1)]
     later = make_record(session=5, seq=9, clock_synchronised=False, stamped_by="device-later")
     admitted = admit(messages.join_records([contract_record.encode(one) for one in [*wrong, later]]), look)
-    with Ledger(tmp_path / "ledger") as ledger:
+    with SqliteLedger(tmp_path / "ledger") as ledger:
         ledger.commit(admitted.arrivals, admitted.rejections, (), admitted.batches)
         *stamped, kept = [held.record for held in ledger.records()]
     assert [(one.started_at_ns, one.stamped_by, one.clock_synchronised) for one in stamped] == [
@@ -132,7 +132,7 @@ def test_hostile_payloads_end_in_the_quarantine(tmp_path, payload, look):
     """Now, or when the ledger looks at what it took in a hurry: never among the records, never a crash."""
     for form in (payload, zlib.compress(payload)):
         admitted = admit(form, look)
-        with Ledger(tmp_path / "ledger") as ledger:
+        with SqliteLedger(tmp_path / "ledger") as ledger:
             ledger.commit(admitted.arrivals, admitted.rejections, (), admitted.batches)
             assert list(ledger.records()) == []
             while ledger.check(1) is not None:

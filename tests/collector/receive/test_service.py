@@ -9,9 +9,9 @@ import pytest
 
 from edgemeter.agent.contract import record as contract_record
 from edgemeter.agent.contract.health import Health, encode_health
-from edgemeter.agent.ledger.ledger import Ledger
-from edgemeter.agent.ledger.ledger_file import Arrival
+from edgemeter.agent.ledger.chunks import Arrival
 from edgemeter.agent.ledger.presence import PresenceChange
+from edgemeter.agent.ledger.sqlite_ledger import SqliteLedger
 from edgemeter.collector.influx.influx_config import InfluxConfig
 from edgemeter.collector.receive.monitor import as_text
 from edgemeter.collector.receive.service import FLEETS_LIMIT, OTHER_FLEETS, Collector
@@ -83,14 +83,14 @@ def test_rejections_are_counted_by_reason(collector, device):
     assert wait_until(lambda: metrics(collector)["messages_total", None] == 13)
     found = {reason: value for (name, reason), value in metrics(collector).items() if name == "rejections_total"}
     assert found == {**{reason: len(some) for reason, some in sent.items()}, "sink": 0}
-    with Ledger(collector.ledger_path, "read") as ledger:
+    with SqliteLedger(collector.place, "read") as ledger:
         assert sum(one.times for one in ledger.quarantined()) == sum(found.values())
 
 
 @pytest.mark.mosquitto
 def test_the_latency_of_receipts_is_that_which_the_device_sees(collector, device):
     """Two are fast; one waits while another program holds the ledger. What was rejected has no receipt and does not count."""
-    other = sqlite3.connect(collector.ledger_path, isolation_level=None)
+    other = sqlite3.connect(collector.place, isolation_level=None)
     began_s = time.monotonic()
     device.session.publish(TOPIC, run(1))
     device.session.publish(TOPIC, b"garbage")
@@ -117,7 +117,7 @@ def test_the_lag_of_a_sink_is_the_age_of_the_oldest_record_that_it_does_not_have
     for seq in (1, 2):
         device.session.publish(TOPIC, run(seq))
         assert wait_until(lambda seq=seq: len(device.messages) == seq)
-    with Ledger(collector.ledger_path) as ledger:
+    with SqliteLedger(collector.place) as ledger:
         first, second = (one.received_ns for one in ledger.records())
         ledger.advance("one behind", 1)
         ledger.advance("complete", 2)
@@ -175,7 +175,7 @@ def backlog(collector):
 def test_names_of_fleets_cannot_grow_the_metrics_without_bound(tmp_path):
     """Those with most have labels of their own, the others one together; nothing is lost from the sum."""
     changes = [PresenceChange(f"f-{number}", "pi", health("pi", f"f-{number}", number), 7) for number in range(FLEETS_LIMIT + 5)]
-    with Ledger(tmp_path / "ledger") as ledger:
+    with SqliteLedger(tmp_path / "ledger") as ledger:
         ledger.commit([Arrival(make_record(session=5, seq=1), run(1), TOPIC, 7)], changes=changes)
     found = backlog(Collector(address_of(mosquitto(tmp_path)), tmp_path / "ledger"))
     assert len(found) == FLEETS_LIMIT + 1
@@ -185,7 +185,7 @@ def test_names_of_fleets_cannot_grow_the_metrics_without_bound(tmp_path):
 
 def test_every_name_follows_the_conventions(tmp_path):
     """Base units; no name twice; the process's own names are those that dashboards know."""
-    Ledger(tmp_path / "ledger").close()
+    SqliteLedger(tmp_path / "ledger").close()
     found = {name for name, _ in metrics(Collector(address_of(mosquitto(tmp_path)), tmp_path / "ledger"))}
     assert not [name for name in found if re.search(r"_(ms|ns|mb|kb|percent)(_|$)", name)]
     expected = ("cpu_seconds_total", "resident_memory_bytes", "virtual_memory_bytes", "open_fds", "max_fds", "start_time_seconds")

@@ -9,8 +9,8 @@ from click.testing import CliRunner
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.cli.main import cli
 from edgemeter.agent.contract import record, record_conditions
-from edgemeter.agent.ledger.ledger import Ledger
-from edgemeter.agent.ledger.ledger_file import Arrival
+from edgemeter.agent.ledger.chunks import Arrival
+from edgemeter.agent.ledger.sqlite_ledger import SqliteLedger
 from edgemeter.collector.review import document as review_document
 from edgemeter.collector.review import gate
 from edgemeter.collector.review.review import read_side, review
@@ -179,7 +179,7 @@ def test_a_side_is_a_ledger_a_document_a_bundle_or_a_folder_narrowed_by_selector
     """What a file is, its first bytes say."""
     runs = [*make_side(agent="1", runs=2), *make_side(agent="2", runs=3, start=86_400, device="pi-2")]
     path, printed, folder = tmp_path / "ledger.sqlite", tmp_path / "runs.json", tmp_path / "bundles"
-    with Ledger(path) as ledger:
+    with SqliteLedger(path) as ledger:
         ledger.commit([Arrival(run, record.encode(run), "t", 7) for run in runs])
     printed.write_bytes(document(*runs))
     folder.mkdir()

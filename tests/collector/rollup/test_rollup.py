@@ -8,10 +8,10 @@ import pytest
 
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.contract import record, record_conditions
-from edgemeter.agent.ledger.ledger import Ledger
-from edgemeter.agent.ledger.ledger_file import Arrival
+from edgemeter.agent.ledger.chunks import Arrival
 from edgemeter.agent.ledger.quarantine import Rejection
 from edgemeter.agent.ledger.retention import Retention
+from edgemeter.agent.ledger.sqlite_ledger import SqliteLedger
 from edgemeter.collector.compare import columns, comparison, summary
 from edgemeter.collector.rollup import refresh, rollup, rollup_file
 from edgemeter.collector.runs.store import RunDocument, open_store
@@ -25,7 +25,7 @@ DAY_NS = 86_400 * 10**9
 
 def keep(path, runs, received_ns=7):
     """Put runs into a ledger, numbered where they are not."""
-    with Ledger(path) as ledger:
+    with SqliteLedger(path) as ledger:
         first = ledger.last_row() + 1
         numbered = [run if run.seq else msgspec.structs.replace(run, session=1, seq=first + place) for place, run in enumerate(runs)]
         ledger.commit([Arrival(run, record.encode(run), "t", received_ns) for run in numbered])
@@ -114,7 +114,7 @@ def test_what_was_forgotten_because_of_its_age_is_forgotten_here_too(tmp_path):
     keep(path, [make_run("pi-old"), make_run("pi-1", p50_ms=5.0)], received_ns=0)
     keep(path, [make_reference(), make_run("pi-1")], received_ns=100 * DAY_NS)
     before = by_rollup(path)
-    with Ledger(path) as ledger:
+    with SqliteLedger(path) as ledger:
         assert ledger.forget(Retention(records_days=50), 101 * DAY_NS).records == 2
     after = by_rollup(path)
     assert after == by_runs(path) != before
@@ -126,7 +126,7 @@ def test_quarantine_and_unusable_runs_are_left_out_with_the_same_words(tmp_path)
     path = tmp_path / "ledger.sqlite"
     keep(path, [make_reference(), make_run(), make_run(verdict=record_conditions.Verdict(state="invalid", reasons=("odd: 1",)))])
     refused = [Rejection("t", record.encode(make_run()), "too new", 7), Rejection("t", b"junk", "no record", 7)]
-    with Ledger(path) as ledger:
+    with SqliteLedger(path) as ledger:
         ledger.commit([], refused)
     assert by_rollup(path) == by_runs(path)
     assert "quarantine" in by_rollup(path)

@@ -1,6 +1,6 @@
 """One question, three ways: from the runs of a ledger, from its roll-up, and from the InfluxDB that it was drained to."""
 
-from edgemeter.agent.ledger.ledger import Ledger
+from edgemeter.agent.ledger.sqlite_ledger import SqliteLedger
 from edgemeter.collector.compare import columns, comparison
 from edgemeter.collector.influx.drain import Drain
 from edgemeter.collector.rollup import rollup
@@ -13,7 +13,7 @@ def test_a_fleet_compared_three_ways_is_one_document(place, tmp_path, sink_of):
     """Every figure, interval, verdict and reason, on InfluxDB 1 and 2."""
     path = tmp_path / "ledger.sqlite"
     write_ledger(path, Fleet(devices=6, days=30, cases=4))
-    with Ledger(path, "read") as ledger:
+    with SqliteLedger(path, "read") as ledger:
         last = ledger.last_row()
     drain = Drain(path, sink_of(place.config()))
     drain.start()

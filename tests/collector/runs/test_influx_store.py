@@ -9,8 +9,8 @@ from click.testing import CliRunner
 
 from edgemeter.agent.base.errors import ConfigError, TransientError
 from edgemeter.agent.contract import record, record_conditions
-from edgemeter.agent.ledger.ledger import Ledger
-from edgemeter.agent.ledger.ledger_file import Arrival
+from edgemeter.agent.ledger.chunks import Arrival
+from edgemeter.agent.ledger.sqlite_ledger import SqliteLedger
 from edgemeter.collector.cli.compare import compare
 from edgemeter.collector.influx.drain import Drain
 from edgemeter.collector.influx.influx_config import InfluxConfig
@@ -45,7 +45,7 @@ def fleet():
 
 def drain_to(path, config, runs, points=None):
     """Keep `runs` in a ledger at `path` and drain it to `config`."""
-    with Ledger(path) as ledger:
+    with SqliteLedger(path) as ledger:
         ledger.commit([Arrival(run, record.encode(run), f"edgemeter/v1/{run.fleet}/{run.device}/result", 7) for run in runs])
     drain = Drain(path, open_sink(config), points)
     drain.start()

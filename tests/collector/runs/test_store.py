@@ -5,9 +5,9 @@ import pytest
 
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.contract import record as contract_record
-from edgemeter.agent.ledger.ledger import Ledger
-from edgemeter.agent.ledger.ledger_file import Arrival
+from edgemeter.agent.ledger.chunks import Arrival
 from edgemeter.agent.ledger.quarantine import Rejection
+from edgemeter.agent.ledger.sqlite_ledger import SqliteLedger
 from edgemeter.collector.runs.store import LeftOut, open_store
 from tests.fixtures.comparison_factory import document, make_reference, make_run
 from tests.fixtures.record_factory import make_record
@@ -42,7 +42,7 @@ def test_a_ledger_is_told_by_its_content_and_read_oldest_first(tmp_path):
     """No suffix is needed, and the order is that of measuring, not of arrival."""
     path = tmp_path / "anything"
     later, earlier = make_record(session=1, seq=1, started_at_ns=20), make_record(session=1, seq=2, started_at_ns=10)
-    with Ledger(path) as ledger:
+    with SqliteLedger(path) as ledger:
         ledger.commit([arrival(later), arrival(earlier)])
     store = open_store(str(path))
     assert [run.id for run in store.contents().runs] == [earlier.id, later.id]
@@ -54,7 +54,7 @@ def test_what_lies_in_the_quarantine_is_left_out_with_its_reason(tmp_path):
     """A record that the collector refused is not silently absent; garbage is counted."""
     path = tmp_path / "ledger.sqlite"
     refused = contract_record.encode(make_record(id="from-tomorrow"))
-    with Ledger(path) as ledger:
+    with SqliteLedger(path) as ledger:
         ledger.commit(
             [arrival(make_record(session=1, seq=1))], [Rejection("topic", refused, "schema 2", 7), Rejection("topic", b"\xff", "?", 7)]
         )
@@ -68,7 +68,7 @@ def test_a_run_that_only_influxdb_refused_is_compared(tmp_path):
     """It lies in quarantine for the sink's sake; the ledger holds it, so nothing is left out."""
     path = tmp_path / "ledger.sqlite"
     record = make_record(session=1, seq=1)
-    with Ledger(path) as ledger:
+    with SqliteLedger(path) as ledger:
         ledger.commit([arrival(record)], [Rejection("topic", contract_record.encode(record), "the sink does not take it", 7)])
     contents = open_store(str(path)).contents()
     assert [run.id for run in contents.runs] == [record.id]
@@ -78,7 +78,7 @@ def test_a_run_that_only_influxdb_refused_is_compared(tmp_path):
 def test_several_stores_are_read_as_one(board, tmp_path):
     """A board's file is compared with a reference in the ledger."""
     path = tmp_path / "ledger.sqlite"
-    with Ledger(path) as ledger:
+    with SqliteLedger(path) as ledger:
         ledger.commit([arrival(make_reference(session=1, seq=1, id="from-the-server"))])
     assert {run.id for run in open_store(str(board), str(path)).contents().runs} == {"from-the-board", "from-the-server"}
 
@@ -135,5 +135,5 @@ def test_a_folder_and_a_broker_are_no_stores(tmp_path):
     """Both are refused with what a store is."""
     with pytest.raises(ConfigError, match="cannot read the store"):
         open_store(str(tmp_path))
-    with pytest.raises(ConfigError, match=r"'mqtt://host' is not a store: .*or an InfluxDB"):
+    with pytest.raises(ConfigError, match=r"'mqtt://host' is not a store: .*an InfluxDB"):
         open_store("mqtt://host")

@@ -6,8 +6,8 @@ import random
 from click.testing import CliRunner
 
 from edgemeter.agent.contract import record
-from edgemeter.agent.ledger.ledger import Ledger
-from edgemeter.agent.ledger.ledger_file import Arrival
+from edgemeter.agent.ledger.chunks import Arrival
+from edgemeter.agent.ledger.sqlite_ledger import SqliteLedger
 from edgemeter.collector.cli.collector import collector
 from edgemeter.collector.trend import watch_file
 from edgemeter.collector.trend.changes import change_point_line, changes_of
@@ -63,7 +63,7 @@ def test_the_command_lists_and_writes_them(place, tmp_path, monkeypatch):
     """Once or twice, InfluxDB holds each change once."""
     path = tmp_path / "ledger.sqlite"
     runs = [run_on(20_000 + day, session=1, seq=day + 1, environment=make_environment(firmware=f"v{day}")) for day in range(3)]
-    with Ledger(path) as ledger:
+    with SqliteLedger(path) as ledger:
         ledger.commit([Arrival(one, record.encode(one), "t", 7) for one in runs])
     config = place.config()
     monkeypatch.setenv("EDGEMETER_INFLUX_TOKEN", config.token or "nobody:nothing")
@@ -89,7 +89,7 @@ def test_confirmed_steps_and_notes_are_changes_too(tmp_path):
         firmware = "a" if day < 60 else "b"
         energy, environment = make_energy(gross_mj=gross_mj, gross_u_mj=0.6), make_environment(firmware=firmware)
         runs.append(run_on(20_000 + day, id=f"run-{day}", session=1, seq=day + 1, energy=energy, environment=environment))
-    with Ledger(path) as ledger:
+    with SqliteLedger(path) as ledger:
         ledger.commit([Arrival(one, record.encode(one), "t", 7) for one in runs])
     with watch_file.WatchFile(watch_file.watch_file_beside(str(path))) as file:
         watch_file.add_annotation(file, watch_file.Annotation(20_010, "moved to the other room", begins_level=False))

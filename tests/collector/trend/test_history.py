@@ -2,8 +2,8 @@ import pytest
 
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.contract import record
-from edgemeter.agent.ledger.ledger import Ledger
-from edgemeter.agent.ledger.ledger_file import Arrival
+from edgemeter.agent.ledger.chunks import Arrival
+from edgemeter.agent.ledger.sqlite_ledger import SqliteLedger
 from edgemeter.collector.trend import watch
 from edgemeter.collector.trend.history import LedgerHistory, RunHistory, open_history
 from tests.fixtures.comparison_factory import document
@@ -12,7 +12,7 @@ from tests.fixtures.series_factory import make_days, noisy
 
 def keep(path, runs):
     """Commit runs to the ledger at `path`."""
-    with Ledger(path) as ledger:
+    with SqliteLedger(path) as ledger:
         ledger.commit([Arrival(run, record.encode(run), "edgemeter/v1/lab/pi-1/result", run.started_at_ns) for run in runs])
 
 
@@ -27,7 +27,7 @@ def ledger(tmp_path):
 def test_the_index_answers_as_the_records_themselves(ledger):
     """Every figure of every point, and every finding."""
     indexed = LedgerHistory(ledger)
-    with Ledger(ledger, "read") as opened:
+    with SqliteLedger(ledger, "read") as opened:
         direct = RunHistory([held.record for held in opened.records()])
     assert list(indexed.series()) == list(direct.series())
     (key,) = indexed.series()

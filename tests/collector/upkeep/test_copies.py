@@ -8,9 +8,9 @@ from click.testing import CliRunner
 
 from edgemeter.agent.base.errors import ConfigError, EdgemeterError, UnavailableError
 from edgemeter.agent.contract import record
-from edgemeter.agent.ledger.ledger import Ledger
-from edgemeter.agent.ledger.ledger_file import Arrival
+from edgemeter.agent.ledger.chunks import Arrival
 from edgemeter.agent.ledger.retention import Retention
+from edgemeter.agent.ledger.sqlite_ledger import SqliteLedger
 from edgemeter.collector.cli.collector import collector
 from edgemeter.collector.rollup import rollup, rollup_file
 from edgemeter.collector.runs.store import open_store
@@ -26,14 +26,14 @@ DAY_NS = 86_400 * 10**9
 
 def runs_of(path):
     """Return the ids in a ledger."""
-    with Ledger(path, "read") as ledger:
+    with SqliteLedger(path, "read") as ledger:
         return [held.record.id for held in ledger.records()]
 
 
 def keep(path, *seqs, received_ns=7, session=1):
     """Put records with these numbers into a ledger."""
     made = [make_record(id=f"{session}-{seq}", session=session, seq=seq) for seq in seqs]
-    with Ledger(path) as ledger:
+    with SqliteLedger(path) as ledger:
         ledger.commit([Arrival(one, record.encode(one), "t", received_ns) for one in made])
 
 
@@ -41,17 +41,17 @@ def test_a_backup_brought_back_is_the_ledger_as_it_was(tmp_path):
     """Records, their order, numbers that were taken, what sinks have; and a collector can go on with it."""
     path, copy = tmp_path / "ledger.sqlite", tmp_path / "elsewhere" / "copy.sqlite"
     keep(path, 1, 2, 3)
-    with Ledger(path) as ledger:
+    with SqliteLedger(path) as ledger:
         ledger.advance("a sink", 2)
-        named = ledger.collector_id()
+        named = ledger.identity()
     assert copies.backup(path, copy).runs == 3
     keep(path, 4)
     for part in ("", "-wal", "-shm"):
         path.with_name(path.name + part).unlink(missing_ok=True)
     assert copies.restore(copy, path).runs == 3
     assert runs_of(path) == ["1-1", "1-2", "1-3"]
-    with Ledger(path) as ledger:
-        assert (ledger.position("a sink"), ledger.collector_id()) == (2, named)
+    with SqliteLedger(path) as ledger:
+        assert (ledger.position("a sink"), ledger.identity()) == (2, named)
         assert ledger._connection.execute("PRAGMA journal_mode").fetchone()[0] == "wal"
     keep(path, 3, 4)
     assert runs_of(path) == ["1-1", "1-2", "1-3", "1-4"]
@@ -118,7 +118,7 @@ def test_a_backup_while_a_collector_writes_is_of_one_moment(tmp_path):
     written = [1]
 
     def write():
-        with Ledger(path) as ledger:
+        with SqliteLedger(path) as ledger:
             while not stop.is_set() and written[-1] < 5000:
                 made = make_record(id=f"1-{written[-1] + 1}", session=1, seq=written[-1] + 1)
                 ledger.commit([Arrival(made, record.encode(made), "t", 7)])
@@ -177,7 +177,7 @@ def test_packing_gives_back_what_was_forgotten_and_nothing_else(tmp_path):
     """The file gets smaller, the records that are left stay, numbers that went are still taken."""
     path = tmp_path / "ledger.sqlite"
     write_ledger(path, Fleet(devices=20, days=60, cases=4))
-    with Ledger(path) as ledger:
+    with SqliteLedger(path) as ledger:
         while not ledger.forget(Retention(records_days=10), 1_727_740_800_000_000_000 + 60 * DAY_NS).is_all:
             pass
     before, kept = ledger_stats(path), runs_of(path)
@@ -187,7 +187,7 @@ def test_packing_gives_back_what_was_forgotten_and_nothing_else(tmp_path):
     assert (after.runs, runs_of(path)) == (before.runs, kept)
     assert {part.name: part.size_bytes for part in after.parts}["free, to be reused"] == 0
     first = make_record(device="server-1", session=1, seq=1)
-    with Ledger(path) as ledger:
+    with SqliteLedger(path) as ledger:
         assert ledger.commit([Arrival(first, record.encode(first), "t", 7)]).inserted == 0
 
 
@@ -205,7 +205,7 @@ def test_the_numbers_of_a_ledger_are_those_of_its_records(tmp_path):
     path = tmp_path / "ledger.sqlite"
     write_ledger(path, Fleet(devices=7, days=30, cases=4))
     keep(path, 1)
-    with Ledger(path, "read") as ledger:
+    with SqliteLedger(path, "read") as ledger:
         held = [one.record for one in ledger.records()]
     found = ledger_stats(path)
     assert (found.runs, found.devices) == (len(held), len({run.device for run in held}))
@@ -216,7 +216,7 @@ def test_the_numbers_of_a_ledger_are_those_of_its_records(tmp_path):
     assert (found.chunks, found.chunks_with_samples) == (31, 31)
     sizes = {part.name: part.size_bytes for part in found.parts}
     inside = sum(size for name, size in sizes.items() if "wal" not in name and "beside" not in name)
-    with Ledger(path, "read") as ledger:
+    with SqliteLedger(path, "read") as ledger:
         pages, page_bytes = (ledger._connection.execute(f"PRAGMA {name}").fetchone()[0] for name in ("page_count", "page_size"))
     assert inside == pages * page_bytes
 

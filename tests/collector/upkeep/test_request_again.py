@@ -10,7 +10,7 @@ from edgemeter.agent.base.errors import ConfigError, UnavailableError
 from edgemeter.agent.contract import messages
 from edgemeter.agent.delivery.outbox import Outbox
 from edgemeter.agent.delivery.publisher import Publisher
-from edgemeter.agent.ledger.ledger import Ledger
+from edgemeter.agent.ledger.sqlite_ledger import SqliteLedger
 from edgemeter.collector.cli.collector import collector as command
 from edgemeter.collector.receive.service import Collector
 from edgemeter.collector.upkeep import copies
@@ -66,7 +66,7 @@ def deliver(outbox, publisher, count, name="pi-1"):
 
 def texts(path):
     """Return the stored records as they arrived."""
-    with Ledger(path, "read") as ledger:
+    with SqliteLedger(path, "read") as ledger:
         return sorted(text for _, _, text in ledger.texts())
 
 
@@ -109,7 +109,7 @@ def test_a_restored_backup_is_completed(broker, tmp_path):
             assert wait_until(lambda: made.counts.inserted == 16 and made.counts.duplicates == 10)
             assert publisher.drain(60) == 0
         assert set(before) < set(texts(ledger))
-        with Ledger(ledger, "read") as opened:
+        with SqliteLedger(ledger, "read") as opened:
             assert opened.count() == 26
             assert [one.missing for one in opened.sessions()] == [0]
 

@@ -5,8 +5,8 @@ import time
 import pytest
 
 from edgemeter.agent.contract import record
-from edgemeter.agent.ledger.ledger import Ledger
-from edgemeter.agent.ledger.ledger_file import Arrival
+from edgemeter.agent.ledger.chunks import Arrival
+from edgemeter.agent.ledger.sqlite_ledger import SqliteLedger
 from edgemeter.collector.demo import simulated_fleet
 from edgemeter.collector.web.context import NoEvents
 from edgemeter.collector.web.run_index import open_index
@@ -20,7 +20,7 @@ DAYS = 12
 
 def fill(path, runs):
     """Commit runs to the ledger at `path`; those without a number get one."""
-    with Ledger(path) as ledger:
+    with SqliteLedger(path) as ledger:
         arrivals = []
         for seq, run in enumerate(runs, start=1):
             one = (

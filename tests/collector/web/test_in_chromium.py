@@ -11,8 +11,8 @@ import pytest
 
 from edgemeter.agent.contract import record_conditions
 from edgemeter.agent.contract.health import Clock, Disk, Health, Sensor
-from edgemeter.agent.ledger.ledger import Ledger
 from edgemeter.agent.ledger.presence import PresenceChange
+from edgemeter.agent.ledger.sqlite_ledger import SqliteLedger
 from edgemeter.collector.web import one_file
 from edgemeter.collector.web.context import NoEvents
 from edgemeter.collector.web.queries import CaseFilter
@@ -224,7 +224,7 @@ def test_what_a_device_says_of_its_health_stands_on_the_overview_and_on_its_page
         clock=Clock(is_synchronised=False),
         disk=Disk(free_bytes=20 * 10**9, size_bytes=30 * 10**9),
     )
-    with Ledger(ledger) as opened:
+    with SqliteLedger(ledger) as opened:
         opened.commit((), (), [PresenceChange("lab", "pi-1", output, time.time_ns())])
     index = open_index(LedgerSource(ledger))
     index.refresh()
@@ -262,7 +262,7 @@ def test_what_devices_send_stays_text(browser, tmp_path):
     ledger = fill(tmp_path / "ledger.sqlite", [msgspec.structs.replace(run, model=model) for run in runs])
     sensors = (Sensor(name=HOSTILE, trouble=HOSTILE),)
     output = Health(device="pi-1", fleet="lab", session=7, told_ns=5, agent=HOSTILE, sensors=sensors)
-    with Ledger(ledger) as opened:
+    with SqliteLedger(ledger) as opened:
         opened.commit((), (), [PresenceChange("lab", "pi-1", output, 5)])
     index = open_index(LedgerSource(ledger))
     index.refresh()

@@ -7,8 +7,8 @@ import pytest
 
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.contract import record, record_conditions
-from edgemeter.agent.ledger.ledger import Ledger
-from edgemeter.agent.ledger.ledger_file import Arrival
+from edgemeter.agent.ledger.chunks import Arrival
+from edgemeter.agent.ledger.sqlite_ledger import SqliteLedger
 from edgemeter.collector.compare.comparison import compare
 from edgemeter.collector.runs.store import LedgerStore
 from edgemeter.collector.web import context, queries, site
@@ -91,7 +91,7 @@ def test_what_comes_later_is_taken_in_and_nothing_twice(mixed):
     path, index = mixed
     before = index.position()
     fresh = msgspec.structs.replace(make_run(p50_ms=30.0), session=8, seq=1)
-    with Ledger(path) as ledger:
+    with SqliteLedger(path) as ledger:
         ledger.commit([Arrival(fresh, record.encode(fresh), "edgemeter/v1/lab/pi-1/result", time.time_ns())])
     assert index.refresh() == index.refresh() == before + 1
     with index.reading() as connection:

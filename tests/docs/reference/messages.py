@@ -10,7 +10,7 @@ import msgspec
 from edgemeter.agent.base.broker_address import parse_address
 from edgemeter.agent.contract import health, identity, messages, orders
 from edgemeter.agent.contract.messages import TOPIC_ROOT, TopicKind
-from edgemeter.agent.ledger.ledger import Ledger
+from edgemeter.agent.ledger.sqlite_ledger import SqliteLedger
 from edgemeter.collector.home_assistant import discovery
 from edgemeter.collector.receive.service import Collector
 from edgemeter.collector.trend.metrics import METRICS
@@ -66,7 +66,7 @@ def metrics_page() -> str:
     """Return the page of metrics; those of /metrics are asked of a collector that is not started."""
     with tempfile.TemporaryDirectory() as folder:
         ledger = Path(folder) / "ledger.sqlite"
-        Ledger(ledger).close()
+        SqliteLedger(ledger).close()
         found = list(Collector(parse_address("127.0.0.1:1", environ={}), ledger).metrics())
     rows = [(f"`{one.prefix}{one.name}`", one.kind, f"`{one.label}`" if one.label else "", one.description) for one in found]
     trends = [(f"`{name}`", one.title, one.unit or "1", f"{one.worse} is worse", f"{one.matters:g}") for name, one in METRICS.items()]

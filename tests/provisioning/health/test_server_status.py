@@ -43,7 +43,7 @@ def start_collector(lab):
     """Start a collector as `collector up --fleet` does."""
     ledger, address = lab.path / "ledger.sqlite", fleet_address(lab.folder.path)
     service = Collector(address, ledger)
-    presence = CollectorPresence(address, ledger, lambda: service.unwell() is None)
+    presence = CollectorPresence(address, lambda: service.name, lambda: service.unwell() is None)
     for part in (service, presence):
         part.start()
         lab.stack.callback(part.stop)

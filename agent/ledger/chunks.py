@@ -1,0 +1,173 @@
+"""What enters a ledger and how records are packed, whichever database holds them.
+
+A chunk is a compressed JSON array of records, stored as received, so that fields of newer versions are kept.
+"""
+
+import zlib
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import msgspec
+
+from edgemeter.agent.base.errors import ConfigError
+from edgemeter.agent.contract.record import RunRecord, split_samples
+from edgemeter.agent.ledger import quarantine
+from edgemeter.agent.ledger.quarantine import Rejection
+
+
+class Arrival(NamedTuple):
+    """A numbered record that arrived (`session` and `seq` are set), its JSON text and its topic.
+
+    Unless `is_checked`, only the envelope was validated. A tuple, because there are many.
+    """
+
+    record: RunRecord
+    payload: bytes
+    topic: str
+    received_ns: int
+    is_checked: bool = True
+
+
+class ArrivedBatch(NamedTuple):
+    """A message with many records of one device, and its JSON array as a chunk."""
+
+    records: Sequence[RunRecord]
+    body: bytes
+    topic: str
+    received_ns: int
+    is_checked: bool = True
+
+
+# A chunk composed here is full at this size; a message of many records becomes one chunk and may be larger.
+CHUNK_TEXT_BYTES = 256 << 10
+LARGEST_CHUNK_TEXT_BYTES = 4 << 20
+
+_chunk_array = msgspec.json.Decoder(list[msgspec.Raw])
+
+
+def pack_chunk(payloads: Sequence[bytes]) -> bytes:
+    """Return a chunk of records' JSON texts."""
+    return pack_array(b"[" + b",".join(payloads) + b"]")
+
+
+def pack_array(text: bytes) -> bytes:
+    """Return a chunk of a JSON array of records."""
+    return zlib.compress(text, 1)
+
+
+def chunk_text(body: bytes) -> bytes:
+    """Return the JSON array in a chunk.
+
+    Raises:
+        ConfigError: the chunk is damaged.
+    """
+    try:
+        return zlib.decompress(body)
+    except zlib.error as error:
+        raise ConfigError(f"a chunk of records in the ledger is damaged ({error}): take the file from a backup") from error
+
+
+def unpack_chunk(body: bytes) -> list[bytes]:
+    """Return the JSON text of each record.
+
+    Raises:
+        ConfigError: the chunk is damaged.
+    """
+    return [bytes(raw) for raw in _chunk_array.decode(chunk_text(body))]
+
+
+def without_samples(body: bytes) -> bytes:
+    """Return the same chunk without the records' raw samples.
+
+    Raises:
+        ConfigError: the chunk is damaged.
+    """
+    return pack_chunk([split_samples(payload)[0] for payload in unpack_chunk(body)])
+
+
+SUBJECT_COLUMNS = ("fleet", "role", "model", "runtime", "precision", "task", "dataset_sha256", "scenario")
+
+
+# Between the address of a sink and the identity of the bucket there, in the name of a position.
+IDENTITY_MARK = " #"
+
+
+def is_position_of(sink: str, name: str) -> bool:
+    """Return whether `name` is the position of `sink`, whatever bucket is there."""
+    return name == sink or name.startswith(f"{sink}{IDENTITY_MARK}")
+
+
+def subject_of(record: RunRecord) -> tuple[str, ...]:
+    """Return the values of `SUBJECT_COLUMNS`; `record` may be an envelope."""
+    return (
+        record.fleet,
+        record.role,
+        record.model.name,
+        record.runtime.name,
+        record.precision,
+        record.model.task,
+        record.dataset.sha256,
+        record.scenario,
+    )
+
+
+COLLISION = "another record already holds this number: cloned card or copied outbox?"
+
+RecordKey = tuple[str, str, int, int]
+Source = ArrivedBatch | list[Arrival]
+
+
+@dataclass(frozen=True, slots=True)
+class Committed:
+    """The outcome of a commit. `held` are the keys (fleet, device, session, seq) that the ledger now holds, new or not."""
+
+    inserted: int = 0
+    duplicates: int = 0
+    collisions: int = 0
+    held: tuple[RecordKey, ...] = ()
+
+
+def portions(arrivals: Sequence[Arrival]) -> Iterator[list[Arrival]]:
+    """Yield arrivals by the chunk that each portion becomes: received together, and not too large."""
+    portion: list[Arrival] = []
+    size_bytes = 0
+    for one in arrivals:
+        if portion and (size_bytes + len(one.payload) > CHUNK_TEXT_BYTES or one.received_ns != portion[0].received_ns):
+            yield portion
+            portion, size_bytes = [], 0
+        portion.append(one)
+        size_bytes += len(one.payload)
+    if portion:
+        yield portion
+
+
+def rejections_of(source: Source, places: Iterable[int]) -> list[Rejection]:
+    """Return the records of `source` at `places`, rejected because their numbers belong to other records."""
+    if isinstance(source, ArrivedBatch):
+        payloads = unpack_chunk(source.body)
+        found = [Rejection(source.topic, payloads[place], COLLISION, source.received_ns) for place in places]
+        return quarantine.of_one_message(found, source.body)
+    return [Rejection(source[place].topic, source[place].payload, COLLISION, source[place].received_ns) for place in places]
+
+
+def key_of(record: RunRecord) -> RecordKey:
+    """Return the key of a record.
+
+    Raises:
+        msgspec.ValidationError: it has no number.
+    """
+    if record.session is None or record.seq is None:
+        raise msgspec.ValidationError(f"record {record.id!r} has no number: only numbered records enter the ledger")
+    return record.fleet, record.device, record.session, record.seq
+
+
+def coalesce(numbers: Iterable[int]) -> list[tuple[int, int]]:
+    """Return sorted numbers as inclusive ranges: 1, 2, 3, 7 -> (1, 3), (7, 7)."""
+    ranges: list[tuple[int, int]] = []
+    for number in numbers:
+        if ranges and number <= ranges[-1][1] + 1:
+            ranges[-1] = (ranges[-1][0], number)
+        else:
+            ranges.append((number, number))
+    return ranges

@@ -1,0 +1,68 @@
+"""Where a ledger is, what opens it, and where the files lie that are derived from it."""
+
+import contextlib
+from pathlib import Path
+
+from edgemeter.agent.base import config
+from edgemeter.agent.base.errors import ConfigError
+from edgemeter.agent.base.sqlite_file import Access
+from edgemeter.agent.ledger.ledger import Ledger
+from edgemeter.agent.ledger.sqlite_ledger import SqliteLedger
+from edgemeter.collector.postgresql.address import PostgresAddress, is_postgres
+
+LedgerPlace = Path | PostgresAddress
+
+
+def ledger_place(text: str) -> LedgerPlace:
+    """Return the place that `text` names: an address with `://`, else a file.
+
+    Raises:
+        ConfigError: it is an address, but not of PostgreSQL.
+    """
+    if is_postgres(text):
+        return PostgresAddress(text)
+    if "://" in text:
+        raise ConfigError(f"{text.partition('://')[0]}:// is no ledger: give a file, or postgresql://USER@HOST/DATABASE")
+    return Path(text).expanduser()
+
+
+def open_ledger(place: LedgerPlace, access: Access = "write") -> Ledger:
+    """Return the ledger at `place`; with access `write` an absent file is made, with `read` nothing can be written.
+
+    Raises:
+        ConfigError: there is no ledger, or one of a newer version.
+        UnavailableError: it cannot be opened, its disk is full, or a library is missing.
+    """
+    if isinstance(place, Path):
+        return SqliteLedger(place, access)
+    from edgemeter.collector.postgresql.postgres_ledger import PostgresLedger  # noqa: PLC0415 - most ledgers are files
+
+    return PostgresLedger(place, access)
+
+
+def ledger_version(place: LedgerPlace) -> str:
+    """Return what changes whenever something is committed.
+
+    Raises:
+        UnavailableError: the server does not answer.
+    """
+    if not isinstance(place, Path):
+        from edgemeter.collector.postgresql.postgres_ledger import PostgresLedger  # noqa: PLC0415 - as above
+
+        with PostgresLedger(place, "read") as ledger:
+            return ledger.version()
+    # Opening a file would change it.
+    stamps = []
+    for path in (place, place.with_name(f"{place.name}-wal")):
+        with contextlib.suppress(OSError):
+            stamps.append(f"{path.stat().st_mtime_ns} {path.stat().st_size}")
+    return " ".join(stamps)
+
+
+def beside(place: LedgerPlace, suffix: str) -> Path:
+    """Return the file of this machine that is derived from the ledger: beside its file, or in $EDGEMETER_HOME/cache for a server's."""
+    if isinstance(place, Path):
+        return place.with_name(f"{place.name}{suffix}")
+    folder = config.home() / "cache"
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder / f"{place.name}{suffix}"

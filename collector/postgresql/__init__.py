@@ -1,0 +1,1 @@
+"""The ledger in PostgreSQL, which several collectors and readers share."""

@@ -1,0 +1,93 @@
+"""The address of a ledger in PostgreSQL: `postgresql://[USER[:PASSWORD]@]HOST[:PORT][,...]/DATABASE[?KEY=VALUE...]`, as libpq takes it."""
+
+import hashlib
+import ipaddress
+import re
+from dataclasses import dataclass, field
+from urllib.parse import parse_qsl, unquote, urlencode
+
+from edgemeter.agent.base.errors import ConfigError
+
+SCHEMES = ("postgresql://", "postgres://")
+_ENCODED = "and in a password / as %2F, ? as %3F, # as %23, @ as %40"
+# Keys of an address whose values nobody may see.
+_SECRET_KEYS = ("password", "sslpassword")
+_PARTS = re.compile(r"postgres(?:ql)?://(?:(?P<user>[^/?#]*)@)?(?P<hosts>[^/?#@]*)(?:/(?P<database>[^/?#@]*))?(?:\?(?P<query>[^#@]*))?$")
+
+
+def is_postgres(text: str) -> bool:
+    """Return whether `text` is an address of PostgreSQL."""
+    return text.startswith(SCHEMES)
+
+
+@dataclass(frozen=True, slots=True)
+class PostgresAddress:
+    """The address of a database; shown without its password. `connection` is what libpq is given.
+
+    The server's certificate is verified unless every host is this machine, or the address says otherwise (`sslmode`): libpq by itself
+    falls back to clear text without a word.
+
+    Raises:
+        ConfigError: it is not an address, or names no database.
+    """
+
+    text: str = field(repr=False)
+
+    def __post_init__(self) -> None:
+        found = _PARTS.match(self.text)
+        if found is None or not found["database"]:
+            raise ConfigError(f"{self} is not the address of a database: write postgresql://USER@HOST/DATABASE, {_ENCODED}")
+
+    def __str__(self) -> str:
+        found = _PARTS.match(self.text)
+        if found is None:
+            return "the given address"
+        user = (found["user"] or "").partition(":")[0]
+        shown = [(key, value) for key, value in _pairs(found["query"]) if key not in _SECRET_KEYS]
+        query = f"?{urlencode(shown, safe='/,:')}" if shown else ""
+        return f"postgresql://{f'{user}@' if user else ''}{found['hosts']}/{found['database'] or ''}{query}"
+
+    def __repr__(self) -> str:
+        return f"PostgresAddress({str(self)!r})"
+
+    @property
+    def connection(self) -> str:
+        """The address for libpq, with the certificate verified unless it says otherwise."""
+        given = {key for key, _ in self._pairs()}
+        if "sslmode" in given or all(map(_is_here, self._hosts())):
+            return self.text
+        # libpq looks for a certificate authority of the user's only, unless it is told to use the system's (from version 16 on).
+        return f"{self.text}{'&' if '?' in self.text else '?'}sslmode=verify-full"
+
+    @property
+    def name(self) -> str:
+        """A name for files about this ledger, the same with any user, password and option but the schema."""
+        found = _PARTS.match(self.text)
+        options = [value for key, value in self._pairs() if key == "options"]
+        parts = [*sorted(self._hosts()), unquote((found["database"] or "") if found else ""), *options]
+        return f"postgresql-{hashlib.sha256('|'.join(parts).encode()).hexdigest()[:16]}"
+
+    def _pairs(self) -> list[tuple[str, str]]:
+        found = _PARTS.match(self.text)
+        return _pairs(found["query"]) if found else []
+
+    def _hosts(self) -> list[str]:
+        found = _PARTS.match(self.text)
+        named = [value for key, value in self._pairs() if key in ("host", "hostaddr")]
+        return [host for one in (named or [found["hosts"] if found else ""]) for host in one.split(",")]
+
+
+def _pairs(query: str | None) -> list[tuple[str, str]]:
+    return parse_qsl(query or "", keep_blank_values=True)
+
+
+def _is_here(host: str) -> bool:
+    """Return whether a host is this machine: the loopback, or the folder of a socket."""
+    name = unquote(host)
+    bare = name[1:].partition("]")[0] if name.startswith("[") else name.partition(":")[0]
+    if not bare or bare == "localhost" or bare.startswith(("/", "@")):
+        return True
+    try:
+        return ipaddress.ip_address(bare).is_loopback
+    except ValueError:
+        return False

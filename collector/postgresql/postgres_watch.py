@@ -1,0 +1,58 @@
+"""Annotations, alerts and requests of a ledger in PostgreSQL: tables beside the records, for all who watch it."""
+
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from types import TracebackType
+from typing import Any
+
+from edgemeter.collector.postgresql.address import PostgresAddress
+from edgemeter.collector.postgresql.session import Cursor, PostgresSession
+
+
+class PostgresWatch:
+    """The annotations, alerts and requests at `address`. One object per thread."""
+
+    def __init__(self, address: PostgresAddress) -> None:
+        self.where = str(address)
+        self._session = PostgresSession(address)
+
+    def __enter__(self) -> "PostgresWatch":  # noqa: PYI034 - Self needs Python 3.11
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self._session.close()
+
+    @contextmanager
+    def writing(self) -> Iterator["_Marked"]:
+        """Give what executes statements in one transaction, on the disk when the block ends."""
+        with self._session.transaction() as cursor:
+            # Readers of the ledger see that something has changed, and writers wait for each other.
+            cursor.execute("UPDATE ledger SET commits = commits + 1")
+            yield _Marked(cursor)
+
+    @contextmanager
+    def reading(self) -> Iterator["_Marked"]:
+        """Give what executes queries."""
+        with self._session.transaction() as cursor:
+            yield _Marked(cursor)
+
+    def insert(self, statement: str, values: Sequence[Any]) -> int:
+        """Insert one row in a transaction of its own; return its number."""
+        with self.writing() as statements:
+            return int(statements.execute(f"{statement} RETURNING number", values).fetchone()[0])
+
+
+class _Marked:
+    """Executes statements whose values are marked as SQLite's are."""
+
+    def __init__(self, cursor: Cursor) -> None:
+        self._cursor = cursor
+
+    def execute(self, statement: str, values: Sequence[Any] = (), /) -> Cursor:
+        """Execute one statement; return the cursor."""
+        return self._cursor.execute(statement.replace("?", "%s"), values)
+
+    def executemany(self, statement: str, values: Iterable[Sequence[Any]], /) -> Cursor:
+        """Execute the statement once for each of `values`."""
+        self._cursor.executemany(statement.replace("?", "%s"), list(values))
+        return self._cursor

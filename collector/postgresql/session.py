@@ -1,0 +1,152 @@
+"""A session with PostgreSQL: the only module that imports psycopg. A lost connection is made again, and errors come with a remedy."""
+
+import logging
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from edgemeter.agent.base.errors import ConfigError, EdgemeterError, TransientError, UnavailableError, one_line
+from edgemeter.agent.base.sqlite_file import Access
+from edgemeter.collector.postgresql.address import PostgresAddress
+
+if TYPE_CHECKING:
+    import psycopg
+
+Cursor = Any
+# A dead server or line is noticed within about 15 s; who stops within a transaction holds up the others for no longer than this.
+_PARAMETERS = {
+    "connect_timeout": "10",
+    "keepalives_idle": "5",
+    "keepalives_interval": "2",
+    "keepalives_count": "3",
+    "tcp_user_timeout": "15000",
+    "application_name": "edgemeter",
+    "client_encoding": "utf8",
+}
+_SETTINGS = (
+    "SET idle_in_transaction_session_timeout = '10s'; SET lock_timeout = '30s'; SET default_transaction_isolation = 'read committed'"
+)
+
+# Source: PostgreSQL, appendix A, error codes.
+_MEANINGS: tuple[tuple[tuple[str, ...], type[EdgemeterError], str], ...] = (
+    (
+        ("42P01", "3F000", "42703"),
+        ConfigError,
+        "no ledger at {where} ({text}): make its tables with `edgemeter collector init-ledger --ledger {where}`",
+    ),
+    (
+        ("42501",),
+        ConfigError,
+        "the user of {where} may not do this ({text}): grant it edgemeter_write, or edgemeter_keep, which may also remove records",
+    ),
+    (("25006",), UnavailableError, "{where} is read-only: name the primary, not a standby, among the hosts of the address"),
+    (("40", "55P03", "57014", "25P0", "23503"), TransientError, "{where} could not do it now ({text}): try again"),
+    (("53",), UnavailableError, "{where} has no room or no connection left ({text}): nothing is lost; free some"),
+)
+
+
+class UnstorableError(ConfigError):
+    """A value that PostgreSQL cannot store, as a text with a NUL character."""
+
+
+class PostgresSession:
+    """A connection to `address`, made on first use and again after a failure; for one thread at a time. `close` once or more.
+
+    `generation` rises with each connection: what is remembered of the database may not hold after a failover.
+    """
+
+    def __init__(self, address: PostgresAddress, access: Access = "write") -> None:
+        self.address = address
+        self.generation = 0
+        self._access = access
+        self._driver = _driver()
+        self._connection: psycopg.Connection[Any] | None = None
+        self._warnings: list[str] = []
+
+    def close(self) -> None:
+        """Close the connection; may be called twice."""
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            connection.close()
+
+    @contextmanager
+    def transaction(self) -> Iterator[Cursor]:
+        """Give a cursor for one transaction, committed when the block ends.
+
+        A server that could not wait for its standby says so in a warning only: then nothing may be promised of the commit.
+
+        Raises:
+            UnstorableError: a value cannot be stored.
+            ConfigError: there is no ledger, or the role may not do this.
+            UnavailableError: the server does not answer, or its disk is full.
+            TransientError: somebody else holds it, or the commit is not safe; retry.
+        """
+        with self._mapped():
+            connection = self._connected()
+            with connection.transaction():
+                yield connection.cursor()
+                self._warnings.clear()
+        if self._warnings:
+            raise TransientError(f"{self.address} warned at COMMIT ({one_line(self._warnings[0])}): it is committed again")
+
+    def rows(self, statement: str, values: Sequence[Any] = ()) -> list[Any]:
+        """Return the rows of a query; raises as `transaction`."""
+        with self._mapped():
+            return self._connected().execute(statement, values or None).fetchall()
+
+    def value(self, statement: str, values: Sequence[Any] = ()) -> Any:
+        """Return the first value of the first row; raises as `transaction`."""
+        return self.rows(statement, values)[0][0]
+
+    def _connected(self) -> "psycopg.Connection[Any]":
+        if self._connection is None or self._connection.closed:
+            connection = self._driver.connect(**self._parameters(), autocommit=True, prepare_threshold=None)
+            connection.add_notice_handler(self._noticed)
+            try:
+                connection.execute(_SETTINGS + ("; SET default_transaction_read_only = on" if self._access == "read" else ""))
+            except self._driver.Error:
+                connection.close()
+                raise
+            self._connection = connection
+            self.generation += 1
+        return self._connection
+
+    def _parameters(self) -> dict[str, Any]:
+        given = self._driver.conninfo.conninfo_to_dict(self.address.connection)
+        wanted = _PARAMETERS | ({"target_session_attrs": "read-write"} if self._access == "write" else {})
+        return {**wanted, **given}
+
+    def _noticed(self, diagnostic: Any) -> None:
+        if diagnostic.severity_nonlocalized == "WARNING":
+            self._warnings.append(diagnostic.message_primary or "no reason")
+
+    @contextmanager
+    def _mapped(self) -> Iterator[None]:
+        try:
+            yield
+        except self._driver.Error as error:
+            raise self._ours(error) from error
+        except UnicodeEncodeError as error:
+            raise UnstorableError(f"not a text that PostgreSQL can store: {one_line(error)}") from error
+
+    def _ours(self, error: Any) -> EdgemeterError:
+        state, text = error.sqlstate or "", one_line(error)
+        if isinstance(error, self._driver.DataError) or state.startswith(("22", "54")):
+            return UnstorableError(f"PostgreSQL cannot store it: {text}")
+        for states, kind, words in _MEANINGS:
+            if state.startswith(states):
+                return kind(words.format(where=self.address, text=text))
+        return UnavailableError(f"the ledger at {self.address} does not answer ({text}): check the address, the server and its log")
+
+
+def _driver() -> Any:
+    try:
+        import_module("psycopg.conninfo")
+        driver = import_module("psycopg")
+    except ImportError as error:
+        raise UnavailableError(f"a ledger in PostgreSQL needs psycopg ({one_line(error)}): pip install 'edgemeter[postgres]'") from error
+    # What it logs besides raising an error is the same error.
+    with suppress(AttributeError):
+        logging.getLogger("psycopg").setLevel(logging.ERROR)
+    return driver

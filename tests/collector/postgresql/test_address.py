@@ -1,0 +1,111 @@
+"""An address of PostgreSQL: never shown with its password, encrypted and verified unless it says otherwise."""
+
+import pytest
+from click.testing import CliRunner
+
+from edgemeter.agent.base.errors import ConfigError
+from edgemeter.agent.base.variables import set_variables
+from edgemeter.agent.cli.main import cli
+from edgemeter.collector.ledgers.place import beside, ledger_place
+from edgemeter.collector.postgresql.address import PostgresAddress
+
+SECRET = "s3cr3t"
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        (f"postgresql://ada:{SECRET}@db.example/lab", "postgresql://ada@db.example/lab"),
+        (f"postgresql://ada:a@{SECRET}@db.example/lab", "postgresql://ada@db.example/lab"),
+        (
+            f"postgresql://ada@a.example,b.example:5433/lab?password={SECRET}&target_session_attrs=read-write",
+            "postgresql://ada@a.example,b.example:5433/lab?target_session_attrs=read-write",
+        ),
+        (f"postgresql:///lab?host=/run/postgresql&sslpassword={SECRET}", "postgresql:///lab?host=/run/postgresql"),
+    ],
+)
+def test_an_address_is_shown_without_its_password(text, shown):
+    """In its text, in its representation, in the names of files."""
+    address = PostgresAddress(text)
+    assert str(address) == shown
+    assert SECRET not in f"{address} {address!r} {beside(address, '.index')}"
+
+
+@pytest.mark.parametrize("letter", ["/", "?", "#"])
+def test_a_password_that_breaks_the_address_is_not_shown_either(letter):
+    """The error says how such a letter is written."""
+    with pytest.raises(ConfigError, match="the given address is not the address of a database") as caught:
+        PostgresAddress(f"postgresql://ada:a{letter}{SECRET}@db.example:5433/lab")
+    assert SECRET not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "command", [["devices", "--ledger"], ["stats", "--ledger"], ["init-ledger", "--ledger"], ["backup", "x", "--ledger"]]
+)
+@pytest.mark.parametrize("where", ["127.0.0.1:1/lab", "127.0.0.1:1", "127.0.0.1:1/lab?sslmode=nonsense"])
+def test_no_command_prints_a_password(command, where):
+    """Nobody listens there, or the address is wrong: one line, with the host, without the password."""
+    pytest.importorskip("psycopg")
+    done = CliRunner().invoke(cli, ["collector", *command, f"postgresql://ada:{SECRET}@{where}"])
+    assert done.exit_code != 0
+    assert SECRET not in done.output + repr(done.exception)
+
+
+@pytest.mark.parametrize("host", ["localhost", "127.0.0.1:5433", "[::1]:5433", "", "127.0.0.1,localhost", "%2Frun%2Fpostgresql"])
+def test_this_machine_needs_no_certificate(host):
+    """What never leaves it: the loopback and sockets."""
+    assert "sslmode" not in PostgresAddress(f"postgresql://{host}/lab").connection
+
+
+@pytest.mark.parametrize("host", ["db.example", "10.0.0.1", "127.0.0.1,db.example", "db.example:5433/lab?x"])
+def test_any_other_host_is_verified(host):
+    """Unless the address itself says how."""
+    text = f"postgresql://{host}/lab" if "?" not in host else "postgresql://db.example/lab?application_name=x"
+    assert PostgresAddress(text).connection.endswith(("?sslmode=verify-full", "&sslmode=verify-full"))
+    own = f"{text}{'&' if '?' in text else '?'}sslmode=require"
+    assert PostgresAddress(own).connection == own
+
+
+def test_two_ways_to_write_one_ledger_share_their_caches():
+    """Another user, another password, another encryption: the same index."""
+    one, other = "postgresql://ada:x@db.example/lab", "postgresql://bob@db.example/lab?sslmode=require"
+    assert PostgresAddress(one).name == PostgresAddress(other).name
+    assert PostgresAddress(one).name != PostgresAddress("postgresql://ada@db.example/other").name
+
+
+def test_an_address_that_is_no_ledger_is_refused():
+    """A broker's, for example; a file with a slash too many is still a file."""
+    with pytest.raises(ConfigError, match=r"mqtt:// is no ledger: give a file, or postgresql://"):
+        ledger_place("mqtt://host")
+    with pytest.raises(ConfigError, match="not the address of a database"):
+        ledger_place("postgresql://host")
+    assert str(ledger_place("a//b.sqlite")) == "a/b.sqlite"
+
+
+@pytest.mark.parametrize(("command", "remedy"), [("backup", "pg_dump"), ("restore", "pg_restore"), ("vacuum", "autovacuum")])
+def test_commands_for_files_name_what_a_database_has_instead(command, remedy, tmp_path):
+    """They neither try nor fall over it."""
+    arguments = [] if command == "vacuum" else [str(tmp_path / "copy")]
+    done = CliRunner().invoke(cli, ["collector", command, *arguments, "--ledger", "postgresql://ada@127.0.0.1/lab"])
+    assert isinstance(done.exception, ConfigError)
+    assert remedy in str(done.exception)
+
+
+def test_a_missing_driver_is_one_line_with_what_to_install(monkeypatch):
+    """Of all that needs it."""
+    monkeypatch.setitem(__import__("sys").modules, "psycopg.conninfo", None)
+    done = CliRunner().invoke(cli, ["collector", "stats", "--ledger", "postgresql://ada@127.0.0.1:1/lab"])
+    assert "pip install 'edgemeter[postgres]'" in str(done.exception or done.output)
+
+
+def test_the_environment_names_it_too(monkeypatch):
+    """As every option; and where variables are shown, it is without the password."""
+    monkeypatch.setenv("EDGEMETER_LEDGER", f"postgresql://ada:{SECRET}@127.0.0.1:1/lab")
+    done = CliRunner().invoke(cli, ["collector", "vacuum"])
+    assert "postgresql://ada@127.0.0.1:1/lab is a database" in str(done.exception or done.output)
+    monkeypatch.setenv("EDGEMETER_STORE", f"postgresql://127.0.0.1/lab?user=ada&password={SECRET}")
+    assert set_variables() | {"EDGEMETER_HOME": ""} == {
+        "EDGEMETER_HOME": "",
+        "EDGEMETER_LEDGER": "postgresql://ada:(secret)@127.0.0.1:1/lab",
+        "EDGEMETER_STORE": "postgresql://127.0.0.1/lab?user=ada&password=(secret)",
+    }

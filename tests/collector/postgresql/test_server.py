@@ -1,0 +1,193 @@
+"""The ledger in PostgreSQL against its server: roles, encryption, settings, migrations, what a text cannot hold, a lost connection."""
+
+import os
+import threading
+
+import msgspec
+import pytest
+
+from edgemeter.agent.base.errors import ConfigError, EdgemeterError, UnavailableError
+from edgemeter.agent.contract import record as contract_record
+from edgemeter.agent.ledger.chunks import Arrival, ArrivedBatch, pack_chunk
+from edgemeter.agent.ledger.quarantine import Rejection
+from edgemeter.agent.ledger.retention import Retention
+from edgemeter.collector.ledgers.place import open_ledger
+from edgemeter.collector.postgresql import schema
+from edgemeter.collector.postgresql.address import PostgresAddress
+from edgemeter.collector.postgresql.session import PostgresSession
+from tests.fixtures.certificates import Authority
+from tests.fixtures.ledgers import initialised
+from tests.fixtures.postgresql import Postgresql
+from tests.fixtures.record_factory import make_model, make_record
+
+pytestmark = pytest.mark.postgresql
+
+
+@pytest.fixture
+def lab(postgresql):
+    """Return an empty ledger."""
+    return initialised(postgresql)
+
+
+def arrival(record):
+    """Return `record` as it arrives."""
+    return Arrival(record, contract_record.encode(record), "edgemeter/v1/lab/pi-1/result", 7)
+
+
+def member_of(server, lab, role):
+    """Return the address of the ledger for a new user with that role alone."""
+    server.sql(f"DROP ROLE IF EXISTS {role}_member")
+    server.sql(f"CREATE ROLE {role}_member LOGIN IN ROLE {role}")
+    return PostgresAddress(lab.text.replace("edgemeter@", f"{role}_member@"))
+
+
+def test_a_writer_adds_and_never_changes_or_removes_a_record(postgresql_server, lab):
+    """It commits, quarantines, leases and drains; DELETE, UPDATE, CREATE and DROP are refused by the server."""
+    writer = member_of(postgresql_server, lab, "edgemeter_write")
+    with open_ledger(writer) as ledger:
+        assert ledger.commit([arrival(make_record(session=5, seq=1))], [Rejection("t", b"x", "no", 1)]).inserted == 1
+        assert ledger.lease("drain x")
+        assert ledger.advance("x", 1)
+        assert ledger.epoch()
+        with pytest.raises(ConfigError, match="grant it edgemeter_write, or edgemeter_keep"):
+            ledger.forget(Retention(records_days=1), 10**18)
+        for statement in (
+            "DELETE FROM runs",
+            "UPDATE runs SET id = 'x'",
+            "DELETE FROM chunks",
+            "CREATE TABLE x (y int)",
+            "DROP TABLE runs",
+        ):
+            with pytest.raises(EdgemeterError, match="may not do this"), ledger._session.transaction() as cursor:
+                cursor.execute(statement)
+        assert ledger.count() == 1
+
+
+def test_a_keeper_removes_what_retention_does_not_keep(postgresql_server, lab):
+    """And a reader reads, and writes nothing."""
+    with open_ledger(member_of(postgresql_server, lab, "edgemeter_keep")) as ledger:
+        ledger.commit([arrival(make_record(session=5, seq=1))])
+        assert ledger.forget(Retention(records_days=1), 10**18).records == 1
+        ledger.commit([arrival(make_record(session=5, seq=2))])
+    reader = member_of(postgresql_server, lab, "edgemeter_read")
+    with open_ledger(reader, "read") as ledger:
+        assert (ledger.count(), ledger.epoch() != "", ledger.stats().runs) == (1, True, 1)
+    with open_ledger(reader) as ledger, pytest.raises(ConfigError, match="may not do this"):
+        ledger.commit([arrival(make_record(session=5, seq=3))])
+
+
+def test_tables_are_made_and_brought_up_to_date_once_whoever_asks(postgresql):
+    """Four at the same moment, twice: each step runs once; an older program is then refused."""
+    steps = []
+    place = PostgresAddress(postgresql)
+
+    def prepare(version, taken):
+        session = PostgresSession(place)
+        schema.init_ledger(session, {1: lambda _: taken.append(1), 2: lambda _: taken.append(2)}, version)
+        session.close()
+
+    for version in (1, 3):
+        threads = [threading.Thread(target=prepare, args=(version, steps)) for _ in range(4)]
+        for one in threads:
+            one.start()
+        for one in threads:
+            one.join()
+    assert steps == [1, 2]
+    with open_ledger(place) as ledger:
+        assert ledger._session.rows("SELECT version, min_version FROM ledger") == [(3, 1)]
+        with ledger._session.transaction() as cursor:
+            cursor.execute("UPDATE ledger SET min_version = 3")
+        with pytest.raises(ConfigError, match="update edgemeter here"):
+            ledger.commit([arrival(make_record(session=5, seq=1))])
+    with pytest.raises(ConfigError, match="update edgemeter here"):
+        open_ledger(place)
+
+
+def test_a_database_without_a_ledger_says_how_to_make_one(postgresql):
+    """In one line."""
+    with pytest.raises(ConfigError, match="make its tables with `edgemeter collector init-ledger"):
+        open_ledger(PostgresAddress(postgresql))
+
+
+@pytest.mark.parametrize("is_batch", [False, True])
+def test_a_text_that_cannot_be_stored_stops_no_other_record(lab, is_batch):
+    """A NUL in a precision or an id: that record goes to the quarantine, all others are held."""
+    records = [make_record(session=5, seq=seq) for seq in range(1, 20)]
+    records[4] = msgspec.structs.replace(records[4], precision="fp\x0032")
+    records[11] = msgspec.structs.replace(records[11], model=make_model(name="fine"), id="a\x00b")
+    arrivals = [arrival(one) for one in records]
+    with open_ledger(lab) as ledger:
+        if is_batch:
+            body = pack_chunk([one.payload for one in arrivals])
+            done = ledger.commit([], [Rejection("edgemeter/\x00", b"x", "a \x00 b", 1)], (), [ArrivedBatch(records, body, "t", 7)])
+        else:
+            done = ledger.commit(arrivals, [Rejection("edgemeter/\x00", b"x", "a \x00 b", 1)])
+        assert (done.inserted, sorted(key[3] for key in done.held)) == (17, [seq for seq in range(1, 20) if seq not in (5, 12)])
+        assert ledger.quarantined_count() == 3
+        assert [one.record.seq for one in ledger.records()] == [seq for seq in range(1, 20) if seq not in (5, 12)]
+
+
+def test_a_lost_connection_costs_a_retry_and_no_record(postgresql_server, lab):
+    """The back-end is ended between two commits: the next call fails or connects again, and what comes again is there once."""
+    with open_ledger(lab) as ledger:
+        ledger.commit([arrival(make_record(session=5, seq=1))])
+        name = lab.text.rpartition("/")[2]
+        postgresql_server.sql(f"SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = '{name}'")  # noqa: S608 - of this test
+        two = arrival(make_record(session=5, seq=2))
+        with pytest.raises(UnavailableError, match="does not answer"):
+            ledger.commit([two])
+        assert ledger.commit([two]).held == (("lab", "pi-1", 5, 2),)
+        assert ledger.commit([two]).duplicates == 1
+        assert ledger.ranges("pi-1", 5) == [(1, 2)]
+
+
+@pytest.mark.parametrize("name", ["fsync", "synchronous_commit"])
+def test_a_server_that_does_not_sync_is_refused_for_writing(name):
+    """A receipt would promise what it cannot keep; readers may read."""
+    server = Postgresql()
+    try:
+        server.start()
+        place = initialised(server.new_database())
+        server.stop()
+        server.settings |= {name: "off"}
+        server.start()
+        with pytest.raises(ConfigError, match=f"{name} = off"):
+            open_ledger(place)
+        with open_ledger(place, "read") as ledger:
+            assert ledger.count() == 0
+    finally:
+        server.close()
+
+
+def test_encryption_is_verified_and_never_given_up_without_a_word(tmp_path):
+    """By the right authority it connects; by another, or to a server without TLS, it does not."""
+    authority, other = Authority(tmp_path / "ca"), Authority(tmp_path / "other", "another CA")
+    pair = authority.signed("localhost", "DNS:localhost,IP:127.0.0.1")
+    server = Postgresql()
+    try:
+        server.start()
+        plain = server.new_database()
+        verified = f"{plain}?sslmode=verify-full&sslrootcert={{}}"
+        initialised(plain)
+        with pytest.raises(UnavailableError, match="does not support SSL"):
+            open_ledger(PostgresAddress(verified.format(authority.certificate)))
+        server.stop()
+        for source, name in ((pair.certificate, "server.crt"), (pair.key, "server.key")):
+            target = server.data / name
+            target.write_bytes(source.read_bytes())
+            _give(target, server)
+        server.settings |= {"ssl": "on"}
+        server.start()
+        with open_ledger(PostgresAddress(verified.format(authority.certificate))) as ledger:
+            assert ledger._session.value("SELECT ssl FROM pg_stat_ssl WHERE pid = pg_backend_pid()") is True
+        with pytest.raises(UnavailableError, match="certificate verify failed"):
+            open_ledger(PostgresAddress(verified.format(other.certificate)))
+    finally:
+        server.close()
+
+
+def _give(path, server):
+    """Make a file readable for the server alone."""
+    owner = server.data.stat()
+    os.chown(path, owner.st_uid, owner.st_gid)
+    path.chmod(0o600)

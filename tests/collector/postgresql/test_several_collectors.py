@@ -1,0 +1,177 @@
+"""Several collectors on one ledger in PostgreSQL: one whole, one drains at a time, another takes over."""
+
+import re
+import signal
+import subprocess
+import sys
+import time
+import uuid
+from contextlib import ExitStack
+
+import pytest
+
+from edgemeter.agent.contract import messages, record
+from edgemeter.agent.ledger.chunks import COLLISION
+from edgemeter.collector.influx.influx_config import InfluxConfig
+from edgemeter.collector.ledgers.place import open_ledger
+from edgemeter.collector.receive.service import Collector
+from edgemeter.collector.runs.store import InfluxStore
+from tests.fixtures.ledgers import initialised
+from tests.fixtures.mqtt_peer import Peer, wait_until
+from tests.fixtures.record_factory import make_record
+from tests.fixtures.servers import address_of, mosquitto
+
+pytestmark = [pytest.mark.postgresql, pytest.mark.mosquitto]
+
+
+@pytest.fixture
+def at_end():
+    """Return a stack of what has to be ended with the test."""
+    with ExitStack() as stack:
+        yield stack
+
+
+@pytest.fixture
+def broker(tmp_path, at_end):
+    """Return the address of a running mosquitto."""
+    server = mosquitto(tmp_path)
+    server.start()
+    at_end.callback(server.kill)
+    return address_of(server)
+
+
+@pytest.fixture
+def lab(postgresql, tmp_path, monkeypatch):
+    """Return an empty ledger in PostgreSQL, with the caches in a folder of the test's own."""
+    monkeypatch.setenv("EDGEMETER_HOME", str(tmp_path / "home"))
+    return initialised(postgresql)
+
+
+def run(seq, **changes):
+    """Return the message of one record."""
+    return record.encode(make_record(**({"device": "pi-1", "fleet": "lab", "session": 5, "seq": seq} | changes)))
+
+
+def held_of(peer):
+    """Return the numbers that the receipts name."""
+    receipts = [messages.decode_receipt(one.payload) for one in peer.messages]
+    return {seq for one in receipts for first, last in one.held for seq in range(first, last + 1)}
+
+
+def test_a_receipt_names_what_the_shared_ledger_holds_whichever_collector_says_it(broker, lab, at_end):
+    """A repeat at another collector is a duplicate there, a cloned card a collision; gaps, devices and metrics are of the whole."""
+    collectors = [Collector(broker, lab, group="g") for _ in range(2)]
+    for one in collectors:
+        one.start()
+        at_end.callback(one.stop)
+    device = Peer(broker, "edgemeter/v1/+/+/receipt")
+    at_end.callback(device.session.close)
+    first = [run(seq) for seq in range(1, 41)]
+    for payload in [*first, *first, run(7), run(50)]:
+        device.session.publish("edgemeter/v1/lab/pi-1/result", payload)
+    assert wait_until(lambda: sum(one.counts.messages for one in collectors) == 82)
+    assert all(one.counts.messages for one in collectors)
+    assert wait_until(lambda: held_of(device) == {*range(1, 41), 50})
+    assert sum(one.counts.inserted for one in collectors) == 41
+    assert sum(one.counts.duplicates for one in collectors) == 40
+    assert sum(one.counts.collisions for one in collectors) == 1
+    with open_ledger(lab, "read") as ledger:
+        (session,) = ledger.sessions()
+        assert (session.records, session.missing) == (41, 9)
+        assert [entry.reason for entry in ledger.quarantined()] == [COLLISION]
+    for one in collectors:
+        found = {metric.name: metric.value for metric in one.metrics()}
+        assert found["quarantine_entries"] == 1
+        assert one.unwell() is None
+
+
+class CollectorProcess:
+    """`edgemeter collector up` as a process of its own."""
+
+    def __init__(self, at_end, broker, lab, *options):
+        command = [sys.executable, "-m", "edgemeter.agent.cli.main", "collector", "up", "--broker", str(broker), "--group", "g"]
+        self.process = subprocess.Popen([*command, "--ledger", lab.text, *options], stderr=subprocess.PIPE, text=True)
+        at_end.callback(self.kill)
+        self.first = self.process.stderr.readline()
+        assert re.match(r"receiving from (\S+), storing in postgresql://", self.first), self.first
+
+    def kill(self):
+        """End it at once, without a word."""
+        if self.process.poll() is None:
+            self.process.send_signal(signal.SIGKILL)
+        self.process.communicate(timeout=60)
+
+
+@pytest.mark.slow
+@pytest.mark.influx
+def test_one_drains_at_a_time_and_another_takes_over_when_it_is_killed(broker, lab, influx2_server, at_end, tmp_path):
+    """Every record is in InfluxDB, written by whoever had the lease; the second had nothing to do before."""
+    bucket = f"lab-{uuid.uuid4().hex}"
+    target = f"{influx2_server.url}?org={influx2_server.org}&bucket={bucket}"
+    token = tmp_path / "token"
+    token.write_text(influx2_server.token)
+    options = ("--influx", target, "--influx-token-file", str(token))
+    first = CollectorProcess(at_end, broker, lab, *options)
+    device = Peer(broker, "edgemeter/v1/+/+/receipt")
+    at_end.callback(device.session.close)
+    config = InfluxConfig(url=influx2_server.url, token=influx2_server.token, org=influx2_server.org, bucket=bucket)
+    send(device, range(1, 31))
+    with open_ledger(lab, "read") as ledger:
+        assert wait_until(lambda: max(ledger.positions().values(), default=0) >= ledger.last_row() > 0, 60)
+        CollectorProcess(at_end, broker, lab, *options)
+        holder = "SELECT owner FROM leases WHERE name LIKE 'drain%'"
+        (before,) = ledger._session.rows(holder)
+        first.kill()
+        send(device, range(31, 61), timeout_s=90)
+        assert wait_until(lambda: max(ledger.positions().values()) >= ledger.last_row(), 90)
+        assert ledger._session.rows(holder) != [before]
+    assert sorted(one.seq for one in InfluxStore(config).contents().runs) == list(range(1, 61))
+
+
+def send(device, numbers, timeout_s=60):
+    """Publish records until a receipt names each."""
+    wanted = set(numbers)
+    payloads = {seq: run(seq) for seq in wanted}
+    deadline = time.monotonic() + timeout_s
+    while (left := wanted - held_of(device)) and time.monotonic() < deadline:
+        for seq in left:
+            device.session.publish("edgemeter/v1/lab/pi-1/result", payloads[seq])
+        wait_until(lambda: wanted <= held_of(device), 3)
+    assert not left
+
+
+def test_a_lease_is_of_one_and_ends_with_it_or_after_its_time(lab):
+    """Given back at once by who closes; who is frozen or killed loses it."""
+    with open_ledger(lab) as one, open_ledger(lab) as other:
+        assert one.lease("drain x")
+        assert one.lease("drain x")
+        assert not other.lease("drain x")
+        assert other.lease("drain y")
+        one.close()
+        assert other.lease("drain x")
+        with open_ledger(lab) as third:
+            other._session.rows("UPDATE leases SET until = clock_timestamp() - interval '1 s' RETURNING 1")
+            assert third.lease("drain x")
+            assert not other.lease("drain x")
+
+
+def test_a_collector_keeps_its_name_and_no_two_have_the_same(lab, broker):
+    """Two on one machine; one that starts again has the name that it had."""
+    names = []
+    for _ in range(2):
+        collectors = [Collector(broker, lab, group="g") for _ in range(2)]
+        for one in collectors:
+            one.start()
+        names.append([one.name for one in collectors])
+        for one in collectors:
+            one.stop()
+    assert names[0] == names[1]
+    assert len(set(names[0])) == 2
+
+
+def test_the_address_stands_in_no_argument_of_a_process_that_the_collector_starts(lab, broker, at_end):
+    """Anybody may read them: the keeper of the roll-up reads it from its standard input."""
+    started = CollectorProcess(at_end, broker, lab)
+    listed = subprocess.run(["ps", "-o", "args=", "--ppid", str(started.process.pid)], capture_output=True, text=True, check=True).stdout
+    assert "rollup.keeper" in listed
+    assert "postgresql://" not in listed

@@ -1,0 +1,188 @@
+"""Everything that reads a ledger reads a file and a database alike: compare, trend, page, alerts, export, commands."""
+
+import json
+
+import msgspec
+import pytest
+from click.testing import CliRunner
+
+from edgemeter.agent.cli.main import cli
+from edgemeter.agent.contract import record as contract_record
+from edgemeter.agent.contract.health import Health
+from edgemeter.agent.contract.messages import DeviceState
+from edgemeter.agent.ledger.chunks import Arrival
+from edgemeter.agent.ledger.presence import PresenceChange
+from edgemeter.agent.ledger.quarantine import Rejection
+from edgemeter.agent.ledger.retention import Retention
+from edgemeter.collector import store
+from edgemeter.collector.alerts import lifecycle
+from edgemeter.collector.alerts.check import check_alerts
+from edgemeter.collector.alerts.rules import AlertRule, AlertRules
+from edgemeter.collector.compare import columns, comparison
+from edgemeter.collector.ledgers.place import beside, open_ledger
+from edgemeter.collector.rollup import rollup
+from edgemeter.collector.runs.store import LedgerStore, open_store
+from edgemeter.collector.trend import watch, watch_file
+from edgemeter.collector.trend.history import LedgerHistory, open_history
+from edgemeter.collector.trend.watch_file import Annotation
+from edgemeter.collector.web.events import TrendEvents
+from edgemeter.collector.web.run_index import open_index
+from edgemeter.collector.web.sources import LedgerSource
+from tests.fixtures.comparison_factory import make_reference, make_run
+from tests.fixtures.fleet_ledger import Fleet, fleet_records
+from tests.fixtures.ledgers import text_of
+from tests.fixtures.record_factory import make_record
+from tests.fixtures.series_factory import DAY_NS, FIRST_DAY, make_days, noisy
+
+STEPPED = noisy(100, 70, step_at=55, step_ratio=1.09)
+
+
+@pytest.fixture(autouse=True)
+def home(tmp_path, monkeypatch):
+    """Keep what is derived from a database in a folder of the test's own."""
+    monkeypatch.setenv("EDGEMETER_HOME", str(tmp_path / "home"))
+
+
+def keep(place, runs, received_ns=7):
+    """Commit runs, numbered where they are not."""
+    with open_ledger(place) as ledger:
+        first = ledger.count() + 1
+        numbered = [run if run.seq else msgspec.structs.replace(run, session=1, seq=first + at) for at, run in enumerate(runs)]
+        topic = "edgemeter/v1/{0.fleet}/{0.device}/result"
+        ledger.commit([Arrival(run, contract_record.encode(run), topic.format(run), received_ns) for run in numbered])
+
+
+def edgemeter(*arguments):
+    """Return what a command prints; it has to succeed."""
+    done = CliRunner().invoke(cli, list(map(str, arguments)))
+    assert done.exit_code == 0, done.output
+    return done.stdout
+
+
+def test_compare_gives_the_same_by_runs_and_by_the_roll_up(ledger_place):
+    """First from nothing, then after new runs, then after the oldest were removed."""
+    keep(ledger_place, fleet_records(Fleet(devices=4, days=10, cases=3)))
+    for change in (lambda: None, lambda: keep(ledger_place, [make_reference(), make_run(device="late")]), lambda: forget(ledger_place)):
+        change()
+        found = rollup.rolled_up(open_store(text_of(ledger_place)), worth_runs=0)
+        by_runs = comparison.compare(open_store(text_of(ledger_place)).contents(), "reference")
+        assert columns.to_json(rollup.compare_rolled_up(found, "reference")) == columns.to_json(by_runs)
+    assert beside(ledger_place, ".digest").exists()
+
+
+def forget(place):
+    """Remove the oldest records, as retention does."""
+    with open_ledger(place) as ledger:
+        held = ledger.count()
+        removed = ledger.forget(Retention(records_days=1), 10 * DAY_NS)
+        assert (removed.records, ledger.count()) == (held, 0)
+    keep(place, [make_reference(session=77, seq=1), make_run(device="new", session=77, seq=1)], received_ns=11 * DAY_NS)
+
+
+def test_trends_follow_the_ledger(ledger_place):
+    """A step is found, the index is refreshed by new runs only, and another ledger at the place begins anew."""
+    runs = make_days(STEPPED)
+    keep(ledger_place, runs[:40])
+    assert sum(len(LedgerHistory(ledger_place).points(key)) for key in LedgerHistory(ledger_place).series()) == 40
+    keep(ledger_place, runs[40:])
+    history = open_history([text_of(ledger_place)])
+    assert [step.day for one in watch.trends_of(history, [], ("energy",)) for step in one.steps] == [FIRST_DAY + 55]
+
+
+def test_annotations_alerts_and_requests_are_kept(ledger_place):
+    """Written, read, judged, removed; what fires twice is one alert."""
+    keep(ledger_place, make_days(STEPPED))
+    rules = AlertRules(rule=(AlertRule(name="step", kind="step", metrics=("energy",)),))
+    with watch_file.open_watch(ledger_place) as file:
+        made = watch_file.add_annotation(file, Annotation(9, "new supply", device="pi-1", author="ada"))
+        watch_file.add_annotation(file, Annotation(3, "moved", begins_level=False))
+        history = open_history([text_of(ledger_place)])
+        for _ in range(2):
+            check_alerts(history, text_of(ledger_place), file, rules, (FIRST_DAY + 70) * DAY_NS)
+        (alert,) = lifecycle.read_alerts(file)
+        assert alert.firing.title == "step: energy of tiny-detector fp32 on pi-1"
+        assert "a new level begins" in lifecycle.acknowledge(file, alert.number, "known")
+        assert watch_file.remove_annotation(file, made)
+        assert not watch_file.remove_annotation(file, made)
+        assert watch.read_requests(file) == []
+    assert [one.text for one in watch_file.annotations_of(text_of(ledger_place))] == ["moved", "known"]
+
+
+def test_the_page_reads_it_and_learns_of_what_is_new(ledger_place):
+    """Its index, the devices, the raw samples of one run, and the remarks of people; the tag of a view changes with each."""
+    keep(ledger_place, [make_record(session=5, seq=seq) for seq in (1, 2)])
+    source = LedgerSource(ledger_place)
+    index = open_index(source)
+    assert index.refresh() == source.last_row()
+    versions = [source.version()]
+    with open_ledger(ledger_place) as ledger:
+        ledger.commit([], [], [PresenceChange("lab", "pi-1", DeviceState(state="online", session=5), 3)])
+    versions.append(source.version())
+    assert [one.state for one in source.devices()] == ["online"]
+    (_, last) = source.after(1, 1).__next__()
+    assert source.one(source.last_row()) == last
+    events = TrendEvents(source)
+    events.refresh()
+    with watch_file.open_watch(ledger_place) as file:
+        before = events.version()
+        watch_file.add_annotation(file, Annotation(day=3, text="moved"))
+        assert events.version() != before
+    assert len(set(versions)) == 2
+    events.close()
+
+
+def test_runs_are_exported_and_read_by_python(ledger_place):
+    """All, and only those of a device."""
+    keep(ledger_place, [make_run(device=device) for device in ("pi-1", "pi-2", "pi-2")])
+    assert len(list(store.runs(text_of(ledger_place), device="pi-2"))) == 2
+    assert store.columns(store.runs(text_of(ledger_place)))["device"].tolist() == ["pi-1", "pi-2", "pi-2"]
+    assert len(edgemeter("report", text_of(ledger_place), "-o", "-").splitlines()) == 4
+
+
+def test_the_commands_of_a_ledger_work(ledger_place):
+    """Devices with gaps and presence, stats, positions, the quarantine with a retry, changes, retiring."""
+    where = text_of(ledger_place)
+    record = make_record(session=5, seq=1)
+    with open_ledger(ledger_place) as ledger:
+        changes = [
+            PresenceChange("lab", "pi-1", DeviceState(state="online", session=5), 3),
+            PresenceChange("lab", "pi-1", Health(device="pi-1", fleet="lab", session=5, told_ns=1, agent="0.1.0", waiting_records=2), 4),
+        ]
+        topic = "edgemeter/v1/lab/pi-1/result"
+        rejected = Rejection(topic, contract_record.encode(make_record(session=5, seq=4)), "an older version", 9)
+        ledger.commit([Arrival(record, contract_record.encode(record), topic, 7)], [rejected], changes)
+        ledger.advance("influx http://x bucket 'b'", 1)
+    (device,) = json.loads(edgemeter("collector", "devices", "--ledger", where, "--json"))["devices"]
+    assert (device["state"], device["records"], device["missing"], device["health"]["waiting_records"]) == ("online", 1, 0, 2)
+    (entry,) = json.loads(edgemeter("collector", "quarantine", "--ledger", where, "--json"))["quarantined"]
+    edgemeter("collector", "quarantine", "retry", entry["row"], "--ledger", where)
+    (device,) = json.loads(edgemeter("collector", "devices", "--ledger", where, "--json"))["devices"]
+    assert (device["records"], device["missing"]) == (2, 2)
+    found = json.loads(edgemeter("collector", "stats", "--ledger", where, "--json"))
+    assert (found["runs"], found["devices"], found["quarantined"], found["safety"][:8]) == (2, 1, 0, "one disk")
+    assert found["size_bytes"] > 1000
+    assert json.loads(edgemeter("collector", "drain", "--ledger", where, "--again", "--json"))["sinks"][0]["records_to_write"] == 2
+    edgemeter("collector", "retire", "pi-1", "--ledger", where)
+    edgemeter("collector", "changes", "--ledger", where)
+    (device,) = json.loads(edgemeter("collector", "devices", "--ledger", where, "--json"))["devices"]
+    assert device["state"] == "revoked"
+
+
+def test_what_a_sink_rejected_is_drained_again_after_a_retry(ledger_place):
+    """The record gets a new row, and stays the only one of its number."""
+    keep(ledger_place, [make_record(session=5, seq=seq) for seq in (1, 2)])
+    with open_ledger(ledger_place) as ledger:
+        first = next(iter(ledger.records(with_samples=True)))
+        payload = contract_record.encode(first.record)
+        reference = b'{"fleet":"%s","device":"pi-1","session":5,"seq":1,"id":"%s"}' % (
+            first.record.fleet.encode(),
+            first.record.id.encode(),
+        )
+        ledger.advance("influx http://x", ledger.last_row(), [Rejection("influx http://x", reference, "no", 7)])
+        last = ledger.last_row()
+    edgemeter("collector", "quarantine", "retry", "--ledger", text_of(ledger_place))
+    with open_ledger(ledger_place) as ledger:
+        assert [held.record.seq for held in ledger.records(after_row=last)] == [1]
+        assert (ledger.count(), ledger.quarantined_count()) == (2, 0)
+        assert ledger.text(first.record) == payload
+        assert LedgerStore(ledger_place).contents().runs[0].seq == 1

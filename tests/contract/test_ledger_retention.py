@@ -1,0 +1,87 @@
+"""Retention, the same in every ledger."""
+
+import msgspec
+import pytest
+
+from edgemeter.agent.contract import record as contract_record
+from edgemeter.agent.ledger.chunks import Arrival
+from edgemeter.agent.ledger.presence import SessionHeld
+from edgemeter.agent.ledger.retention import Retention
+from tests.fixtures.record_factory import make_record
+
+DAY_NS = 24 * 3600 * 10**9
+NOW_NS = 100 * DAY_NS
+
+
+def arrival(record, day):
+    """Return `record` as it arrives on that day."""
+    return Arrival(record, contract_record.encode(record), "edgemeter/v1/lab/pi-1/result", day * DAY_NS)
+
+
+def forget(ledger, policy):
+    """Take out everything that has to go; return how many records and chunks with samples went."""
+    gone, stripped = 0, 0
+    while True:
+        step = ledger.forget(policy, NOW_NS)
+        gone, stripped = gone + step.records, stripped + step.stripped_chunks
+        if step.is_all:
+            return gone, stripped
+
+
+@pytest.fixture
+def days(ledger):
+    """Return a ledger with a record of each day from 1 to 99."""
+    for day in range(1, 100):
+        ledger.commit([arrival(make_record(session=5, seq=day), day)])
+    return ledger
+
+
+def test_records_go_after_their_days_and_samples_sooner(days):
+    """30 days for records, 7 for samples: to the day."""
+    assert forget(days, Retention(records_days=30, samples_days=7)) == (69, 92)
+    held = list(days.records(with_samples=True))
+    assert [one.record.seq for one in held] == list(range(70, 100))
+    assert [one.record.seq for one in held if one.record.samples] == list(range(93, 100))
+    assert held[0].record == msgspec.structs.replace(held[0].record, samples=())
+    assert forget(days, Retention(records_days=30, samples_days=7)) == (0, 0)
+
+
+def test_without_limits_nothing_goes(days):
+    """The default."""
+    assert forget(days, Retention()) == (0, 0)
+    assert days.count() == 99
+
+
+def test_what_a_sink_does_not_have_yet_stays_whatever_its_age(days):
+    """InfluxDB away for a month: nothing is lost. A sink that nobody uses any more holds nothing back."""
+    days.advance("influx", 20)
+    days.advance("an old one", 1)
+    assert forget(days, Retention(records_days=1, samples_days=1, sinks=("influx",))) == (20, 20)
+    assert forget(days, Retention(records_days=1, sinks=("influx", "one that has nothing"))) == (0, 0)
+    assert days.ranges("pi-1", 5) == [(21, 99)]
+
+
+def test_a_record_that_was_forgotten_is_not_taken_for_new(days):
+    """It is receipted, so that the device forgets it too; one that never came is still taken."""
+    days.commit([arrival(make_record(device="pi-2", session=8, seq=seq), 2) for seq in (1, 2, 4)])
+    forget(days, Retention(limit_bytes=1))
+    assert days.count() == 0
+    again = days.commit([arrival(make_record(session=5, seq=seq), 100) for seq in (3, 99, 100)])
+    assert (again.inserted, again.duplicates, len(again.held)) == (1, 2, 3)
+    late = days.commit([arrival(make_record(device="pi-2", session=8, seq=seq), 100) for seq in (1, 3, 4)])
+    assert (late.inserted, late.duplicates) == (1, 2)
+    assert {(one.device, one.session, one.missing) for one in days.sessions()} == {("pi-1", 5, 0), ("pi-2", 8, 0)}
+
+
+def test_missing_numbers_are_counted_and_forgotten_ones_are_not_missing(days):
+    """Per session: 1..99 with two missing in another session, before and after retention."""
+    days.commit([arrival(make_record(session=6, seq=seq), 50) for seq in (2, 3, 5)])
+    assert days.sessions() == [SessionHeld("lab", "pi-1", 5, 99, 0, 99 * DAY_NS), SessionHeld("lab", "pi-1", 6, 3, 2, 50 * DAY_NS)]
+    forget(days, Retention(records_days=30))
+    assert [(one.session, one.records, one.missing) for one in days.sessions()] == [(5, 30, 0), (6, 3, 2)]
+
+
+def test_more_days_than_time_is_counted_is_for_ever(days):
+    """A million days is what somebody writes who means "never"; the collector must not fall over it."""
+    assert forget(days, Retention(records_days=1e6, samples_days=1e6)) == (0, 0)
+    assert days.count() == 99
