@@ -34,6 +34,8 @@ class Clock(msgspec.Struct, frozen=True, kw_only=True):
     error_ms: float | None = None
     floor_ns: TimeNs | None = None
     is_behind_floor: bool = False
+    # What its collector finds at receipt, where it cannot be true: ahead, negative: behind. A device does not state it.
+    off_by_ns: int | msgspec.UnsetType = msgspec.UNSET
 
 
 class Disk(msgspec.Struct, frozen=True, kw_only=True):

@@ -230,6 +230,9 @@ class Outbox(Database):
 
         A request is answered once, whenever it arrives and after any restart: it is durable when this returns.
         """
+        return self._reserve.in_need(lambda: self._send_again(request, device, fleet))
+
+    def _send_again(self, request: AgainRequest, device: str, fleet: str) -> int | None:
         again = """INSERT OR IGNORE INTO waiting SELECT row FROM receipted JOIN records USING (row)
             WHERE device = ? AND fleet = ? AND kept_ns >= ?"""
         with self.transaction() as connection:

@@ -14,7 +14,7 @@ from typing import Literal, Protocol
 import msgspec
 
 from edgemeter.agent.base.broker_address import BrokerAddress
-from edgemeter.agent.base.errors import ConfigError, EdgemeterError, UnavailableError
+from edgemeter.agent.base.errors import ConfigError, EdgemeterError, TransientError, UnavailableError
 from edgemeter.agent.base.file_lock import DeviceLock
 from edgemeter.agent.base.mqtt_session import (
     CONNECT_TIMEOUT_S,
@@ -377,10 +377,13 @@ class Publisher:
 
     def _take_requests(self) -> None:
         while self._requests:
-            fleet, request = self._requests[0]
-            row = self._outbox.send_again(request, self._birth.device, fleet)
-            # Only now: an outbox that cannot be written answers later.
-            self._requests.popleft()
+            fleet, request = self._requests.popleft()
+            try:
+                row = self._outbox.send_again(request, self._birth.device, fleet)
+            except (UnavailableError, TransientError) as error:
+                # The broker retains it; what waits goes out meanwhile.
+                logger.warning("a collector's request for records is answered with the next connection: %s", error)
+                return
             if row is not None:
                 logger.info("a collector asks for records again: %d are to be sent", self._outbox.count(self._birth.device))
                 self._sender.look_back(row)

@@ -12,6 +12,7 @@ import msgspec
 
 from edgemeter.agent.contract.health import Health
 from edgemeter.agent.contract.messages import Birth, DeviceState
+from edgemeter.agent.contract.record_time import off_by_text
 
 _Report = TypeVar("_Report")
 
@@ -113,6 +114,8 @@ def calibration_days(health: Health) -> float | None:
 
 def clock_text(health: Health) -> str:
     """Return the state of its clock in a word or two."""
+    if isinstance(health.clock.off_by_ns, int):
+        return off_by_text(health.clock.off_by_ns)
     if health.clock.is_behind_floor:
         return "set back"
     return {True: "synchronised", False: "not synchronised", None: "unknown"}[health.clock.is_synchronised]
@@ -142,7 +145,9 @@ def _issues(health: Health, now_ns: int) -> Iterator[str]:
         yield f"only {disk.free_bytes / disk.size_bytes:.0%} of its disk is free"
     if disk.is_worn_out:
         yield "its flash memory is worn out"
-    if health.clock.is_behind_floor or health.clock.is_synchronised is False:
+    if isinstance(health.clock.off_by_ns, int):
+        yield f"its clock is {off_by_text(health.clock.off_by_ns)}: set it, and check its time server (NTP)"
+    elif health.clock.is_behind_floor or health.clock.is_synchronised is False:
         yield f"its clock is {clock_text(health)}"
     age = calibration_days(health)
     if age is not None and age > CALIBRATION_DAYS:

@@ -225,7 +225,7 @@ class Drain:
         batch = _Batch(after_row)
         for row, received_ns, payload, is_checked in ledger.payloads(after_row=after_row):
             try:
-                lines = self._points.lines(payload, is_checked=is_checked)
+                lines = self._points.lines(payload, is_checked=is_checked, received_ns=received_ns)
             except ConfigError:
                 if is_checked:
                     raise

@@ -14,6 +14,7 @@ from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.contract import samples
 from edgemeter.agent.contract.energy_provenance import energy_provenance
 from edgemeter.agent.contract.record import RunRecord, Series, decode
+from edgemeter.agent.contract.record_time import off_by_ns, placed
 from edgemeter.collector.influx import point_schema
 from edgemeter.collector.influx.case_tags import CASE_TAGS, trace_source
 from edgemeter.collector.influx.influx_config import Extent, Extra
@@ -202,15 +203,20 @@ class Points:
     also: frozenset[Extra] = frozenset()
     known: TagValues | None = None
 
-    def lines(self, payload: bytes, *, is_checked: bool = True) -> list[str]:
+    def lines(self, payload: bytes, *, is_checked: bool = True, received_ns: int = 0) -> list[str]:
         """Return the points of the record in `payload` (JSON), its own first; damaged samples give none.
+
+        A record whose stated time cannot be true has points at the time of its receipt: else they are beyond the bucket's retention,
+        or stay for years after it.
 
         Raises:
             ConfigError: it is no record; with `is_checked` it was validated before.
         """
         if self.extent == "figures" and not self.also and is_checked:
-            return [point_line(read_figures(payload), "figures", self.known)]
-        record = decode(payload)
+            figures = read_figures(payload)
+            if off_by_ns(figures.started_at_ns, received_ns) is None:
+                return [point_line(figures, "figures", self.known)]
+        record = placed(decode(payload), received_ns)
         found = [point_line(record, self.extent, self.known)]
         if self.also:
             series = {one.name: one for one in record.samples}

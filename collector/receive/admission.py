@@ -20,6 +20,7 @@ from edgemeter.agent.contract.health import Health, decode_health
 from edgemeter.agent.contract.messages import Topic, parse_topic
 from edgemeter.agent.contract.record import SCHEMA, RunRecord, change_fields, decode
 from edgemeter.agent.contract.record_conditions import Role, StampedBy, VerdictState
+from edgemeter.agent.contract.record_time import off_by_ns
 from edgemeter.agent.ledger import quarantine
 from edgemeter.agent.ledger.chunks import COLLISION, LARGEST_CHUNK_TEXT_BYTES, Arrival, ArrivedBatch, pack_array
 from edgemeter.agent.ledger.ledger import Ledger
@@ -233,7 +234,7 @@ class Admitted:
                 self._add_results(topic, message, received_ns)
             elif message.payload:
                 kind = "presence"
-                self.changes.append(PresenceChange(topic.fleet, topic.device, _presence(topic, message.payload), received_ns))
+                self.changes.append(PresenceChange(topic.fleet, topic.device, _presence(topic, message.payload, received_ns), received_ns))
         except ConfigError as error:
             self.rejections.append(Rejection(message.topic, message.payload, str(error), received_ns, kind))
 
@@ -325,7 +326,7 @@ def _check(record: RunRecord, topic: Topic) -> None:
             )
 
 
-def _presence(topic: Topic, payload: bytes) -> messages.Birth | messages.DeviceState | Health:
+def _presence(topic: Topic, payload: bytes, received_ns: int) -> messages.Birth | messages.DeviceState | Health:
     if topic.kind == "state":
         return messages.decode_state(payload)
     report = decode_health(payload) if topic.kind == "health" else messages.decode_birth(payload)
@@ -333,7 +334,13 @@ def _presence(topic: Topic, payload: bytes) -> messages.Birth | messages.DeviceS
         raise ConfigError(
             f"the {topic.kind} is of device {report.device!r} of fleet {report.fleet!r}, but arrived on the topic {str(topic)!r}"
         )
-    return report
+    return _with_clock_noted(report, received_ns) if isinstance(report, Health) else report
+
+
+def _with_clock_noted(health: Health, received_ns: int) -> Health:
+    off_ns = off_by_ns(health.told_ns, received_ns)
+    clock = msgspec.structs.replace(health.clock, off_by_ns=msgspec.UNSET if off_ns is None else off_ns)
+    return msgspec.structs.replace(health, clock=clock)
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,6 +8,7 @@ import msgspec
 
 from edgemeter.agent.base import sqlite_file
 from edgemeter.agent.contract.record import RunRecord
+from edgemeter.agent.contract.record_time import placed
 from edgemeter.agent.ledger.ledger import HeldRecord, Ledger
 from edgemeter.collector.compare.summary import CaseSummary, summarise
 from edgemeter.collector.rollup import rollup_file
@@ -91,7 +92,7 @@ class RollupRefresher:
         runs: list[tuple[int, int, bytes]] = []
         unusable_runs: list[tuple[object, ...]] = []
         for held in batch:
-            record = held.record
+            record = placed(held.record, held.received_ns)
             text = slim_record(record)
             reason = unusable(record)
             if reason is None:

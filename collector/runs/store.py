@@ -10,6 +10,7 @@ import msgspec
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.base.figures import count
 from edgemeter.agent.contract.record import RunRecord, decode
+from edgemeter.agent.contract.record_time import placed
 from edgemeter.agent.ledger.quarantine import QuarantinedMessage
 from edgemeter.collector.influx import influx_config, point_schema
 from edgemeter.collector.influx.client import InfluxHttp, identifier, query_rows
@@ -135,7 +136,7 @@ class LedgerStore:
     def contents(self, *, with_samples: bool = False) -> StoreContents:
         """Return the runs in the ledger; quarantined messages are left out."""
         with open_ledger(self.place, "read") as ledger:
-            runs = [entry.record for entry in ledger.records(with_samples=with_samples)]
+            runs = [placed(entry.record, entry.received_ns) for entry in ledger.records(with_samples=with_samples)]
             quarantined = ledger.quarantined()
         return StoreContents(oldest_first(runs), left_out_of(quarantined, {run.id for run in runs}))
 

@@ -107,14 +107,15 @@ def _clear(connection: sqlite3.Connection, collector: str) -> None:
     connection.execute("UPDATE place SET collector = ?, position = 0", (collector,))
 
 
-# Version 2: energies that were replayed beside measured queries are no longer in it.
+# Version 2: energies that were replayed beside measured queries are no longer in it. Version 3: runs of a clock that cannot be right lie at
+# the time of their receipt.
 FORMAT = sqlite_file.FileFormat(
     what="index of trends",
     application_id=0x45645472,  # "EdTr"
-    version=2,
+    version=3,
     schema=_SCHEMA,
     elsewhere="delete it: it is rebuilt from the ledger",
-    steps={1: lambda connection: _clear(connection, collector="")},
+    steps=dict.fromkeys((1, 2), lambda connection: _clear(connection, collector="")),
 )
 
 

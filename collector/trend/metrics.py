@@ -13,6 +13,7 @@ import msgspec
 from edgemeter.agent.contract.energy_provenance import energy_provenance
 from edgemeter.agent.contract.record import RunRecord
 from edgemeter.agent.contract.record_figures import Energy
+from edgemeter.agent.contract.record_time import off_by_ns
 from edgemeter.collector.runs.cases import UNKNOWN_BOARD, key_of, not_measured
 
 NS_PER_DAY = 86_400 * 1_000_000_000
@@ -91,9 +92,10 @@ def series_of(run: RunRecord) -> SeriesKey:
 def figures_of(run: RunRecord, received_ns: int | None = None) -> RunFigures:
     """Return the figures of `run`; None where not measured (or replayed).
 
-    A run of a device without a synchronised clock is placed at the time of receipt, if known.
+    A run of a device without a synchronised clock, or with one that cannot be right, is placed at the time of receipt, if known.
     """
-    at_ns = received_ns if received_ns is not None and run.clock_synchronised is False else run.started_at_ns
+    is_wrong = received_ns is not None and (run.clock_synchronised is False or off_by_ns(run.started_at_ns, received_ns) is not None)
+    at_ns = received_ns if received_ns is not None and is_wrong else run.started_at_ns
     energy = run.energy if run.energy is not None and has_own_energy(run) else None
     accuracy = run.accuracy if not_measured(run, "accuracy") is None else None
     has_latency = not_measured(run, "latency") is None

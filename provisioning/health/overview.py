@@ -4,6 +4,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from edgemeter.agent.contract.health import Health
+from edgemeter.agent.contract.record_time import off_by_text
 from edgemeter.provisioning.health.server_status import read_status
 from edgemeter.provisioning.inventory.fleet_folder import FleetFolder
 from edgemeter.provisioning.inventory.formatting import age, size
@@ -97,7 +98,9 @@ def _of_health(health: Health, now_ns: int) -> Iterator[DeviceIssue]:
     yield from _of_certificate(health, now_ns)
     yield from _of_disk(health)
     clock = health.clock
-    if clock.is_behind_floor:
+    if isinstance(clock.off_by_ns, int):
+        yield DeviceIssue("clock", f"its clock is {off_by_text(clock.off_by_ns)}: set it, and check its time server (NTP)")
+    elif clock.is_behind_floor:
         yield DeviceIssue("clock", "its clock is behind its last known time: no time server is reachable")
     elif clock.is_synchronised is False:
         yield DeviceIssue("clock", "its clock is not synchronised (NTP)")

@@ -141,6 +141,17 @@ def test_a_full_disk_takes_new_records_in_the_place_of_receipted_ones(tmp_path):
         assert outbox.dropped() == Dropped()
 
 
+def test_a_full_disk_answers_a_request_from_the_reserve(tmp_path):
+    """The list of what is to be sent is small; the receipts empty it again."""
+    with small_disk(tmp_path / "disk", 24) as disk, Outbox(disk / "outbox.sqlite") as outbox:
+        sent = receipted(outbox, *(heavy() for _ in range(100)))
+        fill(disk / "somebody else's")
+        assert outbox.send_again(REQUEST, "pi-1", "lab") == 1
+        assert waiting(outbox) == sent
+        outbox.forget(Receipt(session=outbox.session, held=((1, 100),)))
+        assert outbox.count() == 0
+
+
 def test_a_put_and_a_receipt_are_as_many_transactions_as_before(outbox):
     """One that waits for the disk for a record, none for its receipt."""
     statements = []

@@ -1,0 +1,45 @@
+"""What a wrong wall clock is recognised by."""
+
+import pytest
+
+from edgemeter.agent.contract.record_time import AHEAD_NS, DAY_NS, EARLIEST_NS, off_by_ns, off_by_text, placed
+from tests.fixtures.record_factory import make_record
+
+NOW_NS = EARLIEST_NS + 400 * DAY_NS
+
+
+@pytest.mark.parametrize(
+    ("stated_ns", "off_ns"),
+    [
+        (NOW_NS, None),
+        (NOW_NS + AHEAD_NS, None),
+        (NOW_NS + AHEAD_NS + 1, AHEAD_NS + 1),
+        (NOW_NS + 3650 * DAY_NS, 3650 * DAY_NS),
+        (NOW_NS - 399 * DAY_NS, None),
+        (EARLIEST_NS - 1, -400 * DAY_NS - 1),
+        (0, -NOW_NS),
+    ],
+)
+def test_only_what_cannot_be_true_is_called_wrong(stated_ns, off_ns):
+    """A board in local time and one that was away for a year are not; a year ahead and the firmware's date are."""
+    assert off_by_ns(stated_ns, NOW_NS) == off_ns
+
+
+def test_a_receipt_by_a_clock_that_is_wrong_itself_says_nothing():
+    """A collector on a board without a clock chip."""
+    assert off_by_ns(NOW_NS, 7) is None
+
+
+def test_a_run_is_placed_at_its_receipt_and_marked():
+    """One that can be true is the same object."""
+    right = make_record(started_at_ns=NOW_NS)
+    assert placed(right, NOW_NS) is right
+    wrong = make_record(started_at_ns=NOW_NS + 10 * 366 * DAY_NS, clock_synchronised=True)
+    found = placed(wrong, NOW_NS)
+    assert (found.started_at_ns, found.stamped_by, found.id) == (NOW_NS, "collector", wrong.id)
+    assert wrong.stamped_by == "device"
+
+
+def test_it_is_said_in_years_and_days():
+    """As a person would."""
+    assert [off_by_text(days * DAY_NS) for days in (3, 3653, -400)] == ["3.0 days ahead", "10.0 years ahead", "1.1 years behind"]

@@ -1,0 +1,155 @@
+"""Records of a device whose wall clock claims to be synchronised and is years off: kept as they are, and they spoil nothing."""
+
+import time
+
+import msgspec
+import pytest
+from click.testing import CliRunner
+
+from edgemeter.agent.contract import record
+from edgemeter.agent.contract.health import Clock, Health, encode_health
+from edgemeter.agent.contract.record_time import DAY_NS
+from edgemeter.agent.ledger.chunks import Arrival
+from edgemeter.agent.ledger.retention import Retention
+from edgemeter.agent.ledger.sqlite_ledger import SqliteLedger
+from edgemeter.collector.cli.collector import collector as command
+from edgemeter.collector.compare import views
+from edgemeter.collector.influx.drain import Drain
+from edgemeter.collector.influx.points import Points
+from edgemeter.collector.influx.set_up import InfluxPlan, set_up_influx
+from edgemeter.collector.receive.service import Collector
+from edgemeter.collector.rollup.rollup import rolled_up
+from edgemeter.collector.runs.store import InfluxStore, open_store
+from edgemeter.collector.trend.history import open_history
+from tests.fixtures.level_factory import level_runs, stepped_ms
+from tests.fixtures.mqtt_peer import Peer, wait_until
+from tests.fixtures.servers import address_of, mosquitto
+
+DAYS = 40
+YEAR_NS = 365 * DAY_NS
+
+
+def claimed(runs, off_ns, received):
+    """Return the runs as a clock that is off by so much stamps them, in a synchronised state, with the time of receipt of each."""
+    return [
+        (msgspec.structs.replace(run, started_at_ns=run.started_at_ns + off_ns, clock_synchronised=True), at_ns)
+        for run, at_ns in zip(runs, received, strict=True)
+    ]
+
+
+def store(path, pairs):
+    """Put runs with the time of their receipt into a ledger."""
+    with SqliteLedger(path) as ledger:
+        for run, received_ns in pairs:
+            ledger.commit([Arrival(run, record.encode(run), f"edgemeter/v1/{run.fleet}/{run.device}/result", received_ns)])
+
+
+@pytest.fixture(params=[30 * YEAR_NS, -50 * YEAR_NS], ids=["ahead", "behind"])
+def ledgers(request, tmp_path):
+    """Return a ledger of runs with a step after three weeks, and one of the same runs, every third with a wrong clock."""
+    runs = level_runs(stepped_ms(DAYS, 20, 1.2))
+    received = [run.started_at_ns + 60_000_000_000 for run in runs]
+    right = claimed(runs, 0, received)
+    wrong = claimed(runs, request.param, received)
+    store(tmp_path / "right", right)
+    store(tmp_path / "wrong", [wrong[at] if at % 3 == 1 else right[at] for at in range(DAYS)])
+    return tmp_path / "right", tmp_path / "wrong"
+
+
+def test_the_trend_has_them_on_the_day_of_their_receipt(ledgers):
+    """Days and figures are those of right clocks: no run decades away, no step that comes from it."""
+    found = []
+    for path in ledgers:
+        history = open_history([str(path)])
+        (key,) = history.series()
+        found.append([(figures.day, figures.p50_ms) for figures, _ in history.points(key)])
+        history.close()
+    assert found[0] == found[1]
+
+
+def test_a_comparison_counts_the_runs_of_the_current_level_only(ledgers):
+    """With wrong clocks the same runs as with right ones, in the roll-up and without it."""
+    for summaries in (
+        lambda store: rolled_up(store, worth_runs=1).summaries,
+        lambda store: views.gather(store.contents(), "current").summaries,
+    ):
+        right, wrong = (summaries(open_store(str(path))) for path in ledgers)
+        assert [([run.id for run in one.runs], one.p50_ms) for one in wrong] == [
+            ([run.id for run in one.runs], one.p50_ms) for one in right
+        ]
+
+
+def test_the_stored_record_is_what_the_device_stated(ledgers):
+    """Nothing is rewritten; retention goes by the time of receipt."""
+    with SqliteLedger(ledgers[1]) as ledger:
+        years = sorted(round((held.record.started_at_ns - held.received_ns) / YEAR_NS) for held in ledger.records())
+        assert {abs(one) for one in years} in ({0, 30}, {0, 50})
+        assert {held.record.stamped_by for held in ledger.records()} == {"device"}
+        newest_ns = max(held.received_ns for held in ledger.records())
+        while not ledger.forget(Retention(records_days=10), newest_ns + 1).is_all:
+            pass
+        assert [held.record.seq for held in ledger.records()] == list(range(DAYS - 9, DAYS + 1))
+
+
+@pytest.mark.parametrize("extent", ["all", "figures"])
+def test_a_bucket_with_a_retention_takes_every_point(place, sink_of, tmp_path, extent):
+    """At the time of receipt: none is rejected as beyond the retention, none lies in a year to come."""
+    set_up_influx(place.config(), InfluxPlan(30, {}))
+    now_ns = time.time_ns()
+    runs = [msgspec.structs.replace(run, started_at_ns=now_ns) for run in level_runs([10.0] * 6)]
+    pairs = [claimed([run], off_ns, [now_ns])[0] for run, off_ns in zip(runs, (0, 5, 30, -30, -56, 0), strict=True)]
+    pairs = [
+        (msgspec.structs.replace(run, started_at_ns=now_ns + years * YEAR_NS), at)
+        for (run, at), years in zip(pairs, (0, 5, 30, -30, -56, 0), strict=True)
+    ]
+    store(tmp_path / "ledger", pairs)
+    sink = sink_of(place.config())
+    drain = Drain(tmp_path / "ledger", sink, Points(extent))
+    drain.start()
+    try:
+        assert wait_until(lambda: drain.has_reached(6)), drain.trouble
+    finally:
+        drain.stop()
+    with SqliteLedger(tmp_path / "ledger", "read") as ledger:
+        assert ledger.quarantined() == []
+    rows = place.query("SELECT seq FROM run")
+    assert sorted(row["seq"] for row in rows) == [1, 2, 3, 4, 5, 6]
+    assert all(abs(row["time"] - now_ns) <= DAY_NS for row in rows)
+    if extent == "all":
+        marks = {run.seq: run.stamped_by for run in InfluxStore(place.config()).contents().runs}
+        assert marks == {1: "device", 2: "collector", 3: "collector", 4: "collector", 5: "collector", 6: "device"}
+
+
+@pytest.mark.mosquitto
+def test_the_device_is_listed_with_the_remedy(tmp_path):
+    """Its own report says synchronised; the collector knows better, and again not when the clock is right."""
+    server = mosquitto(tmp_path)
+    server.start()
+    made = Collector(address_of(server), tmp_path / "ledger")
+    made.start()
+    try:
+        peer = Peer(address_of(server))
+        for off_ns, text in (
+            (10 * YEAR_NS + 3 * DAY_NS, "its clock is 10.0 years ahead: set it"),
+            (0, None),
+            (-40 * YEAR_NS, "years behind: set it"),
+        ):
+            told = Health(
+                device="pi-1", fleet="lab", session=5, told_ns=time.time_ns() + off_ns, agent="1", clock=Clock(is_synchronised=True)
+            )
+            peer.session.publish("edgemeter/v1/lab/pi-1/health", encode_health(told), lasting="retained")
+            assert wait_until(lambda text=text: attention(tmp_path / "ledger", text))
+        peer.close()
+    finally:
+        made.stop()
+        server.kill()
+
+
+def attention(path, text):
+    """Return whether `devices` lists the device with this text, None: with nothing."""
+    listed = CliRunner().invoke(command, ["devices", "--ledger", str(path), "--json"], catch_exceptions=False)
+    devices = msgspec.json.decode(listed.stdout)["devices"]
+    if not devices:
+        return False
+    found = devices[0]["look_at"]
+    return found is None if text is None else text in (found or "")
