@@ -130,6 +130,10 @@ class Ledger(Protocol):
         """Return on how many disks a record is when its receipt is sent, in words."""
         ...
 
+    def stall(self) -> str | None:
+        """Return what a commit that does not end waits for, if that can be seen from outside, in words."""
+        ...
+
     def commit(
         self,
         arrivals: Sequence[Arrival],

@@ -183,6 +183,10 @@ class SqliteLedger:
         """Return that the file is on one disk."""
         return "one disk"
 
+    def stall(self) -> str | None:
+        """Return nothing: a file waits for its disk."""
+        return None
+
     def lease(self, work: str) -> bool:  # noqa: ARG002 - the protocol's
         """Return that this process has it: one collector at a time uses the file."""
         return True

@@ -262,7 +262,7 @@ def up(
             if metrics_server is not None:
                 told.append(f"/metrics at {metrics_server.host}:{metrics_server.port}")
             told += ["publishing to Home Assistant"] if home is not None else []
-            click.echo(f"{', '.join(told)}; stop with Ctrl-C", err=True)
+            click.echo(f"{', '.join(told)}; a receipt means: on {service.safety()}; stop with Ctrl-C", err=True)
             _watch(service, manager, stopped)
         finally:
             for part in reversed(parts):

@@ -42,6 +42,8 @@ _EPOCH = """SELECT identity, (SELECT system_identifier FROM pg_control_system())
 CASE WHEN pg_is_in_recovery() THEN (SELECT timeline_id::text FROM pg_control_checkpoint())
 ELSE left(pg_walfile_name(pg_current_wal_lsn()), 8) END FROM ledger"""
 _SETTINGS = "SELECT name, setting FROM pg_settings WHERE name IN ('fsync', 'synchronous_commit', 'synchronous_standby_names')"
+_WAITING = """SELECT wait_event, application_name FROM pg_stat_activity
+WHERE datname = current_database() AND pid <> pg_backend_pid() AND state = 'active' AND wait_event IS NOT NULL"""
 _LEASE = """INSERT INTO leases VALUES (%s, %s, clock_timestamp() + %s * interval '1 second')
 ON CONFLICT (name) DO UPDATE SET owner = excluded.owner, until = excluded.until
 WHERE leases.owner = excluded.owner OR leases.until < clock_timestamp() RETURNING 1"""
@@ -106,6 +108,14 @@ class PostgresLedger:
         """Return on how many disks a record is when its receipt is sent."""
         standbys = dict(self._session.rows(_SETTINGS)).get("synchronous_standby_names", "")
         return f"the server's disk and those of its standbys {standbys}" if standbys else "one disk, that of the server"
+
+    def stall(self) -> str | None:
+        """Return that commits wait for a standby that is gone, or for another transaction, if they do."""
+        waiting = dict(self._session.rows(_WAITING))
+        if "SyncRep" in waiting:
+            names = dict(self._session.rows(_SETTINGS)).get("synchronous_standby_names", "")
+            return f"commits wait for a standby ({names}) that does not answer: start it, or take it out of synchronous_standby_names"
+        return f"commits wait for another transaction of {waiting['transactionid']}" if "transactionid" in waiting else None
 
     def commit(
         self,

@@ -111,10 +111,26 @@ class Collector:
         trouble = self._receiver.refusal or self._receiver.trouble
         stalled_s = self._receiver.stalled_s()
         if trouble is None and stalled_s > STALLED_S:
-            return f"no commit has ended for {stalled_s:.0f} s: see the log and the disk, then restart"
+            return f"no commit has ended for {stalled_s:.0f} s: {self._why_stalled() or 'see the log and the disk, then restart'}"
         if not self._receiver.is_connected():
             return f"no connection to the broker at {self.address}"
         return trouble
+
+    def safety(self) -> str:
+        """Return on how many disks a record is when its receipt is sent, in words.
+
+        Raises:
+            UnavailableError: the ledger cannot be opened now.
+        """
+        with open_ledger(self.place, "read") as ledger:
+            return ledger.safety()
+
+    def _why_stalled(self) -> str | None:
+        try:
+            with open_ledger(self.place, "read") as ledger:
+                return ledger.stall()
+        except EdgemeterError as error:
+            return str(error)
 
     def is_stalled(self) -> bool:
         """Return whether the writer has made no progress for so long that only a restart can help."""
@@ -146,6 +162,7 @@ class Collector:
             yield Metric("devices", "gauge", "Devices by last reported state.", Counter(one.state or "unknown" for one in devices), "state")
             yield from _backlog_metrics(devices)
             yield Metric("ledger_bytes", "gauge", "Size of the ledger on its disk.", ledger.size_bytes())
+            yield Metric("receipt_info", "gauge", "1, with where a record is when its receipt is sent.", {ledger.safety(): 1}, "on")
             yield Metric("quarantine_entries", "gauge", "Entries in the quarantine.", ledger.quarantined_count())
         yield from process_metrics()
 

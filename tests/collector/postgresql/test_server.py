@@ -6,7 +6,7 @@ import threading
 import msgspec
 import pytest
 
-from edgemeter.agent.base.errors import ConfigError, EdgemeterError, UnavailableError
+from edgemeter.agent.base.errors import ConfigError, EdgemeterError, TransientError, UnavailableError
 from edgemeter.agent.contract import record as contract_record
 from edgemeter.agent.ledger.chunks import Arrival, ArrivedBatch, pack_chunk
 from edgemeter.agent.ledger.quarantine import Rejection
@@ -17,6 +17,7 @@ from edgemeter.collector.postgresql.address import PostgresAddress
 from edgemeter.collector.postgresql.session import PostgresSession
 from tests.fixtures.certificates import Authority
 from tests.fixtures.ledgers import initialised
+from tests.fixtures.mqtt_peer import wait_until
 from tests.fixtures.postgresql import Postgresql
 from tests.fixtures.record_factory import make_model, make_record
 
@@ -139,6 +140,42 @@ def test_a_lost_connection_costs_a_retry_and_no_record(postgresql_server, lab):
         assert ledger.commit([two]).held == (("lab", "pi-1", 5, 2),)
         assert ledger.commit([two]).duplicates == 1
         assert ledger.ranges("pi-1", 5) == [(1, 2)]
+
+
+def test_a_cancelled_wait_for_a_standby_is_no_commit_that_may_be_receipted():
+    """The server answers COMMIT with success and a warning; until then `stall` says what is waited for."""
+    server = Postgresql()
+    try:
+        server.start()
+        place = initialised(server.new_database())
+        server.sql("ALTER SYSTEM SET synchronous_standby_names = 'ANY 1 (nobody)'")
+        server.sql("SELECT pg_reload_conf()")
+        outcome = []
+        one = arrival(make_record(session=5, seq=1))
+
+        def commit():
+            with open_ledger(place) as ledger:
+                try:
+                    outcome.append(ledger.commit([one]))
+                except EdgemeterError as error:
+                    outcome.append(error)
+
+        writer = threading.Thread(target=commit)
+        writer.start()
+        with open_ledger(place, "read") as reader:
+            assert wait_until(lambda: "wait for a standby (ANY 1 (nobody))" in (reader.stall() or ""), 30)
+            assert "standbys ANY 1 (nobody)" in reader.safety()
+            server.sql("SELECT pg_cancel_backend(pid) FROM pg_stat_activity WHERE wait_event = 'SyncRep'")
+            writer.join(30)
+            assert isinstance(outcome[0], TransientError)
+            assert "warned at COMMIT" in str(outcome[0])
+            assert reader.count() == 1
+        server.sql("ALTER SYSTEM RESET synchronous_standby_names")
+        server.sql("SELECT pg_reload_conf()")
+        with open_ledger(place) as ledger:
+            assert ledger.commit([one]).duplicates == 1
+    finally:
+        server.close()
 
 
 @pytest.mark.parametrize("name", ["fsync", "synchronous_commit"])
