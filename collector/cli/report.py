@@ -62,8 +62,8 @@ def report(
 ) -> None:
     """Write one HTML page that works offline, a row for each run, or what a paper needs: the suffix of --output decides.
 
-    .tex holds tables (LaTeX, booktabs). .zip, or a folder (FOLDER/), holds tables, a methods paragraph, plots as SVG and PDF
-    (edgemeter[pdf]), and the runs, with the commands that make all of it again.
+    .tex holds tables (LaTeX, booktabs). .zip, or a folder (FOLDER/), holds tables, a methods paragraph, plots as SVG and PDF,
+    and the runs, with the commands that make all of it again.
 
     SOURCE is the same as --store. For all but the page it may also be a bundle, a folder or an InfluxDB, and select runs:
     'ledger.sqlite?model=yolov8n&since=2026-10-01'.

@@ -23,6 +23,62 @@ def pareto_front(points: Sequence[tuple[float, float]]) -> list[int]:
     return kept
 
 
+@dataclass(frozen=True, slots=True)
+class FrontPoint:
+    """A case by cost and gain, with the 95 % bounds of both where they are known."""
+
+    cost: float
+    gain: float
+    cost_low: float | None = None
+    cost_high: float | None = None
+    gain_low: float | None = None
+    gain_high: float | None = None
+
+    @property
+    def best(self) -> tuple[float, float]:
+        """The corner of its intervals where it costs least and gains most."""
+        return self.cost if self.cost_low is None else self.cost_low, self.gain if self.gain_high is None else self.gain_high
+
+    @property
+    def worst(self) -> tuple[float, float]:
+        """The corner of its intervals where it costs most and gains least."""
+        return self.cost if self.cost_high is None else self.cost_high, self.gain if self.gain_low is None else self.gain_low
+
+
+Standing = Literal["on the front", "perhaps on the front", "beaten"]
+
+
+def standings(points: Sequence[FrontPoint]) -> list[Standing]:
+    """Return what the intervals support: whether a point is beaten whatever the true figures are, on the front, or neither is settled."""
+    return [_standing(point, [other for other in points if other is not point]) for point in points]
+
+
+def _standing(point: FrontPoint, others: Sequence[FrontPoint]) -> Standing:
+    if any(_beats(other.worst, point.best) for other in others):
+        return "beaten"
+    return "perhaps on the front" if any(_beats(other.best, point.worst) for other in others) else "on the front"
+
+
+def _beats(one: tuple[float, float], other: tuple[float, float]) -> bool:
+    return one[0] <= other[0] and one[1] >= other[1] and one != other
+
+
+def front_band(points: Sequence[FrontPoint]) -> list[tuple[float, float, float]]:
+    """Return between which gains the front lies from each cost on, as (cost, low, high); empty where no point has an interval."""
+    if all(point.best == point.worst for point in points):
+        return []
+    floor = min(point.worst[1] for point in points)
+    costs = sorted({corner[0] for point in points for corner in (point.best, point.worst)})
+    return [
+        (
+            cost,
+            max((point.worst[1] for point in points if point.worst[0] <= cost), default=floor),
+            max(point.best[1] for point in points if point.best[0] <= cost),
+        )
+        for cost in costs
+    ]
+
+
 Cost = Literal["latency", "energy"]
 
 

@@ -11,11 +11,12 @@ from edgemeter.agent.base.errors import UnavailableError
 from edgemeter.agent.base.tables import latex_text
 from edgemeter.agent.bundle.archive import BUNDLE_SUFFIX
 from edgemeter.agent.contract.record import RunRecord, encode
+from edgemeter.collector.charts import vega
 from edgemeter.collector.compare.summary import DaysCounted
 from edgemeter.collector.paper.methods import methods
 from edgemeter.collector.paper.paper_cases import paper_cases
 from edgemeter.collector.paper.paper_tables import tables
-from edgemeter.collector.paper.plots import as_pdf, plots
+from edgemeter.collector.paper.plots import as_svg, plots
 from edgemeter.collector.runs.store import oldest_first
 
 TABLES, METHODS, RECORDS, BUNDLES = "tables.tex", "methods.tex", "records.json", "bundles"
@@ -36,7 +37,7 @@ $ sha256sum -c SHA256SUMS
 |---|---|
 | `tables.tex` | the tables, LaTeX with booktabs: every figure with its 95 % interval or uncertainty, and its unit |
 | `methods.tex` | how the runs were measured, in sentences made from the records |
-| `plots/` | latency of every query, and cost against accuracy, as SVG{pdf} |
+| `plots/` | latency of every query, and cost against accuracy, as SVG and PDF |
 {contents}| `SHA256SUMS` | the hash of every other file |
 
 To cite Edgemeter: CITATION.cff in its repository, with version {version}.
@@ -46,26 +47,19 @@ To cite Edgemeter: CITATION.cff in its repository, with version {version}.
 def kit(runs: Iterable[RunRecord], bundles: Mapping[str, Path], days: DaysCounted, version: str) -> dict[str, bytes]:
     """Return the files of the kit by their names; `bundles` are the bundles of runs by the id of the record, which stay as they are.
 
-    Plots as PDF are in it where the library for them is installed.
-
     Raises:
-        UnavailableError: no run counts, or a bundle cannot be read.
+        UnavailableError: no run counts, a bundle cannot be read, or the library of charts is not installed.
     """
     every = oldest_first(runs)
     found = paper_cases(every, days)
     files = {TABLES: tables(found).encode(), METHODS: f"{latex_text(methods(found))}\n".encode()}
-    drawn = plots(found.cases)
-    files |= {f"plots/{name}.svg": svg.encode() for name, svg in drawn.items()}
-    try:
-        files |= {f"plots/{name}.pdf": as_pdf(svg) for name, svg in drawn.items()}
-        has_pdf = True
-    except UnavailableError:
-        has_pdf = False
+    for name, chart in plots(found.cases).items():
+        files |= {f"plots/{name}.svg": as_svg(chart), f"plots/{name}.pdf": vega.pdf(chart)}
     others = [run for run in every if run.id not in bundles]
     files |= {f"{BUNDLES}/{run.id}{BUNDLE_SUFFIX}": _read(bundles[run.id]) for run in every if run.id in bundles}
     if others:
         files[RECORDS] = b'{"runs": [' + b",\n".join(encode(run) for run in others) + b"]}\n"
-    files["README.md"] = _readme(every, len(others), days, version, has_pdf=has_pdf).encode()
+    files["README.md"] = _readme(every, len(others), days, version).encode()
     files["SHA256SUMS"] = "".join(f"{hashlib.sha256(files[name]).hexdigest()}  {name}\n" for name in sorted(files)).encode()
     return files
 
@@ -103,7 +97,7 @@ def _archive(files: Mapping[str, bytes]) -> bytes:
     return content.getvalue()
 
 
-def _readme(runs: Sequence[RunRecord], others: int, days: DaysCounted, version: str, *, has_pdf: bool) -> str:
+def _readme(runs: Sequence[RunRecord], others: int, days: DaysCounted, version: str) -> str:
     has_bundles = others < len(runs)
     sources = [*([BUNDLES] if has_bundles else []), *([RECORDS] if others else [])]
     contents = "| `bundles/` | runs as bundles: record and raw samples, with signatures where they were signed |\n" if has_bundles else ""
@@ -115,7 +109,6 @@ def _readme(runs: Sequence[RunRecord], others: int, days: DaysCounted, version: 
         sources=" ".join(sources),
         verify=f"$ edgemeter bundle verify {BUNDLES}/*{BUNDLE_SUFFIX}\n" if has_bundles else "",
         options=" --all-days" if days == "all" else "",
-        pdf=" and PDF" if has_pdf else "; PDF with `pip install 'edgemeter[pdf]'`",
         contents=contents,
     )
 

@@ -1,15 +1,14 @@
 """Markup, written so that what a device sent cannot become markup: text is escaped unless it was made here.
 
-Pages are Jinja2 templates (`templates/` here and in `web/`), drawings are made element by element. No other module knows Jinja2.
+Pages are Jinja2 templates (`templates/` here and in `web/`). No other module knows Jinja2.
 """
 
 import base64
 import hashlib
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import lru_cache
 from html import escape
 from importlib.resources import files
-from math import isfinite
 from typing import TYPE_CHECKING
 
 from edgemeter.agent.base import figures
@@ -56,10 +55,11 @@ def text_of(package_file: str) -> str:
     return files("edgemeter.collector").joinpath(package_file).read_text(encoding="utf-8")
 
 
-def own_script_policy(script: str, allowed: str) -> str:
-    """Return the policy of a file that loads nothing and runs nothing but `script`: what a device sent stays text."""
-    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
-    return f"default-src 'none'; {allowed}; style-src 'unsafe-inline'; script-src 'sha256-{digest}'; base-uri 'none'; form-action 'none'"
+def own_script_policy(scripts: Sequence[str], allowed: str) -> str:
+    """Return the policy of a file that loads nothing and runs nothing but `scripts`: what a device sent stays text."""
+    digests = [base64.b64encode(hashlib.sha256(script.encode()).digest()).decode() for script in scripts]
+    own = " ".join(f"'sha256-{digest}'" for digest in digests)
+    return f"default-src 'none'; {allowed}; style-src 'unsafe-inline'; script-src {own}; base-uri 'none'; form-action 'none'"
 
 
 @lru_cache(maxsize=1)
@@ -103,22 +103,10 @@ def join(parts: Iterable[str]) -> Markup:
     return Markup("".join(part if isinstance(part, Markup) else escape(printable(part)) for part in parts))
 
 
-def number(value: float) -> str:
-    """Return a coordinate with one decimal.
-
-    Raises:
-        ValueError: it is NaN or infinite, which no drawing may hold.
-    """
-    if not isfinite(value):
-        raise ValueError(f"a drawing cannot hold {value!r}")
-    text = f"{value:.1f}".removesuffix(".0")
-    return "0" if text == "-0" else text
-
-
 def raw(text: str) -> Markup:
     """Return our own style sheet or script as it is; never what came from outside."""
     return Markup(text)
 
 
 def _attribute(value: str | float) -> str:
-    return number(value) if isinstance(value, int | float) else escape(printable(value))
+    return escape(printable(str(value)))

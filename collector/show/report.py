@@ -10,6 +10,8 @@ from edgemeter.agent.base import figures
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.contract.energy_provenance import energy_provenance
 from edgemeter.agent.contract.record import RunRecord
+from edgemeter.collector.charts import vega
+from edgemeter.collector.charts.chart import Chart, ChartSheet
 from edgemeter.collector.compare.comparison import MARKS, Comparison, ComparisonRow
 from edgemeter.collector.compare.spread import median_of
 from edgemeter.collector.compare.summary import environment, hottest_c
@@ -17,8 +19,9 @@ from edgemeter.collector.runs.energy_class import MEASURED
 from edgemeter.collector.show import report_charts, report_table
 from edgemeter.collector.show.conclusions import cautions, conclusions, groups, speed, title
 from edgemeter.collector.show.markup import Markup, element, join, own_script_policy, part, raw, render, text_of
+from edgemeter.collector.show.report_charts import Charts
 from edgemeter.collector.show.report_table import anchor
-from edgemeter.collector.show.series_style import assign_styles
+from edgemeter.collector.show.series_style import SeriesStyles, assign_styles
 from edgemeter.collector.show.wording import case_names, gross_text, metric_name, runtime_name
 
 # More cards than these are no summary; the table has all.
@@ -51,11 +54,15 @@ def report_page(comparison: Comparison, command: str, made_ns: int) -> str:
     """Return the report as HTML; `command` is what was compared with what, `made_ns` when (UTC)."""
     script = text_of("show/report.js")
     styles = assign_styles(comparison.rows)
+
+    def gallery(*made: Callable[[Comparison, SeriesStyles], Charts]) -> Markup:
+        return chart_gallery(ChartSheet(_printed), [one(comparison, styles) for one in made])
+
     sections = (
         ("table", "All cases", report_table.summary_table(comparison, styles)),
-        ("latency", "Latency", join([report_charts.legend(comparison, styles), report_charts.latency_charts(comparison, styles)])),
-        ("energy", "Energy", report_charts.energy_charts(comparison, styles)),
-        ("start", "Cold start and memory", report_charts.cold_start_charts(comparison, styles)),
+        ("latency", "Latency", gallery(report_charts.latency_front, report_charts.latency_distributions)),
+        ("energy", "Energy", gallery(report_charts.energy_front)),
+        ("start", "Cold start and memory", gallery(report_charts.cold_start_charts)),
         ("machines", "Machines", machines_section(comparison)),
         ("verdicts", "Verdicts", verdicts_section(comparison)),
         ("left-out", "Left out", left_out_section(comparison)),
@@ -67,7 +74,7 @@ def report_page(comparison: Comparison, command: str, made_ns: int) -> str:
         "show/whole_report.html",
         title=title(comparison),
         # The page may load nothing and run nothing but its own script: what a device sent stays text.
-        policy=own_script_policy(script, "img-src data:"),
+        policy=own_script_policy((script,), "img-src data:"),
         style=raw(text_of("show/report.css")),
         script=raw(script),
         lead=" ".join(conclusions(comparison)),
@@ -79,6 +86,17 @@ def report_page(comparison: Comparison, command: str, made_ns: int) -> str:
         version=version("edgemeter"),
         made=figures.stamp(made_ns),
     )
+
+
+def _printed(chart: Chart, _number: int) -> Markup:
+    return part("chart", chart, raw(vega.svg(chart, is_alone=False)))
+
+
+def chart_gallery(sheet: ChartSheet, found: Sequence[Charts]) -> Markup:
+    """Return charts side by side, and below them what they do not show."""
+    drawn = [sheet.draw(chart) for one in found for chart in one.charts]
+    notes = [element("p", {"class": "note"}, text) for one in found for text in one.notes]
+    return join([part("gallery", drawn) if drawn else "", *notes])
 
 
 def card(heading: str, figure: str, unit: str, *lines: str) -> dict[str, object]:

@@ -1,123 +1,110 @@
-"""The charts of the report, each for cases that may be compared, with its key and with what it cannot show."""
+"""The charts of a comparison, each for cases that may be compared, and in words what they cannot show."""
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from math import log
 
 from edgemeter.agent.base import figures
+from edgemeter.collector.charts import specs
+from edgemeter.collector.charts.chart import Chart, rows_table
 from edgemeter.collector.compare.comparison import Comparison, ComparisonRow, comparable
-from edgemeter.collector.compare.spread import Spread
+from edgemeter.collector.compare.spread import Spread, widened_interval
 from edgemeter.collector.compare.summary import CaseSummary
-from edgemeter.collector.show.lanes import BarPart, Lane, bar_lanes, distribution_lanes, latency_distribution
-from edgemeter.collector.show.markup import Attributes, Markup, element, join, part
-from edgemeter.collector.show.report_table import anchor, summary_key
-from edgemeter.collector.show.scatter import ALL_LABELLED, ScatterPoint, scatter
-from edgemeter.collector.show.series_style import REFERENCE, SeriesStyle, SeriesStyles
+from edgemeter.collector.compare.trade_off import FrontPoint, Standing, front_band, pareto_front, standings
+from edgemeter.collector.show.distribution import latency_distribution
+from edgemeter.collector.show.markup import Attributes
+from edgemeter.collector.show.report_table import anchor
+from edgemeter.collector.show.series_style import SeriesStyles, numbered_style
 from edgemeter.collector.show.wording import case_names, metric_name, runtime_name, short_names
 
-# Dots of one lane; of many lanes each gets fewer, so that a page of many cases stays small.
-DOTS, DOTS_IN_ALL = 320, 9000
-DRAWN = (
-    "Latency of every query: the box is the middle half, with the median; whiskers: 5 % to 95 %; strokes below: the median of each run;"
-    " dots: at most {dots} queries of a case, the fastest and the slowest among them."
+# Steps of one cumulative line; of many lines each gets fewer, so that a page of many cases stays small.
+STEPS, STEPS_IN_ALL = 120, 3000
+# With more points than this none carries its name but those of the front, and of those as many as fit.
+ALL_LABELLED = 10
+# The room that a name takes beside its mark, as shares of the chart's width and height on a phone.
+NAME_WIDTH, NAME_HEIGHT = 0.021, 0.06
+FRONT_NOTE = (
+    "Up and left is better. Lines: what nothing of the same series beats; shaded: where that line may lie by the 95 % intervals."
+    " Hollow: integer precision, or suspect. The star is the reference."
 )
 
 
-def legend(comparison: Comparison, styles: SeriesStyles) -> Markup:
-    """Return the meaning of colours, shapes and fillings."""
-    keys = [element("li", None, summary_key(styles.named(name)), name) for name in styles.names]
-    if any(row.is_reference for row in comparison.rows):
-        keys.append(element("li", None, summary_key(REFERENCE), "reference"))
-    if any(_is_hollow(row) for row in comparison.rows):
-        keys.append(element("li", None, summary_key(SeriesStyle("plain hollow", "circle")), "hollow: integer precision"))
-    return element("ul", {"class": "legend"}, *keys)
+@dataclass(frozen=True, slots=True)
+class Charts:
+    """Charts, and what is not in them with the reasons."""
+
+    charts: tuple[Chart, ...]
+    notes: tuple[str, ...] = ()
 
 
-def latency_charts(comparison: Comparison, styles: SeriesStyles) -> Markup:
-    """Return latency against accuracy, a chart for each task, set of data, scenario and metric; then how latencies are distributed."""
-    charts, notes = _latency_against_accuracy(comparison, styles)
-    spread_out, without = _distributions(comparison, styles)
-    return _gallery([*charts, *spread_out], [*notes, *without])
-
-
-def latency_front(comparison: Comparison, styles: SeriesStyles) -> Markup:
+def latency_front(comparison: Comparison, styles: SeriesStyles) -> Charts:
     """Return latency against accuracy, a chart for each task, set of data, scenario and metric."""
-    return _gallery(*_latency_against_accuracy(comparison, styles))
-
-
-def latency_distributions(comparison: Comparison, styles: SeriesStyles) -> Markup:
-    """Return how latencies are distributed, from the raw samples."""
-    return _gallery(*_distributions(comparison, styles))
-
-
-def _latency_against_accuracy(comparison: Comparison, styles: SeriesStyles) -> tuple[list[Markup], list[Markup]]:
     drawn = [row for row in comparison.rows if row.case.p50_ms and row.case.accuracy]
-    charts = [
-        _scatter(comparison, rows, styles, lambda case: case.p50_ms, "Latency p50, ms", _latency_title(rows))
-        for rows in _facets(drawn, lambda case: case.key.provenance)
-    ]
-    notes = _missing(comparison, drawn, "accuracy", lambda case: case.accuracy_reason)
-    return charts, notes
+    facets = _facets(drawn, lambda case: case.key.provenance)
+    charts = [_front(comparison, rows, styles, _latency, "Latency p50, ms", _latency_title(rows)) for rows in facets]
+    return Charts(tuple(charts), tuple(_missing(comparison, drawn, "accuracy", lambda case: case.accuracy_reason)))
 
 
-def energy_charts(comparison: Comparison, styles: SeriesStyles) -> Markup:
+def energy_front(comparison: Comparison, styles: SeriesStyles) -> Charts:
     """Return energy against accuracy, a chart for each class of energies: different scopes, or replayed ones, share no axis."""
     having = [row for row in comparison.rows if row.case.energy]
-    facets = _facets([row for row in having if row.case.accuracy], _energy_class)
     charts = [
-        _scatter(
-            comparison,
-            rows,
-            styles,
-            lambda case: case.gross_mj,
-            "Energy per inference, gross, mJ",
-            f"{_facet_title(rows)}, {_energy_class(rows[0].case)}",
-        )
-        for rows in facets
+        _front(comparison, rows, styles, _energy, "Energy per inference, gross, mJ", f"{_facet_title(rows)}, {_energy_class(rows[0].case)}")
+        for rows in _facets([row for row in having if row.case.accuracy], _energy_class)
         if not all(row.is_reference for row in rows)
     ]
     notes = _missing(comparison, having, "energy", lambda case: case.energy_reason)
     if having and not charts:
-        text = "Energies are in the table; no device has both an energy and an accuracy to draw."
-        notes.append(element("p", {"class": "note"}, text))
+        notes.append("Energies are in the table; no device has both an energy and an accuracy to draw.")
     classes = sorted({row.case.energy.ranks_as for row in having if row.case.energy})
     if len(classes) > 1:
-        text = f"Energies are of different scopes or provenance ({'; '.join(map(str, classes))}): they cannot be compared with each other."
-        notes.append(element("p", {"class": "note"}, text))
-    return _gallery(charts, notes)
+        named = "; ".join(map(str, classes))
+        notes.append(f"Energies are of different scopes or provenance ({named}): they cannot be compared with each other.")
+    return Charts(tuple(charts), tuple(notes))
 
 
-def cold_start_charts(comparison: Comparison, styles: SeriesStyles) -> Markup:
+def latency_distributions(comparison: Comparison, styles: SeriesStyles) -> Charts:
+    """Return the latencies of every query, from the raw samples, a chart for each group that may be compared; and who has none."""
+    charts, without = [], 0
+    steps = max(24, min(STEPS, STEPS_IN_ALL // max(1, len(comparison.rows))))
+    for rows in comparable(comparison.rows):
+        found = [(name, latency_distribution(row.case.runs, steps)) for row, name in zip(rows, _lanes(rows, styles), strict=True)]
+        lines = [(name, one) for name, one in found if one is not None]
+        without += len(found) - len(lines)
+        if lines:
+            values = [{"series": name, "value": value, "share": share} for name, one in lines for value, share in one.steps]
+            title, queries = f"{rows[0].case.key.model}: latency of every query", sum(one.count for _, one in lines)
+            legend = _numbered([name for name, _ in lines])
+            spec = specs.cumulative("latency, ms", legend, [value for _, one in lines for value, _ in one.steps])
+            charts.append(Chart(title, spec, rows_table(values), f"{queries:,} queries; a line is a case.", legend))
+    text = f"{figures.count(without, 'case')} came without raw samples, so their latency distribution is not shown."
+    return Charts(tuple(charts), (text,) if without else ())
+
+
+def cold_start_charts(comparison: Comparison, styles: SeriesStyles) -> Charts:
     """Return cold start, step by step up to the first output, and memory, a chart for each group."""
     charts = []
-    for rows in comparable([row for row in comparison.rows if row.case.cold_start]):
-        steps = [_cold_steps(row.case) for row in rows]
-        lanes = _lanes(comparison, rows, styles, lambda case: _total(_cold_steps(case)), "ms")
-        title = f"{rows[0].case.key.model}: cold start"
-        charts.append(part("figure", title, bar_lanes(lanes, steps, title, "Time to the first output, ms"), _shades(steps)))
-    for rows in comparable([row for row in comparison.rows if row.case.memory]):
-        levels = [_memory_steps(row.case) for row in rows]
-        lanes = _lanes(comparison, rows, styles, lambda case: case.peak_mb, "MB")
-        title = f"{rows[0].case.key.model}: memory"
-        charts.append(part("figure", title, bar_lanes(lanes, levels, title, "Resident memory, MB"), _shades(levels)))
-    return _gallery(charts, [])
-
-
-def _distributions(comparison: Comparison, styles: SeriesStyles) -> tuple[list[Markup], list[Markup]]:
-    """Return the latencies of every query, from the raw samples, a chart for each group that may be compared; and who has none."""
-    dots = min(DOTS, max(40, DOTS_IN_ALL // max(1, len(comparison.rows))))
-    charts: list[Markup] = []
-    without: list[ComparisonRow] = []
-    for rows in comparable(comparison.rows):
-        found = [(row, latency_distribution(row.case.runs, dots)) for row in rows]
-        present = [(row, one) for row, one in found if one is not None]
-        without += [row for row, one in found if one is None]
-        if present:
-            lanes = _lanes(comparison, [row for row, _ in present], styles, lambda case: case.p50_ms, "ms")
-            title = f"{rows[0].case.key.model}: latency of every query"
-            svg = distribution_lanes(lanes, [one for _, one in present], title, "Latency of an inference, ms")
-            charts.append(part("figure", title, svg, f"{sum(one.count for _, one in present):,} queries"))
-    note = f"{figures.count(len(without), 'case')} came without raw samples, so their latency distribution is not shown."
-    texts = [*([DRAWN.format(dots=dots)] if charts else []), *([note] if without else [])]
-    return charts, [element("p", {"class": "note"}, text) for text in texts]
+    for named, unit, parts_of in (
+        ("cold start", "Time to the first output, ms", _cold_steps),
+        ("memory", "Resident memory, MB", _memory_steps),
+    ):
+        for rows in comparable([row for row in comparison.rows if parts_of(row.case)]):
+            every = [(name, parts_of(row.case)) for row, name in zip(rows, _lanes(rows, styles), strict=True)]
+            names = list(dict.fromkeys(part for _, parts in every for part, amount in parts.items() if amount > 0))
+            values = [
+                {"series": name, "part": part, "value": amount, "place": names.index(part)}
+                for name, parts in every
+                for part, amount in parts.items()
+                if amount > 0
+            ]
+            if values:
+                legend = tuple((part, f"var(--p{place % 4})", "square") for place, part in enumerate(names))
+                charts.append(
+                    Chart(
+                        f"{rows[0].case.key.model}: {named}", specs.stacked_bars(unit, names, len(rows)), rows_table(values), legend=legend
+                    )
+                )
+    return Charts(tuple(charts))
 
 
 def facts(row: ComparisonRow) -> Attributes:
@@ -132,10 +119,6 @@ def facts(row: ComparisonRow) -> Attributes:
         "data-precision": key.precision,
         "data-kept": "" if row.is_reference else None,
     }
-
-
-def _is_hollow(row: ComparisonRow) -> bool:
-    return "int" in row.case.key.precision
 
 
 def _facets(rows: Sequence[ComparisonRow], apart: Callable[[CaseSummary], str]) -> list[list[ComparisonRow]]:
@@ -161,107 +144,140 @@ def _energy_class(case: CaseSummary) -> str:
     return "" if case.energy is None else str(case.energy.ranks_as)
 
 
-def _scatter(
-    comparison: Comparison,
-    rows: Sequence[ComparisonRow],
-    styles: SeriesStyles,
-    cost: Callable[[CaseSummary], Spread | None],
-    cost_title: str,
-    title: str,
-) -> Markup:
+def _latency(case: CaseSummary) -> tuple[Spread | None, tuple[float, float] | None]:
+    found = case.p50_ms
+    return found, (found.interval.low, found.interval.high) if found and found.interval else None
+
+
+def _energy(case: CaseSummary) -> tuple[Spread | None, tuple[float, float] | None]:
+    """Return the gross energy with its interval over runs, widened by what the meter contributes; with neither there is none."""
+    found, u_mj = case.gross_mj, case.energy.gross_u_mj if case.energy else None
+    if found is None or found.median <= 0:
+        return found, None
+    over = (found.interval.low, found.interval.high) if found.interval else None
+    return found, over if u_mj is None else widened_interval(over or (found.median, found.median), found.median, u_mj)
+
+
+Cost = Callable[[CaseSummary], tuple[Spread | None, tuple[float, float] | None]]
+
+
+def _front(comparison: Comparison, rows: Sequence[ComparisonRow], styles: SeriesStyles, cost: Cost, cost_title: str, title: str) -> Chart:
+    points = [point for row in rows if (point := _front_point(row, cost))]
+    grouped: dict[str, list[int]] = {}
+    for place, row in enumerate(rows):
+        if row.not_ranked is None and not row.is_reference:
+            grouped.setdefault(styles.series(row), []).append(place)
+    stands: dict[int, Standing] = {}
+    bands: list[dict[str, str | float]] = []
+    fronts: list[dict[str, str | float]] = []
+    for series, members in grouped.items():
+        own = [points[place] for place in members]
+        stands |= dict(zip(members, standings(own), strict=True))
+        bands += [{"series": series, "cost": at, "low": low, "high": high} for at, low, high in front_band(own)]
+        steps = pareto_front([(one.cost, one.gain) for one in own])
+        fronts += [{"series": series, "cost": own[one].cost, "accuracy": own[one].gain} for one in steps]
     cases = [row.case for row in rows]
     names = case_names(cases) if len(rows) <= ALL_LABELLED else short_names(cases)
-    points = [
-        _point(comparison, row, name, styles, found, row.case.accuracy.value)
-        for row, name in zip(rows, names, strict=True)
-        if (found := cost(row.case)) and row.case.accuracy
-    ]
+    labels = _labels(points, names, {place for place, one in stands.items() if one != "beaten"} if len(rows) > ALL_LABELLED else None)
     metric = metric_name(rows[0].case.accuracy.metric) if rows[0].case.accuracy else "Accuracy"
-    note = "Up and left is better. Lines: what nothing of the same series beats; dashed: the reference."
-    return part("figure", title, scatter(points, f"{cost_title} against {metric}: {title}", cost_title, metric), note)
+    values = [
+        {
+            "case": f"{row.case.key.device}, {row.case.key.model}, {row.case.key.precision} on {runtime_name(row.case)}",
+            "series": "reference" if row.is_reference else styles.series(row),
+            "cost": point.cost, "cost_low": point.cost_low, "cost_high": point.cost_high,
+            "accuracy": point.gain, "accuracy_low": point.gain_low, "accuracy_high": point.gain_high,
+            "standing": "the reference" if row.is_reference else stands.get(place, f"not ranked: {row.not_ranked}"),
+            "verdict": row.case.verdict, "is_hollow": "int" in row.case.key.precision, "label": labels[place],
+            "anchor": anchor(comparison, row),
+            **{name.removeprefix("data-"): value for name, value in facts(row).items() if name != "data-kept"},
+        }
+        for place, (row, point) in enumerate(zip(rows, points, strict=True))
+    ]  # fmt: skip
+    legend = _legend(rows, styles)
+    spec = specs.against_accuracy(cost_title, metric, legend, values, bands, fronts)
+    return Chart(f"{cost_title.partition(',')[0]} against {metric}: {title}", spec, rows_table(values), FRONT_NOTE, legend)
 
 
-def _point(comparison: Comparison, row: ComparisonRow, name: str, styles: SeriesStyles, cost: Spread, value: Spread) -> ScatterPoint:
-    key = row.case.key
-    who = f"{key.device}, {key.model}, {key.precision} on {runtime_name(row.case)}"
-    explanation = f"{who}: {figures.significant(cost.median)}, {figures.accuracy(value.median)}"
-    return ScatterPoint(
-        cost=cost.median,
-        accuracy=value.median,
-        series=styles.series(row),
-        style=styles.of(row),
-        name=name,
-        explanation=explanation,
-        link=f"#{anchor(comparison, row)}",
-        is_reference=row.is_reference,
-        is_hollow=_is_hollow(row),
-        is_suspect=row.case.suspect > 0,
-        is_ranked=row.not_ranked is None,
-        facts=facts(row),
+def _front_point(row: ComparisonRow, cost: Cost) -> FrontPoint | None:
+    found, interval = cost(row.case)
+    accuracy = row.case.accuracy
+    if found is None or accuracy is None:
+        return None
+    low, high = interval or (None, None)
+    has_bounds = accuracy.low is not None and accuracy.high is not None and accuracy.low <= accuracy.value.median <= accuracy.high
+    return FrontPoint(found.median, accuracy.value.median, low, high, *((accuracy.low, accuracy.high) if has_bounds else (None, None)))
+
+
+def _labels(points: Sequence[FrontPoint], names: Sequence[str], wanted: set[int] | None) -> list[str | None]:
+    """Return a name beside each point where there is room for it; of many points only those that are `wanted`."""
+    ratio_cost = max(one.cost for one in points) / max(min(one.cost for one in points), 1e-12) if points else 1.0
+    reach = max((one.cost for one in points), default=1.0) or 1.0
+    low, high = min((one.gain for one in points), default=0.0), max((one.gain for one in points), default=1.0)
+    taken: list[tuple[float, float, float]] = []
+    found: list[str | None] = []
+    for place, (point, name) in enumerate(zip(points, names, strict=True)):
+        x = _log_place(point.cost, points) if ratio_cost >= specs.LOG_FROM_RATIO else point.cost / reach
+        y = (point.gain - low) / ((high - low) or 1.0)
+        width = NAME_WIDTH * (len(name) + 2)
+        free = x + width <= 1.02 and all(abs(y - top) > NAME_HEIGHT or x + width < left or right < x for left, right, top in taken)
+        keeps = free and (wanted is None or place in wanted)
+        found.append(name if keeps else None)
+        taken.append((x, x + width if keeps else x + 0.02, y))
+    return found
+
+
+def _log_place(cost: float, points: Sequence[FrontPoint]) -> float:
+    low, high = min(one.cost for one in points), max(one.cost for one in points)
+    return log(cost / low) / log(high / low) if low > 0 else 0.0
+
+
+def _legend(rows: Sequence[ComparisonRow], styles: SeriesStyles) -> tuple[tuple[str, str, str], ...]:
+    present = {("reference" if row.is_reference else styles.series(row)): styles.of(row) for row in rows}
+    return tuple(
+        (name, style.paint, style.shape) for name, style in sorted(present.items(), key=lambda item: (item[0] == "reference", item[0]))
     )
 
 
-def _lanes(
-    comparison: Comparison, rows: Sequence[ComparisonRow], styles: SeriesStyles, figure: Callable[[CaseSummary], Spread | None], unit: str
-) -> list[Lane]:
-    lanes = []
-    for row, name in zip(rows, case_names([row.case for row in rows]), strict=True):
-        who = [row.case.key.device] if styles.by_device or row.is_reference else []
-        found = figure(row.case)
-        text = f"{figures.significant(found.median)} {unit}" if found else ""
-        lanes.append(Lane(" · ".join([*who, name]), text, styles.of(row), f"#{anchor(comparison, row)}"))
-    return lanes
+def _numbered(names: Sequence[str]) -> tuple[tuple[str, str, str], ...]:
+    return tuple((name, numbered_style(place).paint, "circle") for place, name in enumerate(names))
 
 
-def _cold_steps(case: CaseSummary) -> list[BarPart]:
+def _lanes(rows: Sequence[ComparisonRow], styles: SeriesStyles) -> list[str]:
+    named = zip(rows, case_names([row.case for row in rows]), strict=True)
+    return [f"{row.case.key.device} · {name}" if styles.by_device or row.is_reference else name for row, name in named]
+
+
+def _cold_steps(case: CaseSummary) -> dict[str, float]:
     start = case.cold_start
     if start is None:
-        return []
-    process = [BarPart("process", start.process_ms.median, 0)] if start.process_ms else []
-    return [
-        *process,
-        BarPart("import the runtime", start.import_ms.median, 1),
-        BarPart("load the model", start.load_ms.median, 2),
-        BarPart("first inference", start.first_ms.median, 3),
-    ]
+        return {}
+    process = {"process": start.process_ms.median} if start.process_ms else {}
+    return {
+        **process,
+        "import the runtime": start.import_ms.median,
+        "load the model": start.load_ms.median,
+        "first inference": start.first_ms.median,
+    }
 
 
-def _memory_steps(case: CaseSummary) -> list[BarPart]:
+def _memory_steps(case: CaseSummary) -> dict[str, float]:
     if case.memory is None:
-        return []
+        return {}
     before, loaded, peak = (level.median for level in (case.memory.before_load_mb, case.memory.loaded_mb, case.memory.peak_mb))
     above = max(0.0, peak - max(before, loaded))
     inputs = min(above, case.memory.prepared_inputs_mb.median)
-    return [
-        BarPart("process and libraries", before, 0),
-        BarPart("model loaded", max(0.0, loaded - before), 2),
-        BarPart("up to the peak, running", above - inputs, 3),
-        BarPart("inputs that the benchmark keeps ready", inputs, 1),
-    ]
+    return {
+        "process and libraries": before,
+        "inputs that the benchmark keeps ready": inputs,
+        "model loaded": max(0.0, loaded - before),
+        "up to the peak, running": above - inputs,
+    }
 
 
-def _total(parts: Sequence[BarPart]) -> Spread:
-    total = sum(part.amount for part in parts)
-    return Spread(total, total, total, 1)
-
-
-def _shades(bars_drawn: Sequence[Sequence[BarPart]]) -> Markup:
-    """Return the meaning of the shades of bars."""
-    steps = dict.fromkeys((part.step, part.name) for parts in bars_drawn for part in parts if part.amount > 0)
-    keys = [element("li", None, element("span", {"class": f"shade step{step}"}), name) for step, name in steps]
-    return element("ul", {"class": "legend"}, *keys)
-
-
-def _gallery(charts: Sequence[Markup], notes: Sequence[Markup]) -> Markup:
-    return join([part("gallery", charts) if charts else "", *notes])
-
-
-def _missing(
-    comparison: Comparison, drawn: Sequence[ComparisonRow], what: str, reason: Callable[[CaseSummary], str | None]
-) -> list[Markup]:
+def _missing(comparison: Comparison, drawn: Sequence[ComparisonRow], what: str, reason: Callable[[CaseSummary], str | None]) -> list[str]:
     """Return why cases have no point: each reason once, with the devices it holds for."""
     absent: dict[str, set[str]] = {}
     for row in comparison.rows:
         if not any(row is one for one in drawn):
             absent.setdefault(reason(row.case) or "too few queries for a median", set()).add(row.case.key.device)
-    return [element("p", {"class": "note"}, f"No {what} of {', '.join(sorted(devices))}: {text}.") for text, devices in absent.items()]
+    return [f"No {what} of {', '.join(sorted(devices))}: {text}." for text, devices in absent.items()]

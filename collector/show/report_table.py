@@ -10,7 +10,7 @@ from edgemeter.collector.compare.comparison import Comparison, ComparisonRow, co
 from edgemeter.collector.compare.spread import Spread, median_of
 from edgemeter.collector.compare.summary import CaseSummary
 from edgemeter.collector.show.markup import Attributes, Markup, element, join, render
-from edgemeter.collector.show.series_style import SeriesStyle, SeriesStyles, outline
+from edgemeter.collector.show.series_style import GLYPHS, SeriesStyle, SeriesStyles
 from edgemeter.collector.show.wording import Notes, accuracy_name, case_names, gross_text, level_text, runtime_name
 
 
@@ -143,8 +143,7 @@ def anchor(comparison: Comparison, row: ComparisonRow) -> str:
 
 def summary_key(style: SeriesStyle) -> Markup:
     """Return the mark of a series, as large as a letter."""
-    mark = element("path", {"d": outline(style.shape, 7, 7, 4.6), "class": f"mark {style.colour}"})
-    return element("svg", {"class": "key", "viewBox": "0 0 14 14", "aria-hidden": "true"}, mark)
+    return element("span", {"class": f"key {style.colour}", "aria-hidden": "true"}, GLYPHS[style.shape])
 
 
 def summary_table(comparison: Comparison, styles: SeriesStyles) -> Markup:

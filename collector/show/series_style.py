@@ -1,6 +1,5 @@
-"""Series styles: the colour and the shape of a series in all drawings of a page, distinguishable without colour too."""
+"""Series styles: the colour and the shape of a series in all charts of a page, distinguishable without colour too."""
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -8,28 +7,31 @@ from edgemeter.collector.compare.comparison import ComparisonRow
 
 # The style sheet holds as many colours (after Okabe and Ito, and darker or lighter where the paper asks for it).
 COLOURS = 7
-# Corners of each shape as (angle in degrees from the top, radius ratio); an empty tuple is a circle.
-_CORNERS: dict[str, tuple[tuple[float, float], ...]] = {
-    "circle": (),
-    "square": tuple((45.0 + 90 * turn, 1.2) for turn in range(4)),
-    "triangle": tuple((120.0 * turn, 1.35) for turn in range(3)),
-    "diamond": tuple((90.0 * turn, 1.35) for turn in range(4)),
-    "triangle-down": tuple((180 + 120.0 * turn, 1.35) for turn in range(3)),
-    "pentagon": tuple((72.0 * turn, 1.2) for turn in range(5)),
-    "star": tuple((36.0 * turn, 1.6 if turn % 2 == 0 else 0.65) for turn in range(10)),
-}
-SHAPES = tuple(name for name in _CORNERS if name != "star")
+_STAR = "M0,-1L0.24,-0.31L0.95,-0.31L0.36,0.12L0.59,0.81L0,0.38L-0.59,0.81L-0.36,0.12L-0.95,-0.31L-0.24,-0.31Z"
+# Vega's names of shapes, and the sign for each in tables and legends.
+GLYPHS = {"circle": "●", "square": "■", "triangle-up": "▲", "diamond": "◆", "triangle-down": "▼", "cross": "✚", _STAR: "★"}
+SHAPES = tuple(name for name in GLYPHS if name != _STAR)
 
 
 @dataclass(frozen=True, slots=True)
 class SeriesStyle:
-    """How one series is drawn: the style sheet's colour class and a shape."""
+    """How one series is drawn: the style sheet's colour and a shape."""
 
     colour: str
     shape: str
 
+    @property
+    def paint(self) -> str:
+        """The colour as charts have it."""
+        return f"var(--{self.colour})"
 
-REFERENCE = SeriesStyle("reference", "star")
+
+REFERENCE = SeriesStyle("reference", _STAR)
+
+
+def numbered_style(place: int) -> SeriesStyle:
+    """Return the style of the series at a place."""
+    return SeriesStyle(f"s{place % COLOURS}", SHAPES[place % len(SHAPES)])
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,12 +57,11 @@ class SeriesStyles:
 
     def named(self, series: str) -> SeriesStyle:
         """Return the style of a series by name."""
-        index = self.names.index(series)
-        return SeriesStyle(f"s{index % COLOURS}", SHAPES[index % len(SHAPES)])
+        return numbered_style(self.names.index(series))
 
 
 def assign_styles(rows: Sequence[ComparisonRow], most_devices: int | None = None) -> SeriesStyles:
-    """Return a style for each series of the page, the same in every drawing; of more devices than `most_devices` their board types."""
+    """Return a style for each series of the page, the same in every chart; of more devices than `most_devices` their board types."""
     others = [row.case.key for row in rows if not row.is_reference]
     devices = {(key.fleet, key.device) for key in others}
     boards = {_board(row) for row in rows if not row.is_reference}
@@ -73,12 +74,3 @@ def assign_styles(rows: Sequence[ComparisonRow], most_devices: int | None = None
 
 def _board(row: ComparisonRow) -> str:
     return row.case.newest.environment.board or "unknown board"
-
-
-def outline(shape: str, x: float, y: float, radius: float) -> str:
-    """Return the SVG path data of a shape around (`x`, `y`)."""
-    if shape == "circle":
-        arc = f"a{radius:.1f} {radius:.1f} 0 1 0"
-        return f"M{x - radius:.1f} {y:.1f}{arc} {2 * radius:.1f} 0{arc} {-2 * radius:.1f} 0Z"
-    corners = [(math.radians(angle), radius * length) for angle, length in _CORNERS[shape]]
-    return "M" + "L".join(f"{x + length * math.sin(angle):.1f} {y - length * math.cos(angle):.1f}" for angle, length in corners) + "Z"

@@ -1,14 +1,17 @@
-"""The context of a view: the index at one moment, the records behind it, and how views refer to each other."""
+"""The context of a view: the index at one moment, the records behind it, its charts, and how views refer to each other."""
 
 import sqlite3
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 from edgemeter.agent.contract.record import RunRecord
+from edgemeter.collector.alerts.lifecycle import Alert
+from edgemeter.collector.charts.chart import Chart, ChartSheet, script_data
 from edgemeter.collector.compare.comparison import Comparison, ComparisonRow, of_summaries
 from edgemeter.collector.compare.summary import CaseSummary, summarise
 from edgemeter.collector.runs.cases import Case, CaseKey
+from edgemeter.collector.show.markup import NOTHING, Markup, part, raw
 from edgemeter.collector.web.case_figures import CaseFigures, energy_kind_of
 from edgemeter.collector.web.queries import CaseFilter, cases_of_baseline
 from edgemeter.collector.web.run_index import IndexedCase
@@ -36,6 +39,19 @@ class OutlyingDevice:
     text: str
 
 
+@dataclass(frozen=True, slots=True)
+class FindingShown:
+    """A change that was found, told once for all series that it hit on one day in one direction with one cause beside it."""
+
+    day: int
+    metric: str
+    text: str
+    is_worse: bool
+    devices: tuple[tuple[str, str], ...]
+    board: str
+    model: str
+
+
 class EventSource(Protocol):
     """Findings and annotations of a series; called once for each chart, while a view is made."""
 
@@ -45,6 +61,14 @@ class EventSource(Protocol):
 
     def outlying(self) -> Sequence[OutlyingDevice]:
         """Return the devices that differ from others of their type."""
+        ...
+
+    def findings(self) -> Sequence[FindingShown]:
+        """Return the changes of the last weeks, the newest first."""
+        ...
+
+    def alerts(self) -> Sequence[Alert]:
+        """Return all alerts, the oldest first."""
         ...
 
     def version(self) -> str:
@@ -68,12 +92,25 @@ class NoEvents:
         """Return nothing."""
         return ()
 
+    def findings(self) -> Sequence[FindingShown]:
+        """Return nothing."""
+        return ()
+
+    def alerts(self) -> Sequence[Alert]:
+        """Return nothing."""
+        return ()
+
     def version(self) -> str:
         """Return always the same."""
         return ""
 
     def refresh(self) -> None:
         """Nothing comes."""
+
+
+def live_chart(chart: Chart, _number: int, fallback: Markup = NOTHING) -> Markup:
+    """Return a chart that the page's script draws; `fallback` is what a browser without scripts shows."""
+    return part("chart", chart, fallback, raw(script_data(chart.document())))
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +121,7 @@ class ViewContext:
     source: RecordSource
     links: Links
     events: EventSource
+    sheet: ChartSheet = field(default_factory=lambda: ChartSheet(live_chart))
 
 
 @dataclass(frozen=True, slots=True)

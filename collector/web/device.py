@@ -8,18 +8,19 @@ from statistics import median
 from edgemeter.agent.base import figures
 from edgemeter.agent.contract.health import Health
 from edgemeter.agent.ledger.presence import certificate_days, clock_text, last_words, needs_attention, sensors_text
+from edgemeter.collector.charts.chart import Chart, ViewTable, rows_table
+from edgemeter.collector.charts.specs import among
+from edgemeter.collector.compare.spread import Spread
 from edgemeter.collector.runs.cases import UNKNOWN_BOARD, like_with_like
 from edgemeter.collector.runs.energy_class import MEASURED
-from edgemeter.collector.show import drawing
-from edgemeter.collector.show.drawing import ChartFrame, linear_axis
 from edgemeter.collector.show.markup import Markup, element, join, part
 from edgemeter.collector.show.report import machine_facts
 from edgemeter.collector.web.case_figures import IndexedRun
 from edgemeter.collector.web.context import ViewContext
 from edgemeter.collector.web.queries import CaseFilter, cases, runs_of
 from edgemeter.collector.web.run_index import IndexedCase
-from edgemeter.collector.web.series import METRICS, series, series_groups, titles
-from edgemeter.collector.web.view import Links, View, ViewColumn, ViewRequest, ViewTable, grid, link, note, section
+from edgemeter.collector.web.series import METRICS, findings_list, series, series_groups, titles
+from edgemeter.collector.web.view import Links, View, ViewColumn, ViewRequest, grid, link, note, section
 
 FILTERS = ("device", "fleet", "days", "level")
 RUNS_SHOWN = 60
@@ -47,7 +48,9 @@ def device_view(context: ViewContext, request: ViewRequest, case_filter: CaseFil
         return View("No run matches", note("No run has this device."), filters=FILTERS)
     newest = max(own, key=lambda case: case.figures.last_ns)
     runs, table = _runs(context, own)
+    changed = findings_list(context, {"device": newest.key.device, "fleet": newest.key.fleet})
     parts = [
+        *([section("findings", "What changed", changed)] if changed else []),
         section("machine", "Machine", _machine(context, newest)),
         section("beside", "Among devices of its type", _beside(context, own, newest.board, case_filter)),
         section("trend", "Over the days", _trends(context, own)),
@@ -106,12 +109,12 @@ def _beside(context: ViewContext, own: Sequence[IndexedCase], board: str, case_f
         ]
         for metric, called in BESIDE.items():
             mine = case.current.spread(metric)
-            theirs = [spread.median for one in others if (spread := one.current.spread(metric))]
+            theirs = [(one, spread) for one in others if (spread := one.current.spread(metric))]
             if mine is None:
                 continue
             name = f"{case.key.model}, {case.key.precision} on {case.key.runtime}: {called}"
             if theirs:
-                drawn.append(_strip(name, mine.median, theirs, "ms" if metric == "p50_ms" else "mJ"))
+                drawn.append(_strip(context, name, (case, mine), theirs, "ms" if metric == "p50_ms" else "mJ"))
             else:
                 alone.append(name)
     parts = [part("gallery", drawn)] if drawn else []
@@ -125,32 +128,31 @@ def _is_like(one: IndexedCase, other: IndexedCase) -> bool:
     return one.current.energy_kind == other.current.energy_kind and like_with_like(one.key) == like_with_like(other.key)
 
 
-def _strip(name: str, mine: float, theirs: Sequence[float], unit: str) -> Markup:
-    every = [*theirs, mine]
-    low, high = min(every), max(every)
-    room = (high - low) * 0.06
-    frame = ChartFrame(10, 8, drawing.WIDTH - 12, 50)
-    axis = linear_axis(low - room, high + room, frame.left, frame.right)
-    ticks = "".join(f"M{axis.place(value):.1f} 18v22" for value in theirs)
-    middle = median(theirs)
-    x, centre = axis.place(mine), axis.place(middle)
-    parts = [
-        *drawing.across(frame, axis, unit),
-        element("path", {"d": ticks, "class": "strip"}),
-        drawing.line(centre, 12, centre, 46, "median plain"),
-        element("path", {"d": f"M{x:.1f} 10l6 -8h-12zM{x:.1f} 10v38", "class": "mark s1"}),
+def _strip(
+    context: ViewContext, name: str, mine: tuple[IndexedCase, Spread], theirs: Sequence[tuple[IndexedCase, Spread]], unit: str
+) -> Markup:
+    rows = [
+        {
+            "device": case.key.device,
+            "value": spread.median,
+            "low": spread.interval.low if spread.interval else None,
+            "high": spread.interval.high if spread.interval else None,
+            "is_own": case is mine[0],
+        }
+        for case, spread in (*theirs, mine)
     ]
-    below = sum(value < mine for value in theirs)
-    difference, others = figures.typeset(f"{mine / middle - 1:+.1%}"), figures.count(len(theirs), "other device")
-    text = f"{figures.significant(mine)} {unit}, {difference} to the median of {others}; {below} of them lower."
-    return part("figure", name, drawing.sheet(frame.bottom + 44, name, *parts), text)
+    values, own = [spread.median for _, spread in theirs], mine[1].median
+    below = sum(value < own for value in values)
+    difference, others = figures.typeset(f"{own / median(values) - 1:+.1%}"), figures.count(len(values), "other device")
+    text = f"{figures.significant(own)} {unit}, {difference} to the median of {others}; {below} of them lower."
+    return Markup(context.sheet.draw(Chart(name, among(f"{name.rpartition(': ')[2]}, {unit}", rows), rows_table(rows), text)))
 
 
 def _trends(context: ViewContext, own: Sequence[IndexedCase]) -> Markup:
     span = (float(min(case.figures.first_ns for case in own)), float(max(case.figures.last_ns for case in own) + 1))
     groups = series_groups(own)
     shown = [
-        found.figure
+        context.sheet.draw(found.chart)
         for members, title in zip(groups[:CHARTS], titles(groups)[:CHARTS], strict=True)
         for name in BESIDE
         if (found := series(context, members, METRICS[name], days=None, span=span, title=title))
@@ -161,7 +163,7 @@ def _trends(context: ViewContext, own: Sequence[IndexedCase]) -> Markup:
 def _runs(context: ViewContext, own: Sequence[IndexedCase]) -> tuple[Markup, ViewTable]:
     lines = [_RunLine(case, run) for case in own for run in runs_of(context.connection, case.number, newest=RUNS_SHOWN)]
     lines = sorted(lines, key=lambda line: -line.run.started_at_ns)[:RUNS_SHOWN]
-    return grid("runs", run_columns(context.links), lines)
+    return grid("runs", run_columns(context.links), lines, lambda line: {"data-at": str(line.run.started_at_ns)})
 
 
 def _gross(run: IndexedRun) -> Markup:

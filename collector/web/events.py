@@ -6,14 +6,17 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from edgemeter.agent.contract.record import RunRecord
+from edgemeter.collector.alerts.lifecycle import Alert, read_alerts
 from edgemeter.collector.trend.days import days_of
+from edgemeter.collector.trend.finding import Step
 from edgemeter.collector.trend.history import History, LedgerHistory, RunHistory
 from edgemeter.collector.trend.metrics import METRICS, SeriesKey, series_of
-from edgemeter.collector.trend.series_trend import SeriesTrend, trends
+from edgemeter.collector.trend.series_trend import SeriesTrend, is_event, trends
 from edgemeter.collector.trend.trend_text import amount_text, drift_text, step_text, trend_verdict
-from edgemeter.collector.trend.watch_file import Annotation, annotations_of, cuts, watch_file_beside
+from edgemeter.collector.trend.watch import trends_of
+from edgemeter.collector.trend.watch_file import Annotation, annotations_of, cuts, open_watch, watch_file_beside
 from edgemeter.collector.units.board_types import board_types
-from edgemeter.collector.web.context import EventSource, NoEvents, OutlyingDevice, SeriesEvent
+from edgemeter.collector.web.context import EventSource, FindingShown, NoEvents, OutlyingDevice, SeriesEvent
 from edgemeter.collector.web.queries import NS_PER_DAY
 from edgemeter.collector.web.run_index import RunIndex
 from edgemeter.collector.web.sources import DocumentSource, LedgerSource
@@ -24,6 +27,9 @@ NAMES = {"p50_ms": "latency", "gross_mj": "energy", "net_mj": "energy-net", "acc
 # Metrics in which a device may differ, and how long findings are kept: steps take days, and searching all series is costly.
 APART_IN = ("energy", "latency")
 READ_AGAIN_S = 120.0
+# What the overview follows, how old a finding may be, and how far apart on the devices of a type one event may be found.
+FOLLOWED = ("latency", "energy", "accuracy")
+FINDING_DAYS, SAME_EVENT_DAYS = 60, 3
 
 
 class TrendEvents:
@@ -35,6 +41,7 @@ class TrendEvents:
         self._seen = ""
         self._read = -READ_AGAIN_S
         self._outlying: tuple[OutlyingDevice, ...] = ()
+        self._findings: tuple[FindingShown, ...] = ()
         # The history reads over one connection; every view is made in a thread of its own.
         self._lock = threading.Lock()
 
@@ -55,6 +62,18 @@ class TrendEvents:
         """Return the devices that differed from others of their type when the history was read."""
         return self._outlying
 
+    def findings(self) -> Sequence[FindingShown]:
+        """Return the changes of the last weeks, as they were when the history was read."""
+        return self._findings
+
+    def alerts(self) -> Sequence[Alert]:
+        """Return all alerts, the oldest first."""
+        place = self._source.place if isinstance(self._source, LedgerSource) else None
+        if place is None or (isinstance(place, Path) and not watch_file_beside(str(place)).exists()):
+            return ()
+        with open_watch(place) as file:
+            return read_alerts(file, with_closed=True)
+
     def version(self) -> str:
         """Return what changes with the history and with the annotations."""
         place = self._source.place if isinstance(self._source, LedgerSource) else None
@@ -72,9 +91,10 @@ class TrendEvents:
             return
         source = self._source
         history = LedgerHistory(source.place) if isinstance(source, LedgerSource) else RunHistory(source.records)
-        outlying = _outlying(history)
+        outlying, findings = _outlying(history), _findings(history, self._annotations())
         with self._lock:
-            before, self._history, self._seen, self._outlying = self._history, history, version, outlying
+            before, self._history, self._seen = self._history, history, version
+            self._outlying, self._findings = outlying, findings
         self._read = time.monotonic()
         if isinstance(before, LedgerHistory):
             before.close()
@@ -109,6 +129,38 @@ def _outlying(history: History) -> tuple[OutlyingDevice, ...]:
         for found in board_types(history, name, keys)
         for sick in found.sick or ()
     )
+
+
+def _findings(history: History, annotations: Sequence[Annotation]) -> tuple[FindingShown, ...]:
+    """Return the newest step of each series, told once for all devices of a type that it hit within days in one direction."""
+    found = trends_of(history, annotations, FOLLOWED)
+    newest = max((one.last_day for one in found), default=0)
+    grouped: list[tuple[SeriesTrend, Step, list[SeriesTrend]]] = []
+    for one in found:
+        step = next((step for step in reversed(one.steps) if is_event(one.metric, step)), None)
+        if step is None or newest - step.day > FINDING_DAYS:
+            continue
+        for first, at, members in grouped:
+            is_same = (first.metric, first.key.board, first.key.model) == (one.metric, one.key.board, one.key.model)
+            if is_same and abs(at.day - step.day) <= SAME_EVENT_DAYS and (at.size > 0) == (step.size > 0):
+                members.append(one)
+                break
+        else:
+            grouped.append((one, step, [one]))
+    shown = [_finding(first, step, members) for first, step, members in grouped]
+    return tuple(sorted(shown, key=lambda one: (-one.day, -len(one.devices))))
+
+
+def _finding(first: SeriesTrend, step: Step, members: Sequence[SeriesTrend]) -> FindingShown:
+    devices = tuple(sorted({(one.key.fleet, one.key.device) for one in members}))
+    cause = f"; changed on that day: {', '.join(step.candidates)}" if step.candidates else "; no known change on that day"
+    title = METRICS[first.metric].title
+    text = (
+        f"{title} {step_text(first.metric, step)}"
+        if len(members) == 1
+        else f"{title} {amount_text(first.metric, step.size)} on the first of them{cause}"
+    )
+    return FindingShown(step.day, first.metric, text, step.is_worse, devices, first.key.board, first.key.model)
 
 
 def _steps(trend: SeriesTrend) -> list[SeriesEvent]:

@@ -3,17 +3,15 @@
 from collections.abc import Sequence
 from dataclasses import replace
 
-import numpy as np
-
-from edgemeter.agent.base import figures
-from edgemeter.collector.compare.comparison import Comparison, ComparisonRow, comparable
+from edgemeter.agent.base.documents import Plain
+from edgemeter.collector.charts.chart import Chart, rows_table
+from edgemeter.collector.charts.specs import strips
+from edgemeter.collector.compare.comparison import Comparison, comparable
 from edgemeter.collector.show import report_charts
 from edgemeter.collector.show.conclusions import conclusions
-from edgemeter.collector.show.lanes import QUANTILES, Lane, LatencyDistribution, distribution_lanes
-from edgemeter.collector.show.markup import Markup, join, part
-from edgemeter.collector.show.report import verdicts_section
-from edgemeter.collector.show.report_table import anchor
-from edgemeter.collector.show.series_style import SeriesStyles, assign_styles
+from edgemeter.collector.show.markup import Markup, element, join, part
+from edgemeter.collector.show.report import chart_gallery, verdicts_section
+from edgemeter.collector.show.series_style import assign_styles, numbered_style
 from edgemeter.collector.show.wording import case_names
 from edgemeter.collector.web.context import REFERENCE, IndexedComparison, ViewContext, baselines, compare
 from edgemeter.collector.web.queries import CaseFilter, cases, cases_of_baseline, runs_of
@@ -25,7 +23,7 @@ from edgemeter.collector.web.view import View, ViewRequest, note, section
 FILTERS = ("model", "baseline", "board", "device", "fleet", "precision", "runtime", "days", "level")
 # Raw samples are read again for as many cases; more make no chart that can be read.
 SAMPLED, BUDGETS = 12, 6
-RUNS_DRAWN = 2000
+RUNS_DRAWN = 120
 
 
 def model_view(context: ViewContext, request: ViewRequest, case_filter: CaseFilter) -> View:
@@ -52,12 +50,15 @@ def model_view(context: ViewContext, request: ViewRequest, case_filter: CaseFilt
     )
     parts = [
         section("cases", "The cases drawn", table, *([note(few)] if few else [])),
-        section("runs", "From run to run", _over_runs(context, found, shown, styles)),
+        section("runs", "From run to run", _over_runs(context, found, shown)),
         section(
-            "queries", "From query to query", report_charts.latency_distributions(shown, styles), note("Of the newest run of each case.")
+            "queries",
+            "From query to query",
+            chart_gallery(context.sheet, [report_charts.latency_distributions(shown, styles)]),
+            note("Of the newest run of each case."),
         ),
-        section("energy", "Energy, term by term", _budgets(drawn)),
-        section("start", "Cold start and memory", report_charts.cold_start_charts(shown, styles)),
+        section("energy", "Energy, term by term", _budgets(context, drawn)),
+        section("start", "Cold start and memory", chart_gallery(context.sheet, [report_charts.cold_start_charts(shown, styles)])),
         section("verdicts", "Verdict and evidence", verdicts_section(shown)),
     ]
     return View(str(case_filter.model), join(parts), " ".join(conclusions(shown)), (plain,), FILTERS)
@@ -74,47 +75,45 @@ def _of_every_board(own: Sequence[IndexedCase]) -> list[IndexedCase]:
     return taken[:SAMPLED]
 
 
-def _over_runs(context: ViewContext, found: IndexedComparison, shown: Comparison, styles: SeriesStyles) -> Markup:
-    """Return how the p50 of the runs is distributed, a lane for each case: a dot is a run."""
-    charts = []
+def _over_runs(context: ViewContext, found: IndexedComparison, shown: Comparison) -> Markup:
+    """Return the p50 of every run that counts, a lane for each case."""
+    drawn = []
     for rows in comparable(shown.rows):
-        lanes: list[Lane] = []
-        spread: list[LatencyDistribution] = []
-        for row, name in zip(rows, case_names([row.case for row in rows]), strict=True):
-            one = _distribution(context, found.case_of(row.case))
-            if one is not None:
-                lanes.append(_lane(shown, row, name, one, styles))
-                spread.append(one)
-        if lanes:
+        values: list[dict[str, Plain]] = []
+        names = [f"{row.case.key.device} · {name}" for row, name in zip(rows, case_names([row.case for row in rows]), strict=True)]
+        for row, name in zip(rows, names, strict=True):
+            values += _runs_of_case(context, found.case_of(row.case), name)
+        if values:
             title = f"{rows[0].case.key.model}: p50 of every run"
-            drawing = distribution_lanes(lanes, spread, title, "p50 of a run, ms")
-            charts.append(part("figure", title, drawing, f"{sum(one.count for one in spread):,} runs; a dot is a run."))
-    return part("gallery", charts) if charts else note("No run has a p50.")
+            legend = tuple((name, numbered_style(place).paint, "circle") for place, name in enumerate(names))
+            spec = strips("p50 of a run, ms", legend, [value for one in values if isinstance(value := one["value"], float)])
+            text = f"{len(values):,} runs; a dot is a run, the stroke their median; hollow: suspect."
+            drawn.append(context.sheet.draw(Chart(title, spec, rows_table(values), text)))
+    return part("gallery", drawn) if drawn else note("No run has a p50.")
 
 
-def _lane(shown: Comparison, row: ComparisonRow, name: str, one: LatencyDistribution, styles: SeriesStyles) -> Lane:
-    spread_ratio = (one.quantiles[3] - one.quantiles[1]) / one.quantiles[2]
-    figure = f"{figures.significant(one.quantiles[2])} ms, middle half {spread_ratio:.1%}"
-    return Lane(f"{row.case.key.device} · {name}", figure, styles.of(row), f"#{anchor(shown, row)}")
-
-
-def _distribution(context: ViewContext, case: IndexedCase) -> LatencyDistribution | None:
+def _runs_of_case(context: ViewContext, case: IndexedCase, name: str) -> list[dict[str, Plain]]:
     since_ns = case.current.segment.since_ns if case.current.segment else 0
     runs = [run for run in runs_of(context.connection, case.number, newest=RUNS_DRAWN) if run.started_at_ns >= since_ns]
-    p50 = sorted(run.p50_ms for run in runs if run.is_usable and run.p50_ms)
-    if not p50:
-        return None
-    low, quarter, half, three_quarters, high = (float(value) for value in np.quantile(p50, QUANTILES))
-    return LatencyDistribution(len(p50), (low, quarter, half, three_quarters, high), (), tuple(p50))
+    return [
+        {"series": name, "value": run.p50_ms, "low": run.p50_low_ms, "high": run.p50_high_ms, "verdict": run.verdict, "run": run.id}
+        for run in runs
+        if run.is_usable and run.p50_ms
+    ]
 
 
-def _budgets(drawn: Sequence[IndexedCase]) -> Markup:
+def _budgets(context: ViewContext, drawn: Sequence[IndexedCase]) -> Markup:
     with_energy = [case for case in drawn if case.newest.energy]
     if not with_energy:
         reasons = sorted({case.newest.energy_reason or "not measured" for case in drawn})
         return note(f"No energy: {'; '.join(reasons)}.")
     pictures = [
-        part("figure", f"{case.key.device}: {case.key.precision} on {case.key.runtime}, newest run", energy_budget(case.newest))
+        element(
+            "div",
+            None,
+            element("h3", None, f"{case.key.device}: {case.key.precision} on {case.key.runtime}, newest run"),
+            energy_budget(context, case.newest),
+        )
         for case in with_energy[:BUDGETS]
     ]
     return part("gallery", pictures)

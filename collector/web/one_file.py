@@ -4,19 +4,18 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from edgemeter.agent.base import figures
 from edgemeter.agent.base.errors import ConfigError
-from edgemeter.collector.web.context import REFERENCE, EventSource, ViewContext, baselines, devices_of_role
+from edgemeter.collector.charts import vega
+from edgemeter.collector.charts.chart import Chart, ChartSheet
+from edgemeter.collector.show.markup import NOTHING, Markup, element, raw
+from edgemeter.collector.web.context import REFERENCE, EventSource, ViewContext, baselines, devices_of_role, live_chart
 from edgemeter.collector.web.queries import CaseFilter, cases, count_cases
 from edgemeter.collector.web.run_index import IndexedCase, RunIndex
 from edgemeter.collector.web.series import DEFAULT_METRIC
 from edgemeter.collector.web.site import FormChoices, content, held_exports, offered, one_file_page, show
 from edgemeter.collector.web.view import FileLinks, ViewRequest, read_address
-
-if TYPE_CHECKING:
-    from edgemeter.collector.show.markup import Markup
 
 # How many of each a file holds, so that it can be sent and opened; the served page has all.
 BASELINES, MODELS, DEVICES, RUNS = 8, 12, 60, 40
@@ -65,9 +64,14 @@ def whole_page(
     """Return the file as HTML, of the cases that `narrowing` picks."""
     with index.reading() as connection:
         held = _held(ViewContext(connection, index.source, FileLinks(()), events), case_filter, runs)
-        context = ViewContext(connection, index.source, FileLinks(frozenset(held.addresses)), events)
-        choices = _choices(offered(context), held)
         made: list[tuple[str, Markup, str]] = []
+
+        def write(chart: Chart, number: int) -> Markup:
+            # Without a script the first view is all there is to see.
+            return live_chart(chart, number, NOTHING if made else element("noscript", None, raw(vega.svg(chart, is_alone=False))))
+
+        context = ViewContext(connection, index.source, FileLinks(frozenset(held.addresses)), events, ChartSheet(write))
+        choices = _choices(offered(context), held)
         for count, text in enumerate(held.addresses, start=1):
             request = read_address(text)
             view = show(context, ViewRequest(request.view, {**_fixed(case_filter), **request.fields}))
@@ -104,6 +108,7 @@ def _held(context: ViewContext, case_filter: CaseFilter, runs: int) -> HeldAddre
         *([ViewRequest("device")] if kept_devices else []),
         *(ViewRequest("device", {"fleet": fleet, "device": device}) for fleet, device in kept_devices),
         *(ViewRequest("run", {"id": name}) for name in newest),
+        *([ViewRequest("alerts")] if context.events.alerts() else []),
     ]
     left = [
         (len(models) - len(kept_models), "model"),

@@ -4,23 +4,28 @@ import time
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from statistics import median
 from typing import Any
 
 from edgemeter.agent.base import figures
 from edgemeter.agent.base.documents import Plain
 from edgemeter.agent.contract.health import Health
 from edgemeter.agent.ledger.presence import DevicePresence, calibration_days, certificate_days, clock_text, needs_attention
+from edgemeter.collector.charts.chart import Chart, ViewTable, rows_table
+from edgemeter.collector.charts.specs import spark_lines
 from edgemeter.collector.show.markup import Markup, element, join, part, render
 from edgemeter.collector.show.report import card
 from edgemeter.collector.show.wording import listed
 from edgemeter.collector.web.context import OutlyingDevice, ViewContext
-from edgemeter.collector.web.queries import NS_PER_DAY, CaseFilter, cases
+from edgemeter.collector.web.queries import NS_PER_DAY, CaseFilter, cases, p50_by_day
 from edgemeter.collector.web.run_index import IndexedCase
-from edgemeter.collector.web.view import Links, View, ViewColumn, ViewRequest, ViewTable, grid, link, note, section
+from edgemeter.collector.web.series import findings_list
+from edgemeter.collector.web.view import Links, View, ViewColumn, ViewRequest, grid, link, note, section
 
 # A cell of the table of coverage whose newest run is older than this is stale; a device is silent from then on.
 STALE_DAYS, SILENT_DAYS = 30, 7
 DEVICES_SHOWN = 500
+SPARK_DAYS, SPARKS_SHOWN, ALERTS_SHOWN = 30, 12, 6
 METRICS = ("p50_ms", "temperature_c")
 
 
@@ -43,7 +48,7 @@ class _DeviceLine:
     health: Health | None
 
 
-def overview(context: ViewContext, request: ViewRequest, case_filter: CaseFilter) -> View:  # noqa: ARG001 - every view has the same signature
+def overview(context: ViewContext, request: ViewRequest, case_filter: CaseFilter) -> View:
     """Return the overview of the fleet."""
     found = cases(context.connection, case_filter, metrics=METRICS)
     if not found:
@@ -57,8 +62,15 @@ def overview(context: ViewContext, request: ViewRequest, case_filter: CaseFilter
     lines = _devices(found, present, newest_ns)
     coverage, coverage_table = _coverage(found, context.links, newest_ns)
     devices, device_table = _device_table(lines, context.links)
+    findings = findings_list(context, request.fields)
+    first = _needing_attention(lines, context.events.outlying(), context.links)
+    lately = _spark_lines(context, found, newest_ns)
     parts = [
+        *([section("alerts", "Open alerts", alerts)] if (alerts := _open_alerts(context)) else []),
+        *([section("findings", "What changed", findings)] if findings else []),
+        *([section("first", "Needs attention", first)] if first else []),
         _cards(found, lines, newest_ns),
+        *([section("lately", f"The last {SPARK_DAYS} days", lately)] if lately else []),
         section(
             "coverage",
             "What was measured where",
@@ -71,11 +83,43 @@ def overview(context: ViewContext, request: ViewRequest, case_filter: CaseFilter
         ),
         section("devices", "Devices", devices),
     ]
-    first = _needing_attention(lines, context.events.outlying(), context.links)
-    if first:
-        parts.insert(1, section("first", "Needs attention", first))
     title = f"{figures.count(len(lines), 'device')}, {figures.count(len({case.key.model for case in found}), 'model')}"
     return View(title, join(parts), _lead(found, newest_ns), (device_table, coverage_table), ("fleet", "board", "days", "level"))
+
+
+def _open_alerts(context: ViewContext) -> Markup | None:
+    found = [one for one in context.events.alerts() if one.closed_ns is None]
+    if not found:
+        return None
+    lines = [join([element("b", None, one.firing.severity), f": {one.firing.title}"]) for one in found[-ALERTS_SHOWN:][::-1]]
+    return join([part("reasons", lines), note(link(context.links.to("alerts"), f"All alerts ({len(found)} open)"))])
+
+
+def _spark_lines(context: ViewContext, found: Sequence[IndexedCase], newest_ns: int) -> Markup | None:
+    """Return a small line for each board type: the p50 of its runs of a day against the median of their cases."""
+    usual = {case.number: (case.board, spread.median) for case in found if (spread := case.figures.spread("p50_ms"))}
+    days: dict[str, dict[int, list[float]]] = defaultdict(lambda: defaultdict(list))
+    for number, day, p50_ms in p50_by_day(context.connection, newest_ns - SPARK_DAYS * NS_PER_DAY):
+        if number in usual:
+            board, middle = usual[number]
+            days[board][day].append(p50_ms / middle)
+    boards = [board for board in sorted(days) if len(days[board]) > 1][:SPARKS_SHOWN]
+    rows: list[dict[str, Plain]] = []
+    for lane, board in enumerate(boards):
+        points = [(day, median(values), len(values)) for day, values in sorted(days[board].items())]
+        reach = max(0.02, *(abs(value - 1) for _, value, _ in points))
+        rows += [
+            {"lane": board, "started_at_ns": day * NS_PER_DAY, "height": lane - 0.42 * (value - 1) / reach, "value": value, "runs": runs}
+            for day, value, runs in points
+        ]
+    if not rows:
+        return None
+    text = (
+        "p50 of the runs of a day against the usual p50 of their cases, which is the middle; upwards is slower."
+        " Each line has its own height: of 2 % at least."
+    )
+    chart = Chart("Latency of each board type", spark_lines(boards), rows_table(rows), text, brushes=True, kind="wide")
+    return part("gallery", [context.sheet.draw(chart)])
 
 
 def _lead(found: Sequence[IndexedCase], newest_ns: int) -> str:
@@ -234,7 +278,10 @@ def _device_table(lines: Sequence[_DeviceLine], links: Links) -> tuple[Markup, V
     ]
     shown = lines[:DEVICES_SHOWN]
     markup, table = grid(
-        "devices", columns, shown, lambda line: {"data-fleet": line.fleet, "data-device": line.device, "data-board": line.board}
+        "devices",
+        columns,
+        shown,
+        lambda line: {"data-fleet": line.fleet, "data-device": line.device, "data-board": line.board, "data-at": str(line.last_ns)},
     )
     more = [note(f"{len(lines) - DEVICES_SHOWN} more devices: pick a fleet or a board.")] if len(lines) > DEVICES_SHOWN else []
     return join([markup, *more]), table

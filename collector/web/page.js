@@ -1,155 +1,254 @@
-// Everything served reads without this. It sends the form when something is picked, sorts tables, writes pictures, switches dark and light;
+// Everything served reads without this. It draws the charts, sends the form when something is picked, sorts tables, switches dark and light;
 // in a file of its own it shows the view that the address after # asks for, and narrows it to what was picked there.
 "use strict";
 const FACETS = ["fleet", "device", "board", "model", "runtime", "precision"];
 const isFile = document.querySelector("template[data-address]") !== null;
 const root = document.documentElement;
-
-function save(name, parts, type) {
-  const link = document.createElement("a");
-  link.download = name;
-  link.href = URL.createObjectURL(new Blob(parts, { type }));
-  link.click();
-  setTimeout(() => URL.revokeObjectURL(link.href), 1000);
-}
-
-// Pictures: the drawing with the looks that the style sheet gives it, so that it stands alone.
-const LOOKS = ["fill", "fill-opacity", "stroke", "stroke-width", "stroke-dasharray", "stroke-linecap", "stroke-linejoin", "opacity",
-  "paint-order", "font-size", "font-weight", "font-family", "text-anchor"];
-const SVG = "http://www.w3.org/2000/svg";
-function drawn(name, attributes, ...within) {
-  const node = document.createElementNS(SVG, name);
+const make = (name, attributes = {}, ...within) => {
+  const node = document.createElement(name);
   for (const [key, value] of Object.entries(attributes)) node.setAttribute(key, value);
   node.append(...within);
   return node;
+};
+const button = (text, label, act) => {
+  const node = make("button", { type: "button", ...(label ? { "aria-label": label } : {}) }, text);
+  node.addEventListener("click", act);
+  return node;
+};
+function save(name, parts, type) {
+  const link = make("a", { download: name, href: URL.createObjectURL(new Blob(parts, { type })) });
+  link.click();
+  setTimeout(() => URL.revokeObjectURL(link.href), 1000);
 }
-function looked(svg) {
-  const copy = svg.cloneNode(true);
-  const from = [svg, ...svg.querySelectorAll("*")];
-  [copy, ...copy.querySelectorAll("*")].forEach((node, index) => {
-    const look = getComputedStyle(from[index]);
-    node.setAttribute("style", LOOKS.map((name) => `${name}:${look.getPropertyValue(name)}`).join(";"));
-    node.removeAttribute("class");
-  });
-  copy.querySelectorAll("a").forEach((one) => one.removeAttribute("href"));
-  copy.querySelectorAll("[hidden]").forEach((one) => one.remove());
-  return copy;
+function csvOf(columns, rows) {
+  const cell = (value) => {
+    const text = value === null || value === undefined ? "" : String(value);
+    return /[",\r\n]/.test(text) ? `"${text.replaceAll('"', '""')}"` : text;
+  };
+  return [columns, ...rows].map((row) => row.map(cell).join(",")).join("\r\n") + "\r\n";
 }
-// What colours and shapes stand for is written beside a figure, or above all figures of its section.
-function legendOf(svg) {
-  const within = svg.closest("figure").querySelector(".legend");
-  const above = [...(svg.closest("section")?.querySelectorAll(".legend") ?? [])].find((one) => !one.closest("figure"));
-  return [...((within ?? above)?.querySelectorAll("li") ?? [])].filter((one) => !one.hidden);
+const viewName = () => (isFile ? location.hash.slice(2) : location.pathname.slice(1)).split("?")[0] || "overview";
+
+// Charts: what the server wrote is a specification without data, and the rows beside it.
+let drawn = [];
+const layersOf = (spec) => (spec.layer ? spec.layer.flatMap(layersOf) : [spec]);
+function zoomAxes(spec) {
+  const unit = layersOf(spec).find((one) => one.params?.some((param) => param.name === "zoom"));
+  const axes = unit?.params.find((param) => param.name === "zoom").select.encodings ?? [];
+  return axes.map((axis) => ({ axis, signal: `zoom_${unit.encoding[axis].field}`, isLog: unit.encoding[axis].scale?.type === "log" }));
 }
-function standalone(svg) {
-  const [, , width, height] = svg.getAttribute("viewBox").split(" ").map(Number);
-  const colour = (name) => getComputedStyle(root).getPropertyValue(name).trim();
-  const font = getComputedStyle(document.body).fontFamily;
-  const text = (x, y, weight, said) => drawn("text", { x, y, fill: colour("--ink"), "font-family": font, "font-size": 12, "font-weight": weight }, said);
-  const ruler = document.createElement("canvas").getContext("2d");
-  ruler.font = `12px ${font}`;
-  const top = 26, row = 20;
-  const parts = [text(4, 17, 600, svg.closest("figure").querySelector("figcaption")?.textContent ?? "")];
-  let [x, y] = [4, top + height + 4];
-  for (const item of legendOf(svg)) {
-    const said = item.textContent.trim(), wide = 20 + ruler.measureText(said).width + 16;
-    if (x > 4 && x + wide > width) [x, y] = [4, y + row];
-    const key = item.querySelector("svg.key"), shade = item.querySelector(".shade");
-    if (key) {
-      const symbol = looked(key);
-      for (const [name, value] of Object.entries({ x, y, width: 14, height: 14 })) symbol.setAttribute(name, value);
-      parts.push(symbol);
-    } else if (shade) parts.push(drawn("rect", { x, y: y + 1, width: 14, height: 11, fill: getComputedStyle(shade).backgroundColor }));
-    parts.push(text(x + 20, y + 11, 400, said));
-    x += wide;
+// Of fewer points than the server saw a front is stepped over again, and where it may lie is not known; a layer of nothing is left away.
+function fitted(spec, rows) {
+  const steps = [], best = {};
+  const ranked = rows.filter((row) => ["on the front", "perhaps on the front", "beaten"].includes(row.standing));
+  for (const row of ranked.sort((one, other) => one.cost - other.cost || other.accuracy - one.accuracy)) {
+    if (row.accuracy <= (best[row.series] ?? -Infinity)) continue;
+    best[row.series] = row.accuracy;
+    steps.push({ series: row.series, cost: row.cost, accuracy: row.accuracy });
   }
-  const whole = Math.ceil(x > 4 ? y + row : y);
-  const copy = looked(svg);
-  for (const [name, value] of Object.entries({ y: top, width, height })) copy.setAttribute(name, value);
-  const paper = drawn("rect", { width, height: whole, fill: colour("--sheet") });
-  const picture = drawn("svg", { width, height: whole, viewBox: `0 0 ${width} ${whole}` }, paper, copy, ...parts);
-  return { text: new XMLSerializer().serializeToString(picture), width, height: whole };
+  const isThere = (one) => {
+    const name = /isValid\(datum\.(\w+)\)/.exec(one.transform?.[0]?.filter ?? "")?.[1];
+    return one.mark?.type !== "area" && (!name || rows.some((row) => row[name] !== null)) && one.data?.values?.length !== 0;
+  };
+  const layer = spec.layer?.map((one) => (one.data?.values?.[0]?.accuracy === undefined ? one : { ...one, data: { values: steps } }));
+  return layer ? { ...spec, layer: layer.filter(isThere) } : spec;
 }
-function savePicture(svg, form, name) {
-  const { text, width, height } = standalone(svg);
-  if (form === "SVG") return save(`${name}.svg`, [text], "image/svg+xml");
+function embed(place, spec, more = {}) {
+  return vegaEmbed(place, spec, {
+    mode: "vega-lite", ast: true, actions: false, renderer: "svg", defaultStyle: false, tooltip: { disableDefaultStyle: true }, config: THEME, ...more,
+  });
+}
+async function drawChart(figure, picked = {}) {
+  const held = JSON.parse(figure.querySelector("script.chart-data").textContent);
+  const place = figure.querySelector(".chart"), title = figure.querySelector("figcaption").textContent;
+  const every = held.rows.map((row) => Object.fromEntries(held.columns.map((name, index) => [name, row[index]])));
+  const rows = every.filter((row) => row.standing === "the reference" || FACETS.every((name) => !picked[name] || row[name] === undefined || row[name] === picked[name]));
+  const spec = { ...(rows.length === every.length ? held.spec : fitted(held.spec, rows)), data: { values: rows } };
+  const chart = { figure, place, title, held, rows, spec, hidden: new Set() };
+  drawn.push(chart);
+  addTools(chart);
+  // Here the legend is made of buttons; a picture has its own.
+  const { view } = await embed(place, JSON.parse(JSON.stringify(spec, (key, value) => (key === "legend" ? null : value))));
+  chart.view = view;
+  // What it shows is in the label of its place and in the table behind it; Vega's own roles have no names.
+  place.querySelector("svg").setAttribute("aria-hidden", "true");
+  view.addEventListener("click", (_, item) => item?.datum && follow(item.datum));
+  if (held.brushes) view.addSignalListener("brush", (_, value) => brushed(chart, value));
+  figure.classList.add("is-drawn");
+}
+function follow(datum) {
+  const found = datum.run ? `run?${new URLSearchParams({ id: datum.run })}` : null;
+  if (found && !isFile) location.assign(`/${found}`);
+  else if (found && held(found)) location.hash = `#/${found}`;
+  else if (datum.anchor) document.getElementById(datum.anchor)?.scrollIntoView({ block: "center" });
+}
+const held = (address) => [...document.querySelectorAll("template[data-address]")].some((one) => keyOf(parse(one.dataset.address)) === keyOf(parse(address)));
+function zoomed(chart, factor, shift = 0) {
+  for (const { axis, signal, isLog } of zoomAxes(chart.spec)) {
+    if (factor === null) { chart.view.signal(signal, null); continue; }
+    const to = isLog ? Math.log : Number, from = isLog ? Math.exp : Number;
+    const [low, high] = chart.view.scale(axis).domain().map(to);
+    const middle = (low + high) / 2 + (axis === "x" ? shift * (high - low) : 0), half = ((high - low) / 2) * factor;
+    chart.view.signal(signal, [from(middle - half), from(middle + half)]);
+  }
+  return chart.view.runAsync();
+}
+function addTools(chart) {
+  const { figure, held: { legend }, title } = chart;
+  const bar = make("div", { class: "figure-tools" });
+  if (legend.length > 1) {
+    const keys = make("div", { class: "legend", role: "group", "aria-label": `Series of ${title}` });
+    for (const [name, colour, shape] of legend) {
+      const key = make("span", { class: "key", "aria-hidden": "true" }, GLYPHS[shape] ?? "●");
+      key.style.color = colour;
+      const toggle = button("", null, () => {
+        const off = !chart.hidden.has(name);
+        chart.hidden[off ? "add" : "delete"](name);
+        toggle.setAttribute("aria-pressed", String(!off));
+        chart.view.signal("hidden", [...chart.hidden]).runAsync();
+      });
+      toggle.append(key, ` ${name}`);
+      toggle.setAttribute("aria-pressed", "true");
+      keys.append(toggle);
+    }
+    figure.append(keys);
+  }
+  if (zoomAxes(chart.spec).length) {
+    bar.append(
+      button("+", `Zoom in: ${title}`, () => zoomed(chart, 0.5)), button("−", `Zoom out: ${title}`, () => zoomed(chart, 2)),
+      button("←", `Move left: ${title}`, () => zoomed(chart, 1, -0.25)), button("→", `Move right: ${title}`, () => zoomed(chart, 1, 0.25)),
+      button("Whole", `Show the whole range: ${title}`, () => zoomed(chart, null)),
+    );
+  }
+  bar.append(
+    button("SVG", `SVG of ${title}`, () => savePicture(chart, "svg")), button("PNG", `PNG of ${title}`, () => savePicture(chart, "png")),
+    button("CSV", `CSV of ${title}`, () => save(`${fileName(chart)}.csv`, [csvOf(chart.held.columns, shownRows(chart).map((row) => chart.held.columns.map((name) => row[name])))], "text/csv")),
+  );
+  const table = button("Table", `Table behind ${title}`, () => {
+    const old = figure.querySelector(".behind");
+    if (old) old.remove(); else figure.append(tableBehind(chart));
+    table.setAttribute("aria-expanded", String(!old));
+  });
+  table.setAttribute("aria-expanded", "false");
+  bar.append(table);
+  if (chart.held.brushes) bar.append(make("small", {}, "Drag: pick a period. Ctrl + wheel: zoom. Shift + drag: move. Click: its run."));
+  figure.append(bar);
+}
+const seriesOf = (row) => row.series !== undefined && row.part !== undefined ? row.part : row.series;
+const shownRows = (chart) => chart.rows.filter((row) => !chart.hidden.has(seriesOf(row)) && (!period || row.started_at_ns === undefined || inPeriod(row.started_at_ns)));
+function tableBehind(chart) {
+  const names = chart.held.columns.filter((name) => chart.rows.some((row) => row[name] !== null && row[name] !== undefined && name !== "anchor"));
+  const text = (name, value) => {
+    if (name.endsWith("at_ns") && value !== null) return new Date(value / 1e6).toISOString().slice(0, 19).replace("T", " ");
+    return typeof value === "number" ? value.toLocaleString("en", { maximumSignificantDigits: 5 }) : value ?? "–";
+  };
+  const cell = (row, name) => {
+    const address = name === "run" && row.run ? `run?${new URLSearchParams({ id: row.run })}` : null;
+    if (address && (!isFile || held(address))) return make("td", {}, make("a", { href: isFile ? `#/${address}` : `/${address}` }, row.run));
+    return make("td", {}, String(text(name, row[name])));
+  };
+  const head = make("tr", {}, ...names.map((name) => make("th", { scope: "col" }, name.replace(/_ns$/, "").replaceAll("_", " "))));
+  const body = shownRows(chart).map((row) => make("tr", {}, ...names.map((name) => cell(row, name))));
+  const table = make("table", {}, make("caption", {}, chart.title), make("thead", {}, head), make("tbody", {}, ...body));
+  return make("div", { class: "behind scroll", tabindex: "0", role: "region", "aria-label": `Table behind ${chart.title}` }, table);
+}
+
+// Pictures: the chart as it is zoomed and toggled, with its title and legend, in the colours that are seen.
+const fileName = (chart) => `edgemeter-${viewName()}-${[...document.querySelectorAll("figure.chart-figure")].indexOf(chart.figure) + 1}`;
+async function picture(chart) {
+  const place = document.body.appendChild(make("div", { class: "off-screen" }));
+  try {
+    const width = chart.spec.width === "container" ? { width: Math.max(320, chart.place.clientWidth - 20) } : {};
+    const title = { text: chart.title, anchor: "start", color: "var(--ink)", fontSize: 13 };
+    const { view } = await embed(place, { ...chart.spec, ...width, title }, { config: { ...THEME, background: "var(--sheet)" } });
+    if (chart.hidden.size) view.signal("hidden", [...chart.hidden]);
+    for (const { axis, signal } of zoomAxes(chart.spec)) view.signal(signal, chart.view.scale(axis).domain().map(Number));
+    await view.runAsync();
+    const colours = getComputedStyle(root);
+    const text = (await view.toSVG()).replace(/var\((--\w+)\)/g, (_, name) => colours.getPropertyValue(name).trim());
+    view.finalize();
+    return text;
+  } finally {
+    place.remove();
+  }
+}
+async function savePicture(chart, form) {
+  const text = await picture(chart);
+  if (form === "svg") return save(`${fileName(chart)}.svg`, [text], "image/svg+xml");
   const image = new Image();
   image.onload = () => {
-    const canvas = document.createElement("canvas");
-    [canvas.width, canvas.height] = [width * 2, height * 2];
-    canvas.getContext("2d").drawImage(image, 0, 0, width * 2, height * 2);
-    canvas.toBlob((blob) => save(`${name}.png`, [blob], "image/png"));
+    const canvas = make("canvas");
+    [canvas.width, canvas.height] = [image.width * 2, image.height * 2];
+    canvas.getContext("2d").drawImage(image, 0, 0, canvas.width, canvas.height);
+    canvas.toBlob((blob) => save(`${fileName(chart)}.png`, [blob], "image/png"));
   };
   image.src = `data:image/svg+xml;charset=utf-8,${encodeURIComponent(text)}`;
 }
-function viewName() {
-  return (isFile ? location.hash.slice(2) : location.pathname.slice(1)).split("?")[0] || "overview";
+
+// A period, picked in a chart, narrows the tables below and what is exported; it is in the address.
+let period = null, waiting = null;
+const inPeriod = (atNs) => atNs / 1e6 >= period[0] && atNs / 1e6 <= period[1];
+function brushed(chart, value) {
+  const range = Object.values(value ?? {})[0];
+  clearTimeout(waiting);
+  waiting = setTimeout(() => setPeriod(range ? [Math.floor(Math.min(...range)), Math.ceil(Math.max(...range))] : null), 120);
+  for (const other of drawn) if (range && other !== chart && other.held.brushes) other.view?.data("brush_store", []).runAsync();
 }
-function addPictureButtons(within) {
-  within.querySelectorAll("figure").forEach((figure, index) => {
-    const svg = figure.querySelector("svg.drawing");
-    if (!svg) return;
-    const tools = document.createElement("div");
-    tools.className = "figure-tools";
-    for (const form of ["SVG", "PNG"]) {
-      const button = document.createElement("button");
-      button.type = "button";
-      button.textContent = form;
-      button.setAttribute("aria-label", `${form} of ${svg.getAttribute("aria-label")}`);
-      button.addEventListener("click", () => savePicture(svg, form, `edgemeter-${viewName()}-${index + 1}`));
-      tools.append(button);
-    }
-    figure.append(tools);
+function setPeriod(range) {
+  period = range;
+  const shown = document.querySelector(".period");
+  if (!shown) return;
+  shown.hidden = range === null;
+  const text = (at) => new Date(at).toISOString().slice(0, 16).replace("T", " ");
+  if (range) shown.querySelector("b").textContent = `runs from ${text(range[0])} to ${text(range[1])} UTC`;
+  document.querySelectorAll("tr[data-at]").forEach((row) => row.classList.toggle("is-outside", range !== null && !inPeriod(Number(row.dataset.at))));
+  const [base, query = ""] = (isFile ? location.hash : location.href.slice(location.origin.length)).split("?");
+  const put = (fields) => { const all = new URLSearchParams(fields); all.delete("between"); if (range) all.set("between", range.join(",")); return `${all}`; };
+  const next = put(query);
+  if (`${base}${query && `?${query}`}` !== `${base}${next && `?${next}`}`) history.replaceState(null, "", `${base}${next && `?${next}`}`);
+  document.querySelectorAll(".exports a").forEach((link) => {
+    const [path, own = ""] = link.getAttribute("href").split("?");
+    link.setAttribute("href", `${path}?${put(own)}`);
   });
 }
 
 function makeSortable(within) {
   within.querySelectorAll("table.grid").forEach((table) => {
     table.querySelectorAll("thead th").forEach((head, column) => {
-      const button = document.createElement("button");
-      button.type = "button";
-      button.textContent = head.textContent;
-      head.replaceChildren(button);
-      button.addEventListener("click", () => {
+      const sort = button(head.textContent, null, () => {
         const rising = head.getAttribute("aria-sort") !== "ascending";
         head.parentElement.querySelectorAll("th").forEach((other) => other.removeAttribute("aria-sort"));
         head.setAttribute("aria-sort", rising ? "ascending" : "descending");
-        const body = table.tBodies[0];
-        const isText = head.classList.contains("text");
+        const body = table.tBodies[0], isText = head.classList.contains("text");
         const value = (row) => row.cells[column].dataset.value ?? null;
-        const order = (one, other) => {
-          if (isText) return one.cells[column].textContent.localeCompare(other.cells[column].textContent, "en", { numeric: true });
-          return Number(value(one)) - Number(value(other));
-        };
+        const order = (one, other) => isText
+          ? one.cells[column].textContent.localeCompare(other.cells[column].textContent, "en", { numeric: true })
+          : Number(value(one)) - Number(value(other));
         // What is absent stands last, however it is sorted.
         body.append(...[...body.rows].sort((one, other) => {
           if (!isText && (value(one) === null || value(other) === null)) return (value(one) === null) - (value(other) === null);
           return (rising ? 1 : -1) * order(one, other);
         }));
       });
+      if (head.textContent.trim()) head.replaceChildren(sort);
     });
   });
 }
+// A table that is wider than its place says so.
+function cueWideTables() {
+  document.querySelectorAll("main .scroll").forEach((place) => {
+    const isWide = place.scrollWidth > place.clientWidth + 1;
+    if (place.previousElementSibling?.classList.contains("cue")) place.previousElementSibling.remove();
+    if (isWide) place.before(make("p", { class: "note cue" }, "More columns to the right: scroll the table."));
+  });
+}
 
-// Within a file: hide what was not picked, and step again over what nothing of a series beats.
+// Within a file: hide what was not picked.
 function narrow(within, picked) {
   const names = FACETS.filter((name) => picked[name]);
   within.querySelectorAll("[data-device],[data-model]").forEach((one) => {
     const off = one.dataset.kept === undefined && names.some((name) => one.dataset[name] !== undefined && one.dataset[name] !== picked[name]);
     one.toggleAttribute("hidden", off);
-  });
-  within.querySelectorAll("svg.drawing").forEach((svg) => {
-    svg.querySelectorAll("path.front").forEach((path) => {
-      const points = [...svg.querySelectorAll("a[data-x]")].filter((one) => !one.hasAttribute("hidden") && one.dataset.series === path.dataset.series)
-        .map((one) => [Number(one.dataset.x), Number(one.dataset.y)]).sort((one, other) => one[0] - other[0] || one[1] - other[1]);
-      let steps = "", best = Infinity;
-      for (const [x, y] of points) {
-        if (y >= best) continue;
-        steps += steps ? `H${x}V${y}` : `M${x} ${y}`;
-        best = y;
-      }
-      path.setAttribute("d", steps);
-    });
   });
   within.querySelectorAll("table.grid").forEach((table) => {
     const rows = [...table.tBodies[0].rows];
@@ -157,21 +256,20 @@ function narrow(within, picked) {
   });
 }
 function writeTables(within, form) {
-  const held = JSON.parse(within.querySelector("script.tables").textContent);
-  if (form === "json") {
-    const tables = Object.fromEntries(held.tables.map((table) => [table.name, table.rows.map((row) => Object.fromEntries(table.columns.map((name, index) => [name, row[index]])))]));
-    return save("edgemeter.json", [JSON.stringify({ view: held.view, tables }, null, 2)], "application/json");
-  }
-  const cell = (value) => {
-    const text = value === null ? "" : String(value);
-    return /[",\r\n]/.test(text) ? `"${text.replaceAll('"', '""')}"` : text;
+  const all = JSON.parse(within.querySelector("script.tables").textContent);
+  const rowsOf = (table) => {
+    const at = table.columns.indexOf("started_at_ns");
+    return table.rows.filter((row) => !period || at < 0 || inPeriod(row[at]));
   };
-  const [table] = held.tables;
-  return save("edgemeter.csv", [[table.columns, ...table.rows].map((row) => row.map(cell).join(",")).join("\r\n") + "\r\n"], "text/csv");
+  if (form === "json") {
+    const tables = Object.fromEntries(all.tables.map((table) => [table.name, rowsOf(table).map((row) => Object.fromEntries(table.columns.map((name, index) => [name, row[index]])))]));
+    return save("edgemeter.json", [JSON.stringify({ view: all.view, tables }, null, 2)], "application/json");
+  }
+  return save("edgemeter.csv", [csvOf(all.tables[0].columns, rowsOf(all.tables[0]))], "text/csv");
 }
 
 // Addresses within a file: #/view?fields; the fields of the route pick the view, the others narrow it.
-const ROUTES = { overview: [], compare: ["baseline"], model: ["model"], trend: ["model", "metric"], device: ["fleet", "device"], run: ["id"] };
+const ROUTES = { overview: [], compare: ["baseline"], model: ["model"], trend: ["model", "metric"], device: ["fleet", "device"], run: ["id"], alerts: [] };
 function parse(text) {
   const [view, query = ""] = text.replace(/^#\//, "").split("?");
   return { view: view || "overview", fields: Object.fromEntries(new URLSearchParams(query)) };
@@ -191,31 +289,29 @@ function route() {
   if (found) shown.replaceChildren(found.content.cloneNode(true));
   else shown.replaceChildren(...original.cloneNode(true).childNodes);
   if (!found && asked.view !== "overview") {
-    const note = document.createElement("p");
-    note.className = "caution";
-    note.textContent = "This file does not hold that view: serve the ledger with `edgemeter collector web` to see it.";
-    shown.querySelector("main").prepend(note);
+    shown.querySelector("main").prepend(make("p", { class: "caution" }, "This file does not hold that view: serve the ledger with `edgemeter collector web` to see it."));
   }
-  dress(shown);
+  document.title = `${shown.querySelector("h1").textContent} - Edgemeter`;
   const picked = { ...asked.fields };
   for (const name of ROUTES[asked.view] ?? []) delete picked[name];
   shown.querySelectorAll("form.filters [name]").forEach((field) => { if (asked.fields[field.name]) field.value = asked.fields[field.name]; });
   narrow(shown, picked);
+  dress(shown, picked);
   scrollTo(0, 0);
 }
 
-function dress(within) {
-  addPictureButtons(within);
+async function dress(within, picked = {}) {
+  for (const chart of drawn) chart.view?.finalize();
+  const mine = (drawn = []);
   makeSortable(within);
+  cueWideTables();
   const bar = within.querySelector("nav");
   if (bar) {
-    const button = document.createElement("button");
-    button.type = "button";
-    button.className = "theme";
-    const label = () => { button.textContent = isDark() ? "Light" : "Dark"; };
-    button.addEventListener("click", () => { setTheme(isDark() ? "light" : "dark"); label(); });
+    const label = () => { theme.textContent = isDark() ? "Light" : "Dark"; };
+    const theme = button("", null, () => { setTheme(isDark() ? "light" : "dark"); label(); });
+    theme.className = "theme";
     label();
-    bar.append(button);
+    bar.append(theme);
   }
   within.querySelectorAll("form.filters").forEach((form) => {
     form.addEventListener("change", () => form.requestSubmit());
@@ -229,7 +325,18 @@ function dress(within) {
       else location.assign(`/${form.dataset.view}${query}`);
     });
   });
-  within.querySelectorAll("[data-export]").forEach((button) => button.addEventListener("click", () => writeTables(within, button.dataset.export)));
+  within.querySelectorAll("[data-export]").forEach((one) => one.addEventListener("click", () => writeTables(within, one.dataset.export)));
+  within.querySelector(".period button")?.addEventListener("click", () => {
+    for (const chart of drawn) if (chart.held.brushes) chart.view?.data("brush_store", []).runAsync();
+    setPeriod(null);
+  });
+  const between = /[?&]between=(\d+)(?:,|%2C)(\d+)/.exec(isFile ? location.hash : location.search);
+  setPeriod(between ? [Number(between[1]), Number(between[2])] : null);
+  for (const figure of within.querySelectorAll("figure.chart-figure:not([hidden])")) {
+    if (mine !== drawn) return;
+    await drawChart(figure, picked);
+  }
+  if (mine === drawn) root.dataset.drawn = String(mine.length);
 }
 
 // Dark and light: as the system has it, unless it was switched here.
@@ -256,5 +363,6 @@ document.addEventListener("click", (event) => {
   const target = document.getElementById(decodeURIComponent(link.getAttribute("href").slice(1)));
   if (target) { target.scrollIntoView(); target.focus?.({ preventScroll: true }); }
 });
+addEventListener("resize", cueWideTables);
 addEventListener("beforeprint", () => document.querySelectorAll("details").forEach((one) => { one.open = true; }));
 if (isFile) { addEventListener("hashchange", route); route(); } else dress(document);

@@ -80,16 +80,16 @@ def cases(
     return _cases(connection, condition, values, case_filter, limit, offset, metrics)
 
 
-def cases_of_every_board(connection: sqlite3.Connection, case_filter: CaseFilter, limit: int) -> list[IndexedCase]:
+def cases_of_every_board(connection: sqlite3.Connection, case_filter: CaseFilter, limit: int, offset: int = 0) -> list[IndexedCase]:
     """Return so many cases with their figures over all runs, from each board type in turn: of none is there nothing to see."""
     condition, values = case_filter.condition()
     ordered = "SELECT case_number, row_number() OVER (PARTITION BY board ORDER BY model, fleet, device, precision, case_number) AS place"
     query = (
         f"SELECT case_number, key, board, newest, figures, current FROM cases JOIN"  # noqa: S608 - our own
         f" ({ordered} FROM cases WHERE figures IS NOT NULL AND {condition})"
-        " USING (case_number) ORDER BY place, board LIMIT ?"
+        " USING (case_number) ORDER BY place, board LIMIT ? OFFSET ?"
     )
-    return [decode_case(row) for row in connection.execute(query, (*values, limit))]
+    return [decode_case(row) for row in connection.execute(query, (*values, limit, offset))]
 
 
 def cases_of_baseline(connection: sqlite3.Connection, baseline: str, role: str, case_filter: CaseFilter) -> list[IndexedCase]:
@@ -133,6 +133,13 @@ def runs_of(connection: sqlite3.Connection, case_number: int, *, newest: int) ->
     """Return the newest so many runs of a case, oldest first."""
     query = f"SELECT {_RUN_COLUMNS} FROM runs WHERE case_number = ? ORDER BY started_at_ns DESC LIMIT ?"  # noqa: S608 - our own names
     return [IndexedRun._make(row) for row in connection.execute(query, (case_number, newest))][::-1]
+
+
+def p50_by_day(connection: sqlite3.Connection, start_ns: int) -> list[tuple[int, int, float]]:
+    """Return (case, day since 1970, mean p50 in ms of the usable runs) since then."""
+    query = """SELECT case_number, started_at_ns / ? AS day, avg(p50_ms) FROM runs
+    WHERE started_at_ns >= ? AND is_usable AND p50_ms > 0 GROUP BY case_number, day"""
+    return connection.execute(query, (NS_PER_DAY, start_ns)).fetchall()
 
 
 def run_of(connection: sqlite3.Connection, run_id: str) -> IndexedRun | None:

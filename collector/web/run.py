@@ -7,30 +7,31 @@ import msgspec
 import numpy as np
 
 from edgemeter.agent.base import figures
-from edgemeter.agent.base.documents import json_document
+from edgemeter.agent.base.documents import Plain, json_document
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.contract.energy_provenance import energy_provenance
 from edgemeter.agent.contract.record import RunRecord, Series
 from edgemeter.agent.contract.record_conditions import Condition, OtherProcess
 from edgemeter.agent.contract.record_figures import Energy
 from edgemeter.agent.contract.samples import unpack
-from edgemeter.collector.show import drawing, plot
-from edgemeter.collector.show.drawing import ChartFrame, linear_axis
-from edgemeter.collector.show.markup import Attributes, Markup, element, join, part
+from edgemeter.collector.charts.chart import Chart, ViewTable, rows_table
+from edgemeter.collector.charts.specs import cumulative, ranked_bars, run_time_line
+from edgemeter.collector.show.distribution import latency_distribution
+from edgemeter.collector.show.markup import Markup, element, join, part
 from edgemeter.collector.show.report import machine_facts
 from edgemeter.collector.show.wording import metric_name
 from edgemeter.collector.web.context import ViewContext
 from edgemeter.collector.web.queries import CaseFilter, run_of
-from edgemeter.collector.web.view import View, ViewRequest, ViewTable, link, note, section
+from edgemeter.collector.web.view import View, ViewRequest, link, note, section
 
-LINE, TOP, LEFT, RIGHT = 26.0, 8.0, 10.0, drawing.WIDTH - 12.0
+NS_S, NS_MS = 1e-9, 1e-6
 
 
-def energy_budget(run: RunRecord) -> Markup:
+def energy_budget(context: ViewContext, run: RunRecord) -> Markup:
     """Return gross and net energy with scope and sensor, and the terms as bars."""
     energy = run.energy
     if energy is None:
-        return element("p", {"class": "note"}, f"No energy: {run.energy_reason or 'not measured'}.")
+        return note(f"No energy: {run.energy_reason or 'not measured'}.")
     provenance = energy_provenance(run) or "not stated to be measured"
     label = "" if provenance == "measured" else f" ({provenance})"
     gross = f"{figures.with_uncertainty(energy.gross_mj, energy.gross_u_mj)} mJ gross{label}"
@@ -38,11 +39,8 @@ def energy_budget(run: RunRecord) -> Markup:
     scope = (
         f"{energy.sensor} at {energy.scope}{excludes}; {energy.samples:,} readings over {figures.significant(energy.window_ms / 1000)} s"
     )
-    lines = [
-        element("p", {"class": "figure-line"}, element("b", None, gross), f", {_net(energy)}"),
-        element("p", {"class": "note"}, scope + "."),
-    ]
-    return join([*lines, _bars(energy)])
+    lines = [element("p", {"class": "figure-line"}, element("b", None, gross), f", {_net(energy)}"), note(f"{scope}.")]
+    return join([*lines, _bars(context, energy)])
 
 
 def _net(energy: Energy) -> str:
@@ -51,29 +49,20 @@ def _net(energy: Energy) -> str:
     return f"{figures.with_uncertainty(energy.net_mj, energy.net_u_mj)} mJ net of idle"
 
 
-def _bars(energy: Energy) -> Markup:
+def _bars(context: ViewContext, energy: Energy) -> Markup:
     known = sorted(((term.u_mj, term) for term in energy.budget if term.u_mj is not None), key=lambda pair: -pair[0])
     unknown = [term.term for term in energy.budget if term.u_mj is None]
-    parts: list[Markup] = []
+    parts: list[str] = []
     if known:
-        bottom = TOP + LINE * len(known)
-        frame = ChartFrame(LEFT, TOP, RIGHT, bottom)
-        axis = linear_axis(0.0, known[0][0] * 1.05 or 1.0, LEFT, RIGHT)
-        drawn = drawing.across(frame, axis, "Standard uncertainty of the gross energy, mJ")
-        for index, (u_mj, term) in enumerate(known):
-            y = TOP + index * LINE
-            freedom = "" if term.degrees_of_freedom is None else f", {figures.significant(term.degrees_of_freedom, 2)} degrees of freedom"
-            box: Attributes = {"x": LEFT, "y": y + 14, "width": max(axis.place(u_mj) - LEFT, 0.6), "height": 8.0, "class": "part step2"}
-            drawn += [
-                drawing.label(LEFT, y + 10, f"{term.term}{freedom}", "name"),
-                drawing.label(RIGHT, y + 10, figures.significant(u_mj, 2), "figure", "end"),
-            ]
-            drawn.append(element("rect", box))
-        parts.append(drawing.sheet(bottom + 44, f"Budget of {figures.significant(energy.gross_mj)} mJ", *drawn))
+        rows = [{"term": term.term, "value": u_mj, "detail": figures.significant(term.degrees_of_freedom, 2)} for u_mj, term in known]
+        title = f"Budget of {figures.significant(energy.gross_mj)} mJ"
+        parts.append(
+            context.sheet.draw(Chart(title, ranked_bars("standard uncertainty of the gross energy, mJ", len(rows)), rows_table(rows)))
+        )
     if unknown:
-        parts.append(element("p", {"class": "note"}, f"Unknown, so the total is unknown too: {', '.join(unknown)}."))
+        parts.append(note(f"Unknown, so the total is unknown too: {', '.join(unknown)}."))
     if not energy.budget:
-        parts.append(element("p", {"class": "note"}, "This record has no uncertainty budget."))
+        parts.append(note("This record has no uncertainty budget."))
     return join(parts)
 
 
@@ -136,7 +125,7 @@ FIELDS: dict[str, tuple[str, Callable[[Any], str]]] = {
 FILTERS = ()
 
 # A chart holds no more points than can be seen; of each stretch the extremes are kept.
-POINTS = 4000
+POINTS = 1600
 LEVELS = ("p50", "p90", "p95", "p99", "p99_9")
 
 # The parts of an accuracy, as COCO's evaluation means them.
@@ -178,13 +167,8 @@ def run_view(context: ViewContext, request: ViewRequest, case_filter: CaseFilter
     parts = [
         trail,
         section("verdict", "Verdict and evidence", _verdict(record)),
-        section("latency", "Latency, query by query", _latency(record)),
-        section(
-            "energy",
-            "Energy",
-            part("figure", "Energy and the terms of its uncertainty", energy_budget(record)) if record.energy else energy_budget(record),
-            *_power(record),
-        ),
+        section("latency", "Latency and power, query by query", *_time_line(context, record), _latency(context, record)),
+        section("energy", "Energy", energy_budget(context, record)),
         section("accuracy", "Accuracy", _accuracy(record)),
         section("conditions", "Before, during, after", _conditions(record)),
         section("machine", "The machine", part("facts", machine_facts([record]))),
@@ -209,23 +193,67 @@ def _verdict(record: RunRecord) -> Markup:
     return join(lines)
 
 
-def _latency(record: RunRecord) -> Markup:
-    values = _values(record, "latency")
-    drawn: list[Markup] = []
-    if values is not None and len(values):
-        latencies_ms = [float(value) * 1e-6 for value in values]
-        dots = [plot.PlotDot(index + 1, value) for index, value in plot.thinned(latencies_ms, POINTS)]
-        level = [plot.PlotStretch(1, len(latencies_ms), record.latency.p50_ms)] if record.latency.p50_ms is not None else []
-        in_order = plot.over_count("Latency of every query, in order", "ms", "Query", dots, levels=level)
-        ordered = sorted(latencies_ms)
-        steps = [plot.PlotDot(value, (index + 1) / len(ordered)) for index, value in _ranked(ordered)]
-        shares = plot.over_count("Share of queries at most as slow", "share of queries", "ms", steps, joined=True)
-        drawn = [
-            part("figure", "In the order of the queries", in_order),
-            part("figure", "Cumulative share of queries", shares),
-        ]
-    else:
-        drawn = [note("The raw samples of this run are not stored.")]
+def _time_line(context: ViewContext, record: RunRecord) -> list[str]:
+    """Return latency and power on one time axis, idle and warm-up shaded; in the order of the queries where their moments were not kept."""
+    latencies, starts = _values(record, "latency"), _values(record, "query_start")
+    if not latencies:
+        return [note("The raw samples of this run are not stored.")]
+    if starts is None or len(starts) != len(latencies):
+        return [_in_order(context, latencies)]
+    rows: list[dict[str, Any]] = [
+        {"at_s": starts[place] * NS_S, "latency_ms": value, "power_w": None, "sensor": None, "query": place + 1}
+        for place, value in thinned([value * NS_MS for value in latencies], POINTS)
+    ]
+    sensors = []
+    for trace in record.power_traces:
+        power, at = _values(record, f"power.{trace.name}"), _values(record, f"power_at.{trace.name}")
+        if power and at and len(power) == len(at):
+            sensors.append(trace.name)
+            kept = thinned(power, POINTS)
+            rows += [
+                {"at_s": at[place] * NS_S, "latency_ms": None, "power_w": value, "sensor": trace.name, "query": None}
+                for place, value in kept
+            ]
+    end_s = (starts[-1] + latencies[-1]) * NS_S
+    spec = run_time_line(sensors, _bands(record, end_s), [row["latency_ms"] for row in rows])
+    text = "Shaded: idle (grey) and warm-up; the machine's conditions then are in the tooltip and below."
+    return [context.sheet.draw(Chart("Latency of every query, and power", spec, rows_table(rows), text, kind="wide"))]
+
+
+def _bands(record: RunRecord, end_s: float) -> list[dict[str, Plain]]:
+    """Return the stretches of a run in s since the first timed query: idle as recorded, and the warm-up, which comes before it."""
+    words: dict[str, str] = {
+        one.when: ", ".join(f"{name} {text}" for name, text in facts_of(one).items() if text) for one in record.conditions
+    }
+    windows, warm_s = record.windows, record.warm_up.duration_ms / 1000
+    begin_s = windows.idle_before.start_ns * NS_S if windows and windows.idle_before else 0.0
+    found: list[tuple[str, float, float, str]] = [("timed", 0.0, end_s, words.get("during", ""))]
+    if warm_s > 0:
+        steady = "steady" if record.warm_up.steady else "never steady"
+        found.append(("warm-up", begin_s - warm_s, begin_s, f"{record.warm_up.queries:,} queries, {steady}"))
+    for name, stretch, when in (
+        ("idle before", windows and windows.idle_before, "before"),
+        ("idle after", windows and windows.idle_after, "after"),
+    ):
+        if stretch:
+            found.append((name, stretch.start_ns * NS_S, stretch.end_ns * NS_S, words.get(when, "")))
+    return [{"name": name, "start": start, "end": end, "text": text or "not reported"} for name, start, end, text in found]
+
+
+def _in_order(context: ViewContext, latencies: Sequence[float]) -> str:
+    kept = thinned([value * NS_MS for value in latencies], POINTS)
+    rows = [{"at_s": place + 1, "latency_ms": value, "power_w": None, "sensor": None, "query": place + 1} for place, value in kept]
+    spec = run_time_line((), (), [value for _, value in kept], "query")
+    return context.sheet.draw(Chart("Latency of every query, in order", spec, rows_table(rows), kind="wide"))
+
+
+def _latency(context: ViewContext, record: RunRecord) -> Markup:
+    found = latency_distribution([record], POINTS // 8)
+    drawn: list[str] = []
+    if found:
+        steps = [{"series": "this run", "value": value, "share": share} for value, share in found.steps]
+        spec = cumulative("latency, ms", [("this run", "var(--s0)", "circle")], [value for value, _ in found.steps])
+        drawn = [context.sheet.draw(Chart("Cumulative share of queries", spec, rows_table(steps)))]
     rows = [(name, *(getattr(record.latency, f"{name}{part}_ms") for part in ("", "_low", "_high"))) for name in LEVELS]
     facts: dict[str, str | None] = {
         name.replace("_", "."): f"{figures.significant(value)} ms, 95 % {figures.span(low, high)}"
@@ -247,23 +275,16 @@ def _latency(record: RunRecord) -> Markup:
     return join([part("gallery", drawn), part("facts", facts)])
 
 
-def _ranked(ordered: Sequence[float]) -> list[tuple[int, float]]:
-    places = np.unique(np.linspace(0, len(ordered) - 1, min(POINTS // 4, len(ordered))).round().astype(int))
-    return [(int(place), ordered[place]) for place in places]
-
-
-def _power(record: RunRecord) -> list[Markup]:
-    """Return the trace of each power sensor, where the record kept it, with the stretch that was timed."""
-    drawn = []
-    for trace in record.power_traces:
-        power, at = _values(record, f"power.{trace.name}"), _values(record, f"power_at.{trace.name}")
-        if power is None or at is None or len(power) != len(at) or not len(power):
-            continue
-        start_s = float(at[0]) * 1e-9
-        kept = plot.thinned([float(value) for value in power], POINTS)
-        dots = [plot.PlotDot(float(at[index]) * 1e-9 - start_s, value) for index, value in kept]
-        drawn.append(part("figure", f"Power, {trace.name}", plot.over_count(f"Power, {trace.name}", "W", "s", dots, joined=True)))
-    return [part("gallery", drawn)] if drawn else []
+def thinned(values: Sequence[float], most: int) -> list[tuple[int, float]]:
+    """Return at most about `most` values with their places, of each stretch the smallest and the largest: no outlier is lost."""
+    if len(values) <= most:
+        return list(enumerate(values))
+    step = -(-2 * len(values) // most)
+    kept: set[int] = set()
+    for start in range(0, len(values), step):
+        places = range(start, min(start + step, len(values)))
+        kept |= {min(places, key=values.__getitem__), max(places, key=values.__getitem__)}
+    return [(index, values[index]) for index in sorted(kept)]
 
 
 def _accuracy(record: RunRecord) -> Markup:

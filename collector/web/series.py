@@ -2,26 +2,30 @@
 
 import itertools
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import median
 from typing import Any
 
 from edgemeter.agent.base import figures
+from edgemeter.agent.base.documents import Plain
 from edgemeter.agent.base.errors import ConfigError
+from edgemeter.collector.charts.chart import Chart, ViewTable, rows_table
+from edgemeter.collector.charts.specs import over_time
 from edgemeter.collector.runs.cases import CaseKey, names_of
 from edgemeter.collector.runs.energy_class import MEASURED
-from edgemeter.collector.show import plot
 from edgemeter.collector.show.markup import Markup, join, part
 from edgemeter.collector.show.wording import metric_name
+from edgemeter.collector.trend.finding import iso
 from edgemeter.collector.web.case_figures import ENERGIES, IndexedRun, of_newest_kind
-from edgemeter.collector.web.context import SeriesEvent, ViewContext
+from edgemeter.collector.web.context import FindingShown, SeriesEvent, ViewContext
+from edgemeter.collector.web.pages import page_of, pages_text
 from edgemeter.collector.web.queries import NS_PER_DAY, CaseFilter, cases_of_every_board, count_cases, fingerprints, runs_of, since_ns
 from edgemeter.collector.web.run_index import IndexedCase
-from edgemeter.collector.web.view import View, ViewRequest, ViewTable, note, section
+from edgemeter.collector.web.view import Links, View, ViewColumn, ViewRequest, grid, link, note, section
 
-# With more runs than this a dot is the median of a day.
-DOTS = 400
+# With more runs than this a dot is the median of a day; a page holds only so many in all.
+DOTS, DOTS_IN_ALL = 400, 1600
 RUNS_READ = 20_000
 MARKS = 12
 
@@ -51,13 +55,15 @@ METRICS = {
     )
 }
 DEFAULT_METRIC = "p50_ms"
+# The figure of the page that shows a metric of the trend.
+FIGURE_OF = {"latency": "p50_ms", "energy": "gross_mj", "energy-net": "net_mj", "accuracy": "accuracy", "throttling": "throttled_ratio"}
 
 
 @dataclass(frozen=True, slots=True)
 class SeriesShown:
-    """One chart with the words below it, whether a step was found in it, and its points in plain form."""
+    """One chart, how many runs are in it, whether a step was found in it, and its points in plain form."""
 
-    figure: Markup
+    chart: Chart
     points: int
     has_step: bool
     table: ViewTable
@@ -86,9 +92,9 @@ def series(
     days: int | None,
     span: tuple[float, float] | None,
     title: str | None = None,
-    colour: str = "s0",
+    dots: int = DOTS,
 ) -> SeriesShown | None:
-    """Return the series of the cases, all of one device, None where no run has that metric."""
+    """Return the series of the cases, all of one device, None where no run has that metric; of more runs than `dots` a dot is a day."""
     case = max(members, key=lambda one: one.figures.last_ns)
     runs = [run for one in members for run in runs_of(context.connection, one.number, newest=RUNS_READ) if run.is_usable]
     runs.sort(key=lambda run: run.started_at_ns)
@@ -98,34 +104,34 @@ def series(
     valued = [(run, value) for run in of_newest_kind(having, metric.name) if (value := _value(run, metric.name)) is not None]
     if not valued:
         return None
-    is_daily = metric.name == "throttled_ratio" or len(valued) > DOTS
-    dots = _daily(valued, metric) if is_daily else [_dot(run, value, metric, context) for run, value in valued]
+    is_daily = metric.name == "throttled_ratio" or len(valued) > dots
+    rows = _daily(valued, metric) if is_daily else [_dot(run, value, metric) for run, value in valued]
     found = context.events.of(case.newest, metric.name)
     changes = [one for one in _changes(context, runs) if not _is_named(one, found)]
     events = sorted([*changes, *found], key=lambda one: one.at_ns)[:MARKS]
-    marks = [plot.PlotMark(one.at_ns, one.text, one.kind) for one in events]
+    marks = [{"at": one.at_ns / 1e6, "text": one.text, "kind": one.kind, "number": str(number)} for number, one in enumerate(events, 1)]
     title = title or _title(case.key)
     name = metric_name(case.newest.accuracy.metric) if metric.name == "accuracy" and case.newest.accuracy else metric.title
-    drawn = plot.over_time(
-        f"{title}: {metric.title}",
+    spec = over_time(
         name,
-        dots,
-        marks=marks,
         levels=_levels(valued, events),
-        span=span,
-        colour=colour,
-        zero=metric.from_zero,
+        events=marks,
+        span_ns=span or (valued[0][0].started_at_ns, valued[-1][0].started_at_ns),
+        from_zero=metric.from_zero,
+        has_bars=any(row["low"] is not None for row in rows),
     )
-    per_day = " A dot is the median of a day's runs." if is_daily and metric.name != "throttled_ratio" else ""
-    middle = figures.significant(median(value for _, value in valued))
-    others = len(having) - len(valued)
-    apart = f" Not drawn: {figures.count(others, 'run')} of another kind (sensor, scope, provenance or data)." if others else ""
-    text = f"{figures.count(len(valued), 'run')}{_energy_words(valued[-1][0], metric)}, median {middle} {metric.unit}.{per_day}{apart}"
     names = ("fleet", "device", "model", "precision", "runtime")
     facts = {f"data-{name}": str(getattr(case.key, name)) for name in names} | {"data-board": case.board}
-    figure = part("figure", title, drawn, text, facts, events)
-    has_step = any(one.kind == "step" for one in events)
-    return SeriesShown(figure, len(valued), has_step, _plain(case, metric, valued))
+    text = _words(valued, metric, len(having) - len(valued), is_daily=is_daily)
+    chart = Chart(title, spec, rows_table(rows), text, brushes=True, facts=facts, events=events)
+    return SeriesShown(chart, len(valued), any(one.kind == "step" for one in events), _plain(case, metric, valued))
+
+
+def _words(valued: Sequence[tuple[IndexedRun, float]], metric: ChartMetric, others: int, *, is_daily: bool) -> str:
+    per_day = " A dot is the median of a day's runs." if is_daily and metric.name != "throttled_ratio" else ""
+    middle = figures.significant(median(value for _, value in valued))
+    apart = f" Not drawn: {figures.count(others, 'run')} of another kind (sensor, scope, provenance or data)." if others else ""
+    return f"{figures.count(len(valued), 'run')}{_energy_words(valued[-1][0], metric)}, median {middle} {metric.unit}.{per_day}{apart}"
 
 
 def _title(key: CaseKey) -> str:
@@ -154,30 +160,26 @@ def _bounds(run: IndexedRun, metric: str) -> tuple[float | None, float | None]:
     return (None, None) if u is None or value is None else (value - u, value + u)
 
 
-def _dot(run: IndexedRun, value: float, metric: ChartMetric, context: ViewContext) -> plot.PlotDot:
+def _dot(run: IndexedRun, value: float, metric: ChartMetric) -> dict[str, Plain]:
     low, high = _bounds(run, metric.name)
-    doubt = ", suspect" if run.verdict == "suspect" else ""
-    explanation = f"{figures.stamp(run.started_at_ns)}: {figures.significant(value, 4)} {metric.unit}{doubt}"
-    return plot.PlotDot(run.started_at_ns, value, low, high, explanation, context.links.to("run", id=run.id), run.verdict == "suspect")
+    return {"started_at_ns": run.started_at_ns, "value": value, "low": low, "high": high, "verdict": run.verdict, "run": run.id}
 
 
-def _daily(valued: Sequence[tuple[IndexedRun, float]], metric: ChartMetric) -> list[plot.PlotDot]:
+def _daily(valued: Sequence[tuple[IndexedRun, float]], metric: ChartMetric) -> list[dict[str, Plain]]:
     days: dict[int, list[float]] = defaultdict(list)
     for run, value in valued:
         days[run.started_at_ns // NS_PER_DAY].append(value)
-    dots = []
+    rows: list[dict[str, Plain]] = []
     for day, values in days.items():
-        middle = sum(values) / len(values) if metric.name == "throttled_ratio" else median(values)
-        has_range = metric.name != "throttled_ratio" and len(values) > 1
-        explanation = (
-            f"{figures.stamp(day * NS_PER_DAY)[:10]}: {figures.significant(middle, 4)} {metric.unit}, {figures.count(len(values), 'run')}"
+        is_share = metric.name == "throttled_ratio"
+        middle = sum(values) / len(values) if is_share else median(values)
+        low, high = (None, None) if is_share or len(values) < 2 else (min(values), max(values))
+        at_ns = day * NS_PER_DAY + NS_PER_DAY // 2
+        words = (
+            f"median of {figures.count(len(values), 'run')}, bars: lowest to highest" if not is_share else figures.count(len(values), "run")
         )
-        dots.append(
-            plot.PlotDot(
-                (day + 0.5) * NS_PER_DAY, middle, min(values) if has_range else None, max(values) if has_range else None, explanation
-            )
-        )
-    return dots
+        rows.append({"started_at_ns": at_ns, "value": middle, "low": low, "high": high, "verdict": words, "run": None})
+    return rows
 
 
 def _changes(context: ViewContext, runs: Sequence[IndexedRun]) -> list[SeriesEvent]:
@@ -195,15 +197,15 @@ def _is_named(change: SeriesEvent, found: Sequence[SeriesEvent]) -> bool:
     return any(abs(one.at_ns - change.at_ns) <= NS_PER_DAY and change.text in one.text for one in found)
 
 
-def _levels(valued: Sequence[tuple[IndexedRun, float]], found: Sequence[SeriesEvent]) -> list[plot.PlotStretch]:
+def _levels(valued: Sequence[tuple[IndexedRun, float]], found: Sequence[SeriesEvent]) -> list[dict[str, Plain]]:
     """Return the median of each stretch between changes and steps; of a series without any its median all along."""
     steps = [one.at_ns for one in found if one.kind != "remark"]
     edges = [valued[0][0].started_at_ns, *steps, valued[-1][0].started_at_ns + 1]
-    levels = []
+    levels: list[dict[str, Plain]] = []
     for start, end in itertools.pairwise(edges):
         values = [value for run, value in valued if start <= run.started_at_ns < end]
         if values:
-            levels.append(plot.PlotStretch(start, end, median(values)))
+            levels.append({"start": start / 1e6, "end": end / 1e6, "value": median(values)})
     return levels
 
 
@@ -216,14 +218,14 @@ def _plain(case: IndexedCase, metric: ChartMetric, valued: Sequence[tuple[Indexe
 
 
 FILTERS = ("metric", "model", "board", "device", "fleet", "precision", "runtime", "days")
-CHARTS = 24
-
+CHARTS = 12
 # A series may have several cases, one for each version of the runtime.
 CASES_READ = 2 * CHARTS
+RUNS_LISTED = 120
 
 
 def trend_view(context: ViewContext, request: ViewRequest, case_filter: CaseFilter) -> View:
-    """Return the trend of the metric that was picked, of as many cases as a page holds: some of every board type, what moved first.
+    """Return the trend of the metric that was picked: what was found first, then a page of series, some of every board type.
 
     Raises:
         ConfigError: there is no such metric.
@@ -232,7 +234,8 @@ def trend_view(context: ViewContext, request: ViewRequest, case_filter: CaseFilt
     if metric is None:
         raise ConfigError(f"metric={request.get('metric')!r} is not a metric: choose from {', '.join(METRICS)}")
     count = count_cases(context.connection, case_filter)
-    picked = cases_of_every_board(context.connection, case_filter.without("days"), CASES_READ)
+    place = page_of(request, count, CASES_READ)
+    picked = cases_of_every_board(context.connection, case_filter.without("days"), CASES_READ, place * CASES_READ)
     if not picked:
         return View("No run matches", note("Pick another model, board or device."), filters=FILTERS)
     start = min(case.figures.first_ns for case in picked)
@@ -240,20 +243,86 @@ def trend_view(context: ViewContext, request: ViewRequest, case_filter: CaseFilt
         start = max(start, since_ns(context.connection, case_filter.days))
     span = (float(start), float(max(start + 1, *(case.figures.last_ns for case in picked))))
     groups = series_groups(picked)
+    dots = max(40, DOTS_IN_ALL // len(groups))
     shown = [
         found
-        for members, title in zip(groups[:CHARTS], titles(groups)[:CHARTS], strict=True)
-        if (found := series(context, members, metric, days=case_filter.days, span=span, title=title))
+        for members, title in zip(groups, titles(groups), strict=True)
+        if (found := series(context, members, metric, days=case_filter.days, span=span, title=title, dots=dots))
     ]
     # What moved comes first; a series of one day shows little.
     shown.sort(key=lambda one: (not one.has_step, -one.points))
-    rows = tuple(row for one in shown for row in one.table.rows)
-    tables = (ViewTable("points", shown[0].table.columns, rows),) if shown else ()
-    has_more = len(groups) > CHARTS or count > CASES_READ
-    more = f" More series match than the {CHARTS} drawn: pick a device, a board or a model." if has_more else ""
-    explained = "Bars are 95 % intervals of a run; lines are medians between the numbered strokes; hollow: suspect." + more
     if not shown:
-        body = note(f"No run here has this figure: {metric.title}.")
-        return View(f"Trend: {metric.title}", body, filters=FILTERS)
-    gallery = part("gallery", [one.figure for one in shown])
-    return View(f"Trend: {metric.title}", join([section("charts", "Over the days", gallery, note(explained))]), "", tables, FILTERS)
+        return View(f"Trend: {metric.title}", note(f"No run here has this figure: {metric.title}."), filters=FILTERS)
+    parts = _sections(context, request, shown, (place, count))
+    rows = tuple(row for one in shown for row in one.table.rows)
+    tables = (ViewTable("points", shown[0].table.columns, rows),)
+    return View(f"Trend: {metric.title}", join(parts), "", tables, FILTERS)
+
+
+def _sections(context: ViewContext, request: ViewRequest, shown: Sequence[SeriesShown], place: tuple[int, int]) -> list[Markup]:
+    explained = (
+        "Bars are 95 % intervals of a run; lines are medians between the numbered strokes; hollow: suspect."
+        " Drag over a chart to pick a period: the runs below are narrowed to it."
+    )
+    found = findings_list(context, request.fields)
+    gallery = part("gallery", [context.sheet.draw(one.chart) for one in shown])
+    listed = sorted((row for one in shown for row in one.table.dicts()), key=lambda row: -int(str(row["started_at_ns"])))
+    columns = _run_columns(context.links, shown[0].table.columns[-4])
+    table, _ = grid("runs", columns, listed[:RUNS_LISTED], lambda row: {"data-at": str(row["started_at_ns"])})
+    more = note(f"The newest {RUNS_LISTED} of {len(listed):,} runs; CSV holds all.") if len(listed) > RUNS_LISTED else ""
+    pages = pages_text(request, place[0], place[1], CASES_READ, context.links)
+    return [
+        *([section("findings", "What changed", found)] if found else []),
+        section("charts", "Over the days", pages, gallery, note(explained)),
+        section("runs", "The runs drawn", table, more),
+    ]
+
+
+def _run_columns(links: Links, figure: str) -> list[ViewColumn[dict[str, Plain]]]:
+    def text(name: str, heading: str) -> ViewColumn[dict[str, Plain]]:
+        return ViewColumn(name, heading, lambda row: row[name], is_text=True)
+
+    return [
+        ViewColumn("run", "Run", lambda row: row["run"], lambda row: _run_link(row, links), is_text=True),
+        ViewColumn("started_at_ns", "Started (UTC)", lambda row: row["started_at_ns"], _stamp),
+        text("device", "Device"), text("model", "Model"), text("precision", "Precision"), text("runtime", "Runtime"),
+        ViewColumn(figure, "Value", lambda row: row[figure]),
+        ViewColumn("low", "from", lambda row: row["low"]), ViewColumn("high", "to", lambda row: row["high"]),
+        text("verdict", "Verdict"),
+    ]  # fmt: skip
+
+
+def _run_link(row: Mapping[str, Plain], links: Links) -> Markup:
+    return link(links.to("run", id=str(row["run"])), str(row["run"]))
+
+
+def _stamp(row: Mapping[str, Plain]) -> str:
+    return figures.stamp(int(str(row["started_at_ns"])))
+
+
+def findings_list(context: ViewContext, picked: Mapping[str, str], most: int = 12) -> Markup | None:
+    """Return the newest findings, each told once with the number of devices, and the way to its series and period; None without any."""
+    fits = [one for one in context.events.findings() if _is_of(one, picked)]
+    lines = []
+    for one in fits[:most]:
+        fields = {"board": one.board, "model": one.model, "metric": FIGURE_OF.get(one.metric, DEFAULT_METRIC)}
+        if len(one.devices) == 1:
+            fields |= {"fleet": one.devices[0][0], "device": one.devices[0][1]}
+        who = one.devices[0][1] if len(one.devices) == 1 else f"{figures.count(len(one.devices), 'device')} of {one.board}"
+        days = ",".join(str((one.day + apart) * 86_400_000) for apart in (-14, 15))
+        reference = context.links.to("trend", **{name: value for name, value in fields.items() if value}, between=days)
+        lines.append(join([link(reference, f"{iso(one.day)}: {who}"), f", {one.model}: {one.text}"]))
+    if not lines:
+        return None
+    more = [note(f"{len(fits) - most} more.")] if len(fits) > most else []
+    return join([part("reasons", lines), *more])
+
+
+def _is_of(one: FindingShown, picked: Mapping[str, str]) -> bool:
+    device, fleet = picked.get("device"), picked.get("fleet")
+    return (
+        picked.get("board", one.board) == one.board
+        and picked.get("model", one.model) == one.model
+        and (not device or device in {name for _, name in one.devices})
+        and (not fleet or fleet in {name for name, _ in one.devices})
+    )

@@ -6,6 +6,7 @@ import hmac
 import logging
 import threading
 import time
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from http.cookies import CookieError, SimpleCookie
 from importlib.metadata import version
@@ -13,12 +14,14 @@ from urllib.parse import urlsplit
 
 from edgemeter.agent.base.errors import ConfigError, EdgemeterError, TransientError, UnavailableError
 from edgemeter.agent.base.http_server import HttpHandler, HttpServer, is_loopback
-from edgemeter.collector.show.markup import render
-from edgemeter.collector.web.context import EventSource, ViewContext
+from edgemeter.collector.charts import vega
+from edgemeter.collector.charts.chart import Chart, ChartSheet
+from edgemeter.collector.show.markup import Markup, element, render
+from edgemeter.collector.web.context import EventSource, ViewContext, live_chart
 from edgemeter.collector.web.queries import NS_PER_DAY
 from edgemeter.collector.web.run_index import RunIndex
 from edgemeter.collector.web.site import SERVED_POLICY, content, offered, script, served_exports, served_page, show, styles
-from edgemeter.collector.web.view import ServedLinks, View, ViewRequest, address, read_address
+from edgemeter.collector.web.view import ServedLinks, View, ViewRequest, address, read_address, read_period
 
 logger = logging.getLogger(__name__)
 
@@ -26,6 +29,14 @@ REFRESH_S = 2.0
 COOKIE = "edgemeter_token"
 LOOPBACK_NAMES = frozenset({"localhost", "127.0.0.1", "[::1]"})
 COMPRESS_FROM_BYTES = 1024
+# What has its content in its name never changes.
+FOREVER = "public, max-age=31536000, immutable"
+PICTURES: dict[str, tuple[str, Callable[[Chart], str | bytes]]] = {
+    "svg": ("image/svg+xml", vega.svg),
+    "png": ("image/png", vega.png),
+    "pdf": ("application/pdf", vega.pdf),
+}
+MOST_DIGITS = 6
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,16 +92,19 @@ class PageServer:
         if self._refreshing.is_alive():
             self._refreshing.join()
 
-    def answer(self, request: ViewRequest, form: str) -> PageResponse:
-        """Return the page, the CSV or the JSON of an address."""
+    def answer(self, request: ViewRequest, form: str, number: str = "") -> PageResponse:
+        """Return the page of an address, its figures as CSV or JSON, or its chart of that number as a picture."""
         with self.index.reading() as connection:
-            context = ViewContext(connection, self.index.source, ServedLinks(), self.events)
+            context = ViewContext(connection, self.index.source, ServedLinks(), self.events, _sheet(request))
             view = show(context, request)
             if view is None:
                 return _message(404, "There is no such page", f"There is no view {request.view!r}.")
+            if form in PICTURES:
+                return _picture(context.sheet.charts, request, form, number)
+            if form and (period := read_period(request.get("between"))):
+                view = view.between(*period)
             if form == "csv" and view.tables:
-                name = (("Content-Disposition", f'attachment; filename="edgemeter-{request.view}.csv"'),)
-                return PageResponse(200, "text/csv; charset=utf-8", view.tables[0].to_csv().encode(), name)
+                return PageResponse(200, "text/csv; charset=utf-8", view.tables[0].to_csv().encode(), _named(f"{request.view}.csv"))
             if form == "csv":
                 return _message(404, "Nothing to write", "This view has no figure that a CSV file could hold.")
             if form == "json":
@@ -151,17 +165,19 @@ class _PageHandler(HttpHandler):
                 return self._let_in(request)
             if not self._has_token(self.page.token):
                 return _message(401, "A token is needed", "Add ?token=TOKEN to the address once, or send it as a bearer token.")
-        if request.view in {"page.css", "page.js"}:
-            return _part(request.view)
-        form = request.get("format")
-        if form not in {"", "csv", "json"}:
-            return _message(404, "There is no such format", f"format={form!r}: there are csv and json.")
-        request = ViewRequest(request.view, {name: value for name, value in request.fields.items() if name not in {"format", "token"}})
+        form, number = request.get("format"), request.get("chart")
+        if form not in {"", "csv", "json", *PICTURES}:
+            return _message(404, "There is no such format", f"format={form!r}: there are csv, json, {', '.join(PICTURES)}.")
+        request = ViewRequest(
+            request.view, {name: value for name, value in request.fields.items() if name not in {"format", "token", "chart"}}
+        )
         try:
-            tag = self.page.tag(request, form)
+            if part := _part(request.view):
+                return part
+            tag = self.page.tag(request, f"{form} {number}")
             if self.headers.get("If-None-Match") == tag:
                 return PageResponse(304, "", b"", (("ETag", tag),))
-            found = self.page.answer(request, form)
+            found = self.page.answer(request, form, number)
         except (TransientError, UnavailableError) as error:
             return _message(503, "Try again", str(error))
         except EdgemeterError as error:
@@ -199,7 +215,7 @@ class _PageHandler(HttpHandler):
         headers = [
             *([("Content-Type", answer.kind)] if answer.kind else []),
             *([] if is_small else [("Content-Encoding", "gzip")]),
-            ("Cache-Control", "no-cache, private"),
+            *([] if any(name == "Cache-Control" for name, _ in answer.headers) else [("Cache-Control", "no-cache, private")]),
             ("Vary", "Accept-Encoding, Cookie, Authorization"),
             ("X-Content-Type-Options", "nosniff"),
             ("Referrer-Policy", "no-referrer"),
@@ -209,10 +225,36 @@ class _PageHandler(HttpHandler):
         self.respond(answer.status, body, headers)
 
 
-def _part(name: str) -> PageResponse:
+def _part(name: str) -> PageResponse | None:
     if name == "page.css":
         return PageResponse(200, "text/css; charset=utf-8", styles().encode())
-    return PageResponse(200, "text/javascript; charset=utf-8", script().encode())
+    if name == "page.js":
+        return PageResponse(200, "text/javascript; charset=utf-8", script().encode())
+    if name.startswith("charts-") and name == vega.bundle_name():
+        return PageResponse(200, "text/javascript; charset=utf-8", vega.bundle().encode(), (("Cache-Control", FOREVER),))
+    return None
+
+
+def _sheet(request: ViewRequest) -> ChartSheet:
+    """Return what writes charts that a browser without scripts loads as pictures."""
+
+    def write(chart: Chart, number: int) -> Markup:
+        place = f"/{address(request.view, {**request.fields, 'format': 'svg', 'chart': str(number)})}"
+        return live_chart(chart, number, element("noscript", None, element("img", {"src": place, "alt": chart.title, "loading": "lazy"})))
+
+    return ChartSheet(write)
+
+
+def _picture(charts: Sequence[Chart], request: ViewRequest, form: str, number: str) -> PageResponse:
+    if not (number.isascii() and number.isdigit() and len(number) < MOST_DIGITS and 0 < int(number) <= len(charts)):
+        return _message(404, "There is no such chart", f"chart={number!r}: this view has {len(charts)}, counted from 1.")
+    kind, draw = PICTURES[form]
+    made = draw(charts[int(number) - 1])
+    return PageResponse(200, kind, made.encode() if isinstance(made, str) else made, _named(f"{request.view}-{number}.{form}"))
+
+
+def _named(file: str) -> tuple[tuple[str, str], ...]:
+    return (("Content-Disposition", f'attachment; filename="edgemeter-{file}"'),)
 
 
 def _message(status: int, title: str, text: str) -> PageResponse:

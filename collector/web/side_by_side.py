@@ -3,14 +3,18 @@
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from statistics import median
 
 from edgemeter.agent.base import figures
+from edgemeter.collector.charts.chart import Chart, ViewTable, rows_table
+from edgemeter.collector.charts.specs import heat_map
 from edgemeter.collector.compare.comparison import Comparison, ComparisonRow, comparable
 from edgemeter.collector.compare.judgement import within_of
 from edgemeter.collector.compare.spread import Spread, median_of
 from edgemeter.collector.show import report_charts
 from edgemeter.collector.show.conclusions import conclusions, title
 from edgemeter.collector.show.markup import Markup, element, join, part
+from edgemeter.collector.show.report import chart_gallery
 from edgemeter.collector.show.report_table import (
     accuracy_cell,
     anchor,
@@ -24,15 +28,17 @@ from edgemeter.collector.show.report_table import (
 from edgemeter.collector.show.series_style import SeriesStyles, assign_styles
 from edgemeter.collector.show.wording import accuracy_name, case_names, level_text, listed, names, runtime_name
 from edgemeter.collector.web.context import IndexedComparison, ViewContext, baselines, compare
+from edgemeter.collector.web.pages import page_of, pages_text
 from edgemeter.collector.web.queries import CaseFilter, cases, count_cases
-from edgemeter.collector.web.view import Links, View, ViewColumn, ViewRequest, ViewTable, grid, link, note, plain_table, section
+from edgemeter.collector.web.view import Links, View, ViewColumn, ViewRequest, grid, link, note, plain_table, section
 
 FILTERS = ("baseline", "model", "board", "device", "fleet", "precision", "runtime", "days", "level")
 # A page is read by people: more cases than these are on several.
 CASES_SHOWN = 150
-LONGEST_NUMBER = 9
 # With more devices than this a colour denotes a board type.
 DEVICES_IN_COLOUR = 7
+# Of more devices than this a column of the heat map is a board type.
+COLUMNS = 10
 NAMED = 3
 
 
@@ -43,10 +49,10 @@ def compare_view(context: ViewContext, request: ViewRequest, case_filter: CaseFi
         return View("Nothing to compare yet", note("The ledger has no run."), filters=FILTERS)
     baseline = request.get("baseline") or offered[0]
     count = count_cases(context.connection, case_filter)
-    place = _page(request, count)
+    place = page_of(request, count, CASES_SHOWN)
     own = cases(context.connection, case_filter, limit=CASES_SHOWN, offset=place * CASES_SHOWN)
     found = compare(context, own, case_filter, baseline)
-    pages = _pages(request, place, count, context.links)
+    pages = pages_text(request, place, count, CASES_SHOWN, context.links)
     comparison = found.comparison
     left_out = _left_out(comparison)
     if not comparison.rows:
@@ -54,15 +60,11 @@ def compare_view(context: ViewContext, request: ViewRequest, case_filter: CaseFi
         return View(f"No case matches {baseline}", body, filters=FILTERS)
     styles = assign_styles(comparison.rows, most_devices=DEVICES_IN_COLOUR)
     table, plain = table_of(found, styles, context.links)
-    fronts = [element("div", None, drawn(comparison, styles)) for drawn in (report_charts.latency_front, report_charts.energy_charts)]
+    fronts = [report_charts.latency_front(comparison, styles), report_charts.energy_front(comparison, styles)]
     parts = [
         pages,
-        section(
-            "front",
-            "Latency and energy against accuracy",
-            report_charts.legend(comparison, styles),
-            element("div", {"class": "pair"}, *fronts),
-        ),
+        section("front", "Latency and energy against accuracy", chart_gallery(context.sheet, fronts)),
+        section("matrix", "Where each model is fast", _heat_maps(context, found)),
         section(
             "table",
             "All cases",
@@ -73,6 +75,63 @@ def compare_view(context: ViewContext, request: ViewRequest, case_filter: CaseFi
     ]
     lead = " ".join(conclusions(_of_measured(comparison)))
     return View(_title(comparison), join(parts), lead, (plain,), FILTERS)
+
+
+def _heat_maps(context: ViewContext, found: IndexedComparison) -> Markup:
+    """Return the p50 of each model and precision on each device, of many devices on each board type; what was replayed apart."""
+    rows = found.comparison.rows
+    devices = {row.case.key.device for row in rows}
+    by_board = len(devices) > COLUMNS
+    drawn = []
+    for provenance in dict.fromkeys(row.case.key.provenance for row in rows):
+        cells: dict[tuple[str, str], list[ComparisonRow]] = {}
+        for row in rows:
+            if row.case.key.provenance == provenance and row.case.p50_ms:
+                column = found.case_of(row.case).board if by_board else row.case.key.device
+                cells.setdefault((_row_name(row), column), []).append(row)
+        if len(cells) < 2:
+            continue
+        values = [_cell(name, column, members) for (name, column), members in sorted(cells.items())]
+        title = f"Latency p50, ms{'' if provenance == 'measured' else f', {provenance}'}"
+        text = (
+            "A cell is the median over the devices of the type, below it the lowest and highest; it is of the fastest case of each device."
+            if by_board
+            else "A cell is the fastest case, below it its 95 % interval. No cell: never measured, or nothing to compare it with."
+        )
+        spec = heat_map("p50, ms", [value for one in values if isinstance(value := one["value"], float)], len({name for name, _ in cells}))
+        drawn.append(context.sheet.draw(Chart(title, spec, rows_table(values), text, kind="wide")))
+    return part("gallery", drawn) if drawn else note("Of fewer than two cells there is no matrix.")
+
+
+def _row_name(row: ComparisonRow) -> str:
+    key = row.case.key
+    return f"{key.model}, {key.precision}" + ("" if key.scenario == "single_stream" else f", {key.scenario}")
+
+
+def _cell(name: str, column: str, members: Sequence[ComparisonRow]) -> dict[str, str | float | None]:
+    fastest: dict[str, Spread] = {}
+    for row in members:
+        own, device = row.case.p50_ms, row.case.key.device
+        if own and (device not in fastest or own.median < fastest[device].median):
+            fastest[device] = own
+    spreads = list(fastest.values())
+    value = median(one.median for one in spreads)
+    interval = spreads[0].interval
+    low, high = (interval.low, interval.high) if len(spreads) == 1 and interval else (None, None)
+    if len(spreads) > 1:
+        low, high = min(one.median for one in spreads), max(one.median for one in spreads)
+    below = "no interval" if low is None or high is None else f"{figures.span(low, high)}{f', {len(spreads)} devices' * (len(spreads) > 1)}"
+    detail = f"{figures.count(len(members), 'case')}, {figures.count(len(spreads), 'device')}"
+    return {
+        "row": name,
+        "column": column,
+        "value": value,
+        "low": low,
+        "high": high,
+        "text": figures.significant(value),
+        "below": below,
+        "detail": detail,
+    }
 
 
 def _of_measured(comparison: Comparison) -> Comparison:
@@ -89,25 +148,6 @@ def _title(comparison: Comparison) -> str:
     models = names(row.case.key.model for row in comparison.rows if not row.is_reference)
     references = names(row.reference.key.device for row in comparison.rows)
     return f"{listed(models, 3)} on {figures.count(len(devices), 'device')}, against {listed(references, 3)}"
-
-
-def _page(request: ViewRequest, count: int) -> int:
-    """Return the page that was picked, from 0, one that there is."""
-    text = request.get("page")
-    number = int(text) if text.isascii() and text.isdigit() and len(text) < LONGEST_NUMBER else 1
-    return min(max(number, 1), max(1, -(-count // CASES_SHOWN))) - 1
-
-
-def _pages(request: ViewRequest, place: int, count: int, links: Links) -> Markup:
-    """Return what of more cases than a page holds this is, and the way to the others."""
-    if count <= CASES_SHOWN:
-        return join([])
-    first, last = place * CASES_SHOWN + 1, min(count, (place + 1) * CASES_SHOWN)
-    fields = {name: value for name, value in request.fields.items() if name != "page"}
-    before = [" ", link(links.to("compare", **fields, page=str(place)), "Previous")] if place else []
-    after = [" ", link(links.to("compare", **fields, page=str(place + 2)), "Next")] if last < count else []
-    text = f"Cases {first:,} to {last:,} of {count:,}, by model and device; pick a model, a board or a device for less."
-    return element("p", {"class": "caution pages"}, text, *before, *after)
 
 
 def _left_out(comparison: Comparison) -> Markup:

@@ -4,9 +4,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.metadata import version
 
-import msgspec
-
+from edgemeter.collector.charts import vega
+from edgemeter.collector.charts.chart import script_data
 from edgemeter.collector.show.markup import Markup, own_script_policy, raw, render, text_of
+from edgemeter.collector.show.series_style import GLYPHS
+from edgemeter.collector.web.alerts_view import alerts_view
 from edgemeter.collector.web.context import ViewContext, baselines
 from edgemeter.collector.web.device import device_view
 from edgemeter.collector.web.model import model_view
@@ -30,12 +32,13 @@ def styles() -> str:
 
 def script() -> str:
     """Return the script: everything reads without it."""
-    return text_of("web/page.js")
+    return f"const THEME = {script_data(vega.theme())}, GLYPHS = {script_data(GLYPHS)};\n{text_of('web/page.js')}"
 
 
 def served_page(title: str, content: Markup, remark: str) -> str:
-    """Return a page that loads its style and its script from where it came from."""
-    return render("web/page.html", is_file=False, title=title, content=content, remark=remark, version=version("edgemeter"))
+    """Return a page that loads its style and its scripts from where it came from."""
+    charts = vega.bundle_name() if "chart-data" in content else None
+    return render("web/page.html", is_file=False, title=title, content=content, remark=remark, version=version("edgemeter"), charts=charts)
 
 
 def one_file_page(title: str, content: Markup, held_views: Sequence[tuple[str, Markup]], remark: str) -> str:
@@ -48,8 +51,9 @@ def one_file_page(title: str, content: Markup, held_views: Sequence[tuple[str, M
         held_views=held_views,
         remark=remark,
         version=version("edgemeter"),
-        policy=own_script_policy(script(), "img-src data: blob:"),
+        policy=own_script_policy((vega.bundle(), script()), "img-src data: blob:"),
         style=raw(styles()),
+        charts=raw(vega.bundle()),
         script=raw(script()),
     )
 
@@ -61,8 +65,9 @@ VIEWS: dict[str, Callable[[ViewContext, ViewRequest, CaseFilter], View]] = {
     "trend": trend_view,
     "device": device_view,
     "run": run_view,
+    "alerts": alerts_view,
 }
-NAVIGATION = {"overview": "Overview", "compare": "Compare", "model": "Model", "trend": "Trend", "device": "Device"}
+NAVIGATION = {"overview": "Overview", "compare": "Compare", "model": "Model", "trend": "Trend", "device": "Device", "alerts": "Alerts"}
 NEEDED = {"model": "model", "device": "device"}
 # What an empty field means.
 BLANK = {"days": "all days", "level": LEVELS["current"]}
@@ -134,9 +139,7 @@ def held_exports(view: View, request: ViewRequest) -> dict[str, str]:
     if not view.tables:
         return {}
     tables = [{"name": table.name, "columns": table.columns, "rows": table.rows} for table in view.tables]
-    data = msgspec.json.encode({"view": request.address, "tables": tables}).decode()
-    # In a script element nothing is escaped, so that no text can end it.
-    return {"tables": raw(data.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026"))}
+    return {"tables": raw(script_data({"view": request.address, "tables": tables}))}
 
 
 def _field(name: str, request: ViewRequest, values: Mapping[str, str]) -> dict[str, object]:

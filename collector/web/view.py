@@ -1,12 +1,14 @@
 """A view: what one address of the page shows, as markup and as plain tables; and how addresses are written."""
 
+import re
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Generic, Protocol, TypeVar
 from urllib.parse import parse_qsl, urlencode
 
 from edgemeter.agent.base import figures
-from edgemeter.agent.base.documents import Plain, csv_document, json_document
+from edgemeter.agent.base.documents import Plain, json_document
+from edgemeter.collector.charts.chart import ViewTable
 from edgemeter.collector.show.markup import Attributes, Markup, element, join, part, render
 
 Item = TypeVar("Item")
@@ -21,6 +23,7 @@ ROUTES: dict[str, tuple[str, ...]] = {
     "trend": ("model", "metric"),
     "device": ("fleet", "device"),
     "run": ("id",),
+    "alerts": (),
 }
 
 
@@ -82,22 +85,15 @@ class FileLinks:
         return f"#/{address(view, fields)}" if address(view, route) in self.held else None
 
 
+def read_period(text: str) -> tuple[int, int] | None:
+    """Return the period (ns since 1970) in the field `between`, `FIRST,LAST` in ms; None where there is none."""
+    found = re.fullmatch(r"(\d{1,14}),(\d{1,14})", text, re.ASCII)
+    return (int(found[1]) * 1_000_000, int(found[2]) * 1_000_000 + 999_999) if found else None
+
+
 def link(reference: str | None, text: str, attributes: Attributes | None = None) -> Markup:
     """Return a link, or the text alone where there is nothing to refer to."""
     return element("a", {**(attributes or {}), "href": reference}, text) if reference else element("span", attributes, text)
-
-
-@dataclass(frozen=True, slots=True)
-class ViewTable:
-    """Plain values for CSV and JSON: names end in their unit, absent is None."""
-
-    name: str
-    columns: tuple[str, ...]
-    rows: tuple[tuple[Plain, ...], ...]
-
-    def to_csv(self) -> str:
-        """Return the table as CSV (RFC 4180), header first."""
-        return csv_document(self.columns, self.rows)
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,9 +106,13 @@ class View:
     tables: tuple[ViewTable, ...] = ()
     filters: tuple[str, ...] = ()
 
+    def between(self, first_ns: int, last_ns: int) -> "View":
+        """Return the view with the rows of a period only, as its tables show them where a period was picked."""
+        return replace(self, tables=tuple(table.between(first_ns, last_ns) for table in self.tables))
+
     def to_json(self, request: ViewRequest) -> bytes:
         """Return all tables as JSON: `{"view", "tables": {name: [{column: value}]}}`."""
-        tables = {table.name: [dict(zip(table.columns, row, strict=True)) for row in table.rows] for table in self.tables}
+        tables = {table.name: table.dicts() for table in self.tables}
         document = {"view": request.address, "title": self.title, "tables": tables}
         return json_document(document).encode()
 

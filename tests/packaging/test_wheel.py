@@ -175,7 +175,6 @@ SMOKE = {
     "bench": imports("mlperf_loadgen" if platform.machine() == "x86_64" else "numpy"),
     "demo": demo,
     "parquet": imports("pyarrow"),
-    "pdf": imports("vl_convert"),
     "apprise": imports("apprise"),
     "sign": says("bundle", "keygen", "--help", holds="Example"),
     "convert": says("models", "convert", "--help", holds="Example"),

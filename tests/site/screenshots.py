@@ -30,7 +30,7 @@ def take(page: Path, folder: Path) -> list[Path]:
         for name, (address, height) in VIEWS.items():
             for theme in ("light", "dark"):
                 tab = browser.open(f"{page.resolve().as_uri()}#/{address}", width=WIDTH, height=height, dark=theme == "dark", offline=True)
-                tab.until("document.querySelector('main') !== null && document.querySelector('main').innerText.length > 100")
+                tab.drawn()
                 taken.append(_small(tab.screenshot(folder / f"{name}-{theme}.png")))
                 assert tab.complaints() == [], tab.complaints()
     return taken

@@ -1,11 +1,11 @@
-import math
 import sys
 
 import pytest
 
 from edgemeter.agent.base.errors import UnavailableError
+from edgemeter.collector.charts.chart import Chart, rows_table
 from edgemeter.collector.show import markup
-from edgemeter.collector.show.markup import Markup, element, join, number, part
+from edgemeter.collector.show.markup import Markup, element, join, part
 
 
 def test_text_is_escaped_in_content_and_attributes():
@@ -25,19 +25,6 @@ def test_an_absent_attribute_is_left_away_and_a_void_element_has_no_end():
     assert element("meta", {"charset": "utf-8", "name": None}) == '<meta charset="utf-8">'
 
 
-@pytest.mark.parametrize(("value", "text"), [(1.0, "1"), (1.25, "1.2"), (-0.01, "0"), (3, "3"), (10.04, "10")])
-def test_coordinates_have_one_decimal_at_most(value, text):
-    """A tenth of a pixel is enough."""
-    assert number(value) == text
-
-
-@pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
-def test_a_drawing_cannot_hold_what_is_no_number(value):
-    """A mistake in a chart is loud in the tests, not a blank page at the reader's."""
-    with pytest.raises(ValueError, match="a drawing cannot hold"):
-        element("line", {"x1": value})
-
-
 def test_control_characters_do_not_reach_the_page():
     """They have no place in HTML."""
     assert element("p", None, "a\x00b\x1bc") == "<p>a\N{REPLACEMENT CHARACTER}b\N{REPLACEMENT CHARACTER}c</p>"
@@ -50,8 +37,12 @@ def test_a_template_escapes_text_and_keeps_markup():
         facts == "<dl><div><dt>&lt;Board&gt;</dt><dd>a\N{REPLACEMENT CHARACTER}&lt;b&gt;&amp;</dd></div>"
         "<div><dt>Not reported</dt><dd>Kernel</dd></div></dl>"
     )
-    drawn = part("figure", "x", element("svg"), "", {"data-device": '"><script>\x00', "data-board": None})
-    assert drawn.startswith('<figure data-device="&quot;&gt;&lt;script&gt;\N{REPLACEMENT CHARACTER}"><figcaption>x</figcaption><svg></svg>')
+    chart = Chart("x", {}, rows_table([]), facts={"data-device": '"><script>\x00', "data-board": None})
+    drawn = part("chart", chart, element("svg"))
+    assert (
+        '<figure class="chart-figure" data-device="&quot;&gt;&lt;script&gt;\N{REPLACEMENT CHARACTER}"><figcaption>x</figcaption>' in drawn
+    )
+    assert "<svg></svg>" in drawn
     assert isinstance(drawn, Markup)
 
 

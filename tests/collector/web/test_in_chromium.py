@@ -70,6 +70,7 @@ def report(fleet_index, tmp_path_factory):
 def test_every_view_fits_and_the_console_stays_silent(tab, address, width, scale, dark):
     """Nothing sticks out on a desk, on a phone or at twice the size; no error, no warning, nothing asked for elsewhere."""
     page = tab(address, width=width, scale=scale, dark=dark)
+    page.drawn()
     assert page.fits()
     assert page.complaints() == []
     assert {url.split("/")[2] for url in page.requests() if url.startswith("http")} == {page.run("location.host")}
@@ -132,22 +133,27 @@ def test_csv_holds_what_the_table_shows(tab, tmp_path):
 
 
 def test_pictures_are_written_and_stand_alone(tab, tmp_path):
-    """The SVG is XML without classes; the PNG has twice the drawing's size and is not of one colour."""
+    """The SVG is XML in plain colours with title and legend; the PNG has twice its size and is not of one colour."""
     page = tab("compare")
-    drawing = page.download("document.querySelector('.figure-tools button').click()", tmp_path)
-    tree = ET.fromstring(drawing.read_text())  # noqa: S314 - our own page wrote it
+    page.drawn()
+    button = "[...document.querySelectorAll('figure.chart-figure .figure-tools button')].find(one => one.textContent === '{}').click()"
+    drawing = page.download(button.format("SVG"), tmp_path)
+    text = drawing.read_text()
+    tree = ET.fromstring(text)  # noqa: S314 - our own page wrote it
     assert tree.tag == "{http://www.w3.org/2000/svg}svg"
-    assert not [one for one in tree.iter() if one.get("class")]
+    assert "var(" not in text
     assert drawing.name == "edgemeter-compare-1.svg"
-    # What it shows and what its colours stand for goes with it.
     words = {one.text for one in tree.iter("{http://www.w3.org/2000/svg}text")}
-    legend = page.run("[...document.querySelectorAll('section .legend li')].map(one => one.textContent)")
-    assert {page.run("document.querySelector('figcaption').textContent"), *legend} <= words
+    legend = page.run("[...document.querySelector('figure.chart-figure .legend').children].map(one => one.textContent.slice(2))")
+    title = page.run("document.querySelector('figcaption').textContent")
+    assert {title[:20]} <= {word[:20] for word in words if word}
+    assert set(legend) <= words
     assert len(legend) > 2
-    picture = page.download("document.querySelectorAll('.figure-tools button')[1].click()", tmp_path).read_bytes()
+    picture = page.download(button.format("PNG"), tmp_path).read_bytes()
     assert picture[:8] == b"\x89PNG\r\n\x1a\n"
     assert struct.unpack(">II", picture[16:24]) == (2 * int(float(tree.get("width"))), 2 * int(float(tree.get("height"))))
     assert len(colours(picture)) > 3
+    assert page.complaints() == []
 
 
 def colours(png):
@@ -182,6 +188,9 @@ def test_the_file_works_without_a_network(tab, report):
             " && document.querySelector('main section, main > p') !== null"
         )
         assert "does not hold" not in page.run("document.querySelector('main').textContent")
+        page.until(
+            "document.querySelectorAll('figure.chart-figure:not([hidden])').length === document.querySelectorAll('figure.is-drawn').length"
+        )
         assert page.fits()
     assert page.complaints() == []
     assert [url for url in page.requests() if not url.startswith(("file:", "data:", "blob:"))] == []
@@ -196,8 +205,8 @@ def test_the_file_narrows_as_the_server_does(tab, report):
     assert shown == served.run(f"{VISIBLE_ROWS}.filter(one => one.dataset.kept === undefined).map(one => one.dataset.device)")
     assert len(shown) == 24
     assert held.run("document.querySelector('[name=precision]').value") == "int8"
-    shown_marks = "filter(one => !one.hasAttribute('hidden') && one.dataset.kept === undefined).length"
-    marks = f"[...document.querySelectorAll('#front svg a[data-device]')].{shown_marks}"
+    served.drawn(), held.drawn()
+    marks = "drawn[0].rows.map(row => row.case).sort()"
     assert held.run(marks) == served.run(marks)
 
 

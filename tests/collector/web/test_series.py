@@ -3,16 +3,19 @@ import time
 
 import pytest
 
+from edgemeter.collector.charts import vega
+from edgemeter.collector.charts.chart import Chart, ViewTable, rows_table
+from edgemeter.collector.charts.specs import over_time
 from edgemeter.collector.demo import simulated_fleet
-from edgemeter.collector.show import plot
 from edgemeter.collector.web import queries
 from edgemeter.collector.web.context import NoEvents, SeriesEvent, ViewContext
 from edgemeter.collector.web.events import open_events
 from edgemeter.collector.web.queries import NS_PER_DAY, CaseFilter
+from edgemeter.collector.web.run import thinned
 from edgemeter.collector.web.run_index import open_index
 from edgemeter.collector.web.series import METRICS, series, trend_view
 from edgemeter.collector.web.sources import DocumentSource
-from edgemeter.collector.web.view import FileLinks, ServedLinks, ViewRequest, address, read_address
+from edgemeter.collector.web.view import FileLinks, ServedLinks, ViewRequest, address, read_address, read_period
 from tests.fixtures.record_factory import make_record
 
 
@@ -41,51 +44,67 @@ def test_every_run_is_a_dot_that_leads_to_it(drawn):
     """Twelve days, twelve runs."""
     shown = drawn("simulated-pi5-01", "p50_ms")
     assert shown.points == 12
-    assert len(re.findall(r'href="/run\?id=simulated-pi5-01-', shown.figure)) == 12
+    runs = [row["run"] for row in shown.chart.table.dicts()]
+    assert len(set(runs)) == 12
+    assert all(run.startswith("simulated-pi5-01-") for run in runs)
 
 
 def test_an_update_of_the_firmware_stands_beside_the_series(drawn):
     """The Pi boards were updated on day 60 of 90, the others were not."""
-    assert "firmware 2026-05-11 to 2026-08-20" in drawn("simulated-pi5-01", "p50_ms").figure
-    assert "firmware" not in drawn("simulated-orin-01", "p50_ms").figure
+    assert "firmware 2026-05-11 to 2026-08-20" in [one.text for one in drawn("simulated-pi5-01", "p50_ms").chart.events]
+    assert not drawn("simulated-orin-01", "p50_ms").chart.events
 
 
 def test_what_was_found_elsewhere_is_told_in_its_words(drawn):
     """A step carries its size and its interval."""
-    assert "step of +6 %, 95 %: 5 to 7 %" in drawn("simulated-orin-01", "p50_ms", Found()).figure
+    assert "step of +6 %, 95 %: 5 to 7 %" in [one.text for one in drawn("simulated-orin-01", "p50_ms", Found()).chart.events]
 
 
 def test_energies_have_their_interval_and_a_share_has_none(drawn):
     """Twelve bars of energies; the share of throttled runs begins at zero."""
-    assert drawn("simulated-pi5-01", "gross_mj").figure.count('class="interval') == 12
-    assert 'class="interval' not in drawn("simulated-pi5-19", "throttled_ratio").figure
+    rows = drawn("simulated-pi5-01", "gross_mj").chart.table.dicts()
+    assert len([row for row in rows if row["low"] < row["value"] < row["high"]]) == 12
+    share = drawn("simulated-pi5-19", "throttled_ratio").chart
+    assert {row["low"] for row in share.table.dicts()} == {None}
+    assert share.spec["layer"][0]["encoding"]["y"]["scale"]["zero"]
 
 
 def test_simulated_series_say_so(drawn):
     """Provenance stands in the heading."""
-    assert "replayed</figcaption>" in drawn("simulated-pi5-01", "p50_ms").figure
+    assert drawn("simulated-pi5-01", "p50_ms").chart.title.endswith("replayed")
 
 
 @pytest.mark.parametrize(
-    "ats", [[5.0], [5.0, 5.0], [1.0, 2e18], [0.0, 90.0 * NS_PER_DAY], [0.0, 3.6e12]], ids=["one", "same", "ages", "days", "an hour"]
+    "ats", [[5], [5, 5], [1, 2 * 10**18], [0, 90 * NS_PER_DAY], [0, 3_600 * 10**9]], ids=["one", "same", "ages", "days", "an hour"]
 )
 def test_any_span_of_time_is_drawn_with_finite_numbers(ats):
-    """One run, several of one moment, or years: every coordinate is a number within the sheet."""
-    svg = plot.over_time("title", "ms", [plot.PlotDot(at, 1.0 + index) for index, at in enumerate(ats)])
-    numbers = [float(value) for value in re.findall(r'(?:x1|x2|y1|y2)="([^"]*)"', svg)]
-    assert numbers
-    assert all(-1 <= value <= 441 for value in numbers)
-    assert "nan" not in svg
+    """One run, several of one moment, or years: no coordinate is no number."""
+    rows = [
+        {"started_at_ns": at, "value": 1.0 + place, "low": None, "high": None, "verdict": "valid", "run": "r"}
+        for place, at in enumerate(ats)
+    ]
+    svg = vega.svg(Chart("title", over_time("ms", span_ns=(ats[0], ats[-1]), has_bars=False), rows_table(rows)))
+    assert "NaN" not in svg
+    assert "Infinity" not in svg
 
 
 def test_thinning_keeps_the_outliers():
     """Of 100,000 values the one peak and the one dip stay."""
     values = [1.0] * 100_000
     values[777], values[50_001] = 9.0, 0.1
-    kept = plot.thinned(values, 1000)
+    kept = thinned(values, 1000)
     assert len(kept) <= 1001
     assert (777, 9.0) in kept
     assert (50_001, 0.1) in kept
+
+
+def test_a_picked_period_narrows_the_figures():
+    """Those that started in it stay; a table without moments is whole."""
+    table = ViewTable("points", ("run", "started_at_ns"), (("a", 5), ("b", 9)))
+    assert table.between(*read_period("0,0")).rows == table.rows
+    assert table.between(6, 9).rows == (("b", 9),)
+    assert ViewTable("cases", ("device",), (("pi",),)).between(6, 9).rows == (("pi",),)
+    assert read_period("yesterday") is None
 
 
 def test_an_address_is_the_same_whatever_the_order_of_its_fields():
@@ -112,6 +131,6 @@ def test_the_trend_begins_with_what_moved_and_shows_every_type_of_board():
     with index.reading() as connection:
         view = trend_view(ViewContext(connection, index.source, ServedLinks(), events), ViewRequest("trend"), CaseFilter())
     index.close()
-    devices = re.findall(r'data-device="(simulated-[a-z0-9]+)-\d+"', str(view.body))
+    devices = re.findall(r'<figure[^>]*data-device="(simulated-[a-z0-9]+)-\d+"', str(view.body))
     assert set(devices) == {"simulated-server", "simulated-pi5", "simulated-orin"}
     assert devices == sorted(devices, key=lambda name: name != "simulated-pi5")

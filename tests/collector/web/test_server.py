@@ -3,6 +3,7 @@ import gzip
 import http.client
 import io
 import json
+import re
 import time
 
 import msgspec
@@ -101,8 +102,63 @@ def test_a_page_may_run_nothing_but_our_script(fleet_page):
     _, headers, body = ask(fleet_page, "/compare")
     assert "script-src 'self'" in headers["Content-Security-Policy"]
     assert "frame-ancestors 'none'" in headers["Content-Security-Policy"]
-    assert body.count(b"<script") == 1
+    assert len(re.findall(rb'<script src="/(?:page|charts-[0-9a-f]{16})\.js"', body)) == 2
+    assert re.findall(rb"<script(?! src=| type=\"application/json\")", body) == []
+    assert "unsafe-eval" not in headers["Content-Security-Policy"]
     assert b"://" not in body.replace(b"http://www.w3.org", b"")
+
+
+def test_the_script_of_the_charts_is_loaded_once_for_good(fleet_page):
+    """Its name has its content's hash; another name is not served."""
+    body = ask(fleet_page, "/compare")[2].decode()
+    (name,) = set(re.findall(r"/(charts-[0-9a-f]{16}\.js)", body))
+    status, headers, script = ask(fleet_page, f"/{name}")
+    assert (status, headers["Cache-Control"]) == (200, "public, max-age=31536000, immutable")
+    assert len(script) > 500_000
+    assert ask(fleet_page, "/charts-0123456789abcdef.js")[0] == 404
+
+
+@pytest.mark.parametrize("view", ["", "compare", "model", "trend", "device", "run?id=simulated-pi5-07-0024"])
+def test_a_page_is_small_beside_the_script_that_all_share(fleet_page, view):
+    """Below 300 kB, of 40 devices."""
+    assert len(ask(fleet_page, f"/{view}")[2]) < 300_000
+
+
+def test_every_chart_is_a_picture_for_a_browser_without_scripts(fleet_page):
+    """The page names it, and it can be downloaded as SVG, PNG and PDF."""
+    body = ask(fleet_page, "/compare?precision=int8")[2].decode()
+    places = re.findall(r'<noscript><img src="([^"]+)"', body)
+    assert len(places) == body.count('class="chart-data"') > 1
+    for form, begin in (("svg", b"<svg"), ("png", b"\x89PNG"), ("pdf", b"%PDF-")):
+        status, headers, picture = ask(fleet_page, places[0].replace("&amp;", "&").replace("format=svg", f"format={form}"))
+        assert (status, picture.startswith(begin)) == (200, True)
+        assert f'.{form}"' in headers["Content-Disposition"]
+    assert ask(fleet_page, "/compare?format=svg&chart=99")[0] == 404
+    assert ask(fleet_page, "/compare?format=svg&chart=x")[0] == 404
+
+
+def test_a_picked_period_narrows_what_is_exported(fleet_page):
+    """CSV and JSON hold what is seen."""
+    rows = list(csv.DictReader(io.StringIO(ask(fleet_page, "/trend?device=simulated-pi5-01&format=csv")[2].decode())))
+    at = sorted(int(row["started_at_ns"]) // 1_000_000 for row in rows)
+    between = f"{at[2]},{at[5] + 1}"
+    some = list(csv.DictReader(io.StringIO(ask(fleet_page, f"/trend?device=simulated-pi5-01&format=csv&between={between}")[2].decode())))
+    assert len(some) == 4
+    document = json.loads(ask(fleet_page, f"/trend?device=simulated-pi5-01&format=json&between={between}")[2])
+    assert [row["run"] for row in document["tables"]["points"]] == [row["run"] for row in some]
+
+
+def test_all_pages_of_the_trend_can_be_reached(fleet_page):
+    """Every series is on one of them."""
+    found, address = set(), "/trend"
+    for _ in range(20):
+        body = ask(fleet_page, address)[2].decode()
+        found |= set(re.findall(r'<figure[^>]*data-device="([^"]+)"', body))
+        onward = re.search(r'<a href="([^"]+)">Next</a>', body)
+        if onward is None:
+            break
+        address = onward[1].replace("&amp;", "&")
+    assert len(found) == 40
 
 
 def test_it_is_compressed_where_the_reader_can(fleet_page):

@@ -1,0 +1,101 @@
+"""A chart: a Vega-Lite specification without data, and the plain table that it draws; and how both stand in a page."""
+
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import msgspec
+
+from edgemeter.agent.base.documents import Plain, csv_document
+
+Spec = dict[str, Any]
+# A figure in a chart's data: what a table shows has fewer digits.
+DIGITS = 7
+
+
+@dataclass(frozen=True, slots=True)
+class ViewTable:
+    """Plain values for charts, CSV and JSON: names end in their unit, absent is None."""
+
+    name: str
+    columns: tuple[str, ...]
+    rows: tuple[tuple[Plain, ...], ...]
+
+    def to_csv(self) -> str:
+        """Return the table as CSV (RFC 4180), header first."""
+        return csv_document(self.columns, self.rows)
+
+    def dicts(self) -> list[dict[str, Plain]]:
+        """Return the rows by column."""
+        return [dict(zip(self.columns, row, strict=True)) for row in self.rows]
+
+    def between(self, first_ns: int, last_ns: int) -> "ViewTable":
+        """Return the rows that started in a period; a table without `started_at_ns` is whole."""
+        if "started_at_ns" not in self.columns:
+            return self
+        place = self.columns.index("started_at_ns")
+        return replace(self, rows=tuple(row for row in self.rows if first_ns <= int(str(row[place])) <= last_ns))
+
+
+def rows_table(rows: Sequence[Mapping[str, Any]], name: str = "values") -> ViewTable:
+    """Return the table of rows that all have the same columns."""
+    columns = tuple(rows[0]) if rows else ()
+    return ViewTable(name, columns, tuple(tuple(row[column] for column in columns) for row in rows))
+
+
+@dataclass(frozen=True, slots=True)
+class Chart:
+    """One chart. `legend` is (name, colour, shape) of each series, which `series` names in the rows; `brushes`: it picks a period.
+
+    `facts` are `data-...` attributes by which a page narrows what it shows; `kind` is a class of the style sheet.
+    """
+
+    title: str
+    spec: Spec
+    table: ViewTable
+    note: str = ""
+    legend: tuple[tuple[str, str, str], ...] = ()
+    brushes: bool = False
+    facts: Mapping[str, str | float | None] = field(default_factory=dict)
+    events: Sequence[Any] = ()
+    kind: str = ""
+
+    def document(self) -> Spec:
+        """Return the chart as a page holds it: columns and rows apart, so that no name is repeated."""
+        rows = [[_short(value) for value in row] for row in self.table.rows]
+        return {"spec": self.spec, "columns": self.table.columns, "rows": rows, "legend": self.legend, "brushes": self.brushes}
+
+    def whole(self) -> Spec:
+        """Return the specification with its data."""
+        return {**self.spec, "data": {"values": self.table.dicts()}}
+
+
+@dataclass(slots=True)
+class ChartSheet:
+    """Writes charts into a page with `write`, and keeps them in order, so that each can be asked for by its number, from 1."""
+
+    write: Callable[[Chart, int], str]
+    charts: list[Chart] = field(default_factory=list)
+
+    def draw(self, chart: Chart) -> str:
+        """Return the figure as markup."""
+        self.charts.append(chart)
+        return self.write(chart, len(self.charts))
+
+
+def script_data(value: object) -> str:
+    """Return a value as JSON that cannot end the script element in which it stands."""
+    return msgspec.json.encode(value).decode().replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
+
+
+def spread_ratio(values: Iterable[float | None]) -> float:
+    """Return the ratio of the largest to the smallest amount, 1 where there is none above 0."""
+    present = [value for value in values if value is not None and 0 < value < math.inf]
+    return max(present) / min(present) if present else 1.0
+
+
+def _short(value: Plain) -> Plain:
+    if isinstance(value, float):
+        return float(f"{value:.{DIGITS}g}") if math.isfinite(value) else None
+    return value

@@ -1,0 +1,113 @@
+"""Vega's JavaScript, bundled once and kept, and charts drawn here: SVG for print and for browsers without scripts, PNG and PDF.
+
+No other module knows the library. Nothing of it is fetched: the package holds all JavaScript.
+"""
+
+import hashlib
+import json
+import re
+from functools import lru_cache
+from importlib.resources import files
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from edgemeter.agent.base import config
+from edgemeter.agent.base.errors import UnavailableError
+from edgemeter.collector.charts.chart import Chart, Spec
+
+if TYPE_CHECKING:
+    from types import ModuleType
+
+VEGA_LITE = "6.4"
+# What a drawing is as wide as where no browser gives it room; a picture has as many pixels for each of its own.
+WIDTH_PX, PICTURE_SCALE = 560, 2.0
+_SNIPPET = "window.vegaEmbed = vegaEmbed;"
+
+
+@lru_cache(maxsize=1)
+def theme() -> Spec:
+    """Return what all charts look like; colours are variables of the style sheet, so that dark and light need no second drawing."""
+    found: Spec = json.loads(_packaged("charts/theme.json"))
+    return found
+
+
+@lru_cache(maxsize=1)
+def bundle() -> str:
+    """Return the script that draws charts in a browser (0.9 MB). Made once (seconds), then kept in the agent's home.
+
+    Raises:
+        UnavailableError: the library is not installed.
+    """
+    library = _library()
+    kept = config.home() / "charts" / f"vega-{library.__version__}-{VEGA_LITE}.js"
+    try:
+        return kept.read_text(encoding="utf-8")
+    except OSError:
+        made = str(library.javascript_bundle(_SNIPPET, vl_version=VEGA_LITE))
+    _keep(kept, made)
+    return made
+
+
+@lru_cache(maxsize=1)
+def bundle_name() -> str:
+    """Return the name under which a page loads the bundle: another content has another name."""
+    return f"charts-{hashlib.sha256(bundle().encode()).hexdigest()[:16]}.js"
+
+
+def svg(chart: Chart, *, is_alone: bool = True) -> str:
+    """Return the chart as SVG that needs no style sheet, in the colours of the light; within a page the page has its title."""
+    drawn = str(_library().vegalite_to_svg(_standing_alone(chart, is_alone=is_alone), vl_version=VEGA_LITE))
+    # Vega counts its identities up; ours are the same for the same chart, and others in every chart of a page.
+    own = hashlib.sha256(json.dumps(chart.document()).encode()).hexdigest()[:8]
+    numbers: dict[str, int] = {}
+    return re.sub(r"\b(clip|gradient_)(\d+)\b", lambda one: f"{one[1]}{own}-{numbers.setdefault(one[2], len(numbers))}", drawn)
+
+
+def png(chart: Chart) -> bytes:
+    """Return the chart as PNG."""
+    return bytes(_library().vegalite_to_png(_standing_alone(chart), vl_version=VEGA_LITE, scale=PICTURE_SCALE))
+
+
+def pdf(chart: Chart) -> bytes:
+    """Return the chart as PDF of one page."""
+    return bytes(_library().vegalite_to_pdf(_standing_alone(chart), vl_version=VEGA_LITE))
+
+
+def _standing_alone(chart: Chart, *, is_alone: bool = True) -> Spec:
+    title = (
+        {"title": {"text": chart.title, "anchor": "start", "fontSize": 13, "color": "var(--ink)", "limit": WIDTH_PX}} if is_alone else {}
+    )
+    spec = {**chart.whole(), **title}
+    spec = {**spec, "width": WIDTH_PX} if spec.get("width") == "container" else spec
+    plain = {**spec, "config": {**theme(), "font": "Helvetica, Arial, sans-serif", "background": "var(--sheet)"}}
+    colours = _light()
+    found: Spec = json.loads(re.sub(r"var\(--(\w+)\)", lambda one: colours[one[1]], json.dumps(plain)))
+    return found
+
+
+@lru_cache(maxsize=1)
+def _light() -> dict[str, str]:
+    return dict(re.findall(r"--(\w+): (#\w+)", _packaged("show/report.css").partition("@media")[0]))
+
+
+def _packaged(name: str) -> str:
+    return files("edgemeter.collector").joinpath(name).read_text(encoding="utf-8")
+
+
+def _library() -> "ModuleType | Any":
+    try:
+        import vl_convert  # noqa: PLC0415 - 33 MB that only charts need
+    except ImportError as error:
+        raise UnavailableError("charts need vl-convert-python: pip install 'edgemeter[collector]'") from error
+    return vl_convert
+
+
+def _keep(path: Path, text: str) -> None:
+    part = path.with_name(f"{path.name}.part")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        part.write_text(text, encoding="utf-8")
+        part.replace(path)
+    except OSError:
+        # Made again by the next process.
+        part.unlink(missing_ok=True)

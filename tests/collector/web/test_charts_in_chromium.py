@@ -1,0 +1,259 @@
+"""Facts about what a reader can do with the charts, in a real browser: every step is a mouse, a key or a click."""
+
+import csv
+import io
+import time
+
+import pytest
+
+from edgemeter.collector.alerts.firing import Firing
+from edgemeter.collector.alerts.lifecycle import settle_alerts
+from edgemeter.collector.demo import simulated_fleet
+from edgemeter.collector.trend.watch_file import WatchFile, watch_file_beside
+from edgemeter.collector.web.events import open_events
+from edgemeter.collector.web.queries import NS_PER_DAY
+from edgemeter.collector.web.run_index import open_index
+from edgemeter.collector.web.server import PageServer
+from edgemeter.collector.web.sources import LedgerSource
+from tests.collector.web.conftest import fill
+from tests.fixtures.axe import axe_script, serious
+from tests.fixtures.record_factory import make_record
+
+pytestmark = [pytest.mark.chromium, pytest.mark.xdist_group("page-charts")]
+
+VIEWS = (
+    "",
+    "compare",
+    "model",
+    "trend?device=simulated-pi5-01",
+    "device?device=simulated-pi5-07",
+    "run?id=simulated-pi5-07-0088",
+    "alerts",
+)
+FIRST = "document.querySelector('figure.chart-figure.is-drawn')"
+PLOT = f"{FIRST}.querySelector('.chart svg')"
+TOOL = f"[...{FIRST}.querySelectorAll('.figure-tools button')].find(one => one.textContent === '{{}}')"
+VISIBLE = "[...document.querySelectorAll('#runs tr[data-at]')].filter(one => one.offsetParent !== null)"
+DOMAIN = "drawn[0].view.scale('x').domain().map(Number)"
+
+
+@pytest.fixture(scope="module")
+def lab(tmp_path_factory):
+    """Serve a simulated fleet of 45 days with its findings and two alerts."""
+    runs = simulated_fleet.records_of(make_record(), end_ns=time.time_ns(), days=45)
+    ledger = fill(tmp_path_factory.mktemp("lab") / "ledger.sqlite", runs)
+    facts = {"fleet": "simulated", "device": "simulated-pi5-07", "model": "tiny-detector", "metric": "energy"}
+    now_ns = time.time_ns()
+    fired = [Firing("step", f"subject {day}", "warning", f"step {day}", "+9 %", now_ns // NS_PER_DAY - day, facts) for day in (3, 9)]
+    with WatchFile(watch_file_beside(str(ledger))) as file:
+        settle_alerts(file, fired, now_ns - 2 * NS_PER_DAY)
+        settle_alerts(file, fired[:1], now_ns)
+    index = open_index(LedgerSource(ledger))
+    index.refresh()
+    events = open_events(index)
+    events.refresh()
+    server = PageServer(index, events)
+    server.start()
+    yield server
+    server.stop()
+
+
+@pytest.fixture
+def tab(browser, lab):
+    """Open a view with its charts drawn; close what was opened."""
+    opened = []
+
+    def open_tab(address="", **how):
+        one = browser.open(lab.url + address, **how)
+        opened.append(one)
+        one.drawn()
+        return one
+
+    yield open_tab
+    for one in opened:
+        one.close()
+
+
+@pytest.mark.parametrize("address", VIEWS)
+@pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
+def test_axe_finds_nothing_serious_in_any_view(tab, address, dark):
+    """By the rules of axe-core, in both colours; with its charts, their tools and a table behind one."""
+    page = tab(address, dark=dark)
+    page.run(f"({FIRST} && {TOOL.format('Table')})?.click()")
+    page.run(axe_script())
+    assert serious(page.run("axe.run(document, {resultTypes: ['violations']})")) == []
+    assert page.complaints() == []
+
+
+def test_no_link_is_hidden_within_a_picture(tab):
+    """What has the role of a picture holds nothing that takes the keyboard."""
+    page = tab("trend?device=simulated-pi5-01")
+    assert page.run("document.querySelectorAll('[role=img] a, [role=img] [tabindex], [role=img] button').length") == 0
+    assert page.run("[...document.querySelectorAll('[role=img]')].every(one => one.getAttribute('aria-label').length > 10)")
+
+
+def test_the_wheel_with_control_zooms_and_without_scrolls_the_page(tab):
+    """A page full of charts can still be scrolled."""
+    page = tab("trend?device=simulated-pi5-01")
+    left, top, width, height = page.place_of(PLOT)
+    before = page.run(DOMAIN)
+    page.mouse("mouseWheel", left + width / 2, top + height / 2, wheel=-240, ctrl=True)
+    page.until(f"{DOMAIN}[1] - {DOMAIN}[0] < {(before[1] - before[0]) * 0.95}")
+    zoomed = page.run(DOMAIN)
+    page.mouse("mouseWheel", left + width / 2, top + height / 2, wheel=200)
+    page.until("scrollY > 0")
+    assert page.run(DOMAIN) == zoomed
+    assert page.complaints() == []
+
+
+def test_buttons_zoom_move_and_show_the_whole(tab):
+    """The same by the keyboard alone."""
+    page = tab("compare")
+    before = page.run(DOMAIN)
+    page.run(f"{TOOL.format('+')}.focus()")
+    page.press("Enter")
+    page.until(f"{DOMAIN}[0] > {before[0]} && {DOMAIN}[1] < {before[1]}")
+    zoomed = page.run(DOMAIN)
+    page.run(f"{TOOL.format('→')}.click()")
+    page.until(f"{DOMAIN}[0] > {zoomed[0]}")
+    page.run(f"{TOOL.format('Whole')}.click()")
+    page.until(f"Math.abs({DOMAIN}[1] / {before[1]} - 1) < 1e-6")
+
+
+def test_a_drag_moves_a_chart_of_amounts(tab):
+    """To the right: smaller values come into sight."""
+    page = tab("compare")
+    left, top, width, height = page.place_of(PLOT)
+    before = page.run(DOMAIN)
+    page.drag((left + width * 0.6, top + height * 0.4), (left + width * 0.75, top + height * 0.4))
+    page.until(f"{DOMAIN}[0] < {before[0]}")
+
+
+def test_a_legend_hides_a_series_and_brings_it_back(tab):
+    """The marks and the line of the series go; the button says so to a screen reader."""
+    page = tab("compare")
+    marks = f"{PLOT}.querySelectorAll('.mark-symbol path').length"
+    key = f"{FIRST}.querySelector('.legend button')"
+    before = page.run(marks)
+    page.click(key)
+    page.until(f"{marks} < {before}")
+    assert page.run(f"{key}.getAttribute('aria-pressed')") == "false"
+    page.click(key)
+    page.until(f"{marks} === {before}")
+
+
+def test_a_tooltip_has_value_interval_verdict_and_run(tab):
+    """On the first dot of a series."""
+    page = tab("trend?device=simulated-pi5-01")
+    left, top, width, height = page.place_of(f"{PLOT}.querySelector('.mark-symbol path')")
+    page.mouse("mouseMoved", left + width / 2 - 1, top + height / 2)
+    page.mouse("mouseMoved", left + width / 2, top + height / 2)
+    page.until("document.querySelector('#vg-tooltip-element.visible') !== null")
+    text = page.run("document.querySelector('#vg-tooltip-element').innerText")
+    for word in ("Latency p50, ms", "interval", " to ", "verdict", "valid", "simulated-pi5-01-"):
+        assert word in text
+
+
+def test_a_click_on_a_dot_leads_to_its_run_and_back_returns(tab):
+    """The back button is right."""
+    page = tab("trend?device=simulated-pi5-01")
+    page.click(f"{PLOT}.querySelector('.mark-symbol path')")
+    page.until("location.pathname === '/run' && document.readyState === 'complete'")
+    assert page.run("document.title").startswith("Run simulated-pi5-01-")
+    page.run("history.back()")
+    page.until("location.pathname === '/trend' && document.readyState === 'complete'")
+
+
+def test_a_brushed_period_narrows_the_table_the_exports_and_the_address(tab, tmp_path):
+    """And the address brings it back."""
+    page = tab("trend?device=simulated-pi5-01")
+    every = page.run(f"{VISIBLE}.length")
+    left, top, width, height = page.place_of(PLOT)
+    page.drag((left + width * 0.4, top + height * 0.5), (left + width * 0.6, top + height * 0.5))
+    page.until("location.search.includes('between=')")
+    some = page.run(f"{VISIBLE}.length")
+    assert 0 < some < every / 2
+    assert page.run("document.querySelector('.period').innerText").startswith("Only runs from 20")
+    file = page.download("document.querySelector('.exports a').click()", tmp_path)
+    assert len(list(csv.DictReader(io.StringIO(file.read_text())))) == some
+    again = tab(page.run("(location.pathname + location.search).slice(1)"))
+    assert again.run(f"{VISIBLE}.length") == some
+    again.run("document.querySelector('.period button').click()")
+    again.until(f"{VISIBLE}.length === {every} && !location.search.includes('between')")
+    assert page.complaints() == []
+
+
+def test_the_table_behind_a_chart_has_its_values_with_links_to_the_runs(tab):
+    """What is drawn can be read without seeing it."""
+    page = tab("trend?device=simulated-pi5-01")
+    page.run(f"{TOOL.format('Table')}.click()")
+    table = f"{FIRST}.querySelector('.behind table')"
+    assert page.run(f"{table}.tBodies[0].rows.length") == page.run("drawn[0].rows.length")
+    assert page.run(f"{table}.querySelector('a').getAttribute('href')").startswith("/run?id=simulated-pi5-01-")
+    page.run(f"{TOOL.format('Table')}.click()")
+    assert page.run(f"{FIRST}.querySelector('.behind')") is None
+
+
+def test_dark_and_light_need_no_second_drawing(tab):
+    """The marks take the style sheet's colours."""
+    page = tab("compare")
+    colour = f"getComputedStyle({PLOT}.querySelector('.mark-symbol path')).stroke"
+    before = page.run(colour)
+    page.run("document.querySelector('.theme').click()")
+    assert page.run(colour) != before
+
+
+@pytest.mark.parametrize("address", VIEWS)
+def test_no_two_labels_of_an_axis_cover_each_other(tab, address):
+    """On a phone, where there is least room."""
+    page = tab(address, width=390)
+    covered = page.run("""[...document.querySelectorAll('.mark-text.role-axis-label')].filter(group => {
+        const boxes = [...group.querySelectorAll('text')].filter(one => one.textContent && getComputedStyle(one).opacity !== '0'
+          && !one.getAttribute('transform').includes('rotate')).map(one => one.getBoundingClientRect());
+        return boxes.some((one, place) => boxes.slice(place + 1).some(other =>
+          one.left < other.right - 1 && other.left < one.right - 1 && one.top < other.bottom - 2 && other.top < one.bottom - 2));
+    }).length""")
+    assert covered == 0
+    assert page.fits()
+
+
+@pytest.mark.parametrize("address", VIEWS)
+def test_at_1000_pixels_no_column_is_lost_without_a_word(tab, address):
+    """A table that is wider than its place can be scrolled, and says so."""
+    page = tab(address, width=1000)
+    lost = page.run("""[...document.querySelectorAll('main .scroll')].filter(one => one.offsetParent !== null
+        && one.scrollWidth > one.clientWidth + 1 && !one.previousElementSibling?.classList.contains('cue')).length""")
+    assert lost == 0
+    assert page.fits()
+
+
+def test_the_overview_tells_a_change_of_the_fleet_once_and_before_all_else(tab):
+    """24 boards, two precisions, one line for latency; alerts first."""
+    page = tab("")
+    assert page.run("[...document.querySelectorAll('main > section')].slice(0, 3).map(one => one.id)") == ["alerts", "findings", "first"]
+    lines = page.run("[...document.querySelectorAll('#findings li')].map(one => one.textContent)")
+    latency = [line for line in lines if "latency" in line and "Raspberry Pi 5" in line]
+    assert len(latency) == 1
+    assert "24 devices" in latency[0]
+    assert "firmware" in latency[0]
+
+
+def test_an_alert_leads_to_its_series_and_period(tab):
+    """The view is narrowed to the days around it."""
+    page = tab("alerts")
+    assert page.run("document.querySelector('h1').textContent") == "1 open alert, 1 closed"
+    page.run("document.querySelector('#list td a').click()")
+    page.until("location.pathname === '/trend' && document.readyState === 'complete'")
+    assert page.run("new URLSearchParams(location.search).get('device')") == "simulated-pi5-07"
+    assert page.run("new URLSearchParams(location.search).get('metric')") == "gross_mj"
+    page.drawn()
+    assert not page.run("document.querySelector('.period').hidden")
+
+
+def test_without_a_script_every_chart_is_a_picture(browser, lab):
+    """The server draws it."""
+    page = browser.open(lab.url + "compare", has_scripts=False)
+    shown = page.run("[...document.querySelectorAll('figure.chart-figure')].map(one => one.querySelector('img')?.alt)")
+    assert len(shown) > 1
+    assert all(shown)
+    page.close()

@@ -1,0 +1,76 @@
+"""Facts about the page of one run: what happened when, on one axis of time."""
+
+import numpy as np
+import pytest
+
+from edgemeter.agent.contract import record_conditions, record_figures, samples
+from edgemeter.collector.charts import vega
+from edgemeter.collector.web.context import NoEvents, ViewContext
+from edgemeter.collector.web.queries import CaseFilter
+from edgemeter.collector.web.run import run_view
+from edgemeter.collector.web.run_index import open_index
+from edgemeter.collector.web.sources import DocumentSource
+from edgemeter.collector.web.view import ServedLinks, ViewRequest
+from tests.fixtures.comparison_factory import make_run
+from tests.fixtures.record_factory import make_energy
+
+S = 1_000_000_000
+STARTS_NS = np.arange(20, dtype=np.int64) * S // 10
+SERIES = (
+    samples.pack("latency", "ns", np.full(20, 9_000_000, np.int64)),
+    samples.pack("query_start", "ns", STARTS_NS),
+    samples.pack("power.ina", "W", np.linspace(3.0, 5.0, 40)),
+    samples.pack("power_at.ina", "ns", np.linspace(-3 * S, 4 * S, 40).astype(np.int64)),
+)
+WHEN = record_figures.Windows(
+    timed_start_ns=0,
+    timed_end_ns=2 * S,
+    idle_before=record_figures.Stretch(start_ns=-3 * S, end_ns=-1 * S),
+    idle_after=record_figures.Stretch(start_ns=2 * S, end_ns=4 * S),
+)
+
+
+def charts_of(**fields):
+    """Return the charts of the page of a run with these fields, by title."""
+    index = open_index(DocumentSource((make_run(id="one", **fields),)))
+    index.refresh()
+    try:
+        with index.reading() as connection:
+            context = ViewContext(connection, index.source, ServedLinks(), NoEvents())
+            run_view(context, ViewRequest("run", {"id": "one"}), CaseFilter())
+    finally:
+        index.close()
+    return {chart.title: chart for chart in context.sheet.charts}
+
+
+def test_latency_and_power_stand_on_one_axis_of_time_with_idle_and_warm_up_shaded():
+    """Moments are those of the samples; the conditions before the run stand in its idle."""
+    before = record_conditions.Condition(when="before", temperatures_c={"soc": 45.0})
+    found = charts_of(samples=SERIES, windows=WHEN, power_traces=(record_figures.PowerTrace(name="ina"),), conditions=(before,))
+    chart = found["Latency of every query, and power"]
+    rows = chart.table.dicts()
+    assert [row["at_s"] for row in rows if row["latency_ms"] is not None] == pytest.approx([start / S for start in STARTS_NS.tolist()])
+    power = [(row["at_s"], row["power_w"]) for row in rows if row["sensor"] == "ina"]
+    assert (*power[0], *power[-1]) == pytest.approx((-3.0, 3.0, 4.0, 5.0))
+    bands = {band["name"]: band for band in chart.spec["layer"][0]["data"]["values"]}
+    assert set(bands) == {"idle before", "warm-up", "timed", "idle after"}
+    assert (bands["idle before"]["start"], bands["idle before"]["end"]) == pytest.approx((-3.0, -1.0))
+    assert bands["warm-up"]["end"] == bands["idle before"]["start"]
+    assert "45" in bands["idle before"]["text"]
+    assert bands["idle after"]["text"] == "not reported"
+    assert "NaN" not in vega.svg(chart)
+
+
+def test_without_the_moments_of_the_queries_they_stand_in_their_order():
+    """No time is made up."""
+    chart = charts_of(samples=SERIES[:1])["Latency of every query, in order"]
+    assert [row["at_s"] for row in chart.table.dicts()] == list(range(1, 21))
+    assert chart.spec["layer"][0]["encoding"]["x"]["title"] == "query"
+
+
+def test_the_budget_is_a_bar_for_each_term_the_largest_first():
+    """Those that are unknown are named instead."""
+    term = record_figures.UncertaintyTerm
+    energy = make_energy(budget=(term(term="scatter", u_mj=0.25), term(term="gain", u_mj=0.5), term(term="cable", u_mj=None)))
+    (budget,) = [chart for title, chart in charts_of(energy=energy).items() if title.startswith("Budget of")]
+    assert [(row["term"], row["value"]) for row in budget.table.dicts()] == [("gain", 0.5), ("scatter", 0.25)]
