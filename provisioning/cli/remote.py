@@ -48,7 +48,8 @@ def doctor(devices: tuple[str, ...], folder: FleetFolder, *, timeout_s: float, d
     """
     from edgemeter.provisioning.identity.fleet_init import broker_warnings
 
-    print_notes(broker_warnings(fleet_file.read(folder.fleet_file).server or ServerEntry(broker="")))
+    written = fleet_file.read_if_present(folder)
+    print_notes(broker_warnings((written and written.server) or ServerEntry(broker="")))
     _ask(folder, devices, Doctor(), "doctor", timeout_s, as_json=as_json, is_dry_run=dry_run)
 
 
