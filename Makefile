@@ -2,7 +2,8 @@
 # make check     format, lint, types and the fast tests, in 5 minutes on two cores: green before every commit
 # make test      the tests that this machine can run, but not the long ones, in 10 minutes (ARGS='tests/collector -x' for pytest; SET='slow' by marks)
 # make test-all  `make test`, then what is slow by nature: kill loops, chaos, simulations, every extra alone, convert, what needs a quiet machine, arm64
-# make chaos     1,000 faults while 1,000,000 records are delivered (an hour); chaos-short: 40 faults; cluster: three brokers, one dies
+# make chaos     1,000 faults while 1,000,000 records are delivered (an hour); chaos-short: 40 faults; cluster: three brokers, one dies;
+#                with ARGS='--ledger postgresql' three collectors share one: 300 faults while 300,000 records are delivered
 # make fleet     1,000 replay devices enrol, take a job and a campaign, while broker, service and collector are killed
 # make arm64     the agent on emulated arm64 boards: installed, enrolled, first boot, power cuts (needs qemu; an hour)
 # make fuzz      10,000,000 mutated messages through what reads them
@@ -56,10 +57,10 @@ bench: .venv/.dev
 	$(BIN)/python -m tests.benchmarks
 
 chaos-short: .venv/.dev
-	$(BIN)/python -m tests.chaos --faults 40 --records 20000
+	$(BIN)/python -m tests.chaos $(ARGS)
 
 chaos: .venv/.dev
-	$(BIN)/python -m tests.chaos --faults 1000 --records 1000000 --gap 1.0
+	$(BIN)/python -m tests.chaos --full $(ARGS)
 
 cluster: .venv/.dev
 	$(BIN)/python -m tests.chaos.cluster

@@ -1,4 +1,4 @@
-"""`python -m tests.chaos --faults 1000 --records 1000000`: kill, cut, fill and step at random, then count; the last line is JSON."""
+"""`python -m tests.chaos --full`: kill, cut, fill and step at random, then count; the last line is JSON."""
 
 import argparse
 import os
@@ -9,9 +9,15 @@ import time
 from pathlib import Path
 
 from tests.chaos import faults
+from tests.chaos.shared_world import SHARED_FAULTS, SharedWorld
 from tests.chaos.world import Size, World
 
 STALLED_S = 300.0
+# Faults, records and seconds between faults of `--full`: about an hour, and half an hour.
+FULL = {"sqlite": (1000, 1_000_000, 1.0), "postgresql": (300, 300_000, 2.5)}
+SHORT = (40, 20_000, 1.2)
+KNOWN = {"sqlite": faults.FAULTS, "postgresql": SHARED_FAULTS}
+NOT_LOGS = ("influx", "collector", "outboxes", "data", "wal")
 ROOT = Path(__file__).resolve().parents[2]
 
 
@@ -24,19 +30,18 @@ def main() -> int:
     began = time.monotonic()
     # As fast as the faults last, so that something is on its way whenever one strikes.
     rate_per_s = asked.rate or 1.25 * asked.records / (asked.faults * asked.gap)
-    with World(Path(asked.influxd), Size(asked.devices, asked.records, rate_per_s)) as world:
+    size = Size(asked.devices, asked.records, rate_per_s)
+    with SharedWorld(Path(asked.influxd), size) if asked.ledger == "postgresql" else World(Path(asked.influxd), size) as world:
         _say(f"seed {asked.seed}: {asked.devices} devices, {asked.records} records at {rate_per_s:.0f}/s, {asked.faults} faults")
-        if not world.ledger_disk.can_fill:
+        if not world.disks():
             _say("no file system may be mounted here: no disk is filled")
-        struck = faults.strike(world, asked.faults, asked.gap, asked.seed, _say)
+        struck = faults.strike(world, KNOWN[asked.ledger], asked.faults, asked.gap, asked.seed, _say)
         _say("the dust settles ...")
         in_time = world.settle(STALLED_S)
         verdict = world.verdict()
-        starts = {process.name: process.starts for process in (world.broker, world.influx_server, world.collector, *world.agents)}
+        starts = {process.name: process.starts for process in world.processes()}
         if asked.keep_logs:
-            shutil.copytree(
-                world.folder, asked.keep_logs, dirs_exist_ok=True, ignore=shutil.ignore_patterns("influx", "collector", "outboxes")
-            )
+            shutil.copytree(world.folder, asked.keep_logs, dirs_exist_ok=True, ignore=shutil.ignore_patterns(*NOT_LOGS))
     print(f"seed {asked.seed}, {time.monotonic() - began:.0f} s{'' if in_time else ', CAME TO A STANDSTILL'}")
     print("faults: " + ", ".join(f"{name} {count}" for name, count in sorted(struck.items())))
     print("starts: " + ", ".join(f"{name} {count}" for name, count in starts.items()))
@@ -49,15 +54,20 @@ def main() -> int:
 def _asked() -> argparse.Namespace:
     found = os.environ.get("EDGEMETER_INFLUXD") or str(ROOT.parent / "shared" / "bin" / "influxd")
     parser = argparse.ArgumentParser(prog="python -m tests.chaos", description="Break everything at random, then count every record.")
-    parser.add_argument("--faults", type=int, default=40)
-    parser.add_argument("--records", type=int, default=20_000)
+    parser.add_argument("--ledger", choices=sorted(KNOWN), default="sqlite", help="postgresql: three collectors share one")
+    parser.add_argument("--full", action="store_true", help="as many faults and records as a release has to survive")
+    parser.add_argument("--faults", type=int)
+    parser.add_argument("--records", type=int)
     parser.add_argument("--devices", type=int, default=8)
-    parser.add_argument("--gap", type=float, default=1.2, help="seconds between faults, on average")
+    parser.add_argument("--gap", type=float, help="seconds between faults, on average")
     parser.add_argument("--rate", type=float, help="records a second; default: so that they last as long as the faults")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--influxd", default=found)
     parser.add_argument("--keep-logs", metavar="DIR")
-    return parser.parse_args()
+    asked = parser.parse_args()
+    faults_, records, gap = FULL[asked.ledger] if asked.full else SHORT
+    asked.faults, asked.records, asked.gap = asked.faults or faults_, asked.records or records, asked.gap or gap
+    return asked
 
 
 def _say(text: str) -> None:

@@ -4,7 +4,7 @@ import random
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from tests.chaos.world import World
@@ -32,7 +32,7 @@ def _kill_broker(world: World, draw: random.Random) -> None:
 
 
 def _kill_collector(world: World, draw: random.Random) -> None:
-    world.collector.kill(draw.uniform(0, 2))
+    draw.choice(world.collectors).kill(draw.uniform(0, 2))
 
 
 def _kill_influx(world: World, draw: random.Random) -> None:
@@ -40,11 +40,11 @@ def _kill_influx(world: World, draw: random.Random) -> None:
 
 
 def _cut(world: World, draw: random.Random) -> None:
-    draw.choice([world.agents_net, world.collector_net, world.influx_net]).cut()
+    draw.choice([world.agents_net, *world.collector_nets, world.influx_net]).cut()
 
 
 def _stall(world: World, draw: random.Random) -> None:
-    proxy = draw.choice([world.agents_net, world.collector_net])
+    proxy = draw.choice([world.agents_net, *world.collector_nets])
     proxy.set("stall")
     time.sleep(draw.uniform(0.5, 4))
     proxy.set("pass")
@@ -57,7 +57,7 @@ def _influx_answers(world: World, draw: random.Random) -> None:
 
 
 def _fill_disk(world: World, draw: random.Random) -> None:
-    disk = draw.choice([world.ledger_disk, world.outbox_disk])
+    disk = draw.choice(world.disks())
     disk.fill()
     time.sleep(draw.uniform(0.5, 3))
     disk.free()
@@ -82,10 +82,10 @@ FAULTS = (
 )
 
 
-def strike(world: World, faults: int, gap_s: float, seed: int, say: Callable[[str], None]) -> Counter[str]:
+def strike(world: World, known: Sequence[Fault], faults: int, gap_s: float, seed: int, say: Callable[[str], None]) -> Counter[str]:
     """Strike so many times, `gap_s` apart on average, faults overlapping; return how often each kind was struck, all whole again."""
     draw = random.Random(seed)  # noqa: S311 - the same faults for the same seed
-    known = [fault for fault in FAULTS if fault.name != "disk full" or world.ledger_disk.can_fill]
+    known = [fault for fault in known if world.disks() or not fault.name.endswith("disk full")]
     struck: Counter[str] = Counter()
     threads: dict[str, threading.Thread] = {}
     for number in range(faults):

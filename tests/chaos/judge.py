@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
-from edgemeter.agent.ledger.sqlite_ledger import SqliteLedger
+from edgemeter.collector.ledgers.place import ledger_place, open_ledger
 from tests.chaos import agents
 from tests.fixtures.servers import Influx
 
@@ -60,9 +60,9 @@ def expected(folder: Path) -> Expected:
     return Expected(frozenset(kept), frozenset(meant), repeats)
 
 
-def in_ledger(ledger: Path) -> tuple[Counter[str], int]:
+def in_ledger(ledger: str | Path) -> tuple[Counter[str], int]:
     """Return how often each id is in the ledger, and how many entries its quarantine has."""
-    with SqliteLedger(ledger, "read") as opened:
+    with open_ledger(ledger_place(str(ledger)), "read") as opened:
         return Counter(held.record.id for held in opened.records()), len(opened.quarantined())
 
 

@@ -15,6 +15,7 @@ from tests.chaos.judge import expected, in_ledger, judge
 from tests.chaos.supervised import Supervised
 from tests.chaos.world import EDGEMETER
 from tests.fixtures.mqtt_peer import wait_until
+from tests.fixtures.postgresql import programs as postgresql_programs
 from tests.fixtures.servers import LOOPBACK, free_port, mosquitto_binary
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -36,6 +37,22 @@ def test_whatever_dies_every_record_is_in_both_stores_once(influxd):
     mosquitto_binary()
     counts = last_line("tests.chaos", "--faults", "30", "--records", "6000", "--gap", "0.8", "--seed", "3", "--influxd", str(influxd))
     assert counts["sent"] >= 6000
+    assert counts["sent"] == counts["ledger"] == counts["influx"]
+    assert counts["lost"] == counts["doubled"] == counts["quarantined"] == 0
+
+
+@pytest.mark.mosquitto
+@pytest.mark.influx
+@pytest.mark.postgresql
+@pytest.mark.long
+def test_three_collectors_on_one_postgresql_lose_no_record(influxd):
+    """As above; besides, servers, back-ends and COMMITs are struck, both disks are full, the standby takes over."""
+    mosquitto_binary()
+    postgresql_programs()
+    counts = last_line(
+        "tests.chaos", "--ledger", "postgresql", "--faults", "40", "--records", "8000", "--seed", "3", "--influxd", str(influxd)
+    )
+    assert counts["sent"] >= 8000
     assert counts["sent"] == counts["ledger"] == counts["influx"]
     assert counts["lost"] == counts["doubled"] == counts["quarantined"] == 0
 

@@ -39,8 +39,13 @@ class Size:
 class World:
     """Use it as a context; everything runs inside and is gone afterwards."""
 
-    def __init__(self, influxd: Path, size: Size) -> None:
+    def __init__(self, influxd: Path, size: Size, collectors: int = 1) -> None:
         self.size = size
+        self.ledger_mb = 64 + size.records * RECORD_KB // 1024
+        self.collectors: list[Supervised] = []
+        self.counted: list[Counted] = []
+        self._collectors = collectors
+        self._disks: list[Disk] = []
         self.devices = [f"device-{number:02d}" for number in range(size.devices)]
         self._stack = ExitStack()
         self._influxd = influxd
@@ -74,10 +79,21 @@ class World:
 
     def verdict(self) -> Verdict:
         """End the collector and return what came of the run."""
-        self.counted.stop()
-        self.collector.stop()
+        for counted in self.counted:
+            counted.stop()
+        for collector in self.collectors:
+            collector.stop()
         ledger, quarantined = in_ledger(self.ledger)
-        return judge(expected(self.folder), [ledger], in_influx(self.influx, self.devices), quarantined, self.counted.total)
+        duplicates = sum(counted.total for counted in self.counted)
+        return judge(expected(self.folder), [ledger], in_influx(self.influx, self.devices), quarantined, duplicates)
+
+    def processes(self) -> list[Supervised]:
+        """Return every process that is kept running."""
+        return [self.broker, self.influx_server, *self.collectors, *self.agents]
+
+    def disks(self) -> list[Disk]:
+        """Return the disks that can be filled."""
+        return [disk for disk in self._disks if disk.can_fill]
 
     def _drained(self, seen: int) -> int:
         """Return how many points InfluxDB holds; what was seen before while it starts anew, which takes longer the more it holds."""
@@ -90,17 +106,20 @@ class World:
     def _build(self) -> None:
         self.folder = Path(self._stack.enter_context(tempfile.TemporaryDirectory(prefix="edgemeter-chaos-")))
         self.agents_clock, self.collector_clock = Clock(self.folder / "agents.clock"), Clock(self.folder / "collector.clock")
-        self.ledger_disk = self._disk("collector", 64 + self.size.records * RECORD_KB // 1024)
-        self.outbox_disk = self._disk("outboxes", 256)
-        self.ledger = self.ledger_disk.folder / "ledger.sqlite"
+        self._disk("outboxes", 256)
         self._start_servers()
-        self._start_collector()
+        self.ledger = self._make_ledger()
+        self._start_collectors(self._collectors)
         self._start_agents()
 
-    def _disk(self, name: str, size_mb: int) -> Disk:
+    def _make_ledger(self) -> str:
+        return str(self._disk("collector", self.ledger_mb) / "ledger.sqlite")
+
+    def _disk(self, name: str, size_mb: int) -> Path:
         disk = Disk(self.folder / name, size_mb)
         self._stack.callback(disk.remove)
-        return disk
+        self._disks.append(disk)
+        return disk.folder
 
     def _proxy(self, target: int) -> Proxy:
         proxy = Proxy(target)
@@ -124,14 +143,13 @@ class World:
         server = mosquitto(self.folder / "broker", *BROKER, f"persistence_location {self.folder}/broker/")
         self.broker = self._supervised("mosquitto", server.command)
         await_port(server.port)
-        self.agents_net, self.collector_net = self._proxy(server.port), self._proxy(server.port)
-        self.influx_net = self._proxy(self.influx.port)
+        self.agents_net, self.influx_net = self._proxy(server.port), self._proxy(self.influx.port)
+        self.collector_nets = [self._proxy(server.port) for _ in range(self._collectors)]
 
-    def _start_collector(self) -> None:
+    def _start_collectors(self, count: int) -> None:
         token = self.folder / "token"
         token.write_text(self.influx.token)
-        metrics = f"{LOOPBACK}:{free_port()}"
-        to = [
+        influx = [
             "--influx",
             f"http://{LOOPBACK}:{self.influx_net.port}",
             "--influx-org",
@@ -139,11 +157,12 @@ class World:
             "--influx-bucket",
             self.influx.bucket,
         ]
-        command = [*EDGEMETER, "collector", "up", "--broker", f"{LOOPBACK}:{self.collector_net.port}", "--ledger", str(self.ledger), *to]
-        self.collector = self._supervised(
-            "collector", [*command, "--influx-token-file", str(token), "--metrics", metrics], self.collector_clock.environment
-        )
-        self.counted = Counted(f"http://{metrics}/metrics", DUPLICATES)
+        shared = ["--ledger", self.ledger, *influx, "--influx-token-file", str(token), *(["--group", "chaos"] if count > 1 else [])]
+        for number, net in enumerate(self.collector_nets):
+            metrics = f"{LOOPBACK}:{free_port()}"
+            command = [*EDGEMETER, "collector", "up", "--broker", f"{LOOPBACK}:{net.port}", "--metrics", metrics, *shared]
+            self.collectors.append(self._supervised(f"collector-{number}", command, self.collector_clock.environment))
+            self.counted.append(Counted(f"http://{metrics}/metrics", DUPLICATES))
 
     def _start_agents(self) -> None:
         groups = [self.devices[first : first + DEVICES_A_PROCESS] for first in range(0, len(self.devices), DEVICES_A_PROCESS)]

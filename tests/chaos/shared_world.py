@@ -1,0 +1,135 @@
+"""A chaos run on one PostgreSQL that several collectors share, with a synchronous standby; and the faults that only it knows."""
+
+import contextlib
+import random
+import signal
+import subprocess
+import time
+from pathlib import Path
+
+import psutil
+
+from tests.chaos.database import Node, Pair
+from tests.chaos.faults import FAULTS, Fault
+from tests.chaos.judge import Verdict
+from tests.chaos.world import EDGEMETER, Size, World
+
+COLLECTORS = 3
+# Longer than the server waits for a client that stopped in a transaction.
+LONGEST_FREEZE_S = 14.0
+
+
+class SharedWorld(World):
+    """The world whose ledger is PostgreSQL: what fails besides are its servers, their disks and the way to them."""
+
+    pair: Pair
+
+    def __init__(self, influxd: Path, size: Size) -> None:
+        super().__init__(influxd, size, COLLECTORS)
+
+    def settle(self, stalled_s: float) -> bool:
+        """Wait until a standby follows, and everything is delivered and drained; return False when nothing moves for `stalled_s`."""
+        self.pair.settle()
+        return super().settle(stalled_s)
+
+    def verdict(self) -> Verdict:
+        """End the collectors and return what came of the run; the ledger is read past the proxies."""
+        self.ledger = self.pair.primary.server.address("edgemeter")
+        return super().verdict()
+
+    def _make_ledger(self) -> str:
+        # The server is another user, who has to get to its disks.
+        self.folder.chmod(0o755)
+        self.pair = Pair(self.folder, self.ledger_mb)
+        self._stack.callback(self.pair.stop)
+        self.pair.start()
+        self.pair.settle()
+        subprocess.run(
+            [*EDGEMETER, "collector", "init-ledger", "--ledger", self.pair.address], check=True, capture_output=True, timeout=120
+        )
+        return self.pair.address
+
+
+def _of(world: World) -> Pair:
+    assert isinstance(world, SharedWorld)
+    return world.pair
+
+
+def _either(world: World, draw: random.Random) -> Node:
+    # The standby's failures matter, too: nothing commits without it.
+    return draw.choices(_of(world).nodes, [1, 1])[0]
+
+
+def _kill_server(world: World, draw: random.Random) -> None:
+    _either(world, draw).kill(draw.uniform(0, 2))
+
+
+def _freeze_server(world: World, draw: random.Random) -> None:
+    _either(world, draw).freeze(draw.uniform(0.5, 5))
+
+
+def _end_backend(world: World, draw: random.Random) -> None:
+    _of(world).primary.strike_backend(signal.SIGTERM, draw.randrange(100))
+
+
+def _kill_backend(world: World, draw: random.Random) -> None:
+    _of(world).primary.strike_backend(signal.SIGKILL, draw.randrange(100))
+
+
+def _cut_commit(world: World, draw: random.Random) -> None:
+    _of(world).primary.proxy.arm("before" if draw.random() < 0.3 else "after")
+
+
+def _cut_server(world: World, draw: random.Random) -> None:
+    _either(world, draw).proxy.cut()
+
+
+def _stall_server(world: World, draw: random.Random) -> None:
+    proxy = _of(world).primary.proxy
+    proxy.set("stall")
+    time.sleep(draw.uniform(0.5, 6))
+    proxy.set("pass")
+
+
+def _fill_data(world: World, draw: random.Random) -> None:
+    disk = _of(world).primary.data_disk
+    disk.fill()
+    time.sleep(draw.uniform(1, 4))
+    disk.free()
+
+
+def _fill_wal(world: World, draw: random.Random) -> None:
+    disk = _either(world, draw).wal_disk
+    disk.fill()
+    time.sleep(draw.uniform(1, 4))
+    disk.free()
+
+
+def _fail_over(world: World, _: random.Random) -> None:
+    _of(world).failover()
+
+
+def _freeze_collector(world: World, draw: random.Random) -> None:
+    pid = draw.choice(world.collectors).pid()
+    if pid is not None:
+        with contextlib.suppress(psutil.Error):
+            process = psutil.Process(pid)
+            process.suspend()
+            time.sleep(draw.uniform(0.5, LONGEST_FREEZE_S))
+            process.resume()
+
+
+SHARED_FAULTS = (
+    *FAULTS,
+    Fault("collector frozen", 2, _freeze_collector),
+    Fault("COMMIT cut", 6, _cut_commit),
+    Fault("PostgreSQL killed", 4, _kill_server),
+    Fault("PostgreSQL frozen", 2, _freeze_server),
+    Fault("back-end ended", 3, _end_backend),
+    Fault("back-end killed", 2, _kill_backend),
+    Fault("PostgreSQL cut off", 2, _cut_server),
+    Fault("PostgreSQL stalled", 1, _stall_server),
+    Fault("PostgreSQL's disk full", 2, _fill_data),
+    Fault("WAL disk full", 2, _fill_wal),
+    Fault("failover", 1, _fail_over),
+)
