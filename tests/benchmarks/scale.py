@@ -1,0 +1,259 @@
+"""`python -m tests.benchmarks.scale`: 10,000 simulated devices, one collector on SQLite beside three on one PostgreSQL, in turns.
+
+Each round starts everything anew: mosquitto, the server, the collectors; then `collector load` sends paced records, whose latency is
+asked for, and as many as are taken, whose rate is. Memory is resident, of PostgreSQL without what its processes share; processor time is of
+everything but the load generator. Each line is one round; the last is a table of medians.
+"""
+
+import argparse
+import json
+import os
+import re
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import psutil
+from paho.mqtt import subscribe
+
+from tests.chaos.world import EDGEMETER
+from tests.fixtures.postgresql import Postgresql
+from tests.fixtures.servers import LOOPBACK, Server, mosquitto
+
+BROKER = ("set_tcp_nodelay true", "max_inflight_messages 2000", "max_queued_messages 0", "sys_interval 1")
+# Between the end of the start of a collector and its first record.
+CALM_S = 3.0
+UP_WITHIN_S = 60.0
+# The broker counts anew each second.
+SYS_S = 2.5
+MB = 1e6
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """Who receives: so many collectors on one ledger; a standby means that COMMIT waits for two disks."""
+
+    name: str
+    collectors: int
+    is_shared: bool
+    has_standby: bool = False
+
+
+SETTINGS = (
+    Setting("SQLite, 1 collector", 1, is_shared=False),
+    Setting("PostgreSQL, 1 collector", 1, is_shared=True),
+    Setting("PostgreSQL, 3 collectors", 3, is_shared=True),
+    Setting("PostgreSQL and standby, 3 collectors", 3, is_shared=True, has_standby=True),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Round:
+    """One round. Latencies are at the paced rate, from due to receipt.
+
+    Microseconds of processor are per record of both loads, packets and bytes those that the broker received and sent.
+    """
+
+    name: str
+    records_per_s: float
+    latency_p50_ms: float
+    latency_p99_ms: float
+    resent: int
+    collectors_mb: float
+    database_mb: float
+    collectors_us: float
+    database_us: float
+    broker_us: float
+    ledger_bytes_a_record: float
+    packets_a_record: float
+    broker_bytes_a_record: float
+    load_average: float
+
+
+class Deployment:
+    """Broker, ledger and collectors, running."""
+
+    def __init__(self, setting: Setting, stack: ExitStack, folder: Path) -> None:
+        self._stack = stack
+        self._folder = folder
+        self.servers: list[Postgresql] = []
+        self.broker = mosquitto(folder, *BROKER)
+        self.broker.start()
+        stack.callback(self.broker.kill)
+        ledger = self._shared(has_standby=setting.has_standby) if setting.is_shared else str(folder / "ledger" / "ledger.sqlite")
+        (folder / "ledger").mkdir()
+        self.collectors = [self._collector(number, ledger, setting) for number in range(setting.collectors)]
+
+    def processor_s(self) -> tuple[float, float, float]:
+        """Return the seconds of processor that collectors, database and broker have taken."""
+        assert self.broker.process is not None
+        return (
+            sum(map(_own_s, self.collectors)),
+            sum(_family_s(server) for server in self.servers),
+            _own_s(psutil.Process(self.broker.process.pid)),
+        )
+
+    def memory_mb(self) -> tuple[float, float]:
+        """Return the memory of the collectors, and of the database: what each process has of its own, and what they share once."""
+        database = 0.0
+        for server in self.servers:
+            infos = [one.memory_full_info() for one in _family(server)]
+            database += sum(info.pss for info in infos)
+        return sum(one.memory_info().rss for one in self.collectors) / MB, database / MB
+
+    def ledger_bytes(self) -> int:
+        """Return how much of the disk the ledger takes, without the WAL of a server."""
+        if self.servers:
+            return int(self.servers[0].sql("SELECT pg_database_size(current_database())", "edgemeter"))
+        return sum(
+            one.stat().st_size for one in (self._folder / "ledger").iterdir() if not one.name.endswith((".digest", ".index", ".trend"))
+        )
+
+    def traffic(self) -> tuple[float, float]:
+        """Return how many packets and bytes the broker has received and sent, a second after the last."""
+        time.sleep(SYS_S)
+        topics = [f"$SYS/broker/{what}/{way}" for what in ("messages", "bytes") for way in ("received", "sent")]
+        found = subscribe.simple(topics, hostname=LOOPBACK, port=self.broker.port, msg_count=len(topics))
+        values = {one.topic: float(one.payload) for one in found}
+        packets, size_bytes = (sum(value for topic, value in values.items() if f"/{what}/" in topic) for what in ("messages", "bytes"))
+        return packets, size_bytes
+
+    def _shared(self, *, has_standby: bool) -> str:
+        server = Postgresql()
+        self._stack.callback(server.close)
+        server.start()
+        server.sql("CREATE DATABASE edgemeter")
+        self.servers.append(server)
+        if has_standby:
+            standby = server.standby("second")
+            self._stack.callback(standby.close)
+            standby.start()
+            self.servers.append(standby)
+            server.sql("ALTER SYSTEM SET synchronous_standby_names = 'second'")
+            server.sql("SELECT pg_reload_conf()")
+        address = server.address("edgemeter")
+        subprocess.run([*EDGEMETER, "collector", "init-ledger", "--ledger", address], check=True, capture_output=True, timeout=120)
+        return address
+
+    def _collector(self, number: int, ledger: str, setting: Setting) -> psutil.Process:
+        group = ["--group", "collectors"] if setting.collectors > 1 else []
+        command = [*EDGEMETER, "collector", "up", "--broker", f"{LOOPBACK}:{self.broker.port}", "--ledger", ledger, *group]
+        log = (self._folder / f"collector-{number}.log").open("w")
+        environment = os.environ | {"EDGEMETER_HOME": str(self._folder / "home")}
+        process = subprocess.Popen(command, stdout=log, stderr=log, env=environment)
+        self._stack.callback(_end, process)
+        deadline = time.monotonic() + UP_WITHIN_S
+        while "receiving from" not in (said := Path(log.name).read_text()):
+            if process.poll() is not None or time.monotonic() > deadline:
+                raise RuntimeError(f"the collector does not start: {said}")
+            time.sleep(0.1)
+        return psutil.Process(process.pid)
+
+
+def measure(setting: Setting, devices: int, paced_per_s: float, paced_s: float, records: int) -> Round:
+    """Return one round of a setting."""
+    with _deployed(setting) as deployment:
+        time.sleep(CALM_S)
+        size_bytes, (packets, traffic_bytes) = deployment.ledger_bytes(), deployment.traffic()
+        before_s = deployment.processor_s()
+        paced = _load(deployment.broker, devices, ["--rate", str(paced_per_s), "--seconds", str(paced_s)])
+        fast = _load(deployment.broker, devices, ["--rate", "1000000", "--records", str(records)])
+        taken_s = [after - before for after, before in zip(deployment.processor_s(), before_s, strict=True)]
+        sent = paced["receipted"] + fast["receipted"]
+        collectors_mb, database_mb = deployment.memory_mb()
+        packets_now, traffic_now = deployment.traffic()
+        return Round(
+            setting.name, fast["records_per_s"], paced["latency_p50_ms"], paced["latency_p99_ms"], paced["resent"] + fast["resent"],
+            collectors_mb, database_mb, *(1e6 * one / sent for one in taken_s),
+            (deployment.ledger_bytes() - size_bytes) / sent, (packets_now - packets) / sent, (traffic_now - traffic_bytes) / sent,
+            os.getloadavg()[0],
+        )  # fmt: skip
+
+
+@contextmanager
+def _deployed(setting: Setting) -> Iterator[Deployment]:
+    with ExitStack() as stack:
+        folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="edgemeter-scale-", dir=os.environ.get("EDGEMETER_BENCH_DIR")))
+        yield Deployment(setting, stack, Path(folder))
+
+
+def _load(broker: Server, devices: int, how: list[str]) -> dict[str, float]:
+    command = [*EDGEMETER, "collector", "load", "--broker", f"{LOOPBACK}:{broker.port}", "--devices", str(devices), "--mode", "crowd"]
+    done = subprocess.run([*command, "--patience", "120", "--json", *how], capture_output=True, text=True, check=False, timeout=900)
+    if done.returncode:
+        raise RuntimeError(f"the load ended with {done.returncode}: {done.stderr[-1000:]}")
+    found: dict[str, float] = json.loads(done.stdout)
+    return found
+
+
+def _family(server: Postgresql) -> list[psutil.Process]:
+    assert server.process is not None
+    main = psutil.Process(server.process.pid)
+    return [main, *main.children(recursive=True)]
+
+
+def _own_s(process: psutil.Process) -> float:
+    times = process.cpu_times()
+    return float(times.user + times.system)
+
+
+def _family_s(server: Postgresql) -> float:
+    family = _family(server)
+    ended = family[0].cpu_times()
+    # What its back-ends took that have ended since is the server's own.
+    return sum(map(_own_s, family)) + float(ended.children_user + ended.children_system)
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    process.terminate()
+    try:
+        process.wait(60)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
+
+
+def _print_medians(rounds: list[Round]) -> None:
+    names = list(dict.fromkeys(one.name for one in rounds))
+    keys = [key for key in asdict(rounds[0]) if key != "name"]
+    print("\n| median of rounds | " + " | ".join(names) + " |")
+    print("|---|" + "---|" * len(names))
+    for key in keys:
+        values = [statistics.median(getattr(one, key) for one in rounds if one.name == name) for name in names]
+        print(f"| {key} | " + " | ".join(f"{value:,.4g}" if value < 1000 else f"{value:,.0f}" for value in values) + " |")
+
+
+def main() -> int:
+    """Measure in turns, and print each round and the medians."""
+    parser = argparse.ArgumentParser(
+        prog="python -m tests.benchmarks.scale", description="Collectors on SQLite and on PostgreSQL, in turns."
+    )
+    parser.add_argument("--devices", type=int, default=10_000)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--paced", type=float, default=1000.0, help="records a second, for the latency")
+    parser.add_argument("--seconds", type=float, default=20.0, help="of the paced load")
+    parser.add_argument("--records", type=int, default=60_000, help="of the load that sends what is taken")
+    parser.add_argument("--only", default="", help="settings whose name matches this pattern")
+    asked = parser.parse_args()
+    if shutil.which("mosquitto") is None and not Path("/usr/sbin/mosquitto").exists():
+        print("mosquitto is not installed", file=sys.stderr)
+        return 2
+    rounds: list[Round] = []
+    for _ in range(asked.rounds):
+        for setting in SETTINGS:
+            if re.search(asked.only, setting.name):
+                rounds.append(measure(setting, asked.devices, asked.paced, asked.seconds, asked.records))
+                print(json.dumps(asdict(rounds[-1])), flush=True)
+    _print_medians(rounds)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
