@@ -19,7 +19,7 @@ from edgemeter.agent.base.options import FiniteRange, broker_files
 from edgemeter.agent.base.service_manager import ServiceManager
 from edgemeter.agent.base.terminal import until_stopped
 from edgemeter.collector.cli.fetch_back import request_again, restore
-from edgemeter.collector.cli.ledger import backup, changes, devices, drain, quarantine, retire, stats, vacuum
+from edgemeter.collector.cli.ledger import backup, changes, devices, drain, import_, quarantine, retire, stats, vacuum
 from edgemeter.collector.cli.load import load
 from edgemeter.collector.cli.stores import LedgerParam, chosen_ledger, ledger_option
 from edgemeter.collector.cli.web import web
@@ -274,7 +274,7 @@ def up(
 
 
 _COMMANDS = (
-    web, devices, retire, drain, quarantine, changes, stats, vacuum, backup, restore, request_again, load,
+    web, devices, retire, drain, quarantine, changes, stats, vacuum, backup, restore, import_, request_again, load,
     init_influx, init_ledger, deploy_files,
 )  # fmt: skip
 for _command in _COMMANDS:

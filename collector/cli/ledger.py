@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from datetime import datetime, timezone
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 import msgspec
@@ -20,8 +21,11 @@ from edgemeter.agent.base.tables import Format, console_for, print_data
 from edgemeter.agent.base.terminal import plain_table
 from edgemeter.agent.ledger.presence import DevicePresence, SessionHeld, needs_attention
 from edgemeter.agent.ledger.quarantine import QuarantinedMessage
-from edgemeter.collector.cli.stores import chosen_ledger, ledger_file, ledger_option, stamp
+from edgemeter.collector.cli.stores import LedgerParam, chosen_ledger, ledger_file, ledger_option, stamp
 from edgemeter.collector.ledgers.place import LedgerPlace
+
+if TYPE_CHECKING:
+    from edgemeter.collector.upkeep.ledger_import import LedgerImport
 
 
 @click.command(short_help="List devices: presence, records, missing records.")
@@ -349,3 +353,48 @@ def backup(file: Path, ledger: LedgerPlace | None) -> None:
     for path in done.files:
         click.echo(path)
     click.echo(f"{count(done.runs, 'run')} copied", err=True)
+
+
+@click.command("import", short_help="Import another ledger.")
+@click.argument("source", metavar="LEDGER", type=LedgerParam())
+@ledger_option
+@click.option("--json", "as_json", is_flag=True, help="Print the counts as JSON.")
+def import_(source: LedgerPlace, ledger: LedgerPlace | None, *, as_json: bool) -> None:
+    """Import every record of LEDGER, then read them back and compare; what is there already stays. Interrupted, run it again.
+
+    LEDGER and the ledger into which it is imported are files, or addresses of PostgreSQL. Collectors may be running. Devices and
+    quarantined messages come too; annotations and alerts do not.
+
+    Example: edgemeter collector import old-ledger.sqlite
+    """
+    from edgemeter.agent.base.progress import progress_bar
+    from edgemeter.collector.ledgers.place import open_ledger
+    from edgemeter.collector.upkeep.ledger_import import import_ledger
+
+    place = chosen_ledger(ledger)
+    if source == place or (isinstance(source, Path) and isinstance(place, Path) and place.exists() and place.samefile(source)):
+        raise ConfigError(f"{str(source)!r} is the ledger itself: name another one")
+    with open_ledger(source, "read") as other, open_ledger(place) as target, progress_bar() as report:
+        done = import_ledger(other, target, report)
+    if as_json:
+        click.echo(json.dumps(asdict(done), indent=2))
+    else:
+        _print_import(done)
+    if done.differing:
+        raise ConfigError(
+            f"{count(len(done.differing), 'record')} of {str(source)!r} cannot be found as they are, such as {done.differing[0]}: "
+            "run the import again, and check the disks if that does not help"
+        )
+
+
+def _print_import(done: "LedgerImport") -> None:
+    click.echo(f"{count(done.records, 'record')} read, {done.inserted} imported, {done.held} there before: all found by their hash")
+    for number, words in (
+        (done.stripped, "there before, with or without raw samples"),
+        (done.removed, "not imported, because retention removed them from this ledger"),
+        (done.invalid, "invalid, or not to be stored here: now in quarantine"),
+        (done.collisions, "whose number another record has: now in quarantine"),
+    ):
+        if number:
+            click.echo(f"{count(number, 'record')} {words}")
+    click.echo(f"{count(done.devices, 'device')} and {count(done.quarantined, 'quarantined message')} imported", err=True)
