@@ -2,6 +2,7 @@
 
 import logging
 import socket
+import sys
 import threading
 from collections.abc import Iterable
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -79,6 +80,13 @@ class HttpServer(ThreadingHTTPServer):
     def start(self) -> None:
         """Answer requests until `stop`."""
         self._thread.start()
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """Log at debug that a client has gone before its answer; print the traceback of anything else, which is an error of ours."""
+        if isinstance(sys.exc_info()[1], ConnectionError):
+            logger.debug("%s has gone before its answer", client_address)
+        else:
+            super().handle_error(request, client_address)
 
     def stop(self) -> None:
         """Answer no more, and close the port; may be called twice."""
