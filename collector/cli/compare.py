@@ -23,6 +23,7 @@ from edgemeter.collector.compare import columns
 from edgemeter.collector.compare import comparison as comparing
 from edgemeter.collector.compare.comparison import Comparison
 from edgemeter.collector.compare.judgement import SmallestDifferences
+from edgemeter.collector.ledgers.place import shown
 
 if TYPE_CHECKING:
     from edgemeter.collector.compare.matrix import Across, Figure
@@ -210,7 +211,9 @@ def compare(
         return
     found = _compared(store, ready, reference, SmallestDifferences(ratio=matters), days, with_samples=html is not None)
     if html is not None:
-        _write_report(found, html, f"edgemeter compare --reference {reference} " + " ".join(f"--store {Path(one).name}" for one in where))
+        _write_report(
+            found, html, f"edgemeter compare --reference {reference} " + " ".join(f"--store {Path(shown(one)).name}" for one in where)
+        )
     if view == "nearest":
         _show_nearest(found, form)
     elif form == "json":

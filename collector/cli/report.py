@@ -14,6 +14,7 @@ from edgemeter.agent.base.errors import UnavailableError
 from edgemeter.agent.base.options import quiet_option
 from edgemeter.agent.base.progress import note, progress_bar, shows_progress
 from edgemeter.collector.cli.stores import all_days_option, chosen_stores, only_options, store_option
+from edgemeter.collector.ledgers.place import shown
 
 if TYPE_CHECKING:
     from edgemeter.agent.contract.record import RunRecord
@@ -183,7 +184,7 @@ def _some(runs: "Iterator[RunRecord]", where: Sequence[str]) -> "Iterable[RunRec
     first = next(runs, None)
     if first is None:
         raise UnavailableError(
-            f"no run of {', '.join(where)!r} matches: nothing was written; list the devices with `edgemeter collector devices`"
+            f"no run of {', '.join(map(shown, where))!r} matches: nothing was written; list the devices with `edgemeter collector devices`"
         )
     return chain((first,), runs)
 

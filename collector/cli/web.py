@@ -8,6 +8,7 @@ import click
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.base.terminal import until_stopped
 from edgemeter.collector.cli.stores import chosen_stores, store_option
+from edgemeter.collector.ledgers.place import shown
 
 
 @click.command(short_help="Serve the page: overview, compare, trend, down to raw samples.")
@@ -33,7 +34,7 @@ def web(stores: tuple[str, ...], listen: str, port: int, token_file: Path | None
         server = PageServer(index, open_events(index), listen, port, _token(token_file))
         with until_stopped() as stopped:
             server.start()
-            click.echo(f"the page of {', '.join(where)} is at {server.url}; Ctrl-C ends it", err=True)
+            click.echo(f"the page of {', '.join(map(shown, where))} is at {server.url}; Ctrl-C ends it", err=True)
             stopped.wait()
             server.stop()
     finally:

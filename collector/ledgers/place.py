@@ -26,6 +26,16 @@ def ledger_place(text: str) -> LedgerPlace:
     return Path(text).expanduser()
 
 
+def shown(where: str) -> str:
+    """Return how a place of runs is shown: an address without its password."""
+    if not is_postgres(where):
+        return where
+    try:
+        return str(PostgresAddress(where))
+    except ConfigError:
+        return "the given address"
+
+
 def open_ledger(place: LedgerPlace, access: Access = "write") -> Ledger:
     """Return the ledger at `place`; with access `write` an absent file is made, with `read` nothing can be written.
 
@@ -64,5 +74,7 @@ def beside(place: LedgerPlace, suffix: str) -> Path:
     if isinstance(place, Path):
         return place.with_name(f"{place.name}{suffix}")
     folder = config.home() / "cache"
-    folder.mkdir(parents=True, exist_ok=True)
+    # Who opens the file says what is wrong with the folder.
+    with contextlib.suppress(OSError):
+        folder.mkdir(parents=True, exist_ok=True)
     return folder / f"{place.name}{suffix}"

@@ -5,6 +5,7 @@ from contextlib import contextmanager
 from types import TracebackType
 from typing import Any
 
+from edgemeter.agent.base.sqlite_file import Access
 from edgemeter.collector.postgresql.address import PostgresAddress
 from edgemeter.collector.postgresql.session import Cursor, PostgresSession
 
@@ -12,9 +13,9 @@ from edgemeter.collector.postgresql.session import Cursor, PostgresSession
 class PostgresWatch:
     """The annotations, alerts and requests at `address`. One object per thread."""
 
-    def __init__(self, address: PostgresAddress) -> None:
+    def __init__(self, address: PostgresAddress, access: Access = "write") -> None:
         self.where = str(address)
-        self._session = PostgresSession(address)
+        self._session = PostgresSession(address, access)
 
     def __enter__(self) -> "PostgresWatch":  # noqa: PYI034 - Self needs Python 3.11
         return self

@@ -15,6 +15,7 @@ from edgemeter.agent.contract.record import RunRecord
 from edgemeter.agent.contract.record_conditions import Verdict
 from edgemeter.collector.compare.judgement import CaseJudgements, Ratios, SmallestDifferences, judge_case, ratios
 from edgemeter.collector.compare.summary import CaseSummary, DaysCounted, summaries_of, summarise
+from edgemeter.collector.ledgers.place import shown
 from edgemeter.collector.runs import selection
 from edgemeter.collector.runs.cases import group_cases, like_with_like, names_of
 from edgemeter.collector.runs.store import StoreContents, oldest_first
@@ -160,5 +161,5 @@ def read_side(text: str) -> StoreContents:
     chosen = selection.parse_selection(text)
     runs = oldest_first(chosen.runs())
     if not runs:
-        raise ConfigError(f"{text!r} has no run to compare: select others, or measure some")
+        raise ConfigError(f"{shown(text)!r} has no run to compare: select others, or measure some")
     return StoreContents(runs, chosen.unreadable)

@@ -17,7 +17,7 @@ from edgemeter.agent.base import sqlite_file
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.contract.record import RunRecord
 from edgemeter.agent.ledger.ledger import Ledger
-from edgemeter.collector.ledgers.place import LedgerPlace, beside, open_ledger
+from edgemeter.collector.ledgers.place import LedgerPlace, beside, open_ledger, shown
 from edgemeter.collector.runs.cases import Fingerprint, fingerprint_of
 from edgemeter.collector.trend.metrics import RunFigures, SeriesKey, figures_of, series_of
 
@@ -250,7 +250,7 @@ def open_history(where: Sequence[str], progress: Progress = lambda *_: None) -> 
         return LedgerHistory(store.place, progress=progress)
     contents = store.contents()
     if not contents.runs and contents.left_out:
-        raise ConfigError(f"no run in {', '.join(where)} can be read: {contents.left_out[0].reason}")
+        raise ConfigError(f"no run in {', '.join(map(shown, where))} can be read: {contents.left_out[0].reason}")
     return RunHistory(contents.runs)
 
 

@@ -154,8 +154,10 @@ def watch_file_beside(store: str) -> Path:
     return path.with_name(f"{path.name}.watch")
 
 
-def open_watch(place: LedgerPlace) -> Watch:
+def open_watch(place: LedgerPlace, access: sqlite_file.Access = "write") -> Watch:
     """Return the annotations, alerts and requests of the ledger (or document) at `place`; a file is created if absent.
+
+    With access `read` a server may be a standby.
 
     Raises:
         ConfigError: it is of a newer version, or not ours.
@@ -165,7 +167,7 @@ def open_watch(place: LedgerPlace) -> Watch:
         return WatchFile(watch_file_beside(str(place)))
     from edgemeter.collector.postgresql.postgres_watch import PostgresWatch  # noqa: PLC0415 - most ledgers are files
 
-    return PostgresWatch(place)
+    return PostgresWatch(place, access)
 
 
 @dataclass(frozen=True, slots=True)
@@ -231,7 +233,7 @@ def annotations_of(store: str | LedgerPlace) -> list[Annotation]:
         store = ledger_place(store)
     if isinstance(store, Path) and not watch_file_beside(str(store)).exists():
         return []
-    with open_watch(store) as file:
+    with open_watch(store, "read") as file:
         return read_annotations(file)
 
 

@@ -5,8 +5,10 @@ import threading
 
 import msgspec
 import pytest
+from click.testing import CliRunner
 
 from edgemeter.agent.base.errors import ConfigError, EdgemeterError, TransientError, UnavailableError
+from edgemeter.agent.cli.main import cli
 from edgemeter.agent.contract import record as contract_record
 from edgemeter.agent.ledger.chunks import Arrival, ArrivedBatch, pack_chunk
 from edgemeter.agent.ledger.quarantine import Rejection
@@ -16,6 +18,7 @@ from edgemeter.collector.postgresql import schema
 from edgemeter.collector.postgresql.address import PostgresAddress
 from edgemeter.collector.postgresql.session import PostgresSession
 from tests.fixtures.certificates import Authority
+from tests.fixtures.comparison_factory import make_reference, make_run
 from tests.fixtures.ledgers import initialised
 from tests.fixtures.mqtt_peer import wait_until
 from tests.fixtures.postgresql import Postgresql
@@ -126,6 +129,30 @@ def test_a_text_that_cannot_be_stored_stops_no_other_record(lab, is_batch):
         assert (done.inserted, sorted(key[3] for key in done.held)) == (17, [seq for seq in range(1, 20) if seq not in (5, 12)])
         assert ledger.quarantined_count() == 3
         assert [one.record.seq for one in ledger.records()] == [seq for seq in range(1, 20) if seq not in (5, 12)]
+
+
+def test_no_reader_writes_the_password_anywhere(lab, tmp_path, monkeypatch):
+    """On the terminal, in a report, in a page, in an error: a server that trusts takes any password."""
+    monkeypatch.setenv("EDGEMETER_HOME", str(tmp_path / "home"))
+    where = lab.text.replace("edgemeter@", "edgemeter:s3cr3t@")
+    with open_ledger(lab) as ledger:
+        ledger.commit([arrival(make_reference(session=5, seq=1)), arrival(make_run(session=5, seq=1))])
+    said = []
+    for command in (
+        ["compare", "--store", where, "--reference", "reference", "--html", str(tmp_path / "compare.html")],
+        ["report", where, "-o", str(tmp_path / "report.html")],
+        ["report", where, "-o", "-"],
+        ["report", where, "-o", "-", "--device", "nobody"],
+        ["trend", "--store", where],
+        ["trend", "annotate", "--store", where, "moved"],
+        ["collector", "stats", "--ledger", where],
+    ):
+        done = CliRunner().invoke(cli, command)
+        said.append(f"{done.output} {done.exception}")
+    files = [path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()]
+    assert len(files) >= 3
+    assert "s3cr3t" not in "".join(said)
+    assert not any(b"s3cr3t" in text for text in files)
 
 
 def test_a_lost_connection_costs_a_retry_and_no_record(postgresql_server, lab):
