@@ -207,7 +207,7 @@ class _Device:
             files = [FileToCopy(chosen.folder / file.path, file.path, file.sha256, file.size_bytes) for file in chosen.files()]
             self._copy(files, chosen.unpacked_bytes())
         bundle = None if is_installed or is_dry else self._stage
-        first = ["user", "release", "service", "udev"]
+        first = ["user", "release", "service", "udev", "accelerators"]
         first += ["power_mode"] if self._request.power_mode else []
         first += ["governor"] if self._request.governor else []
         self._on_device([*first, "join"], chosen, python, bundle, None)

@@ -59,6 +59,27 @@ def test_the_bundle_installs_on_arm64_with_no_network_and_imports_litert(pi4, sy
     assert "edgemeter, version" in done.stdout
 
 
+def test_a_release_sees_what_the_systems_packages_bring(pi4, system, tmp_path):
+    """As JetPack's TensorRT, Debian's yaml stands in dist-packages; the bundle's own wheels precede the system's."""
+    files = tmp_path / "bundle"
+    files.mkdir()
+    manifest.read_bundle(pi4.path, pi4.public).unpack(files)
+    request = release.BundleRequest(boards.bundle_target("pi4"), ("litert",), pi4.key, site_packages="system")
+    release.seal_bundle(request, files, pi4.manifest.checked, pi4.manifest.version)
+    shutil.copy(pi4.public, files)
+    there = (
+        '"$0" /mnt/bundle/install.py --bundle /mnt/bundle --root /mnt/opt/edgemeter --public-key /mnt/bundle/release.pub\n'
+        '/mnt/opt/edgemeter/current/bin/python -c "import yaml, numpy; print(yaml.__file__, numpy.__file__)"\n'
+    )
+    command = [*NAMESPACE, system, shutil.which(smoke.QEMU), files, "/usr/bin/python3.13", there]
+    own = {"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "QEMU_CPU": "cortex-a72", "LC_ALL": "C.UTF-8"}
+    done = subprocess.run([str(one) for one in command], env=own, capture_output=True, text=True, check=False)
+    succeeded(done)
+    of_system, of_release = done.stdout.splitlines()[-1].split()
+    assert of_system.startswith("/usr/lib/python3/dist-packages/yaml/")
+    assert of_release.startswith("/mnt/opt/edgemeter/current/lib/python3.13/site-packages/numpy/")
+
+
 def test_a_wheel_that_dies_on_the_boards_core_is_found(system, index, tmp_path):  # noqa: ARG001 - has to be there
     """Onnxruntime 1.21.0 holds instructions that a Cortex-A72 has not (microsoft/onnxruntime #23957); on a Cortex-A76 it imports."""
     target = boards.bundle_target("pi4")

@@ -221,3 +221,24 @@ def test_a_full_disk_is_one_line(inside):
     assert state == "failed"
     assert "udev" in detail
     assert Path(inside.prefix / "etc/udev").is_file()
+
+
+@pytest.mark.parametrize(
+    ("file", "content", "library", "words"),
+    [
+        ("bus/usb/devices/1-1/idVendor", "1a6e\n", "libedgetpu.so.1", "a Coral without libedgetpu: `edgemeter fleet bundle --extras coral"),
+        ("bus/pci/devices/0000:01:00.0/vendor", "0x1e60\n", "libhailort.so.4.23.0", "a Hailo without HailoRT"),
+        ("class/apex/apex_0/dev", "120:0\n", "libedgetpu.so.1", "a Coral without libedgetpu"),
+    ],
+)
+def test_an_accelerator_without_its_library_is_said_with_what_brings_it(inside, file, content, library, words):
+    """Until the maker's package is installed; a board without accelerators says nothing."""
+    assert inside.step("accelerators") == ("ok", "")
+    (inside.sysfs / file).parent.mkdir(parents=True)
+    (inside.sysfs / file).write_text(content)
+    (inside.sysfs / file).with_name("idProduct").write_text("089a\n")
+    state, detail = inside.step("accelerators")
+    assert (state, words in detail) == ("skipped", True)
+    (inside.prefix / "usr/lib/aarch64-linux-gnu").mkdir(parents=True)
+    (inside.prefix / "usr/lib/aarch64-linux-gnu" / library).touch()
+    assert inside.step("accelerators") == ("ok", "")

@@ -164,4 +164,6 @@ def test_the_boards_are_shown_with_their_levels():
     assert shown.exit_code == 0
     assert all(board.title.split(",")[0] in shown.output for board in boards.all_boards().values())
     assert "A: from the card or a stick" in shown.output
+    assert "a bundle for arm runs on the CPU only" in shown.output
+    assert "jetson-orin: GPU: --wheel of NVIDIA's onnxruntime_gpu" in shown.output
     assert json.loads(run(boards_command, "--json").output)["pi5"]["system"][0]["level"] == "A"
