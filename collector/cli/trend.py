@@ -54,8 +54,11 @@ COMMANDS: Sections = {
 @click.option("--by-type", is_flag=True, help="Analyse each board type with two or more devices, instead of each device.")
 @click.option("--until", callback=_day, metavar="DAY", help="The last day on which results were due. Default: the day of the newest run.")
 @click.option("--all", "with_quiet", is_flag=True, help="Include series without findings.")
+@click.option("--members", "with_members", is_flag=True, help="Show each finding of an event instead of the event.")
 @quiet_option
-@format_option('Print {"series": [...]} with every figure of the findings; CSV holds the points, one row a day', before=["csv"])
+@format_option(
+    'Print {"series": [...], "events": [...]} with every figure of the findings; CSV holds the points, one row a day', before=["csv"]
+)
 @click.pass_context
 def trend(
     context: click.Context,
@@ -67,9 +70,12 @@ def trend(
     *,
     by_type: bool,
     with_quiet: bool,
+    with_members: bool,
     **selected: str | None,
 ) -> None:
     """Find changes over time on each device and case, with size, interval, first day, and what changed on the device that day.
+
+    What hits several devices with the same change beside it, or several series of one device, is told once, as an event.
 
     Example: edgemeter trend --metric energy --device pi-7
     """
@@ -99,7 +105,7 @@ def trend(
     elif form == "json":
         click.echo(trends_document(found, standing_out(found), last).decode())
     else:
-        show_trends(found, standing_out(found), last, console_for(form), with_quiet=with_quiet)
+        show_trends(found, standing_out(found), last, console_for(form), with_quiet=with_quiet, with_members=with_members)
 
 
 @click.command(short_help="Annotate a day: an expected new level, or a remark.")

@@ -2,7 +2,7 @@
 
 import csv
 import io
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import asdict
 from typing import Any
 
@@ -15,11 +15,14 @@ from rich.text import Text
 from edgemeter.agent.base.figures import count, printable, significant
 from edgemeter.agent.base.terminal import plain_table
 from edgemeter.collector.trend.days import Days
+from edgemeter.collector.trend.events import FindingName, TrendEvent, events_of, gap_name, step_name, told_by
 from edgemeter.collector.trend.finding import Drift, Missing, Rise, Scatter, Step, iso
 from edgemeter.collector.trend.metrics import METRICS, SeriesKey, off_scale
 from edgemeter.collector.trend.series_trend import SeriesTrend, StandingOut
 from edgemeter.collector.trend.watch_file import Annotation
 
+# So many devices of an event are named in its row.
+NAMED_DEVICES = 3
 _UNITS = {"log": " %", "points": " points", "share": " points"}
 
 
@@ -87,9 +90,10 @@ def trend_verdict(step: Step) -> str:
     return way if step.matters else "too small to matter"
 
 
-def finding_lines(one: SeriesTrend, until: int) -> list[tuple[str, str]]:
-    """Return the findings of a series: the kind (`step, worse`) and the sentence."""
-    found = [(f"step, {trend_verdict(step)}", step_text(one.metric, step)) for step in one.steps]
+def finding_lines(one: SeriesTrend, until: int, told: Collection[FindingName] = ()) -> list[tuple[str, str]]:
+    """Return the findings of a series: the kind (`step, worse`) and the sentence; without what events have `told`."""
+    steps = [step for step in one.steps if step_name(one, step) not in told]
+    found = [(f"step, {trend_verdict(step)}", step_text(one.metric, step)) for step in steps]
     if one.suspect is not None:
         found.append((f"step, {trend_verdict(one.suspect)}", step_text(one.metric, one.suspect)))
     if one.drift is not None:
@@ -97,20 +101,68 @@ def finding_lines(one: SeriesTrend, until: int) -> list[tuple[str, str]]:
     if one.scatter is not None:
         found.append(("scatter", scatter_text(one.scatter)))
     missing = one.missing(until)
-    if missing is not None:
+    if missing is not None and gap_name(one) not in told:
         found.append(("missing", missing_text(missing)))
     return found
+
+
+def event_kind(event: TrendEvent) -> str:
+    """Return what an event is in a few words: `fleet, worse`, `board, better`, `missing`."""
+    if event.kind == "missing":
+        return "missing"
+    worse = {one.finding.is_worse for one in event.members if isinstance(one.finding, Step)}
+    way = "worse and better" if len(worse) > 1 else "worse" if True in worse else "better"
+    return f"{'fleet' if event.kind == 'fleet' else 'board'}, {way}"
+
+
+def event_text(event: TrendEvent) -> str:
+    """Return an event in words: its days, its size by metric, and what changed with it."""
+    days = iso(event.day_low) if event.day_low == event.day_high else f"{iso(event.day_low)} .. {iso(event.day_high)}"
+    if event.kind == "missing":
+        return f"no run in {len(event.members):,} series since {days}"
+    sizes: dict[str, list[float]] = {}
+    for one in event.members:
+        if isinstance(one.finding, Step):
+            sizes.setdefault(one.series.metric, []).append(one.finding.size)
+    amounts = "; ".join(
+        f"{metric} {interval_text(metric, min(some), max(some)) if len(some) > 1 else amount_text(metric, some[0])}"
+        for metric, some in sizes.items()
+    )
+    cause = f"changed with it: {event.cause}" if event.cause else "no known change on that day"
+    return f"{count(len(event.members), 'step')}: {amounts}; first day {days}; {cause}"
+
+
+def event_of(event: TrendEvent) -> str:
+    """Return whom an event hit: up to three devices by name, more by their number and board types."""
+    if len(event.devices) <= NAMED_DEVICES:
+        return printable(", ".join(event.devices))
+    boards = sorted({one.series.key.board for one in event.members})
+    return printable(f"{len(event.devices)} devices of {', '.join(boards)}")
+
+
+def _event_row(event: TrendEvent) -> tuple[str, ...]:
+    cases = sorted({one.series.key.case() for one in event.members})
+    metrics = list(dict.fromkeys(one.series.metric for one in event.members))
+    return event_of(event), printable(cases[0]) if len(cases) == 1 else count(len(cases), "case"), ", ".join(metrics), ""
 
 
 _STYLES = {"worse": "red", "better": "green", "missing": "yellow"}
 
 
-def show_trends(found: Sequence[SeriesTrend], summed_up: StandingOut, until: int, console: Console, *, with_quiet: bool) -> None:
-    """Print the findings of each series, then notes."""
+def show_trends(
+    found: Sequence[SeriesTrend], summed_up: StandingOut, until: int, console: Console, *, with_quiet: bool, with_members: bool = True
+) -> None:
+    """Print events (unless every member is to be shown), the other findings of each series, then notes."""
+    events = [] if with_members else events_of(found, until)
+    told = told_by(events)
     # Folded, never truncated: the ends of `simulated-pi5-07` and `simulated-pi5-08` matter.
     table = Table(*(Column(name, overflow="fold") for name in ("device", "case", "metric", "level now", "what", "evidence")))
+    for event in events:
+        kind = event_kind(event)
+        style = next((style for word, style in _STYLES.items() if kind.endswith(word)), "")
+        table.add_row(*(Text(cell) for cell in _event_row(event)), Text(kind, style=style), Text(printable(event_text(event))))
     for one in found:
-        lines = finding_lines(one, until) or ([("steady", _steady(one))] if with_quiet else [])
+        lines = finding_lines(one, until, told) or ([("steady", _steady(one))] if with_quiet and not finding_lines(one, until) else [])
         for what, text in lines:
             style = next((style for word, style in _STYLES.items() if what.endswith(word)), "")
             row = (subject(one), printable(one.key.case()), one.metric, level_text(one.metric, one.level))
@@ -165,6 +217,7 @@ def trends_document(found: Sequence[SeriesTrend], summed_up: StandingOut, until:
     body = {
         "until": iso(until) if found else None,
         "series": [_row(one, until, stands_out=(one.key, one.metric) in standing) for one in found],
+        "events": [_event(event) for event in events_of(found, until)],
         "digest": {"looked_at": summed_up.looked_at, "stand_out": len(standing), "false_discovery_ratio": summed_up.false_ratio},
     }
     return msgspec.json.format(msgspec.json.encode(body), indent=2)
@@ -188,6 +241,30 @@ def _row(one: SeriesTrend, until: int, *, stands_out: bool) -> dict[str, Any]:
     row["stands_out"] = stands_out
     row["findings"] = [{"what": what, "text": text} for what, text in finding_lines(one, until)]
     return row
+
+
+def _event(event: TrendEvent) -> dict[str, Any]:
+    members = [
+        {
+            "fleet": one.series.key.fleet,
+            "device": one.series.key.device,
+            "case": one.series.key.case(),
+            "metric": one.series.metric,
+            "day": iso(one.finding.day),
+            "size": one.finding.size if isinstance(one.finding, Step) else None,
+        }
+        for one in event.members
+    ]
+    return {
+        "kind": event.kind,
+        "what": event_kind(event),
+        "cause": event.cause,
+        "day_low": iso(event.day_low),
+        "day_high": iso(event.day_high),
+        "devices": list(event.devices),
+        "text": event_text(event),
+        "members": members,
+    }
 
 
 def _dated(step: Step) -> dict[str, Any]:

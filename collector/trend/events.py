@@ -1,0 +1,133 @@
+"""Events: findings that are one thing, told once. A firmware that slows down 24 boards in two precisions is one event, not 48 steps.
+
+Fleet-wide is what has the same change beside it on several devices at the same time; a device's own is what hits several of its series at
+the same time without such a cause: a board that is sick, or gone. What is alone stays a finding of its series.
+"""
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from edgemeter.collector.trend.finding import Missing, Step
+from edgemeter.collector.trend.metrics import SeriesKey
+from edgemeter.collector.trend.series_trend import SeriesTrend
+
+# First days of one cause may differ by so much beyond their intervals: boards are updated one after the other, and measured once a day.
+SPREAD_DAYS = 2
+FEWEST = 2
+
+EventKind = Literal["fleet", "device", "missing"]
+# Series, metric, and the day of a step, None for a gap.
+FindingName = tuple[SeriesKey, str, int | None]
+
+
+@dataclass(frozen=True, slots=True)
+class EventMember:
+    """A finding that belongs to an event: its series, and the step, or the gap at its end."""
+
+    series: SeriesTrend
+    finding: Step | Missing
+
+
+@dataclass(frozen=True, slots=True)
+class TrendEvent:
+    """Several findings as one: `cause` is what changed on that day, None where nothing is known; days count from 1970."""
+
+    kind: EventKind
+    cause: str | None
+    day_low: int
+    day_high: int
+    members: tuple[EventMember, ...]
+
+    @property
+    def devices(self) -> tuple[str, ...]:
+        """The devices that it hit, sorted."""
+        return tuple(sorted({one.series.key.device or one.series.key.board for one in self.members}))
+
+
+def events_of(found: Sequence[SeriesTrend], until: int) -> list[TrendEvent]:
+    """Return the events among the confirmed steps and the gaps of `found`, the newest first."""
+    steps = [EventMember(one, step) for one in found for step in one.steps]
+    events = list(_fleet_wide(steps))
+    taken = told_by(events)
+    events += _of_devices([one for one in steps if _name(one) not in taken], "device")
+    gaps = ((one, one.missing(until)) for one in found)
+    events += _of_devices([EventMember(one, gap) for one, gap in gaps if gap is not None], "missing")
+    return sorted(events, key=lambda event: (-event.day_high, -len(event.members)))
+
+
+def told_by(events: Iterable[TrendEvent]) -> set[FindingName]:
+    """Return the findings that the events tell."""
+    return {_name(one) for event in events for one in event.members}
+
+
+def step_name(one: SeriesTrend, step: Step) -> FindingName:
+    """Return what tells a step from every other finding."""
+    return one.key, one.metric, step.day
+
+
+def gap_name(one: SeriesTrend) -> FindingName:
+    """Return what tells the gap at the end of a series from every other finding."""
+    return one.key, one.metric, None
+
+
+def _name(member: EventMember) -> FindingName:
+    finding = member.finding
+    return step_name(member.series, finding) if isinstance(finding, Step) else gap_name(member.series)
+
+
+def _fleet_wide(steps: Sequence[EventMember]) -> Iterator[TrendEvent]:
+    """Yield the events with one cause on several devices; a step with several changes beside it counts for the most frequent one."""
+    often = Counter((one.series.key.fleet, cause) for one in steps for cause in set(_causes(one)))
+    by_cause: dict[tuple[str, str], list[EventMember]] = defaultdict(list)
+    for one in steps:
+        if causes := _causes(one):
+            cause = max(causes, key=lambda cause: (often[one.series.key.fleet, cause], cause))
+            by_cause[one.series.key.fleet, cause].append(one)
+    for (_, cause), members in by_cause.items():
+        for together in _together(members):
+            event = _event("fleet", cause, together)
+            if len(event.devices) >= FEWEST:
+                yield event
+
+
+def _of_devices(members: Sequence[EventMember], kind: EventKind) -> Iterator[TrendEvent]:
+    by_device: dict[tuple[str, str, str], list[EventMember]] = defaultdict(list)
+    for one in members:
+        key = one.series.key
+        by_device[key.fleet, key.board, key.device].append(one)
+    for own in by_device.values():
+        for together in _together(own):
+            if len(together) >= FEWEST:
+                shared = set.intersection(*(set(_causes(one)) for one in together))
+                yield _event(kind, ", ".join(sorted(shared)) or None, together)
+
+
+def _causes(member: EventMember) -> tuple[str, ...]:
+    return member.finding.candidates if isinstance(member.finding, Step) else ()
+
+
+def _days(member: EventMember) -> tuple[int, int]:
+    finding = member.finding
+    return (finding.day_low, finding.day_high) if isinstance(finding, Step) else (finding.day, finding.day)
+
+
+def _together(members: Sequence[EventMember]) -> Iterator[list[EventMember]]:
+    """Yield the members in groups whose first days overlap or nearly do."""
+    group: list[EventMember] = []
+    last = 0
+    for one in sorted(members, key=_days):
+        low, high = _days(one)
+        if group and low > last + SPREAD_DAYS:
+            yield group
+            group = []
+        last = max(last, high) if group else high
+        group.append(one)
+    if group:
+        yield group
+
+
+def _event(kind: EventKind, cause: str | None, members: Sequence[EventMember]) -> TrendEvent:
+    days = [_days(one) for one in members]
+    return TrendEvent(kind, cause, min(low for low, _ in days), max(high for _, high in days), tuple(members))

@@ -1,0 +1,130 @@
+"""One event is told once: what has one cause on several devices, and what hits several series of one device."""
+
+import io
+import json
+
+import pytest
+from click.testing import CliRunner
+from rich.console import Console
+
+from edgemeter.collector.cli.trend import trend
+from edgemeter.collector.demo.simulated_fleet import FIRMWARES as DEMO_FIRMWARES
+from edgemeter.collector.demo.simulated_fleet import LOST, TYPES, records_of
+from edgemeter.collector.trend.events import events_of
+from edgemeter.collector.trend.history import RunHistory
+from edgemeter.collector.trend.series_trend import standing_out
+from edgemeter.collector.trend.trend_text import show_trends
+from edgemeter.collector.trend.watch import trends_of
+from tests.fixtures.comparison_factory import document, make_run
+from tests.fixtures.series_factory import DAY_NS, FIRST_DAY, make_days, noisy
+
+DAYS, AT = 70, 50
+FIRMWARES = ["a"] * AT + ["b"] * (DAYS - AT)
+METRICS = ("energy", "latency")
+
+
+def board(number, **changes):
+    """Return the runs of a board, by default one whose firmware was changed and which became slower and hungrier that day."""
+    made = {"step_at": AT, "step_ratio": 1.08, "firmwares": FIRMWARES, "days": DAYS} | changes
+    values = noisy(100, made["days"], seed=number, step_at=made["step_at"], step_ratio=made["step_ratio"])
+    return make_days(values, device=f"pi-{number}", firmwares=made["firmwares"], seq=1000 * number)
+
+
+def found_in(*boards):
+    """Return the trends of the boards, and their events by the last day of all."""
+    found = trends_of(RunHistory([run for one in boards for run in one]), (), METRICS)
+    return found, events_of(found, max(one.last_day for one in found))
+
+
+def test_a_firmware_on_several_boards_is_one_event():
+    """Four boards in two metrics are eight steps and one event, with all of them as its members."""
+    found, (event,) = found_in(*(board(number) for number in range(1, 5)))
+    assert (event.kind, event.cause, event.devices) == ("fleet", "firmware a to b", ("pi-1", "pi-2", "pi-3", "pi-4"))
+    assert len(event.members) == sum(len(one.steps) for one in found) == 8
+    assert event.day_low <= FIRST_DAY + AT <= event.day_high
+
+
+def test_boards_that_were_updated_weeks_apart_are_two_events():
+    """The cause is the same and the day is not."""
+    early = [board(number, step_at=25, firmwares=["a"] * 25 + ["b"] * 45) for number in (1, 2)]
+    _, events = found_in(*early, board(3), board(4))
+    assert [(event.kind, event.devices) for event in events] == [("fleet", ("pi-3", "pi-4")), ("fleet", ("pi-1", "pi-2"))]
+
+
+def test_a_sick_board_is_told_apart_from_the_fleet():
+    """On the same day, without the cause: an event of its own; a board that is steady is in none."""
+    _, events = found_in(board(1), board(2), board(3, firmwares=None, step_ratio=1.25), board(4, step_ratio=1.0))
+    assert {(event.kind, event.cause, event.devices) for event in events} == {
+        ("fleet", "firmware a to b", ("pi-1", "pi-2")),
+        ("device", None, ("pi-3",)),
+    }
+
+
+def test_the_update_of_a_single_board_is_its_own():
+    """One device is no fleet, whatever changed beside it."""
+    _, (event,) = found_in(board(1), board(2, firmwares=None, step_ratio=1.0))
+    assert (event.kind, event.cause, event.devices) == ("device", "firmware a to b", ("pi-1",))
+
+
+def test_a_finding_that_is_alone_is_no_event():
+    """It stays with its series."""
+    found = trends_of(RunHistory(board(1)), (), ("energy",))
+    assert len(found[0].steps) == 1
+    assert events_of(found, found[0].last_day) == []
+
+
+def test_a_board_that_is_gone_is_told_once():
+    """Every series of it has the same gap."""
+    _, events = found_in(board(1, firmwares=None, step_ratio=1.0), board(2, firmwares=None, step_ratio=1.0, days=60))
+    (event,) = events
+    assert (event.kind, event.devices, len(event.members)) == ("missing", ("pi-2",), 2)
+
+
+@pytest.fixture
+def store(tmp_path):
+    """Return the path of a store with five updated boards, of which one is alone in what it does."""
+    path = tmp_path / "runs.json"
+    gone = board(7, firmwares=None, step_ratio=1.0, days=60)
+    path.write_bytes(document(*(run for number in range(1, 6) for run in board(number)), *gone))
+    return str(path)
+
+
+def test_the_command_tells_the_event_and_its_members_on_demand(store):
+    """A row each for the fleet and the board that is gone; with --members twelve, and no event."""
+    words = ["--store", store, "--metric", ",".join(METRICS), "--format", "markdown"]
+    told = CliRunner().invoke(trend, words, catch_exceptions=False).stdout
+    assert told.count("step, ") == told.count("no run for") == 0
+    (fleet,) = [line for line in told.splitlines() if "fleet, worse" in line]
+    assert "5 devices of" in fleet
+    assert "10 steps: energy +" in fleet
+    assert "changed with it: firmware a to b" in fleet
+    (gone,) = [line for line in told.splitlines() if "pi-7" in line]
+    assert "no run in 2 series since" in gone
+    members = CliRunner().invoke(trend, [*words, "--members"], catch_exceptions=False).stdout
+    assert (members.count("step, worse"), members.count("no run for"), members.count("fleet, ")) == (10, 2, 0)
+
+
+def test_json_has_the_events_beside_the_series(store):
+    """Each with its members by series, day and size."""
+    told = CliRunner().invoke(trend, ["--store", store, "--metric", "energy", "--json"], catch_exceptions=False)
+    found = json.loads(told.stdout)
+    (event,) = found["events"]
+    assert (event["kind"], event["cause"], len(event["members"])) == ("fleet", "firmware a to b", 5)
+    steps = {(one["key"]["device"], step["day"], step["size"]) for one in found["series"] for step in one["steps"]}
+    assert {(one["device"], one["day"], one["size"]) for one in event["members"]} == steps
+
+
+@pytest.mark.slow
+def test_the_simulated_fleet_fits_on_a_screen():
+    """40 boards over 90 days: the update of one type and the board that is lost are a row each, and nothing is left over."""
+    found = trends_of(RunHistory(list(records_of(make_run(), end_ns=(FIRST_DAY + 100) * DAY_NS))), (), ("energy", "latency", "throttling"))
+    last = max(one.last_day for one in found)
+    console = Console(width=200, record=True, file=io.StringIO())
+    show_trends(found, standing_out(found), last, console, with_quiet=False, with_members=False)
+    told = console.export_text()
+    assert len(told.splitlines()) <= 24
+    assert f"{TYPES[0].units} devices of {TYPES[0].name}" in told
+    (fleet,) = [event for event in events_of(found, last) if event.kind == "fleet"]
+    assert fleet.cause == "firmware {} to {}".format(*DEMO_FIRMWARES)
+    (gone,) = [event for event in events_of(found, last) if event.kind == "missing"]
+    assert gone.devices == (LOST,)
