@@ -56,6 +56,9 @@ RENAMED: Renamed = {
     "verify": "bundle verify",
     "rules": "config rules",
     "schema": "config schema",
+    "fleet pending": "fleet requests",
+    "fleet accept": "fleet requests accept",
+    "fleet reject": "fleet requests reject",
 }
 
 

@@ -107,7 +107,7 @@ class EnrolmentClient:
                 return answer
             else:
                 if reason != answer.reason:
-                    logger.info("waiting for approval (`edgemeter fleet accept`): %s", answer.reason)
+                    logger.info("waiting for approval (`edgemeter fleet requests accept`): %s", answer.reason)
                 reason = answer.reason or "the request needs approval"
                 answer = self._wait(request, min(time.monotonic() + pause_s, deadline))
                 if answer is not None and answer.state != "pending":

@@ -1,4 +1,4 @@
-"""The commands that make a fleet and decide who belongs to it: `fleet init`, `token`, `pending`, `accept`, `reject`, `revoke`."""
+"""The commands that make a fleet and decide who belongs to it: `fleet init`, `token`, `requests`, `revoke`."""
 
 import json
 import shlex
@@ -11,6 +11,7 @@ from pathlib import Path
 import click
 from rich.table import Table
 
+from edgemeter.agent.base.command_group import DefaultGroup
 from edgemeter.agent.base.errors import EdgemeterError, UnavailableError
 from edgemeter.agent.base.options import FiniteRange
 from edgemeter.agent.base.tables import Format, console_for, print_data
@@ -118,14 +119,17 @@ def token(devices: tuple[str, ...], folder: FleetFolder, hours: float, out: Path
         )
 
 
-@click.command()
+@click.group(cls=DefaultGroup, invoke_without_command=True)
 @folder_option
 @format_option
-def pending(folder: FleetFolder, *, form: Format | None) -> None:
-    """List the certificate requests that wait for approval, with the reason.
+@click.pass_context
+def requests(ctx: click.Context, /, folder: FleetFolder, *, form: Format | None) -> None:
+    """List the certificate requests that wait for approval, with the reason; accept or reject them.
 
-    Example: edgemeter fleet pending
+    Example: edgemeter fleet requests
     """
+    if ctx.invoked_subcommand is not None:
+        return
     with open_registry(folder, read_only=True) as registry:
         waiting = undecided_requests(registry)
     if print_data(form, [admission.request_document(one) for one in waiting]):
@@ -141,7 +145,7 @@ def pending(folder: FleetFolder, *, form: Format | None) -> None:
     console_for(form).print(table)
 
 
-@click.command()
+@requests.command()
 @devices_argument
 @folder_option
 @click.option("--as", "name", metavar="NAME", help="Name for the board. Required for a copied card.")
@@ -150,14 +154,14 @@ def pending(folder: FleetFolder, *, form: Format | None) -> None:
 def accept(devices: tuple[str, ...], folder: FleetFolder, name: str | None, *, dry_run: bool, as_json: bool) -> None:
     """Approve pending certificate requests, by device or request; or re-admit revoked devices.
 
-    Example: edgemeter fleet accept pi5-01
+    Example: edgemeter fleet requests accept pi5-01
     """
     if name is not None and len(devices) > 1:
         raise click.UsageError("--as names one board: accept one at a time")
     _decide_each(folder, devices, lambda registry, device: admission.accept(registry, device, name), dry_run=dry_run, as_json=as_json)
 
 
-@click.command()
+@requests.command()
 @devices_argument
 @folder_option
 @dry_run_option
@@ -165,7 +169,7 @@ def accept(devices: tuple[str, ...], folder: FleetFolder, name: str | None, *, d
 def reject(devices: tuple[str, ...], folder: FleetFolder, *, dry_run: bool, as_json: bool) -> None:
     """Reject pending certificate requests, by device or request: their tokens end.
 
-    Example: edgemeter fleet reject pi5-01
+    Example: edgemeter fleet requests reject pi5-01
     """
     _decide_each(folder, devices, admission.reject, dry_run=dry_run, as_json=as_json)
 

@@ -19,9 +19,10 @@ COMMANDS: Sections = {
     },
     "Manage devices": {
         "token": ("edgemeter.provisioning.cli.enrolment:token", "Create enrolment tokens and join files for devices."),
-        "pending": ("edgemeter.provisioning.cli.enrolment:pending", "List the certificate requests that wait for approval."),
-        "accept": ("edgemeter.provisioning.cli.enrolment:accept", "Approve a pending certificate request."),
-        "reject": ("edgemeter.provisioning.cli.enrolment:reject", "Reject a pending certificate request."),
+        "requests": (
+            "edgemeter.provisioning.cli.enrolment:requests",
+            "List, accept or reject certificate requests that wait for approval.",
+        ),
         "revoke": ("edgemeter.provisioning.cli.enrolment:revoke", "Revoke devices and disconnect them from the broker."),
         "list": ("edgemeter.provisioning.cli.devices:list_devices", "List the devices with their state, the most urgent first."),
         "show": ("edgemeter.provisioning.cli.devices:show", "Show everything about a device."),

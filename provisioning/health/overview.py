@@ -82,7 +82,7 @@ def _of_presence(device: Device, heard: Presence | None, rescue: Rescue | None, 
     if rescue is not None and rescue.needs_attention:
         yield DeviceIssue("needs a hand", rescue.reason or "its power was cycled several times and it did not come back")
     if device.trust == "pending":
-        yield DeviceIssue("asks", "waits for approval: `edgemeter fleet accept` or `reject`")
+        yield DeviceIssue("asks", "waits for approval: `edgemeter fleet requests accept` or `reject`")
     if heard is None or heard.state is None or heard.since_ns is None:
         return
     since = age(now_ns - heard.since_ns)

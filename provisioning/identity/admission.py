@@ -67,7 +67,7 @@ def check_device_name(device: str, registry: Registry) -> None:
         raise ConfigError(f"{device!r} begins like the names of the fleet's services ({RESERVED_PREFIX}...): choose another")
     known = devices.find(registry, device)
     if known is not None and known.trust == "revoked":
-        raise ConfigError(f"device {device!r} was revoked: `edgemeter fleet accept {device!r}` re-admits it first")
+        raise ConfigError(f"device {device!r} was revoked: `edgemeter fleet requests accept {device!r}` re-admits it first")
 
 
 def invite(

@@ -196,7 +196,9 @@ class Enrolment:
             return EnrolmentAnswer(request=wanted.request, state="again", now_ns=now_ns, reason=reason)
         known = devices.find(self.registry, wanted.device)
         if known is not None and known.trust == "revoked":
-            return _refused(asked, now_ns, f"device {wanted.device!r} was revoked: `edgemeter fleet accept {wanted.device}` re-admits it")
+            return _refused(
+                asked, now_ns, f"device {wanted.device!r} was revoked: `edgemeter fleet requests accept {wanted.device}` re-admits it"
+            )
         other = devices.find_by_serial(self.registry, asked.serial)
         if other is not None and other.device != wanted.device and other.trust != "revoked":
             reason = f"the board with serial {asked.serial!r} is device {other.device!r}: make a token for that device"

@@ -49,7 +49,7 @@ def pick(folder: FleetFolder, registry: Registry, selection: str) -> Targets:
     notes = tuple(f"{one.device} is skipped: it is {one.trust}, and only accepted devices take orders" for one in left_out)
     if not accepted:
         states = ", ".join(sorted({one.trust for one in left_out}))
-        remedy = "they have to join first" if states == "expected" else "`edgemeter fleet accept` takes them back"
+        remedy = "they have to join first" if states == "expected" else "`edgemeter fleet requests accept` takes them back"
         count = f"{len(found)} device{'s match' if len(found) != 1 else ' matches'}"
         raise ConfigError(f"{count} {selection!r}, but none accepts orders ({states}): {remedy}")
     return Targets(accepted, notes)

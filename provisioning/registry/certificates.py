@@ -150,7 +150,7 @@ def find_request(registry: Registry, name: str) -> EnrolmentRequest:
     waiting = undecided_requests(registry)
     found = [one for one in waiting if one.device == name] or [one for one in waiting if one.request.startswith(name)]
     if not found:
-        raise ConfigError(f"no pending request matches {name!r}: `edgemeter fleet pending` lists them")
+        raise ConfigError(f"no pending request matches {name!r}: `edgemeter fleet requests` lists them")
     if len(found) > 1:
         which = ", ".join(f"{one.request[:12]} (serial {one.serial})" for one in found)
         raise ConfigError(f"{len(found)} pending requests match {name!r}: name one by its request: {which}")

@@ -11,7 +11,6 @@ SWITCHES: Mapping[str, str] = {
     "shelly": "edgemeter.provisioning.rescue.shelly:ShellySwitch",
     "tasmota": "edgemeter.provisioning.rescue.tasmota:TasmotaHttp",
     "tasmota-mqtt": "edgemeter.provisioning.rescue.tasmota:TasmotaMqtt",
-    "uhubctl": "edgemeter.provisioning.rescue.uhubctl:Uhubctl",
     "external": "edgemeter.provisioning.rescue.external:External",
 }
 

@@ -6,6 +6,12 @@ off = ["/usr/local/bin/poe", "off", "{device}"]
 state = ["/usr/local/bin/poe", "state", "{device}"]      # prints on or off; may be left out
 
 switch = "external:poe-1"
+
+A port of a USB hub, by the program `uhubctl`; boards whose hub switches all its ports together share one [switch.NAME] without `-p`:
+
+[switch.hub-port-2]
+on = ["uhubctl", "-l", "1-1.4", "-p", "2", "-a", "on"]
+off = ["uhubctl", "-l", "1-1.4", "-p", "2", "-a", "off", "-r", "100"]
 """
 
 import subprocess

@@ -14,18 +14,13 @@ from edgemeter.provisioning.registry.registry import Registry
 from edgemeter.provisioning.rescue import SWITCHES, PowerSwitch
 
 NO_ENTRY = SwitchEntry()
-WRITTEN = (
-    "shelly://HOST[/CHANNEL], tasmota://HOST[/CHANNEL], tasmota-mqtt://TOPIC[/CHANNEL], uhubctl://HUB/PORT, switch:NAME, external:NAME"
-)
-
-# Boards on one of these share it whole: the ports of many hubs go off together.
-GANGED = frozenset({"uhubctl"})
+WRITTEN = "shelly://HOST[/CHANNEL], tasmota://HOST[/CHANNEL], tasmota-mqtt://TOPIC[/CHANNEL], switch:NAME, external:NAME"
 DEVICE = "{device}"
 
 
 @dataclass(frozen=True, slots=True)
 class Wiring:
-    """One switch of one device: `kind` of SWITCHES, where it is (`place`: host and channel, hub and port, a name), and its settings."""
+    """One switch of one device: `kind` of SWITCHES, where it is (`place`: host and channel, or a name), and its settings."""
 
     text: str
     kind: str
@@ -41,7 +36,7 @@ class Wiring:
         if self.kind == "external":
             own = any(DEVICE in word for word in (*self.entry.off, *self.entry.on))
             return f"external:{self.place}{f':{self.device}' if own else ''}"
-        return f"{self.kind}://{self.place}" + ("" if self.kind in GANGED else f"/{self.part}")
+        return f"{self.kind}://{self.place}/{self.part}"
 
     @property
     def host(self) -> str | None:
@@ -78,7 +73,11 @@ def parse(text: str, device: str, written: FleetFile, folder: FleetFolder) -> Wi
     else:
         entry = NO_ENTRY
     found = re.fullmatch(r"([a-z-]+)://([^/\s]+)(?:/([A-Za-z0-9_.-]+))?/?", text)
-    if found is None or found[1] not in SWITCHES or found[1] == "external" or (found[1] in GANGED and found[3] is None):
+    if found is None or found[1] not in SWITCHES or found[1] == "external":
+        if text.startswith("uhubctl://"):
+            raise ConfigError(
+                f'device {device!r}: {text!r} is now a command: write switch = "external:NAME", and the calls of uhubctl into [switch.NAME]'
+            )
         raise ConfigError(f"device {device!r}: {text!r} is not a switch: write {WRITTEN}")
     return Wiring(text, found[1], found[2], found[3] or "", device, entry, folder)
 

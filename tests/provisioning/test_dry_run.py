@@ -16,8 +16,8 @@ READING = {
     "campaign status": "prints what the registry holds",
     "jobs": "prints what the registry holds",
     "list": "prints what the registry holds",
-    "pending": "prints what the registry holds",
     "release list": "prints what the registry holds",
+    "requests": "prints what the registry holds",
     "serve": "is the service itself: it does what others ordered until it is stopped",
     "show": "prints what the registry holds",
 }

@@ -54,7 +54,7 @@ LINES = {
     "models references list": "",
     "fleet boards": "",
     "fleet list": "--folder fleet",
-    "fleet pending": "--folder fleet",
+    "fleet requests": "--folder fleet",
     "fleet release list": "--folder fleet",
     "fleet campaign list": "--folder fleet",
     "fleet jobs": "--folder fleet",
@@ -64,7 +64,7 @@ LINES = {
     "config variables": "",
 }
 # Tables of which this world has none.
-EMPTY = {"trend alerts requests", "fleet pending", "fleet list", "bundle verify", "sensors"}
+EMPTY = {"trend alerts requests", "fleet requests", "fleet list", "bundle verify", "sensors"}
 # These measure for long, need another machine, or what a test of theirs sets up; they print as the others do.
 ELSEWHERE = {
     "demo", "compare --models", "compare --datacenter", "models profile", "models convert", "collector load", "fleet apply", "fleet show",

@@ -77,10 +77,10 @@ def test_it_goes_on_when_the_broker_dies_while_it_waits_for_a_person(lab):
     said = []
     thread = threading.Thread(target=lambda: said.append(run(lab, path, "--wait", "90")))
     thread.start()
-    assert wait_until(lambda: "pi-1" in lab.run("pending", "--json"), 20)
+    assert wait_until(lambda: "pi-1" in lab.run("requests", "--json"), 20)
     lab.broker.kill()
     lab.broker.start()
-    lab.run("accept", "pi-1")
+    lab.run("requests", "accept", "pi-1")
     thread.join(450)
     assert len(said) == 1
     assert identity_identity.read_identity(lab.path / "home").device == "pi-1"

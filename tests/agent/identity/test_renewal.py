@@ -163,10 +163,10 @@ def test_a_copied_card_says_nothing_in_the_first_boards_name(lab, board):
     operator = lab.service_client("operator")
     first = board.client("pi-1")
     process = up(lab, copy)
-    assert wait_until(lambda: "pi-1" in lab.run("pending", "--json"), LONG_S)
+    assert wait_until(lambda: "pi-1" in lab.run("requests", "--json"), LONG_S)
     assert states(operator) == []
     assert process.poll() is None
-    lab.run("accept", "pi-1", "--as", "pi-2")
+    lab.run("requests", "accept", "pi-1", "--as", "pi-2")
     assert wait_until(lambda: any(message.topic == "edgemeter/v1/lab/pi-2/state" for message in operator.messages), LONG_S)
     assert states(operator) == []
     assert first.reasons == []

@@ -105,11 +105,11 @@ def test_a_name_that_no_device_may_have_is_refused(lab, name):
     assert certificates.open_tokens(lab.registry, 0) == []
 
 
-@pytest.mark.parametrize("command", ["accept", "reject", "revoke"])
+@pytest.mark.parametrize("command", ["requests accept", "requests reject", "revoke"])
 def test_nobody_of_that_name_is_one_line(lab, command):
     """And nothing is changed."""
     with pytest.raises(ConfigError, match="'pi-9'"):
-        lab.run(command, "pi-9")
+        lab.run(*command.split(), "pi-9")
 
 
 def test_a_device_is_revoked_without_a_broker_too(lab):
@@ -126,12 +126,12 @@ def test_a_device_is_revoked_without_a_broker_too(lab):
 
 def test_nobody_waits_in_a_new_fleet(lab):
     """An empty list."""
-    assert json.loads(lab.run("pending", "--json")) == []
+    assert json.loads(lab.run("requests", "--json")) == []
 
 
 def test_without_a_fleet_every_command_says_how_to_make_one(tmp_path):
     """One line that names the command."""
-    for command in (["token", "x"], ["revoke", "x"], ["accept", "x"], ["pending"]):
+    for command in (["token", "x"], ["revoke", "x"], ["requests", "accept", "x"], ["requests"]):
         done = CliRunner().invoke(fleet, [*command, "--folder", str(tmp_path / "none")])
         assert "edgemeter fleet init" in str(done.exception), command
         assert not (tmp_path / "none").exists(), command

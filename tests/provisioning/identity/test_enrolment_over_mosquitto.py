@@ -300,10 +300,10 @@ def test_a_name_of_another_board_waits_for_a_person(lab):
         board.join(path, 2.0)
     waiting = certificates.undecided_requests(lab.registry)
     assert [(one.device, one.serial) for one in waiting] == [("pi-1", "100000002")]
-    assert "100000001" in json.loads(lab.run("pending", "--json"))[0]["why"]
-    assert "would be accepted" in lab.run("accept", "pi-1", "--dry-run")
+    assert "100000001" in json.loads(lab.run("requests", "--json"))[0]["why"]
+    assert "would be accepted" in lab.run("requests", "accept", "pi-1", "--dry-run")
     assert certificates.undecided_requests(lab.registry) == waiting
-    lab.run("accept", "pi-1")
+    lab.run("requests", "accept", "pi-1")
     assert board.join(path).serial == "100000002"
     assert wait_until(lambda: is_out(first.address()))
     assert wait_until(lambda: bool(connected.reasons))
@@ -335,8 +335,8 @@ def test_a_board_may_be_accepted_under_another_name(lab):
     with pytest.raises(TransientError):
         board.join(path, 2.0)
     with pytest.raises(ConfigError, match="fleet's services"):
-        lab.run("accept", "pi-1", "--as", "edgemeter-operator")
-    lab.run("accept", "pi-1", "--as", "pi-2")
+        lab.run("requests", "accept", "pi-1", "--as", "edgemeter-operator")
+    lab.run("requests", "accept", "pi-1", "--as", "pi-2")
     assert board.join(again).device == "pi-2"
     assert certificates.revoked(lab.registry) == set()
     assert len(certificates.of_device(lab.registry, "pi-2")) == 1
@@ -350,7 +350,7 @@ def test_a_rejected_board_is_refused(lab):
     path = lab.token("pi-1")
     with pytest.raises(TransientError):
         board.join(path, 2.0)
-    lab.run("reject", "pi-1")
+    lab.run("requests", "reject", "pi-1")
     with pytest.raises(ConfigError):
         board.join(path, 5.0)
     assert devices.find(lab.registry, "pi-1").serial == "100000001"
@@ -367,8 +367,8 @@ def test_a_copied_card_asks_for_a_name_of_its_own(lab):
         renewal.settle_moved_card(copy.home, copy.machine, timeout_s=2.0)
     assert "copied card" in certificates.undecided_requests(lab.registry)[0].why
     with pytest.raises(ConfigError, match="--as NAME"):
-        lab.run("accept", "pi-1")
-    lab.run("accept", "pi-1", "--as", "pi-2")
+        lab.run("requests", "accept", "pi-1")
+    lab.run("requests", "accept", "pi-1", "--as", "pi-2")
     assert renewal.settle_moved_card(copy.home, copy.machine, timeout_s=20.0)
     assert identity.read_identity(copy.home).device == "pi-2"
     assert copy.files.key.read_bytes() != board.files.key.read_bytes()
@@ -458,7 +458,7 @@ def test_a_revoked_device_is_revoked_wherever_people_look(lab):
     assert (listed["presence"], listed["standing"]) == ("revoked", "revoked")
     assert "1 device: 1 revoked" in lab.run("list")
     assert not re.search("online|offline|lost", lab.run("show", "pi-1"))
-    lab.run("accept", "pi-1")
+    lab.run("requests", "accept", "pi-1")
     shutil.rmtree(board.home)
     board.join(lab.token("pi-1"))
     board.client("pi-1").session.publish(f"{OWN}/state", online(8), lasting="retained")
@@ -506,7 +506,7 @@ def test_a_revoked_device_is_taken_back_with_a_new_token(lab):
     """Accepted again, given a token: it joins with a new key."""
     board = joined(lab)
     lab.run("revoke", "pi-1")
-    lab.run("accept", "pi-1")
+    lab.run("requests", "accept", "pi-1")
     assert board.join(lab.token("pi-1")).device == "pi-1"
     assert board.client("pi-1").session.is_connected()
     device = board.client("pi-1")
@@ -624,7 +624,7 @@ def test_acceptance_by_hand_is_a_line_of_the_inventory(lab):
     path = lab.token("pi-1")
     with pytest.raises(TransientError):
         board.join(path, 2.0)
-    lab.run("accept", "pi-1")
+    lab.run("requests", "accept", "pi-1")
     assert board.join(path).device == "pi-1"
 
 

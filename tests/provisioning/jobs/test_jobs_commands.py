@@ -258,7 +258,7 @@ def test_it_is_said_how_a_device_gets_to_take_orders(lab):
         devices.put(connection, Device("new", "lab", None, None, (), "expected", None, None, None, 1))
     with pytest.raises(ConfigError, match=r"1 device matches 'new', but none accepts orders \(expected\): they have to join first"):
         lab.call("run", str(lab.suite), "--on", "new")
-    with pytest.raises(ConfigError, match="edgemeter fleet accept"):
+    with pytest.raises(ConfigError, match="edgemeter fleet requests accept"):
         lab.call("run", str(lab.suite), "--on", "gone")
 
 

@@ -2,6 +2,7 @@
 
 import os
 import stat
+from pathlib import Path
 
 import pytest
 
@@ -114,41 +115,17 @@ def program(tmp_path, monkeypatch):
     return put
 
 
-UHUBCTL = """#!/bin/sh
-echo "$@" >> "$0.asked"
-case "$*" in
-  *"-a off"*) echo off > "$0.state"; echo "Sent power off request";;
-  *"-a on"*) echo on > "$0.state"; echo "Sent power on request";;
-esac
-echo "Current status for hub 1-1 [2109:3431 USB2.0 Hub, USB 2.10, 4 ports, ppps]"
-if [ "$(cat "$0.state" 2>/dev/null)" = off ]; then echo "  Port 2: 0000 off"; else echo "  Port 2: 0503 power highspeed enable connect"; fi
-"""
-
-
-def test_uhubctl_switches_a_port_and_reads_its_status_lines(program, wired):
-    """A program of ours that prints what uhubctl prints."""
-    path = program("uhubctl", UHUBCTL)
-    switch = open_switch(wired("uhubctl://1-1/2"))
-    assert switch.state().is_on is True
-    waited = []
-    switch.cycle(10, waited.append)
-    assert waited == [10]
+def test_a_port_of_a_hub_is_switched_by_the_commands_of_the_page(program, wired):
+    """The example of docs/fleet-health.md, as it stands there; the old way of writing it names the new one."""
+    path = program("uhubctl", '#!/bin/sh\necho "$@" >> "$0.asked"\n')
+    page = (Path(__file__).resolve().parents[3] / "docs/fleet-health.md").read_text()
+    written = page.partition('```toml title="fleet.toml"\n')[2].partition("```")[0]
+    switch = open_switch(wired("external:hub-port-2", written.partition("[switch.")[1] + written.partition("[switch.")[2]))
+    switch.cycle(10, lambda _: None)
     asked = path.with_name("uhubctl.asked").read_text().splitlines()
-    assert asked == ["-l 1-1 -p 2", "-l 1-1 -p 2 -a off -r 100", "-l 1-1 -p 2 -a on"]
-    switch.off()
-    assert switch.state().is_on is False
-    with pytest.raises(UnavailableError, match="no port 3"):
-        open_switch(wired("uhubctl://1-1/3")).state()
-
-
-def test_uhubctl_that_fails_or_is_not_there_is_told(program, wired, monkeypatch):
-    """With what it said, and what installs it."""
-    program("uhubctl", "#!/bin/sh\necho 'No compatible devices detected at location 9-9!' >&2\nexit 1\n")
-    with pytest.raises(UnavailableError, match="No compatible devices detected at location 9-9"):
-        open_switch(wired("uhubctl://9-9/1")).off()
-    monkeypatch.setenv("PATH", "/nowhere")
-    with pytest.raises(UnavailableError, match="install it"):
-        open_switch(wired("uhubctl://9-9/1")).off()
+    assert asked == ["-l 1-1.4 -p 2 -a off -r 100", "-l 1-1.4 -p 2 -a on"]
+    with pytest.raises(ConfigError, match=r"external:NAME.*calls of uhubctl"):
+        wired("uhubctl://1-1/2")
 
 
 EXTERNAL = """[switch.poe]
@@ -196,7 +173,6 @@ def test_an_external_switch_that_fails_is_told(program, wired, tmp_path, text, s
         "shelly",
         "shelly://",
         "telnet://host",
-        "uhubctl://1-1",
         "external:none",
         "switch:none",
         "external://x",
@@ -212,9 +188,8 @@ def test_what_is_no_switch_is_refused_with_how_it_is_written(wired, text):
 
 
 def test_what_two_devices_share_is_told_by_the_switch(wired, program, tmp_path):
-    """The same channel, or any port of one hub; a command that knows its device is nobody else's."""
+    """The same channel; a command that knows its device is nobody else's."""
     assert wired("shelly://h/0").shared != wired("shelly://h/1").shared
-    assert wired("uhubctl://1-1/1").shared == wired("uhubctl://1-1/2").shared
     own = EXTERNAL.format(program("poe", ""), tmp_path)
     assert wired("external:poe", own, device="a").shared != wired("external:poe", own, device="b").shared
     plain = own.replace("{device}", "x")
