@@ -20,6 +20,8 @@ from edgemeter.agent.update.release import RUNNING_RELEASE, UPDATE_FOLDER, Insta
 
 LARGEST_MANIFEST_BYTES, LARGEST_SIGNATURE_BYTES = 1 << 20, 1 << 10
 OPENSSL_TIMEOUT_S = 60.0
+# More than one while the fleet's key is rotated.
+PUBLIC_KEY = re.compile(rb"-----BEGIN PUBLIC KEY-----[^-]{1,4096}-----END PUBLIC KEY-----\r?\n?")
 
 
 class BundleFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -96,18 +98,25 @@ def _parts(bundle: Path) -> tuple[bytes, bytes]:
 
 
 def _verify(bundle: Path, document: bytes, signature: bytes, public_key: Path) -> None:
-    with tempfile.NamedTemporaryFile(prefix="edgemeter-") as file:
-        file.write(signature)
-        file.flush()
-        command = ["openssl", "dgst", "-sha256", "-verify", str(public_key), "-signature", file.name]
+    try:
+        keys = PUBLIC_KEY.findall(public_key.read_bytes())
+    except OSError as error:
+        raise UnavailableError(f"there is no key {str(public_key)!r} to check bundles by: apply the fleet to this device again") from error
+    if not any(_is_signed_by(key, document, signature) for key in keys):
+        raise ConfigError(f"the bundle {bundle.name!r} is not signed by this device's fleet ({str(public_key)!r}): it is rejected")
+
+
+def _is_signed_by(key: bytes, document: bytes, signature: bytes) -> bool:
+    with tempfile.TemporaryDirectory(prefix="edgemeter-") as folder:
+        given = {name: Path(folder) / name for name in ("key", "signature")}
+        given["key"].write_bytes(key)
+        given["signature"].write_bytes(signature)
+        command = ["openssl", "dgst", "-sha256", "-verify", str(given["key"]), "-signature", str(given["signature"])]
         try:
             done = subprocess.run(command, input=document, capture_output=True, timeout=OPENSSL_TIMEOUT_S, check=False)
         except (OSError, subprocess.SubprocessError) as error:
             raise UnavailableError(f"cannot check the bundle's signature by openssl ({error}): install the package openssl") from error
-    if not public_key.is_file():
-        raise UnavailableError(f"there is no key {str(public_key)!r} to check bundles by: apply the fleet to this device again")
-    if done.returncode != 0:
-        raise ConfigError(f"the bundle {bundle.name!r} is not signed by this device's fleet ({str(public_key)!r}): it is rejected")
+    return done.returncode == 0
 
 
 def _numbers(version: str) -> tuple[int, ...]:

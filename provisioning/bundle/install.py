@@ -32,6 +32,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
 MANIFEST, SIGNATURE = "manifest.json", "manifest.sig"
+# The keys that devices trust from this release on; the file on the device is `release.pub`.
+KEYS = "release.keys"
+PUBLIC_KEY = re.compile(rb"-----BEGIN PUBLIC KEY-----[^-]{1,4096}-----END PUBLIC KEY-----\r?\n?")
 MOST_MANIFEST_BYTES, MOST_SIGNATURE_BYTES = 1 << 20, 1 << 10
 FORMS = {
     "name": r"edgemeter",
@@ -234,17 +237,27 @@ def verify(bundle: Bundle, public_key: Path) -> tuple[bytes, Manifest]:
     document, signed = bundle.small(MANIFEST, MOST_MANIFEST_BYTES), bundle.small(SIGNATURE, MOST_SIGNATURE_BYTES)
     if not public_key.is_file():
         refuse(f"there is no public key {str(public_key)!r} to verify the bundle with: give --public-key FILE, the fleet's release.pub")
+    if not any(_is_signed_by(key, document, signed) for key in public_keys(public_key.read_bytes())):
+        refuse(f"the bundle {str(bundle.path)!r} is not signed by a key in {str(public_key)!r}")
+    return document, parse_manifest(document)
+
+
+def public_keys(text: bytes) -> list[bytes]:
+    """Return the public keys in a `release.pub`, PEM, the newest first: more than one while the fleet's key is rotated."""
+    return [found.group(0) for found in PUBLIC_KEY.finditer(text)]
+
+
+def _is_signed_by(key: bytes, document: bytes, signed: bytes) -> bool:
     with tempfile.TemporaryDirectory(prefix="edgemeter-") as folder:
-        signature = Path(folder) / SIGNATURE
+        signature, public = Path(folder) / SIGNATURE, Path(folder) / "key"
         signature.write_bytes(signed)
-        command = ["openssl", "dgst", "-sha256", "-verify", str(public_key), "-signature", str(signature)]
+        public.write_bytes(key)
+        command = ["openssl", "dgst", "-sha256", "-verify", str(public), "-signature", str(signature)]
         try:
             done = subprocess.run(command, input=document, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=60, check=False)
         except (OSError, subprocess.SubprocessError) as error:
             refuse(f"cannot check the signature: openssl: {error}: install openssl")
-    if done.returncode != 0:
-        refuse(f"the bundle {str(bundle.path)!r} is not signed by the key in {str(public_key)!r}")
-    return document, parse_manifest(document)
+    return done.returncode == 0
 
 
 def verify_files(bundle: Bundle, manifest: Manifest) -> None:
@@ -510,7 +523,7 @@ class Installation:
         return done.returncode, lines
 
     def _finish(self) -> None:
-        for name in ("install.py", "supervisor.py", "units"):
+        for name in ("install.py", "supervisor.py", KEYS, "units"):
             source, target = self.staged / name, self.release / name
             if source.is_dir():
                 shutil.copytree(str(source), str(target))

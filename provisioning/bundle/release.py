@@ -15,7 +15,7 @@ from edgemeter.agent.base.errors import ConfigError
 from edgemeter.provisioning.bundle import additions, boards, manifest, smoke, wheels
 from edgemeter.provisioning.bundle.additions import AddedFile
 from edgemeter.provisioning.bundle.boards import BundleTarget
-from edgemeter.provisioning.bundle.install import MANIFEST, SIGNATURE, FileEntry, Manifest
+from edgemeter.provisioning.bundle.install import KEYS, MANIFEST, SIGNATURE, FileEntry, Manifest
 from edgemeter.provisioning.bundle.manifest import VerifiedBundle, sign
 from edgemeter.provisioning.bundle.smoke import ImportCheck
 from edgemeter.provisioning.bundle.wheels import make_own_wheel
@@ -31,17 +31,19 @@ class BundleRequest:
 
     `wheels` of others are preferred to those of the index, `find_links` are further places to find some, `packages` are Debian packages and
     hooks for the system; with `site_packages` of the system, the release sees the system's Python packages too.
+    Without a `key` it is not signed. `public_keys` are those that devices trust from it on; None: as before.
     """
 
     target: BundleTarget
     extras: tuple[str, ...]
-    key: Path
+    key: Path | None
     wheel: Path | None = None
     root: Path | None = None
     wheels: tuple[AddedFile, ...] = ()
     find_links: tuple[str, ...] = ()
     packages: tuple[AddedFile, ...] = ()
     site_packages: Literal["own", "system"] = "own"
+    public_keys: Path | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +76,8 @@ def build_bundle(request: BundleRequest, out: Path | None, report: Callable[[str
         wheels.collect_wheels(wheel, request.extras, request.target, folder / "wheels", others, request.find_links)
         additions.refuse_clashes(folder / "wheels")
         add_scripts(folder)
+        if request.public_keys is not None:
+            shutil.copyfile(request.public_keys, folder / KEYS)
         report("importing every native package as on the board")
         checked = smoke.check_imports(folder / "wheels", request.target.arch, request.target.python_text, request.target.core, request.root)
         smoke.refuse_dead(checked)
@@ -96,7 +100,8 @@ def seal_bundle(request: BundleRequest, folder: Path, checked: str, version: str
     )
     document = manifest.encode_manifest(made)
     (folder / MANIFEST).write_bytes(document)
-    (folder / SIGNATURE).write_bytes(sign(document, request.key))
+    if request.key is not None:
+        (folder / SIGNATURE).write_bytes(sign(document, request.key))
     return made
 
 
@@ -142,6 +147,21 @@ def _own_wheel(given: Path | None, folder: Path) -> Path:
 def _now_ns() -> int:
     epoch_s = os.environ.get("SOURCE_DATE_EPOCH")
     return int(epoch_s) * 10**9 if epoch_s and epoch_s.isdecimal() else time.time_ns()
+
+
+def sign_bundle(path: Path, key: Path, out: Path | None) -> Path:
+    """Sign a bundle that was built where the release key is not, or sign it anew; return its file, by default the same one.
+
+    Raises:
+        ConfigError: it is not a bundle, differs from its manifest, or the key is none.
+    """
+    with tempfile.TemporaryDirectory(prefix="edgemeter-bundle-") as made:
+        found = manifest.unsigned_bundle(path)
+        folder = Path(made) / "bundle"
+        found.unpack(folder)
+        (folder / SIGNATURE).write_bytes(sign(found.document, key))
+        manifest.pack_bundle(folder, out or path)
+    return out or path
 
 
 def check_bundle(path: Path, public_key: Path, board: str | None, root: Path | None) -> tuple[VerifiedBundle, ImportCheck]:

@@ -1,4 +1,4 @@
-"""The commands `edgemeter fleet bundle`, `fleet bundle check` and `fleet boards`."""
+"""The commands `edgemeter fleet bundle`, `fleet bundle sign`, `fleet bundle check` and `fleet boards`."""
 
 import json
 import sys
@@ -49,7 +49,9 @@ def _extras(_ctx: click.Context, _param: click.Parameter, value: str) -> tuple[s
     help="Debian package (.deb) or hook (.sh) for the board's system, installed as root before the release: libedgetpu. May be repeated.",
 )
 @click.option("--system-site-packages", is_flag=True, help="Let the release see the system's Python packages: JetPack's TensorRT.")
-@click.option("--key", type=_FILE, help="Key to sign with. Default: release.key in the fleet folder.")
+@click.option(
+    "--key", type=_FILE, help="Key to sign with. Default: release.key in the fleet folder; if it is elsewhere, the bundle is signed there."
+)
 @click.option("--root", type=click.Path(path_type=Path, exists=True), help=_ROOT_HELP)
 @click.option("--out", type=_FILE, help="Output file. Default: a name with version, board and Python.")
 @click.option("--dry-run", is_flag=True, help="Collect and check everything, show the result, and write nothing.")
@@ -85,6 +87,9 @@ def bundle(
     if board is None:
         raise click.UsageError("Missing option '--board': `edgemeter fleet boards` lists the boards.")
     target = known.bundle_target(board, python, glibc)
+    public = folder.release_public_key if folder.release_public_key.exists() else None
+    # A fleet whose release key is elsewhere has the public one alone.
+    signing = key or (None if public is not None and not folder.release_key.exists() else folder.release_key)
     given = [additions.parse_added_file(text) for text in wheels]
     own = [one for one in given if one.name.startswith("edgemeter-")]
     if len(own) > 1:
@@ -92,18 +97,21 @@ def bundle(
     request = release.BundleRequest(
         target,
         extras,
-        key or folder.release_key,
+        signing,
         own[0].local() if own else None,
         root or smoke.default_root(),
         tuple(one for one in given if one not in own),
         find_links,
         tuple(additions.parse_added_file(text) for text in packages),
         "system" if system_site_packages else "own",
+        public,
     )
     built = release.build_bundle(
         request, out, lambda step: click.echo(f"{step} ...", err=True) if sys.stderr.isatty() else None, is_dry=dry_run
     )
     _print_built(built, target, dry_run=dry_run, is_json=is_json)
+    if signing is None and not dry_run:
+        click.echo(f"not signed yet: where the release key is, run `edgemeter fleet bundle sign {built.path} --key release.key`", err=True)
 
 
 def _print_built(built: "BuiltBundle", target: "BundleTarget", *, dry_run: bool, is_json: bool) -> None:
@@ -123,6 +131,28 @@ def _print_built(built: "BuiltBundle", target: "BundleTarget", *, dry_run: bool,
     click.echo(f"runs on {', '.join(['the CPU', *built.accelerators])}" if built.accelerators else "runs on the CPU only")
     if (advice := known.find_board(target.board).accelerators) and not built.accelerators:
         click.echo(f"more on this board: {advice}")
+
+
+@bundle.command()
+@folder_option
+@click.argument("path", metavar="BUNDLE", type=_FILE)
+@click.option("--key", type=_FILE, help="Key to sign with. Default: release.key in the fleet folder.")
+@click.option("--out", type=_FILE, help="Output file. Default: the bundle itself.")
+@click.option("--dry-run", is_flag=True, help="Check the bundle and the key, and write nothing.")
+def sign(folder: FleetFolder, path: Path, key: Path | None, out: Path | None, *, dry_run: bool) -> None:
+    """Sign a bundle that was built where the release key is not; needs no network and no fleet folder.
+
+    Example: edgemeter fleet bundle sign edgemeter-pi5.tar --key /media/stick/release.key
+    """
+    from edgemeter.provisioning.bundle import manifest, release
+
+    found = manifest.unsigned_bundle(path)
+    used = key or folder.release_key
+    if dry_run:
+        manifest.sign(found.document, used)
+    else:
+        release.sign_bundle(path, used, out)
+    click.echo(f"{'would sign' if dry_run else 'signed'} {found.manifest.version} for {found.manifest.board}: {out or path}")
 
 
 @bundle.command()

@@ -35,6 +35,11 @@ from edgemeter.provisioning.registry.registry import Registry
 @click.option("--fleet", help="Name of the fleet. Default: default.")
 @click.option("--port", type=click.IntRange(1, 65535), help="Port for clients with a certificate. Default: 8883.")
 @click.option("--enrol-port", type=click.IntRange(1, 65535), help="Port for devices with a token. Default: 8884.")
+@click.option(
+    "--release-public-key",
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="Public key of a release key that stays elsewhere: bundles are signed there. Default: a pair is made.",
+)
 @dry_run_option
 @json_option
 def init(
@@ -44,6 +49,7 @@ def init(
     fleet: str | None,
     port: int | None,
     enrol_port: int | None,
+    release_public_key: Path | None,
     *,
     dry_run: bool,
     as_json: bool,
@@ -56,7 +62,7 @@ def init(
     from edgemeter.provisioning.identity.fleet_units import install_lines
 
     made = []
-    for step in init_steps(folder, InitOptions(broker, names, fleet, port, enrol_port), datetime.now(timezone.utc)):
+    for step in init_steps(folder, InitOptions(broker, names, fleet, port, enrol_port, release_public_key), datetime.now(timezone.utc)):
         if not dry_run:
             step.make()
         made.append(step)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from edgemeter.agent.base.documents import json_document
+from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.base.options import FiniteRange
 from edgemeter.agent.base.tables import Format, console_for, print_data
 from edgemeter.provisioning.cli.options import folder_option, format_option, json_option
@@ -58,6 +59,49 @@ def add(bundles: tuple[Path, ...], folder: FleetFolder, *, dry_run: bool, as_jso
         return
     for kept in added:
         click.echo(f"{kept.version} for {kept.board} ({kept.arch}, Python {kept.python}, glibc {kept.glibc}): {kept.sha256[:12]}")
+
+
+@release.command()
+@click.option(
+    "--public-key", type=click.Path(path_type=Path, dir_okay=False), help="Public key of a new pair whose private key stays elsewhere."
+)
+@click.option("--finish", "finishes", is_flag=True, help="Drop the old key: devices reject it from their next update on.")
+@click.option("--even-if", type=click.Choice(["behind"]), help="behind: finish although some devices trust the old key alone.")
+@click.option("--dry-run", is_flag=True, help="Show which devices have not taken the new key, and change nothing.")
+@folder_option
+def rotate(folder: FleetFolder, *, public_key: Path | None, finishes: bool, even_if: str | None, dry_run: bool) -> None:
+    """Replace the key that signs releases, over the air: begin, update all devices, then finish with --finish.
+
+    Example: edgemeter fleet release rotate
+    """
+    from contextlib import closing
+
+    from edgemeter.provisioning.identity import release_keys
+    from edgemeter.provisioning.registry.registry import Registry
+
+    if finishes and public_key is not None:
+        raise click.UsageError("--public-key begins a rotation, --finish ends one: give one of them")
+    known = release_keys.read_keys(folder.release_public_key)
+    with closing(Registry(folder.registry, "read")) as registry:
+        behind = release_keys.devices_behind(registry, known.since_ns) if known.is_open else []
+    if dry_run:
+        click.echo(f"{len(known.keys)} release keys, number {known.number}; not taken yet by {', '.join(behind) or 'no device'}")
+    elif not finishes:
+        made = release_keys.begin_rotation(folder, public_key, time.time_ns())
+        click.echo(
+            f"release keys, number {made.number}: devices trust the new key and the old one once they run a bundle built from now on"
+        )
+        click.echo(
+            "sign with the old key until you finish: fleet bundle, release add, update, then `edgemeter fleet release rotate --finish`"
+        )
+    elif behind and even_if is None:
+        raise ConfigError(
+            f"{len(behind)} devices run no release built since the rotation began ({', '.join(behind[:5])}): update them first, "
+            "or leave them to `edgemeter fleet apply` with --even-if behind"
+        )
+    else:
+        made = release_keys.finish_rotation(folder, time.time_ns())
+        click.echo(f"release keys, number {made.number}: sign with the new key; each device rejects the old one after its next update")
 
 
 @release.command("list")

@@ -13,6 +13,7 @@ from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime, timedelta, timezone
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from edgemeter.agent.base.errors import ConfigError, UnavailableError
@@ -207,6 +208,26 @@ def public_of(private: bytes) -> bytes:
     except (ValueError, TypeError) as error:
         raise ConfigError(f"it is not a private key in PEM without a passphrase ({error}): restore it from a backup") from error
     return key.public_key().public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo)
+
+
+def checked_public(pem: bytes, path: Path) -> bytes:
+    """Return a public key that can check bundles, PEM as openssl writes it.
+
+    Raises:
+        ConfigError: it is none, or not on P-256.
+    """
+    _require_library()
+    from cryptography.exceptions import UnsupportedAlgorithm
+    from cryptography.hazmat.primitives.asymmetric import ec
+    from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat, load_pem_public_key
+
+    try:
+        key = load_pem_public_key(pem)
+    except (ValueError, UnsupportedAlgorithm) as error:
+        raise ConfigError(f"{str(path)!r} holds no readable public key: make it with `openssl ec -in release.key -pubout`") from error
+    if not isinstance(key, ec.EllipticCurvePublicKey) or not isinstance(key.curve, ec.SECP256R1):
+        raise ConfigError(f"the public key in {str(path)!r} is not on P-256: make its pair with `openssl ecparam -name prime256v1 -genkey`")
+    return key.public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo)
 
 
 def read_request(pem: str) -> SigningRequest:

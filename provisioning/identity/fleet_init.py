@@ -15,6 +15,7 @@ from edgemeter.provisioning.identity import authority, broker_files, fleet_units
 from edgemeter.provisioning.identity.authority import SERVER_DAYS, KeyPair
 from edgemeter.provisioning.identity.broker_files import COLLECTOR_USER, OPERATOR_USER, SERVICE_USER
 from edgemeter.provisioning.identity.enforcement import is_broker_running, run_reload_command, write_access
+from edgemeter.provisioning.identity.release_keys import first_keys, read_keys
 from edgemeter.provisioning.inventory import fleet_file
 from edgemeter.provisioning.inventory.fleet_file import FleetFile, ServerEntry
 from edgemeter.provisioning.inventory.fleet_folder import FleetFolder
@@ -35,6 +36,7 @@ class InitOptions:
     fleet: str | None
     port: int | None
     enrol_port: int | None
+    release_public_key: Path | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +87,9 @@ def init_steps(folder: FleetFolder, wanted: InitOptions, now: datetime) -> Itera
     for file, common_name in SERVICE_CERTIFICATES.items():
         yield from _service_certificate(folder, file, common_name, now)
     if not folder.release_public_key.exists():
-        yield InitStep(folder.release_public_key, "the key pair that signs releases", lambda: _make_release_key(folder))
+        yield _release_key(folder, wanted.release_public_key)
+    elif wanted.release_public_key is not None and first_keys(wanted.release_public_key) not in read_keys(folder.release_public_key).keys:
+        raise ConfigError("the fleet has another release key already: replace it with `edgemeter fleet release rotate --public-key FILE`")
     if not folder.fleet_file.exists():
         text = _fleet_toml(wanted)
         yield InitStep(folder.fleet_file, "the inventory", lambda: durable_file.write(folder.fleet_file, text.encode()))
@@ -221,6 +225,15 @@ def _make_folder(path: Path) -> None:
         path.mkdir(parents=True, mode=0o700)
     except OSError as error:
         raise ConfigError(f"cannot make the folder {str(path)!r} ({error.strerror}): name another with --folder") from error
+
+
+def _release_key(folder: FleetFolder, given: Path | None) -> InitStep:
+    """Return the step that makes the pair, or takes the public key of a pair whose private key stays elsewhere."""
+    path = folder.release_public_key
+    if given is None:
+        return InitStep(path, "the key pair that signs releases", lambda: _make_release_key(folder))
+    text = first_keys(given)
+    return InitStep(path, "the public key of releases, which are signed elsewhere", lambda: durable_file.write(path, text, 0o644))
 
 
 def _make_release_key(folder: FleetFolder) -> None:

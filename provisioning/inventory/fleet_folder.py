@@ -58,8 +58,13 @@ class FleetFolder:
         return self.path / "release.key"
 
     @property
+    def next_release_key(self) -> Path:
+        """The private key that follows it, while a rotation is open."""
+        return self.path / "release.next.key"
+
+    @property
     def release_public_key(self) -> Path:
-        """The public key by which devices check bundles, PEM."""
+        """The public keys by which devices check bundles, PEM; more than one while a rotation is open."""
         return self.path / "release.pub"
 
     @property

@@ -42,6 +42,8 @@ logger = logging.getLogger("edgemeter-supervisor")
 Record = Dict[str, Any]  # noqa: UP006 - Python 3.8
 
 UNIT = "edgemeter-agent.service"
+# The keys that sign bundles: those that this device trusts, and those that a release brings.
+TRUSTED_KEYS, BROUGHT_KEYS = "release.pub", "release.keys"
 MARK = "SUPERVISED_EDGEMETER_ROOT"
 LARGEST_FILE_BYTES = 64 << 10
 PIECE_BYTES = 1 << 20
@@ -241,6 +243,7 @@ class Supervisor:
         self._starts: tuple[int, float] | None = None
         self._counted_s = 0.0
         self._complaint: str | None = None
+        self._keys_of: str | None = None
 
     def close(self) -> None:
         """Close the folders."""
@@ -254,6 +257,8 @@ class Supervisor:
             raise OSError(message)
         if self.journal.read("journal.json").get("step"):
             self._go_on()
+        elif self.releases.current() != self._keys_of:
+            self._take_keys()
         elif self.update.has("wanted.json"):
             self._take()
         elif self.update.has("reboot"):
@@ -263,6 +268,25 @@ class Supervisor:
         elif time.monotonic() - self._counted_s > self.options.count_every_s:
             self._counted_s = time.monotonic()
             self._count_starts()
+
+    def _take_keys(self) -> None:
+        """Trust the keys that the running release brings, if their number is greater: its bundle was signed by a key trusted before.
+
+        Nothing is noted: what is not done yet is seen in the two files, at every start.
+        """
+        running = self.releases.current()
+        if running is not None:
+            brought, trusted = self.releases.path(running) / BROUGHT_KEYS, self.options.root / TRUSTED_KEYS
+            keys = brought.read_bytes() if brought.is_file() else b""
+            if _key_number(keys) > _key_number(trusted.read_bytes() if trusted.is_file() else b"") and b"BEGIN PUBLIC KEY" in keys:
+                made = self.own / TRUSTED_KEYS
+                made.write_bytes(keys)
+                made.chmod(0o644)
+                _sync(made)
+                made.replace(trusted)
+                _sync(self.options.root)
+                logger.info("bundles are checked by the keys of release %s from now on (number %d)", running, _key_number(keys))
+        self._keys_of = running
 
     def _take(self) -> None:
         wanted, last = self.update.read("wanted.json"), self.update.read("outcome.json")
@@ -390,7 +414,7 @@ class Supervisor:
             message = f"the bundle holds version {version!r}, requested is {order['version']!r}"
             raise Refused(message)
         root = self.options.root
-        command = [sys.executable, root / "install.py", "--bundle", staged, "--root", root, "--public-key", root / "release.pub"]
+        command = [sys.executable, root / "install.py", "--bundle", staged, "--root", root, "--public-key", root / TRUSTED_KEYS]
         if "older" in order["even_if"]:
             command.append("--allow-downgrade")
         status, output = self.manager.run(
@@ -578,6 +602,11 @@ def _open_shared(path: Path) -> int:
         os.fchmod(descriptor, 0o666)
         return descriptor
     return os.open(path, flags)
+
+
+def _key_number(keys: bytes) -> int:
+    found = re.search(rb"\A# edgemeter release keys, number ([0-9]{1,9}),", keys)
+    return int(found[1]) if found else 0
 
 
 def _locked(descriptor: int) -> bool:

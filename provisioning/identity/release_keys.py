@@ -1,0 +1,125 @@
+"""The keys that sign bundles: those that devices trust, in `release.pub`, and their rotation.
+
+A rotation travels with an update: each bundle carries the fleet's `release.pub`, and is signed by a key that its devices trust already.
+While a rotation is open, that file holds the new key and the old one, and bundles are still signed by the old one; once it is finished,
+it holds the new key alone. A device takes the keys of a release that it runs if their number is greater than that of its own, so that a
+release of the past brings no old key back.
+"""
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+from edgemeter.agent.base import durable_file
+from edgemeter.agent.base.errors import ConfigError
+from edgemeter.provisioning.bundle.install import public_keys
+from edgemeter.provisioning.identity import authority
+from edgemeter.provisioning.inventory.fleet_folder import FleetFolder
+from edgemeter.provisioning.registry import devices
+from edgemeter.provisioning.registry.registry import Registry
+
+_HEAD = "# edgemeter release keys, number {number}, since {since_ns}\n"
+_NUMBER = re.compile(rb"\A# edgemeter release keys, number (\d{1,9}), since (\d{1,19})\n")
+
+
+@dataclass(frozen=True, slots=True)
+class ReleaseKeys:
+    """The keys in a `release.pub`, PEM, the newest first; its number, and since when it holds (0 where it was never rotated)."""
+
+    number: int
+    since_ns: int
+    keys: tuple[bytes, ...]
+
+    @property
+    def is_open(self) -> bool:
+        """Return whether a rotation is not finished: devices accept two keys."""
+        return len(self.keys) > 1
+
+
+def read_keys(path: Path) -> ReleaseKeys:
+    """Return the keys in a file.
+
+    Raises:
+        ConfigError: it cannot be read or holds no public key.
+    """
+    try:
+        text = path.read_bytes()
+    except OSError as error:
+        raise ConfigError(f"cannot read the release keys {str(path)!r} ({error.strerror}): `edgemeter fleet init` makes them") from error
+    keys = tuple(authority.checked_public(one, path) for one in public_keys(text))
+    if not keys:
+        raise ConfigError(f"{str(path)!r} holds no public key in PEM: make it with `openssl ec -in release.key -pubout`")
+    head = _NUMBER.match(text)
+    return ReleaseKeys(int(head[1]) if head else 0, int(head[2]) if head else 0, keys)
+
+
+def first_keys(public_key: Path) -> bytes:
+    """Return the `release.pub` of a new fleet whose private key is elsewhere.
+
+    Raises:
+        ConfigError: the file cannot be read, or does not hold one public key on P-256.
+    """
+    found = read_keys(public_key)
+    if found.is_open:
+        raise ConfigError(f"{str(public_key)!r} holds {len(found.keys)} public keys: give a file with one")
+    return found.keys[0]
+
+
+def begin_rotation(folder: FleetFolder, public_key: Path | None, now_ns: int) -> ReleaseKeys:
+    """Add a new key to the fleet's; return them. `public_key` is that of a pair made elsewhere, None: a pair is made here.
+
+    Raises:
+        ConfigError: a rotation is open already, or the key is the present one or none.
+    """
+    known = read_keys(folder.release_public_key)
+    if known.is_open:
+        raise ConfigError("a rotation is open: build a bundle, update all devices, then `edgemeter fleet release rotate --finish`")
+    if public_key is not None:
+        new = first_keys(public_key)
+    elif not folder.release_key.exists():
+        raise ConfigError("release.key is not on this machine: make the new pair where it is, and give --public-key FILE")
+    else:
+        # Written first: a public key whose private one was lost would be of no use.
+        private = folder.next_release_key.read_bytes() if folder.next_release_key.exists() else authority.make_release_key()[0]
+        durable_file.write(folder.next_release_key, private)
+        new = authority.public_of(private)
+    if new in known.keys:
+        raise ConfigError("the new key is the present one: make another pair")
+    return _write(folder, ReleaseKeys(known.number + 1, now_ns, (new, *known.keys)))
+
+
+def finish_rotation(folder: FleetFolder, now_ns: int) -> ReleaseKeys:
+    """Drop the old key; return what is left. Devices reject it from their next update on, whose bundle the new key signs.
+
+    Raises:
+        ConfigError: no rotation is open.
+    """
+    known = read_keys(folder.release_public_key)
+    if not known.is_open:
+        raise ConfigError("no rotation is open: `edgemeter fleet release rotate` begins one")
+    if folder.next_release_key.exists():
+        folder.next_release_key.replace(folder.release_key)
+        durable_file.sync_folder(folder.path)
+    return _write(folder, ReleaseKeys(known.number + 1, now_ns, known.keys[:1]))
+
+
+def devices_behind(registry: Registry, since_ns: int) -> list[str]:
+    """Return the accepted devices that do not run a release built since then, as far as is known: they trust the old key alone."""
+    built = {
+        row["version"]: row["built_ns"]
+        for row in registry.query("SELECT version, max(built_ns) AS built_ns FROM releases GROUP BY version")
+    }
+    heard = devices.read_presence(registry)
+    behind = []
+    for one in devices.read(registry):
+        health = heard[one.device].health if one.device in heard else None
+        runs = health.release if health is not None else None
+        if one.trust == "accepted" and built.get(runs or "", 0) < since_ns:
+            behind.append(one.device)
+    return behind
+
+
+def _write(folder: FleetFolder, keys: ReleaseKeys) -> ReleaseKeys:
+    text = _HEAD.format(number=keys.number, since_ns=keys.since_ns).encode() + b"".join(keys.keys)
+    durable_file.write(folder.release_public_key, text, 0o644)
+    return keys

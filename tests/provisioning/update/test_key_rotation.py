@@ -1,0 +1,99 @@
+"""A release key rotates over the air: real supervisor and installer, updates signed by the old key and by the new one, kills."""
+
+import random
+import time
+
+import pytest
+
+from edgemeter.agent.base.errors import ConfigError
+from edgemeter.agent.update import order
+from edgemeter.agent.update.release import InstalledRelease
+from edgemeter.provisioning.bundle.install import public_keys
+from tests.fixtures.mqtt_peer import wait_until
+from tests.fixtures.update_board import LONG_S
+from tests.provisioning.bundle import small_bundle
+from tests.provisioning.update.test_supervisor import board, first  # noqa: F401 - fixtures
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture
+def rotation(board, tmp_path):  # noqa: F811 - the fixture
+    """Return the board, and the new private key with the two `release.keys`: of the open rotation, and after it."""
+    folder = tmp_path / "new"
+    folder.mkdir()
+    key, public = small_bundle.keys(folder)
+    old = (board.root / "release.pub").read_text()
+    opened = f"# edgemeter release keys, number 1, since 5\n{public.read_text()}{old}"
+    return board, key, opened, f"# edgemeter release keys, number 2, since 6\n{public.read_text()}"
+
+
+def trusted(board):  # noqa: F811 - the fixture
+    """Return how many keys the board trusts."""
+    return len(public_keys((board.root / "release.pub").read_bytes()))
+
+
+def updated(board, version, tools=None):  # noqa: F811 - the fixture
+    """Return how the update to a bundle of that version ended."""
+    board.want(board.bundle(version, tools=tools), version, job=f"to-{version[0]}")
+    return board.outcome(f"to-{version[0]}")["state"]
+
+
+def test_the_new_key_is_taken_by_an_update_that_the_old_one_signed(rotation):
+    """Then both are accepted, after the next update the new one alone; a release of the past brings the old one not back."""
+    board, key, opened, ended = rotation  # noqa: F811 - the fixture
+    old = board.key
+    board.start()
+    assert updated(board, "2.0", {"release.keys": opened}) == "done", board.log()
+    assert wait_until(lambda: trusted(board) == 2, LONG_S)
+    board.key = key
+    assert updated(board, "3.0", {"release.keys": ended}) == "done", board.log()
+    assert wait_until(lambda: trusted(board) == 1, LONG_S)
+    board.key = old
+    assert updated(board, "4.0") == "failed"
+    assert board.runs("3.0")
+    here = InstalledRelease(board.root, "3.0")
+    with pytest.raises(ConfigError, match="not signed by this device's fleet"):
+        order.read_manifest(board.bundle("5.0"), here)
+    board.key = key
+    assert order.read_manifest(board.bundle("5.0"), here).version == "5.0"
+    # What an earlier release brings has a smaller number.
+    assert updated(board, "6.0", {"release.keys": opened}) == "done", board.log()
+    assert board.runs("6.0")
+    board.kill_supervisor()
+    board.start_supervisor()
+    time.sleep(1)
+    assert trusted(board) == 1
+
+
+def test_a_key_that_nobody_trusted_before_is_not_taken(rotation):
+    """A bundle that the new key signed, on a device that knows the old one alone."""
+    board, key, _, ended = rotation  # noqa: F811 - the fixture
+    before = (board.root / "release.pub").read_bytes()
+    board.start()
+    board.key = key
+    assert updated(board, "2.0", {"release.keys": ended}) == "failed"
+    assert (board.root / "release.pub").read_bytes() == before
+
+
+def test_kills_at_any_moment_leave_a_device_that_takes_the_keys(rotation):
+    """The supervisor is killed again and again during the update; in the end the release runs and both keys are trusted."""
+    board, _, opened, _ = rotation  # noqa: F811 - the fixture
+    chance = random.Random(7)  # noqa: S311 - moments, no secrets
+    board.start()
+    board.want(board.bundle("2.0", tools={"release.keys": opened}), "2.0", job="to-2")
+    deadline_s = time.monotonic() + LONG_S
+    for _ in range(8):
+        time.sleep(chance.uniform(0.05, 1.5))
+        board.kill_supervisor()
+        assert trusted(board) in {1, 2}
+        board.start_supervisor()
+        if trusted(board) == 2 or time.monotonic() > deadline_s:
+            break
+    assert wait_until(lambda: trusted(board) == 2 or board.step()[0] is None, LONG_S)
+    state = board.outcome("to-2")
+    # Two interrupted installations end an update; the device then has the keys that it had, and takes the next update.
+    if state["state"] == "failed":
+        assert trusted(board) == 1
+        assert updated(board, "3.0", {"release.keys": opened}) == "done", board.log()
+    assert wait_until(lambda: trusted(board) == 2, LONG_S)
