@@ -39,7 +39,7 @@ class CertificateRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unkno
 
 
 class CertificateHeld(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The device has the certificate of this number on its disk: the token has served."""
+    """The device has the certificate of this number on its disk, so the token has served; or it has connected with it after a renewal."""
 
     held: Hex
 

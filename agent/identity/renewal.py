@@ -14,7 +14,14 @@ from edgemeter.agent.base.broker_address import BrokerAddress, parse_address
 from edgemeter.agent.base.errors import ConfigError, TransientError
 from edgemeter.agent.base.mqtt_session import Message
 from edgemeter.agent.base.tls import TlsFiles
-from edgemeter.agent.contract.identity import CertificateRequest, EnrolmentAnswer, decode_answer, encode_identity, request_id
+from edgemeter.agent.contract.identity import (
+    CertificateHeld,
+    CertificateRequest,
+    EnrolmentAnswer,
+    decode_answer,
+    encode_identity,
+    request_id,
+)
 from edgemeter.agent.contract.messages import Topic, TopicKind
 from edgemeter.agent.daemon.handler import HandlerContext
 from edgemeter.agent.identity import joining
@@ -116,6 +123,7 @@ class RenewalHandler:
         self._clock = clock
         self._request: str | None = None
         self._requested_s: float | None = None
+        self._reported: str | None = None
         joining.settle_identity(self._files)
         identity = read_identity(context.home)
         self._identity = identity if identity is not None and identity.device == context.device else None
@@ -126,8 +134,11 @@ class RenewalHandler:
             )
 
     def connected(self) -> None:
-        """Request again: the last request may be lost."""
+        """Request again, because the last request may be lost; report the certificate of this connection, once."""
         self._requested_s = None
+        if self._identity is not None and self._identity.number != self._reported:
+            self._reported = self._identity.number
+            self._context.publish(self._context.topic("renew"), encode_identity(CertificateHeld(held=self._identity.number)))
 
     def received(self, message: Message) -> None:
         """Take the answer.

@@ -160,6 +160,8 @@ class Bundle:
         self.path = path
         self.members: dict[str, tarfile.TarInfo] = {}
         self.tar: tarfile.TarFile | None = None
+        if not (path / MANIFEST if path.is_dir() else path).exists():
+            refuse(f"there is no bundle {str(path)!r}: name the .tar, or its unpacked folder, that `edgemeter fleet bundle` has built")
         try:
             if not path.is_dir():
                 self.tar = tarfile.open(str(path), "r:")  # noqa: SIM115 - closed with the bundle
@@ -238,7 +240,7 @@ def verify(bundle: Bundle, public_key: Path) -> tuple[bytes, Manifest]:
     if not public_key.is_file():
         refuse(f"there is no public key {str(public_key)!r} to verify the bundle with: give --public-key FILE, the fleet's release.pub")
     if not any(_is_signed_by(key, document, signed) for key in public_keys(public_key.read_bytes())):
-        refuse(f"the bundle {str(bundle.path)!r} is not signed by a key in {str(public_key)!r}")
+        refuse(f"the bundle {str(bundle.path)!r} is not signed by the key in {str(public_key)!r}")
     return document, parse_manifest(document)
 
 

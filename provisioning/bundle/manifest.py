@@ -89,6 +89,11 @@ def read_bundle(path: Path, public_key: Path) -> VerifiedBundle:
     Raises:
         ConfigError: it is not a bundle, not signed by the key, or differs from its manifest.
     """
+    if not public_key.is_file():
+        raise ConfigError(
+            f"there is no release key {str(public_key)!r} to verify the bundle with: name the fleet's folder with --folder; "
+            "`edgemeter fleet init` makes both"
+        )
     try:
         with closing(install.Bundle(path)) as bundle:
             document, manifest = install.verify(bundle, public_key)

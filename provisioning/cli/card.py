@@ -34,7 +34,7 @@ def _size(_ctx: click.Context, _param: click.Parameter, value: str | None) -> in
 
 
 @click.command()
-@click.argument("target", required=False, type=FILE)
+@click.argument("target", required=False, type=FILE, metavar="[IMAGE|CARD|FOLDER]")
 @click.option("--bundle", required=True, type=FILE, help="Bundle for this board: a folder or tar of `edgemeter fleet bundle`.")
 @click.option("--join", "join_path", required=True, type=FILE, help="Join file of the board, from `edgemeter fleet token`.")
 @click.option("--public-key", type=FILE, help="Key to verify the bundle with. Default: release.pub in the fleet folder.")
@@ -52,9 +52,9 @@ def _size(_ctx: click.Context, _param: click.Parameter, value: str | None) -> in
 @click.option("--json", "as_json", is_flag=True, help="Print what was done as JSON.")
 @folder_option
 def image(target: Path | None, make_stick: Path | None, **options: Any) -> None:
-    """Prepare an image, a card or a mounted boot partition, so that its board joins the fleet at its first boot.
+    """Prepare an image file, a card (/dev/sdX) or a mounted boot partition (its folder): its board joins the fleet at its first boot.
 
-    Example: edgemeter fleet image raspios.img --bundle pi5.tar --join pi5-01.toml
+    Example: edgemeter fleet image raspios.img --bundle pi5.tar --join pi5-01.join.toml
     """
     from edgemeter.provisioning.image.preparing import new_stick, open_bundle
 

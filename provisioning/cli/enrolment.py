@@ -1,6 +1,7 @@
-"""The commands that make a fleet and decide who belongs to it: `fleet init`, `token`, `requests`, `revoke`."""
+"""The commands that make a fleet and decide who belongs to it: `fleet init`, `sample`, `token`, `requests`, `revoke`."""
 
 import json
+import os
 import shlex
 import time
 from collections.abc import Callable, Sequence
@@ -20,6 +21,7 @@ from edgemeter.provisioning.cli.options import devices_argument, dry_run_option,
 from edgemeter.provisioning.identity import admission, broker_files
 from edgemeter.provisioning.identity.admission import Decision, Invitation
 from edgemeter.provisioning.identity.enforcement import Enforcement
+from edgemeter.provisioning.identity.passphrase import AUTHORITY_VARIABLE
 from edgemeter.provisioning.inventory import fleet_file
 from edgemeter.provisioning.inventory.fleet_folder import FleetFolder
 from edgemeter.provisioning.registry.certificates import undecided_requests
@@ -40,6 +42,12 @@ from edgemeter.provisioning.registry.registry import Registry
     type=click.Path(path_type=Path, dir_okay=False),
     help="Public key of a release key that stays elsewhere: bundles are signed there. Default: a pair is made.",
 )
+@click.option(
+    "--ca-passphrase-file",
+    type=click.Path(path_type=Path, dir_okay=False),
+    envvar="EDGEMETER_CA_PASSPHRASE_FILE",
+    help="File whose first line protects ca.key; later commands and the service read it from the variable, or ask. Default: none.",
+)
 @dry_run_option
 @json_option
 def init(
@@ -50,6 +58,7 @@ def init(
     port: int | None,
     enrol_port: int | None,
     release_public_key: Path | None,
+    ca_passphrase_file: Path | None,
     *,
     dry_run: bool,
     as_json: bool,
@@ -61,8 +70,12 @@ def init(
     from edgemeter.provisioning.identity.fleet_init import InitOptions, after_init, init_steps
     from edgemeter.provisioning.identity.fleet_units import install_lines
 
+    if ca_passphrase_file is not None:
+        # The steps after the first one sign with the key.
+        os.environ[AUTHORITY_VARIABLE] = str(ca_passphrase_file)
     made = []
-    for step in init_steps(folder, InitOptions(broker, names, fleet, port, enrol_port, release_public_key), datetime.now(timezone.utc)):
+    wanted = InitOptions(broker, names, fleet, port, enrol_port, release_public_key, ca_passphrase_file)
+    for step in init_steps(folder, wanted, datetime.now(timezone.utc)):
         if not dry_run:
             step.make()
         made.append(step)
@@ -80,6 +93,19 @@ def init(
             click.echo(f"  {line}", err=True)
     for note in notes:
         click.echo(f"edgemeter: {note}", err=True)
+
+
+@click.command()
+@click.argument("kind", type=click.Choice(["fleet", "campaign"]), default="fleet")
+def sample(kind: str) -> None:
+    """Print a complete sample of fleet.toml (the default) or of a campaign file; `##` explains, `#` is a commented default.
+
+    Example: edgemeter fleet sample campaign > campaign.toml
+    """
+    from edgemeter.provisioning.campaigns import planning
+
+    path = planning.SAMPLE if kind == "campaign" else fleet_file.SAMPLE
+    click.echo(path.read_text(encoding="utf-8"), nl=False)
 
 
 @click.command()

@@ -61,9 +61,9 @@ class IssuedCertificate:
 
 
 class Authority:
-    """Signs with the authority's key."""
+    """Signs with the authority's key, which a passphrase may protect."""
 
-    def __init__(self, pair: KeyPair) -> None:
+    def __init__(self, pair: KeyPair, passphrase: str | None = None) -> None:
         _require_library()
         from cryptography import x509
         from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePrivateKey
@@ -71,8 +71,10 @@ class Authority:
 
         try:
             self._certificate = x509.load_pem_x509_certificate(pair.certificate)
-            key = load_pem_private_key(pair.key, password=None)
+            key = load_pem_private_key(pair.key, password=None if passphrase is None else passphrase.encode())
         except (ValueError, TypeError) as error:
+            if passphrase is not None:
+                raise ConfigError("the passphrase does not open ca.key: give the one that `edgemeter fleet init` was given") from error
             raise ConfigError(
                 f"the authority's certificate or key cannot be read ({error}): restore ca.crt and ca.key from a backup"
             ) from error
@@ -181,6 +183,27 @@ def make_authority(name: str, now: datetime) -> KeyPair:
     builder = builder.issuer_name(_subject(name)).add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
     builder = builder.add_extension(_key_usage("authority"), critical=True)
     return KeyPair(_pem(builder.sign(key, hashes.SHA256())), _private_pem(key))
+
+
+def is_encrypted(key: bytes) -> bool:
+    """Return whether a passphrase protects a private key in PEM."""
+    return b"ENCRYPTED" in key
+
+
+def encrypted(key: bytes, passphrase: str) -> bytes:
+    """Return a private key, PEM, protected by a passphrase.
+
+    Raises:
+        ConfigError: it is no private key, or has a passphrase already.
+    """
+    _require_library()
+    from cryptography.hazmat.primitives.serialization import BestAvailableEncryption, Encoding, PrivateFormat, load_pem_private_key
+
+    try:
+        opened = load_pem_private_key(key, password=None)
+    except (ValueError, TypeError) as error:
+        raise ConfigError(f"the private key cannot be read ({error}): restore it from a backup") from error
+    return opened.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, BestAvailableEncryption(passphrase.encode()))
 
 
 def make_release_key() -> tuple[bytes, bytes]:

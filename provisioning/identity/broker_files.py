@@ -21,7 +21,8 @@ from edgemeter.agent.base import durable_file
 from edgemeter.agent.base.errors import ConfigError, UnavailableError
 from edgemeter.agent.contract.identity import ENROL
 from edgemeter.agent.contract.messages import EVERY_COLLECTOR_STATE, TOPIC_ROOT
-from edgemeter.provisioning.identity.authority import Authority, KeyPair, revoked_numbers
+from edgemeter.provisioning.identity.authority import Authority, KeyPair, is_encrypted, revoked_numbers
+from edgemeter.provisioning.identity.passphrase import AUTHORITY_VARIABLE, ask_passphrase
 from edgemeter.provisioning.inventory import fleet_file
 from edgemeter.provisioning.inventory.fleet_file import ServerEntry
 from edgemeter.provisioning.inventory.fleet_folder import FleetFolder
@@ -167,13 +168,14 @@ include_dir {broker}/conf.d
 
 
 def authority(folder: FleetFolder) -> Authority:
-    """Return the fleet's authority.
+    """Return the fleet's authority; the passphrase of its key, if it has one, is read from a file or asked for.
 
     Raises:
-        ConfigError: its files are not there, or damaged.
+        ConfigError: its files are not there, or damaged; the passphrase is wrong, or cannot be asked for.
         UnavailableError: the library for certificates is not installed.
     """
-    return Authority(KeyPair(_read(folder.ca_certificate), _read(folder.ca_key)))
+    pair = KeyPair(_read(folder.ca_certificate), _read(folder.ca_key))
+    return Authority(pair, ask_passphrase("ca.key", AUTHORITY_VARIABLE) if is_encrypted(pair.key) else None)
 
 
 def configuration(folder: FleetFolder, server: ServerEntry) -> str:
@@ -242,7 +244,7 @@ def _renew_list(folder: FleetFolder, registry: Registry, signing: Authority, now
     previous = folder.revoked.read_bytes() if folder.revoked.exists() else None
     listed = revoked_numbers(previous) if previous is not None else set()
     # A revoked certificate stays revoked, even if the registry was lost and recreated.
-    revoked = certificates.revoked(registry) | listed
+    revoked = certificates.revoked(registry, int(now.timestamp() * 1_000_000_000)) | listed
     if previous is not None and revoked == listed:
         return False
     durable_file.write(folder.revoked, signing.revoked_list(revoked, now, previous))

@@ -36,7 +36,7 @@ _STATE = """SELECT
     (SELECT max(made_ns) FROM claims),
     (SELECT count(*) FROM devices WHERE standing = 'revoked'),
     (SELECT max(changed_ns) FROM devices WHERE standing = 'revoked'),
-    (SELECT count(*) FROM certificates WHERE revoked_ns IS NOT NULL),
+    (SELECT count(*) FROM certificates WHERE revoked_ns <= ?1),
     (SELECT count(*) FROM expulsions)"""
 
 

@@ -58,6 +58,10 @@ REFLASHED = "the board enrolled again with another key"
 MOST_A_DAY = 10
 DAY_NS = 86_400 * 1_000_000_000
 
+# A board that used its new certificate may be set back to an older state of its card: so long the one before stays valid.
+RENEWED_GRACE_NS = 7 * DAY_NS
+RENEWED = "the device uses a newer certificate"
+
 
 @dataclass(frozen=True, slots=True)
 class Enrolment:
@@ -102,6 +106,13 @@ class Enrolment:
                 return False
             close_token(connection, token.token_id, now_ns)
             return True
+
+    def uses(self, device: str, number: str, now_ns: int) -> bool:
+        """Let a device's earlier certificates end, now that it has connected with this one; return whether it had any."""
+        with self.registry.transaction() as connection:
+            valid = [one for one in certificates.of_device(self.registry, device) if one.revoked_ns is None]
+            used = next((one for one in valid if one.number == number), None)
+            return used is not None and certificates.end_previous(connection, used, now_ns + RENEWED_GRACE_NS, RENEWED) > 0
 
     def with_certificate(self, topic: Topic, asked: CertificateRequest, now_ns: int) -> EnrolmentAnswer:
         """Return the answer to a client with a certificate of the topic's device: a new one for its board, a pending request for another.
@@ -341,6 +352,8 @@ class EnrolmentHandler:
             if isinstance(asking, CertificateHeld):
                 if token_id is not None:
                     self._enrolment().held(token_id, asking.held, now_ns)
+                elif self._enrolment().uses(parse_topic(message.topic).device, asking.held, now_ns):
+                    logger.info("%s uses certificate %s: its earlier ones end in %d days", asker, asking.held, RENEWED_GRACE_NS // DAY_NS)
                 return
             if token_id is not None:
                 answer, where = self._enrolment().with_token(token_id, asking, now_ns), answer_topic(token_id)

@@ -15,6 +15,7 @@ from edgemeter.provisioning.identity import authority, broker_files, fleet_units
 from edgemeter.provisioning.identity.authority import SERVER_DAYS, KeyPair
 from edgemeter.provisioning.identity.broker_files import COLLECTOR_USER, OPERATOR_USER, SERVICE_USER
 from edgemeter.provisioning.identity.enforcement import is_broker_running, run_reload_command, write_access
+from edgemeter.provisioning.identity.passphrase import read_passphrase
 from edgemeter.provisioning.identity.release_keys import first_keys, read_keys
 from edgemeter.provisioning.inventory import fleet_file
 from edgemeter.provisioning.inventory.fleet_file import FleetFile, ServerEntry
@@ -37,6 +38,7 @@ class InitOptions:
     port: int | None
     enrol_port: int | None
     release_public_key: Path | None = None
+    ca_passphrase_file: Path | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +85,9 @@ def init_steps(folder: FleetFolder, wanted: InitOptions, now: datetime) -> Itera
             "the fleet's authority",
             lambda: _write_pair(authority.make_authority(name, now), folder.ca_certificate, folder.ca_key),
         )
+    if wanted.ca_passphrase_file is not None and not (folder.ca_key.exists() and authority.is_encrypted(folder.ca_key.read_bytes())):
+        passphrase = read_passphrase(wanted.ca_passphrase_file)
+        yield InitStep(folder.ca_key, "the authority's key, protected by the passphrase", lambda: _encrypt(folder.ca_key, passphrase))
     yield from _broker_certificate(folder, wanted, server, now)
     for file, common_name in SERVICE_CERTIFICATES.items():
         yield from _service_certificate(folder, file, common_name, now)
@@ -234,6 +239,10 @@ def _release_key(folder: FleetFolder, given: Path | None) -> InitStep:
         return InitStep(path, "the key pair that signs releases", lambda: _make_release_key(folder))
     text = first_keys(given)
     return InitStep(path, "the public key of releases, which are signed elsewhere", lambda: durable_file.write(path, text, 0o644))
+
+
+def _encrypt(key: Path, passphrase: str) -> None:
+    durable_file.write(key, authority.encrypted(key.read_bytes(), passphrase))
 
 
 def _make_release_key(folder: FleetFolder) -> None:

@@ -190,6 +190,11 @@ def select_devices(folder: FleetFolder, registry: Registry, text: str) -> list[D
     everyone = read_devices(folder, registry)
     found = [one for one in everyone if wanted.fits(one)]
     if not found:
+        name = re.fullmatch(r"\(?([\w.:@-]+)\)?", text)
+        if name is not None and name[1] != "all":
+            raise ConfigError(f"no device matches {name[1]!r}: `edgemeter fleet list` lists the {len(everyone)} devices of this fleet")
+        if not everyone:
+            raise ConfigError(f"no device matches {text!r}: this fleet has none yet; `edgemeter fleet token DEVICE` lets one join")
         boards = ", ".join(sorted({one.board for one in everyone if one.board})) or "none"
         tags = ", ".join(sorted({tag for one in everyone for tag in one.tags})) or "none"
         raise ConfigError(f"no device matches {text!r}: the fleet has {len(everyone)} devices; boards: {boards}; tags: {tags}")

@@ -1,6 +1,7 @@
 """Who may join and who belongs: certificates, enrolment tokens, requests that wait for a decision, and devices still to be disconnected."""
 
 import sqlite3
+import time
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -40,13 +41,20 @@ def of_key(registry: Registry, key_sha256: str) -> list[Certificate]:
 
 def revoke(connection: sqlite3.Connection, device: str, now_ns: int, reason: str) -> int:
     """Revoke the valid certificates of a device; return how many."""
-    statement = "UPDATE certificates SET revoked_ns = ?, reason = ? WHERE device = ? AND revoked_ns IS NULL"
-    return connection.execute(statement, (now_ns, reason, device)).rowcount
+    statement = "UPDATE certificates SET revoked_ns = ?, reason = ? WHERE device = ? AND (revoked_ns IS NULL OR revoked_ns > ?)"
+    return connection.execute(statement, (now_ns, reason, device, now_ns)).rowcount
 
 
-def revoked(registry: Registry) -> set[str]:
-    """Return the numbers of all revoked certificates."""
-    return {row["number"] for row in registry.query("SELECT number FROM certificates WHERE revoked_ns IS NOT NULL")}
+def end_previous(connection: sqlite3.Connection, one: Certificate, end_ns: int, reason: str) -> int:
+    """Let the earlier certificates of a device end at `end_ns`, unless they end already; return how many."""
+    statement = "UPDATE certificates SET revoked_ns = ?, reason = ? WHERE device = ? AND issued_ns < ? AND revoked_ns IS NULL"
+    return connection.execute(statement, (end_ns, reason, one.device, one.issued_ns)).rowcount
+
+
+def revoked(registry: Registry, now_ns: int | None = None) -> set[str]:
+    """Return the numbers of all certificates that are revoked at `now_ns`, by default now."""
+    now_ns = time.time_ns() if now_ns is None else now_ns
+    return {row["number"] for row in registry.query("SELECT number FROM certificates WHERE revoked_ns <= ?", now_ns)}
 
 
 @dataclass(frozen=True, slots=True)

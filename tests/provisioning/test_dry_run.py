@@ -18,6 +18,7 @@ READING = {
     "list": "prints what the registry holds",
     "release list": "prints what the registry holds",
     "requests": "prints what the registry holds",
+    "sample": "prints a text that ships with edgemeter",
     "serve": "is the service itself: it does what others ordered until it is stopped",
     "show": "prints what the registry holds",
 }

@@ -5,6 +5,7 @@ import os
 import shutil
 import subprocess
 import sys
+import time
 from contextlib import ExitStack
 
 import msgspec
@@ -14,7 +15,7 @@ from edgemeter.agent.base.config import Config
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.base.mqtt_session import Message
 from edgemeter.agent.contract import identity as contract_identity
-from edgemeter.agent.contract.identity import EnrolmentAnswer
+from edgemeter.agent.contract.identity import CertificateHeld, EnrolmentAnswer
 from edgemeter.agent.daemon.handler import HandlerContext
 from edgemeter.agent.identity import identity
 from edgemeter.agent.identity.renewal import POLL_S, RETRY_S, RenewalHandler
@@ -200,3 +201,33 @@ def a_context(board, home=None):
         restart=lambda: None,
         log=list,
     )
+
+
+def test_a_renewal_ends_the_earlier_certificate_once_the_new_one_was_used(lab, board):
+    """Not when it is issued, but a week after the device first connects with it; nobody else can end it; a revocation ends both at once."""
+    known = age(lab, board)
+    this_board(board)
+    process = up(lab, board)
+    assert wait_until(lambda: identity.read_identity(board.home).number != known.number, LONG_S)
+    renewed = identity.read_identity(board.home).number
+    # A number that is none of the device's ends nothing.
+    stranger = a_context(board)
+    stranger.publish(stranger.topic("renew"), contract_identity.encode_identity(CertificateHeld(held="0a")))
+    process.terminate()
+    process.wait()
+    assert all(one.revoked_ns is None for one in certificates.of_device(lab.registry, "pi-1"))
+    up(lab, board)
+    ends = {}
+
+    def is_ended():
+        ends.update({one.number: one.revoked_ns for one in certificates.of_device(lab.registry, "pi-1")})
+        return ends[known.number] is not None
+
+    assert wait_until(is_ended, LONG_S)
+    assert ends[renewed] is None
+    week_ns = 7 * 86_400 * 10**9
+    assert abs(ends[known.number] - time.time_ns() - week_ns) < week_ns / 7
+    assert certificates.revoked(lab.registry) == set()
+    assert certificates.revoked(lab.registry, ends[known.number]) == {known.number}
+    lab.run("revoke", "pi-1")
+    assert certificates.revoked(lab.registry) == {known.number, renewed}

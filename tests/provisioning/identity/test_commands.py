@@ -9,7 +9,9 @@ from click.testing import CliRunner
 
 from edgemeter.agent.base.errors import ConfigError, EdgemeterError
 from edgemeter.agent.contract import identity
+from edgemeter.provisioning.campaigns import planning
 from edgemeter.provisioning.cli.main import fleet
+from edgemeter.provisioning.inventory import fleet_file
 from edgemeter.provisioning.registry import certificates, devices
 from tests.provisioning.identity.lab import Lab
 
@@ -122,6 +124,38 @@ def test_a_device_is_revoked_without_a_broker_too(lab):
     held = json.loads(lab.folder.broker_access.read_text())["clients"]
     assert held[1:] == [{"username": "pi-1", "disabled": True, "roles": [{"rolename": "revoked"}]}]
     assert certificates.open_tokens(lab.registry, 0) == []
+
+
+@pytest.mark.parametrize(
+    ("command", "said"),
+    [
+        (("doctor", "nobody"), "no device matches 'nobody': `edgemeter fleet list` lists the 0 devices"),
+        (("run", "nothing.toml", "--on", "all"), "`edgemeter fleet token DEVICE` lets one join"),
+        (("release", "add", "nothing.tar"), "there is no bundle 'nothing.tar'"),
+        (("release", "add", "."), "there is no bundle '.'"),
+    ],
+)
+def test_what_is_not_there_is_named_with_its_remedy(lab, command, said):
+    """A device, any device, a bundle."""
+    with pytest.raises(ConfigError) as caught:
+        lab.run(*command)
+    assert said in str(caught.value)
+
+
+def test_a_bundle_without_a_fleet_names_options_that_the_command_has(tmp_path):
+    """`release add` has no --public-key, so its error names none."""
+    done = CliRunner().invoke(fleet, ["release", "add", "x.tar", "--folder", str(tmp_path)])
+    assert "--folder" in str(done.exception)
+    assert "--public-key" not in str(done.exception)
+
+
+@pytest.mark.parametrize(("kind", "read"), [("fleet", fleet_file.read), ("campaign", planning.read_campaign_file)])
+def test_a_sample_is_printed_and_loads(tmp_path, kind, read):
+    """With its comments."""
+    text = CliRunner().invoke(fleet, ["sample", kind]).stdout
+    assert "## " in text
+    (tmp_path / "sample.toml").write_text(text)
+    assert read(tmp_path / "sample.toml")
 
 
 def test_nobody_waits_in_a_new_fleet(lab):

@@ -1,0 +1,206 @@
+"""A backup of the fleet's folder in one file, encrypted in the format age: keys, inventory, registry and the broker's configuration.
+
+Whoever has its passphrase can also decrypt it without Edgemeter (`age --decrypt`): what comes out is a tar. Content for devices (bundles,
+models, suites) is left out: releases are added again from their bundles. The broker's own data are no part of the fleet's state.
+"""
+
+# ruff: noqa: PLC0415 - the library belongs to an extra: it is imported when it is needed
+
+import io
+import os
+import re
+import shutil
+import sqlite3
+import tarfile
+import tempfile
+from contextlib import closing
+from dataclasses import dataclass
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from edgemeter.agent.base import durable_file
+from edgemeter.agent.base.errors import ConfigError, UnavailableError
+from edgemeter.provisioning.inventory.fleet_folder import FleetFolder
+
+# First in the tar; the only member that is not a file of the folder.
+HEAD = "edgemeter-backup.json"
+LEFT_OUT = re.compile(r"(content|broker/data)/.*|registry\.sqlite.*|broker/mosquitto\.pid|.*\.lock")
+SCHEMA = 1
+MAGIC = b"age-encryption.org/"
+
+
+class BackupHead(msgspec.Struct, frozen=True, kw_only=True):
+    """What a backup says of itself."""
+
+    schema: int
+    fleet: str
+    made_ns: int
+
+
+@dataclass(frozen=True, slots=True)
+class Restored:
+    """A folder that was restored: its fleet, when the backup was made, and how many files it has."""
+
+    fleet: str
+    made: datetime
+    files: int
+
+
+def back_up(folder: FleetFolder, fleet: str, target: Path, passphrase: str, now_ns: int) -> int:
+    """Write the backup of the folder, whole or not at all; return its size in bytes. The registry may be in use meanwhile.
+
+    Raises:
+        ConfigError: a file of the folder cannot be read, or `target` cannot be written.
+        UnavailableError: the library for the format is not installed.
+    """
+    encrypt = _library().passphrase.encrypt
+    plain = _packed(folder, BackupHead(schema=SCHEMA, fleet=fleet, made_ns=now_ns))
+    sealed: bytes = encrypt(plain, passphrase)
+    try:
+        durable_file.write(target, sealed)
+    except (OSError, UnavailableError) as error:
+        raise ConfigError(f"cannot write the backup {str(target)!r} ({error}): choose another file") from error
+    return len(sealed)
+
+
+def check_backup(source: Path, passphrase: str) -> Restored:
+    """Return what a backup holds, after all of it was read.
+
+    Raises:
+        ConfigError: as `restore_backup`.
+        UnavailableError: as `restore_backup`.
+    """
+    with tempfile.TemporaryDirectory(prefix="edgemeter-restore-") as scratch:
+        return restore_backup(source, FleetFolder(Path(scratch) / "fleet"), passphrase)
+
+
+def restore_backup(source: Path, folder: FleetFolder, passphrase: str) -> Restored:
+    """Unpack a backup as the fleet's folder, whole or not at all; return what it was.
+
+    Raises:
+        ConfigError: the folder has a fleet already, the file is no backup or is damaged, or the passphrase is wrong.
+        UnavailableError: the folder cannot be written, or the library for the format is not installed.
+    """
+    if folder.path.exists() and any(folder.path.iterdir()):
+        raise ConfigError(f"{str(folder.path)!r} is not empty: restore into another --folder, or move that one away first")
+    plain = _decrypted(source, passphrase)
+    folder.path.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix=".edgemeter-restore-", dir=folder.path.parent) as scratch:
+        made = Path(scratch) / "fleet"
+        made.mkdir(mode=0o700)
+        head, files = _unpacked(plain, made, source)
+        _check_registry(made, source)
+        if folder.path.exists():
+            folder.path.rmdir()
+        made.replace(folder.path)
+        durable_file.sync_folder(folder.path.parent)
+    return Restored(head.fleet, datetime.fromtimestamp(head.made_ns / 1e9, timezone.utc), files)
+
+
+def _packed(folder: FleetFolder, head: BackupHead) -> bytes:
+    made = io.BytesIO()
+    try:
+        with tarfile.open(fileobj=made, mode="w", format=tarfile.PAX_FORMAT) as tar, tempfile.TemporaryDirectory() as scratch:
+            _add(tar, HEAD, msgspec.json.encode(head))
+            for path in sorted(folder.path.rglob("*")):
+                name = path.relative_to(folder.path).as_posix()
+                if path.is_file() and not path.is_symlink() and not LEFT_OUT.fullmatch(name):
+                    _add(tar, name, path.read_bytes(), path.stat().st_mode & 0o777)
+            if folder.registry.exists():
+                copy = Path(scratch) / folder.registry.name
+                _copy_registry(folder.registry, copy)
+                _add(tar, folder.registry.name, copy.read_bytes())
+    except (OSError, sqlite3.Error) as error:
+        raise ConfigError(f"cannot read the fleet's folder {str(folder.path)!r} ({error}): run this as its owner") from error
+    return made.getvalue()
+
+
+def _add(tar: tarfile.TarFile, name: str, content: bytes, mode: int = 0o600) -> None:
+    info = tarfile.TarInfo(name)
+    info.size, info.mode = len(content), mode
+    tar.addfile(info, io.BytesIO(content))
+
+
+def _copy_registry(registry: Path, copy: Path) -> None:
+    """Copy the database as of one moment, while the service writes to it."""
+    with closing(sqlite3.connect(registry.absolute().as_uri() + "?mode=ro", uri=True)) as source, closing(sqlite3.connect(copy)) as target:
+        source.backup(target)
+
+
+def _decrypted(source: Path, passphrase: str) -> bytes:
+    try:
+        sealed = source.read_bytes()
+    except OSError as error:
+        raise ConfigError(
+            f"cannot read the backup {str(source)!r} ({error.strerror}): name a file that `fleet backup` has written"
+        ) from error
+    if not sealed.startswith(MAGIC):
+        raise ConfigError(f"{str(source)!r} is not a backup of a fleet: name a file that `edgemeter fleet backup` has written")
+    library = _library()
+    try:
+        plain: bytes = library.passphrase.decrypt(sealed, passphrase)
+    except library.DecryptError as error:
+        # age tells a wrong passphrase, found in the head, from damage after it.
+        if str(error) == "Decryption failed":
+            raise ConfigError(f"the passphrase does not open the backup {str(source)!r}: give that of the day it was made") from error
+        why = " ".join(str(error).split())
+        raise ConfigError(f"the backup {str(source)!r} is damaged or cut short ({why}): copy it again, or take another one") from error
+    return plain
+
+
+def _unpacked(plain: bytes, made: Path, source: Path) -> tuple[BackupHead, int]:
+    files = 0
+    try:
+        with tarfile.open(fileobj=io.BytesIO(plain), mode="r:") as tar:
+            first = tar.next()
+            content = tar.extractfile(first) if first is not None and first.name == HEAD else None
+            if content is None:
+                raise ConfigError(f"{str(source)!r} is an archive of something else: name a file that `edgemeter fleet backup` has written")
+            head = msgspec.json.decode(content.read(), type=BackupHead)
+            if head.schema != SCHEMA:
+                raise ConfigError(f"the backup {str(source)!r} has form {head.schema}, this version knows {SCHEMA}: update edgemeter")
+            while (member := tar.next()) is not None:
+                _write_member(tar, member, made)
+                files += 1
+    except (tarfile.TarError, msgspec.MsgspecError, OSError, EOFError, ValueError) as error:
+        raise ConfigError(f"cannot unpack the backup {str(source)!r} ({error}): take another backup, or make room") from error
+    return head, files
+
+
+def _write_member(tar: tarfile.TarFile, member: tarfile.TarInfo, made: Path) -> None:
+    parts = Path(member.name).parts
+    content = tar.extractfile(member) if member.isreg() and not member.name.startswith("/") and ".." not in parts else None
+    if content is None:
+        message = f"it holds {member.name!r}, which is no file of a fleet"
+        raise ValueError(message)
+    target = made / member.name
+    target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    with target.open("wb") as file:
+        shutil.copyfileobj(content, file)
+        file.flush()
+        os.fsync(file.fileno())
+    target.chmod(member.mode & 0o777)
+
+
+def _check_registry(made: Path, source: Path) -> None:
+    registry = FleetFolder(made).registry
+    if not registry.exists():
+        return
+    try:
+        with closing(sqlite3.connect(registry)) as connection:
+            said = connection.execute("PRAGMA quick_check").fetchone()[0]
+    except sqlite3.Error as error:
+        said = str(error)
+    if said != "ok":
+        raise ConfigError(f"the registry in the backup {str(source)!r} is damaged ({said}): take another backup")
+
+
+def _library() -> Any:
+    try:
+        import pyrage
+    except ImportError as error:
+        raise UnavailableError("backups need the library pyrage: pip install 'edgemeter[sign]'") from error
+    return pyrage

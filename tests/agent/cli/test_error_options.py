@@ -1,0 +1,82 @@
+"""Facts about what errors name: each `--option` and each command in them exists."""
+
+import ast
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import click
+import pytest
+
+from edgemeter.agent.base.command_group import ModalCommand, imported
+from edgemeter.agent.cli.main import cli
+from tests.fixtures.command_lines import every_command
+
+ROOT = Path(__file__).resolve().parents[3]
+PACKAGES = ("agent", "api", "collector", "models", "provisioning")
+OPTION = re.compile(r"(?<![\w-])--[a-z][a-z0-9-]*")
+COMMAND = re.compile(r"`(edgemeter [^`]*)`")
+# Options of programs that errors name beside ours, by the words before them; a device's own scripts have theirs.
+OTHERS = re.compile(
+    r"`?\b(pip install|systemctl|git|uv|docker|trtexec|journalctl|apt|perf|nvidia-smi|jtop|edgetpu_compiler|install\.py)\b[^`:;]*"
+)
+OWN_SCRIPTS = {
+    "provisioning/bundle/install.py": {"--public-key", "--allow-downgrade"},
+    "provisioning/update/supervisor.py": {"--even-if"},
+}
+
+
+def texts() -> Iterator[tuple[str, str]]:
+    """Yield the place and the text of every message that is raised, and of every line printed on standard error; {} stands for a value."""
+    for package in PACKAGES:
+        for path in sorted((ROOT / package).rglob("*.py")):
+            name = path.relative_to(ROOT).as_posix()
+            for node in ast.walk(ast.parse(path.read_text())):
+                calls = isinstance(node, ast.Call) and ast.unparse(node.func) in {"click.echo", "refuse", "logger.warning"}
+                if isinstance(node, ast.Raise) or calls:
+                    yield from ((f"{name}:{node.lineno}", text) for text in _strings(node))
+
+
+def _strings(node: ast.AST) -> Iterator[str]:
+    for one in ast.walk(node):
+        if isinstance(one, ast.JoinedStr):
+            yield "".join(str(part.value) if isinstance(part, ast.Constant) else "{}" for part in one.values)
+        elif isinstance(one, ast.Constant) and isinstance(one.value, str):
+            yield one.value
+
+
+def options_of(command: click.Command) -> set[str]:
+    """Return the options of a command, and those of the commands that its flags choose."""
+    own = {name for param in command.params for name in (*param.opts, *param.secondary_opts)} | {"--help"}
+    if isinstance(command, ModalCommand):
+        own |= set(command.modes).union(*(options_of(imported(place)) for place in command.modes.values()))
+    return own
+
+
+COMMANDS = {" ".join(path): command for path, command in every_command()}
+EVERY_OPTION = {"--version"}.union(*map(options_of, [cli, *COMMANDS.values()]))
+TEXTS = [(place, text) for place, text in texts() if "--" in text or "`edgemeter" in text]
+
+
+def test_there_are_errors_to_walk():
+    """A walk that finds none would hold for ever."""
+    assert len(TEXTS) > 150
+
+
+@pytest.mark.parametrize(("place", "text"), TEXTS, ids=[place for place, _ in TEXTS])
+def test_what_an_error_names_exists(place, text):
+    """An option of the command that the error names; where it names none, of some command."""
+    for line in COMMAND.findall(text):
+        words = line.split()[1:]
+        known = [count for count in range(len(words) + 1) if " ".join(words[:count]) in COMMANDS]
+        if not words or words[0].startswith(("{", "-", "COMMAND")):
+            continue
+        assert known, f"{place}: there is no command {line!r}"
+        command = COMMANDS[" ".join(words[: known[-1]])]
+        rest = words[known[-1] :]
+        is_group = isinstance(command, click.Group) and not command.invoke_without_command
+        assert not (is_group and rest and re.fullmatch(r"[a-z-]+", rest[0])), f"{place}: {line!r} names no command of that group"
+        assert set(OPTION.findall(line)) <= options_of(command), f"{place}: {line!r}"
+    others = OWN_SCRIPTS.get(place.partition(":")[0], set())
+    named = set(OPTION.findall(OTHERS.sub("", COMMAND.sub("", text))))
+    assert named <= EVERY_OPTION | others, f"{place}: {sorted(named - EVERY_OPTION - others)}"

@@ -1,0 +1,135 @@
+"""A backup of the fleet's folder: what comes back is what was there, and whatever is wrong with a backup is one line."""
+
+import json
+import shutil
+import stat
+import subprocess
+
+import pytest
+from click.testing import CliRunner
+
+from edgemeter.agent.base.errors import ConfigError
+from edgemeter.provisioning.cli.main import fleet
+from edgemeter.provisioning.inventory.fleet_folder import FleetFolder
+
+
+def run(folder, *arguments):
+    """Return what a command of `edgemeter fleet` prints; raise what it raises."""
+    done = CliRunner().invoke(fleet, [str(one) for one in (*arguments, "--folder", folder)])
+    if done.exception is not None:
+        raise done.exception
+    return done.output
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory):
+    """Return a folder with a fleet, in which one device is revoked, and its backup `fleet.age` with `passphrase`."""
+    path = tmp_path_factory.mktemp("made")
+    (path / "passphrase").write_text("a long passphrase\n")
+    run(path / "fleet", "init", "--broker", "127.0.0.1")
+    run(path / "fleet", "token", "pi-1", "pi-2", "--out", path / "cards")
+    run(path / "fleet", "revoke", "pi-2")
+    content = path / "fleet/content/ab"
+    content.mkdir(parents=True)
+    (content / "large").write_bytes(b"content" * 1000)
+    run(path / "fleet", "backup", path / "fleet.age", "--passphrase-file", path / "passphrase")
+    return path
+
+
+def files(folder):
+    """Return the bytes and modes of a fleet's files but the registry, which is compared by what it says."""
+    found = {path.relative_to(folder).as_posix(): path for path in folder.rglob("*") if path.is_file() and "registry" not in path.name}
+    return {name: (path.read_bytes(), stat.S_IMODE(path.stat().st_mode)) for name, path in found.items()}
+
+
+def test_what_comes_back_is_what_was_there(made, tmp_path):
+    """Keys, certificates, inventory, registry with its revoked device, modes; not the content. `init` then adds nothing but paths."""
+    restored = tmp_path / "restored"
+    said = run(restored, "restore", made / "fleet.age", "--passphrase-file", made / "passphrase")
+    assert "restored the fleet 'default' as of" in said
+    before = {name: one for name, one in files(made / "fleet").items() if not name.startswith("content/")}
+    assert files(restored) == before
+    assert stat.S_IMODE(restored.stat().st_mode) == 0o700
+    was, now = (json.loads(run(folder, "list", "--json")) for folder in (made / "fleet", restored))
+    assert {one["device"] for one in now["devices"]} == {one["device"] for one in was["devices"]} >= {"pi-1", "pi-2"}
+    run(restored, "init")
+    assert str(restored) in (restored / "broker/mosquitto.conf").read_text()
+    assert FleetFolder(restored).ca_key.read_bytes() == FleetFolder(made / "fleet").ca_key.read_bytes()
+
+
+def test_a_backup_reveals_nothing(made):
+    """No name of a device, no key."""
+    sealed = (made / "fleet.age").read_bytes()
+    assert sealed.startswith(b"age-encryption.org/v1\n-> scrypt ")
+    assert b"pi-1" not in sealed
+    assert b"PRIVATE KEY" not in sealed
+    assert stat.S_IMODE((made / "fleet.age").stat().st_mode) == 0o600
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (lambda sealed: sealed[:-20], "damaged or cut short"),
+        (lambda sealed: sealed[:100], "damaged or cut short"),
+        (lambda sealed: sealed[:-5000] + bytes([sealed[-5000] ^ 1]) + sealed[-4999:], "damaged or cut short"),
+        (lambda _: b"", "is not a backup of a fleet"),
+        (lambda _: b"PK\x03\x04 something else", "is not a backup of a fleet"),
+    ],
+)
+def test_a_spoilt_backup_is_one_line_and_restores_nothing(made, tmp_path, change, said):
+    """Cut short at the end and in its head, one bit changed, empty, another file."""
+    (tmp_path / "spoilt.age").write_bytes(change((made / "fleet.age").read_bytes()))
+    with pytest.raises(ConfigError, match=said) as caught:
+        run(tmp_path / "fleet", "restore", tmp_path / "spoilt.age", "--passphrase-file", made / "passphrase")
+    assert "\n" not in str(caught.value)
+    assert [path.name for path in tmp_path.iterdir()] == ["spoilt.age"]
+
+
+def test_a_wrong_passphrase_and_no_passphrase_are_one_line_each(made, tmp_path, monkeypatch):
+    """Another one, an empty file, no file, and no terminal to ask on."""
+    (tmp_path / "wrong").write_text("another passphrase\n")
+    (tmp_path / "empty").write_text("\n")
+    for file, said in (("wrong", "does not open the backup"), ("empty", "is empty"), ("none", "cannot read the passphrase")):
+        with pytest.raises(ConfigError, match=said):
+            run(tmp_path / "fleet", "restore", made / "fleet.age", "--passphrase-file", tmp_path / file)
+    monkeypatch.delenv("EDGEMETER_BACKUP_PASSPHRASE_FILE", raising=False)
+    with pytest.raises(ConfigError, match="EDGEMETER_BACKUP_PASSPHRASE_FILE"):
+        run(tmp_path / "fleet", "restore", made / "fleet.age")
+    assert not (tmp_path / "fleet").exists()
+
+
+def test_an_older_state_does_not_replace_a_fleet(made, tmp_path):
+    """A folder with anything in it is refused; a rehearsal says what is in the backup and writes nothing."""
+    there = tmp_path / "fleet"
+    shutil.copytree(made / "fleet", there)
+    before = files(there)
+    with pytest.raises(ConfigError, match="is not empty"):
+        run(there, "restore", made / "fleet.age", "--passphrase-file", made / "passphrase")
+    assert files(there) == before
+    said = run(tmp_path / "new", "restore", made / "fleet.age", "--passphrase-file", made / "passphrase", "--dry-run")
+    assert "would restore the fleet 'default' as of" in said
+    assert "revoke again whoever was revoked" in said
+    assert not (tmp_path / "new").exists()
+
+
+def test_a_key_of_the_authority_that_a_passphrase_protects(tmp_path, monkeypatch):
+    """New and later; without it, or with another, nothing is signed and the error is one line."""
+    monkeypatch.delenv("EDGEMETER_CA_PASSPHRASE_FILE", raising=False)
+    (tmp_path / "passphrase").write_text("a long passphrase\n")
+    (tmp_path / "wrong").write_text("another\n")
+    folder = FleetFolder(tmp_path / "fleet")
+    run(folder.path, "init", "--broker", "127.0.0.1")
+    assert "protected by the passphrase" in run(folder.path, "init", "--ca-passphrase-file", tmp_path / "passphrase")
+    monkeypatch.delenv("EDGEMETER_CA_PASSPHRASE_FILE", raising=False)
+    assert b"ENCRYPTED" in folder.ca_key.read_bytes()
+    with pytest.raises(ConfigError, match="no terminal to ask on"):
+        run(folder.path, "token", "pi-1", "--out", tmp_path)
+    monkeypatch.setenv("EDGEMETER_CA_PASSPHRASE_FILE", str(tmp_path / "wrong"))
+    with pytest.raises(ConfigError, match=r"does not open ca\.key"):
+        run(folder.path, "token", "pi-1", "--out", tmp_path)
+    monkeypatch.setenv("EDGEMETER_CA_PASSPHRASE_FILE", str(tmp_path / "passphrase"))
+    run(folder.path, "token", "pi-1", "--out", tmp_path)
+    run(folder.path, "revoke", "pi-1")
+    assert "nothing to make" in run(folder.path, "init")
+    given = ["openssl", "pkey", "-in", folder.ca_key, "-passin", f"file:{tmp_path / 'passphrase'}", "-noout"]
+    assert subprocess.run(given, check=False).returncode == 0
