@@ -2,12 +2,13 @@
 
 Written by hand, because no library writes FAT without root and in this order: (1) new content and new folders go into free clusters;
 (2) both copies of the table claim them; (3) directories name them, sector by sector: an entry lies within one sector, so that each file is
-either the old or the new one; (4) clusters that nothing names any more are freed. After an interruption some clusters may be unused, which
-any check of the file system frees.
+either the old or the new one; (4) clusters that nothing names any more are freed. After an interruption some clusters may be unused, and
+the copies of the table may differ: the next change, even an empty one, repairs both, and the number of free clusters.
 """
 
 import struct
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime, timezone
 
@@ -42,6 +43,31 @@ class FatTable:
         self._released: list[int] = []
         values = self._entries[2 : geometry.clusters + 2] & MASK[geometry.bits]
         self._free = [int(cluster) + 2 for cluster in np.flatnonzero(values == 0)[::-1]]
+        for mirror in geometry.mirrors[1:]:
+            # The first copy is written first, so what an interruption left different is right there.
+            copy = np.frombuffer(span.read(geometry.fat_start + mirror * geometry.fat_bytes, geometry.fat_bytes), dtype=self._entries.dtype)
+            differing = np.flatnonzero(copy != self._entries) if len(copy) == len(self._entries) else ()
+            self._changed |= {int(entry) * (geometry.bits // 8) // geometry.sector_bytes for entry in differing}
+
+    @property
+    def is_right(self) -> bool:
+        """Return whether nothing has to be written: the copies are equal, and the stored number of free clusters is theirs."""
+        return not self._changed and self._stored_free() in {None, self.free_clusters}
+
+    @property
+    def was_interrupted(self) -> bool:
+        """Return whether a change began and did not end; only FAT32 tells."""
+        return self._stored_free() == UNKNOWN
+
+    def reclaim(self, named: Collection[int]) -> None:
+        """Free all clusters that are taken and that no chain of `named` contains, as after an interruption."""
+        bits = self._geometry.bits
+        values = self._entries[2 : self._geometry.clusters + 2] & MASK[bits]
+        taken = (int(cluster) + 2 for cluster in np.flatnonzero((values != 0) & (values != BAD[bits])))
+        lost = [cluster for cluster in taken if cluster not in named]
+        for cluster in lost:
+            self._set(cluster, 0)
+        self._free = sorted([*self._free, *lost], reverse=True)
 
     @property
     def free_clusters(self) -> int:
@@ -103,15 +129,19 @@ class FatTable:
     def write_fsinfo(self, *, is_known: bool) -> None:
         """Write the number of free clusters, unknown during a change. Only FAT32 has it, and only as a hint."""
         at = self._geometry.fsinfo
-        if at is None:
+        if at is None or self._stored_free() is None:
             return
         sector = bytearray(self._span.read(at, self._geometry.sector_bytes))
-        if sector[:4] != b"RRaA" or sector[484:488] != b"rrAa":
-            return
         struct.pack_into(
             "<II", sector, 488, self.free_clusters if is_known else UNKNOWN, min(self._free[-1:], default=2) if is_known else UNKNOWN
         )
         self._span.write(at, bytes(sector))
+
+    def _stored_free(self) -> int | None:
+        """Return the number of free clusters that the medium states, None where it has no place for it."""
+        at = self._geometry.fsinfo
+        sector = b"" if at is None else self._span.read(at, self._geometry.sector_bytes)
+        return int(struct.unpack_from("<I", sector, 488)[0]) if sector[:4] == b"RRaA" and sector[484:488] == b"rrAa" else None
 
     def _set(self, cluster: int, value: int) -> None:
         bits = self._geometry.bits
@@ -152,6 +182,10 @@ class FatVolume:
         self._table = FatTable(span, geometry)
         self._folders: dict[tuple[str, ...], _Folder] = {}
         self._new: list[tuple[list[int], FileContent]] = []
+        if self._table.was_interrupted:
+            # A damaged directory is reported by whoever reads it; until then nothing is known to be unused.
+            with suppress(ConfigError):
+                self._table.reclaim(self._named())
 
     @property
     def label(self) -> str:
@@ -194,6 +228,8 @@ class FatVolume:
             UnavailableError: there is not enough room, nothing has been written.
             ConfigError: a name that FAT does not allow, a folder in a file's place, a damaged directory; nothing has been written.
         """
+        if not changes and self._table.is_right:
+            return
         missing = self.missing_bytes(changes)
         if missing:
             free = self._table.free_clusters * self._geometry.cluster_bytes
@@ -322,6 +358,13 @@ class FatVolume:
             yield parts, entry
             if entry.is_folder:
                 yield from self._walk((*parts, entry.name))
+
+    def _named(self) -> set[int]:
+        """Return every cluster of every file and folder."""
+        named = set(self._folder(()).chain)
+        for _, entry in self._walk(()):
+            named.update(self._table.chain(entry.cluster))
+        return named
 
     def _places(self, chain: list[int]) -> Iterator[tuple[int, int]]:
         """Yield (offset, bytes) of the runs of a chain, up to a chunk each; of the fixed root if the chain is empty."""

@@ -124,6 +124,8 @@ def plan_card(boot: BootPartition, request: CardRequest) -> CardPlan:
 
 def carry_out(boot: BootPartition, plan: CardPlan, wrote: Callable[[int], None]) -> None:
     """Carry out the plan; after a power cut at any moment the card boots as before, and a repeated call completes it."""
+    # What an interrupted preparation left unused or different is put right, even if nothing is to be written.
+    boot.apply([], wrote)
     for step in plan.steps:
         if step:
             boot.apply(step, wrote)

@@ -124,6 +124,49 @@ def test_cut_off_at_any_write_every_file_is_the_old_or_the_new(tmp_path, monkeyp
     assert read_all(image) == after
 
 
+def test_an_interrupted_preparation_that_is_repeated_leaves_nothing_to_repair(tmp_path, monkeypatch):
+    """FAT32, cut off at any write: after the same change again fsck.fat finds both tables equal, the count right and nothing unused."""
+    image = cards.disk(tmp_path / "card.img", {"cmdline.txt": "old\n", "user-data": "old" * 300}, size_mb=36, bits=32, sectors=1, table="")
+    changes = [RemovePath("user-data"), *put({f"edgemeter/{number}": b"new" * 700 for number in range(6)})]
+    whole, write, left = image.read_bytes(), disk_image.DiskImage.write, [10**9]
+
+    def counted(self, offset, data):
+        left[0] -= 1
+        if left[0] < 0:
+            raise Cut
+        write(self, offset, data)
+
+    monkeypatch.setattr(disk_image.DiskImage, "write", counted)
+    apply(image, changes)
+    writes, after = 10**9 - left[0], read_all(image)
+    for last in range(writes):
+        image.write_bytes(whole)
+        left[0] = last
+        with pytest.raises(Cut):
+            apply(image, changes)
+        left[0] = 10**9
+        apply(image, changes)
+        checked = cards.fsck(image, 0)
+        assert checked.returncode == 0, (last, checked.stdout)
+        assert read_all(image) == after
+
+
+def test_a_repeated_preparation_with_nothing_to_do_repairs_too(tmp_path):
+    """Everything was written but the second table and the count: an empty change puts them right, and a second one writes nothing."""
+    image = cards.disk(tmp_path / "card.img", {"cmdline.txt": "old\n"}, size_mb=36, bits=32, sectors=1, table="")
+    apply(image, put({"edgemeter/file": b"new" * 700}))
+    with disk_image.open_disk(image, "write") as disk:
+        found = geometry.read_geometry(disk.read(0, 512))
+        disk.write(found.fat_start + found.fat_bytes + 12, b"\xff\xff\xff\x0f" * 4)
+        disk.write(found.fsinfo + 488, b"\xff" * 4)
+    assert cards.fsck(image, 0).returncode != 0
+    apply(image, [])
+    assert cards.fsck(image, 0).returncode == 0
+    before = image.read_bytes()
+    apply(image, [])
+    assert image.read_bytes() == before
+
+
 def test_what_does_not_fit_is_refused_before_anything_is_written(tmp_path):
     """The image keeps every byte; the message says how much is missing."""
     image = cards.disk(tmp_path / "card.img", {}, size_mb=16, bits=16, sectors=1, table="")
