@@ -3,6 +3,7 @@
 import json
 import re
 import sys
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -20,8 +21,11 @@ if TYPE_CHECKING:
 
 # As in image/detect.py, which is not imported for --help; a test compares the two.
 FORMATS = ["cloudinit", "preseed", "firstrun", "cidata"]
+# How often the reader is looked at while a card is exchanged.
+_EXCHANGE_S = 0.5
 UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
 FILE = click.Path(path_type=Path)
+_JOIN = ".join.toml"
 
 
 def _size(_ctx: click.Context, _param: click.Parameter, value: str | None) -> int | None:
@@ -36,7 +40,13 @@ def _size(_ctx: click.Context, _param: click.Parameter, value: str | None) -> in
 @click.command()
 @click.argument("target", required=False, type=FILE, metavar="[IMAGE|CARD|FOLDER]")
 @click.option("--bundle", required=True, type=FILE, help="Bundle for this board: a folder or tar of `edgemeter fleet bundle`.")
-@click.option("--join", "join_path", required=True, type=FILE, help="Join file of the board, from `edgemeter fleet token`.")
+@click.option(
+    "--join",
+    "join_path",
+    required=True,
+    type=FILE,
+    help="Join file of the board, from `edgemeter fleet token`; or a folder of such files: one image for each of their boards.",
+)
 @click.option("--public-key", type=FILE, help="Key to verify the bundle with. Default: release.pub in the fleet folder.")
 @click.option("--format", "form", type=click.Choice(FORMATS), help="First-boot format of the system. Default: detected on the card.")
 @click.option("--user", help="Name of the first account; needs --ssh-key.")
@@ -54,6 +64,8 @@ def _size(_ctx: click.Context, _param: click.Parameter, value: str | None) -> in
 def image(target: Path | None, make_stick: Path | None, **options: Any) -> None:
     """Prepare an image file, a card (/dev/sdX) or a mounted boot partition (its folder): its board joins the fleet at its first boot.
 
+    An image in .gz or .xz is unpacked beside it; so is a copy for each join file of a folder, named after its board.
+
     Example: edgemeter fleet image raspios.img --bundle pi5.tar --join pi5-01.join.toml
     """
     from edgemeter.provisioning.image.preparing import new_stick, open_bundle
@@ -63,13 +75,52 @@ def image(target: Path | None, make_stick: Path | None, **options: Any) -> None:
     if options["size"] is not None and make_stick is None:
         raise click.UsageError("--size is that of a stick: give --make-stick FILE too")
     public_key: Path = options["public_key"] or options["folder"].release_public_key
+    joins = _joins(options["join_path"])
+    if joins and (target is None or not target.is_file()):
+        raise click.UsageError("--join FOLDER makes one image for each join file: give an image file")
     with open_bundle(options["bundle"], public_key) as bundle:
-        request = _request(bundle, public_key, options)
         if make_stick is not None:
+            request = _request(bundle, public_key, options)
             with new_stick(make_stick, request, options["size"], is_dry=options["dry_run"]) as path:
                 _prepare(path, make_stick, request, options)
         elif target is not None:
-            _prepare(target, target, request, options)
+            for join in joins or [options["join_path"]]:
+                request = _request(bundle, public_key, {**options, "join_path": join})
+                with _image_of(target, join if joins else None, is_dry=options["dry_run"]) as (path, named):
+                    _prepare(path, named, request, options)
+
+
+def _joins(given: Path) -> list[Path]:
+    """Return the join files of a folder; none where a file was given.
+
+    Raises:
+        ConfigError: the folder has none.
+    """
+    if not given.is_dir():
+        return []
+    found = sorted(given.glob(f"*{_JOIN}"))
+    if not found:
+        raise ConfigError(f"there is no *{_JOIN} in {str(given)!r}: `edgemeter fleet token DEVICE... --out {given}` writes them")
+    return found
+
+
+@contextmanager
+def _image_of(target: Path, join: Path | None, *, is_dry: bool) -> Iterator[tuple[Path, Path]]:
+    """Yield what is to be prepared, and its final path: the target itself, or a copy for the board of a join file."""
+    from edgemeter.provisioning.image.preparing import unpacked_copy
+    from edgemeter.provisioning.write.image_file import is_compressed
+
+    if join is None and not is_compressed(target):
+        yield target, target
+        return
+    plain = target.with_suffix("") if target.suffix in {".gz", ".xz"} else target
+    board = f"-{join.name.removesuffix(_JOIN)}" if join is not None else "-unpacked" if plain == target else ""
+    path = plain.with_name(f"{plain.stem}{board}{plain.suffix or '.img'}")
+    with (
+        progress_bar("bytes") as report,
+        unpacked_copy(target, path, lambda done, total: report("checking the image", done, total), is_dry=is_dry) as copy,
+    ):
+        yield copy, path
 
 
 def _request(bundle: "BundleFiles", public_key: Path, options: dict[str, Any]) -> "CardRequest":
@@ -123,6 +174,8 @@ def _print_notes(named: Path, plan: "CardPlan", request: "CardRequest") -> None:
         click.echo(f"removing an earlier preparation for another format: {', '.join(plan.previous)}", err=True)
     for found in plan.also_firing:
         click.echo(f"warning: {found} also acts at the first boot: delete it if that is not intended", err=True)
+    for why in plan.misfits:
+        click.echo(f"warning: {why}", err=True)
     wifi = request.settings.wifi
     if wifi is not None and wifi.country is None:
         click.echo("warning: Raspberry Pi OS keeps the radio off until it knows the country: add --wifi-country", err=True)
@@ -141,6 +194,7 @@ def _print(named: Path, plan: "CardPlan", *, is_dry: bool, as_json: bool) -> Non
             "format": plan.chosen.form,
             "why": plan.chosen.why,
             "also_firing": plan.also_firing,
+            "misfits": plan.misfits,
             "dry_run": is_dry,
             "written": [{"path": path, "size_bytes": size_bytes} for path, size_bytes in files.items()],
             "removed": removed,
@@ -176,35 +230,79 @@ def _counting(step: str, total_bytes: int) -> Iterator[Callable[[int], None]]:
 
 
 @click.command(short_help="Write an image to a card and read it back; disks in use are refused.")
-@click.argument("image", type=FILE, metavar="IMG")
+@click.argument("images", type=FILE, metavar="IMG...", nargs=-1, required=True)
 @click.option("--device", type=FILE, help="Device of the card: /dev/sdX, /dev/mmcblkN. Default: none; the disks are listed.")
 @click.option("--force-large", is_flag=True, help="Allow disks of more than 512 GB.")
 @click.option("--yes-model", metavar="TEXT", help="Confirm with model and size of the card, as in the prompt, for scripts.")
 @click.option("--dry-run", "is_dry", is_flag=True, help="Check image and card, and write nothing.")
 @click.option("--json", "as_json", is_flag=True, help="Print what was written as JSON.")
-def write(image: Path, device: Path | None, *, force_large: bool, yes_model: str | None, is_dry: bool, as_json: bool) -> None:
-    """Write an image (raw, .gz, .xz) to a card and read every byte back.
+def write(images: tuple[Path, ...], device: Path | None, *, force_large: bool, yes_model: str | None, is_dry: bool, as_json: bool) -> None:
+    """Write an image (raw, .gz, .xz) to a card and read every byte back; several images go to as many cards, one after the other.
+
+    The first card is confirmed; each following one of the same model and size is written as soon as it is exchanged.
 
     Example: edgemeter fleet write raspios.img.xz --device /dev/sdb
     """
-    from dataclasses import asdict
-
-    from edgemeter.provisioning.write.image_file import read_image
-    from edgemeter.provisioning.write.target_disk import GB, KernelTrees, objections, read_disk
-    from edgemeter.provisioning.write.writing import write_image
+    from edgemeter.provisioning.write.target_disk import KernelTrees
 
     world = KernelTrees()
     if device is None:
         raise click.UsageError(_choice(world))
-    card = read_disk(device, world)
     large: Literal["refused", "allowed"] = "allowed" if force_large else "refused"
+    for number, image in enumerate(images, start=1):
+        if number > 1 and not is_dry:
+            click.echo(f"{number} of {len(images)}, {image.name}: exchange the card", err=True)
+            _await_next_card(device, world)
+        confirmed = _write_card(image, device, world, large, yes_model, is_dry=is_dry, as_json=as_json)
+        yes_model = confirmed if yes_model is None else yes_model
+
+
+def _await_next_card(device: Path, world: "KernelTrees") -> None:
+    """Return once the card was taken out and another one is in its place."""
+    was_out = False
+    while True:
+        is_in = _has_card(device, world)
+        if was_out and is_in:
+            return
+        was_out = was_out or not is_in
+        time.sleep(_EXCHANGE_S)
+
+
+def _has_card(device: Path, world: "KernelTrees") -> bool:
+    from edgemeter.provisioning.write.target_disk import read_disk
+
+    try:
+        # A reader without a card has no size.
+        return read_disk(device, world).size_bytes > 0
+    except ConfigError:
+        return False
+
+
+def _write_card(
+    image: Path,
+    device: Path,
+    world: "KernelTrees",
+    large: Literal["refused", "allowed"],
+    yes_model: str | None,
+    *,
+    is_dry: bool,
+    as_json: bool,
+) -> str | None:
+    """Write one card; return model and size as they were confirmed."""
+    from dataclasses import asdict
+
+    from edgemeter.provisioning.write.image_file import read_image
+    from edgemeter.provisioning.write.target_disk import GB, objections, read_disk
+    from edgemeter.provisioning.write.writing import write_image
+
+    card = read_disk(device, world)
     _refuse(card, objections(card, world, None, large))
     with progress_bar("bytes") as report:
         source = read_image(image, lambda done, total: report("checking the image", done, total))
     _refuse(card, objections(card, world, source.size_bytes, large))
     if is_dry:
         click.echo(f"would write {source.size_bytes / GB:.2f} GB to {card.path} ({card.words})")
-        return
+        return None
     _confirm(card, yes_model)
     # Meanwhile it may have been mounted, or replaced by another card.
     if read_disk(device, world) != card:
@@ -216,6 +314,7 @@ def write(image: Path, device: Path | None, *, force_large: bool, yes_model: str
         click.echo(json.dumps({"device": str(card.path), "model": card.model, **asdict(done)}))
     else:
         click.echo(f"{card.path} ({card.words}): {done.size_bytes / GB:.2f} GB written and read back: sha256 {done.sha256}")
+    return card.words
 
 
 def _refuse(card: "TargetDisk", reasons: list[str]) -> None:

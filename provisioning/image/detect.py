@@ -26,6 +26,12 @@ FIRST_BOOKWORM = "2023-10-10"
 REFERENCE = re.compile(r"Raspberry Pi reference (\d{4}-\d{2}-\d{2})")
 CLOUD_FILES = (cloudinit.USER_DATA, cloudinit.META_DATA, cloudinit.NETWORK)
 
+# The Python of each Raspberry Pi OS, by the date of its first release; Source: Debian 12 has 3.11, Debian 13 has 3.13.
+PYTHONS = (("2023-10-10", "Raspberry Pi OS Bookworm", "3.11"), (LAST_FIRSTRUN, "Raspberry Pi OS Trixie", "3.13"))
+# Kernels of 32 bits, which an image for 64 bits does not have. Source: the packages raspi-firmware and linux-image-rpi of Raspberry Pi OS.
+KERNELS_32 = frozenset({"kernel.img", "kernel7.img", "kernel7l.img"})
+KERNEL_64 = "kernel8.img"
+
 # Files of other formats that the board would act on too, and what they belong to.
 ALSO_FIRE = {
     "custom.toml": "Raspberry Pi OS Bookworm's settings",
@@ -103,6 +109,22 @@ def also_firing(boot: Readable, form: BootFormat) -> list[str]:
         found.append(f"systemd.run= in {KERNEL_LINE} (a command of the kernel line)")
     if form == "cloudinit" and any(word.startswith("ds=") and ("seedfrom=" in word or ";s=" in word) for word in words):
         found.append(f"ds= in {KERNEL_LINE} (cloud-init reads its files from elsewhere)")
+    return found
+
+
+def misfits(boot: Readable, arch: str, python: str) -> list[str]:
+    """Return why a bundle for this architecture and Python does not seem to fit the system, as far as its boot partition shows."""
+    names = {name.lower() for name in boot.names()}
+    found = []
+    if arch == "aarch64" and names & KERNELS_32:
+        found.append(f"the bundle is for {arch}, and the system has {min(names & KERNELS_32)}, as one of 32 bits: take the 64-bit image")
+    elif arch != "aarch64" and KERNEL_64 in names:
+        found.append(f"the bundle is for {arch}, and the system has {KERNEL_64}, as one for aarch64: take another bundle")
+    dated = REFERENCE.search(boot_partition.read_text_if_any(boot, ISSUE))
+    fitting = [(system, version) for since, system, version in PYTHONS if dated and dated[1] >= since]
+    if fitting and fitting[-1][1] != python:
+        system, version = fitting[-1]
+        found.append(f"the bundle is for Python {python}, and {system} has {version}: build it with `fleet bundle --python {version}`")
     return found
 
 

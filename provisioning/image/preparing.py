@@ -1,6 +1,7 @@
 """Prepare a boot partition: the payload, the same for every system, and exactly one adapter for the format that the card has."""
 
 import hashlib
+import os
 import tempfile
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing, contextmanager
@@ -18,6 +19,7 @@ from edgemeter.provisioning.image.adapter_text import FROM_BOOT, FROM_STICK, PAY
 from edgemeter.provisioning.image.boot_partition import BootPartition, Readable
 from edgemeter.provisioning.image.detect import STICK, ChosenFormat, without_previous
 from edgemeter.provisioning.image.settings import FirstBootSettings
+from edgemeter.provisioning.write.image_file import ReportBytes, read_image
 
 NEEDED = ("install.py", "supervisor.py")
 
@@ -80,6 +82,7 @@ class CardPlan:
     where: str
     chosen: ChosenFormat
     also_firing: list[str]
+    misfits: list[str]
     previous: list[str]
     steps: tuple[list[Change], ...]
     unchanged: int
@@ -113,7 +116,8 @@ def plan_card(boot: BootPartition, request: CardRequest) -> CardPlan:
     steps = (stale, _differing(boot, payload), [*_differing(boot, adapter), *leaving])
     kept = len(payload) + len(adapter) + len(leaving) - len(steps[1]) - len(steps[2])
     removed = [change.path for change in after.changes.values()]
-    plan = CardPlan(boot.where, chosen, detect.also_firing(after, chosen.form), removed, steps, kept)
+    misfits = detect.misfits(boot, request.bundle.manifest.arch, request.bundle.manifest.python)
+    plan = CardPlan(boot.where, chosen, detect.also_firing(after, chosen.form), misfits, removed, steps, kept)
     freed = sum(size for path, size in boot.files(PAYLOAD_FOLDER).items() if path.lower() not in wanted)
     missing = boot.missing_bytes([*steps[1], *steps[2]]) - freed
     if missing > 0:
@@ -201,6 +205,32 @@ def _is_same(pieces: Iterable[bytes], content: FileContent, read: Callable[[int]
 # Room beside the payload: tables, rounding up to clusters, the status file.
 SPARE_BYTES = 8 << 20
 MIB = 1 << 20
+
+
+@contextmanager
+def unpacked_copy(source: Path, path: Path, report: ReportBytes, *, is_dry: bool) -> Iterator[Path]:
+    """Yield a copy of an image (raw, `.gz`, `.xz`) to prepare; it is renamed to `path` afterwards, and removed on an error or if `is_dry`.
+
+    Raises:
+        ConfigError: the file exists already, or the image is damaged or does not match the `.sha256` beside it.
+        UnavailableError: there is not enough room.
+    """
+    if path.exists():
+        raise ConfigError(f"{str(path)!r} exists already: prepare that one, or delete it")
+    image = read_image(source, report)
+    with tempfile.TemporaryDirectory(prefix=".edgemeter-image-", dir=path.parent) as folder:
+        beside = Path(folder) / path.name
+        try:
+            with beside.open("wb") as file:
+                for chunk in image.chunks():
+                    # Zeros take no room, as in most images.
+                    _ = file.write(chunk) if chunk.strip(b"\0") else file.seek(len(chunk), os.SEEK_CUR)
+                file.truncate(image.size_bytes)
+        except OSError as error:
+            raise UnavailableError(f"cannot unpack {str(source)!r} to {str(path)!r}: {error.strerror}: make room there") from error
+        yield beside
+        if not is_dry:
+            beside.replace(path)
 
 
 @contextmanager

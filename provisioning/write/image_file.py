@@ -109,6 +109,14 @@ def _opened(path: Path, raw: IO[bytes] | None = None) -> Iterator[IO[bytes]]:
             yield file
 
 
+def is_compressed(path: Path) -> bool:
+    """Return whether a file is an image in `.gz` or `.xz`, by its first bytes."""
+    if not path.is_file():
+        return False
+    with _mapped(path), path.open("rb") as file:
+        return file.read(6).startswith((b"\x1f\x8b", b"\xfd7zXZ\0"))
+
+
 @contextmanager
 def _mapped(path: Path) -> Iterator[None]:
     try:

@@ -2,6 +2,7 @@
 
 import gzip
 import json
+import lzma
 import os
 import struct
 import zlib
@@ -10,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from edgemeter.provisioning.fat import disk_image as disks
-from edgemeter.provisioning.image import boot_partition
+from edgemeter.provisioning.image import boot_partition, detect
 from tests.provisioning.bundle import small_bundle
 from tests.provisioning.image import cards
 
@@ -171,7 +172,7 @@ def test_garbage_is_refused(tmp_path, needed):
     image.write_bytes(bytes(100_000))
     refused(image, needed, "neither a partition table nor a FAT")
     image.write_bytes(gzip.compress(bytes(1000)))
-    refused(image, needed, "unpack it first (`gunzip")
+    refused(image, needed, "neither a partition table nor a FAT")
     with image.open("wb") as file:
         file.truncate(32 << 20)
     cards.run(cards.tool("sfdisk"), "-q", image, input="label: dos\nsize=8M,type=83\ntype=83\n")
@@ -369,5 +370,62 @@ def test_json_is_json(tmp_path, needed):
     image = cards.disk(tmp_path / "card.img", TRIXIE)
     shown = cards.edgemeter("fleet", "image", image, *needed, "--json")
     assert set(json.loads(shown.stdout)) == {
-        "target", "format", "why", "also_firing", "dry_run", "written", "removed", "unchanged", "verified",
+        "target", "format", "why", "also_firing", "misfits", "dry_run", "written", "removed", "unchanged", "verified",
     }  # fmt: skip
+
+
+@pytest.mark.parametrize(("pack", "suffix"), [(gzip.compress, "gz"), (lzma.compress, "xz")])
+def test_a_compressed_image_is_taken_as_it_comes(tmp_path, needed, pack, suffix):
+    """Unpacked beside it and prepared as the raw one is; again it is refused, and a rehearsal leaves nothing."""
+    raw = cards.disk(tmp_path / "raw.img", TRIXIE, size_mb=40)
+    packed = tmp_path / f"os.img.{suffix}"
+    packed.write_bytes(pack(raw.read_bytes()))
+    assert cards.done(packed, *needed, "--dry-run")["dry_run"] is True
+    assert not (tmp_path / "os.img").exists()
+    said = cards.done(packed, *needed)
+    assert (said["target"], said["verified"]) == (str(tmp_path / "os.img"), True)
+    cards.done(raw, *needed)
+    assert cards.mtools_tree(tmp_path / "os.img", tmp_path / "a") == cards.mtools_tree(raw, tmp_path / "b")
+    again = cards.edgemeter("fleet", "image", packed, *needed)
+    assert "exists already: prepare that one, or delete it" in again.stderr
+    assert not list(tmp_path.glob(".edgemeter-*"))
+    packed.write_bytes(packed.read_bytes()[:-20])
+    (tmp_path / "os.img").unlink()
+    assert "is damaged" in cards.edgemeter("fleet", "image", packed, *needed).stderr
+    assert not (tmp_path / "os.img").exists()
+
+
+def test_a_folder_of_join_files_makes_an_image_for_each_board(tmp_path, shelf, join):
+    """Each with its own token; an empty folder, and a card instead of an image, are one line each."""
+    joins = tmp_path / "joins"
+    joins.mkdir()
+    image = cards.disk(tmp_path / "os.img", TRIXIE, size_mb=40)
+    options = ["--bundle", shelf / "bundle-0.0.1", "--public-key", shelf / "release.pub", "--join", joins]
+    assert "there is no *.join.toml" in cards.edgemeter("fleet", "image", image, *options).stderr
+    for board in ("pi5-01", "pi5-02"):
+        (joins / f"{board}.join.toml").write_text(join.read_text().replace('device = "pi5-01"', f'device = "{board}"'))
+    before = image.read_bytes()
+    done = cards.edgemeter("fleet", "image", image, *options)
+    assert done.returncode == 0, done.stderr
+    assert image.read_bytes() == before
+    for board in ("pi5-01", "pi5-02"):
+        assert f'device = "{board}"' in cards.mtype(tmp_path / f"os-{board}.img", "edgemeter/join.toml")
+    assert "give an image file" in cards.edgemeter("fleet", "image", joins, *options).stderr
+
+
+@pytest.mark.parametrize(
+    ("more", "why"),
+    [
+        ({"kernel7.img": "", "kernel8.img": ""}, "as one of 32 bits"),
+        ({"kernel8.img": "", "issue.txt": "Raspberry Pi reference 2024-11-19\n"}, "Raspberry Pi OS Bookworm has 3.11"),
+        ({"kernel8.img": "", "issue.txt": "Raspberry Pi reference 2026-04-13\n"}, "Raspberry Pi OS Trixie has 3.13"),
+    ],
+)
+def test_a_bundle_that_does_not_fit_the_system_warns(tmp_path, more, why):
+    """By its kernels and the date of its release; one that fits, or a system that shows neither, is silent."""
+    image = cards.disk(tmp_path / "os.img", {**TRIXIE, **more}, size_mb=40)
+    with boot_partition.open_boot_partition(image, "read") as boot:
+        assert any(why in one for one in detect.misfits(boot, "aarch64", "3.10"))
+        assert [one for one in detect.misfits(boot, "aarch64", why[-4:]) if "Python" in one] == []
+    with boot_partition.open_boot_partition(cards.disk(tmp_path / "bare.img", TRIXIE, size_mb=40), "read") as bare:
+        assert detect.misfits(bare, "aarch64", "3.10") == []

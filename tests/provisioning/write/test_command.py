@@ -43,6 +43,34 @@ def test_model_and_size_on_the_command_line_stand_for_the_question(bench):
     assert bench.card.read_bytes()[: 1 << 20] == CONTENT
 
 
+def test_several_images_go_to_several_cards_with_one_confirmation(bench, monkeypatch):
+    """The next card is waited for until the reader was empty; each gets its own image, and a card of another size is not written."""
+    second = bench.folder / "second.img"
+    second.write_bytes(CONTENT[::-1])
+    size, written, looks = bench.folder / "sys/class/block/sdx/size", [], []
+
+    def exchange(_s):
+        looks.append(size.read_text())
+        if len(looks) == 2:
+            written.append(bench.card.read_bytes()[: 1 << 20])
+            bench.card.write_bytes(bytes(24 << 20))
+            size.write_text("0\n")
+        if len(looks) == 4:
+            size.write_text(looks[0])
+
+    monkeypatch.setattr(card.time, "sleep", exchange)
+    done = run(bench, str(second), "--yes-model", WORDS, "--json")
+    assert (done.exit_code, done.exception) == (0, None)
+    assert written == [CONTENT]
+    assert bench.card.read_bytes()[: 1 << 20] == CONTENT[::-1]
+    assert [json.loads(line)["device"] for line in done.stdout.splitlines()] == [str(bench.card)] * 2
+    assert "2 of 2, second.img: exchange the card" in done.stderr
+    looks.clear()
+    monkeypatch.setattr(card.time, "sleep", lambda _: size.write_text("0\n" if size.read_text() != "0\n" else f"{(200 << 20) // 512}\n"))
+    done = run(bench, str(second), "--yes-model", WORDS)
+    assert "does not match" in str(done.exception)
+
+
 @pytest.mark.parametrize(("arguments", "said"), [((), "no terminal"), (("--yes-model", "Other 32 GB"), "nothing was written")])
 def test_without_the_right_words_nothing_is_written(bench, arguments, said):
     """The card stays as it is."""
