@@ -106,9 +106,7 @@ def _packed(folder: FleetFolder, head: BackupHead) -> bytes:
         with tarfile.open(fileobj=made, mode="w", format=tarfile.PAX_FORMAT) as tar, tempfile.TemporaryDirectory() as scratch:
             _add(tar, HEAD, msgspec.json.encode(head))
             for path in sorted(folder.path.rglob("*")):
-                name = path.relative_to(folder.path).as_posix()
-                if path.is_file() and not path.is_symlink() and not LEFT_OUT.fullmatch(name):
-                    _add(tar, name, path.read_bytes(), path.stat().st_mode & 0o777)
+                _add_path(tar, path.relative_to(folder.path).as_posix(), path)
             if folder.registry.exists():
                 copy = Path(scratch) / folder.registry.name
                 _copy_registry(folder.registry, copy)
@@ -116,6 +114,19 @@ def _packed(folder: FleetFolder, head: BackupHead) -> bytes:
     except (OSError, sqlite3.Error) as error:
         raise ConfigError(f"cannot read the fleet's folder {str(folder.path)!r} ({error}): run this as its owner") from error
     return made.getvalue()
+
+
+def _add_path(tar: tarfile.TarFile, name: str, path: Path) -> None:
+    """Add a file, folder or link of the fleet's folder, if it belongs into a backup."""
+    info = tarfile.TarInfo(name)
+    if path.is_symlink():
+        info.type, info.linkname = tarfile.SYMTYPE, path.readlink().as_posix()
+        tar.addfile(info)
+    elif path.is_dir():
+        info.type = tarfile.DIRTYPE
+        tar.addfile(info)
+    elif path.is_file() and not LEFT_OUT.fullmatch(name):
+        _add(tar, name, path.read_bytes(), path.stat().st_mode & 0o777)
 
 
 def _add(tar: tarfile.TarFile, name: str, content: bytes, mode: int = 0o600) -> None:
@@ -171,12 +182,17 @@ def _unpacked(plain: bytes, made: Path, source: Path) -> tuple[BackupHead, int]:
 
 
 def _write_member(tar: tarfile.TarFile, member: tarfile.TarInfo, made: Path) -> None:
-    parts = Path(member.name).parts
-    content = tar.extractfile(member) if member.isreg() and not member.name.startswith("/") and ".." not in parts else None
+    target, is_within = made / member.name, not member.name.startswith("/") and ".." not in Path(member.name).parts
+    if is_within and member.isdir():
+        target.mkdir(mode=0o700, parents=True, exist_ok=True)
+        return
+    if is_within and member.issym() and (target.parent / member.linkname).resolve().is_relative_to(made.resolve()):
+        target.symlink_to(member.linkname)
+        return
+    content = tar.extractfile(member) if is_within and member.isreg() and not target.is_symlink() else None
     if content is None:
         message = f"it holds {member.name!r}, which is no file of a fleet"
         raise ValueError(message)
-    target = made / member.name
     target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     with target.open("wb") as file:
         shutil.copyfileobj(content, file)
