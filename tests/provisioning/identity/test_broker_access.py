@@ -134,7 +134,7 @@ def test_the_broker_lives_through_expiring_sessions_and_200_access_changes(lab):
             lab.run("revoke", name)
             assert wait_until(lambda device=device: bool(device.reasons), 10), name
             assert not may_connect(one), name
-            lab.run("accept", name)
+            lab.run("requests", "accept", name)
             again = lab.token(name)
             lab.with_token(again)
             lab.run("revoke", name)
