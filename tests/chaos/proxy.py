@@ -26,13 +26,14 @@ class Proxy:
     def start(self) -> None:
         """Listen."""
         self._thread.start()
-        asyncio.run_coroutine_threadsafe(asyncio.start_server(self._serve, LOOPBACK, self.port), self._loop).result(10)
+        self._server = asyncio.run_coroutine_threadsafe(asyncio.start_server(self._serve, LOOPBACK, self.port), self._loop).result(10)
 
     def stop(self) -> None:
         """End everything."""
-        self.cut()
+        asyncio.run_coroutine_threadsafe(self._end(), self._loop).result(10)
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
+        self._loop.close()
 
     def cut(self) -> None:
         """Cut every connection, in the middle of whatever it carries."""
@@ -48,6 +49,15 @@ class Proxy:
         self.mode = mode
         if mode != "stall":
             self.cut()
+
+    async def _end(self) -> None:
+        self._server.close()
+        tasks = asyncio.all_tasks() - {asyncio.current_task()}
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        # A transport that was aborted closes its socket in the next turn.
+        await asyncio.sleep(0)
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._writers.add(writer)
