@@ -14,7 +14,7 @@ from tests.chaos.world import Size, World
 
 STALLED_S = 300.0
 # Faults, records and seconds between faults of `--full`: about an hour, and half an hour.
-FULL = {"sqlite": (1000, 1_000_000, 1.0), "postgresql": (300, 300_000, 2.5)}
+FULL = {"sqlite": (1000, 1_000_000, 1.0), "postgresql": (300, 300_000, 4.0)}
 SHORT = (40, 20_000, 1.2)
 KNOWN = {"sqlite": faults.FAULTS, "postgresql": SHARED_FAULTS}
 NOT_LOGS = ("influx", "collector", "outboxes", "data", "wal")
