@@ -27,12 +27,13 @@ from edgemeter.collector.ledgers.place import LedgerPlace, open_ledger
 def restore(file: Path, ledger: LedgerPlace | None, sources: tuple[LedgerPlace, ...]) -> None:
     """Restore the backup FILE as the ledger; nothing is overwritten. What was received after it comes from other ledgers and the devices.
 
-    InfluxDB holds the figures of records and not their raw samples, so that no record is made from it; `compare --store URL` reads it.
+    Other ledgers are imported as by `collector import`. InfluxDB holds the figures of records and not their raw samples, so that no record
+    is made from it; `compare --store URL` reads it.
 
     Example: edgemeter collector restore /backups/ledger-2026-11-20.sqlite --from /mnt/other-collector/ledger.sqlite
     """
     from edgemeter.collector.upkeep.copies import restore as bring_back
-    from edgemeter.collector.upkeep.fetch_from import fetch_from
+    from edgemeter.collector.upkeep.ledger_import import import_ledger
 
     for source in sources:
         open_ledger(source, "read").close()
@@ -43,9 +44,11 @@ def restore(file: Path, ledger: LedgerPlace | None, sources: tuple[LedgerPlace, 
     newest = f", the newest of {stamp(done.last_received_ns)}" if done.last_received_ns else ""
     click.echo(f"{count(done.runs, 'run')} restored{newest}", err=True)
     for source in sources:
-        fetched = fetch_from(source, path)
-        collided = f", {count(fetched.collisions, 'number')} of another record, quarantined" if fetched.collisions else ""
-        click.echo(f"{source}: {fetched.new:,} new of {count(fetched.records, 'record')}{collided}", err=True)
+        with open_ledger(source, "read") as other, open_ledger(path) as target:
+            fetched = import_ledger(other, target)
+        rest = {"whose number another record has: now in quarantine": fetched.collisions, "not found as they are": len(fetched.differing)}
+        words = "".join(f", {number:,} {what}" for what, number in rest.items() if number)
+        click.echo(f"{source}: {fetched.inserted:,} new of {count(fetched.records, 'record')}{words}", err=True)
     with open_ledger(path, "read") as opened:
         runs, missing = opened.count(), sum(one.missing for one in opened.sessions())
     remedy = "start the collector, then ask the devices for what they still have: edgemeter collector request-again"
