@@ -28,6 +28,7 @@ BOOT_FILES: dict[BootFormat, dict[str, str]] = {
 # The first of two boots: the paths below /boot become those of the mounted partition, and the kernel's line loses its `init=`.
 _FIRSTBOOT = """#!/bin/bash
 mount -t proc proc /proc
+mount -t devtmpfs dev /dev
 mount -t vfat /dev/vda1 /boot/firmware
 cd /boot/firmware
 sed -i 's| init=/usr/lib/raspberrypi-sys-mods/firstboot||' cmdline.txt
