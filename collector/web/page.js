@@ -37,7 +37,8 @@ function zoomAxes(spec) {
   const axes = unit?.params.find((param) => param.name === "zoom").select.encodings ?? [];
   return axes.map((axis) => ({ axis, signal: `zoom_${unit.encoding[axis].field}`, isLog: unit.encoding[axis].scale?.type === "log" }));
 }
-// Of fewer points than the server saw a front is stepped over again, and where it may lie is not known; a layer of nothing is left away.
+// Of fewer points than the server saw a front is stepped over again, and neither where it may lie nor where names fit is
+// known; a layer of nothing is left away.
 function fitted(spec, rows) {
   const steps = [], best = {};
   const ranked = rows.filter((row) => ["on the front", "perhaps on the front", "beaten"].includes(row.standing));
@@ -48,7 +49,7 @@ function fitted(spec, rows) {
   }
   const isThere = (one) => {
     const name = /isValid\(datum\.(\w+)\)/.exec(one.transform?.[0]?.filter ?? "")?.[1];
-    return one.mark?.type !== "area" && (!name || rows.some((row) => row[name] !== null)) && one.data?.values?.length !== 0;
+    return !["area", "text"].includes(one.mark?.type) && (!name || rows.some((row) => row[name] !== null)) && one.data?.values?.length !== 0;
   };
   const layer = spec.layer?.map((one) => (one.data?.values?.[0]?.accuracy === undefined ? one : { ...one, data: { values: steps } }));
   return layer ? { ...spec, layer: layer.filter(isThere) } : spec;
