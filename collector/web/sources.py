@@ -6,6 +6,7 @@ from typing import Protocol
 
 from edgemeter.agent.base.errors import UnavailableError
 from edgemeter.agent.contract.record import RunRecord
+from edgemeter.agent.contract.record_time import placed
 from edgemeter.agent.ledger.presence import DevicePresence
 from edgemeter.collector.ledgers.place import LedgerPlace, ledger_version, open_ledger
 from edgemeter.collector.runs.store import LedgerStore, open_store
@@ -55,17 +56,18 @@ class LedgerSource:
             return ledger.last_row()
 
     def after(self, row: int, limit: int) -> Iterator[tuple[int, RunRecord]]:
-        """Yield up to `limit` records after `row`, with their samples."""
+        """Yield up to `limit` records after `row`, with their samples; at the time of receipt where their own cannot be true."""
         with open_ledger(self.place, "read") as ledger:
             for held in ledger.records(with_samples=True, after_row=row, limit=limit):
-                yield held.row, held.record
+                yield held.row, placed(held.record, held.received_ns)
 
     def one(self, row: int) -> RunRecord:
         """Return the record of a row with its raw samples."""
-        found = next(iter(self.after(row - 1, 1)), None)
-        if found is None or found[0] != row:
+        with open_ledger(self.place, "read") as ledger:
+            found = next(iter(ledger.records(with_samples=True, after_row=row - 1, limit=1)), None)
+        if found is None or found.row != row:
             raise UnavailableError(f"row {row} of the ledger {str(self.place)!r} no longer exists: it was deleted because of its age")
-        return found[1]
+        return found.record
 
     def devices(self) -> Sequence[DevicePresence]:
         """Return what devices reported."""

@@ -21,6 +21,8 @@ from edgemeter.collector.receive.service import Collector
 from edgemeter.collector.rollup.rollup import rolled_up
 from edgemeter.collector.runs.store import InfluxStore, open_store
 from edgemeter.collector.trend.history import open_history
+from edgemeter.collector.web.run_index import open_index
+from edgemeter.collector.web.sources import LedgerSource
 from tests.fixtures.level_factory import level_runs, stepped_ms
 from tests.fixtures.mqtt_peer import Peer, wait_until
 from tests.fixtures.servers import address_of, mosquitto
@@ -54,6 +56,19 @@ def ledgers(request, tmp_path):
     store(tmp_path / "right", right)
     store(tmp_path / "wrong", [wrong[at] if at % 3 == 1 else right[at] for at in range(DAYS)])
     return tmp_path / "right", tmp_path / "wrong"
+
+
+def test_the_page_has_them_on_the_day_of_their_receipt(ledgers):
+    """Its index; the run itself is shown as it was stored."""
+    right, wrong = ledgers
+    indexes = [open_index(LedgerSource(path)) for path in (right, wrong)]
+    spans = []
+    for index in indexes:
+        index.refresh()
+        with index.reading() as connection:
+            spans.append(connection.execute("SELECT min(started_at_ns / ?), max(started_at_ns / ?) FROM runs", (DAY_NS, DAY_NS)).fetchone())
+    assert spans[0] == spans[1]
+    assert indexes[1].source.one(2).started_at_ns != indexes[0].source.one(2).started_at_ns
 
 
 def test_the_trend_has_them_on_the_day_of_their_receipt(ledgers):
