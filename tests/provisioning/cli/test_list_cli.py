@@ -2,15 +2,18 @@
 
 import json
 import time
+from dataclasses import replace
 
 import pytest
 from click.testing import CliRunner
 
 from edgemeter.agent.contract.health import Clock, Disk, LastStop, RecentRuns, Sensor
+from edgemeter.agent.contract.orders import Doctor
 from edgemeter.provisioning.cli.main import fleet as fleet_command
 from edgemeter.provisioning.health import device_view, overview
-from edgemeter.provisioning.registry import canary_runs, devices, rescues
+from edgemeter.provisioning.registry import canary_runs, devices, jobs, rescues
 from edgemeter.provisioning.registry.devices import Device
+from edgemeter.provisioning.registry.jobs import NewJob
 from edgemeter.provisioning.registry.rescues import Rescue
 from tests.provisioning import folder_bytes
 from tests.provisioning.health.conftest import Lab, S
@@ -74,6 +77,30 @@ def test_the_table_shows_what_each_device_said(lab):
     assert "suspect" in slow
     assert "latency_p50_ms is 16, +60.0%" in slow
     assert "9 devices: 5 online, 2 lost, 2 not joined, 1 suspect, 1 need attention" in text
+
+
+@pytest.mark.parametrize(("ended_s_ago", "shown"), [(90, "1 min, done"), (2 * 3600, "1 h, valid")])
+def test_a_job_that_just_ended_is_shown_before_the_next_report(lab, ended_s_ago, shown):
+    """In `list`, `show` and as JSON; one that the last report knows already is not shown a second time."""
+    ended_ns = lab.now_ns - ended_s_ago * S
+    with lab.registry.transaction() as connection:
+        job = jobs.add(connection, NewJob(Doctor(), "doctor", timeout_s=300), [("pi-good", "lab")], ended_ns - 60 * S)
+        (execution,) = jobs.executions_of_job(lab.registry, job)
+        jobs.update_executions(connection, [replace(execution, state="done", ended_ns=ended_ns, runs=("r1", "r2"))])
+    (good,) = [line for line in fleet("list", "--folder", lab.folder.path).splitlines() if line.startswith("pi-good")]
+    assert shown in good
+    (document,) = [one for one in json.loads(fleet("list", "--json", "--folder", lab.folder.path))["devices"] if one["device"] == "pi-good"]
+    assert (document["newer_job"] is not None) == (shown == "1 min, done")
+    assert ("last job" in fleet("show", "pi-good", "--folder", lab.folder.path)) == (shown == "1 min, done")
+
+
+def test_a_board_that_joined_and_is_silent_is_not_a_token_that_nobody_used(lab):
+    """The one has a certificate and has not reported yet; the other stands in fleet.toml only."""
+    with lab.registry.transaction() as connection:
+        devices.put(connection, Device("pi-silent", "lab", "1001", "pi5", (), "accepted", None, None, None, 6))
+    lines = {line.split()[0]: line for line in fleet("list", "--folder", lab.folder.path).splitlines() if line.startswith("pi-")}
+    assert "joined, silent" in lines["pi-silent"]
+    assert "not joined" in lines["pi-new"]
 
 
 def test_a_narrow_terminal_keeps_the_name_the_state_and_the_reason(lab):
