@@ -193,10 +193,10 @@ def test_a_board_type_is_looked_at_as_a_whole_and_what_changed_is_counted():
 
 
 def test_a_run_of_a_device_that_does_not_know_the_time_is_placed_by_its_receipt():
-    """Its own clock says 1970."""
-    run = replace(make_days([100.0])[0], started_at_ns=5 * DAY_NS, clock_synchronised=False)
+    """Its own clock is five days behind."""
+    run = replace(make_days([100.0])[0], started_at_ns=(FIRST_DAY - 5) * DAY_NS, clock_synchronised=False)
     assert figures_of(run, FIRST_DAY * DAY_NS + 7).day == FIRST_DAY
-    assert figures_of(replace(run, clock_synchronised=True), FIRST_DAY * DAY_NS).day == 5
+    assert figures_of(replace(run, clock_synchronised=True), FIRST_DAY * DAY_NS).day == FIRST_DAY - 5
 
 
 def test_a_latency_without_a_median_is_no_point():
