@@ -131,6 +131,7 @@ def test_a_text_that_cannot_be_stored_stops_no_other_record(lab, is_batch):
         assert [one.record.seq for one in ledger.records()] == [seq for seq in range(1, 20) if seq not in (5, 12)]
 
 
+@pytest.mark.slow
 def test_no_reader_writes_the_password_anywhere(lab, tmp_path, monkeypatch):
     """On the terminal, in a report, in a page, in an error: a server that trusts takes any password."""
     monkeypatch.setenv("EDGEMETER_HOME", str(tmp_path / "home"))
@@ -205,6 +206,7 @@ def test_a_cancelled_wait_for_a_standby_is_no_commit_that_may_be_receipted():
         server.close()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["fsync", "synchronous_commit"])
 def test_a_server_that_does_not_sync_is_refused_for_writing(name):
     """A receipt would promise what it cannot keep; readers may read."""
@@ -223,6 +225,7 @@ def test_a_server_that_does_not_sync_is_refused_for_writing(name):
         server.close()
 
 
+@pytest.mark.slow
 def test_encryption_is_verified_and_never_given_up_without_a_word(tmp_path):
     """By the right authority it connects; by another, or to a server without TLS, it does not."""
     authority, other = Authority(tmp_path / "ca"), Authority(tmp_path / "other", "another CA")

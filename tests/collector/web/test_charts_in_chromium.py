@@ -19,7 +19,7 @@ from tests.collector.web.conftest import fill
 from tests.fixtures.axe import axe_script, serious
 from tests.fixtures.record_factory import make_record
 
-pytestmark = [pytest.mark.chromium, pytest.mark.xdist_group("page-charts")]
+pytestmark = [pytest.mark.slow, pytest.mark.chromium, pytest.mark.xdist_group("page-charts")]
 
 VIEWS = (
     "",

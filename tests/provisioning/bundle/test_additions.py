@@ -61,6 +61,7 @@ def printed(python, code):
     return (done.stdout or done.stderr).strip().splitlines()[-1]
 
 
+@pytest.mark.slow
 def test_a_vendors_wheel_comes_in_by_its_hash_and_names_its_accelerator(shelf, build, tmp_path):
     """It is for this Python and platform; the bundle says CUDA because the wheel holds its provider; on the device it is imported."""
     wheel = vendor_wheel(tmp_path)
@@ -125,6 +126,7 @@ def test_a_wheel_that_is_not_what_was_meant_is_refused(build, tmp_path, given, w
     assert not (tmp_path / "made.tar").exists()
 
 
+@pytest.mark.slow
 def test_a_wheel_is_fetched_over_https_and_held_to_its_hash(build, tmp_path, monkeypatch):
     """By pip, from a server whose certificate it trusts; with another hash it is refused."""
     (tmp_path / "served").mkdir()
@@ -190,6 +192,7 @@ def test_a_release_sees_the_systems_python_packages_only_where_that_was_asked(sh
     assert printed(python, "import setuptools, click; print(setuptools.MINE, click.__file__)").startswith(f"1 {tmp_path / 'system'}")
 
 
+@pytest.mark.slow
 def test_an_installer_of_an_older_release_knows_a_bundle_without_additions(build, tmp_path):
     """Its manifest has no field that is new."""
     assert build().exit_code == 0
