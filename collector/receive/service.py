@@ -1,9 +1,11 @@
 """The collector as one object: receiver, ledger and drain, started and stopped together."""
 
+import ctypes
 import logging
 import time
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from typing import get_args
 
@@ -33,6 +35,10 @@ _REJECTIONS = (
     "Rejected messages and records: no topic of ours, invalid presence, payload or record, of another origin than its topic "
     "or without an outbox's number, a collision of numbers, rejected by the sink."
 )
+
+
+# A message of 100 records is some 300 kB of text.
+FREED_BYTES = 4 << 20
 
 
 class Collector:
@@ -70,6 +76,7 @@ class Collector:
             ConfigError: the file is no ledger, or the broker or InfluxDB refuses the credentials.
             UnavailableError: no broker answers within `timeout_s`, or a library is missing.
         """
+        _keep_freed_buffers()
         open_ledger(self.place).close()
         if self._influx is not None:
             points = Points(self._influx.extent, self._influx.also, TagValues(tag_values_path(self.place)))
@@ -197,6 +204,17 @@ class Collector:
             return True
         with open_ledger(self.place, "read") as ledger:
             return self._drain.has_reached(ledger.last_row())
+
+
+def _keep_freed_buffers() -> None:
+    """Let the allocator keep the buffers of messages for the next ones: given back and fetched each time, they cost a fifth of the time.
+
+    Source: mallopt(3) and glibc's malloc.h: M_MMAP_THRESHOLD is -3, M_TRIM_THRESHOLD -1. Other C libraries have no mallopt.
+    """
+    with suppress(AttributeError, OSError):
+        allocator = ctypes.CDLL(None)
+        allocator.mallopt(-3, FREED_BYTES)
+        allocator.mallopt(-1, 2 * FREED_BYTES)
 
 
 def _backlog_metrics(devices: Sequence[DevicePresence]) -> Iterator[Metric]:
