@@ -39,6 +39,7 @@ from edgemeter.provisioning.registry.devices import (
     next_health_state,
     put_health_state,
     put_reports,
+    put_revoked_offline,
 )
 from edgemeter.provisioning.registry.registry import Registry
 from edgemeter.provisioning.registry.rescues import clear_rescue, read_rescues
@@ -145,6 +146,7 @@ class FleetHealthHandler:
         try:
             with self._registry.transaction() as connection:
                 put_reports(connection, reports)
+                put_revoked_offline(connection, now_ns)
                 for one in reports:
                     if isinstance(one.message, Health) and self._every_ns:
                         plan_canary(connection, one.message, now_ns)

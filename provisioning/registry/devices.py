@@ -118,6 +118,13 @@ def put_offline(connection: sqlite3.Connection, device: str, now_ns: int) -> Non
     connection.execute("UPDATE presence SET state = 'offline', since_ns = ? WHERE device = ? AND state = 'online'", (now_ns, device))
 
 
+def put_revoked_offline(connection: sqlite3.Connection, now_ns: int) -> None:
+    """Note within the caller's transaction that no revoked device is online: its last report may be written after its revocation."""
+    query = """UPDATE presence SET state = 'offline', since_ns = ? WHERE state = 'online'
+    AND device IN (SELECT device FROM devices WHERE standing = 'revoked')"""
+    connection.execute(query, (now_ns,))
+
+
 def read_presence(registry: Registry) -> dict[str, Presence]:
     """Return every device that ever reported, by name."""
     return {one.device: one for one in registry.rows(Presence, "SELECT * FROM presence ORDER BY device")}

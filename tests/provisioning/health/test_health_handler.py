@@ -11,6 +11,7 @@ from edgemeter.agent.contract.messages import Birth
 from edgemeter.agent.contract.orders import Golden
 from edgemeter.provisioning.health import device_view
 from edgemeter.provisioning.registry import canary_runs, devices, jobs
+from edgemeter.provisioning.registry.devices import Device
 from tests.provisioning.health.conftest import Lab
 
 USUAL = {"latency_p50_ms": 10.0, "energy_gross_mj": 50.0}
@@ -35,6 +36,15 @@ def test_a_late_will_says_nothing_about_the_session_after_it(lab):
     lab.says("pi-1", "lost", session=2)
     lab.passes(1)
     assert devices.find_presence(lab.registry, "pi-1").state == "lost"
+
+
+def test_what_was_received_before_a_revocation_and_is_written_after_it_leaves_nobody_online(lab):
+    """The broker disconnected the device meanwhile, which reports nothing any more."""
+    lab.says("pi-1", "online")
+    with lab.registry.transaction() as connection:
+        devices.put(connection, Device("pi-1", "lab", "1000", "pi5", (), "revoked", None, None, None, 5))
+    lab.passes(1)
+    assert devices.find_presence(lab.registry, "pi-1").state == "offline"
 
 
 def test_what_is_retained_comes_again_and_changes_no_since(lab):
