@@ -26,7 +26,8 @@ VIEWS = {
 def take(page: Path, folder: Path) -> list[Path]:
     """Return the pictures of a page of one file, a light and a dark one of each view."""
     taken = []
-    with tempfile.TemporaryDirectory() as profile, Browser(find_chromium(), Path(profile)) as browser:
+    # What the browser starts may write to its profile while it ends.
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as profile, Browser(find_chromium(), Path(profile)) as browser:
         for name, (address, height) in VIEWS.items():
             for theme in ("light", "dark"):
                 tab = browser.open(f"{page.resolve().as_uri()}#/{address}", width=WIDTH, height=height, dark=theme == "dark", offline=True)

@@ -97,9 +97,9 @@ def test_the_page_about_a_fleet_brings_a_result_to_its_collector(tmp_path):
     ports = {"18883": str(free_port()), "18884": str(free_port())}
     with walk.walk(tmp_path, ports) as reader:
         printed = "".join(said for _, said in reader.page(DOCS / "tasks" / "fleet.md"))
-        runs = list(csv.DictReader((reader.folder / "trial.csv").open()))
+        runs = list(csv.DictReader((reader.folder / "trial.csv").read_text().splitlines()))
     assert "1 device: " in printed
-    assert [run["device"] for run in runs] == ["board-1"]
+    assert {run["device"] for run in runs} == {"board-1"}
 
 
 @pytest.mark.slow
