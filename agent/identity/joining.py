@@ -157,6 +157,8 @@ class EnrolmentClient:
             try:
                 self._session.connect()
             except UnavailableError as error:
+                # The broker may have accepted us just after the time was up: that session is closed all the same.
+                self._is_up = False
                 # Logged once, not with every try.
                 logger.log(logging.DEBUG if failures else logging.WARNING, "%s", error)
                 pause_until = time.monotonic() + backoff_s(failures)

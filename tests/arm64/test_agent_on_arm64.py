@@ -19,9 +19,7 @@ THERE = """
 export EDGEMETER_HOME=/mnt/home EDGEMETER_CONFIG=/mnt/home/config.toml
 edgemeter=/mnt/opt/edgemeter/current/bin/edgemeter
 shipped=$(echo /mnt/opt/edgemeter/current/lib/python3*/site-packages/edgemeter/models/shipped)
-# Threads of an emulated process may lock each other up: a join that does not end is begun again, as on a board.
-timeout 240 $edgemeter agent join /mnt/bundle/join.toml --config $EDGEMETER_CONFIG ||
-  timeout 480 $edgemeter agent join /mnt/bundle/join.toml --config $EDGEMETER_CONFIG
+$edgemeter agent join /mnt/bundle/join.toml --config $EDGEMETER_CONFIG
 $edgemeter run --model $shipped/edgemeter-shapes_int8.tflite --mode rapid --repeats 1 --delivery-timeout 300
 ls -l /mnt/home/identity
 """
