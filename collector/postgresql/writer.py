@@ -112,15 +112,16 @@ class PostgresWriter:
                 keys = [(one.record.device, one.record.session, one.record.seq, one.record.id) for one in arrivals]
                 cursor.executemany(drop, keys)
 
-        def after(cursor: Cursor, committed: Committed) -> None:
-            if not committed.collisions:
+        def after(cursor: Cursor, collisions: Sequence[Rejection]) -> None:
+            # A record that collides is in the entry that stays.
+            if not collisions:
                 cursor.execute("DELETE FROM quarantine WHERE row = %s", (row,))
 
-        return self._transact([*portions(arrivals), *batches], (), (), before, after)[0]
+        return self._transact([*portions(arrivals), *batches], (), (), before, after)
 
     def _commit(self, sources: Sequence[Source], rejections: Sequence[Rejection], changes: Sequence[PresenceChange]) -> Committed:
         try:
-            return self._transact(sources, rejections, changes, lambda _: None, _quarantine_collisions)[0]
+            return self._transact(sources, rejections, changes)
         except UnstorableError as error:
             if not sources:
                 raise
@@ -142,11 +143,12 @@ class PostgresWriter:
         sources: Sequence[Source],
         rejections: Sequence[Rejection],
         changes: Sequence[PresenceChange],
-        before: Callable[[Cursor], None],
-        after: "Callable[[Cursor, Committed], None]",
-    ) -> tuple[Committed, list[Rejection]]:
+        before: Callable[[Cursor], None] = lambda _: None,
+        after: Callable[[Cursor, Sequence[Rejection]], None] = quarantine_table.add,
+    ) -> Committed:
+        """Commit all of it in one transaction; `after` is given what collides."""
         if not sources and not rejections and not changes:
-            return Committed(), []
+            return Committed()
         records = [_records(source) for source in sources]
         try:
             with self._session.transaction() as cursor:
@@ -156,14 +158,14 @@ class PostgresWriter:
                 stored = self._store(cursor, rows, chunk) if rows else _Stored(frozenset(), frozenset())
                 _add_chunks(cursor, sources, rows, stored, chunk)
                 committed, collisions = _outcome(sources, rows, stored)
-                quarantine_table.add(cursor, [*rejections, *collisions])
+                quarantine_table.add(cursor, rejections)
                 _note_presence(cursor, changes)
-                after(cursor, committed)
+                after(cursor, collisions)
         except BaseException:
             # The subjects inserted in this transaction are rolled back with it.
             self._subjects.clear()
             raise
-        return committed, collisions
+        return committed
 
     def _store(self, cursor: Cursor, rows: Sequence[_Row], chunk: int) -> _Stored:
         wanted = _not_forgotten(cursor, rows)
@@ -189,10 +191,6 @@ class PostgresWriter:
 def subject_number(values: tuple[str, ...]) -> int:
     """Return the number of a subject: of its values, so that every collector gives it the same."""
     return int.from_bytes(hashlib.sha256(msgspec.json.encode(values)).digest()[:8], "big", signed=True)
-
-
-def _quarantine_collisions(_cursor: Cursor, _committed: Committed) -> None:
-    """Nothing more belongs to a commit: collisions are in the quarantine already."""
 
 
 def _records(source: Source) -> Sequence[RunRecord]:
