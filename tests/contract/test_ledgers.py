@@ -67,6 +67,15 @@ def test_two_records_of_one_number_are_a_collision_and_the_second_is_quarantined
     assert [held.record.id for held in ledger.records()] == [first.id]
 
 
+def test_a_quarantined_entry_whose_record_still_collides_stays_as_it_is(ledger):
+    """It is not quarantined a second time by being retried."""
+    ledger.commit([arrival(make_record(session=5, seq=1))], [Rejection(TOPIC, b"not read before", "no", 7)])
+    entries = ledger.quarantined()
+    committed = ledger.release(entries[0].row, [arrival(make_record(session=5, seq=1))], [], drain_again=False)
+    assert (committed.inserted, committed.collisions) == (0, 1)
+    assert ledger.quarantined() == entries
+
+
 def test_a_field_that_this_version_does_not_know_is_kept(ledger):
     """The record's own JSON text lies in the file, not what this version understood of it."""
     record = make_record(session=5, seq=1)
