@@ -89,12 +89,12 @@ class Replay:
         """Read the recording and wait for the load time that it gives; see `Runtime.load`."""
         check_options("replay", options, backends=("replay",), extra=("wait",))
         started_ns = time.monotonic_ns()
-        self._spin_ns = _spin_ns(options.extra.get("wait", "spin"))
+        self._spin_ns = spinning_ns(options.extra.get("wait", "spin"))
         recorded = read(model)
         self._latencies_ns = _latencies_ns(recorded)
         self._inputs = tuple(_info(entry) for entry in recorded.inputs)
         self._outputs = tuple(_values(entry, model) for entry in recorded.outputs)
-        _wait_until(started_ns + round(recorded.load_ms * _NS_PER_MS), self._spin_ns)
+        wait_until(started_ns + round(recorded.load_ms * _NS_PER_MS), self._spin_ns)
         return Loaded(
             package="edgemeter",
             version=version("edgemeter"),
@@ -115,7 +115,7 @@ class Replay:
         def call() -> None:
             started_ns = time.monotonic_ns()
             self._has_run = True
-            _wait_until(started_ns + next(latencies_ns), spin_ns)
+            wait_until(started_ns + next(latencies_ns), spin_ns)
 
         return call
 
@@ -162,13 +162,13 @@ def _rounds(latencies_ns: Sequence[int], seed: int | None) -> Iterator[int]:
         yield from latencies_ns if shuffle is None else shuffle.sample(latencies_ns, len(latencies_ns))
 
 
-def _spin_ns(wait: str) -> int:
+def spinning_ns(wait: str) -> int:
     if wait not in {"spin", "sleep"}:
         raise ConfigError(f"runtime 'replay' cannot wait by {wait!r}: choose spin or sleep")
     return _SPIN_NS if wait == "spin" else 0
 
 
-def _wait_until(deadline_ns: int, spin_ns: int) -> None:
+def wait_until(deadline_ns: int, spin_ns: int) -> None:
     """Return when the monotonic clock has reached the deadline: late by the timer's slack when it may not spin."""
     rest_ns = deadline_ns - time.monotonic_ns()
     if rest_ns > spin_ns:

@@ -32,6 +32,7 @@ PAGES: Mapping[str, tuple[str, str, Callable[[], str]]] = {
     "configuration.md": ("Configuration and environment", "files with every key, environment variables, precedence", settings.page),
     "sensors.md": ("Power sensors", "what each measures, needs and is set by", parts.sensors_page),
     "runtimes.md": ("Runtimes", "libraries, backends, settings, and what is timed", parts.runtimes_page),
+    "generators.md": ("Generators", "what generates text, its settings, and what is timed", parts.generators_page),
     "decoders.md": ("Decoders", "from a detector's outputs to boxes", parts.decoders_page),
     "record.md": ("The run record", "every field with its unit", records.page),
     "rules.md": ("Rules of the verdict", "when a run is valid, suspect or invalid", lambda: judge.rules_markdown(judge.RULES)),

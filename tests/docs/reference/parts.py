@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from pkgutil import resolve_name
 from types import ModuleType
 
-from edgemeter.agent import power, runtimes
+from edgemeter.agent import generators, power, runtimes
 from edgemeter.agent.contract.suite import FORMATS, READERS
 from edgemeter.agent.power import data_sheet
 from edgemeter.agent.vision import decoders
@@ -21,6 +21,11 @@ configuration names others. All values of `[sensors.NAME]` are texts. For two se
 RUNTIMES_HEAD = """# Runtimes
 
 The runtime is chosen by the file's suffix, or by `--runtime`. Settings are `options` of a suite's case.
+
+"""
+GENERATORS_HEAD = """# Generators
+
+A generator generates text from a language model. It is chosen by the file's suffix, or by `--runtime`. Settings are `options` of a suite's case.
 
 """
 DECODERS_HEAD = """# Decoders
@@ -54,6 +59,13 @@ def runtimes_page() -> str:
     ]
     text = RUNTIMES_HEAD + table(["runtime", "reads", "what it is"], rows)
     return text + "".join(f"\n## {name}\n\n{_words(_module(place))}\n" for name, place in runtimes.RUNTIMES.items())
+
+
+def generators_page() -> str:
+    """Return the page of generators."""
+    rows = [(f"[`{name}`](#{anchor(name)})", _first(_module(place).__doc__)) for name, place in generators.GENERATORS.items()]
+    text = GENERATORS_HEAD + table(["generator", "what it is"], rows)
+    return text + "".join(f"\n## {name}\n\n{_words(_module(place))}\n" for name, place in generators.GENERATORS.items())
 
 
 def decoders_page() -> str:

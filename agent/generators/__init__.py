@@ -1,0 +1,224 @@
+"""Generators: what generates text from a language model, token by token. The protocol, and the table of names.
+
+Beside a runtime (`edgemeter.agent.runtimes`), which is one call, a generator tells when each token was in its hands. A generator is one
+file here, one line in `GENERATORS` and one fixture under `tests/fixtures/generators/`. Others register theirs through the entry point
+group `edgemeter.generators`.
+
+The words: a *prompt* is processed at once (*prefill*), then tokens are *decoded* one by one. TTFT is the time from the prompt's hand-over
+to the first token, TPOT the mean time of each further one: (last - first) / (n - 1).
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal, Protocol, runtime_checkable
+
+import numpy as np
+from numpy.typing import NDArray
+
+from edgemeter.agent.base.plugins import find_plugin, plugin_names
+from edgemeter.agent.runtimes import Options
+
+GENERATORS: Mapping[str, str] = {
+    "replay": "edgemeter.agent.generators.replay:ReplayGenerator",
+}
+ENTRY_POINTS = "edgemeter.generators"
+
+# `exact`: the generator hands over every token by itself. `usage`: a server states the total of each query. `estimated`: its chunks of
+# text were counted, or tokenised again.
+TokenCounts = Literal["exact", "usage", "estimated"]
+
+# Why a query was over: it had the tokens that were asked for, the model ended the text, or a stop text came.
+Ended = Literal["length", "end_of_text", "stop"]
+
+# Called with n when n more tokens are in the generator's hands; takes about 1 us, never raises.
+Stamp = Callable[[int], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """One message of a chat."""
+
+    role: Literal["system", "user", "assistant"]
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """When a query ends: after `output_tokens`; also at the model's end of text unless `ignore_end`; also at one of `stops`.
+
+    Sampling is greedy: always the likeliest token.
+    """
+
+    output_tokens: int
+    ignore_end: bool = True
+    stops: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Quantisation:
+    """How a model file stores its weights: the name of the whole (`Q4_0`), and the share of bytes of each tensor type, 0..1."""
+
+    file_type: str
+    bytes_ratio: Mapping[str, float]
+
+
+@dataclass(frozen=True, slots=True)
+class GeneratorAbilities:
+    """What a generator can do; a rule of the verdict or a reason in the record follows from what it cannot.
+
+    `ignores_end`: it goes on after the model's end of text, so that lengths are exact. `likelihoods`: it is a `LikelihoodGenerator`.
+    `is_local`: it runs in this process, so that the process's memory and the board's energy are its own.
+    """
+
+    counts: TokenCounts = "exact"
+    ignores_end: bool = True
+    likelihoods: bool = False
+    is_local: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class LoadedGenerator:
+    """What a generator found when it loaded a model; None is unknown.
+
+    `name` and `architecture` are the file's own. `precision` is the type of most weight bytes in lower case (f16, q4_0). `context_tokens`
+    is what a query may take with its output, `trained_context_tokens` what the model was made for. `text_tokens` are the ids that stand
+    for ordinary text, int32 [n], from which synthetic prompts are drawn; empty where the generator takes prompts as text only.
+    `first_tokens` is what a prompt has to begin with (the begin-of-text token, where the model wants one). `weights_mb` are the bytes that
+    decoding one token reads, `kv_cache_mb` is the size of the cache for `context_tokens`, computed. `speculative` says how
+    several tokens a step are guessed, None if they are not. `facts` are what else a record should hold of how it runs (batch sizes,
+    layers on an accelerator, the engine's own system info). `import_ns` and `load_ns` are monotonic durations.
+    """
+
+    package: str
+    version: str
+    backend: str
+    import_ns: int
+    load_ns: int
+    context_tokens: int
+    text_tokens: NDArray[np.int32]
+    first_tokens: tuple[int, ...] = ()
+    name: str | None = None
+    architecture: str | None = None
+    precision: str | None = None
+    quantisation: Quantisation | None = None
+    parameters: int | None = None
+    trained_context_tokens: int | None = None
+    weights_mb: float | None = None
+    kv_cache_mb: float | None = None
+    kv_type: str | None = None
+    speculative: str | None = None
+    chat_template: str | None = None
+    tokenizer_sha256: str | None = None
+    abilities: GeneratorAbilities = GeneratorAbilities()
+    facts: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class EngineTimings:
+    """The engine's own timings of a query, compared with our stamps: prompt tokens that it processed, and its decode steps.
+
+    `decode_ms` are those of `decoded_tokens` steps; a step that yields the first token with the prefill is no decode step.
+    """
+
+    prefill_ms: float
+    prefilled_tokens: int
+    decode_ms: float
+    decoded_tokens: int
+
+
+@dataclass(frozen=True, slots=True)
+class Generated:
+    """What a query gave.
+
+    `tokens` are the ids in order, empty where the generator sees only text. `output_tokens` counts the tokens generated, as
+    `GeneratorAbilities.counts` tells. `prompt_tokens` is the whole prompt as the engine counted it, `cached_tokens` the part of it that was
+    not processed again.
+    """
+
+    tokens: tuple[int, ...]
+    text: str
+    ended: Ended
+    prompt_tokens: int
+    output_tokens: int
+    cached_tokens: int = 0
+    own: EngineTimings | None = None
+
+
+Query = Callable[[Stamp], Generated]
+
+
+class Generator(Protocol):
+    """Generates text from one model; used from one thread; constructed without arguments and without importing its library.
+
+    The calls come in the order load, (encode | bind, query)*, close; close may come twice, and after a failed load. The generator owns the
+    loop, its caller owns the clock: each time that new tokens are in the generator's hands (accelerator synchronised, or bytes received) it
+    calls `stamp`. This fits engines that are stepped, engines that call back, and servers that stream.
+
+    Pictures: none of the engines' bindings that this project wraps takes one; a vision-language model would take its pictures in `bind`,
+    count their tokens as prompt tokens, and have its encoder inside TTFT.
+    """
+
+    def load(self, model: Path, options: Options, context_tokens: int) -> LoadedGenerator:
+        """Import the library, load the model, allocate the cache for queries of `context_tokens` (prompt and output).
+
+        For a server `model` is the file that describes it; nothing is loaded, but it is asked whether it is there.
+
+        Raises:
+            UnavailableError: the library is not installed (names the extra), the backend is not on this machine, no server answers.
+            ConfigError: the file is not a model of this generator, is broken, or needs what this machine lacks: also more context than
+                the model was trained for, or memory holds.
+        """
+        ...
+
+    def encode(self, prompt: str | Sequence[Message]) -> list[int]:
+        """Return the tokens of a text, or of a chat by the model's own template; with the begin-of-text token where the model wants one.
+
+        Raises:
+            UnavailableError: the generator does not tell (a server that takes text only), or the model has no chat template.
+        """
+        ...
+
+    def bind(self, prompt: Sequence[int] | str, limits: Limits) -> Query:
+        """Drop every cache, make `prompt` ready, and return the bare query; it runs once.
+
+        The query is what gets timed: it processes the prompt, generates, and calls `stamp(n)` when n more tokens are there. Its first stamp
+        ends the prefill; decoding what comes into text may follow the last stamp only.
+
+        Raises:
+            ConfigError: the prompt with its output exceeds the context, holds ids that the model does not have, or has to be tokens here.
+            MeasurementError: (the query) the engine failed or the server broke off.
+        """
+        ...
+
+    def close(self) -> None:
+        """Release everything."""
+        ...
+
+
+@runtime_checkable
+class LikelihoodGenerator(Protocol):
+    """A generator that also tells how likely a given text is."""
+
+    def likelihoods(self, tokens: Sequence[int]) -> NDArray[np.float64]:
+        """Return ln p(tokens[i + 1] | tokens[: i + 1]), float64 [n - 1], of one sequence of n >= 2 tokens; every cache is dropped before.
+
+        Raises:
+            ConfigError: the sequence exceeds the context.
+        """
+        ...
+
+
+def names() -> list[str]:
+    """Return the names of all known generators, ours first."""
+    return plugin_names(GENERATORS, ENTRY_POINTS)
+
+
+def create(name: str) -> Generator:
+    """Return a generator that has loaded nothing yet.
+
+    Raises:
+        ConfigError: no generator has that name.
+    """
+    generator: Generator = find_plugin("generator", GENERATORS, name, ENTRY_POINTS)()
+    return generator

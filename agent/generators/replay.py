@@ -1,0 +1,185 @@
+r"""Replay: plays the recorded moments of tokens back, for demonstrations, load tests and the tests of the engine. It runs no model.
+
+The model is a JSON file, by custom named `NAME.replay.json` (sample: tests/fixtures/generators/replay.replay.json):
+
+    {"format": "edgemeter-generation-replay", "schema": 1,
+     "queries": [{"first_ms": 80.0, "steps_ms": [5.1, 5.0], "step_tokens": 1}],   one per query, from the first again after the last
+     "prefill_ms_per_token": 0.2,                          optional, default 0: added to `first_ms` for every token of the prompt
+     "load_ms": 120.0, "vocabulary": 256,                  optional: time to load (default 0), number of tokens (default 256)
+     "context_tokens": 4096,                               optional: the context it was trained for (default 4,096)
+     "end_after_tokens": 40,                               optional: the model ends the text after so many, also where that is to be ignored
+     "cached_tokens": 0, "weights_mb": 90.0, "precision": "q8_0", "facts": {"n_gpu_layers": "0"},       optional
+     "own_ratio": 1.0}                                     optional: the engine's own timings, as a multiple of those played
+
+`steps_ms` are the gaps between stamps; after the last the first is played again. A stamp is of `step_tokens` tokens (default 1).
+Token i of an answer is (sum of the prompt + i) modulo the vocabulary: the same prompt gives the same tokens. Waiting is as in the runtime
+`replay`: `wait = "sleep"` never spins. Needs no library.
+"""
+
+import time
+from collections.abc import Iterator, Sequence
+from importlib.metadata import version
+from itertools import cycle
+from pathlib import Path
+from typing import Annotated, Literal
+
+import msgspec
+import numpy as np
+
+from edgemeter.agent.base.errors import ConfigError, one_line
+from edgemeter.agent.contract import model_file
+from edgemeter.agent.generators import EngineTimings, Generated, Limits, LoadedGenerator, Message, Query, Stamp
+from edgemeter.agent.generators.adapter import check_tokens
+from edgemeter.agent.runtimes import Options
+from edgemeter.agent.runtimes.adapter import check_options
+from edgemeter.agent.runtimes.replay import Milliseconds, spinning_ns, wait_until
+
+_NS_PER_MS = 1_000_000
+
+Count = Annotated[int, msgspec.Meta(ge=0)]
+Positive = Annotated[int, msgspec.Meta(ge=1)]
+
+
+class RecordedQuery(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The moments of one query."""
+
+    first_ms: Milliseconds
+    steps_ms: Annotated[tuple[Milliseconds, ...], msgspec.Meta(min_length=1)]
+    step_tokens: Positive = 1
+
+
+class GenerationReplay(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The recorded queries and the model that they belong to."""
+
+    format: Literal["edgemeter-generation-replay"]
+    schema: Annotated[int, msgspec.Meta(ge=1, le=1)]
+    queries: Annotated[tuple[RecordedQuery, ...], msgspec.Meta(min_length=1)]
+    prefill_ms_per_token: Milliseconds = 0.0
+    load_ms: Milliseconds = 0.0
+    vocabulary: Annotated[int, msgspec.Meta(ge=2, le=1 << 20)] = 256
+    context_tokens: Positive = 4096
+    end_after_tokens: Positive | None = None
+    cached_tokens: Count = 0
+    weights_mb: float | None = None
+    precision: str | None = None
+    own_ratio: Annotated[float, msgspec.Meta(gt=0)] | None = None
+    facts: dict[str, str] = {}
+
+
+class ReplayGenerator:
+    """Generates as slowly as a recorded model did."""
+
+    def __init__(self) -> None:
+        self._recorded: GenerationReplay | None = None
+        self._queries: Iterator[RecordedQuery] = iter(())
+        self._context_tokens = 0
+        self._spin_ns = 0
+
+    def load(self, model: Path, options: Options, context_tokens: int) -> LoadedGenerator:
+        """Read the recording and wait for the load time that it gives; see `Generator.load`."""
+        check_options("replay", options, backends=("replay",), extra=("wait",))
+        started_ns = time.monotonic_ns()
+        self._spin_ns = spinning_ns(options.extra.get("wait", "spin"))
+        recorded = read(model)
+        if context_tokens > recorded.context_tokens:
+            raise ConfigError(
+                f"{str(model)!r} has a context of {recorded.context_tokens} tokens, {context_tokens} are needed: shorten the prompt"
+            )
+        self._recorded, self._queries, self._context_tokens = recorded, cycle(recorded.queries), context_tokens
+        wait_until(started_ns + round(recorded.load_ms * _NS_PER_MS), self._spin_ns)
+        return LoadedGenerator(
+            package="edgemeter",
+            version=version("edgemeter"),
+            backend="replay",
+            import_ns=0,
+            load_ns=time.monotonic_ns() - started_ns,
+            context_tokens=context_tokens,
+            text_tokens=np.arange(recorded.vocabulary, dtype=np.int32),
+            architecture="replay",
+            precision=recorded.precision,
+            trained_context_tokens=recorded.context_tokens,
+            weights_mb=recorded.weights_mb,
+            facts=recorded.facts,
+        )
+
+    def encode(self, prompt: str | Sequence[Message]) -> list[int]:
+        """Return the UTF-8 bytes of the text as tokens; see `Generator.encode`."""
+        text = prompt if isinstance(prompt, str) else "\n".join(message.text for message in prompt)
+        return [byte % self._open().vocabulary for byte in text.encode()]
+
+    def bind(self, prompt: Sequence[int] | str, limits: Limits) -> Query:
+        """Return a query that lasts as the next recorded one did; see `Generator.bind`."""
+        recorded = self._open()
+        tokens = check_tokens(prompt, limits, self._context_tokens, recorded.vocabulary)
+        played, spin = next(self._queries), self._spin_ns
+        wanted = min(limits.output_tokens, recorded.end_after_tokens or limits.output_tokens)
+        moments = _moments_ns(played, wanted, len(tokens) * recorded.prefill_ms_per_token)
+        answer = tuple((sum(tokens) + place) % recorded.vocabulary for place in range(wanted))
+
+        def query(stamp: Stamp) -> Generated:
+            started_ns = time.monotonic_ns()
+            for moment_ns, count in moments:
+                wait_until(started_ns + moment_ns, spin)
+                stamp(count)
+            return Generated(
+                tokens=answer,
+                text="".join(chr(32 + token % 95) for token in answer),
+                ended="length" if wanted == limits.output_tokens else "end_of_text",
+                prompt_tokens=len(tokens),
+                output_tokens=wanted,
+                cached_tokens=recorded.cached_tokens,
+                own=_own(recorded, moments, len(tokens)),
+            )
+
+        return query
+
+    def close(self) -> None:
+        """Forget the recording."""
+        self._recorded = None
+        self._queries = iter(())
+
+    def _open(self) -> GenerationReplay:
+        if self._recorded is None:
+            raise ConfigError("the replay has no recording: load one first")
+        return self._recorded
+
+
+def read(model: Path) -> GenerationReplay:
+    """Return the recording in `model`.
+
+    Raises:
+        ConfigError: it cannot be read, or is not a recording (the wrong key is named).
+    """
+    model_file.head(model)
+    try:
+        return msgspec.json.decode(model.read_bytes(), type=GenerationReplay)
+    except OSError as error:
+        raise ConfigError(f"cannot read the replay {str(model)!r}: {error.strerror}") from error
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        raise ConfigError(
+            f"{str(model)!r} is not a replay of generation: {one_line(error)}; see `edgemeter.agent.generators.replay` for its keys"
+        ) from error
+
+
+def _moments_ns(played: RecordedQuery, wanted: int, prefill_ms: float) -> list[tuple[int, int]]:
+    """Return when stamps come after the start, and of how many tokens each is."""
+    steps, left = cycle(played.steps_ms), wanted
+    at_ms, moments = played.first_ms + prefill_ms, []
+    while left > 0:
+        count = min(played.step_tokens, left)
+        moments.append((round(at_ms * _NS_PER_MS), count))
+        left -= count
+        at_ms += next(steps)
+    return moments
+
+
+def _own(recorded: GenerationReplay, moments: Sequence[tuple[int, int]], prompt_tokens: int) -> EngineTimings | None:
+    if recorded.own_ratio is None:
+        return None
+    first_ns, last_ns = moments[0][0], moments[-1][0]
+    return EngineTimings(
+        prefill_ms=recorded.own_ratio * first_ns / _NS_PER_MS,
+        prefilled_tokens=prompt_tokens - recorded.cached_tokens,
+        decode_ms=recorded.own_ratio * (last_ns - first_ns) / _NS_PER_MS,
+        decoded_tokens=sum(count for _, count in moments[1:]),
+    )

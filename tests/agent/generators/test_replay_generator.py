@@ -1,0 +1,67 @@
+"""Facts about the replay generator: it plays recorded moments, and what a recording says of a model."""
+
+import time
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from edgemeter.agent.base.errors import ConfigError
+from edgemeter.agent.generators import Limits
+from edgemeter.agent.generators.replay import ReplayGenerator
+from edgemeter.agent.runtimes import Options
+
+RECORDING = {
+    "format": "edgemeter-generation-replay",
+    "schema": 1,
+    "queries": [{"first_ms": 3.0, "steps_ms": [1.0, 2.0]}, {"first_ms": 1.0, "steps_ms": [0.5], "step_tokens": 3}],
+    "prefill_ms_per_token": 0.5,
+}
+
+
+def opened(folder: Path, **changes: object) -> ReplayGenerator:
+    """Return a generator that has loaded a recording with these changes."""
+    path = folder / "model.replay.json"
+    path.write_bytes(msgspec.json.encode(RECORDING | changes))
+    generator = ReplayGenerator()
+    generator.load(path, Options(), 64)
+    return generator
+
+
+def stamps_of(generator: ReplayGenerator, output_tokens: int, prompt: list[int]) -> list[tuple[float, int]]:
+    """Return the stamps of a query: ms after its start, tokens."""
+    query = generator.bind(prompt, Limits(output_tokens))
+    found: list[tuple[float, int]] = []
+    begin = time.monotonic_ns()
+    query(lambda count: found.append(((time.monotonic_ns() - begin) / 1e6, count)))
+    return found
+
+
+def test_stamps_come_no_earlier_than_recorded_and_queries_take_turns(tmp_path):
+    """The first stamp is late by the prompt, steps repeat, and the second query is played after the first."""
+    generator = opened(tmp_path)
+    first, second = stamps_of(generator, 4, [1, 2]), stamps_of(generator, 4, [1, 2])
+    assert [count for _, count in first] == [1, 1, 1, 1]
+    assert all(at >= due for (at, _), due in zip(first, (4.0, 5.0, 7.0, 8.0), strict=True))
+    assert [count for _, count in second] == [3, 1]
+    assert all(at >= due for (at, _), due in zip(second, (2.0, 2.5), strict=True))
+
+
+def test_a_recorded_end_of_text_ends_a_query_early(tmp_path):
+    """What the recorded engine did not ignore is not ignored here."""
+    answer = opened(tmp_path, end_after_tokens=2).bind([1], Limits(5))(lambda _: None)
+    assert (answer.output_tokens, answer.ended) == (2, "end_of_text")
+
+
+def test_own_timings_are_a_multiple_of_the_moments_played(tmp_path):
+    """An engine whose own timings are off can be played."""
+    own = opened(tmp_path, own_ratio=2.0, cached_tokens=1).bind([1, 2], Limits(3))(lambda _: None).own
+    assert own is not None
+    assert (own.prefill_ms, own.decode_ms) == pytest.approx((8.0, 6.0))
+    assert (own.prefilled_tokens, own.decoded_tokens) == (1, 2)
+
+
+def test_a_wrong_key_is_named(tmp_path):
+    """A recording with a typing error is refused with the name of the key."""
+    with pytest.raises(ConfigError, match="frist_ms"):
+        opened(tmp_path, queries=[{"frist_ms": 1.0, "steps_ms": [1.0]}])

@@ -1,0 +1,216 @@
+"""What every generator promises, asked of every name in the table."""
+
+import importlib.util
+import subprocess
+import sys
+from pathlib import Path
+
+import msgspec
+import numpy as np
+import pytest
+
+from edgemeter.agent.base.errors import ConfigError, UnavailableError
+from edgemeter.agent.generators import GENERATORS, LikelihoodGenerator, Limits, create
+from edgemeter.agent.runtimes import Options
+
+ROOT = Path(__file__).resolve().parents[2]
+FIXTURES = ROOT / "tests" / "fixtures" / "generators"
+# The modules of which one is enough.
+LIBRARIES: dict[str, tuple[str, ...]] = {
+    "replay": (),
+}
+CONTEXT = 48
+
+
+def fixture_of(name: str) -> Path:
+    """Return the generator's model (`NAME.SUFFIX`, a file or a folder)."""
+    found = sorted(FIXTURES.glob(f"{name}.*"))
+    assert len(found) == 1, f"generator {name!r} needs one fixture tests/fixtures/generators/{name}.SUFFIX, has {found}"
+    return found[0]
+
+
+@pytest.fixture(params=list(GENERATORS))
+def installed(request) -> str:
+    """Return the name of a generator whose library is here, or skip."""
+    libraries = LIBRARIES[request.param]
+    if libraries and not any(importlib.util.find_spec(library) for library in libraries):
+        pytest.skip(f"no {' or '.join(libraries)} is installed")
+    return request.param
+
+
+@pytest.fixture
+def loaded(installed):
+    """Return a generator that has loaded its fixture, and what it found."""
+    generator = create(installed)
+    yield generator, generator.load(fixture_of(installed), Options(), CONTEXT)
+    generator.close()
+
+
+def prompt_of(found, length: int = 5) -> list[int] | str:
+    """Return a prompt that the generator takes."""
+    if not found.text_tokens.size:
+        return "the board on the bench " * length
+    return [*found.first_tokens, *found.text_tokens[3 : 3 + length].tolist()]
+
+
+@pytest.mark.parametrize("name", GENERATORS)
+def test_a_generator_has_a_file_a_fixture_and_its_part_of_the_reference(name):
+    """Adding a generator is one file, one line in the table, and one fixture; the reference is made from it."""
+    fixture = fixture_of(name)
+    files = [path for path in fixture.rglob("*") if path.is_file()] if fixture.is_dir() else [fixture]
+    assert sum(path.stat().st_size for path in files) < 256_000
+    assert f"| [`{name}`](#{name}) |" in (ROOT / "docs" / "reference" / "generators.md").read_text()
+    assert name in LIBRARIES, "the contract tests must know its library"
+
+
+@pytest.mark.parametrize("name", GENERATORS)
+def test_importing_and_constructing_a_generator_imports_no_library(name):
+    """Help, doctor and the engine's parent process create generators without paying for their libraries."""
+    libraries = [library for names in LIBRARIES.values() for library in names]
+    code = (
+        f"import sys; from edgemeter.agent.generators import create; create({name!r}); "
+        f"print([l for l in {libraries!r} if l in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
+
+
+@pytest.mark.parametrize("name", [name for name in GENERATORS if LIBRARIES[name]])
+def test_an_absent_library_is_unavailable_and_names_the_extra(name, monkeypatch):
+    """Without its library a generator says in one line what to install, and that extra exists."""
+    for library in LIBRARIES[name]:
+        for module in [one for one in sys.modules if f"{one}.".startswith(f"{library}.")]:
+            monkeypatch.delitem(sys.modules, module)
+        monkeypatch.setitem(sys.modules, library, None)
+    generator = create(name)
+    with pytest.raises(UnavailableError, match=r"pip install 'edgemeter\[\w+\]'$") as caught:
+        generator.load(fixture_of(name), Options(), CONTEXT)
+    assert "\n" not in str(caught.value)
+    extra = str(caught.value).rpartition("[")[2].partition("]")[0]
+    assert extra in msgspec.toml.decode((ROOT / "pyproject.toml").read_bytes())["project"]["optional-dependencies"]
+    generator.close()
+
+
+def test_every_token_is_stamped_and_lengths_are_exact(loaded):
+    """The stamps of a query add up to its tokens, and those are as many as were asked for."""
+    generator, found = loaded
+    stamps: list[int] = []
+    answer = generator.bind(prompt_of(found), Limits(7))(stamps.append)
+    assert sum(stamps) == answer.output_tokens
+    if found.abilities.ignores_end:
+        assert answer.output_tokens == 7
+        assert answer.ended == "length"
+    if found.text_tokens.size:
+        assert len(answer.tokens) == answer.output_tokens
+        assert answer.prompt_tokens == len(prompt_of(found))
+
+
+def test_the_same_prompt_gives_the_same_tokens_with_nothing_cached(loaded):
+    """Greedy generation repeats itself, and the caches are dropped before each query."""
+    generator, found = loaded
+    answers = [generator.bind(prompt_of(found, length), Limits(6))(lambda _: None) for length in (5, 8, 5)]
+    assert (answers[0].tokens, answers[0].text) == (answers[2].tokens, answers[2].text)
+    assert answers[2].cached_tokens <= 1
+
+
+def test_one_token_is_a_query_of_prefill_only(loaded):
+    """With one token of output there is one stamp."""
+    generator, found = loaded
+    stamps: list[int] = []
+    assert generator.bind(prompt_of(found), Limits(1))(stamps.append).output_tokens == 1
+    assert stamps == [1]
+
+
+def test_what_does_not_fit_the_context_or_the_vocabulary_is_refused(loaded):
+    """A query that cannot be as long as it was asked for is refused before it is timed, in one line."""
+    generator, found = loaded
+    if not found.text_tokens.size:
+        pytest.skip("it takes texts, whose length only the server knows")
+    for prompt, limits in (
+        (prompt_of(found), Limits(found.context_tokens)),
+        (prompt_of(found), Limits(0)),
+        ([], Limits(1)),
+        ([-1], Limits(1)),
+        ([int(found.text_tokens.max()) + 1_000_000], Limits(1)),
+    ):
+        with pytest.raises(ConfigError) as caught:
+            generator.bind(prompt, limits)
+        assert "\n" not in str(caught.value)
+
+
+def test_a_text_becomes_tokens_that_it_generates_from(loaded):
+    """Where a generator tokenises, its tokens are its own prompt."""
+    generator, _ = loaded
+    try:
+        tokens = generator.encode("the board")
+    except UnavailableError as error:
+        assert "\n" not in str(error)
+        return
+    assert generator.bind(tokens, Limits(2))(lambda _: None).prompt_tokens == len(tokens)
+
+
+def test_likelihoods_are_what_its_abilities_promise(loaded):
+    """A generator that says so returns the log likelihood of every token but the first."""
+    generator, found = loaded
+    assert isinstance(generator, LikelihoodGenerator) == found.abilities.likelihoods
+    if isinstance(generator, LikelihoodGenerator):
+        tokens = prompt_of(found, 12)
+        likely = generator.likelihoods(tokens)
+        assert likely.dtype == np.float64
+        assert likely.shape == (len(tokens) - 1,)
+        assert bool(np.all(likely < 0))
+        np.testing.assert_allclose(generator.likelihoods(tokens), likely)
+
+
+def broken(kind: str, folder: Path, name: str) -> Path:
+    """Return a path that is no model of anything."""
+    path = folder / f"model{fixture_of(name).suffix}"
+    contents = {
+        "empty": b"",
+        "text": b"this is a note\nabout a model\n",
+        "pointer": b"version https://git-lfs.github.com/spec/v1\noid sha256:1\nsize 9\n",
+        "noise": bytes(range(256)) * 64,
+    }
+    if kind == "directory":
+        path.mkdir()
+    elif kind in contents:
+        path.write_bytes(contents[kind])
+    return path
+
+
+@pytest.mark.parametrize("kind", ["absent", "directory", "empty", "pointer", "text", "noise"])
+def test_what_is_no_model_ends_in_one_line(installed, kind, tmp_path):
+    """A missing, empty or foreign file is a ConfigError that names it, and close still works."""
+    path = broken(kind, tmp_path, installed)
+    generator = create(installed)
+    with pytest.raises(ConfigError) as caught:
+        generator.load(path, Options(), CONTEXT)
+    assert str(path) in str(caught.value)
+    assert "\n" not in str(caught.value)
+    generator.close()
+    generator.close()
+
+
+@pytest.mark.parametrize("options", [Options(backend="nowhere"), Options(extra={"colour": "red"}), Options(threads=0)])
+def test_unknown_settings_are_refused(installed, options):
+    """A backend, a setting or a number of threads that cannot be meant is one line."""
+    generator = create(installed)
+    with pytest.raises(ConfigError) as caught:
+        generator.load(fixture_of(installed), options, CONTEXT)
+    assert "\n" not in str(caught.value)
+    generator.close()
+
+
+def test_more_context_than_the_model_has_is_refused(installed):
+    """A context beyond what the model was trained for is refused, not silently cut."""
+    generator = create(installed)
+    with pytest.raises(ConfigError, match="context"):
+        generator.load(fixture_of(installed), Options(), 1 << 22)
+    generator.close()
+
+
+def test_close_may_come_twice_and_before_load(installed):
+    """Closing never fails."""
+    generator = create(installed)
+    generator.close()
+    generator.close()
