@@ -163,6 +163,11 @@ def _rounds(latencies_ns: Sequence[int], seed: int | None) -> Iterator[int]:
 
 
 def spinning_ns(wait: str) -> int:
+    """Return for how long before a deadline the setting `wait` (spin or sleep) spins.
+
+    Raises:
+        ConfigError: it is neither.
+    """
     if wait not in {"spin", "sleep"}:
         raise ConfigError(f"runtime 'replay' cannot wait by {wait!r}: choose spin or sleep")
     return _SPIN_NS if wait == "spin" else 0

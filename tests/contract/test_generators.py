@@ -140,12 +140,12 @@ def test_what_does_not_fit_the_context_or_the_vocabulary_is_refused(loaded):
 
 def test_a_text_becomes_tokens_that_it_generates_from(loaded):
     """Where a generator tokenises, its tokens are its own prompt."""
-    generator, _ = loaded
-    try:
-        tokens = generator.encode("the board")
-    except UnavailableError as error:
-        assert "\n" not in str(error)
+    generator, found = loaded
+    if not found.text_tokens.size:
+        with pytest.raises(UnavailableError):
+            generator.encode("the board")
         return
+    tokens = generator.encode("the board")
     assert generator.bind(tokens, Limits(2))(lambda _: None).prompt_tokens == len(tokens)
 
 

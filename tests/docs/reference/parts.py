@@ -25,7 +25,8 @@ The runtime is chosen by the file's suffix, or by `--runtime`. Settings are `opt
 """
 GENERATORS_HEAD = """# Generators
 
-A generator generates text from a language model. It is chosen by the file's suffix, or by `--runtime`. Settings are `options` of a suite's case.
+A generator generates text from a language model. It is chosen by the file's suffix, or by `--runtime`. Settings are `options` of a
+suite's case.
 
 """
 DECODERS_HEAD = """# Decoders
