@@ -1,0 +1,130 @@
+"""Multiple choice by likelihood, as lm-evaluation-harness scores it: the answer is the choice that the model finds most likely.
+
+Three accuracies, because longer choices are less likely by their length alone: `acc` by the sum of log-likelihoods, `acc_norm` by that
+sum per character of the choice, `acc_bytes` per byte of its UTF-8.
+Source: lm-evaluation-harness 0.4.13, lm_eval/api/task.py (`process_results` of multiple choice), lm_eval/api/model.py (`_encode_pair`),
+lm_eval/api/metrics.py (`mean_stderr`).
+"""
+
+import math
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import msgspec
+import numpy as np
+
+from edgemeter.agent.base.errors import ConfigError
+from edgemeter.agent.quality.items import items_sha256, read_items
+from edgemeter.agent.quality.perplexity import LogLikelihoods
+
+# What stands between prompt and choice.
+DELIMITER = " "
+
+
+class ChoiceItem(msgspec.Struct, frozen=True, kw_only=True):
+    """One item of a JSONL file; `answer` is the index of the right choice."""
+
+    id: str
+    prompt: str
+    choices: tuple[str, ...]
+    answer: int
+
+    def __post_init__(self) -> None:
+        """Refuse an item that cannot be scored."""
+        if not self.prompt or len(self.choices) < 2 or not all(self.choices):
+            raise ValueError(f"item {self.id!r} needs a prompt and at least two choices that are not empty")
+        if not 0 <= self.answer < len(self.choices):
+            raise ValueError(f"item {self.id!r} has no choice {self.answer}: answer counts from 0")
+
+
+class ChoiceScores(msgspec.Struct, frozen=True, kw_only=True):
+    """Accuracies 0..1 over all items, each with its standard error; None for a single item."""
+
+    items: int
+    items_sha256: str
+    acc: float
+    acc_stderr: float | None
+    acc_norm: float
+    acc_norm_stderr: float | None
+    acc_bytes: float
+    acc_bytes_stderr: float | None
+
+
+def read_choices(path: Path) -> list[ChoiceItem]:
+    """Return the items in a JSONL file, one JSON object a line.
+
+    Raises:
+        ConfigError: it cannot be read, is empty, or a line is no item.
+    """
+    return read_items(path, ChoiceItem)
+
+
+def score_choices(
+    items: Sequence[ChoiceItem],
+    encode: Callable[[str], Sequence[int]],
+    log_likelihoods: LogLikelihoods,
+    bos_token: int | None,
+) -> ChoiceScores:
+    """Return the accuracies of a model on `items`.
+
+    Args:
+        items: at least one.
+        encode: text to tokens, without the beginning-of-text token.
+        log_likelihoods: asks the model, once per choice.
+        bos_token: stands before each prompt; None if the vocabulary adds none.
+    """
+    start = [] if bos_token is None else [bos_token]
+
+    def likelihood(prompt: str, choice: str) -> float:
+        before, after = encode_pair(encode, prompt, DELIMITER + choice)
+        return float(log_likelihoods([*start, *before, *after])[-len(after) :].sum())
+
+    return accuracies(items, [[likelihood(item.prompt, choice) for choice in item.choices] for item in items])
+
+
+def encode_pair(encode: Callable[[str], Sequence[int]], prompt: str, continuation: str) -> tuple[list[int], list[int]]:
+    """Return the tokens of the prompt and those of the continuation: tokenised together, split after the prompt's own length.
+
+    Spaces at the end of the prompt belong to the continuation, as tokenisers join them with the word behind.
+
+    Raises:
+        ConfigError: the tokeniser joins the two so that nothing is left of the continuation.
+    """
+    kept = prompt.rstrip()
+    continuation = prompt[len(kept) :] + continuation
+    whole, before = list(encode(kept + continuation)), list(encode(kept))
+    if len(whole) <= len(before) or not before:
+        raise ConfigError(f"the tokeniser leaves nothing of {continuation!r} after {kept[-40:]!r}: change the item")
+    return whole[: len(before)], whole[len(before) :]
+
+
+def accuracies(items: Sequence[ChoiceItem], likelihoods: Sequence[Sequence[float]]) -> ChoiceScores:
+    """Return the accuracies that follow from each choice's summed log-likelihood.
+
+    Raises:
+        ConfigError: there are no items.
+    """
+    if not items:
+        raise ConfigError("no items to score: give a file with at least one")
+    plain, by_characters, by_bytes = [], [], []
+    for item, found in zip(items, likelihoods, strict=True):
+        sums = np.asarray(found)
+        plain.append(int(np.argmax(sums)) == item.answer)
+        by_characters.append(int(np.argmax(sums / [len(choice) for choice in item.choices])) == item.answer)
+        by_bytes.append(int(np.argmax(sums / [len(choice.encode()) for choice in item.choices])) == item.answer)
+    acc, acc_norm, acc_bytes = (sum(hits) / len(items) for hits in (plain, by_characters, by_bytes))
+    return ChoiceScores(
+        items=len(items),
+        items_sha256=items_sha256(items),
+        acc=acc,
+        acc_stderr=standard_error(acc, len(items)),
+        acc_norm=acc_norm,
+        acc_norm_stderr=standard_error(acc_norm, len(items)),
+        acc_bytes=acc_bytes,
+        acc_bytes_stderr=standard_error(acc_bytes, len(items)),
+    )
+
+
+def standard_error(share: float, count: int) -> float | None:
+    """Return the standard error of a share of `count` items, by the sample's standard deviation; None for one item."""
+    return math.sqrt(share * (1 - share) / (count - 1)) if count > 1 else None

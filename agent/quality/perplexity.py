@@ -1,0 +1,125 @@
+"""Perplexity by the rule of llama.cpp's tool `llama-perplexity`, so that its figures and ours are the same.
+
+The text is tokenised once, with the beginning-of-text token if the vocabulary adds one, and cut into chunks of `context_tokens`; what
+is left at the end is dropped. Each chunk is evaluated from an empty context, its first token replaced by the beginning-of-text token.
+Only the predictions of its second half count: of the tokens `context_tokens / 2 + 1` to the last, so that every prediction sees at
+least half a context.
+
+Perplexities of other rules (overlapping windows, whole documents) differ by several percent, and those of other tokenisers mean
+something else: across tokenisers only the bits per byte compare.
+Source: llama.cpp, tools/perplexity/perplexity.cpp, `perplexity` and `process_logits`.
+"""
+
+import hashlib
+import math
+from collections.abc import Callable, Sequence
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from edgemeter.agent.base.errors import ConfigError, MeasurementError
+
+RULE = "llama-perplexity"
+DEFAULT_CONTEXT_TOKENS = 512
+# Two chunks are the fewest that llama-perplexity accepts.
+FEWEST_CHUNKS = 2
+# Natural logarithms of the probabilities of tokens 1..n-1, each given all before it: float64 [n - 1] for n tokens, from an empty context.
+LogLikelihoods = Callable[[Sequence[int]], NDArray[np.float64]]
+
+
+class Perplexity(msgspec.Struct, frozen=True, kw_only=True):
+    """Perplexity of a model on a text, with all that it depends on.
+
+    `standard_error` is that of `value`, from the spread of the predictions. `bits_per_byte` is over the bytes of the counted tokens;
+    None if their lengths are unknown. `text_sha256` is of the UTF-8 bytes.
+    """
+
+    value: float
+    standard_error: float
+    bits_per_byte: float | None
+    rule: str
+    context_tokens: int
+    bos_token: int | None
+    chunks: int
+    counted_tokens: int
+    text_tokens: int
+    text_sha256: str
+
+
+def perplexity(
+    text: str,
+    tokens: Sequence[int],
+    log_likelihoods: LogLikelihoods,
+    *,
+    bos_token: int | None,
+    context_tokens: int = DEFAULT_CONTEXT_TOKENS,
+    token_bytes: Callable[[int], int] | None = None,
+) -> Perplexity:
+    """Return the perplexity of a model on `text`.
+
+    Args:
+        text: what was tokenised.
+        tokens: all of its tokens, the first one `bos_token` if the vocabulary adds one.
+        log_likelihoods: asks the model, once per chunk.
+        bos_token: the beginning-of-text token, None if the vocabulary adds none.
+        context_tokens: length of a chunk.
+        token_bytes: the length in bytes of what a token stands for.
+
+    Raises:
+        ConfigError: the text is too short, or a chunk is.
+        MeasurementError: the model gave a probability of nothing or a wrong number of them.
+    """
+    parts = chunks(tokens, context_tokens, bos_token)
+    first = context_tokens // 2
+    counted = np.concatenate([_checked(log_likelihoods(part), len(part))[first:] for part in parts])
+    loss = -float(counted.mean())
+    spread = float(counted.std(ddof=1)) / math.sqrt(len(counted))
+    size = sum(token_bytes(token) for part in parts for token in part[first + 1 :]) if token_bytes else 0
+    return Perplexity(
+        value=math.exp(loss),
+        standard_error=math.exp(loss) * spread,
+        bits_per_byte=-float(counted.sum()) / (math.log(2) * size) if size else None,
+        rule=RULE,
+        context_tokens=context_tokens,
+        bos_token=bos_token,
+        chunks=len(parts),
+        counted_tokens=len(counted),
+        text_tokens=len(tokens),
+        text_sha256=hashlib.sha256(text.encode()).hexdigest(),
+    )
+
+
+def chunks(tokens: Sequence[int], context_tokens: int, bos_token: int | None) -> list[list[int]]:
+    """Return the chunks of a text, each beginning with `bos_token` if there is one.
+
+    Raises:
+        ConfigError: there are fewer than two, or a chunk is too short to predict anything.
+    """
+    if context_tokens < 4:
+        raise ConfigError(f"perplexity needs chunks of at least 4 tokens, not {context_tokens}: give a longer context")
+    count = len(tokens) // context_tokens
+    if count < FEWEST_CHUNKS:
+        raise ConfigError(
+            f"perplexity with a context of {context_tokens} tokens needs a text of at least {FEWEST_CHUNKS * context_tokens} tokens, "
+            f"and this one has {len(tokens)}: give a longer text or a shorter context"
+        )
+    parts = [list(tokens[number * context_tokens : (number + 1) * context_tokens]) for number in range(count)]
+    return parts if bos_token is None else [[bos_token, *part[1:]] for part in parts]
+
+
+def from_logits(logits: NDArray[np.float32], tokens: Sequence[int]) -> NDArray[np.float64]:
+    """Return the log-likelihoods of tokens 1..n-1: float64 [n - 1], from logits float32 [n or n - 1, vocabulary] after each token."""
+    rows = logits[: len(tokens) - 1].astype(np.float64)
+    highest = rows.max(axis=1)
+    total = highest + np.log(np.exp(rows - highest[:, None]).sum(axis=1))
+    found: NDArray[np.float64] = rows[np.arange(len(rows)), np.asarray(tokens[1:])] - total
+    return found
+
+
+def _checked(found: NDArray[np.float64], tokens: int) -> NDArray[np.float64]:
+    if found.shape != (tokens - 1,) or not np.isfinite(found).all():
+        raise MeasurementError(
+            f"the model gave {np.isfinite(found).sum()} probabilities for {tokens - 1} predictions: check the file, no perplexity follows"
+        )
+    return found

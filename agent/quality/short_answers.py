@@ -1,0 +1,79 @@
+"""Exact match and F1 of short answers, with SQuAD's normalisation.
+
+Both texts are lower-cased, lose ASCII punctuation and the articles a, an, the, and have runs of spaces squeezed. Exact match compares
+what is left; F1 is the harmonic mean of precision and recall over their words as bags. An item counts with its best right answer. As in
+SQuAD 2.0, no right answer means that an empty answer is right.
+Source: the official evaluate-v1.1.py and evaluate-v2.0.py of SQuAD.
+"""
+
+import re
+import string
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+
+import msgspec
+
+from edgemeter.agent.base.errors import ConfigError
+from edgemeter.agent.quality.items import items_sha256, read_items
+
+_ARTICLES = re.compile(r"\b(a|an|the)\b")
+_PUNCTUATION = frozenset(string.punctuation)
+
+
+class Question(msgspec.Struct, frozen=True, kw_only=True):
+    """One question of a JSONL file; any of `answers` is right, and none of them means that it has no answer."""
+
+    id: str
+    prompt: str
+    answers: tuple[str, ...]
+
+
+class AnswerScores(msgspec.Struct, frozen=True, kw_only=True):
+    """Means over all questions, 0..1."""
+
+    items: int
+    items_sha256: str
+    exact_match: float
+    f1: float
+
+
+def read_questions(path: Path) -> list[Question]:
+    """Return the questions in a JSONL file, one JSON object a line.
+
+    Raises:
+        ConfigError: it cannot be read, is empty, or a line is no question.
+    """
+    return read_items(path, Question)
+
+
+def score_answers(questions: Sequence[Question], given: Sequence[str]) -> AnswerScores:
+    """Return the scores of the answers given, in the order of the questions.
+
+    Raises:
+        ConfigError: there are no questions.
+    """
+    if not questions:
+        raise ConfigError("no questions to score: give a file with at least one")
+    exact, overlap = 0.0, 0.0
+    for question, answer in zip(questions, given, strict=True):
+        right = [text for text in question.answers if normalise(text)] or [""]
+        exact += max(float(normalise(answer) == normalise(text)) for text in right)
+        overlap += max(f1(answer, text) for text in right)
+    count = len(questions)
+    return AnswerScores(items=count, items_sha256=items_sha256(questions), exact_match=exact / count, f1=overlap / count)
+
+
+def normalise(text: str) -> str:
+    """Return the text as SQuAD compares it."""
+    kept = "".join(character for character in text.lower() if character not in _PUNCTUATION)
+    return " ".join(_ARTICLES.sub(" ", kept).split())
+
+
+def f1(answer: str, right: str) -> float:
+    """Return the F1 of the words of two texts, 0..1; of an empty one, whether both are."""
+    found, meant = normalise(answer).split(), normalise(right).split()
+    if not found or not meant:
+        return float(found == meant)
+    shared = sum((Counter(found) & Counter(meant)).values())
+    return 2 * shared / (len(found) + len(meant))

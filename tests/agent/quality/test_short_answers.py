@@ -1,0 +1,59 @@
+"""Exact match and F1 with SQuAD's normalisation."""
+
+import pytest
+
+from edgemeter.agent.base.errors import ConfigError
+from edgemeter.agent.quality.short_answers import Question, f1, normalise, read_questions, score_answers
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("The  Eiffel Tower!", "eiffel tower"),
+        ("a.b", "ab"),
+        ("An apple, a day", "apple day"),
+        ("theatre", "theatre"),
+        ("U.S.A.", "usa"),
+        ("it's 3,000", "its 3000"),
+        ("\u201cquoted\u201d", "\u201cquoted\u201d"),
+        ("the", ""),
+    ],
+)
+def test_normalisation_is_squads(text, expected):
+    """Lower case, no ASCII punctuation, no articles, single spaces, in this order."""
+    assert normalise(text) == expected
+
+
+@pytest.mark.parametrize(
+    ("answer", "right", "expected"),
+    [
+        ("in the garden", "the garden", 2 / 3),  # 1 of 2 and 1 of 1
+        ("red red blue", "red blue blue", 2 / 3),  # bags share one red and one blue
+        ("cat", "dog", 0.0),
+        ("", "dog", 0.0),
+        ("the", "an", 1.0),
+    ],
+)
+def test_f1_is_of_bags_of_words(answer, right, expected):
+    """By hand; two texts that are both empty are equal."""
+    assert f1(answer, right) == pytest.approx(expected, abs=1e-12)
+
+
+def test_the_best_right_answer_counts():
+    """The mean over questions of the maximum over right answers."""
+    asked = [
+        Question(id="1", prompt="?", answers=("The garden", "in the garden")),
+        Question(id="2", prompt="?", answers=("red car", "car")),
+        Question(id="3", prompt="?", answers=()),
+    ]
+    found = score_answers(asked, ["In the garden.", "a blue car", ""])
+    assert (found.items, found.exact_match) == (3, pytest.approx(2 / 3))
+    assert found.f1 == pytest.approx((1 + 2 / 3 + 1) / 3, abs=1e-12)
+
+
+def test_no_question_has_no_score(tmp_path):
+    """An empty list is refused, not scored as 0."""
+    with pytest.raises(ConfigError, match="no questions"):
+        score_answers([], [])
+    (tmp_path / "questions.jsonl").write_text('{"id": "1", "prompt": "?", "answers": ["x"]}\n')
+    assert read_questions(tmp_path / "questions.jsonl")[0].answers == ("x",)
