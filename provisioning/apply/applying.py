@@ -16,7 +16,7 @@ import msgspec
 from edgemeter import provisioning
 from edgemeter.agent.base.errors import EdgemeterError, TransientError, UnavailableError
 from edgemeter.provisioning.apply import offer
-from edgemeter.provisioning.apply.board import FoundBoard, Interpreter, RootShell, inspect_board
+from edgemeter.provisioning.apply.board import STAGE_ON_DISK, FoundBoard, Interpreter, RootShell, inspect_board, inspect_disk
 from edgemeter.provisioning.apply.offer import Offer, PythonTar
 from edgemeter.provisioning.apply.ssh import FileToCopy, SshConnection, SshOptions, SshTarget, copy_files, missing_files
 from edgemeter.provisioning.bundle import install
@@ -102,7 +102,10 @@ class ApplyRequest:
 
 @dataclass(frozen=True, slots=True)
 class ApplySettings:
-    """What all devices share; `join_file` makes the text of join.toml, with a new token, for a device that has not joined."""
+    """What all devices share; `join_file` makes the text of join.toml, with a new token, for a device that has not joined.
+
+    `disk` is the device's disk with the system to install into, None for the running one.
+    """
 
     offers: Sequence[Offer]
     public_key: str
@@ -110,6 +113,7 @@ class ApplySettings:
     ssh: SshOptions
     sudo_password: str | None = None
     python_tar: PythonTar | None = None
+    disk: str | None = None
     prefix: str = ""
     sysfs: str = "/sys"
     is_dry: bool = False
@@ -152,9 +156,9 @@ def apply_one(request: ApplyRequest, settings: ApplySettings, report: ReportStep
     try:
         with SshConnection(target, settings.ssh) as connection:
             steps.now("connecting")
-            board = inspect_board(connection, settings.prefix)
-            words = board.words
-            _Device(connection, request, settings, board, steps).apply()
+            device = _Device(connection, request, settings, steps)
+            words = device.inspect().words
+            device.apply()
     except _DryRunEnds:
         steps.now("the rest needs that Python")
     except _StepFailed:
@@ -185,14 +189,22 @@ def apply_all(
 class _Device:
     """The work on one connected device."""
 
-    def __init__(self, connection: SshConnection, request: ApplyRequest, settings: ApplySettings, board: FoundBoard, steps: _Steps) -> None:
+    def __init__(self, connection: SshConnection, request: ApplyRequest, settings: ApplySettings, steps: _Steps) -> None:
         self._connection = connection
         self._request = request
         self._settings = settings
-        self._board = board
         self._steps = steps
-        self._stage = f"{board.home}/{STAGE}"
-        self._root = RootShell(connection, board.rights, settings.sudo_password)
+
+    def inspect(self) -> FoundBoard:
+        """Return what the board is; to look at another disk takes root."""
+        self._board = inspect_board(self._connection, self._settings.prefix)
+        self._stage = self._stage_seen = f"{self._board.home}/{STAGE}"
+        self._root = RootShell(self._connection, self._board.rights, self._settings.sudo_password)
+        if self._settings.disk is not None:
+            self._root.check()
+            self._root, self._stage_seen = self._root.on_disk(self._settings.disk, self._stage), STAGE_ON_DISK
+            self._board = inspect_disk(self._root, self._board, self._settings.disk)
+        return self._board
 
     def apply(self) -> None:
         """Do everything, in order."""
@@ -206,7 +218,7 @@ class _Device:
         if not is_installed and not is_dry:
             files = [FileToCopy(chosen.folder / file.path, file.path, file.sha256, file.size_bytes) for file in chosen.files()]
             self._copy(files, chosen.unpacked_bytes())
-        bundle = None if is_installed or is_dry else self._stage
+        bundle = None if is_installed or is_dry else self._stage_seen
         first = ["user", "release", "service", "udev", "accelerators"]
         first += ["power_mode"] if self._request.power_mode else []
         first += ["governor"] if self._request.governor else []
@@ -239,12 +251,11 @@ class _Device:
             self._steps.add(ApplyStep("python", "changed", f"would install Python {tar.version}"))
             raise _DryRunEnds
         self._copy([FileToCopy(tar.path, "python.tar", tar.sha256, tar.path.stat().st_size)], tar.unpacked_bytes)
-        result = self._root.run(["sh", "-s", "--", f"{self._stage}/python.tar", tar.folder(prefix)], tar.unpack, INSTALL_S)
+        result = self._root.run(["sh", "-s", "--", f"{self._stage_seen}/python.tar", tar.folder(prefix)], tar.unpack, INSTALL_S)
         if result.status != 0:
             raise UnavailableError(f"cannot unpack the Python there: {result.errors[-300:]}: is it a CPython for {self._board.arch}?")
         self._steps.add(ApplyStep("python", "changed", f"Python {tar.version} in {tar.folder('')}"))
-        self._board = inspect_board(self._connection, prefix)
-        return offer.choose_offer(self._settings.offers, self._board)
+        return offer.choose_offer(self._settings.offers, self.inspect())
 
     def _copy(self, files: list[FileToCopy], unpacked_bytes: int) -> None:
         """Copy the files into the stage, if they and what is unpacked of them fit."""

@@ -2,7 +2,7 @@
 
 import re
 from collections import defaultdict
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal, TypeAlias, get_args
 
@@ -10,6 +10,12 @@ from edgemeter.agent.base.errors import ConfigError, UnavailableError
 from edgemeter.provisioning.apply.ssh import CommandResult, SshConnection
 
 LOOK = Path(__file__).with_name("look.sh")
+ENTER_DISK = Path(__file__).with_name("enter_disk.sh")
+# Where that program shows the stage, and its exit status where it cannot enter.
+STAGE_ON_DISK, NOT_ENTERED = "/run/edgemeter-apply", 96
+
+# Mounting every partition of a slow disk takes a while.
+INSPECT_S = 300.0
 
 # unneeded: below --prefix; sudo: without a password; password: sudo asks for one.
 Rights: TypeAlias = Literal["root", "sudo", "password", "none", "unneeded"]
@@ -63,6 +69,20 @@ def inspect_board(connection: SshConnection, prefix: str) -> FoundBoard:
     """
     result = connection.run(["sh", "-s", "--", prefix], LOOK.read_bytes())
     return parse_inspection(result.output, f"{connection.target.login} responds {(result.errors or result.output)[:200]!r}")
+
+
+def inspect_disk(root: "RootShell", running: FoundBoard, disk: str) -> FoundBoard:
+    """Return the system on another disk of the board that is `running`, which `root` enters.
+
+    Raises:
+        UnavailableError: there is no system that can be entered.
+        TransientError: the connection was lost.
+    """
+    result = root.run(["sh", "-s", "--", ""], LOOK.read_bytes(), INSPECT_S)
+    if result.status == NOT_ENTERED:
+        raise UnavailableError(result.errors.splitlines()[-1][:300])
+    found = parse_inspection(result.output, f"the system on {disk} responds {(result.errors or result.output)[-200:]!r}")
+    return replace(found, disk=disk, home=running.home, home_disk=running.home_disk, home_free_bytes=running.home_free_bytes)
 
 
 def parse_inspection(text: str, otherwise: str) -> FoundBoard:
@@ -138,11 +158,19 @@ _WITHOUT = {"root": [], "unneeded": [], "sudo": ["sudo", "-n", "--"]}
 
 @dataclass(frozen=True, slots=True)
 class RootShell:
-    """Root on one device, by `rights`; a password goes to sudo over standard input: no process list and no log shows it."""
+    """Root on one device, by `rights`; a password goes to sudo over standard input: no process list and no log shows it.
+
+    `entry` precedes every program: what enters the system on another disk.
+    """
 
     connection: SshConnection
     rights: Rights
     password: str | None
+    entry: tuple[str, ...] = ()
+
+    def on_disk(self, disk: str, stage: str) -> "RootShell":
+        """Return the same in the system on another disk of the device, which sees the folder `stage` as STAGE_ON_DISK."""
+        return replace(self, entry=("unshare", "--mount", "sh", "-c", ENTER_DISK.read_text(), "sh", disk, stage))
 
     def check(self) -> None:
         """Check that we may run programs as root there.
@@ -171,7 +199,7 @@ class RootShell:
 
     def run(self, interpreter: list[str], program: bytes, timeout_s: float) -> CommandResult:
         """Run `program` as root by `interpreter`, from standard input, and return its result."""
-        skipping = ["sh", "-c", _SKIP, "sh", *interpreter]
+        skipping = ["sh", "-c", _SKIP, "sh", *self.entry, *interpreter]
         if self.rights == "password":
             return self.connection.run([*_WITH_PASSWORD, *skipping], self._line() + _BEGIN + program, timeout_s)
         return self.connection.run([*_WITHOUT[self.rights], *skipping], _BEGIN + program, timeout_s)

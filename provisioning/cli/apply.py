@@ -64,6 +64,11 @@ _FILE = click.Path(path_type=Path)
     "--ssh-option", "ssh_options", multiple=True, metavar="KEY=VALUE", help="As `ssh -o`, e.g. ProxyJump=gate.example; repeatable."
 )
 @click.option("--rejoin", "rejoins", is_flag=True, help="Join again, with a new token, boards that have joined already.")
+@click.option(
+    "--disk",
+    help="Install into the system on this disk of the board (/dev/nvme0n1, /dev/mmcblk0), which started from another: its next boot from "
+    "that disk starts the agent.",
+)
 @click.option("--prefix", default="", help="Install below this folder of the device instead of its root; nothing is started.")
 @click.option("--dry-run", "is_dry", is_flag=True, help="Show what would change, and change nothing.")
 @format_option('Print {"devices": [...]}.')
@@ -77,6 +82,8 @@ def apply(devices: tuple[str, ...], folder: FleetFolder, jobs: int, *, is_dry: b
     prefix = options["prefix"]
     if prefix and not prefix.startswith("/"):
         raise click.UsageError(f"--prefix has to be an absolute folder of the device: {prefix!r} is not")
+    if prefix and options["disk"]:
+        raise click.UsageError("give --disk or --prefix, not both")
     with tempfile.TemporaryDirectory(prefix="edgemeter-apply-") as scratch:
         settings = ApplySettings(
             offers=[read_offer(bundle, folder.release_public_key, Path(scratch)) for bundle in options["bundles"]],
@@ -85,6 +92,7 @@ def apply(devices: tuple[str, ...], folder: FleetFolder, jobs: int, *, is_dry: b
             ssh=SshOptions(options["identity_file"], options["host_keys"], options["ssh_options"]),
             sudo_password=password,
             python_tar=read_python_tar(options["python_tar"]) if options["python_tar"] else None,
+            disk=options["disk"],
             prefix=prefix.rstrip("/"),
             is_dry=is_dry,
             rejoins=options["rejoins"],

@@ -119,6 +119,7 @@ def test_a_dry_run_is_called_one(bench, command):
         ["--host", "h", "--on", "all"],
         ["board", "--ask-sudo-password", "--sudo-password-file", "f"],
         ["board", "--port", "0"],
+        ["board", "--disk", "/dev/nvme0n1"],
     ],
 )
 def test_a_wrong_command_line_is_a_usage_error(command, arguments):

@@ -1,10 +1,9 @@
 """Facts about a whole first boot: cloud-init's own stages read the card, our unit's script installs and joins, in a root of Debian's.
 
-The root is made by mmdebstrap (a minute, 220 MB, once a session), or is the tar in $EDGEMETER_TRIXIE_ROOT; needs root, for chroot.
+It needs root, for chroot.
 """
 
 import os
-import shutil
 import subprocess
 from pathlib import Path
 
@@ -15,36 +14,11 @@ from tests.provisioning.bundle import small_bundle
 from tests.provisioning.image import cards
 
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("chroot")]
-PACKAGES = "systemd-sysv,udev,cloud-init,netplan.io,python3,openssl,iproute2,sudo,openssh-server"
 RASPBERRY = "datasource_list: [NoCloud, None]\ndatasource:\n  NoCloud:\n    seedfrom: file:///boot/firmware\n"
 CMDLINE = "console=tty1 root=LABEL=root rootwait"
 KEY = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIOMqqnkVzrm0SdG6UOoqKLsabgH5C9okWi0dh2l9GKJl ada@desk"
 # The stages as systemd starts them at a boot.
 STAGES = ("init --local", "init", "modules --mode=config", "modules --mode=final")
-
-
-@pytest.fixture(scope="session")
-def trixie(tmp_path_factory) -> Path:
-    """Return the tar of a Debian trixie with cloud-init, or skip."""
-    given = os.environ.get("EDGEMETER_TRIXIE_ROOT")
-    if given:
-        return Path(given)
-    if os.geteuid() != 0:
-        pytest.skip("chroot needs root")
-    program = shutil.which("mmdebstrap")
-    if program is None:
-        pytest.skip("mmdebstrap is not here (apt install mmdebstrap)")
-    tar = tmp_path_factory.mktemp("trixie") / "root.tar"
-    made = subprocess.run(
-        [program, "--variant=minbase", f"--include={PACKAGES}", "trixie", str(tar)],
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=1200,
-    )
-    if made.returncode != 0:
-        pytest.skip(f"mmdebstrap cannot reach Debian: {made.stderr.strip().splitlines()[-1]}")
-    return tar
 
 
 class Root:
