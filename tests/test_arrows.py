@@ -27,7 +27,7 @@ OF_THE_AGENT = {
 ONE_HOME = ("PIL", "hotcoco", "paho", "amqtt", "influxdb_client", "cryptography", "tflite_runtime", "pyarrow", "psycopg")
 HEAVY = (
     "ai_edge_litert", "amqtt", "cryptography", "hotcoco", "influxdb_client", "jtop", "ncnn", "onnxruntime", "openvino", "paho",
-    "psycopg", "pyarrow", "pyjoulescope_driver", "pynvml", "serial", "smbus2", "tensorrt", "tflite_runtime", "torch",
+    "psycopg", "pyarrow", "pyjoulescope_driver", "pynvml", "serial", "smbus2", "tensorrt", "tflite_runtime", "torch", "xllamacpp",
 )  # fmt: skip
 # Modules that import PyTorch at the top: only the builder and a function import them.
 BUILDS = {"tests/shipped_models/training.py", "models/convert/torch_program.py"}

@@ -206,6 +206,7 @@ RUNTIMES: Mapping[str, Sequence[RuntimePackage]] = {
     ),
     "openvino": (RuntimePackage("openvino", "openvino", "openvino"),),
     "ncnn": (RuntimePackage("ncnn", "ncnn", "ncnn"),),
+    "llama": (RuntimePackage("xllamacpp", "xllamacpp", "llama"),),
     "pytorch": (RuntimePackage("torch", "torch", "torch"),),
     "tensorrt": (
         RuntimePackage("tensorrt", "tensorrt", "tensorrt"),

@@ -20,6 +20,7 @@ from edgemeter.agent.base.plugins import find_plugin, plugin_names
 from edgemeter.agent.runtimes import Options
 
 GENERATORS: Mapping[str, str] = {
+    "llama": "edgemeter.agent.generators.llama_engine:LlamaCpp",
     "replay": "edgemeter.agent.generators.replay:ReplayGenerator",
 }
 ENTRY_POINTS = "edgemeter.generators"

@@ -17,6 +17,7 @@ ROOT = Path(__file__).resolve().parents[2]
 FIXTURES = ROOT / "tests" / "fixtures" / "generators"
 # The modules of which one is enough.
 LIBRARIES: dict[str, tuple[str, ...]] = {
+    "llama": ("xllamacpp",),
     "replay": (),
 }
 CONTEXT = 48

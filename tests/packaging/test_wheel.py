@@ -163,6 +163,7 @@ SMOKE = {
     "torch": measures(".torchscript"),
     "openvino": imports("openvino"),
     "ncnn": imports("ncnn"),
+    "llama": imports("xllamacpp"),
     "jtop": imports("jtop"),
     "nvidia": says("sensors", "--all", holds="nvml: no NVIDIA driver answers"),
     "i2c": says("sensors", "--all", holds="ina_i2c: "),

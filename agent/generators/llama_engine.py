@@ -1,0 +1,401 @@
+"""llama.cpp: language models in GGUF files (.gguf) on the CPU, or on the GPU of a build that has one, by the package xllamacpp.
+
+Library: `pip install 'edgemeter[llama]'`. Its wheel for x86-64 needs AVX2, FMA, F16C and BMI2 and uses no AVX-512, its wheel for aarch64 uses
+no dot products: a native build is faster on a Pi 5. What the build uses is the fact `system_info`. Builds with CUDA or Vulkan are in the
+package's own index.
+Backends: `cpu`, or `gpu` with such a build (its default then). Settings: `gpu_layers` (how many layers go to the GPU, default all), `batch`
+(tokens handed over at once, default 2,048) and `ubatch` (tokens computed at once, default 512), `kv_type` (f16, or f32, bf16, q8_0, q5_1, q5_0,
+q4_1, q4_0; those below 16 bits need flash attention), `flash_attention` (auto, on, off).
+What is timed: `llama_decode` on the prompt, `batch` tokens at a time, and the likeliest token's id (numpy's argmax) after it, then one
+`llama_decode` and argmax a token. The engine's own timings cover `llama_decode` alone. The cache is cleared with its contents before each
+query. The end of text is ignored by going on behind it. The engine's server, slots, context shift and speculation are not used.
+Tested with xllamacpp 2026.10.11549 (llama.cpp b11549 by its name), x86-64, CPU.
+"""
+
+import ctypes
+import os
+import re
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from edgemeter.agent.base.errors import ConfigError, MeasurementError, UnavailableError, one_line
+from edgemeter.agent.generators import (
+    Ended,
+    EngineTimings,
+    Generated,
+    GeneratorAbilities,
+    Limits,
+    LoadedGenerator,
+    Message,
+    Query,
+    Stamp,
+    gguf_file,
+)
+from edgemeter.agent.generators import llama_c_api as api
+from edgemeter.agent.generators.adapter import check_tokens
+from edgemeter.agent.generators.gguf_file import TENSOR_TYPES, GgufModel
+from edgemeter.agent.machine.load import read_memory
+from edgemeter.agent.machine.machine import THIS_MACHINE
+from edgemeter.agent.runtimes import Options
+from edgemeter.agent.runtimes.adapter import LibraryCandidate, RuntimeLibrary, check_options, load_library
+
+_LIBRARIES = (LibraryCandidate("xllamacpp.xllamacpp", ("xllamacpp",)),)
+_SETTINGS = ("gpu_layers", "batch", "ubatch", "kv_type", "flash_attention")
+_FLASH = {"auto": api.AUTOMATIC, "on": api.ON, "off": api.OFF}
+_BATCH, _UBATCH = 2048, 512
+_ERROR_LEVEL = 4
+_OFFLOADED = re.compile(r"offloaded (\d+)/(\d+) layers to GPU")
+_FLASH_SET = re.compile(r"(?:Flash Attention|flash_attn *=) (enabled|disabled)")
+# Logits are copied for so many bytes at a time.
+_LOGITS_BYTES = 64_000_000
+_TEXT_BYTES_PER_TOKEN = 32
+
+
+class LlamaCpp:
+    """Generates with llama.cpp: `llama_decode` in a loop of our own."""
+
+    def __init__(self) -> None:
+        self._api: Any = None
+        self._model: int | None = None
+        self._context: int | None = None
+        self._vocab: int | None = None
+        self._log = _Log()
+        self._found: LoadedGenerator | None = None
+        self._template: bytes | None = None
+        self._vocabulary = 0
+        self._batch = 0
+        self._logits: dict[int, NDArray[np.float32]] = {}
+
+    def load(self, model: Path, options: Options, context_tokens: int) -> LoadedGenerator:
+        """Read the header, load the weights, allocate the cache; see `Generator.load`."""
+        check_options("llama", options, backends=("cpu", "gpu"), extra=_SETTINGS)
+        settings = _Settings(options)
+        library = load_library(_LIBRARIES, "llama")
+        header = gguf_file.read(model)
+        _check_size(model, header, context_tokens, settings)
+        self._api = api.open_library(Path(library.module.__file__))
+        self._api.llama_log_set(self._log.callback, None)
+        self._api.llama_backend_init()
+        backend = self._backend(options.backend)
+        begin = time.monotonic_ns()
+        self._open(model, options, settings, context_tokens, backend)
+        load_ns = time.monotonic_ns() - begin
+        self._found = self._loaded(library, header, settings, context_tokens, backend, load_ns)
+        return self._found
+
+    def _backend(self, asked: str | None) -> str:
+        has_gpu = bool(self._api.llama_supports_gpu_offload())
+        if asked == "gpu" and not has_gpu:
+            raise UnavailableError(
+                "this build of llama.cpp has no GPU backend: install a build of xllamacpp with CUDA or Vulkan, or use cpu"
+            )
+        return asked or ("gpu" if has_gpu else "cpu")
+
+    def _open(self, model: Path, options: Options, settings: "_Settings", context_tokens: int, backend: str) -> None:
+        layers = settings.gpu_layers if backend == "gpu" else 0
+        self._model = self._api.llama_model_load_from_file(os.fsencode(model), api.model_params(self._api, layers))
+        if not self._model:
+            raise ConfigError(f"llama.cpp cannot load {str(model)!r}: {self._log.last_error() or 'it gives no reason'}")
+        if self._api.llama_model_has_encoder(self._model) or self._api.llama_model_is_diffusion(self._model):
+            raise ConfigError(f"{str(model)!r} does not generate token by token from a prompt alone: use a decoder-only model")
+        params = api.context_params(
+            self._api,
+            tokens=context_tokens,
+            batch=settings.batch,
+            ubatch=settings.ubatch,
+            kv_type=settings.kv_type,
+            flash_attention=_FLASH[settings.flash_attention],
+            offload=backend == "gpu",
+        )
+        self._context = self._api.llama_init_from_model(self._model, params)
+        if not self._context:
+            reason = self._log.last_error() or "it gives no reason"
+            raise ConfigError(f"llama.cpp cannot make a context of {context_tokens} tokens for {str(model)!r}: {reason}")
+        self._api.llama_set_n_threads(self._context, options.threads, options.threads)
+        self._vocab = self._api.llama_model_get_vocab(self._model)
+        self._vocabulary = self._api.llama_vocab_n_tokens(self._vocab)
+        self._batch = self._api.llama_n_batch(self._context)
+
+    def _loaded(
+        self, library: RuntimeLibrary, header: GgufModel, settings: "_Settings", context_tokens: int, backend: str, load_ns: int
+    ) -> LoadedGenerator:
+        quantisation, template = header.quantisation(), header.values.get("tokenizer.chat_template")
+        self._template = template.encode() if isinstance(template, str) else None
+        text_tokens = header.text_tokens()
+        return LoadedGenerator(
+            package=library.package,
+            version=library.version,
+            backend=backend,
+            import_ns=library.import_ns,
+            load_ns=load_ns,
+            context_tokens=context_tokens,
+            text_tokens=text_tokens[text_tokens < self._vocabulary],
+            first_tokens=(self._api.llama_vocab_bos(self._vocab),) if self._api.llama_vocab_get_add_bos(self._vocab) else (),
+            name=header.values.get("general.name"),
+            architecture=header.architecture,
+            precision=quantisation.file_type.lower(),
+            quantisation=quantisation,
+            parameters=sum(tensor.weights for tensor in header.tensors),
+            trained_context_tokens=header.number("context_length"),
+            weights_mb=header.weights_mb(),
+            kv_cache_mb=header.kv_cache_mb(self._api.llama_n_ctx(self._context), settings.kv_bytes),
+            kv_type=settings.kv_type,
+            chat_template=template if isinstance(template, str) else None,
+            tokenizer_sha256=header.tokenizer_sha256,
+            abilities=GeneratorAbilities(likelihoods=True),
+            facts=self._facts(settings, backend),
+        )
+
+    def _facts(self, settings: "_Settings", backend: str) -> dict[str, str]:
+        """Return how the engine runs: what it was asked for, and what it got."""
+        layers = self._api.llama_model_n_layer(self._model) + 1
+        asked = 0 if backend == "cpu" else layers if settings.gpu_layers < 0 else min(settings.gpu_layers, layers)
+        got = self._log.search(_OFFLOADED)
+        flash = self._log.search(_FLASH_SET)
+        return {
+            "system_info": one_line(self._api.llama_print_system_info().decode(errors="replace")),
+            "gpu_layers_asked": str(asked),
+            "gpu_layers": got.group(1) if got else "0",
+            "layers": str(layers),
+            "batch": str(self._batch),
+            "ubatch": str(self._api.llama_n_ubatch(self._context)),
+            "n_ctx": str(self._api.llama_n_ctx(self._context)),
+            "flash_attention": flash.group(1) if flash else settings.flash_attention,
+            "omp_wait_policy": os.environ.get("OMP_WAIT_POLICY", "default"),
+        }
+
+    def encode(self, prompt: str | Sequence[Message]) -> list[int]:
+        """Return the tokens of a text or chat; see `Generator.encode`."""
+        self._open_model()
+        if isinstance(prompt, str):
+            return self._tokens(prompt.encode(), special=True, parse=False)
+        rendered = self._chat(prompt)
+        bos = self._api.llama_vocab_get_text(self._vocab, self._api.llama_vocab_bos(self._vocab)) or b""
+        return self._tokens(rendered, special=not (bos and rendered.startswith(bos)), parse=True)
+
+    def _tokens(self, text: bytes, *, special: bool, parse: bool) -> list[int]:
+        room = len(text) + 8
+        tokens = (ctypes.c_int32 * room)()
+        count = self._api.llama_tokenize(self._vocab, text, len(text), tokens, room, special, parse)
+        if count < 0:
+            raise MeasurementError(f"llama.cpp cannot tokenise a text of {len(text)} bytes: it answers {count}")
+        return list(tokens[:count])
+
+    def _chat(self, messages: Sequence[Message]) -> bytes:
+        if self._template is None:
+            raise UnavailableError("the model has no chat template: give a text, or use an instruction-tuned model")
+        chat = (api.LlamaMessage * len(messages))(*(api.LlamaMessage(one.role.encode(), one.text.encode()) for one in messages))
+        room = 1024 + 4 * sum(len(one.text.encode()) for one in messages)
+        rendered = ctypes.create_string_buffer(room)
+        size = self._api.llama_chat_apply_template(self._template, chat, len(messages), True, rendered, room)
+        if not 0 <= size <= room:
+            raise UnavailableError("llama.cpp's own templates do not include this model's chat template: give a text")
+        return rendered.raw[:size]
+
+    def bind(self, prompt: Sequence[int] | str, limits: Limits) -> Query:
+        """Clear the cache, lay the prompt's batches out; see `Generator.bind`."""
+        found = self._open_model()
+        tokens = check_tokens(prompt, limits, found.context_tokens, self._vocabulary)
+        held = (ctypes.c_int32 * len(tokens))(*tokens)
+        parts = [api.batch_of(held, start, min(self._batch, len(tokens) - start)) for start in range(0, len(tokens), self._batch)]
+        self._clear()
+        answer: list[int] = []
+
+        def query(stamp: Stamp) -> Generated:
+            for part in parts:
+                self._decode(part)
+            ended = self._generate(answer, limits, stamp)
+            return self._generated(answer, ended, len(held))
+
+        return query
+
+    def _generate(self, answer: list[int], limits: Limits, stamp: Stamp) -> Ended:
+        """Append tokens to `answer`, each stamped, until a limit ends them."""
+        decode, likeliest, vocab, is_end = self._decode, self._likeliest, self._vocab, self._api.llama_vocab_is_eog
+        last = (ctypes.c_int32 * 1)()
+        step = api.batch_of(last, 0, 1)
+        stops = tuple(stop.encode() for stop in limits.stops)
+        while True:
+            token = likeliest()
+            stamp(1)
+            answer.append(token)
+            if not limits.ignore_end and is_end(vocab, token):
+                return "end_of_text"
+            if stops and any(stop in self._text(answer) for stop in stops):
+                return "stop"
+            if len(answer) == limits.output_tokens:
+                return "length"
+            last[0] = token
+            decode(step)
+
+    def _generated(self, answer: Sequence[int], ended: Ended, prompt_tokens: int) -> Generated:
+        timings = self._api.llama_perf_context(self._context)
+        # A prompt of one token is one of the decode steps to the engine.
+        own = EngineTimings(
+            prefill_ms=timings.t_p_eval_ms,
+            prefilled_tokens=timings.n_p_eval,
+            decode_ms=timings.t_eval_ms,
+            decoded_tokens=timings.n_eval,
+        )
+        return Generated(
+            tokens=tuple(answer),
+            text=self._text(answer).decode(errors="replace"),
+            ended=ended,
+            prompt_tokens=prompt_tokens,
+            output_tokens=len(answer),
+            own=own if prompt_tokens > 1 else None,
+        )
+
+    def likelihoods(self, tokens: Sequence[int]) -> NDArray[np.float64]:
+        """Return the log likelihood of each token but the first; see `LikelihoodGenerator`."""
+        found = self._open_model()
+        if len(tokens) < 2:
+            raise ConfigError(f"{len(tokens)} tokens have no likelihood: give 2 or more")
+        # The last token is only scored.
+        check_tokens([*tokens[1:]], Limits(1), found.context_tokens + 1, self._vocabulary)
+        self._clear()
+        known = len(tokens) - 1
+        held = (ctypes.c_int32 * known)(*tokens[:-1])
+        most = max(1, min(self._batch, _LOGITS_BYTES // (4 * self._vocabulary)))
+        wanted = (ctypes.c_int8 * most)(*[1] * most)
+        likely = np.empty(known, np.float64)
+        for start in range(0, known, most):
+            part = api.batch_of(held, start, min(most, known - start))
+            part.logits = ctypes.cast(wanted, ctypes.POINTER(ctypes.c_int8))
+            self._decode(part)
+            for place in range(part.n_tokens):
+                likely[start + place] = _ln_softmax(self._logits_of(place), tokens[start + place + 1])
+        return likely
+
+    def _decode(self, batch: api.LlamaBatch) -> None:
+        status = self._api.llama_decode(self._context, batch)
+        if status:
+            raise MeasurementError(f"llama.cpp failed on {batch.n_tokens} tokens (status {status}): {self._log.last_error()}")
+
+    def _likeliest(self) -> int:
+        """Return the likeliest next token; waits for the device."""
+        return int(self._logits_of(-1).argmax())
+
+    def _logits_of(self, place: int) -> NDArray[np.float32]:
+        """Return the logits [vocabulary] of an output of the last batch, not copied."""
+        address = self._api.llama_get_logits_ith(self._context, place)
+        known = self._logits.get(address)
+        if known is None:
+            if not address:
+                raise MeasurementError("llama.cpp gives no logits: the model is no language model")
+            known = np.ctypeslib.as_array(api.float_array(address, self._vocabulary))
+            self._logits[address] = known
+        return known
+
+    def _text(self, tokens: Sequence[int]) -> bytes:
+        held = (ctypes.c_int32 * len(tokens))(*tokens)
+        room = 64 + _TEXT_BYTES_PER_TOKEN * len(tokens)
+        while True:
+            text = ctypes.create_string_buffer(room)
+            size = self._api.llama_detokenize(self._vocab, held, len(tokens), text, room, False, True)
+            if size >= 0:
+                return text.raw[:size]
+            room = -size
+
+    def _clear(self) -> None:
+        self._api.llama_memory_clear(self._api.llama_get_memory(self._context), True)
+        self._api.llama_perf_context_reset(self._context)
+
+    def _open_model(self) -> LoadedGenerator:
+        if self._found is None:
+            raise ConfigError("llama.cpp has no model: load one first")
+        return self._found
+
+    def close(self) -> None:
+        """Free the context and the model."""
+        self._found = None
+        self._logits.clear()
+        if self._context:
+            self._api.llama_free(self._context)
+        if self._model:
+            self._api.llama_model_free(self._model)
+        self._context = self._model = self._vocab = None
+
+
+class _Log:
+    """What the engine logs: nothing of it is printed, some of it is known no other way."""
+
+    def __init__(self) -> None:
+        self.lines: list[str] = []
+        self.errors: list[str] = []
+        self.callback = api.LogCallback(self._take)
+
+    def _take(self, level: int, text: bytes | None, _: object) -> None:
+        line = (text or b"").decode(errors="replace")
+        self.lines.append(line)
+        if level == _ERROR_LEVEL:
+            self.errors.append(line)
+
+    def last_error(self) -> str:
+        """Return the first error that was logged, which names the cause, in one line."""
+        return " ".join(self.errors[0].split())[:300] if self.errors else ""
+
+    def search(self, pattern: re.Pattern[str]) -> re.Match[str] | None:
+        """Return where a pattern was logged last."""
+        return next((found for line in reversed(self.lines) if (found := pattern.search(line))), None)
+
+
+class _Settings:
+    """The settings of `Options.extra`, checked."""
+
+    def __init__(self, options: Options) -> None:
+        extra = options.extra
+        self.gpu_layers = _whole(extra, "gpu_layers", -1, lowest=0)
+        self.batch = _whole(extra, "batch", _BATCH)
+        self.ubatch = min(_whole(extra, "ubatch", _UBATCH), self.batch)
+        self.kv_type = _one_of(extra, "kv_type", "f16", api.KV_TYPES)
+        self.flash_attention = _one_of(extra, "flash_attention", "auto", _FLASH)
+
+    @property
+    def kv_bytes(self) -> float:
+        """Return the bytes of one value in the cache."""
+        _, weights, size = TENSOR_TYPES[api.KV_TYPES[self.kv_type]]
+        return size / weights
+
+
+def _whole(extra: Any, name: str, default: int, lowest: int = 1) -> int:
+    text = extra.get(name)
+    if text is None:
+        return default
+    if not text.isdecimal() or int(text) < lowest:
+        raise ConfigError(f"runtime 'llama': {name} is {text!r}: give a whole number, {lowest} or more")
+    return int(text)
+
+
+def _one_of(extra: Any, name: str, default: str, known: Any) -> str:
+    text: str = extra.get(name, default)
+    if text not in known:
+        raise ConfigError(f"runtime 'llama': {name} is {text!r}: choose one of {', '.join(known)}")
+    return text
+
+
+def _check_size(model: Path, header: GgufModel, context_tokens: int, settings: _Settings) -> None:
+    """Return when the context is one that the model was made for and, with the weights, fits into memory."""
+    trained = header.number("context_length")
+    if trained is not None and context_tokens > trained:
+        raise ConfigError(
+            f"{str(model)!r} was trained for a context of {trained} tokens, {context_tokens} are needed: shorten prompt or output"
+        )
+    weights_mb = sum(tensor.size_bytes for tensor in header.tensors) / 1e6
+    cache_mb, free_mb = header.kv_cache_mb(context_tokens, settings.kv_bytes) or 0.0, read_memory(THIS_MACHINE).available_mb
+    if free_mb is not None and weights_mb + cache_mb > free_mb:
+        raise ConfigError(
+            f"{str(model)!r} needs {weights_mb:,.0f} MB for weights and {cache_mb:,.0f} MB for a context of {context_tokens} tokens, "
+            f"{free_mb:,.0f} MB of memory are free: use a shorter context, a smaller kv_type, or a smaller model"
+        )
+
+
+def _ln_softmax(logits: NDArray[np.float32], token: int) -> float:
+    values = logits.astype(np.float64)
+    highest = float(values.max())
+    return float(values[token]) - highest - float(np.log(np.exp(values - highest).sum()))

@@ -1,0 +1,169 @@
+"""Facts about llama.cpp in this process: one loop of ours, the engine's own timings, its errors in one line."""
+
+import struct
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from edgemeter.agent.base.errors import ConfigError, UnavailableError
+from edgemeter.agent.generators import Limits, Message, llama_c_api
+from edgemeter.agent.generators.llama_engine import LlamaCpp
+from edgemeter.agent.runtimes import Options
+
+pytest.importorskip("xllamacpp")
+TINY = Path(__file__).resolve().parents[2] / "fixtures" / "generators" / "llama.gguf"
+
+
+@pytest.fixture
+def opened():
+    """Return what opens the tiny model with these settings; all are closed in the end."""
+    made: list[LlamaCpp] = []
+
+    def load(context: int = 200, **extra: str):
+        made.append(LlamaCpp())
+        return made[-1], made[-1].load(TINY, Options(extra=extra), context)
+
+    yield load
+    for one in made:
+        one.close()
+
+
+def test_batches_and_flash_attention_change_no_token(opened):
+    """The same greedy answer comes whatever parts the prompt is handed over in: parts follow each other at the right places."""
+    prompt = [1, *range(40, 90)]
+    answers = set()
+    for extra in ({}, {"batch": "7"}, {"batch": "16", "ubatch": "5"}):
+        engine, found = opened(**extra)
+        answers.add(engine.bind(prompt, Limits(12))(lambda _: None).tokens)
+        assert found.facts["batch"] == extra.get("batch", "200")
+    assert len(answers) == 1
+
+
+def test_the_greedy_answer_is_the_likeliest_by_its_own_likelihoods(opened):
+    """Every token of an answer is at least as likely as another would have been in its place."""
+    engine, found = opened()
+    prompt = [1, 100, 101, 102]
+    answer = list(engine.bind(prompt, Limits(5))(lambda _: None).tokens)
+    chosen = engine.likelihoods([*prompt, *answer])[len(prompt) - 1 :]
+    for place in range(5):
+        for other in (3, 50, 260):
+            rival = engine.likelihoods([*prompt, *answer[:place], other])[-1]
+            assert chosen[place] >= rival - 1e-6
+    everything = [engine.likelihoods([*prompt, token])[-1] for token in range(found.text_tokens.max() + 1)]
+    assert float(np.exp(everything).sum()) == pytest.approx(1.0, abs=1e-4)
+
+
+def test_its_own_timings_count_the_same_tokens_within_ours(opened):
+    """The engine's own prefill and decode lie within our stamps, and are of the same tokens."""
+    engine, _ = opened()
+    stamps: list[int] = []
+    query = engine.bind([1, *range(10, 60)], Limits(40))
+    begin = time.monotonic_ns()
+    own = query(lambda _: stamps.append(time.monotonic_ns())).own
+    assert own is not None
+    assert (own.prefilled_tokens, own.decoded_tokens) == (51, 39)
+    assert 0 < own.prefill_ms <= (stamps[0] - begin) / 1e6 + 0.01
+    assert 0 < own.decode_ms <= (stamps[-1] - stamps[0]) / 1e6 + 0.05
+
+
+def test_the_end_of_text_ends_a_query_only_if_it_may(opened):
+    """The tiny model runs into an end of text at once for some prompts; ignoring it keeps lengths exact."""
+    engine, _ = opened()
+    ends = [
+        first for first in range(3, 260) if engine.bind([1, first], Limits(30, ignore_end=False))(lambda _: None).ended == "end_of_text"
+    ]
+    assert ends, "the fixture ends no text: make another by its seed"
+    ended = engine.bind([1, ends[0]], Limits(30, ignore_end=False))(lambda _: None)
+    going_on = engine.bind([1, ends[0]], Limits(30))(lambda _: None)
+    assert ended.output_tokens < going_on.output_tokens == 30
+    assert going_on.tokens[: ended.output_tokens] == ended.tokens
+
+
+def test_a_stop_text_ends_a_query(opened):
+    """A query is over as soon as its text holds one of the stops."""
+    engine, _ = opened()
+    prompt = [1, 100, 101, 102]
+    whole = engine.bind(prompt, Limits(20))(lambda _: None)
+    stop = next(sign for sign in whole.text if sign.isalnum() and sign.isascii())
+    stopped = engine.bind(prompt, Limits(20, stops=(stop,)))(lambda _: None)
+    assert stopped.ended == "stop"
+    assert stopped.text.endswith(stop)
+
+
+def test_a_chat_goes_through_the_models_own_template(opened):
+    """Messages become the tokens of the rendered template, with its begin of text once."""
+    engine, _ = opened()
+    tokens = engine.encode([Message("user", "run")])
+    assert tokens == [1, *engine.encode("<|im_start|>user\nrun<|im_end|>\n<|im_start|>assistant\n")[1:]]
+
+
+def test_settings_reach_the_engine(opened):
+    """What was asked for is what the facts say, and the cache is computed with its type."""
+    _, plain = opened()
+    _, other = opened(ubatch="32", kv_type="f32", flash_attention="off")
+    assert (other.facts["ubatch"], other.facts["flash_attention"]) == ("32", "disabled")
+    assert other.kv_cache_mb == pytest.approx(2 * plain.kv_cache_mb)
+    assert plain.facts["flash_attention"] == "enabled"
+    assert plain.facts["gpu_layers"] == plain.facts["gpu_layers_asked"] == "0"
+    assert "CPU" in plain.facts["system_info"]
+
+
+@pytest.mark.parametrize("extra", [{"batch": "0"}, {"ubatch": "many"}, {"kv_type": "q3_0"}, {"flash_attention": "yes"}])
+def test_a_wrong_setting_is_one_line(opened, extra):
+    """A setting that cannot be meant is refused with its name."""
+    with pytest.raises(ConfigError, match=next(iter(extra))):
+        opened(**extra)
+
+
+def test_what_the_engine_refuses_is_told_in_its_words(opened, tmp_path):
+    """An unknown architecture, and a cache type that the model's heads do not allow, are told as llama.cpp tells them."""
+    whole = TINY.read_bytes()
+    path = tmp_path / "other.gguf"
+    # Same length, so that everything stays in place.
+    path.write_bytes(whole.replace(struct.pack("<Q", 5) + b"llama", struct.pack("<Q", 5) + b"nopes", 1))
+    engine = LlamaCpp()
+    with pytest.raises(ConfigError, match="unknown model architecture: 'nopes'"):
+        engine.load(path, Options(), 20)
+    engine.close()
+    with pytest.raises(ConfigError, match="flash_attn"):
+        opened(kv_type="q8_0", flash_attention="off")
+
+
+def test_more_than_memory_holds_is_refused_before_it_is_tried(opened, monkeypatch):
+    """Linux would promise the memory and kill the process later."""
+    from edgemeter.agent.generators import llama_engine
+    from edgemeter.agent.machine.load import MemInfo
+
+    monkeypatch.setattr(llama_engine, "read_memory", lambda _: MemInfo(0.05, 0.05, None, None))
+    with pytest.raises(ConfigError, match="context of 200 tokens, 0 MB of memory are free"):
+        opened()
+
+
+def test_gpu_layers_without_a_gpu_are_unavailable():
+    """A build for the CPU does not pretend."""
+    engine = LlamaCpp()
+    with pytest.raises(UnavailableError, match="no GPU backend"):
+        engine.load(TINY, Options(backend="gpu"), 20)
+    engine.close()
+
+
+def test_a_build_with_other_structs_is_refused():
+    """Where the defaults around a field are not those that are known, no field is set."""
+
+    class OtherBuild:
+        def llama_context_default_params(self):
+            params = llama_c_api.LlamaParams()
+            params.set("I", 0, 4096)
+            return params
+
+        def llama_model_default_params(self):
+            return llama_c_api.LlamaParams()
+
+    with pytest.raises(UnavailableError, match="llama_model_params"):
+        llama_c_api.model_params(OtherBuild(), 0)
+    with pytest.raises(UnavailableError, match="llama_context_params"):
+        llama_c_api.context_params(
+            OtherBuild(), tokens=1, batch=1, ubatch=1, kv_type="f16", flash_attention=llama_c_api.AUTOMATIC, offload=False
+        )
