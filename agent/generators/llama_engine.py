@@ -1,11 +1,11 @@
 """llama.cpp: language models in GGUF files (.gguf) on the CPU, or on the GPU of a build that has one, by the package xllamacpp.
 
-Library: `pip install 'edgemeter[llama]'`. Its wheel for x86-64 needs AVX2, FMA, F16C and BMI2 and uses no AVX-512, its wheel for aarch64 uses
-no dot products: a native build is faster on a Pi 5. What the build uses is the fact `system_info`. Builds with CUDA or Vulkan are in the
-package's own index.
-Backends: `cpu`, or `gpu` with such a build (its default then). Settings: `gpu_layers` (how many layers go to the GPU, default all), `batch`
-(tokens handed over at once, default 2,048) and `ubatch` (tokens computed at once, default 512), `kv_type` (f16, or f32, bf16, q8_0, q5_1, q5_0,
-q4_1, q4_0; those below 16 bits need flash attention), `flash_attention` (auto, on, off).
+Library: `pip install 'edgemeter[llama]'`. Its wheel for x86-64 needs AVX2, FMA, F16C and BMI2 and uses no AVX-512; its wheel for aarch64
+uses no dot products: a native build is faster on a Pi 5. What the build uses is the fact `system_info`. Builds with CUDA or Vulkan are in
+the package's own index.
+Backends: `cpu`, or `gpu` with such a build (its default then). Settings: `gpu_layers` (how many layers go to the GPU, default all),
+`batch` (tokens handed over at once, default 2,048) and `ubatch` (tokens computed at once, default 512), `kv_type` (f16, or f32, bf16,
+q8_0, q5_1, q5_0, q4_1, q4_0; those below 16 bits need flash attention), `flash_attention` (auto, on, off).
 What is timed: `llama_decode` on the prompt, `batch` tokens at a time, and the likeliest token's id (numpy's argmax) after it, then one
 `llama_decode` and argmax a token. The engine's own timings cover `llama_decode` alone. The cache is cleared with its contents before each
 query. The end of text is ignored by going on behind it. The engine's server, slots, context shift and speculation are not used.
