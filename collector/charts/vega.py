@@ -87,7 +87,7 @@ def _standing_alone(chart: Chart, *, is_alone: bool = True) -> Spec:
 
 @lru_cache(maxsize=1)
 def _light() -> dict[str, str]:
-    return dict(re.findall(r"--(\w+): (#\w+)", _packaged("show/report.css").partition("@media")[0]))
+    return dict(re.findall(r"--(\w+): (#\w+)", _packaged("web/page.css").partition("@media")[0]))
 
 
 def _packaged(name: str) -> str:

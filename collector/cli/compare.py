@@ -23,7 +23,6 @@ from edgemeter.collector.compare import columns
 from edgemeter.collector.compare import comparison as comparing
 from edgemeter.collector.compare.comparison import Comparison
 from edgemeter.collector.compare.judgement import SmallestDifferences
-from edgemeter.collector.ledgers.place import shown
 
 if TYPE_CHECKING:
     from edgemeter.collector.compare.matrix import Across, Figure
@@ -158,7 +157,9 @@ def is_model(text: str) -> bool:
     metavar="LIMITS",
     help="With BASELINE NEW: exit 1 if NEW exceeds a limit, such as slower:3%,energy:5%,memory:10%,ap:0.5 (ap in points of 100).",
 )
-@click.option("--html", type=click.Path(path_type=Path), metavar="FILE", help="Also write a report: one self-contained HTML file.")
+@click.option(
+    "--html", type=click.Path(path_type=Path), metavar="FILE", help="Also write the page as one file that begins with this comparison."
+)
 @click.option(
     "--models",
     is_flag=True,
@@ -205,15 +206,13 @@ def compare(
         raise click.UsageError(f"--html needs --view table, not {view}")
     where = chosen_stores(stores)
     store = open_store(*where, influx_token_file=influx_token_file)
-    ready = _digested(store, days) if html is None else None
+    ready = _digested(store, days)
     if view not in ("table", "nearest") or reference is None:
         _show_view(store.contents() if ready is None else ready, view, figure, across, stale_days, days, form)
         return
-    found = _compared(store, ready, reference, SmallestDifferences(ratio=matters), days, with_samples=html is not None)
+    found = _compared(store, ready, reference, SmallestDifferences(ratio=matters), days)
     if html is not None:
-        _write_report(
-            found, html, f"edgemeter compare --reference {reference} " + " ".join(f"--store {Path(shown(one)).name}" for one in where)
-        )
+        _write_report(store, html, reference, SmallestDifferences(ratio=matters), days)
     if view == "nearest":
         _show_nearest(found, form)
     elif form == "json":
@@ -237,21 +236,26 @@ def _compared(
     reference: str,
     matters: SmallestDifferences,
     days: "DaysCounted",
-    *,
-    with_samples: bool,
 ) -> Comparison:
     from edgemeter.collector.rollup.rollup import compare_rolled_up
 
     if ready is not None:
         return compare_rolled_up(ready, reference, matters)
-    return comparing.compare(store.contents(with_samples=with_samples), reference, matters, days)
+    return comparing.compare(store.contents(), reference, matters, days)
 
 
-def _write_report(comparison: Comparison, path: Path, command: str) -> None:
-    from edgemeter.collector.show import report
+def _write_report(store: "RunStore", path: Path, reference: str, matters: SmallestDifferences, days: "DaysCounted") -> None:
+    from edgemeter.agent.base import figures
+    from edgemeter.agent.base.progress import progress_bar
+    from edgemeter.collector.web.one_file import FileChoice, write_file_of
+    from edgemeter.collector.web.queries import CaseFilter
+    from edgemeter.collector.web.sources import source_of
 
-    report.write_report(comparison, path, command)
-    note(f"the report: {path.resolve()}")
+    with progress_bar() as progress:
+        size_bytes = write_file_of(
+            source_of(store), path, FileChoice(CaseFilter(level=days), baseline=reference, matters=matters), progress
+        )
+    note(f"the report: {path.resolve()}, {figures.significant(size_bytes / 1e6, 2)} MB")
 
 
 def _show(comparison: Comparison, form: Format | None) -> None:

@@ -41,14 +41,15 @@ def demo(
     from edgemeter.collector.demo.demo import write_demo_page
     from edgemeter.collector.influx.influx_config import parse_influx
     from edgemeter.collector.runs.store import open_store
-    from edgemeter.collector.show import report
     from edgemeter.collector.show.compare_table import show_comparison
+    from edgemeter.collector.web.one_file import FileChoice, write_file_of
+    from edgemeter.collector.web.sources import source_of
 
     sink = parse_influx(influx, token_file=influx_token_file) if influx else None
     delivered = whole_way.run_demo(home or whole_way.new_folder(default_home()), sink, note)
     store = open_store(str(delivered.ledger))
-    comparison = compare.compare(store.contents(with_samples=True), "reference")
-    report.write_report(comparison, html, f"edgemeter compare --reference reference --store {delivered.ledger}")
+    comparison = compare.compare(store.contents(), "reference")
+    write_file_of(source_of(store), html, FileChoice(baseline="reference"))
     page = html.with_name(f"{html.stem}-fleet.html")
     write_demo_page(delivered.ledger, page)
     if not print_data(form, columns.to_json(comparison), rows="rows"):

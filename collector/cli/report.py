@@ -3,7 +3,6 @@
 import contextlib
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from functools import partial
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
@@ -106,24 +105,14 @@ def _list_columns() -> None:
 
 def _write_page(where: Sequence[str], output: Path, wanted: Mapping[str, str], days: str, runs: int) -> None:
     from edgemeter.agent.base import figures
-    from edgemeter.collector.web import one_file
-    from edgemeter.collector.web.events import open_events
+    from edgemeter.collector.web.one_file import FileChoice, write_file_of
     from edgemeter.collector.web.queries import CaseFilter
-    from edgemeter.collector.web.run_index import open_index
     from edgemeter.collector.web.sources import open_source
 
-    index = open_index(open_source(where))
-    try:
-        with progress_bar() as progress:
-            index.refresh(partial(progress, "reading records"))
-        events = open_events(index)
-        events.refresh()
-        with progress_bar() as progress:
-            of = wanted.get
-            case_filter = CaseFilter(of("fleet"), of("device"), of("board"), of("model"), level=days)
-            size_bytes = one_file.write_one_file(index, events, output, case_filter, runs, partial(progress, "making views"))
-    finally:
-        index.close()
+    of = wanted.get
+    case_filter = CaseFilter(of("fleet"), of("device"), of("board"), of("model"), level=days)
+    with progress_bar() as progress:
+        size_bytes = write_file_of(open_source(where), output, FileChoice(case_filter, runs), progress)
     note(f"the report: {output.resolve()}, {figures.significant(size_bytes / 1e6, 2)} MB")
 
 

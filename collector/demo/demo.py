@@ -20,9 +20,6 @@ from edgemeter.collector.receive.embedded_broker import EmbeddedBroker
 from edgemeter.collector.receive.service import Collector
 from edgemeter.collector.runs.store import LedgerStore
 from edgemeter.collector.web import one_file
-from edgemeter.collector.web.events import open_events
-from edgemeter.collector.web.queries import CaseFilter
-from edgemeter.collector.web.run_index import open_index
 from edgemeter.collector.web.sources import DocumentSource
 
 DEVICE = "this-machine"
@@ -189,14 +186,7 @@ def write_demo_page(ledger: Path, path: Path) -> int:
     """
     own = list(LedgerStore(ledger).contents(with_samples=True).runs)
     simulated = simulated_fleet.records_of(_template(own), end_ns=time.time_ns()) if own else ()
-    index = open_index(DocumentSource((*own, *simulated)))
-    try:
-        index.refresh()
-        events = open_events(index)
-        events.refresh()
-        return one_file.write_one_file(index, events, path, CaseFilter())
-    finally:
-        index.close()
+    return one_file.write_file_of(DocumentSource((*own, *simulated)), path, one_file.FileChoice())
 
 
 def _template(own: list[RunRecord]) -> RunRecord:

@@ -6,10 +6,17 @@ from typing import Any
 
 from edgemeter.collector.charts import vega
 from edgemeter.collector.charts.chart import Chart, rows_table
-from edgemeter.collector.charts.specs import against_accuracy, cumulative
-from edgemeter.collector.compare.spread import Spread
+from edgemeter.collector.charts.specs import against_accuracy
 from edgemeter.collector.compare.summary import CaseSummary
-from edgemeter.collector.compare.trade_off import pareto_front
+from edgemeter.collector.show.comparison_charts import (
+    Cost,
+    bounds_of,
+    distribution_chart,
+    energy_cost,
+    front_point,
+    fronts_of,
+    latency_cost,
+)
 from edgemeter.collector.show.distribution import latency_distribution
 from edgemeter.collector.show.series_style import SeriesStyle, numbered_style
 from edgemeter.collector.show.wording import case_names, metric_name
@@ -27,12 +34,9 @@ def plots(cases: Sequence[CaseSummary]) -> dict[str, Chart]:
             if (one := latency_distribution(case.runs, STEPS))
         ]
         if lines:
-            values = [{"series": called, "value": value, "share": share} for called, one in lines for value, share in one.steps]
-            legend = tuple((called, numbered_style(place).paint, "circle") for place, (called, _) in enumerate(lines))
-            spec = cumulative("Latency, ms", legend, [value for _, one in lines for value, _ in one.steps])
-            found[f"latency-{name}"] = Chart(f"{members[0].key.model}: latency of every query", spec, rows_table(values))
+            found[f"latency-{name}"] = distribution_chart(f"{members[0].key.model}: latency of every query", lines)
     for kind, title, cost, apart in _COSTS:
-        for name, members in _grouped([case for case in cases if case.accuracy and cost(case)], apart).items():
+        for name, members in _grouped([case for case in cases if front_point(case, cost)], apart).items():
             found[f"{kind}-against-accuracy-{name}"] = _front(cases, members, cost, title)
     return found
 
@@ -62,9 +66,9 @@ def _by_energy(case: CaseSummary) -> tuple[str, ...]:
 
 
 # What is set against accuracy: the file's name, the axis, the figure, and what keeps cases on sheets of their own.
-_COSTS: tuple[tuple[str, str, Callable[[CaseSummary], Spread | None], Callable[[CaseSummary], tuple[str, ...]]], ...] = (
-    ("latency", "Latency p50, ms", lambda case: case.p50_ms, _by_accuracy),
-    ("energy", "Energy per inference, gross, mJ", lambda case: case.gross_mj, _by_energy),
+_COSTS: tuple[tuple[str, str, Cost, Callable[[CaseSummary], tuple[str, ...]]], ...] = (
+    ("latency", "Latency p50, ms", latency_cost, _by_accuracy),
+    ("energy", "Energy per inference, gross, mJ", energy_cost, _by_energy),
 )
 
 
@@ -96,28 +100,17 @@ def _names(every: Sequence[CaseSummary], cases: Sequence[CaseSummary]) -> list[s
     return [f"{case.key.device} · {name}" if by_device else name for case, name in zip(cases, case_names(cases), strict=True)]
 
 
-def _front(
-    every: Sequence[CaseSummary], cases: Sequence[CaseSummary], cost: Callable[[CaseSummary], Spread | None], cost_title: str
-) -> Chart:
+def _front(every: Sequence[CaseSummary], cases: Sequence[CaseSummary], cost: Cost, cost_title: str) -> Chart:
     styles, metric = _styles(every), metric_name(cases[0].accuracy.metric) if cases[0].accuracy else "Accuracy"
-    values: list[dict[str, Any]] = []
-    fronts: list[dict[str, Any]] = []
-    for case, name in zip(cases, case_names(cases), strict=True):
-        found = cost(case)
-        if found is None or case.accuracy is None:
-            continue
-        low, high = (found.interval.low, found.interval.high) if found.interval else (None, None)
-        values.append(
-            {
-                "case": f"{case.key.device}, {name}", "series": _series(every, case), "cost": found.median,
-                "cost_low": low, "cost_high": high,
-                "accuracy": case.accuracy.value.median, "accuracy_low": case.accuracy.low, "accuracy_high": case.accuracy.high,
-                "standing": None, "verdict": case.verdict, "is_hollow": "int" in case.key.precision, "label": name,
-            }
-        )  # fmt: skip
-    for series in dict.fromkeys(str(one["series"]) for one in values):
-        own = [(one["cost"], one["accuracy"]) for one in values if one["series"] == series]
-        fronts += [{"series": series, "cost": own[place][0], "accuracy": own[place][1]} for place in pareto_front(own)]
-    legend = [(name, style.paint, style.shape) for name, style in styles.items() if any(one["series"] == name for one in values)]
-    spec = against_accuracy(cost_title, metric, legend, values, (), fronts)
-    return Chart(f"{cost_title} against {metric}", spec, rows_table(values))
+    series = [_series(every, case) for case in cases]
+    points = [point for case in cases if (point := front_point(case, cost))]
+    stands, bands, fronts = fronts_of(points, series)
+    values: list[dict[str, Any]] = [
+        {
+            "case": f"{case.key.device}, {name}", "series": own, **bounds_of(point), "standing": stands[place],
+            "verdict": case.verdict, "is_hollow": "int" in case.key.precision, "label": name,
+        }
+        for place, (case, name, own, point) in enumerate(zip(cases, case_names(cases), series, points, strict=True))
+    ]  # fmt: skip
+    legend = [(name, style.paint, style.shape) for name, style in styles.items() if name in series]
+    return Chart(f"{cost_title} against {metric}", against_accuracy(cost_title, metric, legend, values, bands, fronts), rows_table(values))

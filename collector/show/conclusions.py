@@ -70,7 +70,7 @@ def cautions(comparison: Comparison) -> list[str]:
     """Return what a reader has to know before trusting the figures."""
     cases = [row.case for row in comparison.rows]
     found = []
-    counts = [len(case.runs) for case in cases]
+    counts = [case.p50_ms.n for case in cases if case.p50_ms]
     if counts and max(counts) == 1:
         found.append("Each case was measured once: the run-to-run variation is unknown.")
     elif counts:
@@ -85,7 +85,7 @@ def cautions(comparison: Comparison) -> list[str]:
     if changed:
         found.append(f"The level of {figures.count(changed, 'case')} changed: only the runs since then count, as the table says.")
     if comparison.left_out:
-        found.append(f"{figures.count(len(comparison.left_out), 'run')} or parts of runs were left out; the reasons are below.")
+        found.append(f"Left out, with the reason below: {figures.count(len(comparison.left_out), 'case')}.")
     return found
 
 

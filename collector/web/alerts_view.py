@@ -6,8 +6,8 @@ from edgemeter.agent.base import figures
 from edgemeter.collector.alerts.lifecycle import Alert
 from edgemeter.collector.charts.chart import Chart, rows_table
 from edgemeter.collector.charts.specs import periods
-from edgemeter.collector.show.markup import join, part
 from edgemeter.collector.web.context import ViewContext
+from edgemeter.collector.web.markup import join, part
 from edgemeter.collector.web.queries import CaseFilter
 from edgemeter.collector.web.series import FIGURE_OF
 from edgemeter.collector.web.view import Links, View, ViewColumn, ViewRequest, grid, link, note, section

@@ -9,10 +9,11 @@ from edgemeter.agent.contract.record import RunRecord
 from edgemeter.collector.alerts.lifecycle import Alert
 from edgemeter.collector.charts.chart import Chart, ChartSheet, script_data
 from edgemeter.collector.compare.comparison import Comparison, ComparisonRow, of_summaries
+from edgemeter.collector.compare.judgement import SmallestDifferences
 from edgemeter.collector.compare.summary import CaseSummary, summarise
 from edgemeter.collector.runs.cases import Case, CaseKey
-from edgemeter.collector.show.markup import NOTHING, Markup, part, raw
 from edgemeter.collector.web.case_figures import CaseFigures, energy_kind_of
+from edgemeter.collector.web.markup import NOTHING, Markup, part, raw
 from edgemeter.collector.web.queries import CaseFilter, cases_of_baseline
 from edgemeter.collector.web.run_index import IndexedCase
 from edgemeter.collector.web.sources import RecordSource
@@ -122,6 +123,7 @@ class ViewContext:
     links: Links
     events: EventSource
     sheet: ChartSheet = field(default_factory=lambda: ChartSheet(live_chart))
+    matters: SmallestDifferences = SmallestDifferences()  # noqa: RUF009 - frozen
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,7 +171,7 @@ def compare(
         summary = summary_of(case, newest)
         origin[id(summary)] = case
         summaries.append(summary)
-    found = of_summaries(summaries, lambda key: _belongs(key, baseline), baseline)
+    found = of_summaries(summaries, lambda key: _belongs(key, baseline), baseline, matters=context.matters)
     # A summary here holds the newest run only, whatever its figures are over.
     rows = tuple(_marked(row, origin[id(row.case)].current) for row in found.rows)
     return IndexedComparison(replace(found, rows=rows), origin)

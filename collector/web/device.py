@@ -13,11 +13,11 @@ from edgemeter.collector.charts.specs import among
 from edgemeter.collector.compare.spread import Spread
 from edgemeter.collector.runs.cases import UNKNOWN_BOARD, like_with_like
 from edgemeter.collector.runs.energy_class import MEASURED
-from edgemeter.collector.show.markup import Markup, element, join, part
-from edgemeter.collector.show.report import machine_facts
 from edgemeter.collector.web.case_figures import IndexedRun
 from edgemeter.collector.web.context import ViewContext
+from edgemeter.collector.web.markup import Markup, element, join, part
 from edgemeter.collector.web.queries import CaseFilter, cases, runs_of
+from edgemeter.collector.web.run import machine_facts
 from edgemeter.collector.web.run_index import IndexedCase
 from edgemeter.collector.web.series import METRICS, findings_list, series, series_groups, titles
 from edgemeter.collector.web.view import Links, View, ViewColumn, ViewRequest, grid, link, note, section
@@ -70,7 +70,7 @@ def _machine(context: ViewContext, newest: IndexedCase) -> Markup:
     facts: dict[str, str | None] = {"State": None}
     if presence:
         facts["State"] = f"{presence.state or 'not reported'}, as of {figures.stamp(presence.changed_ns)} UTC"
-    facts |= machine_facts([newest.newest])
+    facts |= machine_facts(newest.newest)
     return part("facts", facts | (_health_of(presence.health) if presence and presence.health else {}))
 
 

@@ -7,18 +7,17 @@ from edgemeter.agent.base.documents import Plain
 from edgemeter.collector.charts.chart import Chart, rows_table
 from edgemeter.collector.charts.specs import strips
 from edgemeter.collector.compare.comparison import Comparison, comparable
-from edgemeter.collector.show import report_charts
+from edgemeter.collector.show import comparison_charts
 from edgemeter.collector.show.conclusions import conclusions
-from edgemeter.collector.show.markup import Markup, element, join, part
-from edgemeter.collector.show.report import chart_gallery, verdicts_section
 from edgemeter.collector.show.series_style import assign_styles, numbered_style
 from edgemeter.collector.show.wording import case_names
+from edgemeter.collector.web.case_table import table_of, verdicts
 from edgemeter.collector.web.context import REFERENCE, IndexedComparison, ViewContext, baselines, compare
+from edgemeter.collector.web.markup import Markup, element, join, part
 from edgemeter.collector.web.queries import CaseFilter, cases, cases_of_baseline, runs_of
 from edgemeter.collector.web.run import energy_budget
 from edgemeter.collector.web.run_index import IndexedCase
-from edgemeter.collector.web.side_by_side import table_of
-from edgemeter.collector.web.view import View, ViewRequest, note, section
+from edgemeter.collector.web.view import View, ViewRequest, chart_gallery, note, section
 
 FILTERS = ("model", "baseline", "board", "device", "fleet", "precision", "runtime", "days", "level")
 # Raw samples are read again for as many cases; more make no chart that can be read.
@@ -54,12 +53,12 @@ def model_view(context: ViewContext, request: ViewRequest, case_filter: CaseFilt
         section(
             "queries",
             "From query to query",
-            chart_gallery(context.sheet, [report_charts.latency_distributions(shown, styles)]),
+            chart_gallery(context.sheet, [comparison_charts.latency_distributions(shown, styles)]),
             note("Of the newest run of each case."),
         ),
         section("energy", "Energy, term by term", _budgets(context, drawn)),
-        section("start", "Cold start and memory", chart_gallery(context.sheet, [report_charts.cold_start_charts(shown, styles)])),
-        section("verdicts", "Verdict and evidence", verdicts_section(shown)),
+        section("start", "Cold start and memory", chart_gallery(context.sheet, [comparison_charts.cold_start_charts(shown, styles)])),
+        section("verdicts", "Verdict and evidence", verdicts(shown)),
     ]
     return View(str(case_filter.model), join(parts), " ".join(conclusions(shown)), (plain,), FILTERS)
 

@@ -1,20 +1,25 @@
 """The page as one file: every view that fits, in a file that loads nothing and works without a network."""
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from edgemeter.agent.base import figures
 from edgemeter.agent.base.errors import ConfigError
+from edgemeter.agent.base.progress import Tell, no_progress
 from edgemeter.collector.charts import vega
 from edgemeter.collector.charts.chart import Chart, ChartSheet
-from edgemeter.collector.show.markup import NOTHING, Markup, element, raw
+from edgemeter.collector.compare.judgement import SmallestDifferences
 from edgemeter.collector.web.context import REFERENCE, EventSource, ViewContext, baselines, devices_of_role, live_chart
+from edgemeter.collector.web.events import open_events
+from edgemeter.collector.web.markup import NOTHING, Markup, element, raw
 from edgemeter.collector.web.queries import CaseFilter, cases, count_cases
-from edgemeter.collector.web.run_index import IndexedCase, RunIndex
+from edgemeter.collector.web.run_index import IndexedCase, RunIndex, open_index
 from edgemeter.collector.web.series import DEFAULT_METRIC
 from edgemeter.collector.web.site import FormChoices, content, held_exports, offered, one_file_page, show
+from edgemeter.collector.web.sources import RecordSource
 from edgemeter.collector.web.view import FileLinks, ViewRequest, read_address
 
 # How many of each a file holds, so that it can be sent and opened; the served page has all.
@@ -30,57 +35,67 @@ class HeldAddresses:
     left_away: tuple[str, ...]
 
 
-def write_one_file(
-    index: RunIndex,
-    events: EventSource,
-    path: Path,
-    case_filter: CaseFilter,
-    runs: int = RUNS,
-    progress: Callable[[int, int], None] = lambda *_: None,
-) -> int:
-    """Write the file and return its size in bytes; `progress` gets the number of views made.
+@dataclass(frozen=True, slots=True)
+class FileChoice:
+    """What a file holds: the cases, how many runs with their raw samples, and the comparison that it begins with (else the overview)."""
+
+    case_filter: CaseFilter = CaseFilter()  # noqa: RUF009 - frozen
+    runs: int = RUNS
+    baseline: str | None = None
+    matters: SmallestDifferences = SmallestDifferences()  # noqa: RUF009 - frozen
+
+
+def write_file_of(source: RecordSource, path: Path, choice: FileChoice, progress: Tell = no_progress) -> int:
+    """Write the page of a source as one file, as `write_one_file` does."""
+    index = open_index(source)
+    try:
+        index.refresh(partial(progress, "reading records"))
+        events = open_events(index)
+        events.refresh()
+        return write_one_file(index, events, path, choice, progress)
+    finally:
+        index.close()
+
+
+def write_one_file(index: RunIndex, events: EventSource, path: Path, choice: FileChoice, progress: Tell = no_progress) -> int:
+    """Write the file and return its size in bytes; `progress` gets what is done, and how many of how many are done.
 
     Raises:
-        ConfigError: there are runs and `narrowing` picks none, or the file cannot be written.
+        ConfigError: there are runs and `choice` picks none, or the file cannot be written.
     """
+    case_filter = choice.case_filter
     with index.reading() as connection:
         if count_cases(connection, CaseFilter()) and not count_cases(connection, case_filter):
             request = ", ".join(f"{name} {value!r}" for name, value in _fixed(case_filter).items())
             raise ConfigError(f"no run has {request}: nothing is written; list devices with `edgemeter collector devices`")
-    text = whole_page(index, events, case_filter, runs, progress)
+    text = whole_page(index, events, choice, progress)
     try:
         return path.write_bytes(text.encode())
     except OSError as error:
         raise ConfigError(f"cannot write the report to {str(path)!r}: {error.strerror}: name another file") from error
 
 
-def whole_page(
-    index: RunIndex,
-    events: EventSource,
-    case_filter: CaseFilter,
-    runs: int = RUNS,
-    progress: Callable[[int, int], None] = lambda *_: None,
-) -> str:
-    """Return the file as HTML, of the cases that `narrowing` picks."""
+def whole_page(index: RunIndex, events: EventSource, choice: FileChoice, progress: Tell = no_progress) -> str:
+    """Return the file as HTML."""
     with index.reading() as connection:
-        held = _held(ViewContext(connection, index.source, FileLinks(()), events), case_filter, runs)
+        held = _held(ViewContext(connection, index.source, FileLinks(()), events), choice)
         made: list[tuple[str, Markup, str]] = []
 
         def write(chart: Chart, number: int) -> Markup:
             # Without a script the first view is all there is to see.
             return live_chart(chart, number, NOTHING if made else element("noscript", None, raw(vega.svg(chart, is_alone=False))))
 
-        context = ViewContext(connection, index.source, FileLinks(frozenset(held.addresses)), events, ChartSheet(write))
+        context = ViewContext(connection, index.source, FileLinks(frozenset(held.addresses)), events, ChartSheet(write), choice.matters)
         choices = _choices(offered(context), held)
         for count, text in enumerate(held.addresses, start=1):
             request = read_address(text)
-            view = show(context, ViewRequest(request.view, {**_fixed(case_filter), **request.fields}))
+            view = show(context, ViewRequest(request.view, {**_fixed(choice.case_filter), **request.fields}))
             if view is not None:
                 made.append((text, content(view, request, choices, context.links, held_exports(view, request)), view.title))
-            progress(count, len(held.addresses))
+            progress("making views", count, len(held.addresses))
     more = f" Not in this file: {'; '.join(held.left_away)}." if held.left_away else ""
     remark = f"Written on {figures.stamp(time.time_ns())} UTC: {figures.count(len(made), 'view')} in one file.{more}"
-    return one_file_page(made[0][2], made[0][1], [(text, inside) for text, inside, _ in made[1:]], remark)
+    return one_file_page(made[0], [(text, inside) for text, inside, _ in made[1:]], remark)
 
 
 def _fixed(case_filter: CaseFilter) -> dict[str, str]:
@@ -88,19 +103,20 @@ def _fixed(case_filter: CaseFilter) -> dict[str, str]:
     return {name: str(value) for name, value in fields.items() if value is not None and (name, value) != ("level", "current")}
 
 
-def _held(context: ViewContext, case_filter: CaseFilter, runs: int) -> HeldAddresses:
-    found = cases(context.connection, case_filter)
+def _held(context: ViewContext, choice: FileChoice) -> HeldAddresses:
+    found = cases(context.connection, choice.case_filter)
     models = list(dict.fromkeys(case.key.model for case in found))
     devices = list(dict.fromkeys((case.key.fleet, case.key.device) for case in found))
     ours = {REFERENCE, *(device for _, device in devices), *devices_of_role(context.connection)}
-    references = [name for name in baselines(context.connection) if name in ours]
+    every_baseline = [name for name in baselines(context.connection) if name in ours]
+    references = every_baseline if choice.baseline is None else [choice.baseline]
     kept_models, kept_devices, kept_references = models[:MODELS], devices[:DEVICES], references[:BASELINES]
-    newest = _newest_runs(context, found, runs)
+    newest = _newest_runs(context, found, choice.runs)
     every = [
+        *([ViewRequest("compare", {"baseline": choice.baseline})] if choice.baseline else []),
         ViewRequest("overview"),
         # Without a picked baseline the first one is used.
-        ViewRequest("compare"),
-        *(ViewRequest("compare", {"baseline": name}) for name in kept_references),
+        *([] if choice.baseline else [ViewRequest("compare"), *(ViewRequest("compare", {"baseline": name}) for name in kept_references)]),
         *([ViewRequest("model")] if kept_models else []),
         *(ViewRequest("model", {"model": name}) for name in kept_models),
         ViewRequest("trend"),

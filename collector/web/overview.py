@@ -13,10 +13,9 @@ from edgemeter.agent.contract.health import Health
 from edgemeter.agent.ledger.presence import DevicePresence, calibration_days, certificate_days, clock_text, needs_attention
 from edgemeter.collector.charts.chart import Chart, ViewTable, rows_table
 from edgemeter.collector.charts.specs import spark_lines
-from edgemeter.collector.show.markup import Markup, element, join, part, render
-from edgemeter.collector.show.report import card
 from edgemeter.collector.show.wording import listed
 from edgemeter.collector.web.context import OutlyingDevice, ViewContext
+from edgemeter.collector.web.markup import Markup, element, join, part, render
 from edgemeter.collector.web.queries import NS_PER_DAY, CaseFilter, cases, p50_by_day
 from edgemeter.collector.web.run_index import IndexedCase
 from edgemeter.collector.web.series import findings_list
@@ -177,12 +176,17 @@ def _cards(found: Sequence[IndexedCase], lines: Sequence[_DeviceLine], newest_ns
     age = f"newest {figures.significant(age_days, 2)} days ago" if age_days >= 1 else "newest today"
     away = f"{len(lost)} lost, {len(silent)} without a run for {SILENT_DAYS} days"
     cards = [
-        card("Devices", str(len(lines)), "", figures.count(len({line.board for line in lines}), "board type"), away),
-        card("Runs", f"{runs:,}", "", age, figures.count(len(found), "case")),
-        card("Suspect", f"{suspect:,}", "", f"{suspect / runs:.1%} of the runs", "a measurement rule is violated"),
-        card("Invalid", f"{invalid:,}", "", f"{invalid / runs:.1%} of the runs", "never compared"),
+        card("Devices", str(len(lines)), figures.count(len({line.board for line in lines}), "board type"), away),
+        card("Runs", f"{runs:,}", age, figures.count(len(found), "case")),
+        card("Suspect", f"{suspect:,}", f"{suspect / runs:.1%} of the runs", "a measurement rule is violated"),
+        card("Invalid", f"{invalid:,}", f"{invalid / runs:.1%} of the runs", "never compared"),
     ]
-    return part("cards", cards, "figures")
+    return part("cards", cards)
+
+
+def card(heading: str, figure: str, *lines: str) -> dict[str, object]:
+    """Return a card for the macro `cards`."""
+    return {"heading": heading, "figure": figure, "lines": lines}
 
 
 def _needing_attention(lines: Sequence[_DeviceLine], outlying: Sequence[OutlyingDevice], links: Links) -> Markup | None:
@@ -216,7 +220,7 @@ def _coverage(found: Sequence[IndexedCase], links: Links, newest_ns: int) -> tup
     lines = [(link(links.to("model", model=model), model), [cells[model, board] for board in boards]) for model in models]
     rows = tuple((model, board, cell["devices"], cell["runs"], cell["last_ns"], cell["is_stale"]) for (model, board), cell in cells.items())
     plain = ViewTable("coverage", ("model", "board", "devices", "runs", "last_started_at_ns", "is_stale"), rows)
-    return render("web/coverage.html", boards=boards, lines=lines), plain
+    return render("coverage.html", boards=boards, lines=lines), plain
 
 
 def _covered(members: Sequence[IndexedCase], links: Links, newest_ns: int, model: str, board: str) -> dict[str, Any]:

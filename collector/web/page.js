@@ -27,7 +27,7 @@ function csvOf(columns, rows) {
   };
   return [columns, ...rows].map((row) => row.map(cell).join(",")).join("\r\n") + "\r\n";
 }
-const viewName = () => (isFile ? location.hash.slice(2) : location.pathname.slice(1)).split("?")[0] || "overview";
+const viewName = () => (isFile ? location.hash.slice(2) || document.getElementById("shown").dataset.address : location.pathname.slice(1)).split("?")[0] || "overview";
 
 // Charts: what the server wrote is a specification without data, and the rows beside it.
 let drawn = [];
@@ -83,7 +83,7 @@ function follow(datum) {
   else if (found && held(found)) location.hash = `#/${found}`;
   else if (datum.anchor) document.getElementById(datum.anchor)?.scrollIntoView({ block: "center" });
 }
-const held = (address) => [...document.querySelectorAll("template[data-address]")].some((one) => keyOf(parse(one.dataset.address)) === keyOf(parse(address)));
+const held = (address) => [...document.querySelectorAll("[data-address]")].some((one) => keyOf(parse(one.dataset.address)) === keyOf(parse(address)));
 function zoomed(chart, factor, shift = 0) {
   for (const { axis, signal, isLog } of zoomAxes(chart.spec)) {
     if (factor === null) { chart.view.signal(signal, null); continue; }
@@ -283,13 +283,13 @@ function route() {
   if (!location.hash.startsWith("#/") && original !== null && location.hash !== "") return;
   const shown = document.getElementById("shown");
   original ??= shown.cloneNode(true);
-  const asked = parse(location.hash);
+  const first = shown.dataset.address, asked = parse(location.hash || first);
   const templates = [...document.querySelectorAll("template[data-address]")];
   const found = templates.find((one) => keyOf(parse(one.dataset.address)) === keyOf(asked))
     ?? templates.find((one) => parse(one.dataset.address).view === asked.view && !Object.keys(asked.fields).some((name) => ROUTES[asked.view]?.includes(name)));
   if (found) shown.replaceChildren(found.content.cloneNode(true));
   else shown.replaceChildren(...original.cloneNode(true).childNodes);
-  if (!found && asked.view !== "overview") {
+  if (!found && keyOf(asked) !== keyOf(parse(first))) {
     shown.querySelector("main").prepend(make("p", { class: "caution" }, "This file does not hold that view: serve the ledger with `edgemeter collector web` to see it."));
   }
   document.title = `${shown.querySelector("h1").textContent} - Edgemeter`;

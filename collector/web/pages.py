@@ -1,6 +1,6 @@
 """Pages of a long view: which one was asked for, and the way to the others."""
 
-from edgemeter.collector.show.markup import Markup, element, join
+from edgemeter.collector.web.markup import Markup, element, join
 from edgemeter.collector.web.view import Links, ViewRequest, link
 
 LONGEST_NUMBER = 9

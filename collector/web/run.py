@@ -15,12 +15,13 @@ from edgemeter.agent.contract.record_conditions import Condition, OtherProcess
 from edgemeter.agent.contract.record_figures import Energy
 from edgemeter.agent.contract.samples import unpack
 from edgemeter.collector.charts.chart import Chart, ViewTable, rows_table
-from edgemeter.collector.charts.specs import cumulative, ranked_bars, run_time_line
+from edgemeter.collector.charts.specs import ranked_bars, run_time_line
+from edgemeter.collector.compare.summary import environment
+from edgemeter.collector.show.comparison_charts import distribution_chart
 from edgemeter.collector.show.distribution import latency_distribution
-from edgemeter.collector.show.markup import Markup, element, join, part
-from edgemeter.collector.show.report import machine_facts
 from edgemeter.collector.show.wording import metric_name
 from edgemeter.collector.web.context import ViewContext
+from edgemeter.collector.web.markup import Markup, element, join, part
 from edgemeter.collector.web.queries import CaseFilter, run_of
 from edgemeter.collector.web.view import View, ViewRequest, link, note, section
 
@@ -171,7 +172,7 @@ def run_view(context: ViewContext, request: ViewRequest, case_filter: CaseFilter
         section("energy", "Energy", energy_budget(context, record)),
         section("accuracy", "Accuracy", _accuracy(record)),
         section("conditions", "Before, during, after", _conditions(record)),
-        section("machine", "The machine", part("facts", machine_facts([record]))),
+        section("machine", "The machine", part("facts", machine_facts(record))),
         section("everything", "Everything in the record", _everything(record)),
     ]
     provenance = record.provenance.get("latency", "")
@@ -251,9 +252,7 @@ def _latency(context: ViewContext, record: RunRecord) -> Markup:
     found = latency_distribution([record], POINTS // 8)
     drawn: list[str] = []
     if found:
-        steps = [{"series": "this run", "value": value, "share": share} for value, share in found.steps]
-        spec = cumulative("latency, ms", [("this run", "var(--s0)", "circle")], [value for value, _ in found.steps])
-        drawn = [context.sheet.draw(Chart("Cumulative share of queries", spec, rows_table(steps)))]
+        drawn = [context.sheet.draw(distribution_chart("Cumulative share of queries", [("this run", found)]))]
     rows = [(name, *(getattr(record.latency, f"{name}{part}_ms") for part in ("", "_low", "_high"))) for name in LEVELS]
     facts: dict[str, str | None] = {
         name.replace("_", "."): f"{figures.significant(value)} ms, 95 % {figures.span(low, high)}"
@@ -285,6 +284,31 @@ def thinned(values: Sequence[float], most: int) -> list[tuple[int, float]]:
         places = range(start, min(start + step, len(values)))
         kept |= {min(places, key=values.__getitem__), max(places, key=values.__getitem__)}
     return [(index, values[index]) for index in sorted(kept)]
+
+
+def machine_facts(run: RunRecord) -> dict[str, str | None]:
+    """Return what the machine of a run is, in words."""
+
+    def reported(*fields: str) -> str | None:
+        return " ".join(text for field in fields if (text := environment([run], field))) or None
+
+    memory_mb = run.environment.memory_mb
+    return {
+        "Board": reported("board"),
+        "Processor": reported("soc", "cpu"),
+        "Cores": reported("cores"),
+        "Memory": None if memory_mb is None else f"{figures.significant(memory_mb / 1000)} GB",
+        "System": reported("os"),
+        "Kernel": reported("kernel", "arch"),
+        "Firmware": reported("firmware"),
+        "Governor": reported("governor"),
+        "Power mode": reported("power_mode"),
+        "Virtualisation": reported("virtualisation"),
+        "Attached": reported("attached"),
+        "Agent": reported("agent"),
+        "Python": reported("python"),
+        "Libraries": ", ".join(f"{name} {version}" for name, version in run.environment.libraries.items()) or None,
+    }
 
 
 def _accuracy(record: RunRecord) -> Markup:

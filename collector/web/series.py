@@ -14,11 +14,11 @@ from edgemeter.collector.charts.chart import Chart, ViewTable, rows_table
 from edgemeter.collector.charts.specs import over_time
 from edgemeter.collector.runs.cases import CaseKey, names_of
 from edgemeter.collector.runs.energy_class import MEASURED
-from edgemeter.collector.show.markup import Markup, join, part
 from edgemeter.collector.show.wording import metric_name
 from edgemeter.collector.trend.finding import iso
 from edgemeter.collector.web.case_figures import ENERGIES, IndexedRun, of_newest_kind
 from edgemeter.collector.web.context import FindingShown, SeriesEvent, ViewContext
+from edgemeter.collector.web.markup import Markup, join, part
 from edgemeter.collector.web.pages import page_of, pages_text
 from edgemeter.collector.web.queries import NS_PER_DAY, CaseFilter, cases_of_every_board, count_cases, fingerprints, runs_of, since_ns
 from edgemeter.collector.web.run_index import IndexedCase

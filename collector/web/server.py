@@ -16,8 +16,8 @@ from edgemeter.agent.base.errors import ConfigError, EdgemeterError, TransientEr
 from edgemeter.agent.base.http_server import HttpHandler, HttpServer, is_loopback
 from edgemeter.collector.charts import vega
 from edgemeter.collector.charts.chart import Chart, ChartSheet
-from edgemeter.collector.show.markup import Markup, element, render
 from edgemeter.collector.web.context import EventSource, ViewContext, live_chart
+from edgemeter.collector.web.markup import Markup, element, render
 from edgemeter.collector.web.queries import NS_PER_DAY
 from edgemeter.collector.web.run_index import RunIndex
 from edgemeter.collector.web.site import SERVED_POLICY, content, offered, script, served_exports, served_page, show, styles
@@ -258,7 +258,7 @@ def _named(file: str) -> tuple[tuple[str, str], ...]:
 
 
 def _message(status: int, title: str, text: str) -> PageResponse:
-    inside = render("web/message.html", title=title, text=text)
+    inside = render("message.html", title=title, text=text)
     return PageResponse(status, "text/html; charset=utf-8", served_page(title, inside, "").encode())
 
 

@@ -6,11 +6,11 @@ from importlib.metadata import version
 
 from edgemeter.collector.charts import vega
 from edgemeter.collector.charts.chart import script_data
-from edgemeter.collector.show.markup import Markup, own_script_policy, raw, render, text_of
 from edgemeter.collector.show.series_style import GLYPHS
 from edgemeter.collector.web.alerts_view import alerts_view
 from edgemeter.collector.web.context import ViewContext, baselines
 from edgemeter.collector.web.device import device_view
+from edgemeter.collector.web.markup import Markup, own_script_policy, raw, render, text_of
 from edgemeter.collector.web.model import model_view
 from edgemeter.collector.web.overview import overview
 from edgemeter.collector.web.queries import LEVELS, PERIODS, CaseFilter, choices, parse_filter
@@ -26,28 +26,31 @@ SERVED_POLICY = (
 
 
 def styles() -> str:
-    """Return the style sheet: the report's, and what the page has beside it."""
-    return text_of("show/report.css") + text_of("web/page.css")
+    """Return the style sheet."""
+    return text_of("page.css")
 
 
 def script() -> str:
     """Return the script: everything reads without it."""
-    return f"const THEME = {script_data(vega.theme())}, GLYPHS = {script_data(GLYPHS)};\n{text_of('web/page.js')}"
+    return f"const THEME = {script_data(vega.theme())}, GLYPHS = {script_data(GLYPHS)};\n{text_of('page.js')}"
 
 
 def served_page(title: str, content: Markup, remark: str) -> str:
     """Return a page that loads its style and its scripts from where it came from."""
     charts = vega.bundle_name() if "chart-data" in content else None
-    return render("web/page.html", is_file=False, title=title, content=content, remark=remark, version=version("edgemeter"), charts=charts)
-
-
-def one_file_page(title: str, content: Markup, held_views: Sequence[tuple[str, Markup]], remark: str) -> str:
-    """Return a page that loads nothing: it shows `content`, and holds the other views, by address, as templates."""
     return render(
-        "web/page.html",
+        "page.html", is_file=False, root="/", title=title, content=content, remark=remark, version=version("edgemeter"), charts=charts
+    )
+
+
+def one_file_page(first: tuple[str, Markup, str], held_views: Sequence[tuple[str, Markup]], remark: str) -> str:
+    """Return a page that loads nothing: it shows the `first` view (address, content, title), and holds the others as templates."""
+    return render(
+        "page.html",
         is_file=True,
-        title=title,
-        content=content,
+        title=first[2],
+        address=first[0],
+        content=first[1],
         held_views=held_views,
         remark=remark,
         version=version("edgemeter"),
@@ -107,7 +110,7 @@ def show(context: ViewContext, request: ViewRequest) -> View | None:
 def content(view: View, request: ViewRequest, choices_here: FormChoices, links: Links, exports: Mapping[str, str]) -> Markup:
     """Return what a page consists of: navigation, heading, form, exports and the view itself."""
     return render(
-        "web/content.html",
+        "content.html",
         view=view,
         request=request,
         navigation=navigation(request, links),

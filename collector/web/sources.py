@@ -9,7 +9,7 @@ from edgemeter.agent.contract.record import RunRecord
 from edgemeter.agent.contract.record_time import placed
 from edgemeter.agent.ledger.presence import DevicePresence
 from edgemeter.collector.ledgers.place import LedgerPlace, ledger_version, open_ledger
-from edgemeter.collector.runs.store import LedgerStore, open_store
+from edgemeter.collector.runs.store import LedgerStore, RunStore, open_store
 
 
 class RecordSource(Protocol):
@@ -115,13 +115,15 @@ class DocumentSource:
         return ""
 
 
+def source_of(store: RunStore) -> RecordSource:
+    """Return the runs of a store: a ledger stays where it is, all else is read into memory."""
+    return LedgerSource(store.place) if isinstance(store, LedgerStore) else DocumentSource(tuple(store.contents(with_samples=True).runs))
+
+
 def open_source(where: Sequence[str]) -> RecordSource:
     """Return the source at `where`: one ledger, or documents (and ledgers) read into memory.
 
     Raises:
         ConfigError: a file is absent, or not ours.
     """
-    store = open_store(*where)
-    if isinstance(store, LedgerStore):
-        return LedgerSource(store.place)
-    return DocumentSource(tuple(store.contents(with_samples=True).runs))
+    return source_of(open_store(*where))

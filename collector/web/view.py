@@ -8,8 +8,9 @@ from urllib.parse import parse_qsl, urlencode
 
 from edgemeter.agent.base import figures
 from edgemeter.agent.base.documents import Plain, json_document
-from edgemeter.collector.charts.chart import ViewTable
-from edgemeter.collector.show.markup import Attributes, Markup, element, join, part, render
+from edgemeter.collector.charts.chart import ChartSheet, ViewTable
+from edgemeter.collector.show.comparison_charts import Charts
+from edgemeter.collector.web.markup import Attributes, Markup, element, join, part, render
 
 Item = TypeVar("Item")
 # No address of ours is longer; what comes from outside is cut here.
@@ -139,7 +140,7 @@ def grid(
     """Return the table as markup and in plain form."""
     shown = [column for column in columns if column.is_shown]
     lines = [(attributes(item), [_cell_of(column, item) for column in shown]) for item in items]
-    return render("web/grid.html", name=name, columns=shown, lines=lines), plain_table(name, columns, items)
+    return render("grid.html", name=name, columns=shown, lines=lines), plain_table(name, columns, items)
 
 
 def plain_table(name: str, columns: Sequence[ViewColumn[Item]], items: Sequence[Item]) -> ViewTable:
@@ -151,6 +152,12 @@ def plain_table(name: str, columns: Sequence[ViewColumn[Item]], items: Sequence[
 def section(identity: str, heading: str, *content: str) -> Markup:
     """Return a part of a view under its heading."""
     return part("section", identity, heading, join(content))
+
+
+def chart_gallery(sheet: ChartSheet, found: Sequence[Charts]) -> Markup:
+    """Return charts side by side, and below them what they do not show."""
+    drawn = [sheet.draw(chart) for one in found for chart in one.charts]
+    return join([part("gallery", drawn) if drawn else "", *(note(text) for one in found for text in one.notes)])
 
 
 def note(*text: str) -> Markup:

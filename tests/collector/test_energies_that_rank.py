@@ -1,7 +1,5 @@
 """One measured energy of 80 mJ beside one of 20 mJ that nobody measured: in no view does the lower one win, or count, against it."""
 
-import re
-
 import pytest
 
 from edgemeter.agent.contract.energy_provenance import energy_provenance, provenance_of
@@ -18,7 +16,8 @@ from edgemeter.collector.review.document import to_markdown
 from edgemeter.collector.review.review import review
 from edgemeter.collector.runs.energy_class import EnergyClass, may_rank_together
 from edgemeter.collector.runs.store import StoreContents
-from edgemeter.collector.show.report import report_page
+from edgemeter.collector.show.comparison_charts import energy_front
+from edgemeter.collector.show.series_style import assign_styles
 from edgemeter.collector.trend.history import RunHistory
 from edgemeter.collector.trend.watch_file import WatchFile
 from edgemeter.collector.units.board_types import board_types
@@ -123,8 +122,8 @@ def test_no_front_holds_both(unmeasured):
     found, _ = trade_offs(views.gather(StoreContents(runs)).summaries, "energy")
     front = {place.case.key.device: place.beaten_by for one in found for place in one.places if one.stage.energy.is_measured}
     assert front == {"pi-1": None, "server-1": None}
-    html = report_page(compare_runs(*runs), "edgemeter compare", STARTED_AT_NS)
-    titles = [title for title in re.findall(r'aria-label="([^"]+)"', html) if "Energy" in title]
+    comparison = compare_runs(*runs)
+    titles = [chart.title for chart in energy_front(comparison, assign_styles(comparison.rows)).charts]
     assert len(titles) == len({one.stage.energy for one in found})
 
 

@@ -9,7 +9,7 @@ from edgemeter.agent.base import config
 from edgemeter.collector.charts import specs, vega
 from edgemeter.collector.charts.chart import Chart, rows_table, script_data
 from edgemeter.collector.compare.trade_off import FrontPoint, front_band, standings
-from edgemeter.collector.show import report_charts
+from edgemeter.collector.show import comparison_charts
 from edgemeter.collector.show.series_style import assign_styles
 from tests.fixtures.comparison_factory import compare_runs, make_reference, make_run
 from tests.fixtures.record_factory import STARTED_AT_NS
@@ -26,7 +26,7 @@ def runs_of(p50_ms, **changes):
 def front():
     """Return the chart of latency against accuracy of two cases and a reference, and what it was made from."""
     comparison = compare_runs(*runs_of(10.0), *runs_of(10.2, precision="int8", ap=0.61), make_reference())
-    (chart,) = report_charts.latency_front(comparison, assign_styles(comparison.rows)).charts
+    (chart,) = comparison_charts.latency_front(comparison, assign_styles(comparison.rows)).charts
     return chart, comparison
 
 

@@ -65,7 +65,7 @@ def test_cautions_tell_single_runs_and_what_was_left_out():
     """A reader sees what the figures rest on before seeing them."""
     once = " ".join(conclusions.cautions(compare_runs(make_run(), make_run(data=OTHER_DATA), make_reference())))
     assert "measured once" in once
-    assert "1 run or parts of runs were left out" in once
+    assert "Left out, with the reason below: 1 case." in once
     assert "median over 2 to 3 runs" in " ".join(
         conclusions.cautions(compare_runs(*[make_run() for _ in range(3)], make_reference(), make_reference()))
     )

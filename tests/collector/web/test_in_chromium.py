@@ -15,7 +15,7 @@ from edgemeter.agent.ledger.presence import PresenceChange
 from edgemeter.agent.ledger.sqlite_ledger import SqliteLedger
 from edgemeter.collector.web import one_file
 from edgemeter.collector.web.context import NoEvents
-from edgemeter.collector.web.queries import CaseFilter
+from edgemeter.collector.web.one_file import FileChoice
 from edgemeter.collector.web.run_index import open_index
 from edgemeter.collector.web.server import PageServer
 from edgemeter.collector.web.sources import LedgerSource
@@ -59,7 +59,7 @@ def tab(browser, fleet_page):
 def report(fleet_index, tmp_path_factory):
     """Return the address of the page as one file."""
     path = tmp_path_factory.mktemp("report") / "report.html"
-    one_file.write_one_file(fleet_index, NoEvents(), path, CaseFilter(), runs=6)
+    one_file.write_one_file(fleet_index, NoEvents(), path, FileChoice(runs=6))
     return path.as_uri()
 
 
@@ -276,7 +276,7 @@ def test_what_devices_send_stays_text(browser, tmp_path):
     index = open_index(LedgerSource(ledger))
     index.refresh()
     file = tmp_path / "report.html"
-    one_file.write_one_file(index, NoEvents(), file, CaseFilter())
+    one_file.write_one_file(index, NoEvents(), file, FileChoice())
     server = PageServer(index, NoEvents())
     server.start()
     try:

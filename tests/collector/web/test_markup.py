@@ -4,8 +4,8 @@ import pytest
 
 from edgemeter.agent.base.errors import UnavailableError
 from edgemeter.collector.charts.chart import Chart, rows_table
-from edgemeter.collector.show import markup
-from edgemeter.collector.show.markup import Markup, element, join, part
+from edgemeter.collector.web import markup
+from edgemeter.collector.web.markup import Markup, element, join, part
 
 
 def test_text_is_escaped_in_content_and_attributes():

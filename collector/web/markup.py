@@ -1,6 +1,6 @@
 """Markup, written so that what a device sent cannot become markup: text is escaped unless it was made here.
 
-Pages are Jinja2 templates (`templates/` here and in `web/`). No other module knows Jinja2.
+Pages are Jinja2 templates (`templates/`). No other module knows Jinja2.
 """
 
 import base64
@@ -36,7 +36,7 @@ NOTHING = Markup("")
 
 
 def render(template: str, **values: object) -> Markup:
-    """Return a template, `show/whole_report.html` or `web/page.html`, filled in; values are escaped unless they are markup.
+    """Return a template, such as `page.html`, filled in; values are escaped unless they are markup.
 
     Raises:
         UnavailableError: Jinja2 is not installed.
@@ -45,14 +45,14 @@ def render(template: str, **values: object) -> Markup:
 
 
 def part(name: str, *arguments: object, **values: object) -> Markup:
-    """Return a macro of `show/parts.html`, filled in as `render` does."""
-    macro: Callable[..., str] = getattr(_environment().get_template("show/parts.html").module, name)
+    """Return a macro of `parts.html`, filled in as `render` does."""
+    macro: Callable[..., str] = getattr(_environment().get_template("parts.html").module, name)
     return Markup(macro(*arguments, **values))
 
 
 def text_of(package_file: str) -> str:
-    """Return a file of the collector as text: `show/report.css`."""
-    return files("edgemeter.collector").joinpath(package_file).read_text(encoding="utf-8")
+    """Return a file of this package as text: `page.css`."""
+    return files("edgemeter.collector.web").joinpath(package_file).read_text(encoding="utf-8")
 
 
 def own_script_policy(scripts: Sequence[str], allowed: str) -> str:
@@ -70,8 +70,7 @@ def _environment() -> "Environment":
         raise UnavailableError("pages need Jinja2: pip install 'edgemeter[collector]'") from error
 
     def load(name: str) -> str:
-        folder, _, file = name.partition("/")
-        return text_of(f"{folder}/templates/{file}")
+        return text_of(f"templates/{name}")
 
     environment = Environment(
         loader=FunctionLoader(load),

@@ -1,9 +1,6 @@
 import base64
-import csv
 import hashlib
-import io
 import re
-import time
 from html.parser import HTMLParser
 
 import msgspec
@@ -11,13 +8,17 @@ import pytest
 
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.contract import record_conditions
-from edgemeter.collector.compare.columns import COLUMNS
-from edgemeter.collector.show import report
-from tests.fixtures.comparison_factory import OTHER_DATA, compare_runs, make_reference, make_run, no_energy
+from edgemeter.collector.compare.judgement import SmallestDifferences
+from edgemeter.collector.web import one_file
+from edgemeter.collector.web.context import NoEvents
+from edgemeter.collector.web.one_file import FileChoice
+from edgemeter.collector.web.run_index import open_index
+from edgemeter.collector.web.sources import DocumentSource
+from tests.fixtures.comparison_factory import OTHER_DATA, make_reference, make_run, no_energy
 from tests.fixtures.record_factory import make_energy, make_environment, make_latency
 
-VOID = {"meta", "br"}
-MADE_NS = 1_760_000_000_000_000_000
+VOID = {"meta", "br", "link", "input"}
+SIDES = (("pi-1", 10.2, "device"), ("server-1", 10.0, "reference"))
 HOSTILE = "</script><script>alert(1)</script><img src=http://x/y onerror=a()>\"'&\x00\x1b[2J"
 
 
@@ -41,8 +42,9 @@ class Page(HTMLParser):
         assert self.open.pop() == tag
 
     def handle_data(self, data):
-        """Note the text."""
-        self.words.append(data)
+        """Note the text that people see."""
+        if not {"script", "style"} & set(self.open):
+            self.words.append(data)
 
     def all(self, tag):
         """Return the attributes of every element of this name."""
@@ -55,8 +57,18 @@ class Page(HTMLParser):
 
 
 def page_of(*runs):
-    """Return the page that compares `runs` with the reference role."""
-    return report.report_page(compare_runs(*runs), "edgemeter compare --reference reference", MADE_NS)
+    """Return the file that begins with the comparison of `runs` with the reference role."""
+    index = open_index(DocumentSource(runs))
+    index.refresh()
+    try:
+        return one_file.whole_page(index, NoEvents(), FileChoice(baseline="reference"))
+    finally:
+        index.close()
+
+
+def first_of(*runs):
+    """Return what such a file shows at once."""
+    return re.search(r'<div id="shown".*?(?=<template)', page_of(*runs), re.DOTALL)[0]
 
 
 def many_cases():
@@ -114,24 +126,23 @@ def test_the_page_refers_to_nothing_outside():
     page = Page(html)
     outside = [
         value
-        for _, attributes in page.elements
+        for tag, attributes in page.elements
         for name, value in attributes.items()
-        if name in {"src", "href", "action", "srcset", "poster", "data"} and not (value or "").startswith(("#", "data:text/csv"))
+        if name in {"src", "href", "action", "srcset", "poster", "data"} and tag != "form" and not (value or "").startswith("#")
     ]
-    assert outside == []
+    assert outside == ["data:,"]
     assert "@import" not in html
-    assert set(re.findall(r"url\((.)", html)) <= {"#"}
-    assert not page.all("link")
     assert not page.all("iframe")
 
 
-def test_the_page_may_run_nothing_but_its_own_script():
-    """Its policy names the script by hash, so that what a device sent cannot run even if it got through."""
+def test_the_page_may_run_nothing_but_its_own_scripts():
+    """Its policy names the scripts by hash, so that what a device sent cannot run even if it got through."""
     html = page_of(make_run(), make_reference())
-    script = re.search(r"<script>(.*)</script>", html, re.DOTALL)[1]
-    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     (policy,) = [attributes["content"] for attributes in Page(html).all("meta") if attributes.get("http-equiv")]
-    assert f"script-src 'sha256-{digest}'" in policy
+    scripts = re.findall(r"<script>(.*?)</script>", html, re.DOTALL)
+    assert len(scripts) == 2
+    for script in scripts:
+        assert f"'sha256-{base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()}'" in policy
     assert "default-src 'none'" in policy
 
 
@@ -149,41 +160,56 @@ def test_what_a_device_sent_stays_text_everywhere():
     html = page_of(hostile, make_run(id=HOSTILE, data=OTHER_DATA), make_reference(task=HOSTILE))
     page = Page(html)
     assert page.open == []
-    assert len(page.all("script")) == 1
+    assert {attributes.get("type") for attributes in page.all("script")} == {None, "application/json"}
+    assert len([one for one in page.all("script") if not one]) == 2
     assert not page.all("img")
     assert "\x00" not in html
     assert "\x1b" not in html
     assert "alert(1)" in page.text
 
 
-def test_every_link_within_the_page_leads_somewhere():
-    """From the table and from each mark to the runs, and from the navigation to its section."""
-    page = Page(page_of(*many_cases()))
-    targets = {attributes["id"] for _, attributes in page.elements if "id" in attributes}
-    links = {attributes["href"][1:] for attributes in page.all("a") if attributes.get("href", "").startswith("#")}
-    assert links <= targets
-    assert {f"case-{index}" for index in range(1, 61)} <= links
+def test_every_link_leads_to_a_view_that_the_file_holds():
+    """And every link within a view to a place in it."""
+    html = page_of(*many_cases())
+    held = {attributes["data-address"] for tag, attributes in Page(html).elements if "data-address" in attributes}
+    first = Page(first_of(*many_cases()))
+    targets = {attributes["id"] for _, attributes in first.elements if "id" in attributes}
+    named = {target.partition("?")[0] for target in re.findall(r'href="#/([^"]*)"', html)}
+    assert named <= {address.partition("?")[0] for address in held}
+    assert {attributes["href"][1:] for attributes in first.all("a") if re.match("#[^/]", attributes["href"])} <= targets
+    assert {f"case-{index}" for index in range(1, 61)} <= targets
 
 
-def test_every_run_stands_on_the_page_with_its_id():
+def test_a_case_that_nothing_matches_is_named_with_its_newest_run():
     """Any number leads to its runs, and what is left out to its run."""
-    page = Page(page_of(make_run(id="run-of-the-device"), make_run(id="left", data=OTHER_DATA), make_reference(id="run-of-the-reference")))
-    assert "run-of-the-device" in page.text
-    assert "run-of-the-reference" in page.text
-    assert re.search(r"1 run: no reference on the same data: .*left", page.text)
+    text = Page(first_of(make_run(id="run-of-the-device"), make_run(id="left", data=OTHER_DATA), make_reference())).text
+    assert re.search(r"1 case: no reference on the same data: .*left", text)
+
+
+def test_runs_that_cannot_be_compared_are_counted():
+    """An invalid run is in no median, and the page says so."""
+    invalid = make_run(id="bad", verdict=record_conditions.Verdict(state="invalid", reasons=("outputs: differ",)))
+    assert "1 run: invalid, or not comparable" in Page(first_of(make_run(), invalid, make_reference())).text
+
+
+def test_suspect_cases_stand_with_their_reasons():
+    """What keeps a figure from being believed is beside it."""
+    suspect = make_run(verdict=record_conditions.Verdict(state="suspect", reasons=("drift: 12 %",)))
+    text = Page(first_of(suspect, make_reference())).text
+    assert "drift: 12 %" in text
+    assert "1 of 2 cases is suspect" in text
 
 
 def test_the_page_says_why_there_is_no_energy():
     """In the answer, in the table and in place of the chart."""
-    text = Page(page_of(make_run(**no_energy("no meter")), make_reference(**no_energy("no meter")))).text
+    text = Page(first_of(make_run(**no_energy("no meter")), make_reference(**no_energy("no meter")))).text
     assert "Its energy was not measured: no meter." in text
-    assert "No energy: no meter" in text
     assert "No energy of pi-1, server-1: no meter." in text
 
 
 def test_energy_without_accuracy_is_in_the_table_and_the_page_says_so():
     """No section is empty without a word."""
-    text = Page(page_of(make_run(ap=None), make_reference(ap=None))).text
+    text = Page(first_of(make_run(ap=None), make_reference(ap=None))).text
     assert "62.5 ± 1.2" in text
     assert "no device has both an energy and an accuracy to draw" in text
     assert "No accuracy of pi-1, server-1: no ground truth." in text
@@ -191,7 +217,7 @@ def test_energy_without_accuracy_is_in_the_table_and_the_page_says_so():
 
 def test_energies_of_different_scopes_are_drawn_apart_and_the_page_says_why():
     """A wall socket's millijoules are not on a board's axis."""
-    page = Page(page_of(make_run(), make_reference(energy=make_energy(scope="wall-ac"))))
+    page = Page(first_of(make_run(), make_reference(energy=make_energy(scope="wall-ac"))))
     drawn = [_title(attributes) for attributes in page.all("div") if "Energy" in attributes.get("aria-label", "")]
     assert [title.rpartition(", ")[2] for title in drawn] == ["board-input"]
     assert "Energies are of different scopes or provenance (board-input; wall-ac)" in page.text
@@ -200,7 +226,7 @@ def test_energies_of_different_scopes_are_drawn_apart_and_the_page_says_why():
 def test_a_replayed_energy_is_not_on_the_axis_of_a_measured_one():
     """Same scope, but played back: a chart of its own, which says so."""
     replayed = make_run(id="r1", device="pi-2", provenance={"latency": "measured", "energy": "replayed"})
-    page = Page(page_of(make_run(), replayed, make_reference()))
+    page = Page(first_of(make_run(), replayed, make_reference()))
     drawn = [_title(attributes) for attributes in page.all("div") if "Energy" in attributes.get("aria-label", "")]
     assert sorted(title.rpartition("board-input")[2] for title in drawn) == ["", ", replayed"]
 
@@ -209,39 +235,25 @@ def _title(attributes):
     return attributes["aria-label"].partition(": Up and left")[0]
 
 
-def test_the_table_as_csv_is_in_the_page():
-    """The figures go on without a second command."""
-    page = Page(page_of(make_run(id="d"), make_reference(id="r")))
-    (link,) = [attributes for attributes in page.all("a") if "download" in attributes]
-    table = base64.b64decode(link["href"].partition("base64,")[2]).decode()
-    rows = list(csv.DictReader(io.StringIO(table)))
-    assert [row["run_ids"] for row in rows] == ["r", "d"]
-    assert list(rows[0]) == [column.name for column in COLUMNS]
+def test_the_smallest_difference_that_matters_is_that_of_the_command():
+    """Two per cent are alike at five per cent, and a difference at one."""
+    runs = [make_run(id=f"{name}{n}", seq=n, device=name, p50_ms=p50, role=role) for name, p50, role in SIDES for n in range(6)]
+    index = open_index(DocumentSource(runs))
+    index.refresh()
+    try:
+        pages = [
+            one_file.whole_page(index, NoEvents(), FileChoice(baseline="reference", matters=SmallestDifferences(ratio=ratio)))
+            for ratio in (0.01, 0.05)
+        ]
+    finally:
+        index.close()
+    assert ["alike" in Page(re.search(r'<div id="shown".*?(?=<template)', page, re.DOTALL)[0]).text for page in pages] == [False, True]
 
 
-def test_the_page_tells_when_and_from_what_it_was_made():
-    """And which versions measured."""
-    text = Page(page_of(make_run(), make_reference())).text
-    assert "on 2025-10-09 08:53:20 UTC" in text
-    assert "edgemeter compare --reference reference" in text
-    assert "onnxruntime 1.22.1, CPUExecutionProvider" in text
-    assert "Raspberry Pi 5 Model B Rev 1.0" in text
-
-
-def test_a_thousand_raw_samples_of_sixty_cases_stay_below_a_megabyte():
-    """A page that is mailed."""
-    latencies = [1 + index / 1000 for index in range(1000)]
-    runs = [make_run(device=f"pi-{index}", latencies_ms=latencies) for index in range(60)]
-    started = time.monotonic()
-    size = len(page_of(*runs, make_reference(latencies_ms=latencies)))
-    assert size < 1_000_000
-    assert time.monotonic() - started < 10
-
-
-def test_the_page_is_written_as_utf8_and_an_unwritable_place_is_an_error(tmp_path):
+def test_the_file_is_utf8_and_an_unwritable_place_is_an_error(tmp_path):
     """One line with the remedy."""
-    comparison = compare_runs(make_run(), make_reference())
-    report.write_report(comparison, tmp_path / "report.html", "asked")
+    source, choice = DocumentSource((make_run(), make_reference())), FileChoice(baseline="reference")
+    one_file.write_file_of(source, tmp_path / "report.html", choice)
     assert (tmp_path / "report.html").read_bytes().decode("utf-8").endswith("</html>\n")
     with pytest.raises(ConfigError, match=r"cannot write the report to .*: name another file"):
-        report.write_report(comparison, tmp_path, "asked")
+        one_file.write_file_of(source, tmp_path, choice)

@@ -11,9 +11,7 @@ from edgemeter.collector.compare.comparison import Comparison, ComparisonRow, co
 from edgemeter.collector.compare.spread import Spread, widened_interval
 from edgemeter.collector.compare.summary import CaseSummary
 from edgemeter.collector.compare.trade_off import FrontPoint, Standing, front_band, pareto_front, standings
-from edgemeter.collector.show.distribution import latency_distribution
-from edgemeter.collector.show.markup import Attributes
-from edgemeter.collector.show.report_table import anchor
+from edgemeter.collector.show.distribution import LatencyDistribution, latency_distribution
 from edgemeter.collector.show.series_style import SeriesStyles, numbered_style
 from edgemeter.collector.show.wording import case_names, metric_name, runtime_name, short_names
 
@@ -21,6 +19,7 @@ from edgemeter.collector.show.wording import case_names, metric_name, runtime_na
 STEPS, STEPS_IN_ALL = 120, 3000
 # With more points than this none carries its name but those of the front, and of those as many as fit.
 ALL_LABELLED = 10
+ENERGY_TITLE = "Energy per inference, gross, mJ"
 # The room that a name takes beside its mark, as shares of the chart's width and height on a phone.
 NAME_WIDTH, NAME_HEIGHT = 0.021, 0.06
 FRONT_NOTE = (
@@ -41,7 +40,7 @@ def latency_front(comparison: Comparison, styles: SeriesStyles) -> Charts:
     """Return latency against accuracy, a chart for each task, set of data, scenario and metric."""
     drawn = [row for row in comparison.rows if row.case.p50_ms and row.case.accuracy]
     facets = _facets(drawn, lambda case: case.key.provenance)
-    charts = [_front(comparison, rows, styles, _latency, "Latency p50, ms", _latency_title(rows)) for rows in facets]
+    charts = [_front(comparison, rows, styles, latency_cost, "Latency p50, ms", _latency_title(rows)) for rows in facets]
     return Charts(tuple(charts), tuple(_missing(comparison, drawn, "accuracy", lambda case: case.accuracy_reason)))
 
 
@@ -49,7 +48,9 @@ def energy_front(comparison: Comparison, styles: SeriesStyles) -> Charts:
     """Return energy against accuracy, a chart for each class of energies: different scopes, or replayed ones, share no axis."""
     having = [row for row in comparison.rows if row.case.energy]
     charts = [
-        _front(comparison, rows, styles, _energy, "Energy per inference, gross, mJ", f"{_facet_title(rows)}, {_energy_class(rows[0].case)}")
+        _front(
+            comparison, rows, styles, energy_cost, "Energy per inference, gross, mJ", f"{_facet_title(rows)}, {_energy_class(rows[0].case)}"
+        )
         for rows in _facets([row for row in having if row.case.accuracy], _energy_class)
         if not all(row.is_reference for row in rows)
     ]
@@ -72,13 +73,19 @@ def latency_distributions(comparison: Comparison, styles: SeriesStyles) -> Chart
         lines = [(name, one) for name, one in found if one is not None]
         without += len(found) - len(lines)
         if lines:
-            values = [{"series": name, "value": value, "share": share} for name, one in lines for value, share in one.steps]
-            title, queries = f"{rows[0].case.key.model}: latency of every query", sum(one.count for _, one in lines)
-            legend = _numbered([name for name, _ in lines])
-            spec = specs.cumulative("latency, ms", legend, [value for _, one in lines for value, _ in one.steps])
-            charts.append(Chart(title, spec, rows_table(values), f"{queries:,} queries; a line is a case.", legend))
+            queries = sum(one.count for _, one in lines)
+            title, text = f"{rows[0].case.key.model}: latency of every query", f"{queries:,} queries; a line is a case."
+            charts.append(distribution_chart(title, lines, text))
     text = f"{figures.count(without, 'case')} came without raw samples, so their latency distribution is not shown."
     return Charts(tuple(charts), (text,) if without else ())
+
+
+def distribution_chart(title: str, lines: Sequence[tuple[str, LatencyDistribution]], text: str = "") -> Chart:
+    """Return the share of queries at most as slow, a line for each name."""
+    values = [{"series": name, "value": value, "share": share} for name, one in lines for value, share in one.steps]
+    legend = tuple((name, numbered_style(place).paint, "circle") for place, (name, _) in enumerate(lines))
+    spec = specs.cumulative("latency, ms", legend, [value for _, one in lines for value, _ in one.steps])
+    return Chart(title, spec, rows_table(values), text, legend if len(lines) > 1 else ())
 
 
 def cold_start_charts(comparison: Comparison, styles: SeriesStyles) -> Charts:
@@ -107,7 +114,12 @@ def cold_start_charts(comparison: Comparison, styles: SeriesStyles) -> Charts:
     return Charts(tuple(charts))
 
 
-def facts(row: ComparisonRow) -> Attributes:
+def anchor(comparison: Comparison, row: ComparisonRow) -> str:
+    """Return the fragment under which a page has `row`."""
+    return f"case-{next(index for index, one in enumerate(comparison.rows, start=1) if one is row)}"
+
+
+def facts(row: ComparisonRow) -> dict[str, str | float | None]:
     """Return what a script may narrow a chart or a table to, as `data-...` attributes."""
     key = row.case.key
     return {
@@ -144,12 +156,13 @@ def _energy_class(case: CaseSummary) -> str:
     return "" if case.energy is None else str(case.energy.ranks_as)
 
 
-def _latency(case: CaseSummary) -> tuple[Spread | None, tuple[float, float] | None]:
+def latency_cost(case: CaseSummary) -> tuple[Spread | None, tuple[float, float] | None]:
+    """Return the p50 in ms with its interval over runs."""
     found = case.p50_ms
     return found, (found.interval.low, found.interval.high) if found and found.interval else None
 
 
-def _energy(case: CaseSummary) -> tuple[Spread | None, tuple[float, float] | None]:
+def energy_cost(case: CaseSummary) -> tuple[Spread | None, tuple[float, float] | None]:
     """Return the gross energy with its interval over runs, widened by what the meter contributes; with neither there is none."""
     found, u_mj = case.gross_mj, case.energy.gross_u_mj if case.energy else None
     if found is None or found.median <= 0:
@@ -159,23 +172,31 @@ def _energy(case: CaseSummary) -> tuple[Spread | None, tuple[float, float] | Non
 
 
 Cost = Callable[[CaseSummary], tuple[Spread | None, tuple[float, float] | None]]
+Marks = list[dict[str, str | float]]
+
+
+def fronts_of(points: Sequence[FrontPoint], series: Sequence[str | None]) -> tuple[dict[int, Standing], Marks, Marks]:
+    """Return where each point stands within its series (None: in none), the bands where the fronts may lie, and their steps."""
+    grouped: dict[str, list[int]] = {}
+    for place, name in enumerate(series):
+        if name is not None:
+            grouped.setdefault(name, []).append(place)
+    stands: dict[int, Standing] = {}
+    bands: Marks = []
+    fronts: Marks = []
+    for name, members in grouped.items():
+        own = [points[place] for place in members]
+        stands |= dict(zip(members, standings(own), strict=True))
+        bands += [{"series": name, "cost": at, "low": low, "high": high} for at, low, high in front_band(own)]
+        steps = pareto_front([(one.cost, one.gain) for one in own])
+        fronts += [{"series": name, "cost": own[one].cost, "accuracy": own[one].gain} for one in steps]
+    return stands, bands, fronts
 
 
 def _front(comparison: Comparison, rows: Sequence[ComparisonRow], styles: SeriesStyles, cost: Cost, cost_title: str, title: str) -> Chart:
-    points = [point for row in rows if (point := _front_point(row, cost))]
-    grouped: dict[str, list[int]] = {}
-    for place, row in enumerate(rows):
-        if row.not_ranked is None and not row.is_reference:
-            grouped.setdefault(styles.series(row), []).append(place)
-    stands: dict[int, Standing] = {}
-    bands: list[dict[str, str | float]] = []
-    fronts: list[dict[str, str | float]] = []
-    for series, members in grouped.items():
-        own = [points[place] for place in members]
-        stands |= dict(zip(members, standings(own), strict=True))
-        bands += [{"series": series, "cost": at, "low": low, "high": high} for at, low, high in front_band(own)]
-        steps = pareto_front([(one.cost, one.gain) for one in own])
-        fronts += [{"series": series, "cost": own[one].cost, "accuracy": own[one].gain} for one in steps]
+    points = [point for row in rows if (point := front_point(row.case, cost))]
+    ranked = [None if row.not_ranked is not None or row.is_reference else styles.series(row) for row in rows]
+    stands, bands, fronts = fronts_of(points, ranked)
     cases = [row.case for row in rows]
     names = case_names(cases) if len(rows) <= ALL_LABELLED else short_names(cases)
     labels = _labels(points, names, {place for place, one in stands.items() if one != "beaten"} if len(rows) > ALL_LABELLED else None)
@@ -184,8 +205,7 @@ def _front(comparison: Comparison, rows: Sequence[ComparisonRow], styles: Series
         {
             "case": f"{row.case.key.device}, {row.case.key.model}, {row.case.key.precision} on {runtime_name(row.case)}",
             "series": "reference" if row.is_reference else styles.series(row),
-            "cost": point.cost, "cost_low": point.cost_low, "cost_high": point.cost_high,
-            "accuracy": point.gain, "accuracy_low": point.gain_low, "accuracy_high": point.gain_high,
+            **bounds_of(point),
             "standing": "the reference" if row.is_reference else stands.get(place, f"not ranked: {row.not_ranked}"),
             "verdict": row.case.verdict, "is_hollow": "int" in row.case.key.precision, "label": labels[place],
             "anchor": anchor(comparison, row),
@@ -198,9 +218,18 @@ def _front(comparison: Comparison, rows: Sequence[ComparisonRow], styles: Series
     return Chart(f"{cost_title.partition(',')[0]} against {metric}: {title}", spec, rows_table(values), FRONT_NOTE, legend)
 
 
-def _front_point(row: ComparisonRow, cost: Cost) -> FrontPoint | None:
-    found, interval = cost(row.case)
-    accuracy = row.case.accuracy
+def bounds_of(point: FrontPoint) -> dict[str, float | None]:
+    """Return both figures of a point with their intervals, as the chart names them."""
+    return {
+        "cost": point.cost, "cost_low": point.cost_low, "cost_high": point.cost_high,
+        "accuracy": point.gain, "accuracy_low": point.gain_low, "accuracy_high": point.gain_high,
+    }  # fmt: skip
+
+
+def front_point(case: CaseSummary, cost: Cost) -> FrontPoint | None:
+    """Return cost and accuracy of a case with their intervals, None where it lacks one of them."""
+    found, interval = cost(case)
+    accuracy = case.accuracy
     if found is None or accuracy is None:
         return None
     low, high = interval or (None, None)
@@ -236,10 +265,6 @@ def _legend(rows: Sequence[ComparisonRow], styles: SeriesStyles) -> tuple[tuple[
     return tuple(
         (name, style.paint, style.shape) for name, style in sorted(present.items(), key=lambda item: (item[0] == "reference", item[0]))
     )
-
-
-def _numbered(names: Sequence[str]) -> tuple[tuple[str, str, str], ...]:
-    return tuple((name, numbered_style(place).paint, "circle") for place, name in enumerate(names))
 
 
 def _lanes(rows: Sequence[ComparisonRow], styles: SeriesStyles) -> list[str]:

@@ -1,0 +1,223 @@
+"""The table of a comparison: a row for each case, grouped by what may be compared, the baseline first."""
+
+from collections.abc import Callable, Sequence
+
+from edgemeter.agent.base import figures
+from edgemeter.collector.charts.chart import ViewTable
+from edgemeter.collector.compare.comparison import MARKS, Comparison, ComparisonRow, comparable
+from edgemeter.collector.compare.judgement import within_of
+from edgemeter.collector.compare.spread import Spread, median_of
+from edgemeter.collector.show.comparison_charts import anchor, facts
+from edgemeter.collector.show.series_style import GLYPHS, SeriesStyle, SeriesStyles
+from edgemeter.collector.show.wording import accuracy_name, case_names, gross_text, level_text, runtime_name
+from edgemeter.collector.web.context import IndexedComparison
+from edgemeter.collector.web.markup import Markup, element, join, part
+from edgemeter.collector.web.view import Links, ViewColumn, grid, link, plain_table
+
+
+def table_of(found: IndexedComparison, styles: SeriesStyles, links: Links) -> tuple[Markup, ViewTable]:
+    """Return the cases as markup, grouped by what may be compared, and in plain form."""
+    comparison = found.comparison
+    called = dict(zip((id(row) for row in comparison.rows), case_names([row.case for row in comparison.rows]), strict=True))
+    columns = _columns(found, styles, links, called)
+    parts = []
+    for rows in comparable(comparison.rows):
+        model = rows[0].case.key.model
+        heading = element("h3", None, link(links.to("model", model=model), model), element("small", None, f" {_group(rows)}"))
+        markup, _ = grid(
+            model,
+            columns,
+            rows,
+            lambda row: {"id": anchor(comparison, row), "class": _classes(row), **facts(row)},
+        )
+        parts.append(element("div", {"data-model": model}, heading, markup))
+    return join(parts), plain_table("comparison", columns, comparison.rows)
+
+
+def _columns(found: IndexedComparison, styles: SeriesStyles, links: Links, called: dict[int, str]) -> list[ViewColumn[ComparisonRow]]:
+    def runs(row: ComparisonRow) -> int:
+        return found.case_of(row.case).current.usable
+
+    return [
+        ViewColumn("device", "Device", lambda row: row.case.key.device, lambda row: _device(row, styles, links), is_text=True),
+        ViewColumn("case", "Case", lambda row: called[id(row)], lambda row: _name(row, called[id(row)], links), is_text=True),
+        *(
+            ViewColumn(name, name, _of_key(name), is_shown=False)
+            for name in ("fleet", "role", "model", "precision", "runtime", "runtime_version", "scenario", "dataset_sha256")
+        ),
+        ViewColumn("board", "Board", lambda row: found.case_of(row.case).board, is_shown=False),
+        *_spread("latency_p50", "ms", "p50 ms", lambda row: row.case.p50_ms),
+        ViewColumn(
+            "latency_p50_ratio",
+            "to baseline",
+            lambda row: row.ratios.p50,
+            _ratio,
+            "p50 against the baseline's p50, what that means, and its 95 % interval over days or runs",
+        ),
+        ViewColumn("latency_p50_ratio_low", "", lambda row: _bound(row, 0), is_shown=False),
+        ViewColumn("latency_p50_ratio_high", "", lambda row: _bound(row, 1), is_shown=False),
+        ViewColumn("latency_judgement", "", lambda row: row.judgements.latency.words if row.judgements.latency else None, is_shown=False),
+        *_spread("latency_p90", "ms", "p90 ms", lambda row: row.case.p90_ms),
+        *_spread("throughput", "per_s", "per s", lambda row: row.case.throughput_per_s),
+        ViewColumn(
+            "accuracy",
+            accuracy_name([row.case for row in found.comparison.rows]),
+            lambda row: median_of(row.case.accuracy_value),
+            _accuracy,
+        ),
+        ViewColumn("accuracy_difference", "", lambda row: row.ratios.accuracy_difference, is_shown=False),
+        *_spread("memory_peak", "mb", "Peak MB", lambda row: row.case.peak_mb),
+        ViewColumn(
+            "energy_gross_mj",
+            "Gross mJ",
+            lambda row: median_of(row.case.gross_mj),
+            _gross,
+            "energy per inference, idle included, with its uncertainty (95 %)",
+        ),
+        ViewColumn("energy_gross_u_mj", "", lambda row: row.case.energy.gross_u_mj if row.case.energy else None, is_shown=False),
+        ViewColumn("energy_scope", "", lambda row: row.case.energy.scope if row.case.energy else None, is_shown=False),
+        ViewColumn("energy_provenance", "", lambda row: row.case.energy.provenance if row.case.energy else None, is_shown=False),
+        ViewColumn("energy_gross_ratio", "", lambda row: row.ratios.energy_gross, is_shown=False),
+        ViewColumn("runs", "Runs", runs),
+        ViewColumn("level_since", "", lambda row: row.case.segment.words if row.case.segment else None, is_shown=False),
+        ViewColumn("earlier_runs", "", lambda row: row.case.segment.earlier if row.case.segment else 0, is_shown=False),
+        ViewColumn("provenance", "Provenance", lambda row: row.case.key.provenance, is_shown=False),
+        ViewColumn("verdict", "Verdict", lambda row: row.case.verdict, lambda row: _verdict(row, found), is_text=True),
+        ViewColumn("baseline", "", lambda row: row.reference.key.device, is_shown=False),
+        ViewColumn("baseline_choice", "", lambda row: row.choice, is_shown=False),
+        ViewColumn("not_ranked_reason", "", lambda row: row.not_ranked, is_shown=False),
+    ]
+
+
+def _of_key(name: str) -> Callable[[ComparisonRow], str]:
+    return lambda row: str(getattr(row.case.key, name))
+
+
+def _spread(name: str, unit: str, heading: str, figure: Callable[[ComparisonRow], Spread | None]) -> Sequence[ViewColumn[ComparisonRow]]:
+    return (
+        ViewColumn(f"{name}_{unit}", heading, lambda row: median_of(figure(row)), lambda row: _spread_cell(figure(row))),
+        ViewColumn(f"{name}_min_{unit}", "", lambda row: found.low if (found := figure(row)) else None, is_shown=False),
+        ViewColumn(f"{name}_max_{unit}", "", lambda row: found.high if (found := figure(row)) else None, is_shown=False),
+    )
+
+
+def _device(row: ComparisonRow, styles: SeriesStyles, links: Links) -> Markup:
+    name = link(links.to("device", fleet=row.case.key.fleet, device=row.case.key.device), row.case.key.device)
+    role = "baseline" if row.is_reference else row.case.newest.environment.board or "unknown board"
+    return join([_key(styles.of(row)), name, element("small", None, role)])
+
+
+def _name(row: ComparisonRow, name: str, links: Links) -> Markup:
+    case = row.case.key
+    reference = links.to("trend", model=case.model, device=case.device, fleet=case.fleet) or links.to("trend", model=case.model)
+    since = element("small", None, level_text(row.case)) if row.case.segment else ""
+    return join([link(reference, name), element("small", None, runtime_name(row.case)), since])
+
+
+def _ratio(row: ComparisonRow) -> Markup:
+    if row.not_ranked:
+        return _none(row.not_ranked, "not ranked")
+    if row.is_reference:
+        return element("em", None, "baseline")
+    if row.ratios.p50 is None:
+        return join([figures.typeset(figures.ABSENT)])
+    bounds = row.ratios.p50_interval
+    within = within_of((row.case.p50_ms, row.reference.p50_ms))
+    between = f"95 %: {figures.typeset(figures.span(*bounds))}{f', within {within}' if within else ''}" if bounds else "no interval"
+    judged = row.judgements.latency
+    kind = _other_kind(row)
+    state = element("small", {"title": judged.words}, judged.words.partition(":")[0].partition(" (")[0]) if judged else ""
+    beside = element("small", {"title": row.choice}, between)
+    against = element("small", {"title": row.choice}, f"against {kind}") if kind else ""
+    return join([figures.typeset(figures.times(row.ratios.p50)), state, beside, against])
+
+
+def _bound(row: ComparisonRow, which: int) -> float | None:
+    return row.ratios.p50_interval[which] if row.ratios.p50_interval else None
+
+
+def _none(reason: str, word: str = "none") -> Markup:
+    return element("span", {"class": "none", "title": reason}, word)
+
+
+def _verdict(row: ComparisonRow, found: IndexedComparison) -> Markup:
+    case, provenance = found.case_of(row.case).current, row.case.key.provenance
+    verdict = element("span", {"class": "doubt"}, f"? {case.suspect} of {case.usable} suspect") if case.suspect else "valid"
+    return join([verdict, element("small", None, "" if provenance == "measured" else provenance)])
+
+
+def _spread_cell(found: Spread | None) -> Markup:
+    """Return a median with the range over runs below it."""
+    if found is None:
+        return join([figures.typeset(figures.ABSENT)])
+    median, span = figures.significant(found.median), figures.span(found.low, found.high)
+    return _over(median, "" if span == median else span)
+
+
+def _accuracy(row: ComparisonRow) -> Markup:
+    """Return the accuracy with its difference to the baseline's, or why there is none."""
+    if row.case.accuracy is None:
+        return _none(row.case.accuracy_reason or "not scored")
+    difference = None if row.is_reference else row.ratios.accuracy_difference
+    beside = "" if difference is None else figures.typeset(figures.difference(difference))
+    return _over(figures.accuracy(row.case.accuracy.value.median), beside)
+
+
+def _gross(row: ComparisonRow) -> Markup:
+    """Return the gross energy with its scope and ratio, or why there is none."""
+    energy = row.case.energy
+    if energy is None:
+        return _none(row.case.energy_reason or "not measured")
+    ratio = None if row.is_reference else row.ratios.energy_gross
+    ratio_text = "" if ratio is None else f", {figures.typeset(figures.times(ratio))}"
+    return _over(gross_text(row.case), f"{energy.ranks_as}{ratio_text}")
+
+
+def _over(figure: str, beside: str) -> Markup:
+    """Return a figure with something small below it."""
+    return join([figure, element("small", None, beside)] if beside else [figure])
+
+
+def _other_kind(row: ComparisonRow) -> str:
+    """Return precision and runtime of the baseline where they are not those of the case."""
+    key = row.reference.key
+    return f"{key.precision} {key.runtime}" if (key.precision, key.runtime) != (row.case.key.precision, row.case.key.runtime) else ""
+
+
+def _key(style: SeriesStyle) -> Markup:
+    """Return the mark of a series, as large as a letter."""
+    return element("span", {"class": f"key {style.colour}", "aria-hidden": "true"}, GLYPHS[style.shape])
+
+
+def _group(rows: Sequence[ComparisonRow]) -> str:
+    """Return task, data and scenario that the rows of a group share."""
+    newest = rows[0].case.newest
+    return f"{newest.model.task}, {newest.dataset.name} ({figures.count(newest.dataset.images, 'image')}), {newest.scenario}"
+
+
+def _classes(row: ComparisonRow) -> str | None:
+    """Return the style sheet's classes of a row."""
+    return " ".join([*(["reference"] if row.is_reference else []), *(["suspect"] if row.case.suspect else [])]) or None
+
+
+def verdicts(comparison: Comparison) -> Markup:
+    """Return the suspect cases with their reasons, and what the marks of the rows mean."""
+    lines = [
+        join(
+            [
+                link(f"#{anchor(comparison, row)}", f"{row.case.key.model}, {_words(row)}"),
+                element("ul", None, *(element("li", None, reason) for reason in row.case.verdict_reasons)),
+            ]
+        )
+        for row in comparison.rows
+        if row.case.suspect
+    ]
+    for mark in MARKS:
+        count = sum(mark in row.marks for row in comparison.rows)
+        if count and mark not in {"reference", "suspect"}:
+            lines.append(join([element("b", None, mark), f" ({figures.count(count, 'case')}): {MARKS[mark]}"]))
+    return part("reasons", lines) if lines else element("p", None, "No run shown violates a measurement rule.")
+
+
+def _words(row: ComparisonRow) -> str:
+    return f"{row.case.key.precision} on {row.case.key.runtime}, {row.case.key.device}"
