@@ -14,7 +14,7 @@ from edgemeter.agent.base.errors import UnavailableError
 from edgemeter.agent.base.file_lock import DeviceLock
 from edgemeter.agent.base.service_manager import ServiceManager
 from edgemeter.provisioning.cli.options import folder_option
-from edgemeter.provisioning.inventory.fleet_file import fleet_broker_address
+from edgemeter.provisioning.inventory.fleet_file import fleet_broker_address, read_if_present
 from edgemeter.provisioning.inventory.fleet_folder import FleetFolder
 from edgemeter.provisioning.serve.service import CLIENT_ID, FleetService
 
@@ -25,21 +25,10 @@ RETRY_S = 3.0
 @click.command()
 @folder_option
 @click.option("--broker", envvar="EDGEMETER_BROKER", help="Broker: HOST[:PORT], mqtt://... or mqtts://... Default: that of fleet.toml.")
-@click.option(
-    "--content-port",
-    envvar="EDGEMETER_CONTENT_PORT",
-    type=click.IntRange(0, 65535),
-    help="Serve content over HTTPS too, at this port (0: a free one); devices need content_url in fleet.toml. Default: MQTT only.",
-)
-@click.option(
-    "--content-listen",
-    envvar="EDGEMETER_CONTENT_LISTEN",
-    default="127.0.0.1",
-    show_default=True,
-    help="Address to listen at for content; 0.0.0.0 or :: for all.",
-)
-def serve(folder: FleetFolder, broker: str | None, content_port: int | None, content_listen: str) -> None:
+def serve(folder: FleetFolder, broker: str | None) -> None:
     """Run the fleet's service until stopped (Ctrl-C, SIGTERM): enrolment, jobs, updates, content, health.
+
+    Content goes over MQTT; with content_url in fleet.toml the service also serves it there, over HTTPS.
 
     Example: edgemeter fleet serve
     """
@@ -62,7 +51,9 @@ def serve(folder: FleetFolder, broker: str | None, content_port: int | None, con
             f"another service is running for the fleet in {str(folder.path)!r}: stop that one first, "
             "because two would disconnect each other from the broker"
         )
-    content = None if content_port is None else ContentServer(folder, content_listen, content_port)
+    inventory = read_if_present(folder)
+    url = inventory.server.content_url if inventory and inventory.server else None
+    content = ContentServer(folder, url) if url else None
     service = FleetService(folder, address)
     manager = ServiceManager()
     try:

@@ -53,21 +53,23 @@ logger = logging.getLogger(__name__)
 REQUEST_TIMEOUT_S = 30.0
 MOST_CONNECTIONS = 256
 PIECE_BYTES = 256 << 10
+_URL = re.compile(r"(https?)://(\[[0-9A-Fa-f:.]+\]|[^/:@\[\]\s]+)(?::(\d{1,5}))?/content/?")
 _PATH = re.compile(r"/content/([0-9a-f]{64})")
 
 
 class ContentServer:
-    """Serves the fleet's content at `host`:`port` (0: a free one); `start` once, `stop` once or more.
+    """Serves the fleet's content where devices look for it, at `url` (`content_url` of fleet.toml); `start` once, `stop` once or more.
+
+    It listens at that port on all addresses, or on this machine's own only if the URL names that.
 
     Raises:
-        ConfigError: it is reachable from elsewhere and the fleet has no certificates, or they cannot be used.
-        UnavailableError: the address cannot be listened at.
+        ConfigError: this server cannot be reached by such a URL, or the fleet has no certificates, or they cannot be used.
+        UnavailableError: the port cannot be listened at.
     """
 
-    def __init__(self, folder: FleetFolder, host: str = "127.0.0.1", port: int = 0) -> None:
+    def __init__(self, folder: FleetFolder, url: str) -> None:
         self._tls = _tls(folder)
-        if self._tls is None and not is_loopback(host):
-            raise ConfigError(f"{host!r} is reachable from elsewhere and the fleet has no certificates: run `edgemeter fleet init`")
+        host, port = _listening_place(url, "http" if self._tls is None else "https")
         self._registry = Registry(folder.registry)
         self._store = ContentStore(folder.content)
         try:
@@ -75,8 +77,7 @@ class ContentServer:
         except UnavailableError:
             self._registry.close()
             raise
-        self.port = self._server.port
-        self.url = f"http{'s' if self._tls else ''}://{self._server.authority}/content"
+        self.port, self.url = self._server.port, url
 
     def start(self) -> None:
         """Answer requests until `stop`."""
@@ -116,7 +117,7 @@ class _Server(HttpServer):
     def __init__(self, host: str, port: int, content: ContentServer) -> None:
         self.content = content
         self._room = threading.BoundedSemaphore(MOST_CONNECTIONS)
-        super().__init__(host, port, _Handler, "--content-port or --content-listen")
+        super().__init__(host, port, _Handler, "content_url in fleet.toml, or omit it: content goes over MQTT then")
 
     def process_request(self, request: Any, client_address: Any) -> None:
         if not self._room.acquire(blocking=False):
@@ -207,6 +208,20 @@ class _Handler(HttpHandler):
         for name, value in (("ETag", tag), ("Accept-Ranges", "bytes"), ("Cache-Control", "max-age=31536000, immutable"), *headers):
             self.send_header(name, value)
         self.end_headers()
+
+
+def _listening_place(url: str, scheme: str) -> tuple[str, int]:
+    """Return the address and the port to listen at, for devices that fetch from `url`."""
+    found = _URL.fullmatch(url)
+    host = found[2].strip("[]") if found else ""
+    if scheme == "http" and not is_loopback(host):
+        raise ConfigError(f"content_url {url!r} is reachable from elsewhere and the fleet has no certificates: run `edgemeter fleet init`")
+    if found is None or found[1] != scheme:
+        raise ConfigError(f"content_url {url!r} in fleet.toml has to be {scheme}://HOST:PORT/content")
+    port = int(found[3] or (443 if scheme == "https" else 80))
+    if is_loopback(host):
+        return ("127.0.0.1" if host == "localhost" else host), port
+    return ("::" if ":" in host else "0.0.0.0"), port  # noqa: S104 - it asks for a certificate of the fleet
 
 
 def _tls(folder: FleetFolder) -> ssl.SSLContext | None:

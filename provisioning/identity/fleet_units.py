@@ -14,7 +14,7 @@ TARGET = "edgemeter-fleet.target"
 BROKER_UNIT, SERVICE_UNIT, COLLECTOR_UNIT = "edgemeter-broker.service", "edgemeter-fleet.service", "edgemeter-collector.service"
 SYSTEM_FOLDER = "/etc/systemd/system/"
 
-# Options by environment variable, one a line: EDGEMETER_CONTENT_PORT=..., EDGEMETER_INFLUX=...
+# Options by environment variable, one a line: EDGEMETER_INFLUX=...
 ENVIRONMENT_FILES = {SERVICE_UNIT: "/etc/edgemeter/fleet.env", COLLECTOR_UNIT: "/etc/edgemeter/collector.env"}
 
 _HEAD = "# Written by `edgemeter fleet init`, which puts its own back: settings of yours go into a drop-in (systemctl edit NAME).\n"

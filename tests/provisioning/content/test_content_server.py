@@ -22,6 +22,7 @@ from edgemeter.provisioning.registry.certificates import Certificate
 from edgemeter.provisioning.registry.devices import Device
 from edgemeter.provisioning.registry.registry import Registry
 from tests.fixtures.certificates import EXPIRED, Authority
+from tests.fixtures.servers import free_port
 
 SMALL = 2000
 LARGE_BYTES = 48 << 20
@@ -55,7 +56,7 @@ def folder(tmp_path, authority):
 @pytest.fixture
 def server(folder):
     """Return a server of that folder's content."""
-    made = ContentServer(folder)
+    made = ContentServer(folder, f"https://localhost:{free_port()}/content")
     made.start()
     yield made
     made.stop()
@@ -258,23 +259,44 @@ def test_a_request_with_a_body_ends_the_connection(server, authority, pair):
 
 
 def test_without_certificates_it_is_for_this_machine_only(tmp_path):
-    """Plain HTTP on the loopback, refused elsewhere; a certificate that is none is said in one line."""
+    """Plain HTTP on the loopback, refused elsewhere; a taken port and a certificate that is none are said in one line."""
     folder = FleetFolder(tmp_path / "fleet")
     put = ContentStore(folder.content).put_bytes(b"abc", "model")
     with pytest.raises(ConfigError, match="fleet init"):
-        ContentServer(folder, "0.0.0.0")  # noqa: S104 - refused
-    server = ContentServer(folder)
+        ContentServer(folder, "http://fleet.example:8885/content")
+    port = free_port()
+    url = f"http://127.0.0.1:{port}/content"
+    server = ContentServer(folder, url)
     server.start()
-    assert server.url.startswith("http://127.0.0.1:")
-    connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=100)
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=100)
     assert ask(connection, f"/content/{put.sha256}")[2] == b"abc"
     connection.close()
-    with pytest.raises(UnavailableError, match="--content-port"):
-        ContentServer(folder, port=server.port)
+    with pytest.raises(UnavailableError, match="content_url"):
+        ContentServer(folder, url)
     server.stop()
     folder.ca_certificate.write_text("none")
     with pytest.raises(ConfigError, match="cannot be used"):
-        ContentServer(folder)
+        ContentServer(folder, url)
+
+
+def test_a_url_with_the_servers_name_is_served_on_every_address(folder, authority, pair):
+    """Devices are on other machines; the loopback is one of the addresses."""
+    server = ContentServer(folder, f"https://fleet.example:{free_port()}/content")
+    server.start()
+    connection = connect(server, authority, pair)
+    assert ask(connection, "/content/" + "0" * 64)[0] == 404
+    connection.close()
+    server.stop()
+
+
+@pytest.mark.parametrize(
+    "url",
+    ["http://localhost:8885/content", "https://localhost:8885", "https://localhost:8885/other", "https:///content", "https://[x/content"],
+)
+def test_a_url_at_which_it_would_not_be_found_is_refused(folder, url):
+    """Another scheme than the certificates give, another path, no host: one line with what it has to be."""
+    with pytest.raises(ConfigError, match="has to be https://HOST:PORT/content"):
+        ContentServer(folder, url)
 
 
 def test_a_content_that_is_removed_meanwhile_is_just_not_there(folder, server, authority, pair):

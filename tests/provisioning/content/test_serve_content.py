@@ -1,7 +1,6 @@
-"""`fleet serve` hands out content over HTTP too, where it is told to."""
+"""`fleet serve` hands out content over HTTP too, at the `content_url` of fleet.toml."""
 
 import contextlib
-import re
 import subprocess
 import sys
 import urllib.request
@@ -10,14 +9,14 @@ import pytest
 
 from edgemeter.provisioning.content.store import ContentStore
 from edgemeter.provisioning.inventory.fleet_folder import FleetFolder
-from tests.fixtures.servers import mosquitto
+from tests.fixtures.servers import free_port, mosquitto
 
 pytestmark = pytest.mark.mosquitto
 
 
 @pytest.fixture
 def served(tmp_path):
-    """Return the fleet's folder and the lines of a service that runs, with the options."""
+    """Return the fleet's folder and the lines of a service that runs, with that `content_url`."""
     broker = mosquitto(tmp_path)
     broker.start()
     folder = FleetFolder(tmp_path / "fleet")
@@ -25,7 +24,8 @@ def served(tmp_path):
     with contextlib.ExitStack() as ends:
         ends.callback(broker.kill)
 
-        def start(*options):
+        def start(content_url):
+            folder.fleet_file.write_text(f'fleet = "lab"\n[server]\nbroker = "127.0.0.1"\ncontent_url = "{content_url}"\n')
             command = [
                 sys.executable,
                 "-m",
@@ -37,7 +37,7 @@ def served(tmp_path):
                 "--broker",
                 f"127.0.0.1:{broker.port}",
             ]
-            process = subprocess.Popen([*map(str, command), *options], stderr=subprocess.PIPE, text=True)
+            process = subprocess.Popen([*map(str, command)], stderr=subprocess.PIPE, text=True)
             ends.callback(process.communicate)
             ends.callback(process.terminate)
             return process.stderr
@@ -45,13 +45,12 @@ def served(tmp_path):
         yield folder, start
 
 
-def test_content_is_served_at_the_port_that_is_said(served):
+def test_content_is_served_where_devices_look_for_it(served):
     """Without certificates on this machine alone."""
     folder, start = served
     put = ContentStore(folder.content).put_bytes(b"abc", "model")
-    url = next(
-        found[1] for line in start("--content-port", "0") if (found := re.search(r"content at (http://127\.0\.0\.1:\d+/content)", line))
-    )
+    url = f"http://127.0.0.1:{free_port()}/content"
+    assert any(f"content at {url}" in line for line in start(url))
     with urllib.request.urlopen(f"{url}/{put.sha256}", timeout=150) as answer:  # noqa: S310 - our own server
         assert answer.read() == b"abc"
 
@@ -59,6 +58,6 @@ def test_content_is_served_at_the_port_that_is_said(served):
 def test_an_address_that_can_be_reached_from_elsewhere_needs_certificates(served):
     """One line, and the remedy."""
     _, start = served
-    said = start("--content-port", "0", "--content-listen", "0.0.0.0").read()  # noqa: S104 - refused
+    said = start("https://fleet.example:8885/content").read()
     assert "edgemeter fleet init" in said
     assert "Traceback" not in said
