@@ -7,7 +7,8 @@
 # make fleet     1,000 replay devices enrol, take a job and a campaign, while broker, service and collector are killed
 # make arm64     the agent on emulated arm64 boards: installed, enrolled, first boot, power cuts (needs qemu; an hour)
 # make fuzz      10,000,000 mutated messages through what reads them
-# make bench     benchmarks against peers, written to .bench/results.json
+# make bench     our figures beside peers' and bare limits' in one run, in 12 minutes (ARGS=delivery for a part); Markdown and JSON in .bench
+# make bench-full  also simulations of a thousand draws and a soak (an hour)
 # make models    the shipped scenes and models again from nothing, into edgemeter-models (needs the extra `convert`)
 # make docs      the documentation as a site in site/, which works offline; a dead link fails it
 # make pins      requirements/*.txt anew from pyproject.toml (needs uv)
@@ -24,7 +25,7 @@ TOGETHER := -n $(or $(WORKERS),6) --dist loadgroup
 COMPILED = [ -d tests/__pycache__ ] || $(BIN)/python -m pytest --collect-only -qq >/dev/null
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: demo test test-all test-long check bench chaos chaos-short cluster fleet arm64 fuzz models docs pins types clean
+.PHONY: demo test test-all test-long check bench bench-full chaos chaos-short cluster fleet arm64 fuzz models docs pins types clean
 .DELETE_ON_ERROR:
 
 demo: .venv/.demo
@@ -54,7 +55,10 @@ check: .venv/.dev types
 	$(BIN)/python -m pytest $(TOGETHER) -m "$(FAST)"
 
 bench: .venv/.dev
-	$(BIN)/python -m tests.benchmarks
+	$(BIN)/python -m tests.benchmarks $(ARGS)
+
+bench-full: .venv/.dev
+	$(BIN)/python -m tests.benchmarks --full
 
 chaos-short: .venv/.dev
 	$(BIN)/python -m tests.chaos $(ARGS)

@@ -1,33 +1,69 @@
-"""One line of a benchmark: our figure beside a peer's or a limit, taken in the same run, interleaved."""
+"""One line of a benchmark: our figure beside a peer's or a bare limit's, taken in the same run, interleaved.
+
+Machines are shared, and one is six times slower than it was yesterday: only ratios are judged. What has no peer is a figure, printed and
+never judged, but for sizes in memory and on disk, which the load of a machine does not change.
+"""
 
 import math
+import os
 import platform
 import statistics
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
+from pathlib import Path
 
 from edgemeter.agent.base import run_statistics
+
+ROOT = Path(__file__).resolve().parents[2]
+# Fewer pairs have an interval that is too wide to say anything.
+LEAST_PAIRS = 4
+
+
+class LeftOutError(Exception):
+    """A part, or the rest of it, cannot run here; the message says what is missing."""
+
+
+def real_models() -> Path:
+    """Return the folder of real models that are not part of the project.
+
+    Raises:
+        LeftOutError: it is not there.
+    """
+    models = Path(os.environ.get("EDGEMETER_REALDATA") or ROOT.parent / "shared" / "realdata") / "models"
+    if not models.is_dir():
+        raise LeftOutError(f"{models} is not there (set EDGEMETER_REALDATA)")
+    return models
 
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
     """`ratio` is ours / peer, with its 95 % interval where it was taken in pairs; `goal` says in words what it should be.
 
-    `is_sure` is false where the goal lies within the interval: another time the answer may be another.
+    `is_sure` is false where the goal lies within the interval: another time the answer may be another. `met` is None where nothing is
+    judged. `rounds` are our values and the peer's, pair by pair, in `unit`.
     """
 
     name: str
     unit: str
     ours: float
-    peer: str
-    peer_value: float
-    ratio: float
-    goal: str
+    peer: str | None
+    peer_value: float | None
+    ratio: float | None
+    goal: str | None
     machine: str
-    met: bool
+    met: bool | None
     ratio_low: float | None = None
     ratio_high: float | None = None
     is_sure: bool = True
+    rounds: tuple[tuple[float, float], ...] = ()
+
+    @property
+    def verdict(self) -> str:
+        """`met`, `missed`, `not sure`, or nothing where there is no goal."""
+        if self.met is None:
+            return ""
+        return "not sure" if not self.is_sure else "met" if self.met else "missed"
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +75,7 @@ class Paired:
     ratio: float
     low: float
     high: float
+    pairs: tuple[tuple[float, float], ...]
 
 
 def this_machine() -> str:
@@ -48,10 +85,13 @@ def this_machine() -> str:
     return f"{names[0] if names else platform.processor()} x {len(names)}, Python {platform.python_version()}"
 
 
-def interleaved(ours: Callable[[], float], peer: Callable[[], float], rounds: int) -> Paired:
-    """Return what `rounds` pairs of runs say, measured in the order ours-peer-peer-ours."""
+def interleaved(ours: Callable[[], float], peer: Callable[[], float], rounds: int, seconds: float = math.inf) -> Paired:
+    """Return what pairs of runs say, in the order ours-peer-peer-ours: `rounds`, or as many as fit into `seconds`, four at least."""
     pairs: list[tuple[float, float]] = []
+    end_s = time.monotonic() + seconds
     for turn in range(rounds):
+        if turn >= LEAST_PAIRS and time.monotonic() > end_s:
+            break
         if turn % 2:
             other = peer()
             pairs.append((ours(), other))
@@ -69,40 +109,44 @@ def interleaved(ours: Callable[[], float], peer: Callable[[], float], rounds: in
         ratio=math.exp(run_statistics.centre(logs)),
         low=math.exp(interval.low),
         high=math.exp(interval.high),
+        pairs=tuple(pairs),
     )
 
 
 def at_most(name: str, unit: str, peer: str, paired: Paired, limit: float) -> Comparison:
     """Return the comparison whose ratio should be at most `limit`; whether that is sure is told by the interval."""
-    return Comparison(
-        name=name,
-        unit=unit,
-        ours=paired.ours,
-        peer=peer,
-        peer_value=paired.peer,
-        ratio=paired.ratio,
-        goal=f"ratio <= {limit:g}",
-        machine=this_machine(),
-        met=paired.ratio <= limit,
-        ratio_low=paired.low,
-        ratio_high=paired.high,
-        is_sure=not paired.low <= limit < paired.high,
+    return _judged(
+        name, unit, peer, paired, f"ratio <= {limit:g}", met=paired.ratio <= limit, is_sure=not paired.low <= limit < paired.high
     )
 
 
-def within(name: str, unit: str, ours: float, limit: float) -> Comparison:
-    """Return the comparison of a cost with the most that it may be."""
-    return Comparison(
-        name=name,
-        unit=unit,
-        ours=ours,
-        peer="limit",
-        peer_value=limit,
-        ratio=ours / limit,
-        goal=f"<= {limit:g} {unit}",
-        machine=this_machine(),
-        met=ours <= limit,
+def at_least(name: str, unit: str, peer: str, paired: Paired, limit: float) -> Comparison:
+    """Return the comparison whose ratio should be at least `limit`; whether that is sure is told by the interval."""
+    return _judged(
+        name, unit, peer, paired, f"ratio >= {limit:g}", met=paired.ratio >= limit, is_sure=not paired.low < limit <= paired.high
     )
+
+
+def beside(name: str, unit: str, peer: str, paired: Paired) -> Comparison:
+    """Return the comparison of which nothing is asked."""
+    return _judged(name, unit, peer, paired, None, met=None, is_sure=True)
+
+
+def _judged(name: str, unit: str, peer: str, paired: Paired, goal: str | None, *, met: bool | None, is_sure: bool) -> Comparison:
+    return Comparison(
+        name, unit, paired.ours, peer, paired.peer, paired.ratio, goal, this_machine(), met, paired.low, paired.high, is_sure, paired.pairs
+    )
+
+
+def figure(name: str, unit: str, ours: float) -> Comparison:
+    """Return a figure that has no peer and is not judged."""
+    return Comparison(name, unit, ours, None, None, None, None, this_machine(), None)
+
+
+def size_within(name: str, ours_mb: float, limit_mb: float) -> Comparison:
+    """Return the comparison of a size in memory or on disk with the most that it may be."""
+    goal = f"<= {limit_mb:g} MB"
+    return Comparison(name, "MB", ours_mb, "limit", limit_mb, ours_mb / limit_mb, goal, this_machine(), ours_mb <= limit_mb)
 
 
 def as_rows(comparisons: Sequence[Comparison]) -> list[dict[str, object]]:

@@ -1,9 +1,10 @@
-"""What the engine itself costs: its bookkeeping after the last query, and its sampling beside a run."""
+"""What watches a run costs: reading the rails of a board, sampling beside the queries, the bookkeeping after the last of them."""
 
+import os
 import statistics
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from edgemeter.agent.contract import suite
@@ -12,24 +13,55 @@ from edgemeter.agent.engine import isolation, job
 from edgemeter.agent.machine import conditions
 from edgemeter.agent.machine.machine import recorded
 from edgemeter.agent.power import replay
+from edgemeter.agent.power.jetson import Ina3221
+from edgemeter.agent.power.world import SensorWorld
 from edgemeter.agent.session import session
-from tests.benchmarks.comparison import Comparison, within
+from tests.benchmarks.comparison import Comparison, at_most, figure, interleaved, real_models
 from tests.benchmarks.engine import QUICK
 from tests.fixtures import machine_trees
+from tests.fixtures.jetson_trees import AGX_ORIN, ina3221
 
 QUERIES = 10_000
-BOOKKEEPING_MS = 50.0
 ROUNDS = 5
-IDLE_S = 20.0
-IDLE_RATIO = 0.005
+IDLE_S = 10.0
+READINGS = 200
+PAIRS = 40
+RAILS_RATIO = 2.0
 RECORDING = Path(__file__).resolve().parents[1] / "fixtures" / "power" / "replay" / "trace.json"
 
 
-def comparisons(models: Path) -> Iterator[Comparison]:
-    """Yield the bookkeeping of a run of 10,000 queries, and the idle cost of watching a recorded board and its power."""
+def comparisons() -> Iterator[Comparison]:
+    """Yield a reading of all rails beside bare reads, the idle cost of watching a board, and the bookkeeping of a run of 10,000 queries."""
+    yield _rails()
+    yield figure("idle sampling, conditions and power of a recorded board", "of a core", _sampling_ratio())
+    model = real_models() / QUICK[0]
     name = f"from the last of {QUERIES:,} queries to the run's report"
-    yield within(name, "ms", statistics.median(_bookkeeping_ms(models / QUICK[0]) for _ in range(ROUNDS)), BOOKKEEPING_MS)
-    yield within("idle sampling, conditions and power of a recorded board", "of a core", _sampling_ratio(), IDLE_RATIO)
+    yield figure(name, "ms", statistics.median(_bookkeeping_ms(model) for _ in range(ROUNDS)))
+
+
+def _rails() -> Comparison:
+    """Return the processor time of a reading of an AGX Orin's two monitors beside that of nothing but reading the same files."""
+    with tempfile.TemporaryDirectory() as folder:
+        for place, channels in enumerate(AGX_ORIN):
+            machine_trees.write(Path(folder), ina3221(f"sys/class/hwmon/hwmon{place}", channels))
+        sensor = Ina3221(SensorWorld(root=Path(folder)))
+        files = [str(file) for channel in sensor._open().channels for file in channel.factors]
+
+        def bare() -> None:
+            for file in files:
+                descriptor = os.open(file, os.O_RDONLY | os.O_NONBLOCK)
+                os.read(descriptor, 4096)
+                os.close(descriptor)
+
+        paired = interleaved(lambda: _cpu_us(sensor.read), lambda: _cpu_us(bare), PAIRS)
+    return at_most("a reading of all rails of an AGX Orin", "us", f"open, read, close of the same {len(files)} files", paired, RAILS_RATIO)
+
+
+def _cpu_us(work: Callable[[], object]) -> float:
+    begin = time.thread_time_ns()
+    for _ in range(READINGS):
+        work()
+    return (time.thread_time_ns() - begin) / 1e3 / READINGS
 
 
 def _bookkeeping_ms(model: Path) -> float:

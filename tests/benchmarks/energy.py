@@ -12,30 +12,20 @@ import math
 import os
 import statistics
 import sys
-import tempfile
-import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
 
 from edgemeter.agent.energy.per_inference import assess
-from edgemeter.agent.energy.sampler import Sampler
-from edgemeter.agent.power.jetson import Ina3221
-from edgemeter.agent.power.world import SensorWorld
-from tests.benchmarks.comparison import Comparison, this_machine, within
+from tests.benchmarks.comparison import Comparison, this_machine
 from tests.fixtures.burst_loads import Array, Bursts, Load, Meter, Sensor, run_of
-from tests.fixtures.jetson_trees import AGX_ORIN, ina3221
-from tests.fixtures.machine_trees import write
 
 TRIALS = 1000
 MEAN_ERROR_RATIO = 0.01
 COVERAGE = (0.93, 0.97)
-SAMPLING_S = 60.0
-SAMPLING_RATIO = 0.003
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,11 +157,9 @@ def results(trials: int = TRIALS) -> list[dict[str, object]]:
 
 
 def comparisons() -> Iterator[Comparison]:
-    """Yield for each case our mean error beside the best rival's, its coverage, and at the end what sampling itself costs."""
+    """Yield for each case our mean error beside the best rival's, its and its coverage."""
     for found in results():
         yield from lines(found)
-    cpu_ratio = sampling_cpu_ratio(SAMPLING_S)
-    yield within("reading the rails of an AGX Orin from a recorded tree at 10 Hz", "of a core", cpu_ratio, SAMPLING_RATIO)
 
 
 def lines(found: dict[str, object]) -> Iterator[Comparison]:
@@ -207,24 +195,11 @@ def lines(found: dict[str, object]) -> Iterator[Comparison]:
         )
 
 
-def sampling_cpu_ratio(seconds: float) -> float:
-    """Return the share of a core that a sampler takes which reads an AGX Orin's two monitors, eight files, ten times a second."""
-    with tempfile.TemporaryDirectory() as folder:
-        for place, channels in enumerate(AGX_ORIN):
-            write(Path(folder), ina3221(f"sys/class/hwmon/hwmon{place}", channels))
-        sampler = Sampler({"ina3221": Ina3221(SensorWorld(root=Path(folder)))})
-        begin, used = time.monotonic(), time.process_time()
-        sampler.start()
-        threading.Event().wait(seconds)
-        sampler.stop()
-        return (time.process_time() - used) / (time.monotonic() - begin)
-
-
 def main() -> int:
     """Print the results as JSON; `python -m tests.benchmarks.energy [TRIALS]`."""
     begin = time.monotonic()
     found = results(int(sys.argv[1]) if len(sys.argv) > 1 else TRIALS)
-    document = {"cases": found, "sampling_cpu_ratio": sampling_cpu_ratio(SAMPLING_S), "seconds": time.monotonic() - begin}
+    document = {"cases": found, "seconds": time.monotonic() - begin}
     sys.stdout.write(json.dumps(document, indent=2) + "\n")
     return 0
 

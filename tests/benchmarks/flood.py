@@ -7,12 +7,14 @@ import json
 import re
 import select
 import socket
+import subprocess
 import sys
 import time
 import zlib
 from collections.abc import Iterator
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from pathlib import Path
 
 from edgemeter.agent.contract import messages, record
 from edgemeter.collector.receive import mqtt_wire
@@ -149,6 +151,15 @@ def _delays_ms(settings: Settings, sent_s: list[float], receipts: Receipts) -> l
         device = int(topic.split("/")[3].removeprefix("pi-"))
         delays += [1000 * (seen_s - sent_s[(seq - 1) * settings.devices + device]) for seq in range(first, last + 1)]
     return sorted(delays)
+
+
+def send(settings: Settings) -> dict[str, object]:
+    """Return what a flood took that a process of its own sent, so that publisher and collector do not share an interpreter."""
+    command = [sys.executable, "-m", "tests.benchmarks.flood", json.dumps(asdict(settings))]
+    root = Path(__file__).resolve().parents[2]
+    result: dict[str, object] = json.loads(subprocess.run(command, stdout=subprocess.PIPE, cwd=root, check=True).stdout)
+    assert result["sent"] == settings.count, f"sent {result['sent']} of {settings.count}"
+    return result
 
 
 if __name__ == "__main__":

@@ -11,21 +11,21 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
-from tests.benchmarks.comparison import Comparison, at_most, interleaved
+from tests.benchmarks.comparison import Comparison, LeftOutError, at_most, interleaved, real_models
 from tests.benchmarks.engine import SLOW
 
 PAIRS = 12
+SECONDS = 60.0
 QUERIES = 300
 
 
-def comparisons(models: Path) -> Iterator[Comparison]:
+def comparisons() -> Iterator[Comparison]:
     """Yield the comparison for a model of about 6 ms; none where the program is not installed."""
     program = Path(sys.executable).parent / "litert-benchmark"
     if not program.exists():
-        print(f"litert-benchmark: left out, {program} is not there", file=sys.stderr)
-        return
-    model = models / SLOW[0]
-    paired = interleaved(lambda: _ours_ms(model), lambda: _peer_ms(program, model), PAIRS)
+        raise LeftOutError(f"{program} is not there")
+    model = real_models() / SLOW[0]
+    paired = interleaved(lambda: _ours_ms(model), lambda: _peer_ms(program, model), PAIRS, SECONDS)
     yield at_most(f"edgemeter run p50, {model.stem}, 1 thread", "ms", "litert-benchmark", paired, 1.02)
 
 

@@ -1,0 +1,85 @@
+"""What `make bench` timed in pairs, as run records, so that `edgemeter compare` tells two commits apart like two releases of a runtime.
+
+A round is a run: its latency is the time of one unit of work in ms, of ours and of the peer in a record each. Whoever compares commits
+looks at the peer's row first: where the peer moved as well, it was the machine.
+"""
+
+import hashlib
+import json
+import re
+import resource
+import subprocess
+import tempfile
+import uuid
+from pathlib import Path
+
+import msgspec
+
+from edgemeter.agent.contract import record, record_conditions, record_figures
+from tests.benchmarks import first_look
+from tests.benchmarks.comparison import Comparison
+
+# What the name of a model in a record cannot hold.
+NO_NAME = re.compile(r"[^A-Za-z0-9._:@-]+")
+MS = {"ms": 1.0, "us": 1e-3, "s": 1e3}
+
+
+def write(path: Path, done: list[Comparison]) -> None:
+    """Write the document `{"runs": [record, ...]}` of what was timed in pairs; nothing where that is nothing."""
+    timed = [one for one in done if one.rounds and unit_of_work_ms(one.unit, one.ours) is not None]
+    if not timed:
+        return
+    here = _run_here()
+    runs = [
+        _run(here, one, whose, number, pair[place])
+        for one in timed
+        for number, pair in enumerate(one.rounds)
+        for place, whose in enumerate((one.name, f"{one.name}: peer {one.peer}"))
+    ]
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(b'{"runs": [' + b",\n".join(map(record.encode, runs)) + b"]}\n")
+
+
+def unit_of_work_ms(unit: str, value: float) -> float | None:
+    """Return the time that a time or a rate (`records/s`) is of one unit of work; None of what is neither."""
+    if unit.endswith("/s"):
+        return 1e3 / value
+    return MS[unit] * value if unit in MS else None
+
+
+def _run_here() -> record.RunRecord:
+    """Return a short run on this machine: its environment and conditions are those of the benchmark."""
+    with tempfile.TemporaryDirectory() as name:
+        done = subprocess.run([*first_look.replay_run(Path(name)), "--json"], check=True, capture_output=True)
+    return record.decode(json.dumps(json.loads(done.stdout)["runs"][0]).encode())
+
+
+def _run(here: record.RunRecord, one: Comparison, name: str, number: int, value: float) -> record.RunRecord:
+    took_ms = unit_of_work_ms(one.unit, value)
+    assert took_ms is not None
+    name = NO_NAME.sub(" ", name).strip()
+    peak_mb = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 / 1e6
+    return msgspec.structs.replace(
+        here,
+        id=str(uuid.uuid4()),
+        case=name,
+        repeat=number,
+        model=record_conditions.Model(
+            name=name,
+            sha256=hashlib.sha256(name.encode()).hexdigest(),
+            file="",
+            format="benchmark",
+            size_bytes=0,
+            task="benchmark",
+            family="",
+        ),
+        runtime=record_conditions.Runtime(name="benchmark", package="", version="", backend="", threads=1),
+        latency=record_figures.Latency(count=1, mean_ms=took_ms, min_ms=took_ms, max_ms=took_ms, sd_ms=0.0, p50_ms=took_ms),
+        throughput_per_s=1e3 / took_ms,
+        memory=record_figures.Memory(peak_mb=peak_mb, before_load_mb=peak_mb, loaded_mb=peak_mb),
+        verdict=record_conditions.Verdict(state="valid"),
+        accuracy=None,
+        agreement=None,
+        answers=None,
+        samples=(),
+    )
