@@ -42,7 +42,7 @@ def test_the_files_are_written_once_and_nobodys_own_is_overwritten(tmp_path):
     assert written == images | {
         "acl",
         "compose.yaml",
-        "edgemeter-collector.service",
+        *(f"edgemeter-{name}" for name in ("collector.service", "alerts.service", "alerts.timer", "changes.service", "changes.timer")),
         "mosquitto.conf",
         *(f"grafana/{name}" for name in grafana),
     }
@@ -66,7 +66,7 @@ def test_every_setting_of_ours_that_the_files_name_is_one_that_the_product_reads
     """A variable that nobody reads would be a setting that does nothing."""
     named = {name for path in DEPLOY_FILES.rglob("*") if path.is_file() for name in re.findall(r"EDGEMETER_[A-Z_]+", path.read_text())}
     options = {option.envvar for option in collector.commands["up"].params}
-    assert named - options == {"EDGEMETER_HOME", "EDGEMETER_INFLUX_TOKEN"}
+    assert named - options == {"EDGEMETER_HOME", "EDGEMETER_INFLUX_TOKEN", "EDGEMETER_ALERT_RULES"}
     assert influx_config.TOKEN_VARIABLES[0] == "EDGEMETER_INFLUX_TOKEN"
     monkeypatch.setenv("EDGEMETER_HOME", "/ledger")
     assert config.home() == Path("/ledger")
@@ -77,7 +77,7 @@ def test_the_compose_file_is_closed_in_itself():
     document = compose()
     said = (DEPLOY_FILES / "compose.yaml").read_text()
     services, volumes = document["services"], set(document["volumes"])
-    assert set(services) == {"broker", "influxdb", "grafana", "setup", "collector"}
+    assert set(services) == {"broker", "influxdb", "grafana", "setup", "collector", "alerts"}
     for service in services.values():
         assert ("image" in service) != ("build" in service)
         assert set(service.get("depends_on", ())) <= set(services)
@@ -99,6 +99,7 @@ def test_what_the_compose_file_shows_to_the_world_is_the_broker_alone():
         "grafana": ["127.0.0.1:3000:3000"],
         "setup": [],
         "collector": [],
+        "alerts": [],
     }
 
 
@@ -119,7 +120,8 @@ def test_a_service_sees_only_the_token_that_it_needs():
     assert {name for name, one in services.items() if "INFLUX_TOKEN" in str(one.get("environment"))} == {"influxdb", "setup"}
     mounts = {name: {mount.split(":")[0] for mount in one["volumes"]} & {"write-token", "read-token"} for name, one in services.items()}
     assert mounts == {
-        "broker": set(), "influxdb": set(), "setup": {"write-token", "read-token"}, "collector": {"write-token"}, "grafana": {"read-token"},
+        "broker": set(), "influxdb": set(), "setup": {"write-token", "read-token"}, "collector": {"write-token"}, "alerts": {"write-token"},
+        "grafana": {"read-token"},
     }  # fmt: skip
     (source,) = yaml.safe_load((DEPLOY_FILES / "grafana" / "influxdb.yaml").read_text())["datasources"]
     (file,) = re.findall(r"\$__file\{(.+?)\}", source["secureJsonData"]["httpHeaderValue1"])
@@ -204,12 +206,16 @@ def test_a_collector_is_healthy_while_it_serves(tmp_path):
             collector.terminate()
 
 
-def test_systemd_takes_the_unit(tmp_path):
+UNITS = sorted(path.name for path in DEPLOY_FILES.glob("edgemeter-*"))
+
+
+@pytest.mark.parametrize("name", UNITS)
+def test_systemd_takes_the_unit(tmp_path, name):
     """`systemd-analyze verify` says nothing about it."""
     analyze = shutil.which("systemd-analyze")
     if analyze is None:
         pytest.skip("no systemd-analyze")
-    unit = tmp_path / "edgemeter-collector.service"
-    unit.write_bytes((DEPLOY_FILES / unit.name).read_bytes())
-    done = subprocess.run([analyze, "verify", str(unit)], capture_output=True, text=True, check=False, timeout=300)
+    for one in UNITS:
+        (tmp_path / one).write_bytes((DEPLOY_FILES / one).read_bytes())
+    done = subprocess.run([analyze, "verify", str(tmp_path / name)], capture_output=True, text=True, check=False, timeout=300)
     assert (done.returncode, done.stderr) == (0, "")

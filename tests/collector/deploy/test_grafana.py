@@ -19,10 +19,11 @@ from edgemeter.agent.ledger.sqlite_ledger import SqliteLedger
 from edgemeter.collector.cli.collector import DEPLOY_FILES
 from edgemeter.collector.influx.drain import Drain
 from edgemeter.collector.influx.points import Points
-from edgemeter.collector.trend.changes import change_point_line, changes_of
+from edgemeter.collector.trend.changes import change_point_line, changes_of, noted_changes
 from tests.fixtures.fleet_ledger import Fleet, fleet_records
 from tests.fixtures.mqtt_peer import wait_until
 from tests.fixtures.record_factory import make_accuracy, make_energy, make_environment, make_latency, make_record, make_runtime
+from tests.fixtures.series_factory import DAY_NS, FIRST_DAY, make_days, noisy
 
 GRAFANA = DEPLOY_FILES / "grafana"
 DASHBOARDS = sorted((GRAFANA / "dashboards").glob("*.json"))
@@ -230,6 +231,23 @@ def test_a_device_that_stopped_is_below_the_threshold_of_its_rule(filled):
         for row in filled.query(query.replace("$timeFilter", f"time >= '{first}' AND time < '2024-10-03T00:00:00Z'"))
     }
     assert min(today.values()) >= 0.5
+
+
+def test_a_confirmed_step_is_within_the_period_of_its_rule(place, tmp_path, sink_of):
+    """It is confirmed two weeks after its first day, where it lies: what the product writes then is what the rule counts."""
+    path, today = tmp_path / "ledger.sqlite", time.time_ns() // DAY_NS
+    runs = [
+        msgspec.structs.replace(run, started_at_ns=run.started_at_ns + (today - FIRST_DAY - 59) * DAY_NS)
+        for run in make_days(noisy(100, 60, step_at=46, step_ratio=1.1))
+    ]
+    with SqliteLedger(path) as ledger:
+        ledger.commit([Arrival(run, record.encode(run), "t", run.started_at_ns) for run in runs])
+    sink_of(place.config()).write([change_point_line(change) for change in noted_changes(path)])
+    (rule,) = (one for one in alert_rules() if one["uid"] == "edgemeter-new-step")
+    period = f"time >= now() - {rule['data'][0]['relativeTimeRange']['from']}s AND time <= now()"
+    (row,) = place.query(rule["data"][0]["model"]["query"].replace("$timeFilter", period))
+    assert row["device"] == "pi-1"
+    assert row["count"] > rule["data"][-1]["model"]["conditions"][0]["evaluator"]["params"][0]
 
 
 @pytest.mark.parametrize("path", DASHBOARDS, ids=lambda path: path.stem)
