@@ -45,14 +45,16 @@ def check_json(done: AlertCheck, plan: Mapping[str, Sequence[Notice]]) -> str:
     )
 
 
-def alerts_table(found: Sequence[Alert]) -> Table:
-    """Return alerts as a table."""
+def alerts_table(found: Sequence[Alert], *, with_members: bool = False) -> Table:
+    """Return alerts as a table, of each event its members below it if they are asked for."""
     shown = Table(*(Column(name, overflow="fold") for name in ("#", "state", "severity", "since", "rule", "alert", "evidence")))
     for alert in found:
         one = alert.firing
         state = alert.outcome or "open" if alert.closed_ns is None else f"closed, {alert.outcome}"
         cells = (f"{alert.number}", state, one.severity, stamp(alert.opened_ns), one.rule, one.title, one.text)
         shown.add_row(*(Text(printable(cell)) for cell in cells))
+        for member in one.members if with_members else ():
+            shown.add_row(*[""] * 5, Text(printable(member.subject)), Text(printable(member.text)))
     return shown
 
 

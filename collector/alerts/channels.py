@@ -21,6 +21,7 @@ from edgemeter.agent.base.broker_address import BrokerAddress
 from edgemeter.agent.base.errors import ConfigError, TransientError, UnavailableError
 from edgemeter.agent.base.mqtt_session import Message, MqttSession, SessionProfile
 from edgemeter.collector.alerts.lifecycle import Alert, AlertChange
+from edgemeter.collector.alerts.page_address import page_link
 from edgemeter.collector.alerts.rules import AlertEvent
 
 _WORDS = {"opened": "", "updated": "still: ", "closed": "over: "}
@@ -56,13 +57,13 @@ class AlertSender(Protocol):
         ...
 
 
-def notice_of_change(change: AlertChange, link: str | None) -> Notice:
+def notice_of_change(change: AlertChange, page: str | None) -> Notice:
     """Return the notice of a change of an alert."""
-    return notice_of_alert(change.event, change.alert, link)
+    return notice_of_alert(change.event, change.alert, page)
 
 
-def notice_of_alert(event: AlertEvent, alert: Alert, link: str | None) -> Notice:
-    """Return the notice of an alert."""
+def notice_of_alert(event: AlertEvent, alert: Alert, page: str | None) -> Notice:
+    """Return the notice of an alert; it links to the alert's series and period below the address of the fleet's `page`."""
     one = alert.firing
     return Notice(
         event=event,
@@ -74,13 +75,13 @@ def notice_of_alert(event: AlertEvent, alert: Alert, link: str | None) -> Notice
         facts=one.facts,
         opened_at=_rfc3339(alert.opened_ns),
         closed_at=None if alert.closed_ns is None else _rfc3339(alert.closed_ns),
-        link=link,
+        link=page_link(page, one) if page else None,
     )
 
 
 def notice_text(notices: list[Notice]) -> str:
-    """Return notices as plain text: two lines each."""
-    return "\n".join(f"[{one.severity}] {one.title} (#{one.number})\n{one.text}" for one in notices)
+    """Return notices as plain text: two lines each, and the link."""
+    return "\n".join(f"[{one.severity}] {one.title} (#{one.number})\n{one.text}" + (f"\n{one.link}" if one.link else "") for one in notices)
 
 
 def alert_document(notice: Notice) -> dict[str, object]:
@@ -253,8 +254,7 @@ class EmailSender:
         message["Subject"] = f"Edgemeter: {' '.join(headline(notices).split())}"
         message["From"] = self.sender
         message["To"] = ", ".join(self.recipients)
-        link = next((one.link for one in notices if one.link), None)
-        message.set_content(notice_text(notices) + (f"\n\n{link}\n" if link else "\n"))
+        message.set_content(notice_text(notices) + "\n")
         try:
             with self._connected() as server:
                 if self.user is not None and self.password is not None:

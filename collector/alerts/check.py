@@ -6,6 +6,7 @@ Notifications that cannot be sent are kept, and retried at the next check.
 import logging
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from datetime import datetime
 
 from edgemeter.agent.base.broker_address import parse_address
 from edgemeter.agent.base.errors import ConfigError, EdgemeterError
@@ -94,12 +95,19 @@ def planned_sends(rules: AlertRules, changes: Sequence[AlertChange]) -> dict[str
     }
 
 
-def send_changes(file: Watch, rules: AlertRules, changes: Sequence[AlertChange]) -> list[Sent]:
-    """Send the notices of `changes`, and those that failed before; return the outcome of each channel."""
+def send_changes(file: Watch, rules: AlertRules, changes: Sequence[AlertChange], now_ns: int) -> list[Sent]:
+    """Send the notices of `changes`, and those that failed or waited before; return the outcome of each channel.
+
+    In the quiet times of a channel, by this machine's clock, its notices wait.
+    """
     plan = planned_sends(rules, changes)
+    at = datetime.fromtimestamp(now_ns / 1e9).astimezone().time()
     sent = []
     for channel in rules.channel:
-        before = _unsent(file, channel.name, rules)
+        waiting = [notice for notice in plan[channel.name] if channel.keeps_quiet(notice.severity, at)]
+        _keep(file, channel.name, waiting)
+        plan[channel.name] = [notice for notice in plan[channel.name] if notice not in waiting]
+        before = [(number, notice) for number, notice in _unsent(file, channel.name, rules) if not channel.keeps_quiet(notice.severity, at)]
         again = [notice for _, notice in before] + plan[channel.name]
         # Alertmanager expects every open alert to be sent repeatedly.
         notices = _without_duplicates(again + _still_open(file, channel, rules)) if channel.kind == "alertmanager" else again
@@ -108,6 +116,7 @@ def send_changes(file: Watch, rules: AlertRules, changes: Sequence[AlertChange])
         try:
             sender_of(channel).send(notices)
         except EdgemeterError as error:
+            _count_try(file, [number for number, _ in before], channel.name, str(error))
             _keep(file, channel.name, plan[channel.name], str(error))
             sent.append(Sent(channel.name, len(notices), str(error)))
         else:
@@ -148,14 +157,19 @@ def _unsent(file: Watch, channel: str, rules: AlertRules) -> list[tuple[int, Not
     return found
 
 
-def _keep(file: Watch, channel: str, notices: Sequence[Notice], error: str) -> None:
+def _keep(file: Watch, channel: str, notices: Sequence[Notice], error: str | None = None) -> None:
+    """Keep notices for the next check: what could not be sent because of an `error`, or waits."""
     with file.writing() as connection:
-        connection.execute("UPDATE unsent SET tries = tries + 1, error = ? WHERE channel = ?", (error, channel))
         connection.executemany(
-            "INSERT INTO unsent (alert, channel, event, tries, error) VALUES (?, ?, ?, 1, ?)",
-            [(notice.number, channel, notice.event, error) for notice in notices],
+            "INSERT INTO unsent (alert, channel, event, tries, error) VALUES (?, ?, ?, ?, ?)",
+            [(notice.number, channel, notice.event, int(error is not None), error) for notice in notices],
         )
-        lost = connection.execute("DELETE FROM unsent WHERE tries >= ?", (MOST_TRIES,)).rowcount
+
+
+def _count_try(file: Watch, numbers: Sequence[int], channel: str, error: str) -> None:
+    with file.writing() as connection:
+        connection.executemany("UPDATE unsent SET tries = tries + 1, error = ? WHERE number = ?", [(error, number) for number in numbers])
+        lost = connection.execute("DELETE FROM unsent WHERE channel = ? AND tries >= ?", (channel, MOST_TRIES)).rowcount
     if lost:
         logger.error("channel %r did not take %d notices in %d tries: they are given up", channel, lost, MOST_TRIES)
 
@@ -186,7 +200,7 @@ def check_alerts(history: History, store: str, file: Watch, rules: AlertRules, n
         found = watch.trends_of(history, known, DEFAULT)
         lately = sum(context.today - run.day < OVER_DAYS for key in history.series() for run, _ in history.points(key))
         requests = request_more_runs(file, found, day=context.today, runs_lately=lately)
-    return AlertCheck(changes, send_changes(file, rules, changes), requests)
+    return AlertCheck(changes, send_changes(file, rules, changes, now_ns), requests)
 
 
 def _devices(history: History, store: str) -> Sequence[DevicePresence]:

@@ -7,12 +7,24 @@ from edgemeter.agent.base.figures import count, stamp
 from edgemeter.agent.ledger.presence import DevicePresence
 from edgemeter.collector.alerts.rules import AlertRule
 from edgemeter.collector.trend import watch
-from edgemeter.collector.trend.finding import Step, iso
+from edgemeter.collector.trend.events import FEWEST, EventMember, TrendEvent, gap_events, member_name, step_events, told_by
+from edgemeter.collector.trend.finding import Missing, Step, iso
 from edgemeter.collector.trend.history import History
 from edgemeter.collector.trend.metrics import METRICS, NS_PER_DAY, RELATIVE, SeriesKey
 from edgemeter.collector.trend.rise import RiseLimits, rise_of
 from edgemeter.collector.trend.series_trend import SeriesTrend, is_event
-from edgemeter.collector.trend.trend_text import amount_text, drift_text, level_text, missing_text, rise_text, scatter_text, step_text
+from edgemeter.collector.trend.trend_text import (
+    amount_text,
+    drift_text,
+    event_kind,
+    event_of,
+    event_text,
+    level_text,
+    missing_text,
+    rise_text,
+    scatter_text,
+    step_text,
+)
 from edgemeter.collector.trend.watch_file import Annotation, cuts
 from edgemeter.collector.units.board_types import board_types
 
@@ -21,11 +33,26 @@ NS_PER_HOUR = 3_600 * 1_000_000_000
 STEP_DAYS = 60
 # A step of a board type and those of its boards within so many days are one event.
 SAME_EVENT_DAYS = 3
+# One board is behind a step of its type if it accounts for this share of it.
+ONE_BOARDS_RATIO = 0.5
+
+
+@dataclass(frozen=True, slots=True)
+class FiringMember:
+    """One finding of an event, as it would fire alone."""
+
+    subject: str
+    text: str
+    day: int
+    facts: dict[str, str]
 
 
 @dataclass(frozen=True, slots=True)
 class Firing:
-    """A rule that fires for `subject`: its message, and the first day (since 1970; 0: unknown). `facts` are labels for machines."""
+    """A rule that fires for `subject`: its message, and the first day (since 1970; 0: unknown). `facts` are labels for machines.
+
+    `members` are the findings of an event, empty for a finding that is alone.
+    """
 
     rule: str
     subject: str
@@ -34,6 +61,12 @@ class Firing:
     text: str
     day: int
     facts: dict[str, str]
+    members: tuple[FiringMember, ...] = ()
+
+    @property
+    def subjects(self) -> frozenset[str]:
+        """What it fires for: its own subject, or those of its members."""
+        return frozenset(one.subject for one in self.members) or frozenset({self.subject})
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,24 +90,66 @@ def firings(rules: Sequence[AlertRule], context: FiringContext) -> list[Firing]:
 
 
 def _steps(rule: AlertRule, context: FiringContext) -> Iterator[Firing]:
-    of_types = [
-        (one, step)
-        for one in _trends(rule, context, by_type=True)
-        for step in [_newest(rule, one)]
-        if step is not None and rule.device is None
+    """Yield each event once: what one cause did to several boards, what hit a board type, what hit one board, and what is alone."""
+    trends = _trends(rule, context)
+    own = _due_steps(rule, context, trends)
+    of_types = [] if rule.device else _due_steps(rule, context, _trends(rule, context, by_type=True))
+    fleet_wide = [event for event in step_events(own) if event.kind == "fleet"]
+    told = told_by(fleet_wide)
+    by_cause = _by_kind([one for event in fleet_wide for one in event.members])
+    alone = [one for one in own if member_name(one) not in told]
+    # What people acknowledged on several boards is no news of their type.
+    declared = _by_kind([EventMember(one, step) for one in trends for step in one.steps if step.state == "declared"])
+    of_boards = _by_kind(alone)
+    new = [
+        one
+        for one in of_types
+        if not _beside(one, by_cause) and len(_beside(one, declared)) < FEWEST and not _is_of_one_board(one, _beside(one, of_boards))
     ]
-    reported = {(one.key, one.metric, step.size > 0): step.day for one, step in of_types if _is_due(rule, step, context)}
-    for one, step in of_types:
-        if _is_due(rule, step, context):
-            yield _of_series(rule, one, "step", step_text(one.metric, step), step.day)
-    for one in _trends(rule, context):
-        newest = _newest(rule, one)
-        if newest is None or not _is_due(rule, newest, context):
-            continue
-        common = reported.get((one.key.of_type(), one.metric, newest.size > 0))
-        # A step of the whole type is reported once, not once for every board.
-        if common is None or abs(common - newest.day) > SAME_EVENT_DAYS:
-            yield _of_series(rule, one, "step", step_text(one.metric, newest), newest.day)
+    of_type = _by_kind(new)
+    yield from (_of_event(rule, event) for event in fleet_wide)
+    yield from _told_once(rule, new, step_events)
+    yield from _told_once(rule, [one for one in alone if not _beside(one, of_type)], step_events)
+
+
+def _told_once(
+    rule: AlertRule, members: Sequence[EventMember], grouped: Callable[[Sequence[EventMember]], list[TrendEvent]]
+) -> Iterator[Firing]:
+    events = grouped(members)
+    told = told_by(events)
+    yield from (_of_event(rule, event) for event in events)
+    yield from (_of_member(rule, one) for one in members if member_name(one) not in told)
+
+
+def _due_steps(rule: AlertRule, context: FiringContext, trends: Sequence[SeriesTrend]) -> list[EventMember]:
+    found = ((one, _newest(rule, one)) for one in trends)
+    return [EventMember(one, step) for one, step in found if step is not None and _is_due(rule, step, context)]
+
+
+# The case on all boards of a type, the metric, and whether it rose.
+_Kind = tuple[SeriesKey, str, bool]
+
+
+def _kind_of(member: EventMember) -> _Kind:
+    return member.series.key.of_type(), member.series.metric, isinstance(member.finding, Step) and member.finding.size > 0
+
+
+def _by_kind(members: Sequence[EventMember]) -> dict[_Kind, list[EventMember]]:
+    found: dict[_Kind, list[EventMember]] = {}
+    for one in members:
+        found.setdefault(_kind_of(one), []).append(one)
+    return found
+
+
+def _beside(member: EventMember, others: dict[_Kind, list[EventMember]]) -> list[EventMember]:
+    return [one for one in others.get(_kind_of(member), ()) if abs(one.finding.day - member.finding.day) <= SAME_EVENT_DAYS]
+
+
+def _is_of_one_board(of_type: EventMember, boards: Sequence[EventMember]) -> bool:
+    """Return whether a step of a board type is that of its only board that stepped, which moves their mean."""
+    if len(boards) != 1 or not isinstance(of_type.finding, Step) or not isinstance(boards[0].finding, Step):
+        return False
+    return abs(boards[0].finding.size) / of_type.series.devices >= ONE_BOARDS_RATIO * abs(of_type.finding.size)
 
 
 def _newest(rule: AlertRule, one: SeriesTrend) -> Step | None:
@@ -126,12 +201,12 @@ def _limits(rule: AlertRule, context: FiringContext) -> Iterator[Firing]:
 
 def _missing(rule: AlertRule, context: FiringContext) -> Iterator[Firing]:
     # One metric of a case is enough to report that its runs are missing.
-    seen: set[SeriesKey] = set()
+    found: dict[SeriesKey, EventMember] = {}
     for one in _trends(rule, context):
         missing = one.missing(context.today)
-        if missing is not None and one.key not in seen:
-            seen.add(one.key)
-            yield _of_series(rule, one, "missing", missing_text(missing), missing.day)
+        if missing is not None:
+            found.setdefault(one.key, EventMember(one, missing))
+    yield from _told_once(rule, list(found.values()), gap_events)
 
 
 def _invalid(rule: AlertRule, context: FiringContext) -> Iterator[Firing]:
@@ -207,6 +282,26 @@ def _of_device(rule: AlertRule, device: DevicePresence, what: str, text: str, da
 
 def _of_series(rule: AlertRule, one: SeriesTrend, what: str, text: str, day: int) -> Firing:
     return _of_metric(rule, one.key, one.metric, what, text, day)
+
+
+def _of_member(rule: AlertRule, member: EventMember) -> Firing:
+    one, finding = member.series, member.finding
+    if isinstance(finding, Missing):
+        return _of_series(rule, one, "missing", missing_text(finding), finding.day)
+    return _of_series(rule, one, "step", step_text(one.metric, finding), finding.day)
+
+
+def _of_event(rule: AlertRule, event: TrendEvent) -> Firing:
+    """Return the firing of an event. Its facts stay as they are when more boards or cases join it."""
+    alone = [_of_member(rule, one) for one in event.members]
+    stable = ("fleet",) if event.kind == "fleet" else ("fleet", "board", "device")
+    facts = {name: value for name, value in alone[0].facts.items() if name in stable}
+    if event.cause:
+        facts["cause"] = event.cause
+    who = event_of(event)
+    members = tuple(FiringMember(one.subject, one.text, one.day, one.facts) for one in alone)
+    subject = f"{facts['fleet']} | {event.cause if event.kind == 'fleet' and event.cause else who} | {iso(event.day_low)}"
+    return Firing(rule.name, subject, rule.severity, f"{event_kind(event)}: {who}", event_text(event), event.day_low, facts, members)
 
 
 def _of_metric(rule: AlertRule, key: SeriesKey, metric: str, what: str, text: str, day: int) -> Firing:

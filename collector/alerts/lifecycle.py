@@ -4,7 +4,7 @@ The verdicts give the health of the rules: how many alerts opened, which rules f
 """
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -47,32 +47,55 @@ _COLUMNS = "number, body, opened_ns, updated_ns, closed_ns, outcome, remark"
 
 
 def settle_alerts(file: Watch, found: Sequence[Firing], now_ns: int, *, is_dry: bool = False) -> list[AlertChange]:
-    """Open, update and close alerts according to what fires now; return the changes. With `is_dry` nothing is written."""
-    firing = {(one.rule, one.subject): one for one in found}
+    """Open, update and close alerts according to what fires now; return the changes. With `is_dry` nothing is written.
+
+    A finding that becomes part of an event stays the alert that it was; further alerts of its members end in it without a word.
+    """
     known = read_alerts(file, with_closed=True)
-    open_now = {(one.firing.rule, one.firing.subject): one for one in known if one.closed_ns is None}
+    open_now = {(one.firing.rule, subject): one for one in known if one.closed_ns is None for subject in one.firing.subjects}
+    kept: set[int] = set()
+    joined: dict[int, Alert] = {}
     changes: list[AlertChange] = []
-    for key, one in firing.items():
-        held = open_now.get(key)
-        if held is None:
-            changes += _begin(known, one, now_ns)
-        elif held.firing != one:
-            changes.append(AlertChange("updated", _with(held, one, now_ns)))
-    changes += [AlertChange("closed", _closed(alert, now_ns)) for key, alert in open_now.items() if key not in firing]
-    return changes if is_dry else [AlertChange(change.event, _write(file, change)) for change in changes]
+    for one in found:
+        held = {alert.number: alert for subject in sorted(one.subjects) if (alert := open_now.get((one.rule, subject)))}
+        first = next((alert for alert in sorted(held.values(), key=lambda alert: alert.number) if alert.number not in kept), None)
+        joined |= held
+        if first is None:
+            changes += _begin([alert for alert in known if alert.closed_ns is not None and alert.number not in kept], one, now_ns)
+            kept.update(change.alert.number for change in changes[-1:])
+            continue
+        kept.add(first.number)
+        if first.firing != one:
+            changes.append(AlertChange("updated", _with(first, one, now_ns)))
+    ended = {alert.number: alert for alert in open_now.values() if alert.number not in kept}
+    closed = [AlertChange("closed", _closed(alert, now_ns)) for alert in ended.values()]
+    told = [change for change in closed if change.alert.number not in joined]
+    if is_dry:
+        return [*changes, *told]
+    # What ends is written first: its subject may go over to another.
+    written = [AlertChange(change.event, _write(file, change)) for change in closed]
+    return [
+        *(AlertChange(change.event, _write(file, change)) for change in changes),
+        *(change for change in written if change.alert.number not in joined),
+    ]
 
 
-def _begin(known: Sequence[Alert], one: Firing, now_ns: int) -> list[AlertChange]:
+def _begin(closed: Sequence[Alert], one: Firing, now_ns: int) -> list[AlertChange]:
     earlier = [
         alert
-        for alert in known
-        if (alert.firing.rule, alert.firing.subject) == (one.rule, one.subject) and abs(alert.firing.day - one.day) <= SAME_DAYS
+        for alert in closed
+        if alert.firing.rule == one.rule and _is_same(alert.firing, one) and abs(alert.firing.day - one.day) <= SAME_DAYS
     ]
     if any(alert.outcome == "dismissed" for alert in earlier):
         return []
     if earlier:
         return [AlertChange("updated", _with(earlier[-1], one, now_ns))]
     return [AlertChange("opened", Alert(0, one, now_ns, now_ns, None, None, None))]
+
+
+def _is_same(earlier: Firing, one: Firing) -> bool:
+    """Return whether most of what fires now fired then."""
+    return 2 * len(one.subjects & earlier.subjects) > len(one.subjects)
 
 
 def _with(alert: Alert, one: Firing, now_ns: int) -> Alert:
@@ -93,8 +116,9 @@ def _write(file: Watch, change: AlertChange) -> Alert:
         number = file.insert(insert, (alert.firing.rule, alert.firing.subject, state, body, alert.opened_ns, alert.updated_ns))
         return Alert(number, alert.firing, alert.opened_ns, alert.updated_ns, None, None, None)
     with file.writing() as connection:
-        update = "UPDATE alerts SET state = ?, body = ?, updated_ns = ?, closed_ns = ?, outcome = ? WHERE number = ?"
-        connection.execute(update, (state, body, alert.updated_ns, alert.closed_ns, alert.outcome, alert.number))
+        update = "UPDATE alerts SET subject = ?, state = ?, body = ?, updated_ns = ?, closed_ns = ?, outcome = ? WHERE number = ?"
+        values = (alert.firing.subject, state, body, alert.updated_ns, alert.closed_ns, alert.outcome, alert.number)
+        connection.execute(update, values)
     return alert
 
 
@@ -138,19 +162,21 @@ def _alert(row: tuple[int, bytes, int, int, int | None, AlertOutcome | None, str
 def acknowledge(file: Watch, number: int, remark: str | None) -> str:
     """Confirm an alert; if it concerns a series, a new level begins on its day. Return what was done, in words."""
     alert = judge_alert(file, number, "confirmed", remark)
-    facts = alert.firing.facts
-    if "metric" not in facts or not alert.firing.day:
+    one = alert.firing
+    series = [(member.day, member.facts) for member in one.members] or [(one.day, one.facts)]
+    text = remark or f"acknowledged: {one.title}"
+    notes = {_note(day, text, facts): None for day, facts in series if day and "metric" in facts}
+    if not notes:
         return f"alert {number} is confirmed"
-    entry = Annotation(
-        day=alert.firing.day,
-        text=remark or f"acknowledged: {alert.firing.title}",
-        fleet=facts.get("fleet"),
-        device=facts.get("device"),
-        model=facts.get("model"),
-        metric=facts["metric"],
+    made = [add_annotation(file, note) for note in notes]
+    many = f"annotations {made[0]} to {made[-1]}" if len(made) > 1 else f"annotation {made[0]}"
+    return f"alert {number} is confirmed; {many}: a new level begins on {iso(min(note.day for note in notes))}"
+
+
+def _note(day: int, text: str, facts: Mapping[str, str]) -> Annotation:
+    return Annotation(
+        day=day, text=text, fleet=facts.get("fleet"), device=facts.get("device"), model=facts.get("model"), metric=facts["metric"]
     )
-    made = add_annotation(file, entry)
-    return f"alert {number} is confirmed; annotation {made}: a new level begins on {iso(alert.firing.day)}"
 
 
 def dismiss(file: Watch, number: int, remark: str | None) -> str:

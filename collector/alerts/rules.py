@@ -1,5 +1,6 @@
 """Rules and channels of alerts: a TOML file. `sample_alerts.toml` beside this file shows every key."""
 
+from datetime import time
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -50,12 +51,17 @@ class AlertRule(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
         )
 
 
+_Quiet = Annotated[str, msgspec.Meta(pattern=r"^([01]\d|2[0-3]):[0-5]\d-([01]\d|2[0-3]):[0-5]\d$")]
+
+
 class Channel(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Where alerts are sent; secrets are read from the named file or environment variable."""
+    """Where alerts are sent; secrets are read from the named file or environment variable. In `quiet` times notices wait."""
 
     name: _Name
     kind: Literal["webhook", "alertmanager", "ntfy", "email", "mqtt", "apprise"]
     send: tuple[AlertEvent, ...] = ("opened", "closed")
+    quiet: _Quiet | None = None
+    quiet_severities: tuple[AlertSeverity, ...] = ("warning", "info")
     url: str | None = None
     url_file: str | None = None
     url_env: str | None = None
@@ -71,6 +77,13 @@ class Channel(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     user: str | None = None
     password_file: str | None = None
     password_env: str | None = None
+
+    def keeps_quiet(self, severity: str, at: time) -> bool:
+        """Return whether an alert of a severity waits `at` a time of the day."""
+        if self.quiet is None or severity not in self.quiet_severities:
+            return False
+        begin, end = map(time.fromisoformat, self.quiet.split("-"))
+        return begin <= at < end if begin <= end else not end <= at < begin
 
 
 class AlertRules(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -133,6 +146,8 @@ def _duplicate_name(rules: AlertRules) -> str | None:
 
 def _fault_of_channel(one: Channel) -> str | None:
     lacking = next((names for names in _NEEDS[one.kind] if not any(getattr(one, name) for name in names)), None)
+    if one.kind == "alertmanager" and one.quiet:
+        return f"channel {one.name!r} (alertmanager) cannot be quiet, or Alertmanager takes the alerts for over: mute them there"
     return f"channel {one.name!r} ({one.kind}) needs {' or '.join(lacking)}" if lacking else None
 
 

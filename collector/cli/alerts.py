@@ -65,8 +65,9 @@ def check(rules_file: Path | None, stores: tuple[str, ...], *, is_dry: bool, as_
 @alerts.command("list", short_help="List alerts.")
 @store_option
 @click.option("--all", "with_closed", is_flag=True, help="Include closed alerts.")
-@format_option('Print {"alerts": [...]}.')
-def listing(stores: tuple[str, ...], *, with_closed: bool, form: Format | None) -> None:
+@click.option("--members", "with_members", is_flag=True, help="Show below each event the findings that it consists of.")
+@format_option('Print {"alerts": [...]}, each with its members.')
+def listing(stores: tuple[str, ...], *, with_closed: bool, with_members: bool, form: Format | None) -> None:
     """List the open alerts, or all of them.
 
     Example: edgemeter trend alerts list --all
@@ -78,7 +79,7 @@ def listing(stores: tuple[str, ...], *, with_closed: bool, form: Format | None) 
         found = lifecycle.read_alerts(file, with_closed=with_closed)
     if not print_data(form, alerts_table.alerts_json(found)):
         if found:
-            console_for(form).print(alerts_table.alerts_table(found))
+            console_for(form).print(alerts_table.alerts_table(found, with_members=with_members))
         click.echo(figures.count(len(found), "alert") + ("" if with_closed else " open"), err=True)
 
 

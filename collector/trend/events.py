@@ -42,24 +42,35 @@ class TrendEvent:
 
     @property
     def devices(self) -> tuple[str, ...]:
-        """The devices that it hit, sorted."""
-        return tuple(sorted({one.series.key.device or one.series.key.board for one in self.members}))
+        """The devices that it hit, sorted; of a series of a board type all of that."""
+        return tuple(sorted({one.series.key.device or f"all {one.series.key.board}" for one in self.members}))
 
 
 def events_of(found: Sequence[SeriesTrend], until: int) -> list[TrendEvent]:
     """Return the events among the confirmed steps and the gaps of `found`, the newest first."""
-    steps = [EventMember(one, step) for one in found for step in one.steps]
+    gaps = ((one, one.missing(until)) for one in found)
+    events = [
+        *step_events([EventMember(one, step) for one in found for step in one.steps]),
+        *gap_events([EventMember(one, gap) for one, gap in gaps if gap is not None]),
+    ]
+    return sorted(events, key=lambda event: (-event.day_high, -len(event.members)))
+
+
+def step_events(steps: Sequence[EventMember]) -> list[TrendEvent]:
+    """Return the events among steps, those of the whole fleet first."""
     events = list(_fleet_wide(steps))
     taken = told_by(events)
-    events += _of_devices([one for one in steps if _name(one) not in taken], "device")
-    gaps = ((one, one.missing(until)) for one in found)
-    events += _of_devices([EventMember(one, gap) for one, gap in gaps if gap is not None], "missing")
-    return sorted(events, key=lambda event: (-event.day_high, -len(event.members)))
+    return [*events, *_of_devices([one for one in steps if member_name(one) not in taken], "device")]
+
+
+def gap_events(gaps: Sequence[EventMember]) -> list[TrendEvent]:
+    """Return the events among gaps: the devices of which several series have one."""
+    return list(_of_devices(gaps, "missing"))
 
 
 def told_by(events: Iterable[TrendEvent]) -> set[FindingName]:
     """Return the findings that the events tell."""
-    return {_name(one) for event in events for one in event.members}
+    return {member_name(one) for event in events for one in event.members}
 
 
 def step_name(one: SeriesTrend, step: Step) -> FindingName:
@@ -72,7 +83,8 @@ def gap_name(one: SeriesTrend) -> FindingName:
     return one.key, one.metric, None
 
 
-def _name(member: EventMember) -> FindingName:
+def member_name(member: EventMember) -> FindingName:
+    """Return what tells the finding of a member from every other."""
     finding = member.finding
     return step_name(member.series, finding) if isinstance(finding, Step) else gap_name(member.series)
 
@@ -101,7 +113,8 @@ def _of_devices(members: Sequence[EventMember], kind: EventKind) -> Iterator[Tre
         for together in _together(own):
             if len(together) >= FEWEST:
                 shared = set.intersection(*(set(_causes(one)) for one in together))
-                yield _event(kind, ", ".join(sorted(shared)) or None, together)
+                # A board type has no device.
+                yield _event(kind if own[0].series.key.device else "fleet", ", ".join(sorted(shared)) or None, together)
 
 
 def _causes(member: EventMember) -> tuple[str, ...]:

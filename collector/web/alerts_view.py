@@ -3,18 +3,17 @@
 import time
 
 from edgemeter.agent.base import figures
+from edgemeter.collector.alerts.firing import Firing
 from edgemeter.collector.alerts.lifecycle import Alert
+from edgemeter.collector.alerts.page_address import page_address
 from edgemeter.collector.charts.chart import Chart, rows_table
 from edgemeter.collector.charts.specs import periods
 from edgemeter.collector.web.context import ViewContext
-from edgemeter.collector.web.markup import join, part
+from edgemeter.collector.web.markup import Markup, element, join, part
 from edgemeter.collector.web.queries import CaseFilter
-from edgemeter.collector.web.series import FIGURE_OF
 from edgemeter.collector.web.view import Links, View, ViewColumn, ViewRequest, grid, link, note, section
 
-SHOWN, DRAWN = 200, 40
-# Of an alert's series the page shows so many days before its first day, and after.
-DAYS_BEFORE, DAYS_AFTER, MS_PER_DAY = 14, 30, 86_400_000
+SHOWN, DRAWN, MEMBERS_SHOWN = 200, 40, 20
 
 
 def alerts_view(context: ViewContext, request: ViewRequest, case_filter: CaseFilter) -> View:  # noqa: ARG001 - every view has the same signature
@@ -67,21 +66,27 @@ def _columns(links: Links) -> list[ViewColumn[Alert]]:
             "closed_at_ns", "Closed (UTC)", lambda one: one.closed_ns, lambda one: figures.stamp(one.closed_ns) if one.closed_ns else ""
         ),
         ViewColumn("rule", "Rule", lambda one: one.firing.rule, is_text=True),
-        ViewColumn(
-            "alert", "Alert", lambda one: one.firing.title, lambda one: link(_reference(one, links), one.firing.title), is_text=True
-        ),
-        ViewColumn("evidence", "Evidence", lambda one: one.firing.text, is_text=True),
+        ViewColumn("alert", "Alert", lambda one: one.firing.title, lambda one: _linked(one.firing, one.firing.title, links), is_text=True),
+        ViewColumn("evidence", "Evidence", lambda one: one.firing.text, lambda one: _evidence(one, links), is_text=True),
     ]
 
 
-def _reference(one: Alert, links: Links) -> str | None:
-    facts = one.firing.facts
-    if "model" not in facts:
-        return links.to("device", fleet=facts.get("fleet", ""), device=facts["device"]) if "device" in facts else None
-    fields: dict[str, str] = {name: facts[name] for name in ("fleet", "device", "board", "model", "precision") if name in facts}
-    metric = FIGURE_OF.get(facts.get("metric", ""))
-    if metric:
-        fields["metric"] = metric
-    if one.firing.day:
-        fields["between"] = f"{(one.firing.day - DAYS_BEFORE) * MS_PER_DAY},{(one.firing.day + DAYS_AFTER) * MS_PER_DAY}"
-    return links.to("trend", **fields)
+def _evidence(one: Alert, links: Links) -> Markup:
+    """Return what an alert rests on, of an event its members on demand."""
+    members = one.firing.members
+    if not members:
+        return join([one.firing.text])
+    lines = [
+        element(
+            "li", None, _linked(Firing("", member.subject, "", "", "", member.day, member.facts), member.subject, links), f": {member.text}"
+        )
+        for member in members[:MEMBERS_SHOWN]
+    ]
+    rest = [element("li", None, f"{len(members) - MEMBERS_SHOWN} more")] if len(members) > MEMBERS_SHOWN else []
+    summary = element("summary", None, figures.count(len(members), "finding"))
+    return join([one.firing.text, element("details", None, summary, element("ul", None, *lines, *rest))])
+
+
+def _linked(one: Firing, text: str, links: Links) -> Markup:
+    view, fields = page_address(one)
+    return link(links.to(view, **fields) if view != "alerts" else None, text)

@@ -42,15 +42,19 @@ class OutlyingDevice:
 
 @dataclass(frozen=True, slots=True)
 class FindingShown:
-    """A change that was found, told once for all series that it hit on one day in one direction with one cause beside it."""
+    """A change that was found: an event with all series that it hit, or a step that is alone.
+
+    `who` names whom it hit, `metric` is the one in which it hit the most series; `devices` are by fleet and name.
+    """
 
     day: int
     metric: str
     text: str
     is_worse: bool
+    who: str
     devices: tuple[tuple[str, str], ...]
-    board: str
-    model: str
+    boards: tuple[str, ...]
+    models: tuple[str, ...]
 
 
 class EventSource(Protocol):

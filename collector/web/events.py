@@ -2,17 +2,20 @@
 
 import threading
 import time
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
 from edgemeter.agent.contract.record import RunRecord
 from edgemeter.collector.alerts.lifecycle import Alert, read_alerts
+from edgemeter.collector.alerts.page_address import FIGURE_OF
 from edgemeter.collector.trend.days import days_of
+from edgemeter.collector.trend.events import EventMember, member_name, step_events, told_by
 from edgemeter.collector.trend.finding import Step
 from edgemeter.collector.trend.history import History, LedgerHistory, RunHistory
 from edgemeter.collector.trend.metrics import METRICS, SeriesKey, series_of
 from edgemeter.collector.trend.series_trend import SeriesTrend, is_event, trends
-from edgemeter.collector.trend.trend_text import amount_text, drift_text, step_text, trend_verdict
+from edgemeter.collector.trend.trend_text import amount_text, drift_text, event_of, event_text, step_text, trend_verdict
 from edgemeter.collector.trend.watch import trends_of
 from edgemeter.collector.trend.watch_file import Annotation, annotations_of, cuts, open_watch, watch_file_beside
 from edgemeter.collector.units.board_types import board_types
@@ -22,14 +25,14 @@ from edgemeter.collector.web.run_index import RunIndex
 from edgemeter.collector.web.sources import DocumentSource, LedgerSource
 
 # The metrics of the trend, by those of the page.
-NAMES = {"p50_ms": "latency", "gross_mj": "energy", "net_mj": "energy-net", "accuracy": "accuracy", "throttled_ratio": "throttling"}
+NAMES = {figure: metric for metric, figure in FIGURE_OF.items()}
 
 # Metrics in which a device may differ, and how long findings are kept: steps take days, and searching all series is costly.
 APART_IN = ("energy", "latency")
 READ_AGAIN_S = 120.0
-# What the overview follows, how old a finding may be, and how far apart on the devices of a type one event may be found.
+# What the overview follows, and how old a finding may be.
 FOLLOWED = ("latency", "energy", "accuracy")
-FINDING_DAYS, SAME_EVENT_DAYS = 60, 3
+FINDING_DAYS = 60
 
 
 class TrendEvents:
@@ -132,35 +135,37 @@ def _outlying(history: History) -> tuple[OutlyingDevice, ...]:
 
 
 def _findings(history: History, annotations: Sequence[Annotation]) -> tuple[FindingShown, ...]:
-    """Return the newest step of each series, told once for all devices of a type that it hit within days in one direction."""
+    """Return the newest step of each series that lies within the last weeks, an event told once."""
     found = trends_of(history, annotations, FOLLOWED)
-    newest = max((one.last_day for one in found), default=0)
-    grouped: list[tuple[SeriesTrend, Step, list[SeriesTrend]]] = []
-    for one in found:
-        step = next((step for step in reversed(one.steps) if is_event(one.metric, step)), None)
-        if step is None or newest - step.day > FINDING_DAYS:
-            continue
-        for first, at, members in grouped:
-            is_same = (first.metric, first.key.board, first.key.model) == (one.metric, one.key.board, one.key.model)
-            if is_same and abs(at.day - step.day) <= SAME_EVENT_DAYS and (at.size > 0) == (step.size > 0):
-                members.append(one)
-                break
-        else:
-            grouped.append((one, step, [one]))
-    shown = [_finding(first, step, members) for first, step, members in grouped]
+    oldest = max((one.last_day for one in found), default=0) - FINDING_DAYS
+    newest = ((one, next((step for step in reversed(one.steps) if is_event(one.metric, step)), None)) for one in found)
+    steps = [EventMember(one, step) for one, step in newest if step is not None and step.day >= oldest]
+    events = step_events(steps)
+    told = told_by(events)
+    shown = [_finding(event.members, event_text(event), event_of(event)) for event in events]
+    alone = [one for one in steps if member_name(one) not in told]
+    shown += [_finding([one], _step_line(one), one.series.key.device) for one in alone]
     return tuple(sorted(shown, key=lambda one: (-one.day, -len(one.devices))))
 
 
-def _finding(first: SeriesTrend, step: Step, members: Sequence[SeriesTrend]) -> FindingShown:
-    devices = tuple(sorted({(one.key.fleet, one.key.device) for one in members}))
-    cause = f"; changed on that day: {', '.join(step.candidates)}" if step.candidates else "; no known change on that day"
-    title = METRICS[first.metric].title
-    text = (
-        f"{title} {step_text(first.metric, step)}"
-        if len(members) == 1
-        else f"{title} {amount_text(first.metric, step.size)} on the first of them{cause}"
+def _step_line(one: EventMember) -> str:
+    words = step_text(one.series.metric, one.finding) if isinstance(one.finding, Step) else ""
+    return f"{METRICS[one.series.metric].title} {words}"
+
+
+def _finding(members: Sequence[EventMember], text: str, who: str) -> FindingShown:
+    keys = [one.series.key for one in members]
+    ((metric, _),) = Counter(one.series.metric for one in members).most_common(1)
+    return FindingShown(
+        min(one.finding.day for one in members),
+        metric,
+        text,
+        any(isinstance(one.finding, Step) and one.finding.is_worse for one in members),
+        who,
+        tuple(sorted({(key.fleet, key.device) for key in keys})),
+        tuple(sorted({key.board for key in keys})),
+        tuple(sorted({key.model for key in keys})),
     )
-    return FindingShown(step.day, first.metric, text, step.is_worse, devices, first.key.board, first.key.model)
 
 
 def _steps(trend: SeriesTrend) -> list[SeriesEvent]:

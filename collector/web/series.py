@@ -10,6 +10,7 @@ from typing import Any
 from edgemeter.agent.base import figures
 from edgemeter.agent.base.documents import Plain
 from edgemeter.agent.base.errors import ConfigError
+from edgemeter.collector.alerts.page_address import FIGURE_OF
 from edgemeter.collector.charts.chart import Chart, ViewTable, rows_table
 from edgemeter.collector.charts.specs import over_time
 from edgemeter.collector.runs.cases import CaseKey, names_of
@@ -55,8 +56,6 @@ METRICS = {
     )
 }
 DEFAULT_METRIC = "p50_ms"
-# The figure of the page that shows a metric of the trend.
-FIGURE_OF = {"latency": "p50_ms", "energy": "gross_mj", "energy-net": "net_mj", "accuracy": "accuracy", "throttling": "throttled_ratio"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -305,13 +304,15 @@ def findings_list(context: ViewContext, picked: Mapping[str, str], most: int = 1
     fits = [one for one in context.events.findings() if _is_of(one, picked)]
     lines = []
     for one in fits[:most]:
-        fields = {"board": one.board, "model": one.model, "metric": FIGURE_OF.get(one.metric, DEFAULT_METRIC)}
+        # A view is narrowed to one board and one model, or to none.
+        alone = {"board": one.boards, "model": one.models, "metric": (FIGURE_OF.get(one.metric, DEFAULT_METRIC),)}
+        fields = {name: values[0] for name, values in alone.items() if len(values) == 1}
         if len(one.devices) == 1:
             fields |= {"fleet": one.devices[0][0], "device": one.devices[0][1]}
-        who = one.devices[0][1] if len(one.devices) == 1 else f"{figures.count(len(one.devices), 'device')} of {one.board}"
         days = ",".join(str((one.day + apart) * 86_400_000) for apart in (-14, 15))
         reference = context.links.to("trend", **{name: value for name, value in fields.items() if value}, between=days)
-        lines.append(join([link(reference, f"{iso(one.day)}: {who}"), f", {one.model}: {one.text}"]))
+        what = one.models[0] if len(one.models) == 1 else figures.count(len(one.models), "model")
+        lines.append(join([link(reference, f"{iso(one.day)}: {one.who}"), f", {what}: {one.text}"]))
     if not lines:
         return None
     more = [note(f"{len(fits) - most} more.")] if len(fits) > most else []
@@ -319,10 +320,10 @@ def findings_list(context: ViewContext, picked: Mapping[str, str], most: int = 1
 
 
 def _is_of(one: FindingShown, picked: Mapping[str, str]) -> bool:
-    device, fleet = picked.get("device"), picked.get("fleet")
+    device, fleet, board, model = (picked.get(name) for name in ("device", "fleet", "board", "model"))
     return (
-        picked.get("board", one.board) == one.board
-        and picked.get("model", one.model) == one.model
+        (not board or board in one.boards)
+        and (not model or model in one.models)
         and (not device or device in {name for _, name in one.devices})
         and (not fleet or fleet in {name for name, _ in one.devices})
     )

@@ -6,7 +6,9 @@ import pytest
 
 from edgemeter.agent.base.errors import ConfigError, TransientError, UnavailableError
 from edgemeter.collector.alerts import check
-from edgemeter.collector.alerts.channels import Notice
+from edgemeter.collector.alerts.channels import Notice, notice_of_alert
+from edgemeter.collector.alerts.firing import Firing, FiringMember
+from edgemeter.collector.alerts.lifecycle import Alert
 from edgemeter.collector.alerts.rules import AlertRules, Channel
 from tests.fixtures.listeners import http_listener, mail_listener
 from tests.fixtures.mqtt_peer import Peer, wait_until
@@ -48,6 +50,24 @@ def test_a_webhook_for_slack_gets_one_text(http):
     assert set(body) == {"text"}
     assert "step: energy on pi-1" in body["text"]
     assert "over: drift" in body["text"]
+
+
+def test_a_notice_links_to_the_series_and_the_period():
+    """Of an event to what all its members have in common; of a board without a series to the board."""
+
+    def linked(facts, members=(), day=20_000):
+        firing = Firing("r", "s", "warning", "t", "x", day, facts, tuple(FiringMember("s", "x", day, one) for one in members))
+        return notice_of_alert("opened", Alert(1, firing, 0, 0, None, None, None), "https://f.example/").link
+
+    one = {"fleet": "lab", "device": "pi-1", "board": "Pi 5", "model": "tiny", "precision": "int8", "case": "c", "metric": "energy"}
+    # Fields stand in the order of the alphabet.
+    period = f"between={(20_000 - 14) * 86_400_000}%2C{(20_000 + 30) * 86_400_000}&board=Pi+5"
+    narrowed = "&device=pi-1&fleet=lab&metric=gross_mj&model=tiny&precision=int8"
+    assert linked(one) == f"https://f.example/trend?{period}{narrowed}"
+    event = linked({"fleet": "lab"}, [one, {**one, "device": "pi-2", "precision": "fp32"}])
+    assert "device=" not in event
+    assert "model=tiny" in event
+    assert linked({"fleet": "lab", "device": "pi-1"}, day=0) == "https://f.example/device?device=pi-1&fleet=lab"
 
 
 def test_a_webhook_gets_every_alert_as_json(http):

@@ -1,3 +1,5 @@
+from datetime import datetime
+
 import numpy as np
 import pytest
 
@@ -8,11 +10,12 @@ from edgemeter.agent.ledger.chunks import Arrival
 from edgemeter.agent.ledger.presence import PresenceChange
 from edgemeter.agent.ledger.sqlite_ledger import SqliteLedger
 from edgemeter.collector.alerts import lifecycle
+from edgemeter.collector.alerts.alerts_table import alerts_table
 from edgemeter.collector.alerts.check import check_alerts
 from edgemeter.collector.alerts.rules import AlertRule, AlertRules, Channel
 from edgemeter.collector.trend import watch
 from edgemeter.collector.trend.history import LedgerHistory, RunHistory
-from edgemeter.collector.trend.watch_file import WatchFile
+from edgemeter.collector.trend.watch_file import WatchFile, read_annotations
 from tests.fixtures.listeners import http_listener
 from tests.fixtures.series_factory import DAY_NS, FIRST_DAY, make_days, noisy
 
@@ -65,8 +68,102 @@ def test_what_befell_a_whole_board_type_is_one_alert(file):
         runs += make_days(values, device=f"pi-{unit}", firmwares=["a"] * 60 + ["b"] * 20)
     rules = AlertRules(rule=(AlertRule(name="step", kind="step", metrics=("energy",)),))
     done = at(runs, rules, file, day=80, is_dry=True)
-    assert len(done.changes) == 1
-    assert "on 10 of 10 devices" in done.changes[0].alert.firing.text
+    (change,) = done.changes
+    assert change.alert.firing.title == "fleet, worse: 10 devices of Raspberry Pi 5 Model B Rev 1.0"
+    assert change.alert.firing.text.startswith("10 steps: energy +")
+    assert "changed with it: firmware a to b" in change.alert.firing.text
+    assert {one.facts["device"] for one in change.alert.firing.members} == {f"pi-{unit}" for unit in range(10)}
+
+
+def updated(*units):
+    """Return 80 days of boards whose firmware was changed on day 60, from when on they are slower and draw more."""
+    firmwares = ["a"] * 60 + ["b"] * 20
+    values = [noisy(100, 80, seed=unit + 50, step_at=60, step_ratio=1.08) for unit in units]
+    return [run for unit, own in zip(units, values, strict=True) for run in make_days(own, device=f"pi-{unit}", firmwares=firmwares)]
+
+
+STEPS = AlertRules(rule=(AlertRule(name="step", kind="step", metrics=("energy", "latency")),), more_runs=False)
+
+
+def test_an_event_opens_one_alert_while_its_members_are_found_day_by_day(file):
+    """Four boards in two metrics: what is found first becomes part of the event, and nothing is said to be over before it is."""
+    runs = updated(1, 2, 3, 4)
+    events = []
+    for day in range(61, 80):
+        lately = [run for run in runs if run.started_at_ns < (FIRST_DAY + day) * DAY_NS]
+        events += [event for event, _ in titles(at(lately, STEPS, file, day=day)) if event != "updated"]
+    assert events == ["opened"]
+    (alert,) = lifecycle.read_alerts(file, with_closed=True)
+    assert len(alert.firing.members) == 8
+    rows = [alerts_table([alert], with_members=asked).row_count for asked in (False, True)]
+    assert rows == [1, 9]
+    assert alert.firing.facts == {"fleet": "lab", "cause": "firmware a to b"}
+
+
+def test_a_sick_board_has_an_alert_of_its_own_beside_the_fleets(file):
+    """It stepped on the same day without the new firmware, in both metrics."""
+    sick = make_days(noisy(100, 80, seed=9, step_at=60, step_ratio=1.25), device="pi-9")
+    done = at(updated(1, 2, 3) + sick, STEPS, file, day=80, is_dry=True)
+    assert sorted(title for _, title in titles(done)) == ["board, worse: pi-9", "fleet, worse: pi-1, pi-2, pi-3"]
+
+
+def test_a_sick_board_is_not_taken_for_its_type(file):
+    """A quarter more on one of four moves their mean, too."""
+    healthy = [run for unit in range(3) for run in make_days(noisy(100, 80, seed=unit), device=f"pi-{unit}")]
+    sick = make_days(noisy(100, 80, seed=9, step_at=60, step_ratio=1.25), device="pi-9")
+    done = at(healthy + sick, STEPS, file, day=80, is_dry=True)
+    assert [title for _, title in titles(done)] == ["board, worse: pi-9"]
+
+
+def test_a_change_too_small_for_each_board_is_found_on_their_type_and_told_once(file):
+    """Two cases of twelve boards, by 4.5 % at 5 % of noise: no step of a board, two of the type."""
+    runs = []
+    for unit in range(12):
+        for case in (0, 1):
+            values = noisy(100, 80, seed=unit + 100 * case, noise_ratio=0.05, step_at=60, step_ratio=1.045)
+            runs += make_days(values, device=f"pi-{unit}", precision=("fp32", "int8")[case], seq=1000 * case)
+    done = at(runs, AlertRules(rule=(AlertRule(name="step", kind="step", metrics=("energy",)),)), file, day=80, is_dry=True)
+    assert [title for _, title in titles(done)] == ["fleet, worse: all Raspberry Pi 5 Model B Rev 1.0"]
+
+
+def test_a_board_that_is_gone_is_one_alert(file):
+    """Both of its cases are missing."""
+    rules = AlertRules(rule=(AlertRule(name="missing", kind="missing"),), more_runs=False)
+    runs = make_days(noisy(100, 20), device="pi-1") + make_days(noisy(100, 20), device="pi-1", precision="int8", seq=1000)
+    done = at(runs, rules, file, day=30)
+    assert [title for _, title in titles(done)] == ["missing: pi-1"]
+    assert len(done.changes[0].alert.firing.members) == 2
+
+
+def test_acknowledging_an_event_begins_a_new_level_in_each_of_its_series(file):
+    """On the day of each; the next check finds nothing more to alert."""
+    at(updated(1, 2), STEPS, file, day=80)
+    lifecycle.acknowledge(file, 1, "the new firmware is slower")
+    assert len({(one.device, one.metric) for one in read_annotations(file)}) == 4
+    assert [event for event, _ in titles(at(updated(1, 2), STEPS, file, day=80))] == ["closed"]
+
+
+def test_a_notice_waits_for_the_end_of_the_quiet_time(file):
+    """A warning at midnight is sent at eight in the morning; a critical one at once."""
+    with http_listener() as server:
+        url = f"http://127.0.0.1:{server.server_port}"
+        channel = Channel(name="chat", kind="webhook", url=url, format="slack", quiet="22:00-07:30")
+        rules = {
+            severity: AlertRules(
+                rule=(AlertRule(name=severity, kind="step", metrics=("energy",), severity=severity, channels=("chat",)),),
+                channel=(channel,),
+                more_runs=False,
+            )
+            for severity in ("warning", "critical")
+        }
+        # By the clock of this machine.
+        midnight = datetime.fromtimestamp((FIRST_DAY + 71) * 86_400).astimezone().replace(hour=0, minute=0, second=0)
+        now_ns, history = int(midnight.timestamp()) * 1_000_000_000, RunHistory(make_days(STEPPED))
+        assert check_alerts(history, "runs.json", file, rules["warning"], now_ns).sent == []
+        assert len(check_alerts(history, "runs.json", file, rules["critical"], now_ns).sent) == 1
+        server.kept.clear()
+        (sent,) = check_alerts(history, "runs.json", file, rules["warning"], now_ns + 8 * 3_600_000_000_000).sent
+        assert (sent.error, sent.notices, len(server.kept)) == (None, 1, 1)
 
 
 def test_a_limit_alerts_while_the_level_is_beyond_it(file):

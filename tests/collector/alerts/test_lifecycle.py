@@ -2,7 +2,7 @@ import pytest
 
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.collector.alerts import lifecycle
-from edgemeter.collector.alerts.firing import Firing
+from edgemeter.collector.alerts.firing import Firing, FiringMember
 from edgemeter.collector.alerts.lifecycle import rules_health
 from edgemeter.collector.trend import watch_file
 from edgemeter.collector.trend.watch_file import WatchFile
@@ -68,6 +68,38 @@ def test_acknowledging_begins_a_new_level(file):
     assert (note.day, note.device, note.metric, note.text) == (19_990, "pi-1", "energy", "new power supply")
     assert events(file, day=1) == ["closed"]
     assert lifecycle.find_alert(file, 1).outcome == "confirmed"
+
+
+def event_of(*subjects):
+    """Return the firing of an event with these members."""
+    members = tuple(FiringMember(subject, "+5 %", 19_990, {}) for subject in subjects)
+    return Firing("confirmed step", f"lab | {len(subjects)} boards", "critical", "fleet", "text", 19_990, {"fleet": "lab"}, members)
+
+
+def test_findings_that_become_one_event_stay_one_alert(file):
+    """Two were open: the older goes on as the event, the other ends in it without a word; a third member changes nothing."""
+    assert events(file, firing(subject="a"), firing(subject="b")) == ["opened", "opened"]
+    assert events(file, event_of("a", "b"), is_dry=True) == ["updated"]
+    assert events(file, event_of("a", "b"), day=1) == ["updated"]
+    assert events(file, event_of("a", "b", "c"), day=2) == ["updated"]
+    assert [(one.number, one.firing.subject) for one in lifecycle.read_alerts(file)] == [(1, "lab | 3 boards")]
+    assert events(file, day=3) == ["closed"]
+
+
+def test_an_event_that_was_dismissed_stays_so_until_most_of_it_is_new(file):
+    """One of its members alone, or one more, is no news; three more are."""
+    events(file, event_of("a", "b"))
+    lifecycle.dismiss(file, 1, "expected")
+    assert events(file, firing(subject="a"), day=1) == []
+    assert events(file, event_of("a", "b", "c"), day=1) == []
+    assert events(file, event_of("a", "b", "c", "d", "e"), day=1) == ["opened"]
+
+
+def test_an_event_that_falls_apart_loses_no_finding(file):
+    """One of two goes on as the alert, the other opens."""
+    events(file, event_of("a", "b"))
+    assert events(file, firing(subject="a"), firing(subject="b"), day=1) == ["updated", "opened"]
+    assert sorted(one.firing.subject for one in lifecycle.read_alerts(file)) == ["a", "b"]
 
 
 def test_a_dry_look_writes_nothing(file):

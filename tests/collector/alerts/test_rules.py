@@ -49,6 +49,8 @@ def test_the_usual_rules_name_what_is_there():
         ("[[channel]]\nname = 'c'\nkind = 'ntfy'\nurl = 'http://h'\n", "needs topic"),
         ("[[channel]]\nname = 'c'\nkind = 'email'\nhost = 'h'\nsender = 'a@b'\n", "needs recipients"),
         ("[[channel]]\nname = 'c'\nkind = 'webhook'\n", "url or url_file or url_env"),
+        ("[[channel]]\nname = 'c'\nkind = 'alertmanager'\nurl = 'http://h'\nquiet = '22:00-07:00'\n", "cannot be quiet"),
+        ("[[channel]]\nname = 'c'\nkind = 'webhook'\nurl = 'http://h'\nquiet = 'at night'\n", "quiet"),
         ("[[rule]\n", "correct"),
     ],
 )
