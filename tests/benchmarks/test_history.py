@@ -6,7 +6,7 @@ import random
 import pytest
 from click.testing import CliRunner
 
-from edgemeter.agent.cli.main import main
+from edgemeter.agent.cli.main import cli
 from tests.benchmarks import history
 from tests.benchmarks.comparison import at_most, figure, interleaved
 
