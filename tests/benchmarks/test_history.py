@@ -20,7 +20,7 @@ def test_a_commit_that_made_a_part_slower_is_found_by_compare(tmp_path):
         done = [at_most("engine p50, 1 thread", "ms", "bare loop around invoke()", paired, 1.2), figure("not timed in pairs", "s", 3.0)]
         history.write(tmp_path / f"{name}.json", done)
     found = CliRunner().invoke(
-        main,
+        cli,
         ["compare", str(tmp_path / "old.json"), str(tmp_path / "new.json"), "--fail-on", "slower:5%", "--json"],
         catch_exceptions=False,
     )
