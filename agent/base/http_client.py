@@ -83,8 +83,8 @@ class DeviceClient:
         return response.status, {name.lower(): value for name, value in response.getheaders()}, body
 
 
-def password_from(path: str, who: str) -> str:
-    """Return the password of the device `who` in the file at `path`.
+def password_from(path: str, who: str, key: str = "password_file") -> str:
+    """Return the password of the device `who` in the file at `path`, which the setting `key` names.
 
     Raises:
         ConfigError: the file cannot be read.
@@ -92,7 +92,7 @@ def password_from(path: str, who: str) -> str:
     try:
         return Path(path).expanduser().read_text(encoding="utf-8").strip()
     except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"cannot read the password_file {path!r} of {who}: {error}") from error
+        raise ConfigError(f"cannot read the {key} {path!r} of {who}: {error}") from error
 
 
 def challenge(header: str, who: str) -> dict[str, str]:

@@ -22,6 +22,7 @@ from edgemeter.agent.runtimes import Options
 GENERATORS: Mapping[str, str] = {
     "llama": "edgemeter.agent.generators.llama_engine:LlamaCpp",
     "replay": "edgemeter.agent.generators.replay:ReplayGenerator",
+    "server": "edgemeter.agent.generators.server:ServerGenerator",
 }
 ENTRY_POINTS = "edgemeter.generators"
 
@@ -87,7 +88,8 @@ class LoadedGenerator:
     for ordinary text, int32 [n], from which synthetic prompts are drawn; empty where the generator takes prompts as text only.
     `first_tokens` is what a prompt has to begin with (the begin-of-text token, where the model wants one). `weights_mb` are the bytes that
     decoding one token reads, `kv_cache_mb` is the size of the cache for `context_tokens`, computed. `speculative` says how
-    several tokens a step are guessed, None if they are not. `facts` are what else a record should hold of how it runs (batch sizes,
+    several tokens a step are guessed, None if they are not. `network_round_trip_ms` is that of a short request to a server, on the
+    connection of its queries. `facts` are what else a record should hold of how it runs (batch sizes,
     layers on an accelerator, the engine's own system info). `import_ns` and `load_ns` are monotonic durations.
     """
 
@@ -111,6 +113,7 @@ class LoadedGenerator:
     speculative: str | None = None
     chat_template: str | None = None
     tokenizer_sha256: str | None = None
+    network_round_trip_ms: float | None = None
     abilities: GeneratorAbilities = GeneratorAbilities()
     facts: Mapping[str, str] = field(default_factory=dict)
 

@@ -12,6 +12,7 @@ import pytest
 from edgemeter.agent.base.errors import ConfigError, UnavailableError
 from edgemeter.agent.generators import GENERATORS, LikelihoodGenerator, Limits, create
 from edgemeter.agent.runtimes import Options
+from tests.fixtures.language_server import llama_server
 
 ROOT = Path(__file__).resolve().parents[2]
 FIXTURES = ROOT / "tests" / "fixtures" / "generators"
@@ -19,6 +20,7 @@ FIXTURES = ROOT / "tests" / "fixtures" / "generators"
 LIBRARIES: dict[str, tuple[str, ...]] = {
     "llama": ("xllamacpp",),
     "replay": (),
+    "server": (),
 }
 CONTEXT = 48
 
@@ -40,10 +42,23 @@ def installed(request) -> str:
 
 
 @pytest.fixture
-def loaded(installed):
+def model(installed, tmp_path):
+    """Return the generator's model; if that names a server, one that is running."""
+    if installed != "server":
+        yield fixture_of(installed)
+        return
+    server = llama_server()
+    running = tmp_path / "running.server"
+    running.write_text(f'url = "{server.url}"\n')
+    yield running
+    server.close()
+
+
+@pytest.fixture
+def loaded(installed, model):
     """Return a generator that has loaded its fixture, and what it found."""
     generator = create(installed)
-    yield generator, generator.load(fixture_of(installed), Options(), CONTEXT)
+    yield generator, generator.load(model, Options(), CONTEXT)
     generator.close()
 
 
@@ -193,20 +208,20 @@ def test_what_is_no_model_ends_in_one_line(installed, kind, tmp_path):
 
 
 @pytest.mark.parametrize("options", [Options(backend="nowhere"), Options(extra={"colour": "red"}), Options(threads=0)])
-def test_unknown_settings_are_refused(installed, options):
+def test_unknown_settings_are_refused(installed, model, options):
     """A backend, a setting or a number of threads that cannot be meant is one line."""
     generator = create(installed)
     with pytest.raises(ConfigError) as caught:
-        generator.load(fixture_of(installed), options, CONTEXT)
+        generator.load(model, options, CONTEXT)
     assert "\n" not in str(caught.value)
     generator.close()
 
 
-def test_more_context_than_the_model_has_is_refused(installed):
+def test_more_context_than_the_model_has_is_refused(installed, model):
     """A context beyond what the model was trained for is refused, not silently cut."""
     generator = create(installed)
     with pytest.raises(ConfigError, match="context"):
-        generator.load(fixture_of(installed), Options(), 1 << 22)
+        generator.load(model, Options(), 1 << 22)
     generator.close()
 
 

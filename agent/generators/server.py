@@ -1,0 +1,308 @@
+"""Server: language models behind HTTP, on this device or elsewhere: llama-server, Ollama, vLLM, and any other with OpenAI's interface.
+
+The model is a TOML file, by custom named `NAME.server` (sample: tests/fixtures/generators/server.server):
+
+    url = "http://127.0.0.1:8080"      with or without /v1
+    server = "auto"                    optional: llama-server, ollama, vllm, openai (any other); auto asks the server
+    model = "qwen2.5:0.5b"             optional: as the server names it; default: the first that it lists
+    endpoint = "completions"           optional: completions or chat, of vllm and openai
+    api_key_file = "~/.key"            optional
+    timeout_s = 600                    optional: longest silence
+
+Needs no library. What is timed: from the request on an open connection until the line that holds a token has arrived, so TTFT includes
+network and queue; `network_round_trip_ms` is measured on the same connection. Tokens are counted as the server counts them (`usage`), of
+a server that does not by its pieces of text (`estimated`). What a server joins in one piece has one moment. Prompts are tokens for
+llama-server and vLLM (exact lengths), texts for the others. The prompt cache is off for llama-server and vLLM; before each query to
+another comes an untimed prompt that takes the place of what is kept. A server that keeps several counts its hits. LM Studio,
+TensorRT-LLM, SGLang and RKLLM servers are `openai`.
+Tested with the server of xllamacpp 2026.10.11549 and with written streams of the others, which were not run.
+"""
+
+import statistics
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import msgspec
+import numpy as np
+
+from edgemeter.agent.base.errors import ConfigError, MeasurementError, TransientError, UnavailableError, one_line
+from edgemeter.agent.base.http_client import password_from
+from edgemeter.agent.base.toml import read_toml
+from edgemeter.agent.contract import model_file
+from edgemeter.agent.generators import (
+    Ended,
+    Generated,
+    GeneratorAbilities,
+    Limits,
+    LoadedGenerator,
+    Message,
+    Query,
+    Stamp,
+)
+from edgemeter.agent.generators.adapter import check_tokens
+from edgemeter.agent.generators.server_dialects import DONE, Dialect, Part
+from edgemeter.agent.generators.server_facts import ServerFacts, ServerFile, ask_facts
+from edgemeter.agent.generators.server_stream import ServerConnection, error_message
+from edgemeter.agent.runtimes import Options
+from edgemeter.agent.runtimes.adapter import check_options
+
+_PINGS = 9
+# What synthetic prompts are drawn from: the tokens of ordinary words.
+_WORDS = (
+    "the board on the bench reads one value every second and writes it to a file while a small fan keeps the room cool; "
+    "we count them, add them up, divide by ten and look at what is left over before lunch"
+)
+_EVICTION = "Another text, which shares no beginning with any other."
+
+
+class ServerGenerator:
+    """Generates by asking a server."""
+
+    def __init__(self) -> None:
+        self._open: tuple[ServerConnection, Dialect] | None = None
+        self._found: LoadedGenerator | None = None
+        self._vocabulary = 0
+
+    def load(self, model: Path, options: Options, context_tokens: int) -> LoadedGenerator:
+        """Ask the server what it is, and have it answer once, which loads the model where that is still to do; see `Generator.load`."""
+        check_options("server", options, backends=("http",))
+        model_file.head(model)
+        file = read_toml(model, ServerFile, "server's file")
+        key = password_from(file.api_key_file, f"the server {file.url!r}", "api_key_file") if file.api_key_file else None
+        connection = ServerConnection(file.url, key, file.timeout_s)
+        began_ns = time.monotonic_ns()
+        try:
+            self._found = self._ask(connection, model, file, context_tokens)
+        except (TransientError, MeasurementError, UnavailableError) as error:
+            raise UnavailableError(f"{str(model)!r}: {error}") from error
+        finally:
+            if self._found is None:
+                connection.close()
+        self._found = replace(self._found, load_ns=time.monotonic_ns() - began_ns)
+        return self._found
+
+    def _ask(self, connection: ServerConnection, model: Path, file: ServerFile, context_tokens: int) -> LoadedGenerator:
+        known = ask_facts(connection, file)
+        _check_context(model, known, context_tokens)
+        self._open = connection, known.dialect
+        # A server that does not tell refuses an id that it does not have.
+        self._vocabulary = known.vocabulary or 1 << 31
+        first = self._tokens("", special=True) or []
+        words = self._tokens(_WORDS, special=False) or []
+        probe = self._stream(_EVICTION, Limits(2), context_tokens, lambda _: None)
+        return replace(
+            _loaded(known, file.url, probe, context_tokens),
+            text_tokens=np.unique(np.asarray(words, np.int32)),
+            first_tokens=tuple(first),
+            network_round_trip_ms=statistics.median(self._ping() for _ in range(_PINGS)),
+        )
+
+    def encode(self, prompt: str | Sequence[Message]) -> list[int]:
+        """Return the tokens that the server makes of a text; see `Generator.encode`."""
+        self._loaded()
+        if not isinstance(prompt, str):
+            raise UnavailableError("a server applies its chat template itself: bind the text, with endpoint chat in the server's file")
+        tokens = self._tokens(prompt, special=True)
+        if tokens is None:
+            raise UnavailableError(f"{self._opened()[1].package} does not tell the tokens of a text: give the text itself")
+        return tokens
+
+    def bind(self, prompt: Sequence[int] | str, limits: Limits) -> Query:
+        """Make sure that the connection is open and nothing of the last query is kept, as far as the server can; see `Generator.bind`."""
+        found, (_, dialect) = self._loaded(), self._opened()
+        self._check_prompt(prompt, limits, found)
+        # Opens the connection again if the server has closed it, which a query must not pay for.
+        self._ping()
+        if dialect.evicts:
+            self._stream(_EVICTION, Limits(1), found.context_tokens, lambda _: None)
+            self._ping()
+
+        def query(stamp: Stamp) -> Generated:
+            return self._stream(prompt, limits, found.context_tokens, stamp).generated(found.abilities, limits)
+
+        return query
+
+    def close(self) -> None:
+        """Close the connection."""
+        if self._open is not None:
+            self._open[0].close()
+        self._open = self._found = None
+
+    def _check_prompt(self, prompt: Sequence[int] | str, limits: Limits, found: LoadedGenerator) -> None:
+        if not isinstance(prompt, str):
+            if not self._opened()[1].takes_tokens:
+                raise ConfigError(f"{found.package} takes a prompt as text: give the text itself")
+            check_tokens(prompt, limits, found.context_tokens, self._vocabulary)
+        elif not prompt or limits.output_tokens < 1:
+            raise ConfigError(f"cannot generate {limits.output_tokens} tokens from {len(prompt)} characters: give 1 or more of each")
+
+    def _stream(self, prompt: Sequence[int] | str, limits: Limits, context_tokens: int, stamp: Stamp) -> "_Heard":
+        """Ask, stamp what comes, and return all of it."""
+        connection, dialect = self._opened()
+        request, heard = dialect.request(prompt, limits, context_tokens), _Heard(stamp)
+        for line in connection.stream(request.path, request.content):
+            content = _content(line)
+            if content == DONE:
+                heard.is_done = True
+            elif content:
+                heard.take(_read(dialect, content))
+        heard.check()
+        return heard
+
+    def _tokens(self, text: str, *, special: bool) -> list[int] | None:
+        """Return the server's tokens of a text, None of a server that does not tell."""
+        connection, dialect = self._opened()
+        request = dialect.tokenise(text, special=special)
+        if request is None:
+            return None
+        answer = connection.ask(request.path, request.content)
+        tokens = answer.document.get("tokens")
+        if not isinstance(tokens, list) or not all(isinstance(token, int) for token in tokens):
+            said = error_message(answer.document) or f"status {answer.status}"
+            raise UnavailableError(f"{dialect.package} gives no tokens of a text ({said}): check that it serves a language model")
+        return tokens
+
+    def _ping(self) -> float:
+        """Return the time of a short request on the open connection, in ms."""
+        connection, dialect = self._opened()
+        return connection.ask(dialect.ping_path).took_ms
+
+    def _opened(self) -> tuple[ServerConnection, Dialect]:
+        if self._open is None:
+            raise ConfigError("no server is known: load its file first")
+        return self._open
+
+    def _loaded(self) -> LoadedGenerator:
+        if self._found is None:
+            raise ConfigError("no server is known: load its file first")
+        return self._found
+
+
+class _Heard:
+    """What has come of one query: stamps each piece, and counts as the server does."""
+
+    def __init__(self, stamp: Stamp) -> None:
+        self._stamp = stamp
+        self._stamped = 0
+        self._pieces: list[str] = []
+        self._tokens: list[int] = []
+        self._last = Part()
+        self.is_done = False
+
+    @property
+    def output_tokens(self) -> int | None:
+        """Return the server's own count; None if it has not told."""
+        return self._last.output_tokens
+
+    def take(self, part: Part) -> None:
+        """Stamp what is new in `part`.
+
+        Raises:
+            MeasurementError: it is an error of the server.
+        """
+        if part.error is not None:
+            raise MeasurementError(f"the server failed after {self._stamped} tokens: {one_line(part.error)}; read its log")
+        new = part.total_tokens - self._stamped if part.total_tokens is not None else int(part.has_output)
+        if new > 0:
+            self._stamp(new)
+            self._stamped += new
+        self._pieces.append(part.text)
+        self._tokens += part.tokens
+        told = {name: value for name in _KEPT if (value := getattr(part, name)) is not None}
+        self._last = replace(self._last, **told)
+
+    def check(self) -> None:
+        """Return when the answer is whole.
+
+        Raises:
+            MeasurementError: it broke off, or the server counts fewer tokens than it sent.
+        """
+        counted = self._last.output_tokens
+        if self._last.ended is None and not self.is_done:
+            raise MeasurementError(f"the server stopped in the middle of an answer, after {self._stamped} tokens: read its log")
+        if counted is not None and counted < self._stamped:
+            raise MeasurementError(f"the server counts {counted} tokens, but sent {self._stamped} pieces of text: use another endpoint")
+        if counted is not None and counted > self._stamped:
+            # Several tokens in one piece: which ones is not known, only that all are here now.
+            self._stamp(counted - self._stamped)
+            self._stamped = counted
+        if not self._stamped:
+            raise MeasurementError("the server ended its answer without a token: check the model, and that the prompt is not empty to it")
+
+    def generated(self, abilities: GeneratorAbilities, limits: Limits) -> Generated:
+        """Return the answer.
+
+        Raises:
+            MeasurementError: the server told its count when it was loaded, and not now.
+        """
+        last = self._last
+        if abilities.counts == "usage" and last.output_tokens is None:
+            raise MeasurementError("the server left out how many tokens it generated, which it told before: ask again, or read its log")
+        ended: Ended = "length" if last.ended is None else last.ended if last.ended != "end_or_stop" else _end_or_stop(limits)
+        return Generated(
+            tokens=tuple(self._tokens) if len(self._tokens) == self._stamped else (),
+            text="".join(self._pieces),
+            ended=ended,
+            prompt_tokens=last.prompt_tokens or 0,
+            output_tokens=self._stamped,
+            cached_tokens=last.cached_tokens or 0,
+            own=last.own,
+        )
+
+
+def _end_or_stop(limits: Limits) -> Ended:
+    return "stop" if limits.stops else "end_of_text"
+
+
+_KEPT = ("ended", "prompt_tokens", "output_tokens", "cached_tokens", "own")
+
+
+def _content(line: bytes) -> bytes:
+    """Return what a line holds: of an event stream what follows `data:`, nothing of its comments and names; else the line."""
+    if line.startswith(b"data:"):
+        return line[5:].strip()
+    return b"" if line.startswith((b":", b"event:", b"id:", b"retry:")) else line
+
+
+def _read(dialect: Dialect, content: bytes) -> Part:
+    try:
+        return dialect.read(content)
+    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        raise MeasurementError(
+            f"{dialect.package} sends what is no part of an answer ({one_line(error)}): {content[:60].decode(errors='replace')!r}; "
+            "check server and endpoint in the server's file"
+        ) from error
+
+
+def _check_context(model: Path, known: ServerFacts, context_tokens: int) -> None:
+    if known.context_tokens is not None and context_tokens > known.context_tokens:
+        raise ConfigError(
+            f"{str(model)!r}: the server has a context of {known.context_tokens} tokens, {context_tokens} are needed: "
+            "start it with a longer context, or shorten prompt or output"
+        )
+
+
+def _loaded(known: ServerFacts, url: str, probe: _Heard, context_tokens: int) -> LoadedGenerator:
+    """Return what is known of the server, but for what is asked on the connection."""
+    return LoadedGenerator(
+        package=known.dialect.package,
+        version=known.version,
+        backend="http",
+        import_ns=0,
+        load_ns=0,
+        context_tokens=context_tokens,
+        text_tokens=np.empty(0, np.int32),
+        name=known.model or None,
+        precision=known.precision,
+        parameters=known.parameters,
+        trained_context_tokens=known.trained_context_tokens,
+        chat_template=known.chat_template,
+        abilities=GeneratorAbilities(
+            counts="estimated" if probe.output_tokens is None else "usage",
+            ignores_end=known.dialect.ignores_end,
+            is_local=False,
+        ),
+        facts={"server_url": url, **known.facts},
+    )

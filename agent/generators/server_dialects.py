@@ -1,0 +1,323 @@
+"""How servers of language models differ: the request for a query, and what each line of the streamed answer means.
+
+| dialect | path | prompt | cache off by | length fixed by | tokens of a chunk | own timings |
+| --- | --- | --- | --- | --- | --- | --- |
+| llama-server | /completion | tokens | `cache_prompt: false` | `ignore_eos` | `tokens_predicted`, `tokens` | `timings` |
+| vllm | /v1/completions | tokens | `cache_salt`, another one each time | `ignore_eos`, `min_tokens` | `continuous_usage_stats` | none |
+| ollama | /api/generate | text | another prompt before | not | counted, total from `eval_count` | durations in ns |
+| openai | /v1/completions or chat | text | another prompt before | not | counted, total from `usage` | none |
+
+Source: llama.cpp tools/server/README.md; vLLM's OpenAI-compatible server; Ollama docs/api.md; OpenAI's API reference.
+"""
+
+import secrets
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Literal, Protocol
+
+import msgspec
+
+from edgemeter.agent.base.errors import ConfigError
+from edgemeter.agent.generators import Ended, EngineTimings, Limits
+
+Endpoint = Literal["completions", "chat"]
+DONE = b"[DONE]"
+_NS_PER_MS = 1_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What to post for a query."""
+
+    path: str
+    content: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """What one line says; None is nothing.
+
+    `total_tokens` counts all output so far, `output_tokens` and `prompt_tokens` the whole query. `end_or_stop`: the server does not
+    tell which.
+    """
+
+    has_output: bool = False
+    text: str = ""
+    tokens: tuple[int, ...] = ()
+    total_tokens: int | None = None
+    ended: Ended | Literal["end_or_stop"] | None = None
+    prompt_tokens: int | None = None
+    output_tokens: int | None = None
+    cached_tokens: int | None = None
+    own: EngineTimings | None = None
+    error: Any = None
+
+
+class Dialect(Protocol):
+    """One kind of server.
+
+    `takes_tokens`: a prompt may be token ids. `ignores_end`: it can be told to go on after the end of text. `evicts`: only another
+    prompt drops what it keeps of the last one.
+    """
+
+    package: str
+    ping_path: str
+    takes_tokens: bool
+    ignores_end: bool
+    evicts: bool
+
+    def request(self, prompt: Sequence[int] | str, limits: Limits, context_tokens: int) -> Request:
+        """Return the request for a streamed query."""
+        ...
+
+    def tokenise(self, text: str, *, special: bool) -> Request | None:
+        """Return the request whose answer holds the tokens of `text`, begun as the model wants if `special`; None: it has none."""
+        ...
+
+    def read(self, line: bytes) -> Part:
+        """Return what a line says, after `data:`.
+
+        Raises:
+            msgspec.MsgspecError: it is nothing that this server says.
+        """
+        ...
+
+
+class _Timings(msgspec.Struct):
+    prompt_n: int
+    prompt_ms: float
+    predicted_n: int
+    predicted_ms: float
+    cache_n: int = 0
+
+    def own(self) -> EngineTimings:
+        """Return them; the first token came with the prompt."""
+        return EngineTimings(self.prompt_ms, self.prompt_n, self.predicted_ms, max(self.predicted_n - 1, 0))
+
+
+class _LlamaLine(msgspec.Struct):
+    content: str = ""
+    tokens: tuple[int, ...] = ()
+    stop: bool = False
+    stop_type: str = ""
+    tokens_predicted: int | None = None
+    tokens_evaluated: int | None = None
+    timings: _Timings | None = None
+    error: Any = None
+
+
+class LlamaServer:
+    """llama.cpp's own server, by its native endpoint."""
+
+    package, ping_path = "llama-server", "/health"
+    takes_tokens, ignores_end, evicts = True, True, False
+
+    def request(self, prompt: Sequence[int] | str, limits: Limits, context_tokens: int) -> Request:
+        """Return a greedy query with the prompt cache off."""
+        del context_tokens
+        return Request(
+            "/completion",
+            {
+                "prompt": prompt if isinstance(prompt, str) else list(prompt),
+                "n_predict": limits.output_tokens,
+                "ignore_eos": limits.ignore_end,
+                "stop": list(limits.stops),
+                "stream": True,
+                "return_tokens": True,
+                "cache_prompt": False,
+                "temperature": 0,
+                # Only what changes nothing about the likeliest token is left to compute.
+                "samplers": ["temperature"],
+            },
+        )
+
+    def tokenise(self, text: str, *, special: bool) -> Request:
+        """Return the request for tokens."""
+        return Request("/tokenize", {"content": text, "add_special": special})
+
+    def read(self, line: bytes) -> Part:
+        """Return what a line says; the last one has no text, but all counters."""
+        said = msgspec.json.decode(line, type=_LlamaLine)
+        ends: Mapping[str, Ended] = {"limit": "length", "eos": "end_of_text", "word": "stop"}
+        timings = said.timings if said.stop else None
+        return Part(
+            has_output=bool(said.content or said.tokens),
+            text=said.content,
+            tokens=said.tokens,
+            total_tokens=said.tokens_predicted,
+            ended=ends.get(said.stop_type, "length") if said.stop else None,
+            prompt_tokens=said.tokens_evaluated if said.stop else None,
+            output_tokens=said.tokens_predicted if said.stop else None,
+            cached_tokens=timings.cache_n if timings else None,
+            own=timings.own() if timings else None,
+            error=said.error,
+        )
+
+
+class _Details(msgspec.Struct):
+    cached_tokens: int | None = None
+
+
+class _Usage(msgspec.Struct):
+    prompt_tokens: int
+    completion_tokens: int
+    prompt_tokens_details: _Details | None = None
+
+
+class _Delta(msgspec.Struct):
+    content: str | None = None
+    reasoning_content: str | None = None
+    reasoning: str | None = None
+    tool_calls: list[Any] | None = None
+
+    def text(self) -> str:
+        """Return what is new of the answer or of the reasoning before it."""
+        return self.content or self.reasoning_content or self.reasoning or ""
+
+
+class _Choice(msgspec.Struct):
+    text: str | None = None
+    delta: _Delta | None = None
+    finish_reason: str | None = None
+
+
+class _OpenAiLine(msgspec.Struct):
+    choices: list[_Choice] = []
+    usage: _Usage | None = None
+    timings: _Timings | None = None
+    error: Any = None
+
+
+class OpenAi:
+    """Any server with OpenAI's interface, by what all of them know."""
+
+    package, ping_path = "OpenAI-compatible server", "/v1/models"
+    takes_tokens, ignores_end, evicts = False, False, True
+
+    def __init__(self, model: str, endpoint: Endpoint) -> None:
+        self._model, self._endpoint = model, endpoint
+
+    def request(self, prompt: Sequence[int] | str, limits: Limits, context_tokens: int) -> Request:
+        """Return a greedy query with usage at its end."""
+        del context_tokens
+        shared = {
+            "model": self._model,
+            "max_tokens": limits.output_tokens,
+            "temperature": 0,
+            "stream": True,
+            "stream_options": {"include_usage": True},
+        } | ({"stop": list(limits.stops)} if limits.stops else {})
+        if self._endpoint == "chat":
+            if not isinstance(prompt, str):
+                raise ConfigError("a chat takes a text, not tokens: set endpoint to completions, or give a text")
+            return Request("/v1/chat/completions", {**shared, "messages": [{"role": "user", "content": prompt}]})
+        return Request("/v1/completions", {**shared, "prompt": prompt if isinstance(prompt, str) else list(prompt)})
+
+    def tokenise(self, text: str, *, special: bool) -> Request | None:
+        """Return None: the interface has no tokeniser."""
+        del text, special
+        return None
+
+    def read(self, line: bytes) -> Part:
+        """Return what a line says; a chat's first line holds a role only, the last one the usage and often no choice."""
+        said = msgspec.json.decode(line, type=_OpenAiLine)
+        choice = said.choices[0] if said.choices else _Choice()
+        delta = choice.delta or _Delta()
+        text = choice.text or delta.text()
+        usage, details = said.usage, said.usage and said.usage.prompt_tokens_details
+        return Part(
+            has_output=bool(text or delta.tool_calls),
+            text=text,
+            ended=None if choice.finish_reason is None else "length" if choice.finish_reason == "length" else "end_or_stop",
+            prompt_tokens=usage.prompt_tokens if usage else None,
+            output_tokens=usage.completion_tokens if usage else None,
+            cached_tokens=details.cached_tokens if details else None,
+            own=said.timings.own() if said.timings else None,
+            error=said.error,
+        )
+
+
+class Vllm(OpenAi):
+    """vLLM: counts in every line, prompts as tokens, and a salt that keeps a query from the prefix cache."""
+
+    package, ping_path = "vllm", "/health"
+    takes_tokens, ignores_end, evicts = True, True, False
+
+    def request(self, prompt: Sequence[int] | str, limits: Limits, context_tokens: int) -> Request:
+        """Return a greedy query of exact length that shares no prefix with another."""
+        plain = super().request(prompt, limits, context_tokens)
+        return Request(
+            plain.path,
+            {
+                **plain.content,
+                "ignore_eos": limits.ignore_end,
+                "min_tokens": limits.output_tokens if limits.ignore_end else 0,
+                "cache_salt": secrets.token_hex(16),
+                "stream_options": {"include_usage": True, "continuous_usage_stats": True},
+            },
+        )
+
+    def tokenise(self, text: str, *, special: bool) -> Request:
+        """Return the request for tokens."""
+        return Request("/tokenize", {"model": self._model, "prompt": text, "add_special_tokens": special})
+
+    def read(self, line: bytes) -> Part:
+        """Return what a line says, with the count so far."""
+        plain = super().read(line)
+        return replace(plain, total_tokens=plain.output_tokens)
+
+
+class _OllamaLine(msgspec.Struct):
+    response: str = ""
+    thinking: str = ""
+    done: bool = False
+    done_reason: str = ""
+    prompt_eval_count: int | None = None
+    prompt_eval_cached_count: int = 0
+    prompt_eval_duration: int = 0
+    eval_count: int | None = None
+    eval_duration: int = 0
+    error: Any = None
+
+
+class Ollama:
+    """Ollama, by its native endpoint, which states durations; raw, so that no template is put around the prompt."""
+
+    package, ping_path = "ollama", "/api/version"
+    takes_tokens, ignores_end, evicts = False, False, True
+
+    def __init__(self, model: str) -> None:
+        self._model = model
+
+    def request(self, prompt: Sequence[int] | str, limits: Limits, context_tokens: int) -> Request:
+        """Return a greedy query in a context that holds it: a shorter one would cut the prompt in silence."""
+        options = {"num_predict": limits.output_tokens, "temperature": 0, "seed": 0, "num_ctx": context_tokens, "stop": list(limits.stops)}
+        return Request("/api/generate", {"model": self._model, "prompt": prompt, "raw": True, "stream": True, "options": options})
+
+    def tokenise(self, text: str, *, special: bool) -> Request | None:
+        """Return None: it has no tokeniser to ask."""
+        del text, special
+        return None
+
+    def read(self, line: bytes) -> Part:
+        """Return what a line says; the count of the prompt is absent where all of it was cached."""
+        said = msgspec.json.decode(line, type=_OllamaLine)
+        text, evaluated, generated = said.response or said.thinking, said.prompt_eval_count, said.eval_count
+        own = None
+        if said.done and generated is not None and evaluated is not None:
+            own = EngineTimings(
+                prefill_ms=said.prompt_eval_duration / _NS_PER_MS,
+                prefilled_tokens=evaluated - said.prompt_eval_cached_count,
+                decode_ms=said.eval_duration / _NS_PER_MS,
+                decoded_tokens=max(generated - 1, 0),
+            )
+        return Part(
+            has_output=bool(text),
+            text=text,
+            ended=("length" if said.done_reason == "length" else "end_or_stop") if said.done else None,
+            prompt_tokens=evaluated,
+            output_tokens=generated,
+            cached_tokens=said.prompt_eval_cached_count if said.done else None,
+            own=own,
+            error=said.error,
+        )

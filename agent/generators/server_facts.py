@@ -1,0 +1,148 @@
+"""What a server of language models says about itself: which kind it is, which model it serves, and how."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Annotated, Any, Literal
+
+import msgspec
+
+from edgemeter.agent.base.errors import UnavailableError
+from edgemeter.agent.generators.server_dialects import Dialect, Endpoint, LlamaServer, Ollama, OpenAi, Vllm
+from edgemeter.agent.generators.server_stream import ServerConnection
+
+Kind = Literal["llama-server", "ollama", "vllm", "openai"]
+
+
+class ServerFile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A server, as its file describes it; the keys are explained in `edgemeter.agent.generators.server`."""
+
+    url: str
+    server: Literal["auto", "llama-server", "ollama", "vllm", "openai"] = "auto"
+    model: str | None = None
+    endpoint: Endpoint = "completions"
+    api_key_file: str | None = None
+    timeout_s: Annotated[float, msgspec.Meta(gt=0)] = 600.0
+
+
+@dataclass(frozen=True, slots=True)
+class ServerFacts:
+    """What is known of a server; None is unknown. `context_tokens` is the longest that it takes in a query."""
+
+    dialect: Dialect
+    model: str
+    version: str
+    vocabulary: int | None = None
+    context_tokens: int | None = None
+    trained_context_tokens: int | None = None
+    precision: str | None = None
+    parameters: int | None = None
+    chat_template: str | None = None
+    facts: Mapping[str, str] = field(default_factory=dict)
+
+
+def ask_facts(connection: ServerConnection, file: ServerFile) -> ServerFacts:
+    """Return what the server says of itself; it is asked what it is unless its file tells.
+
+    Raises:
+        TransientError: it does not answer.
+        UnavailableError: it serves no model, or not the one that the file names.
+    """
+    kind = file.server if file.server != "auto" else _kind(connection)
+    if kind == "ollama":
+        return _of_ollama(connection, _model(connection, file))
+    if kind == "llama-server":
+        return _of_llama_server(connection)
+    if kind == "vllm":
+        return _of_vllm(connection, file)
+    model = _model(connection, file)
+    return ServerFacts(OpenAi(model, file.endpoint), model, "unknown")
+
+
+def _kind(connection: ServerConnection) -> Kind:
+    if "default_generation_settings" in connection.ask("/props").document:
+        return "llama-server"
+    if "vllm" in {entry.get("owned_by") for entry in _models(connection)}:
+        return "vllm"
+    return "ollama" if "version" in connection.ask("/api/version").document else "openai"
+
+
+def _models(connection: ServerConnection) -> list[Mapping[str, Any]]:
+    listed = connection.ask("/v1/models").document.get("data")
+    return [entry for entry in listed if isinstance(entry, dict)] if isinstance(listed, list) else []
+
+
+def _model(connection: ServerConnection, file: ServerFile) -> str:
+    """Return the name of the model to ask for."""
+    names = [str(entry["id"]) for entry in _models(connection) if "id" in entry]
+    if file.model is None and not names:
+        raise UnavailableError(f"{file.url} lists no model under /v1/models: load one there, or name it as model in the server's file")
+    if file.model is not None and names and file.model not in names:
+        raise UnavailableError(f"{file.url} has no model {file.model!r}: it has {', '.join(names[:8])}")
+    return file.model or names[0]
+
+
+def _of_llama_server(connection: ServerConnection) -> ServerFacts:
+    props, served = connection.ask("/props").document, next(iter(_models(connection)), {})
+    settings, meta = _part(props, "default_generation_settings"), _part(served, "meta")
+    params = _part(settings, "params")
+    facts = {
+        "total_slots": props.get("total_slots"),
+        "n_ctx": settings.get("n_ctx"),
+        "model_path": props.get("model_path"),
+        "model_size_bytes": meta.get("size"),
+        "speculative": params.get("speculative.types"),
+    }
+    precision = props.get("model_ftype", meta.get("ftype"))
+    return ServerFacts(
+        LlamaServer(),
+        str(served.get("id", props.get("model_alias", ""))),
+        str(props.get("build_info", "unknown")),
+        vocabulary=_count(meta, "n_vocab"),
+        context_tokens=_count(settings, "n_ctx"),
+        trained_context_tokens=_count(meta, "n_ctx_train"),
+        precision=precision.lower() if isinstance(precision, str) else None,
+        parameters=_count(meta, "n_params"),
+        chat_template=_text(props, "chat_template"),
+        facts={name: str(value) for name, value in facts.items() if value is not None},
+    )
+
+
+def _of_vllm(connection: ServerConnection, file: ServerFile) -> ServerFacts:
+    model = _model(connection, file)
+    listed = next((entry for entry in _models(connection) if entry.get("id") == model), {})
+    version = str(connection.ask("/version").document.get("version", "unknown"))
+    return ServerFacts(Vllm(model, file.endpoint), model, version, context_tokens=_count(listed, "max_model_len"))
+
+
+def _of_ollama(connection: ServerConnection, model: str) -> ServerFacts:
+    version = str(connection.ask("/api/version").document.get("version", "unknown"))
+    shown = connection.ask("/api/show", {"model": model}).document
+    details, info = _part(shown, "details"), _part(shown, "model_info")
+    trained = _count(info, f"{info.get('general.architecture')}.context_length")
+    level = _text(details, "quantization_level")
+    return ServerFacts(
+        Ollama(model),
+        model,
+        version,
+        # Its own default is far shorter, but every query states what it needs.
+        context_tokens=trained,
+        trained_context_tokens=trained,
+        precision=level.lower() if level else None,
+        parameters=_count(info, "general.parameter_count"),
+        chat_template=_text(shown, "template"),
+    )
+
+
+def _part(document: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+    found = document.get(name)
+    return found if isinstance(found, dict) else {}
+
+
+def _count(document: Mapping[str, Any], name: str) -> int | None:
+    found = document.get(name)
+    return found if isinstance(found, int) and not isinstance(found, bool) and found > 0 else None
+
+
+def _text(document: Mapping[str, Any], name: str) -> str | None:
+    found = document.get(name)
+    return found if isinstance(found, str) and found else None

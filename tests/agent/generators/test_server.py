@@ -1,0 +1,364 @@
+"""The generator that asks a server, against written streams of each kind and against llama.cpp's own server."""
+
+import importlib.util
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from edgemeter.agent.base.errors import ConfigError, EdgemeterError, MeasurementError, UnavailableError
+from edgemeter.agent.generators import EngineTimings, Limits, create
+from edgemeter.agent.runtimes import Options
+from tests.fixtures.language_server import LanguageServer, Reply, events, llama_server
+from tests.fixtures.servers import free_port
+
+CONTEXT = 64
+MODEL = Path(__file__).resolve().parents[2] / "fixtures" / "generators" / "llama.gguf"
+USAGE = {"choices": [], "usage": {"prompt_tokens": 5, "completion_tokens": 3}}
+MODELS = Reply({"data": [{"id": "tiny"}]})
+
+
+def text(piece, reason=None):
+    """Return a chunk of /v1/completions."""
+    return {"choices": [{"text": piece, "finish_reason": reason}]}
+
+
+def chat(delta, reason=None):
+    """Return a chunk of /v1/chat/completions."""
+    return {"choices": [{"delta": delta, "finish_reason": reason}]}
+
+
+WHOLE = events(text("a"), text("b"), text("c", "length"), USAGE)
+
+
+@pytest.fixture
+def serve(tmp_path):
+    """Return what starts a server with routes and writes its file; `keys` are lines of the file."""
+    started = []
+
+    def start(routes, *keys):
+        server = routes if isinstance(routes, LanguageServer) else LanguageServer(routes)
+        started.append(server)
+        path = tmp_path / f"{len(started)}.server"
+        path.write_text("\n".join([f'url = "{server.url}"', *keys]))
+        return server, path
+
+    yield start
+    for server in started:
+        server.close()
+
+
+@pytest.fixture
+def loaded(serve):
+    """Return what loads a server with routes: server, generator, what was found."""
+    opened = []
+
+    def load(routes, *keys):
+        server, path = serve(routes, *keys)
+        generator = create("server")
+        opened.append(generator)
+        return server, generator, generator.load(path, Options(), CONTEXT)
+
+    yield load
+    for generator in opened:
+        generator.close()
+
+
+def openai(stream, path="/v1/completions"):
+    """Return the routes of a server with OpenAI's interface whose later answers are `stream`, its first one a good one."""
+    answers = iter([WHOLE, WHOLE])
+    return {"/v1/models": lambda _: MODELS, path: lambda _: next(answers, stream)}
+
+
+def ask(generator, output=3, prompt="the board", stops=()):
+    """Return an answer and its stamps."""
+    stamps = []
+    query = generator.bind(prompt, Limits(output, stops=stops))
+    return query(stamps.append), stamps
+
+
+def test_a_stream_is_stamped_and_counted_by_usage(loaded):
+    """Pings, empty lines, an empty piece and the usage in a chunk without choices are no tokens."""
+    server, generator, found = loaded(openai(events(text(""), text("a"), text("b"), text("c", "length"), USAGE)))
+    answer, stamps = ask(generator)
+    assert (answer.text, answer.ended, answer.prompt_tokens, answer.output_tokens) == ("abc", "length", 5, 3)
+    assert stamps == [1, 1, 1]
+    assert (found.abilities.counts, found.abilities.is_local, found.abilities.ignores_end) == ("usage", False, False)
+    assert server.contents("/v1/completions")[-1] == {
+        "model": "tiny",
+        "prompt": "the board",
+        "max_tokens": 3,
+        "temperature": 0,
+        "stream": True,
+        "stream_options": {"include_usage": True},
+    }
+
+
+def test_all_requests_go_over_one_connection(loaded):
+    """The round trip is measured where the queries go, and no query pays for opening a connection."""
+    server, generator, found = loaded(openai(WHOLE))
+    for _ in range(3):
+        ask(generator)
+    assert len(server.connections) == 1
+    assert found.network_round_trip_ms > 0
+
+
+def test_another_prompt_drops_what_a_server_keeps(loaded):
+    """Before each query to a server without a switch comes a short one that shares no beginning with it."""
+    server, generator, _ = loaded(openai(WHOLE))
+    ask(generator)
+    *_, before, asked = server.contents("/v1/completions")
+    assert (asked["prompt"], asked["max_tokens"]) == ("the board", 3)
+    assert before["max_tokens"] == 1
+    assert before["prompt"][0] != "t"
+
+
+def test_a_chat_begins_with_its_first_content(loaded):
+    """The role alone is no token; reasoning and tool calls are."""
+    stream = events(chat({"role": "assistant", "content": None}), chat({"reasoning_content": "hm"}), chat({"content": "on"}),
+                    chat({"tool_calls": [{}]}, "tool_calls"), USAGE)  # fmt: skip
+    server, generator, _ = loaded(openai(stream, "/v1/chat/completions"), 'endpoint = "chat"')
+    answer, stamps = ask(generator)
+    assert (answer.text, stamps) == ("hmon", [1, 1, 1])
+    assert server.contents("/v1/chat/completions")[-1]["messages"] == [{"role": "user", "content": "the board"}]
+
+
+def test_tokens_joined_in_one_piece_are_counted_when_usage_tells(loaded):
+    """Two pieces and three tokens: the rest is stamped at the end, so that several tokens have one moment."""
+    answer, stamps = ask(loaded(openai(events(text("a"), text("bc", "length"), USAGE)))[1])
+    assert stamps == [1, 1, 1]
+    assert answer.output_tokens == 3
+
+
+def test_without_usage_pieces_are_counted_as_estimated(loaded):
+    """A server that never tells its count is measured, and marked."""
+    stream = events(text("a"), text("b", "stop"))
+    _, generator, found = loaded({"/v1/models": lambda _: MODELS, "/v1/completions": lambda _: stream})
+    answer, _ = ask(generator)
+    assert found.abilities.counts == "estimated"
+    assert (answer.output_tokens, answer.prompt_tokens, answer.ended) == (2, 0, "end_of_text")
+    assert ask(generator, stops=("b",))[0].ended == "stop"
+
+
+def test_cached_tokens_are_reported(loaded):
+    """What the server did not process again is part of the answer."""
+    usage = {"choices": [], "usage": {**USAGE["usage"], "prompt_tokens_details": {"cached_tokens": 4}}}
+    answer, _ = ask(loaded(openai(events(text("a"), text("b"), text("c", "length"), usage)))[1])
+    assert answer.cached_tokens == 4
+
+
+def test_llama_server_takes_tokens_and_tells_all(loaded):
+    """Prompts are tokens, the cache is off, the end of text ignored, and timings are its own."""
+    server, generator, found = loaded(llama_server())
+    answer, stamps = ask(generator, 4, [1, 50, 60])
+    assert stamps == [1] * 4
+    assert (answer.tokens, answer.prompt_tokens, answer.ended) == ((111, 112, 113, 114), 3, "length")
+    assert answer.own == EngineTimings(prefill_ms=1.0, prefilled_tokens=3, decode_ms=2.0, decoded_tokens=3)
+    asked = server.contents("/completion")[-1]
+    assert (asked["prompt"], asked["cache_prompt"], asked["ignore_eos"], asked["n_predict"]) == ([1, 50, 60], False, True, 4)
+    assert (found.first_tokens, found.precision, found.trained_context_tokens, found.version) == ((1,), "q8_0", 4096, "b1")
+
+
+def test_vllm_counts_in_every_chunk(loaded):
+    """A chunk of two tokens is stamped as two; each query has a salt of its own, exact length, and tokens as prompt."""
+    stream = events(*({**text("x" * n), "usage": {"prompt_tokens": 3, "completion_tokens": n}} for n in (1, 3)), text("", "length"))
+    routes = {
+        "/health": lambda _: Reply({}),
+        "/version": lambda _: Reply({"version": "0.12"}),
+        "/v1/models": lambda _: Reply({"data": [{"id": "tiny", "owned_by": "vllm", "max_model_len": 4096}]}),
+        "/tokenize": lambda asked: Reply({"tokens": ([1] if asked["add_special_tokens"] else []) + list(asked["prompt"].encode())}),
+        "/v1/completions": lambda _: stream,
+    }
+    server, generator, found = loaded(routes)
+    answer, stamps = ask(generator, 3, [1, 2, 3])
+    assert (stamps, answer.output_tokens) == ([1, 2], 3)
+    assert (found.package, found.version, generator.encode("ab")) == ("vllm", "0.12", [1, 97, 98])
+    ask(generator, 3, [1, 2, 3])
+    one, other = server.contents("/v1/completions")[-2:]
+    assert (one["prompt"], one["ignore_eos"], one["min_tokens"], one["stream_options"]["continuous_usage_stats"]) == (
+        [1, 2, 3],
+        True,
+        3,
+        True,
+    )
+    assert one["cache_salt"] != other["cache_salt"]
+
+
+def test_ollama_tells_durations_and_gets_the_context_it_needs(loaded):
+    """Its lines are JSON without `data:`; cached prompt tokens are none that it processed."""
+    last = {"done": True, "done_reason": "length", "prompt_eval_count": 9, "prompt_eval_cached_count": 2, "prompt_eval_duration": 7_000_000,
+            "eval_count": 3, "eval_duration": 4_000_000}  # fmt: skip
+    lines = [b'{"response": "a"}', b'{"response": "b"}', b'{"response": "c"}', str(last).replace("'", '"').replace("True", "true").encode()]
+    info = {"general.architecture": "llama", "llama.context_length": 2048}
+    routes = {
+        "/api/version": lambda _: Reply({"version": "0.9"}),
+        "/v1/models": lambda _: Reply({"data": [{"id": "tiny:1b", "owned_by": "library"}]}),
+        "/api/show": lambda _: Reply({"details": {"quantization_level": "Q4_K_M"}, "model_info": info}),
+        "/api/generate": lambda _: Reply(lines=lines),
+    }
+    server, generator, found = loaded(routes)
+    answer, stamps = ask(generator)
+    assert (answer.output_tokens, answer.prompt_tokens, answer.cached_tokens, stamps) == (3, 9, 2, [1, 1, 1])
+    assert answer.own == EngineTimings(prefill_ms=7.0, prefilled_tokens=7, decode_ms=4.0, decoded_tokens=2)
+    assert (found.package, found.version, found.precision, found.trained_context_tokens) == ("ollama", "0.9", "q4_k_m", 2048)
+    asked = server.contents("/api/generate")[-1]
+    assert (asked["raw"], asked["options"]["num_ctx"], asked["options"]["num_predict"]) == (True, CONTEXT, 3)
+
+
+@pytest.mark.parametrize(
+    ("reply", "kind", "match"),
+    [
+        (Reply({"error": {"message": "model 'x' not found"}}, status=404), UnavailableError, "answers 404: model 'x' not found; check url"),
+        (Reply({"error": "out of\nmemory"}, status=500), MeasurementError, "answers 500: out of memory; read the server's log"),
+        (Reply({"detail": "no key"}, status=401), UnavailableError, "answers 401: no key; give its key as api_key_file"),
+        (Reply(b"<html>", status=400), UnavailableError, "answers 400; the server does not take"),
+        (Reply(b"<html>hello</html>"), MeasurementError, "no part of an answer .*'<html>hello</html>'"),
+        (Reply(lines=[b"data: {", b""]), MeasurementError, "no part of an answer"),
+        (Reply(lines=[b"\xff\xfe\x00"]), MeasurementError, "no part of an answer"),
+        (Reply(lines=[b"data: [1]"]), MeasurementError, "no part of an answer"),
+        (events(text(""), text("", "stop"), {"usage": {"prompt_tokens": 5, "completion_tokens": 0}}), MeasurementError, "without a token"),
+        (events(text("a"), text("b"), done=False), MeasurementError, "stopped in the middle of an answer, after 2 tokens"),
+        (Reply(lines=events(text("a"), done=False).lines, is_cut=True), MeasurementError, "after 1 tokens|broke off"),
+        (events(text("a"), text("b"), text("c", "length")), MeasurementError, "left out how many tokens"),
+        (events(*[text("a")] * 4, text("b", "length"), USAGE), MeasurementError, "counts 3 tokens, but sent 5 pieces"),
+        (events(text("a"), {"error": {"message": "out of memory"}}), MeasurementError, "failed after 1 tokens: .*out of memory"),
+        (Reply(lines=[b"x" * (2 << 20)]), MeasurementError, "a line of 1 MiB or more"),
+    ],
+    ids=["404", "500", "401", "400", "html", "garbled", "binary", "array", "empty", "middle", "cut", "usage", "pieces", "error", "endless"],
+)
+def test_a_bad_answer_is_one_line_and_the_next_query_works(loaded, reply, kind, match):
+    """A query that fails leaves nothing behind: the connection is opened anew."""
+    routes = openai(reply)
+    server, generator, _ = loaded(routes)
+    # The first two answers are good: that of loading and that of the eviction.
+    query = generator.bind("the board", Limits(3))
+    with pytest.raises(kind, match=match) as caught:
+        query(lambda _: None)
+    assert "\n" not in str(caught.value)
+    server.routes["/v1/completions"] = lambda _: WHOLE
+    assert ask(generator)[0].text == "abc"
+
+
+@pytest.mark.parametrize(
+    ("routes", "keys", "match"),
+    [
+        ({}, (), "lists no model under /v1/models"),
+        ({"/v1/models": lambda _: MODELS}, ('model = "other"',), "has no model 'other': it has tiny"),
+        ({"/v1/models": lambda _: MODELS}, (), "answers 404"),
+        ({"/v1/models": lambda _: Reply(b"<html>")}, ('model = "x"',), "answers 404"),
+        ({"/v1/models": lambda _: MODELS, "/v1/completions": lambda _: Reply({}, status=500)}, (), "answers 500"),
+    ],
+)
+def test_a_server_that_cannot_answer_is_unavailable(serve, routes, keys, match):
+    """It is asked for two tokens when it is loaded, so that a run does not begin."""
+    _, path = serve(routes, *keys)
+    with pytest.raises(UnavailableError, match=match) as caught:
+        create("server").load(path, Options(), CONTEXT)
+    assert str(path) in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_no_server_is_unavailable(serve):
+    """A refused connection names the address."""
+    server, path = serve({})
+    server.close()
+    with pytest.raises(UnavailableError, match=r"no answer from http://127\.0\.0\.1:.* start the server, or correct its url"):
+        create("server").load(path, Options(), CONTEXT)
+
+
+@pytest.mark.parametrize(
+    ("content", "match"),
+    [
+        ('url = "ftp://x"', "not the address of a server"),
+        ('url = "http://user:word@x"', "not the address of a server"),
+        ('url = "http://[::1"', "not the address of a server"),
+        ('url = "http://x"\nendpoint = "talk"', "endpoint"),
+        ('url = "http://x"\ncolour = "red"', "colour"),
+        ("", "is empty"),
+        ('url = "http://x"\napi_key_file = "/nowhere"', "cannot read the api_key_file '/nowhere'"),
+    ],
+)
+def test_a_wrong_file_is_a_config_error(tmp_path, content, match):
+    """The wrong key or value is named."""
+    (tmp_path / "one.server").write_text(content)
+    with pytest.raises(ConfigError, match=match):
+        create("server").load(tmp_path / "one.server", Options(), CONTEXT)
+
+
+def test_a_key_is_sent_and_not_kept_in_the_record(serve, tmp_path):
+    """It goes into the header only."""
+    (tmp_path / "key").write_text("secret-of-mine\n")
+    _, path = serve(llama_server(), f'api_key_file = "{tmp_path / "key"}"')
+    generator = create("server")
+    assert "secret-of-mine" not in str(generator.load(path, Options(), CONTEXT))
+    assert generator._open[0]._headers["Authorization"] == "Bearer secret-of-mine"
+    generator.close()
+
+
+SERVE = """
+import sys, xllamacpp
+params = xllamacpp.CommonParams()
+params.model.path, params.n_ctx, params.n_parallel, params.port, params.warmup = sys.argv[1], 512, 1, int(sys.argv[2]), False
+params.cpuparams.n_threads = 1
+server = xllamacpp.Server(params)
+print(server.listening_address, flush=True)
+sys.stdin.read()
+"""
+
+
+@pytest.fixture(scope="module")
+def llama_cpp(tmp_path_factory):
+    """Yield the file of llama.cpp's own server, which serves the llama generator's fixture."""
+    if importlib.util.find_spec("xllamacpp") is None:
+        pytest.skip("no xllamacpp is installed")
+    command = [sys.executable, "-c", SERVE, str(MODEL), str(free_port())]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as process:
+        url = process.stdout.readline().strip()
+        path = tmp_path_factory.mktemp("server") / "llama.server"
+        path.write_text(f'url = "{url}"\n')
+        yield path
+        process.kill()
+
+
+def test_llama_cpp_behind_http_generates_what_it_does_in_this_process(llama_cpp):
+    """The same prompt as tokens gives the same tokens, exact in length, with nothing cached, and timings that the stamps enclose."""
+    own, served = create("llama"), create("server")
+    inside, found = own.load(MODEL, Options(), CONTEXT), served.load(llama_cpp, Options(), CONTEXT)
+    prompt = [*inside.first_tokens, *inside.text_tokens[5:20].tolist()]
+    expected = own.bind(prompt, Limits(12))(lambda _: None)
+    for _ in range(2):
+        answer = served.bind(prompt, Limits(12))(lambda _: None)
+        # The server joins tokens that are no whole characters, which this untrained model likes, and then names the last one only.
+        assert answer.text.replace("\ufffd", "") == expected.text.replace("\ufffd", "")
+        assert (answer.prompt_tokens, answer.output_tokens, answer.cached_tokens, answer.ended) == (16, 12, 0, "length")
+        assert (answer.own.prefilled_tokens, answer.own.decoded_tokens) == (16, 11)
+    assert served.encode("the board") == own.encode("the board")
+    assert found.package == "llama-server"
+    assert found.parameters == inside.parameters
+    own.close()
+    served.close()
+
+
+def test_llama_cpp_by_openais_interface_counts_by_usage(llama_cpp):
+    """A prompt of text, counted by the server."""
+    path = llama_cpp.with_name("openai.server")
+    path.write_text(llama_cpp.read_text() + 'server = "openai"\n')
+    generator = create("server")
+    found = generator.load(path, Options(), CONTEXT)
+    answer, stamps = ask(generator, 5)
+    assert (answer.output_tokens, sum(stamps), found.abilities.counts) == (5, 5, "usage")
+    assert answer.prompt_tokens > 1
+    assert answer.cached_tokens <= 1
+    generator.close()
+
+
+def test_a_server_that_dies_is_one_line(llama_cpp):
+    """Its end during a query is no number and no traceback."""
+    generator = create("server")
+    generator.load(llama_cpp, Options(), CONTEXT)
+    query = generator.bind([1, 70, 71], Limits(20))
+    generator._open[0]._connection.sock.close()
+    with pytest.raises(EdgemeterError, match="broke off"):
+        query(lambda _: None)
+    generator.close()
