@@ -25,6 +25,7 @@ from edgemeter.agent.contract.identity import (
 from edgemeter.agent.contract.messages import Topic, TopicKind
 from edgemeter.agent.daemon.handler import HandlerContext
 from edgemeter.agent.identity import joining
+from edgemeter.agent.identity.enrolment_client import EnrolmentClient
 from edgemeter.agent.identity.identity import (
     Identity,
     IdentityFiles,
@@ -35,7 +36,6 @@ from edgemeter.agent.identity.identity import (
     read_board_serial,
     read_identity,
 )
-from edgemeter.agent.identity.joining import EnrolmentClient
 from edgemeter.agent.machine import board
 from edgemeter.agent.machine.machine import THIS_MACHINE, Machine
 

@@ -14,7 +14,8 @@ Glibc = Annotated[str, msgspec.Meta(pattern=r"^2\.[0-9]{1,2}\Z")]
 Level = Literal["A", "B", "C", "none"]
 
 LEVELS: dict[str, str] = {
-    "A": "from the card or a stick; emulated boots were of Debian 13 with cloud-init, other systems by their file formats only",
+    "A": "from the card or a stick. Emulated boards with Debian 13 joined by cloud-init, by firstrun.sh (as Raspberry Pi OS 12) and by "
+    "rpi-preseed, the last two with programs of ours for the system's. No image of Raspberry Pi OS or Ubuntu and no board was tried",
     "B": "over SSH to a system that runs: `edgemeter fleet apply`",
     "C": "inside an image that you build",
     "none": "not at all: the runtimes have no wheels for 32-bit systems",

@@ -69,8 +69,10 @@ def run(
 
     Example: edgemeter fleet run suite.toml --on 'board=pi5 & coral'
     """
-    from edgemeter.provisioning.jobs import ordering
+    from edgemeter.provisioning.jobs import ordering, packing
 
+    # A mistake in the suite is reported first, before devices are looked up and large files are packed.
+    packing.read_suite(suite)
     with open_registry(folder, read_only=dry_run) as registry:
         picked = ordering.without_power(folder, registry, ordering.pick(folder, registry, selection))
         packed = ordering.pack(folder, suite, is_dry_run=dry_run)
@@ -119,9 +121,11 @@ def schedule(
 
     Example: edgemeter fleet schedule nightly suite.toml --cron '0 2 * * *' --on board=pi5
     """
-    from edgemeter.provisioning.jobs import ordering
+    from edgemeter.provisioning.jobs import ordering, packing
 
     ordering.check_schedule(name, cron, suite, is_end=end, is_golden=golden)
+    if suite is not None:
+        packing.read_suite(suite)
     with open_registry(folder, read_only=dry_run) as registry:
         picked = ordering.pick(folder, registry, selection)
         work, notes = ordering.schedule_work(folder, name, cron, suite, is_dry_run=dry_run)

@@ -9,6 +9,7 @@ past year.
 
 import hashlib
 import ipaddress
+import warnings
 from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass
@@ -78,6 +79,7 @@ class Authority:
             raise ConfigError(
                 f"the authority's certificate or key cannot be read ({error}): restore ca.crt and ca.key from a backup"
             ) from error
+        _check_name(self._certificate)
         if not isinstance(key, EllipticCurvePrivateKey) or key.public_key() != self._certificate.public_key():
             raise ConfigError("ca.key is not the key of ca.crt: restore both from the same backup")
         self._key = key
@@ -166,6 +168,20 @@ class Authority:
         if alternatives is not None:
             builder = builder.add_extension(alternatives, critical=False)
         return builder.sign(self._key, hashes.SHA256())
+
+
+def _check_name(certificate: "x509.Certificate") -> None:
+    from cryptography.x509.oid import NameOID
+
+    with warnings.catch_warnings():
+        # It warns of what is an error here.
+        warnings.simplefilter("ignore")
+        names = [str(one.value) for one in certificate.subject.get_attributes_for_oid(NameOID.COMMON_NAME)]
+    if len(names) != 1 or len(names[0].encode()) > LONGEST_NAME:
+        raise ConfigError(
+            f"the authority in ca.crt is named {', '.join(map(repr, names)) or 'nothing'}: it needs one common name of at most "
+            f"{LONGEST_NAME} bytes in UTF-8; make an authority with a shorter one"
+        )
 
 
 def make_authority(name: str, now: datetime) -> KeyPair:

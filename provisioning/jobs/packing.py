@@ -126,6 +126,15 @@ class PackedSuite:
     notes: tuple[str, ...] = ()
 
 
+def read_suite(path: Path) -> SuiteFile:
+    """Return the suite in a TOML file.
+
+    Raises:
+        ConfigError: there is none, or it is wrong.
+    """
+    return read_toml(path, SuiteFile, "suite")
+
+
 def pack_file(path: Path, store: ContentStore, find: FindModel | None = None) -> PackedSuite:
     """Return the suite in a TOML file as work for devices; its models are searched beside the file, then in the catalogue.
 
@@ -133,7 +142,7 @@ def pack_file(path: Path, store: ContentStore, find: FindModel | None = None) ->
         ConfigError: the suite, a model or a data set of it is wrong.
         UnavailableError: a model cannot be fetched, or the content cannot be stored.
     """
-    return pack(read_toml(path, SuiteFile, "suite"), path.resolve().parent, store, find)
+    return pack(read_suite(path), path.resolve().parent, store, find)
 
 
 def pack(

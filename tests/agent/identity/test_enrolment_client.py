@@ -1,4 +1,4 @@
-"""Facts about `EnrolmentClient` in `edgemeter.agent.identity.joining`."""
+"""Facts about `edgemeter.agent.identity.enrolment_client`."""
 
 import threading
 import time
@@ -7,7 +7,7 @@ import pytest
 
 from edgemeter.agent.base import broker_address
 from edgemeter.agent.base.mqtt_session import CONNECT_TIMEOUT_S
-from edgemeter.agent.identity.joining import EnrolmentClient
+from edgemeter.agent.identity.enrolment_client import EnrolmentClient
 from tests.fixtures.servers import mosquitto
 
 

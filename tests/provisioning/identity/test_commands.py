@@ -130,7 +130,7 @@ def test_a_device_is_revoked_without_a_broker_too(lab):
     ("command", "said"),
     [
         (("doctor", "nobody"), "no device matches 'nobody': `edgemeter fleet list` lists the 0 devices"),
-        (("run", "nothing.toml", "--on", "all"), "`edgemeter fleet token DEVICE` lets one join"),
+        (("restart", "all"), "`edgemeter fleet token DEVICE` lets one join"),
         (("release", "add", "nothing.tar"), "there is no bundle 'nothing.tar'"),
         (("release", "add", "."), "there is no bundle '.'"),
     ],

@@ -212,19 +212,20 @@ def test_a_terminal_sees_a_table(lab):
         (("schedule", "x", "--on", "all", "--cron", "0 25 * * *", "--golden"), "25"),
         (("schedule", "X y", "--on", "all", "--cron", "0 2 * * *", "--golden"), "'X y'"),
         (("schedule", "x", "--on", "all", "--end", "--golden"), "--end takes"),
-        (("run", "nothing.toml", "--on", "all"), "cannot read the suite"),
-        (("run", "nothing.toml", "--on", "board=("), "column 7"),
-        (("run", "nothing.toml", "--on", "gone"), "accepts orders .revoked."),
-        (("run", "nothing.toml", "--on", "nobody"), "no device matches"),
+        (("run", "nothing.toml", "--on", "nobody"), "cannot read the suite"),
+        (("schedule", "x", "nothing.toml", "--on", "nobody", "--cron", "0 2 * * *"), "cannot read the suite"),
+        (("run", "SUITE", "--on", "board=("), "column 7"),
+        (("run", "SUITE", "--on", "gone"), "accepts orders .revoked."),
+        (("run", "SUITE", "--on", "nobody"), "no device matches"),
         (("jobs", "x"), "no job"),
         (("campaign", "status", "x"), "no campaign"),
         (("campaign", "start", "x.toml"), "campaign file"),
     ],
 )
 def test_a_wrong_wish_is_one_line(lab, arguments, said):
-    """Before anything is written."""
+    """Before anything is written; a mistake in the suite before one in the selection."""
     with pytest.raises(ConfigError, match=said) as error:
-        lab.call(*arguments)
+        lab.call(*(str(lab.suite) if word == "SUITE" else word for word in arguments))
     assert "\n" not in str(error.value)
     assert jobs.latest(lab.registry) == []
 
