@@ -36,7 +36,9 @@ _FILE = click.Path(path_type=Path)
 @click.command(short_help="Install the agent on running boards over SSH.")
 @click.argument("devices", nargs=-1, metavar="[DEVICE]...")
 @folder_option
-@click.option("--on", "selection", help="Apply to the devices that match this selection: 'board=pi5 & coral'.")
+@click.option(
+    "--on", "selection", metavar="SELECTION", help="Apply to these devices (as in `edgemeter fleet list --on`), beside those named."
+)
 @click.option("--host", help="Apply to this host, which need not be in fleet.toml; DEVICE is then its name in the fleet.")
 @click.option("--user", help="SSH user. Default: that of fleet.toml, else of ssh's configuration.")
 @click.option("--port", type=click.IntRange(1, 65535), help="SSH port. Default: that of fleet.toml, else of ssh's configuration.")
@@ -66,6 +68,7 @@ _FILE = click.Path(path_type=Path)
 @click.option("--rejoin", "rejoins", is_flag=True, help="Join again, with a new token, boards that have joined already.")
 @click.option(
     "--disk",
+    metavar="DEVICE",
     help="Install into the system on this disk of the board (/dev/nvme0n1, /dev/mmcblk0), which started from another: its next boot from "
     "that disk starts the agent.",
 )

@@ -51,7 +51,7 @@ def _size(_ctx: click.Context, _param: click.Parameter, value: str | None) -> in
 @click.option("--format", "form", type=click.Choice(FORMATS), help="First-boot format of the system. Default: detected on the card.")
 @click.option("--user", help="Name of the first account; needs --ssh-key.")
 @click.option("--ssh-key", type=FILE, help="File with the public SSH keys that may log in.")
-@click.option("--hostname", help="Host name of the board.")
+@click.option("--hostname", help="Host name of the board; {device} in it is the board's name in the fleet. Default: that of the system.")
 @click.option("--wifi-ssid", help="Name of the Wi-Fi network.")
 @click.option("--wifi-psk-file", type=FILE, help="File with its passphrase. Default: the network is open.")
 @click.option("--wifi-country", help="Country of the radio: two letters. Default: that of the system.")
@@ -78,6 +78,8 @@ def image(target: Path | None, make_stick: Path | None, **options: Any) -> None:
     joins = _joins(options["join_path"])
     if joins and (target is None or not target.is_file()):
         raise click.UsageError("--join FOLDER makes one image for each join file: give an image file")
+    if len(joins) > 1 and "{device}" not in (options["hostname"] or "{device}"):
+        raise click.UsageError("several boards cannot have one host name: give --hostname '{device}', or another with {device} in it")
     with open_bundle(options["bundle"], public_key) as bundle:
         if make_stick is not None:
             request = _request(bundle, public_key, options)
@@ -141,7 +143,7 @@ def _request(bundle: "BundleFiles", public_key: Path, options: dict[str, Any]) -
     first_boot = settings.FirstBootSettings(
         user=settings.checked_user(options["user"]) if options["user"] else None,
         ssh_keys=settings.ssh_keys(options["ssh_key"]) if options["ssh_key"] else (),
-        hostname=settings.checked_hostname(options["hostname"]) if options["hostname"] else None,
+        hostname=settings.checked_hostname(options["hostname"], join.device) if options["hostname"] else None,
         wifi=wifi,
     )
     return CardRequest(bundle=bundle, join=join.text, public_key=public_key.read_bytes(), settings=first_boot, form=options["form"])

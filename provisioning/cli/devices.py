@@ -16,6 +16,7 @@ from edgemeter.provisioning.cli.options import (
     json_option,
     open_registry,
     print_notes,
+    selection_option,
 )
 from edgemeter.provisioning.health import overview
 from edgemeter.provisioning.health.device_view import device_document, device_sheet, fleet_summary, fleet_table, overview_document
@@ -40,7 +41,7 @@ STILL_MEASURING_S = 900.0
 
 
 @click.command(name="list")
-@click.option("--on", "selection", default="all", help="Devices to list: 'board=pi5 & coral', 'device=pi5-*'. Default: all.")
+@selection_option("list", otherwise="all")
 @format_option
 @folder_option
 def list_devices(folder: FleetFolder, *, selection: str, form: Format | None) -> None:

@@ -46,7 +46,7 @@ from edgemeter.provisioning.registry.registry import Registry
     "--ca-passphrase-file",
     type=click.Path(path_type=Path, dir_okay=False),
     envvar="EDGEMETER_CA_PASSPHRASE_FILE",
-    help="File whose first line protects ca.key; later commands and the service read it from the variable, or ask. Default: none.",
+    help="File whose first line protects ca.key; later commands and the service need it in this variable, or ask. Default: none.",
 )
 @dry_run_option
 @json_option

@@ -12,7 +12,15 @@ from rich.console import Console
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.base.options import FiniteRange
 from edgemeter.agent.base.tables import Format, console_for, print_data
-from edgemeter.provisioning.cli.options import dry_run_option, folder_option, format_option, json_option, open_registry, print_notes
+from edgemeter.provisioning.cli.options import (
+    dry_run_option,
+    folder_option,
+    format_option,
+    json_option,
+    open_registry,
+    print_notes,
+    selection_option,
+)
 from edgemeter.provisioning.health.server_status import server_issues
 from edgemeter.provisioning.inventory.fleet_folder import FleetFolder
 from edgemeter.provisioning.inventory.formatting import narrow_table
@@ -30,9 +38,7 @@ SCHEDULE_TIMEOUT_S = 3600.0
 
 @click.command()
 @click.argument("suite", type=click.Path(path_type=Path, dir_okay=False))
-@click.option(
-    "--on", "selection", required=True, help="Devices to measure on: 'board=pi5 & coral', 'device=pi5-*', 'fleet=lab | tag=rack', all."
-)
+@selection_option("measure on")
 @click.option(
     "--timeout",
     "timeout_s",
@@ -94,10 +100,11 @@ def run(
 @click.command()
 @click.argument("name")
 @click.argument("suite", required=False, type=click.Path(path_type=Path, dir_okay=False))
-@click.option("--on", "selection", required=True, help="Devices to measure on: 'board=pi5 & coral', 'device=pi5-*', all.")
+@selection_option("measure on")
 @click.option("--cron", help="Times, in the device's local time: 'MINUTE HOUR DAY MONTH WEEKDAY', or @daily.")
 @click.option("--end", is_flag=True, help="End the schedule of that name.")
-@click.option("--golden", is_flag=True, help="Measure the canary (the model that ships with the agent) instead of a suite.")
+@click.option("--canary-run", is_flag=True, help="Measure the canary, the model that ships with the agent, instead of a suite.")
+@click.option("--golden", "canary_run", flag_value=True, hidden=True)
 @click.option(
     "--wait/--detach", "waits", default=False, help="Wait until all devices have acknowledged it, or return at once. Default: detach."
 )
@@ -112,7 +119,7 @@ def schedule(
     *,
     cron: str | None,
     end: bool,
-    golden: bool,
+    canary_run: bool,
     waits: bool,
     dry_run: bool,
     as_json: bool,
@@ -123,7 +130,7 @@ def schedule(
     """
     from edgemeter.provisioning.jobs import ordering, packing
 
-    ordering.check_schedule(name, cron, suite, is_end=end, is_golden=golden)
+    ordering.check_schedule(name, cron, suite, is_end=end, is_canary=canary_run)
     if suite is not None:
         packing.read_suite(suite)
     with open_registry(folder, read_only=dry_run) as registry:

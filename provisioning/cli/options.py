@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 import click
 
 from edgemeter.agent.base import options
-from edgemeter.provisioning.inventory import fleet_folder
+from edgemeter.provisioning.inventory import fleet_folder, selection
 from edgemeter.provisioning.inventory.fleet_folder import FleetFolder
 from edgemeter.provisioning.registry.registry import Registry
 
@@ -18,6 +18,22 @@ devices_argument = click.argument("devices", nargs=-1, required=True, metavar="D
 dry_run_option = click.option("--dry-run", is_flag=True, help="Show what would be done, and change nothing.")
 json_option = options.json_option("Print JSON.")
 format_option = options.format_option("Print JSON.")
+
+
+def selection_option(purpose: str, otherwise: str | None = None) -> Callable[[_Command], _Command]:
+    """Return what adds `--on` for the devices to do something with; it is required unless there is another value."""
+    text = (
+        f"Devices to {purpose}: a name or tag, all, or KEY=PATTERN (keys: {', '.join(selection.KEYS)}), combined by & | ! ( ): "
+        "'board=pi5 & coral'."
+    )
+    return click.option(
+        "--on",
+        "selection",
+        metavar="SELECTION",
+        required=otherwise is None,
+        default=otherwise,
+        help=text if otherwise is None else f"{text} Default: {otherwise}.",
+    )
 
 
 def _folder(_ctx: click.Context, _param: click.Parameter, value: Path | None) -> FleetFolder:

@@ -11,7 +11,7 @@ from edgemeter.agent.base.documents import json_document
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.base.options import FiniteRange
 from edgemeter.agent.base.tables import Format, console_for, print_data
-from edgemeter.provisioning.cli.options import folder_option, format_option, json_option
+from edgemeter.provisioning.cli.options import folder_option, format_option, json_option, selection_option
 from edgemeter.provisioning.inventory.fleet_folder import FleetFolder
 
 if TYPE_CHECKING:
@@ -70,7 +70,9 @@ def add(bundles: tuple[Path, ...], folder: FleetFolder, *, dry_run: bool, as_jso
 @click.option("--dry-run", is_flag=True, help="Show which devices have not taken the new key, and change nothing.")
 @folder_option
 def rotate(folder: FleetFolder, *, public_key: Path | None, finishes: bool, even_if: str | None, dry_run: bool) -> None:
-    """Replace the key that signs releases, over the air: begin, update all devices, then finish with --finish.
+    """Replace the key that signs releases, over the air.
+
+    Begin, update all devices to a bundle signed with the old key, then end it with --finish.
 
     Example: edgemeter fleet release rotate
     """
@@ -131,7 +133,7 @@ def list_releases(folder: FleetFolder, *, form: Format | None) -> None:
 
 @click.command()
 @click.argument("version", required=False)
-@click.option("--on", "selection", required=True, help="Devices to update: 'board=pi5 & coral', 'device=pi5-*', all.")
+@selection_option("update")
 @click.option("--canary", type=click.IntRange(1), help="Update this number of devices first, and the others once all of these succeed.")
 @click.option(
     "--even-if",

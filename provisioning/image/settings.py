@@ -51,12 +51,13 @@ def checked_user(name: str) -> str:
     return name
 
 
-def checked_hostname(name: str) -> str:
-    """Return a host name.
+def checked_hostname(name: str, device: str | None = None) -> str:
+    """Return a host name, with the name of `device` for `{device}`.
 
     Raises:
         ConfigError: it is not a host name.
     """
+    name = name.replace("{device}", device or "{device}")
     if not HOST.fullmatch(name):
         raise ConfigError(f"invalid host name {name!r}: use letters, digits and -, at most 63 characters (--hostname)")
     return name
@@ -123,8 +124,9 @@ WIFI_KEYS = frozenset({"ssid", "psk", "password", "passphrase", "country"})
 
 @dataclass(frozen=True, slots=True)
 class CardJoinFile:
-    """`text` is the file for the card, without the Wi-Fi: each secret is in one place only."""
+    """`device` is the board's name, if it has one there; `text` is the file for the card, without the Wi-Fi: a secret is in one place."""
 
+    device: str | None
     text: bytes
     wifi: Wifi | None
 
@@ -149,7 +151,7 @@ def read_join_file(path: Path) -> CardJoinFile:
             )
     if "BEGIN CERTIFICATE" not in found.ca:
         raise ConfigError(f"join file {str(path)!r}: `ca` is not a certificate in PEM: `edgemeter fleet token DEVICE` writes one")
-    return CardJoinFile(join_file_text(msgspec.structs.replace(found, wifi={})).encode(), _wifi(path, found.wifi))
+    return CardJoinFile(found.device, join_file_text(msgspec.structs.replace(found, wifi={})).encode(), _wifi(path, found.wifi))
 
 
 def _wifi(path: Path, table: dict[str, str]) -> Wifi | None:

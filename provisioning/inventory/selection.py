@@ -4,7 +4,7 @@
     all of      one or more of these, joined by `&`
     condition   KEY=PATTERN | TAG | all | !condition | ( selection )
 
-KEY is board, circuit, device, fleet, serial, standing or tag; PATTERN may hold `*` and `?`; a word alone is a tag, or a device's name.
+KEY is board, circuit, device, fleet, serial, tag or trust; PATTERN may hold `*` and `?`; a word alone is a tag, or a device's name.
 Text with a space, or one of `&|!()=`, is quoted: `device="my board"`.
 
 A device is what the registry knows of it, overlaid with fleet.toml: the file decides board, tags, circuit and watts, the registry serial
@@ -31,9 +31,11 @@ KEYS: dict[str, Callable[[Device], tuple[str, ...]]] = {
     "device": lambda device: (device.device,),
     "fleet": lambda device: (device.fleet,),
     "serial": lambda device: _each(device.serial),
-    "standing": lambda device: (device.trust,),
     "tag": lambda device: device.tags,
+    "trust": lambda device: (device.trust,),
 }
+# Old words, which work for one release.
+RENAMED = {"standing": "trust"}
 EVERYTHING = frozenset({"all", "*"})
 _TOKEN = re.compile(r"""\s*(?:(?P<mark>[&|!()=])|"(?P<quoted>[^"]*)"|'(?P<single>[^']*)'|(?P<word>[^\s&|!()="']+))""")
 _DEEPEST = 50
@@ -119,6 +121,7 @@ class _Reader:
             if word in EVERYTHING:
                 return lambda _device: True
             return lambda device: _any_fits((*device.tags, device.device), word)
+        word = RENAMED.get(word, word)
         if word not in KEYS:
             self._place -= 2
             self.refuse("it is not a key")

@@ -82,7 +82,7 @@ def pack(folder: FleetFolder, suite: Path, *, is_dry_run: bool = False) -> Packe
     return replace(packed, notes=(*packed.notes, packing.size_note([packed.work])))
 
 
-def check_schedule(name: str, cron: str | None, suite: Path | None, *, is_end: bool, is_golden: bool) -> None:
+def check_schedule(name: str, cron: str | None, suite: Path | None, *, is_end: bool, is_canary: bool) -> None:
     """Check the parameters of a schedule.
 
     Raises:
@@ -93,11 +93,11 @@ def check_schedule(name: str, cron: str | None, suite: Path | None, *, is_end: b
     except msgspec.ValidationError as error:
         raise ConfigError(f"{name!r} cannot be the name of a schedule: use lower-case letters, digits and dashes, at most 64") from error
     if is_end:
-        if cron is not None or suite is not None or is_golden:
-            raise ConfigError("--end takes a name and --on only: leave out the suite, --cron and --golden")
+        if cron is not None or suite is not None or is_canary:
+            raise ConfigError("--end takes a name and --on only: leave out the suite, --cron and --canary-run")
         return
-    if cron is None or (suite is None) != is_golden:
-        raise ConfigError("a schedule needs --cron 'MINUTE HOUR DAY MONTH WEEKDAY' and either a suite or --golden; --end ends one")
+    if cron is None or (suite is None) != is_canary:
+        raise ConfigError("a schedule needs --cron 'MINUTE HOUR DAY MONTH WEEKDAY' and either a suite or --canary-run; --end ends one")
     cron_times.parse(cron)
 
 

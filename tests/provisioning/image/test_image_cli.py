@@ -396,7 +396,7 @@ def test_a_compressed_image_is_taken_as_it_comes(tmp_path, needed, pack, suffix)
 
 
 def test_a_folder_of_join_files_makes_an_image_for_each_board(tmp_path, shelf, join):
-    """Each with its own token; an empty folder, and a card instead of an image, are one line each."""
+    """Each with its own token and host name; an empty folder, and a card instead of an image, are one line each."""
     joins = tmp_path / "joins"
     joins.mkdir()
     image = cards.disk(tmp_path / "os.img", TRIXIE, size_mb=40)
@@ -405,11 +405,13 @@ def test_a_folder_of_join_files_makes_an_image_for_each_board(tmp_path, shelf, j
     for board in ("pi5-01", "pi5-02"):
         (joins / f"{board}.join.toml").write_text(join.read_text().replace('device = "pi5-01"', f'device = "{board}"'))
     before = image.read_bytes()
-    done = cards.edgemeter("fleet", "image", image, *options)
+    assert "several boards cannot have one host name" in cards.edgemeter("fleet", "image", image, *options, "--hostname", "pi").stderr
+    done = cards.edgemeter("fleet", "image", image, *options, "--hostname", "{device}")
     assert done.returncode == 0, done.stderr
     assert image.read_bytes() == before
     for board in ("pi5-01", "pi5-02"):
         assert f'device = "{board}"' in cards.mtype(tmp_path / f"os-{board}.img", "edgemeter/join.toml")
+        assert f'hostname: "{board}"' in cards.mtype(tmp_path / f"os-{board}.img", "user-data")
     assert "give an image file" in cards.edgemeter("fleet", "image", joins, *options).stderr
 
 

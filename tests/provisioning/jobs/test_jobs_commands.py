@@ -208,10 +208,10 @@ def test_a_terminal_sees_a_table(lab):
     ("arguments", "said"),
     [
         (("schedule", "x", "--on", "all"), "needs --cron"),
-        (("schedule", "x", "--on", "all", "--cron", "0 2 * * *"), "either a suite or --golden"),
-        (("schedule", "x", "--on", "all", "--cron", "0 25 * * *", "--golden"), "25"),
-        (("schedule", "X y", "--on", "all", "--cron", "0 2 * * *", "--golden"), "'X y'"),
-        (("schedule", "x", "--on", "all", "--end", "--golden"), "--end takes"),
+        (("schedule", "x", "--on", "all", "--cron", "0 2 * * *"), "either a suite or --canary-run"),
+        (("schedule", "x", "--on", "all", "--cron", "0 25 * * *", "--canary-run"), "25"),
+        (("schedule", "X y", "--on", "all", "--cron", "0 2 * * *", "--canary-run"), "'X y'"),
+        (("schedule", "x", "--on", "all", "--end", "--canary-run"), "--end takes"),
         (("run", "nothing.toml", "--on", "nobody"), "cannot read the suite"),
         (("schedule", "x", "nothing.toml", "--on", "nobody", "--cron", "0 2 * * *"), "cannot read the suite"),
         (("run", "SUITE", "--on", "board=("), "column 7"),
@@ -271,6 +271,6 @@ def test_a_timeout_that_is_no_number_is_a_wrong_use(lab):
 
 def test_a_rehearsed_schedule_is_json_for_machines(lab):
     """As that of `run`, and nothing is ordered."""
-    said = json.loads(lab.call("schedule", "n", "--golden", "--cron", "@daily", "--on", "all", "--dry-run", "--json")[0])
+    said = json.loads(lab.call("schedule", "n", "--canary-run", "--cron", "@daily", "--on", "all", "--dry-run", "--json")[0])
     assert said == {"schedule": "n", "cron": "@daily", "devices": NAMES}
     assert json.loads(lab.call("jobs", "--json")[0])["jobs"] == []
