@@ -560,6 +560,42 @@ def test_what_is_kept_for_a_device_that_is_away_outlives_a_reload(lab):
     second.close()
 
 
+def test_who_takes_the_session_of_another_board_receives_nothing_of_it(lab):
+    """Neither what waited for it nor what comes meanwhile: topics are bound to the certificate, whatever the client id is."""
+    heard = {"pi-1": [], "pi-2": []}
+
+    def session(name):
+        class Events:
+            connected = disconnected = answered = staticmethod(lambda *_: None)
+            received = staticmethod(heard[name].append)
+
+        made = MqttSession(boards[name].address(), SessionProfile("pi-1", "persistent"), Events)
+        made.connect()
+        return made
+
+    boards = {"pi-1": joined(lab), "pi-2": joined(lab, "pi-2", "100000002")}
+    victim = session("pi-1")
+    victim.subscribe([f"{OWN}/command"])
+    victim.publish(f"{OWN}/progress", b"x")
+    victim.flush(5)
+    victim.close()
+    service = lab.service_client("fleet")
+    service.session.publish(f"{OWN}/command", b"waiting")
+    service.session.flush(5)
+    thief = session("pi-2")
+    service.session.publish(f"{OWN}/command", b"live")
+    service.session.flush(5)
+    # What the broker would deliver comes before its answer to this.
+    thief.publish(f"{OTHER}/progress", b"x")
+    thief.flush(5)
+    thief.close()
+    victim = session("pi-1")
+    service.session.publish(f"{OWN}/command", b"back")
+    assert wait_until(lambda: [one.payload for one in heard["pi-1"]][-1:] == [b"back"])
+    assert heard["pi-2"] == []
+    victim.close()
+
+
 def test_a_device_cannot_end_the_services_session(lab, caplog):
     """Whoever comes to a broker with another's client id takes its session; a device does not know the service's."""
     caplog.set_level("INFO")
