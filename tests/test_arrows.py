@@ -14,7 +14,7 @@ MAY_IMPORT = {"agent": set(), "collector": {"agent"}, "models": {"agent"}, "prov
 CORE = ("base", "contract")
 OF_THE_AGENT = {
     "collector": {
-        "bundle.archive", "delivery.outbox", "delivery.publisher",
+        "bundle.archive", "bundle.signature", "bundle.verify", "delivery.outbox", "delivery.publisher",
         "ledger.chunks", "ledger.ledger", "ledger.ledger_file", "ledger.presence", "ledger.quarantine", "ledger.retention",
         "ledger.sqlite_ledger",
     },

@@ -21,6 +21,7 @@ COMMANDS: Sections = {
     "Compare and watch": {
         "compare": ("edgemeter.collector.cli.compare:compare", "Compare models, changes, devices, or edge and datacenter."),
         "report": ("edgemeter.collector.cli.report:report", "Write a page that works offline, or all runs as CSV or Parquet."),
+        "site": ("edgemeter.collector.cli.board:site", "Make a public board: a static site from signed bundles."),
         "trend": ("edgemeter.collector.cli.trend:trend", "Find changes over time; annotate them, send alerts for them."),
     },
     "Collect": {

@@ -59,7 +59,7 @@ def overview(context: ViewContext, request: ViewRequest, case_filter: CaseFilter
     newest_ns = max(case.figures.last_ns for case in found)
     present = {(one.fleet, one.device): one for one in context.source.devices()}
     lines = _devices(found, present, newest_ns)
-    coverage, coverage_table = _coverage(found, context.links, newest_ns)
+    covered, coverage_table = coverage(found, context.links, newest_ns)
     devices, device_table = _device_table(lines, context.links)
     findings = findings_list(context, request.fields)
     first = _needing_attention(lines, context.events.outlying(), context.links)
@@ -73,7 +73,7 @@ def overview(context: ViewContext, request: ViewRequest, case_filter: CaseFilter
         section(
             "coverage",
             "What was measured where",
-            coverage,
+            covered,
             note(
                 "Lowest and highest p50 of its cases (medians over runs)."
                 " Of a case whose level changed, only the runs since then count."
@@ -209,7 +209,7 @@ def _needing_attention(lines: Sequence[_DeviceLine], outlying: Sequence[Outlying
     return part("reasons", found) if found else None
 
 
-def _coverage(found: Sequence[IndexedCase], links: Links, newest_ns: int) -> tuple[Markup, ViewTable]:
+def coverage(found: Sequence[IndexedCase], links: Links, newest_ns: int) -> tuple[Markup, ViewTable]:
     """Return models by board types: how often and when last, and what was never measured."""
     boards = sorted({case.board for case in found})
     grouped: dict[tuple[str, str], list[IndexedCase]] = defaultdict(list)

@@ -4,6 +4,12 @@
 const FACETS = ["fleet", "device", "board", "model", "runtime", "precision"];
 const isFile = document.querySelector("template[data-address]") !== null;
 const root = document.documentElement;
+// A board is a folder of pages: the files of its runs are in a script beside it.
+const isBoard = typeof RUNS !== "undefined";
+const placeOf = (run) => {
+  const address = `run?${new URLSearchParams({ id: run })}`;
+  return isBoard ? RUNS[run] : isFile ? held(address) && `#/${address}` : `/${address}`;
+};
 const make = (name, attributes = {}, ...within) => {
   const node = document.createElement(name);
   for (const [key, value] of Object.entries(attributes)) node.setAttribute(key, value);
@@ -27,7 +33,7 @@ function csvOf(columns, rows) {
   };
   return [columns, ...rows].map((row) => row.map(cell).join(",")).join("\r\n") + "\r\n";
 }
-const viewName = () => (isFile ? location.hash.slice(2) || document.getElementById("shown").dataset.address : location.pathname.slice(1)).split("?")[0] || "overview";
+const viewName = () => (isFile ? location.hash.slice(2) || document.getElementById("shown").dataset.address : location.pathname.split("/").pop()).split("?")[0].replace(".html", "") || "overview";
 
 // Charts: what the server wrote is a specification without data, and the rows beside it.
 let drawn = [];
@@ -78,9 +84,8 @@ async function drawChart(figure, picked = {}) {
   figure.classList.add("is-drawn");
 }
 function follow(datum) {
-  const found = datum.run ? `run?${new URLSearchParams({ id: datum.run })}` : null;
-  if (found && !isFile) location.assign(`/${found}`);
-  else if (found && held(found)) location.hash = `#/${found}`;
+  const found = datum.run && placeOf(datum.run);
+  if (found) location.assign(found);
   else if (datum.anchor) document.getElementById(datum.anchor)?.scrollIntoView({ block: "center" });
 }
 const held = (address) => [...document.querySelectorAll("[data-address]")].some((one) => keyOf(parse(one.dataset.address)) === keyOf(parse(address)));
@@ -144,8 +149,8 @@ function tableBehind(chart) {
     return typeof value === "number" ? value.toLocaleString("en", { maximumSignificantDigits: 5 }) : value ?? "–";
   };
   const cell = (row, name) => {
-    const address = name === "run" && row.run ? `run?${new URLSearchParams({ id: row.run })}` : null;
-    if (address && (!isFile || held(address))) return make("td", {}, make("a", { href: isFile ? `#/${address}` : `/${address}` }, row.run));
+    const found = name === "run" && row.run && placeOf(row.run);
+    if (found) return make("td", {}, make("a", { href: found }, row.run));
     return make("td", {}, String(text(name, row[name])));
   };
   const head = make("tr", {}, ...names.map((name) => make("th", { scope: "col" }, name.replace(/_ns$/, "").replaceAll("_", " "))));
@@ -295,12 +300,15 @@ function route() {
   document.title = `${shown.querySelector("h1").textContent} - Edgemeter`;
   const picked = { ...asked.fields };
   for (const name of ROUTES[asked.view] ?? []) delete picked[name];
-  shown.querySelectorAll("form.filters [name]").forEach((field) => { if (asked.fields[field.name]) field.value = asked.fields[field.name]; });
-  narrow(shown, picked);
-  dress(shown, picked);
+  narrowed(shown, picked, asked.fields);
   scrollTo(0, 0);
 }
 
+function narrowed(within, picked, fields = picked) {
+  within.querySelectorAll("form.filters [name]").forEach((field) => { if (fields[field.name]) field.value = fields[field.name]; });
+  narrow(within, picked);
+  return dress(within, picked);
+}
 async function dress(within, picked = {}) {
   for (const chart of drawn) chart.view?.finalize();
   const mine = (drawn = []);
@@ -323,7 +331,7 @@ async function dress(within, picked = {}) {
       for (const [name, value] of [...new FormData(form)].sort()) if (value) fields.append(name, value);
       const query = fields.toString() ? `?${fields}` : "";
       if (isFile) location.hash = `#/${form.dataset.view}${query}`;
-      else location.assign(`/${form.dataset.view}${query}`);
+      else location.assign(`${isBoard ? location.pathname : `/${form.dataset.view}`}${query}`);
     });
   });
   within.querySelectorAll("[data-export]").forEach((one) => one.addEventListener("click", () => writeTables(within, one.dataset.export)));
@@ -366,4 +374,6 @@ document.addEventListener("click", (event) => {
 });
 addEventListener("resize", cueWideTables);
 addEventListener("beforeprint", () => document.querySelectorAll("details").forEach((one) => { one.open = true; }));
-if (isFile) { addEventListener("hashchange", route); route(); } else dress(document);
+if (isFile) { addEventListener("hashchange", route); route(); }
+else if (isBoard) narrowed(document, Object.fromEntries(new URLSearchParams(location.search)));
+else dress(document);

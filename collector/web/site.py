@@ -25,6 +25,12 @@ SERVED_POLICY = (
 )
 
 
+FOLDER_POLICY = (
+    "default-src 'none'; img-src 'self' data: blob:; style-src 'self' 'unsafe-inline'; script-src 'self'; base-uri 'none';"
+    " form-action 'none'"
+)
+
+
 def styles() -> str:
     """Return the style sheet."""
     return text_of("page.css")
@@ -38,22 +44,27 @@ def script() -> str:
 def served_page(title: str, content: Markup, remark: str) -> str:
     """Return a page that loads its style and its scripts from where it came from."""
     charts = vega.bundle_name() if "chart-data" in content else None
-    return render(
-        "page.html", is_file=False, root="/", title=title, content=content, remark=remark, version=version("edgemeter"), charts=charts
-    )
+    return _page(title=title, content=content, remark=remark, charts=charts, is_file=False, root="/", policy="")
+
+
+def board_page(title: str, content: Markup, remark: str) -> str:
+    """Return a page of a folder of files, which loads its style and its scripts from beside it."""
+    return _page(title=title, content=content, remark=remark, charts=vega.bundle_name(), is_file=False, root="", policy=FOLDER_POLICY)
+
+
+def _page(**values: object) -> str:
+    return render("page.html", version=version("edgemeter"), **values)
 
 
 def one_file_page(first: tuple[str, Markup, str], held_views: Sequence[tuple[str, Markup]], remark: str) -> str:
     """Return a page that loads nothing: it shows the `first` view (address, content, title), and holds the others as templates."""
-    return render(
-        "page.html",
+    return _page(
         is_file=True,
         title=first[2],
         address=first[0],
         content=first[1],
         held_views=held_views,
         remark=remark,
-        version=version("edgemeter"),
         policy=own_script_policy((vega.bundle(), script()), "img-src data: blob:"),
         style=raw(styles()),
         charts=raw(vega.bundle()),
@@ -107,7 +118,14 @@ def show(context: ViewContext, request: ViewRequest) -> View | None:
     return made(context, request, parse_filter(request.fields)) if made else None
 
 
-def content(view: View, request: ViewRequest, choices_here: FormChoices, links: Links, exports: Mapping[str, str]) -> Markup:
+def content(
+    view: View,
+    request: ViewRequest,
+    choices_here: FormChoices,
+    links: Links,
+    exports: Mapping[str, str],
+    labels: Mapping[str, str] | None = None,
+) -> Markup:
     """Return what a page consists of: navigation, heading, form, exports and the view itself."""
     return render(
         "content.html",
@@ -116,7 +134,8 @@ def content(view: View, request: ViewRequest, choices_here: FormChoices, links: 
         navigation=navigation(request, links),
         route=ROUTES[request.view],
         # Without a script the form is sent with its button.
-        fields=[_field(name, request, values) for name in view.filters if (values := choices_here.of(name))],
+        action=links.to(request.view),
+        fields=[_field(name, request, values, {**LABELS, **(labels or {})}) for name in view.filters if (values := choices_here.of(name))],
         exports=exports,
     )
 
@@ -145,12 +164,12 @@ def held_exports(view: View, request: ViewRequest) -> dict[str, str]:
     return {"tables": raw(script_data({"view": request.address, "tables": tables}))}
 
 
-def _field(name: str, request: ViewRequest, values: Mapping[str, str]) -> dict[str, object]:
+def _field(name: str, request: ViewRequest, values: Mapping[str, str], labels: Mapping[str, str]) -> dict[str, object]:
     """Return a field of the form; with too many values it has no options and is typed."""
     picked = request.get(name)
     options = None if len(values) > MOST_CHOICES else _options(name, request, values)
     current = picked or (DEFAULT_METRIC if name == "metric" and options else "")
-    return {"name": name, "label": LABELS.get(name, name.capitalize()), "picked": current, "count": f"{len(values):,}", "options": options}
+    return {"name": name, "label": labels.get(name, name.capitalize()), "picked": current, "count": f"{len(values):,}", "options": options}
 
 
 def _options(name: str, request: ViewRequest, values: Mapping[str, str]) -> list[tuple[str, str]]:

@@ -19,9 +19,9 @@ else:
 
 ROOT = Path(__file__).resolve().parents[2]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-EXAMPLES = [f"docs/review/github-{one}.yml" for one in ("measure", "comment")]
+EXAMPLES = [f"docs/review/github-{one}.yml" for one in ("measure", "comment", "board")]
 SCHEMAS = {
-    "github-workflows": [".github/workflows/ci.yml", ".github/workflows/release.yml", *EXAMPLES],
+    "github-workflows": [*(f".github/workflows/{one}.yml" for one in ("board", "ci", "release")), *EXAMPLES],
     "github-actions": ["action.yml"],
     "github-issue-forms": [f".github/ISSUE_TEMPLATE/{one}.yml" for one in ("bug", "figure", "board")],
     "github-issue-config": [".github/ISSUE_TEMPLATE/config.yml"],

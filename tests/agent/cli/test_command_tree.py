@@ -18,9 +18,9 @@ MAY_NAME_OLD = ("agent/cli/main.py", "tests/agent/cli/test_command_tree.py", "te
 
 
 def test_the_top_level_fits_in_a_head():
-    """Fifteen commands at most, in sections, and no other."""
+    """Sixteen commands at most, in sections, and no other."""
     names = [name for section in COMMANDS.values() for name in section]
-    assert len(names) == len(set(names)) <= 15
+    assert len(names) == len(set(names)) <= 16
     assert cli.list_commands(click.Context(cli)) == names
 
 

@@ -1,0 +1,157 @@
+"""Writes a board: a folder of files that any host serves, and that opens from a disk without one."""
+
+import hashlib
+import re
+import shutil
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from edgemeter.agent.base import figures
+from edgemeter.agent.base.errors import UnavailableError
+from edgemeter.agent.contract.record import RunRecord
+from edgemeter.collector.board.board_view import board_view, facets, verification_section
+from edgemeter.collector.board.entries import BoardEntry
+from edgemeter.collector.charts import vega
+from edgemeter.collector.charts.chart import Chart, ChartSheet, script_data
+from edgemeter.collector.web.context import NoEvents, ViewContext, live_chart
+from edgemeter.collector.web.markup import Markup, element, join, raw, render
+from edgemeter.collector.web.run_index import FACETS, RunIndex, open_index
+from edgemeter.collector.web.site import FormChoices, board_page, content, held_exports, script, show, styles
+from edgemeter.collector.web.sources import DocumentSource
+from edgemeter.collector.web.view import ROUTES, View, ViewRequest, address, read_address
+
+INDEX, BUNDLES, BADGES = "index.html", "bundles", "badges"
+# A character of a badge is so wide, and beside its text there is so much room.
+CHARACTER_PX, AROUND_PX = 6.6, 12
+COLOURS = {"valid": "#0b7a4b", "suspect": "#8a5a00", "invalid": "#a32b2b"}
+STEM, LABEL = 48, 44
+
+
+@dataclass(frozen=True, slots=True)
+class BoardLinks:
+    """Links between the pages of a board; what narrows a page follows its name."""
+
+    files: Mapping[str, str]
+
+    def to(self, view: str, **fields: str) -> str | None:
+        """Return the file of a view with what narrows it, None where the board has no such page."""
+        route = {name: value for name, value in fields.items() if name in ROUTES[view]}
+        file = self.files.get(address(view, route))
+        narrowed = {name: value for name, value in fields.items() if name not in route}
+        return file and address(file, narrowed)
+
+
+def write_board(
+    entries: Sequence[BoardEntry], folder: Path, remark: str, progress: Callable[[str, int, int], None] = lambda *_: None
+) -> int:
+    """Write the board of `entries` into `folder`, which is made; return the number of its pages.
+
+    Raises:
+        UnavailableError: a file cannot be written.
+    """
+    verified = [(one, one.run) for one in entries if one.state == "verified" and one.run]
+    index = open_index(DocumentSource(tuple(run for _, run in verified)))
+    try:
+        index.refresh()
+        for place in (folder, folder / BUNDLES, folder / BADGES):
+            place.mkdir(parents=True, exist_ok=True)
+        _write_shared(verified, folder)
+        return _write_pages(index, entries, folder, remark, progress)
+    except OSError as error:
+        raise UnavailableError(f"cannot write the site to {str(folder)!r} ({error.strerror}): give a writable folder with space") from error
+    finally:
+        index.close()
+
+
+def _write_shared(verified: Sequence[tuple[BoardEntry, RunRecord]], folder: Path) -> None:
+    (folder / "page.css").write_text(styles(), encoding="utf-8")
+    (folder / "page.js").write_text(script(), encoding="utf-8")
+    (folder / vega.bundle_name()).write_text(vega.bundle(), encoding="utf-8")
+    runs = {run.id: _file(address("run", {"id": run.id})) for _, run in verified}
+    (folder / "runs.js").write_text(f"const RUNS = {script_data(runs)};\n", encoding="utf-8")
+    for entry, run in verified:
+        bundle, shield = places_of(run)
+        shutil.copyfile(entry.path, folder / bundle)
+        (folder / shield).write_text(badge(run), encoding="utf-8")
+
+
+def _write_pages(
+    index: RunIndex, entries: Sequence[BoardEntry], folder: Path, remark: str, progress: Callable[[str, int, int], None]
+) -> int:
+    by_id = {one.run.id: one for one in entries if one.state == "verified" and one.run}
+    places = {one.run.id: places_of(one.run) for one in by_id.values() if one.run}
+    runs = [one.run for one in by_id.values() if one.run]
+    addresses = _addresses(runs)
+    links = BoardLinks({one: _file(one) for one in addresses})
+    for count, text in enumerate(addresses, start=1):
+        request = read_address(text)
+        with index.reading() as connection:
+            context = ViewContext(connection, index.source, links, NoEvents(), ChartSheet(live_chart if request.view == "run" else _drawn))
+            if request.view == "overview":
+                view: View | None = board_view(context, entries, places)
+            else:
+                view = show(context, request)
+        if view is None:
+            continue
+        if request.view == "run":
+            run_id = request.get("id")
+            view = replace(view, body=join([verification_section(by_id[run_id], places[run_id]), view.body]))
+        # The raw samples of a run are in its bundle.
+        exports = {} if request.view == "run" else held_exports(view, request)
+        inside = content(view, request, _choices(runs, request), links, exports, {"fleet": "Lab"})
+        (folder / links.files[text]).write_text(board_page(view.title, inside, remark), encoding="utf-8")
+        progress("writing pages", count, len(addresses))
+    return len(addresses)
+
+
+def _addresses(runs: Sequence[RunRecord]) -> list[str]:
+    models = sorted({run.model.name for run in runs})
+    devices = sorted({(run.fleet, run.device) for run in runs})
+    return [
+        "overview",
+        *(["compare"] if runs else []),
+        *(address("model", {"model": model}) for model in models),
+        *(address("device", {"fleet": fleet, "device": device}) for fleet, device in devices),
+        *(address("run", {"id": run.id}) for run in runs),
+    ]
+
+
+def _choices(runs: Sequence[RunRecord], request: ViewRequest) -> FormChoices:
+    """Return what the form of a page offers: the facets of all runs, but not what the page is about."""
+    if request.view not in ("overview", "compare"):
+        return FormChoices({})
+    own = [facets(run) for run in runs]
+    values = {name: sorted({str(one[f"data-{name}"]) for one in own}) for name in FACETS}
+    return FormChoices({name: {value: value for value in found} for name, found in values.items()})
+
+
+def _drawn(chart: Chart, number: int) -> Markup:
+    return live_chart(chart, number, element("noscript", None, raw(vega.svg(chart, is_alone=False))))
+
+
+def _file(text: str) -> str:
+    """Return the name of the page of an address: readable, and of one address only."""
+    if text in ("overview", "compare"):
+        return INDEX if text == "overview" else "compare.html"
+    request = read_address(text)
+    stem = re.sub(r"[^a-z0-9]+", "-", " ".join(request.fields.values()).lower())[:STEM].strip("-")
+    return f"{request.view}-{stem}-{hashlib.sha256(text.encode()).hexdigest()[:8]}.html"
+
+
+def places_of(run: RunRecord) -> tuple[str, str]:
+    """Return where a board has the bundle and the badge of a run."""
+    stem = _file(address("run", {"id": run.id})).removesuffix(".html")
+    return f"{BUNDLES}/{stem}.edgemeter", f"{BADGES}/{stem}.svg"
+
+
+def badge(run: RunRecord) -> str:
+    """Return the badge of a verified run as SVG: model and board, p50, energy where there is one, and what keeps it from being valid."""
+    energy = f", {figures.significant(run.energy.gross_mj)} mJ" if run.energy else ""
+    provenance = run.provenance.get("latency", "not stated")
+    doubts = [one for one in (run.verdict.state, provenance) if one not in ("valid", "measured")]
+    where = figures.printable(f"{run.model.name} {run.precision} on {run.environment.board or run.device}")[:LABEL]
+    text = ", ".join([f"p50 {figures.significant(run.latency.p50_ms)} ms{energy}", *doubts, "recomputed"])
+    left, right = (round(len(one) * CHARACTER_PX + AROUND_PX) for one in (where, text))
+    colour = COLOURS["suspect"] if doubts and run.verdict.state == "valid" else COLOURS.get(run.verdict.state, COLOURS["suspect"])
+    return render("badge.svg", label=where, text=text, left=left, right=right, colour=colour)

@@ -1,0 +1,162 @@
+"""The views of a board: its index, with the results that are verified and those that are not, and what was checked of one result."""
+
+from collections.abc import Mapping, Sequence
+
+from edgemeter.agent.base import figures
+from edgemeter.agent.bundle.verify import signature_text
+from edgemeter.agent.contract.energy_provenance import energy_provenance
+from edgemeter.agent.contract.record import RunRecord
+from edgemeter.collector.board.entries import BoardEntry
+from edgemeter.collector.show.wording import metric_name
+from edgemeter.collector.web.context import ViewContext
+from edgemeter.collector.web.markup import Markup, element, join, part
+from edgemeter.collector.web.overview import coverage
+from edgemeter.collector.web.queries import CaseFilter, cases
+from edgemeter.collector.web.run_index import FACETS
+from edgemeter.collector.web.view import Links, View, ViewColumn, grid, link, note, section
+
+TRUST = (
+    "Verified: signed by the lab, and latency, throughput, energy and verdict computed again from the raw samples in the bundle when this"
+    " site was built. Accuracy, memory and cold start are as the lab stated them. A signature proves who wrote a bundle and that nothing"
+    " changed since; it does not prove that the device reported the truth."
+)
+
+
+def board_view(context: ViewContext, entries: Sequence[BoardEntry], places: Mapping[str, tuple[str, str]]) -> View:
+    """Return the index; `places` has bundle and badge of each verified run by its id."""
+    verified = sorted(((one, one.run) for one in entries if one.state == "verified" and one.run), key=lambda pair: _order(pair[1]))
+    others = [one for one in entries if one.state != "verified"]
+    labs = {one.lab for one, _ in verified}
+    table, plain = grid("results", _columns(context.links, places), verified, lambda pair: facets(pair[1]))
+    apart, apart_plain = grid("apart", _APART, others)
+    found = cases(context.connection, CaseFilter())
+    covered = coverage(found, context.links, max(case.figures.last_ns for case in found))[0] if found else note("Nothing yet.")
+    parts = [
+        section("results", "Verified results", table if verified else note("None yet."), note(TRUST)),
+        section("coverage", "What was measured where", covered),
+        *([section("apart", "Not verified", apart, note("None of these is in any comparison."))] if others else []),
+    ]
+    title = f"{figures.count(len(verified), 'verified result')} of {figures.count(len(labs), 'lab')}"
+    lead = f"{figures.count(len(others), 'more bundle')} could not be verified." if others else ""
+    return View(title, join(parts), lead, (plain, apart_plain), FACETS)
+
+
+def facets(run: RunRecord) -> dict[str, str | float | None]:
+    """Return what a script may narrow the table to, as `data-...` attributes."""
+    values = (run.fleet, run.device, run.environment.board or "unknown board", run.model.name, run.runtime.name, run.precision)
+    return {f"data-{name}": value for name, value in zip(FACETS, values, strict=True)}
+
+
+def verification_section(entry: BoardEntry, places: tuple[str, str]) -> Markup:
+    """Return what was checked of a result, who signed it, and where its bundle and badge are."""
+    found, (bundle, badge) = entry.found, places
+    facts: dict[str, Markup | str | None] = {
+        "Figures recomputed": f"{found.checked}, none differs",
+        "Signature": f"{entry.lab}: {signature_text(found.signature).partition(';')[0]}",
+        "Written by": f"edgemeter {found.written_by}",
+        "Fleet, as stated": entry.stated_fleet,
+        "Bundle": link(bundle, "download it, and check it with: edgemeter bundle verify FILE"),
+        "Badge": link(badge, badge),
+        "Not recomputed": join([part("reasons", [f"{left.field}: {left.why}" for left in found.left])]) if found.left else None,
+    }
+    return section("verification", "Verification", part("facts", {name: fact for name, fact in facts.items() if fact}))
+
+
+Result = tuple[BoardEntry, RunRecord]
+
+
+def _columns(links: Links, places: Mapping[str, tuple[str, str]]) -> list[ViewColumn[Result]]:
+    return [
+        ViewColumn(
+            "model", "Model", lambda pair: pair[1].model.name,
+            lambda pair: _under(link(links.to("model", model=pair[1].model.name), pair[1].model.name), pair[1].precision), is_text=True,
+        ),
+        ViewColumn("precision", "", lambda pair: pair[1].precision, is_shown=False),
+        ViewColumn(
+            "device", "Device", lambda pair: pair[1].device,
+            lambda pair: _under(
+                link(links.to("device", fleet=pair[1].fleet, device=pair[1].device), pair[1].device),
+                pair[1].environment.board or "unknown board",
+            ),
+            is_text=True,
+        ),
+        ViewColumn("board", "Board", lambda pair: pair[1].environment.board, is_shown=False),
+        ViewColumn(
+            "runtime", "Runtime", lambda pair: f"{pair[1].runtime.name} {pair[1].runtime.version}",
+            lambda pair: _under(
+                f"{pair[1].runtime.name} {pair[1].runtime.version}",
+                f"{figures.count(pair[1].runtime.threads, 'thread')}, {pair[1].scenario.replace('_', ' ')}",
+            ),
+            is_text=True,
+        ),
+        ViewColumn("latency_p50_ms", "p50 ms", lambda pair: pair[1].latency.p50_ms, _p50),
+        ViewColumn("latency_p90_ms", "p90 ms", lambda pair: pair[1].latency.p90_ms),
+        ViewColumn("throughput_per_s", "per s", lambda pair: pair[1].throughput_per_s),
+        ViewColumn(
+            "energy_gross_mj", "Gross mJ", lambda pair: pair[1].energy.gross_mj if pair[1].energy else None, lambda pair: _energy(pair[1]),
+            "energy per inference, idle included, with its uncertainty (95 %)",
+        ),
+        ViewColumn(
+            "accuracy", "Accuracy stated", lambda pair: pair[1].accuracy.value if pair[1].accuracy else None,
+            lambda pair: _accuracy(pair[1]),
+        ),
+        ViewColumn("provenance", "", _provenance, is_shown=False),
+        ViewColumn(
+            "verdict", "Verdict", lambda pair: pair[1].verdict.state,
+            lambda pair: element("span", {"class": None if pair[1].verdict.state == "valid" else "doubt"}, pair[1].verdict.state),
+            is_text=True,
+        ),
+        ViewColumn("lab", "Signed by", lambda pair: pair[0].lab, is_text=True),
+        ViewColumn("fingerprint", "", lambda pair: signed.fingerprint if (signed := pair[0].found.signature) else None, is_shown=False),
+        ViewColumn("figures_recomputed", "Recomputed", lambda pair: pair[0].found.checked),
+        ViewColumn("run", "Run", lambda pair: pair[1].id, lambda pair: _links(pair[1], links, places[pair[1].id]), is_text=True),
+    ]  # fmt: skip
+
+
+_APART: list[ViewColumn[BoardEntry]] = [
+    ViewColumn("file", "Bundle", lambda one: one.path.name, is_text=True),
+    ViewColumn("state", "State", lambda one: one.state, is_text=True),
+    ViewColumn("reason", "Why", lambda one: one.reason, is_text=True),
+    ViewColumn("model", "Model", lambda one: one.found.model, is_text=True),
+    ViewColumn("device", "Device", lambda one: one.found.device, is_text=True),
+    ViewColumn("lab", "Signed by", lambda one: one.lab, is_text=True),
+]
+
+
+def _order(run: RunRecord) -> tuple[str, float, str]:
+    return run.model.name, run.latency.p50_ms or float("inf"), run.id
+
+
+def _under(text: str, beside: str) -> Markup:
+    return join([text, element("small", None, beside)])
+
+
+def _provenance(pair: Result) -> str:
+    return pair[1].provenance.get("latency", "not stated to be measured")
+
+
+def _p50(pair: Result) -> Markup:
+    found, provenance = pair[1].latency, _provenance(pair)
+    bounds = figures.span(found.p50_low_ms, found.p50_high_ms) if found.p50_low_ms is not None and found.p50_high_ms is not None else ""
+    doubt = [element("small", {"class": "doubt"}, provenance)] if provenance != "measured" else []
+    return join([_under(figures.typeset(figures.significant(found.p50_ms)), bounds), *doubt])
+
+
+def _energy(run: RunRecord) -> Markup:
+    if run.energy is None:
+        return element("span", {"class": "none", "title": run.energy_reason}, "none")
+    provenance = energy_provenance(run)
+    beside = f"{run.energy.scope}{'' if provenance == 'measured' else f', {provenance}'}"
+    return _under(figures.with_uncertainty(run.energy.gross_mj, run.energy.gross_u_mj), beside)
+
+
+def _accuracy(run: RunRecord) -> Markup:
+    if run.accuracy is None:
+        return element("span", {"class": "none", "title": run.accuracy_reason}, "none")
+    return _under(figures.accuracy(run.accuracy.value), metric_name(run.accuracy.metric))
+
+
+def _links(run: RunRecord, links: Links, places: tuple[str, str]) -> Markup:
+    bundle, badge = places
+    beside = element("small", None, link(bundle, "bundle"), ", ", link(badge, "badge"))
+    return join([link(links.to("run", id=run.id), "all of it"), beside])
