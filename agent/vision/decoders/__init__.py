@@ -64,7 +64,9 @@ class Detections:
 class Decoder(Protocol):
     """Turns the outputs of one query (batch 1) into detections; stateless but for what its constructor computed.
 
-    Constructed with the card and what the runtime found; raises ConfigError there when the outputs do not fit the family.
+    Constructed with the card and what the runtime found; raises ConfigError there when the outputs do not fit the family. It gets numbers
+    of a sensible size only: NaN is read as 0 and all else cut to +-1e9; unless it has a true `takes_invalid`, because it selects few values
+    of a large tensor and tames those itself.
     """
 
     def __init__(self, model: Card, loaded: Loaded) -> None: ...
@@ -88,26 +90,25 @@ def create(model: Card, loaded: Loaded) -> Decoder:
     Raises:
         ConfigError: no decoder has that name, or the outputs do not fit it.
     """
-    return _Guarded(find_plugin("decoder", DECODERS, model.family)(model, loaded))
+    decoder: Decoder = find_plugin("decoder", DECODERS, model.family)(model, loaded)
+    return decoder if getattr(decoder, "takes_invalid", False) else _Guarded(decoder)
 
 
 class _Guarded:
-    """Keeps invalid values from a decoder: NaN is read as 0 and all else cut to +-1e9; the verdict reports them."""
+    """Keeps invalid values from a decoder; the verdict reports them."""
 
     def __init__(self, decoder: Decoder) -> None:
         self._decoder = decoder
 
     def decode(self, outputs: Sequence[Floats], frame: PhotoFrame) -> Detections:
-        return self._decoder.decode([output if _is_sound(output) else _tamed(output) for output in outputs], frame)
+        return self._decoder.decode([tamed(output) for output in outputs], frame)
 
 
-def _is_sound(output: Floats) -> bool:
-    """Return whether all values are numbers of a sensible size; the sum of squares is the fastest check of all of them."""
-    flat = output.ravel()
+def tamed(values: Floats) -> Floats:
+    """Return the values with 0 for NaN, none beyond +-1e9; sound ones as they are. The sum of squares is the fastest check of all."""
+    flat = values.ravel()
     with np.errstate(over="ignore", invalid="ignore"):
-        return bool(np.isfinite(flat @ flat))
-
-
-def _tamed(output: Floats) -> Floats:
-    tamed: Floats = np.clip(np.nan_to_num(output, nan=0.0), -_LARGEST, _LARGEST)
-    return tamed
+        if np.isfinite(flat @ flat):
+            return values
+    sound: Floats = np.clip(np.nan_to_num(values, nan=0.0), -_LARGEST, _LARGEST)
+    return sound

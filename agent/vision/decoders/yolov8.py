@@ -12,12 +12,14 @@ import numpy as np
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.contract.model_card import Card
 from edgemeter.agent.runtimes import Loaded
-from edgemeter.agent.vision.decoders import Detections, Floats, PhotoFrame, boxes
-from edgemeter.agent.vision.decoders.boxes import OneTensor, mismatch
+from edgemeter.agent.vision.decoders import Detections, Floats, PhotoFrame, boxes, tamed
+from edgemeter.agent.vision.decoders.boxes import OneTensor, above, mismatch
 
 
 class YoloV8(OneTensor):
     """Decodes one [1, 4 + classes, anchors] tensor; the transposed [1, anchors, 4 + classes] too."""
+
+    takes_invalid = True
 
     def __init__(self, model: Card, loaded: Loaded) -> None:
         if len(loaded.outputs) > 1:
@@ -30,12 +32,11 @@ class YoloV8(OneTensor):
         """Return the detections; `outputs` is the one tensor, float32."""
         tensor = outputs[0]
         rows = tensor[0] if self._check(tensor.shape) else tensor[0].T
-        # One flat search is several times as fast as numpy's in two axes.
-        classes, anchors = np.divmod(np.flatnonzero(rows[4:] > self._output.score_threshold), rows.shape[1])
-        centred = rows[:4, anchors].T
-        if rows[0].max(initial=0.0) <= boxes.LARGEST_NORMALISED:
+        classes, anchors = above(rows[4:], self._output.score_threshold)
+        centred = tamed(rows[:4, anchors].T)
+        if np.fmax.reduce(rows[0], initial=0.0) <= boxes.LARGEST_NORMALISED:
             centred = centred * np.array([frame.input_width, frame.input_height] * 2, np.float32)
-        scores = rows[4 + classes, anchors]
+        scores = tamed(rows[4 + classes, anchors])
         return boxes.select(boxes.corners(centred), scores, classes.astype(np.int32), self._output, frame)
 
     def _check(self, shape: tuple[int, ...]) -> bool:
