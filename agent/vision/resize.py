@@ -103,7 +103,7 @@ _TRIALS = (((610, 470), (300, 201)), ((331, 257), (317, 240)), ((256, 192), (128
 
 @cache
 def fastest_resize() -> Resize:
-    """Return OpenCV's resize, or ours where OpenCV is not installed or rounds otherwise; both as `bilinear.resize`."""
+    """Return OpenCV's resize, or ours where OpenCV is not installed or rounds otherwise; both called as `resize_bilinear` is."""
     try:
         cv2 = import_module("cv2")
     except ImportError:
