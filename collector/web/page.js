@@ -81,7 +81,38 @@ async function drawChart(figure, picked = {}) {
   place.querySelector("svg").setAttribute("aria-hidden", "true");
   view.addEventListener("click", (_, item) => item?.datum && follow(item.datum));
   if (held.brushes) view.addSignalListener("brush", (_, value) => brushed(chart, value));
+  await restore(chart);
+  for (const { signal } of zoomAxes(spec)) view.addSignalListener(signal, () => keepState(chart));
   figure.classList.add("is-drawn");
+}
+// What is hidden and how far a chart is zoomed is in the address: c1={"off": [series], "x": [low, high]} of the first chart.
+const stateName = (chart) => `c${[...document.querySelectorAll("figure.chart-figure")].indexOf(chart.figure) + 1}`;
+const fieldsHere = () => (isFile ? location.hash || `#/${document.getElementById("shown").dataset.address}` : location.pathname + location.search).split("?");
+function putField(name, value) {
+  const [base, query = ""] = fieldsHere(), fields = new URLSearchParams(query);
+  if (value === null) fields.delete(name); else fields.set(name, value);
+  if (`${fields}` !== `${new URLSearchParams(query)}`) history.replaceState(null, "", `${base}${fields.size ? `?${fields}` : ""}`);
+}
+async function restore(chart) {
+  let state = {};
+  try { state = JSON.parse(new URLSearchParams(fieldsHere()[1]).get(stateName(chart))) ?? {}; } catch { /* somebody else's */ }
+  for (const toggle of chart.figure.querySelectorAll(".legend button")) if (state.off?.includes?.(toggle.dataset.series)) toggle.click();
+  for (const { axis, signal } of zoomAxes(chart.spec)) {
+    if (state[axis]?.length === 2 && state[axis].every(Number.isFinite)) chart.view.signal(signal, state[axis]);
+  }
+  await chart.view.runAsync();
+}
+function keepState(chart) {
+  clearTimeout(chart.keeping);
+  chart.keeping = setTimeout(() => {
+    if (!chart.figure.isConnected) return;
+    const state = chart.hidden.size ? { off: [...chart.hidden] } : {};
+    for (const { axis, signal } of zoomAxes(chart.spec)) {
+      const range = chart.view.signal(signal);
+      if (range) state[axis] = range.map((one) => Number(Number(one).toPrecision(13)));
+    }
+    putField(stateName(chart), Object.keys(state).length ? JSON.stringify(state) : null);
+  }, 150);
 }
 function follow(datum) {
   const found = datum.run && placeOf(datum.run);
@@ -112,7 +143,9 @@ function addTools(chart) {
         chart.hidden[off ? "add" : "delete"](name);
         toggle.setAttribute("aria-pressed", String(!off));
         chart.view.signal("hidden", [...chart.hidden]).runAsync();
+        keepState(chart);
       });
+      toggle.dataset.series = name;
       toggle.append(key, ` ${name}`);
       toggle.setAttribute("aria-pressed", "true");
       keys.append(toggle);
@@ -208,13 +241,11 @@ function setPeriod(range) {
   const text = (at) => new Date(at).toISOString().slice(0, 16).replace("T", " ");
   if (range) shown.querySelector("b").textContent = `runs from ${text(range[0])} to ${text(range[1])} UTC`;
   document.querySelectorAll("tr[data-at]").forEach((row) => row.classList.toggle("is-outside", range !== null && !inPeriod(Number(row.dataset.at))));
-  const [base, query = ""] = (isFile ? location.hash : location.href.slice(location.origin.length)).split("?");
-  const put = (fields) => { const all = new URLSearchParams(fields); all.delete("between"); if (range) all.set("between", range.join(",")); return `${all}`; };
-  const next = put(query);
-  if (`${base}${query && `?${query}`}` !== `${base}${next && `?${next}`}`) history.replaceState(null, "", `${base}${next && `?${next}`}`);
+  putField("between", range && range.join(","));
   document.querySelectorAll(".exports a").forEach((link) => {
-    const [path, own = ""] = link.getAttribute("href").split("?");
-    link.setAttribute("href", `${path}?${put(own)}`);
+    const [path, own = ""] = link.getAttribute("href").split("?"), fields = new URLSearchParams(own);
+    if (range) fields.set("between", range.join(",")); else fields.delete("between");
+    link.setAttribute("href", `${path}?${fields}`);
   });
 }
 
@@ -341,11 +372,65 @@ async function dress(within, picked = {}) {
   });
   const between = /[?&]between=(\d+)(?:,|%2C)(\d+)/.exec(isFile ? location.hash : location.search);
   setPeriod(between ? [Number(between[1]), Number(between[2])] : null);
-  for (const figure of within.querySelectorAll("figure.chart-figure:not([hidden])")) {
+  await drawAll([within], picked);
+}
+async function drawAll(places, picked = {}) {
+  const mine = drawn;
+  for (const figure of places.flatMap((one) => [...one.querySelectorAll("figure.chart-figure:not([hidden])")])) {
     if (mine !== drawn) return;
     await drawChart(figure, picked);
   }
   if (mine === drawn) root.dataset.drawn = String(mine.length);
+}
+
+// Live: what came since the page was made. The parts of the view that are other now are replaced, everything else stays as it is.
+const written = new WeakMap();
+const asWritten = (node) => node.outerHTML.replace(/<noscript>.*?<\/noscript>/gs, "");
+async function refreshView() {
+  const answer = await fetch(location.href);
+  if (!answer.ok) return;
+  const page = new DOMParser().parseFromString(await answer.text(), "text/html"), main = document.querySelector("main");
+  document.title = page.title;
+  for (const name of ["header", "footer"]) document.querySelector(name).replaceWith(page.querySelector(name));
+  const kept = new Map([...main.children].map((one) => [written.get(one), one])), active = document.activeElement, fresh = [];
+  main.replaceChildren(...[...page.querySelector("main").children].map((one) => {
+    const text = asWritten(one);
+    if (kept.has(text)) return kept.get(text);
+    written.set(one, text);
+    fresh.push(one);
+    return one;
+  }));
+  if (active?.isConnected) active.focus({ preventScroll: true });
+  drawn.filter((chart) => !chart.figure.isConnected).forEach((chart) => chart.view?.finalize());
+  drawn = drawn.filter((chart) => chart.figure.isConnected);
+  fresh.forEach(makeSortable);
+  cueWideTables();
+  setPeriod(period);
+  await drawAll(fresh);
+}
+let refreshing = Promise.resolve(), news = 0;
+function tell(text, run = null) {
+  const line = document.querySelector(".live");
+  if (!line) return;
+  line.hidden = false;
+  line.replaceChildren(text, ...(run ? [make("a", { href: placeOf(run.id) }, `${run.device}: ${run.model}, ${run.precision} on ${run.runtime}`), run.p50_ms ? `, p50 ${Number(run.p50_ms.toPrecision(3))} ms, ${run.verdict}` : `, ${run.verdict}`] : []));
+}
+function live(position) {
+  const source = new EventSource(`/live?after=${position}`);
+  source.addEventListener("runs", (event) => {
+    const { count, runs } = JSON.parse(event.data);
+    news += count;
+    position = event.lastEventId;
+    if (runs.length) tell(`${news} new run${news === 1 ? "" : "s"} since this page was opened; the newest: `, runs[0]);
+    refreshing = refreshing.then(refreshView, refreshView);
+  });
+  source.addEventListener("devices", (event) => {
+    tell(JSON.parse(event.data).devices.map(([, device, state]) => `${device} is ${state ?? "not reported"}`).join("; "));
+    refreshing = refreshing.then(refreshView, refreshView);
+  });
+  // A browser asks again by itself, but not where it was refused.
+  source.addEventListener("error", () => { if (source.readyState === EventSource.CLOSED) setTimeout(() => live(position), 30000); });
+  addEventListener("pagehide", () => source.close());
 }
 
 // Dark and light: as the system has it, unless it was switched here.
@@ -376,4 +461,9 @@ addEventListener("resize", cueWideTables);
 addEventListener("beforeprint", () => document.querySelectorAll("details").forEach((one) => { one.open = true; }));
 if (isFile) { addEventListener("hashchange", route); route(); }
 else if (isBoard) narrowed(document, Object.fromEntries(new URLSearchParams(location.search)));
-else dress(document);
+else {
+  document.querySelectorAll("main > *").forEach((one) => written.set(one, asWritten(one)));
+  dress(document);
+  const { position } = document.querySelector("footer").dataset;
+  if (position !== undefined) live(position);
+}

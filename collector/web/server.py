@@ -17,6 +17,7 @@ from edgemeter.agent.base.http_server import HttpHandler, HttpServer, is_loopbac
 from edgemeter.collector.charts import vega
 from edgemeter.collector.charts.chart import Chart, ChartSheet
 from edgemeter.collector.web.context import EventSource, ViewContext, live_chart
+from edgemeter.collector.web.live import LiveFeed
 from edgemeter.collector.web.markup import Markup, element, render
 from edgemeter.collector.web.queries import NS_PER_DAY
 from edgemeter.collector.web.run_index import RunIndex
@@ -37,6 +38,7 @@ PICTURES: dict[str, tuple[str, Callable[[Chart], str | bytes]]] = {
     "pdf": ("application/pdf", vega.pdf),
 }
 MOST_DIGITS = 6
+LIVE, LONGEST_ROW = "live", 18
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +65,8 @@ class PageServer:
     host: str = "127.0.0.1"
     port: int = 0
     token: str | None = None
+    heartbeat_s: float = 10.0
+    live: LiveFeed = field(init=False)
     _server: HttpServer = field(init=False)
     _ended: threading.Event = field(init=False, default_factory=threading.Event)
     _refreshing: threading.Thread = field(init=False)
@@ -71,6 +75,7 @@ class PageServer:
         if not is_loopback(self.host) and not self.token:
             ways = "set a token (--token-file FILE, or EDGEMETER_WEB_TOKEN), or listen at 127.0.0.1"
             raise ConfigError(f"{self.host!r} can be reached from other machines: {ways}")
+        self.live = LiveFeed(self.index, self.heartbeat_s)
         self._server = _HttpServer(self)
         self.port = self._server.port
         self._refreshing = threading.Thread(target=self._keep_up, daemon=True)
@@ -88,12 +93,15 @@ class PageServer:
     def stop(self) -> None:
         """End both threads."""
         self._ended.set()
+        self.live.end()
         self._server.stop()
         if self._refreshing.is_alive():
             self._refreshing.join()
 
     def answer(self, request: ViewRequest, form: str, number: str = "") -> PageResponse:
         """Return the page of an address, its figures as CSV or JSON, or its chart of that number as a picture."""
+        # Before anything is read: what comes meanwhile is sent to the open page.
+        position = self.index.position()
         with self.index.reading() as connection:
             context = ViewContext(connection, self.index.source, ServedLinks(), self.events, _sheet(request))
             view = show(context, request)
@@ -109,7 +117,7 @@ class PageServer:
                 return _message(404, "Nothing to write", "This view has no figure that a CSV file could hold.")
             if form == "json":
                 return PageResponse(200, "application/json", view.to_json(request))
-            return self._page(context, request, view)
+            return self._page(context, request, view, position)
 
     def tag(self, request: ViewRequest, form: str) -> str:
         """Return what the answer's content hangs on: what is in the index, and the address."""
@@ -118,16 +126,18 @@ class PageServer:
         whole = f"{state} {time.time_ns() // NS_PER_DAY} {version('edgemeter')} {request.address} {form}"
         return f'"{hashlib.sha256(whole.encode()).hexdigest()[:24]}"'
 
-    def _page(self, context: ViewContext, request: ViewRequest, view: View) -> PageResponse:
-        position, last = self.index.position(), self.index.source.last_row()
+    def _page(self, context: ViewContext, request: ViewRequest, view: View, position: int) -> PageResponse:
+        last = self.index.source.last_row()
         behind = f" {last - position:,} more records are being read." if last > position else ""
         inside = content(view, request, offered(context), context.links, served_exports(request))
-        return PageResponse(200, "text/html; charset=utf-8", served_page(view.title, inside, f"{position:,} records.{behind}").encode())
+        page = served_page(view.title, inside, f"{position:,} records.{behind}", position)
+        return PageResponse(200, "text/html; charset=utf-8", page.encode())
 
     def _keep_up(self) -> None:
         while not self._ended.is_set():
             try:
-                self.index.refresh()
+                position = self.index.refresh()
+                self.live.publish(position, {(one.fleet, one.device): one.state for one in self.index.source.devices()})
                 self.events.refresh()
             except EdgemeterError as error:
                 logger.warning("cannot update the page: %s", error)
@@ -152,11 +162,17 @@ class _PageHandler(HttpHandler):
 
     def answer(self) -> None:
         """Answer a request."""
-        self._send(self._answer())
-
-    def _answer(self) -> PageResponse:  # noqa: PLR0911 - one for each reason to refuse
         parts = urlsplit(self.path)
         request = read_address(f"{parts.path.strip('/')}?{parts.query}")
+        if refused := self._refusal(request):
+            self._send(refused)
+        elif request.view == LIVE:
+            self._stream(self.headers.get("Last-Event-ID") or request.get("after"))
+        else:
+            self._send(self._answer(request))
+
+    def _refusal(self, request: ViewRequest) -> PageResponse | None:
+        """Return why a request is not answered, None where it is."""
         if not self._is_for_us():
             return _message(421, "Not for this server", "The page is served to this machine only, under the name localhost.")
         if self.page.token is not None:
@@ -165,6 +181,27 @@ class _PageHandler(HttpHandler):
                 return self._let_in(request)
             if not self._has_token(self.page.token):
                 return _message(401, "A token is needed", "Add ?token=TOKEN to the address once, or send it as a bearer token.")
+        return None
+
+    def _stream(self, after: str) -> None:
+        """Send events until the client has gone, or the server ends."""
+        # An answer without a length ends with its connection.
+        self.close_connection = True
+        position = int(after) if after.isascii() and after.isdigit() and len(after) <= LONGEST_ROW else self.page.index.position()
+        try:
+            with self.page.live.client():
+                self.send_response(200)
+                for name, value in (("Content-Type", "text/event-stream"), ("Cache-Control", "no-store"), ("Connection", "close")):
+                    self.send_header(name, value)
+                self.end_headers()
+                for event in self.page.live.events(position) if self.command == "GET" else ():
+                    self.wfile.write(event)
+        except TransientError as error:
+            self._send(_message(503, "Try again", str(error)))
+        except OSError as error:
+            logger.debug("%s has gone: %s", self.client_address, error)
+
+    def _answer(self, request: ViewRequest) -> PageResponse:
         form, number = request.get("format"), request.get("chart")
         if form not in {"", "csv", "json", *PICTURES}:
             return _message(404, "There is no such format", f"format={form!r}: there are csv, json, {', '.join(PICTURES)}.")

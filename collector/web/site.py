@@ -20,8 +20,8 @@ from edgemeter.collector.web.side_by_side import compare_view
 from edgemeter.collector.web.view import ROUTES, Links, View, ViewRequest, address
 
 SERVED_POLICY = (
-    "default-src 'none'; img-src 'self' data: blob:; style-src 'self' 'unsafe-inline'; script-src 'self'; base-uri 'none';"
-    " form-action 'self'; frame-ancestors 'none'"
+    "default-src 'none'; img-src 'self' data: blob:; style-src 'self' 'unsafe-inline'; script-src 'self'; connect-src 'self';"
+    " base-uri 'none'; form-action 'self'; frame-ancestors 'none'"
 )
 
 
@@ -41,10 +41,10 @@ def script() -> str:
     return f"const THEME = {script_data(vega.theme())}, GLYPHS = {script_data(GLYPHS)};\n{text_of('page.js')}"
 
 
-def served_page(title: str, content: Markup, remark: str) -> str:
-    """Return a page that loads its style and its scripts from where it came from."""
+def served_page(title: str, content: Markup, remark: str, position: int | None = None) -> str:
+    """Return a page that loads its style and its scripts from where it came from; `position` is the last record that it may show."""
     charts = vega.bundle_name() if "chart-data" in content else None
-    return _page(title=title, content=content, remark=remark, charts=charts, is_file=False, root="/", policy="")
+    return _page(title=title, content=content, remark=remark, charts=charts, is_file=False, root="/", policy="", position=position)
 
 
 def board_page(title: str, content: Markup, remark: str) -> str:
@@ -53,7 +53,7 @@ def board_page(title: str, content: Markup, remark: str) -> str:
 
 
 def _page(**values: object) -> str:
-    return render("page.html", version=version("edgemeter"), **values)
+    return render("page.html", **{"version": version("edgemeter"), "position": None, **values})
 
 
 def one_file_page(first: tuple[str, Markup, str], held_views: Sequence[tuple[str, Markup]], remark: str) -> str:

@@ -142,6 +142,25 @@ def test_a_legend_hides_a_series_and_brings_it_back(tab):
     page.until(f"{marks} === {before}")
 
 
+def test_zoom_and_hidden_series_are_in_the_permalink(tab):
+    """Opened again, the chart shows the same; and no field is left once all is shown again."""
+    page = tab("compare")
+    name = page.run(f"{FIRST}.querySelector('.legend button').dataset.series")
+    page.run(f"{FIRST}.querySelector('.legend button').click()")
+    page.run("void zoomed(drawn[0], 0.5)")
+    page.until("location.search.includes('c1=') && location.search.includes('x')")
+    page.until(f"JSON.parse(new URLSearchParams(location.search).get('c1')).x && {DOMAIN}.length === 2")
+    domain, address = page.run(DOMAIN), page.run("location.pathname.slice(1) + location.search")
+    again = tab(address)
+    assert again.run(DOMAIN) == pytest.approx(domain)
+    assert again.run("[...drawn[0].hidden]") == [name]
+    assert again.run(f"{FIRST}.querySelector('.legend button').getAttribute('aria-pressed')") == "false"
+    again.run("void zoomed(drawn[0], null)")
+    again.run(f"{FIRST}.querySelector('.legend button').click()")
+    again.until("!location.search.includes('c1=')")
+    assert again.complaints() == []
+
+
 def test_a_tooltip_has_value_interval_verdict_and_run(tab):
     """On the first dot of a series."""
     page = tab("trend?device=simulated-pi5-01")

@@ -1,0 +1,105 @@
+"""What comes while a page is open: new runs and states of devices as server-sent events, whose id is the row of the ledger.
+
+A client that reconnects names the last id it has got, and gets every run after it: nothing is lost, nothing is kept for it meanwhile.
+"""
+
+import contextlib
+import threading
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import msgspec
+
+from edgemeter.agent.base.errors import TransientError
+from edgemeter.collector.web.run_index import RunIndex
+
+# Each open page keeps a thread of the server and a connection.
+MOST_CLIENTS = 32
+# A browser that lost the connection asks again after so many ms.
+RETRY_MS = 2000
+RUNS_NAMED = 20
+DeviceStates = Mapping[tuple[str, str], str | None]
+
+
+@dataclass(slots=True)
+class LiveFeed:
+    """What the clients wait for; `publish` is called by one thread."""
+
+    index: RunIndex
+    heartbeat_s: float = 10.0
+    _changed: threading.Condition = field(default_factory=threading.Condition)
+    _position: int | None = None
+    _states: DeviceStates = field(default_factory=dict)
+    _clients: int = 0
+    _is_ended: bool = False
+
+    def publish(self, position: int, states: DeviceStates) -> None:
+        """Wake the clients if there are new runs, or a device is in another state."""
+        with self._changed:
+            if (position, states) != (self._position, self._states):
+                self._position, self._states = position, states
+                self._changed.notify_all()
+
+    def end(self) -> None:
+        """Let every client go."""
+        with self._changed:
+            self._is_ended = True
+            self._changed.notify_all()
+
+    @contextlib.contextmanager
+    def client(self) -> Iterator[None]:
+        """Hold a place for a client.
+
+        Raises:
+            TransientError: all places are taken.
+        """
+        with self._changed:
+            if self._clients >= MOST_CLIENTS:
+                raise TransientError(f"{MOST_CLIENTS} pages are live already: reload this one to see what is new")
+            self._clients += 1
+        try:
+            yield
+        finally:
+            with self._changed:
+                self._clients -= 1
+
+    def events(self, after: int) -> Iterator[bytes]:
+        """Yield events for a client that has everything up to the row `after`, and a comment where nothing happens for a while."""
+        yield f"retry: {RETRY_MS}\n\n".encode()
+        seen: DeviceStates | None = None
+        while True:
+            with self._changed:
+                if not self._is_ended and self._position in (None, after) and (seen is None or self._states == seen):
+                    seen = self._states
+                    self._changed.wait(self.heartbeat_s)
+                if self._is_ended:
+                    return
+                position, states = self._position or after, self._states
+            if position < after <= self.index.position():
+                # The page was made of what is published a moment later.
+                position = after
+            changed = [[*name, state] for name, state in states.items() if seen is not None and seen.get(name) != state]
+            seen = states
+            if changed:
+                yield _event("devices", after, {"devices": changed})
+            if position != after:
+                # A ledger that was begun anew is behind what the client knows.
+                yield _event("runs", position, self._news(min(after, position), position))
+                after = position
+            elif not changed:
+                yield b": nothing new\n\n"
+
+    def _news(self, after: int, position: int) -> dict[str, Any]:
+        """Return how many runs came, and the newest of them."""
+        query = """SELECT runs.id, cases.fleet, cases.device, cases.model, cases.precision, cases.runtime, runs.p50_ms, runs.verdict
+        FROM runs JOIN cases USING (case_number) WHERE row > ? AND row <= ? ORDER BY row DESC LIMIT ?"""
+        names = ("id", "fleet", "device", "model", "precision", "runtime", "p50_ms", "verdict")
+        with self.index.reading() as connection:
+            rows = connection.execute(query, (after, position, RUNS_NAMED)).fetchall()
+            (count,) = connection.execute("SELECT count(*) FROM runs WHERE row > ? AND row <= ?", (after, position)).fetchone()
+        return {"count": count, "runs": [dict(zip(names, row, strict=True)) for row in rows]}
+
+
+def _event(name: str, number: int, content: object) -> bytes:
+    return f"event: {name}\nid: {number}\ndata: {msgspec.json.encode(content).decode()}\n\n".encode()
