@@ -25,11 +25,12 @@ from edgemeter.agent.base.progress import note
 from edgemeter.agent.base.tables import console_for, print_data
 
 
-def _cpus(_ctx: click.Context, _param: click.Parameter, value: str | None) -> list[int] | None:
+def _numbers(_ctx: click.Context, param: click.Parameter, value: str | None) -> list[int] | None:
     try:
         return None if value is None else [int(part) for part in value.split(",")]
     except ValueError as error:
-        raise click.BadParameter(f"{value!r} is not a list of core numbers: give N or N,N") from error
+        what = "core numbers" if param.name == "cpus" else "numbers of tokens"
+        raise click.BadParameter(f"{value!r} is not a list of {what}: give N or N,N") from error
 
 
 @click.command()
@@ -41,7 +42,7 @@ def _cpus(_ctx: click.Context, _param: click.Parameter, value: str | None) -> li
     multiple=True,
     type=PATH,
     shell_complete=completes(MODELS, files=True),
-    help="Model file (.tflite, .onnx, .pt, .pt2), or name of the catalogue; repeatable.",
+    help="Model file (.tflite, .onnx, .pt, .pt2, .gguf), or name of the catalogue; repeatable.",
 )
 @model_options()
 @image_options("subset, inputs, arrivals, order and corruptions")
@@ -57,8 +58,17 @@ def _cpus(_ctx: click.Context, _param: click.Parameter, value: str | None) -> li
     "--mode", type=click.Choice(["rapid", "quick", "normal", "full", "sustained"]), help="How long to measure. Default: quick (10 s)."
 )
 @click.option("--minutes", type=float, help="sustained: length of the run in minutes. Default: 30.")
+@click.option(
+    "--prompt-tokens",
+    callback=_numbers,
+    metavar="N[,N]",
+    help="Language models: exact length of the prompt; several for a sweep. Default: 512.",
+)
+@click.option(
+    "--output-tokens", callback=_numbers, metavar="N[,N]", help="Language models: exact number of tokens generated. Default: 128."
+)
 @click.option("--repeats", type=click.IntRange(1), help="Independent processes per case. Default: by mode, 1 to 5.")
-@click.option("--cpus", callback=_cpus, metavar="N[,N]", help="Pin the run to these cores. Default: any.")
+@click.option("--cpus", callback=_numbers, metavar="N[,N]", help="Pin the run to these cores. Default: any.")
 @click.option("--start-below-c", type=float, help="Before each run, wait until all temperatures are below this. Default: no wait.")
 @click.option("--cool-down-limit-s", type=click.FloatRange(0), help="Longest wait for that, in seconds. Default: 300.")
 @click.option("--accuracy", type=click.Choice(["every", "first", "never"]), help="Repeats that measure accuracy. Default: every.")

@@ -18,7 +18,7 @@ from edgemeter.agent.contract import suite as contract_suite
 from edgemeter.agent.contract.data_archive import DataFolder
 from edgemeter.agent.contract.orders import FileName
 from edgemeter.agent.contract.record_conditions import Role
-from edgemeter.agent.contract.suite import Case, Settings, Suite, SuiteFile
+from edgemeter.agent.contract.suite import Case, Settings, Suite, SuiteFile, Tokens
 
 LARGEST_BYTES = 256 << 10
 MOST_CASES = 1000
@@ -45,6 +45,8 @@ class OrderedSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     backend: Word | None = None
     precision: Word | None = None
     threads: _Threads | list[_Threads] | None = None
+    prompt_tokens: Tokens | list[Tokens] | None = None
+    output_tokens: Tokens | list[Tokens] | None = None
     scenario: Literal["single_stream", "multi_stream", "offline", "poisson"] | None = None
     samples_per_query: int | None = None
     batch: int | None = None

@@ -16,7 +16,7 @@ import msgspec
 
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.base.types import Count, Name
-from edgemeter.agent.contract import record_conditions, record_figures
+from edgemeter.agent.contract import record_conditions, record_figures, record_generation
 from edgemeter.agent.contract.record_conditions import (
     Condition,
     Dataset,
@@ -50,6 +50,7 @@ from edgemeter.agent.contract.record_figures import (
     WarmUp,
     Windows,
 )
+from edgemeter.agent.contract.record_generation import Generation
 
 SCHEMA = 1
 SCHEMA_ID = f"urn:edgemeter:schema:run-record:{SCHEMA}"
@@ -183,6 +184,8 @@ class RunRecord(RecordPart, frozen=True, kw_only=True):
     """Required accuracy; null if none is set."""
     load: Load | None = None
     """Load offered to the model."""
+    generation: Generation | None = None
+    """Text generated token by token; null for models of one call."""
     sustained: Sustained | None = None
     """The run over time, in mode sustained."""
     cool_down: CoolDown | None = None
@@ -241,7 +244,7 @@ def json_schema() -> dict[str, Any]:
 
 def _field_texts() -> dict[str, dict[str, str]]:
     """Return the texts below the fields of the record's structs, by struct and field."""
-    modules = (record_conditions, record_figures, sys.modules[__name__])
+    modules = (record_conditions, record_figures, record_generation, sys.modules[__name__])
     structs = [node for module in modules for node in ast.parse(inspect.getsource(module)).body if isinstance(node, ast.ClassDef)]
     return {
         struct.name: {

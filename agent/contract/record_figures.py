@@ -22,7 +22,7 @@ class Latency(RecordPart, frozen=True, kw_only=True):
     """Inference latency over the timed queries. Bounds are distribution-free 95 % bounds from order statistics."""
 
     count: Count
-    """Number of timed queries."""
+    """Number of timed queries; of inter-token latencies the number of gaps."""
     mean_ms: float
     """Mean latency in ms."""
     min_ms: float

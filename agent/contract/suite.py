@@ -51,7 +51,15 @@ FORMATS = {
     ".engine": "tensorrt",
     ".plan": "tensorrt",
     ".json": "replay",
+    ".gguf": "llama",
 }
+
+# Generators: runtimes that only generate text, prompt and output as long as a case says. `replay` plays both kinds.
+GENERATORS = frozenset({"llama"})
+PROMPT_TOKENS = 512
+OUTPUT_TOKENS = 128
+# A query of a language model is many steps and takes seconds: a mode asks for fewer (a median needs 11 queries, p90 64).
+GENERATION_QUERIES = {"rapid": 11, "quick": 11, "normal": 64, "full": 64, "sustained": 11}
 
 # Which runtimes read which file: a combination of a matrix that cannot work is left out of the suite, not failed.
 READERS = {suffix: {runtime} for suffix, runtime in FORMATS.items()} | {".tflite": {"litert", "edgetpu"}, ".onnx": {"onnx", "openvino"}}
@@ -62,9 +70,13 @@ SAMPLE = Path(__file__).with_name("sample_suite.toml")
 SAMPLES_PER_QUERY = 8
 COOL_DOWN_LIMIT_S = 300.0
 
+# Settings, beside the model, of which a list stands for a case each.
+AXES = ("runtime", "backend", "precision", "threads", "prompt_tokens", "output_tokens")
+
 # Keys of one scenario or mode only: with another they have no effect.
 BELONGS = {"samples_per_query": "multi_stream", "batch": "offline", "rate_per_s": "poisson", "minutes": "sustained"}
 
+Tokens = Annotated[int, msgspec.Meta(ge=1, le=1 << 20)]
 Threads = Annotated[int, msgspec.Meta(ge=1, le=1024)]
 AccuracyWhen = Literal["every", "first", "never"]
 
@@ -106,6 +118,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     options: dict[str, str] | None = None
     precision: str | list[str] | None = None
     threads: Threads | list[Threads] | None = None
+    prompt_tokens: Tokens | list[Tokens] | None = None
+    output_tokens: Tokens | list[Tokens] | None = None
     scenario: Literal["single_stream", "multi_stream", "offline", "poisson"] | None = None
     samples_per_query: Annotated[int, msgspec.Meta(ge=1, le=65536)] | None = None
     batch: Annotated[int, msgspec.Meta(ge=1, le=65536)] | None = None
@@ -176,11 +190,16 @@ class Case(msgspec.Struct, frozen=True, kw_only=True):
     corrupt: tuple[str, ...] = ()
     # Assumed power without a sensor: the energy is then labelled estimated.
     estimate_power_w: float | None = None
+    # Of a language model: exact lengths of prompt and output. None for a model of one call.
+    prompt_tokens: int | None = None
+    output_tokens: int | None = None
 
     @property
     def label(self) -> str:
         """Return what a person calls the case."""
         parts = [self.name or Path(self.model).name, self.runtime, self.backend or "", f"{self.threads} thread{'s' * (self.threads > 1)}"]
+        if self.output_tokens is not None:
+            parts.append(f"{self.prompt_tokens}+{self.output_tokens} tokens")
         return " ".join([*filter(None, parts), *(["(reference)"] if self.role == "reference" else [])])
 
 
@@ -215,11 +234,9 @@ def expand(written: SuiteFile, folder: Path, instead: Settings = Settings()) -> 
         where = f"case[{place}]"
         if not merged.model:
             raise ConfigError(f'suite {written.name!r}: {where} names no model: add model = "FILE"')
-        for model, runtime, backend, precision, threads in itertools.product(
-            *(_each(v) for v in (merged.model, merged.runtime, merged.backend, merged.precision, merged.threads))
-        ):
+        for model, *values in itertools.product(_each(merged.model), *(_each(getattr(merged, axis)) for axis in AXES)):
             _refuse_idle_keys(merged, f"suite {written.name!r}: {where}")
-            one = _single(merged, folder, str(model), runtime=runtime, backend=backend, precision=precision, threads=threads)
+            one = _single(merged, folder, str(model), where, **dict(zip(AXES, values, strict=True)))
             if reads(one.runtime, Path(one.model)):
                 cases[msgspec.json.encode(one)] = one
             else:
@@ -252,16 +269,19 @@ def _each(value: object) -> list[object]:
     return list(value) if isinstance(value, list) else [value]
 
 
-def _single(merged: Settings, folder: Path, model: str, **axes: object) -> Case:
+def _single(merged: Settings, folder: Path, model: str, where: str, **axes: object) -> Case:
     mode = MODES[merged.mode or "quick"]
     precision = axes["precision"]
     path = folder / model.replace("{precision}", str(precision)) if precision else folder / model
+    runtime = str(axes["runtime"] or runtime_for(path))
+    tokens = _tokens(merged, runtime, axes, where)
+    queries = mode.queries if tokens["output_tokens"] is None else GENERATION_QUERIES[merged.mode or "quick"]
     return msgspec.convert(
         {
             "model": str(path),
             "sha256": merged.sha256,
             "name": merged.name,
-            "runtime": axes["runtime"] or runtime_for(path),
+            "runtime": runtime,
             "backend": axes["backend"],
             "options": merged.options or {},
             "precision": precision,
@@ -269,7 +289,7 @@ def _single(merged: Settings, folder: Path, model: str, **axes: object) -> Case:
             "scenario": merged.scenario or "single_stream",
             "mode": merged.mode or "quick",
             "repeats": merged.repeats or mode.repeats,
-            "queries": merged.queries or mode.queries,
+            "queries": merged.queries or queries,
             "seconds": _seconds(merged, mode.seconds),
             "warm_up_seconds": mode.warm_up_seconds,
             "idle_seconds": mode.idle_seconds if merged.idle_seconds is None else merged.idle_seconds,
@@ -280,7 +300,7 @@ def _single(merged: Settings, folder: Path, model: str, **axes: object) -> Case:
             "accuracy": merged.accuracy or "every",
             "reference_accuracy": merged.reference_accuracy,
             "gate": merged.gate or GATE_RATIO,
-            "agreement": merged.agreement or ("never" if merged.mode == "rapid" else "first"),
+            "agreement": merged.agreement or ("never" if merged.mode == "rapid" or tokens["output_tokens"] else "first"),
             "role": merged.role or "device",
             "seed": merged.seed or 0,
             "estimate_power_w": merged.estimate_power_w,
@@ -290,9 +310,29 @@ def _single(merged: Settings, folder: Path, model: str, **axes: object) -> Case:
             "cpus": sorted(set(merged.cpus or ())),
             "start_below_c": merged.start_below_c,
             "cool_down_limit_s": COOL_DOWN_LIMIT_S if merged.cool_down_limit_s is None else merged.cool_down_limit_s,
+            **tokens,
         },
         Case,
     )
+
+
+def _tokens(merged: Settings, runtime: str, axes: Mapping[str, object], where: str) -> dict[str, object]:
+    """Return the lengths of prompt and output: of a generator, or where they are given; null for a model of one call.
+
+    Raises:
+        ConfigError: they are given for a runtime that generates nothing, or a generator with what it has no use for.
+    """
+    given = [axes["prompt_tokens"], axes["output_tokens"]]
+    if runtime not in GENERATORS and given == [None, None]:
+        return {"prompt_tokens": None, "output_tokens": None}
+    if runtime in set().union(*READERS.values()) - GENERATORS - {"replay"}:
+        raise ConfigError(f"{where}: prompt_tokens and output_tokens are for language models, {runtime} runs one call: leave them out")
+    if (merged.scenario or "single_stream") != "single_stream":
+        raise ConfigError(f"{where}: a language model runs in scenario single_stream, not {merged.scenario}: leave it out")
+    useless = [key for key in ("images", "annotations", "corrupt", "subset", "reference_accuracy", "agreement") if getattr(merged, key)]
+    if useless:
+        raise ConfigError(f"{where}: {useless[0]} is not for language models, whose prompts are synthetic: leave it out")
+    return {"prompt_tokens": given[0] or PROMPT_TOKENS, "output_tokens": given[1] or OUTPUT_TOKENS}
 
 
 def runtime_for(model: Path) -> str:

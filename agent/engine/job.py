@@ -21,6 +21,7 @@ from edgemeter.agent.contract.record_figures import (
     Stage,
     WarmUp,
 )
+from edgemeter.agent.contract.record_generation import Generation
 from edgemeter.agent.contract.suite import Case
 from edgemeter.agent.energy.window import Window
 
@@ -101,6 +102,7 @@ class MeasuredRun(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     scheduling: Scheduling | None = None
     batch: int = 1
     load: Load | None = None
+    generation: Generation | None = None
     cpus: tuple[int, ...] | None = None
 
 

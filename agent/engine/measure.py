@@ -126,13 +126,13 @@ def _time(work: job.RunJob, start: _Start, emit: Emit) -> _Timing:
     )
     how = scenario.SCENARIOS[case.scenario]
     idles = work.idle and may_give_energy(work, plan, how.seconds(plan))
-    idle_before = _idle("idle before", case, emit) if idles else None
+    idle_before = idle("idle before", case, emit) if idles else None
     emit(job.Phase(name="timed", seconds=how.seconds(plan)))
     before = read_scheduling()
     timed = how.run(subject, plan)
     scheduled = scheduling_between(before, read_scheduling())
     peak_mb = process_usage.peak_mb()
-    return _Timing(prepared, warmed, timed, scheduled, peak_mb, idle_before, _idle("idle after", case, emit) if idles else None)
+    return _Timing(prepared, warmed, timed, scheduled, peak_mb, idle_before, idle("idle after", case, emit) if idles else None)
 
 
 def may_give_energy(work: job.RunJob, plan: TimingPlan, expected_s: float) -> bool:
@@ -145,8 +145,8 @@ def may_give_energy(work: job.RunJob, plan: TimingPlan, expected_s: float) -> bo
     return expected_s >= UNSURE_RATIO * max(work.energy_from_s, work.energy_from_inferences * inference_s)
 
 
-def _idle(name: Literal["idle before", "idle after"], case: Case, emit: Emit) -> Window | None:
-    """Sleep with the model loaded, for the idle power."""
+def idle(name: Literal["idle before", "idle after"], case: Case, emit: Emit) -> Window | None:
+    """Sleep with the model loaded, for the idle power; return when, None where the case asks for none."""
     if case.idle_seconds == 0:
         return None
     emit(job.Phase(name=name, seconds=case.idle_seconds))

@@ -21,7 +21,7 @@ COMPILED = CompileCount()
 
 import signal  # noqa: E402
 
-from edgemeter.agent.engine import job, measure  # noqa: E402
+from edgemeter.agent.engine import generating, job, measure  # noqa: E402
 from edgemeter.agent.engine.predictions import score_untimed  # noqa: E402
 
 
@@ -35,8 +35,9 @@ def main() -> int:
         events.write(job.encode(event) + b"\n")
 
     work = job.decode_job(sys.stdin.buffer.read())
+    timed = measure.measure if work.case.output_tokens is None else generating.measure_generation
     try:
-        emit(score_untimed(work, emit) if work.is_untimed else measure.measure(work, STARTED_NS, emit, COMPILED))
+        emit(score_untimed(work, emit) if work.is_untimed else timed(work, STARTED_NS, emit, COMPILED))
     except Exception as error:  # noqa: BLE001 - the outer loop: a runtime may raise anything from inside the bare call, which nothing wraps
         emit(job.failure(error, work.case))
     return 0

@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edgemeter.agent.base.plugins import find_plugin, plugin_names
+from edgemeter.agent.contract.record_generation import TokenCounts
 from edgemeter.agent.runtimes import Options
 
 GENERATORS: Mapping[str, str] = {
@@ -25,10 +26,6 @@ GENERATORS: Mapping[str, str] = {
     "server": "edgemeter.agent.generators.server:ServerGenerator",
 }
 ENTRY_POINTS = "edgemeter.generators"
-
-# `exact`: the generator hands over every token by itself. `usage`: a server states the total of each query. `estimated`: its chunks of
-# text were counted, or tokenised again.
-TokenCounts = Literal["exact", "usage", "estimated"]
 
 # Why a query was over: it had the tokens that were asked for, the model ended the text, or a stop text came.
 Ended = Literal["length", "end_of_text", "stop"]
@@ -69,8 +66,10 @@ class Quantisation:
 class GeneratorAbilities:
     """What a generator can do; a rule of the verdict or a reason in the record follows from what it cannot.
 
-    `ignores_end`: it goes on after the model's end of text, so that lengths are exact. `likelihoods`: it is a `LikelihoodGenerator`.
-    `is_local`: it runs in this process, so that the process's memory and the board's energy are its own.
+    `counts`: `exact`, it hands over every token by itself; `usage`, a server states the total of each query; `estimated`, its chunks of
+    text were counted, or tokenised again. `ignores_end`: it goes on after the model's end of text, so that lengths are exact.
+    `likelihoods`: it is a `LikelihoodGenerator`. `is_local`: it runs in this process, so that the process's memory and the board's energy
+    are its own.
     """
 
     counts: TokenCounts = "exact"
@@ -86,11 +85,11 @@ class LoadedGenerator:
     `name` and `architecture` are the file's own. `precision` is the type of most weight bytes in lower case (f16, q4_0). `context_tokens`
     is what a query may take with its output, `trained_context_tokens` what the model was made for. `text_tokens` are the ids that stand
     for ordinary text, int32 [n], from which synthetic prompts are drawn; empty where the generator takes prompts as text only.
-    `first_tokens` is what a prompt has to begin with (the begin-of-text token, where the model wants one). `weights_mb` are the bytes that
-    decoding one token reads, `kv_cache_mb` is the size of the cache for `context_tokens`, computed. `speculative` says how
-    several tokens a step are guessed, None if they are not. `network_round_trip_ms` is that of a short request to a server, on the
-    connection of its queries. `facts` are what else a record should hold of how it runs (batch sizes,
-    layers on an accelerator, the engine's own system info). `import_ns` and `load_ns` are monotonic durations.
+    `first_tokens` is what a prompt has to begin with (the begin-of-text token, where the model wants one). `read_parameters` and
+    `weights_mb` are the weights that one token passes, and their bytes; `kv_cache_mb` is the size of the cache for `context_tokens`,
+    computed. `speculative` says how several tokens a step are guessed, None if they are not. `network_round_trip_ms` is that of a short
+    request to a server, on the connection of its queries. `facts` are what else a record should hold of how it runs (batch sizes, layers on
+    an accelerator, the engine's own system info). `import_ns` and `load_ns` are monotonic durations.
     """
 
     package: str
@@ -106,6 +105,7 @@ class LoadedGenerator:
     precision: str | None = None
     quantisation: Quantisation | None = None
     parameters: int | None = None
+    read_parameters: int | None = None
     trained_context_tokens: int | None = None
     weights_mb: float | None = None
     kv_cache_mb: float | None = None

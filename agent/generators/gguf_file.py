@@ -125,16 +125,18 @@ class GgufModel:
         return np.flatnonzero((kinds == _NORMAL) | (kinds == _BYTE)).astype(np.int32)
 
     def weights_mb(self) -> float:
-        """Return the bytes that decoding one token reads, MB: all weights, but of a mixture the experts used, of an input table one row."""
-        has_output = any(tensor.name == "output.weight" for tensor in self.tensors)
+        """Return the bytes of the weights that one token passes, MB."""
+        return sum(tensor.size_bytes * self._read_ratio(tensor) for tensor in self.tensors) / 1e6
+
+    def read_parameters(self) -> int:
+        """Return the number of weights that one token passes: of a mixture the experts used, no table of inputs only."""
+        return round(sum(tensor.weights * self._read_ratio(tensor) for tensor in self.tensors))
+
+    def _read_ratio(self, tensor: GgufTensor) -> float:
+        if tensor.name == "token_embd.weight" and any(one.name == "output.weight" for one in self.tensors):
+            return 0.0
         experts, used = self.number("expert_count"), self.number("expert_used_count")
-        share = used / experts if experts and used else 1.0
-        read = 0.0
-        for tensor in self.tensors:
-            if tensor.name == "token_embd.weight" and has_output:
-                continue
-            read += tensor.size_bytes * (share if "_exps" in tensor.name else 1.0)
-        return read / 1e6
+        return used / experts if "_exps" in tensor.name and experts and used else 1.0
 
     def kv_cache_mb(self, context_tokens: int, bytes_per_value: float) -> float | None:
         """Return the size of the cache in MB: keys and values of every layer for `context_tokens`; None if the file does not tell."""

@@ -141,6 +141,7 @@ class LlamaCpp:
             precision=quantisation.file_type.lower(),
             quantisation=quantisation,
             parameters=sum(tensor.weights for tensor in header.tensors),
+            read_parameters=header.read_parameters(),
             trained_context_tokens=header.number("context_length"),
             weights_mb=header.weights_mb(),
             kv_cache_mb=header.kv_cache_mb(self._api.llama_n_ctx(self._context), settings.kv_bytes),

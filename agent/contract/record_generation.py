@@ -1,0 +1,107 @@
+"""The part of the record on generated text: what was asked for, when its tokens came, and the model as its file describes it."""
+
+from typing import Annotated, Literal
+
+import msgspec
+
+from edgemeter.agent.base.types import Count, Ratio, Sha256
+from edgemeter.agent.contract.record_conditions import RecordPart
+from edgemeter.agent.contract.record_figures import Latency
+
+TokenCounts = Literal["exact", "usage", "estimated"]
+
+
+class Quantisation(RecordPart, frozen=True, kw_only=True):
+    """How the model file stores its weights."""
+
+    file_type: str
+    """What the file calls itself, e.g. Q4_K_M."""
+    bytes_ratio: dict[str, Ratio] = {}
+    """Share of the bytes of each tensor type, 0..1."""
+
+
+class LanguageModel(RecordPart, frozen=True, kw_only=True):
+    """The language model as its file or its server describes it; null where it does not."""
+
+    name: str | None = None
+    """Name that the file gives itself."""
+    architecture: str | None = None
+    """Architecture, e.g. llama."""
+    parameters: Count | None = None
+    """Number of weights."""
+    read_parameters: Count | None = None
+    """Number of weights that one token passes: of a mixture of experts those of the experts used; without the table of the inputs."""
+    trained_context_tokens: Count | None = None
+    """Context that the model was made for, in tokens."""
+    weights_mb: float | None = None
+    """Weights that decoding one token reads, in MB."""
+    kv_cache_mb: float | None = None
+    """Size of the cache for keys and values, computed for the allocated context, in MB."""
+    kv_type: str | None = None
+    """Type of the values in the cache, e.g. f16."""
+    quantisation: Quantisation | None = None
+    """How the weights are stored."""
+    tokenizer_sha256: Sha256 | None = None
+    """SHA-256 of the tokenizer in the file."""
+    chat_template_sha256: Sha256 | None = None
+    """SHA-256 of the chat template."""
+
+
+class EngineRates(RecordPart, frozen=True, kw_only=True):
+    """The engine's own rates, by its own timings of the same queries: ratios of sums."""
+
+    prefill_tokens_per_s: float | None = None
+    """Prompt tokens processed per second."""
+    decode_tokens_per_s: float | None = None
+    """Tokens decoded per second."""
+
+
+class Generation(RecordPart, frozen=True, kw_only=True):
+    """Text generated token by token. `latency` is that of the whole query, until its last token; `throughput_per_s` counts queries."""
+
+    prompt_tokens: Count
+    """Tokens of each prompt: the depth at which decoding begins."""
+    output_tokens: Count
+    """Tokens asked of each query."""
+    context_tokens: Count
+    """Allocated context in tokens."""
+    prompts: str
+    """Where the prompts come from: `synthetic` are seeded random tokens, another for each query."""
+    sampling: str
+    """How the next token is chosen: `greedy` is the likeliest."""
+    ends_at: Literal["length", "end_of_text"]
+    """What ends a query: its length, or the model's end of text too."""
+    counts: TokenCounts
+    """Who counts the tokens: the engine token by token, a server's total of each query, or an estimate from chunks of text."""
+    is_local: bool
+    """Whether the engine runs in the run's own process."""
+    stamped_tokens_max: Annotated[int, msgspec.Meta(ge=1)]
+    """Most tokens that came together."""
+    cached_tokens: Count
+    """Most prompt tokens of a query that were not processed again."""
+    ended_early: Count
+    """Queries with fewer tokens than asked for; they are left out of TPOT and of all that follows from it."""
+    speculative: str | None = None
+    """How several tokens a step are guessed; null: they are not."""
+    ttft: Latency
+    """Time to first token: from the hand-over of the prompt to its first token."""
+    tpot: Latency | None = None
+    """Time per output token of a query: (last - first) / (tokens - 1); null for queries of one token."""
+    itl: Latency | None = None
+    """Inter-token latency: every gap between two tokens. Bounds by resampling whole queries; null where tokens came together."""
+    prefill_tokens_per_s: float | None = None
+    """Prompt tokens by the time to first token, as a ratio of sums."""
+    decode_tokens_per_s: float | None = None
+    """Tokens after the first by the time that they took, as a ratio of sums."""
+    weight_bandwidth_mb_per_s: float | None = None
+    """Weights read per second of decoding, in MB/s: `decode_tokens_per_s` times `weights_mb`."""
+    own: EngineRates | None = None
+    """The engine's own rates; null where it states no timings."""
+    encode_ms: float | None = None
+    """Tokenisation of a text of about `encode_tokens` tokens, in ms; no part of TTFT where prompts are tokens."""
+    encode_tokens: Count | None = None
+    """Tokens of that text."""
+    network_round_trip_ms: float | None = None
+    """Round trip of a small request to the server in ms, which is part of TTFT; null where there is no server."""
+    model: LanguageModel
+    """The language model."""

@@ -1,0 +1,379 @@
+"""One run of a language model, in this process: cold start, warm-up by whole queries, idle, timed queries, idle, and some of them again."""
+
+import hashlib
+import os
+import re
+import statistics
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+
+from edgemeter.agent import generators
+from edgemeter.agent.base.errors import MeasurementError, UnavailableError
+from edgemeter.agent.contract import samples
+from edgemeter.agent.contract.record import Series
+from edgemeter.agent.contract.record_conditions import Model, Runtime, Scheduling, Tensor
+from edgemeter.agent.contract.record_figures import ColdStart, Load, Memory, OutputCheck, WarmUp
+from edgemeter.agent.contract.record_generation import EngineRates, Generation, LanguageModel, Quantisation
+from edgemeter.agent.contract.suite import Case
+from edgemeter.agent.energy.window import Window
+from edgemeter.agent.engine import job, process_usage, prompts
+from edgemeter.agent.engine.compile_count import CompileCount
+from edgemeter.agent.engine.measure import UNSURE_RATIO, idle
+from edgemeter.agent.engine.predictions import Emit
+from edgemeter.agent.engine.process_usage import read_scheduling, resident_mb, scheduling_between
+from edgemeter.agent.engine.scenarios.generation_statistics import (
+    TokenMoments,
+    decode_tokens_per_s,
+    prefill_tokens_per_s,
+    summarise_gaps,
+    summarise_tpot,
+)
+from edgemeter.agent.engine.scenarios.latency_statistics import summarise_latency
+from edgemeter.agent.engine.scenarios.timing import no_collection
+from edgemeter.agent.engine.warm_up import looks_settled
+from edgemeter.agent.generators import Generated, Generator, Limits, LoadedGenerator
+from edgemeter.agent.recognition import recognise
+from edgemeter.agent.runtimes import Options
+
+# Queries that are repeated after the timed part: their tokens must be the same.
+REPEATED = 2
+# The warm-up ends with its limit, but has at least this many whole queries; the cold one before it does not count.
+FEWEST_WARM_UP = 2
+SHORTEST_WARM_UP_S = 0.5
+HALVES_QUERIES = 4
+LAST_TWO_RATIO = 0.02
+# A text that is tokenised for `encode_ms`, again and again until it is about as long as a prompt.
+SENTENCE = "The board on the bench answers each query, and the meter beside it counts what that costs. "
+ENCODINGS = 5
+# At the end of a file's name: all quantisations of a model share the rest.
+_QUANTISED = re.compile(r"[ ._-](?:[iI]?[qQ]\d\w*|[bB]?[fF](?:16|32)|[tT][qQ]\d\w*|MXFP4\w*|mxfp4\w*)$")
+NOTHING_TO_SCORE = "the prompts are synthetic: there is nothing to score"
+
+
+class Stamps:
+    """The moments of one query's stamps, in lists that were made before it."""
+
+    def __init__(self, most: int) -> None:
+        self.moments_ns = [0] * most
+        self.tokens = [0] * most
+        self.taken = 0
+
+    def __call__(self, count: int) -> None:
+        """Note the moment at which `count` more tokens are there."""
+        self.moments_ns[self.taken] = time.monotonic_ns()
+        self.tokens[self.taken] = count
+        self.taken += 1
+
+
+@dataclass(frozen=True, slots=True)
+class TimedQuery:
+    """One query: its start (monotonic ns), the moment of each token after it, and what it gave."""
+
+    start_ns: int
+    token_ns: tuple[int, ...]
+    answer: Generated
+
+    @property
+    def tpot_ns(self) -> float:
+        """Return the mean time of a token after the first; that of the first where there is no other."""
+        steps = len(self.token_ns) - 1
+        return (self.token_ns[-1] - self.token_ns[0]) / steps if steps else float(self.token_ns[0])
+
+
+@dataclass(slots=True)
+class GenerationSubject:
+    """A loaded generator with the prompts and limits of a case; queries are numbered through the whole run."""
+
+    generator: Generator
+    loaded: LoadedGenerator
+    prompts: prompts.SyntheticPrompts
+    limits: Limits
+    asked: int = 0
+
+    def query(self, number: int | None = None) -> TimedQuery:
+        """Run the next query, or that of a number again.
+
+        Raises:
+            MeasurementError: it gave no token.
+        """
+        if number is None:
+            number, self.asked = self.asked, self.asked + 1
+        stamps = Stamps(self.limits.output_tokens + 1)
+        call = self.generator.bind(self.prompts.of(number), self.limits)
+        start = time.monotonic_ns()
+        answer = call(stamps)
+        if not stamps.taken:
+            raise MeasurementError("a query gave no token: try another prompt length, or another model")
+        moments = [moment - start for place, moment in enumerate(stamps.moments_ns[: stamps.taken]) for _ in range(stamps.tokens[place])]
+        return TimedQuery(start, tuple(moments), answer)
+
+
+@dataclass(frozen=True, slots=True)
+class _Timing:
+    """The timed part and what directly surrounds it; `first` is the number of its first query."""
+
+    warm_up: WarmUp
+    queries: Sequence[TimedQuery]
+    first: int
+    scheduled: Scheduling
+    peak_mb: float
+    idles: list[Window | None] = field(default_factory=lambda: [None, None])
+
+
+def measure_generation(work: job.RunJob, started_ns: int, emit: Emit, compiled: CompileCount | None = None) -> job.MeasuredRun:
+    """Measure one run of a generator; for the arguments see `measure.measure`.
+
+    Raises:
+        EdgemeterError: the run failed; its class shows what the caller can do.
+    """
+    generator = generators.create(work.case.runtime)
+    try:
+        before_mb = resident_mb()
+        subject = _load(work.case, generator, emit)
+        loaded_mb = resident_mb()
+        cold_query = subject.query()
+        cold = ColdStart(
+            process_ms=(started_ns - work.spawned_ns) / 1e6,
+            import_ms=subject.loaded.import_ns / 1e6,
+            load_ms=subject.loaded.load_ns / 1e6,
+            first_ms=cold_query.token_ns[-1] / 1e6,
+            compiled_modules=compiled.stop() if compiled else None,
+        )
+        timing = _time(work, subject, emit)
+        check = _repeat(subject, timing)
+        memory = Memory(peak_mb=timing.peak_mb, before_load_mb=before_mb, loaded_mb=loaded_mb)
+        return _measured(work, subject, timing, cold, memory, check)
+    finally:
+        generator.close()
+
+
+def _load(case: Case, generator: Generator, emit: Emit) -> GenerationSubject:
+    emit(job.Phase(name="load"))
+    prompt_tokens, output_tokens = case.prompt_tokens or 0, case.output_tokens or 0
+    options = Options(threads=case.threads, backend=case.backend, extra=case.options, sha256=case.sha256)
+    loaded = generator.load(Path(case.model), options, prompt_tokens + output_tokens)
+    synthetic = prompts.SyntheticPrompts(loaded, prompt_tokens, case.seed)
+    return GenerationSubject(generator, loaded, synthetic, Limits(output_tokens, ignore_end=True))
+
+
+def _time(work: job.RunJob, subject: GenerationSubject, emit: Emit) -> _Timing:
+    case = work.case
+    emit(job.Phase(name="warm-up", seconds=case.warm_up_seconds))
+    warmed, query_s = warm_up(subject, case.warm_up_seconds)
+    expected_s = max(case.seconds, case.queries * query_s)
+    idles = work.idle and expected_s >= UNSURE_RATIO * work.energy_from_s
+    before = idle("idle before", case, emit) if idles else None
+    emit(job.Phase(name="timed", seconds=expected_s))
+    counted = read_scheduling()
+    first = subject.asked
+    queries = run_queries(subject, case.queries, case.seconds)
+    scheduled = scheduling_between(counted, read_scheduling())
+    peak_mb = process_usage.peak_mb()
+    after = idle("idle after", case, emit) if idles else None
+    return _Timing(warmed, queries, first, scheduled, peak_mb, [before, after])
+
+
+def warm_up(subject: GenerationSubject, limit_s: float) -> tuple[WarmUp, float]:
+    """Run whole queries until TTFT and TPOT have settled, for `limit_s` but at least two; return what was seen, and the s of a query.
+
+    Both have settled where `looks_settled` says so of four or more queries, or where the last two of fewer are within 2 % of each other.
+    """
+    first_ns: list[int] = []
+    each_ns: list[int] = []
+    begin = time.monotonic_ns()
+    spent_s, settled = 0.0, False
+    with no_collection():
+        while len(first_ns) < FEWEST_WARM_UP or (not settled and spent_s < limit_s):
+            done = subject.query()
+            first_ns.append(done.token_ns[0])
+            each_ns.append(round(done.tpot_ns))
+            spent_s = (time.monotonic_ns() - begin) / 1e9
+            settled = spent_s >= min(SHORTEST_WARM_UP_S, limit_s) and _has_settled(first_ns) and _has_settled(each_ns)
+    is_steady = settled or (_has_settled(first_ns) and _has_settled(each_ns))
+    return WarmUp(queries=len(first_ns), duration_ms=spent_s * 1e3, steady=is_steady), spent_s / len(first_ns)
+
+
+def _has_settled(durations_ns: Sequence[int]) -> bool:
+    if len(durations_ns) >= HALVES_QUERIES:
+        return looks_settled(durations_ns)
+    before, last = durations_ns[-2], durations_ns[-1]
+    return len(durations_ns) >= FEWEST_WARM_UP and abs(last - before) <= LAST_TWO_RATIO * before
+
+
+def run_queries(subject: GenerationSubject, count: int, seconds: float) -> list[TimedQuery]:
+    """Run queries one after the other until both `count` and `seconds` are reached; caches are dropped before each, outside the clock."""
+    done: list[TimedQuery] = []
+    with no_collection():
+        deadline = time.monotonic_ns() + int(seconds * 1e9)
+        while len(done) < count or time.monotonic_ns() < deadline:
+            done.append(subject.query())
+    return done
+
+
+def _repeat(subject: GenerationSubject, timing: _Timing) -> OutputCheck:
+    """Generate from a few of the timed prompts again: greedy generation gives the same tokens."""
+    chosen = sorted({0, len(timing.queries) // 2})[:REPEATED]
+    again = [subject.query(timing.first + place).answer for place in chosen]
+    same = [
+        (one.tokens, one.text) == (timing.queries[place].answer.tokens, timing.queries[place].answer.text)
+        for one, place in zip(again, chosen, strict=True)
+    ]
+    return OutputCheck(compared=len(same), identical=sum(same), worst_ratio=None, differing=len(same) - sum(same))
+
+
+def _measured(
+    work: job.RunJob, subject: GenerationSubject, timing: _Timing, cold: ColdStart, memory: Memory, check: OutputCheck
+) -> job.MeasuredRun:
+    case, loaded = work.case, subject.loaded
+    moments = moments_of(timing.queries)
+    window = Window(timing.queries[0].start_ns, timing.queries[-1].start_ns + timing.queries[-1].token_ns[-1])
+    prompt_tokens = timing.queries[0].answer.prompt_tokens
+    return job.MeasuredRun(
+        model=_describe_model(work, loaded),
+        runtime=Runtime(
+            name=case.runtime,
+            package=loaded.package,
+            version=loaded.version,
+            backend=loaded.backend,
+            threads=case.threads,
+            options=dict(case.options),
+            facts=dict(loaded.facts),
+        ),
+        precision=case.precision or loaded.precision or "unknown",
+        inputs=(Tensor(name="prompt", shape=(1, prompt_tokens), dtype="int32"),),
+        outputs=(Tensor(name="output", shape=(1, subject.limits.output_tokens), dtype="int32"),),
+        dataset=prompts.dataset(case.prompt_tokens or 0, case.output_tokens or 0, case.seed),
+        latency=summarise_latency(moments.latency_ns),
+        throughput_per_s=moments.latency_ns.size * 1e9 / max(1, int(moments.latency_ns.sum())),
+        preprocess=None,
+        postprocess=None,
+        cold_start=cold,
+        warm_up=timing.warm_up,
+        memory=memory,
+        accuracy=None,
+        accuracy_reason=NOTHING_TO_SCORE,
+        output_check=check,
+        samples=_series(timing.queries, moments, window),
+        timed=window,
+        idle_before=timing.idles[0],
+        idle_after=timing.idles[1],
+        guesses=(),
+        scheduling=timing.scheduled,
+        load=Load(samples_per_query=1, samples=len(timing.queries)),
+        generation=_generation(subject, timing.queries, moments),
+        cpus=tuple(sorted(os.sched_getaffinity(0))) if case.cpus else None,
+    )
+
+
+def moments_of(queries: Sequence[TimedQuery]) -> TokenMoments:
+    """Return the moments of all tokens as arrays."""
+    return TokenMoments(
+        first_ns=np.array([one.token_ns[0] for one in queries], dtype=np.int64),
+        latency_ns=np.array([one.token_ns[-1] for one in queries], dtype=np.int64),
+        output_tokens=np.array([len(one.token_ns) for one in queries], dtype=np.int64),
+        token_ns=np.array([moment for one in queries for moment in one.token_ns], dtype=np.int64),
+    )
+
+
+def _series(queries: Sequence[TimedQuery], moments: TokenMoments, window: Window) -> tuple[Series, ...]:
+    starts = np.array([one.start_ns for one in queries], dtype=np.int64) - window.start_ns
+    return (
+        samples.pack("latency", "ns", moments.latency_ns),
+        samples.pack("query_start", "ns", starts),
+        samples.pack("first_token", "ns", moments.first_ns),
+        samples.pack("token", "ns", moments.token_ns),
+        samples.pack("output_tokens", "tokens", moments.output_tokens),
+    )
+
+
+def _generation(subject: GenerationSubject, queries: Sequence[TimedQuery], moments: TokenMoments) -> Generation:
+    loaded, asked = subject.loaded, subject.limits.output_tokens
+    answers = [one.answer for one in queries]
+    decoded = decode_tokens_per_s(moments, asked)
+    encode_ms, encode_tokens = _encoding(subject, answers[0].prompt_tokens)
+    return Generation(
+        prompt_tokens=max(answer.prompt_tokens for answer in answers),
+        output_tokens=asked,
+        context_tokens=loaded.context_tokens,
+        prompts="synthetic",
+        sampling="greedy",
+        ends_at="length" if loaded.abilities.ignores_end else "end_of_text",
+        counts=loaded.abilities.counts,
+        is_local=loaded.abilities.is_local,
+        stamped_tokens_max=moments.stamped_tokens_max(),
+        cached_tokens=max(answer.cached_tokens for answer in answers),
+        ended_early=int((~moments.complete(asked)).sum()),
+        speculative=loaded.speculative,
+        ttft=summarise_latency(moments.first_ns),
+        tpot=summarise_tpot(moments, asked),
+        itl=summarise_gaps(moments, asked),
+        prefill_tokens_per_s=prefill_tokens_per_s(moments, sum(one.prompt_tokens - one.cached_tokens for one in answers)),
+        decode_tokens_per_s=decoded,
+        weight_bandwidth_mb_per_s=None if decoded is None or loaded.weights_mb is None else decoded * loaded.weights_mb,
+        own=_own_rates(answers),
+        encode_ms=encode_ms,
+        encode_tokens=encode_tokens,
+        model=_language_model(loaded),
+    )
+
+
+def _own_rates(answers: Sequence[Generated]) -> EngineRates | None:
+    """Return the engine's own rates over all queries; None where it does not state all of them."""
+    stated = [answer.own for answer in answers if answer.own is not None]
+    if len(stated) < len(answers):
+        return None
+    prefill_ms, decode_ms = sum(own.prefill_ms for own in stated), sum(own.decode_ms for own in stated)
+    return EngineRates(
+        prefill_tokens_per_s=sum(own.prefilled_tokens for own in stated) * 1e3 / prefill_ms if prefill_ms > 0 else None,
+        decode_tokens_per_s=sum(own.decoded_tokens for own in stated) * 1e3 / decode_ms if decode_ms > 0 else None,
+    )
+
+
+def _encoding(subject: GenerationSubject, prompt_tokens: int) -> tuple[float | None, int | None]:
+    """Return how long the tokenisation of a text takes that is about as long as a prompt, ms, and its tokens; None if it cannot be told."""
+    try:
+        per_sentence = max(1, len(subject.generator.encode(SENTENCE)))
+        text = SENTENCE * -(-prompt_tokens // per_sentence)
+        spent_ms, tokens = [], 0
+        for _ in range(ENCODINGS):
+            start = time.monotonic_ns()
+            tokens = len(subject.generator.encode(text))
+            spent_ms.append((time.monotonic_ns() - start) / 1e6)
+    except UnavailableError:
+        return None, None
+    return statistics.median(spent_ms), tokens
+
+
+def _language_model(loaded: LoadedGenerator) -> LanguageModel:
+    found = loaded.quantisation
+    template = loaded.chat_template
+    return LanguageModel(
+        name=loaded.name,
+        architecture=loaded.architecture,
+        parameters=loaded.parameters,
+        read_parameters=loaded.read_parameters,
+        trained_context_tokens=loaded.trained_context_tokens,
+        weights_mb=loaded.weights_mb,
+        kv_cache_mb=loaded.kv_cache_mb,
+        kv_type=loaded.kv_type,
+        quantisation=None if found is None else Quantisation(file_type=found.file_type, bytes_ratio=dict(found.bytes_ratio)),
+        tokenizer_sha256=loaded.tokenizer_sha256,
+        chat_template_sha256=None if template is None else hashlib.sha256(template.encode()).hexdigest(),
+    )
+
+
+def _describe_model(work: job.RunJob, loaded: LoadedGenerator) -> Model:
+    path = Path(work.case.model)
+    return Model(
+        name=work.case.name or _QUANTISED.sub("", recognise.name_of(path)) or "model",
+        sha256=work.sha256,
+        file=path.name,
+        format=path.suffix.lstrip(".").lower(),
+        size_bytes=work.size_bytes,
+        task="generation",
+        family=loaded.architecture or "unknown",
+    )
