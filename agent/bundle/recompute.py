@@ -25,6 +25,14 @@ from edgemeter.agent.energy.sensor_run import EnergyRun
 from edgemeter.agent.energy.window import absolute_windows
 from edgemeter.agent.engine import job
 from edgemeter.agent.engine.scenarios import scenario
+from edgemeter.agent.engine.scenarios.generation_statistics import (
+    MOMENTS,
+    TokenMoments,
+    decode_tokens_per_s,
+    prefill_tokens_per_s,
+    summarise_gaps,
+    summarise_tpot,
+)
 from edgemeter.agent.engine.scenarios.latency_statistics import summarise_latency, summarise_stage
 from edgemeter.agent.engine.scenarios.scenario import load_of_timed
 from edgemeter.agent.engine.scenarios.timing import TimedQueries
@@ -155,7 +163,8 @@ class RecordFacts:
         rhythm = queries.queries_of(self.record.samples, timed.start_ns, timed.end_ns)
         attached = self.record.environment.attached
         link = accelerator_link(self.record.runtime, attached)
-        return EnergyRun(timed, before, after, self.inferences, rhythm, link, attached)
+        is_one_call = self.record.generation is None
+        return EnergyRun(timed, before, after, self.inferences, rhythm, link, attached, counts_inferences=is_one_call)
 
     def traces(self) -> list[SensorTrace]:
         """Return what the power sensors read."""
@@ -216,6 +225,34 @@ def _order(facts: RecordFacts) -> Iterator[FigureFinding]:
     # The latency of a query of several calls leaves out the time between them.
     if facts.record.load is None or facts.record.load.calls_per_query == 1:
         yield from compare_figures("windows.timed_end_ns", timed.end_ns - timed.begin_ns, int(ends_ns[-1]) - timed.begin_ns)
+
+
+def _generation(facts: RecordFacts) -> Iterator[FigureFinding]:
+    """Recompute what follows from the moments of the tokens."""
+    stated = facts.record.generation
+    if stated is None:
+        return
+    if not set(MOMENTS) <= set(facts.raw):
+        yield NotRecomputed("generation", NO_SAMPLES)
+        return
+    moments, asked = TokenMoments(**{field: facts.raw[name] for name, field in MOMENTS.items()}), stated.output_tokens
+    decoded = decode_tokens_per_s(moments, asked)
+    read = None if decoded is None or stated.model.weights_mb is None else decoded * stated.model.weights_mb
+    recomputed = msgspec.structs.replace(
+        stated,
+        stamped_tokens_max=moments.stamped_tokens_max(),
+        ended_early=int((~moments.complete(asked)).sum()),
+        ttft=summarise_latency(moments.first_ns),
+        tpot=summarise_tpot(moments, asked),
+        itl=summarise_gaps(moments, asked),
+        decode_tokens_per_s=decoded,
+        weight_bandwidth_mb_per_s=read,
+    )
+    if stated.counts == "exact" and stated.cached_tokens == 0:
+        rate = prefill_tokens_per_s(moments, stated.prompt_tokens * moments.first_ns.size)
+        recomputed = msgspec.structs.replace(recomputed, prefill_tokens_per_s=rate)
+    yield from compare_figures("generation", stated, recomputed)
+    yield NotRecomputed("generation.own, generation.encode_ms", "the engine's own timings and the tokenised text are not kept")
 
 
 def _stages(facts: RecordFacts) -> Iterator[FigureFinding]:
@@ -315,4 +352,13 @@ def _measured(facts: RecordFacts) -> job.MeasuredRun:
     return job.MeasuredRun(**{name: known[name] for name in job.MeasuredRun.__struct_fields__ if name in known})
 
 
-PARTS: tuple[Callable[[RecordFacts], Iterator[FigureFinding]], ...] = (_latency, _load, _order, _stages, _energy, _sustained, _verdict)
+PARTS: tuple[Callable[[RecordFacts], Iterator[FigureFinding]], ...] = (
+    _latency,
+    _load,
+    _generation,
+    _order,
+    _stages,
+    _energy,
+    _sustained,
+    _verdict,
+)

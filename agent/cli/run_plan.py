@@ -18,7 +18,7 @@ def expected_run_s(case: Case) -> float:
 
 def _may_idle(case: Case) -> bool:
     """Return whether a run may be long enough for an energy, so that it idles: one of 64 single queries never is."""
-    return case.seconds > 0 or case.scenario != "single_stream"
+    return case.seconds > 0 or case.output_tokens is not None or case.scenario != "single_stream"
 
 
 def announcement(cases: Sequence[Case]) -> str:
@@ -35,7 +35,9 @@ def expectation(cases: Sequence[Case], runs: Sequence[int]) -> str:
     most_s = sum((START_S + case.warm_up_seconds + case.seconds) * number for case, number in zip(cases, runs, strict=True))
     idle_s = sum(2 * case.idle_seconds * number for case, number in zip(cases, runs, strict=True) if _may_idle(case))
     cool_s = sum(case.cool_down_limit_s * number for case, number in zip(cases, runs, strict=True) if case.start_below_c is not None)
+    generated = sum(case.queries * number for case, number in zip(cases, runs, strict=True) if case.output_tokens is not None)
     also = [
+        f"what {generated:,} queries of a language model take" if generated else "",
         f"{duration(idle_s)} of idle if there is a power sensor" if idle_s else "",
         f"at most {duration(cool_s)} of cooling down" if cool_s else "",
         "the accuracy on the images" if any(case.images and case.accuracy != "never" for case in cases) else "",

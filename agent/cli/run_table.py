@@ -13,6 +13,7 @@ from edgemeter.agent.base.figures import ABSENT, metric_name, plain_digits
 from edgemeter.agent.contract.energy_provenance import energy_provenance
 from edgemeter.agent.contract.record import RunRecord
 from edgemeter.agent.contract.record_figures import Energy, Load, Sustained
+from edgemeter.agent.contract.record_generation import Generation
 
 # What a narrow terminal shows last, from the least needed on; the record holds them all.
 LEAST_NEEDED = ("MB", "per s", "p90 ms")
@@ -85,6 +86,11 @@ COLUMNS = (
     _Column("", "left", always=True, text=lambda run: f"{run.precision} {run.runtime.name} {run.runtime.threads}T"),
     _Column("p50 ms", "right", always=True, text=lambda run: plain_digits(run.latency.p50_ms)),
     _Column("p90 ms", "right", always=True, text=lambda run: plain_digits(run.latency.p90_ms)),
+    _Column("TTFT ms", "right", always=False, text=lambda run: plain_digits(run.generation.ttft.p50_ms) if run.generation else ABSENT),
+    _Column("TPOT ms", "right", always=False, text=lambda run: _tpot(run.generation)),
+    _Column(
+        "tokens/s", "right", always=False, text=lambda run: plain_digits(run.generation.decode_tokens_per_s) if run.generation else ABSENT
+    ),
     _Column("per s", "right", always=True, text=lambda run: plain_digits(run.throughput_per_s)),
     _Column("accuracy", "right", always=False, text=_accuracy),
     _Column("mJ gross", "right", always=False, text=_gross),
@@ -92,6 +98,10 @@ COLUMNS = (
     _Column("MB", "right", always=True, text=lambda run: plain_digits(run.memory.peak_mb, 3)),
     _Column("verdict", "left", always=True, text=lambda run: run.verdict.state),
 )
+
+
+def _tpot(found: Generation | None) -> str:
+    return plain_digits(found.tpot.p50_ms) if found and found.tpot else ABSENT
 
 
 def _net(energy: Energy | None) -> str:

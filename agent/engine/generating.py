@@ -192,16 +192,19 @@ def warm_up(subject: GenerationSubject, limit_s: float) -> tuple[WarmUp, float]:
             first_ns.append(done.token_ns[0])
             each_ns.append(round(done.tpot_ns))
             spent_s = (time.monotonic_ns() - begin) / 1e9
-            settled = spent_s >= min(SHORTEST_WARM_UP_S, limit_s) and _has_settled(first_ns) and _has_settled(each_ns)
-    is_steady = settled or (_has_settled(first_ns) and _has_settled(each_ns))
+            settled = spent_s >= min(SHORTEST_WARM_UP_S, limit_s) and has_settled(first_ns) and has_settled(each_ns)
+    is_steady = settled or (has_settled(first_ns) and has_settled(each_ns))
     return WarmUp(queries=len(first_ns), duration_ms=spent_s * 1e3, steady=is_steady), spent_s / len(first_ns)
 
 
-def _has_settled(durations_ns: Sequence[int]) -> bool:
+def has_settled(durations_ns: Sequence[int]) -> bool:
+    """Return whether the times of the queries so far look settled; of two or three, whether the last two are within 2 %."""
+    if len(durations_ns) < FEWEST_WARM_UP:
+        return False
     if len(durations_ns) >= HALVES_QUERIES:
         return looks_settled(durations_ns)
-    before, last = durations_ns[-2], durations_ns[-1]
-    return len(durations_ns) >= FEWEST_WARM_UP and abs(last - before) <= LAST_TWO_RATIO * before
+    before, last = durations_ns[-2:]
+    return abs(last - before) <= LAST_TWO_RATIO * before
 
 
 def run_queries(subject: GenerationSubject, count: int, seconds: float) -> list[TimedQuery]:

@@ -211,5 +211,7 @@ def _energies(traces: Sequence[SensorTrace], run: PlannedRun, measured: job.Meas
         queries.queries_of(measured.samples, measured.timed.start_ns, measured.timed.end_ns),
         accelerator_link(measured.runtime, attached),
         attached,
+        # A query of a language model is many steps: a few of them are enough.
+        counts_inferences=measured.generation is None,
     )
     return per_inference.energies_of(traces, energy_run)

@@ -8,11 +8,18 @@ import msgspec
 from edgemeter.agent.contract.record_conditions import Condition, Environment, ObserverEffect, Verdict
 from edgemeter.agent.contract.record_figures import CoolDown, Energy
 from edgemeter.agent.engine.job import MeasuredRun
-from edgemeter.agent.verdict import accuracy_rules, condition_rules, precondition_rules, run_rules
+from edgemeter.agent.verdict import accuracy_rules, condition_rules, generation_rules, precondition_rules, run_rules
 from edgemeter.agent.verdict.rule import Rule, RunFacts, SensorFaults
 from edgemeter.agent.verdict.run_rules import ENERGY_RULES
 
-RULES: tuple[Rule, ...] = (*run_rules.RULES, *accuracy_rules.RULES, *condition_rules.RULES, *ENERGY_RULES, *precondition_rules.RULES)
+RULES: tuple[Rule, ...] = (
+    *run_rules.RULES,
+    *generation_rules.RULES,
+    *accuracy_rules.RULES,
+    *condition_rules.RULES,
+    *ENERGY_RULES,
+    *precondition_rules.RULES,
+)
 INTRODUCTION = """# The rules of the verdict
 
 Every run gets a verdict on the device that measured it: `valid`, `suspect` or `invalid`. The verdict is part of the record; it states each

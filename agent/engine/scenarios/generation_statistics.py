@@ -18,6 +18,10 @@ _MOST_PASSED = 100_000_000
 _FEWEST_RESAMPLES = 100
 
 
+# The raw samples of a record by what they are here.
+MOMENTS = {"first_token": "first_ns", "latency": "latency_ns", "output_tokens": "output_tokens", "token": "token_ns"}
+
+
 @dataclass(frozen=True, slots=True)
 class TokenMoments:
     """When the tokens of the timed queries came: int64 [queries] each, and `token_ns` int64 [tokens], query after query.

@@ -1,0 +1,241 @@
+"""Rules on generated text: caches, lengths, what a processor or memory can do at most, the engine's own timings, layers on the GPU."""
+
+from collections.abc import Callable
+
+import numpy as np
+
+from edgemeter.agent.contract import samples
+from edgemeter.agent.contract.record_generation import Generation
+from edgemeter.agent.engine.scenarios.generation_statistics import MOMENTS, TokenMoments, tpot_ns
+from edgemeter.agent.verdict.condition_rules import SWAPPED_MB
+from edgemeter.agent.verdict.rule import Rule, RunFacts
+
+# A begin-of-text token may stay in a cache.
+MOST_CACHED = 1
+OWN_RATIO = 0.05
+# Our loop costs some 7 us a token, stamps and the end of the prefill less than a millisecond: of tiny models these are much.
+OWN_DECODE_MS = 0.05
+OWN_PREFILL_MS = 1.0
+SLOWED_RATIO = 0.10
+FEWEST_IN_THIRD = 3
+# Weights that caches may hold say nothing of the memory.
+LEAST_WEIGHTS_MB = 64.0
+
+# Highest bandwidth of the memory in MB/s, by a part of the board's name; those with less memory or an older mode may have less.
+# Source: the makers' data sheets (bus width x transfer rate): Raspberry Pi 4 and 5, NVIDIA Jetson modules, Rockchip RK3588 with LPDDR5.
+MEMORY_MB_PER_S = {
+    "Raspberry Pi 4": 12_800,
+    "Compute Module 4": 12_800,
+    "Raspberry Pi 5": 17_100,
+    "Compute Module 5": 17_100,
+    "Jetson Nano": 25_600,
+    "Jetson TX2": 59_700,
+    "Xavier NX": 59_700,
+    "AGX Xavier": 136_500,
+    "Orin Nano": 102_400,
+    "Orin NX": 102_400,
+    "AGX Orin": 204_800,
+    "Jetson AGX Thor": 273_000,
+    "Orange Pi 5": 44_000,
+    "ROCK 5": 44_000,
+}
+# More operations a cycle than a core has: 8-bit products with AMX (Intel's manual: 2,048), or with i8mm on two 256-bit pipes.
+OPERATIONS_PER_CYCLE = {"x86_64": 2048, "aarch64": 256, "armv7l": 64}
+# A weight is multiplied and added.
+OPERATIONS_PER_WEIGHT = 2
+
+
+def _of_generation(evidence: Callable[[RunFacts, Generation], str | None]) -> Callable[[RunFacts], str | None]:
+    """Return the evidence for runs that generated text; other runs violate nothing."""
+
+    def judged(facts: RunFacts) -> str | None:
+        found = facts.measured.generation
+        return None if found is None else evidence(facts, found)
+
+    return judged
+
+
+@_of_generation
+def _cached(_: RunFacts, found: Generation) -> str | None:
+    if found.cached_tokens <= MOST_CACHED:
+        return None
+    return f"{found.cached_tokens} of {found.prompt_tokens} prompt tokens came from a cache: switch the engine's prompt cache off"
+
+
+@_of_generation
+def _swapped(facts: RunFacts, _: Generation) -> str | None:
+    used = [one.swap_used_mb for one in facts.at() if one.swap_used_mb is not None]
+    grown = max(used) - used[0] if used else 0.0
+    return None if grown < SWAPPED_MB else f"{grown:.0f} MB went to swap while tokens were timed: use a smaller model or context"
+
+
+@_of_generation
+def _short(_: RunFacts, found: Generation) -> str | None:
+    if not found.ended_early:
+        return None
+    queries = f"{found.ended_early} of {found.ttft.count} queries"
+    return f"{queries} ended before {found.output_tokens} tokens: let the engine ignore the end of text"
+
+
+@_of_generation
+def _estimated(_: RunFacts, found: Generation) -> str | None:
+    return "the engine states no number of tokens, so they are estimated from chunks of text" if found.counts == "estimated" else None
+
+
+@_of_generation
+def _joined(_: RunFacts, found: Generation) -> str | None:
+    if found.stamped_tokens_max <= 1:
+        return None
+    return f"up to {found.stamped_tokens_max} tokens came together: there is no inter-token latency, TPOT is right"
+
+
+@_of_generation
+def _above_compute(facts: RunFacts, found: Generation) -> str | None:
+    weights, rate = found.model.read_parameters, found.prefill_tokens_per_s
+    clocks = [hz for one in facts.at() for hz in (one.clock_max_hz, one.clock_hz) if hz]
+    per_cycle = OPERATIONS_PER_CYCLE.get(facts.environment.arch) if facts.environment else None
+    if not (weights and rate and clocks and per_cycle) or facts.measured.runtime.backend != "cpu" or not found.is_local:
+        return None
+    cores = min(facts.measured.runtime.threads, facts.measured.scheduling.cores if facts.measured.scheduling else 1 << 30)
+    needed, most = rate * weights * OPERATIONS_PER_WEIGHT, cores * max(clocks) * per_cycle
+    if needed <= most:
+        return None
+    return (
+        f"{rate:,.0f} prompt tokens/s through {weights:,} weights are {needed / 1e9:,.0f} Gop/s, {cores} cores have at most "
+        f"{most / 1e9:,.0f}: the prompt was not processed"
+    )
+
+
+@_of_generation
+def _above_bandwidth(facts: RunFacts, found: Generation) -> str | None:
+    board = (facts.environment.board if facts.environment else None) or ""
+    most = next((value for name, value in MEMORY_MB_PER_S.items() if name.lower() in board.lower()), None)
+    weights_mb, read = found.model.weights_mb or 0.0, found.weight_bandwidth_mb_per_s
+    if most is None or read is None or not found.is_local or found.speculative or weights_mb < LEAST_WEIGHTS_MB or read <= most:
+        return None
+    return (
+        f"{found.decode_tokens_per_s:,.4g} tokens/s read {weights_mb:,.0f} MB of weights each, {read / 1000:,.1f} GB/s; "
+        f"the memory of {board} gives at most {most / 1000:,.1f} GB/s"
+    )
+
+
+@_of_generation
+def _own_differ(_: RunFacts, found: Generation) -> str | None:
+    own = found.own
+    if own is None:
+        return None
+    network_ms = found.network_round_trip_ms or 0.0
+    parts = (
+        _differs("prefill", found.prefill_tokens_per_s, own.prefill_tokens_per_s, OWN_PREFILL_MS + network_ms, found.prompt_tokens),
+        _differs("decode", found.decode_tokens_per_s, own.decode_tokens_per_s, OWN_DECODE_MS, 1),
+    )
+    return "; ".join(filter(None, parts)) or None
+
+
+def _differs(what: str, ours_per_s: float | None, own_per_s: float | None, allowed_ms: float, tokens: int) -> str | None:
+    """Return how our rate and the engine's own contradict each other; `allowed_ms` is what `tokens` of them may take longer with us."""
+    if not ours_per_s or not own_per_s:
+        return None
+    apart_ms = abs(1000 / ours_per_s - 1000 / own_per_s) * tokens
+    ratio = abs(own_per_s / ours_per_s - 1)
+    if ratio <= OWN_RATIO or apart_ms <= allowed_ms:
+        return None
+    return f"{what}: {ours_per_s:,.4g} tokens/s by our stamps, {own_per_s:,.4g} by the engine's own timings"
+
+
+@_of_generation
+def _fewer_layers(facts: RunFacts, _: Generation) -> str | None:
+    stated = facts.measured.runtime.facts
+    asked, got = stated.get("gpu_layers_asked", ""), stated.get("gpu_layers", "")
+    if not (asked.isdecimal() and got.isdecimal()) or int(got) >= int(asked):
+        return None
+    return f"{got} of the {asked} layers asked for are on the GPU: free its memory, or ask for fewer"
+
+
+@_of_generation
+def _slowed(facts: RunFacts, found: Generation) -> str | None:
+    series = {one.name: samples.unpack(one) for one in facts.measured.samples if one.name in MOMENTS}
+    if len(series) < len(MOMENTS):
+        return None
+    each = tpot_ns(TokenMoments(**{field: series[name] for name, field in MOMENTS.items()}), found.output_tokens)
+    thirds = np.array_split(each, 3)
+    if thirds[-1].size < FEWEST_IN_THIRD or found.output_tokens < 2:
+        return None
+    first, last = (float(np.median(third)) / 1e6 for third in (thirds[0], thirds[-1]))
+    if last <= (1 + SLOWED_RATIO) * first:
+        return None
+    return f"the median TPOT was {first:.4g} ms in the first third and {last:.4g} ms in the last, at the same depth: cool the board"
+
+
+RULES: tuple[Rule, ...] = (
+    Rule(
+        "cached-prompt",
+        "invalid",
+        "of each prompt at most one token (the begin of text) comes from a cache",
+        _cached,
+        "a cached prompt is not processed: its time to first token is that of a lookup",
+    ),
+    Rule(
+        "weights-swapped",
+        "invalid",
+        "less than 16 MB go to swap while tokens are timed",
+        _swapped,
+        "every token reads all weights: what was swapped is read from the disk again and again",
+    ),
+    Rule(
+        "prefill-above-compute",
+        "suspect",
+        "prefill rate x 2 x weights stays below what the cores could compute at most (CPU, where the clock is known)",
+        _above_compute,
+        "a prompt of random tokens has to be computed; a rate beyond the processor's means that it was not",
+    ),
+    Rule(
+        "decode-above-bandwidth",
+        "suspect",
+        "decode rate x bytes of weights stays below the memory bandwidth of the board (known boards, weights of 64 MB or more)",
+        _above_bandwidth,
+        "a dense model reads every weight once per token, so the memory's bandwidth limits the rate",
+    ),
+    Rule(
+        "own-timings-differ",
+        "suspect",
+        "our rates and the engine's own lie within 5 % (or 50 us a token, 1 ms a prompt beside the network)",
+        _own_differ,
+        "two clocks on one thing that disagree measure two things",
+    ),
+    Rule(
+        "fewer-gpu-layers",
+        "suspect",
+        "as many layers are on the GPU as were asked for",
+        _fewer_layers,
+        'the rest runs on the CPU: many a published "GPU" result was one of the CPU',
+    ),
+    Rule(
+        "short-output",
+        "suspect",
+        "all queries generate as many tokens as were asked for",
+        _short,
+        "nobody gets fast by stopping early; such queries are left out of TPOT",
+    ),
+    Rule(
+        "estimated-tokens",
+        "suspect",
+        "tokens are counted by the engine, not estimated from chunks of text",
+        _estimated,
+        "a chunk may hold a part of a token, or several",
+    ),
+    Rule(
+        "decode-slowed",
+        "suspect",
+        "the median TPOT of the last third of queries is at most 10 % above that of the first",
+        _slowed,
+        "all queries begin at the same depth, so a slower decode is a slower machine: mostly throttling",
+    ),
+    Rule(
+        "joined-tokens",
+        "note",
+        "tokens come one by one",
+        _joined,
+        "of tokens that come together only the mean time is known",
+    ),
+)

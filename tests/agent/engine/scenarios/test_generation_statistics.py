@@ -1,0 +1,89 @@
+"""Facts about the statistics of generated text: definitions, what is left out, and bounds of gaps that belong together."""
+
+import numpy as np
+import pytest
+
+from edgemeter.agent.engine.scenarios.generation_statistics import (
+    TokenMoments,
+    decode_tokens_per_s,
+    prefill_tokens_per_s,
+    summarise_gaps,
+    summarise_tpot,
+    tpot_ns,
+)
+
+
+def moments(*queries: list[int]) -> TokenMoments:
+    """Return the moments of queries, each given by those of its tokens, ns."""
+    return TokenMoments(
+        first_ns=np.array([one[0] for one in queries]),
+        latency_ns=np.array([one[-1] for one in queries]),
+        output_tokens=np.array([len(one) for one in queries]),
+        token_ns=np.array([moment for one in queries for moment in one]),
+    )
+
+
+def test_tpot_and_the_rates_are_what_their_definitions_say():
+    """(last - first) / (n - 1) a query; rates are ratios of sums, so that a slow query counts by its time."""
+    two = moments([100, 110, 130], [200, 240, 280])
+    assert tpot_ns(two, 3).tolist() == [15, 40]
+    assert decode_tokens_per_s(two, 3) == pytest.approx(4 / (30 + 80) * 1e9)
+    assert prefill_tokens_per_s(two, 1000) == pytest.approx(1000 / 300 * 1e9)
+
+
+def test_a_query_that_ended_early_counts_for_ttft_alone():
+    """Its tokens are in no TPOT, no gap and no decode rate."""
+    three = moments([100, 110, 120], [100, 500], [100, 110, 120])
+    assert tpot_ns(three, 3).tolist() == [10, 10]
+    assert three.gaps_ns(3)[0].tolist() == [10, 10, 10, 10]
+    assert three.gaps_ns(3)[1].tolist() == [0, 0, 2, 2]
+    assert decode_tokens_per_s(three, 3) == pytest.approx(1e9 / 10)
+    assert three.complete(3).tolist() == [True, False, True]
+
+
+def test_one_token_has_no_tpot_and_no_gap():
+    """A prefill alone is no decode."""
+    alone = moments([100], [120])
+    assert summarise_tpot(alone, 1) is None
+    assert summarise_gaps(alone, 1) is None
+    assert decode_tokens_per_s(alone, 1) is None
+    assert alone.stamped_tokens_max() == 1
+
+
+def test_tokens_that_came_together_have_a_tpot_but_no_gaps():
+    """Gaps of zero are of the stream, not of the model."""
+    joined = moments([100, 100, 100, 130, 130], [100, 130, 130, 130, 160])
+    assert joined.stamped_tokens_max() == 3
+    assert summarise_gaps(joined, 5) is None
+    assert summarise_tpot(joined, 5) is not None
+
+
+def test_the_last_token_of_a_query_and_the_first_of_the_next_did_not_come_together():
+    """Moments count from each query's own start and may be equal by chance."""
+    assert moments([100, 120], [120, 140]).stamped_tokens_max() == 1
+
+
+def test_bounds_of_gaps_are_wider_where_queries_differ():
+    """With a level for each query, 60 x 50 gaps know no more than 60 queries do: 95 % bounds cover the true median, naive ones do not."""
+    draw = np.random.default_rng(3)
+    covered = 0
+    for _ in range(40):
+        levels = draw.normal(1_000_000, 100_000, 60)
+        gaps = (levels[:, None] + draw.normal(0, 5_000, (60, 50))).astype(np.int64)
+        found = summarise_gaps(moments(*np.cumsum(np.c_[np.full(60, 10_000_000), gaps], axis=1).tolist()), 51)
+        assert found is not None
+        assert found.p50_low_ms is not None
+        assert found.p50_high_ms is not None
+        covered += found.p50_low_ms <= 1.0 <= found.p50_high_ms
+    assert covered >= 33
+
+
+def test_gaps_of_few_queries_have_percentiles_without_bounds():
+    """Ten queries cannot be resampled; what too few gaps support is refused."""
+    few = moments(*([100 + 10 * place for place in range(12)] for _ in range(10)))
+    found = summarise_gaps(few, 12)
+    assert found is not None
+    assert found.count == 110
+    assert found.p90_ms is not None
+    assert found.p90_low_ms is None
+    assert found.refused == {"p95": 130, "p99": 662, "p99_9": 6636}

@@ -1,0 +1,221 @@
+"""Facts about a run of a language model: exact lengths, other prompts, caches, warm-up by whole queries, what is checked afterwards."""
+
+import shutil
+import time
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+import pytest
+
+from edgemeter.agent.base.errors import ConfigError, MeasurementError
+from edgemeter.agent.contract import samples
+from edgemeter.agent.contract.suite import Case, Settings, SuiteFile, expand
+from edgemeter.agent.engine import generating, job
+from edgemeter.agent.engine.prompts import SyntheticPrompts
+from edgemeter.agent.generators import Generated, Limits, LoadedGenerator
+from edgemeter.agent.generators.replay import ReplayGenerator
+from edgemeter.agent.runtimes import Options
+
+TINY = Path(__file__).resolve().parents[2] / "fixtures" / "generators" / "llama.gguf"
+RECORDING = {
+    "format": "edgemeter-generation-replay",
+    "schema": 1,
+    "queries": [{"first_ms": 1.0, "steps_ms": [0.2]}],
+    "weights_mb": 2.0,
+    "precision": "q8_0",
+}
+
+
+def recorded(folder: Path, **changes: Any) -> Path:
+    """Write a recording with these changes."""
+    path = folder / "model.replay.json"
+    path.write_bytes(msgspec.json.encode(RECORDING | changes))
+    return path
+
+
+def case_of(model: Path, **settings: Any) -> Case:
+    """Return a short case of 20 prompt tokens and 6 more."""
+    given = {"model": str(model), "mode": "rapid", "prompt_tokens": 20, "output_tokens": 6} | settings
+    (case,) = expand(SuiteFile(name="one", case=[Settings(**given)]), Path("/")).cases
+    return msgspec.structs.replace(case, warm_up_seconds=0.05)
+
+
+def measured(model: Path, *, idle: bool = False, **settings: Any) -> job.MeasuredRun:
+    """Measure a case in this process."""
+    case = case_of(model, **settings)
+    now = time.monotonic_ns()
+    work = job.RunJob(case=case, sha256="a" * 64, size_bytes=1, seed=0, accuracy=False, idle=idle, spawned_ns=now)
+    return generating.measure_generation(work, now, lambda _: None)
+
+
+def subject_of(model: Path, prompt_tokens: int = 20, output_tokens: int = 6) -> generating.GenerationSubject:
+    """Return a replay that is loaded, with synthetic prompts."""
+    generator = ReplayGenerator()
+    loaded = generator.load(model, Options(), prompt_tokens + output_tokens)
+    return generating.GenerationSubject(generator, loaded, SyntheticPrompts(loaded, prompt_tokens, 0), Limits(output_tokens))
+
+
+def test_a_run_states_lengths_moments_and_rates(tmp_path):
+    """What was asked for is what was generated, and every moment is kept."""
+    run = measured(recorded(tmp_path, own_ratio=1.0))
+    found = run.generation
+    assert found is not None
+    assert (found.prompt_tokens, found.output_tokens, found.ended_early, found.counts) == (20, 6, 0, "exact")
+    assert run.latency.count == found.ttft.count == 11
+    raw = {one.name: samples.unpack(one) for one in run.samples}
+    assert raw["token"].size == 11 * 6
+    assert np.array_equal(raw["first_token"], raw["token"][::6])
+    assert np.array_equal(raw["latency"], raw["token"][5::6])
+    assert found.ttft.min_ms >= 1.0
+    assert found.tpot is not None
+    assert found.tpot.mean_ms == pytest.approx((raw["latency"] - raw["first_token"]).mean() / 5 / 1e6, rel=1e-4)
+    assert found.decode_tokens_per_s == pytest.approx(11 * 5 / (raw["latency"] - raw["first_token"]).sum() * 1e9)
+    assert found.prefill_tokens_per_s == pytest.approx(11 * 20 / raw["first_token"].sum() * 1e9)
+    assert found.weight_bandwidth_mb_per_s == pytest.approx(2.0 * found.decode_tokens_per_s)
+    assert found.own is not None
+    assert found.own.decode_tokens_per_s == pytest.approx(5000.0)
+    assert run.precision == "q8_0"
+    assert run.output_check.compared == run.output_check.identical == 2
+
+
+def test_prompts_are_exact_seeded_and_share_no_beginning():
+    """Each query has another first token, no prompt is one token repeated, and the same seed gives the same prompts."""
+    loaded = LoadedGenerator("p", "1", "cpu", 0, 0, context_tokens=64, text_tokens=np.arange(10, 110, dtype=np.int32), first_tokens=(1,))
+    prompts = [SyntheticPrompts(loaded, 16, 5).of(number) for number in range(100)]
+    assert {len(prompt) for prompt in prompts} == {16}
+    assert {prompt[0] for prompt in prompts} == {1}
+    assert len({prompt[1] for prompt in prompts}) == 100
+    assert all(len(set(prompt)) > 3 for prompt in prompts)
+    assert prompts[7] == SyntheticPrompts(loaded, 16, 5).of(7) != SyntheticPrompts(loaded, 16, 6).of(7)
+    with pytest.raises(ConfigError, match="no room"):
+        SyntheticPrompts(loaded, 1, 0)
+
+
+def test_a_generator_of_texts_gets_texts_that_differ_from_the_start():
+    """Where there are no token ids a prompt is words behind the number of its query."""
+    loaded = LoadedGenerator("p", "1", "http", 0, 0, context_tokens=64, text_tokens=np.zeros(0, np.int32))
+    first, second = (SyntheticPrompts(loaded, 10, 0).of(number) for number in (0, 1))
+    assert isinstance(first, str)
+    assert isinstance(second, str)
+    assert first.split()[0] != second.split()[0]
+    assert len(first.split()) == 9
+
+
+def test_queries_that_end_early_are_counted_and_kept_out_of_tpot(tmp_path):
+    """The model ends its text after four of six tokens."""
+    found = measured(recorded(tmp_path, end_after_tokens=4)).generation
+    assert found is not None
+    assert (found.ended_early, found.ttft.count) == (11, 11)
+    assert found.tpot is found.itl is found.decode_tokens_per_s is None
+
+
+def test_tokens_that_come_together_have_no_inter_token_latency(tmp_path):
+    """A stream of chunks has a TPOT and the size of its chunks."""
+    found = measured(recorded(tmp_path, queries=[{"first_ms": 0.5, "steps_ms": [0.3], "step_tokens": 3}])).generation
+    assert found is not None
+    assert found.stamped_tokens_max == 3
+    assert found.itl is None
+    assert found.tpot is not None
+
+
+def test_cached_tokens_are_subtracted_and_shown(tmp_path):
+    """Prefill counts what was processed."""
+    run = measured(recorded(tmp_path, cached_tokens=10))
+    found = run.generation
+    assert found is not None
+    assert found.cached_tokens == 10
+    spent_ns = next(samples.unpack(one) for one in run.samples if one.name == "first_token").sum()
+    assert found.prefill_tokens_per_s == pytest.approx(11 * 10 / spent_ns * 1e9)
+
+
+class Forgetful(ReplayGenerator):
+    """A replay whose answers are never the same."""
+
+    calls = 0
+
+    def bind(self, prompt, limits):
+        """Return a query that answers with its own number."""
+        query = super().bind(prompt, limits)
+
+        def other(stamp) -> Generated:
+            Forgetful.calls += 1
+            return Generated((Forgetful.calls,), "", "length", len(prompt), limits.output_tokens, own=query(stamp).own)
+
+        return other
+
+
+def test_other_tokens_for_the_same_prompt_are_an_output_that_differs(tmp_path, monkeypatch):
+    """Greedy generation repeats itself; what does not is no greedy generation of one model."""
+    monkeypatch.setattr("edgemeter.agent.generators.replay.ReplayGenerator", Forgetful)
+    run = measured(recorded(tmp_path))
+    assert run.output_check.differing == run.output_check.compared == 2
+
+
+class Silent(ReplayGenerator):
+    """A replay that gives nothing."""
+
+    def bind(self, prompt, limits):
+        """Return a query without a stamp."""
+        return lambda _: Generated((), "", "end_of_text", len(prompt), 0 * limits.output_tokens)
+
+
+def test_a_query_without_a_token_fails_in_one_line(tmp_path, monkeypatch):
+    """There is no TTFT without a token."""
+    monkeypatch.setattr("edgemeter.agent.generators.replay.ReplayGenerator", Silent)
+    with pytest.raises(MeasurementError, match="no token"):
+        measured(recorded(tmp_path))
+
+
+def test_the_warm_up_runs_at_least_two_whole_queries(tmp_path):
+    """Even where the limit is over after the first, and the expected time of a query is their mean."""
+    level, query_s = generating.warm_up(subject_of(recorded(tmp_path, queries=[{"first_ms": 30.0, "steps_ms": [2.0]}])), 0.0)
+    assert level.queries == 2
+    assert query_s >= 0.04
+
+
+@pytest.mark.parametrize(
+    ("durations_ns", "is_settled"),
+    [
+        ([1000], False),
+        ([1000, 1019], True),
+        ([1000, 1021], False),
+        ([2000, 1000, 1010], True),
+        ([1000, 1000, 1050, 1050], False),
+        ([*range(2000, 1000, -25)], False),
+        ([1000, 1001] * 20, True),
+    ],
+)
+def test_times_are_settled_by_their_last_two_or_by_their_halves(durations_ns, is_settled):
+    """Two or three slow queries are judged by the last two, more as everywhere."""
+    assert generating.has_settled(durations_ns) == is_settled
+
+
+def test_llama_is_measured_from_its_file(tmp_path):
+    """The tiny model runs through all of it, with its own rates and what its header tells."""
+    pytest.importorskip("xllamacpp")
+    model = tmp_path / "tiny.Q4_K_M.gguf"
+    shutil.copy(TINY, model)
+    run = measured(model)
+    found = run.generation
+    assert found is not None
+    # All quantisations of a model share its name; the type is what the header says.
+    assert (run.model.name, run.precision) == ("tiny", "q8_0")
+    assert found.model.architecture == "llama"
+    assert found.model.quantisation is not None
+    assert found.model.quantisation.file_type == "Q8_0"
+    assert found.own is not None
+    assert found.own.decode_tokens_per_s is not None
+    assert found.decode_tokens_per_s is not None
+    assert found.own.decode_tokens_per_s >= found.decode_tokens_per_s
+    assert found.encode_ms is not None
+    assert found.cached_tokens == found.ended_early == 0
+
+
+def test_idle_surrounds_the_timed_part_where_there_is_a_sensor(tmp_path):
+    """Idle power is taken with the model loaded, before and after."""
+    run = measured(recorded(tmp_path), idle=True, idle_seconds=0.01)
+    assert run.idle_before is not None
+    assert run.idle_after is not None
+    assert run.idle_before.end_ns <= run.timed.start_ns < run.timed.end_ns <= run.idle_after.start_ns

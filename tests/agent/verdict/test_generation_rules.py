@@ -1,0 +1,148 @@
+"""Facts about the rules on generated text: each with a run that violates it and one that just does not."""
+
+from typing import Any
+
+import msgspec
+import numpy as np
+import pytest
+
+from edgemeter.agent.contract import samples
+from edgemeter.agent.contract.record_conditions import Condition, Environment, Runtime, Scheduling
+from edgemeter.agent.contract.record_generation import EngineRates, Generation, LanguageModel
+from edgemeter.agent.engine.job import MeasuredRun
+from edgemeter.agent.engine.scenarios.latency_statistics import summarise_latency
+from edgemeter.agent.verdict import judge as verdict
+from tests.fixtures.measured_factory import measured
+from tests.fixtures.record_factory import make_environment
+
+QUERIES, TOKENS = 30, 11
+TTFT_NS, STEP_NS = 100_000_000, 10_000_000
+
+
+def series(tpot_ns: list[int]) -> tuple[Any, ...]:
+    """Return the raw samples of queries with these times per token."""
+    token = np.array([TTFT_NS + step * place for step in tpot_ns for place in range(TOKENS)], dtype=np.int64)
+    last = np.array([TTFT_NS + step * (TOKENS - 1) for step in tpot_ns], dtype=np.int64)
+    return (
+        samples.pack("latency", "ns", last),
+        samples.pack("first_token", "ns", np.full(len(tpot_ns), TTFT_NS)),
+        samples.pack("token", "ns", token),
+        samples.pack("output_tokens", "tokens", np.full(len(tpot_ns), TOKENS)),
+    )
+
+
+def generating(tpot_ns: list[int] | None = None, runtime: dict[str, Any] | None = None, **changes: Any) -> MeasuredRun:
+    """Return a sound run of 512 prompt tokens at 5,120/s and 10 more at 100/s, by a model of a million weights, with these changes."""
+    sound: dict[str, Any] = {
+        "prompt_tokens": 512,
+        "output_tokens": TOKENS,
+        "context_tokens": 600,
+        "prompts": "synthetic",
+        "sampling": "greedy",
+        "ends_at": "length",
+        "counts": "exact",
+        "is_local": True,
+        "stamped_tokens_max": 1,
+        "cached_tokens": 0,
+        "ended_early": 0,
+        "ttft": summarise_latency(np.full(QUERIES, TTFT_NS)),
+        "prefill_tokens_per_s": 5120.0,
+        "decode_tokens_per_s": 100.0,
+        "weight_bandwidth_mb_per_s": 10_000.0,
+        "own": EngineRates(prefill_tokens_per_s=5150.0, decode_tokens_per_s=101.0),
+        "model": LanguageModel(read_parameters=1_000_000, weights_mb=100.0),
+    }
+    described = {"name": "llama", "package": "xllamacpp", "version": "1", "backend": "cpu", "threads": 4}
+    return measured(
+        generation=Generation(**(sound | changes)),
+        samples=series([STEP_NS] * QUERIES if tpot_ns is None else tpot_ns),
+        runtime=Runtime(**(described | (runtime or {}))),
+        scheduling=Scheduling(window_ms=6000.0, cores=4),
+    )
+
+
+def conditions(swapped_mb: float = 0.0) -> list[Condition]:
+    """Return a board at 2 GHz of whose memory this much went to swap."""
+    return [Condition(when="before", clock_max_hz=2e9, swap_used_mb=1.0), Condition(when="after", swap_used_mb=1.0 + swapped_mb)]
+
+
+def environment(**changes: Any) -> Environment:
+    """Return a Raspberry Pi 5."""
+    return msgspec.structs.replace(make_environment(), **({"board": "Raspberry Pi 5 Model B Rev 1.0", "arch": "aarch64"} | changes))
+
+
+def violated(run: MeasuredRun, swapped_mb: float = 0.0, **board: Any) -> dict[str, str]:
+    """Return the evidence by rule, notes too."""
+    judged = verdict.judge(run, conditions(swapped_mb), environment(**board))
+    return dict(reason.split(": ", 1) for reason in (*judged.reasons, *judged.notes))
+
+
+def test_a_sound_run_violates_no_rule_on_generation():
+    """What the factory builds is the base that the others change."""
+    known = {rule.name for rule in verdict.generation_rules.RULES}
+    assert not known & set(violated(generating()))
+
+
+# 4 cores x 2 GHz x 256 = 2,048 Gop/s; at 5,120 tokens/s x 2 that is 200 million weights.
+JUST = 200_000_000
+
+
+@pytest.mark.parametrize(
+    ("rule", "violating", "just_not"),
+    [
+        ("cached-prompt", {"cached_tokens": 2}, {"cached_tokens": 1}),
+        ("short-output", {"ended_early": 1}, {"ended_early": 0}),
+        ("estimated-tokens", {"counts": "estimated"}, {"counts": "usage"}),
+        ("joined-tokens", {"stamped_tokens_max": 2}, {"stamped_tokens_max": 1}),
+        (
+            "prefill-above-compute",
+            {"model": LanguageModel(read_parameters=JUST + 1_000_000)},
+            {"model": LanguageModel(read_parameters=JUST)},
+        ),
+        ("decode-above-bandwidth", {"weight_bandwidth_mb_per_s": 17_101.0}, {"weight_bandwidth_mb_per_s": 17_100.0}),
+        ("own-timings-differ", {"own": EngineRates(decode_tokens_per_s=106.0)}, {"own": EngineRates(decode_tokens_per_s=104.9)}),
+        ("own-timings-differ", {"own": EngineRates(prefill_tokens_per_s=5400.0)}, {"own": EngineRates(prefill_tokens_per_s=5370.0)}),
+        (
+            "fewer-gpu-layers",
+            {"runtime": {"facts": {"gpu_layers_asked": "25", "gpu_layers": "24"}}},
+            {"runtime": {"facts": {"gpu_layers_asked": "25", "gpu_layers": "25"}}},
+        ),
+        (
+            "decode-slowed",
+            {"tpot_ns": [STEP_NS] * 20 + [STEP_NS * 112 // 100] * 10},
+            {"tpot_ns": [STEP_NS] * 20 + [STEP_NS * 110 // 100] * 10},
+        ),
+    ],
+)
+def test_a_rule_is_violated_by_one_run_and_just_not_by_another(rule, violating, just_not):
+    """The border lies where the rule says."""
+    assert rule in violated(generating(**violating))
+    assert rule not in violated(generating(**just_not))
+
+
+def test_swapping_makes_a_generating_run_invalid():
+    """16 MB are too many; models of one call are only suspect."""
+    assert "weights-swapped" in violated(generating(), swapped_mb=16.0)
+    assert "weights-swapped" not in violated(generating(), swapped_mb=15.9)
+    assert "weights-swapped" not in violated(measured(), swapped_mb=100.0)
+
+
+def test_where_a_fact_is_unknown_or_beside_the_point_nothing_is_violated():
+    """Unknown boards, GPUs, servers elsewhere, speculation and weights that caches hold have no known limit."""
+    fast = {"weight_bandwidth_mb_per_s": 90_000.0, "prefill_tokens_per_s": 1e9, "own": None}
+    assert {"decode-above-bandwidth", "prefill-above-compute"} <= set(violated(generating(**fast)))
+    assert "decode-above-bandwidth" not in violated(generating(**fast), board="some board")
+    assert "decode-above-bandwidth" not in violated(generating(**fast, model=LanguageModel(weights_mb=63.0)))
+    assert "decode-above-bandwidth" not in violated(generating(**fast, speculative="draft model"))
+    assert "prefill-above-compute" not in violated(generating(**fast, runtime={"backend": "gpu"}))
+    assert not {"decode-above-bandwidth", "prefill-above-compute"} & set(violated(generating(**fast, is_local=False)))
+
+
+def test_what_our_loop_costs_a_tiny_model_is_no_contradiction():
+    """At 0.1 ms a token 0.03 ms are 30 %, and still only our own loop."""
+    tiny = {"decode_tokens_per_s": 10_000.0, "own": EngineRates(decode_tokens_per_s=14_000.0)}
+    assert "own-timings-differ" not in violated(generating(**tiny))
+    assert "own-timings-differ" in violated(generating(**tiny | {"own": EngineRates(decode_tokens_per_s=21_000.0)}))
+    over_network = {"own": EngineRates(prefill_tokens_per_s=6000.0)}
+    assert "own-timings-differ" in violated(generating(**over_network))
+    assert "own-timings-differ" not in violated(generating(**over_network, network_round_trip_ms=15.0))
