@@ -4,7 +4,7 @@ And the modes that set how long a run measures (query counts and times follow ML
 """
 
 import itertools
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Literal
@@ -72,6 +72,9 @@ COOL_DOWN_LIMIT_S = 300.0
 
 # Settings, beside the model, of which a list stands for a case each.
 AXES = ("runtime", "backend", "precision", "threads", "prompt_tokens", "output_tokens")
+
+# Settings for models of images: of the defaults they do not reach a language model.
+OF_IMAGES = ("images", "annotations", "subset", "corrupt", "reference_accuracy", "agreement")
 
 # Keys of one scenario or mode only: with another they have no effect.
 BELONGS = {"samples_per_query": "multi_stream", "batch": "offline", "rate_per_s": "poisson", "minutes": "sustained"}
@@ -230,13 +233,14 @@ def expand(written: SuiteFile, folder: Path, instead: Settings = Settings()) -> 
     cases: dict[bytes, Case] = {}
     left_out: list[str] = []
     for place, case in enumerate(written.case):
-        merged = msgspec.structs.replace(written.defaults, **(_said(case) | _said(instead)))
+        stated = _said(case) | _said(instead)
+        merged = msgspec.structs.replace(written.defaults, **stated)
         where = f"case[{place}]"
         if not merged.model:
             raise ConfigError(f'suite {written.name!r}: {where} names no model: add model = "FILE"')
         for model, *values in itertools.product(_each(merged.model), *(_each(getattr(merged, axis)) for axis in AXES)):
             _refuse_idle_keys(merged, f"suite {written.name!r}: {where}")
-            one = _single(merged, folder, str(model), where, **dict(zip(AXES, values, strict=True)))
+            one = _single(merged, stated, folder, str(model), where, **dict(zip(AXES, values, strict=True)))
             if reads(one.runtime, Path(one.model)):
                 cases[msgspec.json.encode(one)] = one
             else:
@@ -269,13 +273,15 @@ def _each(value: object) -> list[object]:
     return list(value) if isinstance(value, list) else [value]
 
 
-def _single(merged: Settings, folder: Path, model: str, where: str, **axes: object) -> Case:
+def _single(merged: Settings, stated: Collection[str], folder: Path, model: str, where: str, **axes: object) -> Case:
     mode = MODES[merged.mode or "quick"]
     precision = axes["precision"]
     path = folder / model.replace("{precision}", str(precision)) if precision else folder / model
     runtime = str(axes["runtime"] or runtime_for(path))
-    tokens = _tokens(merged, runtime, axes, where)
-    queries = mode.queries if tokens["output_tokens"] is None else GENERATION_QUERIES[merged.mode or "quick"]
+    queries = mode.queries
+    if runtime in GENERATORS or axes["prompt_tokens"] or axes["output_tokens"]:
+        merged = _generating(merged, stated, runtime, axes, where)
+        queries = GENERATION_QUERIES[merged.mode or "quick"]
     return msgspec.convert(
         {
             "model": str(path),
@@ -300,7 +306,7 @@ def _single(merged: Settings, folder: Path, model: str, where: str, **axes: obje
             "accuracy": merged.accuracy or "every",
             "reference_accuracy": merged.reference_accuracy,
             "gate": merged.gate or GATE_RATIO,
-            "agreement": merged.agreement or ("never" if merged.mode == "rapid" or tokens["output_tokens"] else "first"),
+            "agreement": merged.agreement or ("never" if merged.mode == "rapid" else "first"),
             "role": merged.role or "device",
             "seed": merged.seed or 0,
             "estimate_power_w": merged.estimate_power_w,
@@ -310,29 +316,28 @@ def _single(merged: Settings, folder: Path, model: str, where: str, **axes: obje
             "cpus": sorted(set(merged.cpus or ())),
             "start_below_c": merged.start_below_c,
             "cool_down_limit_s": COOL_DOWN_LIMIT_S if merged.cool_down_limit_s is None else merged.cool_down_limit_s,
-            **tokens,
+            "prompt_tokens": merged.prompt_tokens,
+            "output_tokens": merged.output_tokens,
         },
         Case,
     )
 
 
-def _tokens(merged: Settings, runtime: str, axes: Mapping[str, object], where: str) -> dict[str, object]:
-    """Return the lengths of prompt and output: of a generator, or where they are given; null for a model of one call.
+def _generating(merged: Settings, stated: Collection[str], runtime: str, axes: Mapping[str, object], where: str) -> Settings:
+    """Return the settings of a case that generates text: single lengths of prompt and output, and nothing of images, which is for others.
 
     Raises:
-        ConfigError: they are given for a runtime that generates nothing, or a generator with what it has no use for.
+        ConfigError: the runtime generates nothing, the scenario is not single_stream, or the case itself has what is for others.
     """
-    given = [axes["prompt_tokens"], axes["output_tokens"]]
-    if runtime not in GENERATORS and given == [None, None]:
-        return {"prompt_tokens": None, "output_tokens": None}
     if runtime in set().union(*READERS.values()) - GENERATORS - {"replay"}:
         raise ConfigError(f"{where}: prompt_tokens and output_tokens are for language models, {runtime} runs one call: leave them out")
     if (merged.scenario or "single_stream") != "single_stream":
         raise ConfigError(f"{where}: a language model runs in scenario single_stream, not {merged.scenario}: leave it out")
-    useless = [key for key in ("images", "annotations", "corrupt", "subset", "reference_accuracy", "agreement") if getattr(merged, key)]
+    useless = [key for key in OF_IMAGES if key in stated]
     if useless:
         raise ConfigError(f"{where}: {useless[0]} is not for language models, whose prompts are synthetic: leave it out")
-    return {"prompt_tokens": given[0] or PROMPT_TOKENS, "output_tokens": given[1] or OUTPUT_TOKENS}
+    lengths = {"prompt_tokens": axes["prompt_tokens"] or PROMPT_TOKENS, "output_tokens": axes["output_tokens"] or OUTPUT_TOKENS}
+    return msgspec.structs.replace(merged, **(dict.fromkeys(OF_IMAGES) | lengths | {"agreement": "never"}))
 
 
 def runtime_for(model: Path) -> str:

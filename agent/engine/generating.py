@@ -249,7 +249,7 @@ def _measured(
         precision=case.precision or loaded.precision or "unknown",
         inputs=(Tensor(name="prompt", shape=(1, prompt_tokens), dtype="int32"),),
         outputs=(Tensor(name="output", shape=(1, subject.limits.output_tokens), dtype="int32"),),
-        dataset=prompts.dataset(case.prompt_tokens or 0, case.output_tokens or 0, case.seed),
+        dataset=prompts.dataset(loaded, case.prompt_tokens or 0, case.output_tokens or 0, case.seed),
         latency=summarise_latency(moments.latency_ns),
         throughput_per_s=moments.latency_ns.size * 1e9 / max(1, int(moments.latency_ns.sum())),
         preprocess=None,

@@ -8,6 +8,8 @@ from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.contract.record_conditions import Dataset
 from edgemeter.agent.generators import LoadedGenerator
 
+USUAL_KV_TYPE = "f16"
+
 # Words for generators that take texts only; each is about one token to most tokenisers.
 WORDS = (
     "time", "water", "light", "house", "river", "paper", "stone", "green", "north", "field", "night", "music", "table", "glass", "cloud",
@@ -16,9 +18,20 @@ WORDS = (
 )  # fmt: skip
 
 
-def dataset(prompt_tokens: int, output_tokens: int, seed: int) -> Dataset:
-    """Return how such prompts are named in a record: lengths and seed make the data, so that only equal ones are compared."""
-    name = f"synthetic {prompt_tokens}+{output_tokens} tokens"
+def dataset(loaded: LoadedGenerator, prompt_tokens: int, output_tokens: int, seed: int) -> Dataset:
+    """Return how such prompts are named in a record: all that must be equal for two runs to have done the same work.
+
+    These are the lengths and the seed, and where they are not the usual ones the type of the cache, speculation, the end of a query,
+    and that a server answered.
+    """
+    able = loaded.abilities
+    unusual = [
+        f"kv {loaded.kv_type}" if loaded.kv_type not in (None, USUAL_KV_TYPE) else "",
+        f"speculative {loaded.speculative}" if loaded.speculative else "",
+        "" if able.ignores_end else "to the end of text",
+        "" if able.is_local else "served",
+    ]
+    name = ", ".join([f"synthetic {prompt_tokens}+{output_tokens} tokens", *filter(None, unusual)])
     return Dataset(name=name, sha256=hashlib.sha256(f"{name} {seed}".encode()).hexdigest(), images=0, annotated=False)
 
 

@@ -71,6 +71,13 @@ LIKENESSES = (
         lambda case: case.key.dataset_sha256,
         lambda case: f"{case.newest.dataset.name} ({case.key.dataset_sha256[:12]})",
     ),
+    # Of a language model each is another trade of speed for quality.
+    PairingRule(
+        "quantisation (language models)",
+        "of the same quantisation",
+        lambda case: case.key.precision if case.newest.generation is not None else None,
+        lambda case: case.key.precision,
+    ),
     PairingRule("input size", "at the same input size", lambda case: case.key.input_values, lambda case: f"{case.key.input_values} values"),
 )
 
@@ -78,9 +85,10 @@ LIKENESSES = (
 def pair(case: CaseSummary, references: Sequence[CaseSummary]) -> CasePairing | str:
     """Return the reference case that `case` is compared with, or the reason why none is like it.
 
-    Equal must be: provenance (measured or replayed), model name, task, scenario with its samples a query and rate, data, and input size
-    where both are known. Of several, the same precision on the same runtime comes first, then the same class of precision, then the highest
-    precision; then the same runtime, valid before suspect, the same batch, the lowest p50.
+    Equal must be: provenance (measured or replayed), model name, task, scenario with its samples a query and rate, data, the
+    quantisation of a language model, and input size where both are known. Of several, the same precision on the same runtime comes
+    first, then the same class of precision, then the highest precision; then the same runtime, valid before suspect, the same batch,
+    the lowest p50.
     """
     if any(case is reference for reference in references):
         return CasePairing(case, "the reference itself")
@@ -192,6 +200,7 @@ _WHY = {
     "samples a query": "a query of eight samples takes longer than one of one; multi_stream only",
     "rate": "waiting times depend on the rate; open loop only",
     "data": "accuracy and latency depend on the images (compared by hash)",
+    "quantisation (language models)": "a file of 4 bits is faster and another model; compare their quality first",
     "input size": "more pixels take longer; the layout does not matter",
 }
 

@@ -56,7 +56,8 @@ FIGURES = frozenset({
     "id", "session", "seq", "started_at_ns", "stamped_by", "batch", "runtime_threads", "latency_count", "latency_p50_ms", "latency_p90_ms",
     "latency_p99_ms", "throughput_per_s", "cold_start_load_ms", "cold_start_first_ms", "memory_peak_mb", "energy_gross_mj",
     "energy_gross_u_mj", "energy_net_mj", "energy_net_u_mj", "energy_mean_power_w", "energy_scope", "energy_sensor", "accuracy_value",
-    "verdict_state",
+    "verdict_state", "generation_prompt_tokens", "generation_output_tokens", "generation_ttft_p50_ms", "generation_tpot_p50_ms",
+    "generation_prefill_tokens_per_s", "generation_decode_tokens_per_s",
 })  # fmt: skip
 
 

@@ -98,7 +98,7 @@ def test_the_names_that_others_script_against_are_there():
 
 def test_every_quantity_is_named_with_its_unit():
     """A number of the record ends in a unit or ratio, or is one of the few counts and numbers without a dimension."""
-    units = ("_ms", "_w", "_mj", "_mb", "_c", "_hz", "_ns", "_ratio", "_per_s", "_bytes", "_s")
+    units = ("_ms", "_w", "_mj", "_mb", "_c", "_hz", "_ns", "_ratio", "_per_s", "_bytes", "_s", "_tokens")
     plain = {"schema", "session", "seq", "repeat", "seed", "batch", "count", "queries", "threads", "images", "samples", "inferences"}
     plain |= {
         "cores",
@@ -119,6 +119,7 @@ def test_every_quantity_is_named_with_its_unit():
     plain |= {"failures", "energy_method", "compiled_modules"}
     plain |= {"turned_by_exif", "alpha_dropped", "cmyk_converted", "reduced_to_8_bit"}
     plain |= {"throttle_flags", "throttle_events", "preemptions", "pairs", "pid", "ratio"}
+    plain |= {"stamped_tokens_max", "ended_early", "parameters", "read_parameters"}
     plain |= {"samples_per_query", "calls_per_query", "unserved", "cpus", "order_seed", "order_place"}
     plain |= {"drawn_from", "low", "high", "values", "mean_value", "drop_value", "without_parts"}
     for name, part in contract_record.json_schema()["$defs"].items():

@@ -6,6 +6,8 @@ import pytest
 
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.contract import suite as contract_suite
+from edgemeter.agent.generators import GENERATORS
+from edgemeter.agent.runtimes import RUNTIMES
 
 SAMPLE = contract_suite.SAMPLE
 
@@ -32,7 +34,46 @@ def test_every_commented_default_of_the_sample_is_a_known_key(tmp_path):
     """With all commented keys switched on the sample still reads."""
     lines = SAMPLE.read_text().splitlines()
     text = "\n".join(line.removeprefix("# ") for line in lines).replace('"..."', f'"{"0" * 64}"')
-    assert len(_suite(tmp_path, text).cases) == 9
+    assert len(_suite(tmp_path, text).cases) == 12
+
+
+def test_lengths_of_a_language_model_are_swept_and_have_defaults(tmp_path):
+    """Prompts x outputs, 512+128 where nothing is said; what the defaults have for images does not reach it."""
+    text = 'name = "m"\n[defaults]\nimages = "i"\n[[case]]\nmodel = "a.gguf"\n{}\n[[case]]\nmodel = "b.onnx"\n'
+    suite = _suite(tmp_path, text.format("prompt_tokens = [128, 512]\noutput_tokens = [1, 64]"))
+    found = [(case.prompt_tokens, case.output_tokens, case.runtime, case.images is None) for case in suite.cases]
+    lengths = [(128, 1), (128, 64), (512, 1), (512, 64)]
+    assert found == [*((*pair, "llama", True) for pair in lengths), (None, None, "onnx", False)]
+    plain = _suite(tmp_path, text.format("")).cases[0]
+    assert (plain.prompt_tokens, plain.output_tokens, plain.queries, plain.agreement) == (512, 128, 11, "never")
+    assert plain.label == "a.gguf llama 1 thread 512+128 tokens"
+    assert _suite(tmp_path, text.format('mode = "normal"')).cases[0].queries == 64
+
+
+def test_a_replay_generates_where_lengths_are_given(tmp_path):
+    """The same runtime name plays both kinds of recordings."""
+    cases = _suite(tmp_path, 'name = "m"\n[[case]]\nmodel = "a.json"\n[[case]]\nmodel = "a.json"\nprompt_tokens = 8\n').cases
+    assert [(case.runtime, case.output_tokens) for case in cases] == [("replay", None), ("replay", 128)]
+
+
+@pytest.mark.parametrize(
+    ("keys", "says"),
+    [
+        ('model = "a.onnx"\nprompt_tokens = 8', "onnx runs one call"),
+        ('model = "a.gguf"\nscenario = "offline"', "single_stream, not offline"),
+        ('model = "a.gguf"\nimages = "i"', "images is not for language models"),
+        ('model = "a.gguf"\nprompt_tokens = 0', "at least 1"),
+    ],
+)
+def test_what_a_language_model_cannot_have_is_refused(tmp_path, keys, says):
+    """Nothing that was asked for is left out silently."""
+    with pytest.raises(ConfigError, match=says):
+        _suite(tmp_path, f'name = "m"\n[[case]]\n{keys}\n')
+
+
+def test_every_generator_is_known_to_the_suite():
+    """What only generates needs no lengths to be recognised."""
+    assert set(GENERATORS) - set(RUNTIMES) == contract_suite.GENERATORS
 
 
 def test_a_matrix_leaves_out_what_a_runtime_cannot_read(tmp_path):

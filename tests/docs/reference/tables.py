@@ -8,7 +8,7 @@ UNITS = {
     "_mj": "mJ", "_j": "J", "_ms": "ms", "_ns": "ns", "_s": "s", "_w": "W", "_v": "V", "_c": "°C", "_hz": "Hz", "_mb": "MB",
     "_bytes": "bytes",    "_ratio": "1", "_per_s": "1/s", "_minutes": "min", "_hours": "h", "_days": "days", "_percent": "%",
     "_ops": "operations", "_ohm": "ohm",
-    "_mhz": "MHz", "_pixels": "pixels",
+    "_mhz": "MHz", "_pixels": "pixels", "_tokens": "tokens", "_tokens_per_s": "tokens/s", "_mb_per_s": "MB/s",
 }  # fmt: skip
 
 
