@@ -62,6 +62,11 @@ def _fitting(columns: list[_Column], runs: Sequence[RunRecord], width: int) -> l
     return columns
 
 
+def _how(run: RunRecord) -> str:
+    lengths = f" {run.generation.prompt_tokens}+{run.generation.output_tokens}" if run.generation else ""
+    return f"{run.precision} {run.runtime.name} {run.runtime.threads}T{lengths}"
+
+
 def _accuracy(run: RunRecord) -> str:
     return f"{run.accuracy.value:.4f} {metric_name(run.accuracy.metric)}" if run.accuracy else ABSENT
 
@@ -83,7 +88,7 @@ def _sure(energy_mj: float, u_mj: float | None) -> str:
 
 COLUMNS = (
     _Column("model", "left", always=True, text=lambda run: run.model.name),
-    _Column("", "left", always=True, text=lambda run: f"{run.precision} {run.runtime.name} {run.runtime.threads}T"),
+    _Column("", "left", always=True, text=_how),
     _Column("p50 ms", "right", always=True, text=lambda run: plain_digits(run.latency.p50_ms)),
     _Column("p90 ms", "right", always=True, text=lambda run: plain_digits(run.latency.p90_ms)),
     _Column("TTFT ms", "right", always=False, text=lambda run: plain_digits(run.generation.ttft.p50_ms) if run.generation else ABSENT),

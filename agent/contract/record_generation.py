@@ -47,15 +47,6 @@ class LanguageModel(RecordPart, frozen=True, kw_only=True):
     """SHA-256 of the chat template."""
 
 
-class EngineRates(RecordPart, frozen=True, kw_only=True):
-    """The engine's own rates, by its own timings of the same queries: ratios of sums."""
-
-    prefill_tokens_per_s: float | None = None
-    """Prompt tokens processed per second."""
-    decode_tokens_per_s: float | None = None
-    """Tokens decoded per second."""
-
-
 class Generation(RecordPart, frozen=True, kw_only=True):
     """Text generated token by token. `latency` is that of the whole query, until its last token; `throughput_per_s` counts queries."""
 
@@ -95,8 +86,10 @@ class Generation(RecordPart, frozen=True, kw_only=True):
     """Tokens after the first by the time that they took, as a ratio of sums."""
     weight_bandwidth_mb_per_s: float | None = None
     """Weights read per second of decoding, in MB/s: `decode_tokens_per_s` times `weights_mb`."""
-    own: EngineRates | None = None
-    """The engine's own rates; null where it states no timings."""
+    own_prefill_tokens_per_s: float | None = None
+    """The engine's own rate of processing prompts, by its own timings of the same queries; null where it states none."""
+    own_decode_tokens_per_s: float | None = None
+    """The engine's own rate of decoding, as a ratio of sums too."""
     encode_ms: float | None = None
     """Tokenisation of a text of about `encode_tokens` tokens, in ms; no part of TTFT where prompts are tokens."""
     encode_tokens: Count | None = None

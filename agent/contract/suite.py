@@ -235,16 +235,16 @@ def expand(written: SuiteFile, folder: Path, instead: Settings = Settings()) -> 
     for place, case in enumerate(written.case):
         stated = _said(case) | _said(instead)
         merged = msgspec.structs.replace(written.defaults, **stated)
-        where = f"case[{place}]"
+        where = f"suite {written.name!r}: case[{place}]"
         if not merged.model:
-            raise ConfigError(f'suite {written.name!r}: {where} names no model: add model = "FILE"')
+            raise ConfigError(f'{where} names no model: add model = "FILE"')
         for model, *values in itertools.product(_each(merged.model), *(_each(getattr(merged, axis)) for axis in AXES)):
-            _refuse_idle_keys(merged, f"suite {written.name!r}: {where}")
+            _refuse_idle_keys(merged, where)
             one = _single(merged, stated, folder, str(model), where, **dict(zip(AXES, values, strict=True)))
             if reads(one.runtime, Path(one.model)):
                 cases[msgspec.json.encode(one)] = one
             else:
-                left_out.append(f"{where}: {one.runtime} does not read {Path(one.model).name}")
+                left_out.append(f"case[{place}]: {one.runtime} does not read {Path(one.model).name}")
     if not cases:
         raise ConfigError(f"suite {written.name!r} leaves nothing to measure: {'; '.join(left_out)}")
     return Suite(written.name, tuple(cases.values()), tuple(left_out))

@@ -17,7 +17,7 @@ from edgemeter.agent.contract import samples
 from edgemeter.agent.contract.record import Series
 from edgemeter.agent.contract.record_conditions import Model, Runtime, Scheduling, Tensor
 from edgemeter.agent.contract.record_figures import ColdStart, Load, Memory, OutputCheck, WarmUp
-from edgemeter.agent.contract.record_generation import EngineRates, Generation, LanguageModel, Quantisation
+from edgemeter.agent.contract.record_generation import Generation, LanguageModel, Quantisation
 from edgemeter.agent.contract.suite import Case
 from edgemeter.agent.energy.window import Window
 from edgemeter.agent.engine import job, process_usage, prompts
@@ -297,6 +297,7 @@ def _generation(subject: GenerationSubject, queries: Sequence[TimedQuery], momen
     loaded, asked = subject.loaded, subject.limits.output_tokens
     answers = [one.answer for one in queries]
     decoded = decode_tokens_per_s(moments, asked)
+    own_prefill, own_decode = _own_rates(answers)
     encode_ms, encode_tokens = _encoding(subject, answers[0].prompt_tokens)
     return Generation(
         prompt_tokens=max(answer.prompt_tokens for answer in answers),
@@ -317,22 +318,23 @@ def _generation(subject: GenerationSubject, queries: Sequence[TimedQuery], momen
         prefill_tokens_per_s=prefill_tokens_per_s(moments, sum(one.prompt_tokens - one.cached_tokens for one in answers)),
         decode_tokens_per_s=decoded,
         weight_bandwidth_mb_per_s=None if decoded is None or loaded.weights_mb is None else decoded * loaded.weights_mb,
-        own=_own_rates(answers),
+        own_prefill_tokens_per_s=own_prefill,
+        own_decode_tokens_per_s=own_decode,
         encode_ms=encode_ms,
         encode_tokens=encode_tokens,
         model=_language_model(loaded),
     )
 
 
-def _own_rates(answers: Sequence[Generated]) -> EngineRates | None:
-    """Return the engine's own rates over all queries; None where it does not state all of them."""
+def _own_rates(answers: Sequence[Generated]) -> tuple[float | None, float | None]:
+    """Return the engine's own rates over all queries, of prefill and of decoding; None where it does not state all of them."""
     stated = [answer.own for answer in answers if answer.own is not None]
     if len(stated) < len(answers):
-        return None
+        return None, None
     prefill_ms, decode_ms = sum(own.prefill_ms for own in stated), sum(own.decode_ms for own in stated)
-    return EngineRates(
-        prefill_tokens_per_s=sum(own.prefilled_tokens for own in stated) * 1e3 / prefill_ms if prefill_ms > 0 else None,
-        decode_tokens_per_s=sum(own.decoded_tokens for own in stated) * 1e3 / decode_ms if decode_ms > 0 else None,
+    return (
+        sum(own.prefilled_tokens for own in stated) * 1e3 / prefill_ms if prefill_ms > 0 else None,
+        sum(own.decoded_tokens for own in stated) * 1e3 / decode_ms if decode_ms > 0 else None,
     )
 
 

@@ -166,7 +166,7 @@ def read(model: Path) -> GgufModel:
     except OSError as error:
         raise ConfigError(f"cannot read the model {str(model)!r}: {error.strerror}") from error
     if found.values.get("split.count", 0) > 1:
-        raise ConfigError(f"{str(model)!r} is one part of {found.values['split.count']}: join them with `llama-gguf-split --merge`")
+        raise ConfigError(f"{str(model)!r} is one part of {found.values['split.count']}: join them into one file with llama-gguf-split")
     return found
 
 

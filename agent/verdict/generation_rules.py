@@ -121,13 +121,10 @@ def _above_bandwidth(facts: RunFacts, found: Generation) -> str | None:
 
 @_of_generation
 def _own_differ(_: RunFacts, found: Generation) -> str | None:
-    own = found.own
-    if own is None:
-        return None
     network_ms = found.network_round_trip_ms or 0.0
     parts = (
-        _differs("prefill", found.prefill_tokens_per_s, own.prefill_tokens_per_s, OWN_PREFILL_MS + network_ms, found.prompt_tokens),
-        _differs("decode", found.decode_tokens_per_s, own.decode_tokens_per_s, OWN_DECODE_MS, 1),
+        _differs("prefill", found.prefill_tokens_per_s, found.own_prefill_tokens_per_s, OWN_PREFILL_MS + network_ms, found.prompt_tokens),
+        _differs("decode", found.decode_tokens_per_s, found.own_decode_tokens_per_s, OWN_DECODE_MS, 1),
     )
     return "; ".join(filter(None, parts)) or None
 

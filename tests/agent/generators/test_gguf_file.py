@@ -86,7 +86,7 @@ def test_every_cut_ends_in_one_line(tmp_path):
 @pytest.mark.parametrize(
     ("spoil", "why"),
     [
-        (lambda folder: written(folder, [entry("split.count", 2, struct.pack("<H", 3))], []), "join them"),
+        (lambda folder: written(folder, [entry("split.count", 2, struct.pack("<H", 3))], []), "join them into one"),
         (lambda folder: written(folder, [], [tensor("w", 32, 77)], 64), "unknown type 77"),
         (lambda folder: written(folder, [], [tensor("w", 1 << 40, 0)], 64), "need"),
         (lambda folder: written(folder, [text("k") + struct.pack("<I", 99)], []), "unknown type 99"),

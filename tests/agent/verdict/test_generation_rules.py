@@ -8,7 +8,7 @@ import pytest
 
 from edgemeter.agent.contract import samples
 from edgemeter.agent.contract.record_conditions import Condition, Environment, Runtime, Scheduling
-from edgemeter.agent.contract.record_generation import EngineRates, Generation, LanguageModel
+from edgemeter.agent.contract.record_generation import Generation, LanguageModel
 from edgemeter.agent.engine.job import MeasuredRun
 from edgemeter.agent.engine.scenarios.latency_statistics import summarise_latency
 from edgemeter.agent.verdict import judge as verdict
@@ -49,7 +49,8 @@ def generating(tpot_ns: list[int] | None = None, runtime: dict[str, Any] | None 
         "prefill_tokens_per_s": 5120.0,
         "decode_tokens_per_s": 100.0,
         "weight_bandwidth_mb_per_s": 10_000.0,
-        "own": EngineRates(prefill_tokens_per_s=5150.0, decode_tokens_per_s=101.0),
+        "own_prefill_tokens_per_s": 5150.0,
+        "own_decode_tokens_per_s": 101.0,
         "model": LanguageModel(read_parameters=1_000_000, weights_mb=100.0),
     }
     described = {"name": "llama", "package": "xllamacpp", "version": "1", "backend": "cpu", "threads": 4}
@@ -100,8 +101,8 @@ JUST = 200_000_000
             {"model": LanguageModel(read_parameters=JUST)},
         ),
         ("decode-above-bandwidth", {"weight_bandwidth_mb_per_s": 17_101.0}, {"weight_bandwidth_mb_per_s": 17_100.0}),
-        ("own-timings-differ", {"own": EngineRates(decode_tokens_per_s=106.0)}, {"own": EngineRates(decode_tokens_per_s=104.9)}),
-        ("own-timings-differ", {"own": EngineRates(prefill_tokens_per_s=5400.0)}, {"own": EngineRates(prefill_tokens_per_s=5370.0)}),
+        ("own-timings-differ", {"own_decode_tokens_per_s": 106.0}, {"own_decode_tokens_per_s": 104.9}),
+        ("own-timings-differ", {"own_prefill_tokens_per_s": 5400.0}, {"own_prefill_tokens_per_s": 5370.0}),
         (
             "fewer-gpu-layers",
             {"runtime": {"facts": {"gpu_layers_asked": "25", "gpu_layers": "24"}}},
@@ -129,7 +130,7 @@ def test_swapping_makes_a_generating_run_invalid():
 
 def test_where_a_fact_is_unknown_or_beside_the_point_nothing_is_violated():
     """Unknown boards, GPUs, servers elsewhere, speculation and weights that caches hold have no known limit."""
-    fast = {"weight_bandwidth_mb_per_s": 90_000.0, "prefill_tokens_per_s": 1e9, "own": None}
+    fast = {"weight_bandwidth_mb_per_s": 90_000.0, "prefill_tokens_per_s": 1e9}
     assert {"decode-above-bandwidth", "prefill-above-compute"} <= set(violated(generating(**fast)))
     assert "decode-above-bandwidth" not in violated(generating(**fast), board="some board")
     assert "decode-above-bandwidth" not in violated(generating(**fast, model=LanguageModel(weights_mb=63.0)))
@@ -140,9 +141,9 @@ def test_where_a_fact_is_unknown_or_beside_the_point_nothing_is_violated():
 
 def test_what_our_loop_costs_a_tiny_model_is_no_contradiction():
     """At 0.1 ms a token 0.03 ms are 30 %, and still only our own loop."""
-    tiny = {"decode_tokens_per_s": 10_000.0, "own": EngineRates(decode_tokens_per_s=14_000.0)}
+    tiny = {"decode_tokens_per_s": 10_000.0, "own_decode_tokens_per_s": 14_000.0}
     assert "own-timings-differ" not in violated(generating(**tiny))
-    assert "own-timings-differ" in violated(generating(**tiny | {"own": EngineRates(decode_tokens_per_s=21_000.0)}))
-    over_network = {"own": EngineRates(prefill_tokens_per_s=6000.0)}
+    assert "own-timings-differ" in violated(generating(**tiny | {"own_decode_tokens_per_s": 21_000.0}))
+    over_network = {"own_prefill_tokens_per_s": 6000.0}
     assert "own-timings-differ" in violated(generating(**over_network))
     assert "own-timings-differ" not in violated(generating(**over_network, network_round_trip_ms=15.0))

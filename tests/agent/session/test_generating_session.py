@@ -1,0 +1,93 @@
+"""Facts about whole runs of language models in real processes: the record holds all that its figures follow from."""
+
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from edgemeter.agent.base.errors import ConfigError
+from edgemeter.agent.bundle.recompute import FigureDifference, NotRecomputed, SameFigure, recompute
+from edgemeter.agent.contract import record as contract_record
+from edgemeter.agent.contract.record import RunRecord
+from edgemeter.agent.contract.suite import Settings, Suite, SuiteFile, expand
+from edgemeter.agent.session import session
+
+WHO = session.DeviceIdentity("bench", "lab")
+
+
+def recording(folder: Path, **changes: Any) -> Path:
+    """Write a recording of 4 ms to the first token and 0.5 ms a token."""
+    document = {
+        "format": "edgemeter-generation-replay",
+        "schema": 1,
+        "queries": [{"first_ms": 4.0, "steps_ms": [0.5]}],
+        "weights_mb": 2.0,
+        "own_ratio": 1.0,
+    }
+    path = folder / "m.replay.json"
+    path.write_bytes(msgspec.json.encode(document | changes))
+    return path
+
+
+def measured(folder: Path, recorded: dict[str, Any] | None = None, **settings: Any) -> RunRecord:
+    """Return the record of one rapid run."""
+    given = {"model": str(recording(folder, **(recorded or {}))), "mode": "rapid", "repeats": 1, "prompt_tokens": 16, "output_tokens": 8}
+    suite = expand(SuiteFile(name="s", case=[Settings(**(given | settings))]), folder)
+    suite = Suite(suite.name, tuple(msgspec.structs.replace(case, warm_up_seconds=0.05) for case in suite.cases))
+    (outcome,) = session.measure(suite, WHO, {}, "no power sensor on this machine", lambda _: None)
+    assert isinstance(outcome, RunRecord), outcome
+    return outcome
+
+
+def test_every_figure_of_a_run_follows_from_its_raw_samples(tmp_path):
+    """The statistics, rates and the verdict are recomputed from the moments of the tokens."""
+    record = contract_record.decode(contract_record.encode(measured(tmp_path)))
+    assert record.generation is not None
+    findings = list(recompute(record))
+    same = {finding.field for finding in findings if isinstance(finding, SameFigure)}
+    assert {"generation.ttft.p50_ms", "generation.tpot.p50_ms", "generation.itl.p50_low_ms", "generation.prefill_tokens_per_s"} <= same
+    assert [finding for finding in findings if isinstance(finding, FigureDifference)] == []
+    changed = msgspec.structs.replace(record, generation=msgspec.structs.replace(record.generation, decode_tokens_per_s=1.0))
+    differing = {finding.field for finding in recompute(changed) if isinstance(finding, FigureDifference)}
+    assert "generation.decode_tokens_per_s" in differing
+    without = msgspec.structs.replace(record, samples=())
+    assert any(isinstance(finding, NotRecomputed) and finding.field == "generation" for finding in recompute(without))
+
+
+def test_a_replayed_run_says_so_and_a_short_one_is_suspect(tmp_path):
+    """Provenance is that of the recording, and an answer cut short is named."""
+    record = measured(tmp_path, {"end_after_tokens": 5})
+    assert record.provenance["latency"] == "replayed"
+    assert record.runtime.name == "replay"
+    assert any(reason.startswith("short-output: 11 of 11 queries") for reason in record.verdict.reasons)
+
+
+def test_other_lengths_are_another_case(tmp_path):
+    """The id of the case, its data and its inputs tell prompts of 16 and of 24 tokens apart."""
+    one, other = measured(tmp_path), measured(tmp_path, prompt_tokens=24)
+    assert one.case != other.case
+    assert one.dataset.sha256 != other.dataset.sha256
+    assert one.dataset.name == "synthetic 16+8 tokens"
+
+
+def test_a_context_beyond_the_models_is_one_line(tmp_path):
+    """What cannot be measured is an outcome that names the lengths, not a crash."""
+    suite = expand(SuiteFile(name="s", case=[Settings(model=str(recording(tmp_path, context_tokens=10)), output_tokens=8)]), tmp_path)
+    (outcome, *_) = session.measure(suite, WHO, {}, "none", lambda _: None)
+    assert isinstance(outcome, ConfigError)
+    assert "520 are needed" in str(outcome)
+
+
+def test_the_tiny_model_runs_in_its_own_process():
+    """llama.cpp is loaded in the run's process only."""
+    pytest.importorskip("xllamacpp")
+    tiny = Path(__file__).resolve().parents[2] / "fixtures" / "generators" / "llama.gguf"
+    case = Settings(model=str(tiny), mode="rapid", repeats=1, prompt_tokens=40, output_tokens=8)
+    suite = expand(SuiteFile(name="s", case=[case]), Path("/"))
+    (record,) = session.measure(suite, WHO, {}, "none", lambda _: None)
+    assert isinstance(record, RunRecord), record
+    assert record.generation is not None
+    assert record.generation.prompt_tokens == 40
+    assert record.model.task == "generation"
+    assert record.output_check.differing == 0
