@@ -52,10 +52,11 @@ FORMATS = {
     ".plan": "tensorrt",
     ".json": "replay",
     ".gguf": "llama",
+    ".server": "server",
 }
 
 # Generators: runtimes that only generate text, prompt and output as long as a case says. `replay` plays both kinds.
-GENERATORS = frozenset({"llama"})
+GENERATORS = frozenset({"llama", "server"})
 PROMPT_TOKENS = 512
 OUTPUT_TOKENS = 128
 # A query of a language model is many steps and takes seconds: a mode asks for fewer (a median needs 11 queries, p90 64).

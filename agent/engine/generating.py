@@ -322,6 +322,7 @@ def _generation(subject: GenerationSubject, queries: Sequence[TimedQuery], momen
         own_decode_tokens_per_s=own_decode,
         encode_ms=encode_ms,
         encode_tokens=encode_tokens,
+        network_round_trip_ms=loaded.network_round_trip_ms,
         model=_language_model(loaded),
     )
 
