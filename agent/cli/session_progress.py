@@ -4,7 +4,8 @@ import os
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections import defaultdict
+from collections.abc import Callable, Mapping
 from typing import TextIO
 
 from edgemeter.agent.base.errors import EdgemeterError
@@ -20,6 +21,7 @@ TICK_S = 1.0
 LINE_EVERY_S = 60.0
 LIMITS = frozenset({"warm-up", "cool-down", "agreement"})
 NARROWEST_LABEL = 8
+OUTSIDE = "processes and imports"
 
 
 class SessionProgress:
@@ -41,6 +43,7 @@ class SessionProgress:
         self._begun: session.RunBegins | None = None
         self._run_begun_s = self._phase_begun_s = self._line_s = clock()
         self._ended_s: list[float] = []
+        self._spent_s: dict[str, float] = defaultdict(float)
         self._phase: job.Phase | None = None
         self._images: job.RunProgress | None = None
 
@@ -54,6 +57,9 @@ class SessionProgress:
         if self._is_terminal:
             self._ticker.join()
             self._write("\r\x1b[K")
+        self._spend(self._clock())
+        if self._ended_s:
+            self._write(f"{time_budget(self._spent_s)}\n")
 
     def __call__(self, event: session.RunBegins | job.Event | session.RunEnds) -> None:
         """Show one event."""
@@ -74,12 +80,18 @@ class SessionProgress:
         if isinstance(event, job.RunProgress):
             self._images = event
             return
+        self._spend(now_s)
         if isinstance(event, session.RunBegins):
             self._begun, self._run_begun_s = event, now_s
         elif isinstance(event, session.RunEnds):
             self._ended_s.append(now_s - self._run_begun_s)
         self._phase = event if isinstance(event, job.Phase) else None
         self._phase_begun_s, self._images = now_s, None
+
+    def _spend(self, now_s: float) -> None:
+        """Count the time since the phase began as the phase's; what is none is a process that starts, imports and is evaluated."""
+        self._spent_s[self._phase.name if self._phase else OUTSIDE] += now_s - self._phase_begun_s
+        self._phase_begun_s = now_s
 
     def _place(self) -> str:
         if self._begun is None:
@@ -144,6 +156,19 @@ def fitting(place: str, doing: str, all_left: str, width: int) -> str:
         if room >= place.find("]") + NARROWEST_LABEL:
             return f"{place[: room - 2]}..: {tail}"
     return doing[: max(0, width)]
+
+
+def time_budget(spent_s: Mapping[str, float]) -> str:
+    """Return what the time of a session went to, most first; what took less than a hundredth of it together at the end."""
+    total_s = sum(spent_s.values())
+    parts = sorted(((taken_s, name) for name, taken_s in spent_s.items() if taken_s >= total_s / 100), reverse=True)
+    rest_s = total_s - sum(taken_s for taken_s, _ in parts)
+    told = [f"{name} {_seconds(taken_s)}" for taken_s, name in [*parts, *([(rest_s, "rest")] if rest_s >= total_s / 100 else [])]]
+    return f"took {_seconds(total_s)}: {', '.join(told)}"
+
+
+def _seconds(seconds: float) -> str:
+    return f"{seconds:.1f} s" if seconds < 10 else duration(seconds)
 
 
 def _summary(outcome: RunRecord | EdgemeterError) -> str:

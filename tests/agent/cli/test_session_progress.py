@@ -55,13 +55,14 @@ def test_a_pipe_gets_one_line_a_phase_with_the_time_left(tmp_path):
             progress(event)
             clock.now_s += seconds
     first, second = "[1/2] a.onnx onnx 1 thread, repeat 1: ", "[2/2] a.onnx onnx 1 thread, repeat 2: "
-    load, warm_up, timed, done, again, failed = stream.getvalue().splitlines()
+    load, warm_up, timed, done, again, failed, budget = stream.getvalue().splitlines()
     assert load == f"{first}load, all: about 32 s left"
     assert warm_up == f"{first}warm-up, at most 10 s left, all: about 30 s left"
     assert timed == f"{first}timed, 10 s left, all: about 28 s left"
     assert done.startswith(f"{first}p50 12.25 ms")
     assert again == f"{second}timed, 10 s left, all: about 15 s left"
     assert failed == f"{second}failed: it broke"
+    assert budget == "took 26 s: timed 17 s, processes and imports 6.0 s, warm-up 2.0 s, load 1.0 s"
 
 
 def test_a_long_pass_over_images_gets_a_line_now_and_then(tmp_path):
