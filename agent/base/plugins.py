@@ -1,28 +1,44 @@
 """Tables of plug-ins: name to `module:attribute`, imported when it is asked for; other packages add theirs by entry points."""
 
 from collections.abc import Mapping
-from importlib.metadata import entry_points
+from importlib.metadata import EntryPoint, entry_points
 from pkgutil import resolve_name
 from typing import Any
 
-from edgemeter.agent.base.errors import ConfigError
+from edgemeter.agent.base.errors import ConfigError, UnavailableError, one_line
+
+# What importing a module, and taking an attribute of it, raises in practice.
+_BROKEN = (ImportError, AttributeError, NameError, OSError, RuntimeError, SyntaxError, TypeError, ValueError)
 
 
 def plugin_names(table: Mapping[str, str], group: str) -> list[str]:
     """Return the names in `table`, then those that other packages register in the entry point group."""
-    return [*table, *(entry.name for entry in entry_points(group=group) if entry.name not in table)]
+    return list(dict.fromkeys([*table, *(entry.name for entry in entry_points(group=group))]))
 
 
-def find_plugin(kind: str, table: Mapping[str, str], name: str, group: str | None = None) -> Any:
-    """Return the plug-in of that name: what its table or, with a `group`, its entry point refers to; `kind` is for the error.
+def find_plugin(kind: str, table: Mapping[str, str], name: str, group: str) -> Any:
+    """Return the plug-in of that name: what its table or its entry point in `group` refers to; `kind` is for the error.
 
     Raises:
-        ConfigError: there is no such plug-in; lists those that there are.
+        ConfigError: there is no such plug-in (lists those that there are), or two packages register one of that name.
+        UnavailableError: another package registers it, and it cannot be imported.
     """
     if name in table:
         return resolve_name(table[name])
-    for entry in entry_points(group=group) if group else ():
-        if entry.name == name:
-            return entry.load()
-    names = plugin_names(table, group) if group else table
-    raise ConfigError(f"no {kind} is called {name!r}: choose one of {', '.join(names)}")
+    found = list(entry_points(group=group, name=name))
+    if not found:
+        raise ConfigError(f"no {kind} is called {name!r}: choose one of {', '.join(plugin_names(table, group))}")
+    if len({entry.value for entry in found}) > 1:
+        packages = " and ".join(sorted(_package(entry) for entry in found))
+        raise ConfigError(f"{kind} {name!r} is registered by {packages}: uninstall all but one of them")
+    try:
+        return found[0].load()
+    except _BROKEN as error:
+        raise UnavailableError(
+            f"cannot import the {kind} {name!r} ({found[0].value} of {_package(found[0])}): {type(error).__name__}: {one_line(error)}; "
+            "install what it needs, or uninstall that package"
+        ) from error
+
+
+def _package(entry: EntryPoint) -> str:
+    return "an unknown package" if entry.dist is None else entry.dist.name

@@ -1,7 +1,8 @@
-"""Data sets: a folder of photographs and, where there is one, its ground truth.
+"""A data set: a folder of photographs, or of the files that its ground truth names.
 
 Ground truth (`annotations`) is recognised by its content: COCO JSON; a JSON index `{"file": class}`; a text index `file class` (.txt,
-.csv, .tsv); YOLO labels (their folder, or data.yaml, or classes.txt). Class folders need none, or a list of their classes (.txt).
+.csv, .tsv); YOLO labels (their folder, or data.yaml, or classes.txt); what the readers of other packages recognise. Class folders need
+none, or a list of their classes (.txt).
 """
 
 import hashlib
@@ -9,31 +10,30 @@ import logging
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Literal
-
-import msgspec
+from typing import Any
 
 from edgemeter.agent.base.durable_file import sha256_of
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.contract.record_conditions import Subset
-from edgemeter.agent.datasets import yolo
-from edgemeter.agent.datasets.class_lists import ClassIndex, find_class_names, read_class_folders, read_class_list, text_lines
-from edgemeter.agent.datasets.coco import CocoDocument, annotation_oddities, plain_document, read_annotations
+from edgemeter.agent.datasets import GroundTruth, create, names
+from edgemeter.agent.datasets.class_lists import ClassIndex
+from edgemeter.agent.datasets.coco import CocoDocument, plain_document
+from edgemeter.agent.datasets.photographs import list_photographs, photographs_in
 
 logger = logging.getLogger(__name__)
 
-SUFFIXES = (".jpg", ".jpeg", ".png", ".bmp", ".webp")
 SUBSET_METHOD = "smallest sha256 of `seed:file name`"
 
 
 @dataclass(frozen=True, slots=True)
 class Dataset:
-    """Photographs in a fixed order, with ground truth.
+    """Files in a fixed order, photographs unless the ground truth names others, with ground truth.
 
     `truth` is the parsed COCO annotation document (task detection: dict with images, annotations, categories) or None.
     `classes` maps file name to class index 0..999, in the order of `files` (task classification), or is None; with `class_names` the
     index is only the place among those names, and a model must know them or have as many. `groups` maps file names to a group.
     `image_ids` are COCO's image ids in the order of `files` (None without COCO annotations).
+    `targets` maps file names to what a reader of another package found, in the order of `files`, for a task that knows what it is.
     `sha256` covers the bytes of all files in order, and of the annotations. `warnings` count what in the annotations is odd. `needed` are
     the photographs without which it cannot be opened again: `files`, or all in the folder if no annotations list them.
     """
@@ -49,22 +49,12 @@ class Dataset:
     subset: Subset | None = None
     warnings: tuple[str, ...] = ()
     needed: tuple[Path, ...] = ()
+    targets: Mapping[str, object] | None = None
 
-
-@dataclass(frozen=True, slots=True)
-class _Truth:
-    """Ground truth, what replaces its bytes in the hash of the data set, what is odd about it, and what names its photographs."""
-
-    content: CocoDocument | ClassIndex
-    identity: Path | bytes
-    warnings: tuple[str, ...] = ()
-    named_by: Literal["annotations", "folder"] = "annotations"
-
-    def named(self) -> list[str]:
-        """Return the file names, sorted."""
-        if isinstance(self.content, ClassIndex):
-            return sorted(self.content.classes)
-        return sorted(image.file_name for image in self.content.images if image.file_name is not None)
+    @property
+    def has_truth(self) -> bool:
+        """Return whether there is ground truth to score against."""
+        return self.truth is not None or self.classes is not None or self.targets is not None
 
 
 def open_folder(images: Path, annotations: Path | None = None, subset: int | None = None, seed: int = 0) -> Dataset:
@@ -80,12 +70,12 @@ def open_folder(images: Path, annotations: Path | None = None, subset: int | Non
         ConfigError: no folder, no photograph in it, or annotations that are garbled or name photographs that are not there.
     """
     truth = _truth(images, annotations)
-    named = _photographs(images) if truth is None else truth.named()
-    names, chosen = _choose(named, subset, seed)
-    files = tuple(images / name for name in names)
+    named = list_photographs(images) if truth is None else truth.named()
+    ours, chosen = _choose(named, subset, seed)
+    files = tuple(images / name for name in ours)
     if truth is None:
         return Dataset(images.resolve().name, files, _sha256(files), subset=chosen, needed=tuple(images / name for name in named))
-    needed = names if truth.named_by == "annotations" else named
+    needed = ours if truth.named_by == "annotations" else named
     _check_named(images, annotations, named, needed)
     made = Dataset(
         name=images.resolve().name,
@@ -95,88 +85,54 @@ def open_folder(images: Path, annotations: Path | None = None, subset: int | Non
         warnings=truth.warnings,
         needed=tuple(images / name for name in needed),
     )
-    return _with_classes(made, truth.content, names) if isinstance(truth.content, ClassIndex) else _with_boxes(made, truth.content, names)
+    if isinstance(truth.content, CocoDocument):
+        return _with_boxes(made, truth.content, ours)
+    if isinstance(truth.content, ClassIndex):
+        return _with_classes(made, truth.content, ours)
+    return replace(made, targets={name: truth.content.values[name] for name in ours})
 
 
-def _with_classes(made: Dataset, index: ClassIndex, names: list[str]) -> Dataset:
-    groups = {name: index.groups[name] for name in names if name in index.groups}
-    return replace(made, classes={name: index.classes[name] for name in names}, class_names=index.names, groups=groups or None)
+def _with_classes(made: Dataset, index: ClassIndex, ours: list[str]) -> Dataset:
+    groups = {name: index.groups[name] for name in ours if name in index.groups}
+    return replace(made, classes={name: index.classes[name] for name in ours}, class_names=index.names, groups=groups or None)
 
 
-def _with_boxes(made: Dataset, document: CocoDocument, names: list[str]) -> Dataset:
+def _with_boxes(made: Dataset, document: CocoDocument, ours: list[str]) -> Dataset:
     ids = {image.file_name: image.id for image in document.images}
-    image_ids = tuple(ids[name] for name in names)
+    image_ids = tuple(ids[name] for name in ours)
     return replace(made, image_ids=image_ids, truth=plain_document(document, set(image_ids)))
 
 
-def _truth(images: Path, annotations: Path | None) -> _Truth | None:
-    """Return the ground truth, its kind recognised by its content; None without one."""
-    if annotations is None:
-        if _names_of_photographs(images) or not find_class_names(images, SUFFIXES):
-            return None
-        index = read_class_folders(images, SUFFIXES)
-        return _Truth(index, msgspec.json.encode(index.classes, order="sorted"), named_by="folder")
-    if yolo.are_named_by(annotations):
-        return _of_yolo(images, annotations)
-    suffix = annotations.suffix.lower()
-    if suffix in (".txt", ".csv", ".tsv"):
-        is_list = suffix == ".txt" and not _names_of_photographs(images) and not _is_index(annotations)
-        index = read_class_folders(images, SUFFIXES, annotations) if is_list else read_class_list(annotations)
-        return _Truth(index, msgspec.json.encode(index.classes, order="sorted"), named_by="folder" if is_list else "annotations")
-    content = read_annotations(annotations)
-    if isinstance(content, dict):
-        return _Truth(ClassIndex(content), annotations)
-    if unnamed := sum(image.file_name is None for image in content.images):
-        raise ConfigError(
-            f"{unnamed} of the {len(content.images)} images in {str(annotations)!r} have no file_name: add it, or score detections only"
-        )
-    return _Truth(content, annotations, annotation_oddities(content))
+def _truth(folder: Path, annotations: Path | None) -> GroundTruth | None:
+    """Return the ground truth, as the first reader that recognises it reads it; None of photographs without annotations.
+
+    Raises:
+        ConfigError: no reader recognises it, or it is garbled.
+    """
+    if annotations is None and photographs_in(folder):
+        return None
+    for name in names():
+        reader = create(name)
+        if reader.recognises(folder, annotations):
+            return reader.read(folder, annotations)
+    # COCO's error lists what is understood.
+    return None if annotations is None else create("coco").read(folder, annotations)
 
 
-def _of_yolo(images: Path, annotations: Path) -> _Truth:
-    document, odd = yolo.read_labels(images, annotations, _photographs(images))
-    return _Truth(document, msgspec.json.encode(document), (*odd, *annotation_oddities(document)), "folder")
-
-
-def _is_index(path: Path) -> bool:
-    """Return whether the first line of a text names a photograph."""
-    first = next((line for line in text_lines(path) if line.strip()), "")
-    return Path(first.strip().rsplit(None, 1)[0] if first else "").suffix.lower() in SUFFIXES
-
-
-def _choose(names: list[str], count: int | None, seed: int) -> tuple[list[str], Subset | None]:
-    """Return so many of the names, sorted, and how they were chosen: by a hash of each, so that the order of files plays no part."""
+def _choose(named: list[str], count: int | None, seed: int) -> tuple[list[str], Subset | None]:
+    """Return so many of the named, sorted, and how they were chosen: by a hash of each, so that the order of files plays no part."""
     if count is None:
-        return names, None
-    if count > len(names):
-        raise ConfigError(f"the subset has {count} photographs, but the data set has {len(names)}: choose a smaller subset")
-    chosen = sorted(names, key=lambda name: hashlib.sha256(f"{seed}:{name}".encode()).digest())[:count]
-    return sorted(chosen), Subset(images=count, drawn_from=len(names), seed=seed, method=SUBSET_METHOD)
-
-
-def _names_of_photographs(folder: Path) -> list[str]:
-    """Return the names of the image files in the folder, sorted."""
-    try:
-        return sorted(path.name for path in folder.iterdir() if path.suffix.lower() in SUFFIXES and path.is_file())
-    except OSError as error:
-        raise ConfigError(
-            f"cannot read the image folder {str(folder)!r}: {error.strerror}; give the folder that holds the photographs"
-        ) from error
-
-
-def _photographs(folder: Path) -> list[str]:
-    names = _names_of_photographs(folder)
-    if not names:
-        raise ConfigError(
-            f"no photographs ({', '.join(SUFFIXES)}) in {str(folder)!r}: give the folder that holds them itself, not one above it"
-        )
-    return names
+        return named, None
+    if count > len(named):
+        raise ConfigError(f"the subset has {count} photographs, but the data set has {len(named)}: choose a smaller subset")
+    chosen = sorted(named, key=lambda name: hashlib.sha256(f"{seed}:{name}".encode()).digest())[:count]
+    return sorted(chosen), Subset(images=count, drawn_from=len(named), seed=seed, method=SUBSET_METHOD)
 
 
 def _check_named(folder: Path, annotations: Path | None, named: list[str], needed: list[str]) -> None:
     if not named:
         raise ConfigError(f"the annotations {str(annotations)!r} name no photographs: give those of {str(folder)!r}")
-    here = set(_names_of_photographs(folder))
+    here = set(photographs_in(folder))
     absent = [name for name in needed if name not in here and not (folder / name).is_file()]
     if absent:
         raise ConfigError(

@@ -214,6 +214,8 @@ RUNTIMES: Mapping[str, Sequence[RuntimePackage]] = {
         RuntimePackage("tensorrt-cu12", "tensorrt", "tensorrt"),
     ),
 }
+# What other packages may add to; the groups of their entry points are called so.
+PLUGIN_FAMILIES = ("runtimes", "generators", "power", "decoders", "tasks", "datasets")
 VISION: Mapping[str, Sequence[RuntimePackage]] = {
     "images": (RuntimePackage("pillow", "PIL.Image", "vision", "models are timed on random inputs only"),),
     "accuracy": (RuntimePackage("hotcoco", "hotcoco", "vision", "detections are not scored"),),
@@ -232,8 +234,9 @@ def check_software() -> Iterator[Finding]:
         else:
             yield _imported(name, package, _problem(begun[name]))
     yield from _edge_tpu(Machine())
-    for entry in entry_points(group="edgemeter.runtimes"):
-        yield _software(entry.name, "ok", f"a third-party runtime: {entry.value}")
+    for family in PLUGIN_FAMILIES:
+        for entry in entry_points(group=f"edgemeter.{family}"):
+            yield _software(entry.name, "ok", f"of another package, in edgemeter.{family}: {entry.value}")
     if not any(package for name, package in known if name in RUNTIMES):
         yield _software("runtimes", "bad", "none is installed: no model can run", "`pip install 'edgemeter[litert,onnx]'`")
 

@@ -144,7 +144,7 @@ def describe_dataset(data: Dataset | None, seed: int) -> DatasetRecord:
         name=data.name,
         sha256=data.sha256,
         images=len(data.files),
-        annotated=data.truth is not None or data.classes is not None,
+        annotated=data.has_truth,
         subset=data.subset,
         turned_by_exif=forms["turned"],
         alpha_dropped=forms["alpha"],

@@ -281,7 +281,7 @@ def score_untimed(work: job.RunJob, emit: Emit) -> job.Scored:
     try:
         emit(job.Phase(name="load"))
         model = loading.load_model(case, runtime)
-        if model.work is None or model.data is None or (model.data.truth is None and model.data.classes is None):
+        if model.work is None or model.data is None or not model.data.has_truth:
             message = "there is no ground truth: give --images DIR and --annotations FILE (class folders need no annotations)"
             raise ConfigError(message)
         emit(job.Phase(name="accuracy"))

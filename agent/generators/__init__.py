@@ -223,6 +223,7 @@ def create(name: str) -> Generator:
 
     Raises:
         ConfigError: no generator has that name.
+        UnavailableError: it is another package's, and cannot be imported.
     """
     generator: Generator = find_plugin("generator", GENERATORS, name, ENTRY_POINTS)()
     return generator

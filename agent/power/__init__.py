@@ -149,6 +149,7 @@ def sensor_class(name: str) -> type[PowerSensor]:
 
     Raises:
         ConfigError: no sensor has that name.
+        UnavailableError: it is another package's, and cannot be imported.
     """
     found: type[PowerSensor] = find_plugin("power sensor", SENSORS, name, ENTRY_POINTS)
     return found

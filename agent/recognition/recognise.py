@@ -23,7 +23,7 @@ from edgemeter.agent.recognition.metadata import (
 )
 from edgemeter.agent.recognition.output_shapes import family_of_outputs, side_of
 from edgemeter.agent.runtimes import Loaded, TensorInfo, with_batch_of_1
-from edgemeter.agent.vision.decoders import DECODERS
+from edgemeter.agent.vision import decoders
 from edgemeter.agent.vision.decoders.nanodet import OLD_STRIDES
 
 
@@ -355,7 +355,7 @@ def _output(family: OutputFamily, stated: SelfDescription) -> CardOutput:
 
 
 def _unsure(model: Path, why: UnknownFamilyError) -> str:
-    families = ", ".join([*DECODERS, "classifier"])
+    families = ", ".join([*decoders.names(), "classifier"])
     return (
         f"cannot identify {str(model)!r}: {why}. Write a card beside it, {card_path(model).name!r}, with name, task (detection or "
         f"classification), family ({families}), precision, [input] height, width, layout (NHWC or NCHW), resize, mean, sd and "

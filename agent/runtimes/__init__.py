@@ -124,6 +124,7 @@ def create(name: str) -> Runtime:
 
     Raises:
         ConfigError: no runtime has that name.
+        UnavailableError: it is another package's, and cannot be imported.
     """
     runtime: Runtime = find_plugin("runtime", RUNTIMES, name, ENTRY_POINTS)()
     return runtime

@@ -1,4 +1,7 @@
-"""Tasks: what a model is asked to do, and how its predictions are scored. The protocol, and the table of names; one file per task."""
+"""Tasks: what a model is asked to do, and how its predictions are scored. The protocol, and the table of names; one file per task.
+
+Others register theirs through the entry point group `edgemeter.tasks`; a card names it as `task`.
+"""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal, Protocol
@@ -6,7 +9,7 @@ from typing import Any, Literal, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from edgemeter.agent.base.plugins import find_plugin
+from edgemeter.agent.base.plugins import find_plugin, plugin_names
 from edgemeter.agent.contract.model_card import Card
 from edgemeter.agent.contract.record_figures import Accuracy
 from edgemeter.agent.datasets.dataset import Dataset
@@ -16,6 +19,7 @@ TASKS: Mapping[str, str] = {
     "classification": "edgemeter.agent.tasks.classification:Classification",
     "detection": "edgemeter.agent.tasks.detection:Detection",
 }
+ENTRY_POINTS = "edgemeter.tasks"
 # How much of an accuracy is computed.
 Parts = Literal["all", "value"]
 
@@ -57,11 +61,17 @@ class Task(Protocol):
         ...
 
 
+def names() -> list[str]:
+    """Return the names of all known tasks, ours first."""
+    return plugin_names(TASKS, ENTRY_POINTS)
+
+
 def create(model: Card, loaded: Loaded, data: Dataset) -> Task:
     """Return the task that the card names.
 
     Raises:
         ConfigError: no task has that name, or the model or the data does not fit it.
+        UnavailableError: it is another package's, and cannot be imported.
     """
-    task: Task = find_plugin("task", TASKS, model.task)(model, loaded, data)
+    task: Task = find_plugin("task", TASKS, model.task, ENTRY_POINTS)(model, loaded, data)
     return task

@@ -29,9 +29,10 @@ class Classification:
     """Keeps the five best classes of every photograph."""
 
     def __init__(self, model: Card, loaded: Loaded, data: Dataset) -> None:
-        if data.truth is not None:
+        if data.has_truth and data.classes is None:
+            what = "COCO boxes" if data.truth is not None else "targets of another task"
             raise ConfigError(
-                f'model {model.name!r} is a classifier, {data.name!r} has COCO boxes: give an index {{"file": class}} as annotations'
+                f'model {model.name!r} is a classifier, {data.name!r} has {what}: give an index {{"file": class}} as annotations'
             )
         self._model, self._loaded, self._data = model, loaded, data
         self._preprocessor = Preprocessor(model.input, input_of(model, loaded))

@@ -159,10 +159,9 @@ class Detection:
     """Keeps the detections of every photograph; scores them all together."""
 
     def __init__(self, model: Card, loaded: Loaded, data: Dataset) -> None:
-        if data.classes is not None:
-            raise ConfigError(
-                f"model {model.name!r} is a detector, the ground truth of {data.name!r} is one class per photograph: give COCO annotations"
-            )
+        if data.has_truth and data.truth is None:
+            what = "one class per photograph" if data.classes is not None else "that of another task"
+            raise ConfigError(f"model {model.name!r} is a detector, the ground truth of {data.name!r} is {what}: give COCO annotations")
         self._loaded, self._data = loaded, data
         self._preprocessor = Preprocessor(model.input, input_of(model, loaded))
         self._decoder = create(model, with_batch_of_1(loaded))

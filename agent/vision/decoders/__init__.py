@@ -1,4 +1,7 @@
-"""Decoders: from a detector's output tensors to boxes. The protocol, and the table of names; one file per family of outputs."""
+"""Decoders: from a detector's output tensors to boxes. The protocol, and the table of names; one file per family of outputs.
+
+Others register theirs through the entry point group `edgemeter.decoders`; a card names it as `family`.
+"""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -7,7 +10,7 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from edgemeter.agent.base.plugins import find_plugin
+from edgemeter.agent.base.plugins import find_plugin, plugin_names
 from edgemeter.agent.contract.model_card import Card
 from edgemeter.agent.runtimes import Loaded
 
@@ -27,6 +30,7 @@ DECODERS: Mapping[str, str] = {
     "yolov8": "edgemeter.agent.vision.decoders.yolov8:YoloV8",
     "yolox": "edgemeter.agent.vision.decoders.yolox:YoloX",
 }
+ENTRY_POINTS = "edgemeter.decoders"
 # Squares of it, areas and products, stay within float32.
 _LARGEST = np.float32(1e9)
 
@@ -84,13 +88,19 @@ def blanks(loaded: Loaded) -> list[Floats]:
     return [np.broadcast_to(np.float32(0), shape) for shape in shapes]
 
 
+def names() -> list[str]:
+    """Return the names of all known decoders, ours first."""
+    return plugin_names(DECODERS, ENTRY_POINTS)
+
+
 def create(model: Card, loaded: Loaded) -> Decoder:
     """Return the decoder of the card's family.
 
     Raises:
         ConfigError: no decoder has that name, or the outputs do not fit it.
+        UnavailableError: it is another package's, and cannot be imported.
     """
-    decoder: Decoder = find_plugin("decoder", DECODERS, model.family)(model, loaded)
+    decoder: Decoder = find_plugin("decoder", DECODERS, model.family, ENTRY_POINTS)(model, loaded)
     return decoder if getattr(decoder, "takes_invalid", False) else _Guarded(decoder)
 
 

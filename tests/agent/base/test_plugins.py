@@ -1,0 +1,166 @@
+"""Plug-ins of other packages: a tiny package with entry points of every family, in a site folder of its own."""
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from edgemeter.agent import datasets, generators, power, runtimes, tasks
+from edgemeter.agent.base.errors import ConfigError, UnavailableError
+from edgemeter.agent.datasets.dataset import open_folder
+from edgemeter.agent.doctor.checks import PLUGIN_FAMILIES
+from edgemeter.agent.vision import decoders
+from tests.fixtures.vision_factory import make_card, make_loaded, same_size, tensors
+
+FAMILIES = {family.ENTRY_POINTS: family for family in (runtimes, power, generators, decoders, tasks, datasets)}
+# What is common to all: constructed with whatever a family gives, found by its family's name.
+MODULE = """
+import numpy as np
+from edgemeter.agent.contract.record_figures import Accuracy
+from edgemeter.agent.datasets import GroundTruth, Targets
+from edgemeter.agent.vision.decoders import Detections
+
+class Plain:
+    def __init__(self, *given, **settings):
+        self.given = given
+
+class Corner(Plain):
+    def decode(self, outputs, frame):
+        return Detections(outputs[0][0], np.ones(1, np.float32), np.zeros(1, np.int32))
+
+class Count(Plain):
+    def prepare(self, index):
+        return [np.zeros(1, np.float32)]
+    def answer(self, index, outputs):
+        self.right = outputs[0][0] == list(self.given[2].targets.values())[index]
+    def score(self, parts="all"):
+        return Accuracy(metric="count", value=float(self.right), images=1, dataset_sha256=self.given[2].sha256)
+
+class Counts:
+    def recognises(self, folder, annotations):
+        return annotations is not None and annotations.suffix == ".counts"
+    def read(self, folder, annotations):
+        rows = (line.split() for line in annotations.read_text().splitlines())
+        return GroundTruth(Targets({name: int(count) for name, count in rows}), annotations)
+"""
+CLASSES = {decoders.ENTRY_POINTS: "Corner", tasks.ENTRY_POINTS: "Count", datasets.ENTRY_POINTS: "Counts"}
+
+
+def install(site, package, entries, module=MODULE):
+    """Put a package into a site folder: a module, and the metadata that an installer writes."""
+    info = site / f"{package}-1.0.dist-info"
+    info.mkdir(parents=True)
+    (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {package}\nVersion: 1.0\n")
+    (info / "entry_points.txt").write_text("".join(f"[{group}]\n{name} = {value}\n\n" for group, name, value in entries))
+    (site / f"{package}.py").write_text(module)
+
+
+@pytest.fixture
+def site(tmp_path, monkeypatch):
+    """Return a site folder with the package `tinyplug`, which registers a plug-in `tiny` in every family."""
+    folder = tmp_path / "site"
+    install(folder, "tinyplug", [(group, "tiny", f"tinyplug:{CLASSES.get(group, 'Plain')}") for group in FAMILIES])
+    monkeypatch.delitem(__import__("sys").modules, "tinyplug", raising=False)
+    monkeypatch.syspath_prepend(folder)
+    return folder
+
+
+def made(group, name):
+    """Return the plug-in of that name as its family makes it."""
+    if group == decoders.ENTRY_POINTS:
+        return decoders.create(make_card(name), make_loaded(tensors((1, 1, 4))))
+    if group == tasks.ENTRY_POINTS:
+        return tasks.create(make_card("any", name), make_loaded(), None)
+    return FAMILIES[group].create(name)
+
+
+@pytest.mark.usefixtures("site")
+@pytest.mark.parametrize("group", FAMILIES)
+def test_a_plug_in_of_another_package_is_listed_last_and_made(group):
+    """In every family by the same entry in its metadata."""
+    assert FAMILIES[group].names()[-1] == "tiny"
+    assert type(made(group, "tiny")).__module__ in ("tinyplug", decoders.__name__)
+
+
+@pytest.mark.usefixtures("site")
+@pytest.mark.parametrize("group", FAMILIES)
+def test_a_missing_plug_in_is_refused_with_those_there_are(group):
+    """Those of other packages among them."""
+    with pytest.raises(ConfigError, match=r"is called 'tinier': choose one of \w.*, tiny$"):
+        made(group, "tinier")
+
+
+@pytest.mark.parametrize("group", FAMILIES)
+@pytest.mark.parametrize(
+    ("value", "why"),
+    [("tinyplug:Absent", "AttributeError: .*Absent"), ("nowhere.at_all:X", "ModuleNotFoundError: .*nowhere"), ("spoilt:X", "SyntaxError")],
+)
+def test_a_broken_plug_in_is_one_line_that_names_its_package(group, value, why, site):
+    """A class that is not there, a library that is not installed, a module that is no Python."""
+    install(site, "spoilt", [(group, "broken", value)], "this is no Python\n")
+    with pytest.raises(UnavailableError, match=rf"'broken' \({value} of spoilt\): {why}.*uninstall that package$") as caught:
+        made(group, "broken")
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("group", FAMILIES)
+def test_a_name_that_two_packages_register_is_nobodys(group, site):
+    """Which of them measures must not depend on the order of folders."""
+    install(site, "otherplug", [(group, "tiny", "otherplug:Plain")])
+    with pytest.raises(ConfigError, match="'tiny' is registered by otherplug and tinyplug: uninstall all but one"):
+        made(group, "tiny")
+
+
+def test_doctor_lists_the_plug_ins_of_every_family():
+    """A family that it does not know would be missing from what a user sees."""
+    assert {f"edgemeter.{name}" for name in PLUGIN_FAMILIES} == set(FAMILIES)
+
+
+def test_a_name_of_ours_stays_ours(site):
+    """No package can slip another sensor under a name that records know."""
+    install(site, "impostor", [(power.ENTRY_POINTS, "rapl", "impostor:Plain")])
+    assert power.names().count("rapl") == 1
+    assert power.sensor_class("rapl").__module__ == "edgemeter.agent.power.rapl"
+
+
+@pytest.mark.usefixtures("site")
+def test_a_decoder_of_another_package_gets_numbers_only():
+    """It is guarded as ours are: NaN is 0 before it sees it."""
+    found = made(decoders.ENTRY_POINTS, "tiny").decode([np.array([[[0, 0, np.nan, 9]]], np.float32)], same_size())
+    assert found.boxes.tolist() == [[0, 0, 0, 9]]
+
+
+@pytest.mark.usefixtures("site")
+def test_a_reader_and_a_task_of_another_package_score_files_of_any_kind(tmp_path):
+    """Truth in a form that only its task knows, of files that are no photographs; the hash covers both."""
+    (tmp_path / "clip.wav").write_bytes(b"RIFF")
+    (tmp_path / "truth.counts").write_text("clip.wav 3\n")
+    data = open_folder(tmp_path, tmp_path / "truth.counts")
+    assert ([path.name for path in data.files], data.targets, data.has_truth) == (["clip.wav"], {"clip.wav": 3}, True)
+    task = tasks.create(make_card("any", "tiny"), make_loaded(), data)
+    task.answer(0, [np.array([3.0], np.float32)])
+    assert task.score().value == 1.0
+    before = data.sha256
+    (tmp_path / "truth.counts").write_text("clip.wav 4\n")
+    assert open_folder(tmp_path, tmp_path / "truth.counts").sha256 != before
+
+
+@pytest.mark.usefixtures("site")
+@pytest.mark.parametrize(("task", "family"), [("classification", "classifier"), ("detection", "yolov8")])
+def test_our_tasks_refuse_targets_that_they_do_not_know(task, family, tmp_path):
+    """Without that a run would be published as one without ground truth."""
+    Image.new("RGB", (8, 8)).save(tmp_path / "a.png")
+    (tmp_path / "truth.counts").write_text("a.png 3\n")
+    with pytest.raises(ConfigError, match="another task"):
+        tasks.create(make_card(family, task, classes=3), make_loaded(tensors((1, 3))), open_folder(tmp_path, tmp_path / "truth.counts"))
+
+
+def test_a_broken_reader_is_no_concern_of_data_that_ours_read(site, tmp_path):
+    """Nor of photographs without annotations; it is named where nobody else recognises the data."""
+    install(site, "spoilt", [(datasets.ENTRY_POINTS, "broken", "spoilt:X")], "this is no Python\n")
+    (tmp_path / "a.png").write_bytes(b"a")
+    (tmp_path / "index.csv").write_text("a.png,1\n")
+    (tmp_path / "index.xml").write_text("<a/>\n")
+    assert open_folder(tmp_path).classes is None
+    assert open_folder(tmp_path, tmp_path / "index.csv").classes == {"a.png": 1}
+    with pytest.raises(UnavailableError, match="spoilt"):
+        open_folder(tmp_path, tmp_path / "index.xml")
