@@ -186,6 +186,10 @@ class Ledger(Protocol):
         """Return the row of the newest record, 0 if there is none."""
         ...
 
+    def rows(self) -> Iterator[int]:
+        """Yield the row of every record."""
+        ...
+
     def lease(self, work: str) -> bool:
         """Return whether this object has the `work` for the next `LEASE_S`, which one at a time does; call again to prolong it."""
         ...

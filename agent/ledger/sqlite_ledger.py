@@ -171,6 +171,12 @@ class SqliteLedger:
         """Return the row of the newest record, 0 if there is none."""
         return int(self._value("SELECT coalesce(max(row), 0) FROM runs"))
 
+    def rows(self) -> Iterator[int]:
+        """Yield the row of every record."""
+        with sqlite_file.mapped(self.path, LEDGER_FORMAT):
+            for (row,) in self._connection.execute("SELECT row FROM runs"):
+                yield row
+
     def identity(self) -> str:
         """Return the id of this ledger: random, created with the file, 16 hexadecimal digits."""
         return str(self._value("SELECT collector FROM identity"))

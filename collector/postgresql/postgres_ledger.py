@@ -174,6 +174,11 @@ class PostgresLedger:
         """Return the row of the newest record, 0 if there is none."""
         return int(self._session.value("SELECT coalesce(max(row), 0) FROM runs"))
 
+    def rows(self) -> Iterator[int]:
+        """Yield the row of every record."""
+        for (row,) in self._session.rows("SELECT row FROM runs"):
+            yield row
+
     def lease(self, work: str) -> bool:
         """Return whether this object has the `work` for the next `LEASE_S`; one that ends without a word loses it after that."""
         with self._session.transaction() as cursor:

@@ -1,7 +1,6 @@
 """Reading a store through its roll-up: the same cases and figures, and the same runs left out, as from the runs; only much sooner."""
 
 import contextlib
-import gc
 import logging
 import sqlite3
 from collections.abc import Iterator, Sequence
@@ -25,6 +24,7 @@ from edgemeter.collector.ledgers.place import open_ledger
 from edgemeter.collector.rollup.refresh import Progress, RollupRefresher, runs_of, summary_of
 from edgemeter.collector.rollup.rollup_file import open_rollup, remove_rollup, rollup_path, unpack_record
 from edgemeter.collector.runs.store import LedgerStore, LeftOut, RunStore, left_out_of
+from edgemeter.collector.trend.history import without_garbage_collection
 
 logger = logging.getLogger(__name__)
 
@@ -139,7 +139,7 @@ def compare_rolled_up(found: RolledUp, reference: str, matters: SmallestDifferen
 
 
 def _read(connection: sqlite3.Connection, path: Path, ledger: Ledger, days: DaysCounted) -> RolledUp | None:
-    with sqlite_file.transaction(connection), _without_garbage_collection():
+    with sqlite_file.transaction(connection), without_garbage_collection():
         query = "SELECT case_number, summary, all_days, coalesce(first_session, 0), coalesce(first_seq, 0) FROM cases"
         rows = connection.execute(f"{query} WHERE summary IS NOT NULL").fetchall()
         whole = {number: summary_of(all_days or current) for number, current, all_days, *_ in rows}
@@ -185,18 +185,6 @@ def _has_repeats(connection: sqlite3.Connection, ids: _Ids) -> bool:
         known = len(ids.all()) != ids.count()
         connection.execute("UPDATE place SET has_repeats = ?", (known,))
     return bool(known)
-
-
-@contextlib.contextmanager
-def _without_garbage_collection() -> Iterator[None]:
-    # It would scan a million texts repeatedly, none of which is garbage.
-    was_on = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_on:
-            gc.enable()
 
 
 @contextlib.contextmanager

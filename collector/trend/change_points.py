@@ -116,7 +116,7 @@ def change_points(
         own = sorted({0, *(cut for cut in (cuts[place] if cuts else ()) if 0 < cut < len(days.day))})
         changes = ChangePoints(tuple(own))
         found.append(changes)
-        walks += [_Walk(days, changes, begin, stop, _ends(begin, stop, every)) for begin, stop in pairwise([*own, len(days.day)])]
+        walks += [_Walk(days, changes, begin, stop, _ends(days, begin, stop, every)) for begin, stop in pairwise([*own, len(days.day)])]
     going = [walk for walk in walks if walk.ends]
     while going:
         for first in range(0, len(going), _TOGETHER):
@@ -127,11 +127,13 @@ def change_points(
     return found
 
 
-def _ends(begin: int, stop: int, every: int) -> list[int]:
+def _ends(days: Days, begin: int, stop: int, every: int) -> list[int]:
     first = begin + BEFORE + AFTER
-    # Multiples of the index, so that tomorrow's scans include today's.
-    ends = [end for end in range(first, stop) if end % every == 0]
-    return [*ends, stop] if stop >= first else []
+    # Multiples of the index, so that tomorrow's scans include today's. A figure that never changes (most accuracies) has no step to find.
+    if stop < first:
+        return []
+    moves = float(np.ptp(days.x[begin:stop])) > 0
+    return [*(end for end in range(first, stop) if moves and end % every == 0), stop]
 
 
 def _scan_next(metric: Metric, walks: Sequence[_Walk]) -> None:
@@ -168,6 +170,8 @@ def _scan(walks: Sequence[_Walk], spans: Sequence[tuple[int, int]], *, with_heat
 def _known_heat(temperature_c: NDArray[np.float64]) -> NDArray[np.float64]:
     """Return the temperatures, with their mean where one is unknown."""
     there = np.isfinite(temperature_c)
+    if there.all():
+        return temperature_c
     return np.where(there, temperature_c, temperature_c[there].mean() if there.any() else 0.0)
 
 
@@ -185,10 +189,7 @@ def _declared(walks: Sequence[_Walk], spans: Sequence[tuple[int, int]], *, with_
 
 
 def _newest_change(days: Days, begin: int, end: int) -> int:
-    for place in range(end - AFTER, begin + BEFORE - 1, -1):
-        if days.changed[place]:
-            return place
-    return -1
+    return next((place for place in range(end - AFTER, begin + BEFORE - 1, -1) if days.changed[place]), -1)
 
 
 def _record(metric: Metric, walk: _Walk, span: tuple[int, int], scanned: tuple[Scan, int], declared: _Declared | None) -> None:

@@ -96,7 +96,9 @@ def _means(values: Array, first: NDArray[np.intp]) -> Array:
 
 
 def _changes(below: Sequence[Fingerprint]) -> tuple[tuple[str, ...], ...]:
-    return ((), *(tuple(earlier.changes_to(later)) for earlier, later in pairwise(below))) if below else ()
+    # Most runs have the fingerprint of the one before, often the same object.
+    pairs = pairwise(below)
+    return ((), *(() if earlier is later else tuple(earlier.changes_to(later)) for earlier, later in pairs)) if below else ()
 
 
 def of_type(members: Sequence[Days]) -> Days:

@@ -1,31 +1,51 @@
 """History: the figures of all runs by series, in memory (a document) or in an index beside the ledger.
 
 The index is a SQLite file that may be deleted at any time: it is rebuilt from the records. It is refreshed when opened, so that a query
-over a million runs reads rows of figures and no record.
+over a million runs reads rows of figures and no record. A series has a version, which changes with each run that comes or is removed;
+results are kept with the version that they are of, so that only what changed is computed again.
 """
 
 import contextlib
+import gc
 import sqlite3
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
 import msgspec
+import numpy as np
 
 from edgemeter.agent.base import sqlite_file
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.contract.record import RunRecord
 from edgemeter.agent.ledger.ledger import Ledger
 from edgemeter.collector.ledgers.place import LedgerPlace, beside, open_ledger, shown
-from edgemeter.collector.runs.cases import Fingerprint, fingerprint_of
+from edgemeter.collector.runs.cases import UNKNOWN_BOARD, Fingerprint, fingerprint_of
 from edgemeter.collector.trend.metrics import RunFigures, SeriesKey, figures_of, series_of
 
 COLUMNS = RunFigures._fields
 BATCH = 5000
 
+# Kept results are asked for by so many series at once, and all together where that is too often.
+_AT_ONCE, _PARTS = 500, 4
+
+_decode_key = msgspec.json.Decoder(SeriesKey).decode
+
 Points = list[tuple[RunFigures, Fingerprint]]
 Progress = Callable[[int, int], None]
+
+
+@contextlib.contextmanager
+def without_garbage_collection() -> Iterator[None]:
+    """Switch the garbage collector off for the block: of a million objects that are read it would scan all repeatedly, and free none."""
+    was_on = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_on:
+            gc.enable()
 
 
 class History(Protocol):
@@ -39,20 +59,16 @@ class History(Protocol):
         """Return the runs of a series, oldest first."""
         ...
 
-    def newest(self, key: SeriesKey) -> int:
-        """Return a number that increases with every run of the series."""
-        ...
-
     def received_ns(self, key: SeriesKey) -> int:
         """Return when the last run of the series was received."""
         ...
 
-    def recall(self, name: str, stamp: str) -> bytes | None:
-        """Return what was stored under `name` with this stamp, None if there is nothing."""
+    def kept(self, name: str, keys: Sequence[SeriesKey]) -> Iterator[tuple[SeriesKey, str, bytes]]:
+        """Yield the results kept under `name` that are still true: the series or board type, what else they hang on, and the result."""
         ...
 
-    def keep(self, entries: Iterable[tuple[str, str, bytes]]) -> None:
-        """Store results by name and stamp; they may be dropped at any time."""
+    def keep(self, name: str, results: Iterable[tuple[SeriesKey, str, bytes]]) -> None:
+        """Keep results of series or board types as they are now; they may be dropped at any time."""
         ...
 
 
@@ -75,47 +91,67 @@ class RunHistory:
         """Return the runs of a series, oldest first."""
         return self._series.get(key, [])
 
-    def newest(self, key: SeriesKey) -> int:
-        """Return how many runs the series has."""
-        return len(self.points(key))
-
     def received_ns(self, key: SeriesKey) -> int:
         """Return when the last run of the series was received."""
         return max((run.received_ns for run, _ in self.points(key)), default=0)
 
-    def recall(self, name: str, stamp: str) -> bytes | None:  # noqa: ARG002 - the protocol's
-        """Return nothing: a document is read once."""
-        return None
+    def kept(self, name: str, keys: Sequence[SeriesKey]) -> Iterator[tuple[SeriesKey, str, bytes]]:  # noqa: ARG002 - the protocol's
+        """Yield nothing: a document is read once."""
+        return iter(())
 
-    def keep(self, entries: Iterable[tuple[str, str, bytes]]) -> None:
-        """Store nothing."""
+    def keep(self, name: str, results: Iterable[tuple[SeriesKey, str, bytes]]) -> None:
+        """Keep nothing."""
 
 
-_SCHEMA = f"""CREATE TABLE series (series INTEGER PRIMARY KEY, key BLOB NOT NULL UNIQUE, newest INTEGER NOT NULL);
+_TABLES = ("runs", "series", "below", "found")
+
+# A board type is a row of `series` without a device; its version changes with each of its members.
+_SCHEMA = f"""CREATE TABLE series (
+    series INTEGER PRIMARY KEY,
+    key BLOB NOT NULL UNIQUE,
+    place TEXT NOT NULL,
+    of_type INTEGER,
+    newest INTEGER NOT NULL,
+    version INTEGER NOT NULL
+);
 CREATE TABLE below (fingerprint INTEGER PRIMARY KEY, body BLOB NOT NULL UNIQUE);
 CREATE TABLE runs (row INTEGER PRIMARY KEY, series INTEGER NOT NULL, fingerprint INTEGER NOT NULL, {", ".join(COLUMNS)});
 CREATE INDEX runs_of_series ON runs (series, started_at_ns);
-CREATE TABLE found (name TEXT PRIMARY KEY, stamp TEXT NOT NULL, body BLOB NOT NULL);
+CREATE TABLE found (
+    name TEXT NOT NULL,
+    series INTEGER NOT NULL,
+    version INTEGER NOT NULL,
+    beside TEXT NOT NULL,
+    body BLOB NOT NULL,
+    PRIMARY KEY (name, series)
+);
 CREATE TABLE place (collector TEXT NOT NULL, position INTEGER NOT NULL);
 INSERT INTO place VALUES ('', 0);
 """  # noqa: S608 - our own names
 
 
 def _clear(connection: sqlite3.Connection, collector: str) -> None:
-    for table in ("runs", "series", "below", "found"):
+    for table in _TABLES:
         connection.execute(f"DELETE FROM {table}")  # noqa: S608 - our own names
     connection.execute("UPDATE place SET collector = ?, position = 0", (collector,))
 
 
+def _create_anew(connection: sqlite3.Connection) -> None:
+    for table in (*_TABLES, "place"):
+        connection.execute(f"DROP TABLE {table}")
+    for statement in _SCHEMA.rstrip(";\n").split(";\n"):
+        connection.execute(statement)
+
+
 # Version 2: energies that were replayed beside measured queries are no longer in it. Version 3: runs of a clock that cannot be right lie at
-# the time of their receipt.
+# the time of their receipt. Version 4: results by series and version; what the ledger removed is removed.
 FORMAT = sqlite_file.FileFormat(
     what="index of trends",
     application_id=0x45645472,  # "EdTr"
-    version=3,
+    version=4,
     schema=_SCHEMA,
     elsewhere="delete it: it is rebuilt from the ledger",
-    steps=dict.fromkeys((1, 2), lambda connection: _clear(connection, collector="")),
+    steps=dict.fromkeys((1, 2, 3), _create_anew),
 )
 
 
@@ -131,9 +167,12 @@ class LedgerHistory:
         with open_ledger(place, "read") as ledger:
             self._refresh(ledger, progress)
         with sqlite_file.mapped(self._path, FORMAT):
-            rows = self._connection.execute("SELECT key, series, newest FROM series").fetchall()
+            rows = self._connection.execute("SELECT key, series, version, newest, place FROM series ORDER BY place").fetchall()
             below = self._connection.execute("SELECT fingerprint, body FROM below").fetchall()
-        self._series = {msgspec.json.decode(key, type=SeriesKey): (number, newest) for key, number, newest in rows}
+        known = [(_decode_key(key), (number, version), newest, place) for key, number, version, newest, place in rows]
+        # Of which runs a result is, is said by the versions from before they were read.
+        self._series = {key: held for key, held, newest, place in known if place and newest}
+        self._types = {key: held for key, held, _, place in known if not place}
         self._below = {number: msgspec.json.decode(body, type=Fingerprint) for number, body in below}
 
     def close(self) -> None:
@@ -142,7 +181,7 @@ class LedgerHistory:
 
     def series(self) -> Sequence[SeriesKey]:
         """Return every series, sorted."""
-        return sorted(self._series, key=_order)
+        return list(self._series)
 
     def points(self, key: SeriesKey) -> Points:
         """Return the runs of a series, oldest first."""
@@ -153,15 +192,12 @@ class LedgerHistory:
             rows = self._connection.execute(query, (self._series[key][0],)).fetchall()
         return [(RunFigures._make(row[1:]), self._below[row[0]]) for row in rows]
 
-    def newest(self, key: SeriesKey) -> int:
-        """Return the ledger's row of the newest run of the series."""
-        return self._series[key][1] if key in self._series else 0
-
     def received_ns(self, key: SeriesKey) -> int:
         """Return when the last run of the series was received."""
-        query = "SELECT coalesce(max(received_ns), 0) FROM runs WHERE row = ?"
+        query = "SELECT received_ns FROM runs WHERE row = (SELECT newest FROM series WHERE series = ?)"
         with sqlite_file.mapped(self._path, FORMAT):
-            return int(self._connection.execute(query, (self.newest(key),)).fetchone()[0])
+            found = self._connection.execute(query, (self._held(key)[0],)).fetchone()
+        return int(found[0]) if found else 0
 
     def newest_runs(self) -> Iterator[tuple[SeriesKey, RunFigures]]:
         """Yield every series with its newest run by time."""
@@ -171,16 +207,28 @@ class LedgerHistory:
                 for row in self._connection.execute(query, (number,)):
                     yield key, RunFigures._make(row)
 
-    def recall(self, name: str, stamp: str) -> bytes | None:
-        """Return what was stored under `name` with this stamp."""
+    def kept(self, name: str, keys: Sequence[SeriesKey]) -> Iterator[tuple[SeriesKey, str, bytes]]:
+        """Yield the results kept under `name` that are still true."""
+        by_number = {self._held(key)[0]: key for key in keys}
+        # So many at once as SQLite takes values; of most series all are read.
+        parts = [list(by_number)[first : first + _AT_ONCE] for first in range(0, len(by_number), _AT_ONCE)]
+        query = "SELECT series, beside, body FROM found JOIN series USING (series, version) WHERE name = ?"
         with sqlite_file.mapped(self._path, FORMAT):
-            found = self._connection.execute("SELECT body FROM found WHERE name = ? AND stamp = ?", (name, stamp)).fetchone()
-        return bytes(found[0]) if found else None
+            for part in parts if len(parts) <= _PARTS else [[]]:
+                narrowed = f" AND series IN ({', '.join('?' * len(part))})" if part else ""
+                for number, beside_it, body in self._connection.execute(query + narrowed, (name, *part)):
+                    if number in by_number:
+                        yield by_number[number], beside_it, body
 
-    def keep(self, entries: Iterable[tuple[str, str, bytes]]) -> None:
-        """Store results."""
+    def keep(self, name: str, results: Iterable[tuple[SeriesKey, str, bytes]]) -> None:
+        """Keep results of series or board types as they are now."""
+        insert = "INSERT OR REPLACE INTO found SELECT ?, series, version, ?, ? FROM series WHERE series = ? AND version = ?"
         with self._writing():
-            self._connection.executemany("INSERT OR REPLACE INTO found VALUES (?, ?, ?)", entries)
+            self._connection.executemany(insert, [(name, beside_it, body, *self._held(key)) for key, beside_it, body in results])
+
+    def _held(self, key: SeriesKey) -> tuple[int, int]:
+        """Return number and version of a series or a board type."""
+        return (self._series if key.device else self._types).get(key, (0, 0))
 
     @contextlib.contextmanager
     def _writing(self) -> Iterator[None]:
@@ -202,6 +250,7 @@ class LedgerHistory:
                 break
             position = reached
             progress(position, last)
+        self._drop_removed(ledger)
 
     def _add_new(self, ledger: Ledger, position: int) -> int:
         held = list(ledger.records(after_row=position, limit=BATCH))
@@ -220,20 +269,47 @@ class LedgerHistory:
                     below[fingerprint] = self._below_number(fingerprint)
                 rows.append((entry.row, numbers[key], below[fingerprint], *figures_of(entry.record, entry.received_ns)))
             self._connection.executemany(insert, rows)
-            newest = {row[1]: row[0] for row in rows}
-            self._connection.executemany("UPDATE series SET newest = ? WHERE series = ?", [(row, number) for number, row in newest.items()])
+            self._mark_changed({row[1]: row[0] for row in rows})
             self._connection.execute("UPDATE place SET position = ?", (held[-1].row,))
         return held[-1].row
 
+    def _drop_removed(self, ledger: Ledger) -> None:
+        """Drop the runs that the ledger has no more: too old, invalid after all, or stored anew with another row."""
+        with sqlite_file.mapped(self._path, FORMAT):
+            if self._connection.execute("SELECT count(*) FROM runs").fetchone()[0] == ledger.count():
+                return
+            own = np.array(self._connection.execute("SELECT row FROM runs").fetchall(), np.int64).ravel()
+        gone = np.setdiff1d(own, np.fromiter(ledger.rows(), np.int64)).tolist()
+        with self._writing():
+            changed = {self._connection.execute("SELECT series FROM runs WHERE row = ?", (row,)).fetchone()[0] for row in gone}
+            self._connection.executemany("DELETE FROM runs WHERE row = ?", [(row,) for row in gone])
+            query = "SELECT coalesce(max(row), 0) FROM runs WHERE series = ?"
+            self._mark_changed({number: self._connection.execute(query, (number,)).fetchone()[0] for number in changed})
+
+    def _mark_changed(self, newest: Mapping[int, int]) -> None:
+        """Give the series, whose newest rows are given, and their board types the next version."""
+        changed = [(row, number) for number, row in newest.items()]
+        self._connection.executemany("UPDATE series SET version = version + 1, newest = ? WHERE series = ?", changed)
+        find = "SELECT of_type FROM series WHERE series = ?"
+        types = {self._connection.execute(find, (number,)).fetchone() for number in newest} - {(None,)}
+        self._connection.executemany("UPDATE series SET version = version + 1 WHERE series = ?", types)
+
     def _series_number(self, key: SeriesKey) -> int:
-        body = msgspec.json.encode(key)
-        self._connection.execute("INSERT OR IGNORE INTO series (key, newest) VALUES (?, 0)", (body,))
-        return int(self._connection.execute("SELECT series FROM series WHERE key = ?", (body,)).fetchone()[0])
+        find = "SELECT series FROM series WHERE key = ?"
+        text = msgspec.json.encode(key)
+        found = self._connection.execute(find, (text,)).fetchone()
+        if found is None:
+            # Boards of unknown type have no type in common.
+            of_type = self._series_number(key.of_type()) if key.device and key.board != UNKNOWN_BOARD else None
+            place = "\x01".join(_order(key)) if key.device else ""
+            insert = "INSERT INTO series (key, place, of_type, newest, version) VALUES (?, ?, ?, 0, 0)"
+            return int(self._connection.execute(insert, (text, place, of_type)).lastrowid or 0)
+        return int(found[0])
 
     def _below_number(self, fingerprint: Fingerprint) -> int:
-        body = msgspec.json.encode(fingerprint)
-        self._connection.execute("INSERT OR IGNORE INTO below (body) VALUES (?)", (body,))
-        return int(self._connection.execute("SELECT fingerprint FROM below WHERE body = ?", (body,)).fetchone()[0])
+        text = msgspec.json.encode(fingerprint)
+        self._connection.execute("INSERT OR IGNORE INTO below (body) VALUES (?)", (text,))
+        return int(self._connection.execute("SELECT fingerprint FROM below WHERE body = ?", (text,)).fetchone()[0])
 
 
 def open_history(where: Sequence[str], progress: Progress = lambda *_: None) -> History:

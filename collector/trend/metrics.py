@@ -54,6 +54,10 @@ class SeriesKey(msgspec.Struct, frozen=True, order=True):
         return msgspec.structs.replace(self, device="")
 
 
+# Stands where the series is known from elsewhere.
+NO_SERIES = SeriesKey("", "", "", "", "", "", "", "", 0, 0, "", 0, None, "", "", None, "")
+
+
 class RunFigures(NamedTuple):
     """One run in figures, None where it has none.
 

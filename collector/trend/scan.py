@@ -6,6 +6,7 @@ Thresholds are the scores from which a step is suspected, and from which it is c
 
 import math
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import overload
 
 import numpy as np
@@ -177,12 +178,20 @@ def chance(score: float, points: int) -> float:
 
     Beyond the table it goes on as a straight line on logarithms, which overstates it.
     """
-    columns = [float(np.interp(points, list(CHANCE), [row[place] for row in CHANCE.values()])) for place in range(len(_PROBABILITIES))]
-    logs = [math.log(probability) for probability in _PROBABILITIES]
+    columns, logs = _quantiles(points), _LOG_PROBABILITIES
     if score <= columns[-1]:
         return math.exp(float(np.interp(score, [0.0, *columns], [0.0, *logs])))
     rate = (logs[-1] - logs[-2]) / (columns[-1] - columns[-2])
     return math.exp(max(logs[-1] + rate * (score - columns[-1]), -700.0))
+
+
+_LOG_PROBABILITIES = [math.log(probability) for probability in _PROBABILITIES]
+
+
+@lru_cache(maxsize=256)
+def _quantiles(points: int) -> list[float]:
+    """Return the scores that noise of so many points exceeds with `_PROBABILITIES`."""
+    return [float(np.interp(points, list(CHANCE), [row[place] for row in CHANCE.values()])) for place in range(len(_PROBABILITIES))]
 
 
 CLIP = 3.0

@@ -3,9 +3,8 @@
 For a suspected step more runs are requested of the board, so that it is confirmed in half the time, or fades if it is false.
 """
 
-import hashlib
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -15,18 +14,19 @@ from edgemeter.agent.base.errors import ConfigError
 from edgemeter.collector.runs.cases import UNKNOWN_BOARD
 from edgemeter.collector.trend.days import Days, days_of, of_type
 from edgemeter.collector.trend.finding import iso
-from edgemeter.collector.trend.history import History
-from edgemeter.collector.trend.metrics import METRICS, SeriesKey
+from edgemeter.collector.trend.history import History, Points, without_garbage_collection
+from edgemeter.collector.trend.metrics import METRICS, NO_SERIES, SeriesKey
 from edgemeter.collector.trend.series_trend import SeriesTrend, trends
 from edgemeter.collector.trend.watch_file import Annotation, Watch, cuts
 
-# Raised whenever the same records would give different findings.
-VERSION = 9
+# Raised whenever the same records would give different findings, or they are kept in another form.
+VERSION = 10
 _BATCH = 500
 
 # How many names an error lists.
 SHOWN = 8
 _Found = list[SeriesTrend]
+_decode = msgspec.msgpack.Decoder(_Found).decode
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,46 +87,76 @@ def trends_of(
         selected = {key: members for key, members in groups.items() if len(members) > 1}
     else:
         selected = {key: [key] for key in keys}
-    return [one for name in metrics for one in _of_metric(history, annotations, name, selected)]
+    with without_garbage_collection():
+        found = {name: _kept(history, annotations, name, list(selected)) for name in metrics}
+        stale = [key for key in selected if any(key not in found[name] for name in metrics)]
+        for part in _portions(stale, selected):
+            _compute(history, annotations, {key: selected[key] for key in part}, found)
+    return [one for name in metrics for key in selected for one in found[name][key]]
 
 
 def points(history: History, key: SeriesKey, name: str) -> Days:
     """Return the points of a metric in a series, or in a board type where `key` names no device."""
     members = [key] if key.device else [one for one in history.series() if one.of_type() == key]
-    found = [days_of(METRICS[name], history.points(member)) for member in members]
-    return found[0] if key.device and found else of_type(found)
+    return _days_of([history.points(member) for member in members], name)
 
 
-def _of_metric(history: History, annotations: Sequence[Annotation], name: str, selected: dict[SeriesKey, list[SeriesKey]]) -> _Found:
+def _kept(history: History, annotations: Sequence[Annotation], name: str, keys: Sequence[SeriesKey]) -> dict[SeriesKey, _Found]:
+    """Return what was computed before and is still true."""
+    declaring = [one for one in annotations if one.begins_level]
     found: dict[SeriesKey, _Found] = {}
-    stale: list[tuple[SeriesKey, str, str]] = []
-    for key, members in selected.items():
-        where = f"{name} {msgspec.json.encode(key).decode()}"
-        stamp = _stamp(history, members, cuts(annotations, key, name))
-        kept = history.recall(where, stamp)
-        if kept is None:
-            stale.append((key, where, stamp))
-        else:
-            found[key] = msgspec.json.decode(kept, type=_Found)
-    for first in range(0, len(stale), _BATCH):
-        part = stale[first : first + _BATCH]
-        keys = [key for key, _, _ in part]
-        days = [_days(history, selected[key], name) for key in keys]
+    for key, declared, body in history.kept(f"{VERSION} {name}", keys):
+        if declared == (_declared(declaring, key, name) if declaring else ""):
+            found[key] = _decode(body)
+            for one in found[key]:
+                msgspec.structs.force_setattr(one, "key", key)
+    return found
+
+
+def _declared(annotations: Sequence[Annotation], key: SeriesKey, name: str) -> str:
+    """Return the declared new levels of a series as text."""
+    return "; ".join(f"{day} {text}" for day, text in sorted(cuts(annotations, key, name).items()))
+
+
+def _portions(keys: Sequence[SeriesKey], selected: Mapping[SeriesKey, Sequence[SeriesKey]]) -> Iterator[list[SeriesKey]]:
+    """Yield the keys in portions of which so many runs are held at once as memory takes."""
+    portion: list[SeriesKey] = []
+    size = 0
+    for key in keys:
+        if portion and size + len(selected[key]) > _BATCH:
+            yield portion
+            portion, size = [], 0
+        portion.append(key)
+        size += len(selected[key])
+    if portion:
+        yield portion
+
+
+def _compute(
+    history: History,
+    annotations: Sequence[Annotation],
+    selected: Mapping[SeriesKey, Sequence[SeriesKey]],
+    found: Mapping[str, dict[SeriesKey, _Found]],
+) -> None:
+    """Compute what is not in `found` yet by metric, and keep it."""
+    read = {member: history.points(member) for members in selected.values() for member in members}
+    for name, known in found.items():
+        keys = [key for key in selected if key not in known]
+        days = [_days_of([read[member] for member in selected[key]], name) for key in keys]
         new = {one.key: [one] for one in trends(name, keys, days, [cuts(annotations, key, name) for key in keys])}
-        found |= {key: new.get(key, []) for key in keys}
-        history.keep((where, stamp, msgspec.json.encode(found[key])) for key, where, stamp in part)
-    return [one for key in selected for one in found[key]]
+        known |= {key: new.get(key, []) for key in keys}
+        results = ((key, _declared(annotations, key, name), _encode(known[key])) for key in keys)
+        history.keep(f"{VERSION} {name}", results)
 
 
-def _days(history: History, members: Sequence[SeriesKey], name: str) -> Days:
-    found = [days_of(METRICS[name], history.points(member)) for member in members]
+def _encode(found: _Found) -> bytes:
+    # The key is known to who asks, and larger than the rest.
+    return msgspec.msgpack.encode([msgspec.structs.replace(one, key=NO_SERIES) for one in found])
+
+
+def _days_of(members: Sequence[Points], name: str) -> Days:
+    found = [days_of(METRICS[name], runs) for runs in members]
     return found[0] if len(found) == 1 else of_type(found)
-
-
-def _stamp(history: History, members: Sequence[SeriesKey], declared: dict[int, str]) -> str:
-    newest = [history.newest(member) for member in members]
-    text = f"{newest} {sorted(declared.items())}"
-    return f"{VERSION} {hashlib.sha256(text.encode()).hexdigest()[:24]}"
 
 
 MORE_RUNS = 5
