@@ -19,6 +19,7 @@ from edgemeter.agent.contract.record_figures import Windows
 from edgemeter.agent.energy import per_inference, queries
 from edgemeter.agent.energy.accelerators import accelerator_link
 from edgemeter.agent.energy.frozen_sensor import is_frozen
+from edgemeter.agent.energy.generation_energy import generation_energy, generation_windows, served_elsewhere
 from edgemeter.agent.energy.per_inference import estimated_energy
 from edgemeter.agent.energy.sampler import SensorTrace, unpack_trace
 from edgemeter.agent.energy.sensor_run import EnergyRun
@@ -45,7 +46,7 @@ from edgemeter.agent.verdict.rule import SensorFaults
 RELATIVE = 1e-9
 ABSOLUTE = 1e-12
 # Sentences for people: their wording differs between versions, so only the rule or sensor that they name and their figures count.
-TEXTS = re.compile(r"verdict\.(reasons|notes)|energy_reason|other_energy_reasons|sustained\.evidence")
+TEXTS = re.compile(r"generation\.energy[a-z_.]*_reason|verdict\.(reasons|notes)|energy_reason|other_energy_reasons|sustained\.evidence")
 NO_SAMPLES = "its raw samples are not in the record"
 # What was read once cannot be recomputed.
 ONCE = (
@@ -248,6 +249,10 @@ def _generation(facts: RecordFacts) -> Iterator[FigureFinding]:
         decode_tokens_per_s=decoded,
         weight_bandwidth_mb_per_s=read,
     )
+    if facts.record.windows is not None:
+        windows = generation_windows(facts.record.samples, facts.record.windows.timed_start_ns, stated)
+        energy, why = generation_energy(facts.record.energy, facts.traces(), windows)
+        recomputed = msgspec.structs.replace(recomputed, energy=energy, energy_reason=why)
     if stated.counts == "exact" and stated.cached_tokens == 0:
         rate = prefill_tokens_per_s(moments, stated.prompt_tokens * moments.first_ns.size)
         recomputed = msgspec.structs.replace(recomputed, prefill_tokens_per_s=rate)
@@ -274,7 +279,9 @@ def _energy(facts: RecordFacts) -> Iterator[FigureFinding]:
         if record.energy is not None:
             yield NotRecomputed("energy", "the record, written by an older agent, holds neither idle windows nor the sensor")
         return
-    found = per_inference.energies_of(facts.traces(), facts.energy_run(record.windows))
+    elsewhere = served_elsewhere(record.generation, record.runtime)
+    run = facts.energy_run(record.windows)
+    found = per_inference.Energies(None, elsewhere) if elsewhere else per_inference.energies_of(facts.traces(), run)
     pairs = {
         "energy": (record.energy, found.energy),
         "energy_reason": (record.energy_reason, found.reason),

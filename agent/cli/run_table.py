@@ -16,7 +16,7 @@ from edgemeter.agent.contract.record_figures import Energy, Load, Sustained
 from edgemeter.agent.contract.record_generation import Generation
 
 # What a narrow terminal shows last, from the least needed on; the record holds them all.
-LEAST_NEEDED = ("MB", "per s", "p90 ms")
+LEAST_NEEDED = ("MB", "per s", "p90 ms", "tokens/s")
 BETWEEN_COLUMNS = 2
 STYLE = {"valid": "green", "suspect": "yellow", "invalid": "red"}
 
@@ -62,9 +62,9 @@ def _fitting(columns: list[_Column], runs: Sequence[RunRecord], width: int) -> l
     return columns
 
 
-def _how(run: RunRecord) -> str:
-    lengths = f" {run.generation.prompt_tokens}+{run.generation.output_tokens}" if run.generation else ""
-    return f"{run.precision} {run.runtime.name} {run.runtime.threads}T{lengths}"
+def _name(run: RunRecord) -> str:
+    """Return the model's name, of a language model with the lengths of prompt and output."""
+    return f"{run.model.name} {run.generation.prompt_tokens}+{run.generation.output_tokens}" if run.generation else run.model.name
 
 
 def _accuracy(run: RunRecord) -> str:
@@ -87,8 +87,8 @@ def _sure(energy_mj: float, u_mj: float | None) -> str:
 
 
 COLUMNS = (
-    _Column("model", "left", always=True, text=lambda run: run.model.name),
-    _Column("", "left", always=True, text=_how),
+    _Column("model", "left", always=True, text=_name),
+    _Column("", "left", always=True, text=lambda run: f"{run.precision} {run.runtime.name} {run.runtime.threads}T"),
     _Column("p50 ms", "right", always=True, text=lambda run: plain_digits(run.latency.p50_ms)),
     _Column("p90 ms", "right", always=True, text=lambda run: plain_digits(run.latency.p90_ms)),
     _Column("TTFT ms", "right", always=False, text=lambda run: plain_digits(run.generation.ttft.p50_ms) if run.generation else ABSENT),
@@ -138,7 +138,7 @@ def _notes(runs: Sequence[RunRecord]) -> list[str]:
     refused = list(dict.fromkeys(_not_stated(run) for run in runs if run.latency.refused))
     load = [_load_note(run, run.load) for run in runs if run.load and run.load.is_sustained is not None]
     sustained = [_sustained_note(run, run.sustained) for run in runs if run.sustained]
-    energy = [note for run in runs for note in _energy_notes(run)]
+    energy = [note for run in runs for note in (*_energy_notes(run), *_token_energy_notes(run))]
     accuracy = [f"no accuracy: {run.accuracy_reason}" for run in runs if run.accuracy is None]
     accuracy += [f"note: {run.model.name}: {note}" for run in runs for note in run.verdict.notes if note.startswith("unsure-model")]
     return [*_reasons(runs), *refused, *load, *sustained, *energy, *accuracy]
@@ -171,6 +171,18 @@ def _energy_notes(run: RunRecord) -> list[str]:
         do = f"idle and load of {known:.0f} s each would resolve it" if known is not None else "a longer run would not resolve it"
         notes.append(f"net energy of {run.model.name} is lost in the uncertainty of idle power: {do}")
     return notes
+
+
+def _token_energy_notes(run: RunRecord) -> list[str]:
+    """Return the energies per token of a language model, or why a part has none; none without an energy."""
+    found = run.generation.energy if run.generation else None
+    if found is None or run.energy is None:
+        return []
+    parts = [("prompt token", found.prefill_token, found.prefill_reason), ("token decoded", found.decode_token, found.decode_reason)]
+    told = [
+        f"{_sure(one.gross_mj, one.gross_u_mj)} mJ gross a {what}" if one else f"none a {what} ({reason})" for what, one, reason in parts
+    ]
+    return [f"energy of {run.model.name} by the token: {', '.join(told)}; mJ above are of a whole request"]
 
 
 def _load_note(run: RunRecord, load: Load) -> str:

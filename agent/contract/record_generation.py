@@ -6,7 +6,7 @@ import msgspec
 
 from edgemeter.agent.base.types import Count, Ratio, Sha256
 from edgemeter.agent.contract.record_conditions import RecordPart
-from edgemeter.agent.contract.record_figures import Latency
+from edgemeter.agent.contract.record_figures import Latency, Scope
 
 TokenCounts = Literal["exact", "usage", "estimated"]
 
@@ -45,6 +45,40 @@ class LanguageModel(RecordPart, frozen=True, kw_only=True):
     """SHA-256 of the tokenizer in the file."""
     chat_template_sha256: Sha256 | None = None
     """SHA-256 of the chat template."""
+
+
+class TokenEnergy(RecordPart, frozen=True, kw_only=True):
+    """Energy per token of one part of the queries. An unknown uncertainty is null: it is not zero."""
+
+    gross_mj: float
+    """Energy per token in mJ, everything the sensor sees."""
+    gross_u_mj: float | None = None
+    """Expanded uncertainty (95 %) of `gross_mj` in mJ."""
+    net_mj: float | None = None
+    """Energy per token above idle power over the time of this part, in mJ; null where it does not stand out."""
+    net_u_mj: float | None = None
+    """Expanded uncertainty (95 %) of `net_mj` in mJ."""
+
+
+class GenerationEnergy(RecordPart, frozen=True, kw_only=True):
+    """Energy per token, by the sensor of `energy`, whose `gross_mj` is that of a whole request."""
+
+    sensor: str
+    """Id of the power sensor."""
+    scope: Scope
+    """Part of the machine that the sensor sees."""
+    output_token_gross_mj: float
+    """Energy of the whole request per output token in mJ: prefill included."""
+    output_token_gross_u_mj: float | None = None
+    """Expanded uncertainty (95 %) of `output_token_gross_mj` in mJ."""
+    prefill_token: TokenEnergy | None = None
+    """Energy of the prefill per prompt token."""
+    prefill_reason: str | None = None
+    """Why there is no energy of the prefill."""
+    decode_token: TokenEnergy | None = None
+    """Energy of decoding per token after the first."""
+    decode_reason: str | None = None
+    """Why there is no energy of decoding."""
 
 
 class Generation(RecordPart, frozen=True, kw_only=True):
@@ -98,3 +132,7 @@ class Generation(RecordPart, frozen=True, kw_only=True):
     """Round trip of a small request to the server in ms, which is part of TTFT; null where there is no server."""
     model: LanguageModel
     """The language model."""
+    energy: GenerationEnergy | None = None
+    """Energy per token."""
+    energy_reason: str | None = None
+    """Why there is no energy per token."""

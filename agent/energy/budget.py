@@ -28,6 +28,10 @@ REGULAR_RATIO = 0.1
 ENOUGH_FREEDOM = 1e4
 
 
+# A standard uncertainty (None: unknown) and its degrees of freedom (None: more than matter).
+Term = tuple[float | None, float | None]
+
+
 @dataclass(frozen=True, slots=True)
 class IdlePower:
     """Idle power: the mean of the stretches before and after, each None where there was none, and its standard uncertainties, W.
@@ -105,7 +109,7 @@ def terms(
     is_read = settling is not None and settling.is_reached
     watts: dict[str, tuple[float | None, float | None]] = {
         "gain": (None if gain is None else gain * abs(mean_w(curve, timed) + late_w), None),
-        "offset": (_offset_u_w(description), None),
+        "offset": (offset_u_w(description), None),
         "quantisation": (curve.quantisation_u_w(timed), None),
         "sampling": (sampling.u_w, sampling.freedom),
         # When the power stepped is known to a period only, as a reading may be late by as much, unless the readings show how late they are.
@@ -126,7 +130,7 @@ def terms(
 
 def gross(budget: Iterable[UncertaintyTerm]) -> ExpandedUncertainty | None:
     """Return the expanded uncertainty of the gross energy; None where a term is not known."""
-    return _expanded((term.u_mj, term.degrees_of_freedom) for term in budget if not term.term.startswith("idle_"))
+    return expanded((term.u_mj, term.degrees_of_freedom) for term in budget if not term.term.startswith("idle_"))
 
 
 def net(budget: Iterable[UncertaintyTerm], gross_mj: float, net_mj: float) -> ExpandedUncertainty | None:
@@ -134,7 +138,7 @@ def net(budget: Iterable[UncertaintyTerm], gross_mj: float, net_mj: float) -> Ex
     share = abs(net_mj / gross_mj) if gross_mj else 0.0
     known = {term.term: (term.u_mj, term.degrees_of_freedom) for term in budget if term.term != "offset"}
     gain, _ = known.pop("gain")
-    return _expanded([(None if gain is None else gain * share, None), *known.values()])
+    return expanded([(None if gain is None else gain * share, None), *known.values()])
 
 
 def _delay_s(averaging: Averaging | None) -> float:
@@ -157,7 +161,7 @@ def _sampling(curve: Curve, timed: Window, settling: Settling | None, renewal: R
     return max(found, held_values(powers_w, times_ns), key=lambda scatter: scatter.u_w)
 
 
-def _offset_u_w(description: Description) -> float | None:
+def offset_u_w(description: Description) -> float | None:
     """Return the uncertainty of the sensor's zero: from its calibration, else a constant step of the converter either way."""
     if description.offset_u_w is not None:
         return description.offset_u_w
@@ -173,7 +177,8 @@ def _drift(means: Sequence[float], scatters: Sequence[PowerScatter]) -> float:
     return math.sqrt(max(0.0, (means[1] - means[0]) ** 2 - chance) / 12)
 
 
-def _expanded(parts: Iterable[tuple[float | None, float | None]]) -> ExpandedUncertainty | None:
+def expanded(parts: Iterable[Term]) -> ExpandedUncertainty | None:
+    """Return the root of the sum of the squares of independent terms times k; None where a term is not known."""
     pairs = list(parts)
     known = [(u, freedom) for u, freedom in pairs if u is not None]
     if len(known) < len(pairs):

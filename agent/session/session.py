@@ -14,9 +14,11 @@ import msgspec
 from edgemeter.agent.base.errors import ConfigError, EdgemeterError
 from edgemeter.agent.contract import model_file
 from edgemeter.agent.contract.record import RunRecord
+from edgemeter.agent.contract.record_figures import Energy
 from edgemeter.agent.contract.suite import Case, Suite
 from edgemeter.agent.energy import per_inference, queries, sensor_run
 from edgemeter.agent.energy.accelerators import accelerator_link
+from edgemeter.agent.energy.generation_energy import generation_energy, generation_windows, served_elsewhere
 from edgemeter.agent.energy.per_inference import estimated_energy
 from edgemeter.agent.energy.sampler import SensorTrace, describe_trace, pack_traces
 from edgemeter.agent.engine import isolation, job
@@ -189,11 +191,21 @@ def _measure_run(run: PlannedRun, sensors: Mapping[str, PowerSensor], why_no_pow
     observation.inspect_after()
     traces = list(observation.sampler.traces().values()) if observation.sampler else []
     power = _energies(traces, run, measured, why_no_power)
+    measured = _with_token_energy(measured, power.energy, traces)
     series = pack_traces(traces, measured.timed.start_ns)
     measured = msgspec.structs.replace(measured, samples=(*measured.samples, *series))
     curve = sustained.sustained_of(measured, observation.timed_conditions, traces) if case.mode == "sustained" else None
     context = RunContext(monotonic_ns, observation.seen, power, tuple(map(describe_trace, traces)), cooled, curve)
     return run_record.run_record(run, measured, context)
+
+
+def _with_token_energy(measured: job.MeasuredRun, energy: Energy | None, traces: Sequence[SensorTrace]) -> job.MeasuredRun:
+    """Return what was measured with the energies per token, where text was generated."""
+    if measured.generation is None:
+        return measured
+    windows = generation_windows(measured.samples, measured.timed.start_ns, measured.generation)
+    found, why = generation_energy(energy, traces, windows)
+    return msgspec.structs.replace(measured, generation=msgspec.structs.replace(measured.generation, energy=found, energy_reason=why))
 
 
 def _energies(traces: Sequence[SensorTrace], run: PlannedRun, measured: job.MeasuredRun, why: str) -> per_inference.Energies:
@@ -202,6 +214,8 @@ def _energies(traces: Sequence[SensorTrace], run: PlannedRun, measured: job.Meas
         return per_inference.Energies(estimated_energy(run.case.estimate_power_w, measured.timed, inferences), None)
     if not traces:
         return per_inference.Energies(None, why)
+    if elsewhere := served_elsewhere(measured.generation, measured.runtime):
+        return per_inference.Energies(None, elsewhere)
     attached = run.session.environment.attached
     energy_run = sensor_run.EnergyRun(
         measured.timed,

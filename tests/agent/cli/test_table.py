@@ -9,7 +9,8 @@ from edgemeter.agent.base import figures
 from edgemeter.agent.cli import run_table
 from edgemeter.agent.contract.record_conditions import Verdict
 from edgemeter.agent.contract.record_figures import Stretch, Windows
-from tests.fixtures.record_factory import make_energy, make_latency, make_model, make_record
+from edgemeter.agent.contract.record_generation import GenerationEnergy, TokenEnergy
+from tests.fixtures.record_factory import make_energy, make_generation, make_latency, make_model, make_record
 
 
 def printed(*runs, width=80):
@@ -35,6 +36,25 @@ def test_an_energy_and_a_verdict_are_shown_before_what_can_be_done_without(width
     heading, cells = (line.split("  ") for line in printed(run, width=width).splitlines()[1:4:2])
     assert {"MB", "per s"} - {one.strip() for one in heading} == missing
     assert {"62.5 ±1.2", "not resolvable", run.verdict.state} <= {one.strip() for one in cells}
+
+
+@pytest.mark.parametrize("width", [80, 200])
+def test_a_language_model_is_shown_by_its_tokens(width):
+    """TTFT, TPOT and both lengths; below, the energy by the token or why a part has none."""
+    energy = GenerationEnergy(
+        sensor="bench",
+        scope="board-input",
+        output_token_gross_mj=5.0,
+        prefill_reason="too short",
+        decode_token=TokenEnergy(gross_mj=12.5, gross_u_mj=0.5),
+    )
+    run = make_record(generation=make_generation(energy=energy), accuracy=None, accuracy_reason="none")
+    text = printed(run, width=width)
+    for shown in ("512+11", "TTFT ms", "100", "TPOT ms", "10", "62.5 ±1.2", run.verdict.state):
+        assert shown in text
+    assert ("tokens/s" in text) == (width == 200)
+    assert "none a prompt token (too short), 12.5 ±0.5 mJ gross a token decoded" in text
+    assert "TTFT" not in printed(make_record(), width=width)
 
 
 def test_columns_that_nobody_fills_are_left_out():

@@ -8,12 +8,11 @@ import pytest
 
 from edgemeter.agent.contract import samples
 from edgemeter.agent.contract.record_conditions import Condition, Environment, Runtime, Scheduling
-from edgemeter.agent.contract.record_generation import Generation, LanguageModel
+from edgemeter.agent.contract.record_generation import LanguageModel
 from edgemeter.agent.engine.job import MeasuredRun
-from edgemeter.agent.engine.scenarios.latency_statistics import summarise_latency
 from edgemeter.agent.verdict import judge as verdict
 from tests.fixtures.measured_factory import measured
-from tests.fixtures.record_factory import make_environment
+from tests.fixtures.record_factory import make_environment, make_generation
 
 QUERIES, TOKENS = 30, 11
 TTFT_NS, STEP_NS = 100_000_000, 10_000_000
@@ -33,29 +32,9 @@ def series(tpot_ns: list[int]) -> tuple[Any, ...]:
 
 def generating(tpot_ns: list[int] | None = None, runtime: dict[str, Any] | None = None, **changes: Any) -> MeasuredRun:
     """Return a sound run of 512 prompt tokens at 5,120/s and 10 more at 100/s, by a model of a million weights, with these changes."""
-    sound: dict[str, Any] = {
-        "prompt_tokens": 512,
-        "output_tokens": TOKENS,
-        "context_tokens": 600,
-        "prompts": "synthetic",
-        "sampling": "greedy",
-        "ends_at": "length",
-        "counts": "exact",
-        "is_local": True,
-        "stamped_tokens_max": 1,
-        "cached_tokens": 0,
-        "ended_early": 0,
-        "ttft": summarise_latency(np.full(QUERIES, TTFT_NS)),
-        "prefill_tokens_per_s": 5120.0,
-        "decode_tokens_per_s": 100.0,
-        "weight_bandwidth_mb_per_s": 10_000.0,
-        "own_prefill_tokens_per_s": 5150.0,
-        "own_decode_tokens_per_s": 101.0,
-        "model": LanguageModel(read_parameters=1_000_000, weights_mb=100.0),
-    }
     described = {"name": "llama", "package": "xllamacpp", "version": "1", "backend": "cpu", "threads": 4}
     return measured(
-        generation=Generation(**(sound | changes)),
+        generation=make_generation(**changes),
         samples=series([STEP_NS] * QUERIES if tpot_ns is None else tpot_ns),
         runtime=Runtime(**(described | (runtime or {}))),
         scheduling=Scheduling(window_ms=6000.0, cores=4),

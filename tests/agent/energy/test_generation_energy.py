@@ -1,0 +1,147 @@
+"""Facts about the energy of prefill and decode apart: right where a sensor can see them, and no figure where it cannot."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from edgemeter.agent.contract.record_conditions import Runtime
+from edgemeter.agent.contract.record_figures import Averaging, Energy, UncertaintyTerm
+from edgemeter.agent.energy.generation_energy import GenerationWindows, generation_energy, served_elsewhere
+from edgemeter.agent.energy.per_inference import estimated_energy
+from edgemeter.agent.energy.sampler import SensorTrace
+from edgemeter.agent.energy.window import Window
+from tests.fixtures.power_traces import S, make_trace
+from tests.fixtures.record_factory import make_energy, make_generation
+
+# A query: 1 s of prefill at 10 W for 100 tokens, 3 s of decode at 6 W for 30 more; 4 W are idle.
+QUERIES, PREFILL_S, DECODE_S = 20, 1.0, 3.0
+PREFILL_W, DECODE_W, IDLE_W = 10.0, 6.0, 4.0
+WHOLE_S = PREFILL_S + DECODE_S
+PER_QUERY_MJ = (PREFILL_W * PREFILL_S + DECODE_W * DECODE_S) * 1000
+
+
+def windows(queries: int = QUERIES, prefill_s: float = PREFILL_S, output_tokens: int = 31) -> GenerationWindows:
+    """Return the windows of queries one after the other, from 5 s on."""
+    starts = (5 + WHOLE_S * np.arange(queries)) * S
+    return GenerationWindows(
+        starts.astype(np.int64), (starts + prefill_s * S).astype(np.int64), (starts + WHOLE_S * S).astype(np.int64), 100, output_tokens
+    )
+
+
+def power(at_s: float) -> float:
+    """Return the power of the machine."""
+    if not 5 <= at_s < 5 + QUERIES * WHOLE_S:
+        return IDLE_W
+    return PREFILL_W if (at_s - 5) % WHOLE_S < PREFILL_S else DECODE_W
+
+
+def trace(period_ms: float = 20.0, **changes: Any) -> SensorTrace:
+    """Return what a sensor reads of it at jittered moments."""
+    return make_trace(power, 10 + QUERIES * WHOLE_S, seed=1, period_ms=period_ms, **changes)
+
+
+def energy(**changes: Any) -> Energy:
+    """Return the energy of the whole run."""
+    sound = {
+        "sensor": "bench",
+        "gross_mj": PER_QUERY_MJ,
+        "gross_u_mj": 100.0,
+        "net_mj": PER_QUERY_MJ - IDLE_W * WHOLE_S * 1000,
+        "net_u_mj": 150.0,
+        "net_state": "resolved",
+        "idle_before_w": IDLE_W,
+        "idle_after_w": IDLE_W,
+        "inferences": QUERIES,
+        "window_ms": QUERIES * WHOLE_S * 1000,
+        "budget": (UncertaintyTerm(term="idle_sampling", u_mj=8.0),),
+    }
+    return make_energy(**(sound | changes))
+
+
+def test_a_sensor_that_is_fast_enough_gives_both_parts():
+    """Prefill is 100 mJ a prompt token and decode 600 mJ a further one, within the stated uncertainty; net takes each part's own time."""
+    found, why = generation_energy(energy(), [trace()], windows())
+    assert why is None
+    assert found is not None
+    assert found.prefill_token is not None
+    assert found.decode_token is not None
+    assert found.output_token_gross_mj == pytest.approx(PER_QUERY_MJ / 31)
+    for part, gross_mj, net_mj in ((found.prefill_token, 100.0, 60.0), (found.decode_token, 600.0, 200.0)):
+        assert part.gross_u_mj is not None
+        assert part.net_mj is not None
+        assert part.net_u_mj is not None
+        assert abs(part.gross_mj - gross_mj) <= part.gross_u_mj <= 0.05 * gross_mj
+        assert abs(part.net_mj - net_mj) <= part.net_u_mj
+
+
+def test_the_parts_make_the_request():
+    """Nothing is counted twice: prefill and decode are together what the whole query took."""
+    found, _ = generation_energy(energy(), [trace()], windows())
+    assert found is not None
+    assert found.prefill_token is not None
+    assert found.decode_token is not None
+    whole = found.prefill_token.gross_mj * 100 + found.decode_token.gross_mj * 30
+    assert whole == pytest.approx(PER_QUERY_MJ, rel=0.002)
+
+
+@pytest.mark.parametrize(
+    ("changes", "parts"),
+    [
+        ({"period_ms": 100.0}, (True, True)),
+        ({"period_ms": 101.0}, (False, True)),
+        ({"period_ms": 20.0, "averaging": Averaging(window_s=0.2)}, (False, True)),
+        ({"period_ms": 20.0, "averaging": Averaging(update_interval_s=0.31)}, (False, False)),
+    ],
+)
+def test_a_part_needs_windows_of_ten_periods_of_the_sensor(changes, parts):
+    """What a slow sensor cannot cut out has no figure but a reason, with what to do."""
+    found, _ = generation_energy(energy(), [trace(**changes)], windows())
+    assert found is not None
+    assert (found.prefill_token is not None, found.decode_token is not None) == parts
+    if not parts[0]:
+        assert found.prefill_reason is not None
+        assert "--output-tokens 1" in found.prefill_reason
+
+
+def test_a_run_of_one_token_is_all_prefill_whatever_the_sensor():
+    """Its whole energy by its prompt tokens, and nothing was decoded."""
+    found, _ = generation_energy(energy(), [trace(period_ms=1000.0)], windows(prefill_s=WHOLE_S, output_tokens=1))
+    assert found is not None
+    assert found.prefill_token is not None
+    assert found.prefill_token.gross_mj == pytest.approx(PER_QUERY_MJ / 100)
+    assert found.prefill_token.gross_u_mj == pytest.approx(1.0)
+    assert found.decode_token is None
+    assert found.decode_reason == "queries of one token decode nothing"
+
+
+def test_what_is_unknown_stays_unknown():
+    """An unknown gain leaves no uncertainty, net energy that was not resolved no net part, few queries no part at all."""
+    found, _ = generation_energy(energy(net_state="no_idle", idle_before_w=None, idle_after_w=None), [trace(gain_u_ratio=None)], windows())
+    assert found is not None
+    assert found.decode_token is not None
+    assert found.decode_token.gross_u_mj is found.decode_token.net_mj is None
+    few, _ = generation_energy(energy(), [trace()], windows(queries=4))
+    assert few is not None
+    assert few.decode_token is None
+    assert few.decode_reason is not None
+    assert few.decode_reason.startswith("4 complete queries")
+
+
+def test_without_an_energy_there_is_a_reason():
+    """No energy, a stated power, or readings that are gone."""
+    assert generation_energy(None, [], windows()) == (None, "the run has no energy")
+    stated = estimated_energy(5.0, Window(0, 10 * S), 2)
+    assert generation_energy(stated, [], windows())[1] == "a stated power is the same for prefill and decode"
+    assert generation_energy(energy(), [], windows())[1] == "the readings of bench are not there"
+
+
+@pytest.mark.parametrize(
+    ("url", "is_seen"), [("http://127.0.0.1:8080", True), ("http://localhost/v1", True), ("http://10.0.0.7:80", False)]
+)
+def test_a_server_on_another_machine_has_no_energy_here(url, is_seen):
+    """Its joules are drawn elsewhere."""
+    runtime = Runtime(name="server", package="-", version="1", backend="openai", threads=1, facts={"server_url": url})
+    assert (served_elsewhere(make_generation(is_local=False), runtime) is None) == is_seen
+    assert served_elsewhere(make_generation(), runtime) is None
+    assert served_elsewhere(None, runtime) is None
