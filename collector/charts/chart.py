@@ -63,7 +63,7 @@ class Chart:
 
     def document(self) -> Spec:
         """Return the chart as a page holds it: columns and rows apart, so that no name is repeated."""
-        rows = [[_short(value) for value in row] for row in self.table.rows]
+        rows = [[short(value) for value in row] for row in self.table.rows]
         return {"spec": self.spec, "columns": self.table.columns, "rows": rows, "legend": self.legend, "brushes": self.brushes}
 
     def whole(self) -> Spec:
@@ -95,7 +95,8 @@ def spread_ratio(values: Iterable[float | None]) -> float:
     return max(present) / min(present) if present else 1.0
 
 
-def _short(value: Plain) -> Plain:
+def short(value: Plain, digits: int = DIGITS) -> Plain:
+    """Return a figure with so many significant digits, None where it is no finite number; anything else as it is."""
     if isinstance(value, float):
-        return float(f"{value:.{DIGITS}g}") if math.isfinite(value) else None
+        return float(f"{value:.{digits}g}") if math.isfinite(value) else None
     return value

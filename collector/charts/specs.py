@@ -72,13 +72,14 @@ def against_accuracy(
 ) -> Spec:
     """Return cost against accuracy with both intervals: `rows` of `case`, `series`, `cost`.., `accuracy`.., `standing`, `verdict`, `label`.
 
+    Where marks cover each other the first has `count`, and all have `here` in their tooltips.
     `bands` (`series`, `cost`, `low`, `high`) shade where the front may lie, `fronts` (`series`, `cost`, `accuracy`) are their steps.
     """
     x = _amount("cost", cost_title, [row["cost"] for row in rows])
     y = {"field": "accuracy", "type": "quantitative", "title": accuracy_title, "scale": {"zero": False, "padding": 12}}
     tips = [
         _tip("case"), _tip("cost", cost_title, NUMBER), _tip("cost_interval", "95 %"), _tip("accuracy", accuracy_title, ".4~f"),
-        _tip("accuracy_interval", "95 %"), _tip("standing"), _tip("verdict"),
+        _tip("accuracy_interval", "95 %"), _tip("standing"), _tip("verdict"), *([_tip("here")] if _has(rows, "here") else []),
     ]  # fmt: skip
     colour = _colour(styles)
     own_x, own_y = {"field": "cost", "type": "quantitative"}, {"field": "accuracy", "type": "quantitative"}
@@ -111,6 +112,11 @@ def against_accuracy(
         "mark": {"type": "text", "align": "left", "dx": 9, "dy": -1, "stroke": "var(--sheet)", "strokeWidth": 0},
         "encoding": {"x": own_x, "y": own_y, "text": {"field": "label"}},
     }
+    counts = {
+        "transform": [{"filter": "isValid(datum.count)"}],
+        "mark": {"type": "text", "dy": -12, "fontWeight": 600},
+        "encoding": {"x": own_x, "y": own_y, "text": {"field": "count"}, "color": colour},
+    }
     return {
         **_sized(320),
         "params": [_hidden()],
@@ -122,6 +128,7 @@ def against_accuracy(
             *([upward] if _has(rows, "accuracy_low") else []),
             dots,
             *([names] if _has(rows, "label") else []),
+            *([counts] if _has(rows, "count") else []),
         ],
     }
 

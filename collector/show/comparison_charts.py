@@ -13,7 +13,7 @@ from edgemeter.collector.compare.summary import CaseSummary
 from edgemeter.collector.compare.trade_off import FrontPoint, Standing, front_band, pareto_front, standings
 from edgemeter.collector.show.distribution import LatencyDistribution, latency_distribution
 from edgemeter.collector.show.series_style import SeriesStyles, numbered_style
-from edgemeter.collector.show.wording import case_names, metric_name, runtime_name, short_names
+from edgemeter.collector.show.wording import case_names, listed, metric_name, runtime_name, short_names
 
 # Steps of one cumulative line; of many lines each gets fewer, so that a page of many cases stays small.
 STEPS, STEPS_IN_ALL = 120, 3000
@@ -22,6 +22,8 @@ ALL_LABELLED = 10
 ENERGY_TITLE = "Energy per inference, gross, mJ"
 # The room that a name takes beside its mark, as shares of the chart's width and height on a phone.
 NAME_WIDTH, NAME_HEIGHT = 0.021, 0.06
+# Marks nearer than this cover each other; so many of them are named.
+MARK_WIDTH, MARK_HEIGHT, COVERED_NAMED = 0.012, 0.025, 6
 FRONT_NOTE = (
     "Up and left is better. Lines: what nothing of the same series beats; shaded: where that line may lie by the 95 % intervals."
     " Hollow: integer precision, or suspect. The star is the reference."
@@ -201,6 +203,8 @@ def _front(comparison: Comparison, rows: Sequence[ComparisonRow], styles: Series
     names = case_names(cases) if len(rows) <= ALL_LABELLED else short_names(cases)
     labels = _labels(points, names, {place for place, one in stands.items() if one != "beaten"} if len(rows) > ALL_LABELLED else None)
     metric = metric_name(rows[0].case.accuracy.metric) if rows[0].case.accuracy else "Accuracy"
+    called = [f"{row.case.key.device} {name}" for row, name in zip(rows, names, strict=True)]
+    covered = covering(points, called)
     values = [
         {
             "case": f"{row.case.key.device}, {row.case.key.model}, {row.case.key.precision} on {runtime_name(row.case)}",
@@ -208,6 +212,7 @@ def _front(comparison: Comparison, rows: Sequence[ComparisonRow], styles: Series
             **bounds_of(point),
             "standing": "the reference" if row.is_reference else stands.get(place, f"not ranked: {row.not_ranked}"),
             "verdict": row.case.verdict, "is_hollow": "int" in row.case.key.precision, "label": labels[place],
+            "count": covered[place][0], "here": covered[place][1],
             "anchor": anchor(comparison, row),
             **{name.removeprefix("data-"): value for name, value in facts(row).items() if name != "data-kept"},
         }
@@ -239,20 +244,43 @@ def front_point(case: CaseSummary, cost: Cost) -> FrontPoint | None:
 
 def _labels(points: Sequence[FrontPoint], names: Sequence[str], wanted: set[int] | None) -> list[str | None]:
     """Return a name beside each point where there is room for it; of many points only those that are `wanted`."""
-    ratio_cost = max(one.cost for one in points) / max(min(one.cost for one in points), 1e-12) if points else 1.0
-    reach = max((one.cost for one in points), default=1.0) or 1.0
-    low, high = min((one.gain for one in points), default=0.0), max((one.gain for one in points), default=1.0)
     taken: list[tuple[float, float, float]] = []
     found: list[str | None] = []
-    for place, (point, name) in enumerate(zip(points, names, strict=True)):
-        x = _log_place(point.cost, points) if ratio_cost >= specs.LOG_FROM_RATIO else point.cost / reach
-        y = (point.gain - low) / ((high - low) or 1.0)
+    for place, ((x, y), name) in enumerate(zip(_places(points), names, strict=True)):
         width = NAME_WIDTH * (len(name) + 2)
         free = x + width <= 1.02 and all(abs(y - top) > NAME_HEIGHT or x + width < left or right < x for left, right, top in taken)
         keeps = free and (wanted is None or place in wanted)
         found.append(name if keeps else None)
         taken.append((x, x + width if keeps else x + 0.02, y))
     return found
+
+
+def covering(points: Sequence[FrontPoint], names: Sequence[str]) -> list[tuple[str | None, str | None]]:
+    """Return for each point the number of marks there, at the first of those that cover each other, and which these are."""
+    groups: list[tuple[tuple[float, float], list[int]]] = []
+    for place, (x, y) in enumerate(_places(points)):
+        near = next((members for (left, top), members in groups if abs(x - left) < MARK_WIDTH and abs(y - top) < MARK_HEIGHT), None)
+        if near is None:
+            groups.append(((x, y), [place]))
+        else:
+            near.append(place)
+    found: list[tuple[str | None, str | None]] = [(None, None)] * len(points)
+    for _, members in groups:
+        if len(members) > 1:
+            text = f"{len(members)} marks, zoom in: {listed([names[place] for place in members], COVERED_NAMED)}"
+            for place in members:
+                found[place] = (f"×{len(members)}" if place == members[0] else None, text)  # noqa: RUF001 - the sign of times
+    return found
+
+
+def _places(points: Sequence[FrontPoint]) -> list[tuple[float, float]]:
+    """Return where the points are in the chart, as shares of its width and height."""
+    if not points:
+        return []
+    costs, gains = [one.cost for one in points], [one.gain for one in points]
+    is_log = max(costs) / max(min(costs), 1e-12) >= specs.LOG_FROM_RATIO
+    reach, low, height = max(costs) or 1.0, min(gains), (max(gains) - min(gains)) or 1.0
+    return [(_log_place(one.cost, points) if is_log else one.cost / reach, (one.gain - low) / height) for one in points]
 
 
 def _log_place(cost: float, points: Sequence[FrontPoint]) -> float:

@@ -24,7 +24,7 @@ from edgemeter.collector.web.view import FileLinks, ViewRequest, read_address
 
 # How many of each a file holds, so that it can be sent and opened; the served page has all.
 BASELINES, MODELS, DEVICES, RUNS = 8, 12, 60, 40
-METRICS = ("", "gross_mj", "accuracy", "throttled_ratio")
+METRICS = (DEFAULT_METRIC, "gross_mj", "accuracy", "throttled_ratio")
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,13 +115,11 @@ def _held(context: ViewContext, choice: FileChoice) -> HeldAddresses:
     every = [
         *([ViewRequest("compare", {"baseline": choice.baseline})] if choice.baseline else []),
         ViewRequest("overview"),
-        # Without a picked baseline the first one is used.
-        *([] if choice.baseline else [ViewRequest("compare"), *(ViewRequest("compare", {"baseline": name}) for name in kept_references)]),
-        *([ViewRequest("model")] if kept_models else []),
+        *(ViewRequest("compare", {"baseline": name}) for name in kept_references if name != choice.baseline),
         *(ViewRequest("model", {"model": name}) for name in kept_models),
-        ViewRequest("trend"),
+        # Of one model it would be that model's trend again.
+        *([ViewRequest("trend")] if len(kept_models) > 1 else []),
         *(ViewRequest("trend", {"model": name, "metric": metric}) for name in kept_models for metric in METRICS),
-        *([ViewRequest("device")] if kept_devices else []),
         *(ViewRequest("device", {"fleet": fleet, "device": device}) for fleet, device in kept_devices),
         *(ViewRequest("run", {"id": name}) for name in newest),
         *([ViewRequest("alerts")] if context.events.alerts() else []),

@@ -8,7 +8,7 @@ const root = document.documentElement;
 const isBoard = typeof RUNS !== "undefined";
 const placeOf = (run) => {
   const address = `run?${new URLSearchParams({ id: run })}`;
-  return isBoard ? RUNS[run] : isFile ? held(address) && `#/${address}` : `/${address}`;
+  return isBoard ? RUNS[run] : isFile ? heldAs(address) && `#/${address}` : `/${address}`;
 };
 const make = (name, attributes = {}, ...within) => {
   const node = document.createElement(name);
@@ -119,7 +119,6 @@ function follow(datum) {
   if (found) location.assign(found);
   else if (datum.anchor) document.getElementById(datum.anchor)?.scrollIntoView({ block: "center" });
 }
-const held = (address) => [...document.querySelectorAll("[data-address]")].some((one) => keyOf(parse(one.dataset.address)) === keyOf(parse(address)));
 function zoomed(chart, factor, shift = 0) {
   for (const { axis, signal, isLog } of zoomAxes(chart.spec)) {
     if (factor === null) { chart.view.signal(signal, null); continue; }
@@ -311,21 +310,37 @@ function parse(text) {
   const [view, query = ""] = text.replace(/^#\//, "").split("?");
   return { view: view || "overview", fields: Object.fromEntries(new URLSearchParams(query)) };
 }
-function keyOf({ view, fields }) {
-  return JSON.stringify([view, (ROUTES[view] ?? []).map((name) => fields[name] ?? "")]);
+// The address of what is held that shows a view: the same route, or where it is left open the first that fits.
+function heldAs(text) {
+  const asked = parse(text), every = [...document.querySelectorAll("[data-address]")].map((one) => one.dataset.address);
+  const fits = (given) => every.find((one) => {
+    const { view, fields } = parse(one);
+    return view === asked.view && (ROUTES[view] ?? []).every((name) => given(name) === (fields[name] ?? "") || given(name) === undefined);
+  });
+  return fits((name) => asked.fields[name] ?? "") ?? fits((name) => asked.fields[name]);
 }
-let original = null;
-function route() {
+// Views and Vega's script are compressed in the file: it is a fifth as large.
+const unpacked = (text) => {
+  const bytes = Uint8Array.from(atob(text), (one) => one.charCodeAt(0));
+  return new Response(new Blob([bytes]).stream().pipeThrough(new DecompressionStream("gzip"))).text();
+};
+async function loadCharts() {
+  document.head.append(make("script", {}, await unpacked(document.getElementById("charts").content.textContent)));
+}
+let original = null, charts = null;
+async function route() {
   if (!location.hash.startsWith("#/") && original !== null && location.hash !== "") return;
-  const shown = document.getElementById("shown");
+  const shown = document.getElementById("shown"), here = location.hash;
   original ??= shown.cloneNode(true);
-  const first = shown.dataset.address, asked = parse(location.hash || first);
-  const templates = [...document.querySelectorAll("template[data-address]")];
-  const found = templates.find((one) => keyOf(parse(one.dataset.address)) === keyOf(asked))
-    ?? templates.find((one) => parse(one.dataset.address).view === asked.view && !Object.keys(asked.fields).some((name) => ROUTES[asked.view]?.includes(name)));
-  if (found) shown.replaceChildren(found.content.cloneNode(true));
-  else shown.replaceChildren(...original.cloneNode(true).childNodes);
-  if (!found && keyOf(asked) !== keyOf(parse(first))) {
+  const first = shown.dataset.address, asked = parse(here || first), found = heldAs(here || first);
+  const template = [...document.querySelectorAll("template[data-address]")].find((one) => one.dataset.address === found);
+  await (charts ??= loadCharts());
+  const text = template && await unpacked(template.content.textContent);
+  // Another address was asked for meanwhile.
+  if (here !== location.hash) return;
+  if (template) shown.innerHTML = text; else shown.replaceChildren(...original.cloneNode(true).childNodes);
+  shown.dataset.shown = found ?? first;
+  if (!found) {
     shown.querySelector("main").prepend(make("p", { class: "caution" }, "This file does not hold that view: serve the ledger with `edgemeter collector web` to see it."));
   }
   document.title = `${shown.querySelector("h1").textContent} - Edgemeter`;

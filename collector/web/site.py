@@ -1,11 +1,13 @@
 """The site: its views, forms and exports, and the page around a view, served or in one file."""
 
+import base64
+import gzip
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.metadata import version
 
 from edgemeter.collector.charts import vega
-from edgemeter.collector.charts.chart import script_data
+from edgemeter.collector.charts.chart import script_data, short
 from edgemeter.collector.show.series_style import GLYPHS
 from edgemeter.collector.web.alerts_view import alerts_view
 from edgemeter.collector.web.context import ViewContext, baselines
@@ -56,6 +58,11 @@ def _page(**values: object) -> str:
     return render("page.html", **{"version": version("edgemeter"), "position": None, **values})
 
 
+def packed(text: str) -> str:
+    """Return a text as a file holds it: compressed (gzip, always the same bytes), base64."""
+    return base64.b64encode(gzip.compress(text.encode(), 9, mtime=0)).decode()
+
+
 def one_file_page(first: tuple[str, Markup, str], held_views: Sequence[tuple[str, Markup]], remark: str) -> str:
     """Return a page that loads nothing: it shows the `first` view (address, content, title), and holds the others as templates."""
     return _page(
@@ -63,11 +70,11 @@ def one_file_page(first: tuple[str, Markup, str], held_views: Sequence[tuple[str
         title=first[2],
         address=first[0],
         content=first[1],
-        held_views=held_views,
+        held_views=[(address, packed(text)) for address, text in held_views],
         remark=remark,
         policy=own_script_policy((vega.bundle(), script()), "img-src data: blob:"),
         style=raw(styles()),
-        charts=raw(vega.bundle()),
+        charts=packed(vega.bundle()),
         script=raw(script()),
     )
 
@@ -89,6 +96,8 @@ LABELS = {"days": "Period", "level": "Level", "baseline": "Baseline", "metric": 
 
 # With more values than this a field is typed, not picked.
 MOST_CHOICES = 400
+# Of a figure in a file so many digits are kept: no measurement has more.
+DIGITS_HELD = 9
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,7 +169,10 @@ def held_exports(view: View, request: ViewRequest) -> dict[str, str]:
     """Return the figures of a view within a file, which its buttons write as CSV and JSON."""
     if not view.tables:
         return {}
-    tables = [{"name": table.name, "columns": table.columns, "rows": table.rows} for table in view.tables]
+    tables = [
+        {"name": table.name, "columns": table.columns, "rows": [[short(value, DIGITS_HELD) for value in row] for row in table.rows]}
+        for table in view.tables
+    ]
     return {"tables": raw(script_data({"view": request.address, "tables": tables}))}
 
 

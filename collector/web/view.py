@@ -79,11 +79,17 @@ class FileLinks:
     """Links within one file: to the views that are in it."""
 
     held: Collection[str]
+    _views: dict[str, list[Mapping[str, str]]] = field(init=False, default_factory=dict)
+
+    def __post_init__(self) -> None:
+        for one in map(read_address, self.held):
+            self._views.setdefault(one.view, []).append(one.fields)
 
     def to(self, view: str, **fields: str) -> str | None:
-        """Return `#/view?...`, None for a view that the file does not hold; what only narrows a view may be any."""
+        """Return `#/view?...`, None for a view that the file does not hold; what is left open, and what narrows it, may be any."""
         route = {name: value for name, value in fields.items() if name in ROUTES[view]}
-        return f"#/{address(view, fields)}" if address(view, route) in self.held else None
+        fits = any(all(held.get(name) == value for name, value in route.items()) for held in self._views.get(view, ()))
+        return f"#/{address(view, fields)}" if fits else None
 
 
 def read_period(text: str) -> tuple[int, int] | None:

@@ -15,6 +15,7 @@ import pytest
 from edgemeter.agent.contract import record
 from edgemeter.agent.ledger.sqlite_ledger import SqliteLedger
 from edgemeter.collector.runs.store import open_store
+from tests.fixtures.one_file import whole_text
 from tests.fixtures.servers import Influx
 
 EDGEMETER = [sys.executable, "-m", "edgemeter.agent.cli.main"]
@@ -47,7 +48,7 @@ def test_the_demo_measures_delivers_compares_and_reports(tmp_path):
     runs = open_store(str(tmp_path / "demo" / "ledger.sqlite")).contents().runs
     assert f"{len(runs)} records are delivered" in err
     assert sorted(record.seq for record in runs) == list(range(1, len(runs) + 1))
-    page = (tmp_path / "report.html").read_text()
+    page = whole_text(tmp_path / "report.html")
     assert all(record.id in page for record in runs)
 
 

@@ -10,6 +10,7 @@ import pytest
 
 from edgemeter.agent.ledger.sqlite_ledger import SqliteLedger
 from tests.end_to_end.test_run_and_deliver import replay_model
+from tests.fixtures.one_file import whole_text
 
 EDGEMETER = [sys.executable, "-m", "edgemeter.agent.cli.main"]
 
@@ -44,7 +45,7 @@ def test_a_run_is_kept_and_read_without_options(tmp_path):
     assert record.samples
     assert done.stderr.splitlines()[-1] == f"saved as {record.id[:8]} in {home / 'ledger.sqlite'}; see `edgemeter report`"
     assert edgemeter(home, "report", "-o", page).returncode == 0
-    assert record.id in page.read_text()
+    assert record.id in whole_text(page)
     assert edgemeter(home, "trend").returncode == 0
 
 

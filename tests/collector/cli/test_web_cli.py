@@ -10,6 +10,7 @@ import pytest
 from edgemeter.agent.cli.main import main
 from tests.collector.web.conftest import fill
 from tests.fixtures.comparison_factory import document, make_reference, make_run
+from tests.fixtures.one_file import whole_text
 
 
 def run(capsys, *arguments):
@@ -27,7 +28,7 @@ def test_report_writes_one_file_of_a_ledger_and_of_documents(tmp_path, capsys):
     for store in (ledger, printed):
         file = tmp_path / f"{store.stem}.html"
         assert run(capsys, "report", "--store", str(store), "-o", str(file))[0] == 0
-        text = file.read_text()
+        text = whole_text(file)
         assert "pi-1" in text
         assert not re.search(r"(?:src|href)=.https?:", text)
 
@@ -36,7 +37,7 @@ def test_report_of_one_device_holds_no_other(tmp_path, capsys):
     """What was not picked is not in the file."""
     ledger = fill(tmp_path / "ledger.sqlite", [make_run(), make_run(device="pi-2", sha256="c" * 64), make_reference()])
     assert run(capsys, "report", "--store", str(ledger), "-o", str(tmp_path / "one.html"), "--device", "pi-1")[0] == 0
-    text = (tmp_path / "one.html").read_text()
+    text = whole_text(tmp_path / "one.html")
     assert "pi-1" in text
     assert 'data-device="pi-2"' not in text
 
