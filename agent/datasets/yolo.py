@@ -163,6 +163,8 @@ def find_labels(images: Path, annotations: Path) -> YoloLabels:
     Raises:
         ConfigError: there are none, or the names of the classes are not found.
     """
+    if not annotations.exists():
+        raise ConfigError(f"no labels at {str(annotations)!r}: give the folder of labels, data.yaml or classes.txt as annotations")
     names = annotations if annotations.is_file() else None
     folders = [annotations] if annotations.is_dir() else _label_folders(images)
     folder = next((one for one in folders if one.is_dir()), None)
