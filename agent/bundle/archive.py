@@ -6,7 +6,7 @@ import io
 import re
 import zipfile
 import zlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Literal
@@ -43,6 +43,23 @@ ZIP_EPOCH = (1980, 1, 1, 0, 0, 0)
 # The fastest: a device writes between two runs, and must not get warm from it.
 COMPRESSION = 1
 _ENCRYPTED = 0x1
+
+
+def bundle_files(where: Sequence[Path]) -> list[Path]:
+    """Return the bundles among files and within folders, each once.
+
+    Raises:
+        ConfigError: a path is absent, or there is no bundle.
+    """
+    found: dict[Path, Path] = {}
+    for place in where:
+        if not place.exists():
+            raise ConfigError(f"{str(place)!r} does not exist: name bundles (*{BUNDLE_SUFFIX}), or folders that contain them")
+        files = sorted(place.rglob(f"*{BUNDLE_SUFFIX}")) if place.is_dir() else [place]
+        found |= {file.resolve(): file for file in files if file.is_file()}
+    if not found:
+        raise ConfigError(f"no bundle in {', '.join(map(str, where))}: `edgemeter run ... --bundle DIR --signing-key-file KEY` writes them")
+    return list(found.values())
 
 
 class RunFile(msgspec.Struct, frozen=True, kw_only=True):

@@ -91,8 +91,9 @@ def fingerprint_of_file(path: Path) -> str:
         UnavailableError: the library is not installed.
         ConfigError: the file cannot be read, or holds no such key.
     """
+    public_pem = _key_file(path)
     try:
-        return fingerprint(_key_file(path))
+        return fingerprint(public_pem)
     except ConfigError as error:
         raise ConfigError(f"{str(path)!r}: {error}") from error
 

@@ -13,12 +13,12 @@ from edgemeter.agent.base.tables import Format, console_for, print_data
 def bundle() -> None:
     """Verify and show the bundles of `edgemeter run --bundle DIR`, and create a key that signs them.
 
-    Example: edgemeter bundle verify results/*.edgemeter
+    Example: edgemeter bundle verify results/
     """
 
 
 @bundle.command()
-@click.argument("bundles", nargs=-1, required=True, metavar="BUNDLE...", type=PATH)
+@click.argument("bundles", nargs=-1, required=True, metavar="BUNDLE|FOLDER...", type=PATH)
 @click.option("--key", type=PATH, help="Public key (PEM) that the signature must match. Default: any key, or none.")
 @format_option('Print {"bundles": [...]}.')
 def verify(bundles: tuple[Path, ...], key: Path | None, *, form: Format | None) -> None:
@@ -26,16 +26,17 @@ def verify(bundles: tuple[Path, ...], key: Path | None, *, form: Format | None) 
 
     Exit with status 1 if a figure differs, a bundle is damaged, or a signature is wrong or not by --key.
 
-    Example: edgemeter bundle verify results/*.edgemeter --key lab.pub
+    Example: edgemeter bundle verify results/ --key lab.key.pub
     """
     from importlib.metadata import version
 
     from edgemeter.agent.bundle import signature
+    from edgemeter.agent.bundle.archive import bundle_files
     from edgemeter.agent.bundle.verify import show_verifications
     from edgemeter.agent.bundle.verify import verify as verify_one
 
     expected = signature.fingerprint_of_file(key) if key else None
-    found = [verify_one(path, expected) for path in bundles]
+    found = [verify_one(path, expected) for path in bundle_files(bundles)]
     if not print_data(form, {"bundles": found}):
         show_verifications(found, version("edgemeter"), console_for(form))
     if not all(one.holds for one in found):

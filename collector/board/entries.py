@@ -7,8 +7,7 @@ from typing import Literal
 
 import msgspec
 
-from edgemeter.agent.base.errors import ConfigError
-from edgemeter.agent.bundle.archive import BUNDLE_SUFFIX, read_bundle
+from edgemeter.agent.bundle.archive import read_bundle
 from edgemeter.agent.bundle.signature import fingerprint_of_file
 from edgemeter.agent.bundle.verify import BundleSignature, Verification, signature_text, verify
 from edgemeter.agent.contract.record import RunRecord
@@ -34,30 +33,13 @@ class BoardEntry:
     stated_fleet: str = ""
 
 
-def bundle_files(where: Sequence[Path]) -> list[Path]:
-    """Return the bundles among files and within folders, each once.
-
-    Raises:
-        ConfigError: a path is absent, or there is no bundle.
-    """
-    found: dict[Path, Path] = {}
-    for place in where:
-        if not place.exists():
-            raise ConfigError(f"{str(place)!r} does not exist: name bundles (*{BUNDLE_SUFFIX}), or folders that contain them")
-        files = sorted(place.rglob(f"*{BUNDLE_SUFFIX}")) if place.is_dir() else [place]
-        found |= {file.resolve(): file for file in files if file.is_file()}
-    if not found:
-        raise ConfigError(f"no bundle in {', '.join(map(str, where))}: `edgemeter run ... --bundle DIR --signing-key-file KEY` writes them")
-    return list(found.values())
-
-
 def lab_keys(files: Sequence[Path]) -> dict[str, str]:
-    """Return the names of labs by the fingerprints of their public keys; a lab is called as its key's file, without suffix.
+    """Return the names of labs by the fingerprints of their public keys; a lab is called as its key's file, without suffixes.
 
     Raises:
         ConfigError: a file holds no such key.
     """
-    return {fingerprint_of_file(file): file.stem for file in files}
+    return {fingerprint_of_file(file): file.name.removesuffix(".pub").removesuffix(".key") for file in files}
 
 
 def read_entries(

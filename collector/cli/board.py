@@ -32,14 +32,15 @@ def site(*, bundles: tuple[Path, ...], out: Path, keys: tuple[Path, ...], requir
 
     Every figure is computed again from the raw samples first; what does not recompute or is not signed stands apart.
 
-    Example: edgemeter site results/ --key labs/our-lab.pub --out site
+    Example: edgemeter site results/ --key labs/oslo.key.pub --out site
     """
     import time
     from importlib.metadata import version
 
     from edgemeter.agent.base import figures
+    from edgemeter.agent.bundle.archive import bundle_files
     from edgemeter.collector.board.board_site import write_board
-    from edgemeter.collector.board.entries import bundle_files, lab_keys, read_entries
+    from edgemeter.collector.board.entries import lab_keys, read_entries
 
     files, labs = bundle_files(bundles), lab_keys(keys)
     with progress_bar() as progress:

@@ -52,7 +52,7 @@ def test_a_run_writes_bundles_that_verify(tmp_path):
     ids = {run["id"] for run in json.loads(done.stdout)["runs"]}
     assert {path.name for path in bundles} == {f"{one}.edgemeter" for one in ids}
     assert len(ids) == 2
-    found = edgemeter("bundle", "verify", *bundles, "--key", tmp_path / "lab.key.pub", "--json")
+    found = edgemeter("bundle", "verify", tmp_path / "results", "--key", tmp_path / "lab.key.pub", "--json")
     assert found.returncode == 0, found.stdout
     for one in json.loads(found.stdout)["bundles"]:
         assert (one["state"], one["differences"], one["signature"]["expected"]) == ("same", [], True)
@@ -112,7 +112,7 @@ def test_a_damaged_bundle_fails_in_one_line(tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
-        (("bundle", "verify"), "Missing argument 'BUNDLE...'"),
+        (("bundle", "verify"), "Missing argument 'BUNDLE|FOLDER...'"),
         (("bundle", "verify", "x.edgemeter", "--key", "none.pub"), "cannot read the key 'none.pub'"),
         (("bundle", "keygen", "/nonexistent/key"), "cannot write the key '/nonexistent/key'"),
         (("run", "--model", str(MODEL), "--bundle", str(MODEL)), "cannot write bundles to"),

@@ -11,11 +11,12 @@ import pytest
 from click.testing import CliRunner
 
 from edgemeter.agent.base.errors import ConfigError
+from edgemeter.agent.bundle.archive import bundle_files
 from edgemeter.agent.bundle.signature import keygen, signer
 from edgemeter.agent.contract.record_conditions import Verdict
 from edgemeter.agent.energy import per_inference
 from edgemeter.collector.board.board_site import badge, write_board
-from edgemeter.collector.board.entries import bundle_files, lab_keys, read_entries
+from edgemeter.collector.board.entries import lab_keys, read_entries
 from edgemeter.collector.cli.board import site
 from tests.fixtures.axe import axe_script, serious
 from tests.fixtures.browser import Browser, find_chromium
@@ -40,7 +41,7 @@ def labs(tmp_path_factory):
     folder = tmp_path_factory.mktemp("keys")
     keys = {name: keygen(folder / f"{name}.key")[0] for name in ("oslo", "lima")}
     for name, key in keys.items():
-        keys[name] = key.rename(folder / f"{name}.pub")
+        keys[name] = key.rename(folder / f"{name}.key.pub")
     return {name: (signer(folder / f"{name}.key"), keys[name]) for name in keys}
 
 
