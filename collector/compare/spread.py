@@ -104,14 +104,13 @@ def _members(points: Sequence[RunPoint]) -> tuple[IntervalLevel, list[float]]:
 
 def _apart(points: Sequence[RunPoint]) -> float:
     """Return by how much two devices, or else two days, differ, as a logarithm; 0 where there are more or fewer of them."""
-    devices = {point.device for point in points}
-    halves = [[point.value for point in points if point.device == device] for device in devices]
-    if len(devices) == 1:
-        days = {point.day for point in points}
-        halves = [[point.value for point in points if point.day == day] for day in days]
-    if len(halves) != 2:
+    parts: dict[Hashable, list[float]] = {}
+    is_one_device = len({point.device for point in points}) == 1
+    for point in points:
+        parts.setdefault(point.day if is_one_device else point.device, []).append(point.value)
+    if len(parts) != 2:
         return 0.0
-    one, other = (median(half) for half in halves)
+    one, other = map(median, parts.values())
     return abs(math.log(one / other))
 
 

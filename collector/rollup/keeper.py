@@ -1,4 +1,4 @@
-"""Keeps the roll-up of a ledger up to date, in a process of its own, so that receiving never waits for it.
+"""Keeps the roll-up and the trends of a ledger up to date, in a process of its own, so that receiving never waits for it.
 
 `python -m edgemeter.collector.rollup.keeper` reads the ledger's place from standard input, and ends with it, and so with its parent.
 """
@@ -24,7 +24,7 @@ NICENESS = 15
 
 @contextlib.contextmanager
 def rollup_keeper(ledger: LedgerPlace) -> Iterator[None]:
-    """Keep the roll-up of `ledger` up to date for the block."""
+    """Keep the roll-up and the trends of `ledger` up to date for the block."""
     command = [sys.executable, "-m", "edgemeter.collector.rollup.keeper"]
     process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     try:
@@ -59,10 +59,19 @@ def _has_ended(pause_s: float) -> bool:
 
 
 def _refresh(ledger: LedgerPlace) -> None:
-    from edgemeter.collector.rollup.rollup import rolled_up  # noqa: PLC0415 - as above
-    from edgemeter.collector.runs.store import LedgerStore  # noqa: PLC0415 - not before it is needed: most ledgers are small
+    # Not before they are needed: most ledgers are small.
+    from edgemeter.collector.rollup.rollup import rolled_up  # noqa: PLC0415
+    from edgemeter.collector.runs.store import LedgerStore  # noqa: PLC0415
+    from edgemeter.collector.trend.history import LedgerHistory  # noqa: PLC0415
+    from edgemeter.collector.trend.metrics import DEFAULT  # noqa: PLC0415
+    from edgemeter.collector.trend.watch import trends_of  # noqa: PLC0415
+    from edgemeter.collector.trend.watch_file import annotations_of  # noqa: PLC0415
 
-    rolled_up(LedgerStore(ledger))
+    if rolled_up(LedgerStore(ledger)) is None:
+        return
+    with contextlib.closing(LedgerHistory(ledger)) as history:
+        for by_type in (False, True):
+            trends_of(history, annotations_of(ledger), DEFAULT, by_type=by_type)
 
 
 if __name__ == "__main__":

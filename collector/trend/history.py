@@ -22,7 +22,7 @@ from edgemeter.agent.contract.record import RunRecord
 from edgemeter.agent.ledger.ledger import Ledger
 from edgemeter.collector.ledgers.place import LedgerPlace, beside, open_ledger, shown
 from edgemeter.collector.runs.cases import UNKNOWN_BOARD, Fingerprint, fingerprint_of
-from edgemeter.collector.trend.metrics import RunFigures, SeriesKey, figures_of, series_of
+from edgemeter.collector.trend.metrics import NS_PER_DAY, RunFigures, SeriesKey, figures_of, series_of
 
 COLUMNS = RunFigures._fields
 BATCH = 5000
@@ -55,8 +55,12 @@ class History(Protocol):
         """Return every series, sorted."""
         ...
 
-    def points(self, key: SeriesKey) -> Points:
-        """Return the runs of a series, oldest first."""
+    def points(self, key: SeriesKey, since_day: int = 0) -> Points:
+        """Return the runs of a series since a day (counted from 1970), oldest first."""
+        ...
+
+    def last_day(self, key: SeriesKey) -> int:
+        """Return the day of the newest run of a series, 0 if there is none."""
         ...
 
     def received_ns(self, key: SeriesKey) -> int:
@@ -87,9 +91,13 @@ class RunHistory:
         """Return every series, sorted."""
         return sorted(self._series, key=_order)
 
-    def points(self, key: SeriesKey) -> Points:
-        """Return the runs of a series, oldest first."""
-        return self._series.get(key, [])
+    def points(self, key: SeriesKey, since_day: int = 0) -> Points:
+        """Return the runs of a series since a day, oldest first."""
+        return [pair for pair in self._series.get(key, []) if pair[0].day >= since_day]
+
+    def last_day(self, key: SeriesKey) -> int:
+        """Return the day of the newest run of a series."""
+        return max((run.day for run, _ in self.points(key)), default=0)
 
     def received_ns(self, key: SeriesKey) -> int:
         """Return when the last run of the series was received."""
@@ -183,14 +191,19 @@ class LedgerHistory:
         """Return every series, sorted."""
         return list(self._series)
 
-    def points(self, key: SeriesKey) -> Points:
-        """Return the runs of a series, oldest first."""
-        if key not in self._series:
-            return []
-        query = f"SELECT fingerprint, {', '.join(COLUMNS)} FROM runs WHERE series = ? ORDER BY started_at_ns, row"  # noqa: S608 - our own
+    def points(self, key: SeriesKey, since_day: int = 0) -> Points:
+        """Return the runs of a series since a day, oldest first."""
+        columns = ", ".join(COLUMNS)
+        query = f"SELECT fingerprint, {columns} FROM runs WHERE series = ? AND started_at_ns >= ? ORDER BY started_at_ns, row"  # noqa: S608
         with sqlite_file.mapped(self._path, FORMAT):
-            rows = self._connection.execute(query, (self._series[key][0],)).fetchall()
+            rows = self._connection.execute(query, (self._held(key)[0], since_day * NS_PER_DAY)).fetchall()
         return [(RunFigures._make(row[1:]), self._below[row[0]]) for row in rows]
+
+    def last_day(self, key: SeriesKey) -> int:
+        """Return the day of the newest run of a series."""
+        query = "SELECT coalesce(max(started_at_ns), 0) FROM runs WHERE series = ?"
+        with sqlite_file.mapped(self._path, FORMAT):
+            return int(self._connection.execute(query, (self._held(key)[0],)).fetchone()[0]) // NS_PER_DAY
 
     def received_ns(self, key: SeriesKey) -> int:
         """Return when the last run of the series was received."""

@@ -1,7 +1,7 @@
 """Board types: the spread of each case over the boards of a type, the outlying boards over all cases, and what to check first."""
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from statistics import median
 
@@ -115,12 +115,32 @@ class BoardTypeSpread:
 
 def board_types(history: History, name: str, keys: Sequence[SeriesKey]) -> list[BoardTypeSpread]:
     """Return every board type among the series `keys`, by fleet and name; those without a figure of the metric are left away."""
+    return [_type(name, *found) for found in _counted(history, name, keys)]
+
+
+def outlying_units(history: History, name: str, keys: Sequence[SeriesKey]) -> list[tuple[str, OutlyingUnit]]:
+    """Return the outlying boards of every type with their fleets, without the spread of each case, which takes longer than the rest."""
+    return [
+        (members[0].fleet, one) for members, lately, counted in _counted(history, name, keys) for one in _sick(name, lately, counted) or ()
+    ]
+
+
+# The runs of each series.
+_Runs = dict[SeriesKey, Points]
+
+
+def _counted(history: History, name: str, keys: Sequence[SeriesKey]) -> Iterator[tuple[list[SeriesKey], _Runs, _Runs]]:
+    """Yield for each board type its series, their runs lately, and those of them that count."""
     groups: dict[tuple[str, str, str], list[SeriesKey]] = {}
     for key in keys:
         if key.role == "device":
             groups.setdefault((key.fleet, _type_of(key), key.provenance), []).append(key)
-    found = [_type(history, name, members) for _, members in sorted(groups.items())]
-    return [one for one in found if one is not None]
+    for _, members in sorted(groups.items()):
+        begin = max(history.last_day(key) for key in members) - LATELY_DAYS + 1
+        lately = {key: history.points(key, begin) for key in members}
+        counted = {key: own for key, own in _of_one_kind(METRICS[name], lately).items() if own}
+        if counted:
+            yield members, lately, counted
 
 
 def _type_of(key: SeriesKey) -> str:
@@ -128,29 +148,36 @@ def _type_of(key: SeriesKey) -> str:
     return key.board if key.board != UNKNOWN_BOARD else f"{key.device}, {UNKNOWN_BOARD}"
 
 
-def _type(history: History, name: str, keys: Sequence[SeriesKey]) -> BoardTypeSpread | None:
+def _type(name: str, keys: Sequence[SeriesKey], lately: _Runs, counted: _Runs) -> BoardTypeSpread:
     metric = METRICS[name]
-    points = {key: history.points(key) for key in keys}
-    newest = max((run.day for own in points.values() for run, _ in own), default=0)
-    lately = {key: [pair for pair in own if newest - pair[0].day < LATELY_DAYS] for key, own in points.items()}
-    counted = _of_one_kind(metric, lately)
-    counted = {key: own for key, own in counted.items() if own}
-    if not counted:
-        return None
+    cases: dict[SeriesKey, _Runs] = {}
+    for key, own in counted.items():
+        cases.setdefault(key.of_type(), {})[key] = own
+    spreads = tuple(_spread(metric, case, cases[case]) for case in sorted(cases, key=lambda case: case.case()))
+    devices = len({key.device for key in counted})
+    return BoardTypeSpread(keys[0].fleet, _type_of(keys[0]), name, devices, spreads, _sick(name, lately, counted))
+
+
+def _sick(name: str, lately: _Runs, counted: _Runs) -> tuple[OutlyingUnit, ...] | None:
+    """Return the outlying boards, None if the boards are too few to judge."""
+    metric = METRICS[name]
     devices = sorted({key.device for key in counted})
-    cases = sorted({key.of_type() for key in counted}, key=lambda key: key.case())
-    table = np.full((len(devices), len(cases)), np.nan)
+    rows = {device: row for row, device in enumerate(devices)}
+    cases = {key.of_type() for key in counted}
+    columns = {case: column for column, case in enumerate(sorted(cases, key=lambda case: case.case()))}
+    table = np.full((len(devices), len(columns)), np.nan)
     for key, own in counted.items():
         values = [on_scale(metric, metric.value(run) or 0.0) for run, _ in own]
-        table[devices.index(key.device), cases.index(key.of_type())] = np.median(values)
-    effects = board_effects(table)
-    apart = outlying_boards(list(effects), floor=_floor(metric))
-    sick = None
-    if apart is not None:
-        health = {device: _condition([pair for key, own in lately.items() if key.device == device for pair in own]) for device in devices}
-        sick = tuple(_outlying_unit(name, metric, one, devices, table, health) for one in apart)
-    spreads = tuple(_spread(metric, case, {key: own for key, own in counted.items() if key.of_type() == case}) for case in cases)
-    return BoardTypeSpread(keys[0].fleet, _type_of(keys[0]), name, len(devices), spreads, sick)
+        table[rows[key.device], columns[key.of_type()]] = np.median(values)
+    apart = outlying_boards(list(board_effects(table)), floor=_floor(metric))
+    if not apart:
+        return None if apart is None else ()
+    health: dict[str, Points] = {device: [] for device in devices}
+    for key, own in lately.items():
+        if key.device in health:
+            health[key.device] += own
+    conditions = {device: _condition(own) for device, own in health.items()}
+    return tuple(_outlying_unit(name, metric, one, devices, table, conditions) for one in apart)
 
 
 def _floor(metric: Metric) -> float:

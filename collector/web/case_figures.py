@@ -181,15 +181,22 @@ def sum_up(runs: Sequence[IndexedRun], metrics: Sequence[str] = METRICS, interva
     )
 
 
-def current_figures(runs: Sequence[IndexedRun], fingerprints: Mapping[int, Fingerprint]) -> CaseFigures | None:
-    """Return the figures of the current segment of a case, given all its runs, oldest first; None where all are of one level."""
-    usable = [run for run in runs if run.is_usable]
-    (start,) = segment_starts([[(_level_figures(run), fingerprints[run.fingerprint]) for run in usable]])
-    if start is None:
-        return None
-    since_ns = usable[start.place].started_at_ns
-    found = sum_up([run for run in runs if run.started_at_ns >= since_ns])
-    return msgspec.structs.replace(found, segment=CurrentSegment(since_ns, start.reason, start.place))
+def current_figures(cases: Sequence[Sequence[IndexedRun]], fingerprints: Mapping[int, Fingerprint]) -> list[CaseFigures | None]:
+    """Return the figures of the current segment of each case, given all its runs, oldest first; None where all are of one level.
+
+    Many cases at once take a fraction of the time.
+    """
+    usable = [[run for run in runs if run.is_usable] for runs in cases]
+    starts = segment_starts([[(_level_figures(run), fingerprints[run.fingerprint]) for run in own] for own in usable])
+    found: list[CaseFigures | None] = []
+    for runs, own, start in zip(cases, usable, starts, strict=True):
+        if start is None:
+            found.append(None)
+            continue
+        since_ns = own[start.place].started_at_ns
+        figures = sum_up([run for run in runs if run.started_at_ns >= since_ns])
+        found.append(msgspec.structs.replace(figures, segment=CurrentSegment(since_ns, start.reason, start.place)))
+    return found
 
 
 def _level_figures(run: IndexedRun) -> RunFigures:

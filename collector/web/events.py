@@ -18,7 +18,7 @@ from edgemeter.collector.trend.series_trend import SeriesTrend, is_event, trends
 from edgemeter.collector.trend.trend_text import amount_text, drift_text, event_of, event_text, step_text, trend_verdict
 from edgemeter.collector.trend.watch import trends_of
 from edgemeter.collector.trend.watch_file import Annotation, annotations_of, cuts, open_watch, watch_file_beside
-from edgemeter.collector.units.board_types import board_types
+from edgemeter.collector.units.board_types import outlying_units
 from edgemeter.collector.web.context import EventSource, FindingShown, NoEvents, OutlyingDevice, SeriesEvent
 from edgemeter.collector.web.queries import NS_PER_DAY
 from edgemeter.collector.web.run_index import RunIndex
@@ -27,9 +27,9 @@ from edgemeter.collector.web.sources import DocumentSource, LedgerSource
 # The metrics of the trend, by those of the page.
 NAMES = {figure: metric for metric, figure in FIGURE_OF.items()}
 
-# Metrics in which a device may differ, and how long findings are kept: steps take days, and searching all series is costly.
+# Metrics in which a device may differ, how long findings are kept, and how many times longer than they took: steps take days.
 APART_IN = ("energy", "latency")
-READ_AGAIN_S = 120.0
+READ_AGAIN_S, PAUSE_TIMES = 120.0, 20.0
 # What the overview follows, and how old a finding may be.
 FOLLOWED = ("latency", "energy", "accuracy")
 FINDING_DAYS = 60
@@ -42,7 +42,7 @@ class TrendEvents:
         self._source = source
         self._history: History | None = None
         self._seen = ""
-        self._read = -READ_AGAIN_S
+        self._next = 0.0
         self._outlying: tuple[OutlyingDevice, ...] = ()
         self._findings: tuple[FindingShown, ...] = ()
         # The history reads over one connection; every view is made in a thread of its own.
@@ -88,9 +88,9 @@ class TrendEvents:
         return " ".join([self._seen, *stamps])
 
     def refresh(self) -> None:
-        """Take in what came since."""
-        version = self._source.version() or "read once"
-        if version == self._seen or time.monotonic() - self._read < READ_AGAIN_S:
+        """Take in what came since; of a large fleet so rarely that the page has its time, too."""
+        version, began = self._source.version() or "read once", time.monotonic()
+        if version == self._seen or began < self._next:
             return
         source = self._source
         history = LedgerHistory(source.place) if isinstance(source, LedgerSource) else RunHistory(source.records)
@@ -98,7 +98,7 @@ class TrendEvents:
         with self._lock:
             before, self._history, self._seen = self._history, history, version
             self._outlying, self._findings = outlying, findings
-        self._read = time.monotonic()
+        self._next = time.monotonic() + max(READ_AGAIN_S, PAUSE_TIMES * (time.monotonic() - began))
         if isinstance(before, LedgerHistory):
             before.close()
 
@@ -124,13 +124,12 @@ def _outlying(history: History) -> tuple[OutlyingDevice, ...]:
     keys = history.series()
     return tuple(
         OutlyingDevice(
-            found.fleet,
+            fleet,
             sick.device,
             f"{METRICS[name].title} {amount_text(name, sick.apart)} compared with others of its type; check {', '.join(sick.look_at)}",
         )
         for name in APART_IN
-        for found in board_types(history, name, keys)
-        for sick in found.sick or ()
+        for fleet, sick in outlying_units(history, name, keys)
     )
 
 

@@ -25,7 +25,9 @@ from edgemeter.collector.web.sources import LedgerSource, RecordSource
 VERSION = 5
 APPLICATION_ID = 0x4564_4978  # "EdIx"
 BATCH = 4000
-SUM_UP_S = 15.0
+# While a large ledger is read for the first time, its cases are summed up after so long, and so many times longer than that took.
+SUM_UP_S, PAUSE_TIMES = 15.0, 20.0
+SUMMED_AT_ONCE = 200
 COLUMNS = IndexedRun._fields
 # What a view may be narrowed to, each a column of `cases`.
 FACETS = ("fleet", "device", "board", "model", "runtime", "precision")
@@ -97,7 +99,7 @@ class RunIndex:
         with self._writing() as connection:
             self._begin_anew_if_other(connection)
         last = self.source.last_row()
-        summed_up = time.monotonic()
+        next_s = time.monotonic() + SUM_UP_S
         while True:
             with self._writing() as connection:
                 position = int(connection.execute("SELECT position FROM place").fetchone()[0])
@@ -106,9 +108,9 @@ class RunIndex:
                 break
             progress(reached, last)
             # So that a page has something to show while a large ledger is read for the first time.
-            if time.monotonic() - summed_up > SUM_UP_S:
+            if (began := time.monotonic()) > next_s:
                 self._sum_up_stale()
-                summed_up = time.monotonic()
+                next_s = time.monotonic() + max(SUM_UP_S, PAUSE_TIMES * (time.monotonic() - began))
         self._sum_up_stale()
         return reached
 
@@ -212,16 +214,22 @@ class RunIndex:
         return number
 
     def _sum_up_stale(self) -> None:
+        while True:
+            with self._writing() as connection:
+                stale = [number for (number,) in connection.execute("SELECT case_number FROM stale LIMIT ?", (SUMMED_AT_ONCE,))]
+                if not stale:
+                    return
+                self._sum_up(connection, stale)
+
+    def _sum_up(self, connection: sqlite3.Connection, numbers: Sequence[int]) -> None:
         query = f"SELECT {', '.join(COLUMNS)} FROM runs WHERE case_number = ? ORDER BY started_at_ns"  # noqa: S608 - our own names
-        with self._writing() as connection:
-            texts = connection.execute("SELECT fingerprint, text FROM fingerprints")
-            known = {number: msgspec.json.decode(text, type=Fingerprint) for number, text in texts}
-            for (number,) in connection.execute("SELECT case_number FROM stale").fetchall():
-                runs = [IndexedRun._make(row) for row in connection.execute(query, (number,))]
-                current = current_figures(runs, known)
-                values = msgspec.json.encode(sum_up(runs)), current and msgspec.json.encode(current), number
-                connection.execute("UPDATE cases SET figures = ?, current = ? WHERE case_number = ?", values)
-            connection.execute("DELETE FROM stale")
+        texts = connection.execute("SELECT fingerprint, text FROM fingerprints")
+        known = {number: msgspec.json.decode(text, type=Fingerprint) for number, text in texts}
+        cases = [[IndexedRun._make(row) for row in connection.execute(query, (number,))] for number in numbers]
+        for number, runs, current in zip(numbers, cases, current_figures(cases, known), strict=True):
+            values = msgspec.json.encode(sum_up(runs)), current and msgspec.json.encode(current), number
+            connection.execute("UPDATE cases SET figures = ?, current = ? WHERE case_number = ?", values)
+        connection.executemany("DELETE FROM stale WHERE case_number = ?", [(number,) for number in numbers])
 
 
 def open_index(source: RecordSource, path: Path | None = None) -> RunIndex:

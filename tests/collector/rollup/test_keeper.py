@@ -1,10 +1,11 @@
-"""The keeper makes a roll-up by itself, and never outlives who started it."""
+"""The keeper makes roll-up and trends by itself, and never outlives who started it."""
 
 import subprocess
 import sys
 
 import pytest
 
+from edgemeter.collector.ledgers.place import beside
 from edgemeter.collector.rollup import keeper, rollup_file
 from tests.fixtures.fleet_ledger import Fleet, write_ledger
 from tests.fixtures.mqtt_peer import wait_until
@@ -20,6 +21,7 @@ def test_a_large_ledger_gets_its_rollup_without_being_asked(tmp_path):
     process = subprocess.Popen([sys.executable, "-c", QUICK.format(str(path))], stdin=subprocess.PIPE)
     try:
         assert wait_until(lambda: rollup_file.rollup_path(path).exists(), 60)
+        assert wait_until(lambda: beside(path, ".trend").exists(), 60), "the trends are kept, too"
         process.stdin.close()
         assert process.wait(300) == 0
     finally:
