@@ -36,7 +36,8 @@ _metrics_option = click.option(
     "metrics",
     callback=chosen_metrics,
     metavar="NAME[,NAME]",
-    help="energy, energy-net, latency, latency-p90, accuracy, throttling, or all. Default: energy, latency, accuracy, throttling.",
+    help="energy, energy-net, latency, latency-p90, ttft, tpot, accuracy, throttling, or all. "
+    "Default: energy, latency, accuracy, throttling.",
 )
 COMMANDS: Sections = {
     "Below it": {

@@ -220,6 +220,26 @@ class CaseSummary:
         return self.energy.net_mj if self.energy else None
 
     @property
+    def ttft_p50_ms(self) -> Spread | None:
+        """Time to first token, of a language model."""
+        return spread(self.runs, lambda run: run.generation.ttft.p50_ms if run.generation else None)
+
+    @property
+    def tpot_p50_ms(self) -> Spread | None:
+        """Time per output token, of a language model."""
+        return spread(self.runs, lambda run: run.generation.tpot.p50_ms if run.generation and run.generation.tpot else None)
+
+    @property
+    def prefill_tokens_per_s(self) -> Spread | None:
+        """Prompt tokens per second, of a language model."""
+        return spread(self.runs, lambda run: run.generation.prefill_tokens_per_s if run.generation else None)
+
+    @property
+    def decode_tokens_per_s(self) -> Spread | None:
+        """Tokens decoded per second, of a language model."""
+        return spread(self.runs, lambda run: run.generation.decode_tokens_per_s if run.generation else None)
+
+    @property
     def newest(self) -> RunRecord:
         """The newest run: what is the same in all runs of the case is read from it."""
         return self.around.newest

@@ -153,13 +153,14 @@ def _create_anew(connection: sqlite3.Connection) -> None:
 
 # Version 2: energies that were replayed beside measured queries are no longer in it. Version 3: runs of a clock that cannot be right lie at
 # the time of their receipt. Version 4: results by series and version; what the ledger removed is removed.
+# Version 5: times of language models.
 FORMAT = sqlite_file.FileFormat(
     what="index of trends",
     application_id=0x45645472,  # "EdTr"
-    version=4,
+    version=5,
     schema=_SCHEMA,
     elsewhere="delete it: it is rebuilt from the ledger",
-    steps=dict.fromkeys((1, 2, 3), _create_anew),
+    steps=dict.fromkeys((1, 2, 3, 4), _create_anew),
 )
 
 

@@ -84,6 +84,10 @@ class RunFigures(NamedTuple):
     accuracy_kind: str | None
     is_throttled: bool | None
     is_under_voltage: bool | None
+    ttft_ms: float | None = None
+    ttft_u: float | None = None
+    tpot_ms: float | None = None
+    tpot_u: float | None = None
 
 
 def series_of(run: RunRecord) -> SeriesKey:
@@ -104,6 +108,8 @@ def figures_of(run: RunRecord, received_ns: int | None = None) -> RunFigures:
     accuracy = run.accuracy if not_measured(run, "accuracy") is None else None
     has_latency = not_measured(run, "latency") is None
     latency = run.latency
+    ttft = run.generation.ttft if run.generation and has_latency else None
+    tpot = run.generation.tpot if run.generation and has_latency else None
     is_resolved = energy is not None and energy.net_state == "resolved" and energy.net_mj is not None and energy.net_mj > 0
     return RunFigures(
         run=run.id,
@@ -125,6 +131,10 @@ def figures_of(run: RunRecord, received_ns: int | None = None) -> RunFigures:
         accuracy_kind=f"{accuracy.metric} over {accuracy.images} images {accuracy.dataset_sha256[:12]}" if accuracy else None,
         is_throttled=_is_throttled(run),
         is_under_voltage=_any(one.under_voltage_now for one in run.conditions),
+        ttft_ms=ttft.p50_ms if ttft else None,
+        ttft_u=ratio_of_bounds(ttft.p50_low_ms, ttft.p50_high_ms, ttft.p50_ms) if ttft else None,
+        tpot_ms=tpot.p50_ms if tpot else None,
+        tpot_u=ratio_of_bounds(tpot.p50_low_ms, tpot.p50_high_ms, tpot.p50_ms) if tpot else None,
     )
 
 
@@ -226,6 +236,12 @@ METRICS: dict[str, Metric] = {
     ),
     "latency-p90": Metric(
         "latency p90", "ms", "log", "higher", 3.0, 0.05, lambda run: run.p90_ms, lambda run: _per_cent(run.p90_u), _no_kind
+    ),
+    "ttft": Metric(
+        "time to first token p50", "ms", "log", "higher", 3.0, 0.05, lambda run: run.ttft_ms, lambda run: _per_cent(run.ttft_u), _no_kind
+    ),
+    "tpot": Metric(
+        "time per output token p50", "ms", "log", "higher", 3.0, 0.05, lambda run: run.tpot_ms, lambda run: _per_cent(run.tpot_u), _no_kind
     ),
     "accuracy": Metric(
         "accuracy", "", "points", "lower", 0.5, 0.02,

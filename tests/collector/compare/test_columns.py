@@ -5,7 +5,7 @@ import json
 from edgemeter.agent.base.documents import JOINT
 from edgemeter.collector.compare.columns import COLUMNS, to_csv, to_json
 from tests.fixtures.comparison_factory import OTHER_DATA, compare_runs, make_reference, make_run, no_energy
-from tests.fixtures.record_factory import make_energy
+from tests.fixtures.record_factory import make_energy, make_generation
 
 
 def both(comparison):
@@ -98,3 +98,15 @@ def test_every_number_with_a_dimension_ends_in_its_unit():
     )
     named = [name for name, value in row.items() if isinstance(value, int | float) and not isinstance(value, bool)]
     assert [name for name in named if not name.endswith((*units, *plain))] == []
+
+
+def test_a_language_model_has_its_rates_and_lengths():
+    """Medians over the runs of the case; other models have none."""
+    device = make_run(generation=make_generation(decode_tokens_per_s=90.0))
+    reference = make_reference(generation=make_generation())
+    rows = both(compare_runs(device, reference))[0]["rows"]
+    row = next(row for row in rows if row["device"] == "pi-1")
+    assert (row["prompt_tokens"], row["output_tokens"]) == (512, 11)
+    assert (row["ttft_p50_ms"], row["tpot_p50_ms"], row["decode_tokens_per_s"], row["prefill_tokens_per_s"]) == (100.0, 10.0, 90.0, 5120.0)
+    plain = both(compare_runs(make_run(), make_reference()))[0]["rows"][0]
+    assert plain["ttft_p50_ms"] is plain["decode_tokens_per_s"] is plain["prompt_tokens"] is None

@@ -5,7 +5,7 @@ from edgemeter.agent.contract import record_conditions, record_figures
 from edgemeter.collector.compare.comparison import MARKS, compare
 from edgemeter.collector.runs.store import LeftOut, StoreContents
 from tests.fixtures.comparison_factory import OTHER_DATA, compare_runs, make_reference, make_run, no_energy
-from tests.fixtures.record_factory import make_accuracy, make_energy, make_environment
+from tests.fixtures.record_factory import make_accuracy, make_energy, make_environment, make_generation
 
 
 def only_reason(comparison):
@@ -76,6 +76,16 @@ def test_a_run_on_other_data_is_left_out_with_the_reason():
 def test_what_is_not_alike_is_left_out_and_says_in_what(change, reason):
     """Model, task, scenario and input size each have their own words."""
     assert only_reason(compare_runs(make_run(**change), make_run(), make_reference())) == reason
+
+
+def test_quantisations_of_a_language_model_are_not_compared_by_speed():
+    """A file of 4 bits is another model; engine, threads and board may differ."""
+    device = {"precision": "q4_k_m", "generation": make_generation(), "ap": None}
+    assert "no reference of the same quantisation: this is q4_k_m, the reference has f16" in only_reason(
+        compare_runs(make_run(**device), make_reference(**(device | {"precision": "f16"})))
+    )
+    alike = compare_runs(make_run(**device, threads=4), make_reference(**device, runtime="server"))
+    assert device_row(alike).ratios.p50 is not None
 
 
 def test_the_layout_of_an_input_makes_no_difference():

@@ -10,7 +10,7 @@ from edgemeter.collector.trend.history import RunHistory
 from edgemeter.collector.trend.metrics import METRICS, figures_of
 from edgemeter.collector.trend.series_trend import is_event, newest_step, standing_out
 from edgemeter.collector.trend.watch_file import Annotation
-from tests.fixtures.record_factory import make_accuracy, make_latency
+from tests.fixtures.record_factory import make_accuracy, make_generation, make_latency
 from tests.fixtures.series_factory import DAY_NS, FIRST_DAY, make_days, noisy
 
 
@@ -259,3 +259,17 @@ def is_found(metric, x):
     (found,) = change_points(metric, [days], every=1000)
     step = newest_step(metric, days, found)
     return step is not None and is_event("energy", step)
+
+
+def test_the_tokens_of_a_language_model_have_metrics_of_their_own():
+    """A decode that slows by 8 % is a step of TPOT and none of TTFT; the index gives what the records do."""
+    steps_ms = noisy(10, 90, seed=3, step_at=60, step_ratio=1.08)
+    runs = [
+        replace(run, generation=make_generation(tpot=make_latency(p50_ms=step_ms, p50_low_ms=0.999 * step_ms, p50_high_ms=1.001 * step_ms)))
+        for run, step_ms in zip(make_days([100.0] * 90), steps_ms, strict=True)
+    ]
+    (step,) = trend(runs, "tpot").steps
+    assert step.low < 8.0 < step.high
+    assert step.state == "confirmed"
+    assert trend(runs, "ttft").steps == ()
+    assert figures_of(make_days([100.0])[0]).tpot_ms is None
