@@ -10,8 +10,8 @@ import msgspec
 from edgemeter.agent.base.documents import Plain, csv_document
 
 Spec = dict[str, Any]
-# A figure in a chart's data: what a table shows has fewer digits.
-DIGITS = 7
+# A figure in a chart's data: what a table shows has fewer digits; of a moment no more than ms are seen.
+DIGITS, NS_PER_MS = 6, 1_000_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +63,8 @@ class Chart:
 
     def document(self) -> Spec:
         """Return the chart as a page holds it: columns and rows apart, so that no name is repeated."""
-        rows = [[short(value) for value in row] for row in self.table.rows]
+        times = [name.endswith("_ns") for name in self.table.columns]
+        rows = [[_seen(value, is_time) for value, is_time in zip(row, times, strict=True)] for row in self.table.rows]
         return {"spec": self.spec, "columns": self.table.columns, "rows": rows, "legend": self.legend, "brushes": self.brushes}
 
     def whole(self) -> Spec:
@@ -93,6 +94,10 @@ def spread_ratio(values: Iterable[float | None]) -> float:
     """Return the ratio of the largest to the smallest amount, 1 where there is none above 0."""
     present = [value for value in values if value is not None and 0 < value < math.inf]
     return max(present) / min(present) if present else 1.0
+
+
+def _seen(value: Plain, is_time: bool) -> Plain:  # noqa: FBT001 - one of a row
+    return value // NS_PER_MS * NS_PER_MS if is_time and isinstance(value, int) else short(value)
 
 
 def short(value: Plain, digits: int = DIGITS) -> Plain:

@@ -97,7 +97,7 @@ LABELS = {"days": "Period", "level": "Level", "baseline": "Baseline", "metric": 
 # With more values than this a field is typed, not picked.
 MOST_CHOICES = 400
 # Of a figure in a file so many digits are kept: no measurement has more.
-DIGITS_HELD = 9
+DIGITS_HELD = 8
 
 
 @dataclass(frozen=True, slots=True)
