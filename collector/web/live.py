@@ -30,12 +30,17 @@ class LiveFeed:
     heartbeat_s: float = 10.0
     _changed: threading.Condition = field(default_factory=threading.Condition)
     _position: int | None = None
-    _states: DeviceStates = field(default_factory=dict)
+    _states: DeviceStates | None = None
     _clients: int = 0
     _is_ended: bool = False
 
-    def publish(self, position: int, states: DeviceStates) -> None:
-        """Wake the clients if there are new runs, or a device is in another state."""
+    @property
+    def has_clients(self) -> bool:
+        """Whether anybody would be told the states of devices, which take long to read of a large fleet."""
+        return self._clients > 0
+
+    def publish(self, position: int, states: DeviceStates | None) -> None:
+        """Wake the clients if there are new runs, or a device is in another state; None where the states were not read."""
         with self._changed:
             if (position, states) != (self._position, self._states):
                 self._position, self._states = position, states
@@ -70,16 +75,15 @@ class LiveFeed:
         seen: DeviceStates | None = None
         while True:
             with self._changed:
-                if not self._is_ended and self._position in (None, after) and (seen is None or self._states == seen):
+                if not self._is_ended and not self._is_news(after) and (seen is None or self._states == seen):
                     seen = self._states
                     self._changed.wait(self.heartbeat_s)
                 if self._is_ended:
                     return
-                position, states = self._position or after, self._states
-            if position < after <= self.index.position():
-                # The page was made of what is published a moment later.
-                position = after
-            changed = [[*name, state] for name, state in states.items() if seen is not None and seen.get(name) != state]
+                position = self._position if self._position is not None and self._is_news(after) else after
+                states = self._states
+            before, now = seen or states or {}, states or {}
+            changed = [[*name, state] for name, state in now.items() if before.get(name) != state]
             seen = states
             if changed:
                 yield _event("devices", after, {"devices": changed})
@@ -89,6 +93,10 @@ class LiveFeed:
                 after = position
             elif not changed:
                 yield b": nothing new\n\n"
+
+    def _is_news(self, after: int) -> bool:
+        """Return whether a client at `after` lacks runs, or a ledger was begun anew; a page may be a moment ahead of what is published."""
+        return self._position is not None and self._position != after and not self._position < after <= self.index.position()
 
     def _news(self, after: int, position: int) -> dict[str, Any]:
         """Return how many runs came, and the newest of them."""

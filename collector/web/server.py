@@ -137,7 +137,8 @@ class PageServer:
         while not self._ended.is_set():
             try:
                 position = self.index.refresh()
-                self.live.publish(position, {(one.fleet, one.device): one.state for one in self.index.source.devices()})
+                states = {(one.fleet, one.device): one.state for one in self.index.source.devices()} if self.live.has_clients else None
+                self.live.publish(position, states)
                 self.events.refresh()
             except EdgemeterError as error:
                 logger.warning("cannot update the page: %s", error)

@@ -123,10 +123,10 @@ def test_the_state_of_a_device_comes_when_it_changes(serve, ledger):
     with SqliteLedger(ledger) as opened:
         opened.commit((), (), [PresenceChange("lab", name, DeviceState(state="online", session=1), 5) for name in ("pi-1", "pi-2")])
     server = serve()
-    until(lambda: server.live._states)
     stream = Stream(server, after=2)
-    until(lambda: clients(server) == 1)
-    time.sleep(0.5)
+    until(lambda: server.live._states)
+    # So that the client has seen them.
+    stream.answer.readline(), stream.answer.readline(), stream.answer.readline()
     with SqliteLedger(ledger) as opened:
         opened.commit((), (), [PresenceChange("lab", "pi-2", DeviceState(state="lost", session=1), 6)])
     assert stream.event() == ("devices", 2, {"devices": [["lab", "pi-2", "lost"]]})
