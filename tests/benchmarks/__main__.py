@@ -41,6 +41,7 @@ PARTS = {
     "observers": Part("costs", 60),
     "coco": Part("coco", 60),
     "vision": Part("vision", 60),
+    "generation": Part("generation", 80),
     "delivery": Part("delivery", 120),
     "drain": Part("influx", 100),
     "small-board": Part("idle_agent", 60),

@@ -1,0 +1,219 @@
+"""Decode and prefill as we time them, beside the engine's own timings, llama-bench's method, a server's counters, and bare loops.
+
+llama-bench itself is in no registry that serves programs (PyPI, npm, Debian), so its method is repeated through the same C API: random
+tokens through `llama_decode`, no tokeniser, no sampling, an empty context for decoding (tg128) and for the prompt (pp512). Ours chooses
+the likeliest token after each step, and stamps it. The model is untrained, of 20 million weights in Q8_0, so that a token takes
+milliseconds; what we add to a token is a difference of microseconds, and is told for the shipped model too, whose token takes a third
+of one.
+"""
+
+import importlib.util
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from edgemeter.agent import generators
+from edgemeter.agent.generators import Generated, Limits, LoadedGenerator
+from edgemeter.agent.runtimes import Options
+from tests.benchmarks.comparison import ROOT, Comparison, LeftOutError, at_least, beside, figure, interleaved
+from tests.fixtures.servers import free_port
+
+SHIPPED = ROOT / "models" / "language"
+PROMPT_TOKENS, OUTPUT_TOKENS, CONTEXT = 512, 128, 1024
+ROUNDS, SECONDS = 16, 12.0
+US_PER_MS = 1000.0
+SERVE = """
+import sys, xllamacpp
+params = xllamacpp.CommonParams()
+params.model.path, params.n_ctx, params.n_parallel, params.port, params.cpuparams.n_threads = sys.argv[1], 1024, 1, int(sys.argv[2]), 1
+server = xllamacpp.Server(params)
+print(server.listening_address, flush=True)
+sys.stdin.read()
+"""
+
+
+class Subject:
+    """A loaded generator; each call of `query` is one query of 512 + 128 tokens."""
+
+    def __init__(self, name: str, model: Path) -> None:
+        self.generator: Any = generators.create(name)
+        self.found: LoadedGenerator = self.generator.load(model, Options(), CONTEXT)
+        self._asked = 0
+        for _ in range(2):
+            self.query()
+
+    def prompt(self, length: int) -> list[int]:
+        """Return tokens that no query before began with."""
+        self._asked += 1
+        texts = self.found.text_tokens.tolist()
+        return [*self.found.first_tokens, *(texts[(self._asked * 7 + 31 * place) % len(texts)] for place in range(length))][:length]
+
+    def query(self, prompt_tokens: int = PROMPT_TOKENS) -> tuple[float, float, Generated]:
+        """Return TTFT and TPOT by our stamps, in ms, and what the engine says."""
+        moments: list[int] = []
+        call = self.generator.bind(self.prompt(prompt_tokens), Limits(OUTPUT_TOKENS))
+        begun = time.monotonic_ns()
+        answer = call(lambda _: moments.append(time.monotonic_ns()))
+        # Over HTTP several tokens may have one moment.
+        return (moments[0] - begun) / 1e6, (moments[-1] - moments[0]) / (answer.output_tokens - 1) / 1e6, answer
+
+
+class Twins:
+    """Two figures of one measurement, as what `interleaved` takes: whichever is asked for first measures."""
+
+    def __init__(self, measure: Callable[[], Sequence[float]]) -> None:
+        self._measure = measure
+        self._kept: Sequence[float] | None = None
+
+    def one(self) -> float:
+        """Return the first figure."""
+        return self._take(0)
+
+    def other(self) -> float:
+        """Return the second figure."""
+        return self._take(1)
+
+    def _take(self, place: int) -> float:
+        if self._kept is None:
+            self._kept = self._measure()
+            return self._kept[place]
+        found, self._kept = self._kept[place], None
+        return found
+
+
+def comparisons() -> Iterator[Comparison]:
+    """Yield the comparisons; none without llama.cpp."""
+    missing = [name for name in ("xllamacpp", "gguf") if importlib.util.find_spec(name) is None]
+    if missing:
+        raise LeftOutError(f"{' and '.join(missing)} not installed: pip install 'edgemeter[llama]' gguf")
+    from tests.fixtures.generators.make_llama import Shape, write  # noqa: PLC0415 - needs gguf
+
+    with tempfile.TemporaryDirectory() as folder:
+        model = Path(folder) / "bench_q8_0.gguf"
+        write(model, shape=Shape(width=512, layers=6, heads=8, kv_heads=8, hidden=1408, context=CONTEXT))
+        yield from _engine(model)
+        yield from _server(model, Path(folder))
+    yield from _genai()
+
+
+def _engine(model: Path) -> Iterator[Comparison]:
+    subject = Subject("llama", model)
+    decode = Twins(lambda: _tpots(subject))
+    yield at_least("decode rate, 512+128 tokens", "tokens/s", "llama_perf of the same query", _paired(decode), 0.99)
+    prefill = Twins(lambda: _ttfts(subject))
+    yield at_least("prefill rate, 512 tokens", "tokens/s", "llama_perf of the same query", _paired(prefill), 0.99)
+    for name, peer, ours, theirs in (
+        (
+            "prefill rate, 512 tokens",
+            "llama-bench's pp512",
+            lambda: 1e3 * PROMPT_TOKENS / subject.query()[0],
+            lambda: _bare_prefill(subject),
+        ),
+        ("decode rate, 1+128 tokens", "llama-bench's tg128", lambda: 1e3 / subject.query(1)[1], lambda: _bare_decode(subject)),
+    ):
+        yield at_least(name, "tokens/s", peer, interleaved(ours, theirs, ROUNDS, SECONDS), 0.99)
+    subject.generator.close()
+    shipped = Subject("llama", SHIPPED / "edgemeter-notes_f16.gguf")
+    added = [US_PER_MS * (tpot - 1e3 / rate) for tpot, rate in (_own_decode(shipped) for _ in range(ROUNDS))]
+    yield figure("time a token that is not the engine's own decode (sampling, call, stamp), shipped model", "us", statistics.median(added))
+    shipped.generator.close()
+
+
+def _paired(twins: Twins) -> Any:
+    return interleaved(twins.one, twins.other, ROUNDS, SECONDS)
+
+
+def _tpots(subject: Subject) -> tuple[float, float]:
+    tpot_ms, own_rate = _own_decode(subject)
+    return 1e3 / tpot_ms, own_rate
+
+
+def _own_decode(subject: Subject) -> tuple[float, float]:
+    """Return our TPOT in ms, and the rate by the engine's own timings."""
+    _, tpot_ms, answer = subject.query()
+    own = answer.own
+    if own is None:
+        raise LeftOutError("the engine tells no timings")
+    return tpot_ms, 1e3 * own.decoded_tokens / own.decode_ms
+
+
+def _ttfts(subject: Subject) -> tuple[float, float]:
+    ttft_ms, _, answer = subject.query()
+    own = answer.own
+    if own is None:
+        raise LeftOutError("the engine tells no timings")
+    return 1e3 * PROMPT_TOKENS / ttft_ms, 1e3 * own.prefilled_tokens / own.prefill_ms
+
+
+def _bare_prefill(subject: Subject) -> float:
+    """Return the rate of one `llama_decode` over 512 tokens in an empty context."""
+    from edgemeter.agent.generators import llama_c_api as api  # noqa: PLC0415 - of this peer only
+
+    engine = subject.generator
+    tokens = subject.prompt(PROMPT_TOKENS)
+    held = (api.c_int32 * len(tokens))(*tokens)
+    batch = api.batch_of(held, 0, len(tokens))
+    engine._clear()
+    begun = time.monotonic_ns()
+    engine._decode(batch)
+    return 1e9 * len(tokens) / (time.monotonic_ns() - begun)
+
+
+def _bare_decode(subject: Subject) -> float:
+    """Return the rate of 128 times `llama_decode` over one token, from an empty context."""
+    from edgemeter.agent.generators import llama_c_api as api  # noqa: PLC0415 - of this peer only
+
+    engine = subject.generator
+    tokens = subject.prompt(OUTPUT_TOKENS)
+    held = (api.c_int32 * len(tokens))(*tokens)
+    batches = [api.batch_of(held, place, 1) for place in range(len(tokens))]
+    engine._clear()
+    begun = time.monotonic_ns()
+    for batch in batches:
+        engine._decode(batch)
+    return 1e9 * len(tokens) / (time.monotonic_ns() - begun)
+
+
+def _server(model: Path, folder: Path) -> Iterator[Comparison]:
+    command = [sys.executable, "-c", SERVE, str(model), str(free_port())]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as process:
+        path = folder / "bench.server"
+        path.write_text(f'url = "{(process.stdout or sys.stdin).readline().strip()}"\n')
+        subject = Subject("server", path)
+        decode = Twins(lambda: _tpots(subject))
+        yield at_least("decode rate over HTTP, 512+128 tokens", "tokens/s", "the server's own timings", _paired(decode), 0.99)
+        trip_ms = subject.found.network_round_trip_ms or 0.0
+        prefill = Twins(lambda: _ttfts(subject))
+        yield beside(f"prefill rate over HTTP, round trip {trip_ms:.2f} ms", "tokens/s", "the server's own timings", _paired(prefill))
+        subject.generator.close()
+        process.kill()
+
+
+def _genai() -> Iterator[Comparison]:
+    if importlib.util.find_spec("onnxruntime_genai") is None:
+        raise LeftOutError("onnxruntime_genai is not installed: pip install 'edgemeter[genai]'")
+    subject = Subject("genai", SHIPPED / "edgemeter-notes_f16" / "genai_config.json")
+    paired = interleaved(lambda: subject.query()[1], lambda: _bare_genai(subject), ROUNDS, SECONDS)
+    yield beside("onnxruntime-genai, a token of the shipped model", "ms", "its benchmark's loop", paired)
+    added = [US_PER_MS * (ours - theirs) for ours, theirs in paired.pairs]
+    yield figure("time a token that our loop adds to onnxruntime-genai's own", "us", statistics.median(added))
+    subject.generator.close()
+
+
+def _bare_genai(subject: Subject) -> float:
+    """Return the mean time of a step in ms as onnxruntime-genai's own benchmark takes it: nothing but `generate_next_token`."""
+    import numpy as np  # noqa: PLC0415 - of this peer only
+
+    engine = subject.generator
+    bare = engine._generator(CONTEXT, min_length=CONTEXT)
+    bare.append_tokens(np.asarray(subject.prompt(PROMPT_TOKENS), np.int32))
+    bare.generate_next_token()
+    begun = time.monotonic_ns()
+    for _ in range(OUTPUT_TOKENS - 1):
+        bare.generate_next_token()
+    return (time.monotonic_ns() - begun) / (OUTPUT_TOKENS - 1) / 1e6
