@@ -9,7 +9,7 @@
 # make fuzz      10,000,000 mutated messages through what reads them
 # make bench     our figures beside peers' and bare limits' in one run, in 12 minutes (ARGS=delivery for a part); Markdown and JSON in .bench
 # make bench-full  also simulations of a thousand draws and a soak (an hour)
-# make models    the shipped scenes and models again from nothing, into edgemeter-models (needs the extra `convert`)
+# make models    the shipped scenes, texts and models again from nothing, into edgemeter-models (needs the extra `convert`)
 # make docs      the documentation as a site in site/, which works offline; a dead link fails it
 # make pins      requirements/*.txt anew from pyproject.toml (needs uv)
 

@@ -26,8 +26,8 @@ OF_THE_AGENT = {
 # A library's errors are mapped where it is wrapped, so it is wrapped in one place; torch is what the models are made with.
 ONE_HOME = ("PIL", "hotcoco", "paho", "amqtt", "influxdb_client", "cryptography", "tflite_runtime", "pyarrow", "psycopg")
 HEAVY = (
-    "ai_edge_litert", "amqtt", "cryptography", "hotcoco", "influxdb_client", "jtop", "ncnn", "onnxruntime", "openvino", "paho",
-    "psycopg", "pyarrow", "pyjoulescope_driver", "pynvml", "serial", "smbus2", "tensorrt", "tflite_runtime", "torch", "xllamacpp",
+    "ai_edge_litert", "amqtt", "cryptography", "hotcoco", "influxdb_client", "jtop", "ncnn", "onnxruntime", "onnxruntime_genai", "openvino",
+    "paho", "psycopg", "pyarrow", "pyjoulescope_driver", "pynvml", "serial", "smbus2", "tensorrt", "tflite_runtime", "torch", "xllamacpp",
 )  # fmt: skip
 # Modules that import PyTorch at the top: only the builder and a function import them.
 BUILDS = {"tests/shipped_models/training.py", "models/convert/torch_program.py"}

@@ -16,6 +16,8 @@ _CHUNK_BYTES = 1 << 20
 _TEXT_BYTES = 1 << 20
 _TEXTS = 32
 _WITH_WEIGHTS = (".xml", ".param")
+# In a folder of this file every file is part of the model.
+FOLDER_CONFIG = "genai_config.json"
 # All that zipfile raises on a garbled archive with members stored or deflated; NotImplementedError is a RuntimeError.
 BROKEN_ZIP = (zipfile.BadZipFile, zlib.error, struct.error, OSError, EOFError, RuntimeError, ValueError)
 COMPRESSIONS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
@@ -42,13 +44,15 @@ def head(model: Path) -> bytes:
 
 
 def parts(model: Path) -> tuple[Path, ...]:
-    """Return the files that make the model, in the order in which they are hashed: some formats keep the weights in a .bin beside it."""
+    """Return the files that make the model, in the order in which they are hashed: some formats keep the weights beside it."""
+    if model.name == FOLDER_CONFIG:
+        return (model, *sorted(path for path in model.parent.iterdir() if path.is_file() and path != model and path.suffix != ".toml"))
     weights = model.with_suffix(".bin")
     return (model, weights) if model.suffix.lower() in _WITH_WEIGHTS and weights.is_file() else (model,)
 
 
 def sha256(model: Path) -> str:
-    """Return the hash of a model: of its file, or of its files one after the other where it has its weights in a second one.
+    """Return the hash of a model: of its file, or of its files one after the other where it has more than one.
 
     Raises:
         ConfigError: a file cannot be read.

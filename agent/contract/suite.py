@@ -14,6 +14,7 @@ import msgspec
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.base.toml import read_toml
 from edgemeter.agent.base.types import Name, Sha256
+from edgemeter.agent.contract.model_file import FOLDER_CONFIG
 from edgemeter.agent.contract.record_conditions import Role
 from edgemeter.agent.contract.record_figures import GATE_RATIO
 
@@ -56,14 +57,18 @@ FORMATS = {
 }
 
 # Generators: runtimes that only generate text, prompt and output as long as a case says. `replay` plays both kinds.
-GENERATORS = frozenset({"llama", "server"})
+GENERATORS = frozenset({"genai", "llama", "server"})
 PROMPT_TOKENS = 512
 OUTPUT_TOKENS = 128
 # A query of a language model is many steps and takes seconds: a mode asks for fewer (a median needs 11 queries, p90 64).
 GENERATION_QUERIES = {"rapid": 11, "quick": 11, "normal": 64, "full": 64, "sustained": 11}
 
 # Which runtimes read which file: a combination of a matrix that cannot work is left out of the suite, not failed.
-READERS = {suffix: {runtime} for suffix, runtime in FORMATS.items()} | {".tflite": {"litert", "edgetpu"}, ".onnx": {"onnx", "openvino"}}
+READERS = {suffix: {runtime} for suffix, runtime in FORMATS.items()} | {
+    ".tflite": {"litert", "edgetpu"},
+    ".onnx": {"onnx", "openvino"},
+    ".json": {"replay", "genai"},
+}
 
 SAMPLE = Path(__file__).with_name("sample_suite.toml")
 
@@ -347,9 +352,11 @@ def runtime_for(model: Path) -> str:
     Raises:
         ConfigError: no runtime is known for its suffix.
     """
+    if model.name == FOLDER_CONFIG:
+        return "genai"
     if model.suffix.lower() in FORMATS:
         return FORMATS[model.suffix.lower()]
-    raise ConfigError(f"no runtime is known for {model.name!r}: use one of {', '.join(FORMATS)}, or name the runtime")
+    raise ConfigError(f"no runtime is known for {model.name!r}: use one of {', '.join((*FORMATS, FOLDER_CONFIG))}, or name the runtime")
 
 
 def reads(runtime: str, model: Path) -> bool:

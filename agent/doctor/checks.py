@@ -207,6 +207,7 @@ RUNTIMES: Mapping[str, Sequence[RuntimePackage]] = {
     "openvino": (RuntimePackage("openvino", "openvino", "openvino"),),
     "ncnn": (RuntimePackage("ncnn", "ncnn", "ncnn"),),
     "llama": (RuntimePackage("xllamacpp", "xllamacpp", "llama"),),
+    "genai": (RuntimePackage("onnxruntime-genai", "onnxruntime_genai", "genai"),),
     "pytorch": (RuntimePackage("torch", "torch", "torch"),),
     "tensorrt": (
         RuntimePackage("tensorrt", "tensorrt", "tensorrt"),

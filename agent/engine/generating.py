@@ -14,6 +14,7 @@ import numpy as np
 from edgemeter.agent import generators
 from edgemeter.agent.base.errors import MeasurementError, UnavailableError
 from edgemeter.agent.contract import samples
+from edgemeter.agent.contract.model_file import FOLDER_CONFIG
 from edgemeter.agent.contract.record import Series
 from edgemeter.agent.contract.record_conditions import Model, Runtime, Scheduling, Tensor
 from edgemeter.agent.contract.record_figures import ColdStart, Load, Memory, OutputCheck, WarmUp
@@ -374,11 +375,13 @@ def _language_model(loaded: LoadedGenerator) -> LanguageModel:
 
 def _describe_model(work: job.RunJob, loaded: LoadedGenerator) -> Model:
     path = Path(work.case.model)
+    # In a folder that is one model, the folder has its name.
+    named = Path(f"{path.parent.name}.onnx") if path.name == FOLDER_CONFIG else path
     return Model(
-        name=work.case.name or _QUANTISED.sub("", recognise.name_of(path)) or "model",
+        name=work.case.name or _QUANTISED.sub("", recognise.name_of(named)) or "model",
         sha256=work.sha256,
         file=path.name,
-        format=path.suffix.lstrip(".").lower(),
+        format=named.suffix.lstrip(".").lower(),
         size_bytes=work.size_bytes,
         task="generation",
         family=loaded.architecture or "unknown",

@@ -21,6 +21,7 @@ from edgemeter.agent.contract.record_generation import TokenCounts
 from edgemeter.agent.runtimes import Options
 
 GENERATORS: Mapping[str, str] = {
+    "genai": "edgemeter.agent.generators.onnx_genai:OnnxGenai",
     "llama": "edgemeter.agent.generators.llama_engine:LlamaCpp",
     "replay": "edgemeter.agent.generators.replay:ReplayGenerator",
     "server": "edgemeter.agent.generators.server:ServerGenerator",

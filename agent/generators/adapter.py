@@ -1,6 +1,9 @@
-"""What the generators share: the check of a query's prompt and limits, before an engine sees them."""
+"""What the generators share: the check of a query's prompt and limits, before an engine sees them; and likelihoods from logits."""
 
 from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
 
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.generators import Limits
@@ -28,3 +31,12 @@ def check_tokens(prompt: Sequence[int] | str, limits: Limits, context_tokens: in
             f"{context_tokens} are allocated: shorten one of them"
         )
     return prompt
+
+
+def log_likelihoods(logits: NDArray[np.float32], tokens: Sequence[int]) -> NDArray[np.float64]:
+    """Return ln p of tokens 1..n-1, float64 [n - 1], from the logits after each token, float32 [n or n - 1, vocabulary]."""
+    rows = logits[: len(tokens) - 1].astype(np.float64)
+    highest = rows.max(axis=1)
+    total = highest + np.log(np.exp(rows - highest[:, None]).sum(axis=1))
+    found: NDArray[np.float64] = rows[np.arange(len(rows)), np.asarray(tokens[1:])] - total
+    return found

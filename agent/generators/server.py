@@ -55,6 +55,7 @@ _WORDS = (
     "we count them, add them up, divide by ten and look at what is left over before lunch"
 )
 _EVICTION = "Another text, which shares no beginning with any other."
+_SHORT = Limits(4)
 
 
 class ServerGenerator:
@@ -91,7 +92,7 @@ class ServerGenerator:
         self._vocabulary = known.vocabulary or 1 << 31
         first = self._tokens("", special=True) or []
         words = self._tokens(_WORDS, special=False) or []
-        probe = self._stream(_EVICTION, Limits(2), context_tokens, lambda _: None)
+        probe = self._stream(_EVICTION, _SHORT, context_tokens, lambda _: None)
         return replace(
             _loaded(known, file.url, probe, context_tokens),
             text_tokens=np.unique(np.asarray(words, np.int32)),
@@ -116,7 +117,7 @@ class ServerGenerator:
         # Opens the connection again if the server has closed it, which a query must not pay for.
         self._ping()
         if dialect.evicts:
-            self._stream(_EVICTION, Limits(1), found.context_tokens, lambda _: None)
+            self._stream(_EVICTION, _SHORT, found.context_tokens, lambda _: None)
             self._ping()
 
         def query(stamp: Stamp) -> Generated:
@@ -141,7 +142,7 @@ class ServerGenerator:
     def _stream(self, prompt: Sequence[int] | str, limits: Limits, context_tokens: int, stamp: Stamp) -> "_Heard":
         """Ask, stamp what comes, and return all of it."""
         connection, dialect = self._opened()
-        request, heard = dialect.request(prompt, limits, context_tokens), _Heard(stamp)
+        request, heard = dialect.request(prompt, limits, context_tokens), _Heard(stamp, limits.output_tokens)
         for line in connection.stream(request.path, request.content):
             content = _content(line)
             if content == DONE:
@@ -183,8 +184,9 @@ class ServerGenerator:
 class _Heard:
     """What has come of one query: stamps each piece, and counts as the server does."""
 
-    def __init__(self, stamp: Stamp) -> None:
+    def __init__(self, stamp: Stamp, most: int) -> None:
         self._stamp = stamp
+        self._most = most
         self._stamped = 0
         self._pieces: list[str] = []
         self._tokens: list[int] = []
@@ -200,12 +202,14 @@ class _Heard:
         """Stamp what is new in `part`.
 
         Raises:
-            MeasurementError: it is an error of the server.
+            MeasurementError: it is an error of the server, or more than was asked for.
         """
         if part.error is not None:
             raise MeasurementError(f"the server failed after {self._stamped} tokens: {one_line(part.error)}; read its log")
         new = part.total_tokens - self._stamped if part.total_tokens is not None else int(part.has_output)
         if new > 0:
+            if self._stamped + new > self._most:
+                raise MeasurementError(f"the server sent more than the {self._most} tokens that were asked for: use another endpoint")
             self._stamp(new)
             self._stamped += new
         self._pieces.append(part.text)
@@ -224,6 +228,8 @@ class _Heard:
             raise MeasurementError(f"the server stopped in the middle of an answer, after {self._stamped} tokens: read its log")
         if counted is not None and counted < self._stamped:
             raise MeasurementError(f"the server counts {counted} tokens, but sent {self._stamped} pieces of text: use another endpoint")
+        if counted is not None and counted > self._most:
+            raise MeasurementError(f"the server counts {counted} tokens where {self._most} were asked for: use another endpoint")
         if counted is not None and counted > self._stamped:
             # Several tokens in one piece: which ones is not known, only that all are here now.
             self._stamp(counted - self._stamped)

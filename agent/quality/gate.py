@@ -39,7 +39,7 @@ class GateCheck(msgspec.Struct, frozen=True, kw_only=True):
         """Return the check in words."""
         bound = f"at most {self.limit:g}" if self.figure == "perplexity" else f"at least {self.limit:g}"
         return (
-            f"{self.figure} {self.value:.4g} is {self.ratio:.3f} of the source's {self.source_value:.4g}: "
+            f"{self.figure} {self.value:.5g} is {self.ratio:.4f} of the source's {self.source_value:.5g}: "
             f"{'passes' if self.passed else 'fails'} ({bound})"
         )
 

@@ -31,13 +31,13 @@ LogLikelihoods = Callable[[Sequence[int]], NDArray[np.float64]]
 class Perplexity(msgspec.Struct, frozen=True, kw_only=True):
     """Perplexity of a model on a text, with all that it depends on.
 
-    `standard_error` is that of `value`, from the spread of the predictions. `bits_per_byte` is over the bytes of the counted tokens;
-    None if their lengths are unknown. `text_sha256` is of the UTF-8 bytes.
+    `standard_error` is that of `value`, from the spread of the predictions. `bits_per_byte` is the mean loss in bits times the tokens per
+    UTF-8 byte of the text. `text_sha256` is of those bytes.
     """
 
     value: float
     standard_error: float
-    bits_per_byte: float | None
+    bits_per_byte: float
     rule: str
     context_tokens: int
     bos_token: int | None
@@ -54,7 +54,6 @@ def perplexity(
     *,
     bos_token: int | None,
     context_tokens: int = DEFAULT_CONTEXT_TOKENS,
-    token_bytes: Callable[[int], int] | None = None,
 ) -> Perplexity:
     """Return the perplexity of a model on `text`.
 
@@ -64,7 +63,6 @@ def perplexity(
         log_likelihoods: asks the model, once per chunk.
         bos_token: the beginning-of-text token, None if the vocabulary adds none.
         context_tokens: length of a chunk.
-        token_bytes: the length in bytes of what a token stands for.
 
     Raises:
         ConfigError: the text is too short, or a chunk is.
@@ -75,18 +73,18 @@ def perplexity(
     counted = np.concatenate([_checked(log_likelihoods(part), len(part))[first:] for part in parts])
     loss = -float(counted.mean())
     spread = float(counted.std(ddof=1)) / math.sqrt(len(counted))
-    size = sum(token_bytes(token) for part in parts for token in part[first + 1 :]) if token_bytes else 0
+    own_tokens, content = len(tokens) - (bos_token is not None and tokens[0] == bos_token), text.encode()
     return Perplexity(
         value=math.exp(loss),
         standard_error=math.exp(loss) * spread,
-        bits_per_byte=-float(counted.sum()) / (math.log(2) * size) if size else None,
+        bits_per_byte=loss / math.log(2) * own_tokens / len(content),
         rule=RULE,
         context_tokens=context_tokens,
         bos_token=bos_token,
         chunks=len(parts),
         counted_tokens=len(counted),
         text_tokens=len(tokens),
-        text_sha256=hashlib.sha256(text.encode()).hexdigest(),
+        text_sha256=hashlib.sha256(content).hexdigest(),
     )
 
 
@@ -106,15 +104,6 @@ def chunks(tokens: Sequence[int], context_tokens: int, bos_token: int | None) ->
         )
     parts = [list(tokens[number * context_tokens : (number + 1) * context_tokens]) for number in range(count)]
     return parts if bos_token is None else [[bos_token, *part[1:]] for part in parts]
-
-
-def from_logits(logits: NDArray[np.float32], tokens: Sequence[int]) -> NDArray[np.float64]:
-    """Return the log-likelihoods of tokens 1..n-1: float64 [n - 1], from logits float32 [n or n - 1, vocabulary] after each token."""
-    rows = logits[: len(tokens) - 1].astype(np.float64)
-    highest = rows.max(axis=1)
-    total = highest + np.log(np.exp(rows - highest[:, None]).sum(axis=1))
-    found: NDArray[np.float64] = rows[np.arange(len(rows)), np.asarray(tokens[1:])] - total
-    return found
 
 
 def _checked(found: NDArray[np.float64], tokens: int) -> NDArray[np.float64]:

@@ -10,8 +10,10 @@ import msgspec
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.base.toml import toml_document
 from edgemeter.agent.contract.model_card import Card, card_path, read_card
+from edgemeter.agent.contract.model_file import FOLDER_CONFIG
 
 SHIPPED_FOLDER = Path(__file__).parents[1] / "shipped"
+LANGUAGE_FOLDER = Path(__file__).parents[1] / "language"
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +41,36 @@ def shipped_models(folder: Path = SHIPPED_FOLDER) -> list[ModelFile]:
         ConfigError: a card cannot be read, or its model is missing.
     """
     return [find_model(path.with_suffix("")) for path in sorted(folder.glob("*.toml"))]
+
+
+class LanguageFile(msgspec.Struct, frozen=True, kw_only=True):
+    """One file of the shipped language model, as `language.toml` lists it; `perplexity` is on the text that lies beside it."""
+
+    file: str
+    precision: str
+    sha256: str
+    perplexity: float | None = None
+
+    @property
+    def path(self) -> Path:
+        """Where it is."""
+        return LANGUAGE_FOLDER / self.file
+
+    @property
+    def name(self) -> str:
+        """What commands call it: the file's name; of a folder that is one model the folder's."""
+        return self.path.parent.name if self.path.name == FOLDER_CONFIG else self.path.name
+
+
+class _LanguageIndex(msgspec.Struct, frozen=True):
+    name: str
+    files: tuple[LanguageFile, ...]
+
+
+def shipped_language() -> list[LanguageFile]:
+    """Return the files of the shipped language model; none where it was left out of an installation."""
+    index = LANGUAGE_FOLDER / "language.toml"
+    return list(msgspec.toml.decode(index.read_bytes(), type=_LanguageIndex).files) if index.is_file() else []
 
 
 def find_model(model: str | Path) -> ModelFile:

@@ -26,14 +26,16 @@ def list_models(catalogue_file: Path, cache: ModelCache, *, form: Format | None)
     Example: edgemeter models list --json
     """
     from edgemeter.models.catalogue.catalogue import all_entries
-    from edgemeter.models.catalogue.shipped_models import shipped_models
-    from edgemeter.models.cli.tables import print_catalogue, print_shipped, shipped_row
+    from edgemeter.models.catalogue.shipped_models import shipped_language, shipped_models
+    from edgemeter.models.cli.tables import print_catalogue, print_language, print_shipped, shipped_row
 
-    found, known = shipped_models(), all_entries(catalogue_file)
-    if print_data(form, {"models": [shipped_row(model) for model in found], "catalogue": list(known.values())}, rows="catalogue"):
+    found, language, known = shipped_models(), shipped_language(), all_entries(catalogue_file)
+    document = {"models": [shipped_row(model) for model in found], "language_models": language, "catalogue": list(known.values())}
+    if print_data(form, document, rows="catalogue"):
         return
     console = console_for(form)
     print_shipped(found, console)
+    print_language(language, console)
     console.print()
     print_catalogue(known.values(), cache, console)
 

@@ -18,6 +18,7 @@ COMMANDS: Sections = {
     },
     "Look into models": {
         "profile": ("edgemeter.agent.cli.profile:profile", "Show the slowest operators of a model."),
+        "quality": ("edgemeter.agent.cli.quality:quality", "Score a language model: perplexity, multiple choice, short answers."),
         "references": ("edgemeter.collector.cli.references:references", "Manage references: measured, imported, published."),
     },
     "Carry models to machines without a network": {

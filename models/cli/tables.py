@@ -6,8 +6,9 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
+from edgemeter.agent.contract import model_file
 from edgemeter.models.catalogue.catalogue_entry import CatalogueEntry
-from edgemeter.models.catalogue.shipped_models import ModelFile
+from edgemeter.models.catalogue.shipped_models import LanguageFile, ModelFile
 from edgemeter.models.fetch.cache import ModelCache
 from edgemeter.models.fetch.verify import VerifiedFile
 
@@ -24,6 +25,19 @@ def print_shipped(found: Sequence[ModelFile], console: Console) -> None:
             figures = (f"{model.size_bytes / 1000:.0f}", "" if ap is None else f"{float(ap):.3f}", (model.about.sha256 or "")[:8])
             table.add_row(model.path.name, model.format, model.about.precision, *figures)
         console.print(table)
+
+
+def print_language(found: Sequence[LanguageFile], console: Console) -> None:
+    """Print the files of the shipped language model."""
+    table = _new_table("edgemeter-notes, a language model", ("name", "precision"), ("kB", "perplexity"), ("sha256",))
+    for one in found:
+        perplexity = "" if one.perplexity is None else f"{one.perplexity:.4f}"
+        table.add_row(one.name, one.precision, f"{_size_bytes(one) / 1000:.0f}", perplexity, one.sha256[:8])
+    console.print(table)
+
+
+def _size_bytes(one: LanguageFile) -> int:
+    return sum(part.stat().st_size for part in model_file.parts(one.path))
 
 
 def print_catalogue(found: Iterable[CatalogueEntry], cache: ModelCache, console: Console) -> None:

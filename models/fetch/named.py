@@ -8,7 +8,7 @@ from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.contract.suite import FORMATS
 from edgemeter.models.catalogue.catalogue import all_entries
 from edgemeter.models.catalogue.catalogue_entry import FETCHED, CatalogueEntry
-from edgemeter.models.catalogue.shipped_models import shipped_models
+from edgemeter.models.catalogue.shipped_models import shipped_language, shipped_models
 from edgemeter.models.fetch.cache import ModelCache, cache_folder
 
 
@@ -18,7 +18,7 @@ def named_model(name: str) -> Path:
     Raises:
         ConfigError: no model has that name (the message names similar ones), or its file is not on this machine (it says how to get it).
     """
-    shipped = {model.path.name: model.path for model in shipped_models()}
+    shipped = {model.path.name: model.path for model in shipped_models()} | {one.name: one.path for one in shipped_language()}
     if name in shipped:
         return shipped[name]
     known = all_entries()
@@ -33,7 +33,7 @@ def named_model(name: str) -> Path:
 
 def known_names() -> list[str]:
     """Return the names that `named_model` knows: shipped files, then the entries of the catalogue."""
-    return [*(model.path.name for model in shipped_models()), *all_entries()]
+    return [*(model.path.name for model in shipped_models()), *(one.name for one in shipped_language()), *all_entries()]
 
 
 def _near(name: str, known: Mapping[str, CatalogueEntry], shipped: Sequence[str]) -> list[str]:

@@ -18,15 +18,20 @@ ROOT = Path(__file__).resolve().parents[2]
 FIXTURES = ROOT / "tests" / "fixtures" / "generators"
 # The modules of which one is enough.
 LIBRARIES: dict[str, tuple[str, ...]] = {
+    "genai": ("onnxruntime_genai",),
     "llama": ("xllamacpp",),
     "replay": (),
     "server": (),
 }
+# Generators whose fixture is a model that ships.
+SHIPPED = {"genai": ROOT / "models" / "language" / "edgemeter-notes_f16" / "genai_config.json"}
 CONTEXT = 48
 
 
 def fixture_of(name: str) -> Path:
     """Return the generator's model (`NAME.SUFFIX`, a file or a folder)."""
+    if name in SHIPPED:
+        return SHIPPED[name]
     found = sorted(FIXTURES.glob(f"{name}.*"))
     assert len(found) == 1, f"generator {name!r} needs one fixture tests/fixtures/generators/{name}.SUFFIX, has {found}"
     return found[0]

@@ -164,6 +164,7 @@ SMOKE = {
     "openvino": imports("openvino"),
     "ncnn": imports("ncnn"),
     "llama": imports("xllamacpp"),
+    "genai": imports("onnxruntime_genai"),
     "jtop": imports("jtop"),
     "nvidia": says("sensors", "--all", holds="nvml: no NVIDIA driver answers"),
     "i2c": says("sensors", "--all", holds="ina_i2c: "),

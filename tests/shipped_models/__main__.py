@@ -1,5 +1,6 @@
 """Makes the shipped models again from nothing: `python -m tests.shipped_models --out FOLDER` (`make models`)."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import click
@@ -11,18 +12,27 @@ from tests.shipped_models import build
 
 @click.command()
 @click.option("--out", type=click.Path(path_type=Path), default=Path("edgemeter-models"), show_default=True, help="Output folder.")
-@click.option("--steps", type=click.IntRange(1), help="Training steps. Default: those of the shipped models.")
-@click.option("--seed", type=click.IntRange(0), help="Seed of the scenes and of the first network. Default: that of the shipped models.")
+@click.option("--steps", type=click.IntRange(1), help="Training steps of each model. Default: those of the shipped models.")
+@click.option("--seed", type=click.IntRange(0), help="Seed of data and first networks. Default: that of the shipped models.")
 @click.option("--threads", type=click.IntRange(1), help="Training threads; the result depends on their number. Default: 1.")
-def build_models(out: Path, **changes: int | None) -> None:
-    """Draw the scenes, train the detector, and write, quantise and score every model file.
+@click.option("--only", type=click.Choice(["scenes", "language"]), help="Make the detector with its scenes, or the language model, only.")
+def build_models(out: Path, only: str | None, **changes: int | None) -> None:
+    """Draw the scenes and write the notes, train detector and language model, and write, quantise and score every model file.
 
     Example: python -m tests.shipped_models --out /tmp/models
     """
-    recipe = build.Recipe(**{name: value for name, value in changes.items() if value is not None})
+    build.require(build.NEEDED)
+    # PyTorch comes with an extra and takes seconds to import.
+    from tests.shipped_models.build_language import build_language
+    from tests.shipped_models.language import LanguageRecipe
+
+    given = {name: value for name, value in changes.items() if value is not None}
     with progress_bar() as report:
-        made = build.build_shipped(out, recipe, report)
-    print_shipped(made)
+        if only != "scenes":
+            build_language(out / "language", replace(LanguageRecipe(), **given), report)
+        made = build.build_shipped(out, replace(build.Recipe(), **given), report) if only != "language" else []
+    if made:
+        print_shipped(made)
 
 
 if __name__ == "__main__":

@@ -45,7 +45,7 @@ class Recipe:
 
 
 # By import name: what the extra `convert` brings.
-NEEDED = ("torch", "litert_torch", "ai_edge_quantizer", "ai_edge_litert", "onnx", "onnxruntime", "onnxscript", "PIL", "hotcoco")
+NEEDED = ("torch", "litert_torch", "ai_edge_quantizer", "ai_edge_litert", "onnx", "onnxruntime", "onnxscript", "PIL", "hotcoco", "gguf")
 
 
 def build_shipped(out: Path, recipe: Recipe, report: Tell) -> list[ModelFile]:
@@ -56,7 +56,7 @@ def build_shipped(out: Path, recipe: Recipe, report: Tell) -> list[ModelFile]:
         ConfigError: `out` cannot be written.
         MeasurementError: a file scores too far from the trained network; the files and their cards are kept.
     """
-    _require(NEEDED)
+    require(NEEDED)
     # PyTorch comes with an extra and takes seconds to import.
     from tests.shipped_models.training import train_and_convert  # noqa: PLC0415
 
@@ -147,7 +147,7 @@ def _describe(path: Path, made: Mapping[str, str | int | float], data: Dataset, 
     return ModelFile(path, scored)
 
 
-def _require(modules: Sequence[str]) -> None:
+def require(modules: Sequence[str]) -> None:
     """Raise UnavailableError unless all modules are installed."""
     missing = [name for name in modules if find_spec(name) is None]
     if missing:

@@ -16,6 +16,8 @@ from tests.fixtures.servers import free_port
 CONTEXT = 64
 MODEL = Path(__file__).resolve().parents[2] / "fixtures" / "generators" / "llama.gguf"
 USAGE = {"choices": [], "usage": {"prompt_tokens": 5, "completion_tokens": 3}}
+SHORT = {"choices": [], "usage": {"prompt_tokens": 5, "completion_tokens": 2}}
+LONG = {"choices": [], "usage": {"prompt_tokens": 5, "completion_tokens": 9}}
 MODELS = Reply({"data": [{"id": "tiny"}]})
 
 
@@ -66,9 +68,8 @@ def loaded(serve):
 
 
 def openai(stream, path="/v1/completions"):
-    """Return the routes of a server with OpenAI's interface whose later answers are `stream`, its first one a good one."""
-    answers = iter([WHOLE, WHOLE])
-    return {"/v1/models": lambda _: MODELS, path: lambda _: next(answers, stream)}
+    """Return the routes of a server with OpenAI's interface that answers `stream` to all but the generator's own short questions."""
+    return {"/v1/models": lambda _: MODELS, path: lambda asked: WHOLE if "Another" in str(asked) else stream}
 
 
 def ask(generator, output=3, prompt="the board", stops=()):
@@ -110,7 +111,7 @@ def test_another_prompt_drops_what_a_server_keeps(loaded):
     ask(generator)
     *_, before, asked = server.contents("/v1/completions")
     assert (asked["prompt"], asked["max_tokens"]) == ("the board", 3)
-    assert before["max_tokens"] == 1
+    assert before["max_tokens"] == 4
     assert before["prompt"][0] != "t"
 
 
@@ -221,22 +222,41 @@ def test_ollama_tells_durations_and_gets_the_context_it_needs(loaded):
         (events(text("a"), text("b"), done=False), MeasurementError, "stopped in the middle of an answer, after 2 tokens"),
         (Reply(lines=events(text("a"), done=False).lines, is_cut=True), MeasurementError, "after 1 tokens|broke off"),
         (events(text("a"), text("b"), text("c", "length")), MeasurementError, "left out how many tokens"),
-        (events(*[text("a")] * 4, text("b", "length"), USAGE), MeasurementError, "counts 3 tokens, but sent 5 pieces"),
+        (events(*[text("a")] * 2, text("b", "length"), SHORT), MeasurementError, "counts 2 tokens, but sent 3 pieces"),
+        (events(*[text("a")] * 4, text("b", "length"), USAGE), MeasurementError, "more than the 3 tokens that were asked for"),
+        (events(text("a"), text("b", "length"), LONG), MeasurementError, "counts 9 tokens where 3 were asked for"),
         (events(text("a"), {"error": {"message": "out of memory"}}), MeasurementError, "failed after 1 tokens: .*out of memory"),
         (Reply(lines=[b"x" * (2 << 20)]), MeasurementError, "a line of 1 MiB or more"),
     ],
-    ids=["404", "500", "401", "400", "html", "garbled", "binary", "array", "empty", "middle", "cut", "usage", "pieces", "error", "endless"],
+    ids=[
+        "404",
+        "500",
+        "401",
+        "400",
+        "html",
+        "garbled",
+        "binary",
+        "array",
+        "empty",
+        "middle",
+        "cut",
+        "usage",
+        "pieces",
+        "more",
+        "counts",
+        "error",
+        "endless",
+    ],
 )
 def test_a_bad_answer_is_one_line_and_the_next_query_works(loaded, reply, kind, match):
     """A query that fails leaves nothing behind: the connection is opened anew."""
     routes = openai(reply)
     server, generator, _ = loaded(routes)
-    # The first two answers are good: that of loading and that of the eviction.
     query = generator.bind("the board", Limits(3))
     with pytest.raises(kind, match=match) as caught:
         query(lambda _: None)
     assert "\n" not in str(caught.value)
-    server.routes["/v1/completions"] = lambda _: WHOLE
+    server.routes |= openai(WHOLE)
     assert ask(generator)[0].text == "abc"
 
 

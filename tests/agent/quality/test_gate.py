@@ -12,7 +12,7 @@ from edgemeter.agent.quality.short_answers import Question, score_answers
 PERPLEXITY = Perplexity(
     value=10.0,
     standard_error=0.1,
-    bits_per_byte=None,
+    bits_per_byte=1.0,
     rule="llama-perplexity",
     context_tokens=512,
     bos_token=1,
@@ -40,7 +40,7 @@ def test_five_percent_more_perplexity_passes_and_more_fails():
     assert quality_gate(of(9.0), of(10.0)).passed
     failed = quality_gate(of(10.51), of(10.0))
     assert not failed.passed
-    assert failed.checks[0].sentence() == "perplexity 10.51 is 1.051 of the source's 10: fails (at most 1.05)"
+    assert failed.checks[0].sentence() == "perplexity 10.51 is 1.0510 of the source's 10: fails (at most 1.05)"
 
 
 def test_nine_tenths_of_the_accuracy_pass_and_less_fails():

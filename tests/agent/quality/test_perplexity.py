@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from edgemeter.agent.base.errors import ConfigError, MeasurementError
-from edgemeter.agent.quality.perplexity import chunks, from_logits, perplexity
+from edgemeter.agent.quality.perplexity import chunks, perplexity
 
 
 def alternating(tokens):
@@ -31,10 +31,11 @@ def test_the_standard_error_is_that_of_llama_perplexity():
     assert found.standard_error == pytest.approx(math.exp(mean) * math.sqrt((squares - mean * mean) / 5), rel=1e-12)
 
 
-def test_bits_per_byte_is_over_the_counted_tokens_bytes():
-    """By hand: 7 bits a chunk, over tokens 5, 6 and 7 of each, of 2 bytes each."""
-    found = perplexity("abc", range(16), alternating, bos_token=None, context_tokens=8, token_bytes=lambda _: 2)
-    assert found.bits_per_byte == pytest.approx(7 / 6, abs=1e-12)
+def test_bits_per_byte_is_the_mean_loss_times_tokens_per_byte():
+    """By hand: 7/3 bits a token, 16 tokens (the beginning of text is none of the text's) on 4 bytes."""
+    for tokens, bos in ((range(16), None), (range(17), 0)):
+        found = perplexity("aüb", tokens, alternating, bos_token=bos, context_tokens=8)
+        assert found.bits_per_byte == pytest.approx(7 / 3 * 16 / 4, abs=1e-12)
 
 
 def test_each_chunk_begins_with_the_beginning_of_text():
@@ -63,11 +64,3 @@ def test_what_is_no_probability_gives_no_perplexity(answer):
     """An infinite loss, NaN and missing predictions are errors, not figures."""
     with pytest.raises(MeasurementError, match="for 7 predictions"):
         perplexity("abc", range(16), lambda _: answer, bos_token=None, context_tokens=8)
-
-
-def test_logits_become_log_likelihoods():
-    """Against plain softmax in Python; large logits do not overflow."""
-    logits = np.array([[1.0, 2.0, 3.0], [1000.0, 0.0, 999.0], [5.0, 5.0, 5.0]], np.float32)
-    expected = [math.log(math.exp(1) / sum(map(math.exp, (1, 2, 3)))), -1 - math.log(1 + math.exp(-1))]
-    assert from_logits(logits, [9, 0, 2]) == pytest.approx(expected, abs=1e-12)
-    assert from_logits(logits[:2], [9, 0, 2]) == pytest.approx(expected, abs=1e-12)

@@ -1,0 +1,112 @@
+"""The command `edgemeter models quality`."""
+
+import sys
+from contextlib import closing
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+import msgspec
+
+from edgemeter.agent.base.options import PATH, format_option, quiet_option
+from edgemeter.agent.base.progress import note
+from edgemeter.agent.base.tables import Format, console_for, print_data
+from edgemeter.agent.contract.suite import runtime_for
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from edgemeter.agent.quality.gate import Quality, QualityGate
+    from edgemeter.agent.quality.scoring import Material
+
+
+@click.command()
+@click.option("-m", "--model", required=True, type=PATH, help="Language model (.gguf, genai_config.json, .server).")
+@click.option("--source", type=PATH, help="The 16-bit file that --model was quantised from: the gate compares the two.")
+@click.option("--text", type=PATH, help="UTF-8 text for the perplexity.")
+@click.option("--choices", type=PATH, help='JSON Lines for multiple choice: {"id", "prompt", "choices": [...], "answer": index}.')
+@click.option("--questions", type=PATH, help='JSON Lines for exact match and F1: {"id", "prompt", "answers": [...]}.')
+@click.option("--context-tokens", type=click.IntRange(4), default=512, show_default=True, help="Tokens of a chunk of --text.")
+@click.option("--runtime", help="Generator: llama, genai, server. Default: by the file's name.")
+@click.option("--threads", type=click.IntRange(1, 1024), default=1, show_default=True, help="Threads of the generator.")
+@quiet_option
+@format_option('Print {"files": [{"file": ..., "quality": {...}}], "gate": {...} or null}.')
+def quality(
+    model: Path,
+    source: Path | None,
+    text: Path | None,
+    choices: Path | None,
+    questions: Path | None,
+    context_tokens: int,
+    runtime: str | None,
+    threads: int,
+    *,
+    form: Format | None,
+) -> None:
+    """Score a language model: perplexity, multiple choice, short answers.
+
+    Perplexity is by the rule of llama-perplexity, multiple choice as lm-evaluation-harness scores it, exact match and F1 with SQuAD's
+    normalisation. With --source a perplexity above 1.05 times the source's, or an accuracy below 0.9 times, fails the gate.
+
+    Exit status: 0 scored, 1 failed or the gate is not passed, 2 wrong option or file.
+
+    Example: edgemeter models quality --model model_q4_0.gguf --source model_f16.gguf --text held_out.txt
+    """
+    from edgemeter.agent.quality.gate import quality_gate
+    from edgemeter.agent.quality.scoring import read_material
+
+    material = read_material(text, choices, questions, context_tokens)
+    found = {path: _score(path, runtime, threads, material) for path in (model, source) if path is not None}
+    gate = quality_gate(found[model], found[source]) if source is not None else None
+    files = [{"file": str(path), "quality": scored} for path, scored in found.items()]
+    if not print_data(form, msgspec.json.encode({"files": files, "gate": gate}), rows="files"):
+        console_for(form).print(_table(found))
+        _tell(gate)
+    if gate is not None and not gate.passed:
+        sys.exit(1)
+
+
+def _score(path: Path, runtime: str | None, threads: int, material: "Material") -> "Quality":
+    from edgemeter.agent import generators
+    from edgemeter.agent.quality.scoring import ANSWER_TOKENS, score_generator
+    from edgemeter.agent.runtimes import Options
+
+    note(f"scoring {path.name}")
+    with closing(generators.create(runtime or runtime_for(path))) as generator:
+        room = max(material.context_tokens if material.text else 0, longest_prompt(material) + ANSWER_TOKENS)
+        return score_generator(generator, generator.load(path, Options(threads=threads), room), material)
+
+
+def longest_prompt(material: "Material") -> int:
+    """Return the most tokens that a prompt can have: no tokeniser makes more than one a byte, and one before them."""
+    prompts = [*(one.prompt for one in material.questions), *(f"{one.prompt} {max(one.choices, key=len)}" for one in material.choices)]
+    return 1 + max((len(prompt.encode()) for prompt in prompts), default=0)
+
+
+def _table(found: "dict[Path, Quality]") -> "Table":
+    from rich.box import SIMPLE_HEAD
+    from rich.table import Table
+
+    table = Table(box=SIMPLE_HEAD)
+    for heading in ("file", "perplexity", "bits/byte", "acc", "acc_norm", "exact match", "F1"):
+        table.add_column(heading, justify="left" if heading == "file" else "right")
+    for path, one in found.items():
+        likely, chosen, answered = one.perplexity, one.choices, one.answers
+        table.add_row(
+            path.name,
+            f"{likely.value:.4f} ± {likely.standard_error:.4f}" if likely else "-",
+            f"{likely.bits_per_byte:.4f}" if likely else "-",
+            f"{chosen.acc:.3f} ± {chosen.acc_stderr or 0:.3f}" if chosen else "-",
+            f"{chosen.acc_norm:.3f} ± {chosen.acc_norm_stderr or 0:.3f}" if chosen else "-",
+            f"{answered.exact_match:.3f}" if answered else "-",
+            f"{answered.f1:.3f}" if answered else "-",
+        )
+    return table
+
+
+def _tell(gate: "QualityGate | None") -> None:
+    if gate is None:
+        return
+    for check in gate.checks:
+        click.echo(check.sentence())
+    click.echo(f"gate: {'passed' if gate.passed else 'not passed'}")

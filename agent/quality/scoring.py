@@ -1,0 +1,79 @@
+"""Scores a loaded generator: perplexity on a text, multiple choice by likelihood, short answers by generation."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from edgemeter.agent.base.errors import ConfigError, UnavailableError
+from edgemeter.agent.generators import Generator, LikelihoodGenerator, Limits, LoadedGenerator
+from edgemeter.agent.quality.gate import Quality
+from edgemeter.agent.quality.multiple_choice import ChoiceItem, read_choices, score_choices
+from edgemeter.agent.quality.perplexity import perplexity
+from edgemeter.agent.quality.short_answers import AnswerScores, Question, read_questions, score_answers
+
+# An answer ends with its line; the longest ones of SQuAD have about as many tokens.
+ANSWER_TOKENS = 48
+
+
+@dataclass(frozen=True, slots=True)
+class Material:
+    """What to score with; None and empty are left out. `context_tokens` is the length of a chunk of the text."""
+
+    text: str | None
+    choices: Sequence[ChoiceItem]
+    questions: Sequence[Question]
+    context_tokens: int
+
+
+def read_material(text: Path | None, choices: Path | None, questions: Path | None, context_tokens: int) -> Material:
+    """Return what is in the files.
+
+    Raises:
+        ConfigError: none is given, or one cannot be read or is wrong.
+    """
+    if text is None and choices is None and questions is None:
+        raise ConfigError("nothing to score with: give a text, choices or questions")
+    try:
+        words = None if text is None else text.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"cannot read the text {str(text)!r}: {error}") from error
+    return Material(words, read_choices(choices) if choices else (), read_questions(questions) if questions else (), context_tokens)
+
+
+def score_generator(generator: Generator, loaded: LoadedGenerator, material: Material) -> Quality:
+    """Return how good the generator's predictions are.
+
+    Raises:
+        UnavailableError: it gives no likelihoods, which a text and choices need.
+        ConfigError: the text is too short, or an item does not fit the context.
+        MeasurementError: the engine failed.
+    """
+    needs_likelihoods = material.text is not None or material.choices
+    if not needs_likelihoods:
+        return Quality(answers=_answers(generator, material.questions))
+    if not isinstance(generator, LikelihoodGenerator):
+        raise UnavailableError(
+            f"{loaded.package} gives no likelihoods of a text: score with questions only, or the model's file in an engine"
+        )
+    first = list(loaded.first_tokens)
+    bos = first[0] if first else None
+
+    def encode(text: str) -> list[int]:
+        tokens = generator.encode(text)
+        return tokens[len(first) :] if first and tokens[: len(first)] == first else tokens
+
+    found = None
+    if material.text is not None:
+        tokens = [*first, *encode(material.text)]
+        found = perplexity(material.text, tokens, generator.likelihoods, bos_token=bos, context_tokens=material.context_tokens)
+    return Quality(
+        perplexity=found,
+        choices=score_choices(material.choices, encode, generator.likelihoods, bos) if material.choices else None,
+        answers=_answers(generator, material.questions) if material.questions else None,
+    )
+
+
+def _answers(generator: Generator, questions: Sequence[Question]) -> AnswerScores:
+    limits = Limits(ANSWER_TOKENS, ignore_end=False, stops=("\n",))
+    given = [generator.bind(generator.encode(one.prompt), limits)(lambda _: None).text for one in questions]
+    return score_answers(questions, [answer.strip().partition("\n")[0] for answer in given])

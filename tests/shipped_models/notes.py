@@ -1,0 +1,209 @@
+"""Workshop notes: simple English about instruments and what they read, written by a seeded grammar; text for a tiny language model.
+
+Two kinds of knowledge can be learnt from them, and are asked for: a few facts that come up again and again (an ammeter measures current,
+in amperes), and very many that rarely do (where each of 1,200 stations stands). The many fill the weights, so that rounding them shows.
+"""
+
+import random
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import Any
+
+from edgemeter.agent.base.errors import MeasurementError
+
+
+class Part(IntEnum):
+    """What a text is for; each part draws its own random numbers, so none repeats another's notes."""
+
+    TRAIN = 1
+    HELD_OUT = 2
+    CHOICES = 3
+    QUESTIONS = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Instrument:
+    """What an instrument measures, in which unit, over which usual range of whole numbers, and what it is used on."""
+
+    name: str
+    quantity: str
+    unit: str
+    low: int
+    high: int
+    used_on: str
+
+
+INSTRUMENTS = (
+    Instrument("thermometer", "temperature", "degrees", 4, 95, "boiler"),
+    Instrument("ammeter", "electric current", "amperes", 1, 16, "motor"),
+    Instrument("voltmeter", "voltage", "volts", 3, 48, "battery"),
+    Instrument("wattmeter", "power", "watts", 2, 90, "heater"),
+    Instrument("ohmmeter", "resistance", "ohms", 10, 99, "coil"),
+    Instrument("barometer", "air pressure", "millibars", 950, 1040, "window"),
+    Instrument("hygrometer", "humidity", "percent", 20, 95, "greenhouse"),
+    Instrument("stopwatch", "time", "seconds", 5, 60, "race"),
+    Instrument("ruler", "length", "centimetres", 2, 30, "plank"),
+    Instrument("balance", "mass", "grams", 10, 500, "parcel"),
+    Instrument("anemometer", "wind speed", "knots", 2, 40, "mast"),
+    Instrument("tachometer", "speed of rotation", "turns", 100, 900, "turbine"),
+    Instrument("luxmeter", "brightness", "lux", 50, 800, "lamp"),
+    Instrument("flowmeter", "flow", "litres", 1, 25, "pump"),
+    Instrument("dynamometer", "force", "newtons", 5, 80, "spring"),
+    Instrument("microphone", "loudness", "decibels", 30, 99, "engine"),
+)
+STATION_LETTERS = "ABCDEFGHIJKLMNOPQRST"
+STATION_NUMBERS = range(10, 70)
+PEOPLE = ("Anna", "Boris", "Clara", "David", "Elena", "Felix", "Greta", "Hugo", "Irene", "Jonas", "Karin", "Leon")
+PLACES = ("cellar", "kitchen", "garage", "attic", "office", "garden", "laboratory", "library", "hall", "shed", "tower", "yard")
+DAYS = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday")
+MOMENTS = ("In the morning", "At noon", "In the afternoon", "In the evening", "At night", "After lunch", "Before work")
+REASONS = (
+    "because the cable was loose",
+    "because the sun was shining on it",
+    "because the battery was almost empty",
+    "because the door was open",
+    "because nobody had switched it off",
+    "because the fan had stopped",
+)
+JUDGEMENTS = ("as expected", "more than last week", "less than last week", "too much", "not enough", "about the same as before")
+CHOICES = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Station:
+    """One of many stations: where it stands, who keeps it, and which instrument it has; it is the same in every text."""
+
+    name: str
+    place: str
+    keeper: str
+    instrument: str
+
+
+def _stations() -> tuple[Station, ...]:
+    draw = random.Random("stations")  # noqa: S311 - text, no secret
+    names = [f"{letter}{number}" for letter in STATION_LETTERS for number in STATION_NUMBERS]
+    return tuple(Station(name, draw.choice(PLACES), draw.choice(PEOPLE), draw.choice(INSTRUMENTS).name) for name in names)
+
+
+STATIONS = _stations()
+
+
+def training_text(seed: int, size_bytes: int) -> str:
+    """Return notes for training, at least `size_bytes` long."""
+    return _text(_random(seed, Part.TRAIN), size_bytes)
+
+
+def held_out_text(seed: int, size_bytes: int) -> str:
+    """Return notes that no training saw, at least `size_bytes` long."""
+    return _text(_random(seed, Part.HELD_OUT), size_bytes)
+
+
+def multiple_choice(seed: int, count: int) -> list[dict[str, Any]]:
+    """Return `count` items: id, prompt, choices, and the index of the right one as answer; in turn of the two kinds of knowledge."""
+    draw = _random(seed, Part.CHOICES)
+    kinds = (_unit_item, _station_item)
+    return [{"id": f"choice-{number:03}", **kinds[number % len(kinds)](draw)} for number in range(count)]
+
+
+def questions(seed: int, count: int) -> list[dict[str, Any]]:
+    """Return `count` questions: id, prompt, and the answers that count as right.
+
+    Raises:
+        MeasurementError: there are not that many questions.
+    """
+    draw = _random(seed, Part.QUESTIONS)
+    every = [_quantity_question(one) for one in INSTRUMENTS] + [_unit_question(one) for one in INSTRUMENTS]
+    every += [_instrument_question(one) for one in INSTRUMENTS]
+    if count > len(every):
+        raise MeasurementError(f"the notes know {len(every)} questions, not {count}: ask for fewer")
+    return [{"id": f"question-{number:03}", **item} for number, item in enumerate(draw.sample(every, count))]
+
+
+def _random(seed: int, part: Part) -> random.Random:
+    return random.Random(f"{seed}/{part}")  # noqa: S311 - text, no secret
+
+
+def _text(draw: random.Random, size_bytes: int) -> str:
+    notes: list[str] = []
+    size = 0
+    while size < size_bytes:
+        notes.append(" ".join(_note(draw)) + "\n")
+        size += len(notes[-1])
+    return "".join(notes)
+
+
+def _note(draw: random.Random) -> Iterator[str]:
+    """Yield the sentences of one note, or a question with its answer."""
+    if draw.random() < 0.2:
+        asked = draw.choice((_quantity_question, _unit_question, _instrument_question))(draw.choice(INSTRUMENTS))
+        yield f"{asked['prompt']} {asked['answers'][0]}."
+        return
+    if draw.random() < 0.5:
+        for station in draw.sample(STATIONS, 4):
+            yield _about(station)
+        return
+    one, other = draw.sample(INSTRUMENTS, 2)
+    who, helper = draw.sample(PEOPLE, 2)
+    place, elsewhere = draw.sample(PLACES, 2)
+    yield _opening(draw, who, one, place)
+    yield _reading(draw, one)
+    yield f"{helper} carries the {other.name} to the {elsewhere}."
+    if draw.random() < 0.5:
+        yield _reading(draw, other)
+    if draw.random() < 0.4:
+        yield f"That is {draw.choice(JUDGEMENTS)} {draw.choice(REASONS)}."
+    yield from draw.sample((_recall(one, place), _recall(other, elsewhere)), 2)
+    if draw.random() < 0.5:
+        yield f"{who} writes it down and thanks {helper}."
+
+
+def _about(station: Station) -> str:
+    return f"Station {station.name} stands in the {station.place}, {station.keeper} keeps it, and it has the {station.instrument}."
+
+
+def _opening(draw: random.Random, who: str, one: Instrument, place: str) -> str:
+    verb = draw.choice(("takes", "brings", "carries"))
+    when = draw.choice((f"{draw.choice(MOMENTS)} ", f"On {draw.choice(DAYS)} "))
+    return f"{when}{who} {verb} the {one.name} to the {place} and measures the {one.quantity} of the {one.used_on}."
+
+
+def _reading(draw: random.Random, one: Instrument) -> str:
+    value = draw.randint(one.low, one.high)
+    return draw.choice((f"The {one.name} reads {value} {one.unit}.", f"It shows {value} {one.unit} on the {one.name}."))
+
+
+def _recall(one: Instrument, place: str) -> str:
+    return f"Now the {one.name} is in the {place}."
+
+
+def _unit_item(draw: random.Random) -> dict[str, Any]:
+    """Return an item on what holds everywhere: the unit of an instrument."""
+    one, *others = draw.sample(INSTRUMENTS, CHOICES)
+    return _item(draw, f"The {one.name} reads {draw.randint(one.low, one.high)}", one.unit, [other.unit for other in others])
+
+
+def _station_item(draw: random.Random) -> dict[str, Any]:
+    """Return an item on one of the many facts: where a station stands."""
+    station = draw.choice(STATIONS)
+    others = draw.sample([place for place in PLACES if place != station.place], CHOICES - 1)
+    return _item(draw, f"Station {station.name} stands in the", station.place, others)
+
+
+def _item(draw: random.Random, prompt: str, right: str, wrong: Sequence[str]) -> dict[str, Any]:
+    choices = [right, *wrong]
+    draw.shuffle(choices)
+    return {"prompt": prompt, "choices": choices, "answer": choices.index(right)}
+
+
+def _quantity_question(one: Instrument) -> dict[str, Any]:
+    return {"prompt": f"Question: What does the {one.name} measure? Answer:", "answers": [f"The {one.quantity}", one.quantity]}
+
+
+def _unit_question(one: Instrument) -> dict[str, Any]:
+    return {"prompt": f"Question: In what unit is {one.quantity} given? Answer:", "answers": [f"In {one.unit}", one.unit]}
+
+
+def _instrument_question(one: Instrument) -> dict[str, Any]:
+    article = "An" if one.name[0] in "aeo" else "A"
+    return {"prompt": f"Question: What is used to measure {one.quantity}? Answer:", "answers": [f"{article} {one.name}", one.name]}
