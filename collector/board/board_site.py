@@ -16,7 +16,9 @@ from edgemeter.collector.charts import vega
 from edgemeter.collector.charts.chart import Chart, ChartSheet, script_data
 from edgemeter.collector.web.context import NoEvents, ViewContext, live_chart
 from edgemeter.collector.web.markup import Markup, element, join, raw, render
+from edgemeter.collector.web.queries import CaseFilter, count_cases
 from edgemeter.collector.web.run_index import FACETS, RunIndex, open_index
+from edgemeter.collector.web.side_by_side import CASES_SHOWN
 from edgemeter.collector.web.site import FormChoices, board_page, content, held_exports, script, show, styles
 from edgemeter.collector.web.sources import DocumentSource
 from edgemeter.collector.web.view import ROUTES, View, ViewRequest, address, read_address
@@ -82,7 +84,8 @@ def _write_pages(
     by_id = {one.run.id: one for one in entries if one.state == "verified" and one.run}
     places = {one.run.id: places_of(one.run) for one in by_id.values() if one.run}
     runs = [one.run for one in by_id.values() if one.run]
-    addresses = _addresses(runs)
+    with index.reading() as connection:
+        addresses = _addresses(runs, count_cases(connection, CaseFilter()))
     links = BoardLinks({one: _file(one) for one in addresses})
     for count, text in enumerate(addresses, start=1):
         request = read_address(text)
@@ -105,12 +108,13 @@ def _write_pages(
     return len(addresses)
 
 
-def _addresses(runs: Sequence[RunRecord]) -> list[str]:
+def _addresses(runs: Sequence[RunRecord], cases: int) -> list[str]:
     models = sorted({run.model.name for run in runs})
     devices = sorted({(run.fleet, run.device) for run in runs})
     return [
         "overview",
         *(["compare"] if runs else []),
+        *(address("compare", {"page": str(page)}) for page in range(2, -(-cases // CASES_SHOWN) + 1)),
         *(address("model", {"model": model}) for model in models),
         *(address("device", {"fleet": fleet, "device": device}) for fleet, device in devices),
         *(address("run", {"id": run.id}) for run in runs),

@@ -18,12 +18,13 @@ from edgemeter.collector.web.markup import NOTHING, Markup, element, raw
 from edgemeter.collector.web.queries import CaseFilter, cases, count_cases
 from edgemeter.collector.web.run_index import IndexedCase, RunIndex, open_index
 from edgemeter.collector.web.series import DEFAULT_METRIC
+from edgemeter.collector.web.side_by_side import CASES_SHOWN
 from edgemeter.collector.web.site import FormChoices, content, held_exports, offered, one_file_page, show
 from edgemeter.collector.web.sources import RecordSource
 from edgemeter.collector.web.view import FileLinks, ViewRequest, read_address
 
 # How many of each a file holds, so that it can be sent and opened; the served page has all.
-BASELINES, MODELS, DEVICES, RUNS = 8, 12, 60, 40
+BASELINES, PAGES, MODELS, DEVICES, RUNS = 8, 10, 12, 60, 40
 METRICS = (DEFAULT_METRIC, "gross_mj", "accuracy", "throttled_ratio")
 
 
@@ -112,10 +113,13 @@ def _held(context: ViewContext, choice: FileChoice) -> HeldAddresses:
     references = every_baseline if choice.baseline is None else [choice.baseline]
     kept_models, kept_devices, kept_references = models[:MODELS], devices[:DEVICES], references[:BASELINES]
     newest = _newest_runs(context, found, choice.runs)
+    # Of the other baselines the first page.
+    pages = min(PAGES, -(-len(found) // CASES_SHOWN))
     every = [
         *([ViewRequest("compare", {"baseline": choice.baseline})] if choice.baseline else []),
         ViewRequest("overview"),
         *(ViewRequest("compare", {"baseline": name}) for name in kept_references if name != choice.baseline),
+        *(ViewRequest("compare", {"baseline": name, "page": str(page)}) for name in kept_references[:1] for page in range(2, pages + 1)),
         *(ViewRequest("model", {"model": name}) for name in kept_models),
         # Of one model it would be that model's trend again.
         *([ViewRequest("trend")] if len(kept_models) > 1 else []),
@@ -128,6 +132,7 @@ def _held(context: ViewContext, choice: FileChoice) -> HeldAddresses:
         (len(models) - len(kept_models), "model"),
         (len(devices) - len(kept_devices), "device"),
         (len(references) - len(kept_references), "baseline"),
+        (len(found) - PAGES * CASES_SHOWN, "case"),
         (sum(case.figures.runs for case in found) - len(newest), "run"),
     ]
     away = [f"{figures.count(number, f'more {noun}')}" for number, noun in left if number > 0]

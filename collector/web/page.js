@@ -305,7 +305,7 @@ function writeTables(within, form) {
 }
 
 // Addresses within a file: #/view?fields; the fields of the route pick the view, the others narrow it.
-const ROUTES = { overview: [], compare: ["baseline"], model: ["model"], trend: ["model", "metric"], device: ["fleet", "device"], run: ["id"], alerts: [] };
+const ROUTES = { overview: [], compare: ["baseline", "page"], model: ["model"], trend: ["model", "metric"], device: ["fleet", "device"], run: ["id"], alerts: [] };
 function parse(text) {
   const [view, query = ""] = text.replace(/^#\//, "").split("?");
   return { view: view || "overview", fields: Object.fromEntries(new URLSearchParams(query)) };

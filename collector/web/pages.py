@@ -19,7 +19,7 @@ def pages_text(request: ViewRequest, place: int, count: int, size: int, links: L
         return join([])
     first, last = place * size + 1, min(count, (place + 1) * size)
     fields = {name: value for name, value in request.fields.items() if name != "page"}
-    before = [" ", link(links.to(request.view, **fields, page=str(place)), "Previous")] if place else []
+    before = [" ", link(links.to(request.view, **fields, page=str(place) if place > 1 else ""), "Previous")] if place else []
     after = [" ", link(links.to(request.view, **fields, page=str(place + 2)), "Next")] if last < count else []
     text = f"Cases {first:,} to {last:,} of {count:,}; pick a model, a board or a device for less."
     return element("p", {"class": "caution pages"}, text, *before, *after)

@@ -19,7 +19,7 @@ LONGEST_FIELD = 300
 # The fields of each view that identify a page; the others filter its content.
 ROUTES: dict[str, tuple[str, ...]] = {
     "overview": (),
-    "compare": ("baseline",),
+    "compare": ("baseline", "page"),
     "model": ("model",),
     "trend": ("model", "metric"),
     "device": ("fleet", "device"),
@@ -88,7 +88,7 @@ class FileLinks:
     def to(self, view: str, **fields: str) -> str | None:
         """Return `#/view?...`, None for a view that the file does not hold; what is left open, and what narrows it, may be any."""
         route = {name: value for name, value in fields.items() if name in ROUTES[view]}
-        fits = any(all(held.get(name) == value for name, value in route.items()) for held in self._views.get(view, ()))
+        fits = any(all(held.get(name, "") == value for name, value in route.items()) for held in self._views.get(view, ()))
         return f"#/{address(view, fields)}" if fits else None
 
 
