@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from edgemeter.agent.base import figures
-from edgemeter.agent.base.errors import UnavailableError
+from edgemeter.agent.base.errors import ConfigError, UnavailableError
 from edgemeter.agent.contract.record import RunRecord
 from edgemeter.collector.board.board_view import board_view, facets, verification_section
 from edgemeter.collector.board.entries import BoardEntry
@@ -23,7 +23,7 @@ from edgemeter.collector.web.site import FormChoices, board_page, content, held_
 from edgemeter.collector.web.sources import DocumentSource
 from edgemeter.collector.web.view import ROUTES, View, ViewRequest, address, read_address
 
-INDEX, BUNDLES, BADGES = "index.html", "bundles", "badges"
+INDEX, RUNS, BUNDLES, BADGES = "index.html", "runs.js", "bundles", "badges"
 # A character of a badge is so wide, and beside its text there is so much room.
 CHARACTER_PX, AROUND_PX = 6.6, 12
 COLOURS = {"valid": "#0b7a4b", "suspect": "#8a5a00", "invalid": "#a32b2b"}
@@ -47,15 +47,17 @@ class BoardLinks:
 def write_board(
     entries: Sequence[BoardEntry], folder: Path, remark: str, progress: Callable[[str, int, int], None] = lambda *_: None
 ) -> int:
-    """Write the board of `entries` into `folder`, which is made; return the number of its pages.
+    """Write the board of `entries` into `folder`, which is made, in the place of a board that is there; return the number of its pages.
 
     Raises:
+        ConfigError: the folder holds something that is not a board.
         UnavailableError: a file cannot be written.
     """
     verified = [(one, one.run) for one in entries if one.state == "verified" and one.run]
     index = open_index(DocumentSource(tuple(run for _, run in verified)))
     try:
         index.refresh()
+        _clear(folder)
         for place in (folder, folder / BUNDLES, folder / BADGES):
             place.mkdir(parents=True, exist_ok=True)
         _write_shared(verified, folder)
@@ -66,12 +68,25 @@ def write_board(
         index.close()
 
 
+def _clear(folder: Path) -> None:
+    """Remove the board that is there: a result that is verified no more must not stay. What others put beside it stays."""
+    if not folder.exists() or not any(folder.iterdir()):
+        return
+    if not (folder / RUNS).exists():
+        raise ConfigError(f"{str(folder)!r} is not empty and holds no board: name an empty or a new folder with --out")
+    for place in (folder / BUNDLES, folder / BADGES):
+        shutil.rmtree(place, ignore_errors=True)
+    for file in (*folder.glob("*.html"), *folder.glob("charts-*.js")):
+        file.unlink()
+
+
 def _write_shared(verified: Sequence[tuple[BoardEntry, RunRecord]], folder: Path) -> None:
+    # First: by it an interrupted board is known as one.
+    runs = {run.id: _file(address("run", {"id": run.id})) for _, run in verified}
+    (folder / RUNS).write_text(f"const RUNS = {script_data(runs)};\n", encoding="utf-8")
     (folder / "page.css").write_text(styles(), encoding="utf-8")
     (folder / "page.js").write_text(script(), encoding="utf-8")
     (folder / vega.bundle_name()).write_text(vega.bundle(), encoding="utf-8")
-    runs = {run.id: _file(address("run", {"id": run.id})) for _, run in verified}
-    (folder / "runs.js").write_text(f"const RUNS = {script_data(runs)};\n", encoding="utf-8")
     for entry, run in verified:
         bundle, shield = places_of(run)
         shutil.copyfile(entry.path, folder / bundle)

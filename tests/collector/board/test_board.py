@@ -196,6 +196,22 @@ def test_what_a_bundle_must_be_can_be_required(bundles, labs, tmp_path):
     assert (out / "index.html").exists()
 
 
+def test_a_result_that_is_gone_leaves_no_page_and_no_folder_of_others_is_touched(sound, labs, tmp_path):
+    """A second board in the same place holds its own results only; what somebody put beside it stays."""
+    out = tmp_path / "site"
+    first = write_bundle(tmp_path, msgspec.structs.replace(sound, id="first"), labs["oslo"][0])
+    write_board(read_entries([first], {}), out, "")
+    (out / "CNAME").write_text("board.example")
+    second = write_bundle(tmp_path, msgspec.structs.replace(sound, id="second"), labs["oslo"][0])
+    write_board(read_entries([second], {}), out, "")
+    assert [path.name.partition("-")[2][:6] for path in out.glob("run-*.html")] == ["second"]
+    assert len(list((out / "bundles").iterdir())) == len(list((out / "badges").iterdir())) == 1
+    assert (out / "CNAME").exists()
+    with pytest.raises(ConfigError, match="is not empty and holds no board"):
+        write_board(read_entries([second], {}), tmp_path, "")
+    assert second.exists()
+
+
 def test_a_place_without_bundles_is_an_error(tmp_path):
     """One line that says how they are written."""
     with pytest.raises(ConfigError, match="no bundle in"):
