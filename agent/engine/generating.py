@@ -87,22 +87,28 @@ class TimedQuery:
 
 @dataclass(slots=True)
 class GenerationSubject:
-    """A loaded generator with the prompts and limits of a case; queries are numbered through the whole run."""
+    """A loaded generator with the prompts and limits of a case.
+
+    Timed queries are numbered from 0 and those before them from -1 down, so that the timed prompts of a case are the same in every run.
+    """
 
     generator: Generator
     loaded: LoadedGenerator
     prompts: prompts.SyntheticPrompts
     limits: Limits
-    asked: int = 0
+    warmed: int = 0
 
-    def query(self, number: int | None = None) -> TimedQuery:
-        """Run the next query, or that of a number again.
+    def warm(self) -> TimedQuery:
+        """Run the next query that does not count; see `query`."""
+        self.warmed += 1
+        return self.query(-self.warmed)
+
+    def query(self, number: int) -> TimedQuery:
+        """Run a query.
 
         Raises:
             MeasurementError: it gave no token.
         """
-        if number is None:
-            number, self.asked = self.asked, self.asked + 1
         stamps = Stamps(self.limits.output_tokens + 1)
         call = self.generator.bind(self.prompts.of(number), self.limits)
         start = time.monotonic_ns()
@@ -115,11 +121,10 @@ class GenerationSubject:
 
 @dataclass(frozen=True, slots=True)
 class _Timing:
-    """The timed part and what directly surrounds it; `first` is the number of its first query."""
+    """The timed part and what directly surrounds it."""
 
     warm_up: WarmUp
     queries: Sequence[TimedQuery]
-    first: int
     scheduled: Scheduling
     peak_mb: float
     idles: list[Window | None] = field(default_factory=lambda: [None, None])
@@ -136,7 +141,7 @@ def measure_generation(work: job.RunJob, started_ns: int, emit: Emit, compiled: 
         before_mb = resident_mb()
         subject = _load(work.case, generator, emit)
         loaded_mb = resident_mb()
-        cold_query = subject.query()
+        cold_query = subject.warm()
         cold = ColdStart(
             process_ms=(started_ns - work.spawned_ns) / 1e6,
             import_ms=subject.loaded.import_ns / 1e6,
@@ -170,12 +175,11 @@ def _time(work: job.RunJob, subject: GenerationSubject, emit: Emit) -> _Timing:
     before = idle("idle before", case, emit) if idles else None
     emit(job.Phase(name="timed", seconds=expected_s))
     counted = read_scheduling()
-    first = subject.asked
     queries = run_queries(subject, case.queries, case.seconds)
     scheduled = scheduling_between(counted, read_scheduling())
     peak_mb = process_usage.peak_mb()
     after = idle("idle after", case, emit) if idles else None
-    return _Timing(warmed, queries, first, scheduled, peak_mb, [before, after])
+    return _Timing(warmed, queries, scheduled, peak_mb, [before, after])
 
 
 def warm_up(subject: GenerationSubject, limit_s: float) -> tuple[WarmUp, float]:
@@ -189,7 +193,7 @@ def warm_up(subject: GenerationSubject, limit_s: float) -> tuple[WarmUp, float]:
     spent_s, settled = 0.0, False
     with no_collection():
         while len(first_ns) < FEWEST_WARM_UP or (not settled and spent_s < limit_s):
-            done = subject.query()
+            done = subject.warm()
             first_ns.append(done.token_ns[0])
             each_ns.append(round(done.tpot_ns))
             spent_s = (time.monotonic_ns() - begin) / 1e9
@@ -214,14 +218,14 @@ def run_queries(subject: GenerationSubject, count: int, seconds: float) -> list[
     with no_collection():
         deadline = time.monotonic_ns() + int(seconds * 1e9)
         while len(done) < count or time.monotonic_ns() < deadline:
-            done.append(subject.query())
+            done.append(subject.query(len(done)))
     return done
 
 
 def _repeat(subject: GenerationSubject, timing: _Timing) -> OutputCheck:
     """Generate from a few of the timed prompts again: greedy generation gives the same tokens."""
     chosen = sorted({0, len(timing.queries) // 2})[:REPEATED]
-    again = [subject.query(timing.first + place).answer for place in chosen]
+    again = [subject.query(place).answer for place in chosen]
     same = [
         (one.tokens, one.text) == (timing.queries[place].answer.tokens, timing.queries[place].answer.text)
         for one, place in zip(again, chosen, strict=True)

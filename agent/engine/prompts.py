@@ -45,11 +45,11 @@ class SyntheticPrompts:
             raise ConfigError(f"a prompt of {prompt_tokens} tokens has no room beside the {fixed} that the model begins with: give more")
 
     def of(self, number: int) -> list[int] | str:
-        """Return the prompt of query `number` (0, 1, ...): tokens, or a text where the generator takes no tokens.
+        """Return the prompt of query `number` (0, 1, ... or -1, -2, ...): tokens, or a text where the generator takes no tokens.
 
-        The first token that is not fixed differs from that of the queries before, until the vocabulary is used up.
+        The first token that is not fixed differs from those of the other queries, until the vocabulary is used up.
         """
-        draw = np.random.default_rng((self._seed, number))
+        draw = np.random.default_rng((self._seed, abs(number), number < 0))
         known = self._loaded.text_tokens
         if not known.size:
             return " ".join([f"{number}:", *(WORDS[place] for place in draw.integers(0, len(WORDS), max(1, self._tokens - 2)))])

@@ -146,6 +146,16 @@ def imports(module: str):
     return smoke
 
 
+def generates(program: Path, home: Path) -> None:
+    """Measure the tiny language model of the tests."""
+    model = ROOT / "tests" / "fixtures" / "generators" / "llama.gguf"
+    lengths = ("--prompt-tokens", 40, "--output-tokens", 8)
+    done = ran(program, "run", "--model", model, *lengths, "--mode", "rapid", "--repeats", 1, "--json", home=home)
+    assert done.returncode == 0, done.stderr
+    (record,) = json.loads(done.stdout)["runs"]
+    assert record["generation"]["decode_tokens_per_s"] > 0
+
+
 def demo(program: Path, home: Path) -> None:
     """Go the whole way."""
     done = ran(program, "demo", "--html", home / "report.html", home=home)
@@ -163,7 +173,7 @@ SMOKE = {
     "torch": measures(".torchscript"),
     "openvino": imports("openvino"),
     "ncnn": imports("ncnn"),
-    "llama": imports("xllamacpp"),
+    "llama": generates,
     "genai": imports("onnxruntime_genai"),
     "jtop": imports("jtop"),
     "nvidia": says("sensors", "--all", holds="nvml: no NVIDIA driver answers"),

@@ -82,14 +82,25 @@ def test_a_run_states_lengths_moments_and_rates(tmp_path):
 def test_prompts_are_exact_seeded_and_share_no_beginning():
     """Each query has another first token, no prompt is one token repeated, and the same seed gives the same prompts."""
     loaded = LoadedGenerator("p", "1", "cpu", 0, 0, context_tokens=64, text_tokens=np.arange(10, 110, dtype=np.int32), first_tokens=(1,))
-    prompts = [SyntheticPrompts(loaded, 16, 5).of(number) for number in range(100)]
+    prompts = [SyntheticPrompts(loaded, 16, 5).of(number) for number in range(-50, 50)]
     assert {len(prompt) for prompt in prompts} == {16}
     assert {prompt[0] for prompt in prompts} == {1}
     assert len({prompt[1] for prompt in prompts}) == 100
     assert all(len(set(prompt)) > 3 for prompt in prompts)
-    assert prompts[7] == SyntheticPrompts(loaded, 16, 5).of(7) != SyntheticPrompts(loaded, 16, 6).of(7)
+    assert prompts[57] == SyntheticPrompts(loaded, 16, 5).of(7) != SyntheticPrompts(loaded, 16, 6).of(7)
     with pytest.raises(ConfigError, match="no room"):
         SyntheticPrompts(loaded, 1, 0)
+
+
+def test_the_timed_prompts_of_a_case_are_the_same_however_long_the_warm_up_was(tmp_path):
+    """Runs on a slow and a fast machine time the same prompts, so that their answers can be compared."""
+    answers = []
+    for before in (2, 9):
+        subject = subject_of(recorded(tmp_path))
+        for _ in range(before):
+            subject.warm()
+        answers.append([one.answer.tokens for one in generating.run_queries(subject, 3, 0.0)])
+    assert answers[0] == answers[1]
 
 
 def test_a_generator_of_texts_gets_texts_that_differ_from_the_start():
