@@ -22,6 +22,8 @@ from edgemeter.agent.contract.suite import Case, Settings, Suite, SuiteFile, Tok
 
 LARGEST_BYTES = 256 << 10
 MOST_CASES = 1000
+# The generator whose model is a file with an address, and the path of a key that is sent there.
+SERVER = "server"
 # Shipped with the agent, in the package beside it.
 SHIPPED = Path(__file__).resolve().parents[2] / "models" / "shipped"
 
@@ -120,6 +122,10 @@ def expand(
         path = Path(case.model)
         if path.parent != folder:
             raise ConfigError(f"the ordered suite is refused: {case.model!r} is not a file name")
+        if case.runtime == SERVER:
+            raise ConfigError(
+                "the ordered suite is refused: a server is none of an order's models, for its file names an address and a key"
+            )
         if not path.exists():
             _link_shipped(path, shipped)
     return replace(found, cases=tuple(_with_data(case, data or {}) for case in found.cases))
@@ -168,7 +174,7 @@ def _refuse_odd(case: OrderedSettings) -> None:
 
 def _refuse_many(case: OrderedSettings, defaults: OrderedSettings) -> None:
     count = 1
-    for key in ("model", "runtime", "backend", "precision", "threads"):
+    for key in ("model", *contract_suite.AXES):
         value = getattr(case, key) or getattr(defaults, key)
         count *= len(value) if isinstance(value, list) else 1
     if count > MOST_CASES:

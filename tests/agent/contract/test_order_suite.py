@@ -1,0 +1,37 @@
+"""Facts about the suites that come with orders: what they may say of language models."""
+
+import pytest
+
+from edgemeter.agent.base.errors import ConfigError
+from edgemeter.agent.contract import order_suite
+
+
+def expanded(folder, keys, name="m.gguf"):
+    """Return the cases of an order with one model."""
+    given = folder / "given"
+    given.mkdir()
+    (given / name).write_bytes(b"x")
+    links = folder / "links"
+    links.mkdir()
+    suite = order_suite.read(f'name = "o"\n[[case]]\nmodel = "{name}"\n{keys}\n'.encode())
+    return order_suite.expand(suite, {name: given / name}, links).cases
+
+
+def test_an_order_may_sweep_the_lengths_of_a_language_model(tmp_path):
+    """Lengths are numbers, and name nothing on the board."""
+    cases = expanded(tmp_path, "prompt_tokens = [128, 512]\noutput_tokens = 16")
+    assert [(case.runtime, case.prompt_tokens, case.output_tokens) for case in cases] == [("llama", 128, 16), ("llama", 512, 16)]
+
+
+@pytest.mark.parametrize("keys", ["", 'runtime = "server"'])
+def test_an_order_may_bring_no_server(tmp_path, keys):
+    """Its file would have the board send the contents of one of its files to any address."""
+    with pytest.raises(ConfigError, match="a server is none of an order's models"):
+        expanded(tmp_path, keys, "m.server" if not keys else "m.unknown")
+
+
+def test_lengths_count_among_the_combinations_of_a_case():
+    """An order cannot ask for a million cases in one line."""
+    many = ", ".join(map(str, range(1, 60)))
+    with pytest.raises(ConfigError, match=r"3481 combinations"):
+        order_suite.read(f'name = "o"\n[[case]]\nmodel = "m.gguf"\nprompt_tokens = [{many}]\noutput_tokens = [{many}]\n'.encode())
