@@ -106,10 +106,12 @@ def _plan(findings: Sequence[dict[str, str]]) -> DemoPlan:
     models = [path for path in shipped if any(path.name.endswith(READS[name]) for name in runtimes)]
     fp32 = next((path for path in models if "fp32" in path.name and path.suffix == ".onnx"), models[0])
     has_power = any(one["area"] == "power" and one["state"] == "ok" for one in findings)
-    return DemoPlan(_suite(models, fp32, has_power=has_power), left_out, (len(models) + 1) * (1 if has_power else 3))
+    language = _language() if here.get("llama", {}).get("state") == "ok" else []
+    suite = _suite(models, fp32, language, has_power=has_power)
+    return DemoPlan(suite, left_out, (len(models) + 1 + len(language)) * (1 if has_power else 3))
 
 
-def _suite(models: Sequence[Path], reference: Path, *, has_power: bool) -> str:
+def _suite(models: Sequence[Path], reference: Path, language: Sequence[Path], *, has_power: bool) -> str:
     scenes = models[0].parent.parent / "scenes"
     # A sensor supports an energy over 10 s and more only; without one, as many queries as a p99 needs.
     with_power, without = "seconds = 10.2\nidle_seconds = 2.0\nrepeats = 1", "seconds = 1.5\nrepeats = 3"
@@ -131,15 +133,31 @@ def _suite(models: Sequence[Path], reference: Path, *, has_power: bool) -> str:
             f"model = {json.dumps(str(reference))}",
             'role = "reference"',
             "",
+            *(_generation(language) if language else ()),
         ]
     )
 
 
-def _shipped() -> list[Path]:
-    """Return the model files that ship: data of the package `models`, whose code stays where it is."""
+def _generation(language: Sequence[Path]) -> list[str]:
+    """Return the lines of the case that generates text; its queries are many steps, so there are few."""
+    models = f"model = {json.dumps([str(path) for path in language])}"
+    return ["[[case]]", models, "prompt_tokens = 64", "output_tokens = 32", "queries = 64", ""]
+
+
+def _language() -> list[Path]:
+    """Return the shipped language model in 16 and in 4 bits."""
+    return [path for place in _places() for path in sorted((place / "language").glob("*.gguf")) if path.stem.endswith(("f16", "q4_0"))]
+
+
+def _places() -> list[Path]:
+    """Return where the data of the package `models` is, whose code stays where it is."""
     found = find_spec("edgemeter.models")
-    places = list(found.submodule_search_locations or ()) if found else []
-    files = [card.with_suffix("") for place in places for card in sorted((Path(place) / "shipped").glob("*.toml"))]
+    return [Path(place) for place in found.submodule_search_locations or ()] if found else []
+
+
+def _shipped() -> list[Path]:
+    """Return the model files that ship with a card."""
+    files = [card.with_suffix("") for place in _places() for card in sorted((place / "shipped").glob("*.toml"))]
     if not files:
         raise UnavailableError("the shipped models are not here: install edgemeter from its wheel")
     return files
