@@ -159,6 +159,8 @@ class CurvePoint(RecordPart, frozen=True, kw_only=True):
     """Mean of the highest temperature in °C."""
     power_w: float | None = None
     """Mean power in W."""
+    tpot_ms: float | None = None
+    """Median time per output token in ms, of a language model."""
 
 
 class Sustained(RecordPart, frozen=True, kw_only=True):

@@ -10,16 +10,19 @@ import statistics
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
 from edgemeter.agent.contract import samples
 from edgemeter.agent.contract.record_conditions import Condition
 from edgemeter.agent.contract.record_figures import CurvePoint, Sustained
+from edgemeter.agent.contract.record_generation import Generation
 from edgemeter.agent.energy.curve import Curve, curve_of, mean_w
 from edgemeter.agent.energy.sampler import SensorTrace
 from edgemeter.agent.energy.window import Window
 from edgemeter.agent.engine.job import MeasuredRun
+from edgemeter.agent.engine.scenarios.generation_statistics import MOMENTS, TokenMoments, tpot_ns
 from edgemeter.agent.power.detect import scope_rank
 
 INTERVALS = 180
@@ -47,7 +50,7 @@ class _Left:
 
 def sustained_of(measured: MeasuredRun, conditions: TimedConditions, traces: Sequence[SensorTrace]) -> Sustained:
     """Return the curve of a run, from its own raw samples and what was read beside it."""
-    series = {one.name: samples.unpack(one) for one in measured.samples if one.name in ("latency", "query_start")}
+    series = {one.name: samples.unpack(one) for one in measured.samples if one.name in ("query_start", *MOMENTS)}
     length_s = measured.timed.length_ns / 1e9
     interval_s = max(SHORTEST_S, length_s / INTERVALS)
     places = (series["query_start"] / 1e9 // interval_s).astype(np.int64)
@@ -56,6 +59,8 @@ def sustained_of(measured: MeasuredRun, conditions: TimedConditions, traces: Seq
         _point(series["latency"][places == place], measured.timed.start_ns, (place * interval_s, interval_s), conditions, power)
         for place in range(max(1, round(length_s / interval_s)))
     )
+    if measured.generation is not None and set(MOMENTS) <= set(series):
+        points = _with_tpot(points, places, TokenMoments(**{field: series[name] for name, field in MOMENTS.items()}), measured.generation)
     return judged(points, interval_s)
 
 
@@ -75,6 +80,14 @@ def _point(
         temperature_c=statistics.fmean(hottest) if hottest else None,
         power_w=mean_w(power, window) if power else None,
     )
+
+
+def _with_tpot(points: Sequence[CurvePoint], places: NDArray[np.int64], moments: TokenMoments, found: Generation) -> tuple[CurvePoint, ...]:
+    """Return the points with the median TPOT of the complete queries that began in each."""
+    chosen = moments.complete(found.output_tokens) & (moments.output_tokens > 1)
+    each_ms, where = tpot_ns(moments, found.output_tokens) / 1e6, places[chosen]
+    medians = [float(np.median(each_ms[where == place])) if np.any(where == place) else None for place in range(len(points))]
+    return tuple(msgspec.structs.replace(point, tpot_ms=median) for point, median in zip(points, medians, strict=True))
 
 
 def _power(traces: Sequence[SensorTrace]) -> Curve | None:

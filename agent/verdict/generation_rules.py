@@ -90,6 +90,14 @@ def _joined(_: RunFacts, found: Generation) -> str | None:
 
 
 @_of_generation
+def _served(facts: RunFacts, found: Generation) -> str | None:
+    if found.is_local:
+        return None
+    where = facts.measured.runtime.facts.get("server_url", "a server")
+    return f"{where} generated the text: memory, load and waiting for cores are those of the process that asked it"
+
+
+@_of_generation
 def _above_compute(facts: RunFacts, found: Generation) -> str | None:
     weights, rate = found.model.read_parameters, found.prefill_tokens_per_s
     clocks = [hz for one in facts.at() for hz in (one.clock_max_hz, one.clock_hz) if hz]
@@ -227,6 +235,13 @@ RULES: tuple[Rule, ...] = (
         "the median TPOT of the last third of queries is at most 10 % above that of the first",
         _slowed,
         "all queries begin at the same depth, so a slower decode is a slower machine: mostly throttling",
+    ),
+    Rule(
+        "served",
+        "note",
+        "the engine runs in the measured process",
+        _served,
+        "what the kernel counts for this process says nothing of a server's",
     ),
     Rule(
         "joined-tokens",

@@ -11,6 +11,7 @@ from edgemeter.agent.energy.sampler import SensorTrace
 from edgemeter.agent.power import Description, Reading
 from edgemeter.agent.session import sustained
 from tests.fixtures.measured_factory import measured
+from tests.fixtures.record_factory import make_generation
 
 START_NS = 5_000_000_000
 QUERY_NS = 50_000_000
@@ -105,3 +106,26 @@ def test_false_alarms_are_rare_and_a_fifth_slower_is_found(scatter_ratio, false_
     step = np.where(np.arange(180) < 90, 1.0, 1.2)
     assert np.mean([throttles(np.ones(180)) for _ in range(400)]) <= false_alarms
     assert np.mean([throttles(step) for _ in range(400)]) >= found
+
+
+def test_a_language_model_has_its_tpot_by_interval():
+    """Ten minutes of queries of 1 s: 100 ms to the first token, then 9 steps that take 50 % longer from half-time on."""
+    steps_ns = np.repeat([100_000_000, 150_000_000], 300)
+    token = (100_000_000 + steps_ns[:, None] * np.arange(10)).ravel()
+    latency = 100_000_000 + 9 * steps_ns
+    starts = np.concatenate(([0], np.cumsum(latency)[:-1]))
+    run = measured(
+        generation=make_generation(output_tokens=10),
+        samples=(
+            samples.pack("latency", "ns", latency),
+            samples.pack("query_start", "ns", starts),
+            samples.pack("first_token", "ns", np.full(600, 100_000_000)),
+            samples.pack("token", "ns", token),
+            samples.pack("output_tokens", "tokens", np.full(600, 10)),
+        ),
+        timed=window.Window(0, int(latency.sum())),
+    )
+    points = sustained.sustained_of(run, [], []).points
+    assert points[0].tpot_ms == pytest.approx(100.0)
+    assert points[-1].tpot_ms == pytest.approx(150.0)
+    assert sustained.sustained_of(half_an_hour(), [], []).points[0].tpot_ms is None

@@ -73,6 +73,7 @@ JUST = 200_000_000
         ("cached-prompt", {"cached_tokens": 2}, {"cached_tokens": 1}),
         ("short-output", {"ended_early": 1}, {"ended_early": 0}),
         ("estimated-tokens", {"counts": "estimated"}, {"counts": "usage"}),
+        ("served", {"is_local": False}, {"is_local": True}),
         ("joined-tokens", {"stamped_tokens_max": 2}, {"stamped_tokens_max": 1}),
         (
             "prefill-above-compute",
