@@ -102,7 +102,12 @@ def card_of(entry: CatalogueEntry, sha256: str, source: str | None) -> Card:
     """Return the card for a file of this entry.
 
     It leaves out the published accuracy, which belongs to another data set: a card's accuracy is what a run here must reach.
+
+    Raises:
+        ConfigError: it is a language model, whose file describes itself.
     """
+    if entry.input is None:
+        raise ConfigError(f"{entry.name!r} is a language model: its file describes itself, there is no card")
     known = label_maps().get(entry.labels)
     output = msgspec.structs.replace(entry.output, labels=known.labels) if known and known.labels else entry.output
     return Card(

@@ -12,6 +12,7 @@ from edgemeter.agent.contract.model_card import CardInput, CardOutput
 # How to get the file: downloaded, downloaded in an archive, made by another tool (`how` names it), or the user's own.
 Form = Literal["download", "in an archive", "exported", "compiled", "built on the device", "own"]
 FETCHED: tuple[Form, ...] = ("download", "in an archive")
+GENERATION = "generation"
 Status = Literal["verified", "unverified"]
 # A name becomes a folder in the cache; a file name has no path and is not hidden.
 NAME_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,127}\Z"
@@ -43,9 +44,9 @@ class Published(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
 class CatalogueEntry(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """One model file.
 
-    `model` is the name that all forms of one model share; `labels` names a label map; `dtype` is the input's. `sha256` is that of the
-    model file, even if it lies in an archive under `member`. `why` is what was not verified; `how`, how to make a form that has no
-    download.
+    `model` is the name that all forms of one model share; `labels` names a label map; `dtype` is the input's. A language model (task
+    `generation`) has no `input` and no card: its file describes itself. `sha256` is that of the model file, even if it lies in an archive
+    under `member`. `why` is what was not verified; `how`, how to make a form that has no download.
     """
 
     name: EntryName
@@ -58,7 +59,7 @@ class CatalogueEntry(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     runtimes: tuple[str, ...]
     accelerators: tuple[str, ...]
     dtype: str
-    input: CardInput
+    input: CardInput | None = None
     output: CardOutput = CardOutput()
     output_form: str
     labels: str
@@ -85,6 +86,8 @@ class CatalogueEntry(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
             raise ValueError(f"{self.name}: member belongs to form 'in an archive', and only there")
         if self.form not in (*FETCHED, "own") and not self.how:
             raise ValueError(f"{self.name}: form {self.form!r} needs how, a sentence on how to make it")
+        if (self.input is None) != (self.task == GENERATION):
+            raise ValueError(f"{self.name}: a model needs an input, and a language model (task {GENERATION!r}) has none")
         if self.status == "unverified" and not self.why:
             raise ValueError(f"{self.name}: unverified needs why")
         for address in self.addresses:

@@ -22,7 +22,7 @@ from edgemeter.agent.contract import model_file
 from edgemeter.agent.contract.model_card import card_path, read_card
 from edgemeter.agent.contract.model_file import BROKEN_ZIP
 from edgemeter.models.catalogue.catalogue import card_of, change_catalogue, with_entry, with_seen
-from edgemeter.models.catalogue.catalogue_entry import FETCHED, CatalogueEntry
+from edgemeter.models.catalogue.catalogue_entry import FETCHED, GENERATION, CatalogueEntry
 from edgemeter.models.catalogue.shipped_models import card_text
 from edgemeter.models.fetch.cache import NOTE, CacheNote, ModelCache
 from edgemeter.models.fetch.download import ExpectedFile, PartFile, Transport, download, shown
@@ -253,7 +253,9 @@ def _extract(archive: Path, member: str, out: PartFile, limit_bytes: int) -> Non
 
 
 def _write_card(entry: CatalogueEntry, model: Path, digest: str, address: str) -> None:
-    """Write the card, unless there is one for this very file, which the user may have corrected."""
+    """Write the card, unless it is a language model, or there is one for this very file, which the user may have corrected."""
+    if entry.task == GENERATION:
+        return
     beside = card_path(model)
     try:
         if beside.exists() and read_card(beside).sha256 == digest:

@@ -1,6 +1,7 @@
 """The catalogue: every entry can be acted on, says what was not verified, and describes its file as the file does itself."""
 
 import re
+from pathlib import Path
 
 import msgspec
 import pytest
@@ -12,11 +13,13 @@ from edgemeter.agent.contract import model_file, suite
 from edgemeter.agent.recognition import recognise
 from edgemeter.agent.vision.decoders import DECODERS
 from edgemeter.models.catalogue import catalogue
-from edgemeter.models.catalogue.catalogue_entry import FETCHED, is_address
+from edgemeter.models.catalogue.catalogue_entry import FETCHED, GENERATION, is_address
 from tests.fixtures.catalogue_factory import make_entry, write_catalogue
 
-ENTRIES = catalogue.read_catalogue(catalogue.CATALOGUE_FILE).entry
-BY_NAME = {entry.name: entry for entry in ENTRIES}
+EVERY = catalogue.read_catalogue(catalogue.CATALOGUE_FILE).entry
+LANGUAGE = [entry for entry in EVERY if entry.task == GENERATION]
+ENTRIES = [entry for entry in EVERY if entry.task != GENERATION]
+BY_NAME = {entry.name: entry for entry in EVERY}
 each = pytest.mark.parametrize("entry", [pytest.param(entry, id=entry.name) for entry in ENTRIES])
 
 
@@ -75,6 +78,27 @@ def test_the_card_of_an_entry_fits_it(entry):
     assert about.output.classes == (len(labels) or {"imagenet-1000": 1000, "imagenet-1001": 1001}[entry.labels])
     assert about.output.label_offset == (-1 if entry.labels == "imagenet-1001" else 0)
     assert (about.name, about.task, about.input) == (entry.model, entry.task, entry.input)
+
+
+@pytest.mark.parametrize("entry", [pytest.param(entry, id=entry.name) for entry in LANGUAGE])
+def test_a_language_model_can_be_acted_on_and_has_no_card(entry):
+    """Its generator reads such files; it has an address or a way to make it, says what is untested, and its file describes itself."""
+    (runtime,) = entry.runtimes
+    assert suite.runtime_for(Path(entry.file)) == runtime
+    assert (entry.form in FETCHED) == bool(entry.addresses)
+    assert entry.status == "unverified"
+    assert entry.why
+    assert entry.source
+    assert all(address.startswith(f"https://{entry.source}/resolve/main/") for address in entry.addresses)
+    assert entry.licence in {"Apache-2.0", "MIT", "Llama-3.2", "Gemma"}
+    with pytest.raises(ConfigError, match="is a language model"):
+        catalogue.card_of(entry, "0" * 64, None)
+
+
+def test_the_language_models_that_people_run_are_there():
+    """One of each family at least, and one with the source of its quantisations."""
+    assert {entry.family for entry in LANGUAGE} >= {"llama", "qwen2", "qwen3", "gemma3", "phi3"}
+    assert {entry.precision for entry in LANGUAGE if entry.model == "qwen2.5-0.5b-instruct"} == {"f16", "q8_0", "q4_k_m"}
 
 
 def test_label_maps_agree_with_each_other():

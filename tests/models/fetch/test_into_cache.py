@@ -51,6 +51,18 @@ def test_a_fetched_model_has_its_card_beside_it(server, home, invoke, catalogue)
     assert not [*path.parent.glob("*part*"), *path.parent.glob(".*part*")]
 
 
+def test_a_fetched_language_model_has_no_card(server, home, invoke, catalogue):
+    """Its file describes itself; it is fetched, verified and found again as any other."""
+    made = {"task": "generation", "input": None, "labels": "none", "file": "mine.gguf", "runtimes": ["llama"]}
+    catalogue(make_entry("mine", server.put("/mine.gguf", BODY), BODY, **made))
+    (path,) = invoke("fetch", "mine").stdout.split()
+    assert max(one.name for one in (home / "models" / "mine").iterdir() if one.suffix != ".json") == "mine.gguf"
+    assert not model_card.card_path(home / "models" / "mine" / "mine.gguf").exists()
+    assert invoke("verify", "mine").exit_code == 0
+    assert invoke("fetch", "mine").stdout.split() == [path]
+    assert len(server.requests) == 1
+
+
 def test_a_model_that_is_here_is_not_fetched_again(server, invoke, catalogue):
     """And its card, which its owner may have corrected, stays."""
     catalogue(make_entry("mine", server.put("/mine.onnx", BODY), BODY))

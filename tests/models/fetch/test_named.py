@@ -1,12 +1,13 @@
 """Facts about models that are named instead of given as a path."""
 
+import json
 from pathlib import Path
 
 import pytest
 
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.cli.model_names import model_path
-from edgemeter.models.catalogue.shipped_models import SHIPPED_FOLDER
+from edgemeter.models.catalogue.shipped_models import LANGUAGE_FOLDER, SHIPPED_FOLDER
 from tests.fixtures.catalogue_factory import content, make_entry, write_catalogue
 
 SHIPPED = "edgemeter-shapes_int8.tflite"
@@ -37,6 +38,16 @@ def test_a_shipped_model_needs_no_folder(tmp_path, monkeypatch):
     assert model_path(SHIPPED) == SHIPPED_FOLDER / SHIPPED
     Path(SHIPPED).touch()
     assert model_path(SHIPPED) == Path(SHIPPED)
+
+
+def test_the_shipped_language_model_has_names(tmp_path, monkeypatch, invoke):
+    """GGUF files by theirs, the folder for onnxruntime-genai by its own; the list shows both, with their perplexity."""
+    monkeypatch.chdir(tmp_path)
+    assert model_path("edgemeter-notes_q4_0.gguf") == LANGUAGE_FOLDER / "edgemeter-notes_q4_0.gguf"
+    assert model_path("edgemeter-notes_f16") == LANGUAGE_FOLDER / "edgemeter-notes_f16" / "genai_config.json"
+    listed = json.loads(invoke("list", "--json").stdout)["language_models"]
+    assert [one["precision"] for one in listed] == ["f16", "q8_0", "q4_0", "fp16"]
+    assert "edgemeter-notes_q4_0.gguf" in invoke("list").stdout
 
 
 @pytest.mark.parametrize(
