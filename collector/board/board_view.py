@@ -13,7 +13,7 @@ from edgemeter.collector.web.markup import Markup, element, join, part
 from edgemeter.collector.web.overview import coverage
 from edgemeter.collector.web.queries import CaseFilter, cases
 from edgemeter.collector.web.run_index import FACETS
-from edgemeter.collector.web.view import Links, View, ViewColumn, grid, link, note, section
+from edgemeter.collector.web.view import Links, View, ViewColumn, grid, link, note, section, verdict_cell, with_small
 
 TRUST = (
     "Verified: signed by the lab, and latency, throughput, energy and verdict computed again from the raw samples in the bundle when this"
@@ -69,12 +69,12 @@ def _columns(links: Links, places: Mapping[str, tuple[str, str]]) -> list[ViewCo
     return [
         ViewColumn(
             "model", "Model", lambda pair: pair[1].model.name,
-            lambda pair: _under(link(links.to("model", model=pair[1].model.name), pair[1].model.name), pair[1].precision), is_text=True,
+            lambda pair: with_small(link(links.to("model", model=pair[1].model.name), pair[1].model.name), pair[1].precision), is_text=True,
         ),
         ViewColumn("precision", "", lambda pair: pair[1].precision, is_shown=False),
         ViewColumn(
             "device", "Device", lambda pair: pair[1].device,
-            lambda pair: _under(
+            lambda pair: with_small(
                 link(links.to("device", fleet=pair[1].fleet, device=pair[1].device), pair[1].device),
                 pair[1].environment.board or "unknown board",
             ),
@@ -83,7 +83,7 @@ def _columns(links: Links, places: Mapping[str, tuple[str, str]]) -> list[ViewCo
         ViewColumn("board", "Board", lambda pair: pair[1].environment.board, is_shown=False),
         ViewColumn(
             "runtime", "Runtime", lambda pair: f"{pair[1].runtime.name} {pair[1].runtime.version}",
-            lambda pair: _under(
+            lambda pair: with_small(
                 f"{pair[1].runtime.name} {pair[1].runtime.version}",
                 f"{figures.count(pair[1].runtime.threads, 'thread')}, {pair[1].scenario.replace('_', ' ')}",
             ),
@@ -103,7 +103,7 @@ def _columns(links: Links, places: Mapping[str, tuple[str, str]]) -> list[ViewCo
         ViewColumn("provenance", "", _provenance, is_shown=False),
         ViewColumn(
             "verdict", "Verdict", lambda pair: pair[1].verdict.state,
-            lambda pair: element("span", {"class": None if pair[1].verdict.state == "valid" else "doubt"}, pair[1].verdict.state),
+            lambda pair: verdict_cell(pair[1].verdict.state),
             is_text=True,
         ),
         ViewColumn("lab", "Signed by", lambda pair: pair[0].lab, is_text=True),
@@ -127,10 +127,6 @@ def _order(run: RunRecord) -> tuple[str, float, str]:
     return run.model.name, run.latency.p50_ms or float("inf"), run.id
 
 
-def _under(text: str, beside: str) -> Markup:
-    return join([text, element("small", None, beside)])
-
-
 def _provenance(pair: Result) -> str:
     return pair[1].provenance.get("latency", "not stated to be measured")
 
@@ -139,7 +135,7 @@ def _p50(pair: Result) -> Markup:
     found, provenance = pair[1].latency, _provenance(pair)
     bounds = figures.span(found.p50_low_ms, found.p50_high_ms) if found.p50_low_ms is not None and found.p50_high_ms is not None else ""
     doubt = [element("small", {"class": "doubt"}, provenance)] if provenance != "measured" else []
-    return join([_under(figures.typeset(figures.significant(found.p50_ms)), bounds), *doubt])
+    return join([with_small(figures.typeset(figures.significant(found.p50_ms)), bounds), *doubt])
 
 
 def _energy(run: RunRecord) -> Markup:
@@ -147,13 +143,13 @@ def _energy(run: RunRecord) -> Markup:
         return element("span", {"class": "none", "title": run.energy_reason}, "none")
     provenance = energy_provenance(run)
     beside = f"{run.energy.scope}{'' if provenance == 'measured' else f', {provenance}'}"
-    return _under(figures.with_uncertainty(run.energy.gross_mj, run.energy.gross_u_mj), beside)
+    return with_small(figures.with_uncertainty(run.energy.gross_mj, run.energy.gross_u_mj), beside)
 
 
 def _accuracy(run: RunRecord) -> Markup:
     if run.accuracy is None:
         return element("span", {"class": "none", "title": run.accuracy_reason}, "none")
-    return _under(figures.accuracy(run.accuracy.value), metric_name(run.accuracy.metric))
+    return with_small(figures.accuracy(run.accuracy.value), metric_name(run.accuracy.metric))
 
 
 def _links(run: RunRecord, links: Links, places: tuple[str, str]) -> Markup:

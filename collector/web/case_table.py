@@ -12,7 +12,7 @@ from edgemeter.collector.show.series_style import GLYPHS, SeriesStyle, SeriesSty
 from edgemeter.collector.show.wording import accuracy_name, case_names, gross_text, level_text, runtime_name
 from edgemeter.collector.web.context import IndexedComparison
 from edgemeter.collector.web.markup import Markup, element, join, part
-from edgemeter.collector.web.view import Links, ViewColumn, grid, link, plain_table
+from edgemeter.collector.web.view import Links, ViewColumn, grid, link, plain_table, with_small
 
 
 def table_of(found: IndexedComparison, styles: SeriesStyles, links: Links) -> tuple[Markup, ViewTable]:
@@ -110,8 +110,7 @@ def _device(row: ComparisonRow, styles: SeriesStyles, links: Links) -> Markup:
 def _name(row: ComparisonRow, name: str, links: Links) -> Markup:
     case = row.case.key
     reference = links.to("trend", model=case.model, device=case.device, fleet=case.fleet) or links.to("trend", model=case.model)
-    since = element("small", None, level_text(row.case)) if row.case.segment else ""
-    return join([link(reference, name), element("small", None, runtime_name(row.case)), since])
+    return with_small(with_small(link(reference, name), runtime_name(row.case)), level_text(row.case))
 
 
 def _ratio(row: ComparisonRow) -> Markup:
@@ -143,7 +142,7 @@ def _none(reason: str, word: str = "none") -> Markup:
 def _verdict(row: ComparisonRow, found: IndexedComparison) -> Markup:
     case, provenance = found.case_of(row.case).current, row.case.key.provenance
     verdict = element("span", {"class": "doubt"}, f"? {case.suspect} of {case.usable} suspect") if case.suspect else "valid"
-    return join([verdict, element("small", None, "" if provenance == "measured" else provenance)])
+    return with_small(verdict, "" if provenance == "measured" else provenance)
 
 
 def _spread_cell(found: Spread | None) -> Markup:
@@ -151,7 +150,7 @@ def _spread_cell(found: Spread | None) -> Markup:
     if found is None:
         return join([figures.typeset(figures.ABSENT)])
     median, span = figures.significant(found.median), figures.span(found.low, found.high)
-    return _over(median, "" if span == median else span)
+    return with_small(median, "" if span == median else span)
 
 
 def _accuracy(row: ComparisonRow) -> Markup:
@@ -160,7 +159,7 @@ def _accuracy(row: ComparisonRow) -> Markup:
         return _none(row.case.accuracy_reason or "not scored")
     difference = None if row.is_reference else row.ratios.accuracy_difference
     beside = "" if difference is None else figures.typeset(figures.difference(difference))
-    return _over(figures.accuracy(row.case.accuracy.value.median), beside)
+    return with_small(figures.accuracy(row.case.accuracy.value.median), beside)
 
 
 def _gross(row: ComparisonRow) -> Markup:
@@ -170,12 +169,7 @@ def _gross(row: ComparisonRow) -> Markup:
         return _none(row.case.energy_reason or "not measured")
     ratio = None if row.is_reference else row.ratios.energy_gross
     ratio_text = "" if ratio is None else f", {figures.typeset(figures.times(ratio))}"
-    return _over(gross_text(row.case), f"{energy.ranks_as}{ratio_text}")
-
-
-def _over(figure: str, beside: str) -> Markup:
-    """Return a figure with something small below it."""
-    return join([figure, element("small", None, beside)] if beside else [figure])
+    return with_small(gross_text(row.case), f"{energy.ranks_as}{ratio_text}")
 
 
 def _other_kind(row: ComparisonRow) -> str:

@@ -15,12 +15,12 @@ from edgemeter.collector.runs.cases import UNKNOWN_BOARD, like_with_like
 from edgemeter.collector.runs.energy_class import MEASURED
 from edgemeter.collector.web.case_figures import IndexedRun
 from edgemeter.collector.web.context import ViewContext
-from edgemeter.collector.web.markup import Markup, element, join, part
+from edgemeter.collector.web.markup import Markup, join, part
 from edgemeter.collector.web.queries import CaseFilter, cases, runs_of
 from edgemeter.collector.web.run import machine_facts
 from edgemeter.collector.web.run_index import IndexedCase
 from edgemeter.collector.web.series import METRICS, findings_list, series, series_groups, titles
-from edgemeter.collector.web.view import Links, View, ViewColumn, ViewRequest, grid, link, note, section
+from edgemeter.collector.web.view import Links, View, ViewColumn, ViewRequest, grid, link, note, section, verdict_cell, with_small
 
 FILTERS = ("device", "fleet", "days", "level")
 RUNS_SHOWN = 60
@@ -170,7 +170,7 @@ def _gross(run: IndexedRun) -> Markup:
     if run.gross_mj is None:
         return join(["\N{EN DASH}"])
     provenance = "" if run.energy_provenance == MEASURED else run.energy_provenance or ""
-    return join([figures.with_uncertainty(run.gross_mj, run.gross_u_mj), element("small", None, provenance)])
+    return with_small(figures.with_uncertainty(run.gross_mj, run.gross_u_mj), provenance)
 
 
 def run_columns(links: Links) -> list[ViewColumn[_RunLine]]:
@@ -195,7 +195,7 @@ def run_columns(links: Links) -> list[ViewColumn[_RunLine]]:
             "runtime",
             "Runtime",
             lambda line: line.case.key.runtime,
-            lambda line: join([line.case.key.runtime, element("small", None, figures.count(line.case.key.threads, "thread"))]),
+            lambda line: with_small(line.case.key.runtime, figures.count(line.case.key.threads, "thread")),
             is_text=True,
         ),
         ViewColumn("backend", "", lambda line: line.case.key.backend, is_shown=False),
@@ -203,12 +203,7 @@ def run_columns(links: Links) -> list[ViewColumn[_RunLine]]:
         ViewColumn("batch", "", lambda line: line.case.key.batch, is_shown=False),
         ViewColumn("latency_p50_ms", "p50 ms", lambda line: line.run.p50_ms),
         ViewColumn("latency_p90_ms", "p90 ms", lambda line: line.run.p90_ms),
-        ViewColumn(
-            "energy_gross_mj",
-            "Gross mJ",
-            lambda line: line.run.gross_mj,
-            lambda line: _gross(line.run),
-        ),
+        ViewColumn("energy_gross_mj", "Gross mJ", lambda line: line.run.gross_mj, lambda line: _gross(line.run)),
         ViewColumn("energy_provenance", "", lambda line: line.run.energy_provenance, is_shown=False),
         ViewColumn("energy_gross_u_mj", "", lambda line: line.run.gross_u_mj, is_shown=False),
         ViewColumn(
@@ -222,11 +217,5 @@ def run_columns(links: Links) -> list[ViewColumn[_RunLine]]:
             lambda line: {True: "yes", False: "no", None: "not reported"}[line.run.is_throttled],
             is_text=True,
         ),
-        ViewColumn(
-            "verdict",
-            "Verdict",
-            lambda line: line.run.verdict,
-            lambda line: element("span", {"class": None if line.run.verdict == "valid" else "doubt"}, line.run.verdict),
-            is_text=True,
-        ),
+        ViewColumn("verdict", "Verdict", lambda line: line.run.verdict, lambda line: verdict_cell(line.run.verdict), is_text=True),
     ]

@@ -19,7 +19,7 @@ from edgemeter.collector.web.markup import Markup, element, join, part, render
 from edgemeter.collector.web.queries import NS_PER_DAY, CaseFilter, cases, p50_by_day
 from edgemeter.collector.web.run_index import IndexedCase
 from edgemeter.collector.web.series import findings_list
-from edgemeter.collector.web.view import Links, View, ViewColumn, ViewRequest, grid, link, note, section
+from edgemeter.collector.web.view import Links, View, ViewColumn, ViewRequest, grid, link, note, section, with_small
 
 # A cell of the table of coverage whose newest run is older than this is stale; a device is silent from then on.
 STALE_DAYS, SILENT_DAYS = 30, 7
@@ -253,11 +253,9 @@ def _device_table(lines: Sequence[_DeviceLine], links: Links) -> tuple[Markup, V
             "device",
             "Device",
             lambda line: line.device,
-            lambda line: join(
-                [
-                    link(links.to("device", fleet=line.fleet, device=line.device), line.device),
-                    element("small", None, f"{line.fleet}, reference" if line.role == "reference" else line.fleet),
-                ]
+            lambda line: with_small(
+                link(links.to("device", fleet=line.fleet, device=line.device), line.device),
+                f"{line.fleet}, reference" if line.role == "reference" else line.fleet,
             ),
             is_text=True,
         ),

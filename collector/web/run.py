@@ -23,7 +23,7 @@ from edgemeter.collector.show.wording import metric_name
 from edgemeter.collector.web.context import ViewContext
 from edgemeter.collector.web.markup import Markup, element, join, part
 from edgemeter.collector.web.queries import CaseFilter, run_of
-from edgemeter.collector.web.view import View, ViewRequest, link, note, section
+from edgemeter.collector.web.view import View, ViewRequest, link, note, section, verdict_cell
 
 NS_S, NS_MS = 1e-9, 1e-6
 
@@ -184,7 +184,7 @@ def run_view(context: ViewContext, request: ViewRequest, case_filter: CaseFilter
 
 def _verdict(record: RunRecord) -> Markup:
     verdict = record.verdict
-    lines = [element("p", None, element("b", {"class": None if verdict.state == "valid" else "doubt"}, verdict.state))]
+    lines = [element("p", None, element("b", None, verdict_cell(verdict.state)))]
     for heading, texts in (("", verdict.reasons), ("Worth knowing", verdict.notes)):
         if texts:
             items = element("ul", {"class": "reasons"}, *(element("li", None, text) for text in texts))

@@ -166,6 +166,16 @@ def chart_gallery(sheet: ChartSheet, found: Sequence[Charts]) -> Markup:
     return join([part("gallery", drawn) if drawn else "", *(note(text) for one in found for text in one.notes)])
 
 
+def with_small(text: str, beside: str) -> Markup:
+    """Return a figure or a name with something small below it."""
+    return join([text, element("small", None, beside)] if beside else [text])
+
+
+def verdict_cell(state: str) -> Markup:
+    """Return a verdict, marked where it is not `valid`."""
+    return element("span", {"class": None if state == "valid" else "doubt"}, state)
+
+
 def note(*text: str) -> Markup:
     """Return a remark below a figure."""
     return element("p", {"class": "note"}, *text)
