@@ -11,7 +11,7 @@ from edgemeter.agent.base.types import Name, Sha256
 Resize = Literal["stretch", "letterbox", "letterbox-top-left", "centre-crop"]
 
 
-class CardInput(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class ImageInput(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="kind", tag="image"):
     """How a photograph becomes the model's input.
 
     real value = (pixel - mean) / sd per channel, pixels 0..255; a quantised input is then quantised by the model's own scale and
@@ -27,6 +27,29 @@ class CardInput(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     crop_ratio: float = 0.875
     mean: tuple[float, float, float] = (0.0, 0.0, 0.0)
     sd: tuple[float, float, float] = (255.0, 255.0, 255.0)
+
+
+class AudioInput(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="kind", tag="audio"):
+    """What recording the model takes: one channel of so many samples per second; `samples` of them, None for any length."""
+
+    sample_rate_hz: Annotated[int, msgspec.Meta(gt=0)]
+    samples: Annotated[int, msgspec.Meta(gt=0)] | None = None
+
+
+class TextInput(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="kind", tag="text"):
+    """What text the model takes: `tokens` of it, None for any number, as `tokenizer`, a file beside the model, cuts it."""
+
+    tokenizer: Annotated[str, msgspec.Meta(min_length=1)]
+    tokens: Annotated[int, msgspec.Meta(gt=0)] | None = None
+
+
+class TensorInput(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="kind", tag="tensor"):
+    """Tensors that the task makes as the model declares them: there is nothing more to say of them."""
+
+
+# `kind` in a card; a card without one is of an image.
+CardInput = ImageInput | AudioInput | TextInput | TensorInput
+IMAGE = "image"
 
 
 class CardOutput(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -60,6 +83,20 @@ class Card(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     accuracy: dict[str, str | int | float] = {}
     parity: dict[str, str | int | float] = {}
 
+    @property
+    def image(self) -> ImageInput:
+        """Return how a photograph becomes the model's input.
+
+        Raises:
+            ConfigError: the model takes none.
+        """
+        if isinstance(self.input, ImageInput):
+            return self.input
+        kind = self.input.__struct_config__.tag
+        raise ConfigError(
+            f"model {self.name!r} takes an input of kind {kind!r}, and an image is needed here: correct input.kind in its card"
+        )
+
 
 def card_path(model: Path) -> Path:
     """Return where the card of `model` lies, whether or not it is there."""
@@ -73,7 +110,10 @@ def read_card(path: Path) -> Card:
         ConfigError: it cannot be read or has a wrong or unknown key (named with its path).
     """
     try:
-        return msgspec.toml.decode(path.read_bytes(), type=Card)
+        settings = msgspec.toml.decode(path.read_bytes())
+        if isinstance(settings.get("input"), dict):
+            settings["input"].setdefault("kind", IMAGE)
+        return msgspec.convert(settings, Card)
     except OSError as error:
         raise ConfigError(f"cannot read the model card {str(path)!r}: {error.strerror}") from error
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:

@@ -12,6 +12,7 @@ from edgemeter.agent.contract.record_conditions import Dataset as DatasetRecord
 from edgemeter.agent.contract.record_conditions import Model, Runtime, Tensor
 from edgemeter.agent.contract.suite import Case
 from edgemeter.agent.datasets.dataset import Dataset, open_folder
+from edgemeter.agent.datasets.photographs import SUFFIXES
 from edgemeter.agent.engine import job
 from edgemeter.agent.recognition import recognise
 from edgemeter.agent.runtimes import Array, Loaded, TensorInfo, noise
@@ -139,7 +140,8 @@ def describe_dataset(data: Dataset | None, seed: int) -> DatasetRecord:
     """Return the data that the model was timed on."""
     if data is None:
         return noise.dataset(seed)
-    forms = Counter(form for file in data.files for form in photograph.forms(file))
+    photographs = (file for file in data.files if file.suffix.lower() in SUFFIXES)
+    forms = Counter(form for file in photographs for form in photograph.forms(file))
     return DatasetRecord(
         name=data.name,
         sha256=data.sha256,

@@ -10,7 +10,7 @@ import numpy as np
 
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.contract import model_file
-from edgemeter.agent.contract.model_card import Card, CardInput, CardOutput, Resize, card_path, read_card
+from edgemeter.agent.contract.model_card import Card, CardOutput, ImageInput, Resize, card_path, read_card
 from edgemeter.agent.recognition.metadata import (
     RT_DETR_HEAD,
     OutputFamily,
@@ -241,7 +241,7 @@ def recognise(model: Path, loaded: Loaded) -> tuple[Card, tuple[str, ...]]:
 
 def _input(
     family: OutputFamily, size: tuple[int, int], layout: Layout, normal: Normalisation, stated: SelfDescription, model: Path
-) -> CardInput:
+) -> ImageInput:
     resize, pad = _RESIZE.get(family.name, "stretch"), 114
     # NanoDet with three strides was made to keep the picture's proportions, on black; NanoDet-Plus was not.
     if family.name == "nanodet" and family.strides == OLD_STRIDES:
@@ -250,7 +250,7 @@ def _input(
     if re.search(r"efficientnet[-_]?lite", model.name.lower()):
         # Its evaluation leaves a margin of 16 pixels whatever the size.
         crop_ratio = size[0] / (size[0] + 32)
-    return CardInput(
+    return ImageInput(
         height=size[0],
         width=size[1],
         layout=layout,

@@ -35,7 +35,7 @@ class Classification:
                 f'model {model.name!r} is a classifier, {data.name!r} has {what}: give an index {{"file": class}} as annotations'
             )
         self._model, self._loaded, self._data = model, loaded, data
-        self._preprocessor = Preprocessor(model.input, input_of(model, loaded))
+        self._preprocessor = Preprocessor(model.image, input_of(model, loaded))
         self._predictions: dict[int, list[int]] = {}
         self._truth = self._classes()
 

@@ -163,7 +163,7 @@ class Detection:
             what = "one class per photograph" if data.classes is not None else "that of another task"
             raise ConfigError(f"model {model.name!r} is a detector, the ground truth of {data.name!r} is {what}: give COCO annotations")
         self._loaded, self._data = loaded, data
-        self._preprocessor = Preprocessor(model.input, input_of(model, loaded))
+        self._preprocessor = Preprocessor(model.image, input_of(model, loaded))
         self._decoder = create(model, with_batch_of_1(loaded))
         self._categories = () if data.truth is None else category_ids(model, data.truth["categories"])
         self._sizes = {} if data.truth is None else {image["id"]: (image["width"], image["height"]) for image in data.truth["images"]}

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edgemeter.agent.base.errors import ConfigError
-from edgemeter.agent.contract.model_card import Card, CardInput
+from edgemeter.agent.contract.model_card import Card, ImageInput
 from edgemeter.agent.runtimes import Loaded, TensorInfo, dequantise, fixed_batch
 from edgemeter.agent.runtimes.adapter import describe_tensor, shape_fits
 from edgemeter.agent.vision import photograph
@@ -34,7 +34,7 @@ def input_of(model: Card, loaded: Loaded) -> TensorInfo:
         raise ConfigError(
             f"model {model.name!r} takes {len(loaded.inputs)} inputs ({names}), a photograph fills one: export it with the image only"
         )
-    info, wanted = loaded.inputs[0], model.input
+    info, wanted = loaded.inputs[0], model.image
     size = (wanted.height, wanted.width)
     batch = fixed_batch(loaded)
     shape = (batch, *size, 3) if wanted.layout == "NHWC" else (batch, 3, *size)
@@ -76,7 +76,7 @@ class Placement:
     left: int
     top: int
 
-    def frame(self, photo: tuple[int, int], wanted: CardInput) -> PhotoFrame:
+    def frame(self, photo: tuple[int, int], wanted: ImageInput) -> PhotoFrame:
         """Return the mapping from the photograph (its width and height) to the input."""
         x1, y1, x2, y2 = self.crop
         scale_x, scale_y = self.width / (x2 - x1), self.height / (y2 - y1)
@@ -92,7 +92,7 @@ class Placement:
         )
 
 
-def place(photo: tuple[int, int], wanted: CardInput) -> Placement:
+def place(photo: tuple[int, int], wanted: ImageInput) -> Placement:
     """Return where a photograph of this width and height goes in the input.
 
     Source: the letterbox's rounding is that of Ultralytics (`LetterBox`), whose published AP was measured with it.
@@ -116,7 +116,7 @@ def place(photo: tuple[int, int], wanted: CardInput) -> Placement:
 class Preprocessor:
     """Makes input tensors for one model; keeps the table from pixel to tensor value."""
 
-    def __init__(self, wanted: CardInput, info: TensorInfo) -> None:
+    def __init__(self, wanted: ImageInput, info: TensorInfo) -> None:
         self._wanted = wanted
         self._table = pixel_table(wanted, info)
         self._shift = _shift(self._table)
@@ -182,7 +182,7 @@ class Preprocessor:
             values[...] = np.take(self._table[channel], pixels)
 
 
-def pixel_table(wanted: CardInput, info: TensorInfo) -> Array:
+def pixel_table(wanted: ImageInput, info: TensorInfo) -> Array:
     """Return the tensor value of every pixel value: [3, 256], in the input's channel order and dtype.
 
     Raises:

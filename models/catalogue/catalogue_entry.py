@@ -7,7 +7,7 @@ from urllib.parse import urlsplit
 import msgspec
 
 from edgemeter.agent.base.types import Name, Sha256
-from edgemeter.agent.contract.model_card import CardInput, CardOutput
+from edgemeter.agent.contract.model_card import CardOutput, ImageInput
 
 # How to get the file: downloaded, downloaded in an archive, made by another tool (`how` names it), or the user's own.
 Form = Literal["download", "in an archive", "exported", "compiled", "built on the device", "own"]
@@ -59,7 +59,7 @@ class CatalogueEntry(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     runtimes: tuple[str, ...]
     accelerators: tuple[str, ...]
     dtype: str
-    input: CardInput | None = None
+    input: ImageInput | None = None
     output: CardOutput = CardOutput()
     output_form: str
     labels: str

@@ -9,7 +9,7 @@ import msgspec
 
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.base.toml import toml_document
-from edgemeter.agent.contract.model_card import Card, card_path, read_card
+from edgemeter.agent.contract.model_card import IMAGE, Card, CardOutput, ImageInput, card_path, read_card
 from edgemeter.agent.contract.model_file import FOLDER_CONFIG
 
 SHIPPED_FOLDER = Path(__file__).parents[1] / "shipped"
@@ -109,9 +109,7 @@ def _defaults(table: str) -> dict[str, Any]:
     """Return the defaults of a card's table."""
     if table not in ("input", "output"):
         return {}
-    fields = {field.name: field.type for field in msgspec.structs.fields(Card)}
-    return {
-        field.encode_name: msgspec.to_builtins(field.default)
-        for field in msgspec.structs.fields(fields[table])
-        if field.default is not msgspec.NODEFAULT
-    }
+    fields = msgspec.structs.fields(ImageInput if table == "input" else CardOutput)
+    known = {field.encode_name: msgspec.to_builtins(field.default) for field in fields if field.default is not msgspec.NODEFAULT}
+    # A card of an image has no kind, so that earlier versions read it.
+    return {"kind": IMAGE, **known} if table == "input" else known

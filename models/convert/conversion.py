@@ -128,7 +128,7 @@ class FormatWriter:
         data = calibration.data
         from_torch = source.about is not None and step.runtime == "litert" and source.form == formats.TORCH
         batch = runtimes.fixed_batch(source.loaded)
-        is_channels_last = from_torch or calibration.about.input.layout == "NHWC"
+        is_channels_last = from_torch or calibration.about.image.layout == "NHWC"
         scored_too = calibration.also_in(self.request.pictures) if self.request.pictures else 0
         return lambda: calibration.inputs(batch=batch, is_channels_last=is_channels_last, report=self.report), {
             "calibration": data.name,

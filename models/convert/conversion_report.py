@@ -60,7 +60,7 @@ Values = dict[str, str | int | float]
 def input_card(about: Card, form: ModelFormat, source_form: str) -> Card:
     """Return the source's card for a file of this format: same preparation, its own precision and layout."""
     is_channels_last = form.runtime in ("litert", "edgetpu") and source_form == formats.TORCH
-    prepared = msgspec.structs.replace(about.input, layout="NHWC") if is_channels_last else about.input
+    prepared = msgspec.structs.replace(about.image, layout="NHWC") if is_channels_last else about.input
     return msgspec.structs.replace(about, precision=form.precision, input=prepared, sha256=None, made={}, accuracy={}, parity={})
 
 

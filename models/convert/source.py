@@ -61,7 +61,7 @@ class ModelSource:
             raise ConfigError(f"{str(self.path)!r} takes {len(self.loaded.inputs)} inputs ({names}): export it with one tensor as input")
         sizes = [1 if place == 0 and size is None else size for info in self.loaded.inputs for place, size in enumerate(info.shape)]
         if self.about is not None and (not sizes or None in sizes):
-            wanted = self.about.input
+            wanted = self.about.image
             return (1, 3, wanted.height, wanted.width) if wanted.layout == "NCHW" else (1, wanted.height, wanted.width, 3)
         if not sizes or None in sizes:
             raise ConfigError(
@@ -128,7 +128,7 @@ class CalibrationImages:
 
     def inputs(self, *, batch: int, is_channels_last: bool, report: Tell) -> Iterator[Array]:
         """Yield float32 arrays, [batch, H, W, 3] or [batch, 3, H, W], prepared as the card specifies; a batch holds copies of one image."""
-        wanted = msgspec.structs.replace(self.about.input, layout="NHWC" if is_channels_last else "NCHW")
+        wanted = msgspec.structs.replace(self.about.image, layout="NHWC" if is_channels_last else "NCHW")
         size = (wanted.height, wanted.width)
         shape = (batch, *size, 3) if is_channels_last else (batch, 3, *size)
         preprocessor = Preprocessor(wanted, TensorInfo("calibration", shape, "float32"))

@@ -28,7 +28,7 @@ MODEL = "yolov8n.onnx"
 IOU = 0.7
 # The lower keeps every candidate, as scoring does; the higher is what a camera is shown.
 THRESHOLDS = {0.001: 1.5, 0.25: 1.0}
-INPUT = model_card.CardInput(height=SIDE, width=SIDE, layout="NCHW", resize="letterbox")
+INPUT = model_card.ImageInput(height=SIDE, width=SIDE, layout="NCHW", resize="letterbox")
 
 
 def comparisons() -> Iterator[Comparison]:

@@ -11,7 +11,7 @@ import msgspec
 from edgemeter.agent.base.errors import ConfigError, MeasurementError, UnavailableError
 from edgemeter.agent.base.progress import Tell
 from edgemeter.agent.contract import model_file
-from edgemeter.agent.contract.model_card import Card, CardInput, CardOutput, card_path
+from edgemeter.agent.contract.model_card import Card, CardOutput, ImageInput, card_path
 from edgemeter.agent.contract.suite import runtime_for
 from edgemeter.agent.datasets.dataset import Dataset, open_folder
 from edgemeter.models.catalogue.shipped_models import ModelFile, card_text
@@ -133,7 +133,7 @@ def _describe(path: Path, made: Mapping[str, str | int | float], data: Dataset, 
         sha256=model_file.sha256(path),
         licence="Apache-2.0",
         source="trained on drawn scenes: edgemeter.models.convert.drawn_scenes",
-        input=CardInput(height=SIZE_PX, width=SIZE_PX, layout="NHWC" if path.suffix == ".tflite" else "NCHW"),
+        input=ImageInput(height=SIZE_PX, width=SIZE_PX, layout="NHWC" if path.suffix == ".tflite" else "NCHW"),
         output=CardOutput(
             classes=len(CLASSES), labels=tuple(CLASSES), score_threshold=0.01, nms_iou=0.6, max_detections=100, strides=STRIDES
         ),

@@ -50,7 +50,7 @@ class EdgemeterGrid:
         wanted = [(1, cells, 4), (1, cells, output.classes or len(output.labels) or None)]
         if len(shapes) == 2 and all(shape_fits(shape, want) for shape, want in zip(shapes, wanted, strict=True)):
             return
-        size = self._model.input
+        size = self._model.image
         raise ConfigError(
             f"model {self._model.name!r} of family 'edgemeter' has outputs {list(shapes)}, but strides {output.strides} on an input of "
             f"{size.height} x {size.width} require {wanted}: correct strides and classes in its card, or name another family"
@@ -59,7 +59,7 @@ class EdgemeterGrid:
 
 def _grid(model: Card) -> tuple[Floats, Floats]:
     """Return all cells' centres in pixels of the input, float32 [N, 2] as x, y, and their strides, float32 [N, 1]."""
-    height, width = model.input.height, model.input.width
+    height, width = model.image.height, model.image.width
     strides = model.output.strides
     if not strides or any(stride < 1 or height % stride or width % stride for stride in strides):
         raise ConfigError(

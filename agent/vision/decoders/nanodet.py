@@ -30,8 +30,8 @@ class NanoDet:
     def __init__(self, model: Card, loaded: Loaded) -> None:
         self._model, self._output = model, model.output
         self._strides = model.output.strides or PLUS_STRIDES
-        self._sides = [(grid_side(model.input.height, stride), grid_side(model.input.width, stride)) for stride in self._strides]
-        corners, self._reach = grid_cells(model.input.height, model.input.width, self._strides)
+        self._sides = [(grid_side(model.image.height, stride), grid_side(model.image.width, stride)) for stride in self._strides]
+        corners, self._reach = grid_cells(model.image.height, model.image.width, self._strides)
         self._centres = (corners + (0.5 if len(self._strides) == len(OLD_STRIDES) else 0.0)) * self._reach
         if declared := blanks(loaded):
             self._rows(declared)
@@ -86,7 +86,7 @@ class NanoDet:
             raise ConfigError(self._mismatch(outputs))
 
     def _mismatch(self, outputs: Sequence[Floats]) -> str:
-        size, classes = self._model.input, self._output.classes
+        size, classes = self._model.image, self._output.classes
         return (
             f"family nanodet on an input of {size.height} x {size.width} with strides {list(self._strides)} has {len(self._reach)} cells "
             f"of {'classes' if classes is None else classes} + 4 x {STEPS} values, the model gives "

@@ -80,7 +80,7 @@ class YoloV5Heads:
 
     def _maps(self, outputs: Sequence[Floats]) -> list[Floats]:
         """Return the maps by stride, each [3, rows, columns, 5 + classes]."""
-        size = self._model.input
+        size = self._model.image
         maps: list[Floats] = []
         for stride in STRIDES:
             sides = (grid_side(size.height, stride), grid_side(size.width, stride))

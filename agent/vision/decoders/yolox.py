@@ -25,7 +25,7 @@ class YoloX(OneTensor):
     """Decodes the raw grid; cell corners and strides are computed once."""
 
     def __init__(self, model: Card, loaded: Loaded) -> None:
-        self._corners, self._strides = grid_cells(model.input.height, model.input.width, model.output.strides or DEFAULT_STRIDES)
+        self._corners, self._strides = grid_cells(model.image.height, model.image.width, model.output.strides or DEFAULT_STRIDES)
         super().__init__(model, loaded)
 
     def decode(self, outputs: Sequence[Floats], frame: PhotoFrame) -> Detections:

@@ -9,6 +9,7 @@ from edgemeter.agent.base.errors import ConfigError, UnavailableError
 from edgemeter.agent.datasets.dataset import open_folder
 from edgemeter.agent.doctor.checks import PLUGIN_FAMILIES
 from edgemeter.agent.vision import decoders
+from tests.fixtures.plugin_site import install
 from tests.fixtures.vision_factory import make_card, make_loaded, same_size, tensors
 
 FAMILIES = {family.ENTRY_POINTS: family for family in (runtimes, power, generators, decoders, tasks, datasets)}
@@ -45,20 +46,11 @@ class Counts:
 CLASSES = {decoders.ENTRY_POINTS: "Corner", tasks.ENTRY_POINTS: "Count", datasets.ENTRY_POINTS: "Counts"}
 
 
-def install(site, package, entries, module=MODULE):
-    """Put a package into a site folder: a module, and the metadata that an installer writes."""
-    info = site / f"{package}-1.0.dist-info"
-    info.mkdir(parents=True)
-    (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {package}\nVersion: 1.0\n")
-    (info / "entry_points.txt").write_text("".join(f"[{group}]\n{name} = {value}\n\n" for group, name, value in entries))
-    (site / f"{package}.py").write_text(module)
-
-
 @pytest.fixture
 def site(tmp_path, monkeypatch):
     """Return a site folder with the package `tinyplug`, which registers a plug-in `tiny` in every family."""
     folder = tmp_path / "site"
-    install(folder, "tinyplug", [(group, "tiny", f"tinyplug:{CLASSES.get(group, 'Plain')}") for group in FAMILIES])
+    install(folder, "tinyplug", [(group, "tiny", f"tinyplug:{CLASSES.get(group, 'Plain')}") for group in FAMILIES], MODULE)
     monkeypatch.delitem(__import__("sys").modules, "tinyplug", raising=False)
     monkeypatch.syspath_prepend(folder)
     return folder
@@ -105,7 +97,7 @@ def test_a_broken_plug_in_is_one_line_that_names_its_package(group, value, why, 
 @pytest.mark.parametrize("group", FAMILIES)
 def test_a_name_that_two_packages_register_is_nobodys(group, site):
     """Which of them measures must not depend on the order of folders."""
-    install(site, "otherplug", [(group, "tiny", "otherplug:Plain")])
+    install(site, "otherplug", [(group, "tiny", "otherplug:Plain")], MODULE)
     with pytest.raises(ConfigError, match="'tiny' is registered by otherplug and tinyplug: uninstall all but one"):
         made(group, "tiny")
 
@@ -117,7 +109,7 @@ def test_doctor_lists_the_plug_ins_of_every_family():
 
 def test_a_name_of_ours_stays_ours(site):
     """No package can slip another sensor under a name that records know."""
-    install(site, "impostor", [(power.ENTRY_POINTS, "rapl", "impostor:Plain")])
+    install(site, "impostor", [(power.ENTRY_POINTS, "rapl", "impostor:Plain")], MODULE)
     assert power.names().count("rapl") == 1
     assert power.sensor_class("rapl").__module__ == "edgemeter.agent.power.rapl"
 

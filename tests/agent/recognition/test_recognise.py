@@ -54,7 +54,7 @@ def test_yolov8_in_onnx():
     """Letterbox, RGB, 0..1, its own names, COCO's hundred detections."""
     made, guesses = recognised("yolov8n.onnx", tensors((1, 3, 640, 640)), YOLO, NAMES)
     assert (made.name, made.task, made.family, made.precision) == ("yolov8n", "detection", "yolov8", "fp32")
-    assert made.input == model_card.CardInput(height=640, width=640, layout="NCHW", resize="letterbox")
+    assert made.input == model_card.ImageInput(height=640, width=640, layout="NCHW", resize="letterbox")
     assert (made.output.classes, made.output.nms_iou, made.output.max_detections) == (80, 0.7, 100)
     assert made.output.labels[79] == "thing 79"
     assert all(guess.startswith("yolov8n.onnx has no card; guessed: ") for guess in guesses)

@@ -16,7 +16,7 @@ FRAME = PhotoFrame(64, 32, 64, 32, 1.0, 1.0, 0.0, 0.0)
 def model(**output):
     """Return a card for the small grid."""
     settings = {"classes": CLASSES, "strides": (16, 32), "score_threshold": 0.1, "nms_iou": 0.5, **output}
-    size = model_card.CardInput(height=32, width=64, layout="NHWC")
+    size = model_card.ImageInput(height=32, width=64, layout="NHWC")
     return model_card.Card(
         name="grid", task="detection", family="edgemeter", precision="fp32", input=size, output=model_card.CardOutput(**settings)
     )

@@ -1,0 +1,54 @@
+"""Facts about model cards: what kind of input they promise."""
+
+import pytest
+
+from edgemeter.agent.base.errors import ConfigError
+from edgemeter.agent.contract.model_card import AudioInput, ImageInput, TensorInput, TextInput, read_card
+from edgemeter.models.catalogue.shipped_models import card_text
+
+HEAD = 'name = "one"\ntask = "any"\nfamily = "any"\nprecision = "fp32"\n\n[input]\n'
+IMAGE = 'height = 8\nwidth = 8\nlayout = "NHWC"\n'
+KINDS = {
+    IMAGE: ImageInput(height=8, width=8, layout="NHWC"),
+    f'kind = "image"\n{IMAGE}': ImageInput(height=8, width=8, layout="NHWC"),
+    'kind = "audio"\nsample_rate_hz = 16000\n': AudioInput(sample_rate_hz=16000),
+    'kind = "text"\ntokenizer = "tokenizer.json"\ntokens = 128\n': TextInput(tokenizer="tokenizer.json", tokens=128),
+    'kind = "tensor"\n': TensorInput(),
+}
+
+
+@pytest.fixture
+def read(tmp_path):
+    """Return what reads a card with such an input."""
+
+    def card(text):
+        (tmp_path / "card.toml").write_text(HEAD + text)
+        return read_card(tmp_path / "card.toml")
+
+    return card
+
+
+@pytest.mark.parametrize(("text", "wanted"), KINDS.items())
+def test_a_card_names_the_kind_of_its_input(read, text, wanted):
+    """One of four; a card without a kind, as all were, is of an image. Written and read again it is the same."""
+    assert read(text).input == wanted
+    assert read(card_text(read(text)).partition("[input]\n")[2]).input == wanted
+
+
+def test_a_card_of_an_image_is_written_as_ever(read):
+    """A device with an earlier version, which knows no kinds, reads it."""
+    assert "kind" not in card_text(read(f'kind = "image"\n{IMAGE}'))
+
+
+@pytest.mark.parametrize("text", ['kind = "smell"\n', 'kind = "audio"\nheight = 8\nsample_rate_hz = 1\n', "layout = 1\n", "kind = 7\n"])
+def test_an_input_of_no_kind_is_refused_by_its_key(read, text):
+    """An unknown kind, keys of another, and an image without its size."""
+    with pytest.raises(ConfigError, match=r"card\.toml.*\$\.input"):
+        read(text)
+
+
+def test_what_needs_an_image_refuses_other_kinds(read):
+    """In one line that names the key."""
+    assert read(IMAGE).image.height == 8
+    with pytest.raises(ConfigError, match=r"'one' takes an input of kind 'tensor'.*correct input\.kind in its card$"):
+        _ = read('kind = "tensor"\n').image
