@@ -56,7 +56,7 @@ NOTHING_TO_SCORE = "the prompts are synthetic: there is nothing to score"
 
 
 class Stamps:
-    """The moments of one query's stamps, in lists that were made before it."""
+    """The moments of one query's stamps, in lists that were made before it; they grow if an engine gives more than it was asked for."""
 
     def __init__(self, most: int) -> None:
         self.moments_ns = [0] * most
@@ -65,7 +65,11 @@ class Stamps:
 
     def __call__(self, count: int) -> None:
         """Note the moment at which `count` more tokens are there."""
-        self.moments_ns[self.taken] = time.monotonic_ns()
+        now = time.monotonic_ns()
+        if self.taken == len(self.moments_ns):
+            self.moments_ns.append(0)
+            self.tokens.append(0)
+        self.moments_ns[self.taken] = now
         self.tokens[self.taken] = count
         self.taken += 1
 
@@ -242,15 +246,7 @@ def _measured(
     prompt_tokens = timing.queries[0].answer.prompt_tokens
     return job.MeasuredRun(
         model=_describe_model(work, loaded),
-        runtime=Runtime(
-            name=case.runtime,
-            package=loaded.package,
-            version=loaded.version,
-            backend=loaded.backend,
-            threads=case.threads,
-            options=dict(case.options),
-            facts=dict(loaded.facts),
-        ),
+        runtime=_describe_runtime(case, loaded),
         precision=case.precision or loaded.precision or "unknown",
         inputs=(Tensor(name="prompt", shape=(1, prompt_tokens), dtype="int32"),),
         outputs=(Tensor(name="output", shape=(1, subject.limits.output_tokens), dtype="int32"),),
@@ -374,6 +370,18 @@ def _language_model(loaded: LoadedGenerator) -> LanguageModel:
         quantisation=None if found is None else Quantisation(file_type=found.file_type, bytes_ratio=dict(found.bytes_ratio)),
         tokenizer_sha256=loaded.tokenizer_sha256,
         chat_template_sha256=None if template is None else hashlib.sha256(template.encode()).hexdigest(),
+    )
+
+
+def _describe_runtime(case: Case, loaded: LoadedGenerator) -> Runtime:
+    return Runtime(
+        name=case.runtime,
+        package=loaded.package,
+        version=loaded.version,
+        backend=loaded.backend,
+        threads=case.threads,
+        options=dict(case.options),
+        facts=dict(loaded.facts),
     )
 
 
