@@ -49,6 +49,8 @@ class IndexedRun(NamedTuple):
     temperature_c: float | None
     is_throttled: bool | None
     regressor_c: float | None = None
+    ttft_ms: float | None = None
+    tpot_ms: float | None = None
 
 
 def indexed_run_of(run: RunRecord, row: int, case_number: int, fingerprint: int) -> IndexedRun:
@@ -85,6 +87,8 @@ def indexed_run_of(run: RunRecord, row: int, case_number: int, fingerprint: int)
         temperature_c=hottest_c([run]),
         is_throttled=_is_throttled(run),
         regressor_c=regressor_c(run),
+        ttft_ms=run.generation.ttft.p50_ms if run.generation else None,
+        tpot_ms=run.generation.tpot.p50_ms if run.generation and run.generation.tpot else None,
     )
 
 

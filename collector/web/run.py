@@ -13,6 +13,7 @@ from edgemeter.agent.contract.energy_provenance import energy_provenance
 from edgemeter.agent.contract.record import RunRecord, Series
 from edgemeter.agent.contract.record_conditions import Condition, OtherProcess
 from edgemeter.agent.contract.record_figures import Energy
+from edgemeter.agent.contract.record_generation import Generation
 from edgemeter.agent.contract.samples import unpack
 from edgemeter.collector.charts.chart import Chart, ViewTable, rows_table
 from edgemeter.collector.charts.specs import ranked_bars, run_time_line
@@ -271,7 +272,20 @@ def _latency(context: ViewContext, record: RunRecord) -> Markup:
         "Throughput": f"{figures.significant(record.throughput_per_s)} per s",
         "Warm-up": f"{record.warm_up.queries:,} queries, {'steady' if record.warm_up.steady else 'never steady'}",
     }
-    return join([part("gallery", drawn), part("facts", facts)])
+    return join([part("gallery", drawn), part("facts", facts | _token_facts(record.generation))])
+
+
+def _token_facts(found: Generation | None) -> dict[str, str | None]:
+    """Return the times and rates of a language model; nothing of other models."""
+    if found is None:
+        return {}
+    times = {"Time to first token, p50": found.ttft, "Time per output token, p50": found.tpot, "Inter-token latency, p50": found.itl}
+    rates = {"Prefill": found.prefill_tokens_per_s, "Decode": found.decode_tokens_per_s}
+    return {
+        "Tokens": f"{found.prompt_tokens:,} of the prompt, {found.output_tokens:,} generated",
+        **{name: f"{figures.significant(one.p50_ms)} ms" for name, one in times.items() if one is not None and one.p50_ms is not None},
+        **{name: f"{figures.significant(rate)} tokens/s" for name, rate in rates.items() if rate is not None},
+    }
 
 
 def thinned(values: Sequence[float], most: int) -> list[tuple[int, float]]:

@@ -22,7 +22,7 @@ from edgemeter.collector.runs.cases import UNKNOWN_BOARD, CaseKey, Fingerprint, 
 from edgemeter.collector.web.case_figures import CaseFigures, IndexedRun, current_figures, indexed_run_of, sum_up
 from edgemeter.collector.web.sources import LedgerSource, RecordSource
 
-VERSION = 5
+VERSION = 6
 APPLICATION_ID = 0x4564_4978  # "EdIx"
 BATCH = 4000
 # While a large ledger is read for the first time, its cases are summed up after so long, and so many times longer than that took.

@@ -48,6 +48,8 @@ METRICS = {
     metric.name: metric
     for metric in (
         ChartMetric("p50_ms", "Latency p50, ms", "ms"),
+        ChartMetric("ttft_ms", "Time to first token p50, ms", "ms"),
+        ChartMetric("tpot_ms", "Time per output token p50, ms", "ms"),
         ChartMetric("gross_mj", "Energy per inference, gross, mJ", "mJ"),
         ChartMetric("net_mj", "Energy per inference, net, mJ", "mJ"),
         ChartMetric("accuracy", "Accuracy", ""),

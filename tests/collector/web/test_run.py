@@ -12,7 +12,7 @@ from edgemeter.collector.web.run_index import open_index
 from edgemeter.collector.web.sources import DocumentSource
 from edgemeter.collector.web.view import ServedLinks, ViewRequest
 from tests.fixtures.comparison_factory import make_run
-from tests.fixtures.record_factory import make_energy
+from tests.fixtures.record_factory import make_energy, make_generation
 
 S = 1_000_000_000
 STARTS_NS = np.arange(20, dtype=np.int64) * S // 10
@@ -74,3 +74,24 @@ def test_the_budget_is_a_bar_for_each_term_the_largest_first():
     energy = make_energy(budget=(term(term="scatter", u_mj=0.25), term(term="gain", u_mj=0.5), term(term="cable", u_mj=None)))
     (budget,) = [chart for title, chart in charts_of(energy=energy).items() if title.startswith("Budget of")]
     assert [(row["term"], row["value"]) for row in budget.table.dicts()] == [("gain", 0.5), ("scatter", 0.25)]
+
+
+def test_a_language_model_is_told_by_its_tokens():
+    """Lengths, times and rates beside the latency of the request; other models say nothing of tokens."""
+    found = [words_of(**fields) for fields in ({"generation": make_generation()}, {})]
+    for shown in ("512 of the prompt, 11 generated", "Time to first token, p50", "Decode", "100 tokens/s", "5,120 tokens/s"):
+        assert (shown in found[0], shown in found[1]) == (True, False), shown
+
+
+def words_of(**fields):
+    """Return the section on the latency of the page of a run with these fields."""
+    index = open_index(DocumentSource((make_run(id="one", **fields),)))
+    index.refresh()
+    try:
+        with index.reading() as connection:
+            context = ViewContext(connection, index.source, ServedLinks(), NoEvents())
+            view = run_view(context, ViewRequest("run", {"id": "one"}), CaseFilter())
+            assert view is not None
+            return str(view.body).partition('id="machine"')[0]
+    finally:
+        index.close()

@@ -16,7 +16,7 @@ from edgemeter.collector.web.run_index import open_index
 from edgemeter.collector.web.series import METRICS, series, trend_view
 from edgemeter.collector.web.sources import DocumentSource
 from edgemeter.collector.web.view import FileLinks, ServedLinks, ViewRequest, address, read_address, read_period
-from tests.fixtures.record_factory import make_record
+from tests.fixtures.record_factory import make_generation, make_record
 
 
 class Found(NoEvents):
@@ -134,3 +134,22 @@ def test_the_trend_begins_with_what_moved_and_shows_every_type_of_board():
     devices = re.findall(r'<figure[^>]*data-device="(simulated-[a-z0-9]+)-\d+"', str(view.body))
     assert set(devices) == {"simulated-server", "simulated-pi5", "simulated-orin"}
     assert devices == sorted(devices, key=lambda name: name != "simulated-pi5")
+
+
+@pytest.mark.parametrize(("metric", "value"), [("ttft_ms", 100.0), ("tpot_ms", 10.0)])
+def test_a_language_model_is_followed_by_its_tokens(metric, value):
+    """Time to first token and per output token are series; a model of one call has none of them."""
+    runs = [make_record(started_at_ns=(20_000 + day) * NS_PER_DAY, generation=make_generation()) for day in range(3)]
+    runs.append(make_record(device="other", started_at_ns=20_000 * NS_PER_DAY))
+    index = open_index(DocumentSource(tuple(runs)))
+    index.refresh()
+    with index.reading() as connection:
+        held = ViewContext(connection, index.source, ServedLinks(), NoEvents())
+        by_device = {
+            device: series(held, queries.cases(connection, CaseFilter(device=device)), METRICS[metric], days=None, span=None)
+            for device in ("pi-1", "other")
+        }
+    index.close()
+    assert by_device["other"] is None
+    assert by_device["pi-1"] is not None
+    assert [row["value"] for row in by_device["pi-1"].chart.table.dicts()] == [value] * 3
