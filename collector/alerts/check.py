@@ -198,7 +198,7 @@ def check_alerts(history: History, store: str, file: Watch, rules: AlertRules, n
     requests: Sequence[MoreRunsRequest] = ()
     if rules.more_runs:
         found = watch.trends_of(history, known, DEFAULT)
-        lately = sum(context.today - run.day < OVER_DAYS for key in history.series() for run, _ in history.points(key))
+        lately = sum(len(history.points(key, context.today - OVER_DAYS + 1)) for key in history.series())
         requests = request_more_runs(file, found, day=context.today, runs_lately=lately)
     return AlertCheck(changes, send_changes(file, rules, changes, now_ns), requests)
 

@@ -214,6 +214,9 @@ def _invalid(rule: AlertRule, context: FiringContext) -> Iterator[Firing]:
     for key in context.history.series():
         if not selection.takes(key):
             continue
+        lately = context.history.points(key, context.history.last_day(key))
+        if not lately or lately[-1][0].verdict != "invalid":
+            continue
         runs = [run for run, _ in context.history.points(key)]
         newest = runs[-rule.runs :]
         if len(newest) == rule.runs and all(run.verdict == "invalid" for run in newest) and context.today - newest[-1].day <= STEP_DAYS:
@@ -235,7 +238,7 @@ def _outlying(rule: AlertRule, context: FiringContext) -> Iterator[Firing]:
     selection = rule.selection()
     keys = [key for key in context.history.series() if selection.takes(key)]
     for name in rule.metrics:
-        for kind in board_types(context.history, name, keys):
+        for kind in board_types(context.history, name, keys, with_cases=False):
             for unit in kind.sick or ():
                 worse = (unit.apart > 0) == (METRICS[name].worse == "higher")
                 if not (worse or rule.direction == "both"):

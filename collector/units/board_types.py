@@ -113,16 +113,12 @@ class BoardTypeSpread:
     sick: tuple[OutlyingUnit, ...] | None
 
 
-def board_types(history: History, name: str, keys: Sequence[SeriesKey]) -> list[BoardTypeSpread]:
-    """Return every board type among the series `keys`, by fleet and name; those without a figure of the metric are left away."""
-    return [_type(name, *found) for found in _counted(history, name, keys)]
+def board_types(history: History, name: str, keys: Sequence[SeriesKey], *, with_cases: bool = True) -> list[BoardTypeSpread]:
+    """Return every board type among the series `keys`, by fleet and name; those without a figure of the metric are left away.
 
-
-def outlying_units(history: History, name: str, keys: Sequence[SeriesKey]) -> list[tuple[str, OutlyingUnit]]:
-    """Return the outlying boards of every type with their fleets, without the spread of each case, which takes longer than the rest."""
-    return [
-        (members[0].fleet, one) for members, lately, counted in _counted(history, name, keys) for one in _sick(name, lately, counted) or ()
-    ]
+    Without the cases only the outlying boards are looked for, which takes a fraction of the time.
+    """
+    return [_type(name, *found, with_cases=with_cases) for found in _counted(history, name, keys)]
 
 
 # The runs of each series.
@@ -148,10 +144,10 @@ def _type_of(key: SeriesKey) -> str:
     return key.board if key.board != UNKNOWN_BOARD else f"{key.device}, {UNKNOWN_BOARD}"
 
 
-def _type(name: str, keys: Sequence[SeriesKey], lately: _Runs, counted: _Runs) -> BoardTypeSpread:
+def _type(name: str, keys: Sequence[SeriesKey], lately: _Runs, counted: _Runs, *, with_cases: bool) -> BoardTypeSpread:
     metric = METRICS[name]
     cases: dict[SeriesKey, _Runs] = {}
-    for key, own in counted.items():
+    for key, own in counted.items() if with_cases else ():
         cases.setdefault(key.of_type(), {})[key] = own
     spreads = tuple(_spread(metric, case, cases[case]) for case in sorted(cases, key=lambda case: case.case()))
     devices = len({key.device for key in counted})

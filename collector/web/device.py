@@ -25,7 +25,8 @@ from edgemeter.collector.web.view import Links, View, ViewColumn, ViewRequest, g
 FILTERS = ("device", "fleet", "days", "level")
 RUNS_SHOWN = 60
 ID_SHOWN = 24
-CHARTS = 8
+CHARTS = 6
+OTHERS_DRAWN = 60
 # What a device is held against the others of its type in, and how it is called.
 BESIDE = {"p50_ms": "p50 latency", "gross_mj": "gross energy"}
 
@@ -139,13 +140,22 @@ def _strip(
             "high": spread.interval.high if spread.interval else None,
             "is_own": case is mine[0],
         }
-        for case, spread in (*theirs, mine)
+        for case, spread in (*_by_rank(theirs), mine)
     ]
     values, own = [spread.median for _, spread in theirs], mine[1].median
     below = sum(value < own for value in values)
     difference, others = figures.typeset(f"{own / median(values) - 1:+.1%}"), figures.count(len(values), "other device")
-    text = f"{figures.significant(own)} {unit}, {difference} to the median of {others}; {below} of them lower."
+    drawn = f" Drawn are {OTHERS_DRAWN} of them, evenly by rank." if len(theirs) > OTHERS_DRAWN else ""
+    text = f"{figures.significant(own)} {unit}, {difference} to the median of {others}; {below} of them lower.{drawn}"
     return Markup(context.sheet.draw(Chart(name, among(f"{name.rpartition(': ')[2]}, {unit}", rows), rows_table(rows), text)))
+
+
+def _by_rank(theirs: Sequence[tuple[IndexedCase, Spread]]) -> Sequence[tuple[IndexedCase, Spread]]:
+    """Return the cases of the other devices, of very many so many as can be told apart, the lowest and the highest among them."""
+    if len(theirs) <= OTHERS_DRAWN:
+        return theirs
+    ordered = sorted(theirs, key=lambda one: one[1].median)
+    return [ordered[round(rank * (len(ordered) - 1) / (OTHERS_DRAWN - 1))] for rank in range(OTHERS_DRAWN)]
 
 
 def _trends(context: ViewContext, own: Sequence[IndexedCase]) -> Markup:

@@ -18,7 +18,7 @@ from edgemeter.collector.trend.series_trend import SeriesTrend, is_event, trends
 from edgemeter.collector.trend.trend_text import amount_text, drift_text, event_of, event_text, step_text, trend_verdict
 from edgemeter.collector.trend.watch import trends_of
 from edgemeter.collector.trend.watch_file import Annotation, annotations_of, cuts, open_watch, watch_file_beside
-from edgemeter.collector.units.board_types import outlying_units
+from edgemeter.collector.units.board_types import board_types
 from edgemeter.collector.web.context import EventSource, FindingShown, NoEvents, OutlyingDevice, SeriesEvent
 from edgemeter.collector.web.queries import NS_PER_DAY
 from edgemeter.collector.web.run_index import RunIndex
@@ -124,12 +124,13 @@ def _outlying(history: History) -> tuple[OutlyingDevice, ...]:
     keys = history.series()
     return tuple(
         OutlyingDevice(
-            fleet,
+            found.fleet,
             sick.device,
             f"{METRICS[name].title} {amount_text(name, sick.apart)} compared with others of its type; check {', '.join(sick.look_at)}",
         )
         for name in APART_IN
-        for fleet, sick in outlying_units(history, name, keys)
+        for found in board_types(history, name, keys, with_cases=False)
+        for sick in found.sick or ()
     )
 
 

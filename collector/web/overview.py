@@ -23,8 +23,8 @@ from edgemeter.collector.web.view import Links, View, ViewColumn, ViewRequest, g
 
 # A cell of the table of coverage whose newest run is older than this is stale; a device is silent from then on.
 STALE_DAYS, SILENT_DAYS = 30, 7
-DEVICES_SHOWN = 500
-SPARK_DAYS, SPARKS_SHOWN, ALERTS_SHOWN = 30, 12, 6
+DEVICES_SHOWN = 250
+SPARK_DAYS, SPARKS_SHOWN, SPARK_CASES, ALERTS_SHOWN = 30, 12, 300, 6
 METRICS = ("p50_ms", "temperature_c")
 
 
@@ -97,11 +97,14 @@ def _open_alerts(context: ViewContext) -> Markup | None:
 def _spark_lines(context: ViewContext, found: Sequence[IndexedCase], newest_ns: int) -> Markup | None:
     """Return a small line for each board type: the p50 of its runs of a day against the median of their cases."""
     usual = {case.number: (case.board, spread.median) for case in found if (spread := case.figures.spread("p50_ms"))}
+    of_board: dict[str, list[int]] = defaultdict(list)
+    for number, (board, _) in usual.items():
+        of_board[board].append(number)
+    followed = [number for numbers in of_board.values() for number in numbers[:: -(-len(numbers) // SPARK_CASES)]]
     days: dict[str, dict[int, list[float]]] = defaultdict(lambda: defaultdict(list))
-    for number, day, p50_ms in p50_by_day(context.connection, newest_ns - SPARK_DAYS * NS_PER_DAY):
-        if number in usual:
-            board, middle = usual[number]
-            days[board][day].append(p50_ms / middle)
+    for number, day, p50_ms in p50_by_day(context.connection, newest_ns - SPARK_DAYS * NS_PER_DAY, followed):
+        board, middle = usual[number]
+        days[board][day].append(p50_ms / middle)
     boards = [board for board in sorted(days) if len(days[board]) > 1][:SPARKS_SHOWN]
     rows: list[dict[str, Plain]] = []
     for lane, board in enumerate(boards):
@@ -116,7 +119,7 @@ def _spark_lines(context: ViewContext, found: Sequence[IndexedCase], newest_ns: 
     text = (
         "p50 of the runs of a day against the usual p50 of their cases, which is the middle; upwards is slower."
         " Each line has its own height: of 2 % at least."
-    )
+    ) + (f" Of a type with more than {SPARK_CASES} cases, so many of them at most." if len(followed) < len(usual) else "")
     chart = Chart("Latency of each board type", spark_lines(boards), rows_table(rows), text, brushes=True, kind="wide")
     return part("gallery", [context.sheet.draw(chart)])
 

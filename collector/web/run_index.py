@@ -36,11 +36,12 @@ SCHEMA = f"""CREATE TABLE cases (
     case_number INTEGER PRIMARY KEY,
     key TEXT NOT NULL UNIQUE,
     {", ".join(f"{name} TEXT NOT NULL" for name in FACETS)},
-    newest BLOB NOT NULL,
     newest_ns INTEGER NOT NULL,
     figures BLOB,
-    current BLOB
+    current BLOB,
+    newest BLOB NOT NULL
 );
+CREATE INDEX cases_by_facet ON cases ({", ".join(FACETS)});
 CREATE TABLE runs (
     {", ".join(COLUMNS)},
     PRIMARY KEY (row)
@@ -59,7 +60,7 @@ _INSERT = f"INSERT OR REPLACE INTO runs VALUES ({', '.join('?' * len(COLUMNS))})
 class IndexedCase:
     """One case of the index: its number, what it is, the board it ran on, the text of its newest run (without samples), its figures.
 
-    `figures` are over all its runs, `current` over those of the level that the board has now.
+    `figures` are over all its runs, `current` over those of the level that the board has now. The text is empty where nobody asked for it.
     """
 
     number: int

@@ -219,10 +219,10 @@ def _plain(case: IndexedCase, metric: ChartMetric, valued: Sequence[tuple[Indexe
 
 
 FILTERS = ("metric", "model", "board", "device", "fleet", "precision", "runtime", "days")
-CHARTS = 12
+CHARTS = 10
 # A series may have several cases, one for each version of the runtime.
 CASES_READ = 2 * CHARTS
-RUNS_LISTED = 120
+RUNS_LISTED = 100
 
 
 def trend_view(context: ViewContext, request: ViewRequest, case_filter: CaseFilter) -> View:

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 FILTERS = ("baseline", "model", "board", "device", "fleet", "precision", "runtime", "days", "level")
 # A page is read by people: more cases than these are on several.
-CASES_SHOWN = 150
+CASES_SHOWN = 100
 # With more devices than this a colour denotes a board type.
 DEVICES_IN_COLOUR = 7
 # Of more devices than this a column of the heat map is a board type.

@@ -1,13 +1,20 @@
 import time
 
+import msgspec
+
 from edgemeter.collector.demo import simulated_fleet
+from edgemeter.collector.trend.events import events_of
+from edgemeter.collector.trend.history import RunHistory
+from edgemeter.collector.trend.trend_text import event_text
+from edgemeter.collector.trend.watch import trends_of
 from edgemeter.collector.trend.watch_file import Annotation, WatchFile, add_annotation, watch_file_beside
-from edgemeter.collector.web.events import TrendEvents
+from edgemeter.collector.web.events import FOLLOWED, TrendEvents
 from edgemeter.collector.web.queries import NS_PER_DAY
 from edgemeter.collector.web.sources import DocumentSource, LedgerSource
 from tests.collector.web.conftest import fill
 from tests.fixtures.comparison_factory import make_run
 from tests.fixtures.record_factory import STARTED_AT_NS, make_environment, make_latency, make_record
+from tests.fixtures.series_factory import make_days, noisy
 
 DAYS, STEP_DAY = 60, 40
 
@@ -66,3 +73,24 @@ def test_the_sick_board_of_the_simulated_fleet_is_named_first_and_no_healthy_one
     found.refresh()
     named = [one.device for one in found.outlying() if one.text.startswith("energy")]
     assert named == [simulated_fleet.DEGRADED]
+
+
+def test_the_page_tells_an_event_as_the_trend_does():
+    """A firmware on three boards in energy and latency is one finding, of all of them; what is alone stays one of its own."""
+    firmwares = ["a"] * 50 + ["b"] * 20
+    runs = [
+        run
+        for unit in (1, 2, 3)
+        for run in make_days(noisy(100, 70, seed=unit, step_at=50, step_ratio=1.08), device=f"pi-{unit}", firmwares=firmwares)
+    ]
+    latencies = noisy(1, 70, seed=9)
+    runs += [
+        msgspec.structs.replace(run, latency=make_latency(p50_ms=p50_ms, p50_low_ms=p50_ms * 0.99, p50_high_ms=p50_ms * 1.01))
+        for run, p50_ms in zip(make_days(noisy(100, 70, seed=8, step_at=60, step_ratio=1.2), device="pi-9"), latencies, strict=True)
+    ]
+    found = TrendEvents(DocumentSource(tuple(runs)))
+    found.refresh()
+    alone, event = found.findings()
+    assert (event.who, event.text) == ("pi-1, pi-2, pi-3", event_text(events_of(trends_of(RunHistory(runs), (), FOLLOWED), 0)[0]))
+    assert (event.devices, event.is_worse) == ((("lab", "pi-1"), ("lab", "pi-2"), ("lab", "pi-3")), True)
+    assert (alone.who, alone.metric) == ("pi-9", "energy")
