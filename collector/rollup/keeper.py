@@ -60,14 +60,13 @@ def _has_ended(pause_s: float) -> bool:
 
 def _refresh(ledger: LedgerPlace) -> None:
     # Not before they are needed: most ledgers are small.
-    from edgemeter.collector.rollup.rollup import rolled_up  # noqa: PLC0415
-    from edgemeter.collector.runs.store import LedgerStore  # noqa: PLC0415
+    from edgemeter.collector.rollup.rollup import keep_rolled_up  # noqa: PLC0415
     from edgemeter.collector.trend.history import LedgerHistory  # noqa: PLC0415
     from edgemeter.collector.trend.metrics import DEFAULT  # noqa: PLC0415
     from edgemeter.collector.trend.watch import trends_of  # noqa: PLC0415
     from edgemeter.collector.trend.watch_file import annotations_of  # noqa: PLC0415
 
-    if rolled_up(LedgerStore(ledger)) is None:
+    if not keep_rolled_up(ledger):
         return
     with contextlib.closing(LedgerHistory(ledger)) as history:
         for by_type in (False, True):

@@ -20,7 +20,7 @@ from edgemeter.collector.compare import comparison as comparing
 from edgemeter.collector.compare.comparison import Comparison
 from edgemeter.collector.compare.judgement import SmallestDifferences
 from edgemeter.collector.compare.summary import CaseSummary, DaysCounted
-from edgemeter.collector.ledgers.place import open_ledger
+from edgemeter.collector.ledgers.place import LedgerPlace, open_ledger
 from edgemeter.collector.rollup.refresh import Progress, RollupRefresher, runs_of, summary_of
 from edgemeter.collector.rollup.rollup_file import open_rollup, remove_rollup, rollup_path, unpack_record
 from edgemeter.collector.runs.store import LedgerStore, LeftOut, RunStore, left_out_of
@@ -124,6 +124,17 @@ def rolled_up(
         except (sqlite3.DatabaseError, OSError) as error:
             logger.info("the roll-up %s cannot be written (%s)", path, error)
             return None
+
+
+def keep_rolled_up(place: LedgerPlace, worth_runs: int = WORTH_RUNS) -> bool:
+    """Bring the roll-up of a ledger up to date without reading it; return whether the ledger is large enough for one."""
+    with open_ledger(place, "read") as ledger:
+        if ledger.last_row() < worth_runs:
+            return False
+        # The next reader rebuilds one that is damaged.
+        with contextlib.suppress(sqlite3.DatabaseError), open_rollup(rollup_path(place)) as connection:
+            RollupRefresher(connection, ledger, lambda *_: None).refresh()
+    return True
 
 
 def _refreshed(path: Path, ledger: Ledger, progress: Progress, days: DaysCounted) -> RolledUp | None:

@@ -1,7 +1,8 @@
 """What the page keeps of runs and cases, so that it reads no record again: plain figures and their spread over usable runs."""
 
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+from functools import lru_cache
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -155,6 +156,26 @@ class CaseFigures(msgspec.Struct, frozen=True):
         """Return the spread of a metric of `METRICS`, None where no run has it."""
         found = self.spreads.get(metric)
         return found.spread if found else None
+
+
+def decode_figures(text: bytes, metrics: tuple[str, ...] = METRICS) -> CaseFigures:
+    """Return figures from JSON, with the spreads of these metrics: of what a view does not show nothing is made."""
+    if metrics == METRICS:
+        return msgspec.json.decode(text, type=CaseFigures)
+    found = _decoder_of(metrics).decode(text)
+    some = {name: spread for name in metrics if (spread := getattr(found.spreads, name)) is not None}
+    return CaseFigures(**{name: getattr(found, name) for name in CaseFigures.__struct_fields__ if name != "spreads"}, spreads=some)
+
+
+@lru_cache(maxsize=8)
+def _decoder_of(metrics: tuple[str, ...]) -> msgspec.json.Decoder[Any]:
+    """Return what decodes figures with the spreads of these metrics as attributes; the others are skipped."""
+    spreads = msgspec.defstruct("Spreads", [(name, FigureSpread | None, None) for name in metrics])
+    fields = [
+        (one.name, spreads if one.name == "spreads" else one.type, msgspec.field(default=None))
+        for one in msgspec.structs.fields(CaseFigures)
+    ]
+    return msgspec.json.Decoder(msgspec.defstruct("SomeFigures", fields))
 
 
 def sum_up(runs: Sequence[IndexedRun], metrics: Sequence[str] = METRICS, intervals: frozenset[str] = WITH_INTERVAL) -> CaseFigures:

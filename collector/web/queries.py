@@ -114,7 +114,7 @@ def _cases(
     newest = "newest" if metrics == METRICS else "NULL"
     query = f"SELECT case_number, key, board, {newest}, figures, current FROM cases WHERE figures IS NOT NULL AND {condition}"  # noqa: S608 - our own
     query += " ORDER BY model, fleet, device, precision, runtime, case_number LIMIT ? OFFSET ?"
-    found = [decode_case(row) for row in connection.execute(query, (*values, -1 if limit is None else limit, offset))]
+    found = [decode_case(row, metrics) for row in connection.execute(query, (*values, -1 if limit is None else limit, offset))]
     if case_filter.level == "all":
         found = [replace(case, current=case.figures) for case in found]
     days = case_filter.days

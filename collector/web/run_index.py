@@ -19,7 +19,7 @@ from edgemeter.agent.base.sqlite_file import BUSY_TIMEOUT_S, transaction
 from edgemeter.agent.contract.record import RunRecord, decode, encode
 from edgemeter.collector.ledgers.place import beside
 from edgemeter.collector.runs.cases import UNKNOWN_BOARD, CaseKey, Fingerprint, fingerprint_of, key_of
-from edgemeter.collector.web.case_figures import CaseFigures, IndexedRun, current_figures, indexed_run_of, sum_up
+from edgemeter.collector.web.case_figures import METRICS, CaseFigures, IndexedRun, current_figures, decode_figures, indexed_run_of, sum_up
 from edgemeter.collector.web.sources import LedgerSource, RecordSource
 
 VERSION = 6
@@ -248,17 +248,17 @@ def open_index(source: RecordSource, path: Path | None = None) -> RunIndex:
     return RunIndex(source, elsewhere, folder)
 
 
-def decode_case(row: Sequence[object]) -> IndexedCase:
-    """Return the case of a row (case_number, key, board, newest, figures, current) of the table `cases`."""
+def decode_case(row: Sequence[object], metrics: Sequence[str] = METRICS) -> IndexedCase:
+    """Return the case of a row (case_number, key, board, newest, figures, current) of the table `cases`, with these metrics."""
     number, key, board, newest, figures, current = row
-    of_all = msgspec.json.decode(figures if isinstance(figures, bytes) else b"", type=CaseFigures)
+    of_all = decode_figures(figures if isinstance(figures, bytes) else b"", tuple(metrics))
     return IndexedCase(
         number=int(str(number)),
         key=CaseKey(**msgspec.json.decode(str(key))),
         board=str(board),
         newest_text=newest if isinstance(newest, bytes) else b"",
         figures=of_all,
-        current=msgspec.json.decode(current, type=CaseFigures) if isinstance(current, bytes) else of_all,
+        current=decode_figures(current, tuple(metrics)) if isinstance(current, bytes) else of_all,
     )
 
 
