@@ -44,12 +44,15 @@ def _answered(case: TaskCase, data: Dataset | None = None, outputs: Sequence[Seq
 
 
 def prepared_inputs_are_as_the_model_declares(case: TaskCase, _folder: Path) -> None:
-    """Number, dtype and shape, for every item; the same each time."""
+    """Names, dtype and shape, for every item; the same each time."""
     task = tasks.create(case.card, case.loaded, case.data)
     for index in range(len(case.data.files)):
-        inputs = task.prepare(index)
+        names, declared = sorted(task.prepare(index)), sorted(info.name for info in case.loaded.inputs)
+        require(not declared or names == declared, f"item {index} is prepared by the model's names: {names}, {declared} is right")
+        inputs = tasks.prepared(task, index, case.loaded)
         require_declared(inputs, case.loaded.inputs, f"item {index} is prepared as the model declares")
-        require(all(map(np.array_equal, inputs, task.prepare(index))), f"preparing item {index} again gives the same inputs")
+        again = tasks.prepared(task, index, case.loaded)
+        require(all(map(np.array_equal, inputs, again)), f"preparing item {index} again gives the same inputs")
 
 
 def outputs_get_their_score(case: TaskCase, _folder: Path) -> None:

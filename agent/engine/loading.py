@@ -16,7 +16,7 @@ from edgemeter.agent.datasets.photographs import SUFFIXES
 from edgemeter.agent.engine import job
 from edgemeter.agent.recognition import recognise
 from edgemeter.agent.runtimes import Array, Loaded, TensorInfo, noise
-from edgemeter.agent.tasks import Task, create
+from edgemeter.agent.tasks import Task, create, prepared
 from edgemeter.agent.vision import photograph
 
 # Inputs are prepared before timing: at most this number, and this size.
@@ -44,7 +44,7 @@ class LoadedModel:
 
     def inputs_of(self, index: int, seed: int) -> list[Array]:
         """Return the model's inputs for one item of the data."""
-        return self.work.prepare(index) if self.work else noise.inputs(self.loaded, seed)[index]
+        return prepared(self.work, index, self.loaded) if self.work else noise.inputs(self.loaded, seed)[index]
 
 
 def load_model(case: Case, runtime: runtimes.Runtime) -> LoadedModel:

@@ -28,7 +28,7 @@ from edgemeter.agent.engine import job, loading
 from edgemeter.agent.engine.agreement import ComparedOutputs, output_difference, summarise_check
 from edgemeter.agent.engine.loading import LoadedModel, describe_runtime, describe_tensors
 from edgemeter.agent.runtimes import Array
-from edgemeter.agent.tasks import Task, create
+from edgemeter.agent.tasks import Task, create, prepared
 from edgemeter.agent.vision import corruptions, photograph
 
 Emit = Callable[[job.Event], None]
@@ -144,7 +144,7 @@ def robustness(model: LoadedModel, names: Sequence[str], seed: int, clean: Accur
                 for index, identity in enumerate(identities):
                     pixels = np.asarray(photograph.read(model.data.files[index]))
                     photograph.write(corruptions.corrupt(pixels, name, severity, seed, identity), files[index])
-                    model.runtime.bind(work.prepare(index))()
+                    model.runtime.bind(prepared(work, index, model.loaded))()
                     work.answer(index, model.runtime.outputs())
                     files[index].unlink()
                     done += 1
@@ -287,7 +287,7 @@ def score_untimed(work: job.RunJob, emit: Emit) -> job.Scored:
         emit(job.Phase(name="accuracy"))
         log = PredictionLog()
         for index in range(len(model.data.files)):
-            inputs = model.work.prepare(index)
+            inputs = prepared(model.work, index, model.loaded)
             runtime.bind(inputs)()
             outputs = runtime.outputs()
             log.add(inputs, outputs, model.work.answer(index, outputs))

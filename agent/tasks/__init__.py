@@ -9,6 +9,7 @@ from typing import Any, Literal, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.base.plugins import find_plugin, plugin_names
 from edgemeter.agent.contract.model_card import Card
 from edgemeter.agent.contract.record_figures import Accuracy
@@ -33,11 +34,13 @@ class Task(Protocol):
 
     def __init__(self, model: Card, loaded: Loaded, data: Dataset) -> None: ...
 
-    def prepare(self, index: int) -> list[NDArray[Any]]:
-        """Return the model's inputs (dtype, shape and quantisation as it declares) for item `index` of the data set; decodes the file.
+    def prepare(self, index: int) -> Mapping[str, NDArray[Any]]:
+        """Return the model's inputs for item `index` of the data set, by the names that the model declares; decodes the file.
+
+        Dtype, shape and quantisation are as declared. The order plays no part, but for a model that declares no inputs (TorchScript).
 
         Raises:
-            ConfigError: the file is not an image (named).
+            ConfigError: the file is not of the kind that the task takes (named).
         """
         ...
 
@@ -59,6 +62,21 @@ class Task(Protocol):
         `value` leaves out what costs time beside the value and its details: bounds, classes, groups.
         """
         ...
+
+
+def prepared(task: Task, index: int, loaded: Loaded) -> list[NDArray[Any]]:
+    """Return the inputs that the task prepares for item `index`, in the model's order.
+
+    Raises:
+        ConfigError: the file cannot be read, or the task's inputs are not those that the model declares.
+    """
+    given, declared = task.prepare(index), [info.name for info in loaded.inputs]
+    if not declared:
+        return list(given.values())
+    if len(declared) != len(given) or set(declared) != set(given):
+        have, want = (", ".join(map(repr, one)) for one in (given, declared))
+        raise ConfigError(f"the task prepares the inputs {have}, the model takes {want}: correct task in its card")
+    return [given[name] for name in declared]
 
 
 def names() -> list[str]:

@@ -35,13 +35,14 @@ class Classification:
                 f'model {model.name!r} is a classifier, {data.name!r} has {what}: give an index {{"file": class}} as annotations'
             )
         self._model, self._loaded, self._data = model, loaded, data
-        self._preprocessor = Preprocessor(model.image, input_of(model, loaded))
+        self._input = input_of(model, loaded)
+        self._preprocessor = Preprocessor(model.image, self._input)
         self._predictions: dict[int, list[int]] = {}
         self._truth = self._classes()
 
-    def prepare(self, index: int) -> list[NDArray[Any]]:
+    def prepare(self, index: int) -> Mapping[str, NDArray[Any]]:
         """Return the one input for photograph `index`."""
-        return [self._preprocessor.load(self._data.files[index])[0]]
+        return {self._input.name: self._preprocessor.load(self._data.files[index])[0]}
 
     def answer(self, index: int, outputs: Sequence[NDArray[Any]]) -> None:
         """Keep the classes with the five highest scores, best first; of equal scores the lower class comes first."""

@@ -163,19 +163,20 @@ class Detection:
             what = "one class per photograph" if data.classes is not None else "that of another task"
             raise ConfigError(f"model {model.name!r} is a detector, the ground truth of {data.name!r} is {what}: give COCO annotations")
         self._loaded, self._data = loaded, data
-        self._preprocessor = Preprocessor(model.image, input_of(model, loaded))
+        self._input = input_of(model, loaded)
+        self._preprocessor = Preprocessor(model.image, self._input)
         self._decoder = create(model, with_batch_of_1(loaded))
         self._categories = () if data.truth is None else category_ids(model, data.truth["categories"])
         self._sizes = {} if data.truth is None else {image["id"]: (image["width"], image["height"]) for image in data.truth["images"]}
         self._frames: dict[int, PhotoFrame] = {}
         self._predictions: dict[int, Detections] = {}
 
-    def prepare(self, index: int) -> list[NDArray[Any]]:
+    def prepare(self, index: int) -> Mapping[str, NDArray[Any]]:
         """Return the one input for photograph `index`."""
         tensor, frame = self._preprocessor.load(self._data.files[index])
         self._check_size(index, frame)
         self._frames[index] = frame
-        return [tensor]
+        return {self._input.name: tensor}
 
     def answer(self, index: int, outputs: Sequence[NDArray[Any]]) -> NDArray[np.float32]:
         """Decode and keep the detections of photograph `index`, which was prepared before; return their scores, float32 [n]."""

@@ -1,6 +1,6 @@
 """Parity: is this file still the model it was converted from? Both run by their own runtimes on the same images, or on noise."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import permutations
 from pathlib import Path
@@ -14,7 +14,7 @@ from edgemeter.agent.contract.model_card import Card
 from edgemeter.agent.contract.record_figures import Accuracy
 from edgemeter.agent.datasets.dataset import Dataset
 from edgemeter.agent.runtimes import Array, Loaded, TensorInfo, noise
-from edgemeter.agent.tasks import Task, create
+from edgemeter.agent.tasks import Task, create, prepared
 from edgemeter.agent.vision.preprocess import real_values
 from edgemeter.models.convert.agreement import ConversionVerdict, Floats, ModelAgreement, OutputComparison, judge_conversion
 from edgemeter.models.convert.converter_output import converter_errors, quiet
@@ -54,9 +54,11 @@ class _NoiseTask:
     def __init__(self, arrays: Sequence[Sequence[Array]], loaded: Loaded) -> None:
         self._arrays, self._infos = arrays, loaded.inputs
 
-    def prepare(self, index: int) -> list[Array]:
+    def prepare(self, index: int) -> Mapping[str, Array]:
         arrays = self._arrays[index]
-        return [_laid_out(array, info) for array, info in zip(arrays, self._infos, strict=True)] if self._infos else list(arrays)
+        if not self._infos:
+            return {f"input {place}": array for place, array in enumerate(arrays)}
+        return {info.name: _laid_out(array, info) for array, info in zip(arrays, self._infos, strict=True)}
 
     def answer(self, index: int, outputs: Sequence[Array]) -> None: ...
 
@@ -87,7 +89,7 @@ def run_on(model: Path, runtime: str, inputs: ParityInputs, take: TakeOutputs, r
         task = inputs.open(loaded)
         for index in range(inputs.count):
             with converter_errors(f"running {model.name!r} by {runtime}", "leave this format out"):
-                running.bind(task.prepare(index))()
+                running.bind(prepared(task, index, loaded))()
             outputs = running.outputs()
             task.answer(index, outputs)
             take(index, outputs, loaded)

@@ -30,7 +30,7 @@ class Corner(Plain):
 
 class Count(Plain):
     def prepare(self, index):
-        return [np.zeros(1, np.float32)]
+        return {"x": np.zeros(1, np.float32)}
     def answer(self, index, outputs):
         self.right = outputs[0][0] == list(self.given[2].targets.values())[index]
     def score(self, parts="all"):

@@ -80,7 +80,7 @@ class Careless:
 
     def prepare(self, index):
         """Return what no model takes."""
-        return []
+        return {}
 
     def answer(self, index, outputs):
         """Return no scores."""

@@ -30,7 +30,7 @@ def scored(model, runtime_name, data):
         loaded = runtime.load(model, runtimes.Options(threads=2))
         work = tasks.create(recognise.card_for(model, loaded)[0], loaded, data)
         for index in range(len(data.files)):
-            runtime.bind(work.prepare(index))()
+            runtime.bind(tasks.prepared(work, index, loaded))()
             work.answer(index, runtime.outputs())
         return work.score()
     finally:

@@ -52,7 +52,7 @@ def test_top1_and_top5_are_shares_of_the_photographs(folder):
     data = opened(folder, {f"photo_{i}.png": 4 for i in range(3)})
     made = make_task(data)
     for index, answer in enumerate([scores(5, 1), scores(1, 2, 3, 4, 5), scores(1, 2, 3, 4, 6, 5)]):
-        (tensor,) = made.prepare(index)
+        (tensor,) = made.prepare(index).values()
         assert (tensor.shape, tensor.dtype) == ((1, 64, 64, 3), np.uint8)
         made.answer(index, answer)
     score = made.score()

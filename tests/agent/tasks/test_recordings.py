@@ -35,7 +35,7 @@ class Loudness:
         with wave.open(str(self.data.files[index])) as clip:
             assert clip.getframerate() == self.wanted.sample_rate_hz
             pcm = np.frombuffer(clip.readframes(self.wanted.samples), np.int16)
-        return [(pcm / np.float32(32768)).astype(np.float32)[None]]
+        return {"clip": (pcm / np.float32(32768)).astype(np.float32)[None], "length": np.array([len(pcm)], np.int32)}
     def answer(self, index, outputs):
         self.right[index] = ("quiet", "loud")[int(outputs[0].argmax())] == list(self.data.targets.values())[index]
     def same_answer(self, index, one, other):
@@ -59,7 +59,7 @@ MODEL = {
     "format": "edgemeter-replay",
     "schema": 1,
     "latencies_ms": [1.0],
-    "inputs": [{"name": "clip", "shape": [1, 80], "dtype": "float32"}],
+    "inputs": [{"name": "length", "shape": [1], "dtype": "int32"}, {"name": "clip", "shape": [1, 80], "dtype": "float32"}],
     "outputs": [{"name": "scores", "shape": [1, 2], "dtype": "float32", "values": [0.25, 0.75]}],
 }
 
@@ -91,14 +91,14 @@ def measured(tmp_path):
 
 @pytest.mark.slow
 def test_recordings_are_measured_and_scored_by_a_task_of_another_package(measured):
-    """Reader, card of kind audio, task, record: nothing on the way takes the clips for photographs."""
+    """Reader, card of kind audio, task, record: nothing on the way takes the clips for photographs, and two inputs find their names."""
     done = measured(CARD.format(kind="audio"))
     assert done.returncode == 0, done.stderr
     (record,) = json.loads(done.stdout)["runs"]
     assert record["model"]["task"] == "loudness"
     assert (record["accuracy"]["metric"], record["accuracy"]["value"], record["accuracy"]["images"]) == ("word", 0.75, 4)
     assert record["dataset"]["annotated"]
-    assert [tensor["shape"] for tensor in record["inputs"]] == [[1, 80]]
+    assert [(tensor["name"], tensor["shape"]) for tensor in record["inputs"]] == [("length", [1]), ("clip", [1, 80])]
 
 
 @pytest.mark.slow
