@@ -169,7 +169,10 @@ def _slowed(facts: RunFacts, found: Generation) -> str | None:
     first, last = (float(np.median(third)) / 1e6 for third in (thirds[0], thirds[-1]))
     if last <= (1 + SLOWED_RATIO) * first:
         return None
-    return f"the median TPOT was {first:.4g} ms in the first third and {last:.4g} ms in the last, at the same depth: cool the board"
+    return (
+        f"the median TPOT was {first:.4g} ms in the first third and {last:.4g} ms in the last, at the same depth: "
+        "cool the board, or end what else runs"
+    )
 
 
 RULES: tuple[Rule, ...] = (
@@ -234,7 +237,7 @@ RULES: tuple[Rule, ...] = (
         "suspect",
         "the median TPOT of the last third of queries is at most 10 % above that of the first",
         _slowed,
-        "all queries begin at the same depth, so a slower decode is a slower machine: mostly throttling",
+        "all queries begin at the same depth, so a slower decode is a slower machine: throttling, or other load",
     ),
     Rule(
         "served",
