@@ -1,7 +1,6 @@
 """The command `edgemeter models quality`."""
 
 import sys
-from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -17,11 +16,12 @@ if TYPE_CHECKING:
     from rich.table import Table
 
     from edgemeter.agent.quality.gate import Quality, QualityGate
-    from edgemeter.agent.quality.scoring import Material
 
 
 @click.command()
-@click.option("-m", "--model", required=True, type=PATH, help="Language model (.gguf, genai_config.json, .server).")
+@click.option(
+    "-m", "--model", required=True, type=PATH, help="Language model (.gguf, genai_config.json, .server), or name of the catalogue."
+)
 @click.option("--source", type=PATH, help="The 16-bit file that --model was quantised from: the gate compares the two.")
 @click.option("--text", type=PATH, help="UTF-8 text for the perplexity.")
 @click.option("--choices", type=PATH, help='JSON Lines for multiple choice: {"id", "prompt", "choices": [...], "answer": index}.')
@@ -52,11 +52,17 @@ def quality(
 
     Example: edgemeter models quality --model model_q4_0.gguf --source model_f16.gguf --text held_out.txt
     """
+    from edgemeter.agent.cli.model_names import model_path
     from edgemeter.agent.quality.gate import quality_gate
-    from edgemeter.agent.quality.scoring import read_material
+    from edgemeter.agent.quality.scoring import read_material, score_file
 
     material = read_material(text, choices, questions, context_tokens)
-    found = {path: _score(path, runtime, threads, material) for path in (model, source) if path is not None}
+    found = {}
+    model, source = model_path(model), source and model_path(source)
+    for path in (model, source):
+        if path is not None:
+            note(f"scoring {path.name}")
+            found[path] = score_file(path, runtime or runtime_for(path), threads, material)
     gate = quality_gate(found[model], found[source]) if source is not None else None
     files = [{"file": str(path), "quality": scored} for path, scored in found.items()]
     if not print_data(form, msgspec.json.encode({"files": files, "gate": gate}), rows="files"):
@@ -64,23 +70,6 @@ def quality(
         _tell(gate)
     if gate is not None and not gate.passed:
         sys.exit(1)
-
-
-def _score(path: Path, runtime: str | None, threads: int, material: "Material") -> "Quality":
-    from edgemeter.agent import generators
-    from edgemeter.agent.quality.scoring import ANSWER_TOKENS, score_generator
-    from edgemeter.agent.runtimes import Options
-
-    note(f"scoring {path.name}")
-    with closing(generators.create(runtime or runtime_for(path))) as generator:
-        room = max(material.context_tokens if material.text else 0, longest_prompt(material) + ANSWER_TOKENS)
-        return score_generator(generator, generator.load(path, Options(threads=threads), room), material)
-
-
-def longest_prompt(material: "Material") -> int:
-    """Return the most tokens that a prompt can have: no tokeniser makes more than one a byte, and one before them."""
-    prompts = [*(one.prompt for one in material.questions), *(f"{one.prompt} {max(one.choices, key=len)}" for one in material.choices)]
-    return 1 + max((len(prompt.encode()) for prompt in prompts), default=0)
 
 
 def _table(found: "dict[Path, Quality]") -> "Table":

@@ -1,15 +1,17 @@
 """Scores a loaded generator: perplexity on a text, multiple choice by likelihood, short answers by generation."""
 
 from collections.abc import Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 
 from edgemeter.agent.base.errors import ConfigError, UnavailableError
-from edgemeter.agent.generators import Generator, LikelihoodGenerator, Limits, LoadedGenerator
+from edgemeter.agent.generators import Generator, LikelihoodGenerator, Limits, LoadedGenerator, create
 from edgemeter.agent.quality.gate import Quality
 from edgemeter.agent.quality.multiple_choice import ChoiceItem, read_choices, score_choices
 from edgemeter.agent.quality.perplexity import perplexity
 from edgemeter.agent.quality.short_answers import AnswerScores, Question, read_questions, score_answers
+from edgemeter.agent.runtimes import Options
 
 # An answer ends with its line; the longest ones of SQuAD have about as many tokens.
 ANSWER_TOKENS = 48
@@ -38,6 +40,23 @@ def read_material(text: Path | None, choices: Path | None, questions: Path | Non
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"cannot read the text {str(text)!r}: {error}") from error
     return Material(words, read_choices(choices) if choices else (), read_questions(questions) if questions else (), context_tokens)
+
+
+def score_file(path: Path, runtime: str, threads: int, material: Material) -> Quality:
+    """Return how good the model in a file is, as the generator `runtime` runs it.
+
+    Raises:
+        EdgemeterError: as `Generator.load` and `score_generator`.
+    """
+    room = max(material.context_tokens if material.text is not None else 0, _longest_prompt(material) + ANSWER_TOKENS)
+    with closing(create(runtime)) as generator:
+        return score_generator(generator, generator.load(path, Options(threads=threads), room), material)
+
+
+def _longest_prompt(material: Material) -> int:
+    """Return the most tokens that a prompt can have: no tokeniser makes more than one a byte, and one stands before them."""
+    prompts = [*(one.prompt for one in material.questions), *(f"{one.prompt} {max(one.choices, key=len)}" for one in material.choices)]
+    return 1 + max((len(prompt.encode()) for prompt in prompts), default=0)
 
 
 def score_generator(generator: Generator, loaded: LoadedGenerator, material: Material) -> Quality:

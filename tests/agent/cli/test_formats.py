@@ -67,8 +67,8 @@ LINES = {
 EMPTY = {"trend alerts requests", "fleet requests", "fleet list", "bundle verify", "sensors"}
 # These measure for long, need another machine, or what a test of theirs sets up; they print as the others do.
 ELSEWHERE = {
-    "demo", "compare --models", "compare --datacenter", "models profile", "models quality", "models convert", "collector load",
-    "fleet apply", "fleet show", "fleet campaign status",
+    "demo", "compare --models", "compare --datacenter", "models profile", "models quality", "models quantise", "models convert",
+    "collector load", "fleet apply", "fleet show", "fleet campaign status",
 }  # fmt: skip
 
 

@@ -1,0 +1,82 @@
+"""GGUF files are quantised: the same bytes as the shipped ones, the same contents beside the weights, and what it costs."""
+
+import importlib.util
+import json
+import shutil
+import sys
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+
+from edgemeter.agent.base.errors import ConfigError, UnavailableError
+from edgemeter.agent.cli.main import cli
+from edgemeter.agent.generators import gguf_file
+from edgemeter.models.catalogue.shipped_models import LANGUAGE_FOLDER
+from edgemeter.models.convert import gguf_quantise
+
+SOURCE = LANGUAGE_FOLDER / "edgemeter-notes_f16.gguf"
+
+
+def test_each_type_is_written_with_all_that_is_no_weight(tmp_path):
+    """Tokenizer and lengths are copied, matrices have the type, vectors stay."""
+    pytest.importorskip("gguf")
+    before = gguf_file.read(SOURCE)
+    for kind in gguf_quantise.TYPES:
+        path = gguf_quantise.quantise(SOURCE, kind, tmp_path)
+        found = gguf_file.read(path)
+        assert path.name == f"edgemeter-notes_{kind}.gguf"
+        assert found.quantisation().file_type == kind.upper()
+        assert found.tokenizer_sha256 == before.tokenizer_sha256
+        assert [(tensor.name, tensor.weights) for tensor in found.tensors] == [(tensor.name, tensor.weights) for tensor in before.tensors]
+        assert {tensor.kind for tensor in found.tensors if "norm" in tensor.name} == {"F32"}
+        assert {tensor.kind for tensor in found.tensors if "norm" not in tensor.name} == {kind.upper()}
+    assert not list(tmp_path.glob("*.part"))
+
+
+def test_the_weights_are_those_of_the_shipped_file(tmp_path):
+    """That one was quantised from the same weights by the recipe of the shipped models."""
+    gguf = pytest.importorskip("gguf")
+    made, shipped = (
+        {tensor.name: tensor.data for tensor in gguf.GGUFReader(path).tensors}
+        for path in (gguf_quantise.quantise(SOURCE, "q4_0", tmp_path), LANGUAGE_FOLDER / "edgemeter-notes_q4_0.gguf")
+    )
+    assert made.keys() == shipped.keys()
+    assert all(np.array_equal(made[name], shipped[name]) for name in made)
+
+
+def test_what_cannot_be_quantised_is_one_line(tmp_path):
+    """A quantised file, its own source, a file cut short, and one that is no GGUF."""
+    pytest.importorskip("gguf")
+    with pytest.raises(ConfigError, match=r"is quantised already \(Q8_0\)"):
+        gguf_quantise.quantise(LANGUAGE_FOLDER / "edgemeter-notes_q8_0.gguf", "q4_0", tmp_path)
+    link = tmp_path / "model_f16.gguf"
+    link.symlink_to(shutil.copy(SOURCE, tmp_path / "model_q4_0.gguf"))
+    with pytest.raises(ConfigError, match="would replace its own source"):
+        gguf_quantise.quantise(link, "q4_0", tmp_path)
+    for name, content in (("cut", SOURCE.read_bytes()[:90_000]), ("foreign", b"no model at all" * 100)):
+        path = tmp_path / f"{name}.gguf"
+        path.write_bytes(content)
+        with pytest.raises(ConfigError, match="cannot be read as GGUF") as caught:
+            gguf_quantise.quantise(path, "q4_0", tmp_path)
+        assert "\n" not in str(caught.value)
+
+
+def test_the_extra_is_named(tmp_path, monkeypatch):
+    """Without the package."""
+    monkeypatch.setitem(sys.modules, "gguf", None)
+    with pytest.raises(UnavailableError, match=r"pip install 'edgemeter\[convert\]'"):
+        gguf_quantise.quantise(SOURCE, "q4_0", tmp_path)
+
+
+@pytest.mark.skipif(importlib.util.find_spec("xllamacpp") is None, reason="no xllamacpp is installed")
+def test_the_command_compares_before_and_after(tmp_path):
+    """Each file with the ratio of its perplexity; a type that does not exist is named with those that do."""
+    pytest.importorskip("gguf")
+    command = ["models", "quantise", str(SOURCE), "--out", str(tmp_path)]
+    done = CliRunner().invoke(cli, [*command, "--to", "q8_0", "--to", "q4_0", "--text", str(LANGUAGE_FOLDER / "held_out.txt"), "--json"])
+    assert done.exit_code == 0, done.output
+    ratios = [one["gate"]["checks"][0]["ratio"] for one in json.loads(done.stdout)["files"]]
+    assert ratios[0] == pytest.approx(1, abs=0.002)
+    assert 1.005 < ratios[1] < 1.05
+    assert "choose of q8_0, q5_1" in CliRunner().invoke(cli, [*command, "--to", "q2_k"]).output
