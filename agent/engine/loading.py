@@ -7,12 +7,11 @@ from pathlib import Path
 
 from edgemeter.agent import runtimes
 from edgemeter.agent.base.errors import ConfigError
-from edgemeter.agent.contract.model_card import Card, card_path, read_card
+from edgemeter.agent.contract.model_card import Card, ImageInput, card_path, read_card
 from edgemeter.agent.contract.record_conditions import Dataset as DatasetRecord
 from edgemeter.agent.contract.record_conditions import Model, Runtime, Tensor
 from edgemeter.agent.contract.suite import Case
 from edgemeter.agent.datasets.dataset import Dataset, open_folder
-from edgemeter.agent.datasets.photographs import SUFFIXES
 from edgemeter.agent.engine import job
 from edgemeter.agent.recognition import recognise
 from edgemeter.agent.runtimes import Array, Loaded, TensorInfo, noise
@@ -136,20 +135,24 @@ def describe_tensors(infos: Sequence[TensorInfo], arrays: Sequence[Array]) -> tu
     )
 
 
-def describe_dataset(data: Dataset | None, seed: int) -> DatasetRecord:
-    """Return the data that the model was timed on."""
+def describe_dataset(data: Dataset | None, seed: int, card: Card | None = None) -> DatasetRecord:
+    """Return the data that the model was timed on; photographs, unless the model's card tells of another kind of input."""
     if data is None:
         return noise.dataset(seed)
-    photographs = (file for file in data.files if file.suffix.lower() in SUFFIXES)
-    forms = Counter(form for file in photographs for form in photograph.forms(file))
+    counts: dict[str, int] = {}
+    if card is None or isinstance(card.input, ImageInput):
+        forms = Counter(form for file in data.files for form in photograph.forms(file))
+        counts = {
+            "turned_by_exif": forms["turned"],
+            "alpha_dropped": forms["alpha"],
+            "cmyk_converted": forms["cmyk"],
+            "reduced_to_8_bit": forms["wide"],
+        }
     return DatasetRecord(
         name=data.name,
         sha256=data.sha256,
         images=len(data.files),
         annotated=data.has_truth,
         subset=data.subset,
-        turned_by_exif=forms["turned"],
-        alpha_dropped=forms["alpha"],
-        cmyk_converted=forms["cmyk"],
-        reduced_to_8_bit=forms["wide"],
+        **counts,
     )

@@ -165,7 +165,7 @@ def _measured(work: job.RunJob, start: _Start, taken: _Timing, evaluated: Evalua
         precision=work.case.precision or (model.card.precision if model.card else describe_precision(model.loaded)),
         inputs=describe_tensors(model.loaded.inputs, start.first),
         outputs=tuple(outputs),
-        dataset=describe_dataset(model.data, work.case.seed),
+        dataset=describe_dataset(model.data, work.case.seed, model.card),
         latency=summarise_latency(timed.latency_ns),
         throughput_per_s=scenario.throughput_per_s(work.case.scenario, timed, load.samples),
         preprocess=summarise_stage(evaluated.preprocess_ns),

@@ -97,7 +97,7 @@ def test_recordings_are_measured_and_scored_by_a_task_of_another_package(measure
     (record,) = json.loads(done.stdout)["runs"]
     assert record["model"]["task"] == "loudness"
     assert (record["accuracy"]["metric"], record["accuracy"]["value"], record["accuracy"]["images"]) == ("word", 0.75, 4)
-    assert record["dataset"]["annotated"]
+    assert (record["dataset"]["annotated"], record["dataset"]["turned_by_exif"]) == (True, None)
     assert [(tensor["name"], tensor["shape"]) for tensor in record["inputs"]] == [("length", [1]), ("clip", [1, 80])]
 
 
