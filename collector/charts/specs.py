@@ -69,17 +69,19 @@ def against_accuracy(
     rows: Sequence[Mapping[str, Any]],
     bands: Sequence[Mapping[str, Any]],
     fronts: Sequence[Mapping[str, Any]],
+    counts: Sequence[Mapping[str, Any]] = (),
 ) -> Spec:
     """Return cost against accuracy with both intervals: `rows` of `case`, `series`, `cost`.., `accuracy`.., `standing`, `verdict`, `label`.
 
-    Where marks cover each other the first has `count`, and all have `here` in their tooltips.
+    Where marks cover each other `counts` has `series`, `cost`, `accuracy` of the first, `count`, and in `here` which they are; the page
+    counts again after each zoom.
     `bands` (`series`, `cost`, `low`, `high`) shade where the front may lie, `fronts` (`series`, `cost`, `accuracy`) are their steps.
     """
     x = _amount("cost", cost_title, [row["cost"] for row in rows])
     y = {"field": "accuracy", "type": "quantitative", "title": accuracy_title, "scale": {"zero": False, "padding": 12}}
     tips = [
         _tip("case"), _tip("cost", cost_title, NUMBER), _tip("cost_interval", "95 %"), _tip("accuracy", accuracy_title, ".4~f"),
-        _tip("accuracy_interval", "95 %"), _tip("standing"), _tip("verdict"), *([_tip("here")] if _has(rows, "here") else []),
+        _tip("accuracy_interval", "95 %"), _tip("standing"), _tip("verdict"),
     ]  # fmt: skip
     colour = _colour(styles)
     own_x, own_y = {"field": "cost", "type": "quantitative"}, {"field": "accuracy", "type": "quantitative"}
@@ -112,10 +114,12 @@ def against_accuracy(
         "mark": {"type": "text", "align": "left", "dx": 9, "dy": -1, "stroke": "var(--sheet)", "strokeWidth": 0},
         "encoding": {"x": own_x, "y": own_y, "text": {"field": "label"}},
     }
-    counts = {
-        "transform": [{"filter": "isValid(datum.count)"}],
+    # A layer of nothing would have no extent.
+    counts = counts or [{"series": one["series"], "cost": one["cost"], "accuracy": one["accuracy"], "count": ""} for one in rows[:1]]
+    counted = {
+        "data": {"name": "counts", "values": list(counts)},
         "mark": {"type": "text", "dy": -12, "fontWeight": 600},
-        "encoding": {"x": own_x, "y": own_y, "text": {"field": "count"}, "color": colour},
+        "encoding": {"x": own_x, "y": own_y, "text": {"field": "count"}, "color": colour, "tooltip": [_tip("here", "marks here")]},
     }
     return {
         **_sized(320),
@@ -128,7 +132,7 @@ def against_accuracy(
             *([upward] if _has(rows, "accuracy_low") else []),
             dots,
             *([names] if _has(rows, "label") else []),
-            *([counts] if _has(rows, "count") else []),
+            counted,
         ],
     }
 

@@ -108,7 +108,7 @@ def _front(every: Sequence[CaseSummary], cases: Sequence[CaseSummary], cost: Cos
     values: list[dict[str, Any]] = [
         {
             "case": f"{case.key.device}, {name}", "series": own, **bounds_of(point), "standing": stands[place],
-            "verdict": case.verdict, "is_hollow": "int" in case.key.precision, "label": name, "count": None, "here": None,
+            "verdict": case.verdict, "is_hollow": "int" in case.key.precision, "label": name,
         }
         for place, (case, name, own, point) in enumerate(zip(cases, case_names(cases), series, points, strict=True))
     ]  # fmt: skip

@@ -203,8 +203,6 @@ def _front(comparison: Comparison, rows: Sequence[ComparisonRow], styles: Series
     names = case_names(cases) if len(rows) <= ALL_LABELLED else short_names(cases)
     labels = _labels(points, names, {place for place, one in stands.items() if one != "beaten"} if len(rows) > ALL_LABELLED else None)
     metric = metric_name(rows[0].case.accuracy.metric) if rows[0].case.accuracy else "Accuracy"
-    called = [f"{row.case.key.device} {name}" for row, name in zip(rows, names, strict=True)]
-    covered = covering(points, called)
     values = [
         {
             "case": f"{row.case.key.device}, {row.case.key.model}, {row.case.key.precision} on {runtime_name(row.case)}",
@@ -212,14 +210,14 @@ def _front(comparison: Comparison, rows: Sequence[ComparisonRow], styles: Series
             **bounds_of(point),
             "standing": "the reference" if row.is_reference else stands.get(place, f"not ranked: {row.not_ranked}"),
             "verdict": row.case.verdict, "is_hollow": "int" in row.case.key.precision, "label": labels[place],
-            "count": covered[place][0], "here": covered[place][1],
             "anchor": anchor(comparison, row),
             **{name.removeprefix("data-"): value for name, value in facts(row).items() if name != "data-kept"},
         }
         for place, (row, point) in enumerate(zip(rows, points, strict=True))
     ]  # fmt: skip
     legend = _legend(rows, styles)
-    spec = specs.against_accuracy(cost_title, metric, legend, values, bands, fronts)
+    counts = covering(points, [str(one["case"]) for one in values], [str(one["series"]) for one in values])
+    spec = specs.against_accuracy(cost_title, metric, legend, values, bands, fronts, counts)
     return Chart(f"{cost_title.partition(',')[0]} against {metric}: {title}", spec, rows_table(values), FRONT_NOTE, legend)
 
 
@@ -255,8 +253,8 @@ def _labels(points: Sequence[FrontPoint], names: Sequence[str], wanted: set[int]
     return found
 
 
-def covering(points: Sequence[FrontPoint], names: Sequence[str]) -> list[tuple[str | None, str | None]]:
-    """Return for each point the number of marks there, at the first of those that cover each other, and which these are."""
+def covering(points: Sequence[FrontPoint], names: Sequence[str], series: Sequence[str]) -> list[dict[str, str | float]]:
+    """Return how many marks cover each other and which, at the first of them."""
     groups: list[tuple[tuple[float, float], list[int]]] = []
     for place, (x, y) in enumerate(_places(points)):
         near = next((members for (left, top), members in groups if abs(x - left) < MARK_WIDTH and abs(y - top) < MARK_HEIGHT), None)
@@ -264,13 +262,15 @@ def covering(points: Sequence[FrontPoint], names: Sequence[str]) -> list[tuple[s
             groups.append(((x, y), [place]))
         else:
             near.append(place)
-    found: list[tuple[str | None, str | None]] = [(None, None)] * len(points)
-    for _, members in groups:
-        if len(members) > 1:
-            text = f"{len(members)} marks, zoom in: {listed([names[place] for place in members], COVERED_NAMED)}"
-            for place in members:
-                found[place] = (f"×{len(members)}" if place == members[0] else None, text)  # noqa: RUF001 - the sign of times
-    return found
+    return [
+        {
+            "series": series[members[0]], "cost": points[members[0]].cost, "accuracy": points[members[0]].gain,
+            "count": f"×{len(members)}",  # noqa: RUF001 - the sign of times
+            "here": listed([names[place] for place in members], COVERED_NAMED),
+        }
+        for _, members in groups
+        if len(members) > 1
+    ]  # fmt: skip
 
 
 def _places(points: Sequence[FrontPoint]) -> list[tuple[float, float]]:

@@ -55,9 +55,9 @@ function fitted(spec, rows) {
   }
   const isThere = (one) => {
     const name = /isValid\(datum\.(\w+)\)/.exec(one.transform?.[0]?.filter ?? "")?.[1];
-    return !["area", "text"].includes(one.mark?.type) && (!name || rows.some((row) => row[name] !== null)) && one.data?.values?.length !== 0;
+    return one.data?.name === "counts" || !["area", "text"].includes(one.mark?.type) && (!name || rows.some((row) => row[name] !== null)) && one.data?.values?.length !== 0;
   };
-  const layer = spec.layer?.map((one) => (one.data?.values?.[0]?.accuracy === undefined ? one : { ...one, data: { values: steps } }));
+  const layer = spec.layer?.map((one) => (one.data?.name || one.data?.values?.[0]?.accuracy === undefined ? one : { ...one, data: { values: steps } }));
   return layer ? { ...spec, layer: layer.filter(isThere) } : spec;
 }
 function embed(place, spec, more = {}) {
@@ -101,11 +101,30 @@ async function restore(chart) {
     if (state[axis]?.length === 2 && state[axis].every(Number.isFinite)) chart.view.signal(signal, state[axis]);
   }
   await chart.view.runAsync();
+  await recount(chart);
+}
+// Of marks that cover each other as they are drawn now the first has their number, whose tooltip says which they are.
+function recount(chart) {
+  if (!layersOf(chart.spec).some((one) => one.data?.name === "counts")) return;
+  const [x, y] = ["x", "y"].map((axis) => chart.view.scale(axis)), groups = [];
+  for (const row of shownRows(chart)) {
+    const at = [x(row.cost), y(row.accuracy)];
+    const near = groups.find((one) => Math.abs(one.at[0] - at[0]) < 7 && Math.abs(one.at[1] - at[1]) < 7);
+    if (near) near.rows.push(row); else groups.push({ at, rows: [row] });
+  }
+  const seen = ([left, top]) => left >= 0 && left <= chart.view.width() && top >= 0 && top <= chart.view.height();
+  const counts = groups.filter((one) => one.rows.length > 1 && seen(one.at)).map(({ rows }) => ({
+    series: rows[0].series, cost: rows[0].cost, accuracy: rows[0].accuracy, count: `×${rows.length}`,
+    here: `${rows.slice(0, 6).map((row) => row.case).join("; ")}${rows.length > 6 ? ` and ${rows.length - 6} more` : ""}`,
+  }));
+  // A layer of nothing would have no extent.
+  return chart.view.data("counts", counts.length ? counts : [{ ...chart.rows[0], count: "" }]).runAsync();
 }
 function keepState(chart) {
   clearTimeout(chart.keeping);
   chart.keeping = setTimeout(() => {
     if (!chart.figure.isConnected) return;
+    recount(chart);
     const state = chart.hidden.size ? { off: [...chart.hidden] } : {};
     for (const { axis, signal } of zoomAxes(chart.spec)) {
       const range = chart.view.signal(signal);

@@ -161,6 +161,17 @@ def test_zoom_and_hidden_series_are_in_the_permalink(tab):
     assert again.complaints() == []
 
 
+def test_covering_marks_are_counted_as_they_are_drawn(tab):
+    """Narrowed to one type of board its marks are counted; zoomed in they are fewer at one place, and the numbers follow."""
+    page = tab("compare?board=simulated+Raspberry+Pi+5&precision=fp32")
+    counts = "drawn[0].view.data('counts').map(one => Number(one.count.slice(1) || 0))"
+    before = page.run(counts)
+    assert max(before) > 4
+    page.run("void zoomed(drawn[0], 0.2)")
+    page.until(f"Math.max(0, ...{counts}) < {max(before)}")
+    assert page.complaints() == []
+
+
 def test_a_tooltip_has_value_interval_verdict_and_run(tab):
     """On the first dot of a series."""
     page = tab("trend?device=simulated-pi5-01")
