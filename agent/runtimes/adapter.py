@@ -39,6 +39,11 @@ class RuntimeLibrary:
         return Loaded(package=self.package, version=self.version, import_ns=self.import_ns, **found)
 
 
+# What the loader says of a library of the system that a wheel needs, and Debian's package of the usual ones.
+_MISSING_LIBRARY = re.compile(r"(lib\S+\.so[.\d]*): cannot open shared object file")
+_PACKAGES = {"libgomp.so.1": "libgomp1", "libusb-1.0.so.0": "libusb-1.0-0", "libGL.so.1": "libgl1", "libopenblas.so.0": "libopenblas0"}
+
+
 def load_library(candidates: Sequence[LibraryCandidate], extra: str) -> RuntimeLibrary:
     """Return the first of `candidates` that can be imported; `extra` is ours that installs it.
 
@@ -57,7 +62,10 @@ def load_library(candidates: Sequence[LibraryCandidate], extra: str) -> RuntimeL
         import_ns = time.monotonic_ns() - started_ns
         return RuntimeLibrary(module, *_distribution(candidate, module), import_ns)
     wanted = " or ".join(candidate.module for candidate in candidates)
-    raise UnavailableError(f"no usable {wanted}{broken or ' is installed'}; to install it: pip install 'edgemeter[{extra}]'")
+    missing = _MISSING_LIBRARY.search(broken)
+    package = _PACKAGES.get(missing[1], f"the package that holds {missing[1]}") if missing else None
+    remedy = f"on Debian: sudo apt install {package}" if package else f"to install it: pip install 'edgemeter[{extra}]'"
+    raise UnavailableError(f"no usable {wanted}{broken or ' is installed'}; {remedy}")
 
 
 def _is_absent(error: BaseException, module: str) -> bool:

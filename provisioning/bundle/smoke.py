@@ -100,9 +100,12 @@ def refuse_dead(checked: ImportCheck) -> None:
     """Raise ConfigError if a package could not be imported."""
     if checked.dead:
         failed = "; ".join(f"{name} {why}" for name, why in checked.dead)
-        raise ConfigError(
-            f"the bundle does not run on this board: {failed} ({checked.how}): pin another version, or omit the extra that needs it"
-        )
+        remedy = "pin another version, or omit the extra that needs it"
+        if "cannot open shared object file" in failed:
+            remedy = (
+                f"install the library in the system named by --root or {ROOT_VARIABLE}, and on the board (--package FILE.deb); or {remedy}"
+            )
+        raise ConfigError(f"the bundle does not run on this board: {failed} ({checked.how}): {remedy}")
 
 
 def default_root() -> Path | None:

@@ -39,10 +39,10 @@ def index(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def pi4(system, index, tmp_path_factory):  # noqa: ARG001 - has to be there
-    """Return a bundle for a Raspberry Pi 4 with LiteRT, from real wheels, and its key."""
+    """Return a bundle for a Raspberry Pi 4 with LiteRT and llama.cpp, from real wheels, and its key."""
     folder = tmp_path_factory.mktemp("pi4")
     key, public = small_bundle.keys(folder)
-    wish = release.BundleRequest(boards.bundle_target("pi4"), ("litert",), key, root=system)
+    wish = release.BundleRequest(boards.bundle_target("pi4"), ("litert", "llama"), key, root=system)
     built = release.build_bundle(wish, folder / "pi4.tar", lambda _: None)
     return SimpleNamespace(path=built.path, manifest=built.manifest, key=key, public=public)
 

@@ -9,7 +9,7 @@ set -eu
 
 target=${EDGEMETER_ARM64:?name the folder to make the arm64 root in}
 suite=trixie
-packages=systemd-sysv,udev,dbus,cloud-init,netplan.io,systemd-resolved,python3,openssl,ca-certificates,iproute2,kmod
+packages=systemd-sysv,udev,dbus,cloud-init,netplan.io,systemd-resolved,python3,openssl,ca-certificates,iproute2,kmod,libgomp1
 keyring=/usr/share/keyrings/debian-archive-keyring.gpg
 
 skip() {

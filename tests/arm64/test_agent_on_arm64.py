@@ -1,4 +1,4 @@
-"""The agent in an arm64 system under qemu-user: installed offline, enrolled, it measures a LiteRT model and delivers over mTLS."""
+"""The agent in an arm64 system under qemu-user: enrolled, it measures a LiteRT and a language model and delivers."""
 
 import os
 import shutil
@@ -19,8 +19,10 @@ THERE = """
 export EDGEMETER_HOME=/mnt/home EDGEMETER_CONFIG=/mnt/home/config.toml
 edgemeter=/mnt/opt/edgemeter/current/bin/edgemeter
 shipped=$(echo /mnt/opt/edgemeter/current/lib/python3*/site-packages/edgemeter/models/shipped)
+notes=$(echo /mnt/opt/edgemeter/current/lib/python3*/site-packages/edgemeter/models/language/edgemeter-notes_q8_0.gguf)
 $edgemeter agent join /mnt/bundle/join.toml --config $EDGEMETER_CONFIG
 $edgemeter run --model $shipped/edgemeter-shapes_int8.tflite --mode rapid --repeats 1 --delivery-timeout 300
+$edgemeter run --model $notes --prompt-tokens 16 --output-tokens 8 --mode rapid --repeats 1 --delivery-timeout 300
 ls -l /mnt/home/identity
 """
 
@@ -37,7 +39,9 @@ def test_a_bundle_installs_offline_enrols_measures_and_delivers_over_mtls(pi4, s
         own = {"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "QEMU_CPU": "cortex-a72", "LC_ALL": "C.UTF-8", "HOME": os.environ.get("HOME", "/")}
         done = subprocess.run([str(one) for one in command], env=own, capture_output=True, text=True, check=False)
         succeeded(done)
-        (run,) = server.runs("emulated-01")
+        run, spoken = server.runs("emulated-01")
         assert (run.environment.arch, run.runtime.name, run.fleet) == ("aarch64", "litert", "lab")
         assert run.latency.count >= 64
+        assert (spoken.environment.arch, spoken.runtime.name, spoken.precision) == ("aarch64", "llama", "q8_0")
+        assert (spoken.generation.prompt_tokens, spoken.generation.output_tokens) == (16, 8)
         assert '"emulated-01"' in server.command("show", "emulated-01", "--json")

@@ -68,10 +68,14 @@ def test_a_library_that_is_there_but_broken_is_told_from_an_absent_one(made):
         adapter.load_library([LibraryCandidate(broken, ("a",))], "litert")
 
 
-def test_a_missing_shared_object_is_no_traceback(made):
-    """PyTorch raises OSError where a CUDA library is missing."""
-    broken = made("objectless_library", "raise OSError('libcudart.so.12: cannot open shared object file')")
-    with pytest.raises(UnavailableError, match=r"libcudart\.so\.12"):
+@pytest.mark.parametrize(
+    ("library", "remedy"),
+    [("libcudart.so.12", "the package that holds libcudart.so.12"), ("libgomp.so.1", "libgomp1")],
+)
+def test_a_missing_shared_object_is_one_line_that_names_what_to_install(made, library, remedy):
+    """PyTorch raises OSError where a CUDA library is missing, llama.cpp's wheel needs libgomp: pip brings neither."""
+    broken = made(f"without_{library.partition('.')[0]}", f"raise OSError('{library}: cannot open shared object file: No such file')")
+    with pytest.raises(UnavailableError, match=rf"{library}.*; on Debian: sudo apt install {remedy}\Z"):
         adapter.load_library([LibraryCandidate(broken, ("a",))], "torch")
 
 
