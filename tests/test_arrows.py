@@ -19,8 +19,8 @@ OF_THE_AGENT = {
         "ledger.sqlite_ledger",
     },
     "models": {
-        "datasets.dataset", "quality.gate", "quality.scoring", "recognition.recognise", "runtimes", "runtimes.noise",
-        "runtimes.torch_archive", "tasks", "vision.preprocess",
+        "datasets.dataset", "generators.gguf_file", "quality.gate", "quality.scoring", "recognition.recognise", "runtimes",
+        "runtimes.noise", "runtimes.torch_archive", "tasks", "vision.preprocess",
     },
     "provisioning": {"datasets.dataset", "datasets.yolo", "doctor.examination", "machine.board"},
 }  # fmt: skip

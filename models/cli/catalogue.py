@@ -46,20 +46,22 @@ def list_models(catalogue_file: Path, cache: ModelCache, *, form: Format | None)
 @options.catalogue
 @options.cache
 def show(model: str, catalogue_file: Path, cache: ModelCache, *, as_json: bool) -> None:
-    """Show the card of a model file (a path or the name of a shipped file), or a catalogue entry by its name.
+    """Show the card of a model file (a path or the name of a shipped file), the header of a GGUF file, or a catalogue entry by its name.
 
     Example: edgemeter models show edgemeter-shapes_int8.tflite
     """
     from edgemeter.models.catalogue.catalogue import all_entries
-    from edgemeter.models.catalogue.shipped_models import SHIPPED_FOLDER, shipped_models
+    from edgemeter.models.catalogue.shipped_models import SHIPPED_FOLDER, shipped_language, shipped_models
 
-    known = all_entries(catalogue_file)
+    known, spoken = all_entries(catalogue_file), {one.name: one.path for one in shipped_language()}
     if model in known and not Path(model).is_file():
         _show_entry(known[model], cache, as_json=as_json)
+    elif (path := spoken.get(model, Path(model))).suffix == ".gguf" and path.is_file():
+        _show_gguf(path, as_json=as_json)
     elif Path(model).is_file() or (SHIPPED_FOLDER / model).is_file():
         _show_card(model, as_json=as_json)
     else:
-        names = ", ".join(shipped.path.name for shipped in shipped_models())
+        names = ", ".join([*(shipped.path.name for shipped in shipped_models()), *(name for name in spoken if name.endswith(".gguf"))])
         raise ConfigError(f"no file {model!r}, no shipped model ({names}) and no catalogue entry of that name: see `edgemeter models list`")
 
 
@@ -145,6 +147,32 @@ def _show_card(model: str, *, as_json: bool) -> None:
         click.echo(json_document({**shipped_row(found), "card": found.about}))
     else:
         click.echo(card_path(found.path).read_text(encoding="utf-8"), nl=False)
+
+
+def _show_gguf(path: Path, *, as_json: bool) -> None:
+    """Print what the header of a GGUF file says of size, weights and cache."""
+    from edgemeter.agent.base.toml import toml_document
+    from edgemeter.agent.contract import model_file
+    from edgemeter.agent.generators.gguf_file import read
+
+    found = read(path)
+    stored, context = found.quantisation(), found.number("context_length")
+    facts = {
+        "file": str(path),
+        "sha256": model_file.sha256(path),
+        "name": found.values.get("general.name"),
+        "architecture": found.architecture,
+        "parameters": sum(tensor.weights for tensor in found.tensors),
+        "quantisation": stored.file_type,
+        "size_mb": path.stat().st_size / 1e6,
+        "weights_per_token_mb": found.weights_mb(),
+        "context_tokens": context,
+        "kv_cache_f16_mb": found.kv_cache_mb(context, 2) if context else None,
+        "tokens": found.token_count,
+        "bytes_ratio": stored.bytes_ratio,
+    }
+    facts = {key: value for key, value in facts.items() if value is not None}
+    click.echo(json_document(facts) if as_json else toml_document(facts), nl=as_json)
 
 
 def _show_entry(entry: CatalogueEntry, cache: ModelCache, *, as_json: bool) -> None:

@@ -46,6 +46,18 @@ def test_show_prints_the_card():
     assert json.loads(invoke("show", model.path.name, "--json").output)["card"]["sha256"] == model.about.sha256
 
 
+def test_show_prints_what_a_gguf_file_holds(tmp_path):
+    """By the name of a shipped one or by path: parameters, quantisation, and the cache of the whole context; a cut-off one is refused."""
+    (found,) = [one for one in shipped_models.shipped_language() if one.name.endswith("_q8_0.gguf")]
+    shown = json.loads(invoke("show", found.name, "--json").output)
+    assert shown == json.loads(invoke("show", str(found.path), "--json").output)
+    assert (shown["sha256"], shown["architecture"], shown["quantisation"], shown["parameters"]) == (found.sha256, "llama", "Q8_0", 262720)
+    assert sum(shown["bytes_ratio"].values()) == pytest.approx(1)
+    (tmp_path / "cut.gguf").write_bytes(found.path.read_bytes()[:1000])
+    with pytest.raises(ConfigError, match="cut off or garbled"):
+        invoke("show", str(tmp_path / "cut.gguf"))
+
+
 def test_show_refuses_a_file_that_is_not_the_one_of_its_card(tmp_path):
     """One byte more than the card knows."""
     model = shipped_models.shipped_models()[0]
