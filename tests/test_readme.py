@@ -64,13 +64,14 @@ def test_it_is_short():
     assert len(README.read_text().split()) <= 700
 
 
-def test_it_has_one_sentence_a_picture_and_five_ways_on():
+def test_it_has_one_sentence_a_picture_and_six_ways_on():
     """What somebody sees who looks for ten seconds."""
     text = README.read_text()
     assert text.split("\n\n")[1].count(". ") == 0
     assert re.findall(r"docs/images/[\w-]+\.png", text) == ["docs/images/compare-dark.png", "docs/images/compare-light.png"]
     where = text.partition("## Where to go")[2]
-    assert re.findall(r"^- \[(.+?)\]", where, re.MULTILINE) == ["One model", "Two models", "A fleet", "Pull requests", "A paper"]
+    ways = ["One model", "Two models", "A fleet", "Pull requests", "Language models", "A paper"]
+    assert re.findall(r"^- \[(.+?)\]", where, re.MULTILINE) == ways
     assert len(re.findall(r"^\d\. ", text.partition("## Which sensor")[2], re.MULTILINE)) == 3
 
 

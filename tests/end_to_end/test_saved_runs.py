@@ -51,7 +51,7 @@ def test_a_run_is_kept_and_read_without_options(tmp_path):
 
 def test_the_first_words_say_what_will_be_done_and_a_pipe_gets_a_line_a_phase(tmp_path):
     """What, how often and how long, before anything else; then each phase in its order; `--quiet` says nothing of it."""
-    first, *_, loading, preparing, warming, timing, _scoring, ended, saved = measure(tmp_path).stderr.splitlines()
+    first, *_, loading, preparing, warming, timing, _scoring, ended, took, saved = measure(tmp_path).stderr.splitlines()
     assert first == "measuring m.replay.json replay 1 thread; mode rapid; 1 run, 2 s to 4 s"
     begun = "[1/1] m.replay.json replay 1 thread, repeat 1: "
     assert loading.startswith(f"{begun}load, all: about ")
@@ -59,6 +59,7 @@ def test_the_first_words_say_what_will_be_done_and_a_pipe_gets_a_line_a_phase(tm
     assert warming.startswith(f"{begun}warm-up, at most 3 s left, ")
     assert timing.startswith(f"{begun}timed, ")
     assert ended.startswith(f"{begun}p50 ")
+    assert took.startswith("took ")
     assert saved.startswith("saved as ")
     assert measure(tmp_path, "--quiet", "--json").stderr == ""
 

@@ -10,7 +10,7 @@ from click.testing import CliRunner
 from edgemeter.agent.contract.record_conditions import Condition, ObserverEffect, OtherProcess, Runtime, Scheduling
 from edgemeter.agent.contract.record_figures import CoolDown, Load, OutputCheck, WarmUp
 from edgemeter.agent.engine.scenarios import latency_statistics
-from edgemeter.agent.verdict import accuracy_rules, judge, precondition_rules, run_rules
+from edgemeter.agent.verdict import accuracy_rules, generation_rules, judge, precondition_rules, run_rules
 from edgemeter.agent.verdict import judge as verdict
 from edgemeter.collector.cli.rules import rules
 from tests.fixtures.measured_factory import measured, measured_of
@@ -98,7 +98,8 @@ def test_a_run_that_began_too_warm_is_suspect(is_reached, temperature_c, state):
 def test_every_rule_has_a_test():
     """A rule without a test of its own is not shown to work; the other files of rules have tests of their own."""
     here = {case[0] for case in CASES} | {"observer-effect", "not-cooled", "compiled-at-start"}
-    elsewhere = {rule.name for rule in (*accuracy_rules.RULES, *run_rules.ENERGY_RULES, *precondition_rules.RULES)}
+    others = (*accuracy_rules.RULES, *run_rules.ENERGY_RULES, *precondition_rules.RULES, *generation_rules.RULES)
+    elsewhere = {rule.name for rule in others}
     assert {rule.name for rule in verdict.RULES} - elsewhere == here
 
 
