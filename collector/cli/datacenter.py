@@ -22,14 +22,21 @@ if TYPE_CHECKING:
 @click.option("--edge", metavar="DEVICE", help="Edge device. Default: the only one.")
 @click.option("-m", "--model", help="Model. Default: the only one.")
 @click.option("--precision", help="Precision of the edge case. Default: the one with the lowest energy.")
+@click.option("--prompt-tokens", type=click.IntRange(1), help="Prompt tokens of a language model's requests. Default: the only number.")
+@click.option("--output-tokens", type=click.IntRange(1), help="Output tokens of a language model's requests. Default: the only number.")
 @click.option("--server", default="reference", metavar="DEVICE|ROLE", help="Server, measured by the same agent. Default: reference.")
 @click.option(
     "--rate",
     "rate_per_s",
     type=FiniteRange(0, min_open=True),
-    help="Inferences per second that the edge serves. Default: its maximum.",
+    help="Inferences per second that the edge serves, of a language model requests. Default: its maximum.",
 )
-@click.option("--bytes", "sent_bytes", type=FiniteRange(0), help="Bytes that a request sends. Default: 100,000, one photograph.")
+@click.option(
+    "--bytes",
+    "sent_bytes",
+    type=FiniteRange(0),
+    help="Bytes that a request sends. Default: 100,000, a photograph; of a language model its text.",
+)
 @click.option("--network", "networks", multiple=True, help="fixed, mobile, or the name of an estimate; repeatable. Default: all.")
 @click.option("--grid", default="world", help="Country whose electricity sets the carbon intensity: world, DE, FR, ... Default: world.")
 @click.option("--constants", type=click.Path(path_type=Path), help="TOML file that overrides constants, each with its source and year.")
@@ -53,6 +60,8 @@ def datacenter(
     edge: str | None,
     model: str | None,
     precision: str | None,
+    prompt_tokens: int | None,
+    output_tokens: int | None,
     server: str,
     rate_per_s: float | None,
     sent_bytes: float | None,
@@ -74,7 +83,8 @@ def datacenter(
     from edgemeter.collector.datacenter import constants as assumed
     from edgemeter.collector.datacenter.analysis import AnalysisSetting, analyse
     from edgemeter.collector.datacenter.document import document
-    from edgemeter.collector.datacenter.sides import SideRequest, choose_sides
+    from edgemeter.collector.datacenter.side_choice import SideRequest, choose_sides
+    from edgemeter.collector.datacenter.workload import text_bytes
 
     found = assumed.read_constants(constants)
     if show_constants:
@@ -85,12 +95,15 @@ def datacenter(
             f"the carbon intensity of {grid!r} is unknown: choose from {', '.join(found.grid)}, or add [grid.{grid}] with --constants"
         )
     chosen = _networks(found, networks)
-    sides = choose_sides(_summaries(found, stores, influx_token_file, days), SideRequest(edge, model, precision, server), found.stated)
+    request = SideRequest(edge, model, precision, server, prompt_tokens, output_tokens)
+    sides = choose_sides(_summaries(found, stores, influx_token_file, days), request, found.stated)
     if rate_per_s and rate_per_s > sides.edge.rate_per_s.high:
-        raise ConfigError(f"{sides.edge.name} reaches {sides.edge.rate_per_s.value:.4g} inferences per second, not {rate_per_s:g}")
+        what = "requests" if sides.edge.tokens else "inferences"
+        raise ConfigError(f"{sides.edge.name} reaches {sides.edge.rate_per_s.value:.4g} {what} per second, not {rate_per_s:g}")
     if rate_per_s and (sides.edge.idle_w is None or sides.edge.net_mj is None):
         raise ConfigError(f"{sides.edge.name}: {sides.edge.why_no_idle}, so its energy at --rate {rate_per_s:g} is unknown")
-    sent = found.request.bytes if sent_bytes is None else sent_bytes
+    usual = text_bytes(found.text_token, sides.edge.tokens) if sides.edge.tokens else found.request.bytes
+    sent = usual if sent_bytes is None else sent_bytes
     analysis = analyse(sides.edge, sides.servers, found, AnalysisSetting(rate_per_s, sent, chosen))
     if print_data(form, document(analysis, found, sent, grid, sides.notes)):
         return

@@ -41,6 +41,12 @@ class InferenceRequest(_Entry, frozen=True, kw_only=True):
     bytes: NotNegative
 
 
+class TextToken(_Entry, frozen=True, kw_only=True):
+    """What a token of a language model is as text."""
+
+    bytes: NotNegative
+
+
 class Network(_Entry, frozen=True, kw_only=True):
     """One estimate of a network's energy: `average` shares all of it out over the bytes, `marginal` counts what one more byte adds."""
 
@@ -77,6 +83,15 @@ class Link(_Entry, frozen=True, kw_only=True):
     rtt_ms: tuple[NotNegative, NotNegative]
 
 
+class StatedTokens(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What a request of a language model is; `concurrency` is how many are worked on at once at full load."""
+
+    prompt_tokens: Annotated[int, msgspec.Meta(ge=1)]
+    output_tokens: Annotated[int, msgspec.Meta(ge=1)]
+    precision: Annotated[str, msgspec.Meta(min_length=1)]
+    concurrency: Annotated[int, msgspec.Meta(ge=1)]
+
+
 class StatedEdge(_Entry, frozen=True, kw_only=True):
     """An edge device by numbers that nobody measured here."""
 
@@ -85,6 +100,7 @@ class StatedEdge(_Entry, frozen=True, kw_only=True):
     rate_per_s: Positive
     scope: Scope
     latency_ms: Positive | None = None
+    tokens: StatedTokens | None = None
 
 
 class StatedDatacenter(_Entry, frozen=True, kw_only=True):
@@ -95,6 +111,7 @@ class StatedDatacenter(_Entry, frozen=True, kw_only=True):
     rate_per_s: Positive
     scope: Scope
     latency_ms: Positive | None = None
+    tokens: StatedTokens | None = None
 
 
 class Sided(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -124,6 +141,7 @@ class Constants(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     pue: Pue
     utilisation: Utilisation
     request: InferenceRequest
+    text_token: TextToken
     network: dict[str, Network]
     grid: dict[str, Grid]
     tariff: Sided

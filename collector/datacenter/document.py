@@ -11,6 +11,7 @@ from edgemeter.collector.datacenter.analysis import Analysis, AnalysisCell, Brea
 from edgemeter.collector.datacenter.constants import Constants
 from edgemeter.collector.datacenter.formulas import Band, Million, between, datacenter_million, edge_million, response_ms
 from edgemeter.collector.datacenter.sides import EdgeSide, ServerSide
+from edgemeter.collector.datacenter.workload import DEFINITION, TokenWorkload
 
 
 def headline(part: ServerAnalysis) -> str:
@@ -43,7 +44,7 @@ def proofs(part: ServerAnalysis, edge: EdgeSide) -> list[str]:
             out = ", ".join(side.excludes) or "everything outside it"
             found.append(
                 f"{winner}?: the {name}'s figure is of {side.scope} and excludes {out}; it wins there as long as that takes less than "
-                f"the margin, at least {figures.significant(least)} mJ per inference"
+                f"the margin, at least {figures.significant(least)} mJ per {'request' if edge.tokens else 'inference'}"
             )
     return found
 
@@ -105,14 +106,18 @@ Document = dict[str, object]
 
 
 def document(analysis: Analysis, constants: Constants, sent_bytes: float, grid: str, notes: tuple[str, ...]) -> Document:
-    """Return everything that is known; an infinite end is null."""
+    """Return everything that is known; an infinite end is null, and so is what is by the token of a model that generates nothing."""
     edge = analysis.edge
+    tokens = edge.tokens
     rate = analysis.rate_per_s or edge.rate_per_s.value
     return {
         "edge": plain(edge),
         "edge_rate_per_s": rate,
         "edge_gross_mj": plain(analysis.edge_mj),
         "edge_net_mj": plain(edge.net_mj),
+        "per_output_token_definition": DEFINITION if tokens else None,
+        "edge_request_gross_mj_per_output_token": _per_output_token(analysis.edge_mj, tokens),
+        "edge_request_net_mj_per_output_token": _per_output_token(edge.net_mj, tokens),
         "edge_per_million": plain(edge_million(analysis.edge_mj, rate, constants, grid)),
         "request_bytes": sent_bytes,
         "against": [_part(analysis, part, constants, sent_bytes, grid) for part in analysis.parts],
@@ -149,14 +154,22 @@ def response_times(part: ServerAnalysis, constants: Constants, sent_bytes: float
 def _part(analysis: Analysis, part: ServerAnalysis, constants: Constants, sent_bytes: float, grid: str) -> Document:
     pue = between(constants.pue.low, constants.pue.high)
     shares = sorted(percent / 100 for percent in constants.utilisation.percent)
+    tokens = part.server.tokens
+    at_shares = [(share, datacenter_band(part.server, pue, share)) for share in shares]
     return {
         "server": plain(part.server),
         "headline": headline(part),
         "gross_by_utilisation": [
-            {"utilisation_ratio": share, "energy_mj": plain(datacenter_band(part.server, pue, share))} for share in shares
+            {"utilisation_ratio": share, "energy_mj": plain(energy), "request_gross_mj_per_output_token": _per_output_token(energy, tokens)}
+            for share, energy in at_shares
         ],
-        "gross": [plain(cell) for cell in part.gross],
-        "net": [plain(cell) for cell in part.net],
+        "gross": [
+            {**_fields(cell), "request_gross_with_network_mj_per_output_token": _per_output_token(cell.other, tokens)}
+            for cell in part.gross
+        ],
+        "net": [
+            {**_fields(cell), "request_net_with_network_mj_per_output_token": _per_output_token(cell.other, tokens)} for cell in part.net
+        ],
         "break_even": [plain(one) for one in part.break_evens],
         "proof": proofs(part, analysis.edge),
         "per_million": [
@@ -169,5 +182,9 @@ def _part(analysis: Analysis, part: ServerAnalysis, constants: Constants, sent_b
     }
 
 
-def _fields(found: Million) -> Document:
+def _per_output_token(request: Band | None, tokens: TokenWorkload | None) -> object:
+    return plain(tokens.per_output_token(request)) if request and tokens else None
+
+
+def _fields(found: Million | AnalysisCell) -> Document:
     return {one.name: plain(getattr(found, one.name)) for one in fields(found)}

@@ -19,6 +19,7 @@ from edgemeter.collector.datacenter.document import (
     response_times,
 )
 from edgemeter.collector.datacenter.formulas import Band, edge_million, spanning
+from edgemeter.collector.datacenter.workload import TokenWorkload
 
 STYLES = {"edge": "green", "datacenter": "blue", "either": "dim"}
 
@@ -30,7 +31,13 @@ def show(analysis: Analysis, constants: Constants, sent_bytes: float, grid: str,
     at = f"at {figures.significant(rate)} per s" if rate else f"at full speed, {figures.significant(edge.rate_per_s.value)} per s"
     print_text(console, f"Edge: {edge.name}, {edge.scope}", "bold")
     net = f", net {band_text(edge.net_mj, 'mJ')}" if edge.net_mj else ""
-    print_text(console, f"  an inference takes gross {band_text(analysis.edge_mj, 'mJ')} {at}{net}")
+    if edge.tokens:
+        print_text(console, f"  a request is {edge.tokens.words}")
+    print_text(console, f"  {'a request' if edge.tokens else 'an inference'} takes gross {band_text(analysis.edge_mj, 'mJ')} {at}{net}")
+    if edge.tokens:
+        by_token = edge.tokens.per_output_token
+        net = f", net {band_text(by_token(edge.net_mj), 'mJ')}" if edge.net_mj else ""
+        print_text(console, f"  by its output tokens, prefill included: gross {band_text(by_token(analysis.edge_mj), 'mJ')} each{net}")
     if edge.latency_ms is not None:
         print_text(console, f"  a response takes {figures.significant(edge.latency_ms)} ms (p50), without a network")
     own = edge_million(analysis.edge_mj, rate or edge.rate_per_s.value, constants, grid)
@@ -48,17 +55,22 @@ def show(analysis: Analysis, constants: Constants, sent_bytes: float, grid: str,
 
 def _show_part(analysis: Analysis, part: ServerAnalysis, constants: Constants, sent_bytes: float, grid: str, console: Console) -> None:
     print_text(console, headline(part), "bold")
+    if part.server.tokens:
+        print_text(console, f"at full load it works on {figures.count(part.server.tokens.concurrency, 'request')} at once")
     networks = list(dict.fromkeys(cell.network for cell in part.gross))
     table = plain_table()
     table.add_column("utilisation")
-    table.add_column("server mJ", justify="right")
+    tokens = part.server.tokens
+    table.add_column("server mJ\na request" if tokens else "server mJ", justify="right")
+    if tokens:
+        table.add_column("mJ per\noutput token", justify="right")
     for name in networks:
         sent = next(cell.network_mj for cell in part.gross if cell.network == name)
         table.add_column(Text(f"{name}\n+{figures.significant(sent)} mJ"), overflow="fold")
     for share in dict.fromkeys(cell.utilisation_ratio for cell in part.gross):
-        _row(table, f"{share:.0%}", [cell for cell in part.gross if cell.utilisation_ratio == share])
+        _row(table, f"{share:.0%}", [cell for cell in part.gross if cell.utilisation_ratio == share], tokens)
     if part.net:
-        _row(table, "net of idle", list(part.net))
+        _row(table, "net of idle", list(part.net), tokens)
     console.print(table, crop=False)
     for line in proofs(part, analysis.edge):
         print_text(console, line)
@@ -76,9 +88,11 @@ def _show_part(analysis: Analysis, part: ServerAnalysis, constants: Constants, s
         print_text(console, f"response at {share:.0%}: {band_text(answer, 'ms')}")
 
 
-def _row(table: Table, name: str, cells: list[AnalysisCell]) -> None:
+def _row(table: Table, name: str, cells: list[AnalysisCell], tokens: TokenWorkload | None) -> None:
     server = cells[0].datacenter
-    table.add_row(name, figures.span(server.low, server.high), *(Text(cell_text(cell), STYLES[cell.winner]) for cell in cells))
+    energies = [server, *([tokens.per_output_token(server)] if tokens else [])]
+    spans = (figures.span(energy.low, energy.high) for energy in energies)
+    table.add_row(name, *spans, *(Text(cell_text(cell), STYLES[cell.winner]) for cell in cells))
 
 
 def _million(electricity: Band, hardware: float | None, currency: str) -> str:

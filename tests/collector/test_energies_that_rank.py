@@ -10,7 +10,7 @@ from edgemeter.collector.compare.columns import flat
 from edgemeter.collector.compare.matrix import matrix
 from edgemeter.collector.compare.trade_off import trade_offs
 from edgemeter.collector.datacenter.constants import Stated
-from edgemeter.collector.datacenter.sides import SideRequest, choose_sides
+from edgemeter.collector.datacenter.side_choice import SideRequest, choose_sides
 from edgemeter.collector.review import gate
 from edgemeter.collector.review.document import to_markdown
 from edgemeter.collector.review.review import review

@@ -1,0 +1,223 @@
+"""Which cases represent the edge device and the servers: like with like, and of what is alike the lowest energy."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from edgemeter.agent.base.errors import ConfigError, UnavailableError
+from edgemeter.agent.contract.record_figures import WIDEST_FIRST
+from edgemeter.collector.compare.comparison import not_ranked
+from edgemeter.collector.compare.pairing import LIKENESSES, is_one_class
+from edgemeter.collector.compare.summary import CaseSummary
+from edgemeter.collector.datacenter.constants import Stated
+from edgemeter.collector.datacenter.sides import EdgeSide, ServerSide, edge_of, server_of, stated_edge, stated_server
+from edgemeter.collector.datacenter.workload import TokenWorkload, differences, why_no_tokens, workload_of
+from edgemeter.collector.runs.cases import named
+from edgemeter.collector.runs.energy_class import MEASURED
+
+# A server saturated by batches and a device with one query at a time are what is compared here, so these need not be alike.
+FREE = ("scenario", "samples a query", "rate")
+
+# Of a language model its workload says the same, whether it ran in the process or behind a server.
+IN_WORKLOAD = ("data", "input size", "quantisation (language models)")
+
+
+@dataclass(frozen=True, slots=True)
+class SideRequest:
+    """The request: the device and the model (None: the only one), the reference by device or role; of a language model its tokens too."""
+
+    edge: str | None
+    model: str | None
+    precision: str | None
+    server: str
+    prompt_tokens: int | None = None
+    output_tokens: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ChosenSides:
+    """The edge, the servers, and what was noted while they were chosen."""
+
+    edge: EdgeSide
+    servers: tuple[ServerSide, ...]
+    notes: tuple[str, ...]
+
+
+def choose_sides(summaries: Sequence[CaseSummary], request: SideRequest, stated: Stated) -> ChosenSides:
+    """Return the sides: what is stated goes before what was measured.
+
+    Raises:
+        ConfigError: there are several models and none is requested, no case matches, or what is stated is of other work.
+        UnavailableError: no case of a side has what is needed; the message names what to measure.
+    """
+    notes: list[str] = []
+    case = None if stated.edge else _edge_case(summaries, request, notes)
+    edge = stated_edge(stated.edge) if stated.edge else edge_of(case) if case else None
+    if edge is None:
+        raise UnavailableError("no edge device has an energy figure: measure one with a power sensor (`edgemeter sensors`)")
+    if stated.datacenter:
+        servers: tuple[ServerSide, ...] = (stated_server(stated.datacenter),)
+    else:
+        servers = _servers(summaries, case, edge.tokens, request, notes)
+    for server in servers:
+        _check_work(edge, server, notes)
+    return ChosenSides(edge, servers, tuple(notes))
+
+
+def _check_work(edge: EdgeSide, server: ServerSide, notes: list[str]) -> None:
+    """Note how each side generated its text.
+
+    Raises:
+        ConfigError: one side's figures are of requests of a language model and the other's are not, or of requests of another kind.
+    """
+    mine, theirs = edge.tokens, server.tokens
+    if mine is None and theirs is None:
+        return
+    if mine is None or theirs is None:
+        lacking = edge.name if mine is None else server.name
+        raise ConfigError(
+            f"{lacking} has no tokens, and the other side is a language model: state its requests in --constants with "
+            "tokens = { prompt_tokens = 512, output_tokens = 128, precision = 'q4_0', concurrency = 1 }"
+        )
+    if unlike := differences(mine, theirs):
+        raise ConfigError(f"{edge.name} and {server.name} do not do the same work: {'; '.join(unlike)}: compare equal requests")
+    if mine.is_in_process is not None and theirs.is_in_process is not None and mine.is_in_process != theirs.is_in_process:
+        served, own = (server.name, edge.name) if mine.is_in_process else (edge.name, server.name)
+        notes.append(f"{served} answered over HTTP, which its energy contains; {own} generated in the run's process")
+
+
+def _edge_case(summaries: Sequence[CaseSummary], request: SideRequest, notes: list[str]) -> CaseSummary:
+    devices = [case for case in summaries if not _is_server(case, request) and case.key.role != "reference"]
+    wanted = [case for case in devices if _matches(case, request) and (request.edge is None or case.key.device == request.edge)]
+    matching = [case for case in wanted if _has_lengths(case, request)]
+    if not matching:
+        there = ", ".join(sorted({f"{case.key.model} on {case.key.device}" for case in devices})) or "none"
+        lengths = f"; lengths: {', '.join(_lengths(wanted))}" if _lengths(wanted) else ""
+        raise ConfigError(f"no device case matches --edge, --model, --precision and the numbers of tokens; available: {there}{lengths}")
+    why_not = {id(case): case.energy_reason or not_ranked(case, summaries) or why_no_tokens(case) for case in matching}
+    sound = [case for case in matching if why_not[id(case)] is None and case.energy is not None]
+    if not sound:
+        why = "; ".join(dict.fromkeys(why or "" for why in why_not.values()))
+        raise UnavailableError(f"no edge case has a usable energy figure: {why}")
+    several = {name: sorted({getattr(case.key, name) for case in sound}) for name in ("model", "device")}
+    for name, option in (("model", "--model"), ("device", "--edge")):
+        if len(several[name]) > 1:
+            raise ConfigError(f"there are several, choose one with {option}: {', '.join(several[name])}")
+    _check_one_workload(sound)
+    # Energies of two classes have no lowest: what was not measured stands in only where nothing was, then the widest scope goes first.
+    classes = [case.energy.ranks_as for case in sound if case.energy]
+    first = min(classes, key=lambda one: (not one.is_measured, WIDEST_FIRST.index(one.scope)))
+    ranked = [case for case in sound if case.energy and case.energy.ranks_as == first]
+    best = min(ranked, key=lambda case: (case.suspect > 0, case.gross_mj.median if case.gross_mj else float("inf")))
+    if len(sound) > 1:
+        among = f"of {len(sound)} edge cases" if len(ranked) == len(sound) else f"of {len(ranked)} edge cases with an energy at {first}"
+        notes.append(f"{among}, the one with the lowest energy: {named(best.key)}")
+    return best
+
+
+def _has_lengths(case: CaseSummary, request: SideRequest) -> bool:
+    found = case.newest.generation
+    if found is None:
+        return request.prompt_tokens is None and request.output_tokens is None
+    return request.prompt_tokens in (None, found.prompt_tokens) and request.output_tokens in (None, found.output_tokens)
+
+
+def _lengths(cases: Sequence[CaseSummary]) -> list[str]:
+    found = sorted({(one.prompt_tokens, one.output_tokens) for case in cases if (one := case.newest.generation)})
+    return [f"{prompt}+{output}" for prompt, output in found]
+
+
+def _check_one_workload(cases: Sequence[CaseSummary]) -> None:
+    """Check that a case is chosen by its energy among equal work only: neither a shorter request nor a smaller file is a saving.
+
+    Raises:
+        ConfigError: the requests of a language model differ; the message has the options that choose one.
+    """
+    if len(lengths := _lengths(cases)) > 1:
+        raise ConfigError(f"there are several lengths, choose one with --prompt-tokens and --output-tokens: {', '.join(lengths)}")
+    precisions = sorted({case.key.precision for case in cases if case.newest.generation})
+    if len(precisions) > 1:
+        raise ConfigError(f"there are several quantisations, choose one with --precision: {', '.join(precisions)}")
+    datasets = sorted({case.newest.dataset.name for case in cases if case.newest.generation})
+    if len(datasets) > 1:
+        raise ConfigError(
+            f"there are several ways to generate ({'; '.join(datasets)}): give --store a document of `edgemeter run --json` with one"
+        )
+
+
+def _servers(
+    summaries: Sequence[CaseSummary], case: CaseSummary | None, tokens: TokenWorkload | None, request: SideRequest, notes: list[str]
+) -> tuple[ServerSide, ...]:
+    servers = [one for one in summaries if _is_server(one, request) and _matches(one, request, with_precision=False)]
+    alike = [one for one in servers if _is_alike(case, tokens, one)]
+    notes += [f"left out: {named(one.key)} {_unlike(tokens, one)}" for one in servers if one not in alike]
+    source = _source(case, alike)
+    notes += [
+        f"left out: {named(one.key)}: its energy is {one.energy.provenance}, not {source}"
+        for one in alike
+        if one.energy and one.energy.provenance != source
+    ]
+    alike = [one for one in alike if one.energy is None or one.energy.provenance == source]
+    like = [one for one in alike if case is None or is_one_class(case, one)]
+    best = _best(like, summaries, notes)
+    other = _best([one for one in alike if one not in like], summaries, notes)
+    for load in sorted(set(other) - set(best)):
+        best[load] = other[load]
+        pair = f"{named(case.key)} against {other[load].name}" if case else other[load].name
+        notes.append(f"{pair}, {load}: not like with like, because the server was not measured in that precision class")
+    if not best:
+        left_out = f" ({'; '.join(notes)})" if notes else ""
+        offline = "" if tokens else ", also with --scenario offline"
+        raise UnavailableError(
+            f"no server {request.server!r} has an energy figure{left_out}: run the same agent there with --role reference{offline}, or "
+            "state one in --constants as [stated.datacenter]; imported and published figures do not count"
+        )
+    return tuple(best[load] for load in sorted(best))
+
+
+def _source(case: CaseSummary | None, servers: Sequence[CaseSummary]) -> str:
+    """Return the provenance that the servers' energies must have: the edge's; beside a stated edge measured, if there is one."""
+    if case is not None and case.energy is not None:
+        return case.energy.provenance
+    found = [one.energy.provenance for one in servers if one.energy]
+    return MEASURED if MEASURED in found or not found else found[0]
+
+
+def _best(cases: Sequence[CaseSummary], summaries: Sequence[CaseSummary], notes: list[str]) -> dict[str, ServerSide]:
+    """Return for each load the server that takes the least; what is none is noted."""
+    best: dict[str, ServerSide] = {}
+    for one in cases:
+        why = not_ranked(one, summaries) or why_no_tokens(one)
+        found = why or server_of(one)
+        if isinstance(found, str):
+            notes.append(f"left out: {named(one.key)}, {one.key.scenario}: {found}")
+        elif (
+            found.load not in best
+            or found.max_w.value / found.rate_per_s.value < best[found.load].max_w.value / best[found.load].rate_per_s.value
+        ):
+            best[found.load] = found
+    return best
+
+
+def _is_server(case: CaseSummary, request: SideRequest) -> bool:
+    return request.server in (case.key.role, case.key.device)
+
+
+def _matches(case: CaseSummary, request: SideRequest, *, with_precision: bool = True) -> bool:
+    is_precision = not with_precision or request.precision in (None, case.key.precision)
+    return request.model in (None, case.key.model) and is_precision
+
+
+def _is_alike(case: CaseSummary | None, tokens: TokenWorkload | None, server: CaseSummary) -> bool:
+    """Return whether a server did the work of the edge, which is a case, or stated and `tokens` are all that is known of its work."""
+    theirs = workload_of(server)
+    if tokens is not None and theirs is not None and differences(tokens, theirs):
+        return False
+    free = FREE if theirs is None else (*FREE, *IN_WORKLOAD)
+    return case is None or all(one.holds(case, server) for one in LIKENESSES if one.name not in free)
+
+
+def _unlike(tokens: TokenWorkload | None, server: CaseSummary) -> str:
+    """Return in words why a server is not like the edge."""
+    theirs = workload_of(server)
+    found = differences(tokens, theirs) if tokens and theirs else []
+    return f"does other work: {'; '.join(found)}" if found else "has other data or another input size"

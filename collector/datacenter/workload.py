@@ -1,0 +1,108 @@
+"""A request of a language model: its tokens and its quantisation, and in what two sides differ that did not do the same work."""
+
+from dataclasses import dataclass
+
+from edgemeter.agent.base import figures
+from edgemeter.collector.compare.summary import CaseSummary
+from edgemeter.collector.datacenter.constants import StatedTokens, TextToken
+from edgemeter.collector.datacenter.formulas import Band
+
+DEFINITION = (
+    "energy of a whole request, prefill included, divided by its output tokens; a measured request's energy is that of the timed window, "
+    "divided by the requests in it"
+)
+UNKNOWN = "unknown"
+
+
+@dataclass(frozen=True, slots=True)
+class TokenWorkload:
+    """What a request is, and how many a side worked on at once. `counts` is who counted the tokens; what a text leaves open is None."""
+
+    prompt_tokens: int
+    output_tokens: int
+    precision: str
+    concurrency: int
+    counts: str
+    prompts: str | None = None
+    sampling: str | None = None
+    ends_at: str | None = None
+    speculative: str | None = None
+    kv_type: str | None = None
+    is_in_process: bool | None = None
+
+    @property
+    def words(self) -> str:
+        """The same in words: `512 prompt + 128 output tokens, q4_0`."""
+        return f"{self.prompt_tokens} prompt + {self.output_tokens} output tokens, {self.precision}"
+
+    def per_output_token(self, request: Band) -> Band:
+        """Return the energy of a request per output token: see `DEFINITION`."""
+        return request.scaled(1 / self.output_tokens)
+
+    def cautions(self) -> list[str]:
+        """Return what to know of the energy per output token."""
+        if self.counts != "estimated":
+            return []
+        return ["its tokens are estimated from chunks of text: so is its energy per output token"]
+
+
+def workload_of(case: CaseSummary) -> TokenWorkload | None:
+    """Return what a request of a measured case is; None of a model that generates nothing."""
+    found = case.newest.generation
+    if found is None:
+        return None
+    counted = {run.generation.counts for run in case.runs if run.generation}
+    return TokenWorkload(
+        prompt_tokens=found.prompt_tokens,
+        output_tokens=found.output_tokens,
+        precision=case.key.precision,
+        # One request after the other is the only scenario in which generated text is measured.
+        concurrency=1,
+        counts="estimated" if "estimated" in counted else found.counts,
+        prompts=found.prompts,
+        sampling=found.sampling,
+        ends_at=found.ends_at,
+        speculative=found.speculative or "none",
+        kv_type=found.model.kv_type,
+        is_in_process=found.is_local,
+    )
+
+
+def stated_workload(stated: StatedTokens | None) -> TokenWorkload | None:
+    """Return what a request is by stated numbers."""
+    if stated is None:
+        return None
+    return TokenWorkload(stated.prompt_tokens, stated.output_tokens, stated.precision, stated.concurrency, "stated")
+
+
+def why_no_tokens(case: CaseSummary) -> str | None:
+    """Return why the output tokens of a case's requests are not known, None if they are."""
+    early = sum(run.generation.ended_early for run in case.runs if run.generation)
+    return f"{figures.count(early, 'request')} ended early: energy per output token is unknown" if early else None
+
+
+def differences(edge: TokenWorkload, server: TokenWorkload) -> list[str]:
+    """Return in what the work differs, in words; what is not known of one side is no difference, but an unknown quantisation is."""
+    pairs = [(what, getattr(edge, name), getattr(server, name)) for name, what in _COMPARED.items()]
+    return [
+        f"{what} {mine}, there {theirs}"
+        for what, mine, theirs in pairs
+        if mine is not None and theirs is not None and (mine != theirs or mine == UNKNOWN)
+    ]
+
+
+_COMPARED = {
+    "prompt_tokens": "prompt tokens",
+    "output_tokens": "output tokens",
+    "precision": "quantisation",
+    "prompts": "prompts",
+    "sampling": "sampling",
+    "ends_at": "end of a request",
+    "speculative": "speculation",
+    "kv_type": "type of the cache",
+}
+
+
+def text_bytes(token: TextToken, workload: TokenWorkload) -> float:
+    """Return the bytes of a request's text, prompt and output."""
+    return token.bytes * (workload.prompt_tokens + workload.output_tokens)
