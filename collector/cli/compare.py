@@ -137,9 +137,10 @@ def is_model(text: str) -> bool:
 )
 @click.option(
     "--figure",
-    type=click.Choice(["latency", "throughput", "energy", "accuracy"]),
+    type=click.Choice(["latency", "throughput", "energy", "accuracy", "ttft", "tpot", "tokens"]),
     default="latency",
-    help="Figure of matrix and coverage; the cost for pareto (latency or energy). Default: latency.",
+    help="Figure of matrix and coverage, of language models also ttft, tpot or tokens (per second, decoding); the cost for pareto "
+    "(latency or energy). Default: latency.",
 )
 @click.option(
     "--across", type=click.Choice(["device", "board"]), default="device", help="Columns of the matrix: device or board. Default: device."

@@ -52,6 +52,11 @@ def _ratio(name: str, place: str, judgement: str = "") -> dict[str, str]:
     return bounds | (judged if judgement else {})
 
 
+def _token_energy(part: str) -> dict[str, str]:
+    place = f"case.energy.{part}"
+    return {**_spread(f"energy_{part}_gross", "mj", f"{place}.gross_mj"), f"energy_{part}_gross_u_mj": f"{place}.gross_u_mj"}
+
+
 _PATHS: dict[str, str | Callable[[ComparisonRow], Plain]] = {
     **_under("case.key", "device", "fleet", "role", "model", "precision", "runtime", "runtime_package", "runtime_version", "backend"),
     **_under("case.key", "threads", "batch", "scenario", "samples_per_query", "target_per_s", "task"),
@@ -96,6 +101,9 @@ _PATHS: dict[str, str | Callable[[ComparisonRow], Plain]] = {
     "energy_net_state": "case.energy.net_state",
     "mean_power_w": "case.energy.mean_power_w.median",
     "energy_reason": "case.energy_reason",
+    **_token_energy("output_token"),
+    **_token_energy("prefill_token"),
+    **_token_energy("decode_token"),
     **_under(
         "case.around.environment", "board", "soc", "cpu", "cores", "os", "kernel", "virtualisation", "governor", "power_mode", "agent"
     ),

@@ -6,7 +6,7 @@ The cell of a board type is over all its devices, and has their number.
 """
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -22,12 +22,13 @@ from edgemeter.collector.runs.cases import UNKNOWN_BOARD, Case, CaseKey, Current
 from edgemeter.collector.runs.energy_class import EnergyClass
 
 Across = Literal["device", "board"]
-Figure = Literal["latency", "throughput", "energy", "accuracy"]
+Figure = Literal["latency", "throughput", "energy", "accuracy", "ttft", "tpot", "tokens"]
 CellState = Literal["measured", "stale", "below accuracy gate", "no figure", "unusable", "never measured"]
 
-HIGHER_IS_BETTER = ("throughput", "accuracy")
-UNITS = {"latency": "ms", "throughput": "per s", "energy": "mJ", "accuracy": ""}
+HIGHER_IS_BETTER = ("throughput", "accuracy", "tokens")
+UNITS = {"latency": "ms", "throughput": "per s", "energy": "mJ", "accuracy": "", "ttft": "ms", "tpot": "ms", "tokens": "tokens/s"}
 STALE_DAYS = 30
+GENERATION = "generation"
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -114,7 +115,8 @@ def row_of(key: CaseKey) -> RowKey:
     return RowKey(
         model=key.model,
         task=key.task,
-        precision_class=precision_class(key.precision),
+        # Of a language model each quantisation is another trade of speed for quality.
+        precision_class=key.precision if key.task == GENERATION else precision_class(key.precision),
         scenario=key.scenario,
         samples_per_query=key.samples_per_query if key.scenario == "multi_stream" else 0,
         target_per_s=key.target_per_s or 0.0,
@@ -126,7 +128,18 @@ def row_of(key: CaseKey) -> RowKey:
 
 def figure_of(case: CaseSummary, figure: Figure) -> Spread | None:
     """Return the figure of a case that the matrix shows."""
-    return {"latency": case.p50_ms, "throughput": case.throughput_per_s, "energy": case.gross_mj, "accuracy": case.accuracy_value}[figure]
+    return _FIGURES[figure](case)
+
+
+_FIGURES: Mapping[Figure, Callable[[CaseSummary], Spread | None]] = {
+    "latency": lambda case: case.p50_ms,
+    "throughput": lambda case: case.throughput_per_s,
+    "energy": lambda case: case.gross_mj,
+    "accuracy": lambda case: case.accuracy_value,
+    "ttft": lambda case: case.ttft_p50_ms,
+    "tpot": lambda case: case.tpot_p50_ms,
+    "tokens": lambda case: case.decode_tokens_per_s,
+}
 
 
 def _column(run: RunRecord, across: Across) -> str:
@@ -180,6 +193,8 @@ def _class_rank(case: CaseSummary, figure: Figure) -> tuple[bool, int]:
 
 def _why_none(case: CaseSummary, figure: Figure) -> str:
     reasons = {"energy": case.energy_reason, "accuracy": case.accuracy_reason}
+    if figure in ("ttft", "tpot", "tokens"):
+        return "queries of one token" if case.newest.generation and figure != "ttft" else "generates no text"
     return reasons.get(figure) or "too few queries for a median"
 
 
@@ -231,17 +246,22 @@ def coverage(found: Matrix) -> MatrixCoverage:
     """Return the coverage of a matrix, the gaps by state, then row and column."""
     states: Counter[str] = Counter(cell.state for cell in found.cells.values())
     gaps = [
-        CoverageGap(row_name(row), column, cell.state, cell.age_days, cell.reason)
+        CoverageGap(row_name(found, row), column, cell.state, cell.age_days, cell.reason)
         for (row, column), cell in found.cells.items()
         if cell.state != "measured"
     ]
     return MatrixCoverage(len(found.cells), dict(states), tuple(sorted(gaps, key=lambda gap: (gap.state, gap.row, gap.column))))
 
 
-def row_name(row: RowKey) -> str:
-    """Return a row as people call it."""
+def row_name(found: Matrix, row: RowKey) -> str:
+    """Return a row as people call it; of a language model its data are the numbers of its tokens."""
+    cases = (found.cells[row, column].case for column in found.columns)
+    lengths = next((case.newest.dataset.name for case in cases if case and case.newest.generation), None)
     parts = [row.model, row.precision_class, row.scenario]
     parts += [f"{row.samples_per_query} a query"] if row.samples_per_query else []
     parts += [f"{row.target_per_s:g} per s"] if row.target_per_s else []
-    parts += [f"data {row.dataset_sha256[:6]}", *([f"{row.input_values} values"] if row.input_values else [])]
+    if lengths:
+        parts += [f"{lengths} ({row.dataset_sha256[:6]})"]
+    else:
+        parts += [f"data {row.dataset_sha256[:6]}", *([f"{row.input_values} values"] if row.input_values else [])]
     return " · ".join([*parts, *([row.provenance] if row.provenance != "measured" else [])])

@@ -10,6 +10,7 @@ import msgspec
 from edgemeter.agent.contract.energy_provenance import energy_provenance
 from edgemeter.agent.contract.record import RunRecord
 from edgemeter.agent.contract.record_figures import Accuracy, ColdStart, Energy, Memory, Scope, Stage
+from edgemeter.agent.contract.record_generation import Generation, GenerationEnergy, TokenEnergy
 from edgemeter.collector.compare.spread import Spread, of_one_kind, of_points, point_of, spread
 from edgemeter.collector.runs.cases import Case, CaseKey, CurrentSegment, distinct, not_measured
 from edgemeter.collector.runs.energy_class import EnergyClass
@@ -56,8 +57,18 @@ def _kind_of_accuracy(_: RunRecord, accuracy: Accuracy) -> str:
 
 
 @dataclass(frozen=True, slots=True)
+class TokenEnergySummary:
+    """Gross energy per token of one part of a language model's requests; the uncertainty as in `EnergySummary`."""
+
+    gross_mj: Spread
+    gross_u_mj: float | None
+
+
+@dataclass(frozen=True, slots=True)
 class EnergySummary:
-    """Energy per inference.
+    """Energy per inference, of a language model per request and by the token.
+
+    `output_token` is the whole request by its output tokens, prefill included; `prefill_token` and `decode_token` are of those parts alone.
 
     The uncertainties (k = 2) are the largest of the runs, None when any is not known: repeating a run does not shrink what the sensor
     contributes. `net_mj` is None unless net energy is resolved in every run.
@@ -73,6 +84,9 @@ class EnergySummary:
     net_u_mj: float | None
     net_state: str
     mean_power_w: Spread
+    output_token: TokenEnergySummary | None = None
+    prefill_token: TokenEnergySummary | None = None
+    decode_token: TokenEnergySummary | None = None
 
     @property
     def ranks_as(self) -> EnergyClass:
@@ -102,8 +116,25 @@ def energy_of(runs: Sequence[RunRecord]) -> tuple[EnergySummary | None, str | No
         net_u_mj=_largest_uncertainty(energy.net_u_mj for _, energy in resolved),
         net_state=net_state,
         mean_power_w=power,
+        output_token=_by_token(kept, lambda found: (found.output_token_gross_mj, found.output_token_gross_u_mj)),
+        prefill_token=_by_token(kept, lambda found: _gross(found.prefill_token)),
+        decode_token=_by_token(kept, lambda found: _gross(found.decode_token)),
     )
     return summary, None, left_out
+
+
+def _gross(found: TokenEnergy | None) -> tuple[float, float | None] | None:
+    return (found.gross_mj, found.gross_u_mj) if found else None
+
+
+def _by_token(
+    kept: Sequence[tuple[RunRecord, Energy]], part: Callable[[GenerationEnergy], tuple[float, float | None] | None]
+) -> TokenEnergySummary | None:
+    """Return the energy per token of the runs whose energy counts."""
+    having = [(run, run.generation.energy) for run, _ in kept if run.generation and run.generation.energy]
+    known = [(run, figure) for run, energy in having if (figure := part(energy)) is not None]
+    gross = of_points([point_of(run, gross_mj) for run, (gross_mj, _) in known])
+    return TokenEnergySummary(gross, _largest_uncertainty(u_mj for _, (_, u_mj) in known)) if gross else None
 
 
 def _estimate(run: RunRecord) -> str | None:
@@ -222,22 +253,28 @@ class CaseSummary:
     @property
     def ttft_p50_ms(self) -> Spread | None:
         """Time to first token, of a language model."""
-        return spread(self.runs, lambda run: run.generation.ttft.p50_ms if run.generation else None)
+        return self._generated(lambda found: found.ttft.p50_ms)
 
     @property
     def tpot_p50_ms(self) -> Spread | None:
         """Time per output token, of a language model."""
-        return spread(self.runs, lambda run: run.generation.tpot.p50_ms if run.generation and run.generation.tpot else None)
+        return self._generated(lambda found: found.tpot.p50_ms if found.tpot else None)
 
     @property
     def prefill_tokens_per_s(self) -> Spread | None:
         """Prompt tokens per second, of a language model."""
-        return spread(self.runs, lambda run: run.generation.prefill_tokens_per_s if run.generation else None)
+        return self._generated(lambda found: found.prefill_tokens_per_s)
 
     @property
     def decode_tokens_per_s(self) -> Spread | None:
         """Tokens decoded per second, of a language model."""
-        return spread(self.runs, lambda run: run.generation.decode_tokens_per_s if run.generation else None)
+        return self._generated(lambda found: found.decode_tokens_per_s)
+
+    def _generated(self, figure: Callable[[Generation], float | None]) -> Spread | None:
+        # The runs may have to be read first: only where there is a figure in them.
+        if self.newest.generation is None:
+            return None
+        return spread(self.runs, lambda run: figure(run.generation) if run.generation else None)
 
     @property
     def newest(self) -> RunRecord:

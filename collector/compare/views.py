@@ -92,7 +92,7 @@ def _cell(found: Matrix, row: RowKey, column: str) -> FlatRow:
     interval = cell.figure.interval if cell.figure else None
     unit = UNITS[found.figure]
     return {
-        "row": row_name(row),
+        "row": row_name(found, row),
         found.across: column,
         "state": cell.state,
         "figure": found.figure,

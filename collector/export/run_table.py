@@ -25,9 +25,9 @@ from edgemeter.collector.influx.point_schema import FIGURES, FieldGroup, FieldKi
 # Beside tags and figures: what distinguishes runs, and what a figure means.
 _BESIDE = (
     "case", "mode", "repeat", "model_sha256", "model_task", "runtime_package", "runtime_version", "dataset_name", "dataset_sha256",
-    "latency_p50_low_ms", "latency_p50_high_ms", "latency_mean_ms", "energy_sensor", "energy_scope", "energy_net_state", "accuracy_metric",
-    "accuracy_low", "accuracy_high", "environment_agent", "environment_firmware", "environment_kernel", "environment_power_mode",
-    "verdict_reasons", "provenance",
+    "latency_p50_low_ms", "latency_p50_high_ms", "latency_mean_ms", "energy_sensor", "energy_scope", "energy_net_state",
+    "accuracy_metric", "accuracy_low", "accuracy_high", "generation_counts", "generation_sampling", "environment_agent",
+    "environment_firmware", "environment_kernel", "environment_power_mode", "verdict_reasons", "provenance",
 )  # fmt: skip
 
 

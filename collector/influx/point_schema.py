@@ -57,7 +57,9 @@ FIGURES = frozenset({
     "latency_p99_ms", "throughput_per_s", "cold_start_load_ms", "cold_start_first_ms", "memory_peak_mb", "energy_gross_mj",
     "energy_gross_u_mj", "energy_net_mj", "energy_net_u_mj", "energy_mean_power_w", "energy_scope", "energy_sensor", "accuracy_value",
     "verdict_state", "generation_prompt_tokens", "generation_output_tokens", "generation_ttft_p50_ms", "generation_tpot_p50_ms",
-    "generation_prefill_tokens_per_s", "generation_decode_tokens_per_s",
+    "generation_prefill_tokens_per_s", "generation_decode_tokens_per_s", "generation_energy_output_token_gross_mj",
+    "generation_energy_output_token_gross_u_mj", "generation_energy_prefill_token_gross_mj", "generation_energy_prefill_token_gross_u_mj",
+    "generation_energy_decode_token_gross_mj", "generation_energy_decode_token_gross_u_mj",
 })  # fmt: skip
 
 

@@ -64,14 +64,36 @@ def _procedure(runs: Sequence[RunRecord]) -> list[str]:
 
 
 def _latency(runs: Sequence[RunRecord]) -> list[str]:
-    found = [
-        "Latency is the time of the runtime's call, without pre- and post-processing.",
+    generated = [run for run in runs if run.generation]
+    found = ["Latency is the time of the runtime's call, without pre- and post-processing."] if len(generated) < len(runs) else []
+    found += [
+        *_generation(generated),
         f"Reported is the median over the runs of a case; {_INTERVALS}.",
     ]
     refused = sum(run.latency.p99_ms is None for run in runs)
     if refused:
         found.append(f"In {figures.count(refused, 'run')} there were too few queries for a 99th percentile, which is left out.")
     return found
+
+
+def _generation(runs: Sequence[RunRecord]) -> list[str]:
+    """Return how text was generated, nothing where none was."""
+    found = [run.generation for run in runs if run.generation]
+    if not found:
+        return []
+    lengths = listed(distinct(f"{one.prompt_tokens} + {one.output_tokens}" for one in found), MOST)
+    by_whom = {"exact": "by the engine, token by token", "usage": "by the server, request by request", "estimated": "from chunks of text"}
+    counted = listed(distinct(by_whom[one.counts] for one in found), MOST)
+    prompts, sampling = (listed(distinct(getattr(one, name) for one in found), MOST) for name in ("prompts", "sampling"))
+    how = (
+        f"Text was generated from {prompts} prompts, one request after the other (prompt + output tokens: {lengths}, counted {counted}; "
+        f"sampling {sampling})."
+    )
+    what = (
+        "Its latency is from handing the prompt over to the last token, time to first token (TTFT) to the first; time per output token "
+        "(TPOT) of a request is the time after its first token by the tokens after it; rates are ratios of sums."
+    )
+    return [how, what]
 
 
 def _software(runs: Sequence[RunRecord]) -> list[str]:

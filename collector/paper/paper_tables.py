@@ -7,7 +7,7 @@ from typing import Literal
 from edgemeter.agent.base import figures
 from edgemeter.agent.base.tables import latex, latex_text
 from edgemeter.collector.compare.spread import Spread
-from edgemeter.collector.compare.summary import CaseSummary, rule_of
+from edgemeter.collector.compare.summary import CaseSummary, TokenEnergySummary, rule_of
 from edgemeter.collector.paper.paper_cases import PaperCases
 from edgemeter.collector.show.wording import Notes, metric_name
 
@@ -28,10 +28,14 @@ class PaperColumn:
 
 
 def tables(found: PaperCases) -> str:
-    """Return all tables as LaTeX: speed, accuracy and energy where any case has them, and the machines."""
+    """Return all tables as LaTeX: speed, generated text, accuracy and energy where any case has them, and the machines."""
+    generated = [case for case in found.cases if case.newest.generation]
     parts = [_table(found.cases, SPEED, "Latency, throughput and memory", "speed")]
+    if generated:
+        parts.append(_table(generated, GENERATION, "Generated text", "generation"))
     if any(case.accuracy or case.energy for case in found.cases):
-        parts.append(_table(found.cases, QUALITY, "Accuracy and energy per inference", "quality"))
+        each = "request" if len(generated) == len(found.cases) else "inference, of generated text per request" if generated else "inference"
+        parts.append(_table(found.cases, QUALITY, f"Accuracy and energy per {each}", "quality"))
     machines = [case for number, case in enumerate(found.cases) if case.key.device not in {one.key.device for one in found.cases[:number]}]
     parts.append(_table(machines, MACHINES, "Machines", "machines"))
     return HEAD + "\n".join(parts)
@@ -143,6 +147,37 @@ def _net(case: CaseSummary, notes: Notes) -> str:
     return figures.with_uncertainty(case.energy.net_mj.median, case.energy.net_u_mj)
 
 
+def _tokens(case: CaseSummary, notes: Notes) -> str:
+    found = case.newest.generation
+    if found is None:
+        return ABSENT
+    lengths = f"{found.prompt_tokens} + {found.output_tokens}"
+    if found.counts != "estimated":
+        return lengths
+    return f"{lengths} ({notes.cite('tokens are estimated from chunks of text, and so is what is by the token')})"
+
+
+def _by_token(found: TokenEnergySummary | None, what: str, notes: Notes) -> str:
+    if found is None:
+        return ABSENT
+    return f"{figures.with_uncertainty(found.gross_mj.median, found.gross_u_mj)} ({notes.cite(what)})"
+
+
+def _output_token(case: CaseSummary, notes: Notes) -> str:
+    what = "gross energy of the whole request, prefill included, by its output tokens"
+    return _by_token(case.energy.output_token, what, notes) if case.energy else ABSENT
+
+
+def _prompt_token(case: CaseSummary, notes: Notes) -> str:
+    what = "gross energy from the start of a request to its first token, by its prompt tokens"
+    return _by_token(case.energy.prefill_token, what, notes) if case.energy else ABSENT
+
+
+def _decoded_token(case: CaseSummary, notes: Notes) -> str:
+    what = "gross energy from the first to the last token of a request, by the tokens after the first"
+    return _by_token(case.energy.decode_token, what, notes) if case.energy else ABSENT
+
+
 def _verdict(case: CaseSummary, notes: Notes) -> str:
     if not case.suspect:
         return "valid"
@@ -163,6 +198,16 @@ SPEED = (
     PaperColumn("Per s", lambda case, _: _spread(case.throughput_per_s)),
     PaperColumn("Peak, MB", lambda case, _: _spread(case.peak_mb)),
     PaperColumn("Verdict", _verdict, "l"),
+)
+GENERATION = (
+    PaperColumn("Prompt + output tokens", _tokens),
+    PaperColumn("TTFT p50, ms", lambda case, _: _spread(case.ttft_p50_ms)),
+    PaperColumn("TPOT p50, ms", lambda case, _: _spread(case.tpot_p50_ms)),
+    PaperColumn("Prefill, tokens/s", lambda case, _: _spread(case.prefill_tokens_per_s)),
+    PaperColumn("Decoding, tokens/s", lambda case, _: _spread(case.decode_tokens_per_s)),
+    PaperColumn("Output token, mJ", _output_token),
+    PaperColumn("Prompt token, mJ", _prompt_token),
+    PaperColumn("Decoded token, mJ", _decoded_token),
 )
 QUALITY = (
     PaperColumn("Accuracy", _accuracy),

@@ -47,15 +47,10 @@ def terminal_columns(rows: Sequence[ComparisonRow], notes: Notes) -> list[Termin
         _text("Runtime", rows, runtime_name),
         _number("p50 ms", rows, lambda row: figures.significant(median_of(row.case.p50_ms))),
         _number("p50/ref", rows, lambda row: _against(row, notes)),
+        *_generated(rows),
         _number("p90 ms", rows, lambda row: figures.significant(median_of(row.case.p90_ms)), 2),
         _number("per s", rows, lambda row: figures.significant(row.case.throughput_per_s.median), 5),
-        _number(accuracy_name(cases), rows, lambda row: _accuracy(row.case, notes)),
-        _number(
-            f"{accuracy_name(cases)}-ref",
-            rows,
-            lambda row: "" if row.is_reference else figures.difference(row.ratios.accuracy_difference),
-            3,
-        ),
+        *_accuracies(rows, notes),
         _number("Peak MB", rows, lambda row: figures.significant(median_of(row.case.peak_mb)), 1),
         *_energy(rows, notes),
         _number("Runs", rows, lambda row: _runs(row.case, notes), 0 if any(row.case.segment for row in rows) else 1),
@@ -91,6 +86,17 @@ def _differing(rows: Sequence[ComparisonRow]) -> list[TerminalColumn]:
     return [column for column in every if only(column.cells) is None]
 
 
+def _generated(rows: Sequence[ComparisonRow]) -> list[TerminalColumn]:
+    """Return the columns of language models, none where there are none."""
+    if not any(row.case.newest.generation for row in rows):
+        return []
+    return [
+        _number("TTFT ms", rows, lambda row: figures.significant(median_of(row.case.ttft_p50_ms)), 1),
+        _number("TPOT ms", rows, lambda row: figures.significant(median_of(row.case.tpot_p50_ms)), 1),
+        _number("tokens/s", rows, lambda row: figures.significant(median_of(row.case.decode_tokens_per_s))),
+    ]
+
+
 def _against(row: ComparisonRow, notes: Notes) -> str:
     if row.not_ranked:
         return f"not ranked [{notes.cite(row.not_ranked)}]"
@@ -108,6 +114,22 @@ def _runs(case: CaseSummary, notes: Notes) -> str:
     if case.segment is None:
         return str(len(case.runs))
     return f"{len(case.runs)} [{notes.cite(f'{case.key.device}: only runs {level_text(case)} (--all-days counts them)')}]"
+
+
+def _accuracies(rows: Sequence[ComparisonRow], notes: Notes) -> list[TerminalColumn]:
+    """Return the columns of accuracy; none of language models alone, whose quality no run measures."""
+    cases = [row.case for row in rows]
+    if all(case.newest.generation and not case.accuracy for case in cases):
+        return []
+    return [
+        _number(accuracy_name(cases), rows, lambda row: _accuracy(row.case, notes)),
+        _number(
+            f"{accuracy_name(cases)}-ref",
+            rows,
+            lambda row: "" if row.is_reference else figures.difference(row.ratios.accuracy_difference),
+            3,
+        ),
+    ]
 
 
 def _accuracy(case: CaseSummary, notes: Notes) -> str:
@@ -195,12 +217,17 @@ def _shared(rows: Sequence[ComparisonRow]) -> str:
     shared = (
         only(case.key.model for case in cases),
         only(f"on {case.key.device}" for case in cases),
-        only(f"data {case.newest.dataset.name} ({figures.count(case.newest.dataset.images, 'image')})" for case in cases),
+        only(_data(case) for case in cases),
         only(case.key.scenario for case in cases),
         only(figures.count(case.key.threads, "thread") for case in cases),
         only(f"energy at {case.energy.ranks_as}" for case in cases if case.energy),
     )
     return ", ".join(text for text in shared if text)
+
+
+def _data(case: CaseSummary) -> str:
+    data = case.newest.dataset
+    return f"data {data.name}" if case.newest.generation else f"data {data.name} ({figures.count(data.images, 'image')})"
 
 
 def _table(rows: Sequence[ComparisonRow], first: int, kept: Sequence[TerminalColumn], console: Console) -> Table:

@@ -18,7 +18,15 @@ Down = TypeVar("Down")
 Over = TypeVar("Over")
 # So many columns any terminal has room for.
 FEW_COLUMNS = 4
-TITLES = {"latency": "latency, p50", "throughput": "throughput", "energy": "energy per inference, gross", "accuracy": "accuracy"}
+TITLES = {
+    "latency": "latency, p50",
+    "throughput": "throughput",
+    "energy": "energy per inference, gross",
+    "accuracy": "accuracy",
+    "ttft": "time to first token, p50",
+    "tpot": "time per output token, p50",
+    "tokens": "decoding rate",
+}
 
 
 def show_matrix(found: Matrix, console: Console) -> None:
@@ -26,7 +34,7 @@ def show_matrix(found: Matrix, console: Console) -> None:
     unit = f" in {UNITS[found.figure]}" if UNITS[found.figure] else ""
     print_text(console, f"{TITLES[found.figure]}{unit}; median (95 %), * best of what is alike, ? suspect, ~ stale", "bold")
     notes = Notes()
-    rows = {row: row_name(row) for row in found.rows}
+    rows = {row: row_name(found, row) for row in found.rows}
     columns = {column: column for column in found.columns}
     cells = {key: _cell(cell, notes) for key, cell in found.cells.items()}
     if len(columns) > max(FEW_COLUMNS, len(rows)):

@@ -5,7 +5,7 @@ import json
 from edgemeter.agent.base.documents import JOINT
 from edgemeter.collector.compare.columns import COLUMNS, to_csv, to_json
 from tests.fixtures.comparison_factory import OTHER_DATA, compare_runs, make_reference, make_run, no_energy
-from tests.fixtures.record_factory import make_energy, make_generation
+from tests.fixtures.record_factory import make_energy, make_generation, make_generation_energy
 
 
 def both(comparison):
@@ -108,5 +108,14 @@ def test_a_language_model_has_its_rates_and_lengths():
     row = next(row for row in rows if row["device"] == "pi-1")
     assert (row["prompt_tokens"], row["output_tokens"]) == (512, 11)
     assert (row["ttft_p50_ms"], row["tpot_p50_ms"], row["decode_tokens_per_s"], row["prefill_tokens_per_s"]) == (100.0, 10.0, 90.0, 5120.0)
+    spent = make_generation_energy()
+    of_runs = [make_run(generation=make_generation(energy=spent)) for _ in range(2)]
+    row = next(row for row in both(compare_runs(*of_runs, reference))[0]["rows"] if row["device"] == "pi-1")
+    assert (row["energy_output_token_gross_mj"], row["energy_output_token_gross_u_mj"]) == (2000.0, 20.0)
+    assert (row["energy_prefill_token_gross_mj"], row["energy_decode_token_gross_mj"]) == (20.0, 1000.0)
+    assert row["energy_decode_token_gross_u_mj"] is None
+    stated = [make_run(generation=make_generation(energy=spent), provenance={"latency": "measured", "energy": "estimated"})]
+    row = next(row for row in both(compare_runs(*stated, reference))[0]["rows"] if row["device"] == "pi-1")
+    assert row["energy_output_token_gross_mj"] is None
     plain = both(compare_runs(make_run(), make_reference()))[0]["rows"][0]
     assert plain["ttft_p50_ms"] is plain["decode_tokens_per_s"] is plain["prompt_tokens"] is None

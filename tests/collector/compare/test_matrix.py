@@ -12,7 +12,7 @@ from edgemeter.collector.compare.matrix import coverage, matrix
 from edgemeter.collector.compare.trade_off import trade_offs
 from edgemeter.collector.runs.store import StoreContents
 from tests.fixtures.comparison_factory import make_reference, make_run, no_energy
-from tests.fixtures.record_factory import STARTED_AT_NS, make_energy, make_environment
+from tests.fixtures.record_factory import STARTED_AT_NS, make_energy, make_environment, make_generation, make_latency
 
 DAY_NS = 86_400 * 10**9
 NOW_NS = STARTED_AT_NS + DAY_NS
@@ -52,6 +52,31 @@ def test_classes_of_precision_are_rows_of_their_own():
         *[make_run(precision=precision, sha256=f"{place:02x}" * 32) for place, precision in enumerate(("fp32", "int8", "fp16", "bf16"))]
     )
     assert [row.precision_class for row in found.rows] == ["8-bit integer", "full", "half"]
+
+
+@pytest.mark.parametrize(
+    ("figure", "values", "best"), [("ttft", (100.0, 50.0), 1), ("tpot", (10.0, 10.0), 0), ("tokens", (100.0, 90.0), 0)]
+)
+def test_language_models_have_figures_of_their_own(figure, values, best):
+    """Most tokens per second are best, the shortest times too; the row names lengths, and a model that generates nothing has none."""
+    slower = make_generation(ttft=make_latency(p50_ms=50.0), decode_tokens_per_s=90.0)
+    language = {"model": "notes", "task": "generation", "precision": "int4", "ap": None}
+    runs = [make_run(generation=make_generation(), **language), make_reference(generation=slower, **language), make_run()]
+    found = made(*runs, figure=figure)
+    cells = [cell(found, device, "notes") for device in ("pi-1", "server-1")]
+    assert tuple(one.figure.median for one in cells) == values
+    assert cells[best].is_best
+    assert cell(found, "pi-1").reason == "generates no text"
+    rows = views.matrix_rows(found)
+    assert {row["unit"] for row in rows} == {"tokens/s" if figure == "tokens" else "ms"}
+    assert any("scenes (" in row["row"] for row in rows)
+
+
+def test_quantisations_of_a_language_model_are_rows_of_their_own():
+    """Two kinds of 4 bits are one class for other models only."""
+    runs = [make_run(precision=one, task="generation", generation=make_generation(), ap=None) for one in ("int4", "fp4")]
+    assert [row.precision_class for row in made(*runs).rows] == ["fp4", "int4"]
+    assert len(made(*[make_run(precision=one, sha256=f"{place:02x}" * 32) for place, one in enumerate(("int4", "fp4"))]).rows) == 1
 
 
 def test_energies_of_different_scopes_are_never_best_of_one_another():

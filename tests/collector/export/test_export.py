@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 
+from edgemeter import load
 from edgemeter.agent.base.errors import ConfigError, UnavailableError
 from edgemeter.agent.cli.main import cli
 from edgemeter.agent.contract import record
@@ -20,11 +21,12 @@ from edgemeter.collector import store
 from edgemeter.collector.export import run_table
 from edgemeter.collector.influx import case_tags, point_schema, points
 from edgemeter.collector.runs import selection
+from tests.agent.session.test_generating_session import measured
 from tests.fixtures.bundle_factory import write_bundle
 from tests.fixtures.comparison_factory import document, make_reference, make_run, no_energy
 from tests.fixtures.fleet_ledger import Fleet, fleet_records, write_ledger
 from tests.fixtures.random_records import random_record
-from tests.fixtures.record_factory import make_record
+from tests.fixtures.record_factory import make_generation_energy, make_record
 
 
 def rows_of(runs, names=None):
@@ -69,6 +71,35 @@ def test_the_columns_are_named_as_the_fields_and_tags_in_influxdb():
     }
     line = points.point_line(make_record(session=1, seq=1))
     assert all(f"{name}=" in line for name in ("latency_p50_ms", "energy_gross_mj", "accuracy_value", "memory_peak_mb", "device"))
+
+
+TOKEN_COLUMNS = (
+    "generation_ttft_p50_ms", "generation_tpot_p50_ms", "generation_prefill_tokens_per_s", "generation_decode_tokens_per_s",
+    "generation_energy_output_token_gross_mj", "generation_energy_prefill_token_gross_mj", "generation_energy_decode_token_gross_mj",
+    "generation_energy_output_token_gross_u_mj", "generation_prompt_tokens", "generation_output_tokens", "generation_counts",
+)  # fmt: skip
+
+
+def test_a_real_run_of_a_language_model_is_in_every_format_unasked(tmp_path):
+    """Rates, times and joules by the token are usual columns of CSV, Parquet and a notebook, with their units."""
+    run = measured(tmp_path)
+    run = msgspec.structs.replace(run, generation=msgspec.structs.replace(run.generation, energy=make_generation_energy()))
+    found = run.generation
+    expected = [
+        found.ttft.p50_ms, found.tpot.p50_ms, found.prefill_tokens_per_s, found.decode_tokens_per_s, 2000.0, 20.0, 1000.0, 20.0, 16, 8,
+        "exact",
+    ]  # fmt: skip
+    out = io.StringIO(newline="")
+    run_table.write_csv([run], run_table.chosen_columns(), out)
+    (row,) = csv.DictReader(io.StringIO(out.getvalue(), newline=""))
+    assert [type(value)(row[name]) for name, value in zip(TOKEN_COLUMNS, expected, strict=True)] == expected
+    (tmp_path / "runs.json").write_bytes(document(run))
+    columns = load(tmp_path / "runs.json")
+    assert [columns[name][0] for name in TOKEN_COLUMNS] == expected
+    parquet = pytest.importorskip("pyarrow.parquet", reason="pyarrow is not installed")
+    run_table.write_parquet([run], run_table.chosen_columns(), tmp_path / "runs.parquet")
+    (row,) = parquet.read_table(tmp_path / "runs.parquet", columns=list(TOKEN_COLUMNS)).to_pylist()
+    assert [row[name] for name in TOKEN_COLUMNS] == expected
 
 
 def test_a_figure_without_its_group_is_absent():

@@ -2,6 +2,7 @@ import http.server
 import threading
 import time
 
+import msgspec
 import pytest
 
 from edgemeter.agent.base.errors import ConfigError, TransientError
@@ -9,9 +10,10 @@ from edgemeter.collector.influx import points
 from edgemeter.collector.influx.influx_config import InfluxConfig
 from edgemeter.collector.influx.set_up import InfluxPlan, set_up_influx
 from edgemeter.collector.runs.store import InfluxStore, oldest_first
+from tests.agent.session.test_generating_session import measured
 from tests.fixtures.influx1 import Influx1
 from tests.fixtures.random_records import random_record
-from tests.fixtures.record_factory import make_record
+from tests.fixtures.record_factory import make_generation_energy, make_record
 from tests.fixtures.servers import Influx, free_port
 
 
@@ -38,6 +40,24 @@ def test_a_query_finds_the_figures_by_the_tags(place, sink_of):
     assert (row["time"], row["id"]) == (points.point_ns(record), record.id)
     assert (row["latency_p50_ms"], row["accuracy_ap50"], row["latency_refused_p95"]) == (12.25, 0.875, 110)
     assert (row["device"], row["fleet"], row["board"], row["suite"]) == ("pi-1", "lab", record.environment.board, "shipped")
+
+
+@pytest.mark.parametrize("extent", ["all", "figures"])
+def test_a_query_finds_the_figures_of_a_language_model(place, sink_of, tmp_path, extent):
+    """A real run's times, rates and joules by the token, in the short points too."""
+    record = measured(tmp_path)
+    generation = msgspec.structs.replace(record.generation, energy=make_generation_energy())
+    record = msgspec.structs.replace(record, session=5, seq=1, generation=generation)
+    assert sink_of(place.config()).write([points.point_line(record, extent)]) == []
+    (row,) = place.query(
+        "SELECT generation_ttft_p50_ms, generation_tpot_p50_ms, generation_decode_tokens_per_s, generation_output_tokens, "
+        "generation_energy_output_token_gross_mj, generation_energy_decode_token_gross_mj FROM run"
+    )
+    found = record.generation
+    assert (row["generation_ttft_p50_ms"], row["generation_tpot_p50_ms"]) == (found.ttft.p50_ms, found.tpot.p50_ms)
+    assert row["generation_decode_tokens_per_s"] == found.decode_tokens_per_s
+    assert (row["generation_energy_output_token_gross_mj"], row["generation_energy_decode_token_gross_mj"]) == (2000.0, 1000.0)
+    assert row["generation_output_tokens"] == 8
 
 
 def test_the_same_records_again_are_the_same_points(place, sink_of):

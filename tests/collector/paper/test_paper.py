@@ -17,7 +17,7 @@ from edgemeter.collector.paper.paper_cases import paper_cases
 from edgemeter.collector.paper.paper_tables import tables
 from edgemeter.collector.paper.plots import as_svg, plots
 from tests.fixtures.comparison_factory import make_run, no_energy
-from tests.fixtures.record_factory import STARTED_AT_NS, make_energy, make_environment
+from tests.fixtures.record_factory import STARTED_AT_NS, make_energy, make_environment, make_generation, make_generation_energy
 
 SUSPECT = record_conditions.Verdict(state="suspect", reasons=("busy-machine: other processes used 90 %",))
 INVALID = record_conditions.Verdict(state="invalid", reasons=("throttled: flags 0x4",))
@@ -60,6 +60,32 @@ def test_an_energy_has_its_uncertainty_scope_and_sensor():
     assert r"62.5 $\pm$ ? (1) & -- (2)" in latex
     assert "[1] energy at the scope board-input by ina219, without the power supply's own loss." in latex
     assert "net energy does not stand out from the uncertainty of idle power" in latex
+
+
+def test_generated_text_has_a_table_that_says_which_joules_by_which_tokens():
+    """Rates and times with units; other models are not in it, and without any there is no such table."""
+    language = {"model": "notes", "task": "generation", "ap": None, "generation": make_generation(energy=make_generation_energy())}
+    latex, paragraph = made(*five(**language), make_run())
+    (line,) = [line for line in latex.splitlines() if line.startswith("512 + 11") or " 512 + 11 " in line]
+    assert "& 100 & 10.0 & 5,120 & 100 &" in line
+    assert r"2,000 $\pm$ 20 (1) & 20.0 $\pm$ 1.0 (2) & 1,000 $\pm$ ? (3)" in line
+    assert "TTFT p50, ms & TPOT p50, ms & Prefill, tokens/s & Decoding, tokens/s & Output token, mJ" in latex
+    assert "[1] gross energy of the whole request, prefill included, by its output tokens." in latex
+    assert "Accuracy and energy per inference, of generated text per request" in latex
+    assert "Text was generated from synthetic prompts, one request after the other (prompt + output tokens: 512 + 11, " in paragraph
+    assert "Latency is the time of the runtime's call" in paragraph
+    only_text, its_paragraph = made(*five(**language))
+    assert "Latency is the time of the runtime's call" not in its_paragraph
+    assert "energy per request" in only_text
+    plain, _ = made(make_run())
+    assert "TTFT" not in plain
+
+
+def test_tokens_that_are_estimated_are_marked_in_the_table():
+    """And so is what is by the token."""
+    latex, _ = made(make_run(task="generation", ap=None, generation=make_generation(counts="estimated")))
+    assert "512 + 11 (1)" in latex
+    assert "[1] tokens are estimated from chunks of text" in latex
 
 
 def test_a_column_that_nobody_has_is_left_out():

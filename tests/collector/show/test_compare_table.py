@@ -6,7 +6,7 @@ from rich.console import Console
 from edgemeter.agent.contract import record_conditions
 from edgemeter.collector.show.compare_table import ROWS_SHOWN, shortened, show_comparison
 from tests.fixtures.comparison_factory import OTHER_DATA, compare_runs, make_reference, make_run, no_energy
-from tests.fixtures.record_factory import make_energy, make_environment
+from tests.fixtures.record_factory import make_energy, make_environment, make_generation
 
 
 def printed(comparison, width=200):
@@ -80,6 +80,22 @@ def test_what_is_left_out_is_counted_by_reason():
     start = lines.index("Left out (11 runs or parts of runs):")
     assert lines[start + 1].startswith("    2  no reference on the same data")
     assert lines[-1] == "       and 2 more reasons: list every run with --json"
+
+
+@pytest.mark.parametrize("width", [80, 120, 200])
+def test_language_models_have_their_rates(width):
+    """Tokens per second stay on a narrow terminal; other models have no such column."""
+    language = {"task": "generation", "ap": None, **no_energy()}
+    runs = [
+        make_run(generation=make_generation(decode_tokens_per_s=87.5), **language),
+        make_reference(generation=make_generation(), **language),
+    ]
+    lines = printed(compare_runs(*runs), width)
+    assert "tokens/s" in lines[1]
+    assert "87.5" in line_with(lines, "5.00x")
+    assert ("TTFT ms" in lines[1], "TPOT ms" in lines[1]) == (width >= 120, width >= 120)
+    assert "images)" not in lines[0]
+    assert not any("tokens/s" in line for line in printed(compare_runs(make_run(), make_reference())))
 
 
 def test_nothing_to_compare_is_said_and_the_reasons_are_listed():
