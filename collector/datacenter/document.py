@@ -21,10 +21,13 @@ def headline(part: ServerAnalysis) -> str:
     parts = [f"{who} in {counts[key]}" for key, who in (("edge", "the edge wins"), ("datacenter", "the datacenter")) if counts[key]]
     parts += [f"{counts['either']} depend on PUE or on what was measured"] if counts["either"] else []
     sole = [key for key in ("edge", "datacenter") if counts[key] == total]
+    tokens = part.server.tokens
+    at_once = f" with {figures.count(tokens.concurrency, 'request')} at once" if tokens else ""
+    against = f"Against {part.server.load} {part.server.name}{at_once}"
     if sole:
         who = "edge" if sole[0] == "edge" else "datacenter"
-        return f"Against {part.server.load} {part.server.name}: the {who} wins in all {total} parts (utilisation x network)."
-    return f"Against {part.server.load} {part.server.name}: of {total} parts (utilisation x network) {', '.join(parts)}."
+        return f"{against}: the {who} wins in all {total} parts (utilisation x network)."
+    return f"{against}: of {total} parts (utilisation x network) {', '.join(parts)}."
 
 
 def cell_text(cell: AnalysisCell) -> str:

@@ -55,8 +55,6 @@ def show(analysis: Analysis, constants: Constants, sent_bytes: float, grid: str,
 
 def _show_part(analysis: Analysis, part: ServerAnalysis, constants: Constants, sent_bytes: float, grid: str, console: Console) -> None:
     print_text(console, headline(part), "bold")
-    if part.server.tokens:
-        print_text(console, f"at full load it works on {figures.count(part.server.tokens.concurrency, 'request')} at once")
     networks = list(dict.fromkeys(cell.network for cell in part.gross))
     table = plain_table()
     table.add_column("utilisation")

@@ -1,6 +1,8 @@
 """Facts about language models at the edge and in the datacenter: joules by the token, of equal requests only."""
 
 import json
+import re
+from pathlib import Path
 
 import msgspec
 import pytest
@@ -13,6 +15,7 @@ from tests.agent.session.test_generating_session import measured
 from tests.fixtures.comparison_factory import OTHER_DATA, document, make_reference, make_run
 from tests.fixtures.record_factory import SHA_DATA, make_energy, make_generation
 
+ROOT = Path(__file__).parents[3]
 NOISE = (0.99, 1.0, 1.01)
 TOKENS = "tokens = { prompt_tokens = 512, output_tokens = 11, precision = 'q4_0', concurrency = 32 }"
 STATED = f"""[stated.datacenter]
@@ -95,7 +98,7 @@ def test_the_terminal_names_tokens_and_requests(run):
     shown = " ".join(run([*edge_runs(), *server_runs()]).split())
     assert "a request is 512 prompt + 11 output tokens, q4_0" in shown
     assert "by its output tokens, prefill included: gross 2,000 mJ" in shown
-    assert "at full load it works on 1 request at once" in shown
+    assert "Against single stream notes q4_0 on onnx, server-1 with 1 request at once: the edge wins in all 40 parts" in shown
     assert "a server that batches requests takes less energy for each" in shown
     assert "answered over HTTP, which its energy contains" in shown
     assert "2,092 bytes a request" in shown
@@ -195,3 +198,27 @@ def test_what_is_not_known_of_a_stated_side_is_no_difference():
     """Its sampling and its cache are not stated."""
     measured_side = TokenWorkload(512, 128, "q4_0", 1, "exact", "synthetic", "greedy", "length", "none", "f16", is_in_process=True)
     assert differences(measured_side, TokenWorkload(512, 128, "q4_0", 32, "stated")) == []
+
+
+def test_a_stated_edge_is_compared_with_the_server_that_did_its_work(run):
+    """Of two lengths measured on the server the stated one counts; both sides may be stated."""
+    edge = (
+        STATED.replace("[stated.datacenter]", "[stated.edge]")
+        .replace("max_w = 900", "net_mj = 500")
+        .replace("concurrency = 32", "concurrency = 1")
+    )
+    short = server_runs(prompt_tokens=16, output_tokens=8)
+    short = [msgspec.structs.replace(one, dataset=msgspec.structs.replace(one.dataset, sha256=SHA_DATA)) for one in short]
+    found = json.loads(run([*server_runs(), *short], "--json", own=edge))
+    assert found["against"][0]["server"]["tokens"]["prompt_tokens"] == 512
+    assert any("does other work: prompt tokens 512, there 16; output tokens 11, there 8" in note for note in found["notes"])
+    both = json.loads(run([make_run()], "--json", own=f"{edge}{STATED}"))
+    assert both["edge_request_gross_mj_per_output_token"]["value"] == pytest.approx((300 / 20 * 1000 + 500) / 11)
+
+
+def test_the_page_explains_every_field_by_the_token(run):
+    """Which joules by which tokens over which window: no field is without, and none is made up."""
+    page = (ROOT / "docs" / "tasks" / "datacenter.md").read_text()
+    printed = run([*edge_runs(), *server_runs()], "--json")
+    fields = {name for name in re.findall(r'"(\w+)":', printed) if name.endswith("_per_output_token")}
+    assert fields == set(re.findall(r"^\| `(\w+)` \|", page, re.MULTILINE))
