@@ -6,8 +6,9 @@ from typing import Literal
 
 from edgemeter.agent.base import figures
 from edgemeter.agent.base.tables import latex, latex_text
+from edgemeter.collector.compare.energy_summary import TokenEnergySummary
 from edgemeter.collector.compare.spread import Spread
-from edgemeter.collector.compare.summary import CaseSummary, TokenEnergySummary, rule_of
+from edgemeter.collector.compare.summary import CaseSummary, rule_of
 from edgemeter.collector.paper.paper_cases import PaperCases
 from edgemeter.collector.show.wording import Notes, metric_name
 
