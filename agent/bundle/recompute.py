@@ -151,6 +151,7 @@ class RecordFacts:
             end_ns=windows.timed_start_ns + windows.timed_end_ns,
             arrivals_ns=None if arrivals_ns is None else arrivals_ns + windows.timed_start_ns,
             unserved=self.record.load.unserved if self.record.load else 0,
+            overlap=arrivals_ns is not None and self.record.generation is not None,
         )
 
     @property
@@ -221,11 +222,11 @@ def _order(facts: RecordFacts) -> Iterator[FigureFinding]:
     if timed is None:
         return
     ends_ns = (timed.starts_ns if timed.arrivals_ns is None else timed.arrivals_ns) + timed.latency_ns
-    early = int(np.count_nonzero(timed.starts_ns[1:] < ends_ns[:-1]))
+    early = 0 if timed.overlap else int(np.count_nonzero(timed.starts_ns[1:] < ends_ns[:-1]))
     yield from compare_figures("samples.query_start: queries that began before the one before had ended", 0, early)
     # The latency of a query of several calls leaves out the time between them.
     if facts.record.load is None or facts.record.load.calls_per_query == 1:
-        yield from compare_figures("windows.timed_end_ns", timed.end_ns - timed.begin_ns, int(ends_ns[-1]) - timed.begin_ns)
+        yield from compare_figures("windows.timed_end_ns", timed.end_ns - timed.begin_ns, int(ends_ns.max()) - timed.begin_ns)
 
 
 def _generation(facts: RecordFacts) -> Iterator[FigureFinding]:
@@ -237,7 +238,8 @@ def _generation(facts: RecordFacts) -> Iterator[FigureFinding]:
         yield NotRecomputed("generation", NO_SAMPLES)
         return
     moments, asked = TokenMoments(**{field: facts.raw[name] for name, field in MOMENTS.items()}), stated.output_tokens
-    decoded = decode_tokens_per_s(moments, asked)
+    window_ns = facts.timed.end_ns - facts.timed.begin_ns if facts.timed and facts.timed.overlap else None
+    decoded = decode_tokens_per_s(moments, asked, window_ns)
     read = None if decoded is None or stated.model.weights_mb is None else decoded * stated.model.weights_mb
     recomputed = msgspec.structs.replace(
         stated,
@@ -254,7 +256,7 @@ def _generation(facts: RecordFacts) -> Iterator[FigureFinding]:
         energy, why = generation_energy(facts.record.energy, facts.traces(), windows)
         recomputed = msgspec.structs.replace(recomputed, energy=energy, energy_reason=why)
     if stated.counts == "exact" and stated.cached_tokens == 0:
-        rate = prefill_tokens_per_s(moments, stated.prompt_tokens * moments.first_ns.size)
+        rate = prefill_tokens_per_s(moments, stated.prompt_tokens * moments.first_ns.size, window_ns)
         recomputed = msgspec.structs.replace(recomputed, prefill_tokens_per_s=rate)
     yield from compare_figures("generation", stated, recomputed)
     yield NotRecomputed("generation.own_*, generation.encode_ms", "the engine's own timings and the tokenised text are not kept")

@@ -188,8 +188,11 @@ def _token_energy_notes(run: RunRecord) -> list[str]:
 def _load_note(run: RunRecord, load: Load) -> str:
     rate = f"{plain_digits(load.target_per_s)} queries a second of {run.model.name}"
     busy = f"busy {load.utilisation_ratio:.0%} of the time" if load.utilisation_ratio is not None else "busy an unknown share of the time"
+    if load.in_flight_max is not None:
+        busy = f"up to {load.in_flight_max} at once"
     if load.is_sustained:
-        waited = f", they waited {plain_digits(load.queueing.p50_ms)} ms (p50)" if load.queueing else ""
+        # What waits inside a server is not seen.
+        waited = f", they waited {plain_digits(load.queueing.p50_ms)} ms (p50)" if load.queueing and load.in_flight_max is None else ""
         return f"sustained: {rate}: {busy}{waited}"
     unserved = f", {load.unserved} never served" if load.unserved else ""
     return f"not sustained: {rate}: {busy}{unserved}; the latencies only say how long it was tried: offer a lower rate"

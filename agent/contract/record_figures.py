@@ -120,13 +120,16 @@ class Load(RecordPart, frozen=True, kw_only=True):
     achieved_per_s: float | None = None
     """Served rate in queries per second."""
     utilisation_ratio: float | None = None
-    """Share of the time in which a query was being processed; from 1 on the rate cannot be sustained."""
+    """Share of the time in which a query was being processed; from 1 on the rate cannot be sustained. Null for a server, which may process
+    several at once."""
     is_sustained: bool | None = None
     """Whether the model kept up with the offered rate."""
     unserved: Count = 0
     """Arrivals that were never served."""
+    in_flight_max: Count | None = None
+    """Most queries that a server was answering at once; null where one follows the other."""
     queueing: Stage | None = None
-    """Time from the scheduled arrival to the call."""
+    """Time from the scheduled arrival to the call. What waits inside a server is part of `service`."""
     service: Stage | None = None
     """Time of the call itself; queueing and service make the latency."""
 

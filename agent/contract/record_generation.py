@@ -109,19 +109,19 @@ class Generation(RecordPart, frozen=True, kw_only=True):
     speculative: str | None = None
     """How several tokens a step are guessed; null: they are not."""
     ttft: Latency
-    """Time to first token: from the hand-over of the prompt to its first token."""
+    """Time to first token: from the hand-over of the prompt, or in an open loop from its scheduled arrival, to its first token."""
     tpot: Latency | None = None
     """Time per output token of a query: (last - first) / (tokens - 1); null for queries of one token."""
     itl: Latency | None = None
     """Inter-token latency: every gap between two tokens. Bounds by resampling whole queries; null where tokens came together."""
     prefill_tokens_per_s: float | None = None
-    """Prompt tokens by the time to first token, as a ratio of sums."""
+    """Prompt tokens by the time to first token, as a ratio of sums; where queries overlap (scenario `poisson`), by the whole timed part."""
     decode_tokens_per_s: float | None = None
-    """Tokens after the first by the time that they took, as a ratio of sums."""
+    """Tokens after the first by the time that they took, as a ratio of sums; where queries overlap, by the whole timed part."""
     weight_bandwidth_mb_per_s: float | None = None
     """Weights read per second of decoding, in MB/s: `decode_tokens_per_s` times `weights_mb`."""
     own_prefill_tokens_per_s: float | None = None
-    """The engine's own rate of processing prompts, by its own timings of the same queries; null where it states none."""
+    """The engine's own rate of processing prompts, by its own timings of the same queries; null where it states none or queries overlap."""
     own_decode_tokens_per_s: float | None = None
     """The engine's own rate of decoding, as a ratio of sums too."""
     encode_ms: float | None = None

@@ -333,12 +333,17 @@ def _generating(merged: Settings, stated: Collection[str], runtime: str, axes: M
     """Return the settings of a case that generates text: single lengths of prompt and output, and nothing of images, which is for others.
 
     Raises:
-        ConfigError: the runtime generates nothing, the scenario is not single_stream, or the case itself has what is for others.
+        ConfigError: the runtime generates nothing, the scenario is not single_stream, nor poisson for a server, or the case itself has
+            what is for others.
     """
     if runtime in set().union(*READERS.values()) - GENERATORS - {"replay"}:
         raise ConfigError(f"{where}: prompt_tokens and output_tokens are for language models, {runtime} runs one call: leave them out")
-    if (merged.scenario or "single_stream") != "single_stream":
-        raise ConfigError(f"{where}: a language model runs in scenario single_stream, not {merged.scenario}: leave it out")
+    if merged.scenario == "poisson" and runtime != "server":
+        raise ConfigError(f"{where}: {runtime} answers one query after the other: leave poisson out, or measure a server (NAME.server)")
+    if merged.scenario not in (None, "single_stream", "poisson"):
+        raise ConfigError(
+            f"{where}: a language model runs in single_stream, behind a server also in poisson, not {merged.scenario}: leave it out"
+        )
     useless = [key for key in OF_IMAGES if key in stated]
     if useless:
         raise ConfigError(f"{where}: {useless[0]} is not for language models, whose prompts are synthetic: leave it out")

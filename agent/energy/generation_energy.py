@@ -36,22 +36,33 @@ Times = NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True)
 class GenerationWindows:
-    """When the timed queries began, had their first and their last token, monotonic ns, int64 [n]; and how many tokens each has."""
+    """When the timed queries began, had their first and their last token, monotonic ns, int64 [n]; and how many tokens each has.
+
+    `overlap`: they were answered beside each other (an open loop).
+    """
 
     starts_ns: Times
     first_ns: Times
     last_ns: Times
     prompt_tokens: int
     output_tokens: int
+    overlap: bool = False
 
 
 def generation_windows(series: Iterable[Series], timed_start_ns: int, found: Generation) -> GenerationWindows:
     """Return the windows of the complete queries from the raw samples of a run, which began at `timed_start_ns`."""
-    raw = {one.name: samples.unpack(one) for one in series if one.name in {"query_start", "first_token", "latency", "output_tokens"}}
+    needed = {"query_start", "first_token", "latency", "output_tokens", "arrival"}
+    raw = {one.name: samples.unpack(one) for one in series if one.name in needed}
     complete = raw["output_tokens"] >= found.output_tokens
-    starts_ns = raw["query_start"][complete] + timed_start_ns
+    # Moments of an open loop count from the arrival.
+    starts_ns = raw.get("arrival", raw["query_start"])[complete] + timed_start_ns
     return GenerationWindows(
-        starts_ns, starts_ns + raw["first_token"][complete], starts_ns + raw["latency"][complete], found.prompt_tokens, found.output_tokens
+        starts_ns,
+        starts_ns + raw["first_token"][complete],
+        starts_ns + raw["latency"][complete],
+        found.prompt_tokens,
+        found.output_tokens,
+        overlap="arrival" in raw,
     )
 
 
@@ -116,6 +127,8 @@ class _Split:
         return self._part("decode", self.windows.first_ns, self.windows.last_ns, self.windows.output_tokens - 1)
 
     def _part(self, name: str, begins_ns: Times, ends_ns: Times, tokens: int) -> tuple[TokenEnergy | None, str | None]:
+        if self.windows.overlap:
+            return None, f"users overlap, so that no reading is of {name} alone: measure it in scenario single_stream"
         lengths_ms, needed_ms = (ends_ns - begins_ns) / NS_PER_MS, FEWEST_PERIODS * self._spacing_ms()
         if lengths_ms.size < FEWEST_QUERIES:
             return None, f"{lengths_ms.size} complete queries do not show how {name} scatters: it needs {FEWEST_QUERIES}"

@@ -46,7 +46,7 @@ class Steadied:
 
 
 def queries_of(series: Iterable[Series], timed_start_ns: int, timed_end_ns: int) -> Queries | None:
-    """Return the queries in the raw samples of a run; None where they are absent or inconsistent.
+    """Return the queries in the raw samples of a run; None where they are absent, inconsistent or overlap.
 
     Raises:
         ConfigError: the samples are damaged.
@@ -63,6 +63,9 @@ def queries_of(series: Iterable[Series], timed_start_ns: int, timed_end_ns: int)
         if arrivals.size != starts.size:
             return None
         durations = durations - (starts - arrivals)
+    if np.any(starts[1:] < (starts + durations)[:-1]):
+        # Of queries that a server answers beside each other, no reading belongs to one.
+        return None
     return Queries(starts + timed_start_ns, durations, timed_end_ns)
 
 

@@ -9,23 +9,30 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-import numpy as np
-
 from edgemeter.agent import generators
-from edgemeter.agent.base.errors import MeasurementError, UnavailableError
-from edgemeter.agent.contract import samples
+from edgemeter.agent.base.errors import UnavailableError
 from edgemeter.agent.contract.model_file import FOLDER_CONFIG
-from edgemeter.agent.contract.record import Series
 from edgemeter.agent.contract.record_conditions import Model, Runtime, Scheduling, Tensor
-from edgemeter.agent.contract.record_figures import ColdStart, Load, Memory, OutputCheck, WarmUp
+from edgemeter.agent.contract.record_figures import ColdStart, Memory, OutputCheck, WarmUp
 from edgemeter.agent.contract.record_generation import Generation, LanguageModel, Quantisation
 from edgemeter.agent.contract.suite import Case
 from edgemeter.agent.energy.window import Window
 from edgemeter.agent.engine import job, process_usage, prompts
 from edgemeter.agent.engine.compile_count import CompileCount
+from edgemeter.agent.engine.generation_queries import (
+    GenerationSubject,
+    TimedGeneration,
+    TimedQuery,
+    arrival_plan,
+    moments_of,
+    run_open_loop,
+    run_queries,
+    series_of,
+)
 from edgemeter.agent.engine.measure import UNSURE_RATIO, idle
 from edgemeter.agent.engine.predictions import Emit
 from edgemeter.agent.engine.process_usage import read_scheduling, resident_mb, scheduling_between
+from edgemeter.agent.engine.scenarios import poisson, scenario
 from edgemeter.agent.engine.scenarios.generation_statistics import (
     TokenMoments,
     decode_tokens_per_s,
@@ -34,7 +41,8 @@ from edgemeter.agent.engine.scenarios.generation_statistics import (
     summarise_tpot,
 )
 from edgemeter.agent.engine.scenarios.latency_statistics import summarise_latency
-from edgemeter.agent.engine.scenarios.timing import no_collection
+from edgemeter.agent.engine.scenarios.scenario import load_of_timed
+from edgemeter.agent.engine.scenarios.timing import TimedQueries, no_collection
 from edgemeter.agent.engine.warm_up import looks_settled
 from edgemeter.agent.generators import Generated, Generator, Limits, LoadedGenerator
 from edgemeter.agent.recognition import recognise
@@ -55,80 +63,12 @@ _QUANTISED = re.compile(r"[ ._-](?:[iI]?[qQ]\d\w*|[bB]?[fF](?:16|32)|[tT][qQ]\d\
 NOTHING_TO_SCORE = "the prompts are synthetic: there is nothing to score"
 
 
-class Stamps:
-    """The moments of one query's stamps, in lists that were made before it; they grow if an engine gives more than it was asked for."""
-
-    def __init__(self, most: int) -> None:
-        self.moments_ns = [0] * most
-        self.tokens = [0] * most
-        self.taken = 0
-
-    def __call__(self, count: int) -> None:
-        """Note the moment at which `count` more tokens are there."""
-        now = time.monotonic_ns()
-        if self.taken == len(self.moments_ns):
-            self.moments_ns.append(0)
-            self.tokens.append(0)
-        self.moments_ns[self.taken] = now
-        self.tokens[self.taken] = count
-        self.taken += 1
-
-
-@dataclass(frozen=True, slots=True)
-class TimedQuery:
-    """One query: its start (monotonic ns), the moment of each token after it, and what it gave."""
-
-    start_ns: int
-    token_ns: tuple[int, ...]
-    answer: Generated
-
-    @property
-    def tpot_ns(self) -> float:
-        """Return the mean time of a token after the first; that of the first where there is no other."""
-        steps = len(self.token_ns) - 1
-        return (self.token_ns[-1] - self.token_ns[0]) / steps if steps else float(self.token_ns[0])
-
-
-@dataclass(slots=True)
-class GenerationSubject:
-    """A loaded generator with the prompts and limits of a case.
-
-    Timed queries are numbered from 0 and those before them from -1 down, so that the timed prompts of a case are the same in every run.
-    """
-
-    generator: Generator
-    loaded: LoadedGenerator
-    prompts: prompts.SyntheticPrompts
-    limits: Limits
-    warmed: int = 0
-
-    def warm(self) -> TimedQuery:
-        """Run the next query that does not count; see `query`."""
-        self.warmed += 1
-        return self.query(-self.warmed)
-
-    def query(self, number: int) -> TimedQuery:
-        """Run a query.
-
-        Raises:
-            MeasurementError: it gave no token.
-        """
-        stamps = Stamps(self.limits.output_tokens + 1)
-        call = self.generator.bind(self.prompts.of(number), self.limits)
-        start = time.monotonic_ns()
-        answer = call(stamps)
-        if not stamps.taken:
-            raise MeasurementError("a query gave no token: try another prompt length, or another model")
-        moments = [moment - start for place, moment in enumerate(stamps.moments_ns[: stamps.taken]) for _ in range(stamps.tokens[place])]
-        return TimedQuery(start, tuple(moments), answer)
-
-
 @dataclass(frozen=True, slots=True)
 class _Timing:
     """The timed part and what directly surrounds it."""
 
     warm_up: WarmUp
-    queries: Sequence[TimedQuery]
+    done: TimedGeneration
     scheduled: Scheduling
     peak_mb: float
     idles: list[Window | None] = field(default_factory=lambda: [None, None])
@@ -174,16 +114,17 @@ def _time(work: job.RunJob, subject: GenerationSubject, emit: Emit) -> _Timing:
     case = work.case
     emit(job.Phase(name="warm-up", seconds=case.warm_up_seconds))
     warmed, query_s = warm_up(subject, case.warm_up_seconds)
-    expected_s = max(case.seconds, case.queries * query_s)
+    plan = arrival_plan(case, work.seed) if case.scenario == "poisson" else None
+    expected_s = poisson.seconds(plan) if plan else max(case.seconds, case.queries * query_s)
     idles = work.idle and expected_s >= UNSURE_RATIO * work.energy_from_s
     before = idle("idle before", case, emit) if idles else None
     emit(job.Phase(name="timed", seconds=expected_s))
     counted = read_scheduling()
-    queries = run_queries(subject, case.queries, case.seconds)
+    done = run_open_loop(subject, plan) if plan else run_queries(subject, case.queries, case.seconds)
     scheduled = scheduling_between(counted, read_scheduling())
     peak_mb = process_usage.peak_mb()
     after = idle("idle after", case, emit) if idles else None
-    return _Timing(warmed, queries, scheduled, peak_mb, [before, after])
+    return _Timing(warmed, done, scheduled, peak_mb, [before, after])
 
 
 def warm_up(subject: GenerationSubject, limit_s: float) -> tuple[WarmUp, float]:
@@ -216,34 +157,27 @@ def has_settled(durations_ns: Sequence[int]) -> bool:
     return abs(last - before) <= LAST_TWO_RATIO * before
 
 
-def run_queries(subject: GenerationSubject, count: int, seconds: float) -> list[TimedQuery]:
-    """Run queries one after the other until both `count` and `seconds` are reached; caches are dropped before each, outside the clock."""
-    done: list[TimedQuery] = []
-    with no_collection():
-        deadline = time.monotonic_ns() + int(seconds * 1e9)
-        while len(done) < count or time.monotonic_ns() < deadline:
-            done.append(subject.query(len(done)))
-    return done
-
-
 def _repeat(subject: GenerationSubject, timing: _Timing) -> OutputCheck:
-    """Generate from a few of the timed prompts again: greedy generation gives the same tokens."""
-    chosen = sorted({0, len(timing.queries) // 2})[:REPEATED]
-    again = [subject.query(place).answer for place in chosen]
-    same = [
-        (one.tokens, one.text) == (timing.queries[place].answer.tokens, timing.queries[place].answer.text)
-        for one, place in zip(again, chosen, strict=True)
-    ]
-    return OutputCheck(compared=len(same), identical=sum(same), worst_ratio=None, differing=len(same) - sum(same))
+    """Generate from a few of the timed prompts again: greedy generation gives the same tokens.
+
+    A server sums in another order for a batch of users than for one, so that answers may part later on: then they differ only if they do
+    not begin alike.
+    """
+    queries = timing.done.queries
+    chosen = [queries[place] for place in sorted({0, len(queries) // 2})[:REPEATED]]
+    pairs = [(one.answer, subject.query(one.number).answer) for one in chosen]
+    same = [(one.tokens, one.text) == (again.tokens, again.text) for one, again in pairs]
+    alike = [(one.tokens[:1], one.text[:1]) == (again.tokens[:1], again.text[:1]) for one, again in pairs] if timing.done.overlap else same
+    return OutputCheck(compared=len(same), identical=sum(same), worst_ratio=None, differing=len(alike) - sum(alike))
 
 
 def _measured(
     work: job.RunJob, subject: GenerationSubject, timing: _Timing, cold: ColdStart, memory: Memory, check: OutputCheck
 ) -> job.MeasuredRun:
     case, loaded = work.case, subject.loaded
-    moments = moments_of(timing.queries)
-    window = Window(timing.queries[0].start_ns, timing.queries[-1].start_ns + timing.queries[-1].token_ns[-1])
-    prompt_tokens = timing.queries[0].answer.prompt_tokens
+    queries, timed = timing.done.queries, timing.done.timed()
+    moments, window = moments_of(queries), scenario.window(case.scenario, timed)
+    prompt_tokens = queries[0].answer.prompt_tokens
     return job.MeasuredRun(
         model=_describe_model(work, loaded),
         runtime=_describe_runtime(case, loaded),
@@ -252,7 +186,7 @@ def _measured(
         outputs=(Tensor(name="output", shape=(1, subject.limits.output_tokens), dtype="int32"),),
         dataset=prompts.dataset(loaded, case.prompt_tokens or 0, case.output_tokens or 0, case.seed),
         latency=summarise_latency(moments.latency_ns),
-        throughput_per_s=moments.latency_ns.size * 1e9 / max(1, int(moments.latency_ns.sum())),
+        throughput_per_s=scenario.throughput_per_s(case.scenario, timed, len(queries)),
         preprocess=None,
         postprocess=None,
         cold_start=cold,
@@ -261,44 +195,25 @@ def _measured(
         accuracy=None,
         accuracy_reason=NOTHING_TO_SCORE,
         output_check=check,
-        samples=_series(timing.queries, moments, window),
+        samples=series_of(timed, moments, window.start_ns),
         timed=window,
         idle_before=timing.idles[0],
         idle_after=timing.idles[1],
         guesses=(),
         scheduling=timing.scheduled,
-        load=Load(samples_per_query=1, samples=len(timing.queries)),
-        generation=_generation(subject, timing.queries, moments),
+        load=load_of_timed(timed, samples_per_query=1, calls_per_query=1, rate_per_s=case.rate_per_s),
+        generation=_generation(subject, queries, moments, timed),
         cpus=tuple(sorted(os.sched_getaffinity(0))) if case.cpus else None,
     )
 
 
-def moments_of(queries: Sequence[TimedQuery]) -> TokenMoments:
-    """Return the moments of all tokens as arrays."""
-    return TokenMoments(
-        first_ns=np.array([one.token_ns[0] for one in queries], dtype=np.int64),
-        latency_ns=np.array([one.token_ns[-1] for one in queries], dtype=np.int64),
-        output_tokens=np.array([len(one.token_ns) for one in queries], dtype=np.int64),
-        token_ns=np.array([moment for one in queries for moment in one.token_ns], dtype=np.int64),
-    )
-
-
-def _series(queries: Sequence[TimedQuery], moments: TokenMoments, window: Window) -> tuple[Series, ...]:
-    starts = np.array([one.start_ns for one in queries], dtype=np.int64) - window.start_ns
-    return (
-        samples.pack("latency", "ns", moments.latency_ns),
-        samples.pack("query_start", "ns", starts),
-        samples.pack("first_token", "ns", moments.first_ns),
-        samples.pack("token", "ns", moments.token_ns),
-        samples.pack("output_tokens", "tokens", moments.output_tokens),
-    )
-
-
-def _generation(subject: GenerationSubject, queries: Sequence[TimedQuery], moments: TokenMoments) -> Generation:
+def _generation(subject: GenerationSubject, queries: Sequence[TimedQuery], moments: TokenMoments, timed: TimedQueries) -> Generation:
     loaded, asked = subject.loaded, subject.limits.output_tokens
     answers = [one.answer for one in queries]
-    decoded = decode_tokens_per_s(moments, asked)
-    own_prefill, own_decode = _own_rates(answers)
+    window_ns = timed.end_ns - timed.begin_ns if timed.overlap else None
+    decoded = decode_tokens_per_s(moments, asked, window_ns)
+    # The engine's timings of queries that overlap add up to more than the time that passed.
+    own_prefill, own_decode = (None, None) if timed.overlap else _own_rates(answers)
     encode_ms, encode_tokens = _encoding(subject, answers[0].prompt_tokens)
     return Generation(
         prompt_tokens=max(answer.prompt_tokens for answer in answers),
@@ -316,7 +231,7 @@ def _generation(subject: GenerationSubject, queries: Sequence[TimedQuery], momen
         ttft=summarise_latency(moments.first_ns),
         tpot=summarise_tpot(moments, asked),
         itl=summarise_gaps(moments, asked),
-        prefill_tokens_per_s=prefill_tokens_per_s(moments, sum(one.prompt_tokens - one.cached_tokens for one in answers)),
+        prefill_tokens_per_s=prefill_tokens_per_s(moments, sum(one.prompt_tokens - one.cached_tokens for one in answers), window_ns),
         decode_tokens_per_s=decoded,
         weight_bandwidth_mb_per_s=None if decoded is None or loaded.weights_mb is None else decoded * loaded.weights_mb,
         own_prefill_tokens_per_s=own_prefill,

@@ -202,6 +202,21 @@ class Generator(Protocol):
 
 
 @runtime_checkable
+class ConcurrentGenerator(Protocol):
+    """A generator that answers several queries at once: a server."""
+
+    def bind_concurrent(self, prompt: Sequence[int] | str, limits: Limits) -> Query:
+        """Return a query that may run in any thread beside others, on a connection of its own, which it opens and closes.
+
+        No cache is dropped before it beyond what its own request asks for: that takes prompts which share no beginning.
+
+        Raises:
+            ConfigError: see `Generator.bind`.
+        """
+        ...
+
+
+@runtime_checkable
 class LikelihoodGenerator(Protocol):
     """A generator that also tells how likely a given text is."""
 

@@ -15,6 +15,7 @@ a server that does not by its pieces of text (`estimated`). What a server joins 
 llama-server and vLLM (exact lengths), texts for the others. The prompt cache is off for llama-server and vLLM; before each query to
 another comes an untimed prompt that takes the place of what is kept. A server that keeps several counts its hits. LM Studio,
 TensorRT-LLM, SGLang and RKLLM servers are `openai`.
+Scenario poisson: each user has a connection of its own, opened on arrival, and no untimed prompt comes before it, which would be load.
 Tested with the server of xllamacpp 2026.10.11549 and with written streams of the others, which were not run.
 """
 
@@ -125,6 +126,21 @@ class ServerGenerator:
 
         return query
 
+    def bind_concurrent(self, prompt: Sequence[int] | str, limits: Limits) -> Query:
+        """Close the connection of the queries before, which takes a place in some servers; see `ConcurrentGenerator.bind_concurrent`."""
+        found, (kept, _) = self._loaded(), self._opened()
+        self._check_prompt(prompt, limits, found)
+        kept.close()
+
+        def query(stamp: Stamp) -> Generated:
+            own = kept.another()
+            try:
+                return self._stream(prompt, limits, found.context_tokens, stamp, own).generated(found.abilities, limits)
+            finally:
+                own.close()
+
+        return query
+
     def close(self) -> None:
         """Close the connection."""
         if self._open is not None:
@@ -139,9 +155,12 @@ class ServerGenerator:
         elif not prompt or limits.output_tokens < 1:
             raise ConfigError(f"cannot generate {limits.output_tokens} tokens from {len(prompt)} characters: give 1 or more of each")
 
-    def _stream(self, prompt: Sequence[int] | str, limits: Limits, context_tokens: int, stamp: Stamp) -> "_Heard":
-        """Ask, stamp what comes, and return all of it."""
-        connection, dialect = self._opened()
+    def _stream(
+        self, prompt: Sequence[int] | str, limits: Limits, context_tokens: int, stamp: Stamp, own: ServerConnection | None = None
+    ) -> "_Heard":
+        """Ask, on its `own` connection if there is one, stamp what comes, and return all of it."""
+        kept, dialect = self._opened()
+        connection = own or kept
         request, heard = dialect.request(prompt, limits, context_tokens), _Heard(stamp, limits.output_tokens)
         for line in connection.stream(request.path, request.content):
             content = _content(line)

@@ -30,7 +30,7 @@ class ServerConnection:
     """
 
     def __init__(self, url: str, key: str | None, timeout_s: float) -> None:
-        self._url = url
+        self._url, self._key, self._timeout_s = url, key, timeout_s
         try:
             parts = urlsplit(url)
             host, port = parts.hostname, parts.port
@@ -92,6 +92,10 @@ class ServerConnection:
                 self.close()
                 if response is not None:
                     response.close()
+
+    def another(self) -> "ServerConnection":
+        """Return another connection to the same server, not opened yet."""
+        return ServerConnection(self._url, self._key, self._timeout_s)
 
     def close(self) -> None:
         """Close the connection; the next request opens it again."""

@@ -40,6 +40,14 @@ def test_a_rate_that_was_not_sustained_is_said_plainly():
     assert "offer a lower rate" in text
 
 
+def test_a_server_s_users_are_counted_and_its_queue_is_not_guessed():
+    """What waits inside a server is not seen, nor how busy it was: the note says how many were there at once."""
+    users = msgspec.structs.replace(LOAD, utilisation_ratio=None, in_flight_max=7)
+    text = printed(load=users)
+    assert "sustained: 20 queries a second of tiny-detector: up to 7 at once" in text
+    assert "waited" not in text
+
+
 def test_a_long_run_says_whether_it_held():
     """Half an hour at the level of the first minute, or the moment when it was left."""
     curve = Sustained(interval_s=10.0, points=(CurvePoint(t_s=0.0, queries=9, p50_ms=5.0),) * 180, level_p50_ms=5.0)

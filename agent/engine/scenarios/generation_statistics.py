@@ -26,7 +26,8 @@ MOMENTS = {"first_token": "first_ns", "latency": "latency_ns", "output_tokens": 
 class TokenMoments:
     """When the tokens of the timed queries came: int64 [queries] each, and `token_ns` int64 [tokens], query after query.
 
-    All moments count from the start of their own query, ns. Tokens that came together have one moment.
+    All moments count from the start of their own query, in an open loop from its scheduled arrival, ns. Tokens that came together have one
+    moment.
     """
 
     first_ns: Times
@@ -117,14 +118,14 @@ def _resampled_bounds(sorted_ms: NDArray[np.float64], owner: Times, levels: NDAr
     return bounds
 
 
-def prefill_tokens_per_s(moments: TokenMoments, processed_tokens: int) -> float | None:
-    """Return the prompt tokens that were processed in all queries, by the time to the first tokens."""
-    spent_ns = int(moments.first_ns.sum())
+def prefill_tokens_per_s(moments: TokenMoments, processed_tokens: int, window_ns: int | None = None) -> float | None:
+    """Return the prompt tokens that were processed in all queries, by the time to the first tokens; where queries overlap by the window."""
+    spent_ns = int(moments.first_ns.sum()) if window_ns is None else window_ns
     return processed_tokens * 1e9 / spent_ns if spent_ns > 0 else None
 
 
-def decode_tokens_per_s(moments: TokenMoments, asked_tokens: int) -> float | None:
-    """Return the tokens after the first of complete queries, by the time that they took."""
+def decode_tokens_per_s(moments: TokenMoments, asked_tokens: int, window_ns: int | None = None) -> float | None:
+    """Return the tokens after the first of complete queries, by the time that they took; where queries overlap by the window."""
     chosen = moments.complete(asked_tokens) & (moments.output_tokens > 1)
-    spent_ns = int((moments.latency_ns - moments.first_ns)[chosen].sum())
+    spent_ns = int((moments.latency_ns - moments.first_ns)[chosen].sum()) if window_ns is None or not chosen.any() else window_ns
     return int((moments.output_tokens[chosen] - 1).sum()) * 1e9 / spent_ns if spent_ns > 0 else None

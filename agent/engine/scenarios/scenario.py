@@ -11,7 +11,7 @@ from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.contract.record_figures import Load
 from edgemeter.agent.contract.suite import Case
 from edgemeter.agent.energy.window import Window
-from edgemeter.agent.engine.scenarios import poisson
+from edgemeter.agent.engine.scenarios import concurrent, poisson
 from edgemeter.agent.engine.scenarios.closed_loop import (
     offline_seconds,
     run_multi_stream,
@@ -133,14 +133,16 @@ def load_of_timed(timed: TimedQueries, samples_per_query: int, calls_per_query: 
     if timed.arrivals_ns is None:
         return part
     queueing_ns = timed.starts_ns - timed.arrivals_ns
-    busy = poisson.utilisation_ratio(timed)
+    busy = None if timed.overlap else poisson.utilisation_ratio(timed)
+    keeps_up = not concurrent.leaves_backlog(timed) if timed.overlap else busy is not None and busy < 1
     return msgspec.structs.replace(
         part,
         target_per_s=rate_per_s,
         achieved_per_s=served * 1e9 / max(timed.end_ns - timed.begin_ns, 1),
         utilisation_ratio=busy,
-        is_sustained=busy is not None and busy < 1 and timed.unserved == 0,
+        is_sustained=keeps_up and timed.unserved == 0,
         unserved=timed.unserved,
+        in_flight_max=concurrent.in_flight_max(timed) if timed.overlap else None,
         queueing=summarise_stage(queueing_ns),
         service=summarise_stage(timed.latency_ns - queueing_ns),
     )

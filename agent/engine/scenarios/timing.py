@@ -82,7 +82,7 @@ class TimedQueries:
     """The timed queries: start and latency of each, monotonic ns, int64 [n]; `kept` holds the outputs of a few, by input index.
 
     The window reaches from `begin_ns` to `end_ns`. `arrivals_ns` are the scheduled moments of an open loop, int64 [n], from which its
-    latencies count; `unserved` is the number of arrivals that it dropped.
+    latencies count; `unserved` is the number of arrivals that it dropped. `overlap`: queries were served beside each other.
     """
 
     starts_ns: NDArray[np.int64]
@@ -92,6 +92,7 @@ class TimedQueries:
     end_ns: int
     arrivals_ns: NDArray[np.int64] | None = None
     unserved: int = 0
+    overlap: bool = False
 
 
 class Moments:

@@ -120,7 +120,7 @@ def test_every_quantity_is_named_with_its_unit():
     plain |= {"turned_by_exif", "alpha_dropped", "cmyk_converted", "reduced_to_8_bit"}
     plain |= {"throttle_flags", "throttle_events", "preemptions", "pairs", "pid", "ratio"}
     plain |= {"stamped_tokens_max", "ended_early", "parameters", "read_parameters"}
-    plain |= {"samples_per_query", "calls_per_query", "unserved", "cpus", "order_seed", "order_place"}
+    plain |= {"samples_per_query", "calls_per_query", "unserved", "in_flight_max", "cpus", "order_seed", "order_place"}
     plain |= {"drawn_from", "low", "high", "values", "mean_value", "drop_value", "without_parts"}
     for name, part in contract_record.json_schema()["$defs"].items():
         for field, kind in part["properties"].items():

@@ -60,7 +60,9 @@ def test_a_replay_generates_where_lengths_are_given(tmp_path):
     ("keys", "says"),
     [
         ('model = "a.onnx"\nprompt_tokens = 8', "onnx runs one call"),
-        ('model = "a.gguf"\nscenario = "offline"', "single_stream, not offline"),
+        ('model = "a.gguf"\nscenario = "offline"', "single_stream, .* not offline"),
+        ('model = "a.gguf"\nscenario = "poisson"\nrate_per_s = 2', "llama answers one query after the other"),
+        ('model = "a.json"\nprompt_tokens = 8\nscenario = "poisson"\nrate_per_s = 2', "replay answers one query after the other"),
         ('model = "a.gguf"\nimages = "i"', "images is not for language models"),
         ('model = "a.gguf"\nprompt_tokens = 0', "at least 1"),
     ],

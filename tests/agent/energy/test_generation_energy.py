@@ -1,5 +1,6 @@
 """Facts about the energy of prefill and decode apart: right where a sensor can see them, and no figure where it cannot."""
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -113,6 +114,18 @@ def test_a_run_of_one_token_is_all_prefill_whatever_the_sensor():
     assert found.prefill_token.gross_u_mj == pytest.approx(1.0)
     assert found.decode_token is None
     assert found.decode_reason == "queries of one token decode nothing"
+
+
+def test_users_that_overlap_have_energy_by_the_request_only():
+    """No reading is of one user's prefill or decode."""
+    whole = windows()
+    found, why = generation_energy(energy(), [trace()], replace(whole, overlap=True))
+    assert why is None
+    assert found is not None
+    assert found.output_token_gross_mj == pytest.approx(PER_QUERY_MJ / 31)
+    assert found.prefill_token is found.decode_token is None
+    assert "overlap" in (found.prefill_reason or "")
+    assert "single_stream" in (found.decode_reason or "")
 
 
 def test_what_is_unknown_stays_unknown():

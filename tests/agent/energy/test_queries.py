@@ -75,9 +75,10 @@ def test_queries_come_out_of_the_raw_samples_of_a_run():
 
 
 def test_raw_samples_without_queries_give_none():
-    """Absent, of another number, or out of order: the energy is then computed without."""
+    """Absent, of another number, out of order, or answered beside each other: the energy is then computed without."""
     starts, latency = samples.pack("query_start", "ns", np.array([0, 100])), samples.pack("latency", "ns", np.array([60, 90]))
     assert queries_of((latency,), 0, 200) is None
     assert queries_of((samples.pack("query_start", "ns", np.array([0])), latency), 0, 200) is None
     assert queries_of((samples.pack("query_start", "ns", np.array([100, 0])), latency), 0, 200) is None
     assert queries_of((starts, latency, samples.pack("arrival", "ns", np.array([0]))), 0, 200) is None
+    assert queries_of((starts, samples.pack("latency", "ns", np.array([101, 90]))), 0, 200) is None

@@ -13,6 +13,7 @@ from edgemeter.agent.base.errors import ConfigError, MeasurementError
 from edgemeter.agent.contract import samples
 from edgemeter.agent.contract.suite import Case, Settings, SuiteFile, expand
 from edgemeter.agent.engine import generating, job
+from edgemeter.agent.engine.generation_queries import GenerationSubject, run_queries
 from edgemeter.agent.engine.prompts import SyntheticPrompts
 from edgemeter.agent.generators import Generated, Limits, LoadedGenerator
 from edgemeter.agent.generators.replay import ReplayGenerator
@@ -50,11 +51,11 @@ def measured(model: Path, *, idle: bool = False, **settings: Any) -> job.Measure
     return generating.measure_generation(work, now, lambda _: None)
 
 
-def subject_of(model: Path, prompt_tokens: int = 20, output_tokens: int = 6) -> generating.GenerationSubject:
+def subject_of(model: Path, prompt_tokens: int = 20, output_tokens: int = 6) -> GenerationSubject:
     """Return a replay that is loaded, with synthetic prompts."""
     generator = ReplayGenerator()
     loaded = generator.load(model, Options(), prompt_tokens + output_tokens)
-    return generating.GenerationSubject(generator, loaded, SyntheticPrompts(loaded, prompt_tokens, 0), Limits(output_tokens))
+    return GenerationSubject(generator, loaded, SyntheticPrompts(loaded, prompt_tokens, 0), Limits(output_tokens))
 
 
 def test_a_run_states_lengths_moments_and_rates(tmp_path):
@@ -99,7 +100,7 @@ def test_the_timed_prompts_of_a_case_are_the_same_however_long_the_warm_up_was(t
         subject = subject_of(recorded(tmp_path))
         for _ in range(before):
             subject.warm()
-        answers.append([one.answer.tokens for one in generating.run_queries(subject, 3, 0.0)])
+        answers.append([one.answer.tokens for one in run_queries(subject, 3, 0.0).queries])
     assert answers[0] == answers[1]
 
 

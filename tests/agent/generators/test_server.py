@@ -1,8 +1,5 @@
 """The generator that asks a server, against written streams of each kind and against llama.cpp's own server."""
 
-import importlib.util
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -10,8 +7,7 @@ import pytest
 from edgemeter.agent.base.errors import ConfigError, EdgemeterError, MeasurementError, UnavailableError
 from edgemeter.agent.generators import EngineTimings, Limits, create
 from edgemeter.agent.runtimes import Options
-from tests.fixtures.language_server import LanguageServer, Reply, events, llama_server
-from tests.fixtures.servers import free_port
+from tests.fixtures.language_server import LanguageServer, Reply, events, llama_cpp_server, llama_server
 
 CONTEXT = 64
 MODEL = Path(__file__).resolve().parents[3] / "models" / "language" / "edgemeter-notes_q8_0.gguf"
@@ -315,29 +311,11 @@ def test_a_key_is_sent_and_not_kept_in_the_record(serve, tmp_path):
     generator.close()
 
 
-SERVE = """
-import sys, xllamacpp
-params = xllamacpp.CommonParams()
-params.model.path, params.n_ctx, params.n_parallel, params.port, params.warmup = sys.argv[1], 512, 1, int(sys.argv[2]), False
-params.cpuparams.n_threads = 1
-server = xllamacpp.Server(params)
-print(server.listening_address, flush=True)
-sys.stdin.read()
-"""
-
-
 @pytest.fixture(scope="module")
 def llama_cpp(tmp_path_factory):
     """Yield the file of llama.cpp's own server, which serves the shipped model."""
-    if importlib.util.find_spec("xllamacpp") is None:
-        pytest.skip("no xllamacpp is installed")
-    command = [sys.executable, "-c", SERVE, str(MODEL), str(free_port())]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as process:
-        url = process.stdout.readline().strip()
-        path = tmp_path_factory.mktemp("server") / "llama.server"
-        path.write_text(f'url = "{url}"\n')
+    with llama_cpp_server(MODEL, tmp_path_factory.mktemp("server")) as path:
         yield path
-        process.kill()
 
 
 def test_llama_cpp_behind_http_generates_what_it_does_in_this_process(llama_cpp):

@@ -1,0 +1,167 @@
+"""Facts about users of a language model behind a server: they come by the schedule, and their times count from it."""
+
+import threading
+import time
+from pathlib import Path
+
+import msgspec
+import numpy as np
+import pytest
+
+from edgemeter.agent import generators
+from edgemeter.agent.base.errors import ConfigError, MeasurementError
+from edgemeter.agent.bundle.recompute import FigureDifference, recompute
+from edgemeter.agent.contract import samples
+from edgemeter.agent.contract.record import RunRecord
+from edgemeter.agent.contract.suite import Settings, Suite, SuiteFile, expand
+from edgemeter.agent.engine import generating, generation_queries, job
+from edgemeter.agent.engine.prompts import SyntheticPrompts
+from edgemeter.agent.engine.scenarios import poisson
+from edgemeter.agent.generators import Limits
+from edgemeter.agent.runtimes import Options
+from edgemeter.agent.session import session
+from tests.fixtures.language_server import LanguageServer, Reply, llama_cpp_server, llama_server
+
+SHIPPED = Path(__file__).resolve().parents[3] / "models" / "language" / "edgemeter-notes_q8_0.gguf"
+SERVICE_MS = 20
+WARM_UP_MOST = 10
+
+
+class OneByOne:
+    """A server that takes a fixed time for a query, one after the other in the order in which they come in."""
+
+    def __init__(self) -> None:
+        self.server: LanguageServer = llama_server()
+        self._answer = self.server.routes["/completion"]
+        self._turn = threading.Lock()
+        self.server.routes["/completion"] = self.complete
+
+    def complete(self, content: dict) -> Reply:
+        """Return the answer when those before are done."""
+        with self._turn:
+            time.sleep(SERVICE_MS / 1e3)
+            return self._answer(content)
+
+
+@pytest.fixture
+def one_by_one():
+    """Yield a server of one place."""
+    found = OneByOne()
+    yield found.server
+    found.server.close()
+
+
+def case_of(model, **settings):
+    """Return a case of 8 prompt tokens and 4 more in an open loop."""
+    given = {"model": str(model), "mode": "rapid", "prompt_tokens": 8, "output_tokens": 4, "scenario": "poisson"}
+    suite = expand(SuiteFile(name="s", case=[Settings(**given | settings)]), Path("/"))
+    return msgspec.structs.replace(suite.cases[0], warm_up_seconds=0.0)
+
+
+def measured(folder, server, **settings):
+    """Measure a case against a server in this process."""
+    path = folder / "m.server"
+    path.write_text(f'url = "{server.url}"\n')
+    now = time.monotonic_ns()
+    work = job.RunJob(case=case_of(path, **settings), sha256="a" * 64, size_bytes=1, seed=5, accuracy=False, idle=False, spawned_ns=now)
+    return work, generating.measure_generation(work, now, lambda _: None)
+
+
+def test_times_count_from_the_schedule_as_queueing_theory_says(tmp_path, one_by_one):
+    """Arrivals are those drawn before; none is answered sooner than by waiting in line from its arrival on (Lindley's recursion)."""
+    work, run = measured(tmp_path, one_by_one, rate_per_s=100.0, queries=30)
+    raw = {one.name: samples.unpack(one) for one in run.samples}
+    due = poisson.schedule_ns(generation_queries.arrival_plan(work.case, work.seed))
+    assert np.array_equal(raw["arrival"], due)
+    assert np.all(raw["query_start"] >= raw["arrival"])
+    ends, earliest = np.sort(raw["arrival"] + raw["latency"]), 0
+    for arrival, end in zip(raw["arrival"], ends, strict=True):
+        earliest = max(earliest, int(arrival)) + SERVICE_MS * 1_000_000
+        assert end >= earliest
+    # The 30th came after 0.3 s, and 30 take 0.6 s: the wait is in TTFT and in the whole, not in TPOT.
+    assert run.generation.ttft.max_ms > 5 * SERVICE_MS
+    assert run.generation.tpot.p50_ms < SERVICE_MS
+    assert run.load.is_sustained is False
+    assert (run.load.target_per_s, run.load.utilisation_ratio, run.load.unserved) == (100.0, None, 0)
+    assert run.load.in_flight_max > 5
+    assert run.load.achieved_per_s <= 1000 / SERVICE_MS
+
+
+def test_a_query_that_is_sent_late_is_late_in_its_times(tmp_path):
+    """Half a second between arrival and send is in TTFT and in the whole, and not in TPOT: no coordinated omission."""
+    server = llama_server()
+    path = tmp_path / "m.server"
+    path.write_text(f'url = "{server.url}"\n')
+    generator = generators.create("server")
+    loaded = generator.load(path, Options(), 12)
+    subject = generation_queries.GenerationSubject(generator, loaded, SyntheticPrompts(loaded, 8, 0), Limits(4))
+    call = generator.bind_concurrent(subject.prompts.of(0), subject.limits)
+    found = subject.answer(0, call, time.monotonic_ns() - 500_000_000)
+    assert found.start_ns - found.arrival_ns >= 500_000_000
+    assert found.token_ns[0] >= 500_000_000
+    assert found.tpot_ns < 500_000_000 / 3
+    assert generation_queries.TimedGeneration([found], found.arrival_ns, overlap=True).timed().latency_ns[0] == found.token_ns[-1]
+    generator.close()
+    server.close()
+
+
+def test_rates_are_over_the_window_and_prompts_are_never_the_same(tmp_path, one_by_one):
+    """Tokens by the time that passed, not by the sum of times that overlap; each query has a connection of its own."""
+    _, run = measured(tmp_path, one_by_one, rate_per_s=25.0, queries=12)
+    window_s = (run.timed.end_ns - run.timed.start_ns) / 1e9
+    assert run.generation.decode_tokens_per_s == pytest.approx(12 * 3 / window_s)
+    assert run.generation.prefill_tokens_per_s == pytest.approx(12 * 8 / window_s)
+    assert run.throughput_per_s == pytest.approx(12 / window_s)
+    assert run.generation.own_decode_tokens_per_s is None
+    asked = [one for one in one_by_one.contents("/completion") if one["n_predict"] == 4 and isinstance(one["prompt"], list)]
+    assert all(one["cache_prompt"] is False for one in asked)
+    assert len({tuple(one["prompt"]) for one in asked}) == len(asked) - run.output_check.compared
+    assert len(one_by_one.connections) >= 12
+
+
+@pytest.mark.slow
+def test_who_finds_64_unanswered_is_counted_and_never_late(tmp_path, one_by_one):
+    """500 a second of a server that does 50: some are left out, and the rate was not kept."""
+    _, run = measured(tmp_path, one_by_one, rate_per_s=500.0, queries=120)
+    assert run.load.in_flight_max <= 64
+    assert run.load.unserved > 0
+    assert run.load.samples + run.load.unserved == 120
+    assert run.load.is_sustained is False
+
+
+def test_a_server_that_fails_under_load_is_one_line(tmp_path, one_by_one):
+    """A refusal is no latency."""
+    answer, asked = one_by_one.routes["/completion"], []
+
+    def refuse(content):
+        asked.append(content)
+        return Reply({"error": "no slot"}, status=503) if len(asked) > WARM_UP_MOST else answer(content)
+
+    one_by_one.routes["/completion"] = refuse
+    with pytest.raises(MeasurementError, match="503: no slot") as caught:
+        measured(tmp_path, one_by_one, rate_per_s=50.0, queries=20)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_generator_that_answers_one_by_one_has_no_users(tmp_path):
+    """Whatever a suite says, one context is not asked from two threads."""
+    model = tmp_path / "m.replay.json"
+    model.write_bytes(b'{"format": "edgemeter-generation-replay", "schema": 1, "queries": [{"first_ms": 1.0, "steps_ms": [0.2]}]}')
+    case = msgspec.structs.replace(case_of("m.server", rate_per_s=5.0), model=str(model), runtime="replay")
+    now = time.monotonic_ns()
+    work = job.RunJob(case=case, sha256="a" * 64, size_bytes=1, seed=0, accuracy=False, idle=False, spawned_ns=now)
+    with pytest.raises(ConfigError, match="answers one query after the other"):
+        generating.measure_generation(work, now, lambda _: None)
+
+
+@pytest.mark.slow
+def test_llama_cpp_serves_users_and_every_figure_follows_from_the_record(tmp_path):
+    """The real server with two places; the record is recomputed from its raw samples without a difference."""
+    with llama_cpp_server(SHIPPED, tmp_path, places=2) as path:
+        suite = Suite("s", (msgspec.structs.replace(case_of(path, rate_per_s=20.0, queries=24, output_tokens=16), repeats=1),))
+        (record,) = session.measure(suite, session.DeviceIdentity("bench", "lab"), {}, "no power sensor", lambda _: None)
+    assert isinstance(record, RunRecord), record
+    assert record.scenario == "poisson"
+    assert (record.load.samples, record.load.target_per_s, record.load.unserved) == (24, 20.0, 0)
+    assert (record.generation.cached_tokens, record.generation.ended_early, record.output_check.differing) == (0, 0, 0)
+    assert [finding for finding in recompute(record) if isinstance(finding, FigureDifference)] == []
