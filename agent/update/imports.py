@@ -1,6 +1,6 @@
 """Imports every runtime that is installed, each in a process of its own: `python -m edgemeter.agent.update.imports`.
 
-Prints what does not import, one line each, and ends with status 1 where there is something.
+Prints what does not import, in one line, and ends with status 1 where there is something. A library comes before those that need it.
 """
 
 import sys
@@ -11,7 +11,8 @@ from edgemeter.agent.doctor.checks import RUNTIMES, check_software
 def main() -> int:
     """Return the exit status."""
     wrong = [one for one in check_software() if one.state == "bad" and one.name in RUNTIMES]
-    sys.stdout.writelines(f"{one.what}\n" for one in wrong)
+    if wrong:
+        sys.stdout.write(f"{'; '.join(one.what for one in wrong)}\n")
     return 1 if wrong else 0
 
 
