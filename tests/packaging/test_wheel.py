@@ -94,6 +94,24 @@ def install(folder: Path, wheel: Path, extra: str) -> Path:
     return folder / "bin" / "edgemeter"
 
 
+# Of what runs models on a board, the distribution that has to come as a wheel for it.
+ON_BOARDS = {"litert": "ai-edge-litert", "onnx": "onnxruntime", "llama": "xllamacpp", "genai": "onnxruntime-genai"}
+
+
+@pytest.mark.packaging
+@pytest.mark.long
+@pytest.mark.parametrize("extra", sorted(ON_BOARDS))
+def test_an_extra_resolves_to_wheels_for_64_bit_boards(extra, wheel, tmp_path):
+    """Debian 12 on aarch64: Python 3.11, glibc 2.36. A board has no compiler, so that a source distribution counts as nothing."""
+    platforms = [word for glibc in (17, 27, 28, 34) for word in ("--platform", f"manylinux_2_{glibc}_aarch64")]
+    resolve = ["install", "--dry-run", "--quiet", "--ignore-installed", "--only-binary", ":all:", "--python-version", "3.11", *platforms]
+    command = [sys.executable, "-m", "pip", *resolve, "--target", tmp_path / "target", "--report", tmp_path / "report.json"]
+    subprocess.run([*command, f"{wheel}[{extra}]"], check=True, timeout=1200)
+    resolved = json.loads((tmp_path / "report.json").read_text())["install"]
+    urls = {one["metadata"]["name"].replace("_", "-"): one["download_info"]["url"] for one in resolved}
+    assert urls[ON_BOARDS[extra]].endswith("_aarch64.whl")
+
+
 def ran(program: Path, *arguments: object, home: Path) -> subprocess.CompletedProcess[str]:
     """Return the finished command."""
     environment = {**os.environ, "EDGEMETER_HOME": str(home), "COLUMNS": "200"}
