@@ -242,7 +242,7 @@ def test_garbage_is_one_line_and_the_service_lives(lab, size, caplog):
     device = board.client("pi-1")
     device.session.publish(f"{OWN}/renew", b"{" * size)
     device.session.flush(20)
-    assert wait_until(lambda: caplog.text.count("rejected request from") == 2, 20)
+    assert wait_until(lambda: caplog.text.count("rejected request from") == 2, 60)
     assert all(len(line) < 400 for line in caplog.messages)
     assert joined(lab, "pi-2", "100000002").files.joined.exists()
 
