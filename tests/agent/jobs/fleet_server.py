@@ -10,7 +10,7 @@ from edgemeter.agent.contract.orders import Chunk, Content, Order, ReportReceipt
 from tests.fixtures.mqtt_peer import wait_until
 
 FLEET, DEVICE = "lab", "pi-1"
-LONG_S = 60.0
+LONG_S = 120.0
 
 
 def topic(kind):
