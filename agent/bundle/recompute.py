@@ -255,7 +255,7 @@ def _generation(facts: RecordFacts) -> Iterator[FigureFinding]:
         windows = generation_windows(facts.record.samples, facts.record.windows.timed_start_ns, stated)
         energy, why = generation_energy(facts.record.energy, facts.traces(), windows)
         recomputed = msgspec.structs.replace(recomputed, energy=energy, energy_reason=why)
-    if stated.counts == "exact" and stated.cached_tokens == 0:
+    if stated.counts == "exact" and stated.cached_tokens == 0 and stated.prompt_tokens is not None:
         rate = prefill_tokens_per_s(moments, stated.prompt_tokens * moments.first_ns.size, window_ns)
         recomputed = msgspec.structs.replace(recomputed, prefill_tokens_per_s=rate)
     yield from compare_figures("generation", stated, recomputed)

@@ -85,8 +85,8 @@ def _table(found: "dict[Path, Quality]") -> "Table":
             path.name,
             f"{likely.value:.4f} ± {likely.standard_error:.4f}" if likely else "-",
             f"{likely.bits_per_byte:.4f}" if likely else "-",
-            f"{chosen.acc:.3f} ± {chosen.acc_stderr or 0:.3f}" if chosen else "-",
-            f"{chosen.acc_norm:.3f} ± {chosen.acc_norm_stderr or 0:.3f}" if chosen else "-",
+            _accuracy(chosen.acc, chosen.acc_stderr) if chosen else "-",
+            _accuracy(chosen.acc_norm, chosen.acc_norm_stderr) if chosen else "-",
             f"{answered.exact_match:.3f}" if answered else "-",
             f"{answered.f1:.3f}" if answered else "-",
         )
@@ -99,3 +99,8 @@ def _tell(gate: "QualityGate | None") -> None:
     for check in gate.checks:
         click.echo(check.sentence())
     click.echo(f"gate: {'passed' if gate.passed else 'not passed'}")
+
+
+def _accuracy(value: float, standard_error: float | None) -> str:
+    """Return a share with its standard error; one question has none."""
+    return f"{value:.3f}" if standard_error is None else f"{value:.3f} ± {standard_error:.3f}"

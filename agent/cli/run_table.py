@@ -64,7 +64,7 @@ def _fitting(columns: list[_Column], runs: Sequence[RunRecord], width: int) -> l
 
 def _name(run: RunRecord) -> str:
     """Return the model's name, of a language model with the lengths of prompt and output."""
-    return f"{run.model.name} {run.generation.prompt_tokens}+{run.generation.output_tokens}" if run.generation else run.model.name
+    return f"{run.model.name} {run.generation.prompt_tokens or '?'}+{run.generation.output_tokens}" if run.generation else run.model.name
 
 
 def _accuracy(run: RunRecord) -> str:

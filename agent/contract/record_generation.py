@@ -84,8 +84,8 @@ class GenerationEnergy(RecordPart, frozen=True, kw_only=True):
 class Generation(RecordPart, frozen=True, kw_only=True):
     """Text generated token by token. `latency` is that of the whole query, until its last token; `throughput_per_s` counts queries."""
 
-    prompt_tokens: Count
-    """Tokens of each prompt: the depth at which decoding begins."""
+    prompt_tokens: Count | None
+    """Tokens of each prompt: the depth at which decoding begins; null where a server does not state them."""
     output_tokens: Count
     """Tokens asked of each query."""
     context_tokens: Count
@@ -102,8 +102,8 @@ class Generation(RecordPart, frozen=True, kw_only=True):
     """Whether the engine runs in the run's own process."""
     stamped_tokens_max: Annotated[int, msgspec.Meta(ge=1)]
     """Most tokens that came together."""
-    cached_tokens: Count
-    """Most prompt tokens of a query that were not processed again."""
+    cached_tokens: Count | None
+    """Most prompt tokens of a query that were not processed again; null where a server does not state them."""
     ended_early: Count
     """Queries with fewer tokens than asked for; they are left out of TPOT and of all that follows from it."""
     speculative: str | None = None

@@ -38,14 +38,16 @@ Times = NDArray[np.int64]
 class GenerationWindows:
     """When the timed queries began, had their first and their last token, monotonic ns, int64 [n]; and how many tokens each has.
 
+    `mean_output_tokens` is that of all queries, those that ended early too: the energy of the run is theirs.
     `overlap`: they were answered beside each other (an open loop).
     """
 
     starts_ns: Times
     first_ns: Times
     last_ns: Times
-    prompt_tokens: int
+    prompt_tokens: int | None
     output_tokens: int
+    mean_output_tokens: float
     overlap: bool = False
 
 
@@ -62,6 +64,7 @@ def generation_windows(series: Iterable[Series], timed_start_ns: int, found: Gen
         starts_ns + raw["latency"][complete],
         found.prompt_tokens,
         found.output_tokens,
+        float(raw["output_tokens"].mean()),
         overlap="arrival" in raw,
     )
 
@@ -94,8 +97,8 @@ def generation_energy(
         GenerationEnergy(
             sensor=energy.sensor,
             scope=energy.scope,
-            output_token_gross_mj=energy.gross_mj / windows.output_tokens,
-            output_token_gross_u_mj=None if energy.gross_u_mj is None else energy.gross_u_mj / windows.output_tokens,
+            output_token_gross_mj=energy.gross_mj / windows.mean_output_tokens,
+            output_token_gross_u_mj=None if energy.gross_u_mj is None else energy.gross_u_mj / windows.mean_output_tokens,
             prefill_token=prefill,
             prefill_reason=why_no_prefill,
             decode_token=decode,
@@ -115,6 +118,8 @@ class _Split:
     def prefill(self) -> tuple[TokenEnergy | None, str | None]:
         """Return the energy per prompt token; of queries of one token all of it."""
         tokens = self.windows.prompt_tokens
+        if tokens is None:
+            return None, "the server does not state how many tokens a prompt has"
         if self.windows.output_tokens > 1:
             return self._part("prefill", self.windows.starts_ns, self.windows.first_ns, tokens)
         whole = self.energy

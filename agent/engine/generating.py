@@ -5,7 +5,7 @@ import os
 import re
 import statistics
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -178,11 +178,12 @@ def _measured(
     queries, timed = timing.done.queries, timing.done.timed()
     moments, window = moments_of(queries), scenario.window(case.scenario, timed)
     prompt_tokens = queries[0].answer.prompt_tokens
+    prompt = Tensor(name="prompt", shape=(1,) if prompt_tokens is None else (1, prompt_tokens), dtype="int32")
     return job.MeasuredRun(
         model=_describe_model(work, loaded),
         runtime=_describe_runtime(case, loaded),
         precision=case.precision or loaded.precision or "unknown",
-        inputs=(Tensor(name="prompt", shape=(1, prompt_tokens), dtype="int32"),),
+        inputs=(prompt,),
         outputs=(Tensor(name="output", shape=(1, subject.limits.output_tokens), dtype="int32"),),
         dataset=prompts.dataset(loaded, case.prompt_tokens or 0, case.output_tokens or 0, case.seed),
         latency=summarise_latency(moments.latency_ns),
@@ -214,9 +215,11 @@ def _generation(subject: GenerationSubject, queries: Sequence[TimedQuery], momen
     decoded = decode_tokens_per_s(moments, asked, window_ns)
     # The engine's timings of queries that overlap add up to more than the time that passed.
     own_prefill, own_decode = (None, None) if timed.overlap else _own_rates(answers)
-    encode_ms, encode_tokens = _encoding(subject, answers[0].prompt_tokens)
+    encode_ms, encode_tokens = _encoding(subject, answers[0].prompt_tokens or 1)
+    stated = [one.prompt_tokens - (one.cached_tokens or 0) for one in answers if one.prompt_tokens is not None]
+    prefilled = sum(stated) if len(stated) == len(answers) else None
     return Generation(
-        prompt_tokens=max(answer.prompt_tokens for answer in answers),
+        prompt_tokens=_most(answer.prompt_tokens for answer in answers),
         output_tokens=asked,
         context_tokens=loaded.context_tokens,
         prompts="synthetic",
@@ -225,13 +228,13 @@ def _generation(subject: GenerationSubject, queries: Sequence[TimedQuery], momen
         counts=loaded.abilities.counts,
         is_local=loaded.abilities.is_local,
         stamped_tokens_max=moments.stamped_tokens_max(),
-        cached_tokens=max(answer.cached_tokens for answer in answers),
+        cached_tokens=_most(answer.cached_tokens for answer in answers),
         ended_early=int((~moments.complete(asked)).sum()),
         speculative=loaded.speculative,
         ttft=summarise_latency(moments.first_ns),
         tpot=summarise_tpot(moments, asked),
         itl=summarise_gaps(moments, asked),
-        prefill_tokens_per_s=prefill_tokens_per_s(moments, sum(one.prompt_tokens - one.cached_tokens for one in answers), window_ns),
+        prefill_tokens_per_s=None if prefilled is None else prefill_tokens_per_s(moments, prefilled, window_ns),
         decode_tokens_per_s=decoded,
         weight_bandwidth_mb_per_s=None if decoded is None or loaded.weights_mb is None else decoded * loaded.weights_mb,
         own_prefill_tokens_per_s=own_prefill,
@@ -241,6 +244,12 @@ def _generation(subject: GenerationSubject, queries: Sequence[TimedQuery], momen
         network_round_trip_ms=loaded.network_round_trip_ms,
         model=_language_model(loaded),
     )
+
+
+def _most(stated: Iterable[int | None]) -> int | None:
+    """Return the most of what is stated; None where not all of it is."""
+    known = list(stated)
+    return None if None in known else max(one for one in known if one is not None)
 
 
 def _own_rates(answers: Sequence[Generated]) -> tuple[float | None, float | None]:

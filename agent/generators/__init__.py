@@ -138,15 +138,15 @@ class Generated:
 
     `tokens` are the ids in order, empty where the generator sees only text. `output_tokens` counts the tokens generated, as
     `GeneratorAbilities.counts` tells. `prompt_tokens` is the whole prompt as the engine counted it, `cached_tokens` the part of it that was
-    not processed again.
+    not processed again; None where a server states neither.
     """
 
     tokens: tuple[int, ...]
     text: str
     ended: Ended
-    prompt_tokens: int
+    prompt_tokens: int | None
     output_tokens: int
-    cached_tokens: int = 0
+    cached_tokens: int | None
     own: EngineTimings | None = None
 
 

@@ -248,6 +248,7 @@ class LlamaCpp:
             text=self._text(answer).decode(errors="replace"),
             ended=ended,
             prompt_tokens=prompt_tokens,
+            cached_tokens=0,
             output_tokens=len(answer),
             own=own if prompt_tokens > 1 else None,
         )

@@ -126,6 +126,7 @@ class OnnxGenai:
                 text=str(self._tokenizer.decode(np.asarray(answer, np.int32))),
                 ended=ended,
                 prompt_tokens=len(tokens),
+                cached_tokens=0,
                 output_tokens=len(answer),
             )
 

@@ -270,9 +270,9 @@ class _Heard:
             tokens=tuple(self._tokens) if len(self._tokens) == self._stamped else (),
             text="".join(self._pieces),
             ended=ended,
-            prompt_tokens=last.prompt_tokens or 0,
+            prompt_tokens=last.prompt_tokens,
             output_tokens=self._stamped,
-            cached_tokens=last.cached_tokens or 0,
+            cached_tokens=last.cached_tokens,
             own=last.own,
         )
 

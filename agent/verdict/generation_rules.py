@@ -57,9 +57,16 @@ def _of_generation(evidence: Callable[[RunFacts, Generation], str | None]) -> Ca
 
 @_of_generation
 def _cached(_: RunFacts, found: Generation) -> str | None:
-    if found.cached_tokens <= MOST_CACHED:
+    if found.cached_tokens is None or found.cached_tokens <= MOST_CACHED:
         return None
     return f"{found.cached_tokens} of {found.prompt_tokens} prompt tokens came from a cache: switch the engine's prompt cache off"
+
+
+@_of_generation
+def _cache_unknown(_: RunFacts, found: Generation) -> str | None:
+    if found.cached_tokens is not None:
+        return None
+    return "the server does not state how many prompt tokens came from a cache: the prefill rate takes it that none did"
 
 
 @_of_generation
@@ -131,7 +138,9 @@ def _above_bandwidth(facts: RunFacts, found: Generation) -> str | None:
 def _own_differ(_: RunFacts, found: Generation) -> str | None:
     network_ms = found.network_round_trip_ms or 0.0
     parts = (
-        _differs("prefill", found.prefill_tokens_per_s, found.own_prefill_tokens_per_s, OWN_PREFILL_MS + network_ms, found.prompt_tokens),
+        _differs(
+            "prefill", found.prefill_tokens_per_s, found.own_prefill_tokens_per_s, OWN_PREFILL_MS + network_ms, found.prompt_tokens or 0
+        ),
         _differs("decode", found.decode_tokens_per_s, found.own_decode_tokens_per_s, OWN_DECODE_MS, 1),
     )
     return "; ".join(filter(None, parts)) or None
@@ -245,6 +254,13 @@ RULES: tuple[Rule, ...] = (
         "the engine runs in the measured process",
         _served,
         "what the kernel counts for this process says nothing of a server's",
+    ),
+    Rule(
+        "cache-unknown",
+        "note",
+        "the engine states how many prompt tokens came from a cache",
+        _cache_unknown,
+        "every prompt differs, but only the engine knows what it took from a cache",
     ),
     Rule(
         "joined-tokens",

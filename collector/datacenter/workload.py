@@ -18,7 +18,7 @@ UNKNOWN = "unknown"
 class TokenWorkload:
     """What a request is, and how many a side worked on at once. `counts` is who counted the tokens; what a text leaves open is None."""
 
-    prompt_tokens: int
+    prompt_tokens: int | None
     output_tokens: int
     precision: str
     concurrency: int
@@ -33,7 +33,8 @@ class TokenWorkload:
     @property
     def words(self) -> str:
         """The same in words: `512 prompt + 128 output tokens, q4_0`."""
-        return f"{self.prompt_tokens} prompt + {self.output_tokens} output tokens, {self.precision}"
+        prompt = "unknown" if self.prompt_tokens is None else self.prompt_tokens
+        return f"{prompt} prompt + {self.output_tokens} output tokens, {self.precision}"
 
     def per_output_token(self, request: Band) -> Band:
         """Return the energy of a request per output token: see `DEFINITION`."""
@@ -56,8 +57,7 @@ def workload_of(case: CaseSummary) -> TokenWorkload | None:
         prompt_tokens=found.prompt_tokens,
         output_tokens=found.output_tokens,
         precision=case.key.precision,
-        # One request after the other is the only scenario in which generated text is measured.
-        concurrency=1,
+        concurrency=max((run.load.in_flight_max or 1 for run in case.runs if run.load), default=1),
         counts="estimated" if "estimated" in counted else found.counts,
         prompts=found.prompts,
         sampling=found.sampling,
@@ -77,6 +77,8 @@ def stated_workload(stated: StatedTokens | None) -> TokenWorkload | None:
 
 def why_no_tokens(case: CaseSummary) -> str | None:
     """Return why the output tokens of a case's requests are not known, None if they are."""
+    if any(run.generation.prompt_tokens is None for run in case.runs if run.generation):
+        return "its server does not state how many tokens a prompt has: equal requests cannot be told"
     early = sum(run.generation.ended_early for run in case.runs if run.generation)
     return f"{figures.count(early, 'request')} ended early: energy per output token is unknown" if early else None
 
@@ -105,4 +107,5 @@ _COMPARED = {
 
 def text_bytes(token: TextToken, workload: TokenWorkload) -> float:
     """Return the bytes of a request's text, prompt and output."""
-    return token.bytes * (workload.prompt_tokens + workload.output_tokens)
+    # A case whose prompts have an unknown length is left out before.
+    return token.bytes * float((workload.prompt_tokens or 0) + workload.output_tokens)

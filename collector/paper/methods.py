@@ -81,7 +81,7 @@ def _generation(runs: Sequence[RunRecord]) -> list[str]:
     found = [run.generation for run in runs if run.generation]
     if not found:
         return []
-    lengths = listed(distinct(f"{one.prompt_tokens} + {one.output_tokens}" for one in found), MOST)
+    lengths = listed(distinct(f"{one.prompt_tokens or '?'} + {one.output_tokens}" for one in found), MOST)
     by_whom = {"exact": "by the engine, token by token", "usage": "by the server, request by request", "estimated": "from chunks of text"}
     counted = listed(distinct(by_whom[one.counts] for one in found), MOST)
     prompts, sampling = (listed(distinct(getattr(one, name) for one in found), MOST) for name in ("prompts", "sampling"))

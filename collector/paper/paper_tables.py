@@ -152,7 +152,7 @@ def _tokens(case: CaseSummary, notes: Notes) -> str:
     found = case.newest.generation
     if found is None:
         return ABSENT
-    lengths = f"{found.prompt_tokens} + {found.output_tokens}"
+    lengths = f"{found.prompt_tokens or '?'} + {found.output_tokens}"
     if found.counts != "estimated":
         return lengths
     return f"{lengths} ({notes.cite('tokens are estimated from chunks of text, and so is what is by the token')})"

@@ -281,8 +281,9 @@ def _token_facts(found: Generation | None) -> dict[str, str | None]:
         return {}
     times = {"Time to first token, p50": found.ttft, "Time per output token, p50": found.tpot, "Inter-token latency, p50": found.itl}
     rates = {"Prefill": found.prefill_tokens_per_s, "Decode": found.decode_tokens_per_s}
+    prompt = "unknown" if found.prompt_tokens is None else f"{found.prompt_tokens:,}"
     return {
-        "Tokens": f"{found.prompt_tokens:,} of the prompt, {found.output_tokens:,} generated",
+        "Tokens": f"{prompt} of the prompt, {found.output_tokens:,} generated",
         **{name: f"{figures.significant(one.p50_ms)} ms" for name, one in times.items() if one is not None and one.p50_ms is not None},
         **{name: f"{figures.significant(rate)} tokens/s" for name, rate in rates.items() if rate is not None},
     }

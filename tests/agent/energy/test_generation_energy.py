@@ -26,7 +26,12 @@ def windows(queries: int = QUERIES, prefill_s: float = PREFILL_S, output_tokens:
     """Return the windows of queries one after the other, from 5 s on."""
     starts = (5 + WHOLE_S * np.arange(queries)) * S
     return GenerationWindows(
-        starts.astype(np.int64), (starts + prefill_s * S).astype(np.int64), (starts + WHOLE_S * S).astype(np.int64), 100, output_tokens
+        starts.astype(np.int64),
+        (starts + prefill_s * S).astype(np.int64),
+        (starts + WHOLE_S * S).astype(np.int64),
+        100,
+        output_tokens,
+        output_tokens,
     )
 
 

@@ -171,7 +171,7 @@ class Forgetful(ReplayGenerator):
 
         def other(stamp) -> Generated:
             Forgetful.calls += 1
-            return Generated((Forgetful.calls,), "", "length", len(prompt), limits.output_tokens, own=query(stamp).own)
+            return Generated((Forgetful.calls,), "", "length", len(prompt), limits.output_tokens, 0, own=query(stamp).own)
 
         return other
 
@@ -188,7 +188,7 @@ class Silent(ReplayGenerator):
 
     def bind(self, prompt, limits):
         """Return a query without a stamp."""
-        return lambda _: Generated((), "", "end_of_text", len(prompt), 0 * limits.output_tokens)
+        return lambda _: Generated((), "", "end_of_text", len(prompt), 0 * limits.output_tokens, 0)
 
 
 def test_a_query_without_a_token_fails_in_one_line(tmp_path, monkeypatch):

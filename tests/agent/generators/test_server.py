@@ -133,7 +133,7 @@ def test_without_usage_pieces_are_counted_as_estimated(loaded):
     _, generator, found = loaded({"/v1/models": lambda _: MODELS, "/v1/completions": lambda _: stream})
     answer, _ = ask(generator)
     assert found.abilities.counts == "estimated"
-    assert (answer.output_tokens, answer.prompt_tokens, answer.ended) == (2, 0, "end_of_text")
+    assert (answer.output_tokens, answer.prompt_tokens, answer.cached_tokens, answer.ended) == (2, None, None, "end_of_text")
     assert ask(generator, stops=("b",))[0].ended == "stop"
 
 

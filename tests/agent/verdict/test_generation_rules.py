@@ -71,6 +71,7 @@ JUST = 200_000_000
     ("rule", "violating", "just_not"),
     [
         ("cached-prompt", {"cached_tokens": 2}, {"cached_tokens": 1}),
+        ("cache-unknown", {"cached_tokens": None}, {"cached_tokens": 0}),
         ("short-output", {"ended_early": 1}, {"ended_early": 0}),
         ("estimated-tokens", {"counts": "estimated"}, {"counts": "usage"}),
         ("served", {"is_local": False}, {"is_local": True}),
