@@ -19,13 +19,13 @@ ARM64 ?= $(CURDIR)/.arm64
 LONG := long or convert or arm64
 FAST := not slow and not alone and not hardware and not ($(LONG))
 SET ?= not hardware and not ($(LONG))
-# Tests mostly wait for processes, so there are more workers than cores; those that judge the load of this machine run alone, in `test-all`.
-TOGETHER := -n $(or $(WORKERS),6) --dist loadgroup
+# Many tests wait for processes, so there are more workers than cores; tests/conftest.py orders the work. What judges the load of this machine runs alone.
+TOGETHER := -n $(or $(WORKERS),6) --dist loadgroup --no-loadscope-reorder
 # What one process compiled serves all others, so it is done once, before the workers start.
 COMPILED = [ -d tests/__pycache__ ] || $(BIN)/python -m pytest --collect-only -qq >/dev/null
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: demo test test-all test-long check bench bench-full chaos chaos-short cluster fleet arm64 fuzz models docs pins types clean
+.PHONY: demo test test-all test-long test-alone check bench bench-full chaos chaos-short cluster fleet arm64 fuzz models docs pins types clean
 .DELETE_ON_ERROR:
 
 demo: .venv/.demo
@@ -46,6 +46,9 @@ test-all: test test-long
 # The long tests without those of `test`; a board is emulated by `make arm64`.
 test-long: .venv/.dev
 	$(BIN)/python -m pytest $(TOGETHER) -m "(long or convert) and not hardware and not arm64 and not alone"
+	$(MAKE) test-alone
+
+test-alone: .venv/.dev
 	$(BIN)/python -m pytest -m "alone and not hardware"
 
 check: .venv/.dev types

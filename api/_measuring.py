@@ -35,7 +35,8 @@ def measure(
 
     Args:
         model: path of the model, or its name in the catalogue.
-        images: folder of images; without it the model runs on random inputs and has no accuracy.
+        images: data of any kind: a folder of images or recordings, or one file; without it the model runs on random inputs and has no
+            accuracy.
         annotations: ground truth of the images: COCO JSON, YOLO labels, or an index of classes.
         mode: how long: `rapid` 64 queries, `quick` 10 s, `normal` 60 s, `full` 600 s.
         power: power sensors by name (`NAME[,NAME]`), or `none`; without it the one of the widest scope, if there is one.

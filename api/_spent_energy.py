@@ -14,7 +14,7 @@ logger = logging.getLogger(__name__)
 class SpentEnergy:
     """The energy of a block in joules; set when the block has ended. A figure that the readings do not support is None.
 
-    `joules` is everything that the sensor saw, `net_joules` what is above idle power; `*_low` and `*_high` are their 95 % bounds, None
+    `joules` is everything that the sensor saw, `net_joules` what is above idle power; `*_low` and `*_high` are their 95% bounds, None
     where a part of the uncertainty is unknown. `sensor` read it at `scope`, which leaves out `excludes`. `reason` is why there is none.
     """
 
@@ -34,7 +34,7 @@ class SpentEnergy:
     def __str__(self) -> str:
         if self.joules is None:
             return f"no energy: {self.reason}"
-        bounds = "" if self.joules_low is None else f" (95 % {self.joules_low:.4g} to {self.joules_high:.4g} J)"
+        bounds = "" if self.joules_low is None else f" (95% {self.joules_low:.4g} to {self.joules_high:.4g} J)"
         return f"{self.joules:.4g} J{bounds}, {self.sensor}, {self.scope}"
 
 

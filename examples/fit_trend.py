@@ -24,7 +24,7 @@ def main(*sources: str) -> None:
             print(f"{case}: too few runs for a trend ({used.sum()})")
             continue
         (slope, _), covariance = np.polyfit(weeks[used], 100 * np.log(runs["latency_p50_ms"][used]), 1, cov=True)
-        print(f"{case}: {slope:+.2f} % a week (standard error {np.sqrt(covariance[0, 0]):.2f}, {used.sum()} runs)")
+        print(f"{case}: {slope:+.2f}% a week (standard error {np.sqrt(covariance[0, 0]):.2f}, {used.sum()} runs)")
 
 
 if __name__ == "__main__":

@@ -9,8 +9,6 @@ from click.core import ParameterSource
 
 # By section of the help and by name: where the command is (module:attribute), and its line in the help.
 Sections = Mapping[str, Mapping[str, tuple[str, str]]]
-# The section whose commands are not in the help of their group, which has few: they are in the reference and completed by the shell.
-UNLISTED = ""
 # The old words of a command line and those that they stand for; a longer name stands before a shorter one that it begins with.
 Renamed = Mapping[str, str]
 
@@ -65,8 +63,6 @@ class CommandGroup(DefaultGroup):
     def format_commands(self, _ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write each section without importing its commands."""
         for title, commands in self._sections.items():
-            if title == UNLISTED:
-                continue
             with formatter.section(title):
                 formatter.write_dl([(name, summary) for name, (_, summary) in commands.items()])
 

@@ -5,7 +5,9 @@ from typing import Literal
 
 import msgspec
 
+from edgemeter.agent.base.accuracy_bounds import DifferenceBounds
 from edgemeter.agent.base.figures import significant, span
+from edgemeter.agent.base.metrics import Better
 
 Figure = Literal["latency", "throughput", "accuracy", "energy"]
 # `open`: neither a difference nor its absence is sure; `absent`: not measured, or not comparable.
@@ -13,10 +15,10 @@ DifferenceState = Literal["lower", "higher", "alike", "open", "absent"]
 
 
 class Difference(msgspec.Struct, frozen=True, kw_only=True):
-    """One figure of B against A, in `unit`: `change` is B / A, of an accuracy (0..1) B - A, with its 95 % bounds.
+    """One figure of B against A, in `unit`: `change` is B / A, of an accuracy (0..1) B - A, with its 95% bounds.
 
     `matters` is the smallest change that is a reason to choose one of them: a ratio, of an accuracy a difference. `note` is why the figure
-    is absent, or what would settle it.
+    is absent, or what would settle it. `better` is that of an accuracy's metric.
     """
 
     figure: Figure
@@ -29,6 +31,7 @@ class Difference(msgspec.Struct, frozen=True, kw_only=True):
     low: float | None = None
     high: float | None = None
     note: str = ""
+    better: Better = "higher"
 
 
 def absent(figure: Figure, unit: str, matters: float, note: str, a: float | None = None, b: float | None = None) -> Difference:
@@ -46,15 +49,17 @@ def state_of(low: float, high: float, limit: float, middle: float = 0.0) -> Diff
 
 
 def accuracy_difference(
-    unit: str, values: tuple[float, float], bounds: tuple[float, float] | None, matters: float, images: int
+    unit: str, values: tuple[float, float], found: DifferenceBounds, matters: float, better: Better = "higher"
 ) -> Difference:
-    """Return the difference of two accuracies (0..1) on the same images."""
+    """Return the difference of two accuracies (0..1) on the same images; equal ones that have no bounds are the same on these images."""
     a, b = values
-    low, high = bounds or (None, None)
-    is_same = a == b and (bounds is None or low == high)
-    state: DifferenceState = "alike" if is_same else "open" if bounds is None else state_of(*bounds, matters)
-    note = f"{images} images are too few for an interval" if bounds is None and not is_same else ""
-    return Difference(figure="accuracy", unit=unit, state=state, matters=matters, a=a, b=b, change=b - a, low=low, high=high, note=note)
+    low, high = found.bounds or (None, None)
+    is_same = a == b and found.bounds is None
+    state: DifferenceState = "alike" if is_same else "open" if found.bounds is None else state_of(*found.bounds, matters)
+    note = "" if is_same or found.bounds else f"no interval, {found.reason}"
+    return Difference(
+        figure="accuracy", unit=unit, state=state, matters=matters, a=a, b=b, change=b - a, low=low, high=high, note=note, better=better
+    )
 
 
 def sentence(name: str, other: str, differences: Sequence[Difference], doubts: Sequence[str] = ()) -> str:
@@ -97,7 +102,12 @@ def _accuracy_claim(one: Difference, change: float, other: str) -> str:
     bounds = (one.low, one.high) if change > 0 else (_negative(one.high), _negative(one.low))
     points = tuple(None if bound is None else f"{bound * 100:.1f}" for bound in bounds)
     doubt = f", perhaps less than the {one.matters * 100:g} that matter" if _is_small(one) else ""
-    return f"{'gains' if change > 0 else 'loses'} {abs(change) * 100:.1f} {one.unit} points (95 % {points[0]} to {points[1]}{doubt})"
+    if one.better == "lower":
+        words = ("more", "worse") if change > 0 else ("less", "better")
+        how = f"has {abs(change) * 100:.1f} {one.unit} points {words[0]}, which is {words[1]}"
+    else:
+        how = f"{'gains' if change > 0 else 'loses'} {abs(change) * 100:.1f} {one.unit} points"
+    return f"{how} (95% {points[0]} to {points[1]}{doubt})"
 
 
 def _energy_claim(one: Difference, change: float, other: str) -> str:
@@ -105,11 +115,11 @@ def _energy_claim(one: Difference, change: float, other: str) -> str:
         return f"costs as much energy as {other} within {_percent(one.matters)}"
     if change >= 2:
         return f"costs {significant(change)} times the energy ({_interval((one.low, one.high))})"
-    percent = f"{significant(abs(change - 1) * 100)} % {'more' if change > 1 else 'less'}"
+    percent = f"{significant(abs(change - 1) * 100)}% {'more' if change > 1 else 'less'}"
     if one.low is None or one.high is None:
         return f"costs {percent} energy ({_interval((one.low, one.high))})"
     low, high = (one.low - 1, one.high - 1) if change > 1 else (1 - one.high, 1 - one.low)
-    return f"costs {percent} energy (95 % {span(low * 100, high * 100)} %{_perhaps(one)})"
+    return f"costs {percent} energy (95% {span(low * 100, high * 100)}%{_perhaps(one)})"
 
 
 def _unsure(one: Difference, other: str) -> str:
@@ -117,7 +127,7 @@ def _unsure(one: Difference, other: str) -> str:
     if one.change is None:
         return f"{one.figure}{more}"
     if one.figure == "accuracy":
-        bounds = "" if one.low is None or one.high is None else f", 95 % {one.low * 100:+.1f} to {one.high * 100:+.1f}"
+        bounds = "" if one.low is None or one.high is None else f", 95% {one.low * 100:+.1f} to {one.high * 100:+.1f}"
         return f"{one.unit} ({one.change * 100:+.1f} points{bounds}{more})"
     bounds = "" if one.low is None else f", {_interval((one.low, one.high))}"
     return f"{one.figure} ({significant(one.change)} times {other}'s{bounds}{more})"
@@ -150,8 +160,8 @@ def _negative(value: float | None) -> float | None:
 
 def _interval(bounds: tuple[float | None, float | None]) -> str:
     low, high = bounds
-    return "too few runs for an interval" if low is None or high is None else f"95 % {span(low, high)}"
+    return "too few runs for an interval" if low is None or high is None else f"95% {span(low, high)}"
 
 
 def _percent(ratio: float) -> str:
-    return f"{ratio * 100:.3g} %"
+    return f"{ratio * 100:.3g}%"

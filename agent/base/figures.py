@@ -9,7 +9,6 @@ ABSENT = "-"
 SMALLEST_PLAIN = 1e-3
 # Ends of a range that so many significant digits do not tell apart are one figure.
 MOST_DIGITS = 5
-_METRICS = {"coco_ap": "AP", "top1": "top-1", "top5": "top-5"}
 
 
 def significant(value: float | None, digits: int = 3) -> str:
@@ -49,11 +48,6 @@ def difference(value: float | None) -> str:
 def accuracy(value: float | None) -> str:
     """Return an accuracy (0..1) with three decimals, as detection papers print it. Absent is `-`."""
     return ABSENT if value is None else f"{value:.3f}"
-
-
-def metric_name(metric: str) -> str:
-    """Return how people call a metric of the record: `AP` for `coco_ap`."""
-    return _METRICS.get(metric, metric)
 
 
 def with_uncertainty(value: float, uncertainty: float | None) -> str:
@@ -108,6 +102,8 @@ def stamp(time_ns: int) -> str:
 
 def printable(text: str) -> str:
     """Return `text` without characters that steer a terminal or break a page: records hold what devices sent."""
+    if text.isprintable():
+        return text
     return "".join(character if character.isprintable() else "\N{REPLACEMENT CHARACTER}" for character in text)
 
 

@@ -100,12 +100,13 @@ def format_option(text: str, *, before: Sequence[str] = ()) -> Callable[[_Comman
 
 
 def model_options(
-    images: str = "Folder of images, or of class folders. Default: random inputs, no accuracy.",
+    images: str = "Data of any kind: a folder of images or recordings, class folders, or one file. Default: random inputs, no accuracy.",
 ) -> Callable[[_Command], _Command]:
-    """Return what adds the options of a model: `--images`, `--annotations`, `--runtime`, `--backend` and `--threads`."""
+    """Return what adds the options of a model: `--images`, `--annotations`, `--reader`, `--runtime`, `--backend` and `--threads`."""
     return _added(
         click.option("-i", "--images", type=PATH, help=images),
-        click.option("-a", "--annotations", type=PATH, help="Ground truth: COCO JSON, YOLO labels, or an index of classes."),
+        click.option("-a", "--annotations", type=PATH, help="Ground truth: COCO JSON, YOLO labels, an index of classes, transcripts, ..."),
+        click.option("--reader", help="Reader of the ground truth. Default: the one that recognises its format."),
         click.option("--runtime", help="Runtime: litert, onnx, pytorch, replay, ... Default: by the file's suffix."),
         click.option("--backend", help="Backend of the runtime: xnnpack, builtin; cpu, cuda, ..."),
         click.option("--threads", type=click.IntRange(1, 1024), help="Threads of the runtime. Default: 1."),
@@ -121,7 +122,7 @@ def image_options(seed_of: str) -> Callable[[_Command], _Command]:
             "--corrupt",
             callback=_comma_separated,
             metavar="NAME[,NAME]",
-            help="Also score on corrupted images, five severities each: gaussian_noise, motion_blur, ..., or all.",
+            help="Also score on corrupted data, five severities each: gaussian_noise, motion_blur, character_swap, ..., or all.",
         ),
     )
 

@@ -2,7 +2,7 @@
 
 import signal
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
@@ -34,13 +34,29 @@ def safe_text(text: str, console: "Console", style: str = "") -> "Text":
     """Return text that this console can write, and that is not searched for markup: what a device sent cannot colour the terminal."""
     from rich.text import Text  # noqa: PLC0415
 
-    plain = printable(text).replace("±", "+-") if console.options.ascii_only else printable(text)
-    return Text(plain.encode(console.encoding, "replace").decode(console.encoding), style)
+    return Text(writable(text, console), style)
+
+
+def writable(text: str, console: "Console") -> str:
+    """Return text without what this console cannot write or would take for an order."""
+    plain = printable(text)
+    if plain.isascii():
+        return plain
+    encoding = console.encoding
+    # As rich tells whether a console knows ASCII only.
+    return (plain if encoding.startswith("utf") else plain.replace("±", "+-")).encode(encoding, "replace").decode(encoding)
 
 
 def print_text(console: "Console", text: str, style: str = "") -> None:
     """Print a line, which the terminal may fold."""
     console.print(safe_text(text, console, style), soft_wrap=True)
+
+
+def print_lines(console: "Console", lines: Iterable[str]) -> None:
+    """Print lines, each as `print_text` does, at once."""
+    from rich.text import Text  # noqa: PLC0415
+
+    console.print(Text("\n".join(writable(line, console) for line in lines)), soft_wrap=True)
 
 
 def print_notes(console: "Console", notes: list[str]) -> None:

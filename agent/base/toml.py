@@ -1,6 +1,6 @@
 """TOML files: read as typed documents, and written whole or not at all."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -11,10 +11,15 @@ from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.base.toml_mistakes import Mistake, mistakes
 
 _Document = TypeVar("_Document")
+Complete = Callable[[dict[str, Any]], None]
 
 
-def read_toml(path: Path, kind: type[_Document], what: str, remedy: str = "give the path of a TOML file") -> _Document:
+def read_toml(
+    path: Path, kind: type[_Document], what: str, remedy: str = "give the path of a TOML file", complete: Complete | None = None
+) -> _Document:
     """Return the TOML file at `path` as that type; `what` names the file in errors, `remedy` is for one that cannot be read.
+
+    `complete` adds to the content what older files leave out.
 
     Raises:
         ConfigError: it cannot be read, or has a wrong or unknown key: the first mistake, and how many more there are.
@@ -24,9 +29,9 @@ def read_toml(path: Path, kind: type[_Document], what: str, remedy: str = "give 
     except OSError as error:
         raise ConfigError(f"cannot read the {what} {str(path)!r}: {error.strerror}: {remedy}") from error
     try:
-        return msgspec.toml.decode(text, type=kind)
+        return msgspec.convert(_content(text, complete), kind) if complete else msgspec.toml.decode(text, type=kind)
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
-        found = _mistakes(text, kind)
+        found = _mistakes(text, kind, complete)
         more = f" (and {len(found) - 1} more: `edgemeter config check FILE` lists them)" if len(found) > 1 else ""
         raise ConfigError(f"{what} {str(path)!r}: {found[0] if found else error}: correct the key or value{more}") from error
 
@@ -45,9 +50,16 @@ def parse_toml(path: Path, what: str) -> dict[str, Any]:
         raise ConfigError(f"{what} {str(path)!r} is not valid TOML: {error}: correct that line") from error
 
 
-def _mistakes(text: bytes, kind: Any) -> list[Mistake]:
+def _content(text: bytes, complete: Complete | None) -> dict[str, Any]:
+    content = msgspec.toml.decode(text, type=dict[str, Any])
+    if complete:
+        complete(content)
+    return content
+
+
+def _mistakes(text: bytes, kind: Any, complete: Complete | None) -> list[Mistake]:
     try:
-        return mistakes(msgspec.toml.decode(text), kind)
+        return mistakes(_content(text, complete), kind)
     except (msgspec.MsgspecError, UnicodeDecodeError):
         return []
 

@@ -17,12 +17,12 @@ if TYPE_CHECKING:
 @click.command()
 @click.option("--detections", type=PATH, help="COCO results: [{image_id, category_id, bbox: [x, y, w, h], score}].")
 @click.option("-m", "--model", type=PATH, help="Model file to score on --images, instead of detections.")
-@model_options("--model: folder of images, or of class folders.")
+@model_options("--model: data of any kind: a folder of images or recordings, class folders, or one file.")
 @image_options("subset and corruptions")
 @click.option(
     "--bounds",
     type=click.Choice(["auto", "always", "never"]),
-    help="--detections: compute 95 % bounds by a jackknife over images. Default: auto, up to 100,000 detections.",
+    help="--detections: compute 95% bounds by a jackknife over images. Default: auto, up to 100,000 detections.",
 )
 @click.option("--classes", "with_classes", is_flag=True, help="Also print a table of the classes; JSON always holds them.")
 @quiet_option
@@ -30,11 +30,11 @@ if TYPE_CHECKING:
 def accuracy(*, with_classes: bool, form: Format | None, **options: Any) -> None:
     """Score detections in COCO's result format, or a model, without timing it.
 
-    A detector gets AP, AP50, AP75, small, medium, large and AR; a classifier top-1 and top-5.
+    A detector gets AP, AP50, AP75, small, medium, large and AR; a classifier top-1 and top-5; other tasks what their metric is called.
 
     JSON keys: ap, ap50, ap75, ap_small, ap_medium, ap_large, ar_1, ar_10, ar_100, ar_small, ar_medium, ar_large (of a classifier top1,
-    top5), low, high, images, detections, per_class, by_objects, groups, group_gap, robustness, verdict and reasons (of a model), warnings.
-    A figure is null if there is nothing to find. At most 100 detections per image count.
+    top5), low, high, interval, interval_reason, images, detections, per_class, by_objects, groups, group_gap, robustness, verdict and
+    reasons (of a model), warnings. A figure is null if there is nothing to find. At most 100 detections per image count.
 
     Exit status: 0 scored, 1 failed or the verdict on the model is invalid, 2 wrong option or file.
 

@@ -15,29 +15,19 @@ from rich.console import Console
 from rich.table import Table
 
 from edgemeter.agent.base.errors import ConfigError
+from edgemeter.agent.base.metrics import metric_name
+from edgemeter.agent.contract.record_accuracy import Accuracy, PartAccuracy, Robustness
 from edgemeter.agent.contract.record_conditions import Subset, Verdict
-from edgemeter.agent.contract.record_figures import Accuracy, PartAccuracy, Robustness
 from edgemeter.agent.contract.suite import Case
-from edgemeter.agent.datasets.coco import (
-    BOX_FORM,
-    HEIGHT,
-    IMAGE,
-    OTHER_BOX_FORMS,
-    CocoDocument,
-    X,
-    annotation_oddities,
-    plain_document,
-    read_annotations,
-    read_results,
-    result_oddities,
-)
+from edgemeter.agent.datasets.coco import BOX_FORM, OTHER_BOX_FORMS, CocoDocument, annotation_oddities, plain_document, read_annotations
+from edgemeter.agent.datasets.coco_results import HEIGHT, IMAGE, X, read_results, result_oddities
 from edgemeter.agent.engine import isolation, job
 from edgemeter.agent.tasks.coco_ap import METRIC, METRICS, RECALL, Bounds, coco_accuracy, value_only
 from edgemeter.agent.tasks.groups import SMALLEST_GROUP
 from edgemeter.agent.verdict import accuracy_rules
 
 # What the value of a metric is called beside its details.
-NAMES = {METRIC: "ap", "top1": "top1"}
+NAMES = {METRIC: "ap"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,6 +128,8 @@ def document(scored: AccuracyScores) -> dict[str, Any]:
         "low": one.low,
         "high": one.high,
         "interval": one.interval,
+        "interval_reason": one.interval_reason,
+        **({} if one.normalisation is None else {"normalisation": one.normalisation}),
         "images": scored.images,
         **({} if scored.detections is None else {"detections": scored.detections}),
         "per_class": per_class(one),
@@ -162,26 +154,6 @@ def per_class(accuracy: Accuracy) -> dict[str, float | None]:
 ABSENT = "-"
 SEVERITIES = 5
 
-# How figures are called where people read them.
-HEADINGS = {
-    "ap": "AP",
-    "ap50": "AP50",
-    "ap75": "AP75",
-    "ap_small": "AP small",
-    "ap_medium": "AP medium",
-    "ap_large": "AP large",
-    "ar_1": "AR, 1 detection",
-    "ar_10": "AR, 10 detections",
-    "ar_100": "AR, 100 detections",
-    "ar_small": "AR small",
-    "ar_medium": "AR medium",
-    "ar_large": "AR large",
-    "top1": "top-1",
-    "top5": "top-5",
-    "coco_ap": "AP",
-    "coco_ar_100": "AR",
-}
-
 
 def show(scored: AccuracyScores, console: Console | None = None, *, with_classes: bool) -> None:
     """Print all of it, the classes only where they are asked for: there may be a thousand."""
@@ -196,17 +168,20 @@ def show(scored: AccuracyScores, console: Console | None = None, *, with_classes
     named = [key for key in one.detail if not key.endswith(("_low", "_high"))]
     bounds = {key: _bounds(one.detail.get(f"{key}_low"), one.detail.get(f"{key}_high")) for key in named}
     figures = [(name, one.value, _bounds(one.low, one.high)), *((key, one.detail[key], bounds[key]) for key in named)]
-    console.print(_table(counted, ("", "", "95 %"), [(HEADINGS.get(key, key), _figure(value), bound) for key, value, bound in figures]))
-    metric = HEADINGS.get(one.metric, one.metric)
+    console.print(_table(counted, ("", "", "95%"), [(metric_name(key), _figure(value), bound) for key, value, bound in figures]))
+    if one.low is None and one.interval_reason:
+        console.print(f"no bounds of {metric_name(one.metric)}: {one.interval_reason}", markup=False, highlight=False)
+    metric = metric_name(one.metric)
     if one.by_objects:
         console.print(_parts("objects in the image", metric, one.by_objects))
     if one.groups:
-        console.print(_parts("group", HEADINGS.get(one.group_metric or "", one.group_metric or ""), one.groups))
+        console.print(_parts("group", metric_name(one.group_metric or ""), one.groups))
         if any(group.value is None for group in one.groups):
             what = "objects" if one.group_metric == RECALL else "images"
             console.print(f"a group of fewer than {SMALLEST_GROUP} {what} gets no figure", markup=False, highlight=False)
     if gap := one.group_gap:
-        text = f"largest gap: {gap.best} {_figure(gap.value)} above {gap.worst} {_bounds(gap.low, gap.high)}"
+        bounds_of_gap = _bounds(gap.low, gap.high) or f"(no bounds, {gap.reason})"
+        text = f"largest gap: {gap.best} {_figure(gap.value)} above {gap.worst} {bounds_of_gap}"
         console.print(text, markup=False, highlight=False, soft_wrap=True)
     if one.per_class and with_classes:
         console.print(_parts("class", metric, one.per_class))
@@ -217,7 +192,7 @@ def show(scored: AccuracyScores, console: Console | None = None, *, with_classes
 def _parts(heading: str, metric: str, parts: Sequence[PartAccuracy]) -> Table:
     is_bounded = any(part.low is not None for part in parts)
     is_of_objects = any(part.objects is not None for part in parts)
-    headings = (heading, metric, *(["95 %"] if is_bounded else []), "images", *(["objects"] if is_of_objects else []))
+    headings = (heading, metric, *(["95%"] if is_bounded else []), "images", *(["objects"] if is_of_objects else []))
     rows = [
         (
             part.name,

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from edgemeter.agent.jobs.schedules import Scheduled
 
 
-@click.command()
+@click.command(short_help="Show the orders received, with their results.")
 @click.option("--last", type=click.IntRange(1, 2000), default=20, show_default=True, help="Number of orders, the latest first.")
 @format_option('Print {"jobs": [...], "schedules": [...]}.')
 def jobs(last: int, *, form: Format | None) -> None:
@@ -117,7 +117,7 @@ def agent() -> None:
 agent.add_command(jobs)
 
 
-@agent.command()
+@agent.command(short_help="Run the daemon until it is stopped.")
 @click.option("--broker", envvar="EDGEMETER_BROKER", help="HOST[:PORT], mqtt://... or mqtts://... Default: the configuration's.")
 @broker_files
 @names_and_config
@@ -184,7 +184,7 @@ def join(join_file: Path, home: Path | None, config: Path, patience_s: float) ->
     click.echo(f"device {identity.device!r} of fleet {identity.fleet!r}, broker {identity.broker}")
 
 
-@agent.command()
+@agent.command(short_help="Send the records that wait in the outbox.")
 @click.option("--broker", envvar="EDGEMETER_BROKER", help="HOST[:PORT], mqtt://... or mqtts://... Default: the configuration's.")
 @broker_files
 @names_and_config

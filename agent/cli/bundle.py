@@ -17,7 +17,7 @@ def bundle() -> None:
     """
 
 
-@bundle.command()
+@bundle.command(short_help="Recompute every figure, and check signatures.")
 @click.argument("bundles", nargs=-1, required=True, metavar="BUNDLE|FOLDER...", type=PATH)
 @click.option("--key", type=PATH, help="Public key (PEM) that the signature must match. Default: any key, or none.")
 @format_option('Print {"bundles": [...]}.')
@@ -43,7 +43,7 @@ def verify(bundles: tuple[Path, ...], key: Path | None, *, form: Format | None) 
         sys.exit(1)
 
 
-@bundle.command()
+@bundle.command(short_help="Show the record, the files and the signer.")
 @click.argument("file", metavar="BUNDLE", type=PATH)
 @format_option('Print {"file", "record", "members", "series", "signature"}.')
 def show(file: Path, *, form: Format | None) -> None:
@@ -70,7 +70,7 @@ def show(file: Path, *, form: Format | None) -> None:
     console.print(table)
 
 
-@bundle.command()
+@bundle.command(short_help="Create a key that signs bundles.")
 @click.argument("file", type=PATH)
 def keygen(file: Path) -> None:
     """Write a new Ed25519 private key to FILE and its public key to FILE.pub.

@@ -133,14 +133,15 @@ def show(found: "MeasuredInTurn", console: "Console") -> None:
 
 def _table(found: "MeasuredInTurn") -> "Table":
     from edgemeter.agent.base import decision
-    from edgemeter.agent.base.figures import metric_name, plain_digits
+    from edgemeter.agent.base.figures import plain_digits
+    from edgemeter.agent.base.metrics import metric_name
     from edgemeter.agent.base.terminal import plain_table
 
     metrics = {side.accuracy_metric for side in found.sides if side.accuracy_metric}
     accuracy = metric_name(metrics.pop()) if len(metrics) == 1 else "accuracy"
     changes = {contrast.name: {one.figure: decision.change_text(one) for one in contrast.differences} for contrast in found.contrasts}
     table = plain_table()
-    for heading in ("", "model", "runs", "p50 ms", "95 %", "", accuracy, "", "mJ gross", "", "peak MB"):
+    for heading in ("", "model", "runs", "p50 ms", "95%", "", accuracy, "", "mJ gross", "", "peak MB"):
         table.add_column(heading, justify="left" if heading == "model" else "right", overflow="fold", no_wrap=heading != "model")
     for side in found.sides:
         change = changes.get(side.name, {})

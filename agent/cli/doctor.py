@@ -46,7 +46,7 @@ def doctor(context: click.Context, /, broker: str | None, *, form: Format | None
         console_for(form).print(examination.render(findings))
 
 
-@doctor.command()
+@doctor.command(short_help="Measure what sampling adds to latency here.")
 @click.argument("suite", required=False, type=PATH)
 @click.option("-m", "--model", type=PATH, help="Model file instead of a suite of one case.")
 @model_options()
@@ -100,7 +100,7 @@ def _show_overhead(found: "CalibratedObserver") -> None:
     effect = found.effect
     click.echo(f"{effect.case}, p50 {effect.p50_ms:.4g} ms without sampling, {effect.pairs} pairs; sampled: ", nl=False)
     click.echo(", ".join(("conditions", *effect.sensors)))
-    click.echo(f"sampling changes p50 by {effect.effect_ratio:+.2%} (95 % bounds {effect.low_ratio:+.2%} to {effect.high_ratio:+.2%})")
+    click.echo(f"sampling changes p50 by {effect.effect_ratio:+.2%} (95% bounds {effect.low_ratio:+.2%} to {effect.high_ratio:+.2%})")
     if effect.effect_ratio > OBSERVER_RATIO and effect.low_ratio > 0:
         click.echo(f"that is above {OBSERVER_RATIO:.0%}: later runs of this setting will be `suspect` (observer-effect)")
     elif effect.high_ratio > OBSERVER_RATIO:

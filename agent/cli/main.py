@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import click
 
-from edgemeter.agent.base.command_group import UNLISTED, CommandGroup, Renamed, Sections
+from edgemeter.agent.base.command_group import CommandGroup, Renamed, Sections
 from edgemeter.agent.base.errors import EdgemeterError
 
 COMMANDS: Sections = {
@@ -38,9 +38,8 @@ COMMANDS: Sections = {
     "Settings": {
         "config": ("edgemeter.agent.cli.config:config", "Show, sample and check the settings; the rules of verdicts."),
     },
-    # For developers of plug-ins, who have it from CONTRIBUTING.md, the reference and the shell's completion.
-    UNLISTED: {
-        "new": ("edgemeter.agent.cli.new:new", "Write a package with a runtime, sensor, task or decoder of your own."),
+    "Extend": {
+        "new": ("edgemeter.agent.cli.new:new", "Write a package with a runtime, sensor, task, decoder or reader of your own."),
     },
 }
 # Until the next release.

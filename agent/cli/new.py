@@ -13,7 +13,7 @@ from edgemeter.agent.scaffold.plugin_package import KINDS, write_package
 @click.argument("name")
 @click.option("--out", type=PATH, default=Path(), help="Folder to write it into. Default: the current one.")
 def new(kind: str, name: str, out: Path) -> None:
-    """Write a Python package with a runtime, sensor, task or decoder of your own.
+    """Write a Python package with a runtime, sensor, task, decoder or data-set reader of your own.
 
     It has one module, a fixture, and a test that checks the contract of its kind. The test passes from the start: replace the example in
     the module step by step.

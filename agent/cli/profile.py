@@ -4,27 +4,57 @@ from pathlib import Path
 
 import click
 
-from edgemeter.agent.base.options import PATH, format_option, model_options, quiet_option
+from edgemeter.agent.base.options import PATH, format_option, model_options, power_option, quiet_option, save_option
 from edgemeter.agent.base.progress import note
 from edgemeter.agent.base.tables import Format, console_for, print_data
 
 
 @click.command()
-@click.option("-m", "--model", required=True, type=PATH, help="Model file (.tflite, .onnx, .pt, .pt2).")
+@click.option("-m", "--model", type=PATH, help="Model file (.tflite, .onnx, .pt, .pt2, .pte).")
 @model_options()
 @click.option("--queries", type=click.IntRange(5, 10_000), default=50, show_default=True, help="Inferences with and without the profiler.")
 @click.option("--by", type=click.Choice(["operator", "type"]), default="operator", show_default=True, help="What a row shows.")
 @click.option("--top", type=click.IntRange(1), default=15, show_default=True, help="Number of rows.")
+@click.option(
+    "--operators",
+    is_flag=False,
+    flag_value="slowest",
+    type=click.Choice(["slowest", "standard"]),
+    help="Time operators one by one, each as a model of its own: the slowest --top of an ONNX model, or those of a fixed list.",
+)
+@click.option("--out", type=PATH, help="--operators: folder for these models and their suite, operators.toml. Default: they are not kept.")
 @click.option("--trace", type=PATH, help="Write a trace for chrome://tracing or ui.perfetto.dev.")
+@power_option
+@save_option
 @quiet_option
 @format_option("Print the whole profile as JSON.")
-def profile(model: Path, queries: int, by: str, top: int, trace: Path | None, *, form: Format | None, **settings: object) -> None:
-    """Show the slowest operators of a model, as its runtime's own profiler reports them.
+def profile(
+    model: Path | None,
+    queries: int,
+    by: str,
+    top: int,
+    operators: str | None,
+    out: Path | None,
+    trace: Path | None,
+    power: str | None,
+    *,
+    save: bool,
+    form: Format | None,
+    **settings: object,
+) -> None:
+    """Show the slowest operators of a model, as its runtime's own profiler reports them; with --operators, time them one by one.
 
-    The profiler slows the model down: do not take its times for latencies.
+    The profiler slows the model down: do not take its times for latencies. What --operators times are runs like those of `edgemeter run`.
 
     Example: edgemeter models profile --model model.onnx --threads 4 --trace trace.json
     """
+    if operators is not None:
+        from edgemeter.agent.cli.operators import measure_operators
+
+        measure_operators(model if operators == "slowest" else None, settings, queries, top, out, {"power": power, "save": save}, form)
+        return
+    if model is None:
+        raise click.UsageError("give the --model, or --operators standard")
     from edgemeter.agent.cli.run_session import suite_of
     from edgemeter.agent.profile import profiler
     from edgemeter.agent.profile.profiler import ProfileJob, profile_in_child

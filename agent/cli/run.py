@@ -42,7 +42,7 @@ def _numbers(_ctx: click.Context, param: click.Parameter, value: str | None) -> 
     multiple=True,
     type=PATH,
     shell_complete=completes(MODELS, files=True),
-    help="Model file (.tflite, .onnx, .pt, .pt2, .gguf, genai_config.json, .server), or name of the catalogue; repeatable.",
+    help="Model file (.tflite, .onnx, .pt, .pt2, .pte, .gguf, genai_config.json, .server), or name of the catalogue; repeatable.",
 )
 @model_options()
 @image_options("subset, inputs, arrivals, order and corruptions")

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from edgemeter.agent.bundle.write import BundleRecorder
     from edgemeter.agent.contract.record import RunRecord
     from edgemeter.agent.delivery.delivery import Delivery
+    from edgemeter.agent.engine import job
     from edgemeter.agent.ledger.own_runs import OwnRuns
     from edgemeter.agent.session import session
 
@@ -161,11 +162,27 @@ def _measure(
         for note in preflight_notes():
             report(f"note: {note}")
         on_event = board.enter_context(session_progress())
+        if delivery is not None:
+            on_event = _reported(suite.name, delivery, on_event)
+            board.callback(delivery.report_activity, None)
         recorder = _recorder(options, settings, on_event)
         keeping = RecordKeeping(delivery, open_own_runs(settings, report) if options.get("save", True) else None)
         interruption = keeping.follow(session.measure(suite, identity, sensors, why_no_power, recorder or on_event, keeping.keep))
     keeping.errors.extend(recorder.errors if recorder else [])
     return keeping, interruption
+
+
+def _reported(suite: str, delivery: "Delivery", on_event: "session.OnEvent") -> "session.OnEvent":
+    """Return what reports to the broker which run begins, and passes every event on."""
+    from edgemeter.agent.session.activity import ActivityReport
+
+    report = ActivityReport(suite, delivery.report_activity)
+
+    def follow(event: "session.RunBegins | job.Event | session.RunEnds") -> None:
+        report(event)
+        on_event(event)
+
+    return follow
 
 
 @dataclass(slots=True)

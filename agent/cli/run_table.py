@@ -9,7 +9,8 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from edgemeter.agent.base.figures import ABSENT, metric_name, plain_digits
+from edgemeter.agent.base.figures import ABSENT, plain_digits
+from edgemeter.agent.base.metrics import metric_name
 from edgemeter.agent.contract.energy_provenance import energy_provenance
 from edgemeter.agent.contract.record import RunRecord
 from edgemeter.agent.contract.record_figures import Energy, Load, Sustained

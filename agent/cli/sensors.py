@@ -73,7 +73,7 @@ def sensors(context: click.Context, config: Path | None, *, everything: bool, fo
         _print_list(shown, named, f"runs use {why}" if chosen else why, console_for(form))
 
 
-@sensors.command("read")
+@sensors.command("read", short_help="Read one sensor, or a recording of one.")
 @click.argument("name", required=False, shell_complete=completes(SENSORS))
 @click.option(
     "--from", "recording", type=click.Path(readable=False, path_type=Path), help="Recording: a tree of files, an output, or bytes."
@@ -210,7 +210,7 @@ def _print_reading(found: dict[str, Any]) -> None:
         click.echo(f"warning: {warning}", file=sys.stderr)
 
 
-@sensors.command("calibrate")
+@sensors.command("calibrate", short_help="Fit gain and offset against a better instrument.")
 @click.argument("name", shell_complete=completes(SENSORS))
 @click.option("--against", metavar="SENSOR", shell_complete=completes(SENSORS), help="Reference: another sensor that sees the same load.")
 @click.option("--typed", is_flag=True, help="Reference: type in what a meter shows at each step.")

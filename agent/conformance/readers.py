@@ -13,12 +13,15 @@ from edgemeter.agent.datasets.dataset import open_folder
 
 @dataclass(frozen=True, slots=True)
 class ReaderCase:
-    """A reader, a folder, its annotations (a file, or None), and the names of the files that have ground truth, sorted."""
+    """A reader, a folder, its annotations (a file, or None), and the names of the items that have ground truth, sorted.
+
+    `folder` may be a file that holds items and ground truth; it is then spoilt in the place of annotations.
+    """
 
     name: str
     folder: Path
     annotations: Path | None
-    files: tuple[str, ...]
+    items: tuple[str, ...]
 
 
 Check = Callable[[ReaderCase, Path], None]
@@ -36,39 +39,42 @@ def recognises_its_own_and_nothing_else(case: ReaderCase, folder: Path) -> None:
         require(found is False, f"a reader does not recognise {'an empty folder' if annotations is None else annotations.name}")
 
 
-def names_its_files_and_is_found_by_them(case: ReaderCase, _folder: Path) -> None:
-    """A data set that is opened without a word about the format has these files, and ground truth."""
+def names_its_items_and_is_found_by_them(case: ReaderCase, _folder: Path) -> None:
+    """A data set that is opened without a word about the format has these items, and ground truth."""
     truth = datasets.create(case.name).read(case.folder, case.annotations)
-    require(tuple(truth.named()) == case.files, f"it names {truth.named()}, {list(case.files)} is right")
+    require(tuple(truth.named()) == case.items, f"it names {truth.named()}, {list(case.items)} is right")
     data = open_folder(case.folder, case.annotations)
     require(data.has_truth, "a data set of its format has ground truth")
-    found = tuple(path.relative_to(case.folder).as_posix() for path in data.files)
-    require(found == case.files, f"the data set has the files {list(found)}, {list(case.files)} is right")
+    found = tuple(item.name for item in data.items)
+    require(found == case.items, f"the data set has the items {list(found)}, {list(case.items)} is right")
     require(data.sha256 == open_folder(case.folder, case.annotations).sha256, "the same data set has the same hash")
 
 
 def spoilt_annotations_are_refused(case: ReaderCase, folder: Path) -> None:
     """Absent, garbled: one line. Cut anywhere: that, or what is left is whole."""
-    if case.annotations is None or case.annotations.is_dir():
+    is_one_file = case.folder.is_file()
+    spoilt = case.folder if is_one_file else case.annotations
+    if spoilt is None or spoilt.is_dir():
         return
-    reader, whole = datasets.create(case.name), case.annotations.read_bytes()
-    copy = Path(shutil.copy(case.annotations, folder / case.annotations.name))
+    reader, whole = datasets.create(case.name), spoilt.read_bytes()
+    copy = Path(shutil.copy(spoilt, folder / spoilt.name))
+    where = (copy, case.annotations) if is_one_file else (case.folder, copy)
     for length in range(len(whole)):
         copy.write_bytes(whole[:length])
         try:
-            reader.read(case.folder, copy)
+            reader.read(*where)
         except ConfigError as error:
             require(is_one_line(error), f"annotations cut after {length} bytes: the error has several lines: {error}")
     copy.write_bytes(b"\xff\xfe\x00garbage\n")
     with refused("reading garbled annotations", ConfigError, mentions=copy.name):
-        reader.read(case.folder, copy)
+        reader.read(*where)
     copy.unlink()
     with refused("reading absent annotations", ConfigError, mentions=copy.name):
-        reader.read(case.folder, copy)
+        reader.read(*where)
 
 
 CHECKS: tuple[Check, ...] = (
     recognises_its_own_and_nothing_else,
-    names_its_files_and_is_found_by_them,
+    names_its_items_and_is_found_by_them,
     spoilt_annotations_are_refused,
 )

@@ -1,58 +1,74 @@
 """What every task promises (the contract: `edgemeter.agent.tasks.Task`)."""
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from edgemeter.agent import tasks
 from edgemeter.agent.base.errors import ConfigError
+from edgemeter.agent.base.metrics import gain
 from edgemeter.agent.conformance.promise import refused, require, require_declared
 from edgemeter.agent.contract.model_card import Card
+from edgemeter.agent.contract.record_accuracy import Accuracy
 from edgemeter.agent.datasets.dataset import Dataset
 from edgemeter.agent.runtimes import Array, Loaded
 from edgemeter.agent.tasks import Task
+from edgemeter.agent.tasks.groups import SMALLEST_GROUP
 
 
 @dataclass(frozen=True, slots=True)
 class TaskCase:
     """A card that names the task, what a runtime finds of its model, a data set with ground truth, and the outputs for each item.
 
-    `value` is the score of these outputs.
+    `value` is the score of these outputs. The outputs are those of one call an item; of a task that makes several, `calls` holds them all.
     """
 
     card: Card
     loaded: Loaded
     data: Dataset
-    outputs: tuple[tuple[Array, ...], ...]
+    outputs: tuple[tuple[Array, ...], ...] = ()
     value: float = 1.0
+    calls: tuple[tuple[tuple[Array, ...], ...], ...] = ()
+
+    @property
+    def by_item(self) -> list[list[list[Array]]]:
+        """Return the outputs of each call of each item."""
+        return [[list(call) for call in item] for item in self.calls or [(one,) for one in self.outputs]]
 
 
 Check = Callable[[TaskCase, Path], None]
 
 
-def _answered(case: TaskCase, data: Dataset | None = None, outputs: Sequence[Sequence[Array]] = ()) -> Task:
+def _answered(case: TaskCase, data: Dataset | None = None, outputs: Sequence[Sequence[Sequence[Array]]] = ()) -> Task:
     """Return a task that has seen all items."""
     task = tasks.create(case.card, case.loaded, data or case.data)
-    for index, given in enumerate(outputs or case.outputs):
-        task.prepare(index)
-        scores = task.answer(index, given)
-        require(scores is None or (scores.dtype == np.float32 and scores.ndim == 1), "answer returns scores, float32 [n], or None")
+    for index, given in enumerate(outputs or case.by_item):
+        calls = task.prepare(index)
+        require(len(calls) == len(given), f"item {index} takes {len(calls)} calls, the case has outputs of {len(given)}")
+        scores = task.predict(index, given)
+        require(scores is None or (scores.dtype == np.float32 and scores.ndim == 1), "predict returns scores, float32 [n], or None")
     return task
 
 
 def prepared_inputs_are_as_the_model_declares(case: TaskCase, _folder: Path) -> None:
     """Names, dtype and shape, for every item; the same each time."""
     task = tasks.create(case.card, case.loaded, case.data)
-    for index in range(len(case.data.files)):
-        names, declared = sorted(task.prepare(index)), sorted(info.name for info in case.loaded.inputs)
-        require(not declared or names == declared, f"item {index} is prepared by the model's names: {names}, {declared} is right")
-        inputs = tasks.prepared(task, index, case.loaded)
-        require_declared(inputs, case.loaded.inputs, f"item {index} is prepared as the model declares")
-        again = tasks.prepared(task, index, case.loaded)
-        require(all(map(np.array_equal, inputs, again)), f"preparing item {index} again gives the same inputs")
+    for index in range(len(case.data.items)):
+        declared = sorted(info.name for info in case.loaded.inputs)
+        for given in task.prepare(index):
+            require(
+                not declared or sorted(given) == declared,
+                f"item {index} is prepared by the model's names: {sorted(given)}, {declared} is right",
+            )
+        calls, again = (tasks.prepared(task, index, case.loaded) for _ in range(2))
+        require(len(calls) == len(again), f"preparing item {index} again gives as many calls")
+        for inputs, repeated in zip(calls, again, strict=True):
+            require_declared(inputs, case.loaded.inputs, f"item {index} is prepared as the model declares")
+            require(all(map(np.array_equal, inputs, repeated)), f"preparing item {index} again gives the same inputs")
 
 
 def outputs_get_their_score(case: TaskCase, _folder: Path) -> None:
@@ -63,7 +79,7 @@ def outputs_get_their_score(case: TaskCase, _folder: Path) -> None:
         return
     require(found.metric, "a score names its metric")
     require(math.isclose(found.value, case.value, abs_tol=1e-9), f"{found.metric} is {found.value}, {case.value} is right")
-    require(found.images == len(case.outputs), f"the score counts {found.images} items, {len(case.outputs)} is right")
+    require(found.images == len(case.by_item), f"the score counts {found.images} items, {len(case.by_item)} is right")
     require(found.dataset_sha256 == case.data.sha256, "a score names the data set by its hash")
     low, high = (found.value if bound is None else bound for bound in (found.low, found.high))
     require(low <= found.value <= high, f"the bounds {found.low}, {found.high} lie around the value {found.value}")
@@ -86,17 +102,17 @@ def without_predictions_there_is_no_score(case: TaskCase, _folder: Path) -> None
     """Comparing two outputs keeps nothing for the score."""
     task = tasks.create(case.card, case.loaded, case.data)
     task.prepare(0)
-    same = task.same_answer(0, case.outputs[0], case.outputs[0])
-    require(same in (1.0, None), f"same_answer of one and the same output is 1.0, or None without predictions, not {same}")
-    require(task.score() is None, "same_answer keeps nothing, and without predictions score returns None")
+    same = task.same_predictions(0, case.by_item[0], case.by_item[0])
+    require(same in (1.0, None), f"same_predictions of one and the same output is 1.0, or None without predictions, not {same}")
+    require(task.score() is None, "same_predictions keeps nothing, and without predictions score returns None")
 
 
 def a_broken_model_gets_no_score_that_is_no_number(case: TaskCase, _folder: Path) -> None:
     """Dead, overflown or exploded outputs end in a finite score, or in one line: no crash and no warning."""
     for value in (0.0, np.nan, np.inf, -np.inf, 1e30):
         broken = [
-            [np.full_like(array, value) if array.dtype.kind == "f" else np.zeros_like(array) for array in outputs]
-            for outputs in case.outputs
+            [[np.full_like(array, value) if array.dtype.kind == "f" else np.zeros_like(array) for array in call] for call in calls]
+            for calls in case.by_item
         ]
         try:
             found = _answered(case, outputs=broken).score()
@@ -105,11 +121,112 @@ def a_broken_model_gets_no_score_that_is_no_number(case: TaskCase, _folder: Path
         require(found is None or math.isfinite(found.value), f"outputs of {value} get a finite score or none")
 
 
+def wrong_outputs_get_a_worse_score(case: TaskCase, _folder: Path) -> None:
+    """Turned round, all alike, or those of another item: never better, and worse at least once."""
+    best = _answered(case).score("value")
+    require(best is not None, "a data set with ground truth is scored")
+    given = case.by_item
+    spoilt = [
+        [[[_turned(array) for array in call] for call in item] for item in given],
+        [[[np.zeros_like(array) for array in call] for call in item] for item in given],
+        *([[*given[1:], given[0]]] if len({len(item) for item in given}) == 1 else []),
+    ]
+    losses = []
+    for outputs in spoilt:
+        try:
+            found = _answered(case, outputs=outputs).score("value")
+        except ConfigError:
+            continue
+        if best is not None and found is not None:
+            losses.append(gain(best.value, best.better) - gain(found.value, found.better))
+    require(all(loss >= 0 for loss in losses), "wrong outputs get no better score than the right ones")
+    require(any(loss > 0 for loss in losses), "some wrong outputs get a worse score than the right ones")
+
+
+def _turned(array: Array) -> Array:
+    """Return values in the opposite order of size."""
+    return np.asarray(-array if array.dtype.kind == "f" else ~array)
+
+
+def groups_are_scored_as_if_alone(case: TaskCase, _folder: Path) -> None:
+    """A group's figure is that of its items alone, and all items with a group are in one."""
+    copies = SMALLEST_GROUP
+    first, others = [0] * copies, [index for index in range(1, len(case.data.items)) for _ in range(copies)]
+    whole = _of_copies(case, [*first, *others], ["first"] * len(first) + ["others"] * len(others))
+    alone = [_of_copies(case, members, None) for members in (first, others)]
+    found = _score_copies(case, whole)
+    if found is None:
+        require(found, "a data set with ground truth is scored")
+        return
+    sizes = {group.name: group.images for group in found.groups}
+    require(sizes == {"first": len(first), "others": len(others)}, f"the groups of the data set have figures, these have: {sizes}")
+    for group, part in zip(found.groups, alone, strict=True):
+        scored = _score_copies(case, part)
+        right = None if scored is None else scored.value
+        same = group.value == right or (group.value is not None and right is not None and math.isclose(group.value, right, abs_tol=1e-9))
+        require(same, f"the group {group.name!r} has {group.value}, its items alone have {right}")
+        low, high = (group.value if bound is None else bound for bound in (group.low, group.high))
+        if group.value is not None and low is not None and high is not None:
+            require(low <= group.value <= high, f"the bounds of the group {group.name!r} lie around its value")
+    values = [group.value for group in found.groups if group.value is not None]
+    gap = found.group_gap
+    largest = max(values) - min(values) if len(values) > 1 else None
+    same = gap is None if largest is None else gap is not None and math.isclose(gap.value, largest, abs_tol=1e-9)
+    require(same, f"the gap is the largest difference of two groups, {largest}")
+    if gap is not None:
+        named = {group.name: gain(group.value, found.better) for group in found.groups if group.value is not None}
+        require(named[gap.best] == max(named.values()) and named[gap.worst] == min(named.values()), "the gap names the best and the worst")
+
+
+@dataclass(frozen=True, slots=True)
+class _Copies:
+    """A data set whose item i is a copy of item `of[i]` of the case's."""
+
+    data: Dataset
+    of: tuple[int, ...]
+
+
+def _of_copies(case: TaskCase, of: Sequence[int], groups: Sequence[str] | None) -> _Copies:
+    """Return a data set of copies, each with a group, if any: with ground truth in whatever form the case has it."""
+    data = case.data
+    names = [f"{place:04d} {data.items[index].name}" for place, index in enumerate(of)]
+    group_of = dict(zip(names, groups, strict=True)) if groups is not None else None
+
+    def copied(known: Mapping[str, Any] | None) -> dict[str, Any] | None:
+        return None if known is None else {name: known[data.items[index].name] for name, index in zip(names, of, strict=True)}
+
+    made = replace(
+        data,
+        items=tuple(replace(data.items[index], name=name) for name, index in zip(names, of, strict=True)),
+        classes=copied(data.classes),
+        targets=copied(data.targets),
+        groups=group_of,
+    )
+    if data.truth is None or data.image_ids is None:
+        return _Copies(made, tuple(of))
+    images: list[dict[str, Any]] = []
+    annotations: list[dict[str, Any]] = []
+    for place, index in enumerate(of):
+        (image,) = (one for one in data.truth["images"] if one["id"] == data.image_ids[index])
+        images.append({**image, "id": place + 1, "file_name": names[place], "group": groups[place] if groups else None})
+        its = [one for one in data.truth["annotations"] if one["image_id"] == image["id"]]
+        annotations += [{**one, "id": len(annotations) + number, "image_id": place + 1} for number, one in enumerate(its, 1)]
+    truth = {**data.truth, "images": images, "annotations": annotations}
+    return _Copies(replace(made, truth=truth, image_ids=tuple(range(1, len(of) + 1))), tuple(of))
+
+
+def _score_copies(case: TaskCase, copies: _Copies) -> Accuracy | None:
+    return _answered(case, copies.data, [case.by_item[index] for index in copies.of]).score()
+
+
 def an_item_that_cannot_be_read_is_refused_by_its_name(case: TaskCase, folder: Path) -> None:
-    """Garbage in place of a file."""
-    spoilt = folder / case.data.files[0].name
+    """Garbage in place of a file; of items inside a file their reader sees to that."""
+    first = case.data.items[0]
+    if not first.is_file:
+        return
+    spoilt = folder / first.path.name
     spoilt.write_bytes(b"\xff\xfe\x00garbage\n")
-    task = tasks.create(case.card, case.loaded, replace(case.data, files=(spoilt, *case.data.files[1:])))
+    task = tasks.create(case.card, case.loaded, replace(case.data, items=(replace(first, path=spoilt), *case.data.items[1:])))
     with refused("preparing a garbled file", ConfigError, mentions=spoilt.name):
         task.prepare(0)
 
@@ -121,5 +238,7 @@ CHECKS: tuple[Check, ...] = (
     without_ground_truth_there_is_no_score,
     without_predictions_there_is_no_score,
     a_broken_model_gets_no_score_that_is_no_number,
+    wrong_outputs_get_a_worse_score,
+    groups_are_scored_as_if_alone,
     an_item_that_cannot_be_read_is_refused_by_its_name,
 )

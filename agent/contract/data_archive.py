@@ -1,6 +1,7 @@
 """A data set as it travels: one zip archive, not compressed, with the same bytes for the same photographs.
 
     images/FOLDER/...     the photographs, by the names that the ground truth has for them
+    images/NAME           or the one file that holds all items
     annotations/NAME      the ground truth, where there is one: a file, or a folder of labels
 
 What is taken out of one is plain new files in a new folder. A link, a path that leads out of it, a name that stands there twice or more
@@ -71,9 +72,9 @@ def write(files: Mapping[str, Path], target: Target) -> None:
 
 
 def is_plain(name: str) -> bool:
-    """Return whether that is a path in an archive which leads nowhere else: `images/FOLDER/FILE` or `annotations/FILE` or deeper."""
+    """Return whether that is a path in an archive which leads nowhere else: `images/FILE` or `annotations/FILE` or deeper."""
     first, *parts = name.split("/")
-    at_least = {IMAGES: 2, ANNOTATIONS: 1}.get(first)
+    at_least = {IMAGES: 1, ANNOTATIONS: 1}.get(first)
     if at_least is None or not at_least <= len(parts) <= MOST_FOLDERS:
         return False
     return all(part not in ("", ".", "..") and _is_name(part) for part in parts)
@@ -109,7 +110,7 @@ def find(folder: Path) -> DataFolder:
         ConfigError: they do not.
     """
     images, annotations = (sorted((folder / name).iterdir()) if (folder / name).is_dir() else [] for name in (IMAGES, ANNOTATIONS))
-    if len(images) != 1 or not images[0].is_dir() or len(annotations) > 1:
+    if len(images) != 1 or len(annotations) > 1:
         raise ConfigError(f"the archive of images is refused: it holds {len(images)} folders of them and {len(annotations)} of annotations")
     return DataFolder(images[0], annotations[0] if annotations else None)
 

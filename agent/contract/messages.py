@@ -1,6 +1,6 @@
 """What travels over MQTT.
 
-Topics (`edgemeter/v1/<fleet>/<device>/<kind>`), and the messages beside records (receipt, birth, state, progress).
+Topics (`edgemeter/v1/<fleet>/<device>/<kind>`), and the messages beside records (receipt, birth, state, activity, progress).
 """
 
 import threading
@@ -12,7 +12,7 @@ import msgspec
 from edgemeter.agent.base.errors import ConfigError
 
 TopicKind = Literal[
-    "birth", "state", "result", "receipt", "command", "progress", "job", "health", "want", "content", "renew", "certificate"
+    "birth", "state", "result", "receipt", "command", "activity", "progress", "job", "health", "want", "content", "renew", "certificate"
 ]
 TOPIC_ROOT = "edgemeter/v1"
 EVERY_RESULT = f"{TOPIC_ROOT}/+/+/result"
@@ -21,12 +21,18 @@ EVERY_BIRTH = f"{TOPIC_ROOT}/+/+/birth"
 EVERY_HEALTH = f"{TOPIC_ROOT}/+/+/health"
 EVERY_JOB = f"{TOPIC_ROOT}/+/+/job"
 EVERY_WANT = f"{TOPIC_ROOT}/+/+/want"
+EVERY_ACTIVITY = f"{TOPIC_ROOT}/+/+/activity"
 EVERY_PROGRESS = f"{TOPIC_ROOT}/+/+/progress"
 EVERY_RENEW = f"{TOPIC_ROOT}/+/+/renew"
 # Retained, and the Will of each collector.
 COLLECTOR_STATE = "edgemeter/collector/{collector}/state"
 EVERY_COLLECTOR_STATE = COLLECTOR_STATE.format(collector="+")
 COLLECTOR_STATE_S = 30.0
+# A run with the accuracy on all images may take this long on a small board; later nobody knows whether it goes on.
+ACTIVITY_STALE_NS = 3600 * 1_000_000_000
+# Retained, from the fleet's service.
+CAMPAIGN_STATE = "edgemeter/campaign/{campaign}/state"
+EVERY_CAMPAIGN_STATE = CAMPAIGN_STATE.format(campaign="+")
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,6 +119,76 @@ class CollectorState(msgspec.Struct, frozen=True, kw_only=True):
     state: Literal["online", "offline"]
 
 
+ShortText = Annotated[str, msgspec.Meta(max_length=300)]
+
+
+class Measuring(msgspec.Struct, frozen=True, kw_only=True):
+    """The run that is being measured: number `run` (from 1) of the `runs` of its suite; `failed` of those before it gave no result.
+
+    `job` is the order or the schedule's execution that it belongs to, null where somebody started it by hand.
+    """
+
+    suite: ShortText
+    case: ShortText
+    run: Number
+    runs: Number
+    failed: Number = 0
+    job: ShortText | None = None
+
+    @property
+    def text(self) -> str:
+        """What is measured, in words."""
+        failed = f", {self.failed} failed before" if self.failed else ""
+        job = f", job {self.job}" if self.job else ""
+        return f"{self.case}: run {self.run:,} of {self.runs:,} of suite {self.suite}{failed}{job}"
+
+
+class Activity(msgspec.Struct, frozen=True, kw_only=True):
+    """What a device measures now, null when nothing; sent before each run and after the last, never while a query is timed.
+
+    It is sent at QoS 0 and holds no time: when it was received counts. It is over too when `state` is no longer `online`, or became
+    `online` with another `session` after it.
+    """
+
+    session: Number
+    measuring: Measuring | None = None
+
+    def current(self, received_ns: int, state: str | None, session: int | None, since_ns: int | None) -> Measuring | None:
+        """Return what is measured, None once that is over: the device is gone, or another process came after this report.
+
+        `state` (None: not reported) holds for `session` since `since_ns`. `edgemeter run` beside the agent reports under a session of its
+        own, while the state is the agent's, from before.
+        """
+        if state is None:
+            return self.measuring
+        is_followed = session != self.session and since_ns is not None and since_ns > received_ns
+        return self.measuring if state == "online" and not is_followed else None
+
+
+class CampaignProgress(msgspec.Struct, frozen=True, kw_only=True):
+    """How far a campaign is: its executions by state; `failed` includes those that were rejected or timed out.
+
+    `impossible` cells have no execution. Retained until a day after the campaign has ended.
+    """
+
+    campaign: ShortText
+    state: Literal["running", "paused", "aborted", "done", "cancelled"]
+    reason: Annotated[str, msgspec.Meta(max_length=2000)] | None = None
+    group: Number
+    groups: Number
+    done: Number
+    failed: Number
+    cancelled: Number = 0
+    running: Number
+    waiting: Number
+    impossible: Number = 0
+
+    @property
+    def total(self) -> int:
+        """The number of executions."""
+        return self.done + self.failed + self.cancelled + self.running + self.waiting
+
+
 class Progress(msgspec.Struct, frozen=True, kw_only=True):
     """What a device is doing now, for people to read; not kept anywhere."""
 
@@ -134,7 +210,9 @@ def decode_json(payload: bytes, kind: type[_Message], what: str, largest_bytes: 
         raise ConfigError(f"not {what}: {error}") from error
 
 
-def encode_message(message: Receipt | AgainRequest | DeviceState | Birth | Progress | CollectorState) -> bytes:
+def encode_message(
+    message: Receipt | AgainRequest | DeviceState | Birth | Activity | CampaignProgress | Progress | CollectorState,
+) -> bytes:
     """Return the message as JSON."""
     return msgspec.json.encode(message)
 
@@ -164,6 +242,16 @@ def decode_birth(payload: bytes) -> Birth:
 def decode_collector_state(payload: bytes) -> CollectorState:
     """Return the state in `payload`; raises as `decode_json`."""
     return decode_json(payload, CollectorState, "a collector's state", LARGEST_REPORT_BYTES)
+
+
+def decode_activity(payload: bytes) -> Activity:
+    """Return the activity in `payload`; raises as `decode_json`."""
+    return decode_json(payload, Activity, "a device's activity", LARGEST_REPORT_BYTES)
+
+
+def decode_campaign(payload: bytes) -> CampaignProgress:
+    """Return the progress of a campaign in `payload`; raises as `decode_json`."""
+    return decode_json(payload, CampaignProgress, "a campaign's progress", LARGEST_REPORT_BYTES)
 
 
 def decode_progress(payload: bytes) -> Progress:

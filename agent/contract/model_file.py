@@ -18,6 +18,9 @@ _TEXTS = 32
 _WITH_WEIGHTS = (".xml", ".param")
 # In a folder of this file every file is part of the model.
 FOLDER_CONFIG = "genai_config.json"
+# An encoder and its decoder are one model, by the names that Optimum gives them; with what says how texts begin and end.
+ENCODER, DECODER, GENERATION_CONFIG = "encoder_model.onnx", "decoder_model.onnx", "generation_config.json"
+TOKENIZERS = ("tokenizer.json", "vocab.json")
 # All that zipfile raises on a garbled archive with members stored or deflated; NotImplementedError is a RuntimeError.
 BROKEN_ZIP = (zipfile.BadZipFile, zlib.error, struct.error, OSError, EOFError, RuntimeError, ValueError)
 COMPRESSIONS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
@@ -47,6 +50,9 @@ def parts(model: Path) -> tuple[Path, ...]:
     """Return the files that make the model, in the order in which they are hashed: some formats keep the weights beside it."""
     if model.name == FOLDER_CONFIG:
         return (model, *sorted(path for path in model.parent.iterdir() if path.is_file() and path != model and path.suffix != ".toml"))
+    if model.name == ENCODER:
+        beside = (model.with_name(name) for name in (DECODER, GENERATION_CONFIG, *TOKENIZERS))
+        return (model, *(path for path in beside if path.is_file()))
     weights = model.with_suffix(".bin")
     return (model, weights) if model.suffix.lower() in _WITH_WEIGHTS and weights.is_file() else (model,)
 

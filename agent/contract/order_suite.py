@@ -63,6 +63,7 @@ class OrderedSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     start_below_c: float | None = None
     cool_down_limit_s: float | None = None
     images: FileName | None = None
+    reader: Word | None = None
     subset: int | None = None
     corrupt: list[Annotated[str, msgspec.Meta(pattern=_WORD)]] | None = None
     accuracy: Literal["every", "first", "never"] | None = None

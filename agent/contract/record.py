@@ -16,7 +16,8 @@ import msgspec
 
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.base.types import Count, Name
-from edgemeter.agent.contract import record_conditions, record_figures, record_generation
+from edgemeter.agent.contract import record_accuracy, record_conditions, record_figures, record_generation
+from edgemeter.agent.contract.record_accuracy import Accuracy, AccuracyGate, Agreement, Answers, OutputCheck
 from edgemeter.agent.contract.record_conditions import (
     Condition,
     Dataset,
@@ -33,17 +34,12 @@ from edgemeter.agent.contract.record_conditions import (
     Verdict,
 )
 from edgemeter.agent.contract.record_figures import (
-    Accuracy,
-    AccuracyGate,
-    Agreement,
-    Answers,
     ColdStart,
     CoolDown,
     Energy,
     Latency,
     Load,
     Memory,
-    OutputCheck,
     PowerTrace,
     Stage,
     Sustained,
@@ -132,6 +128,9 @@ class RunRecord(RecordPart, frozen=True, kw_only=True):
     """Inference latency."""
     throughput_per_s: float
     """Samples processed per second."""
+    real_time_factor: float | None = None
+    """Mean latency over the mean length of the recordings that were timed, one after the other: below 1 the model is faster than speech.
+    Null without recordings."""
     preprocess: Stage | None
     """Pre-processing, over the accuracy pass."""
     postprocess: Stage | None
@@ -244,7 +243,7 @@ def json_schema() -> dict[str, Any]:
 
 def _field_texts() -> dict[str, dict[str, str]]:
     """Return the texts below the fields of the record's structs, by struct and field."""
-    modules = (record_conditions, record_figures, record_generation, sys.modules[__name__])
+    modules = (record_conditions, record_figures, record_accuracy, record_generation, sys.modules[__name__])
     structs = [node for module in modules for node in ast.parse(inspect.getsource(module)).body if isinstance(node, ast.ClassDef)]
     return {
         struct.name: {

@@ -83,6 +83,19 @@ class Subset(RecordPart, frozen=True, kw_only=True):
     """How the images are selected."""
 
 
+class TextForm(RecordPart, frozen=True, kw_only=True):
+    """How texts became the model's inputs."""
+
+    tokens: Count | None
+    """Tokens of a call, at most; null if there is no limit, or it is the file's own."""
+    padding: Literal["tokens", "none"]
+    """Whether shorter texts are padded to `tokens`, or have their own length."""
+    stride_tokens: Count | None
+    """Tokens from the beginning of a window of a passage to that of the next; null if there are no windows."""
+    tokenizer_sha256: Sha256 | None
+    """SHA-256 of the tokenizer."""
+
+
 class Dataset(RecordPart, frozen=True, kw_only=True):
     """The images and their ground truth."""
 
@@ -104,6 +117,8 @@ class Dataset(RecordPart, frozen=True, kw_only=True):
     """CMYK images, which became RGB without a colour profile."""
     reduced_to_8_bit: Count | None = None
     """Images of 16 bits a channel, of which the upper 8 were used."""
+    text: TextForm | None = None
+    """How texts became inputs; null if the items are none."""
 
 
 class Environment(RecordPart, frozen=True, kw_only=True):
@@ -238,9 +253,9 @@ class ObserverEffect(RecordPart, frozen=True, kw_only=True):
     effect_ratio: float
     """Relative change of p50 caused by sampling."""
     low_ratio: float
-    """Lower 95 % bound of the effect, over pairs."""
+    """Lower 95% bound of the effect, over pairs."""
     high_ratio: float
-    """Upper 95 % bound of the effect, over pairs."""
+    """Upper 95% bound of the effect, over pairs."""
     pairs: Annotated[int, msgspec.Meta(ge=2)]
     """Number of pairs of runs."""
     measured_at_ns: int

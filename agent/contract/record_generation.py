@@ -53,11 +53,11 @@ class TokenEnergy(RecordPart, frozen=True, kw_only=True):
     gross_mj: float
     """Energy per token in mJ, everything the sensor sees."""
     gross_u_mj: float | None = None
-    """Expanded uncertainty (95 %) of `gross_mj` in mJ."""
+    """Expanded uncertainty (95%) of `gross_mj` in mJ."""
     net_mj: float | None = None
     """Energy per token above idle power over the time of this part, in mJ; null where it does not stand out."""
     net_u_mj: float | None = None
-    """Expanded uncertainty (95 %) of `net_mj` in mJ."""
+    """Expanded uncertainty (95%) of `net_mj` in mJ."""
 
 
 class GenerationEnergy(RecordPart, frozen=True, kw_only=True):
@@ -70,7 +70,7 @@ class GenerationEnergy(RecordPart, frozen=True, kw_only=True):
     output_token_gross_mj: float
     """Energy of the whole request per output token in mJ: prefill included."""
     output_token_gross_u_mj: float | None = None
-    """Expanded uncertainty (95 %) of `output_token_gross_mj` in mJ."""
+    """Expanded uncertainty (95%) of `output_token_gross_mj` in mJ."""
     prefill_token: TokenEnergy | None = None
     """Energy of the prefill per prompt token."""
     prefill_reason: str | None = None

@@ -15,8 +15,8 @@ from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.base.toml import read_toml
 from edgemeter.agent.base.types import Name, Sha256
 from edgemeter.agent.contract.model_file import FOLDER_CONFIG
+from edgemeter.agent.contract.record_accuracy import GATE_RATIO
 from edgemeter.agent.contract.record_conditions import Role
-from edgemeter.agent.contract.record_figures import GATE_RATIO
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +47,7 @@ FORMATS = {
     ".pth": "pytorch",
     ".torchscript": "pytorch",
     ".pt2": "pytorch",
+    ".pte": "executorch",
     ".xml": "openvino",
     ".param": "ncnn",
     ".engine": "tensorrt",
@@ -71,6 +72,7 @@ READERS = {suffix: {runtime} for suffix, runtime in FORMATS.items()} | {
 }
 
 SAMPLE = Path(__file__).with_name("sample_suite.toml")
+MLPERF_TINY = Path(__file__).with_name("mlperf_tiny_suite.toml")
 
 # MLPerf Inference, MultiStream.
 SAMPLES_PER_QUERY = 8
@@ -80,7 +82,7 @@ COOL_DOWN_LIMIT_S = 300.0
 AXES = ("runtime", "backend", "precision", "threads", "prompt_tokens", "output_tokens")
 
 # Settings for models of images: of the defaults they do not reach a language model.
-OF_IMAGES = ("images", "annotations", "subset", "corrupt", "reference_accuracy", "agreement")
+OF_IMAGES = ("images", "annotations", "reader", "subset", "corrupt", "reference_accuracy", "agreement")
 
 # Keys of one scenario or mode only: with another they have no effect.
 BELONGS = {"samples_per_query": "multi_stream", "batch": "offline", "rate_per_s": "poisson", "minutes": "sustained"}
@@ -89,31 +91,36 @@ Tokens = Annotated[int, msgspec.Meta(ge=1, le=1 << 20)]
 Threads = Annotated[int, msgspec.Meta(ge=1, le=1024)]
 AccuracyWhen = Literal["every", "first", "never"]
 
-# What photographs can be spoilt with, in the order of the tables; vision/corruptions.py computes them.
-CORRUPTIONS = (
-    "gaussian_noise",
-    "shot_noise",
-    "impulse_noise",
-    "defocus_blur",
-    "gaussian_blur",
-    "motion_blur",
-    "brightness",
-    "contrast",
-    "pixelate",
-    "jpeg_compression",
-)
+# What items can be corrupted with, by their kind, in the order of the tables; audio/, vision/corruptions.py and text/typos.py do it.
+CORRUPTIONS: Mapping[str, tuple[str, ...]] = {
+    "image": (
+        "gaussian_noise",
+        "shot_noise",
+        "impulse_noise",
+        "defocus_blur",
+        "gaussian_blur",
+        "motion_blur",
+        "brightness",
+        "contrast",
+        "pixelate",
+        "jpeg_compression",
+    ),
+    "audio": ("white_noise", "reverberation"),
+    "text": ("character_swap", "character_drop"),
+}
+EVERY_CORRUPTION = tuple(name for names in CORRUPTIONS.values() for name in names)
 
 
 def corruption_names(names: Sequence[str]) -> tuple[str, ...]:
-    """Return the corruptions that were asked for, in the order of the table; `all` stands for every one.
+    """Return the corruptions that were asked for, in the order of the table; `all` stands for every one that fits the data.
 
     Raises:
         ConfigError: one is unknown.
     """
-    unknown = [name for name in names if name != "all" and name not in CORRUPTIONS]
+    unknown = [name for name in names if name != "all" and name not in EVERY_CORRUPTION]
     if unknown:
-        raise ConfigError(f"no corruption is called {unknown[0]!r}: choose from {', '.join(CORRUPTIONS)}, or all")
-    return tuple(name for name in CORRUPTIONS if name in names or "all" in names)
+        raise ConfigError(f"no corruption is called {unknown[0]!r}: choose from {', '.join(EVERY_CORRUPTION)}, or all")
+    return tuple(name for name in EVERY_CORRUPTION if name in names or "all" in names)
 
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -144,6 +151,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     cool_down_limit_s: Annotated[float, msgspec.Meta(ge=0)] | None = None
     images: str | None = None
     annotations: str | None = None
+    reader: str | None = None
     subset: Annotated[int, msgspec.Meta(ge=1)] | None = None
     corrupt: list[str] | None = None
     accuracy: AccuracyWhen | None = None
@@ -196,6 +204,8 @@ class Case(msgspec.Struct, frozen=True, kw_only=True):
     start_below_c: float | None = None
     cool_down_limit_s: float = COOL_DOWN_LIMIT_S
     subset: int | None = None
+    # Of the ground truth's format; None: the one that recognises it.
+    reader: str | None = None
     corrupt: tuple[str, ...] = ()
     # Assumed power without a sensor: the energy is then labelled estimated.
     estimate_power_w: float | None = None
@@ -308,6 +318,7 @@ def _single(merged: Settings, stated: Collection[str], folder: Path, model: str,
             "images": None if merged.images is None else str(folder / merged.images),
             "annotations": None if merged.annotations is None else str(folder / merged.annotations),
             "subset": merged.subset,
+            "reader": merged.reader,
             "corrupt": corruption_names(merged.corrupt or ()),
             "accuracy": merged.accuracy or "every",
             "reference_accuracy": merged.reference_accuracy,

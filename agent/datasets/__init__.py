@@ -1,19 +1,29 @@
-"""Data sets: files and their ground truth. The protocol of a reader of ground truth, and the table of names; one file per format.
+"""Data sets: items and their ground truth. The protocol of a reader of ground truth, and the table of names; one file per format.
 
 Others register theirs through the entry point group `edgemeter.datasets`. A reader is not named by the user: it recognises its format.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal, Protocol
 
 from edgemeter.agent.base.plugins import find_plugin, plugin_names
 from edgemeter.agent.datasets.class_lists import ClassIndex
 from edgemeter.agent.datasets.coco import CocoDocument
+from edgemeter.agent.datasets.items import Item
 
 # Asked in this order; then those of other packages, in the order of their names.
 READERS: Mapping[str, str] = {
+    "mlperf-tiny": "edgemeter.agent.datasets.sound:MlperfTiny",
+    "cifar-10": "edgemeter.agent.datasets.cifar:Cifar10",
+    "transcripts": "edgemeter.agent.datasets.sound:Transcripts",
+    "librispeech": "edgemeter.agent.datasets.sound:LibriSpeech",
+    "visual-wake-words": "edgemeter.agent.datasets.visual_wake_words:VisualWakeWords",
+    "maps": "edgemeter.agent.datasets.readers:Maps",
+    "dota": "edgemeter.agent.datasets.readers:Dota",
+    "glue": "edgemeter.agent.datasets.glue:Glue",
+    "squad": "edgemeter.agent.datasets.squad:Squad",
     "yolo": "edgemeter.agent.datasets.readers:Yolo",
     "class-folders": "edgemeter.agent.datasets.readers:ClassFolders",
     "class-list": "edgemeter.agent.datasets.readers:ClassList",
@@ -24,9 +34,13 @@ ENTRY_POINTS = "edgemeter.datasets"
 
 @dataclass(frozen=True, slots=True)
 class Targets:
-    """Ground truth in a form of its own: a target per file, by the file's name relative to the folder. Its task knows what a target is."""
+    """Ground truth in a form of its own: a target per item, by the item's name (a file's, relative to the folder). Its task knows it.
+
+    `groups` maps the names of items that have one to their group.
+    """
 
     values: Mapping[str, object]
+    groups: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,16 +49,21 @@ class GroundTruth:
 
     `identity` stands for the ground truth in the hash of the data set: the file whose bytes are all of it, else bytes that are.
     `warnings` count what is odd about it. `named_by` is what decides which files belong to the data set: the annotations, which may name
-    some of a folder, or the folder.
+    some of a folder, or the folder. `items` are those that lie inside a file; without them an item is the file of its name. `beside` are
+    files in the folder that hold the ground truth of its items, and travel with them.
     """
 
     content: CocoDocument | ClassIndex | Targets
     identity: Path | bytes
     warnings: tuple[str, ...] = ()
     named_by: Literal["annotations", "folder"] = "annotations"
+    items: tuple[Item, ...] = ()
+    beside: tuple[Path, ...] = ()
 
     def named(self) -> list[str]:
-        """Return the file names, sorted."""
+        """Return the names of the items, sorted."""
+        if self.items:
+            return sorted(item.name for item in self.items)
         if isinstance(self.content, CocoDocument):
             return sorted(image.file_name for image in self.content.images if image.file_name is not None)
         return sorted(self.content.classes if isinstance(self.content, ClassIndex) else self.content.values)
@@ -56,7 +75,8 @@ class Reader(Protocol):
     def recognises(self, folder: Path, annotations: Path | None) -> bool:
         """Return whether these are of its format; looks at names and, where they do not tell, at the first bytes.
 
-        Without annotations it is asked about a folder that holds no photographs itself. It raises nothing: what cannot be read is not its.
+        Without annotations it is asked about a folder that holds no photographs itself, or about a file in the place of the folder, which
+        holds items and ground truth alike. It raises nothing: what cannot be read is not its.
         """
         ...
 

@@ -1,13 +1,9 @@
-"""COCO's files: the annotation document (ground truth of detection), an index from file name to class, and detection results.
-
-A result is {image_id, category_id, bbox: [x, y, width, height], score}.
-"""
+"""COCO's annotation document, the ground truth of detection, and an index from file name to class."""
 
 import re
 from codecs import BOM_UTF8
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from itertools import chain
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -109,6 +105,9 @@ class Annotation(msgspec.Struct, frozen=True):
     area: Side | None = None
     iscrowd: Annotated[int, msgspec.Meta(ge=0, le=1)] = 0
     group: GroupLabel = None
+    # Read by the tasks that need them only: an outline is most of a document.
+    segmentation: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
+    keypoints: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
 
     @property
     def has_extent(self) -> bool:
@@ -155,6 +154,7 @@ def read_annotations(path: Path) -> CocoDocument | dict[str, int]:
 
 # What some exporters write as 1.0.
 _WHOLE = ("id", "image_id", "category_id", "width", "height", "iscrowd")
+_OUTLINES = ("segmentation", "keypoints")
 
 
 def _decode_document(content: bytes) -> CocoDocument:
@@ -167,6 +167,7 @@ def _decode_document(content: bytes) -> CocoDocument:
             for entry in entries if isinstance(entries, list) else ():
                 if isinstance(entry, dict):
                     entry.update({key: _whole(key, entry[key]) for key in _WHOLE if key in entry})
+                    entry.update({key: msgspec.Raw(msgspec.json.encode(entry[key])) for key in _OUTLINES if key in entry})
         return msgspec.convert(parts, CocoDocument)
 
 
@@ -224,12 +225,60 @@ def plain_document(document: CocoDocument, image_ids: set[int] | None = None) ->
     return {
         "images": [msgspec.to_builtins(image) for image in document.images if image_ids is None or image.id in image_ids],
         "annotations": [
-            {**msgspec.to_builtins(annotation), "bbox": list(annotation.bbox), "area": annotation.size_px}
-            for annotation in document.annotations
-            if image_ids is None or annotation.image_id in image_ids
+            _plain_annotation(annotation) for annotation in document.annotations if image_ids is None or annotation.image_id in image_ids
         ],
         "categories": msgspec.to_builtins(document.categories),
     }
+
+
+def _plain_annotation(annotation: Annotation) -> dict[str, Any]:
+    plain = {name: getattr(annotation, name) for name in annotation.__struct_fields__}
+    known = {name: value for name, value in plain.items() if value is not msgspec.UNSET}
+    return {**known, "bbox": list(annotation.bbox), "area": annotation.size_px}
+
+
+class _Rle(msgspec.Struct, frozen=True):
+    size: tuple[int, int]
+    counts: str | list[int]
+
+
+# Three points at least; Unset of an annotation without.
+_Polygon = Annotated[list[float], msgspec.Meta(min_length=6)]
+
+
+def outline_of(annotation: Mapping[str, Any]) -> list[list[float]] | dict[str, Any]:
+    """Return the outline of a plain annotation as COCO has it: polygons, or a run-length code.
+
+    Raises:
+        ConfigError: it has none, or a garbled one; the message names the annotation.
+    """
+    found = _decoded(annotation, "segmentation", list[_Polygon] | _Rle, "polygons [[x1, y1, x2, y2, x3, y3, ...]], or a run-length code")
+    if isinstance(found, _Rle):
+        return {"size": list(found.size), "counts": found.counts}
+    if not found or any(len(polygon) % 2 for polygon in found):
+        raise ConfigError(f"annotation {annotation['id']}: its segmentation is empty, or has an x without y: correct it")
+    return [list(polygon) for polygon in found]
+
+
+def keypoints_of(annotation: Mapping[str, Any]) -> list[float]:
+    """Return the keypoints of a plain annotation: x, y, visibility (0 not labelled, 1 hidden, 2 visible) of each.
+
+    Raises:
+        ConfigError: it has none, or garbled ones; the message names the annotation.
+    """
+    found = _decoded(annotation, "keypoints", list[float], "x, y, visibility of each keypoint")
+    if not found or len(found) % 3:
+        raise ConfigError(f"annotation {annotation['id']}: it has {len(found)} numbers as keypoints, and each has three: correct it")
+    return list(found)
+
+
+def _decoded(annotation: Mapping[str, Any], key: str, form: Any, words: str) -> Any:
+    if key not in annotation:
+        raise ConfigError(f"annotation {annotation['id']} has no {key} ({words}): give annotations for this task")
+    try:
+        return msgspec.json.decode(annotation[key], type=form)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        raise ConfigError(f"annotation {annotation['id']}: its {key} is not {words}: {error}") from error
 
 
 def _contradiction(document: CocoDocument) -> str | None:
@@ -267,112 +316,3 @@ def _misread(document: CocoDocument) -> str | None:
 
 def _twice(values: Iterable[int | str]) -> int | str | None:
     return next((value for value, count in Counter(values).items() if count > 1), None)
-
-
-Rows = NDArray[np.float64]
-# Of so many scores some differ.
-_ENOUGH = 20
-IMAGE, X, Y, WIDTH, HEIGHT, SCORE, CATEGORY = range(7)
-# Factors of the columns, so that rows that differ have sums that differ.
-_UNLIKE = np.sqrt([2.0, 3.0, 5.0, 7.0, 11.0, 13.0, 17.0]).tolist()
-
-
-class _Detection(msgspec.Struct, frozen=True, gc=False):
-    """One detection; other keys (id, area, segmentation) are passed over. Ids may be written 42.0."""
-
-    image_id: float
-    category_id: float
-    bbox: tuple[float, float, float, float]
-    score: float
-
-
-class _Wrapped(msgspec.Struct, frozen=True):
-    """The list inside a document, as some tools write it."""
-
-    annotations: Sequence[_Detection]
-
-
-def read_results(path: Path, truth: CocoDocument) -> Rows:
-    """Return the detections of a file: float64 [n, 7]: image id, x, y, width, height, score, category id.
-
-    Raises:
-        ConfigError: it cannot be read, or what it holds cannot be scored against this ground truth; the message holds the first.
-    """
-    found = _decode(path)
-    flat = chain.from_iterable((d.image_id, *d.bbox, d.score, d.category_id) for d in found)
-    rows = np.fromiter(flat, np.float64, 7 * len(found)).reshape(-1, 7)
-    if problem := _problem(rows, truth):
-        raise ConfigError(f"the detections {str(path)!r} cannot be scored: {problem}")
-    return rows
-
-
-def result_oddities(rows: Rows) -> tuple[str, ...]:
-    """Return what in the detections is odd and yet has a meaning, counted, with how it is taken."""
-    # Rows that are alike have the same sum of anything: only those few need a closer look, of half a million too.
-    sums = np.zeros(len(rows))
-    for column, factor in enumerate(_UNLIKE):
-        sums += rows[:, column] * factor
-    ordered = np.sort(sums)
-    alike = rows[np.isin(sums, ordered[1:][ordered[1:] == ordered[:-1]])]
-    again = len(alike) - len(np.unique(alike, axis=0))
-    repeated = (
-        f"{again} of {len(rows)} detections are repeated, with the same box and score: each counts as a false one, as in the COCO API"
-    )
-    return ((repeated,) if again else ()) + _odd_scores(rows[:, SCORE])
-
-
-def _odd_scores(scores: NDArray[np.float64]) -> tuple[str, ...]:
-    if len(scores) >= _ENOUGH and scores.min() == scores.max():
-        return (f"all {len(scores)} scores are {scores[0]:g}: the order in the file decides which come first",)
-    if len(scores) and (scores.min() < 0 or scores.max() > 1):
-        return (f"scores go from {scores.min():.3g} to {scores.max():.3g}, and COCO's are 0..1: only their order counts here",)
-    return ()
-
-
-def _decode(path: Path) -> Sequence[_Detection]:
-    content = b""
-    try:
-        content = path.read_bytes().removeprefix(BOM_UTF8)
-        if content.lstrip()[:1] == b"{":
-            return msgspec.json.decode(content, type=_Wrapped).annotations
-        return msgspec.json.decode(content, type=list[_Detection])
-    except OSError as error:
-        raise ConfigError(f"cannot read the detections {str(path)!r}: {error.strerror}") from error
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-        raise ConfigError(
-            f"the detections {str(path)!r} are not a list of COCO results (image_id, category_id, bbox, score; {BOX_FORM}): "
-            f"{decode_problem(content, error)}"
-        ) from error
-
-
-def _problem(rows: Rows, truth: CocoDocument) -> str | None:
-    """Return why the rows cannot be scored, None when they can."""
-    images = np.array(sorted(image.id for image in truth.images), np.float64)
-    categories = np.array(sorted(category.id for category in truth.categories), np.float64)
-    bad = np.asarray(~np.isfinite(rows).all(axis=1), np.bool_)
-    if bad.any():
-        return f"{_count(bad)} hold a number that is not finite{_first(rows, bad)}"
-    if (bad := ~np.isin(rows[:, IMAGE], images)).any():
-        return f"{_count(bad)} are of images that the annotations do not have{_first(rows, bad)}: give the annotations they were made for"
-    if (bad := ~np.isin(rows[:, CATEGORY], categories)).any():
-        named = ", ".join(f"{number:g}" for number in np.unique(rows[bad, CATEGORY])[:5])
-        return (
-            f"{_count(bad)} are of categories that the annotations do not have ({named}){_first(rows, bad)}: "
-            "write COCO's category ids, not class indices"
-        )
-    bad = np.asarray((rows[:, [WIDTH, HEIGHT]] < 0).any(axis=1), np.bool_)
-    if bad.any():
-        return f"{_count(bad)} have a negative width or height{_first(rows, bad)}: {BOX_FORM}"
-    sizes = {image.id: (image.width or np.nan, image.height or np.nan) for image in truth.images}
-    of_each = np.array([sizes[int(number)] for number in rows[:, IMAGE]], np.float64).reshape(-1, 2)
-    return box_form_problem("detections", rows[:, X : HEIGHT + 1], of_each)
-
-
-def _count(bad: NDArray[np.bool_]) -> str:
-    return f"{int(bad.sum())} of {len(bad)} detections"
-
-
-def _first(rows: Rows, bad: NDArray[np.bool_]) -> str:
-    place = int(np.argmax(bad))
-    row = rows[place]
-    return f" (first: number {place}, image {row[IMAGE]:.15g}, category {row[CATEGORY]:g}, bbox {row[X : HEIGHT + 1].tolist()})"

@@ -1,4 +1,4 @@
-"""A data set: a folder of photographs, or of the files that its ground truth names.
+"""A data set: a folder of photographs or recordings, the files that its ground truth names, or what lies inside one file.
 
 Ground truth (`annotations`) is recognised by its content: COCO JSON; a JSON index `{"file": class}`; a text index `file class` (.txt,
 .csv, .tsv); YOLO labels (their folder, or data.yaml, or classes.txt); what the readers of other packages recognise. Class folders need
@@ -7,7 +7,7 @@ none, or a list of their classes (.txt).
 
 import hashlib
 import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -18,7 +18,8 @@ from edgemeter.agent.contract.record_conditions import Subset
 from edgemeter.agent.datasets import GroundTruth, create, names
 from edgemeter.agent.datasets.class_lists import ClassIndex
 from edgemeter.agent.datasets.coco import CocoDocument, plain_document
-from edgemeter.agent.datasets.photographs import list_photographs, photographs_in
+from edgemeter.agent.datasets.items import Item, item_of_file
+from edgemeter.agent.datasets.photographs import list_items, photographs_in
 
 logger = logging.getLogger(__name__)
 
@@ -27,19 +28,19 @@ SUBSET_METHOD = "smallest sha256 of `seed:file name`"
 
 @dataclass(frozen=True, slots=True)
 class Dataset:
-    """Files in a fixed order, photographs unless the ground truth names others, with ground truth.
+    """Items in a fixed order, photographs unless the ground truth names others, with ground truth.
 
-    `truth` is the parsed COCO annotation document (task detection: dict with images, annotations, categories) or None.
-    `classes` maps file name to class index 0..999, in the order of `files` (task classification), or is None; with `class_names` the
-    index is only the place among those names, and a model must know them or have as many. `groups` maps file names to a group.
-    `image_ids` are COCO's image ids in the order of `files` (None without COCO annotations).
-    `targets` maps file names to what a reader of another package found, in the order of `files`, for a task that knows what it is.
-    `sha256` covers the bytes of all files in order, and of the annotations. `warnings` count what in the annotations is odd. `needed` are
-    the photographs without which it cannot be opened again: `files`, or all in the folder if no annotations list them.
+    `truth` is the parsed COCO annotation document (dict with images, annotations, categories) or None.
+    `classes` maps item names to a class index 0..999, in the order of `items` (task classification), or is None; with `class_names` the
+    index is only the place among those names, and a model must know them or have as many. `groups` maps item names to a group.
+    `image_ids` are COCO's image ids in the order of `items` (None without COCO annotations).
+    `targets` maps item names to what another reader found, in the order of `items`, for a task that knows what it is.
+    `sha256` covers the bytes of all items in order, and of the ground truth. `warnings` count what in the annotations is odd. `needed` are
+    the files without which it cannot be opened again: those of the items, or all in the folder if no annotations list them.
     """
 
     name: str
-    files: tuple[Path, ...]
+    items: tuple[Item, ...]
     sha256: str
     image_ids: tuple[int, ...] | None = None
     truth: Mapping[str, Any] | None = None
@@ -57,44 +58,56 @@ class Dataset:
         return self.truth is not None or self.classes is not None or self.targets is not None
 
 
-def open_folder(images: Path, annotations: Path | None = None, subset: int | None = None, seed: int = 0) -> Dataset:
-    """Return the photographs of a folder, sorted by name; `subset` takes so many of them, chosen by `seed`, the same on every machine.
+def open_folder(
+    images: Path, annotations: Path | None = None, subset: int | None = None, seed: int = 0, reader: str | None = None
+) -> Dataset:
+    """Return the photographs of a folder, sorted by name; of one without photographs its recordings.
 
+    `subset` takes so many of them, chosen by `seed`, the same on every machine.
     With annotations the photographs are those that they name, sorted the same way: one that has no ground truth cannot be scored and
     is left out with a warning, because a folder often holds more than one set (all of val2017, annotations of 80). Folders below it
-    count only as class folders, or where annotations name them.
+    count only as class folders, or where annotations name them. A file in place of the folder holds the items itself.
 
-    Of photographs that annotations name, only those of the subset need be there.
+    Of photographs that annotations name, only those of the subset need be there. `reader` names that of the format, where several
+    recognise it or none does.
 
     Raises:
         ConfigError: no folder, no photograph in it, or annotations that are garbled or name photographs that are not there.
     """
-    truth = _truth(images, annotations)
-    named = list_photographs(images) if truth is None else truth.named()
+    truth = _truth(images, annotations, reader)
+    named = list_items(images) if truth is None else truth.named()
     ours, chosen = _choose(named, subset, seed)
-    files = tuple(images / name for name in ours)
+    inside = {} if truth is None else {item.name: item for item in truth.items}
+    items = tuple(inside[name] if inside else item_of_file(images, name) for name in ours)
     if truth is None:
-        return Dataset(images.resolve().name, files, _sha256(files), subset=chosen, needed=tuple(images / name for name in named))
-    needed = ours if truth.named_by == "annotations" else named
-    _check_named(images, annotations, named, needed)
+        return Dataset(images.resolve().name, items, _sha256(items), subset=chosen, needed=tuple(images / name for name in named))
+    needed = [images / name for name in (ours if truth.named_by == "annotations" else named)]
+    if inside:
+        needed = sorted({item.path for item in truth.items})
+    else:
+        _check_named(images, annotations, named, needed)
     made = Dataset(
         name=images.resolve().name,
-        files=files,
-        sha256=_sha256((*files, truth.identity)),
+        items=items,
+        sha256=_sha256(items, truth.identity),
         subset=chosen,
         warnings=truth.warnings,
-        needed=tuple(images / name for name in needed),
+        needed=(*needed, *truth.beside),
     )
     if isinstance(truth.content, CocoDocument):
         return _with_boxes(made, truth.content, ours)
     if isinstance(truth.content, ClassIndex):
         return _with_classes(made, truth.content, ours)
-    return replace(made, targets={name: truth.content.values[name] for name in ours})
+    return replace(made, targets={name: truth.content.values[name] for name in ours}, groups=_groups(truth.content.groups, ours))
 
 
 def _with_classes(made: Dataset, index: ClassIndex, ours: list[str]) -> Dataset:
-    groups = {name: index.groups[name] for name in ours if name in index.groups}
-    return replace(made, classes={name: index.classes[name] for name in ours}, class_names=index.names, groups=groups or None)
+    classes = {name: index.classes[name] for name in ours}
+    return replace(made, classes=classes, class_names=index.names, groups=_groups(index.groups, ours))
+
+
+def _groups(known: Mapping[str, str], ours: list[str]) -> dict[str, str] | None:
+    return {name: known[name] for name in ours if name in known} or None
 
 
 def _with_boxes(made: Dataset, document: CocoDocument, ours: list[str]) -> Dataset:
@@ -103,18 +116,23 @@ def _with_boxes(made: Dataset, document: CocoDocument, ours: list[str]) -> Datas
     return replace(made, image_ids=image_ids, truth=plain_document(document, set(image_ids)))
 
 
-def _truth(folder: Path, annotations: Path | None) -> GroundTruth | None:
-    """Return the ground truth, as the first reader that recognises it reads it; None of photographs without annotations.
+def _truth(folder: Path, annotations: Path | None, wanted: str | None) -> GroundTruth | None:
+    """Return the ground truth, as the wanted reader or the first that recognises it reads it; None of photographs without annotations.
 
     Raises:
         ConfigError: no reader recognises it, or it is garbled.
     """
-    if annotations is None and photographs_in(folder):
+    if wanted is not None:
+        return create(wanted).read(folder, annotations)
+    is_one_file = folder.is_file()
+    if annotations is None and not is_one_file and photographs_in(folder):
         return None
     for name in names():
         reader = create(name)
         if reader.recognises(folder, annotations):
             return reader.read(folder, annotations)
+    if is_one_file:
+        raise ConfigError(f"cannot read the data in {str(folder)!r}: no reader recognises it; give a folder, or a file of a known format")
     # COCO's error lists what is understood.
     return None if annotations is None else create("coco").read(folder, annotations)
 
@@ -124,32 +142,37 @@ def _choose(named: list[str], count: int | None, seed: int) -> tuple[list[str], 
     if count is None:
         return named, None
     if count > len(named):
-        raise ConfigError(f"the subset has {count} photographs, but the data set has {len(named)}: choose a smaller subset")
+        raise ConfigError(f"the subset has {count} items, but the data set has {len(named)}: choose a smaller subset")
     chosen = sorted(named, key=lambda name: hashlib.sha256(f"{seed}:{name}".encode()).digest())[:count]
     return sorted(chosen), Subset(images=count, drawn_from=len(named), seed=seed, method=SUBSET_METHOD)
 
 
-def _check_named(folder: Path, annotations: Path | None, named: list[str], needed: list[str]) -> None:
+def _check_named(folder: Path, annotations: Path | None, named: list[str], needed: list[Path]) -> None:
     if not named:
-        raise ConfigError(f"the annotations {str(annotations)!r} name no photographs: give those of {str(folder)!r}")
+        raise ConfigError(f"the annotations {str(annotations)!r} name no files: give those of {str(folder)!r}")
     here = set(photographs_in(folder))
-    absent = [name for name in needed if name not in here and not (folder / name).is_file()]
+    absent = [path for path in needed if path.relative_to(folder).as_posix() not in here and not path.is_file()]
     if absent:
         raise ConfigError(
-            f"{len(absent)} of the {len(needed)} photographs that the annotations {str(annotations)!r} name are not in {str(folder)!r}, "
-            f"first {absent[0]!r}: give the folder they belong to, or annotations of these photographs only"
+            f"{len(absent)} of the {len(needed)} files that the annotations {str(annotations)!r} name are not in {str(folder)!r}, "
+            f"first {absent[0].relative_to(folder).as_posix()!r}: give the folder they belong to, or annotations of these files only"
         )
     if extra := here.difference(named):
         first = min(extra)
         logger.warning("%d photographs in %s are left out, the annotations do not name them (first %s)", len(extra), folder, first)
 
 
-def _sha256(parts: Iterable[Path | bytes]) -> str:
-    """Return one hash over the hashes of the files (or bytes) in order, so that no byte can move from one to the next unseen."""
+def _sha256(items: Sequence[Item], identity: Path | bytes | None = None) -> str:
+    """Return one hash over the hashes of the items in order and the ground truth, so that no byte can move from one to the next unseen."""
     total = hashlib.sha256()
-    for part in parts:
-        try:
-            total.update(hashlib.sha256(part).digest() if isinstance(part, bytes) else bytes.fromhex(sha256_of(part)))
-        except OSError as error:
-            raise ConfigError(f"cannot read {str(part)!r}: {error.strerror}") from error
+    place: object = None
+    try:
+        for item in items:
+            place = str(item.path)
+            total.update(item.sha256())
+        if identity is not None:
+            place = str(identity)
+            total.update(hashlib.sha256(identity).digest() if isinstance(identity, bytes) else bytes.fromhex(sha256_of(identity)))
+    except OSError as error:
+        raise ConfigError(f"cannot read {place!r}: {error.strerror}") from error
     return total.hexdigest()

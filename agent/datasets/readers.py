@@ -1,4 +1,4 @@
-"""Our readers of ground truth, each recognised by its content: YOLO labels, class folders, class lists, COCO's JSON."""
+"""Our readers of ground truth, each recognised by its content: maps, DOTA and YOLO labels, class folders, class lists, COCO's JSON."""
 
 from codecs import BOM_UTF8
 from pathlib import Path
@@ -6,10 +6,40 @@ from pathlib import Path
 import msgspec
 
 from edgemeter.agent.base.errors import ConfigError
-from edgemeter.agent.datasets import GroundTruth, yolo
+from edgemeter.agent.datasets import GroundTruth, Targets, dota, maps, yolo
 from edgemeter.agent.datasets.class_lists import ClassIndex, find_class_names, read_class_folders, read_class_list, text_lines
 from edgemeter.agent.datasets.coco import annotation_oddities, read_annotations
+from edgemeter.agent.datasets.items import SOUND
 from edgemeter.agent.datasets.photographs import SUFFIXES, list_photographs, photographs_in
+
+# Class folders hold photographs or recordings.
+_OF_CLASSES = (*SUFFIXES, *SOUND)
+
+
+class Maps:
+    """A map for each photograph: the class or the depth of every pixel."""
+
+    def recognises(self, folder: Path, annotations: Path | None) -> bool:
+        """Return whether the annotations are a folder with a map of one of the photographs."""
+        return maps.holds_maps(folder, annotations)
+
+    def read(self, folder: Path, annotations: Path | None) -> GroundTruth:
+        """Return the file of each photograph's map: the task reads it."""
+        found, identity = maps.read_maps(folder, _given(annotations))
+        return GroundTruth(Targets(found), identity, named_by="folder")
+
+
+class Dota:
+    """DOTA's labels of oriented boxes: the folder of the text files."""
+
+    def recognises(self, folder: Path, annotations: Path | None) -> bool:
+        """Return whether the annotations are a folder of such labels."""
+        return dota.holds_labels(folder, annotations)
+
+    def read(self, folder: Path, annotations: Path | None) -> GroundTruth:
+        """Return the objects of all photographs in the folder."""
+        objects = dota.read_labels(folder, _given(annotations))
+        return GroundTruth(Targets(objects), msgspec.json.encode(objects, order="sorted"), named_by="folder")
 
 
 class Yolo:
@@ -31,12 +61,12 @@ class ClassFolders:
     def recognises(self, folder: Path, annotations: Path | None) -> bool:
         """Return whether there are class folders and, with annotations, these are a list of classes rather than of files."""
         if annotations is None:
-            return bool(find_class_names(folder, SUFFIXES))
+            return bool(find_class_names(folder, _OF_CLASSES))
         return annotations.suffix.lower() == ".txt" and not photographs_in(folder) and not _is_index(annotations)
 
     def read(self, folder: Path, annotations: Path | None) -> GroundTruth:
         """Return the class of every photograph in the folders."""
-        return _of_index(read_class_folders(folder, SUFFIXES, annotations), by_folder=True)
+        return _of_index(read_class_folders(folder, _OF_CLASSES, annotations), by_folder=True)
 
 
 class ClassList:

@@ -6,6 +6,7 @@ from typing import Literal
 from edgemeter.agent.base import broker_address, config
 from edgemeter.agent.base.broker_address import BrokerAddress
 from edgemeter.agent.base.errors import UnavailableError
+from edgemeter.agent.contract.messages import Measuring
 from edgemeter.agent.contract.record import RunRecord
 from edgemeter.agent.delivery import birth
 from edgemeter.agent.delivery.outbox import Outbox
@@ -36,6 +37,10 @@ class Delivery:
         note_verdict(self._outbox.path.parent, kept.started_at_ns, kept.verdict.state)
         self._publisher.wake()
         return kept
+
+    def report_activity(self, measuring: Measuring | None) -> None:
+        """Report what is measured now, None when nothing is; without a connection it is not reported."""
+        self._publisher.report_activity(measuring)
 
     def waiting(self) -> int:
         """Return how many records of this device have no receipt yet."""

@@ -9,6 +9,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Literal, Protocol
 
 import msgspec
@@ -89,6 +90,7 @@ class Publisher:
         self._stamping = stamping or Stamping(outbox)
         self._sender = Sender(outbox, birth.device, birth.fleet, window_records, receipt_timeout_s)
         self._listener = listener
+        self._activity: messages.Activity | None = None
         self._outgoing: deque[tuple[str, bytes, Literal["passing", "retained"]]] = deque()
         self._handler_messages: set[int] = set()
         self._session: MqttSession | None = None
@@ -106,13 +108,16 @@ class Publisher:
         self._was_offline = False
 
     def connect(self, timeout_s: float = CONNECT_TIMEOUT_S) -> None:
-        """Return when the broker has accepted this device; from then on the outbox empties by itself.
+        """Return when the broker has accepted this device, and `is_connected`; from then on the outbox empties by itself.
 
         Raises:
             UnavailableError: no broker answers within `timeout_s`.
             ConfigError: the broker refuses our user, password or certificate.
         """
         self._open_session(timeout_s)
+        # The thread tries again, and says why.
+        with suppress(EdgemeterError):
+            self._welcome()
         self.start()
 
     def start(self) -> None:
@@ -162,11 +167,14 @@ class Publisher:
         silent = " (or the broker refuses this device: MQTT 3.1.1 does not report it)" if self._session.version == "3.1.1" else ""
         return f"no collector has confirmed them{silent}: check that one runs at {self.address} (`edgemeter collector up`); {kept}"
 
-    def progress(self, doing: str) -> None:
-        """Report what the device is doing; lost if nobody subscribes."""
-        if self._session is not None:
-            message = messages.Progress(session=self._birth.session, doing=doing)
-            self._session.publish(self._topic("progress"), messages.encode_message(message), qos=0)
+    def report_activity(self, measuring: messages.Measuring | None) -> None:
+        """Report what is measured now, at once or not at all: nothing may be sent later, while a query is timed.
+
+        That nothing is measured any more is reported with the next connection, where there is none now.
+        """
+        self._activity = messages.Activity(session=self._birth.session, measuring=measuring)
+        if self._session is not None and self.is_connected():
+            self._publish_activity(self._session, self._activity)
 
     def publish(self, topic: str, payload: bytes, *, qos: Literal[0, 1] = 1, lasting: Literal["passing", "retained"] = "passing") -> bool:
         """Send one message of a handler, before any record; return False if that is not possible now."""
@@ -275,6 +283,9 @@ class Publisher:
     def _topic(self, kind: TopicKind) -> str:
         return str(Topic(self._birth.fleet, self._birth.device, kind))
 
+    def _publish_activity(self, session: MqttSession, activity: messages.Activity) -> None:
+        session.publish(self._topic("activity"), messages.encode_message(activity), qos=0, lasting="retained")
+
     def _publish_state(self, state: str) -> None:
         if self._session is not None:
             self._session.publish(self._topic("state"), self._state(state), lasting="retained")
@@ -324,17 +335,26 @@ class Publisher:
         session = self._session
         if session is None or not session.is_connected():
             return IDLE_S
-        if self._is_new_connection:
-            self._is_new_connection = False
-            self._greet(session)
-            if self._listener is not None:
-                self._listener.connected()
+        self._welcome()
         self._send_for_handlers(session)
         if self._refusal is not None:
             return self._await_permission()
         held_s = self._settle_stamps()
         pause_s = min(self._sender.send(session), self._name.wait_s(time.monotonic()))
         return pause_s if held_s is None else min(pause_s, held_s)
+
+    def _welcome(self) -> None:
+        """Greet on a new connection, before anything else is sent on it."""
+        if self._session is None or not self._is_new_connection:
+            return
+        self._is_new_connection = False
+        try:
+            self._greet(self._session)
+        except EdgemeterError:
+            self._is_new_connection = True
+            raise
+        if self._listener is not None:
+            self._listener.connected()
 
     def _settle_stamps(self) -> float | None:
         # Another process that has the outbox open may settle them too.
@@ -358,6 +378,8 @@ class Publisher:
             birth = msgspec.structs.replace(self._birth, dropped_traces=dropped.traces, dropped_records=dropped.records)
             session.publish(self._topic("birth"), messages.encode_message(birth), lasting="retained")
             self._publish_state("online")
+        if self._activity is not None and self._activity.measuring is None:
+            self._publish_activity(session, self._activity)
         if self._listener is not None and self._listener.topics:
             session.subscribe(self._listener.topics)
         self._refusal = None

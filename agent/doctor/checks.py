@@ -208,6 +208,7 @@ RUNTIMES: Mapping[str, Sequence[RuntimePackage]] = {
     "ncnn": (RuntimePackage("ncnn", "ncnn", "ncnn"),),
     "llama": (RuntimePackage("xllamacpp", "xllamacpp", "llama"),),
     "genai": (RuntimePackage("onnxruntime-genai", "onnxruntime_genai", "genai"),),
+    "executorch": (RuntimePackage("executorch", "executorch.extension.pybindings._C", "executorch"),),
     "pytorch": (RuntimePackage("torch", "torch", "torch"),),
     "tensorrt": (
         RuntimePackage("tensorrt", "tensorrt", "tensorrt"),

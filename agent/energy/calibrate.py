@@ -32,7 +32,7 @@ FEWEST_STEPS = 3
 
 # Steps closer together than this many of their own uncertainties do not determine a gain.
 SPAN_OVER_U = 20.0
-# What the readings' own steps leave open is known and enters the uncertainty: a span of so many of it gives a gain within some 10 %.
+# What the readings' own steps leave open is known and enters the uncertainty: a span of so many of it gives a gain within some 10%.
 SPAN_OVER_STEPS = 8.0
 ROUNDS = 50
 SETTLED_RATIO = 1e-12

@@ -33,7 +33,7 @@ METHOD = 2
 FEWEST_IDLE_VALUES = 5
 RESOLVABLE = 3.0
 COVERAGE_FACTOR = 2.0
-# A mean absolute error of 1 % of a normal distribution.
+# A mean absolute error of 1% of a normal distribution.
 SUFFICIENT_U_RATIO = 0.01 * math.sqrt(math.pi / 2)
 EnergyOrReason = tuple[Energy | None, str | None]
 
@@ -227,7 +227,7 @@ def _resolving_window_s(case: SensorRun, idling: budget.IdlePower, net_w: float,
 
 
 def _sufficient_window_s(case: SensorRun, terms: Iterable[UncertaintyTerm], gross_mj: float) -> float | None:
-    """Return how long a timed part suffices for the energy to be off by less than 1 % on average; None where no length would do."""
+    """Return how long a timed part suffices for the energy to be off by less than 1% on average; None where no length would do."""
     seen = {term.term: term.u_mj or 0.0 for term in terms}
     allowed = (SUFFICIENT_U_RATIO * gross_mj) ** 2 - sum(seen[name] ** 2 for name in ("gain", "offset", "quantisation"))
     if allowed <= 0:

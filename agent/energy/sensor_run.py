@@ -16,7 +16,7 @@ from edgemeter.agent.energy.settling import Settling, settling_after
 from edgemeter.agent.energy.window import Window
 from edgemeter.agent.power import Description
 
-# Source: MLPerf Tiny (10 s); 50 periods keep the edges below 2 % of the window.
+# Source: MLPerf Tiny (10 s); 50 periods keep the edges below 2% of the window.
 SHORTEST_S = 10.0
 FEWEST_PERIODS = 50
 # Of a sensor that renews its value less often than it is read; the budget knows how few they are.

@@ -16,7 +16,7 @@ from edgemeter.agent.energy.curve import NS_PER_MS, PowerCurve, mean_w
 from edgemeter.agent.energy.wander import stretch_means
 from edgemeter.agent.energy.window import Window
 
-# So many delays after a step a first-order lag is within 0.7 % of it, and a mean over a window has been there since the second.
+# So many delays after a step a first-order lag is within 0.7% of it, and a mean over a window has been there since the second.
 SETTLED_DELAYS = 5.0
 # How far the readings are looked at first, in spacings of the readings, and by how much further at least each time.
 FIRST_SPACINGS = 4.0

@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edgemeter.agent.base.errors import EdgemeterError
-from edgemeter.agent.contract.record_figures import Agreement, OutputCheck
+from edgemeter.agent.contract.record_accuracy import Agreement, OutputCheck
 from edgemeter.agent.contract.suite import Case
 from edgemeter.agent.engine import reference_process
 from edgemeter.agent.engine.isolation import last_line

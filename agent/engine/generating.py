@@ -12,8 +12,9 @@ from pathlib import Path
 from edgemeter.agent import generators
 from edgemeter.agent.base.errors import UnavailableError
 from edgemeter.agent.contract.model_file import FOLDER_CONFIG
+from edgemeter.agent.contract.record_accuracy import OutputCheck
 from edgemeter.agent.contract.record_conditions import Model, Runtime, Scheduling, Tensor
-from edgemeter.agent.contract.record_figures import ColdStart, Memory, OutputCheck, WarmUp
+from edgemeter.agent.contract.record_figures import ColdStart, Memory, WarmUp
 from edgemeter.agent.contract.record_generation import Generation, LanguageModel, Quantisation
 from edgemeter.agent.contract.suite import Case
 from edgemeter.agent.energy.window import Window
@@ -130,7 +131,7 @@ def _time(work: job.RunJob, subject: GenerationSubject, emit: Emit) -> _Timing:
 def warm_up(subject: GenerationSubject, limit_s: float) -> tuple[WarmUp, float]:
     """Run whole queries until TTFT and TPOT have settled, for `limit_s` but at least two; return what was seen, and the s of a query.
 
-    Both have settled where `looks_settled` says so of four or more queries, or where the last two of fewer are within 2 % of each other.
+    Both have settled where `looks_settled` says so of four or more queries, or where the last two of fewer are within 2% of each other.
     """
     first_ns: list[int] = []
     each_ns: list[int] = []
@@ -148,7 +149,7 @@ def warm_up(subject: GenerationSubject, limit_s: float) -> tuple[WarmUp, float]:
 
 
 def has_settled(durations_ns: Sequence[int]) -> bool:
-    """Return whether the times of the queries so far look settled; of two or three, whether the last two are within 2 %."""
+    """Return whether the times of the queries so far look settled; of two or three, whether the last two are within 2%."""
     if len(durations_ns) < FEWEST_WARM_UP:
         return False
     if len(durations_ns) >= HALVES_QUERIES:

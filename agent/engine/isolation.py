@@ -45,6 +45,13 @@ def score_isolated(work: job.RunJob, follow: Follow) -> job.Scored:
 
 
 def _run(work: job.RunJob, follow: Follow) -> job.MeasuredRun | job.Scored:
+    phase: str | None = None
+
+    def noted(event: job.Event, pid: int) -> None:
+        nonlocal phase
+        phase = event.name if isinstance(event, job.Phase) else phase
+        follow(event, pid)
+
     with tempfile.TemporaryFile() as stderr:
         process = subprocess.Popen(
             [sys.executable, "-m", "edgemeter.agent.engine.worker", *([",".join(map(str, work.case.cpus))] if work.case.cpus else [])],
@@ -55,7 +62,7 @@ def _run(work: job.RunJob, follow: Follow) -> job.MeasuredRun | job.Scored:
             env={**os.environ, "PYTHONSAFEPATH": "1"},
         )
         try:
-            found = _follow(process, msgspec.structs.replace(work, spawned_ns=time.monotonic_ns()), follow)
+            found = _follow(process, msgspec.structs.replace(work, spawned_ns=time.monotonic_ns()), noted)
             process.wait(timeout=60)
         finally:
             process.kill()
@@ -64,7 +71,7 @@ def _run(work: job.RunJob, follow: Follow) -> job.MeasuredRun | job.Scored:
                 if pipe is not None:
                     pipe.close()
         if found is None:
-            raise _crash(work, process.returncode, stderr)
+            raise _crash(work, process.returncode, stderr, is_loading=phase == "load")
         return found
 
 
@@ -86,14 +93,22 @@ def _follow(process: subprocess.Popen[bytes], work: job.RunJob, follow: Follow) 
     return None
 
 
-def _crash(work: job.RunJob, status: int, stderr: IO[bytes]) -> errors.MeasurementError:
+def _crash(work: job.RunJob, status: int, stderr: IO[bytes], *, is_loading: bool) -> errors.MeasurementError:
     stderr.seek(0)
+    output = last_line(stderr.read(), "; its last output: ")
     advice = {
         -signal.SIGKILL: "; the kernel kills processes when memory runs out: see `dmesg`, or use a smaller model",
         -signal.SIGILL: "; this build of the runtime uses instructions that the CPU lacks: install another version",
     }.get(status, "")
+    if is_loading and status < 0:
+        # Libraries abort on files that they do not understand.
+        advice = advice or "; the file may be garbled: fetch or export it again"
+        what = (
+            f"the runtime {work.case.runtime} crashed (signal {-status}, {signal.Signals(-status).name}) while loading {work.case.model!r}"
+        )
+        return errors.MeasurementError(f"{what}{advice}{output}")
     what = f"the process that ran {Path(work.case.model).name!r} on {work.case.runtime}"
-    return errors.MeasurementError(f"{what} {ending(status)}{advice}{last_line(stderr.read(), '; its last output: ')}")
+    return errors.MeasurementError(f"{what} {ending(status)}{advice}{output}")
 
 
 def error_of(kind: str, message: str) -> errors.EdgemeterError:

@@ -7,20 +7,9 @@ import msgspec
 
 from edgemeter.agent.base.errors import EdgemeterError
 from edgemeter.agent.contract.record import Series
+from edgemeter.agent.contract.record_accuracy import Accuracy, AccuracyGate, Agreement, Answers, OutputCheck
 from edgemeter.agent.contract.record_conditions import Dataset, Model, Runtime, Scheduling, Subset, Tensor
-from edgemeter.agent.contract.record_figures import (
-    Accuracy,
-    AccuracyGate,
-    Agreement,
-    Answers,
-    ColdStart,
-    Latency,
-    Load,
-    Memory,
-    OutputCheck,
-    Stage,
-    WarmUp,
-)
+from edgemeter.agent.contract.record_figures import ColdStart, Latency, Load, Memory, Stage, WarmUp
 from edgemeter.agent.contract.record_generation import Generation
 from edgemeter.agent.contract.suite import Case
 from edgemeter.agent.energy.window import Window
@@ -82,6 +71,7 @@ class MeasuredRun(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     dataset: Dataset
     latency: Latency
     throughput_per_s: float
+    real_time_factor: float | None = None
     preprocess: Stage | None
     postprocess: Stage | None
     cold_start: ColdStart

@@ -1,26 +1,33 @@
 """Loading a model for a run: runtime, model card, photographs, inputs made ready before timing; and how the record describes them."""
 
+import math
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+import msgspec
+
 from edgemeter.agent import runtimes
+from edgemeter.agent.audio.recordings import read_recording
 from edgemeter.agent.base.errors import ConfigError
-from edgemeter.agent.contract.model_card import Card, ImageInput, card_path, read_card
+from edgemeter.agent.contract.model_card import AudioInput, Card, ImageInput, TextInput, card_path, read_card
 from edgemeter.agent.contract.record_conditions import Dataset as DatasetRecord
-from edgemeter.agent.contract.record_conditions import Model, Runtime, Tensor
+from edgemeter.agent.contract.record_conditions import Model, Runtime, Tensor, TextForm
 from edgemeter.agent.contract.suite import Case
 from edgemeter.agent.datasets.dataset import Dataset, open_folder
 from edgemeter.agent.engine import job
 from edgemeter.agent.recognition import recognise
 from edgemeter.agent.runtimes import Array, Loaded, TensorInfo, noise
 from edgemeter.agent.tasks import Task, create, prepared
+from edgemeter.agent.text.tokenizer import TextTokenizer
 from edgemeter.agent.vision import photograph
 
 # Inputs are prepared before timing: at most this number, and this size.
 PREPARED_INPUTS = 64
 PREPARED_BYTES = 64_000_000
+# In a file's own texts: it holds one operator (agent/profile/operator_models.py). Its task is compared with no whole model's.
+OPERATOR_MARK = "edgemeter_operator"
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,9 +48,15 @@ class LoadedModel:
             return "unknown"
         return self.card.family + "?" * any(recognise.UNSURE_FAMILY in guess for guess in self.guesses)
 
-    def inputs_of(self, index: int, seed: int) -> list[Array]:
-        """Return the model's inputs for one item of the data."""
-        return prepared(self.work, index, self.loaded) if self.work else noise.inputs(self.loaded, seed)[index]
+    def calls_of(self, index: int, seed: int) -> list[list[Array]]:
+        """Return the model's inputs for one item of the data, call by call."""
+        return prepared(self.work, index, self.loaded) if self.work else [self.noise(seed)[index]]
+
+    def noise(self, seed: int) -> list[list[Array]]:
+        """Return inputs for a run without data: random values, of a model of text random tokens that its vocabulary has."""
+        if self.card is None or not isinstance(self.card.input, TextInput):
+            return noise.inputs(self.loaded, seed)
+        return [list(call.values()) for call in TextTokenizer(self.card, self.loaded).noise(seed, noise.COUNT)]
 
 
 def load_model(case: Case, runtime: runtimes.Runtime) -> LoadedModel:
@@ -57,9 +70,10 @@ def load_model(case: Case, runtime: runtimes.Runtime) -> LoadedModel:
     loaded = runtime.load(Path(case.model), options)
     if case.images is None:
         known, guesses = _card_if_known(Path(case.model), loaded)
-        return LoadedModel(runtime, loaded, known, guesses, None, None)
-    data = open_folder(Path(case.images), Path(case.annotations) if case.annotations else None, case.subset, case.seed)
+        return LoadedModel(runtime, loaded, known.beside(Path(case.model)) if known else None, guesses, None, None)
+    data = open_folder(Path(case.images), Path(case.annotations) if case.annotations else None, case.subset, case.seed, case.reader)
     known, guesses = recognise.card_for(Path(case.model), loaded)
+    known = known.beside(Path(case.model))
     return LoadedModel(runtime, loaded, known, tuple(guesses), data, create(known, loaded, data))
 
 
@@ -79,13 +93,39 @@ def _card_if_known(model: Path, loaded: Loaded) -> tuple[Card | None, tuple[str,
     return known, tuple(guesses)
 
 
-def prepare_inputs(model: LoadedModel, first: list[Array], seed: int) -> list[list[Array]]:
-    """Return the inputs that are timed, one list of arrays an item; `first` is the first of them, made before."""
+@dataclass(frozen=True, slots=True)
+class PreparedCalls:
+    """The inputs that are timed, one list of arrays a call; `is_by_item`: call i is all of item i of the data.
+
+    `recorded_s` is the mean length of a recording by the call, None of other items.
+    """
+
+    calls: list[list[Array]]
+    is_by_item: bool
+    recorded_s: float | None = None
+
+
+def prepare_calls(model: LoadedModel, first: list[list[Array]], seed: int) -> PreparedCalls:
+    """Return the inputs that are timed; `first` is the first item, prepared before."""
     if model.data is None:
-        return noise.inputs(model.loaded, seed)
-    fits = max(1, PREPARED_BYTES // max(1, sum(array.nbytes for array in first)))
-    count = min(len(model.data.files), PREPARED_INPUTS, fits)
-    return [first, *(model.inputs_of(index, seed) for index in range(1, count))]
+        return PreparedCalls(model.noise(seed), is_by_item=True)
+    fits = max(1, PREPARED_BYTES // max(1, sum(array.nbytes for array in first[0])))
+    most = min(PREPARED_INPUTS, fits)
+    items = [first]
+    while len(items) < len(model.data.items) and sum(map(len, items)) < most:
+        items.append(model.calls_of(len(items), seed))
+    calls = [call for item in items for call in item]
+    is_by_item = all(len(item) == 1 for item in items)
+    return PreparedCalls(calls[:most], is_by_item, _recorded_s(model, len(items), len(calls)))
+
+
+def _recorded_s(model: LoadedModel, items: int, calls: int) -> float | None:
+    """Return the mean length by the call of the first so many recordings, as far as the model hears them."""
+    wanted = model.card.input if model.card else None
+    if model.data is None or not isinstance(wanted, AudioInput) or any(item.kind != "audio" for item in model.data.items[:items]):
+        return None
+    longest = wanted.samples / wanted.sample_rate_hz if wanted.samples else math.inf
+    return sum(min(read_recording(item.file).duration_s, longest) for item in model.data.items[:items]) / calls
 
 
 def describe_model(work: job.RunJob, model: LoadedModel) -> Model:
@@ -97,7 +137,7 @@ def describe_model(work: job.RunJob, model: LoadedModel) -> Model:
         file=path.name,
         format=path.suffix.lstrip(".").lower(),
         size_bytes=work.size_bytes,
-        task=known.task if known else "unknown",
+        task=known.task if known else "operator" if OPERATOR_MARK in model.loaded.metadata else "unknown",
         family=model.family,
     )
 
@@ -135,13 +175,27 @@ def describe_tensors(infos: Sequence[TensorInfo], arrays: Sequence[Array]) -> tu
     )
 
 
+def _text_form(card: Card) -> TextForm | None:
+    wanted = card.input
+    if not isinstance(wanted, TextInput):
+        return None
+    return TextForm(
+        tokens=wanted.tokens,
+        padding=wanted.padding,
+        stride_tokens=wanted.stride_tokens if card.task == "question-answering" else None,
+        tokenizer_sha256=wanted.tokenizer_sha256,
+    )
+
+
 def describe_dataset(data: Dataset | None, seed: int, card: Card | None = None) -> DatasetRecord:
-    """Return the data that the model was timed on; photographs, unless the model's card tells of another kind of input."""
+    """Return the data that the model was timed on; `card` is its model's."""
+    text = None if card is None else _text_form(card)
     if data is None:
-        return noise.dataset(seed)
+        return msgspec.structs.replace(noise.dataset(seed), text=text)
     counts: dict[str, int] = {}
-    if card is None or isinstance(card.input, ImageInput):
-        forms = Counter(form for file in data.files for form in photograph.forms(file))
+    is_of_images = card is None or isinstance(card.input, ImageInput)
+    if is_of_images and all(item.kind == "image" for item in data.items):
+        forms = Counter(form for item in data.items if item.is_file for form in photograph.forms(item.file))
         counts = {
             "turned_by_exif": forms["turned"],
             "alpha_dropped": forms["alpha"],
@@ -151,8 +205,9 @@ def describe_dataset(data: Dataset | None, seed: int, card: Card | None = None) 
     return DatasetRecord(
         name=data.name,
         sha256=data.sha256,
-        images=len(data.files),
+        images=len(data.items),
         annotated=data.has_truth,
         subset=data.subset,
+        text=text,
         **counts,
     )

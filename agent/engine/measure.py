@@ -11,8 +11,9 @@ import msgspec
 from edgemeter.agent import runtimes
 from edgemeter.agent.contract import samples
 from edgemeter.agent.contract.record import Series
+from edgemeter.agent.contract.record_accuracy import Agreement
 from edgemeter.agent.contract.record_conditions import Scheduling, Tensor
-from edgemeter.agent.contract.record_figures import Agreement, ColdStart, Memory, WarmUp
+from edgemeter.agent.contract.record_figures import ColdStart, Memory, WarmUp
 from edgemeter.agent.contract.suite import Case
 from edgemeter.agent.energy.window import Window
 from edgemeter.agent.engine import agreement, job, loading, process_usage
@@ -26,6 +27,7 @@ from edgemeter.agent.engine.scenarios.scenario import QueryShape, join_batch, jo
 from edgemeter.agent.engine.scenarios.timing import TimedQueries, TimingPlan, TimingSubject
 from edgemeter.agent.engine.warm_up import Warmed, warm_up
 from edgemeter.agent.runtimes import Array
+from edgemeter.agent.tasks import Task
 
 UNSURE_RATIO = 0.75
 
@@ -36,7 +38,7 @@ class _Start:
 
     model: loading.LoadedModel
     queries: QueryShape
-    item: list[Array]
+    item: list[list[Array]]
     first: list[Array]
     before_mb: float
     loaded_mb: float
@@ -48,6 +50,8 @@ class _Timing:
     """The timed part and what directly surrounds it."""
 
     prepared: list[list[Array]]
+    is_by_item: bool
+    recorded_s: float | None
     warmed: Warmed
     timed: TimedQueries
     scheduled: Scheduling
@@ -67,7 +71,7 @@ def measure(work: job.RunJob, started_ns: int, emit: Emit, compiled: CompileCoun
         start = _start(work, started_ns, emit, runtime, compiled)
         taken = _time(work, start, emit)
         outputs = describe_tensors(start.model.loaded.outputs, runtime.outputs())
-        evaluated = evaluate(work, start.model, taken.prepared, taken.timed.kept, emit, is_joined=start.queries.joined > 1)
+        evaluated = evaluate(work, start.model, taken.prepared, taken.timed.kept, emit, is_by_item=taken.is_by_item)
         measured = _measured(work, start, taken, evaluated, outputs)
     finally:
         # Before the reference loads the model too: a small board may not have the memory for both.
@@ -81,8 +85,12 @@ def _agree(work: job.RunJob, start: _Start, taken: _Timing, p50_ms: float, emit:
         return None, 'agreement with a reference was not requested for this repeat (agreement = "first" or "never")'
     emit(job.Phase(name="agreement", seconds=agreement.LIMIT_S))
     queries = [agreement.TimedQuery(item, taken.prepared[item], outputs) for item, outputs in sorted(taken.timed.kept.items())]
-    same_answer = start.model.work.same_answer if start.model.work and start.queries.joined == 1 else None
-    return agreement.agree(work.case, start.model.loaded, p50_ms, queries, same_answer)
+    same = _same_predictions(start.model.work) if start.model.work and taken.is_by_item else None
+    return agreement.agree(work.case, start.model.loaded, p50_ms, queries, same)
+
+
+def _same_predictions(task: Task) -> agreement.SamePrediction:
+    return lambda item, ours, theirs: task.same_predictions(item, [ours], [theirs])
 
 
 def _start(work: job.RunJob, started_ns: int, emit: Emit, runtime: runtimes.Runtime, compiled: CompileCount | None) -> _Start:
@@ -91,8 +99,8 @@ def _start(work: job.RunJob, started_ns: int, emit: Emit, runtime: runtimes.Runt
     model = loading.load_model(work.case, runtime)
     loaded_mb = resident_mb()
     queries = query_shape(work.case, model.loaded.inputs)
-    item = model.inputs_of(0, work.case.seed)
-    first = join_batch([item] * queries.joined)
+    item = model.calls_of(0, work.case.seed)
+    first = join_batch([item[0]] * queries.joined)
     call = runtime.bind(first)
     begin = time.monotonic_ns()
     call()
@@ -110,8 +118,9 @@ def _start(work: job.RunJob, started_ns: int, emit: Emit, runtime: runtimes.Runt
 def _time(work: job.RunJob, start: _Start, emit: Emit) -> _Timing:
     case, runtime = work.case, start.model.runtime
     emit(job.Phase(name="prepare"))
-    items = loading.prepare_inputs(start.model, start.item, case.seed)
-    prepared = joined_batches(items, start.queries.joined, loading.PREPARED_BYTES, case.seed)
+    ready = loading.prepare_calls(start.model, start.item, case.seed)
+    prepared = joined_batches(ready.calls, start.queries.joined, loading.PREPARED_BYTES, case.seed)
+    is_by_item = ready.is_by_item and start.queries.joined == 1
     subject = TimingSubject(runtime.bind, runtime.outputs, prepared)
     emit(job.Phase(name="warm-up", seconds=case.warm_up_seconds))
     warmed = warm_up(subject, case.warm_up_seconds)
@@ -132,7 +141,10 @@ def _time(work: job.RunJob, start: _Start, emit: Emit) -> _Timing:
     timed = how.run(subject, plan)
     scheduled = scheduling_between(before, read_scheduling())
     peak_mb = process_usage.peak_mb()
-    return _Timing(prepared, warmed, timed, scheduled, peak_mb, idle_before, idle("idle after", case, emit) if idles else None)
+    recorded_s = ready.recorded_s if case.scenario == "single_stream" and start.queries.samples == 1 else None
+    return _Timing(
+        prepared, is_by_item, recorded_s, warmed, timed, scheduled, peak_mb, idle_before, idle("idle after", case, emit) if idles else None
+    )
 
 
 def may_give_energy(work: job.RunJob, plan: TimingPlan, expected_s: float) -> bool:
@@ -168,6 +180,7 @@ def _measured(work: job.RunJob, start: _Start, taken: _Timing, evaluated: Evalua
         dataset=describe_dataset(model.data, work.case.seed, model.card),
         latency=summarise_latency(timed.latency_ns),
         throughput_per_s=scenario.throughput_per_s(work.case.scenario, timed, load.samples),
+        real_time_factor=float(timed.latency_ns.mean()) / 1e9 / taken.recorded_s if taken.recorded_s else None,
         preprocess=summarise_stage(evaluated.preprocess_ns),
         postprocess=summarise_stage(evaluated.postprocess_ns),
         cold_start=start.cold,

@@ -1,14 +1,16 @@
 """The warm-up: queries that are not counted, until the latency has settled.
 
 A series has settled where its last half has no trend, and no change of level or spread that matters. Checked from 64 queries on and
-again after every quarter more, on 200 seeded synthetic series of each kind:
+again after every quarter more, but at 384 where that would be just short of it, since from there on any scatter can be settled. On 200
+seeded synthetic series of each kind:
 
-- A series that is settled from the start (normal, skewed, bimodal, autocorrelated by 0.7, with 3 % of spikes) was always found to be: after
-  64 queries where its standard deviation is 0.1 % of its level, after 64 to 195 at 1 %, after about 470 (95 %: 590) from 5 % to 20 %.
-- One that falls by 10, 50 or 200 % of its level with a time constant of 10, 50 or 200 queries was called settled while more than 2 %
-  (or half a standard deviation) of its level was still to go in at most 5 % of the series of any kind; in none of most kinds.
-- A slow fall that is small beside the noise is missed: with a time constant of 1,000 queries 82 to 100 % of those by 10 %, and at a
-  standard deviation of 20 % most of those by more. The verdict's rule `drift` is there for what goes on while timing.
+- A series that is settled from the start (normal, skewed, bimodal, autocorrelated by 0.7, with 3% of spikes) was always found to be: after
+  64 queries where its standard deviation is 0.1% of its level, after 64 to 195 at 1%, after about 390 (95%: 480) from 5% to 20%.
+- One that falls by 10, 50 or 200% of its level with a time constant of 10, 50 or 200 queries (normal, 0.2 to 20%) was called settled
+  while more than 2% (or half a standard deviation) of its level was still to go in none of most kinds, in 2.5% of those by 200% over
+  200 queries at a standard deviation of 20%, and in 15% of those by 10% over 200 queries at one of 1%.
+- A slow fall that is small beside the noise is missed: with a time constant of 1,000 queries 82 to 100% of those by 10%, and at a
+  standard deviation of 20% most of those by more. The verdict's rule `drift` is there for what goes on while timing.
 """
 
 import math
@@ -32,7 +34,7 @@ SHOWN_SPREADS = 0.25
 # A change over the window that is smaller than this does not matter, however well it shows.
 NEGLIGIBLE_RATIO = 0.003
 
-# Mann-Kendall, two-sided, 5 %.
+# Mann-Kendall, two-sided, 5%.
 TREND_Z = 1.96
 SPREAD_FACTOR = 2.0
 HALVES_RATIO = 0.02
@@ -43,15 +45,17 @@ NEGLIGIBLE_SPREAD_RATIO = 0.02
 FIRST_CHECK = 64
 SHORTEST_S = 0.5
 GROWTH = 1.25
+# The fewest queries whose last half knows its rise to a quarter of the spread: before, a noisy series cannot be found to be settled.
+SHOWS_ANY_SPREAD = 2 * math.ceil(12 / SHOWN_SPREADS**2)
 LEVEL_QUERIES = 32
 
 
 def has_settled(durations_ns: Sequence[int]) -> bool:
     """Return whether the last half of `durations_ns` (at least 16 queries) shows a level and a spread that stay.
 
-    Three things must hold. The window is long enough for its spread: the rise of a fitted line is known to 0.4 % of the level or a
-    quarter of the spread. It has no trend: Mann-Kendall finds none at 5 %, or it comes to less than 0.3 % over the window (Theil-Sen).
-    And the spread of one half is at most twice that of the other, or both are below 2 % of the level.
+    Three things must hold. The window is long enough for its spread: the rise of a fitted line is known to 0.4% of the level or a
+    quarter of the spread. It has no trend: Mann-Kendall finds none at 5%, or it comes to less than 0.3% over the window (Theil-Sen).
+    And the spread of one half is at most twice that of the other, or both are below 2% of the level.
     """
     window = np.asarray(durations_ns[-max(FEWEST_QUERIES, len(durations_ns) // 2) :], dtype=np.float64)
     return window.size >= FEWEST_QUERIES and _shows_trends(window) and _has_no_trend(window) and _spread_stays(window)
@@ -60,13 +64,19 @@ def has_settled(durations_ns: Sequence[int]) -> bool:
 def looks_settled(durations_ns: Sequence[int]) -> bool:
     """Return what `has_settled` does without its first condition: for a series that ends before it could show small trends.
 
-    With fewer than 16 queries a trend cannot be distinguished from chance: their halves must have medians within 2 % of each other.
+    With fewer than 16 queries a trend cannot be distinguished from chance: their halves must have medians within 2% of each other.
     """
     window = np.asarray(durations_ns[-max(FEWEST_QUERIES, len(durations_ns) // 2) :], dtype=np.float64)
     if window.size >= FEWEST_QUERIES:
         return _has_no_trend(window) and _spread_stays(window)
     before, after = np.median(window[: window.size // 2]), np.median(window[window.size // 2 :])
     return bool(window.size >= 4 and abs(after - before) <= HALVES_RATIO * before)
+
+
+def next_check(count: int) -> int:
+    """Return the number of queries at which to check again after `count`: a quarter more, or a little more where that is just too few."""
+    due = int(count * GROWTH)
+    return SHOWS_ANY_SPREAD if due < SHOWS_ANY_SPREAD < due * GROWTH else due
 
 
 def _shows_trends(window: NDArray[np.float64]) -> bool:
@@ -149,5 +159,5 @@ def warm_up(subject: TimingSubject, limit_s: float) -> Warmed:
             durations.append(end - start)
             if len(durations) >= due and end - begin >= min(SHORTEST_S, limit_s) * 1e9:
                 settled = has_settled(durations)
-                due = int(len(durations) * GROWTH)
+                due = next_check(len(durations))
     return Warmed(len(durations), clock() - begin, settled or looks_settled(durations), int(statistics.median(durations[-LEVEL_QUERIES:])))

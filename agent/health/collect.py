@@ -26,7 +26,7 @@ from edgemeter.agent.update.release import RUNNING_RELEASE, bad_versions
 STEP_RATIO = 0.1
 WORN_OUT = 0x0B
 
-# PRE_EOL_INFO: 1 normal, 2 80 % of the spare blocks are used, 3 urgent.
+# PRE_EOL_INFO: 1 normal, 2 80% of the spare blocks are used, 3 urgent.
 URGENT = 3
 
 

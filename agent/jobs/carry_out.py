@@ -6,20 +6,23 @@ Answers the orders `doctor` and `logs`.
 import contextlib
 import re
 import subprocess
+import threading
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from importlib import import_module
 from pathlib import Path
-from typing import BinaryIO
+from typing import BinaryIO, Protocol
 
 import msgspec
 
 from edgemeter.agent.base import config
 from edgemeter.agent.base.errors import ConfigError, EdgemeterError, UnavailableError
+from edgemeter.agent.contract.messages import Measuring
 from edgemeter.agent.contract.orders import Content, Doctor, Golden, JobState, Logs, Measure, Update
 from edgemeter.agent.doctor import examination
 from edgemeter.agent.jobs import journal
-from edgemeter.agent.jobs.execution import Doing, ExecutionTask
+from edgemeter.agent.jobs.execution import ANSWER_NS, Doing, ExecutionTask
 from edgemeter.agent.jobs.journal import Journal
 from edgemeter.agent.jobs.restart_update import carry_out_update
 
@@ -38,6 +41,14 @@ class OrderOutcome:
     text: str | None = None
 
 
+class Report(Protocol):
+    """Reports progress: what is done now, how much is done, and which run begins now."""
+
+    def __call__(self, doing: str, done_ratio: float | None = None, measuring: Measuring | None = None) -> None:
+        """Report it."""
+        ...
+
+
 @dataclass(frozen=True, slots=True)
 class OrderContext:
     """What the work is given: the task, the configuration, and how to note a kept run and to report progress."""
@@ -45,7 +56,7 @@ class OrderContext:
     task: ExecutionTask
     settings: config.Config
     kept: Callable[[str], None]
-    report: Callable[[str, float | None], None]
+    report: Report
 
     def content(self, content: Content) -> Path:
         """Return where that content stands."""
@@ -70,15 +81,20 @@ def update(here: OrderContext) -> None:
     carry_out_update(here.task.order, here.content(work.bundle), Path(here.task.home))
 
 
-def carry_out(task: ExecutionTask, notes: BinaryIO) -> None:
-    """Do what the order says and write its end into the journal."""
+def carry_out(task: ExecutionTask, notes: BinaryIO, answered: threading.Event | None = None) -> None:
+    """Do what the order says and write its end into the journal; `answered` is set when the owner has reported the run that begins."""
     book = Journal(Path(task.home) / journal.JOURNAL_FILE)
 
-    def report(doing: str, done_ratio: float | None = None) -> None:
+    def report(doing: str, done_ratio: float | None = None, measuring: Measuring | None = None) -> None:
+        note = Doing(doing=doing, done_ratio=done_ratio, measuring=measuring, begun_ns=time.monotonic_ns())
+        if answered is not None:
+            answered.clear()
         # The daemon is gone: this process is about to end.
         with contextlib.suppress(BrokenPipeError):
-            notes.write(msgspec.json.encode(Doing(doing=doing, done_ratio=done_ratio)) + b"\n")
+            notes.write(msgspec.json.encode(note) + b"\n")
             notes.flush()
+        if measuring is not None and answered is not None:
+            answered.wait(ANSWER_NS / 1e9)
 
     try:
         settings = config.read(Path(task.config) if task.config else None)

@@ -1,7 +1,7 @@
 """The process that carries one order out: `python -m edgemeter.agent.jobs.execute`, a Task on its standard input.
 
-It reports its progress on standard output. When its standard input closes, the daemon is gone: it ends with all that it started, and the
-journal shows that the job was interrupted.
+It reports its progress on standard output; a line comes back when it is reported that a run begins. When its standard input closes, the
+daemon is gone: it ends with all that it started, and the journal shows that the job was interrupted.
 """
 
 import contextlib
@@ -21,10 +21,10 @@ from edgemeter.agent.jobs.execution import ExecutionTask
 _FIRST_TO_GO = "500"
 
 
-def _end_with_owner(lifeline: int) -> None:
+def _end_with_owner(lifeline: int, answered: threading.Event) -> None:
     # Unbuffered: a thread that waits in a buffered read ends the interpreter with an error of its own.
     while os.read(lifeline, 1):
-        continue
+        answered.set()
     os.killpg(0, signal.SIGKILL)
 
 
@@ -34,9 +34,10 @@ def main() -> None:
     with contextlib.suppress(OSError):
         Path("/proc/self/oom_score_adj").write_text(_FIRST_TO_GO)
     task = msgspec.json.decode(sys.stdin.buffer.readline(), type=ExecutionTask)
-    threading.Thread(target=_end_with_owner, args=(sys.stdin.fileno(),), daemon=True).start()
+    answered = threading.Event()
+    threading.Thread(target=_end_with_owner, args=(sys.stdin.fileno(), answered), daemon=True).start()
     os.environ["EDGEMETER_HOME"] = task.home
-    carry_out(task, sys.stdout.buffer)
+    carry_out(task, sys.stdout.buffer, answered)
     # Without waiting for the thread that watches the standard input.
     sys.stdout.flush()
     os._exit(0)

@@ -3,17 +3,20 @@
 Started, listened to, ended with all that it started; a task in, notes out.
 """
 
+import contextlib
 import logging
 import os
 import signal
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable
 
 import msgspec
 
 from edgemeter.agent.base.errors import UnavailableError
+from edgemeter.agent.contract.messages import Measuring
 from edgemeter.agent.contract.orders import Order
 
 
@@ -31,10 +34,12 @@ class ExecutionTask(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Doing(msgspec.Struct, frozen=True, kw_only=True, tag=True):
-    """What it does now, for people; `done_ratio` where that is known."""
+    """What it does now, for people; `done_ratio` where that is known; `measuring` is the run that begins now, at `begun_ns` (monotonic)."""
 
     doing: str
     done_ratio: float | None = None
+    measuring: Measuring | None = None
+    begun_ns: int = 0
 
 
 def decode_note(line: bytes) -> Doing | None:
@@ -48,13 +53,17 @@ def decode_note(line: bytes) -> Doing | None:
 logger = logging.getLogger(__name__)
 
 _LINE_CHARACTERS = 300
+# So long a run that begins waits until it is reported; later nothing is sent, which might meet a timed query.
+ANSWER_NS = 5_000_000_000
 
 
 class ExecutionProcess:
     """A process group of its own, which ends with its owner; `end` it once or more."""
 
-    def __init__(self, task: ExecutionTask, wake: Callable[[], None], lock: int | None = None) -> None:
+    def __init__(self, task: ExecutionTask, wake: Callable[[], None], begun: Callable[[Measuring], None], lock: int | None = None) -> None:
         """Start it; `lock` is the descriptor of the run lock, which it holds from then on.
+
+        `begun` is called from a thread, with each run that begins, at once or not at all.
 
         Raises:
             UnavailableError: no process can be started.
@@ -63,6 +72,7 @@ class ExecutionProcess:
         self.latest: Doing | None = None
         self._last_line = ""
         self._wake = wake
+        self._begun = begun
         command = [sys.executable, "-m", "edgemeter.agent.jobs.execute"]
         try:
             self._process = subprocess.Popen(
@@ -76,7 +86,8 @@ class ExecutionProcess:
             )
         except OSError as error:
             raise UnavailableError(f"cannot start a process for the job {task.order.job!r}: {error.strerror}") from error
-        self._hand_over(task)
+        # The pipe stays open: when it closes the process knows that its owner is gone.
+        self._send(msgspec.json.encode(task) + b"\n")
         self._thread = threading.Thread(target=self._listen, name="edgemeter-job", daemon=True)
         self._thread.start()
 
@@ -103,14 +114,11 @@ class ExecutionProcess:
             if pipe is not None:
                 pipe.close()
 
-    def _hand_over(self, task: ExecutionTask) -> None:
-        # The pipe stays open: when it closes the process knows that its owner is gone.
+    def _send(self, text: bytes) -> None:
         if self._process.stdin is not None:
-            try:
-                self._process.stdin.write(msgspec.json.encode(task) + b"\n")
+            with contextlib.suppress(BrokenPipeError):
+                self._process.stdin.write(text)
                 self._process.stdin.flush()
-            except BrokenPipeError:
-                return
 
     def _listen(self) -> None:
         if self._process.stdout is not None:
@@ -118,6 +126,9 @@ class ExecutionProcess:
                 note = decode_note(line)
                 if note is not None:
                     self.latest = note
+                    if note.measuring is not None and time.monotonic_ns() - note.begun_ns < ANSWER_NS:
+                        self._begun(note.measuring)
+                        self._send(b"\n")
                     self._wake()
                 elif text := line.decode(errors="replace").strip():
                     self._last_line = text[:_LINE_CHARACTERS]

@@ -8,7 +8,7 @@ import msgspec
 
 from edgemeter.agent.base import cron
 from edgemeter.agent.base.errors import ConfigError, EdgemeterError, TransientError, UnavailableError
-from edgemeter.agent.base.file_lock import RunLock
+from edgemeter.agent.base.file_lock import RunLock, is_locked
 from edgemeter.agent.base.mqtt_session import Message
 from edgemeter.agent.contract import messages
 from edgemeter.agent.contract.orders import (
@@ -113,6 +113,7 @@ class JobsHandler:
         self._lock = RunLock(context.home)
         self._running: ExecutionProcess | None = None
         self._reported: Doing | None = None
+        self._measuring: messages.Measuring | None = None
         self._proceeded_s = 0.0
         self._measured_s = float("-inf")
         self._fetching_reported_s: float | None = None
@@ -121,9 +122,11 @@ class JobsHandler:
         self._recover()
 
     def connected(self) -> None:
-        """Send again what has no answer."""
+        """Send again what has no answer, and that nothing is measured where nothing is."""
         self._reporting.connected()
         self._fetching.connected()
+        if self._running is None and not is_locked(self._lock.path):
+            self._report_activity(None)
 
     def received(self, message: Message) -> None:
         """Handle an order, an acknowledgement or a chunk of content."""
@@ -151,7 +154,7 @@ class JobsHandler:
         self._fetching.stop()
         if self._running is not None:
             self._running.end()
-            self._running = None
+            self._set_idle()
         self._lock.release()
         self._journal.close()
 
@@ -224,8 +227,7 @@ class JobsHandler:
         # Killed first: then it writes nothing more.
         if self._running is not None and self._running.place == one.place:
             self._running.end()
-            self._running = None
-            self._measured_s = self._clock_s()
+            self._set_idle()
         self._lock.release()
         if isinstance(one.order.work, Restart):
             withdraw_restart(self._context.home)
@@ -272,8 +274,7 @@ class JobsHandler:
             self._follow(running)
             return False
         running.end()
-        self._running = None
-        self._measured_s = self._clock_s()
+        self._set_idle()
         found = self._journal.read(running.place)
         if found is not None and found.state == "running" and not (isinstance(found.order.work, Update) and status == 0):
             self._journal.ends(running.place, "failed", running.failure())
@@ -353,6 +354,18 @@ class JobsHandler:
         message = messages.Progress(session=self._context.session, doing=doing)
         self._context.publish(self._context.topic("progress"), messages.encode_message(message), qos=0)
 
+    def _report_activity(self, measuring: messages.Measuring | None) -> None:
+        self._measuring = measuring
+        message = messages.Activity(session=self._context.session, measuring=measuring)
+        self._context.publish(self._context.topic("activity"), messages.encode_message(message), qos=0, lasting="retained")
+
+    def _set_idle(self) -> None:
+        """Note that the order's process has ended."""
+        self._running = None
+        self._measured_s = self._clock_s()
+        if self._measuring is not None:
+            self._report_activity(None)
+
     def _start(self, one: journal.JournalEntry) -> None:
         work = one.order.work
         if isinstance(work, Restart):
@@ -371,7 +384,8 @@ class JobsHandler:
             contents={content.sha256: str(self._kept.path(content).absolute()) for content in contents_of(one)},
             log=tuple(self._context.log()) if isinstance(work, Logs) else (),
         )
-        self._running = ExecutionProcess(task, self._context.wake, self._lock.descriptor() if _needs_quiet(one) else None)
+        lock = self._lock.descriptor() if _needs_quiet(one) else None
+        self._running = ExecutionProcess(task, self._context.wake, self._report_activity, lock)
         self._reported, self._proceeded_s, self._started_place = None, self._clock_s(), one.place
         # From here on only the child holds it, until it ends.
         self._lock.release()

@@ -11,6 +11,7 @@ from edgemeter.agent.base import durable_file
 from edgemeter.agent.base.errors import EdgemeterError, MeasurementError, UnavailableError
 from edgemeter.agent.contract import data_archive, order_suite
 from edgemeter.agent.contract.data_archive import DataFolder
+from edgemeter.agent.contract.messages import Measuring
 from edgemeter.agent.contract.orders import FileName, Golden, Measure
 from edgemeter.agent.contract.record import RunRecord
 from edgemeter.agent.contract.suite import Settings, Suite, SuiteFile, expand
@@ -22,6 +23,7 @@ from edgemeter.agent.jobs.carry_out import WORK_FOLDER, OrderContext, OrderOutco
 from edgemeter.agent.jobs.content import DATA, PART
 from edgemeter.agent.power.detect import open_sensors
 from edgemeter.agent.session import session
+from edgemeter.agent.session.activity import ActivityReport
 
 
 def open_data(archive: Path) -> DataFolder:
@@ -162,7 +164,7 @@ def _run(here: OrderContext, suite: Suite, keep_from: int) -> tuple[list[RunReco
 
         errors = [
             outcome
-            for outcome in session.measure(suite, who, sensors, why_no_power, ProgressNotes(here), keep)
+            for outcome in session.measure(suite, who, sensors, why_no_power, ProgressNotes(here, suite.name), keep)
             if isinstance(outcome, EdgemeterError)
         ]
     return seen[keep_from:], errors
@@ -171,19 +173,22 @@ def _run(here: OrderContext, suite: Suite, keep_from: int) -> tuple[list[RunReco
 class ProgressNotes:
     """Reports what a session does, and how much of it is done; nothing while a query is timed."""
 
-    def __init__(self, here: OrderContext) -> None:
+    def __init__(self, here: OrderContext, suite: str) -> None:
         self._here = here
         self._run = ""
         self._ratio = 0.0
+        self._activity = ActivityReport(suite, self._begin, here.task.order.job)
 
     def __call__(self, event: session.RunBegins | job.Event | session.RunEnds) -> None:
         """Report one event."""
-        if isinstance(event, session.RunBegins):
-            self._run = f"run {event.place} of {event.total}: {event.case.label}"
-            self._ratio = (event.place - 1) / event.total
-            self._here.report(self._run, self._ratio)
-        elif isinstance(event, job.Phase) and event.name != "timed":
+        self._activity(event)
+        if isinstance(event, job.Phase) and event.name != "timed":
             self._here.report(f"{self._run}, {event.name}", self._ratio)
+
+    def _begin(self, measuring: Measuring) -> None:
+        self._run = f"run {measuring.run} of {measuring.runs}: {measuring.case}"
+        self._ratio = (measuring.run - 1) / measuring.runs
+        self._here.report(self._run, self._ratio, measuring)
 
 
 def _folder(here: OrderContext) -> tempfile.TemporaryDirectory[str]:

@@ -74,7 +74,27 @@ def unpack_chunk(body: bytes) -> list[bytes]:
     Raises:
         ConfigError: the chunk is damaged.
     """
-    return [bytes(raw) for raw in _chunk_array.decode(chunk_text(body))]
+    return _texts_in(chunk_text(body))
+
+
+def _texts_in(text: bytes) -> list[bytes]:
+    return [bytes(raw) for raw in _chunk_array.decode(text)]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class HeldChunk:
+    """Records that a ledger holds in one JSON array, `text`: the row of each and its place in the array, in the order of commits."""
+
+    rows: Sequence[tuple[int, int]]
+    received_ns: int
+    text: bytes
+    is_checked: bool
+
+    def payloads(self) -> Iterator[tuple[int, bytes]]:
+        """Yield row and JSON text of each record."""
+        payloads = _texts_in(self.text)
+        for row, place in self.rows:
+            yield row, payloads[place]
 
 
 def without_samples(body: bytes) -> bytes:

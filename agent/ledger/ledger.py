@@ -12,8 +12,8 @@ from typing import Protocol
 
 from edgemeter.agent.base import config
 from edgemeter.agent.contract.record import RunRecord
-from edgemeter.agent.ledger.chunks import Arrival, ArrivedBatch, Committed
-from edgemeter.agent.ledger.presence import DevicePresence, PresenceChange, SessionHeld
+from edgemeter.agent.ledger.chunks import Arrival, ArrivedBatch, Committed, HeldChunk
+from edgemeter.agent.ledger.presence import DevicePresence, PresenceChange, RetainedMessage, SessionHeld
 from edgemeter.agent.ledger.quarantine import QuarantinedMessage, RecordReference, Rejection
 from edgemeter.agent.ledger.retention import Retention, RetentionRemoved
 
@@ -138,7 +138,7 @@ class Ledger(Protocol):
         self,
         arrivals: Sequence[Arrival],
         rejections: Sequence[Rejection] = (),
-        changes: Sequence[PresenceChange] = (),
+        changes: Sequence[PresenceChange | RetainedMessage] = (),
         batches: Sequence[ArrivedBatch] = (),
     ) -> Committed:
         """Commit what arrived in one transaction, durable when this returns; return the outcome.
@@ -166,8 +166,8 @@ class Ledger(Protocol):
         """Yield row, time of receipt in ns and JSON text of the records after `after_row`, in the order of commits."""
         ...
 
-    def payloads(self, *, after_row: int = 0) -> Iterator[tuple[int, int, bytes, bool]]:
-        """Yield row, receipt time in ns, JSON text and whether it was validated, of the records after `after_row`."""
+    def chunks(self, *, after_row: int = 0) -> Iterator[HeldChunk]:
+        """Yield the records after `after_row` in the order of commits, as many together as are stored together."""
         ...
 
     def text(self, record: RunRecord | RecordReference) -> bytes | None:
@@ -249,6 +249,10 @@ class Ledger(Protocol):
 
     def devices(self) -> list[DevicePresence]:
         """Return every device that reported its presence, by fleet and name."""
+        ...
+
+    def retained(self) -> list[RetainedMessage]:
+        """Return what is measured now: the latest message of each topic, by topic."""
         ...
 
     def stats(self) -> LedgerStats:

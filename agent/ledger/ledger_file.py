@@ -136,13 +136,17 @@ def _from_3_to_4(connection: sqlite3.Connection) -> None:
     connection.execute("CREATE INDEX IF NOT EXISTS own_chunks ON chunks (chunk) WHERE is_own")
 
 
+def _from_4_to_5(connection: sqlite3.Connection) -> None:
+    connection.execute(presence.RETAINED_SCHEMA)
+
+
 LEDGER_FORMAT = sqlite_file.FileFormat(
     what="ledger",
     application_id=0x45644C67,  # "EdLg"
-    version=4,
-    schema=_TABLES + _SMALL_TABLES + quarantine.QUARANTINE_SCHEMA + presence.PRESENCE_SCHEMA,
+    version=5,
+    schema=_TABLES + _SMALL_TABLES + quarantine.QUARANTINE_SCHEMA + presence.PRESENCE_SCHEMA + presence.RETAINED_SCHEMA,
     elsewhere="give the path of a ledger, or set EDGEMETER_HOME to another folder",
-    steps={1: _from_1_to_2, 2: _from_2_to_3, 3: _from_3_to_4},
+    steps={1: _from_1_to_2, 2: _from_2_to_3, 3: _from_3_to_4, 4: _from_4_to_5},
 )
 
 # Nine values a row; SQLite before 3.32 accepts at most 999.

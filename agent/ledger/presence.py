@@ -1,6 +1,6 @@
-"""Presence: which devices there are, whether they are online, which need attention, and which record numbers are missing.
+"""Presence: which devices there are, what they do, which need attention, and which record numbers are missing.
 
-It comes from the birth, state and health that devices publish retained. The outbox numbers a session's records 1, 2, 3, ... without gaps.
+It comes from what devices and the fleet's service publish retained. The outbox numbers a session's records 1, 2, 3, ... without gaps.
 """
 
 import sqlite3
@@ -27,15 +27,28 @@ PRESENCE_SCHEMA = """CREATE TABLE presence (
     PRIMARY KEY (fleet, device)
 );
 """
+# What is measured now: the activity of each device, and how far each campaign is.
+RETAINED_SCHEMA = """CREATE TABLE IF NOT EXISTS retained (
+    topic TEXT PRIMARY KEY,
+    payload BLOB NOT NULL,
+    received_ns INTEGER NOT NULL
+);
+"""
 
-# A late Will of an earlier session does not apply to the present one; a revocation applies to every session.
+# A late Will of an earlier session does not apply to the present one; a revocation applies to every session. What a broker brings again
+# after a restart is no change.
 _STATE = """INSERT INTO presence (fleet, device, state, session, changed_ns) VALUES (?, ?, ?, ?, ?)
 ON CONFLICT (fleet, device) DO UPDATE SET state = excluded.state, session = excluded.session, changed_ns = excluded.changed_ns
-WHERE excluded.state IN ('online', 'revoked') OR session IS NULL OR session = excluded.session"""
+WHERE (excluded.state IN ('online', 'revoked') OR session IS NULL OR session = excluded.session)
+AND (state IS NOT excluded.state OR session IS NOT excluded.session)"""
 _BIRTH = """INSERT INTO presence (fleet, device, birth, changed_ns) VALUES (?, ?, ?, ?)
 ON CONFLICT (fleet, device) DO UPDATE SET birth = excluded.birth"""
 _HEALTH = """INSERT INTO presence (fleet, device, health, changed_ns) VALUES (?, ?, ?, ?)
 ON CONFLICT (fleet, device) DO UPDATE SET health = excluded.health"""
+# What the broker brings again after a restart of the collector was received before.
+_RETAINED = """INSERT INTO retained (topic, payload, received_ns) VALUES (?, ?, ?)
+ON CONFLICT (topic) DO UPDATE SET payload = excluded.payload, received_ns = excluded.received_ns
+WHERE payload != excluded.payload"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +58,15 @@ class PresenceChange:
     fleet: str
     device: str
     message: Birth | DeviceState | Health
+    received_ns: int
+
+
+@dataclass(frozen=True, slots=True)
+class RetainedMessage:
+    """The latest message of a topic, and when its content was first received; an empty one takes the topic away."""
+
+    topic: str
+    payload: bytes
     received_ns: int
 
 
@@ -61,9 +83,15 @@ class DevicePresence:
     health: Health | None = None
 
 
-def note_presence(connection: sqlite3.Connection, changes: Iterable[PresenceChange]) -> None:
+def note_presence(connection: sqlite3.Connection, changes: Iterable[PresenceChange | RetainedMessage]) -> None:
     """Store `changes`, within the caller's transaction."""
     for change in changes:
+        if isinstance(change, RetainedMessage):
+            if change.payload:
+                connection.execute(_RETAINED, (change.topic, change.payload, change.received_ns))
+            else:
+                connection.execute("DELETE FROM retained WHERE topic = ?", (change.topic,))
+            continue
         name = (change.fleet, change.device)
         if isinstance(change.message, DeviceState):
             connection.execute(_STATE, (*name, change.message.state, change.message.session, change.received_ns))
@@ -76,6 +104,11 @@ def read_devices(connection: sqlite3.Connection) -> list[DevicePresence]:
     """Return every device, by fleet and name."""
     query = "SELECT fleet, device, state, session, birth, changed_ns, health FROM presence ORDER BY fleet, device"
     return [present_device(*row) for row in connection.execute(query)]
+
+
+def read_retained(connection: sqlite3.Connection) -> list[RetainedMessage]:
+    """Return the latest message of each topic, by topic."""
+    return [RetainedMessage(*row) for row in connection.execute("SELECT topic, payload, received_ns FROM retained ORDER BY topic")]
 
 
 def present_device(

@@ -3,6 +3,8 @@
 One `SqliteLedger` is one connection: use one object per thread. Readers and the one writer do not block each other (WAL).
 """
 
+import itertools
+import operator
 import sqlite3
 import time
 from collections.abc import Iterator, Sequence
@@ -23,6 +25,8 @@ from edgemeter.agent.ledger.chunks import (
     Arrival,
     ArrivedBatch,
     Committed,
+    HeldChunk,
+    chunk_text,
     coalesce,
     is_position_of,
     unpack_chunk,
@@ -69,7 +73,7 @@ class SqliteLedger:
         self,
         arrivals: Sequence[Arrival],
         rejections: Sequence[Rejection] = (),
-        changes: Sequence[presence.PresenceChange] = (),
+        changes: Sequence[presence.PresenceChange | presence.RetainedMessage] = (),
         batches: Sequence[ArrivedBatch] = (),
     ) -> Committed:
         """Commit what arrived in one transaction, durable when this returns; return the outcome.
@@ -146,16 +150,16 @@ class SqliteLedger:
         for row, received_ns, payload, _ in self._texts(after_row, limit, EVERY_RECORD):
             yield row, received_ns, payload
 
-    def payloads(self, *, after_row: int = 0) -> Iterator[tuple[int, int, bytes, bool]]:
-        """Yield row, receipt time in ns, JSON text and whether it was validated, of the records after `after_row`; raises as `records`."""
-        yield from self._texts(after_row, None, EVERY_RECORD)
+    def chunks(self, *, after_row: int = 0) -> Iterator[HeldChunk]:
+        """Yield the records after `after_row`, as many together as are stored together; raises as `records`."""
+        yield from self._chunks(after_row, None, EVERY_RECORD)
 
     def text(self, record: RunRecord | quarantine.RecordReference) -> bytes | None:
         """Return the stored JSON text of a record with its samples; None if it is not stored."""
-        query = "SELECT chunk, place FROM runs WHERE device = ? AND session = ? AND seq = ? AND id = ?"
+        query = "SELECT place, body FROM runs JOIN chunks USING (chunk) WHERE device = ? AND session = ? AND seq = ? AND id = ?"
         with sqlite_file.mapped(self.path, LEDGER_FORMAT):
             found = self._connection.execute(query, (record.device, record.session, record.seq, record.id)).fetchone()
-            return self._chunk(found[0])[1][found[1]] if found else None
+            return unpack_chunk(found[1])[found[0]] if found else None
 
     def ranges(self, device: str, session: int) -> list[tuple[int, int]]:
         """Return the ranges of sequence numbers (inclusive) that the ledger holds of one session, in order."""
@@ -288,6 +292,11 @@ class SqliteLedger:
         with sqlite_file.mapped(self.path, LEDGER_FORMAT):
             return presence.read_devices(self._connection)
 
+    def retained(self) -> list[presence.RetainedMessage]:
+        """Return what is measured now: the latest message of each topic, by topic."""
+        with sqlite_file.mapped(self.path, LEDGER_FORMAT):
+            return presence.read_retained(self._connection)
+
     def stats(self) -> LedgerStats:
         """Return the ledger in numbers, without reading records."""
         with sqlite_file.mapped(self.path, LEDGER_FORMAT):
@@ -302,19 +311,22 @@ class SqliteLedger:
             return self._connection.execute(query, parameters).fetchone()[0]
 
     def _texts(self, after_row: int, limit: int | None, where: LedgerFilter) -> Iterator[tuple[int, int, bytes, bool]]:
+        for held in self._chunks(after_row, limit, where):
+            for row, payload in held.payloads():
+                yield row, held.received_ns, payload, held.is_checked
+
+    def _chunks(self, after_row: int, limit: int | None, where: LedgerFilter) -> Iterator[HeldChunk]:
         wanted = where.wanted()
         conditions = "".join(f" AND {name} = ?" for name in wanted)
         joined = " JOIN subjects USING (subject)" if wanted.keys() & set(SUBJECT_COLUMNS) else ""
-        query = f"SELECT row, chunk, place FROM runs{joined} WHERE row > ?{conditions} ORDER BY row LIMIT ?"  # noqa: S608 - our own names
-        last: int | None = None
+        query = f"SELECT row, place, chunk FROM runs{joined} WHERE row > ?{conditions} ORDER BY row LIMIT ?"  # noqa: S608 - our own names
         with sqlite_file.mapped(self.path, LEDGER_FORMAT):
-            for row, chunk, place in self._connection.execute(query, (after_row, *wanted.values(), -1 if limit is None else limit)):
-                if chunk != last:
-                    received_ns, payloads, is_checked = self._chunk(chunk)
-                    last = chunk
-                yield row, received_ns, payloads[place], is_checked
+            found = self._connection.execute(query, (after_row, *wanted.values(), -1 if limit is None else limit))
+            for chunk, rows in itertools.groupby(found, operator.itemgetter(2)):
+                received_ns, text, is_checked = self._chunk(chunk)
+                yield HeldChunk([(row, place) for row, place, _ in rows], received_ns, text, is_checked)
 
-    def _chunk(self, chunk: int) -> tuple[int, list[bytes], bool]:
+    def _chunk(self, chunk: int) -> tuple[int, bytes, bool]:
         query = "SELECT received_ns, body, NOT EXISTS (SELECT 1 FROM unchecked WHERE chunk = ?) FROM chunks WHERE chunk = ?"
         received_ns, body, is_checked = self._connection.execute(query, (chunk, chunk)).fetchone()
-        return received_ns, unpack_chunk(body), bool(is_checked)
+        return received_ns, chunk_text(body), bool(is_checked)

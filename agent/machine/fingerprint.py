@@ -22,6 +22,7 @@ LIBRARIES = (
     "onnxruntime-openvino",
     "onnxruntime-qnn",
     "torch",
+    "executorch",
     "openvino",
     "ncnn",
     "tensorrt",

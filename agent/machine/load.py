@@ -12,7 +12,7 @@ from edgemeter.agent.contract.record_conditions import OtherProcess
 from edgemeter.agent.machine.machine import Machine, whole_number
 
 # Below this many clock ticks (10 ms each, over all cores) a ratio reflects the ticks rather than the load: the kernel charges a
-# whole tick to whatever runs at that moment, so that a share is off by about a tick at each end, here 4 %.
+# whole tick to whatever runs at that moment, so that a share is off by about a tick at each end, here 4%.
 FEWEST_TICKS = 50
 
 

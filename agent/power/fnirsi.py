@@ -14,7 +14,7 @@ In the USB feed of a board it sees all that the board draws, its USB devices inc
 Recordings: packets one after the other, or the text of the usual logger (columns voltage_V and current_A), whose times are not used.
 Source: packets, commands and the rate of requests (1 s, or 3 ms at the soonest) as published with the logger fnirsi-usb-power-data-logger
 (MIT); the pause between the first commands as in fnirsi-usb-tool, whose author saw meters hang without; the CRC's polynomial 0x39 and start
-0x42 were found to give the published commands. The gain is taken as that of the class of such meters, within 2 %: calibrate it where that
+0x42 were found to give the published commands. The gain is taken as that of the class of such meters, within 2%: calibrate it where that
 is too little.
 Tested with: packets of this form, and a pseudo-terminal that plays both kinds of meter; not yet on a device.
 """
@@ -48,7 +48,7 @@ PAUSE_S = 0.025
 ASKED_SAMPLES = 2 * SAMPLES
 TIMEOUT_S = 1.0
 PERIOD_MS = 100.0
-# Limits of 2 %, rectangular: a standard uncertainty.
+# Limits of 2%, rectangular: a standard uncertainty.
 GAIN_U_RATIO = 0.0115
 USUAL_V = 5.0
 CRC_POLYNOMIAL, CRC_START = 0x39, 0x42

@@ -93,7 +93,7 @@ def json_watts(value: Any) -> float | None:
 
 
 PERIOD_MS = 1000.0
-# Limits of 2 % and 0.1 W, taken as rectangular: standard uncertainties. Source: the makers' classes, 1 to 2 %, and that of Tasmota's
+# Limits of 2% and 0.1 W, taken as rectangular: standard uncertainties. Source: the makers' classes, 1 to 2%, and that of Tasmota's
 # chips (HLW8012, BL0937, CSE7766) once calibrated.
 GAIN_U_RATIO = 0.0115
 OFFSET_U_W = 0.058
@@ -202,7 +202,7 @@ class Shelly(HttpPlug):
     Gen2 and later answer `GET /rpc/Shelly.GetStatus` with one object for each component (`switch:0`, `pm1:0`, `em1:0`, `em:0`, `cover:0`,
     `light:0`): `apower` or `act_power` in W. Gen1 answers `GET /status` with `meters` and `emeters`: `power` in W. The power is a mean of
     about a second. Some models show nothing below a few watts: try yours with a known load before you trust it on a small board.
-    Source: Shelly Gen2 Device API, Switch, PM1, EM, EM1, Cover; Shelly Gen1 API, /status. Accuracy as the maker states it: 1 % class.
+    Source: Shelly Gen2 Device API, Switch, PM1, EM, EM1, Cover; Shelly Gen1 API, /status. Accuracy as the maker states it: 1% class.
     Tested with: recorded answers of both generations, and a server that plays them; not yet on a device.
     """
 

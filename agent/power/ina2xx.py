@@ -16,7 +16,7 @@ overlay `i2c-sensor,ina219` does nothing). Where the shunt sits is the user's wi
     scope = "board-input"      # what the shunt feeds
     direction = "forward"      # or "reverse", where current towards the board reads negative
 
-Gain: 2 % standard uncertainty (a 1 % shunt and 0.5 to 1 % of the chip, added, for want of a calibration); 0.5 % where the shunt is in
+Gain: 2% standard uncertainty (a 1% shunt and 0.5 to 1% of the chip, added, for want of a calibration); 0.5% where the shunt is in
 the chip. Both are a class, not a data sheet's figure: calibrate for better.
 Tested with: a capture of an INA219 in a UPS, and trees of the drivers' form; not yet on a board.
 """

@@ -7,7 +7,7 @@ The class of each sensor is its data sheet; `jetson_rails` defines which rails m
     INA3221, IIO     rail_name_K, in_powerK_input in mW, in_voltageK_input in mV, in_currentK_input in mA; K = 0, 1, 2.
     INA238, hwmon    power1_input (uW): the input of a Jetson Thor, with its carrier board. Most kernels give it no label.
 
-Gain: 5 % (k = 1) by default, see `jetson_rails`; unknown for the INA238. On some releases only root may read the files: run as root, or
+Gain: 5% (k = 1) by default, see `jetson_rails`; unknown for the INA238. On some releases only root may read the files: run as root, or
 `sudo chmod a+r` the files that the error names.
 Source: Linux drivers/hwmon/ina3221.c, ina238.c and Documentation/hwmon; L4T 4.9 drivers/staging/iio/meter/ina3221.c.
 """

@@ -22,7 +22,7 @@ from edgemeter.agent.power.values import plausible_power_w
 
 # Source: the INA3221's shunt register counts 40 uV (Linux drivers/hwmon/ina3221.c).
 SHUNT_STEP_UV = 40.0
-# Nobody has measured the gain of these modules against a reference; 5 % (k = 1) is a cautious default, wide enough for the deviations
+# Nobody has measured the gain of these modules against a reference; 5% (k = 1) is a cautious default, wide enough for the deviations
 # that Shalavi et al. (arXiv 2306.13107) report of calibrated boards. A calibration file replaces it.
 GAIN_U_RATIO = 0.05
 # Parts may exceed their whole by what reading them one after the other brings about.

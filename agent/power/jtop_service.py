@@ -8,7 +8,7 @@ Of each rail `power` is taken, never `avg`, which is a running mean of all time 
 and not taken from `tot`, which on AGX Orin counts VDDQ_VDD2_1V8AO twice.
 
 Timing: the service has one interval, set by its first client; who comes later gets that one, whatever `interval_s` is, and the period is
-the service's. Resolution: 40 uV over the board's usual shunt, at the present voltage. Gain: 5 % (k = 1) by default, see `jetson_rails`.
+the service's. Resolution: 40 uV over the board's usual shunt, at the present voltage. Gain: 5% (k = 1) by default, see `jetson_rails`.
 
     [sensors.jtop]
     interval_s = "1.0"

@@ -10,7 +10,7 @@ A Jetson has NVML and no power in it: that is not a sensor. The GPU's board is s
     # gpu = "0"                     # default: 0; its number, or its UUID
 
 Needs: `pip install 'edgemeter[nvidia]'` (nvidia-ml-py, BSD).
-Source: NVML API reference; Yang, Adamek, Armour, arXiv 2312.02741 (error within 5 %, proportional).
+Source: NVML API reference; Yang, Adamek, Armour, arXiv 2312.02741 (error within 5%, proportional).
 Tested with: the library's interface played in tests; on a GPU by a test that skips without one.
 """
 
@@ -26,7 +26,7 @@ from edgemeter.agent.power.world import HERE, SensorWorld
 
 PERIOD_MS = 100.0
 AVERAGED_MS = 1000.0
-# A limit of 5 %, rectangular: a standard uncertainty.
+# A limit of 5%, rectangular: a standard uncertainty.
 GAIN_U_RATIO = 0.029
 W_PER_MW = 1e-3
 EXCLUDES = ("processor", "host memory", "mainboard", "disks", "fans", "power-supply loss")

@@ -6,7 +6,7 @@ no rails unless it runs as root.
 
 It is started with `--interval`, by default 100 ms, and stays until the sensor is closed. It costs a process of its own that reads far more
 than power; the sensors `ina3221`, `ina3221x` and `jetson_thor` come before it. A reading may be as old as the interval. Voltages are not
-printed: the resolution is that of the board's usual voltages. Gain: 5 % (k = 1) by default, see `jetson_rails`.
+printed: the resolution is that of the board's usual voltages. Gain: 5% (k = 1) by default, see `jetson_rails`.
 
     [sensors.tegrastats]
     interval_ms = "100"

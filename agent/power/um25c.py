@@ -12,7 +12,7 @@ block's own figure; where the two disagree the block is garbled.
 In the USB feed of a board it sees all that the board draws, its USB devices included. Needs: `pip install 'edgemeter[serial]'`
 (pyserial, BSD), and the group `dialout` for others than root.
 Source: the block's layout as published by the sigrok project, "RDTech UM series". The gain is taken as that of the class of such
-meters, within 2 %: calibrate it where that is too little.
+meters, within 2%: calibrate it where that is too little.
 Tested with: blocks of this layout, and a pseudo-terminal that plays the meter; not yet on a device.
 """
 
@@ -35,7 +35,7 @@ PERIOD_MS = 1000.0
 MODELS = {0x0963: ("UM24C", 0.01, 0.001), 0x09C9: ("UM25C", 0.001, 0.0001), 0x0D4C: ("UM34C", 0.01, 0.001)}
 # The block's own power may differ from the product by the rounding of both.
 AGREES_RATIO, AGREES_W = 0.02, 0.03
-# Limits of 2 %, rectangular: a standard uncertainty.
+# Limits of 2%, rectangular: a standard uncertainty.
 GAIN_U_RATIO = 0.0115
 USUAL_V = 5.0
 

@@ -25,6 +25,7 @@ PROFILERS: Mapping[str, str] = {
     "litert": "edgemeter.agent.profile.litert_profiler:LiteRtProfiler",
     "onnx": "edgemeter.agent.profile.onnx_profiler:OnnxProfiler",
     "pytorch": "edgemeter.agent.profile.torch_profiler:TorchProfiler",
+    "executorch": "edgemeter.agent.profile.executorch_profiler:ExecuTorchProfiler",
 }
 ABSENT: Mapping[str, str] = {
     "edgetpu": "to LiteRT the whole Edge TPU program is one operator: profile the model before its compilation, with litert",

@@ -33,7 +33,7 @@ def record_profile(job: ProfileJob) -> RecordedProfile:
     runtime = runtimes.create(job.case.runtime)
     try:
         model = loading.load_model(job.case, runtime)
-        inputs = loading.prepare_inputs(model, model.inputs_of(0, job.case.seed), job.case.seed)
+        inputs = loading.prepare_calls(model, model.calls_of(0, job.case.seed), job.case.seed).calls
         _warm_up(model, inputs)
         found.open(job.case, model)
         plain_ns: list[int] = []

@@ -1,6 +1,6 @@
 """The quality gate: whether a quantised file is still good enough for its speed to count beside that of its 16-bit source.
 
-Its perplexity may be at most 5 % higher, and each accuracy has to reach 90 % of the source's. Figures are compared only if they were
+Its perplexity may be at most 5% higher, and each accuracy has to reach 90% of the source's. Figures are compared only if they were
 computed on the same text or items by the same rule; nothing that compares is an error, not a pass.
 """
 

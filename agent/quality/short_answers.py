@@ -57,11 +57,16 @@ def score_answers(questions: Sequence[Question], given: Sequence[str]) -> Answer
         raise ConfigError("no questions to score: give a file with at least one")
     exact, overlap = 0.0, 0.0
     for question, answer in zip(questions, given, strict=True):
-        right = [text for text in question.answers if normalise(text)] or [""]
-        exact += max(float(normalise(answer) == normalise(text)) for text in right)
-        overlap += max(f1(answer, text) for text in right)
+        pair = best_scores(answer, question.answers)
+        exact, overlap = exact + pair[0], overlap + pair[1]
     count = len(questions)
     return AnswerScores(items=count, items_sha256=items_sha256(questions), exact_match=exact / count, f1=overlap / count)
+
+
+def best_scores(answer: str, answers: Sequence[str]) -> tuple[float, float]:
+    """Return exact match and F1 of an answer with the best of the right ones, 0..1; without any an empty answer is right."""
+    right = [text for text in answers if normalise(text)] or [""]
+    return max(float(normalise(answer) == normalise(text)) for text in right), max(f1(answer, text) for text in right)
 
 
 def normalise(text: str) -> str:

@@ -21,7 +21,8 @@ from edgemeter.agent.recognition.metadata import (
     read_self_description,
     takes_zero_to_one,
 )
-from edgemeter.agent.recognition.output_shapes import family_of_outputs, side_of
+from edgemeter.agent.recognition.model_outputs import side_of
+from edgemeter.agent.recognition.output_shapes import family_of_outputs
 from edgemeter.agent.runtimes import Loaded, TensorInfo, with_batch_of_1
 from edgemeter.agent.vision import decoders
 from edgemeter.agent.vision.decoders.nanodet import OLD_STRIDES
@@ -87,9 +88,15 @@ def _usual(info: TensorInfo | None, family: OutputFamily, name: str) -> Normalis
     return _IMAGENET
 
 
+_TRAINED_ON_UNIT = frozenset({
+    "yolov5", "yolov5-heads", "yolov8", "yolo26", "yolo-nas", "efficient-nms", "torchvision", "yolo-seg", "yolo26-seg", "yolo-pose",
+    "yolo-obb",
+})  # fmt: skip
+
+
 def _of_family(family: OutputFamily, stated: SelfDescription, name: str) -> Normalisation | None:
     """Return what a family of detectors was trained with, None if that is not known."""
-    if family.name in ("yolov5", "yolov5-heads", "yolov8", "yolo26", "yolo-nas", "efficient-nms", "torchvision"):
+    if family.name in _TRAINED_ON_UNIT:
         return _UNIT
     if family.name == "detr":
         if takes_zero_to_one(name) or stated.head == RT_DETR_HEAD:
@@ -130,11 +137,21 @@ def _quantised_normalisation(info: TensorInfo) -> Normalisation:
 UNSURE_FAMILY = "unsure of the family: "
 Layout = Literal["NHWC", "NCHW"]
 # Source: Ultralytics' validation (0.7), super-gradients' (0.7), YOLOv5's (0.6), YOLOX's (0.65) and NanoDet's (0.6).
-_NMS_IOU = {"yolov8": 0.7, "yolo-nas": 0.7, "yolov5": 0.6, "yolov5-heads": 0.6, "yolox": 0.65, "nanodet": 0.6}
+_NMS_IOU = {
+    **dict.fromkeys(("yolov8", "yolo-seg", "yolo-pose", "yolo-obb", "yolo-nas"), 0.7),
+    "yolov5": 0.6,
+    "yolov5-heads": 0.6,
+    "yolox": 0.65,
+    "nanodet": 0.6,
+}
 _RESIZE: dict[str, Resize] = {
     "yolov8": "letterbox",
     "yolov5": "letterbox",
     "yolov5-heads": "letterbox",
+    "yolo-seg": "letterbox",
+    "yolo26-seg": "letterbox",
+    "yolo-pose": "letterbox",
+    "yolo-obb": "letterbox",
     "yolo26": "letterbox",
     "yolo-nas": "letterbox",
     "efficient-nms": "letterbox",
@@ -337,7 +354,7 @@ def _precision(model: Path, loaded: Loaded) -> tuple[str, str | None]:
 
 
 def _output(family: OutputFamily, stated: SelfDescription) -> CardOutput:
-    is_detector = family.task == "detection"
+    is_detector = family.task != "classification"
     labels, offset = stated.labels, 0
     if not is_detector and family.classes == 1001:
         labels, offset = labels[1:] if len(labels) == 1001 else labels, -1
@@ -357,7 +374,7 @@ def _output(family: OutputFamily, stated: SelfDescription) -> CardOutput:
 def _unsure(model: Path, why: UnknownFamilyError) -> str:
     families = ", ".join([*decoders.names(), "classifier"])
     return (
-        f"cannot identify {str(model)!r}: {why}. Write a card beside it, {card_path(model).name!r}, with name, task (detection or "
-        f"classification), family ({families}), precision, [input] height, width, layout (NHWC or NCHW), resize, mean, sd and "
-        "[output] classes, labels, nms_iou"
+        f"cannot identify {str(model)!r}: {why}. Write a card beside it, {card_path(model).name!r}, with name, task (classification, "
+        f"detection, segmentation, pose, ...), family ({families}), precision, [input] height, width, layout (NHWC or NCHW), resize, mean, "
+        "sd and [output] classes, labels, nms_iou"
     )

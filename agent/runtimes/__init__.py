@@ -22,6 +22,7 @@ RUNTIMES: Mapping[str, str] = {
     "onnx": "edgemeter.agent.runtimes.onnx_runtime:OnnxRuntime",
     "openvino": "edgemeter.agent.runtimes.open_vino:OpenVino",
     "ncnn": "edgemeter.agent.runtimes.tencent_ncnn:Ncnn",
+    "executorch": "edgemeter.agent.runtimes.execu_torch:ExecuTorch",
     "pytorch": "edgemeter.agent.runtimes.pytorch:PyTorch",
     "tensorrt": "edgemeter.agent.runtimes.nvidia_tensorrt:TensorRt",
     "replay": "edgemeter.agent.runtimes.replay:Replay",

@@ -4,9 +4,12 @@ The import of its library, the check of options and inputs before the library se
 beside formats that hold no texts (OpenVINO, ncnn): task, size, class names.
 """
 
+import os
 import re
+import tempfile
 import time
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib import import_module
 from importlib.metadata import PackageNotFoundError, version
@@ -82,6 +85,22 @@ def _distribution(candidate: LibraryCandidate, module: Any) -> tuple[str, str]:
             continue
     top = import_module(candidate.module.partition(".")[0])
     return candidate.distributions[0], str(getattr(module, "__version__", None) or getattr(top, "__version__", "unknown"))
+
+
+@contextmanager
+def captured_stderr() -> Iterator[list[str]]:
+    """Catch what C++ prints on standard error, the only place where some libraries say why; the lines are there after the block."""
+    lines: list[str] = []
+    kept = os.dup(2)
+    with tempfile.TemporaryFile() as file:
+        os.dup2(file.fileno(), 2)
+        try:
+            yield lines
+        finally:
+            os.dup2(kept, 2)
+            os.close(kept)
+            file.seek(0)
+            lines += [line for line in file.read().decode(errors="replace").splitlines() if line.strip()]
 
 
 def check_options(runtime: str, options: Options, backends: Collection[str] | None = None, extra: Collection[str] = ()) -> None:

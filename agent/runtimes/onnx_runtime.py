@@ -8,9 +8,12 @@ Settings: `session.*` and `ep.*` are passed on as session configuration: `sessio
 `basic`, `extended`, `layout` or `all` (the library's own default): what ONNX Runtime may fuse and rearrange when it loads the model.
 A provider's own options stand behind its short name: `tensorrt.trt_fp16_enable = "1"`, `openvino.device_type = "GPU"`. Which operators went
 to which provider is recorded where the library reports it (1.24 and newer); a provider that takes none of them is an error.
+A vendor's plug-in provider (QNN, RKNN and others, a shared library of its own) is registered by `provider_library = "/path/lib.so"`; the
+backend is then the full name of the provider in it, on all of its devices (onnxruntime 1.23 and newer; no plug-in has been run with it).
 What is timed is `InferenceSession.run` on arrays that lie ready, as its users call it: it makes its own output arrays, and with an
-accelerator it copies to and from it. `run_with_iobinding` gives the same times to 0.5 % from 7 ms on, but 40 % less at 4 us, where
+accelerator it copies to and from it. `run_with_iobinding` gives the same times to 0.5% from 7 ms on, but 40% less at 4 us, where
 it leaves out work that every user of `run` pays for; and it cannot take outputs whose size changes.
+`encoder_model.onnx` with `decoder_model.onnx` beside it (Whisper as Optimum exports it) is one model: see onnx_seq2seq.
 Tested with onnxruntime 1.31.1 on the CPU.
 """
 
@@ -23,7 +26,7 @@ from typing import Any
 
 from edgemeter.agent.base.errors import ConfigError, MeasurementError, UnavailableError, one_line
 from edgemeter.agent.contract import model_file
-from edgemeter.agent.runtimes import Array, Loaded, Options, TensorInfo, onnx_file
+from edgemeter.agent.runtimes import Array, Loaded, Options, TensorInfo, onnx_file, onnx_seq2seq
 from edgemeter.agent.runtimes.adapter import LibraryCandidate, RuntimeLibrary, check_inputs, check_options, load_library
 
 _CANDIDATES = (LibraryCandidate("onnxruntime", ("onnxruntime", "onnxruntime-gpu", "onnxruntime-openvino", "onnxruntime-qnn")),)
@@ -39,6 +42,7 @@ _SHORT = {
 _ERRORS_ONLY = 3
 _CONFIGURATION = ("session.", "ep.")
 _OPTIMISATION = "graph_optimisation"
+_LIBRARY = "provider_library"
 _OPTIMISATIONS = {
     "none": "ORT_DISABLE_ALL",
     "basic": "ORT_ENABLE_BASIC",
@@ -46,6 +50,8 @@ _OPTIMISATIONS = {
     "layout": "ORT_ENABLE_LAYOUT",
     "all": "ORT_ENABLE_ALL",
 }
+# Provider libraries that this process has registered, and the names of the providers in each.
+_registered: dict[str, frozenset[str]] = {}
 # ONNX element types that numpy calls otherwise.
 _DTYPES = {"float": "float32", "double": "float64", "string": "object"}
 _TENSOR = re.compile(r"tensor\((\w+)\)")
@@ -61,6 +67,7 @@ class OnnxRuntime:
         # Where ONNX Runtime's own profiler is to write; it slows the model, so that nothing is measured with it on.
         self._profile_prefix = profile_prefix
         self._session: Any = None
+        self._decoder: onnx_seq2seq.GreedyDecoder | None = None
         self._inputs: tuple[TensorInfo, ...] = ()
         self._outputs: tuple[TensorInfo, ...] = ()
         self._last: list[Array] | None = None
@@ -70,11 +77,13 @@ class OnnxRuntime:
         configuration = {key: value for key, value in options.extra.items() if key.startswith(_CONFIGURATION)}
         asked = _asked(options.backend or "cpu")
         of_providers = {key: value for key, value in options.extra.items() if _SHORT.get(key.partition(".")[0]) in asked}
-        check_options("onnx", options, extra=(*configuration, *of_providers, _OPTIMISATION))
+        check_options("onnx", options, extra=(*configuration, *of_providers, _OPTIMISATION, _LIBRARY))
         level = _optimisation(options)
         model_file.head(model)
+        pair = onnx_seq2seq.two_files(model)
         found = load_library(_CANDIDATES, "onnx")
-        providers = _present(asked, options.backend or "cpu", found)
+        devices = _plugged_in(options.extra[_LIBRARY], found) if _LIBRARY in options.extra else []
+        providers = _present(asked, options.backend or "cpu", found, [device.ep_name for device in devices])
         started_ns = time.monotonic_ns()
         chosen = _session_options(options.threads, configuration, level, found)
         if providers != [_SHORT["cpu"]]:
@@ -82,16 +91,24 @@ class OnnxRuntime:
         if self._profile_prefix is not None:
             chosen.enable_profiling = True
             chosen.profile_file_prefix = self._profile_prefix
-        session = _session(model, chosen, providers, of_providers, found)
+        session = _session(model, chosen, providers, of_providers, found, devices)
+        if pair is not None:
+            decoder = _session(pair.decoder, chosen, providers, of_providers, found, devices)
+            names = tuple(entry.name for entry in decoder.get_inputs())
+            self._decoder = onnx_seq2seq.GreedyDecoder(session.run, decoder.run, names, pair.config)
         load_ns = time.monotonic_ns() - started_ns
         self._session = session
         self._inputs = onnx_file.with_quantisation(tuple(_info(entry, model) for entry in session.get_inputs()), model)
-        self._outputs = onnx_file.with_quantisation(tuple(_info(entry, model) for entry in session.get_outputs()), model)
+        self._outputs = (
+            onnx_file.with_quantisation(tuple(_info(entry, model) for entry in session.get_outputs()), model)
+            if pair is None
+            else (onnx_seq2seq.TOKENS,)
+        )
         return found.loaded(
             backend=",".join(_short(provider) for provider in providers),
             inputs=self._inputs,
             outputs=self._outputs,
-            metadata=dict(session.get_modelmeta().custom_metadata_map),
+            metadata=dict(session.get_modelmeta().custom_metadata_map) | (onnx_seq2seq.tokenizer_texts(model) if pair else {}),
             load_ns=load_ns,
             facts=_taken(session, providers, model),
             precision=onnx_file.precision(model),
@@ -102,13 +119,16 @@ class OnnxRuntime:
         check_inputs(inputs, self._inputs)
         feeds = {info.name: array.copy(order="C") for info, array in zip(self._inputs, inputs, strict=True)}
         names = [info.name for info in self._outputs]
-        run = self._session.run
+        run, decoder = self._session.run, self._decoder
         self._last = None
 
         def call() -> None:
             self._last = run(names, feeds)
 
-        return call
+        def transcribe() -> None:
+            self._last = [decoder.tokens(feeds)] if decoder else None
+
+        return call if decoder is None else transcribe
 
     def outputs(self) -> list[Array]:
         """Return copies of what the last call gave."""
@@ -123,7 +143,7 @@ class OnnxRuntime:
 
     def close(self) -> None:
         """Let the session go; its memory and threads go with it."""
-        self._session = None
+        self._session = self._decoder = None
         self._last = None
         self._inputs = self._outputs = ()
 
@@ -132,9 +152,29 @@ def _asked(backend: str) -> list[str]:
     return [_SHORT.get(part.lower(), part) for part in (part.strip() for part in backend.split(",")) if part]
 
 
-def _present(asked: list[str], backend: str, found: RuntimeLibrary) -> list[str]:
-    """Return the providers asked for, all of which this build has."""
-    available = found.module.get_available_providers()
+def _plugged_in(library: str, found: RuntimeLibrary) -> list[Any]:
+    """Return the devices (OrtEpDevice) of a plug-in provider's library, which is registered once in a process."""
+    if not hasattr(found.module, "register_execution_provider_library"):
+        raise UnavailableError(f"{found.package} {found.version} takes no plug-in providers: pip install 'onnxruntime>=1.23'")
+    failures, _ = _errors(found.module.capi.onnxruntime_pybind11_state)
+    if library not in _registered:
+        before = {device.ep_name for device in found.module.get_ep_devices()}
+        try:
+            found.module.register_execution_provider_library(library, library)
+        except failures as error:
+            raise UnavailableError(
+                f"ONNX Runtime cannot register the provider library {library!r}: {_reason(error)}; give the .so of a plug-in provider"
+            ) from error
+        _registered[library] = frozenset(device.ep_name for device in found.module.get_ep_devices()) - before
+    devices = [device for device in found.module.get_ep_devices() if device.ep_name in _registered[library]]
+    if not devices:
+        raise UnavailableError(f"the provider library {library!r} finds none of its devices on this machine: check the driver")
+    return devices
+
+
+def _present(asked: list[str], backend: str, found: RuntimeLibrary, plugged_in: Sequence[str]) -> list[str]:
+    """Return the providers asked for, all of which this build or a plug-in has."""
+    available = [*found.module.get_available_providers(), *dict.fromkeys(plugged_in)]
     absent = [provider for provider in asked if provider not in available]
     if absent or not asked:
         raise UnavailableError(
@@ -164,12 +204,20 @@ def _session_options(threads: int, configuration: dict[str, str], level: str, fo
     return chosen
 
 
-def _session(model: Path, session_options: Any, providers: list[str], settings: Mapping[str, str], found: RuntimeLibrary) -> Any:
+def _session(
+    model: Path, session_options: Any, providers: list[str], settings: Mapping[str, str], found: RuntimeLibrary, devices: Sequence[Any]
+) -> Any:
     """Return a session that runs on all of `providers`, each with its settings, and never falls back to others."""
     own = [{key.partition(".")[2]: value for key, value in settings.items() if _SHORT[key.partition(".")[0]] == name} for name in providers]
     failures, absences = _errors(found.module.capi.onnxruntime_pybind11_state)
+    chosen: dict[str, Any] = {"providers": providers, "provider_options": own}
+    plugged_in = [device for device in devices if device.ep_name in providers]
     try:
-        session = found.module.InferenceSession(str(model), session_options, providers=providers, provider_options=own, enable_fallback=0)
+        if plugged_in:
+            # A plug-in is chosen by its devices; what is not on them stays on the CPU, as the record shows.
+            session_options.add_provider_for_devices(plugged_in, own[providers.index(plugged_in[0].ep_name)])
+            chosen = {}
+        session = found.module.InferenceSession(str(model), session_options, enable_fallback=0, **chosen)
     except absences as error:
         raise UnavailableError(
             f"ONNX Runtime cannot use {', '.join(providers)} here: {_reason(error)}; choose another backend or install what it needs"

@@ -12,12 +12,9 @@ needs a new one.
 Tested with ncnn 1.0.20261020 on the CPU; Vulkan is untested.
 """
 
-import os
 import re
-import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -27,7 +24,15 @@ import numpy as np
 from edgemeter.agent.base.errors import ConfigError, MeasurementError, UnavailableError, one_line
 from edgemeter.agent.contract import model_file
 from edgemeter.agent.runtimes import Array, Loaded, Options, TensorInfo
-from edgemeter.agent.runtimes.adapter import LibraryCandidate, RuntimeLibrary, check_inputs, check_options, load_library, read_metadata
+from edgemeter.agent.runtimes.adapter import (
+    LibraryCandidate,
+    RuntimeLibrary,
+    captured_stderr,
+    check_inputs,
+    check_options,
+    load_library,
+    read_metadata,
+)
 
 _MARK = b"7767517"
 _MOST_BYTES = 64 << 20
@@ -247,7 +252,7 @@ def _net(found: RuntimeLibrary, threads: int, precision: str, backend: str) -> A
             )
         return net
     number = int(backend.partition(":")[2] or 0)
-    with _captured_stderr():
+    with captured_stderr():
         count = found.module.get_gpu_count()
     if number >= count:
         raise UnavailableError(
@@ -268,7 +273,7 @@ def _fill(net: Any, model: Path, param: NcnnParam, found: RuntimeLibrary) -> Non
     weights = model.with_suffix(".bin")
     if not weights.is_file():
         raise ConfigError(f"the weights of {str(model)!r} are not there: put {weights.name!r} beside it")
-    with _captured_stderr() as lines:
+    with captured_stderr() as lines:
         is_loaded = net.load_param(str(model)) == 0 and net.load_model(str(weights)) == 0
     if not is_loaded:
         why = one_line(" ".join(lines) or "no reason given")
@@ -276,19 +281,3 @@ def _fill(net: Any, model: Path, param: NcnnParam, found: RuntimeLibrary) -> Non
             f"{found.package} {found.version} cannot load {str(model)!r} with {weights.name!r}: {why}; "
             "one is truncated, or they do not belong together: fetch both again"
         )
-
-
-@contextmanager
-def _captured_stderr() -> Iterator[list[str]]:
-    """Catch what ncnn prints on standard error, the only place where it reports errors."""
-    lines: list[str] = []
-    kept = os.dup(2)
-    with tempfile.TemporaryFile() as file:
-        os.dup2(file.fileno(), 2)
-        try:
-            yield lines
-        finally:
-            os.dup2(kept, 2)
-            os.close(kept)
-            file.seek(0)
-            lines += [line for line in file.read().decode(errors="replace").splitlines() if line.strip()]

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from string import Template
 
-from edgemeter.agent import power, runtimes, tasks
+from edgemeter.agent import datasets, power, runtimes, tasks
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.vision import decoders
 
@@ -32,6 +32,7 @@ KINDS: Mapping[str, PluginKind] = {
     "sensor": PluginKind(power.ENTRY_POINTS, power.names, "sys/class/$name/power_uw"),
     "task": PluginKind(tasks.ENTRY_POINTS, tasks.names, "truth.csv", "[vision]"),
     "decoder": PluginKind(decoders.ENTRY_POINTS, decoders.names, "outputs.json"),
+    "reader": PluginKind(datasets.ENTRY_POINTS, datasets.names, "data.$name"),
 }
 
 

@@ -9,11 +9,11 @@ from typing import Literal
 import msgspec
 
 from edgemeter.agent.base import decision, run_statistics
+from edgemeter.agent.base.accuracy_bounds import BoundedFigure, difference_bounds
 from edgemeter.agent.base.decision import Difference, DifferenceState
 from edgemeter.agent.base.errors import EdgemeterError, MeasurementError
-from edgemeter.agent.base.figures import metric_name
+from edgemeter.agent.base.metrics import metric_name
 from edgemeter.agent.base.run_statistics import MATTERS_ACCURACY, MATTERS_RATIO
-from edgemeter.agent.base.statistics import paired_bounds
 from edgemeter.agent.contract.energy_provenance import energy_provenance
 from edgemeter.agent.contract.record import RunRecord
 from edgemeter.agent.contract.suite import Case, Suite
@@ -26,7 +26,7 @@ SCORING = 0
 
 
 class Side(msgspec.Struct, frozen=True, kw_only=True):
-    """One of those compared: the p50 of its runs with their median and its 95 % interval (null below three runs), and the other figures.
+    """One of those compared: the p50 of its runs with their median and its 95% interval (null below three runs), and the other figures.
 
     `gross_mj` is the median of the runs; `accuracy_value` (0..1) and `peak_mb` are those of the run that was scored, else of the newest.
     """
@@ -326,8 +326,8 @@ def _of_accuracy(done: _Done, sides: Sequence[Side], side: int, matters: float) 
     if kinds[0] != kinds[1]:
         what = " against ".join(f"{metric} on {images} images" for metric, images, _ in kinds)
         return decision.absent("accuracy", "accuracy", matters, f"{what}: not the same metric on the same images", *values)
-    bounds = paired_bounds(other.value - one.value, other.without_parts, one.without_parts)
-    return decision.accuracy_difference(metric_name(one.metric), (one.value, other.value), bounds, matters, one.images)
+    found = difference_bounds(*(BoundedFigure(a.value, a.low, a.high, a.without_parts, a.interval_reason) for a in (other, one)))
+    return decision.accuracy_difference(metric_name(one.metric), (one.value, other.value), found, matters, one.better)
 
 
 def _why_doubt(done: _Done, sides: Sequence[Side], side: int) -> list[str]:

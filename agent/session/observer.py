@@ -50,7 +50,7 @@ def calibrate(
 
 
 def effect_of(pairs_ms: list[tuple[float, float]], case: str, sensors: tuple[str, ...]) -> ObserverEffect:
-    """Return the effect on p50 that pairs (with sampling, without it) show, with its 95 % interval over pairs.
+    """Return the effect on p50 that pairs (with sampling, without it) show, with its 95% interval over pairs.
 
     Raises:
         MeasurementError: there are too few pairs for an interval.

@@ -1,9 +1,9 @@
 """The judgement of pairs of neighbouring runs: from their log ratios to faster, slower, no difference that matters, or not enough runs.
 
-- `no difference that matters`: the 95 % interval of the ratio lies within the smallest difference that matters, either way.
-- `faster`, `slower`: the interval at 99.2 % leaves out 1.
+- `no difference that matters`: the 95% interval of the ratio lies within the smallest difference that matters, either way.
+- `faster`, `slower`: the interval at 99.2% leaves out 1.
 - After each pair, from the fifth, the same tests are made at a higher confidence, and a clear result ends the comparison. These early
-  tests share an error of 0.2 %, so that A against A is called a difference in at most 1 % of all comparisons, however long they are.
+  tests share an error of 0.2%, so that A against A is called a difference in at most 1% of all comparisons, however long they are.
 """
 
 import math
@@ -33,7 +33,7 @@ FORESEEN_PAIRS = 1000
 
 
 class PairJudgement(msgspec.Struct, frozen=True, kw_only=True):
-    """B / A: the ratio of p50 with its 95 % interval over pairs of runs, and what follows from it.
+    """B / A: the ratio of p50 with its 95% interval over pairs of runs, and what follows from it.
 
     `more_pairs` is about how many more pairs would settle it with the spread seen; null where it is settled, or where even a thousand
     would not do.

@@ -167,5 +167,6 @@ def _case_id(run: PlannedRun, measured: MeasuredRun) -> str:
         case.cpus,
         # Only where there are some: the ids of other cases stay what they were.
         *([case.prompt_tokens, case.output_tokens] if case.output_tokens is not None else []),
+        *([measured.dataset.text] if measured.dataset.text is not None else []),
     )
     return hashlib.sha256(msgspec.json.encode(parts)).hexdigest()[:12]

@@ -72,8 +72,8 @@ def check(suite: Suite) -> None:
             raise ConfigError(f"{case.model!r} has sha256 {found}, not {case.sha256}: fetch it again, or correct the hash")
         if not case.sha256:
             _require_model(case.model)
-        if case.images and not Path(case.images).is_dir():
-            raise ConfigError(f"there is no folder of images at {case.images!r}: correct the path")
+        if case.images and not Path(case.images).exists():
+            raise ConfigError(f"there is no data at {case.images!r}: correct the path")
         if case.annotations and not Path(case.annotations).exists():
             raise ConfigError(f"there are no annotations at {case.annotations!r}: correct the path")
 

@@ -1,9 +1,9 @@
 """A long run over time: latency, clock, temperature and power by intervals, and when it left the level of its first minute.
 
-A run throttles from the first of three intervals in a row whose median latency lies above the level by more than 5 % and more than
-four times the level's own scatter, or whose clock lies more than 5 % below the first minute's. Of 2,000 seeded series of 180 intervals
-whose medians scatter by 1 %, 2 %, 3 % and 5 % around one level, 0, 0.15 %, 2.1 % and 4.5 % count as throttled; a step up by 20 % in
-the middle is found in 100 %, 100 %, 98 % and 81 %, nearly always from the interval in which it came.
+A run throttles from the first of three intervals in a row whose median latency lies above the level by more than 5% and more than
+four times the level's own scatter, or whose clock lies more than 5% below the first minute's. Of 2,000 seeded series of 180 intervals
+whose medians scatter by 1%, 2%, 3% and 5% around one level, 0, 0.15%, 2.1% and 4.5% count as throttled; a step up by 20% in
+the middle is found in 100%, 100%, 98% and 81%, nearly always from the interval in which it came.
 """
 
 import statistics

@@ -38,6 +38,10 @@ FILES: Mapping[str, FileKind] = {
         "suite of cases", "edgemeter.agent.contract.suite:SuiteFile", "edgemeter.agent.contract.suite:SAMPLE",
         "edgemeter.agent.settings.files:faults_of_suite",
     ),
+    "mlperf-tiny": FileKind(
+        "suite of MLPerf Tiny's four tasks", "edgemeter.agent.contract.suite:SuiteFile", "edgemeter.agent.contract.suite:MLPERF_TINY",
+        "edgemeter.agent.settings.files:faults_of_suite",
+    ),
     "alerts": FileKind(
         "rules and channels of alerts", "edgemeter.collector.alerts.rules:AlertRules", "edgemeter.collector.alerts.rules:SAMPLE",
         "edgemeter.collector.alerts.rules:faults",

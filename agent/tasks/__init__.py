@@ -12,48 +12,69 @@ from numpy.typing import NDArray
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.base.plugins import find_plugin, plugin_names
 from edgemeter.agent.contract.model_card import Card
-from edgemeter.agent.contract.record_figures import Accuracy
+from edgemeter.agent.contract.record_accuracy import Accuracy
 from edgemeter.agent.datasets.dataset import Dataset
 from edgemeter.agent.runtimes import Loaded
 
 TASKS: Mapping[str, str] = {
     "classification": "edgemeter.agent.tasks.classification:Classification",
+    "depth": "edgemeter.agent.tasks.depth:Depth",
     "detection": "edgemeter.agent.tasks.detection:Detection",
+    "oriented-boxes": "edgemeter.agent.tasks.oriented_boxes:OrientedBoxes",
+    "pose": "edgemeter.agent.tasks.pose:Pose",
+    "segmentation": "edgemeter.agent.tasks.segmentation:Segmentation",
+    "keyword-spotting": "edgemeter.agent.tasks.keyword_spotting:KeywordSpotting",
+    "speech-recognition": "edgemeter.agent.tasks.speech_recognition:SpeechRecognition",
+    "anomaly-detection": "edgemeter.agent.tasks.anomaly_detection:AnomalyDetection",
+    "semantic-segmentation": "edgemeter.agent.tasks.semantic_segmentation:SemanticSegmentation",
+    "text-classification": "edgemeter.agent.tasks.text_classification:TextClassification",
+    "question-answering": "edgemeter.agent.tasks.question_answering:QuestionAnswering",
 }
 ENTRY_POINTS = "edgemeter.tasks"
+# Those that find objects in a picture, each with a score: of two outputs that differ, what was found decides whether they are the same.
+OF_OBJECTS = frozenset({"detection", "oriented-boxes", "pose", "segmentation"})
 # How much of an accuracy is computed.
 Parts = Literal["all", "value"]
+# What one call of the model takes, by name, and what it gives, in the model's order.
+Inputs = Mapping[str, NDArray[Any]]
+Outputs = Sequence[NDArray[Any]]
 
 
 class Task(Protocol):
     """Prepares inputs and scores outputs for one model on one data set; constructed with card, loaded model and data set.
 
-    For each item: `prepare`, (the inference), `answer`; at the end `score` once. `answer` keeps the item's predictions for the score, and
-    `same_answer`, of an item that was prepared, keeps nothing.
+    For each item: `prepare`, (the inferences), `predict`; at the end `score` once. An item is one call of the model or several (windows of
+    a recording, tiles of a picture, choices of a question), and `predict` joins their outputs. It keeps the item's predictions for the
+    score, and `same_predictions`, of an item that was prepared, keeps nothing.
     """
 
     def __init__(self, model: Card, loaded: Loaded, data: Dataset) -> None: ...
 
-    def prepare(self, index: int) -> Mapping[str, NDArray[Any]]:
-        """Return the model's inputs for item `index` of the data set, by the names that the model declares; decodes the file.
+    def prepare(self, index: int) -> Sequence[Inputs]:
+        """Return the calls for item `index` of the data set, at least one; decodes the file.
+
+        A call is the model's inputs by the names that the model declares.
 
         Dtype, shape and quantisation are as declared. The order plays no part, but for a model that declares no inputs (TorchScript).
 
         Raises:
-            ConfigError: the file is not of the kind that the task takes (named).
+            ConfigError: the item is not of the kind that the task takes (named).
         """
         ...
 
-    def answer(self, index: int, outputs: Sequence[NDArray[Any]]) -> NDArray[np.float32] | None:
-        """Take the raw outputs of item `index`: dequantise, decode, keep the predictions.
+    def predict(self, index: int, calls: Sequence[Outputs]) -> NDArray[np.float32] | None:
+        """Take the raw outputs of item `index`, call by call: dequantise, decode, join, keep the predictions.
 
         Returns:
             The scores of the objects found, float32 [n]; None of a task without objects.
         """
         ...
 
-    def same_answer(self, index: int, one: Sequence[NDArray[Any]], other: Sequence[NDArray[Any]]) -> float | None:
-        """Return the share (0..1) of the predictions for item `index` that two raw outputs have in common; None if both are empty."""
+    def same_predictions(self, index: int, one: Sequence[Outputs], other: Sequence[Outputs]) -> float | None:
+        """Return the share (0..1) of the predictions for item `index` that two raw outputs have in common; None if both are empty.
+
+        It decides for a task of `OF_OBJECTS`, and where a conversion is compared with its source; else the values do.
+        """
         ...
 
     def score(self, parts: Parts = "all") -> Accuracy | None:
@@ -64,13 +85,19 @@ class Task(Protocol):
         ...
 
 
-def prepared(task: Task, index: int, loaded: Loaded) -> list[NDArray[Any]]:
-    """Return the inputs that the task prepares for item `index`, in the model's order.
+def prepared(task: Task, index: int, loaded: Loaded) -> list[list[NDArray[Any]]]:
+    """Return the inputs that the task prepares for item `index`, call by call, in the model's order.
 
     Raises:
         ConfigError: the file cannot be read, or the task's inputs are not those that the model declares.
     """
-    given, declared = task.prepare(index), [info.name for info in loaded.inputs]
+    calls = [_in_order(given, [info.name for info in loaded.inputs]) for given in task.prepare(index)]
+    if not calls:
+        raise ConfigError(f"the task prepares no call of the model for item {index}: correct the data, or task in its card")
+    return calls
+
+
+def _in_order(given: Inputs, declared: Sequence[str]) -> list[NDArray[Any]]:
     if not declared:
         return list(given.values())
     if len(declared) != len(given) or set(declared) != set(given):

@@ -1,22 +1,21 @@
 """Classification: one class per photograph, scored by top-1 and top-5 accuracy."""
 
-import math
-from collections import defaultdict
-from collections.abc import Mapping, Sequence
-from typing import Any, Literal
+from collections.abc import Callable, Sequence
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from edgemeter.agent.base.errors import ConfigError
-from edgemeter.agent.base.statistics import wilson_interval, wilson_standard_error
 from edgemeter.agent.contract.model_card import Card
-from edgemeter.agent.contract.record_figures import Accuracy, PartAccuracy
+from edgemeter.agent.contract.record_accuracy import Accuracy
 from edgemeter.agent.datasets.dataset import Dataset
+from edgemeter.agent.datasets.items import Item
 from edgemeter.agent.runtimes import Loaded
-from edgemeter.agent.tasks import groups as groups_of
-from edgemeter.agent.tasks.groups import ScoredGroup
-from edgemeter.agent.tasks.parts import without_parts
+from edgemeter.agent.tasks import Inputs, Outputs
+from edgemeter.agent.tasks.item_accuracy import item_accuracy
+from edgemeter.agent.tasks.parts import Share
+from edgemeter.agent.tasks.photo_items import load_item
 from edgemeter.agent.vision.preprocess import Preprocessor, input_of, values_of_first
 
 METRIC = "top1"
@@ -35,18 +34,23 @@ class Classification:
                 f'model {model.name!r} is a classifier, {data.name!r} has {what}: give an index {{"file": class}} as annotations'
             )
         self._model, self._loaded, self._data = model, loaded, data
-        self._input = input_of(model, loaded)
-        self._preprocessor = Preprocessor(model.image, self._input)
+        self._calls_of = self._front_end()
         self._predictions: dict[int, list[int]] = {}
         self._truth = self._classes()
 
-    def prepare(self, index: int) -> Mapping[str, NDArray[Any]]:
-        """Return the one input for photograph `index`."""
-        return {self._input.name: self._preprocessor.load(self._data.files[index])[0]}
+    def prepare(self, index: int) -> Sequence[Inputs]:
+        """Return the calls for item `index`, of a photograph one."""
+        return self._calls_of(self._data.items[index])
 
-    def answer(self, index: int, outputs: Sequence[NDArray[Any]]) -> None:
+    def _front_end(self) -> Callable[[Item], Sequence[Inputs]]:
+        """Return what makes the calls of an item."""
+        info = input_of(self._model, self._loaded)
+        preprocessor = Preprocessor(self._model.image, info)
+        return lambda item: [{info.name: load_item(preprocessor, item)[0]}]
+
+    def predict(self, index: int, calls: Sequence[Outputs]) -> None:
         """Keep the classes with the five highest scores, best first; of equal scores the lower class comes first."""
-        scores = self._scores(outputs)
+        scores = self._scores(calls)
         wanted = self._model.output.classes
         if wanted is not None and len(scores) != wanted:
             raise ConfigError(
@@ -55,7 +59,7 @@ class Classification:
         best = np.argsort(-scores, kind="stable")[:_BEST] + self._model.output.label_offset
         self._predictions[index] = best.tolist()
 
-    def same_answer(self, index: int, one: Sequence[NDArray[Any]], other: Sequence[NDArray[Any]]) -> float:
+    def same_predictions(self, index: int, one: Sequence[Outputs], other: Sequence[Outputs]) -> float:
         """Return 1.0 where the best class of both raw outputs is the same, else 0.0."""
         del index
         return float(np.argmax(self._scores(one)) == np.argmax(self._scores(other)))
@@ -64,26 +68,19 @@ class Classification:
         """Return top-1 (and top-5) over all photographs decoded; None without ground truth."""
         if self._truth is None or not self._predictions:
             return None
-        right = {index: best[0] == self._truth[index] for index, best in self._predictions.items()}
-        top1, top5 = sum(right.values()), sum(self._truth[index] in best for index, best in self._predictions.items())
-        low, high = wilson_interval(top1, len(right))
-        low5, high5 = wilson_interval(top5, len(right))
-        whole = parts == "all"
-        groups = self._groups(right) if whole else []
-        return Accuracy(
-            metric=METRIC,
-            value=top1 / len(right),
-            images=len(right),
-            dataset_sha256=self._data.sha256,
-            detail={"top5": top5 / len(right), "top5_low": low5, "top5_high": high5},
-            low=low,
-            high=high,
-            interval="95 %, Wilson",
-            without_parts=without_parts(sorted(right), lambda some: sum(right[index] for index in some) / len(some)) if whole else (),
-            group_metric=METRIC if groups else None,
-            groups=tuple(group.part for group in groups),
-            group_gap=groups_of.largest_gap(groups, math.inf),
-            warnings=(*self._data.warnings, *self._shifted(self._truth, top1)),
+        truth = self._truth
+        right = {index: best[0] == truth[index] for index, best in self._predictions.items()}
+        among = {index: truth[index] in best for index, best in self._predictions.items()}
+        members, top1, top5 = sorted(right), Share(right), Share(among)
+        bounds = top5.bounded(members)
+        return item_accuracy(
+            METRIC,
+            top1,
+            members,
+            self._data,
+            parts=parts,
+            detail={"top5": top5.value(members), "top5_low": bounds.low, "top5_high": bounds.high},
+            warnings=self._shifted(truth, sum(right.values())),
         )
 
     def _shifted(self, truth: Sequence[int], top1: int) -> tuple[str, ...]:
@@ -99,17 +96,8 @@ class Classification:
                 return (hint,)
         return ()
 
-    def _groups(self, right: Mapping[int, bool]) -> list[ScoredGroup]:
-        """Return top-1 of each group by name, with Wilson's bounds; none of a group that is too small."""
-        members: defaultdict[str, list[bool]] = defaultdict(list)
-        for index, is_right in right.items():
-            name = (self._data.groups or {}).get(list(self._data.classes or ())[index])
-            if name is not None:
-                members[name].append(is_right)
-        return [_group(name, sum(its), len(its)) for name, its in sorted(members.items())]
-
-    def _scores(self, outputs: Sequence[NDArray[Any]]) -> NDArray[np.float32]:
-        return values_of_first(outputs, self._loaded)[0].ravel()
+    def _scores(self, calls: Sequence[Outputs]) -> NDArray[np.float32]:
+        return values_of_first(calls[0], self._loaded)[0].ravel()
 
     def _check_labels(self) -> None:
         """Refuse labels that are not as many as the classes: every label after the missing one would name the wrong class."""
@@ -160,11 +148,3 @@ class Classification:
             "do not name the folders: give a list of all its classes as annotations (.txt, one a line, first word the folder's name), "
             "or name the folders by class number"
         )
-
-
-def _group(name: str, right: int, images: int) -> ScoredGroup:
-    if images < groups_of.SMALLEST_GROUP:
-        return groups_of.scored_group(name, None, None, images, None, math.inf)
-    low, high = wilson_interval(right, images)
-    part = PartAccuracy(name=name, value=right / images, images=images, low=low, high=high)
-    return ScoredGroup(part, wilson_standard_error(right, images))

@@ -1,4 +1,7 @@
-"""Detections of a whole data set become an accuracy: COCO's average precision, computed by hotcoco, with bounds, by class and by group."""
+"""What was found in a whole data set becomes an accuracy: COCO's average precision of boxes, masks or keypoints, computed by hotcoco.
+
+With bounds, by class and by group.
+"""
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
@@ -12,11 +15,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edgemeter.agent.base.errors import UnavailableError
-from edgemeter.agent.base.statistics import jackknife_error
-from edgemeter.agent.contract.record_figures import Accuracy, PartAccuracy
+from edgemeter.agent.contract.record_accuracy import Accuracy, PartAccuracy
 from edgemeter.agent.tasks import groups as groups_of
 from edgemeter.agent.tasks.groups import ScoredGroup
-from edgemeter.agent.tasks.parts import FREEDOM, PARTS, without_parts
+from edgemeter.agent.tasks.parts import FREEDOM, INTERVAL, NOT_ASKED, Bounded, Jackknifed
 
 # Our names by hotcoco's.
 METRICS: Mapping[str, str] = {
@@ -33,8 +35,39 @@ METRICS: Mapping[str, str] = {
     "ARm": "ar_medium",
     "ARl": "ar_large",
 }
-# COCO's own sizes have these places in the arrays of an evaluation: all, small, medium, large; the last of 1, 10, 100 detections.
-_ALL, _SMALL, _MOST = 0, 1, 2
+# Of keypoints there are no small objects, and 20 detections an image at most.
+KEYPOINT_METRICS: Mapping[str, str] = {
+    "AP": "ap",
+    "AP50": "ap50",
+    "AP75": "ap75",
+    "APm": "ap_medium",
+    "APl": "ap_large",
+    "AR": "ar",
+    "AR50": "ar50",
+    "AR75": "ar75",
+    "ARm": "ar_medium",
+    "ARl": "ar_large",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class ObjectKind:
+    """What of an object is compared: our metric, hotcoco's name of it, its figures, and the keys of annotations that it needs."""
+
+    metric: str
+    of: Literal["bbox", "segm", "keypoints"]
+    figures: Mapping[str, str]
+    keys: tuple[str, ...] = ()
+
+
+METRIC = "coco_ap"
+BOXES = ObjectKind(METRIC, "bbox", METRICS)
+MASKS = ObjectKind("coco_mask_ap", "segm", METRICS, ("segmentation",))
+KEYPOINTS = ObjectKind("coco_keypoint_ap", "keypoints", KEYPOINT_METRICS, ("keypoints", "num_keypoints"))
+# Boxes as float64 [n, 7]: image id, x, y, width, height, score, category id. Masks and keypoints as COCO's results.
+Found = NDArray[np.float64] | Sequence[Mapping[str, Any]]
+# The places of small objects, and of the most detections, in the arrays of an evaluation.
+_SMALL, _MOST = 1, -1
 # Ranges of area that pick annotations by the number in its place. hotcoco keeps ranges apart by their values: all four must differ.
 _ASKED = ((0.0, 1e10), (0.5, 1.5), (2.5, 3.5), (3.5, 4.5))
 
@@ -50,17 +83,18 @@ class Figures:
 class CocoAp:
     """Scores the detections of one set of images, whole or in part."""
 
-    def __init__(self, truth: Mapping[str, Any], rows: NDArray[np.float64]) -> None:
-        """Take the COCO annotation document and the detections.
+    def __init__(self, truth: Mapping[str, Any], found: Found, kind: ObjectKind = BOXES) -> None:
+        """Take the COCO annotation document and what was found.
 
         Args:
             truth: the document as plain data; `area` must be there, keys other than COCO's are ignored.
-            rows: float64 [n, 7]: image id, x, y, width, height, score, category id of every detection.
+            found: in the form of the kind.
+            kind: what is compared.
         """
         self._hotcoco = _hotcoco()
-        self._truth, self._rows = truth, rows
+        self._truth, self._rows, self._kind = truth, found, kind
         self._wanted = self._document([annotation["area"] for annotation in truth["annotations"]])
-        self._found = self._wanted.load_res(rows)
+        self._found = self._load(self._wanted)
 
     def figures(self, image_ids: Sequence[int]) -> Figures:
         """Return the figures over these images; those without detections or without annotations count too."""
@@ -68,62 +102,56 @@ class CocoAp:
         # The figures exist only after `summarize`, which prints them; our standard output is the result and nothing else.
         with redirect_stdout(StringIO()):
             evaluation.summarize()
-        results = evaluation.get_results()
-        precision = evaluation.eval["precision"][:, :, :, _ALL, _MOST]
-        by_category = {int(number): _mean(precision[:, :, place]) for place, number in enumerate(evaluation.params.cat_ids)}
-        return Figures({ours: _figure(results[theirs]) for theirs, ours in METRICS.items()}, by_category)
+        # Not from `eval`, whose arrays take a tenth of the time of the whole evaluation to be handed over.
+        results = evaluation.get_results(per_class=True)
+        by_category = {number: _figure(results.get(f"AP/{number}", -1.0)) for number in evaluation.params.cat_ids}
+        return Figures({ours: _figure(results[theirs]) for theirs, ours in self._kind.figures.items()}, by_category)
 
-    def without_parts(self, image_ids: Sequence[int]) -> tuple[float, ...]:
-        """Return AP without one of twenty parts of these images after the other; empty where they are too few to bound it."""
-        return without_parts(image_ids, lambda ids: self.figures(ids).overall["ap"])
+    @property
+    def ap(self) -> Jackknifed:
+        """AP of any of these images."""
+        return Jackknifed(lambda image_ids: self.figures(image_ids).overall["ap"])
 
-    def standard_error(self, image_ids: Sequence[int]) -> float | None:
-        """Return the standard error of AP over these images, None where they are too few to bound it."""
-        return _error(self.without_parts(image_ids))
-
-    def recall(self, annotations: Sequence[bool], image_ids: Sequence[int]) -> tuple[float | None, float | None]:
-        """Return AR (100 detections) of the annotations marked, and its standard error; the others are there and not asked for.
+    def recall(self, annotations: Sequence[bool]) -> Jackknifed:
+        """Return AR (100 detections) of the annotations marked, for any of the images; the others are there and not asked for.
 
         As COCO takes small, medium and large: what is not asked for is ignored, and so is what finds it.
         """
         # The area is replaced by whether it is asked for: the range of "small" then picks these.
         wanted = self._document([1.0 if is_asked else 2.0 for is_asked in annotations])
-        found = wanted.load_res(self._rows)
+        found = self._load(wanted)
 
         def recall(ids: Sequence[int]) -> float | None:
             return _mean(self._evaluate(wanted, found, ids, _ASKED).eval["recall"][:, :, _SMALL, _MOST])
 
-        return recall(image_ids), _error(without_parts(image_ids, recall))
+        return Jackknifed(recall)
+
+    def _load(self, wanted: Any) -> Any:
+        # An empty list has no kind, so hotcoco refuses it; no rows of boxes are a list of it without any object.
+        return wanted.load_res(np.zeros((0, 7)) if len(self._rows) == 0 else self._rows)
 
     def _document(self, areas: Sequence[float]) -> Any:
-        keys = ("image_id", "category_id", "bbox", "iscrowd")
+        keys = ("image_id", "category_id", "bbox", "iscrowd", *self._kind.keys)
         # Renumbered from 1: an annotation id of 0 reads as "not matched" in COCO's own bookkeeping.
         annotations = [
             {"id": number, "area": area, **{key: annotation[key] for key in keys}}
             for number, (annotation, area) in enumerate(zip(self._truth["annotations"], areas, strict=True), 1)
         ]
-        # Only ids: the size of an image takes no part in AP, and where the document leaves it out hotcoco would refuse the image.
-        images = [{"id": image["id"]} for image in self._truth["images"]]
-        return self._hotcoco.COCO({"images": images, "categories": self._truth["categories"], "annotations": annotations})
+        # Only ids: the size of an image takes part in masks alone, and where the document leaves it out hotcoco would refuse the image.
+        sides = ("height", "width") if self._kind is MASKS else ()
+        images = [{"id": image["id"], **{side: image[side] for side in sides}} for image in self._truth["images"]]
+        # Named by their ids, by which the figures of each class are found again: two may have one name.
+        categories = [{"id": category["id"], "name": str(category["id"])} for category in self._truth["categories"]]
+        return self._hotcoco.COCO({"images": images, "categories": categories, "annotations": annotations})
 
     def _evaluate(self, wanted: Any, found: Any, image_ids: Sequence[int], areas: Sequence[tuple[float, float]] = ()) -> Any:
-        evaluation = self._hotcoco.COCOeval(wanted, found, "bbox")
+        evaluation = self._hotcoco.COCOeval(wanted, found, self._kind.of)
         evaluation.params.img_ids = list(image_ids)
         if areas:
             evaluation.params.area_rng = [list(area) for area in areas]
         evaluation.evaluate()
         evaluation.accumulate()
         return evaluation
-
-
-def _error(values: Sequence[float]) -> float | None:
-    """Return the standard error of a figure from its values without one part of the images after the other, None without any.
-
-    Not the bootstrap: images that it draws twice match themselves, which narrows AP's spread, and it takes five times as long. Over 200
-    made-up sets of 100 images AP spread by 0.0100: hotcoco's bootstrap gave 0.0073 (84 % of its bounds held), this gives 0.0097 (90 %);
-    of 30 images 95 % held.
-    """
-    return jackknife_error(values) if values else None
 
 
 def _figure(value: float) -> float | None:
@@ -136,6 +164,12 @@ def _mean(values: NDArray[np.float64]) -> float | None:
     return float(defined.mean()) if defined.size else None
 
 
+def mask_code(mask: NDArray[np.uint8]) -> dict[str, Any]:
+    """Return the run-length code of a mask, uint8 [height, width], as COCO's results have it."""
+    code: dict[str, Any] = _hotcoco().mask.encode(np.asfortranarray(mask))
+    return code
+
+
 def _hotcoco() -> Any:
     try:
         return import_module("hotcoco")
@@ -143,50 +177,53 @@ def _hotcoco() -> Any:
         raise UnavailableError("COCO average precision needs hotcoco, which is not installed: pip install 'edgemeter[vision]'") from error
 
 
-METRIC = "coco_ap"
 RECALL = "coco_ar_100"
 # Images by how many objects they show (crowds not counted): name, from, to.
 OBJECTS = (("1", 1, 1), ("2-4", 2, 4), ("5-9", 5, 9), ("10+", 10, None))
 # Up to so many detections bounds are computed without being asked for: seconds on a Raspberry Pi.
 MOST_DETECTIONS = 100_000
-INTERVAL = f"95 %, Student's t, standard error by jackknife over {PARTS} parts of the images"
 
 Bounds = Literal["auto", "always", "never"]
 
 
 def coco_accuracy(
-    truth: Mapping[str, Any], rows: NDArray[np.float64], image_ids: Sequence[int], sha256: str, bounds: Bounds = "auto"
+    truth: Mapping[str, Any],
+    found: Found,
+    image_ids: Sequence[int],
+    sha256: str,
+    bounds: Bounds = "auto",
+    kind: ObjectKind = BOXES,
 ) -> Accuracy | None:
     """Return the accuracy over these images; None where the truth holds nothing to find in them.
 
     Args:
         truth: the COCO annotation document as plain data; `group` of images or annotations names the group.
-        rows: float64 [n, 7]: image id, x, y, width, height, score, category id.
+        found: in the form of the kind; boxes are float64 [n, 7]: image id, x, y, width, height, score, category id.
         image_ids: the images that count, with and without detections.
         sha256: of the data set.
         bounds: whether to compute them; auto: where there are few enough detections for a small board.
+        kind: what is compared.
     """
-    scored = CocoAp(truth, rows)
-    found = scored.figures(image_ids)
-    value = found.overall["ap"]
+    scored = CocoAp(truth, found, kind)
+    figures = scored.figures(image_ids)
+    value = figures.overall["ap"]
     if value is None:
         return None
-    is_bounded = bounds == "always" or (bounds == "auto" and len(rows) <= MOST_DETECTIONS)
-    values = scored.without_parts(image_ids) if is_bounded else ()
-    error = _error(values)
-    low, high = groups_of.between(value, error, FREEDOM)
-    metric, groups = _groups(scored, truth, image_ids, is_bounded=is_bounded)
+    is_bounded = bounds == "always" or (bounds == "auto" and len(found) <= MOST_DETECTIONS)
+    bounded = scored.ap.bounded(image_ids) if is_bounded else Bounded(reason=_why_none(bounds))
+    metric, groups = _groups(scored, truth, image_ids, kind, is_bounded=is_bounded)
     return Accuracy(
-        metric=METRIC,
+        metric=kind.metric,
         value=value,
         images=len(image_ids),
         dataset_sha256=sha256,
-        detail={name: figure for name, figure in found.overall.items() if name != "ap"},
-        low=low,
-        high=high,
-        interval=None if error is None else INTERVAL,
-        without_parts=values,
-        per_class=_per_class(truth, found.by_category, set(image_ids)),
+        detail={name: figure for name, figure in figures.overall.items() if name != "ap"},
+        low=bounded.low,
+        high=bounded.high,
+        interval=None if bounded.low is None else INTERVAL,
+        interval_reason=bounded.reason,
+        without_parts=bounded.without_parts,
+        per_class=_per_class(truth, figures.by_category, set(image_ids)),
         by_objects=_by_objects(scored, truth, image_ids),
         group_metric=metric,
         groups=tuple(group.part for group in groups),
@@ -194,11 +231,17 @@ def coco_accuracy(
     )
 
 
-def value_only(truth: Mapping[str, Any], rows: NDArray[np.float64], image_ids: Sequence[int], sha256: str) -> Accuracy | None:
-    """Return COCO's figures alone, as `report` takes its arguments."""
-    figures = CocoAp(truth, rows).figures(image_ids).overall
+def _why_none(bounds: Bounds) -> str:
+    return NOT_ASKED if bounds == "never" else f"more than {MOST_DETECTIONS:,} detections"
+
+
+def value_only(truth: Mapping[str, Any], found: Found, image_ids: Sequence[int], sha256: str, kind: ObjectKind = BOXES) -> Accuracy | None:
+    """Return COCO's figures alone, as `coco_accuracy` takes its arguments."""
+    figures = CocoAp(truth, found, kind).figures(image_ids).overall
     value = figures.pop("ap")
-    return None if value is None else Accuracy(metric=METRIC, value=value, images=len(image_ids), dataset_sha256=sha256, detail=figures)
+    return (
+        None if value is None else Accuracy(metric=kind.metric, value=value, images=len(image_ids), dataset_sha256=sha256, detail=figures)
+    )
 
 
 def _per_class(truth: Mapping[str, Any], by_category: Mapping[int, float | None], images: set[int]) -> tuple[PartAccuracy, ...]:
@@ -232,36 +275,32 @@ def _objects(truth: Mapping[str, Any], images: set[int]) -> Iterable[Mapping[str
 
 
 def _groups(
-    scored: CocoAp, truth: Mapping[str, Any], image_ids: Sequence[int], *, is_bounded: bool
+    scored: CocoAp, truth: Mapping[str, Any], image_ids: Sequence[int], kind: ObjectKind, *, is_bounded: bool
 ) -> tuple[str | None, tuple[ScoredGroup, ...]]:
     """Return what was computed for each group, and the groups by name: AP for groups of images, recall for groups of annotations.
 
     False finds belong to no group of annotations, so AP would make the rare group the worse one; recall has no such bias.
     """
     group_of = {image["id"]: image.get("group") for image in truth["images"]}
-    images = [(number, str(group_of[number])) for number in image_ids if group_of[number] is not None]
-    if images:
-        named = sorted({name for _, name in images})
-        return METRIC, tuple(
-            _of_images(scored, truth, name, [number for number, its in images if its == name], is_bounded=is_bounded) for name in named
-        )
+    named = {number: str(group_of[number]) for number in image_ids if group_of[number] is not None}
+    if named:
+        count = lambda ids: sum(1 for _ in _objects(truth, set(ids)))  # noqa: E731 - it has one use
+        return kind.metric, tuple(groups_of.scored_groups(named, scored.ap, count, is_bounded=is_bounded))
     asked = {str(one["group"]) for one in _objects(truth, set(image_ids)) if one.get("group") is not None}
-    if asked:
-        return RECALL, tuple(_of_annotations(scored, truth, name, image_ids) for name in sorted(asked))
+    # The area, which picks the members of a group, is part of the similarity of keypoints.
+    if asked and kind is not KEYPOINTS:
+        return RECALL, tuple(_of_annotations(scored, truth, name, image_ids, is_bounded=is_bounded) for name in sorted(asked))
     return None, ()
 
 
-def _of_images(scored: CocoAp, truth: Mapping[str, Any], name: str, image_ids: Sequence[int], *, is_bounded: bool) -> ScoredGroup:
-    objects = sum(1 for _ in _objects(truth, set(image_ids)))
-    value = scored.figures(image_ids).overall["ap"] if len(image_ids) >= groups_of.SMALLEST_GROUP else None
-    error = scored.standard_error(image_ids) if value is not None and is_bounded else None
-    return groups_of.scored_group(name, value, error, len(image_ids), objects, FREEDOM)
-
-
-def _of_annotations(scored: CocoAp, truth: Mapping[str, Any], name: str, image_ids: Sequence[int]) -> ScoredGroup:
+def _of_annotations(scored: CocoAp, truth: Mapping[str, Any], name: str, image_ids: Sequence[int], *, is_bounded: bool) -> ScoredGroup:
     is_asked = [one.get("group") is not None and str(one["group"]) == name for one in truth["annotations"]]
     inside = set(image_ids)
     members = [one for one, asked in zip(truth["annotations"], is_asked, strict=True) if asked and one["image_id"] in inside]
     members = [one for one in members if not one["iscrowd"]]
-    value, error = scored.recall(is_asked, image_ids) if len(members) >= groups_of.SMALLEST_GROUP else (None, None)
-    return groups_of.scored_group(name, value, error, len({one["image_id"] for one in members}), len(members), FREEDOM)
+    recall = scored.recall(is_asked)
+    value = recall.value(image_ids) if len(members) >= groups_of.SMALLEST_GROUP else None
+    bounds = recall.bounded(image_ids) if value is not None and is_bounded else Bounded(reason=NOT_ASKED)
+    shown = len({one["image_id"] for one in members})
+    part = PartAccuracy(name=name, value=value, images=shown, objects=len(members), low=bounds.low, high=bounds.high)
+    return ScoredGroup(part, bounds.error, bounds.reason)

@@ -1,116 +1,23 @@
-"""Detection: boxes in photographs, scored by COCO's average precision."""
+"""Detection: boxes in photographs, scored by COCO's average precision; and what it shares with masks and keypoints."""
 
-from collections import Counter
-from collections.abc import Mapping, Sequence
-from typing import Any, Literal
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, ClassVar, Literal
 
 import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
 from edgemeter.agent.base.errors import ConfigError
-from edgemeter.agent.contract.model_card import Card, CardOutput
-from edgemeter.agent.contract.record_figures import Accuracy
+from edgemeter.agent.contract.model_card import Card
+from edgemeter.agent.contract.record_accuracy import Accuracy
 from edgemeter.agent.datasets.dataset import Dataset
 from edgemeter.agent.runtimes import Loaded, with_batch_of_1
-from edgemeter.agent.tasks.coco_ap import coco_accuracy, value_only
+from edgemeter.agent.tasks import Inputs, Outputs
+from edgemeter.agent.tasks.categories import category_ids
+from edgemeter.agent.tasks.coco_ap import BOXES, Found, ObjectKind, coco_accuracy, value_only
+from edgemeter.agent.tasks.photo_items import load_item
 from edgemeter.agent.vision.decoders import Detections, PhotoFrame, create
 from edgemeter.agent.vision.preprocess import Preprocessor, input_of, values_of_first
-
-# By id, 1 to 90; ten ids are not used. Source: COCO's instances_val2017.json, `categories`.
-_BY_ID = (
-    "person", "bicycle", "car", "motorcycle", "airplane", "bus", "train", "truck", "boat", "traffic light", "fire hydrant", "",
-    "stop sign", "parking meter", "bench", "bird", "cat", "dog", "horse", "sheep", "cow", "elephant", "bear", "zebra", "giraffe", "",
-    "backpack", "umbrella", "", "", "handbag", "tie", "suitcase", "frisbee", "skis", "snowboard", "sports ball", "kite",
-    "baseball bat", "baseball glove", "skateboard", "surfboard", "tennis racket", "bottle", "", "wine glass", "cup", "fork", "knife",
-    "spoon", "bowl", "banana", "apple", "sandwich", "orange", "broccoli", "carrot", "hot dog", "pizza", "donut", "cake", "chair",
-    "couch", "potted plant", "bed", "", "dining table", "", "", "toilet", "", "tv", "laptop", "mouse", "remote", "keyboard",
-    "cell phone", "microwave", "oven", "toaster", "sink", "refrigerator", "", "book", "clock", "vase", "scissors", "teddy bear",
-    "hair drier", "toothbrush",
-)  # fmt: skip
-
-
-def coco_class_names(classes: int) -> tuple[str, ...]:
-    """Return the names of the classes of a detector with so many, "" for an unused one; none where it is not COCO's.
-
-    80 are COCO's in order, 90 its ids 1 to 90 (TensorFlow), 91 its ids 0 to 90 (DETR).
-    """
-    if classes == 80:
-        return tuple(name for name in _BY_ID if name)
-    return {90: _BY_ID, 91: ("", *_BY_ID)}.get(classes, ())
-
-
-# TensorFlow's detectors number classes as COCO's ids do, gaps included: 1..90 for 80 categories.
-_COCO_LAST_ID = 90
-
-
-def category_ids(model: Card, categories: Sequence[Mapping[str, Any]]) -> tuple[int | None, ...]:
-    """Return the category id of each class of the model; None for a class that the annotations do not know.
-
-    By name where the model's labels name every category (80, 90 or 91 classes without labels are called as COCO's are); else by place,
-    where there are as many classes as categories, or where 90 classes stand for COCO's ids 1..90, 91 for 0..90 (DETR). Labels that
-    contradict their place are an error, not a guess, and so are ids that are not COCO's.
-
-    Args:
-        model: the card; its `output` holds `classes`, `labels` and `label_offset`.
-        categories: those of the annotations, each with `id` and `name`.
-
-    Raises:
-        ConfigError: the classes cannot be matched; the message holds both counts.
-    """
-    labels = _labels(model.output)
-    count = model.output.classes if model.output.classes is not None else len(labels)
-    names = Counter(_plain(category["name"]) for category in categories)
-    by_name = {_plain(category["name"]): int(category["id"]) for category in categories if names[_plain(category["name"])] == 1}
-    named = _by_name(labels, count, by_name)
-    for candidate in (named, _by_name(coco_class_names(count), count, by_name) if not any(labels) else ()):
-        if len(by_name) == len(categories) and set(by_name.values()) <= set(candidate):
-            return candidate
-    placed = _by_place(count, categories)
-    if placed is None or any(name not in (None, place) for name, place in zip(named, placed, strict=True)):
-        raise ConfigError(_mismatch(model, count, len(categories), sum(name is not None for name in named)))
-    return placed
-
-
-def _by_name(labels: Sequence[str], count: int, by_name: Mapping[str, int]) -> tuple[int | None, ...]:
-    return tuple(by_name.get(labels[k]) if k < len(labels) else None for k in range(count))
-
-
-def _labels(output: CardOutput) -> list[str]:
-    """Return the label of each class, in class order."""
-    start = max(output.label_offset, 0)
-    missing = max(-output.label_offset, 0)
-    return [""] * missing + [_plain(label) for label in output.labels[start:]]
-
-
-def _plain(name: str) -> str:
-    return name.strip().lower()
-
-
-def _by_place(count: int, categories: Sequence[Mapping[str, Any]]) -> tuple[int | None, ...] | None:
-    ids = sorted(int(category["id"]) for category in categories)
-    if count == len(ids):
-        return tuple(ids)
-    first_id = {_COCO_LAST_ID: 1, _COCO_LAST_ID + 1: 0}.get(count)
-    if first_id is not None and _has_cocos_ids(categories):
-        return tuple(k + first_id if k + first_id in ids else None for k in range(count))
-    return None
-
-
-def _has_cocos_ids(categories: Sequence[Mapping[str, Any]]) -> bool:
-    """Return whether the categories are numbered as COCO's: most have its name for their id, since some call a couch a sofa."""
-    names = coco_class_names(_COCO_LAST_ID + 1)
-    agreed: int = sum(0 < category["id"] < len(names) and names[category["id"]] == _plain(category["name"]) for category in categories)
-    return agreed > len(categories) / 2
-
-
-def _mismatch(model: Card, count: int, categories: int, matched: int) -> str:
-    return (
-        f"model {model.name!r} has {count or 'an unknown number of'} classes, the annotations have {categories} categories, and "
-        f"{matched} of the model's labels name one of them: give annotations for this model's classes, "
-        "or set output.classes and output.labels in its card"
-    )
-
 
 # What a user is shown; a box just below on one side still counts on the other.
 SHOWN_SCORE = 0.25
@@ -119,13 +26,22 @@ PARTNER_SCORE = 0.15
 SAME_IOU = 0.5
 
 
-def matched_ratio(one: Detections, other: Detections) -> float | None:
-    """Return the share (0..1) of the shown boxes of both sides that the other side has too; None where neither shows any."""
+# The similarity (0..1) of an object, by its place, with all of another output: float32 [n].
+Similarity = Callable[[Detections, int, Detections], NDArray[np.float32]]
+
+
+def by_boxes(one: Detections, index: int, other: Detections) -> NDArray[np.float32]:
+    """Return how much the box overlaps the others."""
+    return _iou(one.boxes[index], other.boxes)
+
+
+def matched_ratio(one: Detections, other: Detections, similar: Similarity = by_boxes) -> float | None:
+    """Return the share (0..1) of the shown objects of both sides that the other side has too; None where neither shows any."""
     shown = _shown(one), _shown(other)
     total = int(shown[0].sum() + shown[1].sum())
     if total == 0:
         return None
-    matched = _matched(one, shown[0], other) + _matched(other, shown[1], one)
+    matched = _matched(one, shown[0], other, similar) + _matched(other, shown[1], one, similar)
     return matched / total
 
 
@@ -134,12 +50,12 @@ def _shown(found: Detections) -> NDArray[np.bool_]:
     return shown
 
 
-def _matched(one: Detections, shown: NDArray[np.bool_], other: Detections) -> int:
+def _matched(one: Detections, shown: NDArray[np.bool_], other: Detections, similar: Similarity) -> int:
     """Return how many of the shown boxes have a partner of their own: same class, enough overlap, the best of those left."""
     free = other.scores >= PARTNER_SCORE
     matched = 0
     for index in np.nonzero(shown)[0]:
-        overlap = np.where(free & (other.classes == one.classes[index]), _iou(one.boxes[index], other.boxes), 0.0)
+        overlap = np.where(free & (other.classes == one.classes[index]), similar(one, int(index), other), 0.0)
         if overlap.size and overlap.max() >= SAME_IOU:
             free[overlap.argmax()] = False
             matched += 1
@@ -158,60 +74,87 @@ def _iou(box: NDArray[np.float32], boxes: NDArray[np.float32]) -> NDArray[np.flo
 class Detection:
     """Keeps the detections of every photograph; scores them all together."""
 
+    KIND: ClassVar[ObjectKind] = BOXES
+
     def __init__(self, model: Card, loaded: Loaded, data: Dataset) -> None:
         if data.has_truth and data.truth is None:
             what = "one class per photograph" if data.classes is not None else "that of another task"
-            raise ConfigError(f"model {model.name!r} is a detector, the ground truth of {data.name!r} is {what}: give COCO annotations")
-        self._loaded, self._data = loaded, data
+            raise ConfigError(f"model {model.name!r} finds objects, the ground truth of {data.name!r} is {what}: give COCO annotations")
+        self._model, self._loaded, self._data = model, loaded, data
         self._input = input_of(model, loaded)
         self._preprocessor = Preprocessor(model.image, self._input)
         self._decoder = create(model, with_batch_of_1(loaded))
+        self._truth = None if data.truth is None else self._read(data.truth)
         self._categories = () if data.truth is None else category_ids(model, data.truth["categories"])
         self._sizes = {} if data.truth is None else {image["id"]: (image["width"], image["height"]) for image in data.truth["images"]}
         self._frames: dict[int, PhotoFrame] = {}
-        self._predictions: dict[int, Detections] = {}
+        self._predictions: dict[int, Any] = {}
 
-    def prepare(self, index: int) -> Mapping[str, NDArray[Any]]:
-        """Return the one input for photograph `index`."""
-        tensor, frame = self._preprocessor.load(self._data.files[index])
+    def prepare(self, index: int) -> Sequence[Inputs]:
+        """Return the one call for photograph `index`."""
+        tensor, frame = load_item(self._preprocessor, self._data.items[index])
         self._check_size(index, frame)
         self._frames[index] = frame
-        return {self._input.name: tensor}
+        return [{self._input.name: tensor}]
 
-    def answer(self, index: int, outputs: Sequence[NDArray[Any]]) -> NDArray[np.float32]:
-        """Decode and keep the detections of photograph `index`, which was prepared before; return their scores, float32 [n]."""
-        found = self._predictions[index] = self._decode(index, outputs)
+    def predict(self, index: int, calls: Sequence[Outputs]) -> NDArray[np.float32]:
+        """Decode and keep what was found in photograph `index`, which was prepared before; return the scores, float32 [n]."""
+        found = self._decode(index, calls)
+        self._predictions[index] = self._kept(index, found)
         return found.scores
 
-    def same_answer(self, index: int, one: Sequence[NDArray[Any]], other: Sequence[NDArray[Any]]) -> float | None:
-        """Return the share of the boxes in two raw outputs that the other has too; None where neither shows any."""
-        return matched_ratio(self._decode(index, one), self._decode(index, other))
+    def same_predictions(self, index: int, one: Sequence[Outputs], other: Sequence[Outputs]) -> float | None:
+        """Return the share of the objects in two raw outputs that the other has too; None where neither shows any."""
+        return matched_ratio(self._decode(index, one), self._decode(index, other), self._similarity())
 
     def score(self, parts: Literal["all", "value"] = "all") -> Accuracy | None:
         """Return COCO AP over all photographs decoded; None without ground truth, or where it holds no object to find."""
-        truth, image_ids = self._data.truth, self._data.image_ids
+        truth, image_ids = self._truth, self._data.image_ids
         if truth is None or image_ids is None or not self._predictions:
             return None
         decoded = sorted(self._predictions)
-        rows = [self._rows(image_ids[index], self._predictions[index]) for index in decoded]
+        found = self._results({image_ids[index]: self._predictions[index] for index in decoded})
         ids = [image_ids[index] for index in decoded]
-        score = coco_accuracy if parts == "all" else value_only
-        accuracy = score(truth, np.concatenate(rows), ids, self._data.sha256)
+        if parts == "all":
+            accuracy = coco_accuracy(truth, found, ids, self._data.sha256, kind=self.KIND)
+        else:
+            accuracy = value_only(truth, found, ids, self._data.sha256, self.KIND)
         return None if accuracy is None else msgspec.structs.replace(accuracy, warnings=self._data.warnings)
 
-    def _decode(self, index: int, outputs: Sequence[NDArray[Any]]) -> Detections:
-        return self._decoder.decode(values_of_first(outputs, self._loaded), self._frames[index])
+    def _decode(self, index: int, calls: Sequence[Outputs]) -> Detections:
+        return self._decoder.decode(values_of_first(calls[0], self._loaded), self._frames[index])
+
+    def _similarity(self) -> Similarity:
+        """Return how two objects are compared."""
+        return by_boxes
+
+    def _read(self, truth: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Return the ground truth with what the kind needs of it."""
+        return truth
+
+    def _kept(self, index: int, found: Detections) -> Any:
+        """Return what is kept of one photograph for the score."""
+        del index
+        return found
+
+    def _results(self, kept: Mapping[int, Any]) -> Found:
+        """Return all that was found, by image id, in the form that is scored."""
+        return np.concatenate([self._rows(image_id, found) for image_id, found in kept.items()])
 
     def _rows(self, image_id: int, found: Detections) -> NDArray[np.float64]:
         """Return [n, 7]: image id, x, y, width, height, score, category id; classes that the annotations do not know are left out."""
+        known, ids = self._known(found)
+        boxes = found.boxes[known].astype(np.float64)
+        sizes = boxes[:, 2:] - boxes[:, :2]
+        return np.column_stack([np.full(len(ids), image_id), boxes[:, :2], sizes, found.scores[known], ids])
+
+    def _known(self, found: Detections) -> tuple[NDArray[np.bool_], NDArray[np.int64]]:
+        """Return which of the objects have a category of the annotations, bool [n], and its id, int64 [known]."""
         unknown = [k for k in np.unique(found.classes).tolist() if not 0 <= k < len(self._categories)]
         if unknown:
             raise ConfigError(f"the model found class {unknown[0]}, its card has {len(self._categories)} classes: correct output.classes")
         known = np.array([category is not None for category in self._categories], np.bool_)[found.classes]
-        ids = np.array([category or 0 for category in self._categories])[found.classes[known]]
-        boxes = found.boxes[known].astype(np.float64)
-        sizes = boxes[:, 2:] - boxes[:, :2]
-        return np.column_stack([np.full(len(ids), image_id), boxes[:, :2], sizes, found.scores[known], ids])
+        return known, np.array([category or 0 for category in self._categories], np.int64)[found.classes[known]]
 
     def _check_size(self, index: int, frame: PhotoFrame) -> None:
         if self._data.image_ids is None:
@@ -220,6 +163,6 @@ class Detection:
         real = (frame.photo_width, frame.photo_height)
         if None not in annotated and annotated != real:
             raise ConfigError(
-                f"the annotations are for {self._data.files[index].name!r} at {annotated[0]} x {annotated[1]}, it is {real[0]} x {real[1]} "
+                f"the annotations are for {self._data.items[index].name!r} at {annotated[0]} x {annotated[1]}, it is {real[0]} x {real[1]} "
                 "(upright): give the photographs they were made for"
             )

@@ -1,60 +1,64 @@
-"""Accuracy by group: figures with bounds, and the largest gap between two groups."""
+"""Accuracy by group: one mechanism for all tasks, from a figure of any items to figures with bounds and the largest gap between two."""
 
 import math
-from collections.abc import Sequence
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from statistics import NormalDist
 
-from edgemeter.agent.base.statistics import student_quantile
-from edgemeter.agent.contract.record_figures import GroupGap, PartAccuracy
+from edgemeter.agent.base.metrics import Better, gain
+from edgemeter.agent.contract.record_accuracy import GroupGap, PartAccuracy
+from edgemeter.agent.tasks.parts import CONFIDENCE, NOT_ASKED, Bounded, ItemFigure, errors
 
-# Below so many images (of a group of annotations: objects) a group gets no figure: it would be an anecdote.
+# Below so many items (of a group of annotations: objects) a group gets no figure: it would be an anecdote.
 SMALLEST_GROUP = 30
-CONFIDENCE = 0.95
 
 
 @dataclass(frozen=True, slots=True)
 class ScoredGroup:
-    """A group with the standard error of its figure; None where there is no figure, or nobody asked for bounds."""
+    """A group with the standard error of its figure, or why it is not known."""
 
     part: PartAccuracy
     error: float | None
+    reason: str | None = None
 
 
-def scored_group(name: str, value: float | None, error: float | None, images: int, objects: int | None, freedom: float) -> ScoredGroup:
-    """Return a group with its figure and its bounds; `freedom` as for `between`."""
-    low, high = (None, None) if value is None else between(value, error, freedom)
-    part = PartAccuracy(name=name, value=value, images=images, objects=objects, low=low, high=high)
-    return ScoredGroup(part, None if value is None else error)
+def scored_groups(
+    group_of: Mapping[int, str],
+    figure: ItemFigure,
+    objects: Callable[[Sequence[int]], int] | None = None,
+    *,
+    is_bounded: bool = True,
+) -> list[ScoredGroup]:
+    """Return the figure of each group by name, with bounds; none of a group that is too small. `objects` counts those in its items."""
+    members: defaultdict[str, list[int]] = defaultdict(list)
+    for index, name in group_of.items():
+        members[name].append(index)
+    scored = []
+    for name, its in sorted(members.items()):
+        value = figure.value(its) if len(its) >= SMALLEST_GROUP else None
+        bounds = figure.bounded(its) if value is not None and is_bounded else Bounded(reason=NOT_ASKED)
+        count = None if objects is None else objects(its)
+        part = PartAccuracy(name=name, value=value, images=len(its), objects=count, low=bounds.low, high=bounds.high)
+        scored.append(ScoredGroup(part, bounds.error, bounds.reason))
+    return scored
 
 
-def between(value: float, error: float | None, freedom: float) -> tuple[float | None, float | None]:
-    """Return the bounds (95 %) of a ratio, within 0..1, by Student's t with so many degrees of freedom; None without a standard error."""
-    if error is None:
-        return None, None
-    reach = _errors(CONFIDENCE, freedom) * error
-    return max(value - reach, 0.0), min(value + reach, 1.0)
+def largest_gap(groups: Sequence[ScoredGroup], freedom: float, better: Better = "higher", reach: float = 1.0) -> GroupGap | None:
+    """Return the largest difference between two of the groups, at most `reach`; None with fewer than two figures.
 
-
-def largest_gap(groups: Sequence[ScoredGroup], freedom: float) -> GroupGap | None:
-    """Return the largest difference between two of the groups; None with fewer than two figures.
-
-    It was picked from all pairs, so its bounds are Bonferroni's over that many: all pairs lie within theirs at once with 95 %. Groups
+    It was picked from all pairs, so its bounds are Bonferroni's over that many: all pairs lie within theirs at once with 95%. Groups
     are taken as independent; where they share images that makes the bounds wider than they need be.
     """
-    known = [(one.part.value, one) for one in groups if one.part.value is not None]
+    known = [(gain(one.part.value, better), one) for one in groups if one.part.value is not None]
     if len(known) < 2:
         return None
     best, worst = max(known, key=lambda one: one[0]), min(known, key=lambda one: one[0])
     value = best[0] - worst[0]
-    low = high = None
+    low = high = reason = None
     if best[1].error is not None and worst[1].error is not None:
         pairs = len(known) * (len(known) - 1) / 2
-        reach = _errors(1 - (1 - CONFIDENCE) / pairs, freedom) * math.hypot(best[1].error, worst[1].error)
-        low, high = max(value - reach, 0.0), min(value + reach, 1.0)
-    return GroupGap(best=best[1].part.name, worst=worst[1].part.name, value=value, low=low, high=high)
-
-
-def _errors(confidence: float, freedom: float) -> float:
-    """Return how many standard errors the bounds reach to each side; without end many degrees of freedom are the normal distribution."""
-    return NormalDist().inv_cdf((1 + confidence) / 2) if math.isinf(freedom) else student_quantile(confidence, freedom)
+        spread = errors(1 - (1 - CONFIDENCE) / pairs, freedom) * math.hypot(best[1].error, worst[1].error)
+        low, high = max(value - spread, 0.0), min(value + spread, reach)
+    else:
+        reason = "; ".join(f"{one.part.name}: {one.reason}" for one in (best[1], worst[1]) if one.error is None)
+    return GroupGap(best=best[1].part.name, worst=worst[1].part.name, value=value, low=low, high=high, reason=reason)

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from edgemeter.agent.base.metrics import is_reached
 from edgemeter.agent.engine.job import MeasuredRun, Scored
 from edgemeter.agent.recognition.recognise import UNSURE_FAMILY
 from edgemeter.agent.verdict.rule import Rule, RunFacts
@@ -127,22 +128,29 @@ def _no_scores(found: Evaluated) -> str | None:
     )
 
 
+# Metrics of all items, with what a model that learned nothing does not reach; of an error, what it exceeds.
+_WORTHLESS = {"top1": IMPLAUSIBLE, "accuracy": IMPLAUSIBLE, "miou": IMPLAUSIBLE, "abs_rel": 0.95}
+
+
 def _implausible(found: Evaluated) -> str | None:
     accuracy = found.accuracy
-    if accuracy is None or accuracy.metric != "top1" or accuracy.images < FEW or _is_known(found):
+    if accuracy is None or accuracy.metric not in _WORTHLESS or accuracy.images < FEW or _is_known(found):
         return None
-    least = max(IMPLAUSIBLE, _chance(found))
-    if accuracy.value >= least:
+    limit = _WORTHLESS[accuracy.metric]
+    if accuracy.metric in ("top1", "accuracy"):
+        limit = max(limit, _chance(found))
+    if is_reached(accuracy.value, limit, accuracy.better):
         return None
+    words = "reach at least" if accuracy.better == "higher" else "are below"
     return (
-        f"top1 {accuracy.value:.3f} on {accuracy.images} photographs; models in use reach at least {least:.2g}: the model is broken "
+        f"{accuracy.metric} {accuracy.value:.3f} on {accuracy.images} items; models in use {words} {limit:.2g}: the model is broken "
         "(quantisation?), or its card (classes, normalisation, layout) or the annotations do not match it"
     )
 
 
 def _low_ap(found: Evaluated) -> str | None:
     accuracy, objects = found.accuracy, found.answers.objects if found.answers else None
-    if accuracy is None or accuracy.metric == "top1" or (objects or 0) < FEW or accuracy.value >= IMPLAUSIBLE or _is_known(found):
+    if accuracy is None or (objects or 0) < FEW or accuracy.value >= IMPLAUSIBLE or _is_known(found):
         return None
     sizes = ((size, accuracy.detail.get(f"ap_{size}")) for size in ("small", "medium", "large"))
     by_size = ", ".join(f"{size} {value:.3f}" for size, value in sizes if value is not None)
@@ -248,7 +256,8 @@ RULES: tuple[Rule, ...] = (
     Rule(
         "implausible-accuracy",
         "invalid",
-        f"on {FEW} or more photographs a classifier's accuracy is at least {IMPLAUSIBLE} and that of guessing, or a reference confirms it",
+        f"on {FEW} or more items a classifier's accuracy is at least {IMPLAUSIBLE} and that of guessing, mIoU at least {IMPLAUSIBLE}, "
+        f"AbsRel below {_WORTHLESS['abs_rel']}, or a reference confirms it",
         _OfOutputs(_implausible),
         "models in use reach twice that; below it, quantisation broke the model, or model, card and data do not match",
     ),

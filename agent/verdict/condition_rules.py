@@ -6,12 +6,12 @@ from edgemeter.agent.contract.record_conditions import Condition
 from edgemeter.agent.machine import throttling
 from edgemeter.agent.verdict.rule import Rule, RunFacts
 
-# One busy core of a four-core board is 25 %, a desktop that redraws a few per cent.
+# One busy core of a four-core board is 25%, a desktop that redraws a few per cent.
 LOAD_RATIO = 0.10
 # Stolen time adds to latency one to one.
 STEAL_RATIO = 0.02
 SWAPPED_MB = 16.0
-# A third of the smallest difference that matters, 3 %.
+# A third of the smallest difference that matters, 3%.
 OBSERVER_RATIO = 0.01
 UNDER_VOLTAGE_COUNTER = "oc1"
 
@@ -93,7 +93,7 @@ def _observer(facts: RunFacts) -> str | None:
     if effect is None or effect.effect_ratio <= OBSERVER_RATIO or effect.low_ratio <= 0:
         return None
     return (
-        f"power and condition sampling adds {effect.effect_ratio:.1%} to p50 here (95 % bounds {effect.low_ratio:.1%} to "
+        f"power and condition sampling adds {effect.effect_ratio:.1%} to p50 here (95% bounds {effect.low_ratio:.1%} to "
         f"{effect.high_ratio:.1%}, {effect.pairs} pairs of {effect.case})"
     )
 
@@ -143,12 +143,12 @@ RULES: tuple[Rule, ...] = (
     Rule(
         "busy-machine",
         "suspect",
-        "processes other than the measured one and the agent used at most 10 % of the cores while queries were timed",
+        "processes other than the measured one and the agent used at most 10% of the cores while queries were timed",
         _busy,
-        "one busy core of four is 25 %; a timed part that is too short for clock ticks (0.5 s of one core) is checked together with "
+        "one busy core of four is 25%; a timed part that is too short for clock ticks (0.5 s of one core) is checked together with "
         "warm-up and loading",
     ),
-    Rule("stolen-time", "suspect", "a hypervisor took at most 2 % of the processor time", _steal, "stolen time adds to latency one to one"),
+    Rule("stolen-time", "suspect", "a hypervisor took at most 2% of the processor time", _steal, "stolen time adds to latency one to one"),
     Rule(
         "swapping",
         "suspect",
@@ -173,8 +173,8 @@ RULES: tuple[Rule, ...] = (
     Rule(
         "observer-effect",
         "suspect",
-        "`edgemeter doctor overhead` found that sampling adds at most 1 % to p50 here",
+        "`edgemeter doctor overhead` found that sampling adds at most 1% to p50 here",
         _observer,
-        "1 % is a third of the smallest difference that matters; checked only where it was calibrated, and beyond chance",
+        "1% is a third of the smallest difference that matters; checked only where it was calibrated, and beyond chance",
     ),
 )

@@ -216,7 +216,7 @@ RULES: tuple[Rule, ...] = (
     Rule(
         "own-timings-differ",
         "suspect",
-        "our rates and the engine's own lie within 5 % (or 50 us a token, 1 ms a prompt beside the network)",
+        "our rates and the engine's own lie within 5% (or 50 us a token, 1 ms a prompt beside the network)",
         _own_differ,
         "two clocks on one thing that disagree measure two things",
     ),
@@ -244,7 +244,7 @@ RULES: tuple[Rule, ...] = (
     Rule(
         "decode-slowed",
         "suspect",
-        "the median TPOT of the last third of queries is at most 10 % above that of the first",
+        "the median TPOT of the last third of queries is at most 10% above that of the first",
         _slowed,
         "all queries begin at the same depth, so a slower decode is a slower machine: throttling, or other load",
     ),

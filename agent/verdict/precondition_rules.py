@@ -148,7 +148,7 @@ PRECONDITIONS: tuple[Precondition, ...] = (
     Precondition(
         "busy-before",
         "note",
-        "other processes use at most 10 % of the cores",
+        "other processes use at most 10% of the cores",
         _busy,
         "checked for half a second before the first run; `busy-machine` checks the run itself",
     ),

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from edgemeter.agent.contract.record_figures import Energy, Scope
 from edgemeter.agent.verdict.rule import Rule, RunFacts
 
-# Twice the smallest difference that matters (3 %), rounded down: a smaller drift cannot reverse a comparison.
+# Twice the smallest difference that matters (3%), rounded down: a smaller drift cannot reverse a comparison.
 DRIFT_RATIO = 0.05
 
 # Two-sided p = 1e-4 of the rank sum: with three pairs of thirds, and queries that are not quite independent, false alarms stay rare.
@@ -17,7 +17,7 @@ DRIFT_Z = 3.9
 FEWEST_IN_THIRD = 7
 BOUND_RATIO = 0.10
 
-# On a quiet machine threads wait below 0.1 % of the time. Where they waited this much, latency is longer by about as much.
+# On a quiet machine threads wait below 0.1% of the time. Where they waited this much, latency is longer by about as much.
 WAITED_RATIO = 0.03
 # The wider scopes that contain each scope: a wider one measures all that a narrower one does.
 INSIDE: dict[Scope, tuple[Scope, ...]] = {
@@ -85,7 +85,7 @@ def _wide_bounds(facts: RunFacts) -> str | None:
     if latency.p50_ms is None or latency.p50_low_ms is None or latency.p50_high_ms is None:
         return None
     width = (latency.p50_high_ms - latency.p50_low_ms) / latency.p50_ms
-    return None if width <= BOUND_RATIO else f"the 95 % bounds of p50 are {width:.0%} of it apart: time more queries (a longer mode)"
+    return None if width <= BOUND_RATIO else f"the 95% bounds of p50 are {width:.0%} of it apart: time more queries (a longer mode)"
 
 
 def _waited(facts: RunFacts) -> str | None:
@@ -108,6 +108,12 @@ def _rate_not_sustained(facts: RunFacts) -> str | None:
     return f"{load.target_per_s:g} queries/s arrived, {load.achieved_per_s:.4g}/s were served{unserved}: lower the rate"
 
 
+def _portable(facts: RunFacts) -> str | None:
+    """Name the operators that an ExecuTorch program calls one by one."""
+    left = facts.measured.runtime.facts.get("left_to_portable")
+    return None if left is None else f"portable kernels run {left}"
+
+
 RULES: tuple[Rule, ...] = (
     Rule(
         "rate-not-sustained",
@@ -119,7 +125,7 @@ RULES: tuple[Rule, ...] = (
     Rule(
         "outputs-differ",
         "invalid",
-        "outputs of timed queries equal those for the same inputs later: within 0.1 % of each channel's maximum, or in all boxes",
+        "outputs of timed queries equal those for the same inputs later: within 0.1% of each channel's maximum, or in all boxes",
         _outputs_differ,
         "a latency counts only for correct outputs (the intent of MLPerf's TEST01); float kernels may sum in another order",
     ),
@@ -128,7 +134,7 @@ RULES: tuple[Rule, ...] = (
         "invalid",
         "there are at least 11 queries",
         _too_few,
-        "fewer do not support a median with 99 % confidence (MLPerf's early stopping)",
+        "fewer do not support a median with 99% confidence (MLPerf's early stopping)",
     ),
     Rule(
         "not-steady",
@@ -140,23 +146,30 @@ RULES: tuple[Rule, ...] = (
     Rule(
         "drift",
         "suspect",
-        "the medians of the three thirds lie within 5 %, or not further apart than chance (rank sum, z < 3.9)",
+        "the medians of the three thirds lie within 5%, or not further apart than chance (rank sum, z < 3.9)",
         _drift,
-        "5 % is about twice the smallest difference that matters; chance alone can move the median of a few queries by as much",
+        "5% is about twice the smallest difference that matters; chance alone can move the median of a few queries by as much",
     ),
     Rule(
         "wide-bounds",
         "suspect",
-        "the 95 % bounds of p50 are at most 10 % of it apart",
+        "the 95% bounds of p50 are at most 10% of it apart",
         _wide_bounds,
-        "a median with a larger uncertainty than 5 % either way cannot be compared",
+        "a median with a larger uncertainty than 5% either way cannot be compared",
     ),
     Rule(
         "waited-for-core",
         "suspect",
-        "its threads waited for a free core in at most 3 % of the timed part (not checked with more threads than cores)",
+        "its threads waited for a free core in at most 3% of the timed part (not checked with more threads than cores)",
         _waited,
-        "the kernel counts this in ns, so that it shows even in 64 queries of 0.2 ms; idle machines stay below 0.1 %",
+        "the kernel counts this in ns, so that it shows even in 64 queries of 0.2 ms; idle machines stay below 0.1%",
+    ),
+    Rule(
+        "portable-kernels",
+        "note",
+        "an ExecuTorch program leaves no operator to portable kernels",
+        _portable,
+        "they are of reference quality, a hundred times slower for a convolution: export the model with a partitioner that delegates them",
     ),
 )
 
@@ -243,7 +256,7 @@ ENERGY_RULES: tuple[Rule, ...] = (
         "suspect",
         "no power sensor of a narrower scope reads more than one of a wider scope, beyond both uncertainties (k = 2)",
         _implausible_power,
-        "a part cannot draw more than the whole, so one of the two is wrong; a sensor with unknown gain is allowed 10 %",
+        "a part cannot draw more than the whole, so one of the two is wrong; a sensor with unknown gain is allowed 10%",
     ),
     Rule(
         "frozen-sensor",

@@ -4,17 +4,17 @@ Kinds and constants are those of ImageNet-C (D. Hendrycks and T. Dietterich, arX
 hendrycks/robustness, `ImageNet-C/create_c/make_imagenet_c.py`), written anew with numpy and Pillow. They were chosen for photographs of
 224 x 224; here, as C. Michaelis et al. do for detectors (arXiv:1907.07484, package imagecorruptions), they are applied to the photograph at
 its own size, before it is resized for the model. On six photographs of COCO each kind and severity moves the pixels as far as
-imagecorruptions 1.1.2 does, within 4 % of the mean difference; the draws of noise and angle are others.
+imagecorruptions 1.1.2 does, within 4% of the mean difference; the draws of noise and angle are others.
 Left out are those that need other pictures or libraries (frost, snow, fog, glass and zoom blur, elastic).
 """
 
-import hashlib
 import math
 from collections.abc import Callable, Mapping
 
 import numpy as np
 from numpy.typing import NDArray
 
+from edgemeter.agent.base.corruption_draw import corruption_draw
 from edgemeter.agent.vision import photograph
 from edgemeter.agent.vision.photograph import Pixels
 
@@ -49,8 +49,7 @@ def corrupt(pixels: Pixels, name: str, severity: int, seed: int, identity: str) 
         seed: of the run.
         identity: of the photograph (the hash of its file): every photograph has noise of its own, the same on every machine.
     """
-    digest = hashlib.sha256(f"{seed}:{name}:{severity}:{identity}".encode()).digest()
-    draw = np.random.RandomState(np.frombuffer(digest, "<u4"))
+    draw = corruption_draw(name, severity, seed, identity)
     return CORRUPTIONS[name](pixels, severity - 1, draw)
 
 

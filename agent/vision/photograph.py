@@ -60,6 +60,30 @@ def read(path: Path) -> Any:
         return photo.convert("RGB")
 
 
+def of_pixels(pixels: Pixels) -> Any:
+    """Return pixels (uint8 [h, w, 3], RGB) as `read` returns a photograph."""
+    return pillow().fromarray(pixels)
+
+
+def read_map(path: Path) -> NDArray[Any]:
+    """Return a map of values for each pixel, [height, width]: of a PNG its greys or indices of its palette, or the array of a .npy file.
+
+    Raises:
+        ConfigError: it cannot be read, or holds more than one value a pixel (named).
+    """
+    try:
+        if path.suffix.lower() == ".npy":
+            values = np.load(path, allow_pickle=False)
+        else:
+            with _opened(path) as picture:
+                values = np.asarray(picture)
+    except (OSError, ValueError, EOFError) as error:
+        raise ConfigError(f"cannot read the map {str(path)!r}: {' '.join(str(error).split())[:200]}") from error
+    if not isinstance(values, np.ndarray) or values.ndim != 2 or values.dtype.kind not in "iuf":
+        raise ConfigError(f"the map {str(path)!r} holds more than one number a pixel, or none: save it as greys or with a palette")
+    return values
+
+
 def size(path: Path) -> tuple[int, int]:
     """Return width and height of the photograph, upright; reads only the head of the file.
 

@@ -99,7 +99,7 @@ def place(photo: tuple[int, int], wanted: ImageInput) -> Placement:
     """
     photo_width, photo_height = photo
     whole = (0.0, 0.0, float(photo_width), float(photo_height))
-    if wanted.resize == "stretch":
+    if wanted.resize in ("stretch", "stretch-smooth"):
         return Placement(whole, wanted.width, wanted.height, 0, 0)
     if wanted.resize == "centre-crop":
         scale = wanted.crop_ratio * min(photo_width / wanted.width, photo_height / wanted.height)
@@ -118,6 +118,7 @@ class Preprocessor:
 
     def __init__(self, wanted: ImageInput, info: TensorInfo) -> None:
         self._wanted = wanted
+        self.height, self.width = wanted.height, wanted.width
         self._table = pixel_table(wanted, info)
         self._shift = _shift(self._table)
         self._has_batch = len(info.shape) != 3
@@ -129,7 +130,10 @@ class Preprocessor:
 
         The batch is 1, or that which the model is fixed to, filled with copies; a model whose input has three axes gets none.
         """
-        photo = photograph.read(path)
+        return self.load_photo(photograph.read(path))
+
+    def load_photo(self, photo: Any) -> tuple[Array, PhotoFrame]:
+        """Return the same of a photograph as `photograph.read` gives it."""
         placement = place(photo.size, self._wanted)
         values = self.tensor(self.resized(photo, placement), placement)
         if self._batch > 1:
@@ -141,10 +145,10 @@ class Preprocessor:
     def resized(self, photo: Any, placement: Placement) -> Pixels:
         """Return the placed part of the photograph: uint8 [h, w, 3], RGB.
 
-        A crop is resized with smoothing, as torchvision does for the classifiers it is meant for; everything else without.
+        A crop and `stretch-smooth` are resized with smoothing, as in the training of the classifiers they are meant for; the rest without.
         """
         size = (placement.width, placement.height)
-        if self._wanted.resize == "centre-crop":
+        if self._wanted.resize in ("centre-crop", "stretch-smooth"):
             return np.asarray(photo.resize(size, self._imaging.Resampling.BILINEAR, box=placement.crop))
         if photo.size == size:
             return np.asarray(photo)

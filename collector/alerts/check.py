@@ -28,9 +28,10 @@ from edgemeter.collector.alerts.channels import (
 from edgemeter.collector.alerts.firing import FiringContext, firings
 from edgemeter.collector.alerts.lifecycle import AlertChange
 from edgemeter.collector.alerts.rules import AlertEvent, AlertRules, Channel
+from edgemeter.collector.index.history import LedgerHistory
 from edgemeter.collector.ledgers.place import ledger_place, open_ledger
 from edgemeter.collector.trend import watch
-from edgemeter.collector.trend.history import History, LedgerHistory
+from edgemeter.collector.trend.history import History
 from edgemeter.collector.trend.metrics import DEFAULT
 from edgemeter.collector.trend.watch import OVER_DAYS, MoreRunsRequest, request_more_runs
 from edgemeter.collector.trend.watch_file import Watch, read_annotations

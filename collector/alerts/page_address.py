@@ -13,6 +13,7 @@ FIGURE_OF = {
     "energy": "gross_mj",
     "energy-net": "net_mj",
     "accuracy": "accuracy",
+    "error": "accuracy",
     "throttling": "throttled_ratio",
 }
 

@@ -14,13 +14,15 @@ from edgemeter.collector.board.board_view import board_view, facets, verificatio
 from edgemeter.collector.board.entries import BoardEntry
 from edgemeter.collector.charts import vega
 from edgemeter.collector.charts.chart import Chart, ChartSheet, script_data
-from edgemeter.collector.web.context import NoEvents, ViewContext, live_chart
+from edgemeter.collector.index.index_file import FACETS
+from edgemeter.collector.index.run_index import RunIndex, open_index
+from edgemeter.collector.index.sources import DocumentSource
+from edgemeter.collector.web.context import ViewContext, live_chart
+from edgemeter.collector.web.events import TrendEvents
 from edgemeter.collector.web.markup import Markup, element, join, raw, render
 from edgemeter.collector.web.queries import CaseFilter, count_cases
-from edgemeter.collector.web.run_index import FACETS, RunIndex, open_index
 from edgemeter.collector.web.side_by_side import CASES_SHOWN
 from edgemeter.collector.web.site import FormChoices, board_page, content, held_exports, script, show, styles
-from edgemeter.collector.web.sources import DocumentSource
 from edgemeter.collector.web.view import ROUTES, View, ViewRequest, address, read_address
 
 INDEX, RUNS, BUNDLES, BADGES = "index.html", "runs.js", "bundles", "badges"
@@ -105,7 +107,9 @@ def _write_pages(
     for count, text in enumerate(addresses, start=1):
         request = read_address(text)
         with index.reading() as connection:
-            context = ViewContext(connection, index.source, links, NoEvents(), ChartSheet(live_chart if request.view == "run" else _drawn))
+            context = ViewContext(
+                connection, index.source, links, TrendEvents(), ChartSheet(live_chart if request.view == "run" else _drawn)
+            )
             if request.view == "overview":
                 view: View | None = board_view(context, entries, places)
             else:

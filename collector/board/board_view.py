@@ -3,16 +3,17 @@
 from collections.abc import Mapping, Sequence
 
 from edgemeter.agent.base import figures
+from edgemeter.agent.base.metrics import metric_name
 from edgemeter.agent.bundle.verify import signature_text
 from edgemeter.agent.contract.energy_provenance import energy_provenance
 from edgemeter.agent.contract.record import RunRecord
 from edgemeter.collector.board.entries import BoardEntry
-from edgemeter.collector.show.wording import metric_name
+from edgemeter.collector.index.index_file import FACETS
+from edgemeter.collector.runs.cases import UNKNOWN_BOARD
 from edgemeter.collector.web.context import ViewContext
 from edgemeter.collector.web.markup import Markup, element, join, part
 from edgemeter.collector.web.overview import coverage
 from edgemeter.collector.web.queries import CaseFilter, cases
-from edgemeter.collector.web.run_index import FACETS
 from edgemeter.collector.web.view import Links, View, ViewColumn, grid, link, note, section, verdict_cell, with_small
 
 TRUST = (
@@ -30,7 +31,7 @@ def board_view(context: ViewContext, entries: Sequence[BoardEntry], places: Mapp
     table, plain = grid("results", _columns(context.links, places), verified, lambda pair: facets(pair[1]))
     apart, apart_plain = grid("apart", _APART, others)
     found = cases(context.connection, CaseFilter())
-    covered = coverage(found, context.links, max(case.figures.last_ns for case in found))[0] if found else note("Nothing yet.")
+    covered = coverage(found, context.links, max(case.newest_ns for case in found))[0] if found else note("Nothing yet.")
     parts = [
         section("results", "Verified results", table if verified else note("None yet."), note(TRUST)),
         section("coverage", "What was measured where", covered),
@@ -43,7 +44,7 @@ def board_view(context: ViewContext, entries: Sequence[BoardEntry], places: Mapp
 
 def facets(run: RunRecord) -> dict[str, str | float | None]:
     """Return what a script may narrow the table to, as `data-...` attributes."""
-    values = (run.fleet, run.device, run.environment.board or "unknown board", run.model.name, run.runtime.name, run.precision)
+    values = (run.fleet, run.device, run.environment.board or UNKNOWN_BOARD, run.model.name, run.runtime.name, run.precision)
     return {f"data-{name}": value for name, value in zip(FACETS, values, strict=True)}
 
 
@@ -76,7 +77,7 @@ def _columns(links: Links, places: Mapping[str, tuple[str, str]]) -> list[ViewCo
             "device", "Device", lambda pair: pair[1].device,
             lambda pair: with_small(
                 link(links.to("device", fleet=pair[1].fleet, device=pair[1].device), pair[1].device),
-                pair[1].environment.board or "unknown board",
+                pair[1].environment.board or UNKNOWN_BOARD,
             ),
             is_text=True,
         ),
@@ -94,7 +95,7 @@ def _columns(links: Links, places: Mapping[str, tuple[str, str]]) -> list[ViewCo
         ViewColumn("throughput_per_s", "per s", lambda pair: pair[1].throughput_per_s),
         ViewColumn(
             "energy_gross_mj", "Gross mJ", lambda pair: pair[1].energy.gross_mj if pair[1].energy else None, lambda pair: _energy(pair[1]),
-            "energy per inference, idle included, with its uncertainty (95 %)",
+            "energy per inference, idle included, with its uncertainty (95%)",
         ),
         ViewColumn(
             "accuracy", "Accuracy stated", lambda pair: pair[1].accuracy.value if pair[1].accuracy else None,

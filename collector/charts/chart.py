@@ -12,6 +12,8 @@ from edgemeter.agent.base.documents import Plain, csv_document
 Spec = dict[str, Any]
 # A figure in a chart's data: what a table shows has fewer digits; of a moment no more than ms are seen.
 DIGITS, NS_PER_MS = 6, 1_000_000
+# What a drawing is as wide as where no browser gives it room.
+WIDTH_PX = 560
 
 
 @dataclass(frozen=True, slots=True)

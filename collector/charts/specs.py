@@ -3,13 +3,15 @@
 Rows carry the columns that their chart's function names; the page's script (`web/page.js`) follows `run` to a run and `anchor` to a row.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-from edgemeter.collector.charts.chart import Spec, spread_ratio
+from edgemeter.collector.charts import overlap
+from edgemeter.collector.charts.chart import WIDTH_PX, Spec, short, spread_ratio
 
 # From this ratio of largest to smallest on, a linear axis presses the small values together.
 LOG_FROM_RATIO = 12.0
+FRONT_HEIGHT_PX = 320
 NUMBER = ",.4~r"
 DAY = "%d %b %Y, %H:%M"
 # What one mark in a run's chart may be: as many as can be told apart, without the page growing.
@@ -32,7 +34,7 @@ def over_time(
     `levels` are stretches of `start`, `end` (ms since 1970) and `value`; `events` marks across, of `at` (ms), `text`, `kind` and `number`.
     `span_ns` is what several charts have in common.
     """
-    at = {"field": "at", "type": "temporal", "scale": {"type": "utc", "padding": 12}, "title": None, "axis": {"format": "%d %b"}}
+    at = _when(padding=12)
     value = _value(unit, from_zero=from_zero)
     tips = [_tip("at", "started (UTC)", DAY, "temporal"), _tip("value", unit, NUMBER), _tip("interval"), _tip("verdict"), _tip("run")]
     dot = {
@@ -69,21 +71,22 @@ def against_accuracy(
     rows: Sequence[Mapping[str, Any]],
     bands: Sequence[Mapping[str, Any]],
     fronts: Sequence[Mapping[str, Any]],
-    counts: Sequence[Mapping[str, Any]] = (),
 ) -> Spec:
     """Return cost against accuracy with both intervals: `rows` of `case`, `series`, `cost`.., `accuracy`.., `standing`, `verdict`, `label`.
 
-    Where marks cover each other `counts` has `series`, `cost`, `accuracy` of the first, `count`, and in `here` which they are; the page
-    counts again after each zoom.
+    Rows that would cover each other are one mark (`overlap`); the page merges them again after each zoom.
     `bands` (`series`, `cost`, `low`, `high`) shade where the front may lie, `fronts` (`series`, `cost`, `accuracy`) are their steps.
     """
     x = _amount("cost", cost_title, [row["cost"] for row in rows])
-    y = {"field": "accuracy", "type": "quantitative", "title": accuracy_title, "scale": {"zero": False, "padding": 12}}
+    y = {"field": "accuracy", "type": "quantitative", "title": accuracy_title, "scale": {"zero": False, "padding": overlap.PADDING_PX}}
+    ends = "95%, of several cases from the lowest to the highest end"
     tips = [
-        _tip("case"), _tip("cost", cost_title, NUMBER), _tip("cost_interval", "95 %"), _tip("accuracy", accuracy_title, ".4~f"),
-        _tip("accuracy_interval", "95 %"), _tip("standing"), _tip("verdict"),
+        _tip("case"), _tip("cost", cost_title, NUMBER), _tip("cost_interval", ends), _tip("accuracy", accuracy_title, ".4~f"),
+        _tip("accuracy_interval", ends), _tip("standing"), _tip("verdict"),
     ]  # fmt: skip
-    colour = _colour(styles)
+    legend = {**_LEGEND, "values": [one[0] for one in styles]}
+    styles = [*styles, (overlap.SEVERAL, "var(--ink)", "circle")]
+    colour = {**_colour(styles), "legend": legend}
     own_x, own_y = {"field": "cost", "type": "quantitative"}, {"field": "accuracy", "type": "quantitative"}
     apart = {"filter": "indexof(hidden, datum.series) < 0"}
     band = {
@@ -101,10 +104,11 @@ def against_accuracy(
     across = _rule({"x": {"field": "cost_low", "type": "quantitative"}, "x2": {"field": "cost_high"}, "y": own_y, "color": colour})
     upward = _rule({"x": own_x, "y": {"field": "accuracy_low", "type": "quantitative"}, "y2": {"field": "accuracy_high"}, "color": colour})
     shape = {
-        "field": "series", "type": "nominal", "legend": _LEGEND,
+        "field": "series", "type": "nominal", "legend": legend,
         "scale": {"domain": [one[0] for one in styles], "range": [one[2] for one in styles]},
     }  # fmt: skip
     dots = {
+        "transform": _interval_texts("cost", "accuracy"),
         "mark": {"type": "point", "size": 90, "strokeWidth": 1.6},
         "encoding": {"x": x, "y": y, **_painted(colour), "shape": shape, "fillOpacity": HOLLOW, "tooltip": tips},
         "params": [_zoom(["x", "y"])],
@@ -114,27 +118,39 @@ def against_accuracy(
         "mark": {"type": "text", "align": "left", "dx": 9, "dy": -1, "stroke": "var(--sheet)", "strokeWidth": 0},
         "encoding": {"x": own_x, "y": own_y, "text": {"field": "label"}},
     }
-    # A layer of nothing would have no extent.
-    counts = counts or [{"series": one["series"], "cost": one["cost"], "accuracy": one["accuracy"], "count": ""} for one in rows[:1]]
-    counted = {
-        "data": {"name": "counts", "values": list(counts)},
-        "mark": {"type": "text", "dy": -12, "fontWeight": 600},
-        "encoding": {"x": own_x, "y": own_y, "text": {"field": "count"}, "color": colour, "tooltip": [_tip("here", "marks here")]},
+    numbers = {
+        "mark": {"type": "text", "dy": -14, "fontWeight": 600},
+        "encoding": {"x": own_x, "y": own_y, "text": {"field": "count"}, "color": colour, "tooltip": [_tip("case", "marks here")]},
     }
+    marks = overlap.merged([{name: short(row[name]) for name in _OF_A_MARK if name in row} for row in rows], front_places(rows))
+    of_marks = [
+        *([across] if _has(rows, "cost_low") else []),
+        *([upward] if _has(rows, "accuracy_low") else []),
+        dots,
+        *([names] if _has(marks, "label") else []),
+        numbers,
+    ]
     return {
-        **_sized(320),
+        **_sized(FRONT_HEIGHT_PX),
+        "datasets": {"marks": marks},
         "params": [_hidden()],
-        "transform": [apart, *_interval_texts("cost", "accuracy")],
         "layer": [
             *([band] if bands else []),
             *([steps] if fronts else []),
-            *([across] if _has(rows, "cost_low") else []),
-            *([upward] if _has(rows, "accuracy_low") else []),
-            dots,
-            *([names] if _has(rows, "label") else []),
-            counted,
+            *({"data": {"name": "marks"}, **layer} for layer in of_marks),
         ],
     }
+
+
+def front_places(rows: Sequence[Mapping[str, Any]]) -> Callable[[float, float], overlap.Place]:
+    """Return where a drawing of `against_accuracy` has a cost and an accuracy, in pixels from the left and from below."""
+    costs, accuracies = (
+        [row[name] for row in rows for name in (of, f"{of}_low", f"{of}_high") if row[name] is not None] for of in ("cost", "accuracy")
+    )
+    is_log = spread_ratio(row["cost"] for row in rows) >= LOG_FROM_RATIO
+    across = overlap.axis(costs, WIDTH_PX, is_log=is_log, from_zero=True)
+    upward = overlap.axis(accuracies, FRONT_HEIGHT_PX, is_log=False, from_zero=False)
+    return lambda cost, accuracy: (across(cost), upward(accuracy))
 
 
 def cumulative(unit: str, styles: Sequence[Style], values: Iterable[float | None]) -> Spec:
@@ -269,7 +285,7 @@ def spark_lines(lanes: Sequence[str]) -> Spec:
         "scale": {"domain": [-0.5, len(lanes) - 0.5], "reverse": True, "nice": False},
         "axis": {"values": list(range(len(lanes))), "labelExpr": f"{names} : ''", "grid": False},
     }  # fmt: skip
-    x = {"field": "at", "type": "temporal", "scale": {"type": "utc"}, "title": None, "axis": {"format": "%d %b"}}
+    x = _when()
     return {
         "width": "container", "height": max(60, 34 * len(lanes)),
         "transform": [{"calculate": "datum.started_at_ns / 1e6", "as": "at"}],
@@ -353,7 +369,7 @@ def among(unit: str, rows: Sequence[Mapping[str, Any]]) -> Spec:
 
 def periods(lanes: int) -> Spec:
     """Return when so many alerts were open: rows of `alert`, `rule`, `started_at_ns`, `end_ns`, `state`, `text`."""
-    x = {"field": "at", "type": "temporal", "scale": {"type": "utc"}, "title": None, "axis": {"format": "%d %b"}}
+    x = _when()
     colour = {
         "field": "state",
         "type": "nominal",
@@ -373,6 +389,14 @@ def periods(lanes: int) -> Spec:
     }  # fmt: skip
 
 
+_MOMENTS = {
+    **dict.fromkeys(("milliseconds", "seconds"), "%H:%M:%S"), **dict.fromkeys(("minutes", "hours"), "%H:%M"),
+    **dict.fromkeys(("day", "date", "week"), "%d %b"), **dict.fromkeys(("month", "quarter", "year"), "%d %b %Y"),
+}  # fmt: skip
+_OF_A_MARK = (
+    "case", "series", "cost", "cost_low", "cost_high", "accuracy", "accuracy_low", "accuracy_high", "standing", "verdict", "is_hollow",
+    "label", "anchor",
+)  # fmt: skip
 _BARE = {"domain": False, "ticks": False}
 _LEGEND = {"orient": "bottom", "columns": 3, "title": None, "symbolOpacity": 1}
 
@@ -390,6 +414,12 @@ def _tip(name: str, title: str | None = None, form: str | None = None, kind: str
     kind = kind or ("quantitative" if form else "nominal")
     utc = {"formatType": "utcFormat"} if kind == "temporal" else {}
     return {"field": name, "title": title or name.replace("_", " "), "type": kind, **({"format": form} if form else {}), **utc}
+
+
+def _when(padding: int = 0) -> Spec:
+    """Return an axis of moments: days, and hours where it is zoomed that far."""
+    scale = {"type": "utc", "padding": padding} if padding else {"type": "utc"}
+    return {"field": "at", "type": "temporal", "scale": scale, "title": None, "axis": {"format": _MOMENTS}}
 
 
 def _value(unit: str, *, from_zero: bool) -> Spec:

@@ -13,14 +13,14 @@ from typing import TYPE_CHECKING, Any
 
 from edgemeter.agent.base import config
 from edgemeter.agent.base.errors import UnavailableError
-from edgemeter.collector.charts.chart import Chart, Spec
+from edgemeter.collector.charts.chart import WIDTH_PX, Chart, Spec
 
 if TYPE_CHECKING:
     from types import ModuleType
 
 VEGA_LITE = "6.4"
-# What a drawing is as wide as where no browser gives it room; a picture has as many pixels for each of its own.
-WIDTH_PX, PICTURE_SCALE = 560, 2.0
+# A picture has as many pixels for each of a drawing.
+PICTURE_SCALE = 2.0
 _SNIPPET = "window.vegaEmbed = vegaEmbed;"
 
 

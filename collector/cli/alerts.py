@@ -46,7 +46,7 @@ def check(rules_file: Path | None, stores: tuple[str, ...], *, is_dry: bool, as_
     from edgemeter.collector.alerts import alerts_table
     from edgemeter.collector.alerts import check as checking
     from edgemeter.collector.alerts.check import planned_sends
-    from edgemeter.collector.trend.history import open_history
+    from edgemeter.collector.index.history import open_history
 
     rules = _rules(rules_file)
     where = chosen_stores(stores)

@@ -17,7 +17,6 @@ from edgemeter.agent.base.options import format_option, matters_option, quiet_op
 from edgemeter.agent.base.progress import note
 from edgemeter.agent.base.tables import Format, console_for
 from edgemeter.agent.base.terminal import print_text
-from edgemeter.agent.contract.suite import FORMATS
 from edgemeter.collector.cli.stores import StorePath, all_days_option, chosen_stores
 from edgemeter.collector.compare import columns
 from edgemeter.collector.compare import comparison as comparing
@@ -28,7 +27,7 @@ if TYPE_CHECKING:
     from edgemeter.collector.compare.matrix import Across, Figure
     from edgemeter.collector.compare.summary import DaysCounted
     from edgemeter.collector.compare.views import FlatRow, GatheredCases
-    from edgemeter.collector.rollup.rollup import RolledUp
+    from edgemeter.collector.index.rollup import RolledUp
     from edgemeter.collector.runs.store import LeftOut, RunStore, StoreContents
 
 
@@ -93,6 +92,8 @@ def _arguments(args: Sequence[str]) -> list[str]:
 
 def is_model(text: str) -> bool:
     """Return whether `text` names something to measure: a model's file, a suite, or a model of the catalogue; not a file of results."""
+    from edgemeter.agent.contract.suite import FORMATS
+
     path = Path(text)
     if path.suffix.lower() == ".json":
         return path.name.lower().endswith(".replay.json")
@@ -207,7 +208,8 @@ def compare(
         raise click.UsageError(f"--html needs --view table, not {view}")
     where = chosen_stores(stores)
     store = open_store(*where, influx_token_file=influx_token_file)
-    ready = _digested(store, days)
+    # A table shows some cases, everything else all of them.
+    ready = _summed_up(store, days, whole=view not in ("table", "nearest") or form in ("json", "csv"))
     if view not in ("table", "nearest") or reference is None:
         _show_view(store.contents() if ready is None else ready, view, figure, across, stale_days, days, form)
         return
@@ -224,11 +226,11 @@ def compare(
         _show(found, form)
 
 
-def _digested(store: "RunStore", days: "DaysCounted") -> "RolledUp | None":
-    from edgemeter.collector.rollup.rollup import rolled_up, rollup_progress
+def _summed_up(store: "RunStore", days: "DaysCounted", *, whole: bool) -> "RolledUp | None":
+    from edgemeter.collector.index.rollup import rolled_up, rollup_progress
 
     with rollup_progress() as progress:
-        return rolled_up(store, progress, days=days)
+        return rolled_up(store, progress, days=days, whole=whole)
 
 
 def _compared(
@@ -238,7 +240,7 @@ def _compared(
     matters: SmallestDifferences,
     days: "DaysCounted",
 ) -> Comparison:
-    from edgemeter.collector.rollup.rollup import compare_rolled_up
+    from edgemeter.collector.index.rollup import compare_rolled_up
 
     if ready is not None:
         return compare_rolled_up(ready, reference, matters)
@@ -248,9 +250,9 @@ def _compared(
 def _write_report(store: "RunStore", path: Path, reference: str, matters: SmallestDifferences, days: "DaysCounted") -> None:
     from edgemeter.agent.base import figures
     from edgemeter.agent.base.progress import progress_bar
+    from edgemeter.collector.index.sources import source_of
     from edgemeter.collector.web.one_file import FileChoice, write_file_of
     from edgemeter.collector.web.queries import CaseFilter
-    from edgemeter.collector.web.sources import source_of
 
     with progress_bar() as progress:
         size_bytes = write_file_of(
@@ -260,16 +262,20 @@ def _write_report(store: "RunStore", path: Path, reference: str, matters: Smalle
 
 
 def _show(comparison: Comparison, form: Format | None) -> None:
+    from edgemeter.collector.index.stored_summaries import read_rests
     from edgemeter.collector.show.compare_table import shortened, show_comparison, show_verdicts
 
     console = console_for(form)
     shown = shortened(comparison)
+    read_rests(row.case for row in shown.rows)
     show_comparison(shown, console)
     show_verdicts(shown, console)
     hidden = len(comparison.rows) - len(shown.rows)
     if hidden:
         click.echo(
-            f"{hidden} more cases are not shown; see them all with --format csv, --json, --html or `edgemeter collector web`", err=True
+            f"{hidden} more cases are not shown: those above differ most from their reference; "
+            "see them all with --format csv, --json, --html or `edgemeter collector web`",
+            err=True,
         )
 
 

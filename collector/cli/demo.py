@@ -34,24 +34,30 @@ def demo(
 
     Example: edgemeter demo --html report.html
     """
-    from edgemeter.agent.base.config import home as default_home
-    from edgemeter.collector.compare import columns
-    from edgemeter.collector.compare import comparison as compare
-    from edgemeter.collector.demo import demo as whole_way
-    from edgemeter.collector.demo.demo import write_demo_page
-    from edgemeter.collector.influx.influx_config import parse_influx
-    from edgemeter.collector.runs.store import open_store
-    from edgemeter.collector.show.compare_table import show_comparison
-    from edgemeter.collector.web.one_file import FileChoice, write_file_of
-    from edgemeter.collector.web.sources import source_of
+    from edgemeter.collector.demo.plan import begin_doctor
 
-    sink = parse_influx(influx, token_file=influx_token_file) if influx else None
-    delivered = whole_way.run_demo(home or whole_way.new_folder(default_home()), sink, note)
-    store = open_store(str(delivered.ledger))
-    comparison = compare.compare(store.contents(), "reference")
-    write_file_of(source_of(store), html, FileChoice(baseline="reference"))
-    page = html.with_name(f"{html.stem}-fleet.html")
-    write_demo_page(delivered.ledger, page)
+    # The rest is imported beside the doctor, and nothing of it while queries are timed.
+    with begin_doctor() as doctor:
+        from edgemeter.agent.base.config import home as default_home
+        from edgemeter.collector.compare import columns
+        from edgemeter.collector.compare import comparison as compare
+        from edgemeter.collector.demo import demo as whole_way
+        from edgemeter.collector.index.sources import source_of
+        from edgemeter.collector.influx.influx_config import parse_influx
+        from edgemeter.collector.runs.store import open_store
+        from edgemeter.collector.show.compare_table import show_comparison
+        from edgemeter.collector.web.one_file import FileChoice, write_file_of
+
+        sink = parse_influx(influx, token_file=influx_token_file) if influx else None
+        page = html.with_name(f"{html.stem}-fleet.html")
+        with whole_way.FleetPage() as fleet_page:
+            delivered = whole_way.run_demo(home or whole_way.new_folder(default_home()), sink, note, doctor, fleet_page)
+            # Nothing is measured any more: the two files are written beside each other.
+            fleet_page.begin(delivered.ledger, page)
+            store = open_store(str(delivered.ledger))
+            comparison = compare.compare(store.contents(), "reference")
+            write_file_of(source_of(store), html, FileChoice(baseline="reference"))
+            fleet_page.finish()
     if not print_data(form, columns.to_json(comparison), rows="rows"):
         show_comparison(comparison, console_for(form))
     where = f" and in InfluxDB at {sink}" if sink else ""

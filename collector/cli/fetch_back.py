@@ -13,7 +13,7 @@ from edgemeter.collector.cli.stores import LedgerParam, chosen_ledger, ledger_fi
 from edgemeter.collector.ledgers.place import LedgerPlace, open_ledger
 
 
-@click.command(short_help="Restore a backup, and what other ledgers have.")
+@click.command()
 @click.argument("file", type=click.Path(path_type=Path))
 @ledger_option
 @click.option(
@@ -55,7 +55,7 @@ def restore(file: Path, ledger: LedgerPlace | None, sources: tuple[LedgerPlace, 
     click.echo(f"{count(runs, 'run')} now, {count(missing, 'number')} missing; {remedy}", err=True)
 
 
-@click.command("request-again", short_help="Ask devices to send receipted records again.")
+@click.command("request-again")
 @click.argument("devices", nargs=-1)
 @click.option("--since", metavar="DAY", type=click.DateTime(["%Y-%m-%d"]), help="Only records measured since this day, UTC. Default: all.")
 @click.option("--broker", envvar="EDGEMETER_BROKER", default="127.0.0.1", help="Broker of the devices. Default: the one on this machine.")

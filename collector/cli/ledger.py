@@ -1,4 +1,4 @@
-"""What a ledger holds, and its upkeep: `edgemeter collector devices`, `retire`, `quarantine`, `changes`, `stats`, `backup` and others."""
+"""What a ledger holds, and its upkeep: `edgemeter collector devices`, `retire`, `changes`, `stats`, `backup` and others."""
 
 import json
 import time
@@ -13,22 +13,21 @@ import msgspec
 from rich.markup import escape
 
 from edgemeter.agent.base import figures
-from edgemeter.agent.base.command_group import DefaultGroup
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.base.figures import count
 from edgemeter.agent.base.options import format_option
 from edgemeter.agent.base.tables import Format, console_for, print_data
 from edgemeter.agent.base.terminal import plain_table
 from edgemeter.agent.ledger.presence import DevicePresence, SessionHeld, needs_attention
-from edgemeter.agent.ledger.quarantine import QuarantinedMessage
 from edgemeter.collector.cli.stores import LedgerParam, chosen_ledger, ledger_file, ledger_option, stamp
 from edgemeter.collector.ledgers.place import LedgerPlace
 
 if TYPE_CHECKING:
     from edgemeter.collector.upkeep.ledger_import import LedgerImport
+    from edgemeter.collector.web.activity import DeviceActivity
 
 
-@click.command(short_help="List devices: presence, records, missing records.")
+@click.command()
 @ledger_option
 @format_option("Print JSON, including every session.")
 def devices(ledger: LedgerPlace | None, *, form: Format | None) -> None:
@@ -37,10 +36,13 @@ def devices(ledger: LedgerPlace | None, *, form: Format | None) -> None:
     Example: edgemeter collector devices
     """
     from edgemeter.collector.ledgers.place import open_ledger
+    from edgemeter.collector.web.activity import activities_of
 
     with open_ledger(chosen_ledger(ledger), "read") as opened:
-        present, sessions = opened.devices(), opened.sessions()
-    documents = [_devices_document(name, present, sessions) for name in _names(present, sessions)]
+        present, sessions, held = opened.devices(), opened.sessions(), opened.retained()
+    now = activities_of(held, present, time.time_ns())
+    every = sorted({*_names(present, sessions), *((one.fleet, one.device) for one in now.devices)})
+    documents = [{**_devices_document(name, present, sessions), "measuring": _measuring_document(now.of(*name))} for name in every]
     if print_data(form, {"devices": documents}):
         return
     from rich.table import Table
@@ -50,9 +52,12 @@ def devices(ledger: LedgerPlace | None, *, form: Format | None) -> None:
         shown = ("fleet", "device", "state", "since", "board", "agent", "records", "missing", "last_record", "look_at")
         table.add_row(*("" if one[name] is None else escape(figures.printable(str(one[name]))) for name in shown))
     console_for(form).print(table)
+    for device in now.devices:
+        # A column for it would leave the others no room.
+        console_for(form).print(figures.printable(f"{device.device} measures {device.text}"), markup=False, highlight=False, soft_wrap=True)
 
 
-@click.command(short_help="Take a device out of the lists of those expected.")
+@click.command()
 @click.argument("device")
 @ledger_option
 @click.option("--fleet", help="Fleet of the device. Default: the only one that has it.")
@@ -85,6 +90,12 @@ def _names(present: Sequence[DevicePresence], sessions: Sequence[SessionHeld]) -
     return sorted({(one.fleet, one.device) for one in present} | {(one.fleet, one.device) for one in sessions})
 
 
+def _measuring_document(found: "DeviceActivity | None") -> dict[str, object] | None:
+    if found is None:
+        return None
+    return {**msgspec.to_builtins(found.measuring), "reported": stamp(found.received_ns), "is_stale": found.is_stale}
+
+
 def _devices_document(name: tuple[str, str], present: Sequence[DevicePresence], sessions: Sequence[SessionHeld]) -> dict[str, object]:
     reported = next((one for one in present if (one.fleet, one.device) == name), None)
     own = [one for one in sessions if (one.fleet, one.device) == name]
@@ -106,7 +117,7 @@ def _devices_document(name: tuple[str, str], present: Sequence[DevicePresence], 
     }
 
 
-@click.command(short_help="Show what InfluxDB has, or write it again.")
+@click.command()
 @ledger_option
 @click.option("--again", is_flag=True, help="Write records again, after a bucket was lost, restored or is to have more fields.")
 @click.option("--since", metavar="DAY", type=click.DateTime(["%Y-%m-%d"]), help="Only records received since this day, UTC. Default: all.")
@@ -139,123 +150,7 @@ def drain(ledger: LedgerPlace | None, *, again: bool, since: datetime | None, st
         click.echo("a collector that runs with this InfluxDB begins within seconds", err=True)
 
 
-SHOWN_BYTES = 4096
-
-
-@click.group(cls=DefaultGroup, invoke_without_command=True, short_help="List, show or retry rejected messages.")
-@ledger_option
-@format_option("Print JSON, including the payloads.")
-@click.pass_context
-def quarantine(context: click.Context, /, ledger: LedgerPlace | None, *, form: Format | None) -> None:
-    """List rejected messages with the reason; `show` one, or `retry` some.
-
-    Example: edgemeter collector quarantine --json
-    """
-    if context.invoked_subcommand is None:
-        _print_list(ledger, form)
-
-
-@quarantine.command("list", short_help="List rejected messages with the reason.")
-@ledger_option
-@format_option("Print JSON, including the payloads.")
-def list_(ledger: LedgerPlace | None, *, form: Format | None) -> None:
-    """List rejected messages with the reason.
-
-    Example: edgemeter collector quarantine list
-    """
-    _print_list(ledger, form)
-
-
-@quarantine.command(short_help="Show one entry with its payload.")
-@click.argument("row", type=click.IntRange(1))
-@ledger_option
-@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
-def show(row: int, ledger: LedgerPlace | None, *, as_json: bool) -> None:
-    """Show the entry ROW: when and how often it arrived, why it was rejected, and its payload.
-
-    Example: edgemeter collector quarantine show 12
-    """
-    (entry,) = _chosen(_entries(ledger), [row])
-    if as_json:
-        click.echo(json.dumps(_quarantine_document(entry), indent=2))
-        return
-    for name, value in _quarantine_document(entry).items():
-        if name != "payload":
-            click.echo(f"{name:11} {figures.printable(str(value))}")
-    text = entry.payload[:SHOWN_BYTES].decode("utf-8", "backslashreplace")
-    click.echo(f"{'payload':11} {figures.printable(text)}{' ...' if entry.size_bytes > SHOWN_BYTES else ''}")
-
-
-@quarantine.command(short_help="Retry rejected messages.")
-@click.argument("rows", type=click.IntRange(1), nargs=-1)
-@ledger_option
-@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
-def retry(rows: tuple[int, ...], ledger: LedgerPlace | None, *, as_json: bool) -> None:
-    """Retry the entries ROWS, by default all, after an update or a fix of InfluxDB; a collector may be running.
-
-    Example: edgemeter collector quarantine retry 12 13
-    """
-    from edgemeter.collector.ledgers.place import open_ledger
-    from edgemeter.collector.receive.admission import retry_rejected
-
-    entries = _entries(ledger)
-    chosen = _chosen(entries, rows) if rows else entries
-    with open_ledger(chosen_ledger(ledger)) as opened:
-        done = [retry_rejected(opened, entry) for entry in chosen]
-    if as_json:
-        click.echo(json.dumps({"retried": [{"row": one.row, "taken": one.taken, "reason": one.reason} for one in done]}, indent=2))
-    else:
-        for one in done:
-            accepted = f"{count(one.taken, 'record')} accepted"
-            click.echo(f"{one.row}  {f'stays: {figures.printable(one.reason)}' if one.reason else accepted}")
-    left = sum(one.reason is not None for one in done)
-    click.echo(f"{len(done) - left} left the quarantine, {left} remain", err=True)
-
-
-def _entries(ledger: LedgerPlace | None) -> list[QuarantinedMessage]:
-    from edgemeter.collector.ledgers.place import open_ledger
-
-    with open_ledger(chosen_ledger(ledger), "read") as opened:
-        return opened.quarantined()
-
-
-def _chosen(entries: Sequence[QuarantinedMessage], rows: Sequence[int]) -> list[QuarantinedMessage]:
-    by_row = {entry.row: entry for entry in entries}
-    for row in rows:
-        if row not in by_row:
-            raise ConfigError(f"no entry {row} in the quarantine: list the entries with `edgemeter collector quarantine list`")
-    return [by_row[row] for row in rows]
-
-
-def _print_list(ledger: LedgerPlace | None, form: Format | None) -> None:
-    entries = _entries(ledger)
-    if print_data(form, {"quarantined": [_quarantine_document(entry) for entry in entries]}):
-        return
-    table = plain_table()
-    for heading in ("row", "last", "topic", "bytes", "times", "reason"):
-        table.add_column(heading, justify="right" if heading in ("row", "bytes", "times") else "left", overflow="fold")
-    for entry in entries:
-        cells = (str(entry.row), stamp(entry.last_ns), entry.topic, str(entry.size_bytes), str(entry.times), entry.reason)
-        table.add_row(*(escape(figures.printable(cell)) for cell in cells))
-    if entries:
-        console_for(form).print(table)
-    click.echo(f"{len(entries)} in quarantine", err=True)
-
-
-def _quarantine_document(entry: QuarantinedMessage) -> dict[str, object]:
-    return {
-        "row": entry.row,
-        "topic": entry.topic,
-        "reason": entry.reason,
-        "times": entry.times,
-        "first": stamp(entry.received_ns),
-        "last": stamp(entry.last_ns),
-        "size_bytes": entry.size_bytes,
-        "payload": entry.payload.decode("utf-8", "backslashreplace"),
-    }
-
-
-@click.command(short_help="List changes of firmware, kernel, runtime, ...; mark them in Grafana.")
+@click.command()
 @ledger_option
 @click.option("--influx", envvar="EDGEMETER_INFLUX", help="Also write the changes to this InfluxDB, for the dashboards.")
 @click.option("--influx-token-file", type=click.Path(path_type=Path), help="File with the token. Default: $EDGEMETER_INFLUX_TOKEN.")
@@ -265,6 +160,9 @@ def changes(ledger: LedgerPlace | None, influx: str | None, influx_token_file: P
 
     Example: edgemeter collector changes --influx http://influx.example:8086
     """
+    from contextlib import closing
+
+    from edgemeter.collector.index.history import LedgerHistory
     from edgemeter.collector.influx import influx_config
     from edgemeter.collector.influx.sink import open_sink
     from edgemeter.collector.ledgers.place import open_ledger
@@ -274,7 +172,8 @@ def changes(ledger: LedgerPlace | None, influx: str | None, influx_token_file: P
     path = chosen_ledger(ledger)
     with open_ledger(path, "read") as opened:
         found = changing.changes_of(held.record for held in opened.records())
-    found = sorted([*found, *noted_changes(path)], key=lambda change: change.started_at_ns)
+    with closing(LedgerHistory(path)) as history:
+        found = sorted([*found, *noted_changes(path, history)], key=lambda change: change.started_at_ns)
     if influx:
         sink = open_sink(influx_config.parse_influx(influx, token_file=influx_token_file))
         try:
@@ -295,7 +194,7 @@ def changes(ledger: LedgerPlace | None, influx: str | None, influx_token_file: P
     click.echo(f"{figures.count(len(found), 'change')}" + (", written to InfluxDB" if influx else ""), err=True)
 
 
-@click.command(short_help="Show the size of the ledger and what takes the space.")
+@click.command()
 @ledger_option
 @click.option("--json", "as_json", is_flag=True, help="Print every number as JSON.")
 def stats(ledger: LedgerPlace | None, *, as_json: bool) -> None:
@@ -326,7 +225,7 @@ def stats(ledger: LedgerPlace | None, *, as_json: bool) -> None:
         click.echo(f"  {found.quarantined} in quarantine: edgemeter collector quarantine list")
 
 
-@click.command(short_help="Return unused space to the file system.")
+@click.command()
 @ledger_option
 def vacuum(ledger: LedgerPlace | None) -> None:
     """Return unused space in the ledger's file to the file system.
@@ -339,7 +238,7 @@ def vacuum(ledger: LedgerPlace | None) -> None:
     click.echo(f"{done.before_bytes / 1e6:,.1f} MB before, {done.after_bytes / 1e6:,.1f} MB now", err=True)
 
 
-@click.command(short_help="Back up the ledger while the collector runs.")
+@click.command()
 @click.argument("file", type=click.Path(path_type=Path))
 @ledger_option
 def backup(file: Path, ledger: LedgerPlace | None) -> None:
@@ -355,7 +254,7 @@ def backup(file: Path, ledger: LedgerPlace | None) -> None:
     click.echo(f"{count(done.runs, 'run')} copied", err=True)
 
 
-@click.command("import", short_help="Import another ledger.")
+@click.command("import")
 @click.argument("source", metavar="LEDGER", type=LedgerParam())
 @ledger_option
 @click.option("--json", "as_json", is_flag=True, help="Print the counts as JSON.")

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 SECONDS = 10.0
 
 
-@click.command(short_help="Load-test a server with simulated devices.")
+@click.command()
 @click.option("--broker", required=True, envvar="EDGEMETER_BROKER", help="Broker of the collector: HOST[:PORT], mqtt://... or mqtts://...")
 @broker_files
 @click.option("--devices", type=click.IntRange(1, 100_000), default=10, show_default=True, help="Number of simulated devices.")

@@ -52,7 +52,7 @@ def report(
     stores: tuple[str, ...],
     output_text: str,
     is_latex: bool,
-    days: str,
+    days: "DaysCounted",
     runs: int,
     columns: str | None,
     is_list: bool,
@@ -89,7 +89,7 @@ def report(
     if columns is not None and form not in (".csv", ".parquet"):
         raise click.UsageError("--columns is for .csv and .parquet")
     if form in (".tex", ".zip", FOLDER):
-        _write_paper(where, output, form, chosen, "all" if days == "all" else "current")
+        _write_paper(where, output, form, chosen, days)
     elif form == ".html":
         _write_page(where, output, chosen, days, runs)
     else:
@@ -103,11 +103,11 @@ def _list_columns() -> None:
         click.echo(f"{column.name}  {column.kind}")
 
 
-def _write_page(where: Sequence[str], output: Path, wanted: Mapping[str, str], days: str, runs: int) -> None:
+def _write_page(where: Sequence[str], output: Path, wanted: Mapping[str, str], days: "DaysCounted", runs: int) -> None:
     from edgemeter.agent.base import figures
+    from edgemeter.collector.index.sources import open_source
     from edgemeter.collector.web.one_file import FileChoice, write_file_of
     from edgemeter.collector.web.queries import CaseFilter
-    from edgemeter.collector.web.sources import open_source
 
     of = wanted.get
     case_filter = CaseFilter(of("fleet"), of("device"), of("board"), of("model"), level=days)

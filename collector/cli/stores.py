@@ -114,7 +114,7 @@ def stored_summaries(
         UnavailableError: it contains no run.
     """
     from edgemeter.collector.compare import views
-    from edgemeter.collector.rollup.rollup import rolled_up, rollup_progress
+    from edgemeter.collector.index.rollup import rolled_up, rollup_progress
     from edgemeter.collector.runs.store import open_store
 
     store = open_store(*chosen_stores(stores), influx_token_file=influx_token_file)
@@ -138,12 +138,12 @@ def existing_store(store: str) -> str:
 
 
 @contextmanager
-def trend_progress() -> Iterator[Callable[[int, int], None]]:
-    """Show the progress of the index of trends on standard error, if it is a terminal."""
+def trend_progress() -> Iterator[Callable[[str, int, int], None]]:
+    """Show the progress of the index on standard error, if it is a terminal."""
     if not shows_progress():
         yield lambda *_: None
         return
     from rich.console import Console
 
     with Console(stderr=True).status("analysing trends ...") as status:
-        yield lambda row, last: status.update(f"reading new runs: {row:,} of {last:,}")
+        yield lambda what, row, last: status.update(f"{what}: {row:,} of {last:,}")

@@ -40,7 +40,7 @@ _metrics_option = click.option(
     "Default: energy, latency, accuracy, throttling.",
 )
 COMMANDS: Sections = {
-    "Below it": {
+    "Commands": {
         "units": ("edgemeter.collector.cli.trend:units", "Compare boards of one type and find outliers."),
         "annotate": ("edgemeter.collector.cli.trend:annotate", "Annotate a day of the history, e.g. an expected change."),
         "alerts": ("edgemeter.collector.cli.alerts:alerts", "Send an alert for each confirmed finding."),
@@ -76,14 +76,14 @@ def trend(
 ) -> None:
     """Find changes over time on each device and case, with size, interval, first day, and what changed on the device that day.
 
-    What hits several devices with the same change beside it, or several series of one device, is told once, as an event.
+    What hits several devices with the same change beside it, or several series of one device, is listed once, as an event.
 
     Example: edgemeter trend --metric energy --device pi-7
     """
     if context.invoked_subcommand is not None:
         return
+    from edgemeter.collector.index.history import open_history
     from edgemeter.collector.trend import finding, watch
-    from edgemeter.collector.trend.history import open_history
     from edgemeter.collector.trend.series_trend import standing_out
     from edgemeter.collector.trend.trend_text import points_csv, show_trends, trends_document
     from edgemeter.collector.trend.watch_file import annotations_of
@@ -165,8 +165,8 @@ def annotate(
 
 def _check_series(stores: Sequence[str], about: dict[str, Any]) -> None:
     """Raise if no run has the fleet, device or model: a mistyped name would annotate nothing."""
+    from edgemeter.collector.index.history import open_history
     from edgemeter.collector.trend import watch
-    from edgemeter.collector.trend.history import open_history
 
     with trend_progress() as progress:
         watch.keys_of(
@@ -187,8 +187,8 @@ def units(
 
     Example: edgemeter trend units --board "Raspberry Pi 5 Model B Rev 1.0" --metric energy
     """
+    from edgemeter.collector.index.history import open_history
     from edgemeter.collector.trend import watch
-    from edgemeter.collector.trend.history import open_history
     from edgemeter.collector.units import units_table
     from edgemeter.collector.units.board_types import board_types
 

@@ -11,7 +11,7 @@ from edgemeter.collector.cli.stores import chosen_stores, store_option
 from edgemeter.collector.ledgers.place import shown
 
 
-@click.command(short_help="Serve the page: overview, compare, trend, down to raw samples.")
+@click.command()
 @store_option
 @click.option(
     "--listen", default="127.0.0.1", metavar="ADDRESS", help="Address to listen on; any but the loopback needs a token. Default: 127.0.0.1."
@@ -23,15 +23,15 @@ def web(stores: tuple[str, ...], listen: str, port: int, token_file: Path | None
 
     Example: edgemeter collector web --store ledger.sqlite --port 8080
     """
-    from edgemeter.collector.web.events import open_events
-    from edgemeter.collector.web.run_index import open_index
+    from edgemeter.collector.index.run_index import open_index
+    from edgemeter.collector.index.sources import open_source
+    from edgemeter.collector.web.events import TrendEvents
     from edgemeter.collector.web.server import PageServer
-    from edgemeter.collector.web.sources import open_source
 
     where = chosen_stores(stores)
     index = open_index(open_source(where))
     try:
-        server = PageServer(index, open_events(index), listen, port, _token(token_file))
+        server = PageServer(index, TrendEvents(index.source), listen, port, _token(token_file))
         with until_stopped() as stopped:
             server.start()
             click.echo(f"the page of {', '.join(map(shown, where))} is at {server.url}; Ctrl-C ends it", err=True)

@@ -1,7 +1,7 @@
 """The columns of a comparison: one row carries everything, the same in JSON and in CSV.
 
 A row is flat. Names are snake_case and end in their unit; a name without one is a text, a count or a ratio. Every figure is the median over
-the `runs` of the case; `*_min_*` and `*_max_*` are its range over runs, `*_low*` and `*_high*` bounds of 95 % (`interval_over` says over
+the `runs` of the case; `*_min_*` and `*_max_*` are its range over runs, `*_low*` and `*_high*` bounds of 95% (`interval_over` says over
 what). `reference_*` says what the row was compared with. A list (marks, reasons, run ids) is an array in JSON and joined by ` | ` in CSV;
 absent is null in JSON and empty in CSV.
 """
@@ -135,8 +135,8 @@ _PATHS: dict[str, str | Callable[[ComparisonRow], Plain]] = {
     **_ratio("accuracy_difference", "ratios.accuracy", "accuracy"),
     "first_started_at_ns": "case.around.first_started_at_ns",
     "last_started_at_ns": "case.newest.started_at_ns",
-    "run_ids": "case.around.run_ids",
-    "reference_run_ids": "reference.around.run_ids",
+    "run_ids": lambda row: list(row.case.run_ids),
+    "reference_run_ids": lambda row: list(row.reference.run_ids),
 }
 COLUMNS = tuple(ComparisonColumn(name, _at(path) if isinstance(path, str) else path) for name, path in _PATHS.items())
 

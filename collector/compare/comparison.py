@@ -1,11 +1,12 @@
 """Compare: runs become cases, each device case is paired with the matching reference case, and what is left out has a reason."""
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from functools import cached_property
 
 from edgemeter.agent.base.errors import ConfigError, UnavailableError
-from edgemeter.agent.base.figures import metric_name
-from edgemeter.agent.contract.record_figures import GATE_RATIO
+from edgemeter.agent.base.metrics import is_reached, metric_name, needed_value
+from edgemeter.agent.contract.record_accuracy import GATE_RATIO
 from edgemeter.collector.compare.judgement import (
     CaseJudgements,
     Ratios,
@@ -15,7 +16,16 @@ from edgemeter.collector.compare.judgement import (
     ratios,
     withheld,
 )
-from edgemeter.collector.compare.pairing import PRECISION_BITS, CasePairing, NearestCase, is_one_class, nearest, pair
+from edgemeter.collector.compare.pairing import (
+    PRECISION_BITS,
+    CasePairing,
+    NearestCase,
+    References,
+    are_alike,
+    is_one_class,
+    likeness,
+    nearest,
+)
 from edgemeter.collector.compare.summary import CaseSummary, DaysCounted, summaries_of
 from edgemeter.collector.runs.cases import CaseKey, group_cases
 from edgemeter.collector.runs.store import LeftOut, StoreContents
@@ -30,11 +40,12 @@ def not_ranked(case: CaseSummary, references: Sequence[CaseSummary]) -> str | No
     if best.accuracy is None or _bits(best) < _bits(case):
         return None
     own, other, ratio = case.accuracy.value.median, best.accuracy.value.median, _accuracy_ratio(case)
-    if own >= ratio * other:
+    needed = needed_value(other, ratio, case.accuracy.better)
+    if is_reached(own, needed, case.accuracy.better):
         return None
     metric = metric_name(case.accuracy.metric)
     return (
-        f"{_named(case)}: {metric} {own:.3f} of the {other:.3f} that {_named(best)} has, needed {ratio * other:.3f} ({ratio:.0%} of it): "
+        f"{_named(case)}: {metric} {own:.3f} of the {other:.3f} that {_named(best)} has, needed {needed:.3f} ({ratio:.0%} of it): "
         "its speed is not ranked"
     )
 
@@ -60,15 +71,18 @@ def _is_alike(case: CaseSummary, reference: CaseSummary) -> bool:
     own, other = case.accuracy, reference.accuracy
     if own is None or other is None:
         return False
-    sizes = {case.key.input_values, reference.key.input_values} - {None}
-    keys = [(one.key.provenance, one.key.model, one.key.task) for one in (case, reference)]
-    measures = [(accuracy.metric, accuracy.images, accuracy.dataset_sha256) for accuracy in (own, other)]
-    return len(sizes) <= 1 and len(set(keys)) == len(set(measures)) == 1
+    mine, theirs = case.key, reference.key
+    return (
+        mine.model == theirs.model
+        and (mine.provenance, mine.task) == (theirs.provenance, theirs.task)
+        and (own.metric, own.images, own.dataset_sha256) == (other.metric, other.images, other.dataset_sha256)
+        and (mine.input_values is None or theirs.input_values is None or mine.input_values == theirs.input_values)
+    )
 
 
 def _precision(case: CaseSummary) -> tuple[int, float]:
     """Order cases by bits, then by accuracy: of two fp32 files of one model the better is what it can do."""
-    return _bits(case), case.accuracy.value.median if case.accuracy else 0.0
+    return _bits(case), case.accuracy.gain if case.accuracy else 0.0
 
 
 def _bits(case: CaseSummary) -> int:
@@ -77,7 +91,7 @@ def _bits(case: CaseSummary) -> int:
 
 def _accuracy_ratio(case: CaseSummary) -> float:
     """Return the ratio that the suite of the newest run sets, else the default."""
-    ratio = case.around.gate_ratio
+    ratio = case.gate_ratio
     return GATE_RATIO if ratio is None else ratio
 
 
@@ -102,21 +116,38 @@ MARKS = {
     "other energy scope": "the reference's energy has another scope or provenance: no energy ratio",
     "other energy coverage": "the two meters exclude different parts",
     "mixed conditions": "the runs differ in governor, kernel, firmware, libraries or mode",
-    "alike": "the 95 % interval of the p50 ratio lies within the smallest difference that matters",
+    "alike": "the 95% interval of the p50 ratio lies within the smallest difference that matters",
 }
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class ComparisonRow:
-    """One case with its reference; the reference of a reference case is itself. `not_ranked` is why its speed is not ranked, else None."""
+    """One case with its reference; the reference of a reference case is itself. `not_ranked` is why its speed is not ranked, else None.
+
+    Of thousands of rows most are never shown: what is said of a row is worked out when it is asked for.
+    """
 
     case: CaseSummary
     reference: CaseSummary
     choice: str
-    ratios: Ratios
-    marks: tuple[str, ...]
     not_ranked: str | None
-    judgements: CaseJudgements = field(default_factory=CaseJudgements)
+    matters: SmallestDifferences = SmallestDifferences()  # noqa: RUF009 - frozen
+
+    @cached_property
+    def ratios(self) -> Ratios:
+        """The case's figures against the reference's."""
+        found = ratios(self.case, self.reference)
+        return withheld(found) if self.not_ranked else found
+
+    @cached_property
+    def judgements(self) -> CaseJudgements:
+        """What the differences amount to."""
+        return judge_case(self.case, self.reference, self.ratios, self.matters)
+
+    @cached_property
+    def marks(self) -> tuple[str, ...]:
+        """What a reader has to know of the row, of `MARKS`."""
+        return _marks(self.case, self.reference, self.judgements, self.not_ranked)
 
     @property
     def is_reference(self) -> bool:
@@ -170,21 +201,24 @@ def of_summaries(
     """Return the comparison of summarised cases; `belongs` selects those of `reference`, `unusable` is left out already."""
     references = [summary for summary in summaries if belongs(summary.key)]
     # A case that is not ranked is no reference either.
-    sound = [reference for reference in references if not_ranked(reference, references) is None]
+    gates = most_precise(references)
+    sound = References([reference for reference in references if not_ranked(reference, gates[reference.key.model]) is None])
     rows: list[ComparisonRow] = []
     unlike: list[NearestCase] = []
     left_out = [*unusable, *(entry for summary in summaries for entry in summary.left_out)]
     for summary in summaries:
-        found = pair(summary, [summary] if belongs(summary.key) else sound)
+        found = CasePairing(summary, "the reference itself") if belongs(summary.key) else sound.pair(summary)
         if isinstance(found, CasePairing):
-            rows.append(_row(summary, found, not_ranked(summary, references), matters))
+            why_not = not_ranked(summary, gates.get(summary.key.model, ()))
+            rows.append(ComparisonRow(summary, found.reference, found.choice, why_not, matters))
         else:
-            left_out += [LeftOut(run, found) for run in summary.around.run_ids]
-            unlike += [near] if (near := nearest(summary, sound)) else []
+            left_out += [LeftOut(run, found) for run in summary.run_ids]
+            unlike += [near] if (near := nearest(summary, sound.cases)) else []
     alone = _alone(rows)
-    left_out += [LeftOut(run, "no device run matches this reference run") for row in alone for run in row.case.around.run_ids]
-    shown = [row for row in rows if not any(row is other for other in alone)]
-    left_out += [LeftOut(run, f"not ranked: {row.not_ranked}") for row in shown if row.not_ranked for run in row.case.around.run_ids]
+    left_out += [LeftOut(run, "no device run matches this reference run") for row in alone for run in row.case.run_ids]
+    hidden = set(map(id, alone))
+    shown = [row for row in rows if id(row) not in hidden]
+    left_out += [LeftOut(run, f"not ranked: {row.not_ranked}") for row in shown if row.not_ranked for run in row.case.run_ids]
     return Comparison(reference, tuple(sorted(shown, key=_place)), tuple(left_out), tuple(unlike))
 
 
@@ -210,19 +244,13 @@ def reference_cases(devices: Iterable[str], roles: Iterable[str], reference: str
     raise ConfigError(f"no run has the device or role {reference!r}: devices are {', '.join(devices)}; roles are {', '.join(roles)}")
 
 
-def _row(case: CaseSummary, pairing: CasePairing, why_not_ranked: str | None, matters: SmallestDifferences) -> ComparisonRow:
-    found = ratios(case, pairing.reference)
-    shown = withheld(found) if why_not_ranked else found
-    judgements = judge_case(case, pairing.reference, shown, matters)
-    marks = _marks(case, pairing.reference, judgements, why_not_ranked)
-    return ComparisonRow(case, pairing.reference, pairing.choice, shown, marks, why_not_ranked, judgements)
-
-
 def _alone(rows: Sequence[ComparisonRow]) -> list[ComparisonRow]:
     """Return the reference's rows that no device case matches; none where there is no device case at all."""
-    devices = [row.case for row in rows if not row.is_reference]
-    ours = [row for row in rows if row.is_reference] if devices else []
-    return [row for row in ours if not any(isinstance(pair(case, [row.case]), CasePairing) for case in devices)]
+    others = [row for row in rows if not row.is_reference]
+    matched = {id(row.reference) for row in others}
+    left = [row for row in rows if row.is_reference and id(row.case) not in matched] if others else []
+    devices = {likeness(row.case) for row in others} if left else set()
+    return [row for row in left if not any(are_alike(one, likeness(row.case)) for one in devices)]
 
 
 def _place(row: ComparisonRow) -> tuple[str, str, str, bool, str, float]:
@@ -243,7 +271,7 @@ def _marks(case: CaseSummary, reference: CaseSummary, judgements: CaseJudgements
         "suspect": case.suspect > 0,
         "suspect reference": reference.suspect > 0 and not is_itself,
         "below accuracy gate": why_not_ranked is not None,
-        "one run": len(case.runs) == 1,
+        "one run": case.throughput_per_s.n == 1,
         "other precision": own.precision != other.precision,
         "other class of precision": not is_one_class(case, reference),
         "other runtime": own.runtime != other.runtime,

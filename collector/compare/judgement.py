@@ -5,9 +5,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from edgemeter.agent.base.figures import metric_name
+from edgemeter.agent.base.accuracy_bounds import DifferenceBounds, difference_bounds
+from edgemeter.agent.base.metrics import Better, metric_name
 from edgemeter.agent.base.run_statistics import FEWEST, MATTERS_ACCURACY, MATTERS_RATIO
-from edgemeter.agent.base.statistics import paired_bounds
 from edgemeter.collector.compare.pairing import is_one_class
 from edgemeter.collector.compare.spread import MedianInterval, Spread, interval_of_ratio, widened_interval
 from edgemeter.collector.compare.summary import CaseSummary
@@ -23,8 +23,8 @@ class Ratios:
     `p50_low` and `p50_high` are the extremes that the ranges over runs allow. `accuracy_difference` is case - reference in the metric's
     own unit. Energies only have a ratio when they may be ranked together (`energy_class`).
 
-    `*_interval` are 95 %: of latency and throughput over runs, days or devices; of energy with the uncertainty of the meters, unless one
-    meter measured both; of accuracy over the images. None where there are too few runs or a bound is not known.
+    `*_interval` are 95%: of latency and throughput over runs, days or devices; of energy with the uncertainty of the meters, unless one
+    meter measured both; of accuracy over the images. None where there are too few runs or a bound is not known: `accuracy_reason`.
     """
 
     p50: float | None
@@ -41,6 +41,7 @@ class Ratios:
     energy_gross_interval: Bounds | None = None
     energy_net_interval: Bounds | None = None
     accuracy_interval: Bounds | None = None
+    accuracy_reason: str = ""
 
 
 def ratios(case: CaseSummary, reference: CaseSummary) -> Ratios:
@@ -49,6 +50,7 @@ def ratios(case: CaseSummary, reference: CaseSummary) -> Ratios:
     p50 = _of_medians(case.p50_ms, reference.p50_ms)
     low, high = (p50, p50) if is_itself else _extremes(case.p50_ms, reference.p50_ms)
     comparable = energies_rank(case, reference)
+    accuracy = DifferenceBounds(None) if is_itself else _accuracy_bounds(case, reference)
     return Ratios(
         p50=p50,
         p50_low=low,
@@ -63,14 +65,15 @@ def ratios(case: CaseSummary, reference: CaseSummary) -> Ratios:
         throughput_interval=None if is_itself else _bounds(case.throughput_per_s, reference.throughput_per_s),
         energy_gross_interval=_energy_bounds(case, reference, "gross") if comparable and not is_itself else None,
         energy_net_interval=_energy_bounds(case, reference, "net") if comparable and not is_itself else None,
-        accuracy_interval=None if is_itself else _accuracy_bounds(case, reference),
+        accuracy_interval=accuracy.bounds,
+        accuracy_reason=accuracy.reason,
     )
 
 
 def withheld(found: Ratios) -> Ratios:
     """Return the ratios of a case whose speed is not ranked: only the difference of accuracy."""
-    accuracy = found.accuracy_difference, found.accuracy_interval
-    return Ratios(None, None, None, None, None, None, None, None, accuracy[0], accuracy_interval=accuracy[1])
+    accuracy, interval, reason = found.accuracy_difference, found.accuracy_interval, found.accuracy_reason
+    return Ratios(None, None, None, None, None, None, None, None, accuracy, accuracy_interval=interval, accuracy_reason=reason)
 
 
 def energies_rank(case: CaseSummary, reference: CaseSummary) -> bool:
@@ -134,18 +137,11 @@ def _energy_side(side: CaseSummary, which: str, *, with_meter: bool) -> tuple[fl
     return None if u_mj is None else (found.median, widened_interval(bounds, found.median, u_mj))
 
 
-def _accuracy_bounds(case: CaseSummary, reference: CaseSummary) -> Bounds | None:
-    """Return the bounds of the difference: image by image where both records allow it, else the wider ones of independent accuracies."""
-    difference, own, other = _accuracy_difference(case, reference), case.accuracy, reference.accuracy
-    if difference is None or own is None or other is None:
-        return None
-    if paired := paired_bounds(difference, own.without_parts, other.without_parts):
-        return paired
-    if own.low is None or own.high is None or other.low is None or other.high is None:
-        return None
-    below = math.hypot(max(0.0, own.value.median - own.low), max(0.0, other.high - other.value.median))
-    above = math.hypot(max(0.0, own.high - own.value.median), max(0.0, other.value.median - other.low))
-    return difference - below, difference + above
+def _accuracy_bounds(case: CaseSummary, reference: CaseSummary) -> DifferenceBounds:
+    own, other = case.accuracy, reference.accuracy
+    if own is None or other is None or _accuracy_difference(case, reference) is None:
+        return DifferenceBounds(None)
+    return difference_bounds(own.bounded, other.bounded)
 
 
 JudgementState = Literal["lower", "higher", "alike", "perhaps lower", "perhaps higher", "not settled", "not enough runs", "other class"]
@@ -184,7 +180,7 @@ def judge_ratio(
     if bounds is None:
         return RatioJudgement("not enough runs", f"{why_none or _too_few(sides)}: {text}, without an interval")
     low, high = bounds
-    shown = f"{text} (95 %: {_rounded(low)} to {_rounded(high)}, {_basis(sides)})"
+    shown = f"{text} (95%: {_rounded(low)} to {_rounded(high)}, {_basis(sides)})"
     limit = math.log1p(matters_ratio)
     state = _state(math.log(low), math.log(high), limit)
     if state == "alike":
@@ -196,16 +192,21 @@ def judge_ratio(
     return RatioJudgement(state, f"{way}{doubt}: {shown}")
 
 
-def judge_accuracy(name: str, own: float, other: float, bounds: tuple[float, float] | None, images: int, matters: float) -> RatioJudgement:
-    """Return the judgement on a difference of accuracies (0..1) over the same images; `bounds` are those of the difference."""
+def judge_accuracy(
+    name: str, own: float, other: float, found: DifferenceBounds, images: int, matters: float, better: Better = "higher"
+) -> RatioJudgement:
+    """Return the judgement on a difference of accuracies (0..1) over the same images; `found` are the bounds of the difference."""
     text = f"{name} {own:.3f} against {other:.3f}"
-    if own == other:
-        return RatioJudgement("alike", f"the same {text}")
-    if bounds is None:
-        return RatioJudgement("not enough runs", f"no bounds recorded: {text}, {own - other:+.3f}")
-    shown = f"{text}, {own - other:+.3f} (95 %: {bounds[0]:+.3f} to {bounds[1]:+.3f} over {images} images)"
-    state = _state(*bounds, matters)
+    if found.bounds is None:
+        if own == other:
+            return RatioJudgement("alike", f"the same {text}")
+        return RatioJudgement("not enough runs", f"not judged, {found.reason or 'no bounds recorded'}: {text}, {own - other:+.3f}")
+    low, high = found.bounds
+    shown = f"{text}, {own - other:+.3f} (95%: {low:+.3f} to {high:+.3f} over {images} images)"
+    state = _state(low, high, matters)
     ways = {"lower": "less accurate", "higher": "more accurate", "alike": "no difference that matters", "not settled": "indistinguishable"}
+    if better == "lower":
+        ways |= {"lower": ways["higher"], "higher": ways["lower"]}
     way = ways[state.removeprefix("perhaps ")]
     doubt = ", perhaps by less than matters" if state.startswith("perhaps") else ""
     return RatioJudgement(state, f"{way}{doubt}: {shown}")
@@ -213,7 +214,7 @@ def judge_accuracy(name: str, own: float, other: float, bounds: tuple[float, flo
 
 def other_class_judgement(quantity: Quantity, ratio: float, bounds: tuple[float, float] | None, own: str, other: str) -> RatioJudgement:
     """Return that a ratio of two classes of precision is no verdict: like is not compared with like."""
-    shown = f" (95 %: {_rounded(bounds[0])} to {_rounded(bounds[1])})" if bounds else ""
+    shown = f" (95%: {_rounded(bounds[0])} to {_rounded(bounds[1])})" if bounds else ""
     return RatioJudgement("other class", f"no verdict, {own} against {other}: {_rounded(ratio)} {quantity.ratio}{shown}")
 
 
@@ -229,7 +230,7 @@ def _state(low: float, high: float, limit: float) -> JudgementState:
 
 
 def _rounded(ratio: float) -> str:
-    # Near 1 the third decimal distinguishes 2 % from 3 %.
+    # Near 1 the third decimal distinguishes 2% from 3%.
     return f"{ratio:.3f}" if 0.5 < ratio < 2 else f"{ratio:.3g}"
 
 
@@ -318,6 +319,6 @@ def _of_accuracy(case: CaseSummary, reference: CaseSummary, ratios: Ratios, matt
     own, other = case.accuracy, reference.accuracy
     if own is None or other is None or ratios.accuracy_difference is None:
         return None
-    return judge_accuracy(
-        metric_name(own.metric), own.value.median, other.value.median, ratios.accuracy_interval, own.images, matters.accuracy
-    )
+    found = DifferenceBounds(ratios.accuracy_interval, ratios.accuracy_reason)
+    values = own.value.median, other.value.median
+    return judge_accuracy(metric_name(own.metric), *values, found, own.images, matters.accuracy, own.better)

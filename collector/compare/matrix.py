@@ -12,6 +12,7 @@ from typing import Literal
 
 import msgspec
 
+from edgemeter.agent.base.metrics import gain
 from edgemeter.agent.contract.record import RunRecord
 from edgemeter.agent.contract.record_figures import WIDEST_FIRST
 from edgemeter.collector.compare.comparison import most_precise, not_ranked
@@ -178,10 +179,16 @@ def _cell(cases: Sequence[CaseSummary], by_model: dict[str, list[CaseSummary]], 
     shown = [(case, found) for case in ranked if (found := figure_of(case, figure))]
     if not shown:
         return MatrixCell("no figure", ranked[0], reason=_why_none(ranked[0], figure), devices=_devices(ranked[0]))
-    sign = -1 if figure in HIGHER_IS_BETTER else 1
-    case, found = min(shown, key=lambda one: (_class_rank(one[0], figure), one[0].suspect > 0, sign * one[1].median))
+    case, found = min(shown, key=lambda one: (_class_rank(one[0], figure), one[0].suspect > 0, _rank(one[0], figure, one[1].median)))
     energy = case.energy.ranks_as if figure == "energy" and case.energy else None
     return MatrixCell("measured", case, found, energy, devices=_devices(case))
+
+
+def _rank(case: CaseSummary, figure: Figure, value: float) -> float:
+    """Return the value so that the lower of two is the better."""
+    if figure == "accuracy" and case.accuracy is not None:
+        return -gain(value, case.accuracy.better)
+    return -value if figure in HIGHER_IS_BETTER else value
 
 
 def _class_rank(case: CaseSummary, figure: Figure) -> tuple[bool, int]:
@@ -194,7 +201,7 @@ def _class_rank(case: CaseSummary, figure: Figure) -> tuple[bool, int]:
 def _why_none(case: CaseSummary, figure: Figure) -> str:
     reasons = {"energy": case.energy_reason, "accuracy": case.accuracy_reason}
     if figure in ("ttft", "tpot", "tokens"):
-        return "queries of one token" if case.newest.generation and figure != "ttft" else "generates no text"
+        return "queries of one token" if case.generates and figure != "ttft" else "generates no text"
     return reasons.get(figure) or "too few queries for a median"
 
 
@@ -212,12 +219,11 @@ def _aged(cell: MatrixCell, now_ns: int, stale_days: int) -> MatrixCell:
 
 def _mark_best(cells: dict[tuple[RowKey, str], MatrixCell], places: Iterable[tuple[RowKey, str]], figure: Figure) -> None:
     """Mark the best cell of a row, of energies in each class: those of different classes do not rank together."""
-    sign = -1 if figure in HIGHER_IS_BETTER else 1
     by_class: dict[EnergyClass | None, list[tuple[float, tuple[RowKey, str]]]] = {}
     for place in places:
         cell = cells[place]
         if cell.figure is not None and cell.case is not None and not cell.case.suspect:
-            by_class.setdefault(cell.energy, []).append((sign * cell.figure.median, place))
+            by_class.setdefault(cell.energy, []).append((_rank(cell.case, figure, cell.figure.median), place))
     for found in by_class.values():
         if len(found) > 1:
             _, best = min(found)
@@ -256,7 +262,7 @@ def coverage(found: Matrix) -> MatrixCoverage:
 def row_name(found: Matrix, row: RowKey) -> str:
     """Return a row as people call it; of a language model its data are the numbers of its tokens."""
     cases = (found.cells[row, column].case for column in found.columns)
-    lengths = next((case.newest.dataset.name for case in cases if case and case.newest.generation), None)
+    lengths = next((case.newest.dataset.name for case in cases if case and case.generates), None)
     parts = [row.model, row.precision_class, row.scenario]
     parts += [f"{row.samples_per_query} a query"] if row.samples_per_query else []
     parts += [f"{row.target_per_s:g} per s"] if row.target_per_s else []

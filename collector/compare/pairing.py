@@ -6,6 +6,7 @@ from dataclasses import dataclass
 import msgspec
 
 from edgemeter.agent.base.documents import json_document
+from edgemeter.agent.contract.record_conditions import TextForm
 from edgemeter.collector.compare.summary import CaseSummary
 from edgemeter.collector.runs.cases import named
 
@@ -43,8 +44,7 @@ class PairingRule:
 
     def holds(self, case: CaseSummary, reference: CaseSummary) -> bool:
         """Return whether it is equal, or not known of one of them."""
-        mine, theirs = self.value(case), self.value(reference)
-        return mine is None or theirs is None or mine == theirs
+        return _agree(self.value(case), self.value(reference))
 
     def difference(self, case: CaseSummary, references: Sequence[CaseSummary]) -> str:
         """Return the reason why none of `references` is like `case`."""
@@ -75,31 +75,77 @@ LIKENESSES = (
     PairingRule(
         "quantisation (language models)",
         "of the same quantisation",
-        lambda case: case.key.precision if case.newest.generation is not None else None,
+        lambda case: case.key.precision if case.generates else None,
         lambda case: case.key.precision,
+    ),
+    PairingRule(
+        "sequence length",
+        "of the same sequence length",
+        lambda case: case.text and (case.text.tokens or 0, case.text.padding),
+        lambda case: _sequence_length(case.text),
     ),
     PairingRule("input size", "at the same input size", lambda case: case.key.input_values, lambda case: f"{case.key.input_values} values"),
 )
 
 
-def pair(case: CaseSummary, references: Sequence[CaseSummary]) -> CasePairing | str:
-    """Return the reference case that `case` is compared with, or the reason why none is like it.
+def _sequence_length(text: TextForm | None) -> str:
+    if text is None:
+        return "no text"
+    return f"{text.tokens or 'any number of'} tokens{'' if text.padding == 'tokens' else ', not padded'}"
 
-    Equal must be: provenance (measured or replayed), model name, task, scenario with its samples a query and rate, data, the
-    quantisation of a language model, and input size where both are known. Of several, the same precision on the same runtime comes
-    first, then the same class of precision, then the highest precision; then the same runtime, valid before suspect, the same batch,
-    the lowest p50.
-    """
-    if any(case is reference for reference in references):
-        return CasePairing(case, "the reference itself")
-    alike = list(references)
-    for likeness in LIKENESSES:
-        narrowed = [reference for reference in alike if likeness.holds(case, reference)]
-        if not narrowed:
-            return likeness.difference(case, alike)
-        alike = narrowed
-    best = min(alike, key=lambda reference: _rank(case, reference))
-    return CasePairing(best, _choice(case, best, alike))
+
+def _agree(mine: object, theirs: object) -> bool:
+    return mine is None or theirs is None or mine == theirs
+
+
+def likeness(case: CaseSummary) -> tuple[object, ...]:
+    """Return what has to be equal, in the order of the rules: of ten thousand cases there are a few such."""
+    return tuple(one.value(case) for one in LIKENESSES)
+
+
+def are_alike(mine: tuple[object, ...], theirs: tuple[object, ...]) -> bool:
+    """Return whether two cases of these likenesses may be compared."""
+    return all(map(_agree, mine, theirs))
+
+
+class References:
+    """The cases that others are compared with; cases of one likeness are paired from the same few of them."""
+
+    def __init__(self, cases: Sequence[CaseSummary]) -> None:
+        self.cases = cases
+        self._alike: dict[tuple[object, ...], tuple[Sequence[CaseSummary], PairingRule | None]] = {}
+        self._paired: dict[tuple[object, ...], CasePairing] = {}
+
+    def pair(self, case: CaseSummary) -> CasePairing | str:
+        """Return the reference that `case`, itself none of them, is compared with, or the reason why none is like it.
+
+        Equal must be: provenance (measured or replayed), model name, task, scenario with its samples a query and rate, data, the
+        quantisation of a language model, and input size where both are known. Of several, the same precision on the same runtime comes
+        first, then the same class of precision, then the highest precision; then the same runtime, valid before suspect, the same batch,
+        the lowest p50.
+        """
+        own = likeness(case)
+        if own not in self._alike:
+            self._alike[own] = self._narrowed(own)
+        alike, unlike = self._alike[own]
+        if unlike is not None:
+            return unlike.difference(case, alike)
+        # All that `_rank` and `_choice` read of a case.
+        kind = (own, case.key.precision, case.key.runtime, case.key.batch)
+        if kind not in self._paired:
+            best = min(alike, key=lambda reference: _rank(case, reference))
+            self._paired[kind] = CasePairing(best, _choice(case, best, alike))
+        return self._paired[kind]
+
+    def _narrowed(self, own: tuple[object, ...]) -> tuple[Sequence[CaseSummary], PairingRule | None]:
+        """Return the references that are alike, and None; or those alike in all before a rule that none of them meets, and the rule."""
+        alike = self.cases
+        for rule, mine in zip(LIKENESSES, own, strict=True):
+            narrowed = [reference for reference in alike if _agree(mine, rule.value(reference))]
+            if not narrowed:
+                return alike, rule
+            alike = narrowed
+        return alike, None
 
 
 def precision_class(precision: str) -> str:
@@ -176,7 +222,7 @@ def nearest(case: CaseSummary, references: Sequence[CaseSummary]) -> NearestCase
     differences = tuple(CaseDifference(one.name, one.shown(case), one.shown(best)) for one in _differing(case, best))
     if not differences:
         return None
-    return NearestCase(named(case.key), case.around.run_ids, named(best.key), differences)
+    return NearestCase(named(case.key), tuple(case.run_ids), named(best.key), differences)
 
 
 def _differing(case: CaseSummary, reference: CaseSummary) -> list[PairingRule]:
@@ -201,6 +247,7 @@ _WHY = {
     "rate": "waiting times depend on the rate; open loop only",
     "data": "accuracy and latency depend on the images (compared by hash)",
     "quantisation (language models)": "a file of 4 bits is faster and another model; compare their quality first",
+    "sequence length": "more tokens take longer, and padding counts; text only",
     "input size": "more pixels take longer; the layout does not matter",
 }
 

@@ -1,4 +1,4 @@
-"""The spread of one figure over the runs of a case, with the 95 % interval of its median over runs, or over days and devices."""
+"""The spread of one figure over the runs of a case, with the 95% interval of its median over runs, or over days and devices."""
 
 import math
 from collections.abc import Callable, Hashable, Sequence
@@ -29,7 +29,7 @@ class RunPoint:
 
 @dataclass(frozen=True, slots=True)
 class MedianInterval:
-    """A 95 % interval of a median over `members` of a level; `devices`, `days` and `runs` is what it rests on in all."""
+    """A 95% interval of a median over `members` of a level; `devices`, `days` and `runs` is what it rests on in all."""
 
     low: float
     high: float
@@ -78,7 +78,7 @@ def interval_of_ratio(own: float, own_bounds: tuple[float, float], other: float,
 
 
 def widened_interval(bounds: tuple[float, float], value: float, u_value: float) -> tuple[float, float]:
-    """Return `bounds` of `value` (> 0) with an expanded uncertainty (95 %) that repeating does not shrink."""
+    """Return `bounds` of `value` (> 0) with an expanded uncertainty (95%) that repeating does not shrink."""
     also = math.log1p(u_value / value)
     below, above = math.hypot(_reach(bounds[0], value), also), math.hypot(_reach(value, bounds[1]), also)
     return value * math.exp(-below), value * math.exp(above)
@@ -126,7 +126,7 @@ Part = TypeVar("Part")
 
 @dataclass(frozen=True, slots=True)
 class Spread:
-    """The median of one figure over the runs that have it, its range, how many they are, and the 95 % interval where there are enough."""
+    """The median of one figure over the runs that have it, its range, how many they are, and the 95% interval where there are enough."""
 
     median: float
     low: float

@@ -5,10 +5,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-import msgspec
-
+from edgemeter.agent.base.accuracy_bounds import BoundedFigure
+from edgemeter.agent.base.metrics import Better, gain
 from edgemeter.agent.contract.record import RunRecord
-from edgemeter.agent.contract.record_figures import Accuracy, ColdStart, Memory, Stage
+from edgemeter.agent.contract.record_accuracy import Accuracy
+from edgemeter.agent.contract.record_conditions import TextForm
+from edgemeter.agent.contract.record_figures import ColdStart, Memory, Stage
 from edgemeter.agent.contract.record_generation import Generation
 from edgemeter.collector.compare.energy_summary import EnergySummary, energy_of
 from edgemeter.collector.compare.spread import Spread, of_one_kind, of_points, point_of, spread
@@ -24,8 +26,8 @@ DaysCounted = Literal["current", "all"]
 class AccuracySummary:
     """Accuracy of the case's model; of several runs the median, which for a deterministic model is all of them.
 
-    `low` and `high` (95 %) are of the newest run, over the images; None where it has none. `without_parts` is its value without one part
-    of the images after the other.
+    `low` and `high` (95%) are of the newest run, over the images; None where it has none. `without_parts` is its value without one part
+    of the images after the other, `interval_reason` why there are no bounds.
     """
 
     metric: str
@@ -36,6 +38,18 @@ class AccuracySummary:
     low: float | None = None
     high: float | None = None
     without_parts: tuple[float, ...] = ()
+    better: Better = "higher"
+    interval_reason: str | None = None
+
+    @property
+    def bounded(self) -> BoundedFigure:
+        """Return the median with the bounds of the newest run."""
+        return BoundedFigure(self.value.median, self.low, self.high, self.without_parts, self.interval_reason)
+
+    @property
+    def gain(self) -> float:
+        """Return the median, with its sign turned where lower is better: the larger of two is the better."""
+        return gain(self.value.median, self.better)
 
 
 def accuracy_of(runs: Sequence[RunRecord]) -> tuple[AccuracySummary | None, str | None, list[LeftOut]]:
@@ -46,8 +60,18 @@ def accuracy_of(runs: Sequence[RunRecord]) -> tuple[AccuracySummary | None, str 
         reasons = distinct([*(run.accuracy_reason for run in runs), *(entry.reason for entry in left_out)])
         return None, "; ".join(reasons) or "not scored", left_out
     newest = kept[-1][1]
-    where = newest.images, newest.dataset_sha256
-    found = AccuracySummary(newest.metric, value, *where, newest.detail, newest.low, newest.high, newest.without_parts)
+    found = AccuracySummary(
+        metric=newest.metric,
+        value=value,
+        images=newest.images,
+        dataset_sha256=newest.dataset_sha256,
+        detail=newest.detail,
+        low=newest.low,
+        high=newest.high,
+        without_parts=newest.without_parts,
+        better=newest.better,
+        interval_reason=newest.interval_reason,
+    )
     return found, None, left_out
 
 
@@ -83,30 +107,29 @@ class MemorySummary:
 class CaseSurroundings:
     """The surroundings of the runs of a case, read once, so that showing a case reads no run again.
 
-    `newest` is what is the same in all runs of the case, without raw samples; `gate_ratio` the accuracy gate of the newest run that
-    has one. Values of the environment that differ between the runs are joined by ` | `.
+    Values of the environment that differ between the runs are joined by ` | `.
     """
 
-    newest: RunRecord
-    run_ids: tuple[str, ...]
     first_started_at_ns: int
     queries: int
     modes: tuple[str, ...]
     environment: dict[str, str | None]
     has_several_libraries: bool
     hottest_c: float | None
-    gate_ratio: float | None
 
 
 @dataclass(frozen=True, slots=True)
 class CaseSummary:
     """One case in figures. A figure is None where no run of the case has it.
 
-    `segment` is since when its runs count and why, None where all do.
+    `gate_ratio` is the accuracy gate of the newest run that has one, `generates` whether the newest run generated text, `text` the form of
+    its texts, None where its data are none. `segment` is since when its runs count and why, None where all do. Where there are many cases,
+    `runs` and `run_ids` are read on demand.
     """
 
     key: CaseKey
     runs: Sequence[RunRecord]
+    run_ids: Sequence[str]
     around: CaseSurroundings
     p50_ms: Spread | None
     p90_ms: Spread | None
@@ -123,7 +146,10 @@ class CaseSummary:
     suspect: int
     verdict_reasons: tuple[str, ...]
     left_out: tuple[LeftOut, ...]
+    generates: bool
+    gate_ratio: float | None = None
     segment: CurrentSegment | None = None
+    text: TextForm | None = None
 
     @property
     def verdict(self) -> str:
@@ -172,14 +198,14 @@ class CaseSummary:
 
     def _generated(self, figure: Callable[[Generation], float | None]) -> Spread | None:
         # The runs may have to be read first: only where there is a figure in them.
-        if self.newest.generation is None:
+        if not self.generates:
             return None
         return spread(self.runs, lambda run: figure(run.generation) if run.generation else None)
 
     @property
     def newest(self) -> RunRecord:
         """The newest run: what is the same in all runs of the case is read from it."""
-        return self.around.newest
+        return self.runs[-1]
 
 
 def summarise(case: Case) -> CaseSummary:
@@ -190,6 +216,7 @@ def summarise(case: Case) -> CaseSummary:
     return CaseSummary(
         key=case.key,
         runs=runs,
+        run_ids=tuple(run.id for run in runs),
         around=_surroundings(runs),
         p50_ms=spread(runs, lambda run: run.latency.p50_ms),
         p90_ms=spread(runs, lambda run: run.latency.p90_ms),
@@ -206,7 +233,10 @@ def summarise(case: Case) -> CaseSummary:
         suspect=sum(run.verdict.state == "suspect" for run in runs),
         verdict_reasons=_reasons(runs),
         left_out=(*energy_left_out, *accuracy_left_out, *_earlier(case)),
+        generates=runs[-1].generation is not None,
+        gate_ratio=next((run.accuracy_gate.ratio for run in reversed(runs) if run.accuracy_gate), None),
         segment=case.segment,
+        text=runs[-1].dataset.text,
     )
 
 
@@ -239,18 +269,13 @@ def rule_of(reason: str) -> str:
 
 
 def _surroundings(runs: Sequence[RunRecord]) -> CaseSurroundings:
-    newest = runs[-1]
-    gates = [run.accuracy_gate.ratio for run in runs if run.accuracy_gate]
     return CaseSurroundings(
-        newest=msgspec.structs.replace(newest, samples=()) if newest.samples else newest,
-        run_ids=tuple(run.id for run in runs),
         first_started_at_ns=runs[0].started_at_ns,
         queries=sum(run.latency.count for run in runs),
         modes=tuple(dict.fromkeys(run.mode for run in runs)),
         environment={field: environment(runs, field) for field in ENVIRONMENT},
         has_several_libraries=len({tuple(sorted(run.environment.libraries.items())) for run in runs}) > 1,
         hottest_c=hottest_c(runs),
-        gate_ratio=gates[-1] if gates else None,
     )
 
 

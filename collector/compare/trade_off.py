@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+from edgemeter.agent.base.metrics import Better, gain
 from edgemeter.collector.compare.comparison import most_precise, not_ranked
 from edgemeter.collector.compare.summary import CaseSummary
 from edgemeter.collector.runs.energy_class import EnergyClass
@@ -25,7 +26,7 @@ def pareto_front(points: Sequence[tuple[float, float]]) -> list[int]:
 
 @dataclass(frozen=True, slots=True)
 class FrontPoint:
-    """A case by cost and gain, with the 95 % bounds of both where they are known."""
+    """A case by cost and gain, with the 95% bounds of both where known; where a lower metric is better the gain is minus it."""
 
     cost: float
     gain: float
@@ -33,6 +34,11 @@ class FrontPoint:
     cost_high: float | None = None
     gain_low: float | None = None
     gain_high: float | None = None
+    better: Better = "higher"
+
+    def shown(self, value: float) -> float:
+        """Return a gain as the value of its metric."""
+        return gain(value, self.better)
 
     @property
     def best(self) -> tuple[float, float]:
@@ -153,12 +159,14 @@ def _trade_off_class(case: CaseSummary, cost: Cost) -> TradeOffClass | None:
 
 
 def _trade_off(stage: TradeOffClass, cases: Sequence[CaseSummary], cost: Cost) -> TradeOff:
-    points = [(_cost(case, cost), case.accuracy.value.median if case.accuracy else 0.0) for case in cases]
+    points = [(_cost(case, cost), case.accuracy.gain if case.accuracy else 0.0) for case in cases]
     on_front = set(pareto_front(points))
     places = []
     for index in sorted(range(len(cases)), key=lambda one: (points[one][0], -points[one][1])):
         beaten_by = None if index in on_front else _beater(index, points, sorted(on_front, key=lambda one: points[one][0]))
-        places.append(TradeOffPoint(cases[index], *points[index], None if beaten_by is None else cases[beaten_by]))
+        accuracy = cases[index].accuracy
+        value = accuracy.value.median if accuracy else 0.0
+        places.append(TradeOffPoint(cases[index], points[index][0], value, None if beaten_by is None else cases[beaten_by]))
     return TradeOff(stage, tuple(places))
 
 

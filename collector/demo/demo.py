@@ -1,41 +1,40 @@
 """The demo on one machine: the shipped models measured by the real agent, delivered over a real broker, stored and compared."""
 
-import json
+import gc
 import os
+import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Sequence
-from contextlib import ExitStack
+from collections.abc import Callable
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
-from importlib.util import find_spec
+from functools import partial
+from multiprocessing import get_context
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from edgemeter.agent.base.errors import MeasurementError, TransientError, UnavailableError
+from edgemeter.agent.base.errors import EdgemeterError, MeasurementError, TransientError, UnavailableError
 from edgemeter.agent.contract.record import RunRecord
+from edgemeter.collector.charts import vega
 from edgemeter.collector.demo import simulated_fleet
+from edgemeter.collector.demo.plan import plan_of
+from edgemeter.collector.index.sources import DocumentSource
 from edgemeter.collector.influx.influx_config import InfluxConfig
 from edgemeter.collector.ledgers.place import open_ledger
 from edgemeter.collector.receive.embedded_broker import EmbeddedBroker
 from edgemeter.collector.receive.service import Collector
 from edgemeter.collector.runs.store import LedgerStore
 from edgemeter.collector.web import one_file
-from edgemeter.collector.web.sources import DocumentSource
+
+if TYPE_CHECKING:
+    from multiprocessing.connection import Connection
 
 DEVICE = "this-machine"
-READS = {"litert": (".tflite",), "onnx": (".onnx",), "pytorch": (".torchscript", ".pt", ".pt2")}
 SETTLE_S = 30.0
+END_S = 5.0
 
 Reporter = Callable[[str], None]
-
-
-@dataclass(frozen=True, slots=True)
-class DemoPlan:
-    """What the demo measures: the suite's text, and what is left out because its runtime is not installed."""
-
-    suite: str
-    left_out: tuple[str, ...]
-    runs: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,20 +46,17 @@ class DeliveredRuns:
     duplicates: int
 
 
-def run_demo(folder: Path, influx: InfluxConfig | None, report: Reporter) -> DeliveredRuns:
-    """Measure, deliver and keep; `folder` takes the suite, the outbox and the ledger.
+def run_demo(
+    folder: Path, influx: InfluxConfig | None, report: Reporter, doctor: "subprocess.Popen[bytes]", page: "FleetPage"
+) -> DeliveredRuns:
+    """Measure, deliver and keep; `folder` takes the suite, the outbox and the ledger. Neither `doctor` nor `page` works meanwhile.
 
     Raises:
         UnavailableError: no runtime is installed, or the embedded broker is not.
         MeasurementError: the agent failed.
         TransientError: InfluxDB did not take everything in time.
     """
-    plan = _plan(_findings())
-    for note in plan.left_out:
-        report(f"left out: {note}")
     folder.mkdir(parents=True, exist_ok=True)
-    suite = folder / "demo.toml"
-    suite.write_text(plan.suite)
     with ExitStack() as stack:
         broker = EmbeddedBroker()
         address = broker.start()
@@ -68,6 +64,12 @@ def run_demo(folder: Path, influx: InfluxConfig | None, report: Reporter) -> Del
         collector = Collector(address, folder / "ledger.sqlite", influx)
         collector.start()
         stack.callback(collector.stop)
+        plan = plan_of(doctor)
+        for note in plan.left_out:
+            report(f"left out: {note}")
+        suite = folder / "demo.toml"
+        suite.write_text(plan.suite)
+        page.wait_until_ready()
         report(f"broker and collector listen on {address}; measuring {plan.runs} runs, each in a process of its own ...")
         _measure(suite, str(address), folder)
         if not collector.settled(SETTLE_S):
@@ -77,90 +79,6 @@ def run_demo(folder: Path, influx: InfluxConfig | None, report: Reporter) -> Del
         with open_ledger(collector.place, "read") as ledger:
             held = ledger.last_row()
         return DeliveredRuns(folder / "ledger.sqlite", held, collector.counts.duplicates)
-
-
-def _findings() -> list[dict[str, str]]:
-    """Return what `edgemeter doctor` finds on this machine."""
-    done = subprocess.run(
-        [sys.executable, "-m", "edgemeter.agent.cli.main", "doctor", "--json"], capture_output=True, check=False, timeout=60
-    )
-    try:
-        findings: list[dict[str, str]] = json.loads(done.stdout)["findings"]
-    except (ValueError, KeyError) as error:
-        raise MeasurementError(f"`edgemeter doctor` failed: {done.stderr.decode(errors='replace').strip()[-300:]}") from error
-    return findings
-
-
-def _plan(findings: Sequence[dict[str, str]]) -> DemoPlan:
-    here = {one["name"]: one for one in findings}
-    runtimes = [name for name in READS if here.get(name, {}).get("state") == "ok"]
-    shipped = _shipped()
-    if not runtimes:
-        raise UnavailableError("no runtime is installed: `pip install 'edgemeter[litert,onnx]'`, then run the demo again")
-    left_out = tuple(
-        f"{path.name}: {here.get(name, {}).get('what', name)} ({here.get(name, {}).get('remedy') or 'install it'})"
-        for path in shipped
-        for name, suffixes in READS.items()
-        if path.name.endswith(suffixes) and name not in runtimes
-    )
-    models = [path for path in shipped if any(path.name.endswith(READS[name]) for name in runtimes)]
-    fp32 = next((path for path in models if "fp32" in path.name and path.suffix == ".onnx"), models[0])
-    has_power = any(one["area"] == "power" and one["state"] == "ok" for one in findings)
-    language = _language() if here.get("llama", {}).get("state") == "ok" else []
-    suite = _suite(models, fp32, language, has_power=has_power)
-    return DemoPlan(suite, left_out, (len(models) + 1 + len(language)) * (1 if has_power else 3))
-
-
-def _suite(models: Sequence[Path], reference: Path, language: Sequence[Path], *, has_power: bool) -> str:
-    scenes = models[0].parent.parent / "scenes"
-    # A sensor supports an energy over 10 s and more only; without one, as many queries as a p99 needs.
-    with_power, without = "seconds = 10.2\nidle_seconds = 2.0\nrepeats = 1", "seconds = 1.5\nrepeats = 3"
-    length = f'mode = "rapid"\nqueries = 662\n{with_power if has_power else without}'
-    return "\n".join(
-        [
-            "# Written by `edgemeter demo`; run it again with `edgemeter run demo.toml`.",
-            'name = "demo"',
-            "",
-            "[defaults]",
-            length,
-            f"images = {json.dumps(str(scenes / 'images'))}",
-            f"annotations = {json.dumps(str(scenes / 'annotations.json'))}",
-            "",
-            "[[case]]",
-            f"model = {json.dumps([str(path) for path in models])}",
-            "",
-            "[[case]]",
-            f"model = {json.dumps(str(reference))}",
-            'role = "reference"',
-            "",
-            *(_generation(language) if language else ()),
-        ]
-    )
-
-
-def _generation(language: Sequence[Path]) -> list[str]:
-    """Return the lines of the case that generates text; its queries are many steps, so there are few."""
-    models = f"model = {json.dumps([str(path) for path in language])}"
-    return ["[[case]]", models, "prompt_tokens = 64", "output_tokens = 32", "queries = 64", ""]
-
-
-def _language() -> list[Path]:
-    """Return the shipped language model in 16 and in 4 bits."""
-    return [path for place in _places() for path in sorted((place / "language").glob("*.gguf")) if path.stem.endswith(("f16", "q4_0"))]
-
-
-def _places() -> list[Path]:
-    """Return where the data of the package `models` is, whose code stays where it is."""
-    found = find_spec("edgemeter.models")
-    return [Path(place) for place in found.submodule_search_locations or ()] if found else []
-
-
-def _shipped() -> list[Path]:
-    """Return the model files that ship with a card."""
-    files = [card.with_suffix("") for place in _places() for card in sorted((place / "shipped").glob("*.toml"))]
-    if not files:
-        raise UnavailableError("the shipped models are not here: install edgemeter from its wheel")
-    return files
 
 
 def _measure(suite: Path, address: str, folder: Path) -> None:
@@ -189,6 +107,80 @@ def _measure(suite: Path, address: str, folder: Path) -> None:
             agent.wait()
     if status != 0:
         raise MeasurementError(f"`edgemeter run` ended with status {status}: see its message above")
+
+
+class FleetPage:
+    """A process that writes the page of the simulated fleet: it imports while the doctor does, waits, and ends with this one."""
+
+    def __init__(self) -> None:
+        context = get_context("spawn")
+        self._pipe, theirs = context.Pipe()
+        self._process = context.Process(target=_write_pages, args=(theirs,), daemon=True)
+        self._process.start()
+        theirs.close()
+
+    def __enter__(self) -> "FleetPage":  # noqa: PYI034 - Self needs Python 3.11
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._pipe.close()
+        self._process.join(END_S)
+        if self.is_alive():
+            self._process.kill()
+            self._process.join()
+
+    def is_alive(self) -> bool:
+        """Return whether the process runs."""
+        return self._process.is_alive()
+
+    def wait_until_ready(self) -> None:
+        """Return when it has imported everything, so that it stands still from here on.
+
+        Raises:
+            UnavailableError: the process has ended, or a library is not installed.
+        """
+        self._answer()
+
+    def begin(self, ledger: Path, path: Path) -> None:
+        """Let it write the page of the ledger's runs and of a fleet simulated from one of them."""
+        self._pipe.send((ledger, path))
+
+    def finish(self) -> None:
+        """Return when the page is written.
+
+        Raises:
+            ConfigError: the file cannot be written.
+            UnavailableError: the process has ended.
+        """
+        self._answer()
+
+    def _answer(self) -> None:
+        try:
+            answer = self._pipe.recv()
+        except EOFError as error:
+            raise UnavailableError("the process that writes the page has ended: see its message above, and run the demo again") from error
+        if isinstance(answer, EdgemeterError):
+            raise answer
+
+
+def _write_pages(pipe: "Connection") -> None:
+    """Get ready, answer, and write the page that is asked for; an answer is None, or the error."""
+    # Ctrl-C goes to the whole process group; the demo handles it, and closes the pipe.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    # It ends with the page: looking for garbage among thousands of records takes time and finds nothing.
+    gc.disable()
+    with suppress(EOFError, BrokenPipeError):
+        pipe.send(_attempt(vega.bundle))
+        ledger, path = pipe.recv()
+        pipe.send(_attempt(partial(write_demo_page, ledger, path)))
+
+
+def _attempt(work: Callable[[], object]) -> EdgemeterError | None:
+    try:
+        work()
+    except EdgemeterError as error:
+        return error
+    return None
 
 
 def new_folder(home: Path) -> Path:

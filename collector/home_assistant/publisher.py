@@ -8,8 +8,8 @@ from edgemeter.agent.base.broker_address import BrokerAddress
 from edgemeter.agent.base.errors import EdgemeterError
 from edgemeter.agent.base.mqtt_session import Message, MqttSession, SessionProfile
 from edgemeter.collector.home_assistant.discovery import home_messages
+from edgemeter.collector.index.history import LedgerHistory
 from edgemeter.collector.ledgers.place import LedgerPlace, open_ledger
-from edgemeter.collector.trend.history import LedgerHistory
 
 logger = logging.getLogger(__name__)
 

@@ -5,7 +5,7 @@ A point read back gives its record, without the raw samples.
 
 import dataclasses
 import typing
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -41,7 +41,8 @@ _PERCENTILES = frozenset({"p50", "p90", "p95", "p99", "p99_9"})
 BY_NAME = {
     "accuracy_detail": frozenset({
         "ap50", "ap75", "ap_small", "ap_medium", "ap_large", "ar_1", "ar_10", "ar_100", "ar_small", "ar_medium", "ar_large",
-        "top5", "top5_low", "top5_high",
+        "ar", "ar50", "ar75", "map50_area", "pixel_accuracy", "class_accuracy",
+        "delta1", "delta2", "delta3", "rmse_m", "top5", "top5_low", "top5_high",
     }),
     "latency_early_stopping_ms": _PERCENTILES,
     "latency_refused": _PERCENTILES,
@@ -151,16 +152,16 @@ RECORD = _group(msgspec.inspect.type_info(RunRecord), "", "", is_nullable=False)
 _Tree = dict[str, "_Tree"]
 
 
-def read_figures(payload: bytes) -> Any:
-    """Return the figures and tags of the record in `payload`, an object with a record's attributes: a fifth of the time of decoding it.
+def read_figures(array: bytes) -> Sequence[Any]:
+    """Return the figures and tags of the records in `array` (JSON), objects with a record's attributes: a fifth of the time of decoding it.
 
     Raises:
-        ConfigError: it is no record.
+        ConfigError: it is no array of records.
     """
     try:
-        return _decoder.decode(payload)
+        return _decoder.decode(array)
     except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError) as error:
-        raise ConfigError(f"not a run record: {error}") from error
+        raise ConfigError(f"not an array of run records: {error}") from error
 
 
 def _paths(group: FieldGroup) -> _Tree:
@@ -195,7 +196,7 @@ def _slim(kind: Any, tree: _Tree) -> type[msgspec.Struct]:
     return msgspec.defstruct(kind.__name__, fields, frozen=True, kw_only=True)
 
 
-_decoder = msgspec.json.Decoder(_slim(RunRecord, _with_tags(_paths(RECORD))))
+_decoder: msgspec.json.Decoder[list[Any]] = msgspec.json.Decoder(list[_slim(RunRecord, _with_tags(_paths(RECORD)))])  # type: ignore[misc]
 
 
 def record_of_point(point: Mapping[str, Any]) -> RunRecord:

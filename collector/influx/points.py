@@ -14,7 +14,8 @@ from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.contract import samples
 from edgemeter.agent.contract.energy_provenance import energy_provenance
 from edgemeter.agent.contract.record import RunRecord, Series, decode
-from edgemeter.agent.contract.record_time import off_by_ns, placed
+from edgemeter.agent.contract.record_time import placed
+from edgemeter.agent.ledger.chunks import HeldChunk
 from edgemeter.collector.influx import point_schema
 from edgemeter.collector.influx.case_tags import CASE_TAGS, trace_source
 from edgemeter.collector.influx.influx_config import Extent, Extra
@@ -29,6 +30,7 @@ _TAG_SETS = 65_536
 _encode = msgspec.json.Encoder().encode
 _path_values = operator.attrgetter(*point_schema.TAGS.values())
 _TAG_NAMES = (*point_schema.TAGS, *CASE_TAGS)
+_case_tags = tuple(CASE_TAGS.values())
 
 # A tag can hold neither a line break nor a final backslash, and has no escape for either.
 _PLAIN = dict.fromkeys((*range(32), 127), " ") | {ord("\\"): "/"}
@@ -49,21 +51,24 @@ def point_ns(record: RunRecord) -> int:
     return begun_ns - begun_ns % _KEPT_NS + _own(record.session or 0, record.seq or 0)
 
 
-def tag_values(record: RunRecord, known: TagValues | None = None) -> dict[str, str | None]:
+def tag_values(record: RunRecord, known: TagValues | None = None) -> Mapping[str, str | None]:
     """Return the value of each tag of the record, as far as it is among the `known` values (None: whatever it is)."""
-    values = (*_path_values(record), *(value_of(record) for value_of in CASE_TAGS.values()))
-    found = dict(zip(_TAG_NAMES, values, strict=True))
-    return found if known is None else {name: known.admitted(name, value) if value else value for name, value in found.items()}
+    return _tags(record, known)[0]
 
 
 def record_tags(record: RunRecord, known: TagValues | None = None, **changes: str) -> str:
     """Return the record's tags, sorted, each after a comma; `changes` take the place of some of them."""
-    return _tag_set(tuple((tag_values(record, known) | changes).items()))
+    values, text = _tags(record, known)
+    return _tag_text({**values, **changes}) if changes else text
+
+
+def _tags(record: RunRecord, known: TagValues | None) -> tuple[Mapping[str, str | None], str]:
+    return _tag_set((*_path_values(record), *[value_of(record) for value_of in _case_tags]), known)
 
 
 def point_line(record: RunRecord, extent: Extent = "all", known: TagValues | None = None) -> str:
     """Return the record's point, one line without a line break; `known` limits the values of its tags."""
-    tags = tag_values(record, known)
+    tags, tags_text = _tags(record, known)
     layout = _LAYOUTS[extent]
     values: list[Any] = []
     layout.reader.read(record, values)
@@ -81,7 +86,7 @@ def point_line(record: RunRecord, extent: Extent = "all", known: TagValues | Non
         fields.append(f"{point_schema.ENERGY_PROVENANCE}={quoted(provenance)}")
     if extent == "all":
         fields += _exact(record, tags)
-    return f"{point_schema.MEASUREMENT}{_tag_set(tuple(tags.items()))} {','.join(fields)} {point_ns(record)}"
+    return f"{point_schema.MEASUREMENT}{tags_text} {','.join(fields)} {point_ns(record)}"
 
 
 def _floats(pairs: Iterable[tuple[str, float | None]]) -> list[str]:
@@ -157,8 +162,16 @@ def _exact(record: RunRecord, tags: Mapping[str, str | None]) -> list[str]:
 
 
 @functools.lru_cache(_TAG_SETS)
-def _tag_set(values: tuple[tuple[str, str | None], ...]) -> str:
-    return "".join(f",{name}={tag_text(value)}" for name, value in sorted(values) if value)
+def _tag_set(values: tuple[str | None, ...], known: TagValues | None) -> tuple[Mapping[str, str | None], str]:
+    """Return the tags of these values, and their text. What `known` has admitted once it always admits."""
+    found = dict(zip(_TAG_NAMES, values, strict=True))
+    if known is not None:
+        found = {name: known.admitted(name, value) if value else value for name, value in found.items()}
+    return found, _tag_text(found)
+
+
+def _tag_text(tags: Mapping[str, str | None]) -> str:
+    return "".join(f",{name}={tag_text(value)}" for name, value in sorted(tags.items()) if value)
 
 
 def tag_text(value: str) -> str:
@@ -173,7 +186,9 @@ def plain_tag(value: str) -> str:
 
 def quoted(value: str) -> str:
     """Return `value` as a text field."""
-    return '"' + value.replace("\\", "\\\\").replace('"', '\\"') + '"'
+    if '"' in value or "\\" in value:
+        value = value.replace("\\", "\\\\").replace('"', '\\"')
+    return f'"{value}"'
 
 
 @functools.lru_cache(_TAG_SETS)
@@ -203,19 +218,36 @@ class Points:
     also: frozenset[Extra] = frozenset()
     known: TagValues | None = None
 
-    def lines(self, payload: bytes, *, is_checked: bool = True, received_ns: int = 0) -> list[str]:
-        """Return the points of the record in `payload` (JSON), its own first; damaged samples give none.
+    def of_chunk(self, held: HeldChunk) -> Iterator[tuple[int, list[str]]]:
+        """Yield row and points of each record, its own point first; damaged samples give none, and invalid records are left out.
 
         A record whose stated time cannot be true has points at the time of its receipt: else they are beyond the bucket's retention,
         or stay for years after it.
 
         Raises:
-            ConfigError: it is no record; with `is_checked` it was validated before.
+            ConfigError: what was validated before is no record.
         """
-        if self.extent == "figures" and not self.also and is_checked:
-            figures = read_figures(payload)
-            if off_by_ns(figures.started_at_ns, received_ns) is None:
-                return [point_line(figures, "figures", self.known)]
+        if self.extent == "all" or self.also or not held.is_checked:
+            for row, payload in held.payloads():
+                try:
+                    lines = self.lines(payload, held.received_ns)
+                except ConfigError:
+                    if held.is_checked:
+                        raise
+                    # It will be quarantined.
+                    continue
+                yield row, lines
+            return
+        figures = read_figures(held.text)
+        for row, place in held.rows:
+            yield row, [point_line(placed(figures[place], held.received_ns), "figures", self.known)]
+
+    def lines(self, payload: bytes, received_ns: int = 0) -> list[str]:
+        """Return the points of the record in `payload` (JSON), its own first.
+
+        Raises:
+            ConfigError: it is no record.
+        """
         record = placed(decode(payload), received_ns)
         found = [point_line(record, self.extent, self.known)]
         if self.also:

@@ -24,9 +24,12 @@ def tag_values_path(ledger: LedgerPlace) -> Path:
     return beside(ledger, ".influx-tags")
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class TagValues:
-    """The values of each tag so far. With a `path` they are read from that file and saved there, so that a restart changes no tag."""
+    """The values of each tag so far. None is ever removed, and one that was not admitted never will be.
+
+    With a `path` they are read from that file and saved there, so that a restart changes no tag.
+    """
 
     path: Path | None = None
     most: int = MOST_VALUES

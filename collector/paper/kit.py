@@ -35,7 +35,7 @@ $ sha256sum -c SHA256SUMS
 
 | file | what it is |
 |---|---|
-| `tables.tex` | the tables, LaTeX with booktabs: every figure with its 95 % interval or uncertainty, and its unit |
+| `tables.tex` | the tables, LaTeX with booktabs: every figure with its 95% interval or uncertainty, and its unit |
 | `methods.tex` | how the runs were measured, in sentences made from the records |
 | `plots/` | latency of every query, and cost against accuracy, as SVG and PDF |
 {contents}| `SHA256SUMS` | the hash of every other file |

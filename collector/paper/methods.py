@@ -4,17 +4,18 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 
 from edgemeter.agent.base import figures
+from edgemeter.agent.base.metrics import metric_name
 from edgemeter.agent.contract.energy_provenance import energy_provenance
 from edgemeter.agent.contract.record import RunRecord
 from edgemeter.collector.compare.summary import CaseSummary, hottest_c, rule_of
 from edgemeter.collector.paper.paper_cases import PaperCases
 from edgemeter.collector.runs.cases import distinct
-from edgemeter.collector.show.wording import listed, metric_name
+from edgemeter.collector.show.wording import listed
 
 MOST = 12
 # How `run_statistics.median_interval` and `spread` make them.
 _INTERVALS = (
-    "95 % intervals of a median are from order statistics, of three or four values from Student's t on their logarithms, over devices, "
+    "95% intervals of a median are from order statistics, of three or four values from Student's t on their logarithms, over devices, "
     "days or runs, whichever is the highest level with three values or more"
 )
 
@@ -158,7 +159,7 @@ def _uncertainty(runs: Sequence[RunRecord]) -> str:
     combined = f" and combine {listed(terms, MOST)}" if terms else ""
     rest = len(energies) - len(known)
     without = f"; in {figures.count(rest, 'run')} they are unknown{why}" if rest else ""
-    return f"Its uncertainties are expanded to 95 %{factor}{combined}{without}."
+    return f"Its uncertainties are expanded to 95%{factor}{combined}{without}."
 
 
 def _accuracy(cases: Sequence[CaseSummary]) -> list[str]:
@@ -169,7 +170,7 @@ def _accuracy(cases: Sequence[CaseSummary]) -> list[str]:
         if case.accuracy
     )
     has_bounds = any(case.accuracy and case.accuracy.low is not None for case in cases)
-    bounds = "; its 95 % interval is over the images" if has_bounds else ""
+    bounds = "; its 95% interval is over the images" if has_bounds else ""
     without = sum(case.accuracy is None for case in cases)
     found = [f"Accuracy is {listed(scored, MOST)}{bounds}."] if scored else []
     return [*found, *([f"The accuracy of {figures.count(without, 'case')} is unknown."] if without else [])]

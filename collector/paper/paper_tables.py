@@ -5,16 +5,17 @@ from dataclasses import dataclass
 from typing import Literal
 
 from edgemeter.agent.base import figures
+from edgemeter.agent.base.metrics import metric_name
 from edgemeter.agent.base.tables import latex, latex_text
 from edgemeter.collector.compare.energy_summary import TokenEnergySummary
 from edgemeter.collector.compare.spread import Spread
 from edgemeter.collector.compare.summary import CaseSummary, rule_of
 from edgemeter.collector.paper.paper_cases import PaperCases
-from edgemeter.collector.show.wording import Notes, metric_name
+from edgemeter.collector.show.wording import Notes
 
 HEAD = """\
-% Needs \\usepackage{booktabs}. A figure is the median over the runs of a case; [a, b] is a 95 % interval, and what follows the
-% plus-minus sign an expanded uncertainty (95 %).
+% Needs \\usepackage{booktabs}. A figure is the median over the runs of a case; [a, b] is a 95% interval, and what follows the
+% plus-minus sign an expanded uncertainty (95%).
 """
 ABSENT = "--"
 
@@ -98,11 +99,11 @@ def _latency(case: CaseSummary, notes: Notes) -> str:
         return ABSENT
     if found.interval is not None:
         within = f", {found.interval.within}" if found.interval.within else ""
-        number = notes.cite(f"95 % interval over {found.interval.over}{within}")
+        number = notes.cite(f"95% interval over {found.interval.over}{within}")
         return f"{figures.significant(found.median)} {_ends(found.interval.low, found.interval.high)} ({number})"
     latency = case.newest.latency
     if found.n == 1 and latency.p50_low_ms is not None and latency.p50_high_ms is not None:
-        number = notes.cite("95 % interval over the queries of one run: the spread between runs is not known")
+        number = notes.cite("95% interval over the queries of one run: the spread between runs is not known")
         return f"{figures.significant(found.median)} {_ends(latency.p50_low_ms, latency.p50_high_ms)} ({number})"
     number = notes.cite(f"{found.n} runs are too few for an interval: range of the runs")
     return f"{figures.significant(found.median)} {_ends(found.low, found.high)} ({number})"
@@ -123,7 +124,7 @@ def _accuracy(case: CaseSummary, notes: Notes) -> str:
     text = f"{metric_name(found.metric)} {figures.accuracy(found.value.median)}"
     if found.low is None or found.high is None:
         return text
-    number = notes.cite(f"95 % interval over {figures.count(found.images, 'image')}")
+    number = notes.cite(f"95% interval over {figures.count(found.images, 'image')}")
     return f"{text} [{figures.accuracy(found.low)}, {figures.accuracy(found.high)}] ({number})"
 
 

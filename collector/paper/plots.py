@@ -4,11 +4,14 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
+from edgemeter.agent.base.metrics import metric_name
 from edgemeter.collector.charts import vega
 from edgemeter.collector.charts.chart import Chart, rows_table
 from edgemeter.collector.charts.specs import against_accuracy
 from edgemeter.collector.compare.summary import CaseSummary
 from edgemeter.collector.show.comparison_charts import (
+    ENERGY_TITLE,
+    LATENCY_TITLE,
     Cost,
     bounds_of,
     distribution_chart,
@@ -19,7 +22,7 @@ from edgemeter.collector.show.comparison_charts import (
 )
 from edgemeter.collector.show.distribution import latency_distribution
 from edgemeter.collector.show.series_style import SeriesStyle, numbered_style
-from edgemeter.collector.show.wording import case_names, metric_name
+from edgemeter.collector.show.wording import case_names
 
 STEPS = 320
 
@@ -67,8 +70,8 @@ def _by_energy(case: CaseSummary) -> tuple[str, ...]:
 
 # What is set against accuracy: the file's name, the axis, the figure, and what keeps cases on sheets of their own.
 _COSTS: tuple[tuple[str, str, Cost, Callable[[CaseSummary], tuple[str, ...]]], ...] = (
-    ("latency", "Latency p50, ms", latency_cost, _by_accuracy),
-    ("energy", "Energy per inference, gross, mJ", energy_cost, _by_energy),
+    ("latency", LATENCY_TITLE, latency_cost, _by_accuracy),
+    ("energy", ENERGY_TITLE, energy_cost, _by_energy),
 )
 
 

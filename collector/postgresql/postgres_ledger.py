@@ -3,6 +3,8 @@
 A reader holds no transaction open: it goes on by pages, after the last row it saw.
 """
 
+import itertools
+import operator
 import secrets
 from collections.abc import Iterator, Sequence
 from types import TracebackType
@@ -18,12 +20,21 @@ from edgemeter.agent.ledger.chunks import (
     Arrival,
     ArrivedBatch,
     Committed,
+    HeldChunk,
+    chunk_text,
     coalesce,
     is_position_of,
     unpack_chunk,
 )
 from edgemeter.agent.ledger.ledger import EVERY_RECORD, LEASE_S, HeldRecord, LedgerFilter, LedgerStats
-from edgemeter.agent.ledger.presence import DevicePresence, PresenceChange, SessionHeld, present_device, session_held
+from edgemeter.agent.ledger.presence import (
+    DevicePresence,
+    PresenceChange,
+    RetainedMessage,
+    SessionHeld,
+    present_device,
+    session_held,
+)
 from edgemeter.agent.ledger.quarantine import QuarantinedMessage, RecordReference, Rejection
 from edgemeter.agent.ledger.retention import Retention, RetentionRemoved
 from edgemeter.collector.postgresql import quarantine_table, upkeep
@@ -121,7 +132,7 @@ class PostgresLedger:
         self,
         arrivals: Sequence[Arrival],
         rejections: Sequence[Rejection] = (),
-        changes: Sequence[PresenceChange] = (),
+        changes: Sequence[PresenceChange | RetainedMessage] = (),
         batches: Sequence[ArrivedBatch] = (),
     ) -> Committed:
         """Commit what arrived, durable when this returns; return the outcome. What cannot be stored at all is quarantined."""
@@ -150,10 +161,9 @@ class PostgresLedger:
         """Yield row, time of receipt in ns and JSON text of the records after `after_row`, in the order of commits."""
         yield from self._texts(after_row, limit, EVERY_RECORD)
 
-    def payloads(self, *, after_row: int = 0) -> Iterator[tuple[int, int, bytes, bool]]:
-        """Yield row, receipt time in ns, JSON text and that it was validated, of the records after `after_row`."""
-        for row, received_ns, payload in self._texts(after_row, None, EVERY_RECORD):
-            yield row, received_ns, payload, True
+    def chunks(self, *, after_row: int = 0) -> Iterator[HeldChunk]:
+        """Yield the records after `after_row`, all validated, as many together as are stored together."""
+        yield from self._chunks(after_row, None, EVERY_RECORD)
 
     def text(self, record: RunRecord | RecordReference) -> bytes | None:
         """Return the stored JSON text of a record with its samples; None if it is not stored."""
@@ -267,6 +277,10 @@ class PostgresLedger:
         query = "SELECT fleet, device, state, session, birth, changed_ns, health FROM presence ORDER BY fleet, device"
         return [present_device(*one) for one in self._session.rows(query)]
 
+    def retained(self) -> list[RetainedMessage]:
+        """Return what is measured now: the latest message of each topic, by topic."""
+        return [RetainedMessage(*one) for one in self._session.rows("SELECT topic, payload, received_ns FROM retained ORDER BY topic")]
+
     def stats(self) -> LedgerStats:
         """Return the ledger in numbers, without reading records."""
         return upkeep.stats(self._session, self.positions(), self.last_row(), self.safety())
@@ -276,6 +290,11 @@ class PostgresLedger:
         return upkeep.size_bytes(self._session)
 
     def _texts(self, after_row: int, limit: int | None, where: LedgerFilter) -> Iterator[tuple[int, int, bytes]]:
+        for held in self._chunks(after_row, limit, where):
+            for row, payload in held.payloads():
+                yield row, held.received_ns, payload
+
+    def _chunks(self, after_row: int, limit: int | None, where: LedgerFilter) -> Iterator[HeldChunk]:
         wanted = where.wanted()
         conditions = "".join(f" AND {name} = %s" for name in wanted)
         joined = " JOIN subjects USING (subject)" if wanted.keys() & set(SUBJECT_COLUMNS) else ""
@@ -291,19 +310,18 @@ class PostgresLedger:
             after_row = page[-1][0]
             left = None if left is None else left - len(page)
 
-    def _page(self, page: Sequence[tuple[int, int, int, int, int]]) -> Iterator[tuple[int, int, bytes]]:
-        """Yield the texts of a page of rows, its chunks fetched some at a time."""
-        last, payloads = -1, list[bytes]()
+    def _page(self, page: Sequence[tuple[int, int, int, int, int]]) -> Iterator[HeldChunk]:
+        """Yield what a page of rows holds, its chunks fetched some at a time."""
         bodies: dict[int, bytes] = {}
-        for at, (row, chunk, place, received_ns, _) in enumerate(page):
-            if chunk != last:
-                if chunk not in bodies:
-                    bodies = self._bodies(page[at:])
-                # Retention removed it meanwhile.
-                payloads = unpack_chunk(bodies[chunk]) if chunk in bodies else []
-                last = chunk
-            if payloads:
-                yield row, received_ns, payloads[place]
+        at = 0
+        for chunk, found in itertools.groupby(page, operator.itemgetter(1)):
+            rows = list(found)
+            if chunk not in bodies:
+                bodies = self._bodies(page[at:])
+            at += len(rows)
+            # Retention may have removed it meanwhile.
+            if chunk in bodies:
+                yield HeldChunk([(row, place) for row, _, place, _, _ in rows], rows[0][3], chunk_text(bodies[chunk]), is_checked=True)
 
     def _bodies(self, rows: Sequence[tuple[int, int, int, int, int]]) -> dict[int, bytes]:
         sizes: dict[int, int] = {}

@@ -12,7 +12,9 @@ from edgemeter.collector.postgresql.writer import next_numbers
 
 LockedTransaction = AbstractContextManager[Cursor]
 _DAY_NS = 86_400 * 1_000_000_000
-_TABLES = ("runs", "subjects", "forgotten", "quarantine", "presence", "sinks", "leases", "annotations", "requests", "alerts", "unsent")
+_TABLES = (
+    "runs", "subjects", "forgotten", "quarantine", "presence", "retained", "sinks", "leases", "annotations", "requests", "alerts", "unsent",
+)  # fmt: skip
 _OLD_SAMPLES = """SELECT chunk, body FROM chunks WHERE has_samples AND (%s OR received_ns < %s) AND last_row <= %s
 ORDER BY received_ns LIMIT %s"""
 _OLD_CHUNKS = "SELECT chunk, last_row, received_ns FROM chunks WHERE last_row <= %s ORDER BY chunk LIMIT %s"

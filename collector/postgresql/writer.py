@@ -23,7 +23,7 @@ from edgemeter.agent.ledger.chunks import (
     subject_of,
     unpack_chunk,
 )
-from edgemeter.agent.ledger.presence import PresenceChange
+from edgemeter.agent.ledger.presence import PresenceChange, RetainedMessage
 from edgemeter.agent.ledger.quarantine import Rejection
 from edgemeter.collector.postgresql import quarantine_table
 from edgemeter.collector.postgresql.schema import check_version
@@ -52,6 +52,9 @@ WHERE (excluded.state IN ('online', 'revoked') OR presence.session IS NULL OR pr
 AND (presence.state, presence.session) IS DISTINCT FROM (excluded.state, excluded.session)"""
 _BIRTH = """INSERT INTO presence (fleet, device, birth, changed_ns) VALUES (%s, %s, %s, %s)
 ON CONFLICT (fleet, device) DO UPDATE SET birth = excluded.birth WHERE presence.birth IS DISTINCT FROM excluded.birth"""
+_RETAINED = """INSERT INTO retained (topic, payload, received_ns) VALUES (%s, %s, %s)
+ON CONFLICT (topic) DO UPDATE SET payload = excluded.payload, received_ns = excluded.received_ns
+WHERE retained.payload IS DISTINCT FROM excluded.payload"""
 _HEALTH = """INSERT INTO presence (fleet, device, health, changed_ns) VALUES (%s, %s, %s, %s)
 ON CONFLICT (fleet, device) DO UPDATE SET health = excluded.health WHERE presence.health IS DISTINCT FROM excluded.health"""
 
@@ -97,7 +100,7 @@ class PostgresWriter:
         self,
         arrivals: Sequence[Arrival],
         rejections: Sequence[Rejection],
-        changes: Sequence[PresenceChange],
+        changes: Sequence[PresenceChange | RetainedMessage],
         batches: Sequence[ArrivedBatch],
     ) -> Committed:
         """Commit what arrived; a record that PostgreSQL cannot store goes to the quarantine, and stops no other."""
@@ -119,7 +122,9 @@ class PostgresWriter:
 
         return self._transact([*portions(arrivals), *batches], (), (), before, after)
 
-    def _commit(self, sources: Sequence[Source], rejections: Sequence[Rejection], changes: Sequence[PresenceChange]) -> Committed:
+    def _commit(
+        self, sources: Sequence[Source], rejections: Sequence[Rejection], changes: Sequence[PresenceChange | RetainedMessage]
+    ) -> Committed:
         try:
             return self._transact(sources, rejections, changes)
         except UnstorableError as error:
@@ -142,7 +147,7 @@ class PostgresWriter:
         self,
         sources: Sequence[Source],
         rejections: Sequence[Rejection],
-        changes: Sequence[PresenceChange],
+        changes: Sequence[PresenceChange | RetainedMessage],
         before: Callable[[Cursor], None] = lambda _: None,
         after: Callable[[Cursor, Sequence[Rejection]], None] = quarantine_table.add,
     ) -> Committed:
@@ -264,8 +269,14 @@ def _outcome(sources: Sequence[Source], rows: Sequence[_Row], stored: _Stored) -
     return Committed(len(stored.new), len(held) - len(stored.new), len(collisions), held), collisions
 
 
-def _note_presence(cursor: Cursor, changes: Iterable[PresenceChange]) -> None:
+def _note_presence(cursor: Cursor, changes: Iterable[PresenceChange | RetainedMessage]) -> None:
     for change in changes:
+        if isinstance(change, RetainedMessage):
+            if change.payload:
+                cursor.execute(_RETAINED, (change.topic, change.payload, change.received_ns))
+            else:
+                cursor.execute("DELETE FROM retained WHERE topic = %s", (change.topic,))
+            continue
         name = (change.fleet, change.device)
         if isinstance(change.message, DeviceState):
             cursor.execute(_STATE, (*name, change.message.state, change.message.session, change.received_ns))

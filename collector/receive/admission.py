@@ -24,7 +24,7 @@ from edgemeter.agent.contract.record_time import off_by_ns
 from edgemeter.agent.ledger import quarantine
 from edgemeter.agent.ledger.chunks import COLLISION, LARGEST_CHUNK_TEXT_BYTES, Arrival, ArrivedBatch, pack_array
 from edgemeter.agent.ledger.ledger import Ledger
-from edgemeter.agent.ledger.presence import PresenceChange
+from edgemeter.agent.ledger.presence import PresenceChange, RetainedMessage
 from edgemeter.agent.ledger.quarantine import QuarantinedMessage, Rejection, RejectionKind
 
 # Twice the largest message: raw samples, which are most of a large one, are packed already.
@@ -208,6 +208,8 @@ TOPICS_REMEMBERED = 50_000
 # Validate a whole record, or only its envelope for now: the ledger validates the rest when idle.
 CheckDepth = Literal["whole", "envelope"]
 
+CAMPAIGN_TOPICS = messages.CAMPAIGN_STATE.partition("{")[0]
+
 _parse_topic = lru_cache(TOPICS_REMEMBERED)(parse_topic)
 _batch_records = msgspec.json.Decoder(list[RunRecord])
 
@@ -221,15 +223,23 @@ class Admitted:
     arrivals: list[Arrival] = field(default_factory=list)
     batches: list[ArrivedBatch] = field(default_factory=list)
     rejections: list[Rejection] = field(default_factory=list)
-    changes: list[PresenceChange] = field(default_factory=list)
+    changes: list[PresenceChange | RetainedMessage] = field(default_factory=list)
     text_bytes: int = 0
 
     def add(self, message: Message, received_ns: int) -> None:
         """Validate one message and add it where it belongs."""
         kind: RejectionKind = "topic"
         try:
+            if message.topic.startswith(CAMPAIGN_TOPICS):
+                kind = "presence"
+                self.changes.append(RetainedMessage(message.topic, _campaign(message), received_ns))
+                return
             topic = _parse_topic(message.topic)
-            if topic.kind == "result":
+            if topic.kind == "activity":
+                kind = "presence"
+                text = messages.encode_message(messages.decode_activity(message.payload)) if message.payload else b""
+                self.changes.append(RetainedMessage(message.topic, text, received_ns))
+            elif topic.kind == "result":
                 kind = "payload"
                 self._add_results(topic, message, received_ns)
             elif message.payload:
@@ -324,6 +334,16 @@ def _check(record: RunRecord, topic: Topic) -> None:
             raise ConfigError(
                 f"{name} is {value}, not a number above 0 and below 2**{limit.bit_length() - 1}: the record did not come from an outbox"
             )
+
+
+def _campaign(message: Message) -> bytes:
+    """Return the progress of a campaign as it is kept, empty where its topic is cleared."""
+    if not message.payload:
+        return b""
+    found = messages.decode_campaign(message.payload)
+    if message.topic != messages.CAMPAIGN_STATE.format(campaign=found.campaign):
+        raise ConfigError(f"the progress is of campaign {found.campaign!r}, but arrived on {message.topic!r}")
+    return messages.encode_message(found)
 
 
 def _presence(topic: Topic, payload: bytes, received_ns: int) -> messages.Birth | messages.DeviceState | Health:

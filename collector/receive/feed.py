@@ -11,7 +11,7 @@ import socket
 import ssl
 import threading
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Literal, Protocol
 
 from edgemeter.agent.base.broker_address import BrokerAddress, MqttVersion, connect_socket, mqtt_version
@@ -48,8 +48,8 @@ class MessageHandler(Protocol):
         """Handle the loss of the connection; it is restored automatically unless `reason` is `TAKEN_OVER`."""
         ...
 
-    def refused(self, reason: str) -> None:
-        """Handle the broker's refusal of a subscription."""
+    def refused(self, reasons: Mapping[str, str]) -> None:
+        """Handle the broker's refusal of subscriptions: why, by topic."""
         ...
 
 
@@ -255,7 +255,8 @@ class Feed:
                 reason = answer.reason()
                 raise TransientError(TAKEN_OVER if reason == mqtt_wire.SESSION_TAKEN_OVER else f"the broker ended it, reason {reason:#x}")
             if answer.kind == mqtt_wire.SUBACK and (codes := mqtt_wire.refusals(answer, self._version)):
-                self._handler.refused(f"reason {codes[0]:#x}")
+                refused = {self._topics[place]: f"reason {code:#x}" for place, code in codes.items() if place < len(self._topics)}
+                self._handler.refused(refused)
 
     def _write(self, opened: socket.socket) -> bool:
         with self._lock:

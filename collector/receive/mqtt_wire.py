@@ -8,7 +8,7 @@ the goal is 1.2 times Telegraf. In batches of 100 both are equal. Source: MQTT V
 
 import struct
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
 from edgemeter.agent.base.broker_address import MqttVersion
@@ -81,13 +81,13 @@ def acknowledgements(mids: Iterable[int]) -> bytes:
     return b"".join([pack(PUBACK, 2, mid) for mid in mids])
 
 
-def refusals(answer: BrokerResponse, version: MqttVersion) -> Sequence[int]:
-    """Return the failure codes in a SUBACK."""
+def refusals(answer: BrokerResponse, version: MqttVersion) -> Mapping[int, int]:
+    """Return the failure codes in a SUBACK, by the place of the topic."""
     start = 2
     if version == "5":
         size, start = _number(answer.body, 2)
         start += size
-    return [code for code in answer.body[start:] if code >= 0x80]
+    return {place: code for place, code in enumerate(answer.body[start:]) if code >= 0x80}
 
 
 class PacketReader:
@@ -170,7 +170,7 @@ class PacketReader:
             self._needed = _HEAD_BYTES + KEPT_OF_TOO_LARGE_BYTES
             return packet
         self._skip = at + size - len(packet)
-        head = PacketReader("5" if self._is_5 else "3.1.1", self._generation)
+        head = PacketReader("5" if self._is_5 else "3.1.1", self._generation, self._clock)
         kept = packet[at : at + _HEAD_BYTES + KEPT_OF_TOO_LARGE_BYTES]
         messages += head.read(packet[:1] + sized(kept))[0]
         return b""

@@ -1,14 +1,11 @@
-"""The receiver: commits results from MQTT to the ledger, and only then sends the receipts.
-
-The inbox lies between the network thread, which must not wait for the disk, and the writer thread, which commits in groups.
-"""
+"""The receiver: commits results from MQTT to the ledger, and only then sends the receipts; its writer thread commits in groups."""
 
 import logging
 import sys
 import threading
 import time
-from collections import Counter, defaultdict, deque
-from collections.abc import Callable, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -17,7 +14,15 @@ from edgemeter.agent.base.errors import ConfigError, EdgemeterError
 from edgemeter.agent.base.log_limit import about
 from edgemeter.agent.base.mqtt_session import CONNECT_TIMEOUT_S, TAKEN_OVER, Message
 from edgemeter.agent.contract import messages
-from edgemeter.agent.contract.messages import EVERY_BIRTH, EVERY_HEALTH, EVERY_RESULT, EVERY_STATE, Topic
+from edgemeter.agent.contract.messages import (
+    EVERY_ACTIVITY,
+    EVERY_BIRTH,
+    EVERY_CAMPAIGN_STATE,
+    EVERY_HEALTH,
+    EVERY_RESULT,
+    EVERY_STATE,
+    Topic,
+)
 from edgemeter.agent.ledger.chunks import Committed, RecordKey, coalesce
 from edgemeter.agent.ledger.ledger import Ledger
 from edgemeter.agent.ledger.quarantine import Rejection, RejectionKind
@@ -25,132 +30,10 @@ from edgemeter.agent.ledger.retention import Retention
 from edgemeter.collector.ledgers.collector_name import CollectorName
 from edgemeter.collector.ledgers.place import LedgerPlace, open_ledger
 from edgemeter.collector.receive.admission import WHOLE_BYTES, Admitted, CheckDepth, is_compressed
+from edgemeter.collector.receive.allocator import give_back_freed_buffers
 from edgemeter.collector.receive.feed import Feed
+from edgemeter.collector.receive.inbox import Inbox
 from edgemeter.collector.receive.monitor import Histogram
-
-INBOX_LIMIT_BYTES = 32 << 20
-# What a device may have taken in its turn: one with large messages waits while the others have theirs.
-QUANTUM_BYTES = 64 << 10
-# In an inbox that is half full a device may fill this share.
-DEVICE_RATIO = 0.25
-
-
-class _Waiting:
-    """The messages of one device that wait, and how many bytes it may still have taken."""
-
-    __slots__ = ("bytes", "credit_bytes", "messages")
-
-    def __init__(self) -> None:
-        self.messages: deque[Message] = deque()
-        self.bytes = 0
-        self.credit_bytes = 0
-
-
-class Inbox:
-    """A queue of messages, bounded in bytes: the producer checks `is_full` first; `has_room` is called when it no longer is.
-
-    Devices take turns, so that none starves the others; the messages of one device keep their order.
-    """
-
-    def __init__(self, limit_bytes: int = INBOX_LIMIT_BYTES, has_room: Callable[[], None] = lambda: None) -> None:
-        self._limit_bytes = limit_bytes
-        self._has_room = has_room
-        self._waiting: dict[str, _Waiting] = {}
-        self._turns: deque[str] = deque()
-        self._count = 0
-        self._bytes = 0
-        self._taken = 0
-        self._is_closed = False
-        self._changed = threading.Condition()
-
-    def __len__(self) -> int:
-        return self._count
-
-    def put(self, messages: Sequence[Message]) -> list[Message]:
-        """Add messages, and return the results that have no room because their device waits with too many already.
-
-        Those may be acknowledged to the broker: without a receipt the device sends them again. A closed inbox drops all.
-        """
-        with self._changed:
-            if self._is_closed:
-                return []
-            shed = [message for message in messages if not self._add(message)]
-            self._changed.notify_all()
-        return shed
-
-    def is_full(self) -> bool:
-        """Return whether the producer should wait: backpressure, not loss."""
-        return self._bytes >= self._limit_bytes
-
-    def take(self, limit: int, limit_bytes: int, timeout_s: float) -> list[Message]:
-        """Return the next messages, up to `limit` or `limit_bytes`, waiting at most `timeout_s` for the first; call `done` afterwards."""
-        taken: list[Message] = []
-        taken_bytes = 0
-        with self._changed:
-            self._changed.wait_for(lambda: self._count or self._is_closed, timeout_s)
-            was_full = self.is_full()
-            while self._turns and len(taken) < limit and taken_bytes < limit_bytes:
-                taken_bytes += self._take_turn(taken, limit, limit_bytes - taken_bytes)
-            self._count -= len(taken)
-            self._bytes -= taken_bytes
-            self._taken = len(taken)
-        if was_full and not self.is_full():
-            self._has_room()
-        return taken
-
-    def done(self) -> None:
-        """Mark what `take` returned last as processed."""
-        with self._changed:
-            self._taken = 0
-
-    def is_idle(self) -> bool:
-        """Return whether nothing is queued or being processed."""
-        with self._changed:
-            return not self._count and not self._taken
-
-    def close(self) -> None:
-        """Accept no more messages, and release waiting threads."""
-        with self._changed:
-            self._is_closed = True
-            self._changed.notify_all()
-
-    def _add(self, message: Message) -> bool:
-        device, _, kind = message.topic.rpartition("/")
-        size_bytes = len(message.payload)
-        waiting = self._waiting.get(device)
-        if waiting is None:
-            waiting = self._waiting[device] = _Waiting()
-            self._turns.append(device)
-        elif 2 * self._bytes >= self._limit_bytes and waiting.bytes + size_bytes > DEVICE_RATIO * self._limit_bytes and kind == RESULT_KIND:
-            return False
-        waiting.messages.append(message)
-        waiting.bytes += size_bytes
-        self._bytes += size_bytes
-        self._count += 1
-        return True
-
-    def _take_turn(self, taken: list[Message], limit: int, limit_bytes: int) -> int:
-        """Take what the next device may have; return how many bytes."""
-        device = self._turns[0]
-        waiting = self._waiting[device]
-        is_alone = len(self._turns) == 1
-        credit_bytes = waiting.credit_bytes + QUANTUM_BYTES
-        turn_bytes = 0
-        while waiting.messages and len(taken) < limit and turn_bytes < limit_bytes:
-            size_bytes = len(waiting.messages[0].payload)
-            if turn_bytes + size_bytes > credit_bytes and not is_alone:
-                break
-            taken.append(waiting.messages.popleft())
-            turn_bytes += size_bytes
-        waiting.bytes -= turn_bytes
-        waiting.credit_bytes = max(0, credit_bytes - turn_bytes)
-        self._turns.popleft()
-        if waiting.messages:
-            self._turns.append(device)
-        else:
-            del self._waiting[device]
-        return turn_bytes
-
 
 logger = logging.getLogger(__name__)
 
@@ -167,8 +50,8 @@ COMPRESSION_RATIO = 16
 CHECK_CHUNKS = 8
 RETRY_S = 2.0
 
-# The last part of a result's topic; other messages are few, and nobody sends them again.
-RESULT_KIND = "result"
+# What is measured now; a broker with an older ACL does not let us read it.
+LIVE_TOPICS = (EVERY_ACTIVITY, EVERY_CAMPAIGN_STATE)
 
 # How often retention runs, and how soon again while there is more to remove.
 FORGET_S = 60.0
@@ -333,30 +216,39 @@ class Receiver:
         elif not self._stopping.is_set():
             logger.warning("lost the connection to the broker at %s: %s; reconnecting", self._address, reason)
 
-    def refused(self, reason: str) -> None:
-        """Feed event: the broker rejects the subscription."""
+    def refused(self, reasons: Mapping[str, str]) -> None:
+        """Feed event: the broker rejects subscriptions. Without those of what is measured now, results are received all the same."""
+        reason = next((why for topic, why in reasons.items() if topic not in LIVE_TOPICS), None)
+        if reason is None:
+            text = "the broker at %s does not let the collector read %s: the page cannot show what is measured now; update its ACL"
+            logger.warning(text, self._address, " and ".join(reasons))
+            return
         self.refusal = f"the broker at {self._address} rejects the collector's subscription ({reason}): allow it to read edgemeter/v1/#"
         logger.error("%s", self.refusal)
 
     def _subscriptions(self) -> tuple[str, ...]:
         shared = f"$share/{self._group}/" if self._group is not None else ""
-        return (f"{shared}{EVERY_RESULT}", EVERY_STATE, EVERY_BIRTH, EVERY_HEALTH)
+        return (f"{shared}{EVERY_RESULT}", EVERY_STATE, EVERY_BIRTH, EVERY_HEALTH, *LIVE_TOPICS)
 
     def _wake_feed(self) -> None:
         if self._feed is not None:
             self._feed.wake()
 
     def _write(self, ledger: Ledger, feed: Feed) -> None:
-        has_unchecked = True
+        has_unchecked = has_buffers = True
         while not self._stopping.is_set() or not self._inbox.is_idle():
             self._progress_s = time.monotonic()
             taken = self._inbox.take(GROUP_MESSAGES, GROUP_BYTES, timeout_s=0.0 if has_unchecked else 1.0)
             if taken:
                 self._keep_all(ledger, feed, taken)
-                has_unchecked = True
+                has_unchecked = has_buffers = True
             self._inbox.done()
             if not taken and has_unchecked:
                 has_unchecked = self._check(ledger)
+            elif not taken and has_buffers:
+                # A second has passed without a message.
+                give_back_freed_buffers()
+                has_buffers = False
             self._apply_retention(ledger)
 
     def _keep_all(self, ledger: Ledger, feed: Feed, taken: list[Message]) -> None:

@@ -1,32 +1,27 @@
 """The collector as one object: receiver, ledger and drain, started and stopped together."""
 
-import ctypes
-import logging
 import time
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
-from contextlib import suppress
 from dataclasses import replace
-from typing import get_args
+from typing import TYPE_CHECKING, get_args
 
 from edgemeter.agent.base.broker_address import BrokerAddress
-from edgemeter.agent.base.errors import EdgemeterError, TransientError
+from edgemeter.agent.base.errors import EdgemeterError
 from edgemeter.agent.base.mqtt_session import CONNECT_TIMEOUT_S
 from edgemeter.agent.contract.health import waiting_records
 from edgemeter.agent.ledger.ledger import Ledger
 from edgemeter.agent.ledger.presence import DevicePresence
 from edgemeter.agent.ledger.quarantine import RejectionKind
 from edgemeter.agent.ledger.retention import Retention
-from edgemeter.collector.influx.drain import STATUS_EVERY_S, Drain
 from edgemeter.collector.influx.influx_config import InfluxConfig
-from edgemeter.collector.influx.points import Points
-from edgemeter.collector.influx.sink import Sink, open_sink
-from edgemeter.collector.influx.tag_values import TagValues, tag_values_path
 from edgemeter.collector.ledgers.place import LedgerPlace, open_ledger
+from edgemeter.collector.receive.allocator import keep_freed_buffers
 from edgemeter.collector.receive.monitor import Metric, process_metrics
 from edgemeter.collector.receive.receiver import STALLED_S, Receiver, ReceiverCounts
 
-logger = logging.getLogger(__name__)
+if TYPE_CHECKING:
+    from edgemeter.collector.influx.drain import Drain
 
 # Devices choose the names of their fleets: these many have labels of their own.
 FLEETS_LIMIT = 100
@@ -35,10 +30,6 @@ _REJECTIONS = (
     "Rejected messages and records: no topic of ours, invalid presence, payload or record, of another origin than its topic "
     "or without an outbox's number, a collision of numbers, rejected by the sink."
 )
-
-
-# A message of 100 records is some 300 kB of text.
-FREED_BYTES = 4 << 20
 
 
 class Collector:
@@ -76,14 +67,15 @@ class Collector:
             ConfigError: the file is no ledger, or the broker or InfluxDB refuses the credentials.
             UnavailableError: no broker answers within `timeout_s`, or a library is missing.
         """
-        _keep_freed_buffers()
+        keep_freed_buffers()
         open_ledger(self.place).close()
         if self._influx is not None:
-            points = Points(self._influx.extent, self._influx.also, TagValues(tag_values_path(self.place)))
-            sink = _reached(open_sink(self._influx))
-            self._drain = Drain(self.place, sink, points, status_every_s=STATUS_EVERY_S)
+            # Late: a collector that drains nothing has no use for it, nor for numpy: 17 MB of 53.
+            from edgemeter.collector.influx.drain import open_drain  # noqa: PLC0415
+
+            self._drain = open_drain(self.place, self._influx)
             if self._receiver.retention is not None:
-                self._receiver.retention = replace(self._receiver.retention, sinks=(sink.name,))
+                self._receiver.retention = replace(self._receiver.retention, sinks=(self._drain.sink_name,))
         try:
             self._receiver.start(timeout_s)
         except EdgemeterError:
@@ -206,17 +198,6 @@ class Collector:
             return self._drain.has_reached(ledger.last_row())
 
 
-def _keep_freed_buffers() -> None:
-    """Let the allocator keep the buffers of messages for the next ones: given back and fetched each time, they cost a fifth of the time.
-
-    Source: mallopt(3) and glibc's malloc.h: M_MMAP_THRESHOLD is -3, M_TRIM_THRESHOLD -1. Other C libraries have no mallopt.
-    """
-    with suppress(AttributeError, OSError):
-        allocator = ctypes.CDLL(None)
-        allocator.mallopt(-3, FREED_BYTES)
-        allocator.mallopt(-1, 2 * FREED_BYTES)
-
-
 def _backlog_metrics(devices: Sequence[DevicePresence]) -> Iterator[Metric]:
     waiting: dict[str, list[int]] = defaultdict(list)
     for one in devices:
@@ -229,17 +210,3 @@ def _backlog_metrics(devices: Sequence[DevicePresence]) -> Iterator[Metric]:
     where = f"as last reported (not those that their device cannot read); of the {FLEETS_LIMIT} fleets with most, and all others"
     yield Metric("outbox_records", "gauge", f"Records that wait in the outboxes of a fleet, {where}.", sums, "fleet")
     yield Metric("outbox_records_max", "gauge", f"Records that wait in the fullest outbox of a fleet, {where}.", highest, "fleet")
-
-
-def _reached(sink: Sink) -> Sink:
-    # A wrong token must show at the start; a server that is down need not.
-    try:
-        sink.prepare()
-    except TransientError as error:
-        # With nothing to drain, nothing else would report it yet.
-        logger.warning("not drained yet: %s", error)
-        return sink
-    except EdgemeterError:
-        sink.close()
-        raise
-    return sink

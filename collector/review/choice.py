@@ -7,8 +7,10 @@ each other, but something to choose between: that is said of them, and no limit 
 from dataclasses import dataclass
 
 from edgemeter.agent.base import decision
+from edgemeter.agent.base.accuracy_bounds import DifferenceBounds
 from edgemeter.agent.base.decision import Difference, Figure, accuracy_difference, state_of
-from edgemeter.agent.base.figures import metric_name, significant
+from edgemeter.agent.base.figures import significant
+from edgemeter.agent.base.metrics import metric_name
 from edgemeter.collector.compare.judgement import Bounds, Ratios, SmallestDifferences, ratios
 from edgemeter.collector.compare.spread import Spread, median_of
 from edgemeter.collector.compare.summary import CaseSummary, DaysCounted, rule_of, summaries_of
@@ -70,7 +72,7 @@ def case_differences(a: CaseSummary, b: CaseSummary, matters: SmallestDifference
         speed = _of_ratio("throughput", "per s", found.throughput, found.throughput_interval, rates, matters)
     else:
         speed = _of_ratio("latency", "ms", found.p50, found.p50_interval, (a.p50_ms, b.p50_ms), matters)
-    return speed, _of_accuracy(a, b, found.accuracy_difference, found.accuracy_interval, matters), _of_energy(a, b, found, matters)
+    return speed, _of_accuracy(a, b, found, matters), _of_energy(a, b, found, matters)
 
 
 def _of_ratio(
@@ -101,14 +103,15 @@ def _of_energy(a: CaseSummary, b: CaseSummary, found: Ratios, matters: SmallestD
     return _of_ratio("energy", "mJ", found.energy_gross, found.energy_gross_interval, sides, matters, why or "not measured")
 
 
-def _of_accuracy(a: CaseSummary, b: CaseSummary, change: float | None, bounds: Bounds | None, matters: SmallestDifferences) -> Difference:
+def _of_accuracy(a: CaseSummary, b: CaseSummary, found: Ratios, matters: SmallestDifferences) -> Difference:
     if a.accuracy is None or b.accuracy is None:
         why = a.accuracy_reason or b.accuracy_reason or "not scored"
         return decision.absent("accuracy", "accuracy", matters.accuracy, why, median_of(a.accuracy_value), median_of(b.accuracy_value))
     values = a.accuracy.value.median, b.accuracy.value.median
-    if change is None:
+    if found.accuracy_difference is None:
         return decision.absent("accuracy", "accuracy", matters.accuracy, "not the same metric on the same images", *values)
-    return accuracy_difference(metric_name(a.accuracy.metric), values, bounds, matters.accuracy, a.accuracy.images)
+    bounds = DifferenceBounds(found.accuracy_interval, found.accuracy_reason)
+    return accuracy_difference(metric_name(a.accuracy.metric), values, bounds, matters.accuracy, a.accuracy.better)
 
 
 def _value(one: Difference, value: float | None) -> str:

@@ -176,7 +176,7 @@ def _how(review: Review) -> str:
     runs = [sum(len(side.runs) for side in sides) for sides in zip(*((pair.baseline, pair.case) for pair in review.pairs), strict=True)]
     count = f"{runs[0]} runs against {runs[1]}; " if runs else ""
     alike = f"a change of less than {review.matters.ratio:.0%} is called alike"
-    return f"<sub>{count}medians over runs with 95 % intervals over runs or days; {alike}.</sub>"
+    return f"<sub>{count}medians over runs with 95% intervals over runs or days; {alike}.</sub>"
 
 
 def _code(text: str) -> str:
@@ -254,7 +254,7 @@ def _side_document(case: CaseSummary) -> dict[str, Any]:
         "accuracy_value": median_of(case.accuracy_value),
         "verdict": case.verdict,
         "level_since": case.segment.words if case.segment else None,
-        "run_ids": list(case.around.run_ids),
+        "run_ids": list(case.run_ids),
     }
 
 

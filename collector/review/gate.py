@@ -1,6 +1,6 @@
 """The gate of a review: limits that a change must keep, `slower:3%,energy:5%,ap:0.5`, and what became of each.
 
-A limit is violated where the figure is worse by more than it and the 95 % interval shows that it is worse at all. If too few runs give no
+A limit is violated where the figure is worse by more than it and the 95% interval shows that it is worse at all. If too few runs give no
 interval, a figure beyond the limit violates it too: in doubt a gate stays closed. A limit that no case has a figure for is violated.
 """
 
@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from edgemeter.agent.base.errors import ConfigError
+from edgemeter.agent.base.metrics import gain
 from edgemeter.collector.compare.judgement import Bounds
 from edgemeter.collector.compare.summary import CaseSummary
 from edgemeter.collector.review.review import Review, ReviewPair
@@ -73,7 +74,7 @@ def judge(review: Review, limits: Sequence[GateLimit]) -> list[GateFinding]:
 
 
 def _refuse_other_boards(review: Review, limits: Sequence[GateLimit]) -> None:
-    """One board on each side does not tell a change from the spread of its type: at 2 % one pair of seven breaks a limit of 3 %."""
+    """One board on each side does not tell a change from the spread of its type: at 2% one pair of seven breaks a limit of 3%."""
     limit = next((one for one in limits if one.figure in OF_THE_BOARD), None)
     other = next((pair for pair in review.pairs if _board(pair.case) != _board(pair.baseline)), None)
     if limit is not None and other is not None:
@@ -120,7 +121,9 @@ def _accuracy(pair: ReviewPair) -> _Worse | str:
             f"no accuracy of one metric on the same images: {pair.case.accuracy_reason or pair.baseline.accuracy_reason or 'they differ'}"
         )
     # Both are of the same images, and a model predicts the same each time: the difference is exact.
-    return _Worse(-pair.ratios.accuracy_difference, (-pair.ratios.accuracy_difference,) * 2)
+    better = pair.case.accuracy.better if pair.case.accuracy else "higher"
+    lost = -gain(pair.ratios.accuracy_difference, better)
+    return _Worse(lost, (lost, lost))
 
 
 def _of_ratio(ratio: float | None, bounds: Bounds | None, why_none: str) -> _Worse | str:
@@ -164,4 +167,4 @@ def _judged(pair: ReviewPair, limit: GateLimit) -> GateFinding:
 
 
 def _interval(bounds: Bounds) -> str:
-    return f"95 %: {bounds[0]:+.1%} to {bounds[1]:+.1%}"
+    return f"95%: {bounds[0]:+.1%} to {bounds[1]:+.1%}"

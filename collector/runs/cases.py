@@ -55,7 +55,7 @@ class CurrentSegment:
 
     @property
     def words(self) -> str:
-        """The same in words: `since 2026-10-22, firmware 1.2 to 1.3 (latency +8.1 %)`."""
+        """The same in words: `since 2026-10-22, firmware 1.2 to 1.3 (latency +8.1%)`."""
         return f"since {stamp(self.since_ns)[:10]}, {self.reason}"
 
 

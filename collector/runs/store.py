@@ -3,7 +3,7 @@
 from collections.abc import Container, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import msgspec
 
@@ -12,12 +12,11 @@ from edgemeter.agent.base.figures import count
 from edgemeter.agent.contract.record import RunRecord, decode
 from edgemeter.agent.contract.record_time import placed
 from edgemeter.agent.ledger.quarantine import QuarantinedMessage
-from edgemeter.collector.influx import influx_config, point_schema
-from edgemeter.collector.influx.client import InfluxHttp, identifier, query_rows
-from edgemeter.collector.influx.influx_config import InfluxConfig
-from edgemeter.collector.influx.point_schema import record_of_point
 from edgemeter.collector.ledgers.place import LedgerPlace, ledger_place, open_ledger
 from edgemeter.collector.postgresql.address import is_postgres
+
+if TYPE_CHECKING:
+    from edgemeter.collector.influx.influx_config import InfluxConfig
 
 SQLITE_MAGIC = b"SQLite format 3\0"
 
@@ -167,7 +166,9 @@ def _open_influx(where: str, token_file: Path | None) -> RunStore:
     if not where.startswith(("http://", "https://")):
         kinds = "the collector's ledger, what `edgemeter run --json` printed, an InfluxDB (http://HOST:8086?bucket=BUCKET), or postgresql://USER@HOST/DATABASE"
         raise ConfigError(f"{where!r} is not a store: give {kinds}")
-    return InfluxStore(influx_config.parse_influx(where, token_file=token_file))
+    from edgemeter.collector.influx.influx_config import parse_influx  # noqa: PLC0415
+
+    return InfluxStore(parse_influx(where, token_file=token_file))
 
 
 def _open_file(where: str) -> RunStore:
@@ -186,14 +187,11 @@ def _open_file(where: str) -> RunStore:
     return RunDocument(path)
 
 
-_EVERY_POINT = f"SELECT * FROM {identifier(point_schema.MEASUREMENT)}"  # noqa: S608 - a name of ours
-
-
 @dataclass(frozen=True, slots=True)
 class InfluxStore:
     """The points of one bucket or database, without raw samples; each call reads the present content."""
 
-    config: InfluxConfig
+    config: "InfluxConfig"
 
     def contents(self, *, with_samples: bool = False) -> StoreContents:  # noqa: ARG002 - the samples stayed in the ledger
         """Return the runs in InfluxDB, and points that do not hold a whole record as left out.
@@ -202,11 +200,16 @@ class InfluxStore:
             ConfigError: the token, the bucket or the database is wrong, or no point holds a whole record.
             TransientError: no InfluxDB responds, or not now.
         """
+        # Most commands read a file: what speaks HTTP, and the fields of a point, are a seventh of what they would import.
+        from edgemeter.collector.influx.client import InfluxHttp, identifier, query_rows  # noqa: PLC0415
+        from edgemeter.collector.influx.point_schema import MEASUREMENT, record_of_point  # noqa: PLC0415
+
         runs: list[RunRecord] = []
         left_out: list[LeftOut] = []
         connection = InfluxHttp(self.config)
+        every_point = f"SELECT * FROM {identifier(MEASUREMENT)}"  # noqa: S608 - a name of ours
         try:
-            for point in query_rows(connection, self.config, _EVERY_POINT):
+            for point in query_rows(connection, self.config, every_point):
                 try:
                     runs.append(record_of_point(point))
                 except ConfigError as error:

@@ -1,15 +1,19 @@
 """The comparison on a terminal: a table as wide as it fits, the reasons as numbered notes, what was left out, and the verdicts."""
 
+import math
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from rich.console import Console
+from rich.box import SIMPLE_HEAD
+from rich.cells import cell_len
+from rich.console import Console, ConsoleOptions, RenderResult
+from rich.segment import Segment
 from rich.table import Table
 from rich.text import Text
 
 from edgemeter.agent.base import figures
-from edgemeter.agent.base.terminal import plain_table, print_notes, print_text, safe_text
+from edgemeter.agent.base.terminal import print_lines, print_notes, print_text, writable
 from edgemeter.collector.compare.comparison import Comparison, ComparisonRow, comparable
 from edgemeter.collector.compare.spread import median_of
 from edgemeter.collector.compare.summary import CaseSummary, rule_of
@@ -17,9 +21,8 @@ from edgemeter.collector.runs.cases import names_of
 from edgemeter.collector.runs.store import LeftOut
 from edgemeter.collector.show.wording import Notes, accuracy_name, level_text, only, runtime_name
 
-# What a column needs in addition to its text: a space on its right and the table's own space between columns.
-PADDING = 1
-GAP = PADDING + 1
+# Characters between two columns: a space and the table's own line, which is a space where the terminal knows more than ASCII.
+GAP = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +37,7 @@ class TerminalColumn:
     @property
     def width(self) -> int:
         """Characters that the column takes on the terminal."""
-        return max(len(text) for text in (self.header, *self.cells)) + GAP
+        return max(map(cell_len, (self.header, *self.cells))) + GAP
 
 
 def terminal_columns(rows: Sequence[ComparisonRow], notes: Notes) -> list[TerminalColumn]:
@@ -88,7 +91,7 @@ def _differing(rows: Sequence[ComparisonRow]) -> list[TerminalColumn]:
 
 def _generated(rows: Sequence[ComparisonRow]) -> list[TerminalColumn]:
     """Return the columns of language models, none where there are none."""
-    if not any(row.case.newest.generation for row in rows):
+    if not any(row.case.generates for row in rows):
         return []
     return [
         _number("TTFT ms", rows, lambda row: figures.significant(median_of(row.case.ttft_p50_ms)), 1),
@@ -119,7 +122,7 @@ def _runs(case: CaseSummary, notes: Notes) -> str:
 def _accuracies(rows: Sequence[ComparisonRow], notes: Notes) -> list[TerminalColumn]:
     """Return the columns of accuracy; none of language models alone, whose quality no run measures."""
     cases = [row.case for row in rows]
-    if all(case.newest.generation and not case.accuracy for case in cases):
+    if all(case.generates and not case.accuracy for case in cases):
         return []
     return [
         _number(accuracy_name(cases), rows, lambda row: _accuracy(row.case, notes)),
@@ -181,24 +184,42 @@ def _net(case: CaseSummary) -> str:
 
 REASONS_SHOWN = 8
 
-# Of one model on one set of data in one scenario.
-ROWS_SHOWN = 60
+# Of one model on one set of data in one scenario, of which there may be many: then fewer of each, but some.
+ROWS_SHOWN, ROWS_OF_ALL, FEWEST_ROWS = 60, 120, 12
 
 
 def shortened(comparison: Comparison) -> Comparison:
-    """Return the comparison with as many rows of each group as anybody reads, the reference's first."""
-    return replace(comparison, rows=tuple(row for group in comparable(comparison.rows) for row in group[:ROWS_SHOWN]))
+    """Return the comparison with as many rows as anybody reads: of each group the reference's, and those that differ most from it."""
+    groups = comparable(comparison.rows)
+    is_long = len(comparison.rows) > ROWS_OF_ALL
+    limit = min(ROWS_SHOWN, max(FEWEST_ROWS, ROWS_OF_ALL // len(groups))) if is_long else ROWS_SHOWN
+    return replace(comparison, rows=tuple(row for group in groups for row in _most_telling(group, limit)))
+
+
+def _most_telling(rows: Sequence[ComparisonRow], limit: int) -> Sequence[ComparisonRow]:
+    """Return so many of the rows, in their order."""
+    if len(rows) <= limit:
+        return rows
+    kept = set(map(id, sorted(rows, key=_apart, reverse=True)[:limit]))
+    return [row for row in rows if id(row) in kept]
+
+
+def _apart(row: ComparisonRow) -> tuple[bool, float]:
+    """Order rows by how far the latency is from the reference's, in either direction; the reference's own are the first."""
+    own, other = median_of(row.case.p50_ms), median_of(row.reference.p50_ms)
+    return row.is_reference, abs(math.log(own / other)) if own and other and not row.not_ranked else 0.0
 
 
 def show_comparison(comparison: Comparison, console: Console) -> None:
     """Print the comparison, as wide as the console is."""
     notes = Notes()
-    every = terminal_columns(comparison.rows, notes) if comparison.rows else []
+    columns = terminal_columns(comparison.rows, notes) if comparison.rows else []
+    every = [replace(column, cells=tuple(writable(cell, console) for cell in column.cells)) for column in columns]
     kept = fitting_columns(every, console.width)
     first = 0
     for rows in comparable(comparison.rows):
         print_text(console, _shared(rows), "bold")
-        console.print(_table(rows, first, kept, console), crop=False)
+        console.print(_table(rows, first, kept), crop=False)
         console.print()
         first += len(rows)
     if not comparison.rows:
@@ -227,24 +248,39 @@ def _shared(rows: Sequence[ComparisonRow]) -> str:
 
 def _data(case: CaseSummary) -> str:
     data = case.newest.dataset
-    return f"data {data.name}" if case.newest.generation else f"data {data.name} ({figures.count(data.images, 'image')})"
+    return f"data {data.name}" if case.generates else f"data {data.name} ({figures.count(data.images, 'image')})"
 
 
-def _table(rows: Sequence[ComparisonRow], first: int, kept: Sequence[TerminalColumn], console: Console) -> Table:
+def _table(rows: Sequence[ComparisonRow], first: int, kept: Sequence[TerminalColumn]) -> Table:
     """Return the table of a group of rows; `first` is the place of its first row in the columns."""
-    table = plain_table()
+    table = FixedTable(box=SIMPLE_HEAD)
     for column in kept:
-        table.add_column(
-            Text(column.header),
-            justify="right" if column.is_number else "left",
-            min_width=column.width - GAP,
-            no_wrap=True,
-            overflow="crop" if console.options.ascii_only else "ellipsis",
-        )
+        table.add_column(Text(column.header), justify="right" if column.is_number else "left", width=column.width - GAP)
     for index, row in enumerate(rows, start=first):
         style = "bold" if row.is_reference else "yellow" if row.case.suspect else None
-        table.add_row(*(safe_text(column.cells[index], console) for column in kept), style=style)
+        table.add_row(*(Text(column.cells[index]) for column in kept), style=style)
     return table
+
+
+class FixedTable(Table):
+    """A table of cells of one line in columns of known width: rich would measure, wrap and crop each cell by itself."""
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        """Yield the header, a rule and the rows, in the look of `plain_table`."""
+        box, widths = SIMPLE_HEAD.substitute(options), [column.width or 0 for column in self.columns]
+        yield Segment(self._line((column.header for column in self.columns), box.head_vertical), console.get_style("table.header"))
+        rule = [box.head_row_horizontal * (width + GAP - 1) for width in widths[:-1]] + [box.head_row_horizontal * widths[-1]]
+        yield Segment(f"\n{box.head_row_cross.join(rule)}\n")
+        for row, cells in zip(self.rows, zip(*(column.cells for column in self.columns), strict=True), strict=True):
+            yield Segment(self._line(cells, box.mid_vertical), console.get_style(row.style) if row.style else None)
+            yield Segment.line()
+
+    def _line(self, cells: Iterable[object], between: str) -> str:
+        parts = []
+        for column, cell in zip(self.columns, map(str, cells), strict=True):
+            blank = " " * ((column.width or 0) - cell_len(cell))
+            parts.append(blank + cell if column.justify == "right" else cell + blank)
+        return f" {between}".join(parts)
 
 
 def _show_left_out(left_out: Sequence[LeftOut], console: Console) -> None:
@@ -263,15 +299,14 @@ NEAREST_SHOWN = 5
 
 def show_verdicts(comparison: Comparison, console: Console) -> None:
     """Print a line for each judgement of each case, and the nearest comparable cases."""
-    rows = [row for row in comparison.rows if not row.is_reference and verdict_lines(row)]
-    if rows:
+    told = [(row, lines) for row in comparison.rows if not row.is_reference and (lines := verdict_lines(row))]
+    if told:
         print_text(console, "Verdicts (suspect runs marked ?):", "bold")
     names = names_of(key for row in comparison.rows for key in (row.case.key, row.reference.key))
-    for row in rows:
+    for row, lines in told:
         doubt = " ?" if row.case.suspect or row.reference.suspect else ""
-        print_text(console, f"  {names[row.case.key]}{doubt} against {names[row.reference.key]}")
-        for line in verdict_lines(row):
-            print_text(console, f"    {line}")
+        head = f"  {names[row.case.key]}{doubt} against {names[row.reference.key]}"
+        print_lines(console, [head, *(f"    {line}" for line in lines)])
     near = comparison.nearest
     if near:
         print_text(console, "Nearest reference of each unmatched case:", "bold")

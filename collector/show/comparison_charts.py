@@ -1,32 +1,36 @@
 """The charts of a comparison, each for cases that may be compared, and in words what they cannot show."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from math import log
+from typing import Any
 
 from edgemeter.agent.base import figures
+from edgemeter.agent.base.metrics import gain, metric_name
+from edgemeter.agent.contract.record import RunRecord
 from edgemeter.collector.charts import specs
-from edgemeter.collector.charts.chart import Chart, rows_table
+from edgemeter.collector.charts.chart import WIDTH_PX, Chart, rows_table
 from edgemeter.collector.compare.comparison import Comparison, ComparisonRow, comparable
 from edgemeter.collector.compare.spread import Spread, widened_interval
 from edgemeter.collector.compare.summary import CaseSummary
 from edgemeter.collector.compare.trade_off import FrontPoint, Standing, front_band, pareto_front, standings
 from edgemeter.collector.show.distribution import LatencyDistribution, latency_distribution
-from edgemeter.collector.show.series_style import SeriesStyles, numbered_style
-from edgemeter.collector.show.wording import case_names, listed, metric_name, runtime_name, short_names
+from edgemeter.collector.show.series_style import SeriesStyles, board_of, numbered_style
+from edgemeter.collector.show.wording import case_names, runtime_name, short_names
 
 # Steps of one cumulative line; of many lines each gets fewer, so that a page of many cases stays small.
 STEPS, STEPS_IN_ALL = 120, 3000
 # With more points than this none carries its name but those of the front, and of those as many as fit.
 ALL_LABELLED = 10
-ENERGY_TITLE = "Energy per inference, gross, mJ"
+LATENCY_TITLE, ENERGY_TITLE = "Latency p50, ms", "Energy per inference, gross, mJ"
 # The room that a name takes beside its mark, as shares of the chart's width and height on a phone.
 NAME_WIDTH, NAME_HEIGHT = 0.021, 0.06
-# Marks nearer than this cover each other; so many of them are named.
-MARK_WIDTH, MARK_HEIGHT, COVERED_NAMED = 0.012, 0.025, 6
+# Half a mark.
+MARK_REACH = 0.02
 FRONT_NOTE = (
-    "Up and left is better. Lines: what nothing of the same series beats; shaded: where that line may lie by the 95 % intervals."
+    "Up and left is better. Lines: what nothing of the same series beats; shaded: where that line may lie by the 95% intervals."
     " Hollow: integer precision, or suspect. The star is the reference."
+    " A mark with a number stands for as many cases, which would overlap, in the colour of the text where they are of several series."
+    " Its interval reaches from the lowest to the highest end of theirs. Zoom in or open the table for each."
 )
 
 
@@ -42,7 +46,7 @@ def latency_front(comparison: Comparison, styles: SeriesStyles) -> Charts:
     """Return latency against accuracy, a chart for each task, set of data, scenario and metric."""
     drawn = [row for row in comparison.rows if row.case.p50_ms and row.case.accuracy]
     facets = _facets(drawn, lambda case: case.key.provenance)
-    charts = [_front(comparison, rows, styles, latency_cost, "Latency p50, ms", _latency_title(rows)) for rows in facets]
+    charts = [_front(comparison, rows, styles, latency_cost, LATENCY_TITLE, _latency_title(rows)) for rows in facets]
     return Charts(tuple(charts), tuple(_missing(comparison, drawn, "accuracy", lambda case: case.accuracy_reason)))
 
 
@@ -50,9 +54,7 @@ def energy_front(comparison: Comparison, styles: SeriesStyles) -> Charts:
     """Return energy against accuracy, a chart for each class of energies: different scopes, or replayed ones, share no axis."""
     having = [row for row in comparison.rows if row.case.energy]
     charts = [
-        _front(
-            comparison, rows, styles, energy_cost, "Energy per inference, gross, mJ", f"{_facet_title(rows)}, {_energy_class(rows[0].case)}"
-        )
+        _front(comparison, rows, styles, energy_cost, ENERGY_TITLE, f"{_facet_title(rows)}, {_energy_class(rows[0].case)}")
         for rows in _facets([row for row in having if row.case.accuracy], _energy_class)
         if not all(row.is_reference for row in rows)
     ]
@@ -66,12 +68,15 @@ def energy_front(comparison: Comparison, styles: SeriesStyles) -> Charts:
     return Charts(tuple(charts), tuple(notes))
 
 
-def latency_distributions(comparison: Comparison, styles: SeriesStyles) -> Charts:
-    """Return the latencies of every query, from the raw samples, a chart for each group that may be compared; and who has none."""
+def latency_distributions(comparison: Comparison, styles: SeriesStyles, sampled: Callable[[CaseSummary], Sequence[RunRecord]]) -> Charts:
+    """Return the latencies of every query, a chart for each group that may be compared; and who has no raw samples.
+
+    `sampled` gives the runs of a case to draw, with their samples.
+    """
     charts, without = [], 0
     steps = max(24, min(STEPS, STEPS_IN_ALL // max(1, len(comparison.rows))))
     for rows in comparable(comparison.rows):
-        found = [(name, latency_distribution(row.case.runs, steps)) for row, name in zip(rows, _lanes(rows, styles), strict=True)]
+        found = [(name, latency_distribution(sampled(row.case), steps)) for row, name in zip(rows, _lanes(rows, styles), strict=True)]
         lines = [(name, one) for name, one in found if one is not None]
         without += len(found) - len(lines)
         if lines:
@@ -127,7 +132,7 @@ def facts(row: ComparisonRow) -> dict[str, str | float | None]:
     return {
         "data-fleet": key.fleet,
         "data-device": key.device,
-        "data-board": row.case.newest.environment.board or "unknown board",
+        "data-board": board_of(row),
         "data-model": key.model,
         "data-runtime": key.runtime,
         "data-precision": key.precision,
@@ -189,9 +194,11 @@ def fronts_of(points: Sequence[FrontPoint], series: Sequence[str | None]) -> tup
     for name, members in grouped.items():
         own = [points[place] for place in members]
         stands |= dict(zip(members, standings(own), strict=True))
-        bands += [{"series": name, "cost": at, "low": low, "high": high} for at, low, high in front_band(own)]
+        for at, low, high in front_band(own):
+            ends = sorted((own[0].shown(low), own[0].shown(high)))
+            bands.append({"series": name, "cost": at, "low": ends[0], "high": ends[1]})
         steps = pareto_front([(one.cost, one.gain) for one in own])
-        fronts += [{"series": name, "cost": own[one].cost, "accuracy": own[one].gain} for one in steps]
+        fronts += [{"series": name, "cost": own[one].cost, "accuracy": own[one].shown(own[one].gain)} for one in steps]
     return stands, bands, fronts
 
 
@@ -201,31 +208,33 @@ def _front(comparison: Comparison, rows: Sequence[ComparisonRow], styles: Series
     stands, bands, fronts = fronts_of(points, ranked)
     cases = [row.case for row in rows]
     names = case_names(cases) if len(rows) <= ALL_LABELLED else short_names(cases)
-    labels = _labels(points, names, {place for place, one in stands.items() if one != "beaten"} if len(rows) > ALL_LABELLED else None)
+    bounds = [bounds_of(point) for point in points]
+    labels = _labels(bounds, names, {place for place, one in stands.items() if one != "beaten"} if len(rows) > ALL_LABELLED else None)
     metric = metric_name(rows[0].case.accuracy.metric) if rows[0].case.accuracy else "Accuracy"
     values = [
         {
             "case": f"{row.case.key.device}, {row.case.key.model}, {row.case.key.precision} on {runtime_name(row.case)}",
             "series": "reference" if row.is_reference else styles.series(row),
-            **bounds_of(point),
+            **bounds[place],
             "standing": "the reference" if row.is_reference else stands.get(place, f"not ranked: {row.not_ranked}"),
             "verdict": row.case.verdict, "is_hollow": "int" in row.case.key.precision, "label": labels[place],
             "anchor": anchor(comparison, row),
             **{name.removeprefix("data-"): value for name, value in facts(row).items() if name != "data-kept"},
         }
-        for place, (row, point) in enumerate(zip(rows, points, strict=True))
+        for place, row in enumerate(rows)
     ]  # fmt: skip
     legend = _legend(rows, styles)
-    counts = covering(points, [str(one["case"]) for one in values], [str(one["series"]) for one in values])
-    spec = specs.against_accuracy(cost_title, metric, legend, values, bands, fronts, counts)
+    spec = specs.against_accuracy(cost_title, metric, legend, values, bands, fronts)
     return Chart(f"{cost_title.partition(',')[0]} against {metric}: {title}", spec, rows_table(values), FRONT_NOTE, legend)
 
 
 def bounds_of(point: FrontPoint) -> dict[str, float | None]:
     """Return both figures of a point with their intervals, as the chart names them."""
+    ends = [None if end is None else point.shown(end) for end in (point.gain_low, point.gain_high)]
+    low, high = ends if point.better == "higher" else reversed(ends)
     return {
         "cost": point.cost, "cost_low": point.cost_low, "cost_high": point.cost_high,
-        "accuracy": point.gain, "accuracy_low": point.gain_low, "accuracy_high": point.gain_high,
+        "accuracy": point.shown(point.gain), "accuracy_low": low, "accuracy_high": high,
     }  # fmt: skip
 
 
@@ -237,55 +246,27 @@ def front_point(case: CaseSummary, cost: Cost) -> FrontPoint | None:
         return None
     low, high = interval or (None, None)
     has_bounds = accuracy.low is not None and accuracy.high is not None and accuracy.low <= accuracy.value.median <= accuracy.high
-    return FrontPoint(found.median, accuracy.value.median, low, high, *((accuracy.low, accuracy.high) if has_bounds else (None, None)))
+    bounds = sorted(gain(end, accuracy.better) for end in (accuracy.low, accuracy.high) if end is not None and has_bounds)
+    gain_low, gain_high = bounds or (None, None)
+    return FrontPoint(found.median, accuracy.gain, low, high, gain_low, gain_high, accuracy.better)
 
 
-def _labels(points: Sequence[FrontPoint], names: Sequence[str], wanted: set[int] | None) -> list[str | None]:
+def _labels(rows: Sequence[Mapping[str, Any]], names: Sequence[str], wanted: set[int] | None) -> list[str | None]:
     """Return a name beside each point where there is room for it; of many points only those that are `wanted`."""
-    taken: list[tuple[float, float, float]] = []
+    at = specs.front_places(rows)
+    places = [(x / WIDTH_PX, y / specs.FRONT_HEIGHT_PX) for x, y in (at(row["cost"], row["accuracy"]) for row in rows)]
+    taken = [(x - MARK_REACH, x + MARK_REACH, y) for x, y in places]
     found: list[str | None] = []
-    for place, ((x, y), name) in enumerate(zip(_places(points), names, strict=True)):
-        width = NAME_WIDTH * (len(name) + 2)
-        free = x + width <= 1.02 and all(abs(y - top) > NAME_HEIGHT or x + width < left or right < x for left, right, top in taken)
+    for place, ((x, y), name) in enumerate(zip(places, names, strict=True)):
+        end = x + NAME_WIDTH * (len(name) + 2)
+        # What its own mark covers is part of it.
+        others = [one for one in taken if one[0] > x]
+        free = end <= 1.02 and all(abs(y - top) > NAME_HEIGHT or end < left for left, _, top in others)
         keeps = free and (wanted is None or place in wanted)
         found.append(name if keeps else None)
-        taken.append((x, x + width if keeps else x + 0.02, y))
+        if keeps:
+            taken.append((x, end, y))
     return found
-
-
-def covering(points: Sequence[FrontPoint], names: Sequence[str], series: Sequence[str]) -> list[dict[str, str | float]]:
-    """Return how many marks cover each other and which, at the first of them."""
-    groups: list[tuple[tuple[float, float], list[int]]] = []
-    for place, (x, y) in enumerate(_places(points)):
-        near = next((members for (left, top), members in groups if abs(x - left) < MARK_WIDTH and abs(y - top) < MARK_HEIGHT), None)
-        if near is None:
-            groups.append(((x, y), [place]))
-        else:
-            near.append(place)
-    return [
-        {
-            "series": series[members[0]], "cost": points[members[0]].cost, "accuracy": points[members[0]].gain,
-            "count": f"×{len(members)}",  # noqa: RUF001 - the sign of times
-            "here": listed([names[place] for place in members], COVERED_NAMED),
-        }
-        for _, members in groups
-        if len(members) > 1
-    ]  # fmt: skip
-
-
-def _places(points: Sequence[FrontPoint]) -> list[tuple[float, float]]:
-    """Return where the points are in the chart, as shares of its width and height."""
-    if not points:
-        return []
-    costs, gains = [one.cost for one in points], [one.gain for one in points]
-    is_log = max(costs) / max(min(costs), 1e-12) >= specs.LOG_FROM_RATIO
-    reach, low, height = max(costs) or 1.0, min(gains), (max(gains) - min(gains)) or 1.0
-    return [(_log_place(one.cost, points) if is_log else one.cost / reach, (one.gain - low) / height) for one in points]
-
-
-def _log_place(cost: float, points: Sequence[FrontPoint]) -> float:
-    low, high = min(one.cost for one in points), max(one.cost for one in points)
-    return log(cost / low) / log(high / low) if low > 0 else 0.0
 
 
 def _legend(rows: Sequence[ComparisonRow], styles: SeriesStyles) -> tuple[tuple[str, str, str], ...]:

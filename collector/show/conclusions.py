@@ -4,9 +4,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from edgemeter.agent.base import figures
+from edgemeter.agent.base.metrics import metric_name
 from edgemeter.agent.base.run_statistics import MATTERS_RATIO
 from edgemeter.collector.compare.comparison import Comparison, ComparisonRow
-from edgemeter.collector.show.wording import listed, metric_name, names, runtime_name
+from edgemeter.collector.show.wording import listed, names, runtime_name
 
 REFERENCE = "the reference"
 
@@ -26,8 +27,8 @@ class CaseGroup:
     def most_accurate(self) -> ComparisonRow | None:
         """The case of the highest accuracy, of several the fastest; None where none was scored."""
         scored = [row for row in self.rows if row.case.accuracy]
-        best = max((row.case.accuracy.value.median for row in scored if row.case.accuracy), default=None)
-        top = tuple(row for row in scored if row.case.accuracy and row.case.accuracy.value.median == best)
+        best = max((row.case.accuracy.gain for row in scored if row.case.accuracy), default=None)
+        top = tuple(row for row in scored if row.case.accuracy and row.case.accuracy.gain == best)
         return CaseGroup(top).fastest if top else None
 
 
@@ -85,7 +86,7 @@ def cautions(comparison: Comparison) -> list[str]:
     if changed:
         found.append(f"The level of {figures.count(changed, 'case')} changed: only the runs since then count, as the table says.")
     if comparison.left_out:
-        found.append(f"Left out, with the reason below: {figures.count(len(comparison.left_out), 'case')}.")
+        found.append(f"Left out, with the reason below: {figures.count(len(comparison.left_out), 'run')}.")
     return found
 
 

@@ -27,12 +27,9 @@ class LatencyDistribution:
 def latency_distribution(runs: Sequence[RunRecord], steps: int) -> LatencyDistribution | None:
     """Return the distribution of the inference latencies of `runs`, None where no run kept its samples (or they are damaged)."""
     series = [values for run in runs if (values := _latencies_ms(run)) is not None]
-    return distribution_of(np.concatenate(series), steps) if series else None
-
-
-def distribution_of(values: NDArray[np.float64], steps: int) -> LatencyDistribution:
-    """Return the distribution of latencies in ms."""
-    every = np.sort(values)
+    if not series:
+        return None
+    every = np.sort(np.concatenate(series))
     ranks = np.unique(np.linspace(0, every.size - 1, min(steps, every.size)).round().astype(np.int64))
     return LatencyDistribution(int(every.size), tuple((float(every[rank]), float((rank + 1) / every.size)) for rank in ranks))
 

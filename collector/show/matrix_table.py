@@ -7,12 +7,13 @@ from rich.console import Console
 from rich.text import Text
 
 from edgemeter.agent.base import figures
+from edgemeter.agent.base.metrics import metric_name
 from edgemeter.agent.base.terminal import plain_table, print_notes, print_text
 from edgemeter.collector.compare.matrix import UNITS, Matrix, MatrixCell, MatrixCoverage, row_name
 from edgemeter.collector.compare.spread import MedianInterval
 from edgemeter.collector.compare.trade_off import AbsentCase, Cost, TradeOff
 from edgemeter.collector.runs.cases import named, names_of
-from edgemeter.collector.show.wording import Notes, metric_name
+from edgemeter.collector.show.wording import Notes
 
 Down = TypeVar("Down")
 Over = TypeVar("Over")
@@ -32,7 +33,7 @@ TITLES = {
 def show_matrix(found: Matrix, console: Console) -> None:
     """Print the matrix; what does not fit into a cell is below."""
     unit = f" in {UNITS[found.figure]}" if UNITS[found.figure] else ""
-    print_text(console, f"{TITLES[found.figure]}{unit}; median (95 %), * best of what is alike, ? suspect, ~ stale", "bold")
+    print_text(console, f"{TITLES[found.figure]}{unit}; median (95%), * best of what is alike, ? suspect, ~ stale", "bold")
     notes = Notes()
     rows = {row: row_name(found, row) for row in found.rows}
     columns = {column: column for column in found.columns}

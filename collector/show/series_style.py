@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from edgemeter.collector.compare.comparison import ComparisonRow
+from edgemeter.collector.runs.cases import UNKNOWN_BOARD
 
 # The style sheet holds as many colours (after Okabe and Ito, and darker or lighter where the paper asks for it).
 COLOURS = 7
@@ -48,7 +49,7 @@ class SeriesStyles:
     def series(self, row: ComparisonRow) -> str:
         """Return the name of the series that `row` belongs to."""
         if self.by_board:
-            return _board(row)
+            return board_of(row)
         return row.case.key.device if self.by_device else row.case.key.runtime
 
     def of(self, row: ComparisonRow) -> SeriesStyle:
@@ -64,7 +65,7 @@ def assign_styles(rows: Sequence[ComparisonRow], most_devices: int | None = None
     """Return a style for each series of the page, the same in every chart; of more devices than `most_devices` their board types."""
     others = [row.case.key for row in rows if not row.is_reference]
     devices = {(key.fleet, key.device) for key in others}
-    boards = {_board(row) for row in rows if not row.is_reference}
+    boards = {board_of(row) for row in rows if not row.is_reference}
     if most_devices is not None and len(devices) > most_devices and len(boards) < len(devices):
         return SeriesStyles(by_device=True, names=tuple(sorted(boards)), by_board=True)
     by_device = len({key.device for key in others}) > 1
@@ -72,5 +73,6 @@ def assign_styles(rows: Sequence[ComparisonRow], most_devices: int | None = None
     return SeriesStyles(by_device, tuple(names))
 
 
-def _board(row: ComparisonRow) -> str:
-    return row.case.newest.environment.board or "unknown board"
+def board_of(row: ComparisonRow) -> str:
+    """Return the board type of a row."""
+    return row.case.newest.environment.board or UNKNOWN_BOARD

@@ -4,6 +4,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from edgemeter.agent.base import figures
+from edgemeter.agent.base.metrics import metric_name
 from edgemeter.collector.compare.summary import CaseSummary
 
 
@@ -18,9 +19,6 @@ class Notes:
         if text not in self.texts:
             self.texts.append(text)
         return self.texts.index(text) + 1
-
-
-METRICS = {"coco_ap": "AP", "top1": "Top-1", "top5": "Top-5"}
 
 
 def only(texts: Iterable[str]) -> str | None:
@@ -39,11 +37,6 @@ def listed(texts: Sequence[str], most: int = 4) -> str:
     if len(texts) > most:
         return f"{', '.join(texts[: most - 1])} and {len(texts) - most + 1} more"
     return " and ".join(filter(None, (", ".join(texts[:-1]), *texts[-1:])))
-
-
-def metric_name(metric: str) -> str:
-    """Return how people call a metric: `AP` for `coco_ap`."""
-    return METRICS.get(metric, metric)
 
 
 def accuracy_name(cases: Sequence[CaseSummary]) -> str:

@@ -24,7 +24,7 @@ from edgemeter.collector.compare import comparison as comparing
 from edgemeter.collector.compare.columns import flat
 from edgemeter.collector.compare.summary import DaysCounted
 from edgemeter.collector.export.run_table import chosen_columns
-from edgemeter.collector.rollup.rollup import compare_rolled_up, rolled_up
+from edgemeter.collector.index.rollup import compare_rolled_up, rolled_up
 from edgemeter.collector.runs import selection
 from edgemeter.collector.runs.store import open_store
 

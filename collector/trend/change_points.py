@@ -5,6 +5,7 @@ Many series are scanned together, so that thousands take seconds. The same recor
 """
 
 import math
+from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
@@ -17,16 +18,14 @@ from edgemeter.collector.trend.covariate import without_jump
 from edgemeter.collector.trend.days import Days
 from edgemeter.collector.trend.metrics import Metric
 from edgemeter.collector.trend.scan import (
-    AFTER,
-    BEFORE,
     DECLARED_SCORE,
-    RECENT,
     SUSPECT_SCORE,
     Scan,
     less_where_confirmed,
     scan_series,
     step_score,
 )
+from edgemeter.collector.trend.split_fit import AFTER, BEFORE, RECENT
 
 WINDOW = 120
 EVERY = 5
@@ -39,7 +38,8 @@ NEAR = 10
 SURVIVING_RATIO = 0.6
 # The weather hides so much of a jump, in spreads of neighbouring days.
 HIDDEN_BY_WEATHER = 1.0
-_TOGETHER = 2000
+# So many that what is computed of them stays in the processor's cache.
+_TOGETHER = 400
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,13 +94,18 @@ class ChangePoints:
 
 @dataclass(slots=True)
 class _Walk:
-    """The progress through the points between two cuts: `begin` starts the present level, `stop` is the end, `ends` the scans to come."""
+    """The progress through the points between two cuts: `begin` starts the present level, `stop` is the end, `ends` the scans to come.
+
+    `changed` are the places where the fingerprint changed, `is_warm` is whether the temperature is a regressor.
+    """
 
     days: Days
     changes: ChangePoints
     begin: int
     stop: int
     ends: list[int]
+    changed: list[int]
+    is_warm: bool
 
 
 def change_points(
@@ -116,7 +121,10 @@ def change_points(
         own = sorted({0, *(cut for cut in (cuts[place] if cuts else ()) if 0 < cut < len(days.day))})
         changes = ChangePoints(tuple(own))
         found.append(changes)
-        walks += [_Walk(days, changes, begin, stop, _ends(days, begin, stop, every)) for begin, stop in pairwise([*own, len(days.day)])]
+        changed = [at for at, texts in enumerate(days.changed) if texts]
+        is_warm = metric.follows_temperature and days.has_temperature()
+        for begin, stop in pairwise([*own, len(days.day)]):
+            walks.append(_Walk(days, changes, begin, stop, _ends(days, begin, stop, every), changed, is_warm))
     going = [walk for walk in walks if walk.ends]
     while going:
         for first in range(0, len(going), _TOGETHER):
@@ -138,33 +146,53 @@ def _ends(days: Days, begin: int, stop: int, every: int) -> list[int]:
 
 def _scan_next(metric: Metric, walks: Sequence[_Walk]) -> None:
     """Run the next scan of each series, and continue after a confirmed step."""
-    ends = [walk.ends.pop(0) for walk in walks]
-    begins = [max(walk.begin, end - WINDOW) for walk, end in zip(walks, ends, strict=True)]
-    warm = np.array([metric.follows_temperature and walk.days.has_temperature() for walk in walks])
-    for chosen in (np.flatnonzero(warm), np.flatnonzero(~warm)):
-        if not len(chosen):
+    for with_heat in (True, False):
+        part = [walk for walk in walks if walk.is_warm == with_heat]
+        if not part:
             continue
-        part = [walks[int(place)] for place in chosen]
-        spans = [(begins[int(place)], ends[int(place)]) for place in chosen]
-        found = _scan(part, spans, with_heat=bool(warm[chosen[0]]))
-        declared = _declared(part, spans, with_heat=bool(warm[chosen[0]]))
-        for place, walk in enumerate(part):
-            _record(metric, walk, spans[place], (found, place), declared[place])
+        ends = [walk.ends.pop(0) for walk in part]
+        spans = [(max(walk.begin, end - WINDOW), end) for walk, end in zip(part, ends, strict=True)]
+        declared = _declared(part, spans, with_heat=with_heat)
+        is_newest = [end == len(walk.days.day) for walk, end in zip(part, ends, strict=True)]
+        asked = np.array([newest or one is not None for newest, one in zip(is_newest, declared, strict=True)])
+        found = _scan([walk.days for walk in part], spans, with_heat=with_heat, asked=asked)
+        for row, place in enumerate(found.rows.tolist()):
+            _record(metric, part[place], spans[place], (found, row), declared[place])
 
 
-def _scan(walks: Sequence[_Walk], spans: Sequence[tuple[int, int]], *, with_heat: bool, only: NDArray[np.intp] | None = None) -> Scan:
+def _scan(
+    series: Sequence[Days],
+    spans: Sequence[tuple[int, int]],
+    *,
+    with_heat: bool,
+    only: NDArray[np.intp] | None = None,
+    asked: NDArray[np.bool_] | None = None,
+) -> Scan:
     """Scan the spans, each at the end of a row; `only` are places of the series."""
-    longest = max(end - begin for begin, end in spans)
-    x, known, heat = (np.zeros((len(walks), longest)) for _ in range(3))
-    present = np.zeros((len(walks), longest), dtype=np.bool_)
-    for row, (walk, (begin, end)) in enumerate(zip(walks, spans, strict=True)):
-        part = slice(longest - (end - begin), longest)
-        x[row, part], known[row, part], present[row, part] = walk.days.x[begin:end], walk.days.known[begin:end], True
-        if with_heat:
-            heat[row, part] = _known_heat(walk.days.temperature_c[begin:end])
+    begins, ends = np.array(spans).T
+    longest = int((ends - begins).max())
+    present = np.arange(longest)[None, :] >= longest - (ends - begins)[:, None]
+    parts = list(zip(series, spans, strict=True))
+    x = _rows([days.x[begin:end] for days, (begin, end) in parts], present)
+    known = _rows([days.known[begin:end] for days, (begin, end) in parts], present)
+    heat = None
+    if with_heat:
+        heat = _rows([days.temperature_c[begin:end] for days, (begin, end) in parts], present)
+        for row in np.flatnonzero(np.isnan(heat).any(axis=1)):
+            heat[row, present[row]] = _known_heat(heat[row, present[row]])
     if only is not None:
-        only = only - np.array([end for _, end in spans]) + longest
-    return scan_series(x, known, present, np.array([walk.days.floor for walk in walks]), heat if with_heat else None, only)
+        only = only - ends + longest
+    return scan_series(x, known, present, np.array([days.floor for days in series]), heat, only, asked)
+
+
+def _rows(parts: Sequence[NDArray[np.float64]], present: NDArray[np.bool_]) -> NDArray[np.float64]:
+    """Return each part at the end of a row, with 0 before it."""
+    every = np.concatenate(parts)
+    if len(every) == present.size:
+        return every.reshape(present.shape)
+    found = np.zeros(present.shape)
+    found[present] = every
+    return found
 
 
 def _known_heat(temperature_c: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -176,20 +204,24 @@ def _known_heat(temperature_c: NDArray[np.float64]) -> NDArray[np.float64]:
 
 
 def _declared(walks: Sequence[_Walk], spans: Sequence[tuple[int, int]], *, with_heat: bool) -> list[_Declared | None]:
-    """Return for each series the step at the newest place where its fingerprint changed; None if it did not."""
-    places = [_newest_change(walk.days, begin, end) for walk, (begin, end) in zip(walks, spans, strict=True)]
+    """Return for each series the step at the newest place where its fingerprint changed; None if it did not, or nothing stepped there."""
+    places = [_newest_change(walk, begin, end) for walk, (begin, end) in zip(walks, spans, strict=True)]
     rows = [row for row, place in enumerate(places) if place >= 0]
     found: list[_Declared | None] = [None] * len(walks)
     if rows:
         only = np.array([places[row] for row in rows])
-        scanned = _scan([walks[row] for row in rows], [spans[row] for row in rows], with_heat=with_heat, only=only)
+        scanned = _scan([walks[row].days for row in rows], [spans[row] for row in rows], with_heat=with_heat, only=only)
         for place, row in enumerate(rows):
-            found[row] = _Declared(places[row], float(scanned.score[place]), float(scanned.step[place]), float(scanned.error[place]))
+            if scanned.score[place] >= DECLARED_SCORE:
+                found[row] = _Declared(places[row], float(scanned.score[place]), float(scanned.step[place]), float(scanned.error[place]))
     return found
 
 
-def _newest_change(days: Days, begin: int, end: int) -> int:
-    return next((place for place in range(end - AFTER, begin + BEFORE - 1, -1) if days.changed[place]), -1)
+def _newest_change(walk: _Walk, begin: int, end: int) -> int:
+    if not walk.changed:
+        return -1
+    newest = bisect_right(walk.changed, end - AFTER) - 1
+    return walk.changed[newest] if newest >= 0 and walk.changed[newest] >= begin + BEFORE else -1
 
 
 def _record(metric: Metric, walk: _Walk, span: tuple[int, int], scanned: tuple[Scan, int], declared: _Declared | None) -> None:
@@ -203,7 +235,7 @@ def _record(metric: Metric, walk: _Walk, span: tuple[int, int], scanned: tuple[S
         place = int(result.split[row]) - result.scores.shape[1] + end
         suspect = Break(place, *_around(result.scores[row], end), score, chance)
         is_step = score >= max(step_score(end - begin) - _less(walk.days, span, place, float(result.day_variance[row])), line)
-    if declared and declared.score >= max(DECLARED_SCORE, line) and (suspect is None or suspect.low <= declared.place <= suspect.high):
+    if declared and declared.score >= line and (suspect is None or suspect.low <= declared.place <= suspect.high):
         suspect, is_step = Break(declared.place, declared.place, declared.place, declared.score, chance), True
         step, error = declared.step, declared.error
     is_settled = suspect is not None and is_step and _is_settled(metric, step, error, end - suspect.place)
@@ -242,15 +274,13 @@ def _survives(walk: _Walk, span: tuple[int, int], found: Break, step: float, slo
     # A jump elsewhere misleads about how the metric follows the temperature.
     others = [without_jump(used, places, sign, HIDDEN_BY_WEATHER), without_jump(used, anywhere, 1.0), without_jump(used, anywhere, -1.0)]
     others += [] if days.read_c is None else [_known_heat(days.read_c[begin:end])]
-    for other in others:
-        temperature_c = days.temperature_c.copy()
-        temperature_c[begin:end] = other
-        again = _scan(
-            [replace(walk, days=replace(days, temperature_c=temperature_c))], [span], with_heat=True, only=np.array([found.place])
-        )
-        if float(again.step[0]) * step <= 0 or float(again.score[0]) < SURVIVING_RATIO * found.score:
-            return False
-    return True
+    again = _scan(
+        [replace(days, temperature_c=np.concatenate([days.temperature_c[:begin], other])) for other in others],
+        [span] * len(others),
+        with_heat=True,
+        only=np.full(len(others), found.place),
+    )
+    return bool(((again.step * step > 0) & (again.score >= SURVIVING_RATIO * found.score)).all())
 
 
 def _less(days: Days, span: tuple[int, int], place: int, day_variance: float) -> float:
@@ -299,9 +329,8 @@ def at_break(metric: Metric, days: Days, begin: int, found: Break, end: int) -> 
     is_named = found.score == 0 or (found.low == found.high and bool(days.changed[found.place]))
     first, last = max(span[0] + BEFORE, found.place - NEAR), min(span[1] - AFTER, found.place + NEAR)
     places = [found.place] if is_named else sorted({found.place, *range(first, last + 1)})
-    walk = _Walk(days, ChangePoints((0,)), begin, end, [])
     with_heat = metric.follows_temperature and days.has_temperature()
-    scanned = _scan([walk] * len(places), [span] * len(places), with_heat=with_heat, only=np.array(places))
+    scanned = _scan([days] * len(places), [span] * len(places), with_heat=with_heat, only=np.array(places))
     # Each place with residuals clipped around its own two levels: a high day beside a step does not move it.
     # Where no step can be estimated there is nothing to date.
     left = np.where(np.isfinite(scanned.error), (scanned.left**2).sum(axis=1), np.inf)

@@ -1,14 +1,13 @@
 """Changes of the devices between runs: firmware, kernel, runtime, model file, power mode, meter; confirmed steps; annotations."""
 
 from collections.abc import Iterable
-from contextlib import closing
 from dataclasses import dataclass
 
 from edgemeter.agent.contract.record import RunRecord
 from edgemeter.collector.influx.points import tag_text
 from edgemeter.collector.ledgers.place import LedgerPlace
 from edgemeter.collector.trend import watch
-from edgemeter.collector.trend.history import LedgerHistory
+from edgemeter.collector.trend.history import History
 from edgemeter.collector.trend.metrics import DEFAULT, SeriesKey
 from edgemeter.collector.trend.series_trend import is_event
 from edgemeter.collector.trend.trend_text import step_text
@@ -74,15 +73,14 @@ NS_PER_DAY = 86_400 * 1_000_000_000
 EVERY_DEVICE = "all"
 
 
-def noted_changes(ledger: LedgerPlace) -> list[FleetChange]:
-    """Return the confirmed steps that matter in every series of a ledger, and the annotations beside it."""
+def noted_changes(ledger: LedgerPlace, history: History) -> list[FleetChange]:
+    """Return the confirmed steps that matter in every series of a ledger, given its history, and the annotations beside it."""
     known = annotations_of(ledger)
     remarks = [
         FleetChange(one.day * NS_PER_DAY, one.fleet or EVERY_DEVICE, one.device or EVERY_DEVICE, "note", _annotation_text(one))
         for one in known
     ]
-    with closing(LedgerHistory(ledger)) as history:
-        found = watch.trends_of(history, known, DEFAULT)
+    found = watch.trends_of(history, known, DEFAULT)
     steps = [
         FleetChange(step.day * NS_PER_DAY, one.key.fleet, one.key.device, "step", f"{_named(one.key)}: {step_text(one.metric, step)}")
         for one in found

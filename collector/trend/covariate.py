@@ -10,7 +10,7 @@ from collections.abc import Collection
 import numpy as np
 from numpy.typing import NDArray
 
-from edgemeter.collector.trend.scan import HALF_NORMAL
+from edgemeter.collector.trend.noise import HALF_NORMAL, median
 
 Array = NDArray[np.float64]
 
@@ -36,7 +36,7 @@ def regressor(temperature_c: Array, x: Array) -> Array:
     heat = temperature_c[known]
     spread = _spread(heat)
     # Most series have neither a jump nor a misread day.
-    if np.abs(np.diff(heat)).max(initial=0.0) <= JUMP * spread:
+    if np.abs(heat[1:] - heat[:-1]).max(initial=0.0) <= JUMP * spread:
         return temperature_c
     heat, jumps = _without_misread_days(heat, spread), dict[int, float]()
     while (place := _largest_jump(heat, spread, jumps)) is not None:
@@ -55,7 +55,8 @@ def without_jump(heat: Array, places: range, sign: float, beyond: float = 0.0) -
     The days beside it tell how large it is, whatever made it, but for the weather of these days: with `beyond` it is taken to be larger by
     so many spreads of neighbouring days.
     """
-    jumps = {place: _shift(heat, place) + sign * beyond * _spread(heat) for place in places}
+    weather = sign * beyond * _spread(heat)
+    jumps = {place: _shift(heat, place) + weather for place in places}
     place = max(jumps, key=lambda one: sign * jumps[one], default=None)
     found: Array = heat.copy()
     if place is not None and sign * jumps[place] > 0:
@@ -65,11 +66,13 @@ def without_jump(heat: Array, places: range, sign: float, beyond: float = 0.0) -
 
 def _spread(heat: Array) -> float:
     """Return the robust standard deviation of the differences of neighbouring days."""
-    return max(float(np.median(np.abs(np.diff(heat)))) / HALF_NORMAL, LEAST_SPREAD) if len(heat) > 1 else LEAST_SPREAD
+    return max(median(np.abs(heat[1:] - heat[:-1])) / HALF_NORMAL, LEAST_SPREAD) if len(heat) > 1 else LEAST_SPREAD
 
 
 def _without_misread_days(heat: Array, spread: float) -> Array:
-    middle = np.median(np.lib.stride_tricks.sliding_window_view(np.pad(heat, 2, mode="edge"), 5), axis=1)
+    # The days beside each, the first and the last repeated.
+    beside = np.clip(np.arange(len(heat))[:, None] + np.arange(-2, 3), 0, len(heat) - 1)
+    middle = np.sort(heat[beside], axis=1)[:, 2]
     is_misread = np.abs(heat - middle) > MISREAD * spread
     found: Array = np.where(is_misread, middle, heat)
     return found
@@ -77,7 +80,7 @@ def _without_misread_days(heat: Array, spread: float) -> Array:
 
 def _largest_jump(heat: Array, spread: float, seen: Collection[int]) -> int | None:
     """Return the first day of the level that differs most from the one before, None where none lasts."""
-    near = np.flatnonzero(np.abs(np.diff(heat)) > JUMP * spread) + 1
+    near = np.flatnonzero(np.abs(heat[1:] - heat[:-1]) > JUMP * spread) + 1
     found = {int(place): abs(_shift(heat, int(place))) for place in near if int(place) not in seen}
     best = max(found, key=lambda place: found[place], default=None)
     return best if best is not None and found[best] > JUMP * spread else None
@@ -85,7 +88,8 @@ def _largest_jump(heat: Array, spread: float, seen: Collection[int]) -> int | No
 
 def _shift(values: Array, place: int) -> float:
     """Return the difference of the levels after and before a place."""
-    return float(values[place : place + BESIDE].mean() - values[max(0, place - BESIDE) : place].mean())
+    after, before = values[place : place + BESIDE], values[max(0, place - BESIDE) : place]
+    return float(np.add.reduce(after) / len(after) - np.add.reduce(before) / len(before))
 
 
 def _true_part(heat: Array, x: Array, place: int, jump: float, margin: float) -> float:

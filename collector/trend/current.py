@@ -21,7 +21,7 @@ from edgemeter.collector.trend.series_trend import newest_step
 from edgemeter.collector.trend.trend_text import amount_text
 
 # A step in any of these begins a segment of all figures: one sentence then holds for the whole row.
-LEVELS = ("latency", "energy", "accuracy")
+LEVELS = ("latency", "energy", "accuracy", "error")
 
 # Only the newest segment is wanted, so history is scanned in larger strides than a monitor's; every split is still scanned while recent.
 EVERY = 30
@@ -41,7 +41,7 @@ class SegmentStart:
 def current_cases(cases: Sequence[Case]) -> list[Case]:
     """Return each case with the runs of its current segment; the others are its `earlier` runs."""
     starts = segment_starts([_points(case.runs) for case in cases])
-    return [case if start is None else _from(case, start) for case, start in zip(cases, starts, strict=True)]
+    return [current_case(case, start) for case, start in zip(cases, starts, strict=True)]
 
 
 def segment_starts(cases: Sequence[Points]) -> list[SegmentStart | None]:
@@ -65,7 +65,10 @@ def segment_starts(cases: Sequence[Points]) -> list[SegmentStart | None]:
     return found
 
 
-def _from(case: Case, start: SegmentStart) -> Case:
+def current_case(case: Case, start: SegmentStart | None) -> Case:
+    """Return the case with the runs from `start` on; the others are its `earlier` runs. None: all are of one level."""
+    if start is None:
+        return case
     runs = case.runs[start.place :]
     return Case(case.key, runs, CurrentSegment(runs[0].started_at_ns, start.reason, start.place), case.runs[: start.place])
 

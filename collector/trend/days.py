@@ -3,16 +3,16 @@
 import math
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from itertools import pairwise
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
 from edgemeter.collector.runs.cases import Fingerprint
 from edgemeter.collector.trend.covariate import regressor
-from edgemeter.collector.trend.metrics import Metric, RunFigures, on_scale
-from edgemeter.collector.trend.scan import run_variance
+from edgemeter.collector.trend.metrics import Metric, RunFigures
+from edgemeter.collector.trend.noise import ENOUGH_DIFFERENCES, run_variance
+from edgemeter.collector.trend.run_columns import TEMPERATURE, RunColumns, columns_of, names_of, scaled
 
 Array = NDArray[np.float64]
 # Temperature is a regressor only if at least this share of the days have one.
@@ -45,60 +45,102 @@ class Days:
 
     def has_temperature(self) -> bool:
         """Return whether enough days have a temperature to use it as a regressor."""
-        return len(self.day) > 0 and float(np.isfinite(self.temperature_c).mean()) >= ENOUGH_TEMPERATURES
+        return len(self.day) > 0 and float(np.count_nonzero(np.isfinite(self.temperature_c))) / len(self.day) >= ENOUGH_TEMPERATURES
 
 
 def days_of(metric: Metric, runs: Sequence[tuple[RunFigures, Fingerprint]]) -> Days:
     """Return the points of `runs` of one series; those of another kind than the newest, and those not valid, are left out."""
-    ordered = sorted((pair for pair in runs if metric.value(pair[0]) is not None), key=lambda pair: pair[0].started_at_ns)
-    counted = [pair for pair in ordered if not metric.only_valid or pair[0].verdict == "valid"]
-    kind = metric.kind(counted[-1][0]) if counted else None
-    kept = [pair for pair in counted if metric.kind(pair[0]) == kind]
-    figures = [figure for figure, _ in kept]
-    value = np.array([on_scale(metric, metric.value(figure) or 0.0) for figure in figures])
-    u_square = np.array([(metric.u(figure) or 0.0) ** 2 for figure in figures])
-    day = np.array([figure.day for figure in figures], dtype=np.int64)
-    temperature_c = np.array([np.nan if figure.temperature_c is None else figure.temperature_c for figure in figures])
-    days = _gather(metric, day, value, u_square, temperature_c, [below for _, below in kept])
-    return replace(days, kind=kind, left_out=len(counted) - len(kept), not_valid=len(ordered) - len(counted))
+    return days_of_series(metric, columns_of([runs], names_of([metric])))[0]
 
 
-def _gather(
-    metric: Metric,
-    day: NDArray[np.int64],
-    value: Array,
-    u_square: Array,
-    temperature_c: Array,
-    below: Sequence[Fingerprint],
-) -> Days:
-    days, first, runs = np.unique(day, return_index=True, return_counts=True)
-    last = first + runs - 1
-    floor = metric.floor
-    if metric.scale == "share" and len(value):
-        # A share that is nearly always 0 shows no scatter, but has that of a coin with its mean.
-        mean = (float(value.sum()) / 100 + 1) / (len(value) + 2)
-        floor = 100 * math.sqrt(mean * (1 - mean))
-    within = (run_variance(value, day, u_square) or 0.0) if len(day) > 1 and metric.scale != "share" else 0.0
-    x = np.add.reduceat(value, first) / runs if len(days) else value
-    known = (np.add.reduceat(u_square, first) / runs + within) / runs if len(days) else value
-    read_c = _means(temperature_c, first)
-    heat = regressor(read_c, x) if metric.follows_temperature else read_c
-    return Days(days, x, known, runs, heat, _changes([below[place] for place in last]), floor, read_c=read_c)
+def days_of_series(metric: Metric, runs: RunColumns) -> list[Days]:
+    """Return the points of each series; runs of another kind than its newest, and those not valid, are left out."""
+    size = len(runs.edges) - 1
+    series = np.repeat(np.arange(size), np.diff(runs.edges))
+    value = runs.values(metric)
+    has_value = ~np.isnan(value)
+    counts = has_value & runs.is_valid if metric.only_valid else has_value
+    kind, kinds = runs.kinds(metric)
+    counted = np.flatnonzero(counts)
+    newest = np.full(size, -1)
+    # Of several values for one place the last stays, that of the newest run.
+    newest[series[counted]] = kind[counted]
+    kept = counted[kind[counted] == newest[series[counted]]]
+    left_out = np.bincount(series[counted], minlength=size) - np.bincount(series[kept], minlength=size)
+    not_valid = np.bincount(series[has_value & ~counts], minlength=size)
+    found = _Points(metric, runs, series, kept, value[kept])
+    return [
+        found.of(place, kinds[own] if own >= 0 else None, left, invalid)
+        for place, (own, left, invalid) in enumerate(zip(newest.tolist(), left_out.tolist(), not_valid.tolist(), strict=True))
+    ]
+
+
+class _Points:
+    """The points of every series, one after the other, made of the runs at the places `kept`; `value` are the figures of these."""
+
+    def __init__(self, metric: Metric, runs: RunColumns, series: NDArray[np.intp], kept: NDArray[np.intp], value: Array) -> None:
+        size, own, day = len(runs.edges) - 1, series[kept], runs.day[kept]
+        is_first = np.ones(len(kept), dtype=np.bool_)
+        is_first[1:] = (own[1:] != own[:-1]) | (day[1:] != day[:-1])
+        first = np.flatnonzero(is_first)
+        x = scaled(metric, value)
+        u_square = np.zeros(len(kept)) if metric.figure_u is None else np.nan_to_num(100 * runs.figures[metric.figure_u][kept]) ** 2
+        self._metric, self._series = metric, own[first]
+        self._edges = np.searchsorted(self._series, np.arange(size + 1)).tolist()
+        self._day, self._runs = day[first], np.diff(np.append(first, len(kept)))
+        within = np.zeros(size)
+        of_series = np.searchsorted(own, np.arange(size + 1))
+        if metric.scale != "share":
+            for place in np.flatnonzero(np.bincount(own[~is_first], minlength=size) >= ENOUGH_DIFFERENCES):
+                part = slice(of_series[place], of_series[place + 1])
+                within[place] = run_variance(x[part], day[part], u_square[part]) or 0.0
+        self._x = _sums(x, first) / self._runs
+        self._known = (_sums(u_square, first) / self._runs + within[self._series]) / self._runs
+        self._read_c = _means(runs.figures[TEMPERATURE][kept], first)
+        self._floor = np.full(size, metric.floor)
+        if metric.scale == "share":
+            # A share that is nearly always 0 shows no scatter, but has that of a coin with its mean.
+            mean = (np.bincount(own, x, minlength=size) / 100 + 1) / (np.diff(of_series) + 2)
+            self._floor = 100 * np.sqrt(mean * (1 - mean))
+        self._changed = _changes(runs, self._series, runs.common[kept[np.append(first[1:], len(kept)) - 1]] if len(kept) else first)
+
+    def of(self, place: int, kind: str | None, left_out: int, not_valid: int) -> Days:
+        """Return the points of one series."""
+        part = slice(self._edges[place], self._edges[place + 1])
+        x, read_c = self._x[part], self._read_c[part]
+        heat = regressor(read_c, x) if self._metric.follows_temperature else read_c
+        return Days(
+            self._day[part],
+            x,
+            self._known[part],
+            self._runs[part],
+            heat,
+            tuple(self._changed[part]),
+            float(self._floor[place]),
+            kind,
+            left_out=left_out,
+            not_valid=not_valid,
+            read_c=read_c,
+        )
+
+
+def _sums(values: Array, first: NDArray[np.intp]) -> Array:
+    return np.add.reduceat(values, first) if len(first) else values
 
 
 def _means(values: Array, first: NDArray[np.intp]) -> Array:
-    if not len(first):
-        return values
-    there = np.isfinite(values)
-    count = np.add.reduceat(there.astype(np.float64), first)
-    total = np.add.reduceat(np.where(there, values, 0.0), first)
-    return np.where(count > 0, total / np.maximum(count, 1), np.nan)
+    there = ~np.isnan(values)
+    count = _sums(there.astype(np.float64), first)
+    return np.where(count > 0, _sums(np.where(there, values, 0.0), first) / np.maximum(count, 1), np.nan)
 
 
-def _changes(below: Sequence[Fingerprint]) -> tuple[tuple[str, ...], ...]:
-    # Most runs have the fingerprint of the one before, often the same object.
-    pairs = pairwise(below)
-    return ((), *(() if earlier is later else tuple(earlier.changes_to(later)) for earlier, later in pairs)) if below else ()
+def _changes(runs: RunColumns, series: NDArray[np.intp], common: NDArray[np.intp]) -> list[tuple[str, ...]]:
+    """Return for each point what changed since the one before in its series; `common` are of the last run of each."""
+    found: list[tuple[str, ...]] = [()] * len(series)
+    for place in np.flatnonzero((series[1:] == series[:-1]) & (common[1:] != common[:-1])) + 1:
+        earlier, later = (runs.facts[common[one]].below for one in (place - 1, place))
+        found[place] = tuple(earlier.changes_to(later)) if earlier is not later else ()
+    return found
 
 
 def of_type(members: Sequence[Days]) -> Days:

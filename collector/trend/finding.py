@@ -13,7 +13,7 @@ _EPOCH = date(1970, 1, 1)
 class Step:
     """The level changed from one day to the next.
 
-    `size`, `low` and `high` (95 %) are per cent of the level before, or points; `day`, `day_low` and `day_high` (days since 1970) the first
+    `size`, `low` and `high` (95%) are per cent of the level before, or points; `day`, `day_low` and `day_high` (days since 1970) the first
     day of the new level with its interval. `before` and `after` are the levels in the metric's own unit, `days_before` and `days_after` the
     numbers of points, `runs_before` and `runs_after` of runs. `candidates` are changes on the same day. `matters` is None while
     the interval holds the smallest difference that matters. `chance` is how often noise alone scores so high in one scan.
@@ -41,7 +41,7 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class Drift:
-    """The level moves steadily: `per_30_days` with its bounds (95 %), per cent or points, over `days` points since `day`."""
+    """The level moves steadily: `per_30_days` with its bounds (95%), per cent or points, over `days` points since `day`."""
 
     per_30_days: float
     low: float

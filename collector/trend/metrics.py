@@ -4,7 +4,7 @@ A metric names a figure, the scale of its differences, and the smallest differen
 """
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
@@ -12,13 +12,14 @@ import msgspec
 
 from edgemeter.agent.contract.energy_provenance import energy_provenance
 from edgemeter.agent.contract.record import RunRecord
+from edgemeter.agent.contract.record_accuracy import Accuracy
 from edgemeter.agent.contract.record_figures import Energy
 from edgemeter.agent.contract.record_time import off_by_ns
 from edgemeter.collector.runs.cases import UNKNOWN_BOARD, key_of, not_measured
 
 NS_PER_DAY = 86_400 * 1_000_000_000
 
-# Bounds of 95 % are so many standard deviations apart.
+# Bounds of 95% are so many standard deviations apart.
 _BOUNDS_APART = 2 * 1.959964
 
 
@@ -128,7 +129,7 @@ def figures_of(run: RunRecord, received_ns: int | None = None) -> RunFigures:
         p90_ms=latency.p90_ms if has_latency and latency.p90_ms and latency.p90_ms > 0 else None,
         p90_u=ratio_of_bounds(latency.p90_low_ms, latency.p90_high_ms, latency.p90_ms),
         accuracy=accuracy.value if accuracy else None,
-        accuracy_kind=f"{accuracy.metric} over {accuracy.images} images {accuracy.dataset_sha256[:12]}" if accuracy else None,
+        accuracy_kind=_accuracy_kind(accuracy) if accuracy else None,
         is_throttled=_is_throttled(run),
         is_under_voltage=_any(one.under_voltage_now for one in run.conditions),
         ttft_ms=ttft.p50_ms if ttft else None,
@@ -148,13 +149,22 @@ def _ratio(expanded: float | None, factor: float | None, value: float | None) ->
 
 
 def ratio_of_bounds(low: float | None, high: float | None, value: float | None) -> float | None:
-    """Return the relative standard uncertainty of a figure with bounds of 95 %, None where one is not known."""
+    """Return the relative standard uncertainty of a figure with bounds of 95%, None where one is not known."""
     return (high - low) / _BOUNDS_APART / value if low is not None and high is not None and value else None
 
 
 def _energy_kind(energy: Energy) -> str:
     excludes = f" without {', '.join(energy.excludes)}" if energy.excludes else ""
     return f"{energy.scope}{excludes}"
+
+
+# Stands in the kind of an accuracy whose lower value is the better one.
+LOWER = " (lower is better)"
+
+
+def _accuracy_kind(accuracy: Accuracy) -> str:
+    better = LOWER if accuracy.better == "lower" else ""
+    return f"{accuracy.metric}{better} over {accuracy.images} images {accuracy.dataset_sha256[:12]}"
 
 
 def regressor_c(run: RunRecord) -> float | None:
@@ -183,9 +193,10 @@ TOLD_RATIO = 0.9
 
 @dataclass(frozen=True, slots=True)
 class Metric:
-    """One figure of a run; `value` and `kind` read it, `u` the standard uncertainty of one run on the metric's scale (None: unknown).
+    """One figure of a run: its name in `RunFigures`, those of its standard uncertainty and its kind, None if it has none.
 
-    `matters` is the smallest difference that matters, on the scale: per cent, or points. `floor` is the least that days scatter.
+    Of accuracies `is_error` says whether those are of the metric whose lower value is the better one. `matters` is the smallest
+    difference that matters, on the scale: per cent, or points. `floor` is the least that days scatter.
     """
 
     title: str
@@ -194,11 +205,25 @@ class Metric:
     worse: Literal["higher", "lower"]
     matters: float
     floor: float
-    value: Callable[[RunFigures], float | None]
-    u: Callable[[RunFigures], float | None]
-    kind: Callable[[RunFigures], str | None]
+    figure: str
+    figure_u: str | None = None
+    figure_kind: str | None = None
+    is_error: bool | None = None
     only_valid: bool = True
     follows_temperature: bool = True
+
+    def value(self, run: RunFigures) -> float | None:
+        """Return the figure of a run, None where it has none."""
+        found = getattr(run, self.figure)
+        return None if found is None or not self.takes(self.kind(run)) else float(found)
+
+    def kind(self, run: RunFigures) -> str | None:
+        """Return of what kind the figure of a run is, None where that is not told apart."""
+        return None if self.figure_kind is None else getattr(run, self.figure_kind)
+
+    def takes(self, kind: str | None) -> bool:
+        """Return whether a figure of this kind is one of the metric."""
+        return self.is_error is None or self.is_error == (kind is not None and LOWER in kind)
 
     @property
     def told(self) -> float:
@@ -206,50 +231,23 @@ class Metric:
         return TOLD_RATIO * self.matters
 
 
-def _per_cent(u_ratio: float | None) -> float | None:
-    return None if u_ratio is None else 100 * u_ratio
-
-
-def _no_kind(_: RunFigures) -> str | None:
-    return None
-
-
-def _unknown(_: RunFigures) -> float | None:
-    return None
-
-
-def _share(run: RunFigures) -> float | None:
-    return None if run.is_throttled is None else float(run.is_throttled)
-
-
 METRICS: dict[str, Metric] = {
-    "energy": Metric(
-        "energy per inference, gross", "mJ", "log", "higher", 3.0, 0.05,
-        lambda run: run.energy_mj, lambda run: _per_cent(run.energy_u), lambda run: run.energy_kind,
-    ),
-    "energy-net": Metric(
-        "energy per inference, net", "mJ", "log", "higher", 3.0, 0.05,
-        lambda run: run.net_mj, lambda run: _per_cent(run.net_u), lambda run: run.energy_kind,
-    ),
-    "latency": Metric(
-        "latency p50", "ms", "log", "higher", 3.0, 0.05, lambda run: run.p50_ms, lambda run: _per_cent(run.p50_u), _no_kind
-    ),
-    "latency-p90": Metric(
-        "latency p90", "ms", "log", "higher", 3.0, 0.05, lambda run: run.p90_ms, lambda run: _per_cent(run.p90_u), _no_kind
-    ),
-    "ttft": Metric(
-        "time to first token p50", "ms", "log", "higher", 3.0, 0.05, lambda run: run.ttft_ms, lambda run: _per_cent(run.ttft_u), _no_kind
-    ),
-    "tpot": Metric(
-        "time per output token p50", "ms", "log", "higher", 3.0, 0.05, lambda run: run.tpot_ms, lambda run: _per_cent(run.tpot_u), _no_kind
-    ),
+    "energy": Metric("energy per inference, gross", "mJ", "log", "higher", 3.0, 0.05, "energy_mj", "energy_u", "energy_kind"),
+    "energy-net": Metric("energy per inference, net", "mJ", "log", "higher", 3.0, 0.05, "net_mj", "net_u", "energy_kind"),
+    "latency": Metric("latency p50", "ms", "log", "higher", 3.0, 0.05, "p50_ms", "p50_u"),
+    "latency-p90": Metric("latency p90", "ms", "log", "higher", 3.0, 0.05, "p90_ms", "p90_u"),
+    "ttft": Metric("time to first token p50", "ms", "log", "higher", 3.0, 0.05, "ttft_ms", "ttft_u"),
+    "tpot": Metric("time per output token p50", "ms", "log", "higher", 3.0, 0.05, "tpot_ms", "tpot_u"),
     "accuracy": Metric(
         "accuracy", "", "points", "lower", 0.5, 0.02,
-        lambda run: run.accuracy, _unknown, lambda run: run.accuracy_kind, follows_temperature=False,
+        "accuracy", figure_kind="accuracy_kind", is_error=False, follows_temperature=False,
+    ),
+    "error": Metric(
+        "error of the predictions", "", "points", "higher", 0.5, 0.02,
+        "accuracy", figure_kind="accuracy_kind", is_error=True, follows_temperature=False,
     ),
     "throttling": Metric(
-        "share of throttled runs", "", "share", "higher", 10.0, 0.1, _share, _unknown, _no_kind,
-        only_valid=False, follows_temperature=False,
+        "share of throttled runs", "", "share", "higher", 10.0, 0.1, "is_throttled", only_valid=False, follows_temperature=False
     ),
 }  # fmt: skip
 
@@ -258,7 +256,7 @@ RELATIVE = frozenset(name for name, metric in METRICS.items() if metric.scale ==
 
 # An interval may be wider than any number, if hardly anything is known.
 _LARGEST = 10_000.0
-DEFAULT = ("energy", "latency", "accuracy", "throttling")
+DEFAULT = ("energy", "latency", "accuracy", "error", "throttling")
 
 
 def on_scale(metric: Metric, value: float) -> float:

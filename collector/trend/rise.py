@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from edgemeter.collector.trend.days import Days
 from edgemeter.collector.trend.finding import Rise
 from edgemeter.collector.trend.metrics import Metric, difference, off_scale
-from edgemeter.collector.trend.scan import HALF_NORMAL
+from edgemeter.collector.trend.noise import HALF_NORMAL
 
 # The days before must have at least so many points.
 FEWEST_BEFORE = 5
@@ -80,7 +80,7 @@ def _has_risen(days: Days, begin: int, level: float, limits: RiseLimits) -> bool
 
 
 def _least(by: float, moved: float) -> float:
-    """Return the ratio on the metric's scale; a fall by 100 % or more is none that can be."""
+    """Return the ratio on the metric's scale; a fall by 100% or more is none that can be."""
     if moved < 0 and by >= 100:
         return math.inf
     return abs(100 * math.log1p(math.copysign(by, moved) / 100))

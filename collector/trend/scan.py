@@ -1,117 +1,18 @@
-"""The scan: where in a series of days, if anywhere, its level stepped. Weighted regression over every split, many series at once.
+"""The scan: where in a series of days, if anywhere, its level stepped. Many series at once.
 
-Noise is how far days scatter by themselves, beyond what is known of each point; it is robust: steps and outliers hardly move it.
 Thresholds are the scores from which a step is suspected, and from which it is confirmed.
 """
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import overload
 
 import numpy as np
 from numpy.typing import NDArray
 
-Array = NDArray[np.float64]
-Mask = NDArray[np.bool_]
-
-# The median of the absolute value of a standard normal variable.
-HALF_NORMAL = 0.6744897501960817
-_BISECTIONS = 14
-
-# The largest lag-1 correlation assumed: beyond it, a series has hardly any level.
-LAG1_MOST = 0.7
-
-# How many points' worth of lag-1 the fit of level, temperature and step removes.
-TAKEN_BY_FIT = 2.0
-
-# The lag-1 is assumed to be at least this many of its standard errors.
-UNSEEN = 0.3
-
-# The lag-1 is itself estimated from few points: at its largest, standard errors grow by this factor.
-POORLY_KNOWN = 0.3
-
-# The spread of runs needs this many differences within days.
-ENOUGH_DIFFERENCES = 8
-
-
-def masked_median(values: Array, present: Mask) -> Array:
-    """Return the median of the present values of each row, NaN where a row has none."""
-    ordered = np.sort(np.where(present, values, np.inf), axis=1)
-    count = present.sum(axis=1)
-    row = np.arange(len(values))
-    low, high = np.maximum(count - 1, 0) // 2, np.minimum(count // 2, values.shape[1] - 1)
-    return np.where(count > 0, (ordered[row, low] + ordered[row, high]) / 2, np.nan)
-
-
-def packed_days(values: Array, present: Mask) -> Array:
-    """Return each row's present values, in order, at its end, with 0 before them."""
-    place = np.argsort(present, axis=1, kind="stable")
-    return np.where(np.take_along_axis(present, place, axis=1), np.take_along_axis(values, place, axis=1), 0.0)
-
-
-def day_variances(x: Array, known: Array, present: Mask, floor: Array) -> tuple[Array, Array]:
-    """Return the own variance of each point, and the scatter of days beside it, one for each series.
-
-    Where days scatter less than the points' own variances promise, those are taken down: a meter's common error moves no day against
-    another. `floor` [series] is the smallest standard deviation that any point has: figures are rounded.
-    Source: the median of absolute differences of neighbours, as a step moves only one of them.
-    """
-    size = present.sum(axis=1)
-    values, variances = packed_days(x, present), packed_days(known, present)
-    follows = np.arange(x.shape[1] - 1)[None, :] >= (x.shape[1] - size)[:, None]
-    difference = np.abs(np.diff(values, axis=1))
-    both = variances[:, 1:] + variances[:, :-1]
-    tiny = np.maximum(floor, 1e-9)[:, None] ** 2
-    ratio_alone = masked_median(difference / np.sqrt(both + tiny), follows) / HALF_NORMAL
-    low = np.zeros(len(x))
-    high = np.nan_to_num(masked_median(difference, follows)) / HALF_NORMAL + 1e-12
-    for _ in range(_BISECTIONS):
-        middle = (low + high) / 2
-        ratio = masked_median(difference / np.sqrt(both + 2 * middle[:, None] ** 2 + 1e-30), follows)
-        too_small = ratio > HALF_NORMAL
-        low, high = np.where(too_small, middle, low), np.where(too_small, high, middle)
-    between = ((low + high) / 2)[:, None] ** 2
-    taken_down = np.clip(np.nan_to_num(ratio_alone, nan=1.0), 0.0, 1.0)[:, None] ** 2
-    return np.maximum(known * taken_down, tiny / 2), np.maximum(between[:, 0], tiny[:, 0] / 2)
-
-
-def run_variance(values: Array, day: NDArray[np.int64], known: Array) -> float | None:
-    """Return how far runs of one day scatter beyond what is `known` of each [runs], one series; None if too few share a day."""
-    same = day[1:] == day[:-1]
-    if np.count_nonzero(same) < ENOUGH_DIFFERENCES:
-        return None
-    scale = float(np.median(np.abs(np.diff(values))[same])) / HALF_NORMAL
-    return max(0.0, scale**2 / 2 - float(np.median(known)))
-
-
-def shared_variance(residuals: Array, variance: Array, present: Mask) -> Array:
-    """Return the share of its variance that a point has in common with its neighbour [series]: the weighted mean of their products.
-
-    `residuals` are what a level and a step leave, which takes a part of what neighbours share away: that is added again. Where nothing
-    is seen, a part of what could have stayed unseen in so few points is taken.
-    """
-    values, spread = packed_days(residuals, present), packed_days(1 / variance, present)
-    weight = spread[:, 1:] * spread[:, :-1]
-    total = np.maximum(weight.sum(axis=1), 1e-300)
-    mean_product = (weight * values[:, 1:] * values[:, :-1]).sum(axis=1) / total
-    mean_square = (weight * values[:, 1:] ** 2).sum(axis=1) / total
-    pairs = np.maximum(total**2 / np.maximum((weight**2).sum(axis=1), 1e-300), 1.0)
-    taken = TAKEN_BY_FIT * mean_square / np.maximum(present.sum(axis=1), 1)
-    shared: Array = np.maximum(mean_product + taken, UNSEEN * mean_square / np.sqrt(pairs))
-    return shared
-
-
-def long_run(between: Array, shared: Array) -> Array:
-    """Return the variance of days as it counts in a mean of many, where neighbours share `shared` of it [series].
-
-    `between` was estimated from differences of neighbours, in which what they share cancels. Source: an autoregression of order one.
-    """
-    whole = between + shared
-    ratio = np.minimum(shared / np.maximum(whole, 1e-300), LAG1_MOST)
-    lasting: Array = whole * (1 + ratio) / (1 - ratio) * (1 + POORLY_KNOWN * ratio) ** 2
-    return lasting
-
+from edgemeter.collector.trend.noise import Array, Mask, day_variances, long_run, masked_median, shared_variance
+from edgemeter.collector.trend.split_fit import CLIP, LEAST_TEMPERATURE_SD, SplitFit, fit_splits, straight_line, with_step
 
 # Number of points, and the score from which a step is confirmed.
 STEP_SCORE = ((20, 9.0), (30, 8.0), (40, 7.0), (60, 5.8), (80, 5.1), (100, 4.8), (120, 4.7))
@@ -129,6 +30,7 @@ CONFIRMING_DAYS, RUN_SHARE, CONFIRMED_LESS = 5, 0.55, 0.85
 # Days with several runs before the split do not count as an answer to a suspicion: up to this share of them.
 _USUAL_RATIO = 0.25
 
+_ROUNDING = 1e-9
 _PROBABILITIES = (0.5, 0.1, 0.03, 0.01, 0.003, 0.001, 0.0003, 0.0001)
 CHANCE = {
     12: (0.74, 1.68, 2.33, 2.94, 3.64, 4.20, 4.88, 5.32),
@@ -194,27 +96,11 @@ def _quantiles(points: int) -> list[float]:
     return [float(np.interp(points, list(CHANCE), [row[place] for row in CHANCE.values()])) for place in range(len(_PROBABILITIES))]
 
 
-CLIP = 3.0
-
-# The fewest points after a split for a level, and before it for a baseline.
-AFTER = 3
-BEFORE = 8
-
-# Splits older than this many points were scanned when they were new.
-RECENT = 60
-
-# A split of which the temperature explains more than this share is not distinguishable from it.
-HIDDEN_RATIO = 0.85
-
-# A temperature that varies less than this (degrees) is constant.
-LEAST_TEMPERATURE_SD = 0.01
-_ROUNDS = 2
-
-
 @dataclass(frozen=True, slots=True)
 class Scan:
     """The result of the scan; arrays [series], in the unit of x.
 
+    `rows` are the places of these series among those that were scanned.
     `score` is the largest |t| of a step, 0 where no split is allowed; `split` is the place of its first point, `step` its size and `error`
     the standard error. `scores` [series, days] are the |t| of every split. `drift` is the |t| of a straight line over the points and
     `drift_a_point` its slope with `drift_error`; a line that explains more than the step does is a drift. `hidden` is the share of the
@@ -222,6 +108,7 @@ class Scan:
     is what level, temperature and step leave, in standard deviations of a point. `day_variance` is what days scatter beside what is known.
     """
 
+    rows: NDArray[np.intp]
     score: Array
     split: NDArray[np.intp]
     step: Array
@@ -238,130 +125,81 @@ class Scan:
 
 
 def scan_series(
-    x: Array, known: Array, present: Mask, floor: Array, temperature: Array | None = None, only: NDArray[np.intp] | None = None
+    x: Array,
+    known: Array,
+    present: Mask,
+    floor: Array,
+    temperature: Array | None = None,
+    only: NDArray[np.intp] | None = None,
+    asked: Mask | None = None,
 ) -> Scan:
     """Return the best split of each series; with `only` [series] that place is tested, once.
 
-    `known` is the variance that is known of each point, `floor` [series] the smallest standard deviation that one can have.
+    `known` is the variance that is known of each point, `floor` [series] the smallest standard deviation that one can have. With `asked`
+    [series] the result is only of these series and of those in which a step may be confirmed: most scans of history find nothing.
     """
     known, between = day_variances(x, known, present, floor)
-    sd = np.sqrt(known + between[:, None])
-    first = _fit(x, 1 / sd**2, sd, present, temperature, only)
-    shared = shared_variance(first.left * sd, sd**2, present)
+    spread = np.sqrt(known + between[:, None])
+    first = fit_splits(x, 1 / spread**2, spread, present, temperature, only)
+    least = step_score(present.sum(axis=1)) - CONFIRMED_LESS
+    rows = np.arange(len(x))
+    if asked is not None and only is None:
+        rows = np.flatnonzero(asked | _may_reach(least, first, has_heat=temperature is not None))
+        first, asked = first.of(rows), asked[rows]
+        x, known, between, spread, least = (one[rows] for one in (x, known, between, spread, least))
+        present = present[rows]
+        temperature = None if temperature is None else temperature[rows]
+    shared = shared_variance(with_step(first)[1] * spread, spread**2, present)
     sd = np.sqrt(known + (between + shared)[:, None])
-    found = _fit(x, 1 / (known + long_run(between, shared)[:, None]), sd, present, temperature, only)
-    return replace(found, day_variance=between + shared)
+    found = fit_splits(x, 1 / (known + long_run(between, shared)[:, None]), sd, present, temperature, only)
+    every = np.arange(len(x))
+    kept = every if asked is None else np.flatnonzero(asked | (found.scores[every, found.split] >= least))
+    return _scan_of(found if len(kept) == len(x) else found.of(kept), rows[kept], (between + shared)[kept])
 
 
-def _fit(x: Array, weight: Array, sd: Array, present: Mask, temperature: Array | None, only: NDArray[np.intp] | None) -> Scan:
-    weight = np.where(present, weight, 0.0)
-    heat = None if temperature is None else _varying(_beside_mean(np.where(present, temperature, 0.0), weight), weight)
-    residual, slope = _clipped_residual(x, weight, sd, heat)
-    scored, size = _every_split(residual, weight, heat)
-    allowed, hidden = _allowed(present, size, weight, is_named=only is not None)
-    scores = np.where(allowed, np.abs(scored), 0.0)
-    row = np.arange(len(x))
-    split = np.argmax(scores, axis=1) if only is None else only
-    found = allowed[row, split]
-    information = np.where(found, size[row, split], 1.0)
-    after = _beside((np.arange(x.shape[1])[None, :] >= split[:, None]).astype(np.float64), weight, heat)
-    step, left = _with_step(x, np.where(found[:, None], after, 0.0), weight, sd, heat)
-    line, line_information = _line(residual, weight, heat, present)
-    heat_information = np.zeros(len(x)) if heat is None else (weight * heat * heat).sum(axis=1)
-    is_known = heat_information > 0
+def _may_reach(least: Array, first: SplitFit, *, has_heat: bool) -> Mask:
+    """Return in which series the final score may be `least` or more, as far as the first fit tells.
+
+    What neighbours share only takes weight from the points. With weights of one ratio to the first ones, the score would be less by its
+    root; where the ratios differ, by up to `uneven` from each other, the square of the score is at most higher by a quarter of that times
+    what the first fit leaves, and a residual by half of it times the root of that. All this holds where no point is drawn near and no
+    split hidden, in either fit.
+    """
+    sd, weight = np.where(first.present, first.sd, 1.0), first.beside.weight
+    left = np.where(first.present, first.residual, 0.0)
+    square = (weight * left**2).sum(axis=1)
+    uneven = (sd.max(axis=1, where=first.present, initial=0.0) / sd.min(axis=1, where=first.present, initial=np.inf)) ** 2 - 1
+    farthest = (np.abs(left) / sd).max(axis=1) + uneven / 2 * np.sqrt(square)
+    is_drawn = (np.abs(np.where(first.present, first.x - first.clipped, 0.0)) > _ROUNDING * sd).any(axis=1)
+    bound = first.scores[np.arange(len(least)), first.split] ** 2 + uneven / 4 * square
+    is_open: Mask = (
+        is_drawn | (uneven > 1) | (farthest >= CLIP * (1 - _ROUNDING)) | (first.hidden > 0) | (bound * (1 + _ROUNDING) >= least**2)
+    )
+    if has_heat:
+        # A temperature that hardly varies might be a regressor in one of the fits only.
+        is_open |= first.beside.heat_square <= 2 * LEAST_TEMPERATURE_SD**2 * weight.sum(axis=1)
+    return is_open
+
+
+def _scan_of(fit: SplitFit, rows: NDArray[np.intp], day_variance: Array) -> Scan:
+    step, left = with_step(fit)
+    line, line_information = straight_line(fit)
+    beside = fit.beside
+    is_known = beside.heat_square > 0
+    slope = beside.slope(beside.beside_mean(fit.clipped))
     return Scan(
-        score=scores[row, split],
-        split=split,
+        rows=rows,
+        score=fit.scores[np.arange(len(fit.x)), fit.split],
+        split=fit.split,
         step=step,
-        error=np.where(found, 1 / np.sqrt(information), np.inf),
-        scores=scores,
+        error=np.where(fit.found, 1 / np.sqrt(fit.information), np.inf),
+        scores=fit.scores,
         drift=np.abs(line) * np.sqrt(line_information),
         drift_a_point=line,
         drift_error=1 / np.sqrt(np.where(line_information > 0, line_information, np.inf)),
         slope=np.where(is_known, slope, np.nan),
-        slope_error=np.where(is_known, 1 / np.sqrt(np.where(is_known, heat_information, 1.0)), np.nan),
-        hidden=hidden,
-        left=np.where(present, left, 0.0),
-        day_variance=np.zeros(len(x)),
+        slope_error=np.where(is_known, 1 / np.sqrt(np.where(is_known, beside.heat_square, 1.0)), np.nan),
+        hidden=fit.hidden,
+        left=np.where(fit.present, left, 0.0),
+        day_variance=day_variance,
     )
-
-
-def _beside_mean(values: Array, weight: Array) -> Array:
-    total = np.maximum(weight.sum(axis=1, keepdims=True), 1e-300)
-    beside: Array = values - (weight * values).sum(axis=1, keepdims=True) / total
-    return beside
-
-
-def _varying(heat: Array, weight: Array) -> Array:
-    """Return the temperature beside its mean, 0 for a series that hardly varies: rounding errors are no regressor."""
-    variance = (weight * heat**2).sum(axis=1) / np.maximum(weight.sum(axis=1), 1e-300)
-    return np.where((variance >= LEAST_TEMPERATURE_SD**2)[:, None], heat, 0.0)
-
-
-def _beside(values: Array, weight: Array, heat: Array | None) -> Array:
-    """Return the residuals of `values` after mean and temperature."""
-    beside = _beside_mean(values, weight)
-    return beside if heat is None else beside - _coefficient(beside, weight, heat)[:, None] * heat
-
-
-def _coefficient(values: Array, weight: Array, regressor: Array) -> Array:
-    square = (weight * regressor * regressor).sum(axis=1)
-    found: Array = (weight * regressor * values).sum(axis=1) / np.where(square > 0, square, 1.0)
-    return found
-
-
-def _clipped_residual(x: Array, weight: Array, sd: Array, heat: Array | None) -> tuple[Array, Array]:
-    clipped = np.where(weight > 0, x, 0.0)
-    for _ in range(_ROUNDS):
-        residual = _beside(clipped, weight, heat)
-        fitted = clipped - residual
-        clipped = np.where(weight > 0, fitted + np.clip(x - fitted, -CLIP * sd, CLIP * sd), 0.0)
-    slope = np.zeros(len(x)) if heat is None else _coefficient(_beside_mean(clipped, weight), weight, heat)
-    return _beside(clipped, weight, heat), slope
-
-
-def _suffix(values: Array) -> Array:
-    summed: Array = np.cumsum(values[:, ::-1], axis=1)[:, ::-1]
-    return summed
-
-
-def _every_split(residual: Array, weight: Array, heat: Array | None) -> tuple[Array, Array]:
-    """Return t of a step at every place, and the information (1 / variance) that there is about its size."""
-    later = _suffix(weight)
-    size = later * (1 - later / np.maximum(later[:, :1], 1e-300))
-    if heat is not None:
-        square = (weight * heat * heat).sum(axis=1, keepdims=True)
-        size = size - _suffix(weight * heat) ** 2 / np.where(square > 0, square, 1.0)
-    return _suffix(weight * residual) / np.sqrt(np.maximum(size, 1e-12)), size
-
-
-def _allowed(present: Mask, size: Array, weight: Array, *, is_named: bool) -> tuple[Mask, Array]:
-    """Return where a step is possible, and how many of these places the temperature hides; a declared place may be hidden."""
-    later = _suffix(present.astype(np.float64))
-    far = present & (later >= AFTER) & (later <= RECENT) & (later[:, :1] - later >= BEFORE)
-    mass = _suffix(weight)
-    without_heat = mass * (1 - mass / np.maximum(mass[:, :1], 1e-300))
-    is_visible = size >= (1 - HIDDEN_RATIO) * without_heat
-    hidden = (far & ~is_visible).sum(axis=1) / np.maximum(far.sum(axis=1), 1)
-    return far & (is_visible | is_named) & (size > 1e-9), hidden
-
-
-def _with_step(x: Array, after: Array, weight: Array, sd: Array, heat: Array | None) -> tuple[Array, Array]:
-    """Return the size of the step, and the residuals in standard deviations, clipped.
-
-    Residuals are clipped around both levels, so that a large step does not count as outliers.
-    """
-    clipped = np.where(weight > 0, x, 0.0)
-    for _ in range(_ROUNDS + 1):
-        residual = _beside(clipped, weight, heat)
-        step = _coefficient(residual, weight, after)
-        fitted = clipped - residual + step[:, None] * after
-        left = np.clip((x - fitted) / sd, -CLIP, CLIP)
-        clipped = np.where(weight > 0, fitted + left * sd, 0.0)
-    return step, left
-
-
-def _line(residual: Array, weight: Array, heat: Array | None, present: Mask) -> tuple[Array, Array]:
-    """Return the slope of a straight line over the points, and the information about it."""
-    time = _beside(np.where(present, np.cumsum(present, axis=1), 0).astype(np.float64), weight, heat)
-    return _coefficient(residual, weight, time), (weight * time * time).sum(axis=1)

@@ -14,7 +14,9 @@ from edgemeter.collector.trend.change_points import CONFIDENCE_Z, Break, ChangeP
 from edgemeter.collector.trend.days import Days
 from edgemeter.collector.trend.finding import Drift, FindingState, Missing, Scatter, Step
 from edgemeter.collector.trend.metrics import METRICS, Metric, SeriesKey, difference, off_scale
-from edgemeter.collector.trend.scan import AFTER, BEFORE, step_score
+from edgemeter.collector.trend.noise import median
+from edgemeter.collector.trend.scan import step_score
+from edgemeter.collector.trend.split_fit import AFTER, BEFORE
 
 # The scatter of so many last points is compared with that of at least as many before.
 SCATTER_POINTS = 30
@@ -102,7 +104,7 @@ def _trend(name: str, metric: Metric, key: SeriesKey, days: Days, changes: Chang
         runs=int(days.runs.sum()),
         first_day=int(days.day[0]),
         last_day=int(days.day[-1]),
-        every_days=float(np.median(np.diff(days.day[-GAPS:]))) if size > 1 else 1.0,
+        every_days=median(days.day[-GAPS:][1:] - days.day[-GAPS:][:-1]) if size > 1 else 1.0,
         begin_day=int(days.day[begin]),
         level=off_scale(metric, _level(days, begin, size)),
         steps=tuple(sorted(steps, key=lambda step: step.day)),
@@ -133,7 +135,8 @@ def newest_step(metric: Metric, days: Days, changes: ChangePoints) -> Step | Non
 
 
 def _level(days: Days, begin: int, end: int) -> float:
-    return float(np.average(days.x[begin:end], weights=1 / (days.known[begin:end] + days.floor**2)))
+    weight = 1 / (days.known[begin:end] + days.floor**2)
+    return float((days.x[begin:end] * weight).sum() / weight.sum())
 
 
 def _step(metric: Metric, days: Days, found: Break, edges: Sequence[int], state: FindingState) -> Step:
@@ -204,14 +207,15 @@ def _scatter(days: Days, now: CurrentLevel) -> Scatter | None:
     if len(size) < 2 * SCATTER_POINTS:
         return None
     late, early = size[-SCATTER_POINTS:], size[:-SCATTER_POINTS]
-    if max(np.median(late), np.median(early)) < NO_SCATTER:
+    of_late, of_early = median(late), median(early)
+    if max(of_late, of_early) < NO_SCATTER:
         return None
-    both = np.concatenate([early, late])
-    _, place, count = np.unique(both, return_inverse=True, return_counts=True)
-    rank = (np.cumsum(count) - (count - 1) / 2)[place]
-    expected = len(late) * (len(both) + 1) / 2
-    z = (rank[-len(late) :].sum() - expected) / math.sqrt(len(early) * len(late) * (len(both) + 1) / 12)
-    ratio = float(np.median(late) / max(np.median(early), 1e-12))
+    ordered = np.sort(size)
+    # Equal ones share the mean of their ranks.
+    rank = (np.searchsorted(ordered, late, "left") + np.searchsorted(ordered, late, "right") + 1) / 2
+    expected = len(late) * (len(size) + 1) / 2
+    z = (rank.sum() - expected) / math.sqrt(len(early) * len(late) * (len(size) + 1) / 12)
+    ratio = of_late / max(of_early, 1e-12)
     if abs(z) < SCATTER_Z or not (ratio > SCATTER_RATIO or ratio < 1 / SCATTER_RATIO):
         return None
     return Scatter(ratio, int(days.day[now.end - SCATTER_POINTS]), len(early), len(late))

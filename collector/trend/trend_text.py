@@ -4,13 +4,10 @@ import csv
 import io
 from collections.abc import Collection, Sequence
 from dataclasses import asdict
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 import numpy as np
-from rich.console import Console
-from rich.table import Column, Table
-from rich.text import Text
 
 from edgemeter.agent.base.figures import count, printable, significant
 from edgemeter.agent.base.terminal import plain_table
@@ -21,13 +18,17 @@ from edgemeter.collector.trend.metrics import METRICS, SeriesKey, off_scale
 from edgemeter.collector.trend.series_trend import SeriesTrend, StandingOut
 from edgemeter.collector.trend.watch_file import Annotation
 
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.table import Table
+
 # So many devices of an event are named in its row.
 NAMED_DEVICES = 3
-_UNITS = {"log": " %", "points": " points", "share": " points"}
+_UNITS = {"log": "%", "points": " points", "share": " points"}
 
 
 def amount_text(metric: str, value: float) -> str:
-    """Return a difference with its sign and unit: `+4.2 %`."""
+    """Return a difference with its sign and unit: `+4.2%`."""
     return f"{'+' if value > 0 else '-' if value < 0 else ''}{significant(abs(value), 2)}{_UNITS[METRICS[metric].scale]}"
 
 
@@ -39,7 +40,7 @@ def level_text(metric: str, value: float) -> str:
 
 
 def interval_text(metric: str, low: float, high: float) -> str:
-    """Return a 95 % interval of a difference: `+3.1 .. +5.3 %`."""
+    """Return a 95% interval of a difference: `+3.1 .. +5.3%`."""
     unit = _UNITS[METRICS[metric].scale]
     return f"{amount_text(metric, low).removesuffix(unit)} .. {amount_text(metric, high)}"
 
@@ -150,12 +151,15 @@ _STYLES = {"worse": "red", "better": "green", "missing": "yellow"}
 
 
 def show_trends(
-    found: Sequence[SeriesTrend], summed_up: StandingOut, until: int, console: Console, *, with_quiet: bool, with_members: bool = True
+    found: Sequence[SeriesTrend], summed_up: StandingOut, until: int, console: "Console", *, with_quiet: bool, with_members: bool = True
 ) -> None:
     """Print events (unless every member is to be shown), the other findings of each series, then notes."""
     events = [] if with_members else events_of(found, until)
     told = told_by(events)
     # Folded, never truncated: the ends of `simulated-pi5-07` and `simulated-pi5-08` matter.
+    from rich.table import Column, Table  # noqa: PLC0415 - the page writes sentences only
+    from rich.text import Text  # noqa: PLC0415
+
     table = Table(*(Column(name, overflow="fold") for name in ("device", "case", "metric", "level now", "what", "evidence")))
     for event in events:
         kind = event_kind(event)
@@ -181,8 +185,8 @@ def subject(one: SeriesTrend) -> str:
 def _steady(one: SeriesTrend) -> str:
     text = f"{count(one.points, 'day')}, {count(one.runs, 'run')}"
     if one.temperature_slope is not None and one.temperature_slope_u is not None:
-        unit = "%" if METRICS[one.metric].scale == "log" else "points"
-        text += f"; {one.temperature_slope:+.2f} ± {2 * one.temperature_slope_u:.2f} {unit} per degree of board temperature"
+        unit = _UNITS[METRICS[one.metric].scale]
+        text += f"; {one.temperature_slope:+.2f} ± {2 * one.temperature_slope_u:.2f}{unit} per degree of board temperature"
     return text
 
 
@@ -302,8 +306,10 @@ def annotations_document(annotations: Sequence[Annotation]) -> dict[str, Any]:
     return {"annotations": [asdict(one) | {"day": iso(one.day)} for one in annotations]}
 
 
-def annotations_table(annotations: Sequence[Annotation]) -> Table:
+def annotations_table(annotations: Sequence[Annotation]) -> "Table":
     """Return the annotations as a table."""
+    from rich.text import Text  # noqa: PLC0415
+
     table = plain_table()
     for heading in ("#", "day", "text", "kind", "of"):
         table.add_column(heading, justify="right" if heading == "#" else "left", overflow="fold")

@@ -12,10 +12,11 @@ import msgspec
 
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.collector.runs.cases import UNKNOWN_BOARD
-from edgemeter.collector.trend.days import Days, days_of, of_type
+from edgemeter.collector.trend.days import Days, days_of_series, of_type
 from edgemeter.collector.trend.finding import iso
-from edgemeter.collector.trend.history import History, Points, without_garbage_collection
+from edgemeter.collector.trend.history import History, without_garbage_collection
 from edgemeter.collector.trend.metrics import METRICS, NO_SERIES, SeriesKey
+from edgemeter.collector.trend.run_columns import names_of
 from edgemeter.collector.trend.series_trend import SeriesTrend, trends
 from edgemeter.collector.trend.watch_file import Annotation, Watch, cuts
 
@@ -95,10 +96,19 @@ def trends_of(
     return [one for name in metrics for key in selected for one in found[name][key]]
 
 
+def trends_of_one(history: History, annotations: Sequence[Annotation], name: str, key: SeriesKey) -> list[SeriesTrend]:
+    """Return the trends of a metric in a series; none where no run has it."""
+    found = {name: _kept(history, annotations, name, [key])}
+    if key not in found[name]:
+        _compute(history, annotations, {key: [key]}, found)
+    return found[name][key]
+
+
 def points(history: History, key: SeriesKey, name: str) -> Days:
     """Return the points of a metric in a series, or in a board type where `key` names no device."""
     members = [key] if key.device else [one for one in history.series() if one.of_type() == key]
-    return _days_of([history.points(member) for member in members], name)
+    days = days_of_series(METRICS[name], history.columns(members, names_of([METRICS[name]])))
+    return days[0] if key.device else of_type(days)
 
 
 def _kept(history: History, annotations: Sequence[Annotation], name: str, keys: Sequence[SeriesKey]) -> dict[SeriesKey, _Found]:
@@ -139,10 +149,12 @@ def _compute(
     found: Mapping[str, dict[SeriesKey, _Found]],
 ) -> None:
     """Compute what is not in `found` yet by metric, and keep it."""
-    read = {member: history.points(member) for members in selected.values() for member in members}
+    read = history.columns([member for members in selected.values() for member in members], names_of(METRICS[name] for name in found))
     for name, known in found.items():
         keys = [key for key in selected if key not in known]
-        days = [_days_of([read[member] for member in selected[key]], name) for key in keys]
+        every = iter(days_of_series(METRICS[name], read) if keys else ())
+        by_key = {key: [next(every) for _ in members] for key, members in selected.items()} if keys else {}
+        days = [by_key[key][0] if key.device else of_type(by_key[key]) for key in keys]
         new = {one.key: [one] for one in trends(name, keys, days, [cuts(annotations, key, name) for key in keys])}
         known |= {key: new.get(key, []) for key in keys}
         results = ((key, _declared(annotations, key, name), _encode(known[key])) for key in keys)
@@ -152,11 +164,6 @@ def _compute(
 def _encode(found: _Found) -> bytes:
     # The key is known to who asks, and larger than the rest.
     return msgspec.msgpack.encode([msgspec.structs.replace(one, key=NO_SERIES) for one in found])
-
-
-def _days_of(members: Sequence[Points], name: str) -> Days:
-    found = [days_of(METRICS[name], runs) for runs in members]
-    return found[0] if len(found) == 1 else of_type(found)
 
 
 MORE_RUNS = 5

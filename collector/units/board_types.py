@@ -1,15 +1,19 @@
 """Board types: the spread of each case over the boards of a type, the outlying boards over all cases, and what to check first."""
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from statistics import median
 
 import numpy as np
+from numpy.typing import NDArray
 
 from edgemeter.collector.runs.cases import UNKNOWN_BOARD, Fingerprint
-from edgemeter.collector.trend.history import History, Points
-from edgemeter.collector.trend.metrics import METRICS, Metric, SeriesKey, difference, off_scale, on_scale
+from edgemeter.collector.trend.history import History
+from edgemeter.collector.trend.metrics import METRICS, Metric, SeriesKey, difference, off_scale
+from edgemeter.collector.trend.noise import median as median_of_values
+from edgemeter.collector.trend.run_columns import TEMPERATURE, RunColumns, names_of, scaled
 from edgemeter.collector.units.spread import (
     OutlyingBoard,
     VarianceComponents,
@@ -38,6 +42,7 @@ USUAL = {
         "other processes on it",
     ),
     "accuracy": ("the model and data files (their hashes)", "memory errors", "SD card"),
+    "error": ("the model and data files (their hashes)", "memory errors", "SD card"),
 }
 
 
@@ -118,25 +123,56 @@ def board_types(history: History, name: str, keys: Sequence[SeriesKey], *, with_
 
     Without the cases only the outlying boards are looked for, which takes a fraction of the time.
     """
-    return [_type(name, *found, with_cases=with_cases) for found in _counted(history, name, keys)]
+    return [_type(name, lately, with_cases=with_cases) for lately in _of_types(history, METRICS[name], keys)]
 
 
-# The runs of each series.
-_Runs = dict[SeriesKey, Points]
+@dataclass(frozen=True, slots=True)
+class _Lately:
+    """The runs of the series of a board type lately: `series` is the place of each among the `keys`.
+
+    `counted` are the places of those that count, `x` their figures on the metric's scale, `edges` where those of each series begin.
+    """
+
+    keys: Sequence[SeriesKey]
+    runs: RunColumns
+    series: NDArray[np.intp]
+    counted: NDArray[np.intp]
+    x: NDArray[np.float64]
+    edges: Sequence[int]
+
+    def counting(self) -> Iterator[tuple[SeriesKey, slice]]:
+        """Yield each series of which runs count, with the part of `counted` that is of it."""
+        for key, (begin, end) in zip(self.keys, pairwise(self.edges), strict=True):
+            if end > begin:
+                yield key, slice(begin, end)
 
 
-def _counted(history: History, name: str, keys: Sequence[SeriesKey]) -> Iterator[tuple[list[SeriesKey], _Runs, _Runs]]:
-    """Yield for each board type its series, their runs lately, and those of them that count."""
+def _of_types(history: History, metric: Metric, keys: Sequence[SeriesKey]) -> Iterator[_Lately]:
+    """Yield the runs of each board type of which some count."""
     groups: dict[tuple[str, str, str], list[SeriesKey]] = {}
     for key in keys:
         if key.role == "device":
             groups.setdefault((key.fleet, _type_of(key), key.provenance), []).append(key)
+    names = list(dict.fromkeys([*names_of([metric]), "started_at_ns", "is_throttled", "is_under_voltage"]))
     for _, members in sorted(groups.items()):
         begin = max(history.last_day(key) for key in members) - LATELY_DAYS + 1
-        lately = {key: history.points(key, begin) for key in members}
-        counted = {key: own for key, own in _of_one_kind(METRICS[name], lately).items() if own}
-        if counted:
-            yield members, lately, counted
+        runs = history.columns(members, names, begin)
+        value = runs.values(metric)
+        counted = _of_one_kind(metric, runs, np.flatnonzero(~np.isnan(value) & (runs.is_valid | (not metric.only_valid))))
+        if len(counted):
+            series = np.repeat(np.arange(len(members)), np.diff(runs.edges))
+            edges = np.searchsorted(series[counted], np.arange(len(members) + 1)).tolist()
+            yield _Lately(members, runs, series, counted, scaled(metric, value[counted]), edges)
+
+
+def _of_one_kind(metric: Metric, runs: RunColumns, places: NDArray[np.intp]) -> NDArray[np.intp]:
+    """Return the places of runs of the kind (scope, metric) that most boards' runs have: another meter is no defect."""
+    kind, kinds = runs.kinds(metric)
+    count = np.bincount(kind[places], minlength=len(kinds)).tolist()
+    # Of equally many the first by name.
+    usual = max(sorted(range(len(kinds)), key=lambda one: str(kinds[one])), key=count.__getitem__, default=0)
+    of_usual: NDArray[np.intp] = places[kind[places] == usual]
+    return of_usual
 
 
 def _type_of(key: SeriesKey) -> str:
@@ -144,35 +180,30 @@ def _type_of(key: SeriesKey) -> str:
     return key.board if key.board != UNKNOWN_BOARD else f"{key.device}, {UNKNOWN_BOARD}"
 
 
-def _type(name: str, keys: Sequence[SeriesKey], lately: _Runs, counted: _Runs, *, with_cases: bool) -> BoardTypeSpread:
-    metric = METRICS[name]
-    cases: dict[SeriesKey, _Runs] = {}
-    for key, own in counted.items() if with_cases else ():
-        cases.setdefault(key.of_type(), {})[key] = own
-    spreads = tuple(_spread(metric, case, cases[case]) for case in sorted(cases, key=lambda case: case.case()))
-    devices = len({key.device for key in counted})
-    return BoardTypeSpread(keys[0].fleet, _type_of(keys[0]), name, devices, spreads, _sick(name, lately, counted))
+def _type(name: str, lately: _Lately, *, with_cases: bool) -> BoardTypeSpread:
+    cases: dict[SeriesKey, list[tuple[SeriesKey, slice]]] = {}
+    for key, part in lately.counting() if with_cases else ():
+        cases.setdefault(key.of_type(), []).append((key, part))
+    spreads = tuple(_spread(METRICS[name], case, cases[case], lately) for case in sorted(cases, key=lambda case: case.case()))
+    devices = len({key.device for key, _ in lately.counting()})
+    first = lately.keys[0]
+    return BoardTypeSpread(first.fleet, _type_of(first), name, devices, spreads, _sick(name, lately))
 
 
-def _sick(name: str, lately: _Runs, counted: _Runs) -> tuple[OutlyingUnit, ...] | None:
+def _sick(name: str, lately: _Lately) -> tuple[OutlyingUnit, ...] | None:
     """Return the outlying boards, None if the boards are too few to judge."""
     metric = METRICS[name]
-    devices = sorted({key.device for key in counted})
+    counting = [(key.device, key.of_type(), part) for key, part in lately.counting()]
+    devices = sorted({device for device, _, _ in counting})
     rows = {device: row for row, device in enumerate(devices)}
-    cases = {key.of_type() for key in counted}
-    columns = {case: column for column, case in enumerate(sorted(cases, key=lambda case: case.case()))}
+    columns = {case: column for column, case in enumerate(sorted({case for _, case, _ in counting}, key=lambda case: case.case()))}
     table = np.full((len(devices), len(columns)), np.nan)
-    for key, own in counted.items():
-        values = [on_scale(metric, metric.value(run) or 0.0) for run, _ in own]
-        table[rows[key.device], columns[key.of_type()]] = np.median(values)
+    for device, case, part in counting:
+        table[rows[device], columns[case]] = median_of_values(lately.x[part])
     apart = outlying_boards(list(board_effects(table)), floor=_floor(metric))
     if not apart:
         return None if apart is None else ()
-    health: dict[str, Points] = {device: [] for device in devices}
-    for key, own in lately.items():
-        if key.device in health:
-            health[key.device] += own
-    conditions = {device: _condition(own) for device, own in health.items()}
+    conditions = _conditions(lately, rows)
     return tuple(_outlying_unit(name, metric, one, devices, table, conditions) for one in apart)
 
 
@@ -181,24 +212,11 @@ def _floor(metric: Metric) -> float:
     return 1.5 if metric.scale == "log" else metric.matters / 2
 
 
-def _of_one_kind(metric: Metric, lately: dict[SeriesKey, Points]) -> dict[SeriesKey, Points]:
-    """Return the runs that count, of the kind (scope, metric) that most boards' runs have: another meter is no defect."""
-    valid = {
-        key: [pair for pair in own if metric.value(pair[0]) is not None and (pair[0].verdict == "valid" or not metric.only_valid)]
-        for key, own in lately.items()
-    }
-    kinds = [metric.kind(run) for own in valid.values() for run, _ in own]
-    kind = max(sorted(set(kinds), key=str), key=kinds.count) if kinds else None
-    return {key: [pair for pair in own if metric.kind(pair[0]) == kind] for key, own in valid.items()}
-
-
-def _spread(metric: Metric, case: SeriesKey, members: dict[SeriesKey, Points]) -> CaseSpread:
-    names = sorted({key.device for key in members})
-    rows = [
-        (names.index(key.device), run.day, on_scale(metric, metric.value(run) or 0.0)) for key, own in members.items() for run, _ in own
-    ]
-    board, day, x = zip(*rows, strict=True)
-    found = variance_components(np.array(board, dtype=np.int64), np.array(day, dtype=np.int64), np.array(x, dtype=np.float64))
+def _spread(metric: Metric, case: SeriesKey, members: Sequence[tuple[SeriesKey, slice]], lately: _Lately) -> CaseSpread:
+    names = sorted({key.device for key, _ in members})
+    board = np.concatenate([np.full(part.stop - part.start, names.index(key.device), dtype=np.int64) for key, part in members])
+    day = np.concatenate([lately.runs.day[lately.counted[part]] for _, part in members])
+    found = variance_components(board, day, np.concatenate([lately.x[part] for _, part in members]))
     needed = boards_needed(found.between_boards, WITHIN) if found.between_boards and metric.scale == "log" else None
     return CaseSpread(
         case=case.case(),
@@ -210,17 +228,24 @@ def _spread(metric: Metric, case: SeriesKey, members: dict[SeriesKey, Points]) -
     )
 
 
-def _condition(pairs: Points) -> BoardCondition:
-    runs = [run for run, _ in pairs]
-    temperatures_c = [run.temperature_c for run in runs if run.temperature_c is not None]
-    throttled = [run.is_throttled for run in runs if run.is_throttled is not None]
-    low = [run.is_under_voltage for run in runs if run.is_under_voltage is not None]
-    below = max(pairs, key=lambda pair: pair[0].started_at_ns)[1]
+def _conditions(lately: _Lately, rows: Mapping[str, int]) -> dict[str, BoardCondition]:
+    """Return the condition of each device, of all its runs lately."""
+    row = np.array([rows.get(key.device, len(rows)) for key in lately.keys])[lately.series]
+    order = np.argsort(row, kind="stable")
+    parts = np.split(order, np.searchsorted(row[order], np.arange(1, len(rows) + 1)))
+    return {device: _condition(lately.runs, parts[place]) for device, place in rows.items()}
+
+
+def _condition(runs: RunColumns, places: NDArray[np.intp]) -> BoardCondition:
+    temperatures_c, throttled, low = (
+        values[~np.isnan(values)] for values in (runs.figures[name][places] for name in (TEMPERATURE, "is_throttled", "is_under_voltage"))
+    )
+    newest = places[np.argmax(runs.figures["started_at_ns"][places])]
     return BoardCondition(
-        temperature_c=float(np.median(temperatures_c)) if temperatures_c else None,
-        throttled_ratio=sum(throttled) / len(throttled) if throttled else None,
-        under_voltage_ratio=sum(low) / len(low) if low else None,
-        below=below,
+        temperature_c=median_of_values(temperatures_c) if len(temperatures_c) else None,
+        throttled_ratio=float(throttled.sum()) / len(throttled) if len(throttled) else None,
+        under_voltage_ratio=float(low.sum()) / len(low) if len(low) else None,
+        below=runs.facts[runs.common[newest]].below,
     )
 
 

@@ -21,7 +21,7 @@ MOST_BOARDS = 10_000
 class VarianceComponents:
     """Standard deviations between boards, days and runs, in the unit of x; None if not distinguishable from the level below.
 
-    `mean` is the mean of the boards with its 95 % interval, None for one board: a single board does not describe its type.
+    `mean` is the mean of the boards with its 95% interval, None for one board: a single board does not describe its type.
     """
 
     mean: float
@@ -77,7 +77,7 @@ def variance_components(board: NDArray[np.int64], day: NDArray[np.int64], x: NDA
 
 
 def boards_needed(spread: float, within: float) -> int:
-    """Return how many boards a type's mean needs for its 95 % interval to be +-`within`, where boards spread by `spread`."""
+    """Return how many boards a type's mean needs for its 95% interval to be +-`within`, where boards spread by `spread`."""
     counts = range(2, MOST_BOARDS)
     place = bisect_left(counts, True, key=lambda count: student_quantile(0.95, count - 1) * spread / math.sqrt(count) <= within)
     return counts[place] if place < len(counts) else MOST_BOARDS
@@ -144,7 +144,7 @@ def outlying_boards(values: Sequence[float], floor: float = FLOOR) -> list[Outly
     seen: list[tuple[int, float, float]] = []
     outlying = 0
     for _ in range(max(1, int(len(x) * MOST_OUTLYING_RATIO))):
-        place = max(left, key=lambda one: abs(x[one] - x[left].mean()))
+        place = left[int(np.argmax(np.abs(x[left] - x[left].mean())))]
         others = x[[one for one in left if one != place]]
         spread = max(float(others.std(ddof=1)), floor) * math.sqrt(1 + 1 / len(others))
         score = abs(float(x[place] - others.mean())) / spread

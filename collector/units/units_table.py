@@ -19,7 +19,7 @@ NOTHING = 1e-6
 
 def show_units(found: Sequence[BoardTypeSpread], console: Console) -> None:
     """Print the spread of every case on every type, then the outlying boards."""
-    heads = ("board type", "case", "metric", "mean (95 %)", "boards", "sd of boards", "of days", "of runs", f"for ± {WITHIN:g} %")
+    heads = ("board type", "case", "metric", "mean (95%)", "boards", "sd of boards", "of days", "of runs", f"for ± {WITHIN:g}%")
     table = Table(*(Column(name, overflow="fold") for name in heads))
     for one in found:
         for case in one.cases:

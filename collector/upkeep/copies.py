@@ -14,11 +14,12 @@ from edgemeter.agent.base import durable_file, sqlite_file
 from edgemeter.agent.base.errors import ConfigError, UnavailableError
 from edgemeter.agent.base.sqlite_file import FileFormat
 from edgemeter.agent.ledger.ledger_file import LEDGER_FORMAT, space_bytes
+from edgemeter.collector.index.index_file import FORMER
 from edgemeter.collector.ledgers.place import LedgerPlace, beside
 from edgemeter.collector.trend.watch_file import WATCH_FORMAT, watch_file_beside
 
-# The roll-up of `compare`, the page's index, the index of trends.
-DERIVED = (".digest", ".index", ".trend")
+# The index, and what was in files of their own before.
+DERIVED = (".index", *FORMER)
 
 SQLITE = ("", "-wal", "-shm")
 

@@ -133,11 +133,12 @@ def _commit_records(source: Ledger, target: Ledger, watch: ImportWatch) -> tuple
 
 def _portions(source: Ledger) -> Iterator[_Portion]:
     portion = _Portion()
-    for _, received_ns, payload, is_checked in source.payloads():
-        portion.add(payload, received_ns, is_checked=is_checked)
-        if portion.is_full():
-            yield portion
-            portion = _Portion()
+    for held in source.chunks():
+        for _, payload in held.payloads():
+            portion.add(payload, held.received_ns, is_checked=held.is_checked)
+            if portion.is_full():
+                yield portion
+                portion = _Portion()
     if portion.arrivals or portion.rejections:
         yield portion
 
@@ -162,7 +163,7 @@ def _classified(source: Ledger, target: Ledger, done: LedgerImport, wanted: _Wan
     count: Counter[str] = Counter()
     differing = []
     refused = {_hash(one.payload) for one in target.quarantined()} if wanted else frozenset()
-    for _, _, payload, _ in source.payloads() if wanted else ():
+    for _, _, payload in source.texts() if wanted else ():
         digest = _hash(payload)
         if digest in wanted:
             record = cast("RunRecord", read_envelope(payload))

@@ -17,4 +17,4 @@ def ledger_stats(place: LedgerPlace) -> LedgerStats:
     with open_ledger(place, "read") as ledger:
         found = ledger.stats()
     derived = sum(one.stat().st_size for one in derived_files(place))
-    return dataclasses.replace(found, parts=(*found.parts, LedgerPart("derived files on this machine: roll-up and indexes", derived)))
+    return dataclasses.replace(found, parts=(*found.parts, LedgerPart("derived files on this machine: the index", derived)))

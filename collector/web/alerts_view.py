@@ -11,7 +11,7 @@ from edgemeter.collector.charts.specs import periods
 from edgemeter.collector.web.context import ViewContext
 from edgemeter.collector.web.markup import Markup, element, join, part
 from edgemeter.collector.web.queries import CaseFilter
-from edgemeter.collector.web.view import Links, View, ViewColumn, ViewRequest, grid, link, note, section
+from edgemeter.collector.web.view import BRUSH, Links, View, ViewColumn, ViewRequest, grid, link, note, section
 
 SHOWN, DRAWN, MEMBERS_SHOWN = 200, 40, 20
 
@@ -34,7 +34,7 @@ def alerts_view(context: ViewContext, request: ViewRequest, case_filter: CaseFil
     )
     more = note(f"{len(found) - SHOWN} older alerts: edgemeter trend alerts list --all.") if len(found) > SHOWN else ""
     parts = [
-        section("when", "When", part("gallery", [context.sheet.draw(chart)]), note("Drag over the chart to narrow the list to a period.")),
+        section("when", "When", part("gallery", [context.sheet.draw(chart)]), note(f"Narrow the list to a period: {BRUSH}.")),
         section("list", "Alerts", table, more),
     ]
     return View(f"{figures.count(count, 'open alert')}, {len(found) - count} closed", join(parts), "", (plain,))
@@ -75,7 +75,7 @@ def _evidence(one: Alert, links: Links) -> Markup:
     """Return what an alert rests on, of an event its members on demand."""
     members = one.firing.members
     if not members:
-        return join([one.firing.text])
+        return element("div", {"class": "prose"}, one.firing.text)
     lines = [
         element(
             "li", None, _linked(Firing("", member.subject, "", "", "", member.day, member.facts), member.subject, links), f": {member.text}"
@@ -84,7 +84,7 @@ def _evidence(one: Alert, links: Links) -> Markup:
     ]
     rest = [element("li", None, f"{len(members) - MEMBERS_SHOWN} more")] if len(members) > MEMBERS_SHOWN else []
     summary = element("summary", None, figures.count(len(members), "finding"))
-    return join([one.firing.text, element("details", None, summary, element("ul", None, *lines, *rest))])
+    return element("div", {"class": "prose"}, one.firing.text, element("details", None, summary, element("ul", None, *lines, *rest)))
 
 
 def _linked(one: Firing, text: str, links: Links) -> Markup:

@@ -8,18 +8,16 @@ from edgemeter.collector.compare.comparison import MARKS, Comparison, Comparison
 from edgemeter.collector.compare.judgement import within_of
 from edgemeter.collector.compare.spread import Spread, median_of
 from edgemeter.collector.show.comparison_charts import anchor, facts
-from edgemeter.collector.show.series_style import GLYPHS, SeriesStyle, SeriesStyles
+from edgemeter.collector.show.series_style import GLYPHS, SeriesStyle, SeriesStyles, board_of
 from edgemeter.collector.show.wording import accuracy_name, case_names, gross_text, level_text, runtime_name
-from edgemeter.collector.web.context import IndexedComparison
 from edgemeter.collector.web.markup import Markup, element, join, part
 from edgemeter.collector.web.view import Links, ViewColumn, grid, link, plain_table, with_small
 
 
-def table_of(found: IndexedComparison, styles: SeriesStyles, links: Links) -> tuple[Markup, ViewTable]:
+def table_of(comparison: Comparison, styles: SeriesStyles, links: Links) -> tuple[Markup, ViewTable]:
     """Return the cases as markup, grouped by what may be compared, and in plain form."""
-    comparison = found.comparison
     called = dict(zip((id(row) for row in comparison.rows), case_names([row.case for row in comparison.rows]), strict=True))
-    columns = _columns(found, styles, links, called)
+    columns = _columns(comparison, styles, links, called)
     parts = []
     for rows in comparable(comparison.rows):
         model = rows[0].case.key.model
@@ -34,10 +32,7 @@ def table_of(found: IndexedComparison, styles: SeriesStyles, links: Links) -> tu
     return join(parts), plain_table("comparison", columns, comparison.rows)
 
 
-def _columns(found: IndexedComparison, styles: SeriesStyles, links: Links, called: dict[int, str]) -> list[ViewColumn[ComparisonRow]]:
-    def runs(row: ComparisonRow) -> int:
-        return found.case_of(row.case).current.usable
-
+def _columns(comparison: Comparison, styles: SeriesStyles, links: Links, called: dict[int, str]) -> list[ViewColumn[ComparisonRow]]:
     return [
         ViewColumn("device", "Device", lambda row: row.case.key.device, lambda row: _device(row, styles, links), is_text=True),
         ViewColumn("case", "Case", lambda row: called[id(row)], lambda row: _name(row, called[id(row)], links), is_text=True),
@@ -45,14 +40,14 @@ def _columns(found: IndexedComparison, styles: SeriesStyles, links: Links, calle
             ViewColumn(name, name, _of_key(name), is_shown=False)
             for name in ("fleet", "role", "model", "precision", "runtime", "runtime_version", "scenario", "dataset_sha256")
         ),
-        ViewColumn("board", "Board", lambda row: found.case_of(row.case).board, is_shown=False),
+        ViewColumn("board", "Board", board_of, is_shown=False),
         *_spread("latency_p50", "ms", "p50 ms", lambda row: row.case.p50_ms),
         ViewColumn(
             "latency_p50_ratio",
             "to baseline",
             lambda row: row.ratios.p50,
             _ratio,
-            "p50 against the baseline's p50, what that means, and its 95 % interval over days or runs",
+            "p50 against the baseline's p50, what that means, and its 95% interval over days or runs",
         ),
         ViewColumn("latency_p50_ratio_low", "", lambda row: _bound(row, 0), is_shown=False),
         ViewColumn("latency_p50_ratio_high", "", lambda row: _bound(row, 1), is_shown=False),
@@ -61,7 +56,7 @@ def _columns(found: IndexedComparison, styles: SeriesStyles, links: Links, calle
         *_spread("throughput", "per_s", "per s", lambda row: row.case.throughput_per_s),
         ViewColumn(
             "accuracy",
-            accuracy_name([row.case for row in found.comparison.rows]),
+            accuracy_name([row.case for row in comparison.rows]),
             lambda row: median_of(row.case.accuracy_value),
             _accuracy,
         ),
@@ -72,17 +67,17 @@ def _columns(found: IndexedComparison, styles: SeriesStyles, links: Links, calle
             "Gross mJ",
             lambda row: median_of(row.case.gross_mj),
             _gross,
-            "energy per inference, idle included, with its uncertainty (95 %)",
+            "energy per inference, idle included, with its uncertainty (95%)",
         ),
         ViewColumn("energy_gross_u_mj", "", lambda row: row.case.energy.gross_u_mj if row.case.energy else None, is_shown=False),
         ViewColumn("energy_scope", "", lambda row: row.case.energy.scope if row.case.energy else None, is_shown=False),
         ViewColumn("energy_provenance", "", lambda row: row.case.energy.provenance if row.case.energy else None, is_shown=False),
         ViewColumn("energy_gross_ratio", "", lambda row: row.ratios.energy_gross, is_shown=False),
-        ViewColumn("runs", "Runs", runs),
+        ViewColumn("runs", "Runs", lambda row: len(row.case.runs)),
         ViewColumn("level_since", "", lambda row: row.case.segment.words if row.case.segment else None, is_shown=False),
         ViewColumn("earlier_runs", "", lambda row: row.case.segment.earlier if row.case.segment else 0, is_shown=False),
         ViewColumn("provenance", "Provenance", lambda row: row.case.key.provenance, is_shown=False),
-        ViewColumn("verdict", "Verdict", lambda row: row.case.verdict, lambda row: _verdict(row, found), is_text=True),
+        ViewColumn("verdict", "Verdict", lambda row: row.case.verdict, _verdict, is_text=True),
         ViewColumn("baseline", "", lambda row: row.reference.key.device, is_shown=False),
         ViewColumn("baseline_choice", "", lambda row: row.choice, is_shown=False),
         ViewColumn("not_ranked_reason", "", lambda row: row.not_ranked, is_shown=False),
@@ -103,7 +98,7 @@ def _spread(name: str, unit: str, heading: str, figure: Callable[[ComparisonRow]
 
 def _device(row: ComparisonRow, styles: SeriesStyles, links: Links) -> Markup:
     name = link(links.to("device", fleet=row.case.key.fleet, device=row.case.key.device), row.case.key.device)
-    role = "baseline" if row.is_reference else row.case.newest.environment.board or "unknown board"
+    role = "baseline" if row.is_reference else board_of(row)
     return join([_key(styles.of(row)), name, element("small", None, role)])
 
 
@@ -122,7 +117,7 @@ def _ratio(row: ComparisonRow) -> Markup:
         return join([figures.typeset(figures.ABSENT)])
     bounds = row.ratios.p50_interval
     within = within_of((row.case.p50_ms, row.reference.p50_ms))
-    between = f"95 %: {figures.typeset(figures.span(*bounds))}{f', within {within}' if within else ''}" if bounds else "no interval"
+    between = f"95%: {figures.typeset(figures.span(*bounds))}{f', within {within}' if within else ''}" if bounds else "no interval"
     judged = row.judgements.latency
     kind = _other_kind(row)
     state = element("small", {"title": judged.words}, judged.words.partition(":")[0].partition(" (")[0]) if judged else ""
@@ -139,9 +134,9 @@ def _none(reason: str, word: str = "none") -> Markup:
     return element("span", {"class": "none", "title": reason}, word)
 
 
-def _verdict(row: ComparisonRow, found: IndexedComparison) -> Markup:
-    case, provenance = found.case_of(row.case).current, row.case.key.provenance
-    verdict = element("span", {"class": "doubt"}, f"? {case.suspect} of {case.usable} suspect") if case.suspect else "valid"
+def _verdict(row: ComparisonRow) -> Markup:
+    case, provenance = row.case, row.case.key.provenance
+    verdict = element("span", {"class": "doubt"}, f"? {case.suspect} of {len(case.runs)} suspect") if case.suspect else "valid"
     return with_small(verdict, "" if provenance == "measured" else provenance)
 
 

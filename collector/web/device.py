@@ -11,22 +11,36 @@ from edgemeter.agent.ledger.presence import certificate_days, clock_text, last_w
 from edgemeter.collector.charts.chart import Chart, ViewTable, rows_table
 from edgemeter.collector.charts.specs import among
 from edgemeter.collector.compare.spread import Spread
-from edgemeter.collector.runs.cases import UNKNOWN_BOARD, like_with_like
+from edgemeter.collector.compare.summary import CaseSummary
+from edgemeter.collector.index.indexed_case import IndexedCase
+from edgemeter.collector.index.indexed_run import IndexedRun
+from edgemeter.collector.runs.cases import UNKNOWN_BOARD, CaseKey, like_with_like
 from edgemeter.collector.runs.energy_class import MEASURED
-from edgemeter.collector.web.case_figures import IndexedRun
+from edgemeter.collector.web.activity import described, read_activities
 from edgemeter.collector.web.context import ViewContext
 from edgemeter.collector.web.markup import Markup, join, part
-from edgemeter.collector.web.queries import CaseFilter, cases, runs_of
+from edgemeter.collector.web.queries import CaseFilter, cases, newest_run, runs_of, summaries
 from edgemeter.collector.web.run import machine_facts
-from edgemeter.collector.web.run_index import IndexedCase
 from edgemeter.collector.web.series import METRICS, findings_list, series, series_groups, titles
-from edgemeter.collector.web.view import Links, View, ViewColumn, ViewRequest, grid, link, note, section, verdict_cell, with_small
+from edgemeter.collector.web.view import (
+    Links,
+    ServedLinks,
+    View,
+    ViewColumn,
+    ViewRequest,
+    grid,
+    link,
+    note,
+    section,
+    verdict_cell,
+    with_small,
+)
 
 FILTERS = ("device", "fleet", "days", "level")
 RUNS_SHOWN = 60
 ID_SHOWN = 24
 CHARTS = 6
-OTHERS_DRAWN = 60
+OTHERS_DRAWN = 30
 # What a device is held against the others of its type in, and how it is called.
 BESIDE = {"p50_ms": "p50 latency", "gross_mj": "gross energy"}
 
@@ -47,7 +61,7 @@ def device_view(context: ViewContext, request: ViewRequest, case_filter: CaseFil
     )
     if not own:
         return View("No run matches", note("No run has this device."), filters=FILTERS)
-    newest = max(own, key=lambda case: case.figures.last_ns)
+    newest = max(own, key=lambda case: case.newest_ns)
     runs, table = _runs(context, own)
     changed = findings_list(context, {"device": newest.key.device, "fleet": newest.key.fleet})
     parts = [
@@ -58,7 +72,7 @@ def device_view(context: ViewContext, request: ViewRequest, case_filter: CaseFil
         section("runs", "Newest runs", runs),
     ]
     simulated = "" if newest.key.provenance == "measured" else f", {newest.key.provenance}"
-    runs_in_all = figures.count(sum(case.figures.runs for case in own), "run")
+    runs_in_all = figures.count(sum(case.runs for case in own), "run")
     lead = (
         f"{newest.board}, fleet {newest.key.fleet}, role {newest.key.role}{simulated}: {runs_in_all} of {figures.count(len(own), 'case')}."
     )
@@ -71,7 +85,9 @@ def _machine(context: ViewContext, newest: IndexedCase) -> Markup:
     facts: dict[str, str | None] = {"State": None}
     if presence:
         facts["State"] = f"{presence.state or 'not reported'}, as of {figures.stamp(presence.changed_ns)} UTC"
-    facts |= machine_facts(newest.newest)
+    if isinstance(context.links, ServedLinks) and (now := read_activities(context.source, time.time_ns()).of(*place)):
+        facts["Measuring now"] = described(now)
+    facts |= machine_facts(newest_run(context.connection, newest.number))
     return part("facts", facts | (_health_of(presence.health) if presence and presence.health else {}))
 
 
@@ -98,68 +114,69 @@ def _beside(context: ViewContext, own: Sequence[IndexedCase], board: str, case_f
     """Return each case of the device among the same cases of the other devices of its type."""
     if board == UNKNOWN_BOARD:
         return note("The device does not report its board type, so it cannot be compared with others of that type.")
-    drawn, alone = [], []
+    drawn, alone, most = [], [], 0
     for case in own:
-        others = [
-            one
-            for one in cases(
-                context.connection,
-                replace(case_filter, device=None, fleet=None, board=board, model=case.key.model, precision=case.key.precision),
-            )
-            if (one.key.fleet, one.key.device) != (case.key.fleet, case.key.device) and _is_like(one, case)
-        ]
+        alike = replace(case_filter, device=None, fleet=None, board=board, model=case.key.model, precision=case.key.precision)
+        others = [one for one in cases(context.connection, alike) if _is_same_elsewhere(one.key, case.key)]
+        found = {one.key: one for one in summaries(context.connection, [case, *_by_rank(others)], case_filter)}
+        mine, most = found.pop(case.key, None), max(most, len(others))
         for metric, called in BESIDE.items():
-            mine = case.current.spread(metric)
-            theirs = [(one, spread) for one in others if (spread := one.current.spread(metric))]
-            if mine is None:
+            if mine is None or (spread := getattr(mine, metric)) is None:
                 continue
+            # Energies of other meters are not drawn in one strip.
+            beside = [one for one in found.values() if metric != "gross_mj" or _meter(one) == _meter(mine)]
+            theirs = [(one.key.device, other) for one in beside if (other := getattr(one, metric))]
             name = f"{case.key.model}, {case.key.precision} on {case.key.runtime}: {called}"
             if theirs:
-                drawn.append(_strip(context, name, (case, mine), theirs, "ms" if metric == "p50_ms" else "mJ"))
+                drawn.append(_strip(context, name, (case.key.device, spread), theirs, "ms" if metric == "p50_ms" else "mJ"))
             else:
                 alone.append(name)
     parts = [part("gallery", drawn)] if drawn else []
     if alone:
         parts.append(note(f"No other {board} ran: {'; '.join(alone)}."))
+    if most > OTHERS_DRAWN:
+        parts.append(note(f"Of the other devices {OTHERS_DRAWN} are drawn and counted, evenly by rank of their p50."))
     return join(parts)
 
 
-def _is_like(one: IndexedCase, other: IndexedCase) -> bool:
-    """Return whether two cases are the same but for the device; energies of other meters are not drawn in one strip."""
-    return one.current.energy_kind == other.current.energy_kind and like_with_like(one.key) == like_with_like(other.key)
+def _is_same_elsewhere(one: CaseKey, other: CaseKey) -> bool:
+    """Return whether two cases are the same but for the device."""
+    return (one.fleet, one.device) != (other.fleet, other.device) and like_with_like(one) == like_with_like(other)
 
 
-def _strip(
-    context: ViewContext, name: str, mine: tuple[IndexedCase, Spread], theirs: Sequence[tuple[IndexedCase, Spread]], unit: str
-) -> Markup:
+def _meter(case: CaseSummary) -> tuple[object, ...]:
+    energy = case.energy
+    return (energy.sensor, energy.excludes, energy.ranks_as) if energy else ()
+
+
+def _by_rank(others: Sequence[IndexedCase]) -> Sequence[IndexedCase]:
+    """Return the cases, of very many so many as can be told apart, evenly by their p50, the lowest and the highest among them."""
+    if len(others) <= OTHERS_DRAWN:
+        return others
+    ordered = sorted(others, key=lambda one: one.p50_ms or 0.0)
+    return [ordered[round(rank * (len(ordered) - 1) / (OTHERS_DRAWN - 1))] for rank in range(OTHERS_DRAWN)]
+
+
+def _strip(context: ViewContext, name: str, mine: tuple[str, Spread], theirs: Sequence[tuple[str, Spread]], unit: str) -> Markup:
     rows = [
         {
-            "device": case.key.device,
+            "device": device,
             "value": spread.median,
             "low": spread.interval.low if spread.interval else None,
             "high": spread.interval.high if spread.interval else None,
-            "is_own": case is mine[0],
+            "is_own": spread is mine[1],
         }
-        for case, spread in (*_by_rank(theirs), mine)
+        for device, spread in (*theirs, mine)
     ]
     values, own = [spread.median for _, spread in theirs], mine[1].median
     below = sum(value < own for value in values)
     difference, others = figures.typeset(f"{own / median(values) - 1:+.1%}"), figures.count(len(values), "other device")
-    drawn = f" Drawn are {OTHERS_DRAWN} of them, evenly by rank." if len(theirs) > OTHERS_DRAWN else ""
-    text = f"{figures.significant(own)} {unit}, {difference} to the median of {others}; {below} of them lower.{drawn}"
+    text = f"{figures.significant(own)} {unit}, {difference} to the median of {others}; {below} of them lower."
     return Markup(context.sheet.draw(Chart(name, among(f"{name.rpartition(': ')[2]}, {unit}", rows), rows_table(rows), text)))
 
 
-def _by_rank(theirs: Sequence[tuple[IndexedCase, Spread]]) -> Sequence[tuple[IndexedCase, Spread]]:
-    """Return the cases of the other devices, of very many so many as can be told apart, the lowest and the highest among them."""
-    if len(theirs) <= OTHERS_DRAWN:
-        return theirs
-    ordered = sorted(theirs, key=lambda one: one[1].median)
-    return [ordered[round(rank * (len(ordered) - 1) / (OTHERS_DRAWN - 1))] for rank in range(OTHERS_DRAWN)]
-
-
 def _trends(context: ViewContext, own: Sequence[IndexedCase]) -> Markup:
-    span = (float(min(case.figures.first_ns for case in own)), float(max(case.figures.last_ns for case in own) + 1))
+    span = (float(min(case.first_ns for case in own)), float(max(case.newest_ns for case in own) + 1))
     groups = series_groups(own)
     shown = [
         context.sheet.draw(found.chart)

@@ -4,25 +4,24 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from edgemeter.agent.contract.record import RunRecord
 from edgemeter.collector.alerts.lifecycle import Alert, read_alerts
 from edgemeter.collector.alerts.page_address import FIGURE_OF
-from edgemeter.collector.trend.days import days_of
+from edgemeter.collector.index.history import LedgerHistory
+from edgemeter.collector.index.sources import DocumentSource, LedgerSource, RecordSource
 from edgemeter.collector.trend.events import EventMember, member_name, step_events, told_by
 from edgemeter.collector.trend.finding import Step
-from edgemeter.collector.trend.history import History, LedgerHistory, RunHistory
+from edgemeter.collector.trend.history import History, RunHistory
 from edgemeter.collector.trend.metrics import METRICS, SeriesKey, series_of
-from edgemeter.collector.trend.series_trend import SeriesTrend, is_event, trends
+from edgemeter.collector.trend.series_trend import SeriesTrend, is_event
 from edgemeter.collector.trend.trend_text import amount_text, drift_text, event_of, event_text, step_text, trend_verdict
-from edgemeter.collector.trend.watch import trends_of
-from edgemeter.collector.trend.watch_file import Annotation, annotations_of, cuts, open_watch, watch_file_beside
+from edgemeter.collector.trend.watch import trends_of, trends_of_one
+from edgemeter.collector.trend.watch_file import Annotation, annotations_of, open_watch, watch_file_beside
 from edgemeter.collector.units.board_types import board_types
-from edgemeter.collector.web.context import EventSource, FindingShown, NoEvents, OutlyingDevice, SeriesEvent
 from edgemeter.collector.web.queries import NS_PER_DAY
-from edgemeter.collector.web.run_index import RunIndex
-from edgemeter.collector.web.sources import DocumentSource, LedgerSource
 
 # The metrics of the trend, by those of the page.
 NAMES = {figure: metric for metric, figure in FIGURE_OF.items()}
@@ -31,14 +30,49 @@ NAMES = {figure: metric for metric, figure in FIGURE_OF.items()}
 APART_IN = ("energy", "latency")
 READ_AGAIN_S, PAUSE_TIMES = 120.0, 20.0
 # What the overview follows, and how old a finding may be.
-FOLLOWED = ("latency", "energy", "accuracy")
+FOLLOWED = ("latency", "energy", "accuracy", "error")
 FINDING_DAYS = 60
 
 
-class TrendEvents:
-    """Steps, drifts and annotations of the series of a ledger at `path`, or of documents."""
+@dataclass(frozen=True, slots=True)
+class SeriesEvent:
+    """An event in a series: a step with its size, or a remark. `kind` is `step` or `remark`."""
 
-    def __init__(self, source: LedgerSource | DocumentSource) -> None:
+    at_ns: int
+    text: str
+    kind: str
+
+
+@dataclass(frozen=True, slots=True)
+class OutlyingDevice:
+    """A device that differs from the others of its type: by how much, and what to check first."""
+
+    fleet: str
+    device: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class FindingShown:
+    """A change that was found: an event with all series that it hit, or a step that is alone.
+
+    `who` names whom it hit, `metric` is the one in which it hit the most series; `devices` are by fleet and name.
+    """
+
+    day: int
+    metric: str
+    text: str
+    is_worse: bool
+    who: str
+    devices: tuple[tuple[str, str], ...]
+    boards: tuple[str, ...]
+    models: tuple[str, ...]
+
+
+class TrendEvents:
+    """Steps, drifts, annotations and alerts of the series of a source; of none there is nothing, and nothing before the first `refresh`."""
+
+    def __init__(self, source: RecordSource | None = None) -> None:
         self._source = source
         self._history: History | None = None
         self._seen = ""
@@ -57,8 +91,8 @@ class TrendEvents:
         with self._lock:
             if self._history is None:
                 return ()
-            days = days_of(METRICS[name], self._history.points(key))
-        found = [one for trend in trends(name, [key], [days], [cuts(annotations, key, name)]) for one in _steps(trend)]
+            trends = trends_of_one(self._history, annotations, name, key)
+        found = [one for trend in trends for one in _steps(trend)]
         return sorted([*found, *_remarks(annotations, key, name)], key=lambda one: one.at_ns)
 
     def outlying(self) -> Sequence[OutlyingDevice]:
@@ -82,19 +116,20 @@ class TrendEvents:
         place = self._source.place if isinstance(self._source, LedgerSource) else None
         if not isinstance(place, Path):
             # Every write to a server's tables changes the version of the ledger.
-            return self._seen if place is None else f"{self._seen} {self._source.version()}"
+            return f"{self._seen} {self._source.version()}" if self._source else ""
         path = watch_file_beside(str(place))
         stamps = [f"{one.stat().st_mtime_ns}" for one in (path, Path(f"{path}-wal")) if one.exists()]
         return " ".join([self._seen, *stamps])
 
     def refresh(self) -> None:
         """Take in what came since; of a large fleet so rarely that the page has its time, too."""
-        version, began = self._source.version() or "read once", time.monotonic()
-        if version == self._seen or began < self._next:
+        source, began = self._source, time.monotonic()
+        version = (source.version() or "read once") if source else ""
+        if version == self._seen or began < self._next or not isinstance(source, LedgerSource | DocumentSource):
             return
-        source = self._source
         history = LedgerHistory(source.place) if isinstance(source, LedgerSource) else RunHistory(source.records)
-        outlying, findings = _outlying(history), _findings(history, self._annotations())
+        # In the order that takes less memory: trends are dropped before runs are read.
+        findings, outlying = _findings(history, self._annotations()), _outlying(history)
         with self._lock:
             before, self._history, self._seen = self._history, history, version
             self._outlying, self._findings = outlying, findings
@@ -111,13 +146,6 @@ class TrendEvents:
 
     def _annotations(self) -> list[Annotation]:
         return annotations_of(self._source.place) if isinstance(self._source, LedgerSource) else []
-
-
-def open_events(index: RunIndex) -> EventSource:
-    """Return the findings in the records of `index` and the annotations beside them."""
-    if isinstance(index.source, LedgerSource | DocumentSource):
-        return TrendEvents(index.source)
-    return NoEvents()
 
 
 def _outlying(history: History) -> tuple[OutlyingDevice, ...]:

@@ -1,4 +1,4 @@
-"""What comes while a page is open: new runs and states of devices as server-sent events, whose id is the row of the ledger.
+"""What comes while a page is open (runs, states of devices, what is measured now): server-sent events, whose id is the ledger's row.
 
 A client that reconnects names the last id it has got, and gets every run after it: nothing is lost, nothing is kept for it meanwhile.
 """
@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 
 from edgemeter.agent.base.errors import TransientError
-from edgemeter.collector.web.run_index import RunIndex
+from edgemeter.collector.index.run_index import RunIndex
 
 # Each open page keeps a thread of the server and a connection.
 MOST_CLIENTS = 32
@@ -31,6 +31,7 @@ class LiveFeed:
     _changed: threading.Condition = field(default_factory=threading.Condition)
     _position: int | None = None
     _states: DeviceStates | None = None
+    _doing: str | None = None
     _clients: int = 0
     _is_ended: bool = False
 
@@ -39,11 +40,14 @@ class LiveFeed:
         """Whether anybody would be told the states of devices, which take long to read of a large fleet."""
         return self._clients > 0
 
-    def publish(self, position: int, states: DeviceStates | None) -> None:
-        """Wake the clients if there are new runs, or a device is in another state; None where the states were not read."""
+    def publish(self, position: int, states: DeviceStates | None, doing: str | None = None) -> None:
+        """Wake the clients if there are new runs, a device is in another state, or something else is measured.
+
+        `states` and `doing`, the key of what is measured now, are None where they were not read.
+        """
         with self._changed:
-            if (position, states) != (self._position, self._states):
-                self._position, self._states = position, states
+            if (position, states, doing) != (self._position, self._states, self._doing):
+                self._position, self._states, self._doing = position, states, doing
                 self._changed.notify_all()
 
     def end(self) -> None:
@@ -69,30 +73,41 @@ class LiveFeed:
             with self._changed:
                 self._clients -= 1
 
-    def events(self, after: int) -> Iterator[bytes]:
-        """Yield events for a client that has everything up to the row `after`, and a comment where nothing happens for a while."""
+    def events(self, after: int, done: str | None = None) -> Iterator[bytes]:
+        """Yield events for a client that has everything up to the row `after`, and a comment where nothing happens for a while.
+
+        `done` is the key of what was measured as the client knows it, None where it does not say.
+        """
         yield f"retry: {RETRY_MS}\n\n".encode()
         seen: DeviceStates | None = None
         while True:
             with self._changed:
-                if not self._is_ended and not self._is_news(after) and (seen is None or self._states == seen):
+                is_same = (seen is None or self._states == seen) and not self._is_other(done)
+                if not self._is_ended and not self._is_news(after) and is_same:
                     seen = self._states
                     self._changed.wait(self.heartbeat_s)
                 if self._is_ended:
                     return
                 position = self._position if self._position is not None and self._is_news(after) else after
-                states = self._states
+                states, doing, is_other = self._states, self._doing, self._is_other(done)
             before, now = seen or states or {}, states or {}
             changed = [[*name, state] for name, state in now.items() if before.get(name) != state]
-            seen = states
+            seen, done = states, done if doing is None else doing
             if changed:
                 yield _event("devices", after, {"devices": changed})
+            if is_other:
+                # The page reads it by itself.
+                yield _event("now", after, {"now": doing})
             if position != after:
                 # A ledger that was begun anew is behind what the client knows.
                 yield _event("runs", position, self._news(min(after, position), position))
                 after = position
-            elif not changed:
+            elif not changed and not is_other:
                 yield b": nothing new\n\n"
+
+    def _is_other(self, done: str | None) -> bool:
+        """Return whether something else is measured now than a client knows that knows `done`."""
+        return None not in (done, self._doing) and self._doing != done
 
     def _is_news(self, after: int) -> bool:
         """Return whether a client at `after` lacks runs, or a ledger was begun anew; a page may be a moment ahead of what is published."""

@@ -4,19 +4,22 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from edgemeter.agent.base.documents import Plain
+from edgemeter.agent.contract.record import RunRecord
 from edgemeter.collector.charts.chart import Chart, rows_table
 from edgemeter.collector.charts.specs import strips
 from edgemeter.collector.compare.comparison import Comparison, comparable
+from edgemeter.collector.compare.summary import CaseSummary
+from edgemeter.collector.index.indexed_case import IndexedCase
+from edgemeter.collector.runs.cases import not_measured
 from edgemeter.collector.show import comparison_charts
 from edgemeter.collector.show.conclusions import conclusions
 from edgemeter.collector.show.series_style import assign_styles, numbered_style
-from edgemeter.collector.show.wording import case_names
+from edgemeter.collector.show.wording import case_names, listed, names
 from edgemeter.collector.web.case_table import table_of, verdicts
-from edgemeter.collector.web.context import REFERENCE, IndexedComparison, ViewContext, baselines, compare
+from edgemeter.collector.web.context import REFERENCE, ViewContext, baselines, compare, sampled
 from edgemeter.collector.web.markup import Markup, element, join, part
-from edgemeter.collector.web.queries import CaseFilter, cases, cases_of_baseline, runs_of
+from edgemeter.collector.web.queries import CaseFilter, cases, cases_of_baseline
 from edgemeter.collector.web.run import energy_budget
-from edgemeter.collector.web.run_index import IndexedCase
 from edgemeter.collector.web.view import View, ViewRequest, chart_gallery, note, section
 
 FILTERS = ("model", "baseline", "board", "device", "fleet", "precision", "runtime", "days", "level")
@@ -33,15 +36,22 @@ def model_view(context: ViewContext, request: ViewRequest, case_filter: CaseFilt
     own = cases(context.connection, case_filter)
     if not own:
         return View("No run matches", note("Pick another model, board or device."), filters=FILTERS)
-    baseline = request.get("baseline") or baselines(context.connection)[0]
+    baseline = request.get("baseline") or baselines(context.connection, case_filter.model)[0]
+    picked = {"baseline": baseline}
     drawn = _of_every_board(own)
-    beside = cases_of_baseline(context.connection, baseline, REFERENCE, case_filter)[:SAMPLED]
-    found = compare(context, drawn, case_filter, baseline, with_samples=frozenset(case.number for case in (*drawn, *beside)))
-    shown = found.comparison
+    shown = compare(context, drawn, case_filter, baseline)
     if not shown.rows:
-        return View(str(case_filter.model), note(f"No case of it can be compared with {baseline}."), filters=FILTERS)
+        text = f"No case of it can be compared with {baseline}: pick another baseline."
+        return View(str(case_filter.model), note(text), filters=FILTERS, picked=picked)
+    beside = cases_of_baseline(context.connection, baseline, REFERENCE, case_filter)[:SAMPLED]
+    numbers = {case.key: case.number for case in (*drawn, *beside)}
+
+    def sampled_runs(case: CaseSummary) -> list[RunRecord]:
+        found = sampled(context, numbers[case.key]) if case.key in numbers else None
+        return [found] if found else []
+
     styles = assign_styles(shown.rows)
-    table, plain = table_of(found, styles, context.links)
+    table, plain = table_of(shown, styles, context.links)
     few = (
         f"{SAMPLED} of {len(own)} cases are drawn, of every type of board the first; pick a device or a board for others."
         if len(own) > SAMPLED
@@ -49,70 +59,69 @@ def model_view(context: ViewContext, request: ViewRequest, case_filter: CaseFilt
     )
     parts = [
         section("cases", "The cases drawn", table, *([note(few)] if few else [])),
-        section("runs", "From run to run", _over_runs(context, found, shown)),
+        section("runs", "From run to run", _over_runs(context, shown)),
         section(
             "queries",
             "From query to query",
-            chart_gallery(context.sheet, [comparison_charts.latency_distributions(shown, styles)]),
+            chart_gallery(context.sheet, [comparison_charts.latency_distributions(shown, styles, sampled_runs)]),
             note("Of the newest run of each case."),
         ),
-        section("energy", "Energy, term by term", _budgets(context, drawn)),
+        section("energy", "Energy, term by term", _budgets(context, shown)),
         section("start", "Cold start and memory", chart_gallery(context.sheet, [comparison_charts.cold_start_charts(shown, styles)])),
         section("verdicts", "Verdict and evidence", verdicts(shown)),
     ]
-    return View(str(case_filter.model), join(parts), " ".join(conclusions(shown)), (plain,), FILTERS)
+    return View(str(case_filter.model), join(parts), " ".join(conclusions(shown)), (plain,), FILTERS, picked)
 
 
 def _of_every_board(own: Sequence[IndexedCase]) -> list[IndexedCase]:
     """Return the cases to draw, taken in turn from every type of board."""
     grouped: dict[str, list[IndexedCase]] = {}
     for case in own:
-        if case.current.usable:
+        if case.usable:
             grouped.setdefault(case.board, []).append(case)
     turns = max((len(members) for members in grouped.values()), default=0)
     taken = [members[turn] for turn in range(turns) for members in grouped.values() if turn < len(members)]
     return taken[:SAMPLED]
 
 
-def _over_runs(context: ViewContext, found: IndexedComparison, shown: Comparison) -> Markup:
+def _over_runs(context: ViewContext, shown: Comparison) -> Markup:
     """Return the p50 of every run that counts, a lane for each case."""
     drawn = []
     for rows in comparable(shown.rows):
         values: list[dict[str, Plain]] = []
-        names = [f"{row.case.key.device} · {name}" for row, name in zip(rows, case_names([row.case for row in rows]), strict=True)]
-        for row, name in zip(rows, names, strict=True):
-            values += _runs_of_case(context, found.case_of(row.case), name)
+        lanes = [f"{row.case.key.device} · {name}" for row, name in zip(rows, case_names([row.case for row in rows]), strict=True)]
+        for row, name in zip(rows, lanes, strict=True):
+            values += [_dot(name, run) for run in row.case.runs[-RUNS_DRAWN:] if run.latency.p50_ms]
         if values:
             title = f"{rows[0].case.key.model}: p50 of every run"
-            legend = tuple((name, numbered_style(place).paint, "circle") for place, name in enumerate(names))
+            legend = tuple((name, numbered_style(place).paint, "circle") for place, name in enumerate(lanes))
             spec = strips("p50 of a run, ms", legend, [value for one in values if isinstance(value := one["value"], float)])
             text = f"{len(values):,} runs; a dot is a run, the stroke their median; hollow: suspect."
             drawn.append(context.sheet.draw(Chart(title, spec, rows_table(values), text)))
     return part("gallery", drawn) if drawn else note("No run has a p50.")
 
 
-def _runs_of_case(context: ViewContext, case: IndexedCase, name: str) -> list[dict[str, Plain]]:
-    since_ns = case.current.segment.since_ns if case.current.segment else 0
-    runs = [run for run in runs_of(context.connection, case.number, newest=RUNS_DRAWN) if run.started_at_ns >= since_ns]
-    return [
-        {"series": name, "value": run.p50_ms, "low": run.p50_low_ms, "high": run.p50_high_ms, "verdict": run.verdict, "run": run.id}
-        for run in runs
-        if run.is_usable and run.p50_ms
-    ]
+def _dot(series: str, run: RunRecord) -> dict[str, Plain]:
+    p50 = run.latency
+    return {
+        "series": series, "value": p50.p50_ms, "low": p50.p50_low_ms, "high": p50.p50_high_ms, "verdict": run.verdict.state, "run": run.id,
+    }  # fmt: skip
 
 
-def _budgets(context: ViewContext, drawn: Sequence[IndexedCase]) -> Markup:
-    with_energy = [case for case in drawn if case.newest.energy]
-    if not with_energy:
-        reasons = sorted({case.newest.energy_reason or "not measured" for case in drawn})
-        return note(f"No energy: {'; '.join(reasons)}.")
+def _budgets(context: ViewContext, shown: Comparison) -> Markup:
+    cases_shown = [row.case for row in shown.rows]
     pictures = [
         element(
             "div",
             None,
-            element("h3", None, f"{case.key.device}: {case.key.precision} on {case.key.runtime}, newest run"),
-            energy_budget(context, case.newest),
+            element("h3", None, f"{case.key.device}: {case.key.precision} on {case.key.runtime}, newest run with an energy"),
+            energy_budget(context, _newest_with_energy(case)),
         )
-        for case in with_energy[:BUDGETS]
+        for case in [case for case in cases_shown if case.energy][:BUDGETS]
     ]
-    return part("gallery", pictures)
+    return part("gallery", pictures) if pictures else note(f"No energy: {listed(names(case.energy_reason or '' for case in cases_shown))}.")
+
+
+def _newest_with_energy(case: CaseSummary) -> RunRecord:
+    # Only where the newest has none the others are read.
+    return next(run for runs in (case.runs[-1:], case.runs) for run in reversed(runs) if not_measured(run, "energy") is None and run.energy)

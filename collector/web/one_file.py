@@ -12,15 +12,16 @@ from edgemeter.agent.base.progress import Tell, no_progress
 from edgemeter.collector.charts import vega
 from edgemeter.collector.charts.chart import Chart, ChartSheet
 from edgemeter.collector.compare.judgement import SmallestDifferences
-from edgemeter.collector.web.context import REFERENCE, EventSource, ViewContext, baselines, devices_of_role, live_chart
-from edgemeter.collector.web.events import open_events
+from edgemeter.collector.index.indexed_case import IndexedCase
+from edgemeter.collector.index.run_index import RunIndex, open_index
+from edgemeter.collector.index.sources import RecordSource
+from edgemeter.collector.web.context import REFERENCE, ViewContext, baselines, devices_of_role, live_chart
+from edgemeter.collector.web.events import TrendEvents
 from edgemeter.collector.web.markup import NOTHING, Markup, element, raw
 from edgemeter.collector.web.queries import CaseFilter, cases, count_cases
-from edgemeter.collector.web.run_index import IndexedCase, RunIndex, open_index
 from edgemeter.collector.web.series import DEFAULT_METRIC
 from edgemeter.collector.web.side_by_side import CASES_SHOWN
 from edgemeter.collector.web.site import FormChoices, content, held_exports, offered, one_file_page, show
-from edgemeter.collector.web.sources import RecordSource
 from edgemeter.collector.web.view import FileLinks, ViewRequest, read_address
 
 # How many of each a file holds, so that it can be sent and opened; the served page has all.
@@ -51,14 +52,14 @@ def write_file_of(source: RecordSource, path: Path, choice: FileChoice, progress
     index = open_index(source)
     try:
         index.refresh(partial(progress, "reading records"))
-        events = open_events(index)
+        events = TrendEvents(index.source)
         events.refresh()
         return write_one_file(index, events, path, choice, progress)
     finally:
         index.close()
 
 
-def write_one_file(index: RunIndex, events: EventSource, path: Path, choice: FileChoice, progress: Tell = no_progress) -> int:
+def write_one_file(index: RunIndex, events: TrendEvents, path: Path, choice: FileChoice, progress: Tell = no_progress) -> int:
     """Write the file and return its size in bytes; `progress` gets what is done, and how many of how many are done.
 
     Raises:
@@ -76,7 +77,7 @@ def write_one_file(index: RunIndex, events: EventSource, path: Path, choice: Fil
         raise ConfigError(f"cannot write the report to {str(path)!r}: {error.strerror}: name another file") from error
 
 
-def whole_page(index: RunIndex, events: EventSource, choice: FileChoice, progress: Tell = no_progress) -> str:
+def whole_page(index: RunIndex, events: TrendEvents, choice: FileChoice, progress: Tell = no_progress) -> str:
     """Return the file as HTML."""
     with index.reading() as connection:
         held = _held(ViewContext(connection, index.source, FileLinks(()), events), choice)
@@ -133,7 +134,7 @@ def _held(context: ViewContext, choice: FileChoice) -> HeldAddresses:
         (len(devices) - len(kept_devices), "device"),
         (len(references) - len(kept_references), "baseline"),
         (len(found) - PAGES * CASES_SHOWN, "case"),
-        (sum(case.figures.runs for case in found) - len(newest), "run"),
+        (sum(case.runs for case in found) - len(newest), "run"),
     ]
     away = [f"{figures.count(number, f'more {noun}')}" for number, noun in left if number > 0]
     return HeldAddresses(tuple(one.address for one in every), tuple(away))
@@ -141,7 +142,7 @@ def _held(context: ViewContext, choice: FileChoice) -> HeldAddresses:
 
 def _newest_runs(context: ViewContext, found: Sequence[IndexedCase], most: int) -> list[str]:
     """Return the newest run of each case, those that a comparison needs first: of the reference, then of the others."""
-    ordered = sorted(found, key=lambda case: (case.key.role != "reference", -case.figures.last_ns))
+    ordered = sorted(found, key=lambda case: (case.key.role != "reference", -case.newest_ns))
     query = "SELECT id FROM runs WHERE case_number = ? ORDER BY started_at_ns DESC LIMIT 1"
     return [str(context.connection.execute(query, (case.number,)).fetchone()[0]) for case in ordered[:most]]
 

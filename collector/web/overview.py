@@ -13,19 +13,20 @@ from edgemeter.agent.contract.health import Health
 from edgemeter.agent.ledger.presence import DevicePresence, calibration_days, certificate_days, clock_text, needs_attention
 from edgemeter.collector.charts.chart import Chart, ViewTable, rows_table
 from edgemeter.collector.charts.specs import spark_lines
+from edgemeter.collector.index.indexed_case import IndexedCase
 from edgemeter.collector.show.wording import listed
-from edgemeter.collector.web.context import OutlyingDevice, ViewContext
-from edgemeter.collector.web.markup import Markup, element, join, part, render
+from edgemeter.collector.web.activity import now_section
+from edgemeter.collector.web.context import ViewContext
+from edgemeter.collector.web.events import OutlyingDevice
+from edgemeter.collector.web.markup import NOTHING, Markup, element, join, part, render
 from edgemeter.collector.web.queries import NS_PER_DAY, CaseFilter, cases, p50_by_day
-from edgemeter.collector.web.run_index import IndexedCase
 from edgemeter.collector.web.series import findings_list
-from edgemeter.collector.web.view import Links, View, ViewColumn, ViewRequest, grid, link, note, section, with_small
+from edgemeter.collector.web.view import BRUSH, Links, View, ViewColumn, ViewRequest, grid, link, note, section, with_small
 
 # A cell of the table of coverage whose newest run is older than this is stale; a device is silent from then on.
 STALE_DAYS, SILENT_DAYS = 30, 7
 DEVICES_SHOWN = 250
 SPARK_DAYS, SPARKS_SHOWN, SPARK_CASES, ALERTS_SHOWN = 30, 12, 300, 6
-METRICS = ("p50_ms", "temperature_c")
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,14 +50,15 @@ class _DeviceLine:
 
 def overview(context: ViewContext, request: ViewRequest, case_filter: CaseFilter) -> View:
     """Return the overview of the fleet."""
-    found = cases(context.connection, case_filter, metrics=METRICS)
+    found = cases(context.connection, case_filter)
+    now = now_section(context.source, context.links, case_filter.fleet) or NOTHING
     if not found:
         return View(
             "Nothing here yet",
-            note("No run matches. Measure one: edgemeter run --model FILE --broker ADDRESS."),
+            join([now, note("No run matches. Measure one: edgemeter run --model FILE --broker ADDRESS.")]),
             filters=("fleet", "board"),
         )
-    newest_ns = max(case.figures.last_ns for case in found)
+    newest_ns = max(case.newest_ns for case in found)
     present = {(one.fleet, one.device): one for one in context.source.devices()}
     lines = _devices(found, present, newest_ns)
     covered, coverage_table = coverage(found, context.links, newest_ns)
@@ -68,6 +70,7 @@ def overview(context: ViewContext, request: ViewRequest, case_filter: CaseFilter
         *([section("alerts", "Open alerts", alerts)] if (alerts := _open_alerts(context)) else []),
         *([section("findings", "What changed", findings)] if findings else []),
         *([section("first", "Needs attention", first)] if first else []),
+        now,
         _cards(found, lines, newest_ns),
         *([section("lately", f"The last {SPARK_DAYS} days", lately)] if lately else []),
         section(
@@ -96,7 +99,7 @@ def _open_alerts(context: ViewContext) -> Markup | None:
 
 def _spark_lines(context: ViewContext, found: Sequence[IndexedCase], newest_ns: int) -> Markup | None:
     """Return a small line for each board type: the p50 of its runs of a day against the median of their cases."""
-    usual = {case.number: (case.board, spread.median) for case in found if (spread := case.figures.spread("p50_ms"))}
+    usual = {case.number: (case.board, case.p50_ms) for case in found if case.p50_ms}
     of_board: dict[str, list[int]] = defaultdict(list)
     for number, (board, _) in usual.items():
         of_board[board].append(number)
@@ -118,7 +121,7 @@ def _spark_lines(context: ViewContext, found: Sequence[IndexedCase], newest_ns: 
         return None
     text = (
         "p50 of the runs of a day against the usual p50 of their cases, which is the middle; upwards is slower."
-        " Each line has its own height: of 2 % at least."
+        f" Each line has its own height: of 2% at least. Narrow the devices below to a period: {BRUSH}."
     ) + (f" Of a type with more than {SPARK_CASES} cases, so many of them at most." if len(followed) < len(usual) else "")
     chart = Chart("Latency of each board type", spark_lines(boards), rows_table(rows), text, brushes=True, kind="wide")
     return part("gallery", [context.sheet.draw(chart)])
@@ -126,7 +129,7 @@ def _spark_lines(context: ViewContext, found: Sequence[IndexedCase], newest_ns: 
 
 def _lead(found: Sequence[IndexedCase], newest_ns: int) -> str:
     boards = sorted({case.board for case in found})
-    runs, usable = sum(case.figures.runs for case in found), sum(case.figures.usable for case in found)
+    runs, usable = sum(case.runs for case in found), sum(case.usable for case in found)
     simulated = (
         " The fleet named simulated is simulated: none of its figures was measured."
         if any(case.key.fleet == "simulated" for case in found)
@@ -144,10 +147,10 @@ def _devices(found: Sequence[IndexedCase], present: Mapping[tuple[str, str], Dev
         grouped[case.key.fleet, case.key.device].append(case)
     lines = []
     for (fleet, device), members in grouped.items():
-        newest = max(members, key=lambda case: case.figures.last_ns)
+        newest = max(members, key=lambda case: case.newest_ns)
         presence = present.get((fleet, device))
         is_revoked = presence is not None and presence.state == "revoked"
-        hot = [spread.high for case in members if (spread := case.figures.spread("temperature_c"))]
+        hot = [case.hottest_c for case in members if case.hottest_c is not None]
         lines.append(
             _DeviceLine(
                 fleet=fleet,
@@ -155,15 +158,15 @@ def _devices(found: Sequence[IndexedCase], present: Mapping[tuple[str, str], Dev
                 board=newest.board,
                 role=newest.key.role,
                 state=presence.state if presence else None,
-                last_ns=newest.figures.last_ns,
-                runs=sum(case.figures.runs for case in members),
-                suspect=sum(case.figures.suspect for case in members),
-                invalid=sum(case.figures.invalid for case in members),
-                throttled=sum(case.figures.throttled for case in members),
-                throttling_known=sum(case.figures.throttling_known for case in members),
+                last_ns=newest.newest_ns,
+                runs=sum(case.runs for case in members),
+                suspect=sum(case.suspect for case in members),
+                invalid=sum(case.runs - case.usable for case in members),
+                throttled=sum(case.throttled for case in members),
+                throttling_known=sum(case.throttling_known for case in members),
                 hottest_c=max(hot, default=None),
                 models=tuple(sorted({case.key.model for case in members})),
-                is_silent=not is_revoked and newest_ns - newest.figures.last_ns > SILENT_DAYS * NS_PER_DAY,
+                is_silent=not is_revoked and newest_ns - newest.newest_ns > SILENT_DAYS * NS_PER_DAY,
                 health=presence.health if presence else None,
             )
         )
@@ -171,7 +174,7 @@ def _devices(found: Sequence[IndexedCase], present: Mapping[tuple[str, str], Dev
 
 
 def _cards(found: Sequence[IndexedCase], lines: Sequence[_DeviceLine], newest_ns: int) -> Markup:
-    runs = sum(case.figures.runs for case in found)
+    runs = sum(case.runs for case in found)
     suspect, invalid = sum(line.suspect for line in lines), sum(line.invalid for line in lines)
     lost = [line for line in lines if line.state == "lost"]
     silent = [line for line in lines if line.is_silent]
@@ -230,8 +233,8 @@ def _covered(members: Sequence[IndexedCase], links: Links, newest_ns: int, model
     """Return one cell: its counts, and how it is shown where there is a run."""
     if not members:
         return {"devices": 0, "runs": 0, "last_ns": None, "is_stale": None}
-    last_ns, runs = max(case.figures.last_ns for case in members), sum(case.figures.runs for case in members)
-    p50 = sorted(spread.median for case in members if (spread := case.current.spread("p50_ms")))
+    last_ns, runs = max(case.newest_ns for case in members), sum(case.runs for case in members)
+    p50 = sorted(case.p50_ms for case in members if case.p50_ms is not None)
     devices = len({(case.key.fleet, case.key.device) for case in members})
     return {
         "devices": len({case.key.device for case in members}),
@@ -245,8 +248,8 @@ def _covered(members: Sequence[IndexedCase], links: Links, newest_ns: int, model
 
 
 def _device_table(lines: Sequence[_DeviceLine], links: Links) -> tuple[Markup, ViewTable]:
-    # Only connected agents report their health.
-    now_ns, has_health = time.time_ns(), any(line.health for line in lines)
+    # Only connected agents report their state and health.
+    now_ns, has_health, has_state = time.time_ns(), any(line.health for line in lines), any(line.state for line in lines)
 
     def of_health(name: str, heading: str, value: Callable[[Health], Plain], *, is_text: bool = False) -> ViewColumn[_DeviceLine]:
         return ViewColumn(name, heading, lambda line: value(line.health) if line.health else None, is_text=is_text, is_shown=has_health)
@@ -265,7 +268,7 @@ def _device_table(lines: Sequence[_DeviceLine], links: Links) -> tuple[Markup, V
         ViewColumn("fleet", "Fleet", lambda line: line.fleet, is_shown=False),
         ViewColumn("board", "Board", lambda line: line.board, is_text=True),
         ViewColumn("role", "", lambda line: line.role, is_shown=False),
-        ViewColumn("state", "State", lambda line: line.state, lambda line: line.state or "not reported", is_text=True),
+        ViewColumn("state", "State", lambda line: line.state, lambda line: line.state or "not reported", is_text=True, is_shown=has_state),
         ViewColumn("last_started_at_ns", "Last run (UTC)", lambda line: line.last_ns, lambda line: figures.stamp(line.last_ns)),
         ViewColumn("runs", "Runs", lambda line: line.runs),
         ViewColumn("suspect", "Suspect", lambda line: line.suspect),

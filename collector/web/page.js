@@ -1,7 +1,6 @@
 // Everything served reads without this. It draws the charts, sends the form when something is picked, sorts tables, switches dark and light;
 // in a file of its own it shows the view that the address after # asks for, and narrows it to what was picked there.
 "use strict";
-const FACETS = ["fleet", "device", "board", "model", "runtime", "precision"];
 const isFile = document.querySelector("template[data-address]") !== null;
 const root = document.documentElement;
 // A board is a folder of pages: the files of its runs are in a script beside it.
@@ -55,9 +54,9 @@ function fitted(spec, rows) {
   }
   const isThere = (one) => {
     const name = /isValid\(datum\.(\w+)\)/.exec(one.transform?.[0]?.filter ?? "")?.[1];
-    return one.data?.name === "counts" || !["area", "text"].includes(one.mark?.type) && (!name || rows.some((row) => row[name] !== null)) && one.data?.values?.length !== 0;
+    return one.mark?.type !== "area" && name !== "label" && (!name || rows.some((row) => row[name] !== null)) && one.data?.values?.length !== 0;
   };
-  const layer = spec.layer?.map((one) => (one.data?.name || one.data?.values?.[0]?.accuracy === undefined ? one : { ...one, data: { values: steps } }));
+  const layer = spec.layer?.map((one) => (one.data?.values?.[0]?.accuracy === undefined ? one : { ...one, data: { values: steps } }));
   return layer ? { ...spec, layer: layer.filter(isThere) } : spec;
 }
 function embed(place, spec, more = {}) {
@@ -71,6 +70,7 @@ async function drawChart(figure, picked = {}) {
   const every = held.rows.map((row) => Object.fromEntries(held.columns.map((name, index) => [name, row[index]])));
   const rows = every.filter((row) => row.standing === "the reference" || FACETS.every((name) => !picked[name] || row[name] === undefined || row[name] === picked[name]));
   const spec = { ...(rows.length === every.length ? held.spec : fitted(held.spec, rows)), data: { values: rows } };
+  if (spec.datasets?.marks) spec.datasets = { marks: rows };
   const chart = { figure, place, title, held, rows, spec, hidden: new Set() };
   drawn.push(chart);
   addTools(chart);
@@ -103,22 +103,50 @@ async function restore(chart) {
   await chart.view.runAsync();
   await recount(chart);
 }
-// Of marks that cover each other as they are drawn now the first has their number, whose tooltip says which they are.
-function recount(chart) {
-  if (!layersOf(chart.spec).some((one) => one.data?.name === "counts")) return;
-  const [x, y] = ["x", "y"].map((axis) => chart.view.scale(axis)), groups = [];
-  for (const row of shownRows(chart)) {
-    const at = [x(row.cost), y(row.accuracy)];
-    const near = groups.find((one) => Math.abs(one.at[0] - at[0]) < 7 && Math.abs(one.at[1] - at[1]) < 7);
-    if (near) near.rows.push(row); else groups.push({ at, rows: [row] });
+// Marks that would cover each other as they are drawn now are one, with their number and one interval, as in `charts/overlap.py`.
+async function recount(chart) {
+  if (!chart.spec.datasets?.marks) return;
+  const shown = shownRows(chart).map((row) => ({ ...row, count: "" }));
+  // A scale spans what is shown before marks are where it has them. Vega marks what it is given as its own.
+  await chart.view.data("marks", shown.map((row) => ({ ...row }))).runAsync();
+  const [x, y] = ["x", "y"].map((axis) => chart.view.scale(axis));
+  const middle = (rows, name) => {
+    const sorted = rows.map((row) => row[name]).sort((one, other) => one - other), half = (sorted.length - 1) / 2;
+    return (sorted[Math.floor(half)] + sorted[Math.ceil(half)]) / 2;
+  };
+  const cover = (one, other) => {
+    const [width, height] = one.rows.length > 1 && other.rows.length > 1 ? [26, 13] : [12, 12];
+    return Math.abs(one.at[0] - other.at[0]) < width && Math.abs(one.at[1] - other.at[1]) < height;
+  };
+  let groups = shown.map((row) => [row]), found = [];
+  for (;;) {
+    found = [];
+    for (const rows of groups) {
+      const one = { at: [x(middle(rows, "cost")), y(middle(rows, "accuracy"))], rows: [...rows] };
+      const other = found.find((group) => cover(one, group));
+      if (other) other.rows.push(...rows); else found.push(one);
+    }
+    if (found.length === groups.length) break;
+    groups = found.map(({ rows }) => rows);
   }
-  const seen = ([left, top]) => left >= 0 && left <= chart.view.width() && top >= 0 && top <= chart.view.height();
-  const counts = groups.filter((one) => one.rows.length > 1 && seen(one.at)).map(({ rows }) => ({
-    series: rows[0].series, cost: rows[0].cost, accuracy: rows[0].accuracy, count: `×${rows.length}`,
-    here: `${rows.slice(0, 6).map((row) => row.case).join("; ")}${rows.length > 6 ? ` and ${rows.length - 6} more` : ""}`,
-  }));
-  // A layer of nothing would have no extent.
-  return chart.view.data("counts", counts.length ? counts : [{ ...chart.rows[0], count: "" }]).runAsync();
+  return chart.view.data("marks", groups.map((rows) => rows.length > 1 ? markOf(rows, middle) : rows[0])).runAsync();
+}
+function markOf(rows, middle) {
+  const end = (name, choose) => {
+    const ends = rows.map((row) => row[name]).filter((value) => value !== null);
+    return ends.length ? choose(...ends) : null;
+  };
+  const every = (name) => [...new Set(rows.map((row) => row[name]))];
+  const more = rows.length > 6 ? ` and ${rows.length - 6} more` : "";
+  return {
+    ...rows[0], label: null, count: `×${rows.length}`,
+    case: `${rows.length} cases: ${rows.slice(0, 6).map((row) => row.case).join("; ")}${more}`,
+    series: every("series").length > 1 ? "several series" : rows[0].series,
+    cost: middle(rows, "cost"), cost_low: end("cost_low", Math.min), cost_high: end("cost_high", Math.max),
+    accuracy: middle(rows, "accuracy"), accuracy_low: end("accuracy_low", Math.min), accuracy_high: end("accuracy_high", Math.max),
+    standing: every("standing").join("; "), verdict: every("verdict").join("; "),
+    is_hollow: rows.every((row) => row.is_hollow || row.verdict === "suspect"),
+  };
 }
 function keepState(chart) {
   clearTimeout(chart.keeping);
@@ -160,7 +188,7 @@ function addTools(chart) {
         const off = !chart.hidden.has(name);
         chart.hidden[off ? "add" : "delete"](name);
         toggle.setAttribute("aria-pressed", String(!off));
-        chart.view.signal("hidden", [...chart.hidden]).runAsync();
+        chart.view.signal("hidden", [...chart.hidden]).runAsync().then(() => recount(chart));
         keepState(chart);
       });
       toggle.dataset.series = name;
@@ -188,7 +216,6 @@ function addTools(chart) {
   });
   table.setAttribute("aria-expanded", "false");
   bar.append(table);
-  if (chart.held.brushes) bar.append(make("small", {}, "Drag: pick a period. Ctrl + wheel: zoom. Shift + drag: move. Click: its run."));
   figure.append(bar);
 }
 const seriesOf = (row) => row.series !== undefined && row.part !== undefined ? row.part : row.series;
@@ -220,6 +247,7 @@ async function picture(chart) {
     const { view } = await embed(place, { ...chart.spec, ...width, title }, { config: { ...THEME, background: "var(--sheet)" } });
     if (chart.hidden.size) view.signal("hidden", [...chart.hidden]);
     for (const { axis, signal } of zoomAxes(chart.spec)) view.signal(signal, chart.view.scale(axis).domain().map(Number));
+    if (chart.spec.datasets?.marks) view.data("marks", chart.view.data("marks").map((mark) => Object.fromEntries(Object.entries(mark))));
     await view.runAsync();
     const colours = getComputedStyle(root);
     const text = (await view.toSVG()).replace(/var\((--\w+)\)/g, (_, name) => colours.getPropertyValue(name).trim());
@@ -324,7 +352,6 @@ function writeTables(within, form) {
 }
 
 // Addresses within a file: #/view?fields; the fields of the route pick the view, the others narrow it.
-const ROUTES = { overview: [], compare: ["baseline", "page"], model: ["model"], trend: ["model", "metric"], device: ["fleet", "device"], run: ["id"], alerts: [] };
 function parse(text) {
   const [view, query = ""] = text.replace(/^#\//, "").split("?");
   return { view: view || "overview", fields: Object.fromEntries(new URLSearchParams(query)) };
@@ -442,28 +469,36 @@ async function refreshView() {
   setPeriod(period);
   await drawAll(fresh);
 }
-let refreshing = Promise.resolve(), news = 0;
+// However much comes while the view is read, it is read once more.
+let refreshing = Promise.resolve(), isDue = false, news = 0;
+function refresh() {
+  if (isDue) return;
+  isDue = true;
+  const read = () => { isDue = false; return refreshView(); };
+  refreshing = refreshing.then(read, read);
+}
 function tell(text, run = null) {
   const line = document.querySelector(".live");
   if (!line) return;
   line.hidden = false;
   line.replaceChildren(text, ...(run ? [make("a", { href: placeOf(run.id) }, `${run.device}: ${run.model}, ${run.precision} on ${run.runtime}`), run.p50_ms ? `, p50 ${Number(run.p50_ms.toPrecision(3))} ms, ${run.verdict}` : `, ${run.verdict}`] : []));
 }
-function live(position) {
-  const source = new EventSource(`/live?after=${position}`);
+function live(position, now) {
+  const source = new EventSource(`/live?after=${position}&now=${now}`);
   source.addEventListener("runs", (event) => {
     const { count, runs } = JSON.parse(event.data);
     news += count;
     position = event.lastEventId;
     if (runs.length) tell(`${news} new run${news === 1 ? "" : "s"} since this page was opened; the newest: `, runs[0]);
-    refreshing = refreshing.then(refreshView, refreshView);
+    refresh();
   });
   source.addEventListener("devices", (event) => {
     tell(JSON.parse(event.data).devices.map(([, device, state]) => `${device} is ${state ?? "not reported"}`).join("; "));
-    refreshing = refreshing.then(refreshView, refreshView);
+    refresh();
   });
+  source.addEventListener("now", (event) => { now = JSON.parse(event.data).now; refresh(); });
   // A browser asks again by itself, but not where it was refused.
-  source.addEventListener("error", () => { if (source.readyState === EventSource.CLOSED) setTimeout(() => live(position), 30000); });
+  source.addEventListener("error", () => { if (source.readyState === EventSource.CLOSED) setTimeout(() => live(position, now), 30000); });
   addEventListener("pagehide", () => source.close());
 }
 
@@ -498,6 +533,6 @@ else if (isBoard) narrowed(document, Object.fromEntries(new URLSearchParams(loca
 else {
   document.querySelectorAll("main > *").forEach((one) => written.set(one, asWritten(one)));
   dress(document);
-  const { position } = document.querySelector("footer").dataset;
-  if (position !== undefined) live(position);
+  const { position, now } = document.querySelector("footer").dataset;
+  if (position !== undefined) live(position, now);
 }

@@ -4,21 +4,28 @@ import re
 import sqlite3
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from typing import Any
 
 import msgspec
 
 from edgemeter.agent.base.errors import ConfigError
+from edgemeter.agent.contract.record import RunRecord
+from edgemeter.collector.compare.summary import CaseSummary, DaysCounted
+from edgemeter.collector.index.index_file import FACETS
+from edgemeter.collector.index.indexed_case import COUNTED, IndexedCase, decode_case
+from edgemeter.collector.index.indexed_run import IndexedRun
+from edgemeter.collector.index.stored_summaries import of_newest_runs, read_summaries
+from edgemeter.collector.index.stored_summaries import runs_of as records_of
 from edgemeter.collector.runs.cases import Fingerprint
-from edgemeter.collector.web.case_figures import ENERGIES, METRICS, WITH_INTERVAL, IndexedRun, sum_up
-from edgemeter.collector.web.run_index import COLUMNS, FACETS, IndexedCase, decode_case
 
 NS_PER_DAY = 86_400 * 1_000_000_000
-LEVELS = {"current": "current level", "all": "all days"}
+LEVELS: dict[DaysCounted, str] = {"current": "current level", "all": "all days"}
 PERIODS = {"7": "last 7 days", "30": "last 30 days", "90": "last 90 days"}
 
-_RUN_COLUMNS = ", ".join(f"runs.{name}" for name in COLUMNS)
+_IN_ORDER = "ORDER BY model, fleet, device, precision, runtime, case_number LIMIT ? OFFSET ?"
+_RUN_COLUMNS = ", ".join(f"runs.{name}" for name in IndexedRun._fields)
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +42,7 @@ class CaseFilter:
     runtime: str | None = None
     precision: str | None = None
     days: int | None = None
-    level: str = "current"
+    level: DaysCounted = "current"
 
     def without(self, *names: str) -> "CaseFilter":
         """Return the same without these picks."""
@@ -72,59 +79,53 @@ def choices(connection: sqlite3.Connection) -> dict[str, list[str]]:
     }
 
 
-def cases(
-    connection: sqlite3.Connection, case_filter: CaseFilter, limit: int | None = None, offset: int = 0, metrics: Sequence[str] = METRICS
-) -> list[IndexedCase]:
-    """Return the cases with their figures over all runs, or over those of the period: then of these metrics only.
-
-    Who asks for some metrics gets no text of the newest runs, which takes most of the time.
-    """
+def cases(connection: sqlite3.Connection, case_filter: CaseFilter, limit: int = -1, offset: int = 0) -> list[IndexedCase]:
+    """Return the cases, counted over all their runs, or over those of the period."""
     condition, values = case_filter.condition()
-    return _cases(connection, condition, values, case_filter, limit, offset, metrics)
+    return _cases(connection, f"WHERE runs AND {condition} {_IN_ORDER}", [*values, limit, offset], case_filter)
 
 
 def cases_of_every_board(connection: sqlite3.Connection, case_filter: CaseFilter, limit: int, offset: int = 0) -> list[IndexedCase]:
-    """Return so many cases with their figures over all runs, from each board type in turn: of none is there nothing to see."""
+    """Return so many cases, from each board type in turn: of none is there nothing to see."""
     condition, values = case_filter.condition()
     ordered = "SELECT case_number, row_number() OVER (PARTITION BY board ORDER BY model, fleet, device, precision, case_number) AS place"
-    query = (
-        f"SELECT case_number, key, board, newest, figures, current FROM cases JOIN"  # noqa: S608 - our own
-        f" ({ordered} FROM cases WHERE figures IS NOT NULL AND {condition})"
-        " USING (case_number) ORDER BY place, board LIMIT ? OFFSET ?"
-    )
-    return [decode_case(row) for row in connection.execute(query, (*values, limit, offset))]
+    picked = f"JOIN ({ordered} FROM cases WHERE runs AND {condition}) USING (case_number) ORDER BY place, board LIMIT ? OFFSET ?"
+    return _cases(connection, picked, [*values, limit, offset], case_filter)
 
 
 def cases_of_baseline(connection: sqlite3.Connection, baseline: str, role: str, case_filter: CaseFilter) -> list[IndexedCase]:
     """Return the cases of a device, or of all devices in `role` where that is the baseline: of the same model and period, else of any."""
     own, values = CaseFilter(model=case_filter.model).condition()
     belongs = "json_extract(cases.key, '$.role') = ?" if baseline == role else "cases.device = ?"
-    return _cases(connection, f"{own} AND {belongs}", [*values, baseline], case_filter, None, 0, METRICS)
+    return _cases(connection, f"WHERE runs AND {own} AND {belongs} {_IN_ORDER}", [*values, baseline, -1, 0], case_filter)
 
 
-def _cases(
-    connection: sqlite3.Connection,
-    condition: str,
-    values: Sequence[str],
-    case_filter: CaseFilter,
-    limit: int | None,
-    offset: int,
-    metrics: Sequence[str],
-) -> list[IndexedCase]:
-    newest = "newest" if metrics == METRICS else "NULL"
-    query = f"SELECT case_number, key, board, {newest}, figures, current FROM cases WHERE figures IS NOT NULL AND {condition}"  # noqa: S608 - our own
-    query += " ORDER BY model, fleet, device, precision, runtime, case_number LIMIT ? OFFSET ?"
-    found = [decode_case(row, metrics) for row in connection.execute(query, (*values, -1 if limit is None else limit, offset))]
-    if case_filter.level == "all":
-        found = [replace(case, current=case.figures) for case in found]
-    days = case_filter.days
-    return found if days is None else _within(connection, found, since_ns(connection, days), metrics)
+def _cases(connection: sqlite3.Connection, picked: str, values: Sequence[str | int], case_filter: CaseFilter) -> list[IndexedCase]:
+    """Return the cases that SQL after `FROM cases` picks."""
+    is_current = case_filter.level == "current"
+    if case_filter.days is None:
+        counts = ", ".join(name if is_current or name != "p50_ms" else "p50_of_all_ms" for name in COUNTED)
+        query = f"SELECT case_number, key, board, {counts} FROM cases {picked}"  # noqa: S608 - our own names
+        return [decode_case(row) for row in connection.execute(query, values)]
+    level = "since_ns" if is_current else "0 AS since_ns"
+    query = f"""SELECT picked.case_number, key, board, {", ".join(COUNTED.values())}
+    FROM (SELECT case_number, key, board, {level}, row_number() OVER () AS place FROM cases {picked}) AS picked
+    CROSS JOIN measured ON measured.case_number = +picked.case_number WHERE started_at_ns >= ? GROUP BY place"""  # noqa: S608 - our own names
+    return [decode_case(row) for row in connection.execute(query, (*values, since_ns(connection, case_filter.days)))]
+
+
+def summaries(connection: sqlite3.Connection, found: Sequence[IndexedCase], case_filter: CaseFilter) -> list[CaseSummary]:
+    """Return the summaries of those of the cases that have a usable run, as `compare` makes them: of their level, and of the period."""
+    usable = {case.key: case.usable for case in found}
+    numbers = [case.number for case in found if case.usable]
+    stored = read_summaries(connection, lambda: nullcontext(connection), case_filter.level, numbers)
+    return list(stored) if case_filter.days is None else [of_newest_runs(one, usable[one.key]) for one in stored]
 
 
 def count_cases(connection: sqlite3.Connection, case_filter: CaseFilter) -> int:
     """Return how many cases there are."""
     condition, values = case_filter.condition()
-    return int(connection.execute(f"SELECT count(*) FROM cases WHERE figures IS NOT NULL AND {condition}", values).fetchone()[0])  # noqa: S608
+    return int(connection.execute(f"SELECT count(*) FROM cases WHERE runs AND {condition}", values).fetchone()[0])  # noqa: S608
 
 
 def since_ns(connection: sqlite3.Connection, days: int) -> int:
@@ -137,6 +138,11 @@ def runs_of(connection: sqlite3.Connection, case_number: int, *, newest: int) ->
     """Return the newest so many runs of a case, oldest first."""
     query = f"SELECT {_RUN_COLUMNS} FROM runs WHERE case_number = ? ORDER BY started_at_ns DESC LIMIT ?"  # noqa: S608 - our own names
     return [IndexedRun._make(row) for row in connection.execute(query, (case_number, newest))][::-1]
+
+
+def newest_run(connection: sqlite3.Connection, case_number: int) -> RunRecord:
+    """Return the newest run of a case, usable or not, without the fields that the index leaves away."""
+    return records_of(connection, case_number, 1, usable=False)[0]
 
 
 def p50_by_day(connection: sqlite3.Connection, start_ns: int, numbers: Sequence[int]) -> list[tuple[int, int, float]]:
@@ -156,25 +162,5 @@ def fingerprints(connection: sqlite3.Connection, numbers: Sequence[int]) -> dict
     """Return fingerprints by their numbers."""
     wanted = sorted(set(numbers))
     marks = ", ".join("?" * len(wanted))
-    query = f"SELECT fingerprint, text FROM fingerprints WHERE fingerprint IN ({marks})"  # noqa: S608 - question marks only
+    query = f"SELECT fingerprint, text FROM common WHERE fingerprint IN ({marks})"  # noqa: S608 - question marks only
     return {number: msgspec.json.decode(text, type=Fingerprint) for number, text in connection.execute(query, wanted)}
-
-
-def _within(connection: sqlite3.Connection, found: Sequence[IndexedCase], start_ns: int, metrics: Sequence[str]) -> list[IndexedCase]:
-    # Only what is needed is read.
-    wanted = {"case_number", "started_at_ns", "verdict", "is_usable", "is_throttled", *metrics}
-    wanted |= {"gross_u_mj", "net_u_mj", "energy_kind"} if ENERGIES & wanted else set()
-    wanted |= {"accuracy_kind"} if "accuracy" in wanted else set()
-    columns = ", ".join(name if name in wanted else "NULL" for name in COLUMNS)
-    query = f"SELECT {columns} FROM runs WHERE case_number = ? AND started_at_ns >= ? ORDER BY started_at_ns"  # noqa: S608 - our own names
-    # A view of some metrics only shows no intervals.
-    intervals = WITH_INTERVAL if metrics == METRICS else frozenset()
-    kept = []
-    for case in found:
-        runs = [IndexedRun._make(row) for row in connection.execute(query, (case.number, start_ns))]
-        if runs:
-            figures, segment = sum_up(runs, metrics, intervals), case.current.segment
-            later = [run for run in runs if segment and run.started_at_ns >= segment.since_ns]
-            current = msgspec.structs.replace(sum_up(later, metrics, intervals), segment=segment) if later else figures
-            kept.append(replace(case, figures=figures, current=current))
-    return kept

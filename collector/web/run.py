@@ -9,6 +9,7 @@ import numpy as np
 from edgemeter.agent.base import figures
 from edgemeter.agent.base.documents import Plain, json_document
 from edgemeter.agent.base.errors import ConfigError
+from edgemeter.agent.base.metrics import metric_name, metric_words
 from edgemeter.agent.contract.energy_provenance import energy_provenance
 from edgemeter.agent.contract.record import RunRecord, Series
 from edgemeter.agent.contract.record_conditions import Condition, OtherProcess
@@ -20,7 +21,6 @@ from edgemeter.collector.charts.specs import ranked_bars, run_time_line
 from edgemeter.collector.compare.summary import environment
 from edgemeter.collector.show.comparison_charts import distribution_chart
 from edgemeter.collector.show.distribution import latency_distribution
-from edgemeter.collector.show.wording import metric_name
 from edgemeter.collector.web.context import ViewContext
 from edgemeter.collector.web.markup import Markup, element, join, part
 from edgemeter.collector.web.queries import CaseFilter, run_of
@@ -124,26 +124,9 @@ FIELDS: dict[str, tuple[str, Callable[[Any], str]]] = {
     "attached": ("Attached", ", ".join),
 }
 
-FILTERS = ()
-
 # A chart holds no more points than can be seen; of each stretch the extremes are kept.
 POINTS = 1600
 LEVELS = ("p50", "p90", "p95", "p99", "p99_9")
-
-# The parts of an accuracy, as COCO's evaluation means them.
-DETAILS = {
-    "ap50": "AP at IoU 0.50",
-    "ap75": "AP at IoU 0.75",
-    "ap_small": "AP of small objects",
-    "ap_medium": "AP of medium objects",
-    "ap_large": "AP of large objects",
-    "ar_1": "Recall, 1 detection an image",
-    "ar_10": "Recall, 10 detections an image",
-    "ar_100": "Recall, 100 detections an image",
-    "ar_small": "Recall of small objects",
-    "ar_medium": "Recall of medium objects",
-    "ar_large": "Recall of large objects",
-}
 
 # At most this many raw samples are written as plain numbers in one response.
 SAMPLES_OUT = 2_000_000
@@ -169,7 +152,7 @@ def run_view(context: ViewContext, request: ViewRequest, case_filter: CaseFilter
     parts = [
         trail,
         section("verdict", "Verdict and evidence", _verdict(record)),
-        section("latency", "Latency and power, query by query", *_time_line(context, record), _latency(context, record)),
+        section("latency", *_time_line(context, record), _latency(context, record)),
         section("energy", "Energy", energy_budget(context, record)),
         section("accuracy", "Accuracy", _accuracy(record)),
         section("conditions", "Before, during, after", _conditions(record)),
@@ -180,7 +163,7 @@ def run_view(context: ViewContext, request: ViewRequest, case_filter: CaseFilter
     label = "" if provenance == "measured" else f" {provenance.capitalize()}: none of its figures was measured in this run."
     p50 = figures.significant(record.latency.p50_ms)
     lead = f"{figures.stamp(record.started_at_ns)} UTC: p50 {p50} ms over {record.latency.count:,} queries, {record.verdict.state}.{label}"
-    return View(f"Run {record.id}", join(parts), lead, _tables(record), FILTERS)
+    return View(f"Run {record.id}", join(parts), lead, _tables(record))
 
 
 def _verdict(record: RunRecord) -> Markup:
@@ -195,13 +178,16 @@ def _verdict(record: RunRecord) -> Markup:
     return join(lines)
 
 
-def _time_line(context: ViewContext, record: RunRecord) -> list[str]:
-    """Return latency and power on one time axis, idle and warm-up shaded; in the order of the queries where their moments were not kept."""
+def _time_line(context: ViewContext, record: RunRecord) -> tuple[str, str]:
+    """Return a heading, and latency and power on one time axis, idle and warm-up shaded.
+
+    Without the moments of the queries there is latency alone, in their order.
+    """
     latencies, starts = _values(record, "latency"), _values(record, "query_start")
     if not latencies:
-        return [note("The raw samples of this run are not stored.")]
+        return "Latency", note("The raw samples of this run are not stored.")
     if starts is None or len(starts) != len(latencies):
-        return [_in_order(context, latencies)]
+        return "Latency, query by query", _in_order(context, latencies)
     rows: list[dict[str, Any]] = [
         {"at_s": starts[place] * NS_S, "latency_ms": value, "power_w": None, "sensor": None, "query": place + 1}
         for place, value in thinned([value * NS_MS for value in latencies], POINTS)
@@ -217,9 +203,12 @@ def _time_line(context: ViewContext, record: RunRecord) -> list[str]:
                 for place, value in kept
             ]
     end_s = (starts[-1] + latencies[-1]) * NS_S
-    spec = run_time_line(sensors, _bands(record, end_s), [row["latency_ms"] for row in rows])
-    text = "Shaded: idle (grey) and warm-up; the machine's conditions then are in the tooltip and below."
-    return [context.sheet.draw(Chart("Latency of every query, and power", spec, rows_table(rows), text, kind="wide"))]
+    bands = _bands(record, end_s)
+    spec = run_time_line(sensors, bands, [row["latency_ms"] for row in rows])
+    shaded = {"idle (grey)" if str(one["name"]).startswith("idle") else "warm-up": None for one in bands if one["name"] != "timed"}
+    text = f"Shaded: {' and '.join(shaded)}; the machine's conditions then are in the tooltip and below." if shaded else ""
+    what, title = ("Latency and power", "Latency of every query, and power") if sensors else ("Latency", "Latency of every query")
+    return f"{what}, query by query", context.sheet.draw(Chart(title, spec, rows_table(rows), text, kind="wide"))
 
 
 def _bands(record: RunRecord, end_s: float) -> list[dict[str, Plain]]:
@@ -256,7 +245,7 @@ def _latency(context: ViewContext, record: RunRecord) -> Markup:
         drawn = [context.sheet.draw(distribution_chart("Cumulative share of queries", [("this run", found)]))]
     rows = [(name, *(getattr(record.latency, f"{name}{part}_ms") for part in ("", "_low", "_high"))) for name in LEVELS]
     facts: dict[str, str | None] = {
-        name.replace("_", "."): f"{figures.significant(value)} ms, 95 % {figures.span(low, high)}"
+        name.replace("_", "."): f"{figures.significant(value)} ms, 95% {figures.span(low, high)}"
         if low is not None and high is not None
         else f"{figures.significant(value)} ms"
         for name, value, low, high in rows
@@ -330,15 +319,13 @@ def _accuracy(record: RunRecord) -> Markup:
     accuracy = record.accuracy
     if accuracy is None:
         return note(f"No accuracy: {record.accuracy_reason or 'not scored'}.")
-    bounds = (
-        f", {accuracy.interval or '95 %'}: {figures.accuracy(accuracy.low)} to {figures.accuracy(accuracy.high)}"
-        if accuracy.low is not None
-        else ""
-    )
+    bounds = f", no bounds: {accuracy.interval_reason}" if accuracy.interval_reason else ""
+    if accuracy.low is not None:
+        bounds = f", {figures.accuracy(accuracy.low)} to {figures.accuracy(accuracy.high)} ({accuracy.interval or '95%'})"
     facts: dict[str, str | None] = {
         metric_name(accuracy.metric): f"{figures.accuracy(accuracy.value)} over {figures.count(accuracy.images, 'image')}{bounds}"
     }
-    facts |= {DETAILS.get(name, metric_name(name)): figures.accuracy(value) for name, value in accuracy.detail.items() if value is not None}
+    facts |= {metric_words(name): figures.accuracy(value) for name, value in accuracy.detail.items() if value is not None}
     gate = record.accuracy_gate
     if gate:
         facts["Gate"] = (

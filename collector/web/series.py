@@ -10,20 +10,30 @@ from typing import Any
 from edgemeter.agent.base import figures
 from edgemeter.agent.base.documents import Plain
 from edgemeter.agent.base.errors import ConfigError
+from edgemeter.agent.base.metrics import metric_name
 from edgemeter.collector.alerts.page_address import FIGURE_OF
 from edgemeter.collector.charts.chart import Chart, ViewTable, rows_table
 from edgemeter.collector.charts.specs import over_time
+from edgemeter.collector.index.indexed_case import IndexedCase
+from edgemeter.collector.index.indexed_run import ENERGIES, IndexedRun, of_newest_kind
 from edgemeter.collector.runs.cases import CaseKey, names_of
 from edgemeter.collector.runs.energy_class import MEASURED
-from edgemeter.collector.show.wording import metric_name
 from edgemeter.collector.trend.finding import iso
-from edgemeter.collector.web.case_figures import ENERGIES, IndexedRun, of_newest_kind
-from edgemeter.collector.web.context import FindingShown, SeriesEvent, ViewContext
+from edgemeter.collector.web.context import ViewContext
+from edgemeter.collector.web.events import FindingShown, SeriesEvent
 from edgemeter.collector.web.markup import Markup, join, part
 from edgemeter.collector.web.pages import page_of, pages_text
-from edgemeter.collector.web.queries import NS_PER_DAY, CaseFilter, cases_of_every_board, count_cases, fingerprints, runs_of, since_ns
-from edgemeter.collector.web.run_index import IndexedCase
-from edgemeter.collector.web.view import Links, View, ViewColumn, ViewRequest, grid, link, note, section
+from edgemeter.collector.web.queries import (
+    NS_PER_DAY,
+    CaseFilter,
+    cases_of_every_board,
+    count_cases,
+    fingerprints,
+    newest_run,
+    runs_of,
+    since_ns,
+)
+from edgemeter.collector.web.view import BRUSH, Links, View, ViewColumn, ViewRequest, grid, link, note, section
 
 # With more runs than this a dot is the median of a day; a page holds only so many in all.
 DOTS, DOTS_IN_ALL = 400, 1600
@@ -96,7 +106,7 @@ def series(
     dots: int = DOTS,
 ) -> SeriesShown | None:
     """Return the series of the cases, all of one device, None where no run has that metric; of more runs than `dots` a dot is a day."""
-    case = max(members, key=lambda one: one.figures.last_ns)
+    case = max(members, key=lambda one: one.newest_ns)
     runs = [run for one in members for run in runs_of(context.connection, one.number, newest=RUNS_READ) if run.is_usable]
     runs.sort(key=lambda run: run.started_at_ns)
     if days is not None and span is not None:
@@ -107,12 +117,13 @@ def series(
         return None
     is_daily = metric.name == "throttled_ratio" or len(valued) > dots
     rows = _daily(valued, metric) if is_daily else [_dot(run, value, metric) for run, value in valued]
-    found = context.events.of(case.newest, metric.name)
+    newest = newest_run(context.connection, case.number)
+    found = context.events.of(newest, metric.name)
     changes = [one for one in _changes(context, runs) if not _is_named(one, found)]
     events = sorted([*changes, *found], key=lambda one: one.at_ns)[:MARKS]
     marks = [{"at": one.at_ns / 1e6, "text": one.text, "kind": one.kind, "number": str(number)} for number, one in enumerate(events, 1)]
     title = title or _title(case.key)
-    name = metric_name(case.newest.accuracy.metric) if metric.name == "accuracy" and case.newest.accuracy else metric.title
+    name = metric_name(newest.accuracy.metric) if metric.name == "accuracy" and newest.accuracy else metric.title
     spec = over_time(
         name,
         levels=_levels(valued, events),
@@ -239,10 +250,10 @@ def trend_view(context: ViewContext, request: ViewRequest, case_filter: CaseFilt
     picked = cases_of_every_board(context.connection, case_filter.without("days"), CASES_READ, place * CASES_READ)
     if not picked:
         return View("No run matches", note("Pick another model, board or device."), filters=FILTERS)
-    start = min(case.figures.first_ns for case in picked)
+    start = min(case.first_ns for case in picked)
     if case_filter.days is not None:
         start = max(start, since_ns(context.connection, case_filter.days))
-    span = (float(start), float(max(start + 1, *(case.figures.last_ns for case in picked))))
+    span = (float(start), float(max(start + 1, *(case.newest_ns for case in picked))))
     groups = series_groups(picked)
     dots = max(40, DOTS_IN_ALL // len(groups))
     shown = [
@@ -262,8 +273,8 @@ def trend_view(context: ViewContext, request: ViewRequest, case_filter: CaseFilt
 
 def _sections(context: ViewContext, request: ViewRequest, shown: Sequence[SeriesShown], place: tuple[int, int]) -> list[Markup]:
     explained = (
-        "Bars are 95 % intervals of a run; lines are medians between the numbered strokes; hollow: suspect."
-        " Drag over a chart to pick a period: the runs below are narrowed to it."
+        "Bars are 95% intervals of a run; lines are medians between the numbered strokes; hollow: suspect."
+        f" Narrow the runs below to a period: {BRUSH}, a click on a dot opens its run."
     )
     found = findings_list(context, request.fields)
     gallery = part("gallery", [context.sheet.draw(one.chart) for one in shown])

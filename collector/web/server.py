@@ -16,11 +16,13 @@ from edgemeter.agent.base.errors import ConfigError, EdgemeterError, TransientEr
 from edgemeter.agent.base.http_server import HttpHandler, HttpServer, is_loopback
 from edgemeter.collector.charts import vega
 from edgemeter.collector.charts.chart import Chart, ChartSheet
-from edgemeter.collector.web.context import EventSource, ViewContext, live_chart
+from edgemeter.collector.index.run_index import RunIndex
+from edgemeter.collector.web.activity import read_activities
+from edgemeter.collector.web.context import ViewContext, live_chart
+from edgemeter.collector.web.events import TrendEvents
 from edgemeter.collector.web.live import LiveFeed
 from edgemeter.collector.web.markup import Markup, element, render
 from edgemeter.collector.web.queries import NS_PER_DAY
-from edgemeter.collector.web.run_index import RunIndex
 from edgemeter.collector.web.site import SERVED_POLICY, content, offered, script, served_exports, served_page, show, styles
 from edgemeter.collector.web.view import ServedLinks, View, ViewRequest, address, read_address, read_period
 
@@ -61,7 +63,7 @@ class PageServer:
     """
 
     index: RunIndex
-    events: EventSource
+    events: TrendEvents
     host: str = "127.0.0.1"
     port: int = 0
     token: str | None = None
@@ -101,7 +103,7 @@ class PageServer:
     def answer(self, request: ViewRequest, form: str, number: str = "") -> PageResponse:
         """Return the page of an address, its figures as CSV or JSON, or its chart of that number as a picture."""
         # Before anything is read: what comes meanwhile is sent to the open page.
-        position = self.index.position()
+        position, doing = self.index.position(), self._doing()
         with self.index.reading() as connection:
             context = ViewContext(connection, self.index.source, ServedLinks(), self.events, _sheet(request))
             view = show(context, request)
@@ -117,28 +119,36 @@ class PageServer:
                 return _message(404, "Nothing to write", "This view has no figure that a CSV file could hold.")
             if form == "json":
                 return PageResponse(200, "application/json", view.to_json(request))
-            return self._page(context, request, view, position)
+            return self._page(context, request, view, (position, doing))
 
     def tag(self, request: ViewRequest, form: str) -> str:
         """Return what the answer's content hangs on: what is in the index, and the address."""
         state = f"{self.index.position()} {self.index.stale()} {self.index.source.version()} {self.events.version()}"
+        if request.view in {"overview", "device"}:
+            # What is measured now becomes stale by itself.
+            state += f" {self._doing()}"
         # Ages change with the day.
         whole = f"{state} {time.time_ns() // NS_PER_DAY} {version('edgemeter')} {request.address} {form}"
         return f'"{hashlib.sha256(whole.encode()).hexdigest()[:24]}"'
 
-    def _page(self, context: ViewContext, request: ViewRequest, view: View, position: int) -> PageResponse:
+    def _page(self, context: ViewContext, request: ViewRequest, view: View, moment: tuple[int, str]) -> PageResponse:
+        position, _ = moment
         last = self.index.source.last_row()
         behind = f" {last - position:,} more records are being read." if last > position else ""
         inside = content(view, request, offered(context), context.links, served_exports(request))
-        page = served_page(view.title, inside, f"{position:,} records.{behind}", position)
+        page = served_page(view.title, inside, f"{position:,} records.{behind}", moment)
         return PageResponse(200, "text/html; charset=utf-8", page.encode())
+
+    def _doing(self) -> str:
+        """Return the key of what is measured now."""
+        return read_activities(self.index.source, time.time_ns()).key
 
     def _keep_up(self) -> None:
         while not self._ended.is_set():
             try:
                 position = self.index.refresh()
                 states = {(one.fleet, one.device): one.state for one in self.index.source.devices()} if self.live.has_clients else None
-                self.live.publish(position, states)
+                self.live.publish(position, states, self._doing() if self.live.has_clients else None)
                 self.events.refresh()
             except EdgemeterError as error:
                 logger.warning("cannot update the page: %s", error)
@@ -168,7 +178,7 @@ class _PageHandler(HttpHandler):
         if refused := self._refusal(request):
             self._send(refused)
         elif request.view == LIVE:
-            self._stream(self.headers.get("Last-Event-ID") or request.get("after"))
+            self._stream(self.headers.get("Last-Event-ID") or request.get("after"), request.fields.get("now"))
         else:
             self._send(self._answer(request))
 
@@ -184,7 +194,7 @@ class _PageHandler(HttpHandler):
                 return _message(401, "A token is needed", "Add ?token=TOKEN to the address once, or send it as a bearer token.")
         return None
 
-    def _stream(self, after: str) -> None:
+    def _stream(self, after: str, doing: str | None) -> None:
         """Send events until the client has gone, or the server ends."""
         # An answer without a length ends with its connection.
         self.close_connection = True
@@ -195,7 +205,7 @@ class _PageHandler(HttpHandler):
                 for name, value in (("Content-Type", "text/event-stream"), ("Cache-Control", "no-store"), ("Connection", "close")):
                     self.send_header(name, value)
                 self.end_headers()
-                for event in self.page.live.events(position) if self.command == "GET" else ():
+                for event in self.page.live.events(position, doing) if self.command == "GET" else ():
                     self.wfile.write(event)
         except TransientError as error:
             self._send(_message(503, "Try again", str(error)))

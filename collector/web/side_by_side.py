@@ -9,16 +9,16 @@ from edgemeter.agent.base import figures
 from edgemeter.collector.charts.chart import Chart, rows_table
 from edgemeter.collector.charts.specs import heat_map
 from edgemeter.collector.compare.comparison import Comparison, ComparisonRow
+from edgemeter.collector.index.indexed_case import IndexedCase
 from edgemeter.collector.show import comparison_charts
 from edgemeter.collector.show.conclusions import cautions, conclusions, title
-from edgemeter.collector.show.series_style import assign_styles
+from edgemeter.collector.show.series_style import assign_styles, board_of
 from edgemeter.collector.show.wording import listed, names
 from edgemeter.collector.web.case_table import table_of, verdicts
-from edgemeter.collector.web.context import IndexedComparison, ViewContext, baselines, compare
+from edgemeter.collector.web.context import ViewContext, baselines, compare
 from edgemeter.collector.web.markup import Markup, element, join, part
 from edgemeter.collector.web.pages import page_of, pages_text
 from edgemeter.collector.web.queries import CaseFilter, cases, count_cases
-from edgemeter.collector.web.run_index import IndexedCase
 from edgemeter.collector.web.view import View, ViewRequest, chart_gallery, note, section
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ CASES_SHOWN = 100
 DEVICES_IN_COLOUR = 7
 # Of more devices than this a column of the heat map is a board type.
 COLUMNS = 10
-NAMED, REASONS_NAMED = 3, 20
+NAMED, REASONS_SHOWN, RUNS_NAMED = 3, 40, 8
 METHOD = (
     "Latency is the runtime's call alone; pre- and post-processing are timed separately. A percentile that too few queries support is not"
     " shown. Accuracy is of the same model file, by its sha256. Only cases of the same model, task, scenario, data and input size are"
@@ -41,28 +41,27 @@ METHOD = (
 
 def compare_view(context: ViewContext, request: ViewRequest, case_filter: CaseFilter) -> View:
     """Return the comparison with the baseline that was picked, else with the first there is."""
-    offered = baselines(context.connection)
-    if not offered:
-        return View("Nothing to compare yet", note("The ledger has no run."), filters=FILTERS)
-    baseline = request.get("baseline") or offered[0]
     count = count_cases(context.connection, case_filter)
+    if not count:
+        return View("No run matches", note("Pick another model, board or device."), filters=FILTERS)
+    baseline = request.get("baseline") or baselines(context.connection, case_filter.model)[0]
+    picked = {"baseline": baseline}
     place = page_of(request, count, CASES_SHOWN)
     own = cases(context.connection, case_filter, limit=CASES_SHOWN, offset=place * CASES_SHOWN)
-    found = compare(context, own, case_filter, baseline)
+    comparison = compare(context, own, case_filter, baseline)
     pages = pages_text(request, place, count, CASES_SHOWN, context.links)
-    comparison = found.comparison
     left_out = _left_out(comparison, own)
     if not comparison.rows:
         body = join([pages, section("left-out", "Left out", left_out)])
-        return View(f"No case matches {baseline}", body, filters=FILTERS)
+        return View(f"No case matches the baseline {baseline}", body, filters=FILTERS, picked=picked)
     styles = assign_styles(comparison.rows, most_devices=DEVICES_IN_COLOUR)
-    table, plain = table_of(found, styles, context.links)
+    table, plain = table_of(comparison, styles, context.links)
     fronts = [comparison_charts.latency_front(comparison, styles), comparison_charts.energy_front(comparison, styles)]
     parts = [
         *([element("p", {"class": "caution"}, " ".join(found_cautions))] if (found_cautions := cautions(comparison)) else []),
         pages,
         section("front", "Latency and energy against accuracy", chart_gallery(context.sheet, fronts)),
-        section("matrix", "Where each model is fast", _heat_maps(context, found)),
+        section("matrix", "Where each model is fast", _heat_maps(context, comparison)),
         section(
             "table",
             "All cases",
@@ -74,12 +73,12 @@ def compare_view(context: ViewContext, request: ViewRequest, case_filter: CaseFi
         section("left-out", "Left out", left_out),
     ]
     lead = " ".join(conclusions(_of_measured(comparison)))
-    return View(_title(comparison), join(parts), lead, (plain,), FILTERS)
+    return View(_title(comparison), join(parts), lead, (plain,), FILTERS, picked)
 
 
-def _heat_maps(context: ViewContext, found: IndexedComparison) -> Markup:
+def _heat_maps(context: ViewContext, comparison: Comparison) -> Markup:
     """Return the p50 of each model and precision on each device, of many devices on each board type; what was replayed apart."""
-    rows = found.comparison.rows
+    rows = comparison.rows
     devices = {row.case.key.device for row in rows}
     by_board = len(devices) > COLUMNS
     drawn = []
@@ -87,7 +86,7 @@ def _heat_maps(context: ViewContext, found: IndexedComparison) -> Markup:
         cells: dict[tuple[str, str], list[ComparisonRow]] = {}
         for row in rows:
             if row.case.key.provenance == provenance and row.case.p50_ms:
-                column = found.case_of(row.case).board if by_board else row.case.key.device
+                column = board_of(row) if by_board else row.case.key.device
                 cells.setdefault((_row_name(row), column), []).append(row)
         if len(cells) < 2:
             continue
@@ -96,7 +95,7 @@ def _heat_maps(context: ViewContext, found: IndexedComparison) -> Markup:
         text = (
             "A cell is the median over the devices of the type, below it the lowest and highest; it is of the fastest case of each device."
             if by_board
-            else "A cell is the fastest case, below it its 95 % interval. No cell: never measured, or nothing to compare it with."
+            else "A cell is the fastest case, below it its 95% interval. No cell: never measured, or nothing to compare it with."
         )
         spec = heat_map("p50, ms", [value for one in values if isinstance(value := one["value"], float)], len({name for name, _ in cells}))
         drawn.append(context.sheet.draw(Chart(title, spec, rows_table(values), text, kind="wide")))
@@ -151,17 +150,16 @@ def _title(comparison: Comparison) -> str:
 
 
 def _left_out(comparison: Comparison, own: Sequence[IndexedCase]) -> Markup:
-    """Return which cases have nothing to be compared with, the newest run of each named, and how many runs are not usable at all."""
+    """Return the runs that are left out by reason, some of them named, and how many are not usable at all."""
     grouped: dict[str, list[str]] = {}
     for entry in comparison.left_out:
         grouped.setdefault(entry.reason, []).append(entry.run or "a record whose id cannot be read")
-    unusable = sum(case.figures.runs - case.figures.usable for case in own)
+    if unusable := sum(case.runs - case.usable for case in own):
+        grouped["invalid, or not comparable; the page of each says why"] = [""] * unusable
+    reasons = sorted(grouped.items(), key=lambda item: -len(item[1]))
     lines = [
-        {"count": figures.count(len(runs), "case"), "reason": reason, "detail": listed(runs, REASONS_NAMED)}
-        for reason, runs in sorted(grouped.items(), key=lambda item: -len(item[1]))
+        {"count": figures.count(len(runs), "run"), "reason": reason, "detail": listed(runs, RUNS_NAMED) if runs[0] else ""}
+        for reason, runs in reasons[:REASONS_SHOWN]
     ]
-    if unusable:
-        lines.append(
-            {"count": figures.count(unusable, "run"), "reason": "invalid, or not comparable; the page of each says why", "detail": ""}
-        )
-    return part("counted", lines) if lines else element("p", None, "Nothing was left out.")
+    more = note(f"{len(reasons) - REASONS_SHOWN} more reasons: edgemeter collector compare.") if len(reasons) > REASONS_SHOWN else ""
+    return join([part("counted", lines), more]) if lines else element("p", None, "Nothing was left out.")

@@ -8,6 +8,7 @@ from importlib.metadata import version
 
 from edgemeter.collector.charts import vega
 from edgemeter.collector.charts.chart import script_data, short
+from edgemeter.collector.index.index_file import FACETS
 from edgemeter.collector.show.series_style import GLYPHS
 from edgemeter.collector.web.alerts_view import alerts_view
 from edgemeter.collector.web.context import ViewContext, baselines
@@ -40,13 +41,17 @@ def styles() -> str:
 
 def script() -> str:
     """Return the script: everything reads without it."""
-    return f"const THEME = {script_data(vega.theme())}, GLYPHS = {script_data(GLYPHS)};\n{text_of('page.js')}"
+    constants = {"THEME": vega.theme(), "GLYPHS": GLYPHS, "ROUTES": ROUTES, "FACETS": FACETS}
+    return "".join(f"const {name} = {script_data(value)};\n" for name, value in constants.items()) + text_of("page.js")
 
 
-def served_page(title: str, content: Markup, remark: str, position: int | None = None) -> str:
-    """Return a page that loads its style and its scripts from where it came from; `position` is the last record that it may show."""
+def served_page(title: str, content: Markup, remark: str, moment: tuple[int, str] | None = None) -> str:
+    """Return a page that loads its style and its scripts from where it came from.
+
+    `moment` is what it shows the latest of: the last record, and the key of what is measured now.
+    """
     charts = vega.bundle_name() if "chart-data" in content else None
-    return _page(title=title, content=content, remark=remark, charts=charts, is_file=False, root="/", policy="", position=position)
+    return _page(title=title, content=content, remark=remark, charts=charts, is_file=False, root="/", policy="", moment=moment)
 
 
 def board_page(title: str, content: Markup, remark: str) -> str:
@@ -55,7 +60,7 @@ def board_page(title: str, content: Markup, remark: str) -> str:
 
 
 def _page(**values: object) -> str:
-    return render("page.html", **{"version": version("edgemeter"), "position": None, **values})
+    return render("page.html", **{"version": version("edgemeter"), "moment": None, **values})
 
 
 def packed(text: str) -> str:
@@ -136,6 +141,7 @@ def content(
     labels: Mapping[str, str] | None = None,
 ) -> Markup:
     """Return what a page consists of: navigation, heading, form, exports and the view itself."""
+    shown = ViewRequest(request.view, {**view.picked, **request.fields})
     return render(
         "content.html",
         view=view,
@@ -144,7 +150,7 @@ def content(
         route=ROUTES[request.view],
         # Without a script the form is sent with its button.
         action=links.to(request.view),
-        fields=[_field(name, request, values, {**LABELS, **(labels or {})}) for name in view.filters if (values := choices_here.of(name))],
+        fields=[_field(name, shown, values, {**LABELS, **(labels or {})}) for name in view.filters if (values := choices_here.of(name))],
         exports=exports,
     )
 

@@ -16,6 +16,9 @@ Item = TypeVar("Item")
 # No address of ours is longer; what comes from outside is cut here.
 LONGEST_FIELD = 300
 
+# What is done to a chart over time, below such charts.
+BRUSH = "drag over a chart; Ctrl + wheel zooms, Shift + drag moves"
+
 # The fields of each view that identify a page; the others filter its content.
 ROUTES: dict[str, tuple[str, ...]] = {
     "overview": (),
@@ -105,13 +108,17 @@ def link(reference: str | None, text: str, attributes: Attributes | None = None)
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """One view; `tables` are its figures in plain form, the first is what CSV holds. `filters` are the facets its form offers."""
+    """One view; `tables` are its figures in plain form, the first is what CSV holds. `filters` are the facets its form offers.
+
+    `picked` is what the view chose where the address leaves it open.
+    """
 
     title: str
     body: Markup
     lead: str = ""
     tables: tuple[ViewTable, ...] = ()
     filters: tuple[str, ...] = ()
+    picked: Mapping[str, str] = field(default_factory=dict)
 
     def between(self, first_ns: int, last_ns: int) -> "View":
         """Return the view with the rows of a period only, as its tables show them where a period was picked."""

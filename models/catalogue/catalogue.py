@@ -5,6 +5,7 @@ import fcntl
 import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
@@ -12,7 +13,7 @@ from edgemeter.agent.base import config
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.base.toml import read_toml, toml_document, write_toml
 from edgemeter.agent.base.types import Sha256
-from edgemeter.agent.contract.model_card import Card
+from edgemeter.agent.contract.model_card import IMAGE, Card
 from edgemeter.models.catalogue.catalogue_entry import CatalogueEntry, EntryName
 
 CATALOGUE_FILE = Path(__file__).parent / "catalogue.toml"
@@ -44,11 +45,19 @@ def read_catalogue(path: Path) -> Catalogue:
     Raises:
         ConfigError: it cannot be read, has a wrong or unknown key (named with its path), or a duplicate name.
     """
-    found = read_toml(path, Catalogue, "catalogue")
+    found = read_toml(path, Catalogue, "catalogue", complete=_with_kinds)
     names = [entry.name for entry in found.entry]
     if doubled := sorted({name for name in names if names.count(name) > 1}):
         raise ConfigError(f"catalogue {str(path)!r}: duplicate entry {', '.join(doubled)}: remove one")
     return found
+
+
+def _with_kinds(content: dict[str, Any]) -> None:
+    """Add the kind of input that an entry leaves out: an image."""
+    entries = content.get("entry")
+    for entry in entries if isinstance(entries, list) else ():
+        if isinstance(entry, dict) and isinstance(entry.get("input"), dict):
+            entry["input"].setdefault("kind", IMAGE)
 
 
 def own_catalogue(path: Path | None = None) -> Catalogue:

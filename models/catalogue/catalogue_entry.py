@@ -7,7 +7,7 @@ from urllib.parse import urlsplit
 import msgspec
 
 from edgemeter.agent.base.types import Name, Sha256
-from edgemeter.agent.contract.model_card import CardOutput, ImageInput
+from edgemeter.agent.contract.model_card import CardInput, CardOutput
 
 # How to get the file: downloaded, downloaded in an archive, made by another tool (`how` names it), or the user's own.
 Form = Literal["download", "in an archive", "exported", "compiled", "built on the device", "own"]
@@ -33,8 +33,8 @@ class CatalogueTensor(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
 class Published(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A published accuracy: of which file, on which data, where; `verified` if we have read it there."""
 
-    metric: Literal["coco_ap", "top1"]
-    value: Annotated[float, msgspec.Meta(gt=0, le=1)]
+    metric: str
+    value: Annotated[float, msgspec.Meta(gt=0)]
     data: str
     of: Literal["this file", "the original weights"]
     source: str
@@ -59,7 +59,7 @@ class CatalogueEntry(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     runtimes: tuple[str, ...]
     accelerators: tuple[str, ...]
     dtype: str
-    input: ImageInput | None = None
+    input: CardInput | None = None
     output: CardOutput = CardOutput()
     output_form: str
     labels: str

@@ -46,7 +46,7 @@ def list_models(catalogue_file: Path, cache: ModelCache, *, form: Format | None)
 @options.catalogue
 @options.cache
 def show(model: str, catalogue_file: Path, cache: ModelCache, *, as_json: bool) -> None:
-    """Show the card of a model file (a path or the name of a shipped file), the header of a GGUF file, or a catalogue entry by its name.
+    """Show the card of a model file or shipped file, the header of a GGUF or ExecuTorch file, or a catalogue entry by its name.
 
     Example: edgemeter models show edgemeter-shapes_int8.tflite
     """
@@ -58,6 +58,8 @@ def show(model: str, catalogue_file: Path, cache: ModelCache, *, as_json: bool) 
         _show_entry(known[model], cache, as_json=as_json)
     elif (path := spoken.get(model, Path(model))).suffix == ".gguf" and path.is_file():
         _show_gguf(path, as_json=as_json)
+    elif path.suffix == ".pte" and path.is_file():
+        _show_pte(path, as_json=as_json)
     elif Path(model).is_file() or (SHIPPED_FOLDER / model).is_file():
         _show_card(model, as_json=as_json)
     else:
@@ -188,3 +190,27 @@ def _show_entry(entry: CatalogueEntry, cache: ModelCache, *, as_json: bool) -> N
         return
     click.echo(toml_document(msgspec.to_builtins(entry)), nl=False)
     click.echo(f"\n# file: {path or 'not fetched'}")
+
+
+def _show_pte(path: Path, *, as_json: bool) -> None:
+    """Print the methods of an ExecuTorch program, and what of each was delegated."""
+    from edgemeter.agent.base.toml import toml_document
+    from edgemeter.agent.contract import model_file
+    from edgemeter.agent.runtimes.pte_file import read_pte
+
+    methods = read_pte(path)
+    facts = {
+        "file": str(path),
+        "sha256": model_file.sha256(path),
+        "size_mb": path.stat().st_size / 1e6,
+        "methods": {
+            name: {
+                "backend": method.backend,
+                **method.facts(),
+                **({"delegated_ratio": method.delegated_ratio} if method.delegated_ratio is not None else {}),
+                **({"precision": method.precision} if method.precision else {}),
+            }
+            for name, method in methods.items()
+        },
+    }
+    click.echo(json_document(facts) if as_json else toml_document(facts), nl=as_json)

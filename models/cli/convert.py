@@ -126,11 +126,12 @@ def _print_table(written: "list[Conversion]", request: "ConversionRequest", cons
     from rich.table import Table
     from rich.text import Text
 
-    from edgemeter.models.convert.conversion_report import metric_name, report_cells
+    from edgemeter.agent.base.metrics import metric_name
+    from edgemeter.models.convert.conversion_report import report_cells
 
     before = written[0].parity.before
     title = f"{request.source.path.name}, {request.source.path.stat().st_size / 1000:.0f} kB"
-    title += f", {metric_name(before)} {before.value:.4f} on {before.images} images" if before else ""
+    title += f", {metric_name(before.metric)} {before.value:.4f} on {before.images} images" if before else ""
     table = Table(title=title, title_justify="left", box=None, pad_edge=False, padding=(0, 2, 0, 0))
     rows = [report_cells(one) for one in written]
     headings = list(dict.fromkeys(heading for row in rows for heading in row))

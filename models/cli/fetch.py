@@ -157,7 +157,7 @@ def list_cache(cache: ModelCache, *, form: Format | None) -> None:
         print_cached(cache, console_for(form))
 
 
-@cache.command()
+@cache.command(short_help="Remove fetched models and unfinished downloads.")
 @click.argument("name", nargs=-1)
 @options.cache
 def clear(name: tuple[str, ...], cache: ModelCache) -> None:

@@ -6,6 +6,7 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
+from edgemeter.agent.base.metrics import metric_name
 from edgemeter.agent.contract import model_file
 from edgemeter.models.catalogue.catalogue_entry import CatalogueEntry
 from edgemeter.models.catalogue.shipped_models import LanguageFile, ModelFile
@@ -90,7 +91,7 @@ def _published(entry: CatalogueEntry) -> str:
         return ""
     best = entry.accuracy[0]
     text = f"{'~' if best.of == 'the original weights' else ''}{best.value:.3f}"
-    return f"{text if best.status == 'verified' else f'({text})'} {'AP' if best.metric == 'coco_ap' else 'top-1'}"
+    return f"{text if best.status == 'verified' else f'({text})'} {metric_name(best.metric)}"
 
 
 def _new_table(title: str | None, left: Sequence[str], right: Sequence[str], last: Sequence[str], gap: int = 2) -> Table:

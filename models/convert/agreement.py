@@ -18,7 +18,8 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from edgemeter.agent.contract.record_figures import GATE_RATIO
+from edgemeter.agent.base.metrics import Better, gain
+from edgemeter.agent.contract.record_accuracy import GATE_RATIO
 
 Floats = NDArray[np.float32]
 
@@ -164,14 +165,16 @@ class ConversionVerdict:
     reason: str
 
 
-def judge_conversion(precision: str, agreement: ModelAgreement, before: float | None, after: float | None) -> ConversionVerdict:
+def judge_conversion(
+    precision: str, agreement: ModelAgreement, before: float | None, after: float | None, better: Better = "higher"
+) -> ConversionVerdict:
     """Return the verdict; `before` and `after` are the accuracies of source and conversion, None without ground truth."""
     limits = LIMITS[precision]
     if agreement.not_finite:
         return ConversionVerdict("ruined", f"its outputs are NaN or infinite for {agreement.not_finite} of {agreement.inputs} inputs")
     if agreement.stuck:
         return ConversionVerdict("ruined", f"it gives the same outputs for all {agreement.inputs} inputs")
-    found = _by_evidence(limits, agreement, before, after)
+    found = _by_evidence(limits, agreement, before, after, better)
     snr_db = agreement.snr_db
     if found.state == "ok" and limits.is_rounding and snr_db is not None and snr_db < limits.snr_ok_db:
         reason = (
@@ -181,9 +184,11 @@ def judge_conversion(precision: str, agreement: ModelAgreement, before: float | 
     return found
 
 
-def _by_evidence(limits: ConversionLimits, agreement: ModelAgreement, before: float | None, after: float | None) -> ConversionVerdict:
+def _by_evidence(
+    limits: ConversionLimits, agreement: ModelAgreement, before: float | None, after: float | None, better: Better
+) -> ConversionVerdict:
     if before is not None and after is not None and before > 0:
-        return _by_accuracy(limits, before, after)
+        return _by_accuracy(limits, before, after, better)
     if agreement.same_answer_ratio is not None:
         ratio = agreement.same_answer_ratio
         return ConversionVerdict(_state(ratio, limits.same_ok, limits.same_ruined), f"{ratio:.1%} of the predictions in common")
@@ -194,11 +199,11 @@ def _by_evidence(limits: ConversionLimits, agreement: ModelAgreement, before: fl
     return ConversionVerdict(_state(snr_db, limits.snr_ok_db, limits.snr_ruined_db), reason)
 
 
-def _by_accuracy(limits: ConversionLimits, before: float, after: float) -> ConversionVerdict:
-    lost = before - after
+def _by_accuracy(limits: ConversionLimits, before: float, after: float, better: Better) -> ConversionVerdict:
+    lost = gain(before, better) - gain(after, better)
     tenth = (1 - GATE_RATIO) * before
     reason = f"accuracy {before:.4f} before, {after:.4f} after: {'lost' if lost >= 0 else 'gained'} {abs(lost):.4f}"
-    if after <= 0 or lost > max(limits.lost, tenth):
+    if (after <= 0 and better == "higher") or lost > max(limits.lost, tenth):
         return ConversionVerdict("ruined", reason)
     return ConversionVerdict("degraded" if lost > min(limits.lost, tenth) else "ok", reason)
 

@@ -38,6 +38,8 @@ _PACKAGES = {
     "exported": ("torch",),
     "onnx-fp32": ("torch", "onnxscript", "onnx"),
     "litert-fp32": ("torch", "litert-torch"),
+    "executorch-fp32": ("torch", "executorch"),
+    "executorch-int8": ("torch", "torchao", "executorch"),
     "onnx": ("onnx", "onnxruntime"),
     "litert": ("ai-edge-quantizer", "ai-edge-litert"),
 }
@@ -74,11 +76,25 @@ class FormatWriter:
             return build_engine(base, target, step.precision)
         kind = step.base if step.base == formats.TORCH else step.runtime
         packages = _with(_PACKAGES[step.name if kind == formats.TORCH else kind])
-        with quiet(), converter_errors(f"converting {self.request.source.path.name!r} to {step.name} ({packages})", _ADVICE[kind]):
+        what = f"converting {self.request.source.path.name!r} to {step.name} ({packages})"
+        with quiet(), converter_errors(what, _ADVICE[kind], step.extra):
+            if step.runtime == "executorch":
+                return {"with": packages, **self._executorch(step, base, target)}
             if step.base == formats.TORCH:
                 _from_torch(step, base, target, tuple(self.request.source.shape()))
                 return {"with": packages}
             return {"with": packages, **self._quantised(step, base, target)}
+
+    def _executorch(self, step: ModelFormat, base: Path, target: Path) -> ConversionFacts:
+        from edgemeter.models.convert import executorch_program, torch_program  # noqa: PLC0415 - import PyTorch
+
+        if self.request.keep:
+            raise ConfigError(f"{step.name} knows no --exclude: leave it out, or choose an ONNX or LiteRT format")
+        program = torch_program.load_program(base, tuple(self.request.source.shape()))
+        if not step.is_calibrated:
+            return executorch_program.to_executorch(program, target)
+        inputs, how = self._ranges(step)
+        return {**how, **executorch_program.to_executorch_int8(program, inputs(), target)}
 
     def _quantised(self, step: ModelFormat, base: Path, target: Path) -> ConversionFacts:
         keep = self.request.keep
@@ -132,7 +148,7 @@ class FormatWriter:
         scored_too = calibration.also_in(self.request.pictures) if self.request.pictures else 0
         return lambda: calibration.inputs(batch=batch, is_channels_last=is_channels_last, report=self.report), {
             "calibration": data.name,
-            "calibration_images": len(data.files),
+            "calibration_images": len(data.items),
             "calibration_sha256": data.sha256,
             **({"calibration_images_also_scored": scored_too} if scored_too else {}),
         }
@@ -193,11 +209,16 @@ def convert(request: ConversionRequest, report: Tell) -> ConversionOutcome:
             try:
                 outcome.written.append(converter.convert(route))
             except EdgemeterError as error:
-                if isinstance(error, UnavailableError) and ALL_FORMATS in request.goals and route[-1].program:
+                if isinstance(error, UnavailableError) and ALL_FORMATS in request.goals and _may_lack(route[-1]):
                     outcome.left_out.append(f"{route[-1].name}: {error}")
                 else:
                     outcome.errors.append(error)
     return outcome
+
+
+def _may_lack(goal: ModelFormat) -> bool:
+    """Return whether a format needs more than the extra `convert`: another program or extra."""
+    return goal.program is not None or goal.extra != "convert"
 
 
 def _routes(request: ConversionRequest, outcome: ConversionOutcome) -> list[list[ModelFormat]]:

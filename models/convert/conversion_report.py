@@ -8,8 +8,9 @@ from typing import Any
 import msgspec
 
 from edgemeter.agent.base.errors import EdgemeterError
+from edgemeter.agent.base.metrics import gain, metric_name
 from edgemeter.agent.contract.model_card import Card, card_path
-from edgemeter.agent.contract.record_figures import Accuracy
+from edgemeter.agent.contract.record_accuracy import Accuracy
 from edgemeter.agent.datasets.dataset import Dataset
 from edgemeter.models.catalogue.shipped_models import card_tables, card_text
 from edgemeter.models.convert import formats
@@ -177,11 +178,6 @@ def _output(output: OutputAgreement) -> str:
     return f"{output.name}: largest error {output.largest_error:.3g}, lowest cosine {output.lowest_cosine:.6f}, {snr}"
 
 
-def metric_name(found: Accuracy) -> str:
-    """Return the name of the metric in tables."""
-    return {"coco_ap": "AP", "top1": "top-1"}.get(found.metric, found.metric)
-
-
 def report_cells(conversion: "Conversion") -> dict[str, str]:
     """Return the cells of a table row by heading, without unknown ones."""
     found = conversion.parity
@@ -189,7 +185,10 @@ def report_cells(conversion: "Conversion") -> dict[str, str]:
     same, snr_db = found.agreement.same_answer_ratio, found.agreement.snr_db
     shown = {"file": conversion.path.name, "kB": f"{conversion.size_bytes / 1000:.0f}"}
     if before is not None and after is not None:
-        shown |= {metric_name(after): f"{after.value:.4f}", "lost": f"{before.value - after.value:+.4f}"}
+        shown |= {
+            metric_name(after.metric): f"{after.value:.4f}",
+            "lost": f"{gain(before.value, before.better) - gain(after.value, after.better):+.4f}",
+        }
     shown |= {} if same is None else {"same": f"{same:.1%}"}
     shown |= {} if snr_db is None else {"SNR dB": "identical" if snr_db == math.inf else f"{snr_db:.1f}"}
     return shown

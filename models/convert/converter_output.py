@@ -41,13 +41,25 @@ _BUILT_IN = (ArithmeticError, AssertionError, AttributeError, LookupError, Memor
 
 # Those of these libraries that derive from Exception alone.
 _LIBRARIES = frozenset(
-    {"onnx", "onnxruntime", "onnxscript", "google", "torch", "litert_torch", "litert_converter", "ai_edge_quantizer", "jax"}
+    {
+        "onnx",
+        "onnxruntime",
+        "onnxscript",
+        "google",
+        "torch",
+        "litert_torch",
+        "litert_converter",
+        "ai_edge_quantizer",
+        "jax",
+        "executorch",
+        "torchao",
+    }
 )
 
 
 @contextmanager
-def converter_errors(what: str, advice: str) -> Iterator[None]:
-    """Turn what a converter raises into one line: `what` failed, why, and `advice`.
+def converter_errors(what: str, advice: str, extra: str = "convert") -> Iterator[None]:
+    """Turn what a converter raises into one line: `what` failed, why, and `advice`; `extra` is ours that installs the converter.
 
     Raises:
         ConfigError: the converter refused.
@@ -56,7 +68,7 @@ def converter_errors(what: str, advice: str) -> Iterator[None]:
     try:
         yield
     except ImportError as error:
-        raise UnavailableError(f"{what} failed: {one_line(error)}; to install what it needs: pip install 'edgemeter[convert]'") from error
+        raise UnavailableError(f"{what} failed: {one_line(error)}; to install what it needs: pip install 'edgemeter[{extra}]'") from error
     except _BUILT_IN as error:
         raise ConfigError(_words(what, error, advice)) from error
     except BaseException as error:

@@ -1,6 +1,6 @@
 """Parity: is this file still the model it was converted from? Both run by their own runtimes on the same images, or on noise."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import permutations
 from pathlib import Path
@@ -11,10 +11,10 @@ from edgemeter.agent import runtimes
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.base.progress import Tell
 from edgemeter.agent.contract.model_card import Card
-from edgemeter.agent.contract.record_figures import Accuracy
+from edgemeter.agent.contract.record_accuracy import Accuracy
 from edgemeter.agent.datasets.dataset import Dataset
 from edgemeter.agent.runtimes import Array, Loaded, TensorInfo, noise
-from edgemeter.agent.tasks import Task, create, prepared
+from edgemeter.agent.tasks import Inputs, Outputs, Task, create, prepared
 from edgemeter.agent.vision.preprocess import real_values
 from edgemeter.models.convert.agreement import ConversionVerdict, Floats, ModelAgreement, OutputComparison, judge_conversion
 from edgemeter.models.convert.converter_output import converter_errors, quiet
@@ -33,7 +33,7 @@ class ParityInputs:
 
 def image_inputs(about: Card, data: Dataset) -> ParityInputs:
     """Return images, prepared and scored as its card specifies."""
-    return ParityInputs(len(data.files), lambda loaded: create(about, loaded, data))
+    return ParityInputs(len(data.items), lambda loaded: create(about, loaded, data))
 
 
 def noise_inputs(loaded: Loaded, shape: Sequence[int]) -> ParityInputs:
@@ -54,15 +54,15 @@ class _NoiseTask:
     def __init__(self, arrays: Sequence[Sequence[Array]], loaded: Loaded) -> None:
         self._arrays, self._infos = arrays, loaded.inputs
 
-    def prepare(self, index: int) -> Mapping[str, Array]:
+    def prepare(self, index: int) -> Sequence[Inputs]:
         arrays = self._arrays[index]
         if not self._infos:
-            return {f"input {place}": array for place, array in enumerate(arrays)}
-        return {info.name: _laid_out(array, info) for array, info in zip(arrays, self._infos, strict=True)}
+            return [{f"input {place}": array for place, array in enumerate(arrays)}]
+        return [{info.name: _laid_out(array, info) for array, info in zip(arrays, self._infos, strict=True)}]
 
-    def answer(self, index: int, outputs: Sequence[Array]) -> None: ...
+    def predict(self, index: int, calls: Sequence[Outputs]) -> None: ...
 
-    def same_answer(self, index: int, one: Sequence[Array], other: Sequence[Array]) -> None: ...
+    def same_predictions(self, index: int, one: Sequence[Outputs], other: Sequence[Outputs]) -> None: ...
 
     def score(self, parts: str = "all") -> None: ...
 
@@ -88,11 +88,14 @@ def run_on(model: Path, runtime: str, inputs: ParityInputs, take: TakeOutputs, r
             loaded = running.load(model, runtimes.Options(threads=1))
         task = inputs.open(loaded)
         for index in range(inputs.count):
-            with converter_errors(f"running {model.name!r} by {runtime}", "leave this format out"):
-                running.bind(prepared(task, index, loaded))()
-            outputs = running.outputs()
-            task.answer(index, outputs)
-            take(index, outputs, loaded)
+            calls = []
+            for given in prepared(task, index, loaded):
+                with converter_errors(f"running {model.name!r} by {runtime}", "leave this format out"):
+                    running.bind(given)()
+                calls.append([np.array(output) for output in running.outputs()])
+            task.predict(index, calls)
+            # Value by value an item is compared by its first call.
+            take(index, calls[0], loaded)
             report(f"scoring {model.name}", index + 1, inputs.count)
     finally:
         running.close()
@@ -174,13 +177,15 @@ def compare(expected: ParityReference, model: Path, runtime: str, inputs: Parity
         theirs = (theirs + [np.zeros(0, np.float32)] * len(ours))[: len(ours)]
         can_decode = all(one.ndim == other.ndim and np.isfinite(other).all() for one, other in zip(ours, theirs, strict=True))
         # The source's task decodes both: real values are raw values only where the source has no scale of its own.
-        same = expected.outcome.task.same_answer(index, ours, theirs) if expected.is_float and can_decode else None
+        same = expected.outcome.task.same_predictions(index, [ours], [theirs]) if expected.is_float and can_decode else None
         comparison.add(ours, theirs, same)
 
     outcome = run_on(model, runtime, inputs, take, report)
     agreement = comparison.summary()
     before, after = expected.outcome.accuracy, outcome.accuracy
-    verdict = judge_conversion(precision, agreement, before.value if before else None, after.value if after else None)
+    verdict = judge_conversion(
+        precision, agreement, before.value if before else None, after.value if after else None, before.better if before else "higher"
+    )
     return Parity(verdict, agreement, before, after, expected.outcome.runtime, outcome.runtime)
 
 

@@ -9,7 +9,6 @@ from pathlib import Path
 import msgspec
 
 from edgemeter.agent import runtimes
-from edgemeter.agent.base import durable_file
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.base.progress import Tell
 from edgemeter.agent.contract import model_file
@@ -132,14 +131,14 @@ class CalibrationImages:
         size = (wanted.height, wanted.width)
         shape = (batch, *size, 3) if is_channels_last else (batch, 3, *size)
         preprocessor = Preprocessor(wanted, TensorInfo("calibration", shape, "float32"))
-        for place, file in enumerate(self.data.files, 1):
-            yield preprocessor.load(file)[0]
-            report("measuring ranges", place, len(self.data.files))
+        for place, item in enumerate(self.data.items, 1):
+            yield preprocessor.load(item.file)[0]
+            report("measuring ranges", place, len(self.data.items))
 
     def also_in(self, scored: Dataset) -> int:
         """Return how many of the images are also scored on, by their bytes: int8 looks better on them than it is."""
-        known = {durable_file.sha256_of(file) for file in scored.files}
-        return sum(durable_file.sha256_of(file) in known for file in self.data.files)
+        known = {item.sha256() for item in scored.items}
+        return sum(item.sha256() in known for item in self.data.items)
 
 
 CALIBRATION_SCENES = 200
@@ -173,7 +172,7 @@ def open_calibration(
         if source.about is None:
             raise ConfigError(source.unknown)
         found = open_folder(folder)
-        yield CalibrationImages(found if len(found.files) <= most else open_folder(folder, subset=most), source.about)
+        yield CalibrationImages(found if len(found.items) <= most else open_folder(folder, subset=most), source.about)
     elif source.is_shipped and source.about is not None and is_needed:
         with drawn_calibration(report) as drawn:
             yield CalibrationImages(drawn, source.about)

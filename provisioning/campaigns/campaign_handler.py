@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.base.mqtt_session import Message
 from edgemeter.agent.contract.orders import FINAL
+from edgemeter.provisioning.campaigns.campaign_reports import CampaignReports
 from edgemeter.provisioning.inventory.fleet_folder import FleetFolder
 from edgemeter.provisioning.registry import campaigns, jobs
 from edgemeter.provisioning.registry.campaigns import IS_OVER, AbortRules, Campaign
@@ -184,6 +185,7 @@ class CampaignHandler:
 
     def __init__(self, folder: FleetFolder, registry: Registry, publish: Publish) -> None:  # noqa: ARG002 - a handler's signature
         self._registry = registry
+        self._reports = CampaignReports(registry, publish)
         self._due_ns = 0
         self._seen: tuple[object, ...] = ()
 
@@ -191,10 +193,17 @@ class CampaignHandler:
         """Ignore messages: it reads the registry."""
 
     def poll(self, now_ns: int) -> None:
-        """Take every running campaign a step further, when anything changed since the last poll."""
+        """Take every running campaign a step further, when anything changed since the last poll; report how far they are."""
         if now_ns < self._due_ns:
             return
         self._due_ns = now_ns + int(POLL_S * NS_PER_S)
+        self._advance(now_ns)
+        self._reports.poll(now_ns)
+
+    def close(self) -> None:
+        """Hold nothing."""
+
+    def _advance(self, now_ns: int) -> None:
         running = [one for one in campaigns.read_open(self._registry) if one.state == "running"]
         if not running:
             return
@@ -205,9 +214,6 @@ class CampaignHandler:
         for campaign in running:
             self._step(campaign.campaign, now_ns)
         self._seen = seen
-
-    def close(self) -> None:
-        """Hold nothing."""
 
     def _step(self, name: str, now_ns: int) -> None:
         with self._registry.transaction() as connection:

@@ -133,7 +133,7 @@ def _print_built(built: "BuiltBundle", target: "BundleTarget", *, dry_run: bool,
         click.echo(f"more on this board: {advice}")
 
 
-@bundle.command()
+@bundle.command(short_help="Sign a bundle that was built elsewhere.")
 @folder_option
 @click.argument("path", metavar="BUNDLE", type=_FILE)
 @click.option("--key", type=_FILE, help="Key to sign with. Default: release.key in the fleet folder.")
@@ -155,7 +155,7 @@ def sign(folder: FleetFolder, path: Path, key: Path | None, out: Path | None, *,
     click.echo(f"{'would sign' if dry_run else 'signed'} {found.manifest.version} for {found.manifest.board}: {out or path}")
 
 
-@bundle.command()
+@bundle.command(short_help="Verify a bundle's signature and hashes.")
 @folder_option
 @click.argument("path", metavar="BUNDLE", type=click.Path(path_type=Path))
 @click.option("--board", metavar="NAME", help="Board whose processor to emulate. Default: the bundle's own board.")

@@ -32,7 +32,7 @@ def campaign() -> None:
     """
 
 
-@campaign.command()
+@campaign.command(short_help="Start the campaign in a TOML file.")
 @click.argument("file", type=click.Path(path_type=Path, dir_okay=False))
 @dry_run_option
 @json_option
@@ -61,7 +61,7 @@ def start(file: Path, folder: FleetFolder, *, dry_run: bool, as_json: bool) -> N
         _print_coverage(read_coverage(registry, written.name), "json" if as_json else None, in_full=False)
 
 
-@campaign.command()
+@campaign.command(short_help="Show which cells are done, pending or lost.")
 @click.argument("name")
 @click.option("--cells", "in_full", is_flag=True, help="List every cell.")
 @format_option
@@ -98,7 +98,7 @@ def list_(folder: FleetFolder, *, form: Format | None) -> None:
             print_text(console, f"{one.campaign.campaign}: {one.campaign.reason}")
 
 
-@campaign.command()
+@campaign.command(short_help="Pause a campaign: nothing more starts.")
 @click.argument("name")
 @dry_run_option
 @json_option
@@ -112,7 +112,7 @@ def pause(name: str, folder: FleetFolder, *, dry_run: bool, as_json: bool) -> No
         _print_change(name, pause_campaign(registry, name, is_dry_run=dry_run), dry_run=dry_run, as_json=as_json)
 
 
-@campaign.command()
+@campaign.command(short_help="Resume a paused or aborted campaign.")
 @click.argument("name")
 @dry_run_option
 @json_option
@@ -179,8 +179,8 @@ def _print_coverage(covered: Coverage, form: Format | None, *, in_full: bool) ->
 
 def _ratio(covered: Coverage) -> str:
     possible = len(covered.cells) - covered.counts["impossible"]
-    # 99.95 % is not all of it.
-    return "-" if covered.ratio is None else f"{covered.counts['done']} of {possible}, {math.floor(covered.ratio * 1000) / 10:g} %"
+    # 99.95% is not all of it.
+    return "-" if covered.ratio is None else f"{covered.counts['done']} of {possible}, {math.floor(covered.ratio * 1000) / 10:g}%"
 
 
 def _document(covered: Coverage, *, with_cells: bool) -> dict[str, object]:

@@ -177,7 +177,7 @@ def requests(ctx: click.Context, /, folder: FleetFolder, *, form: Format | None)
     console_for(form).print(table)
 
 
-@requests.command()
+@requests.command(short_help="Approve pending certificate requests.")
 @devices_argument
 @folder_option
 @click.option("--as", "name", metavar="NAME", help="Name for the board. Required for a copied card.")
@@ -193,7 +193,7 @@ def accept(devices: tuple[str, ...], folder: FleetFolder, name: str | None, *, d
     _decide_each(folder, devices, lambda registry, device: admission.accept(registry, device, name), dry_run=dry_run, as_json=as_json)
 
 
-@requests.command()
+@requests.command(short_help="Reject pending certificate requests.")
 @devices_argument
 @folder_option
 @dry_run_option

@@ -32,7 +32,7 @@ def release() -> None:
     """
 
 
-@release.command()
+@release.command(short_help="Verify bundles and add them as releases.")
 @click.argument("bundles", type=click.Path(path_type=Path), nargs=-1, required=True)
 @click.option("--dry-run", is_flag=True, help="Verify the bundles, and add nothing.")
 @json_option

@@ -10,6 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from edgemeter.agent.contract.health import Health
+from edgemeter.agent.contract.messages import ACTIVITY_STALE_NS
 from edgemeter.provisioning.health.baseline import FEWEST, has_band
 from edgemeter.provisioning.health.overview import NEEDS_ATTENTION, DeviceOverview
 from edgemeter.provisioning.inventory.formatting import ABSENT, NS_PER_S, age, day, narrow_table, plain, size, stamp
@@ -27,7 +28,7 @@ STYLES = {
 }
 
 # The columns that a narrow terminal drops, the least needed first; JSON and `fleet show` have all.
-LEAST_NEEDED = ("clock", "disk free", "certificate", "sensors", "valid", "agent", "last run", "board", "job")
+LEAST_NEEDED = ("clock", "disk free", "certificate", "sensors", "valid", "agent", "last run", "board", "measuring", "job")
 NOTE_WIDTH = 44
 BETWEEN = 2
 RIGHT = frozenset({"valid", "certificate", "disk free"})
@@ -72,6 +73,9 @@ def _cells(line: DeviceOverview, now_ns: int) -> dict[str, str]:
     if line.job is not None:
         done = "" if line.job.done_ratio is None else f" {line.job.done_ratio:.0%}"
         job = f"{line.job.job.partition('-')[0]} {line.job.state}{done}"
+    measuring = ABSENT
+    if now := line.measuring:
+        measuring = f"run {now.run:,} of {now.runs:,}{_since_report(line, now_ns)}"
     return {
         "device": device.device,
         "fleet": device.fleet,
@@ -86,6 +90,7 @@ def _cells(line: DeviceOverview, now_ns: int) -> dict[str, str]:
         "clock": clock_text(health),
         "disk free": disk_free,
         "job": job,
+        "measuring": measuring,
         "note": plain(line.issues[0].text) if line.issues else "",
     }
 
@@ -96,11 +101,19 @@ def _fitting(rows: Sequence[Mapping[str, str]], width: int) -> list[str]:
     widths["note"] = min(widths["note"], NOTE_WIDTH)
     if len({row["fleet"] for row in rows}) < 2:
         del widths["fleet"]
+    if all(row["measuring"] == ABSENT for row in rows):
+        del widths["measuring"]
     for heading in ("note", *LEAST_NEEDED):
         if sum(widths.values()) + BETWEEN * len(widths) <= width:
             break
-        del widths[heading]
+        widths.pop(heading, None)
     return list(widths)
+
+
+def _since_report(line: DeviceOverview, now_ns: int) -> str:
+    """Return how long nothing was reported of a measurement, where that is long."""
+    silent_ns = now_ns - (line.heard.activity_ns or now_ns) if line.heard else 0
+    return f", no report for {age(silent_ns)}" if silent_ns > ACTIVITY_STALE_NS else ""
 
 
 PRESENCES = ("online", "offline", "lost", "joined, silent", "not joined", "revoked")
@@ -140,6 +153,8 @@ def overview_document(line: DeviceOverview) -> dict[str, Any]:
         "last_verdict": health.runs.last_verdict if health else None,
         "newer_job": None if line.newer_job is None else {"ended": stamp(line.newer_job.ended_ns), "state": line.newer_job.state},
         "job": None if line.job is None else {"job": line.job.job, "state": line.job.state, "done_ratio": line.job.done_ratio},
+        "measuring": None if line.measuring is None else msgspec.to_builtins(line.measuring),
+        "measuring_reported": stamp(line.heard.activity_ns) if line.heard and line.measuring else None,
         "power_cut_times": line.rescue.attempts if line.rescue else 0,
     }
 
@@ -245,6 +260,8 @@ def _facts(line: DeviceOverview, runs: Sequence[CanaryRun], last_canary: Executi
         yield "presence", f"{line.presence} since {day(line.presence_since_ns)} UTC ({age(now_ns - line.presence_since_ns)})"
     if line.job is not None:
         yield "job", f"{line.job.job}, {line.job.state}{f': {line.job.doing}' if line.job.doing else ''}"
+    if line.measuring is not None:
+        yield "measuring", f"{line.measuring.text}{_since_report(line, now_ns)}"
     if (newer := line.newer_job) is not None:
         count = f"{newer.runs} run{'s' * (newer.runs != 1)}"
         yield (

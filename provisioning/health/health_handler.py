@@ -14,7 +14,7 @@ from edgemeter.agent.base.errors import ConfigError, EdgemeterError
 from edgemeter.agent.base.mqtt_session import Message
 from edgemeter.agent.contract import messages
 from edgemeter.agent.contract.health import Health, decode_health
-from edgemeter.agent.contract.messages import EVERY_BIRTH, EVERY_HEALTH, EVERY_STATE, parse_topic
+from edgemeter.agent.contract.messages import EVERY_ACTIVITY, EVERY_BIRTH, EVERY_HEALTH, EVERY_STATE, parse_topic
 from edgemeter.provisioning.health.baseline import judge_run
 from edgemeter.provisioning.inventory.fleet_file import WatchedFleetFile
 from edgemeter.provisioning.inventory.fleet_folder import FleetFolder
@@ -83,7 +83,7 @@ def clear_device(registry: Registry, device: str, fleet: str, now_ns: int, *, ne
 class FleetHealthHandler:
     """Keeps reports and judges canary runs; `serve/handler.py` documents how it is called."""
 
-    topics = (EVERY_HEALTH, EVERY_STATE, EVERY_BIRTH)
+    topics = (EVERY_HEALTH, EVERY_STATE, EVERY_BIRTH, EVERY_ACTIVITY)
 
     def __init__(self, folder: FleetFolder, registry: Registry, publish: Publish) -> None:  # noqa: ARG002 - a handler's signature
         self._file = WatchedFleetFile(folder)
@@ -94,18 +94,20 @@ class FleetHealthHandler:
         self._every_ns = int(DEFAULT_HOURS * 3600) * NS_PER_S
 
     def received(self, message: Message) -> None:
-        """Take a device's state, birth or health; an emptied topic and the server's own `revoked` are ignored."""
+        """Take a device's state, birth, health or activity; an emptied topic and the server's own `revoked` are ignored."""
         if not message.payload:
             return
         topic = parse_topic(message.topic)
         if topic.kind == "state":
-            report: messages.DeviceState | messages.Birth | Health = messages.decode_state(message.payload)
+            report: messages.DeviceState | messages.Birth | messages.Activity | Health = messages.decode_state(message.payload)
+        elif topic.kind == "activity":
+            report = messages.decode_activity(message.payload)
         else:
             decode = decode_health if topic.kind == "health" else messages.decode_birth
-            report = decode(message.payload)
-            if (report.fleet, report.device) != (topic.fleet, topic.device):
+            named = report = decode(message.payload)
+            if (named.fleet, named.device) != (topic.fleet, topic.device):
                 raise ConfigError(
-                    f"the {topic.kind} names device {report.device!r} of fleet {report.fleet!r}, but its topic is {message.topic!r}"
+                    f"the {topic.kind} names device {named.device!r} of fleet {named.fleet!r}, but its topic is {message.topic!r}"
                 )
         if not (isinstance(report, messages.DeviceState) and report.state == "revoked"):
             self._reports.append(DeviceReport(topic.device, topic.fleet, report, time.time_ns()))

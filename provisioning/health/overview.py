@@ -4,6 +4,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from edgemeter.agent.contract.health import Health
+from edgemeter.agent.contract.messages import Measuring
 from edgemeter.agent.contract.record_time import off_by_text
 from edgemeter.provisioning.health.server_status import read_status
 from edgemeter.provisioning.inventory.fleet_folder import FleetFolder
@@ -186,6 +187,11 @@ class DeviceOverview:
     def presence(self) -> str | None:
         """Whether it is online, None where it never reported; a revoked device is `revoked`, whatever it reported last."""
         return "revoked" if self.device.trust == "revoked" else self.heard.state if self.heard else None
+
+    @property
+    def measuring(self) -> Measuring | None:
+        """What it measures now, None where nothing is known to be measured."""
+        return self.heard.measuring if self.heard else None
 
     @property
     def newer_job(self) -> LastMeasured | None:

@@ -30,6 +30,8 @@ HEAD = "edgemeter-backup.json"
 LEFT_OUT = re.compile(r"(content|broker/data)/.*|registry\.sqlite.*|broker/mosquitto\.pid|.*\.lock")
 SCHEMA = 1
 MAGIC = b"age-encryption.org/"
+# age sets figures apart by these.
+ISOLATES = dict.fromkeys(map(ord, "\u2068\u2069"))
 
 
 class BackupHead(msgspec.Struct, frozen=True, kw_only=True):
@@ -82,7 +84,8 @@ def restore_backup(source: Path, folder: FleetFolder, passphrase: str) -> Restor
 
     Raises:
         ConfigError: the folder has a fleet already, the file is no backup or is damaged, or the passphrase is wrong.
-        UnavailableError: the folder cannot be written, or the library for the format is not installed.
+        UnavailableError: the folder cannot be written, the library for the format is not installed, or the machine is too slow for the
+            passphrase.
     """
     if folder.path.exists() and any(folder.path.iterdir()):
         raise ConfigError(f"{str(folder.path)!r} is not empty: restore into another --folder, or move that one away first")
@@ -141,7 +144,7 @@ def _copy_registry(registry: Path, copy: Path) -> None:
         source.backup(target)
 
 
-def _decrypted(source: Path, passphrase: str) -> bytes:
+def _decrypted(source: Path, passphrase: str, tries: int = 3) -> bytes:
     try:
         sealed = source.read_bytes()
     except OSError as error:
@@ -157,7 +160,15 @@ def _decrypted(source: Path, passphrase: str) -> bytes:
         # age tells a wrong passphrase, found in the head, from damage after it.
         if str(error) == "Decryption failed":
             raise ConfigError(f"the passphrase does not open the backup {str(source)!r}: give that of the day it was made") from error
-        why = " ".join(str(error).split())
+        why = " ".join(str(error).translate(ISOLATES).split())
+        if why.startswith("Excessive work"):
+            # age compares with what the machine does at this moment, which may be busy with something else.
+            if tries > 1:
+                return _decrypted(source, passphrase, tries - 1)
+            raise UnavailableError(
+                f"this machine is too slow or too busy to open the backup {str(source)!r} ({why}): "
+                "try again later, or on a machine as fast as the one that made it"
+            ) from error
         raise ConfigError(f"the backup {str(source)!r} is damaged or cut short ({why}): copy it again, or take another one") from error
     return plain
 

@@ -20,7 +20,7 @@ from typing import Literal
 from edgemeter.agent.base import durable_file
 from edgemeter.agent.base.errors import ConfigError, UnavailableError
 from edgemeter.agent.contract.identity import ENROL
-from edgemeter.agent.contract.messages import EVERY_COLLECTOR_STATE, TOPIC_ROOT
+from edgemeter.agent.contract.messages import EVERY_CAMPAIGN_STATE, EVERY_COLLECTOR_STATE, TOPIC_ROOT
 from edgemeter.provisioning.identity.authority import Authority, KeyPair, is_encrypted, revoked_numbers
 from edgemeter.provisioning.identity.passphrase import AUTHORITY_VARIABLE, ask_passphrase
 from edgemeter.provisioning.inventory import fleet_file
@@ -61,11 +61,12 @@ COLLECTOR_USER, SERVICE_USER, OPERATOR_USER = "edgemeter-collector", "edgemeter-
 # Names of services: no device may have one.
 RESERVED_PREFIX = "edgemeter-"
 
-DEVICE_WRITES = ("birth", "state", "result", "progress", "job", "health", "want", "renew")
+DEVICE_WRITES = ("birth", "state", "result", "activity", "progress", "job", "health", "want", "renew")
 DEVICE_READS = ("state", "receipt", "command", "content", "certificate")
 SERVICE_RULES: Mapping[str, tuple[tuple[AclAccess, str], ...]] = {
     COLLECTOR_USER: (
-        *(("read", f"{TOPIC_ROOT}/+/+/{kind}") for kind in ("result", "birth", "state", "health")),
+        *(("read", f"{TOPIC_ROOT}/+/+/{kind}") for kind in ("result", "birth", "state", "health", "activity")),
+        ("read", EVERY_CAMPAIGN_STATE),
         ("write", f"{TOPIC_ROOT}/+/+/receipt"),
         ("write", EVERY_COLLECTOR_STATE),
         # `edgemeter collector up --home-assistant`.
@@ -73,9 +74,10 @@ SERVICE_RULES: Mapping[str, tuple[tuple[AclAccess, str], ...]] = {
         ("write", "edgemeter/home-assistant/+/+/+"),
     ),
     SERVICE_USER: (
-        *(("read", f"{TOPIC_ROOT}/+/+/{kind}") for kind in ("birth", "state", "health", "job", "want", "progress", "renew")),
+        *(("read", f"{TOPIC_ROOT}/+/+/{kind}") for kind in ("birth", "state", "health", "activity", "job", "want", "progress", "renew")),
         *(("write", f"{TOPIC_ROOT}/+/+/{kind}") for kind in ("command", "content", "certificate")),
         ("read", EVERY_COLLECTOR_STATE),
+        ("write", EVERY_CAMPAIGN_STATE),
     ),
     # A revoked device cannot publish its state: the operator, who takes over its session, does.
     OPERATOR_USER: (("read", f"{TOPIC_ROOT}/#"), ("write", f"{TOPIC_ROOT}/+/+/command"), ("write", f"{TOPIC_ROOT}/+/+/state")),

@@ -18,10 +18,10 @@ from edgemeter.agent.base.errors import ConfigError, UnavailableError
 from edgemeter.agent.base.toml import read_toml, toml_document
 from edgemeter.agent.contract import data_archive, model_file, order_suite
 from edgemeter.agent.contract.data_archive import ANNOTATIONS, IMAGES
-from edgemeter.agent.contract.model_card import card_path
+from edgemeter.agent.contract.model_card import TextInput, card_path, read_card, tokenizer_path
 from edgemeter.agent.contract.orders import LARGEST_DATA_BYTES, Content, Data, Measure
 from edgemeter.agent.contract.suite import FORMATS, Settings, SuiteFile, expand
-from edgemeter.agent.datasets import dataset, yolo
+from edgemeter.agent.datasets import dataset, dota, maps, yolo
 from edgemeter.provisioning.content.store import ContentStore
 
 # The most that an archive needs for one file, besides its bytes and twice its name.
@@ -31,11 +31,11 @@ _LONGEST_NAME = 100
 
 @dataclass(frozen=True, slots=True)
 class WantedData:
-    """One data set as cases use it: with each subset (None: all of it) and its seed."""
+    """One data set as cases use it: with each subset (None: all of it), its seed and its reader."""
 
     images: Path
     annotations: Path | None
-    parts: frozenset[tuple[int | None, int]]
+    parts: frozenset[tuple[int | None, int, str | None]]
 
 
 class DataPacker:
@@ -52,10 +52,10 @@ class DataPacker:
             ConfigError: an image or its ground truth is missing or unreadable, or the data set is larger than an order allows.
             UnavailableError: the content cannot be stored.
         """
-        parts: dict[tuple[str, str | None], set[tuple[int | None, int]]] = {}
+        parts: dict[tuple[str, str | None], set[tuple[int | None, int, str | None]]] = {}
         for case in cases:
             if case.images is not None:
-                parts.setdefault((case.images, case.annotations), set()).add((case.subset, case.seed or 0))
+                parts.setdefault((case.images, case.annotations), set()).add((case.subset, case.seed or 0, case.reader))
         found = {}
         for (images, annotations), wanted in parts.items():
             of = WantedData(folder / images, None if annotations is None else folder / annotations, frozenset(wanted))
@@ -75,12 +75,14 @@ class DataPacker:
 
 def _files(wanted: WantedData) -> dict[str, Path]:
     """Return the files of the archive by name: opened here as a run does, so that a missing file is found here."""
-    if not wanted.images.is_dir():
+    if not wanted.images.exists():
         raise ConfigError(f"no folder of images at {str(wanted.images)!r}: correct the path")
     if wanted.annotations is not None and not wanted.annotations.exists():
         raise ConfigError(f"no annotations at {str(wanted.annotations)!r}: correct the path")
+    opened = [dataset.open_folder(wanted.images, wanted.annotations, *part) for part in sorted(wanted.parts, key=str)]
+    if wanted.images.is_file():
+        return {f"{IMAGES}/{wanted.images.name}": wanted.images} | _ground_truth(wanted, ())
     within = f"{IMAGES}/{_folder_name(wanted.images)}"
-    opened = [dataset.open_folder(wanted.images, wanted.annotations, subset, seed) for subset, seed in sorted(wanted.parts, key=str)]
     photographs = {path.relative_to(wanted.images).as_posix(): path for one in opened for path in one.needed}
     return {f"{within}/{name}": path for name, path in photographs.items()} | _ground_truth(wanted, photographs)
 
@@ -88,6 +90,12 @@ def _files(wanted: WantedData) -> dict[str, Path]:
 def _ground_truth(wanted: WantedData, photographs: Iterable[str]) -> dict[str, Path]:
     if wanted.annotations is None:
         return {}
+    if maps.holds_maps(wanted.images, wanted.annotations):
+        name = wanted.annotations.name
+        return {f"{ANNOTATIONS}/{name}/{path.name}": path for path in maps.read_maps(wanted.images, wanted.annotations)[0].values()}
+    if dota.holds_labels(wanted.images, wanted.annotations):
+        paths = (wanted.annotations / f"{Path(name).stem}.txt" for name in photographs)
+        return {f"{ANNOTATIONS}/{wanted.annotations.name}/{path.name}": path for path in paths if path.is_file()}
     if not yolo.are_named_by(wanted.annotations):
         return {f"{ANNOTATIONS}/{wanted.annotations.name}": wanted.annotations}
     # Labels may be in several places relative to the images; one folder with all of them is among these.
@@ -196,6 +204,18 @@ def size_note(works: Iterable[Measure]) -> str:
     return f"each device downloads up to {sum(everything.values()) / 1e6:.1f} MB{images}, except for what it has already"
 
 
+def _tokenizer(model: Path) -> tuple[Path, ...]:
+    """Return the tokenizer that the card of `model` names, if any."""
+    if not card_path(model).exists():
+        return ()
+    try:
+        wanted = read_card(card_path(model)).input
+    except ConfigError:
+        # What is wrong with a card is told where it is used.
+        return ()
+    return (tokenizer_path(model, wanted),) if isinstance(wanted, TextInput) else ()
+
+
 class _SuiteModels:
     """The models of one suite, by the names that they have on devices."""
 
@@ -211,7 +231,7 @@ class _SuiteModels:
         """Return the name of a model on devices, where it is sent with its weights and its card."""
         path = self._path(model)
         if path not in self._names:
-            parts = [part for part in (*model_file.parts(path), card_path(path)) if part.exists()]
+            parts = [part for part in (*model_file.parts(path), card_path(path), *_tokenizer(path)) if part.exists()]
             held = [(self._store.put(part, _fitting(part.name)), part) for part in parts]
             # A prefix where another model has the name already.
             prefix = "" if all(self.contents.get(one.name, one) == one for one, _ in held) else f"{held[0][0].sha256[:8]}-"

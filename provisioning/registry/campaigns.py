@@ -116,6 +116,11 @@ def count_by_group(registry: Registry, campaign: str, since: int = 0) -> dict[tu
     return {(row["wave"], row["state"]): row["n"] for row in registry.query(statement, campaign, since)}
 
 
+def count_impossible(registry: Registry, campaign: str) -> int:
+    """Return the number of cells that have no execution."""
+    return int(registry.query("SELECT COUNT(*) AS n FROM campaign_cells WHERE campaign = ? AND job IS NULL", campaign)[0]["n"])
+
+
 # pending: may still become done; lost: failed, rejected, timed out or cancelled.
 CellState: TypeAlias = Literal["done", "pending", "lost", "impossible"]
 CELL_STATES: tuple[CellState, ...] = ("done", "pending", "lost", "impossible")

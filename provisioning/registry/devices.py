@@ -11,7 +11,7 @@ from typing import Literal
 import msgspec
 
 from edgemeter.agent.contract.health import Health
-from edgemeter.agent.contract.messages import Birth, DeviceState
+from edgemeter.agent.contract.messages import Activity, Birth, DeviceState, Measuring
 from edgemeter.provisioning.registry.registry import Registry, put_row
 
 # expected: in fleet.toml or given a token, not heard of yet; pending: waits for approval; revoked: out for good.
@@ -66,6 +66,12 @@ ON CONFLICT (device) DO UPDATE SET health = excluded.health, heard_ns = excluded
 _BIRTH = """INSERT INTO presence (device, fleet, birth, heard_ns) VALUES (?, ?, ?, ?)
 ON CONFLICT (device) DO UPDATE SET birth = excluded.birth, heard_ns = excluded.heard_ns"""
 
+# What the broker brings again after a restart of the service was received before.
+_ACTIVITY = """INSERT INTO presence (device, fleet, activity, heard_ns, activity_ns) VALUES (?, ?, ?, ?4, ?4)
+ON CONFLICT (device) DO UPDATE SET activity = excluded.activity, activity_ns = excluded.activity_ns
+WHERE activity IS NOT excluded.activity"""
+_STATEMENTS = {Birth: _BIRTH, Health: _HEALTH, Activity: _ACTIVITY}
+
 
 @dataclass(frozen=True, slots=True)
 class DeviceReport:
@@ -73,7 +79,7 @@ class DeviceReport:
 
     device: str
     fleet: str
-    message: DeviceState | Birth | Health
+    message: DeviceState | Birth | Health | Activity
     heard_ns: int
 
 
@@ -89,6 +95,15 @@ class Presence:
     birth: Birth | None
     health: Health | None
     heard_ns: int
+    activity: Activity | None = None
+    activity_ns: int | None = None
+
+    @property
+    def measuring(self) -> Measuring | None:
+        """What it measures now, None where nothing is known to be measured; reported at `activity_ns`."""
+        if self.activity is None or self.activity_ns is None:
+            return None
+        return self.activity.current(self.activity_ns, self.state, self.session, self.since_ns)
 
     @property
     def agent(self) -> str | None:
@@ -109,8 +124,7 @@ def put_reports(connection: sqlite3.Connection, reports: Iterable[DeviceReport])
             values = {"device": one.device, "fleet": one.fleet, "state": state, "session": session, "now": one.heard_ns}
             connection.execute(_STATE, values)
         else:
-            statement = _BIRTH if isinstance(one.message, Birth) else _HEALTH
-            connection.execute(statement, (one.device, one.fleet, msgspec.json.encode(one.message), one.heard_ns))
+            connection.execute(_STATEMENTS[type(one.message)], (one.device, one.fleet, msgspec.json.encode(one.message), one.heard_ns))
 
 
 def put_offline(connection: sqlite3.Connection, device: str, now_ns: int) -> None:

@@ -145,7 +145,9 @@ PRESENCE = """CREATE TABLE presence (
     since_ns INTEGER,
     birth BLOB,
     health BLOB,
-    heard_ns INTEGER NOT NULL
+    heard_ns INTEGER NOT NULL,
+    activity BLOB,
+    activity_ns INTEGER
 );
 CREATE INDEX presence_lost ON presence (since_ns) WHERE state = 'lost';
 """

@@ -1,15 +1,20 @@
 """A handler: one part of the fleet's service, which receives some topics and does its own work at intervals."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from importlib import import_module
-from typing import Protocol
+from typing import Literal, Protocol
 
 from edgemeter.agent.base.mqtt_session import Message
 from edgemeter.provisioning.inventory.fleet_folder import FleetFolder
 from edgemeter.provisioning.registry.registry import Registry
 
-# Publishes a message: topic, payload; QoS 1, not retained.
-Publish = Callable[[str, bytes], None]
+
+class Publish(Protocol):
+    """Publishes a message at QoS 1."""
+
+    def __call__(self, topic: str, payload: bytes, *, lasting: Literal["passing", "retained"] = "passing") -> None:
+        """Hand over one message."""
+        ...
 
 
 class FleetHandler(Protocol):

@@ -5,6 +5,7 @@ import logging
 import queue
 import threading
 import time
+from typing import Literal
 
 from edgemeter.agent.base.broker_address import BrokerAddress
 from edgemeter.agent.base.errors import EdgemeterError
@@ -109,8 +110,8 @@ class FleetService:
             text = "the broker at %s refuses: %s; compare its ACL with that of `edgemeter fleet init`"
             logger.warning(text, self.address, refusal, extra=about(refusal))
 
-    def _publish(self, topic: str, payload: bytes) -> None:
-        self._session.publish(topic, payload)
+    def _publish(self, topic: str, payload: bytes, *, lasting: Literal["passing", "retained"] = "passing") -> None:
+        self._session.publish(topic, payload, lasting=lasting)
 
     def _run(self) -> None:
         due_s = 0.0

@@ -51,7 +51,7 @@ def test_two_models_are_compared(tmp_path):
 
 
 def test_a_trend_is_fitted_to_a_ledger(tmp_path):
-    """Eight weeks of runs that slow down by 2 % a week."""
+    """Eight weeks of runs that slow down by 2% a week."""
     with SqliteLedger(tmp_path / "ledger.sqlite") as ledger:
         for week in range(8):
             p50_ms = 10.0 * 1.02**week * (1.001 if week % 2 else 0.999)

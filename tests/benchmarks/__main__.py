@@ -2,7 +2,7 @@
 
 `make bench ARGS=delivery` runs one part, `ARGS='loop drain'` several, `ARGS=--full` also what takes long: simulations of a thousand draws
 and a soak. Each result is printed as it comes; all of them go to .bench/results.json and .bench/results.md. What was timed in pairs is
-kept as records in .bench/history, by commit:
+kept as records of ratios in .bench/history, by commit:
 
     edgemeter compare .bench/history/OLD.json .bench/history/NEW.json --fail-on slower:5%
 """
@@ -40,12 +40,12 @@ PARTS = {
     "litert-benchmark": Part("litert_benchmark", 60),
     "observers": Part("costs", 60),
     "coco": Part("coco", 60),
-    "vision": Part("vision", 60),
+    "vision": Part("vision", 40),
     "generation": Part("generation", 80),
-    "delivery": Part("delivery", 120),
-    "drain": Part("influx", 100),
+    "delivery": Part("delivery", 110),
+    "drain": Part("influx", 85),
     "small-board": Part("idle_agent", 60),
-    "first-number": Part("first_look", 70),
+    "first-number": Part("first_look", 75),
     "energy": Part("energy", 900, is_long=True),
     "sensor-worlds": Part("sensor_worlds", 1200, is_long=True),
     "trend": Part("trend", 600, is_long=True),
@@ -83,12 +83,14 @@ def _run(names: list[str]) -> list[Comparison]:
         pace = (time.monotonic() - begun_s) / passed_s if passed_s else 1.0
         left_min = pace * (whole_s - passed_s) / 60
         print(f"[{number}/{len(names)}] {name}, about {left_min:.0f} min left", file=sys.stderr, flush=True)
+        part_s = time.monotonic()
         try:
             for one in _comparisons(name):
                 done.append(one)
                 print(f"    {_line(one)}", file=sys.stderr, flush=True)
         except LeftOutError as error:
             print(f"    left out: {error}", file=sys.stderr, flush=True)
+        print(f"    took {time.monotonic() - part_s:.0f} s", file=sys.stderr, flush=True)
         passed_s += PARTS[name].takes_s
     return done
 
@@ -116,7 +118,7 @@ def _cells(one: Comparison) -> tuple[str, ...]:
     return one.name, f"{one.ours:.4g} {one.unit}", one.peer or "", peer_value, _ratio(one), one.goal or "", one.verdict
 
 
-HEADINGS = ("benchmark", "ours", "peer", "peer's", "ratio (95 %)", "goal", "")
+HEADINGS = ("benchmark", "ours", "peer", "peer's", "ratio (95%)", "goal", "")
 
 
 def _table(done: list[Comparison]) -> None:

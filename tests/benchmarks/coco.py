@@ -17,7 +17,7 @@ from tests.benchmarks.comparison import Comparison, LeftOutError, at_most, inter
 # A fifth of val2017, which has 5,000 images and 36,781 boxes; detectors give up to 100 detections an image.
 IMAGES, OBJECTS, DETECTIONS, CATEGORIES = 1_000, 7_356, 100_000, 80
 WIDTH, HEIGHT = 640.0, 480.0
-ROUNDS, SECONDS = 8, 60.0
+ROUNDS, SECONDS = 8, 40.0
 RATIO = 0.005
 EQUAL = 1e-9
 

@@ -38,7 +38,7 @@ def real_models() -> Path:
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """`ratio` is ours / peer, with its 95 % interval where it was taken in pairs; `goal` says in words what it should be.
+    """`ratio` is ours / peer, with its 95% interval where it was taken in pairs; `goal` says in words what it should be.
 
     `is_sure` is false where the goal lies within the interval: another time the answer may be another. `met` is None where nothing is
     judged. `rounds` are our values and the peer's, pair by pair, in `unit`.
@@ -68,7 +68,7 @@ class Comparison:
 
 @dataclass(frozen=True, slots=True)
 class Paired:
-    """Our median, the peer's, and the ratio of neighbours with its 95 % interval over pairs."""
+    """Our median, the peer's, and the ratio of neighbours with its 95% interval over pairs."""
 
     ours: float
     peer: float

@@ -59,7 +59,7 @@ CASES = (
     Case("30 fps in a closed loop, 10 Hz", Bursts(30), Meter(10), closed_loop=True),
     Case("30 fps in a closed loop, 100 Hz", Bursts(30, **SHORT), Meter(100), closed_loop=True),
     Case("30 fps, 10 Hz, steps of 40 mW", Bursts(30), Meter(10, step_w=0.04), wide=BOUNDED),
-    Case("30 fps, 10 Hz, 2 % lost", Bursts(30), Meter(10, dropped_ratio=0.02)),
+    Case("30 fps, 10 Hz, 2% lost", Bursts(30), Meter(10, dropped_ratio=0.02)),
     Case("30 fps, 10 Hz, averages 100 ms", Bursts(30), Meter(10, averages_s=0.1)),
     Case("5 fps, 100 Hz", Bursts(5, **SHORT), Meter(100)),
     Case("30 fps, 100 Hz", Bursts(30, **SHORT), Meter(100)),
@@ -69,7 +69,7 @@ CASES = (
     Case("5 fps, 1 Hz, queries unknown", Bursts(5), Meter(1), knows_queries=False),
     Case("30 fps, 1 Hz, queries unknown", Bursts(30), Meter(1), knows_queries=False),
     Case("30 fps, 10 Hz, queries unknown", Bursts(30), Meter(10), knows_queries=False),
-    Case("30 fps, 10 Hz, 2 % lost, queries unknown", Bursts(30), Meter(10, dropped_ratio=0.02), knows_queries=False),
+    Case("30 fps, 10 Hz, 2% lost, queries unknown", Bursts(30), Meter(10, dropped_ratio=0.02), knows_queries=False),
     Case("30 fps, 10 Hz, 300 s, queries unknown", Bursts(30, timed_s=300.0), Meter(10), knows_queries=False),
     Case("30 fps, 100 Hz, queries unknown", Bursts(30, **SHORT), Meter(100), knows_queries=False, wide=SLOW),
     Case("5 fps, 100 Hz, queries unknown", Bursts(5, **SHORT), Meter(100), knows_queries=False, wide=SLOW),
@@ -167,7 +167,7 @@ def lines(found: dict[str, object]) -> Iterator[Comparison]:
     ours, rivals = float(str(found["mean_error_ratio"])), found["rivals_mean_error_ratio"]
     if isinstance(rivals, dict) and rivals:
         best = min(rivals, key=lambda name: float(rivals[name]))
-        limit = "mean error <= 1 %" if found["window_suffices"] else "no limit: the record says that the window is too short for 1 %"
+        limit = "mean error <= 1%" if found["window_suffices"] else "no limit: the record says that the window is too short for 1%"
         yield Comparison(
             name=f"energy: {found['case']}: mean error",
             unit="of the energy",

@@ -69,7 +69,7 @@ def runs_to_find(draw: Draw, sigma: float, factor: float, boards: int, seed: int
 
 def main(boards: int) -> None:
     """Print the table."""
-    print("| run to run | tails | false alarms | repeated for a doubt | +10 % found after (9 in 10; within 10) | +20 % |")
+    print("| run to run | tails | false alarms | repeated for a doubt | +10% found after (9 in 10; within 10) | +20% |")
     print("|---|---|---|---|---|---|")
     for sigma in (0.005, 0.01, 0.02, 0.03):
         for name, draw in (("normal", normal), ("heavy", heavy)):

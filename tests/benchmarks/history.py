@@ -1,7 +1,7 @@
 """What `make bench` timed in pairs, as run records, so that `edgemeter compare` tells two commits apart like two releases of a runtime.
 
-A round is a run: its latency is the time of one unit of work in ms, of ours and of the peer in a record each. Whoever compares commits
-looks at the peer's row first: where the peer moved as well, it was the machine.
+A round is a run: its latency is the time in which ours does what the peer does in 1 ms. A slower machine slows both and changes no ratio,
+and no row of the comparison is the peer's own. What both took is kept beside the records.
 """
 
 import hashlib
@@ -17,7 +17,7 @@ import msgspec
 
 from edgemeter.agent.contract import record, record_conditions, record_figures
 from tests.benchmarks import first_look
-from tests.benchmarks.comparison import Comparison
+from tests.benchmarks.comparison import Comparison, as_rows
 
 # What the name of a model in a record cannot hold.
 NO_NAME = re.compile(r"[^A-Za-z0-9._:@-]+")
@@ -25,19 +25,15 @@ MS = {"ms": 1.0, "us": 1e-3, "s": 1e3}
 
 
 def write(path: Path, done: list[Comparison]) -> None:
-    """Write the document `{"runs": [record, ...]}` of what was timed in pairs; nothing where that is nothing."""
+    """Write `{"comparisons": [...], "runs": [record, ...]}` of what was timed in pairs; nothing where that is nothing."""
     timed = [one for one in done if one.rounds and unit_of_work_ms(one.unit, one.ours) is not None]
     if not timed:
         return
     here = _run_here()
-    runs = [
-        _run(here, one, whose, number, pair[place])
-        for one in timed
-        for number, pair in enumerate(one.rounds)
-        for place, whose in enumerate((one.name, f"{one.name}: peer {one.peer}"))
-    ]
+    runs = [_run(here, one, number, *pair) for one in timed for number, pair in enumerate(one.rounds)]
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_bytes(b'{"runs": [' + b",\n".join(map(record.encode, runs)) + b"]}\n")
+    kept = json.dumps(as_rows(timed)).encode()
+    path.write_bytes(b'{"comparisons": ' + kept + b', "runs": [' + b",\n".join(map(record.encode, runs)) + b"]}\n")
 
 
 def unit_of_work_ms(unit: str, value: float) -> float | None:
@@ -54,10 +50,12 @@ def _run_here() -> record.RunRecord:
     return record.decode(json.dumps(json.loads(done.stdout)["runs"][0]).encode())
 
 
-def _run(here: record.RunRecord, one: Comparison, name: str, number: int, value: float) -> record.RunRecord:
-    took_ms = unit_of_work_ms(one.unit, value)
-    assert took_ms is not None
-    name = NO_NAME.sub(" ", name).strip()
+def _run(here: record.RunRecord, one: Comparison, number: int, ours: float, peer: float) -> record.RunRecord:
+    ours_ms, peer_ms = unit_of_work_ms(one.unit, ours), unit_of_work_ms(one.unit, peer)
+    assert ours_ms is not None
+    assert peer_ms is not None
+    took_ms = ours_ms / peer_ms
+    name = NO_NAME.sub(" ", f"{one.name} over {one.peer}").strip()
     peak_mb = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 / 1e6
     return msgspec.structs.replace(
         here,

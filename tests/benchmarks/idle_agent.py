@@ -22,7 +22,7 @@ import psutil
 
 from tests.benchmarks.comparison import ROOT, Comparison, figure, size_within
 from tests.benchmarks.first_look import replay_run
-from tests.fixtures.servers import mosquitto
+from tests.fixtures.servers import free_port, mosquitto
 
 # The keep-alive comes every 30 s.
 IDLE_S = float(os.environ.get("EDGEMETER_BENCH_IDLE_S") or 31)
@@ -41,6 +41,7 @@ TELEGRAF_CONFIG = """
   files = ["/dev/null"]
 """
 RUNS = 3
+IMPORT = "import edgemeter.agent.cli.main"
 
 
 def comparisons() -> Iterator[Comparison]:
@@ -66,19 +67,27 @@ def comparisons() -> Iterator[Comparison]:
                 process.communicate(timeout=30)
             server.kill()
         yield figure("a run of a replay model: memory of all its processes", "MB", max(_measuring_mb(folder) for _ in range(RUNS)))
-    yield figure("`import edgemeter.agent.cli.main`", "ms", min(_import_ms() for _ in range(RUNS)))
+    yield figure("`import edgemeter.agent.cli.main`", "ms", min(_taken_ms([sys.executable, "-c", IMPORT]) for _ in range(RUNS)))
     yield size_within("base install on disk, without numpy", _installed_mb(), DISK_MB)
+    for who, program in _programs().items():
+        yield figure(f"`{who} --version`", "ms", min(_taken_ms([program, "--version"]) for _ in range(RUNS)))
+        yield figure(f"{who} on disk", "MB", Path(program).stat().st_size / 1e6)
 
 
 def _commands(folder: Path, port: int) -> dict[str, list[str]]:
     agent = [sys.executable, "-m", "edgemeter.agent.cli.main", "agent", "up", "--broker", f"127.0.0.1:{port}", "--device", "idle"]
-    found = {"agent": agent}
-    if TELEGRAF.exists():
-        (folder / "telegraf.conf").write_text(TELEGRAF_CONFIG.format(port=port))
-        found["Telegraf"] = [str(TELEGRAF), "--config", str(folder / "telegraf.conf"), "--quiet"]
-    if exporter := which("prometheus-node-exporter"):
-        found["node_exporter"] = [exporter, "--web.listen-address=127.0.0.1:0"]
-    return found
+    (folder / "telegraf.conf").write_text(TELEGRAF_CONFIG.format(port=port))
+    options = {
+        "Telegraf": ["--config", str(folder / "telegraf.conf"), "--quiet"],
+        "node_exporter": [f"--web.listen-address=127.0.0.1:{free_port()}"],
+    }
+    return {"agent": agent} | {who: [program, *options[who]] for who, program in _programs().items()}
+
+
+def _programs() -> dict[str, str]:
+    """Return the peers that are here; each is one file."""
+    found = {"Telegraf": str(TELEGRAF) if TELEGRAF.exists() else None, "node_exporter": which("prometheus-node-exporter")}
+    return {who: program for who, program in found.items() if program}
 
 
 def _start(command: list[str], folder: Path) -> subprocess.Popen[bytes]:
@@ -122,9 +131,9 @@ def _measuring_mb(folder: Path) -> float:
     return peak_mb[0]
 
 
-def _import_ms() -> float:
+def _taken_ms(command: list[str]) -> float:
     begin = time.monotonic()
-    subprocess.run([sys.executable, "-c", "import edgemeter.agent.cli.main"], check=True)
+    subprocess.run(command, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     return 1e3 * (time.monotonic() - begin)
 
 

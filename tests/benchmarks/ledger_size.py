@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 
-from edgemeter.collector.trend.history import LedgerHistory
+from edgemeter.collector.index.history import LedgerHistory
 from tests.fixtures.fleet_ledger import Fleet, write_ledger
 
 OURS = [sys.executable, "-m", "edgemeter.agent.cli.main"]
@@ -61,7 +61,9 @@ def ask(command: list[str]) -> Asked:
     _, status, usage = os.wait4(pid, 0)
     if status:
         raise RuntimeError(f"{command} ended with {status}")
-    return Asked(usage.ru_utime + usage.ru_stime, usage.ru_maxrss / 1024, printed)
+    asked = Asked(usage.ru_utime + usage.ru_stime, usage.ru_maxrss / 1024, printed)
+    print(f"{asked.cpu_s:7.2f} s {asked.memory_mb:4.0f} MB: {' '.join(command[1:])[-100:]}", file=sys.stderr, flush=True)
+    return asked
 
 
 def write_figures(path: Path) -> None:

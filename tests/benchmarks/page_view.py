@@ -3,10 +3,10 @@
 import sys
 from pathlib import Path
 
-from edgemeter.collector.web.events import open_events
-from edgemeter.collector.web.run_index import open_index
+from edgemeter.collector.index.run_index import open_index
+from edgemeter.collector.index.sources import LedgerSource
+from edgemeter.collector.web.events import TrendEvents
 from edgemeter.collector.web.server import PageServer
-from edgemeter.collector.web.sources import LedgerSource
 from edgemeter.collector.web.view import read_address
 
 
@@ -14,7 +14,7 @@ def main(path: Path, address: str) -> None:
     """Bring the index up to date and print the view."""
     index = open_index(LedgerSource(path))
     index.refresh()
-    sys.stdout.buffer.write(PageServer(index, open_events(index)).answer(read_address(address), "").body)
+    sys.stdout.buffer.write(PageServer(index, TrendEvents(index.source)).answer(read_address(address), "").body)
 
 
 if __name__ == "__main__":

@@ -2,7 +2,7 @@
 
 Each cell is a world of `tests.fixtures.sensor_worlds`: a load of known energy read by a sensor that lags, averages, renews its value by its
 own clock or sees a share of the time, with readings lost, late and duplicated, and idle power that wanders. An energy is given, and
-holds the truth in 93 to 97 % of the draws, or it is refused with what it would take.
+holds the truth in 93 to 97% of the draws, or it is refused with what it would take.
 
 `python -m tests.benchmarks.sensor_worlds [TRIALS [NAME]]` prints a line of JSON for each cell, of those whose name contains NAME.
 """
@@ -28,10 +28,10 @@ LAGS_S = (0.0, 0.1, 0.5, 1.0, 3.0)
 LENGTHS_S = {1: (60, 600), 10: (30, 60, 600), 100: (30, 60)}
 CLOCKS_S = {"1 s": (1.0, 1.0), "3 to 6 s": (3.0, 6.0)}
 MISHAPS = {
-    "10 % lost": {"lost": 0.1},
-    "30 % lost in bursts": {"lost": 0.3, "burst": 4.0},
-    "10 % late": {"late": 0.1},
-    "10 % duplicated": {"duplicated": 0.1},
+    "10% lost": {"lost": 0.1},
+    "30% lost in bursts": {"lost": 0.3, "burst": 4.0},
+    "10% late": {"late": 0.1},
+    "10% duplicated": {"duplicated": 0.1},
     "lost, late and duplicated": {"lost": 0.1, "late": 0.1, "duplicated": 0.1},
 }
 

@@ -1,8 +1,8 @@
 """The system under test of the loop benchmarks: one loaded model, and p50 of a block of its queries, by our loop and by a bare one.
 
 Both are fed in the same way outside the clock, so that caches are in the same state: what is left is what our loop adds to the call.
-Blocks of two loops take turns in one process: between processes p50 moves by 1 %, and no number of rounds that anybody waits for
-tells 0.2 % through that.
+Blocks of two loops take turns in one process: between processes p50 moves by 1%, and no number of rounds that anybody waits for
+tells 0.2% through that.
 """
 
 import statistics

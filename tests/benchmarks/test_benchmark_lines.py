@@ -9,7 +9,7 @@ from tests.benchmarks.comparison import as_rows, at_least, at_most, figure, inte
 
 
 def test_a_ratio_is_that_of_neighbours_though_the_machine_drifts():
-    """Both slow down by half over the session; ours takes 1 % longer, and the interval is narrow around that."""
+    """Both slow down by half over the session; ours takes 1% longer, and the interval is narrow around that."""
     moments = count()
 
     def figure(times):
@@ -22,7 +22,7 @@ def test_a_ratio_is_that_of_neighbours_though_the_machine_drifts():
 
 
 def test_a_goal_is_missed_by_the_ratio_itself():
-    """1 % above misses a goal of 0.2 % and meets one of 2 %; where the goal lies within the interval, nothing is sure."""
+    """1% above misses a goal of 0.2% and meets one of 2%; where the goal lies within the interval, nothing is sure."""
     paired = interleaved(lambda: 1.01, lambda: 1.0, 10)
     assert [at_most("n", "ms", "p", paired, limit).met for limit in (1.002, 1.02)] == [False, True]
     assert all(at_most("n", "ms", "p", paired, limit).is_sure for limit in (1.002, 1.02))
@@ -62,7 +62,7 @@ def test_the_energy_benchmark_tells_errors_coverage_and_rivals():
 
 
 def test_a_cell_of_the_grid_has_a_line_for_gross_and_net():
-    """A cell below 93 % misses its goal, and so does one above 97 %; a cell that is refused throughout has no line."""
+    """A cell below 93% misses its goal, and so does one above 97%; a cell that is refused throughout has no line."""
     cell = {"cell": "10 Hz", "trials": 100, "refused": 3, "gross": 0.95, "net": 1.0}
     assert [line.met for line in sensor_worlds.lines(cell)] == [True, False]
     assert list(sensor_worlds.lines(cell | {"gross": None, "net": None})) == []

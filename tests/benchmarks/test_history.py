@@ -12,21 +12,31 @@ from tests.benchmarks.comparison import at_most, figure, interleaved
 
 
 @pytest.mark.slow
-def test_a_commit_that_made_a_part_slower_is_found_by_compare(tmp_path):
-    """Ours takes 10 % longer in the second: compare breaks the limit by it, and calls the peer alike."""
+def test_only_ours_is_judged_between_two_commits(tmp_path):
+    """The whole machine 30% slower breaks no limit, nor does a peer alone; ours 10% slower does. No row is the peer's own."""
+    of = {"engine p50, 1 thread": (1.1, 1.0), "on a slower machine": (1.3, 1.3), "beside a slower peer": (1.0, 1.1)}
     draw = random.Random(1)  # noqa: S311 - a simulation
-    for name, factor in (("old", 1.0), ("new", 1.1)):
-        paired = interleaved(lambda factor=factor: factor * draw.gauss(1, 0.01), lambda: draw.gauss(1, 0.01), 12)
-        done = [at_most("engine p50, 1 thread", "ms", "bare loop around invoke()", paired, 1.2), figure("not timed in pairs", "s", 3.0)]
-        history.write(tmp_path / f"{name}.json", done)
+    for commit in ("old", "new"):
+        done = [figure("not timed in pairs", "s", 3.0)]
+        for name, (ours, peer) in of.items():
+            factors = (ours, peer) if commit == "new" else (1.0, 1.0)
+            mine, other = (lambda factor=factor: factor * draw.gauss(1, 0.01) for factor in factors)
+            done.append(at_most(name, "ms", "bare loop around invoke()", interleaved(mine, other, 12), 1.2))
+        history.write(tmp_path / f"{commit}.json", done)
     found = CliRunner().invoke(
         cli,
         ["compare", str(tmp_path / "old.json"), str(tmp_path / "new.json"), "--fail-on", "slower:5%", "--json"],
         catch_exceptions=False,
     )
     assert found.exit_code == 1
-    kept = {limit["case"].split(" fp32")[0]: limit["outcome"] for limit in json.loads(found.stdout)["limits"]}
-    assert kept == {"engine p50 1 thread": "broken", "engine p50 1 thread: peer bare loop around invoke": "kept"}
+    outcomes = {limit["case"].split(" fp32")[0]: limit["outcome"] for limit in json.loads(found.stdout)["limits"]}
+    assert outcomes == {
+        "engine p50 1 thread over bare loop around invoke": "broken",
+        "on a slower machine over bare loop around invoke": "kept",
+        "beside a slower peer over bare loop around invoke": "kept",
+    }
+    kept = json.loads((tmp_path / "new.json").read_bytes())["comparisons"]
+    assert [one["name"] for one in kept] == list(of)
 
 
 def test_a_rate_is_the_time_of_one_unit():

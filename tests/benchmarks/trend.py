@@ -1,8 +1,8 @@
 """How often stable series raise an alarm, and how soon a step is found: our alerts beside rules of other tools, on series of known truth.
 
-Each series has 230 days and is looked at every day from the 31st on, 200 times; a step of 3 %, the smallest difference that matters, comes
+Each series has 230 days and is looked at every day from the 31st on, 200 times; a step of 3%, the smallest difference that matters, comes
 on day 101. Ours goes the whole way of the product: temperatures, scan, confirmation, size, and what the rule `step` tells people. The unit
-is the standard deviation of the days of the case without outliers and temperature (by the median of absolute deviations), of 1, 1.5 or 3 %:
+is the standard deviation of the days of the case without outliers and temperature (by the median of absolute deviations), of 1, 1.5 or 3%:
 the step is of 3, 2 or 1 of them. `python -m tests.benchmarks.trend [SERIES]` prints JSON. Otava takes part where it can be imported; it
 needs a numpy of its own, so that is another environment.
 
@@ -24,7 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edgemeter.agent.base.statistics import student_quantile
-from edgemeter.collector.trend import scan, watch
+from edgemeter.collector.trend import noise, scan, watch
 from edgemeter.collector.trend.change_points import change_points
 from edgemeter.collector.trend.covariate import regressor
 from edgemeter.collector.trend.days import Days
@@ -69,7 +69,7 @@ def autoregressive(draw: np.random.Generator, series: int, lag1: float) -> Array
 
 
 def outlying(draw: np.random.Generator, series: int) -> Array:
-    """Return what outliers add: 3 % of the days, upwards."""
+    """Return what outliers add: 3% of the days, upwards."""
     return (draw.random((series, DAYS)) < 0.03) * np.abs(draw.normal(0, 6, (series, DAYS)))
 
 
@@ -85,7 +85,7 @@ def clean(draw: np.random.Generator, series: int) -> Drawn:
 
 
 def with_outliers(draw: np.random.Generator, series: int) -> Drawn:
-    """Return clean days of which 3 % are outliers."""
+    """Return clean days of which 3% are outliers."""
     found = clean(draw, series)
     return replace(found, day=found.day + outlying(draw, series))
 
@@ -157,7 +157,7 @@ def sigma(case: str) -> float:
     x = found.day + found.run_sd * _tails(found, draw, 1)[:, :, 0]
     if case == "mix":
         x = 0.917 * autoregressive(draw, 300, 0.36) + found.run_sd * draw.normal(size=x.shape)
-    return float(np.median(np.abs(x - np.median(x))) / scan.HALF_NORMAL)
+    return float(np.median(np.abs(x - np.median(x))) / noise.HALF_NORMAL)
 
 
 def _tails(found: Drawn, draw: np.random.Generator, runs: int) -> Array:
@@ -231,9 +231,9 @@ def _first_so_many(score: Array, room: float) -> NDArray[np.bool_]:
 def _run_variance(apart: Array, u: Array) -> Array:
     """Return what runs of one day scatter beyond what is known of them, as `noise.run_variance` does, for many series."""
     variance = np.zeros(len(apart))
-    enough = np.flatnonzero(np.isfinite(apart).sum(axis=(1, 2)) >= scan.ENOUGH_DIFFERENCES)
+    enough = np.flatnonzero(np.isfinite(apart).sum(axis=(1, 2)) >= noise.ENOUGH_DIFFERENCES)
     for row in enough:
-        scale = float(np.nanmedian(apart[row])) / scan.HALF_NORMAL
+        scale = float(np.nanmedian(apart[row])) / noise.HALF_NORMAL
         variance[row] = max(0.0, scale**2 / 2 - float(np.median(u[row] ** 2)))
     return variance
 
@@ -303,7 +303,7 @@ WATCHES: dict[str, Watch] = {
 
 
 def judged(case: str, name: str, series: int) -> dict[str, object] | None:
-    """Return what came of a case under a watch: false alarms at 3 % of noise (and at 1 %), the days until half of the steps are found."""
+    """Return what came of a case under a watch: false alarms at 3% of noise (and at 1%), the days until half of the steps are found."""
     count = min(series, OTAVA_SERIES) if name.startswith("otava") else series
     draw = np.random.default_rng([1, *case.encode()])
     unit = sigma(case)
@@ -323,11 +323,11 @@ def judged(case: str, name: str, series: int) -> dict[str, object] | None:
         return found
     quiet = WATCHES[name](scaled(CASES[case](draw, count), NOISE[3] / unit), draw)
     found["false_alarm_ratio_at_1_per_cent"] = None if quiet is None else float(np.mean(quiet.first < NEVER))
-    for size, noise in NOISE.items():
+    for size, noise_ratio in NOISE.items():
         part = max(count // 2, 10)
         # One series of a fleet steps, not all of them at once: its requests come first, so they need no limit here.
         watch = partial(ours, asks=True) if name == ASKING else WATCHES[name]
-        late = watch(stepped(scaled(CASES[case](draw, part), noise / unit), STEP), draw)
+        late = watch(stepped(scaled(CASES[case](draw, part), noise_ratio / unit), STEP), draw)
         if late is not None:
             # A series that had cried before the step has nothing left to find it with.
             is_late = (late.first >= STEP_DAY) & (late.first < NEVER)
@@ -339,7 +339,7 @@ def judged(case: str, name: str, series: int) -> dict[str, object] | None:
 
 
 def sick_units(fleets: int = 2000) -> dict[str, float]:
-    """Return how often a board at +10 % among 20 that spread by 2 % is found, and how often a healthy fleet is accused."""
+    """Return how often a board at +10% among 20 that spread by 2% is found, and how often a healthy fleet is accused."""
     draw = np.random.default_rng(2)
     healthy = 2 * draw.normal(size=(fleets, 20))
     sick = healthy.copy()
@@ -371,9 +371,9 @@ def comparisons(series: int = SERIES) -> Iterator[Comparison]:
         )
         if case in DATED:
             quiet, sigmas = one["false_alarm_ratio_at_1_per_cent"], LATEST if case == "clean" else {3: LATEST[3]}
-            yield _line(f"trend: {case}: the same at 1 % of noise", "of the series", quiet, (best, rival), limit)
+            yield _line(f"trend: {case}: the same at 1% of noise", "of the series", quiet, (best, rival), limit)
             for size, days in sigmas.items():
-                title = f"trend: {case}: days until half of the steps of 3 % are told at {NOISE[size]:g} % of noise ({size} sigma)"
+                title = f"trend: {case}: days until half of the steps of 3% are told at {NOISE[size]:g}% of noise ({size} sigma)"
                 yield _line(title, "days", one[f"days_to_{size}_sigma"], ("limit", days), days)
         if case == "clean":
             yield _line(
@@ -381,7 +381,7 @@ def comparisons(series: int = SERIES) -> Iterator[Comparison]:
             )
     found = sick_units()
     yield _line("units: healthy fleets of 20 accused", "of the fleets", found["accused_ratio"], ("limit", 0.05), 0.05)
-    yield _line("units: sick boards (+10 % at 2 %) not found", "of the fleets", 1 - found["found_ratio"], ("limit", 0.2), 0.2)
+    yield _line("units: sick boards (+10% at 2%) not found", "of the fleets", 1 - found["found_ratio"], ("limit", 0.2), 0.2)
 
 
 def _line(name: str, unit: str, value: object, peer: tuple[str, float], limit: float) -> Comparison:

@@ -11,6 +11,8 @@ from edgemeter.collector.compare.matrix import matrix
 from edgemeter.collector.compare.trade_off import trade_offs
 from edgemeter.collector.datacenter.constants import Stated
 from edgemeter.collector.datacenter.side_choice import SideRequest, choose_sides
+from edgemeter.collector.index.run_index import open_index
+from edgemeter.collector.index.sources import DocumentSource
 from edgemeter.collector.review import gate
 from edgemeter.collector.review.document import to_markdown
 from edgemeter.collector.review.review import review
@@ -22,11 +24,10 @@ from edgemeter.collector.trend.history import RunHistory
 from edgemeter.collector.trend.watch_file import WatchFile
 from edgemeter.collector.units.board_types import board_types
 from edgemeter.collector.web import queries, side_by_side
-from edgemeter.collector.web.context import NoEvents, ViewContext
+from edgemeter.collector.web.context import ViewContext
+from edgemeter.collector.web.events import TrendEvents
 from edgemeter.collector.web.queries import CaseFilter
-from edgemeter.collector.web.run_index import open_index
 from edgemeter.collector.web.series import METRICS, series
-from edgemeter.collector.web.sources import DocumentSource
 from edgemeter.collector.web.view import ServedLinks, ViewRequest
 from tests.fixtures.comparison_factory import compare_runs, make_reference, make_run
 from tests.fixtures.record_factory import STARTED_AT_NS, make_energy
@@ -134,7 +135,7 @@ def test_the_page_sets_them_against_each_other_nowhere(unmeasured):
     index = open_index(DocumentSource(StoreContents(runs).runs))
     index.refresh()
     with index.reading() as connection:
-        context = ViewContext(connection, index.source, ServedLinks(), NoEvents())
+        context = ViewContext(connection, index.source, ServedLinks(), TrendEvents())
         view = side_by_side.compare_view(context, ViewRequest("compare", {}), CaseFilter())
         drawn = series(context, queries.cases(connection, CaseFilter(device="pi-1")), METRICS["gross_mj"], days=None, span=None)
     index.close()

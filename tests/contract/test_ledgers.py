@@ -12,7 +12,7 @@ from edgemeter.agent.contract.messages import Birth, DeviceState
 from edgemeter.agent.ledger import quarantine
 from edgemeter.agent.ledger.chunks import COLLISION, Arrival, ArrivedBatch, Committed, coalesce
 from edgemeter.agent.ledger.ledger import LedgerFilter
-from edgemeter.agent.ledger.presence import PresenceChange
+from edgemeter.agent.ledger.presence import PresenceChange, RetainedMessage
 from edgemeter.agent.ledger.quarantine import Rejection
 from edgemeter.collector.ledgers.place import open_ledger
 from tests.fixtures.record_factory import make_model, make_record
@@ -277,3 +277,21 @@ def test_batches_as_the_agent_joins_them_are_texts_again(ledger):
     payload = messages.join_records([contract_record.encode(one) for one in many])
     ledger.commit([], batches=[ArrivedBatch(many, zlib.compress(payload), TOPIC, 7)])
     assert [text for _, _, text in ledger.texts()] == messages.split_records(payload)
+
+
+def test_of_what_is_measured_now_the_latest_counts_since_it_was_first_received(ledger):
+    """By topic; what the broker brings again after a restart is not new; an empty message takes its topic away."""
+    first, again, other = (RetainedMessage("a/activity", body, at) for body, at in ((b"one", 5), (b"one", 9), (b"two", 12)))
+    ledger.commit([], [], [first, RetainedMessage("b/activity", b"b", 6)])
+    ledger.commit([], [], [again])
+    assert ledger.retained() == [first, RetainedMessage("b/activity", b"b", 6)]
+    ledger.commit([], [], [other, RetainedMessage("b/activity", b"", 13), RetainedMessage("never/there", b"", 14)])
+    assert ledger.retained() == [other]
+    assert ledger.devices() == []
+
+
+def test_a_state_that_the_broker_brings_again_is_no_change(ledger):
+    """It counts since it was first received, until it or the session is another."""
+    for at, (state, session) in enumerate([("online", 2), ("online", 2), ("lost", 2), ("lost", 2), ("online", 3), ("online", 3)]):
+        ledger.commit([], [], [PresenceChange("lab", "pi-1", DeviceState(state=state, session=session), at)])
+        assert ledger.devices()[0].changed_ns == at - at % 2

@@ -24,6 +24,7 @@ LIBRARIES = {
     "onnx": ("onnxruntime",),
     "openvino": ("openvino",),
     "ncnn": ("ncnn",),
+    "executorch": ("executorch",),
     "pytorch": ("torch",),
     "tensorrt": ("tensorrt",),
     "replay": (),
@@ -70,7 +71,7 @@ def case_of(name: str) -> RuntimeCase:
     )
 
 
-@pytest.fixture(params=[pytest.param(name, marks=[pytest.mark.torch] if name == "pytorch" else []) for name in RUNTIMES])
+@pytest.fixture(params=[pytest.param(name, marks=[pytest.mark.torch] if name in {"pytorch", "executorch"} else []) for name in RUNTIMES])
 def installed(request, tmp_path_factory, monkeypatch) -> str:
     """Return the name of a runtime whose library is here or has a stand-in, or skip."""
     libraries = LIBRARIES[request.param]
@@ -131,5 +132,5 @@ def test_a_model_of_another_runtime_is_refused(installed):
 
 def test_an_unknown_name_is_refused_with_those_known():
     """The error lists every runtime."""
-    with pytest.raises(ConfigError, match="litert, edgetpu, onnx, openvino, ncnn, pytorch, tensorrt, replay"):
+    with pytest.raises(ConfigError, match="litert, edgetpu, onnx, openvino, ncnn, executorch, pytorch, tensorrt, replay"):
         create("tensorrt-of-tomorrow")

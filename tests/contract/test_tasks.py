@@ -1,17 +1,25 @@
 """The contract of `edgemeter.agent.tasks.Task`, over every name in the table."""
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
 from PIL import Image
 
 from edgemeter.agent import tasks
+from edgemeter.agent.audio.front_end import FrontEnd
 from edgemeter.agent.conformance.tasks import CHECKS, TaskCase
+from edgemeter.agent.contract.model_card import card_path, read_card
+from edgemeter.agent.contract.suite import CORRUPTIONS
 from edgemeter.agent.datasets.dataset import open_folder
+from edgemeter.agent.engine.robustness import robustness
 from edgemeter.agent.runtimes import TensorInfo
+from tests.fixtures.audio_factory import FEATURES, make_audio_card, tone, write_recording
+from tests.fixtures.text_data import Asked, place_model, squad
 from tests.fixtures.vision_factory import make_card, make_loaded, make_truth, tensors
 
+ENCODED = tensors((1, 12), (1, 12), (1, 12), names=("input_ids", "attention_mask", "token_type_ids"), dtype="int64")
 PICTURE = TensorInfo("image", (1, 64, 64, 3), "float32")
 
 
@@ -28,9 +36,128 @@ def detection(data):
     return TaskCase(make_card("yolov8", classes=2, nms_iou=0.7), make_loaded(tensors((1, 6, 20)), [PICTURE]), data, ((boxes,), (boxes,)))
 
 
+def segmentation(data):
+    """Return a segmenter's case: in both photographs the two annotated rectangles, filled."""
+    rows, prototypes = np.zeros((1, 38, 84), np.float32), np.zeros((1, 32, 16, 16), np.float32)
+    rows[0, :7, 0], rows[0, :7, 1] = (8, 16, 16, 16, 0.9, 0, 1), (24, 16, 16, 16, 0, 0.9, 1)
+    prototypes[0, 0] = 1
+    card = make_card("yolo-seg", "segmentation", classes=2, nms_iou=0.7)
+    return TaskCase(card, make_loaded(tensors((1, 38, 84), (1, 32, 16, 16)), [PICTURE]), data, ((rows, prototypes),) * 2)
+
+
+def pose(data):
+    """Return the case of one that finds poses: in both photographs the one person, of 17 keypoints at one place."""
+    points = np.full((1, 1, 17, 3), 0.25, np.float32)
+    return TaskCase(make_card("movenet", "pose", classes=1), make_loaded(tensors((1, 1, 17, 3)), [PICTURE]), data, ((points,),) * 2)
+
+
+def semantic_segmentation(data):
+    """Return the case of a model of pixels: all of class 1, as both maps are."""
+    scores = np.zeros((1, 3, 16, 16), np.float32)
+    scores[0, 1] = 1
+    card = make_card("scores", "semantic-segmentation", classes=3)
+    return TaskCase(card, make_loaded(tensors(scores.shape), [PICTURE]), data, ((scores,),) * 2)
+
+
+def depth(data):
+    """Return the case of a model of depth: a metre everywhere, as both maps are (1 of 8 bits is 1/256 m)."""
+    metres = np.full((1, 16, 16), 1 / 256, np.float32)
+    return TaskCase(make_card("depth", "depth"), make_loaded(tensors(metres.shape), [PICTURE]), data, ((metres,),) * 2, value=0.0)
+
+
+def oriented_boxes(data):
+    """Return the case of one that finds oriented boxes: the one that is annotated, turned by a quarter."""
+    rows = np.zeros((1, 6, 84), np.float32)
+    rows[0, :, 0] = (16, 16, 16, 16, 0.9, np.pi / 2)
+    card = make_card("yolo-obb", "oriented-boxes", classes=1, labels=("ship",), nms_iou=0.7)
+    return TaskCase(card, make_loaded(tensors(rows.shape), [PICTURE]), data, ((rows,),) * 2)
+
+
+def with_outlines():
+    """Return the annotated boxes as outlines."""
+    truth = make_truth(2)
+    for one in truth["annotations"]:
+        x, y, width, height = one["bbox"]
+        one["segmentation"] = [[x, y, x + width, y, x + width, y + height, x, y + height]]
+    return truth
+
+
+def with_keypoints():
+    """Return one person a photograph, with all keypoints at 16, 16."""
+    truth = make_truth(2, ("person",))
+    for one in truth["annotations"]:
+        one |= {"keypoints": [16, 16, 2] * 17, "num_keypoints": 17, "area": 2000}
+    return truth
+
+
+def keyword_spotting(data):
+    """Return a case of two recordings, of class 0 and 2."""
+    outputs = tuple((np.eye(3, dtype=np.float32)[None, index],) for index in (0, 2))
+    loaded = make_loaded(tensors((1, 3)), [TensorInfo("sound", (1, 1600), "float32")])
+    return TaskCase(make_audio_card("keyword-spotting", classes=3), loaded, data, outputs)
+
+
+def anomaly_detection(data):
+    """Return a case of two recordings, each of several calls: the anomaly is reconstructed as silence, the other as it is."""
+    info = TensorInfo("frames", (1, 16), "float32")
+    card = make_audio_card("anomaly-detection", "autoencoder", FEATURES | {"frames": 2})
+    front = FrontEnd(card, make_loaded([], [info]))
+    calls = tuple(
+        tuple((front.call(values, item)["frames"] * (0 if is_anomaly else 1),) for values in front.real(item))
+        for is_anomaly, item in enumerate(data.items)
+    )
+    return TaskCase(card, make_loaded(tensors((1, 16)), [info]), data, calls=calls)
+
+
+def text_classification(data):
+    """Return a text classifier's case: text 0 is of class 1, text 1 of class 0."""
+    outputs = tuple((np.eye(2, dtype=np.float32)[None, index],) for index in (1, 0))
+    return TaskCase(text_card(data, "text-classification"), make_loaded(tensors((1, 2)), ENCODED), data, outputs)
+
+
+def question_answering(data):
+    """Return the case of a model that finds the answer to question 0 in the second window, and that question 1 has none."""
+    found, none = np.zeros((1, 12), np.float32), np.zeros((1, 12), np.float32)
+    found[0, 8] = none[0, 0] = 3
+    outputs = (((none, none), (found, found), (none, none)), ((none, none),))
+    calls = ((*outputs[0],), (*outputs[1],))
+    return TaskCase(text_card(data, "question-answering"), make_loaded(tensors((1, 12), (1, 12)), ENCODED), data, calls=calls)
+
+
+def text_card(data, task):
+    """Return the card of a model of twelve tokens."""
+    model = place_model(data.items[0].path.parent, f"{task}.onnx", 12, "stride_tokens = 3\nquestion_tokens = 3\n")
+    return read_card(card_path(model)).beside(model)
+
+
+PASSAGES = [("tea is red and it was blue then a dog", "which colour?", "blue"), ("tea is", "which colour?", "")]
+
+
+def speech_recognition(data):
+    """Return a case of two recordings, whose text is one letter each."""
+    scores = np.zeros((1, 2, 3), np.float32)
+    scores[0, 0, 0] = scores[0, 1, 1] = 1
+    card = make_audio_card("speech-recognition", "ctc", labels=("<blank>", "a", "b"))
+    loaded = make_loaded(tensors((1, 2, 3)), [TensorInfo("sound", (1, 1600), "float32")])
+    # The second says b, and a is heard: one of two words is wrong.
+    return TaskCase(
+        card, loaded, replace(data, classes=None, targets={"sound_0.wav": "A", "sound_1.wav": "B"}), ((scores,), (scores,)), 0.5
+    )
+
+
 CASES = {
+    "speech-recognition": (speech_recognition, {"sound_0.wav": 0, "sound_1.wav": 1}),
+    "keyword-spotting": (keyword_spotting, {"sound_0.wav": 0, "sound_1.wav": 2}),
+    "anomaly-detection": (anomaly_detection, {"sound_0.wav": 0, "sound_1.wav": 1}),
+    "text-classification": (text_classification, "sentence\tlabel\nlovely tea\t1\nawful film\t0\n"),
+    "question-answering": (question_answering, squad([Asked(question, passage, answer, 0) for passage, question, answer in PASSAGES])),
     "classification": (classification, {"photo_0.png": 0, "photo_1.png": 2}),
     "detection": (detection, make_truth(2)),
+    "segmentation": (segmentation, with_outlines()),
+    "pose": (pose, with_keypoints()),
+    "semantic-segmentation": (semantic_segmentation, "maps"),
+    "oriented-boxes": (oriented_boxes, "corners"),
+    "depth": (depth, "maps"),
 }
 
 
@@ -42,10 +169,70 @@ def test_every_task_stands_here():
 @pytest.mark.parametrize("task", CASES)
 @pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.__name__)
 def test_a_task_keeps_the_contract(check, task, tmp_path):
-    """The checks that ship, over every task with two photographs."""
+    """The checks that ship, over every task with two photographs, recordings or texts."""
+    check(made(task, tmp_path), tmp_path / "empty")
+
+
+@pytest.mark.parametrize("task", CASES)
+def test_corrupted_items_keep_their_ground_truth(task, tmp_path):
+    """For every task: inputs change, what is right does not, so that the same outputs get the same score at every severity."""
+    case = made(task, tmp_path)
+    clean = answered(case).score()
+    changed, before = [], answered(case)
+
+    def predict(work, index):
+        calls = work.prepare(index)
+        changed.append(
+            [values.tobytes() for call in calls for values in call.values()]
+            != [values.tobytes() for call in before.prepare(index) for values in call.values()]
+        )
+        given = case.by_item[index]
+        # A question with a typo has other tokens, and so perhaps another number of windows.
+        work.predict(index, given if len(given) == len(calls) else [given[0]] * len(calls))
+
+    def start(items):
+        return tasks.create(case.card, case.loaded, replace(case.data, items=items))
+
+    names = CORRUPTIONS[case.data.items[0].kind][:1]
+    found = robustness(case.data.items, names, 0, clean, start, predict, lambda *_: None)
+    (corruption,) = found.corruptions
+    assert len(changed) == 10
+    assert any(changed)
+    # The score of an anomaly is how far output and input are apart, and the inputs are others.
+    same = task not in ("anomaly-detection", "question-answering")
+    assert all(value == pytest.approx(case.value) if same else value is not None for value in corruption.values)
+
+
+def answered(case):
+    """Return the task with the case's outputs."""
+    work = tasks.create(case.card, case.loaded, case.data)
+    for index, given in enumerate(case.by_item):
+        work.prepare(index)
+        work.predict(index, given)
+    return work
+
+
+def made(task, tmp_path):
+    """Return the case of a task, its data written to a folder, in which there is an empty one too."""
     make, truth = CASES[task]
     for index in range(2):
         Image.new("RGB", (64, 64), (index, 128, 255)).save(tmp_path / f"photo_{index}.png")
-    (tmp_path / "truth.json").write_text(json.dumps(truth))
+        write_recording(tmp_path / f"sound_{index}.wav", tone(440 * (index + 1)))
+    if task in ("text-classification", "question-answering"):
+        pytest.importorskip("tokenizers", reason="needs the extra `text`")
+        path = tmp_path / ("truth.json" if truth.startswith("{") else "truth.tsv")
+        path.write_text(truth)
+        (tmp_path / "empty").mkdir()
+        return make(open_folder(path))
+    annotations = tmp_path / "labels" if truth in ("maps", "corners") else tmp_path / "truth.json"
+    if truth in ("maps", "corners"):
+        annotations.mkdir()
+        for index in range(2):
+            if truth == "maps":
+                Image.new("L", (64, 64), 1).save(annotations / f"photo_{index}.png")
+            else:
+                (annotations / f"photo_{index}.txt").write_text("8 8 24 8 24 24 8 24 ship 0")
+    else:
+        annotations.write_text(json.dumps(truth))
     (tmp_path / "empty").mkdir()
-    check(make(open_folder(tmp_path, tmp_path / "truth.json")), tmp_path / "empty")
+    return make(open_folder(tmp_path, annotations))

@@ -23,6 +23,9 @@ STORED = {
     "agent/update/order.py", "provisioning/registry/jobs.py", "provisioning/registry/schema.py", "provisioning/registry/certificates.py",
     "provisioning/identity/enforcement.py", "provisioning/update/supervisor.py",
 }  # fmt: skip
+# A number or a formatted figure and a space before the sign, or a unit that begins with one; the remainder of a division is none.
+SPACED_PERCENT = re.compile(r"""[0-9}] %(?![A-Za-z(0-9%}])|["'] %["']""")
+REMAINDER = re.compile(r"100 % 10{1,2}\b|1\.000001 % 7\.0")
 # A promotion called `desk` is an example's name.
 EXAMPLES = re.compile(r"promotion desk|\+desk|`desk`")
 
@@ -30,10 +33,14 @@ EXAMPLES = re.compile(r"promotion desk|\+desk|`desk`")
 def sources() -> list[Path]:
     """Return the files whose words users and developers read."""
     listed = subprocess.run(
-        ["git", "ls-files", "agent", "collector", "models", "provisioning", "docs", "README.md", "CONTRIBUTING.md"],
+        ["git", "ls-files", "agent", "collector", "models", "provisioning", "docs", "api", "examples", "README.md", "CONTRIBUTING.md"],
         cwd=ROOT, capture_output=True, text=True, check=True,
     ).stdout.split()  # fmt: skip
-    return [ROOT / name for name in listed if name.endswith((".py", ".md", ".toml", ".html", ".service", ".sh")) and name not in STORED]
+    return [
+        ROOT / name
+        for name in listed
+        if name.endswith((".py", ".md", ".toml", ".html", ".js", ".json", ".service", ".sh")) and name not in STORED
+    ]
 
 
 @pytest.mark.parametrize("word", RETIRED)
@@ -47,6 +54,18 @@ def test_a_retired_word_does_not_come_back(word):
         if pattern.search(EXAMPLES.sub("", line))
     ]
     assert found == [], f"write {RETIRED[word]!r} instead"
+
+
+def test_percent_has_no_space_before_it():
+    """`95%`, as Python formats it: one spelling on the page, in the terminal and in the documents."""
+    found = [
+        f"{path.relative_to(ROOT)}:{number}: {line.strip()[:100]}"
+        for path in [*sources(), *(ROOT / name for name in STORED), ROOT / "CHANGELOG.md"]
+        for number, line in enumerate(path.read_text().splitlines(), 1)
+        if SPACED_PERCENT.search(REMAINDER.sub("", line))
+    ]
+    assert found == []
+    assert SPACED_PERCENT.search("95 % of")
 
 
 def test_there_are_sources_to_read():

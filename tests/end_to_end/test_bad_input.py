@@ -47,7 +47,7 @@ CASES = [
     ("a truncated .tflite", ("run", "-q", "--model", "cut.tflite", "--images", "photos"), "is truncated or garbled"),
     ("an .onnx that is text", ("run", "-q", "--model", "text.onnx", "--images", "photos"), "it is not an ONNX model"),
     ("a folder without images", ("run", "-q", "--model", SOUND, "--images", "empty"), "no photographs"),
-    ("no folder", ("run", "-q", "--model", SOUND, "--images", "gone"), "there is no folder of images"),
+    ("no folder", ("run", "-q", "--model", SOUND, "--images", "gone"), "there is no data at"),
     ("annotations of absent images", ("run", "-q", "--model", SOUND, "--images", "photos", "--annotations", "absent.json"), "'gone.png'"),
     ("a suite with a typo", ("run", "typo.toml"), "[[case]] number 1 threds: no such key: did you mean threads?"),
     ("an unknown runtime", ("run", "-q", "--model", SOUND, "--runtime", "tensorrt9"), "no runtime is called 'tensorrt9'"),

@@ -70,7 +70,7 @@ def test_ctrl_c_leaves_no_process(tmp_path):
     assert demo.returncode == 130
     assert "Traceback" not in err
     assert "interrupted" in err
-    _, alive = psutil.wait_procs(family, timeout=50)
+    _, alive = psutil.wait_procs(family, timeout=150)
     assert alive == []
 
 

@@ -17,7 +17,7 @@ from tests.fixtures.servers import address_of, mosquitto
 pytestmark = [pytest.mark.mosquitto, pytest.mark.slow]
 
 TOPIC = "edgemeter/v1/lab/pi-1/result"
-# The inbox holds 32 MiB, what is read from the broker 16 MiB, and one payload opens to 32 MiB, which is there twice while it is cut.
+# The inbox holds 24 MiB, what is read from the broker 16 MiB, and one payload opens to 32 MiB, which is there twice while it is cut.
 PEAK_LIMIT_MB = 250
 
 

@@ -112,7 +112,7 @@ def test_the_command_answers_with_metrics_and_health_and_forgets_what_is_old(bro
         peer.close()
 
         def get(path):
-            with urllib.request.urlopen(f"http://{found[1]}{path}", timeout=25) as response:
+            with urllib.request.urlopen(f"http://{found[1]}{path}", timeout=150) as response:
                 return response.read().decode()
 
         assert wait_until(lambda: 'edgemeter_collector_rejections_total{reason="record"} 1\n' in get("/metrics"))

@@ -11,7 +11,7 @@ import pytest
 
 from edgemeter.agent.delivery.outbox import Outbox
 from edgemeter.agent.ledger.sqlite_ledger import SqliteLedger
-from tests.end_to_end.test_run_and_deliver import replay_model
+from tests.fixtures.replay_case import replay_model
 from tests.fixtures.servers import free_port
 from tests.fixtures.small_disk import small_disk
 

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from edgemeter.agent.ledger.sqlite_ledger import SqliteLedger
-from tests.end_to_end.test_run_and_deliver import replay_model
 from tests.fixtures.one_file import whole_text
+from tests.fixtures.replay_case import replay_model
 
 EDGEMETER = [sys.executable, "-m", "edgemeter.agent.cli.main"]
 

@@ -87,7 +87,7 @@ def install(folder: Path, wheel: Path, extra: str) -> Path:
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", folder], check=True)
     wanted = f"{wheel}[{extra}]" if extra else str(wheel)
     # A plain `torch` is gigabytes; the release that CI installs by itself is the one to use.
-    pins = ["torch==2.13.0"] if extra in ("torch", "convert") else []
+    pins = ["torch==2.13.0"] if extra in ("torch", "convert", "executorch") else []
     subprocess.run(
         [sys.executable, "-m", "pip", "--python", folder / "bin" / "python", "install", "--quiet", *pins, wanted], check=True, timeout=1200
     )
@@ -187,13 +187,17 @@ def demo(program: Path, home: Path) -> None:
 SMOKE = {
     "": says("doctor", holds="no model can run"),
     "vision": says("doctor", holds="hotcoco"),
+    "audio": imports("soundfile"),
+    "text": imports("tokenizers"),
     "litert": measures(".tflite"),
     "tflite": measures(".tflite"),
     "coral": measures(".tflite"),
     "onnx": measures(".onnx"),
     "torch": measures(".torchscript"),
+    "operators": imports("onnx.shape_inference"),
     "openvino": imports("openvino"),
     "ncnn": imports("ncnn"),
+    "executorch": imports("executorch.extension.pybindings._C"),
     "llama": generates("edgemeter-notes_q4_0.gguf"),
     "genai": generates("edgemeter-notes_f16"),
     "jtop": imports("jtop"),
@@ -219,8 +223,12 @@ def test_every_extra_has_a_smoke_run():
     assert set(SMOKE) - {""} == set(EXTRAS) - NOT_ALONE
 
 
+# On one worker they were the last to end, by far.
+IN_TURNS = [pytest.param(name, id=name or "base", marks=pytest.mark.xdist_group(f"extras-{turn % 2}")) for turn, name in enumerate(SMOKE)]
+
+
 @pytest.mark.packaging
-@pytest.mark.parametrize("extra", SMOKE, ids=lambda name: name or "base")
+@pytest.mark.parametrize("extra", IN_TURNS)
 @pytest.mark.long
 def test_an_extra_installs_alone_and_works(wheel, tmp_path, extra):
     """From the wheel, in an empty environment, with this extra only."""

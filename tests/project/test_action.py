@@ -80,6 +80,7 @@ class Runner:
         return done.returncode, done.stderr
 
 
+@pytest.mark.alone
 @pytest.mark.parametrize(("new_ms", "status"), [(2.0, 0), (3.0, 1)])
 def test_a_pull_request_is_measured_against_its_base_in_turn(tmp_path, new_ms, status):
     """Status 1 and a comment for a change that is slower, 0 for one that is not."""

@@ -1,26 +1,24 @@
 """The tiny language model: trained for a few steps, exported, and the same in PyTorch, llama.cpp and onnxruntime-genai."""
-# ruff: noqa: E402 - without the libraries the tests are skipped before what needs them is imported
 
+import importlib
 from dataclasses import replace
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
 
-# torch last: it takes seconds to import.
-for module in ("gguf", "onnx", "xllamacpp", "torch"):
-    pytest.importorskip(module)
-
 from edgemeter.agent.generators import create
 from edgemeter.agent.quality.scoring import Material, score_generator
 from edgemeter.agent.runtimes import Options
-from tests.shipped_models import build_language, notes
-from tests.shipped_models.build_language import score
-from tests.shipped_models.language import LanguageRecipe
-from tests.shipped_models.language_files import read_gguf, weights, write_gguf
+from tests.shipped_models import notes
 from tests.shipped_models.test_notes import SHIPPED, shipped_index
 from tests.shipped_models.vocabulary import learn_vocabulary
 
-pytestmark = [pytest.mark.torch, pytest.mark.slow]
+pytestmark = [
+    pytest.mark.torch,
+    pytest.mark.slow,
+    *(pytest.mark.skipif(find_spec(name) is None, reason=f"needs {name}") for name in ("gguf", "onnx", "xllamacpp", "torch")),
+]
 
 # The engine multiplies and caches in 16 bits, and of quantised weights with inputs in 8 bits; PyTorch in 32.
 ROUNDING = {"f32": 2e-5, "f16": 1e-4, "q8_0": 3e-4, "q4_0": 5e-4}
@@ -36,7 +34,13 @@ def by_engine(name, path, text):
 
 
 @pytest.fixture(scope="module")
-def vocabulary():
+def build_language():
+    """Return the builder, imported only by tests that run: it imports PyTorch."""
+    return importlib.import_module("tests.shipped_models.build_language")
+
+
+@pytest.fixture(scope="module")
+def vocabulary(build_language):
     """Return the shipped model's vocabulary."""
     made = shipped_index()["made"]
     text = notes.training_text(made["seed"], made["training_bytes"])
@@ -46,27 +50,28 @@ def vocabulary():
 @pytest.mark.parametrize(
     "entry", [one for one in shipped_index()["files"] if one["file"].endswith(".gguf")], ids=lambda one: one["precision"]
 )
-def test_llama_cpp_and_pytorch_agree_on_the_perplexity_of_each_shipped_file(entry, vocabulary):
+def test_llama_cpp_and_pytorch_agree_on_the_perplexity_of_each_shipped_file(entry, vocabulary, build_language):
     """By the C API, by PyTorch with the file's own weights, and as the index says."""
     text = (SHIPPED / "held_out.txt").read_text()
-    expected = score(SHIPPED / entry["file"], text, vocabulary)
+    expected = build_language.score(SHIPPED / entry["file"], text, vocabulary)
     found = by_engine("llama", SHIPPED / entry["file"], text)
     assert expected.value == pytest.approx(entry["perplexity"], rel=1e-6)
     assert found.value == pytest.approx(expected.value, rel=ROUNDING[entry["precision"]])
     assert (found.chunks, found.counted_tokens, found.text_tokens) == (expected.chunks, expected.counted_tokens, expected.text_tokens)
 
 
-def test_in_32_bits_the_two_agree_to_five_digits(tmp_path, vocabulary):
+def test_in_32_bits_the_two_agree_to_five_digits(tmp_path, vocabulary, build_language):
     """Without rounded weights only the cache in 16 bits and the order of additions are left."""
     path, text = tmp_path / "f32.gguf", (SHIPPED / "held_out.txt").read_text()
-    write_gguf(path, weights(read_gguf(SHIPPED / "edgemeter-notes_f16.gguf")), vocabulary, "f32")
-    assert by_engine("llama", path, text).value == pytest.approx(score(path, text, vocabulary).value, rel=ROUNDING["f32"])
+    files = build_language.language_files
+    files.write_gguf(path, files.weights(files.read_gguf(SHIPPED / "edgemeter-notes_f16.gguf")), vocabulary, "f32")
+    assert by_engine("llama", path, text).value == pytest.approx(build_language.score(path, text, vocabulary).value, rel=ROUNDING["f32"])
 
 
-def test_a_short_build_makes_every_file(tmp_path):
+def test_a_short_build_makes_every_file(tmp_path, build_language):
     """With few steps the files are all there, run in their engines, and are one model."""
     told = []
-    recipe = replace(LanguageRecipe(), steps=3, training_bytes=60_000, held_out_bytes=8_000, choices=4, questions=4)
+    recipe = replace(build_language.LanguageRecipe(), steps=3, training_bytes=60_000, held_out_bytes=8_000, choices=4, questions=4)
     build_language.build_language(tmp_path, recipe, lambda *step: told.append(step))
     assert sorted(str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*")) == sorted(
         str(path.relative_to(SHIPPED)) for path in SHIPPED.rglob("*")

@@ -29,7 +29,7 @@ def test_the_shipped_scenes_are_a_data_set_of_all_classes_and_at_most_5_mb():
     """`edgemeter run` reads the folder; nothing else lies in it."""
     images = drawn_scenes.SCENES_FOLDER / drawn_scenes.IMAGES
     data = open_folder(images, drawn_scenes.SCENES_FOLDER / drawn_scenes.ANNOTATIONS)
-    assert len(data.files) == build.SHIPPED_COUNT == len(list(images.iterdir()))
+    assert len(data.items) == build.SHIPPED_COUNT == len(list(images.iterdir()))
     assert [category["name"] for category in data.truth["categories"]] == list(CLASSES)
     assert {annotation["category_id"] for annotation in data.truth["annotations"]} == set(range(1, len(CLASSES) + 1))
     assert sum(path.stat().st_size for path in drawn_scenes.SCENES_FOLDER.rglob("*") if path.is_file()) <= 5_000_000
@@ -39,9 +39,9 @@ def test_written_scenes_are_read_back_as_drawn(tmp_path):
     """Images without loss, boxes as x, y, width and height, areas as counted."""
     build.write_annotated(tmp_path, 5, 3, no_progress)
     data = open_folder(tmp_path / drawn_scenes.IMAGES, tmp_path / drawn_scenes.ANNOTATIONS)
-    for index, (file, image_id) in enumerate(zip(data.files, data.image_ids, strict=True)):
+    for index, (item, image_id) in enumerate(zip(data.items, data.image_ids, strict=True)):
         scene = draw_scene(5, Stream.VALIDATION, index)
-        np.testing.assert_array_equal(np.asarray(Image.open(file)), scene.image)
+        np.testing.assert_array_equal(np.asarray(Image.open(item.path)), scene.image)
         found = [annotation for annotation in data.truth["annotations"] if annotation["image_id"] == image_id]
         corners = [[a["bbox"][0], a["bbox"][1], a["bbox"][0] + a["bbox"][2], a["bbox"][1] + a["bbox"][3]] for a in found]
         np.testing.assert_array_equal(corners, scene.boxes)

@@ -1,47 +1,50 @@
 """The detector's training: assignment, loss, and the views it learns from."""
 
+import importlib
+from importlib.util import find_spec
+
 import pytest
 
-torch = pytest.importorskip("torch")
+from edgemeter.agent.base.progress import no_progress
+from edgemeter.models.convert.drawn_scenes import CLASSES, SIZE_PX
 
-from edgemeter.agent.base.progress import no_progress  # noqa: E402
-from edgemeter.models.convert.drawn_scenes import (  # noqa: E402
-    CLASSES,
-    SIZE_PX,
-)
-from tests.shipped_models import training  # noqa: E402
-from tests.shipped_models.training import (  # noqa: E402
-    STRIDES,
-    Detector,
-    cells,
-    parameters,
-)
-
-pytestmark = pytest.mark.torch
+pytestmark = [pytest.mark.torch, pytest.mark.skipif(find_spec("torch") is None, reason="needs PyTorch")]
 
 
-def answering(box, centres, strides):
+@pytest.fixture(scope="module")
+def torch():
+    """Return the library, imported only by tests that run."""
+    return importlib.import_module("torch")
+
+
+@pytest.fixture(scope="module")
+def training():
+    """Return what is tested, which imports PyTorch."""
+    return importlib.import_module("tests.shipped_models.training")
+
+
+def answering(torch, box, centres, strides):
     """Return the distances with which every cell answers `box`."""
     x1, y1, x2, y2 = box
     edges = torch.stack([centres[:, 0] - x1, centres[:, 1] - y1, x2 - centres[:, 0], y2 - centres[:, 1]], 1)
     return (edges / strides)[None]
 
 
-def test_the_detector_answers_once_per_cell():
+def test_the_detector_answers_once_per_cell(torch, training):
     """Distances are not negative, scores lie within 0..1, and the network is small."""
-    boxes, scores = Detector().eval()(torch.rand(2, 3, SIZE_PX, SIZE_PX))
-    count = sum((SIZE_PX // stride) ** 2 for stride in STRIDES)
+    boxes, scores = training.Detector().eval()(torch.rand(2, 3, SIZE_PX, SIZE_PX))
+    count = sum((SIZE_PX // stride) ** 2 for stride in training.STRIDES)
     assert boxes.shape == (2, count, 4)
     assert scores.shape == (2, count, len(CLASSES))
     assert boxes.min() >= 0
     assert 0 <= scores.min() <= scores.max() <= 1
-    assert parameters(Detector()) < 230_000
+    assert training.parameters(training.Detector()) < 230_000
 
 
-def test_folding_changes_no_answer():
+def test_folding_changes_no_answer(torch, training):
     """Normalisations become part of the convolutions; weights lie as the converters need them."""
     torch.manual_seed(0)
-    model = Detector().to(memory_format=torch.channels_last).train()
+    model = training.Detector().to(memory_format=torch.channels_last).train()
     for _ in range(3):
         model(torch.rand(4, 3, SIZE_PX, SIZE_PX))
     model.eval()
@@ -53,9 +56,9 @@ def test_folding_changes_no_answer():
     assert all(parameter.is_contiguous() for parameter in folded.parameters())
 
 
-def test_cells_outside_every_object_are_background():
+def test_cells_outside_every_object_are_background(torch, training):
     """Only cells within a true box answer for it, and the one with the best box answers fully."""
-    centres, strides = cells()
+    centres, strides = training.cells()
     box = (32.0, 32.0, 80.0, 64.0)
     found = torch.tensor(box).expand(1, len(centres), 4)
     scores = torch.full((1, len(centres), len(CLASSES)), 0.1)
@@ -68,9 +71,9 @@ def test_cells_outside_every_object_are_background():
     assert len(strides) == len(centres)
 
 
-def test_a_cell_claimed_by_two_objects_answers_for_the_one_it_overlaps():
+def test_a_cell_claimed_by_two_objects_answers_for_the_one_it_overlaps(torch, training):
     """Of two nested objects, a cell that draws the inner box answers for the inner one."""
-    centres, _ = cells()
+    centres, _ = training.cells()
     outer, inner = (16.0, 16.0, 144.0, 144.0), (60.0, 60.0, 100.0, 100.0)
     found = torch.tensor(inner).expand(1, len(centres), 4)
     scores = torch.full((1, len(centres), len(CLASSES)), 0.1)
@@ -80,9 +83,9 @@ def test_a_cell_claimed_by_two_objects_answers_for_the_one_it_overlaps():
     assert (target[0, within] == 1).all()
 
 
-def test_the_loss_falls_towards_the_right_answer():
+def test_the_loss_falls_towards_the_right_answer(torch, training):
     """Right box and class cost least, a wrong class more, a wrong box more."""
-    centres, strides = cells()
+    centres, strides = training.cells()
     box = (32.0, 40.0, 96.0, 88.0)
     boxes, classes = torch.tensor([[box]]), torch.tensor([[3]])
     inside = (centres > torch.tensor(box[:2])).all(1) & (centres < torch.tensor(box[2:])).all(1)
@@ -92,15 +95,15 @@ def test_the_loss_falls_towards_the_right_answer():
         values[0, inside, label] = 4.0
         return values
 
-    right = training.loss(answering(box, centres, strides), logits(3), boxes, classes, 0.5)
-    other_class = training.loss(answering(box, centres, strides), logits(2), boxes, classes, 0.5)
-    shifted = training.loss(answering((40.0, 40.0, 104.0, 88.0), centres, strides), logits(3), boxes, classes, 0.5)
+    right = training.loss(answering(torch, box, centres, strides), logits(3), boxes, classes, 0.5)
+    other_class = training.loss(answering(torch, box, centres, strides), logits(2), boxes, classes, 0.5)
+    shifted = training.loss(answering(torch, (40.0, 40.0, 104.0, 88.0), centres, strides), logits(3), boxes, classes, 0.5)
     assert right < other_class
     assert right < shifted
-    assert torch.isfinite(training.loss(answering(box, centres, strides), logits(3), boxes * 0, classes * 0 - 1, 0.5))
+    assert torch.isfinite(training.loss(answering(torch, box, centres, strides), logits(3), boxes * 0, classes * 0 - 1, 0.5))
 
 
-def test_turned_and_mirrored_views_keep_boxes_on_their_objects():
+def test_turned_and_mirrored_views_keep_boxes_on_their_objects(torch, training):
     """A bright rectangle on black is where its box says, whatever the view."""
     images, boxes = torch.zeros(1, 3, SIZE_PX, SIZE_PX, dtype=torch.uint8), torch.tensor([[[20.0, 30.0, 50.0, 100.0]]])
     images[:, :, 30:100, 20:50] = 255
@@ -116,14 +119,14 @@ def test_turned_and_mirrored_views_keep_boxes_on_their_objects():
     assert len(views) == 8
 
 
-def test_the_same_seed_trains_the_same_network():
+def test_the_same_seed_trains_the_same_network(torch, training):
     """Two short trainings agree in every weight; another seed gives another network."""
     first, second, other = (training.train(seed, 4, no_progress, scenes=32).state_dict() for seed in (5, 5, 6))
     assert all(torch.equal(first[name], second[name]) for name in first)
     assert not all(torch.equal(first[name], other[name]) for name in first)
 
 
-def test_learning_lowers_the_loss(monkeypatch):
+def test_learning_lowers_the_loss(monkeypatch, training):
     """On a handful of scenes the loss of the last steps lies below that of the first."""
     monkeypatch.setattr(training, "BATCH", 8)
     monkeypatch.setattr(training, "_WARM_UP_STEPS", 5)

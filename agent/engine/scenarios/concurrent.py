@@ -16,8 +16,8 @@ from edgemeter.agent.engine.scenarios.timing import TimedQueries, no_collection
 
 MOST_IN_FLIGHT = 64
 LEAD_NS = 1_000_000
-# A backlog of this share of the schedule is a rate 10 % above what is served. Of few queries chance leaves as much: by simulation of 1, 4
-# and 16 places at 80 % utilisation, 5 % of runs of 64 queries exceed 0.8 / sqrt(64), none of 256 a tenth; at 150 % almost all do.
+# A backlog of this share of the schedule is a rate 10% above what is served. Of few queries chance leaves as much: by simulation of 1, 4
+# and 16 places at 80% utilisation, 5% of runs of 64 queries exceed 0.8 / sqrt(64), none of 256 a tenth; at 150% almost all do.
 BACKLOG_RATIO = 0.1
 CHANCE_RATIO = 0.8
 

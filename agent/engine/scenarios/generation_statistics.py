@@ -71,7 +71,7 @@ def summarise_tpot(moments: TokenMoments, asked_tokens: int) -> Latency | None:
 def summarise_gaps(moments: TokenMoments, asked_tokens: int) -> Latency | None:
     """Return the summary of inter-token latencies; None where tokens came together or there are no gaps.
 
-    A percentile needs as many gaps as it needs queries elsewhere, and its bounds (95 %) are those of percentiles of resampled queries.
+    A percentile needs as many gaps as it needs queries elsewhere, and its bounds (95%) are those of percentiles of resampled queries.
     """
     gaps, owner = moments.gaps_ns(asked_tokens)
     if not gaps.size or moments.stamped_tokens_max() > 1:

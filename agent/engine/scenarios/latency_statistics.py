@@ -54,7 +54,7 @@ def early_stopping_ms(sorted_ms: NDArray[np.float64], percentile: float) -> floa
 
 
 def order_bounds(sorted_ms: NDArray[np.float64], percentile: float) -> tuple[float | None, float | None]:
-    """Return the distribution-free two-sided 95 % bounds of a percentile; a side that no order statistic bounds is None.
+    """Return the distribution-free two-sided 95% bounds of a percentile; a side that no order statistic bounds is None.
 
     Source: Hahn and Meeker, Statistical Intervals, section 5.2.
     """

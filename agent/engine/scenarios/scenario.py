@@ -77,7 +77,14 @@ def query_shape(case: Case, inputs: Sequence[TensorInfo]) -> QueryShape:
 
 
 def join_batch(items: Sequence[list[Array]]) -> list[Array]:
-    """Return one batch: the samples of `items`, input by input, along the first dimension."""
+    """Return one batch: the samples of `items`, input by input, along the first dimension.
+
+    Raises:
+        ConfigError: they differ in shape.
+    """
+    if any(len({item[place].shape for item in items}) > 1 for place in range(len(items[0]))):
+        message = 'items of different lengths make no batch: pad them (padding = "tokens" in the card), or leave batch out'
+        raise ConfigError(message)
     return [np.concatenate([item[place] for item in items]) for place in range(len(items[0]))]
 
 

@@ -1,4 +1,4 @@
-"""Decoders: from a detector's output tensors to boxes. The protocol, and the table of names; one file per family of outputs.
+"""Decoders: from output tensors to the objects found. The protocol, and the table of names; one file per family of outputs.
 
 Others register theirs through the entry point group `edgemeter.decoders`; a card names it as `family`.
 """
@@ -21,10 +21,15 @@ DECODERS: Mapping[str, str] = {
     "edgemeter": "edgemeter.agent.vision.decoders.edgemeter_grid:EdgemeterGrid",
     "efficient-nms": "edgemeter.agent.vision.decoders.efficient_nms:EfficientNms",
     "nanodet": "edgemeter.agent.vision.decoders.nanodet:NanoDet",
+    "movenet": "edgemeter.agent.vision.decoders.movenet:MoveNet",
     "tflite-postprocess": "edgemeter.agent.vision.decoders.tflite_postprocess:TflitePostprocess",
     "torchvision": "edgemeter.agent.vision.decoders.torchvision:Torchvision",
     "yolo-nas": "edgemeter.agent.vision.decoders.yolo_nas:YoloNas",
+    "yolo-obb": "edgemeter.agent.vision.decoders.yolo_obb:YoloObb",
+    "yolo-pose": "edgemeter.agent.vision.decoders.yolo_pose:YoloPose",
+    "yolo-seg": "edgemeter.agent.vision.decoders.yolo_seg:YoloSeg",
     "yolo26": "edgemeter.agent.vision.decoders.yolo26:Yolo26",
+    "yolo26-seg": "edgemeter.agent.vision.decoders.yolo_seg:Yolo26Seg",
     "yolov5": "edgemeter.agent.vision.decoders.yolov5:YoloV5",
     "yolov5-heads": "edgemeter.agent.vision.decoders.yolov5:YoloV5Heads",
     "yolov8": "edgemeter.agent.vision.decoders.yolov8:YoloV8",
@@ -53,16 +58,30 @@ class PhotoFrame:
 
 
 @dataclass(frozen=True, slots=True)
+class Mask:
+    """The pixels of one object: bool [height, width], at `left`, `top` of the photograph."""
+
+    left: int
+    top: int
+    pixels: NDArray[np.bool_]
+
+
+@dataclass(frozen=True, slots=True)
 class Detections:
     """The objects found in one photograph, best first.
 
     boxes: float32 [n, 4] as x1, y1, x2, y2 in pixels of the photograph, clipped to it where the family's own evaluation does;
     scores: float32 [n], 0..1; classes: int32 [n], the model's own class index, 0-based (background not counted).
+    masks: one of each object, of a family that segments. keypoints: float32 [n, points, 3] as x, y in pixels of the photograph and score,
+    of a family that finds poses. corners: float32 [n, 4, 2] as x, y in pixels of the photograph, of a family of oriented boxes.
     """
 
     boxes: Floats
     scores: Floats
     classes: NDArray[np.int32]
+    masks: tuple[Mask, ...] | None = None
+    keypoints: Floats | None = None
+    corners: Floats | None = None
 
 
 class Decoder(Protocol):

@@ -43,21 +43,15 @@ def sigmoid(values: Floats) -> Floats:
     return one
 
 
-# Where fewer than one anchor in so many has a score above the threshold, only theirs are searched.
-_FEW = 8
-
-
 def above(scores: Floats, threshold: float) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Return class and anchor of each score above `threshold`, class by class: int64 [n] each; `scores` is float32 [classes, anchors]."""
-    # An anchor with a NaN among its scores may have others: its maximum is NaN, which is not below anything.
-    with np.errstate(invalid="ignore"):
-        found = np.flatnonzero(~(scores.max(axis=0) <= threshold))
-    if len(found) * _FEW > scores.shape[1]:
-        # One flat search is several times as fast as numpy's in two axes.
-        classes, anchors = np.divmod(np.flatnonzero(scores > threshold), scores.shape[1])
-        return classes, anchors
-    classes, places = np.nonzero(scores[:, found] > threshold)
-    return classes, found[places]
+    """Return class and anchor of each score above `threshold`, class by class: int64 [n] each; `scores` is float32 [classes, anchors].
+
+    The highest score of each class takes one pass that writes nothing; few classes have to be searched after it. One with a score that is
+    no number is searched too.
+    """
+    some = np.flatnonzero(~(scores.max(axis=1, initial=-np.inf) <= threshold))
+    classes, anchors = np.divmod(np.flatnonzero(scores[some] > threshold), max(1, scores.shape[1]))
+    return some[classes], anchors
 
 
 Coordinates = NDArray[np.float32]
@@ -155,18 +149,24 @@ def unplaced(boxes: Floats, frame: PhotoFrame) -> Floats:
 
 def to_photo(boxes: Floats, frame: PhotoFrame) -> Floats:
     """Return boxes (x1, y1, x2, y2 in pixels of the input) in pixels of the photograph, clipped to it: float32 [n, 4]."""
-    clipped: Floats = np.clip(unplaced(boxes, frame), 0, np.array([frame.photo_width, frame.photo_height] * 2, np.float32))
-    return clipped
+    inside: Floats = np.maximum(unplaced(boxes, frame), np.float32(0))
+    return np.minimum(inside, np.array([frame.photo_width, frame.photo_height] * 2, np.float32), out=inside)
 
 
 def select(boxes: Floats, scores: Floats, classes: NDArray[np.int32], output: CardOutput, frame: PhotoFrame) -> Detections:
     """Return the candidates that survive suppression, best first, in pixels of the photograph; the arguments are those of `survivors`."""
-    boxes, scores, classes = survivors(boxes, scores, classes, output)
-    return Detections(to_photo(boxes, frame), scores, classes)
+    kept = surviving(boxes, scores, classes, output)
+    return Detections(to_photo(boxes[kept], frame), scores[kept], classes[kept])
 
 
 def survivors(boxes: Floats, scores: Floats, classes: NDArray[np.int32], output: CardOutput) -> tuple[Floats, Floats, NDArray[np.int32]]:
-    """Return boxes, scores and classes of the candidates that survive suppression, best first.
+    """Return boxes, scores and classes of the candidates that survive suppression, best first; the arguments are those of `surviving`."""
+    kept = surviving(boxes, scores, classes, output)
+    return boxes[kept], scores[kept], classes[kept]
+
+
+def surviving(boxes: Floats, scores: Floats, classes: NDArray[np.int32], output: CardOutput) -> NDArray[np.int64]:
+    """Return the places of the candidates that survive suppression, best first: int64 [k].
 
     Candidates are already above the card's score threshold; without `nms_iou` on the card nothing is suppressed. A box that is no
     number is nowhere and falls; that there was one is the verdict's business.
@@ -177,17 +177,19 @@ def survivors(boxes: Floats, scores: Floats, classes: NDArray[np.int32], output:
         classes: int32 [n].
         output: the card's thresholds.
     """
+    places: NDArray[np.int64] | None = None
     if not np.isfinite(boxes).all():
-        sound = np.isfinite(boxes).all(axis=1)
-        boxes, scores, classes = boxes[sound], scores[sound], classes[sound]
+        places = np.flatnonzero(np.isfinite(boxes).all(axis=1))
+        boxes, scores, classes = boxes[places], scores[places], classes[places]
     if len(scores) > MOST_CANDIDATES:
         best = np.sort(np.argpartition(-scores, MOST_CANDIDATES)[:MOST_CANDIDATES])
         boxes, scores, classes = boxes[best], scores[best], classes[best]
+        places = best if places is None else places[best]
     if output.nms_iou is None:
         kept = np.argsort(-scores, kind="stable")[: output.max_detections]
     else:
         kept = suppress_class_wise(boxes, scores, classes, output.nms_iou, output.max_detections)
-    return boxes[kept], scores[kept], classes[kept]
+    return kept if places is None else places[kept]
 
 
 class OneTensor:

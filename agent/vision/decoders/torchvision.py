@@ -6,6 +6,7 @@ Source: pytorch/vision `torchvision/models/detection/generalized_rcnn.py` and `r
 """
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 
@@ -13,10 +14,14 @@ from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.contract.model_card import Card
 from edgemeter.agent.runtimes import Loaded
 from edgemeter.agent.vision.decoders import Detections, Floats, PhotoFrame, boxes
+from edgemeter.agent.vision.decoders.masks import photo_mask
+
+# Source: `torchvision/models/detection/roi_heads.py` leaves it to the user; its references and COCO scripts take 0.5.
+_MASK_THRESHOLD = 0.5
 
 
 class Torchvision:
-    """Decodes the three lists; further outputs (masks, keypoints) are left alone."""
+    """Decodes the three lists, and the masks of Mask R-CNN: [n, 1, H, W], 0..1 in pixels of the input; keypoints are left alone."""
 
     def __init__(self, model: Card, loaded: Loaded) -> None:
         self._output = model.output
@@ -33,8 +38,15 @@ class Torchvision:
                 "label 0 has a score: labels of family torchvision count from 1, 0 is the background; lists that count from 0 and "
                 "come with their number (TensorRT's EfficientNMS) are of family efficient-nms; correct `family` in the card"
             )
-        found = boxes.in_pixels(found[above], frame)
-        return boxes.select(found, scores[above], labels[above].astype(np.int32) - 1, self._output, frame)
+        found, scores = boxes.in_pixels(found[above], frame), scores[above]
+        classes = labels[above].astype(np.int32) - 1
+        kept = boxes.surviving(found, scores, classes, self._output)
+        detections = Detections(boxes.to_photo(found[kept], frame), scores[kept], classes[kept])
+        maps = next((output for output in outputs if output.ndim == 4 and output.shape[:2] == (len(labels), 1)), None)
+        if maps is None:
+            return detections
+        pairs = zip(maps[above, 0][kept], detections.boxes, strict=True)
+        return replace(detections, masks=tuple(photo_mask(one, box, frame, _MASK_THRESHOLD) for one, box in pairs))
 
     def _lists(self, outputs: Sequence[Floats]) -> tuple[Floats, Floats, Floats]:
         """Return boxes [n, 4], labels [n] and scores [n]."""

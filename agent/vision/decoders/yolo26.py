@@ -21,6 +21,10 @@ _ROUNDING = 0.01
 class Yolo26:
     """Decodes the one tensor; rows are candidates as they are."""
 
+    FAMILY = "yolo26"
+    # Values of a row behind its class, in heads for other tasks.
+    _extra = 0
+
     def __init__(self, model: Card, loaded: Loaded) -> None:
         self._output = model.output
         if loaded.outputs:
@@ -28,8 +32,12 @@ class Yolo26:
 
     def decode(self, outputs: Sequence[Floats], frame: PhotoFrame) -> Detections:
         """Return the detections; `outputs` is the one tensor, float32."""
+        return self._found(outputs, frame)[0]
+
+    def _found(self, outputs: Sequence[Floats], frame: PhotoFrame) -> tuple[Detections, Floats]:
+        """Return the detections, and the values behind the class of each: float32 [n, extra]."""
         self._check([output.shape for output in outputs])
-        rows = outputs[0].reshape(-1, COLUMNS)
+        rows = outputs[0].reshape(-1, COLUMNS + self._extra)
         found = boxes.in_pixels(rows[:, :4], frame)
         above = rows[:, 4] > self._output.score_threshold
         classes = np.rint(rows[above, 5])
@@ -38,13 +46,16 @@ class Yolo26:
                 "the sixth column should hold class numbers, and they are not whole: quantised with one scale for boxes and classes? "
                 "Export end-to-end models in float, or without the end-to-end head (family yolov8)"
             )
-        return boxes.select(found[above], rows[above, 4], classes.astype(np.int32), self._output, frame)
+        found, scores, kinds = found[above], rows[above, 4], classes.astype(np.int32)
+        kept = boxes.surviving(found, scores, kinds, self._output)
+        return Detections(boxes.to_photo(found[kept], frame), scores[kept], kinds[kept]), rows[above, COLUMNS:][kept]
 
     def _check(self, shapes: Sequence[tuple[int | None, ...]]) -> None:
         shape = shapes[0]
-        if len(shapes) == 1 and len(shape) in (2, 3) and shape[-1] in (COLUMNS, None) and (len(shape) == 2 or shape[0] in (1, None)):
+        columns = COLUMNS + self._extra
+        if len(shapes) == 1 and len(shape) in (2, 3) and shape[-1] in (columns, None) and (len(shape) == 2 or shape[0] in (1, None)):
             return
         raise ConfigError(
-            f"family yolo26 needs one output of shape [1, n, 6], the model gives {[list(shape) for shape in shapes]}: "
+            f"family {self.FAMILY} needs one output of shape [1, n, {columns}], the model gives {[list(shape) for shape in shapes]}: "
             "one with [1, 4 + classes, anchors] is of family yolov8; correct `family` in its card"
         )

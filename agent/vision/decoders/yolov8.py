@@ -8,6 +8,7 @@ Source: ultralytics `utils/nms.py` (`non_max_suppression`, multi_label) and `eng
 from collections.abc import Sequence
 
 import numpy as np
+from numpy.typing import NDArray
 
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.contract.model_card import Card
@@ -20,31 +21,53 @@ class YoloV8(OneTensor):
     """Decodes one [1, 4 + classes, anchors] tensor; the transposed [1, anchors, 4 + classes] too."""
 
     takes_invalid = True
+    FAMILY = "yolov8"
+    # Values of an anchor behind its classes, in heads for other tasks.
+    _extra = 0
 
     def __init__(self, model: Card, loaded: Loaded) -> None:
         if len(loaded.outputs) > 1:
             raise ConfigError(
-                f"model {model.name!r}: family yolov8 has one output, this model has {len(loaded.outputs)}: choose another family"
+                f"model {model.name!r}: family {self.FAMILY} has one output, this model has {len(loaded.outputs)}: choose another family"
             )
         super().__init__(model, loaded)
 
     def decode(self, outputs: Sequence[Floats], frame: PhotoFrame) -> Detections:
         """Return the detections; `outputs` is the one tensor, float32."""
-        tensor = outputs[0]
+        return self._found(outputs[0], frame)[0]
+
+    def _found(self, tensor: Floats, frame: PhotoFrame, scaled: Sequence[int] = ()) -> tuple[Detections, Floats]:
+        """Return the detections, and the values behind the classes of each: float32 [n, extra].
+
+        `scaled` are those of these values that are an x, with the y behind it: in pixels or as 0..1, as the boxes are.
+        """
+        centred, scores, kinds, extra = self._candidates(tensor, frame, scaled)
+        corners = boxes.corners(centred)
+        kept = boxes.surviving(corners, scores, kinds, self._output)
+        return Detections(boxes.to_photo(corners[kept], frame), scores[kept], kinds[kept]), extra[kept]
+
+    def _candidates(
+        self, tensor: Floats, frame: PhotoFrame, scaled: Sequence[int] = ()
+    ) -> tuple[Floats, Floats, NDArray[np.int32], Floats]:
+        """Return what is above the threshold: centre x, centre y, width, height in pixels of the input, score, class, further values."""
         rows = tensor[0] if self._check(tensor.shape) else tensor[0].T
-        classes, anchors = above(rows[4:], self._output.score_threshold)
-        centred = tamed(rows[:4, anchors].T)
+        end = len(rows) - self._extra
+        classes, anchors = above(rows[4:end], self._output.score_threshold)
+        centred, extra = tamed(rows[:4, anchors].T), tamed(rows[end:, anchors].T)
         if np.fmax.reduce(rows[0], initial=0.0) <= boxes.LARGEST_NORMALISED:
             centred = centred * np.array([frame.input_width, frame.input_height] * 2, np.float32)
-        scores = tamed(rows[4 + classes, anchors])
-        return boxes.select(boxes.corners(centred), scores, classes.astype(np.int32), self._output, frame)
+            sizes = np.ones(self._extra, np.float32)
+            for x in scaled:
+                sizes[x], sizes[x + 1] = frame.input_width, frame.input_height
+            extra = extra * sizes
+        return centred, tamed(rows[4 + classes, anchors]), classes.astype(np.int32), extra
 
     def _check(self, shape: tuple[int, ...]) -> bool:
         """Return whether the last axis holds the anchors; the card's class count decides, without one the longer axis."""
-        classes = self._output.classes
-        if len(shape) == 3 and shape[0] == 1 and min(shape[1:]) > 4:
+        classes, beside = self._output.classes, 4 + self._extra
+        if len(shape) == 3 and shape[0] == 1 and min(shape[1:]) > beside:
             if classes is None:
                 return shape[2] > shape[1]
-            if 4 + classes in shape[1:]:
-                return shape[1] == 4 + classes
-        raise mismatch("yolov8", f"[1, {self._values(4)}, anchors]", shape)
+            if beside + classes in shape[1:]:
+                return shape[1] == beside + classes
+        raise mismatch(self.FAMILY, f"[1, {self._values(beside)}, anchors]", shape)

@@ -54,7 +54,7 @@ def test_after_a_power_cut_of_ten_minutes_they_come_spread_over_a_minute(drawn):
 
 
 def test_a_wait_that_is_only_shaken_would_stampede():
-    """What the simulation is for: 5 s, 10 s, 20 s ... each +-25 % hits the same broker with far more at once."""
+    """What the simulation is for: 5 s, 10 s, 20 s ... each +-25% hits the same broker with far more at once."""
     luck = random.Random(7)  # noqa: S311 - as above
     _, seen = come_back(lambda failures: min(60.0, 0.65 * 2.0**failures) * luck.uniform(0.75, 1.25))
     assert max(seen.values()) > 0.9 * AGENTS

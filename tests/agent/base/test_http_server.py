@@ -14,7 +14,7 @@ def test_a_client_that_goes_before_its_answer_leaves_no_traceback(capsys):
     class Slow(HttpHandler):
         def answer(self) -> None:
             """Answer much, when the client has gone."""
-            may_answer.wait(30)
+            may_answer.wait(150)
             try:
                 for _ in range(50):
                     self.respond(200, b"x" * (1 << 20))
@@ -30,11 +30,11 @@ def test_a_client_that_goes_before_its_answer_leaves_no_traceback(capsys):
         client.sendall(b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n")
         client.close()
         may_answer.set()
-        assert answered.wait(30)
+        assert answered.wait(150)
     finally:
         server.stop()
     # The thread that answered has ended when the server has been asked again, and only then has it said all.
     for thread in threading.enumerate():
         if "process_request_thread" in thread.name:
-            thread.join(30)
+            thread.join(150)
     assert "Traceback" not in capsys.readouterr().err

@@ -48,13 +48,13 @@ def test_one_line_a_minute_and_the_count_of_those_left_out(logged, clock):
     """The first at once; a minute later the next, with the count."""
     logger, lines = logged
     for number in range(1000):
-        logger.warning("garbage %d, 100 %%", number, extra=about("pi-1"))
-    assert lines == ["garbage 0, 100 %"]
+        logger.warning("garbage %d, 100%%", number, extra=about("pi-1"))
+    assert lines == ["garbage 0, 100%"]
     clock.now_s += log_limit.EVERY_S
-    logger.warning("garbage %s", "again, 50 %", extra=about("pi-1"))
+    logger.warning("garbage %s", "again, 50%", extra=about("pi-1"))
     clock.now_s += log_limit.EVERY_S
     logger.warning("once more", extra=about("pi-1"))
-    assert lines[1:] == ["garbage again, 50 % (999 more lines about it were suppressed)", "once more"]
+    assert lines[1:] == ["garbage again, 50% (999 more lines about it were suppressed)", "once more"]
 
 
 def test_one_device_silences_no_other_and_nothing_else(logged):

@@ -25,7 +25,7 @@ def answering(answer):
         thread = threading.Thread(target=serve, daemon=True)
         thread.start()
         yield BrokerAddress("127.0.0.1", server.getsockname()[1])
-        thread.join(25)
+        thread.join(150)
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-from edgemeter.agent.base.mqtt_session import OutstandingPublishes
+from edgemeter.agent.base.outstanding import OutstandingPublishes
 
 
 def test_an_answer_takes_a_publish_off_whichever_comes_first():

@@ -16,7 +16,7 @@ FAMILIES = {family.ENTRY_POINTS: family for family in (runtimes, power, generato
 # What is common to all: constructed with whatever a family gives, found by its family's name.
 MODULE = """
 import numpy as np
-from edgemeter.agent.contract.record_figures import Accuracy
+from edgemeter.agent.contract.record_accuracy import Accuracy
 from edgemeter.agent.datasets import GroundTruth, Targets
 from edgemeter.agent.vision.decoders import Detections
 
@@ -127,7 +127,7 @@ def test_a_reader_and_a_task_of_another_package_score_files_of_any_kind(tmp_path
     (tmp_path / "clip.wav").write_bytes(b"RIFF")
     (tmp_path / "truth.counts").write_text("clip.wav 3\n")
     data = open_folder(tmp_path, tmp_path / "truth.counts")
-    assert ([path.name for path in data.files], data.targets, data.has_truth) == (["clip.wav"], {"clip.wav": 3}, True)
+    assert ([item.path.name for item in data.items], data.targets, data.has_truth) == (["clip.wav"], {"clip.wav": 3}, True)
     task = tasks.create(make_card("any", "tiny"), make_loaded(), data)
     task.answer(0, [np.array([3.0], np.float32)])
     assert task.score().value == 1.0

@@ -31,7 +31,7 @@ def test_five_runs_have_their_range_a_little_widened():
 
 @pytest.mark.parametrize("count", [6, 7, 8, 10, 13, 20, 50])
 def test_more_runs_have_interpolated_order_statistics(count):
-    """The bounds lie between the order statistics that have just more and just less than 95 %, whatever the distribution."""
+    """The bounds lie between the order statistics that have just more and just less than 95%, whatever the distribution."""
     values = np.sort(np.random.default_rng(count).lognormal(0, 1, count))
     interval = run_statistics.median_interval(values[::-1].tolist())
     held = [1 - 2 * sum(comb(count, below) for below in range(place)) / 2**count for place in range(1, count // 2 + 1)]
@@ -41,7 +41,7 @@ def test_more_runs_have_interpolated_order_statistics(count):
 
 
 def test_signed_ranks_hold_what_all_signs_say():
-    """For ten pairs, exactly the shifts outside the interval have a Wilcoxon p of at most 5 %, counted over all 1,024 signs."""
+    """For ten pairs, exactly the shifts outside the interval have a Wilcoxon p of at most 5%, counted over all 1,024 signs."""
     differences = np.random.default_rng(2).normal(0.3, 1, 10)
     interval = run_statistics.pair_interval(differences)
 
@@ -65,7 +65,7 @@ def test_few_pairs_have_students_interval():
 
 
 def test_ten_pairs_cannot_bound_what_they_cannot_tell():
-    """99.9 % asks for a p below the smallest that ten signs can give (2 / 1,024)."""
+    """99.9% asks for a p below the smallest that ten signs can give (2 / 1,024)."""
     assert run_statistics.pair_interval(np.arange(10.0), 0.999) == run_statistics.Interval(-inf, inf)
 
 
@@ -114,3 +114,9 @@ def test_hedges_g_is_the_difference_in_standard_deviations():
     assert run_statistics.hedges_g(a + 3.0, a) < 0
     assert run_statistics.hedges_g([1.0, 1.0], [2.0, 2.0]) is None
     assert run_statistics.hedges_g([1.0], a) is None
+
+
+def test_runs_too_far_apart_for_a_float_have_no_interval():
+    """Absurd values in a record end no comparison."""
+    assert run_statistics.median_interval([1e-300, 1e300, 1e300]) is None
+    assert run_statistics.median_interval([1.0, 2.0, 4.0]) is not None

@@ -22,6 +22,6 @@ def test_with_two_degrees_of_freedom_the_tail_has_a_closed_form():
 
 
 def test_with_many_degrees_of_freedom_it_is_normal():
-    """The 95 % quantile tends to 1.96, and nothing lies beyond infinity."""
+    """The 95% quantile tends to 1.96, and nothing lies beyond infinity."""
     assert statistics.student_quantile(0.95, 1e7) == pytest.approx(1.959964, abs=1e-5)
     assert (statistics.student_two_sided_p(0.0, 5), statistics.student_two_sided_p(float("inf"), 5)) == (1.0, 0.0)

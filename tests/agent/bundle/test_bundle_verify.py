@@ -102,7 +102,7 @@ def test_a_changed_verdict_is_named(tmp_path, change, field):
 
 
 def test_an_energy_by_an_older_method_is_shown_beside_todays_and_is_no_forgery(tmp_path):
-    """A gross energy 2 % off, by method 1: both figures, and the bundle holds; a latency that was changed is caught as ever."""
+    """A gross energy 2% off, by method 1: both figures, and the bundle holds; a latency that was changed is caught as ever."""
     record = make_sound_record()
     stated = msgspec.structs.replace(record.energy, gross_mj=1.02 * record.energy.gross_mj)
     older = msgspec.structs.replace(record, energy=stated, energy_method=None)

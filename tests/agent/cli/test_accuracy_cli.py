@@ -1,12 +1,11 @@
 """`edgemeter accuracy`: what people and machines are told, and how bad input ends."""
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
+from tests.fixtures.command import edgemeter
 from tests.fixtures.vision_factory import make_truth
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -16,14 +15,8 @@ KEYS = [*FIGURES.split(), "images", "detections", "per_class", "warnings"]
 
 
 def run(*arguments):
-    """Return the finished process of `edgemeter accuracy ARGUMENTS`."""
-    return subprocess.run(
-        [sys.executable, "-m", "edgemeter.agent.cli.main", "accuracy", *map(str, arguments)],
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=900,
-    )
+    """Return how `edgemeter accuracy ARGUMENTS` ended."""
+    return edgemeter("accuracy", *arguments)
 
 
 def written(folder, name, document):
@@ -186,7 +179,7 @@ def test_an_index_of_classes_has_no_boxes(tmp_path):
     assert "give COCO annotations" in done.stderr
 
 
-@pytest.mark.parametrize("suffix", ["tflite", "onnx"])
+@pytest.mark.parametrize("suffix", ["tflite", pytest.param("onnx", marks=pytest.mark.slow)])
 def test_a_model_is_scored_clean_and_corrupted(suffix):
     """The shipped detector: the accuracy of its card's kind, falling with noise; the same again from the same seed."""
     pytest.importorskip({"tflite": "ai_edge_litert", "onnx": "onnxruntime"}[suffix])
@@ -227,10 +220,7 @@ def test_a_run_keeps_the_corruptions_in_its_record(tmp_path):
     pytest.importorskip("ai_edge_litert")
     model = ROOT / "models" / "shipped" / "edgemeter-shapes_int8.tflite"
     data = ("--images", SCENES / "images", "--annotations", SCENES / "annotations.json", "--subset", "10", "--corrupt", "contrast")
-    done = subprocess.run(
-        [sys.executable, "-m", "edgemeter.agent.cli.main", "run", "--model", model, *data, "--mode", "rapid", "--repeats", "1", "--json"],
-        capture_output=True, text=True, check=False, timeout=900, cwd=tmp_path,
-    )  # fmt: skip
+    done = edgemeter("run", "--model", model, *data, "--mode", "rapid", "--repeats", "1", "--json", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     (record,) = json.loads(done.stdout)["runs"]
     (contrast,) = record["accuracy"]["robustness"]["corruptions"]

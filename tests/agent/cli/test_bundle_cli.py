@@ -2,12 +2,11 @@
 
 import json
 import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
+from tests.fixtures import command as in_process
 from tests.fixtures.bundle_factory import rezip, write_bundle
 
 MODEL = Path(__file__).resolve().parents[2] / "fixtures" / "runtimes" / "replay.replay.json"
@@ -20,15 +19,9 @@ def _home(tmp_path_factory, monkeypatch):
 
 
 def edgemeter(*arguments, **environment):
-    """Return the finished process of `edgemeter ARGUMENTS`."""
-    return subprocess.run(
-        [sys.executable, "-m", "edgemeter.agent.cli.main", *map(str, arguments)],
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=600,
-        env={"PATH": "/usr/bin:/bin", "HOME": os.environ["HOME"], "COLUMNS": "120", **environment},
-    )
+    """Return how `edgemeter ARGUMENTS` ended."""
+    kept = {name: os.environ[name] for name in ("HOME", "EDGEMETER_RUN_LOCK")}
+    return in_process.edgemeter(*arguments, env={"PATH": "/usr/bin:/bin", "COLUMNS": "120", **kept, **environment})
 
 
 def better(files):

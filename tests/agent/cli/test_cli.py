@@ -6,6 +6,7 @@ import sys
 
 import pytest
 
+from tests.fixtures.command import edgemeter as run
 from tests.fixtures.replay_case import replay_case
 
 HEAVY = (
@@ -22,18 +23,6 @@ HEAVY = (
     "influxdb_client",
     "psutil",
 )
-
-
-def run(*arguments, **settings):
-    """Return the finished process of `edgemeter ARGUMENTS`."""
-    return subprocess.run(
-        [sys.executable, "-m", "edgemeter.agent.cli.main", *map(str, arguments)],
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=600,
-        **settings,
-    )
 
 
 def test_help_imports_nothing_heavy():

@@ -2,26 +2,18 @@
 
 import json
 import os
-import subprocess
-import sys
 
 import pytest
 
 from edgemeter.collector.cli.compare import is_model
 from edgemeter.models.catalogue.shipped_models import SHIPPED_FOLDER
+from tests.fixtures.command import edgemeter
 from tests.fixtures.replay_case import replay_case
 
 
 def run(*arguments, **settings):
-    """Return the finished process of `edgemeter compare ARGUMENTS`."""
-    return subprocess.run(
-        [sys.executable, "-m", "edgemeter.agent.cli.main", "compare", *map(str, arguments)],
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=600,
-        **settings,
-    )
+    """Return how `edgemeter compare ARGUMENTS` ended."""
+    return edgemeter("compare", *arguments, **settings)
 
 
 def test_a_model_against_itself_prints_both_sides_and_a_verdict(tmp_path):
@@ -30,7 +22,7 @@ def test_a_model_against_itself_prints_both_sides_and_a_verdict(tmp_path):
     done = run(tmp_path / "a.replay.json", tmp_path / "a.replay.json", "--runs", 2, "--mode", "rapid")
     assert done.returncode == 0, done.stderr
     assert "a.replay.json" in done.stdout
-    assert "not sure: latency (" in done.stdout or "B is as fast as A within 3 %" in done.stdout
+    assert "not sure: latency (" in done.stdout or "B is as fast as A within 3%" in done.stdout
     assert "no accuracy: no photographs were given" in done.stdout
 
 
@@ -97,6 +89,6 @@ def test_models_are_compared_by_speed_and_accuracy_and_saved(tmp_path):
     assert done.returncode == 0, done.stderr
     assert all(f"{name} litert 1 thread" in done.stdout for name in names)
     assert "loses 1." in done.stdout
-    assert "AP points (95 % " in done.stdout
+    assert "AP points (95% " in done.stdout
     assert "no energy: " in done.stdout
     assert "saved as" in done.stderr

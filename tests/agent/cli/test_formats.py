@@ -93,13 +93,13 @@ def world(tmp_path_factory):
         runs = make_days(noisy(100, 70, step_at=55, step_ratio=1.09))
         with SqliteLedger(folder / "ledger.sqlite") as ledger:
             ledger.commit([Arrival(one, record.encode(one), "t", 7) for one in runs])
-            ledger.commit([], [Rejection("edgemeter/v1/lab/pi-1/result", b"x|y_&%", "no record: 100 % of it_", 10**9)])
+            ledger.commit([], [Rejection("edgemeter/v1/lab/pi-1/result", b"x|y_&%", "no record: 100% of it_", 10**9)])
         (folder / "runs.json").write_bytes(document(*runs, make_reference()))
         (folder / "truth.json").write_text(json.dumps(TRUTH))
         (folder / "found.json").write_text(json.dumps([{"image_id": 1, "category_id": 1, "bbox": [1, 1, 5, 5], "score": 0.9}]))
         write_bundle(folder).rename(folder / "BUNDLE")
         book = Journal(folder / JOURNAL_FILE)
-        book.ends(book.add(Order(job="logs-1", attempt=1, version=0, work=Logs(), timeout_s=60.0)).place, "failed", "no_room | 100 %")
+        book.ends(book.add(Order(job="logs-1", attempt=1, version=0, work=Logs(), timeout_s=60.0)).place, "failed", "no_room | 100%")
         book.close()
         called("trend annotate 'a_new & better supply' --day 2026-01-01")
         called("trend alerts check")
@@ -188,12 +188,12 @@ def test_the_old_flags_print_what_they_printed():
 
 def test_latex_escapes_what_would_be_a_command():
     """Each letter that means something to TeX, and a bracket that would be taken for the distance of rows."""
-    table = Table("a_b", "c", title="50 %")
+    table = Table("a_b", "c", title="50%")
     table.add_row("[1] x & y", "$5 #2 {z} ~ ^ \\ ± 3")
     table.add_row("*", "")
     title, headings, right, rows = tables.cells_of(table)
     assert tables.latex(title, headings, right, rows).splitlines() == [
-        "% 50 %",
+        "% 50%",
         r"\begin{tabular}{ll}",
         r"\toprule",
         r"a\_b & c \\",

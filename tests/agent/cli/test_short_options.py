@@ -1,13 +1,12 @@
 """Facts about the options that every command shares: `-m`, `-i`, `-a`, `-q` mean the same everywhere."""
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 
 import click
 import pytest
 
+from tests.fixtures.command import edgemeter
 from tests.fixtures.command_lines import every_command
 
 MODEL = Path(__file__).resolve().parents[2] / "fixtures" / "runtimes" / "replay.replay.json"
@@ -25,18 +24,11 @@ def test_a_short_option_stands_for_one_long_one_everywhere(long, short):
             assert (long in option.opts) == (short in option.opts), path
 
 
-def edgemeter(*arguments, home):
-    """Return the finished process of `edgemeter ARGUMENTS`."""
-    command = [sys.executable, "-m", "edgemeter.agent.cli.main", *map(str, arguments)]
-    return subprocess.run(
-        command, capture_output=True, text=True, check=False, timeout=600, env={"PATH": "/usr/bin:/bin", "HOME": str(home)}
-    )
-
-
 def test_quiet_leaves_the_result_alone(tmp_path):
     """No note on standard error (where the runs were saved is one); the result is what it was."""
+    environment = {"PATH": "/usr/bin:/bin", "HOME": str(tmp_path), "EDGEMETER_RUN_LOCK": str(tmp_path / "run.lock")}
     options = ("run", "-m", MODEL, "--mode", "rapid", "--power", "none", "--json")
-    loud, quiet = (edgemeter(*options, *more, home=tmp_path) for more in ((), ("-q",)))
+    loud, quiet = (edgemeter(*options, *more, env=environment) for more in ((), ("-q",)))
     assert loud.stderr != ""
     assert quiet.stderr == ""
     assert [one["mode"] for one in json.loads(quiet.stdout)["runs"]] == [one["mode"] for one in json.loads(loud.stdout)["runs"]]
@@ -44,6 +36,6 @@ def test_quiet_leaves_the_result_alone(tmp_path):
 
 def test_quiet_hides_no_error(tmp_path):
     """What went wrong is no note."""
-    done = edgemeter("run", "-q", "-m", "absent.onnx", home=tmp_path)
+    done = edgemeter("run", "-q", "-m", "absent.onnx", cwd=tmp_path)
     assert done.returncode == 2
     assert "absent.onnx" in done.stderr

@@ -105,10 +105,10 @@ def test_a_run_that_idled_too_short_for_its_sensor_says_so_and_not_that_it_did_n
 
 def test_a_rule_that_repeats_violate_is_one_line_with_their_count():
     """The evidence of the first; another rule has a line of its own."""
-    reasons = [("busy-machine: 30 %", "hot: 90 °C"), ("busy-machine: 40 %",), ("busy-machine: 50 %",)]
+    reasons = [("busy-machine: 30%", "hot: 90 °C"), ("busy-machine: 40%",), ("busy-machine: 50%",)]
     runs = [make_record(verdict=Verdict(state="suspect", reasons=one)) for one in reasons]
     lines = [line for line in printed(*runs, width=200).splitlines() if line.startswith("suspect: ")]
     assert [line.partition(" on ")[2].partition(": ")[2] for line in lines] == [
-        "busy-machine: 30 % (and in 2 more of its runs)",
+        "busy-machine: 30% (and in 2 more of its runs)",
         "hot: 90 °C",
     ]

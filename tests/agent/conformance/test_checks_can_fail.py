@@ -15,7 +15,7 @@ from edgemeter.agent.conformance import runtimes as of_runtimes
 from edgemeter.agent.conformance import sensors as of_sensors
 from edgemeter.agent.conformance import tasks as of_tasks
 from edgemeter.agent.conformance.promise import ContractViolationError
-from edgemeter.agent.contract.record_figures import Accuracy
+from edgemeter.agent.contract.record_accuracy import Accuracy
 from edgemeter.agent.datasets import GroundTruth, Targets
 from edgemeter.agent.datasets.dataset import open_folder
 from edgemeter.agent.power import Description, Reading
@@ -80,13 +80,13 @@ class Careless:
 
     def prepare(self, index):
         """Return what no model takes."""
-        return {}
+        return [{}]
 
-    def answer(self, index, outputs):
+    def predict(self, index, calls):
         """Return no scores."""
         self.calls += 1
 
-    def same_answer(self, index, one, other):
+    def same_predictions(self, index, one, other):
         """Return that nothing is the same, and keep it."""
         self.calls += 1
         return 0.0

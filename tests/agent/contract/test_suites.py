@@ -88,7 +88,7 @@ def test_a_matrix_leaves_out_what_a_runtime_cannot_read(tmp_path):
 @pytest.mark.parametrize(
     ("text", "says"),
     [
-        ('name = "m"\n[[case]]\nmodel = "a.onnx"\nthread = 2\n', r"\[\[case\]\] number 1 thread: no such key: did you mean threads\?"),
+        ('name = "m"\n[[case]]\nmodel = "a.onnx"\nthread = 2\n', r"\[\[case\]\] number 1 thread: no such key: did you mean threads"),
         ('name = "m"\n[defaults]\nmode = "fast"\n[[case]]\nmodel = "a.onnx"\n', r"\[defaults\] mode: 'fast' is unknown"),
         ('name = "m"\n[[case]]\nmodel = "a.onnx"\nthreads = 0\n', r"number 1 threads: expected a whole number of at least 1"),
         ('name = "m"\n[[case]]\nruntime = "onnx"\n', r"case\[0\] names no model"),

@@ -12,8 +12,8 @@ from edgemeter.agent.contract import messages
 from edgemeter.agent.delivery import birth
 from edgemeter.agent.delivery.outbox import Outbox
 from edgemeter.agent.delivery.publisher import Publisher
-from tests.agent.delivery.test_publisher import always, last_state, make_birth, peer, put
 from tests.fixtures.mqtt_peer import wait_until
+from tests.fixtures.publishing import always, last_state, make_birth, peer, put
 from tests.fixtures.servers import address_of, free_port, mosquitto
 
 UP = [sys.executable, "-m", "edgemeter.agent.cli.main", "agent", "up", "--device", "pi-1", "--fleet", "lab"]

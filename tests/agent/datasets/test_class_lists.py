@@ -81,7 +81,7 @@ def test_numbers_are_the_classes(tmp_path):
     data = open_folder(made(tmp_path, "2", "0"))
     assert data.classes == {"0/0.png": 0, "0/1.png": 0, "2/0.png": 2, "2/1.png": 2}
     assert data.class_names is None
-    assert [path.name for path in data.files] == ["0.png", "1.png"] * 2
+    assert [item.path.name for item in data.items] == ["0.png", "1.png"] * 2
 
 
 def test_a_list_says_the_class_of_a_folder(tmp_path):

@@ -31,7 +31,7 @@ def annotated(folder, truth):
 def test_photographs_come_sorted_by_name(folder):
     """Only images, not those below, upper-case endings too."""
     data = open_folder(folder)
-    assert [path.name for path in data.files] == ["photo_0.png", "photo_1.png", "photo_2.PNG"]
+    assert [item.path.name for item in data.items] == ["photo_0.png", "photo_1.png", "photo_2.PNG"]
     assert (data.name, data.truth, data.classes, data.image_ids) == ("images", None, None, None)
 
 
@@ -40,7 +40,7 @@ def test_annotations_set_order_and_ids(folder):
     truth = make_truth(2)
     truth["images"].reverse()
     data = open_folder(folder, annotated(folder, truth))
-    assert [path.name for path in data.files] == ["photo_0.png", "photo_1.png"]
+    assert [item.path.name for item in data.items] == ["photo_0.png", "photo_1.png"]
     assert data.image_ids == (100, 101)
 
 
@@ -54,7 +54,7 @@ def test_photographs_without_ground_truth_are_left_out_aloud(folder, caplog):
 
 def test_annotations_that_name_absent_images_are_refused(folder):
     """How many, of how many, and the first."""
-    with pytest.raises(ConfigError, match=r"2 of the 4 photographs .* first 'photo_2\.png'"):
+    with pytest.raises(ConfigError, match=r"2 of the 4 files .* first 'photo_2\.png'"):
         open_folder(folder, annotated(folder, make_truth(4)))
 
 
@@ -62,13 +62,14 @@ def test_an_image_below_the_folder_may_be_named(folder):
     """A file name with a folder in it is looked up there."""
     truth = make_truth(1)
     truth["images"][0]["file_name"] = "below/deep.png"
-    assert open_folder(folder, annotated(folder, truth)).files == (folder / "below" / "deep.png",)
+    (item,) = open_folder(folder, annotated(folder, truth)).items
+    assert (item.name, item.path, item.kind) == ("below/deep.png", folder / "below" / "deep.png", "image")
 
 
 def test_an_index_gives_classes_in_the_order_of_the_files(folder):
     """Whatever the order in the index."""
     data = open_folder(folder, annotated(folder, {"photo_1.png": 5, "photo_0.png": 9}))
-    assert [path.name for path in data.files] == list(data.classes) == ["photo_0.png", "photo_1.png"]
+    assert [item.path.name for item in data.items] == list(data.classes) == ["photo_0.png", "photo_1.png"]
     assert list(data.classes.values()) == [9, 5]
 
 
@@ -97,7 +98,7 @@ def test_the_hash_covers_files_and_annotations(folder):
 def test_a_folder_without_images_is_refused(tmp_path):
     """With the endings that count, and the hint where to look."""
     (tmp_path / "readme.txt").touch()
-    with pytest.raises(ConfigError, match=r"no photographs \(\.jpg.*give the folder that holds them"):
+    with pytest.raises(ConfigError, match=r"no photographs \(\.jpg.*no recordings \(\.wav.*give the folder that holds them"):
         open_folder(tmp_path)
 
 
@@ -105,14 +106,14 @@ def test_a_folder_without_images_is_refused(tmp_path):
 def test_what_is_no_folder_is_refused(tmp_path, name):
     """An absent folder and a single photograph end in one line."""
     (tmp_path / "file.jpg").touch()
-    with pytest.raises(ConfigError, match="cannot read the image folder"):
+    with pytest.raises(ConfigError, match=r"cannot read the (image folder|data in)"):
         open_folder(tmp_path / name)
 
 
 @pytest.mark.parametrize("truth", [{}, {"images": [], "annotations": [], "categories": []}])
 def test_annotations_that_name_nothing_are_refused(folder, truth):
     """An empty document is a mistake, not a data set of no photographs."""
-    with pytest.raises(ConfigError, match="name no photographs"):
+    with pytest.raises(ConfigError, match="name no files"):
         open_folder(folder, annotated(folder, truth))
 
 
@@ -120,9 +121,9 @@ def test_a_subset_is_the_same_on_every_machine(folder):
     """It is chosen by a hash of each name: the order of files and the path play no part. Worked out once by sha256sum."""
     data = open_folder(folder, subset=2, seed=0)
     hashed = {name: hashlib.sha256(f"0:{name}".encode()).hexdigest() for name in ("photo_0.png", "photo_1.png", "photo_2.PNG")}
-    assert [path.name for path in data.files] == sorted(sorted(hashed, key=hashed.get)[:2])
+    assert [item.path.name for item in data.items] == sorted(sorted(hashed, key=hashed.get)[:2])
     assert (data.subset.images, data.subset.drawn_from, data.subset.seed) == (2, 3, 0)
-    assert {open_folder(folder, subset=1, seed=seed).files for seed in range(20)} == {(path,) for path in open_folder(folder).files}
+    assert {open_folder(folder, subset=1, seed=seed).items for seed in range(20)} == {(item,) for item in open_folder(folder).items}
     assert open_folder(folder).subset is None
 
 
@@ -130,25 +131,25 @@ def test_of_photographs_that_annotations_name_only_the_subset_need_be_there(fold
     """So that a device is sent no more; a data set knows which. One that is missing of them is named."""
     truth = annotated(folder, {f"photo_{place}.png": place for place in range(2)})
     data = open_folder(folder, truth, subset=1)
-    (kept,) = data.files
-    assert data.needed == data.files
+    (kept,) = data.needed
+    assert data.items[0].path == kept
     gone = next(folder / f"photo_{place}.png" for place in range(2) if f"photo_{place}.png" != kept.name)
     gone.unlink()
     assert open_folder(folder, truth, subset=1) == data
     kept.unlink()
-    with pytest.raises(ConfigError, match=f"1 of the 1 photographs .* first '{kept.name}'"):
+    with pytest.raises(ConfigError, match=f"1 of the 1 files .* first '{kept.name}'"):
         open_folder(folder, truth, subset=1)
 
 
 def test_without_annotations_the_folder_says_which_there_are(folder):
     """All are needed for the same subset."""
     data = open_folder(folder, subset=1)
-    assert (len(data.files), len(data.needed)) == (1, 3)
+    assert (len(data.items), len(data.needed)) == (1, 3)
 
 
 def test_a_larger_subset_holds_the_smaller(folder):
     """More photographs refine a figure, they do not replace it."""
-    one, two = (set(open_folder(folder, subset=count, seed=3).files) for count in (1, 2))
+    one, two = (set(open_folder(folder, subset=count, seed=3).items) for count in (1, 2))
     assert one < two
 
 
@@ -163,7 +164,7 @@ def test_a_subset_has_the_ground_truth_of_its_photographs_only(folder):
 
 def test_more_than_there_are_is_refused(folder):
     """A subset of a thousand of three is a mistake."""
-    with pytest.raises(ConfigError, match="the subset has 1000 photographs, but the data set has 3"):
+    with pytest.raises(ConfigError, match="the subset has 1000 items, but the data set has 3"):
         open_folder(folder, subset=1000)
 
 

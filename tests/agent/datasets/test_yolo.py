@@ -108,7 +108,7 @@ def test_what_has_no_labels_counts_and_is_told(folder):
     """A photograph without a file, and a line that stands there twice."""
     label(folder, "a", "0 0.5 0.5 0.5 0.5\n0 0.5 0.5 0.5 0.5\n\n")
     data = opened(folder)
-    assert len(data.files) == 2
+    assert len(data.items) == 2
     assert len(data.truth["annotations"]) == 1
     assert data.warnings == (
         "1 of 2 photographs have no label file: they count as showing no objects",

@@ -23,57 +23,16 @@ from edgemeter.agent.delivery.outbox import Outbox
 from edgemeter.agent.delivery.publisher import Publisher
 from edgemeter.agent.delivery.sender import TOO_LARGE_REASON
 from edgemeter.collector.receive.embedded_broker import EmbeddedBroker
-from tests.fixtures.mqtt_peer import Peer, wait_until
+from tests.fixtures.mqtt_peer import wait_until
+from tests.fixtures.publishing import TUNED, always, last_state, make_birth, peer, put, started
 from tests.fixtures.record_factory import make_record
-from tests.fixtures.servers import address_of, free_port, mosquitto
+from tests.fixtures.servers import free_port, mosquitto
 
 ROOT = Path(__file__).parents[3]
 ALL = f"{messages.TOPIC_ROOT}/#"
 STATE = f"{messages.TOPIC_ROOT}/lab/pi-1/state"
-TUNED = ("set_tcp_nodelay true",)
 
 with_mosquitto = pytest.mark.mosquitto
-
-
-def always(_seq, _times):
-    """Confirm everything."""
-    return True
-
-
-@contextmanager
-def started(server):
-    """Keep a server up for the block."""
-    server.start()
-    try:
-        yield address_of(server)
-    finally:
-        server.kill()
-
-
-@pytest.fixture(scope="module", params=[pytest.param("mosquitto", marks=with_mosquitto), "embedded"])
-def address(request, tmp_path_factory):
-    """Return the address of a running broker: a real mosquitto (MQTT 5) and the embedded one (3.1.1)."""
-    if request.param == "mosquitto":
-        with started(mosquitto(tmp_path_factory.mktemp("mosquitto"), *TUNED)) as where:
-            yield where
-    else:
-        broker = EmbeddedBroker()
-        yield broker.start()
-        broker.stop()
-
-
-@pytest.fixture
-def outbox(tmp_path):
-    """Return an empty outbox."""
-    with Outbox(tmp_path / "outbox.sqlite") as made:
-        yield made
-
-
-def make_birth(outbox, device="pi-1"):
-    """Return the birth of a device that holds `outbox`."""
-    return messages.Birth(
-        device=device, fleet="lab", session=outbox.session, agent="0.1.0", board=None, os=None, arch="aarch64", runtimes={"onnx": "1.22"}
-    )
 
 
 def make_publisher(address, outbox, device="pi-1", receipt_timeout_s=0.25):
@@ -90,27 +49,6 @@ def connected(address, outbox, **how):
         yield publisher
     finally:
         publisher.close()
-
-
-@contextmanager
-def peer(address, *subscriptions, **how):
-    """Keep a peer for the block."""
-    made = Peer(address, *subscriptions, **how)
-    try:
-        yield made
-    finally:
-        made.close()
-
-
-def put(outbox, count, **changes):
-    """Put so many records."""
-    return [outbox.put(make_record(**changes)) for _ in range(count)]
-
-
-def last_state(one):
-    """Return the last state that `one` saw."""
-    states = [message for message in one.messages if message.topic.endswith("/state")]
-    return messages.decode_state(states[-1].payload).state if states else None
 
 
 def test_records_go_out_and_are_forgotten_on_receipt(address, outbox):
@@ -182,11 +120,72 @@ def test_birth_and_state_are_retained_and_a_goodbye_says_offline(address, outbox
         assert wait_until(lambda: last_state(two) == "offline")
 
 
-def test_progress_reaches_who_listens(address, outbox):
-    """What the device is doing now, at QoS 0."""
-    with peer(address, ALL) as listener, connected(address, outbox) as publisher:
-        publisher.progress("timing tiny-detector")
-        assert wait_until(lambda: any(message.topic.endswith("/progress") for message in listener.messages))
+def activities(listener):
+    """Return what a listener was sent of what is measured."""
+    return [messages.decode_activity(one.payload) for one in listener.messages if one.topic == f"{messages.TOPIC_ROOT}/lab/pi-1/activity"]
+
+
+MEASURING = messages.Measuring(suite="nightly", case="tiny-detector", run=3, runs=12)
+
+
+def test_who_comes_later_learns_what_is_measured_now(address, outbox):
+    """It is retained, and replaced when nothing is measured any more."""
+    with connected(address, outbox) as publisher:
+        publisher.report_activity(MEASURING)
+        with peer(address, ALL, client_id="later") as later:
+            assert wait_until(lambda: activities(later))
+            assert activities(later) == [messages.Activity(session=outbox.session, measuring=MEASURING)]
+            publisher.report_activity(None)
+            assert wait_until(lambda: len(activities(later)) == 2)
+            assert activities(later)[1].measuring is None
+        with peer(address, ALL, client_id="even-later") as idle:
+            assert wait_until(lambda: activities(idle))
+            assert activities(idle)[0].measuring is None
+
+
+class LateThread(Publisher):
+    """A publisher on a busy machine: its thread gets a core when others have had theirs."""
+
+    def start(self):
+        """Start a little later."""
+        self.timer = threading.Timer(0.3, super().start)
+        self.timer.start()
+
+
+def test_what_is_reported_right_after_connecting_is_sent(address, outbox):
+    """A run may begin at once: whoever has connected is connected, however late the thread is."""
+    publisher = LateThread(address, outbox, make_birth(outbox))
+    publisher.connect()
+    try:
+        publisher.report_activity(MEASURING)
+        with peer(address, ALL, client_id="later") as later:
+            assert wait_until(lambda: messages.Activity(session=outbox.session, measuring=MEASURING) in activities(later))
+    finally:
+        publisher.timer.join()
+        publisher.close()
+
+
+@with_mosquitto
+def test_a_run_that_begins_without_a_broker_is_not_reported_later(tmp_path, outbox):
+    """A connection that returns while queries are timed brings nothing about the run; that it is over is reported with the next one."""
+    server = mosquitto(tmp_path)
+    with started(server) as address, connected(address, outbox) as publisher:
+        server.kill()
+        assert wait_until(lambda: not publisher.is_connected())
+        publisher.report_activity(MEASURING)
+        server.start()
+        with peer(address, ALL) as listener:
+            assert wait_until(publisher.is_connected)
+            assert wait_until(lambda: last_state(listener) == "online")
+            assert activities(listener) == []
+            server.kill()
+            assert wait_until(lambda: not publisher.is_connected())
+            publisher.report_activity(None)
+            server.start()
+            assert wait_until(publisher.is_connected)
+        with peer(address, ALL, client_id="later") as later:
+            assert wait_until(lambda: activities(later))
+            assert [one.measuring for one in activities(later)] == [None]
 
 
 def test_garbage_on_the_receipt_topic_is_ignored(address, outbox, caplog):
@@ -240,7 +239,7 @@ def test_what_is_no_broker_at_the_address_is_said(outbox, answer, message):
         thread.start()
         with pytest.raises(UnavailableError, match=message):
             make_publisher(BrokerAddress("127.0.0.1", server.getsockname()[1]), outbox).connect(0.5)
-        thread.join(25)
+        thread.join(150)
 
 
 def test_a_publisher_that_was_started_without_a_broker_delivers_when_there_is_one(outbox, caplog):

@@ -6,8 +6,8 @@ import pytest
 
 from edgemeter.agent.contract import messages
 from edgemeter.agent.delivery.publisher import WAITING_MESSAGES, Publisher
-from tests.agent.delivery.test_publisher import TUNED, address, always, make_birth, outbox, peer, put, started  # noqa: F401 - fixtures
 from tests.fixtures.mqtt_peer import wait_until
+from tests.fixtures.publishing import TUNED, always, make_birth, peer, put, started
 from tests.fixtures.servers import mosquitto
 
 COMMAND, JOB, WANT = (f"{messages.TOPIC_ROOT}/lab/pi-1/{kind}" for kind in ("command", "job", "want"))
@@ -37,13 +37,13 @@ def listener():
     return Listener()
 
 
-def test_what_others_say_goes_out_and_what_they_hear_comes_in(address, outbox, listener):  # noqa: F811
+def test_what_others_say_goes_out_and_what_they_hear_comes_in(address, outbox, listener):
     """In order, at QoS 0 and 1, retained where they say so; before there is a connection nothing is taken."""
     publisher = Publisher(address, outbox, make_birth(outbox), listener=listener)
     assert not publisher.publish(JOB, b"too early")
     with peer(address, JOB) as server:
         publisher.connect()
-        assert listener.is_connected.wait(50)
+        assert listener.is_connected.wait(150)
         assert wait_until(lambda: listener.heard or not server.session.publish(COMMAND, b"order"))
         server.session.publish(f"{messages.TOPIC_ROOT}/lab/pi-1/content", b"not asked for")
         assert publisher.publish(JOB, b"1")
@@ -58,12 +58,12 @@ def test_what_others_say_goes_out_and_what_they_hear_comes_in(address, outbox, l
         assert wait_until(lambda: [message.payload for message in late.messages] == [b"2"])
 
 
-def test_a_flood_of_others_is_refused_and_the_broker_is_not_overrun(address, outbox, listener):  # noqa: F811
+def test_a_flood_of_others_is_refused_and_the_broker_is_not_overrun(address, outbox, listener):
     """Never more at once than the broker takes: none of it is lost."""
     publisher = Publisher(address, outbox, make_birth(outbox), listener=listener)
     with peer(address, WANT) as server:
         publisher.connect()
-        assert listener.is_connected.wait(50)
+        assert listener.is_connected.wait(150)
         taken = sum(publisher.publish(WANT, b"%d" % place) for place in range(5 * WAITING_MESSAGES))
         assert taken >= WAITING_MESSAGES
         assert wait_until(lambda: len(server.messages) == taken, 30), (len(server.messages), taken)
@@ -72,7 +72,7 @@ def test_a_flood_of_others_is_refused_and_the_broker_is_not_overrun(address, out
 
 
 @pytest.mark.mosquitto
-def test_a_broker_that_allows_no_jobs_still_takes_results(tmp_path, outbox, listener, caplog):  # noqa: F811
+def test_a_broker_that_allows_no_jobs_still_takes_results(tmp_path, outbox, listener, caplog):
     """Rules of an older version: said in one line, and the records go out and are confirmed."""
     acl = tmp_path / "acl"
     device = f"{messages.TOPIC_ROOT}/lab/pi-1"
@@ -80,7 +80,7 @@ def test_a_broker_that_allows_no_jobs_still_takes_results(tmp_path, outbox, list
     with started(mosquitto(tmp_path, f"acl_file {acl}", *TUNED)) as where, peer(where, f"{device}/result", confirm=always):
         publisher = Publisher(where, outbox, make_birth(outbox), listener=listener)
         publisher.connect()
-        assert listener.is_connected.wait(50)
+        assert listener.is_connected.wait(150)
         assert publisher.publish(JOB, b"report")
         assert wait_until(lambda: "update its ACL" in caplog.text)
         put(outbox, 3)

@@ -16,9 +16,8 @@ from edgemeter.agent.contract.messages import AgainRequest, Receipt
 from edgemeter.agent.delivery import outbox_file
 from edgemeter.agent.delivery.outbox import Outbox
 from edgemeter.agent.delivery.outbox_file import KEPT_DAYS, Dropped, drop_receipted, used_bytes
-from tests.agent.delivery.test_shedding import fill
 from tests.fixtures.record_factory import make_record, make_series
-from tests.fixtures.small_disk import small_disk
+from tests.fixtures.small_disk import fill, small_disk
 
 LOTS = 10**9
 LIMIT_BYTES = 1 << 20

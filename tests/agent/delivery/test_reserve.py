@@ -9,9 +9,8 @@ from edgemeter.agent.base.errors import UnavailableError
 from edgemeter.agent.contract.messages import Receipt
 from edgemeter.agent.delivery.outbox import Outbox
 from edgemeter.agent.delivery.outbox_file import RESERVE_BYTES, DiskReserve
-from tests.agent.delivery.test_shedding import fill
 from tests.fixtures.record_factory import make_record
-from tests.fixtures.small_disk import small_disk
+from tests.fixtures.small_disk import fill, small_disk
 
 
 def put_until_full(outbox):
@@ -30,7 +29,7 @@ def forget_all(outbox, kept, at_once):
         outbox.forget(Receipt(session=outbox.session, held=((first, min(kept, first + at_once - 1)),)))
 
 
-@pytest.mark.parametrize("size_mb", [4, 24])
+@pytest.mark.parametrize("size_mb", [4, pytest.param(24, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("at_once", [1, 64, 1000])
 def test_an_outbox_that_filled_its_disk_empties_itself_and_gives_the_room_back(tmp_path, size_mb, at_once):
     """Receipts are all that comes; afterwards there is room for as many records as before."""

@@ -1,7 +1,5 @@
 """Facts about an outbox that is full, or whose disk is."""
 
-import contextlib
-
 import msgspec
 import pytest
 
@@ -11,7 +9,7 @@ from edgemeter.agent.contract.messages import Receipt
 from edgemeter.agent.delivery.outbox import Outbox
 from edgemeter.agent.delivery.outbox_file import DROP_REASON, Dropped, used_bytes
 from tests.fixtures.record_factory import make_record, make_series
-from tests.fixtures.small_disk import small_disk
+from tests.fixtures.small_disk import fill, small_disk
 
 LOTS = 10**9
 LIMIT_BYTES = 1 << 20
@@ -89,13 +87,6 @@ def test_what_was_dropped_is_counted_per_device(outbox):
     assert outbox.dropped("a").traces > 10
     assert outbox.dropped("b") == Dropped()
     assert outbox.dropped() == outbox.dropped("a")
-
-
-def fill(path):
-    """Write to `path` until the disk is full."""
-    with path.open("wb", buffering=0) as filler, contextlib.suppress(OSError):
-        while filler.write(bytes(4096)):
-            pass
 
 
 def put_all(outbox, count, make):

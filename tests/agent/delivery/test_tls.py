@@ -13,8 +13,8 @@ from edgemeter.agent.base.tls import TlsFiles, tls_context
 from edgemeter.agent.contract import messages
 from edgemeter.agent.delivery.outbox import Outbox
 from edgemeter.agent.delivery.publisher import Publisher
-from tests.agent.delivery.test_publisher import always, make_birth, peer, put
 from tests.fixtures.certificates import EXPIRED, Authority, Pair
+from tests.fixtures.publishing import always, make_birth, peer, put
 from tests.fixtures.servers import Server, free_port, mosquitto
 from tests.fixtures.tiny_broker import answering
 

@@ -105,6 +105,7 @@ def test_every_finding_to_act_on_has_a_remedy(tmp_path):
             assert (finding.remedy is not None) == (finding.state in {"warn", "bad"}) or finding.state == "absent"
 
 
+@pytest.mark.slow
 def test_installed_libraries_are_imported_and_absent_ones_name_their_extra():
     """Python and edgemeter are there; whatever is absent comes with its pip line."""
     found = {finding.name: finding for finding in checks.check_software()}
@@ -240,6 +241,7 @@ def test_the_last_line_says_whether_a_run_can_begin():
     assert summary("bad", "warn") == "1 problem, 1 warning"
 
 
+@pytest.mark.slow
 def test_the_doctor_imports_no_runtime_and_no_numpy(tmp_path):
     """So it works where they are absent or broken, and starts fast."""
     heavy = ("numpy", "psutil", "PIL", "hotcoco", "onnxruntime", "ai_edge_litert", "torch")

@@ -50,7 +50,7 @@ def test_the_stated_uncertainties_cover_the_truth(u_reference_w):
         found = fit_line(steps(1.05, 0.3, 0.02, seed, u_reference_w=u_reference_w))
         covered[0] += abs(found.gain - 1.05) <= 2 * found.gain_u
         covered[1] += abs(found.offset_w - 0.3) <= 2 * found.offset_u_w
-    # With four degrees of freedom the widening adds to 95 %.
+    # With four degrees of freedom the widening adds to 95%.
     assert all(372 <= count <= 399 for count in covered), covered
 
 
@@ -222,29 +222,34 @@ def quantised_steps(monkeypatch, step_w, draw, stated_w=AS_IT_IS):
     return [one.step for one in steps_against({}, "plug", "good", PLAN, None, silent)]
 
 
-@pytest.mark.parametrize("step_w", [1.0, 0.1])
-def test_the_stated_gain_of_a_coarse_sensor_holds_the_truth(monkeypatch, step_w):
-    """Whole watts and tenths, which noise of 10 mW hardly dithers: 93 % at least of 200 gains hold the truth at two uncertainties."""
+# Two hundred fits tell 93% from 90%; thirty see a term that is missing.
+STEPS_AND_FITS = [(1.0, 30), *(pytest.param(step_w, 200, marks=pytest.mark.slow) for step_w in (1.0, 0.1))]
+
+
+@pytest.mark.parametrize(("step_w", "count"), STEPS_AND_FITS)
+def test_the_stated_gain_of_a_coarse_sensor_holds_the_truth(monkeypatch, step_w, count):
+    """Whole watts and tenths, which noise of 10 mW hardly dithers: 93% at least of the gains hold the truth at two uncertainties."""
     draw = random.Random(4)  # noqa: S311 - repeatable
-    fits = [fit_line(quantised_steps(monkeypatch, step_w, draw)) for _ in range(200)]
+    fits = [fit_line(quantised_steps(monkeypatch, step_w, draw)) for _ in range(count)]
     held = [abs(found.gain - 1 / 0.95) <= 2 * found.gain_u for found in fits]
-    assert sum(held) >= 186
+    assert sum(held) >= 0.93 * count
     assert statistics.median(found.gain_u for found in fits) < 0.09 * step_w
 
 
-def test_without_its_steps_a_coarse_sensor_would_be_taken_for_exact(monkeypatch):
+@pytest.mark.parametrize("count", [30, pytest.param(100, marks=pytest.mark.slow)])
+def test_without_its_steps_a_coarse_sensor_would_be_taken_for_exact(monkeypatch, count):
     """The same readings, their step not known: a load step that does not dither weighs as if it were exact."""
     draw = random.Random(4)  # noqa: S311 - repeatable
-    fits = [fit_line(quantised_steps(monkeypatch, 1.0, draw, stated_w=0.0)) for _ in range(100)]
-    assert sum(abs(found.gain - 1 / 0.95) <= 2 * found.gain_u for found in fits) < 90
+    fits = [fit_line(quantised_steps(monkeypatch, 1.0, draw, stated_w=0.0)) for _ in range(count)]
+    assert sum(abs(found.gain - 1 / 0.95) <= 2 * found.gain_u for found in fits) < 0.9 * count
 
 
-@pytest.mark.parametrize("step_w", [1.0, 0.1])
-def test_a_step_that_nobody_described_is_read_off_all_readings(monkeypatch, step_w):
-    """The smallest difference of two values is the step or several: 93 % at least of 200 gains hold the truth."""
+@pytest.mark.parametrize(("step_w", "count"), STEPS_AND_FITS)
+def test_a_step_that_nobody_described_is_read_off_all_readings(monkeypatch, step_w, count):
+    """The smallest difference of two values is the step or several: 93% at least of the gains hold the truth."""
     draw = random.Random(4)  # noqa: S311 - repeatable
-    fits = [fit_line(quantised_steps(monkeypatch, step_w, draw, stated_w=None)) for _ in range(200)]
-    assert sum(abs(found.gain - 1 / 0.95) <= 2 * found.gain_u for found in fits) >= 186
+    fits = [fit_line(quantised_steps(monkeypatch, step_w, draw, stated_w=None)) for _ in range(count)]
+    assert sum(abs(found.gain - 1 / 0.95) <= 2 * found.gain_u for found in fits) >= 0.93 * count
     assert statistics.median(found.gain_u for found in fits) < 0.18 * step_w
 
 

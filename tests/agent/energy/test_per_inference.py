@@ -93,7 +93,7 @@ def test_readings_in_step_with_the_load_would_be_wrong():
 
 
 def test_each_term_of_the_budget_follows_the_method():
-    """Gain 2 %, steps of 0.1 W, idle that moves from 2 W to 2.2 W, a step of 3 W and 2.8 W at the edges."""
+    """Gain 2%, steps of 0.1 W, idle that moves from 2 W to 2.2 W, a step of 3 W and 2.8 W at the edges."""
 
     def power(t):
         return 5.0 if 20 <= t < 50 else 2.0 if t < 20 else 2.2
@@ -301,7 +301,7 @@ def test_no_length_resolves_what_drift_hides():
 
 
 def test_a_window_suffices_where_readings_agree_and_not_where_bursts_scatter_them():
-    """Bursts between 4 W and 9 W at 10 Hz over 30 s are known to 2.6 %: the record asks for four times the length."""
+    """Bursts between 4 W and 9 W at 10 Hz over 30 s are known to 2.6%: the record asks for four times the length."""
     assert _energy(make_trace(lambda _: 7.0, 70)).sufficient_window_s <= 30
     found = _energy(make_trace(lambda t: 9.0 if (t * 30) % 1 < 0.4 else 4.0, 70, seed=5), inferences=900)
     assert 60 < found.sufficient_window_s < 250

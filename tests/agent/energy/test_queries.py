@@ -28,7 +28,7 @@ def _trials(bursts, meter, n, **run):
 
 @pytest.mark.slow
 def test_intervals_hold_the_truth_as_often_as_stated():
-    """30 bursts a second at 10 Hz and at 1 Hz, the queries not known: within three standard errors of 95 %."""
+    """30 bursts a second at 10 Hz and at 1 Hz, the queries not known: within three standard errors of 95%."""
     for meter in (Meter(10), Meter(1)):
         errors, gross, net = _trials(Bursts(30), meter, 300, knows_queries=False)
         assert abs(statistics.fmean(errors)) < 0.01

@@ -177,7 +177,7 @@ CLOCKS = {
 @pytest.mark.slow
 @pytest.mark.parametrize("world", CLOCKS.values(), ids=CLOCKS)
 def test_intervals_hold_the_truth_whatever_the_sensors_clock(world):
-    """Of 100 draws those that give an energy hold it within three standard errors of 95 %, or more often; few are refused."""
+    """Of 100 draws those that give an energy hold it within three standard errors of 95%, or more often; few are refused."""
     found = coverage(world, 100)
     assert min(found.gross, found.net) >= 0.88
     assert len(found.refusals) <= 20

@@ -47,7 +47,7 @@ class _Scripted:
 def _sample(sensor, until):
     sampler = Sampler({"one": sensor}, seed=1)
     sampler.start()
-    deadline = time.monotonic() + 50
+    deadline = time.monotonic() + 150
     while not until(sampler.traces()["one"]) and time.monotonic() < deadline:
         time.sleep(0.005)
     sampler.stop()

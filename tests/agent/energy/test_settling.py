@@ -35,7 +35,7 @@ def averaged(window_s):
 
 @pytest.mark.parametrize("power", [lagged(0.5), lagged(1.0), lagged(3.0), averaged(1.0), averaged(4.0)])
 def test_a_sensor_that_shows_power_late_loses_none_of_it(power):
-    """5 W over 30 s and 1,000 inferences are 150 mJ gross and 90 mJ net, whatever the sensor's response: readings alone lose up to 10 %."""
+    """5 W over 30 s and 1,000 inferences are 150 mJ gross and 90 mJ net, whatever the sensor's response: readings alone lose up to 10%."""
     found, reason = assess(make_trace(power, 90, seed=2), EnergyRun(TIMED, BEFORE, AFTER, 1000))
     assert reason is None
     assert found.gross_mj == pytest.approx(150, rel=1e-3)
@@ -112,7 +112,7 @@ SENSORS = {
 @pytest.mark.slow
 @pytest.mark.parametrize("world", SENSORS.values(), ids=SENSORS)
 def test_intervals_hold_the_truth_whatever_the_sensors_response(world):
-    """Of 100 draws 90 to 100 do, where a lag of 3 s held it in none, and the gain's 0.6 % of the power is nearly all of its width."""
+    """Of 100 draws 90 to 100 do, where a lag of 3 s held it in none, and the gain's 0.6% of the power is nearly all of its width."""
     found = coverage(world, 100)
     assert found.refusals == ()
     assert min(found.gross, found.net) >= 0.9

@@ -39,7 +39,7 @@ def model(tmp_path):
 
 
 def _meter(folder, scope, power_w):
-    """A replayed meter of that scope: its power swings by 1 W either way, 61 points in 5.9 s, and is known to 1 %."""
+    """A replayed meter of that scope: its power swings by 1 W either way, 61 points in 5.9 s, and is known to 1%."""
     times = [n * 0.098 for n in range(61)]
     powers = [power_w + math.sin(2 * math.pi * n / 12) for n in range(61)]
     document = {

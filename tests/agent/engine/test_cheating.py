@@ -82,7 +82,7 @@ def test_a_runtime_that_repeats_its_first_answer_is_noted_on_noise_and_invalid_o
 class Undecodable:
     """A task that cannot decode what it is given."""
 
-    def same_answer(self, *_):
+    def same_predictions(self, *_):
         """Refuse."""
         message = "these are no detections"
         raise ConfigError(message)
@@ -92,7 +92,7 @@ def test_kept_outputs_that_cannot_be_decoded_are_another_answer():
     """A detector whose timed outputs are not even of its own shape has not answered: no error that hides it, a difference."""
     loaded = make_loaded(tensors((1, 6, 20)))
     model = LoadedModel(None, loaded, make_card("yolov8"), (), None, Undecodable())
-    found = answers._compared(model, 0, [np.zeros((1, 3))], [np.zeros((1, 6, 20))])
+    found = answers._compared(model, 0, [np.zeros((1, 3))], [[np.zeros((1, 6, 20))]])
     assert not found.is_same
 
 

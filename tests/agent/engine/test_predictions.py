@@ -8,7 +8,7 @@ import pytest
 
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.contract import suite
-from edgemeter.agent.contract.record_figures import GATE_RATIO, Answers
+from edgemeter.agent.contract.record_accuracy import GATE_RATIO, Answers
 from edgemeter.agent.engine.predictions import PredictionLog, accuracy_gate
 from tests.fixtures.record_factory import SHA_DATA, make_accuracy
 from tests.fixtures.vision_factory import make_card

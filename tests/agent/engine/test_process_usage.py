@@ -26,7 +26,13 @@ def test_a_core_that_is_not_there_is_named_with_those_that_are():
         process_usage.check_affinity([4000, one])
 
 
-SPIN = "import time\nend = time.monotonic() + 20\nwhile time.monotonic() < end: pass"
+SPIN = """\
+import os, sys, time
+os.sched_setaffinity(0, {int(sys.argv[1])})
+print(flush=True)
+end = time.monotonic() + 20
+while time.monotonic() < end: pass
+"""
 
 
 def test_the_times_of_all_threads_are_counted_together(tmp_path):
@@ -73,13 +79,13 @@ def test_waiting_for_a_core_that_somebody_else_uses_is_seen():
             pass
         found.append(process_usage.scheduling_between(first, process_usage.read_scheduling()))
 
-    spin = subprocess.Popen([sys.executable, "-c", SPIN], preexec_fn=lambda: os.sched_setaffinity(0, {core}))  # noqa: PLW1509
+    spin = subprocess.Popen([sys.executable, "-c", SPIN, str(core)], stdout=subprocess.PIPE)
     try:
-        time.sleep(0.3)
+        spin.stdout.readline()
         thread = threading.Thread(target=work)
         thread.start()
         thread.join()
     finally:
         spin.kill()
-        spin.wait()
+        spin.communicate()
     assert found[0].waited_ms > 0.25 * found[0].window_ms

@@ -14,12 +14,12 @@ from tests.fixtures.synthetic_device import FAMILIES, RUN_SPREAD, STEADY, WIDER_
 
 PAIRS = 10
 DEVICES = 1000
-# What is judged pair by pair has fewer devices in the light set: room for the sampling error of a share, 2.5 standard errors beyond 93-97 %
+# What is judged pair by pair has fewer devices in the light set: room for the sampling error of a share, 2.5 standard errors beyond 93-97%
 SIZES = [pytest.param(250, id="light"), pytest.param(1000, marks=pytest.mark.slow, id="thousand")]
 
 
 def covers_as_stated(covered: int, devices: int) -> bool:
-    """Return whether 93-97 % are covered, with room for the sampling error of so few devices."""
+    """Return whether 93-97% are covered, with room for the sampling error of so few devices."""
     room = 0.0 if devices >= 1000 else 2.5 * (0.05 * 0.95 / devices) ** 0.5
     return 0.93 - room <= covered / devices <= 0.97 + room
 
@@ -45,7 +45,7 @@ def stopping_place(row: list[float]) -> int:
 
 @pytest.mark.parametrize("family", STEADY, ids=lambda family: family.name)
 def test_the_bounds_of_a_percentile_cover_it(family):
-    """The 95 % bounds that one run of 1,024 queries states for p50, p90 and p95 hold the true percentile 93-97 % of the time."""
+    """The 95% bounds that one run of 1,024 queries states for p50, p90 and p95 hold the true percentile 93-97% of the time."""
     draw = np.random.default_rng(11)
     covered = dict.fromkeys(("p50", "p90", "p95"), 0)
     for row in family.queries(draw, (DEVICES, 1024)):
@@ -59,7 +59,7 @@ def test_the_bounds_of_a_percentile_cover_it(family):
 @pytest.mark.parametrize("runs", [5, 6, 8, 10, 20])
 @pytest.mark.parametrize("family", STEADY, ids=lambda family: family.name)
 def test_the_interval_over_runs_covers_the_device(family, runs):
-    """The 95 % interval over 5 to 20 runs holds the device's true median 93-97 % of the time, skewed or bimodal as they are."""
+    """The 95% interval over 5 to 20 runs holds the device's true median 93-97% of the time, skewed or bimodal as they are."""
     draw = np.random.default_rng(runs)
     rows = family.session(draw, DEVICES, runs, RUN_SPREAD).tolist()
     intervals = [run_statistics.median_interval(row) for row in rows]
@@ -69,7 +69,7 @@ def test_the_interval_over_runs_covers_the_device(family, runs):
 @pytest.mark.parametrize("ratio", [1.0, 1.03, 0.8])
 @pytest.mark.parametrize("family", FAMILIES, ids=lambda family: family.name)
 def test_the_interval_of_a_ratio_covers_it(family, ratio):
-    """With ten pairs the 95 % interval holds the true ratio 93-97 % of the time, while the machine drifts and throttles, too."""
+    """With ten pairs the 95% interval holds the true ratio 93-97% of the time, while the machine drifts and throttles, too."""
     intervals = [run_statistics.pair_interval(row) for row in log_ratios(family, DEVICES, ratio, RUN_SPREAD, seed=3)]
     assert covers_as_stated(sum(one.low <= np.log(ratio) <= one.high for one in intervals), DEVICES)
 
@@ -77,7 +77,7 @@ def test_the_interval_of_a_ratio_covers_it(family, ratio):
 @pytest.mark.parametrize("devices", SIZES)
 @pytest.mark.parametrize("ratio", [1.0, 1.03, 0.8])
 def test_stopping_early_leaves_the_interval_as_good(ratio, devices):
-    """Over all families together, what is stated after stopping early holds the true ratio at least 93 % of the time."""
+    """Over all families together, what is stated after stopping early holds the true ratio at least 93% of the time."""
     found = [one for family in FAMILIES for one in judged(log_ratios(family, devices // 4, ratio, RUN_SPREAD, seed=4))]
     assert covers_as_stated(sum(one.low <= ratio <= one.high for one in found), len(found))
 
@@ -95,7 +95,7 @@ def test_a_slowdown_of_three_percent_is_found(family, devices):
 @pytest.mark.parametrize("spread", [RUN_SPREAD, WIDER_RUN_SPREAD, 0.05])
 @pytest.mark.parametrize("family", FAMILIES, ids=lambda family: family.name)
 def test_a_against_a_is_hardly_ever_a_difference(family, spread, devices):
-    """At most 1 % of comparisons of a device with itself are called faster or slower, however wide the spread (99 % sampling bound)."""
+    """At most 1% of comparisons of a device with itself are called faster or slower, however wide the spread (99% sampling bound)."""
     states = [one.state for one in judged(log_ratios(family, devices, 1.0, spread, seed=6))]
     alarms = states.count("faster") + states.count("slower")
     assert alarms <= 0.01 * devices + 2.33 * (0.0099 * devices) ** 0.5
@@ -104,7 +104,7 @@ def test_a_against_a_is_hardly_ever_a_difference(family, spread, devices):
 @pytest.mark.slow
 @pytest.mark.long
 def test_false_alarms_over_all_devices_are_at_most_one_percent():
-    """Over 12,000 comparisons of a device with itself (four families, three spreads) at most 1 % are alarms."""
+    """Over 12,000 comparisons of a device with itself (four families, three spreads) at most 1% are alarms."""
     seeds = range(100, 103)
     states = [
         one.state
@@ -134,7 +134,7 @@ def reasons_of(shape, devices: int, *conditions: Condition) -> list[tuple[str, s
 
 @pytest.mark.parametrize("devices", SIZES)
 def test_drift_within_a_run_makes_it_suspect(devices):
-    """A run that slows down by 15 % is suspect for its drift; steady ones are valid in at least 99 of 100 cases."""
+    """A run that slows down by 15% is suspect for its drift; steady ones are valid in at least 99 of 100 cases."""
     drifting = reasons_of(lambda place, _: 1 + 0.15 * place, devices)
     assert all(state != "valid" and "drift" in reasons for state, reasons in drifting)
     steady = reasons_of(lambda place, _: np.ones_like(place), devices)
@@ -143,7 +143,7 @@ def test_drift_within_a_run_makes_it_suspect(devices):
 
 @pytest.mark.parametrize("devices", SIZES)
 def test_throttling_within_a_run_is_seen(devices):
-    """With the board's own flag the run is invalid, throttled; without one, a step of 30 % amid the run still makes it suspect."""
+    """With the board's own flag the run is invalid, throttled; without one, a step of 30% amid the run still makes it suspect."""
 
     def step(place, moment):
         return np.where(place > 0.2 + 0.6 * moment, 1.3, 1.0)

@@ -27,7 +27,7 @@ def test_a_quick_model_is_warmed_for_half_a_second():
 
 
 def test_a_latency_that_keeps_falling_is_never_steady():
-    """A warm-up that improves by 1 % with every query reaches its limit and reports it."""
+    """A warm-up that improves by 1% with every query reaches its limit and reports it."""
     warmed = warm(lambda n: int(1e9 * 0.99**n), 60.0)
     assert not warmed.steady
     assert warmed.duration_ns >= 60e9
@@ -42,7 +42,7 @@ def test_a_clock_that_rises_late_is_waited_for():
 
 
 def test_noise_needs_no_long_warm_up():
-    """Queries that scatter by 20 % settle within the 10 s of quick mode."""
+    """Queries that scatter by 20% settle within the 10 s of quick mode."""
     noise = np.random.default_rng(8).normal(1.0, 0.2, 10_000).clip(0.3)
     warmed = warm(lambda n: int(10 * MS * noise[n]))
     assert warmed.steady
@@ -50,7 +50,7 @@ def test_noise_needs_no_long_warm_up():
 
 
 def test_a_limit_that_comes_first_asks_only_that_it_looks_settled():
-    """A hundred queries that scatter by 5 % cannot show small trends within the limit: no trend is seen, and that has to do."""
+    """A hundred queries that scatter by 5% cannot show small trends within the limit: no trend is seen, and that has to do."""
     noise = np.random.default_rng(8).normal(1.0, 0.05, 1_000)
     warmed = warm(lambda n: int(100 * MS * noise[n]))
     assert warmed.steady

@@ -17,7 +17,7 @@ def first_settled(series):
     while count <= LENGTH:
         if warm_up.has_settled(series[:count]):
             return count
-        count = int(count * 1.25)
+        count = warm_up.next_check(count)
     return None
 
 
@@ -35,7 +35,7 @@ def noisy(draw, kind, deviation_ratio):
 
 
 @pytest.mark.parametrize("kind", ["normal", "skewed", "bimodal", "autocorrelated", "spiked"])
-@pytest.mark.parametrize(("deviation_ratio", "queries"), [(0.001, 100), (0.01, 250), (0.05, 750), (0.2, 750)])
+@pytest.mark.parametrize(("deviation_ratio", "queries"), [(0.001, 100), (0.01, 250), (0.05, 600), (0.2, 600)])
 def test_a_settled_series_is_found_to_be_so_soon(kind, deviation_ratio, queries):
     """However it scatters, a series without a trend settles; the noisier, the later, but not without end."""
     draw = np.random.default_rng(11)
@@ -48,7 +48,7 @@ def test_a_settled_series_is_found_to_be_so_soon(kind, deviation_ratio, queries)
 @pytest.mark.parametrize("excess_ratio", [0.1, 0.5, 2.0])
 @pytest.mark.parametrize("time_constant", [10, 50, 200])
 def test_an_unsettled_series_is_not_called_steady(deviation_ratio, excess_ratio, time_constant):
-    """A fall to the level is waited for: at most one series in ten still has 2 %, or half its scatter, to go."""
+    """A fall to the level is waited for: at most one series in ten still has 2%, or half its scatter, to go."""
     draw = np.random.default_rng(12)
     level = 1 + excess_ratio * np.exp(-np.arange(LENGTH) / time_constant)
     found = [first_settled(level * noisy(draw, "normal", deviation_ratio)) for _ in range(SERIES)]
@@ -58,7 +58,7 @@ def test_an_unsettled_series_is_not_called_steady(deviation_ratio, excess_ratio,
 
 @pytest.mark.parametrize("growth_ratio", [0.001, -0.0003])
 def test_what_goes_on_rising_or_falling_never_settles(growth_ratio):
-    """By 0.1 % with every query, or down by 0.03 %, under a scatter of 0.2 %."""
+    """By 0.1% with every query, or down by 0.03%, under a scatter of 0.2%."""
     draw = np.random.default_rng(13)
     line = (1 + growth_ratio) ** np.arange(LENGTH)
     found = [first_settled(line * noisy(draw, "normal", 0.002)) for _ in range(SERIES)]
@@ -71,6 +71,20 @@ def test_a_scatter_that_grows_is_not_settled():
     series = np.concatenate([1 + 0.02 * draw.standard_normal(2000), 1 + 0.08 * draw.standard_normal(1000)])
     assert not warm_up.has_settled(series.tolist())
     assert warm_up.has_settled(series[:2000].tolist())
+
+
+def test_a_noisy_series_is_checked_as_soon_as_it_can_be_found_settled():
+    """At 384 queries the last half first shows a trend of a quarter of any spread; a check just before it would be for nothing."""
+    draw = np.random.default_rng(16)
+    noise = [noisy(draw, "normal", 0.2)[:384].tolist() for _ in range(SERIES)]
+    assert not any(warm_up.has_settled(series[:382]) for series in noise)
+    assert sum(map(warm_up.has_settled, noise)) >= SERIES * 3 // 4
+    for first in range(64, 384):
+        count = first
+        while count < 384:
+            count = warm_up.next_check(count)
+        assert count <= 480
+        assert count == 384 or first > 307
 
 
 def test_mann_kendall_knows_trends_and_ties():

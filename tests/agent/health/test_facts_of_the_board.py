@@ -23,7 +23,7 @@ BLOCK = "sys/dev/block/179:2"
     ],
 )
 def test_an_emmc_tells_its_wear_and_a_card_tells_nothing(tmp_path, files, expected):
-    """A step of 10 %, of the worse of its two kinds of cells; 0 means undefined."""
+    """A step of 10%, of the worse of its two kinds of cells; 0 means undefined."""
     machine = recorded(write(tmp_path, {f"{BLOCK}/device/{name}": text for name, text in files.items()}))
     assert collect.wear(BLOCK, machine) == expected
 

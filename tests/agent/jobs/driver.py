@@ -39,6 +39,7 @@ class Driver:
         self.wants = []
         self.contents = {}
         self.doings = []
+        self.activities = []
         self.is_connected = True
         self.restarts = 0
         self.handler = None
@@ -121,7 +122,7 @@ class Driver:
     def _restart(self):
         self.restarts += 1
 
-    def _publish(self, topic, payload, *, qos=1, lasting="passing"):  # noqa: ARG002 - the protocol's
+    def _publish(self, topic, payload, *, qos=1, lasting="passing"):
         if not self.is_connected:
             return False
         kind = parse_topic(topic).kind
@@ -132,6 +133,9 @@ class Driver:
                 self._acknowledge(report)
         elif kind == "progress":
             self.doings.append(messages.decode_progress(payload).doing)
+        elif kind == "activity":
+            assert (qos, lasting) == (0, "retained")
+            self.activities.append(messages.decode_activity(payload).measuring)
         elif kind == "want":
             want = orders.decode_want(payload)
             self.wants.append(want)

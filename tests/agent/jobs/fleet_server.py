@@ -2,10 +2,11 @@
 
 import hashlib
 import threading
+import time
 
 from edgemeter.agent.base.mqtt_session import MqttSession, SessionProfile
 from edgemeter.agent.contract import orders
-from edgemeter.agent.contract.messages import Topic
+from edgemeter.agent.contract.messages import Topic, decode_activity
 from edgemeter.agent.contract.orders import Chunk, Content, Order, ReportReceipt
 from tests.fixtures.mqtt_peer import wait_until
 
@@ -24,6 +25,7 @@ class FleetServer:
     def __init__(self, address):
         self.reports = []
         self.progress = []
+        self.activities = []
         self.wants = []
         self.births = 0
         self.contents = {}
@@ -33,11 +35,11 @@ class FleetServer:
         self._subscribed = threading.Event()
         self.session = MqttSession(address, SessionProfile("edgemeter-fleet"), self)
         self.session.connect()
-        self._subscribed.wait(25)
+        self._subscribed.wait(150)
 
     def connected(self):
         """Subscribe."""
-        self.session.subscribe([topic(kind) for kind in ("job", "want", "progress", "birth")])
+        self.session.subscribe([topic(kind) for kind in ("job", "want", "progress", "birth", "activity")])
         self.session.publish("edgemeter-tests/marker", b"x")
 
     def disconnected(self, _reason):
@@ -52,6 +54,8 @@ class FleetServer:
         kind = message.topic.rpartition("/")[2]
         if kind == "birth":
             self.births += 1
+        elif kind == "activity":
+            self.activities.append((time.monotonic_ns(), decode_activity(message.payload)))
         elif kind == "progress":
             self.progress.append(message.payload)
         elif kind == "want":

@@ -46,6 +46,27 @@ def test_a_suite_is_fetched_measured_and_reported(server, agent):
     assert not file_lock.is_run_locked(agent.home)
 
 
+def test_nothing_about_a_run_is_sent_while_its_queries_are_timed(server, agent):
+    """By the broker: one message as each run begins, before the first query of its timed part, and one after the last run."""
+    agent.start()
+    assert wait_until(lambda: server.activities, LONG_S)
+    server.activities.clear()
+    server.order(measure(server, seconds=1, repeats=2))
+    final = server.final()
+    assert final.state == "done", final
+    assert wait_until(lambda: len(server.activities) == 3, LONG_S)
+    (first_ns, first), (second_ns, second), (end_ns, end) = server.activities
+    assert [one.measuring and (one.measuring.run, one.measuring.runs, one.measuring.job) for one in (first, second, end)] == [
+        (1, 2, "job-1"),
+        (2, 2, "job-1"),
+        None,
+    ]
+    timed = [one["windows"] for one in records(agent.home)]
+    windows = [(one["timed_start_ns"], one["timed_start_ns"] + one["timed_end_ns"]) for one in timed]
+    assert all(window_end_ns - begin_ns > 0.9e9 for begin_ns, window_end_ns in windows)
+    assert first_ns < windows[0][0] < windows[0][1] < second_ns < windows[1][0] < windows[1][1] < end_ns
+
+
 def test_a_restart_is_done_when_the_agent_is_back(server, agent):
     """It ends with status 0, and whoever watches over it starts it again."""
     agent.start()

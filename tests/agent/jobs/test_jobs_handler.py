@@ -41,6 +41,46 @@ def test_a_suite_is_fetched_and_measured_and_its_runs_are_named(device):
     assert not list((device.home / "job-work").iterdir())
 
 
+def test_what_an_order_measures_is_reported_run_by_run_and_its_end(device):
+    """Each run as it begins, with suite and job; then that nothing is measured. At a start, and with a connection, too."""
+    assert device.activities == [None]
+    device.order(device.measure(suite(repeats=2)), job="nightly-7")
+    device.final("nightly-7")
+    # Its process ends after its result.
+    assert device.until(lambda: device.activities[-1] is None)
+    runs = [(one.suite, one.run, one.runs, one.failed, one.job) for one in device.activities[1:-1]]
+    assert runs == [("nightly", 1, 2, 0, "nightly-7"), ("nightly", 2, 2, 0, "nightly-7")]
+    assert "m.replay.json" in device.activities[1].case
+
+
+def test_an_order_that_is_cancelled_measures_nothing_any_more(device):
+    """Its process is ended, and that is reported."""
+    device.order(device.measure(suite(seconds=60)))
+    assert device.until(lambda: device.activities[-1] is not None)
+    device.order(Cancel())
+    assert device.final().state == "cancelled"
+    assert device.until(lambda: device.activities[-1] is None)
+
+
+def test_a_connection_while_an_order_is_measured_brings_nothing_about_it(device):
+    """It may come while queries are timed; nor is a run that somebody started by hand called over."""
+    device.order(device.measure(suite(seconds=60)))
+    assert device.until(lambda: device.activities[-1] is not None)
+    before = list(device.activities)
+    device.handler.connected()
+    assert device.activities == before
+    device.order(Cancel())
+    device.final()
+    count = len(device.activities)
+    lock = RunLock(device.home)
+    assert lock.take("edgemeter run")
+    device.handler.connected()
+    assert len(device.activities) == count
+    lock.release()
+    device.handler.connected()
+    assert device.activities[count:] == [None]
+
+
 def test_an_order_that_comes_again_is_answered_and_not_done_again(device):
     """Before, after its end, and after a restart of the agent."""
     work = device.measure()

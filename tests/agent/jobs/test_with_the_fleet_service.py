@@ -15,6 +15,9 @@ from edgemeter.agent.base.mqtt_session import MqttSession, SessionProfile
 from edgemeter.agent.contract.messages import Topic
 from edgemeter.agent.contract.order_suite import SHIPPED
 from edgemeter.agent.delivery.outbox import Outbox
+from edgemeter.collector.index.sources import LedgerSource
+from edgemeter.collector.receive.service import Collector
+from edgemeter.collector.web.activity import read_activities
 from edgemeter.provisioning.cli.main import fleet
 from edgemeter.provisioning.inventory.fleet_folder import FleetFolder
 from edgemeter.provisioning.registry import devices
@@ -204,3 +207,86 @@ def test_a_campaign_measures_accuracy_too(folder, agent, scenes):
     assert [name for sha256, name in sent.items() if (agent.home / "content" / f"{sha256}.data").is_dir()] == [
         name for name in sent.values() if name.endswith(".zip")
     ]
+
+
+MODES = """name = "autumn"
+on = "all"
+models = ["m.replay.json"]
+
+[[modes]]
+name = "short"
+case = {{ mode = "rapid", repeats = 2, queries = 20, seconds = 0, idle_seconds = 0 }}
+
+[[modes]]
+name = "long"
+case = {{ mode = "rapid", repeats = 2, queries = 20, seconds = {seconds}, idle_seconds = 0 }}
+"""
+
+
+@pytest.fixture
+def collector(tmp_path, broker):
+    """Return a function that starts a collector of the same ledger, once more after `stop`."""
+    running = []
+
+    def start():
+        made = Collector(address_of(broker), tmp_path / "ledger.sqlite")
+        made.start()
+        running.append(made)
+        return made
+
+    yield start
+    for one in running:
+        one.stop()
+
+
+def begun(folder, tmp_path, seconds):
+    """Start a campaign of two modes by its command."""
+    (tmp_path / "m.replay.json").write_bytes(REPLAY)
+    (tmp_path / "campaign.toml").write_text(MODES.format(seconds=seconds))
+    called(folder, "campaign", "start", tmp_path / "campaign.toml")
+
+
+def seen(tmp_path):
+    """Return what the page says is measured, by device, and how far campaigns are."""
+    found = read_activities(LedgerSource(tmp_path / "ledger.sqlite"), time.time_ns())
+    return {one.device: one for one in found.devices}, [one.progress for one in found.campaigns]
+
+
+def test_a_page_follows_a_campaign_run_by_run_and_lets_a_lost_device_go(folder, agent, collector, tmp_path):
+    """The run, its job, the campaign's counts; a collector that was away says since when it knows; a killed agent measures nothing."""
+    first = collector()
+    registry = Registry(folder.registry)
+    with registry.transaction() as connection:
+        devices.put(connection, Device("pi-away", FLEET, "another", "pi5", (), "accepted", None, None, 1, 1))
+    registry.close()
+    agent.start()
+    begun(folder, tmp_path, seconds=60)
+    assert wait_until(lambda: DEVICE in seen(tmp_path)[0] and seen(tmp_path)[1], LONG_S)
+    assert wait_until(lambda: seen(tmp_path)[1][0].done == 1, LONG_S), seen(tmp_path)
+    assert wait_until(lambda: seen(tmp_path)[0].get(DEVICE) and seen(tmp_path)[1][0].running == 1, LONG_S)
+    measured, (campaign,) = seen(tmp_path)
+    now = measured[DEVICE]
+    assert (now.fleet, now.measuring.run, now.measuring.runs, now.is_stale) == (FLEET, 1, 2, False)
+    assert now.measuring.job.startswith("measure-")
+    # The other device is away: both of its executions wait.
+    assert (campaign.state, campaign.group, campaign.groups) == ("running", 1, 1)
+    assert (campaign.done, campaign.running, campaign.waiting, campaign.failed, campaign.total) == (1, 1, 2, 0, 4)
+    first.stop()
+    collector()
+    time.sleep(1.0)
+    again = seen(tmp_path)[0][DEVICE]
+    assert again == now
+    agent.kill()
+    assert wait_until(lambda: DEVICE not in seen(tmp_path)[0], LONG_S)
+
+
+def test_when_a_session_is_over_nothing_is_measured(folder, agent, collector, tmp_path):
+    """Also on a page that is opened later; the device is still online."""
+    collector()
+    agent.start()
+    begun(folder, tmp_path, seconds=0)
+    assert wait_until(lambda: seen(tmp_path)[1] and seen(tmp_path)[1][0].done == 2, LONG_S), seen(tmp_path)
+    assert wait_until(lambda: not seen(tmp_path)[0], LONG_S)
+    source = LedgerSource(tmp_path / "ledger.sqlite")
+    assert {one.device: one.state for one in source.devices()}[DEVICE] == "online"
+    assert wait_until(lambda: seen(tmp_path)[1][0].state == "done", LONG_S), seen(tmp_path)

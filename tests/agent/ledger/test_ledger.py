@@ -101,7 +101,10 @@ def test_a_ledger_of_a_newer_version_is_refused(tmp_path):
     connection = sqlite3.connect(path)
     connection.execute(f"PRAGMA user_version = {LEDGER_FORMAT.version + 1}")
     connection.close()
-    with pytest.raises(ConfigError, match="has version 5, this edgemeter knows up to 4: update edgemeter here"):
+    with pytest.raises(
+        ConfigError,
+        match=f"has version {LEDGER_FORMAT.version + 1}, this edgemeter knows up to {LEDGER_FORMAT.version}: update edgemeter here",
+    ):
         SqliteLedger(path)
 
 

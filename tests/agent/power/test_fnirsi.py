@@ -135,7 +135,7 @@ def test_a_meter_that_sends_by_itself_is_told_to_go_on_once_a_second(tmp_path, m
     with device(*packets) as (name, asked, thread), closing(Fnirsi(world=SensorWorld(tmp_path), clock=lambda: now_ns[0])) as sensor:
         hidraw(tmp_path, numbers, name)
         assert sensor.describe().id == f"fnirsi:{model}"
-        thread.join(25)
+        thread.join(150)
         # The kernel hands them to the other end by a worker of its own.
         assert wait_until(lambda: waiting_bytes(sensor._descriptor) == sum(map(len, packets)))
         assert sensor.read().power_w == pytest.approx(5.0)
@@ -226,7 +226,7 @@ def test_a_device_is_asked_to_begin_and_read_until_it_has_said_all():
     """A real terminal: the three commands, then the mean of what came since the last reading."""
     with device(fnirsi_packet([(5.0, 1.0)] * 4), fnirsi_packet([(5.0, 2.0)] * 4)) as (name, asked, thread), closing(Fnirsi(name)) as sensor:
         assert sensor.describe().period_ms == 100.0
-        thread.join(25)
+        thread.join(150)
         assert sensor.read().power_w == pytest.approx(7.5)
     assert [packet[:3] for packet in asked] == [b"\x00\xaa\x81", b"\x00\xaa\x82", b"\x00\xaa\x83"]
     assert asked[0][-1] == 0x8E

@@ -205,9 +205,9 @@ def test_without_outputs_the_file_name_tells(name, family):
 @pytest.mark.parametrize(
     ("shapes", "size", "name", "words", "why"),
     [
-        ([(1, 116, 8400), (1, 32, 160, 160)], SIZE, "yolov8n-seg.onnx", SILENT, "no known family"),
-        ([(1, 56, 8400)], SIZE, "yolov8n-pose.onnx", said(1, "pose"), "task 'pose'"),
-        ([(1, 56, 8400)], SIZE, "yolov8n-pose.onnx", said(1), "52 classes, but it names 1"),
+        ([(1, 116, 8400), (1, 32, 160, 160)], SIZE, "m.onnx", SILENT, "no known family"),
+        ([(1, 56, 8400)], SIZE, "yolov8n-pose.onnx", said(3, "pose"), "yolo-pose with 1 classes, but it names 3"),
+        ([(1, 56, 8400)], SIZE, "m.onnx", said(1), "52 classes, but it names 1"),
         ([(1, 300, 7)], SIZE, "m.onnx", SILENT, r"\[1, 300, 7\] on an input of 640 x 640"),
         ([(1, 84, 8400)], (320, 320), "m.onnx", SILENT, "no known family"),
         ([(1, 1280)], (224, 224), "features.onnx", SILENT, "1280 values, which may be scores or features"),
@@ -216,8 +216,6 @@ def test_without_outputs_the_file_name_tells(name, family):
         ([(1, 19248, 4), (1, 19248, 81)], SIZE, "m.onnx", SILENT, "no known family"),
         ([(1, 10), (1, 10), (1, 10), (1, 10)], SIZE, "m.tflite", SILENT, "no known family"),
         ([], SIZE, "model.pt", SILENT, "its file name contains no known family"),
-        ([(1, 56, 8400)], SIZE, "yolo11n-pose.onnx", SILENT, "its name contains 'pose'"),
-        ([(1, 20, 8400)], SIZE, "yolo11n-obb.onnx", SILENT, "its name contains 'obb'"),
         ([], SIZE, "yolov8n-pose.pt", said(1, "pose"), "no known family"),
         ([()], SIZE, "m.tflite", SILENT, "no known family"),
     ],
@@ -295,3 +293,21 @@ def test_lists_with_an_integer_count_are_efficient_nms(shapes, names, is_sure):
 def test_other_lists_stay_what_they_are(outputs, family):
     """Without a count, or with floats throughout."""
     assert family_of_outputs(outputs, SIZE, "m.onnx", said(3)).name == family
+
+
+@pytest.mark.parametrize(
+    ("shapes", "name", "words", "found"),
+    [
+        ([(1, 116, 8400), (1, 32, 160, 160)], "yolov8n-seg.onnx", SILENT, ("yolo-seg", "segmentation", 80)),
+        ([(1, 160, 160, 32), (1, 39, 8400)], "m.tflite", said(3, "segment"), ("yolo-seg", "segmentation", 3)),
+        ([(1, 300, 38), (1, 32, 160, 160)], "yolo11s-seg.onnx", said(80, "segment"), ("yolo26-seg", "segmentation", 80)),
+        ([(1, 56, 8400)], "yolo11n-pose.onnx", SILENT, ("yolo-pose", "pose", 1)),
+        ([(1, 56, 8400)], "m.onnx", said(1, "pose"), ("yolo-pose", "pose", 1)),
+        ([(1, 20, 21504)], "yolo11n-obb.onnx", SILENT, ("yolo-obb", "oriented-boxes", 15)),
+    ],
+)
+def test_heads_for_other_tasks_are_known_by_metadata_or_name(shapes, name, words, found):
+    """The columns beside the classes are those of the task; classes that nothing names are a doubt, people are not."""
+    made = family_of_outputs(tensors(*shapes), SIZE, name, words)
+    assert (made.name, made.task, made.classes) == found
+    assert bool(made.doubts) == (not words.labels and made.classes > 1)

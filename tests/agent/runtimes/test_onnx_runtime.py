@@ -9,6 +9,7 @@ import pytest
 from edgemeter.agent.base.errors import ConfigError, MeasurementError, UnavailableError
 from edgemeter.agent.runtimes import Options, dequantise
 from edgemeter.agent.runtimes.onnx_runtime import OnnxRuntime
+from tests.fixtures.stand_ins import compiled
 
 onnxruntime = pytest.importorskip("onnxruntime")
 
@@ -196,3 +197,31 @@ def test_an_option_of_a_provider_that_was_not_asked_for_is_refused(runtime, mode
     """It would have no effect."""
     with pytest.raises(ConfigError, match=setting):
         runtime.load(models / "onnx.onnx", Options(extra={setting: "1"}))
+
+
+def test_a_library_that_is_no_plug_in_provider_is_refused_in_one_line(runtime, models, tmp_path):
+    """A wrong path, and a library without the function that a plug-in has."""
+    with pytest.raises(
+        UnavailableError, match=r"cannot register the provider library '/nowhere/lib\.so': .*No such file.*give the \.so"
+    ) as caught:
+        runtime.load(models / "onnx.onnx", Options(backend="QNNExecutionProvider", extra={"provider_library": "/nowhere/lib.so"}))
+    assert "\n" not in str(caught.value)
+    (tmp_path / "empty.c").touch()
+    library = compiled(tmp_path / "empty.c", tmp_path / "libempty.so")
+    with pytest.raises(UnavailableError, match="CreateEpFactories"):
+        runtime.load(models / "onnx.onnx", Options(backend="QNNExecutionProvider", extra={"provider_library": str(library)}))
+
+
+def test_a_plug_in_is_chosen_by_its_devices_and_named_by_its_provider(runtime, models, monkeypatch):
+    """As ONNX Runtime reports them: the CPU's own device stands for a plug-in's, which none here has."""
+    registered = []
+    device = onnxruntime.get_ep_devices()[0]
+    seen = iter([[], [device], [device]])
+    monkeypatch.setattr(onnxruntime, "register_execution_provider_library", lambda name, path: registered.append((name, path)))
+    monkeypatch.setattr(onnxruntime, "get_ep_devices", lambda: next(seen))
+    monkeypatch.setattr("edgemeter.agent.runtimes.onnx_runtime._registered", {})
+    found = runtime.load(models / "onnx.onnx", Options(backend=device.ep_name, extra={"provider_library": "/opt/libplug.so"}))
+    assert registered == [("/opt/libplug.so", "/opt/libplug.so")]
+    assert found.backend == "cpu"
+    runtime.bind([np.array([[0, 1, 2, 3]], np.float32)])()
+    np.testing.assert_array_equal(runtime.outputs()[0], [[1, 3, 5, 7]])

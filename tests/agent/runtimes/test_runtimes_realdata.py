@@ -119,8 +119,9 @@ def interleaved_p50_ratio(one, other, count: int) -> float:
 @pytest.mark.slow
 @pytest.mark.parametrize(("name", "file", "count"), [("litert", RUNS[2][1], 1000), ("onnx", RUNS[6][1], 100)], ids=["litert", "onnx"])
 @pytest.mark.long
+@pytest.mark.alone
 def test_the_bare_call_costs_what_the_library_costs(opened, name, file, count):
-    """Timed in turns, p50 of our call and of the library's own differ by less than 2 %.
+    """Timed in turns, p50 of our call and of the library's own differ by less than 2%.
 
     On a machine that does other things too one comparison may be off by more; an overhead of ours would be in all five.
     """

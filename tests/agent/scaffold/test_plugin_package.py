@@ -1,8 +1,11 @@
 """Facts about `edgemeter new`: each kind's package installs, is found, and passes the contract as it is written."""
 
 import os
+import re
 import subprocess
 import sys
+from importlib import import_module
+from importlib.util import find_spec
 
 import pytest
 from click.testing import CliRunner
@@ -27,6 +30,15 @@ def install(package, site):
     """Install the package without a network."""
     command = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--no-build-isolation", "--no-index"]
     subprocess.run([*command, "--target", site, package], check=True, capture_output=True)
+
+
+@pytest.mark.parametrize("template", sorted(TEMPLATES.glob("*.in")), ids=lambda path: path.stem)
+def test_what_a_template_imports_is_there(template):
+    """A name that has moved is found at once, not by the slow test below."""
+    for module, names in re.findall(r"^from (edgemeter[\w.]*) import ([\w, ]+)$", template.read_text(), re.MULTILINE):
+        for name in names.split(", "):
+            found = import_module(module)
+            assert hasattr(found, name) or find_spec(f"{module}.{name}"), f"{module} has no {name}"
 
 
 @pytest.mark.slow

@@ -51,7 +51,7 @@ def test_runs_are_measured_in_turn_and_each_round_the_other_way_round(tmp_path):
 
 
 def test_each_side_gets_its_own_runs(compare):
-    """B's latencies are B's in every pair, whichever came first; a difference of 50 % ends it after five pairs."""
+    """B's latencies are B's in every pair, whichever came first; a difference of 50% ends it after five pairs."""
     found = compare(lambda place: run_of(9.99 + 0.01 * place), lambda place: run_of(15.01 - 0.01 * place))
     (a, b), (contrast,) = found.sides, found.contrasts
     assert a.p50_ms == pytest.approx((10.0, 10.01, 10.02, 10.03, 10.04))
@@ -75,8 +75,7 @@ def test_one_sentence_decides_between_two_models(compare):
     )
     (contrast,) = found.contrasts
     assert contrast.sentence == (
-        "B is 1.41 times faster (95 % 1.40 to 1.41), loses 3.7 AP points (95 % 3.0 to 4.4) "
-        "and costs 23.5 % less energy (95 % 23.2 to 23.9 %)"
+        "B is 1.41 times faster (95% 1.40 to 1.41), loses 3.7 AP points (95% 3.0 to 4.4) and costs 23.5% less energy (95% 23.2 to 23.9%)"
     )
     assert [max(one.p50_ms) for one in found.sides] == [pytest.approx(14.05), pytest.approx(9.99)]
     assert [one.accuracy_value for one in found.sides] == [0.4, 0.363]
@@ -141,7 +140,7 @@ def test_the_sentence_says_which_runs_are_doubtful(compare):
     """Suspect runs count and are counted; a model whose scored run is invalid is called that."""
     ruined = msgspec.structs.replace(scored_run(0.1), verdict=Verdict(state="invalid", reasons=("accuracy-gate: 0.1 of 0.4",)))
     found = compare(
-        lambda place: run_of(10.0 + 0.01 * place, "suspect", "busy-machine: 20 %") if place else scored_run(0.4),
+        lambda place: run_of(10.0 + 0.01 * place, "suspect", "busy-machine: 20%") if place else scored_run(0.4),
         lambda place: run_of(10.0 + 0.02 * place) if place else ruined,
         images="photos",
         rounds=3,

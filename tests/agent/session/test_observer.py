@@ -43,7 +43,7 @@ def suite_of(model):
 
 
 def test_an_effect_of_two_per_cent_is_found_with_its_interval():
-    """Twelve pairs with 0.5 % of noise each: 2 % lies within the bounds, which lie within 1 % of it; none is near 0."""
+    """Twelve pairs with 0.5% of noise each: 2% lies within the bounds, which lie within 1% of it; none is near 0."""
     draw = random.Random(3)  # noqa: S311 - a repeatable draw
     pairs = [(5.1 * math.exp(draw.gauss(0, 0.005)), 5.0 * math.exp(draw.gauss(0, 0.005))) for _ in range(12)]
     effect = observer.effect_of(pairs, "m", ("rapl",))
@@ -117,7 +117,7 @@ def test_a_damaged_file_stops_no_measurement_and_is_not_written_over(tmp_path, c
 
 
 def test_later_records_carry_the_effect(model, tmp_path, monkeypatch):
-    """A record made where 2 % was calibrated states it, and is suspect for it."""
+    """A record made where 2% was calibrated states it, and is suspect for it."""
     monkeypatch.setenv("EDGEMETER_HOME", str(tmp_path / "home"))
     observation.keep_observer_effect(EFFECT, fingerprint.read())
     (record,) = session.measure(suite_of(model), WHO, {}, "none", lambda _: None)

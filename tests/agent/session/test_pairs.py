@@ -7,7 +7,7 @@ import pytest
 
 from edgemeter.agent.session import pairs
 
-# Ten pairs, spread by about 1 % around 0.
+# Ten pairs, spread by about 1% around 0.
 NOISE = np.array([0.011, -0.009, 0.004, -0.012, 0.008, -0.003, 0.012, -0.007, 0.001, -0.005])
 
 
@@ -38,7 +38,7 @@ def test_ratio_and_spread_make_the_verdict(ratio, scale, state):
 
 
 def test_what_matters_is_the_users_choice():
-    """Two percent with hardly any spread do not matter by default, and are slower where 1 % matters."""
+    """Two percent with hardly any spread do not matter by default, and are slower where 1% matters."""
     assert judged(log(1.02), 0.1).state == "no difference that matters"
     assert judged(log(1.02), 0.1, matters_ratio=0.01).state == "slower"
 
@@ -67,7 +67,7 @@ def test_one_pair_gives_only_its_ratio():
 
 
 def test_only_a_clear_answer_ends_a_comparison_early():
-    """A difference of 50 % ends it at the fifth pair, not before; the answer that ten pairs just support does not, nor an open one."""
+    """A difference of 50% ends it at the fifth pair, not before; the answer that ten pairs just support does not, nor an open one."""
     clear = (log(1.5) + NOISE).tolist()
     assert [pairs.is_settled(clear[:n], 10) for n in (4, 5, 10)] == [False, True, False]
     weak = (log(1.03) + NOISE).tolist()

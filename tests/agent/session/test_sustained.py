@@ -109,7 +109,7 @@ def test_false_alarms_are_rare_and_a_fifth_slower_is_found(scatter_ratio, false_
 
 
 def test_a_language_model_has_its_tpot_by_interval():
-    """Ten minutes of queries of 1 s: 100 ms to the first token, then 9 steps that take 50 % longer from half-time on."""
+    """Ten minutes of queries of 1 s: 100 ms to the first token, then 9 steps that take 50% longer from half-time on."""
     steps_ns = np.repeat([100_000_000, 150_000_000], 300)
     token = (100_000_000 + steps_ns[:, None] * np.arange(10)).ravel()
     latency = 100_000_000 + 9 * steps_ns

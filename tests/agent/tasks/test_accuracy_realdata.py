@@ -29,9 +29,10 @@ def scored(model, runtime_name, data):
     try:
         loaded = runtime.load(model, runtimes.Options(threads=2))
         work = tasks.create(recognise.card_for(model, loaded)[0], loaded, data)
-        for index in range(len(data.files)):
-            runtime.bind(tasks.prepared(work, index, loaded))()
-            work.answer(index, runtime.outputs())
+        for index in range(len(data.items)):
+            (inputs,) = tasks.prepared(work, index, loaded)
+            runtime.bind(inputs)()
+            work.predict(index, [runtime.outputs()])
         return work.score()
     finally:
         runtime.close()

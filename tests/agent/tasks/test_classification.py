@@ -52,9 +52,9 @@ def test_top1_and_top5_are_shares_of_the_photographs(folder):
     data = opened(folder, {f"photo_{i}.png": 4 for i in range(3)})
     made = make_task(data)
     for index, answer in enumerate([scores(5, 1), scores(1, 2, 3, 4, 5), scores(1, 2, 3, 4, 6, 5)]):
-        (tensor,) = made.prepare(index).values()
+        ((tensor,),) = [call.values() for call in made.prepare(index)]
         assert (tensor.shape, tensor.dtype) == ((1, 64, 64, 3), np.uint8)
-        made.answer(index, answer)
+        made.predict(index, [answer])
     score = made.score()
     assert (score.metric, score.images, score.dataset_sha256) == ("top1", 3, data.sha256)
     assert score.value == pytest.approx(1 / 3)
@@ -68,7 +68,7 @@ def test_an_index_that_counts_from_another_class_is_told(tmp_path, shift, word):
         Image.new("RGB", (32, 32)).save(tmp_path / f"photo_{i}.png")
     made = make_task(opened(tmp_path, {f"photo_{i}.png": i + 1 + shift for i in range(6)}))
     for index in range(6):
-        made.answer(index, scores(index + 2))
+        made.predict(index, [scores(index + 2)])
     score = made.score()
     assert score.value == (word is None)
     assert [f"one {word}, top-1 would be 1.000" in warning for warning in score.warnings] == ([] if word is None else [True])
@@ -77,7 +77,7 @@ def test_an_index_that_counts_from_another_class_is_told(tmp_path, shift, word):
 def test_of_equal_scores_the_lower_class_is_first(folder):
     """Quantised scores tie often; the answer does not depend on the sort."""
     made = make_task(opened(folder, {"photo_0.png": 2}))
-    made.answer(0, [np.full((1, CLASSES), 9, np.uint8)])
+    made.predict(0, [[np.full((1, CLASSES), 9, np.uint8)]])
     assert made.score().value == 0
     assert made.score().detail["top5"] == 1
 
@@ -86,21 +86,21 @@ def test_only_what_was_answered_is_scored(folder):
     """The number of images says on how many."""
     made = make_task(opened(folder, {"photo_0.png": 2, "photo_2.png": 3}))
     assert made.score() is None
-    made.answer(1, scores(4))
+    made.predict(1, [scores(4)])
     assert (made.score().images, made.score().value) == (1, 1)
 
 
 def test_without_ground_truth_there_is_no_score(folder):
     """The model runs all the same."""
     made = make_task(open_folder(folder))
-    made.answer(0, scores(1))
+    made.predict(0, [scores(1)])
     assert made.score() is None
 
 
 def test_another_number_of_scores_is_refused(folder):
     """The card says how many classes there are."""
     with pytest.raises(ConfigError, match="gives 5 scores, its card has 11"):
-        make_task(open_folder(folder)).answer(0, [np.zeros((1, 5), np.uint8)])
+        make_task(open_folder(folder)).predict(0, [[np.zeros((1, 5), np.uint8)]])
 
 
 def test_a_class_beyond_the_models_is_refused(folder):
@@ -119,7 +119,7 @@ def test_the_bounds_are_wilsons(folder):
     """Three of three right is no certainty: Wilson's lower bound is 0.4385."""
     made = make_task(opened(folder, {f"photo_{i}.png": 4 for i in range(3)}))
     for index in range(3):
-        made.answer(index, scores(5))
+        made.predict(index, [scores(5)])
     one = made.score()
     assert (one.low, one.high) == (pytest.approx(0.4385, abs=6e-5), 1)
     assert one.detail["top5_low"] == one.low
@@ -135,7 +135,7 @@ def test_groups_have_their_own_accuracy_and_a_gap(tmp_path):
     made = make_task(open_folder(tmp_path / "images", tmp_path / "index.csv"))
     for index, name in enumerate(sorted(names)):
         is_right = name.startswith("day") or name in [f"night_{i}.png" for i in range(10)]
-        made.answer(index, scores(5 if is_right else 6))
+        made.predict(index, [scores(5 if is_right else 6)])
     one = made.score()
     assert [(part.name, part.value, part.images) for part in one.groups] == [("day", 1, 40), ("fog", None, 2), ("night", 0.25, 40)]
     assert one.groups[2].low == pytest.approx(0.1419, abs=6e-5)

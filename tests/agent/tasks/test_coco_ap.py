@@ -50,6 +50,16 @@ def test_an_image_without_annotations_counts():
     assert evaluate(truth, rows, [100])["ap"] == pytest.approx(1, abs=1e-12)
 
 
+def test_classes_of_one_name_have_figures_of_their_own():
+    """A class is told by its number: found, not found, and never shown."""
+    truth = make_truth(2)
+    first, second = (one["id"] for one in truth["categories"])
+    truth["categories"] = [{"id": number, "name": "cat"} for number in (first, second, 99)]
+    rows = perfect(truth)
+    figures = coco_ap.CocoAp(truth, rows[rows[:, 6] == first]).figures([100, 101])
+    assert figures.by_category == {first: pytest.approx(1, abs=1e-12), second: 0, 99: None}
+
+
 def test_no_detections_score_zero():
     """A model that finds nothing has an AP of 0, not none."""
     assert evaluate(make_truth(), np.empty((0, 7)), [100, 101])["ap"] == 0

@@ -105,19 +105,30 @@ def test_the_standard_error_is_that_of_repeated_sampling():
     rows = perfect(truth)
     samples = [rows[draw.random(60) < 0.6] for _ in range(200)]
     values = [CocoAp(truth, sample).figures(ids(truth)).overall["ap"] for sample in samples]
-    errors = [CocoAp(truth, sample).standard_error(ids(truth)) for sample in samples[:60]]
+    errors = [CocoAp(truth, sample).ap.bounded(ids(truth)).error for sample in samples[:60]]
     assert np.mean(errors) == pytest.approx(np.std(values), rel=0.15)
 
 
 def test_a_gap_between_groups_of_images_is_found():
-    """By day all, by night half: AP 1 and 51/101 (recall ends at 1/2), apart for certain."""
+    """By day nine of ten, by night half: apart for certain."""
+    truth, rows = half_found()
+    one = coco_ap.coco_accuracy(truth, rows[[place for place in range(len(rows)) if place not in (3, 11, 19)]], ids(truth), SHA256)
+    gap = one.group_gap
+    assert (gap.best, gap.worst, gap.reason) == ("day", "night", None)
+    assert 0 < gap.low < gap.value < gap.high
+
+
+def test_a_gap_to_a_group_that_no_part_moves_has_no_bounds():
+    """By day all, by night half: AP 1 and 51/101 (recall ends at 1/2). How far a perfect 30 images are from perfect does not show."""
     truth, rows = half_found()
     one = coco_ap.coco_accuracy(truth, rows, ids(truth), SHA256)
     assert one.group_metric == "coco_ap"
     assert [(part.name, round(part.value, 6), part.images) for part in one.groups] == [("day", 1, 30), ("night", round(51 / 101, 6), 30)]
     gap = one.group_gap
     assert (gap.best, gap.worst, gap.value) == ("day", "night", pytest.approx(1 - 51 / 101))
-    assert 0 < gap.low < gap.value < gap.high
+    assert (gap.low, gap.high, gap.reason) == (None, None, "day: no one of 20 parts of the images moves the figure")
+    assert (one.groups[0].low, one.groups[0].high) == (None, None)
+    assert one.groups[1].low < one.groups[1].value < one.groups[1].high
 
 
 def test_a_group_that_is_too_small_has_no_figure():

@@ -53,9 +53,9 @@ def perfect(scale=1.0):
 def run(made, outputs):
     """Answer every photograph with the same outputs, and return the score."""
     for index in range(2):
-        (tensor,) = made.prepare(index).values()
+        ((tensor,),) = [call.values() for call in made.prepare(index)]
         assert tensor.shape == INPUT.shape
-        made.answer(index, outputs)
+        made.predict(index, [outputs])
     return made.score()
 
 
@@ -89,7 +89,7 @@ def test_a_photograph_without_detections_counts(folder):
     made = make_task(opened(folder, make_truth()))
     for index, output in enumerate([perfect(), np.zeros(HEAD, np.float32)]):
         made.prepare(index)
-        made.answer(index, [output])
+        made.predict(index, [[output]])
     assert made.score().value == pytest.approx(51 / 101, abs=1e-9)
 
 
@@ -106,7 +106,7 @@ def test_only_what_was_answered_is_scored(folder):
     made = make_task(opened(folder, make_truth()))
     assert made.score() is None
     made.prepare(1)
-    made.answer(1, [perfect()])
+    made.predict(1, [[perfect()]])
     assert (made.score().images, made.score().value) == (1, pytest.approx(1, abs=1e-9))
 
 
@@ -136,7 +136,7 @@ def test_a_class_beyond_the_cards_is_an_error(folder):
         make_card("tflite-postprocess", classes=2), make_loaded(tensors((), (), (), ()), [INPUT]), opened(folder, make_truth())
     )
     made.prepare(0)
-    made.answer(0, [np.array(part, np.float32) for part in ([[[0, 0, 1, 1]]], [[5]], [[0.5]], [1])])
+    made.predict(0, [[np.array(part, np.float32) for part in ([[[0, 0, 1, 1]]], [[5]], [[0.5]], [1])]])
     with pytest.raises(ConfigError, match="found class 5, its card has 2 classes"):
         made.score()
 
@@ -158,5 +158,5 @@ def test_annotations_without_sizes_are_taken(folder):
 
 def test_an_index_of_classes_is_refused(folder):
     """A detector needs boxes."""
-    with pytest.raises(ConfigError, match=r"is a detector.*give COCO annotations"):
+    with pytest.raises(ConfigError, match=r"finds objects.*give COCO annotations"):
         make_task(opened(folder, {"photo_0.png": 1}))

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from edgemeter.agent.base.statistics import jackknife_error, paired_bounds
-from edgemeter.agent.tasks.parts import PARTS, without_parts
+from edgemeter.agent.tasks.parts import PARTS, Jackknifed, Share, without_parts
 
 
 def test_two_models_get_the_same_parts_of_the_same_images():
@@ -25,6 +25,40 @@ def test_too_few_images_or_a_part_that_holds_everything_have_no_parts():
     assert without_parts(range(40), lambda some: 0.5 if 7 in some else None) == ()
 
 
+def test_where_all_is_right_the_spread_is_not_known():
+    """A figure that no part moves has neither error nor bounds, rather than 0 and the bounds 1 and 1; its parts are kept for pairs."""
+    for value in (0.0, 0.7, 1.0):
+        found = Jackknifed(lambda _, value=value: value).bounded(range(100))
+        assert (found.low, found.high, found.error, len(found.without_parts)) == (None, None, None, PARTS)
+        assert found.reason == "no one of 20 parts of the images moves the figure"
+
+
+def test_rounding_is_no_spread():
+    """Sums of the same values in another order differ in the last digit."""
+    assert jackknife_error([0.1 + 0.2, 0.3] * 10) is None
+    assert jackknife_error([0.3 + 1e-6, 0.3] * 10) > 0
+
+
+def test_a_figure_without_bounds_says_why():
+    """Too few images, or one part that holds all that is to be found."""
+    assert Jackknifed(lambda _: 0.5).bounded(range(19)).reason == "fewer than 20 images"
+    assert "there is nothing to find" in Jackknifed(lambda some: 0.5 if 7 in some else None).bounded(range(40)).reason
+    assert Share(dict.fromkeys(range(100), True)).bounded(range(100)).reason is None
+
+
+def test_a_share_has_bounds_where_all_is_right():
+    """Wilson's: of 100 that are right, at least 96.3% are, and the error is not 0."""
+    found = Share(dict.fromkeys(range(100), True)).bounded(range(100))
+    assert (found.low, found.high) == (pytest.approx(0.963, abs=5e-4), 1.0)
+    assert found.error > 0
+
+
+def test_a_difference_that_no_part_moves_has_no_bounds():
+    """Identical predictions, and one model that finds everything beside one that finds nothing: not bounds of width 0."""
+    assert paired_bounds(0.0, [0.5, 0.6] * 10, [0.5, 0.6] * 10) is None
+    assert paired_bounds(1.0, [1.0] * 20, [0.0] * 20) is None
+
+
 def test_the_error_of_a_mean_is_its_standard_error():
     """Parts of one: the jackknife is sd / sqrt(n)."""
     values = np.random.default_rng(1).normal(size=PARTS)
@@ -33,7 +67,7 @@ def test_the_error_of_a_mean_is_its_standard_error():
 
 
 def test_what_is_hard_for_both_narrows_the_bounds_of_their_difference():
-    """Top-1 of two models on 200 images, one 4 points better: 95 % of the bounds hold, at half the width of independent ones."""
+    """Top-1 of two models on 200 images, one 4 points better: 95% of the bounds hold, at half the width of independent ones."""
     draw = np.random.default_rng(2)
     held, widths, independent = 0, [], []
     for _ in range(300):

@@ -17,7 +17,7 @@ import wave
 import numpy as np
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.contract.model_card import AudioInput
-from edgemeter.agent.contract.record_figures import Accuracy
+from edgemeter.agent.contract.record_accuracy import Accuracy
 from edgemeter.agent.datasets import GroundTruth, Targets
 
 class Words:
@@ -32,14 +32,14 @@ class Loudness:
             raise ConfigError(f"model {model.name!r} takes no recording")
         self.wanted, self.data, self.right = model.input, data, {}
     def prepare(self, index):
-        with wave.open(str(self.data.files[index])) as clip:
+        with wave.open(str(self.data.items[index].file)) as clip:
             assert clip.getframerate() == self.wanted.sample_rate_hz
             pcm = np.frombuffer(clip.readframes(self.wanted.samples), np.int16)
-        return {"clip": (pcm / np.float32(32768)).astype(np.float32)[None], "length": np.array([len(pcm)], np.int32)}
-    def answer(self, index, outputs):
-        self.right[index] = ("quiet", "loud")[int(outputs[0].argmax())] == list(self.data.targets.values())[index]
-    def same_answer(self, index, one, other):
-        return float(one[0].argmax() == other[0].argmax())
+        return [{"clip": (pcm / np.float32(32768)).astype(np.float32)[None], "length": np.array([len(pcm)], np.int32)}]
+    def predict(self, index, calls):
+        self.right[index] = ("quiet", "loud")[int(calls[0][0].argmax())] == list(self.data.targets.values())[index]
+    def same_predictions(self, index, one, other):
+        return float(one[0][0].argmax() == other[0][0].argmax())
     def score(self, parts="all"):
         value = sum(self.right.values()) / len(self.right)
         return Accuracy(metric="word", value=value, images=len(self.right), dataset_sha256=self.data.sha256)

@@ -3,8 +3,8 @@
 import msgspec
 import pytest
 
+from edgemeter.agent.contract.record_accuracy import AccuracyGate, Agreement, Answers
 from edgemeter.agent.contract.record_conditions import Dataset, Runtime, Tensor
-from edgemeter.agent.contract.record_figures import AccuracyGate, Agreement, Answers
 from edgemeter.agent.verdict import accuracy_rules
 from edgemeter.agent.verdict import judge as verdict
 from tests.fixtures.measured_factory import measured
@@ -55,9 +55,16 @@ CASES = [
     ),
     ("no-scores", "invalid", seen(highest_score=9.4), "the highest score is 9.4, and scores are 0..1"),
     ("low-ap", "suspect", seen() | scored(0.02), "coco_ap 0.020 on 815 annotated objects in 80 photographs"),
-    ("implausible-accuracy", "invalid", scored(0.001, "top1", 200), "top1 0.001 on 200 photographs"),
+    ("implausible-accuracy", "invalid", scored(0.001, "top1", 200), "top1 0.001 on 200 items"),
     ("implausible-accuracy", "invalid", scored(0.45, "top1", 200) | {"outputs": CLASSES}, "models in use reach at least 0.5"),
     ("accuracy-gate", "invalid", {"accuracy_gate": GATE}, "coco_ap 0.020 of 0.400 (suite) needed 0.360, 90% of it"),
+    ("implausible-accuracy", "invalid", scored(0.01, "miou", 60), "miou 0.010 on 60 items; models in use reach at least 0.05"),
+    (
+        "implausible-accuracy",
+        "invalid",
+        {"accuracy": msgspec.structs.replace(scored(0.999, "abs_rel", 60)["accuracy"], better="lower")},
+        "abs_rel 0.999 on 60 items; models in use are below 0.95",
+    ),
     ("coarse-scores", "suspect", seen(distinct_scores=3), "7000 boxes share 3 different scores"),
     ("coarse-scores", "suspect", seen() | {"outputs": COARSE}, "boxes and scores in steps of 0.06, 17 of them for 0..1"),
     ("disagrees", "suspect", agreed(same_answer_ratio=0.5), "50% of the predictions agree with ai-edge-litert 2.3.0 reference on 4 inputs"),
@@ -94,6 +101,8 @@ SOUND = [
     seen() | {"outputs": LOGITS},
     seen() | {"outputs": (*COARSE, *FINE)},
     scored(0.0, "top1", 49),
+    scored(0.06, "miou", 200),
+    {"accuracy": msgspec.structs.replace(scored(0.9, "abs_rel", 200)["accuracy"], better="lower")},
     scored(0.06, "top1", 200),
     {"accuracy_gate": msgspec.structs.replace(GATE, passed=True)},
     agreed(),

@@ -121,7 +121,7 @@ def test_where_a_fact_is_unknown_or_beside_the_point_nothing_is_violated():
 
 
 def test_what_our_loop_costs_a_tiny_model_is_no_contradiction():
-    """At 0.1 ms a token 0.03 ms are 30 %, and still only our own loop."""
+    """At 0.1 ms a token 0.03 ms are 30%, and still only our own loop."""
     tiny = {"decode_tokens_per_s": 10_000.0, "own_decode_tokens_per_s": 14_000.0}
     assert "own-timings-differ" not in violated(generating(**tiny))
     assert "own-timings-differ" in violated(generating(**tiny | {"own_decode_tokens_per_s": 21_000.0}))

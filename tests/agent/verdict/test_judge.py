@@ -7,8 +7,9 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 
+from edgemeter.agent.contract.record_accuracy import OutputCheck
 from edgemeter.agent.contract.record_conditions import Condition, ObserverEffect, OtherProcess, Runtime, Scheduling
-from edgemeter.agent.contract.record_figures import CoolDown, Load, OutputCheck, WarmUp
+from edgemeter.agent.contract.record_figures import CoolDown, Load, WarmUp
 from edgemeter.agent.engine.scenarios import latency_statistics
 from edgemeter.agent.verdict import accuracy_rules, generation_rules, judge, precondition_rules, run_rules
 from edgemeter.agent.verdict import judge as verdict
@@ -97,7 +98,7 @@ def test_a_run_that_began_too_warm_is_suspect(is_reached, temperature_c, state):
 
 def test_every_rule_has_a_test():
     """A rule without a test of its own is not shown to work; the other files of rules have tests of their own."""
-    here = {case[0] for case in CASES} | {"observer-effect", "not-cooled", "compiled-at-start"}
+    here = {case[0] for case in CASES} | {"observer-effect", "not-cooled", "compiled-at-start", "portable-kernels"}
     others = (*accuracy_rules.RULES, *run_rules.ENERGY_RULES, *precondition_rules.RULES, *generation_rules.RULES)
     elsewhere = {rule.name for rule in others}
     assert {rule.name for rule in verdict.RULES} - elsewhere == here
@@ -132,7 +133,7 @@ def test_rounding_of_float_kernels_is_not_a_difference():
 
 
 def test_thirds_that_differ_by_chance_are_no_drift():
-    """64 queries with 20 % of spread: medians of thirds are often 5 % apart, and hardly one run in a thousand counts as drift."""
+    """64 queries with 20% of spread: medians of thirds are often 5% apart, and hardly one run in a thousand counts as drift."""
     draw = np.random.default_rng(1)
     latencies_ns = [(5e6 * draw.lognormal(0, 0.2, 64)).astype(np.int64) for _ in range(500)]
     runs = [measured_of(one) for one in latencies_ns]
@@ -144,7 +145,7 @@ def test_thirds_that_differ_by_chance_are_no_drift():
 
 
 def test_a_drift_of_ten_per_cent_is_found_in_noise():
-    """A run of 64 whose last half is 10 % slower, with 3 % of spread, is caught nearly always."""
+    """A run of 64 whose last half is 10% slower, with 3% of spread, is caught nearly always."""
     draw = np.random.default_rng(2)
     slope = np.where(np.arange(64) < 32, 1.0, 1.1)
     runs = [measured_of((5e6 * slope * draw.lognormal(0, 0.03, 64)).astype(np.int64)) for _ in range(200)]
@@ -190,12 +191,12 @@ def test_a_sticky_flag_that_came_up_during_the_run_counts():
 
 
 def test_a_calibrated_observer_effect_above_one_per_cent_is_suspect():
-    """Beyond chance and above 1 %: suspect; 1.5 % that may as well be nothing, or less than 1 %: valid."""
+    """Beyond chance and above 1%: suspect; 1.5% that may as well be nothing, or less than 1%: valid."""
     effects = [ObserverEffect(effect_ratio=0.015, **RATIO | change) for change in ({}, {"low_ratio": -0.01})]
     effects.append(ObserverEffect(effect_ratio=0.005, **RATIO | {"low_ratio": 0.004}))
     found = [verdict.judge(measured(), QUIET, observer=effect) for effect in effects]
     assert [one.state for one in found] == ["suspect", "valid", "valid"]
-    assert found[0].reasons[0].startswith("observer-effect: power and condition sampling adds 1.5% to p50 here (95 % bounds 1.1% to 2.0%")
+    assert found[0].reasons[0].startswith("observer-effect: power and condition sampling adds 1.5% to p50 here (95% bounds 1.1% to 2.0%")
 
 
 @pytest.mark.parametrize("rule", judge.RULES, ids=lambda rule: rule.name)

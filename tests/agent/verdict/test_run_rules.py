@@ -1,5 +1,6 @@
 """Facts about `edgemeter.agent.verdict.run_rules` on energies."""
 
+import msgspec
 import pytest
 
 from edgemeter.agent.contract.record_figures import UncertaintyTerm
@@ -29,7 +30,7 @@ def _violations(*energies):
 
 
 def test_a_part_that_draws_more_than_the_whole_is_suspect():
-    """7 W of rails inside 5 W at the wall, each known to 2 %: one is wrong, and the ratio is stated."""
+    """7 W of rails inside 5 W at the wall, each known to 2%: one is wrong, and the ratio is stated."""
     (reason,) = _violations(_energy("wall-ac", 5.0, 0.02), _energy("soc-rails", 7.0, 0.02))
     assert "7 W" in reason
     assert "1.4 times" in reason
@@ -52,7 +53,7 @@ def test_sensors_that_can_both_be_right_are_left_alone(wide, narrow):
 
 
 def test_an_unknown_gain_excuses_no_more_than_its_allowance():
-    """10 % of the power and the known terms; a factor is a fault."""
+    """10% of the power and the known terms; a factor is a fault."""
     terms = (UncertaintyTerm(term="gain", u_mj=None), UncertaintyTerm(term="offset", u_mj=0.5))
     assert _violations(_energy("board-input", 5.0, None, budget=terms), _energy("soc-rails", 6.5, 0.01))
 
@@ -108,3 +109,12 @@ def test_a_power_outside_the_calibrated_load_steps_is_a_note(powers, outside):
     found = [note for note in verdict.judge(measured(), (), energies=(energy,)).notes if note.startswith("outside-calibration: ")]
     assert bool(found) == (outside is not None)
     assert outside is None or (outside in found[0] and "was calibrated from 2 to 6 W" in found[0])
+
+
+def test_operators_left_to_portable_kernels_are_noted():
+    """A note, no doubt: the run is what the program is."""
+    run = measured()
+    left = {"operators_on_xnnpack": "57", "left_to_portable": "upsample_nearest2d 1"}
+    found = verdict.judge(msgspec.structs.replace(run, runtime=msgspec.structs.replace(run.runtime, facts=left)), ())
+    assert "portable-kernels: portable kernels run upsample_nearest2d 1" in found.notes
+    assert not any(note.startswith("portable-kernels") for note in verdict.judge(run, ()).notes)

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from edgemeter.agent.base.errors import ConfigError
+from edgemeter.agent.contract.suite import CORRUPTIONS as OF_KINDS
 from edgemeter.agent.contract.suite import corruption_names
 from edgemeter.agent.vision.corruptions import CORRUPTIONS, SEVERITIES, corrupt
 
@@ -53,7 +54,7 @@ def test_the_noise_is_the_same_on_every_machine():
 
 
 def test_noise_has_the_strength_of_the_literature():
-    """On mid-grey: sd 0.08 x 255; of the photons the root; impulses hit 3 % of the values, black and white alike."""
+    """On mid-grey: sd 0.08 x 255; of the photons the root; impulses hit 3% of the values, black and white alike."""
     grey = np.full((200, 200, 3), 128, np.uint8)
     assert corrupt(grey, "gaussian_noise", 1, 0, "a").std() == pytest.approx(0.08 * 255, rel=0.02)
     assert corrupt(grey, "shot_noise", 1, 0, "a").std() == pytest.approx((128 / 255 / 60) ** 0.5 * 255, rel=0.02)
@@ -149,7 +150,7 @@ def test_a_mosaic_is_coarser_at_every_severity(photo):
 
 def test_names_are_taken_in_the_order_of_the_table():
     """All, some, and never one that there is not."""
-    assert corruption_names(["all"]) == tuple(CORRUPTIONS)
+    assert OF_KINDS["image"] == tuple(CORRUPTIONS)
     assert corruption_names(["contrast", "gaussian_noise"]) == ("gaussian_noise", "contrast")
     with pytest.raises(ConfigError, match="no corruption is called 'rain': choose from gaussian_noise"):
         corruption_names(["gaussian_noise", "rain"])

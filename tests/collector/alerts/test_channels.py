@@ -16,9 +16,9 @@ from tests.fixtures.servers import address_of, mosquitto
 
 FACTS = {"fleet": "lab", "device": "pi-1", "metric": "energy"}
 OPENED = Notice(
-    "opened", 3, "confirmed step", "critical", "step: energy on pi-1", "+5 %", FACTS, "2026-11-20T08:00:00Z", None, "https://f.example"
+    "opened", 3, "confirmed step", "critical", "step: energy on pi-1", "+5%", FACTS, "2026-11-20T08:00:00Z", None, "https://f.example"
 )
-CLOSED = Notice("closed", 4, "drift", "info", "over: drift", "+1 %", FACTS, "2026-11-19T08:00:00Z", "2026-11-20T08:00:00Z", None)
+CLOSED = Notice("closed", 4, "drift", "info", "over: drift", "+1%", FACTS, "2026-11-19T08:00:00Z", "2026-11-20T08:00:00Z", None)
 
 
 @pytest.fixture
@@ -119,7 +119,7 @@ def test_a_mail_arrives_with_subject_and_text(mail):
     found = message_from_string(kept, policy=policy.default)
     assert found["Subject"] == "Edgemeter: step: Gerät pi-1"
     assert found["To"] == "a@x.org, b@x.org"
-    assert "+5 %" in found.get_content()
+    assert "+5%" in found.get_content()
 
 
 def test_a_mail_server_that_refuses_is_told_from_one_that_is_not_there(mail):

@@ -13,8 +13,9 @@ from edgemeter.collector.alerts import lifecycle
 from edgemeter.collector.alerts.alerts_table import alerts_table
 from edgemeter.collector.alerts.check import check_alerts
 from edgemeter.collector.alerts.rules import AlertRule, AlertRules, Channel
+from edgemeter.collector.index.history import LedgerHistory
 from edgemeter.collector.trend import watch
-from edgemeter.collector.trend.history import LedgerHistory, RunHistory
+from edgemeter.collector.trend.history import RunHistory
 from edgemeter.collector.trend.watch_file import WatchFile, read_annotations
 from tests.fixtures.listeners import http_listener
 from tests.fixtures.series_factory import DAY_NS, FIRST_DAY, make_days, noisy
@@ -116,7 +117,7 @@ def test_a_sick_board_is_not_taken_for_its_type(file):
 
 
 def test_a_change_too_small_for_each_board_is_found_on_their_type_and_told_once(file):
-    """Two cases of twelve boards, by 4.5 % at 5 % of noise: no step of a board, two of the type."""
+    """Two cases of twelve boards, by 4.5% at 5% of noise: no step of a board, two of the type."""
     runs = []
     for unit in range(12):
         for case in (0, 1):
@@ -270,7 +271,7 @@ def test_a_check_asks_boards_of_suspects_for_more_runs(file):
 
 
 def test_a_rise_alerts_within_three_days(file):
-    """Six per cent at 0.8 % of noise: opened on the second or third day."""
+    """Six per cent at 0.8% of noise: opened on the second or third day."""
     rules = AlertRules(rule=(AlertRule(name="rise", kind="rise", metrics=("energy",)),), more_runs=False)
     values = noisy(100, 45, seed=3, noise_ratio=0.008, step_at=40, step_ratio=1.06)
     done = {day: titles(at(make_days(values[: day + 1]), rules, file, day=day)) for day in range(38, 45)}
@@ -281,7 +282,7 @@ def test_a_rise_alerts_within_three_days(file):
 
 
 def test_a_rise_is_configured_and_a_fall_told_on_request(file):
-    """By 10 % it does not alert at 6 %; less energy is no bad news."""
+    """By 10% it does not alert at 6%; less energy is no bad news."""
     up, down = (make_days(noisy(100, 45, seed=3, noise_ratio=0.008, step_at=42, step_ratio=ratio)) for ratio in (1.06, 0.94))
 
     def found(runs, **more):

@@ -11,7 +11,7 @@ DAY_NS = 86_400 * 1_000_000_000
 NOW = 20_000 * DAY_NS
 
 
-def firing(text="+5 %", day=19_990, subject="lab | pi-1 | case | energy"):
+def firing(text="+5%", day=19_990, subject="lab | pi-1 | case | energy"):
     """Return a firing of a step."""
     facts = {"fleet": "lab", "device": "pi-1", "metric": "energy", "model": "tiny"}
     return Firing("confirmed step", subject, "critical", "step: energy of tiny", text, day, facts)
@@ -33,11 +33,11 @@ def test_an_alert_opens_once_is_updated_and_closes(file):
     """The same firing changes nothing; another size updates; no firing closes; and then there is silence."""
     assert events(file, firing()) == ["opened"]
     assert events(file, firing(), day=1) == []
-    assert events(file, firing("+6 %"), day=2) == ["updated"]
+    assert events(file, firing("+6%"), day=2) == ["updated"]
     assert events(file, day=3) == ["closed"]
     assert events(file, day=4) == []
     (alert,) = lifecycle.read_alerts(file, with_closed=True)
-    assert (alert.firing.text, alert.outcome, alert.opened_ns, alert.closed_ns) == ("+6 %", "over", NOW, NOW + 3 * DAY_NS)
+    assert (alert.firing.text, alert.outcome, alert.opened_ns, alert.closed_ns) == ("+6%", "over", NOW, NOW + 3 * DAY_NS)
 
 
 def test_a_step_that_fades_and_comes_back_is_the_same_alert(file):
@@ -55,7 +55,7 @@ def test_what_was_dismissed_does_not_open_again_for_its_day(file):
     events(file, firing())
     lifecycle.dismiss(file, 1, "the meter was moved")
     assert lifecycle.read_alerts(file) == []
-    assert events(file, firing("+7 %", day=19_991), day=1) == []
+    assert events(file, firing("+7%", day=19_991), day=1) == []
     assert events(file, firing(day=20_020), day=30) == ["opened"]
     assert lifecycle.find_alert(file, 1).remark == "the meter was moved"
 
@@ -72,7 +72,7 @@ def test_acknowledging_begins_a_new_level(file):
 
 def event_of(*subjects):
     """Return the firing of an event with these members."""
-    members = tuple(FiringMember(subject, "+5 %", 19_990, {}) for subject in subjects)
+    members = tuple(FiringMember(subject, "+5%", 19_990, {}) for subject in subjects)
     return Firing("confirmed step", f"lab | {len(subjects)} boards", "critical", "fleet", "text", 19_990, {"fleet": "lab"}, members)
 
 

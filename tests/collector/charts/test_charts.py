@@ -6,7 +6,7 @@ import re
 import pytest
 
 from edgemeter.agent.base import config
-from edgemeter.collector.charts import specs, vega
+from edgemeter.collector.charts import overlap, specs, vega
 from edgemeter.collector.charts.chart import Chart, rows_table, script_data
 from edgemeter.collector.compare.trade_off import FrontPoint, front_band, standings
 from edgemeter.collector.show import comparison_charts
@@ -20,6 +20,12 @@ NS_PER_DAY = 86_400 * 10**9
 def runs_of(p50_ms, **changes):
     """Return runs on five days around a p50."""
     return [make_run(p50_ms=p50_ms * (1 + day / 100), started_at_ns=STARTED_AT_NS + day * NS_PER_DAY, **changes) for day in range(5)]
+
+
+def symbols(drawn):
+    """Return where the marks of a drawing are, in pixels from the left and from above."""
+    (group,) = re.findall(r'<g class="mark-symbol role-mark.*?</g>', drawn)
+    return [(float(x), float(y)) for x, y in re.findall(r'transform="translate\(([\d.]+),([\d.]+)\)"', group)]
 
 
 @pytest.fixture
@@ -62,16 +68,79 @@ def test_what_every_corner_beats_is_beaten_and_nothing_else():
     assert front_band([FrontPoint(10, 0.6)]) == []
 
 
-def test_marks_that_cover_each_other_are_counted_and_named():
-    """Twelve boards of one figure: one number, whose tooltip says which they are; a board apart has none."""
-    boards = [run for n in range(12) for run in runs_of(10.0, device=f"pi-{n:02}")]
+@pytest.fixture
+def crowd():
+    """Return the chart of twelve boards of nearly one figure, of one far away, and of a reference."""
+    boards = [run for n in range(12) for run in runs_of(10.0 + n / 50, device=f"pi-{n:02}")]
     comparison = compare_runs(*boards, *runs_of(30.0, device="far", ap=0.4), make_reference())
     (chart,) = comparison_charts.latency_front(comparison, assign_styles(comparison.rows)).charts
-    (layer,) = [one for one in chart.spec["layer"] if one.get("data", {}).get("name") == "counts"]
-    (counted,) = layer["data"]["values"]
-    assert counted["count"] == "×12"  # noqa: RUF001
-    assert counted["here"].startswith("pi-00, ")
-    assert counted["here"].endswith("and 7 more")
+    return chart
+
+
+def test_marks_that_cover_each_other_are_one_with_one_interval(crowd):
+    """Twelve boards: one number, an interval over all of theirs, and which they are; a board apart is itself."""
+    rows = [row for row in crowd.table.dicts() if row["device"].startswith("pi-")]
+    marks = crowd.spec["datasets"]["marks"]
+    assert len(rows) == 12
+    assert sorted(one["count"] for one in marks) == ["", "", "×12"]  # noqa: RUF001
+    (mark,) = [one for one in marks if one["count"]]
+    ends = min(one["cost_low"] for one in rows), max(one["cost_high"] for one in rows)
+    assert (mark["cost_low"], mark["cost_high"]) == pytest.approx(ends, rel=1e-5)
+    assert min(one["cost"] for one in rows) < mark["cost"] < max(one["cost"] for one in rows)
+    assert mark["case"].startswith("12 cases: pi-00, ")
+    assert mark["case"].endswith("and 6 more")
+
+
+def test_a_drawing_has_one_mark_and_one_interval_of_what_would_cover_each_other(crowd):
+    """In the static SVG, as in the page: three marks, none over another; as many rules each way as marks have an interval."""
+    drawn = vega.svg(crowd)
+    places = symbols(drawn)
+    assert len(places) == 3
+    assert all(
+        max(abs(one[0] - other[0]), abs(one[1] - other[1])) >= overlap.MARK_PX[0]
+        for at, one in enumerate(places)
+        for other in places[at + 1 :]
+    )
+    bounded = [sum(one[f"{of}_low"] is not None for one in crowd.spec["datasets"]["marks"]) for of in ("cost", "accuracy")]
+    assert sum(group.count("<line") for group in re.findall(r'<g class="mark-rule role-mark.*?</g>', drawn)) == sum(bounded)
+
+
+@pytest.mark.parametrize("reach", [1.1, 3.0, 40.0])
+def test_marks_are_merged_by_the_places_that_a_drawing_gives_them(reach):
+    """To a pixel, on linear axes with their round ends as on a logarithmic one."""
+    boards = [run for n in range(6) for run in runs_of(10.0 * reach ** (n / 5), device=f"pi-{n}", ap=0.5 + n / 100)]
+    comparison = compare_runs(*boards, make_reference())
+    (chart,) = comparison_charts.latency_front(comparison, assign_styles(comparison.rows)).charts
+    rows = chart.table.dicts()
+    place = specs.front_places(rows)
+    drawn = symbols(vega.svg(chart))
+    marks = chart.spec["datasets"]["marks"]
+    assert len(drawn) == len(marks)
+    for (x, y), mark in zip(drawn, marks, strict=True):
+        across, upward = place(mark["cost"], mark["accuracy"])
+        assert (x, specs.FRONT_HEIGHT_PX - y) == pytest.approx((across, upward), abs=1)
+
+
+def test_a_mark_of_several_series_is_of_none_of_them():
+    """Its colour is the text's; hollow only where all are; without an interval where none has one."""
+    row = {"cost_low": None, "cost_high": None, "accuracy_low": None, "accuracy_high": None, "label": "a"}
+    rows = [
+        {
+            **row,
+            "case": name,
+            "series": name,
+            "cost": 1.0 + n,
+            "accuracy": 0.5,
+            "standing": "beaten",
+            "verdict": "valid",
+            "is_hollow": n == 0,
+        }
+        for n, name in enumerate("abc")
+    ]
+    (mark,) = overlap.merged(rows, lambda cost, accuracy: (cost, accuracy))
+    assert (mark["series"], mark["is_hollow"], mark["label"]) == (overlap.SEVERAL, False, None)
+    assert (mark["cost"], mark["cost_low"], mark["standing"]) == (2.0, None, "beaten")
+    assert overlap.merged(rows, lambda cost, accuracy: (cost * 20, accuracy)) == [{**one, "count": ""} for one in rows]
 
 
 def test_ratios_that_matter_are_drawn_on_a_logarithmic_axis_that_says_so():

@@ -29,7 +29,7 @@ def run(*arguments):
 def test_the_table_ends_with_verdicts_and_the_nearest_case(store):
     """In words, with the interval and what it rests on."""
     shown = run("--reference", "reference", "--store", store).stdout
-    assert "latency: slower: 5 times as long (95 %:" in shown
+    assert "latency: slower: 5 times as long (95%:" in shown
     assert "3 runs against 3 runs; within this day, this board" in shown
     assert "nearest to tiny-detector fp32 on onnx, pi-2 is tiny-detector fp32 on onnx, server-1, which differs in data" in shown
 
@@ -79,7 +79,7 @@ def test_what_makes_no_sense_is_wrong_usage(store, arguments):
 
 
 def test_what_matters_is_a_percentage_or_a_ratio(tmp_path):
-    """Both forms are one number, and the verdict goes by it: 20 % slower counts at 3 % and does not at 30 %."""
+    """Both forms are one number, and the verdict goes by it: 20% slower counts at 3% and does not at 30%."""
     runs = [run for factor in NOISE for run in (make_run(p50_ms=2.4 * factor), make_reference(p50_ms=2 * factor))]
     path = tmp_path / "runs.json"
     path.write_bytes(document(*runs))

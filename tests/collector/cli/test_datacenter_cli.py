@@ -78,7 +78,7 @@ def test_single_stream_and_batch_saturated_servers_stand_apart(store):
 
 
 def test_energies_come_from_the_records(store):
-    """The numbers by hand: 150 mJ gross at full speed, 3,075 mJ at one a second; the server at 80 % and a PUE of 1.1."""
+    """The numbers by hand: 150 mJ gross at full speed, 3,075 mJ at one a second; the server at 80% and a PUE of 1.1."""
     where = store(*edge_runs(), *server_runs())
     printed = json.loads(run("--store", where, "--json", "--rate", 1).stdout)
     assert printed["edge_gross_mj"]["value"] == pytest.approx(3075.0)

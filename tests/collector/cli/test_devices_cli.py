@@ -6,9 +6,9 @@ from click.testing import CliRunner
 
 from edgemeter.agent.contract import record as contract_record
 from edgemeter.agent.contract.health import Clock, Disk, Health
-from edgemeter.agent.contract.messages import Birth, DeviceState
+from edgemeter.agent.contract.messages import ACTIVITY_STALE_NS, Activity, Birth, DeviceState, Measuring, encode_message
 from edgemeter.agent.ledger.chunks import Arrival
-from edgemeter.agent.ledger.presence import PresenceChange
+from edgemeter.agent.ledger.presence import PresenceChange, RetainedMessage
 from edgemeter.agent.ledger.sqlite_ledger import SqliteLedger
 from edgemeter.collector.cli.collector import collector
 from tests.fixtures.record_factory import make_record
@@ -62,3 +62,25 @@ def test_what_a_device_says_of_its_health_is_listed_with_what_to_look_at(tmp_pat
     assert (one["look_at"], one["health"]["agent"]) == (None, "0.2.0")
     assert two["look_at"] == "its certificate expires in 5 days; only 5% of its disk is free; its clock is not synchronised"
     assert "its certificate expires in 5 days" in CliRunner().invoke(collector, arguments, catch_exceptions=False).stdout
+
+
+def test_what_a_device_measures_now_is_a_line_of_its_own_and_in_json(tmp_path):
+    """Also of a device that reported nothing else; one that is lost measures nothing."""
+    measuring = Measuring(suite="nightly\x1b[2J", case="tiny-detector.tflite litert", run=3, runs=12)
+    report = encode_message(Activity(session=9, measuring=measuring))
+    now_ns = time.time_ns()
+    held = [RetainedMessage(f"edgemeter/v1/lab/{name}/activity", report, now_ns) for name in ("pi-1", "pi-2")]
+    old = RetainedMessage("edgemeter/v1/lab/pi-3/activity", report, now_ns - 2 * ACTIVITY_STALE_NS)
+    lost = PresenceChange("lab", "pi-2", DeviceState(state="lost", session=9), now_ns)
+    with SqliteLedger(tmp_path / "ledger") as ledger:
+        ledger.commit((), (), [*held, old, lost])
+    arguments = ["devices", "--ledger", str(tmp_path / "ledger")]
+    done = CliRunner().invoke(collector, [*arguments, "--json"], catch_exceptions=False)
+    found = {one["device"]: one["measuring"] for one in json.loads(done.stdout)["devices"]}
+    assert (found["pi-1"]["case"], found["pi-1"]["run"], found["pi-1"]["runs"]) == ("tiny-detector.tflite litert", 3, 12)
+    assert (found["pi-1"]["is_stale"], found["pi-2"], found["pi-3"]["is_stale"]) == (False, None, True)
+    shown = CliRunner().invoke(collector, arguments, catch_exceptions=False).stdout
+    assert "pi-1 measures tiny-detector.tflite litert: run 3 of 12 of suite nightly" in shown
+    assert "pi-2 measures" not in shown
+    assert "it may have ended" in shown
+    assert "\x1b" not in shown

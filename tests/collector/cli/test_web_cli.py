@@ -8,8 +8,8 @@ import urllib.request
 import pytest
 
 from edgemeter.agent.cli.main import main
-from tests.collector.web.conftest import fill
 from tests.fixtures.comparison_factory import document, make_reference, make_run
+from tests.fixtures.ledgers import fill
 from tests.fixtures.one_file import whole_text
 
 

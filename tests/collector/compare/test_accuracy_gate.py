@@ -2,15 +2,9 @@
 
 import pytest
 
-from edgemeter.agent.contract.record_figures import AccuracyGate
+from edgemeter.agent.contract.record_accuracy import AccuracyGate
 from edgemeter.collector.show.conclusions import conclusions
-from tests.fixtures.comparison_factory import OTHER_DATA, compare_runs, make_reference, make_run
-
-
-def row_of(comparison, precision, device="pi-1"):
-    """Return the row of the device's case of that precision."""
-    (row,) = [row for row in comparison.rows if (row.case.key.device, row.case.key.precision) == (device, precision)]
-    return row
+from tests.fixtures.comparison_factory import OTHER_DATA, compare_runs, make_reference, make_run, row_of
 
 
 def asked(ratio):

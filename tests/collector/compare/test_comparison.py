@@ -1,3 +1,4 @@
+import msgspec
 import pytest
 
 from edgemeter.agent.base.errors import ConfigError, UnavailableError
@@ -61,6 +62,23 @@ def test_a_run_on_other_data_is_left_out_with_the_reason():
     )
 
 
+def of_texts(run, tokens, padding="tokens"):
+    """Return the run as one on texts of this length."""
+    form = record_conditions.TextForm(tokens=tokens, padding=padding, stride_tokens=None, tokenizer_sha256=None)
+    return msgspec.structs.replace(run, dataset=msgspec.structs.replace(run.dataset, text=form))
+
+
+@pytest.mark.parametrize(
+    ("tokens", "padding", "own"), [(128, "tokens", "128 tokens"), (384, "none", "384 tokens, not padded"), (None, "none", "any number of")]
+)
+def test_texts_of_two_lengths_are_never_alike(tokens, padding, own):
+    """Nor padded ones and others, whatever the tensors were."""
+    comparison = compare_runs(of_texts(make_run(), tokens, padding), of_texts(make_reference(), 384))
+    assert f"no reference of the same sequence length: this is {own}" in only_reason(comparison)
+    assert only_reason(comparison).endswith("the reference has 384 tokens")
+    assert not compare_runs(of_texts(make_run(), 384), of_texts(make_reference(), 384)).left_out
+
+
 @pytest.mark.parametrize(
     ("change", "reason"),
     [
@@ -107,20 +125,20 @@ def test_a_rate_or_a_query_of_other_size_is_left_out():
 
 def test_an_invalid_run_is_left_out_with_the_reasons_of_its_verdict():
     """An invalid run is in no median."""
-    verdict = record_conditions.Verdict(state="invalid", reasons=("throttled: the board throttled", "drift: 12 %"))
+    verdict = record_conditions.Verdict(state="invalid", reasons=("throttled: the board throttled", "drift: 12%"))
     comparison = compare_runs(make_run(id="bad", verdict=verdict, p50_ms=99.0), make_run(p50_ms=10.0), make_reference())
-    assert comparison.left_out == (LeftOut("bad", "invalid: throttled: the board throttled; drift: 12 %"),)
+    assert comparison.left_out == (LeftOut("bad", "invalid: throttled: the board throttled; drift: 12%"),)
     assert device_row(comparison).case.p50_ms.high == 10.0
 
 
 def test_a_suspect_run_stays_and_is_marked_with_its_reasons():
     """Its reasons stand once, with how many of the runs they hold for."""
     suspect, likewise = (
-        record_conditions.Verdict(state="suspect", reasons=(f"busy-machine: other processes used {load} %",)) for load in (30, 50)
+        record_conditions.Verdict(state="suspect", reasons=(f"busy-machine: other processes used {load}%",)) for load in (30, 50)
     )
     row = device_row(compare_runs(make_run(verdict=suspect), make_run(verdict=likewise), make_run(), make_reference(verdict=suspect)))
     assert (row.case.verdict, row.case.suspect) == ("suspect", 2)
-    assert row.case.verdict_reasons == ("busy-machine: other processes used 30 % (2 of 3 runs)",)
+    assert row.case.verdict_reasons == ("busy-machine: other processes used 30% (2 of 3 runs)",)
     assert {"suspect", "suspect reference"} <= set(row.marks)
 
 
@@ -270,7 +288,7 @@ def test_less_than_three_percent_is_no_practical_difference(p50_ms, is_alike):
 
 @pytest.mark.parametrize("runs", [[9.0, 10.0, 11.0, 10.0, 10.0], [10.0]], ids=["wide", "one run"])
 def test_what_is_not_settled_is_not_called_alike(runs):
-    """Two medians within 3 % say nothing where the interval of their ratio reaches farther, or there is none."""
+    """Two medians within 3% say nothing where the interval of their ratio reaches farther, or there is none."""
     row = device_row(compare_runs(*(make_run(p50_ms=value) for value in runs), *(make_reference(p50_ms=10.0) for _ in range(5))))
     assert row.judgements.latency.state in ("not settled", "not enough runs")
     assert "alike" not in row.marks

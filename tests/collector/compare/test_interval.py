@@ -90,7 +90,7 @@ def test_the_interval_of_a_ratio_holds_its_truth_in_95_of_100_trials():
 
 @pytest.mark.parametrize(("day_sd", "at_least"), [(0.0, 0.97), (0.01, 0.95), (0.03, 0.93)])
 def test_two_days_that_differ_widen_the_interval_to_what_the_next_may_be(day_sd, at_least):
-    """Five runs on each of two days, days up to three times as noisy as runs; seeded. Without the widening 63 % of the last would hold."""
+    """Five runs on each of two days, days up to three times as noisy as runs; seeded. Without the widening 63% of the last would hold."""
     source, held, trials = np.random.default_rng(6), 0, 300
     for _ in range(trials):
         sides = []
@@ -127,7 +127,7 @@ def test_a_thousand_runs_and_more_have_an_interval():
 
 
 def test_what_a_meter_may_be_wrong_by_widens_in_squares():
-    """3 % over runs and 4 % of the meter are 5 %."""
+    """3% over runs and 4% of the meter are 5%."""
     low, high = compare_spread.widened_interval((10 * math.exp(-0.03), 10 * math.exp(0.03)), 10.0, 10 * math.expm1(0.04))
     assert math.log(high / 10) == pytest.approx(0.05)
     assert math.log(10 / low) == pytest.approx(0.05)
@@ -151,7 +151,7 @@ def test_an_interval_says_what_was_not_sampled(devices, days, within):
 
 
 def test_ten_runs_of_one_day_hold_the_level_of_other_days_in_a_third_of_all():
-    """At 2 % from day to day and 1 % from run to run; so the interval says `within this day`. Over six days it holds it as it should."""
+    """At 2% from day to day and 1% from run to run; so the interval says `within this day`. Over six days it holds it as it should."""
     draw = np.random.default_rng(1)
 
     def held(days, runs):

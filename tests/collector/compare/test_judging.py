@@ -70,7 +70,7 @@ def test_another_class_of_precision_gets_no_verdict():
 
 
 def test_what_matters_can_be_set():
-    """With 10 % at stake 6 % are none."""
+    """With 10% at stake 6% are none."""
     runs = [run for factor in NOISE for run in (make_run(p50_ms=2.12 * factor), make_reference(p50_ms=2.0 * factor))]
     row = compare(StoreContents(runs), "reference", SmallestDifferences(ratio=0.1)).rows[-1]
     assert row.judgements.latency.state == "alike"
@@ -78,7 +78,7 @@ def test_what_matters_can_be_set():
 
 
 def test_energies_of_two_meters_carry_what_the_meters_may_be_wrong_by():
-    """10 % more energy, each meter good to 8 %: the runs alone would call it settled."""
+    """10% more energy, each meter good to 8%: the runs alone would call it settled."""
     energy = {"gross_u_mj": 8.0, "net_u_mj": 8.0}
     runs = [
         run
@@ -94,7 +94,7 @@ def test_energies_of_two_meters_carry_what_the_meters_may_be_wrong_by():
 
 
 def test_one_meter_on_one_board_compares_two_cases_without_its_gain():
-    """The same 10 % on the same board by the same sensor are 10 %."""
+    """The same 10% on the same board by the same sensor are 10%."""
     runs = []
     for factor in NOISE:
         runs.append(make_run(energy=make_energy(gross_mj=100 * factor, gross_u_mj=8.0), threads=1))
@@ -112,7 +112,7 @@ def test_an_unknown_uncertainty_of_a_meter_leaves_no_interval():
 
 
 def test_accuracies_are_told_apart_by_their_bounds_over_images():
-    """80 images do not tell 0.60 from 0.58; narrow bounds do; the same value is the same."""
+    """80 images do not tell 0.60 from 0.58; narrow bounds do; equal values of models that may fail on other images leave it open."""
 
     def row(own, other, half):
         accuracies = [make_accuracy(value=value, low=value - half, high=value + half) for value in (own, other)]
@@ -120,7 +120,8 @@ def test_accuracies_are_told_apart_by_their_bounds_over_images():
 
     assert row(0.58, 0.60, 0.05).state == "not settled"
     assert row(0.58, 0.60, 0.002).state == "lower"
-    assert row(0.6, 0.6, 0.05).words == "the same AP 0.600 against 0.600"
+    assert row(0.6, 0.6, 0.05).words.startswith("indistinguishable: AP 0.600 against 0.600, +0.000 (95%: -0.071 to +0.071")
+    assert row(0.6, 0.6, 0.002).state == "alike"
 
 
 def test_a_case_without_a_like_is_told_its_nearest():
@@ -156,8 +157,8 @@ def test_accuracies_are_compared_image_by_image_where_the_records_allow_it():
     """Images that are hard for both decide nothing: 3 points are less accurate for certain, which two independent accuracies leave open."""
     wobble = [0.004 * (place % 5 - 2) for place in range(20)]
     one, other = (
-        make_accuracy(value=value, low=value - 0.05, high=value + 0.05, without_parts=tuple(value + step for step in wobble))
-        for value in (0.60, 0.63)
+        make_accuracy(value=value, low=value - 0.05, high=value + 0.05, without_parts=tuple(value + size * step for step in wobble))
+        for value, size in ((0.60, 1.0), (0.63, 1.1))
     )
 
     def judged(own, reference):
@@ -165,3 +166,17 @@ def test_accuracies_are_compared_image_by_image_where_the_records_allow_it():
 
     assert judged(one, other).state == "lower"
     assert judged(one, msgspec.structs.replace(other, without_parts=())).state == "not settled"
+
+
+def test_a_difference_of_accuracies_that_no_part_moves_is_not_judged_by_an_interval():
+    """The same in every part: the same. All found against nothing found: the difference and why it has no interval, not a sure verdict."""
+
+    def row(own, reference):
+        accuracies = [make_accuracy(value=value, low=None, high=None, without_parts=(value,) * 20) for value in (own, reference)]
+        return compare_runs(make_run(accuracy=accuracies[0]), make_reference(accuracy=accuracies[1])).rows[-1]
+
+    same, apart = row(1.0, 1.0), row(1.0, 0.0)
+    assert (same.ratios.accuracy_difference, same.ratios.accuracy_interval) == (0.0, None)
+    assert (same.judgements.accuracy.state, same.judgements.accuracy.words) == ("alike", "the same AP 1.000 against 1.000")
+    assert (apart.ratios.accuracy_interval, apart.judgements.accuracy.state) == (None, "not enough runs")
+    assert apart.judgements.accuracy.words == ("not judged, no part of the images moves the difference: AP 1.000 against 0.000, +1.000")

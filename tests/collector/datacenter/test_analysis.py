@@ -65,7 +65,7 @@ def test_the_network_decides_who_wins_at_a_low_rate():
 
 
 def test_a_busy_board_wins_everywhere():
-    """At 40 a second it costs 150 mJ, less than the server alone at 80 % and the cheapest network."""
+    """At 40 a second it costs 150 mJ, less than the server alone at 80% and the cheapest network."""
     _, part = analysed()
     assert {cell.winner for cell in part.gross} == {"edge"}
     assert "the edge wins in all 10 parts" in datacenter_document.headline(part)

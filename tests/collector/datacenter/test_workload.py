@@ -11,8 +11,8 @@ from click.testing import CliRunner
 from edgemeter.agent.base.errors import ConfigError, UnavailableError
 from edgemeter.collector.cli.datacenter import datacenter
 from edgemeter.collector.datacenter.workload import TokenWorkload, differences
-from tests.agent.session.test_generating_session import measured
 from tests.fixtures.comparison_factory import OTHER_DATA, document, make_reference, make_run
+from tests.fixtures.generating_run import measured
 from tests.fixtures.record_factory import SHA_DATA, make_energy, make_generation
 
 ROOT = Path(__file__).parents[3]
@@ -75,7 +75,7 @@ def run(tmp_path):
 
 
 def test_joules_per_output_token_are_those_of_the_whole_request_by_its_output_tokens(run):
-    """By hand: 22,000 mJ by 11 tokens; the server at 80 % and a PUE of 1.1 to 1.6; the uncertainty of the meter is in the band."""
+    """By hand: 22,000 mJ by 11 tokens; the server at 80% and a PUE of 1.1 to 1.6; the uncertainty of the meter is in the band."""
     found = json.loads(run([*edge_runs(), *server_runs()], "--json"))
     edge = found["edge_request_gross_mj_per_output_token"]
     assert edge["value"] == pytest.approx(2000.0)

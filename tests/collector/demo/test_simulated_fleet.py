@@ -1,47 +1,53 @@
 import time
 from statistics import median
 
+import pytest
+
 from edgemeter.agent.contract import record
 from edgemeter.collector.demo import simulated_fleet
 from tests.fixtures.record_factory import make_record
 
-RUNS = list(simulated_fleet.records_of(make_record(), end_ns=time.time_ns(), days=30))
+
+@pytest.fixture(scope="module")
+def runs():
+    """Return the records of thirty days."""
+    return list(simulated_fleet.records_of(make_record(), end_ns=time.time_ns(), days=30))
 
 
-def gross_mj(device):
+def gross_mj(runs, device):
     """Return the median gross energy of a device's fp32 runs before the update."""
-    return median(run.energy.gross_mj for run in RUNS if run.device == device and run.precision == "fp32" and run.seq <= 38)
+    return median(run.energy.gross_mj for run in runs if run.device == device and run.precision == "fp32" and run.seq <= 38)
 
 
-def test_everything_of_it_is_labelled_as_simulated():
+def test_everything_of_it_is_labelled_as_simulated(runs):
     """Fleet, device, board and the provenance of every group of figures: nothing stands beside a measurement."""
-    assert {run.fleet for run in RUNS} == {"simulated"}
-    assert all(run.device.startswith("simulated-") and run.environment.board.startswith("simulated ") for run in RUNS)
-    assert {source for run in RUNS for source in run.provenance.values()} == {"replayed"}
+    assert {run.fleet for run in runs} == {"simulated"}
+    assert all(run.device.startswith("simulated-") and run.environment.board.startswith("simulated ") for run in runs)
+    assert {source for run in runs for source in run.provenance.values()} == {"replayed"}
 
 
-def test_it_has_forty_boards_and_every_record_is_one():
+def test_it_has_forty_boards_and_every_record_is_one(runs):
     """Each goes through the wire's own decoder, and its number is its own."""
-    assert len({run.device for run in RUNS}) == 40
-    assert len({(run.device, run.session, run.seq) for run in RUNS}) == len({run.id for run in RUNS}) == len(RUNS)
-    assert all(record.decode(record.encode(run)) == run for run in RUNS[::97])
+    assert len({run.device for run in runs}) == 40
+    assert len({(run.device, run.session, run.seq) for run in runs}) == len({run.id for run in runs}) == len(runs)
+    assert all(record.decode(record.encode(run)) == run for run in runs[::97])
 
 
-def test_the_sick_board_draws_a_tenth_more_than_its_like():
+def test_the_sick_board_draws_a_tenth_more_than_its_like(runs):
     """Well outside of what equal boards spread by."""
-    others = [gross_mj(f"simulated-pi5-{index:02d}") for index in range(1, 25) if index != 7]
-    assert 1.04 < gross_mj(simulated_fleet.DEGRADED) / median(others) < 1.16
+    others = [gross_mj(runs, f"simulated-pi5-{index:02d}") for index in range(1, 25) if index != 7]
+    assert 1.04 < gross_mj(runs, simulated_fleet.DEGRADED) / median(others) < 1.16
 
 
-def test_the_update_slows_one_type_of_board_down():
+def test_the_update_slows_one_type_of_board_down(runs):
     """Six per cent from its day on, with another firmware."""
     for prefix, ratio in (("simulated-pi5", simulated_fleet.UPDATE_RATIO), ("simulated-orin", 1.0)):
-        runs = [run for run in RUNS if run.device.startswith(prefix) and run.precision == "fp32"]
-        before, after = ([run.latency.p50_ms for run in runs if (run.seq > 40) is late] for late in (False, True))
+        chosen = [run for run in runs if run.device.startswith(prefix) and run.precision == "fp32"]
+        before, after = ([run.latency.p50_ms for run in chosen if (run.seq > 40) is late] for late in (False, True))
         assert abs(median(after) / median(before) - ratio) < 0.015
 
 
-def test_one_device_falls_silent():
+def test_one_device_falls_silent(runs):
     """It has fewer runs than the others."""
-    counts = {device: sum(run.device == device for run in RUNS) for device in (simulated_fleet.LOST, "simulated-orin-01")}
+    counts = {device: sum(run.device == device for run in runs) for device in (simulated_fleet.LOST, "simulated-orin-01")}
     assert counts == {simulated_fleet.LOST: 50, "simulated-orin-01": 60}

@@ -81,6 +81,7 @@ class Client:
         if will:
             client.will_set(will, b"forged", qos=1)
         client.on_connect = self._connected
+        client.on_disconnect = self._refused
         client.on_message = lambda _client, _data, message: self.received.append((message.topic, message.payload))
         client.on_publish = lambda _client, _data, mid, reason, _properties: self._answers.update({mid: str(reason)})
         client.on_subscribe = lambda _client, _data, mid, reasons, _properties: self._answers.update({mid: str(reasons[0])})
@@ -88,8 +89,8 @@ class Client:
         properties.SessionExpiryInterval = 600
         client.connect(LOOPBACK, port, 30, clean_start=False, properties=properties)
         client.loop_start()
-        if not self._up.wait(50):
-            self.refusal = self.refusal or "no answer"
+        if not self._up.wait(150):
+            self.refusal = "no answer"
 
     def publish(self, topic: str, payload: bytes = b"x", *, retain: bool = False) -> str:
         """Return what the broker said to a publish at QoS 1."""
@@ -117,6 +118,12 @@ class Client:
     def _connected(self, _client, _data, _flags, reason, _properties) -> None:
         self.refusal = str(reason) if reason.is_failure else None
         self._up.set()
+
+    def _refused(self, _client, _data, _flags, reason, _properties) -> None:
+        """A broker that does not know the certificate ends the connection without an answer."""
+        if not self._up.is_set():
+            self.refusal = str(reason)
+            self._up.set()
 
     def _answer(self, mid: int) -> str:
         wait_until(lambda: mid in self._answers)

@@ -17,6 +17,7 @@ from edgemeter.agent.ledger.chunks import Arrival
 from edgemeter.agent.ledger.presence import PresenceChange
 from edgemeter.agent.ledger.sqlite_ledger import SqliteLedger
 from edgemeter.collector.cli.collector import DEPLOY_FILES
+from edgemeter.collector.index.history import LedgerHistory
 from edgemeter.collector.influx.drain import Drain
 from edgemeter.collector.influx.points import Points
 from edgemeter.collector.trend.changes import change_point_line, changes_of, noted_changes
@@ -98,7 +99,7 @@ def filled(place, tmp_path, sink_of):
     drained(path, sink_of(place.config()))
     found = changes_of(made)
     assert found
-    step = f'change,device=board-0002,fleet=lab,kind=step text="gross energy +5 %" {made[-1].started_at_ns}'
+    step = f'change,device=board-0002,fleet=lab,kind=step text="gross energy +5%" {made[-1].started_at_ns}'
     sink_of(place.config()).write([*map(change_point_line, found), step])
     return place
 
@@ -242,7 +243,7 @@ def test_a_confirmed_step_is_within_the_period_of_its_rule(place, tmp_path, sink
     ]
     with SqliteLedger(path) as ledger:
         ledger.commit([Arrival(run, record.encode(run), "t", run.started_at_ns) for run in runs])
-    sink_of(place.config()).write([change_point_line(change) for change in noted_changes(path)])
+    sink_of(place.config()).write([change_point_line(change) for change in noted_changes(path, LedgerHistory(path))])
     (rule,) = (one for one in alert_rules() if one["uid"] == "edgemeter-new-step")
     period = f"time >= now() - {rule['data'][0]['relativeTimeRange']['from']}s AND time <= now()"
     (row,) = place.query(rule["data"][0]["model"]["query"].replace("$timeFilter", period))

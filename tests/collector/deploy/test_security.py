@@ -55,19 +55,25 @@ def test_a_device_says_what_is_its_own_and_hears_what_is_for_it(fleet, operator)
     """What the product needs is allowed: in any fleet, below its own name."""
     device, collector = fleet.client("pi-1"), fleet.client("edgemeter-collector")
     collector.subscribe("$share/collectors/edgemeter/v1/+/+/result")
+    collector.subscribe("edgemeter/v1/+/+/activity")
+    collector.subscribe("edgemeter/campaign/+/state")
     for kind in ("receipt", "command", "state"):
         device.subscribe(f"{OWN}/{kind}")
-    for kind in ("birth", "state", "result", "progress"):
+    for kind in ("birth", "state", "result", "activity", "progress"):
         assert device.publish(f"{OWN}/{kind}") in {"Success", "No matching subscribers"}, kind
         assert operator.has(f"{OWN}/{kind}"), kind
     assert collector.has(f"{OWN}/result")
+    assert collector.has(f"{OWN}/activity")
+    assert fleet.client("edgemeter-fleet").publish("edgemeter/campaign/autumn/state") == "Success"
+    assert collector.has("edgemeter/campaign/autumn/state")
+    assert device.publish("edgemeter/campaign/autumn/state") == REFUSED
     collector.publish(f"{OWN}/receipt")
     operator.publish(f"{OWN}/command")
     for kind in ("receipt", "command", "state"):
         assert device.has(f"{OWN}/{kind}"), kind
 
 
-@pytest.mark.parametrize("kind", ["birth", "state", "result", "progress", "receipt", "command"])
+@pytest.mark.parametrize("kind", ["birth", "state", "result", "activity", "progress", "receipt", "command"])
 def test_a_device_cannot_write_another_devices_topics(kind, fleet, operator):
     """Not as itself, and not retained."""
     device = fleet.client("pi-1")
@@ -98,7 +104,7 @@ def test_a_device_cannot_read_what_is_not_its_own(pattern, fleet, operator):
     owner.publish(f"{OTHER}/birth", b"secret", retain=True)
     thief.subscribe(pattern)
     thief.subscribe(f"{OWN}/command")
-    for kind in ("state", "result", "progress"):
+    for kind in ("state", "result", "activity", "progress"):
         owner.publish(f"{OTHER}/{kind}", b"secret")
     operator.publish(f"{OTHER}/command", b"secret")
     operator.publish(f"{OWN}/command", b"for the thief itself")
@@ -109,7 +115,7 @@ def test_a_device_cannot_read_what_is_not_its_own(pattern, fleet, operator):
 def test_the_collector_commands_nobody_and_says_nothing_in_a_devices_name(fleet):
     """A collector that is broken into hands out receipts, no more."""
     collector = fleet.client("edgemeter-collector")
-    for kind in ("birth", "state", "result", "progress", "command"):
+    for kind in ("birth", "state", "result", "activity", "progress", "command"):
         assert collector.publish(f"{OWN}/{kind}") == REFUSED, kind
 
 

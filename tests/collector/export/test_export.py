@@ -21,10 +21,10 @@ from edgemeter.collector import store
 from edgemeter.collector.export import run_table
 from edgemeter.collector.influx import case_tags, point_schema, points
 from edgemeter.collector.runs import selection
-from tests.agent.session.test_generating_session import measured
 from tests.fixtures.bundle_factory import write_bundle
 from tests.fixtures.comparison_factory import document, make_reference, make_run, no_energy
 from tests.fixtures.fleet_ledger import Fleet, fleet_records, write_ledger
+from tests.fixtures.generating_run import measured
 from tests.fixtures.random_records import random_record
 from tests.fixtures.record_factory import make_generation_energy, make_record
 

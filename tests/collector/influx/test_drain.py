@@ -59,6 +59,25 @@ def test_a_ledger_is_drained_in_order_with_bad_points_in_the_quarantine(place, s
     assert sorted(run.seq for run in InfluxStore(place.config()).contents().runs) == [seq for seq in range(1, 36) if seq != 13]
 
 
+def test_an_idle_sink_gets_a_small_batch_and_a_busy_one_whole_batches(place, sink_of, tmp_path, monkeypatch):
+    """The sink does not wait for a whole batch to be prepared, and what is prepared while it stores is one write."""
+    monkeypatch.setattr(influx_drain, "BATCH_POINTS", 10)
+    path = tmp_path / "ledger"
+    fill(path, *(make_record(session=5, seq=seq) for seq in range(1, 36)))
+    sink = sink_of(place.config())
+    sizes, write = [], sink.write
+
+    def slow(lines):
+        sizes.append(len(lines))
+        time.sleep(0.3)
+        return write(lines)
+
+    monkeypatch.setattr(sink, "write", slow)
+    drained(path, sink)
+    assert sizes == [2, 10, 10, 10, 3]
+    assert seqs(place) == list(range(1, 36))
+
+
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
 def test_a_drain_that_died_is_not_called_alive(sink_of, tmp_path, monkeypatch):
     """A bug in it must end the process, which a service manager starts again, and not stop InfluxDB for ever without a word."""
@@ -127,7 +146,7 @@ def test_a_bucket_lost_under_a_running_drain_is_filled_again(place, sink_of, tmp
         lose(place)
         fill(path, make_record(session=5, seq=9))
         drain.wake()
-        assert wait_until(lambda: drain.has_reached(9), 90)
+        assert wait_until(lambda: drain.has_reached(9), 40, patience=1.0)
     finally:
         drain.stop()
     assert seqs(place) == list(range(1, 10))

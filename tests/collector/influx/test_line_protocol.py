@@ -8,7 +8,7 @@ from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.contract import record as contract_record
 from edgemeter.agent.contract.record_figures import Load
 from edgemeter.agent.engine.scenarios import latency_statistics
-from edgemeter.agent.tasks import coco_ap
+from edgemeter.agent.tasks import coco_ap, depth
 from edgemeter.collector.influx import point_schema
 from edgemeter.collector.influx import points as influx_points
 from edgemeter.collector.influx.tag_values import TagValues
@@ -81,14 +81,15 @@ def test_every_field_of_the_schema_has_one_name_and_one_type():
 KIND_OF = (("integer", r"-?\d+i"), ("boolean", "true|false"), ("text", '"(?s:.*)"'), ("float", r"-?\d+(\.\d+)?(e[+-]?\d+)?"))
 
 
+@pytest.mark.parametrize("count", [100, pytest.param(300, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("extent", ["all", "figures"])
-def test_whatever_a_record_holds_a_column_keeps_its_type(extent):
+def test_whatever_a_record_holds_a_column_keeps_its_type(extent, count):
     """Over random records: extreme numbers, odd texts, names from the wire; a whole float is no integer."""
     declared = {one.name: one.kind for one in point_schema.every_field(point_schema.RECORD)} | dict.fromkeys(
         point_schema.EXACT.values(), "text"
     )
     seen = {}
-    for seed in range(300):
+    for seed in range(count):
         for name, text in fields_of(random_record(seed), extent).items():
             kind = next(kind for kind, form in KIND_OF if re.fullmatch(form, text))
             assert seen.setdefault(name, kind) == kind, name
@@ -178,7 +179,9 @@ def test_a_record_with_two_thousand_names_makes_no_field_of_its_own():
 
 def test_every_number_that_our_metrics_give_by_name_has_a_field():
     """What the product itself measures is not left in a text."""
-    assert set(coco_ap.METRICS.values()) - {"ap"} | {"top5", "top5_low", "top5_high"} == point_schema.BY_NAME["accuracy_detail"]
+    of_objects = {*coco_ap.METRICS.values(), *coco_ap.KEYPOINT_METRICS.values()} - {"ap"}
+    of_pixels = {"map50_area", "pixel_accuracy", "class_accuracy", *depth.DETAILS}
+    assert of_objects | of_pixels | {"top5", "top5_low", "top5_high"} == point_schema.BY_NAME["accuracy_detail"]
     assert set(latency_statistics.PERCENTILES) == point_schema.BY_NAME["latency_refused"]
 
 
@@ -200,7 +203,7 @@ def test_every_number_that_our_metrics_give_by_name_has_a_field():
 def test_the_variant_tells_the_cases_of_a_model_apart(changes, expected, extent):
     """Whatever a comparison keeps apart is another series."""
     record = plain(**({"runtime": make_runtime(backend="cpu")} | changes))
-    slim = point_schema.read_figures(contract_record.encode(record)) if extent == "figures" else record
+    slim = point_schema.read_figures(b"[%s]" % contract_record.encode(record))[0] if extent == "figures" else record
     assert influx_points.tag_values(slim)["variant"] == expected
 
 
@@ -216,7 +219,7 @@ def test_an_energy_carries_scope_sensor_and_provenance(energy, source, provenanc
     """In a tag that panels group by, and as fields, of the figures too."""
     for extent in ("all", "figures"):
         record = plain(energy=energy)
-        slim = point_schema.read_figures(contract_record.encode(record)) if extent == "figures" else record
+        slim = point_schema.read_figures(b"[%s]" % contract_record.encode(record))[0] if extent == "figures" else record
         assert influx_points.tag_values(slim)["energy_source"] == source
         fields = fields_of(record, extent)
         assert (fields["energy_provenance"], fields["energy_scope"]) == (f'"{provenance}"', f'"{energy.scope}"')

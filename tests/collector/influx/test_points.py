@@ -6,11 +6,12 @@ import pytest
 
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.contract import record as contract_record
-from edgemeter.agent.contract import record_figures, samples
+from edgemeter.agent.contract import record_accuracy, record_figures, samples
+from edgemeter.agent.ledger.chunks import HeldChunk
 from edgemeter.collector.influx import points
 from edgemeter.collector.influx.points import BOUNDS_NS, Points
 from tests.fixtures.random_records import random_record
-from tests.fixtures.record_factory import make_record
+from tests.fixtures.record_factory import make_accuracy, make_record
 
 HISTOGRAM = Points(also=frozenset({"latency_histogram"}))
 POWER = Points(also=frozenset({"power_trace"}))
@@ -41,19 +42,40 @@ def test_a_record_alone_comes_to_one_point():
     assert Points().lines(contract_record.encode(record)) == [points.point_line(record)]
 
 
-def test_the_figures_read_quickly_are_those_of_the_record():
+def test_unknown_bounds_are_absent_and_their_reason_is_a_field():
+    """An accuracy, and a gap between groups, without bounds: no field is 0."""
+    gap = record_accuracy.GroupGap(best="day", worst="night", value=0.5, low=None, high=None, reason="day: not moved")
+    accuracy = make_accuracy(value=1.0, low=None, high=None, interval=None, interval_reason="not moved", group_gap=gap)
+    line = points.point_line(make_record(accuracy=accuracy))
+    assert not re.search(r"accuracy_(group_gap_)?(low|high)=", line)
+    assert 'accuracy_interval_reason="not moved"' in line
+    assert 'accuracy_group_gap_reason="day: not moved"' in line
+
+
+@pytest.mark.parametrize("count", [60, pytest.param(200, marks=pytest.mark.slow)])
+def test_the_figures_read_quickly_are_those_of_the_record(count):
     """Over random records; the text that came may have more than this version knows."""
-    for seed in range(200):
+    for seed in range(count):
         record = random_record(seed)
         text = contract_record.encode(record)[:-1] + b',"of_tomorrow":[{"a":1}]}'
-        assert Points("figures").lines(text) == [points.point_line(record, "figures")]
+        held = HeldChunk([(8, 1), (9, 0)], 7, b"[%s,%s]" % (contract_record.encode(random_record(seed + 1)), text), is_checked=True)
+        (row, lines), _ = Points("figures").of_chunk(held)
+        assert (row, lines) == (8, [points.point_line(record, "figures")])
 
 
 def test_what_nobody_has_looked_at_is_looked_at_whole():
     """A record that is about to be quarantined must not have its figures in InfluxDB."""
-    text = contract_record.encode(make_record(session=5, seq=1)).replace(b'"warm_up":{', b'"warm_up":{"queries":"many",', 1)
-    with pytest.raises(ConfigError, match="not a run record"):
-        Points("figures").lines(text, is_checked=False)
+    sound = contract_record.encode(make_record(session=5, seq=1))
+    text = sound.replace(b'"warm_up":{', b'"warm_up":{"queries":"many",', 1)
+    held = HeldChunk([(8, 0), (9, 1)], 7, b"[%s,%s]" % (text, sound), is_checked=False)
+    assert [row for row, _ in Points("figures").of_chunk(held)] == [9]
+
+
+def test_a_record_that_was_validated_and_is_none_is_an_error():
+    """A ledger that is damaged is not drained as if it held less."""
+    for extent in ("all", "figures"):
+        with pytest.raises(ConfigError, match="run record"):
+            list(Points(extent).of_chunk(HeldChunk([(8, 0)], 7, b'[{"id":1}]', is_checked=True)))
 
 
 def test_the_histogram_counts_every_query_once_in_the_bucket_of_its_bound():
@@ -70,7 +92,7 @@ def test_the_histogram_counts_every_query_once_in_the_bucket_of_its_bound():
 
 
 def test_bounds_rise_and_are_ten_a_decade():
-    """No bucket is wider than 30 % of its bound."""
+    """No bucket is wider than 30% of its bound."""
     assert (np.diff(BOUNDS_NS) > 0).all()
     assert (BOUNDS_NS[1:] / BOUNDS_NS[:-1] < 1.3).all()
     assert len(BOUNDS_NS) == 91

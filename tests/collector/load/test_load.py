@@ -86,7 +86,7 @@ def test_a_load_that_no_broker_answers_says_so():
 
 def test_a_copied_payload_is_a_record_with_these_numbers():
     """The text that is cut and put together is what the codec would write."""
-    template = RecordTemplate(make_record(case='a "load" of 100 %'))
+    template = RecordTemplate(make_record(case='a "load" of 100%'))
     payload = template.payload("pi-7", "garage", RecordNumber(2**53 - 1, 12, 1_760_000_000_000_000_001))
     record = contract_record.decode(payload)
     assert (record.device, record.fleet, record.session, record.seq) == ("pi-7", "garage", 2**53 - 1, 12)

@@ -19,7 +19,7 @@ from edgemeter.collector.paper.plots import as_svg, plots
 from tests.fixtures.comparison_factory import make_run, no_energy
 from tests.fixtures.record_factory import STARTED_AT_NS, make_energy, make_environment, make_generation, make_generation_energy
 
-SUSPECT = record_conditions.Verdict(state="suspect", reasons=("busy-machine: other processes used 90 %",))
+SUSPECT = record_conditions.Verdict(state="suspect", reasons=("busy-machine: other processes used 90%",))
 INVALID = record_conditions.Verdict(state="invalid", reasons=("throttled: flags 0x4",))
 
 
@@ -47,8 +47,8 @@ def test_a_latency_has_its_interval_and_what_that_is_over():
     assert re.fullmatch(r"10\.2 \[9\.\d+, 10\.\d+\] \(1\)", p50["pi-1"])
     assert p50["pi-2"] == "12.2 [12.0, 12.5] (2)"
     assert p50["pi-3"] == "3.50 [3.00, 4.00] (3)"
-    assert "[1] 95 \\% interval over 5 runs, this day, this board." in latex
-    assert "[2] 95 \\% interval over the queries of one run: the spread between runs is not known." in latex
+    assert "[1] 95\\% interval over 5 runs, this day, this board." in latex
+    assert "[2] 95\\% interval over the queries of one run: the spread between runs is not known." in latex
     assert "[3] 2 runs are too few for an interval: range of the runs." in latex
 
 
@@ -151,7 +151,7 @@ def test_the_paragraph_says_how_the_runs_were_measured():
         "governor performance, kernel 6.12.34, highest temperature 48.5 °C",
         "Energy was measured by ina219 at the scope board-input, which excludes the power supply's own loss, with a period of 10.0 ms and",
         "a step of 0.00200 W.",
-        "Its uncertainties are expanded to 95 % and combine gain.",
+        "Its uncertainties are expanded to 95% and combine gain.",
         "Accuracy is AP on 80 images of scenes",
     ):
         assert words in paragraph, words

@@ -11,6 +11,7 @@ from edgemeter.agent.base.errors import ConfigError, EdgemeterError, TransientEr
 from edgemeter.agent.cli.main import cli
 from edgemeter.agent.contract import record as contract_record
 from edgemeter.agent.ledger.chunks import Arrival, ArrivedBatch, pack_chunk
+from edgemeter.agent.ledger.presence import RetainedMessage
 from edgemeter.agent.ledger.quarantine import Rejection
 from edgemeter.agent.ledger.retention import Retention
 from edgemeter.collector.ledgers.place import open_ledger
@@ -107,6 +108,25 @@ def test_tables_are_made_and_brought_up_to_date_once_whoever_asks(postgresql):
         open_ledger(place)
 
 
+def test_a_ledger_of_the_first_version_gets_the_table_of_what_is_measured_now(postgresql):
+    """Its records stay; until then the program says what to do."""
+    place = initialised(postgresql)
+    with open_ledger(place) as ledger:
+        ledger.commit([Arrival(make_record(session=5, seq=1), contract_record.encode(make_record(session=5, seq=1)), "t", 7)])
+        with ledger._session.transaction() as cursor:
+            cursor.execute("DROP TABLE retained")
+            cursor.execute("UPDATE ledger SET version = 1")
+    with pytest.raises(ConfigError, match="has version 1, this edgemeter needs 2: `edgemeter collector init-ledger`"):
+        open_ledger(place)
+    session = PostgresSession(place)
+    assert "brought the tables from version 1 to 2" in schema.init_ledger(session)
+    session.close()
+    message = RetainedMessage("edgemeter/v1/lab/pi-1/activity", b"{}", 9)
+    with open_ledger(place) as ledger:
+        ledger.commit([], [], [message])
+        assert (ledger.retained(), ledger.last_row()) == ([message], 1)
+
+
 def test_a_database_without_a_ledger_says_how_to_make_one(postgresql):
     """In one line."""
     with pytest.raises(ConfigError, match="make its tables with `edgemeter collector init-ledger"):
@@ -194,7 +214,7 @@ def test_a_cancelled_wait_for_a_standby_is_no_commit_that_may_be_receipted():
             assert wait_until(lambda: "wait for a standby (ANY 1 (nobody))" in (reader.stall() or ""), 30)
             assert "standbys ANY 1 (nobody)" in reader.safety()
             server.sql("SELECT pg_cancel_backend(pid) FROM pg_stat_activity WHERE wait_event = 'SyncRep'")
-            writer.join(30)
+            writer.join(150)
             assert isinstance(outcome[0], TransientError)
             assert "warned at COMMIT" in str(outcome[0])
             assert reader.count() == 1

@@ -173,5 +173,5 @@ def test_the_address_stands_in_no_argument_of_a_process_that_the_collector_start
     """Anybody may read them: the keeper of the roll-up reads it from its standard input."""
     started = CollectorProcess(at_end, broker, lab)
     listed = subprocess.run(["ps", "-o", "args=", "--ppid", str(started.process.pid)], capture_output=True, text=True, check=True).stdout
-    assert "rollup.keeper" in listed
+    assert "index.keeper" in listed
     assert "postgresql://" not in listed

@@ -8,6 +8,7 @@ from edgemeter.agent.contract import health as contract_health
 from edgemeter.agent.contract import messages, record
 from edgemeter.agent.contract.health import Health
 from edgemeter.agent.ledger import chunks
+from edgemeter.agent.ledger.presence import RetainedMessage
 from edgemeter.agent.ledger.sqlite_ledger import SqliteLedger
 from edgemeter.collector.receive.admission import Admitted
 from tests.fixtures.record_factory import make_record
@@ -187,3 +188,29 @@ def test_the_valid_ones_among_thousands_of_invalid_records_are_taken():
     admitted = admit(text)
     assert [arrival.record.seq for arrival in admitted.arrivals] == [1, 2]
     assert len(admitted.rejections) == 1
+
+
+ACTIVITY = messages.Activity(session=7, measuring=messages.Measuring(suite="s", case="c", run=1, runs=2))
+PROGRESS = messages.CampaignProgress(campaign="autumn", state="running", group=1, groups=2, done=3, failed=1, running=2, waiting=4)
+
+
+@pytest.mark.parametrize(
+    ("topic", "message"),
+    [("edgemeter/v1/lab/pi-1/activity", ACTIVITY), ("edgemeter/campaign/autumn/state", PROGRESS)],
+    ids=["device", "campaign"],
+)
+def test_what_is_measured_now_is_kept_by_topic_and_an_emptied_topic_takes_it_away(topic, message):
+    """As it was understood: a field from the future is not kept, and what is no such message is rejected."""
+    encoded_message = messages.encode_message(message)
+    later = encoded_message.replace(b"{", b'{"later":1,', 1)
+    assert admit(later, topic).changes == [RetainedMessage(topic, encoded_message, 7)]
+    assert admit(b"", topic).changes == [RetainedMessage(topic, b"", 7)]
+    for garbage in (b"\xff", b"[]", b"{}", encoded_message[:-1], b"x" * (1 << 20)):
+        admitted = admit(garbage, topic)
+        assert (admitted.changes, len(admitted.rejections)) == ([], 1)
+
+
+def test_the_progress_of_a_campaign_on_anothers_topic_is_rejected():
+    """The topic says which campaign it is."""
+    admitted = admit(messages.encode_message(PROGRESS), "edgemeter/campaign/winter/state")
+    assert "is of campaign 'autumn', but arrived on" in reason_of(admitted)

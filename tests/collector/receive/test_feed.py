@@ -251,7 +251,7 @@ def test_a_refused_subscription_is_reported_and_no_collector_is_well_with_it(tmp
         handler = Handler()
         with feeding(address, handler, topics=("a", "b", "c")):
             assert wait_until(lambda: handler.refusals, 5)
-        assert handler.refusals == ["reason 0x87"]
+        assert handler.refusals == [dict.fromkeys(("a", "b", "c"), "reason 0x87")]
         collector = Collector(address, tmp_path / "ledger.sqlite")
         collector.start()
         assert wait_until(lambda: collector.unwell() is not None, 5)

@@ -1,7 +1,7 @@
 import threading
 
 from edgemeter.agent.base.mqtt_session import Message
-from edgemeter.collector.receive.receiver import Inbox
+from edgemeter.collector.receive.inbox import Inbox
 
 ANY = 1 << 30
 
@@ -60,7 +60,7 @@ def test_a_closed_inbox_lets_everybody_go_and_takes_nothing_more():
     waiting = threading.Thread(target=inbox.take, args=(1, ANY, 60))
     waiting.start()
     inbox.close()
-    waiting.join(25)
+    waiting.join(150)
     assert not waiting.is_alive()
     inbox = Inbox()
     inbox.put([message(5)])

@@ -49,7 +49,7 @@ def monitor():
 def get(monitor, path):
     """Return status and text of an answer."""
     try:
-        with urllib.request.urlopen(f"http://{monitor.host}:{monitor.port}{path}", timeout=25) as response:
+        with urllib.request.urlopen(f"http://{monitor.host}:{monitor.port}{path}", timeout=150) as response:
             return response.status, response.read().decode()
     except urllib.error.HTTPError as error:
         return error.code, error.read().decode()
@@ -86,7 +86,7 @@ def test_what_cannot_be_answered_is_said(monitor):
     monitor.service.error = TransientError("the ledger is held")
     assert get(monitor, "/metrics") == (503, "the ledger is held\n")
     assert get(monitor, "/else")[0] == 404
-    connection = http.client.HTTPConnection(monitor.host, monitor.port, timeout=25)
+    connection = http.client.HTTPConnection(monitor.host, monitor.port, timeout=150)
     connection.request("POST", "/metrics")
     assert connection.getresponse().status == 501
     connection.close()
@@ -112,7 +112,7 @@ def test_a_taken_port_ends_in_one_line(monitor):
 
 def test_a_probe_that_asks_for_the_head_alone_gets_it(monitor):
     """Load balancers and `wget --spider` do; an error would take a collector that is well for one that is not."""
-    connection = http.client.HTTPConnection(monitor.host, monitor.port, timeout=25)
+    connection = http.client.HTTPConnection(monitor.host, monitor.port, timeout=150)
     connection.request("HEAD", "/healthz")
     answer = connection.getresponse()
     assert (answer.status, answer.getheader("Content-Length"), answer.read()) == (200, "3", b"")
@@ -126,7 +126,7 @@ def test_it_answers_on_a_host_of_ipv6_too():
         monitor.start()
     except UnavailableError as error:
         pytest.skip(f"no IPv6 here: {error}")
-    connection = http.client.HTTPConnection("::1", monitor.port, timeout=25)
+    connection = http.client.HTTPConnection("::1", monitor.port, timeout=150)
     connection.request("GET", "/healthz")
     assert connection.getresponse().status == 200
     connection.close()

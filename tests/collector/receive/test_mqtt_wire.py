@@ -49,21 +49,22 @@ def test_answers_are_told_from_messages():
     stream = b"\x20\x03\x00\x87\x00" + b"\x90\x06\x00\x01\x00\x01\x87\x80" + b"\xe0\x01\x8e" + b"\xe0\x00"
     _, (connack, suback, taken_over, ended) = reader.read(stream)
     assert connack.reason() == 0x87
-    assert mqtt_wire.refusals(suback, "5") == [0x87, 0x80]
+    assert mqtt_wire.refusals(suback, "5") == {1: 0x87, 2: 0x80}
     assert (taken_over.reason(), ended.reason()) == (mqtt_wire.SESSION_TAKEN_OVER, 0)
-    assert mqtt_wire.refusals(BrokerResponse(mqtt_wire.SUBACK, b"\x00\x01\x01\x80"), "3.1.1") == [0x80]
+    assert mqtt_wire.refusals(BrokerResponse(mqtt_wire.SUBACK, b"\x00\x01\x01\x80"), "3.1.1") == {1: 0x80}
 
 
 def test_a_message_beyond_the_limit_is_cut_and_the_next_one_is_whole():
     """A 3.1.1 broker heeds no limit of ours: the memory stays bounded and the stream in step."""
     large = packet("a/large", b"x" * (LARGEST_MESSAGE_BYTES + 5000), mid=3, version="3.1.1")
     stream = packet("a/1", b"one", mid=2, version="3.1.1") + large + packet("a/2", b"two", mid=4, version="3.1.1")
-    reader = PacketReader("3.1.1", 1)
+    reader = PacketReader("3.1.1", 1, clock=lambda: 7.5)
     messages, most = [], 0
     for place in range(0, len(stream), 65_536):
         messages += reader.read(stream[place : place + 65_536])[0]
         most = max(most, sum(map(len, reader._parts)))
     assert [(one.topic, one.mid) for one in messages] == [("a/1", 2), ("a/large", 3), ("a/2", 4)]
+    assert {one.arrived_s for one in messages} == {7.5}
     assert messages[2].payload == b"two"
     assert set(messages[1].payload) == {ord("x")}
     assert len(messages[1].payload) < 200_000

@@ -18,7 +18,7 @@ from edgemeter.collector.runs.store import StoreContents
 from tests.fixtures.bundle_factory import write_bundle
 from tests.fixtures.comparison_factory import document, no_energy
 from tests.fixtures.level_factory import level_runs, stepped_ms
-from tests.fixtures.record_factory import make_environment
+from tests.fixtures.record_factory import make_accuracy, make_environment
 from tests.fixtures.review_runs import make_side
 
 LIMITS = "slower:3%,energy:5%,ap:0.5"
@@ -59,11 +59,30 @@ def test_what_is_worse_by_more_than_the_limit_breaks_it_and_nothing_else(change,
 
 
 def test_a_difference_that_may_be_chance_does_not_break_a_limit():
-    """Three noisy runs each, 4 % apart: it says that more runs would settle it."""
+    """Three noisy runs each, 4% apart: it says that more runs would settle it."""
     before, after = make_side(agent="1", runs=3, spread=0.05, seed=3), make_side(agent="2", runs=3, spread=0.05, seed=5, start=100)
     (finding,) = (one for one in gate.judge(reviewed(before, after), gate.parse("slower:0%")) if one.case)
     assert finding.outcome in ("not judged", "kept")
-    assert "95 %" in finding.words
+    assert "95%" in finding.words
+
+
+@pytest.mark.parametrize("value", [0.0, 0.625, 1.0])
+def test_a_change_that_does_nothing_keeps_a_limit_on_accuracy(value):
+    """Predictions that are the same in every part of the images have no interval; on the same images their difference is exact."""
+    same = {"accuracy": make_accuracy(value=value, without_parts=(value,) * 20)}
+    before, after = make_side(agent="1", **same), make_side(agent="2", start=100, **same)
+    (pair,) = reviewed(before, after).pairs
+    assert (pair.ratios.accuracy_difference, pair.ratios.accuracy_interval) == (0.0, None)
+    assert outcomes(before, after, "ap:0.5") == {"ap": "kept"}
+
+
+def test_a_model_that_finds_nothing_any_more_breaks_a_limit_on_accuracy():
+    """From all to nothing no part of the images moves the difference: it has no interval, and is exact all the same."""
+    before, after = (
+        make_side(agent=agent, start=start, accuracy=make_accuracy(value=value, without_parts=(value,) * 20))
+        for agent, start, value in (("1", 0, 1.0), ("2", 100, 0.0))
+    )
+    assert outcomes(before, after, "ap:0.5") == {"ap": "broken"}
 
 
 def test_a_gate_that_cannot_tell_does_not_open():
@@ -256,7 +275,7 @@ def test_an_empty_gate_is_no_gate_that_passes(tmp_path):
 
 
 def test_the_baseline_is_the_level_that_it_had_at_its_end():
-    """A baseline of sixty days that became 10 % slower on day 40, and a new side as slow: no limit is broken, unless all days count."""
+    """A baseline of sixty days that became 10% slower on day 40, and a new side as slow: no limit is broken, unless all days count."""
     before = level_runs(stepped_ms(60, 40, 1.1))
     after = level_runs(stepped_ms(20, 0, 1.1, seed=2), [60 + day for day in range(20)], seq=60)
     sides = ("before", StoreContents(before)), ("after", StoreContents(after))
@@ -271,7 +290,7 @@ def test_the_baseline_is_the_level_that_it_had_at_its_end():
 
 
 def test_speed_and_energy_are_not_gated_across_two_boards_of_one_type():
-    """Boards that differ by 4 % and a change that does nothing: refused with the remedy; memory and accuracy are judged as ever."""
+    """Boards that differ by 4% and a change that does nothing: refused with the remedy; memory and accuracy are judged as ever."""
     found = reviewed(make_side(agent="1", device="pi-1"), make_side(agent="2", start=100, device="pi-2", factor=1.04))
     for limit in ("slower:3%", "ap:0.5,energy:5%"):
         with pytest.raises(ConfigError, match=r"cannot be judged across two boards \(pi-1 and pi-2\).*measure both sides on one board"):
@@ -295,9 +314,9 @@ def test_two_models_that_were_measured_before_are_chosen_between(tmp_path):
     lines = CliRunner().invoke(cli, ["compare", *paths], catch_exceptions=False).stdout.splitlines()
     assert lines[-6:-4] == ["A: tiny-detector fp32 on onnx, pi-1", "B: other int8 on onnx, pi-1"]
     assert lines[-1].startswith("B is 1.4")
-    assert " times faster (95 % 1.4" in lines[-1]
+    assert " times faster (95% 1.4" in lines[-1]
     assert " and costs 2" in lines[-1]
-    assert "not sure: AP (-3.7 points; 80 images are too few for an interval)." in lines[-1]
+    assert "not sure: AP (-3.7 points; no interval, no bounds recorded)." in lines[-1]
     found = json.loads(CliRunner().invoke(cli, ["compare", *paths, "--json"], catch_exceptions=False).stdout)
     assert (found["pairs"], found["choice"]["sentence"]) == ([], lines[-1].rstrip("."))
     assert CliRunner().invoke(cli, ["compare", *paths, "--fail-on", "slower:3%"]).exit_code == 1
@@ -316,6 +335,6 @@ def test_a_change_is_said_in_one_sentence_with_its_doubts(tmp_path):
     paths = written(tmp_path, a=make_side(agent="1"), b=make_side(agent="2", factor=1.2, start=100, seed=2, verdict=doubt))
     printed = CliRunner().invoke(cli, ["compare", *paths], catch_exceptions=False).stdout
     (sentence,) = [line.strip() for line in printed.splitlines() if line.startswith("    new is ")]
-    assert sentence.startswith("new is 1.20 times slower (95 % 1.1")
-    assert "has the same AP as the baseline and costs as much energy as the baseline within 3 %" in sentence
+    assert sentence.startswith("new is 1.20 times slower (95% 1.1")
+    assert "has the same AP as the baseline and costs as much energy as the baseline within 3%" in sentence
     assert sentence.endswith("; 8 of 8 runs of new are suspect (throttled)")

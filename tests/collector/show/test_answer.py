@@ -31,7 +31,7 @@ def test_the_answer_names_the_fastest_case_its_ratio_and_what_it_is_to():
     ],
 )
 def test_a_ratio_is_worded_no_more_certain_than_the_runs_are(ratio, low, high, words):
-    """Within 3 % nothing is faster, and ranges that straddle 1 decide nothing."""
+    """Within 3% nothing is faster, and ranges that straddle 1 decide nothing."""
     assert conclusions.compared(ratio, low, high) == words
 
 
@@ -65,7 +65,7 @@ def test_cautions_tell_single_runs_and_what_was_left_out():
     """A reader sees what the figures rest on before seeing them."""
     once = " ".join(conclusions.cautions(compare_runs(make_run(), make_run(data=OTHER_DATA), make_reference())))
     assert "measured once" in once
-    assert "Left out, with the reason below: 1 case." in once
+    assert "Left out, with the reason below: 1 run." in once
     assert "median over 2 to 3 runs" in " ".join(
         conclusions.cautions(compare_runs(*[make_run() for _ in range(3)], make_reference(), make_reference()))
     )
@@ -98,7 +98,7 @@ def test_the_title_names_model_device_and_reference():
 
 
 def test_medians_that_are_close_are_not_called_equal_where_the_runs_do_not_say_so():
-    """The headline says no more than the judgement: its interval reaches far beyond 3 %."""
+    """The headline says no more than the judgement: its interval reaches far beyond 3%."""
     text = output(*(make_run(p50_ms=value) for value in (9.0, 10.0, 11.0, 10.0, 10.0)), *(make_reference(p50_ms=10.0) for _ in range(5)))
     assert "indistinguishable from the reference by these runs" in text
     assert "within 3%" not in text

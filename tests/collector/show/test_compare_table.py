@@ -1,10 +1,11 @@
 import io
+from collections import Counter
 
 import pytest
 from rich.console import Console
 
 from edgemeter.agent.contract import record_conditions
-from edgemeter.collector.show.compare_table import ROWS_SHOWN, shortened, show_comparison
+from edgemeter.collector.show.compare_table import FEWEST_ROWS, ROWS_SHOWN, shortened, show_comparison
 from tests.fixtures.comparison_factory import OTHER_DATA, compare_runs, make_reference, make_run, no_energy
 from tests.fixtures.record_factory import make_energy, make_environment, make_generation
 
@@ -48,10 +49,10 @@ def test_a_comparison_with_another_precision_says_so_in_a_note():
 
 def test_a_suspect_case_points_to_its_reasons():
     """The verdict cites each reason once."""
-    suspect = record_conditions.Verdict(state="suspect", reasons=("drift: 12 %", "busy-machine: 40 %"))
+    suspect = record_conditions.Verdict(state="suspect", reasons=("drift: 12%", "busy-machine: 40%"))
     lines = printed(compare_runs(make_run(verdict=suspect, **no_energy()), make_reference()))
     assert line_with(lines, "5.00x").rstrip().endswith("suspect [2] [3]")
-    assert {"[2] drift: 12 %", "[3] busy-machine: 40 %"} <= set(lines)
+    assert {"[2] drift: 12%", "[3] busy-machine: 40%"} <= set(lines)
 
 
 @pytest.mark.parametrize("width", [60, 80, 100, 140, 200])
@@ -136,3 +137,22 @@ def test_of_hundreds_of_cases_as_many_are_shown_as_anybody_reads():
     assert (len(comparison.rows), len(short.rows)) == (202, 2 * ROWS_SHOWN)
     assert [row.case.key.model for row in short.rows if row.is_reference] == ["a", "b"]
     assert shortened(short) == short
+
+
+def test_of_many_groups_each_has_some_rows():
+    """What is printed of a fleet fits on a few screens, however many models it runs."""
+    models = [f"model-{number:02}" for number in range(10)]
+    runs = [make_run(f"pi-{number:03}", model=model) for number in range(20) for model in models]
+    short = shortened(compare_runs(*runs, *(make_reference(model=model) for model in models)))
+    assert Counter(row.case.key.model for row in short.rows) == dict.fromkeys(models, FEWEST_ROWS)
+    assert shortened(short) == short
+
+
+def test_the_rows_that_are_shown_differ_most_from_the_reference():
+    """Much slower or much faster, in the order in which all rows stand; a case that is not ranked gives way."""
+    usual = [make_run(f"pi-{number:03}", p50_ms=10.0) for number in range(2 * ROWS_SHOWN)]
+    runs = [*usual, make_run("pi-900", p50_ms=80.0), make_run("pi-901", p50_ms=0.1), make_run("pi-902", p50_ms=500.0, ap=0.1)]
+    shown = [row.case.key.device for row in shortened(compare_runs(*runs, make_reference())).rows]
+    assert len(shown) == ROWS_SHOWN
+    assert (shown[0], *shown[-2:]) == ("server-1", "pi-900", "pi-901")
+    assert shown[1:] == sorted(shown[1:])

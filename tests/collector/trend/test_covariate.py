@@ -30,16 +30,10 @@ def confirmed_ratio(x, temperatures_c):
 
 
 def world(seed, slope):
-    """Return what 1 % of noise and the temperature make of stable boards, the true temperature, and what a sensor reads of it."""
+    """Return what 1% of noise and the temperature make of stable boards, the true temperature, and what a sensor reads of it."""
     draw = np.random.default_rng(seed)
     true = season(draw, SERIES)
     return draw.normal(size=true.shape) + slope * true, true, 45 + true + 0.5 * draw.normal(size=true.shape)
-
-
-@pytest.fixture(autouse=True)
-def no_fingerprint(monkeypatch):
-    """The figures here have none."""
-    monkeypatch.setattr("edgemeter.collector.trend.days._changes", lambda below: ((),) * len(below))
 
 
 @pytest.mark.slow

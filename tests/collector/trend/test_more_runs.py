@@ -9,7 +9,7 @@ TODAY = FIRST_DAY + 56
 
 
 def suspects(count):
-    """Return trends of which `count` have a suspect: 3 % at 1 % noise five days ago."""
+    """Return trends of which `count` have a suspect: 3% at 1% noise five days ago."""
     runs = []
     for unit in range(count):
         runs += make_days(noisy(100, 57, seed=300 + unit, step_at=52, step_ratio=1.035), device=f"pi-{unit:02}")
@@ -52,7 +52,7 @@ def test_what_becomes_of_a_request_is_kept_and_an_old_one_expires(tmp_path):
 
 
 def test_extra_runs_of_a_suspect_confirm_a_step_that_single_runs_do_not():
-    """A step of 4.5 % at 1 % noise of a run, seven days old: with five runs a day instead of one it is confirmed in more of the series."""
+    """A step of 4.5% at 1% noise of a run, seven days old: with five runs a day instead of one it is confirmed in more of the series."""
     draw = np.random.default_rng(42)
     confirmed = {1: 0, 5: 0}
     for unit in range(12):

@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from edgemeter.collector.trend import scan
+from edgemeter.collector.trend import noise
 
 
 def full(x):
@@ -12,7 +12,7 @@ def full(x):
 def test_the_scatter_of_days_is_what_the_points_own_variance_leaves():
     """Points known to 1 that scatter by 1.25 in all: days scatter by 0.75."""
     x = 1.25 * np.random.default_rng(1).normal(size=(300, 200))
-    _, between = scan.day_variances(x, np.ones_like(x), full(x), np.full(300, 1e-6))
+    _, between = noise.day_variances(x, np.ones_like(x), full(x), np.full(300, 1e-6))
     assert np.mean(between) == pytest.approx(0.5625, rel=0.1)
 
 
@@ -20,10 +20,10 @@ def test_a_step_and_outliers_hardly_move_it():
     """A step of 20 and one day in thirty far off: the scatter grows by a tenth at most."""
     draw = np.random.default_rng(2)
     x = draw.normal(size=(300, 200))
-    _, before = scan.day_variances(x, np.zeros_like(x), full(x), np.full(300, 1e-6))
+    _, before = noise.day_variances(x, np.zeros_like(x), full(x), np.full(300, 1e-6))
     x[:, 120:] += 20
     x += (draw.random(x.shape) < 1 / 30) * 10
-    _, after = scan.day_variances(x, np.zeros_like(x), full(x), np.full(300, 1e-6))
+    _, after = noise.day_variances(x, np.zeros_like(x), full(x), np.full(300, 1e-6))
     assert np.sqrt(np.mean(after) / np.mean(before)) < 1.12
 
 
@@ -31,7 +31,7 @@ def test_the_median_of_present_values_is_that_of_numpy():
     """Odd and even counts, and none."""
     values = np.array([[3.0, 9.0, 1.0, 7.0], [3.0, 9.0, 1.0, 7.0], [1.0, 1.0, 1.0, 1.0]])
     present = np.array([[True, True, True, True], [True, False, True, True], [False] * 4])
-    found = scan.masked_median(values, present)
+    found = noise.masked_median(values, present)
     assert list(found[:2]) == [5.0, 3.0]
     assert np.isnan(found[2])
 
@@ -41,8 +41,8 @@ def test_runs_of_a_day_tell_their_own_scatter():
     draw = np.random.default_rng(3)
     day = np.repeat(np.arange(300), 4)
     value = np.repeat(10 * draw.normal(size=300), 4) + 0.5 * draw.normal(size=1200)
-    assert scan.run_variance(value, day, np.zeros(1200)) == pytest.approx(0.25, rel=0.15)
-    assert scan.run_variance(value[:8], day[:8], np.zeros(8)) is None
+    assert noise.run_variance(value, day, np.zeros(1200)) == pytest.approx(0.25, rel=0.15)
+    assert noise.run_variance(value[:8], day[:8], np.zeros(8)) is None
 
 
 def test_what_neighbours_share_lengthens_the_memory():
@@ -51,7 +51,35 @@ def test_what_neighbours_share_lengthens_the_memory():
     x = np.zeros((200, 400))
     for day in range(1, 400):
         x[:, day] = 0.5 * x[:, day - 1] + np.sqrt(0.75) * draw.normal(size=200)
-    _, between = scan.day_variances(x, np.zeros_like(x), full(x), np.full(200, 1e-6))
-    shared = scan.shared_variance(x, np.ones_like(x), full(x))
+    _, between = noise.day_variances(x, np.zeros_like(x), full(x), np.full(200, 1e-6))
+    shared = noise.shared_variance(x, np.ones_like(x), full(x))
     assert np.mean(shared) == pytest.approx(0.5, abs=0.1)
-    assert np.mean(scan.long_run(between, shared)) == pytest.approx(3.0 * (1 + 0.5 * scan.POORLY_KNOWN) ** 2, rel=0.2)
+    assert np.mean(noise.long_run(between, shared)) == pytest.approx(3.0 * (1 + 0.5 * noise.POORLY_KNOWN) ** 2, rel=0.2)
+
+
+def bisected(difference, both, count, high):
+    """Return what `_scatter` does, from the median of all ratios at each of its steps."""
+    low = np.zeros(len(difference))
+    for _ in range(noise._BISECTIONS):
+        middle = (low + high) / 2
+        ratio = np.sort(difference / np.sqrt(both + 2 * middle[:, None] ** 2 + 1e-30), axis=1)
+        rows = zip(ratio, count, strict=True)
+        medians = np.array([(row[(size - 1) // 2] + row[size // 2]) / 2 if size else np.nan for row, size in rows])
+        too_small = medians > noise.HALF_NORMAL
+        low, high = np.where(too_small, middle, low), np.where(too_small, high, middle)
+    return (low + high) / 2
+
+
+@pytest.mark.parametrize("days", [2, 3, 14, 55, 94])
+@pytest.mark.parametrize("uneven", [0.0, 0.1, 30.0])
+def test_the_scatter_is_that_of_a_bisection_with_every_ratio(days, uneven):
+    """To the last bit, for odd and even numbers of differences, equal ones, none, and variances that differ."""
+    draw = np.random.default_rng(days)
+    count = draw.integers(0, days + 1, size=300)
+    difference = np.abs(draw.normal(size=(300, days)) * draw.choice([0.1, 1.0, 10.0], size=(300, 1)))
+    difference[::5] = np.round(difference[::5], 1)
+    difference[np.arange(days)[None, :] < days - count[:, None]] = np.inf
+    both = 0.3 * draw.choice([0.0, 1.0], size=(300, 1)) * (1 + uneven * draw.random((300, days)))
+    high = draw.uniform(1, 20, size=300)
+    found = noise._scatter(difference, both, count, high)
+    assert found.tolist() == bisected(difference, both, count, high).tolist()

@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from edgemeter.collector.trend import scan
+from edgemeter.collector.trend import noise, scan
 from edgemeter.collector.trend.scan import scan_series
 
 
@@ -29,8 +29,8 @@ def test_a_step_is_that_of_a_regression_that_is_computed_the_long_way():
     x, heat = draw.uniform(-1, 1, size=(1, 50)), draw.normal(size=(1, 50))
     known = draw.uniform(0.5, 4.0, size=(1, 50))
     found = looked(x, known, heat, only=np.array([30]))
-    own, between = scan.day_variances(x, known, np.ones_like(x, dtype=bool), np.array([0.01]))
-    weight = 1 / (own[0] + scan.long_run(between, found.day_variance - between))
+    own, between = noise.day_variances(x, known, np.ones_like(x, dtype=bool), np.array([0.01]))
+    weight = 1 / (own[0] + noise.long_run(between, found.day_variance - between))
     design = np.stack([np.ones(50), heat[0], (np.arange(50) >= 30).astype(float)], axis=1)
     covariance = np.linalg.inv(design.T @ (weight[:, None] * design))
     coefficients = covariance @ design.T @ (weight * x[0])
@@ -89,7 +89,7 @@ def test_days_that_are_known_badly_count_less():
 
 
 def test_an_uncertainty_that_all_days_share_does_not_blunt_the_scan():
-    """A meter is known to 2 % only, but repeats to 0.2 %: a step of 1 % stands out."""
+    """A meter is known to 2% only, but repeats to 0.2%: a step of 1% stands out."""
     x = 0.2 * np.random.default_rng(9).normal(size=(50, 80))
     x[:, 60:] += 1.0
     found = looked(x, np.full((50, 80), 4.0))
@@ -122,7 +122,7 @@ def test_chance_falls_with_the_score_and_agrees_with_its_table():
 
 
 def test_the_table_of_chance_holds_on_new_noise():
-    """Stable series of another seed exceed the 1 % score about once in a hundred."""
+    """Stable series of another seed exceed the 1% score about once in a hundred."""
     x = np.random.default_rng(11).normal(size=(6000, 60))
     share = np.mean(looked(x).score > scan.CHANCE[60][3])
     assert 0.006 < share < 0.015
@@ -153,3 +153,23 @@ def test_a_temperature_that_never_changes_is_no_regressor():
     beside = looked(x, temperature=np.full(x.shape, 48.3))
     assert beside.split == pytest.approx(alone.split)
     assert beside.score == pytest.approx(alone.score)
+
+
+@pytest.mark.parametrize("days", [15, 40, 61, 100])
+@pytest.mark.parametrize("uneven", [0.0, 1e-3, 0.1, 3.0])
+def test_what_is_not_fitted_a_second_time_cannot_be_a_step(days, uneven):
+    """Series with steps, outliers, gaps, neighbours that share noise and a temperature: the steps are those of a scan of every series."""
+    draw = np.random.default_rng(days)
+    x, heat = draw.normal(size=(400, days)), draw.normal(size=(400, days)) * draw.choice([0.0, 0.012, 1.0], size=(400, 1))
+    x += np.cumsum(draw.normal(size=x.shape), axis=1) * draw.choice([0.0, 0.3], size=(400, 1)) + 0.5 * heat
+    x[::2, -6:] += draw.uniform(0, 12, size=(200, 1))
+    x[::3] += (draw.random((134, days)) < 0.03) * 10
+    known, present = 0.3 * (1 + uneven * draw.random(x.shape)), draw.random(x.shape) < draw.choice([0.8, 1.0], size=(400, 1))
+    floor, asked = np.full(400, 0.01), np.zeros(400, dtype=bool)
+    for temperature in (None, heat):
+        every = scan_series(x, known, present, floor, temperature)
+        some = scan_series(x, known, present, floor, temperature, asked=asked)
+        least = scan.step_score(present.sum(axis=1)) - scan.CONFIRMED_LESS
+        assert some.rows.tolist() == np.flatnonzero(every.score >= least).tolist()
+        assert some.score.tolist() == every.score[some.rows].tolist()
+        assert some.day_variance.tolist() == every.day_variance[some.rows].tolist()

@@ -21,7 +21,7 @@ def trend(runs, metric="energy", known=()):
 
 
 def test_a_step_is_told_with_size_interval_day_and_what_it_rests_on():
-    """Five per cent from day 60 on, at 1 % noise."""
+    """Five per cent from day 60 on, at 1% noise."""
     (step,) = trend(make_days(noisy(100, 90, step_at=60, step_ratio=1.05))).steps
     assert step.low < 5.0 < step.high
     assert step.high - step.low < 3
@@ -121,14 +121,14 @@ def test_one_wild_day_is_no_step():
 
 
 def test_a_step_that_does_not_matter_is_said_to_be_small():
-    """One per cent at 0.1 % noise is certain, and less than the 3 % that matter."""
+    """One per cent at 0.1% noise is certain, and less than the 3% that matter."""
     (step,) = trend(make_days(noisy(100, 80, seed=15, noise_ratio=0.001, step_at=50, step_ratio=1.01))).steps
     assert step.matters is False
     assert step.low < 1.0 < step.high
 
 
 def test_a_bad_spell_has_a_beginning_and_an_end():
-    """Up by 8 % for twenty days in the middle of two hundred: two steps, at their days."""
+    """Up by 8% for twenty days in the middle of two hundred: two steps, at their days."""
     values = np.array(noisy(100, 200, seed=16))
     values[90:110] *= 1.08
     up, down = trend(make_days(values)).steps
@@ -138,7 +138,7 @@ def test_a_bad_spell_has_a_beginning_and_an_end():
 
 
 def test_an_annotation_begins_a_new_level_and_history_stays():
-    """A new power supply on day 60 takes 6 % off: declared, with its size; the step of day 25 before it is still there."""
+    """A new power supply on day 60 takes 6% off: declared, with its size; the step of day 25 before it is still there."""
     values = np.array(noisy(100, 100, seed=17, step_at=25, step_ratio=1.1))
     values[60:] *= 0.94
     known = [Annotation(FIRST_DAY + 60, "new power supply", device="pi-1")]
@@ -178,7 +178,7 @@ def test_a_board_that_begins_to_throttle_is_found_by_its_share():
 
 
 def test_a_board_type_is_looked_at_as_a_whole_and_what_changed_is_counted():
-    """Eight boards that spread by 4 %, all with a new firmware on day 50: 1.5 times three per cent is found in the mean."""
+    """Eight boards that spread by 4%, all with a new firmware on day 50: 1.5 times three per cent is found in the mean."""
     runs = []
     for unit in range(8):
         level = 100 * (1 + 0.04 * (unit - 3.5) / 3.5)
@@ -241,7 +241,7 @@ def test_a_step_that_came_long_ago_has_an_interval_too():
 
 @pytest.mark.slow
 def test_a_step_of_just_what_matters_is_an_event_within_ten_days_in_most_series():
-    """Three per cent at 1 % of noise, looked at every day: it waited for 30 days while it had to be clearly more."""
+    """Three per cent at 1% of noise, looked at every day: it waited for 30 days while it had to be clearly more."""
     metric = METRICS["energy"]
     late = []
     for seed in range(40):
@@ -262,7 +262,7 @@ def is_found(metric, x):
 
 
 def test_the_tokens_of_a_language_model_have_metrics_of_their_own():
-    """A decode that slows by 8 % is a step of TPOT and none of TTFT; the index gives what the records do."""
+    """A decode that slows by 8% is a step of TPOT and none of TTFT; the index gives what the records do."""
     steps_ms = noisy(10, 90, seed=3, step_at=60, step_ratio=1.08)
     runs = [
         replace(run, generation=make_generation(tpot=make_latency(p50_ms=step_ms, p50_low_ms=0.999 * step_ms, p50_high_ms=1.001 * step_ms)))

@@ -14,15 +14,15 @@ from edgemeter.agent.ledger.retention import Retention
 from edgemeter.agent.ledger.sqlite_ledger import SqliteLedger
 from edgemeter.collector.cli.collector import collector as command
 from edgemeter.collector.compare import views
+from edgemeter.collector.index.history import open_history
+from edgemeter.collector.index.rollup import rolled_up
+from edgemeter.collector.index.run_index import open_index
+from edgemeter.collector.index.sources import LedgerSource
 from edgemeter.collector.influx.drain import Drain
 from edgemeter.collector.influx.points import Points
 from edgemeter.collector.influx.set_up import InfluxPlan, set_up_influx
 from edgemeter.collector.receive.service import Collector
-from edgemeter.collector.rollup.rollup import rolled_up
 from edgemeter.collector.runs.store import InfluxStore, open_store
-from edgemeter.collector.trend.history import open_history
-from edgemeter.collector.web.run_index import open_index
-from edgemeter.collector.web.sources import LedgerSource
 from tests.fixtures.level_factory import level_runs, stepped_ms
 from tests.fixtures.mqtt_peer import Peer, wait_until
 from tests.fixtures.servers import address_of, mosquitto

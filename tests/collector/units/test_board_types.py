@@ -10,7 +10,7 @@ from tests.fixtures.series_factory import make_days, noisy
 
 
 def fleet(boards=10, *, sick=None, firmware=None, ratio=1.1, precisions=("fp32", "int8"), seed=1):
-    """Return runs of boards that spread by 2 %, two cases each; the `sick` one draws more by `ratio`."""
+    """Return runs of boards that spread by 2%, two cases each; the `sick` one draws more by `ratio`."""
     draw = np.random.default_rng(seed)
     runs = []
     for unit in range(boards):
@@ -47,7 +47,7 @@ def test_what_differs_on_the_board_itself_is_looked_at_first():
     runs = [replace(run, conditions=(hot if run.device == "pi-03" else cool,)) for run in runs]
     (one,) = judged(runs).sick
     text = "; ".join(one.look_at[:4])
-    assert "under-voltage in 100 %" in text.replace("100%", "100 %")
+    assert "under-voltage in 100%" in text.replace("100%", "100%")
     assert "throttled in 100%" in text
     assert "80 °C, the other boards 50 °C" in text
     assert "firmware: 2025-03, 11 of 11 others have 2026-01" in text
@@ -60,7 +60,7 @@ def test_a_healthy_fleet_is_not_accused_and_a_small_one_not_judged():
 
 
 def test_a_case_says_on_how_many_boards_its_figure_rests():
-    """The mean with its interval, the spread of the boards, and how many it takes for 2 %."""
+    """The mean with its interval, the spread of the boards, and how many it takes for 2%."""
     (fp32, _) = judged(fleet(16)).cases
     assert fp32.spread.boards == 16
     assert fp32.low < 100 < fp32.high

@@ -5,7 +5,7 @@ from edgemeter.collector.units.spread import board_effects, outlying_boards
 
 
 def test_a_board_ten_per_cent_off_is_found_and_healthy_fleets_are_hardly_accused():
-    """Twenty boards that spread by 2 %: found in 80 of 100 fleets and more, healthy fleets accused in 5 at most."""
+    """Twenty boards that spread by 2%: found in 80 of 100 fleets and more, healthy fleets accused in 5 at most."""
     draw = np.random.default_rng(1)
     healthy = [2 * draw.normal(size=20) for _ in range(1500)]
     sick = [np.concatenate([[values[0] + 10], values[1:]]) for values in healthy]
@@ -14,7 +14,7 @@ def test_a_board_ten_per_cent_off_is_found_and_healthy_fleets_are_hardly_accused
 
 
 def test_two_sick_boards_do_not_hide_each_other():
-    """Both are off by 10 % among twenty."""
+    """Both are off by 10% among twenty."""
     draw = np.random.default_rng(2)
     found = []
     for _ in range(400):
@@ -50,6 +50,6 @@ def test_a_board_lies_apart_over_all_of_its_cases_and_gaps_do_not_matter():
 
 @pytest.mark.parametrize(("boards", "t"), [(6, 5.1668), (10, 3.9910), (20, 3.6105)])
 def test_the_limit_is_the_quantile_of_t_for_so_many_boards(boards, t):
-    """4 % of false accusations shared by all boards, both sides, boards - 2 degrees of freedom; checked by integrating the density."""
+    """4% of false accusations shared by all boards, both sides, boards - 2 degrees of freedom; checked by integrating the density."""
     (one,) = outlying_boards([0.0] * (boards - 1) + [100.0])
     assert one.limit == pytest.approx(t, rel=1e-3)

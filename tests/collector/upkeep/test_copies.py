@@ -12,7 +12,7 @@ from edgemeter.agent.ledger.chunks import Arrival
 from edgemeter.agent.ledger.retention import Retention
 from edgemeter.agent.ledger.sqlite_ledger import SqliteLedger
 from edgemeter.collector.cli.collector import collector
-from edgemeter.collector.rollup import rollup, rollup_file
+from edgemeter.collector.index import index_file, rollup
 from edgemeter.collector.runs.store import open_store
 from edgemeter.collector.trend import watch_file
 from edgemeter.collector.upkeep import copies
@@ -80,10 +80,10 @@ def test_what_was_made_from_the_old_ledger_goes_with_it(tmp_path):
     for part in ("", "-wal", "-shm"):
         path.with_name(path.name + part).unlink(missing_ok=True)
     copies.restore(copy, path)
-    assert not rollup_file.rollup_path(path).exists()
+    assert not index_file.index_path(path).exists()
     keep(path, *range(1, 40), session=77)
     found = rollup.rolled_up(open_store(str(path)), worth_runs=0)
-    ids = {run for summary in found.summaries for run in summary.around.run_ids}
+    ids = {run for summary in found.summaries for run in summary.run_ids}
     assert not {run for run in ids if run.startswith("99-")}
 
 

@@ -4,33 +4,16 @@ import time
 
 import pytest
 
-from edgemeter.agent.contract import record
-from edgemeter.agent.ledger.chunks import Arrival
-from edgemeter.agent.ledger.sqlite_ledger import SqliteLedger
 from edgemeter.collector.demo import simulated_fleet
-from edgemeter.collector.web.context import NoEvents
-from edgemeter.collector.web.run_index import open_index
+from edgemeter.collector.index.run_index import open_index
+from edgemeter.collector.index.sources import LedgerSource
+from edgemeter.collector.web.events import TrendEvents
 from edgemeter.collector.web.server import PageServer
-from edgemeter.collector.web.sources import LedgerSource
 from tests.fixtures.browser import Browser, find_chromium
+from tests.fixtures.ledgers import fill
 from tests.fixtures.record_factory import make_record
 
 DAYS = 12
-
-
-def fill(path, runs):
-    """Commit runs to the ledger at `path`; those without a number get one."""
-    with SqliteLedger(path) as ledger:
-        arrivals = []
-        for seq, run in enumerate(runs, start=1):
-            one = (
-                run
-                if run.session is not None
-                else record.decode(record.encode(run).replace(b'"session":null,"seq":null', b'"session":7,"seq":%d' % seq))
-            )
-            arrivals.append(Arrival(one, record.encode(one), f"edgemeter/v1/{one.fleet}/{one.device}/result", time.time_ns()))
-        ledger.commit(arrivals)
-    return path
 
 
 @pytest.fixture(scope="session")
@@ -51,7 +34,7 @@ def fleet_index(fleet_ledger):
 @pytest.fixture(scope="session")
 def fleet_page(fleet_index):
     """Serve the page of the simulated fleet; return its server."""
-    server = PageServer(fleet_index, NoEvents())
+    server = PageServer(fleet_index, TrendEvents())
     server.start()
     yield server
     server.stop()

@@ -2,6 +2,7 @@
 
 import csv
 import io
+import json
 import time
 
 import pytest
@@ -9,14 +10,14 @@ import pytest
 from edgemeter.collector.alerts.firing import Firing
 from edgemeter.collector.alerts.lifecycle import settle_alerts
 from edgemeter.collector.demo import simulated_fleet
+from edgemeter.collector.index.run_index import open_index
+from edgemeter.collector.index.sources import LedgerSource
 from edgemeter.collector.trend.watch_file import WatchFile, watch_file_beside
-from edgemeter.collector.web.events import open_events
+from edgemeter.collector.web.events import TrendEvents
 from edgemeter.collector.web.queries import NS_PER_DAY
-from edgemeter.collector.web.run_index import open_index
 from edgemeter.collector.web.server import PageServer
-from edgemeter.collector.web.sources import LedgerSource
-from tests.collector.web.conftest import fill
 from tests.fixtures.axe import axe_script, serious
+from tests.fixtures.ledgers import fill
 from tests.fixtures.record_factory import make_record
 
 pytestmark = [pytest.mark.slow, pytest.mark.chromium, pytest.mark.xdist_group("page-charts")]
@@ -44,13 +45,13 @@ def lab(tmp_path_factory):
     ledger = fill(tmp_path_factory.mktemp("lab") / "ledger.sqlite", runs)
     facts = {"fleet": "simulated", "device": "simulated-pi5-07", "model": "tiny-detector", "metric": "energy"}
     now_ns = time.time_ns()
-    fired = [Firing("step", f"subject {day}", "warning", f"step {day}", "+9 %", now_ns // NS_PER_DAY - day, facts) for day in (3, 9)]
+    fired = [Firing("step", f"subject {day}", "warning", f"step {day}", "+9%", now_ns // NS_PER_DAY - day, facts) for day in (3, 9)]
     with WatchFile(watch_file_beside(str(ledger))) as file:
         settle_alerts(file, fired, now_ns - 2 * NS_PER_DAY)
         settle_alerts(file, fired[:1], now_ns)
     index = open_index(LedgerSource(ledger))
     index.refresh()
-    events = open_events(index)
+    events = TrendEvents(index.source)
     events.refresh()
     server = PageServer(index, events)
     server.start()
@@ -161,15 +162,66 @@ def test_zoom_and_hidden_series_are_in_the_permalink(tab):
     assert again.complaints() == []
 
 
-def test_covering_marks_are_counted_as_they_are_drawn(tab):
-    """Narrowed to one type of board its marks are counted; zoomed in they are fewer at one place, and the numbers follow."""
+def test_covering_marks_are_one_as_they_are_drawn(tab):
+    """Narrowed to one type of board its marks are one; zoomed in they are more, and each has one interval at most each way."""
     page = tab("compare?board=simulated+Raspberry+Pi+5&precision=fp32")
-    counts = "drawn[0].view.data('counts').map(one => Number(one.count.slice(1) || 0))"
-    before = page.run(counts)
+    counts = "drawn[0].view.data('marks').map(one => Number(one.count.slice(1) || 1))"
+    before, rows = page.run(counts), page.run("drawn[0].rows.length")
     assert max(before) > 4
+    assert sum(before) == rows
+    assert page.run(f"{PLOT}.querySelectorAll('.mark-symbol.role-mark path').length") == len(before)
+    assert page.run(f"{PLOT}.querySelectorAll('.mark-rule.role-mark line').length") <= 2 * len(before)
     page.run("void zoomed(drawn[0], 0.2)")
     page.until(f"Math.max(0, ...{counts}) < {max(before)}")
+    assert sum(page.run(counts)) == rows
     assert page.complaints() == []
+
+
+def test_no_mark_of_a_front_covers_another(tab):
+    """Of the whole fleet, and of what is left of it when a series is hidden."""
+    page = tab("compare")
+    covering = """[...document.querySelectorAll('#front .chart svg')].map(plot => {
+        const boxes = [...plot.querySelectorAll('.mark-symbol.role-mark path')].map(one => one.getBoundingClientRect());
+        return boxes.flatMap((one, at) => boxes.slice(at + 1).filter(other => one.left < other.right - 2 && other.left < one.right - 2
+          && one.top < other.bottom - 2 && other.top < one.bottom - 2)).length;
+    }).reduce((one, other) => one + other)"""
+    assert page.run(covering) == 0
+    for key in range(page.run(f"{FIRST}.querySelectorAll('.legend button').length")):
+        for hidden in (1, 0):
+            page.run(f"{FIRST}.querySelectorAll('.legend button')[{key}].click()")
+            left = "drawn[0].rows.filter(row => !drawn[0].hidden.has(row.series)).length"
+            page.until(f"drawn[0].view.data('marks').reduce((sum, one) => sum + Number(one.count.slice(1) || 1), 0) === {left}")
+            assert page.run("drawn[0].hidden.size") == hidden
+            assert page.run(covering) == 0
+    assert page.complaints() == []
+
+
+def test_a_page_merges_the_marks_that_a_drawing_merges(tab):
+    """With a plot of the same width: the same numbers at the same figures, in the same series."""
+    page = tab("compare")
+    shown = "one => [one.count, one.cost, one.accuracy, one.cost_low, one.cost_high, one.series, one.case, one.standing, one.verdict]"
+    page.run("(async () => { await drawn[0].view.width(560).runAsync(); await recount(drawn[0]); root.dataset.wide = 'yes'; })()")
+    page.until("root.dataset.wide === 'yes'")
+    assert page.run(f"drawn[0].view.data('marks').map({shown})") == page.run(f"drawn[0].held.spec.datasets.marks.map({shown})")
+
+
+@pytest.mark.parametrize("width", [390, 1000, 1400])
+@pytest.mark.parametrize("address", ["compare", "compare?board=simulated+Jetson+Orin+Nano", "compare?device=simulated-pi5-01"])
+def test_labels_of_a_front_cover_neither_marks_nor_each_other(tab, address, width):
+    """The name of a case stands beside its mark, clear of all others; numbers of marks that are near each other are one."""
+    page = tab(address, width=width)
+    found = page.run("""[...document.querySelectorAll('#front .chart svg')].map(plot => {
+        const boxes = (what) => [...plot.querySelectorAll(what)].map(one => [one.textContent, one.getBoundingClientRect()]);
+        const meet = (one, other) => one.left < other.right - 1 && other.left < one.right - 1
+          && one.top < other.bottom - 2 && other.top < one.bottom - 2;
+        const texts = boxes('.mark-text.role-mark text').filter(([text]) => text), marks = boxes('.mark-symbol.role-mark path');
+        const names = texts.filter(([text]) => !text.startsWith('\u00d7'));
+        return [texts.length,
+          texts.flatMap(([one, box], at) => texts.slice(at + 1).filter(([, other]) => meet(box, other)).map(([other]) => [one, other])),
+          names.filter(([, box]) => marks.some(([, mark]) => meet(box, mark))).map(([text]) => text)];
+    })""")
+    assert sum(count for count, _, _ in found) > 0
+    assert [(texts, marks) for _, texts, marks in found if texts or marks] == []
 
 
 def test_a_tooltip_has_value_interval_verdict_and_run(tab):
@@ -222,6 +274,39 @@ def test_the_table_behind_a_chart_has_its_values_with_links_to_the_runs(tab):
     assert page.run(f"{table}.querySelector('a').getAttribute('href')").startswith("/run?id=simulated-pi5-01-")
     page.run(f"{TOOL.format('Table')}.click()")
     assert page.run(f"{FIRST}.querySelector('.behind')") is None
+
+
+def test_a_chart_is_worked_by_the_keyboard_from_its_legend_to_its_tools(tab):
+    """Tab goes from one button to the next, Enter presses it: a series that is hidden, a zoom, the table behind."""
+    page = tab("compare")
+    before = page.run(DOMAIN)
+    page.run(f"{FIRST}.querySelector('button').focus()")
+    names = []
+    while page.run(f"{FIRST}.contains(document.activeElement)") and len(names) < 30:
+        names.append(page.run("document.activeElement.textContent.trim()"))
+        if names[-1] in {names[0], "+", "Table"}:
+            page.press("Enter")
+        page.press("Tab")
+    assert {"+", "Whole", "SVG", "PNG", "CSV", "Table"} <= set(names)
+    page.until(f"{DOMAIN}[0] > {before[0]}")
+    assert page.run(f"{FIRST}.querySelectorAll('.legend [aria-pressed=false]').length") == 1
+    assert page.run(f"{FIRST}.querySelectorAll('.behind tbody tr').length") > 0
+    assert page.complaints() == []
+
+
+def test_the_json_of_a_view_holds_the_brushed_period_only(tab):
+    """As the CSV does: the same rows, by name."""
+    page = tab("trend?device=simulated-pi5-01")
+    link = "document.querySelector('.exports a[href*=json]').getAttribute('href')"
+    asked = f"fetch({link}).then((answer) => answer.text())"
+    rows = next(iter(json.loads(page.run(asked))["tables"].values()))
+    times = sorted(row["started_at_ns"] // 10**6 for row in rows)
+    first, last = times[len(times) // 3], times[len(times) // 2]
+    page.run(f"setPeriod([{first}, {last}])")
+    assert f"between={first}%2C{last}" in page.run(link)
+    found = [row["started_at_ns"] // 10**6 for row in next(iter(json.loads(page.run(asked))["tables"].values()))]
+    assert sorted(found) == [at for at in times if first <= at <= last]
+    assert 0 < len(found) < len(rows)
 
 
 def test_dark_and_light_need_no_second_drawing(tab):

@@ -3,6 +3,7 @@ import time
 import msgspec
 
 from edgemeter.collector.demo import simulated_fleet
+from edgemeter.collector.index.sources import DocumentSource, LedgerSource
 from edgemeter.collector.trend.events import events_of
 from edgemeter.collector.trend.history import RunHistory
 from edgemeter.collector.trend.trend_text import event_text
@@ -10,9 +11,8 @@ from edgemeter.collector.trend.watch import trends_of
 from edgemeter.collector.trend.watch_file import Annotation, WatchFile, add_annotation, watch_file_beside
 from edgemeter.collector.web.events import FOLLOWED, TrendEvents
 from edgemeter.collector.web.queries import NS_PER_DAY
-from edgemeter.collector.web.sources import DocumentSource, LedgerSource
-from tests.collector.web.conftest import fill
 from tests.fixtures.comparison_factory import make_run
+from tests.fixtures.ledgers import fill
 from tests.fixtures.record_factory import STARTED_AT_NS, make_environment, make_latency, make_record
 from tests.fixtures.series_factory import make_days, noisy
 
@@ -20,7 +20,7 @@ DAYS, STEP_DAY = 60, 40
 
 
 def stepped():
-    """Return a run a day, 10 % slower from a day on, on which the firmware changed."""
+    """Return a run a day, 10% slower from a day on, on which the firmware changed."""
     runs = []
     for day in range(DAYS):
         p50_ms = 10.0 * (1.1 if day >= STEP_DAY else 1.0) * (1 + 0.004 * ((day * 7) % 5 - 2))
@@ -37,7 +37,7 @@ def test_a_step_comes_with_its_size_its_interval_and_what_changed_beside_it():
     found = TrendEvents(DocumentSource(tuple(runs)))
     found.refresh()
     (step,) = [one for one in found.of(runs[-1], "p50_ms") if one.kind == "step"]
-    assert "+10 % (" in step.text
+    assert "+10% (" in step.text
     assert "firmware" in step.text
     assert abs(step.at_ns - runs[STEP_DAY].started_at_ns) <= NS_PER_DAY
 

@@ -13,14 +13,14 @@ from edgemeter.agent.contract import record_conditions
 from edgemeter.agent.contract.health import Clock, Disk, Health, Sensor
 from edgemeter.agent.ledger.presence import PresenceChange
 from edgemeter.agent.ledger.sqlite_ledger import SqliteLedger
+from edgemeter.collector.index.run_index import open_index
+from edgemeter.collector.index.sources import LedgerSource
 from edgemeter.collector.web import one_file
-from edgemeter.collector.web.context import NoEvents
+from edgemeter.collector.web.events import TrendEvents
 from edgemeter.collector.web.one_file import FileChoice
-from edgemeter.collector.web.run_index import open_index
 from edgemeter.collector.web.server import PageServer
-from edgemeter.collector.web.sources import LedgerSource
-from tests.collector.web.conftest import fill
 from tests.fixtures.comparison_factory import make_reference, make_run
+from tests.fixtures.ledgers import fill
 from tests.fixtures.record_factory import make_environment, make_model
 
 pytestmark = pytest.mark.chromium
@@ -60,13 +60,13 @@ def tab(browser, fleet_page):
 def report(fleet_index, tmp_path_factory):
     """Return the address of the page as one file."""
     path = tmp_path_factory.mktemp("report") / "report.html"
-    one_file.write_one_file(fleet_index, NoEvents(), path, FileChoice(runs=6))
+    one_file.write_one_file(fleet_index, TrendEvents(), path, FileChoice(runs=6))
     return path.as_uri()
 
 
 @pytest.mark.parametrize("address", ADDRESSES)
 @pytest.mark.parametrize(
-    ("width", "scale", "dark"), [(1280, 1, False), (390, 2, True), (640, 2, False)], ids=["desk", "phone, dark", "zoom 200 %"]
+    ("width", "scale", "dark"), [(1280, 1, False), (390, 2, True), (640, 2, False)], ids=["desk", "phone, dark", "zoom 200%"]
 )
 def test_every_view_fits_and_the_console_stays_silent(tab, address, width, scale, dark):
     """Nothing sticks out on a desk, on a phone or at twice the size; no error, no warning, nothing asked for elsewhere."""
@@ -239,7 +239,7 @@ def test_what_a_device_says_of_its_health_stands_on_the_overview_and_on_its_page
         opened.commit((), (), [PresenceChange("lab", "pi-1", output, time.time_ns())])
     index = open_index(LedgerSource(ledger))
     index.refresh()
-    server = PageServer(index, NoEvents())
+    server = PageServer(index, TrendEvents())
     server.start()
     try:
         page = browser.open(server.url, width=1280)
@@ -278,8 +278,8 @@ def test_what_devices_send_stays_text(browser, tmp_path):
     index = open_index(LedgerSource(ledger))
     index.refresh()
     file = tmp_path / "report.html"
-    one_file.write_one_file(index, NoEvents(), file, FileChoice())
-    server = PageServer(index, NoEvents())
+    one_file.write_one_file(index, TrendEvents(), file, FileChoice())
+    server = PageServer(index, TrendEvents())
     server.start()
     try:
         for address in (

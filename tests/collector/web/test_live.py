@@ -13,13 +13,13 @@ from edgemeter.agent.contract.messages import DeviceState
 from edgemeter.agent.ledger.chunks import Arrival
 from edgemeter.agent.ledger.presence import PresenceChange
 from edgemeter.agent.ledger.sqlite_ledger import SqliteLedger
+from edgemeter.collector.index.run_index import open_index
+from edgemeter.collector.index.sources import LedgerSource
 from edgemeter.collector.web import live
-from edgemeter.collector.web.context import NoEvents
-from edgemeter.collector.web.run_index import open_index
+from edgemeter.collector.web.events import TrendEvents
 from edgemeter.collector.web.server import PageServer
-from edgemeter.collector.web.sources import LedgerSource
-from tests.collector.web.conftest import fill
 from tests.fixtures.comparison_factory import make_reference, make_run
+from tests.fixtures.ledgers import fill
 
 WAIT_S = 30.0
 
@@ -46,7 +46,7 @@ def serve(ledger):
     def start(port=0, **how):
         index = open_index(LedgerSource(ledger))
         index.refresh()
-        server = PageServer(index, NoEvents(), port=port, heartbeat_s=0.2, **how)
+        server = PageServer(index, TrendEvents(), port=port, heartbeat_s=0.2, **how)
         server.start()
         servers.append(server)
         return server

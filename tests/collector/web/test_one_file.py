@@ -9,11 +9,11 @@ import pytest
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.contract import record_conditions
 from edgemeter.collector.compare.judgement import SmallestDifferences
+from edgemeter.collector.index.run_index import open_index
+from edgemeter.collector.index.sources import DocumentSource
 from edgemeter.collector.web import one_file
-from edgemeter.collector.web.context import NoEvents
+from edgemeter.collector.web.events import TrendEvents
 from edgemeter.collector.web.one_file import FileChoice
-from edgemeter.collector.web.run_index import open_index
-from edgemeter.collector.web.sources import DocumentSource
 from tests.fixtures.comparison_factory import OTHER_DATA, make_reference, make_run, no_energy
 from tests.fixtures.one_file import charts_in, opened
 from tests.fixtures.record_factory import make_energy, make_environment, make_latency
@@ -62,7 +62,7 @@ def page_of(*runs):
     index = open_index(DocumentSource(runs))
     index.refresh()
     try:
-        return opened(one_file.whole_page(index, NoEvents(), FileChoice(baseline="reference")))
+        return opened(one_file.whole_page(index, TrendEvents(), FileChoice(baseline="reference")))
     finally:
         index.close()
 
@@ -74,7 +74,7 @@ def first_of(*runs):
 
 def many_cases():
     """Return runs of 60 cases: devices, precisions, runtimes; some suspect, some without energy or accuracy."""
-    suspect = record_conditions.Verdict(state="suspect", reasons=("drift: 12 %",))
+    suspect = record_conditions.Verdict(state="suspect", reasons=("drift: 12%",))
     device = [
         make_run(
             device=f"board-{index % 10}",
@@ -198,7 +198,7 @@ def test_every_link_leads_to_a_view_that_the_file_holds():
 def test_a_case_that_nothing_matches_is_named_with_its_newest_run():
     """Any number leads to its runs, and what is left out to its run."""
     text = Page(first_of(make_run(id="run-of-the-device"), make_run(id="left", data=OTHER_DATA), make_reference())).text
-    assert re.search(r"1 case: no reference on the same data: .*left", text)
+    assert re.search(r"1 run: no reference on the same data: .*left", text)
 
 
 def test_runs_that_cannot_be_compared_are_counted():
@@ -209,9 +209,9 @@ def test_runs_that_cannot_be_compared_are_counted():
 
 def test_suspect_cases_stand_with_their_reasons():
     """What keeps a figure from being believed is beside it."""
-    suspect = make_run(verdict=record_conditions.Verdict(state="suspect", reasons=("drift: 12 %",)))
+    suspect = make_run(verdict=record_conditions.Verdict(state="suspect", reasons=("drift: 12%",)))
     text = Page(first_of(suspect, make_reference())).text
-    assert "drift: 12 %" in text
+    assert "drift: 12%" in text
     assert "1 of 2 cases is suspect" in text
 
 
@@ -257,7 +257,7 @@ def test_the_smallest_difference_that_matters_is_that_of_the_command():
     index.refresh()
     try:
         pages = [
-            one_file.whole_page(index, NoEvents(), FileChoice(baseline="reference", matters=SmallestDifferences(ratio=ratio)))
+            one_file.whole_page(index, TrendEvents(), FileChoice(baseline="reference", matters=SmallestDifferences(ratio=ratio)))
             for ratio in (0.01, 0.05)
         ]
     finally:

@@ -5,11 +5,12 @@ import pytest
 
 from edgemeter.agent.contract import record_conditions, record_figures, samples
 from edgemeter.collector.charts import vega
-from edgemeter.collector.web.context import NoEvents, ViewContext
+from edgemeter.collector.index.run_index import open_index
+from edgemeter.collector.index.sources import DocumentSource
+from edgemeter.collector.web.context import ViewContext
+from edgemeter.collector.web.events import TrendEvents
 from edgemeter.collector.web.queries import CaseFilter
 from edgemeter.collector.web.run import run_view
-from edgemeter.collector.web.run_index import open_index
-from edgemeter.collector.web.sources import DocumentSource
 from edgemeter.collector.web.view import ServedLinks, ViewRequest
 from tests.fixtures.comparison_factory import make_run
 from tests.fixtures.record_factory import make_energy, make_generation
@@ -36,7 +37,7 @@ def charts_of(**fields):
     index.refresh()
     try:
         with index.reading() as connection:
-            context = ViewContext(connection, index.source, ServedLinks(), NoEvents())
+            context = ViewContext(connection, index.source, ServedLinks(), TrendEvents())
             run_view(context, ViewRequest("run", {"id": "one"}), CaseFilter())
     finally:
         index.close()
@@ -83,13 +84,28 @@ def test_a_language_model_is_told_by_its_tokens():
         assert (shown in found[0], shown in found[1]) == (True, False), shown
 
 
+@pytest.mark.parametrize(
+    ("kept", "heading"),
+    [
+        (SERIES, "Latency and power, query by query"),
+        (SERIES[:2], "Latency, query by query"),
+        (SERIES[:1], "Latency, query by query"),
+        ((), "Latency"),
+    ],
+)
+def test_the_heading_names_what_is_drawn(kept, heading):
+    """Power only where there is a trace, queries only where they were kept."""
+    traces = (record_figures.PowerTrace(name="ina"),) if kept == SERIES else ()
+    assert f"<h2>{heading}</h2>" in words_of(samples=kept, windows=WHEN, power_traces=traces)
+
+
 def words_of(**fields):
     """Return the section on the latency of the page of a run with these fields."""
     index = open_index(DocumentSource((make_run(id="one", **fields),)))
     index.refresh()
     try:
         with index.reading() as connection:
-            context = ViewContext(connection, index.source, ServedLinks(), NoEvents())
+            context = ViewContext(connection, index.source, ServedLinks(), TrendEvents())
             view = run_view(context, ViewRequest("run", {"id": "one"}), CaseFilter())
             assert view is not None
             return str(view.body).partition('id="machine"')[0]

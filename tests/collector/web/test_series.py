@@ -7,24 +7,24 @@ from edgemeter.collector.charts import vega
 from edgemeter.collector.charts.chart import Chart, ViewTable, rows_table
 from edgemeter.collector.charts.specs import over_time
 from edgemeter.collector.demo import simulated_fleet
+from edgemeter.collector.index.run_index import open_index
+from edgemeter.collector.index.sources import DocumentSource
 from edgemeter.collector.web import queries
-from edgemeter.collector.web.context import NoEvents, SeriesEvent, ViewContext
-from edgemeter.collector.web.events import open_events
+from edgemeter.collector.web.context import ViewContext
+from edgemeter.collector.web.events import SeriesEvent, TrendEvents
 from edgemeter.collector.web.queries import NS_PER_DAY, CaseFilter
 from edgemeter.collector.web.run import thinned
-from edgemeter.collector.web.run_index import open_index
 from edgemeter.collector.web.series import METRICS, series, trend_view
-from edgemeter.collector.web.sources import DocumentSource
 from edgemeter.collector.web.view import FileLinks, ServedLinks, ViewRequest, address, read_address, read_period
 from tests.fixtures.record_factory import make_generation, make_record
 
 
-class Found(NoEvents):
+class Found(TrendEvents):
     """A step that was found."""
 
     def of(self, _run, _metric):
         """Return it, of every series."""
-        return (SeriesEvent(1, "step of +6 %, 95 %: 5 to 7 %", "step"),)
+        return (SeriesEvent(1, "step of +6%, 95%: 5 to 7%", "step"),)
 
 
 @pytest.fixture
@@ -34,7 +34,7 @@ def drawn(fleet_index):
     def draw(device, metric, events=None):
         with fleet_index.reading() as connection:
             members = queries.cases(connection, CaseFilter(device=device, precision="fp32"))
-            held = ViewContext(connection, fleet_index.source, ServedLinks(), events or NoEvents())
+            held = ViewContext(connection, fleet_index.source, ServedLinks(), events or TrendEvents())
             return series(held, members, METRICS[metric], days=None, span=None)
 
     return draw
@@ -57,7 +57,7 @@ def test_an_update_of_the_firmware_stands_beside_the_series(drawn):
 
 def test_what_was_found_elsewhere_is_told_in_its_words(drawn):
     """A step carries its size and its interval."""
-    assert "step of +6 %, 95 %: 5 to 7 %" in [one.text for one in drawn("simulated-orin-01", "p50_ms", Found()).chart.events]
+    assert "step of +6%, 95%: 5 to 7%" in [one.text for one in drawn("simulated-orin-01", "p50_ms", Found()).chart.events]
 
 
 def test_energies_have_their_interval_and_a_share_has_none(drawn):
@@ -126,7 +126,7 @@ def test_the_trend_begins_with_what_moved_and_shows_every_type_of_board():
     records = tuple(simulated_fleet.records_of(make_record(), end_ns=time.time_ns(), days=45))
     index = open_index(DocumentSource(records))
     index.refresh()
-    events = open_events(index)
+    events = TrendEvents(index.source)
     events.refresh()
     with index.reading() as connection:
         view = trend_view(ViewContext(connection, index.source, ServedLinks(), events), ViewRequest("trend"), CaseFilter())
@@ -144,7 +144,7 @@ def test_a_language_model_is_followed_by_its_tokens(metric, value):
     index = open_index(DocumentSource(tuple(runs)))
     index.refresh()
     with index.reading() as connection:
-        held = ViewContext(connection, index.source, ServedLinks(), NoEvents())
+        held = ViewContext(connection, index.source, ServedLinks(), TrendEvents())
         by_device = {
             device: series(held, queries.cases(connection, CaseFilter(device=device)), METRICS[metric], days=None, span=None)
             for device in ("pi-1", "other")

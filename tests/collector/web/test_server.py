@@ -11,12 +11,17 @@ import pytest
 
 from edgemeter.agent.base.errors import ConfigError, UnavailableError
 from edgemeter.agent.contract import record_conditions
+from edgemeter.collector.compare import columns
+from edgemeter.collector.index.run_index import open_index
+from edgemeter.collector.index.sources import DocumentSource
 from edgemeter.collector.web import run
-from edgemeter.collector.web.context import NoEvents
-from edgemeter.collector.web.run_index import open_index
+from edgemeter.collector.web.context import ViewContext, compare
+from edgemeter.collector.web.events import TrendEvents
+from edgemeter.collector.web.queries import CaseFilter, cases
 from edgemeter.collector.web.server import PageServer
-from edgemeter.collector.web.sources import DocumentSource
-from tests.fixtures.comparison_factory import make_reference, make_run
+from edgemeter.collector.web.side_by_side import compare_view
+from edgemeter.collector.web.view import ServedLinks, ViewRequest
+from tests.fixtures.comparison_factory import compare_runs, make_reference, make_run, no_energy
 from tests.fixtures.record_factory import make_environment
 
 
@@ -43,7 +48,7 @@ def small():
 @pytest.fixture
 def guarded(small):
     """Serve it with a token."""
-    server = PageServer(small, NoEvents(), token="open sesame")
+    server = PageServer(small, TrendEvents(), token="open sesame")
     server.start()
     yield server
     server.stop()
@@ -205,13 +210,13 @@ def test_the_token_opens_as_a_bearer_or_once_in_the_address(guarded):
 def test_beyond_the_loopback_it_needs_a_token(small):
     """Said before anything listens."""
     with pytest.raises(ConfigError, match="token"):
-        PageServer(small, NoEvents(), host="192.0.2.1")
+        PageServer(small, TrendEvents(), host="192.0.2.1")
 
 
 def test_a_port_in_use_is_one_line(small, fleet_page):
     """It names the port."""
     with pytest.raises(UnavailableError, match=str(fleet_page.port)):
-        PageServer(small, NoEvents(), port=fleet_page.port)
+        PageServer(small, TrendEvents(), port=fleet_page.port)
 
 
 def test_the_page_of_a_run_speaks_no_field_names():
@@ -228,7 +233,7 @@ def test_the_page_of_a_run_speaks_no_field_names():
     latency = msgspec.structs.replace(make_run().latency, refused={"p99_9": 6636})
     index = open_index(DocumentSource((make_run(id="told", conditions=(around,), latency=latency), make_reference())))
     index.refresh()
-    server = PageServer(index, NoEvents())
+    server = PageServer(index, TrendEvents())
     server.start()
     try:
         text = ask(server, "/run?id=told")[2].decode()
@@ -254,7 +259,7 @@ def test_the_model_page_does_not_call_many_runs_one():
     runs = [make_run(id=f"run-{number}", p50_ms=10 + number / 10) for number in range(5)]
     index = open_index(DocumentSource((*runs, make_reference())))
     index.refresh()
-    server = PageServer(index, NoEvents())
+    server = PageServer(index, TrendEvents())
     server.start()
     try:
         text = ask(server, "/model?model=tiny-detector")[2].decode()
@@ -278,7 +283,7 @@ def test_a_device_is_never_compared_with_itself():
 def _device_page(*runs):
     index = open_index(DocumentSource(runs))
     index.refresh()
-    server = PageServer(index, NoEvents())
+    server = PageServer(index, TrendEvents())
     server.start()
     try:
         return ask(server, "/device?device=pi-1")[2].decode()
@@ -309,7 +314,7 @@ def test_an_address_that_asks_for_what_is_not_there_says_so(fleetless, path, out
 @pytest.fixture
 def fleetless(small):
     """Serve the two runs."""
-    server = PageServer(small, NoEvents())
+    server = PageServer(small, TrendEvents())
     server.start()
     yield server
     server.stop()
@@ -340,7 +345,7 @@ def test_a_page_of_nothing_offers_no_button_and_a_page_of_one_run_no_range():
     """There is nothing to pick from, and 10.0 to 10.0 ms is no range."""
     index = open_index(DocumentSource(()))
     index.refresh()
-    server = PageServer(index, NoEvents())
+    server = PageServer(index, TrendEvents())
     server.start()
     try:
         assert "Apply" not in ask(server, "/")[2].decode()
@@ -349,7 +354,7 @@ def test_a_page_of_nothing_offers_no_button_and_a_page_of_one_run_no_range():
         index.close()
     index = open_index(DocumentSource((make_run(),)))
     index.refresh()
-    server = PageServer(index, NoEvents())
+    server = PageServer(index, TrendEvents())
     server.start()
     try:
         text = ask(server, "/")[2].decode()
@@ -366,7 +371,7 @@ def test_the_same_model_with_more_threads_is_drawn_under_a_name_of_its_own():
         DocumentSource((make_run(id="one", threads=1), make_run(id="four", threads=4), make_run(id="half", precision="fp16")))
     )
     index.refresh()
-    server = PageServer(index, NoEvents())
+    server = PageServer(index, TrendEvents())
     server.start()
     try:
         pages = [ask(server, path)[2].decode() for path in ("/trend", "/device?device=pi-1")]
@@ -378,3 +383,34 @@ def test_the_same_model_with_more_threads_is_drawn_under_a_name_of_its_own():
         for title in ("pi-1: tiny-detector, fp32 on onnx, 1 thread<", "pi-1: tiny-detector, fp32 on onnx, 4 threads<", "fp16 on onnx<"):
             assert f"{title}/figcaption>" in page
     assert {row["threads"] for row in csv.DictReader(io.StringIO(points))} == {"1", "2", "4"}
+
+
+def compared_on_the_page(*runs):
+    """Return the rows of the page's comparison by device, after checking that each summary is that of `compare`."""
+    index = open_index(DocumentSource(runs))
+    index.refresh()
+    with index.reading() as connection:
+        context = ViewContext(connection, index.source, ServedLinks(), TrendEvents())
+        found = compare_view(context, ViewRequest("compare"), CaseFilter()).tables[0].dicts()
+        ours = compare(context, cases(connection, CaseFilter()), CaseFilter(), "reference")
+        assert columns.to_json(ours) == columns.to_json(compare_runs(*runs))
+    index.close()
+    return {row["device"]: row for row in found}
+
+
+def test_an_accuracy_of_an_earlier_run_is_compared_as_the_command_does():
+    """A suite scores its first run only: the newest run has none, its case has."""
+    first = make_run(id="first")
+    later = make_run(id="later", started_at_ns=first.started_at_ns + 10**9, accuracy=None, accuracy_reason="not requested")
+    assert compared_on_the_page(make_reference(), first, later)["pi-1"]["accuracy"] == pytest.approx(first.accuracy.value)
+
+
+def test_a_case_whose_newest_run_lost_its_meter_has_the_energy_of_the_earlier_runs():
+    """The page states what `compare` states: energy, its uncertainty, its class and the ratio."""
+    first = make_run(id="first")
+    later = make_run(id="later", started_at_ns=first.started_at_ns + 10**9, **no_energy("the meter was unplugged"))
+    found = compared_on_the_page(make_reference(), first, later)["pi-1"]
+    assert found["energy_gross_mj"] == first.energy.gross_mj
+    assert found["energy_gross_u_mj"] == first.energy.gross_u_mj
+    assert found["energy_scope"] == first.energy.scope
+    assert found["energy_gross_ratio"] == pytest.approx(1.0)

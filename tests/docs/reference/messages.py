@@ -38,9 +38,9 @@ points (hundredths) where the figure is a share.
 """
 TOPICS_HEAD = f"""# MQTT topics
 
-All topics are `{TOPIC_ROOT}/FLEET/DEVICE/KIND`; messages are JSON, QoS 1. `edgemeter collector deploy-files` and
-`edgemeter fleet init` write access rules for mosquitto in which a device may use its own topics only. Readers of what devices report ignore
-fields that they do not know; orders with unknown fields are refused.
+All topics are `{TOPIC_ROOT}/FLEET/DEVICE/KIND`; messages are JSON, QoS 1 (`activity` and `progress`: QoS 0).
+`edgemeter collector deploy-files` and `edgemeter fleet init` write access rules for mosquitto in which a device may use its own topics
+only. Readers of what devices report ignore fields that they do not know; orders with unknown fields are refused.
 
 """
 # What travels on each kind of topic; the result's message is the record.
@@ -50,6 +50,7 @@ MESSAGES: dict[str, tuple[type[msgspec.Struct], ...]] = {
     "result": (),
     "receipt": (messages.Receipt, messages.AgainRequest),
     "command": (orders.Order, orders.ReportReceipt),
+    "activity": (messages.Activity,),
     "progress": (messages.Progress,),
     "job": (orders.Report,),
     "health": (health.Health,),
@@ -58,7 +59,7 @@ MESSAGES: dict[str, tuple[type[msgspec.Struct], ...]] = {
     "renew": (identity.CertificateRequest, identity.CertificateHeld),
     "certificate": (identity.EnrolmentAnswer,),
 }
-RETAINED = ("birth", "state", "health")
+RETAINED = ("birth", "state", "activity", "health")
 RESULT = "[run record](record.md), or a list of them; the samples travel inside"
 
 
@@ -93,6 +94,7 @@ def _others() -> list[tuple[str, str, str]]:
         (f"`{identity.answer_topic(token)}`", "fleet to device with a token", _named(identity.EnrolmentAnswer)),
         (f"`{discovery.DISCOVERY_PREFIX}/device/+/config`", "collector to Home Assistant, retained", "discovery"),
         (f"`{discovery.STATE_ROOT}/FLEET/DEVICE/CASE`", "collector to Home Assistant, retained", "the newest figures of a case"),
+        (f"`{messages.CAMPAIGN_STATE.format(campaign='NAME')}`", "fleet to collector, retained", _named(messages.CampaignProgress)),
         ("as the alert's channel names it", "collector to anyone", "an alert, as the webhook's; see the sample of alerts"),
     ]
 
@@ -127,7 +129,7 @@ def _structs() -> list[type[msgspec.Struct]]:
             for inner in _inside(annotation):
                 add(inner)
 
-    for kind in MESSAGES.values():
+    for kind in (*MESSAGES.values(), (messages.CampaignProgress,)):
         for struct in kind:
             add(struct)
     return list(found)

@@ -31,8 +31,8 @@ suite's case.
 """
 DECODERS_HEAD = """# Decoders
 
-A decoder turns a detector's output tensors into boxes. It is recognised from the outputs, or named by `family` in the model's card
-(`MODEL.toml` beside the model).
+A decoder turns output tensors into the objects found: boxes and, by family, masks, keypoints or oriented boxes. It is recognised from the
+outputs, or named by `family` in the model's card (`MODEL.toml` beside the model).
 
 """
 

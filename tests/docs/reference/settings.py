@@ -25,6 +25,7 @@ A variable that begins with `EDGEMETER_` and is not in these tables is reported 
 PURPOSES = {
     "agent": "Read by every command that measures or delivers.",
     "suite": "Run with `edgemeter run FILE`.",
+    "mlperf-tiny": "MLPerf Tiny's four tasks with their quality targets, unofficial: see [Sound](../tasks/audio.md).",
     "alerts": "Given by `--rules FILE` to the commands of alerts.",
     "fleet": "`fleet.toml` in the fleet's folder; `edgemeter fleet init` writes the first one.",
     "campaign": "Started with `edgemeter fleet campaign`.",

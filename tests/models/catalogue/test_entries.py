@@ -10,6 +10,7 @@ from edgemeter.agent import runtimes
 from edgemeter.agent.base import toml
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.contract import model_file, suite
+from edgemeter.agent.contract.model_card import AudioInput
 from edgemeter.agent.recognition import recognise
 from edgemeter.agent.vision.decoders import DECODERS
 from edgemeter.models.catalogue import catalogue
@@ -50,7 +51,7 @@ def test_the_models_that_people_compare_are_there():
 @each
 def test_an_entry_can_be_acted_on(entry):
     """It names a decoder, a label map, and an address or a way to make it; only https."""
-    assert entry.family in {*DECODERS, "classifier"}
+    assert entry.family in {*DECODERS, "classifier", "autoencoder"}
     assert set(entry.runtimes) <= set(runtimes.RUNTIMES)
     assert entry.labels in catalogue.label_maps()
     assert (entry.form in FETCHED) == bool(entry.addresses)
@@ -75,7 +76,7 @@ def test_the_card_of_an_entry_fits_it(entry):
     """As many classes as the label map has, and the input that the entry says."""
     about = catalogue.card_of(entry, "0" * 64, None)
     labels = catalogue.label_maps()[entry.labels].labels
-    assert about.output.classes == (len(labels) or {"imagenet-1000": 1000, "imagenet-1001": 1001}[entry.labels])
+    assert about.output.classes == (len(labels) or {"imagenet-1000": 1000, "imagenet-1001": 1001, "none": None}[entry.labels])
     assert about.output.label_offset == (-1 if entry.labels == "imagenet-1001" else 0)
     assert (about.name, about.task, about.input) == (entry.model, entry.task, entry.input)
 
@@ -115,7 +116,7 @@ def test_label_maps_agree_with_each_other():
 def test_a_recorded_hash_is_that_of_the_file(realdata, name):
     """Of the copies that lie beside the project."""
     entry = BY_NAME[name]
-    path = realdata / "models" / entry.file
+    path = realdata / ("mlperf_tiny" if name.startswith("mlperf-tiny") else "models") / entry.file
     assert model_file.sha256(path) == entry.sha256
     assert path.stat().st_size == entry.size_bytes
 
@@ -137,7 +138,7 @@ def test_an_entry_says_what_its_file_says(realdata, name):
     """Size, layout, normalisation, decoder and classes, as recognised from the real file by its real runtime."""
     entry = BY_NAME[name]
     pytest.importorskip("onnxruntime" if entry.format == "onnx" else "ai_edge_litert")
-    path = realdata / "models" / entry.file
+    path = realdata / ("mlperf_tiny" if name.startswith("mlperf-tiny") else "models") / entry.file
     runtime = runtimes.create(suite.runtime_for(path))
     loaded = runtime.load(path, runtimes.Options())
     runtime.close()
@@ -246,3 +247,14 @@ def test_what_is_no_address(text):
     """Neither scheme nor host may be missing or odd."""
     assert not is_address(text)
     assert is_address("https://host.example:8443/a%20b?x=1")
+
+
+def test_an_entry_takes_any_kind_of_input(tmp_path):
+    """An image where it does not say; its card has the same."""
+    heard = make_entry("ears", None, form="own", input={"kind": "audio", "sample_rate_hz": 16000}, task="keywords", labels="none")
+    seen = make_entry("eyes", None, form="own", labels="none")
+    path = write_catalogue(tmp_path / "mine.toml", heard, seen)
+    path.write_text(path.read_text().replace('kind = "image"\n', ""))
+    found = {entry.name: entry.input for entry in catalogue.read_catalogue(path).entry}
+    assert (found["ears"], found["eyes"]) == (AudioInput(sample_rate_hz=16000), seen.input)
+    assert catalogue.card_of(heard, "0" * 64, None).input == heard.input

@@ -5,14 +5,18 @@ import pytest
 
 from edgemeter.models.convert.drawn_scenes import CLASSES, CLUTTER, SIZE_PX, VISIBLE_RATIO_MIN, Stream, draw_scene
 
-SCENES = [draw_scene(7, Stream.VALIDATION, index) for index in range(60)]
+
+@pytest.fixture(scope="module")
+def scenes():
+    """Return sixty scenes."""
+    return [draw_scene(7, Stream.VALIDATION, index) for index in range(60)]
 
 
-def test_a_scene_is_a_function_of_its_three_numbers():
+def test_a_scene_is_a_function_of_its_three_numbers(scenes):
     """The same numbers draw the same pixels and the same truth; any other number draws another scene."""
     again = draw_scene(7, Stream.VALIDATION, 3)
-    np.testing.assert_array_equal(again.image, SCENES[3].image)
-    np.testing.assert_array_equal(again.boxes, SCENES[3].boxes)
+    np.testing.assert_array_equal(again.image, scenes[3].image)
+    np.testing.assert_array_equal(again.boxes, scenes[3].boxes)
     others = [
         draw_scene(7, Stream.VALIDATION, 4),
         draw_scene(8, Stream.VALIDATION, 3),
@@ -28,9 +32,9 @@ def test_no_scene_of_one_stream_is_drawn_in_another():
     assert len(pictures) == 20 * len(Stream)
 
 
-def test_boxes_are_whole_pixels_within_the_picture_and_hold_their_object():
+def test_boxes_are_whole_pixels_within_the_picture_and_hold_their_object(scenes):
     """Each box has an inside, lies in the picture, and its area holds at most every pixel of it."""
-    for scene in SCENES:
+    for scene in scenes:
         x1, y1, x2, y2 = scene.boxes.T
         assert np.array_equal(scene.boxes, np.round(scene.boxes))
         assert ((x1 >= 0) & (y1 >= 0) & (x2 <= SIZE_PX) & (y2 <= SIZE_PX)).all()
@@ -39,23 +43,23 @@ def test_boxes_are_whole_pixels_within_the_picture_and_hold_their_object():
         assert len(scene.boxes) == len(scene.classes) == len(scene.areas_px)
 
 
-def test_every_class_appears_in_many_sizes():
+def test_every_class_appears_in_many_sizes(scenes):
     """No class is missing or rare, and the large are three times the small."""
-    labels = np.concatenate([scene.classes for scene in SCENES])
+    labels = np.concatenate([scene.classes for scene in scenes])
     counts = np.bincount(labels, minlength=len(CLASSES))
     assert len(counts) == len(CLASSES)
     assert counts.min() > counts.mean() / 2
-    boxes = np.concatenate([scene.boxes for scene in SCENES])
+    boxes = np.concatenate([scene.boxes for scene in scenes])
     sides = np.sqrt((boxes[:, 2] - boxes[:, 0]) * (boxes[:, 3] - boxes[:, 1]))
     assert np.percentile(sides, 95) > 3 * np.percentile(sides, 5)
 
 
-def test_scenes_hide_parts_but_never_most_of_an_object():
+def test_scenes_hide_parts_but_never_most_of_an_object(scenes):
     """Some objects show much less than their whole shape; none less than the promised part of the area it was drawn with."""
     # A whole disc covers pi / 4 of its box; a part of one, seldom.
     discs = [
         area / ((x2 - x1) * (y2 - y1))
-        for scene in SCENES
+        for scene in scenes
         for (x1, y1, x2, y2), label, area in zip(scene.boxes, scene.classes, scene.areas_px, strict=True)
         if label == list(CLASSES).index("disc")
     ]
@@ -64,11 +68,11 @@ def test_scenes_hide_parts_but_never_most_of_an_object():
     assert max(discs) < 0.95
 
 
-def test_the_picture_shows_what_the_truth_says():
+def test_the_picture_shows_what_the_truth_says(scenes):
     """Where an object lies the picture has edges: more contrast within the boxes than in as large boxes elsewhere, on average."""
     inside, outside = [], []
     rng = np.random.default_rng(0)
-    for scene in SCENES:
+    for scene in scenes:
         for x1, y1, x2, y2 in scene.boxes.astype(int):
             inside.append(scene.image[y1:y2, x1:x2].std((0, 1)).mean())
             left, top = rng.integers(0, SIZE_PX - (x2 - x1) + 1), rng.integers(0, SIZE_PX - (y2 - y1) + 1)

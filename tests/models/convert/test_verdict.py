@@ -4,12 +4,8 @@ import math
 
 import pytest
 
-from edgemeter.models.convert.agreement import ModelAgreement, OutputAgreement, judge_conversion
-
-
-def agreement(snr_db=90.0, same=None, *, not_finite=0, stuck=False):
-    """Return an agreement of one output."""
-    return ModelAgreement(10, (OutputAgreement("scores", 0.1, 0.9, snr_db),), not_finite, stuck, same)
+from edgemeter.models.convert.agreement import judge_conversion
+from tests.fixtures.model_agreement import agreement
 
 
 @pytest.mark.parametrize(

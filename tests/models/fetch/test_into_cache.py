@@ -211,10 +211,10 @@ def test_a_bad_archive_is_said_and_not_kept(server, home, invoke, catalogue, arc
     assert sum(path.stat().st_size for path in home.rglob("*") if path.is_file() and path.name != "catalogue.toml") == 0
 
 
-def start(*arguments, **how):
-    """Start the real command."""
-    command = [sys.executable, "-m", "edgemeter.agent.cli.main", "models", *map(str, arguments)]
-    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, **how)
+def start(*arguments, under=()):
+    """Start the real command, under another one that limits it."""
+    command = [*under, sys.executable, "-m", "edgemeter.agent.cli.main", "models", *map(str, arguments)]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
 
 def test_a_killed_fetch_goes_on_where_it_was(server, home, invoke, catalogue):
@@ -247,9 +247,8 @@ def test_two_that_fetch_the_same_fetch_it_once(server, home, catalogue):
 
 def test_a_full_disk_is_one_line_and_keeps_what_has_arrived(server, home, invoke, catalogue):
     """The system refuses to write beyond 100,000 bytes; with room again the rest follows."""
-    resource = pytest.importorskip("resource")
     catalogue(make_entry("mine", server.put("/mine.onnx", BODY), BODY))
-    limited = start("fetch", "mine", preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, 100_000)))
+    limited = start("fetch", "mine", under=("prlimit", "--fsize=100000"))
     _, said = limited.communicate()
     assert limited.returncode == 1
     assert said.count("\n") == 1

@@ -81,6 +81,7 @@ def test_a_bundle_becomes_the_release_that_runs(shelf, installed):
     assert not list(release.glob("lib/python*/site-packages/pip"))
 
 
+@pytest.mark.slow
 def test_every_module_starts_from_bytecode_that_stays_valid(shelf, tmp_path):
     """On a read-only disk and for every user, though the times of the files change as on a board without a clock."""
     root = tmp_path / "opt"
@@ -101,6 +102,7 @@ def test_every_module_starts_from_bytecode_that_stays_valid(shelf, tmp_path):
     assert picture(root) == before
 
 
+@pytest.mark.slow
 def test_a_bundle_installed_again_changes_nothing(shelf, installed):
     """Idempotent: from the folder as from the tar."""
     before = picture(installed)

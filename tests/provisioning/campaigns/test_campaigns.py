@@ -7,6 +7,7 @@ import pytest
 from click.testing import CliRunner
 
 from edgemeter.agent.base.errors import ConfigError
+from edgemeter.agent.contract import messages
 from edgemeter.agent.contract.orders import Order
 from edgemeter.provisioning.campaigns import campaign_handler, planning
 from edgemeter.provisioning.campaigns.campaign_handler import CampaignHandler
@@ -60,7 +61,12 @@ class World(Bench):
     def start(self):
         """Start the service anew."""
         super().start()
-        self.campaigns = CampaignHandler(self.folder, self.registry, None)
+        self.published = []
+        self.campaigns = CampaignHandler(self.folder, self.registry, self.publish)
+
+    def publish(self, topic, payload, *, lasting="passing"):
+        """Keep what is published of campaigns."""
+        self.published.append((topic, payload, lasting))
 
     def begin(self, more=""):
         """Start a campaign by the command, as people do."""
@@ -148,7 +154,7 @@ def test_a_canary_group_measures_first_and_the_others_when_it_is_done(world):
     world.orders()
     found = json.loads(world.call("campaign", "status", "autumn", "--json"))
     assert (found["state"], found["coverage_ratio"], found["cells"]) == ("done", 1.0, {"done": 3, "pending": 0, "lost": 0, "impossible": 1})
-    assert "3 of 3, 100 %" in world.call("campaign", "list")
+    assert "3 of 3, 100%" in world.call("campaign", "list")
 
 
 def test_the_devices_are_frozen(world):
@@ -323,3 +329,35 @@ def test_the_registry_of_a_campaign_is_read_by_another_process(world):
     other = Registry(world.folder.registry, "read")
     assert [one.campaign for one in campaigns.read_open(other)] == ["autumn"]
     other.close()
+
+
+def test_how_far_a_campaign_is_is_published_retained_when_it_changes(world):
+    """Its executions by state and what is impossible, at most every five seconds; nothing twice; a day after the end nothing is left."""
+    world.begin("[rules]\ncanary = 1\n")
+    sent = world.orders(6.0)
+    assert len(sent) == 1
+    world.orders(6.0)
+    topics = {(topic, lasting) for topic, _, lasting in world.published}
+    assert topics == {("edgemeter/campaign/autumn/state", "retained")}
+    first = messages.decode_campaign(world.published[-1][1])
+    assert (first.state, first.group, first.groups) == ("running", 1, 2)
+    assert (first.running, first.waiting, first.impossible, first.done, first.total) == (1, 2, 1, 0, 3)
+    world.published.clear()
+    world.orders(6.0)
+    assert world.published == []
+    world.end(sent)
+    world.end(world.orders(6.0), state="failed", reason="no")
+    world.orders(6.0)
+    world.orders(6.0)
+    last = messages.decode_campaign(world.published[-1][1])
+    counts = campaigns.read_coverage(world.registry, "autumn").counts
+    assert (last.done, last.done + last.failed + last.running + last.waiting) == (counts["done"], 3)
+    world.call("campaign", "cancel", "autumn")
+    world.orders(6.0)
+    ended = messages.decode_campaign(world.published[-1][1])
+    assert (ended.state, ended.running + ended.waiting) == ("cancelled", 0)
+    world.orders(25 * 3600.0)
+    assert world.published[-1] == ("edgemeter/campaign/autumn/state", b"", "retained")
+    world.published.clear()
+    world.orders(6.0)
+    assert world.published == []

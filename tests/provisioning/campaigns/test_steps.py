@@ -25,7 +25,7 @@ def after(campaign, counts):
     [
         ({(0, "queued"): 5, (1, "held"): 5}, None),
         ({(0, "done"): 3, (0, "running"): 2}, None),
-        # Four of five are 80 %: whoever is offline holds up nobody.
+        # Four of five are 80%: whoever is offline holds up nobody.
         ({(0, "done"): 4, (0, "queued"): 1}, ("running", 1, 1)),
         ({(0, "done"): 3, (0, "failed"): 2}, ("aborted", 0, None)),
         ({(0, "done"): 8, (0, "failed"): 2}, ("running", 1, 1)),
@@ -65,7 +65,7 @@ def test_a_campaign_that_does_not_run_does_nothing(state):
         ({(0, "done"): 3, (0, "failed"): 1}, True),
         ({(0, "done"): 3, (0, "rejected"): 1}, True),
         ({(0, "done"): 3, (1, "timed_out"): 1}, True),
-        # One of five each: no single kind is more than 20 %.
+        # One of five each: no single kind is more than 20%.
         ({(0, "done"): 3, (0, "failed"): 1, (0, "rejected"): 1}, False),
         ({(0, "cancelled"): 99}, False),
     ],

@@ -45,7 +45,7 @@ def test_a_doubt_is_confirmed_by_a_second_run_on_the_same_side_only():
 
 
 def test_a_change_that_hides_in_the_noise_shows_in_the_median_of_five():
-    """3 % from run to run: one run 11 % slower is nothing, five of them are."""
+    """3% from run to run: one run 11% slower is nothing, five of them are."""
     noisy = [10 * (1 + 0.03 * (place % 5 - 2) / 1.4) for place in range(30)]
     assert baseline.judge_figure("energy_gross_mj", 11.1, noisy) is None
     found = baseline.judge_figure("energy_gross_mj", 11.1, [*noisy, 11.0, 11.2, 10.9, 11.1])

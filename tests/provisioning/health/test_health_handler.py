@@ -161,7 +161,7 @@ def test_what_a_run_says_against_itself_stands_in_the_reason(known):
 
 
 def test_a_single_run_a_little_outside_is_repeated_and_two_are_believed(known):
-    """10 % more energy: found by the second run, ten minutes later."""
+    """10% more energy: found by the second run, ten minutes later."""
     known.measures("pi-1", latency_p50_ms=10.0, energy_gross_mj=55.5)
     assert devices.suspects(known.registry) == {}
     known.passes(canary_runs.SOON_S)

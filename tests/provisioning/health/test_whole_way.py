@@ -11,6 +11,9 @@ import msgspec
 import pytest
 from click.testing import CliRunner
 
+from edgemeter.agent.contract import messages
+from edgemeter.collector.cli.collector import collector
+from edgemeter.collector.receive.service import Collector
 from edgemeter.provisioning.cli.main import fleet
 from edgemeter.provisioning.health.health_handler import FleetHealthHandler
 from edgemeter.provisioning.inventory.fleet_folder import FleetFolder
@@ -18,6 +21,7 @@ from edgemeter.provisioning.jobs.job_handler import JobHandler
 from edgemeter.provisioning.registry import canary_runs, devices
 from edgemeter.provisioning.registry.registry import Registry
 from edgemeter.provisioning.serve import handler, service
+from tests.fixtures.mqtt_peer import Peer, wait_until
 from tests.fixtures.servers import address_of, mosquitto
 
 pytestmark = [pytest.mark.mosquitto, pytest.mark.slow]
@@ -140,3 +144,37 @@ def test_a_golden_job_is_ordered_measured_and_kept(broker, board, tmp_path, monk
         registry.close()
         board.end(signal.SIGTERM)
         serving.stop()
+
+
+def test_what_a_device_measures_is_listed_until_it_is_gone(served, broker, tmp_path):
+    """Over a real broker to the fleet's service and to a collector: a run begins, the next one does, the line breaks."""
+    ledger = tmp_path / "ledger.sqlite"
+    collecting = Collector(address_of(broker), ledger)
+    collecting.start()
+    peer = Peer(address_of(broker), client_id="pi-1")
+
+    def says(kind, message):
+        peer.session.publish(f"edgemeter/v1/lab/pi-1/{kind}", messages.encode_message(message), lasting="retained")
+
+    def listed():
+        (line,) = json.loads(CliRunner().invoke(fleet, ["list", "--json", "--folder", str(served.path)], catch_exceptions=False).stdout)[
+            "devices"
+        ]
+        known = json.loads(CliRunner().invoke(collector, ["devices", "--json", "--ledger", str(ledger)], catch_exceptions=False).stdout)
+        return line["measuring"], known["devices"][0]["measuring"] if known["devices"] else None
+
+    try:
+        says("state", messages.DeviceState(state="online", session=5))
+        for run in (3, 4):
+            now = messages.Measuring(suite="nightly", case="tiny litert", run=run, runs=12)
+            says("activity", messages.Activity(session=5, measuring=now))
+            assert wait_until(lambda run=run: all(one is not None and one["run"] == run for one in listed()), 60)
+        shown = CliRunner().invoke(fleet, ["list", "--folder", str(served.path)], env={"COLUMNS": "200"}).stdout
+        assert "run 4 of 12" in shown
+        shown = CliRunner().invoke(fleet, ["show", "pi-1", "--folder", str(served.path)], env={"COLUMNS": "200"}).stdout
+        assert "tiny litert: run 4 of 12 of suite nightly" in shown
+        says("state", messages.DeviceState(state="lost", session=5))
+        assert wait_until(lambda: listed() == (None, None), 60)
+    finally:
+        peer.session.close()
+        collecting.stop()

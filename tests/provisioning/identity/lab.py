@@ -35,7 +35,7 @@ class Lab:
         self.port, self.enrol_port = free_port(), free_port()
         ports = ["--port", str(self.port), "--enrol-port", str(self.enrol_port)]
         self.run("init", "--broker", LOOPBACK, "--name", "localhost", "--fleet", FLEET, *ports)
-        self.broker = Server([mosquitto_binary(), "-c", str(self.folder.broker / "mosquitto.conf")], self.port)
+        self.broker = Server([mosquitto_binary(), "-c", str(self.folder.broker / "mosquitto.conf")], self.port, self.enrol_port)
         self.registry = Registry(self.folder.registry)
         stack.callback(self.registry.close)
 

@@ -22,12 +22,13 @@ def rules(text):
 
 
 def test_the_fleets_rules_are_the_labs_and_those_of_enrolment():
-    """Neither has a rule that the other lacks, but for joining and for power switches, and that a lab's broker serves any fleet."""
+    """Neither has a rule that the other lacks, but for joining, power, what is measured now, and that a lab's broker serves any fleet."""
     ours, theirs = rules(broker_files.access_rules(["+"])), rules((SHIPPED / "acl").read_text())
     assert theirs - ours == set()
     assert ours - theirs == {
         (broker_files.SERVICE_USER, "topic read edgemeter/enrol/+/request"),
         (broker_files.SERVICE_USER, "topic write edgemeter/enrol/+/answer"),
+        (broker_files.SERVICE_USER, "topic read edgemeter/v1/+/+/activity"),
         (None, "pattern write edgemeter/enrol/%u/request"),
         (None, "pattern read edgemeter/enrol/%u/answer"),
         (broker_files.SERVICE_USER, "topic read $SYS/broker/log/#"),

@@ -1,6 +1,7 @@
 """A backup of the fleet's folder: what comes back is what was there, and whatever is wrong with a backup is one line."""
 
 import json
+import re
 import shutil
 import stat
 import subprocess
@@ -8,7 +9,7 @@ import subprocess
 import pytest
 from click.testing import CliRunner
 
-from edgemeter.agent.base.errors import ConfigError
+from edgemeter.agent.base.errors import ConfigError, UnavailableError
 from edgemeter.provisioning.cli.main import fleet
 from edgemeter.provisioning.inventory.fleet_folder import FleetFolder
 
@@ -86,6 +87,15 @@ def test_a_spoilt_backup_is_one_line_and_restores_nothing(made, tmp_path, change
         run(tmp_path / "fleet", "restore", tmp_path / "spoilt.age", "--passphrase-file", made / "passphrase")
     assert "\n" not in str(caught.value)
     assert [path.name for path in tmp_path.iterdir()] == ["spoilt.age"]
+
+
+def test_a_machine_that_is_too_slow_for_the_passphrase_is_told_from_damage(made, tmp_path):
+    """As made by a machine thousands of times as fast."""
+    sealed = re.sub(rb"(-> scrypt \S+) \d+", rb"\1 30", (made / "fleet.age").read_bytes(), count=1)
+    (tmp_path / "fast.age").write_bytes(sealed)
+    with pytest.raises(UnavailableError, match=r"too slow or too busy .* around \d+ seconds\.\): try again later"):
+        run(tmp_path / "fleet", "restore", tmp_path / "fast.age", "--passphrase-file", made / "passphrase")
+    assert not (tmp_path / "fleet").exists()
 
 
 def test_a_wrong_passphrase_and_no_passphrase_are_one_line_each(made, tmp_path, monkeypatch):

@@ -130,6 +130,7 @@ def test_starting_it_copies_the_script_and_its_unit(board):
     assert not (board.root / "said").exists()
 
 
+@pytest.mark.slow
 def test_the_breadcrumb_says_where_it_failed_and_never_a_secret(board):
     """A card pulled from a silent board explains itself on any PC; a line that holds the token is withheld."""
     board.state.mkdir(parents=True)
@@ -184,6 +185,7 @@ def test_files_that_a_pc_left_on_the_card_do_no_harm(board):
     check_joined(board)
 
 
+@pytest.mark.slow
 def test_a_network_that_a_power_cut_left_empty_is_written_anew(board):
     """The file goes, cloud-init forgets that it has been there, the board starts again; then it joins."""
     torn, seen = board.root / "etc/netplan/50-cloud-init.yaml", board.root / "var/lib/cloud/instance"

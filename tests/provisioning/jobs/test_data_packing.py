@@ -5,6 +5,7 @@ import json
 import os
 import time
 import zipfile
+from pathlib import Path
 
 import pytest
 from PIL import Image
@@ -128,7 +129,21 @@ def yolo_classes(folder):
     return "set/photos", "classes.txt"
 
 
-FORMS = (coco, nothing, index, table, text, class_folders, class_list, yolo_yaml, yolo_folder, yolo_classes)
+def maps(folder):
+    """A map of every photograph in a folder of its own."""
+    photographs(folder / "set", "a.png", "b.png")
+    photographs(folder / "truth", "a.png", "b.png")
+    return "set", "truth"
+
+
+def dota(folder):
+    """DOTA's labels; one photograph shows nothing."""
+    photographs(folder / "set", "a.png", "b.png")
+    write(folder / "corners" / "a.txt", "1 2 9 2 9 8 1 8 ship 0\n")
+    return "set", "corners"
+
+
+FORMS = (maps, dota, coco, nothing, index, table, text, class_folders, class_list, yolo_yaml, yolo_folder, yolo_classes)
 
 
 def packed(store, folder, images, annotations, **more):
@@ -139,7 +154,12 @@ def packed(store, folder, images, annotations, **more):
 def identity(data, images):
     """Return all that a data set is, apart from where it lies."""
     said = {field.name: getattr(data, field.name) for field in dataclasses.fields(data)}
-    return said | {"files": [path.relative_to(images) for path in data.files], "needed": [path.relative_to(images) for path in data.needed]}
+    targets = {name: one.name if isinstance(one, Path) else one for name, one in (data.targets or {}).items()}
+    return said | {
+        "targets": targets,
+        "items": [(item.name, item.kind, item.path.relative_to(images)) for item in data.items],
+        "needed": [path.relative_to(images) for path in data.needed],
+    }
 
 
 @pytest.mark.parametrize("form", FORMS, ids=lambda form: form.__name__)
@@ -167,7 +187,7 @@ def test_of_a_subset_only_its_photographs_travel(store, tmp_path):
     cases = [Settings(images="p", annotations="t.json", subset=subset, seed=seed) for subset, seed in wanted]
     (content,) = DataPacker(store).pack(cases, tmp_path).values()
     chosen = [dataset.open_folder(tmp_path / "p", tmp_path / "t.json", subset, seed or 0) for subset, seed in wanted]
-    expected = {f"images/p/{path.name}" for one in chosen for path in one.files}
+    expected = {f"images/p/{path.name}" for one in chosen for path in one.needed}
     with zipfile.ZipFile(store.path(content.sha256)) as archive:
         assert {*archive.namelist()} == {*expected, "annotations/t.json"}
     assert 5 <= len(expected) <= 7
@@ -196,7 +216,7 @@ def test_what_is_missing_is_named_before_anything_is_kept(store, tmp_path):
     """A photograph that the ground truth names, the ground truth itself, the folder."""
     images, annotations = coco(tmp_path)
     (tmp_path / images / "deep" / "d.png").unlink()
-    with pytest.raises(ConfigError, match=r"1 of the 3 photographs .* first 'deep/d\.png'") as caught:
+    with pytest.raises(ConfigError, match=r"1 of the 3 files .* first 'deep/d\.png'") as caught:
         packed(store, tmp_path, images, annotations)
     assert "\n" not in str(caught.value)
     for gone in ((images, "gone.json"), ("gone", annotations)):

@@ -140,7 +140,7 @@ def test_photographs_are_packed_said_and_missed_before_anything_is_ordered(lab):
     assert re.search(r"would send [0-9a-f]{8}-images\.zip \(3\d{6} bytes, sha256 ", said)
     assert "each device downloads up to 3.8 MB, 3.5 MB of it images" in told
     (lab.path / "scenes" / "images" / "scene_007.png").unlink()
-    with pytest.raises(ConfigError, match=r"1 of the 112 photographs .* first 'scene_007\.png'"):
+    with pytest.raises(ConfigError, match=r"1 of the 112 files .* first 'scene_007\.png'"):
         lab.run("--detach")
     assert jobs.latest(lab.registry) == []
 

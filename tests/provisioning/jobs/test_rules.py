@@ -106,8 +106,8 @@ def test_of_devices_with_an_exclusive_tag_one_measures():
 
 def test_cool_down_suspects_quiet_hours_and_the_most_in_flight():
     """Each with its reason; a canary run is for suspects."""
-    rule = StartRules(quiet=("22:00-06:00",), suspects={"a": "p50 is 9 % above its band"}, most_in_flight={"c": 1})
-    assert InFlight().why_not(A, rule, at("12:00")) == "suspect: p50 is 9 % above its band"
+    rule = StartRules(quiet=("22:00-06:00",), suspects={"a": "p50 is 9% above its band"}, most_in_flight={"c": 1})
+    assert InFlight().why_not(A, rule, at("12:00")) == "suspect: p50 is 9% above its band"
     assert InFlight().why_not(Candidate(1, "a", 0, is_golden=True), rule, at("12:00")) is None
     assert InFlight().why_not(B, rule, at("23:00")) == "quiet hours 22:00-06:00"
     assert InFlight().why_not(Candidate(2, "b", 0, measures=False), rule, at("23:00")) is None

@@ -102,7 +102,7 @@ def test_nothing_is_left_retained(broker, wired):
     late = Plug(address_of(broker), "DVES_000002")
     # What is retained comes before the answer to what is asked afterwards.
     late.session.publish("cmnd/plug-7/Marker", b"")
-    deadline = time.monotonic() + 50
+    deadline = time.monotonic() + 150
     while not late.heard and time.monotonic() < deadline:
         time.sleep(0.01)
     late.session.close()

@@ -22,7 +22,7 @@ def timed(arrivals_ms, latency_ms, unserved=0):
 
 def test_each_user_is_served_beside_the_others():
     """Three who wait for each other all get through, and none before its arrival; the answers are in the order of arrival."""
-    meeting = threading.Barrier(3, timeout=10)
+    meeting = threading.Barrier(3, timeout=150)
 
     def answer(place, arrival_ns):
         started = time.monotonic_ns()
@@ -41,7 +41,7 @@ def test_who_finds_no_room_is_left_out_and_not_put_off():
 
     def answer(place, _):
         asked.append(place)
-        last_came.wait(10)
+        last_came.wait(150)
         return place
 
     def arrivals():
@@ -85,7 +85,7 @@ def served(rate_ratio, places, queries=400):
 
 @pytest.mark.parametrize("places", [1, 4, 16])
 def test_a_rate_above_what_a_server_can_leaves_a_backlog(places):
-    """However many it serves at once, which nobody tells; at 80 % of it there is none, although queries overlap all the time."""
+    """However many it serves at once, which nobody tells; at 80% of it there is none, although queries overlap all the time."""
     assert not concurrent.leaves_backlog(served(0.8, places))
     assert concurrent.leaves_backlog(served(1.3, places))
     assert not concurrent.leaves_backlog(served(0.8, places, queries=64))

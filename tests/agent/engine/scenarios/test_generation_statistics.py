@@ -64,7 +64,7 @@ def test_the_last_token_of_a_query_and_the_first_of_the_next_did_not_come_togeth
 
 
 def test_bounds_of_gaps_are_wider_where_queries_differ():
-    """With a level for each query, 60 x 50 gaps know no more than 60 queries do: 95 % bounds cover the true median, naive ones do not."""
+    """With a level for each query, 60 x 50 gaps know no more than 60 queries do: 95% bounds cover the true median, naive ones do not."""
     draw = np.random.default_rng(3)
     covered = 0
     for _ in range(40):

@@ -44,7 +44,7 @@ def test_the_one_query_in_a_thousand_is_stated_from_6636_queries_on():
 
 
 def test_stated_bounds_cover_the_true_percentile():
-    """The 95 % bounds of p50 and p90 cover the truth in at least 95 % (less sampling error) of 2,000 skewed samples."""
+    """The 95% bounds of p50 and p90 cover the truth in at least 95% (less sampling error) of 2,000 skewed samples."""
     draw = np.random.default_rng(1)
     truth = {"p50": 0.0, "p90": 1.2815515655446004}
     covered = dict.fromkeys(truth, 0)

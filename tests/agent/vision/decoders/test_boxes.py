@@ -29,6 +29,18 @@ def test_the_sigmoid_is_applied_once():
     assert decoders_boxes.sigmoid(np.zeros((0, 3), np.float32)).shape == (0, 3)
 
 
+@pytest.mark.parametrize("order", ["C", "F"])
+@pytest.mark.parametrize("shape", [(0, 5), (3, 0), (1, 1), (7, 40)])
+def test_every_score_above_the_threshold_is_found_also_beside_one_that_is_no_number(shape, order):
+    """Class by class, as numpy's own search over both axes."""
+    rng = np.random.default_rng(3)
+    for threshold in (0.0, 0.3, 0.97):
+        scores = np.asarray(rng.random(shape), np.float32, order=order)
+        scores[rng.random(shape) < 0.1] = np.nan
+        found = decoders_boxes.above(scores, threshold)
+        assert [places.tolist() for places in found] == [places.tolist() for places in np.nonzero(scores > threshold)]
+
+
 def naive(boxes, scores, classes, iou, limit):
     """Return what the definition says, one pair at a time."""
     kept = []

@@ -1,0 +1,96 @@
+"""What `edgemeter models profile --operators` does: cut operators out, measure them as any models, and print them under the roofline."""
+
+import tempfile
+from collections.abc import Mapping
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import click
+
+from edgemeter.agent.base.errors import ConfigError
+from edgemeter.agent.base.progress import note
+from edgemeter.agent.base.tables import Format, console_for, print_data
+from edgemeter.agent.base.toml import toml_document
+from edgemeter.agent.contract import suite as suites
+from edgemeter.agent.profile.operator_models import PEAK, STANDARD, OperatorModel, cut_slowest, prepare, write_shapes
+
+SUITE = "operators.toml"
+# What the runs of `edgemeter run` need besides: they are kept in this device's ledger, and delivered by a run of the suite.
+_NOT_DELIVERED = {
+    "config": None, "device": None, "fleet": None, "broker": None, "if_no_broker": "fail", "delivery_timeout": 0.0, "bundle": None,
+    "signing_key_file": None,
+}  # fmt: skip
+
+
+def measure_operators(
+    model: Path | None,
+    settings: Mapping[str, object],
+    queries: int,
+    top: int,
+    out: Path | None,
+    session_options: Mapping[str, object],
+    form: Format | None,
+) -> None:
+    """Measure the slowest operators of a model, or with None those of the list, and print them.
+
+    Raises:
+        EdgemeterError: the model cannot be cut, a folder not be written, or nothing could be measured.
+    """
+    from edgemeter.agent.cli import run_session
+    from edgemeter.agent.profile import operator_report
+
+    with ExitStack() as stack:
+        folder = out or Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="edgemeter-operators-")))
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            operators, left_out = _written(model, settings, queries, top, folder)
+            suite_file = folder / SUITE
+            suite_file.write_text(_suite_text(model, operators, settings), encoding="utf-8")
+        except OSError as error:
+            raise ConfigError(f"cannot write operators to {str(folder)!r}: {error.strerror}; choose another folder with --out") from error
+        if out:
+            note(f"the operators and their suite: {suite_file.resolve()}; deliver with `edgemeter run {suite_file} --broker HOST`")
+        threads = settings.get("threads")
+        copied = operator_report.copy_gbyte_per_s(threads if isinstance(threads, int) else 1)
+        outcome = run_session.run_session(suites.read(suite_file, suites.Settings()), {**_NOT_DELIVERED, **session_options}, note)
+    found = operator_report.measured_operators(operators, outcome.records, copied, left_out)
+    if not print_data(form, found, rows="operators"):
+        operator_report.show_operators(found, console_for(form))
+    for failed in outcome.errors:
+        click.echo(f"edgemeter: {failed}", err=True)
+    if outcome.interruption is not None:
+        raise outcome.interruption
+    if outcome.errors:
+        raise SystemExit(1)
+
+
+def _written(
+    model: Path | None, settings: Mapping[str, object], queries: int, top: int, folder: Path
+) -> tuple[list[OperatorModel], list[str]]:
+    """Write the operators to the folder; return them, and what could not be cut out."""
+    if model is None:
+        return write_shapes(STANDARD, folder), []
+    from edgemeter.agent.cli.run_session import suite_of
+    from edgemeter.agent.profile.profiler import ProfileJob, profile_in_child
+
+    # What is slow is found by ONNX Runtime's profiler, also where another runtime is to be timed.
+    with tempfile.TemporaryDirectory(prefix="edgemeter-operators-") as place:
+        named = Path(place) / "whole.onnx"
+        whole = prepare(model, named)
+        (case,) = suite_of(None, named, {"threads": settings.get("threads"), "runtime": "onnx"}).cases
+        recorded = profile_in_child(ProfileJob(case=case, queries=queries))
+    operators, left_out = cut_slowest(whole, recorded.events, sum(recorded.profiled_ns) / 1000, top, folder)
+    if not operators:
+        raise ConfigError(f"no operator of {str(model)!r} can be cut out: {'; '.join(left_out)}")
+    return [*operators, *write_shapes([PEAK], folder)], left_out
+
+
+def _suite_text(model: Path | None, operators: list[OperatorModel], settings: Mapping[str, Any]) -> str:
+    """Return a suite of the whole model and its operators, each run once, shortly."""
+    given = {key: settings[key] for key in ("runtime", "backend", "threads") if settings.get(key) is not None}
+    cases: list[dict[str, Any]] = [{"model": operator.file.name, "name": operator.name} for operator in operators]
+    if model is not None:
+        cases.append({"model": str(model.absolute())})
+    document = {"name": "operators", "case": [{**case, **given, "mode": "rapid", "repeats": 1} for case in cases]}
+    return toml_document(document)

@@ -1,0 +1,74 @@
+"""DOTA's labels of oriented boxes: for every photograph a text file of its name, a line per object: `x1 y1 ... x4 y4 class difficult`.
+
+Corners are in pixels, in order around the object; `difficult` (0 or 1; 0 if it is left out) is not counted. Lines of a heading
+(`imagesource:...`, `gsd:...`) are passed over.
+Source: DOTA_devkit `readme.md`, section "Annotation format".
+"""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from edgemeter.agent.base.errors import ConfigError
+from edgemeter.agent.datasets.class_lists import text_lines
+from edgemeter.agent.datasets.photographs import list_photographs, photographs_in
+
+_FORM = "each line is `x1 y1 x2 y2 x3 y3 x4 y4 class difficult`, in pixels, difficult 0 or 1"
+_HEADINGS = ("imagesource:", "gsd:", "acquisition")
+
+
+@dataclass(frozen=True, slots=True)
+class OrientedObject:
+    """One object: its four corners (x, y in pixels of the photograph), the name of its class, whether it is difficult."""
+
+    corners: tuple[tuple[float, float], ...]
+    name: str
+    is_difficult: bool
+
+
+def holds_labels(folder: Path, annotations: Path | None) -> bool:
+    """Return whether the annotations are a folder in which the first label of a photograph has four corners and a name."""
+    if annotations is None or not annotations.is_dir() or not folder.is_dir():
+        return False
+    try:
+        for name in photographs_in(folder):
+            path = annotations / f"{Path(name).stem}.txt"
+            words = next((words for _, words in _lines(path)), None) if path.is_file() else None
+            if words is not None:
+                return len(words) >= 9 and not _is_number(words[8])
+    except ConfigError:
+        return False
+    return False
+
+
+def read_labels(folder: Path, annotations: Path) -> Mapping[str, tuple[OrientedObject, ...]]:
+    """Return the objects of every photograph by its name; none of one without a file.
+
+    Raises:
+        ConfigError: a line is not of that form; the message names it.
+    """
+    found = {}
+    for name in list_photographs(folder):
+        path = annotations / f"{Path(name).stem}.txt"
+        found[name] = tuple(_object(path, number, words) for number, words in _lines(path)) if path.is_file() else ()
+    return found
+
+
+def _lines(path: Path) -> list[tuple[int, list[str]]]:
+    lines = [(number, line) for number, line in enumerate(text_lines(path), 1) if line.strip()]
+    return [(number, line.split()) for number, line in lines if not line.lower().startswith(_HEADINGS)]
+
+
+def _object(path: Path, number: int, words: list[str]) -> OrientedObject:
+    if len(words) not in (9, 10) or not all(map(_is_number, words[:8])) or words[9:] not in ([], ["0"], ["1"]):
+        raise ConfigError(f"the labels {str(path)!r}: line {number} is {' '.join(words)[:80]!r}: {_FORM}")
+    values = [float(word) for word in words[:8]]
+    return OrientedObject(tuple(zip(values[::2], values[1::2], strict=True)), words[8], words[9:] == ["1"])
+
+
+def _is_number(word: str) -> bool:
+    try:
+        return math.isfinite(float(word))
+    except ValueError:
+        return False

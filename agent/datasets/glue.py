@@ -1,0 +1,117 @@
+"""Texts with a class each, as tables of tab-separated columns: those of GLUE's tasks as they are downloaded, and plain ones.
+
+| task | columns | classes | metric |
+|---|---|---|---|
+| SST-2 | sentence, label | 0, 1 | accuracy |
+| CoLA | source, label, mark, sentence; no heading | 0, 1 | Matthews correlation |
+| MRPC | Quality, #1 ID, #2 ID, #1 String, #2 String | 0, 1 | F1 of class 1 |
+| QNLI | index, question, sentence, label | entailment, not_entailment | accuracy |
+| RTE | index, sentence1, sentence2, label | entailment, not_entailment | accuracy |
+| MNLI | index, ..., sentence1, sentence2, ..., gold_label | contradiction, entailment, neutral | accuracy |
+
+A plain table has a heading with `sentence` or `text` (or `sentence1` and `sentence2`) and `label`; a column `group` names the group of a
+text. Quotation marks stand for themselves. Source of layouts and metrics: A. Wang et al., GLUE (arXiv:1804.07461), gluebenchmark.com.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from edgemeter.agent.base.errors import ConfigError
+from edgemeter.agent.datasets import GroundTruth, Targets
+from edgemeter.agent.datasets.items import Item
+
+ClassMetric = Literal["accuracy", "f1", "matthews"]
+_HEAD_BYTES = 65536
+_COLA_COLUMNS = 4
+_FIRST = ("sentence", "text", "sentence1", "question", "#1 String")
+_SECOND = ("sentence2", "sentence", "#2 String")
+_LABEL = ("gold_label", "label", "Quality")
+
+
+@dataclass(frozen=True, slots=True)
+class TextClass:
+    """The class of a text by its name, and the metric that the table's task is scored by."""
+
+    label: str
+    metric: ClassMetric = "accuracy"
+
+
+@dataclass(frozen=True, slots=True)
+class _Layout:
+    """In which columns of a table what stands; `first_row` is that of the first text."""
+
+    columns: int
+    first: int
+    second: int | None
+    label: int
+    group: int | None
+    metric: ClassMetric
+    first_row: int
+
+
+class Glue:
+    """A table of texts (.tsv): `--images dev.tsv`, no annotations."""
+
+    def recognises(self, folder: Path, annotations: Path | None) -> bool:
+        """Return whether the data is one .tsv file whose first line is one of these."""
+        if annotations is not None or folder.suffix.lower() != ".tsv" or not folder.is_file():
+            return False
+        try:
+            with folder.open("rb") as file:
+                head = file.read(_HEAD_BYTES).decode("utf-8-sig", errors="replace")
+        except OSError:
+            return False
+        return _layout(head.split("\n", 1)[0].rstrip("\r").split("\t")) is not None
+
+    def read(self, folder: Path, _annotations: Path | None) -> GroundTruth:
+        """Return the texts with their classes."""
+        rows = _rows(folder)
+        layout = _layout(rows[0])
+        if layout is None:
+            raise ConfigError(
+                f"{str(folder)!r} has the columns {', '.join(rows[0])[:80]!r}: give one of GLUE's tables, or sentence and label"
+            )
+        items, values, groups = [], {}, {}
+        for number, row in enumerate(rows[layout.first_row :], layout.first_row + 1):
+            if len(row) != layout.columns:
+                raise ConfigError(f"{str(folder)!r}: line {number} has {len(row)} columns, {layout.columns} are needed: correct it")
+            if not row[layout.label].strip() or not row[layout.first].strip():
+                raise ConfigError(f"{str(folder)!r}: line {number} has no {'label' if row[layout.first].strip() else 'text'}: correct it")
+            name = f"{number:08d}"
+            second = None if layout.second is None else row[layout.second]
+            items.append(Item(name, folder, "text", row[layout.first], second))
+            values[name] = TextClass(row[layout.label].strip(), layout.metric)
+            if layout.group is not None and row[layout.group].strip():
+                groups[name] = row[layout.group].strip()
+        if not items:
+            raise ConfigError(f"{str(folder)!r} holds no text: give a table with at least one")
+        return GroundTruth(Targets(values, groups), folder, items=tuple(items))
+
+
+def _rows(path: Path) -> list[list[str]]:
+    try:
+        text = path.read_bytes().decode("utf-8-sig")
+    except OSError as error:
+        raise ConfigError(f"cannot read the texts {str(path)!r}: {error.strerror}") from error
+    except UnicodeDecodeError as error:
+        raise ConfigError(f"{str(path)!r} is not UTF-8 text ({error.reason} at byte {error.start}): write it as UTF-8") from error
+    # Not `splitlines`: sentences hold characters that it takes for the end of a line.
+    lines = [line.removesuffix("\r") for line in text.split("\n")]
+    while lines and not lines[-1]:
+        lines.pop()
+    return [line.split("\t") for line in lines] or [[]]
+
+
+def _layout(heading: Sequence[str]) -> _Layout | None:
+    if len(heading) == _COLA_COLUMNS and heading[1] in ("0", "1") and heading[2] in ("", "*"):
+        return _Layout(_COLA_COLUMNS, 3, None, 1, None, "matthews", 0)
+    place = {name: number for number, name in reversed(list(enumerate(heading)))}
+    label = next((place[name] for name in _LABEL if name in place), None)
+    first = next((name for name in _FIRST if name in place and not (name == "sentence" and "question" in place)), None)
+    if label is None or first is None:
+        return None
+    second = next((place[name] for name in _SECOND if name in place and name != first), None) if first not in ("sentence", "text") else None
+    metric: ClassMetric = "f1" if heading[label] == "Quality" else "accuracy"
+    return _Layout(len(heading), place[first], second, label, place.get("group"), metric, 1)

@@ -1,0 +1,89 @@
+"""What a data set holds: items, each a file of its own, or a text or an array inside a file."""
+
+import hashlib
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from edgemeter.agent.base.durable_file import sha256_of
+from edgemeter.agent.base.errors import ConfigError
+
+Kind = Literal["image", "audio", "text", "tensor"]
+SOUND = (".wav", ".flac", ".mp3", ".ogg")
+# What the suffix of a file says of it; any other counts as an image, which is refused when it is read as one.
+_KINDS: dict[str, Kind] = {
+    **dict.fromkeys(SOUND, "audio"), ".txt": "text", ".npy": "tensor", ".npz": "tensor", ".bin": "tensor",
+}  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Item:
+    """One item: `name` is unique in its data set; `path` is its file, or the file in which its `text` or `array` lies.
+
+    `context` is a second text, that the first is compared with or asks about; it is never corrupted.
+    """
+
+    name: str
+    path: Path
+    kind: Kind
+    text: str | None = None
+    context: str | None = None
+    array: NDArray[Any] | None = field(default=None, compare=False)
+
+    @property
+    def is_file(self) -> bool:
+        """Return whether the item is a file of its own."""
+        return self.text is None and self.array is None
+
+    @property
+    def file(self) -> Path:
+        """Return the item's own file.
+
+        Raises:
+            ConfigError: it lies inside a file.
+        """
+        if not self.is_file:
+            raise ConfigError(f"item {self.name!r} lies inside {self.path.name!r}, and a file of its own is needed: check task in the card")
+        return self.path
+
+    def of_file(self, path: Path) -> "Item":
+        """Return the item with this file of its own in place of what it holds."""
+        return replace(self, path=path, text=None, array=None)
+
+    def read_text(self) -> str:
+        """Return its text: what it holds, else that of its file.
+
+        Raises:
+            ConfigError: the file cannot be read, or is not UTF-8.
+        """
+        if self.text is not None:
+            return self.text
+        try:
+            return self.file.read_bytes().decode("utf-8-sig")
+        except OSError as error:
+            raise ConfigError(f"cannot read the text {str(self.path)!r}: {error.strerror}") from error
+        except UnicodeDecodeError as error:
+            raise ConfigError(f"{str(self.path)!r} is not UTF-8 text ({error.reason} at byte {error.start}): write it as UTF-8") from error
+
+    def sha256(self) -> bytes:
+        """Return the hash of its content.
+
+        Raises:
+            OSError: the file cannot be read.
+        """
+        if self.text is not None:
+            # The hash of the second stands apart, so that no letter can move from one to the other unseen.
+            second = b"" if self.context is None else hashlib.sha256(self.context.encode()).digest()
+            return hashlib.sha256(self.text.encode() + second).digest()
+        if self.array is not None:
+            form = f"{self.array.dtype.str} {self.array.shape} ".encode()
+            return hashlib.sha256(form + np.ascontiguousarray(self.array).tobytes()).digest()
+        return bytes.fromhex(sha256_of(self.path))
+
+
+def item_of_file(folder: Path, name: str) -> Item:
+    """Return the item that is the file `name`, relative to the folder."""
+    return Item(name, folder / name, _KINDS.get(Path(name).suffix.lower(), "image"))

@@ -1,0 +1,117 @@
+"""The accuracy on corrupted items: each is replaced by a file that holds it corrupted, so that this works for every task."""
+
+import dataclasses
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+
+from edgemeter.agent.audio.corruptions import corrupt_recording
+from edgemeter.agent.audio.recordings import read_recording, write_wav
+from edgemeter.agent.base.errors import ConfigError
+from edgemeter.agent.base.metrics import gain
+from edgemeter.agent.contract.record_accuracy import Accuracy, Corruption, Robustness
+from edgemeter.agent.contract.suite import CORRUPTIONS, EVERY_CORRUPTION
+from edgemeter.agent.datasets.items import Item
+from edgemeter.agent.tasks import Task
+from edgemeter.agent.tasks.photo_items import photo_of
+from edgemeter.agent.text.typos import with_typos
+from edgemeter.agent.vision import corruptions, photograph
+from edgemeter.agent.vision.corruptions import SEVERITIES
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class HowCorrupted:
+    """What is done to an item, how strongly (1 to 5), and what its chance is drawn by: the seed, and the hash of the item."""
+
+    name: str
+    severity: int
+    seed: int
+    identity: str
+
+
+def _write_image(item: Item, how: HowCorrupted, path: Path) -> None:
+    pixels = np.asarray(photo_of(item))
+    photograph.write(corruptions.corrupt(pixels, how.name, how.severity, how.seed, how.identity), path)
+
+
+def _write_recording(item: Item, how: HowCorrupted, path: Path) -> None:
+    write_wav(path, corrupt_recording(read_recording(item.file), how.name, how.severity, how.seed, how.identity))
+
+
+def _write_text(item: Item, how: HowCorrupted, path: Path) -> None:
+    path.write_text(with_typos(item.read_text(), how.name, how.severity, how.seed, how.identity), encoding="utf-8", newline="")
+
+
+# By kind of item: the suffix of the file, and what writes it. A BMP and a WAV of floats lose nothing and cost little.
+_WRITERS: Mapping[str, tuple[str, Callable[[Item, HowCorrupted, Path], None]]] = {
+    "image": (".bmp", _write_image),
+    "audio": (".wav", _write_recording),
+    "text": (".txt", _write_text),
+}
+
+
+def robustness(
+    items: Sequence[Item],
+    names: Sequence[str],
+    seed: int,
+    clean: Accuracy,
+    start: Callable[[tuple[Item, ...]], Task],
+    predict: Callable[[Task, int], None],
+    progress: Callable[[int, int], None],
+) -> Robustness:
+    """Return the accuracy under each of these corruptions; `clean` is that on the items as they are.
+
+    Args:
+        items: those of the data set, as they are.
+        names: the corruptions.
+        seed: of the corruptions.
+        clean: the accuracy without any.
+        start: returns a new task over items that stand in for these, in the same order.
+        predict: lets the model predict one of them.
+        progress: called with the number of items that are done, and of all.
+
+    Raises:
+        ConfigError: a corruption is unknown or for another kind of item, or an item cannot be read.
+    """
+    kind, wanted = _of_kind(items, names)
+    suffix, write = _WRITERS[kind]
+    total = len(wanted) * len(SEVERITIES) * len(items)
+    identities = [item.sha256().hex() for item in items]
+    found: list[Corruption] = []
+    done = 0
+    for name in wanted:
+        values: list[float | None] = []
+        for severity in SEVERITIES:
+            with tempfile.TemporaryDirectory() as folder:
+                stand_ins = tuple(item.of_file(Path(folder) / f"{place}{suffix}") for place, item in enumerate(items))
+                work = start(stand_ins)
+                for index, identity in enumerate(identities):
+                    write(items[index], HowCorrupted(name, severity, seed, identity), stand_ins[index].path)
+                    predict(work, index)
+                    stand_ins[index].path.unlink()
+                    done += 1
+                    progress(done, total)
+            scored = work.score("value")
+            values.append(None if scored is None else scored.value)
+        found.append(Corruption(name=name, values=tuple(values)))
+    known = [value for one in found for value in one.values if value is not None]
+    mean = sum(known) / len(known) if len(known) == len(wanted) * len(SEVERITIES) else None
+    drop = None if mean is None else gain(clean.value, clean.better) - gain(mean, clean.better)
+    return Robustness(seed=seed, mean_value=mean, drop_value=drop, corruptions=tuple(found))
+
+
+def _of_kind(items: Sequence[Item], names: Sequence[str]) -> tuple[str, tuple[str, ...]]:
+    """Return the kind of the items, and the corruptions for it; those of other kinds are left out where all were asked for."""
+    kinds = sorted({item.kind for item in items})
+    if len(kinds) != 1 or kinds[0] not in _WRITERS:
+        raise ConfigError(
+            f"the data set holds items of kind {', '.join(kinds)}, corruptions are for one of {', '.join(_WRITERS)}: leave corrupt out"
+        )
+    (kind,) = kinds
+    ours = CORRUPTIONS[kind]
+    foreign = [name for name in names if name not in ours]
+    if foreign and len(names) < len(EVERY_CORRUPTION):
+        raise ConfigError(f"the corruption {foreign[0]!r} is not for items of kind {kind}: choose from {', '.join(ours)}, or all")
+    return kind, tuple(name for name in ours if name in names)

@@ -1,0 +1,97 @@
+"""ExecuTorch's event tracer (ETDump): one event a kernel, and one an operator inside XNNPACK, whose times are whole us.
+
+The profiled program exists beside the plain one, of the same file. What a delegate call takes beyond its operators is a row of its own.
+Source: devtools/etdump/etdump_schema_flatcc.fbs (ED00, behind its size in 4 bytes), times in ns. Tested with executorch 1.5.1, x86-64.
+"""
+
+import tempfile
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from edgemeter.agent import runtimes
+from edgemeter.agent.base.errors import MeasurementError
+from edgemeter.agent.contract.suite import Case
+from edgemeter.agent.engine.loading import LoadedModel
+from edgemeter.agent.profile.profiler import ProfileEvent, timed_calls
+from edgemeter.agent.runtimes import Array
+from edgemeter.agent.runtimes.execu_torch import ExecuTorch
+from edgemeter.agent.runtimes.tflite_file import FlatBufferTable, GarbledError, root_table
+
+_SIZE_BYTES = 4
+_NS_PER_US = 1000.0
+_INFERENCE, _DELEGATE, _KERNEL = "Method::execute", "DELEGATE_CALL", "native_call_"
+_WARM_UP_QUERIES = 3
+
+
+class ExecuTorchProfiler:
+    """Runs a second program with its events recorded."""
+
+    def __init__(self) -> None:
+        self._runtime = ExecuTorch(records_events=True)
+        self._is_warm = False
+
+    def open(self, case: Case, model: LoadedModel) -> None:
+        """Load the second program."""
+        del model
+        self._runtime.load(Path(case.model), runtimes.Options(threads=case.threads, backend=case.backend, extra=case.options))
+
+    def record(self, inputs: Sequence[list[Array]]) -> list[int]:
+        """Run the queries, the first time after a short warm-up, whose events are skipped later."""
+        if not self._is_warm:
+            self._is_warm = True
+            for _ in range(_WARM_UP_QUERIES):
+                self._runtime.bind(inputs[0])()
+        return timed_calls(self._runtime.bind, inputs)
+
+    def events(self) -> list[ProfileEvent]:
+        """Write the events and read them."""
+        with tempfile.TemporaryDirectory(prefix="edgemeter-profile-") as folder:
+            path = Path(folder) / "events.etdp"
+            self._runtime.write_events(path)
+            self._runtime.close()
+            return parse_events(path.read_bytes(), skip=_WARM_UP_QUERIES)
+
+
+def parse_events(content: bytes, skip: int) -> list[ProfileEvent]:
+    """Return the events of a dump without those of its first `skip` inferences.
+
+    Raises:
+        MeasurementError: it is not a dump of ExecuTorch, or holds no further inferences.
+    """
+    try:
+        found = [list(_events(run)) for run in root_table(content[_SIZE_BYTES:]).tables(1)]
+    except GarbledError as error:
+        raise MeasurementError(f"ExecuTorch wrote events that cannot be read ({error}): measure with `edgemeter run` instead") from error
+    everything = [event for run in found for event in run]
+    ends = sorted(event.start_us + event.duration_us for event in everything if event.category == "inference")
+    if len(ends) <= skip:
+        raise MeasurementError(f"ExecuTorch recorded {len(ends)} inferences, but more than {skip} were made: measure with `edgemeter run`")
+    begin_us = ends[skip - 1] if skip else 0.0
+    return [event for event in everything if event.start_us >= begin_us]
+
+
+def _events(run: FlatBufferTable) -> Iterator[ProfileEvent]:
+    for event in (event.table(0) for event in run.tables(3)):
+        if event is None:
+            continue
+        name, inner, place = event.text(0), event.text(4), event.integer(2, default=-1)
+        start_ns, end_ns = event.integer(6, "<Q"), event.integer(7, "<Q")
+        if name == _INFERENCE:
+            shown, kind = "inference", "inference"
+        elif inner:
+            shown, kind = inner, inner.rpartition(" #")[0] or inner
+        elif name == _DELEGATE:
+            shown, kind = f"delegate call #{place}", "delegate call"
+        elif name.startswith(_KERNEL):
+            kind = name.removeprefix(_KERNEL).removesuffix(".out")
+            shown = f"{kind} #{place}"
+        else:
+            # A wrapper around a kernel, or the loading of the program.
+            continue
+        yield ProfileEvent(
+            name=shown,
+            type=kind,
+            start_us=start_ns / _NS_PER_US,
+            duration_us=(end_ns - start_ns) / _NS_PER_US,
+            category="inference" if name == _INFERENCE else "operator",
+        )

@@ -1,0 +1,185 @@
+"""ExecuTorch: programs (.pte) that PyTorch exported for devices, on the CPU by XNNPACK, or on what they were lowered to.
+
+Library: `pip install 'edgemeter[executorch]'`. Its wheels (x86-64 and aarch64) link PyTorch without declaring it; the extra does. They also
+declare what exporting needs, of which antlr4-python3-runtime has no wheel: a bundle for boards cannot hold this extra.
+Backend: fixed when the model was exported. `xnnpack` where a partitioner delegated to it, else `portable`, kernels of reference quality: a
+network of two convolutions at 64x64 took 9 ms with them, 0.06 ms delegated. So `operators_on_xnnpack` and `left_to_portable` are recorded,
+`models show` prints them, and `edgemeter models convert --to executorch-fp32` delegates what XNNPACK knows.
+Setting: `method` is the method of the program that runs. Default: forward.
+What is timed is `execute` of a loaded method, and before it `set_inputs` where the program plans its inputs' memory, as is usual: it uses
+that memory again for other values, so that a second `execute` alone would compute on what the first left there (4 us for 49 kB).
+`get_outputs` comes after. A shape that was exported as open is run at its upper bound. Weights beside the program (.ptd) are not supported.
+A garbled program can end the process, which is the run's own. The thread pool belongs to the process and can be resized only while no
+program is loaded.
+Tested with executorch 1.5.1 and torch 2.13.0, x86-64.
+"""
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+
+from edgemeter.agent.base.errors import ConfigError, MeasurementError, UnavailableError, one_line
+from edgemeter.agent.runtimes import Array, Loaded, Options, TensorInfo
+from edgemeter.agent.runtimes.adapter import LibraryCandidate, captured_stderr, check_inputs, check_options, load_library
+from edgemeter.agent.runtimes.pte_file import PteMethod, read_pte, short_name
+
+_TORCH = (LibraryCandidate("torch", ("torch",)),)
+# `executorch.runtime` gives the same classes, but imports the exporter with it, which takes seconds.
+_BINDINGS = (LibraryCandidate("executorch.extension.pybindings._C", ("executorch",)),)
+# Source: schema/scalar_type.fbs; bfloat16 is unknown to numpy.
+_DTYPES = {
+    0: "uint8", 1: "int8", 2: "int16", 3: "int32", 4: "int64", 5: "float16", 6: "float32", 7: "float64", 11: "bool",
+    27: "uint16", 28: "uint32", 29: "uint64",
+}  # fmt: skip
+
+
+class ExecuTorch:
+    """Runs one method of an ExecuTorch program."""
+
+    _loaded_in_process: ClassVar[set[int]] = set()
+
+    def __init__(self, *, records_events: bool = False) -> None:
+        # For ExecuTorch's own profile; it slows the model, so that nothing is measured with it on.
+        self._records_events = records_events
+        self._torch: Any = None
+        self._program: Any = None
+        self._method: Any = None
+        self._inputs: tuple[TensorInfo, ...] = ()
+        self._arguments: list[Any] = []
+        self._is_planned = self._has_run = False
+
+    def load(self, model: Path, options: Options) -> Loaded:
+        """Import the library and load the method; see `Runtime.load`."""
+        check_options("executorch", options, extra=("method",))
+        found = _method_of(model, options)
+        torch, bindings = load_library(_TORCH, "executorch"), load_library(_BINDINGS, "executorch")
+        self._torch = torch.module
+        started_ns = time.monotonic_ns()
+        with captured_stderr() as lines:
+            self._set_threads(bindings.module, options.threads)
+            _check_backends(bindings.module, found, f"{bindings.package} {bindings.version}")
+            try:
+                self._program = bindings.module._load_program(  # noqa: SLF001 - as the library names it
+                    str(model),
+                    enable_etdump=self._records_events,
+                    program_verification=bindings.module.Verification.InternalConsistency,
+                )
+                self._method = self._program.load_method(found.name)
+                meta = self._method.method_meta()
+                inputs = [meta.input_tensor_meta(place) for place in range(meta.num_inputs())]
+                outputs = [meta.output_tensor_meta(place) for place in range(meta.num_outputs())]
+                self._inputs = _declared("input", inputs)
+                declared = _declared("output", outputs)
+                self._is_planned = any(info.is_memory_planned() for info in inputs)
+            except (RuntimeError, ValueError, TypeError, IndexError, MemoryError) as error:
+                raise ConfigError(
+                    f"{bindings.package} {bindings.version} cannot load {str(model)!r}: {_reason(error, lines)}; "
+                    "export it again for this version"
+                ) from error
+        self._loaded_in_process.add(id(self))
+        return replace(bindings, import_ns=torch.import_ns + bindings.import_ns).loaded(
+            backend=found.backend,
+            inputs=self._inputs,
+            outputs=declared,
+            metadata={},
+            load_ns=time.monotonic_ns() - started_ns,
+            facts={"torch": torch.version, **found.facts()},
+            precision=found.precision,
+        )
+
+    def bind(self, inputs: Sequence[Array]) -> Callable[[], object]:
+        """Copy the inputs; return the call that gives them to the method, where it has to, and executes it."""
+        check_inputs(inputs, self._inputs)
+        arguments = [self._torch.from_numpy(array.copy(order="C")) for array in inputs]
+        set_inputs, execute = self._method.set_inputs, self._method.execute
+        self._has_run = False
+
+        def call() -> None:
+            set_inputs(arguments)
+            execute()
+            self._has_run = True
+
+        def call_in_place() -> None:
+            execute()
+            self._has_run = True
+
+        if self._is_planned:
+            return call
+        set_inputs(arguments)
+        # The method reads them where they are.
+        self._arguments = arguments
+        return call_in_place
+
+    def outputs(self) -> list[Array]:
+        """Return copies of the outputs, in the method's order."""
+        if not self._has_run:
+            raise MeasurementError("ExecuTorch has no output: run a query first")
+        return [np.array(tensor.numpy()) for tensor in self._method.get_outputs()]
+
+    def write_events(self, path: Path) -> None:
+        """Write what the event tracer saw; the program was loaded with `records_events`."""
+        self._program.write_etdump_result_to_file(str(path), str(path.with_suffix(".bin")))
+
+    def close(self) -> None:
+        """Let the method go, then its program."""
+        self._method = None
+        self._program = None
+        self._arguments = []
+        self._inputs = ()
+        self._has_run = False
+        self._loaded_in_process.discard(id(self))
+
+    def _set_threads(self, bindings: Any, threads: int) -> None:
+        """Resize the process's thread pool; a loaded program holds the one that was there, and would compute with freed memory."""
+        here = bindings._threadpool_get_thread_count()  # noqa: SLF001 - as the library names it
+        if here == threads:
+            return
+        if self._loaded_in_process:
+            raise UnavailableError(
+                f"ExecuTorch runs another program in this process on {here} threads, not {threads}: close that one first"
+            )
+        bindings._unsafe_reset_threadpool(threads)  # noqa: SLF001 - as the library names it
+
+
+def _method_of(model: Path, options: Options) -> PteMethod:
+    """Return the method to run; a backend that is asked for must be the one that it was lowered to."""
+    methods = read_pte(model)
+    name = options.extra.get("method", "forward")
+    if name not in methods:
+        raise ConfigError(f"{str(model)!r} has no method {name!r}: choose one of {', '.join(methods)} (setting method)")
+    backend = methods[name].backend
+    if options.backend is not None and options.backend not in {backend, backend.partition(",")[0]}:
+        raise ConfigError(
+            f"{str(model)!r} was exported for {backend}, not for {options.backend!r}: export it for that, or leave the backend out"
+        )
+    return methods[name]
+
+
+def _check_backends(bindings: Any, method: PteMethod, library: str) -> None:
+    here = bindings._get_registered_backend_names()  # noqa: SLF001 - as the library names it
+    absent = sorted(set(method.delegates) - set(here))
+    if absent:
+        raise UnavailableError(
+            f"{library} has no backend {short_name(absent[0])}, for which the program was exported: "
+            f"it has {', '.join(map(short_name, here))}; "
+            "export it for one of these, or install a build that brings it"
+        )
+
+
+def _declared(kind: str, tensors: Sequence[Any]) -> tuple[TensorInfo, ...]:
+    """Return the tensors; a program has no names for them."""
+    names = [kind] if len(tensors) == 1 else [f"{kind}_{place}" for place in range(len(tensors))]
+    unknown = sorted({tensor.dtype() for tensor in tensors} - set(_DTYPES))
+    if unknown:
+        raise ValueError(f"a tensor of dtype {unknown[0]} is among its {kind}s, which numpy does not have")
+    return tuple(TensorInfo(name, tuple(tensor.sizes()), _DTYPES[tensor.dtype()]) for name, tensor in zip(names, tensors, strict=True))
+
+
+def _reason(error: Exception, lines: Sequence[str]) -> str:
+    """Return the library's own words: they are on standard error, the exception holds a number."""
+    words = [line.partition("] ")[2] for line in lines if line.startswith("[") and "cpuinfo" not in line and "threadpool" not in line]
+    return one_line(words[-1] if words else str(error)).rstrip(".")

@@ -1,0 +1,35 @@
+"""Which run of a session is being measured, for those who watch: it is reported before a run begins, never while it is measured."""
+
+from collections.abc import Callable
+
+from edgemeter.agent.base.errors import EdgemeterError
+from edgemeter.agent.contract.messages import Measuring
+from edgemeter.agent.engine import job
+from edgemeter.agent.session import session
+
+LONGEST_TEXT = 300
+
+
+class ActivityReport:
+    """Passes to `report` what is measured now, as each run begins; it may not wait. Its owner reports the end of the session."""
+
+    def __init__(self, suite: str, report: Callable[[Measuring], None], order: str | None = None) -> None:
+        self._suite = suite
+        self._report = report
+        self._order = order
+        self._failed = 0
+
+    def __call__(self, event: session.RunBegins | job.Event | session.RunEnds) -> None:
+        """Note one event of the session; nothing is sent but when a run begins."""
+        if isinstance(event, session.RunBegins):
+            measuring = Measuring(
+                suite=self._suite[:LONGEST_TEXT],
+                case=event.case.label[:LONGEST_TEXT],
+                run=event.place,
+                runs=event.total,
+                failed=self._failed,
+                job=self._order,
+            )
+            self._report(measuring)
+        elif isinstance(event, session.RunEnds) and isinstance(event.outcome, EdgemeterError):
+            self._failed += 1

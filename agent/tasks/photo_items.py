@@ -1,0 +1,43 @@
+"""Items that are photographs: files of their own, pixels inside a file of many, or pixels that lie ready (MLPerf Tiny's .bin)."""
+
+import math
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from edgemeter.agent.base.errors import ConfigError
+from edgemeter.agent.datasets.items import Item
+from edgemeter.agent.vision import photograph
+from edgemeter.agent.vision.decoders import PhotoFrame
+from edgemeter.agent.vision.preprocess import Preprocessor
+
+
+def photo_of(item: Item) -> Any:
+    """Return the photograph that an item is, as `photograph.read` does: its pixels where they lie inside a file, else its own file."""
+    return photograph.read(item.file) if item.array is None else photograph.of_pixels(item.array)
+
+
+def load_item(preprocessor: Preprocessor, item: Item) -> tuple[NDArray[Any], PhotoFrame]:
+    """Return the input tensor of an item, and how its photograph lies in it.
+
+    Raises:
+        ConfigError: it cannot be read, or has ready pixels of another size than the model's.
+    """
+    is_ready = item.kind == "tensor" and item.is_file
+    return preprocessor.load_photo(_ready(item, preprocessor.height, preprocessor.width) if is_ready else photo_of(item))
+
+
+def _ready(item: Item, height: int, width: int) -> Any:
+    """Return the pixels in a file that holds the model's size and nothing else: RGB, row by row from the top left, 8 bits each."""
+    shape = (height, width, 3)
+    try:
+        content = item.file.read_bytes()
+    except OSError as error:
+        raise ConfigError(f"cannot read the pixels {str(item.path)!r}: {error.strerror}") from error
+    if len(content) != math.prod(shape):
+        raise ConfigError(
+            f"{str(item.path)!r} has {len(content)} bytes, and pixels for this model have {math.prod(shape)} (height x width x 3: "
+            f"{' x '.join(map(str, shape))}): give pixels of that size, or photographs"
+        )
+    return photograph.of_pixels(np.frombuffer(content, np.uint8).reshape(shape))

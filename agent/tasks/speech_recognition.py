@@ -1,0 +1,204 @@
+"""Speech recognition: the words of a recording, scored by the word error rate over the whole data set, not the mean of recordings.
+
+Families of models: `ctc`, one call that gives scores of the labels (the card's `output.labels`) frame by frame; `whisper`, which gives
+tokens, whose texts stand in the tokenizer's file that the runtime found (`tokenizer.json`, or `vocab.json`, beside the model).
+Both texts are normalised before they are compared, by the rule that the record names: `whisper-basic`, that of Whisper for any language
+(OpenAI, `whisper/normalizers/basic.py`): lower case, nothing in brackets, no marks, symbols and punctuation, single spaces. Whisper's rule
+for English, which MLPerf takes, also spells out numbers and unifies British and American spelling; figures by the two are not compared.
+"""
+
+import re
+import unicodedata
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import msgspec
+import numpy as np
+
+from edgemeter.agent.audio.front_end import FrontEnd
+from edgemeter.agent.base.errors import ConfigError
+from edgemeter.agent.contract.model_card import Card
+from edgemeter.agent.contract.record_accuracy import Accuracy
+from edgemeter.agent.datasets.dataset import Dataset
+from edgemeter.agent.runtimes import Loaded
+from edgemeter.agent.tasks import Inputs, Outputs
+from edgemeter.agent.tasks.item_accuracy import item_accuracy
+from edgemeter.agent.tasks.parts import Jackknifed
+from edgemeter.agent.vision.preprocess import values_of_first
+
+METRIC = "wer"
+NORMALISATION = "whisper-basic"
+FAMILIES = ("ctc", "whisper")
+# What label of a CTC model stands for no letter, and which for a space.
+_BLANKS = ("<blank>", "<pad>", "[pad]", "<blk>", "_", "")
+_SPACES = ("|", "▁", "<space>")
+
+
+class SpeechRecognition:
+    """Keeps how many words of every recording are wrong."""
+
+    def __init__(self, model: Card, loaded: Loaded, data: Dataset) -> None:
+        if data.has_truth and (data.targets is None or not all(isinstance(text, str) for text in data.targets.values())):
+            raise ConfigError(
+                f"model {model.name!r} writes down speech, and the ground truth of {data.name!r} is another task's: give transcripts"
+            )
+        if model.family not in FAMILIES:
+            raise ConfigError(
+                f"model {model.name!r} is of family {model.family!r}, speech is recognised by {' or '.join(FAMILIES)}: correct its card"
+            )
+        self._loaded, self._data = loaded, data
+        self._front = FrontEnd(model, loaded)
+        self._text_of = CtcLabels(model, loaded).text if model.family == "ctc" else TokenTexts(model, loaded.metadata).text
+        self._words: dict[int, Edits] = {}
+        self._letters: dict[int, Edits] = {}
+
+    def prepare(self, index: int) -> Sequence[Inputs]:
+        """Return the one call for recording `index`."""
+        item = self._data.items[index]
+        calls = [self._front.call(values, item) for values in self._front.real(item)]
+        if len(calls) > 1:
+            raise ConfigError(f"item {item.name!r} makes {len(calls)} calls, a text one: remove input.features.frames from the card")
+        return calls
+
+    def predict(self, index: int, calls: Sequence[Outputs]) -> None:
+        """Keep how far the words of recording `index` are from the transcript."""
+        heard = normalised(self._text_of(calls[0]))
+        if self._data.targets is None:
+            return
+        spoken = normalised(str(self._data.targets[self._data.items[index].name]))
+        self._words[index] = edits(spoken.split(), heard.split())
+        self._letters[index] = edits(spoken, heard)
+
+    def same_predictions(self, index: int, one: Sequence[Outputs], other: Sequence[Outputs]) -> float | None:
+        """Return the share of words that two raw outputs have in common, None where both are silent."""
+        del index
+        first, second = (normalised(self._text_of(calls[0])).split() for calls in (one, other))
+        longest = max(len(first), len(second))
+        return None if not longest else 1 - edits(first, second).errors / longest
+
+    def score(self, parts: Literal["all", "value"] = "all") -> Accuracy | None:
+        """Return the word error rate over all recordings; None without transcripts, or where nothing is said in any."""
+        if self._data.targets is None:
+            return None
+        members = sorted(self._words)
+        shares = {kind: rate(self._words, members, kind) for kind in ("substitutions", "deletions", "insertions")}
+        detail = {"cer": rate(self._letters, members), **shares}
+        figure = Jackknifed(lambda some: rate(self._words, some), limits=(0.0, float("inf")))
+        found = item_accuracy(METRIC, figure, members, self._data, parts=parts, better="lower", detail=detail)
+        return None if found is None else msgspec.structs.replace(found, normalisation=NORMALISATION)
+
+
+@dataclass(frozen=True, slots=True)
+class Edits:
+    """What makes one sequence from another: elements replaced, missing and added, of so many."""
+
+    substitutions: int
+    deletions: int
+    insertions: int
+    length: int
+
+    @property
+    def errors(self) -> int:
+        """Return all of them."""
+        return self.substitutions + self.deletions + self.insertions
+
+
+def rate(found: Mapping[int, Edits], members: Sequence[int], kind: str = "errors") -> float | None:
+    """Return the errors of these recordings over what was said in them; None where nothing was."""
+    length = sum(found[index].length for index in members)
+    return sum(getattr(found[index], kind) for index in members) / length if length else None
+
+
+def edits(wanted: Sequence[str], found: Sequence[str]) -> Edits:
+    """Return the fewest edits that make `found` of `wanted` (Levenshtein); of equally few those that replace most."""
+    # A cell: cost, then substitutions, deletions, insertions; compared as tuples.
+    row = [(place, place, 0, 0, place) for place in range(len(found) + 1)]
+    for number, one in enumerate(wanted, 1):
+        above, row = row, [(number, number, 0, number, 0)]
+        for place, other in enumerate(found, 1):
+            corner, left, top = above[place - 1], row[place - 1], above[place]
+            if one == other:
+                row.append(corner)
+                continue
+            row.append(
+                min(
+                    (corner[0] + 1, corner[1], corner[2] + 1, corner[3], corner[4]),
+                    (top[0] + 1, top[1] + 1, top[2], top[3] + 1, top[4]),
+                    (left[0] + 1, left[1] + 1, left[2], left[3], left[4] + 1),
+                )
+            )
+    _, _, substitutions, deletions, insertions = row[-1]
+    return Edits(substitutions, deletions, insertions, len(wanted))
+
+
+def normalised(text: str) -> str:
+    """Return a text by the rule `whisper-basic`."""
+    text = re.sub(r"[<\[][^>\]]*[>\]]", "", text.lower())
+    text = re.sub(r"\(([^)]+?)\)", "", text)
+    plain = (" " if unicodedata.category(letter)[0] in "MSP" else letter for letter in unicodedata.normalize("NFKC", text))
+    return re.sub(r"\s+", " ", "".join(plain).lower()).strip()
+
+
+class CtcLabels:
+    """Reads a CTC model's scores: the best label of each frame, repetitions joined, blanks left out."""
+
+    def __init__(self, model: Card, loaded: Loaded) -> None:
+        labels = model.output.labels
+        blanks = [place for place, label in enumerate(labels) if label.strip().lower() in _BLANKS]
+        if not labels or not blanks:
+            raise ConfigError(
+                f"model {model.name!r} has no label for a blank among its {len(labels)}: give output.labels in its card, with `<blank>`"
+            )
+        self._model, self._loaded, self._labels, self._blank = model, loaded, labels, blanks[0]
+
+    def text(self, outputs: Outputs) -> str:
+        """Return the text of the scores [1, frames, labels]."""
+        scores = values_of_first(outputs, self._loaded)[0]
+        scores = scores.reshape(-1, scores.shape[-1])
+        if scores.shape[-1] != len(self._labels):
+            raise ConfigError(
+                f"model {self._model.name!r} gives scores of {scores.shape[-1]} labels, not {len(self._labels)}: correct output.labels"
+            )
+        best = np.argmax(np.nan_to_num(scores, nan=-np.inf), axis=1)
+        changed = best[np.append(True, best[1:] != best[:-1])]
+        parts = (self._labels[place] for place in changed if place != self._blank)
+        return "".join(" " + part[1:] if part[:1] in _SPACES else " " if part in _SPACES else part for part in parts)
+
+
+class TokenTexts:
+    """Writes tokens as text: byte-level, as Whisper's and GPT-2's tokenizers have them; special tokens are left out."""
+
+    def __init__(self, model: Card, metadata: Mapping[str, str]) -> None:
+        self._texts = _bytes_of(model, metadata)
+
+    def text(self, outputs: Outputs) -> str:
+        """Return the text of tokens [1, n]; bytes that are no UTF-8 become U+FFFD."""
+        return b"".join(self._texts.get(int(token), b"") for token in np.asarray(outputs[0]).ravel()).decode("utf-8", errors="replace")
+
+
+def _bytes_of(model: Card, metadata: Mapping[str, str]) -> dict[int, bytes]:
+    text = metadata.get("tokenizer.json") or metadata.get("vocab.json")
+    if text is None:
+        raise ConfigError(f"model {model.name!r} has no tokenizer: put tokenizer.json, or vocab.json, beside its file")
+    try:
+        document = msgspec.json.decode(text, type=dict[str, Any])
+        is_whole = isinstance(document.get("model"), dict)
+        vocabulary = msgspec.convert(document["model"]["vocab"] if is_whole else document, dict[str, int])
+        added = {int(one["id"]) for one in document.get("added_tokens", ())} if is_whole else set()
+    except (msgspec.MsgspecError, KeyError, TypeError, ValueError) as error:
+        raise ConfigError(f"the tokenizer of model {model.name!r} holds no vocabulary: fetch tokenizer.json again") from error
+    plain = _byte_letters()
+    # Special tokens are `<|...|>`; what is not written in the letters of bytes is special too.
+    return {
+        number: bytes(plain[letter] for letter in token)
+        for token, number in vocabulary.items()
+        if number not in added and not (token.startswith("<|") and token.endswith("|>")) and all(letter in plain for letter in token)
+    }
+
+
+def _byte_letters() -> dict[str, int]:
+    """Return the byte of each letter of a byte-level vocabulary. Source: openai/gpt-2 `src/encoder.py`, bytes_to_unicode."""
+    shown = [*range(ord("!"), ord("~") + 1), *range(ord("¡"), ord("¬") + 1), *range(ord("®"), ord("ÿ") + 1)]
+    hidden = [byte for byte in range(256) if byte not in shown]
+    return {chr(byte): byte for byte in shown} | {chr(256 + place): byte for place, byte in enumerate(hidden)}

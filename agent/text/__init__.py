@@ -1,0 +1,1 @@
+"""Text: what a model's tokenizer makes of it, and typos."""

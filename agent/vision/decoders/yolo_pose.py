@@ -1,0 +1,33 @@
+"""YOLO's pose head (YOLOv8-pose, YOLO11-pose): [1, 4 + classes + 3 x keypoints, anchors], the boxes as the detector's.
+
+A keypoint is x, y and score (the sigmoid is in the graph): pixels of the input in ONNX and TorchScript files, 0..1 in TFLite files, as the
+boxes are. Suppression is that of the boxes.
+Source: ultralytics `nn/modules/head.py` (`Pose.kpts_decode`), `utils/nms.py`, `engine/exporter.py`.
+"""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from edgemeter.agent.contract.model_card import Card
+from edgemeter.agent.runtimes import Loaded
+from edgemeter.agent.vision.decoders import Detections, Floats, PhotoFrame
+from edgemeter.agent.vision.decoders.poses import keypoints_in_photo
+from edgemeter.agent.vision.decoders.yolov8 import YoloV8
+
+# COCO's people.
+KEYPOINTS = 17
+
+
+class YoloPose(YoloV8):
+    """Decodes the one tensor; without a class count on the card there is one class, people."""
+
+    FAMILY = "yolo-pose"
+
+    def __init__(self, model: Card, loaded: Loaded) -> None:
+        self._extra = 3 * KEYPOINTS
+        super().__init__(model, loaded)
+
+    def decode(self, outputs: Sequence[Floats], frame: PhotoFrame) -> Detections:
+        """Return the detections with keypoints; `outputs` is the one tensor, float32."""
+        found, extra = self._found(outputs[0], frame, scaled=range(0, self._extra, 3))
+        return replace(found, keypoints=keypoints_in_photo(extra.reshape(-1, KEYPOINTS, 3), frame))

@@ -1,0 +1,95 @@
+"""Marks that would cover each other are drawn as one: with their number, one interval, and their names on demand.
+
+The page's script (`recount` in `web/page.js`) does the same with the pixels that it has, again after each zoom.
+"""
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from statistics import median
+from typing import Any
+
+Row = Mapping[str, Any]
+Place = tuple[float, float]
+# The series of a mark that stands for several of them.
+SEVERAL = "several series"
+# Pixels: a mark with its outline, a number beside one, what keeps marks off the edges of an axis.
+MARK_PX, COUNT_PX, PADDING_PX = (12, 12), (26, 13), 12
+NAMED = 6
+
+
+def merged(rows: Sequence[Row], place: Callable[[float, float], Place]) -> list[dict[str, Any]]:
+    """Return the marks of `rows` of `case`, `series`, `cost`.., `accuracy`.., `standing`, `verdict`, `label`, none of which covers another.
+
+    `place` returns where a cost and an accuracy are drawn, in pixels. A mark of one row is that row with an empty `count`. A mark of
+    several is at their medians; its interval reaches from the lowest to the highest end of theirs.
+    """
+    groups = [[row] for row in rows]
+    while True:
+        found: list[tuple[Place, list[Row]]] = []
+        for group in groups:
+            at = place(median(row["cost"] for row in group), median(row["accuracy"] for row in group))
+            other = next((members for there, members in found if _cover(at, there, len(group) > 1 < len(members))), None)
+            if other is None:
+                found.append((at, [*group]))
+            else:
+                other.extend(group)
+        if len(found) == len(groups):
+            return [_mark(group) for group in groups]
+        groups = [group for _, group in found]
+
+
+def axis(values: Sequence[float], reach_px: float, *, is_log: bool, from_zero: bool) -> Callable[[float], float]:
+    """Return where Vega draws an amount on an axis of so many pixels that holds `values`: with its padding and its round ends."""
+    least = min((value for value in values if value > 0), default=1.0)
+    to = (lambda value: math.log(max(value, least))) if is_log else float
+    low, high = 0.0 if from_zero and not is_log else to(min(values)), to(max(values))
+    if is_log or not from_zero:
+        margin = (high - low) * PADDING_PX / (reach_px - 2 * PADDING_PX)
+        low, high = low - margin, high + margin
+    if not is_log:
+        low, high = _rounded(low, high)
+    return lambda value: reach_px * (to(value) - low) / ((high - low) or 1.0)
+
+
+def _cover(one: Place, other: Place, have_numbers: bool) -> bool:  # noqa: FBT001 - of the two
+    width, height = COUNT_PX if have_numbers else MARK_PX
+    return abs(one[0] - other[0]) < max(width, MARK_PX[0]) and abs(one[1] - other[1]) < max(height, MARK_PX[1])
+
+
+def _mark(group: Sequence[Row]) -> dict[str, Any]:
+    first = group[0]
+    if len(group) == 1:
+        return {**first, "count": ""}
+    more = f" and {len(group) - NAMED} more" if len(group) > NAMED else ""
+    series = {row["series"] for row in group}
+    ends = {
+        name: choose((row[name] for row in group if row[name] is not None), default=None)
+        for name, choose in (("cost_low", min), ("cost_high", max), ("accuracy_low", min), ("accuracy_high", max))
+    }
+    return {
+        **first, **ends, "count": f"×{len(group)}",  # noqa: RUF001 - the sign of times
+        "case": f"{len(group)} cases: {'; '.join(str(row['case']) for row in group[:NAMED])}{more}",
+        "series": first["series"] if len(series) == 1 else SEVERAL,
+        "cost": median(row["cost"] for row in group), "accuracy": median(row["accuracy"] for row in group),
+        "standing": _joined(group, "standing"), "verdict": _joined(group, "verdict"),
+        "is_hollow": all(row["is_hollow"] or row["verdict"] == "suspect" for row in group), "label": None,
+    }  # fmt: skip
+
+
+def _joined(group: Sequence[Row], name: str) -> str:
+    return "; ".join(dict.fromkeys(str(row[name]) for row in group))
+
+
+def _rounded(low: float, high: float) -> tuple[float, float]:
+    """Return the ends of a linear axis as d3's `nice` rounds them for ten ticks. Source: d3-scale, `linear.js`."""
+    last = None
+    for _ in range(10):
+        if high <= low:
+            break
+        raw = (high - low) / 10
+        power = 10.0 ** math.floor(math.log10(raw))
+        step = power * next((by for by, least in ((10, 50**0.5), (5, 10**0.5), (2, 2**0.5)) if raw / power >= least), 1)
+        if step == last:
+            break
+        low, high, last = math.floor(low / step) * step, math.ceil(high / step) * step, step
+    return low, high

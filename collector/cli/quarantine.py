@@ -1,0 +1,133 @@
+"""Messages that the collector rejected: `edgemeter collector quarantine list`, `show` and `retry`."""
+
+import json
+from collections.abc import Sequence
+
+import click
+from rich.markup import escape
+
+from edgemeter.agent.base import figures
+from edgemeter.agent.base.command_group import DefaultGroup
+from edgemeter.agent.base.errors import ConfigError
+from edgemeter.agent.base.figures import count
+from edgemeter.agent.base.options import format_option
+from edgemeter.agent.base.tables import Format, console_for, print_data
+from edgemeter.agent.base.terminal import plain_table
+from edgemeter.agent.ledger.quarantine import QuarantinedMessage
+from edgemeter.collector.cli.stores import chosen_ledger, ledger_option, stamp
+from edgemeter.collector.ledgers.place import LedgerPlace
+
+SHOWN_BYTES = 4096
+
+
+@click.group(cls=DefaultGroup, invoke_without_command=True)
+@ledger_option
+@format_option("Print JSON, including the payloads.")
+@click.pass_context
+def quarantine(context: click.Context, /, ledger: LedgerPlace | None, *, form: Format | None) -> None:
+    """List rejected messages with the reason; `show` one, or `retry` some.
+
+    Example: edgemeter collector quarantine --json
+    """
+    if context.invoked_subcommand is None:
+        _print_list(ledger, form)
+
+
+@quarantine.command("list", short_help="List rejected messages with the reason.")
+@ledger_option
+@format_option("Print JSON, including the payloads.")
+def list_(ledger: LedgerPlace | None, *, form: Format | None) -> None:
+    """List rejected messages with the reason.
+
+    Example: edgemeter collector quarantine list
+    """
+    _print_list(ledger, form)
+
+
+@quarantine.command(short_help="Show one entry with its payload.")
+@click.argument("row", type=click.IntRange(1))
+@ledger_option
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+def show(row: int, ledger: LedgerPlace | None, *, as_json: bool) -> None:
+    """Show the entry ROW: when and how often it arrived, why it was rejected, and its payload.
+
+    Example: edgemeter collector quarantine show 12
+    """
+    (entry,) = _chosen(_entries(ledger), [row])
+    if as_json:
+        click.echo(json.dumps(_quarantine_document(entry), indent=2))
+        return
+    for name, value in _quarantine_document(entry).items():
+        if name != "payload":
+            click.echo(f"{name:11} {figures.printable(str(value))}")
+    text = entry.payload[:SHOWN_BYTES].decode("utf-8", "backslashreplace")
+    click.echo(f"{'payload':11} {figures.printable(text)}{' ...' if entry.size_bytes > SHOWN_BYTES else ''}")
+
+
+@quarantine.command(short_help="Retry rejected messages.")
+@click.argument("rows", type=click.IntRange(1), nargs=-1)
+@ledger_option
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+def retry(rows: tuple[int, ...], ledger: LedgerPlace | None, *, as_json: bool) -> None:
+    """Retry the entries ROWS, by default all, after an update or a fix of InfluxDB; a collector may be running.
+
+    Example: edgemeter collector quarantine retry 12 13
+    """
+    from edgemeter.collector.ledgers.place import open_ledger
+    from edgemeter.collector.receive.admission import retry_rejected
+
+    entries = _entries(ledger)
+    chosen = _chosen(entries, rows) if rows else entries
+    with open_ledger(chosen_ledger(ledger)) as opened:
+        done = [retry_rejected(opened, entry) for entry in chosen]
+    if as_json:
+        click.echo(json.dumps({"retried": [{"row": one.row, "taken": one.taken, "reason": one.reason} for one in done]}, indent=2))
+    else:
+        for one in done:
+            accepted = f"{count(one.taken, 'record')} accepted"
+            click.echo(f"{one.row}  {f'stays: {figures.printable(one.reason)}' if one.reason else accepted}")
+    left = sum(one.reason is not None for one in done)
+    click.echo(f"{len(done) - left} left the quarantine, {left} remain", err=True)
+
+
+def _entries(ledger: LedgerPlace | None) -> list[QuarantinedMessage]:
+    from edgemeter.collector.ledgers.place import open_ledger
+
+    with open_ledger(chosen_ledger(ledger), "read") as opened:
+        return opened.quarantined()
+
+
+def _chosen(entries: Sequence[QuarantinedMessage], rows: Sequence[int]) -> list[QuarantinedMessage]:
+    by_row = {entry.row: entry for entry in entries}
+    for row in rows:
+        if row not in by_row:
+            raise ConfigError(f"no entry {row} in the quarantine: list the entries with `edgemeter collector quarantine list`")
+    return [by_row[row] for row in rows]
+
+
+def _print_list(ledger: LedgerPlace | None, form: Format | None) -> None:
+    entries = _entries(ledger)
+    if print_data(form, {"quarantined": [_quarantine_document(entry) for entry in entries]}):
+        return
+    table = plain_table()
+    for heading in ("row", "last", "topic", "bytes", "times", "reason"):
+        table.add_column(heading, justify="right" if heading in ("row", "bytes", "times") else "left", overflow="fold")
+    for entry in entries:
+        cells = (str(entry.row), stamp(entry.last_ns), entry.topic, str(entry.size_bytes), str(entry.times), entry.reason)
+        table.add_row(*(escape(figures.printable(cell)) for cell in cells))
+    if entries:
+        console_for(form).print(table)
+    click.echo(f"{len(entries)} in quarantine", err=True)
+
+
+def _quarantine_document(entry: QuarantinedMessage) -> dict[str, object]:
+    return {
+        "row": entry.row,
+        "topic": entry.topic,
+        "reason": entry.reason,
+        "times": entry.times,
+        "first": stamp(entry.received_ns),
+        "last": stamp(entry.last_ns),
+        "size_bytes": entry.size_bytes,
+        "payload": entry.payload.decode("utf-8", "backslashreplace"),
+    }

@@ -1,0 +1,126 @@
+"""What the demo measures: the shipped models whose runtimes `edgemeter doctor` finds here, as a suite.
+
+It imports little, so that the doctor begins before the rest of the demo is imported.
+"""
+
+import json
+import subprocess
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+
+from edgemeter.agent.base.errors import MeasurementError, UnavailableError
+
+READS = {"litert": (".tflite",), "onnx": (".onnx",), "pytorch": (".torchscript", ".pt", ".pt2")}
+DOCTOR_LIMIT_S = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class DemoPlan:
+    """What the demo measures: the suite's text, and what is left out because its runtime is not installed."""
+
+    suite: str
+    left_out: tuple[str, ...]
+    runs: int
+
+
+def begin_doctor() -> subprocess.Popen[bytes]:
+    """Return `edgemeter doctor` as it starts; it takes as long as importing the installed runtimes."""
+    command = [sys.executable, "-m", "edgemeter.agent.cli.main", "doctor", "--json"]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+
+
+def plan_of(doctor: "subprocess.Popen[bytes]") -> DemoPlan:
+    """Return what can be measured by what the doctor finds, once it has ended.
+
+    Raises:
+        MeasurementError: the doctor failed.
+        UnavailableError: no runtime is installed, or the shipped models are not here.
+    """
+    try:
+        output, errors = doctor.communicate(timeout=DOCTOR_LIMIT_S)
+    except subprocess.TimeoutExpired as error:
+        doctor.kill()
+        raise MeasurementError(
+            f"`edgemeter doctor` did not end within {DOCTOR_LIMIT_S:.0f} s: run it alone to see where it stops"
+        ) from error
+    try:
+        findings: list[dict[str, str]] = json.loads(output)["findings"]
+    except (ValueError, KeyError) as error:
+        raise MeasurementError(f"`edgemeter doctor` failed: {errors.decode(errors='replace').strip()[-300:]}") from error
+    return _plan(findings)
+
+
+def _plan(findings: Sequence[dict[str, str]]) -> DemoPlan:
+    here = {one["name"]: one for one in findings}
+    runtimes = [name for name in READS if here.get(name, {}).get("state") == "ok"]
+    shipped = _shipped()
+    if not runtimes:
+        raise UnavailableError("no runtime is installed: `pip install 'edgemeter[litert,onnx]'`, then run the demo again")
+    left_out = tuple(
+        f"{path.name}: {here.get(name, {}).get('what', name)} ({here.get(name, {}).get('remedy') or 'install it'})"
+        for path in shipped
+        for name, suffixes in READS.items()
+        if path.name.endswith(suffixes) and name not in runtimes
+    )
+    models = [path for path in shipped if any(path.name.endswith(READS[name]) for name in runtimes)]
+    fp32 = next((path for path in models if "fp32" in path.name and path.suffix == ".onnx"), models[0])
+    has_power = any(one["area"] == "power" and one["state"] == "ok" for one in findings)
+    language = _language() if here.get("llama", {}).get("state") == "ok" else []
+    suite = _suite(models, fp32, language, has_power=has_power)
+    return DemoPlan(suite, left_out, (len(models) + 1 + len(language)) * (1 if has_power else 3))
+
+
+def _suite(models: Sequence[Path], reference: Path, language: Sequence[Path], *, has_power: bool) -> str:
+    scenes = models[0].parent.parent / "scenes"
+    # A sensor supports an energy over 10 s and more only; without one, as many queries as a p99 needs.
+    with_power, without = "seconds = 10.2\nidle_seconds = 2.0\nrepeats = 1", "seconds = 0.5\nrepeats = 3"
+    # The repeats of a case have the same outputs: one is scored.
+    length = f'mode = "rapid"\nqueries = 662\naccuracy = "first"\n{with_power if has_power else without}'
+    return "\n".join(
+        [
+            "# Written by `edgemeter demo`; run it again with `edgemeter run demo.toml`.",
+            'name = "demo"',
+            "",
+            "[defaults]",
+            length,
+            f"images = {json.dumps(str(scenes / 'images'))}",
+            f"annotations = {json.dumps(str(scenes / 'annotations.json'))}",
+            "",
+            "[[case]]",
+            f"model = {json.dumps([str(path) for path in models])}",
+            "",
+            "[[case]]",
+            f"model = {json.dumps(str(reference))}",
+            'role = "reference"',
+            "",
+            *(_generation(language) if language else ()),
+        ]
+    )
+
+
+def _generation(language: Sequence[Path]) -> list[str]:
+    """Return the lines of the case that generates text; its queries are many steps, so there are few."""
+    models = f"model = {json.dumps([str(path) for path in language])}"
+    return ["[[case]]", models, "prompt_tokens = 64", "output_tokens = 32", "queries = 64", ""]
+
+
+def _language() -> list[Path]:
+    """Return the shipped language model in 16 and in 4 bits."""
+    return [path for place in _places() for path in sorted((place / "language").glob("*.gguf")) if path.stem.endswith(("f16", "q4_0"))]
+
+
+def _places() -> list[Path]:
+    """Return where the data of the package `models` is, whose code stays where it is."""
+    found = find_spec("edgemeter.models")
+    return [Path(place) for place in found.submodule_search_locations or ()] if found else []
+
+
+def _shipped() -> list[Path]:
+    """Return the model files that ship with a card."""
+    files = [card.with_suffix("") for place in _places() for card in sorted((place / "shipped").glob("*.toml"))]
+    if not files:
+        raise UnavailableError("the shipped models are not here: install edgemeter from its wheel")
+    return files

@@ -1,0 +1,278 @@
+"""The index's file: beside the ledger, and made again from it at any time.
+
+`compare`, `trend` and the page read the same rows: a run in figures, and what runs have in common (how they were measured, and on what
+software) once for all of them. For summaries, a run is also kept as a record without the fields that no comparison reads, compressed
+against the first record of the same case on any device. The core's SQLite file is not used, because a damaged index is made again instead
+of reported, and because it needs no durability.
+"""
+
+import contextlib
+import hashlib
+import sqlite3
+import zlib
+from collections.abc import Iterator
+from functools import lru_cache
+from pathlib import Path
+from statistics import median
+
+import msgspec
+
+from edgemeter.agent.base.sqlite_file import BUSY_TIMEOUT_S, transaction
+from edgemeter.agent.contract import record
+from edgemeter.agent.contract.record import RunRecord
+from edgemeter.collector import compare, trend
+from edgemeter.collector.index.indexed_case import COUNTED
+from edgemeter.collector.index.indexed_run import IndexedRun
+from edgemeter.collector.ledgers.place import LedgerPlace, beside
+from edgemeter.collector.runs import cases
+from edgemeter.collector.trend.metrics import NS_PER_DAY, RunFigures
+
+APPLICATION_ID = 0x4564_4978  # "EdIx"
+
+# Raised whenever the tables change: a file of another version is made anew.
+INDEX_VERSION = 12
+# What earlier versions kept beside the ledger: the roll-up and the index of trends.
+FORMER = (".digest", ".trend")
+# Pages of the file that are held in memory.
+CACHE_KB = 16 << 10
+
+# What a view may be narrowed to, each a column of `cases`.
+FACETS = ("fleet", "device", "board", "model", "runtime", "precision")
+
+# What runs have in common is kept once, under its number: its fingerprint, and of what kind its figures are.
+COMMON = ("energy_kind", "energy_provenance", "accuracy_kind", "series_energy_kind", "series_accuracy_kind")
+# A run in figures. `started_at_ns` is when it says that it began, where that can be true; `at_ns` the same by a synchronised clock, else
+# its receipt; `reason` why it cannot be compared, NULL if it can.
+OF_RUN = (
+    *(name for name in IndexedRun._fields if name not in COMMON),
+    *("series", "session", "seq", "reason", "at_ns", "received_ns", "has_latency", "has_throttled", "is_under_voltage"),
+    *("energy_u", "net_u", "p50_u", "p90_u", "ttft_u", "tpot_u"),
+)
+
+
+def series_columns(at: str = "at_ns") -> str:
+    """Return SQL over the table `measured` and what is common for the fields of `RunFigures`, at the times in the column `at`."""
+    other = {
+        "run": "id",
+        "started_at_ns": at,
+        "day": f"{at} / {NS_PER_DAY}",
+        "temperature_c": "regressor_c",
+        "energy_mj": "CASE WHEN has_own_energy THEN gross_mj END",
+        "net_mj": "CASE WHEN has_own_energy AND net_mj > 0 THEN net_mj END",
+        "energy_kind": "series_energy_kind",
+        "p50_ms": "CASE WHEN has_latency AND p50_ms > 0 THEN p50_ms END",
+        "p90_ms": "CASE WHEN has_latency AND p90_ms > 0 THEN p90_ms END",
+        "accuracy_kind": "series_accuracy_kind",
+        "is_throttled": "has_throttled",
+        "ttft_ms": "CASE WHEN has_latency THEN ttft_ms END",
+        "tpot_ms": "CASE WHEN has_latency THEN tpot_ms END",
+    }
+    return ", ".join(f"{other[name]} AS {name}" if name in other else name for name in RunFigures._fields)
+
+
+# A board type is a row of `series` without a device; its version changes with each of its members.
+INDEX_SCHEMA = f"""CREATE TABLE place (
+    identity TEXT NOT NULL, position INTEGER NOT NULL, runs INTEGER NOT NULL, has_repeats INTEGER NOT NULL
+);
+CREATE TABLE cases (
+    case_number INTEGER PRIMARY KEY,
+    key TEXT NOT NULL UNIQUE,
+    {", ".join(f"{name} TEXT NOT NULL" for name in FACETS)},
+    template INTEGER NOT NULL,
+    since_ns INTEGER NOT NULL DEFAULT 0,
+    {", ".join(COUNTED)},
+    p50_of_all_ms
+);
+CREATE INDEX cases_by_facet ON cases ({", ".join(FACETS)});
+CREATE TABLE summaries (
+    case_number INTEGER PRIMARY KEY,
+    started_at_ns INTEGER NOT NULL,
+    session INTEGER NOT NULL,
+    seq INTEGER NOT NULL,
+    head BLOB NOT NULL,
+    summary BLOB NOT NULL,
+    head_of_all BLOB,
+    summary_of_all BLOB
+);
+CREATE TABLE common (
+    fingerprint INTEGER PRIMARY KEY, name BLOB NOT NULL UNIQUE, text TEXT NOT NULL, {", ".join(f"{name} TEXT" for name in COMMON)}
+);
+CREATE TABLE measured ({", ".join(OF_RUN)}, PRIMARY KEY (row));
+CREATE INDEX runs_of_case ON measured (case_number, started_at_ns);
+CREATE INDEX runs_of_series ON measured (series, at_ns);
+CREATE INDEX runs_by_time ON measured (started_at_ns);
+CREATE INDEX runs_by_id ON measured (id);
+CREATE VIEW runs AS SELECT {", ".join(IndexedRun._fields)} FROM measured LEFT JOIN common USING (fingerprint);
+CREATE VIEW series_runs AS SELECT row, series, fingerprint, {series_columns()} FROM measured LEFT JOIN common USING (fingerprint);
+CREATE TABLE templates (template INTEGER PRIMARY KEY, name TEXT NOT NULL UNIQUE, text BLOB NOT NULL);
+CREATE TABLE bodies (row INTEGER PRIMARY KEY, body BLOB NOT NULL);
+CREATE TABLE series (
+    series INTEGER PRIMARY KEY,
+    key BLOB NOT NULL UNIQUE,
+    place TEXT NOT NULL,
+    of_type INTEGER,
+    newest INTEGER NOT NULL,
+    version INTEGER NOT NULL
+);
+CREATE TABLE found (
+    name TEXT NOT NULL,
+    series INTEGER NOT NULL,
+    version INTEGER NOT NULL,
+    beside TEXT NOT NULL,
+    body BLOB NOT NULL,
+    PRIMARY KEY (name, series)
+);
+CREATE TABLE stale (case_number INTEGER PRIMARY KEY)"""  # noqa: S608 - our own names
+
+
+def index_path(ledger: LedgerPlace) -> Path:
+    """Return the path of a ledger's index."""
+    return beside(ledger, ".index")
+
+
+@contextlib.contextmanager
+def open_index_file(path: Path) -> Iterator[sqlite3.Connection]:
+    """Give a connection to the file at `path`, made if absent, made again if damaged.
+
+    Raises:
+        sqlite3.NotSupportedError: it belongs to another program.
+        sqlite3.OperationalError: it cannot be written.
+    """
+    with contextlib.closing(connect_index(path)) as connection:
+        yield connection
+
+
+def connect_index(path: Path) -> sqlite3.Connection:
+    """Return a connection to the file at `path`; as `open_index_file`."""
+    try:
+        return _connect(path)
+    except (sqlite3.OperationalError, sqlite3.NotSupportedError):
+        raise
+    except sqlite3.DatabaseError:
+        remove_index(path)
+        return _connect(path)
+
+
+def _connect(path: Path) -> sqlite3.Connection:
+    connection = sqlite3.connect(path, timeout=BUSY_TIMEOUT_S, isolation_level=None, check_same_thread=False)
+    try:
+        _refuse_foreign(connection, path)
+        connection.execute("PRAGMA journal_mode = WAL")
+        # It can be made again, so nothing waits for the disk.
+        connection.execute("PRAGMA synchronous = OFF")
+        connection.execute(f"PRAGMA cache_size = -{CACHE_KB}")
+        connection.create_aggregate("median", 1, _Median)  # type: ignore[arg-type]
+        if not _is_current(connection):
+            with transaction(connection):
+                # Another process may have made it meanwhile.
+                if not _is_current(connection):
+                    _create(connection)
+            for suffix in FORMER:
+                remove_index(path.with_name(path.name.removesuffix(".index") + suffix))
+    except BaseException:
+        connection.close()
+        raise
+    return connection
+
+
+class _Median:
+    """The median of a column, as SQL's `median`: NULL where there is no value."""
+
+    def __init__(self) -> None:
+        self._values: list[float] = []
+
+    def step(self, value: float | None) -> None:
+        """Take a value."""
+        if value is not None:
+            self._values.append(value)
+
+    def finalize(self) -> float | None:
+        """Return the median of the values."""
+        return median(self._values) if self._values else None
+
+
+def _refuse_foreign(connection: sqlite3.Connection, path: Path) -> None:
+    if not _is_ours(connection) and connection.execute("SELECT 1 FROM sqlite_master LIMIT 1").fetchone():
+        raise sqlite3.NotSupportedError(f"{str(path)!r} belongs to another program")
+
+
+def _create(connection: sqlite3.Connection) -> None:
+    """Make the tables, in place of those of another version."""
+    for kind, name in connection.execute("SELECT type, name FROM sqlite_master WHERE type IN ('view', 'table')").fetchall():
+        connection.execute(f'DROP {kind} "{name}"')
+    for statement in INDEX_SCHEMA.split(";\n"):
+        connection.execute(statement)
+    connection.execute("INSERT INTO place VALUES ('', 0, 0, 0)")
+    connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
+    connection.execute(f"PRAGMA user_version = {INDEX_VERSION}")
+
+
+def empty_index(connection: sqlite3.Connection, identity: str) -> None:
+    """Remove all that is in the index, and begin it anew for the ledger of this identity."""
+    for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'").fetchall():
+        connection.execute(f"DELETE FROM {name}")  # noqa: S608 - our own names
+    connection.execute("INSERT INTO place VALUES (?, 0, 0, 0)", (identity,))
+
+
+def _is_current(connection: sqlite3.Connection) -> bool:
+    return _is_ours(connection) and bool(connection.execute("PRAGMA user_version").fetchone()[0] == INDEX_VERSION)
+
+
+def _is_ours(connection: sqlite3.Connection) -> bool:
+    return bool(connection.execute("PRAGMA application_id").fetchone()[0] == APPLICATION_ID)
+
+
+def remove_index(path: Path) -> None:
+    """Remove the file and what SQLite keeps beside it."""
+    for suffix in ("", "-wal", "-shm"):
+        path.with_name(path.name + suffix).unlink(missing_ok=True)
+
+
+@lru_cache(maxsize=1)
+def code_hash() -> str:
+    """Return a hash of the code that sums up: figures computed by other code are computed again."""
+    digest = hashlib.sha256(INDEX_SCHEMA.encode())
+    records = sorted(Path(record.__file__).parent.glob("record*.py"))
+    folders = (Path(compare.__file__).parent, Path(trend.__file__).parent, Path(cases.__file__).parent, Path(__file__).parent)
+    for source in (*records, *(one for folder in folders for one in sorted(folder.glob("*.py")))):
+        digest.update(source.read_bytes())
+    return digest.hexdigest()[:16]
+
+
+# Fields that no comparison reads; the ledger has them.
+_LEFT_AWAY = {
+    "samples": (),
+    "outputs": (),
+    "power_traces": (),
+    "windows": None,
+    "sustained": None,
+    "cool_down": None,
+    "scheduling": None,
+    "observer": None,
+    "answers": None,
+    "agreement": None,
+}
+
+# A small window and little memory: setting up deflate costs more than compressing one record.
+_WINDOW = -13
+_MEMORY = 5
+_LEVEL = 1
+
+_encode = msgspec.msgpack.Encoder().encode
+_decode = msgspec.msgpack.Decoder(RunRecord).decode
+
+
+def slim_record(record: RunRecord) -> bytes:
+    """Return the record without the fields that no comparison reads, not compressed; the first of a kind is the template of the others."""
+    return _encode(msgspec.structs.replace(record, **_LEFT_AWAY))
+
+
+def pack_record(text: bytes, template: bytes) -> bytes:
+    """Return `text` compressed against `template`."""
+    compressor = zlib.compressobj(_LEVEL, zlib.DEFLATED, _WINDOW, _MEMORY, zlib.Z_DEFAULT_STRATEGY, template)
+    return compressor.compress(text) + compressor.flush()
+
+
+def unpack_record(body: bytes, template: bytes) -> RunRecord:
+    """Return the record that `pack_record` compressed."""
+    return _decode(zlib.decompressobj(_WINDOW, template).decompress(body))

@@ -1,0 +1,300 @@
+"""Refreshing the index: each new record is decoded once, removed ones are dropped, changed cases are summed up again."""
+
+import contextlib
+import dataclasses
+import sqlite3
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+
+import msgspec
+import numpy as np
+
+from edgemeter.agent.base.sqlite_file import transaction
+from edgemeter.agent.contract.record import RunRecord
+from edgemeter.agent.contract.record_time import placed
+from edgemeter.collector.index.index_file import (
+    COMMON,
+    FACETS,
+    OF_RUN,
+    code_hash,
+    empty_index,
+    pack_record,
+    series_columns,
+    slim_record,
+)
+from edgemeter.collector.index.indexed_case import COUNT_CASE
+from edgemeter.collector.index.indexed_run import IndexedRun, indexed_run_of
+from edgemeter.collector.index.sources import RecordSource
+from edgemeter.collector.index.stored_summaries import packed_summary, runs_of
+from edgemeter.collector.runs.cases import UNKNOWN_BOARD, Case, CaseKey, Fingerprint, fingerprint_of, key_of, unusable
+from edgemeter.collector.trend.current import SegmentStart, current_case, level_figures, segment_starts
+from edgemeter.collector.trend.history import Points, series_order
+from edgemeter.collector.trend.metrics import RunFigures, SeriesKey, figures_of, series_of
+
+BATCH = 500
+SUMMED_AT_ONCE = 50
+Progress = Callable[[str, int, int], None]
+
+# The runs of a case, oldest first, as `oldest_first` has them.
+_IN_ORDER = "ORDER BY started_at_ns, coalesce(session, 0), coalesce(seq, 0), row"
+_INSERT = f"INSERT OR REPLACE INTO measured VALUES ({', '.join('?' * len(OF_RUN))})"  # noqa: S608 - question marks
+_PAGE_COLUMNS = [name for name in IndexedRun._fields if name not in COMMON]
+
+
+@dataclasses.dataclass(slots=True)
+class _CaseSeen:
+    """A case of the index: its number, and the record that the others are compressed against."""
+
+    number: int
+    template: bytes
+
+
+@dataclasses.dataclass(slots=True)
+class KnownNumbers:
+    """The numbers of what was seen already; to be forgotten where a transaction failed."""
+
+    cases: dict[CaseKey, _CaseSeen] = dataclasses.field(default_factory=dict)
+    # By the case on any device.
+    templates: dict[CaseKey, tuple[int, bytes]] = dataclasses.field(default_factory=dict)
+    common: dict[tuple[object, ...], int] = dataclasses.field(default_factory=dict)
+    # By case and board, of which the series follows.
+    series: dict[tuple[int, str], int] = dataclasses.field(default_factory=dict)
+
+    def clear(self) -> None:
+        """Forget all."""
+        for known in (self.cases, self.templates, self.common, self.series):
+            known.clear()
+
+
+class IndexRefresher:
+    """Refreshes the index over `connection` from `source`; several processes may do so at once."""
+
+    def __init__(
+        self, connection: sqlite3.Connection, source: RecordSource, progress: Progress = lambda *_: None, known: KnownNumbers | None = None
+    ) -> None:
+        self._connection = connection
+        self._source = source
+        self._progress = progress
+        self._known = KnownNumbers() if known is None else known
+
+    def refresh(self) -> int:
+        """Add new runs, drop removed ones, sum up changed cases; return the row that was reached."""
+        position = self.take_in()
+        self.sum_up()
+        return position
+
+    def take_in(self, tell: Callable[[], None] = lambda: None) -> int:
+        """Add new runs and drop removed ones; return the row that was reached. `tell` is called after each batch."""
+        identity = f"{code_hash()} {self._source.identity()}"
+        last = self._source.last_row()
+        with self._writing():
+            held, position = self._connection.execute("SELECT identity, position FROM place").fetchone()
+            if held != identity or position > last:
+                empty_index(self._connection, identity)
+                self._known.clear()
+        while True:
+            with self._writing():
+                (position,) = self._connection.execute("SELECT position FROM place").fetchone()
+                reached = self._take_batch(position) if position < last else position
+            if reached == position:
+                break
+            self._progress("reading runs", reached, last)
+            tell()
+        self._drop_removed()
+        return int(position)
+
+    @contextlib.contextmanager
+    def _writing(self) -> Iterator[None]:
+        try:
+            with transaction(self._connection):
+                yield
+        except BaseException:
+            # What was remembered may have been rolled back with it.
+            self._known.clear()
+            raise
+
+    def _take_batch(self, position: int) -> int:
+        rows: list[tuple[object, ...]] = []
+        bodies: list[tuple[int, bytes]] = []
+        changed: set[int] = set()
+        newest_of_series: dict[int, int] = {}
+        for row, received_ns, record in self._source.after(position, BATCH):
+            run = record if received_ns is None else placed(record, received_ns)
+            text = slim_record(run)
+            case, own = self._case(run, text), figures_of(record, received_ns)
+            series = self._known.series.get((case.number, _board(run)))
+            if series is None:
+                series = self._known.series[case.number, _board(run)] = self._series_number(series_of(run))
+            found = indexed_run_of(run, row, case.number, 0)
+            found = found._replace(fingerprint=self._common_number(run, found, own))
+            rows.append(_row_of(run, found, own, series))
+            bodies.append((row, pack_record(text, case.template)))
+            newest_of_series[series] = row
+            changed.add(case.number)
+        if not rows:
+            return position
+        self._connection.executemany(_INSERT, rows)
+        self._connection.executemany("INSERT OR REPLACE INTO bodies VALUES (?, ?)", bodies)
+        self._mark_stale(changed)
+        self._mark_changed(newest_of_series)
+        reached = int(str(rows[-1][OF_RUN.index("row")]))
+        ids = msgspec.json.encode([one[OF_RUN.index("id")] for one in rows]).decode()
+        query = "SELECT count(*) FROM json_each(?) CROSS JOIN measured ON measured.id = json_each.value"
+        has_repeats = self._connection.execute(query, (ids,)).fetchone()[0] != len(rows)
+        update = "UPDATE place SET position = ?, runs = runs + ?, has_repeats = max(has_repeats, ?)"
+        self._connection.execute(update, (reached, len(rows), has_repeats))
+        return reached
+
+    def _case(self, run: RunRecord, text: bytes) -> _CaseSeen:
+        key = key_of(run)
+        found = self._known.cases.get(key)
+        if found is None:
+            template, first = self._template(dataclasses.replace(key, device=""), text)
+            name = _name_of(key)
+            columns = ", ".join(("key", *FACETS, "template"))
+            facets = (key.fleet, key.device, _board(run), key.model, key.runtime, key.precision)
+            insert = f"INSERT OR IGNORE INTO cases ({columns}) VALUES (?, ?, ?, ?, ?, ?, ?, ?)"  # noqa: S608 - our own names
+            self._connection.execute(insert, (name, *facets, template))
+            number = int(self._connection.execute("SELECT case_number FROM cases WHERE key = ?", (name,)).fetchone()[0])
+            found = self._known.cases[key] = _CaseSeen(number, first)
+        return found
+
+    def _template(self, key: CaseKey, text: bytes) -> tuple[int, bytes]:
+        """Return the number and the text of the record that those of a case on any device are compressed against."""
+        found = self._known.templates.get(key)
+        if found is None:
+            self._connection.execute("INSERT OR IGNORE INTO templates (name, text) VALUES (?, ?)", (_name_of(key), text))
+            number, first = self._connection.execute("SELECT template, text FROM templates WHERE name = ?", (_name_of(key),)).fetchone()
+            found = self._known.templates[key] = number, first
+        return found
+
+    def _common_number(self, run: RunRecord, found: IndexedRun, own: RunFigures) -> int:
+        fingerprint = fingerprint_of(run)
+        common = (fingerprint, found.energy_kind, found.energy_provenance, found.accuracy_kind, own.energy_kind, own.accuracy_kind)
+        number = self._known.common.get(common)
+        if number is None:
+            name, text = msgspec.msgpack.encode(common), msgspec.json.encode(fingerprint).decode()
+            columns = ", ".join(("name", "text", *COMMON))
+            insert = f"INSERT OR IGNORE INTO common ({columns}) VALUES (?, ?, ?, ?, ?, ?, ?)"  # noqa: S608 - our own names
+            self._connection.execute(insert, (name, text, *common[1:]))
+            number = int(self._connection.execute("SELECT fingerprint FROM common WHERE name = ?", (name,)).fetchone()[0])
+            self._known.common[common] = number
+        return number
+
+    def _series_number(self, key: SeriesKey) -> int:
+        find = "SELECT series FROM series WHERE key = ?"
+        text = msgspec.json.encode(key)
+        found = self._connection.execute(find, (text,)).fetchone()
+        if found is None:
+            # Boards of unknown type have no type in common.
+            of_type = self._series_number(key.of_type()) if key.device and key.board != UNKNOWN_BOARD else None
+            place = "\x01".join(series_order(key)) if key.device else ""
+            insert = "INSERT INTO series (key, place, of_type, newest, version) VALUES (?, ?, ?, 0, 0)"
+            return int(self._connection.execute(insert, (text, place, of_type)).lastrowid or 0)
+        return int(found[0])
+
+    def _drop_removed(self) -> None:
+        """Drop the runs that the ledger has no more: too old, invalid after all, or stored anew with another row."""
+        count = "SELECT runs FROM place"
+        if self._connection.execute(count).fetchone()[0] <= self._source.count():
+            return
+        with self._writing():
+            own = np.array(self._connection.execute("SELECT row FROM measured").fetchall(), np.int64).ravel()
+            gone = np.setdiff1d(own, np.fromiter(self._source.rows(), np.int64)).tolist()
+            marks = [(row,) for row in gone]
+            find = "SELECT case_number, series FROM measured WHERE row = ?"
+            changed = {self._connection.execute(find, row).fetchone() for row in marks}
+            for table in ("measured", "bodies"):
+                self._connection.executemany(f"DELETE FROM {table} WHERE row = ?", marks)  # noqa: S608 - our own names
+            query = "SELECT coalesce(max(row), 0) FROM measured WHERE series = ?"
+            self._mark_changed({series: self._connection.execute(query, (series,)).fetchone()[0] for _, series in changed})
+            self._mark_stale({number for number, _ in changed})
+            for table in ("cases", "summaries", "stale"):
+                query = f"DELETE FROM {table} WHERE case_number = ?1 AND NOT EXISTS (SELECT 1 FROM measured WHERE case_number = ?1)"  # noqa: S608
+                self._connection.executemany(query, [(number,) for number, _ in changed])
+            self._known.clear()
+            (has_repeats,) = self._connection.execute("SELECT count(*) != count(DISTINCT id) FROM measured").fetchone()
+            self._connection.execute("UPDATE place SET runs = ?, has_repeats = ?", (len(own) - len(gone), has_repeats))
+
+    def _mark_stale(self, numbers: Iterable[int]) -> None:
+        self._connection.executemany("INSERT OR IGNORE INTO stale VALUES (?)", [(number,) for number in numbers])
+
+    def _mark_changed(self, newest: Mapping[int, int]) -> None:
+        """Give the series, whose newest rows are given, and their board types the next version."""
+        changed = [(row, number) for number, row in newest.items()]
+        self._connection.executemany("UPDATE series SET version = version + 1, newest = ? WHERE series = ?", changed)
+        find = "SELECT of_type FROM series WHERE series = ?"
+        types = {self._connection.execute(find, (number,)).fetchone() for number in newest} - {(None,)}
+        self._connection.executemany("UPDATE series SET version = version + 1 WHERE series = ?", types)
+
+    def sum_up(self) -> None:
+        """Sum up the cases whose runs changed, so many at a time that others may write between them."""
+        (total,) = self._connection.execute("SELECT count(*) FROM stale").fetchone()
+        done = 0
+        while True:
+            with self._writing():
+                query = "SELECT case_number FROM stale ORDER BY case_number LIMIT ?"
+                numbers = [number for (number,) in self._connection.execute(query, (SUMMED_AT_ONCE,))]
+                self._sum_up_some(numbers)
+                self._connection.executemany("DELETE FROM stale WHERE case_number = ?", [(number,) for number in numbers])
+            if not numbers:
+                return
+            done += len(numbers)
+            self._progress("summing up cases", done, max(done, total))
+
+    def _sum_up_some(self, numbers: Sequence[int]) -> None:
+        fingerprints: dict[int, Fingerprint] = {}
+        starts = segment_starts([self._points(number, fingerprints) for number in numbers])
+        for number, start in zip(numbers, starts, strict=True):
+            since_ns = self._keep_summary(number, runs_of(self._connection, number), start)
+            self._connection.execute("UPDATE cases SET since_ns = ? WHERE case_number = ?", (since_ns, number))
+        self._connection.executemany(COUNT_CASE, [(number,) for number in numbers])
+
+    def _keep_summary(self, number: int, runs: Sequence[RunRecord], start: SegmentStart | None) -> int:
+        """Keep the summary of the usable runs of a case, of a changed level that of all runs, too; return since when runs count."""
+        if not runs:
+            self._connection.execute("DELETE FROM summaries WHERE case_number = ?", (number,))
+            return 0
+        whole, first = Case(key_of(runs[0]), tuple(runs)), runs[0]
+        now = current_case(whole, start)
+        summaries = *packed_summary(now), *(packed_summary(whole) if now.segment else (None, None))
+        values = number, first.started_at_ns, first.session or 0, first.seq or 0, *summaries
+        self._connection.execute("INSERT OR REPLACE INTO summaries VALUES (?, ?, ?, ?, ?, ?, ?, ?)", values)
+        return now.segment.since_ns if now.segment else 0
+
+    def _points(self, number: int, fingerprints: dict[int, Fingerprint]) -> Points:
+        """Return the usable runs of a case, oldest first, as the search for its current level reads them."""
+        columns = f"fingerprint, throughput_per_s, text, {series_columns('started_at_ns')}"
+        query = f"SELECT {columns} FROM measured JOIN common USING (fingerprint) WHERE case_number = ? AND is_usable {_IN_ORDER}"  # noqa: S608
+        found = []
+        for common, throughput_per_s, text, *figures in self._connection.execute(query, (number,)):
+            if common not in fingerprints:
+                fingerprints[common] = msgspec.json.decode(text, type=Fingerprint)
+            found.append((level_figures(RunFigures._make(figures), throughput_per_s), fingerprints[common]))
+        return found
+
+
+def _row_of(run: RunRecord, found: IndexedRun, own: RunFigures, series: int) -> tuple[object, ...]:
+    """Return the row of the table `measured`."""
+    of_page = [getattr(found, name) for name in _PAGE_COLUMNS]
+    reason = None if found.is_usable else unusable(run)
+    has_latency = own.p50_ms is not None or own.p90_ms is not None or own.ttft_ms is not None or own.tpot_ms is not None
+    of_series = (
+        series,
+        run.session,
+        run.seq,
+        reason,
+        own.started_at_ns,
+        own.received_ns,
+        has_latency,
+        own.is_throttled,
+        own.is_under_voltage,
+    )
+    return (*of_page, *of_series, own.energy_u, own.net_u, own.p50_u, own.p90_u, own.ttft_u, own.tpot_u)
+
+
+def _name_of(key: CaseKey) -> str:
+    return msgspec.json.encode(dataclasses.asdict(key)).decode()
+
+
+def _board(run: RunRecord) -> str:
+    return run.environment.board or UNKNOWN_BOARD

@@ -1,0 +1,161 @@
+"""Comparing a store by its index: the same cases and figures, and the same runs left out, as from the runs; only much sooner."""
+
+import contextlib
+import logging
+import sqlite3
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+from edgemeter.agent.base.progress import shows_progress
+from edgemeter.agent.base.sqlite_file import transaction
+from edgemeter.agent.contract.record import RunRecord
+from edgemeter.agent.ledger.quarantine import QuarantinedMessage
+from edgemeter.collector.compare import comparison as comparing
+from edgemeter.collector.compare.comparison import Comparison
+from edgemeter.collector.compare.judgement import SmallestDifferences
+from edgemeter.collector.compare.summary import CaseSummary, DaysCounted
+from edgemeter.collector.index.index_file import index_path, open_index_file, unpack_record
+from edgemeter.collector.index.refresh import IndexRefresher, Progress
+from edgemeter.collector.index.sources import LedgerSource
+from edgemeter.collector.index.stored_summaries import read_summaries
+from edgemeter.collector.ledgers.place import LedgerPlace, open_ledger
+from edgemeter.collector.runs.store import LedgerStore, LeftOut, RunStore, left_out_of
+from edgemeter.collector.trend.history import without_garbage_collection
+
+logger = logging.getLogger(__name__)
+
+# A smaller ledger is read as fast as its index.
+WORTH_RUNS = 2000
+_UNUSABLE = (
+    "FROM measured JOIN cases USING (case_number) {} WHERE NOT is_usable"
+    " ORDER BY started_at_ns, cases.device, coalesce(session, 0), coalesce(seq, 0), row"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class UnusableRun:
+    """A run that cannot be compared, and why."""
+
+    run: RunRecord
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class RolledUp:
+    """The content of a store, summed up: its cases in the order in which each first ran, and what is left out.
+
+    `unreadable` are entries that are no runs, `rejected` runs that cannot be compared. `devices` and `roles` are those of all runs. The
+    runs of a summary, and the unusable ones, are read on demand.
+    """
+
+    path: Path
+    summaries: Sequence[CaseSummary]
+    unreadable: Sequence[LeftOut]
+    rejected: Sequence[LeftOut]
+    devices: frozenset[str]
+    roles: frozenset[str]
+
+    def unusable(self) -> list[UnusableRun]:
+        """Return the runs that cannot be compared, oldest first."""
+        query = f"SELECT body, text, reason {_UNUSABLE.format('JOIN bodies USING (row) JOIN templates USING (template)')}"
+        with open_index_file(self.path) as connection:
+            return [UnusableRun(unpack_record(body, text), reason) for body, text, reason in connection.execute(query)]
+
+
+def rolled_up(
+    store: RunStore,
+    progress: Progress = lambda *_: None,
+    worth_runs: int = WORTH_RUNS,
+    days: DaysCounted = "current",
+    *,
+    whole: bool = True,
+) -> RolledUp | None:
+    """Return the content of `store` from its index, refreshed; None where its runs must be read.
+
+    `days` is whether the current level of each case is summed up or all its days. Unless `whole`, what is not asked for of a summary is not
+    read: for who shows a few of them.
+
+    That is so for a store that is no ledger, a small ledger, one that holds a run twice, and where no index can be written beside it.
+
+    Raises:
+        ConfigError: the ledger is damaged or invalid.
+        TransientError: it is in use; retry.
+    """
+    if not isinstance(store, LedgerStore):
+        return None
+    source, path = LedgerSource(store.place), index_path(store.place)
+    if source.last_row() < worth_runs:
+        return None
+    with open_ledger(store.place, "read") as ledger:
+        quarantined = ledger.quarantined()
+    try:
+        with open_index_file(path) as connection:
+            IndexRefresher(connection, source, progress).refresh()
+            return _read(connection, path, quarantined, days, whole=whole)
+    except (sqlite3.DatabaseError, OSError) as error:
+        logger.info("the index %s cannot be used (%s)", path, error)
+        return None
+
+
+def keep_index(place: LedgerPlace, worth_runs: int = WORTH_RUNS) -> bool:
+    """Bring the index of a ledger up to date; return whether the ledger is large enough for one."""
+    source = LedgerSource(place)
+    if source.last_row() < worth_runs:
+        return False
+    # The next reader says what is wrong with the file.
+    with contextlib.suppress(sqlite3.DatabaseError), open_index_file(index_path(place)) as connection:
+        IndexRefresher(connection, source).refresh()
+    return True
+
+
+def compare_rolled_up(found: RolledUp, reference: str, matters: SmallestDifferences = SmallestDifferences()) -> Comparison:  # noqa: B008 - frozen
+    """Return the comparison of all cases with `reference`, as `comparison.compare` does; raises as that."""
+    belongs = comparing.reference_cases(found.devices, found.roles, reference)
+    return comparing.of_summaries(found.summaries, belongs, reference, [*found.unreadable, *found.rejected], matters)
+
+
+def _read(
+    connection: sqlite3.Connection, path: Path, quarantined: Sequence[QuarantinedMessage], days: DaysCounted, *, whole: bool
+) -> RolledUp | None:
+    with transaction(connection), without_garbage_collection():
+        if connection.execute("SELECT has_repeats FROM place").fetchone()[0]:
+            return None
+        summaries = list(read_summaries(connection, partial(open_index_file, path), days, whole=whole))
+        rejected = connection.execute(f"SELECT id, reason {_UNUSABLE.format('')}").fetchall()
+        names = connection.execute("SELECT DISTINCT device, json_extract(key, '$.role') FROM cases").fetchall()
+        unreadable = left_out_of(quarantined, _HeldRuns(connection)) if quarantined else []
+    devices, roles = (frozenset(part) for part in zip(*names, strict=True)) if names else (frozenset[str](), frozenset[str]())
+    return RolledUp(path, summaries, unreadable, [LeftOut(run, reason) for run, reason in rejected], devices, roles)
+
+
+@dataclass(frozen=True, slots=True)
+class _HeldRuns:
+    """The ids of all runs: each is looked up, because a set of a million takes a quarter of a second."""
+
+    connection: sqlite3.Connection
+
+    def __contains__(self, run: object) -> bool:
+        return self.connection.execute("SELECT 1 FROM measured WHERE id = ? LIMIT 1", (run,)).fetchone() is not None
+
+
+@contextlib.contextmanager
+def rollup_progress() -> Iterator[Progress]:
+    """Show progress on standard error, if it is a terminal."""
+    if not shows_progress():
+        yield lambda *_: None
+        return
+    from rich.console import Console  # noqa: PLC0415 - needed on a terminal only
+    from rich.progress import Progress as Bars  # noqa: PLC0415
+    from rich.progress import TaskID  # noqa: PLC0415
+
+    with Bars(console=Console(stderr=True), transient=True) as bars:
+        tasks: dict[str, TaskID] = {}
+
+        def report(what: str, done: int, total: int) -> None:
+            if what not in tasks:
+                tasks[what] = bars.add_task(what)
+            bars.update(tasks[what], completed=done, total=total)
+
+        yield report

@@ -1,0 +1,168 @@
+"""Where the index gets records from: the collector's ledger, or documents that `edgemeter run --json` printed."""
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from edgemeter.agent.base.errors import UnavailableError
+from edgemeter.agent.contract.record import RunRecord
+from edgemeter.agent.ledger.presence import DevicePresence, RetainedMessage
+from edgemeter.collector.ledgers.place import LedgerPlace, ledger_version, open_ledger
+from edgemeter.collector.runs.store import LedgerStore, RunStore, open_store
+
+
+class RecordSource(Protocol):
+    """Records in the order in which they came, by row. Called from any thread."""
+
+    def last_row(self) -> int:
+        """Return the row of the newest record, 0 when there is none."""
+        ...
+
+    def count(self) -> int:
+        """Return how many records there are."""
+        ...
+
+    def rows(self) -> Iterable[int]:
+        """Return the row of every record."""
+        ...
+
+    def after(self, row: int, limit: int) -> Iterator[tuple[int, int | None, RunRecord]]:
+        """Yield up to `limit` records after `row`: its row, when it was received (None: unknown), and the record without samples."""
+        ...
+
+    def one(self, row: int) -> RunRecord:
+        """Return the record of a row with its raw samples.
+
+        Raises:
+            UnavailableError: it is not there any more.
+        """
+        ...
+
+    def devices(self) -> Sequence[DevicePresence]:
+        """Return what devices reported."""
+        ...
+
+    def retained(self) -> Sequence[RetainedMessage]:
+        """Return what is measured now: the latest message of each topic."""
+        ...
+
+    def identity(self) -> str:
+        """Return the identity of this source: another one at the same place has another."""
+        ...
+
+    def version(self) -> str:
+        """Return what changes whenever something is written to it; empty where nothing ever is."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class LedgerSource:
+    """The ledger at `place`, opened to read for each call: a running collector is not disturbed."""
+
+    place: LedgerPlace
+
+    def last_row(self) -> int:
+        """Return the row of the newest record."""
+        with open_ledger(self.place, "read") as ledger:
+            return ledger.last_row()
+
+    def count(self) -> int:
+        """Return how many records the ledger holds."""
+        with open_ledger(self.place, "read") as ledger:
+            return ledger.count()
+
+    def rows(self) -> Iterable[int]:
+        """Yield the row of every record."""
+        with open_ledger(self.place, "read") as ledger:
+            yield from ledger.rows()
+
+    def after(self, row: int, limit: int) -> Iterator[tuple[int, int | None, RunRecord]]:
+        """Yield up to `limit` records after `row`."""
+        with open_ledger(self.place, "read") as ledger:
+            for held in ledger.records(after_row=row, limit=limit):
+                yield held.row, held.received_ns, held.record
+
+    def one(self, row: int) -> RunRecord:
+        """Return the record of a row with its raw samples."""
+        with open_ledger(self.place, "read") as ledger:
+            found = next(iter(ledger.records(with_samples=True, after_row=row - 1, limit=1)), None)
+        if found is None or found.row != row:
+            raise UnavailableError(f"row {row} of the ledger {str(self.place)!r} no longer exists: it was deleted because of its age")
+        return found.record
+
+    def devices(self) -> Sequence[DevicePresence]:
+        """Return what devices reported."""
+        with open_ledger(self.place, "read") as ledger:
+            return ledger.devices()
+
+    def retained(self) -> Sequence[RetainedMessage]:
+        """Return what is measured now: the latest message of each topic."""
+        with open_ledger(self.place, "read") as ledger:
+            return ledger.retained()
+
+    def identity(self) -> str:
+        """Return the epoch of the ledger's rows."""
+        with open_ledger(self.place, "read") as ledger:
+            return ledger.epoch()
+
+    def version(self) -> str:
+        """Return what changes with every commit."""
+        return ledger_version(self.place)
+
+
+@dataclass(frozen=True, slots=True)
+class DocumentSource:
+    """Records read once; what cannot be read is left out."""
+
+    records: Sequence[RunRecord]
+
+    def last_row(self) -> int:
+        """Return the number of records."""
+        return len(self.records)
+
+    def count(self) -> int:
+        """Return the number of records."""
+        return len(self.records)
+
+    def rows(self) -> Iterable[int]:
+        """Return the row of every record."""
+        return range(1, len(self.records) + 1)
+
+    def after(self, row: int, limit: int) -> Iterator[tuple[int, int | None, RunRecord]]:
+        """Yield up to `limit` records after `row`."""
+        for number, record in enumerate(self.records[row : row + limit], start=row + 1):
+            yield number, None, record
+
+    def one(self, row: int) -> RunRecord:
+        """Return the record of a row."""
+        return self.records[row - 1]
+
+    def devices(self) -> Sequence[DevicePresence]:
+        """Return nothing: a document holds runs only."""
+        return ()
+
+    def retained(self) -> Sequence[RetainedMessage]:
+        """Return nothing: a document holds runs only."""
+        return ()
+
+    def identity(self) -> str:
+        """Return a name; nothing of a document is kept from one process to the next."""
+        return "document"
+
+    def version(self) -> str:
+        """Return always the same: it was read once."""
+        return ""
+
+
+def source_of(store: RunStore) -> RecordSource:
+    """Return the runs of a store: a ledger stays where it is, all else is read into memory."""
+    return LedgerSource(store.place) if isinstance(store, LedgerStore) else DocumentSource(tuple(store.contents(with_samples=True).runs))
+
+
+def open_source(where: Sequence[str]) -> RecordSource:
+    """Return the source at `where`: one ledger, or documents (and ledgers) read into memory.
+
+    Raises:
+        ConfigError: a file is absent, or not ours.
+    """
+    return source_of(open_store(*where))

@@ -1,0 +1,161 @@
+"""The summaries of cases as the index keeps them: read whole or the head first, the runs behind them on demand."""
+
+import contextlib
+import dataclasses
+import sqlite3
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any, TypeVar, overload
+
+import msgspec
+
+from edgemeter.agent.contract.record import RunRecord
+from edgemeter.agent.contract.record_conditions import TextForm
+from edgemeter.collector.compare.spread import Spread
+from edgemeter.collector.compare.summary import AccuracySummary, CaseSummary, DaysCounted, summarise
+from edgemeter.collector.index.index_file import unpack_record
+from edgemeter.collector.runs.cases import Case, CaseKey, CurrentSegment
+from edgemeter.collector.runs.store import LeftOut
+
+# Gives a connection to the index for as long as something is read.
+OpenIndex = Callable[[], contextlib.AbstractContextManager[sqlite3.Connection]]
+Part = TypeVar("Part")
+
+_BACKWARDS = "ORDER BY started_at_ns DESC, coalesce(session, 0) DESC, coalesce(seq, 0) DESC, row DESC LIMIT ?"
+
+
+class SummaryHead(msgspec.Struct, frozen=True, array_like=True):
+    """What every case is paired, ranked and sorted by, so that of thousands only those are read whole that are shown."""
+
+    key: CaseKey
+    p50_ms: Spread | None
+    accuracy: AccuracySummary | None
+    left_out: tuple[LeftOut, ...]
+    generates: bool
+    gate_ratio: float | None
+    segment: CurrentSegment | None
+    text: TextForm | None
+
+
+_HEAD = SummaryHead.__struct_fields__
+_REST = [name for name in CaseSummary.__slots__ if name not in {*_HEAD, "runs", "run_ids"}]
+_pack = msgspec.msgpack.Encoder().encode
+_unpack_summary = msgspec.msgpack.Decoder(CaseSummary).decode
+_unpack_head = msgspec.msgpack.Decoder(SummaryHead).decode
+
+
+@dataclasses.dataclass(slots=True)
+class PartsOfCase(Sequence[Part]):
+    """What a case has of each of its runs, oldest first: read on first access, of the newest only those that are asked for."""
+
+    opened: OpenIndex
+    number: int
+    length: int
+    read: Callable[[sqlite3.Connection, int, int], Sequence[Part]]
+    # The newest of them.
+    _read: Sequence[Part] = ()
+
+    def __len__(self) -> int:
+        return self.length
+
+    @overload
+    def __getitem__(self, index: int) -> Part: ...
+    @overload
+    def __getitem__(self, index: slice) -> Sequence[Part]: ...
+    def __getitem__(self, index: int | slice) -> Part | Sequence[Part]:
+        place = index if isinstance(index, int) else index.start if index.stop is index.step is None else None
+        wanted = min(-place, self.length) if place is not None and place < 0 else self.length
+        if len(self._read) < wanted:
+            with self.opened() as connection:
+                self._read = self.read(connection, self.number, wanted)
+        return self._read[index]
+
+    def read_newest(self, connection: sqlite3.Connection) -> None:
+        """Read the part of the newest run, unless more is there."""
+        self._read = self._read or self.read(connection, self.number, 1)
+
+
+class StoredSummary(CaseSummary):
+    """A summary of which the head is there, and the rest is read when it is asked for."""
+
+    __slots__ = ("_column",)
+    _column: str
+
+    def __getattr__(self, name: str) -> Any:
+        if name not in CaseSummary.__slots__ or not isinstance(self.runs, PartsOfCase):
+            raise AttributeError(name)
+        with self.runs.opened() as connection:
+            self.read_rest(connection, self.runs.number)
+        return getattr(self, name)
+
+    def read_rest(self, connection: sqlite3.Connection, number: int) -> None:
+        """Read what the head does not have of the case of this number."""
+        query = f"SELECT {self._column} FROM summaries WHERE case_number = ?"  # noqa: S608 - our own names
+        (body,) = connection.execute(query, (number,)).fetchone()
+        whole = _unpack_summary(body)
+        for name in _REST:
+            object.__setattr__(self, name, getattr(whole, name))
+
+
+def read_rests(found: Iterable[CaseSummary]) -> None:
+    """Read at once what a table shows of stored summaries of one store, also their newest runs; others are whole already."""
+    stored = [(one, runs) for one in found if isinstance(one, StoredSummary) and isinstance(runs := one.runs, PartsOfCase)]
+    if not stored:
+        return
+    with stored[0][1].opened() as connection:
+        for one, runs in stored:
+            one.read_rest(connection, runs.number)
+            runs.read_newest(connection)
+
+
+def packed_summary(case: Case) -> tuple[bytes, bytes]:
+    """Return the head of the summary of a case, and the summary without its runs."""
+    found = summarise(case)
+    return _pack(SummaryHead(*(getattr(found, name) for name in _HEAD))), _pack(dataclasses.replace(found, runs=(), run_ids=()))
+
+
+def read_summaries(
+    connection: sqlite3.Connection, opened: OpenIndex, days: DaysCounted, numbers: Sequence[int] | None = None, *, whole: bool = True
+) -> Iterator[CaseSummary]:
+    """Yield the summaries of all cases, or of those of the `numbers`, in the order in which each first ran.
+
+    Unless `whole`, what is not asked for of a summary is not read. A case without a usable run has none.
+    """
+    head, rest = ("head", "summary") if days == "current" else ("coalesce(head_of_all, head)", "coalesce(summary_of_all, summary)")
+    narrowed = "" if numbers is None else "WHERE case_number IN (SELECT value FROM json_each(?))"
+    values = () if numbers is None else (msgspec.json.encode(numbers).decode(),)
+    query = f"""SELECT case_number, usable, {rest if whole else head} FROM summaries JOIN cases USING (case_number) {narrowed}
+    ORDER BY started_at_ns, device, session, seq"""  # noqa: S608 - our own names
+    for number, usable, body in connection.execute(query, values):
+        found = _unpack_summary(body) if whole else _unpack_head(body)
+        length = usable - (found.segment.earlier if found.segment else 0)
+        members = {"runs": PartsOfCase(opened, number, length, runs_of), "run_ids": PartsOfCase(opened, number, length, ids_of)}
+        if isinstance(found, CaseSummary):
+            yield dataclasses.replace(found, **members)  # type: ignore[arg-type]
+            continue
+        stored = StoredSummary.__new__(StoredSummary)
+        for name, value in ({name: getattr(found, name) for name in _HEAD} | members | {"_column": rest}).items():
+            object.__setattr__(stored, name, value)
+        yield stored
+
+
+def of_newest_runs(case: CaseSummary, newest: int) -> CaseSummary:
+    """Return the summary of the newest so many runs of a stored one, which are not held."""
+    found = summarise(Case(case.key, tuple(case.runs[-newest:]), case.segment))
+    lazy = {
+        name: dataclasses.replace(part, length=len(found.runs), _read=()) for name in ("runs", "run_ids") if (part := getattr(case, name))
+    }
+    return dataclasses.replace(found, **lazy)
+
+
+def runs_of(connection: sqlite3.Connection, number: int, newest: int = -1, *, usable: bool = True) -> list[RunRecord]:
+    """Return the usable runs of a case (or all), or the newest so many, oldest first, without the fields that the index leaves away."""
+    found = connection.execute("SELECT text FROM cases JOIN templates USING (template) WHERE case_number = ?", (number,)).fetchone()
+    query = f"SELECT body FROM measured JOIN bodies USING (row) WHERE case_number = ? AND is_usable >= ? {_BACKWARDS}"  # noqa: S608
+    bodies = connection.execute(query, (number, usable, newest)).fetchall()
+    return [unpack_record(body, found[0]) for (body,) in reversed(bodies)] if found else []
+
+
+def ids_of(connection: sqlite3.Connection, number: int, newest: int) -> tuple[str, ...]:
+    """Return the ids of the newest so many usable runs of a case, oldest first."""
+    query = f"SELECT id FROM measured WHERE case_number = ? AND is_usable {_BACKWARDS}"  # noqa: S608 - our own names
+    return tuple(run for (run,) in connection.execute(query, (number, newest)))[::-1]

@@ -1,0 +1,132 @@
+"""The inbox between the network thread, which must not wait for the disk, and the writer thread, which commits in groups."""
+
+import threading
+from collections import deque
+from collections.abc import Callable, Sequence
+
+from edgemeter.agent.base.mqtt_session import Message
+
+INBOX_LIMIT_BYTES = 24 << 20
+# What a device may have taken in its turn: one with large messages waits while the others have theirs.
+QUANTUM_BYTES = 64 << 10
+# In an inbox that is half full a device may fill this share.
+DEVICE_RATIO = 0.25
+# The last part of a result's topic; other messages are few, and nobody sends them again.
+RESULT_KIND = "result"
+
+
+class _Waiting:
+    """The messages of one device that wait, and how many bytes it may still have taken."""
+
+    __slots__ = ("bytes", "credit_bytes", "messages")
+
+    def __init__(self) -> None:
+        self.messages: deque[Message] = deque()
+        self.bytes = 0
+        self.credit_bytes = 0
+
+
+class Inbox:
+    """A queue of messages, bounded in bytes: the producer checks `is_full` first; `has_room` is called when it no longer is.
+
+    Devices take turns, so that none starves the others; the messages of one device keep their order.
+    """
+
+    def __init__(self, limit_bytes: int = INBOX_LIMIT_BYTES, has_room: Callable[[], None] = lambda: None) -> None:
+        self._limit_bytes = limit_bytes
+        self._has_room = has_room
+        self._waiting: dict[str, _Waiting] = {}
+        self._turns: deque[str] = deque()
+        self._count = 0
+        self._bytes = 0
+        self._taken = 0
+        self._is_closed = False
+        self._changed = threading.Condition()
+
+    def __len__(self) -> int:
+        return self._count
+
+    def put(self, messages: Sequence[Message]) -> list[Message]:
+        """Add messages, and return the results that have no room because their device waits with too many already.
+
+        Those may be acknowledged to the broker: without a receipt the device sends them again. A closed inbox drops all.
+        """
+        with self._changed:
+            if self._is_closed:
+                return []
+            shed = [message for message in messages if not self._add(message)]
+            self._changed.notify_all()
+        return shed
+
+    def is_full(self) -> bool:
+        """Return whether the producer should wait: backpressure, not loss."""
+        return self._bytes >= self._limit_bytes
+
+    def take(self, limit: int, limit_bytes: int, timeout_s: float) -> list[Message]:
+        """Return the next messages, up to `limit` or `limit_bytes`, waiting at most `timeout_s` for the first; call `done` afterwards."""
+        taken: list[Message] = []
+        taken_bytes = 0
+        with self._changed:
+            self._changed.wait_for(lambda: self._count or self._is_closed, timeout_s)
+            was_full = self.is_full()
+            while self._turns and len(taken) < limit and taken_bytes < limit_bytes:
+                taken_bytes += self._take_turn(taken, limit, limit_bytes - taken_bytes)
+            self._count -= len(taken)
+            self._bytes -= taken_bytes
+            self._taken = len(taken)
+        if was_full and not self.is_full():
+            self._has_room()
+        return taken
+
+    def done(self) -> None:
+        """Mark what `take` returned last as processed."""
+        with self._changed:
+            self._taken = 0
+
+    def is_idle(self) -> bool:
+        """Return whether nothing is queued or being processed."""
+        with self._changed:
+            return not self._count and not self._taken
+
+    def close(self) -> None:
+        """Accept no more messages, and release waiting threads."""
+        with self._changed:
+            self._is_closed = True
+            self._changed.notify_all()
+
+    def _add(self, message: Message) -> bool:
+        device, _, kind = message.topic.rpartition("/")
+        size_bytes = len(message.payload)
+        waiting = self._waiting.get(device)
+        if waiting is None:
+            waiting = self._waiting[device] = _Waiting()
+            self._turns.append(device)
+        elif 2 * self._bytes >= self._limit_bytes and waiting.bytes + size_bytes > DEVICE_RATIO * self._limit_bytes and kind == RESULT_KIND:
+            return False
+        waiting.messages.append(message)
+        waiting.bytes += size_bytes
+        self._bytes += size_bytes
+        self._count += 1
+        return True
+
+    def _take_turn(self, taken: list[Message], limit: int, limit_bytes: int) -> int:
+        """Take what the next device may have; return how many bytes."""
+        device = self._turns[0]
+        waiting = self._waiting[device]
+        is_alone = len(self._turns) == 1
+        credit_bytes = waiting.credit_bytes + QUANTUM_BYTES
+        turn_bytes = 0
+        while waiting.messages and len(taken) < limit and turn_bytes < limit_bytes:
+            size_bytes = len(waiting.messages[0].payload)
+            if turn_bytes + size_bytes > credit_bytes and not is_alone:
+                break
+            taken.append(waiting.messages.popleft())
+            turn_bytes += size_bytes
+        waiting.bytes -= turn_bytes
+        waiting.credit_bytes = max(0, credit_bytes - turn_bytes)
+        self._turns.popleft()
+        if waiting.messages:
+            self._turns.append(device)
+        else:
+            del self._waiting[device]
+        return turn_bytes

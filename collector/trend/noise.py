@@ -1,0 +1,162 @@
+"""Noise: how far days scatter by themselves, beyond what is known of each point, and what neighbours share; robust to steps."""
+
+import numpy as np
+from numpy.typing import NDArray
+
+Array = NDArray[np.float64]
+Mask = NDArray[np.bool_]
+
+# The median of the absolute value of a standard normal variable.
+HALF_NORMAL = 0.6744897501960817
+_BISECTIONS = 14
+_TINY = 1e-30
+
+# The largest lag-1 correlation assumed: beyond it, a series has hardly any level.
+LAG1_MOST = 0.7
+
+# How many points' worth of lag-1 the fit of level, temperature and step removes.
+TAKEN_BY_FIT = 2.0
+
+# The lag-1 is assumed to be at least this many of its standard errors.
+UNSEEN = 0.3
+
+# The lag-1 is itself estimated from few points: at its largest, standard errors grow by this factor.
+POORLY_KNOWN = 0.3
+
+# The spread of runs needs this many differences within days.
+ENOUGH_DIFFERENCES = 8
+
+
+def masked_median(values: Array, present: Mask) -> Array:
+    """Return the median of the present values of each row, NaN where a row has none."""
+    return _median_of_first(np.where(present, values, np.inf), present.sum(axis=1))
+
+
+def _median_of_first(values: Array, count: NDArray[np.int64]) -> Array:
+    """Return the median of the `count` least values of each row, NaN for none; the values are sorted in place."""
+    values.sort(axis=1)
+    row = np.arange(len(values))
+    low, high = np.maximum(count - 1, 0) // 2, np.minimum(count // 2, values.shape[1] - 1)
+    return np.where(count > 0, (values[row, low] + values[row, high]) / 2, np.nan)
+
+
+def median(values: NDArray[np.float64] | NDArray[np.int64]) -> float:
+    """Return the median of at least one value; of few, numpy's own takes ten times as long."""
+    ordered = np.sort(values)
+    return float(ordered[(len(ordered) - 1) // 2] + ordered[len(ordered) // 2]) / 2
+
+
+def packed_days(values: Array, present: Mask) -> Array:
+    """Return each row's present values, in order, at its end, with 0 before them."""
+    if not (present[:, :-1] & ~present[:, 1:]).any():
+        return np.where(present, values, 0.0)
+    place = np.argsort(present, axis=1, kind="stable")
+    return np.where(np.take_along_axis(present, place, axis=1), np.take_along_axis(values, place, axis=1), 0.0)
+
+
+def day_variances(x: Array, known: Array, present: Mask, floor: Array) -> tuple[Array, Array]:
+    """Return the own variance of each point, and the scatter of days beside it, one for each series.
+
+    Where days scatter less than the points' own variances promise, those are taken down: a meter's common error moves no day against
+    another. `floor` [series] is the smallest standard deviation that any point has: figures are rounded.
+    Source: the median of absolute differences of neighbours, as a step moves only one of them.
+    """
+    size = present.sum(axis=1)
+    values, variances = packed_days(x, present), packed_days(known, present)
+    follows = np.arange(x.shape[1] - 1)[None, :] >= (x.shape[1] - size)[:, None]
+    difference = np.abs(np.diff(values, axis=1))
+    both = variances[:, 1:] + variances[:, :-1]
+    tiny = np.maximum(floor, 1e-9)[:, None] ** 2
+    difference[~follows] = np.inf
+    count = follows.sum(axis=1)
+    ratio_alone = _median_of_first(difference / np.sqrt(both + tiny), count) / HALF_NORMAL
+    high = np.nan_to_num(_median_of_first(difference.copy(), count)) / HALF_NORMAL + 1e-12
+    between = _scatter(difference, both, count, high)[:, None] ** 2
+    taken_down = np.clip(np.nan_to_num(ratio_alone, nan=1.0), 0.0, 1.0)[:, None] ** 2
+    return np.maximum(known * taken_down, tiny / 2), np.maximum(between[:, 0], tiny[:, 0] / 2)
+
+
+def _scatter(difference: Array, both: Array, count: NDArray[np.int64], high: Array) -> Array:
+    """Return the standard deviation beside what is known with which the median of the differences is as expected [series].
+
+    It is found by bisection between 0 and `high`. A difference is too large for a scatter while its excess is more than twice the square of
+    that, so one order of the excesses tells on which side the median is. Where the two middle differences of an even number are on either
+    side, their mean decides.
+    """
+    excess = (difference / HALF_NORMAL) ** 2 - both - _TINY
+    order, row = np.argsort(excess, axis=1), np.arange(len(excess))
+    lower, upper = np.maximum(count - 1, 0) // 2, np.minimum(count // 2, excess.shape[1] - 1)
+    least, most = (np.where(count > 0, excess[row, order[row, place]], -np.inf) for place in (lower, upper))
+    has_two = bool((least < most).any())
+    if has_two:
+        own, known, is_enough = _middle(difference, both, excess, order, count)
+        more = np.flatnonzero((least < most) & ~is_enough)
+    low = np.zeros(len(excess))
+    for _ in range(_BISECTIONS):
+        tried = (low + high) / 2
+        twice = 2 * tried**2
+        too_small = least > twice
+        if has_two:
+            ratio = own / np.sqrt(known + twice + _TINY)
+            mean = (np.maximum(ratio[0], ratio[1]) + np.minimum(ratio[2], ratio[3])) / 2
+            if len(more):
+                mean[more] = _median_of_first(difference[more] / np.sqrt(both[more] + twice[more, None] + _TINY), count[more])
+            too_small |= (most > twice) & (mean > HALF_NORMAL)
+        low, high = np.where(too_small, tried, low), np.where(too_small, high, tried)
+    found: Array = (low + high) / 2
+    return found
+
+
+def _middle(difference: Array, both: Array, excess: Array, order: NDArray[np.intp], count: NDArray[np.int64]) -> tuple[Array, Array, Mask]:
+    """Return the four middle differences of an even number, two on either side, and the variances known of them [4, series].
+
+    Which of one side is the nearest depends on the scatter, as far as the variances differ: the last is whether these can be it [series].
+    """
+    row, last = np.arange(len(excess)), excess.shape[1] - 1
+    places = count // 2 + np.arange(-3, 3)[:, None]
+    columns = order[row, np.clip(places, 0, last)]
+    near = excess[row, columns]
+    near[places < 0], near[places > last] = -np.inf, np.inf
+    with np.errstate(invalid="ignore"):
+        begin, apart = np.maximum(near[2], 0.0) + _TINY, near[3] - near[2]
+        least = np.where(np.isfinite(excess), both, np.inf).min(axis=1)
+        beyond = apart * ((both.max(axis=1) + begin) / (least + begin) - 1) * (1 + 1e-6)
+        is_enough = (near[0] < near[2] - beyond) & (near[5] > near[3] + beyond)
+    return difference[row, columns[1:5]], both[row, columns[1:5]], is_enough
+
+
+def run_variance(values: Array, day: NDArray[np.int64], known: Array) -> float | None:
+    """Return how far runs of one day scatter beyond what is `known` of each [runs], one series; None if too few share a day."""
+    same = day[1:] == day[:-1]
+    if np.count_nonzero(same) < ENOUGH_DIFFERENCES:
+        return None
+    scale = float(np.median(np.abs(np.diff(values))[same])) / HALF_NORMAL
+    return max(0.0, scale**2 / 2 - float(np.median(known)))
+
+
+def shared_variance(residuals: Array, variance: Array, present: Mask) -> Array:
+    """Return the share of its variance that a point has in common with its neighbour [series]: the weighted mean of their products.
+
+    `residuals` are what a level and a step leave, which takes a part of what neighbours share away: that is added again. Where nothing
+    is seen, a part of what could have stayed unseen in so few points is taken.
+    """
+    values, spread = packed_days(residuals, present), packed_days(1 / variance, present)
+    weight = spread[:, 1:] * spread[:, :-1]
+    total = np.maximum(weight.sum(axis=1), 1e-300)
+    mean_product = (weight * values[:, 1:] * values[:, :-1]).sum(axis=1) / total
+    mean_square = (weight * values[:, 1:] ** 2).sum(axis=1) / total
+    pairs = np.maximum(total**2 / np.maximum((weight**2).sum(axis=1), 1e-300), 1.0)
+    taken = TAKEN_BY_FIT * mean_square / np.maximum(present.sum(axis=1), 1)
+    shared: Array = np.maximum(mean_product + taken, UNSEEN * mean_square / np.sqrt(pairs))
+    return shared
+
+
+def long_run(between: Array, shared: Array) -> Array:
+    """Return the variance of days as it counts in a mean of many, where neighbours share `shared` of it [series].
+
+    `between` was estimated from differences of neighbours, in which what they share cancels. Source: an autoregression of order one.
+    """
+    whole = between + shared
+    ratio = np.minimum(shared / np.maximum(whole, 1e-300), LAG1_MOST)
+    lasting: Array = whole * (1 + ratio) / (1 - ratio) * (1 + POORLY_KNOWN * ratio) ** 2
+    return lasting

@@ -1,0 +1,130 @@
+"""What is measured now: which device measures which run, and how far each campaign is, by the time of receipt."""
+
+import hashlib
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from edgemeter.agent.base import figures
+from edgemeter.agent.base.errors import ConfigError
+from edgemeter.agent.contract.messages import ACTIVITY_STALE_NS, CampaignProgress, Measuring, decode_activity, decode_campaign, parse_topic
+from edgemeter.agent.ledger.presence import DevicePresence, RetainedMessage
+from edgemeter.collector.index.sources import RecordSource
+from edgemeter.collector.web.markup import Markup, element, join, part
+from edgemeter.collector.web.view import Links, ServedLinks, link, note, section
+
+_NS = 1_000_000_000
+# A campaign that has ended is shown for a day, and one that nobody reported on for so long is stale.
+CAMPAIGN_NS = 24 * 3600 * _NS
+DEVICES_SHOWN = 12
+_CAMPAIGN_TOPIC = "edgemeter/campaign/"
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceActivity:
+    """What a device measures now, as it reported; `is_stale` when it has not reported for an hour."""
+
+    fleet: str
+    device: str
+    measuring: Measuring
+    received_ns: int
+    is_stale: bool
+
+    @property
+    def text(self) -> str:
+        """What it measures and since when, by the time of receipt."""
+        since = figures.stamp(self.received_ns)
+        report = f"no report since {since} UTC: it may have ended" if self.is_stale else f"reported {since} UTC"
+        return f"{self.measuring.text}, {report}"
+
+
+@dataclass(frozen=True, slots=True)
+class CampaignActivity:
+    """How far a campaign is; `is_stale` when it should go on, and nobody reported on it for a day."""
+
+    progress: CampaignProgress
+    received_ns: int
+    is_stale: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Activities:
+    """What is measured now: devices by fleet and name, campaigns by name."""
+
+    devices: Sequence[DeviceActivity] = ()
+    campaigns: Sequence[CampaignActivity] = ()
+
+    @property
+    def key(self) -> str:
+        """What changes when the page shows something else."""
+        return hashlib.sha256(repr(self).encode()).hexdigest()[:16] if self.devices or self.campaigns else "nothing"
+
+    def of(self, fleet: str, device: str) -> DeviceActivity | None:
+        """Return what a device measures, None where nothing is known to be measured."""
+        return next((one for one in self.devices if (one.fleet, one.device) == (fleet, device)), None)
+
+
+def read_activities(source: RecordSource, now_ns: int) -> Activities:
+    """Return what is measured now at `source`."""
+    held = source.retained()
+    return activities_of(held, source.devices() if held else (), now_ns)
+
+
+def activities_of(held: Sequence[RetainedMessage], present: Sequence[DevicePresence], now_ns: int) -> Activities:
+    """Return what is measured now: a device that is lost, or whose process was followed by another, measures nothing."""
+    states = {(one.fleet, one.device): one for one in present}
+    devices, campaigns = [], []
+    for one in held:
+        age_ns = now_ns - one.received_ns
+        try:
+            if one.topic.startswith(_CAMPAIGN_TOPIC):
+                progress = decode_campaign(one.payload)
+                is_over = progress.state in {"done", "cancelled"}
+                if not (is_over and age_ns > CAMPAIGN_NS):
+                    campaigns.append(CampaignActivity(progress, one.received_ns, not is_over and age_ns > CAMPAIGN_NS))
+                continue
+            topic, activity = parse_topic(one.topic), decode_activity(one.payload)
+        except ConfigError:
+            # Written by a later version.
+            continue
+        state = states.get((topic.fleet, topic.device))
+        reported = (state.state, state.session, state.changed_ns) if state else (None, None, None)
+        if measuring := activity.current(one.received_ns, *reported):
+            devices.append(DeviceActivity(topic.fleet, topic.device, measuring, one.received_ns, age_ns > ACTIVITY_STALE_NS))
+    return Activities(devices, campaigns)
+
+
+def now_section(source: RecordSource, links: Links, fleet: str | None) -> Markup | None:
+    """Return what is measured now, None where nothing is, or in a file, which is read later; `fleet` is the one that was picked."""
+    if not isinstance(links, ServedLinks):
+        return None
+    found = read_activities(source, time.time_ns())
+    devices = [one for one in found.devices if fleet in (None, one.fleet)]
+    parts = [_campaign(one) for one in found.campaigns]
+    if devices:
+        lines = [join([link(links.to("device", fleet=one.fleet, device=one.device), one.device), ": ", described(one)]) for one in devices]
+        parts.append(part("reasons", lines[:DEVICES_SHOWN]))
+        if len(lines) > DEVICES_SHOWN:
+            parts.append(note(f"{len(lines) - DEVICES_SHOWN:,} more devices are measuring."))
+    return section("now", "Measuring now", *parts) if parts else None
+
+
+def described(one: DeviceActivity) -> Markup:
+    """Return what a device measures, marked where it has not reported for long."""
+    return element("span", {"class": "doubt" if one.is_stale else None}, one.text)
+
+
+def _campaign(one: CampaignActivity) -> Markup:
+    now = one.progress
+    parts = {"done": now.done, "failed": now.failed, "running": now.running, "waiting": now.waiting, "cancelled": now.cancelled}
+    counts = ", ".join(f"{count:,} {name}" for name, count in parts.items() if count)
+    impossible = f"; {now.impossible:,} more are impossible" if now.impossible else ""
+    reason = f" ({now.reason})" if now.reason else ""
+    when = f"; {'no report since' if one.is_stale else 'as of'} {figures.stamp(one.received_ns)} UTC"
+    text = [
+        element("b", None, f"Campaign {now.campaign}"),
+        f": {now.state}{reason}, group {now.group} of {now.groups}; {counts or 'nothing'} of {now.total:,}{impossible}{when}",
+    ]
+    widths = {name: 100 * count / now.total for name, count in parts.items() if count and name not in {"waiting", "cancelled"}}
+    bar = [element("span", {"class": name, "style": f"width:{width:.3f}%"}) for name, width in widths.items()]
+    return element("div", {"class": "campaign"}, element("p", None, *text), element("div", {"class": "bar", "aria-hidden": "true"}, *bar))

@@ -1,0 +1,93 @@
+"""The contract of a runtime, with a stand-in for HailoRT; what the adapter says where HailoRT refuses."""
+
+import json
+import struct
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parent / "stand_in"))
+
+import hailo_platform
+
+from edgemeter.agent.base.errors import ConfigError, UnavailableError
+from edgemeter.agent.conformance.runtimes import CHECKS, RuntimeCase
+from edgemeter.agent.runtimes import Options, create
+
+MODEL = Path(__file__).parent / "fixture" / "model.hef"
+X = np.array([[[[0, 1, 2, 3]]]], np.uint8)
+CASE = RuntimeCase("hailo", model=MODEL, inputs=(X,), outputs=(2 * X + 1,), libraries=("hailo_platform",))
+
+
+def written(path, streams):
+    """Return a HEF of these streams."""
+    content = json.dumps(streams).encode()
+    path.write_bytes(struct.pack(">III", 0x01484546, 0, len(content)) + content)
+    return path
+
+
+@pytest.fixture
+def runtime():
+    """Return a runtime that is closed at the end."""
+    made = create("hailo")
+    yield made
+    made.close()
+
+
+@pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.__name__)
+def test_contract(check, tmp_path):
+    """Each check has its promise as its docstring."""
+    check(CASE, tmp_path)
+
+
+def test_formats_and_quantisation_are_the_files(runtime):
+    """What the device takes and gives is not converted on the way."""
+    found = runtime.load(MODEL, Options())
+    assert (found.package, found.version, found.backend, found.facts) == ("hailort", "4.23.0", "hailo", {"devices": "0000:01:00.0"})
+    (output,) = found.outputs
+    assert (output.dtype, output.scale, output.zero_point) == ("uint8", 0.5, 3)
+
+
+def test_boxes_of_the_runtimes_own_suppression_are_one_array(runtime, tmp_path):
+    """By class: [1, classes, 5, boxes]; sorted by score they are refused."""
+    streams = {
+        "inputs": [{"name": "x", "shape": [1, 1, 4]}],
+        "outputs": [
+            {
+                "name": "boxes",
+                "shape": [30],
+                "type": "FLOAT32",
+                "order": "HAILO_NMS_BY_CLASS",
+                "nms": {"number_of_classes": 2, "max_bboxes_per_class": 3},
+            }
+        ],
+    }
+    found = runtime.load(written(tmp_path / "nms.hef", streams), Options())
+    assert [(info.shape, info.dtype) for info in found.outputs] == [((1, 2, 5, 3), "float32")]
+    runtime.bind([X])()
+    assert [output.shape for output in runtime.outputs()] == [(1, 2, 5, 3)]
+    runtime.close()
+    streams["outputs"][0]["order"] = "HAILO_NMS_BY_SCORE"
+    with pytest.raises(ConfigError, match="HAILO_NMS_BY_SCORE, which is not decoded here"):
+        runtime.load(written(tmp_path / "score.hef", streams), Options())
+
+
+def test_a_device_that_is_in_use_or_absent_is_unavailable(runtime, monkeypatch):
+    """One line each, with what to try."""
+    other = hailo_platform.VDevice()
+    with pytest.raises(UnavailableError, match=r"74 \(HAILO_OUT_OF_PHYSICAL_DEVICES\); end what else uses it"):
+        runtime.load(MODEL, Options())
+    other.release()
+    monkeypatch.setattr(hailo_platform, "DEVICES", [])
+    with pytest.raises(UnavailableError, match="no device 'hailo': it finds none"):
+        runtime.load(MODEL, Options())
+
+
+def test_a_garbled_file_is_about_the_file(runtime, tmp_path):
+    """HailoRT's own error."""
+    path = tmp_path / "garbled.hef"
+    path.write_bytes(MODEL.read_bytes().replace(b"{", b"["))
+    with pytest.raises(ConfigError, match=r"HailoRT rejects .*Invalid HEF"):
+        runtime.load(path, Options())

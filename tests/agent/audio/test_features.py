@@ -1,0 +1,106 @@
+"""Facts about features: equal to TensorFlow's and librosa's, which MLPerf Tiny and Whisper compute theirs with.
+
+The reference was computed once from the stored wave by TensorFlow 2.21.0 (`tf.signal`, the graph of MLPerf Tiny's `get_dataset.py`, and
+its truncating cast to int8) and librosa 0.11.0 (`file_to_vector_array` of its `common.py`; Whisper's `log_mel_spectrogram`).
+"""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from edgemeter.agent.audio.features import features
+from edgemeter.agent.audio.front_end import FrontEnd
+from edgemeter.agent.base.errors import ConfigError
+from edgemeter.agent.contract.model_card import Features
+from edgemeter.agent.datasets.items import item_of_file
+from edgemeter.agent.runtimes import TensorInfo
+from tests.fixtures.audio_factory import FEATURES, RATE, make_audio_card, mlperf_card, tone, write_recording
+from tests.fixtures.vision_factory import make_loaded
+
+REFERENCE = np.load(Path(__file__).parents[2] / "fixtures" / "audio" / "reference.npz")
+WAVE = REFERENCE["wave"].astype(np.float32) / 32768
+WHISPER = Features(window=400, hop=160, fft=400, bands=80, mel="slaney", power=2, log="whisper", centred=True)
+KEYWORDS = TensorInfo("input_1", (None, 49, 10, 1), "int8", 0.5847029089927673, 83)
+
+
+def calls_of(card, info, path):
+    """Return the inputs that a front end makes of a file."""
+    front, item = FrontEnd(card, make_loaded([], [info])), item_of_file(path.parent, path.name)
+    return [front.call(values, item)[info.name] for values in front.real(item)]
+
+
+def test_keyword_spottings_coefficients_are_tensorflows():
+    """49 frames of ten, to 1e-5, with the card of the catalogue."""
+    found = features(WAVE, RATE, mlperf_card("mlperf-tiny-kws").input.features)
+    assert found.shape == (49, 10)
+    assert np.abs(found - REFERENCE["kws"]).max() < 1e-5
+
+
+def test_keyword_spottings_input_is_mlperfs_bit_by_bit(tmp_path):
+    """All 490 int8 values, rounded towards 0 as its script does; nearest values would differ in some 200."""
+    (found,) = calls_of(mlperf_card("mlperf-tiny-kws"), KEYWORDS, write_recording(tmp_path / "word.wav", WAVE))
+    assert (found.shape, found.dtype) == ((1, 49, 10, 1), np.int8)
+    assert np.array_equal(found[0, ..., 0], REFERENCE["kws_int8"])
+
+
+def test_features_that_lie_ready_are_taken_as_they_are(tmp_path):
+    """MLPerf Tiny's .bin of keyword spotting is the input itself; one of float32 frames is windowed."""
+    (tmp_path / "word.bin").write_bytes(REFERENCE["kws_int8"].tobytes())
+    (found,) = calls_of(mlperf_card("mlperf-tiny-kws"), KEYWORDS, tmp_path / "word.bin")
+    assert np.array_equal(found[0, ..., 0], REFERENCE["kws_int8"])
+    frames = np.arange(7 * 128, dtype=np.float32)
+    (tmp_path / "car.bin").write_bytes(frames.tobytes())
+    found = calls_of(mlperf_card("mlperf-tiny-ad"), TensorInfo("input_1", (None, 640), "float32"), tmp_path / "car.bin")
+    assert [one.tolist() for one in found] == [[frames[first * 128 : first * 128 + 640].tolist()] for first in range(3)]
+
+
+def test_anomaly_detections_spectrogram_is_librosas(tmp_path):
+    """128 bands in decibels to 1e-4 over three seconds; eleven seconds make 196 windows of the central 200 frames."""
+    long = np.tile(WAVE, 3)
+    whole = Features(window=1024, hop=512, fft=1024, bands=128, mel="slaney", log="decibel", centred=True)
+    found = features(long, RATE, whole)
+    assert found.shape == (94, 128)
+    assert np.abs(found[::10] - REFERENCE["log_mel"]).max() < 1e-4
+    card = mlperf_card("mlperf-tiny-ad")
+    long = np.tile(WAVE, 11)
+    calls = calls_of(card, TensorInfo("input_1", (None, 640), "float32"), write_recording(tmp_path / "car.wav", long))
+    wanted = features(long, RATE, whole)
+    assert len(calls) == 196
+    assert np.allclose(calls[7][0], wanted[57:62].ravel(), atol=1e-5)
+
+
+def test_whispers_spectrogram_is_librosas():
+    """80 bands by 100 frames a second, scaled as Whisper scales them, to 1e-6."""
+    found = features(np.tile(WAVE, 3), RATE, WHISPER)
+    assert found.shape == (300, 80)
+    assert np.abs(found[::30] - REFERENCE["whisper"]).max() < 1e-6
+
+
+def test_samples_are_continued_with_silence_or_cut(tmp_path):
+    """To the number that the card has; bands first where the model wants them so."""
+    card, info = make_audio_card("keyword-spotting"), TensorInfo("x", (1, 1600), "float32")
+    (short,) = calls_of(card, info, write_recording(tmp_path / "short.wav", np.ones(100)))
+    (long,) = calls_of(card, info, write_recording(tmp_path / "long.wav", np.ones(2000)))
+    assert (short.sum(), long.sum()) == (100, 1600)
+    card = make_audio_card("keyword-spotting", features=FEATURES | {"layout": "bands-first"})
+    path = write_recording(tmp_path / "tone.wav", tone(1000))
+    (found,) = calls_of(card, TensorInfo("x", (1, 8, None), "float32"), path)
+    assert np.allclose(found[0].T, features(tone(1000), RATE, Features(**FEATURES)), atol=1e-5)
+
+
+def test_what_does_not_fit_is_refused_by_name(tmp_path):
+    """Another rate, too short for a frame, another size, another kind."""
+    card, info = make_audio_card("keyword-spotting"), TensorInfo("x", (1, 1600), "float32")
+    with pytest.raises(ConfigError, match=r"slow\.wav.* 8000 samples a second, model 'tested' takes 16000"):
+        calls_of(card, info, write_recording(tmp_path / "slow.wav", tone(440), rate=8000))
+    with pytest.raises(ConfigError, match=r"short\.wav.*50 samples is shorter than a frame of 160"):
+        calls_of(make_audio_card("x", features=FEATURES), info, write_recording(tmp_path / "short.wav", np.ones(50)))
+    with pytest.raises(ConfigError, match=r"gives \[1600\] values, model 'tested' takes \[1, 99\]"):
+        calls_of(card, TensorInfo("x", (1, 99), "float32"), write_recording(tmp_path / "a.wav", tone(440)))
+    (tmp_path / "photo.png").write_bytes(b"")
+    with pytest.raises(ConfigError, match="is of kind 'image'"):
+        calls_of(card, info, tmp_path / "photo.png")
+    (tmp_path / "odd.bin").write_bytes(b"abc")
+    with pytest.raises(ConfigError, match=r"odd\.bin.* has 3 bytes"):
+        calls_of(card, info, tmp_path / "odd.bin")

@@ -1,0 +1,77 @@
+"""Facts about reading recordings: every width of PCM, float, FLAC; what is broken ends in one line."""
+
+import numpy as np
+import pytest
+
+from edgemeter.agent.audio.recordings import read_recording
+from edgemeter.agent.base.errors import ConfigError, UnavailableError
+from tests.fixtures.audio_factory import RATE, pcm_wav, tone, write_recording
+
+
+def stored(bits):
+    """Return full scale down, a quarter up, and nothing, as PCM of so many bits stores them."""
+    if bits == 8:
+        return np.array([0, 160, 128], np.uint8)
+    full = 1 << (bits - 1)
+    return np.array([-full, full // 4, 0], f"<i{2 if bits == 16 else 4}")
+
+
+@pytest.mark.parametrize("extensible", [False, True])
+@pytest.mark.parametrize("bits", [8, 16, 24, 32])
+def test_pcm_of_every_width_is_full_scale_at_one(tmp_path, bits, extensible):
+    """-1, 0.25 and 0 exactly; a chunk of odd length before the samples is passed over."""
+    path = tmp_path / "a.wav"
+    path.write_bytes(pcm_wav(stored(bits), bits, extensible=extensible))
+    found = read_recording(path)
+    assert (found.samples.dtype, found.samples.tolist(), found.sample_rate_hz) == (np.float32, [-1.0, 0.25, 0.0], RATE)
+
+
+def test_float_is_taken_as_it_is_and_channels_are_averaged(tmp_path):
+    """Of 32 and 64 bits; two channels, -1 and 0.5, make -0.25."""
+    for bits in (32, 64):
+        (tmp_path / "f.wav").write_bytes(pcm_wav(np.array([-1, 0.5, 0, 0.25], f"<f{bits // 8}"), bits, channels=2, kind=3))
+        assert read_recording(tmp_path / "f.wav").samples.tolist() == [-0.25, 0.125]
+    samples = tone(440)
+    assert np.array_equal(read_recording(write_recording(tmp_path / "own.wav", samples)).samples, samples)
+
+
+def test_flac_holds_what_wav_holds(tmp_path):
+    """16 bits, written and read by libsndfile."""
+    library = pytest.importorskip("soundfile", reason="needs the extra `audio`")
+    whole = (tone(440) * 32767).astype(np.int16)
+    library.write(str(tmp_path / "a.flac"), whole, RATE)
+    found = read_recording(tmp_path / "a.flac")
+    assert found.sample_rate_hz == RATE
+    assert np.array_equal(found.samples, whole.astype(np.float32) / 32768)
+    (tmp_path / "b.flac").write_bytes((tmp_path / "a.flac").read_bytes()[:40])
+    with pytest.raises(ConfigError, match=r"cannot read the recording .*b\.flac"):
+        read_recording(tmp_path / "b.flac")
+
+
+def test_without_the_library_flac_names_the_extra(tmp_path, monkeypatch):
+    """WAV needs none."""
+    monkeypatch.setitem(__import__("sys").modules, "soundfile", None)
+    (tmp_path / "a.flac").write_bytes(b"fLaC")
+    with pytest.raises(UnavailableError, match=r"pip install 'edgemeter\[audio\]'"):
+        read_recording(tmp_path / "a.flac")
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        (b"", "not a WAV file"),
+        (b"\xff\xfe\x00garbage\n", "not a WAV file"),
+        (pcm_wav(stored(16), 16)[:40], "no samples"),
+        (pcm_wav(stored(16), 16)[:-2], "ends after 4 of 6 bytes"),
+        (pcm_wav(stored(16), 16, kind=17), "format 17, 16 bits"),
+        (pcm_wav(np.array([], "<i2"), 16), "holds no samples"),
+        (pcm_wav(np.array([np.nan], "<f4"), 32, kind=3), "not finite numbers"),
+    ],
+)
+def test_a_broken_recording_ends_in_one_line(tmp_path, content, words):
+    """Which names it and what is wrong with it."""
+    (tmp_path / "bad.wav").write_bytes(content)
+    with pytest.raises(ConfigError, match=words) as caught:
+        read_recording(tmp_path / "bad.wav")
+    assert "bad.wav" in str(caught.value)
+    assert "\n" not in str(caught.value)

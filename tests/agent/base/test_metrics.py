@@ -1,0 +1,104 @@
+"""Facts about metrics: one table of names, and errors, of which less is better, are judged the other way round everywhere."""
+
+import msgspec
+import pytest
+
+from edgemeter.agent.base.accuracy_bounds import DifferenceBounds
+from edgemeter.agent.base.decision import accuracy_difference, sentence
+from edgemeter.agent.base.metrics import METRICS, gain, is_reached, metric_name, metric_words, needed_value
+from edgemeter.agent.contract.record_accuracy import GATE_RATIO
+from edgemeter.agent.engine.predictions import accuracy_gate
+from edgemeter.collector.compare.judgement import judge_accuracy
+from edgemeter.collector.compare.trade_off import trade_offs
+from edgemeter.collector.show.comparison_charts import bounds_of, front_point, fronts_of, latency_cost
+from edgemeter.collector.trend.metrics import METRICS as FOLLOWED
+from edgemeter.collector.trend.metrics import figures_of
+from edgemeter.models.convert.agreement import judge_conversion
+from tests.fixtures.comparison_factory import compare_runs, make_run, row_of
+from tests.fixtures.model_agreement import agreement
+from tests.fixtures.record_factory import SHA_DATA, make_accuracy
+
+
+def erring(value, **changes):
+    """Return an error of speech recognition."""
+    return make_accuracy(metric="wer", value=value, better="lower", dataset_sha256=SHA_DATA, **changes)
+
+
+def test_a_metric_of_another_package_is_called_by_its_own_name():
+    """And ours by the words of the field."""
+    assert (metric_name("coco_ap"), metric_words("ap50"), metric_words("top1"), metric_name("dice")) == (
+        "AP",
+        "AP at IoU 0.50 (poses: OKS)",
+        "top-1",
+        "dice",
+    )
+    assert {one.better for one in METRICS.values()} <= {"higher", "lower"}
+
+
+def test_a_gate_on_an_error_is_the_reference_over_the_ratio():
+    """0.9 of a WER of 0.18 allows 0.20; no error at all passes every gate."""
+    assert needed_value(0.18, 0.9, "lower") == pytest.approx(0.2)
+    assert [accuracy_gate(erring(value), None, 0.18, GATE_RATIO).passed for value in (0.0, 0.1999, 0.201, 1.4)] == [
+        True,
+        True,
+        False,
+        False,
+    ]
+    assert (is_reached(0.2, 0.2, "lower"), is_reached(0.21, 0.2, "lower"), gain(0.2, "lower")) == (True, False, -0.2)
+
+
+def test_the_speed_of_a_case_that_errs_more_is_not_ranked():
+    """As one that finds less; one that errs less is."""
+    reference = make_run(device="server-1", role="reference", accuracy=erring(0.18), p50_ms=2.0)
+    worse, better = (make_run(precision="int8", accuracy=erring(value)) for value in (0.25, 0.1))
+    assert "WER 0.250 of the 0.180 that" in row_of(compare_runs(reference, worse), "int8").not_ranked
+    assert "needed 0.200 (90% of it)" in row_of(compare_runs(reference, worse), "int8").not_ranked
+    assert row_of(compare_runs(reference, better), "int8").not_ranked is None
+
+
+def test_an_error_that_rose_is_worse_in_words():
+    """In the sentence of two cases, and in the judgement of a table."""
+    claim = sentence("B", "A", [accuracy_difference("WER", (0.1, 0.15), DifferenceBounds((0.04, 0.06)), 0.005, "lower")])
+    assert claim == "B has 5.0 WER points more, which is worse (95% 4.0 to 6.0)"
+    assert judge_accuracy("WER", 0.15, 0.1, DifferenceBounds((0.04, 0.06)), 80, 0.005, "lower").words.startswith("less accurate: WER 0.150")
+    assert judge_accuracy("AP", 0.15, 0.1, DifferenceBounds((0.04, 0.06)), 80, 0.005).words.startswith("more accurate")
+
+
+def test_on_the_front_of_an_error_lie_the_cases_that_err_least():
+    """The slow case errs less, the third is slower and errs more than it; values and bounds keep their sign."""
+    runs = [
+        make_run(device="server-1", role="reference", accuracy=erring(0.10), p50_ms=20.0),
+        *(
+            make_run(precision="int8", threads=threads, p50_ms=p50_ms, accuracy=erring(value, low=value - 0.01, high=value + 0.02))
+            for threads, p50_ms, value in ((1, 5.0, 0.11), (2, 9.0, 0.105), (3, 12.0, 0.108))
+        ),
+    ]
+    cases = [row.case for row in compare_runs(*runs).rows if not row.is_reference]
+    ((found,), _) = trade_offs(cases, "latency")
+    assert [(place.accuracy, place.beaten_by is None) for place in found.places] == [(0.11, True), (0.105, True), (0.108, False)]
+    points = [front_point(case, latency_cost) for case in cases]
+    shown = [bounds_of(point) for point in points]
+    assert sorted((one["accuracy"], round(one["accuracy_low"], 3), round(one["accuracy_high"], 3)) for one in shown) == [
+        (0.105, 0.095, 0.125), (0.108, 0.098, 0.128), (0.11, 0.1, 0.13),
+    ]  # fmt: skip
+    _, _, steps = fronts_of(points, ["one"] * 3)
+    assert [step["accuracy"] for step in steps] == [0.11, 0.105]
+
+
+def test_the_trend_follows_an_error_where_more_is_worse():
+    """One metric for each direction: a run has a figure of one of them."""
+    wer, ap = figures_of(make_run(accuracy=erring(0.25))), figures_of(make_run(ap=0.5))
+    assert [FOLLOWED[name].value(one) for one in (wer, ap) for name in ("accuracy", "error")] == [None, 0.25, 0.5, None]
+    assert (FOLLOWED["accuracy"].worse, FOLLOWED["error"].worse) == ("lower", "higher")
+
+
+def test_a_conversion_that_errs_more_is_ruined():
+    """And one that errs less is fine."""
+    states = [judge_conversion("int8", agreement(), 0.1, after, "lower").state for after in (0.3, 0.1, 0.0)]
+    assert states == ["ruined", "ok", "ok"]
+
+
+def test_an_old_record_has_an_accuracy_of_which_more_is_better():
+    """It does not say."""
+    old = msgspec.json.encode({key: value for key, value in msgspec.to_builtins(make_accuracy()).items() if key != "better"})
+    assert msgspec.json.decode(old, type=type(make_accuracy())).better == "higher"

@@ -1,0 +1,90 @@
+"""Facts about items that lie inside one file: named, hashed, drawn from, and refused where a file of its own is needed."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from edgemeter.agent import datasets
+from edgemeter.agent.base.errors import ConfigError
+from edgemeter.agent.datasets import GroundTruth, Targets
+from edgemeter.agent.datasets.dataset import open_folder
+from edgemeter.agent.datasets.items import Item, item_of_file
+
+
+class Lines:
+    """Reads `target text` a line from a file in the place of the folder."""
+
+    def recognises(self, folder, annotations):
+        """Return whether it ends in .lines."""
+        return annotations is None and folder.suffix == ".lines"
+
+    def read(self, folder, _annotations):
+        """Return an item a line."""
+        lines = [line.split(" ", 1) for line in folder.read_text().splitlines()]
+        items = tuple(Item(f"{place:03}", folder, "text", text=text) for place, (_, text) in enumerate(lines))
+        return GroundTruth(Targets({item.name: line[0] for item, line in zip(items, lines, strict=True)}), b"v1", items=items)
+
+
+@pytest.fixture(autouse=True)
+def _lines(monkeypatch):
+    monkeypatch.setattr(datasets, "READERS", {"lines": f"{__name__}:Lines", **datasets.READERS})
+
+
+@pytest.fixture
+def file(tmp_path):
+    """Return a file of three items."""
+    (tmp_path / "talk.lines").write_text("good it works\nbad it hangs\ngood it is fast\n")
+    return tmp_path / "talk.lines"
+
+
+def test_a_file_in_place_of_the_folder_holds_the_items(file):
+    """With their targets, in order; the file is all that is needed to open them again."""
+    data = open_folder(file)
+    assert [(item.name, item.text, item.kind) for item in data.items] == [
+        ("000", "it works", "text"), ("001", "it hangs", "text"), ("002", "it is fast", "text"),
+    ]  # fmt: skip
+    assert (data.name, data.targets, data.needed) == ("talk.lines", {"000": "good", "001": "bad", "002": "good"}, (file,))
+
+
+def test_the_hash_covers_the_items_that_were_drawn_and_no_other(file):
+    """A subset is the same on every machine, and another text in it another data set."""
+    some, whole = open_folder(file, subset=1, seed=3), open_folder(file)
+    (kept,) = some.items
+    assert some.targets == {kept.name: whole.targets[kept.name]}
+    other = next(item for item in whole.items if item.name != kept.name)
+    file.write_text(file.read_text().replace(other.text, "something else"))
+    assert (open_folder(file, subset=1, seed=3).sha256, open_folder(file).sha256 != whole.sha256) == (some.sha256, True)
+    file.write_text(file.read_text().replace(kept.text, "something else"))
+    assert open_folder(file, subset=1, seed=3).sha256 != some.sha256
+
+
+def test_an_array_is_hashed_with_its_form():
+    """The same bytes as another shape or type are another item."""
+    arrays = [np.zeros((2, 3), np.float32), np.zeros((3, 2), np.float32), np.zeros((2, 3), np.int32), np.zeros((2, 6), np.float32)[:, ::2]]
+    hashes = [Item("x", Path("x.npy"), "tensor", array=array).sha256() for array in arrays]
+    assert (len(set(hashes[:3])), hashes[3] == hashes[0]) == (3, True)
+
+
+def test_an_item_inside_a_file_is_no_file(file):
+    """A task that opens files refuses it by its name; a file's kind is read from its suffix."""
+    with pytest.raises(ConfigError, match=r"item '001' lies inside 'talk.lines', and a file of its own is needed"):
+        _ = open_folder(file).items[1].file
+    kinds = [item_of_file(Path(), name).kind for name in ("a.JPG", "b.wav", "c.flac", "d.npy", "e.txt", "f")]
+    assert kinds == ["image", "audio", "audio", "tensor", "text", "image"]
+
+
+def test_a_file_that_no_reader_knows_ends_in_one_line(tmp_path):
+    """As a model given for the data."""
+    (tmp_path / "model.tflite").write_bytes(b"\x00")
+    with pytest.raises(ConfigError, match=r"cannot read the data in .*model.tflite"):
+        open_folder(tmp_path / "model.tflite")
+
+
+def test_a_named_reader_reads_what_it_does_not_recognise(file, tmp_path):
+    """As `reader` in a case says; an unknown name is one line."""
+    data = tmp_path / "data.text"
+    data.write_bytes(file.read_bytes())
+    assert open_folder(data, reader="lines").targets == open_folder(file).targets
+    with pytest.raises(ConfigError, match="linez"):
+        open_folder(data, reader="linez")

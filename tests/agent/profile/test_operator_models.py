@@ -1,0 +1,239 @@
+"""One-operator models compute what the layer computes in its model; FLOPs, bytes and the roofline by hand; what cannot be cut is named."""
+
+import io
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import msgspec
+import numpy as np
+import pytest
+from rich.console import Console
+
+from edgemeter.agent.base.errors import ConfigError
+from edgemeter.agent.profile import operator_models, operator_report
+from edgemeter.agent.profile.operator_models import OperatorModel, operator_flops
+from edgemeter.agent.profile.profiler import ProfileEvent
+from tests.fixtures.record_factory import make_energy, make_record
+
+onnx = pytest.importorskip("onnx", reason="needs the extra `operators`")
+onnxruntime = pytest.importorskip("onnxruntime", reason="needs the extra `onnx`")
+helper, numpy_helper = onnx.helper, onnx.numpy_helper
+FIXTURES = Path(__file__).resolve().parents[2] / "fixtures" / "runtimes"
+DRAW = np.random.default_rng(7)
+W = DRAW.standard_normal((4, 4, 3, 3)).astype(np.float32)
+V = DRAW.standard_normal((4, 4, 3, 3)).astype(np.float32)
+
+
+def save(path, nodes, inputs, outputs, weights, opset=17):
+    """Write an ONNX file, and return its path."""
+    ends = [[helper.make_tensor_value_info(name, kind, shape) for name, kind, shape in some] for some in (inputs, outputs)]
+    graph = helper.make_graph(nodes, "g", *ends, [numpy_helper.from_array(value, name) for name, value in weights.items()])
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=8), str(path))
+    return path
+
+
+@pytest.fixture
+def two_convolutions(tmp_path):
+    """Return a model with an open batch: two convolutions alike but for their weights, with a Relu between, then a Shape and a Gather."""
+    nodes = [
+        helper.make_node("Conv", ["x", "w"], ["a"], name="first", pads=[1, 1, 1, 1]),
+        helper.make_node("Relu", ["a"], ["b"], name="act"),
+        helper.make_node("Conv", ["b", "v"], ["c"], pads=[1, 1, 1, 1]),
+        helper.make_node("Shape", ["c"], ["s"], name="size"),
+    ]
+    ends = [("c", 1, ["batch", 4, 8, 8]), ("s", 7, [4])]
+    return save(tmp_path / "whole.onnx", nodes, [("x", 1, ["batch", 4, 8, 8])], ends, {"w": W, "v": V})
+
+
+def event(name, kind, duration_us, start_us):
+    """Return an operator's event."""
+    return ProfileEvent(name=name, type=kind, start_us=start_us, duration_us=duration_us)
+
+
+def test_a_layer_alone_computes_what_it_computes_in_its_model(two_convolutions, tmp_path):
+    """The outputs are bit for bit those of the whole model at that place; layers alike are one model with a count."""
+    whole = operator_models.prepare(two_convolutions, tmp_path / "named.onnx")
+    assert [node.name for node in whole.graph.node] == ["first", "act", "Conv_2", "size"]
+    # ONNX Runtime fuses the Relu into the first convolution, and names it by the Relu's output.
+    events = [
+        event("b_nchwc", "Conv", 60, 0),
+        event("Conv_2", "Conv", 20, 60),
+        event("size", "Shape", 10, 80),
+        event("re", "Reorder", 5, 90),
+    ]
+    (tmp_path / "cut").mkdir()
+    cut, left_out = operator_models.cut_slowest(whole, events, 100.0, 5, tmp_path / "cut")
+    one = cut[0]
+    assert (one.name, one.kind, one.count, one.profiled_ratio) == ("Conv 1x4x8x8 by 4x4x3x3", "Conv", 2, pytest.approx(0.8))
+    assert one.flops == 2 * (4 * 8 * 8) * (4 * 3 * 3)
+    assert one.bytes == 4 * (4 * 8 * 8 + 4 * 4 * 3 * 3 + 4 * 8 * 8)
+    assert left_out == ["what the runtime fused or added itself (Reorder): 5.0% of the time"]
+    x = DRAW.standard_normal((1, 4, 8, 8)).astype(np.float32)
+    alone = onnxruntime.InferenceSession(str(one.file))
+    assert alone.get_modelmeta().custom_metadata_map == {"edgemeter_operator": one.name}
+    model = onnx.load(str(two_convolutions))
+    model.graph.output.append(helper.make_tensor_value_info("a", 1, ["batch", 4, 8, 8]))
+    inside = onnxruntime.InferenceSession(model.SerializeToString()).run(["a"], {"x": x})[0]
+    np.testing.assert_allclose(alone.run(None, {"x": x})[0], inside, rtol=1e-6, atol=1e-6)
+
+
+def test_the_same_layer_is_the_same_file_on_every_device(two_convolutions, tmp_path):
+    """Devices are compared by case, which holds the file's hash."""
+    contents = []
+    for folder in (tmp_path / "one", tmp_path / "two"):
+        folder.mkdir()
+        whole = operator_models.prepare(two_convolutions, folder / "named.onnx")
+        (cut, *_), _ = operator_models.cut_slowest(whole, [event("first", "Conv", 1, 0)], 1.0, 1, folder)
+        contents.append(
+            [cut.file.read_bytes(), *(one.file.read_bytes() for one in operator_models.write_shapes([operator_models.PEAK], folder))]
+        )
+    assert contents[0] == contents[1]
+
+
+@pytest.mark.parametrize(
+    ("kind", "inputs", "output", "attributes", "flops"),
+    [
+        ("Conv", [(1, 3, 224, 224), (64, 3, 7, 7)], (1, 64, 112, 112), {}, 236_027_904),
+        ("Conv", [(1, 96, 8, 8), (96, 1, 3, 3)], (1, 96, 8, 8), {"group": 96}, 2 * 96 * 64 * 9),
+        ("ConvTranspose", [(1, 8, 4, 4), (8, 2, 2, 2)], (1, 2, 8, 8), {}, 2 * 8 * 16 * 2 * 4),
+        ("Gemm", [(2, 5), (5, 7)], (2, 7), {}, 2 * 2 * 5 * 7),
+        ("Gemm", [(5, 2), (5, 7)], (2, 7), {"transA": 1}, 2 * 2 * 5 * 7),
+        ("MatMul", [(3, 2, 5), (5, 7)], (3, 2, 7), {}, 3 * 2 * 2 * 5 * 7),
+        ("Attention", [(1, 12, 128, 64), (1, 12, 128, 64)], (1, 12, 128, 64), {}, 2 * 2 * 12 * 128 * 128 * 64),
+        ("Softmax", [(1, 10)], (1, 10), {}, None),
+    ],
+)
+def test_flops_are_those_of_the_definition(kind, inputs, output, attributes, flops):
+    """By hand; what has no formula is unknown, not 0."""
+    assert operator_flops(kind, inputs, output, attributes) == flops
+
+
+def test_the_operators_of_the_list_compute_what_they_are_called(tmp_path):
+    """Shapes as stated; the product of matrices and attention against numpy."""
+    for one in operator_models.write_shapes(operator_models.STANDARD, tmp_path):
+        session = onnxruntime.InferenceSession(str(one.file))
+        inputs = {entry.name: DRAW.standard_normal(entry.shape).astype(np.float32) for entry in session.get_inputs()}
+        (found,) = session.run(None, inputs)
+        if one.kind == "Gemm":
+            (weights,) = (numpy_helper.to_array(tensor) for tensor in onnx.load(str(one.file)).graph.initializer)
+            np.testing.assert_allclose(found, inputs["x"] @ weights, rtol=1e-2, atol=1e-2)
+        if one.kind == "Attention":
+            scores = inputs["x"] @ inputs["key"].swapaxes(-1, -2) / np.sqrt(inputs["x"].shape[-1])
+            weights = np.exp(scores - scores.max(-1, keepdims=True))
+            np.testing.assert_allclose(found, weights / weights.sum(-1, keepdims=True) @ inputs["value"], rtol=1e-3, atol=1e-4)
+    assert len({one.name for one in operator_models.write_shapes(operator_models.STANDARD, tmp_path)}) == len(operator_models.STANDARD)
+
+
+def test_what_cannot_be_cut_is_refused(tmp_path):
+    """Another format, a broken file, and int8 layers, which alone would be float."""
+    for file, reason in ((FIXTURES / "litert.tflite", "convert it first"), (tmp_path / "broken.onnx", "give a whole ONNX file")):
+        if not file.exists():
+            file.write_bytes(b"\x08\x07broken")
+        with pytest.raises(ConfigError, match=reason):
+            operator_models.prepare(file, tmp_path / "named.onnx")
+    nodes = [helper.make_node("QuantizeLinear", ["x", "s"], ["y"])]
+    path = save(tmp_path / "q.onnx", nodes, [("x", 1, [1, 4])], [("y", 2, [1, 4])], {"s": np.float32(0.1).reshape(())})
+    with pytest.raises(ConfigError, match="give the fp32 or fp16 model"):
+        operator_models.prepare(path, tmp_path / "named.onnx")
+
+
+def test_a_layer_of_unknown_shape_is_left_out_with_its_share(tmp_path):
+    """Its size follows from the data."""
+    nodes = [helper.make_node("NonZero", ["x"], ["where"], name="find"), helper.make_node("Cast", ["where"], ["y"], name="cast", to=1)]
+    path = save(tmp_path / "n.onnx", nodes, [("x", 1, [1, 4])], [("y", 1, None)], {})
+    whole = operator_models.prepare(path, tmp_path / "named.onnx")
+    cut, left_out = operator_models.cut_slowest(whole, [event("find", "NonZero", 30, 0)], 100.0, 5, tmp_path)
+    assert cut == []
+    assert left_out == ["NonZero 'find' (30.0% of the time): the shape of 'where' is not known before the model runs"]
+
+
+def record_of(file, p50_ms, task="operator"):
+    """Return a record of this file with this median."""
+    made = make_record()
+    latency = msgspec.structs.replace(made.latency, min_ms=p50_ms, p50_ms=p50_ms, p50_low_ms=p50_ms * 0.9, p50_high_ms=p50_ms * 1.1)
+    return msgspec.structs.replace(made, latency=latency, model=msgspec.structs.replace(made.model, file=file, name=file, task=task))
+
+
+def operator(name, kind, flops, moved, count=1, ratio=None):
+    """Return an operator of that name."""
+    return OperatorModel(name, kind, Path(f"{name}.onnx"), count, flops, moved, ratio)
+
+
+def test_the_place_under_the_roofline_is_by_the_peak_and_bandwidth_of_the_same_run():
+    """Peak 2 GFLOP in 10 ms = 200 GFLOP/s, copies 10 GB/s: 20 FLOP a byte divide what memory binds from what computing binds."""
+    models = [
+        operator("peak", "Gemm", 2_000_000_000, 10_000_000),
+        operator("dense", "Conv", 100_000_000, 1_000_000, count=2, ratio=0.5),
+        operator("thin", "Conv", 1_000_000, 1_000_000, ratio=0.1),
+        operator("plain", "Relu", None, 1_000_000, ratio=0.1),
+    ]
+    records = [record_of("peak.onnx", 10.0), record_of("dense.onnx", 1.0), record_of("thin.onnx", 0.5), record_of("plain.onnx", 0.2)]
+    found = operator_report.measured_operators(models, [*records, record_of("whole.onnx", 4.0, "unknown")], 10.0, ["x"])
+    dense, thin, plain = found.operators
+    assert (found.peak_gflop_per_s, found.copy_gbyte_per_s, found.whole_p50_ms) == (pytest.approx(200), 10.0, 4.0)
+    # 100 MFLOP at 200 GFLOP/s are 0.5 ms; 1 MB at 10 GB/s is 0.1 ms.
+    assert (dense.bound, dense.roof_ratio, dense.intensity_flop_per_byte) == ("compute", pytest.approx(0.5), 100)
+    assert (thin.bound, thin.roof_ratio, thin.gflop_per_s) == ("memory", pytest.approx(0.2), pytest.approx(2))
+    assert (plain.bound, plain.roof_ratio, plain.gflop_per_s, plain.gbyte_per_s) == (None, None, None, pytest.approx(5))
+    assert (dense.share_ratio, thin.share_ratio) == (pytest.approx(0.5), pytest.approx(0.125))
+    assert (found.sum_ms, found.sum_ratio, found.profiled_sum_ratio) == (pytest.approx(2.7), pytest.approx(0.675), pytest.approx(0.7))
+    notes = " ".join(operator_report.operator_notes(found))
+    assert "200 GFLOP/s" in notes
+    assert found.doubts == ()
+    verdict = msgspec.structs.replace(records[0].verdict, state="suspect")
+    busy = msgspec.structs.replace(records[0], verdict=verdict)
+    (doubt,) = operator_report.measured_operators(models, [busy, *records[1:]], 10.0).doubts
+    assert doubt.startswith("the run that gave the peak (peak.onnx) is suspect")
+    assert "2.7 ms, 67.5% of the whole model's 4 ms; inside it the profiler gives them 70.0%" in notes
+
+
+def test_an_energy_of_an_operator_has_its_uncertainty_and_an_estimate_says_so():
+    """In the table as in the document; an uncertainty that is not known is `?`."""
+    models = [operator(name, "Gemm", 100, 100) for name in ("a", "b", "c")]
+    measured, unsure, estimated = (
+        msgspec.structs.replace(record_of(f"{name}.onnx", 1.0), energy=make_energy(gross_mj=62.5, **changes))
+        for name, changes in (("a", {"gross_u_mj": 2.5}), ("b", {"gross_u_mj": None}), ("c", {"sensor": "estimate"}))
+    )
+    found = operator_report.measured_operators(models, [measured, unsure, estimated], 10.0)
+    assert [(one.energy_u_mj, one.energy_provenance) for one in found.operators][:2] == [(2.5, "measured"), (None, "measured")]
+    assert found.operators[2].energy_provenance == "estimated"
+    console = Console(record=True, width=200, file=io.StringIO())
+    operator_report.show_operators(found, console)
+    text = console.export_text()
+    assert all(shown in text for shown in ("62.5 ±2.5", "62.5 ±?", "62.5 (estimated)"))
+
+
+def test_a_sum_with_an_unknown_part_is_unknown():
+    """A median that too few queries support is none."""
+    models = [operator("a", "Conv", 10, 10, ratio=0.5), operator("b", "Conv", 10, 10, ratio=0.5)]
+    made = record_of("b.onnx", 1.0)
+    refused = msgspec.structs.replace(made, latency=msgspec.structs.replace(made.latency, p50_ms=None))
+    found = operator_report.measured_operators(models, [record_of("a.onnx", 1.0), refused, record_of("w.onnx", 4.0, "unknown")], 10.0)
+    assert (found.sum_ms, found.sum_ratio, found.peak_gflop_per_s) == (None, None, None)
+    assert found.operators[1].gflop_per_s is None
+
+
+@pytest.mark.slow
+def test_operators_are_measured_and_kept_as_runs_of_their_own_task(two_convolutions, tmp_path):
+    """By the command: verdicts, the ledger, and a suite that `edgemeter run` delivers."""
+    environment = {**os.environ, "EDGEMETER_HOME": str(tmp_path / "home"), "COLUMNS": "200"}
+    command = ["models", "profile", "--model", two_convolutions, "--operators", "--top", "1", "--queries", "5", "--out", tmp_path / "out"]
+    done = subprocess.run(
+        [sys.executable, "-m", "edgemeter.agent.cli.main", *map(str, command), "--power", "none", "--json"],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=900,
+        env=environment,
+    )
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)
+    (row,) = found["operators"]
+    assert (row["operator"], row["count"]) == ("Conv 1x4x8x8 by 4x4x3x3", 2)
+    assert row["share_ratio"] == pytest.approx(2 * row["p50_ms"] / found["whole_p50_ms"])
+    assert row["verdict"] in {"valid", "suspect", "invalid"}
+    assert found["peak_gflop_per_s"] > 0
+    assert (tmp_path / "out" / "operators.toml").is_file()

@@ -1,0 +1,121 @@
+"""ExecuTorch: repeated executions, what was delegated, threads, broken files and what a program was exported for."""
+
+import numpy as np
+import pytest
+
+from edgemeter.agent.base.errors import ConfigError, MeasurementError, UnavailableError
+from edgemeter.agent.contract.suite import Settings, SuiteFile, expand
+from edgemeter.agent.profile import executorch_profiler
+from edgemeter.agent.profile.executorch_profiler import ExecuTorchProfiler
+from edgemeter.agent.runtimes import Options
+from edgemeter.agent.runtimes.execu_torch import ExecuTorch
+from edgemeter.agent.runtimes.pte_file import read_pte
+
+pytest.importorskip("executorch.extension.pybindings._C", reason="needs the extra `executorch`")
+pytestmark = pytest.mark.torch
+
+
+@pytest.fixture
+def runtime():
+    """Return a runtime that is closed at the end."""
+    made = ExecuTorch()
+    yield made
+    made.close()
+
+
+def test_a_second_execution_computes_on_the_same_inputs(runtime, models, x):
+    """The program puts values of its own where its input lies: without new inputs the second execution gives 7, 15, 23, 31."""
+    runtime.load(models / "executorch_reuses_input.pte", Options())
+    call = runtime.bind([x])
+    for _ in range(3):
+        call()
+        np.testing.assert_array_equal(runtime.outputs()[0], [[1, 3, 5, 7]])
+    runtime._method.execute()
+    assert not np.array_equal(runtime.outputs()[0], [[1, 3, 5, 7]]), "the fixture no longer shows what it is for"
+
+
+def test_what_was_delegated_is_recorded(runtime, models):
+    """A program without a partitioner is slow, and nothing else would show it."""
+    found = runtime.load(models / "executorch.pte", Options())
+    assert (found.backend, found.precision, found.facts["operators_on_xnnpack"]) == ("xnnpack", "fp32", "2")
+    assert "left_to_portable" not in found.facts
+    runtime.close()
+    found = runtime.load(models / "executorch_portable.pte", Options())
+    assert (found.backend, found.facts["operators_on_xnnpack"], found.facts["left_to_portable"]) == ("portable", "0", "add 1, mul 1")
+    assert read_pte(models / "executorch_portable.pte")["forward"].delegated_ratio == 0
+
+
+def test_a_backend_that_the_program_was_not_exported_for_is_refused(runtime, models):
+    """The file decides, and xnnpack may be named where it is the first of two."""
+    runtime.load(models / "executorch.pte", Options(backend="xnnpack"))
+    runtime.close()
+    with pytest.raises(ConfigError, match="exported for portable, not for 'xnnpack'"):
+        runtime.load(models / "executorch_portable.pte", Options(backend="xnnpack"))
+
+
+def test_a_backend_that_this_build_lacks_is_unavailable(runtime, models, tmp_path):
+    """As a program for a phone's GPU would be."""
+    content = (models / "executorch.pte").read_bytes().replace(b"XnnpackBackend", b"AnotherBackend")
+    (tmp_path / "other.pte").write_bytes(content)
+    with pytest.raises(UnavailableError, match=r"has no backend another, for which the program was exported: it has .*xnnpack"):
+        runtime.load(tmp_path / "other.pte", Options())
+
+
+def test_a_method_that_is_not_there_is_refused_with_those_that_are(runtime, models):
+    """By its name in the program."""
+    with pytest.raises(ConfigError, match=r"has no method 'encode': choose one of forward \(setting method\)"):
+        runtime.load(models / "executorch.pte", Options(extra={"method": "encode"}))
+
+
+def test_threads_are_set_and_not_under_a_running_program(runtime, models):
+    """A pool that is replaced under a loaded program is memory that XNNPACK still uses."""
+    found = runtime.load(models / "executorch.pte", Options(threads=2))
+    other = ExecuTorch()
+    with pytest.raises(UnavailableError, match="on 2 threads, not 1: close that one first"):
+        other.load(models / "executorch.pte", Options(threads=1))
+    runtime.close()
+    assert other.load(models / "executorch.pte", Options(threads=1)).backend == found.backend
+    other.close()
+
+
+def test_outputs_before_a_query_are_an_error(runtime, models, x):
+    """Also after new inputs."""
+    runtime.load(models / "executorch.pte", Options())
+    with pytest.raises(MeasurementError, match="run a query first"):
+        runtime.outputs()
+    runtime.bind([x])()
+    runtime.bind([x])
+    with pytest.raises(MeasurementError, match="run a query first"):
+        runtime.outputs()
+
+
+@pytest.mark.parametrize("at", [20, 32, 60])
+def test_a_program_that_leads_outside_the_file_is_garbled(models, tmp_path, at):
+    """Sizes and offsets are checked before C++ follows them."""
+    content = bytearray((models / "executorch.pte").read_bytes())
+    content[at : at + 4] = b"\xff\xff\xff\x7f"
+    (tmp_path / "garbled.pte").write_bytes(content)
+    with pytest.raises(ConfigError, match=r"truncated or garbled \(it needs "):
+        read_pte(tmp_path / "garbled.pte")
+
+
+@pytest.mark.parametrize(
+    ("file", "kinds"), [("executorch.pte", {"delegate call", "Multiply (ND)", "Add (ND)"}), ("executorch_portable.pte", {"mul", "add"})]
+)
+def test_a_profile_names_operators_inside_and_outside_of_the_delegate(models, x, file, kinds):
+    """One event a kernel or operator of XNNPACK, and none of the warm-up."""
+    profiler = ExecuTorchProfiler()
+    profiler.open(expand(SuiteFile(name="s", case=[Settings(model=str(models / file))]), models).cases[0], None)
+    assert len(profiler.record([[x]] * 4)) == 4
+    found = profiler.events()
+    inferences = [event for event in found if event.category == "inference"]
+    assert len(inferences) == 4
+    assert {event.type for event in found} == {"inference", *kinds}
+    assert all(any(one.start_us <= event.start_us <= one.start_us + one.duration_us for one in inferences) for event in found)
+
+
+@pytest.mark.parametrize("content", [b"", b"\0" * 40, b"no events at all" * 8])
+def test_what_holds_no_events_is_refused(content):
+    """One line."""
+    with pytest.raises(MeasurementError, match=r"cannot be read|recorded 0 inferences"):
+        executorch_profiler.parse_events(content, skip=3)

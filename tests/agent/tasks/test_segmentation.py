@@ -1,0 +1,179 @@
+"""Facts about instance segmentation: mask AP as pycocotools computes it, masks as PyTorch interpolates them, files that are scored."""
+
+import json
+
+import numpy as np
+import pytest
+from pycocotools.coco import COCO
+
+from edgemeter.agent.base.errors import ConfigError
+from edgemeter.agent.datasets.coco import outline_of, plain_document, read_annotations
+from edgemeter.agent.datasets.dataset import open_folder
+from edgemeter.agent.tasks import coco_ap, create
+from edgemeter.agent.vision.decoders import PhotoFrame
+from edgemeter.agent.vision.decoders import create as create_decoder
+from edgemeter.agent.vision.decoders.masks import photo_mask
+from tests.fixtures.onnx_factory import segmenter
+from tests.fixtures.task_data import CARD, outlined_photographs, scored, scored_by_pycocotools
+from tests.fixtures.vision_factory import make_card, make_input, make_loaded, tensors
+
+PHOTO = (96, 48)
+
+
+def shifted(mask, by):
+    """Return the mask moved to the right and down."""
+    return np.roll(np.roll(mask, by, axis=0), by, axis=1)
+
+
+# pycocotools has not heard of numpy 2.
+@pytest.mark.filterwarnings("ignore:__array__ implementation")
+@pytest.mark.realdata
+def test_mask_ap_is_that_of_pycocotools(realdata):
+    """On COCO's own outlines, crowds among them, with masks that miss by some pixels: all twelve figures to 1e-9."""
+    path = realdata / "annotations" / "coco_tiny_80_instances_val2017.json"
+    plain = plain_document(read_annotations(path))
+    truth = {**plain, "annotations": [{**one, "segmentation": outline_of(one)} for one in plain["annotations"]]}
+    reference = COCO(str(path))
+    draw, results = np.random.default_rng(0), []
+    for one in truth["annotations"]:
+        if draw.random() < 0.8:
+            mask = shifted(reference.annToMask(reference.anns[one["id"]]), int(draw.integers(0, 12)))
+            found = {"image_id": one["image_id"], "category_id": one["category_id"], "score": float(draw.random())}
+            results.append({**found, "segmentation": coco_ap.mask_code(mask)})
+    images = [image["id"] for image in truth["images"]]
+    figures = coco_ap.CocoAp(truth, results, coco_ap.MASKS).figures(images)
+    ours = figures.overall
+    theirs = scored_by_pycocotools(json.loads(path.read_text()), results, "segm")
+    assert list(ours.values()) == pytest.approx(theirs.tolist(), abs=1e-9)
+    assert 0.2 < ours["ap"] < 0.8
+    classes = [value for value in figures.by_category.values() if value is not None]
+    assert np.mean(classes) == pytest.approx(ours["ap"], abs=1e-9)
+
+
+def letterboxed():
+    """Return the frame of a photograph of 96 x 48 on 64 x 64: two thirds of its size, with bars of 16 pixels."""
+    return PhotoFrame(*PHOTO, 64, 64, 2 / 3, 2 / 3, 0.0, 16.0)
+
+
+@pytest.mark.torch
+def test_a_mask_is_interpolated_as_pytorch_does():
+    """Logits in cells of four pixels, the bars cut off, in the photograph's size: bilinear, without aligned corners."""
+    torch = pytest.importorskip("torch", reason="needs the extra `torch`")
+    logits = np.random.default_rng(1).normal(size=(16, 16)).astype(np.float32)
+    whole = torch.nn.functional.interpolate(torch.from_numpy(logits[4:12])[None, None], (48, 96), mode="bilinear", align_corners=False)
+    mask = photo_mask(logits, np.array([3.5, 8.0, 90.2, 40.0], np.float32), letterboxed(), 0.0)
+    assert (mask.left, mask.top, mask.pixels.shape) == (4, 8, (32, 87))
+    # At the bars PyTorch repeats the rim of what was cut; away from them both are the same.
+    np.testing.assert_array_equal(mask.pixels, (whole[0, 0, 8:40, 4:91] > 0).numpy())
+
+
+def known_outputs(*, is_tflite, is_end_to_end):
+    """Return rows and prototypes of two objects: the left half of a box, and all of another."""
+    prototypes = np.zeros((1, 32, 16, 16), np.float32)
+    prototypes[0, 0], prototypes[0, 1, :, :8], prototypes[0, 1, :, 8:] = 1.0, 4.0, -4.0
+    if is_end_to_end:
+        rows = np.zeros((1, 300, 38), np.float32)
+        rows[0, 0, :7], rows[0, 1, :8] = (8, 24, 24, 40, 0.9, 0, 5.0), (24, 24, 40, 40, 0.8, 1, 0, 1.0)
+    else:
+        rows = np.zeros((1, 38, 84), np.float32)
+        rows[0, :7, 0], rows[0, :8, 1] = (16, 32, 16, 16, 0.9, 0, 5.0), (32, 32, 16, 16, 0, 0.8, 0, 1.0)
+    if is_tflite:
+        boxes = rows[0, :, :4] if is_end_to_end else rows[0, :4]
+        boxes /= 64
+        prototypes = prototypes.transpose(0, 2, 3, 1).copy()
+    return rows, prototypes
+
+
+@pytest.mark.parametrize("family", ["yolo-seg", "yolo26-seg"])
+@pytest.mark.parametrize("is_tflite", [False, True])
+@pytest.mark.parametrize("is_swapped", [False, True])
+def test_yolos_masks_are_found_in_every_layout(family, is_tflite, is_swapped):
+    """Boxes in pixels or as 0..1, prototypes in either layout, outputs in either order."""
+    outputs = known_outputs(is_tflite=is_tflite, is_end_to_end=family == "yolo26-seg")[:: -1 if is_swapped else 1]
+    card = make_card(family, "segmentation", classes=2, nms_iou=0.7)
+    decoder = create_decoder(card, make_loaded(tensors(*[output.shape for output in outputs])))
+    found = decoder.decode(outputs, PhotoFrame(64, 64, 64, 64, 1.0, 1.0, 0.0, 0.0))
+    np.testing.assert_allclose(found.boxes, [[8, 24, 24, 40], [24, 24, 40, 40]], atol=1e-4)
+    assert [(mask.left, mask.top, mask.pixels.shape) for mask in found.masks] == [(8, 24, (16, 16)), (24, 24, (16, 16))]
+    assert found.masks[0].pixels.all()
+    np.testing.assert_array_equal(found.masks[1].pixels, np.broadcast_to(np.arange(16) < 8, (16, 16)))
+
+
+def test_masks_of_mask_rcnn_are_cut_at_a_half():
+    """Torchvision's list of maps, in pixels of the input; the order of the boxes is that of the masks."""
+    maps = np.zeros((3, 1, 64, 64), np.float32)
+    maps[0, 0, :, :16], maps[2, 0] = 0.51, 0.49
+    lists = [np.array([[8, 8, 24, 24], [0, 0, 4, 4], [32, 32, 48, 48]], np.float32), np.array([1, 1, 2], np.float32)]
+    outputs = [*lists, np.array([0.5, 0.0, 0.9], np.float32), maps]
+    card = make_card("torchvision", "segmentation", classes=2)
+    infos = tensors(*[output.shape for output in outputs])
+    found = create_decoder(card, make_loaded(infos)).decode(outputs, PhotoFrame(64, 64, 64, 64, 1.0, 1.0, 0.0, 0.0))
+    assert [int(mask.pixels.sum()) for mask in found.masks] == [0, 8 * 16]
+
+
+@pytest.mark.parametrize(
+    ("outputs", "said"),
+    [
+        ([(1, 38, 84)], "rows of three axes and prototypes of four"),
+        ([(1, 38, 84), (1, 32, 15, 15)], "prototypes have the shape"),
+        ([(1, 38, 84), (1, 31, 16, 16)], "family yolo-seg needs an output|an object has 32 coefficients for 31 prototypes"),
+    ],
+)
+def test_what_is_no_segmenter_is_refused(outputs, said):
+    """When it is constructed, or at the first query."""
+    arrays = [np.zeros(shape, np.float32) for shape in outputs]
+    arrays[0][0, 4, 0] = 0.9
+    with pytest.raises(ConfigError, match=said):
+        create_decoder(make_card("yolo-seg", "segmentation", classes=2, nms_iou=0.7), make_loaded(tensors(*outputs))).decode(
+            arrays, PhotoFrame(64, 64, 64, 64, 1.0, 1.0, 0.0, 0.0)
+        )
+
+
+def test_a_real_model_is_scored_on_its_masks(tmp_path):
+    """An ONNX file whose masks follow the picture: AP 1 of the masks, though its box is the whole picture; with a verdict."""
+    truth = outlined_photographs(tmp_path)
+    model = segmenter(tmp_path / "bright-seg.onnx")
+    model.with_name("bright-seg.onnx.toml").write_text(CARD.format(task="segmentation", family="yolo-seg", more="nms_iou = 0.7"))
+    found = scored(model, tmp_path, annotations=str(truth))
+    accuracy = found.accuracy
+    assert (accuracy.metric, accuracy.value, accuracy.images, accuracy.better) == ("coco_mask_ap", 1.0, 24, "higher")
+    assert (accuracy.low, accuracy.high, len(accuracy.without_parts)) == (None, None, 20)
+    assert found.verdict.state != "invalid"
+    # The same boxes alone hardly overlap the annotated ones.
+    model.with_name("bright-seg.onnx.toml").write_text(CARD.format(task="detection", family="yolo-seg", more="nms_iou = 0.7"))
+    assert scored(model, tmp_path, annotations=str(truth)).accuracy.value == 0.0
+
+
+@pytest.mark.parametrize(
+    ("outline", "said"),
+    [
+        (None, "annotation 1 has no segmentation"),
+        ([], "its segmentation is empty, or has an x without y"),
+        ([[1, 2, 3, 4]], "its segmentation is not polygons"),
+        ([[1, 2, 3, 4, 5, 6, 7]], "an x without y"),
+        ({"counts": "abc"}, "its segmentation is not polygons"),
+        ("round", "its segmentation is not polygons"),
+    ],
+)
+def test_a_garbled_outline_ends_in_one_line(tmp_path, outline, said):
+    """Before anything is run."""
+    truth = outlined_photographs(tmp_path, 1)
+    document = json.loads(truth.read_text())
+    document["annotations"][0]["segmentation"] = outline
+    if outline is None:
+        del document["annotations"][0]["segmentation"]
+    truth.write_text(json.dumps(document))
+    card = make_card("yolo-seg", "segmentation", make_input(layout="NCHW"), classes=1, labels=("box",))
+    loaded = make_loaded(tensors((1, 37, 84), (1, 32, 16, 16)), tensors((1, 3, 64, 64), names=("images",)))
+    with pytest.raises(ConfigError, match=said):
+        create(card, loaded, open_folder(tmp_path / "images", truth))
+
+
+def test_a_family_without_masks_is_refused(tmp_path):
+    """A detector's card with another task."""
+    truth = outlined_photographs(tmp_path, 1)
+    card = make_card("yolov8", "segmentation", make_input(layout="NCHW"), classes=1, labels=("box",), nms_iou=0.7)
+    task = create(card, make_loaded(tensors((1, 5, 84)), tensors((1, 3, 64, 64))), open_folder(tmp_path / "images", truth))
+    task.prepare(0)
+    with pytest.raises(ConfigError, match="family 'yolov8' finds boxes without masks"):
+        task.predict(0, [[np.zeros((1, 5, 84), np.float32)]])

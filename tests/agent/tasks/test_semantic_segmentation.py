@@ -1,0 +1,153 @@
+"""Facts about semantic segmentation: mIoU as its definition has it, maps in the usual folders, files that are scored."""
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from edgemeter.agent.base.errors import ConfigError
+from edgemeter.agent.datasets.dataset import open_folder
+from edgemeter.agent.tasks import create
+from tests.fixtures.onnx_factory import pixel_classes
+from tests.fixtures.task_data import CARD, scored
+from tests.fixtures.vision_factory import make_card, make_input, make_loaded, tensors
+
+
+def photographs(folder, maps, size=(64, 64), ending=""):
+    """Write grey photographs of that size (width, height) and these maps."""
+    (folder / "images").mkdir(parents=True)
+    (folder / "maps").mkdir()
+    for number, values in enumerate(maps):
+        Image.new("RGB", size, (90, 90, 90)).save(folder / "images" / f"{number:02}.jpg")
+        Image.fromarray(values.astype(np.uint8)).save(folder / "maps" / f"{number:02}{ending}.png")
+    return open_folder(folder / "images", folder / "maps")
+
+
+def task_for(data, classes=5, shape=None, **output):
+    """Return the task of a model of 64 x 64 with scores in cells of four pixels."""
+    card = make_card("scores", "semantic-segmentation", make_input(layout="NCHW", resize="letterbox"), classes=classes, **output)
+    return create(card, make_loaded(tensors(shape or (1, classes, 16, 16)), tensors((1, 3, 64, 64), names=("images",))), data)
+
+
+def ious(found, truth, classes):
+    """Return intersection over union of each class over all maps, by counting pixel after pixel."""
+    result = []
+    for one in range(classes):
+        both = sum(int(((f == one) & (t == one)).sum()) for f, t in zip(found, truth, strict=True))
+        either = sum(int((((f == one) | (t == one)) & (t != 255)).sum()) for f, t in zip(found, truth, strict=True))
+        result.append(both / either if either else None)
+    return result
+
+
+@pytest.mark.torch
+def test_miou_is_that_of_the_definition_on_letterboxed_photographs(tmp_path):
+    """Scores interpolated as PyTorch does it, the bars cut off; 255 counts nowhere; a class that is in no map and no output is no class."""
+    torch = pytest.importorskip("torch", reason="needs the extra `torch`")
+    draw = np.random.default_rng(3)
+    truth = [draw.choice([0, 1, 2, 3, 255], (48, 96), p=[0.3, 0.3, 0.2, 0.1, 0.1]) for _ in range(24)]
+    task = task_for(photographs(tmp_path, truth, (96, 48)))
+    found = []
+    for index in range(len(truth)):
+        scores = draw.normal(size=(1, 5, 16, 16)).astype(np.float32)
+        scores[:, 4] = -9
+        task.prepare(index)
+        assert task.predict(index, [[scores]]) is None
+        # A photograph of 96 x 48 fills the rows 16 to 48 of 64; PyTorch sees what repeats the rim.
+        inside = torch.nn.functional.interpolate(torch.from_numpy(scores), (96, 96), mode="bilinear", align_corners=False)
+        found.append(task._classes(index, [[scores]]))
+        # Rounding decides where two scores are equal to seven digits.
+        assert (found[-1] == inside[0, :, 24:72].argmax(0).numpy()).mean() > 0.999
+    expected = ious(found, truth, 5)
+    accuracy = task.score()
+    assert expected[4] is None
+    assert accuracy.value == pytest.approx(np.mean(expected[:4]), abs=1e-12)
+    assert [part.value for part in accuracy.per_class] == pytest.approx(expected)
+    right = sum(int((f == t).sum()) for f, t in zip(found, truth, strict=True))
+    assert accuracy.detail["pixel_accuracy"] == pytest.approx(right / sum(int((t != 255).sum()) for t in truth))
+    assert accuracy.low < accuracy.value < accuracy.high
+    assert (accuracy.metric, accuracy.images, len(accuracy.without_parts)) == ("miou", 24, 20)
+
+
+@pytest.mark.parametrize("layout", ["planes", "last", "classes"])
+def test_every_layout_of_an_output_gives_the_same_classes(tmp_path, layout):
+    """[1, classes, h, w], [1, h, w, classes], or classes as whole numbers [1, h, w]."""
+    truth = np.zeros((64, 64))
+    truth[:, 32:] = 2
+    scores = np.zeros((1, 3, 64, 64), np.float32)
+    scores[0, 0, :, :32], scores[0, 2, :, 32:] = 1, 1
+    output = {"planes": scores, "last": scores.transpose(0, 2, 3, 1).copy(), "classes": scores.argmax(1).astype(np.int64)}[layout]
+    data = photographs(tmp_path, [truth])
+    card = make_card("scores", "semantic-segmentation", make_input(layout="NCHW"), classes=3)
+    task = create(card, make_loaded(tensors(output.shape, dtype=str(output.dtype)), tensors((1, 3, 64, 64), names=("images",))), data)
+    task.prepare(0)
+    task.predict(0, [[output]])
+    assert (task.score().value, task.same_predictions(0, [[output]], [[output]])) == (1.0, 1.0)
+
+
+@pytest.mark.parametrize(
+    ("classes", "offset", "value", "said"),
+    [(2, 0, 3, "has class 3, the model 2 classes from 0 on"), (2, 1, 3, "has class 3, the model 2 classes from 1 on"), (2, 1, 2, None)],
+)
+def test_a_map_of_other_classes_is_refused(tmp_path, classes, offset, value, said):
+    """Whichever number the first class has; what lies below it does not count."""
+    truth = np.zeros((64, 64))
+    truth[:, :32] = value
+    task = task_for(photographs(tmp_path, [truth]), classes, label_offset=offset)
+    task.prepare(0)
+    scores = np.zeros((1, 2, 16, 16), np.float32)
+    scores[0, 1] = 1
+    if said is None:
+        task.predict(0, [[scores]])
+        assert task.score().value == 1.0
+        return
+    with pytest.raises(ConfigError, match=said):
+        task.predict(0, [[scores]])
+
+
+def test_spoilt_and_missing_maps_end_in_one_line(tmp_path):
+    """Garbage, another size, colours, none for a photograph; and a data set of boxes for a model of pixels."""
+    data = photographs(tmp_path, [np.zeros((64, 64))] * 2)
+    scores = np.zeros((1, 5, 16, 16), np.float32)
+    for content, said in (
+        (lambda path: path.write_bytes(b"\x89PNG garbage"), "01.png"),
+        (lambda path: Image.new("L", (32, 64)).save(path), "has 32 x 64 pixels, its photograph 64 x 64"),
+        (lambda path: Image.new("RGB", (64, 64)).save(path), "more than one number a pixel"),
+    ):
+        content(tmp_path / "maps" / "01.png")
+        task = task_for(data)
+        task.prepare(1)
+        with pytest.raises(ConfigError, match=said):
+            task.predict(1, [[scores]])
+    (tmp_path / "maps" / "01.png").unlink()
+    with pytest.raises(ConfigError, match=r"the photograph '01\.jpg' has no map in"):
+        open_folder(tmp_path / "images", tmp_path / "maps")
+    (tmp_path / "index.csv").write_text("file,class\n00.jpg,0\n")
+    with pytest.raises(ConfigError, match="predicts every pixel, the ground truth of 'images' is that of another task"):
+        task_for(open_folder(tmp_path / "images", tmp_path / "index.csv"))
+
+
+def test_maps_of_cityscapes_are_found_by_their_names(tmp_path):
+    """As its folders name them."""
+    data = photographs(tmp_path, [np.zeros((64, 64))], ending="_gtFine_labelTrainIds")
+    assert [path.name for path in data.targets.values()] == ["00_gtFine_labelTrainIds.png"]
+
+
+def test_a_real_model_is_scored_on_its_pixels(tmp_path):
+    """An ONNX file that follows the picture: mIoU 1 with bounds, a valid verdict; other pixels are another hash."""
+    data = photographs(tmp_path, [np.zeros((64, 64))] * 24)
+    for item, path in zip(data.items, data.targets.values(), strict=True):
+        pixels, x = np.zeros((64, 64, 3), np.uint8), 16 + 4 * (int(item.name[:2]) % 4)
+        pixels[16:48, x : x + 24] = 255
+        # A photograph of a camera is no PNG, and an edge between cells is no edge in it: PNG keeps it.
+        item.path.unlink()
+        Image.fromarray(pixels).save(item.path.with_suffix(".png"))
+        Image.fromarray((pixels[..., 0] > 0).astype(np.uint8)).save(path)
+    model = pixel_classes(tmp_path / "pixels.onnx")
+    text = CARD.format(task="semantic-segmentation", family="scores", more="").replace('["box"]', '["dark", "bright"]')
+    model.with_name("pixels.onnx.toml").write_text(text.replace("classes = 1", "classes = 2"))
+    found = scored(model, tmp_path, annotations=str(tmp_path / "maps"))
+    assert found.accuracy.metric == "miou"
+    assert found.accuracy.value == pytest.approx(1.0, abs=0.02)
+    assert [part.name for part in found.accuracy.per_class] == ["dark", "bright"]
+    assert found.verdict.state != "invalid"
+    Image.new("L", (64, 64)).save(next(iter(data.targets.values())))
+    assert open_folder(tmp_path / "images", tmp_path / "maps").sha256 != found.accuracy.dataset_sha256

@@ -1,0 +1,126 @@
+"""Text becomes inputs: by name and dtype, padded or cut as stated, passages in windows as BERT's script cuts them."""
+
+import numpy as np
+import pytest
+
+from edgemeter.agent.base.errors import ConfigError
+from edgemeter.agent.contract.model_card import read_card
+from edgemeter.agent.text.tokenizer import TextTokenizer
+from tests.fixtures.text_data import place_model
+from tests.fixtures.vision_factory import make_loaded, tensors
+
+pytest.importorskip("tokenizers", reason="needs the extra `text`")
+NAMES = ("input_ids", "attention_mask", "token_type_ids")
+
+
+def made(folder, tokens=12, more="", names=NAMES, shape=(None, None), dtype="int64"):
+    """Return the tokenizer of a model that declares these inputs."""
+    model = place_model(folder, "question-answering.onnx", tokens, more)
+    card = read_card(model.with_name(f"{model.name}.toml")).beside(model)
+    return TextTokenizer(card, make_loaded(inputs=tensors(*[shape] * len(names), names=names, dtype=dtype)))
+
+
+@pytest.mark.parametrize(
+    "names", [NAMES, ("input_ids:0", "input_mask:0", "segment_ids:0"), ("serving_default_input_word_ids", "x_mask", "input_type_ids")]
+)
+@pytest.mark.parametrize("dtype", ["int32", "int64"])
+def test_a_pair_fills_the_inputs_by_their_names(tmp_path, names, dtype):
+    """[CLS] first [SEP] second [SEP], padded; ids, mask and types wherever they stand, as the model wants its integers."""
+    tokenizer = made(tmp_path, names=names[::-1], dtype=dtype)
+    window, is_cut = tokenizer.call("the film", "a cup of tea")
+    found = tokenizer.inputs(window)
+    ids, mask, types = (found[name] for name in names)
+    assert (list(found), {array.dtype for array in found.values()}, is_cut) == (list(names[::-1]), {np.dtype(dtype)}, False)
+    assert ids[0, [0, 3, 8]].tolist() == [2, 3, 3]
+    assert mask.tolist() == [[1] * 9 + [0] * 3]
+    assert types.tolist() == [[0] * 4 + [1] * 5 + [0] * 3]
+
+
+def test_a_long_pair_is_cut_from_its_longer_text(tmp_path):
+    """Twelve tokens, three of them special: the short text stays."""
+    window, is_cut = made(tmp_path).call("the film", "tea " * 30)
+    assert (len(window.tokens), is_cut, window.types.count(0), window.types.count(1)) == (12, True, 4, 8)
+
+
+def test_without_padding_each_text_has_its_own_length(tmp_path):
+    """And without a number of tokens nothing is cut."""
+    tokenizer = made(tmp_path, None, 'padding = "none"\n')
+    lengths = [tokenizer.inputs(tokenizer.call(text, None)[0])["input_ids"].shape for text in ("tea", "tea " * 40)]
+    assert lengths == [(1, 3), (1, 42)]
+
+
+@pytest.mark.parametrize(("words", "stride"), [(3, 4), (7, 4), (8, 4), (23, 4), (23, 1), (23, 100)])
+def test_a_passage_is_cut_into_windows_as_run_squad_cuts_it(tmp_path, words, stride):
+    """Length, first token and most context of every window, against the loops of google-research/bert written out again."""
+    tokenizer = made(tmp_path, 12, f"stride_tokens = {stride}\n")
+    passage = " ".join(["tea"] * words)
+    windows = tokenizer.windows("which colour?", passage)
+    room = 12 - 3 - 3
+    spans, start = [], 0
+    while True:
+        length = min(words - start, room)
+        spans.append((start, length))
+        if start + length == words:
+            break
+        start += min(length, stride)
+    found = [[span for span in window.offsets if span is not None] for window in windows]
+    assert [(inside[0][0] // 4, len(inside)) for inside in found] == spans
+    for number, (window, (first, length)) in enumerate(zip(windows, spans, strict=True)):
+        for place in range(length):
+            scores = [
+                min(first + place - begin, begin + size - 1 - first - place) + 0.01 * size if begin <= first + place < begin + size else -1
+                for begin, size in spans
+            ]
+            assert window.most_context[5 + place] == (scores.index(max(scores)) == number)
+
+
+def test_a_question_that_leaves_no_room_is_refused(tmp_path):
+    """The card's limit for questions is too high for its length."""
+    with pytest.raises(ConfigError, match="leaves none for the passage: lower"):
+        made(tmp_path).windows("tea " * 30, "tea")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "match"),
+    [
+        ({"names": ("args_0", "args_1")}, "not clear from their names: write input.inputs"),
+        ({"names": ("input_ids", "token_ids")}, "not clear from their names"),
+        ({"more": 'inputs = ["ids"]\n'}, "has 3 inputs .* its card names 1"),
+        ({"shape": (1, 16)}, r"takes int64 \[1, 16\], its card has 12 tokens"),
+        ({"shape": (1, 12, 4)}, "export it with"),
+        ({"shape": (1, 12), "more": 'padding = "none"\n'}, "takes 12 tokens always"),
+    ],
+)
+def test_what_does_not_fit_the_model_is_refused(tmp_path, arguments, match):
+    """In one line that names what to correct."""
+    with pytest.raises(ConfigError, match=match):
+        made(tmp_path, **arguments)
+
+
+@pytest.mark.parametrize(
+    ("content", "match"),
+    [(None, "cannot read the tokenizer"), (b"{}", "has sha256 44136fa"), (b"\xff\xfe", "not UTF-8")],
+)
+def test_a_spoilt_tokenizer_is_refused(tmp_path, content, match):
+    """Absent, another file, garbage."""
+    model = place_model(tmp_path, "question-answering.onnx")
+    path = tmp_path / "tokenizer.json"
+    path.unlink() if content is None else path.write_bytes(content)
+    card = read_card(model.with_name(f"{model.name}.toml")).beside(model)
+    with pytest.raises(ConfigError, match=match):
+        TextTokenizer(card, make_loaded(inputs=tensors((1, 12), names=["ids"], dtype="int32")))
+
+
+def test_a_file_of_another_form_is_no_tokenizer(tmp_path):
+    """JSON with the right hash that the library refuses."""
+    model = place_model(tmp_path, "question-answering.onnx")
+    (tmp_path / "tokenizer.json").write_bytes(b"{}")
+    text = model.with_name(f"{model.name}.toml").read_text()
+    stated = next(line for line in text.splitlines() if line.startswith("tokenizer_sha256"))
+    empty = "44136fa355b3678a1146ad16f7e8649e94fb4fc21fe77e8310c060f61caaff8a"
+    model.with_name(f"{model.name}.toml").write_text(text.replace(stated, f'tokenizer_sha256 = "{empty}"'))
+    with pytest.raises(ConfigError, match="is no tokenizer"):
+        TextTokenizer(
+            read_card(model.with_name(f"{model.name}.toml")).beside(model),
+            make_loaded(inputs=tensors((1, 12), names=["ids"], dtype="int32")),
+        )

@@ -1,0 +1,42 @@
+"""Facts about the process of the demo that writes the page of the simulated fleet."""
+
+import numpy as np
+import pytest
+
+from edgemeter.agent.base.errors import ConfigError
+from edgemeter.agent.contract.samples import unpack
+from edgemeter.agent.ledger.sqlite_ledger import SqliteLedger
+from edgemeter.collector.demo import simulated_fleet
+from edgemeter.collector.demo.demo import FleetPage
+from tests.fixtures.record_factory import make_record
+
+
+@pytest.mark.slow
+def test_a_page_that_cannot_be_written_ends_the_demo_with_its_reason(tmp_path):
+    """The error of the other process is ours, by class and words; the process has ended."""
+    ledger = tmp_path / "ledger.sqlite"
+    SqliteLedger(ledger).close()
+    with FleetPage() as page:
+        page.wait_until_ready()
+        page.begin(ledger, tmp_path / "absent" / "page.html")
+        with pytest.raises(ConfigError, match=r"cannot write the report to .*absent/page\.html"):
+            page.finish()
+    assert not page.is_alive()
+
+
+@pytest.mark.slow
+def test_a_demo_that_fails_leaves_no_process_for_the_page():
+    """What waits for a ledger ends when its pipe is closed."""
+    with FleetPage() as page:
+        page.wait_until_ready()
+        assert page.is_alive()
+    assert not page.is_alive()
+
+
+def test_percentiles_of_the_simulated_fleet_are_those_of_its_samples():
+    """p50 and p90 taken by rank are numpy's quantiles."""
+    runs = [run for run in simulated_fleet.records_of(make_record(), end_ns=10**18, days=2) if run.samples]
+    assert runs
+    for run in runs[::20]:
+        samples_ms = unpack(run.samples[0]) / 1e6
+        assert (run.latency.p50_ms, run.latency.p90_ms) == pytest.approx(tuple(np.quantile(samples_ms, (0.5, 0.9))), rel=1e-5)

@@ -1,0 +1,272 @@
+import contextlib
+import dataclasses
+import random
+import sqlite3
+
+import numpy as np
+import pytest
+
+from edgemeter.agent.base.errors import ConfigError, UnavailableError
+from edgemeter.agent.contract import record
+from edgemeter.agent.contract.record_conditions import Verdict
+from edgemeter.agent.ledger.chunks import Arrival
+from edgemeter.agent.ledger.retention import Retention
+from edgemeter.agent.ledger.sqlite_ledger import SqliteLedger
+from edgemeter.collector.index import index_file
+from edgemeter.collector.index.history import LedgerHistory, open_history
+from edgemeter.collector.trend import watch
+from edgemeter.collector.trend.days import days_of, days_of_series
+from edgemeter.collector.trend.history import RunHistory
+from edgemeter.collector.trend.metrics import METRICS as KNOWN
+from edgemeter.collector.trend.run_columns import columns_of, names_of
+from edgemeter.collector.trend.watch_file import Annotation
+from tests.fixtures.comparison_factory import document
+from tests.fixtures.series_factory import DAY_NS, FIRST_DAY, make_days, noisy
+
+
+def keep(path, runs):
+    """Commit runs to the ledger at `path`."""
+    with SqliteLedger(path) as ledger:
+        ledger.commit([Arrival(run, record.encode(run), "edgemeter/v1/lab/pi-1/result", run.started_at_ns) for run in runs])
+
+
+@pytest.fixture
+def ledger(tmp_path):
+    """Return the path of a ledger with a step in it."""
+    path = tmp_path / "ledger.sqlite"
+    keep(path, make_days(noisy(100, 60, step_at=45, step_ratio=1.08)))
+    return path
+
+
+def test_the_index_answers_as_the_records_themselves(ledger):
+    """Every figure of every point, and every finding."""
+    indexed = LedgerHistory(ledger)
+    with SqliteLedger(ledger, "read") as opened:
+        direct = RunHistory([held.record for held in opened.records()])
+    assert list(indexed.series()) == list(direct.series())
+    (key,) = indexed.series()
+    assert [run._replace(received_ns=0) for run, _ in indexed.points(key)] == [run._replace(received_ns=0) for run, _ in direct.points(key)]
+    metrics = ("energy", "latency", "accuracy", "throttling")
+    assert watch.trends_of(indexed, (), metrics) == watch.trends_of(direct, (), metrics)
+    # From what was kept, too.
+    assert watch.trends_of(indexed, (), metrics) == watch.trends_of(direct, (), metrics)
+    indexed.close()
+
+
+@pytest.fixture
+def fleet(ledger):
+    """Return a ledger of four devices: several runs a day, firmware and temperature that change, invalid runs, and some without energy."""
+    firmwares = ["1"] * 20 + ["2"] * 20
+    keep(ledger, make_days(noisy(90, 40, seed=3), device="pi-9", runs_a_day=3, firmwares=firmwares))
+    keep(ledger, make_days(noisy(95, 40, seed=4), device="pi-2", temperatures_c=noisy(50, 40, step_at=25, step_ratio=1.2)))
+    keep(ledger, make_days(noisy(99, 15, seed=5), device="pi-5", verdict=Verdict(state="invalid", reasons=("throttled: by half",))))
+    keep(ledger, make_days([None] * 15 + noisy(99, 30, seed=6), device="pi-5", seq=100, energy=None, firmwares=["1"] * 45))
+    return ledger
+
+
+def test_columns_hold_the_figures_of_the_points(fleet):
+    """Of the series in the order asked for, each with its own runs and facts; an unknown figure is NaN."""
+    history, names = LedgerHistory(fleet), names_of(KNOWN.values())
+    keys = list(history.series())
+    assert len(keys) > 3
+    for some in (keys, keys[::-1], keys[1:2], []):
+        found, expected = history.columns(some, names), columns_of([history.points(key) for key in some], names)
+        for name in ("edges", "day", "is_valid"):
+            np.testing.assert_array_equal(getattr(found, name), getattr(expected, name))
+        assert [found.facts[place] for place in found.common] == [expected.facts[place] for place in expected.common]
+        for name in names:
+            np.testing.assert_array_equal(found.figures[name], expected.figures[name])
+    history.close()
+
+
+@pytest.mark.parametrize("name", KNOWN)
+def test_the_days_of_many_series_are_those_of_each_alone(fleet, name):
+    """No run counts for the series beside its own."""
+    history, metric = LedgerHistory(fleet), KNOWN[name]
+    keys = history.series()
+    together = days_of_series(metric, history.columns(keys, names_of([metric])))
+    for key, found in zip(keys, together, strict=True):
+        for field, expected in dataclasses.asdict(days_of(metric, history.points(key))).items():
+            own = getattr(found, field)
+            assert own == expected if isinstance(expected, tuple) else np.array_equal(own, expected, isinstance(expected, np.ndarray)), (
+                field
+            )
+    assert sum(len(days.day) for days in together) >= (0 if name in {"ttft", "tpot", "error", "energy-net"} else 100)
+    history.close()
+
+
+def test_what_came_since_is_taken_in(ledger):
+    """A second opening reads the new records only, and its findings are new."""
+    first = LedgerHistory(ledger)
+    (before,) = watch.trends_of(first, (), ["energy"])
+    first.close()
+    keep(ledger, make_days([None] * 60 + noisy(108, 5, seed=9), seq=60))
+    told = []
+    second = LedgerHistory(ledger, progress=lambda _, row, last: told.append((row, last)))
+    (after,) = watch.trends_of(second, (), ["energy"])
+    assert (before.points, after.points) == (60, 65)
+    assert told == [(65, 65)]
+    second.close()
+
+
+def test_what_another_process_takes_in_meanwhile_can_be_read(ledger):
+    """Its runs may have a firmware that was unknown when the history was opened."""
+    history = LedgerHistory(ledger)
+    (key,) = history.series()
+    known = len(history.points(key))
+    keep(ledger, make_days([100.0] * 61, seq=1000, firmwares=["1"] * 60 + ["9"])[60:])
+    LedgerHistory(ledger).close()
+    points = history.points(key)
+    assert len(points) == known + 1
+    names = names_of(KNOWN.values())
+    assert len(history.columns([key], names).facts) == len(columns_of([points], names).facts) > 1
+    history.close()
+
+
+def test_another_ledger_at_the_same_place_begins_anew(ledger):
+    """A restored or new ledger has another collector: nothing of the old one is left in the index."""
+    LedgerHistory(ledger).close()
+    for left in ledger.parent.glob("ledger.sqlite*"):
+        if not left.name.startswith("ledger.sqlite.index"):
+            left.unlink()
+    keep(ledger, make_days(noisy(50, 20), device="pi-2"))
+    history = LedgerHistory(ledger)
+    assert [key.device for key in history.series()] == ["pi-2"]
+    assert [one.points for one in watch.trends_of(history, (), ["energy"])] == [20]
+    history.close()
+
+
+def test_a_garbled_index_is_made_again(ledger):
+    """It holds nothing that the ledger does not."""
+    LedgerHistory(ledger).close()
+    index_file.remove_index(index_file.index_path(ledger))
+    index_file.index_path(ledger).write_bytes(b"not a database at all" * 100)
+    with contextlib.closing(LedgerHistory(ledger)) as history:
+        assert len(history.points(history.series()[0])) == 60
+
+
+def test_another_programs_file_of_that_name_is_said_to_be_one(ledger):
+    """One line that says what to do; the file is left alone."""
+    path = index_file.index_path(ledger)
+    with contextlib.closing(sqlite3.connect(path)) as other:
+        other.execute("CREATE TABLE mine (x)")
+    before = path.read_bytes()
+    with pytest.raises(UnavailableError, match="belongs to another program"):
+        LedgerHistory(ledger)
+    assert path.read_bytes() == before
+
+
+def test_what_earlier_versions_kept_beside_the_ledger_is_removed(ledger):
+    """Three files are one now."""
+    for suffix in index_file.FORMER:
+        ledger.with_name(f"ledger.sqlite{suffix}").write_bytes(b"old")
+    LedgerHistory(ledger).close()
+    assert {one.name.partition("-")[0] for one in ledger.parent.iterdir()} == {"ledger.sqlite", "ledger.sqlite.index"}
+
+
+def test_a_document_of_a_board_is_a_history_too(tmp_path):
+    """What `edgemeter run --json` printed, without a ledger."""
+    path = tmp_path / "runs.json"
+    path.write_bytes(document(*make_days(noisy(100, 15))))
+    history = open_history([str(path)])
+    assert [one.points for one in watch.trends_of(history, (), ["energy"])] == [15]
+
+
+def test_a_document_in_which_nothing_can_be_read_is_refused(tmp_path):
+    """Not silently an empty answer."""
+    path = tmp_path / "runs.json"
+    path.write_bytes(b'{"runs": [{"schema": 99}]}')
+    with pytest.raises(ConfigError):
+        open_history([str(path)])
+
+
+METRICS = ("energy", "latency", "accuracy", "throttling")
+
+
+def trends_in(path, index=None):
+    """Return every finding of a ledger by series and by board type, and of what it had to be computed."""
+    history, computed = LedgerHistory(path, index), set()
+    keep = history.keep
+
+    def noted(name, results):
+        entries = list(results)
+        computed.update(key for key, _, _ in entries)
+        keep(name, entries)
+
+    history.keep = noted
+    with contextlib.closing(history):
+        return [watch.trends_of(history, (), METRICS, by_type=by_type) for by_type in (False, True)], computed
+
+
+def arrivals_of(runs, received_ns):
+    """Return runs as they arrive."""
+    return [Arrival(run, record.encode(run), f"edgemeter/v1/lab/{run.device}/result", received_ns) for run in runs]
+
+
+def seeded(seed):
+    """Return a source of random numbers."""
+    return random.Random(seed)  # noqa: S311 - the same ones every time, no secret
+
+
+def shuffled(chance):
+    """Return runs of three boards with a step, most of them in order, some weeks late."""
+    runs = []
+    for unit in range(3):
+        values = noisy(100, 50, seed=unit, step_at=35, step_ratio=1.1)
+        runs += make_days(values, device=f"pi-{unit}", firmwares=["a"] * 35 + ["b"] * 15)
+    return sorted(runs, key=lambda run: run.started_at_ns + (chance.random() < 0.15) * chance.randrange(20) * DAY_NS)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_what_is_kept_is_what_is_computed_from_nothing(tmp_path, seed):
+    """However runs come (late, repeated, stored anew with another row) and go (too old): after every batch."""
+    path, chance = tmp_path / "ledger.sqlite", seeded(seed)
+    runs, at = shuffled(chance), 0
+    batches = 0
+    while at < len(runs):
+        size = chance.randrange(15, 50)
+        now_ns = max(run.started_at_ns for run in runs[: at + size]) + DAY_NS // 24
+        with SqliteLedger(path) as ledger:
+            ledger.commit(arrivals_of(runs[at : at + size], now_ns))
+            before = chance.sample(runs[: at + size], 5)
+            if batches % 3 == 0:
+                ledger.commit(arrivals_of(before, now_ns))
+            elif batches % 3 == 1:
+                ledger.release(0, arrivals_of(before, now_ns), (), drain_again=True)
+            elif batches > 3:
+                ledger.forget(Retention(records_days=30.0), now_ns)
+        found, _ = trends_in(path)
+        assert found == trends_in(path, tmp_path / f"anew-{batches}")[0]
+        at, batches = at + size, batches + 1
+    assert any(one.steps for one in found[0])
+
+
+def test_only_what_changed_is_computed(tmp_path):
+    """Nothing the second time; with a run of one board its series and its type; with one that is removed the same."""
+    path = tmp_path / "ledger.sqlite"
+    runs = shuffled(seeded(1))
+    with SqliteLedger(path) as ledger:
+        ledger.commit(arrivals_of(runs[:20], FIRST_DAY * DAY_NS))
+        ledger.commit(arrivals_of(runs[20:-1], (FIRST_DAY + 5) * DAY_NS))
+    found, computed = trends_in(path)
+    assert {key.device for key in computed} == {"", "pi-0", "pi-1", "pi-2"}
+    assert trends_in(path) == (found, set())
+    with SqliteLedger(path) as ledger:
+        ledger.commit(arrivals_of(runs[-1:], (FIRST_DAY + 6) * DAY_NS))
+    assert {key.device for key in trends_in(path)[1]} == {"", runs[-1].device}
+    assert trends_in(path)[1] == set()
+    with SqliteLedger(path) as ledger:
+        ledger.release(0, arrivals_of(runs[40:41], (FIRST_DAY + 7) * DAY_NS), (), drain_again=True)
+    assert {key.device for key in trends_in(path)[1]} == {"", runs[40].device}
+
+
+def test_a_declared_level_is_computed_anew_for_its_series(tmp_path):
+    """And taken back, again."""
+    path = tmp_path / "ledger.sqlite"
+    keep(path, shuffled(seeded(2)))
+    note = Annotation(day=FIRST_DAY + 35, text="new firmware", device="pi-1")
+    for known in ((), (note,), ()):
+        history = LedgerHistory(path)
+        found = watch.trends_of(history, known, ("energy",))
+        history.close()
+        assert found == watch.trends_of(RunHistory(shuffled(seeded(2))), known, ("energy",))
