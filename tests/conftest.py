@@ -2,6 +2,7 @@
 
 import gc
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -13,7 +14,10 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
 MUST_RUN = frozenset(filter(None, os.environ.get("EDGEMETER_MUST_RUN", "").split(",")))
+# A file for the names of the tests that failed, a line each: CI runs them again, alone.
+FAILED = os.environ.get("EDGEMETER_FAILED")
 _skipped: list[str] = []
+_failed: dict[str, None] = {}
 _full_collections = [-1]
 # What a test's commands keep is not kept among anybody's own results.
 _HOME = tempfile.TemporaryDirectory(prefix="edgemeter-tests-")
@@ -110,7 +114,10 @@ def pytest_runtest_setup() -> None:
 
 
 def pytest_runtest_logreport(report: pytest.TestReport) -> None:
-    """Remember a skipped test that carries a marker of EDGEMETER_MUST_RUN; with several workers their reports come here too."""
+    """Remember what failed, and a skipped test that carries a marker of EDGEMETER_MUST_RUN; workers' reports come here too."""
+    if report.failed:
+        # Without the group that was added to its name.
+        _failed[re.sub(r"@[^@\]]+$", "", report.nodeid)] = None
     marked = MUST_RUN.intersection(report.keywords)
     if report.skipped and marked and not hasattr(report, "wasxfail"):
         _skipped.append(f"{report.nodeid} ({', '.join(sorted(marked))})")
@@ -125,6 +132,8 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
 
 
 def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
-    """Fail a run that skipped what it must not."""
+    """Fail a run that skipped what it must not; write down what failed, where that is all that is wrong."""
     if _skipped and exitstatus == pytest.ExitCode.OK:
         session.exitstatus = pytest.ExitCode.TESTS_FAILED
+    if FAILED and not hasattr(session.config, "workerinput") and not _skipped and exitstatus == pytest.ExitCode.TESTS_FAILED:
+        Path(FAILED).write_text("".join(f"{name}\n" for name in _failed), encoding="utf-8")

@@ -1,23 +1,13 @@
-"""The specifications of all charts, made of a few parts: amounts on an axis, intervals, tooltips, zoom, legend, brush.
+"""The specifications of charts; that of a front is in `front`.
 
 Rows carry the columns that their chart's function names; the page's script (`web/page.js`) follows `run` to a run and `anchor` to a row.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from edgemeter.collector.charts import overlap
-from edgemeter.collector.charts.chart import WIDTH_PX, Spec, short, spread_ratio
-
-# From this ratio of largest to smallest on, a linear axis presses the small values together.
-LOG_FROM_RATIO = 12.0
-FRONT_HEIGHT_PX = 320
-NUMBER = ",.4~r"
-DAY = "%d %b %Y, %H:%M"
-# What one mark in a run's chart may be: as many as can be told apart, without the page growing.
-HOLLOW = {"condition": {"test": "datum.verdict === 'suspect' || datum.is_hollow === true", "value": 0.0}, "value": 0.85}
-_INTERVAL = "isValid(datum.low) && isValid(datum.high) ? format(datum.low, ',.4~r') + ' to ' + format(datum.high, ',.4~r') : 'no interval'"
-Style = tuple[str, str, str]
+from edgemeter.collector.charts import parts
+from edgemeter.collector.charts.chart import Spec, spread_ratio
 
 
 def over_time(
@@ -34,13 +24,19 @@ def over_time(
     `levels` are stretches of `start`, `end` (ms since 1970) and `value`; `events` marks across, of `at` (ms), `text`, `kind` and `number`.
     `span_ns` is what several charts have in common.
     """
-    at = _when(padding=12)
+    at = parts.when(padding=12)
     value = _value(unit, from_zero=from_zero)
-    tips = [_tip("at", "started (UTC)", DAY, "temporal"), _tip("value", unit, NUMBER), _tip("interval"), _tip("verdict"), _tip("run")]
+    tips = [
+        parts.tip("at", "started (UTC)", parts.DAY, "temporal"),
+        parts.tip("value", unit, parts.NUMBER),
+        parts.tip("interval"),
+        parts.tip("verdict"),
+        parts.tip("run"),
+    ]
     dot = {
         "mark": {"type": "point", "filled": True, "size": 34, "stroke": "var(--s0)", "fill": "var(--s0)", "strokeWidth": 1.4},
-        "encoding": {"x": at, "y": value, "fillOpacity": HOLLOW, "tooltip": tips},
-        "params": [_zoom(["x"], pans_with_shift=True), _brush()],
+        "encoding": {"x": at, "y": value, "fillOpacity": parts.HOLLOW, "tooltip": tips},
+        "params": [parts.zoom(["x"], pans_with_shift=True), parts.brush()],
     }
     bar = {
         "mark": {"type": "rule", "stroke": "var(--s0)", "opacity": 0.5},
@@ -52,8 +48,8 @@ def over_time(
     stroke = {"x": {"field": "start", "type": "temporal"}, "x2": {"field": "end"}, "y": {"field": "value", "type": "quantitative"}}
     level = {"data": {"values": list(levels)}, "mark": {"type": "rule", "stroke": "var(--ink)", "opacity": 0.75}, "encoding": stroke}
     return {
-        **_sized(190),
-        "transform": [{"calculate": "datum.started_at_ns / 1e6", "as": "at"}, {"calculate": _INTERVAL, "as": "interval"}],
+        **parts.sized(190),
+        "transform": [{"calculate": "datum.started_at_ns / 1e6", "as": "at"}, {"calculate": parts.INTERVAL, "as": "interval"}],
         "layer": [
             *([bar] if has_bars else []),
             dot,
@@ -64,107 +60,18 @@ def over_time(
     }
 
 
-def against_accuracy(
-    cost_title: str,
-    accuracy_title: str,
-    styles: Sequence[Style],
-    rows: Sequence[Mapping[str, Any]],
-    bands: Sequence[Mapping[str, Any]],
-    fronts: Sequence[Mapping[str, Any]],
-) -> Spec:
-    """Return cost against accuracy with both intervals: `rows` of `case`, `series`, `cost`.., `accuracy`.., `standing`, `verdict`, `label`.
-
-    Rows that would cover each other are one mark (`overlap`); the page merges them again after each zoom.
-    `bands` (`series`, `cost`, `low`, `high`) shade where the front may lie, `fronts` (`series`, `cost`, `accuracy`) are their steps.
-    """
-    x = _amount("cost", cost_title, [row["cost"] for row in rows])
-    y = {"field": "accuracy", "type": "quantitative", "title": accuracy_title, "scale": {"zero": False, "padding": overlap.PADDING_PX}}
-    ends = "95%, of several cases from the lowest to the highest end"
-    tips = [
-        _tip("case"), _tip("cost", cost_title, NUMBER), _tip("cost_interval", ends), _tip("accuracy", accuracy_title, ".4~f"),
-        _tip("accuracy_interval", ends), _tip("standing"), _tip("verdict"),
-    ]  # fmt: skip
-    legend = {**_LEGEND, "values": [one[0] for one in styles]}
-    styles = [*styles, (overlap.SEVERAL, "var(--ink)", "circle")]
-    colour = {**_colour(styles), "legend": legend}
-    own_x, own_y = {"field": "cost", "type": "quantitative"}, {"field": "accuracy", "type": "quantitative"}
-    apart = {"filter": "indexof(hidden, datum.series) < 0"}
-    band = {
-        "data": {"values": list(bands)}, "transform": [apart],
-        "mark": {"type": "area", "interpolate": "step-after", "opacity": 0.16},
-        "encoding": {
-            "x": own_x, "y": {"field": "low", "type": "quantitative"}, "y2": {"field": "high"}, "color": colour, "detail": _by_series(),
-        },
-    }  # fmt: skip
-    steps = {
-        "data": {"values": list(fronts)}, "transform": [apart],
-        "mark": {"type": "line", "interpolate": "step-after", "opacity": 0.6, "strokeWidth": 1.5},
-        "encoding": {"x": own_x, "y": own_y, "color": colour, "detail": _by_series()},
-    }  # fmt: skip
-    across = _rule({"x": {"field": "cost_low", "type": "quantitative"}, "x2": {"field": "cost_high"}, "y": own_y, "color": colour})
-    upward = _rule({"x": own_x, "y": {"field": "accuracy_low", "type": "quantitative"}, "y2": {"field": "accuracy_high"}, "color": colour})
-    shape = {
-        "field": "series", "type": "nominal", "legend": legend,
-        "scale": {"domain": [one[0] for one in styles], "range": [one[2] for one in styles]},
-    }  # fmt: skip
-    dots = {
-        "transform": _interval_texts("cost", "accuracy"),
-        "mark": {"type": "point", "size": 90, "strokeWidth": 1.6},
-        "encoding": {"x": x, "y": y, **_painted(colour), "shape": shape, "fillOpacity": HOLLOW, "tooltip": tips},
-        "params": [_zoom(["x", "y"])],
-    }  # fmt: skip
-    names = {
-        "transform": [{"filter": "isValid(datum.label)"}],
-        "mark": {"type": "text", "align": "left", "dx": 9, "dy": -1, "stroke": "var(--sheet)", "strokeWidth": 0},
-        "encoding": {"x": own_x, "y": own_y, "text": {"field": "label"}},
-    }
-    numbers = {
-        "mark": {"type": "text", "dy": -14, "fontWeight": 600},
-        "encoding": {"x": own_x, "y": own_y, "text": {"field": "count"}, "color": colour, "tooltip": [_tip("case", "marks here")]},
-    }
-    marks = overlap.merged([{name: short(row[name]) for name in _OF_A_MARK if name in row} for row in rows], front_places(rows))
-    of_marks = [
-        *([across] if _has(rows, "cost_low") else []),
-        *([upward] if _has(rows, "accuracy_low") else []),
-        dots,
-        *([names] if _has(marks, "label") else []),
-        numbers,
-    ]
-    return {
-        **_sized(FRONT_HEIGHT_PX),
-        "datasets": {"marks": marks},
-        "params": [_hidden()],
-        "layer": [
-            *([band] if bands else []),
-            *([steps] if fronts else []),
-            *({"data": {"name": "marks"}, **layer} for layer in of_marks),
-        ],
-    }
-
-
-def front_places(rows: Sequence[Mapping[str, Any]]) -> Callable[[float, float], overlap.Place]:
-    """Return where a drawing of `against_accuracy` has a cost and an accuracy, in pixels from the left and from below."""
-    costs, accuracies = (
-        [row[name] for row in rows for name in (of, f"{of}_low", f"{of}_high") if row[name] is not None] for of in ("cost", "accuracy")
-    )
-    is_log = spread_ratio(row["cost"] for row in rows) >= LOG_FROM_RATIO
-    across = overlap.axis(costs, WIDTH_PX, is_log=is_log, from_zero=True)
-    upward = overlap.axis(accuracies, FRONT_HEIGHT_PX, is_log=False, from_zero=False)
-    return lambda cost, accuracy: (across(cost), upward(accuracy))
-
-
-def cumulative(unit: str, styles: Sequence[Style], values: Iterable[float | None]) -> Spec:
+def cumulative(unit: str, styles: Sequence[parts.Style], values: Iterable[float | None]) -> Spec:
     """Return the share of queries at most as slow, a step line for each case: rows of `series`, `value`, `share`."""
-    tips = [_tip("series", "case"), _tip("value", unit, NUMBER), _tip("share", "share of queries", ".1%")]
+    tips = [parts.tip("series", "case"), parts.tip("value", unit, parts.NUMBER), parts.tip("share", "share of queries", ".1%")]
     names, colours = [one[0] for one in styles], [one[1] for one in styles]
     dashes = [[1, 0] if place < 7 else [6, 3] if place < 14 else [2, 3] for place in range(len(styles))]
     return {
-        **_sized(260),
-        "params": [_hidden()],
+        **parts.sized(260),
+        "params": [parts.hidden()],
         "transform": [{"filter": "indexof(hidden, datum.series) < 0"}],
         "mark": {"type": "line", "interpolate": "step-after", "strokeWidth": 1.8},
         "encoding": {
-            "x": _amount("value", unit, values, from_zero=False),
+            "x": parts.amount("value", unit, values, from_zero=False),
             "y": {
                 "field": "share",
                 "type": "quantitative",
@@ -172,31 +79,37 @@ def cumulative(unit: str, styles: Sequence[Style], values: Iterable[float | None
                 "axis": {"format": "%"},
                 "scale": {"domain": [0, 1]},
             },
-            "color": {**_by_series(), "scale": {"domain": names, "range": colours}, "legend": _LEGEND},
-            "strokeDash": {**_by_series(), "scale": {"domain": names, "range": dashes}, "legend": _LEGEND},
+            "color": {**parts.by_series(), "scale": {"domain": names, "range": colours}, "legend": parts.LEGEND},
+            "strokeDash": {**parts.by_series(), "scale": {"domain": names, "range": dashes}, "legend": parts.LEGEND},
             "tooltip": tips,
         },
     }
 
 
-def strips(unit: str, styles: Sequence[Style], values: Iterable[float | None]) -> Spec:
+def strips(unit: str, styles: Sequence[parts.Style], values: Iterable[float | None]) -> Spec:
     """Return a lane for each case, its runs scattered within it: rows of `series`, `value`, `low`, `high`, `verdict`, `run`."""
-    tips = [_tip("series", "case"), _tip("value", unit, NUMBER), _tip("interval"), _tip("verdict"), _tip("run")]
+    tips = [
+        parts.tip("series", "case"),
+        parts.tip("value", unit, parts.NUMBER),
+        parts.tip("interval"),
+        parts.tip("verdict"),
+        parts.tip("run"),
+    ]
     lanes = {
         "field": "series",
         "type": "nominal",
         "title": None,
         "sort": [one[0] for one in styles],
-        "axis": _BARE,
+        "axis": parts.BARE,
     }
-    x = _amount("value", unit, values, from_zero=False)
+    x = parts.amount("value", unit, values, from_zero=False)
     dots = {
         "mark": {"type": "point", "size": 30, "strokeWidth": 1.2},
         "encoding": {
-            "x": x, "y": lanes, "yOffset": {"field": "scatter", "type": "quantitative"}, **_painted(_colour(styles)),
-            "fillOpacity": HOLLOW, "tooltip": tips,
+            "x": x, "y": lanes, "yOffset": {"field": "scatter", "type": "quantitative"}, **parts.painted(parts.colour(styles)),
+            "fillOpacity": parts.HOLLOW, "tooltip": tips,
         },
-        "params": [_zoom(["x"])],
+        "params": [parts.zoom(["x"])],
     }  # fmt: skip
     middle = {
         "mark": {"type": "tick", "thickness": 3, "height": 26, "color": "var(--ink)"},
@@ -207,35 +120,35 @@ def strips(unit: str, styles: Sequence[Style], values: Iterable[float | None]) -
         "transform": [
             {"window": [{"op": "row_number", "as": "place"}]},
             {"calculate": "(datum.place * 0.618034) % 1", "as": "scatter"},
-            {"calculate": _INTERVAL, "as": "interval"},
+            {"calculate": parts.INTERVAL, "as": "interval"},
         ],
         "layer": [dots, middle],
     }  # fmt: skip
 
 
-def stacked_bars(unit: str, parts: Sequence[str], lanes: int) -> Spec:
+def stacked_bars(unit: str, names: Sequence[str], lanes: int) -> Spec:
     """Return a bar for each of so many cases, its parts in a row from 0: rows of `series`, `part`, `value`, `place` of the part."""
-    shades = [f"var(--p{place % 4})" for place in range(len(parts))]
+    shades = [f"var(--p{place % 4})" for place in range(len(names))]
     return {
         "width": "container", "height": 12 + 26 * lanes,
-        "params": [_hidden()],
+        "params": [parts.hidden()],
         "transform": [{"filter": "indexof(hidden, datum.part) < 0"}],
         "mark": {"type": "bar", "stroke": "var(--sheet)", "strokeWidth": 0.6, "height": 16},
         "encoding": {
             "x": {"field": "value", "type": "quantitative", "title": unit, "stack": True},
-            "y": {"field": "series", "type": "nominal", "title": None, "sort": None, "axis": _BARE},
-            "color": {"field": "part", "type": "nominal", "scale": {"domain": list(parts), "range": shades}, "legend": _LEGEND},
+            "y": {"field": "series", "type": "nominal", "title": None, "sort": None, "axis": parts.BARE},
+            "color": {"field": "part", "type": "nominal", "scale": {"domain": list(names), "range": shades}, "legend": parts.LEGEND},
             "order": {"field": "place", "type": "quantitative"},
-            "tooltip": [_tip("series", "case"), _tip("part"), _tip("value", unit, NUMBER)],
+            "tooltip": [parts.tip("series", "case"), parts.tip("part"), parts.tip("value", unit, parts.NUMBER)],
         },
     }  # fmt: skip
 
 
 def ranked_bars(unit: str, lanes: int) -> Spec:
     """Return a bar for each of so many rows in the order of the rows, with its figure: rows of `term`, `value`, `detail`."""
-    base = {"y": {"field": "term", "type": "nominal", "title": None, "sort": None, "axis": _BARE}}
+    base = {"y": {"field": "term", "type": "nominal", "title": None, "sort": None, "axis": parts.BARE}}
     x = {"field": "value", "type": "quantitative", "title": unit}
-    tips = [_tip("term"), _tip("value", unit, ",.2~r"), _tip("detail", "degrees of freedom")]
+    tips = [parts.tip("term"), parts.tip("value", unit, ",.2~r"), parts.tip("detail", "degrees of freedom")]
     return {
         "width": "container", "height": 10 + 24 * lanes,
         "layer": [
@@ -252,16 +165,18 @@ def heat_map(unit: str, values: Iterable[float | None], lanes: int) -> Spec:
     """Return so many rows by columns, shaded by value: rows of `row`, `column`, `value`, `low`, `high`, `text`, `below`, `detail`."""
     present = [value for value in values if value is not None]
     kind = "log" if spread_ratio(present) >= 2 and min(present, default=0) > 0 else "linear"
-    top = {"labelAngle": -30, "orient": "top", "labelLimit": 170, "labelOverlap": False, **_BARE}
+    top = {"labelAngle": -30, "orient": "top", "labelLimit": 170, "labelOverlap": False, **parts.BARE}
     axes: Spec = {
         "x": {"field": "column", "type": "nominal", "title": None, "axis": top},
-        "y": {"field": "row", "type": "nominal", "title": None, "axis": {**_BARE, "labelLimit": 230}},
-        "tooltip": [_tip("row"), _tip("column"), _tip("value", unit, NUMBER), _tip("interval"), _tip("detail")],
+        "y": {"field": "row", "type": "nominal", "title": None, "axis": {**parts.BARE, "labelLimit": 230}},
+        "tooltip": [
+            parts.tip("row"), parts.tip("column"), parts.tip("value", unit, parts.NUMBER), parts.tip("interval"), parts.tip("detail"),
+        ],
     }  # fmt: skip
     shade = {"field": "value", "type": "quantitative", "scale": {"type": kind, "range": [0.1, 0.62]}, "legend": None}
     return {
         "width": "container", "height": 40 * lanes,
-        "transform": [{"calculate": _INTERVAL, "as": "interval"}],
+        "transform": [{"calculate": parts.INTERVAL, "as": "interval"}],
         "layer": [
             {
                 "mark": {"type": "rect", "fill": "var(--accent)", "stroke": "var(--sheet)", "strokeWidth": 2},
@@ -276,8 +191,8 @@ def heat_map(unit: str, values: Iterable[float | None], lanes: int) -> Spec:
 def spark_lines(lanes: Sequence[str]) -> Spec:
     """Return a small line for each lane: rows of `lane`, `started_at_ns`, `height` (of the lane numbered from 0), `value`, `runs`."""
     tips = [
-        _tip("at", "day", "%d %b %Y", "temporal"), _tip("lane", "board type"), _tip("value", "p50 against its usual", ".3f"),
-        _tip("runs", "runs", ","),
+        parts.tip("at", "day", "%d %b %Y", "temporal"), parts.tip("lane", "board type"), parts.tip("value", "p50 against its usual", ".3f"),
+        parts.tip("runs", "runs", ","),
     ]  # fmt: skip
     names = " : ".join(f"datum.value === {place} ? {name!r}" for place, name in enumerate(_plain_text(lane) for lane in lanes))
     y = {
@@ -285,7 +200,7 @@ def spark_lines(lanes: Sequence[str]) -> Spec:
         "scale": {"domain": [-0.5, len(lanes) - 0.5], "reverse": True, "nice": False},
         "axis": {"values": list(range(len(lanes))), "labelExpr": f"{names} : ''", "grid": False},
     }  # fmt: skip
-    x = _when()
+    x = parts.when()
     return {
         "width": "container", "height": max(60, 34 * len(lanes)),
         "transform": [{"calculate": "datum.started_at_ns / 1e6", "as": "at"}],
@@ -293,7 +208,7 @@ def spark_lines(lanes: Sequence[str]) -> Spec:
             {"mark": {"type": "line", "color": "var(--s0)", "strokeWidth": 1.6}, "encoding": {"x": x, "y": y, "detail": {"field": "lane"}}},
             {
                 "mark": {"type": "point", "filled": True, "size": 22, "color": "var(--s0)"}, "encoding": {"x": x, "y": y, "tooltip": tips},
-                "params": [_zoom(["x"], pans_with_shift=True), _brush()],
+                "params": [parts.zoom(["x"], pans_with_shift=True), parts.brush()],
             },
         ],
     }  # fmt: skip
@@ -310,7 +225,7 @@ def run_time_line(
     `bands` (`start`, `end` in s, `name`, `text`) shade idle and warm-up, with the machine's conditions then.
     """
     x = {"field": "at_s", "type": "quantitative", "title": across, "scale": {"zero": False, "nice": False}}
-    at, right = _tip("at_s", "at, s", ",.3f"), {"orient": "right", "grid": False, "titleX": 0, "titleAlign": "right"}
+    at, right = parts.tip("at_s", "at, s", ",.3f"), {"orient": "right", "grid": False, "titleX": 0, "titleAlign": "right"}
     sensor_scale = {"domain": list(sensors), "range": [f"var(--s{1 + place % 6})" for place in range(len(sensors))]}
     layers: list[Spec] = []
     if bands:
@@ -320,7 +235,7 @@ def run_time_line(
         }
         edges = {"x": {"field": "start", "type": "quantitative"}, "x2": {"field": "end"}}
         colour = {"field": "name", "type": "nominal", "scale": shades, "legend": None}
-        tips = [_tip("name"), _tip("text", "conditions")]
+        tips = [parts.tip("name"), parts.tip("text", "conditions")]
         layers += [
             {
                 "data": {"values": list(bands)}, "mark": {"type": "rect", "opacity": 0.3},
@@ -331,10 +246,10 @@ def run_time_line(
         "transform": [{"filter": "isValid(datum.latency_ms)"}],
         "mark": {"type": "point", "filled": True, "size": 12, "opacity": 0.5, "color": "var(--s0)"},
         "encoding": {
-            "x": x, "y": _amount("latency_ms", "latency, ms", latencies_ms, from_zero=False),
-            "tooltip": [_tip("query", "query", ","), *([at] if bands else []), _tip("latency_ms", "latency, ms", NUMBER)],
+            "x": x, "y": parts.amount("latency_ms", "latency, ms", latencies_ms, from_zero=False),
+            "tooltip": [parts.tip("query", "query", ","), *([at] if bands else []), parts.tip("latency_ms", "latency, ms", parts.NUMBER)],
         },
-        "params": [_zoom(["x"])],
+        "params": [parts.zoom(["x"])],
     }  # fmt: skip
     layers.append(dots)
     if sensors:
@@ -344,131 +259,70 @@ def run_time_line(
                 "mark": {"type": "line", "strokeWidth": 1.3},
                 "encoding": {
                     "x": x, "y": {"field": "power_w", "type": "quantitative", "title": "power, W", "axis": right},
-                    "color": {"field": "sensor", "type": "nominal", "scale": sensor_scale, "legend": _LEGEND},
-                    "tooltip": [_tip("sensor"), at, _tip("power_w", "power, W", NUMBER)],
+                    "color": {"field": "sensor", "type": "nominal", "scale": sensor_scale, "legend": parts.LEGEND},
+                    "tooltip": [parts.tip("sensor"), at, parts.tip("power_w", "power, W", parts.NUMBER)],
                 },
             }
         )  # fmt: skip
-    return {**_sized(280), "layer": layers, "resolve": {"scale": {"y": "independent"}}}
+    return {**parts.sized(280), "layer": layers, "resolve": {"scale": {"y": "independent"}}}
 
 
 def among(unit: str, rows: Sequence[Mapping[str, Any]]) -> Spec:
     """Return one device among others: `rows` of `device`, `value`, `low`, `high`, `is_own`."""
-    x = _amount("value", unit, [row["value"] for row in rows], from_zero=False)
-    tips = [_tip("device"), _tip("value", unit, NUMBER), _tip("interval")]
+    x = parts.amount("value", unit, [row["value"] for row in rows], from_zero=False)
+    tips = [parts.tip("device"), parts.tip("value", unit, parts.NUMBER), parts.tip("interval")]
     own = {"condition": {"test": "datum.is_own", "value": "var(--s1)"}, "value": "var(--soft)"}
     size = {"condition": {"test": "datum.is_own", "value": 130}, "value": 40}
-    bar = _rule({"x": {"field": "low", "type": "quantitative"}, "x2": {"field": "high"}, "y": {"value": 30}, "color": own})
+    bar = parts.rule({"x": {"field": "low", "type": "quantitative"}, "x2": {"field": "high"}, "y": {"value": 30}, "color": own})
     dots = {
         "mark": {"type": "point", "filled": True, "opacity": 0.75},
         "encoding": {"x": x, "y": {"value": 30}, "color": own, "size": size, "tooltip": tips},
-        "params": [_zoom(["x"])],
+        "params": [parts.zoom(["x"])],
     }
-    return {**_sized(60), "transform": [{"calculate": _INTERVAL, "as": "interval"}], "layer": [*([bar] if _has(rows, "low") else []), dots]}
+    return {
+        **parts.sized(60),
+        "transform": [{"calculate": parts.INTERVAL, "as": "interval"}],
+        "layer": [*([bar] if parts.has(rows, "low") else []), dots],
+    }
 
 
 def periods(lanes: int) -> Spec:
     """Return when so many alerts were open: rows of `alert`, `rule`, `started_at_ns`, `end_ns`, `state`, `text`."""
-    x = _when()
+    x = parts.when()
     colour = {
         "field": "state",
         "type": "nominal",
         "scale": {"domain": ["open", "closed"], "range": ["var(--s1)", "var(--p1)"]},
-        "legend": _LEGEND,
+        "legend": parts.LEGEND,
     }
-    tips = [_tip("alert"), _tip("rule"), _tip("state"), _tip("at", "opened", DAY, "temporal"), _tip("text", "evidence")]
+    tips = [
+        parts.tip("alert"),
+        parts.tip("rule"),
+        parts.tip("state"),
+        parts.tip("at", "opened", parts.DAY, "temporal"),
+        parts.tip("text", "evidence"),
+    ]
     return {
         "width": "container", "height": 8 + 22 * lanes,
         "transform": [{"calculate": "datum.started_at_ns / 1e6", "as": "at"}, {"calculate": "datum.end_ns / 1e6", "as": "until"}],
         "mark": {"type": "bar", "height": 12, "minBandSize": 3},
         "encoding": {
             "x": x, "x2": {"field": "until"}, "color": colour, "tooltip": tips,
-            "y": {"field": "alert", "type": "nominal", "title": None, "sort": None, "axis": _BARE},
+            "y": {"field": "alert", "type": "nominal", "title": None, "sort": None, "axis": parts.BARE},
         },
-        "params": [_zoom(["x"], pans_with_shift=True), _brush()],
+        "params": [parts.zoom(["x"], pans_with_shift=True), parts.brush()],
     }  # fmt: skip
-
-
-_MOMENTS = {
-    **dict.fromkeys(("milliseconds", "seconds"), "%H:%M:%S"), **dict.fromkeys(("minutes", "hours"), "%H:%M"),
-    **dict.fromkeys(("day", "date", "week"), "%d %b"), **dict.fromkeys(("month", "quarter", "year"), "%d %b %Y"),
-}  # fmt: skip
-_OF_A_MARK = (
-    "case", "series", "cost", "cost_low", "cost_high", "accuracy", "accuracy_low", "accuracy_high", "standing", "verdict", "is_hollow",
-    "label", "anchor",
-)  # fmt: skip
-_BARE = {"domain": False, "ticks": False}
-_LEGEND = {"orient": "bottom", "columns": 3, "title": None, "symbolOpacity": 1}
-
-
-def _has(rows: Sequence[Mapping[str, Any]], name: str) -> bool:
-    """Return whether any row has a value: a layer of nothing has no scale."""
-    return any(row[name] is not None for row in rows)
-
-
-def _sized(height: int) -> Spec:
-    return {"width": "container", "height": height}
-
-
-def _tip(name: str, title: str | None = None, form: str | None = None, kind: str | None = None) -> Spec:
-    kind = kind or ("quantitative" if form else "nominal")
-    utc = {"formatType": "utcFormat"} if kind == "temporal" else {}
-    return {"field": name, "title": title or name.replace("_", " "), "type": kind, **({"format": form} if form else {}), **utc}
-
-
-def _when(padding: int = 0) -> Spec:
-    """Return an axis of moments: days, and hours where it is zoomed that far."""
-    scale = {"type": "utc", "padding": padding} if padding else {"type": "utc"}
-    return {"field": "at", "type": "temporal", "scale": scale, "title": None, "axis": {"format": _MOMENTS}}
 
 
 def _value(unit: str, *, from_zero: bool) -> Spec:
     return {"field": "value", "type": "quantitative", "title": unit, "scale": {"zero": from_zero, "nice": True, "padding": 6}}
 
 
-def _amount(name: str, title: str, values: Iterable[float | None], *, from_zero: bool = True) -> Spec:
-    """Return an axis for amounts above 0: logarithmic, and said to be so, where the range asks for it."""
-    if spread_ratio(values) >= LOG_FROM_RATIO:
-        return {
-            "field": name,
-            "type": "quantitative",
-            "title": f"{title}, logarithmic",
-            "scale": {"type": "log", "nice": False, "padding": 12},
-        }
-    scale = {"zero": from_zero, "padding": 0 if from_zero else 12, "nice": from_zero}
-    return {"field": name, "type": "quantitative", "title": title, "scale": scale}
-
-
-def _colour(styles: Sequence[Style]) -> Spec:
-    scale = {"domain": [one[0] for one in styles], "range": [one[1] for one in styles]}
-    return {"field": "series", "type": "nominal", "scale": scale, "legend": _LEGEND}
-
-
-def _painted(colour: Spec) -> Spec:
-    """Return outline and filling in one colour: a filling may be left out."""
-    return {"stroke": colour, "fill": colour}
-
-
-def _by_series() -> Spec:
-    return {"field": "series", "type": "nominal"}
-
-
-def _rule(encoding: Spec) -> Spec:
-    low, high = (encoding[name]["field"] for name in ("x" if "x2" in encoding else "y", "x2" if "x2" in encoding else "y2"))
-    there = f"isValid(datum.{low}) && isValid(datum.{high})"
-    return {"transform": [{"filter": there}], "mark": {"type": "rule", "opacity": 0.55}, "encoding": encoding}
-
-
-def _interval_texts(*names: str) -> list[Spec]:
-    texts = {name: _INTERVAL.replace("datum.low", f"datum.{name}_low").replace("datum.high", f"datum.{name}_high") for name in names}
-    return [{"calculate": text, "as": f"{name}_interval"} for name, text in texts.items()]
-
-
 def _events(events: Sequence[Mapping[str, Any]]) -> list[Spec]:
     kinds = {"domain": ["change", "step", "remark"], "range": ["var(--soft)", "var(--s1)", "var(--s2)"]}
     colour = {"field": "kind", "type": "nominal", "scale": kinds, "legend": None}
     x = {"field": "at", "type": "temporal"}
-    tips = [_tip("at", "on", "%d %b %Y", "temporal"), _tip("kind"), _tip("text", "what")]
+    tips = [parts.tip("at", "on", "%d %b %Y", "temporal"), parts.tip("kind"), parts.tip("text", "what")]
     dash = {"condition": {"test": "datum.kind === 'step'", "value": [1, 0]}, "value": [4, 3]}
     number = {"x": x, "y": {"value": -6}, "text": {"field": "number"}, "color": colour, "tooltip": tips}
     return [
@@ -478,21 +332,6 @@ def _events(events: Sequence[Mapping[str, Any]]) -> list[Spec]:
         },
         {"data": {"values": list(events)}, "mark": {"type": "text", "fontWeight": 600}, "encoding": number},
     ]  # fmt: skip
-
-
-def _hidden() -> Spec:
-    return {"name": "hidden", "value": []}
-
-
-def _zoom(axes: Sequence[str], *, pans_with_shift: bool = False) -> Spec:
-    drag = "[pointerdown[event.shiftKey], window:pointerup] > window:pointermove!" if pans_with_shift else True
-    select = {"type": "interval", "encodings": list(axes), "translate": drag, "zoom": "wheel![event.ctrlKey]", "clear": "dblclick"}
-    return {"name": "zoom", "bind": "scales", "select": select}
-
-
-def _brush() -> Spec:
-    drag = "[pointerdown[!event.shiftKey], window:pointerup] > window:pointermove!"
-    return {"name": "brush", "select": {"type": "interval", "encodings": ["x"], "on": drag, "translate": False, "zoom": False}}
 
 
 def _plain_text(text: str) -> str:

@@ -7,7 +7,7 @@ from typing import Any
 from edgemeter.agent.base.metrics import metric_name
 from edgemeter.collector.charts import vega
 from edgemeter.collector.charts.chart import Chart, rows_table
-from edgemeter.collector.charts.specs import against_accuracy
+from edgemeter.collector.charts.front import against_accuracy
 from edgemeter.collector.compare.summary import CaseSummary
 from edgemeter.collector.show.comparison_charts import (
     ENERGY_TITLE,

@@ -7,7 +7,7 @@ from typing import Any
 from edgemeter.agent.base import figures
 from edgemeter.agent.base.metrics import gain, metric_name
 from edgemeter.agent.contract.record import RunRecord
-from edgemeter.collector.charts import specs
+from edgemeter.collector.charts import front, specs
 from edgemeter.collector.charts.chart import WIDTH_PX, Chart, rows_table
 from edgemeter.collector.compare.comparison import Comparison, ComparisonRow, comparable
 from edgemeter.collector.compare.spread import Spread, widened_interval
@@ -224,7 +224,7 @@ def _front(comparison: Comparison, rows: Sequence[ComparisonRow], styles: Series
         for place, row in enumerate(rows)
     ]  # fmt: skip
     legend = _legend(rows, styles)
-    spec = specs.against_accuracy(cost_title, metric, legend, values, bands, fronts)
+    spec = front.against_accuracy(cost_title, metric, legend, values, bands, fronts)
     return Chart(f"{cost_title.partition(',')[0]} against {metric}: {title}", spec, rows_table(values), FRONT_NOTE, legend)
 
 
@@ -253,8 +253,8 @@ def front_point(case: CaseSummary, cost: Cost) -> FrontPoint | None:
 
 def _labels(rows: Sequence[Mapping[str, Any]], names: Sequence[str], wanted: set[int] | None) -> list[str | None]:
     """Return a name beside each point where there is room for it; of many points only those that are `wanted`."""
-    at = specs.front_places(rows)
-    places = [(x / WIDTH_PX, y / specs.FRONT_HEIGHT_PX) for x, y in (at(row["cost"], row["accuracy"]) for row in rows)]
+    at = front.places(rows)
+    places = [(x / WIDTH_PX, y / front.HEIGHT_PX) for x, y in (at(row["cost"], row["accuracy"]) for row in rows)]
     taken = [(x - MARK_REACH, x + MARK_REACH, y) for x, y in places]
     found: list[str | None] = []
     for place, ((x, y), name) in enumerate(zip(places, names, strict=True)):

@@ -8,6 +8,7 @@ import pytest
 from edgemeter.agent.base import config
 from edgemeter.collector.charts import overlap, specs, vega
 from edgemeter.collector.charts.chart import Chart, rows_table, script_data
+from edgemeter.collector.charts.front import HEIGHT_PX, places
 from edgemeter.collector.compare.trade_off import FrontPoint, front_band, standings
 from edgemeter.collector.show import comparison_charts
 from edgemeter.collector.show.series_style import assign_styles
@@ -112,13 +113,13 @@ def test_marks_are_merged_by_the_places_that_a_drawing_gives_them(reach):
     comparison = compare_runs(*boards, make_reference())
     (chart,) = comparison_charts.latency_front(comparison, assign_styles(comparison.rows)).charts
     rows = chart.table.dicts()
-    place = specs.front_places(rows)
+    place = places(rows)
     drawn = symbols(vega.svg(chart))
     marks = chart.spec["datasets"]["marks"]
     assert len(drawn) == len(marks)
     for (x, y), mark in zip(drawn, marks, strict=True):
         across, upward = place(mark["cost"], mark["accuracy"])
-        assert (x, specs.FRONT_HEIGHT_PX - y) == pytest.approx((across, upward), abs=1)
+        assert (x, HEIGHT_PX - y) == pytest.approx((across, upward), abs=1)
 
 
 def test_a_mark_of_several_series_is_of_none_of_them():

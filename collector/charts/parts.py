@@ -1,0 +1,98 @@
+"""The parts that specifications of charts are made of: amounts on an axis, intervals, tooltips, zoom, legend, brush."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from edgemeter.collector.charts.chart import Spec, spread_ratio
+
+# From this ratio of largest to smallest on, a linear axis presses the small values together.
+LOG_FROM_RATIO = 12.0
+NUMBER = ",.4~r"
+DAY = "%d %b %Y, %H:%M"
+# What one mark in a run's chart may be: as many as can be told apart, without the page growing.
+HOLLOW = {"condition": {"test": "datum.verdict === 'suspect' || datum.is_hollow === true", "value": 0.0}, "value": 0.85}
+INTERVAL = "isValid(datum.low) && isValid(datum.high) ? format(datum.low, ',.4~r') + ' to ' + format(datum.high, ',.4~r') : 'no interval'"
+Style = tuple[str, str, str]
+_MOMENTS = {
+    **dict.fromkeys(("milliseconds", "seconds"), "%H:%M:%S"), **dict.fromkeys(("minutes", "hours"), "%H:%M"),
+    **dict.fromkeys(("day", "date", "week"), "%d %b"), **dict.fromkeys(("month", "quarter", "year"), "%d %b %Y"),
+}  # fmt: skip
+BARE = {"domain": False, "ticks": False}
+LEGEND = {"orient": "bottom", "columns": 3, "title": None, "symbolOpacity": 1}
+
+
+def has(rows: Sequence[Mapping[str, Any]], name: str) -> bool:
+    """Return whether any row has a value: a layer of nothing has no scale."""
+    return any(row[name] is not None for row in rows)
+
+
+def sized(height: int) -> Spec:
+    """Return a chart as wide as its place, so many pixels high."""
+    return {"width": "container", "height": height}
+
+
+def tip(name: str, title: str | None = None, form: str | None = None, kind: str | None = None) -> Spec:
+    """Return a line of a tooltip: the field, its title, how it is written and what kind it is."""
+    kind = kind or ("quantitative" if form else "nominal")
+    utc = {"formatType": "utcFormat"} if kind == "temporal" else {}
+    return {"field": name, "title": title or name.replace("_", " "), "type": kind, **({"format": form} if form else {}), **utc}
+
+
+def when(padding: int = 0) -> Spec:
+    """Return an axis of moments: days, and hours where it is zoomed that far."""
+    scale = {"type": "utc", "padding": padding} if padding else {"type": "utc"}
+    return {"field": "at", "type": "temporal", "scale": scale, "title": None, "axis": {"format": _MOMENTS}}
+
+
+def amount(name: str, title: str, values: Iterable[float | None], *, from_zero: bool = True) -> Spec:
+    """Return an axis for amounts above 0: logarithmic, and said to be so, where the range asks for it."""
+    if spread_ratio(values) >= LOG_FROM_RATIO:
+        return {
+            "field": name,
+            "type": "quantitative",
+            "title": f"{title}, logarithmic",
+            "scale": {"type": "log", "nice": False, "padding": 12},
+        }
+    scale = {"zero": from_zero, "padding": 0 if from_zero else 12, "nice": from_zero}
+    return {"field": name, "type": "quantitative", "title": title, "scale": scale}
+
+
+def colour(styles: Sequence[Style]) -> Spec:
+    """Return the colour of each series, with its legend."""
+    scale = {"domain": [one[0] for one in styles], "range": [one[1] for one in styles]}
+    return {"field": "series", "type": "nominal", "scale": scale, "legend": LEGEND}
+
+
+def painted(colour: Spec) -> Spec:
+    """Return outline and filling in one colour: a filling may be left out."""
+    return {"stroke": colour, "fill": colour}
+
+
+def by_series() -> Spec:
+    """Return what tells series apart."""
+    return {"field": "series", "type": "nominal"}
+
+
+def rule(encoding: Spec) -> Spec:
+    """Return a layer of intervals, where both ends are known."""
+    low, high = (encoding[name]["field"] for name in ("x" if "x2" in encoding else "y", "x2" if "x2" in encoding else "y2"))
+    there = f"isValid(datum.{low}) && isValid(datum.{high})"
+    return {"transform": [{"filter": there}], "mark": {"type": "rule", "opacity": 0.55}, "encoding": encoding}
+
+
+def hidden() -> Spec:
+    """Return the parameter that holds what the legend switched off."""
+    return {"name": "hidden", "value": []}
+
+
+def zoom(axes: Sequence[str], *, pans_with_shift: bool = False) -> Spec:
+    """Return the parameter by which axes are zoomed and moved; where a drag picks a period, Shift moves."""
+    drag = "[pointerdown[event.shiftKey], window:pointerup] > window:pointermove!" if pans_with_shift else True
+    select = {"type": "interval", "encodings": list(axes), "translate": drag, "zoom": "wheel![event.ctrlKey]", "clear": "dblclick"}
+    return {"name": "zoom", "bind": "scales", "select": select}
+
+
+def brush() -> Spec:
+    """Return the parameter by which a drag picks a period."""
+    drag = "[pointerdown[!event.shiftKey], window:pointerup] > window:pointermove!"
+    return {"name": "brush", "select": {"type": "interval", "encodings": ["x"], "on": drag, "translate": False, "zoom": False}}
