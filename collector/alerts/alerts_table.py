@@ -13,7 +13,7 @@ from edgemeter.collector.alerts.channels import Notice
 from edgemeter.collector.alerts.check import AlertCheck
 from edgemeter.collector.alerts.lifecycle import Alert, RuleHealth
 from edgemeter.collector.trend.finding import iso
-from edgemeter.collector.trend.watch import MoreRunsRequest
+from edgemeter.collector.trend.more_runs import MoreRunsRequest
 
 
 def check_text(done: AlertCheck, plan: Mapping[str, Sequence[Notice]]) -> str:

@@ -33,7 +33,7 @@ from edgemeter.collector.ledgers.place import ledger_place, open_ledger
 from edgemeter.collector.trend import watch
 from edgemeter.collector.trend.history import History
 from edgemeter.collector.trend.metrics import DEFAULT
-from edgemeter.collector.trend.watch import OVER_DAYS, MoreRunsRequest, request_more_runs
+from edgemeter.collector.trend.more_runs import OVER_DAYS, MoreRunsRequest, request_more_runs
 from edgemeter.collector.trend.watch_file import Watch, read_annotations
 
 logger = logging.getLogger(__name__)

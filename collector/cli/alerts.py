@@ -143,7 +143,7 @@ def requests(stores: tuple[str, ...], *, form: Format | None) -> None:
     Example: edgemeter trend alerts requests
     """
     from edgemeter.collector.alerts import alerts_table
-    from edgemeter.collector.trend.watch import read_requests
+    from edgemeter.collector.trend.more_runs import read_requests
 
     with _file(stores) as file:
         found = read_requests(file)

@@ -1,5 +1,6 @@
 """The commands `edgemeter trend`: changes over time, `units`, `annotate`; `alerts` is in its own file."""
 
+import os
 from collections.abc import Sequence
 from typing import Any
 
@@ -94,7 +95,8 @@ def trend(
         known = annotations_of(where[0])
         selection = watch.SeriesSelection(**selected)
         watch.keys_of(history, selection)
-        found = watch.trends_of(history, known, metrics, selection, by_type=by_type)
+        workers = len(os.sched_getaffinity(0))
+        found = watch.trends_of(history, known, metrics, selection, by_type=by_type, workers=workers, progress=progress)
     newest = max((one.last_day for one in found), default=0)
     if until is not None and until < newest:
         raise click.UsageError(

@@ -140,8 +140,8 @@ def _ends(days: Days, begin: int, stop: int, every: int) -> list[int]:
     # Multiples of the index, so that tomorrow's scans include today's. A figure that never changes (most accuracies) has no step to find.
     if stop < first:
         return []
-    moves = float(np.ptp(days.x[begin:stop])) > 0
-    return [*(end for end in range(first, stop) if moves and end % every == 0), stop]
+    moves = days.x[begin:stop].min() < days.x[begin:stop].max()
+    return [*(range(first + -first % every, stop, every) if moves else ()), stop]
 
 
 def _scan_next(metric: Metric, walks: Sequence[_Walk]) -> None:

@@ -24,7 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edgemeter.agent.base.statistics import student_quantile
-from edgemeter.collector.trend import noise, scan, watch
+from edgemeter.collector.trend import more_runs, noise, scan
 from edgemeter.collector.trend.change_points import change_points
 from edgemeter.collector.trend.covariate import regressor
 from edgemeter.collector.trend.days import Days
@@ -174,7 +174,7 @@ class Watched:
     extra_ratio: float
 
 
-def ours(found: Drawn, draw: np.random.Generator, *, asks: bool, extra: int = watch.MORE_RUNS, room_ratio: float = math.inf) -> Watched:
+def ours(found: Drawn, draw: np.random.Generator, *, asks: bool, extra: int = more_runs.MORE_RUNS, room_ratio: float = math.inf) -> Watched:
     """Watch as the product does; with `asks` a suspect has so many more runs the next day. A series is over with its first alert.
 
     All series are one fleet: of the runs of the last 30 days more than `room_ratio` are not asked for, the most suspicious come first.
@@ -205,7 +205,7 @@ def ours(found: Drawn, draw: np.random.Generator, *, asks: bool, extra: int = wa
             elif look.now is not None and look.now.suspect is not None:
                 score[row] = look.now.suspect.score
         if asks:
-            room = room_ratio * series * watch.OVER_DAYS - given[max(0, day + 2 - watch.OVER_DAYS) : day + 1].sum()
+            room = room_ratio * series * more_runs.OVER_DAYS - given[max(0, day + 2 - more_runs.OVER_DAYS) : day + 1].sum()
             asked = _first_so_many(score, room / extra)
             given[day + 1] = extra * asked.sum()
     return Watched(first, float(count.mean()) - 1)
@@ -295,7 +295,7 @@ ASKING = "ours, suspects ask for more"
 Watch = Callable[[Drawn, np.random.Generator], Watched | None]
 WATCHES: dict[str, Watch] = {
     "ours, one run a day": lambda found, draw: ours(found, draw, asks=False),
-    ASKING: lambda found, draw: ours(found, draw, asks=True, room_ratio=watch.EXTRA_RATIO),
+    ASKING: lambda found, draw: ours(found, draw, asks=True, room_ratio=more_runs.EXTRA_RATIO),
     "bencher t .99": bencher,
     "cusum": cusum,
     "otava 1e-3": otava,
@@ -377,7 +377,7 @@ def comparisons(series: int = SERIES) -> Iterator[Comparison]:
                 yield _line(title, "days", one[f"days_to_{size}_sigma"], ("limit", days), days)
         if case == "clean":
             yield _line(
-                "trend: runs that stable series ask for", "of the runs", asking["extra_runs_ratio"], ("limit", 0.1), watch.EXTRA_RATIO
+                "trend: runs that stable series ask for", "of the runs", asking["extra_runs_ratio"], ("limit", 0.1), more_runs.EXTRA_RATIO
             )
     found = sick_units()
     yield _line("units: healthy fleets of 20 accused", "of the fleets", found["accused_ratio"], ("limit", 0.05), 0.05)

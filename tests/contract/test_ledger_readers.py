@@ -25,7 +25,7 @@ from edgemeter.collector.index.run_index import open_index
 from edgemeter.collector.index.sources import LedgerSource
 from edgemeter.collector.ledgers.place import beside, open_ledger
 from edgemeter.collector.runs.store import LedgerStore, open_store
-from edgemeter.collector.trend import watch, watch_file
+from edgemeter.collector.trend import more_runs, watch, watch_file
 from edgemeter.collector.trend.watch_file import Annotation
 from edgemeter.collector.web.events import TrendEvents
 from tests.fixtures.comparison_factory import make_reference, make_run
@@ -104,7 +104,7 @@ def test_annotations_alerts_and_requests_are_kept(ledger_place):
         assert "a new level begins" in lifecycle.acknowledge(file, alert.number, "known")
         assert watch_file.remove_annotation(file, made)
         assert not watch_file.remove_annotation(file, made)
-        assert watch.read_requests(file) == []
+        assert more_runs.read_requests(file) == []
     assert [one.text for one in watch_file.annotations_of(text_of(ledger_place))] == ["moved", "known"]
 
 

@@ -14,7 +14,7 @@ from edgemeter.collector.alerts.alerts_table import alerts_table
 from edgemeter.collector.alerts.check import check_alerts
 from edgemeter.collector.alerts.rules import AlertRule, AlertRules, Channel
 from edgemeter.collector.index.history import LedgerHistory
-from edgemeter.collector.trend import watch
+from edgemeter.collector.trend import more_runs
 from edgemeter.collector.trend.history import RunHistory
 from edgemeter.collector.trend.watch_file import WatchFile, read_annotations
 from tests.fixtures.listeners import http_listener
@@ -267,7 +267,7 @@ def test_a_check_asks_boards_of_suspects_for_more_runs(file):
     done = at(runs, AlertRules(), file, day=57)
     assert done.requests
     assert sum(one.runs for one in done.requests) <= 0.1 * 30 * 30
-    assert watch.read_requests(file, "pending") == list(done.requests)
+    assert more_runs.read_requests(file, "pending") == list(done.requests)
 
 
 def test_a_rise_alerts_within_three_days(file):

@@ -1,6 +1,6 @@
 import numpy as np
 
-from edgemeter.collector.trend import watch
+from edgemeter.collector.trend import more_runs, watch
 from edgemeter.collector.trend.history import RunHistory
 from edgemeter.collector.trend.watch_file import WatchFile
 from tests.fixtures.series_factory import FIRST_DAY, make_days, noisy
@@ -22,33 +22,33 @@ def test_a_suspect_asks_its_board_for_more_runs_once_a_day(tmp_path):
     found = suspects(6)
     assert len(found) >= 3
     with WatchFile(tmp_path / "w") as file:
-        asked = watch.request_more_runs(file, found, day=TODAY, runs_lately=10_000)
+        asked = more_runs.request_more_runs(file, found, day=TODAY, runs_lately=10_000)
         assert {one.key.device for one in asked} == {one.key.device for one in found}
-        assert all((one.runs, one.state) == (watch.MORE_RUNS, "pending") for one in asked)
-        assert watch.request_more_runs(file, found, day=TODAY, runs_lately=10_000) == asked
-        assert len(watch.request_more_runs(file, found, day=TODAY + 1, runs_lately=10_000)) == len(found)
+        assert all((one.runs, one.state) == (more_runs.MORE_RUNS, "pending") for one in asked)
+        assert more_runs.request_more_runs(file, found, day=TODAY, runs_lately=10_000) == asked
+        assert len(more_runs.request_more_runs(file, found, day=TODAY + 1, runs_lately=10_000)) == len(found)
 
 
 def test_no_more_than_a_tenth_is_asked_for_and_the_most_suspicious_come_first(tmp_path):
     """Of a hundred runs in 30 days ten more are allowed: two boards of all the suspects, those least likely by chance."""
     found = suspects(8)
     with WatchFile(tmp_path / "w") as file:
-        asked = watch.request_more_runs(file, found, day=TODAY, runs_lately=100)
+        asked = more_runs.request_more_runs(file, found, day=TODAY, runs_lately=100)
         assert sum(one.runs for one in asked) == 10
         likely = sorted(found, key=lambda one: one.chance)[:2]
         assert {one.key.device for one in asked} == {one.key.device for one in likely}
-        assert watch.request_more_runs(file, found, day=TODAY + 1, runs_lately=100) == []
+        assert more_runs.request_more_runs(file, found, day=TODAY + 1, runs_lately=100) == []
 
 
 def test_what_becomes_of_a_request_is_kept_and_an_old_one_expires(tmp_path):
     """Whoever carries it to the board says so; nobody did within three days: it is no longer of use, nor counted."""
     found = suspects(4)[:1]
     with WatchFile(tmp_path / "w") as file:
-        (first,) = watch.request_more_runs(file, found, day=TODAY, runs_lately=100)
-        watch.settle_requests(file, first.number, "sent")
-        assert [one.state for one in watch.read_requests(file)] == ["sent"]
-        watch.request_more_runs(file, [], day=TODAY + 5, runs_lately=100)
-        assert [one.state for one in watch.read_requests(file)] == ["expired"]
+        (first,) = more_runs.request_more_runs(file, found, day=TODAY, runs_lately=100)
+        more_runs.settle_requests(file, first.number, "sent")
+        assert [one.state for one in more_runs.read_requests(file)] == ["sent"]
+        more_runs.request_more_runs(file, [], day=TODAY + 5, runs_lately=100)
+        assert [one.state for one in more_runs.read_requests(file)] == ["expired"]
 
 
 def test_extra_runs_of_a_suspect_confirm_a_step_that_single_runs_do_not():

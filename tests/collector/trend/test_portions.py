@@ -1,0 +1,37 @@
+"""Facts about portions: several processes find what one finds, and hold no more than they work on."""
+
+from edgemeter.collector.trend import portions, watch
+from edgemeter.collector.trend.history import RunHistory
+from tests.fixtures.series_factory import make_days, noisy
+
+
+def test_several_processes_find_what_one_finds_in_the_same_order(monkeypatch):
+    """Of eleven boards, three at a time, one with a step; who waits is told how far it is."""
+    monkeypatch.setattr(portions, "MOST_SERIES", 3)
+    runs = [
+        run
+        for n in range(11)
+        for run in make_days(noisy(100, 30, seed=n, step_at=20 if n == 4 else None, step_ratio=1.2), device=f"pi-{n:02}")
+    ]
+    told = []
+    alone, together = (
+        watch.trends_of(RunHistory(runs), (), ("energy", "latency"), workers=workers, progress=lambda _, *done: told.append(done))
+        for workers in (1, 2)
+    )
+    assert together == alone
+    assert [len(one.steps) for one in alone if one.metric == "energy"] == [int(n == 4) for n in range(11)]
+    assert told == 2 * [(3, 11), (6, 11), (9, 11), (11, 11)]
+
+
+def test_no_more_tasks_are_made_than_processes_work_on():
+    """Runs of a million rows are not read all at once because reading is faster."""
+    made = []
+
+    def tasks():
+        for task in range(12):
+            made.append(task)
+            yield task
+
+    ahead = [len(made) - task for task, _ in portions.in_processes(abs, tasks(), 2)]
+    assert len(ahead) == 12
+    assert max(ahead) <= 3
