@@ -30,7 +30,7 @@ from edgemeter.collector.trend.metrics import NS_PER_DAY, RunFigures
 APPLICATION_ID = 0x4564_4978  # "EdIx"
 
 # Raised whenever the tables change: a file of another version is made anew.
-INDEX_VERSION = 12
+INDEX_VERSION = 13
 # What earlier versions kept beside the ledger: the roll-up and the index of trends.
 FORMER = (".digest", ".trend")
 # Pages of the file that are held in memory.
@@ -41,8 +41,8 @@ FACETS = ("fleet", "device", "board", "model", "runtime", "precision")
 
 # What runs have in common is kept once, under its number: its fingerprint, and of what kind its figures are.
 COMMON = ("energy_kind", "energy_provenance", "accuracy_kind", "series_energy_kind", "series_accuracy_kind")
-# A run in figures. `started_at_ns` is when it says that it began, where that can be true; `at_ns` the same by a synchronised clock, else
-# its receipt; `reason` why it cannot be compared, NULL if it can.
+# A run in figures, its row first. `started_at_ns` is when it says that it began, where that can be true; `at_ns` the same by a
+# synchronised clock, else its receipt; `reason` why it cannot be compared, NULL if it can.
 OF_RUN = (
     *(name for name in IndexedRun._fields if name not in COMMON),
     *("series", "session", "seq", "reason", "at_ns", "received_ns", "has_latency", "has_throttled", "is_under_voltage"),
@@ -97,7 +97,7 @@ CREATE TABLE summaries (
 CREATE TABLE common (
     fingerprint INTEGER PRIMARY KEY, name BLOB NOT NULL UNIQUE, text TEXT NOT NULL, {", ".join(f"{name} TEXT" for name in COMMON)}
 );
-CREATE TABLE measured ({", ".join(OF_RUN)}, PRIMARY KEY (row));
+CREATE TABLE measured (row INTEGER PRIMARY KEY, {", ".join(OF_RUN[1:])});
 CREATE INDEX runs_of_case ON measured (case_number, started_at_ns);
 CREATE INDEX runs_of_series ON measured (series, at_ns);
 CREATE INDEX runs_by_time ON measured (started_at_ns);

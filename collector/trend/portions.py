@@ -15,6 +15,8 @@ from edgemeter.collector.trend.run_columns import RunColumns
 from edgemeter.collector.trend.series_trend import trends
 
 MOST_SERIES = 500
+# Each takes 80 MB.
+MOST_PROCESSES = 4
 
 _Task = TypeVar("_Task")
 _Result = TypeVar("_Result")
@@ -69,7 +71,7 @@ def in_processes(function: Callable[[_Task], _Result], tasks: Iterable[_Task], w
     from multiprocessing import get_context  # noqa: PLC0415
 
     # An interrupt is for this process, which then ends the others.
-    with ProcessPoolExecutor(workers, get_context("spawn"), signal.signal, (signal.SIGINT, signal.SIG_IGN)) as pool:
+    with ProcessPoolExecutor(min(workers, MOST_PROCESSES), get_context("spawn"), signal.signal, (signal.SIGINT, signal.SIG_IGN)) as pool:
         waiting: deque[tuple[_Task, Future[_Result]]] = deque()
         for task in ready:
             waiting.append((task, pool.submit(function, task)))
