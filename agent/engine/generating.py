@@ -13,7 +13,7 @@ from edgemeter.agent import generators
 from edgemeter.agent.base.errors import UnavailableError
 from edgemeter.agent.contract.model_file import FOLDER_CONFIG
 from edgemeter.agent.contract.record_accuracy import OutputCheck
-from edgemeter.agent.contract.record_conditions import Model, Runtime, Scheduling, Tensor
+from edgemeter.agent.contract.record_conditions import Model, Scheduling, Tensor
 from edgemeter.agent.contract.record_figures import ColdStart, Memory, WarmUp
 from edgemeter.agent.contract.record_generation import Generation, LanguageModel, Quantisation
 from edgemeter.agent.contract.suite import Case
@@ -30,6 +30,7 @@ from edgemeter.agent.engine.generation_queries import (
     run_queries,
     series_of,
 )
+from edgemeter.agent.engine.loading import describe_runtime
 from edgemeter.agent.engine.measure import UNSURE_RATIO, idle
 from edgemeter.agent.engine.predictions import Emit
 from edgemeter.agent.engine.process_usage import read_scheduling, resident_mb, scheduling_between
@@ -182,7 +183,7 @@ def _measured(
     prompt = Tensor(name="prompt", shape=(1,) if prompt_tokens is None else (1, prompt_tokens), dtype="int32")
     return job.MeasuredRun(
         model=_describe_model(work, loaded),
-        runtime=_describe_runtime(case, loaded),
+        runtime=describe_runtime(case, loaded),
         precision=case.precision or loaded.precision or "unknown",
         inputs=(prompt,),
         outputs=(Tensor(name="output", shape=(1, subject.limits.output_tokens), dtype="int32"),),
@@ -295,18 +296,6 @@ def _language_model(loaded: LoadedGenerator) -> LanguageModel:
         quantisation=None if found is None else Quantisation(file_type=found.file_type, bytes_ratio=dict(found.bytes_ratio)),
         tokenizer_sha256=loaded.tokenizer_sha256,
         chat_template_sha256=None if template is None else hashlib.sha256(template.encode()).hexdigest(),
-    )
-
-
-def _describe_runtime(case: Case, loaded: LoadedGenerator) -> Runtime:
-    return Runtime(
-        name=case.runtime,
-        package=loaded.package,
-        version=loaded.version,
-        backend=loaded.backend,
-        threads=case.threads,
-        options=dict(case.options),
-        facts=dict(loaded.facts),
     )
 
 

@@ -17,6 +17,7 @@ from edgemeter.agent.contract.record_conditions import Model, Runtime, Tensor, T
 from edgemeter.agent.contract.suite import Case
 from edgemeter.agent.datasets.dataset import Dataset, open_folder
 from edgemeter.agent.engine import job
+from edgemeter.agent.generators import LoadedGenerator
 from edgemeter.agent.recognition import recognise
 from edgemeter.agent.runtimes import Array, Loaded, TensorInfo, noise
 from edgemeter.agent.tasks import Task, create, prepared
@@ -142,8 +143,8 @@ def describe_model(work: job.RunJob, model: LoadedModel) -> Model:
     )
 
 
-def describe_runtime(case: Case, loaded: Loaded) -> Runtime:
-    """Return the runtime that ran the model."""
+def describe_runtime(case: Case, loaded: Loaded | LoadedGenerator) -> Runtime:
+    """Return the runtime, or the generator, that ran the model."""
     return Runtime(
         name=case.runtime,
         package=loaded.package,
