@@ -11,7 +11,7 @@ from edgemeter.agent.generators import create
 from edgemeter.agent.quality.scoring import Material, score_generator
 from edgemeter.agent.runtimes import Options
 from tests.shipped_models import notes
-from tests.shipped_models.test_notes import SHIPPED, shipped_index
+from tests.shipped_models.language_folder import SHIPPED, shipped_index
 from tests.shipped_models.vocabulary import learn_vocabulary
 
 pytestmark = [

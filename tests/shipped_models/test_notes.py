@@ -1,9 +1,7 @@
 """The texts of the language model, and its vocabulary."""
 
 import json
-from pathlib import Path
 
-import msgspec
 import pytest
 
 from edgemeter.agent.base.errors import MeasurementError
@@ -11,14 +9,8 @@ from edgemeter.agent.contract import model_file
 from edgemeter.agent.quality.multiple_choice import read_choices
 from edgemeter.agent.quality.short_answers import read_questions
 from tests.shipped_models import notes
+from tests.shipped_models.language_folder import SHIPPED, shipped_index
 from tests.shipped_models.vocabulary import learn_vocabulary
-
-SHIPPED = Path(__file__).resolve().parents[2] / "models" / "language"
-
-
-def shipped_index():
-    """Return the index of the shipped files."""
-    return msgspec.toml.decode((SHIPPED / "language.toml").read_bytes())
 
 
 def test_the_shipped_texts_are_those_of_the_grammar():

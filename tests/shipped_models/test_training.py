@@ -127,8 +127,8 @@ def test_the_same_seed_trains_the_same_network(torch, training):
 
 
 def test_learning_lowers_the_loss(monkeypatch, training):
-    """On a handful of scenes the loss of the last steps lies below that of the first."""
-    monkeypatch.setattr(training, "BATCH", 8)
+    """On two scenes the loss of the last steps lies far below that of the first: 0.3 to 0.6 of it, as the processor rounds."""
+    monkeypatch.setattr(training, "BATCH", 4)
     monkeypatch.setattr(training, "_WARM_UP_STEPS", 5)
     losses = []
 
@@ -137,5 +137,5 @@ def test_learning_lowers_the_loss(monkeypatch, training):
         if step.startswith("training"):
             losses.append(float(step.rpartition(" ")[2]))
 
-    training.train(5, 100, tell, scenes=8)
-    assert sum(losses[-10:]) < 0.92 * sum(losses[:10])
+    training.train(5, 100, tell, scenes=2)
+    assert sum(losses[-10:]) < 0.8 * sum(losses[:10])

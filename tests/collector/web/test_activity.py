@@ -16,11 +16,12 @@ from edgemeter.collector.web.events import TrendEvents
 from edgemeter.collector.web.one_file import FileChoice
 from edgemeter.collector.web.server import PageServer
 from edgemeter.collector.web.view import ViewRequest
-from tests.collector.web.test_in_chromium import HOSTILE
-from tests.collector.web.test_live import Stream, clients, until
 from tests.fixtures.axe import axe_script, serious
 from tests.fixtures.comparison_factory import make_reference, make_run
+from tests.fixtures.hostile import MARKUP
 from tests.fixtures.ledgers import fill
+from tests.fixtures.live_stream import Stream, clients
+from tests.fixtures.mqtt_peer import wait_until
 
 NOW_NS = 1_800_000_000 * 10**9
 HOUR_NS = 3600 * 10**9
@@ -173,7 +174,7 @@ def test_a_page_in_a_file_does_not_say_what_was_measured_when_it_was_written(led
 def test_clients_are_told_when_something_else_is_measured(page_server, ledger):
     """Also when it changed between the making of the page and its first question; the key is that of the page."""
     stream = Stream(page_server, after="2&now=nothing")
-    until(lambda: clients(page_server) == 1)
+    assert wait_until(lambda: clients(page_server) == 1)
     put(ledger, activity())
     name, _, news = stream.event()
     assert (name, news) == ("now", {"now": page_server._doing()})
@@ -212,7 +213,7 @@ def test_what_is_measured_appears_and_goes_without_a_reload(browser, page_server
     if not address:
         assert page.run("document.querySelectorAll('#now .bar span').length") == 3
         assert page.run("document.querySelector('#now .bar .done').getBoundingClientRect().width") > 50
-    put(ledger, activity(measuring=Measuring(suite=HOSTILE, case=HOSTILE, run=4, runs=12), received_ns=time.time_ns()))
+    put(ledger, activity(measuring=Measuring(suite=MARKUP, case=MARKUP, run=4, runs=12), received_ns=time.time_ns()))
     page.until(f"{shown}.includes('run 4 of 12')")
     assert page.run("document.querySelectorAll('img').length") == 0
     assert page.fits()

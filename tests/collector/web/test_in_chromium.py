@@ -20,6 +20,7 @@ from edgemeter.collector.web.events import TrendEvents
 from edgemeter.collector.web.one_file import FileChoice
 from edgemeter.collector.web.server import PageServer
 from tests.fixtures.comparison_factory import make_reference, make_run
+from tests.fixtures.hostile import MARKUP
 from tests.fixtures.ledgers import fill
 from tests.fixtures.record_factory import make_environment, make_model
 
@@ -38,7 +39,6 @@ PICK = "const box = document.querySelector('[name={0}]'); box.value = '{1}'; box
 VISIBLE_ROWS = "[...document.querySelectorAll('#table table.grid tbody tr')].filter(one => one.offsetParent !== null)"
 SHOWN = f"{VISIBLE_ROWS}.map(one => one.dataset.device + ' ' + one.dataset.precision)"
 SHOWN_IN_FILE = "document.getElementById('shown').dataset.shown !== undefined"
-HOSTILE = "</script><script>document.title='taken'</script><img src=x onerror=\"document.title='taken'\">"
 
 
 @pytest.fixture
@@ -263,16 +263,16 @@ def test_what_a_device_says_of_its_health_stands_on_the_overview_and_on_its_page
 def test_what_devices_send_stays_text(browser, tmp_path):
     """A board, a file and a verdict that are markup do nothing, served and in a file."""
     fields = {
-        "environment": make_environment(board=HOSTILE, kernel=HOSTILE),
-        "verdict": record_conditions.Verdict(state="suspect", reasons=(HOSTILE,)),
-        "suite": HOSTILE,
-        "precision": HOSTILE,
+        "environment": make_environment(board=MARKUP, kernel=MARKUP),
+        "verdict": record_conditions.Verdict(state="suspect", reasons=(MARKUP,)),
+        "suite": MARKUP,
+        "precision": MARKUP,
     }
-    model = make_model(file=HOSTILE, task=HOSTILE)
-    runs = [make_run(device="pi-1", id=HOSTILE, **fields), make_reference(**fields)]
+    model = make_model(file=MARKUP, task=MARKUP)
+    runs = [make_run(device="pi-1", id=MARKUP, **fields), make_reference(**fields)]
     ledger = fill(tmp_path / "ledger.sqlite", [msgspec.structs.replace(run, model=model) for run in runs])
-    sensors = (Sensor(name=HOSTILE, trouble=HOSTILE),)
-    output = Health(device="pi-1", fleet="lab", session=7, told_ns=5, agent=HOSTILE, sensors=sensors)
+    sensors = (Sensor(name=MARKUP, trouble=MARKUP),)
+    output = Health(device="pi-1", fleet="lab", session=7, told_ns=5, agent=MARKUP, sensors=sensors)
     with SqliteLedger(ledger) as opened:
         opened.commit((), (), [PresenceChange("lab", "pi-1", output, 5)])
     index = open_index(LedgerSource(ledger))
@@ -295,7 +295,7 @@ def test_what_devices_send_stays_text(browser, tmp_path):
             assert page.run("document.querySelectorAll('img').length") == 0
             assert page.complaints() == []
             page.close()
-        page = browser.open(f"{server.url}run?id={HOSTILE.replace(' ', '+').replace('%', '%25').replace('&', '%26')}")
+        page = browser.open(f"{server.url}run?id={MARKUP.replace(' ', '+').replace('%', '%25').replace('&', '%26')}")
         assert page.run("document.querySelectorAll('img').length") == 0
         assert page.run("document.querySelector('h1').textContent").startswith("Run </script>")
         page.close()

@@ -1,7 +1,5 @@
 """Facts about what comes while a page is open: nothing is missed, nothing leaks, and the reader need not reload."""
 
-import http.client
-import json
 import threading
 import time
 
@@ -20,8 +18,8 @@ from edgemeter.collector.web.events import TrendEvents
 from edgemeter.collector.web.server import PageServer
 from tests.fixtures.comparison_factory import make_reference, make_run
 from tests.fixtures.ledgers import fill
-
-WAIT_S = 30.0
+from tests.fixtures.live_stream import Stream, clients
+from tests.fixtures.mqtt_peer import wait_until
 
 
 def deliver(ledger, seq, device="pi-1", **changes):
@@ -56,44 +54,6 @@ def serve(ledger):
         server.stop()
 
 
-class Stream:
-    """A client of the events."""
-
-    def __init__(self, server, after="", last=None):
-        self.connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=WAIT_S)
-        self.connection.request("GET", f"/live?after={after}", headers={} if last is None else {"Last-Event-ID": str(last)})
-        self.answer = self.connection.getresponse()
-
-    def event(self):
-        """Wait for the next event; return its name, id and content."""
-        fields = {}
-        while True:
-            line = self.answer.readline().decode().rstrip("\n")
-            if not line and "data" in fields:
-                return fields["event"], int(fields["id"]), json.loads(fields["data"])
-            name, _, value = line.partition(": ")
-            if name in ("event", "id", "data"):
-                fields[name] = value
-
-    def close(self):
-        """Go away."""
-        self.answer.close()
-        self.connection.close()
-
-
-def clients(server):
-    """Return how many places are taken."""
-    return server.live._clients
-
-
-def until(holds):
-    """Wait until something holds."""
-    deadline = time.monotonic() + WAIT_S
-    while not holds():
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
-
-
 def test_a_client_gets_each_run_once_with_the_row_of_the_ledger_as_id(serve, ledger):
     """From where it asks; then as they come."""
     server = serve()
@@ -111,7 +71,7 @@ def test_a_client_that_comes_back_gets_what_it_missed(serve, ledger):
     """The id of the last event that it got counts, not where it began."""
     server = serve()
     missed = [deliver(ledger, seq) for seq in (1, 2, 3)]
-    until(lambda: server.index.position() == 5)
+    assert wait_until(lambda: server.index.position() == 5)
     stream = Stream(server, after=0, last=3)
     _, row, news = stream.event()
     assert (row, news["count"], [run["id"] for run in news["runs"]]) == (5, 2, missed[:0:-1])
@@ -124,7 +84,7 @@ def test_the_state_of_a_device_comes_when_it_changes(serve, ledger):
         opened.commit((), (), [PresenceChange("lab", name, DeviceState(state="online", session=1), 5) for name in ("pi-1", "pi-2")])
     server = serve()
     stream = Stream(server, after=2)
-    until(lambda: server.live._states)
+    assert wait_until(lambda: server.live._states)
     # So that the client has seen them.
     stream.answer.readline(), stream.answer.readline(), stream.answer.readline()
     with SqliteLedger(ledger) as opened:
@@ -138,14 +98,14 @@ def test_clients_are_bounded_and_one_that_has_gone_leaves_nothing(serve):
     server = serve()
     before = threading.active_count()
     streams = [Stream(server, after=2) for _ in range(live.MOST_CLIENTS)]
-    until(lambda: clients(server) == live.MOST_CLIENTS)
+    assert wait_until(lambda: clients(server) == live.MOST_CLIENTS)
     refused = Stream(server, after=2)
     assert refused.answer.status == 503
     assert f"{live.MOST_CLIENTS} pages are live already" in refused.answer.read().decode()
     for stream in (*streams, refused):
         stream.close()
-    until(lambda: clients(server) == 0)
-    until(lambda: threading.active_count() <= before)
+    assert wait_until(lambda: clients(server) == 0)
+    assert wait_until(lambda: threading.active_count() <= before)
     again = Stream(server, after=0)
     assert again.event()[2]["count"] == 2
     again.close()
@@ -163,9 +123,9 @@ def test_the_end_of_the_server_ends_its_streams(serve):
     """A client is not left waiting."""
     server = serve()
     stream = Stream(server, after=2)
-    until(lambda: clients(server) == 1)
+    assert wait_until(lambda: clients(server) == 1)
     server.stop()
-    until(lambda: clients(server) == 0)
+    assert wait_until(lambda: clients(server) == 0)
     stream.close()
 
 

@@ -18,8 +18,8 @@ from edgemeter.provisioning.inventory.fleet_folder import FleetFolder
 from edgemeter.provisioning.registry import campaigns, devices, jobs
 from edgemeter.provisioning.registry.devices import Device
 from edgemeter.provisioning.registry.registry import Registry
+from tests.fixtures.job_bench import Bench
 from tests.provisioning import folder_bytes
-from tests.provisioning.jobs.test_job_handler import Bench
 
 SAMPLE = planning.SAMPLE
 FLEET = """

@@ -3,75 +3,11 @@
 import msgspec
 import pytest
 
-from edgemeter.agent.base.mqtt_session import Message
-from edgemeter.agent.contract import messages, orders
-from edgemeter.agent.contract.messages import Topic
-from edgemeter.agent.contract.orders import Cancel, Content, Doctor, Golden, Measure, Order, Report, ReportReceipt
-from edgemeter.provisioning.inventory.fleet_folder import FleetFolder
-from edgemeter.provisioning.jobs.job_handler import JobHandler
+from edgemeter.agent.contract.orders import Cancel, Doctor, Golden, Measure, Order, ReportReceipt
 from edgemeter.provisioning.registry import devices, jobs
 from edgemeter.provisioning.registry.devices import Device
-from edgemeter.provisioning.registry.jobs import NewJob
 from edgemeter.provisioning.registry.registry import Registry
-
-S = 1_000_000_000
-SUITE = Content(sha256="0" * 64, size_bytes=10, name="suite.toml")
-
-
-class Bench:
-    """A handler, its registry, what it sent, and the time."""
-
-    def __init__(self, path):
-        self.folder = FleetFolder(path)
-        self.now_ns = 1_700_000_000 * S
-        self.sent = []
-        self.start()
-
-    def start(self):
-        """Start the service anew, as after a kill: nothing but the registry is left."""
-        self.registry = Registry(self.folder.registry)
-        self.handler = JobHandler(self.folder, self.registry, lambda topic, payload: self.sent.append((topic, payload)))
-
-    def kill(self):
-        """End it without a word."""
-        self.registry.close()
-        self.start()
-
-    def online(self, *devices, session=1, state="online"):
-        """Let devices say that they are there."""
-        for device in devices:
-            self.handler.received(
-                Message(str(Topic("lab", device, "state")), messages.encode_message(messages.DeviceState(state=state, session=session)))
-            )
-
-    def add(self, *devices, work=None, **more):
-        """Add a job, as a command does."""
-        new = NewJob(**({"work": work or Measure(suite=SUITE), "title": "t", "timeout_s": 100.0} | more))
-        other = Registry(self.folder.registry)
-        with other.transaction() as connection:
-            job = jobs.add(connection, new, [(device, "lab") for device in devices], self.now_ns)
-        other.close()
-        return job
-
-    def poll(self, seconds=0.5):
-        """Move the time, let the handler look at least every five seconds, and return what it said: (device, Order or Noted)."""
-        end_ns = self.now_ns + int(seconds * S)
-        self.sent.clear()
-        while True:
-            self.now_ns = min(self.now_ns + 5 * S, end_ns)
-            self.handler.poll(self.now_ns)
-            if self.now_ns == end_ns:
-                break
-        return [(topic.split("/")[3], orders.decode_command(payload)) for topic, payload in self.sent]
-
-    def report(self, device, order, state, version, **more):
-        """Let a device report."""
-        said = Report(job=order.job, attempt=order.attempt, expected_version=version, state=state, session=1, **more)
-        self.handler.received(Message(str(Topic("lab", device, "job")), orders.encode_order(said)))
-
-    def held(self, job, device):
-        """Return what the registry holds."""
-        return jobs.find_execution(self.registry, job, device)
+from tests.fixtures.job_bench import SUITE, Bench, S
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ from edgemeter.agent.contract.messages import Topic
 from edgemeter.agent.contract.orders import FINAL, ReportReceipt
 from edgemeter.agent.jobs.journal import Journal
 from edgemeter.provisioning.registry import jobs
-from tests.provisioning.jobs.test_job_handler import Bench
+from tests.fixtures.job_bench import Bench
 
 NAMES = ("a", "b", "c")
 LOSS_RATIO, DOUBLE_RATIO, KILL_RATIO = 0.35, 0.15, 0.08

@@ -12,13 +12,12 @@ from edgemeter.provisioning.bundle.install import public_keys
 from tests.fixtures.mqtt_peer import wait_until
 from tests.fixtures.update_board import LONG_S
 from tests.provisioning.bundle import small_bundle
-from tests.provisioning.update.test_supervisor import board, first  # noqa: F401 - fixtures
 
 pytestmark = pytest.mark.slow
 
 
 @pytest.fixture
-def rotation(board, tmp_path):  # noqa: F811 - the fixture
+def rotation(board, tmp_path):
     """Return the board, and the new private key with the two `release.keys`: of the open rotation, and after it."""
     folder = tmp_path / "new"
     folder.mkdir()
@@ -28,12 +27,12 @@ def rotation(board, tmp_path):  # noqa: F811 - the fixture
     return board, key, opened, f"# edgemeter release keys, number 2, since 6\n{public.read_text()}"
 
 
-def trusted(board):  # noqa: F811 - the fixture
+def trusted(board):
     """Return how many keys the board trusts."""
     return len(public_keys((board.root / "release.pub").read_bytes()))
 
 
-def updated(board, version, tools=None):  # noqa: F811 - the fixture
+def updated(board, version, tools=None):
     """Return how the update to a bundle of that version ended."""
     board.want(board.bundle(version, tools=tools), version, job=f"to-{version[0]}")
     return board.outcome(f"to-{version[0]}")["state"]
@@ -41,7 +40,7 @@ def updated(board, version, tools=None):  # noqa: F811 - the fixture
 
 def test_the_new_key_is_taken_by_an_update_that_the_old_one_signed(rotation):
     """Then both are accepted, after the next update the new one alone; a release of the past brings the old one not back."""
-    board, key, opened, ended = rotation  # noqa: F811 - the fixture
+    board, key, opened, ended = rotation
     old = board.key
     board.start()
     assert updated(board, "2.0", {"release.keys": opened}) == "done", board.log()
@@ -68,7 +67,7 @@ def test_the_new_key_is_taken_by_an_update_that_the_old_one_signed(rotation):
 
 def test_a_key_that_nobody_trusted_before_is_not_taken(rotation):
     """A bundle that the new key signed, on a device that knows the old one alone."""
-    board, key, _, ended = rotation  # noqa: F811 - the fixture
+    board, key, _, ended = rotation
     before = (board.root / "release.pub").read_bytes()
     board.start()
     board.key = key
@@ -78,7 +77,7 @@ def test_a_key_that_nobody_trusted_before_is_not_taken(rotation):
 
 def test_kills_at_any_moment_leave_a_device_that_takes_the_keys(rotation):
     """The supervisor is killed again and again during the update; in the end the release runs and both keys are trusted."""
-    board, _, opened, _ = rotation  # noqa: F811 - the fixture
+    board, _, opened, _ = rotation
     chance = random.Random(7)  # noqa: S311 - moments, no secrets
     board.start()
     board.want(board.bundle("2.0", tools={"release.keys": opened}), "2.0", job="to-2")

@@ -16,47 +16,13 @@ import pytest
 from edgemeter.provisioning.update import supervisor
 from tests.fixtures.mqtt_peer import wait_until
 from tests.fixtures.small_disk import small_disk
-from tests.fixtures.update_board import BROKEN, CRASHES, CRASHES_AT_ONCE, LONG_S, NO_BROKER, NOT_EVEN_ONCE, NOT_IMPORTABLE, SILENT, Board
+from tests.fixtures.update_board import BROKEN, CRASHES, CRASHES_AT_ONCE, LONG_S, NO_BROKER, NOT_EVEN_ONCE, NOT_IMPORTABLE, SILENT, copied
 
 pytestmark = pytest.mark.slow
 ROOT = Path(__file__).resolve().parents[3]
 INSTALL = ROOT / "provisioning" / "bundle" / "install.py"
 # At length: EDGEMETER_POWER_CUTS=20.
 POWER_CUTS = int(os.environ.get("EDGEMETER_POWER_CUTS", "6"))
-
-
-@pytest.fixture(scope="module")
-def first(tmp_path_factory):
-    """Return a folder with version 1.0 installed, to be copied: an installation takes seconds."""
-    board = Board(tmp_path_factory.mktemp("first"))
-    board.install_tool(INSTALL)
-    board.install(board.bundle("1.0"))
-    return board
-
-
-@pytest.fixture
-def board(first, tmp_path):
-    """Return a board on which version 1.0 runs, under supervision."""
-    made = copied(first, tmp_path)
-    yield made
-    made.close()
-
-
-def copied(first, folder, root=None):
-    """Return a board like `first`; a virtual environment works where it was built only, so the scripts are told the new place."""
-    made = Board(folder, root)
-    for name in ("install.py", "release.pub", "releases", "current"):
-        source = first.root / name
-        if source.is_symlink():
-            (made.root / name).symlink_to(source.readlink())
-        elif source.is_dir():
-            shutil.copytree(source, made.root / name, symlinks=True)
-        else:
-            shutil.copy(source, made.root / name)
-    shutil.copy(first.key, made.key)
-    script = made.root / "releases" / "1.0" / "bin" / "edgemeter"
-    script.write_text(script.read_text().replace(str(first.root), str(made.root)))
-    return made
 
 
 def locked(board):

@@ -1,0 +1,26 @@
+"""A board on which a release is installed: once a module, then copied."""
+
+from pathlib import Path
+
+import pytest
+
+from tests.fixtures.update_board import Board, copied
+
+INSTALL = Path(__file__).resolve().parents[3] / "provisioning" / "bundle" / "install.py"
+
+
+@pytest.fixture(scope="module")
+def first(tmp_path_factory):
+    """Return a folder with version 1.0 installed, to be copied: an installation takes seconds."""
+    board = Board(tmp_path_factory.mktemp("first"))
+    board.install_tool(INSTALL)
+    board.install(board.bundle("1.0"))
+    return board
+
+
+@pytest.fixture
+def board(first, tmp_path):
+    """Return a board on which version 1.0 runs, under supervision."""
+    made = copied(first, tmp_path)
+    yield made
+    made.close()
