@@ -186,16 +186,7 @@ def test_no_module_is_named_for_what_it_is_not():
     assert not {path.stem for path in MODULES} & {"utils", "util", "helpers", "helper", "common", "misc", "core", "manager"}
 
 
-# What other tests still take from these files.
-SHARED_STILL = {
-    "tests.arm64.test_bundle_on_arm64", "tests.collector.web.test_in_chromium", "tests.collector.web.test_live",
-    "tests.provisioning.jobs.test_job_handler",
-    "tests.provisioning.update.test_supervisor", "tests.shipped_models.test_notes",
-}  # fmt: skip
-
-
 def test_tests_share_fixtures_and_not_the_files_of_other_tests():
     """What several tests need is in tests/fixtures, so that a test file can be read, moved and run by itself."""
     pattern = re.compile(r"^\s*from (tests\.[a-z0-9_.]*\.test_[a-z0-9_]+) import", re.MULTILINE)
-    found = {name for path in (ROOT / "tests").rglob("*.py") for name in pattern.findall(path.read_text())}
-    assert found == SHARED_STILL
+    assert {name for path in (ROOT / "tests").rglob("*.py") for name in pattern.findall(path.read_text())} == set()

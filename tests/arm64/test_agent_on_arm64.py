@@ -9,7 +9,7 @@ import pytest
 from edgemeter.provisioning.bundle import manifest, smoke
 from tests.arm64.emulation import succeeded
 from tests.arm64.fleet_server import served
-from tests.arm64.test_bundle_on_arm64 import NAMESPACE
+from tests.arm64.namespace import NAMESPACE
 from tests.fixtures.servers import LOOPBACK
 
 pytestmark = [pytest.mark.arm64, pytest.mark.slow, pytest.mark.mosquitto]
