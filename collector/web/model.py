@@ -17,9 +17,9 @@ from edgemeter.collector.show.series_style import assign_styles, numbered_style
 from edgemeter.collector.show.wording import case_names, listed, names
 from edgemeter.collector.web.case_table import table_of, verdicts
 from edgemeter.collector.web.context import REFERENCE, ViewContext, baselines, compare, sampled
+from edgemeter.collector.web.energy_budget import energy_budget
 from edgemeter.collector.web.markup import Markup, element, join, part
 from edgemeter.collector.web.queries import CaseFilter, cases, cases_of_baseline
-from edgemeter.collector.web.run import energy_budget
 from edgemeter.collector.web.view import View, ViewRequest, chart_gallery, note, section
 
 FILTERS = ("model", "baseline", "board", "device", "fleet", "precision", "runtime", "days", "level")
