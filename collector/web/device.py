@@ -18,10 +18,11 @@ from edgemeter.collector.runs.cases import UNKNOWN_BOARD, CaseKey, like_with_lik
 from edgemeter.collector.runs.energy_class import MEASURED
 from edgemeter.collector.web.activity import described, read_activities
 from edgemeter.collector.web.context import ViewContext
+from edgemeter.collector.web.findings import findings_list
 from edgemeter.collector.web.machine import machine_facts
 from edgemeter.collector.web.markup import Markup, join, part
 from edgemeter.collector.web.queries import CaseFilter, cases, newest_run, runs_of, summaries
-from edgemeter.collector.web.series import METRICS, findings_list, series, series_groups, titles
+from edgemeter.collector.web.series import METRICS, series, series_groups, titles
 from edgemeter.collector.web.view import (
     Links,
     ServedLinks,

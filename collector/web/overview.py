@@ -5,7 +5,6 @@ from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
-from typing import Any
 
 from edgemeter.agent.base import figures
 from edgemeter.agent.base.documents import Plain
@@ -17,14 +16,15 @@ from edgemeter.collector.index.indexed_case import IndexedCase
 from edgemeter.collector.show.wording import listed
 from edgemeter.collector.web.activity import now_section
 from edgemeter.collector.web.context import ViewContext
+from edgemeter.collector.web.coverage import STALE_DAYS, coverage
 from edgemeter.collector.web.events import OutlyingDevice
-from edgemeter.collector.web.markup import NOTHING, Markup, element, join, part, render
+from edgemeter.collector.web.findings import findings_list
+from edgemeter.collector.web.markup import NOTHING, Markup, element, join, part
 from edgemeter.collector.web.queries import NS_PER_DAY, CaseFilter, cases, p50_by_day
-from edgemeter.collector.web.series import findings_list
 from edgemeter.collector.web.view import BRUSH, Links, View, ViewColumn, ViewRequest, grid, link, note, section, with_small
 
-# A cell of the table of coverage whose newest run is older than this is stale; a device is silent from then on.
-STALE_DAYS, SILENT_DAYS = 30, 7
+# A device without a run for so long is silent.
+SILENT_DAYS = 7
 DEVICES_SHOWN = 250
 SPARK_DAYS, SPARKS_SHOWN, SPARK_CASES, ALERTS_SHOWN = 30, 12, 300, 6
 
@@ -213,38 +213,6 @@ def _needing_attention(lines: Sequence[_DeviceLine], outlying: Sequence[Outlying
             name = link(links.to("device", fleet=line.fleet, device=line.device), line.device)
             found.append(join([name, f": {'; '.join(reasons)}"]))
     return part("reasons", found) if found else None
-
-
-def coverage(found: Sequence[IndexedCase], links: Links, newest_ns: int) -> tuple[Markup, ViewTable]:
-    """Return models by board types: how often and when last, and what was never measured."""
-    boards = sorted({case.board for case in found})
-    grouped: dict[tuple[str, str], list[IndexedCase]] = defaultdict(list)
-    for case in found:
-        grouped[case.key.model, case.board].append(case)
-    models = sorted({case.key.model for case in found})
-    cells = {(model, board): _covered(grouped[model, board], links, newest_ns, model, board) for model in models for board in boards}
-    lines = [(link(links.to("model", model=model), model), [cells[model, board] for board in boards]) for model in models]
-    rows = tuple((model, board, cell["devices"], cell["runs"], cell["last_ns"], cell["is_stale"]) for (model, board), cell in cells.items())
-    plain = ViewTable("coverage", ("model", "board", "devices", "runs", "last_started_at_ns", "is_stale"), rows)
-    return render("coverage.html", boards=boards, lines=lines), plain
-
-
-def _covered(members: Sequence[IndexedCase], links: Links, newest_ns: int, model: str, board: str) -> dict[str, Any]:
-    """Return one cell: its counts, and how it is shown where there is a run."""
-    if not members:
-        return {"devices": 0, "runs": 0, "last_ns": None, "is_stale": None}
-    last_ns, runs = max(case.newest_ns for case in members), sum(case.runs for case in members)
-    p50 = sorted(case.p50_ms for case in members if case.p50_ms is not None)
-    devices = len({(case.key.fleet, case.key.device) for case in members})
-    return {
-        "devices": len({case.key.device for case in members}),
-        "runs": runs,
-        "last_ns": last_ns,
-        "is_stale": newest_ns - last_ns > STALE_DAYS * NS_PER_DAY,
-        "figure": link(links.to("compare", model=model, board=board), f"{figures.span(p50[0], p50[-1])} ms" if p50 else "no p50"),
-        "detail": f"{figures.count(devices, 'device')}, {figures.count(runs, 'run')}",
-        "last": figures.stamp(last_ns)[:10],
-    }
 
 
 def _device_table(lines: Sequence[_DeviceLine], links: Links) -> tuple[Markup, ViewTable]:

@@ -1,0 +1,97 @@
+"""The trend: what was found first, then a chart for each series."""
+
+from collections.abc import Mapping, Sequence
+
+from edgemeter.agent.base import figures
+from edgemeter.agent.base.documents import Plain
+from edgemeter.agent.base.errors import ConfigError
+from edgemeter.collector.charts.chart import ViewTable
+from edgemeter.collector.web.context import ViewContext
+from edgemeter.collector.web.findings import findings_list
+from edgemeter.collector.web.markup import Markup, join, part
+from edgemeter.collector.web.pages import page_of, pages_text
+from edgemeter.collector.web.queries import CaseFilter, cases_of_every_board, count_cases, since_ns
+from edgemeter.collector.web.series import DEFAULT_METRIC, DOTS_IN_ALL, METRICS, SeriesShown, series, series_groups, titles
+from edgemeter.collector.web.view import BRUSH, Links, View, ViewColumn, ViewRequest, grid, link, note, section
+
+FILTERS = ("metric", "model", "board", "device", "fleet", "precision", "runtime", "days")
+CHARTS = 10
+# A series may have several cases, one for each version of the runtime.
+CASES_READ = 2 * CHARTS
+RUNS_LISTED = 100
+
+
+def trend_view(context: ViewContext, request: ViewRequest, case_filter: CaseFilter) -> View:
+    """Return the trend of the metric that was picked: what was found first, then a page of series, some of every board type.
+
+    Raises:
+        ConfigError: there is no such metric.
+    """
+    metric = METRICS.get(request.get("metric") or DEFAULT_METRIC)
+    if metric is None:
+        raise ConfigError(f"metric={request.get('metric')!r} is not a metric: choose from {', '.join(METRICS)}")
+    count = count_cases(context.connection, case_filter)
+    place = page_of(request, count, CASES_READ)
+    picked = cases_of_every_board(context.connection, case_filter.without("days"), CASES_READ, place * CASES_READ)
+    if not picked:
+        return View("No run matches", note("Pick another model, board or device."), filters=FILTERS)
+    start = min(case.first_ns for case in picked)
+    if case_filter.days is not None:
+        start = max(start, since_ns(context.connection, case_filter.days))
+    span = (float(start), float(max(start + 1, *(case.newest_ns for case in picked))))
+    groups = series_groups(picked)
+    dots = max(40, DOTS_IN_ALL // len(groups))
+    shown = [
+        found
+        for members, title in zip(groups, titles(groups), strict=True)
+        if (found := series(context, members, metric, days=case_filter.days, span=span, title=title, dots=dots))
+    ]
+    # What moved comes first; a series of one day shows little.
+    shown.sort(key=lambda one: (not one.has_step, -one.points))
+    if not shown:
+        return View(f"Trend: {metric.title}", note(f"No run here has this figure: {metric.title}."), filters=FILTERS)
+    parts = _sections(context, request, shown, (place, count))
+    rows = tuple(row for one in shown for row in one.table.rows)
+    tables = (ViewTable("points", shown[0].table.columns, rows),)
+    return View(f"Trend: {metric.title}", join(parts), "", tables, FILTERS)
+
+
+def _sections(context: ViewContext, request: ViewRequest, shown: Sequence[SeriesShown], place: tuple[int, int]) -> list[Markup]:
+    explained = (
+        "Bars are 95% intervals of a run; lines are medians between the numbered strokes; hollow: suspect."
+        f" Narrow the runs below to a period: {BRUSH}, a click on a dot opens its run."
+    )
+    found = findings_list(context, request.fields)
+    gallery = part("gallery", [context.sheet.draw(one.chart) for one in shown])
+    listed = sorted((row for one in shown for row in one.table.dicts()), key=lambda row: -int(str(row["started_at_ns"])))
+    columns = _run_columns(context.links, shown[0].table.columns[-4])
+    table, _ = grid("runs", columns, listed[:RUNS_LISTED], lambda row: {"data-at": str(row["started_at_ns"])})
+    more = note(f"The newest {RUNS_LISTED} of {len(listed):,} runs; CSV holds all.") if len(listed) > RUNS_LISTED else ""
+    pages = pages_text(request, place[0], place[1], CASES_READ, context.links)
+    return [
+        *([section("findings", "What changed", found)] if found else []),
+        section("charts", "Over the days", pages, gallery, note(explained)),
+        section("runs", "The runs drawn", table, more),
+    ]
+
+
+def _run_columns(links: Links, figure: str) -> list[ViewColumn[dict[str, Plain]]]:
+    def text(name: str, heading: str) -> ViewColumn[dict[str, Plain]]:
+        return ViewColumn(name, heading, lambda row: row[name], is_text=True)
+
+    return [
+        ViewColumn("run", "Run", lambda row: row["run"], lambda row: _run_link(row, links), is_text=True),
+        ViewColumn("started_at_ns", "Started (UTC)", lambda row: row["started_at_ns"], _stamp),
+        text("device", "Device"), text("model", "Model"), text("precision", "Precision"), text("runtime", "Runtime"),
+        ViewColumn(figure, "Value", lambda row: row[figure]),
+        ViewColumn("low", "from", lambda row: row["low"]), ViewColumn("high", "to", lambda row: row["high"]),
+        text("verdict", "Verdict"),
+    ]  # fmt: skip
+
+
+def _run_link(row: Mapping[str, Plain], links: Links) -> Markup:
+    return link(links.to("run", id=str(row["run"])), str(row["run"]))
+
+
+def _stamp(row: Mapping[str, Plain]) -> str:
+    return figures.stamp(int(str(row["started_at_ns"])))
