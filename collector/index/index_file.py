@@ -30,7 +30,7 @@ from edgemeter.collector.trend.metrics import NS_PER_DAY, RunFigures
 APPLICATION_ID = 0x4564_4978  # "EdIx"
 
 # Raised whenever the tables change: a file of another version is made anew.
-INDEX_VERSION = 13
+INDEX_VERSION = 14
 # What earlier versions kept beside the ledger: the roll-up and the index of trends.
 FORMER = (".digest", ".trend")
 # Pages of the file that are held in memory.
@@ -102,6 +102,7 @@ CREATE INDEX runs_of_case ON measured (case_number, started_at_ns);
 CREATE INDEX runs_of_series ON measured (series, at_ns);
 CREATE INDEX runs_by_time ON measured (started_at_ns);
 CREATE INDEX runs_by_id ON measured (id);
+CREATE INDEX unusable_runs ON measured (started_at_ns) WHERE NOT is_usable;
 CREATE VIEW runs AS SELECT {", ".join(IndexedRun._fields)} FROM measured LEFT JOIN common USING (fingerprint);
 CREATE VIEW series_runs AS SELECT row, series, fingerprint, {series_columns()} FROM measured LEFT JOIN common USING (fingerprint);
 CREATE TABLE templates (template INTEGER PRIMARY KEY, name TEXT NOT NULL UNIQUE, text BLOB NOT NULL);

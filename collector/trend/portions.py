@@ -15,7 +15,7 @@ from edgemeter.collector.trend.run_columns import RunColumns
 from edgemeter.collector.trend.series_trend import trends
 
 MOST_SERIES = 500
-# Each takes 80 MB.
+# Each takes some 80 MB.
 MOST_PROCESSES = 4
 
 _Task = TypeVar("_Task")

@@ -295,3 +295,12 @@ def test_a_case_whose_level_changed_is_one_document_both_ways(tmp_path):
     assert columns.to_json(whole) == columns.to_json(comparison.compare(store.contents(), "reference", days="all"))
     (case,) = (one for one in rollup.rolled_up(store, worth_runs=0).summaries if one.key.device == "pi-1")
     assert [run.id for run in case.runs] == [f"pi-1-{place}" for place in range(40, 60)]
+
+
+def test_the_few_runs_that_cannot_be_compared_are_found_without_reading_the_others(tmp_path):
+    """SQLite's plan says so: of a million runs, reading all of them took half of a comparison."""
+    keep(tmp_path / "ledger.sqlite", [make_run()])
+    rollup.keep_index(tmp_path / "ledger.sqlite", worth_runs=0)
+    with index_file.open_index_file(index_file.index_path(tmp_path / "ledger.sqlite")) as connection:
+        first, *_ = connection.execute(f"EXPLAIN QUERY PLAN SELECT id, reason {rollup._UNUSABLE.format('')}").fetchall()
+    assert first[3] == "SCAN measured USING INDEX unusable_runs"
