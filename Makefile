@@ -1,6 +1,6 @@
 # make demo      everything set up, the shipped models measured, delivered, compared, reported
 # make check     format, lint, types and the fast tests, in 5 minutes on two cores: green before every commit
-# make test      the tests that this machine can run, but not the long ones, in 10 minutes (ARGS='tests/collector -x' for pytest; SET='slow' by marks)
+# make test      the tests that this machine can run, but not the long ones, in a quarter of an hour (ARGS='tests/collector -x' for pytest; SET='slow' by marks)
 # make test-all  `make test`, then what is slow by nature: kill loops, chaos, simulations, every extra alone, convert, what needs a quiet machine, arm64
 # make chaos     1,000 faults while 1,000,000 records are delivered (an hour); chaos-short: 40 faults; cluster: three brokers, one dies;
 #                with ARGS='--ledger postgresql' three collectors share one: 300 faults while 300,000 records are delivered

@@ -197,6 +197,7 @@ def test_a_broker_that_does_not_want_us_is_bad(tmp_path):
     assert "not a broker address" in nonsense.what
 
 
+@pytest.mark.slow
 def test_json_holds_every_finding(tmp_path):
     """`{"findings": [...]}`, each with its five fields, and the real machine examined."""
     findings = doctor.examine(broker=None, home=tmp_path)

@@ -15,7 +15,7 @@ from tests.fixtures.synthetic_device import FAMILIES, RUN_SPREAD, STEADY, WIDER_
 PAIRS = 10
 DEVICES = 1000
 # What is judged pair by pair has fewer devices in the light set: room for the sampling error of a share, 2.5 standard errors beyond 93-97%
-SIZES = [pytest.param(250, id="light"), pytest.param(1000, marks=pytest.mark.slow, id="thousand")]
+SIZES = [pytest.param(250, id="light"), pytest.param(1000, marks=pytest.mark.long, id="thousand")]
 
 
 def covers_as_stated(covered: int, devices: int) -> bool:

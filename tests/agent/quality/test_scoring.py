@@ -40,6 +40,7 @@ def by_precision(material):
 
 
 @needs_llama
+@pytest.mark.slow
 def test_quantisation_costs_quality_that_shows(by_precision):
     """The perplexity of 8 bits is next to that of 16, that of 4 bits visibly higher; both as PyTorch computed them for the index."""
     values = {precision: found.perplexity.value for precision, found in by_precision.items()}

@@ -161,6 +161,7 @@ def test_a_wish_is_taken_back_by_the_job_that_made_it(board):
     assert board.said("wanted") == {}
 
 
+@pytest.mark.slow
 def test_the_imports_are_those_of_the_runtimes_that_are_here():
     """In a process of its own; here they import."""
     command = [sys.executable, "-m", "edgemeter.agent.update.imports"]

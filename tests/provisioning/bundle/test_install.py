@@ -68,6 +68,7 @@ def installed(shelf, tmp_path_factory):
     return root
 
 
+@pytest.mark.slow
 def test_a_bundle_becomes_the_release_that_runs(shelf, installed):
     """From a tar, with no network and no ensurepip; its manifest, installer, units and the public key stay with it."""
     release = installed / "releases/1.0"
@@ -322,6 +323,7 @@ def test_a_downgrade_wants_to_be_allowed(shelf, tmp_path):
     assert release_of(root) == "1.0"
 
 
+@pytest.mark.slow
 def test_a_release_that_cannot_start_leaves_the_old_one(shelf, installed, tmp_path):
     """A wheel that asks for what is not in the bundle, rightly signed: the smoke test refuses it and nothing of it stays."""
 
@@ -337,6 +339,7 @@ def test_a_release_that_cannot_start_leaves_the_old_one(shelf, installed, tmp_pa
     assert release_of(installed) == "1.0"
 
 
+@pytest.mark.slow
 def test_a_module_that_dies_is_named_with_its_signal(shelf, installed, tmp_path):
     """An extension module with an illegal instruction: the release is refused, the wheel and SIGILL are named."""
     if shutil.which("gcc") is None:

@@ -95,6 +95,7 @@ def check_no_secret(board):
             assert cards.TOKEN.encode() not in data, path
 
 
+@pytest.mark.slow
 def test_a_board_installs_joins_and_forgets_its_secrets(board, payload):
     """The whole way once; called again it does nothing worse."""
     first = board.run()
@@ -217,7 +218,7 @@ def took_s(board) -> float:
     return time.monotonic() - begin
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_killed_early_in_the_middle_and_late_it_recovers(payload, tmp_path):
     """One board, killed three times in a row, joins."""
     whole_s = took_s(make_board(tmp_path / "whole", payload))

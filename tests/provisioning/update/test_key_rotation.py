@@ -75,6 +75,7 @@ def test_a_key_that_nobody_trusted_before_is_not_taken(rotation):
     assert (board.root / "release.pub").read_bytes() == before
 
 
+@pytest.mark.long
 def test_kills_at_any_moment_leave_a_device_that_takes_the_keys(rotation):
     """The supervisor is killed again and again during the update; in the end the release runs and both keys are trusted."""
     board, _, opened, _ = rotation

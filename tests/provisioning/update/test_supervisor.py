@@ -58,10 +58,10 @@ def test_a_good_release_is_gone_to_and_two_are_kept(board):
     ("agent", "why"),
     [
         (CRASHES, "it reported that it is healthy, and then ended"),
-        (CRASHES_AT_ONCE, "started 3 times and ended each time"),
-        (NOT_IMPORTABLE, "started 3 times and ended each time"),
-        (BROKEN, "onnxruntime does not import"),
-        (SILENT, "it never reported its health"),
+        pytest.param(CRASHES_AT_ONCE, "started 3 times and ended each time", marks=pytest.mark.long),
+        pytest.param(NOT_IMPORTABLE, "started 3 times and ended each time", marks=pytest.mark.long),
+        pytest.param(BROKEN, "onnxruntime does not import", marks=pytest.mark.long),
+        pytest.param(SILENT, "it never reported its health", marks=pytest.mark.long),
     ],
     ids=["crashes", "crashes at once", "does not import", "broken", "silent"],
 )
@@ -86,6 +86,7 @@ def test_a_bad_release_is_gone_back_from_and_not_tried_again(board, agent, why):
     assert board.runs("2.0")
 
 
+@pytest.mark.long
 def test_a_broker_that_is_away_is_held_against_a_release_the_second_time(board):
     """It may be down for the release before too."""
     board.options = {"healthy-within-s": 2}
@@ -163,6 +164,7 @@ def test_a_wish_with_anything_else_in_it_is_refused(board, changes):
     assert next(iter(changes)) in outcome["reason"]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("held", [b"", b"[]", b"{", b"\xff" * 70_000, b"[" * 50_000, b'{"job": 1e999, "attempt": NaN}'])
 def test_garbage_is_thrown_away_and_the_next_wish_is_granted(board, held):
     """In every file that the agent may write."""
@@ -174,6 +176,7 @@ def test_garbage_is_thrown_away_and_the_next_wish_is_granted(board, held):
     assert board.outcome()["state"] == "done", board.log()
 
 
+@pytest.mark.long
 def test_a_link_or_a_pipe_in_place_of_a_file_harms_nothing(board, tmp_path):
     """The agent has fewer rights than the supervisor: what it links to is neither read nor written."""
     secret = tmp_path / "secret"
@@ -230,6 +233,7 @@ def test_a_release_that_cannot_be_imported_is_not_gone_to(board):
     assert board.releases() == ["1.0"]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("even_if", "state"), [("", "failed"), ("older", "done")])
 def test_an_older_release_is_gone_to_only_when_told(board, even_if, state):
     """The installer refuses it, whatever the agent thinks."""
@@ -249,6 +253,7 @@ def test_the_version_that_runs_is_no_update(board):
     assert board.releases() == ["1.0"]
 
 
+@pytest.mark.long
 def test_a_release_that_proved_itself_brings_its_supervisor(board):
     """The process goes on as the new one; a file that is no program is not taken."""
     own, installer = board.root / "supervisor.py", (board.root / "install.py").read_bytes()
@@ -278,6 +283,7 @@ def test_no_space_is_found_before_anything_is_written(first, tmp_path):
             board.close()
 
 
+@pytest.mark.long
 def test_a_disk_that_gets_full_on_the_way_leaves_the_old_release(first, tmp_path):
     """Somebody else takes the space in the middle of the installation: what was written is removed, and later there is room again."""
     with small_disk(tmp_path / "disk", 64) as disk:
@@ -301,6 +307,7 @@ def test_a_disk_that_gets_full_on_the_way_leaves_the_old_release(first, tmp_path
             board.close()
 
 
+@pytest.mark.long
 def test_with_a_full_disk_a_bad_release_is_gone_back_from(first, tmp_path):
     """The copy of the bundle gives way to the journal."""
     with small_disk(tmp_path / "disk", 64) as disk:
@@ -359,6 +366,7 @@ def test_killed_at_any_moment_it_ends_with_one_release_that_works(board):
     assert set(board.said("bad")) == {f"{number}.0" for number in range(2, 2 + POWER_CUTS) if number % 3 == 0}
 
 
+@pytest.mark.long
 def test_a_bad_release_leaves_the_two_that_worked(board):
     """The one before the one that runs is still there to go back to."""
     board.start()
@@ -386,6 +394,7 @@ def test_one_whose_installation_is_killed_again_and_again_gives_up(board):
     assert board.said("bad") == {}
 
 
+@pytest.mark.long
 def test_folders_that_the_agent_replaced_are_found_again(board):
     """Its own folder is its own: removed and made anew while the supervisor looks at it."""
     board.start()
@@ -405,6 +414,7 @@ def test_it_is_python_3_8_and_needs_nothing_but_python():
     assert imported <= sys.stdlib_module_names
 
 
+@pytest.mark.long
 def test_one_that_is_killed_in_every_trial_goes_back(board):
     """A release under which the board itself dies is tried twice, not for ever."""
     board.options = {"healthy-within-s": 60}
@@ -418,6 +428,7 @@ def test_one_that_is_killed_in_every_trial_goes_back(board):
     assert board.runs("1.0")
 
 
+@pytest.mark.long
 def test_an_agent_that_does_not_start_any_more_is_replaced_by_the_release_before(board):
     """Outside an update: a file of the release is damaged, the agent ends again and again."""
     board.start()
