@@ -173,11 +173,9 @@ def test_a_quiet_machine_gives_valid_runs(replay):
     setting = suite.Settings(model=str(replay), mode="rapid", repeats=RUNS)
     cases = suite.expand(suite.SuiteFile(name="s", case=[setting]), replay.parent)
     records = list(session.measure(cases, session.DeviceIdentity("bench", "lab"), {}, "none", lambda _: None))
-    during = [(record, one.other_load_ratio, one.steal_ratio) for record in records for one in record.conditions if one.when == "during"]
-    quiet = [record for record, load, stolen in during if load is not None and load <= QUIET_RATIO and (stolen or 0.0) <= STOLEN_RATIO]
+    during = [(record, one) for record in records for one in record.conditions if one.when == "during" and one.other_load_ratio is not None]
+    quiet = [one for one, at in during if at.other_load_ratio <= QUIET_RATIO and (at.steal_ratio or 0.0) <= STOLEN_RATIO]
     if len(quiet) < RUNS * 3 // 4:
-        pytest.skip(
-            f"others, or another guest of this machine, were at work in {RUNS - len(quiet)} of {RUNS} runs: nothing can be said of a quiet machine"
-        )
+        pytest.skip(f"others or other guests were at work in {RUNS - len(quiet)} of {RUNS} runs: nothing can be said of quiet")
     reasons = [record.verdict.reasons for record in quiet if record.verdict.state != "valid"]
     assert len(reasons) <= RUNS // 20, reasons
