@@ -9,6 +9,7 @@ from typing import TypeVar
 
 import msgspec
 
+from edgemeter.agent.base.errors import UnavailableError
 from edgemeter.collector.trend.days import days_of_series, of_type
 from edgemeter.collector.trend.metrics import METRICS, NO_SERIES, SeriesKey
 from edgemeter.collector.trend.run_columns import RunColumns
@@ -59,8 +60,12 @@ def trends_in(portion: Portion) -> dict[str, list[bytes]]:
 
 
 def in_processes(function: Callable[[_Task], _Result], tasks: Iterable[_Task], workers: int) -> Iterator[tuple[_Task, _Result]]:
-    """Yield each task with its result, in order; of two tasks and more in so many processes, with no more tasks held than these do."""
-    ready = iter(tasks)
+    """Yield each task with its result, in order; of two tasks and more in so many processes, at most four, with one task more than these.
+
+    Raises:
+        UnavailableError: one of the processes was killed.
+    """
+    workers, ready = min(workers, MOST_PROCESSES), iter(tasks)
     first = list(islice(ready, 2))
     ready = chain(first, ready)
     if workers < 2 or len(first) < 2:
@@ -68,14 +73,19 @@ def in_processes(function: Callable[[_Task], _Result], tasks: Iterable[_Task], w
         return
     # Not before they are needed: most answers are kept.
     from concurrent.futures import Future, ProcessPoolExecutor  # noqa: PLC0415
+    from concurrent.futures.process import BrokenProcessPool  # noqa: PLC0415
     from multiprocessing import get_context  # noqa: PLC0415
 
-    # An interrupt is for this process, which then ends the others.
-    with ProcessPoolExecutor(min(workers, MOST_PROCESSES), get_context("spawn"), signal.signal, (signal.SIGINT, signal.SIG_IGN)) as pool:
-        waiting: deque[tuple[_Task, Future[_Result]]] = deque()
-        for task in ready:
-            waiting.append((task, pool.submit(function, task)))
-            if len(waiting) > workers:
-                done, result = waiting.popleft()
-                yield done, result.result()
-        yield from ((task, result.result()) for task, result in waiting)
+    waiting: deque[tuple[_Task, Future[_Result]]] = deque()
+    try:
+        # An interrupt is for this process, which then ends the others.
+        with ProcessPoolExecutor(workers, get_context("spawn"), signal.signal, (signal.SIGINT, signal.SIG_IGN)) as pool:
+            for task in ready:
+                waiting.append((task, pool.submit(function, task)))
+                if len(waiting) > workers:
+                    done, result = waiting.popleft()
+                    yield done, result.result()
+            yield from ((task, result.result()) for task, result in waiting)
+    except BrokenProcessPool as error:
+        remedy = "memory may have run out: run the command again, on one core with `taskset -c 0`; what was found is kept"
+        raise UnavailableError(f"a process that looked for changes was killed; {remedy}") from error

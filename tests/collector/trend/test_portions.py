@@ -1,5 +1,10 @@
 """Facts about portions: several processes find what one finds, and hold no more than they work on."""
 
+import os
+
+import pytest
+
+from edgemeter.agent.base.errors import UnavailableError
 from edgemeter.collector.trend import portions, watch
 from edgemeter.collector.trend.history import RunHistory
 from tests.fixtures.series_factory import make_days, noisy
@@ -35,3 +40,21 @@ def test_no_more_tasks_are_made_than_processes_work_on():
     ahead = [len(made) - task for task, _ in portions.in_processes(abs, tasks(), 2)]
     assert len(ahead) == 12
     assert max(ahead) <= 3
+
+
+def test_a_process_that_is_killed_ends_in_one_line_that_says_what_to_do():
+    """As where memory runs out; nobody waits for what does not come."""
+    with pytest.raises(UnavailableError, match="was killed; memory may have run out: run the command again, on one core"):
+        list(portions.in_processes(os._exit, iter([1, 1, 1]), 2))
+
+
+def test_a_machine_of_many_cores_holds_no_more_tasks_than_four_processes_do():
+    """Runs of each task are in memory."""
+    made = []
+
+    def tasks():
+        for task in range(9):
+            made.append(task)
+            yield task
+
+    assert max(len(made) - task for task, _ in portions.in_processes(abs, tasks(), 64)) <= portions.MOST_PROCESSES + 1
