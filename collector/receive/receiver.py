@@ -29,8 +29,9 @@ from edgemeter.agent.ledger.quarantine import Rejection, RejectionKind
 from edgemeter.agent.ledger.retention import Retention
 from edgemeter.collector.ledgers.collector_name import CollectorName
 from edgemeter.collector.ledgers.place import LedgerPlace, open_ledger
-from edgemeter.collector.receive.admission import WHOLE_BYTES, Admitted, CheckDepth, is_compressed
+from edgemeter.collector.receive.admission import WHOLE_BYTES, Admitted, CheckDepth
 from edgemeter.collector.receive.allocator import give_back_freed_buffers
+from edgemeter.collector.receive.envelope import is_compressed
 from edgemeter.collector.receive.feed import Feed
 from edgemeter.collector.receive.inbox import Inbox
 from edgemeter.collector.receive.monitor import Histogram

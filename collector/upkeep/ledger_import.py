@@ -16,7 +16,7 @@ from edgemeter.agent.ledger.chunks import Arrival
 from edgemeter.agent.ledger.ledger import Ledger
 from edgemeter.agent.ledger.presence import DevicePresence, PresenceChange
 from edgemeter.agent.ledger.quarantine import QuarantinedMessage, Rejection
-from edgemeter.collector.receive.admission import read_envelope
+from edgemeter.collector.receive.envelope import read_envelope
 
 # Of one commit: some seconds of a slow disk's work at most.
 COMMIT_RECORDS = 2000

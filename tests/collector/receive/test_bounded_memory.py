@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from edgemeter.collector.receive import admission
+from edgemeter.collector.receive import envelope
 from tests.fixtures.hostile import MEGABYTE, bomb, numbered, with_text
 
 ROOT = Path(__file__).resolve().parents[3]
 MESSAGE_BYTES = 16 * MEGABYTE
-TEXT_BYTES = admission.LONGEST_TEXT_BYTES
+TEXT_BYTES = envelope.LONGEST_TEXT_BYTES
 # Text of 32 MiB, twice while it is unpacked or cut into records, and what is built of it.
 GROWTH_LIMIT_MB = 150
 
@@ -91,7 +91,7 @@ PLAIN = {
 }
 BEYOND = {"10 GB of spaces": lambda: bomb(b" ", 10_000), "a bomb in a bomb": lambda: zlib.compress(bomb(b" ", 1024))}
 # Just small enough to be decoded whole.
-ALLOWED_BYTES = admission.LARGEST_HEAD_BYTES - 64_000
+ALLOWED_BYTES = envelope.LARGEST_HEAD_BYTES - 64_000
 ALLOWED = {
     f"{name}, as large as is allowed": lambda name=name: SHAPES[name](ALLOWED_BYTES)
     for name in ("keys of temperatures", "keys of the provenance", "conditions", "processors", "reasons")

@@ -8,7 +8,7 @@ from edgemeter.agent.base.mqtt_session import Message
 from edgemeter.agent.contract import messages
 from edgemeter.agent.contract import record as contract_record
 from edgemeter.agent.ledger.sqlite_ledger import SqliteLedger
-from edgemeter.collector.receive import admission
+from edgemeter.collector.receive import envelope
 from edgemeter.collector.receive.admission import Admitted
 from tests.fixtures.record_factory import make_record
 
@@ -30,7 +30,7 @@ def admit(payload, look="whole"):
 def test_an_envelope_says_what_the_record_says():
     """Every field of the envelope is the record's own."""
     record = make_record(session=5, seq=1)
-    read = admission.read_envelope(contract_record.encode(record))
+    read = envelope.read_envelope(contract_record.encode(record))
     for name in ("id", "device", "fleet", "role", "session", "seq", "started_at_ns", "clock_synchronised", "precision", "scenario"):
         assert getattr(read, name) == getattr(record, name)
     assert (read.model.name, read.model.task) == (record.model.name, record.model.task)
@@ -67,7 +67,7 @@ def test_a_zip_bomb_is_refused_and_its_memory_is_bounded():
         most = tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()
-    assert most < 3 * admission.LONGEST_TEXT_BYTES
+    assert most < 3 * envelope.LONGEST_TEXT_BYTES
 
 
 def test_what_is_compressed_and_broken_is_refused_with_a_reason():
@@ -80,10 +80,10 @@ def test_what_is_compressed_and_broken_is_refused_with_a_reason():
 
 def test_text_just_at_the_limit_is_taken_and_one_more_is_not(monkeypatch):
     """The bound is on what comes out, whatever the ratio."""
-    monkeypatch.setattr(admission, "LONGEST_TEXT_BYTES", 100_000)
-    assert len(admission.payload_text(zlib.compress(b"a" * 100_000))) == 100_000
+    monkeypatch.setattr(envelope, "LONGEST_TEXT_BYTES", 100_000)
+    assert len(envelope.payload_text(zlib.compress(b"a" * 100_000))) == 100_000
     with pytest.raises(ConfigError, match="MiB when decompressed"):
-        admission.payload_text(zlib.compress(b"a" * 100_001))
+        envelope.payload_text(zlib.compress(b"a" * 100_001))
 
 
 @pytest.mark.parametrize("look", ["whole", "envelope"])
@@ -144,8 +144,8 @@ def test_hostile_payloads_end_in_the_quarantine(tmp_path, payload, look):
 
 def test_a_record_may_be_large_in_its_samples_and_in_nothing_else(monkeypatch):
     """Raw samples of any size; conditions, keys or unknown fields of megabytes, and thousands of series, are no record."""
-    monkeypatch.setattr(admission, "LARGEST_HEAD_BYTES", 20_000)
-    monkeypatch.setattr(admission, "MOST_SERIES", 3)
+    monkeypatch.setattr(envelope, "LARGEST_HEAD_BYTES", 20_000)
+    monkeypatch.setattr(envelope, "MOST_SERIES", 3)
     series = b'{"name":"latency","unit":"ns","dtype":"<u4","count":0,"data":"%s"}'
     large = contract_record.join_samples(encoded(), b"[" + series % (b"A" * 100_000) + b"]")
     assert admit(large).arrivals
