@@ -19,10 +19,8 @@ ARM64 ?= $(CURDIR)/.arm64
 LONG := long or convert or arm64
 FAST := not slow and not alone and not hardware and not ($(LONG))
 SET ?= not hardware and not ($(LONG))
-# Many tests wait for processes, so there are more workers than cores; tests/conftest.py orders the work. What judges the load of this machine runs alone.
-TOGETHER := -n $(or $(WORKERS),6) --dist loadgroup --no-loadscope-reorder
-# What one process compiled serves all others, so it is done once, before the workers start.
-COMPILED = [ -d tests/__pycache__ ] || $(BIN)/python -m pytest --collect-only -qq >/dev/null
+# Many tests wait for processes, so there are more workers than cores (tests/workers.py). What judges the load of this machine runs alone.
+TOGETHER := --workers $(or $(WORKERS),6)
 export PYTHONDONTWRITEBYTECODE :=
 
 .PHONY: demo test test-all test-long test-alone check bench bench-full chaos chaos-short cluster fleet arm64 fuzz models docs pins types clean
@@ -35,7 +33,6 @@ test: .venv/.dev types
 ifdef ARGS
 	$(BIN)/python -m pytest $(ARGS)
 else
-	$(COMPILED)
 	$(BIN)/python -m pytest $(TOGETHER) -m "($(SET)) and not alone"
 endif
 
@@ -54,8 +51,7 @@ test-alone: .venv/.dev
 check: .venv/.dev types
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
-	$(COMPILED) & $(BIN)/mypy -p edgemeter && wait
-	$(BIN)/python -m pytest $(TOGETHER) -m "$(FAST)"
+	$(BIN)/mypy -p edgemeter & types=$$!; tests=0; $(BIN)/python -m pytest $(TOGETHER) -m "$(FAST)" || tests=$$?; wait $$types && exit $$tests
 
 bench: .venv/.dev
 	$(BIN)/python -m tests.benchmarks $(ARGS)

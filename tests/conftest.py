@@ -2,15 +2,15 @@
 
 import gc
 import os
-import re
 import shutil
 import signal
 import subprocess
 import tempfile
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+
+from tests.workers import pytest_addoption, pytest_runtestloop  # noqa: F401 - hooks
 
 ROOT = Path(__file__).resolve().parents[1]
 MUST_RUN = frozenset(filter(None, os.environ.get("EDGEMETER_MUST_RUN", "").split(",")))
@@ -70,36 +70,6 @@ def influxd1() -> Path:
     return _influxd(1, os.environ.get("EDGEMETER_INFLUXD1"), shutil.which("influxd"), "/usr/bin/influxd")
 
 
-@pytest.hookimpl(wrapper=True)
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> Iterator[None]:
-    """Keep the tests of a file with one worker, which starts servers once; slow ones are spread over three, or stay in their group.
-
-    Groups with long tests come first, then those with slow ones, then the rest by size: so all workers end at about the same time.
-    pytest-xdist 3.8 writes the group of a test where pytest 9.2 does not read it, and so would send every test to another worker.
-    """
-    groups: dict[str, list[pytest.Item]] = {}
-    for number, item in enumerate(items):
-        group = item.get_closest_marker("xdist_group")
-        if group is None:
-            part = number % 3 if item.get_closest_marker("slow") else 0
-            group = pytest.mark.xdist_group(f"{item.path.stem}-{part}")
-            item.add_marker(group)
-        groups.setdefault(group.args[0] if group.args else group.kwargs["name"], []).append(item)
-    grouped = config.getoption("loadgroup", default=False)
-    if grouped:
-        items[:] = [item for group in sorted(groups.values(), key=_first_comes) for item in group]
-    yield
-    names = {item: name for name, group in groups.items() for item in group}
-    for item in items if grouped else ():
-        if not item.nodeid.endswith(f"@{names[item]}"):
-            item._id = type(item._id).parse(f"{item.nodeid}@{names[item]}")
-
-
-def _first_comes(group: list[pytest.Item]) -> tuple[int, int]:
-    marks = {mark.name for item in group for mark in item.iter_markers()}
-    return (0 if marks & {"long", "convert"} else 1 if "slow" in marks else 2), -len(group)
-
-
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_setup() -> None:
     """Set aside what was imported and collected: each timed run begins with a full garbage collection, which took half a second of it.
@@ -116,8 +86,7 @@ def pytest_runtest_setup() -> None:
 def pytest_runtest_logreport(report: pytest.TestReport) -> None:
     """Remember what failed, and a skipped test that carries a marker of EDGEMETER_MUST_RUN; workers' reports come here too."""
     if report.failed:
-        # Without the group that was added to its name.
-        _failed[re.sub(r"@[^@\]]+$", "", report.nodeid)] = None
+        _failed[report.nodeid] = None
     marked = MUST_RUN.intersection(report.keywords)
     if report.skipped and marked and not hasattr(report, "wasxfail"):
         _skipped.append(f"{report.nodeid} ({', '.join(sorted(marked))})")
@@ -135,5 +104,5 @@ def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
     """Fail a run that skipped what it must not; write down what failed, where that is all that is wrong."""
     if _skipped and exitstatus == pytest.ExitCode.OK:
         session.exitstatus = pytest.ExitCode.TESTS_FAILED
-    if FAILED and not hasattr(session.config, "workerinput") and not _skipped and exitstatus == pytest.ExitCode.TESTS_FAILED:
+    if FAILED and not _skipped and exitstatus == pytest.ExitCode.TESTS_FAILED:
         Path(FAILED).write_text("".join(f"{name}\n" for name in _failed), encoding="utf-8")

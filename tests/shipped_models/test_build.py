@@ -15,7 +15,7 @@ from edgemeter.models.convert.drawn_scenes import Stream, draw_scene
 from tests.shipped_models import build
 from tests.shipped_models.build import Recipe
 
-pytestmark = [pytest.mark.convert, pytest.mark.torch, pytest.mark.slow, pytest.mark.xdist_group("shipped-models")]
+pytestmark = [pytest.mark.convert, pytest.mark.torch, pytest.mark.slow, pytest.mark.one_worker("shipped-models")]
 # Found only: to import them takes seconds of every worker, and one of them runs these tests.
 for module in build.NEEDED:
     if find_spec(module) is None:

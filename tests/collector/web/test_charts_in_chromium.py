@@ -20,7 +20,7 @@ from tests.fixtures.axe import axe_script, serious
 from tests.fixtures.ledgers import fill
 from tests.fixtures.record_factory import make_record
 
-pytestmark = [pytest.mark.slow, pytest.mark.chromium, pytest.mark.xdist_group("page-charts")]
+pytestmark = [pytest.mark.slow, pytest.mark.chromium, pytest.mark.one_worker("page-charts")]
 
 VIEWS = (
     "",

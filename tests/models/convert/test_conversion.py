@@ -20,7 +20,7 @@ from edgemeter.models.convert.parity import image_inputs
 from edgemeter.models.convert.source import CalibrationImages
 
 # Together with one worker: the conversion to all formats takes minutes of a core and serves every test.
-pytestmark = [pytest.mark.convert, pytest.mark.torch, pytest.mark.slow, pytest.mark.xdist_group("conversion")]
+pytestmark = [pytest.mark.convert, pytest.mark.torch, pytest.mark.slow, pytest.mark.one_worker("conversion")]
 for module in ("ai_edge_quantizer", "onnxscript", "onnx", "litert_torch", "torch", "ai_edge_litert", "onnxruntime", "PIL", "hotcoco"):
     # Found only: to import them takes seconds of every worker, and one of them runs these tests.
     if importlib.util.find_spec(module) is None:

@@ -14,7 +14,7 @@ from tests.fixtures import device_bundle
 from tests.provisioning.apply.bench import Bench, states
 from tests.provisioning.image.cards import run, tool
 
-pytestmark = [pytest.mark.slow, pytest.mark.long, pytest.mark.xdist_group("chroot")]
+pytestmark = [pytest.mark.slow, pytest.mark.long, pytest.mark.one_worker("chroot")]
 START, BOOT_SECTORS, ROOT_SECTORS = 2048, 65_536, 1_536_000
 SECTOR_BYTES = 512
 TRIXIE_PYTHON = "3.13"
