@@ -1,7 +1,5 @@
 """One measured energy of 80 mJ beside one of 20 mJ that nobody measured: in no view does the lower one win, or count, against it."""
 
-import pytest
-
 from edgemeter.agent.contract.energy_provenance import energy_provenance, provenance_of
 from edgemeter.collector.alerts.check import check_alerts
 from edgemeter.collector.alerts.rules import AlertRule, AlertRules
@@ -32,6 +30,7 @@ from edgemeter.collector.web.view import ServedLinks, ViewRequest
 from tests.fixtures.comparison_factory import compare_runs, make_reference, make_run
 from tests.fixtures.record_factory import STARTED_AT_NS, make_energy
 from tests.fixtures.review_runs import make_side
+from tests.fixtures.rows import row
 from tests.fixtures.series_factory import DAY_NS, FIRST_DAY, make_days, noisy
 
 # How an energy of 20 mJ came about, and what its record states of it: the last one states too much.
@@ -44,16 +43,11 @@ UNMEASURED = {
 }
 
 
-@pytest.fixture(params=UNMEASURED)
-def unmeasured(request):
-    """Return what makes the fields of a run with an energy of that kind, of 20 mJ unless said otherwise."""
-    sensor, stated = UNMEASURED[request.param]
-
-    def fields(gross_mj=20.0):
-        energy = make_energy(gross_mj=gross_mj, net_mj=gross_mj / 2, **sensor)
-        return {"energy": energy, "provenance": {"latency": "measured", "energy": stated, "accuracy": "measured"}}
-
-    return fields
+def unmeasured(kind, gross_mj=20.0):
+    """Return the fields of a run with an energy of that kind."""
+    sensor, stated = UNMEASURED[kind]
+    energy = make_energy(gross_mj=gross_mj, net_mj=gross_mj / 2, **sensor)
+    return {"energy": energy, "provenance": {"latency": "measured", "energy": stated, "accuracy": "measured"}}
 
 
 def measured(gross_mj=80.0):
@@ -83,115 +77,137 @@ def test_energies_rank_together_at_one_scope_of_one_provenance():
     assert (str(wall), str(EnergyClass("wall-ac", "replayed"))) == ("wall-ac", "wall-ac, replayed")
 
 
-def test_the_table_has_no_ratio_of_them(unmeasured):
+def test_the_table_has_no_ratio_of_them():
     """Neither in JSON and CSV nor as a verdict in words."""
-    comparison = compare_runs(*(make_run(**unmeasured()) for _ in range(3)), *(make_reference(**measured()) for _ in range(3)))
-    (row,) = [row for row in comparison.rows if not row.is_reference]
-    assert (row.ratios.energy_gross, row.ratios.energy_net, row.judgements.energy) == (None, None, None)
-    columns = flat(row)
-    assert columns["energy_gross_ratio"] is None
-    assert columns["energy_provenance"] in (None, "replayed")
+    for kind in UNMEASURED:
+        with row(kind):
+            comparison = compare_runs(*(make_run(**unmeasured(kind)) for _ in range(3)), *(make_reference(**measured()) for _ in range(3)))
+            (result,) = [result for result in comparison.rows if not result.is_reference]
+            assert (result.ratios.energy_gross, result.ratios.energy_net, result.judgements.energy) == (None, None, None)
+            columns = flat(result)
+            assert columns["energy_gross_ratio"] is None
+            assert columns["energy_provenance"] in (None, "replayed")
 
 
-def test_a_case_takes_its_energy_from_runs_of_one_provenance(unmeasured):
+def test_a_case_takes_its_energy_from_runs_of_one_provenance():
     """The newest run decides, and the label is that of the runs that the figure is of."""
-    older, newer = ({"started_at_ns": STARTED_AT_NS + day * DAY_NS} for day in (0, 1))
-    (one,) = views.gather(StoreContents([make_run(**unmeasured(), **older), make_run(**measured(), **newer)])).summaries
-    assert (one.energy.gross_mj.median, one.energy.gross_mj.n, one.energy.provenance) == (80.0, 1, "measured")
-    (one,) = views.gather(StoreContents([make_run(**measured(), **older), make_run(**unmeasured(), **newer)])).summaries
-    assert (one.energy.gross_mj.median, one.energy.provenance) in ((20.0, "replayed"), (80.0, "measured"))
+    for kind in UNMEASURED:
+        with row(kind):
+            older, newer = ({"started_at_ns": STARTED_AT_NS + day * DAY_NS} for day in (0, 1))
+            (one,) = views.gather(StoreContents([make_run(**unmeasured(kind), **older), make_run(**measured(), **newer)])).summaries
+            assert (one.energy.gross_mj.median, one.energy.gross_mj.n, one.energy.provenance) == (80.0, 1, "measured")
+            (one,) = views.gather(StoreContents([make_run(**measured(), **older), make_run(**unmeasured(kind), **newer)])).summaries
+            assert (one.energy.gross_mj.median, one.energy.provenance) in ((20.0, "replayed"), (80.0, "measured"))
 
 
-def test_the_matrix_stars_no_other(unmeasured):
+def test_the_matrix_stars_no_other():
     """The best of two measured ones is starred; one that was not measured is none, and in a cell it gives way to a measured one."""
-    runs = [make_run("pi-1", **measured(80.0)), make_run("pi-2", **measured(90.0)), make_run("pi-3", **unmeasured())]
-    runs += [make_run("pi-4", threads=1, **measured(95.0)), make_run("pi-4", threads=4, **unmeasured())]
-    for across in ("device", "board"):
-        found = matrix(views.gather(StoreContents(runs)).summaries, "energy", STARTED_AT_NS, across)
-        shown = {cell.figure.median: cell for cell in found.cells.values() if cell.figure}
-        assert not (20.0 in shown and shown[20.0].is_best)
-        if across == "device":
-            assert shown[80.0].is_best
-            assert found.cells[found.rows[0], "pi-4"].figure.median == 95.0
-            (best,) = [one for one in views.matrix_rows(found) if one["value"] == 80.0]
-            assert (best["energy_scope"], best["energy_provenance"]) == ("board-input", "measured")
+    for kind in UNMEASURED:
+        with row(kind):
+            runs = [make_run("pi-1", **measured(80.0)), make_run("pi-2", **measured(90.0)), make_run("pi-3", **unmeasured(kind))]
+            runs += [make_run("pi-4", threads=1, **measured(95.0)), make_run("pi-4", threads=4, **unmeasured(kind))]
+            for across in ("device", "board"):
+                found = matrix(views.gather(StoreContents(runs)).summaries, "energy", STARTED_AT_NS, across)
+                shown = {cell.figure.median: cell for cell in found.cells.values() if cell.figure}
+                assert not (20.0 in shown and shown[20.0].is_best)
+                if across == "device":
+                    assert shown[80.0].is_best
+                    assert found.cells[found.rows[0], "pi-4"].figure.median == 95.0
+                    (best,) = [one for one in views.matrix_rows(found) if one["value"] == 80.0]
+                    assert (best["energy_scope"], best["energy_provenance"]) == ("board-input", "measured")
 
 
-def test_no_front_holds_both(unmeasured):
+def test_no_front_holds_both():
     """What was measured is beaten by what was measured only, on the terminal and on the report's charts."""
-    runs = [make_run("pi-1", ap=0.57, **measured()), make_run("pi-2", ap=0.6, **unmeasured()), make_reference(ap=0.6, **measured(100.0))]
-    found, _ = trade_offs(views.gather(StoreContents(runs)).summaries, "energy")
-    front = {place.case.key.device: place.beaten_by for one in found for place in one.places if one.stage.energy.is_measured}
-    assert front == {"pi-1": None, "server-1": None}
-    comparison = compare_runs(*runs)
-    titles = [chart.title for chart in energy_front(comparison, assign_styles(comparison.rows)).charts]
-    assert len(titles) == len({one.stage.energy for one in found})
+    for kind in UNMEASURED:
+        with row(kind):
+            runs = [
+                make_run("pi-1", ap=0.57, **measured()),
+                make_run("pi-2", ap=0.6, **unmeasured(kind)),
+                make_reference(ap=0.6, **measured(100.0)),
+            ]
+            found, _ = trade_offs(views.gather(StoreContents(runs)).summaries, "energy")
+            front = {place.case.key.device: place.beaten_by for one in found for place in one.places if one.stage.energy.is_measured}
+            assert front == {"pi-1": None, "server-1": None}
+            comparison = compare_runs(*runs)
+            titles = [chart.title for chart in energy_front(comparison, assign_styles(comparison.rows)).charts]
+            assert len(titles) == len({one.stage.energy for one in found})
 
 
-def test_the_page_sets_them_against_each_other_nowhere(unmeasured):
+def test_the_page_sets_them_against_each_other_nowhere():
     """Neither as a ratio of cases nor as one line over the days."""
-    days = [{"started_at_ns": STARTED_AT_NS + day * DAY_NS} for day in range(2)]
-    runs = [make_run(**measured(), **days[0]), make_run(**unmeasured(), **days[1]), make_reference(**measured(100.0))]
-    index = open_index(DocumentSource(StoreContents(runs).runs))
-    index.refresh()
-    with index.reading() as connection:
-        context = ViewContext(connection, index.source, ServedLinks(), TrendEvents())
-        view = side_by_side.compare_view(context, ViewRequest("compare", {}), CaseFilter())
-        drawn = series(context, queries.cases(connection, CaseFilter(device="pi-1")), METRICS["gross_mj"], days=None, span=None)
-    index.close()
-    (plain,) = view.tables
-    rows = [dict(zip(plain.columns, row, strict=True)) for row in plain.rows]
-    (own,) = [row for row in rows if row["device"] == "pi-1"]
-    assert (own["energy_gross_mj"], own["energy_provenance"], own["energy_gross_ratio"]) in (
-        (20.0, "replayed", None),
-        (80.0, "measured", 0.8),
-        (None, None, None),
-    )
-    assert drawn.points == 1
+    for kind in UNMEASURED:
+        with row(kind):
+            days = [{"started_at_ns": STARTED_AT_NS + day * DAY_NS} for day in range(2)]
+            runs = [make_run(**measured(), **days[0]), make_run(**unmeasured(kind), **days[1]), make_reference(**measured(100.0))]
+            index = open_index(DocumentSource(StoreContents(runs).runs))
+            index.refresh()
+            with index.reading() as connection:
+                context = ViewContext(connection, index.source, ServedLinks(), TrendEvents())
+                view = side_by_side.compare_view(context, ViewRequest("compare", {}), CaseFilter())
+                drawn = series(context, queries.cases(connection, CaseFilter(device="pi-1")), METRICS["gross_mj"], days=None, span=None)
+            index.close()
+            (plain,) = view.tables
+            rows = [dict(zip(plain.columns, result, strict=True)) for result in plain.rows]
+            (own,) = [result for result in rows if result["device"] == "pi-1"]
+            assert (own["energy_gross_mj"], own["energy_provenance"], own["energy_gross_ratio"]) in (
+                (20.0, "replayed", None),
+                (80.0, "measured", 0.8),
+                (None, None, None),
+            )
+            assert drawn.points == 1
 
 
-def test_a_gate_does_not_judge_one_by_the_other(unmeasured):
+def test_a_gate_does_not_judge_one_by_the_other():
     """A quarter of the energy keeps no limit, three times as much violates none: no case has the two figures."""
-    before = make_side(agent="1")
-    for factor in (1.0, 12.0):
-        after = make_side(agent="2", start=100, **unmeasured(20.0 * factor))
-        found = review(("before", StoreContents(before)), ("after", StoreContents(after)))
-        outcomes = {one.outcome for one in gate.judge(found, gate.parse("energy:5%")) if one.case is not None}
-        assert outcomes == {"not judged"}
-        text = to_markdown(found, ())
-        assert "no figure" in text or "gone" in text or "energy board-input against board-input, replayed: not comparable" in text
+    for kind in UNMEASURED:
+        with row(kind):
+            before = make_side(agent="1")
+            for factor in (1.0, 12.0):
+                after = make_side(agent="2", start=100, **unmeasured(kind, 20.0 * factor))
+                found = review(("before", StoreContents(before)), ("after", StoreContents(after)))
+                outcomes = {one.outcome for one in gate.judge(found, gate.parse("energy:5%")) if one.case is not None}
+                assert outcomes == {"not judged"}
+                text = to_markdown(found, ())
+                assert "no figure" in text or "gone" in text or "energy board-input against board-input, replayed: not comparable" in text
 
 
-def test_no_alert_rests_on_the_change_from_one_to_the_other(unmeasured, tmp_path):
+def test_no_alert_rests_on_the_change_from_one_to_the_other(tmp_path):
     """Neither a step, nor a limit: the level is the measured one."""
-    runs = make_days(noisy(20, 60), p50_ms=10.0)
-    runs += make_days([None] * 60 + noisy(80, 20), p50_ms=10.0, seq=100, **unmeasured(80.0))
-    rules = (
-        AlertRule(name="step", kind="step", metrics=("energy", "energy-net")),
-        AlertRule(name="limit", kind="limit", metrics=("energy",), above=50.0),
-    )
-    with WatchFile(tmp_path / "w") as file:
-        done = check_alerts(RunHistory(runs), "x.json", file, AlertRules(rule=rules), (FIRST_DAY + 80) * DAY_NS, is_dry=True)
-    assert not done.changes
+    for kind in UNMEASURED:
+        with row(kind):
+            runs = make_days(noisy(20, 60), p50_ms=10.0)
+            runs += make_days([None] * 60 + noisy(80, 20), p50_ms=10.0, seq=100, **unmeasured(kind, 80.0))
+            rules = (
+                AlertRule(name="step", kind="step", metrics=("energy", "energy-net")),
+                AlertRule(name="limit", kind="limit", metrics=("energy",), above=50.0),
+            )
+            with WatchFile(tmp_path / kind) as file:
+                done = check_alerts(RunHistory(runs), "x.json", file, AlertRules(rule=rules), (FIRST_DAY + 80) * DAY_NS, is_dry=True)
+            assert not done.changes
 
 
-def test_no_board_is_an_outlier_by_it(unmeasured):
+def test_no_board_is_an_outlier_by_it():
     """Eleven boards of 80 mJ are the type; the twelfth has no measured energy."""
-    runs = [run for unit in range(11) for run in make_days(noisy(80, 10, seed=unit), device=f"pi-{unit:02}", p50_ms=10.0)]
-    runs += make_days([20.0] * 10, device="pi-11", p50_ms=10.0, **unmeasured())
-    history = RunHistory(runs)
-    (found,) = board_types(history, "energy", list(history.series()))
-    assert (found.boards, found.sick) == (11, ())
+    for kind in UNMEASURED:
+        with row(kind):
+            runs = [run for unit in range(11) for run in make_days(noisy(80, 10, seed=unit), device=f"pi-{unit:02}", p50_ms=10.0)]
+            runs += make_days([20.0] * 10, device="pi-11", p50_ms=10.0, **unmeasured(kind))
+            history = RunHistory(runs)
+            (found,) = board_types(history, "energy", list(history.series()))
+            assert (found.boards, found.sick) == (11, ())
 
 
-def test_the_datacenter_is_weighed_against_what_was_measured(unmeasured):
+def test_the_datacenter_is_weighed_against_what_was_measured():
     """Of two edge cases the measured one, of two servers the measured one, although both others take less."""
-    runs = [make_run(threads=1, **measured()), make_run(threads=4, **unmeasured())]
-    servers = [make_reference(threads=1, **measured(60.0)), make_reference(threads=4, **unmeasured())]
-    request = SideRequest(edge=None, model=None, precision=None, server="reference")
-    chosen = choose_sides(views.gather(StoreContents([*runs, *servers])).summaries, request, Stated())
-    assert (chosen.edge.provenance, chosen.edge.saturated_mj.value) == ("measured", 80.0)
-    assert {server.provenance for server in chosen.servers} == {"measured"}
+    for kind in UNMEASURED:
+        with row(kind):
+            runs = [make_run(threads=1, **measured()), make_run(threads=4, **unmeasured(kind))]
+            servers = [make_reference(threads=1, **measured(60.0)), make_reference(threads=4, **unmeasured(kind))]
+            request = SideRequest(edge=None, model=None, precision=None, server="reference")
+            chosen = choose_sides(views.gather(StoreContents([*runs, *servers])).summaries, request, Stated())
+            assert (chosen.edge.provenance, chosen.edge.saturated_mj.value) == ("measured", 80.0)
+            assert {server.provenance for server in chosen.servers} == {"measured"}
 
 
 def test_replayed_energies_rank_among_themselves_and_say_so():

@@ -13,6 +13,7 @@ from edgemeter.agent.base.errors import ConfigError, UnavailableError
 from edgemeter.agent.generators import GENERATORS, LikelihoodGenerator, Limits, create
 from edgemeter.agent.runtimes import Options
 from tests.fixtures.language_server import llama_server
+from tests.fixtures.rows import row
 
 ROOT = Path(__file__).resolve().parents[2]
 FIXTURES = ROOT / "tests" / "fixtures" / "generators"
@@ -84,16 +85,16 @@ def test_a_generator_has_a_file_a_fixture_and_its_part_of_the_reference(name):
     assert name in LIBRARIES, "the contract tests must know its library"
 
 
-@pytest.mark.parametrize("name", GENERATORS)
-def test_importing_and_constructing_a_generator_imports_no_library(name):
+def test_importing_and_constructing_the_generators_imports_no_library():
     """Help, doctor and the engine's parent process create generators without paying for their libraries."""
     libraries = [library for names in LIBRARIES.values() for library in names]
     code = (
-        f"import sys; from edgemeter.agent.generators import create; create({name!r}); "
-        f"print([l for l in {libraries!r} if l in sys.modules])"
+        "import sys; from edgemeter.agent.generators import create\n"
+        f"for name in {list(GENERATORS)!r}:\n"
+        f"    create(name); print(name, [library for library in {libraries!r} if library in sys.modules])\n"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == "[]"
+    assert done.stdout.splitlines() == [f"{name} []" for name in GENERATORS]
 
 
 @pytest.mark.parametrize("name", [name for name in GENERATORS if LIBRARIES[name]])
@@ -199,27 +200,30 @@ def broken(kind: str, folder: Path, name: str) -> Path:
     return path
 
 
-@pytest.mark.parametrize("kind", ["absent", "directory", "empty", "pointer", "text", "noise"])
-def test_what_is_no_model_ends_in_one_line(installed, kind, tmp_path):
+def test_what_is_no_model_ends_in_one_line(installed, tmp_path):
     """A missing, empty or foreign file is a ConfigError that names it, and close still works."""
-    path = broken(kind, tmp_path, installed)
-    generator = create(installed)
-    with pytest.raises(ConfigError) as caught:
-        generator.load(path, Options(), CONTEXT)
-    assert str(path) in str(caught.value)
-    assert "\n" not in str(caught.value)
-    generator.close()
-    generator.close()
+    for kind in ("absent", "directory", "empty", "pointer", "text", "noise"):
+        with row(kind):
+            (tmp_path / kind).mkdir()
+            path = broken(kind, tmp_path / kind, installed)
+            generator = create(installed)
+            with pytest.raises(ConfigError) as caught:
+                generator.load(path, Options(), CONTEXT)
+            assert str(path) in str(caught.value)
+            assert "\n" not in str(caught.value)
+            generator.close()
+            generator.close()
 
 
-@pytest.mark.parametrize("options", [Options(backend="nowhere"), Options(extra={"colour": "red"}), Options(threads=0)])
-def test_unknown_settings_are_refused(installed, model, options):
+def test_unknown_settings_are_refused(installed, model):
     """A backend, a setting or a number of threads that cannot be meant is one line."""
-    generator = create(installed)
-    with pytest.raises(ConfigError) as caught:
-        generator.load(model, options, CONTEXT)
-    assert "\n" not in str(caught.value)
-    generator.close()
+    for options in (Options(backend="nowhere"), Options(extra={"colour": "red"}), Options(threads=0)):
+        with row(options):
+            generator = create(installed)
+            with pytest.raises(ConfigError) as caught:
+                generator.load(model, options, CONTEXT)
+            assert "\n" not in str(caught.value)
+            generator.close()
 
 
 def test_more_context_than_the_model_has_is_refused(installed, model):
@@ -231,7 +235,7 @@ def test_more_context_than_the_model_has_is_refused(installed, model):
 
 
 def test_close_may_come_twice_and_before_load(installed):
-    """Closing never fails."""
+    """Closing a generator that was never loaded, or is closed, raises nothing."""
     generator = create(installed)
     generator.close()
     generator.close()

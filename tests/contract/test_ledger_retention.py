@@ -47,7 +47,7 @@ def test_records_go_after_their_days_and_samples_sooner(days):
 
 
 def test_without_limits_nothing_goes(days):
-    """The default."""
+    """The default retention keeps every record and all samples."""
     assert forget(days, Retention()) == (0, 0)
     assert days.count() == 99
 

@@ -81,7 +81,7 @@ def test_ctrl_c_while_waiting_for_receipts_prints_the_runs_at_once(tmp_path):
 
 @pytest.mark.slow
 def test_before_the_first_run_has_ended_there_is_nothing_to_print(tmp_path):
-    """One line, no document."""
+    """Standard output stays empty, the last line of standard error says that there is no result."""
     run = start(tmp_path, "--minutes", "5", "--mode", "sustained")
     try:
         time.sleep(2.0)

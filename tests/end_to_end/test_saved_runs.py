@@ -121,7 +121,7 @@ def test_where_results_cannot_be_written_nothing_is_measured(tmp_path, option, p
 
 
 def test_a_comparison_keeps_its_runs_too(tmp_path):
-    """Both sides, every pair."""
+    """Every run of every pair is in the ledger, in the order of the document."""
     model = replay_model(tmp_path)
     done = edgemeter(tmp_path / "home", "compare", model, model, "--runs", 2, "--mode", "rapid", "--json")
     assert done.returncode == 0, done.stderr

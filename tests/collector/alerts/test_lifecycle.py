@@ -37,7 +37,10 @@ def test_an_alert_opens_once_is_updated_and_closes(file):
     assert events(file, day=3) == ["closed"]
     assert events(file, day=4) == []
     (alert,) = lifecycle.read_alerts(file, with_closed=True)
-    assert (alert.firing.text, alert.outcome, alert.opened_ns, alert.closed_ns) == ("+6%", "over", NOW, NOW + 3 * DAY_NS)
+    assert alert.firing.text == "+6%"
+    assert alert.outcome == "over"
+    assert alert.opened_ns == NOW
+    assert alert.closed_ns == NOW + 3 * DAY_NS
 
 
 def test_a_step_that_fades_and_comes_back_is_the_same_alert(file):
@@ -65,7 +68,10 @@ def test_acknowledging_begins_a_new_level(file):
     events(file, firing())
     lifecycle.acknowledge(file, 1, "new power supply")
     (note,) = watch_file.read_annotations(file)
-    assert (note.day, note.device, note.metric, note.text) == (19_990, "pi-1", "energy", "new power supply")
+    assert note.day == 19_990
+    assert note.device == "pi-1"
+    assert note.metric == "energy"
+    assert note.text == "new power supply"
     assert events(file, day=1) == ["closed"]
     assert lifecycle.find_alert(file, 1).outcome == "confirmed"
 
@@ -110,7 +116,7 @@ def test_a_dry_look_writes_nothing(file):
 
 
 def test_an_alert_that_is_not_there_is_named(file):
-    """With where to look."""
+    """The error of a dismissal names the number that no alert has."""
     with pytest.raises(ConfigError, match="no alert 7"):
         lifecycle.dismiss(file, 7, None)
 
@@ -123,5 +129,10 @@ def test_the_health_of_a_rule_counts_what_became_of_its_alerts(file):
     lifecycle.judge_alert(file, 1, "confirmed", None)
     lifecycle.judge_alert(file, 2, "dismissed", "noise")
     spoke, silent = rules_health(lifecycle.read_alerts(file, with_closed=True), ["confirmed step", "drift"], NOW, 90)
-    assert (spoke.opened, spoke.open_now, spoke.confirmed, spoke.dismissed, spoke.not_judged, spoke.precise_ratio) == (3, 2, 1, 1, 1, 0.5)
+    assert spoke.opened == 3
+    assert spoke.open_now == 2
+    assert spoke.confirmed == 1
+    assert spoke.dismissed == 1
+    assert spoke.not_judged == 1
+    assert spoke.precise_ratio == 0.5
     assert (silent.rule, silent.opened, silent.precise_ratio) == ("drift", 0, None)

@@ -4,6 +4,7 @@ import pytest
 
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.collector.alerts import rules
+from tests.fixtures.rows import row
 
 
 @pytest.fixture
@@ -36,9 +37,9 @@ def test_the_usual_rules_name_what_is_there():
     assert {"step", "device-lost", "outbox-stopped", "invalid"} <= {rule.kind for rule in rules.USUAL.rule}
 
 
-@pytest.mark.parametrize(
-    ("text", "said"),
-    [
+def test_what_is_wrong_is_named(written):
+    """One line with the file, the key, and what would be right."""
+    for text, said in (
         ("[[rule]]\nname = 'a'\nkind = 'jump'\n", "jump"),
         ("[[rule]]\nname = 'a'\nkind = 'step'\nwhen = 'now'\n", "when"),
         ("[[rule]]\nname = 'a'\nkind = 'step'\nchannels = ['x']\n", "channel 'x'"),
@@ -52,12 +53,9 @@ def test_the_usual_rules_name_what_is_there():
         ("[[channel]]\nname = 'c'\nkind = 'alertmanager'\nurl = 'http://h'\nquiet = '22:00-07:00'\n", "cannot be quiet"),
         ("[[channel]]\nname = 'c'\nkind = 'webhook'\nurl = 'http://h'\nquiet = 'at night'\n", "quiet"),
         ("[[rule]\n", "correct"),
-    ],
-)
-def test_what_is_wrong_is_named(written, text, said):
-    """One line with the file, the key, and what would be right."""
-    with pytest.raises(ConfigError, match=said.replace("(", r"\(")):
-        written(text)
+    ):
+        with row(text), pytest.raises(ConfigError, match=said.replace("(", r"\(")):
+            written(text)
 
 
 def test_a_file_that_is_not_there_is_an_error(tmp_path):

@@ -116,7 +116,7 @@ def test_what_nobody_known_signed_stands_apart(board, bundles, labs):
 
 
 def test_a_broken_signature_and_a_damaged_file_are_refused_with_the_reason(board):
-    """Neither stops the board."""
+    """The board is made all the same; the entry of each bad bundle says what is wrong with it."""
     _, entries = board
     assert entries["resigned"].reason.startswith("WRONG SIGNATURE")
     assert entries["cut"].reason.startswith("damaged: ")
@@ -276,7 +276,7 @@ def test_a_run_of_a_chart_and_of_its_table_leads_to_its_page(tab, board):
 @pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
 @pytest.mark.parametrize("name", ["index.html", "compare.html", "model-*", "device-*", "run-*"])
 def test_every_page_fits_a_phone_and_axe_finds_nothing_serious(tab, board, name, dark):
-    """In both colours."""
+    """Every kind of page, in the light and the dark colours."""
     page = tab(next(board[0].glob(name)).name, width=390, scale=2, dark=dark)
     assert page.fits()
     assert page.complaints() == []

@@ -12,6 +12,7 @@ from edgemeter.collector import store as python_store
 from edgemeter.collector.cli.compare import compare
 from tests.fixtures.comparison_factory import document, make_reference, make_run
 from tests.fixtures.level_factory import level_runs, stepped_ms
+from tests.fixtures.rows import row
 
 
 @pytest.fixture
@@ -93,16 +94,17 @@ def test_the_command_as_installed_ends_an_error_as_one_line(store, reference, st
     assert len(done.stderr.splitlines()) == (1 if status else 0)
 
 
-@pytest.mark.parametrize("view", ["table", "matrix", "pareto"])
-def test_a_case_whose_level_changed_says_since_when_in_every_view(tmp_path, view):
+def test_a_case_whose_level_changed_says_since_when_in_every_view(tmp_path):
     """The table, the matrix and the trade-offs name the firmware; with --all-days every run counts."""
     path = tmp_path / "runs.json"
     changed = level_runs(stepped_ms(60, 40, 1.1), firmwares=["1"] * 40 + ["2"] * 20, accuracy=make_run().accuracy)
     path.write_bytes(document(*changed, make_reference(id="r")))
-    now = run("--reference", "reference", "--store", str(path), "--view", view).stdout
-    whole = run("--reference", "reference", "--store", str(path), "--view", view, "--all-days").stdout
-    assert "since 2024-11-13, firmware 1 to 2 (latency +" in " ".join(now.split())
-    assert "since" not in whole
+    for view in ("table", "matrix", "pareto"):
+        with row(view):
+            now = run("--reference", "reference", "--store", str(path), "--view", view).stdout
+            whole = run("--reference", "reference", "--store", str(path), "--view", view, "--all-days").stdout
+            assert "since 2024-11-13, firmware 1 to 2 (latency +" in " ".join(now.split())
+            assert "since" not in whole
 
 
 def test_the_python_api_offers_the_level_now_and_all_days(tmp_path):

@@ -1,5 +1,6 @@
 import csv
 import io
+import itertools
 import json
 
 import pytest
@@ -8,6 +9,7 @@ from click.testing import CliRunner
 from edgemeter.agent.base.errors import UnavailableError
 from edgemeter.collector.cli.compare import compare
 from tests.fixtures.comparison_factory import OTHER_DATA, document, make_reference, make_run
+from tests.fixtures.rows import row
 
 NOISE = (0.99, 1.0, 1.01)
 
@@ -42,27 +44,27 @@ def test_a_row_carries_its_interval_and_verdict(store):
     assert (row["interval_over"], row["latency_p50_low_ms"] < 10 < row["latency_p50_high_ms"]) == ("3 runs", True)
 
 
-@pytest.mark.parametrize(
-    ("view", "listed"),
-    [("matrix", "best of what is alike"), ("pareto", "on the front"), ("coverage", "never measured"), ("nearest", "differs in data")],
-)
-@pytest.mark.parametrize("form", [None, "--json", "--csv"])
-def test_every_view_is_shown_as_a_table_as_json_and_as_csv(store, view, listed, form):
+def test_every_view_is_shown_as_a_table_as_json_and_as_csv(store):
     """The matrix and what is derived from it need no reference; JSON is one document, CSV has a header."""
-    reference = ["--reference", "reference"] if view == "nearest" else []
-    done = run("--view", view, "--store", store, *reference, *([form] if form else []))
-    assert done.exit_code == 0
-    if form == "--json":
-        assert json.loads(done.stdout)[view]
-    elif form == "--csv":
-        assert list(csv.DictReader(io.StringIO(done.stdout)))
-    else:
-        assert listed in done.stdout
+    for (view, listed), form in itertools.product(
+        (("matrix", "best of what is alike"), ("pareto", "on the front"), ("coverage", "never measured"), ("nearest", "differs in data")),
+        (None, "--json", "--csv"),
+    ):
+        with row(view, form):
+            reference = ["--reference", "reference"] if view == "nearest" else []
+            done = run("--view", view, "--store", store, *reference, *([form] if form else []))
+            assert done.exit_code == 0
+            if form == "--json":
+                assert json.loads(done.stdout)[view]
+            elif form == "--csv":
+                assert list(csv.DictReader(io.StringIO(done.stdout)))
+            else:
+                assert listed in done.stdout
 
 
-@pytest.mark.parametrize(
-    "arguments",
-    [
+def test_what_makes_no_sense_is_wrong_usage(store):
+    """Exit status 2, before anything is printed as a result."""
+    for arguments in (
         (),
         ("--view", "nearest"),
         ("--view", "matrix", "--html", "x.html"),
@@ -70,12 +72,10 @@ def test_every_view_is_shown_as_a_table_as_json_and_as_csv(store, view, listed, 
         ("--view", "matrix", "--matters", "much"),
         ("--view", "matrix", "--matters", "0%"),
         ("--view", "matrix", "--stale-days", "0"),
-    ],
-)
-def test_what_makes_no_sense_is_wrong_usage(store, arguments):
-    """Exit status 2, before anything is printed as a result."""
-    done = run("--store", store, *arguments)
-    assert (done.exit_code, done.stdout) == (2, "")
+    ):
+        with row(arguments):
+            done = run("--store", store, *arguments)
+            assert (done.exit_code, done.stdout) == (2, "")
 
 
 def test_what_matters_is_a_percentage_or_a_ratio(tmp_path):

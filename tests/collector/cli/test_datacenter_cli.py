@@ -7,6 +7,7 @@ from edgemeter.agent.base.errors import ConfigError, UnavailableError
 from edgemeter.collector.cli.datacenter import datacenter
 from tests.fixtures.comparison_factory import OTHER_DATA, document, make_reference, make_run, no_energy
 from tests.fixtures.record_factory import make_energy
+from tests.fixtures.rows import row
 from tests.fixtures.series_factory import make_days, noisy
 
 NOISE = (0.99, 1.0, 1.01)
@@ -153,19 +154,17 @@ def test_both_sides_may_be_stated_without_any_store(tmp_path, monkeypatch):
     assert printed["edge_gross_mj"]["value"] == pytest.approx(150.0)
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
+def test_what_is_not_there_is_answered_with_what_is(store):
+    """An area, a network, a device or a rate that the data do not have: the error lists those available."""
+    path = store(*edge_runs(), *server_runs())
+    for arguments, message in (
         (("--grid", "XX"), "the carbon intensity of 'XX' is unknown"),
         (("--network", "pigeon"), "no network is called 'pigeon'"),
         (("--edge", "nobody"), r"no device case matches .* available: tiny-detector on pi-1"),
         (("--rate", "1000"), r"reaches 40 inferences per second, not 1000"),
-    ],
-)
-def test_what_is_not_there_is_answered_with_what_is(store, arguments, message):
-    """In one line."""
-    with pytest.raises(ConfigError, match=message):
-        run("--store", store(*edge_runs(), *server_runs()), *arguments)
+    ):
+        with row(arguments), pytest.raises(ConfigError, match=message):
+            run("--store", path, *arguments)
 
 
 def test_several_models_have_to_be_told_apart(store):
@@ -178,7 +177,7 @@ def test_several_models_have_to_be_told_apart(store):
 
 
 def test_a_device_without_energy_says_why(store):
-    """Its own reason."""
+    """The error repeats the reason that the run's record states."""
     with pytest.raises(UnavailableError, match="no power sensor here"):
         run("--store", store(make_run(**no_energy()), *server_runs()))
 
@@ -199,12 +198,14 @@ def test_a_server_of_the_same_class_of_precision_stands_against_the_edge(store):
     assert any("not like with like" in note for note in printed["notes"])
 
 
-@pytest.mark.parametrize("arguments", [("--rate", "nan"), ("--rate", "inf"), ("--bytes", "nan")])
-def test_what_is_no_number_is_wrong_usage(store, arguments):
+def test_what_is_no_number_is_wrong_usage(store):
     """Said in a line, not in a traceback."""
-    done = run("--store", store(*edge_runs(), *server_runs()), *arguments)
-    assert done.exit_code == 2
-    assert "is not a finite number" in done.stderr
+    path = store(*edge_runs(), *server_runs())
+    for arguments in (("--rate", "nan"), ("--rate", "inf"), ("--bytes", "nan")):
+        with row(arguments):
+            done = run("--store", path, *arguments)
+            assert done.exit_code == 2
+            assert "is not a finite number" in done.stderr
 
 
 def test_the_energy_is_of_the_level_that_the_board_has_now(store):

@@ -53,7 +53,7 @@ def test_the_list_says_what_lies_there_and_why(path):
 
 
 def test_one_entry_is_shown_and_no_terminal_obeys_it(path):
-    """Payload, topic, times, reason."""
+    """Control characters of a payload are not printed; a number that no entry has is an error."""
     text = run("quarantine", "show", "1", "--ledger", path)
     assert "\x1b" not in text
     assert "[2J" in text

@@ -12,6 +12,7 @@ from edgemeter.collector.reference.imported import ListingRequest, ReferenceStor
 from edgemeter.collector.reference.mlperf import LEGEND
 from tests.fixtures.comparison_factory import document, make_reference, make_run
 from tests.fixtures.mlperf_factory import make_row, v60, write
+from tests.fixtures.rows import row
 
 
 @pytest.fixture
@@ -59,7 +60,7 @@ def test_the_three_kinds_are_blocks_of_their_own_and_only_the_measured_rank(plac
 
 
 def test_a_list_is_narrowed_by_parts_of_names(place):
-    """Whatever the case."""
+    """Upper and lower case are the same to `--model`."""
     run("import", place / "summary_results.json")
     found = json.loads(run("list", "--model", "YOLO-99", "--json").stdout)
     assert [row["id"] for row in found["imported"]["rows"]] == ["6.0-0028"]
@@ -96,7 +97,7 @@ def test_a_figure_without_its_source_is_refused(place):
 
 
 def test_a_truncated_file_leaves_what_was_imported_before(place):
-    """Nothing is half imported."""
+    """A file that ends too early is refused as a whole: no stored file changes."""
     run("import", place / "summary_results.json")
     before = sorted((place / "home" / "references").iterdir())
     text = (place / "summary_results.json").read_text()
@@ -125,7 +126,7 @@ def test_another_file_of_a_round_replaces_the_earlier_one_only_where_that_is_ask
 
 
 def test_what_is_there_twice_is_said(place):
-    """Beside what was imported."""
+    """The repeated line is named, the first one is imported."""
     done = run("import", write(place / "twice.json", make_row(), make_row()))
     assert "left out: line " in done.stderr
     assert "repeats line 2" in done.stderr
@@ -176,14 +177,15 @@ def test_a_list_of_nothing_says_so():
     assert "no reference matches" in done.stderr
 
 
-@pytest.mark.parametrize("width", [80, 120])
-def test_a_narrow_terminal_drops_columns_and_says_so(place, width):
+def test_a_narrow_terminal_drops_columns_and_says_so(place):
     """Sixteen columns of four characters can be read by nobody."""
     run("import", place / "summary_results.json", "--retrieved", "2026-11-02")
     found = listing([], ReferenceStore(place / "home" / "references").imports(), [], ListingRequest())
-    console = Console(width=width, file=io.StringIO(), record=True)
-    table.show(found, console, 20)
-    text = console.export_text()
-    assert "do not fit: widen the terminal" in text
-    assert "5.1-0061" in text
-    assert "yolo-99" in text
+    for width in (80, 120):
+        with row(width):
+            console = Console(width=width, file=io.StringIO(), record=True)
+            table.show(found, console, 20)
+            text = console.export_text()
+            assert "do not fit: widen the terminal" in text
+            assert "5.1-0061" in text
+            assert "yolo-99" in text

@@ -21,7 +21,7 @@ def test_the_table_of_comparing_names_everything_that_pairing_asks_for():
 
 
 def test_without_an_option_both_tables_are_shown():
-    """The verdict's rules first."""
+    """The rules of the verdict come first, those of a comparison after them."""
     shown = run().stdout
     assert shown.index("violated, a run is") < shown.index("what must match")
 

@@ -8,6 +8,7 @@ from click.testing import CliRunner
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.collector.cli.trend import annotate, trend
 from tests.fixtures.comparison_factory import document
+from tests.fixtures.rows import row
 from tests.fixtures.series_factory import make_days, noisy
 
 
@@ -70,17 +71,18 @@ def test_an_annotation_on_the_command_line_begins_a_new_level(store):
     assert [step["state"] for step in again] == ["confirmed"]
 
 
-@pytest.mark.parametrize("arguments", [("--metric", "speed"), ("--until", "soon")])
-def test_what_makes_no_sense_is_wrong_usage(store, arguments):
+def test_what_makes_no_sense_is_wrong_usage(store):
     """Exit status 2, and what would be right."""
-    done = run(trend, "--store", store, *arguments)
-    assert done.exit_code == 2
+    for arguments in (("--metric", "speed"), ("--until", "soon")):
+        with row(arguments):
+            done = run(trend, "--store", store, *arguments)
+            assert done.exit_code == 2
 
 
-@pytest.mark.parametrize("arguments", [(), ("text", "--list"), ("text", "--metric", "speed")])
-def test_an_annotation_says_one_thing(store, arguments):
+def test_an_annotation_says_one_thing(store):
     """A text, or a number to take back, or the list."""
-    assert run(annotate, "--store", store, *arguments).exit_code == 2
+    for arguments in ((), ("text", "--list"), ("text", "--metric", "speed")):
+        assert run(annotate, "--store", store, *arguments).exit_code == 2, arguments
 
 
 def test_an_empty_answer_says_so(tmp_path):

@@ -107,7 +107,10 @@ def test_a_language_model_has_its_rates_and_lengths():
     rows = both(compare_runs(device, reference))[0]["rows"]
     row = next(row for row in rows if row["device"] == "pi-1")
     assert (row["prompt_tokens"], row["output_tokens"]) == (512, 11)
-    assert (row["ttft_p50_ms"], row["tpot_p50_ms"], row["decode_tokens_per_s"], row["prefill_tokens_per_s"]) == (100.0, 10.0, 90.0, 5120.0)
+    assert row["ttft_p50_ms"] == 100.0
+    assert row["tpot_p50_ms"] == 10.0
+    assert row["decode_tokens_per_s"] == 90.0
+    assert row["prefill_tokens_per_s"] == 5120.0
     spent = make_generation_energy()
     of_runs = [make_run(generation=make_generation(energy=spent)) for _ in range(2)]
     row = next(row for row in both(compare_runs(*of_runs, reference))[0]["rows"] if row["device"] == "pi-1")

@@ -7,6 +7,7 @@ from edgemeter.collector.compare.comparison import MARKS, compare
 from edgemeter.collector.runs.store import LeftOut, StoreContents
 from tests.fixtures.comparison_factory import OTHER_DATA, compare_runs, make_reference, make_run, no_energy
 from tests.fixtures.record_factory import make_accuracy, make_energy, make_environment, make_generation
+from tests.fixtures.rows import row
 
 
 def only_reason(comparison):
@@ -24,7 +25,10 @@ def device_row(comparison):
 def test_the_reference_comes_first_and_stands_beside_itself():
     """A reader sees what the others are compared with, with ratio 1."""
     first, second = compare_runs(make_run(), make_reference()).rows
-    assert (first.is_reference, first.case.key.device, first.ratios.p50, first.ratios.p50_low) == (True, "server-1", 1.0, 1.0)
+    assert first.is_reference is True
+    assert first.case.key.device == "server-1"
+    assert first.ratios.p50 == 1.0
+    assert first.ratios.p50_low == 1.0
     assert "reference" in first.marks
     assert (second.is_reference, second.reference) == (False, first.case)
 
@@ -33,7 +37,10 @@ def test_figures_are_medians_over_the_runs_of_a_case_with_their_range():
     """Not the mean, not the best: one slow run moves the range and not the figure."""
     runs = [make_run(p50_ms=p50) for p50 in (10.0, 11.0, 50.0)]
     case = device_row(compare_runs(*runs, make_reference())).case
-    assert (case.p50_ms.median, case.p50_ms.low, case.p50_ms.high, case.p50_ms.n) == (11.0, 10.0, 50.0, 3)
+    assert case.p50_ms.median == 11.0
+    assert case.p50_ms.low == 10.0
+    assert case.p50_ms.high == 50.0
+    assert case.p50_ms.n == 3
 
 
 def test_ratios_are_device_over_reference():
@@ -68,20 +75,19 @@ def of_texts(run, tokens, padding="tokens"):
     return msgspec.structs.replace(run, dataset=msgspec.structs.replace(run.dataset, text=form))
 
 
-@pytest.mark.parametrize(
-    ("tokens", "padding", "own"), [(128, "tokens", "128 tokens"), (384, "none", "384 tokens, not padded"), (None, "none", "any number of")]
-)
-def test_texts_of_two_lengths_are_never_alike(tokens, padding, own):
+def test_texts_of_two_lengths_are_never_alike():
     """Nor padded ones and others, whatever the tensors were."""
-    comparison = compare_runs(of_texts(make_run(), tokens, padding), of_texts(make_reference(), 384))
-    assert f"no reference of the same sequence length: this is {own}" in only_reason(comparison)
-    assert only_reason(comparison).endswith("the reference has 384 tokens")
+    for tokens, padding, own in ((128, "tokens", "128 tokens"), (384, "none", "384 tokens, not padded"), (None, "none", "any number of")):
+        with row(tokens, padding):
+            comparison = compare_runs(of_texts(make_run(), tokens, padding), of_texts(make_reference(), 384))
+            assert f"no reference of the same sequence length: this is {own}" in only_reason(comparison)
+            assert only_reason(comparison).endswith("the reference has 384 tokens")
     assert not compare_runs(of_texts(make_run(), 384), of_texts(make_reference(), 384)).left_out
 
 
-@pytest.mark.parametrize(
-    ("change", "reason"),
-    [
+def test_what_is_not_alike_is_left_out_and_says_in_what():
+    """Model, task, scenario and input size each have their own words."""
+    for change, reason in (
         ({"model": "big-detector"}, "no reference for the same model: this is big-detector, the reference has tiny-detector"),
         ({"task": "classification"}, "no reference for the same task: this is classification, the reference has detection"),
         ({"scenario": "offline"}, "no reference in the same scenario: this is offline, the reference has single_stream"),
@@ -89,11 +95,8 @@ def test_texts_of_two_lengths_are_never_alike(tokens, padding, own):
             {"inputs": (record_conditions.Tensor(name="x", shape=(1, 3, 64, 64), dtype="float32"),)},
             "no reference at the same input size: this is 12288 values, the reference has 27648 values",
         ),
-    ],
-)
-def test_what_is_not_alike_is_left_out_and_says_in_what(change, reason):
-    """Model, task, scenario and input size each have their own words."""
-    assert only_reason(compare_runs(make_run(**change), make_run(), make_reference())) == reason
+    ):
+        assert only_reason(compare_runs(make_run(**change), make_run(), make_reference())) == reason, change
 
 
 def test_quantisations_of_a_language_model_are_not_compared_by_speed():
@@ -142,15 +145,16 @@ def test_a_suspect_run_stays_and_is_marked_with_its_reasons():
     assert {"suspect", "suspect reference"} <= set(row.marks)
 
 
-@pytest.mark.parametrize("source", ["estimated", "published"])
-def test_an_estimated_or_published_latency_never_ranks_beside_a_measured_one(source):
+def test_an_estimated_or_published_latency_never_ranks_beside_a_measured_one():
     """The whole run is left out, since its latency is what is compared."""
-    comparison = compare_runs(make_run(id="x", provenance={"latency": source}), make_run(), make_reference())
-    assert comparison.left_out == (LeftOut("x", f"latency: {source}, not measured: it does not rank beside measurements"),)
+    for source in ("estimated", "published"):
+        with row(source):
+            comparison = compare_runs(make_run(id="x", provenance={"latency": source}), make_run(), make_reference())
+            assert comparison.left_out == (LeftOut("x", f"latency: {source}, not measured: it does not rank beside measurements"),)
 
 
 def test_a_run_that_does_not_say_where_its_latency_comes_from_is_left_out():
-    """Silence is no measurement."""
+    """A latency without a provenance is not taken for a measured one."""
     assert "does not state that it was measured" in only_reason(compare_runs(make_run(provenance={}), make_run(), make_reference()))
 
 
@@ -254,7 +258,7 @@ def test_energies_of_two_meters_are_not_merged_into_one_case():
 
 
 def test_a_case_without_energy_says_why():
-    """Each different reason once."""
+    """Of three runs with two different reasons each reason is given once."""
     runs = [make_run(**no_energy("no sensor")), make_run(**no_energy("no sensor")), make_run(**no_energy("the meter fell silent"))]
     assert device_row(compare_runs(*runs, make_reference())).case.energy_reason == "no sensor; the meter fell silent"
 
@@ -279,25 +283,30 @@ def test_runs_under_different_governors_are_marked_as_mixed():
     assert "mixed conditions" not in device_row(compare_runs(make_run(), make_run(), make_reference())).marks
 
 
-@pytest.mark.parametrize(("p50_ms", "is_alike"), [(2.05, True), (2.07, False), (1.95, True), (1.93, False)])
-def test_less_than_three_percent_is_no_practical_difference(p50_ms, is_alike):
+def test_less_than_three_percent_is_no_practical_difference():
     """Both ways, over runs that agree."""
-    runs = [*(make_run(p50_ms=p50_ms) for _ in range(5)), *(make_reference() for _ in range(5))]
-    assert ("alike" in device_row(compare_runs(*runs)).marks) is is_alike
+    for p50_ms, is_alike in ((2.05, True), (2.07, False), (1.95, True), (1.93, False)):
+        with row(p50_ms):
+            runs = [*(make_run(p50_ms=p50_ms) for _ in range(5)), *(make_reference() for _ in range(5))]
+            assert ("alike" in device_row(compare_runs(*runs)).marks) is is_alike
 
 
-@pytest.mark.parametrize("runs", [[9.0, 10.0, 11.0, 10.0, 10.0], [10.0]], ids=["wide", "one run"])
-def test_what_is_not_settled_is_not_called_alike(runs):
+def test_what_is_not_settled_is_not_called_alike():
     """Two medians within 3% say nothing where the interval of their ratio reaches farther, or there is none."""
-    row = device_row(compare_runs(*(make_run(p50_ms=value) for value in runs), *(make_reference(p50_ms=10.0) for _ in range(5))))
-    assert row.judgements.latency.state in ("not settled", "not enough runs")
-    assert "alike" not in row.marks
+    for runs in ([9.0, 10.0, 11.0, 10.0, 10.0], [10.0]):
+        with row(runs):
+            result = device_row(compare_runs(*(make_run(p50_ms=value) for value in runs), *(make_reference(p50_ms=10.0) for _ in range(5))))
+            assert result.judgements.latency.state in ("not settled", "not enough runs")
+            assert "alike" not in result.marks
 
 
 def test_a_percentile_that_was_refused_has_no_figure_and_no_ratio():
     """Too few queries give None, not 0."""
     row = device_row(compare_runs(make_run(p50_ms=None, latencies_ms=[]), make_reference()))
-    assert (row.case.p50_ms, row.ratios.p50, row.ratios.p50_low, row.ratios.throughput) == (None, None, None, None)
+    assert row.case.p50_ms is None
+    assert row.ratios.p50 is None
+    assert row.ratios.p50_low is None
+    assert row.ratios.throughput is None
 
 
 def test_the_reference_may_be_named_by_device_or_by_role():

@@ -6,6 +6,7 @@ import pytest
 from edgemeter.agent.base.run_statistics import median_interval
 from edgemeter.collector.compare import spread as compare_spread
 from edgemeter.collector.compare.spread import RunPoint
+from tests.fixtures.rows import row
 
 DAYS = 10
 
@@ -15,26 +16,28 @@ def points(values, device="pi-1", day=0):
     return [RunPoint(value, device, day) for value in values]
 
 
-@pytest.mark.parametrize("count", [3, 4, 5, 6, 7, 12, 60, 1000])
-def test_the_interval_is_that_of_the_agent(count):
+def test_the_interval_is_that_of_the_agent():
     """`compare` of models and of results would otherwise give two answers to one question."""
-    values = np.random.default_rng(count).lognormal(0, 0.1, count).tolist()
-    expected = median_interval(values)
-    found = compare_spread.interval_of_points(points(values))
-    assert (found.low, found.high) == (expected.low, expected.high)
+    for count in (3, 4, 5, 6, 7, 12, 60, 1000):
+        with row(count):
+            values = np.random.default_rng(count).lognormal(0, 0.1, count).tolist()
+            expected = median_interval(values)
+            found = compare_spread.interval_of_points(points(values))
+            assert (found.low, found.high) == (expected.low, expected.high)
 
 
-@pytest.mark.parametrize("count", [6, 7, 12, 60, 1000])
-def test_the_interval_interpolates_between_exact_order_statistics(count):
+def test_the_interval_interpolates_between_exact_order_statistics():
     """By whole numbers, which logarithms of the gamma function must come close to."""
-    ordered = np.sort(np.random.default_rng(count).lognormal(0, 0.1, count))
-    held = 1 - 2 * np.cumsum([math.comb(count, place) for place in range(count // 2 + 1)]) / 2.0**count
-    inner = int(np.searchsorted(-held, -0.95, side="right"))
-    share = (held[inner - 1] - 0.95) / (held[inner - 1] - held[inner])
-    weight = (count - inner) * share / (inner + (count - 2 * inner) * share)
-    bounds = [(1 - weight) * side[inner - 1] + weight * side[inner] for side in (ordered, ordered[::-1])]
-    found = median_interval(ordered.tolist())
-    assert (found.low, found.high) == pytest.approx(bounds, rel=1e-9)
+    for count in (6, 7, 12, 60, 1000):
+        with row(count):
+            ordered = np.sort(np.random.default_rng(count).lognormal(0, 0.1, count))
+            held = 1 - 2 * np.cumsum([math.comb(count, place) for place in range(count // 2 + 1)]) / 2.0**count
+            inner = int(np.searchsorted(-held, -0.95, side="right"))
+            share = (held[inner - 1] - 0.95) / (held[inner - 1] - held[inner])
+            weight = (count - inner) * share / (inner + (count - 2 * inner) * share)
+            bounds = [(1 - weight) * side[inner - 1] + weight * side[inner] for side in (ordered, ordered[::-1])]
+            found = median_interval(ordered.tolist())
+            assert (found.low, found.high) == pytest.approx(bounds, rel=1e-9)
 
 
 def test_two_runs_have_no_interval():
@@ -47,7 +50,10 @@ def test_runs_of_several_days_count_as_days():
     """A thousand runs on three days are three days: their interval is far wider than that of the runs."""
     spread = [point for day, level in enumerate((1.0, 1.1, 1.2)) for point in points([level] * 300, day=day)]
     found = compare_spread.interval_of_points(spread)
-    assert (found.level, found.members, found.days, found.runs) == ("day", 3, 3, 900)
+    assert found.level == "day"
+    assert found.members == 3
+    assert found.days == 3
+    assert found.runs == 900
     assert found.low < 1.0
     assert found.high > 1.2
 
@@ -56,13 +62,19 @@ def test_days_of_several_devices_count_as_devices():
     """Many days of three boards are three boards."""
     spread = [point for device in "abc" for day in range(DAYS) for point in points([1.0 + day / 100], device, day)]
     found = compare_spread.interval_of_points(spread)
-    assert (found.level, found.members, found.devices, found.days) == ("device", 3, 3, DAYS)
+    assert found.level == "device"
+    assert found.members == 3
+    assert found.devices == 3
+    assert found.days == DAYS
 
 
 def test_two_days_are_too_few_to_speak_of_days():
     """The runs are counted, and the interval says from how many days they are."""
     found = compare_spread.interval_of_points([*points([1.0, 1.1, 1.2]), *points([1.0, 1.1, 1.2], day=1)])
-    assert (found.level, found.members, found.days, found.over) == ("run", 6, 2, "6 runs")
+    assert found.level == "run"
+    assert found.members == 6
+    assert found.days == 2
+    assert found.over == "6 runs"
 
 
 def test_days_of_two_devices_are_called_device_days():
@@ -121,7 +133,7 @@ def test_the_interval_of_unequal_days_holds_the_median_that_is_shown():
 
 
 def test_a_thousand_runs_and_more_have_an_interval():
-    """2**1024 is no float."""
+    """5,000 runs, although 2**1024 and more does not fit a float."""
     found = median_interval([1.0 + place / 5000 for place in range(5000)])
     assert 1.45 < found.low < 1.5 < found.high < 1.55
 
@@ -133,21 +145,21 @@ def test_what_a_meter_may_be_wrong_by_widens_in_squares():
     assert math.log(10 / low) == pytest.approx(0.05)
 
 
-@pytest.mark.parametrize(
-    ("devices", "days", "within"),
-    [
+def test_an_interval_says_what_was_not_sampled():
+    """Of one day and one board it holds neither other days nor other boards."""
+    for devices, days, within in (
         (1, 1, "this day, this board"),
         (1, 2, "these 2 days, this board"),
         (2, 1, "this day, these 2 boards"),
         (1, 5, "this board"),
         (2, 5, "these 2 boards"),
         (3, 2, ""),
-    ],
-)
-def test_an_interval_says_what_was_not_sampled(devices, days, within):
-    """Of one day and one board it holds neither other days nor other boards."""
-    given = [RunPoint(10 + 0.01 * place, f"pi-{device}", day) for device in range(devices) for day in range(days) for place in range(3)]
-    assert compare_spread.interval_of_points(given).within == within
+    ):
+        with row(devices, days):
+            given = [
+                RunPoint(10 + 0.01 * place, f"pi-{device}", day) for device in range(devices) for day in range(days) for place in range(3)
+            ]
+            assert compare_spread.interval_of_points(given).within == within
 
 
 def test_ten_runs_of_one_day_hold_the_level_of_other_days_in_a_third_of_all():

@@ -1,11 +1,11 @@
 import msgspec
-import pytest
 
 from edgemeter.collector.compare.comparison import compare
 from edgemeter.collector.compare.judgement import SmallestDifferences
 from edgemeter.collector.runs.store import StoreContents
 from tests.fixtures.comparison_factory import OTHER_DATA, compare_runs, make_reference, make_run
 from tests.fixtures.record_factory import make_accuracy, make_energy
+from tests.fixtures.rows import row
 
 DAY_NS = 86_400 * 10**9
 NOISE = (0.995, 1.0, 1.005, 0.998, 1.002, 1.001)
@@ -21,20 +21,18 @@ def judged(own_ms, reference_ms=2.0, runs=NOISE, apart_ns=1, **changes):
     return row.judgements
 
 
-@pytest.mark.parametrize(
-    ("own_ms", "state", "word"),
-    [
+def test_a_latency_is_judged_by_where_its_interval_lies():
+    """Beyond what matters, within it, or between."""
+    for own_ms, state, word in (
         (10.0, "higher", "slower: 5 times as long"),
         (1.0, "lower", "faster: 0.5 times as long"),
         (2.0, "alike", "no difference that matters: 1.000 times as long"),
         (2.06, "perhaps higher", "slower, perhaps by less than the 3% that matter: 1.030 times as long"),
         (1.94, "perhaps lower", "faster, perhaps by less than the 3% that matter: 0.970 times as long"),
-    ],
-)
-def test_a_latency_is_judged_by_where_its_interval_lies(own_ms, state, word):
-    """Beyond what matters, within it, or between."""
-    found = judged(own_ms).latency
-    assert (found.state, found.words.startswith(word)) == (state, True), found
+    ):
+        with row(own_ms):
+            found = judged(own_ms).latency
+            assert (found.state, found.words.startswith(word)) == (state, True), found
 
 
 def test_noise_settles_nothing_and_says_how_many_runs_would():
@@ -105,7 +103,7 @@ def test_one_meter_on_one_board_compares_two_cases_without_its_gain():
 
 
 def test_an_unknown_uncertainty_of_a_meter_leaves_no_interval():
-    """Unknown is not zero."""
+    """A meter without a stated uncertainty is not taken for an exact one."""
     runs = [run for _ in NOISE for run in (make_run(energy=make_energy(gross_u_mj=None)), make_reference())]
     found = compare_runs(*runs).rows[-1].judgements.energy
     assert (found.state, found.words.startswith("the uncertainty of the meters is unknown")) == ("not enough runs", True)

@@ -13,7 +13,7 @@ def test_of_equal_cost_the_more_accurate_stays():
 
 
 def test_equal_points_all_stay():
-    """Neither beats the other."""
+    """Of two equal points neither beats the other."""
     assert pareto_front([(1.0, 0.5), (1.0, 0.5)]) == [0, 1]
 
 

@@ -3,6 +3,7 @@ import pytest
 
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.collector.datacenter import constants
+from tests.fixtures.rows import row
 
 
 def test_every_constant_that_ships_has_a_source_and_a_year():
@@ -35,9 +36,9 @@ def test_a_user_overrides_one_entry_and_adds_another(tmp_path):
     assert {*shipped.network, "ours"} == set(found.network)
 
 
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
+def test_a_wrong_override_is_refused_and_named(tmp_path):
+    """Each with the entry that is wrong."""
+    for text, message in (
         ("[pue]\nlow = 1.1\nhigh = 1.2\n", "missing required field `source`"),
         ('[pue]\nlow = 1.1\nhigh = 1.2\nsource = ""\nyear = 2026\n', "length >= 1"),
         ('[pue]\nlow = 1.6\nhigh = 1.2\nsource = "x"\nyear = 2026\n', "is above pue.high"),
@@ -52,15 +53,13 @@ def test_a_user_overrides_one_entry_and_adds_another(tmp_path):
         ('[stated.datacenter]\nidle_w = 9\nmax_w = 5\nrate_per_s = 1\nscope = "wall-ac"\nsource = "x"\nyear = 2026\n', "above its 5 W"),
         ("pue = 3\n", "Expected `object`"),
         ("[pue", "are not valid TOML"),
-    ],
-)
-def test_a_wrong_override_is_refused_and_named(tmp_path, text, message):
-    """Each with the entry that is wrong."""
-    own = tmp_path / "own.toml"
-    own.write_text(text)
-    with pytest.raises(ConfigError, match=r"own\.toml'") as caught:
-        constants.read_constants(own)
-    assert message in str(caught.value)
+    ):
+        with row(text):
+            own = tmp_path / "own.toml"
+            own.write_text(text)
+            with pytest.raises(ConfigError, match=r"own\.toml'") as caught:
+                constants.read_constants(own)
+            assert message in str(caught.value)
 
 
 def test_a_file_that_is_not_there_is_named(tmp_path):

@@ -11,10 +11,10 @@ from edgemeter.collector.datacenter.formulas import Band, exactly, through
 H200 = {"pue": 1.54, "idle_w": 1400.0, "max_w": 5019.0, "full_rate_per_s": 10802.0}
 
 
-@pytest.mark.parametrize(("share", "expected_mj"), [(1.0, 715.5), (0.5, 915.1), (0.2, 1513.9), (0.1, 2511.9), (0.01, 20475.2)])
-def test_a_server_costs_the_more_the_less_it_is_used(share, expected_mj):
+def test_a_server_costs_the_more_the_less_it_is_used():
     """Its idle power is shared out over what it serves."""
-    assert formulas.datacenter_mj(utilisation_ratio=share, **H200) == pytest.approx(expected_mj, abs=0.1)
+    for share, expected_mj in ((1.0, 715.5), (0.5, 915.1), (0.2, 1513.9), (0.1, 2511.9), (0.01, 20475.2)):
+        assert formulas.datacenter_mj(utilisation_ratio=share, **H200) == pytest.approx(expected_mj, abs=0.1), share
 
 
 def test_net_energy_is_the_same_at_every_utilisation():
@@ -24,9 +24,10 @@ def test_net_energy_is_the_same_at_every_utilisation():
     assert formulas.datacenter_mj(1.54, 0.0, 5019 - 1400, 10802, 0.05) == pytest.approx(net)
 
 
-@pytest.mark.parametrize(
-    ("name", "joules"),
-    [
+def test_a_photograph_costs_two_thousand_times_more_or_less():
+    """100 kB by each estimate, in joules."""
+    networks = constants.read_constants().network
+    for name, joules in (
         ("fixed-marginal", 0.04),
         ("mobile-marginal", 1.224),
         ("fixed-cloud", 0.36),
@@ -34,11 +35,8 @@ def test_net_energy_is_the_same_at_every_utilisation():
         ("fixed-traficom", 18.0),
         ("mobile-traficom", 43.2),
         ("mobile-gsma", 86.4),
-    ],
-)
-def test_a_photograph_costs_two_thousand_times_more_or_less(name, joules):
-    """100 kB by each estimate, in joules."""
-    assert formulas.network_mj(constants.read_constants().network[name], 100_000) == pytest.approx(joules * 1000)
+    ):
+        assert formulas.network_mj(networks[name], 100_000) == pytest.approx(joules * 1000), name
 
 
 def test_an_edge_device_that_is_asked_less_costs_more():
@@ -105,7 +103,7 @@ def test_bands_hold_every_mixture_within_them():
 
 
 def test_a_band_through_a_falling_formula_keeps_its_order():
-    """Low stays below high."""
+    """The low end of the result stays below the high end."""
     assert through(lambda x: 1 / x, Band(1.0, 2.0, 4.0)) == Band(0.25, 0.5, 1.0)
 
 

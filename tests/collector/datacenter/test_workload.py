@@ -14,6 +14,7 @@ from edgemeter.collector.datacenter.workload import TokenWorkload, differences
 from tests.fixtures.comparison_factory import OTHER_DATA, document, make_reference, make_run
 from tests.fixtures.generating_run import measured
 from tests.fixtures.record_factory import SHA_DATA, make_energy, make_generation
+from tests.fixtures.rows import row
 
 ROOT = Path(__file__).parents[3]
 NOISE = (0.99, 1.0, 1.01)
@@ -125,21 +126,18 @@ def test_neither_lengths_nor_quantisations_are_mixed_to_find_the_lowest_energy(r
         run([*edge_runs(), *short, *server_runs()], "--prompt-tokens", "99")
 
 
-@pytest.mark.parametrize(
-    ("changes", "words"),
-    [
+def test_a_server_that_did_other_work_is_left_out_with_the_reason(run):
+    """The reason names the condition that differs, with both values."""
+    for changes, words in (
         ({"prompt_tokens": 128}, "prompt tokens 512, there 128"),
         ({"output_tokens": 128}, "output tokens 11, there 128"),
         ({"precision": "q8_0"}, "quantisation q4_0, there q8_0"),
         ({"sampling": "top-p 0.9"}, "sampling greedy, there top-p 0.9"),
         ({"speculative": "draft"}, "speculation none, there draft"),
         ({"ended_early": 3}, "9 requests ended early"),
-    ],
-)
-def test_a_server_that_did_other_work_is_left_out_with_the_reason(run, changes, words):
-    """Each difference is named."""
-    with pytest.raises(UnavailableError, match=words):
-        run([*edge_runs(), *server_runs(**changes)])
+    ):
+        with row(changes), pytest.raises(UnavailableError, match=words):
+            run([*edge_runs(), *server_runs(**changes)])
 
 
 def test_an_unknown_quantisation_equals_nothing(run):

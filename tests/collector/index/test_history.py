@@ -21,6 +21,7 @@ from edgemeter.collector.trend.metrics import METRICS as KNOWN
 from edgemeter.collector.trend.run_columns import columns_of, names_of
 from edgemeter.collector.trend.watch_file import Annotation
 from tests.fixtures.comparison_factory import document
+from tests.fixtures.rows import row
 from tests.fixtures.series_factory import DAY_NS, FIRST_DAY, make_days, noisy
 
 
@@ -79,19 +80,20 @@ def test_columns_hold_the_figures_of_the_points(fleet):
     history.close()
 
 
-@pytest.mark.parametrize("name", KNOWN)
-def test_the_days_of_many_series_are_those_of_each_alone(fleet, name):
+def test_the_days_of_many_series_are_those_of_each_alone(fleet):
     """No run counts for the series beside its own."""
-    history, metric = LedgerHistory(fleet), KNOWN[name]
+    history = LedgerHistory(fleet)
     keys = history.series()
-    together = days_of_series(metric, history.columns(keys, names_of([metric])))
-    for key, found in zip(keys, together, strict=True):
-        for field, expected in dataclasses.asdict(days_of(metric, history.points(key))).items():
-            own = getattr(found, field)
-            assert own == expected if isinstance(expected, tuple) else np.array_equal(own, expected, isinstance(expected, np.ndarray)), (
-                field
-            )
-    assert sum(len(days.day) for days in together) >= (0 if name in {"ttft", "tpot", "error", "energy-net"} else 100)
+    for name, metric in KNOWN.items():
+        with row(name):
+            together = days_of_series(metric, history.columns(keys, names_of([metric])))
+            for key, found in zip(keys, together, strict=True):
+                for field, expected in dataclasses.asdict(days_of(metric, history.points(key))).items():
+                    own = getattr(found, field)
+                    assert (
+                        own == expected if isinstance(expected, tuple) else np.array_equal(own, expected, isinstance(expected, np.ndarray))
+                    ), field
+            assert sum(len(days.day) for days in together) >= (0 if name in {"ttft", "tpot", "error", "energy-net"} else 100)
     history.close()
 
 
@@ -261,7 +263,7 @@ def test_only_what_changed_is_computed(tmp_path):
 
 
 def test_a_declared_level_is_computed_anew_for_its_series(tmp_path):
-    """And taken back, again."""
+    """The trends follow when a level is declared and when it is taken back."""
     path = tmp_path / "ledger.sqlite"
     keep(path, shuffled(seeded(2)))
     note = Annotation(day=FIRST_DAY + 35, text="new firmware", device="pi-1")

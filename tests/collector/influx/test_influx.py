@@ -4,6 +4,7 @@ from edgemeter.agent.base.errors import ConfigError
 from edgemeter.collector.influx import points
 from edgemeter.collector.influx.influx_config import InfluxConfig
 from tests.fixtures.record_factory import make_environment, make_record
+from tests.fixtures.rows import row
 
 pytestmark = pytest.mark.influx
 
@@ -37,18 +38,19 @@ NASTY = [
 ]
 
 
-@pytest.mark.parametrize("text", NASTY, ids=range(len(NASTY)))
-def test_any_text_comes_back_exactly_from_a_field_and_stays_one_tag(server, sink_of, text):
+def test_any_text_comes_back_exactly_from_a_field_and_stays_one_tag(server, sink_of):
     """Line ends, quotes, backslashes, commas, blanks, equals signs, Unicode: a real server reads what was meant."""
-    device = f"nasty-{NASTY.index(text)}"
-    environment = make_environment(board=text)
-    record = make_record(device=device, session=5, seq=1, case=text, precision=text, environment=environment, suite=text)
-    assert sink_of(config_of(server)).write([points.point_line(record)]) == []
-    (row,) = server.query(f"SELECT * FROM run WHERE device = '{device}'")  # noqa: S608 - a name of ours
-    assert (row["case"], row["environment_board"]) == (text, text)
-    plain = "".join(" " if ord(character) < 32 or ord(character) == 127 else character for character in text).replace("\\", "/")
-    assert (row["precision"], row["board"], row["suite"]) == (plain, plain, plain)
-    assert row["latency_p50_ms"] == 12.25
+    for text in NASTY:
+        with row(text):
+            device = f"nasty-{NASTY.index(text)}"
+            environment = make_environment(board=text)
+            record = make_record(device=device, session=5, seq=1, case=text, precision=text, environment=environment, suite=text)
+            assert sink_of(config_of(server)).write([points.point_line(record)]) == []
+            (point,) = server.query(f"SELECT * FROM run WHERE device = '{device}'")  # noqa: S608 - a name of ours
+            assert (point["case"], point["environment_board"]) == (text, text)
+            plain = "".join(" " if ord(character) < 32 or ord(character) == 127 else character for character in text).replace("\\", "/")
+            assert (point["precision"], point["board"], point["suite"]) == (plain, plain, plain)
+            assert point["latency_p50_ms"] == 12.25
 
 
 def test_the_only_organisation_is_found_and_the_bucket_is_made(server, sink_of):
@@ -71,9 +73,9 @@ def test_a_token_that_may_only_write_its_bucket_is_enough(server, sink_of):
     assert sink.write([points.point_line(make_record(device="least", session=5, seq=1))]) == []
 
 
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
+def test_a_wrong_token_organisation_or_bucket_is_one_clear_line(server, sink_of):
+    """What was tried, on what, and what to do."""
+    for changes, message in (
         ({"token": "wrong"}, r"does not accept the token \(unauthorized access\): give one"),
         ({"org": "nobody"}, r'organization name "nobody" not found: name existing ones'),
         (
@@ -82,12 +84,10 @@ def test_a_token_that_may_only_write_its_bucket_is_enough(server, sink_of):
         ),
         ({"bucket": "absent", "token": "write-only"}, r'bucket "absent" not found: .*a token with permission to create the bucket'),
         ({"token": "read-only"}, r"does not accept the token"),
-    ],
-)
-def test_a_wrong_token_organisation_or_bucket_is_one_clear_line(server, sink_of, changes, message):
-    """What was tried, on what, and what to do."""
-    if changes.get("token", "").endswith("-only"):
-        changes = changes | {"token": limited_token(server, changes["token"].removesuffix("-only"))}
-    with pytest.raises(ConfigError, match=message) as caught:
-        sink_of(config_of(server, **changes)).prepare()
-    assert "\n" not in str(caught.value)
+    ):
+        with row(changes):
+            token = changes.get("token", "")
+            given = {"token": limited_token(server, token.removesuffix("-only"))} if token.endswith("-only") else {}
+            with pytest.raises(ConfigError, match=message) as caught:
+                sink_of(config_of(server, **changes | given)).prepare()
+            assert "\n" not in str(caught.value)

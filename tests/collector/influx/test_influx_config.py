@@ -2,6 +2,7 @@ import pytest
 
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.collector.influx.influx_config import parse_influx
+from tests.fixtures.rows import row
 
 TOKEN = {"EDGEMETER_INFLUX_TOKEN": "t0ken"}
 
@@ -30,11 +31,11 @@ def test_the_token_comes_from_a_file_or_the_environment_and_is_never_shown(tmp_p
     assert "other" not in f"{config} {config!r}"
 
 
-@pytest.mark.parametrize("url", ["h:8086", "ftp://h", "http://", "http://h:99999", "http://[::1", "", "http://h#x"])
-def test_what_is_no_url_is_refused_with_the_form(url):
+def test_what_is_no_url_is_refused_with_the_form():
     """One line that says what to write."""
-    with pytest.raises(ConfigError, match=r"is not an InfluxDB URL.*write http://HOST:8086"):
-        parse_influx(url, environ=TOKEN)
+    for url in ("h:8086", "ftp://h", "http://", "http://h:99999", "http://[::1", "", "http://h#x"):
+        with row(url), pytest.raises(ConfigError, match=r"is not an InfluxDB URL.*write http://HOST:8086"):
+            parse_influx(url, environ=TOKEN)
 
 
 def test_credentials_in_the_url_and_unknown_settings_are_refused():
@@ -47,7 +48,7 @@ def test_credentials_in_the_url_and_unknown_settings_are_refused():
 
 
 def test_no_token_or_an_unreadable_file_is_said(tmp_path):
-    """With what to set."""
+    """The error names the variable to set or the file that cannot be read."""
     with pytest.raises(ConfigError, match="no InfluxDB token: set EDGEMETER_INFLUX_TOKEN"):
         parse_influx("http://h", environ={})
     with pytest.raises(ConfigError, match=r"cannot read the InfluxDB token from '.*absent'"):
@@ -63,33 +64,31 @@ def test_a_database_in_the_url_is_of_influxdb_1_which_may_need_no_token():
     assert parse_influx("http://h", environ=TOKEN).database is None
 
 
-@pytest.mark.parametrize(
-    ("url", "words"),
-    [
+def test_what_is_of_both_versions_is_refused():
+    """Which one was meant nobody can know."""
+    for url, words in (
         ("http://h?db=d&bucket=b", "has neither organisation nor bucket"),
         ("http://h?db=d&org=o", "has neither organisation nor bucket"),
         ("http://h?rp=r", "needs db"),
-    ],
-)
-def test_what_is_of_both_versions_is_refused(url, words):
-    """Which one was meant nobody can know."""
-    with pytest.raises(ConfigError, match=words):
-        parse_influx(url, environ=TOKEN)
+    ):
+        with row(url), pytest.raises(ConfigError, match=words):
+            parse_influx(url, environ=TOKEN)
     with pytest.raises(ConfigError, match="has neither organisation nor bucket"):
         parse_influx("http://h?db=d", bucket="b", environ=TOKEN)
 
 
-@pytest.mark.parametrize("text", ["two\nlines", "gr\u00fcn", "\x00", "tab\there"])
-def test_a_token_that_no_header_can_hold_is_refused(tmp_path, text):
+def test_a_token_that_no_header_can_hold_is_refused(tmp_path):
     """A traceback of the client otherwise; the token itself is not shown."""
-    file = tmp_path / "token"
-    file.write_text(text, encoding="utf-8")
-    with pytest.raises(ConfigError, match="not one line of printable ASCII") as caught:
-        parse_influx("http://h", token_file=file, environ={})
-    assert text not in str(caught.value)
-    file.write_text("\n")
-    with pytest.raises(ConfigError, match="contains no InfluxDB token"):
-        parse_influx("http://h", token_file=file, environ={})
+    for text in ("two\nlines", "gr\u00fcn", "\x00", "tab\there"):
+        with row(text):
+            file = tmp_path / "token"
+            file.write_text(text, encoding="utf-8")
+            with pytest.raises(ConfigError, match="not one line of printable ASCII") as caught:
+                parse_influx("http://h", token_file=file, environ={})
+            assert text not in str(caught.value)
+            file.write_text("\n")
+            with pytest.raises(ConfigError, match="contains no InfluxDB token"):
+                parse_influx("http://h", token_file=file, environ={})
 
 
 def test_an_empty_database_is_refused():

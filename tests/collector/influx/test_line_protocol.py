@@ -1,3 +1,4 @@
+import itertools
 import json
 import re
 
@@ -14,6 +15,7 @@ from edgemeter.collector.influx import points as influx_points
 from edgemeter.collector.influx.tag_values import TagValues
 from tests.fixtures.random_records import random_record
 from tests.fixtures.record_factory import make_accuracy, make_energy, make_environment, make_latency, make_model, make_record, make_runtime
+from tests.fixtures.rows import row
 
 
 def fields_of(record, extent="all"):
@@ -139,18 +141,19 @@ def test_a_point_without_all_fields_says_what_is_missing():
         point_schema.record_of_point(values | {"schema": 99})
 
 
-@pytest.mark.parametrize("garbage", [3.5, True, "", "{", "[[[", "\x00", 2**70, -1])
-def test_a_point_that_somebody_else_wrote_is_refused_or_read_but_never_a_crash(garbage):
+def test_a_point_that_somebody_else_wrote_is_refused_or_read_but_never_a_crash():
     """Any column may hold anything: the bucket is open to others."""
     tags = {"device": "pi-1", "fleet": "lab", "role": "device", "scenario": "s", "precision": "p"}
     values = {name: value_of(text) for name, text in fields_of(plain()).items()} | tags
-    refused = 0
-    for name in values:
-        try:
-            point_schema.record_of_point(values | {name: garbage})
-        except ConfigError:
-            refused += 1
-    assert refused > 20
+    for garbage in (3.5, True, "", "{", "[[[", "\x00", 2**70, -1):
+        with row(garbage):
+            refused = 0
+            for name in values:
+                try:
+                    point_schema.record_of_point(values | {name: garbage})
+                except ConfigError:
+                    refused += 1
+            assert refused > 20
 
 
 def test_a_name_from_the_wire_cannot_take_over_a_field_or_break_the_line():
@@ -185,44 +188,42 @@ def test_every_number_that_our_metrics_give_by_name_has_a_field():
     assert set(latency_statistics.PERCENTILES) == point_schema.BY_NAME["latency_refused"]
 
 
-@pytest.mark.parametrize(
-    ("changes", "expected"),
-    [
-        ({}, "cpu, 2 threads, batch 1, 1x3x96x96"),
-        ({"batch": 8}, "cpu, 2 threads, batch 8, 1x3x96x96"),
-        ({"runtime": make_runtime(backend="cuda", threads=1)}, "cuda, 1 thread, batch 1, 1x3x96x96"),
-        ({"environment": make_environment(power_mode="15W")}, "cpu, 2 threads, batch 1, 1x3x96x96, 15W"),
-        ({"provenance": {"latency": "replayed"}}, "cpu, 2 threads, batch 1, 1x3x96x96, replayed"),
-        (
-            {"load": Load(samples_per_query=8, samples=80, target_per_s=2.5)},
-            "cpu, 2 threads, batch 1, 1x3x96x96, 8 a query, 2.5 per s",
-        ),
-    ],
-)
-@pytest.mark.parametrize("extent", ["all", "figures"])
-def test_the_variant_tells_the_cases_of_a_model_apart(changes, expected, extent):
+def test_the_variant_tells_the_cases_of_a_model_apart():
     """Whatever a comparison keeps apart is another series."""
-    record = plain(**({"runtime": make_runtime(backend="cpu")} | changes))
-    slim = point_schema.read_figures(b"[%s]" % contract_record.encode(record))[0] if extent == "figures" else record
-    assert influx_points.tag_values(slim)["variant"] == expected
+    for (changes, expected), extent in itertools.product(
+        (
+            ({}, "cpu, 2 threads, batch 1, 1x3x96x96"),
+            ({"batch": 8}, "cpu, 2 threads, batch 8, 1x3x96x96"),
+            ({"runtime": make_runtime(backend="cuda", threads=1)}, "cuda, 1 thread, batch 1, 1x3x96x96"),
+            ({"environment": make_environment(power_mode="15W")}, "cpu, 2 threads, batch 1, 1x3x96x96, 15W"),
+            ({"provenance": {"latency": "replayed"}}, "cpu, 2 threads, batch 1, 1x3x96x96, replayed"),
+            (
+                {"load": Load(samples_per_query=8, samples=80, target_per_s=2.5)},
+                "cpu, 2 threads, batch 1, 1x3x96x96, 8 a query, 2.5 per s",
+            ),
+        ),
+        ("all", "figures"),
+    ):
+        with row(changes, extent):
+            record = plain(**({"runtime": make_runtime(backend="cpu")} | changes))
+            slim = point_schema.read_figures(b"[%s]" % contract_record.encode(record))[0] if extent == "figures" else record
+            assert influx_points.tag_values(slim)["variant"] == expected
 
 
-@pytest.mark.parametrize(
-    ("energy", "source", "provenance"),
-    [
+def test_an_energy_carries_scope_sensor_and_provenance():
+    """In a tag that panels group by, and as fields, of the figures too."""
+    for energy, source, provenance in (
         (make_energy(), "board-input, ina219, measured", "measured"),
         (make_energy(sensor="replay:demo"), "board-input, replay:demo, replayed", "replayed"),
         (make_energy(scope="wall-ac", is_modelled=True), "wall-ac, ina219, modelled", "modelled"),
-    ],
-)
-def test_an_energy_carries_scope_sensor_and_provenance(energy, source, provenance):
-    """In a tag that panels group by, and as fields, of the figures too."""
-    for extent in ("all", "figures"):
-        record = plain(energy=energy)
-        slim = point_schema.read_figures(b"[%s]" % contract_record.encode(record))[0] if extent == "figures" else record
-        assert influx_points.tag_values(slim)["energy_source"] == source
-        fields = fields_of(record, extent)
-        assert (fields["energy_provenance"], fields["energy_scope"]) == (f'"{provenance}"', f'"{energy.scope}"')
+    ):
+        with row(source):
+            for extent in ("all", "figures"):
+                record = plain(energy=energy)
+                slim = point_schema.read_figures(b"[%s]" % contract_record.encode(record))[0] if extent == "figures" else record
+                assert influx_points.tag_values(slim)["energy_source"] == source
+                fields = fields_of(record, extent)
+                assert (fields["energy_provenance"], fields["energy_scope"]) == (f'"{provenance}"', f'"{energy.scope}"')
     assert influx_points.tag_values(plain(energy=None))["energy_source"] is None
     assert "energy_provenance" not in fields_of(plain(energy=None))
 
@@ -255,9 +256,9 @@ def test_a_tag_takes_no_more_than_its_values_and_the_text_stays(tmp_path):
         TagValues(tmp_path / "tags")
 
 
-@pytest.mark.parametrize(
-    ("text", "tag"),
-    [
+def test_tags_are_escaped_and_what_they_cannot_hold_is_replaced():
+    """Line ends and a final backslash have no escape in a tag."""
+    for text, tag in (
         ("plain", "plain"),
         ("a b", r"a\ b"),
         ("a,b=c", r"a\,b\=c"),
@@ -266,13 +267,11 @@ def test_a_tag_takes_no_more_than_its_values_and_the_text_stays(tmp_path):
         ("a\nb\rc\td", r"a\ b\ c\ d"),
         ("a\\", "a/"),
         ("a\\ b", r"a/\ b"),
-    ],
-)
-def test_tags_are_escaped_and_what_they_cannot_hold_is_replaced(text, tag):
-    """Line ends and a final backslash have no escape in a tag."""
-    tags = influx_points.record_tags(plain(precision=text))
-    assert f",precision={tag},role=device," in tags
-    assert "\n" not in tags
+    ):
+        with row(text):
+            tags = influx_points.record_tags(plain(precision=text))
+            assert f",precision={tag},role=device," in tags
+            assert "\n" not in tags
 
 
 def test_absent_tags_are_left_out_and_tags_come_sorted():

@@ -16,7 +16,7 @@ def test_the_lag_is_the_rows_and_the_time_that_the_oldest_of_them_waits():
 
 
 def test_a_device_that_reported_nothing_of_itself_has_its_presence_only():
-    """Absent is absent."""
+    """Fields that were not reported are absent from the point, not empty."""
     line = device_line(DevicePresence("lab", "pi 1", "lost", None, None, 5), 7)
     assert line == 'device,device=pi\\ 1,fleet=lab state="lost",is_online=false,changed_ns=5i 7'
 

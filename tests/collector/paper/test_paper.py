@@ -214,7 +214,7 @@ def test_a_plot_is_an_svg_that_needs_nothing_else():
 
 
 def test_without_samples_there_is_no_plot_of_every_query():
-    """The others are drawn."""
+    """The plots that need no samples are drawn all the same."""
     runs = [msgspec.structs.replace(run, samples=()) for run in five()]
     assert sorted(plots(paper_cases(runs, "all").cases)) == ["energy-against-accuracy-detection", "latency-against-accuracy-detection"]
 

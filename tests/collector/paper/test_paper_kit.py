@@ -95,7 +95,7 @@ def test_latex_prints_the_same_tables_and_writes_no_file(tmp_path, sources, monk
 
 
 def test_a_place_that_cannot_be_written_is_one_line(sources):
-    """With the remedy."""
+    """The error asks for a writable place."""
     with pytest.raises(UnavailableError, match="give a writable place"):
         report(sources, "-o", sources / "runs.json" / "tables.tex")
 

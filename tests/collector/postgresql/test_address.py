@@ -1,5 +1,7 @@
 """An address of PostgreSQL: never shown with its password, encrypted and verified unless it says otherwise."""
 
+import itertools
+
 import pytest
 from click.testing import CliRunner
 
@@ -8,13 +10,14 @@ from edgemeter.agent.base.variables import set_variables
 from edgemeter.agent.cli.main import cli
 from edgemeter.collector.ledgers.place import beside, ledger_place
 from edgemeter.collector.postgresql.address import PostgresAddress
+from tests.fixtures.rows import row
 
 SECRET = "s3cr3t"
 
 
-@pytest.mark.parametrize(
-    ("text", "shown"),
-    [
+def test_an_address_is_shown_without_its_password():
+    """In its text, in its representation, in the names of files."""
+    for text, shown in (
         (f"postgresql://ada:{SECRET}@db.example/lab", "postgresql://ada@db.example/lab"),
         (f"postgresql://ada:a@{SECRET}@db.example/lab", "postgresql://ada@db.example/lab"),
         (
@@ -22,48 +25,49 @@ SECRET = "s3cr3t"
             "postgresql://ada@a.example,b.example:5433/lab?target_session_attrs=read-write",
         ),
         (f"postgresql:///lab?host=/run/postgresql&sslpassword={SECRET}", "postgresql:///lab?host=/run/postgresql"),
-    ],
-)
-def test_an_address_is_shown_without_its_password(text, shown):
-    """In its text, in its representation, in the names of files."""
-    address = PostgresAddress(text)
-    assert str(address) == shown
-    assert SECRET not in f"{address} {address!r} {beside(address, '.index')}"
+    ):
+        with row(shown):
+            address = PostgresAddress(text)
+            assert str(address) == shown
+            assert SECRET not in f"{address} {address!r} {beside(address, '.index')}"
 
 
-@pytest.mark.parametrize("letter", ["/", "?", "#"])
-def test_a_password_that_breaks_the_address_is_not_shown_either(letter):
+def test_a_password_that_breaks_the_address_is_not_shown_either():
     """The error says how such a letter is written."""
-    with pytest.raises(ConfigError, match="the given address is not the address of a database") as caught:
-        PostgresAddress(f"postgresql://ada:a{letter}{SECRET}@db.example:5433/lab")
-    assert SECRET not in str(caught.value)
+    for letter in ("/", "?", "#"):
+        with row(letter):
+            with pytest.raises(ConfigError, match="the given address is not the address of a database") as caught:
+                PostgresAddress(f"postgresql://ada:a{letter}{SECRET}@db.example:5433/lab")
+            assert SECRET not in str(caught.value)
 
 
-@pytest.mark.parametrize(
-    "command", [["devices", "--ledger"], ["stats", "--ledger"], ["init-ledger", "--ledger"], ["backup", "x", "--ledger"]]
-)
-@pytest.mark.parametrize("where", ["127.0.0.1:1/lab", "127.0.0.1:1", "127.0.0.1:1/lab?sslmode=nonsense"])
-def test_no_command_prints_a_password(command, where):
+def test_no_command_prints_a_password():
     """Nobody listens there, or the address is wrong: one line, with the host, without the password."""
     pytest.importorskip("psycopg")
-    done = CliRunner().invoke(cli, ["collector", *command, f"postgresql://ada:{SECRET}@{where}"])
-    assert done.exit_code != 0
-    assert SECRET not in done.output + repr(done.exception)
+    for command, where in itertools.product(
+        (["devices", "--ledger"], ["stats", "--ledger"], ["init-ledger", "--ledger"], ["backup", "x", "--ledger"]),
+        ("127.0.0.1:1/lab", "127.0.0.1:1", "127.0.0.1:1/lab?sslmode=nonsense"),
+    ):
+        with row(command, where):
+            done = CliRunner().invoke(cli, ["collector", *command, f"postgresql://ada:{SECRET}@{where}"])
+            assert done.exit_code != 0
+            assert SECRET not in done.output + repr(done.exception)
 
 
-@pytest.mark.parametrize("host", ["localhost", "127.0.0.1:5433", "[::1]:5433", "", "127.0.0.1,localhost", "%2Frun%2Fpostgresql"])
-def test_this_machine_needs_no_certificate(host):
+def test_this_machine_needs_no_certificate():
     """What never leaves it: the loopback and sockets."""
-    assert "sslmode" not in PostgresAddress(f"postgresql://{host}/lab").connection
+    for host in ("localhost", "127.0.0.1:5433", "[::1]:5433", "", "127.0.0.1,localhost", "%2Frun%2Fpostgresql"):
+        assert "sslmode" not in PostgresAddress(f"postgresql://{host}/lab").connection, host
 
 
-@pytest.mark.parametrize("host", ["db.example", "10.0.0.1", "127.0.0.1,db.example", "db.example:5433/lab?x"])
-def test_any_other_host_is_verified(host):
+def test_any_other_host_is_verified():
     """Unless the address itself says how."""
-    text = f"postgresql://{host}/lab" if "?" not in host else "postgresql://db.example/lab?application_name=x"
-    assert PostgresAddress(text).connection.endswith(("?sslmode=verify-full", "&sslmode=verify-full"))
-    own = f"{text}{'&' if '?' in text else '?'}sslmode=require"
-    assert PostgresAddress(own).connection == own
+    for host in ("db.example", "10.0.0.1", "127.0.0.1,db.example", "db.example:5433/lab?x"):
+        with row(host):
+            text = f"postgresql://{host}/lab" if "?" not in host else "postgresql://db.example/lab?application_name=x"
+            assert PostgresAddress(text).connection.endswith(("?sslmode=verify-full", "&sslmode=verify-full"))
+            own = f"{text}{'&' if '?' in text else '?'}sslmode=require"
+            assert PostgresAddress(own).connection == own
 
 
 def test_two_ways_to_write_one_ledger_share_their_caches():
@@ -82,13 +86,14 @@ def test_an_address_that_is_no_ledger_is_refused():
     assert str(ledger_place("a//b.sqlite")) == "a/b.sqlite"
 
 
-@pytest.mark.parametrize(("command", "remedy"), [("backup", "pg_dump"), ("restore", "pg_restore"), ("vacuum", "autovacuum")])
-def test_commands_for_files_name_what_a_database_has_instead(command, remedy, tmp_path):
+def test_commands_for_files_name_what_a_database_has_instead(tmp_path):
     """They neither try nor fall over it."""
-    arguments = [] if command == "vacuum" else [str(tmp_path / "copy")]
-    done = CliRunner().invoke(cli, ["collector", command, *arguments, "--ledger", "postgresql://ada@127.0.0.1/lab"])
-    assert isinstance(done.exception, ConfigError)
-    assert remedy in str(done.exception)
+    for command, remedy in (("backup", "pg_dump"), ("restore", "pg_restore"), ("vacuum", "autovacuum")):
+        with row(command):
+            arguments = [] if command == "vacuum" else [str(tmp_path / "copy")]
+            done = CliRunner().invoke(cli, ["collector", command, *arguments, "--ledger", "postgresql://ada@127.0.0.1/lab"])
+            assert isinstance(done.exception, ConfigError)
+            assert remedy in str(done.exception)
 
 
 def test_a_missing_driver_is_one_line_with_what_to_install(monkeypatch):

@@ -128,7 +128,7 @@ def test_a_ledger_of_the_first_version_gets_the_table_of_what_is_measured_now(po
 
 
 def test_a_database_without_a_ledger_says_how_to_make_one(postgresql):
-    """In one line."""
+    """The error gives the command that makes the tables."""
     with pytest.raises(ConfigError, match="make its tables with `edgemeter collector init-ledger"):
         open_ledger(PostgresAddress(postgresql))
 

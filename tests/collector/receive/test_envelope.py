@@ -1,3 +1,4 @@
+import itertools
 import tracemalloc
 import zlib
 
@@ -11,6 +12,7 @@ from edgemeter.agent.ledger.sqlite_ledger import SqliteLedger
 from edgemeter.collector.receive import envelope
 from edgemeter.collector.receive.admission import Admitted
 from tests.fixtures.record_factory import make_record
+from tests.fixtures.rows import row
 
 TOPIC = "edgemeter/v1/lab/pi-1/result"
 
@@ -38,19 +40,18 @@ def test_an_envelope_says_what_the_record_says():
     assert (read.verdict.state, read.stamped_by) == (record.verdict.state, record.stamped_by)
 
 
-@pytest.mark.parametrize("look", ["whole", "envelope"])
-@pytest.mark.parametrize("count", [1, 3])
-@pytest.mark.parametrize("is_compressed", [False, True])
-def test_every_form_of_the_wire_arrives_whole(tmp_path, look, count, is_compressed):
+def test_every_form_of_the_wire_arrives_whole(tmp_path):
     """One or several, plain or compressed, looked at now or later: the ledger holds the same records."""
-    sent = [make_record(session=5, seq=seq) for seq in range(1, count + 1)]
-    payload = messages.join_records([contract_record.encode(one) for one in sent])
-    admitted = admit(zlib.compress(payload) if is_compressed else payload, look)
-    assert not admitted.rejections
-    with SqliteLedger(tmp_path / "ledger") as ledger:
-        ledger.commit(admitted.arrivals, (), (), admitted.batches)
-        assert [held.record for held in ledger.records(with_samples=True)] == sent
-        assert ledger.ranges("pi-1", 5) == [(1, count)]
+    for look, count, is_compressed in itertools.product(("whole", "envelope"), (1, 3), (False, True)):
+        with row(look, count, is_compressed):
+            sent = [make_record(session=5, seq=seq) for seq in range(1, count + 1)]
+            payload = messages.join_records([contract_record.encode(one) for one in sent])
+            admitted = admit(zlib.compress(payload) if is_compressed else payload, look)
+            assert not admitted.rejections
+            with SqliteLedger(tmp_path / f"{look}-{count}-{is_compressed}") as ledger:
+                ledger.commit(admitted.arrivals, (), (), admitted.batches)
+                assert [held.record for held in ledger.records(with_samples=True)] == sent
+                assert ledger.ranges("pi-1", 5) == [(1, count)]
 
 
 def test_a_zip_bomb_is_refused_and_its_memory_is_bounded():
@@ -86,30 +87,31 @@ def test_text_just_at_the_limit_is_taken_and_one_more_is_not(monkeypatch):
         envelope.payload_text(zlib.compress(b"a" * 100_001))
 
 
-@pytest.mark.parametrize("look", ["whole", "envelope"])
-def test_a_batch_with_one_foreign_record_gives_the_others(look):
+def test_a_batch_with_one_foreign_record_gives_the_others():
     """A record of another device in the middle: it alone is refused."""
-    batch = messages.join_records([encoded(1), encoded(2, device="pi-2"), encoded(3)])
-    admitted = admit(batch, look)
-    assert not admitted.batches
-    assert [one.record.seq for one in admitted.arrivals] == [1, 3]
-    assert "but arrived on the topic of device 'pi-1'" in admitted.rejections[0].reason
+    for look in ("whole", "envelope"):
+        with row(look):
+            batch = messages.join_records([encoded(1), encoded(2, device="pi-2"), encoded(3)])
+            admitted = admit(batch, look)
+            assert not admitted.batches
+            assert [one.record.seq for one in admitted.arrivals] == [1, 3]
+            assert "but arrived on the topic of device 'pi-1'" in admitted.rejections[0].reason
 
 
-@pytest.mark.parametrize("look", ["whole", "envelope"])
-@pytest.mark.parametrize("many", [1, 2])
-def test_a_record_whose_clock_never_came_right_is_stamped_on_receipt_and_says_so(tmp_path, look, many):
+def test_a_record_whose_clock_never_came_right_is_stamped_on_receipt_and_says_so(tmp_path):
     """A board that thinks it is 1970: the ledger has the time of receipt, and who set it; a clock that was right is left alone."""
-    wrong = [make_record(session=5, seq=seq, clock_synchronised=False, started_at_ns=12) for seq in range(1, many + 1)]
-    later = make_record(session=5, seq=9, clock_synchronised=False, stamped_by="device-later")
-    admitted = admit(messages.join_records([contract_record.encode(one) for one in [*wrong, later]]), look)
-    with SqliteLedger(tmp_path / "ledger") as ledger:
-        ledger.commit(admitted.arrivals, admitted.rejections, (), admitted.batches)
-        *stamped, kept = [held.record for held in ledger.records()]
-    assert [(one.started_at_ns, one.stamped_by, one.clock_synchronised) for one in stamped] == [
-        (1_900_000_000_000_000_000, "collector", False)
-    ] * many
-    assert (kept.started_at_ns, kept.stamped_by) == (later.started_at_ns, "device-later")
+    for look, many in itertools.product(("whole", "envelope"), (1, 2)):
+        with row(look, many):
+            wrong = [make_record(session=5, seq=seq, clock_synchronised=False, started_at_ns=12) for seq in range(1, many + 1)]
+            later = make_record(session=5, seq=9, clock_synchronised=False, stamped_by="device-later")
+            admitted = admit(messages.join_records([contract_record.encode(one) for one in [*wrong, later]]), look)
+            with SqliteLedger(tmp_path / f"{look}-{many}") as ledger:
+                ledger.commit(admitted.arrivals, admitted.rejections, (), admitted.batches)
+                *stamped, kept = [held.record for held in ledger.records()]
+            assert [(one.started_at_ns, one.stamped_by, one.clock_synchronised) for one in stamped] == [
+                (1_900_000_000_000_000_000, "collector", False)
+            ] * many
+            assert (kept.started_at_ns, kept.stamped_by) == (later.started_at_ns, "device-later")
 
 
 HOSTILE = [
@@ -126,20 +128,22 @@ HOSTILE = [
 ]
 
 
-@pytest.mark.parametrize("look", ["whole", "envelope"])
-@pytest.mark.parametrize("payload", HOSTILE, ids=range(len(HOSTILE)))
-def test_hostile_payloads_end_in_the_quarantine(tmp_path, payload, look):
+def test_hostile_payloads_end_in_the_quarantine(tmp_path):
     """Now, or when the ledger looks at what it took in a hurry: never among the records, never a crash."""
-    for form in (payload, zlib.compress(payload)):
-        admitted = admit(form, look)
-        with SqliteLedger(tmp_path / "ledger") as ledger:
-            ledger.commit(admitted.arrivals, admitted.rejections, (), admitted.batches)
-            assert list(ledger.records()) == []
-            while ledger.check(1) is not None:
-                pass
-            assert list(ledger.records()) == []
-            assert ledger.count() == 0
-            assert ledger.quarantined()
+    for look in ("whole", "envelope"):
+        with SqliteLedger(tmp_path / look) as ledger:
+            for payload in HOSTILE:
+                before = ledger.quarantined_count()
+                for form in (payload, zlib.compress(payload)):
+                    with row(look, payload[:80], form[:1]):
+                        admitted = admit(form, look)
+                        ledger.commit(admitted.arrivals, admitted.rejections, (), admitted.batches)
+                        assert list(ledger.records()) == []
+                        while ledger.check(1) is not None:
+                            pass
+                        assert list(ledger.records()) == []
+                        assert ledger.count() == 0
+                        assert ledger.quarantined_count() > before
 
 
 def test_a_record_may_be_large_in_its_samples_and_in_nothing_else(monkeypatch):

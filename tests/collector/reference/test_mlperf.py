@@ -6,6 +6,7 @@ from edgemeter.agent.base.errors import ConfigError
 from edgemeter.collector.reference import mlperf
 from edgemeter.collector.reference.mlperf import DERIVED, LEGEND, UNVERIFIED, footnote
 from tests.fixtures.mlperf_factory import make_row, v41, v60, write
+from tests.fixtures.rows import row
 
 
 @pytest.fixture
@@ -30,20 +31,18 @@ def test_three_rounds_in_their_own_types_are_one_kind_of_row(official):
     ]
 
 
-@pytest.mark.parametrize(
-    ("unit", "published", "measure", "value"),
-    [
+def test_every_unit_of_the_rounds_is_known(official):
+    """Small latencies keep all their digits, seconds become milliseconds."""
+    for unit, published, measure, value in (
         ("Samples/s", 14439.0, "samples_per_s", 14439.0),
         ("Queries/s", 13605.5, "queries_per_s", 13605.5),
         ("Tokens/s", 8840.42, "tokens_per_s", 8840.42),
         ("Latency (ms)", 0.400845, "latency_ms", 0.400845),
         ("Latency (s)", 21.5, "latency_ms", 21500.0),
-    ],
-)
-def test_every_unit_of_the_rounds_is_known(official, unit, published, measure, value):
-    """Small latencies keep all their digits, seconds become milliseconds."""
-    row = only(write(official, make_row(Performance_Units=unit, Performance_Result=published)))
-    assert (row.measure, row.value, row.unit_as_published) == (measure, pytest.approx(value, rel=1e-12), unit)
+    ):
+        with row(unit):
+            parsed = only(write(official, make_row(Performance_Units=unit, Performance_Result=published)))
+            assert (parsed.measure, parsed.value, parsed.unit_as_published) == (measure, pytest.approx(value, rel=1e-12), unit)
 
 
 def test_energy_comes_from_measured_power_only(official):
@@ -88,9 +87,10 @@ def test_keys_that_are_not_needed_may_be_absent_and_new_ones_appear(official):
     assert only(write(official, row)).accuracy == {}
 
 
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
+def test_a_wrong_row_is_refused_with_its_line(official):
+    """The second row begins on the line after the first one's end; nothing of the file is taken, unless told so."""
+    line = len(json.dumps([make_row()], indent=2).splitlines())
+    for change, message in (
         ({"Performance_Units": "Furlongs/s"}, r"Performance_Units 'Furlongs/s' are not known"),
         ({"Power_Result": 5.0, "Power_Units": "Joules"}, r"Power_Units 'Joules' are not known"),
         ({"Power_Result": 5.0}, r"'Power_Units' is missing"),
@@ -102,17 +102,14 @@ def test_keys_that_are_not_needed_may_be_absent_and_new_ones_appear(official):
         ({"version": "next", "ID": "x"}, r"names a round"),
         ({"Suite": "automotive"}, r"Suite 'automotive' is not known \(known: datacenter, edge\)"),
         ({"Performance_Result": 9999.0}, r"5\.1-0061/datacenter/retinanet/Offline is in line 2 too, with another result"),
-    ],
-)
-def test_a_wrong_row_is_refused_with_its_line(official, change, message):
-    """The second row begins on the line after the first one's end; nothing of the file is taken, unless told so."""
-    write(official, make_row(), make_row(**change))
-    line = len(json.dumps([make_row()], indent=2).splitlines())
-    with pytest.raises(ConfigError, match=rf"line {line}: .*{message}"):
-        mlperf.read(official)
-    parsed = mlperf.read(official, skip_refused=True)
-    assert (len(parsed.rows), len(parsed.refused)) == (1, 1)
-    assert parsed.refused[0].startswith(f"line {line}: ")
+    ):
+        with row(change):
+            write(official, make_row(), make_row(**change))
+            with pytest.raises(ConfigError, match=rf"line {line}: .*{message}"):
+                mlperf.read(official)
+            parsed = mlperf.read(official, skip_refused=True)
+            assert (len(parsed.rows), len(parsed.refused)) == (1, 1)
+            assert parsed.refused[0].startswith(f"line {line}: ")
 
 
 def test_a_result_that_is_there_twice_is_named_and_counts_once(official):
@@ -125,13 +122,14 @@ def test_a_result_that_is_there_twice_is_named_and_counts_once(official):
     assert parsed.repeated == (f"line {line}: 5.1-0061/datacenter/retinanet/Offline repeats line 2",)
 
 
-@pytest.mark.parametrize("share", [0.02, 0.3, 0.5, 0.9, 0.99])
-def test_a_truncated_file_is_refused_with_the_line_where_it_ends(official, share):
-    """Wherever it is cut."""
+def test_a_truncated_file_is_refused_with_the_line_where_it_ends(official):
+    """Cut near its beginning, in the middle or near its end."""
     text = json.dumps([make_row(), v60(), v41()], indent=2)
-    official.write_text(text[: int(len(text) * share)])
-    with pytest.raises(ConfigError, match=r"summary_results\.json', line \d+: "):
-        mlperf.read(official)
+    for share in (0.02, 0.3, 0.5, 0.9, 0.99):
+        with row(share):
+            official.write_text(text[: int(len(text) * share)])
+            with pytest.raises(ConfigError, match=r"summary_results\.json', line \d+: "):
+                mlperf.read(official)
 
 
 def test_the_line_of_a_truncation_is_the_right_one(official):
@@ -142,15 +140,14 @@ def test_the_line_of_a_truncation_is_the_right_one(official):
         mlperf.read(official)
 
 
-@pytest.mark.parametrize(
-    "content", [b"", b"{}", b"hello", b"[1]", b"[[]]", b"\xff\xfe\x00", b"[" * 100_000, b"[null]", b'[{"a": 1}', b"[]"]
-)
-def test_what_is_no_such_file_is_refused(official, content):
+def test_what_is_no_such_file_is_refused(official):
     """In one line, whatever it is."""
-    official.write_bytes(content)
-    with pytest.raises(ConfigError, match=r"summary_results\.json'") as caught:
-        mlperf.read(official, skip_refused=True)
-    assert "\n" not in str(caught.value)
+    for content in (b"", b"{}", b"hello", b"[1]", b"[[]]", b"\xff\xfe\x00", b"[" * 100_000, b"[null]", b'[{"a": 1}', b"[]"):
+        with row(content[:80]):
+            official.write_bytes(content)
+            with pytest.raises(ConfigError, match=r"summary_results\.json'") as caught:
+                mlperf.read(official, skip_refused=True)
+            assert "\n" not in str(caught.value)
 
 
 def test_a_file_that_is_not_there_is_named(official):
@@ -159,12 +156,13 @@ def test_a_file_that_is_not_there_is_named(official):
         mlperf.read(official)
 
 
-@pytest.mark.parametrize("more", ["x", "[]", '\n,{"ID": "6.0-0001"}]'])
-def test_what_stands_behind_the_list_is_refused(official, more):
+def test_what_stands_behind_the_list_is_refused(official):
     """Two files in one, or a list that was closed too early, would lose rows unseen."""
-    official.write_text(json.dumps([make_row()], indent=2) + more)
-    with pytest.raises(ConfigError, match=r"line \d+: text after the end of the list"):
-        mlperf.read(official)
+    for more in ("x", "[]", '\n,{"ID": "6.0-0001"}]'):
+        with row(more):
+            official.write_text(json.dumps([make_row()], indent=2) + more)
+            with pytest.raises(ConfigError, match=r"line \d+: text after the end of the list"):
+                mlperf.read(official)
 
 
 def test_only_an_energy_that_was_derived_is_called_so(official):

@@ -4,6 +4,7 @@ from edgemeter.agent.base.errors import ConfigError
 from edgemeter.collector.reference import published
 from edgemeter.collector.reference.imported import SAMPLE, ReferenceStore
 from edgemeter.collector.reference.published import PublishedRow
+from tests.fixtures.rows import row
 
 
 def make_row(**changes):
@@ -49,25 +50,23 @@ def test_a_csv_file_holds_the_same_rows(tmp_path):
     assert published.read(path) == [make_row()]
 
 
-@pytest.mark.parametrize(
-    ("metric", "value", "unit", "canonical"),
-    [
+def test_published_units_become_ours():
+    """Times become milliseconds, energies millijoules, percentages ratios."""
+    for metric, value, unit, canonical in (
         ("latency", 3.0, "s", (3000.0, "ms")),
         ("latency", 250.0, "us", (0.25, "ms")),
         ("throughput", 310.0, "FPS", (310.0, "per s")),
         ("energy", 0.5, "J", (500.0, "mj")),
         ("accuracy", 39.5, "%", (0.395, "ratio")),
-    ],
-)
-def test_published_units_become_ours(metric, value, unit, canonical):
-    """Milliseconds, millijoules and ratios."""
-    found = make_row(metric=metric, value=value, unit=unit, images=5000).canonical
-    assert found == (pytest.approx(canonical[0]), canonical[1])
+    ):
+        with row(metric, unit):
+            found = make_row(metric=metric, value=value, unit=unit, images=5000).canonical
+            assert found == (pytest.approx(canonical[0]), canonical[1])
 
 
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
+def test_a_figure_that_cannot_be_what_it_says_is_refused(tmp_path):
+    """When it is added, with the reason."""
+    for changes, message in (
         ({"unit": "parsec"}, "unit 'parsec' is not one of latency: ms, s, us"),
         ({"value": float("nan")}, "is not a number above 0"),
         ({"value": -3.0}, "is not a number above 0"),
@@ -77,17 +76,14 @@ def test_published_units_become_ours(metric, value, unit, canonical):
         ({"metric": "accuracy", "value": 61.0, "unit": "ratio", "images": 5000}, "is above 1"),
         ({"date": "2026-13-40"}, "date '2026-13-40' is not a calendar date"),
         ({"conditions": "bell \a"}, "control character"),
-    ],
-)
-def test_a_figure_that_cannot_be_what_it_says_is_refused(tmp_path, changes, message):
-    """When it is added, with the reason."""
-    with pytest.raises(ConfigError, match=message):
-        ReferenceStore(tmp_path).add([make_row(**changes)])
+    ):
+        with row(changes), pytest.raises(ConfigError, match=message):
+            ReferenceStore(tmp_path).add([make_row(**changes)])
 
 
-@pytest.mark.parametrize(
-    ("name", "content", "message"),
-    [
+def test_a_wrong_file_is_refused_and_named(tmp_path):
+    """A TOML or CSV file with other keys, no rows or no text: the error says which file or line."""
+    for name, content, message in (
         ("own.toml", b"[[row]]\nsource = 'x'\n", "missing required field"),
         ("own.toml", b"[[row", r"own\.toml'"),
         ("own.toml", b"\xff", r"own\.toml'"),
@@ -97,14 +93,12 @@ def test_a_figure_that_cannot_be_what_it_says_is_refused(tmp_path, changes, mess
         ("own.csv", b"", "holds no figure"),
         ("own.csv", b"source,version\n", "holds no figure"),
         ("own.csv", b"\xff\xfe", "not a CSV file in UTF-8"),
-    ],
-)
-def test_a_wrong_file_is_refused_and_named(tmp_path, name, content, message):
-    """TOML and CSV alike."""
-    path = tmp_path / name
-    path.write_bytes(content)
-    with pytest.raises(ConfigError, match=message):
-        published.read(path)
+    ):
+        with row(name, content):
+            path = tmp_path / name
+            path.write_bytes(content)
+            with pytest.raises(ConfigError, match=message):
+                published.read(path)
 
 
 def test_a_page_that_changed_is_another_version(tmp_path):

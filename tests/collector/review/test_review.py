@@ -20,6 +20,7 @@ from tests.fixtures.comparison_factory import document, no_energy
 from tests.fixtures.level_factory import level_runs, stepped_ms
 from tests.fixtures.record_factory import make_accuracy, make_environment
 from tests.fixtures.review_runs import make_side
+from tests.fixtures.rows import row
 
 LIMITS = "slower:3%,energy:5%,ap:0.5"
 
@@ -41,21 +42,19 @@ def test_a_change_that_changes_nothing_keeps_every_limit_whatever_the_seed():
         assert found == {"slower": "kept", "energy": "kept", "ap": "kept"}, seed
 
 
-@pytest.mark.parametrize(
-    ("change", "broken"),
-    [
+def test_what_is_worse_by_more_than_the_limit_breaks_it_and_nothing_else():
+    """Faster, less energy and better never break one; half a point less is exactly the limit."""
+    for change, broken in (
         ({"factor": 1.06}, {"slower"}),
         ({"energy_factor": 1.10}, {"energy"}),
         ({"ap": 0.615}, {"ap"}),
         ({"factor": 0.9, "energy_factor": 0.9, "ap": 0.7}, set()),
         ({"ap": 0.62}, set()),
-    ],
-)
-def test_what_is_worse_by_more_than_the_limit_breaks_it_and_nothing_else(change, broken):
-    """Faster, less energy and better never break one; half a point less is exactly the limit."""
-    found = outcomes(make_side(agent="1"), make_side(agent="2", seed=2, start=100, **change))
-    assert {figure for figure, outcome in found.items() if outcome == "broken"} == broken
-    assert set(found.values()) <= {"broken", "kept"}
+    ):
+        with row(change):
+            found = outcomes(make_side(agent="1"), make_side(agent="2", seed=2, start=100, **change))
+            assert {figure for figure, outcome in found.items() if outcome == "broken"} == broken
+            assert set(found.values()) <= {"broken", "kept"}
 
 
 def test_a_difference_that_may_be_chance_does_not_break_a_limit():
@@ -66,14 +65,15 @@ def test_a_difference_that_may_be_chance_does_not_break_a_limit():
     assert "95%" in finding.words
 
 
-@pytest.mark.parametrize("value", [0.0, 0.625, 1.0])
-def test_a_change_that_does_nothing_keeps_a_limit_on_accuracy(value):
+def test_a_change_that_does_nothing_keeps_a_limit_on_accuracy():
     """Predictions that are the same in every part of the images have no interval; on the same images their difference is exact."""
-    same = {"accuracy": make_accuracy(value=value, without_parts=(value,) * 20)}
-    before, after = make_side(agent="1", **same), make_side(agent="2", start=100, **same)
-    (pair,) = reviewed(before, after).pairs
-    assert (pair.ratios.accuracy_difference, pair.ratios.accuracy_interval) == (0.0, None)
-    assert outcomes(before, after, "ap:0.5") == {"ap": "kept"}
+    for value in (0.0, 0.625, 1.0):
+        with row(value):
+            same = {"accuracy": make_accuracy(value=value, without_parts=(value,) * 20)}
+            before, after = make_side(agent="1", **same), make_side(agent="2", start=100, **same)
+            (pair,) = reviewed(before, after).pairs
+            assert (pair.ratios.accuracy_difference, pair.ratios.accuracy_interval) == (0.0, None)
+            assert outcomes(before, after, "ap:0.5") == {"ap": "kept"}
 
 
 def test_a_model_that_finds_nothing_any_more_breaks_a_limit_on_accuracy():
@@ -111,14 +111,20 @@ def test_a_case_that_became_invalid_breaks_every_limit():
     assert "needed 0.56" in broken.words
 
 
-@pytest.mark.parametrize(
-    "other", [{"precision": "int8"}, {"runtime": "litert"}, {"threads": 4}, {"scenario": "offline"}, {"data": "0b" * 32}, {"model": "b"}]
-)
-def test_no_other_baseline_takes_the_place_of_one_that_is_missing(other):
+def test_no_other_baseline_takes_the_place_of_one_that_is_missing():
     """Another precision, runtime or number of threads is another case: left out on both sides, and said."""
-    found = reviewed(make_side(agent="1", **other), make_side(agent="2", start=100))
-    assert found.pairs == ()
-    assert [left.side for left in found.left_out] == ["after", "before"]
+    for other in (
+        {"precision": "int8"},
+        {"runtime": "litert"},
+        {"threads": 4},
+        {"scenario": "offline"},
+        {"data": "0b" * 32},
+        {"model": "b"},
+    ):
+        with row(other):
+            found = reviewed(make_side(agent="1", **other), make_side(agent="2", start=100))
+            assert found.pairs == ()
+            assert [left.side for left in found.left_out] == ["after", "before"]
 
 
 def test_another_board_is_no_baseline_and_another_unit_of_the_same_board_is_one():
@@ -143,11 +149,11 @@ def test_runs_on_both_sides_are_refused():
         reviewed(runs, runs)
 
 
-@pytest.mark.parametrize("text", ["", "slower", "slower:3", "ap:1%", "slower:x%", "faster:3%", "slower:-1%", "slower:nan%", "energy:5%,"])
-def test_a_limit_that_is_none_is_refused_with_an_example(text):
+def test_a_limit_that_is_none_is_refused_with_an_example():
     """A gate with a typing error must not pass."""
-    with pytest.raises(ConfigError, match=r"slower:3%,energy:5%,ap:0\.5"):
-        gate.parse(text)
+    for text in ("", "slower", "slower:3", "ap:1%", "slower:x%", "faster:3%", "slower:-1%", "slower:nan%", "energy:5%,"):
+        with row(text), pytest.raises(ConfigError, match=r"slower:3%,energy:5%,ap:0\.5"):
+            gate.parse(text)
 
 
 def test_a_comment_begins_with_its_mark_and_the_verdict_and_the_worst_case():
@@ -213,13 +219,13 @@ def test_a_side_is_a_ledger_a_document_a_bundle_or_a_folder_narrowed_by_selector
     assert len(read_side(str(next(folder.iterdir()))).runs) == 1
 
 
-@pytest.mark.parametrize("selector", ["?x=1", "?", "?device", "?since=yesterday", "?device=nobody"])
-def test_a_selector_that_selects_nothing_is_refused(tmp_path, selector):
+def test_a_selector_that_selects_nothing_is_refused(tmp_path):
     """A typing error must not become an empty baseline."""
     path = tmp_path / "runs.json"
     path.write_bytes(document(*make_side(agent="1", runs=1)))
-    with pytest.raises(ConfigError, match=r"selector|not a time|to compare"):
-        read_side(f"{path}{selector}")
+    for selector in ("?x=1", "?", "?device", "?since=yesterday", "?device=nobody"):
+        with row(selector), pytest.raises(ConfigError, match=r"selector|not a time|to compare"):
+            read_side(f"{path}{selector}")
 
 
 def test_the_command_prints_the_comment_and_fails_where_a_limit_is_broken(tmp_path):
@@ -322,11 +328,12 @@ def test_two_models_that_were_measured_before_are_chosen_between(tmp_path):
     assert CliRunner().invoke(cli, ["compare", *paths, "--fail-on", "slower:3%"]).exit_code == 1
 
 
-@pytest.mark.parametrize("other", [{"scenario": "offline"}, {"device": "srv", "environment": make_environment(board="another")}])
-def test_what_has_nothing_in_common_is_no_choice(tmp_path, other):
+def test_what_has_nothing_in_common_is_no_choice(tmp_path):
     """Another scenario, or another type of board."""
-    paths = written(tmp_path, a=make_side(agent="1"), b=make_side(agent="1", start=100, model="other", **other))
-    assert json.loads(CliRunner().invoke(cli, ["compare", *paths, "--json"]).stdout)["choice"] is None
+    for other in ({"scenario": "offline"}, {"device": "srv", "environment": make_environment(board="another")}):
+        with row(other):
+            paths = written(tmp_path, a=make_side(agent="1"), b=make_side(agent="1", start=100, model="other", **other))
+            assert json.loads(CliRunner().invoke(cli, ["compare", *paths, "--json"]).stdout)["choice"] is None
 
 
 def test_a_change_is_said_in_one_sentence_with_its_doubts(tmp_path):

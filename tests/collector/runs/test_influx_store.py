@@ -149,7 +149,7 @@ def test_an_empty_place_is_a_store_without_runs_and_an_absent_one_an_error(place
 
 @pytest.mark.influx
 def test_a_wrong_token_is_said(influx2_server):
-    """As when writing."""
+    """Reading gives the same error as writing."""
     with pytest.raises(ConfigError, match="does not accept the token"):
         InfluxStore(InfluxConfig(influx2_server.url, "wrong")).contents()
 

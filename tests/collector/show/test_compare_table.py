@@ -1,13 +1,13 @@
 import io
 from collections import Counter
 
-import pytest
 from rich.console import Console
 
 from edgemeter.agent.contract import record_conditions
 from edgemeter.collector.show.compare_table import FEWEST_ROWS, ROWS_SHOWN, shortened, show_comparison
 from tests.fixtures.comparison_factory import OTHER_DATA, compare_runs, make_reference, make_run, no_energy
 from tests.fixtures.record_factory import make_energy, make_environment, make_generation
+from tests.fixtures.rows import row
 
 
 def printed(comparison, width=200):
@@ -55,15 +55,16 @@ def test_a_suspect_case_points_to_its_reasons():
     assert {"[2] drift: 12%", "[3] busy-machine: 40%"} <= set(lines)
 
 
-@pytest.mark.parametrize("width", [60, 80, 100, 140, 200])
-def test_no_line_of_the_table_is_wider_than_the_terminal(width):
+def test_no_line_of_the_table_is_wider_than_the_terminal():
     """Columns give way by rank; those that matter stay."""
     comparison = compare_runs(make_run(**no_energy()), make_reference(**no_energy()))
-    lines = printed(comparison, width)
-    rows = [line for line in lines if "onnx 1.22.1" in line]
-    assert len(rows) == 2
-    assert all(len(line.rstrip()) <= max(width, 80) for line in rows)
-    assert all(text in line_with(lines, "5.00x") for text in ("fp32", "10.0", "0.600", "valid"))
+    for width in (60, 80, 100, 140, 200):
+        with row(width):
+            lines = printed(comparison, width)
+            rows = [line for line in lines if "onnx 1.22.1" in line]
+            assert len(rows) == 2
+            assert all(len(line.rstrip()) <= max(width, 80) for line in rows)
+            assert all(text in line_with(lines, "5.00x") for text in ("fp32", "10.0", "0.600", "valid"))
 
 
 def test_what_all_cases_share_stands_above_and_what_they_do_not_has_a_column():
@@ -83,19 +84,20 @@ def test_what_is_left_out_is_counted_by_reason():
     assert lines[-1] == "       and 2 more reasons: list every run with --json"
 
 
-@pytest.mark.parametrize("width", [80, 120, 200])
-def test_language_models_have_their_rates(width):
+def test_language_models_have_their_rates():
     """Tokens per second stay on a narrow terminal; other models have no such column."""
     language = {"task": "generation", "ap": None, **no_energy()}
     runs = [
         make_run(generation=make_generation(decode_tokens_per_s=87.5), **language),
         make_reference(generation=make_generation(), **language),
     ]
-    lines = printed(compare_runs(*runs), width)
-    assert "tokens/s" in lines[1]
-    assert "87.5" in line_with(lines, "5.00x")
-    assert ("TTFT ms" in lines[1], "TPOT ms" in lines[1]) == (width >= 120, width >= 120)
-    assert "images)" not in lines[0]
+    for width in (80, 120, 200):
+        with row(width):
+            lines = printed(compare_runs(*runs), width)
+            assert "tokens/s" in lines[1]
+            assert "87.5" in line_with(lines, "5.00x")
+            assert ("TTFT ms" in lines[1], "TPOT ms" in lines[1]) == (width >= 120, width >= 120)
+            assert "images)" not in lines[0]
     assert not any("tokens/s" in line for line in printed(compare_runs(make_run(), make_reference())))
 
 

@@ -23,15 +23,12 @@ def test_of_many_queries_the_fastest_and_the_slowest_are_among_the_steps():
     assert (found.steps[0][0], *found.steps[-1]) == pytest.approx((min(latencies), 500.0, 1.0), abs=1e-6)
 
 
-@pytest.mark.parametrize(
-    "series",
-    [
+def test_without_usable_samples_there_is_no_distribution():
+    """Absent, another series, damaged, or nothing above zero."""
+    for series in (
         (),
         (record.Series(name="power", unit="mW", dtype="<u4", count=2, data="eJxjYGBgAAAABAAB"),),
         (record.Series(name="latency", unit="ns", dtype="<u4", count=2, data="not base64"),),
         (pack("latency", "ns", np.array([0, 0, 0])),),
-    ],
-)
-def test_without_usable_samples_there_is_no_distribution(series):
-    """Absent, another series, damaged, or nothing above zero."""
-    assert latency_distribution([make_run(samples=series)], 100) is None
+    ):
+        assert latency_distribution([make_run(samples=series)], 100) is None, series

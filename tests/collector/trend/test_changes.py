@@ -26,7 +26,10 @@ def test_a_new_firmware_is_one_change_at_the_first_run_that_has_it():
     before = [run_on(day, environment=make_environment(firmware="a")) for day in range(5)]
     after = [run_on(day, environment=make_environment(firmware="b")) for day in range(5, 9)]
     (found,) = changes_of([*before, *after])
-    assert (found.started_at_ns, found.device, found.kind, found.text) == (5 * DAY_NS, "pi-1", "firmware", "firmware: a to b")
+    assert found.started_at_ns == 5 * DAY_NS
+    assert found.device == "pi-1"
+    assert found.kind == "firmware"
+    assert found.text == "firmware: a to b"
 
 
 def test_records_that_come_late_change_nothing():

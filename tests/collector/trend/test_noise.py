@@ -1,7 +1,10 @@
+import itertools
+
 import numpy as np
 import pytest
 
 from edgemeter.collector.trend import noise
+from tests.fixtures.rows import row
 
 
 def full(x):
@@ -70,16 +73,16 @@ def bisected(difference, both, count, high):
     return (low + high) / 2
 
 
-@pytest.mark.parametrize("days", [2, 3, 14, 55, 94])
-@pytest.mark.parametrize("uneven", [0.0, 0.1, 30.0])
-def test_the_scatter_is_that_of_a_bisection_with_every_ratio(days, uneven):
+def test_the_scatter_is_that_of_a_bisection_with_every_ratio():
     """To the last bit, for odd and even numbers of differences, equal ones, none, and variances that differ."""
-    draw = np.random.default_rng(days)
-    count = draw.integers(0, days + 1, size=300)
-    difference = np.abs(draw.normal(size=(300, days)) * draw.choice([0.1, 1.0, 10.0], size=(300, 1)))
-    difference[::5] = np.round(difference[::5], 1)
-    difference[np.arange(days)[None, :] < days - count[:, None]] = np.inf
-    both = 0.3 * draw.choice([0.0, 1.0], size=(300, 1)) * (1 + uneven * draw.random((300, days)))
-    high = draw.uniform(1, 20, size=300)
-    found = noise._scatter(difference, both, count, high)
-    assert found.tolist() == bisected(difference, both, count, high).tolist()
+    for days, uneven in itertools.product((2, 3, 14, 55, 94), (0.0, 0.1, 30.0)):
+        with row(days, uneven):
+            draw = np.random.default_rng(days)
+            count = draw.integers(0, days + 1, size=300)
+            difference = np.abs(draw.normal(size=(300, days)) * draw.choice([0.1, 1.0, 10.0], size=(300, 1)))
+            difference[::5] = np.round(difference[::5], 1)
+            difference[np.arange(days)[None, :] < days - count[:, None]] = np.inf
+            both = 0.3 * draw.choice([0.0, 1.0], size=(300, 1)) * (1 + uneven * draw.random((300, days)))
+            high = draw.uniform(1, 20, size=300)
+            found = noise._scatter(difference, both, count, high)
+            assert found.tolist() == bisected(difference, both, count, high).tolist()

@@ -62,7 +62,11 @@ def test_size_levels_and_days_are_told():
     found = rise(x, RiseLimits(by=5.0, against_days=20, over_days=3))
     assert found.size == pytest.approx(10, abs=0.3)
     assert found.after / found.before == pytest.approx(1.1, abs=0.003)
-    assert (found.day, found.last_day, found.over_days, found.against_days, found.is_worse) == (37, 39, 3, 20, True)
+    assert found.day == 37
+    assert found.last_day == 39
+    assert found.over_days == 3
+    assert found.against_days == 20
+    assert found.is_worse is True
     assert rise(-x).is_worse is False
     assert rise(x, RiseLimits(by=12.0, against_days=20, over_days=3)) is None
 

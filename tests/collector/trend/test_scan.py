@@ -1,8 +1,11 @@
+import itertools
+
 import numpy as np
 import pytest
 
 from edgemeter.collector.trend import noise, scan
 from edgemeter.collector.trend.scan import scan_series
+from tests.fixtures.rows import row
 
 
 def looked(x, known=None, temperature=None, only=None, present=None):
@@ -155,21 +158,21 @@ def test_a_temperature_that_never_changes_is_no_regressor():
     assert beside.score == pytest.approx(alone.score)
 
 
-@pytest.mark.parametrize("days", [15, 40, 61, 100])
-@pytest.mark.parametrize("uneven", [0.0, 1e-3, 0.1, 3.0])
-def test_what_is_not_fitted_a_second_time_cannot_be_a_step(days, uneven):
+def test_what_is_not_fitted_a_second_time_cannot_be_a_step():
     """Series with steps, outliers, gaps, neighbours that share noise and a temperature: the steps are those of a scan of every series."""
-    draw = np.random.default_rng(days)
-    x, heat = draw.normal(size=(400, days)), draw.normal(size=(400, days)) * draw.choice([0.0, 0.012, 1.0], size=(400, 1))
-    x += np.cumsum(draw.normal(size=x.shape), axis=1) * draw.choice([0.0, 0.3], size=(400, 1)) + 0.5 * heat
-    x[::2, -6:] += draw.uniform(0, 12, size=(200, 1))
-    x[::3] += (draw.random((134, days)) < 0.03) * 10
-    known, present = 0.3 * (1 + uneven * draw.random(x.shape)), draw.random(x.shape) < draw.choice([0.8, 1.0], size=(400, 1))
-    floor, asked = np.full(400, 0.01), np.zeros(400, dtype=bool)
-    for temperature in (None, heat):
-        every = scan_series(x, known, present, floor, temperature)
-        some = scan_series(x, known, present, floor, temperature, asked=asked)
-        least = scan.step_score(present.sum(axis=1)) - scan.CONFIRMED_LESS
-        assert some.rows.tolist() == np.flatnonzero(every.score >= least).tolist()
-        assert some.score.tolist() == every.score[some.rows].tolist()
-        assert some.day_variance.tolist() == every.day_variance[some.rows].tolist()
+    for days, uneven in itertools.product((15, 40, 61, 100), (0.0, 1e-3, 0.1, 3.0)):
+        with row(days, uneven):
+            draw = np.random.default_rng(days)
+            x, heat = draw.normal(size=(400, days)), draw.normal(size=(400, days)) * draw.choice([0.0, 0.012, 1.0], size=(400, 1))
+            x += np.cumsum(draw.normal(size=x.shape), axis=1) * draw.choice([0.0, 0.3], size=(400, 1)) + 0.5 * heat
+            x[::2, -6:] += draw.uniform(0, 12, size=(200, 1))
+            x[::3] += (draw.random((134, days)) < 0.03) * 10
+            known, present = 0.3 * (1 + uneven * draw.random(x.shape)), draw.random(x.shape) < draw.choice([0.8, 1.0], size=(400, 1))
+            floor, asked = np.full(400, 0.01), np.zeros(400, dtype=bool)
+            for temperature in (None, heat):
+                every = scan_series(x, known, present, floor, temperature)
+                some = scan_series(x, known, present, floor, temperature, asked=asked)
+                least = scan.step_score(present.sum(axis=1)) - scan.CONFIRMED_LESS
+                assert some.rows.tolist() == np.flatnonzero(every.score >= least).tolist()
+                assert some.score.tolist() == every.score[some.rows].tolist()
+                assert some.day_variance.tolist() == every.day_variance[some.rows].tolist()

@@ -3,6 +3,7 @@ import pytest
 
 from edgemeter.collector.units import spread
 from edgemeter.collector.units.spread import boards_needed, variance_components
+from tests.fixtures.rows import row
 
 
 def drawn(draw, boards=12, days=6, runs=5, sd=(3.0, 1.0, 0.8), kept_ratio=0.8):
@@ -37,7 +38,10 @@ def test_the_interval_of_a_type_holds_its_mean():
 def test_one_board_supports_nothing_about_its_type():
     """No interval, no spread of boards; days and runs are told."""
     found = variance_components(*drawn(np.random.default_rng(3), boards=1))
-    assert (found.low, found.high, found.between_boards, found.boards) == (None, None, None, 1)
+    assert found.low is None
+    assert found.high is None
+    assert found.between_boards is None
+    assert found.boards == 1
     assert found.between_days is not None
 
 
@@ -49,20 +53,21 @@ def test_one_run_a_day_does_not_tell_days_from_runs():
     assert variance_components(np.array([0]), np.array([0]), np.array([1.0])).mean == 1.0
 
 
-@pytest.mark.parametrize(("spread", "within", "boards"), [(1, 1, 7), (1, 2, 4), (2, 1, 18), (2, 2, 7), (2, 3, 5), (3, 2, 12), (5, 2, 27)])
-def test_how_many_boards_a_mean_needs(spread, within, boards):
+def test_how_many_boards_a_mean_needs():
     """The figures that t-quantiles give."""
-    assert boards_needed(spread, within) == boards
+    for between_boards, within, boards in ((1, 1, 7), (1, 2, 4), (2, 1, 18), (2, 2, 7), (2, 3, 5), (3, 2, 12), (5, 2, 27)):
+        assert boards_needed(between_boards, within) == boards, (between_boards, within)
 
 
-@pytest.mark.parametrize(("boards", "t"), [(2, 12.7062), (3, 4.3027), (4, 3.1824), (5, 2.7764), (6, 2.5706), (7, 2.4469), (11, 2.2281)])
-def test_the_interval_of_few_boards_is_that_of_the_tables_of_t(boards, t):
+def test_the_interval_of_few_boards_is_that_of_the_tables_of_t():
     """Student's t of boards - 1 degrees of freedom, not an approximation that is too narrow at four boards."""
-    x = np.arange(boards, dtype=float)
-    found = variance_components(np.arange(boards), np.zeros(boards, int), x)
-    assert found.high - found.mean == pytest.approx(t * x.std(ddof=1) / np.sqrt(boards), rel=2e-4)
+    for boards, t in ((2, 12.7062), (3, 4.3027), (4, 3.1824), (5, 2.7764), (6, 2.5706), (7, 2.4469), (11, 2.2281)):
+        with row(boards):
+            x = np.arange(boards, dtype=float)
+            found = variance_components(np.arange(boards), np.zeros(boards, int), x)
+            assert found.high - found.mean == pytest.approx(t * x.std(ddof=1) / np.sqrt(boards), rel=2e-4)
 
 
 def test_boards_that_spread_too_far_need_the_most_that_are_counted():
-    """The search ends there."""
+    """The search for the number of boards ends at its limit."""
     assert boards_needed(1e6, 1.0) == spread.MOST_BOARDS

@@ -58,7 +58,7 @@ def test_a_backup_brought_back_is_the_ledger_as_it_was(tmp_path):
 
 
 def test_annotations_travel_with_the_ledger(tmp_path):
-    """Nothing else has them."""
+    """The file of annotations is in the copy and comes back with it."""
     path, copy = tmp_path / "ledger.sqlite", tmp_path / "copy.sqlite"
     keep(path, 1)
     with watch_file.WatchFile(watch_file.watch_file_beside(str(path))) as file, file.writing() as connection:

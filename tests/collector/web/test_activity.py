@@ -22,6 +22,7 @@ from tests.fixtures.hostile import MARKUP
 from tests.fixtures.ledgers import fill
 from tests.fixtures.live_stream import Stream, clients
 from tests.fixtures.mqtt_peer import wait_until
+from tests.fixtures.rows import row
 
 NOW_NS = 1_800_000_000 * 10**9
 HOUR_NS = 3600 * 10**9
@@ -78,9 +79,9 @@ def page_server(ledger):
     server.stop()
 
 
-@pytest.mark.parametrize(
-    ("presence", "is_shown"),
-    [
+def test_a_device_measures_while_the_process_that_said_so_is_there():
+    """A device that is lost does not measure for ever, nor does one whose agent was started again."""
+    for presence, is_shown in (
         ([], True),
         ([present("online")], True),
         ([present(None)], True),
@@ -95,12 +96,10 @@ def page_server(ledger):
         ([present("lost")], False),
         ([present("offline")], False),
         ([present("revoked", session=0)], False),
-    ],
-)
-def test_a_device_measures_while_the_process_that_said_so_is_there(presence, is_shown):
-    """A device that is lost does not measure for ever, nor does one whose agent was started again."""
-    found = activities_of([activity()], presence, NOW_NS)
-    assert [one.device for one in found.devices] == ["pi-1"] * is_shown
+    ):
+        with row(presence):
+            found = activities_of([activity()], presence, NOW_NS)
+            assert [one.device for one in found.devices] == ["pi-1"] * is_shown
 
 
 def test_a_device_that_reports_that_nothing_is_measured_measures_nothing():
@@ -114,13 +113,12 @@ def test_what_was_not_reported_on_for_an_hour_is_called_stale():
     assert activities_of([activity()], [], NOW_NS + ACTIVITY_STALE_NS + 1).devices[0].is_stale
 
 
-@pytest.mark.parametrize(
-    ("state", "age_h", "shown"), [("running", 25, [True]), ("running", 23, [False]), ("done", 23, [False]), ("done", 25, [])]
-)
-def test_a_campaign_is_shown_for_a_day_after_its_end_and_called_stale_when_nobody_reports_on_it(state, age_h, shown):
+def test_a_campaign_is_shown_for_a_day_after_its_end_and_called_stale_when_nobody_reports_on_it():
     """One that should go on stays, with the time."""
-    found = activities_of([campaign(state=state)], [], NOW_NS + age_h * HOUR_NS)
-    assert [one.is_stale for one in found.campaigns] == shown
+    for state, age_h, shown in (("running", 25, [True]), ("running", 23, [False]), ("done", 23, [False]), ("done", 25, [])):
+        with row(state, age_h):
+            found = activities_of([campaign(state=state)], [], NOW_NS + age_h * HOUR_NS)
+            assert [one.is_stale for one in found.campaigns] == shown
 
 
 def test_a_message_of_a_later_version_is_left_out():
@@ -141,7 +139,7 @@ def test_overview_and_device_say_what_is_measured(page_server, ledger):
 
 
 def test_a_fleet_that_measures_a_lot_is_counted(page_server, ledger):
-    """A dozen are named."""
+    """Beyond the devices that are named, the page says how many more there are."""
     put(ledger, *(activity(device=f"pi-{number}") for number in range(DEVICES_SHOWN + 30)))
     assert "30 more devices are measuring." in page_server.answer(*asked("overview")).body.decode()
 
@@ -163,7 +161,7 @@ def test_the_first_device_of_an_empty_ledger_is_seen_before_its_first_run_ends(t
 
 
 def test_a_page_in_a_file_does_not_say_what_was_measured_when_it_was_written(ledger, tmp_path):
-    """It is read later."""
+    """A stored page is read later, when another run is in progress or none."""
     put(ledger, activity(received_ns=time.time_ns()))
     index = open_index(LedgerSource(ledger))
     index.refresh()

@@ -366,7 +366,7 @@ def test_an_alert_leads_to_its_series_and_period(tab):
 
 
 def test_without_a_script_every_chart_is_a_picture(browser, lab):
-    """The server draws it."""
+    """The server draws it, with a text for those who do not see it."""
     page = browser.open(lab.url + "compare", has_scripts=False)
     shown = page.run("[...document.querySelectorAll('figure.chart-figure')].map(one => one.querySelector('img')?.alt)")
     assert len(shown) > 1

@@ -15,13 +15,13 @@ def test_text_is_escaped_in_content_and_attributes():
 
 
 def test_markup_made_here_is_not_escaped_again():
-    """Elements nest."""
+    """An element inside an element stays markup, a text beside it is escaped."""
     assert element("p", None, element("b", None, "x"), "&") == "<p><b>x</b>&amp;</p>"
     assert isinstance(join(["a", Markup("<br>")]), Markup)
 
 
 def test_an_absent_attribute_is_left_away_and_a_void_element_has_no_end():
-    """`None` is no value."""
+    """An attribute of `None` is not written."""
     assert element("meta", {"charset": "utf-8", "name": None}) == '<meta charset="utf-8">'
 
 
@@ -47,7 +47,7 @@ def test_a_template_escapes_text_and_keeps_markup():
 
 
 def test_without_jinja2_a_page_names_the_extra(monkeypatch):
-    """One line, no traceback."""
+    """The error is the one line that says what to install."""
     monkeypatch.setitem(sys.modules, "jinja2", None)
     markup._environment.cache_clear()
     with pytest.raises(UnavailableError, match=r"edgemeter\[collector\]"):

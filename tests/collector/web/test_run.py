@@ -14,6 +14,7 @@ from edgemeter.collector.web.run import run_view
 from edgemeter.collector.web.view import ServedLinks, ViewRequest
 from tests.fixtures.comparison_factory import make_run
 from tests.fixtures.record_factory import make_energy, make_generation
+from tests.fixtures.rows import row
 
 S = 1_000_000_000
 STARTS_NS = np.arange(20, dtype=np.int64) * S // 10
@@ -84,19 +85,17 @@ def test_a_language_model_is_told_by_its_tokens():
         assert (shown in found[0], shown in found[1]) == (True, False), shown
 
 
-@pytest.mark.parametrize(
-    ("kept", "heading"),
-    [
+def test_the_heading_names_what_is_drawn():
+    """Power only where there is a trace, queries only where they were kept."""
+    for kept, heading in (
         (SERIES, "Latency and power, query by query"),
         (SERIES[:2], "Latency, query by query"),
         (SERIES[:1], "Latency, query by query"),
         ((), "Latency"),
-    ],
-)
-def test_the_heading_names_what_is_drawn(kept, heading):
-    """Power only where there is a trace, queries only where they were kept."""
-    traces = (record_figures.PowerTrace(name="ina"),) if kept == SERIES else ()
-    assert f"<h2>{heading}</h2>" in words_of(samples=kept, windows=WHEN, power_traces=traces)
+    ):
+        with row(kept):
+            traces = (record_figures.PowerTrace(name="ina"),) if kept == SERIES else ()
+            assert f"<h2>{heading}</h2>" in words_of(samples=kept, windows=WHEN, power_traces=traces)
 
 
 def words_of(**fields):

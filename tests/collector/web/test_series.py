@@ -18,6 +18,7 @@ from edgemeter.collector.web.series import METRICS, series
 from edgemeter.collector.web.trend import trend_view
 from edgemeter.collector.web.view import FileLinks, ServedLinks, ViewRequest, address, read_address, read_period
 from tests.fixtures.record_factory import make_generation, make_record
+from tests.fixtures.rows import row
 
 
 class Found(TrendEvents):
@@ -42,7 +43,7 @@ def drawn(fleet_index):
 
 
 def test_every_run_is_a_dot_that_leads_to_it(drawn):
-    """Twelve days, twelve runs."""
+    """Twelve days of one run each are twelve dots with the ids of their runs."""
     shown = drawn("simulated-pi5-01", "p50_ms")
     assert shown.points == 12
     runs = [row["run"] for row in shown.chart.table.dicts()]
@@ -75,18 +76,17 @@ def test_simulated_series_say_so(drawn):
     assert drawn("simulated-pi5-01", "p50_ms").chart.title.endswith("replayed")
 
 
-@pytest.mark.parametrize(
-    "ats", [[5], [5, 5], [1, 2 * 10**18], [0, 90 * NS_PER_DAY], [0, 3_600 * 10**9]], ids=["one", "same", "ages", "days", "an hour"]
-)
-def test_any_span_of_time_is_drawn_with_finite_numbers(ats):
+def test_any_span_of_time_is_drawn_with_finite_numbers():
     """One run, several of one moment, or years: no coordinate is no number."""
-    rows = [
-        {"started_at_ns": at, "value": 1.0 + place, "low": None, "high": None, "verdict": "valid", "run": "r"}
-        for place, at in enumerate(ats)
-    ]
-    svg = vega.svg(Chart("title", over_time("ms", span_ns=(ats[0], ats[-1]), has_bars=False), rows_table(rows)))
-    assert "NaN" not in svg
-    assert "Infinity" not in svg
+    for ats in ([5], [5, 5], [1, 2 * 10**18], [0, 90 * NS_PER_DAY], [0, 3_600 * 10**9]):
+        with row(ats):
+            rows = [
+                {"started_at_ns": at, "value": 1.0 + place, "low": None, "high": None, "verdict": "valid", "run": "r"}
+                for place, at in enumerate(ats)
+            ]
+            svg = vega.svg(Chart("title", over_time("ms", span_ns=(ats[0], ats[-1]), has_bars=False), rows_table(rows)))
+            assert "NaN" not in svg
+            assert "Infinity" not in svg
 
 
 def test_thinning_keeps_the_outliers():
@@ -137,20 +137,18 @@ def test_the_trend_begins_with_what_moved_and_shows_every_type_of_board():
     assert devices == sorted(devices, key=lambda name: name != "simulated-pi5")
 
 
-@pytest.mark.parametrize(("metric", "value"), [("ttft_ms", 100.0), ("tpot_ms", 10.0)])
-def test_a_language_model_is_followed_by_its_tokens(metric, value):
+def test_a_language_model_is_followed_by_its_tokens():
     """Time to first token and per output token are series; a model of one call has none of them."""
     runs = [make_record(started_at_ns=(20_000 + day) * NS_PER_DAY, generation=make_generation()) for day in range(3)]
     runs.append(make_record(device="other", started_at_ns=20_000 * NS_PER_DAY))
     index = open_index(DocumentSource(tuple(runs)))
     index.refresh()
     with index.reading() as connection:
-        held = ViewContext(connection, index.source, ServedLinks(), TrendEvents())
-        by_device = {
-            device: series(held, queries.cases(connection, CaseFilter(device=device)), METRICS[metric], days=None, span=None)
-            for device in ("pi-1", "other")
-        }
+        context = ViewContext(connection, index.source, ServedLinks(), TrendEvents())
+        cases = {device: queries.cases(connection, CaseFilter(device=device)) for device in ("pi-1", "other")}
+        for metric, value in (("ttft_ms", 100.0), ("tpot_ms", 10.0)):
+            with row(metric):
+                assert series(context, cases["other"], METRICS[metric], days=None, span=None) is None
+                drawn = series(context, cases["pi-1"], METRICS[metric], days=None, span=None)
+                assert [point["value"] for point in drawn.chart.table.dicts()] == [value] * 3
     index.close()
-    assert by_device["other"] is None
-    assert by_device["pi-1"] is not None
-    assert [row["value"] for row in by_device["pi-1"].chart.table.dicts()] == [value] * 3
