@@ -1,4 +1,4 @@
-"""What the tests of the collector share: a real InfluxDB of either major version, for tests that hold for both."""
+"""What the tests of the collector share: a broker, and a real InfluxDB of either major version, for tests that hold for both."""
 
 import uuid
 from dataclasses import dataclass
@@ -9,7 +9,7 @@ from edgemeter.collector.influx.influx_config import InfluxConfig
 from edgemeter.collector.influx.sink import open_sink
 from tests.fixtures.influx1 import Influx1
 from tests.fixtures.postgresql import postgresql, postgresql_server
-from tests.fixtures.servers import Influx
+from tests.fixtures.servers import Influx, address_of, mosquitto
 
 __all__ = ["postgresql", "postgresql_server"]
 
@@ -61,6 +61,15 @@ def place(request):
     """Return a place of the test's own in each InfluxDB in turn; it is made by the first write."""
     server = request.getfixturevalue(f"influx{request.param}_server")
     return Place(request.param, server, f"place-{uuid.uuid4().hex}")
+
+
+@pytest.fixture
+def broker(tmp_path):
+    """Return the address of a running mosquitto."""
+    server = mosquitto(tmp_path)
+    server.start()
+    yield address_of(server)
+    server.kill()
 
 
 @pytest.fixture

@@ -15,14 +15,10 @@ from edgemeter.agent.ledger.ledger import LedgerFilter
 from edgemeter.agent.ledger.presence import PresenceChange, RetainedMessage
 from edgemeter.agent.ledger.quarantine import Rejection
 from edgemeter.collector.ledgers.place import open_ledger
+from tests.fixtures.ledgers import arrival
 from tests.fixtures.record_factory import make_model, make_record
 
 TOPIC = "edgemeter/v1/lab/pi-1/result"
-
-
-def arrival(record, received_ns=7):
-    """Return `record` as it arrives from the wire."""
-    return Arrival(record, contract_record.encode(record), f"edgemeter/v1/{record.fleet}/{record.device}/result", received_ns)
 
 
 def arrived_batch(many, received_ns=7, *, level=6):

@@ -1,7 +1,6 @@
 """A fleet around the real mosquitto with the configuration that ships: an own certificate authority, and clients that show certificates."""
 
 import ssl
-import subprocess
 import threading
 from pathlib import Path
 
@@ -11,6 +10,7 @@ from paho.mqtt.packettypes import PacketTypes
 from paho.mqtt.properties import Properties
 from paho.mqtt.subscribeoptions import SubscribeOptions
 
+from tests.fixtures.certificates import openssl
 from tests.fixtures.mqtt_peer import wait_until
 from tests.fixtures.servers import LOOPBACK, Server, free_port, mosquitto_binary
 
@@ -23,25 +23,21 @@ class Authority:
         folder.mkdir(parents=True, exist_ok=True)
         self.certificate = folder / "ca.crt"
         self._key = folder / "ca.key"
-        _openssl("req", "-x509", *_NEW_KEY, "-keyout", self._key, "-out", self.certificate, "-subj", f"/CN={name}", "-days", "2")
+        openssl("req", "-x509", *_NEW_KEY, "-keyout", self._key, "-out", self.certificate, "-subj", f"/CN={name}", "-days", "2")
 
     def issue(self, common_name: str, file: str) -> tuple[Path, Path]:
         """Return certificate and key of `common_name`, as files called `file`."""
         certificate, key, request = (self.folder / f"{file}.{suffix}" for suffix in ("crt", "key", "csr"))
         subject = "/CN=" + common_name.replace("/", "\\/").replace("+", "\\+")
-        _openssl("req", *_NEW_KEY, "-keyout", key, "-out", request, "-subj", subject)
+        openssl("req", *_NEW_KEY, "-keyout", key, "-out", request, "-subj", subject)
         names = self.folder / f"{file}.ext"
         names.write_text(f"subjectAltName=DNS:localhost,IP:{LOOPBACK}\n")
         signed = ["-CA", self.certificate, "-CAkey", self._key, "-CAcreateserial", "-days", "1", "-extfile", names]
-        _openssl("x509", "-req", "-in", request, "-out", certificate, *signed)
+        openssl("x509", "-req", "-in", request, "-out", certificate, *signed)
         return certificate, key
 
 
 _NEW_KEY = ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes"]
-
-
-def _openssl(*arguments: object) -> None:
-    subprocess.run(["openssl", *map(str, arguments)], check=True, capture_output=True, timeout=150)
 
 
 def shipped_broker(folder: Path, deploy: Path, authority: Authority) -> Server:

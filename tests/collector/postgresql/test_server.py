@@ -20,7 +20,7 @@ from edgemeter.collector.postgresql.address import PostgresAddress
 from edgemeter.collector.postgresql.session import PostgresSession
 from tests.fixtures.certificates import Authority
 from tests.fixtures.comparison_factory import make_reference, make_run
-from tests.fixtures.ledgers import initialised
+from tests.fixtures.ledgers import arrival, initialised
 from tests.fixtures.mqtt_peer import wait_until
 from tests.fixtures.postgresql import Postgresql
 from tests.fixtures.record_factory import make_model, make_record
@@ -32,11 +32,6 @@ pytestmark = pytest.mark.postgresql
 def lab(postgresql):
     """Return an empty ledger."""
     return initialised(postgresql)
-
-
-def arrival(record):
-    """Return `record` as it arrives."""
-    return Arrival(record, contract_record.encode(record), "edgemeter/v1/lab/pi-1/result", 7)
 
 
 def member_of(server, lab, role):

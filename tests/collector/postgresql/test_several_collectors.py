@@ -19,7 +19,6 @@ from edgemeter.collector.runs.store import InfluxStore
 from tests.fixtures.ledgers import initialised
 from tests.fixtures.mqtt_peer import Peer, wait_until
 from tests.fixtures.record_factory import make_record
-from tests.fixtures.servers import address_of, mosquitto
 
 pytestmark = [pytest.mark.postgresql, pytest.mark.mosquitto]
 
@@ -29,15 +28,6 @@ def at_end():
     """Return a stack of what has to be ended with the test."""
     with ExitStack() as stack:
         yield stack
-
-
-@pytest.fixture
-def broker(tmp_path, at_end):
-    """Return the address of a running mosquitto."""
-    server = mosquitto(tmp_path)
-    server.start()
-    at_end.callback(server.kill)
-    return address_of(server)
 
 
 @pytest.fixture

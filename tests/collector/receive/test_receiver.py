@@ -11,19 +11,9 @@ from edgemeter.collector.receive.service import Collector
 from tests.fixtures.hostile import none_of
 from tests.fixtures.mqtt_peer import Peer, wait_until
 from tests.fixtures.record_factory import make_record
-from tests.fixtures.servers import address_of, mosquitto
 
 pytestmark = pytest.mark.mosquitto
 TOPIC = "edgemeter/v1/lab/pi-1/result"
-
-
-@pytest.fixture
-def broker(tmp_path):
-    """Return the address of a running mosquitto."""
-    server = mosquitto(tmp_path)
-    server.start()
-    yield address_of(server)
-    server.kill()
 
 
 @pytest.fixture

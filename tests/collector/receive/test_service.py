@@ -24,15 +24,6 @@ TOPIC = "edgemeter/v1/lab/pi-1/result"
 
 
 @pytest.fixture
-def broker(tmp_path):
-    """Return the address of a running mosquitto."""
-    server = mosquitto(tmp_path)
-    server.start()
-    yield address_of(server)
-    server.kill()
-
-
-@pytest.fixture
 def collector(broker, tmp_path):
     """Return a collector that receives, and drains to a server that is down."""
     made = Collector(broker, tmp_path / "ledger", InfluxConfig("http://127.0.0.1:1", "t", "o"))

@@ -5,18 +5,13 @@ import pytest
 
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.contract import record as contract_record
-from edgemeter.agent.ledger.chunks import Arrival
 from edgemeter.agent.ledger.quarantine import Rejection
 from edgemeter.agent.ledger.sqlite_ledger import SqliteLedger
 from edgemeter.collector.runs.store import LeftOut, open_store
 from tests.fixtures.comparison_factory import document, make_reference, make_run
+from tests.fixtures.ledgers import arrival
 from tests.fixtures.record_factory import make_record
 from tests.fixtures.rows import row
-
-
-def arrival(record):
-    """Return `record` as it arrives from the wire."""
-    return Arrival(record, contract_record.encode(record), "edgemeter/v1/lab/pi-1/result", 7)
 
 
 @pytest.fixture

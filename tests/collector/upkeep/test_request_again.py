@@ -22,15 +22,6 @@ from tests.fixtures.servers import address_of, mosquitto
 pytestmark = pytest.mark.mosquitto
 
 
-@pytest.fixture
-def broker(tmp_path):
-    """Return the address of a running mosquitto."""
-    server = mosquitto(tmp_path)
-    server.start()
-    yield address_of(server)
-    server.kill()
-
-
 @contextlib.contextmanager
 def collecting(broker, path):
     """Run a collector for the block."""
