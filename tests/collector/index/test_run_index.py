@@ -25,6 +25,7 @@ from tests.fixtures.comparison_factory import make_reference, make_run, no_energ
 from tests.fixtures.ledgers import fill
 from tests.fixtures.level_factory import level_runs, stepped_ms
 from tests.fixtures.record_factory import STARTED_AT_NS, make_energy, make_environment
+from tests.fixtures.rows import row
 
 INVALID = record_conditions.Verdict(state="invalid", reasons=("clock: it jumped",))
 
@@ -101,19 +102,19 @@ def test_another_ledger_at_the_same_place_is_read_anew(mixed):
         assert queries.choices(connection)["device"] == ["pi-9"]
 
 
-@pytest.mark.parametrize(
-    "content", [b"", b"no database at all, and longer than a header of SQLite would be" * 20], ids=["empty", "garbled"]
-)
-def test_a_file_in_its_place_is_made_anew(tmp_path, content):
-    """It holds nothing that the ledger does not."""
+def test_a_file_in_its_place_is_made_anew(tmp_path):
+    """An empty or a foreign file: an index holds nothing that the ledger does not."""
     path = fill(tmp_path / "ledger.sqlite", [make_run()])
     beside = tmp_path / "ledger.sqlite.index"
-    beside.write_bytes(content)
-    index = open_index(LedgerSource(path))
-    index.refresh()
-    assert index.position() == 1
-    assert (index.path, beside.read_bytes()[:6]) == (beside, b"SQLite")
-    index.close()
+    for content in (b"", b"no database at all, and longer than a header of SQLite would be" * 20):
+        with row(content[:20]):
+            remove_index(beside)
+            beside.write_bytes(content)
+            index = open_index(LedgerSource(path))
+            index.refresh()
+            assert index.position() == 1
+            assert (index.path, beside.read_bytes()[:6]) == (beside, b"SQLite")
+            index.close()
 
 
 def test_an_index_of_an_earlier_version_is_made_anew(mixed):

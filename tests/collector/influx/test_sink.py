@@ -58,10 +58,16 @@ def test_a_query_finds_the_figures_by_the_tags(place, sink_of):
     assert row["suite"] == "shipped"
 
 
+@pytest.fixture(scope="module")
+def language_run(tmp_path_factory):
+    """Return the record of a real run of a language model."""
+    return measured(tmp_path_factory.mktemp("language"))
+
+
 @pytest.mark.parametrize("extent", ["all", "figures"])
-def test_a_query_finds_the_figures_of_a_language_model(place, sink_of, tmp_path, extent):
+def test_a_query_finds_the_figures_of_a_language_model(place, sink_of, language_run, extent):
     """A real run's times, rates and joules by the token, in the short points too."""
-    record = measured(tmp_path)
+    record = language_run
     generation = msgspec.structs.replace(record.generation, energy=make_generation_energy())
     record = msgspec.structs.replace(record, session=5, seq=1, generation=generation)
     assert sink_of(place.config()).write([points.point_line(record, extent)]) == []

@@ -19,6 +19,7 @@ from edgemeter.collector.upkeep import copies
 from edgemeter.collector.upkeep.stats import ledger_stats
 from tests.fixtures.fleet_ledger import Fleet, write_ledger
 from tests.fixtures.record_factory import make_record
+from tests.fixtures.rows import row
 from tests.fixtures.small_disk import small_disk
 
 DAY_NS = 86_400 * 10**9
@@ -87,17 +88,19 @@ def test_what_was_made_from_the_old_ledger_goes_with_it(tmp_path):
     assert not {run for run in ids if run.startswith("99-")}
 
 
-@pytest.mark.parametrize("there", ["ledger.sqlite", "ledger.sqlite-wal"])
-def test_a_restore_overwrites_nothing(tmp_path, there):
+def test_a_restore_overwrites_nothing(tmp_path):
     """Not even a write-ahead log without its ledger, which would be read into the restored one."""
     path, copy = tmp_path / "old" / "ledger.sqlite", tmp_path / "copy.sqlite"
     keep(path, 1)
     copies.backup(path, copy)
-    target = tmp_path / "ledger.sqlite"
-    (tmp_path / there).write_bytes(b"mine")
-    with pytest.raises(ConfigError, match="exists: stop the collector"):
-        copies.restore(copy, target)
-    assert (tmp_path / there).read_bytes() == b"mine"
+    for name in ("ledger.sqlite", "ledger.sqlite-wal"):
+        with row(name):
+            folder = tmp_path / f"with {name}"
+            folder.mkdir()
+            (folder / name).write_bytes(b"mine")
+            with pytest.raises(ConfigError, match="exists: stop the collector"):
+                copies.restore(copy, folder / "ledger.sqlite")
+            assert (folder / name).read_bytes() == b"mine"
 
 
 def test_a_backup_overwrites_nothing(tmp_path):
@@ -140,19 +143,20 @@ def test_a_backup_while_a_collector_writes_is_of_one_moment(tmp_path):
     assert len(runs_of(path)) == written[-1]
 
 
-@pytest.mark.parametrize("damage", [b"", b"no database", None])
-def test_what_is_no_backup_is_refused_and_leaves_nothing_behind(tmp_path, damage):
-    """Empty, foreign, or with overwritten pages (None)."""
+def test_what_is_no_backup_is_refused_and_leaves_nothing_behind(tmp_path):
+    """An empty file, a foreign one, and a backup with overwritten pages."""
     path, copy, target = tmp_path / "ledger.sqlite", tmp_path / "copy.sqlite", tmp_path / "new" / "ledger.sqlite"
     write_ledger(path, Fleet(devices=3, days=20, cases=4))
     copies.backup(path, copy)
     content = bytearray(copy.read_bytes())
     content[8192:-4096] = b"\xa5" * (len(content) - 12288)
-    copy.write_bytes(bytes(content) if damage is None else damage)
-    with pytest.raises(EdgemeterError):
-        copies.restore(copy, target)
-    assert not target.exists()
-    assert list(target.parent.glob("*.part")) == []
+    for damaged in (b"", b"no database", bytes(content)):
+        with row(damaged[:20]):
+            copy.write_bytes(damaged)
+            with pytest.raises(EdgemeterError):
+                copies.restore(copy, target)
+            assert not target.exists()
+            assert list(target.parent.glob("*.part")) == []
 
 
 def test_a_full_disk_leaves_no_half_of_a_copy(tmp_path):
