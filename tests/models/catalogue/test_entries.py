@@ -16,12 +16,12 @@ from edgemeter.agent.vision.decoders import DECODERS
 from edgemeter.models.catalogue import catalogue
 from edgemeter.models.catalogue.catalogue_entry import FETCHED, GENERATION, is_address
 from tests.fixtures.catalogue_factory import make_entry, write_catalogue
+from tests.fixtures.rows import row
 
 EVERY = catalogue.read_catalogue(catalogue.CATALOGUE_FILE).entry
 LANGUAGE = [entry for entry in EVERY if entry.task == GENERATION]
 ENTRIES = [entry for entry in EVERY if entry.task != GENERATION]
 BY_NAME = {entry.name: entry for entry in EVERY}
-each = pytest.mark.parametrize("entry", [pytest.param(entry, id=entry.name) for entry in ENTRIES])
 
 
 def test_the_models_that_people_compare_are_there():
@@ -48,52 +48,56 @@ def test_the_models_that_people_compare_are_there():
         assert accelerators <= there, model
 
 
-@each
-def test_an_entry_can_be_acted_on(entry):
+def test_every_entry_can_be_acted_on():
     """It names a decoder, a label map, and an address or a way to make it; only https."""
-    assert entry.family in {*DECODERS, "classifier", "autoencoder"}
-    assert set(entry.runtimes) <= set(runtimes.RUNTIMES)
-    assert entry.labels in catalogue.label_maps()
-    assert (entry.form in FETCHED) == bool(entry.addresses)
-    assert all(address.startswith("https://") for address in entry.addresses)
-    assert entry.source
-    assert entry.licence in {"Apache-2.0", "AGPL-3.0"}
-    assert ("ultralytics" in entry.source) == (entry.licence == "AGPL-3.0")
+    for entry in ENTRIES:
+        with row(entry.name):
+            assert entry.family in {*DECODERS, "classifier", "autoencoder"}
+            assert set(entry.runtimes) <= set(runtimes.RUNTIMES)
+            assert entry.labels in catalogue.label_maps()
+            assert (entry.form in FETCHED) == bool(entry.addresses)
+            assert all(address.startswith("https://") for address in entry.addresses)
+            assert entry.source
+            assert entry.licence in {"Apache-2.0", "AGPL-3.0"}
+            assert ("ultralytics" in entry.source) == (entry.licence == "AGPL-3.0")
 
 
-@each
-def test_nothing_is_called_verified_that_was_not(entry):
+def test_nothing_is_called_verified_that_was_not():
     """No address could be tried: each says so, a hash says of what it is, and an accuracy where it was read."""
-    assert entry.status == "unverified"
-    assert entry.why
-    assert (entry.sha256 is None) == (entry.sha256_of is None) == (entry.size_bytes is None)
-    for published in entry.accuracy:
-        assert ("not there" in published.source) == (published.status == "unverified")
+    for entry in ENTRIES:
+        with row(entry.name):
+            assert entry.status == "unverified"
+            assert entry.why
+            assert (entry.sha256 is None) == (entry.sha256_of is None) == (entry.size_bytes is None)
+            for published in entry.accuracy:
+                assert ("not there" in published.source) == (published.status == "unverified")
 
 
-@each
-def test_the_card_of_an_entry_fits_it(entry):
+def test_the_card_of_an_entry_fits_it():
     """As many classes as the label map has, and the input that the entry says."""
-    about = catalogue.card_of(entry, "0" * 64, None)
-    labels = catalogue.label_maps()[entry.labels].labels
-    assert about.output.classes == (len(labels) or {"imagenet-1000": 1000, "imagenet-1001": 1001, "none": None}[entry.labels])
-    assert about.output.label_offset == (-1 if entry.labels == "imagenet-1001" else 0)
-    assert (about.name, about.task, about.input) == (entry.model, entry.task, entry.input)
+    unlisted = {"imagenet-1000": 1000, "imagenet-1001": 1001, "none": None}
+    for entry in ENTRIES:
+        with row(entry.name):
+            about = catalogue.card_of(entry, "0" * 64, None)
+            assert about.output.classes == (len(catalogue.label_maps()[entry.labels].labels) or unlisted[entry.labels])
+            assert about.output.label_offset == (-1 if entry.labels == "imagenet-1001" else 0)
+            assert (about.name, about.task, about.input) == (entry.model, entry.task, entry.input)
 
 
-@pytest.mark.parametrize("entry", [pytest.param(entry, id=entry.name) for entry in LANGUAGE])
-def test_a_language_model_can_be_acted_on_and_has_no_card(entry):
+def test_every_language_model_can_be_acted_on_and_has_no_card():
     """Its generator reads such files; it has an address or a way to make it, says what is untested, and its file describes itself."""
-    (runtime,) = entry.runtimes
-    assert suite.runtime_for(Path(entry.file)) == runtime
-    assert (entry.form in FETCHED) == bool(entry.addresses)
-    assert entry.status == "unverified"
-    assert entry.why
-    assert entry.source
-    assert all(address.startswith(f"https://{entry.source}/resolve/main/") for address in entry.addresses)
-    assert entry.licence in {"Apache-2.0", "MIT", "Llama-3.2", "Gemma"}
-    with pytest.raises(ConfigError, match="is a language model"):
-        catalogue.card_of(entry, "0" * 64, None)
+    for entry in LANGUAGE:
+        with row(entry.name):
+            (runtime,) = entry.runtimes
+            assert suite.runtime_for(Path(entry.file)) == runtime
+            assert (entry.form in FETCHED) == bool(entry.addresses)
+            assert entry.status == "unverified"
+            assert entry.why
+            assert entry.source
+            assert all(address.startswith(f"https://{entry.source}/resolve/main/") for address in entry.addresses)
+            assert entry.licence in {"Apache-2.0", "MIT", "Llama-3.2", "Gemma"}
+            with pytest.raises(ConfigError, match="is a language model"):
+                catalogue.card_of(entry, "0" * 64, None)
 
 
 def test_the_language_models_that_people_run_are_there():
@@ -112,13 +116,13 @@ def test_label_maps_agree_with_each_other():
 
 
 @pytest.mark.realdata
-@pytest.mark.parametrize("name", [entry.name for entry in ENTRIES if entry.sha256])
-def test_a_recorded_hash_is_that_of_the_file(realdata, name):
+def test_a_recorded_hash_is_that_of_the_file(realdata):
     """Of the copies that lie beside the project."""
-    entry = BY_NAME[name]
-    path = realdata / ("mlperf_tiny" if name.startswith("mlperf-tiny") else "models") / entry.file
-    assert model_file.sha256(path) == entry.sha256
-    assert path.stat().st_size == entry.size_bytes
+    for entry in ENTRIES:
+        if entry.sha256:
+            path = realdata / ("mlperf_tiny" if entry.name.startswith("mlperf-tiny") else "models") / entry.file
+            assert model_file.sha256(path) == entry.sha256, entry.name
+            assert path.stat().st_size == entry.size_bytes, entry.name
 
 
 @pytest.mark.realdata
@@ -146,13 +150,8 @@ def test_an_entry_says_what_its_file_says(realdata, name):
     assert entry.input == seen.input
     assert (entry.task, entry.family, entry.precision) == (seen.task, seen.family, seen.precision)
     assert loaded.inputs[0].dtype == entry.dtype
-    ours, theirs = entry.output, seen.output
-    assert (ours.classes, ours.nms_iou, ours.strides, ours.label_offset) == (
-        theirs.classes,
-        theirs.nms_iou,
-        theirs.strides,
-        theirs.label_offset,
-    )
+    for field in ("classes", "nms_iou", "strides", "label_offset"):
+        assert getattr(entry.output, field) == getattr(seen.output, field), field
 
 
 def test_the_users_entries_come_before_ours(home):
@@ -171,9 +170,9 @@ def test_a_hash_seen_does_not_replace_one_that_is_known(home):
     assert known["yolox-tiny"].sha256 == "1" * 64
 
 
-@pytest.mark.parametrize(
-    ("change", "why"),
-    [
+def test_a_wrong_catalogue_is_said_with_the_key(home):
+    """One key changed in an entry that is right."""
+    for change, why in (
         ('colour = "red"\n', "colour"),
         ('form = "downloaded"\n', "form"),
         ("addresses = []\n", "needs addresses"),
@@ -188,25 +187,23 @@ def test_a_hash_seen_does_not_replace_one_that_is_known(home):
         ('labels = "coco-81"\n', "unknown label map 'coco-81'"),
         ("[seen]\nmine = 5\n", "seen"),
         ("entry = [", "catalogue.toml"),
-    ],
-)
-def test_a_wrong_catalogue_is_said_with_the_key(home, change, why):
-    """One key changed in an entry that is right."""
-    path = write_catalogue(home / "catalogue.toml", make_entry("mine", "http://mine.example/m"))
-    text = path.read_text()
-    catalogue.all_entries()
-    for line in change.splitlines():
-        key = line.partition(" = ")[0]
-        text, count = re.subn(rf"^{key} = (\[\n(.*\n)*?\]|.*)$", line.replace("\\", r"\\"), text, count=1, flags=re.MULTILINE)
-        if not count:
-            text = (
-                f"{text}\n{line}\n"
-                if line.startswith("[") or "seen" in change or line.endswith("[")
-                else text.replace("[[entry]]", f"[[entry]]\n{line}")
-            )
-    path.write_text(text)
-    with pytest.raises(ConfigError, match=why):
-        catalogue.all_entries()
+    ):
+        with row(change, why):
+            path = write_catalogue(home / "catalogue.toml", make_entry("mine", "http://mine.example/m"))
+            text = path.read_text()
+            catalogue.all_entries()
+            for line in change.splitlines():
+                key = line.partition(" = ")[0]
+                text, count = re.subn(rf"^{key} = (\[\n(.*\n)*?\]|.*)$", line.replace("\\", r"\\"), text, count=1, flags=re.MULTILINE)
+                if not count:
+                    text = (
+                        f"{text}\n{line}\n"
+                        if line.startswith("[") or "seen" in change or line.endswith("[")
+                        else text.replace("[[entry]]", f"[[entry]]\n{line}")
+                    )
+            path.write_text(text)
+            with pytest.raises(ConfigError, match=why):
+                catalogue.all_entries()
 
 
 def test_a_name_twice_is_said(home):
@@ -217,12 +214,13 @@ def test_a_name_twice_is_said(home):
         catalogue.all_entries()
 
 
-@pytest.mark.parametrize("body", [b"\xff\xfe", b"\0", b"[[entry]]"])
-def test_a_garbled_catalogue_is_said(home, body):
+def test_a_garbled_catalogue_is_said(home):
     """One line with its path."""
-    (home / "catalogue.toml").write_bytes(body)
-    with pytest.raises(ConfigError, match=r"catalogue\.toml"):
-        catalogue.all_entries()
+    for body in (b"\xff\xfe", b"\0", b"[[entry]]"):
+        with row(body):
+            (home / "catalogue.toml").write_bytes(body)
+            with pytest.raises(ConfigError, match=r"catalogue\.toml"):
+                catalogue.all_entries()
 
 
 def test_a_catalogue_is_read_back_as_it_was_written(tmp_path):
@@ -240,13 +238,11 @@ def test_a_table_in_a_list_keeps_its_own_tables():
     assert text.index("b = ") < text.index('["odd key"]')
 
 
-@pytest.mark.parametrize(
-    "text", ["", "http://", "host/m", "ftp://host/m", "http://ho st/m", "http://host/m\n", "http://[/m", "http://u@host/m"]
-)
-def test_what_is_no_address(text):
+def test_what_is_no_address():
     """Neither scheme nor host may be missing or odd."""
-    assert not is_address(text)
     assert is_address("https://host.example:8443/a%20b?x=1")
+    for text in ("", "http://", "host/m", "ftp://host/m", "http://ho st/m", "http://host/m\n", "http://[/m", "http://u@host/m"):
+        assert not is_address(text), f"{text!r}"
 
 
 def test_an_entry_takes_any_kind_of_input(tmp_path):

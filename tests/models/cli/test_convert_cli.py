@@ -10,6 +10,7 @@ from click.testing import CliRunner
 from edgemeter.agent.base.errors import ConfigError, EdgemeterError
 from edgemeter.agent.contract import model_file
 from edgemeter.models.cli.convert import convert
+from tests.fixtures.rows import row
 
 FIXTURES = Path(__file__).parents[2] / "fixtures" / "runtimes"
 
@@ -17,12 +18,6 @@ FIXTURES = Path(__file__).parents[2] / "fixtures" / "runtimes"
 def invoke(*arguments):
     """Run the command and return its result; what it raises is raised."""
     return CliRunner().invoke(convert, [str(argument) for argument in arguments], catch_exceptions=False)
-
-
-def test_help_has_an_example():
-    """One sentence and one example."""
-    said = invoke("--help").output
-    assert "Example: edgemeter models convert" in said
 
 
 def test_a_format_is_asked_for():
@@ -42,15 +37,16 @@ def test_an_unknown_format_is_refused_with_the_known_ones(tmp_path):
         invoke("nowhere.onnx", "--to", "onnx-fp8", "--out", tmp_path / "out")
 
 
-@pytest.mark.parametrize("content", [None, b"", b"\x80\x02}q\x00.", b"PK\x03\x04 truncated"])
-def test_a_source_that_is_no_model_is_one_line(tmp_path, content):
+def test_a_source_that_is_no_model_is_one_line(tmp_path):
     """Absent, empty, a pickle, half an archive."""
-    model = tmp_path / "model.pt2"
-    if content is not None:
-        model.write_bytes(content)
-    with pytest.raises(EdgemeterError, match=r"model\.pt2"):
-        invoke(model, "--to", "onnx-fp16", "--out", tmp_path / "out")
-    assert not (tmp_path / "out").exists()
+    for content in (None, b"", b"\x80\x02}q\x00.", b"PK\x03\x04 truncated"):
+        with row(content):
+            model = tmp_path / "model.pt2"
+            if content is not None:
+                model.write_bytes(content)
+            with pytest.raises(EdgemeterError, match=r"model\.pt2"):
+                invoke(model, "--to", "onnx-fp16", "--out", tmp_path / "out")
+            assert not (tmp_path / "out").exists()
 
 
 def test_a_missing_converter_is_named_with_its_extra(monkeypatch, tmp_path):

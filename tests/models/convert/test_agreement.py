@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from edgemeter.models.convert.agreement import OutputComparison
+from tests.fixtures.rows import row
 
 RAMP = np.arange(1, 101, dtype=np.float32).reshape(1, 100)
 
@@ -46,14 +47,15 @@ def test_equal_outputs_have_no_noise():
     assert (output.largest_error, output.snr_db) == (0.0, math.inf)
 
 
-@pytest.mark.parametrize("bad", [np.nan, np.inf])
-def test_what_is_not_finite_is_counted_and_not_averaged(bad):
-    """One NaN in one of two inputs."""
-    broken = RAMP.copy()
-    broken[0, 3] = bad
-    found = compared((RAMP, RAMP), (RAMP, broken))
-    assert found.not_finite == 1
-    assert (found.outputs[0].snr_db, found.snr_db) == (None, None)
+def test_what_is_not_finite_is_counted_and_not_averaged():
+    """One NaN or infinity in one of two inputs."""
+    for bad in (np.nan, np.inf):
+        with row(bad):
+            broken = RAMP.copy()
+            broken[0, 3] = bad
+            found = compared((RAMP, RAMP), (RAMP, broken))
+            assert found.not_finite == 1
+            assert (found.outputs[0].snr_db, found.snr_db) == (None, None)
 
 
 def test_what_the_source_says_too_is_no_fault():

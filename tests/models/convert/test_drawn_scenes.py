@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from edgemeter.models.convert.drawn_scenes import CLASSES, CLUTTER, SIZE_PX, VISIBLE_RATIO_MIN, Stream, draw_scene
+from tests.fixtures.rows import row
 
 
 @pytest.fixture(scope="module")
@@ -80,15 +81,16 @@ def test_the_picture_shows_what_the_truth_says(scenes):
     assert np.mean(inside) > 1.2 * np.mean(outside)
 
 
-@pytest.mark.parametrize("name", [*CLASSES, *CLUTTER])
-def test_a_shape_is_solid_where_its_distance_is_negative(name):
+def test_a_shape_is_solid_where_its_distance_is_negative():
     """Each shape has an inside and an outside, reaches the unit circle, and stays within it."""
-    y, x = np.mgrid[-1.5:1.5:151j, -1.5:1.5:151j].astype(np.float32)
-    distance = {**CLASSES, **CLUTTER}[name](x, y)
-    radius = np.hypot(x, y)[distance < 0]
-    assert distance.dtype == np.float32
-    assert 0.9 < radius.max() <= 1.02
-    assert (distance[np.hypot(x, y) > 1.05] > 0).all()
+    for name in (*CLASSES, *CLUTTER):
+        with row(name):
+            y, x = np.mgrid[-1.5:1.5:151j, -1.5:1.5:151j].astype(np.float32)
+            distance = {**CLASSES, **CLUTTER}[name](x, y)
+            radius = np.hypot(x, y)[distance < 0]
+            assert distance.dtype == np.float32
+            assert 0.9 < radius.max() <= 1.02
+            assert (distance[np.hypot(x, y) > 1.05] > 0).all()
 
 
 def test_shapes_have_the_areas_of_geometry():

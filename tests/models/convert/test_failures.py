@@ -4,6 +4,7 @@ import pytest
 
 from edgemeter.agent.base.errors import ConfigError, MeasurementError, UnavailableError
 from edgemeter.models.convert import converter_output
+from tests.fixtures.rows import row
 
 
 class Foreign(Exception):  # noqa: N818 - as ONNX Runtime names its own
@@ -12,26 +13,25 @@ class Foreign(Exception):  # noqa: N818 - as ONNX Runtime names its own
     __module__ = "onnxruntime.capi.onnxruntime_pybind11_state"
 
 
-@pytest.mark.parametrize(
-    ("raised", "becomes"),
-    [
+def test_a_converters_error_is_one_line_with_what_to_do():
+    """Its kind, its words and the advice; a missing library with what to install."""
+    for raised, becomes in (
         (ValueError("no\nlegs"), ConfigError),
         (AssertionError(), ConfigError),
         (Foreign("no kernel"), ConfigError),
         (ModuleNotFoundError("No module named 'onnx'"), UnavailableError),
-    ],
-)
-def test_a_converters_error_is_one_line_with_what_to_do(raised, becomes):
-    """Its kind, its words and the advice; a missing library with what to install."""
-    with pytest.raises(becomes) as caught, converter_output.converter_errors("converting 'a.onnx'", "export it again"):
-        raise raised
-    assert "\n" not in str(caught.value)
-    assert str(caught.value).startswith("converting 'a.onnx' failed: ")
+    ):
+        with row(raised, becomes):
+            with pytest.raises(becomes) as caught, converter_output.converter_errors("converting 'a.onnx'", "export it again"):
+                raise raised
+            assert "\n" not in str(caught.value)
+            assert str(caught.value).startswith("converting 'a.onnx' failed: ")
 
 
-@pytest.mark.parametrize("raised", [KeyboardInterrupt(), MeasurementError("ours"), SystemExit(3)])
-def test_what_is_no_converters_passes(raised):
-    """Unchanged."""
-    with pytest.raises(type(raised)) as caught, converter_output.converter_errors("converting", "export it again"):
-        raise raised
-    assert caught.value is raised
+def test_what_is_no_converters_passes():
+    """Ctrl-C, the end of the program and an error of ours leave the block as the same object."""
+    for raised in (KeyboardInterrupt(), MeasurementError("ours"), SystemExit(3)):
+        with row(raised):
+            with pytest.raises(type(raised)) as caught, converter_output.converter_errors("converting", "export it again"):
+                raise raised
+            assert caught.value is raised

@@ -63,7 +63,7 @@ def test_what_cannot_be_quantised_is_one_line(tmp_path):
 
 
 def test_the_extra_is_named(tmp_path, monkeypatch):
-    """Without the package."""
+    """Without the package, the message says which extra brings it."""
     monkeypatch.setitem(sys.modules, "gguf", None)
     with pytest.raises(UnavailableError, match=r"pip install 'edgemeter\[convert\]'"):
         gguf_quantise.quantise(SOURCE, "q4_0", tmp_path)

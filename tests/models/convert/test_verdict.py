@@ -2,15 +2,13 @@
 
 import math
 
-import pytest
-
 from edgemeter.models.convert.agreement import judge_conversion
 from tests.fixtures.model_agreement import agreement
 
 
-@pytest.mark.parametrize(
-    ("precision", "before", "after", "state"),
-    [
+def test_with_ground_truth_the_accuracy_decides():
+    """The loss of accuracy gives the verdict, whatever the tensors say."""
+    for precision, before, after, state in (
         ("fp32", 0.75, 0.7485, "ok"),
         ("fp32", 0.75, 0.747, "degraded"),
         ("fp32", 0.75, 0.67, "ruined"),
@@ -23,23 +21,20 @@ from tests.fixtures.model_agreement import agreement
         ("int8", 0.2, 0.16, "ruined"),
         ("int8", 0.02, 0.0, "ruined"),
         ("int8-dynamic", 0.4, 0.42, "ok"),
-    ],
-)
-def test_with_ground_truth_the_accuracy_decides(precision, before, after, state):
-    """Whatever the tensors say."""
-    assert judge_conversion(precision, agreement(), before, after).state == state
+    ):
+        assert judge_conversion(precision, agreement(), before, after).state == state, f"{precision!r}, {before!r}, {after!r}"
 
 
-@pytest.mark.parametrize(("same", "state"), [(0.99, "ok"), (0.8, "degraded"), (0.5, "ruined")])
-def test_without_ground_truth_the_answers_in_common_decide(same, state):
-    """Objects that both show."""
-    assert judge_conversion("int8", agreement(same=same), None, None).state == state
+def test_without_ground_truth_the_answers_in_common_decide():
+    """The share of objects that source and product both show gives the verdict."""
+    for same, state in ((0.99, "ok"), (0.8, "degraded"), (0.5, "ruined")):
+        assert judge_conversion("int8", agreement(same=same), None, None).state == state, f"{same!r}"
 
 
-@pytest.mark.parametrize(("snr_db", "state"), [(40.0, "ok"), (8.0, "degraded"), (1.0, "ruined"), (None, "degraded")])
-def test_of_an_unknown_model_the_outputs_decide(snr_db, state):
+def test_of_an_unknown_model_the_outputs_decide():
     """And where they cannot be compared nothing is called ok."""
-    assert judge_conversion("int8", agreement(snr_db), None, None).state == state
+    for snr_db, state in ((40.0, "ok"), (8.0, "degraded"), (1.0, "ruined"), (None, "degraded")):
+        assert judge_conversion("int8", agreement(snr_db), None, None).state == state, f"{snr_db!r}"
 
 
 def test_a_wrong_weight_shows_although_the_accuracy_does_not():

@@ -9,6 +9,7 @@ import pytest
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.models.fetch.cache import CacheNote, ModelCache, is_in_use
 from tests.fixtures.catalogue_factory import content, make_entry, write_catalogue
+from tests.fixtures.rows import row
 
 SIZE = 400_000
 
@@ -111,7 +112,7 @@ def test_what_is_not_the_caches_is_never_removed(home, invoke):
 
 
 def test_unfinished_downloads_are_listed_and_cleared(server, home, invoke):
-    """They take room too."""
+    """They take room too: the list shows them with their size, and `clear` removes them."""
     body = content(SIZE)
     write_catalogue(home / "catalogue.toml", make_entry("a", server.put("/a.onnx", body), body))
     cache = ModelCache(home / "models")
@@ -123,15 +124,16 @@ def test_unfinished_downloads_are_listed_and_cleared(server, home, invoke):
     assert cache.models() == []
 
 
-@pytest.mark.parametrize("note", [b"", b"{", b"[1]", b'{"entry": "../x", "file": "y"}', b"\xff"])
 @pytest.mark.usefixtures("four")
-def test_a_garbled_note_is_a_model_that_is_not_there(home, invoke, note):
+def test_a_garbled_note_is_a_model_that_is_not_there(home, invoke):
     """It is fetched again, not believed."""
-    invoke("fetch", "a")
-    (home / "models" / "a" / ".edgemeter.json").write_bytes(note)
-    assert ModelCache(home / "models").find("a") is None
-    invoke("fetch", "a")
-    assert there(home) == {"a"}
+    for note in (b"", b"{", b"[1]", b'{"entry": "../x", "file": "y"}', b"\xff"):
+        with row(note):
+            invoke("fetch", "a")
+            (home / "models" / "a" / ".edgemeter.json").write_bytes(note)
+            assert ModelCache(home / "models").find("a") is None
+            invoke("fetch", "a")
+            assert there(home) == {"a"}
 
 
 @pytest.mark.usefixtures("four")

@@ -1,6 +1,7 @@
 """Facts about models that are named instead of given as a path."""
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -9,6 +10,7 @@ from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.cli.model_names import model_path
 from edgemeter.models.catalogue.shipped_models import LANGUAGE_FOLDER, SHIPPED_FOLDER
 from tests.fixtures.catalogue_factory import content, make_entry, write_catalogue
+from tests.fixtures.rows import row
 
 SHIPPED = "edgemeter-shapes_int8.tflite"
 
@@ -50,26 +52,22 @@ def test_the_shipped_language_model_has_names(tmp_path, monkeypatch, invoke):
     assert "edgemeter-notes_q4_0.gguf" in invoke("list").stdout
 
 
-@pytest.mark.parametrize(
-    ("name", "says"),
-    [
+def test_a_name_without_a_file_says_what_to_do(home):
+    """Fetch it, make it, spell it, or look it up: one line each."""
+    made = make_entry("made", None, form="exported", how="yolo export")
+    write_catalogue(home / "catalogue.toml", make_entry("mine", "http://h/m", b"m"), make_entry("unsure", "http://h/u"), made)
+    for name, says in (
         ("mine", "not on this machine: fetch it with `edgemeter models fetch mine`"),
         ("unsure", "fetch it with `edgemeter models fetch --accept-unverified unsure`"),
         ("made", "has no download (exported): yolo export"),
         ("mien", "did you mean mine?"),
         ("zzzzzz", "correct the path, or see `edgemeter models list`"),
-    ],
-)
-def test_a_name_without_a_file_says_what_to_do(home, name, says):
-    """Fetch it, make it, spell it, or look it up: one line each."""
-    made = make_entry("made", None, form="exported", how="yolo export")
-    write_catalogue(home / "catalogue.toml", make_entry("mine", "http://h/m", b"m"), make_entry("unsure", "http://h/u"), made)
-    with pytest.raises(ConfigError) as refused:
-        model_path(name)
-    assert says in str(refused.value)
+    ):
+        with row(name), pytest.raises(ConfigError, match=re.escape(says)):
+            model_path(name)
 
 
-@pytest.mark.parametrize("path", ["models/none.onnx", "none.onnx", "model_{precision}.tflite"])
-def test_a_path_stays_a_path(path):
+def test_a_path_stays_a_path():
     """What can only be meant as a file is checked where all files are."""
-    assert str(model_path(path)) == str(Path(path))
+    for path in ("models/none.onnx", "none.onnx", "model_{precision}.tflite"):
+        assert str(model_path(path)) == str(Path(path)), f"{path!r}"

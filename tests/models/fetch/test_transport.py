@@ -8,6 +8,7 @@ import pytest
 from edgemeter.agent.base.errors import ConfigError, UnavailableError
 from edgemeter.models.fetch.download import Transport, shown
 from tests.fixtures.file_server import FileServer
+from tests.fixtures.rows import row
 
 
 def body(transport, address):
@@ -63,12 +64,13 @@ def test_a_redirect_is_followed(server):
     assert body(Transport(), server.address + "/first") == b"the file"
 
 
-@pytest.mark.parametrize("target", ["file:///etc/hostname", "ftp://127.0.0.1/m", "data:text/plain,x"])
-def test_a_redirect_to_other_than_http_is_not_followed(server, target):
+def test_a_redirect_to_other_than_http_is_not_followed(server):
     """No server makes us read our own files."""
-    server.put("/first", b"", location=target)
-    with pytest.raises(UnavailableError, match="/first"):
-        body(Transport(), server.address + "/first")
+    for target in ("file:///etc/hostname", "ftp://127.0.0.1/m", "data:text/plain,x"):
+        with row(target):
+            server.put("/first", b"", location=target)
+            with pytest.raises(UnavailableError, match="/first"):
+                body(Transport(), server.address + "/first")
 
 
 def test_https_does_not_fall_back_to_http(secure, server):
@@ -84,7 +86,7 @@ def test_https_does_not_fall_back_to_http(secure, server):
 
 
 def test_http_may_go_up_to_https(secure, server):
-    """The usual redirect."""
+    """A redirect from http to https is followed."""
     secure.put("/m", b"secret")
     server.put("/up", b"", location=secure.address + "/m")
     assert body(Transport(), server.address + "/up") == b"secret"
@@ -124,21 +126,18 @@ def test_no_proxy_is_heeded(server, monkeypatch):
     assert body(Transport(), server.address + "/m") == b"direct"
 
 
-@pytest.mark.parametrize("proxy", ["", "localhost:3128", "socks5://127.0.0.1:1", "http://"])
-def test_a_proxy_that_is_none_is_said(proxy):
-    """What to give instead."""
-    with pytest.raises(ConfigError, match="http://HOST:PORT"):
-        body(Transport(proxy=proxy), "http://models.invalid/m")
+def test_a_proxy_that_is_none_is_said():
+    """The message says how a proxy is written."""
+    for proxy in ("", "localhost:3128", "socks5://127.0.0.1:1", "http://"):
+        with row(proxy), pytest.raises(ConfigError, match="http://HOST:PORT"):
+            body(Transport(proxy=proxy), "http://models.invalid/m")
 
 
-@pytest.mark.parametrize(
-    ("address", "text"),
-    [
+def test_messages_show_no_secrets():
+    """User, password and query stay out."""
+    for address, text in (
         ("https://user:word@host.example:8443/a/b?key=1#x", "https://host.example:8443/a/b"),
         ("http://[::1]:80/m", "http://[::1]:80/m"),
         ("http://host:port/m", "an address that cannot be read"),
-    ],
-)
-def test_messages_show_no_secrets(address, text):
-    """User, password and query stay out."""
-    assert shown(address) == text
+    ):
+        assert shown(address) == text, f"{address!r}"
