@@ -13,6 +13,7 @@ import click
 import pytest
 
 from edgemeter.agent.cli.main import cli
+from tests.fixtures.rows import row
 from tests.site import walk
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -85,18 +86,21 @@ def test_every_file_that_it_links_to_exists():
             assert anchor in {heading.lower().replace(" ", "-") for heading in re.findall(r"^#+ (.+)", path.read_text(), re.MULTILINE)}
 
 
-@pytest.mark.parametrize("line", COMMANDS)
-def test_every_command_is_one_that_we_understand(line):
+def test_every_command_is_one_that_we_understand():
     """Group, command and options exist, and take the values that stand there."""
-    arguments = shlex.split(line)[1:]
-    command: click.Command = cli
-    context = click.Context(cli)
-    while isinstance(command, click.Group) and not (command.invoke_without_command and arguments[:1] != [] and arguments[0][0] == "-"):
-        name = arguments.pop(0)
-        found = command.get_command(context, name)
-        assert found is not None, name
-        command = found
-    command.make_context("edgemeter", arguments)
+    for line in COMMANDS:
+        with row(line):
+            arguments = shlex.split(line)[1:]
+            command: click.Command = cli
+            context = click.Context(cli)
+            while isinstance(command, click.Group) and not (
+                command.invoke_without_command and arguments[:1] != [] and arguments[0][0] == "-"
+            ):
+                name = arguments.pop(0)
+                found = command.get_command(context, name)
+                assert found is not None, name
+                command = found
+            command.make_context("edgemeter", arguments)
 
 
 def test_every_make_target_exists():

@@ -3,18 +3,16 @@
 import re
 from typing import get_args
 
-import pytest
-
 from edgemeter.agent.contract.messages import TopicKind
 from edgemeter.agent.settings.files import FILES
 from tests.docs.reference import messages, settings
 from tests.docs.reference.pages import FOLDER, PAGES, content
 
 
-@pytest.mark.parametrize("name", PAGES)
-def test_a_page_is_made_from_the_code(name):
+def test_a_page_is_made_from_the_code():
     """What was changed and not written down is found here."""
-    assert (FOLDER / name).read_text(encoding="utf-8") == content(name), "write it again: python -m tests.docs.reference"
+    for name in PAGES:
+        assert (FOLDER / name).read_text(encoding="utf-8") == content(name), f"{name}: write it again: python -m tests.docs.reference"
 
 
 def test_there_is_no_other_page():
@@ -22,14 +20,14 @@ def test_there_is_no_other_page():
     assert {path.name for path in FOLDER.iterdir()} == set(PAGES)
 
 
-@pytest.mark.parametrize("name", PAGES)
-def test_every_link_of_a_page_leads_somewhere(name):
+def test_every_link_of_a_page_leads_somewhere():
     """To a page beside it or above, and to a heading of this page."""
-    text = content(name)
-    headings = {messages.anchor(line.lstrip("# ")) for line in text.splitlines() if line.startswith("#")}
-    for target in re.findall(r"\]\(([^)\s]+)\)", text):
-        path, _, mark = target.partition("#")
-        assert (FOLDER / path).exists() if path else mark in headings, target
+    for name in PAGES:
+        text = content(name)
+        headings = {messages.anchor(line.lstrip("# ")) for line in text.splitlines() if line.startswith("#")}
+        for target in re.findall(r"\]\(([^)\s]+)\)", text):
+            path, _, mark = target.partition("#")
+            assert (FOLDER / path).exists() if path else mark in headings, f"{name}: {target}"
 
 
 def test_every_kind_of_topic_and_of_file_is_described():

@@ -14,6 +14,7 @@ from edgemeter.collector.review import document as review_document
 from edgemeter.collector.review import gate
 from tests.fixtures.comparison_factory import document
 from tests.fixtures.review_runs import make_side
+from tests.fixtures.rows import row
 
 DOCS = Path(__file__).parents[2] / "docs"
 WORKFLOWS = sorted((DOCS / "review").glob("*.yml"))
@@ -42,7 +43,7 @@ def scripts(node):
 
 @pytest.mark.parametrize("path", SCRIPTED, ids=lambda path: path.stem)
 def test_a_workflow_is_yaml_with_scripts_that_a_shell_takes(path):
-    """`sh -n` reads each."""
+    """A YAML reader takes the file, and `bash -n` each script in it."""
     yaml = pytest.importorskip("yaml")
     found = list(scripts(yaml.safe_load(path.read_text())))
     assert found
@@ -53,12 +54,12 @@ def test_a_workflow_is_yaml_with_scripts_that_a_shell_takes(path):
         assert (done.returncode, done.stderr) == (0, "")
 
 
-@pytest.mark.parametrize("path", [*WORKFLOWS, DOCS / "review.md"], ids=lambda path: path.stem)
-def test_every_command_in_the_examples_is_one_that_there_is(path):
+def test_every_command_in_the_examples_is_one_that_there_is():
     """With options that it has."""
-    for name, *arguments in commands(path):
-        command = cli.get_command(None, name)
-        command.make_context(name, [*arguments])
+    for path in (*WORKFLOWS, DOCS / "review.md"):
+        for name, *arguments in commands(path):
+            with row(path.name, name, *arguments):
+                cli.get_command(None, name).make_context(name, [*arguments])
 
 
 @pytest.mark.parametrize("path", COMPARING, ids=lambda path: path.stem)

@@ -46,7 +46,7 @@ def build(folder):
 
 
 def test_bundles_that_hold_become_the_site(checkout):
-    """With their labs' keys."""
+    """Bundles that verify with their labs' keys are what the site is made of."""
     folder, _ = checkout
     status, words = build(folder)
     assert status == 0, words

@@ -12,6 +12,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.fixtures.rows import row
+
 if sys.version_info >= (3, 11):
     import tomllib
 else:
@@ -73,15 +75,16 @@ def test_a_dockerfile_is_one_that_a_linter_takes():
     checked("hadolint", *DOCKERFILES)
 
 
-@pytest.mark.parametrize("path", DOCKERFILES)
-def test_an_image_runs_without_root_and_tells_its_health(path):
+def test_an_image_runs_without_root_and_tells_its_health():
     """And on any architecture: nothing in it names one."""
-    text = (ROOT / path).read_text()
-    assert re.findall(r"^USER (\S+)", text, re.MULTILINE) == ["10001"]
-    assert "\nHEALTHCHECK " in text
-    assert "--platform linux/amd64,linux/arm64" in text
-    instructions = "\n".join(line for line in text.splitlines() if not line.startswith("#"))
-    assert not re.search(r"amd64|x86_64|arm64|aarch64", instructions)
+    for path in DOCKERFILES:
+        with row(path):
+            text = (ROOT / path).read_text()
+            assert re.findall(r"^USER (\S+)", text, re.MULTILINE) == ["10001"]
+            assert "\nHEALTHCHECK " in text
+            assert "--platform linux/amd64,linux/arm64" in text
+            instructions = "\n".join(line for line in text.splitlines() if not line.startswith("#"))
+            assert not re.search(r"amd64|x86_64|arm64|aarch64", instructions)
 
 
 def test_pre_commit_takes_its_configuration():
@@ -116,12 +119,11 @@ def test_every_address_of_the_project_is_the_one_in_its_metadata():
         assert all(one == name for one in re.findall(r"uses: ([\w-]*edgemeter[\w-]*/[\w-]+)@", text)), path
 
 
-@pytest.mark.parametrize("name", ["CONTRIBUTING", "SECURITY", "CODE_OF_CONDUCT"])
-def test_a_link_in_a_page_at_the_root_leads_somewhere(name):
+def test_a_link_in_a_page_at_the_root_leads_somewhere():
     """To a file of the project."""
-    text = (ROOT / f"{name}.md").read_text()
-    for target in re.findall(r"\]\((?!http)([^)#]+)", text):
-        assert (ROOT / target).exists(), target
+    for name in ("CONTRIBUTING", "SECURITY", "CODE_OF_CONDUCT"):
+        for target in re.findall(r"\]\((?!http)([^)#]+)", (ROOT / f"{name}.md").read_text()):
+            assert (ROOT / target).exists(), f"{name}.md: {target}"
 
 
 def test_the_release_workflow_attests_what_it_builds():

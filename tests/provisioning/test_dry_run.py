@@ -1,11 +1,11 @@
 """Every command of `edgemeter fleet` that changes something can be rehearsed."""
 
 import click
-import pytest
 from click.testing import CliRunner
 
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.provisioning.cli.main import fleet
+from tests.fixtures.rows import row
 from tests.provisioning import folder_bytes
 
 # A command that is not here has `--dry-run`.
@@ -49,15 +49,16 @@ def commands(command, *path):
 COMMANDS = dict(commands(fleet))
 
 
-@pytest.mark.parametrize("name", sorted(COMMANDS))
-def test_a_command_that_changes_something_has_a_dry_run(name):
+def test_a_command_that_changes_something_has_a_dry_run():
     """A flag with a help text that says what it does; a command that only reads has none."""
-    found = [one for one in COMMANDS[name].params if "--dry-run" in one.opts]
-    assert bool(found) == (name not in READING), f"add --dry-run to `edgemeter fleet {name}`, or say here why it changes nothing"
-    for one in found:
-        assert one.is_flag
-        assert one.help
-        assert one.help.endswith(".")
+    for name in sorted(COMMANDS):
+        with row(name):
+            found = [one for one in COMMANDS[name].params if "--dry-run" in one.opts]
+            assert bool(found) == (name not in READING), f"add --dry-run to `edgemeter fleet {name}`, or say here why it changes nothing"
+            for option in found:
+                assert option.is_flag
+                assert option.help
+                assert option.help.endswith(".")
 
 
 def test_the_reading_commands_are_commands():
@@ -66,10 +67,11 @@ def test_the_reading_commands_are_commands():
     assert {"bundle", "update", "write"} <= set(COMMANDS) - set(READING)
 
 
-@pytest.mark.parametrize("name", sorted(REHEARSED))
-def test_a_rehearsal_where_there_is_no_fleet_makes_none(name, tmp_path):
+def test_a_rehearsal_where_there_is_no_fleet_makes_none(tmp_path):
     """One line, and the folder stays empty: not even a registry is made."""
-    done = CliRunner().invoke(fleet, [*name.split(), *REHEARSED[name], "--dry-run", "--folder", str(tmp_path)])
-    assert isinstance(done.exception, ConfigError)
-    assert folder_bytes.read(tmp_path) == {}
-    assert not list(tmp_path.iterdir())
+    for name, arguments in sorted(REHEARSED.items()):
+        with row(name):
+            done = CliRunner().invoke(fleet, [*name.split(), *arguments, "--dry-run", "--folder", str(tmp_path)])
+            assert isinstance(done.exception, ConfigError)
+            assert folder_bytes.read(tmp_path) == {}
+            assert not list(tmp_path.iterdir())

@@ -21,6 +21,7 @@ from edgemeter.collector.trend.watch_file import WatchFile
 from tests.site import screenshots, walk
 from tests.fixtures.series_factory import DAY_NS, FIRST_DAY, make_days, noisy
 from tests.fixtures.servers import Influx, free_port, mosquitto, mosquitto_binary
+from tests.fixtures.rows import row
 
 ROOT = Path(__file__).resolve().parents[2]
 DOCS = ROOT / "docs"
@@ -36,10 +37,9 @@ def name_of(path):
     return path.relative_to(ROOT).with_suffix("").as_posix()
 
 
-@pytest.mark.parametrize("page", PAGES, ids=name_of)
-def test_every_command_runs_in_a_test_or_says_why_not(page):
+def test_every_command_runs_in_a_test_or_says_why_not():
     """A block of commands without a mark belongs to a page that is walked through; `not run` has a reason."""
-    for block in walk.blocks(page):
+    for page, block in ((page, block) for page in PAGES for block in walk.blocks(page)):
         where = f"{page.name}:{block.line}"
         if block.language in ("console", "python"):
             assert block.language == "python" or block.commands, f"{where}: no prompt"
@@ -48,7 +48,8 @@ def test_every_command_runs_in_a_test_or_says_why_not(page):
             continue
         # A command of ours in a block of another kind would be neither run nor marked.
         assert not re.search(r"^(?:\$ )?edgemeter ", block.text, re.MULTILINE), f"{where}: commands are of the language console"
-    assert not re.search(r"^    edgemeter ", page.read_text(), re.MULTILINE), page.name
+    for page in PAGES:
+        assert not re.search(r"^    edgemeter ", page.read_text(), re.MULTILINE), page.name
 
 
 def test_a_block_is_found_with_its_mark_and_title(tmp_path):
@@ -136,15 +137,16 @@ def test_the_page_about_twenty_boards_does_what_it_says(influxd, tmp_path):
     assert devices
 
 
-@pytest.mark.parametrize(("step_ratio", "opened"), [(1.02, False), (1.08, True)])
-def test_the_alert_of_the_page_opens_beyond_five_per_cent(step_ratio, opened, tmp_path):
+def test_the_alert_of_the_page_opens_beyond_five_per_cent(tmp_path):
     """A step of 8% of energy opens it, one of 2% does not."""
     (block,) = (one for one in walk.blocks(DOCS / "start" / "fleet-grafana.md") if one.title == "alerts.toml")
     (tmp_path / block.title).write_text(block.text)
-    runs = make_days(noisy(100, 70, step_at=55, step_ratio=step_ratio))
-    with WatchFile(tmp_path / "watch") as file:
-        done = check_alerts(RunHistory(runs), "runs.json", file, read_rules(tmp_path / block.title), (FIRST_DAY + 70) * DAY_NS, is_dry=True)
-    assert {change.event for change in done.changes} == ({"opened"} if opened else set())
+    rules, now_ns = read_rules(tmp_path / block.title), (FIRST_DAY + 70) * DAY_NS
+    for step_ratio, expected in ((1.02, set()), (1.08, {"opened"})):
+        runs = make_days(noisy(100, 70, step_at=55, step_ratio=step_ratio))
+        with WatchFile(tmp_path / f"watch-{step_ratio}") as file:
+            done = check_alerts(RunHistory(runs), "runs.json", file, rules, now_ns, is_dry=True)
+        assert {change.event for change in done.changes} == expected, step_ratio
 
 
 @pytest.mark.chromium
@@ -194,35 +196,40 @@ def test_the_site_builds_and_loads_nothing_from_elsewhere(tmp_path):
         assert re.findall(r"""(?:src|srcset)="(https?:|//)|<link [^>]*href="(https?:|//)|class="mermaid""", text) == [], page.name
 
 
-@pytest.mark.parametrize("page", PAGES, ids=name_of)
-def test_every_command_in_a_sentence_exists(page):
+def test_every_command_in_a_sentence_exists():
     """`edgemeter ...` in running text names a command of today, not one of last year."""
-    text = re.sub(r"^```.*?^```$", "", page.read_text(), flags=re.MULTILINE | re.DOTALL)
-    for words in re.findall(r"`edgemeter ([a-z][^`]*)`", text):
-        command, context = cli, click.Context(cli)
-        for word in words.split():
-            if not isinstance(command, click.Group) or not re.fullmatch(r"[a-z][a-z-]+", word):
-                break
-            known = command.list_commands(context)
-            if word not in known and command.invoke_without_command:
-                break
-            assert word in known, f"{page.name}: `edgemeter {words}`"
-            command = command.get_command(context, word)
+    for page in PAGES:
+        text = re.sub(r"^```.*?^```$", "", page.read_text(), flags=re.MULTILINE | re.DOTALL)
+        for words in re.findall(r"`edgemeter ([a-z][^`]*)`", text):
+            command, context = cli, click.Context(cli)
+            for word in words.split():
+                if not isinstance(command, click.Group) or not re.fullmatch(r"[a-z][a-z-]+", word):
+                    break
+                names = command.list_commands(context)
+                if word not in names and command.invoke_without_command:
+                    break
+                assert word in names, f"{page.name}: `edgemeter {words}`"
+                command = command.get_command(context, word)
 
 
-@pytest.mark.parametrize("page", PAGES, ids=name_of)
-def test_every_command_in_a_block_has_a_name_and_options_of_today(page):
-    """Also where it is not run."""
+def commands_of(page):
+    """Yield each command of ours in the page's blocks as where it stands and its arguments."""
     for block in walk.blocks(page):
         for line in block.commands if block.language == "console" else ():
             for words in re.findall(r"(?:^|[;(|] ?)edgemeter ([^|>;]+)", line):
-                arguments = shlex.split(words)
-                command: click.Command = cli
-                while isinstance(command, click.Group) and arguments and arguments[0] in command.list_commands(click.Context(cli)):
-                    command = command.get_command(click.Context(cli), arguments.pop(0))
-                assert command is not cli, f"{page.name}:{block.line}: {line}"
-                assert not isinstance(command, click.Group) or command.invoke_without_command, f"{page.name}:{block.line}: {line}"
-                command.make_context("edgemeter", arguments)
+                yield f"{page.name}:{block.line}: {line}", shlex.split(words)
+
+
+def test_every_command_in_a_block_has_a_name_and_options_of_today():
+    """Also where it is not run."""
+    for where, arguments in (command for page in PAGES for command in commands_of(page)):
+        with row(where):
+            command: click.Command = cli
+            while isinstance(command, click.Group) and arguments and arguments[0] in command.list_commands(click.Context(cli)):
+                command = command.get_command(click.Context(cli), arguments.pop(0))
+            assert command is not cli
+            assert not isinstance(command, click.Group) or command.invoke_without_command
+            command.make_context("edgemeter", arguments)
 
 
 def test_the_table_of_sensors_to_buy_is_what_the_sensors_say():

@@ -111,20 +111,17 @@ def test_a_dry_run_is_called_one(bench, command):
     assert list(bench.prefix.iterdir()) == []
 
 
-@pytest.mark.parametrize(
-    "arguments",
-    [
+def test_a_wrong_command_line_is_a_usage_error(command):
+    """Status 2."""
+    for arguments in (
         [],
         ["a", "b", "--host", "h"],
         ["--host", "h", "--on", "all"],
         ["board", "--ask-sudo-password", "--sudo-password-file", "f"],
         ["board", "--port", "0"],
         ["board", "--disk", "/dev/nvme0n1"],
-    ],
-)
-def test_a_wrong_command_line_is_a_usage_error(command, arguments):
-    """Status 2."""
-    assert command(*arguments).exit_code == 2
+    ):
+        assert command(*arguments).exit_code == 2, f"{arguments!r}"
 
 
 def test_a_password_file_that_is_not_there_is_told(command, tmp_path):

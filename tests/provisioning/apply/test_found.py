@@ -12,6 +12,7 @@ from edgemeter.provisioning.bundle import install
 from edgemeter.provisioning.bundle.install import Manifest
 from edgemeter.provisioning.inventory.fleet_folder import FleetFolder
 from tests.fixtures import device_bundle
+from tests.fixtures.rows import row
 
 PI = """arch=aarch64
 bits=64
@@ -49,21 +50,21 @@ def a_bundle(folder, arch="aarch64", python="3.13", glibc="2.27"):
 
 
 def test_a_raspberry_pi_is_read():
-    """Every line of it."""
+    """Every line of its answer: machine, board, libc, Pythons, rights, service manager and installed release."""
     pi = read()
-    assert (pi.arch, pi.board, pi.glibc, pi.pythons) == (
-        "aarch64",
-        "Raspberry Pi 5 Model B Rev 1.0",
-        (2, 41),
-        (Interpreter("3.13", "/usr/bin/python3"),),
-    )
-    assert (pi.rights, pi.has_systemd, pi.release, pi.manifest_sha256) == ("password", True, "0.2.0", None)
+    assert pi.arch == "aarch64"
+    assert pi.board == "Raspberry Pi 5 Model B Rev 1.0"
+    assert pi.glibc == (2, 41)
+    assert pi.pythons == (Interpreter("3.13", "/usr/bin/python3"),)
+    assert pi.rights == "password"
+    assert pi.has_systemd is True
+    assert (pi.release, pi.manifest_sha256) == ("0.2.0", None)
     assert pi.free_bytes == 24_000_000 * 1024
 
 
-@pytest.mark.parametrize(
-    ("values", "system"),
-    [
+def test_systems_are_called_by_their_names():
+    """Each maker's own file gives the name and the version."""
+    for values, system in (
         ({"tegra": "# R36 (release), REVISION: 4.3, GCID: 38968081, BOARD: generic, EABI: aarch64"}, "JetPack 6 (L4T 36.4.3, "),
         ({"tegra": "# R32 (release), REVISION: 7.1, GCID: 29818004, BOARD: t210ref"}, "JetPack 4 (L4T 32.7.1, "),
         ({"tegra": "# R35 (release), REVISION: 4.1"}, "JetPack 5 (L4T 35.4.1, "),
@@ -72,11 +73,8 @@ def test_a_raspberry_pi_is_read():
         ({"mendel": "5.3", "os": "Mendel GNU/Linux 5 (Eagle)"}, "Mendel 5.3"),
         ({"armbian": "25.8 Orange Pi 5", "os": "Armbian 25.8 bookworm"}, "Armbian 25.8 Orange Pi 5 ("),
         ({"os": None, "os_id": None}, "unknown system"),
-    ],
-)
-def test_systems_are_called_by_their_names(values, system):
-    """By their own files."""
-    assert read(**values).system.startswith(system)
+    ):
+        assert read(**values).system.startswith(system), f"{values!r}"
 
 
 @pytest.mark.captures
@@ -91,11 +89,11 @@ def test_a_32_bit_system_on_a_64_bit_kernel_is_what_its_programs_are():
     assert read(bits="32").arch == "armv7l"
 
 
-@pytest.mark.parametrize("text", ["", "Permission denied\n", PI.replace("end=yes", ""), "\0\0garbage=="])
-def test_half_an_answer_is_none(text):
+def test_half_an_answer_is_none():
     """A connection that broke, a login that runs a menu."""
-    with pytest.raises(UnavailableError, match="unreadable"):
-        board.parse_inspection(text, "unreadable")
+    for text in ("", "Permission denied\n", PI.replace("end=yes", ""), "\0\0garbage=="):
+        with row(text), pytest.raises(UnavailableError, match="unreadable"):
+            board.parse_inspection(text, "unreadable")
 
 
 def test_what_a_board_calls_itself_gives_a_terminal_no_orders():
@@ -117,9 +115,10 @@ def test_the_first_bundle_that_fits_is_taken_with_its_python(tmp_path):
     assert offer.choose_offer(offers, read(python=two)) == (offers[3], Interpreter("3.11", "/usr/local/bin/python3.11"))
 
 
-@pytest.mark.parametrize(
-    ("values", "said"),
-    [
+def test_where_none_fits_it_says_what_to_build_or_bring(tmp_path):
+    """Old boards are told to bring a Python, and nobody is told that it will work somehow."""
+    offered = a_bundle(tmp_path)
+    for values, said in (
         ({"python": "3.6 /usr/bin/python3", "tegra": "# R32 (release), REVISION: 7.1"}, r"Python >= 3\.10 in JetPack 4.*--python-tar"),
         ({"python": "3.8 /usr/bin/python3", "tegra": "# R35 (release), REVISION: 4.1"}, r"JetPack 5.*--python-tar"),
         ({"python": "3.7 /usr/bin/python3", "mendel": "5.3"}, r"Mendel 5\.3.*--python-tar"),
@@ -129,12 +128,9 @@ def test_the_first_bundle_that_fits_is_taken_with_its_python(tmp_path):
         ({"python": "3.12 /usr/bin/python3"}, r"fleet bundle.*3\.12"),
         ({"libc": "glibc 2.26"}, r"fleet bundle.*glibc <= 2\.26"),
         ({"arch": "x86_64"}, r"fleet bundle.*x86_64"),
-    ],
-)
-def test_where_none_fits_it_says_what_to_build_or_bring(tmp_path, values, said):
-    """Old boards are told to bring a Python, and nobody is told that it will work somehow."""
-    with pytest.raises(UnavailableError, match=said):
-        offer.choose_offer([a_bundle(tmp_path)], read(**values))
+    ):
+        with row(values), pytest.raises(UnavailableError, match=said):
+            offer.choose_offer([offered], read(**values))
 
 
 @pytest.mark.parametrize("form", ["folder", "tar"])
@@ -151,15 +147,17 @@ def test_a_bundle_is_read_as_it_was_made(tmp_path, form):
     assert taken.manifest.arch == platform.machine()
 
 
-@pytest.mark.parametrize("name", ["install.py", "manifest.json", "manifest.sig", "units/edgemeter-agent.service"])
-def test_one_changed_byte_is_refused_before_any_board_is_asked(tmp_path, name):
+def test_one_changed_byte_is_refused_before_any_board_is_asked(tmp_path):
     """In a file, in the manifest, in its signature."""
     fleet = FleetFolder(tmp_path / "fleet")
     bundle = device_bundle.make(tmp_path / "bundle", fleet)
-    content = (bundle / name).read_bytes()
-    (bundle / name).write_bytes(content[:-2] + bytes([content[-2] ^ 1]) + content[-1:])
-    with pytest.raises(ConfigError, match="bundle"):
-        offer.read_offer(bundle, fleet.release_public_key, tmp_path)
+    for name in ("install.py", "manifest.json", "manifest.sig", "units/edgemeter-agent.service"):
+        content = (bundle / name).read_bytes()
+        (bundle / name).write_bytes(content[:-2] + bytes([content[-2] ^ 1]) + content[-1:])
+        with row(name), pytest.raises(ConfigError, match="bundle"):
+            offer.read_offer(bundle, fleet.release_public_key, tmp_path)
+        (bundle / name).write_bytes(content)
+    assert offer.read_offer(bundle, fleet.release_public_key, tmp_path)
 
 
 def test_the_bundle_of_another_fleet_is_refused(tmp_path):
@@ -173,9 +171,10 @@ def test_the_bundle_of_another_fleet_is_refused(tmp_path):
         offer.read_offer(bundle, ours.release_public_key, tmp_path)
 
 
-@pytest.mark.parametrize("content", [b"", b"no tar", b"\0" * 10240])
-def test_a_tar_without_a_python_is_refused(tmp_path, content):
+def test_a_tar_without_a_python_is_refused(tmp_path):
     """Empty, no tar at all, an empty one."""
-    (tmp_path / "python.tar").write_bytes(content)
-    with pytest.raises(ConfigError, match="relocatable"):
-        offer.read_python_tar(tmp_path / "python.tar")
+    for content in (b"", b"no tar", b"\0" * 10240):
+        with row(content):
+            (tmp_path / "python.tar").write_bytes(content)
+            with pytest.raises(ConfigError, match="relocatable"):
+                offer.read_python_tar(tmp_path / "python.tar")

@@ -16,6 +16,7 @@ from click.testing import CliRunner
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.provisioning.bundle import additions, boards, install
 from edgemeter.provisioning.cli.bundle import bundle as bundle_command
+from tests.fixtures.rows import row
 from tests.provisioning.bundle import small_bundle
 
 CP = f"cp{sys.version_info.major}{sys.version_info.minor}"
@@ -81,49 +82,50 @@ def test_a_bundle_of_the_index_says_that_it_runs_on_the_cpu_only(build):
     assert f"more on this board: {boards.find_board('pc' if platform.machine() == 'x86_64' else 'arm64').accelerators}" in said
 
 
-@pytest.mark.parametrize(
-    ("tag", "why"),
-    [
+def test_a_wheel_for_another_python_or_platform_is_refused(build, tmp_path):
+    """The name of the wheel decides, before anything is fetched."""
+    for tag, why in (
         ("cp36-cp36m-linux_x86_64", "is for cp36, not for Python 3"),
         (f"{CP}-{CP}-win_amd64", "is for win_amd64, which does not run on"),
         (f"{CP}-{CP}-musllinux_1_2_x86_64", "which does not run on"),
         (f"{CP}-{CP}-manylinux_2_99_x86_64.manylinux_2_98_x86_64", "which does not run on"),
         ("py2-none-any", "is for py2, not for Python 3"),
         ("any", "is not the name of a wheel"),
-    ],
-)
-def test_a_wheel_for_another_python_or_platform_is_refused(build, tmp_path, tag, why):
-    """Before anything is fetched."""
-    failed = build("--wheel", vendor_wheel(tmp_path, tag))
-    assert isinstance(failed.exception, ConfigError)
-    assert why in str(failed.exception)
-    assert not (tmp_path / "made.tar").exists()
+    ):
+        with row(tag):
+            failed = build("--wheel", vendor_wheel(tmp_path, tag))
+            assert isinstance(failed.exception, ConfigError)
+            assert why in str(failed.exception)
+            assert not (tmp_path / "made.tar").exists()
 
 
-@pytest.mark.parametrize(
-    "tag", ["py3-none-any", "py2.py3-none-any", f"cp38-abi3-{HERE}", f"py3-none-{HERE}", f"{CP}-none-manylinux2014_{platform.machine()}"]
-)
-def test_a_wheel_that_runs_here_is_taken(tag):
+def test_a_wheel_that_runs_here_is_taken():
     """By the tags of PEP 425."""
-    additions.check_wheel_name(f"tensorrt-10.3-{tag}.whl", small_bundle.this_target())
+    for tag in (
+        "py3-none-any",
+        "py2.py3-none-any",
+        f"cp38-abi3-{HERE}",
+        f"py3-none-{HERE}",
+        f"{CP}-none-manylinux2014_{platform.machine()}",
+    ):
+        with row(tag):
+            additions.check_wheel_name(f"tensorrt-10.3-{tag}.whl", small_bundle.this_target())
 
 
-@pytest.mark.parametrize(
-    ("given", "why"),
-    [
+def test_a_wheel_that_is_not_what_was_meant_is_refused(build, tmp_path):
+    """A wrong hash, none, no file, an unprotected connection."""
+    for given, why in (
         ("{wheel}#sha256=" + "0" * 64, "has the SHA-256 "),
         ("{wheel}#sha256=12ab", "ends in no SHA-256"),
         ("absent-1-py3-none-any.whl", "there is no file"),
         ("https://wheels.example/x-1-py3-none-any.whl", "has no hash: add #sha256="),
         ("http://wheels.example/x-1-py3-none-any.whl#sha256=" + "0" * 64, "cannot be fetched safely"),
-    ],
-)
-def test_a_wheel_that_is_not_what_was_meant_is_refused(build, tmp_path, given, why):
-    """A wrong hash, none, no file, an unprotected connection."""
-    failed = build("--wheel", given.format(wheel=vendor_wheel(tmp_path)))
-    assert isinstance(failed.exception, ConfigError)
-    assert why in str(failed.exception)
-    assert not (tmp_path / "made.tar").exists()
+    ):
+        with row(given):
+            failed = build("--wheel", given.format(wheel=vendor_wheel(tmp_path)))
+            assert isinstance(failed.exception, ConfigError)
+            assert why in str(failed.exception)
+            assert not (tmp_path / "made.tar").exists()
 
 
 @pytest.mark.slow

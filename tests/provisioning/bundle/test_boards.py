@@ -4,30 +4,31 @@ import pytest
 
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.provisioning.bundle import boards
+from tests.fixtures.rows import row
 
 # Source: `qemu-aarch64-static -cpu help` of qemu 7.2.
 CORES = {"cortex-a35", "cortex-a53", "cortex-a57", "cortex-a72", "cortex-a76"}
 
 
-@pytest.mark.parametrize("name", boards.all_boards())
-def test_every_board_has_a_core_that_qemu_knows_and_a_level_that_is_explained(name):
+def test_every_board_has_a_core_that_qemu_knows_and_a_level_that_is_explained():
     """A 64-bit arm board names the core that it is tried on; others have no emulation and name none."""
-    board = boards.all_boards()[name]
-    assert (board.core in CORES) == (board.arch == "aarch64")
-    assert all(system.level in boards.LEVELS for system in board.system)
-    assert all((system.level == "none") == (board.arch in {"armv7l", "armv6l"}) for system in board.system)
+    for name, board in boards.all_boards().items():
+        assert (board.core in CORES) == (board.arch == "aarch64"), name
+        for system in board.system:
+            assert system.level in boards.LEVELS, name
+            assert (system.level == "none") == (board.arch in {"armv7l", "armv6l"}), name
 
 
-@pytest.mark.parametrize("name", [name for name, board in boards.all_boards().items() if boards.numbers(board.system[0].python) >= (3, 10)])
-def test_every_system_with_a_new_enough_python_makes_a_target(name):
-    """Python and glibc of the system are those of the target, for each of its systems."""
-    board = boards.all_boards()[name]
-    if board.arch not in {"aarch64", "x86_64"}:
-        pytest.skip("32 bits")
-    for system in board.system:
-        found = boards.bundle_target(name, system.python)
-        assert (found.python_text, found.arch) == (system.python, board.arch)
-        assert found.glibc_text in {one.glibc for one in board.system if one.python == system.python}
+def test_every_system_with_a_new_enough_python_makes_a_target():
+    """Python and glibc of the system are those of the target, for each system of every 64-bit board."""
+    for name, board in boards.all_boards().items():
+        if board.arch not in {"aarch64", "x86_64"} or boards.numbers(board.system[0].python) < (3, 10):
+            continue
+        for system in board.system:
+            with row(name, system):
+                target = boards.bundle_target(name, system.python)
+                assert (target.python_text, target.arch) == (system.python, board.arch)
+                assert target.glibc_text in {other.glibc for other in board.system if other.python == system.python}
 
 
 def test_the_ladder_holds_every_tag_up_to_the_glibc():
@@ -46,9 +47,9 @@ def test_a_python_that_is_brought_along_runs_on_the_old_glibc():
     assert boards.bundle_target("jetson-nano", "3.11", "2.31").glibc == (2, 31)
 
 
-@pytest.mark.parametrize(
-    ("name", "python", "glibc", "why"),
-    [
+def test_what_cannot_work_is_refused_with_the_remedy():
+    """Boards, versions of Python and of glibc that do not go together, before anything is downloaded."""
+    for name, python, glibc, why in (
         ("pi2", None, None, "install a 64-bit system if"),
         ("pi-zero", "3.11", "2.36", "no 32-bit wheels"),
         ("jetson-nano", None, None, "needs Python 3.10 or newer; install a newer Python"),
@@ -59,12 +60,9 @@ def test_a_python_that_is_brought_along_runs_on_the_old_glibc():
         ("pi5", "3.13", "musl", "'musl' is not a version"),
         ("pi5", "3.13", "2.12", "glibc 2.17 or newer"),
         ("toaster", None, None, "unknown board 'toaster'"),
-    ],
-)
-def test_what_cannot_work_is_refused_with_the_remedy(name, python, glibc, why):
-    """Before anything is downloaded."""
-    with pytest.raises(ConfigError, match=why):
-        boards.bundle_target(name, python, glibc)
+    ):
+        with row(name, python, glibc), pytest.raises(ConfigError, match=why):
+            boards.bundle_target(name, python, glibc)
 
 
 def test_the_level_is_that_of_the_system():
@@ -82,9 +80,9 @@ def test_markers_are_those_of_the_target():
     assert (told["python_version"], told["platform_machine"], told["sys_platform"]) == ("3.10", "aarch64", "linux")
 
 
-@pytest.mark.parametrize(
-    ("model", "name"),
-    [
+def test_a_board_is_known_by_what_it_calls_itself():
+    """So that `board=pi5` picks a board that joined with a token alone, and an update its own bundle."""
+    for model, name in (
         ("Raspberry Pi 5 Model B Rev 1.0", "pi5"),
         ("Raspberry Pi 4 Model B Rev 1.1", "pi4"),
         ("Raspberry Pi 3 Model B", "pi3"),
@@ -92,8 +90,5 @@ def test_markers_are_those_of_the_target():
         ("Google i.MX8MQ Phanbell", "coral"),
         ("Standard PC (Q35 + ICH9, 2009)", None),
         ("", None),
-    ],
-)
-def test_a_board_is_known_by_what_it_calls_itself(model, name):
-    """So that `board=pi5` picks a board that joined with a token alone, and an update its own bundle."""
-    assert boards.board_of_model(model) == name
+    ):
+        assert boards.board_of_model(model) == name, f"{model!r}"

@@ -10,6 +10,7 @@ import pytest
 
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.provisioning.bundle import additions, boards, install, release
+from tests.fixtures.rows import row
 from tests.provisioning.bundle import small_bundle
 
 ARCHITECTURE = {"x86_64": "amd64", "aarch64": "arm64"}[small_bundle.this_target().arch]
@@ -136,22 +137,21 @@ def test_what_cannot_be_installed_is_said_and_the_release_that_ran_stays(shelf, 
         assert [one.name for one in (system.root / "releases").iterdir()] == ["1.0"]
 
 
-@pytest.mark.parametrize(
-    ("name", "text", "why"),
-    [
+def test_a_package_that_does_not_fit_is_refused_when_the_bundle_is_built(tmp_path):
+    """For another architecture, of another kind, with another hash."""
+    for name, text, why in (
         ("libedgetpu1-std_16.0_armhf.deb", "{}", "is for armhf: pi5: aarch64"),
         ("driver.rpm", "{}", "is neither a Debian package"),
         ("with space.sh", "{}", "is neither a Debian package"),
         ("absent.sh", "absent.sh", "there is no file"),
         ("hook.sh", "{}#sha256=" + "0" * 64, "has the SHA-256"),
         ("hook.sh", "https://packages.example/hook.sh#sha256=" + "0" * 64, "is not fetched"),
-    ],
-)
-def test_a_package_that_does_not_fit_is_refused_when_the_bundle_is_built(tmp_path, name, text, why):
-    """For another architecture, of another kind, with another hash."""
-    (tmp_path / name).write_text("x")
-    with pytest.raises(ConfigError, match=why):
-        additions.add_packages([additions.parse_added_file(text.format(tmp_path / name))], boards.bundle_target("pi5"), tmp_path / "bundle")
+    ):
+        with row(name, text):
+            (tmp_path / name).write_text("x")
+            package = text.format(tmp_path / name)
+            with pytest.raises(ConfigError, match=why):
+                additions.add_packages([additions.parse_added_file(package)], boards.bundle_target("pi5"), tmp_path / "bundle")
 
 
 def test_a_bundle_with_libedgetpu_says_that_it_runs_on_the_edge_tpu(tmp_path):

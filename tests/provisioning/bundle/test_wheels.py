@@ -4,6 +4,7 @@ import pytest
 
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.provisioning.bundle import boards, wheels
+from tests.fixtures.rows import row
 from tests.provisioning.bundle.small_bundle import write_wheel
 
 PI5, ORIN, PC = boards.bundle_target("pi5"), boards.bundle_target("jetson-orin"), boards.bundle_target("pc", "3.10")
@@ -73,24 +74,23 @@ def test_an_unknown_extra_is_refused(index, tmp_path):  # noqa: ARG001 - the wor
         collected(tmp_path, PI5, own(tmp_path), ("lightrt",))
 
 
-@pytest.mark.parametrize(
-    ("taken", "put", "why"),
-    [
-        ("forarm-1.0", None, r"forarm \(of runtime\) is missing"),
-        ("runtime-1.0", ("runtime", "0.9", {"Provides_Extra": "fast"}), r"runtime>=1 \(of edgemeter\) is not met by runtime 0.9"),
-        ("forarm-1.0", ("forarm", "1.0", {"Requires_Python": "<3.12"}), "forarm 1.0 needs Python <3.12"),
-        ("pip-26.0", None, "pip>=23"),
-    ],
-)
-def test_a_set_that_lacks_something_is_refused(index, tmp_path, taken, put, why):
+def test_a_set_that_lacks_something_is_refused(index, tmp_path):
     """Checked requirement by requirement with the target's markers, whoever collected the wheels."""
-    folder = tmp_path / "set"
-    folder.mkdir()
-    own(folder)
-    for path in index.iterdir():
-        if not path.name.startswith((taken, "backport", "runtime-0.9")):
-            (folder / path.name).write_bytes(path.read_bytes())
-    if put:
-        write_wheel(folder, put[0], put[1], **put[2])
-    with pytest.raises(ConfigError, match=why):
-        wheels.check_wheels(["litert"], PI5, folder)
+    for number, (taken, put, why) in enumerate(
+        (
+            ("forarm-1.0", None, r"forarm \(of runtime\) is missing"),
+            ("runtime-1.0", ("runtime", "0.9", {"Provides_Extra": "fast"}), r"runtime>=1 \(of edgemeter\) is not met by runtime 0.9"),
+            ("forarm-1.0", ("forarm", "1.0", {"Requires_Python": "<3.12"}), "forarm 1.0 needs Python <3.12"),
+            ("pip-26.0", None, "pip>=23"),
+        )
+    ):
+        folder = tmp_path / f"set-{number}"
+        folder.mkdir()
+        own(folder)
+        for path in index.iterdir():
+            if not path.name.startswith((taken, "backport", "runtime-0.9")):
+                (folder / path.name).write_bytes(path.read_bytes())
+        if put:
+            write_wheel(folder, put[0], put[1], **put[2])
+        with row(taken, put), pytest.raises(ConfigError, match=why):
+            wheels.check_wheels(["litert"], PI5, folder)

@@ -19,6 +19,7 @@ from edgemeter.provisioning.registry import campaigns, devices, jobs
 from edgemeter.provisioning.registry.devices import Device
 from edgemeter.provisioning.registry.registry import Registry
 from tests.fixtures.job_bench import Bench
+from tests.fixtures.rows import row
 from tests.provisioning import folder_bytes
 
 SAMPLE = planning.SAMPLE
@@ -115,9 +116,9 @@ def test_the_sample_loads_with_and_without_its_commented_defaults(tmp_path):
     assert all_said.rules.success_ratio == read.rules.success_ratio
 
 
-@pytest.mark.parametrize(
-    ("text", "said"),
-    [
+def test_a_wrong_file_is_one_line(tmp_path):
+    """Missing, unknown, doubled, half a file."""
+    for text, said in (
         ("", "name"),
         ('name = "a"\non = "all"\nmodels = []', "models"),
         ('name = "A b"\non = "all"\nmodels = ["m"]', "name"),
@@ -127,14 +128,12 @@ def test_the_sample_loads_with_and_without_its_commented_defaults(tmp_path):
         ('name = "a"\non = "all"\nmodels = ["m"]\n[rules]\ncanary = 1\ncanary_ratio = 0.5', "exclude each other"),
         ('name = "a"\non = "all"\nmodels = ["m"]\n[rules]\nsuccess_ratio = 80', "success_ratio"),
         ("name = ", "campaign.toml"),
-    ],
-)
-def test_a_wrong_file_is_one_line(tmp_path, text, said):
-    """Missing, unknown, doubled, half a file."""
-    path = tmp_path / "campaign.toml"
-    path.write_text(text)
-    with pytest.raises(ConfigError, match=said):
-        planning.read_campaign_file(path)
+    ):
+        with row(text):
+            path = tmp_path / "campaign.toml"
+            path.write_text(text)
+            with pytest.raises(ConfigError, match=said):
+                planning.read_campaign_file(path)
 
 
 def test_a_canary_group_measures_first_and_the_others_when_it_is_done(world):

@@ -2,8 +2,6 @@
 
 import random
 
-import pytest
-
 from edgemeter.agent.contract.orders import FINAL
 from edgemeter.provisioning.campaigns import campaign_handler
 from edgemeter.provisioning.registry.campaigns import AbortRules, Campaign, GroupRules
@@ -20,9 +18,9 @@ def after(campaign, counts):
     return None if taken is None else (taken.campaign.state, taken.campaign.wave, taken.releases)
 
 
-@pytest.mark.parametrize(
-    ("counts", "expected"),
-    [
+def test_the_next_group_begins_or_the_campaign_stops():
+    """The threshold and the criteria, at their edges."""
+    for counts, expected in (
         ({(0, "queued"): 5, (1, "held"): 5}, None),
         ({(0, "done"): 3, (0, "running"): 2}, None),
         # Four of five are 80%: whoever is offline holds up nobody.
@@ -37,11 +35,8 @@ def after(campaign, counts):
         ({(0, "done"): 1, (0, "cancelled"): 9}, ("running", 1, 1)),
         # A group all of whose cells are impossible has no executions.
         ({(1, "held"): 5}, ("running", 1, 1)),
-    ],
-)
-def test_the_next_group_begins_or_the_campaign_stops(counts, expected):
-    """The threshold and the criteria, at their edges."""
-    assert after(running(), counts) == expected
+    ):
+        assert after(running(), counts) == expected, f"{counts!r}"
 
 
 def test_the_last_group_ends_the_campaign_when_all_have_ended():
@@ -50,15 +45,16 @@ def test_the_last_group_ends_the_campaign_when_all_have_ended():
     assert after(running(wave=2), {(0, "timed_out"): 1, (1, "done"): 5, (2, "done"): 5}) == ("done", 2, None)
 
 
-@pytest.mark.parametrize("state", ["paused", "aborted", "done", "cancelled"])
-def test_a_campaign_that_does_not_run_does_nothing(state):
-    """Whatever the counts."""
-    assert campaign_handler.next_step(Campaign("c", state, None, 0, 3, GroupRules(), 0, 0), {(0, "done"): 1}, {}, 9) is None
+def test_a_campaign_that_does_not_run_does_nothing():
+    """No next step in any state but `running`, whatever the counts."""
+    for state in ("paused", "aborted", "done", "cancelled"):
+        campaign = Campaign("c", state, None, 0, 3, GroupRules(), 0, 0)
+        assert campaign_handler.next_step(campaign, {(0, "done"): 1}, {}, 9) is None, state
 
 
-@pytest.mark.parametrize(
-    ("counts", "stops"),
-    [
+def test_the_criteria_stop_at_their_share():
+    """Of at least three; cancelled ones count for nothing."""
+    for counts, stops in (
         ({(0, "failed"): 2}, False),
         ({(0, "failed"): 3}, True),
         ({(0, "done"): 4, (0, "failed"): 1}, False),
@@ -68,11 +64,8 @@ def test_a_campaign_that_does_not_run_does_nothing(state):
         # One of five each: no single kind is more than 20%.
         ({(0, "done"): 3, (0, "failed"): 1, (0, "rejected"): 1}, False),
         ({(0, "cancelled"): 99}, False),
-    ],
-)
-def test_the_criteria_stop_at_their_share(counts, stops):
-    """Of at least three; cancelled ones count for nothing."""
-    assert (campaign_handler.why_abort(AbortRules(), counts) is not None) is stops
+    ):
+        assert (campaign_handler.why_abort(AbortRules(), counts) is not None) is stops, f"{counts!r}"
 
 
 def test_a_campaign_always_comes_to_an_end():

@@ -3,6 +3,7 @@
 import pytest
 
 from edgemeter.provisioning.health import baseline
+from tests.fixtures.rows import row
 
 STEADY = [10.0, 10.1, 9.9, 10.05, 9.95, 10.0, 10.1, 9.9]
 
@@ -13,13 +14,12 @@ def test_four_figures_make_no_band_and_five_do():
     assert baseline.band_of(STEADY[:5]).count == 5
 
 
-@pytest.mark.parametrize(
-    ("value", "how"), [(10.2, None), (9.8, None), (11.0, "outside"), (9.0, "outside"), (12.5, "gross"), (5.0, "gross"), (1e9, "gross")]
-)
-def test_a_figure_is_within_outside_or_far_outside_to_either_side(value, how):
+def test_a_figure_is_within_outside_or_far_outside_to_either_side():
     """A board that became faster is another board too."""
-    found = baseline.judge_figure("latency_p50_ms", value, STEADY)
-    assert (found.how if found else None) == how
+    for value, how in ((10.2, None), (9.8, None), (11.0, "outside"), (9.0, "outside"), (12.5, "gross"), (5.0, "gross"), (1e9, "gross")):
+        with row(value):
+            found = baseline.judge_figure("latency_p50_ms", value, STEADY)
+            assert (found.how if found else None) == how
 
 
 def test_equal_figures_do_not_make_the_next_one_wrong():

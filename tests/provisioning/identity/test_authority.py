@@ -9,6 +9,7 @@ import pytest
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.provisioning.identity import authority
 from edgemeter.provisioning.identity.authority import Authority, KeyPair
+from tests.fixtures.rows import row
 
 NOW = datetime(2026, 11, 20, 12, tzinfo=timezone.utc)
 NS = 1_000_000_000
@@ -61,18 +62,11 @@ def test_a_certificate_of_a_server_whose_clock_is_wrong_is_still_valid_after_202
     assert made.not_after_ns > int(authority.NOT_BEFORE.timestamp()) * NS
 
 
-@pytest.mark.parametrize(
-    ("arguments", "why"),
-    [
-        (["-newkey", "rsa:2048"], "does not have a P-256 key"),
-        (["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:secp384r1"], "does not have a P-256 key"),
-        (["-newkey", "ed25519"], "does not have a P-256 key"),
-    ],
-)
-def test_a_key_of_another_kind_is_refused(arguments, why, tmp_path):
+def test_a_key_of_another_kind_is_refused(tmp_path):
     """RSA, another curve, another scheme."""
-    with pytest.raises(ConfigError, match=why):
-        authority.read_request(csr(tmp_path, *arguments))
+    for kind in (["rsa:2048"], ["ec", "-pkeyopt", "ec_paramgen_curve:secp384r1"], ["ed25519"]):
+        with row(kind), pytest.raises(ConfigError, match="does not have a P-256 key"):
+            authority.read_request(csr(tmp_path, "-newkey", *kind))
 
 
 def test_a_csr_that_another_key_signed_is_refused(tmp_path):
@@ -85,14 +79,13 @@ def test_a_csr_that_another_key_signed_is_refused(tmp_path):
         authority.read_request(forged)
 
 
-@pytest.mark.parametrize(
-    "text", ["", "x", "-----BEGIN CERTIFICATE REQUEST-----\nAAAA\n-----END CERTIFICATE REQUEST-----\n", "\0" * 100, "ä" * 50]
-)
-def test_what_is_no_csr_is_one_line(text):
-    """Empty, garbled, cut off."""
-    with pytest.raises(ConfigError, match="not a certificate signing request") as caught:
-        authority.read_request(text)
-    assert "\n" not in str(caught.value)
+def test_what_is_no_csr_is_one_line():
+    """Empty, garbled and cut-off text is refused in one line that says what was expected."""
+    for text in ("", "x", "-----BEGIN CERTIFICATE REQUEST-----\nAAAA\n-----END CERTIFICATE REQUEST-----\n", "\0" * 100, "ä" * 50):
+        with row(text):
+            with pytest.raises(ConfigError, match="not a certificate signing request") as caught:
+                authority.read_request(text)
+            assert "\n" not in str(caught.value)
 
 
 def test_a_csr_with_two_names_is_refused(tmp_path):
@@ -124,14 +117,14 @@ def test_a_damaged_authority_is_one_line(pair):
         authority.revoked_numbers(b"garbage")
 
 
-@pytest.mark.parametrize("subject", [f"/CN={40 * 'ä'}", "/O=lab", "/CN=one/CN=two"])
-def test_an_authority_of_ones_own_with_a_name_that_cannot_be_signed_with_is_one_line(subject, tmp_path):
+def test_an_authority_of_ones_own_with_a_name_that_cannot_be_signed_with_is_one_line(tmp_path):
     """Of 64 characters, not all fit into 64 bytes; without a name, or with two, OpenSSL's hash of it is another."""
     key, certificate = tmp_path / "ca.key", tmp_path / "ca.crt"
     curve = ("-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes")
-    openssl("req", "-x509", "-utf8", *curve, "-keyout", key, "-out", certificate, "-subj", subject)
-    with pytest.raises(ConfigError, match="one common name of at most 64 bytes"):
-        Authority(KeyPair(certificate.read_bytes(), key.read_bytes()))
+    for subject in (f"/CN={40 * 'ä'}", "/O=lab", "/CN=one/CN=two"):
+        openssl("req", "-x509", "-utf8", *curve, "-keyout", key, "-out", certificate, "-subj", subject)
+        with row(subject), pytest.raises(ConfigError, match="one common name of at most 64 bytes"):
+            Authority(KeyPair(certificate.read_bytes(), key.read_bytes()))
 
 
 def test_a_release_key_signs_what_openssl_verifies(tmp_path):

@@ -13,6 +13,7 @@ from edgemeter.provisioning.campaigns import planning
 from edgemeter.provisioning.cli.main import fleet
 from edgemeter.provisioning.inventory import fleet_file
 from edgemeter.provisioning.registry import certificates, devices
+from tests.fixtures.rows import row
 from tests.provisioning.identity.lab import Lab
 
 
@@ -79,12 +80,13 @@ def test_a_dry_run_makes_no_token(lab, tmp_path):
     assert devices.find(lab.registry, "pi-1") is None
 
 
-@pytest.mark.parametrize("hours", ["nan", "inf", "-inf", "0"])
-def test_hours_that_are_no_number_are_a_wrong_use(lab, tmp_path, hours):
+def test_hours_that_are_no_number_are_a_wrong_use(lab, tmp_path):
     """NaN is within no bounds."""
-    done = CliRunner().invoke(fleet, ["token", "pi-1", "--hours", hours, "--out", str(tmp_path), "--folder", str(lab.folder.path)])
-    assert done.exit_code == 2
-    assert list(tmp_path.glob("*.join.toml")) == []
+    for hours in ("nan", "inf", "-inf", "0"):
+        with row(hours):
+            done = CliRunner().invoke(fleet, ["token", "pi-1", "--hours", hours, "--out", str(tmp_path), "--folder", str(lab.folder.path)])
+            assert done.exit_code == 2
+            assert list(tmp_path.glob("*.join.toml")) == []
 
 
 def test_the_inventory_says_what_is_expected(lab):
@@ -98,20 +100,21 @@ def test_the_inventory_says_what_is_expected(lab):
     assert (found.serial, found.board, found.tags, found.circuit, found.power_w) == ("77", "pi5", ("coral",), "rack", 9)
 
 
-@pytest.mark.parametrize("name", ["edgemeter-operator", "edgemeter-fleet", "a/b", "+", "#", "", " x", "x" * 65, "a\nb", "../x", "a;b"])
-def test_a_name_that_no_device_may_have_is_refused(lab, name):
+def test_a_name_that_no_device_may_have_is_refused(lab):
     """Those of services, and whatever a topic, a certificate or a file name cannot hold."""
-    with pytest.raises(ConfigError) as caught:
-        lab.run("token", "--", name)
-    assert "\n" not in str(caught.value)
-    assert certificates.open_tokens(lab.registry, 0) == []
+    for name in ("edgemeter-operator", "edgemeter-fleet", "a/b", "+", "#", "", " x", "x" * 65, "a\nb", "../x", "a;b"):
+        with row(name):
+            with pytest.raises(ConfigError) as caught:
+                lab.run("token", "--", name)
+            assert "\n" not in str(caught.value)
+            assert certificates.open_tokens(lab.registry, 0) == []
 
 
-@pytest.mark.parametrize("command", ["requests accept", "requests reject", "revoke"])
-def test_nobody_of_that_name_is_one_line(lab, command):
-    """And nothing is changed."""
-    with pytest.raises(ConfigError, match="'pi-9'"):
-        lab.run(*command.split(), "pi-9")
+def test_nobody_of_that_name_is_one_line(lab):
+    """Accept, reject and revoke name the device that is not there."""
+    for command in ("requests accept", "requests reject", "revoke"):
+        with row(command), pytest.raises(ConfigError, match="'pi-9'"):
+            lab.run(*command.split(), "pi-9")
 
 
 def test_a_device_is_revoked_without_a_broker_too(lab):
@@ -126,20 +129,18 @@ def test_a_device_is_revoked_without_a_broker_too(lab):
     assert certificates.open_tokens(lab.registry, 0) == []
 
 
-@pytest.mark.parametrize(
-    ("command", "said"),
-    [
+def test_what_is_not_there_is_named_with_its_remedy(lab):
+    """A device, any device, a bundle."""
+    for command, said in (
         (("doctor", "nobody"), "no device matches 'nobody': `edgemeter fleet list` lists the 0 devices"),
         (("restart", "all"), "`edgemeter fleet token DEVICE` lets one join"),
         (("release", "add", "nothing.tar"), "there is no bundle 'nothing.tar'"),
         (("release", "add", "."), "there is no bundle '.'"),
-    ],
-)
-def test_what_is_not_there_is_named_with_its_remedy(lab, command, said):
-    """A device, any device, a bundle."""
-    with pytest.raises(ConfigError) as caught:
-        lab.run(*command)
-    assert said in str(caught.value)
+    ):
+        with row(command):
+            with pytest.raises(ConfigError) as caught:
+                lab.run(*command)
+            assert said in str(caught.value)
 
 
 def test_a_bundle_without_a_fleet_names_options_that_the_command_has(tmp_path):
@@ -149,17 +150,18 @@ def test_a_bundle_without_a_fleet_names_options_that_the_command_has(tmp_path):
     assert "--public-key" not in str(done.exception)
 
 
-@pytest.mark.parametrize(("kind", "read"), [("fleet", fleet_file.read), ("campaign", planning.read_campaign_file)])
-def test_a_sample_is_printed_and_loads(tmp_path, kind, read):
-    """With its comments."""
-    text = CliRunner().invoke(fleet, ["sample", kind]).stdout
-    assert "## " in text
-    (tmp_path / "sample.toml").write_text(text)
-    assert read(tmp_path / "sample.toml")
+def test_a_sample_is_printed_and_loads(tmp_path):
+    """The sample is printed with its comments, and its reader takes it."""
+    for kind, read in (("fleet", fleet_file.read), ("campaign", planning.read_campaign_file)):
+        with row(kind):
+            text = CliRunner().invoke(fleet, ["sample", kind]).stdout
+            assert "## " in text
+            (tmp_path / "sample.toml").write_text(text)
+            assert read(tmp_path / "sample.toml")
 
 
 def test_nobody_waits_in_a_new_fleet(lab):
-    """An empty list."""
+    """The list of requests is empty JSON, not an error."""
     assert json.loads(lab.run("requests", "--json")) == []
 
 

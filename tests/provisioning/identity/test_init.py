@@ -10,6 +10,7 @@ from click.testing import CliRunner
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.provisioning.cli.main import fleet
 from edgemeter.provisioning.identity import authority
+from tests.fixtures.rows import row
 
 
 def run(folder, *arguments):
@@ -18,6 +19,11 @@ def run(folder, *arguments):
     if done.exception is not None:
         raise done.exception
     return done.stdout
+
+
+def openssl(*arguments):
+    """Return what openssl prints."""
+    return subprocess.run(["openssl", *arguments], capture_output=True, check=True).stdout
 
 
 def content(folder):
@@ -61,9 +67,12 @@ def test_a_new_name_renews_the_brokers_certificate_alone(tmp_path):
     assert authority.names_of((folder / "broker/broker.crt").read_bytes()) == {"broker.example", "192.0.2.10", "other.example"}
 
 
-@pytest.mark.parametrize(
-    "lost",
-    [
+def test_what_was_lost_is_made_again(tmp_path):
+    """One file is gone, or an earlier run was cut off before it; the authority stays the same."""
+    folder = tmp_path / "f"
+    run(folder, "--broker", "broker.example")
+    authoritative = (folder / "ca.crt").read_bytes()
+    for lost in (
         "broker/broker.crt",
         "collector.key",
         "fleet.crt",
@@ -78,23 +87,14 @@ def test_a_new_name_renews_the_brokers_certificate_alone(tmp_path):
         "edgemeter-broker.service",
         "edgemeter-collector.service",
         "edgemeter-fleet.target",
-    ],
-)
-def test_what_was_lost_is_made_again(tmp_path, lost):
-    """One file is gone, or an earlier run was cut off before it; the authority stays the same."""
-    folder = tmp_path / "f"
-    run(folder, "--broker", "broker.example")
-    authoritative = (folder / "ca.crt").read_bytes()
-    (folder / lost).unlink()
-    run(folder, "--broker", "broker.example")
-    assert (folder / lost).exists()
-    assert (folder / "ca.crt").read_bytes() == authoritative
-    for name in ("collector", "fleet", "operator", "broker/broker"):
-        pair = [
-            subprocess.run(["openssl", *command, "-in", folder / f"{name}.{end}"], capture_output=True, check=True).stdout
-            for command, end in ((["x509", "-noout", "-pubkey"], "crt"), (["pkey", "-pubout"], "key"))
-        ]
-        assert pair[0] == pair[1], name
+    ):
+        (folder / lost).unlink()
+        run(folder, "--broker", "broker.example")
+        assert (folder / lost).exists(), lost
+        assert (folder / "ca.crt").read_bytes() == authoritative, lost
+        for name in ("collector", "fleet", "operator", "broker/broker"):
+            of_certificate = openssl("x509", "-noout", "-pubkey", "-in", folder / f"{name}.crt")
+            assert of_certificate == openssl("pkey", "-pubout", "-in", folder / f"{name}.key"), (lost, name)
 
 
 def test_half_an_authority_is_not_replaced(tmp_path):
@@ -115,34 +115,30 @@ def test_an_authority_that_was_cut_off_is_made_whole(tmp_path):
     assert "nothing to make" in run(folder)
 
 
-@pytest.mark.parametrize(
-    ("arguments", "why"),
-    [
+def test_what_cannot_be_is_one_line(tmp_path):
+    """No broker, a name that no topic can hold, a name that no certificate can hold."""
+    for arguments, why in (
         ([], "give --broker HOST"),
         (["--broker", "broker.example", "--fleet", "a/b"], "cannot make a fleet"),
         (["--broker", "bröker.example"], "ASCII"),
-    ],
-)
-def test_what_cannot_be_is_one_line(tmp_path, arguments, why):
-    """No broker, a name that no topic can hold, a name that no certificate can hold."""
-    with pytest.raises(ConfigError, match=why) as caught:
-        run(tmp_path / "f", *arguments)
-    assert "\n" not in str(caught.value)
+    ):
+        with row(arguments, why):
+            with pytest.raises(ConfigError, match=why) as caught:
+                run(tmp_path / "f", *arguments)
+            assert "\n" not in str(caught.value)
 
 
-@pytest.mark.parametrize(
-    "arguments", [("--broker", "other.example"), ("--fleet", "other"), ("--port", "8885"), ("--enrol-port", "8886")], ids=lambda one: one[0]
-)
-def test_another_wish_than_the_inventorys_is_a_question(tmp_path, arguments):
+def test_another_wish_than_the_inventorys_is_a_question(tmp_path):
     """The inventory is where it is changed."""
     run(tmp_path / "f", "--broker", "broker.example")
-    with pytest.raises(ConfigError, match="change it there"):
-        run(tmp_path / "f", *arguments)
+    for arguments in (("--broker", "other.example"), ("--fleet", "other"), ("--port", "8885"), ("--enrol-port", "8886")):
+        with row(arguments), pytest.raises(ConfigError, match="change it there"):
+            run(tmp_path / "f", *arguments)
     assert "nothing to make" in run(tmp_path / "f", "--broker", "broker.example", "--fleet", "default", "--port", "8883")
 
 
 def test_json_names_every_file(tmp_path):
-    """For machines."""
+    """With `--json`, the files that were made are listed for machines."""
     said = json.loads(run(tmp_path / "f", "--broker", "broker.example", "--json"))
     assert str(tmp_path / "f" / "ca.crt") in {one["path"] for one in said["made"]}
     assert json.loads(run(tmp_path / "f", "--json"))["made"] == []

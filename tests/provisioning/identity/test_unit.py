@@ -18,6 +18,7 @@ from edgemeter.provisioning.cli.serve import serve
 from edgemeter.provisioning.identity import fleet_units
 from edgemeter.provisioning.identity.fleet_units import BROKER_UNIT, COLLECTOR_UNIT, SERVICE_UNIT, TARGET
 from edgemeter.provisioning.inventory.fleet_folder import FleetFolder
+from tests.fixtures.rows import row
 
 ODD_NAME = 'our fleet 50%, $HOME and "b"'
 
@@ -72,16 +73,18 @@ def test_systemd_calls_the_units_hardened(tmp_path):
         assert exposure <= {BROKER_UNIT: 3.0, COLLECTOR_UNIT: 4.0, SERVICE_UNIT: 5.0}[unit], printed
 
 
-@pytest.mark.parametrize("unit", [BROKER_UNIT, SERVICE_UNIT, COLLECTOR_UNIT])
-def test_every_unit_starts_again_and_belongs_to_the_target(tmp_path, unit):
+def test_every_unit_starts_again_and_belongs_to_the_target(tmp_path):
     """Always, after any end; ours also when they hang."""
-    text = fleet_units.unit_texts(FleetFolder(tmp_path))[unit]
-    assert setting(text, "Restart") == "always"
-    assert (setting(text, "PartOf"), setting(text, "WantedBy")) == (TARGET, TARGET)
-    assert unit in setting(fleet_units.unit_texts(FleetFolder(tmp_path))[TARGET], "Wants").split()
-    if unit != BROKER_UNIT:
-        assert int(setting(text, "WatchdogSec")) > 0
-        assert setting(text, "Type") == "notify"
+    texts = fleet_units.unit_texts(FleetFolder(tmp_path))
+    for unit in (BROKER_UNIT, SERVICE_UNIT, COLLECTOR_UNIT):
+        with row(unit):
+            text = texts[unit]
+            assert setting(text, "Restart") == "always"
+            assert (setting(text, "PartOf"), setting(text, "WantedBy")) == (TARGET, TARGET)
+            assert unit in setting(texts[TARGET], "Wants").split()
+            if unit != BROKER_UNIT:
+                assert int(setting(text, "WatchdogSec")) > 0
+                assert setting(text, "Type") == "notify"
 
 
 @pytest.mark.parametrize(

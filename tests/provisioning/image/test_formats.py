@@ -12,6 +12,7 @@ from edgemeter.provisioning.cli.card import FORMATS
 from edgemeter.provisioning.image import adapter_text, cloudinit, detect, firstrun, preseed, settings
 from edgemeter.provisioning.image.boot_partition import MountedFolder
 from edgemeter.provisioning.image.settings import FirstBootSettings
+from tests.fixtures.rows import row
 from tests.provisioning.image import cards
 
 if sys.version_info >= (3, 11):
@@ -42,12 +43,13 @@ RECOGNISED = {
 }
 
 
-@pytest.mark.parametrize("form", RECOGNISED)
-def test_a_card_shows_its_format(tmp_path, form):
+def test_a_card_shows_its_format(tmp_path):
     """By what is on its boot partition; --format overrules it."""
-    card = boot(tmp_path / "boot", RECOGNISED[form])
-    assert detect.choose_format(card, None).form == form
-    assert detect.choose_format(card, "cidata").form == "cidata"
+    for form, files in RECOGNISED.items():
+        with row(form):
+            card = boot(tmp_path / form, files)
+            assert detect.choose_format(card, None).form == form
+            assert detect.choose_format(card, "cidata").form == "cidata"
 
 
 def test_the_first_trixie_is_told_by_its_date(tmp_path):
@@ -221,11 +223,12 @@ def test_a_kernel_line_of_several_lines_becomes_one():
     assert adapter_text.edit_kernel_line("a b\n c\r\n", lambda word: word == "b", ["d"]) == "a c d\n"
 
 
-@pytest.mark.parametrize("start", [adapter_text.FROM_BOOT, adapter_text.FROM_STICK])
-def test_what_starts_us_is_plain_sh_and_needs_no_escapes(start):
+def test_what_starts_us_is_plain_sh_and_needs_no_escapes():
     """It stands within strings of YAML and TOML, and runs under whatever /bin/sh is."""
-    subprocess.run(["sh", "-n", "-c", start], check=True)
-    assert not set(start) & set("\"'[],#\\")
+    for start in (adapter_text.FROM_BOOT, adapter_text.FROM_STICK):
+        with row(start):
+            subprocess.run(["sh", "-n", "-c", start], check=True)
+            assert not set(start) & set("\"'[],#\\")
 
 
 def test_no_secret_is_in_a_repr():
@@ -233,9 +236,9 @@ def test_no_secret_is_in_a_repr():
     assert WIFI.psk_hex not in repr(ALL)
 
 
-@pytest.mark.parametrize(
-    ("make", "text"),
-    [
+def test_settings_that_cannot_be_are_refused():
+    """Before they stand on a card that then does not boot as it should."""
+    for make, text in (
         (lambda: settings.checked_user("Ada Lovelace"), "invalid account name"),
         (lambda: settings.checked_user("root"), "invalid account name"),
         (lambda: settings.checked_hostname("pi_5"), "invalid host name"),
@@ -244,13 +247,11 @@ def test_no_secret_is_in_a_repr():
         (lambda: settings.checked_wifi("a\nb", None, None, "x"), "invalid network name"),
         (lambda: settings.checked_wifi("a", "short", None, "x"), "invalid WPA passphrase"),
         (lambda: settings.checked_wifi("a", "correct horse", "gb", "x"), "invalid country code"),
-    ],
-)
-def test_settings_that_cannot_be_are_refused(make, text):
-    """Before they stand on a card that then does not boot as it should."""
-    with pytest.raises(ConfigError, match=text) as told:
-        make()
-    assert "short" not in str(told.value)
+    ):
+        with row(text):
+            with pytest.raises(ConfigError, match=text) as told:
+                make()
+            assert "short" not in str(told.value)
 
 
 def test_a_private_key_stays_where_it_is(tmp_path):

@@ -6,6 +6,7 @@ import pytest
 
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.provisioning.inventory import fleet_file
+from tests.fixtures.rows import row
 
 SAMPLE = fleet_file.SAMPLE
 
@@ -18,9 +19,9 @@ def test_the_sample_loads_with_and_without_its_commented_defaults(tmp_path):
     assert fleet_file.read(bare).quiet == ("22:00-06:00",)
 
 
-@pytest.mark.parametrize(
-    ("text", "said"),
-    [
+def test_a_wrong_file_is_one_line(tmp_path):
+    """Missing, unknown, doubled, half a file."""
+    for text, said in (
         ("", "fleet"),
         ('fleet = "a"\nfleets = 1', "fleets"),
         ('fleet = "a"\n[device.x]\ncircuit = "r"', r"\[circuit\.r\]"),
@@ -32,14 +33,12 @@ def test_the_sample_loads_with_and_without_its_commented_defaults(tmp_path):
         ('fleet = "a"\n[circuit.q]\nlimit_w = 1\n[circuit.r]\nlimit_w = 0', r"\[circuit\.r\].*limit_w"),
         ('fleet = "a"\n[switch.q]\n[switch.r]\non = "x"', r"\[switch\.r\] on: expected a list"),
         ("fleet = ", "fleet.toml"),
-    ],
-)
-def test_a_wrong_file_is_one_line(tmp_path, text, said):
-    """Missing, unknown, doubled, half a file."""
-    path = tmp_path / "fleet.toml"
-    path.write_text(text)
-    with pytest.raises(ConfigError, match=said):
-        fleet_file.read(path)
+    ):
+        with row(text):
+            path = tmp_path / "fleet.toml"
+            path.write_text(text)
+            with pytest.raises(ConfigError, match=said):
+                fleet_file.read(path)
 
 
 def test_an_absent_file_says_what_writes_one(tmp_path):

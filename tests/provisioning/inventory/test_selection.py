@@ -11,6 +11,7 @@ from edgemeter.provisioning.inventory.fleet_folder import FleetFolder
 from edgemeter.provisioning.registry import devices
 from edgemeter.provisioning.registry.devices import Device
 from edgemeter.provisioning.registry.registry import Registry
+from tests.fixtures.rows import row
 
 
 def device(name, board=None, tags=(), **more):
@@ -27,9 +28,9 @@ FLEET = [
 ]
 
 
-@pytest.mark.parametrize(
-    ("text", "expected"),
-    [
+def test_a_selection_picks_these():
+    """By key, tag, name, pattern, and the three ways to join them."""
+    for text, expected in (
         ("board=pi5 & coral", ["pi5-01"]),
         ("board=pi5 | coral", ["pi5-01", "pi5-02", "pi4-01"]),
         ("coral & !trust=revoked", ["pi5-01"]),
@@ -50,17 +51,15 @@ FLEET = [
         ("pi5-02 | coral & board=pi4", ["pi5-02", "pi4-01"]),
         ("(pi5-02 | coral) & board=pi4", ["pi4-01"]),
         ("Coral", []),
-    ],
-)
-def test_a_selection_picks_these(text, expected):
-    """By key, tag, name, pattern, and the three ways to join them."""
-    fits = selection.parse(text).fits
-    assert [one.device for one in FLEET if fits(one)] == expected
+    ):
+        with row(text):
+            fits = selection.parse(text).fits
+            assert [one.device for one in FLEET if fits(one)] == expected
 
 
-@pytest.mark.parametrize(
-    ("text", "where"),
-    [
+def test_a_wrong_selection_points_at_the_place():
+    """One line with the column."""
+    for text, where in (
         ("", "its end: a condition"),
         ("   ", "its end: a condition"),
         ("board=pi5 & & coral", r"column 13 \('&'\): a condition"),
@@ -74,13 +73,11 @@ def test_a_selection_picks_these(text, expected):
         ("=pi5", r"column 1 \('='\)"),
         ("!" * 80 + "a", "nested too deeply"),
         ("(" * 5000, "nested too deeply"),
-    ],
-)
-def test_a_wrong_selection_points_at_the_place(text, where):
-    """One line with the column."""
-    with pytest.raises(ConfigError, match=where) as error:
-        selection.parse(text)
-    assert "\n" not in str(error.value)
+    ):
+        with row(text):
+            with pytest.raises(ConfigError, match=where) as error:
+                selection.parse(text)
+            assert "\n" not in str(error.value)
 
 
 def test_every_random_expression_means_what_python_means():

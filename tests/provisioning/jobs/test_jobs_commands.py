@@ -23,6 +23,7 @@ from edgemeter.provisioning.registry.devices import Device
 from edgemeter.provisioning.registry.registry import Registry
 from edgemeter.provisioning.serve.service import FleetService
 from tests.fixtures.record_factory import make_record
+from tests.fixtures.rows import row
 from tests.fixtures.servers import address_of, mosquitto
 from tests.fleet.replay_devices import Crowd
 
@@ -204,9 +205,9 @@ def test_a_terminal_sees_a_table(lab):
     assert "waiting for its device" in console.export_text()
 
 
-@pytest.mark.parametrize(
-    ("arguments", "said"),
-    [
+def test_a_wrong_wish_is_one_line(lab):
+    """Before anything is written; a mistake in the suite before one in the selection."""
+    for arguments, said in (
         (("schedule", "x", "--on", "all"), "needs --cron"),
         (("schedule", "x", "--on", "all", "--cron", "0 2 * * *"), "either a suite or --canary-run"),
         (("schedule", "x", "--on", "all", "--cron", "0 25 * * *", "--canary-run"), "25"),
@@ -220,22 +221,12 @@ def test_a_terminal_sees_a_table(lab):
         (("jobs", "x"), "no job"),
         (("campaign", "status", "x"), "no campaign"),
         (("campaign", "start", "x.toml"), "campaign file"),
-    ],
-)
-def test_a_wrong_wish_is_one_line(lab, arguments, said):
-    """Before anything is written; a mistake in the suite before one in the selection."""
-    with pytest.raises(ConfigError, match=said) as error:
-        lab.call(*(str(lab.suite) if word == "SUITE" else word for word in arguments))
-    assert "\n" not in str(error.value)
-    assert jobs.latest(lab.registry) == []
-
-
-@pytest.mark.parametrize("name", ["run", "jobs", "cancel", "schedule", "campaign"])
-def test_help_is_a_sentence_and_an_example(name):
-    """As everywhere."""
-    done = CliRunner().invoke(fleet, [name, "--help"])
-    assert done.exit_code == 0
-    assert f"Example: edgemeter fleet {name}" in " ".join(done.stdout.split())
+    ):
+        with row(arguments):
+            with pytest.raises(ConfigError, match=said) as error:
+                lab.call(*(str(lab.suite) if word == "SUITE" else word for word in arguments))
+            assert "\n" not in str(error.value)
+            assert jobs.latest(lab.registry) == []
 
 
 @pytest.mark.mosquitto

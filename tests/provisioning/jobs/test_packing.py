@@ -10,6 +10,7 @@ from edgemeter.agent.base.errors import ConfigError, UnavailableError
 from edgemeter.agent.contract import model_card, order_suite
 from edgemeter.provisioning.content.store import ContentStore
 from edgemeter.provisioning.jobs import packing
+from tests.fixtures.rows import row
 
 REPLAY = {
     "format": "edgemeter-replay",
@@ -125,9 +126,9 @@ def test_a_model_of_the_catalogue_is_fetched_by_its_name(store, tmp_path):
         packing.pack_file(write(tmp_path / "suite.toml", 'name = "n"\n[[case]]\nmodel = "no-such-net"\n'), store)
 
 
-@pytest.mark.parametrize(
-    ("text", "said"),
-    [
+def test_a_suite_that_devices_would_refuse_is_refused_here(store, tmp_path):
+    """Before anything is sent."""
+    for text, said in (
         ("", "name"),
         ('name = "n"\n[[case]]\nthreads = 1', "names no model"),
         ('name = "n"\n[[case]]\nmodel = "gone.onnx"', "no model at"),
@@ -136,9 +137,6 @@ def test_a_model_of_the_catalogue_is_fetched_by_its_name(store, tmp_path):
         ('name = "n"\n[[case]]\nmodel = "m.replay.json"\nruntime = "onnx"', "nothing to measure"),
         ('name = "n"\n[[case]]\nmodel = "m.replay.json"\nbackend = "a;rm -rf"', "backend"),
         ('name = "n"\n[[case]]\nmodel = "m.replay.json"\nspeed = 1', "speed"),
-    ],
-)
-def test_a_suite_that_devices_would_refuse_is_refused_here(store, tmp_path, text, said):
-    """Before anything is sent."""
-    with pytest.raises(ConfigError, match=said):
-        packing.pack_file(write(tmp_path / "suite.toml", text, m=1.0), store)
+    ):
+        with row(text), pytest.raises(ConfigError, match=said):
+            packing.pack_file(write(tmp_path / "suite.toml", text, m=1.0), store)

@@ -7,6 +7,7 @@ import pytest
 
 from edgemeter.provisioning.jobs import rules
 from edgemeter.provisioning.jobs.rules import Candidate, DevicePlace, InFlight, StartRules
+from tests.fixtures.rows import row
 
 S = 1_000_000_000
 
@@ -27,9 +28,9 @@ def at(clock):
     return ((20_000 * 24 + int(hours)) * 60 + int(minutes)) * 60 * S
 
 
-@pytest.mark.parametrize(
-    ("windows", "clock", "expected"),
-    [
+def test_quiet_hours_include_their_first_minute_and_not_their_last():
+    """Over midnight too; from a time to the same time is the whole day."""
+    for windows, clock, expected in (
         (["22:00-06:00"], "21:59", None),
         (["22:00-06:00"], "22:00", "22:00-06:00"),
         (["22:00-06:00"], "00:00", "22:00-06:00"),
@@ -38,15 +39,12 @@ def at(clock):
         (["12:00-13:00", "08:00-09:00"], "08:30", "08:00-09:00"),
         (["12:00-12:00"], "03:00", "12:00-12:00"),
         ([], "03:00", None),
-    ],
-)
-def test_quiet_hours_include_their_first_minute_and_not_their_last(windows, clock, expected):
-    """Over midnight too; from a time to the same time is the whole day."""
-    assert rules.quiet_window(windows, at(clock)) == expected
+    ):
+        assert rules.quiet_window(windows, at(clock)) == expected, f"{windows!r}, {clock!r}"
 
 
 def test_quiet_hours_are_local(monkeypatch):
-    """By the machine's zone."""
+    """A window of the fleet's file is in the time of the machine's zone."""
     monkeypatch.setenv("TZ", "EST5")
     time.tzset()
     assert rules.quiet_window(["22:00-06:00"], at("04:00")) is not None
@@ -64,9 +62,9 @@ def busy_with(*held, rule):
 A, B = Candidate(1, "a", 0), Candidate(2, "b", 0)
 
 
-@pytest.mark.parametrize(
-    ("power_a", "power_b", "limit_w", "said"),
-    [
+def test_a_circuit_gives_what_it_gives():
+    """Sums as people write them; nothing beside a device that does not say."""
+    for power_a, power_b, limit_w, said in (
         (6.0, 4.0, 10.0, None),
         (0.1, 0.2, 0.3, None),
         (6.0, 4.1, 10.0, "6 of 10 W are in use"),
@@ -75,20 +73,18 @@ A, B = Candidate(1, "a", 0), Candidate(2, "b", 0)
         (6.0, None, 10.0, "has no power_w"),
         (None, 4.0, 10.0, "a device without power_w"),
         (None, None, 10.0, "a device without power_w"),
-    ],
-)
-def test_a_circuit_gives_what_it_gives(power_a, power_b, limit_w, said):
-    """Sums as people write them; nothing beside a device that does not say."""
-    rule = StartRules(circuits_w={"x": limit_w}, places={"a": DevicePlace("x", power_a), "b": DevicePlace("x", power_b)})
-    busy = busy_with(A, rule=rule)
-    why = busy.why_not(B, rule, 1)
-    assert why is None if said is None else said in why
-    busy.end("a", 1)
-    assert busy.why_not(B, rule, 1) is None or (power_b or 0) > limit_w
+    ):
+        with row(power_a, power_b, limit_w):
+            rule = StartRules(circuits_w={"x": limit_w}, places={"a": DevicePlace("x", power_a), "b": DevicePlace("x", power_b)})
+            busy = busy_with(A, rule=rule)
+            why = busy.why_not(B, rule, 1)
+            assert why is None if said is None else said in why
+            busy.end("a", 1)
+            assert busy.why_not(B, rule, 1) is None or (power_b or 0) > limit_w
 
 
 def test_a_device_without_a_circuit_or_a_circuit_without_a_limit_is_free():
-    """Nothing is made up."""
+    """No limit is made up where the inventory gives none."""
     rule = StartRules(circuits_w={"x": 1.0}, places={"a": DevicePlace(None, 99.0), "b": DevicePlace("y", 99.0)})
     assert busy_with(A, rule=rule).why_not(B, rule, 1) is None
 
@@ -153,9 +149,8 @@ def drawn(draw):
     return rule, asked
 
 
-@pytest.mark.parametrize("seed", range(30))
-def test_no_rule_is_ever_broken_and_nothing_waits_for_nothing(seed):
-    """Through a day of starts and ends drawn at random: checked against what is in flight, counted anew each time."""
+def run_a_day(seed):
+    """Start and end at random for a day: what is in flight is counted anew each time, and checked against the rules."""
     draw = random.Random(seed)  # noqa: S311 - a test
     rule, asked = drawn(draw)
     busy, flying, ended_ns, waiting, now_ns = InFlight(), {}, {}, list(asked), at("00:00")
@@ -186,6 +181,13 @@ def test_no_rule_is_ever_broken_and_nothing_waits_for_nothing(seed):
         place = rule.places[one.device]
         never = one.measures and (one.device in rule.suspects or (place.power_w or 0) > rule.circuits_w.get(place.circuit, 1e9))
         assert (busy.why_not(one, rule, noon_ns) is not None) is bool(never), (one, place)
+
+
+def test_no_rule_is_ever_broken_and_nothing_waits_for_nothing():
+    """Thirty days of starts and ends drawn at random: only what is never allowed still waits in the end."""
+    for seed in range(30):
+        with row(seed):
+            run_a_day(seed)
 
 
 def check(flying, rule):

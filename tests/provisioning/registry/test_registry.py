@@ -2,6 +2,7 @@
 
 import contextlib
 import sqlite3
+from itertools import product
 
 import pytest
 
@@ -9,25 +10,26 @@ from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.contract.messages import Activity, Measuring
 from edgemeter.provisioning.registry import devices
 from edgemeter.provisioning.registry.registry import Registry
+from tests.fixtures.rows import row
 
 
-@pytest.mark.parametrize(
-    ("version", "remedy"),
-    [(3, "has version 3, this edgemeter knows up to 2: update edgemeter here"), (0, "has version 0, which cannot be migrated to 2")],
-)
-@pytest.mark.parametrize("access", ["read", "write"])
-def test_a_registry_of_another_version_is_refused_and_left_alone(tmp_path, version, remedy, access):
+def test_a_registry_of_another_version_is_refused_and_left_alone(tmp_path):
     """A newer one, and one that nobody ever made."""
-    path = tmp_path / "registry.sqlite"
-    Registry(path).close()
-    connection = sqlite3.connect(path)
-    connection.execute(f"PRAGMA user_version = {version}")
-    connection.close()
-    with pytest.raises(ConfigError, match=remedy):
-        Registry(path, access)
-    connection = sqlite3.connect(path)
-    assert connection.execute("PRAGMA user_version").fetchone() == (version,)
-    connection.close()
+    for (version, remedy), access in product(
+        ((3, "has version 3, this edgemeter knows up to 2: update edgemeter here"), (0, "has version 0, which cannot be migrated to 2")),
+        ("read", "write"),
+    ):
+        with row(version, remedy, access):
+            path = tmp_path / f"{version}-{access}.sqlite"
+            Registry(path).close()
+            connection = sqlite3.connect(path)
+            connection.execute(f"PRAGMA user_version = {version}")
+            connection.close()
+            with pytest.raises(ConfigError, match=remedy):
+                Registry(path, access)
+            connection = sqlite3.connect(path)
+            assert connection.execute("PRAGMA user_version").fetchone() == (version,)
+            connection.close()
 
 
 def test_a_registry_of_the_first_version_learns_what_devices_measure(tmp_path):

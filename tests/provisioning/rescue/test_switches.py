@@ -11,6 +11,7 @@ from edgemeter.provisioning.inventory import fleet_file
 from edgemeter.provisioning.inventory.fleet_folder import FleetFolder
 from edgemeter.provisioning.rescue import SWITCHES, wiring
 from edgemeter.provisioning.rescue.wiring import open_switch
+from tests.fixtures.rows import row
 from tests.provisioning.rescue.conftest import serve
 
 
@@ -55,7 +56,7 @@ def test_a_switch_that_would_stay_off_after_a_power_cut_is_warned_of(played, wir
 @pytest.mark.parametrize("how", [{"drops": 9}, {"protect": "basic"}], ids=["drops", "asks for a password"])
 @pytest.mark.parametrize("kind", ["shelly gen2", "shelly gen1", "tasmota"])
 def test_a_switch_that_does_not_answer_or_wants_a_password_is_one_line(wired, kind, how):
-    """Never a traceback."""
+    """No traceback, and the board keeps its power."""
     for played in serve(kind, **how):
         with pytest.raises((TransientError, ConfigError)) as caught:
             open_switch(wired(f"{played.scheme}://{played.meter.address}")).off()
@@ -78,13 +79,13 @@ def test_a_password_comes_from_a_file_and_right_or_wrong_decides(wired, tmp_path
 
 
 @pytest.mark.parametrize("kind", ["shelly gen2", "shelly gen1", "tasmota"])
-@pytest.mark.parametrize("body", [b"", b"{", b"[]", b'{"ison": 5}', b"<html>", b'{"gen": 2, "output": "yes"}'])
-def test_an_answer_that_is_none_is_one_line(wired, kind, body):
+def test_an_answer_that_is_none_is_one_line(wired, kind):
     """Cut, garbled, or of another device."""
     for played in serve(kind):
-        played.meter.answer = lambda _: (200, body)
-        with pytest.raises(EdgemeterError):
-            open_switch(wired(f"{played.scheme}://{played.meter.address}")).state()
+        for body in (b"", b"{", b"[]", b'{"ison": 5}', b"<html>", b'{"gen": 2, "output": "yes"}'):
+            played.meter.answer = lambda _, body=body: (200, body)
+            with row(body), pytest.raises(EdgemeterError):
+                open_switch(wired(f"{played.scheme}://{played.meter.address}")).state()
 
 
 def test_a_channel_that_is_not_there_is_told(wired):
@@ -159,16 +160,16 @@ def test_an_external_switch_that_fails_gives_the_power_back_all_the_same(program
     assert path.with_name("poe.asked").read_text() == "off|on|"
 
 
-@pytest.mark.parametrize(("text", "said"), [("#!/bin/sh\nexit 3\n", "status 3"), ("#!/bin/sh\necho maybe\n", "print on or off")])
-def test_an_external_switch_that_fails_is_told(program, wired, tmp_path, text, said):
+def test_an_external_switch_that_fails_is_told(program, wired, tmp_path):
     """With its status and its last line."""
-    with pytest.raises(UnavailableError, match=said):
-        open_switch(wired("external:poe", EXTERNAL.format(program("poe", text), tmp_path))).state()
+    for text, said in (("#!/bin/sh\nexit 3\n", "status 3"), ("#!/bin/sh\necho maybe\n", "print on or off")):
+        with row(text, said), pytest.raises(UnavailableError, match=said):
+            open_switch(wired("external:poe", EXTERNAL.format(program("poe", text), tmp_path))).state()
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
+def test_what_is_no_switch_is_refused_with_how_it_is_written(wired):
+    """An unknown kind, an absent entry and an address that is none: one line for each."""
+    for text in (
         "",
         "shelly",
         "shelly://",
@@ -178,13 +179,11 @@ def test_an_external_switch_that_fails_is_told(program, wired, tmp_path, text, s
         "external://x",
         "shelly://a b",
         "shelly://h/0/1",
-    ],
-)
-def test_what_is_no_switch_is_refused_with_how_it_is_written(wired, text):
-    """One line."""
-    with pytest.raises(ConfigError) as caught:
-        wired(text)
-    assert "\n" not in str(caught.value)
+    ):
+        with row(text):
+            with pytest.raises(ConfigError) as caught:
+                wired(text)
+            assert "\n" not in str(caught.value)
 
 
 def test_what_two_devices_share_is_told_by_the_switch(wired, program, tmp_path):

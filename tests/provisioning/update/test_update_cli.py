@@ -18,6 +18,7 @@ from edgemeter.provisioning.registry import jobs as kept
 from edgemeter.provisioning.registry.devices import Device
 from edgemeter.provisioning.registry.registry import Registry
 from tests.fixtures.mqtt_peer import wait_until
+from tests.fixtures.rows import row
 from tests.fixtures.update_board import Board
 
 FITS = {"board": "pi5", "arch": "aarch64", "python": "3.11", "glibc": "2.36"}
@@ -98,12 +99,13 @@ def test_a_bundle_that_is_added_is_content_and_listed(world):
     assert "2.0" in world.call("release", "list").output
 
 
-@pytest.mark.parametrize("change", ["manifest.json", "manifest.sig", "wheels/edgemeter"])
-def test_a_bundle_with_one_changed_byte_is_not_added(world, change):
+def test_a_bundle_with_one_changed_byte_is_not_added(world):
     """Nothing is kept of it."""
-    with pytest.raises(errors.ConfigError):
-        world.call("release", "add", world.board.bundle("2.0", manifest=FITS, change=change))
-    assert not world.folder.content.exists()
+    for change in ("manifest.json", "manifest.sig", "wheels/edgemeter"):
+        with row(change):
+            with pytest.raises(errors.ConfigError):
+                world.call("release", "add", world.board.bundle("2.0", manifest=FITS, change=change))
+            assert not world.folder.content.exists()
 
 
 def test_a_dry_run_shows_who_runs_what_and_orders_nothing(world):

@@ -1,9 +1,12 @@
 """Which disks are written, and every reason why one is not."""
 
+from itertools import product
+
 import pytest
 
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.provisioning.write import target_disk as disks
+from tests.fixtures.rows import row
 from tests.provisioning.write.world import MMC, SATA, Bench
 
 GB = 10**9
@@ -15,11 +18,12 @@ def objections(bench, path, image_bytes=1 << 20, large="refused"):
     return disks.objections(disks.read_disk(path, world), world, image_bytes, large)
 
 
-@pytest.mark.parametrize("where", [MMC, "pci0000:00/usb1/1-1"])
-def test_a_card_is_written_whatever_its_reader_calls_itself(tmp_path, where):
+def test_a_card_is_written_whatever_its_reader_calls_itself(tmp_path):
     """Built-in MMC readers and many USB ones do not say `removable`."""
-    bench = Bench(tmp_path)
-    assert objections(bench, bench.disk(where=where, removable=0)) == []
+    for number, where in enumerate((MMC, "pci0000:00/usb1/1-1")):
+        with row(where):
+            bench = Bench(tmp_path / str(number))
+            assert objections(bench, bench.disk(where=where, removable=0)) == []
 
 
 def test_a_removable_disk_on_another_bus_is_written(tmp_path):
@@ -28,17 +32,16 @@ def test_a_removable_disk_on_another_bus_is_written(tmp_path):
     assert objections(bench, bench.disk(where=SATA, removable=1)) == []
 
 
-@pytest.mark.parametrize("place", ["/", "/boot/firmware", "/media/user/some\\040card"])
-@pytest.mark.parametrize("part", ["sdx", "sdx2"])
-def test_a_disk_with_a_mount_is_refused(tmp_path, place, part):
+def test_a_disk_with_a_mount_is_refused(tmp_path):
     """The disk itself or any partition; the message names the place."""
     bench = Bench(tmp_path)
     card = bench.disk(parts=("sdx1", "sdx2"))
-    number = {"sdx": "8:16", "sdx2": "8:18"}[part]
-    bench.mounts.append(f"30 1 {number} / {place} rw,relatime shared:1 - ext4 /dev/root rw")
-    (why,) = objections(bench, card)
-    assert place.replace("\\040", " ") in why
-    assert part in why
+    for (part, number), mount in product({"sdx": "8:16", "sdx2": "8:18"}.items(), ("/", "/boot/firmware", "/media/user/some\\040card")):
+        with row(part, mount):
+            bench.mounts[:] = [f"30 1 {number} / {mount} rw,relatime shared:1 - ext4 /dev/root rw"]
+            (why,) = objections(bench, card)
+            assert mount.replace("\\040", " ") in why
+            assert part in why
 
 
 def test_a_btrfs_is_found_by_the_name_of_its_disk(tmp_path):
@@ -57,52 +60,53 @@ def test_swap_space_is_refused(tmp_path):
     assert "swap" in objections(bench, card)[0]
 
 
-@pytest.mark.parametrize("name", ["sdx", "sdx1"])
-def test_what_lvm_or_a_raid_holds_is_refused(tmp_path, name):
+def test_what_lvm_or_a_raid_holds_is_refused(tmp_path):
     """A mounted logical volume is a mount of another device."""
-    bench = Bench(tmp_path)
-    card = bench.disk(parts=("sdx1",))
-    bench.hold(name)
-    assert "dm-0" in objections(bench, card)[0]
+    for number, name in enumerate(("sdx", "sdx1")):
+        with row(name):
+            bench = Bench(tmp_path / str(number))
+            card = bench.disk(parts=("sdx1",))
+            bench.hold(name)
+            assert "dm-0" in objections(bench, card)[0]
 
 
-@pytest.mark.parametrize(
-    ("offset", "magic", "what"),
-    [
-        (512, b"LABELONE", "LVM"),
-        (4096, b"\xfc\x4e\x2b\xa9", "RAID"),
-        (-0x10000, b"\xfc\x4e\x2b\xa9", "RAID"),
-        (-0x2000, b"\xfc\x4e\x2b\xa9", "RAID"),
-        ((128 << 10) + 4096, (0x00BAB10C).to_bytes(8, "little"), "ZFS"),
-    ],
-)
-def test_a_part_of_something_larger_is_refused_though_it_is_idle(tmp_path, offset, magic, what):
+def test_a_part_of_something_larger_is_refused_though_it_is_idle(tmp_path):
     """LVM, both ends of Linux RAID, ZFS: by what stands on the disk."""
-    bench = Bench(tmp_path)
-    card = bench.disk(parts=("sdx1",))
-    part = card.with_name("sdx1")
-    with part.open("r+b") as file:
-        file.seek(offset, 0 if offset >= 0 else 2)
-        file.write(magic)
-    (why,) = objections(bench, card)
-    assert what in why
+    for number, (offset, magic, what) in enumerate(
+        (
+            (512, b"LABELONE", "LVM"),
+            (4096, b"\xfc\x4e\x2b\xa9", "RAID"),
+            (-0x10000, b"\xfc\x4e\x2b\xa9", "RAID"),
+            (-0x2000, b"\xfc\x4e\x2b\xa9", "RAID"),
+            ((128 << 10) + 4096, (0x00BAB10C).to_bytes(8, "little"), "ZFS"),
+        )
+    ):
+        with row(offset, magic, what):
+            bench = Bench(tmp_path / str(number))
+            card = bench.disk(parts=("sdx1",))
+            part = card.with_name("sdx1")
+            with part.open("r+b") as file:
+                file.seek(offset, 0 if offset >= 0 else 2)
+                file.write(magic)
+            (why,) = objections(bench, card)
+            assert what in why
 
 
-@pytest.mark.parametrize(
-    ("changed", "said"),
-    [
-        ({"where": SATA, "removable": 0}, "built in"),
-        ({"ro": 1}, "read-only"),
-        ({"size_bytes": 0}, "no size"),
-        ({"size_bytes": 1 << 19}, "smaller than the image"),
-        ({"size_bytes": 2000 * GB}, "--force-large"),
-    ],
-)
-def test_an_unfit_disk_is_refused(tmp_path, changed, said):
+def test_an_unfit_disk_is_refused(tmp_path):
     """Built in, locked, empty, too small, too large."""
-    bench = Bench(tmp_path)
-    (why,) = objections(bench, bench.disk(**changed))
-    assert said in why
+    for number, (changed, said) in enumerate(
+        (
+            ({"where": SATA, "removable": 0}, "built in"),
+            ({"ro": 1}, "read-only"),
+            ({"size_bytes": 0}, "no size"),
+            ({"size_bytes": 1 << 19}, "smaller than the image"),
+            ({"size_bytes": 2000 * GB}, "--force-large"),
+        )
+    ):
+        with row(changed, said):
+            bench = Bench(tmp_path / str(number))
+            (why,) = objections(bench, bench.disk(**changed))
+            assert said in why
 
 
 def test_a_large_disk_is_written_when_that_is_said(tmp_path):
@@ -120,19 +124,19 @@ def test_a_partition_is_refused_with_the_name_of_its_disk(tmp_path):
         disks.read_disk(tmp_path / "dev/sdx1", bench.world)
 
 
-@pytest.mark.parametrize("name", ["sdy", "null", "../elsewhere.img"])
-def test_what_is_no_disk_is_refused(tmp_path, name):
+def test_what_is_no_disk_is_refused(tmp_path):
     """Nothing there, another file, a plain file elsewhere."""
     bench = Bench(tmp_path)
     bench.disk()
     (tmp_path / "dev/null").touch()
     (tmp_path / "elsewhere.img").touch()
-    with pytest.raises(ConfigError, match="not a disk of this machine"):
-        disks.read_disk(tmp_path / "dev" / name, bench.world)
+    for name in ("sdy", "null", "../elsewhere.img"):
+        with row(name), pytest.raises(ConfigError, match="not a disk of this machine"):
+            disks.read_disk(tmp_path / "dev" / name, bench.world)
 
 
 def test_a_link_leads_to_its_disk(tmp_path):
-    """As /dev/disk/by-id has them."""
+    """A link as in /dev/disk/by-id stands for the disk that it points to."""
     bench = Bench(tmp_path)
     card = bench.disk()
     (tmp_path / "by-id").symlink_to(card)
