@@ -21,6 +21,7 @@ from edgemeter.models.fetch.cache import ModelCache
 from edgemeter.models.fetch.download import Transport
 from edgemeter.models.fetch.fetching import FetchOptions, fetch
 from tests.fixtures.catalogue_factory import card_beside, content, make_entry, write_catalogue
+from tests.fixtures.rows import row
 
 BODY = content(400_000)
 SHA256 = hashlib.sha256(BODY).hexdigest()
@@ -191,26 +192,26 @@ def test_a_model_is_taken_out_of_its_archive(server, home, invoke, catalogue, ki
     assert not list(home.rglob("escaped"))
 
 
-@pytest.mark.parametrize(
-    ("archive", "why"),
-    [
-        (packed("zip", {"other": BODY}), "has no file 'm.onnx', but other"),
-        (packed("zip", {"m.onnx": BODY})[:-200], "cannot be read"),
-        (packed("tgz", {"m.onnx": BODY})[:100_000], "cannot be read"),
-        (packed("zip", {"m.onnx": b"0" * 5_000_000}), "larger than the 400000 bytes"),
-        (packed("zip", {"m.onnx": content(400_000, seed=1)}), "the catalogue says"),
-        (packed("tgz", {"m.onnx": BODY})[:20] + content(1000), "cannot be read"),
-        (b"<html>not found</html>", "cannot be read"),
-        (b"", "cannot be read"),
-    ],
-)
-def test_a_bad_archive_is_said_and_not_kept(server, home, invoke, catalogue, archive, why):
+def test_a_bad_archive_is_said_and_not_kept(server, home, invoke, catalogue):
     """Another archive, a truncated one, one that unpacks to too much, a page instead of a file."""
-    catalogue(make_entry("mine", server.put("/m.zip", archive), BODY, form="in an archive", member="m.onnx"))
-    with pytest.raises(UnavailableError, match=why):
-        invoke("fetch", "mine")
-    assert not file_of(home, "mine").exists()
-    assert sum(path.stat().st_size for path in home.rglob("*") if path.is_file() and path.name != "catalogue.toml") == 0
+    for number, (archive, why) in enumerate(
+        (
+            (packed("zip", {"other": BODY}), "has no file 'm.onnx', but other"),
+            (packed("zip", {"m.onnx": BODY})[:-200], "cannot be read"),
+            (packed("tgz", {"m.onnx": BODY})[:100_000], "cannot be read"),
+            (packed("zip", {"m.onnx": b"0" * 5_000_000}), "larger than the 400000 bytes"),
+            (packed("zip", {"m.onnx": content(400_000, seed=1)}), "the catalogue says"),
+            (packed("tgz", {"m.onnx": BODY})[:20] + content(1000), "cannot be read"),
+            (b"<html>not found</html>", "cannot be read"),
+            (b"", "cannot be read"),
+        )
+    ):
+        catalogue(make_entry("mine", server.put("/m.zip", archive), BODY, form="in an archive", member="m.onnx"))
+        with row(number, why):
+            with pytest.raises(UnavailableError, match=why):
+                invoke("fetch", "mine")
+            assert not file_of(home, "mine").exists()
+            assert sum(path.stat().st_size for path in home.rglob("*") if path.is_file() and path.name != "catalogue.toml") == 0
 
 
 def start(*arguments, under=()):

@@ -57,7 +57,7 @@ def test_an_unknown_host_is_refused_where_that_is_wanted(bench):
 
 
 def test_nobody_listens(bench):
-    """The port is closed."""
+    """Where the port is closed, the remedy is the command that starts ssh on the board."""
     outcome = bench.apply(ApplyRequest(SshTarget("away", LOOPBACK, bench.device.user, free_port())))
     assert "systemctl enable --now ssh" in outcome.remedy
 
@@ -170,7 +170,7 @@ def _watched(secret):
 
 @as_root
 def test_a_wrong_password_and_none_are_told():
-    """Before anything is copied."""
+    """Without a password the remedy names its option, a wrong one is refused: both before anything is copied."""
     with _another_user("ALL=(ALL) ALL") as bench:
         assert "--ask-sudo-password" in bench.apply().remedy
         assert "refuses the password" in bench.apply(sudo_password="wrong").remedy

@@ -19,6 +19,7 @@ import pytest
 
 from edgemeter.provisioning.bundle import install
 from edgemeter.provisioning.bundle.manifest import sign
+from tests.fixtures.rows import row
 from tests.provisioning.bundle import small_bundle
 
 # At length: EDGEMETER_POWER_CUTS=20.
@@ -293,18 +294,21 @@ REFUSED = [
 ]
 
 
-@pytest.mark.parametrize(("made", "why"), REFUSED, ids=lambda value: getattr(value, "__name__", str(value)[:24]))
-def test_what_is_wrong_is_refused_in_one_line_and_changes_nothing(shelf, installed, tmp_path, capsys, made, why):
+def test_what_is_wrong_is_refused_in_one_line_and_changes_nothing(shelf, installed, tmp_path, capsys):
     """Whatever is wrong with a bundle: status 1, the reason, and the device as it was."""
-    before, mask = picture(installed), os.umask(0o022)
-    status = install.main(["--bundle", str(made(shelf, tmp_path)), "--root", str(installed), "--public-key", str(shelf.public)])
-    os.umask(mask)
-    said = capsys.readouterr()
-    assert (status, said.out) == (1, "")
-    assert said.err.startswith("install: ")
-    assert said.err.count("\n") == 1
-    assert why in said.err
-    assert picture(installed) == before
+    before = picture(installed)
+    for number, (made, why) in enumerate(REFUSED):
+        folder, mask = tmp_path / str(number), os.umask(0o022)
+        folder.mkdir()
+        status = install.main(["--bundle", str(made(shelf, folder)), "--root", str(installed), "--public-key", str(shelf.public)])
+        os.umask(mask)
+        said = capsys.readouterr()
+        with row(made.__name__, why):
+            assert (status, said.out) == (1, "")
+            assert said.err.startswith("install: ")
+            assert said.err.count("\n") == 1
+            assert why in said.err
+            assert picture(installed) == before
 
 
 def test_without_a_key_nothing_is_believed(shelf, tmp_path):

@@ -313,7 +313,7 @@ def test_groups_mix_the_boards():
 
 
 def test_a_plan_with_nothing_possible_is_refused(tmp_path):
-    """With the first reason."""
+    """The message gives the first reason why a cell is impossible."""
     written = planning.CampaignFile(
         name="c", on="all", models=("edgemeter-shapes_int8.tflite",), modes=(planning.CampaignMode(name="m", on="board=none"),)
     )
@@ -340,7 +340,8 @@ def test_how_far_a_campaign_is_is_published_retained_when_it_changes(world):
     assert topics == {("edgemeter/campaign/autumn/state", "retained")}
     first = messages.decode_campaign(world.published[-1][1])
     assert (first.state, first.group, first.groups) == ("running", 1, 2)
-    assert (first.running, first.waiting, first.impossible, first.done, first.total) == (1, 2, 1, 0, 3)
+    expected = {"running": 1, "waiting": 2, "impossible": 1, "done": 0, "total": 3}
+    assert {name: getattr(first, name) for name in expected} == expected
     world.published.clear()
     world.orders(6.0)
     assert world.published == []

@@ -16,6 +16,7 @@ from edgemeter.provisioning.cli.main import fleet
 from edgemeter.provisioning.registry import devices, jobs
 from edgemeter.provisioning.registry.devices import Device
 from edgemeter.provisioning.registry.registry import Registry
+from tests.fixtures.rows import row
 from tests.provisioning import folder_bytes
 
 
@@ -109,28 +110,29 @@ def test_a_selection_names_devices_too(answering, tmp_path):
 
 
 def test_a_rehearsed_restart_orders_nothing_and_a_real_one_the_board(answering, tmp_path):
-    """--dry-run says who."""
+    """`--dry-run` says who would be ordered; without it the device is ordered to restart its board."""
     assert told(tmp_path, "restart", "pi-1", "--board", "--dry-run")[0] == "would order pi-1: restart board\n"
     assert answering.works == []
     assert told(tmp_path, "restart", "pi-1", "--board")[1] == 0
     assert answering.works == [Restart(what="board")]
 
 
-@pytest.mark.parametrize(("command", "title"), [("doctor", "doctor"), ("logs", "logs"), ("restart", "restart agent")])
-def test_a_rehearsal_asks_nobody(answering, tmp_path, command, title):
+def test_a_rehearsal_asks_nobody(answering, tmp_path):
     """Who would be asked, in words and in JSON; the registry stays as it is to the byte."""
     before = folder_bytes.read(tmp_path)
-    text, status, _ = told(tmp_path, command, "board=pi5", "--dry-run")
-    assert (text, status) == (f"would order pi-1: {title}\nwould order pi-2: {title}\n", 0)
-    text, status, _ = told(tmp_path, command, "board=pi5", "--dry-run", "--json")
-    assert (json.loads(text), status) == ({"order": title, "devices": ["pi-1", "pi-2"], "dry_run": True}, 0)
-    assert folder_bytes.read(tmp_path) == before
-    assert (jobs.latest(answering.registry), answering.works) == ([], [])
+    for command, title in (("doctor", "doctor"), ("logs", "logs"), ("restart", "restart agent")):
+        with row(command):
+            text, status, _ = told(tmp_path, command, "board=pi5", "--dry-run")
+            assert (text, status) == (f"would order pi-1: {title}\nwould order pi-2: {title}\n", 0)
+            text, status, _ = told(tmp_path, command, "board=pi5", "--dry-run", "--json")
+            assert (json.loads(text), status) == ({"order": title, "devices": ["pi-1", "pi-2"], "dry_run": True}, 0)
+            assert folder_bytes.read(tmp_path) == before
+            assert (jobs.latest(answering.registry), answering.works) == ([], [])
 
 
 @pytest.mark.usefixtures("answering")
 def test_nobody_is_one_line(tmp_path):
-    """With what there is."""
+    """A selection that fits no device is refused before anything is ordered."""
     _, _, error = told(tmp_path, "doctor", "pi-9")
     assert isinstance(error, ConfigError)
     assert "no device matches" in str(error)

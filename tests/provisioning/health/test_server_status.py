@@ -51,7 +51,7 @@ def start_collector(lab):
 
 
 def test_without_service_and_broker_both_are_named(lab):
-    """With what starts them."""
+    """Each with its own line; a folder without a fleet is answered with `edgemeter fleet init`."""
     found = problems(lab)
     assert len(found) == 2
     assert "the fleet's service is not running" in found[0]

@@ -25,6 +25,14 @@ from tests.fixtures.servers import LOOPBACK, Server, free_port, mosquitto_binary
 FLEET = "lab"
 
 
+def run_fleet(folder: Path, *arguments: object) -> str:
+    """Return what an `edgemeter fleet` command prints; raise what it raises."""
+    done = CliRunner().invoke(fleet, [str(one) for one in (*arguments, "--folder", folder)])
+    if done.exception is not None:
+        raise done.exception
+    return done.output
+
+
 class Lab:
     """One fleet; everything that it starts ends with `stack`."""
 
@@ -75,6 +83,12 @@ class Lab:
     def board(self, name: str, serial: str) -> "Board":
         """Return a board with that serial number, with nothing on it yet."""
         return Board(self, self.path / "boards" / name, serial)
+
+    def joined(self, device: str = "pi-1", serial: str = "100000001") -> "Board":
+        """Return a board that has joined under that name."""
+        board = self.board(device, serial)
+        board.join(self.token(device))
+        return board
 
     def service_client(self, name: str) -> Peer:
         """Return a client with the certificate of a service that hears all of the fleet."""

@@ -7,20 +7,11 @@ import stat
 import subprocess
 
 import pytest
-from click.testing import CliRunner
 
 from edgemeter.agent.base.errors import ConfigError, UnavailableError
-from edgemeter.provisioning.cli.main import fleet
 from edgemeter.provisioning.inventory.fleet_folder import FleetFolder
 from tests.fixtures.rows import row
-
-
-def run(folder, *arguments):
-    """Return what a command of `edgemeter fleet` prints; raise what it raises."""
-    done = CliRunner().invoke(fleet, [str(one) for one in (*arguments, "--folder", folder)])
-    if done.exception is not None:
-        raise done.exception
-    return done.output
+from tests.provisioning.identity.lab import run_fleet
 
 
 @pytest.fixture(scope="module")
@@ -28,13 +19,13 @@ def made(tmp_path_factory):
     """Return a folder with a fleet, in which one device is revoked, and its backup `fleet.age` with `passphrase`."""
     path = tmp_path_factory.mktemp("made")
     (path / "passphrase").write_text("a long passphrase\n")
-    run(path / "fleet", "init", "--broker", "127.0.0.1")
-    run(path / "fleet", "token", "pi-1", "pi-2", "--out", path / "cards")
-    run(path / "fleet", "revoke", "pi-2")
+    run_fleet(path / "fleet", "init", "--broker", "127.0.0.1")
+    run_fleet(path / "fleet", "token", "pi-1", "pi-2", "--out", path / "cards")
+    run_fleet(path / "fleet", "revoke", "pi-2")
     content = path / "fleet/content/ab"
     content.mkdir(parents=True)
     (content / "large").write_bytes(b"content" * 1000)
-    run(path / "fleet", "backup", path / "fleet.age", "--passphrase-file", path / "passphrase")
+    run_fleet(path / "fleet", "backup", path / "fleet.age", "--passphrase-file", path / "passphrase")
     return path
 
 
@@ -48,16 +39,16 @@ def files(folder):
 def test_what_comes_back_is_what_was_there(made, tmp_path):
     """Keys, certificates, inventory, registry with its revoked device, modes; not the content. `init` then adds nothing but paths."""
     restored = tmp_path / "restored"
-    said = run(restored, "restore", made / "fleet.age", "--passphrase-file", made / "passphrase")
+    said = run_fleet(restored, "restore", made / "fleet.age", "--passphrase-file", made / "passphrase")
     assert "restored the fleet 'default' as of" in said
     before = {name: one for name, one in files(made / "fleet").items() if not name.startswith("content/")}
     assert files(restored) == before
     # The running broker finds newer lists of revoked certificates by these.
     assert any(link is not None for _, _, link in before.values())
     assert stat.S_IMODE(restored.stat().st_mode) == 0o700
-    was, now = (json.loads(run(folder, "list", "--json")) for folder in (made / "fleet", restored))
+    was, now = (json.loads(run_fleet(folder, "list", "--json")) for folder in (made / "fleet", restored))
     assert {one["device"] for one in now["devices"]} == {one["device"] for one in was["devices"]} >= {"pi-1", "pi-2"}
-    run(restored, "init")
+    run_fleet(restored, "init")
     assert str(restored) in (restored / "broker/mosquitto.conf").read_text()
     assert FleetFolder(restored).ca_key.read_bytes() == FleetFolder(made / "fleet").ca_key.read_bytes()
 
@@ -84,7 +75,7 @@ def test_a_spoilt_backup_is_one_line_and_restores_nothing(made, tmp_path):
         with row(spoilt[:30], len(spoilt)):
             (tmp_path / "spoilt.age").write_bytes(spoilt)
             with pytest.raises(ConfigError, match=said) as caught:
-                run(tmp_path / "fleet", "restore", tmp_path / "spoilt.age", "--passphrase-file", made / "passphrase")
+                run_fleet(tmp_path / "fleet", "restore", tmp_path / "spoilt.age", "--passphrase-file", made / "passphrase")
             assert "\n" not in str(caught.value)
             assert [path.name for path in tmp_path.iterdir()] == ["spoilt.age"]
 
@@ -94,7 +85,7 @@ def test_a_machine_that_is_too_slow_for_the_passphrase_is_told_from_damage(made,
     sealed = re.sub(rb"(-> scrypt \S+) \d+", rb"\1 30", (made / "fleet.age").read_bytes(), count=1)
     (tmp_path / "fast.age").write_bytes(sealed)
     with pytest.raises(UnavailableError, match=r"too slow or too busy .* around \d+ seconds\.\): try again later"):
-        run(tmp_path / "fleet", "restore", tmp_path / "fast.age", "--passphrase-file", made / "passphrase")
+        run_fleet(tmp_path / "fleet", "restore", tmp_path / "fast.age", "--passphrase-file", made / "passphrase")
     assert not (tmp_path / "fleet").exists()
 
 
@@ -104,10 +95,10 @@ def test_a_wrong_passphrase_and_no_passphrase_are_one_line_each(made, tmp_path, 
     (tmp_path / "empty").write_text("\n")
     for file, said in (("wrong", "does not open the backup"), ("empty", "is empty"), ("none", "cannot read the passphrase")):
         with pytest.raises(ConfigError, match=said):
-            run(tmp_path / "fleet", "restore", made / "fleet.age", "--passphrase-file", tmp_path / file)
+            run_fleet(tmp_path / "fleet", "restore", made / "fleet.age", "--passphrase-file", tmp_path / file)
     monkeypatch.delenv("EDGEMETER_BACKUP_PASSPHRASE_FILE", raising=False)
     with pytest.raises(ConfigError, match="EDGEMETER_BACKUP_PASSPHRASE_FILE"):
-        run(tmp_path / "fleet", "restore", made / "fleet.age")
+        run_fleet(tmp_path / "fleet", "restore", made / "fleet.age")
     assert not (tmp_path / "fleet").exists()
 
 
@@ -117,9 +108,9 @@ def test_an_older_state_does_not_replace_a_fleet(made, tmp_path):
     shutil.copytree(made / "fleet", there)
     before = files(there)
     with pytest.raises(ConfigError, match="is not empty"):
-        run(there, "restore", made / "fleet.age", "--passphrase-file", made / "passphrase")
+        run_fleet(there, "restore", made / "fleet.age", "--passphrase-file", made / "passphrase")
     assert files(there) == before
-    said = run(tmp_path / "new", "restore", made / "fleet.age", "--passphrase-file", made / "passphrase", "--dry-run")
+    said = run_fleet(tmp_path / "new", "restore", made / "fleet.age", "--passphrase-file", made / "passphrase", "--dry-run")
     assert "would restore the fleet 'default' as of" in said
     assert "revoke again whoever was revoked" in said
     assert not (tmp_path / "new").exists()
@@ -131,18 +122,18 @@ def test_a_key_of_the_authority_that_a_passphrase_protects(tmp_path, monkeypatch
     (tmp_path / "passphrase").write_text("a long passphrase\n")
     (tmp_path / "wrong").write_text("another\n")
     folder = FleetFolder(tmp_path / "fleet")
-    run(folder.path, "init", "--broker", "127.0.0.1")
-    assert "protected by the passphrase" in run(folder.path, "init", "--ca-passphrase-file", tmp_path / "passphrase")
+    run_fleet(folder.path, "init", "--broker", "127.0.0.1")
+    assert "protected by the passphrase" in run_fleet(folder.path, "init", "--ca-passphrase-file", tmp_path / "passphrase")
     monkeypatch.delenv("EDGEMETER_CA_PASSPHRASE_FILE", raising=False)
     assert b"ENCRYPTED" in folder.ca_key.read_bytes()
     with pytest.raises(ConfigError, match="no terminal to ask on"):
-        run(folder.path, "token", "pi-1", "--out", tmp_path)
+        run_fleet(folder.path, "token", "pi-1", "--out", tmp_path)
     monkeypatch.setenv("EDGEMETER_CA_PASSPHRASE_FILE", str(tmp_path / "wrong"))
     with pytest.raises(ConfigError, match=r"does not open ca\.key"):
-        run(folder.path, "token", "pi-1", "--out", tmp_path)
+        run_fleet(folder.path, "token", "pi-1", "--out", tmp_path)
     monkeypatch.setenv("EDGEMETER_CA_PASSPHRASE_FILE", str(tmp_path / "passphrase"))
-    run(folder.path, "token", "pi-1", "--out", tmp_path)
-    run(folder.path, "revoke", "pi-1")
-    assert "nothing to make" in run(folder.path, "init")
+    run_fleet(folder.path, "token", "pi-1", "--out", tmp_path)
+    run_fleet(folder.path, "revoke", "pi-1")
+    assert "nothing to make" in run_fleet(folder.path, "init")
     given = ["openssl", "pkey", "-in", folder.ca_key, "-passin", f"file:{tmp_path / 'passphrase'}", "-noout"]
     assert subprocess.run(given, check=False).returncode == 0

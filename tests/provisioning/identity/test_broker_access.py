@@ -7,7 +7,6 @@ import socket
 import ssl
 import subprocess
 import threading
-from contextlib import ExitStack
 from datetime import datetime, timezone
 
 import pytest
@@ -27,16 +26,8 @@ from edgemeter.provisioning.registry import certificates
 from tests.fixtures.mqtt_peer import Peer, wait_until
 from tests.fixtures.rows import row
 from tests.fixtures.servers import LOOPBACK, mosquitto_binary
-from tests.provisioning.identity.lab import Lab
 
 ACCESS_CHANGES = 200
-
-
-@pytest.fixture
-def lab(tmp_path):
-    """Return a fleet whose broker does not run yet."""
-    with ExitStack() as stack:
-        yield Lab(tmp_path, stack)
 
 
 def test_openssl_finds_the_lists_of_an_authority_by_its_name():
@@ -52,13 +43,6 @@ def members(lab):
     """Return the names that the running broker's plug-in holds."""
     with BrokerAccess(fleet_file.fleet_broker_address(lab.folder, client="operator")) as access:
         return set(access._send([{"command": "listClients"}])[0]["data"]["clients"])
-
-
-def joined(lab, name, serial):
-    """Return a board that has joined."""
-    board = lab.board(name, serial)
-    board.join(lab.token(name))
-    return board
 
 
 def may_connect(board, client_id="x"):
@@ -124,14 +108,14 @@ class Attacker:
 def test_the_broker_lives_through_expiring_sessions_and_200_access_changes(lab):
     """Attackers with an enrolled key connect all the time; every token, revocation and re-admission takes effect meanwhile."""
     lab.start()
-    board, first = joined(lab, "attacker", "666"), lab.broker.process.pid
+    board, first = lab.joined("attacker", "666"), lab.broker.process.pid
     attackers = [Attacker(board, seed) for seed in range(3)]
     try:
         changes, victim = 0, 0
         while changes < ACCESS_CHANGES:
             victim += 1
             name = f"pi-{victim}"
-            one = joined(lab, name, f"1000{victim}")
+            one = lab.joined(name, f"1000{victim}")
             device = one.client(name)
             lab.run("revoke", name)
             assert wait_until(lambda device=device: bool(device.reasons), 10), name
@@ -169,7 +153,7 @@ def test_tokens_and_revocations_made_without_a_broker_hold_when_it_starts(lab):
 def test_a_revoked_device_stays_out_after_a_restart(lab):
     """By the list of revoked certificates, which the broker reads when it starts, and by the plug-in's file."""
     lab.start()
-    boards = [joined(lab, f"pi-{number}", f"1{number}") for number in range(3)]
+    boards = [lab.joined(f"pi-{number}", f"1{number}") for number in range(3)]
     for number in range(2):
         lab.run("revoke", f"pi-{number}")
     lab.restart_broker()
@@ -183,7 +167,7 @@ def test_a_revoked_device_stays_out_after_a_restart(lab):
 def test_a_tls_session_from_before_gives_a_revoked_device_nothing(lab):
     """A resumed session skips the check of the certificate: the plug-in still denies the name everything."""
     lab.start()
-    board = joined(lab, "pi-1", "1")
+    board = lab.joined("pi-1", "1")
     context = ssl.create_default_context(cafile=str(board.files.ca))
     context.load_cert_chain(str(board.files.certificate), str(board.files.key))
     context.maximum_version = ssl.TLSVersion.TLSv1_2
@@ -265,7 +249,7 @@ def test_a_version_that_dies_of_reloads_is_named_where_a_reload_remains(lab):
 
 
 def test_the_file_of_access_is_json_with_no_token_in_it(lab):
-    """Hashes alone."""
+    """It holds hashes alone, of the two clients there are."""
     token = identity.read_join_file(lab.token("pi-1")).token
     text = lab.folder.broker_access.read_text()
     assert token not in text

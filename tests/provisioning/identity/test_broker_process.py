@@ -40,7 +40,7 @@ def test_another_program_that_has_the_number_now_is_no_broker(folder):
 
 
 def test_a_pid_file_elsewhere_is_used(folder, tmp_path):
-    """As fleet.toml says."""
+    """The broker's own pid file, where fleet.toml names it."""
     (tmp_path / "proc" / "77").mkdir(parents=True)
     (tmp_path / "proc" / "77" / "comm").write_text("mosquitto\n")
     (tmp_path / "pid").write_text("77\n")

@@ -1,21 +1,12 @@
 """Making the broker do what the registry says, when that does not work at once."""
 
-from contextlib import ExitStack
-
 import pytest
 
 from edgemeter.agent.base.errors import UnavailableError
 from edgemeter.provisioning.identity import broker_files, enforcement
 from edgemeter.provisioning.identity.enforcement import Enforcement
 from edgemeter.provisioning.registry import certificates
-from tests.provisioning.identity.lab import Lab, now
-
-
-@pytest.fixture
-def lab(tmp_path):
-    """Return a fleet whose broker does not run."""
-    with ExitStack() as stack:
-        yield Lab(tmp_path, stack)
+from tests.provisioning.identity.lab import now
 
 
 def told_by(lab, command):

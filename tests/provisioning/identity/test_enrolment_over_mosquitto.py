@@ -9,7 +9,6 @@ import signal
 import ssl
 import stat
 import subprocess
-from contextlib import ExitStack
 
 import pytest
 from click.testing import CliRunner
@@ -28,8 +27,8 @@ from edgemeter.provisioning.inventory import fleet_file
 from edgemeter.provisioning.registry import certificates, devices
 from edgemeter.provisioning.registry.devices import DeviceReport
 from tests.fixtures.mqtt_peer import Peer, wait_until
+from tests.fixtures.rows import row
 from tests.fixtures.servers import LOOPBACK
-from tests.provisioning.identity.lab import Lab
 
 pytestmark = [pytest.mark.mosquitto, pytest.mark.slow]
 
@@ -37,17 +36,9 @@ OWN, OTHER = "edgemeter/v1/lab/pi-1", "edgemeter/v1/lab/pi-2"
 
 
 @pytest.fixture
-def lab(tmp_path):
+def lab(lab):
     """Return a running fleet."""
-    with ExitStack() as stack:
-        yield Lab(tmp_path, stack).start()
-
-
-def joined(lab, name="pi-1", serial="100000001"):
-    """Return a board that has joined under that name."""
-    board = lab.board(name, serial)
-    board.join(lab.token(name))
-    return board
+    return lab.start()
 
 
 def is_refused(client, topic):
@@ -143,33 +134,31 @@ def test_a_new_token_ends_the_one_before(lab, tmp_path):
         lab.board("pi-1", "100000001").join(old)
 
 
-@pytest.mark.parametrize(
-    "topic",
-    [
+def test_a_token_opens_its_own_request_and_nothing_else(lab):
+    """Not a device's topics, not another claim's, not even its own answer."""
+    path = lab.token("pi-1")
+    claim = contract_identity.token_id(contract_identity.read_join_file(path).token)
+    peer = lab.with_token(path, "#", "edgemeter/#", "edgemeter/enrol/+/answer", "edgemeter/enrol/+/request", "$SYS/#")
+    for topic in (
         f"{OWN}/result",
         f"{OWN}/birth",
         f"{OWN}/command",
         "edgemeter/enrol/" + "0" * 32 + "/request",
-        "edgemeter/enrol/{}/answer",
+        f"edgemeter/enrol/{claim}/answer",
         "$SYS/x",
         "x",
-    ],
-)
-def test_a_token_opens_its_own_request_and_nothing_else(lab, topic):
-    """Not a device's topics, not another claim's, not even its own answer."""
-    path = lab.token("pi-1")
-    peer = lab.with_token(path, "#", "edgemeter/#", "edgemeter/enrol/+/answer", "edgemeter/enrol/+/request", "$SYS/#")
-    assert is_refused(peer, topic.format(contract_identity.token_id(contract_identity.read_join_file(path).token)))
+    ):
+        assert is_refused(peer, topic), topic
 
 
 def test_a_token_hears_nothing_of_the_fleet(lab):
     """Whatever it subscribes to; what is retained neither."""
-    board = joined(lab)
+    board = lab.joined()
     device = board.client("pi-1")
     device.session.publish(f"{OWN}/birth", b"secret", lasting="retained")
     device.session.flush(5)
     thief = lab.with_token(lab.token("pi-3"), "#", "edgemeter/#", f"{OWN}/birth", "edgemeter/enrol/+/answer", "edgemeter/enrol/+/request")
-    joined(lab, "pi-2", "100000002")
+    lab.joined("pi-2", "100000002")
     device.session.publish(f"{OWN}/result", b"secret")
     device.session.flush(5)
     assert thief.messages == []
@@ -177,7 +166,7 @@ def test_a_token_hears_nothing_of_the_fleet(lab):
 
 def test_a_token_takes_nobodys_session(lab):
     """Its client id is its claim, whatever it says: a device stays connected."""
-    board = joined(lab)
+    board = lab.joined()
     device = board.client("anything")
     lab.with_token(lab.token("pi-2"))
     assert not wait_until(lambda: bool(device.reasons), 1.0, patience=1.0)
@@ -185,8 +174,8 @@ def test_a_token_takes_nobodys_session(lab):
 
 def test_a_device_takes_nobodys_name_job_or_certificate(lab):
     """What it says on another's topics is refused by the broker, what it asks for in another's name by the handler."""
-    board = joined(lab)
-    joined(lab, "pi-2", "100000002")
+    board = lab.joined()
+    lab.joined("pi-2", "100000002")
     device = board.client("pi-1", f"{OWN}/certificate", f"{OTHER}/certificate", f"{OTHER}/command", f"{OTHER}/state")
     operator = lab.service_client("operator")
     for kind in ("job", "want", "renew", "birth", "health", "certificate", "command"):
@@ -212,7 +201,7 @@ def test_a_device_speaks_in_its_own_fleet_alone(lab):
 
     A fleet that was renamed keeps both names, after a restart of the broker.
     """
-    board = joined(lab)
+    board = lab.joined()
     device = board.client("pi-1", "edgemeter/v1/+/pi-1/command")
     operator = lab.service_client("operator")
     for kind in broker_files.DEVICE_WRITES:
@@ -224,7 +213,7 @@ def test_a_device_speaks_in_its_own_fleet_alone(lab):
     assert wait_until(lambda: len(device.messages) == 1)
     assert device.messages[0].payload == b"for it"
     lab.folder.fleet_file.write_text(lab.folder.fleet_file.read_text().replace('fleet = "lab"', 'fleet = "our lab"'))
-    other = joined(lab, "pi-2", "100000002")
+    other = lab.joined("pi-2", "100000002")
     lab.restart_broker()
     assert not is_refused(other.client("pi-2"), "edgemeter/v1/our lab/pi-2/birth")
     device = board.client("pi-1")
@@ -232,19 +221,20 @@ def test_a_device_speaks_in_its_own_fleet_alone(lab):
     assert is_refused(device, "edgemeter/v1/other/pi-1/birth")
 
 
-@pytest.mark.parametrize("size", [0, 1, 17 << 10, 10 << 20])
-def test_garbage_is_one_line_and_the_service_lives(lab, size, caplog):
+def test_garbage_is_one_line_and_the_service_lives(lab, caplog):
     """Bytes that mean nothing, up to 10 MB, on both ways to the handler; afterwards a board joins."""
     path = lab.token("pi-9")
     claim = contract_identity.token_id(contract_identity.read_join_file(path).token)
-    board = joined(lab)
-    lab.with_token(path).session.publish(contract_identity.request_topic(claim), os.urandom(size))
-    device = board.client("pi-1")
-    device.session.publish(f"{OWN}/renew", b"{" * size)
-    device.session.flush(20)
-    assert wait_until(lambda: caplog.text.count("rejected request from") == 2, 60)
-    assert all(len(line) < 400 for line in caplog.messages)
-    assert joined(lab, "pi-2", "100000002").files.joined.exists()
+    peer, device = lab.with_token(path), lab.joined().client("pi-1")
+    for number, size_bytes in enumerate((0, 1, 17 << 10, 10 << 20), 2):
+        with row(size_bytes):
+            caplog.clear()
+            peer.session.publish(contract_identity.request_topic(claim), os.urandom(size_bytes))
+            device.session.publish(f"{OWN}/renew", b"{" * size_bytes)
+            device.session.flush(20)
+            assert wait_until(lambda: caplog.text.count("rejected request from") == 2, 60)
+            assert all(len(line) < 400 for line in caplog.messages)
+            assert lab.joined(f"pi-{number}", f"10000000{number}").files.joined.exists()
 
 
 def test_a_board_that_asks_again_gets_the_same_certificate(lab):
@@ -263,7 +253,7 @@ def test_a_board_that_asks_again_gets_the_same_certificate(lab):
 
 def test_a_board_that_was_flashed_anew_keeps_its_name(lab):
     """The same serial, a new key: the old certificate is out, and the old key with it."""
-    board = joined(lab)
+    board = lab.joined()
     first = identity.read_identity(board.home)
     old_address = board.address()
     shutil.copytree(board.files.folder, lab.path / "old")
@@ -292,7 +282,7 @@ def is_out(address):
 
 def test_a_name_of_another_board_waits_for_a_person(lab):
     """Another serial asks for a known name: nothing is given until somebody says yes; then the old board is out."""
-    first = joined(lab)
+    first = lab.joined()
     connected = first.client("pi-1")
     board = lab.board("new", "100000002")
     path = lab.token("pi-1")
@@ -327,7 +317,7 @@ def test_copies_of_one_system_are_told_what_they_share(lab):
 
 def test_a_board_may_be_accepted_under_another_name(lab):
     """Somebody says which: the board that had the name keeps it, also when the answer is asked for twice."""
-    first = joined(lab)
+    first = lab.joined()
     board = lab.board("new", "100000002")
     path = lab.token("pi-1")
     again = lab.path / "again.toml"
@@ -345,7 +335,7 @@ def test_a_board_may_be_accepted_under_another_name(lab):
 
 def test_a_rejected_board_is_refused(lab):
     """It hears it once; its token ends."""
-    joined(lab)
+    lab.joined()
     board = lab.board("new", "100000002")
     path = lab.token("pi-1")
     with pytest.raises(TransientError):
@@ -358,7 +348,7 @@ def test_a_rejected_board_is_refused(lab):
 
 def test_a_copied_card_asks_for_a_name_of_its_own(lab):
     """The copy makes a new key, waits, is accepted under another name; the first board stays connected and keeps its certificate."""
-    board = joined(lab)
+    board = lab.joined()
     device = board.client("pi-1")
     copy = lab.board("copy", "100000002")
     shutil.copytree(board.home, copy.home, dirs_exist_ok=True)
@@ -381,7 +371,7 @@ def test_a_copied_card_asks_for_a_name_of_its_own(lab):
 
 def test_a_board_whose_card_brought_anothers_key_makes_its_own(lab):
     """It has a token of its own: told that the key is another's, it joins with a new one, and the other is left alone."""
-    first = joined(lab)
+    first = lab.joined()
     board = lab.board("pi-2", "100000002")
     board.files.folder.mkdir(parents=True)
     shutil.copy(first.files.key, board.files.next_key)
@@ -392,7 +382,7 @@ def test_a_board_whose_card_brought_anothers_key_makes_its_own(lab):
 
 def test_a_key_on_another_board_is_noticed(lab):
     """A copy that keeps the key is told to make its own."""
-    board = joined(lab)
+    board = lab.joined()
     device = board.client("pi-1", f"{OWN}/certificate")
     ask = CertificateRequest(csr=identity.certificate_request(board.files.key, "pi-1"), serial="100000002", serial_source="device-tree")
     device.session.publish(f"{OWN}/renew", contract_identity.encode_identity(ask))
@@ -402,7 +392,7 @@ def test_a_key_on_another_board_is_noticed(lab):
 
 def test_a_revoked_device_is_out_within_seconds_and_stays_out(lab):
     """Its session ends, it cannot come back, a second session of it says and hears nothing; the others stay connected."""
-    board, other = joined(lab), joined(lab, "pi-2", "100000002")
+    board, other = lab.joined(), lab.joined("pi-2", "100000002")
     device, second, neighbour = board.client("pi-1"), board.client("pi-1~2", f"{OWN}/command"), other.client("pi-2", f"{OTHER}/command")
     operator, fleet_client = lab.service_client("operator"), lab.service_client("fleet")
     lab.token("pi-1")
@@ -427,7 +417,7 @@ def test_a_revoked_device_is_out_within_seconds_and_stays_out(lab):
 
 def test_a_device_that_was_thrown_out_is_not_online(lab):
     """Its Will is held back by the broker's rules, and what it said last is retained: neither makes it be there."""
-    board = joined(lab)
+    board = lab.joined()
     device = board.client("pi-1")
     online = delivered.encode_message(delivered.DeviceState(state="online", session=7))
     device.session.publish(f"{OWN}/state", online, lasting="retained")
@@ -444,7 +434,7 @@ def test_a_revoked_device_is_revoked_wherever_people_look(lab):
 
     At a collector that was there, at one that comes later, in the list and on its sheet; re-admitted and joined again, it is online.
     """
-    board = joined(lab)
+    board = lab.joined()
     device = board.client("pi-1")
     device.session.publish(f"{OWN}/state", online(7), lasting="retained")
     seen = Collected(lab, "there")
@@ -495,7 +485,7 @@ def presence_of(lab):
 
 def test_two_revocations_in_one_second_both_hold(lab):
     """OpenSSL takes the newer list by its date, in seconds: each list is newer than the last."""
-    boards = [joined(lab, f"pi-{one}", f"10000000{one}") for one in range(1, 4)]
+    boards = [lab.joined(f"pi-{one}", f"10000000{one}") for one in range(1, 4)]
     for one in (1, 2):
         lab.run("revoke", f"pi-{one}")
     assert wait_until(lambda: is_out(boards[0].address()) and is_out(boards[1].address()), 5)
@@ -504,7 +494,7 @@ def test_two_revocations_in_one_second_both_hold(lab):
 
 def test_a_revoked_device_is_taken_back_with_a_new_token(lab):
     """Accepted again, given a token: it joins with a new key."""
-    board = joined(lab)
+    board = lab.joined()
     lab.run("revoke", "pi-1")
     lab.run("requests", "accept", "pi-1")
     assert board.join(lab.token("pi-1")).device == "pi-1"
@@ -524,7 +514,7 @@ def test_without_a_certificate_nobody_comes_in_by_the_devices_port(lab):
 
 def test_the_brokers_sessions_outlive_a_reload(lab):
     """Whoever is connected stays, whatever is kept for a client that is away stays kept: tokens come and go all day."""
-    board = joined(lab)
+    board = lab.joined()
     device = board.client("pi-1", f"{OWN}/command")
     service = lab.service_client("fleet")
     for one in range(5):
@@ -536,7 +526,7 @@ def test_the_brokers_sessions_outlive_a_reload(lab):
 
 def test_what_is_kept_for_a_device_that_is_away_outlives_a_reload(lab):
     """An order that was given while it was off comes when it is back."""
-    board = joined(lab)
+    board = lab.joined()
     heard = []
 
     class Events:
@@ -573,7 +563,7 @@ def test_who_takes_the_session_of_another_board_receives_nothing_of_it(lab):
         made.connect()
         return made
 
-    boards = {"pi-1": joined(lab), "pi-2": joined(lab, "pi-2", "100000002")}
+    boards = {"pi-1": lab.joined(), "pi-2": lab.joined("pi-2", "100000002")}
     victim = session("pi-1")
     victim.subscribe([f"{OWN}/command"])
     victim.publish(f"{OWN}/progress", b"x")
@@ -599,10 +589,10 @@ def test_who_takes_the_session_of_another_board_receives_nothing_of_it(lab):
 def test_a_device_cannot_end_the_services_session(lab, caplog):
     """Whoever comes to a broker with another's client id takes its session; a device does not know the service's."""
     caplog.set_level("INFO")
-    board = joined(lab)
+    board = lab.joined()
     for name in ("edgemeter-fleet", "fleet", "pi-1"):
         board.client(name)
-    assert joined(lab, "pi-2", "100000002").client("pi-2").session.is_connected()
+    assert lab.joined("pi-2", "100000002").client("pi-2").session.is_connected()
     assert "lost" not in caplog.text
 
 
@@ -621,7 +611,7 @@ def test_the_broker_outlives_reloads_while_devices_come_and_go(lab):
     class Events:
         connected = disconnected = answered = received = staticmethod(lambda *_: None)
 
-    boards = {name: joined(lab, name, f"{number}00") for number, name in enumerate(("pi-1", "pi-2", "pi-3", "pi-4"), 1)}
+    boards = {name: lab.joined(name, f"{number}00") for number, name in enumerate(("pi-1", "pi-2", "pi-3", "pi-4"), 1)}
     draw = random.Random(1)  # noqa: S311 - the same every time
     sessions, replaced = {}, []
     for step in range(200):
@@ -642,7 +632,7 @@ def test_the_broker_outlives_reloads_while_devices_come_and_go(lab):
 
 def test_a_device_that_nobody_knows_is_given_nothing(lab):
     """A certificate of ours whose device was taken out of the registry renews nothing."""
-    board = joined(lab)
+    board = lab.joined()
     device = board.client("pi-1", f"{OWN}/certificate")
     with lab.registry.transaction() as connection:
         connection.execute("DELETE FROM devices")
@@ -666,7 +656,7 @@ def test_acceptance_by_hand_is_a_line_of_the_inventory(lab):
 
 def test_a_renewed_broker_certificate_is_in_use_after_a_restart(lab):
     """A further name: `init` asks for the restart; nobody who was enrolled is lost by it."""
-    board = joined(lab)
+    board = lab.joined()
     asked = CliRunner().invoke(fleet, ["init", "--name", "other.example", "--folder", str(lab.folder.path)], catch_exceptions=False)
     assert "restart the broker" in asked.stderr
     lab.restart_broker()

@@ -3,22 +3,13 @@
 import subprocess
 
 import pytest
-from click.testing import CliRunner
 
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.provisioning.bundle import manifest
-from edgemeter.provisioning.cli.main import fleet
 from edgemeter.provisioning.identity import release_keys
 from edgemeter.provisioning.inventory.fleet_folder import FleetFolder
 from tests.provisioning.bundle import small_bundle
-
-
-def run(folder, *arguments):
-    """Return what a command of `edgemeter fleet` prints; raise what it raises."""
-    done = CliRunner().invoke(fleet, [str(one) for one in (*arguments, "--folder", folder)])
-    if done.exception is not None:
-        raise done.exception
-    return done.output
+from tests.provisioning.identity.lab import run_fleet
 
 
 @pytest.fixture
@@ -39,72 +30,72 @@ def server(tmp_path):
 def test_a_release_key_is_offline_from_the_start(server, offline):
     """The server never has the private key; a second `init` with the same key changes nothing, with another one it is refused."""
     given = ("init", "--broker", "127.0.0.1", "--release-public-key", offline / "release.pub")
-    assert "signed elsewhere" in run(server, *given)
+    assert "signed elsewhere" in run_fleet(server, *given)
     folder = FleetFolder(server)
     assert folder.release_public_key.read_bytes() == (offline / "release.pub").read_bytes()
     assert not folder.release_key.exists()
-    assert "nothing to make" in run(server, *given)
+    assert "nothing to make" in run_fleet(server, *given)
     small_bundle.keys(offline)
     with pytest.raises(ConfigError, match="rotate --public-key"):
-        run(server, *given)
+        run_fleet(server, *given)
 
 
 def test_a_bundle_is_signed_where_the_key_is(server, offline, tmp_path):
     """Built without a key, it is refused; signed by one command, or by openssl alone, it is a release."""
-    run(server, "init", "--broker", "127.0.0.1", "--release-public-key", offline / "release.pub")
+    run_fleet(server, "init", "--broker", "127.0.0.1", "--release-public-key", offline / "release.pub")
     unsigned = small_bundle.tar(small_bundle.make(tmp_path, "0.0.1", None, tmp_path / "packed"))
     with pytest.raises(ConfigError, match=r"lacks 'manifest\.sig'"):
-        run(server, "release", "add", unsigned)
+        run_fleet(server, "release", "add", unsigned)
     by_openssl = tmp_path / "by-openssl.tar"
     by_openssl.write_bytes(unsigned.read_bytes())
-    assert "would sign 0.0.1" in run(server, "bundle", "sign", unsigned, "--key", offline / "release.key", "--dry-run")
-    run(server, "bundle", "sign", unsigned, "--key", offline / "release.key")
-    assert "0.0.1 for pc" in run(server, "release", "add", unsigned)
+    assert "would sign 0.0.1" in run_fleet(server, "bundle", "sign", unsigned, "--key", offline / "release.key", "--dry-run")
+    run_fleet(server, "bundle", "sign", unsigned, "--key", offline / "release.key")
+    assert "0.0.1 for pc" in run_fleet(server, "release", "add", unsigned)
     script = (
         f"tar xf {by_openssl} manifest.json && openssl dgst -sha256 -sign {offline}/release.key -out manifest.sig manifest.json"
         f" && tar rf {by_openssl} manifest.sig"
     )
     subprocess.run(script, shell=True, cwd=tmp_path, check=True)  # noqa: S602 - the command of the page
-    assert "0.0.1 for pc" in run(server, "release", "add", by_openssl)
+    assert "0.0.1 for pc" in run_fleet(server, "release", "add", by_openssl)
 
 
 def test_a_rotation_has_both_keys_until_it_is_finished(server):
     """Bundles are signed by the old key while it is open, by the new one afterwards; each step once, the numbers grow."""
-    run(server, "init", "--broker", "127.0.0.1")
+    run_fleet(server, "init", "--broker", "127.0.0.1")
     folder = FleetFolder(server)
     before, old = folder.release_key.read_bytes(), release_keys.read_keys(folder.release_public_key)
-    run(server, "release", "rotate")
+    run_fleet(server, "release", "rotate")
     opened = release_keys.read_keys(folder.release_public_key)
     assert (old.number, opened.number, opened.keys[1:]) == (0, 1, old.keys)
     assert folder.release_key.read_bytes() == before
     with pytest.raises(ConfigError, match="rotate --finish"):
-        run(server, "release", "rotate")
-    run(server, "release", "rotate", "--finish")
+        run_fleet(server, "release", "rotate")
+    run_fleet(server, "release", "rotate", "--finish")
     ended = release_keys.read_keys(folder.release_public_key)
     assert (ended.number, ended.keys) == (2, opened.keys[:1])
     assert folder.release_key.read_bytes() != before
     assert not folder.next_release_key.exists()
     with pytest.raises(ConfigError, match="no rotation is open"):
-        run(server, "release", "rotate", "--finish")
+        run_fleet(server, "release", "rotate", "--finish")
 
 
 @pytest.mark.parametrize("step", ["begin", "finish"])
 def test_a_rotation_that_was_killed_is_completed_by_the_same_command(server, step):
     """After the private key was written, or moved, and before the public ones were."""
-    run(server, "init", "--broker", "127.0.0.1")
+    run_fleet(server, "init", "--broker", "127.0.0.1")
     folder = FleetFolder(server)
     before = folder.release_public_key.read_bytes()
-    run(server, "release", "rotate")
+    run_fleet(server, "release", "rotate")
     made, opened = folder.next_release_key.read_bytes(), folder.release_public_key.read_bytes()
     if step == "begin":
         folder.release_public_key.write_bytes(before)
-        run(server, "release", "rotate")
+        run_fleet(server, "release", "rotate")
         assert folder.next_release_key.read_bytes() == made
         assert release_keys.read_keys(folder.release_public_key).keys == release_keys.read_keys(folder.release_public_key).keys
-    run(server, "release", "rotate", "--finish")
+    run_fleet(server, "release", "rotate", "--finish")
     if step == "finish":
         folder.release_public_key.write_bytes(opened)
-        run(server, "release", "rotate", "--finish")
+        run_fleet(server, "release", "rotate", "--finish")
     assert folder.release_key.read_bytes() == made
     # The pair fits: what the new key signs is taken by the keys that are left.
     document = b"anything"
@@ -126,5 +117,5 @@ def test_a_file_that_holds_no_public_key_is_refused(server, offline, tmp_path):
     for said, text in cases.items():
         other.write_text(text)
         with pytest.raises(ConfigError, match=said):
-            run(server, "init", "--broker", "127.0.0.1", "--release-public-key", other, "--dry-run")
+            run_fleet(server, "init", "--broker", "127.0.0.1", "--release-public-key", other, "--dry-run")
     assert not server.exists()

@@ -2,6 +2,7 @@
 
 import gzip
 import itertools
+from functools import cache
 
 import pytest
 
@@ -21,21 +22,40 @@ THEIRS = {
     "network-config": "version: 2\n",
     "rpi-preseed.toml": 'config_version = "1.1"\n\n[locale]\nkeymap = "gb"\n',
 }
+CARDS = {"bare": BOOKWORM, "theirs": THEIRS}
 PAIRS = list(itertools.permutations(detect.BOOT_FORMATS, 2))
 CLOUD = {"cloudinit", "cidata"}
 
 
+@pytest.fixture(scope="module")
+def prepared(tmp_path_factory, needed):
+    """Return a function that gives a card of these files after one preparation; each is made once, and copied to be written to."""
+    folder = tmp_path_factory.mktemp("prepared")
+
+    @cache
+    def make(files, form, *options):
+        image = cards.disk(folder / f"{files}-{form}-{len(options)}.img", CARDS[files])
+        cards.done(image, *needed, "--format", form, *options)
+        return image
+
+    return make
+
+
+@pytest.fixture(scope="module")
+def expected_tree(tmp_path_factory, prepared):
+    """Return a function that gives every file of a card on which this preparation was the only one."""
+    return cache(lambda files, form: cards.mtools_tree(prepared(files, form), tmp_path_factory.mktemp("tree") / "files"))
+
+
 @pytest.mark.parametrize(("first", "then"), PAIRS)
-@pytest.mark.parametrize("files", [BOOKWORM, THEIRS], ids=["bare", "theirs"])
-def test_the_format_of_an_earlier_preparation_leaves_no_trace(tmp_path, needed, first, then, files):
+@pytest.mark.parametrize("files", CARDS)
+def test_the_format_of_an_earlier_preparation_leaves_no_trace(tmp_path, needed, prepared, expected_tree, first, then, files):
     """Every file is what it would be had the second format been the only one; a third call finds nothing to do."""
-    image = cards.disk(tmp_path / "card.img", files)
-    cards.done(image, *needed, "--format", first, "--hostname", "earlier")
+    image = tmp_path / "card.img"
+    cards.run("cp", "--sparse=always", prepared(files, first, "--hostname", "earlier"), image)
     cards.done(image, *needed, "--format", then)
-    alone = cards.disk(tmp_path / "alone.img", files)
-    cards.done(alone, *needed, "--format", then)
     found = cards.mtools_tree(image, tmp_path / "found")
-    assert found == cards.mtools_tree(alone, tmp_path / "expected")
+    assert found == expected_tree(files, then)
     starts = {name for name, data in found.items() if "/" not in name and b"firstboot.sh install" in data}
     assert starts == {"user-data" if then in CLOUD else {"preseed": "rpi-preseed.toml", "firstrun": "firstrun.sh"}[then]}
     assert cards.fsck(image, size_bytes=64 << 20).returncode == 0
@@ -46,7 +66,7 @@ def test_the_format_of_an_earlier_preparation_leaves_no_trace(tmp_path, needed, 
 
 
 @pytest.mark.parametrize(("first", "then"), [pair for pair in PAIRS if set(pair) != CLOUD])
-def test_no_key_of_an_earlier_formats_wifi_stays(tmp_path, needed, first, then):
+def test_no_key_of_an_earlier_formats_wifi_stays(tmp_path, needed, expected_tree, first, then):
     """Neither in its adapter nor beside it: network-config, rpi-preseed.toml, the connection in the payload."""
     image = cards.disk(tmp_path / "card.img", BOOKWORM)
     (tmp_path / "psk").write_text("correct horse battery\n")
@@ -54,9 +74,7 @@ def test_no_key_of_an_earlier_formats_wifi_stays(tmp_path, needed, first, then):
         image, *needed, "--format", first, "--wifi-ssid", "Hall", "--wifi-psk-file", tmp_path / "psk", "--user", "ada", *_key(tmp_path)
     )
     cards.done(image, *needed, "--format", then)
-    alone = cards.disk(tmp_path / "alone.img", BOOKWORM)
-    cards.done(alone, *needed, "--format", then)
-    assert cards.mtools_tree(image, tmp_path / "found") == cards.mtools_tree(alone, tmp_path / "expected")
+    assert cards.mtools_tree(image, tmp_path / "found") == expected_tree("bare", then)
 
 
 def _key(folder) -> list[str]:

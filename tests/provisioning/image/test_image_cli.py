@@ -12,6 +12,7 @@ import pytest
 
 from edgemeter.provisioning.fat import disk_image as disks
 from edgemeter.provisioning.image import boot_partition, detect
+from tests.fixtures.rows import row
 from tests.provisioning.bundle import small_bundle
 from tests.provisioning.image import cards
 
@@ -179,12 +180,13 @@ def test_garbage_is_refused(tmp_path, needed):
     refused(image, needed, "none of the 2 partitions")
 
 
-@pytest.mark.parametrize("left", [cards.OFFSET - 4096, cards.OFFSET + 200, cards.OFFSET + (20 << 20)])
-def test_an_image_cut_short_is_refused(tmp_path, needed, left):
-    """Within the gap, within the boot sector, within the file system."""
+def test_an_image_cut_short_is_refused(tmp_path, needed):
+    """Within the file system, within the boot sector, within the gap."""
     image = cards.disk(tmp_path / "card.img", TRIXIE)
-    os.truncate(image, left)
-    refused(image, needed, "truncated")
+    for size_bytes in (cards.OFFSET + (20 << 20), cards.OFFSET + 200, cards.OFFSET - 4096):
+        os.truncate(image, size_bytes)
+        with row(size_bytes):
+            refused(image, needed, "truncated")
 
 
 def test_a_card_without_room_is_refused(tmp_path, needed):
@@ -234,7 +236,7 @@ def test_a_join_file_that_has_served_is_refused(tmp_path, join, needed):
 
 
 def test_options_that_do_not_go_together_are_refused(tmp_path, needed):
-    """Usage, exit status 2."""
+    """Options that need another one, and sizes that are none, end with exit status 2."""
     (tmp_path / "psk").write_text("correct horse\n")
     for more in (["--user", "ada"], ["--wifi-psk-file", tmp_path / "psk"], ["--size", "64M"], ["--size", "many"]):
         shown = cards.edgemeter("fleet", "image", tmp_path, *needed, *more)
@@ -286,7 +288,7 @@ def test_a_damaged_gpt_is_read_by_its_second_copy(tmp_path, needed):
 
 
 def test_a_logical_partition_is_found(tmp_path, needed):
-    """Within an extended one."""
+    """The boot partition may lie within an extended one: it is listed as number 5 and prepared."""
     image = tmp_path / "card.img"
     with image.open("wb") as file:
         file.truncate(96 << 20)
@@ -415,19 +417,16 @@ def test_a_folder_of_join_files_makes_an_image_for_each_board(tmp_path, shelf, j
     assert "give an image file" in cards.edgemeter("fleet", "image", joins, *options).stderr
 
 
-@pytest.mark.parametrize(
-    ("more", "why"),
-    [
+def test_a_bundle_that_does_not_fit_the_system_warns(tmp_path):
+    """By its kernels and the date of its release; one that fits, or a system that shows neither, is silent."""
+    for more, why in (
         ({"kernel7.img": "", "kernel8.img": ""}, "as one of 32 bits"),
         ({"kernel8.img": "", "issue.txt": "Raspberry Pi reference 2024-11-19\n"}, "Raspberry Pi OS Bookworm has 3.11"),
         ({"kernel8.img": "", "issue.txt": "Raspberry Pi reference 2026-04-13\n"}, "Raspberry Pi OS Trixie has 3.13"),
-    ],
-)
-def test_a_bundle_that_does_not_fit_the_system_warns(tmp_path, more, why):
-    """By its kernels and the date of its release; one that fits, or a system that shows neither, is silent."""
-    image = cards.disk(tmp_path / "os.img", {**TRIXIE, **more}, size_mb=40)
-    with boot_partition.open_boot_partition(image, "read") as boot:
-        assert any(why in one for one in detect.misfits(boot, "aarch64", "3.10"))
-        assert [one for one in detect.misfits(boot, "aarch64", why[-4:]) if "Python" in one] == []
+    ):
+        image = cards.disk(tmp_path / "os.img", {**TRIXIE, **more}, size_mb=40)
+        with row(more), boot_partition.open_boot_partition(image, "read") as boot:
+            assert any(why in warning for warning in detect.misfits(boot, "aarch64", "3.10"))
+            assert [warning for warning in detect.misfits(boot, "aarch64", why[-4:]) if "Python" in warning] == []
     with boot_partition.open_boot_partition(cards.disk(tmp_path / "bare.img", TRIXIE, size_mb=40), "read") as bare:
         assert detect.misfits(bare, "aarch64", "3.10") == []

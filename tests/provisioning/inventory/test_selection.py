@@ -125,8 +125,10 @@ def test_the_fleet_file_has_the_last_word_on_what_people_say(tmp_path):
     with registry.transaction() as connection:
         devices.put(connection, FLEET[0])
     pi, new = sorted(selection.read_devices(folder, registry), key=lambda one: one.device != "pi5-01")
-    assert (pi.board, pi.tags, pi.circuit, pi.power_w, pi.trust) == ("pi5-8gb", ("rack", "coral"), "b", 3.0, "accepted")
-    assert (new.device, new.fleet, new.serial, new.trust) == ("new", "lab", "7", "expected")
+    merged = {"board": "pi5-8gb", "tags": ("rack", "coral"), "circuit": "b", "power_w": 3.0, "trust": "accepted"}
+    assert {name: getattr(pi, name) for name in merged} == merged
+    of_the_file = {"device": "new", "fleet": "lab", "serial": "7", "trust": "expected"}
+    assert {name: getattr(new, name) for name in of_the_file} == of_the_file
     assert devices.read(registry) == [FLEET[0]]
     assert selection.select_devices(folder, registry, "rack") == [pi]
     with pytest.raises(ConfigError, match=r"no device matches 'board=pi6'.*boards: pi5-8gb; tags: coral, rack"):

@@ -20,23 +20,18 @@ from edgemeter.agent.jobs.schedules import contents_of
 from edgemeter.provisioning.campaigns import planning
 from edgemeter.provisioning.campaigns.planning import CampaignFile, CampaignMode
 from edgemeter.provisioning.content import store as content_store
-from edgemeter.provisioning.content.store import ContentStore, DryRunStore
+from edgemeter.provisioning.content.store import DryRunStore
 from edgemeter.provisioning.inventory.fleet_folder import FleetFolder
 from edgemeter.provisioning.jobs import ordering, packing
 from edgemeter.provisioning.jobs.packing import DataPacker
 from edgemeter.provisioning.registry import jobs
 from edgemeter.provisioning.registry.devices import Device
 from edgemeter.provisioning.registry.registry import Registry
+from tests.fixtures.rows import row
 from tests.fixtures.vision_factory import make_truth
 
 MODEL = "edgemeter-shapes_int8.tflite"
 PI = Device("a", "lab", "a", "pi5", (), "accepted", None, None, 1, 1)
-
-
-@pytest.fixture
-def store(tmp_path):
-    """Return an empty store."""
-    return ContentStore(tmp_path / "content")
 
 
 def photographs(folder, *names):
@@ -163,19 +158,20 @@ def identity(data, images):
 
 
 @pytest.mark.parametrize("form", FORMS, ids=lambda form: form.__name__)
-@pytest.mark.parametrize("subset", [None, 1])
-def test_a_device_opens_the_same_data_set(store, tmp_path, form, subset):
+def test_a_device_opens_the_same_data_set(store, tmp_path, form):
     """Name, hash, photographs, boxes, classes, groups, warnings, subset: all as here."""
     images, annotations = form(tmp_path / "here")
     here = tmp_path / "here" / images
-    expected = dataset.open_folder(here, tmp_path / "here" / annotations if annotations else None, subset, 7)
-    content = packed(store, tmp_path / "here", images, annotations, subset=subset, seed=7)
-    place = tmp_path / "device" / content.sha256
-    place.parent.mkdir()
-    place.write_bytes(store.path(content.sha256).read_bytes())
-    there = measuring.open_data(place)
-    found = dataset.open_folder(there.images, there.annotations, subset, 7)
-    assert identity(found, there.images) == identity(expected, here)
+    for subset in (None, 1):
+        with row(subset):
+            expected = dataset.open_folder(here, tmp_path / "here" / annotations if annotations else None, subset, 7)
+            content = packed(store, tmp_path / "here", images, annotations, subset=subset, seed=7)
+            place = tmp_path / f"device-{subset}" / content.sha256
+            place.parent.mkdir()
+            place.write_bytes(store.path(content.sha256).read_bytes())
+            there = measuring.open_data(place)
+            found = dataset.open_folder(there.images, there.annotations, subset, 7)
+            assert identity(found, there.images) == identity(expected, here)
 
 
 def test_of_a_subset_only_its_photographs_travel(store, tmp_path):
@@ -237,7 +233,7 @@ def test_more_than_an_order_carries_is_refused_with_the_limit(store, tmp_path, m
 
 
 def test_thousands_of_photographs_are_one_content(store, tmp_path):
-    """The order stays small."""
+    """3,000 photographs are one content, and their order uses a tenth of what an order may hold at most."""
     (tmp_path / "p").mkdir()
     for place in range(3000):
         (tmp_path / "p" / f"{place:012}.jpg").write_bytes(b"%d" % place)

@@ -24,7 +24,9 @@ def test_an_order_goes_out_when_its_device_is_there_and_each_report_is_noted(ben
     assert bench.poll() == []
     bench.online("a")
     ((device, order),) = bench.poll()
-    assert (device, order.job, order.attempt, order.timeout_s, order.work) == ("a", job, 1, 100.0, Measure(suite=SUITE))
+    assert device == "a"
+    assert (order.job, order.attempt) == (job, 1)
+    assert (order.timeout_s, order.work) == (100.0, Measure(suite=SUITE))
     assert bench.held(job, "a").state == "sent"
     version = order.version
     for state in ("accepted", "running", "running", "done"):
@@ -34,7 +36,8 @@ def test_an_order_goes_out_when_its_device_is_there_and_each_report_is_noted(ben
         assert (bench.held(job, "a").state, bench.held(job, "a").version) == (state, version + 1)
         version += 1
     done = bench.held(job, "a")
-    assert (done.runs, done.figures, done.done_ratio, done.is_final) == (("r1",), {"latency_p50_ms": 2.5}, 1.0, True)
+    assert (done.runs, done.figures) == (("r1",), {"latency_p50_ms": 2.5})
+    assert (done.done_ratio, done.is_final) == (1.0, True)
     assert bench.held(job, "b").state == "queued"
 
 
@@ -163,7 +166,7 @@ def test_a_pause_of_the_service_gives_nobody_up(bench):
 
 
 def test_after_the_pause_who_says_nothing_is_given_up(bench):
-    """A minute later."""
+    """A device that is silent when its time is over has a minute more, then its execution is timed out."""
     job = bench.add("a", retries=0)
     bench.online("a")
     bench.poll()
@@ -215,7 +218,7 @@ def test_who_comes_back_says_how_it_ended_before_it_is_ordered_again(bench):
     ],
 )
 def test_what_was_interrupted_is_tried_again_and_what_is_wrong_is_not(bench, state, reason, attempts):
-    """The policy of retries."""
+    """An interruption or a timeout has a second attempt; a failure of the work and a rejection have none."""
     job = bench.add("a")
     bench.online("a")
     seen = []
@@ -240,7 +243,8 @@ def test_a_cancelled_job_is_ended_at_once_or_by_its_device(bench):
     assert jobs.cancel(other, job, None, bench.now_ns) == []
     other.close()
     ((device, ended),) = bench.poll()
-    assert (device, ended.work, ended.job, ended.attempt) == ("a", Cancel(), job, 1)
+    assert (device, ended.work) == ("a", Cancel())
+    assert (ended.job, ended.attempt) == (job, 1)
     assert bench.held(job, "b").state == "cancelled"
     assert bench.poll(11) == [("a", ended)]
     bench.report("a", order, "cancelled", ended.version)
@@ -297,7 +301,8 @@ def test_who_was_revoked_and_comes_back_is_told_at_once_what_is_over(bench):
     order = revoked_while_running(bench)
     bench.online("a", session=2)
     ((device, told),) = bench.poll()
-    assert (device, told.job, told.attempt, type(told.work)) == ("a", order.job, order.attempt, Cancel)
+    assert (device, type(told.work)) == ("a", Cancel)
+    assert (told.job, told.attempt) == (order.job, order.attempt)
     bench.online("a", session=3)
     assert bench.poll() == []
 

@@ -3,8 +3,6 @@
 import random
 from collections import Counter
 
-import pytest
-
 from edgemeter.agent.base.mqtt_session import Message
 from edgemeter.agent.contract import orders
 from edgemeter.agent.contract.messages import Topic
@@ -12,6 +10,7 @@ from edgemeter.agent.contract.orders import FINAL, ReportReceipt
 from edgemeter.agent.jobs.journal import Journal
 from edgemeter.provisioning.registry import jobs
 from tests.fixtures.job_bench import Bench
+from tests.fixtures.rows import row
 
 NAMES = ("a", "b", "c")
 LOSS_RATIO, DOUBLE_RATIO, KILL_RATIO = 0.35, 0.15, 0.08
@@ -108,12 +107,11 @@ def kill(draw, bench, devices):
         device.boot()
 
 
-@pytest.mark.parametrize("seed", range(6))
-def test_every_job_is_done_once_over_any_line(tmp_path, seed):
-    """Interrupted runs are tried again; nothing is carried out to its end twice, nothing is lost, no state goes back."""
+def run_to_the_end(path, seed):
+    """Carry out two jobs on each device over a line that loses, doubles and delays, with a service and agents that are killed."""
     draw = random.Random(seed)  # noqa: S311 - a test
-    bench = Bench(tmp_path / "server")
-    devices = {name: Device(tmp_path / f"{name}.sqlite", draw) for name in NAMES}
+    bench = Bench(path / "server")
+    devices = {name: Device(path / f"{name}.sqlite", draw) for name in NAMES}
     ordered = [bench.add(*NAMES, timeout_s=100_000.0, retries=50, retry_pause_s=5.0) for _ in range(2)]
     line, versions, ended, held = Line(draw), {}, {}, []
     for number in range(1000):
@@ -128,6 +126,14 @@ def test_every_job_is_done_once_over_any_line(tmp_path, seed):
         assert Counter(job for job, _ in device.done.elements()) == Counter(ordered)
         device.journal.close()
     bench.registry.close()
+
+
+def test_every_job_is_done_once_over_any_line(tmp_path):
+    """Interrupted runs are tried again; nothing is carried out to its end twice, nothing is lost, no state goes back."""
+    for seed in range(6):
+        (tmp_path / str(seed)).mkdir()
+        with row(seed):
+            run_to_the_end(tmp_path / str(seed), seed)
 
 
 def check(held, versions, ended):

@@ -8,7 +8,6 @@ import pytest
 
 from edgemeter.agent.base.errors import ConfigError, UnavailableError
 from edgemeter.agent.contract import model_card, order_suite
-from edgemeter.provisioning.content.store import ContentStore
 from edgemeter.provisioning.jobs import packing
 from tests.fixtures.rows import row
 
@@ -19,12 +18,6 @@ REPLAY = {
     "inputs": [{"name": "x", "shape": [1, 2], "dtype": "float32"}],
     "outputs": [{"name": "y", "shape": [1, 2], "dtype": "float32", "values": [0.25, 0.75]}],
 }
-
-
-@pytest.fixture
-def store(tmp_path):
-    """Return an empty store."""
-    return ContentStore(tmp_path / "content")
 
 
 def write(path, text, **files):
@@ -127,7 +120,7 @@ def test_a_model_of_the_catalogue_is_fetched_by_its_name(store, tmp_path):
 
 
 def test_a_suite_that_devices_would_refuse_is_refused_here(store, tmp_path):
-    """Before anything is sent."""
+    """The server finds the mistake before anything is sent."""
     for text, said in (
         ("", "name"),
         ('name = "n"\n[[case]]\nthreads = 1', "names no model"),

@@ -160,7 +160,7 @@ def test_a_version_means_its_bundles_for_all_boards(world):
 
 
 def test_without_a_release_the_command_says_how_to_add_one(world):
-    """The remedy."""
+    """The message names `release add`."""
     with pytest.raises(errors.ConfigError, match="release add"):
         world.call("update", "--on", "all")
 
@@ -187,6 +187,6 @@ def test_the_others_go_once_the_canary_is_done(world, state, ordered):
 
 
 def test_a_canary_needs_somebody_who_waits(world):
-    """A usage error."""
+    """`--canary` with `--detach` is a usage error, with exit status 2."""
     world.add()
     assert world.call("update", "--on", "all", "--canary", 1, "--detach").exit_code == 2

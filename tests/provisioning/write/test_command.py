@@ -36,7 +36,7 @@ def run(bench, *arguments, card=True, typed=None):
 
 
 def test_model_and_size_on_the_command_line_stand_for_the_question(bench):
-    """For scripts."""
+    """A script writes a card without a question, and reads in JSON what was written."""
     done = run(bench, "--yes-model", WORDS, "--json")
     assert (done.exit_code, done.exception) == (0, None)
     said = json.loads(done.stdout)
@@ -83,7 +83,7 @@ def test_without_the_right_words_nothing_is_written(bench):
 
 
 def test_a_dry_run_checks_and_writes_nothing(bench):
-    """No question either."""
+    """It asks no question either, and the card stays empty."""
     done = run(bench, "--dry-run")
     assert (done.exit_code, "would write" in done.stdout) == (0, True)
     assert not any(bench.card.read_bytes())
