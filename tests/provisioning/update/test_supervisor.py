@@ -15,6 +15,7 @@ import pytest
 
 from edgemeter.provisioning.update import supervisor
 from tests.fixtures.mqtt_peer import wait_until
+from tests.fixtures.rows import row
 from tests.fixtures.small_disk import small_disk
 from tests.fixtures.update_board import BROKEN, CRASHES, CRASHES_AT_ONCE, LONG_S, NO_BROKER, NOT_EVEN_ONCE, NOT_IMPORTABLE, SILENT, copied
 
@@ -99,69 +100,46 @@ def test_a_broker_that_is_away_is_held_against_a_release_the_second_time(board):
     assert board.runs("1.0")
 
 
-@pytest.mark.parametrize(
-    ("changes", "why"),
-    [
-        ({"change": "manifest.json"}, "is not signed by"),
-        ({"change": "manifest.sig"}, "is not signed by"),
-        ({"change": "wheels/edgemeter"}, "wheels/edgemeter"),
-        ({"said": "9.9"}, "holds version '9.9', requested is '2.0'"),
-    ],
-)
-def test_a_bundle_that_was_changed_is_refused(board, changes, why):
+def test_a_bundle_that_was_changed_is_refused(board):
     """One byte of the manifest, of its signature, of a wheel; another version than the one ordered."""
     board.start()
-    board.want(board.bundle("2.0", **changes), "2.0")
-    outcome = board.outcome()
-    assert outcome["state"] == "failed"
-    assert why in outcome["reason"]
-    assert "rolled back" not in outcome["reason"]
-    assert board.runs("1.0")
-    assert board.releases() == ["1.0"]
-
-
-def test_content_that_is_not_what_its_name_says_is_refused(board):
-    """A byte changed on the device's disk, a link to another file, no file."""
-    board.start()
-    for number, spoil in enumerate(
-        (
-            lambda path: path.write_bytes(b"\0" + path.read_bytes()[1:]),
-            lambda path: (path.rename(f"{path}.x"), path.symlink_to(f"{path}.x")),
-            Path.unlink,
-        )
+    for job, changes, why in (
+        ("manifest", {"change": "manifest.json"}, "is not signed by"),
+        ("signature", {"change": "manifest.sig"}, "is not signed by"),
+        ("wheel", {"change": "wheels/edgemeter"}, "wheels/edgemeter"),
+        ("version", {"said": "9.9"}, "holds version '9.9', requested is '2.0'"),
     ):
-        bundle = board.bundle("2.0")
-        lock = locked(board)
-        board.want(bundle, "2.0", job=f"spoiled-{number}")
-        for path in (board.home / "content").iterdir():
-            spoil(path)
-        lock.close()
-        assert board.outcome(f"spoiled-{number}")["state"] == "failed"
-        for path in (board.home / "content").iterdir():
-            path.unlink()
-    assert board.releases() == ["1.0"]
+        with row(job):
+            board.want(board.bundle("2.0", **changes), "2.0", job=job)
+            outcome = board.outcome(job)
+            assert outcome["state"] == "failed"
+            assert why in outcome["reason"]
+            assert "rolled back" not in outcome["reason"]
+            assert board.runs("1.0")
+            assert board.releases() == ["1.0"]
 
 
-@pytest.mark.parametrize(
-    "changes",
-    [
-        {"version": "../../etc"},
-        {"sha256": "../../../etc/passwd"},
-        {"command": "reboot"},
-        {"timeout_s": "soon"},
-        {"version": ["2.0"]},
-        {"attempt": 0},
-        {"even_if": "root"},
-        {"size_bytes": -1},
-    ],
-)
-def test_a_wish_with_anything_else_in_it_is_refused(board, changes):
+def test_a_wish_with_anything_else_in_it_is_refused(board):
     """A path, a field that nobody knows, another type."""
     board.start()
-    board.want(board.bundle("2.0"), **{"version": "2.0", **changes})
-    outcome = board.outcome()
-    assert outcome["state"] == "failed"
-    assert next(iter(changes)) in outcome["reason"]
+    bundle = board.bundle("2.0")
+    for number, (field, value) in enumerate(
+        (
+            ("version", "../../etc"),
+            ("sha256", "../../../etc/passwd"),
+            ("command", "reboot"),
+            ("timeout_s", "soon"),
+            ("version", ["2.0"]),
+            ("attempt", 0),
+            ("even_if", "root"),
+            ("size_bytes", -1),
+        )
+    ):
+        with row(field, value):
+            board.want(bundle, **{"version": "2.0", "job": f"update-{number}", field: value})
+            outcome = board.outcome(f"update-{number}")
+            assert outcome["state"] == "failed"
+            assert field in outcome["reason"]
 
 
 @pytest.mark.long
@@ -498,7 +476,7 @@ def test_the_supervisor_makes_the_run_lock_for_every_user(board):
 
 
 def test_there_is_one_supervisor(board):
-    """A second one ends."""
+    """A second one ends by itself with status 1."""
     board.start()
     assert board.runs("1.0")
     assert wait_until((board.root / "supervisor.lock").exists)
