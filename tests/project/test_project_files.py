@@ -71,7 +71,7 @@ def test_a_workflow_leaks_no_right():
 
 
 def test_a_dockerfile_is_one_that_a_linter_takes():
-    """`hadolint` says nothing about them."""
+    """`hadolint` has no complaint about any of them."""
     checked("hadolint", *DOCKERFILES)
 
 

@@ -188,7 +188,7 @@ def test_a_wrong_catalogue_is_said_with_the_key(home):
         ("[seen]\nmine = 5\n", "seen"),
         ("entry = [", "catalogue.toml"),
     ):
-        with row(change, why):
+        with row(change):
             path = write_catalogue(home / "catalogue.toml", make_entry("mine", "http://mine.example/m"))
             text = path.read_text()
             catalogue.all_entries()
@@ -215,7 +215,7 @@ def test_a_name_twice_is_said(home):
 
 
 def test_a_garbled_catalogue_is_said(home):
-    """One line with its path."""
+    """Bytes that are no TOML end in one line with the path of the file."""
     for body in (b"\xff\xfe", b"\0", b"[[entry]]"):
         with row(body):
             (home / "catalogue.toml").write_bytes(body)

@@ -112,7 +112,7 @@ def test_sums_that_are_not_printed_come_from_the_table():
 
 
 def test_what_is_not_said_is_not_made_up():
-    """Silence, half a table, garbage."""
+    """After silence, half a table or garbage, no operator count is given."""
     for said in ("", "Edge TPU Compiler version 16.0.384591198\nOperator   Count", "\x00\xff" * 40):
         with row(said):
             coverage = compilers.read_coverage(said)

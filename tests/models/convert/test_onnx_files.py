@@ -101,7 +101,7 @@ def test_an_old_operator_set_is_brought_up_to_date(joined, tmp_path):
 def test_an_exclusion_that_excludes_nothing_is_refused(joined, tmp_path):
     """A misspelt name would quantise what was to be kept."""
     for pattern, reason in (("nowhere", "matches no node"), ("(", "is not a regular expression")):
-        with row(pattern, reason), pytest.raises(ConfigError, match=reason):
+        with row(pattern), pytest.raises(ConfigError, match=reason):
             to_int8(joined, tmp_path / "int8.onnx", IMAGES, keep=(pattern,))
 
 

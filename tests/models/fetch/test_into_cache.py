@@ -116,7 +116,7 @@ def test_mirrors_are_asked_in_turn(server, invoke, catalogue):
 
 
 def test_all_mirrors_are_named_when_none_has_it(server, invoke, catalogue):
-    """With the reason of each."""
+    """Each with the reason why it did not deliver."""
     catalogue(make_entry("mine", server.address + "/a.onnx", BODY, addresses=[server.address + "/a.onnx", server.address + "/b.onnx"]))
     with pytest.raises(UnavailableError, match=r"a\.onnx: the server responds 404.*b\.onnx: the server responds 404"):
         invoke("fetch", "mine")

@@ -166,7 +166,7 @@ def test_a_zip_without_manifest_and_an_absent_bundle_are_said(invoke, tmp_path):
 
 
 def test_a_name_that_the_bundle_lacks_is_said(bundle, invoke):
-    """With those that it has."""
+    """The message lists the names that the bundle has."""
     with pytest.raises(ConfigError, match="has no other, but mine"):
         invoke("import-bundle", bundle, "other")
 

@@ -51,7 +51,7 @@ def test_a_device_without_a_host_names_the_lines_to_add():
 
 
 def test_an_address_is_no_name():
-    """Nor is an IPv6 one."""
+    """An IPv4 or IPv6 address alone is refused: the device needs a NAME too."""
     for host in ("192.0.2.1", "2001:db8::1"):
         with pytest.raises(ConfigError, match="NAME"):
             targets.of_host(host, None, None, SshLogin())

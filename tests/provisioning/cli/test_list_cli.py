@@ -131,7 +131,7 @@ def test_show_tells_all_and_its_reason_first(lab):
 
 
 def test_an_unknown_device_is_one_line(lab):
-    """With what lists the names."""
+    """The message repeats the name, and the status is not 0."""
     done = CliRunner().invoke(fleet_command, ["show", "pi-9", "--folder", str(lab.folder.path)])
     assert done.exit_code != 0
     assert "no device is named 'pi-9'" in str(done.exception or done.output)

@@ -27,7 +27,7 @@ def test_a_part_is_read_as_the_standard_says():
 
 
 def test_what_lies_beyond_the_end_is_told():
-    """Nothing of it is there."""
+    """A range of which no byte exists is unsatisfiable, not empty."""
     for header, size_bytes in (("bytes=10-", 10), ("bytes=0-", 0), ("bytes=-0", 10), ("bytes=-5", 0)):
         with row(header, size_bytes), pytest.raises(content_server.UnsatisfiableRangeError):
             content_server.parse_range(header, size_bytes)

@@ -122,7 +122,7 @@ def test_what_cannot_be_is_one_line(tmp_path):
         (["--broker", "broker.example", "--fleet", "a/b"], "cannot make a fleet"),
         (["--broker", "bröker.example"], "ASCII"),
     ):
-        with row(arguments, why):
+        with row(arguments):
             with pytest.raises(ConfigError, match=why) as caught:
                 run(tmp_path / "f", *arguments)
             assert "\n" not in str(caught.value)

@@ -58,7 +58,7 @@ def test_a_selection_picks_these():
 
 
 def test_a_wrong_selection_points_at_the_place():
-    """One line with the column."""
+    """One line with the column, and with what was expected there."""
     for text, where in (
         ("", "its end: a condition"),
         ("   ", "its end: a condition"),

@@ -89,7 +89,7 @@ def test_an_answer_that_is_none_is_one_line(wired, kind):
 
 
 def test_a_channel_that_is_not_there_is_told(wired):
-    """With what the device says."""
+    """The message repeats what the device says."""
     for played in serve("shelly gen2"):
         with pytest.raises(UnavailableError, match="value 3 not found"):
             open_switch(wired(f"shelly://{played.meter.address}/3")).off()
@@ -163,7 +163,7 @@ def test_an_external_switch_that_fails_gives_the_power_back_all_the_same(program
 def test_an_external_switch_that_fails_is_told(program, wired, tmp_path):
     """With its status and its last line."""
     for text, said in (("#!/bin/sh\nexit 3\n", "status 3"), ("#!/bin/sh\necho maybe\n", "print on or off")):
-        with row(text, said), pytest.raises(UnavailableError, match=said):
+        with row(text), pytest.raises(UnavailableError, match=said):
             open_switch(wired("external:poe", EXTERNAL.format(program("poe", text), tmp_path))).state()
 
 

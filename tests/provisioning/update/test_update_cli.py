@@ -100,7 +100,7 @@ def test_a_bundle_that_is_added_is_content_and_listed(world):
 
 
 def test_a_bundle_with_one_changed_byte_is_not_added(world):
-    """Nothing is kept of it."""
+    """It is refused, and nothing of it is kept among the contents."""
     for change in ("manifest.json", "manifest.sig", "wheels/edgemeter"):
         with row(change):
             with pytest.raises(errors.ConfigError):

@@ -75,7 +75,7 @@ def test_several_images_go_to_several_cards_with_one_confirmation(bench, monkeyp
 def test_without_the_right_words_nothing_is_written(bench):
     """The card stays as it is."""
     for arguments, said in (((), "no terminal"), (("--yes-model", "Other 32 GB"), "nothing was written")):
-        with row(arguments, said):
+        with row(arguments):
             done = run(bench, *arguments)
             assert isinstance(done.exception, ConfigError)
             assert said in str(done.exception)

@@ -103,7 +103,7 @@ def test_an_unfit_disk_is_refused(tmp_path):
             ({"size_bytes": 2000 * GB}, "--force-large"),
         )
     ):
-        with row(changed, said):
+        with row(changed):
             bench = Bench(tmp_path / str(number))
             (why,) = objections(bench, bench.disk(**changed))
             assert said in why

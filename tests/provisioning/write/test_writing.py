@@ -144,7 +144,7 @@ def test_a_damaged_image_is_refused_before_anything_is_erased(tmp_path, pack, sp
 
 
 def test_what_is_no_image_is_refused(tmp_path):
-    """Empty, a text, a zip."""
+    """An empty file and a text by their size, a zip with the advice to unpack it."""
     for content, said in ((b"", "0 bytes"), (b"x" * 100, "100 bytes"), (b"PK\x03\x04" + b"x" * 999, "unpack it")):
         with row(said), pytest.raises(ConfigError, match=said):
             make_image(tmp_path, content)
