@@ -13,6 +13,7 @@ from edgemeter.agent.audio.corruptions import (
 from edgemeter.agent.audio.recordings import Recording
 from edgemeter.agent.contract import suite
 from tests.fixtures.audio_factory import RATE, tone
+from tests.fixtures.rows import table_row
 
 SOUND = Recording(tone(440, seconds=2.0), RATE)
 
@@ -27,26 +28,27 @@ def test_the_names_of_the_suite_are_those_of_the_table():
     assert tuple(CORRUPTIONS) == suite.CORRUPTIONS["audio"]
 
 
-@pytest.mark.parametrize("severity", range(1, 6))
-def test_white_noise_has_its_ratio_exactly(severity):
+def test_white_noise_has_its_ratio_exactly():
     """To the digit of float32: signal over what was added."""
-    found = corrupt_recording(SOUND, "white_noise", severity, 0, "a")
-    ratio = 10 * np.log10(power(SOUND.samples) / power(found.samples.astype(np.float64) - SOUND.samples))
-    assert ratio == pytest.approx(WHITE_NOISE_SNR_DB[severity - 1], abs=1e-4)
+    for severity in range(1, 6):
+        found = corrupt_recording(SOUND, "white_noise", severity, 0, "a")
+        ratio = 10 * np.log10(power(SOUND.samples) / power(found.samples.astype(np.float64) - SOUND.samples))
+        assert ratio == pytest.approx(WHITE_NOISE_SNR_DB[severity - 1], abs=1e-4), f"{severity!r}"
 
 
-@pytest.mark.parametrize("severity", range(1, 6))
-def test_reverberation_has_its_ratio_and_its_length(severity):
+def test_reverberation_has_its_ratio_and_its_length():
     """Of a click: the first sample over all that follow; after the stated time less than a thousandth of the tail is left."""
-    click = np.zeros(2 * RATE, np.float32)
-    click[0] = 1
-    found = corrupt_recording(Recording(click, RATE), "reverberation", severity, 0, "a").samples.astype(np.float64)
-    ratio = 10 * np.log10(found[0] ** 2 / (found[1:] ** 2).sum())
-    assert ratio == pytest.approx(REVERBERATION_DIRECT_DB[severity - 1], abs=1e-3)
-    tenth = round(REVERBERATION_60_DB_S[severity - 1] * RATE / 10)
-    levels = [10 * np.log10(power(found[1 + k * tenth : 1 + (k + 1) * tenth])) for k in (0, 9)]
-    assert levels[0] - levels[1] == pytest.approx(54, abs=2.0)
-    assert np.abs(found[10 * tenth + 12 :]).max() < 1e-6
+    for severity in range(1, 6):
+        with table_row(severity):
+            click = np.zeros(2 * RATE, np.float32)
+            click[0] = 1
+            found = corrupt_recording(Recording(click, RATE), "reverberation", severity, 0, "a").samples.astype(np.float64)
+            ratio = 10 * np.log10(found[0] ** 2 / (found[1:] ** 2).sum())
+            assert ratio == pytest.approx(REVERBERATION_DIRECT_DB[severity - 1], abs=1e-3)
+            tenth = round(REVERBERATION_60_DB_S[severity - 1] * RATE / 10)
+            levels = [10 * np.log10(power(found[1 + k * tenth : 1 + (k + 1) * tenth])) for k in (0, 9)]
+            assert levels[0] - levels[1] == pytest.approx(54, abs=2.0)
+            assert np.abs(found[10 * tenth + 12 :]).max() < 1e-6
 
 
 @pytest.mark.parametrize("name", CORRUPTIONS)

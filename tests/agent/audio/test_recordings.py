@@ -1,11 +1,14 @@
 """Facts about reading recordings: every width of PCM, float, FLAC; what is broken ends in one line."""
 
+from itertools import product
+
 import numpy as np
 import pytest
 
 from edgemeter.agent.audio.recordings import read_recording
 from edgemeter.agent.base.errors import ConfigError, UnavailableError
 from tests.fixtures.audio_factory import RATE, pcm_wav, tone, write_recording
+from tests.fixtures.rows import table_row
 
 
 def stored(bits):
@@ -16,14 +19,15 @@ def stored(bits):
     return np.array([-full, full // 4, 0], f"<i{2 if bits == 16 else 4}")
 
 
-@pytest.mark.parametrize("extensible", [False, True])
-@pytest.mark.parametrize("bits", [8, 16, 24, 32])
-def test_pcm_of_every_width_is_full_scale_at_one(tmp_path, bits, extensible):
+def test_pcm_of_every_width_is_full_scale_at_one(tmp_path):
     """-1, 0.25 and 0 exactly; a chunk of odd length before the samples is passed over."""
-    path = tmp_path / "a.wav"
-    path.write_bytes(pcm_wav(stored(bits), bits, extensible=extensible))
-    found = read_recording(path)
-    assert (found.samples.dtype, found.samples.tolist(), found.sample_rate_hz) == (np.float32, [-1.0, 0.25, 0.0], RATE)
+    for bits, extensible in product([8, 16, 24, 32], [False, True]):
+        path = tmp_path / "a.wav"
+        path.write_bytes(pcm_wav(stored(bits), bits, extensible=extensible))
+        found = read_recording(path)
+        assert (found.samples.dtype, found.samples.tolist(), found.sample_rate_hz) == (np.float32, [-1.0, 0.25, 0.0], RATE), (
+            f"{bits!r}, {extensible!r}"
+        )
 
 
 def test_float_is_taken_as_it_is_and_channels_are_averaged(tmp_path):
@@ -56,9 +60,9 @@ def test_without_the_library_flac_names_the_extra(tmp_path, monkeypatch):
         read_recording(tmp_path / "a.flac")
 
 
-@pytest.mark.parametrize(
-    ("content", "words"),
-    [
+def test_a_broken_recording_ends_in_one_line(tmp_path):
+    """Which names it and what is wrong with it."""
+    for content, words in [
         (b"", "not a WAV file"),
         (b"\xff\xfe\x00garbage\n", "not a WAV file"),
         (pcm_wav(stored(16), 16)[:40], "no samples"),
@@ -66,12 +70,9 @@ def test_without_the_library_flac_names_the_extra(tmp_path, monkeypatch):
         (pcm_wav(stored(16), 16, kind=17), "format 17, 16 bits"),
         (pcm_wav(np.array([], "<i2"), 16), "holds no samples"),
         (pcm_wav(np.array([np.nan], "<f4"), 32, kind=3), "not finite numbers"),
-    ],
-)
-def test_a_broken_recording_ends_in_one_line(tmp_path, content, words):
-    """Which names it and what is wrong with it."""
-    (tmp_path / "bad.wav").write_bytes(content)
-    with pytest.raises(ConfigError, match=words) as caught:
-        read_recording(tmp_path / "bad.wav")
-    assert "bad.wav" in str(caught.value)
-    assert "\n" not in str(caught.value)
+    ]:
+        (tmp_path / "bad.wav").write_bytes(content)
+        with table_row(words), pytest.raises(ConfigError, match=words) as caught:
+            read_recording(tmp_path / "bad.wav")
+        assert "bad.wav" in str(caught.value), f"{words!r}"
+        assert "\n" not in str(caught.value), f"{words!r}"

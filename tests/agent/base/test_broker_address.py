@@ -2,11 +2,12 @@ import pytest
 
 from edgemeter.agent.base.broker_address import BrokerAddress, parse_address
 from edgemeter.agent.base.errors import ConfigError
+from tests.fixtures.rows import table_row
 
 
-@pytest.mark.parametrize(
-    ("text", "expected"),
-    [
+def test_an_address_is_taken_apart():
+    """Scheme, user, host and port, with the defaults of IANA."""
+    for text, expected in [
         ("broker", BrokerAddress("broker", 1883)),
         ("192.0.2.7:2883", BrokerAddress("192.0.2.7", 2883)),
         ("[2001:db8::1]:2883", BrokerAddress("2001:db8::1", 2883)),
@@ -14,16 +15,13 @@ from edgemeter.agent.base.errors import ConfigError
         ("mqtt://broker", BrokerAddress("broker", 1883)),
         ("mqtts://broker/", BrokerAddress("broker", 8883, "mqtts")),
         ("mqtts://pi%40lab@broker:1", BrokerAddress("broker", 1, "mqtts", "pi@lab", "secret")),
-    ],
-)
-def test_an_address_is_taken_apart(text, expected):
-    """Scheme, user, host and port, with the defaults of IANA."""
-    assert parse_address(text, environ={"EDGEMETER_MQTT_PASSWORD": "secret"}) == expected
+    ]:
+        assert parse_address(text, environ={"EDGEMETER_MQTT_PASSWORD": "secret"}) == expected, f"{text!r}"
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
+def test_what_is_no_address_is_refused_with_the_forms():
+    """One line that quotes what was written and says what to write."""
+    for text in [
         "",
         " ",
         ":1883",
@@ -36,12 +34,9 @@ def test_an_address_is_taken_apart(text, expected):
         "a b",
         "[::1",
         "b?x=1",
-    ],
-)
-def test_what_is_no_address_is_refused_with_the_forms(text):
-    """One line that quotes what was written and says what to write."""
-    with pytest.raises(ConfigError, match=r"is not a broker address.*write HOST"):
-        parse_address(text)
+    ]:
+        with table_row(text), pytest.raises(ConfigError, match=r"is not a broker address.*write HOST"):
+            parse_address(text)
 
 
 def test_a_password_in_an_address_is_refused_and_not_repeated():

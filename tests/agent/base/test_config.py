@@ -9,6 +9,7 @@ import pytest
 from edgemeter.agent.base import config
 from edgemeter.agent.base.errors import ConfigError
 from tests.fixtures.ordinary_user import closed_mode, ordinary_user
+from tests.fixtures.rows import table_row
 
 
 def test_the_sample_reads_and_so_does_it_with_every_default_switched_on(tmp_path):
@@ -28,15 +29,13 @@ def test_an_option_beats_the_file(tmp_path):
     assert (said.broker_ca_file, said.broker_key_file, said.broker_user_file) == ("option.pem", "file.key", None)
 
 
-@pytest.mark.parametrize(
-    ("text", "says"), [("brokr = 'x'", "brokr"), ("device = 'a/b'", "device: expected a name"), ("= 1", "configuration")]
-)
-def test_a_wrong_key_or_value_is_named(tmp_path, text, says):
+def test_a_wrong_key_or_value_is_named(tmp_path):
     """A typo is refused with its path."""
-    path = tmp_path / "config.toml"
-    path.write_text(text)
-    with pytest.raises(ConfigError, match=says):
-        config.read(path)
+    for text, says in [("brokr = 'x'", "brokr"), ("device = 'a/b'", "device: expected a name"), ("= 1", "configuration")]:
+        path = tmp_path / "config.toml"
+        path.write_text(text)
+        with table_row(text), pytest.raises(ConfigError, match=says):
+            config.read(path)
 
 
 def test_a_home_that_may_not_be_looked_into_holds_no_configuration(monkeypatch):

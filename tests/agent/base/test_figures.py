@@ -1,11 +1,9 @@
-import pytest
-
 from edgemeter.agent.base import figures
 
 
-@pytest.mark.parametrize(
-    ("value", "text"),
-    [
+def test_figures_keep_three_significant_digits_and_never_become_integers_that_lose_them():
+    """0.4 ms stays 0.4 ms; digits before the point are all kept."""
+    for value, text in [
         (0.4, "0.400"),
         (0.0123, "0.0123"),
         (9.996, "10.0"),
@@ -16,32 +14,26 @@ from edgemeter.agent.base import figures
         (-3.14159, "-3.14"),
         (0, "0"),
         (None, "-"),
-    ],
-)
-def test_figures_keep_three_significant_digits_and_never_become_integers_that_lose_them(value, text):
-    """0.4 ms stays 0.4 ms; digits before the point are all kept."""
-    assert figures.significant(value) == text
+    ]:
+        assert figures.significant(value) == text, f"{value!r}"
 
 
-@pytest.mark.parametrize(
-    ("value", "uncertainty", "text"),
-    [
+def test_a_figure_is_rounded_to_the_place_of_its_uncertainty():
+    """Two digits of the uncertainty; an unknown one is no zero."""
+    for value, uncertainty, text in [
         (412.345, 12.34, "412 ± 12"),
         (412.345, 1.234, "412.3 ± 1.2"),
         (412.345, 0.996, "412.3 ± 1.0"),
         (412.345, None, "412 ± ?"),
         (412.345, 0.0, "412 ± 0"),
-    ],
-)
-def test_a_figure_is_rounded_to_the_place_of_its_uncertainty(value, uncertainty, text):
-    """Two digits of the uncertainty; an unknown one is no zero."""
-    assert figures.with_uncertainty(value, uncertainty) == text
+    ]:
+        assert figures.with_uncertainty(value, uncertainty) == text, f"{value!r}, {uncertainty!r}"
 
 
-@pytest.mark.parametrize(("value", "text"), [(-0.0371, "-0.037"), (0.0004, "0.000"), (-0.0004, "0.000"), (0.012, "+0.012"), (None, "-")])
-def test_a_difference_of_accuracies_has_its_sign_unless_it_rounds_to_nothing(value, text):
+def test_a_difference_of_accuracies_has_its_sign_unless_it_rounds_to_nothing():
     """There is no -0.000."""
-    assert figures.difference(value) == text
+    for value, text in [(-0.0371, "-0.037"), (0.0004, "0.000"), (-0.0004, "0.000"), (0.012, "+0.012"), (None, "-")]:
+        assert figures.difference(value) == text, f"{value!r}"
 
 
 def test_a_range_that_rounds_to_one_figure_is_one_figure():
@@ -71,9 +63,7 @@ def test_what_steers_a_terminal_does_not_come_through():
     )
 
 
-@pytest.mark.parametrize(
-    ("time_ns", "text"), [(0, "1970-01-01 00:00:00"), (1_760_000_000_123_456_789, "2025-10-09 08:53:20"), (10**30, f"{10**30} ns")]
-)
-def test_a_time_is_utc_and_one_that_no_calendar_has_is_a_number(time_ns, text):
+def test_a_time_is_utc_and_one_that_no_calendar_has_is_a_number():
     """A broken clock on a device ends no report."""
-    assert figures.stamp(time_ns) == text
+    for time_ns, text in [(0, "1970-01-01 00:00:00"), (1_760_000_000_123_456_789, "2025-10-09 08:53:20"), (10**30, f"{10**30} ns")]:
+        assert figures.stamp(time_ns) == text, f"{time_ns!r}"

@@ -8,6 +8,7 @@ from edgemeter.agent.base import broker_address
 from edgemeter.agent.base.broker_address import BrokerAddress
 from edgemeter.agent.base.errors import UnavailableError
 from edgemeter.collector.receive.embedded_broker import EmbeddedBroker
+from tests.fixtures.rows import table_row
 from tests.fixtures.servers import address_of, mosquitto
 
 
@@ -28,20 +29,17 @@ def answering(answer):
         thread.join(150)
 
 
-@pytest.mark.parametrize(
-    ("answer", "version"),
-    [
+def test_the_answer_to_the_smallest_connect_tells_the_version():
+    """Accepted, not authorised, unacceptable version in 5 and in 3.1.1, and a broker that hangs up."""
+    for answer, version in [
         (b"\x20\x03\x00\x00\x00", "5"),
         (b"\x20\x03\x00\x87\x00", "5"),
         (b"\x20\x03\x00\x84\x00", "3.1.1"),
         (b"\x20\x02\x00\x01", "3.1.1"),
         (b"", "3.1.1"),
-    ],
-)
-def test_the_answer_to_the_smallest_connect_tells_the_version(answer, version):
-    """Accepted, not authorised, unacceptable version in 5 and in 3.1.1, and a broker that hangs up."""
-    with answering(answer) as address:
-        assert broker_address.mqtt_version(address, 5) == version
+    ]:
+        with table_row(answer), answering(answer) as address:
+            assert broker_address.mqtt_version(address, 5) == version
 
 
 def test_what_answers_anything_else_is_no_broker():

@@ -3,7 +3,6 @@
 from typing import Annotated, Literal
 
 import msgspec
-import pytest
 
 from edgemeter.agent.base.toml_mistakes import mistakes, near
 from edgemeter.agent.base.types import Name
@@ -32,9 +31,9 @@ class Document(msgspec.Struct, forbid_unknown_fields=True):
             raise ValueError("names belong to what is off")
 
 
-@pytest.mark.parametrize(
-    ("text", "expected"),
-    [
+def test_a_mistake_names_section_key_what_was_expected_and_what_exists():
+    """Each in one line."""
+    for text, expected in [
         ("fleet = 'a'\nflet = 'b'", "flet: no such key: did you mean fleet? There are fleet, part, case, names, first, is_on"),
         ("", "fleet: is missing: write a name: up to 128"),
         ("fleet = 'a/b'", "fleet: expected a name: up to 128"),
@@ -50,12 +49,9 @@ class Document(msgspec.Struct, forbid_unknown_fields=True):
         ("fleet = 'a'\n[first]\nlimit_w = 1\nthreads = [1, 0]", "[first] threads: item 2: expected a whole number of at least 1, found 0"),
         ("fleet = 'a'\nfirst = 3", "first: expected a table, found 3"),
         ("fleet = 'a'\nnames = 2026-01-01", "names: expected a list, each a text, found datetime.date"),
-    ],
-)  # fmt: skip
-def test_a_mistake_names_section_key_what_was_expected_and_what_exists(text, expected):
-    """Each in one line."""
-    (found,) = mistakes(msgspec.toml.decode(text), Document)
-    assert str(found).startswith(expected)
+    ]:  # fmt: skip
+        (found,) = mistakes(msgspec.toml.decode(text), Document)
+        assert str(found).startswith(expected), f"{text!r}"
 
 
 def test_all_mistakes_are_found_at_once():

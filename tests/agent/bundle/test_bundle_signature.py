@@ -13,6 +13,7 @@ from edgemeter.agent.base.errors import ConfigError, UnavailableError
 from edgemeter.agent.bundle import archive, signature
 from edgemeter.agent.bundle.verify import verify
 from tests.fixtures.bundle_factory import rezip, write_bundle
+from tests.fixtures.rows import table_row
 
 pytest.importorskip("cryptography")
 
@@ -113,20 +114,17 @@ def _pem(kind, **settings):
     return made.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, protection)
 
 
-@pytest.mark.parametrize(
-    ("content", "message"),
-    [
+def test_a_key_that_cannot_sign_is_one_line(tmp_path):
+    """Empty, garbled, of another kind, protected: reported before anything is measured."""
+    for content, message in [
         (lambda: b"", "is not a private key in PEM"),
         (lambda: b"\xff\x00 garbage", "is not a private key in PEM"),
         (lambda: _pem("ec"), "is not an Ed25519 key"),
         (lambda: _pem("ed", passphrase=True), "without a passphrase"),
-    ],
-)
-def test_a_key_that_cannot_sign_is_one_line(tmp_path, content, message):
-    """Empty, garbled, of another kind, protected: reported before anything is measured."""
-    (tmp_path / "key").write_bytes(content())
-    with pytest.raises(ConfigError, match=message):
-        signature.signer(tmp_path / "key")
+    ]:
+        (tmp_path / "key").write_bytes(content())
+        with table_row(message), pytest.raises(ConfigError, match=message):
+            signature.signer(tmp_path / "key")
 
 
 def test_a_missing_key_is_one_line(tmp_path):

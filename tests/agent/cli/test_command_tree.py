@@ -10,6 +10,7 @@ from click.testing import CliRunner
 
 from edgemeter.agent.cli.main import COMMANDS, RENAMED, cli
 from tests.fixtures.command_lines import every_command, example_of, parsed
+from tests.fixtures.rows import table_row
 
 ROOT = Path(__file__).resolve().parents[3]
 EVERY = {" ".join(path): command for path, command in every_command()}
@@ -26,38 +27,41 @@ def test_the_top_level_fits_in_a_head():
     assert [name for name in names if not re.search(rf"^  {name}  ", page, re.MULTILINE)] == []
 
 
-@pytest.mark.parametrize("path", [path for path, command in EVERY.items() if isinstance(command, click.Group)])
-def test_a_long_list_of_commands_has_sections(path):
+def test_a_long_list_of_commands_has_sections():
     """More than twelve in one list are searched, not read."""
-    lists = CliRunner().invoke(cli, [*path.split(), "--help"]).stdout.partition("Options:")[2].split(":\n")[1:]
-    assert max(len(re.findall(r"^  [a-z]", one, re.MULTILINE)) for one in lists) <= 12, path
+    for path in [path for path, command in EVERY.items() if isinstance(command, click.Group)]:
+        with table_row(path):
+            lists = CliRunner().invoke(cli, [*path.split(), "--help"]).stdout.partition("Options:")[2].split(":\n")[1:]
+            assert max(len(re.findall(r"^  [a-z]", one, re.MULTILINE)) for one in lists) <= 12, path
 
 
-@pytest.mark.parametrize("path", [path for path, command in EVERY.items() if isinstance(command, click.Group)])
-def test_no_line_of_a_list_of_commands_is_cut(path):
+def test_no_line_of_a_list_of_commands_is_cut():
     """A summary that ends in dots hides what the command does."""
-    page = CliRunner().invoke(cli, [*path.split(), "--help"]).stdout
-    assert [line for line in page.splitlines() if line.startswith("  ") and line.endswith("...")] == []
+    for path in [path for path, command in EVERY.items() if isinstance(command, click.Group)]:
+        page = CliRunner().invoke(cli, [*path.split(), "--help"]).stdout
+        assert [line for line in page.splitlines() if line.startswith("  ") and line.endswith("...")] == [], f"{path!r}"
 
 
-@pytest.mark.parametrize("path", EVERY)
-def test_each_page_of_help_has_an_example_that_parses(path):
+def test_each_page_of_help_has_an_example_that_parses():
     """Of the command itself, or for a group of one below it; with options that exist and values that they take."""
-    example = example_of(EVERY[path])
-    # A flag that what is compared implies need not be written.
-    assert example.startswith(f"edgemeter {path.removesuffix(' --models')}"), example
-    assert parsed(example).command is EVERY[path] or isinstance(EVERY[path], click.Group)
+    for path, command in EVERY.items():
+        with table_row(path):
+            example = example_of(command)
+            # A flag that what is compared implies need not be written.
+            assert example.startswith(f"edgemeter {path.removesuffix(' --models')}"), example
+            assert parsed(example).command is command or isinstance(command, click.Group)
 
 
-@pytest.mark.parametrize(("old", "new"), RENAMED.items())
-def test_an_old_name_does_what_the_new_one_does_and_says_so(old, new):
+def test_an_old_name_does_what_the_new_one_does_and_says_so():
     """The same page of help, under the new name; one line on standard error."""
-    found = CliRunner().invoke(cli, [*old.split(), "--help"], prog_name="edgemeter")
-    assert found.exit_code == 0
-    assert found.stderr == f"`edgemeter {old}` is now `edgemeter {new}`: the old name ends with the next release\n"
-    assert found.stdout == CliRunner().invoke(cli, [*new.split(), "--help"], prog_name="edgemeter").stdout
-    # A new name may end in an argument: `config sample alerts`.
-    assert f"edgemeter {new} ".startswith(found.stdout.removeprefix("Usage: ").partition("[")[0])
+    for old, new in RENAMED.items():
+        with table_row(old):
+            found = CliRunner().invoke(cli, [*old.split(), "--help"], prog_name="edgemeter")
+            assert found.exit_code == 0
+            assert found.stderr == f"`edgemeter {old}` is now `edgemeter {new}`: the old name ends with the next release\n"
+            assert found.stdout == CliRunner().invoke(cli, [*new.split(), "--help"], prog_name="edgemeter").stdout
+            # A new name may end in an argument: `config sample alerts`.
+            assert f"edgemeter {new} ".startswith(found.stdout.removeprefix("Usage: ").partition("[")[0])
 
 
 def test_old_names_are_not_listed():

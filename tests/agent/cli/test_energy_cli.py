@@ -13,6 +13,7 @@ from edgemeter.agent.energy.per_inference import Energies
 from edgemeter.agent.energy.watch import WatchedEnergy
 from tests.fixtures.record_factory import make_energy
 from tests.fixtures.replay_case import replay_case
+from tests.fixtures.rows import table_row
 
 
 def run(*arguments, **environment):
@@ -105,17 +106,17 @@ def test_a_real_suite_is_watched_twice(tmp_path, configuration):
     assert [len(document["runs"]) for document in documents] == [1, 1]
 
 
-@pytest.mark.parametrize(("text", "seconds"), [("90s", 90), ("5m", 300), ("2h", 7200), ("1d", 86400), (" 1.5m ", 90)])
-def test_a_length_of_time_has_a_unit(text, seconds):
+def test_a_length_of_time_has_a_unit():
     """Seconds, minutes, hours, days."""
-    assert energy_cli.seconds(text) == seconds
+    for text, seconds in [("90s", 90), ("5m", 300), ("2h", 7200), ("1d", 86400), (" 1.5m ", 90)]:
+        assert energy_cli.seconds(text) == seconds, f"{text!r}"
 
 
-@pytest.mark.parametrize("text", ["5", "m", "-5m", "0s", "5 minutes", ""])
-def test_another_length_of_time_is_refused(text):
+def test_another_length_of_time_is_refused():
     """With the forms that there are."""
-    with pytest.raises(ConfigError, match="give 30s, 5m, 2h or 1d"):
-        energy_cli.seconds(text)
+    for text in ["5", "m", "-5m", "0s", "5 minutes", ""]:
+        with table_row(text), pytest.raises(ConfigError, match="give 30s, 5m, 2h or 1d"):
+            energy_cli.seconds(text)
 
 
 def test_it_never_says_without_idle_after_it_idled():

@@ -4,10 +4,10 @@ import json
 from pathlib import Path
 
 import click
-import pytest
 
 from tests.fixtures.command import edgemeter
 from tests.fixtures.command_lines import every_command
+from tests.fixtures.rows import table_row
 
 MODEL = Path(__file__).resolve().parents[2] / "fixtures" / "runtimes" / "replay.replay.json"
 SHORT = {"--model": "-m", "--images": "-i", "--annotations": "-a", "--quiet": "-q", "--output": "-o"}
@@ -16,12 +16,13 @@ OTHER = {("models references add", "--images")}
 OPTIONS = [(" ".join(path), one) for path, command in every_command() for one in command.params if isinstance(one, click.Option)]
 
 
-@pytest.mark.parametrize(("long", "short"), SHORT.items())
-def test_a_short_option_stands_for_one_long_one_everywhere(long, short):
+def test_a_short_option_stands_for_one_long_one_everywhere():
     """Wherever the one exists the other does, and it means nothing else."""
-    for path, option in OPTIONS:
-        if (path, long) not in OTHER:
-            assert (long in option.opts) == (short in option.opts), path
+    for long, short in SHORT.items():
+        with table_row(long):
+            for path, option in OPTIONS:
+                if (path, long) not in OTHER:
+                    assert (long in option.opts) == (short in option.opts), path
 
 
 def test_quiet_leaves_the_result_alone(tmp_path):

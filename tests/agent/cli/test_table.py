@@ -20,13 +20,20 @@ def printed(*runs, width=80):
     return out.getvalue()
 
 
-@pytest.mark.parametrize("width", [72, 80, 200])
-def test_no_figure_and_no_verdict_is_cut_on_a_narrow_terminal(width):
+def test_no_figure_and_no_verdict_is_cut_on_a_narrow_terminal():
     """The model's name gives way, the numbers never do."""
-    run = make_record(model=make_model(name="coco_ssd_mobilenet_v1_1.0_quant_2018_06_29"), energy=None, energy_reason="no sensor")
-    text = printed(run, width=width)
-    cells = [f"{run.latency.p50_ms:g}", f"{run.latency.p90_ms:g}", f"{run.accuracy.value:.4f} AP", run.verdict.state, "p50 ms", "verdict"]
-    assert [cell for cell in cells if cell not in text] == []
+    for width in [72, 80, 200]:
+        run = make_record(model=make_model(name="coco_ssd_mobilenet_v1_1.0_quant_2018_06_29"), energy=None, energy_reason="no sensor")
+        text = printed(run, width=width)
+        cells = [
+            f"{run.latency.p50_ms:g}",
+            f"{run.latency.p90_ms:g}",
+            f"{run.accuracy.value:.4f} AP",
+            run.verdict.state,
+            "p50 ms",
+            "verdict",
+        ]
+        assert [cell for cell in cells if cell not in text] == [], f"{width!r}"
 
 
 @pytest.mark.parametrize(("width", "missing"), [(80, {"MB", "per s"}), (200, set())])
@@ -71,26 +78,21 @@ def test_a_refused_percentile_says_once_what_it_needs():
     assert printed(*runs, width=200).count("not stated: p99 (needs 662 queries) of tiny-detector") == 1
 
 
-@pytest.mark.parametrize(
-    ("value", "text"), [(None, "-"), (0, "0"), (0.21463, "0.2146"), (1234567.0, "1235000"), (12.0, "12"), (1.23456e-5, "0.00001235")]
-)
-def test_figures_are_rounded_by_significant_digits(value, text):
+def test_figures_are_rounded_by_significant_digits():
     """Never to an integer where that loses something, never in exponent form."""
-    assert figures.plain_digits(value) == text
+    for value, text in [(None, "-"), (0, "0"), (0.21463, "0.2146"), (1234567.0, "1235000"), (12.0, "12"), (1.23456e-5, "0.00001235")]:
+        assert figures.plain_digits(value) == text, f"{value!r}"
 
 
-@pytest.mark.parametrize(
-    ("energy", "shown"),
-    [
+def test_an_energy_that_was_not_measured_says_so():
+    """Beside the figure itself."""
+    for energy, shown in [
         (make_energy(), "62.5 ±1.2 "),
         (make_energy(sensor="replay:demo"), "62.5 ±1.2 (replayed)"),
         (make_energy(is_modelled=True), "62.5 (modelled)"),
         (make_energy(sensor="estimate"), "62.5 (estimated)"),
-    ],
-)
-def test_an_energy_that_was_not_measured_says_so(energy, shown):
-    """Beside the figure itself."""
-    assert shown in printed(make_record(energy=energy), width=200)
+    ]:
+        assert shown in printed(make_record(energy=energy), width=200), f"{energy!r}"
 
 
 def test_a_run_that_idled_too_short_for_its_sensor_says_so_and_not_that_it_did_not_idle():

@@ -6,6 +6,7 @@ import pytest
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.contract import health
 from edgemeter.agent.contract.health import Health
+from tests.fixtures.rows import table_row
 
 BARE = Health(device="pi-1", fleet="lab", session=7, told_ns=5, agent="1.0")
 
@@ -17,9 +18,9 @@ def test_what_a_newer_device_says_beside_is_left_out():
     assert (found.device, found.disk.free_bytes) == ("pi-1", 5)
 
 
-@pytest.mark.parametrize(
-    "payload",
-    [
+def test_what_is_no_health_is_refused_in_one_line():
+    """Cut, garbled, foreign, deep or far too long."""
+    for payload in [
         b"",
         b"{",
         b"\xff\xfe",
@@ -30,10 +31,7 @@ def test_what_a_newer_device_says_beside_is_left_out():
         health.encode_health(BARE).replace(b'"told_ns":5', b'"told_ns":NaN'),
         b"[" * 100_000,
         health.encode_health(msgspec.structs.replace(BARE, temperatures_c={f"zone{number}": 1.0 for number in range(10_000)})),
-    ],
-)
-def test_what_is_no_health_is_refused_in_one_line(payload):
-    """Cut, garbled, foreign, deep or far too long."""
-    with pytest.raises(ConfigError, match="not a device's health") as caught:
-        health.decode_health(payload)
-    assert "\n" not in str(caught.value)
+    ]:
+        with table_row(payload[:40]), pytest.raises(ConfigError, match="not a device's health") as caught:
+            health.decode_health(payload)
+        assert "\n" not in str(caught.value), f"{payload[:40]!r}"

@@ -5,6 +5,7 @@ from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.contract import record as contract_record
 from edgemeter.agent.contract.record import NO_SAMPLES, join_samples, split_samples
 from tests.fixtures.record_factory import make_record
+from tests.fixtures.rows import table_row
 
 
 def test_a_record_in_two_parts_is_whole_again():
@@ -28,8 +29,8 @@ def test_without_samples_there_are_none():
     assert split_samples(b'{"id":"i","samples":[]}')[1] == NO_SAMPLES
 
 
-@pytest.mark.parametrize("payload", [b"", b"[]", b"{", b'{"\xff":1}', b"[" * 99_999])
-def test_what_is_no_object_cannot_be_taken_apart(payload):
+def test_what_is_no_object_cannot_be_taken_apart():
     """A ConfigError, whatever it is."""
-    with pytest.raises(ConfigError, match=r"^not a run record: "):
-        split_samples(payload)
+    for payload in [b"", b"[]", b"{", b'{"\xff":1}', b"[" * 99_999]:
+        with table_row(payload[:20]), pytest.raises(ConfigError, match=r"^not a run record: "):
+            split_samples(payload)

@@ -8,6 +8,7 @@ from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.contract import suite as contract_suite
 from edgemeter.agent.generators import GENERATORS
 from edgemeter.agent.runtimes import RUNTIMES
+from tests.fixtures.rows import table_row
 
 SAMPLE = contract_suite.SAMPLE
 
@@ -56,21 +57,18 @@ def test_a_replay_generates_where_lengths_are_given(tmp_path):
     assert [(case.runtime, case.output_tokens) for case in cases] == [("replay", None), ("replay", 128)]
 
 
-@pytest.mark.parametrize(
-    ("keys", "says"),
-    [
+def test_what_a_language_model_cannot_have_is_refused(tmp_path):
+    """Nothing that was asked for is left out silently."""
+    for keys, says in [
         ('model = "a.onnx"\nprompt_tokens = 8', "onnx runs one call"),
         ('model = "a.gguf"\nscenario = "offline"', "single_stream, .* not offline"),
         ('model = "a.gguf"\nscenario = "poisson"\nrate_per_s = 2', "llama answers one query after the other"),
         ('model = "a.json"\nprompt_tokens = 8\nscenario = "poisson"\nrate_per_s = 2', "replay answers one query after the other"),
         ('model = "a.gguf"\nimages = "i"', "images is not for language models"),
         ('model = "a.gguf"\nprompt_tokens = 0', "at least 1"),
-    ],
-)
-def test_what_a_language_model_cannot_have_is_refused(tmp_path, keys, says):
-    """Nothing that was asked for is left out silently."""
-    with pytest.raises(ConfigError, match=says):
-        _suite(tmp_path, f'name = "m"\n[[case]]\n{keys}\n')
+    ]:
+        with table_row(keys), pytest.raises(ConfigError, match=says):
+            _suite(tmp_path, f'name = "m"\n[[case]]\n{keys}\n')
 
 
 def test_every_generator_is_known_to_the_suite():
@@ -85,9 +83,9 @@ def test_a_matrix_leaves_out_what_a_runtime_cannot_read(tmp_path):
     assert suite.left_out == ("case[0]: onnx does not read a.tflite", "case[0]: litert does not read a.onnx")
 
 
-@pytest.mark.parametrize(
-    ("text", "says"),
-    [
+def test_a_wrong_suite_is_refused_with_the_place(tmp_path):
+    """A typo, a wrong value or a missing key names its path in the file."""
+    for text, says in [
         ('name = "m"\n[[case]]\nmodel = "a.onnx"\nthread = 2\n', r"\[\[case\]\] number 1 thread: no such key: did you mean threads"),
         ('name = "m"\n[defaults]\nmode = "fast"\n[[case]]\nmodel = "a.onnx"\n', r"\[defaults\] mode: 'fast' is unknown"),
         ('name = "m"\n[[case]]\nmodel = "a.onnx"\nthreads = 0\n', r"number 1 threads: expected a whole number of at least 1"),
@@ -96,12 +94,9 @@ def test_a_matrix_leaves_out_what_a_runtime_cannot_read(tmp_path):
         ("name = ", "suite"),
         ('name = "m"\n[[case]]\nmodel = "a.xyz"\n', "no runtime is known for 'a.xyz'"),
         ('name = "m"\n[[case]]\nmodel = "a.onnx"\nruntime = "litert"\n', "nothing to measure"),
-    ],
-)
-def test_a_wrong_suite_is_refused_with_the_place(tmp_path, text, says):
-    """A typo, a wrong value or a missing key names its path in the file."""
-    with pytest.raises(ConfigError, match=says):
-        _suite(tmp_path, text)
+    ]:
+        with table_row(text), pytest.raises(ConfigError, match=says):
+            _suite(tmp_path, text)
 
 
 def test_a_missing_suite_is_one_line(tmp_path):

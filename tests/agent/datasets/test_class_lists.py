@@ -8,6 +8,7 @@ from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.datasets import class_lists
 from edgemeter.agent.datasets.dataset import open_folder
 from edgemeter.agent.runtimes import TensorInfo
+from tests.fixtures.rows import table_row
 from tests.fixtures.vision_factory import make_card, make_loaded
 
 
@@ -32,9 +33,9 @@ def test_a_table_may_have_a_heading_and_groups(tmp_path):
     assert read(tmp_path, "val.tsv", "a.jpg\t3\n").classes == {"a.jpg": 3}
 
 
-@pytest.mark.parametrize(
-    ("name", "text", "said"),
-    [
+def test_a_wrong_line_is_named(tmp_path):
+    """Its number, what it is and what it should be."""
+    for name, text, said in [
         ("i.txt", "a.jpg 1\nb.jpg cat\n", r"line 2 is 'b\.jpg cat': each line is"),
         ("i.txt", "a.jpg -1\n", "line 1"),
         ("i.txt", "a.jpg 1.5\n", "line 1"),
@@ -43,12 +44,9 @@ def test_a_table_may_have_a_heading_and_groups(tmp_path):
         ("i.csv", "file,class\na.jpg,\n", "line 2"),
         ("i.txt", "a.jpg 1\na.jpg 2\n", r"line 2 names 'a\.jpg' a second time"),
         ("i.txt", "../a.jpg 1\n", "leads out of the image folder"),
-    ],
-)
-def test_a_wrong_line_is_named(tmp_path, name, text, said):
-    """Its number, what it is and what it should be."""
-    with pytest.raises(ConfigError, match=said):
-        read(tmp_path, name, text)
+    ]:
+        with table_row(name, text), pytest.raises(ConfigError, match=said):
+            read(tmp_path, name, text)
 
 
 def test_bytes_that_are_no_text_are_refused(tmp_path):

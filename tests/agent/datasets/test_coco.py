@@ -6,6 +6,7 @@ import pytest
 
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.datasets import coco
+from tests.fixtures.rows import table_row
 from tests.fixtures.vision_factory import make_truth
 
 
@@ -32,18 +33,16 @@ def test_an_index_is_read(tmp_path):
     assert coco.read_annotations(written(tmp_path, {"a.jpg": 0, "b.jpg": 999})) == {"a.jpg": 0, "b.jpg": 999}
 
 
-@pytest.mark.parametrize(
-    "content", ["", "no json", "[]", "[1, 2]", '"text"', '{"a.jpg": "cat"}', '{"a.jpg": -1}', '{"images": []}', "[" * 100_000]
-)
-def test_what_is_neither_is_refused(tmp_path, content):
+def test_what_is_neither_is_refused(tmp_path):
     """Garbage, lists, names instead of numbers, a document without its other parts."""
-    with pytest.raises(ConfigError, match=r"truth\.json.* neither COCO's .* nor an index"):
-        coco.read_annotations(written(tmp_path, content))
+    for content in ["", "no json", "[]", "[1, 2]", '"text"', '{"a.jpg": "cat"}', '{"a.jpg": -1}', '{"images": []}', "[" * 100_000]:
+        with table_row(content[:20]), pytest.raises(ConfigError, match=r"truth\.json.* neither COCO's .* nor an index"):
+            coco.read_annotations(written(tmp_path, content))
 
 
-@pytest.mark.parametrize(
-    ("where", "key", "value", "said"),
-    [
+def test_a_garbled_document_says_where(tmp_path):
+    """One wrong value anywhere ends in one line that names it."""
+    for where, key, value, said in [
         ("annotations", "bbox", [1, 2, 3], r"annotations\[\d+\].bbox"),
         ("annotations", "bbox", "box", r"annotations\[\d+\].bbox"),
         ("annotations", "area", -1, r"annotations\[\d+\].area"),
@@ -60,15 +59,12 @@ def test_what_is_neither_is_refused(tmp_path, content):
         ("images", "file_name", "/etc/passwd", "leads out of the image folder"),
         ("categories", "id", 8, "category id 8 is listed twice"),
         ("categories", "name", None, r"categories\[\d+\].name"),
-    ],
-)
-def test_a_garbled_document_says_where(tmp_path, where, key, value, said):
-    """One wrong value anywhere ends in one line that names it."""
-    truth = make_truth()
-    truth[where][0][key] = value
-    with pytest.raises(ConfigError, match=said) as caught:
-        coco.read_annotations(written(tmp_path, truth))
-    assert "\n" not in str(caught.value)
+    ]:
+        truth = make_truth()
+        truth[where][0][key] = value
+        with table_row(where, key, value), pytest.raises(ConfigError, match=said) as caught:
+            coco.read_annotations(written(tmp_path, truth))
+        assert "\n" not in str(caught.value), f"{where!r}, {key!r}, {value!r}"
 
 
 def test_whole_numbers_may_be_written_as_floats_and_crowds_as_booleans(tmp_path):
@@ -85,13 +81,13 @@ def test_whole_numbers_may_be_written_as_floats_and_crowds_as_booleans(tmp_path)
     assert [type(number) for number in numbers] == [int] * 4
 
 
-@pytest.mark.parametrize(("key", "value"), [("id", 1.5), ("id", True), ("image_id", "100"), ("iscrowd", 0.5), ("id", 9007199254740994.0)])
-def test_fractions_and_other_kinds_are_no_ids(tmp_path, key, value):
+def test_fractions_and_other_kinds_are_no_ids(tmp_path):
     """A fraction, a boolean or a text is refused with its place."""
-    truth = make_truth(1)
-    truth["annotations"][0][key] = value
-    with pytest.raises(ConfigError, match=rf"annotations\[\d+\]\.{key}"):
-        coco.read_annotations(written(tmp_path, truth))
+    for key, value in [("id", 1.5), ("id", True), ("image_id", "100"), ("iscrowd", 0.5), ("id", 9007199254740994.0)]:
+        truth = make_truth(1)
+        truth["annotations"][0][key] = value
+        with table_row(key, value), pytest.raises(ConfigError, match=rf"annotations\[\d+\]\.{key}"):
+            coco.read_annotations(written(tmp_path, truth))
 
 
 def test_an_annotation_id_of_0_is_warned_of(tmp_path):

@@ -6,6 +6,7 @@ import pytest
 
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.datasets import coco, coco_results
+from tests.fixtures.rows import table_row
 from tests.fixtures.vision_factory import make_truth
 
 
@@ -60,9 +61,9 @@ def test_an_empty_list_is_no_error(tmp_path, truth):
     assert read(tmp_path, truth, []).shape == (0, 7)
 
 
-@pytest.mark.parametrize(
-    ("changes", "said"),
-    [
+def test_what_cannot_be_scored_is_refused(tmp_path, truth):
+    """One wrong detection among others ends in one line that says which and how many."""
+    for changes, said in [
         ({"image_id": 5}, r"1 of 2 detections are of images that the annotations do not have \(first: number 1, image 5"),
         ({"category_id": 1}, r"1 of 2 detections are of categories that the annotations do not have \(1\).* not class indices"),
         ({"bbox": [20, 20, -10, 5]}, r"1 of 2 detections have a negative width or height .*bbox is x, y, width, height"),
@@ -72,20 +73,17 @@ def test_an_empty_list_is_no_error(tmp_path, truth):
         ({"score": float("inf")}, r"Infinity at byte \d+ is not a number"),
         ({"bbox": [1, 2, 3]}, r"at `\$\[1\]\.bbox`"),
         ({"image_id": "100"}, r"at `\$\[1\]\.image_id`"),
-    ],
-)
-def test_what_cannot_be_scored_is_refused(tmp_path, truth, changes, said):
-    """One wrong detection among others ends in one line that says which and how many."""
-    with pytest.raises(ConfigError, match=said) as caught:
-        read(tmp_path, truth, [detection(), detection(**changes)])
-    assert "\n" not in str(caught.value)
+    ]:
+        with table_row(changes), pytest.raises(ConfigError, match=said) as caught:
+            read(tmp_path, truth, [detection(), detection(**changes)])
+        assert "\n" not in str(caught.value), f"{changes!r}"
 
 
-@pytest.mark.parametrize("content", ["", "{", '[{"image_id": 100', "[[1, 2]]", "3", '{"images": []}', "[" * 100_000, "null"])
-def test_what_is_no_list_of_results_is_refused(tmp_path, truth, content):
+def test_what_is_no_list_of_results_is_refused(tmp_path, truth):
     """Truncated, nested, or something else."""
-    with pytest.raises(ConfigError, match="are not a list of COCO results"):
-        read(tmp_path, truth, content)
+    for content in ["", "{", '[{"image_id": 100', "[[1, 2]]", "3", '{"images": []}', "[" * 100_000, "null"]:
+        with table_row(content[:20]), pytest.raises(ConfigError, match="are not a list of COCO results"):
+            read(tmp_path, truth, content)
 
 
 def test_an_absent_file_is_named(tmp_path, truth):

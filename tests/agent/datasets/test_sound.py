@@ -7,6 +7,7 @@ import pytest
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.datasets.dataset import open_folder
 from tests.fixtures.audio_factory import labels_csv, tone, write_recording
+from tests.fixtures.rows import table_row
 from tests.fixtures.vision_factory import make_truth
 
 
@@ -22,20 +23,17 @@ def test_mlperf_tinys_list_names_classes_and_machines(tmp_path):
     assert (data.classes["tst_000000_Stop_7.bin"], data.groups) == (7, None)
 
 
-@pytest.mark.parametrize(
-    ("row", "words"),
-    [
+def test_a_garbled_list_names_the_line(tmp_path):
+    """A class beyond the classes, a file outside, a file twice."""
+    for line, words in [
         ("a.bin,12", "line 1 is 'a.bin,12'"),
         ("a.bin,12,12", "line 1 is 'a.bin,12,12'"),
         ("../a.bin,12,1", "leads out of the folder"),
         ("a.bin,12,1\na.bin,12,2", "line 2 names 'a.bin' a second time"),
         ("", "names no files"),
-    ],
-)
-def test_a_garbled_list_names_the_line(tmp_path, row, words):
-    """A class beyond the classes, a file outside, a file twice."""
-    with pytest.raises(ConfigError, match=words):
-        open_folder(tmp_path, labels_csv(tmp_path / "y_labels.csv", [row]))
+    ]:
+        with table_row(line), pytest.raises(ConfigError, match=words):
+            open_folder(tmp_path, labels_csv(tmp_path / "y_labels.csv", [line]))
 
 
 def test_librispeech_names_texts_and_speakers(tmp_path):

@@ -7,6 +7,7 @@ import pytest
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.datasets.dataset import open_folder
 from edgemeter.agent.datasets.squad import RightAnswers
+from tests.fixtures.rows import table_row
 
 MNLI_HEADING = (
     "index\tpromptID\tpairID\tgenre\tsentence1_binary_parse\tsentence2_binary_parse\tsentence1_parse\tsentence2_parse\tsentence1\t"
@@ -27,16 +28,16 @@ LAYOUTS = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("name", LAYOUTS)
-@pytest.mark.parametrize("ending", ["\n", "\r\n"])
-def test_glue_s_tables_are_read_as_they_are_downloaded(tmp_path, name, ending):
+def test_glue_s_tables_are_read_as_they_are_downloaded(tmp_path):
     """Columns by heading, quotation marks and odd line separators are text, CoLA has no heading."""
-    heading, line, wanted = LAYOUTS[name]
-    path = tmp_path / "dev.tsv"
-    path.write_bytes(ending.join([*([heading] if heading else []), line, ""]).encode())
-    data = open_folder(path)
-    (item,), (target,) = data.items, data.targets.values()
-    assert (item.text, item.context, target.label, target.metric) == wanted
+    for ending in ["\n", "\r\n"]:
+        for name, (heading, line, wanted) in LAYOUTS.items():
+            with table_row(name, ending):
+                path = tmp_path / "dev.tsv"
+                path.write_bytes(ending.join([*([heading] if heading else []), line, ""]).encode())
+                data = open_folder(path)
+                (item,), (target,) = data.items, data.targets.values()
+                assert (item.text, item.context, target.label, target.metric) == wanted
 
 
 def test_groups_and_odd_line_separators_of_a_plain_table(tmp_path):
@@ -48,24 +49,21 @@ def test_groups_and_odd_line_separators_of_a_plain_table(tmp_path):
     assert data.groups == {data.items[0].name: "short"}
 
 
-@pytest.mark.parametrize(
-    ("text", "match"),
-    [
+def test_a_spoilt_table_is_refused_by_its_line(tmp_path):
+    """One line each."""
+    for text, match in [
         (b"sentence\tlabel\n", "holds no text"),
         (b"sentence\tlabel\nx\t1\nx\n", "line 3 has 1 columns, 2 are needed"),
         (b"sentence\tlabel\nx\t\n", "line 2 has no label"),
         (b"sentence\tlabel\n\t1\n", "line 2 has no text"),
         (b"sentence\tlabel\n\xff\t1\n", "is not UTF-8"),
         (b"a\tb\nx\t1\n", "no reader recognises"),
-    ],
-)
-def test_a_spoilt_table_is_refused_by_its_line(tmp_path, text, match):
-    """One line each."""
-    path = tmp_path / "dev.tsv"
-    path.write_bytes(text)
-    with pytest.raises(ConfigError, match=match) as refused:
-        open_folder(path)
-    assert "\n" not in str(refused.value)
+    ]:
+        path = tmp_path / "dev.tsv"
+        path.write_bytes(text)
+        with table_row(text), pytest.raises(ConfigError, match=match) as refused:
+            open_folder(path)
+        assert "\n" not in str(refused.value), f"{text!r}"
 
 
 def document(qas):
@@ -109,17 +107,14 @@ def test_the_same_passage_with_another_question_is_other_data(tmp_path):
     assert found[0] != found[1]
 
 
-@pytest.mark.parametrize(
-    ("qas", "match"),
-    [
+def test_a_spoilt_document_is_refused(tmp_path):
+    """With what is wrong, and where."""
+    for qas, match in [
         ([], "holds no question"),
         ([{"id": "a", "question": "x", "answers": []}] * 2, "has the question 'a' twice"),
         ([{"id": "a", "answers": []}], "is not of SQuAD's form: .*question"),
-    ],
-)
-def test_a_spoilt_document_is_refused(tmp_path, qas, match):
-    """With what is wrong, and where."""
-    path = tmp_path / "dev.json"
-    path.write_text(document(qas))
-    with pytest.raises(ConfigError, match=match):
-        open_folder(path)
+    ]:
+        path = tmp_path / "dev.json"
+        path.write_text(document(qas))
+        with table_row(qas), pytest.raises(ConfigError, match=match):
+            open_folder(path)

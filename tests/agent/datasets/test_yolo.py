@@ -6,6 +6,7 @@ from PIL import Image
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.datasets import yolo
 from edgemeter.agent.datasets.dataset import open_folder
+from tests.fixtures.rows import table_row
 
 
 def read(folder, text, name="data.yaml"):
@@ -15,9 +16,9 @@ def read(folder, text, name="data.yaml"):
     return yolo.read_class_names(path)
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
+def test_the_usual_forms_are_read(tmp_path):
+    """Lists and mappings, in one line and in several, with quotes and comments."""
+    for text in [
         "names: [cat, hot dog, 'baker''s']",
         'names: ["cat", hot dog, "baker\'s"]  # three',
         "names:\n  - cat\n  - hot dog\n  - baker's\nval: x",
@@ -26,11 +27,8 @@ def read(folder, text, name="data.yaml"):
         "names: {0: cat, 1: 'hot dog', 2: baker's}",
         "names: [cat,\n  hot dog,\n  baker's,\n]\n",
         "names:\n  1: hot dog\n  2: baker's\n  0: cat\n",
-    ],
-)
-def test_the_usual_forms_are_read(tmp_path, text):
-    """Lists and mappings, in one line and in several, with quotes and comments."""
-    assert read(tmp_path, text) == ("cat", "hot dog", "baker's")
+    ]:
+        assert read(tmp_path, text) == ("cat", "hot dog", "baker's"), f"{text!r}"
 
 
 def test_they_are_what_a_yaml_reader_gives(tmp_path):
@@ -46,17 +44,14 @@ def test_a_list_of_names_is_read(tmp_path):
     assert read(tmp_path, "cat\nhot dog\n\n", "classes.txt") == ("cat", "hot dog")
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
+def test_other_forms_are_refused(tmp_path):
+    """In one line that says what to write."""
+    for text in [
         "", "train: a\n", "names:\n", "names: []", "names: &a [b]", "names: cat", "names: [cat,\n dog\n",
         "names:\n  0: cat\n  2: dog\n", "names:\n  - cat\n  1: dog\n", "names:\n  cat: 0\n", "nc: 3\nnames: [cat, dog]",
-    ],
-)  # fmt: skip
-def test_other_forms_are_refused(tmp_path, text):
-    """In one line that says what to write."""
-    with pytest.raises(ConfigError, match=r"data\.yaml"):
-        read(tmp_path, text)
+    ]:  # fmt: skip
+        with table_row(text), pytest.raises(ConfigError, match=r"data\.yaml"):
+            read(tmp_path, text)
 
 
 @pytest.fixture
@@ -133,9 +128,9 @@ def test_labels_are_part_of_the_identity(folder):
     assert opened(folder).sha256 != first
 
 
-@pytest.mark.parametrize(
-    ("line", "said"),
-    [
+def test_a_wrong_line_is_named(folder):
+    """File and number."""
+    for line, said in [
         ("0 0.5 0.5 0.5", "each line is `class cx cy width height`"),
         ("0 0.5 0.5 0.5 0.5 0.9", "each line is"),
         ("0 0.5 0.5 -0.5 0.5", "each line is"),
@@ -145,13 +140,10 @@ def test_labels_are_part_of_the_identity(folder):
         ("0.5 0.5 0.5 0.5 0.5", "each line is"),
         ("2 0.5 0.5 0.5 0.5", "is of class 2, there are 2 names"),
         ("-1 0.5 0.5 0.5 0.5", "is of class -1, there are 2 names"),
-    ],
-)
-def test_a_wrong_line_is_named(folder, line, said):
-    """File and number."""
-    label(folder, "a", f"0 0.5 0.5 0.5 0.5\n{line}\n")
-    with pytest.raises(ConfigError, match=rf"a\.txt.*line 2.*{said}"):
-        opened(folder)
+    ]:
+        label(folder, "a", f"0 0.5 0.5 0.5 0.5\n{line}\n")
+        with table_row(line), pytest.raises(ConfigError, match=rf"a\.txt.*line 2.*{said}"):
+            opened(folder)
 
 
 def test_photographs_without_any_labels_are_refused(folder):

@@ -2,8 +2,6 @@
 
 from pathlib import Path
 
-import pytest
-
 from edgemeter.agent.energy import per_inference
 from edgemeter.agent.energy.accelerators import accelerator_link, excluded, is_blind_to
 from edgemeter.agent.energy.sensor_run import EnergyRun
@@ -16,6 +14,7 @@ from tests.fixtures.jetson_trees import AGX_ORIN, ORIN_NANO, ina3221
 from tests.fixtures.machine_trees import write
 from tests.fixtures.power_traces import S, make_description, make_trace
 from tests.fixtures.record_factory import make_runtime
+from tests.fixtures.rows import table_row
 
 USB = ("Coral USB (18d1:9302) at 5000 Mbit/s",)
 PCIE = ("Coral PCIe (apex_0)",)
@@ -31,9 +30,9 @@ def test_the_runtime_of_the_edge_tpu_names_its_device_in_the_back_end():
     assert accelerator_link(make_runtime(name="edgetpu", backend="any"), PCIE) == "PCIe"
 
 
-@pytest.mark.parametrize(
-    ("backend", "attached", "link"),
-    [
+def test_how_the_accelerator_of_a_back_end_is_attached_is_known():
+    """By its name, and by the attached devices where it only names the Edge TPU."""
+    for backend, attached, link in [
         ("usb", (), "USB"),
         ("usb:0", PCIE, "USB"),
         ("edgetpu", USB, "USB"),
@@ -49,22 +48,18 @@ def test_the_runtime_of_the_edge_tpu_names_its_device_in_the_back_end():
         ("builtin", USB, None),
         ("CPUExecutionProvider", HAILO, None),
         ("tpux", USB, None),
-    ],
-)
-def test_how_the_accelerator_of_a_back_end_is_attached_is_known(backend, attached, link):
-    """By its name, and by the attached devices where it only names the Edge TPU."""
-    assert accelerator_link(make_runtime(backend=backend, options={}), attached) == link
+    ]:
+        assert accelerator_link(make_runtime(backend=backend, options={}), attached) == link, f"{backend!r}, {attached!r}"
 
 
-@pytest.mark.parametrize(
-    ("link", "excluded_as"), [("USB", USB_DEVICES), ("PCIe", PCIE_DEVICES), ("PCIe", "HATs"), ("PCIe", "carrier board")]
-)
-def test_only_what_measures_the_board_s_supply_sees_accelerators(link, excluded_as):
+def test_only_what_measures_the_board_s_supply_sees_accelerators():
     """Rails and processors lie behind the branch to ports and slots; a meter may leave them out too."""
-    scopes = ("soc-rails", "module", "cpu-package", "gpu-board", "board-input", "wall-ac")
-    assert [scope for scope in scopes if not is_blind_to(make_description(scope=scope), link)] == ["board-input", "wall-ac"]
-    assert is_blind_to(make_description(scope="board-input", excludes=(excluded_as,)), link)
-    assert is_blind_to(make_description(scope="board-input", is_modelled=True), link)
+    for link, excluded_as in [("USB", USB_DEVICES), ("PCIe", PCIE_DEVICES), ("PCIe", "HATs"), ("PCIe", "carrier board")]:
+        with table_row(link, excluded_as):
+            scopes = ("soc-rails", "module", "cpu-package", "gpu-board", "board-input", "wall-ac")
+            assert [scope for scope in scopes if not is_blind_to(make_description(scope=scope), link)] == ["board-input", "wall-ac"]
+            assert is_blind_to(make_description(scope="board-input", excludes=(excluded_as,)), link)
+            assert is_blind_to(make_description(scope="board-input", is_modelled=True), link)
 
 
 def _real_sensors(root):
@@ -82,26 +77,25 @@ def _real_sensors(root):
     return {name: sensor.describe() for name, sensor in sensors.items()}
 
 
-@pytest.mark.parametrize("board", ["pi 5", "orin", "agx"])
-@pytest.mark.parametrize(
-    ("backend", "attached", "devices"),
-    [
+def test_a_board_s_own_sensor_gives_no_energy_of_a_run_on_an_accelerator_beside_it(tmp_path):
+    """PMIC, module and rails beside a Coral or Hailo on USB, PCIe or M.2; a run on the processor of the same board has its energy."""
+    sensors = _real_sensors(tmp_path)
+    for backend, attached, devices in [
         ("edgetpu:usb:0", USB, "USB devices"),
         ("edgetpu:pci:0", PCIE, "PCIe and M.2 devices"),
         ("edgetpu", PCIE, "PCIe and M.2 devices"),
         ("hailo8l", HAILO, "PCIe and M.2 devices"),
         ("xnnpack", (*PCIE, *HAILO, *STORAGE), None),
-    ],
-)
-def test_a_board_s_own_sensor_gives_no_energy_of_a_run_on_an_accelerator_beside_it(tmp_path, board, backend, attached, devices):
-    """PMIC, module and rails beside a Coral or Hailo on USB, PCIe or M.2; a run on the processor of the same board has its energy."""
-    found = _real_sensors(tmp_path)[board]
-    link = accelerator_link(make_runtime(backend=backend, options={}), attached)
-    run = EnergyRun(Window(20 * S, 50 * S), None, None, 1000, accelerator=link, attached=attached)
-    described = {"id": found.id, "scope": found.scope, "excludes": found.excludes}
-    energy, reason = per_inference.assess(make_trace(lambda _: 5.0, 70, **described), run)
-    assert (energy is None) == (devices is not None)
-    assert devices is None or (f"it does not measure {devices}" in reason and "use a meter in the board's supply" in reason)
+    ]:
+        for board in ["pi 5", "orin", "agx"]:
+            with table_row(board, backend):
+                found = sensors[board]
+                link = accelerator_link(make_runtime(backend=backend, options={}), attached)
+                run = EnergyRun(Window(20 * S, 50 * S), None, None, 1000, accelerator=link, attached=attached)
+                described = {"id": found.id, "scope": found.scope, "excludes": found.excludes}
+                energy, reason = per_inference.assess(make_trace(lambda _: 5.0, 70, **described), run)
+                assert (energy is None) == (devices is not None)
+                assert devices is None or (f"it does not measure {devices}" in reason and "use a meter in the board's supply" in reason)
 
 
 def test_a_drive_or_hat_that_merely_sits_there_is_left_out_by_name(tmp_path):

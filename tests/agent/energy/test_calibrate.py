@@ -24,6 +24,7 @@ from edgemeter.agent.energy.sampler import SensorTrace
 from edgemeter.agent.energy.window import Window
 from edgemeter.agent.power import Reading
 from tests.fixtures.power_traces import S, make_description
+from tests.fixtures.rows import table_row
 
 
 def steps(gain, offset_w, u_w, seed=0, powers=(2.0, 3.0, 4.0, 5.0, 6.0, 7.0), u_reference_w=None):
@@ -70,20 +71,17 @@ def test_points_off_the_line_widen_the_uncertainty():
     assert found.offset_u_w > 0.05
 
 
-@pytest.mark.parametrize(
-    ("points", "message"),
-    [
+def test_steps_without_information_are_refused():
+    """Each with what to do."""
+    for points, message in [
         (steps(1, 0, 0.0, powers=(2.0, 3.0)), "at least 3"),
         (steps(1, 0, 0.0, powers=(2.0, 2.0, 2.0)), "different power"),
         (steps(1, 0, 0.05, powers=(2.0, 2.1, 2.2)), "moved the power"),
         (steps(30, 0, 0.001), "do not measure the same load"),
         (steps(-1, 9, 0.001), "do not measure the same load"),
-    ],
-)
-def test_steps_without_information_are_refused(points, message):
-    """Each with what to do."""
-    with pytest.raises(MeasurementError, match=message):
-        fit_line(points)
+    ]:
+        with table_row(message), pytest.raises(MeasurementError, match=message):
+            fit_line(points)
 
 
 PLAN = CalibrationPlan(steps=4, settle_s=0.0, seconds=0.4)

@@ -14,6 +14,7 @@ from edgemeter.agent.energy.sampler import SensorTrace
 from edgemeter.agent.energy.window import Window
 from tests.fixtures.power_traces import S, make_trace
 from tests.fixtures.record_factory import make_energy, make_generation
+from tests.fixtures.rows import table_row
 
 # A query: 1 s of prefill at 10 W for 100 tokens, 3 s of decode at 6 W for 30 more; 4 W are idle.
 QUERIES, PREFILL_S, DECODE_S = 20, 1.0, 3.0
@@ -91,23 +92,21 @@ def test_the_parts_make_the_request():
     assert whole == pytest.approx(PER_QUERY_MJ, rel=0.002)
 
 
-@pytest.mark.parametrize(
-    ("changes", "parts"),
-    [
+def test_a_part_needs_windows_of_ten_periods_of_the_sensor():
+    """What a slow sensor cannot cut out has no figure but a reason, with what to do."""
+    for changes, parts in [
         ({"period_ms": 100.0}, (True, True)),
         ({"period_ms": 101.0}, (False, True)),
         ({"period_ms": 20.0, "averaging": Averaging(window_s=0.2)}, (False, True)),
         ({"period_ms": 20.0, "averaging": Averaging(update_interval_s=0.31)}, (False, False)),
-    ],
-)
-def test_a_part_needs_windows_of_ten_periods_of_the_sensor(changes, parts):
-    """What a slow sensor cannot cut out has no figure but a reason, with what to do."""
-    found, _ = generation_energy(energy(), [trace(**changes)], windows())
-    assert found is not None
-    assert (found.prefill_token is not None, found.decode_token is not None) == parts
-    if not parts[0]:
-        assert found.prefill_reason is not None
-        assert "--output-tokens 1" in found.prefill_reason
+    ]:
+        with table_row(changes):
+            found, _ = generation_energy(energy(), [trace(**changes)], windows())
+            assert found is not None
+            assert (found.prefill_token is not None, found.decode_token is not None) == parts
+            if not parts[0]:
+                assert found.prefill_reason is not None
+                assert "--output-tokens 1" in found.prefill_reason
 
 
 def test_a_run_of_one_token_is_all_prefill_whatever_the_sensor():
@@ -154,12 +153,11 @@ def test_without_an_energy_there_is_a_reason():
     assert generation_energy(energy(), [], windows())[1] == "the readings of bench are not there"
 
 
-@pytest.mark.parametrize(
-    ("url", "is_seen"), [("http://127.0.0.1:8080", True), ("http://localhost/v1", True), ("http://10.0.0.7:80", False)]
-)
-def test_a_server_on_another_machine_has_no_energy_here(url, is_seen):
+def test_a_server_on_another_machine_has_no_energy_here():
     """Its joules are drawn elsewhere."""
-    runtime = Runtime(name="server", package="-", version="1", backend="openai", threads=1, facts={"server_url": url})
-    assert (served_elsewhere(make_generation(is_local=False), runtime) is None) == is_seen
-    assert served_elsewhere(make_generation(), runtime) is None
-    assert served_elsewhere(None, runtime) is None
+    for url, is_seen in [("http://127.0.0.1:8080", True), ("http://localhost/v1", True), ("http://10.0.0.7:80", False)]:
+        with table_row(url):
+            runtime = Runtime(name="server", package="-", version="1", backend="openai", threads=1, facts={"server_url": url})
+            assert (served_elsewhere(make_generation(is_local=False), runtime) is None) == is_seen
+            assert served_elsewhere(make_generation(), runtime) is None
+            assert served_elsewhere(None, runtime) is None

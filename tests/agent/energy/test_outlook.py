@@ -26,9 +26,9 @@ def case_of(folder, mode, **settings):
     return suite.expand(written, folder).cases[0]
 
 
-@pytest.mark.parametrize(
-    ("mode", "period_ms", "lacks", "remedy"),
-    [
+def test_what_a_mode_cannot_resolve_is_known_before_with_the_mode_that_can(tmp_path):
+    """By the lengths of the mode and the period of the sensor alone."""
+    for mode, period_ms, lacks, remedy in [
         ("quick", 100, None, None),
         ("quick", 200, None, None),
         ("quick", 1000, "no energy, unless a query takes 0.391 s or more", "use mode normal"),
@@ -38,13 +38,10 @@ def case_of(folder, mode, **settings):
         ("full", 6000, "no net energy", "set idle_seconds = 84 in a suite"),
         ("full", 100_000, "no energy, unless", "set seconds = 5000 and idle_seconds = 1400 in a suite"),
         ("sustained", 1000, None, None),
-    ],
-)
-def test_what_a_mode_cannot_resolve_is_known_before_with_the_mode_that_can(tmp_path, mode, period_ms, lacks, remedy):
-    """By the lengths of the mode and the period of the sensor alone."""
-    found = shortcoming(case_of(tmp_path, mode), make_description(period_ms=float(period_ms)))
-    assert (found is None) == (lacks is None)
-    assert lacks is None or (f"there will be {lacks}" in found and found.endswith(remedy))
+    ]:
+        found = shortcoming(case_of(tmp_path, mode), make_description(period_ms=float(period_ms)))
+        assert (found is None) == (lacks is None), f"{mode!r}, {period_ms!r}"
+        assert lacks is None or (f"there will be {lacks}" in found and found.endswith(remedy)), f"{mode!r}, {period_ms!r}"
 
 
 @pytest.mark.parametrize("period_ms", [50.0, 1000.0, 2500.0, 6000.0])

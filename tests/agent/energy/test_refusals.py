@@ -11,6 +11,7 @@ from edgemeter.agent.energy.sensor_run import EnergyRun
 from edgemeter.agent.energy.window import Window
 from edgemeter.agent.power import USB_DEVICES
 from tests.fixtures.power_traces import S, make_counter, make_trace
+from tests.fixtures.rows import table_row
 
 BEFORE, TIMED, AFTER = Window(0, 20 * S), Window(20 * S, 50 * S), Window(50 * S, 70 * S)
 
@@ -31,20 +32,17 @@ def _energy(trace, inferences=1000, before=BEFORE, timed=TIMED, after=AFTER):
     return found
 
 
-@pytest.mark.parametrize(
-    ("timed", "inferences", "period_ms", "needs"),
-    [
+def test_a_window_that_is_too_short_is_refused_with_what_it_needs():
+    """10 s, 50 periods of the sensor, and 100 inferences; whichever is longest."""
+    for timed, inferences, period_ms, needs in [
         (Window(20 * S, 22 * S), 1000, 100.0, "at least 10 s"),
         (Window(20 * S, 45 * S), 1000, 1000.0, "at least 50 s"),
         (Window(20 * S, 50 * S), 64, 100.0, "at least 46.9 s"),
         (Window(20 * S, 50 * S), 0, 100.0, "at least 3000 s"),
-    ],
-)
-def test_a_window_that_is_too_short_is_refused_with_what_it_needs(timed, inferences, period_ms, needs):
-    """10 s, 50 periods of the sensor, and 100 inferences; whichever is longest."""
-    found, reason = assess(make_trace(_step, 70, period_ms=period_ms), timed, BEFORE, AFTER, inferences)
-    assert found is None
-    assert needs in reason
+    ]:
+        found, reason = assess(make_trace(_step, 70, period_ms=period_ms), timed, BEFORE, AFTER, inferences)
+        assert found is None, f"{timed!r}, {inferences!r}, {period_ms!r}"
+        assert needs in reason, f"{timed!r}, {inferences!r}, {period_ms!r}"
 
 
 def test_a_window_a_hair_below_ten_seconds_is_not_refused():
@@ -104,16 +102,14 @@ def test_a_sensor_that_is_blocked_gives_no_energy_and_its_own_reason():
     assert assess(trace, TIMED, BEFORE, AFTER, 1000) == (None, "bench: its shunt is the driver's default: confirm shunt_ohm")
 
 
-@pytest.mark.parametrize(
-    ("scope", "excludes", "sees"), [("soc-rails", (USB_DEVICES,), False), ("module", (), False), ("wall-ac", (), True)]
-)
-def test_a_case_on_a_usb_accelerator_has_no_energy_from_a_sensor_that_does_not_see_it(scope, excludes, sees):
+def test_a_case_on_a_usb_accelerator_has_no_energy_from_a_sensor_that_does_not_see_it():
     """It would count the board without what is measured; the reason names the meters that would do."""
-    found, reason = per_inference.assess(
-        make_trace(_step, 70, scope=scope, excludes=excludes), EnergyRun(TIMED, BEFORE, AFTER, 1000, accelerator="USB")
-    )
-    assert (found is not None) == sees
-    assert sees or ("does not measure USB devices" in reason and "board-input" in reason and "wall-ac" in reason)
+    for scope, excludes, sees in [("soc-rails", (USB_DEVICES,), False), ("module", (), False), ("wall-ac", (), True)]:
+        found, reason = per_inference.assess(
+            make_trace(_step, 70, scope=scope, excludes=excludes), EnergyRun(TIMED, BEFORE, AFTER, 1000, accelerator="USB")
+        )
+        assert (found is not None) == sees, f"{scope!r}"
+        assert sees or ("does not measure USB devices" in reason and "board-input" in reason and "wall-ac" in reason), f"{scope!r}"
 
 
 def test_outside_what_a_calibration_holds_for_there_is_no_energy():
@@ -134,9 +130,9 @@ def test_work_that_is_no_inference_needs_time_and_no_number():
     assert "watch at least 10 s of it" in per_inference.assess(trace, EnergyRun(short, BEFORE, AFTER, 1, counts_inferences=False))[1]
 
 
-@pytest.mark.parametrize(
-    ("power_w", "scope", "sensor", "words"),
-    [
+def test_a_power_that_no_machine_draws_gives_no_energy_but_its_likely_cause():
+    """At or below 0 W over the timed part: named by the kind of sensor, in one line, before anything is said about lengths."""
+    for power_w, scope, sensor, words in [
         (-3.066, "wall-ac", "shelly:plug", "clamp or its wiring is reversed: turn the clamp around"),
         (0.0, "wall-ac", "tasmota:plug", "below what the plug can show"),
         (-3.066, "board-input", "ina226:1-0040", "shunt or its cable is reversed: exchange its two ends"),
@@ -144,26 +140,29 @@ def test_work_that_is_no_inference_needs_time_and_no_number():
         (-3.066, "module", "ina_i2c:INA219@1-0040", 'set direction = "reverse" in [sensors.ina_i2c]'),
         (0.0, "board-input", "fnirsi:FNB58", "the current bypasses its shunt or cable"),
         (-0.1, "soc-rails", "jetson_thor", "its offset exceeds what its rails draw"),
-    ],
-)
-def test_a_power_that_no_machine_draws_gives_no_energy_but_its_likely_cause(power_w, scope, sensor, words):
-    """At or below 0 W over the timed part: named by the kind of sensor, in one line, before anything is said about lengths."""
-    for timed in (TIMED, Window(20 * S, 22 * S)):
-        found, reason = assess(make_trace(lambda _: power_w, 70, scope=scope, id=sensor), timed, BEFORE, AFTER, 1000)
-        assert found is None
-        assert f"mean of {power_w:.3g} W over the timed part" in reason
-        assert words in reason
-        assert "\n" not in reason
+    ]:
+        with table_row(power_w, sensor):
+            for timed in (TIMED, Window(20 * S, 22 * S)):
+                found, reason = assess(
+                    make_trace(lambda _, power_w=power_w: power_w, 70, scope=scope, id=sensor), timed, BEFORE, AFTER, 1000
+                )
+                assert found is None
+                assert f"mean of {power_w:.3g} W over the timed part" in reason
+                assert words in reason
+                assert "\n" not in reason
 
 
-@pytest.mark.parametrize("idle", [(0.0, 2.0), (2.0, 0.0), (-0.2, -0.2)])
-def test_an_idle_power_that_no_machine_draws_gives_no_energy(idle):
+def test_an_idle_power_that_no_machine_draws_gives_no_energy():
     """A plug that shows nothing below its limit hides a part of the load too; idle before and after count alike."""
-    trace = make_trace(lambda t: 5.0 if 20 <= t < 50 else idle[0] if t < 20 else idle[1], 70, scope="wall-ac", id="shelly:plug")
-    found, reason = assess(trace, TIMED, BEFORE, AFTER, 1000)
-    assert found is None
-    assert "W while idle, which no machine draws" in reason
-    assert assess(trace, TIMED, None, None, 1000)[1] is None
+    for before_w, after_w in [(0.0, 2.0), (2.0, 0.0), (-0.2, -0.2)]:
+        with table_row(before_w, after_w):
+            trace = make_trace(
+                lambda t, idle=(before_w, after_w): 5.0 if 20 <= t < 50 else idle[t >= 50], 70, scope="wall-ac", id="shelly:plug"
+            )
+            found, reason = assess(trace, TIMED, BEFORE, AFTER, 1000)
+            assert found is None
+            assert "W while idle, which no machine draws" in reason
+            assert assess(trace, TIMED, None, None, 1000)[1] is None
 
 
 def test_an_idle_of_a_few_readings_only_is_looked_at_too():

@@ -129,9 +129,9 @@ def test_a_full_disk_or_an_answer_that_cannot_be_decoded_costs_no_run(tmp_path, 
     assert "No such file or directory" in why
 
 
-@pytest.mark.parametrize(
-    ("timed_on", "chosen"),
-    [
+def test_the_reference_is_never_what_was_timed():
+    """Other kernels of the same runtime, or a reason."""
+    for timed_on, chosen in [
         (("litert", "xnnpack", {}, False), ReferenceKernels("litert", "reference")),
         (("litert", "builtin", {}, False), ReferenceKernels("litert", "reference")),
         (("litert", "xnnpack", {}, True), ReferenceKernels("litert", "builtin")),
@@ -144,13 +144,10 @@ def test_a_full_disk_or_an_answer_that_cannot_be_decoded_costs_no_run(tmp_path, 
         (("pytorch", "cpu", {"onednn": "off"}, False), "the timed ones are the reference"),
         (("replay", "replay", {}, False), "runs no model"),
         (("somebodys", "npu", {}, False), "'somebodys'"),
-    ],
-)
-def test_the_reference_is_never_what_was_timed(timed_on, chosen):
-    """Other kernels of the same runtime, or a reason."""
-    runtime, backend, options, is_slow = timed_on
-    found = choose_reference(runtime, backend, options, is_slow=is_slow)
-    assert chosen in found if isinstance(chosen, str) else found == chosen
+    ]:
+        runtime, backend, options, is_slow = timed_on
+        found = choose_reference(runtime, backend, options, is_slow=is_slow)
+        assert chosen in found if isinstance(chosen, str) else found == chosen, f"{timed_on!r}"
 
 
 def test_the_reference_process_ends_with_its_parent(tmp_path):
@@ -202,9 +199,9 @@ def test_equal_outputs_are_identical_even_where_they_are_no_numbers():
         assert output_difference(arrays, [array.copy() for array in arrays]) == OutputDifference(is_identical=True, ratio=0.0)
 
 
-@pytest.mark.parametrize(
-    ("one", "other"),
-    [
+def test_what_cannot_be_subtracted_is_another_answer():
+    """Another shape or number of tensors, NaN on one side, infinity of the other sign, something where nothing was."""
+    for one, other in [
         ([np.zeros((1, 3, 6))], [np.zeros((1, 4, 6))]),
         ([FLOATS], [FLOATS, FLOATS]),
         ([NAN], [np.array([1.0, 2.0, 3.0], np.float32)]),
@@ -212,12 +209,9 @@ def test_equal_outputs_are_identical_even_where_they_are_no_numbers():
         ([np.array([np.inf])], [np.array([-np.inf])]),
         ([np.zeros(3)], [np.array([0.0, 1e-9, 0.0])]),
         ([np.array(["a"])], [np.array(["b"])]),
-    ],
-)
-def test_what_cannot_be_subtracted_is_another_answer(one, other):
-    """Another shape or number of tensors, NaN on one side, infinity of the other sign, something where nothing was."""
-    found = output_difference(one, other)
-    assert (found.is_identical, found.ratio, found.is_rounding) == (False, None, False)
+    ]:
+        found = output_difference(one, other)
+        assert (found.is_identical, found.ratio, found.is_rounding) == (False, None, False), f"{one!r}, {other!r}"
 
 
 def test_noise_of_float_kernels_is_rounding_and_a_changed_value_is_not():

@@ -11,6 +11,7 @@ from edgemeter.agent.contract import suite
 from edgemeter.agent.contract.record_accuracy import GATE_RATIO, Answers
 from edgemeter.agent.engine.predictions import PredictionLog, accuracy_gate
 from tests.fixtures.record_factory import SHA_DATA, make_accuracy
+from tests.fixtures.rows import table_row
 from tests.fixtures.vision_factory import make_card
 
 
@@ -85,9 +86,9 @@ def test_reaching_the_gate_passes():
     assert not accuracy_gate(make_accuracy(value=0.2499), None, 0.5, 0.5).passed
 
 
-@pytest.mark.parametrize(
-    ("stated", "is_known"),
-    [
+def test_a_card_counts_for_the_same_metric_and_data_only():
+    """An AP on other photographs is no reference for these."""
+    for stated, is_known in [
         ({"value": 0.6}, True),
         ({"value": 0.6, "metric": "coco_ap", "dataset_sha256": SHA_DATA, "images": 80}, True),
         ({"value": 0.6, "metric": "top1"}, False),
@@ -95,13 +96,10 @@ def test_reaching_the_gate_passes():
         ({"value": 0.6, "images": 5000}, False),
         ({"value": "good"}, False),
         ({}, False),
-    ],
-)
-def test_a_card_counts_for_the_same_metric_and_data_only(stated, is_known):
-    """An AP on other photographs is no reference for these."""
-    found = accuracy_gate(make_accuracy(value=0.58), card(**stated), None, GATE_RATIO)
-    assert (found is not None) == is_known
-    assert found is None or (found.source, found.passed) == ("card", True)
+    ]:
+        found = accuracy_gate(make_accuracy(value=0.58), card(**stated), None, GATE_RATIO)
+        assert (found is not None) == is_known, f"{stated!r}"
+        assert found is None or (found.source, found.passed) == ("card", True), f"{stated!r}"
 
 
 def test_without_an_accuracy_or_a_reference_there_is_no_gate():
@@ -125,9 +123,9 @@ def test_the_suite_sets_gate_and_reference_or_the_defaults_hold():
     assert cases(mode="rapid", agreement="first").agreement == "first"
 
 
-@pytest.mark.parametrize("line", ["gate = 0", "gate = 1.1", "reference_accuracy = 37.0", 'agreement = "always"'])
-def test_a_gate_that_cannot_be_meant_is_refused(tmp_path, line):
+def test_a_gate_that_cannot_be_meant_is_refused(tmp_path):
     """A per cent where a ratio belongs would make every model fail, or pass."""
-    (tmp_path / "s.toml").write_text(f'name = "s"\n[[case]]\nmodel = "m.onnx"\n{line}\n')
-    with pytest.raises(ConfigError, match=line.partition(" ")[0]):
-        suite.read(tmp_path / "s.toml")
+    for line in ["gate = 0", "gate = 1.1", "reference_accuracy = 37.0", 'agreement = "always"']:
+        (tmp_path / "s.toml").write_text(f'name = "s"\n[[case]]\nmodel = "m.onnx"\n{line}\n')
+        with table_row(line), pytest.raises(ConfigError, match=line.partition(" ")[0]):
+            suite.read(tmp_path / "s.toml")

@@ -9,6 +9,7 @@ from edgemeter.agent.contract.record_accuracy import Accuracy
 from edgemeter.agent.contract.suite import CORRUPTIONS, corruption_names
 from edgemeter.agent.datasets.items import Item
 from edgemeter.agent.engine.robustness import robustness
+from tests.fixtures.rows import table_row
 
 CLEAN = Accuracy(metric="error", value=0.1, images=2, dataset_sha256="0" * 64, better="lower")
 TEXTS = (Item("a", Path("all.tsv"), "text", "the quick brown fox " * 9, "as it was"), Item("b", Path("all.tsv"), "text", "jumps over " * 9))
@@ -55,15 +56,12 @@ def test_all_are_those_that_fit_the_data():
         found_with(TEXTS, ["all"])
 
 
-@pytest.mark.parametrize(
-    ("items", "names", "match"),
-    [
+def test_corruptions_of_another_kind_are_refused():
+    """In one line that names the kind."""
+    for items, names, match in [
         (TEXTS, ["gaussian_noise"], "'gaussian_noise' is not for items of kind text: choose from character_swap"),
         ((Item("a", Path("a.npy"), "tensor"),), ["all"], "kind tensor, corruptions are for one of image"),
         ((*TEXTS, Item("a", Path("a.png"), "image")), ["all"], "kind image, text"),
-    ],
-)
-def test_corruptions_of_another_kind_are_refused(items, names, match):
-    """In one line that names the kind."""
-    with pytest.raises(ConfigError, match=match):
-        found_with(items, names)
+    ]:
+        with table_row(names), pytest.raises(ConfigError, match=match):
+            found_with(items, names)

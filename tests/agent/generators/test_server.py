@@ -8,6 +8,7 @@ from edgemeter.agent.base.errors import ConfigError, EdgemeterError, Measurement
 from edgemeter.agent.generators import EngineTimings, Limits, create
 from edgemeter.agent.runtimes import Options
 from tests.fixtures.language_server import LanguageServer, Reply, events, llama_cpp_server, llama_server
+from tests.fixtures.rows import table_row
 
 CONTEXT = 64
 MODEL = Path(__file__).resolve().parents[3] / "models" / "language" / "edgemeter-notes_q8_0.gguf"
@@ -282,9 +283,9 @@ def test_no_server_is_unavailable(serve):
         create("server").load(path, Options(), CONTEXT)
 
 
-@pytest.mark.parametrize(
-    ("content", "match"),
-    [
+def test_a_wrong_file_is_a_config_error(tmp_path):
+    """The wrong key or value is named."""
+    for content, match in [
         ('url = "ftp://x"', "not the address of a server"),
         ('url = "http://user:word@x"', "not the address of a server"),
         ('url = "http://[::1"', "not the address of a server"),
@@ -292,13 +293,10 @@ def test_no_server_is_unavailable(serve):
         ('url = "http://x"\ncolour = "red"', "colour"),
         ("", "is empty"),
         ('url = "http://x"\napi_key_file = "/nowhere"', "cannot read the api_key_file '/nowhere'"),
-    ],
-)
-def test_a_wrong_file_is_a_config_error(tmp_path, content, match):
-    """The wrong key or value is named."""
-    (tmp_path / "one.server").write_text(content)
-    with pytest.raises(ConfigError, match=match):
-        create("server").load(tmp_path / "one.server", Options(), CONTEXT)
+    ]:
+        (tmp_path / "one.server").write_text(content)
+        with table_row(content), pytest.raises(ConfigError, match=match):
+            create("server").load(tmp_path / "one.server", Options(), CONTEXT)
 
 
 def test_a_key_is_sent_and_not_kept_in_the_record(serve, tmp_path):

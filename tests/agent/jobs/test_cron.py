@@ -9,6 +9,7 @@ import pytest
 
 from edgemeter.agent.base import cron
 from edgemeter.agent.base.errors import ConfigError
+from tests.fixtures.rows import table_row
 
 BERLIN, UTC, KOLKATA, LORD_HOWE = "Europe/Berlin", "UTC", "Asia/Kolkata", "Australia/Lord_Howe"
 
@@ -40,9 +41,9 @@ def times(expression, after, count=1):
     return found
 
 
-@pytest.mark.parametrize(
-    ("expression", "after", "expected"),
-    [
+def test_the_next_times_are_those_of_the_calendar(zone):
+    """In UTC, where no clock is ever put forward or back."""
+    for expression, after, expected in [
         ("* * * * *", "2026-11-20 12:00:00", ["2026-11-20 12:01", "2026-11-20 12:02"]),
         ("* * * * *", "2026-11-20 12:00:59", ["2026-11-20 12:01"]),
         ("0 2 * * *", "2026-11-20 02:00:00", ["2026-11-21 02:00"]),
@@ -70,17 +71,14 @@ def times(expression, after, count=1):
         ("@monthly", "2026-11-20 12:00:00", ["2026-12-01 00:00"]),
         ("@yearly", "2026-11-20 12:00:00", ["2027-01-01 00:00"]),
         ("  0   2 * * *  ", "2026-11-20 12:00:00", ["2026-11-21 02:00"]),
-    ],
-)
-def test_the_next_times_are_those_of_the_calendar(zone, expression, after, expected):
-    """In UTC, where no clock is ever put forward or back."""
-    zone(UTC)
-    assert times(expression, after, len(expected)) == expected
+    ]:
+        zone(UTC)
+        assert times(expression, after, len(expected)) == expected, f"{expression!r}, {after!r}"
 
 
-@pytest.mark.parametrize(
-    ("zone_name", "expression", "after", "expected"),
-    [
+def test_summer_time_skips_nothing_and_doubles_nothing(zone):
+    """As cron(8) says of fixed times and of those with a star."""
+    for zone_name, expression, after, expected in [
         # Half an hour beside UTC.
         (KOLKATA, "0 2 * * *", "2026-11-20 00:00:00", ["2026-11-20 20:30", "2026-11-21 20:30"]),
         (KOLKATA, "15 0 1 * *", "2026-11-20 00:00:00", ["2026-11-30 18:45"]),
@@ -102,17 +100,14 @@ def test_the_next_times_are_those_of_the_calendar(zone, expression, after, expec
         (LORD_HOWE, "15 2 * * *", "2026-10-03 00:00:00", ["2026-10-03 15:30", "2026-10-04 15:15"]),
         # 5 April 2026, 02:00 becomes 01:30 (15:00 UTC of the day before): 01:45 is 14:45, and again 15:15.
         (LORD_HOWE, "45 1 * * *", "2026-04-04 00:00:00", ["2026-04-04 14:45", "2026-04-05 15:15"]),
-    ],
-)
-def test_summer_time_skips_nothing_and_doubles_nothing(zone, zone_name, expression, after, expected):
-    """As cron(8) says of fixed times and of those with a star."""
-    zone(zone_name)
-    assert times(expression, after, len(expected)) == expected
+    ]:
+        zone(zone_name)
+        assert times(expression, after, len(expected)) == expected, f"{zone_name!r}, {expression!r}, {after!r}"
 
 
-@pytest.mark.parametrize(
-    "wrong",
-    [
+def test_what_cron_would_not_take_is_refused():
+    """With one line that names it."""
+    for wrong in [
         "",
         "* * * *",
         "* * * * * *",
@@ -138,12 +133,9 @@ def test_summer_time_skips_nothing_and_doubles_nothing(zone, zone_name, expressi
         "@hourly x",
         "* * * * $(reboot)",
         "9999999999999999999999 * * * *",
-    ],
-)
-def test_what_cron_would_not_take_is_refused(wrong):
-    """With one line that names it."""
-    with pytest.raises(ConfigError, match="is not a schedule"):
-        cron.parse(wrong)
+    ]:
+        with table_row(wrong), pytest.raises(ConfigError, match="is not a schedule"):
+            cron.parse(wrong)
 
 
 @pytest.mark.parametrize("zone_name", [UTC, BERLIN, KOLKATA, "America/St_Johns"])

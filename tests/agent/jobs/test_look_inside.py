@@ -1,16 +1,15 @@
 """Facts about what a device tells of itself: no secret goes with it."""
 
-import pytest
-
 from edgemeter.agent.jobs.carry_out import redacted
+from tests.fixtures.rows import table_row
 
 SHA256 = "0123456789abcdef" * 4
 TOKEN = "Zm9vYmFyYmF6cXV4Zm9vYmFyYmF6cXV4Zm9vYmFyYmF6cXV4"
 
 
-@pytest.mark.parametrize(
-    ("line", "secret"),
-    [
+def test_what_looks_like_a_secret_is_taken_out():
+    """And the line is still a line."""
+    for line, secret in [
         ("password=hunter2", "hunter2"),
         ("Password: 'two words'", "two words"),
         ('psk="a b c"', "a b c"),
@@ -21,25 +20,20 @@ TOKEN = "Zm9vYmFyYmF6cXV4Zm9vYmFyYmF6cXV4Zm9vYmFyYmF6cXV4"
         (f"joined with {TOKEN}", TOKEN),
         ("-----BEGIN EC PRIVATE KEY-----\nMHcCAQEE\n-----END EC PRIVATE KEY-----\nafter", "MHcCAQEE"),
         ("-----BEGIN PRIVATE KEY-----\nMHcCAQEE", "MHcCAQEE"),
-    ],
-)
-def test_what_looks_like_a_secret_is_taken_out(line, secret):
-    """And the line is still a line."""
-    found = redacted(f"before {line}")
-    assert secret not in found
-    assert found.startswith("before ")
-    assert "[redacted]" in found
+    ]:
+        with table_row(line):
+            found = redacted(f"before {line}")
+            assert secret not in found
+            assert found.startswith("before ")
+            assert "[redacted]" in found
 
 
-@pytest.mark.parametrize(
-    "line",
-    [
+def test_what_is_none_stays():
+    """Hashes, addresses, paths: what a log is read for."""
+    for line in [
         f"model {SHA256} fetched",
         "2026-11-20T12:00:00Z info agent of 'pi-1', broker mqtts://broker.example:8883, 3 records wait",
         "the broker at broker.example:1883 refuses user 'pi' (Not authorized)",
         "cannot import torch: /usr/lib/python3/dist-packages/torch/lib/libtorch_cpu.so: no such file",
-    ],
-)
-def test_what_is_none_stays(line):
-    """Hashes, addresses, paths: what a log is read for."""
-    assert redacted(line) == line
+    ]:
+        assert redacted(line) == line, f"{line!r}"

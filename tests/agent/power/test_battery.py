@@ -152,9 +152,9 @@ UEVENT = (
 )
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
+def test_transcripts_of_a_shell_are_read(tmp_path):
+    """The whole uevent, alone or shown, single files, and an excerpt without the type: 7.6 V x 0.8 A."""
+    for text in [
         UEVENT,
         "$ cat /sys/class/power_supply/BAT0/uevent\n" + UEVENT + "user@box:~$ \n",
         "$ cat /sys/class/power_supply/BAT0/{type,status,voltage_now,current_now}\nBattery\nDischarging\n7600000\n800000\n",
@@ -162,15 +162,12 @@ UEVENT = (
             "/sys/class/power_supply/BAT0/status:Discharging\n/sys/class/power_supply/BAT0/voltage_now:7600000\n"
             "/sys/class/power_supply/BAT0/current_now:800000\n"
         ),
-    ],
-)
-def test_transcripts_of_a_shell_are_read(tmp_path, text):
-    """The whole uevent, alone or shown, single files, and an excerpt without the type: 7.6 V x 0.8 A."""
-    path = tmp_path / "report.txt"
-    path.write_text(text)
-    with Recording(path) as source:
-        said = source.read()
-    assert (said.name, said.reading.power_w) == ("battery", pytest.approx(6.08))
+    ]:
+        path = tmp_path / "report.txt"
+        path.write_text(text)
+        with Recording(path) as source:
+            said = source.read()
+        assert (said.name, said.reading.power_w) == ("battery", pytest.approx(6.08)), f"{text!r}"
 
 
 def test_a_folder_of_supplies_or_one_battery_is_put_in_its_place(tmp_path):

@@ -7,6 +7,7 @@ from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.power import Rail, Reading, calibration
 from edgemeter.agent.power.calibration import CalibratedSensor, SensorCalibration
 from tests.fixtures.power_traces import make_description
+from tests.fixtures.rows import table_row
 
 
 def make(**changes):
@@ -106,13 +107,13 @@ def test_a_calibration_is_found_by_board_and_sensor_only(tmp_path):
     assert calibration.find_calibration(None, sensor, folder=tmp_path) is None
 
 
-@pytest.mark.parametrize("content", [b"", b"{}", b"garbage", b"\xff\xfe", msgspec.json.encode(make(gain=2.0))[:-20]])
-def test_a_damaged_calibration_is_an_error_and_never_ignored(tmp_path, content):
+def test_a_damaged_calibration_is_an_error_and_never_ignored(tmp_path):
     """A figure that should have been corrected and was not would be wrong."""
-    path = calibration.save_calibration(make(), tmp_path)
-    path.write_bytes(content)
-    with pytest.raises(ConfigError, match="calibrate again"):
-        calibration.find_calibration("b", make_description(), folder=tmp_path)
+    for content in [b"", b"{}", b"garbage", b"\xff\xfe", msgspec.json.encode(make(gain=2.0))[:-20]]:
+        path = calibration.save_calibration(make(), tmp_path)
+        path.write_bytes(content)
+        with table_row(content), pytest.raises(ConfigError, match="calibrate again"):
+            calibration.find_calibration("b", make_description(), folder=tmp_path)
 
 
 def test_a_file_of_another_board_under_this_name_is_refused(tmp_path):

@@ -14,6 +14,7 @@ from edgemeter.agent.power.detect import NO_SENSOR, FoundSensor, choose_sensor, 
 from edgemeter.agent.power.world import SensorWorld
 from tests.fixtures.machine_trees import intel_pc
 from tests.fixtures.power_traces import make_description
+from tests.fixtures.rows import table_row
 
 
 def test_every_scope_has_its_place():
@@ -198,23 +199,21 @@ def test_a_configured_sensor_whose_set_up_gives_no_energy_is_named_unless_it_see
     assert choose_sensor([blocked]) == ("ina2xx", "ina2xx, which sees board-input")
 
 
-@pytest.mark.parametrize(
-    ("table", "says"),
-    [
+def test_a_misspelt_or_wrongly_typed_key_is_named_with_the_keys_that_exist():
+    """Before anything is measured, with or without the sensor's name on the command line."""
+    for table, says in [
         ({"adress": "192.0.2.7"}, "'shelly' has no setting 'adress'"),
         ({"address": 7}, 'address = 7 is not a text: write address = "7"'),
         ({"address": ["192.0.2.7"]}, "address = \\['192.0.2.7'\\] is not a text"),
         ({"world": "x"}, "no setting 'world'"),
         ({"clock": "x"}, "no setting 'clock'"),
-    ],
-)
-def test_a_misspelt_or_wrongly_typed_key_is_named_with_the_keys_that_exist(table, says):
-    """Before anything is measured, with or without the sensor's name on the command line."""
-    for asked in (None, "shelly"):
-        with pytest.raises(ConfigError, match=says) as found, open_sensors(asked, (), {"shelly": table}):
-            pytest.fail("opened")
-        assert "[sensors.shelly]" in str(found.value)
-        assert str(found.value).endswith("the keys of shelly are type, address, channel, user, password_file")
+    ]:
+        with table_row(table):
+            for asked in (None, "shelly"):
+                with pytest.raises(ConfigError, match=says) as found, open_sensors(asked, (), {"shelly": table}):
+                    pytest.fail("opened")
+                assert "[sensors.shelly]" in str(found.value)
+                assert str(found.value).endswith("the keys of shelly are type, address, channel, user, password_file")
 
 
 def test_a_sensor_of_the_users_own_name_is_checked_by_its_type():

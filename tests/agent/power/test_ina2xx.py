@@ -14,6 +14,7 @@ from edgemeter.agent.power.ina2xx import Ina2xx
 from edgemeter.agent.power.recording import Recording
 from edgemeter.agent.power.world import SensorWorld
 from tests.fixtures.machine_trees import write
+from tests.fixtures.rows import table_row
 
 FOLDER = "sys/class/hwmon/hwmon2"
 
@@ -218,13 +219,11 @@ def test_a_file_that_garbles_is_no_number(tmp_path, file):
     assert not isinstance(caught.value, AbsentError)
 
 
-@pytest.mark.parametrize(
-    "settings", [{"shunt_ohm": "R100"}, {"shunt_ohm": "-0.1"}, {"shunt_ohm": "nan"}, {"scope": "desk"}, {"direction": "up"}]
-)
-def test_a_wrong_setting_is_refused_with_its_name(settings):
+def test_a_wrong_setting_is_refused_with_its_name():
     """Before anything is read."""
-    with pytest.raises(ConfigError, match=next(iter(settings))):
-        Ina2xx(**settings)
+    for settings in [{"shunt_ohm": "R100"}, {"shunt_ohm": "-0.1"}, {"shunt_ohm": "nan"}, {"scope": "desk"}, {"direction": "up"}]:
+        with table_row(settings), pytest.raises(ConfigError, match=next(iter(settings))):
+            Ina2xx(**settings)
 
 
 def test_a_shunt_of_nothing_is_refused(tmp_path):
@@ -233,9 +232,9 @@ def test_a_shunt_of_nothing_is_refused(tmp_path):
         _sensor(_chip(tmp_path, shunt_resistor=0)).describe()
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
+def test_transcripts_of_a_shell_are_read(tmp_path):
+    """Braces, grep with long and short paths, head."""
+    for text in [
         "$ cat /sys/class/hwmon/hwmon2/{name,in1_input,curr1_input,shunt_resistor}\nina226\n5000\n490\n2000\n",
         (
             "/sys/class/hwmon/hwmon2/name:ina226\n/sys/class/hwmon/hwmon2/in1_input:5000\n/sys/class/hwmon/hwmon2/curr1_input:490\n"
@@ -247,15 +246,12 @@ def test_a_shunt_of_nothing_is_refused(tmp_path):
         ),
         "pi@pi:~ $ grep . /sys/class/hwmon/hwmon2/*\nin1_input:5000\nname:ina226\ncurr1_input:490\nshunt_resistor:2000\n",
         "hwmon2/in1_input:5000\nhwmon2/name:ina226\nhwmon2/curr1_input:490\nhwmon2/shunt_resistor:2000\n",
-    ],
-)
-def test_transcripts_of_a_shell_are_read(tmp_path, text):
-    """Braces, grep with long and short paths, head."""
-    path = tmp_path / "report.txt"
-    path.write_text(text)
-    with Recording(path) as source:
-        said = source.read()
-    assert (said.name, said.reading.power_w) == ("ina2xx", pytest.approx(2.45))
+    ]:
+        path = tmp_path / "report.txt"
+        path.write_text(text)
+        with Recording(path) as source:
+            said = source.read()
+        assert (said.name, said.reading.power_w) == ("ina2xx", pytest.approx(2.45)), f"{text!r}"
 
 
 @pytest.mark.captures

@@ -13,6 +13,7 @@ from edgemeter.agent.power.i2c_bus import open_bus
 from edgemeter.agent.power.ina_i2c import InaI2c
 from edgemeter.agent.power.recording import Recording
 from edgemeter.agent.power.world import SensorWorld
+from tests.fixtures.rows import table_row
 
 TI = 0x5449
 IDENTITIES = {
@@ -103,21 +104,22 @@ def test_an_ina260_has_its_shunt_inside():
         assert (found.gain_u_ratio, sensor.read().power_w) == (0.005, pytest.approx(2.5))
 
 
-@pytest.mark.parametrize(
-    ("name", "register", "number", "current_a"),
-    [("ina219", "x01", -400, -0.04), ("ina226", "x01", -1600, -0.04), ("ina260", "x01", -32, -0.04)],
-)
-def test_current_that_flows_backwards_is_negative(name, register, number, current_a):
+def test_current_that_flows_backwards_is_negative():
     """Two's complement in each; `direction` turns it."""
-    bus = _Bus(name, x02=1250 << 3 if name == "ina219" else 4000, **{register: number})
-    settings = {"chip": name, "shunt_ohm": "0.1"}
-    assert _sensor(bus, **settings).read().power_w == pytest.approx(5 * current_a)
-    assert _sensor(bus, **settings, direction="reverse").read().power_w == pytest.approx(-5 * current_a)
+    for name, register, number, current_a in [
+        ("ina219", "x01", -400, -0.04),
+        ("ina226", "x01", -1600, -0.04),
+        ("ina260", "x01", -32, -0.04),
+    ]:
+        bus = _Bus(name, x02=1250 << 3 if name == "ina219" else 4000, **{register: number})
+        settings = {"chip": name, "shunt_ohm": "0.1"}
+        assert _sensor(bus, **settings).read().power_w == pytest.approx(5 * current_a), f"{name!r}"
+        assert _sensor(bus, **settings, direction="reverse").read().power_w == pytest.approx(-5 * current_a), f"{name!r}"
 
 
-@pytest.mark.parametrize(
-    ("name", "averages", "written", "period_ms"),
-    [
+def test_averaging_is_set_and_the_period_follows():
+    """The words of the data sheets' defaults where nothing is averaged, and of the kernel's drivers where 16 are."""
+    for name, averages, written, period_ms in [
         ("ina219", "1", [(0x00, 0x399F)], 100),
         ("ina219", "128", [(0x00, 0x3FFF)], 2 * 128 * 0.532),
         ("ina226", "16", [(0x00, 0x4527)], 100),
@@ -125,14 +127,11 @@ def test_current_that_flows_backwards_is_negative(name, register, number, curren
         ("ina260", "16", [(0x00, 0x6527)], 100),
         ("ina228", "1", [(0x00, 0), (0x02, 4096), (0x01, 0xFB68)], 100),
         ("ina228", "64", [(0x00, 0), (0x02, 4096), (0x01, 0xFB6B)], 3 * 64 * 1.052),
-    ],
-)
-def test_averaging_is_set_and_the_period_follows(name, averages, written, period_ms):
-    """The words of the data sheets' defaults where nothing is averaged, and of the kernel's drivers where 16 are."""
-    bus = _Bus(name)
-    found = _sensor(bus, chip=name, shunt_ohm="0.1", averages=averages).describe()
-    assert bus.written == written
-    assert found.period_ms == pytest.approx(period_ms)
+    ]:
+        bus = _Bus(name)
+        found = _sensor(bus, chip=name, shunt_ohm="0.1", averages=averages).describe()
+        assert bus.written == written, f"{name!r}, {averages!r}"
+        assert found.period_ms == pytest.approx(period_ms), f"{name!r}, {averages!r}"
 
 
 def test_an_average_that_the_chip_cannot_make_is_refused():
@@ -143,24 +142,21 @@ def test_an_average_that_the_chip_cannot_make_is_refused():
         _sensor(_Bus("ina226"), shunt_ohm="0.1", averages="2").describe()
 
 
-@pytest.mark.parametrize(
-    ("name", "register", "number"),
-    [
+def test_a_current_beyond_the_range_is_no_number():
+    """At the end of the scale it may be anything above."""
+    for name, register, number in [
         ("ina219", 0x01, 32000),
         ("ina219", 0x01, -32000),
         ("ina226", 0x01, 0x7FFF),
         ("ina226", 0x01, -0x8000),
         ("ina228", 0x04, 0x7FFFF << 4),
-    ],
-)
-def test_a_current_beyond_the_range_is_no_number(name, register, number):
-    """At the end of the scale it may be anything above."""
-    bus = _Bus(name)
-    sensor = _sensor(bus, chip=name, shunt_ohm="0.1")
-    sensor.describe()
-    bus.registers[register] = number
-    with pytest.raises(TransientError, match="larger than can be measured"):
-        sensor.read()
+    ]:
+        bus = _Bus(name)
+        sensor = _sensor(bus, chip=name, shunt_ohm="0.1")
+        sensor.describe()
+        bus.registers[register] = number
+        with table_row(name), pytest.raises(TransientError, match="larger than can be measured"):
+            sensor.read()
 
 
 def test_an_ina228_counts_energy_and_its_counter_wraps():
@@ -230,21 +226,18 @@ def test_without_a_shunt_there_is_no_number():
         _sensor(_Bus("ina226")).describe()
 
 
-@pytest.mark.parametrize(
-    ("number", "error", "match"),
-    [
+def test_a_bus_that_refuses_says_what_to_do():
+    """A kernel driver has the chip; nobody answers."""
+    for number, error, match in [
         (errno.EBUSY, UnavailableError, "the sensor `ina2xx`"),
         (errno.EREMOTEIO, UnavailableError, "i2cdetect"),
         (errno.ENXIO, UnavailableError, "i2cdetect"),
         (errno.EINVAL, UnavailableError, "i2cdetect"),
-    ],
-)
-def test_a_bus_that_refuses_says_what_to_do(number, error, match):
-    """A kernel driver has the chip; nobody answers."""
-    bus = _Bus("ina226")
-    bus.fails = number
-    with pytest.raises(error, match=match):
-        _sensor(bus, shunt_ohm="0.1").describe()
+    ]:
+        bus = _Bus("ina226")
+        bus.fails = number
+        with table_row(number), pytest.raises(error, match=match):
+            _sensor(bus, shunt_ohm="0.1").describe()
 
 
 def test_a_chip_that_does_not_answer_once_may_answer_again():
@@ -277,11 +270,11 @@ def test_without_a_bus_there_is_none():
         InaI2c().describe()
 
 
-@pytest.mark.parametrize("settings", [{"address": "0x20"}, {"address": "forty"}, {"averages": "many"}, {"shunt_ohm": "0"}])
-def test_a_wrong_setting_is_refused_with_its_name(settings):
+def test_a_wrong_setting_is_refused_with_its_name():
     """Before the bus is opened."""
-    with pytest.raises(ConfigError, match=next(iter(settings))):
-        InaI2c(bus="1", **settings)
+    for settings in [{"address": "0x20"}, {"address": "forty"}, {"averages": "many"}, {"shunt_ohm": "0"}]:
+        with table_row(settings), pytest.raises(ConfigError, match=next(iter(settings))):
+            InaI2c(bus="1", **settings)
 
 
 def test_a_missing_library_says_what_to_install(monkeypatch):

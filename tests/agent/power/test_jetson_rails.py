@@ -8,6 +8,7 @@ from edgemeter.agent.base.errors import TransientError, UnavailableError
 from edgemeter.agent.power import USB_DEVICES, Rail, jetson_rails
 from tests.fixtures.jetson_trees import device_tree
 from tests.fixtures.machine_trees import write
+from tests.fixtures.rows import table_row
 
 ALL = {
     "POM_5V_IN": "POM_5V_IN POM_5V_GPU POM_5V_CPU",
@@ -23,35 +24,37 @@ def _rails(**powers_w):
     return [Rail(name, power_w) for name, power_w in powers_w.items()]
 
 
-@pytest.mark.parametrize("total", ALL)
-def test_each_board_adds_up_its_own_rails_and_no_other(total):
+def test_each_board_adds_up_its_own_rails_and_no_other():
     """Powers of two tell every sum apart: nothing is counted twice, nothing left out."""
-    rails = [Rail(name, float(2**place)) for place, name in enumerate(ALL[total].split())]
-    board = jetson_rails.board_of([rail.name for rail in rails])
-    expected = sum(rail.power_w for rail in rails if rail.name in total.strip().split("+"))
-    assert jetson_rails.total_w(board, rails) == expected
-    found = jetson_rails.describe("tegrastats", board, rails, 100.0)
-    assert found.id == f"tegrastats:{total.strip()}"
-    assert found.scope == ("board-input" if total == "VIN" else "module")
-    assert (USB_DEVICES in found.excludes, "carrier board" in found.excludes) == (total != "VIN",) * 2
-    assert "power-supply loss" in found.excludes
+    for total, names in ALL.items():
+        with table_row(total):
+            rails = [Rail(name, float(2**place)) for place, name in enumerate(names.split())]
+            board = jetson_rails.board_of([rail.name for rail in rails])
+            expected = sum(rail.power_w for rail in rails if rail.name in total.strip().split("+"))
+            assert jetson_rails.total_w(board, rails) == expected
+            found = jetson_rails.describe("tegrastats", board, rails, 100.0)
+            assert found.id == f"tegrastats:{total.strip()}"
+            assert found.scope == ("board-input" if total == "VIN" else "module")
+            assert (USB_DEVICES in found.excludes, "carrier board" in found.excludes) == (total != "VIN",) * 2
+            assert "power-supply loss" in found.excludes
 
 
-@pytest.mark.parametrize("total", ALL)
-def test_without_one_of_its_rails_there_is_no_total(total):
+def test_without_one_of_its_rails_there_is_no_total():
     """Each in turn; the message names what is there and what is missing."""
-    for missing in total.strip().split("+"):
-        seen = [name for name in ALL[total].split() if name != missing]
-        with pytest.raises(UnavailableError, match=rf"needs .*{missing}") as caught:
-            jetson_rails.board_of(seen)
-        assert all(name in str(caught.value) for name in seen)
+    for total, names in ALL.items():
+        with table_row(total):
+            for missing in total.strip().split("+"):
+                seen = [name for name in names.split() if name != missing]
+                with pytest.raises(UnavailableError, match=rf"needs .*{missing}") as caught:
+                    jetson_rails.board_of(seen)
+                assert all(name in str(caught.value) for name in seen)
 
 
-@pytest.mark.parametrize("seen", [[], ["vdd_in"], ["VDD_IN_2"], ["VDD_MUX", "VDD_3V3_SYS"], ["CV", "VDD_CPU_GPU_CV"]])
-def test_unknown_rails_make_no_total(seen):
+def test_unknown_rails_make_no_total():
     """Labels match to the letter; the carrier's rails of a TX2 are not its module's."""
-    with pytest.raises(UnavailableError, match="no total from the rails seen"):
-        jetson_rails.board_of(seen)
+    for seen in [[], ["vdd_in"], ["VDD_IN_2"], ["VDD_MUX", "VDD_3V3_SYS"], ["CV", "VDD_CPU_GPU_CV"]]:
+        with table_row(seen), pytest.raises(UnavailableError, match="no total from the rails seen"):
+            jetson_rails.board_of(seen)
 
 
 def test_the_device_tree_overrules_a_likeness_of_names(tmp_path):
@@ -138,7 +141,7 @@ def test_parts_beyond_their_whole_raise_a_doubt():
     assert warnings(VDD_IN=3.0, VDD_SYS_GPU=0.2, VDD_MUX=9.0) == ()
 
 
-@pytest.mark.parametrize(("label", "connected"), [("NC", False), ("NC2", False), ("nc_1", False), ("VDD_NC", True), ("VDD_IN", True)])
-def test_channels_that_are_connected_to_nothing_are_told_by_their_label(label, connected):
+def test_channels_that_are_connected_to_nothing_are_told_by_their_label():
     """NC, with a number or without."""
-    assert jetson_rails.is_rail(label) is connected
+    for label, connected in [("NC", False), ("NC2", False), ("nc_1", False), ("VDD_NC", True), ("VDD_IN", True)]:
+        assert jetson_rails.is_rail(label) is connected, f"{label!r}"

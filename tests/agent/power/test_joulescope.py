@@ -11,6 +11,7 @@ from edgemeter.agent.base.errors import TransientError, UnavailableError
 from edgemeter.agent.power import AbsentError, joulescope
 from edgemeter.agent.power.joulescope import Joulescope
 from edgemeter.agent.power.world import SensorWorld
+from tests.fixtures.rows import table_row
 
 
 def value(joules, watts, units="J"):
@@ -126,25 +127,22 @@ def test_an_instrument_that_cannot_be_opened_says_what_to_do(played, monkeypatch
     assert played.newest.closed == 1
 
 
-@pytest.mark.parametrize(
-    "content",
-    [
+def test_a_value_is_read_however_it_was_written_down():
+    """As JSON, behind its topic, as Python prints it, and without the units."""
+    for content in [
         json.dumps(value(50.0, 2.5)),
         "u/js220/000123/s/stats/value " + json.dumps(value(50.0, 2.5)),
         repr(value(50.0, 2.5)),
         '{"signals": {"current": {"avg": 0.5}, "power": {"avg": 2.5, "std": 0.1}}, "accumulators": {"charge": 10.0, "energy": 50.0}}',
-    ],
-)
-def test_a_value_is_read_however_it_was_written_down(content):
-    """As JSON, behind its topic, as Python prints it, and without the units."""
-    assert Joulescope.recognises(content.encode())
-    reading = Joulescope(world=SensorWorld(content=content.encode())).read()
-    assert (reading.energy_mj, reading.power_w) == (50_000.0, 2.5)
+    ]:
+        assert Joulescope.recognises(content.encode()), f"{content!r}"
+        reading = Joulescope(world=SensorWorld(content=content.encode())).read()
+        assert (reading.energy_mj, reading.power_w) == (50_000.0, 2.5), f"{content!r}"
 
 
-@pytest.mark.parametrize(
-    "content",
-    [
+def test_a_recorded_value_that_is_cut_or_garbled_gives_no_number():
+    """Nor does one in another unit."""
+    for content in [
         b"",
         b'{"accumulators": {"energy": {"value": 1.0',
         json.dumps(value(None, 1.0)).encode(),
@@ -154,9 +152,6 @@ def test_a_value_is_read_however_it_was_written_down(content):
         b'{"accumulators": []}',
         repr(value(50.0, 2.5)).encode()[:-4],
         json.dumps(value(50.0, 2.5)).replace("2.5", "NaN").encode(),
-    ],
-)
-def test_a_recorded_value_that_is_cut_or_garbled_gives_no_number(content):
-    """Nor does one in another unit."""
-    with pytest.raises(UnavailableError):
-        Joulescope(world=SensorWorld(content=content)).read()
+    ]:
+        with table_row(content), pytest.raises(UnavailableError):
+            Joulescope(world=SensorWorld(content=content)).read()

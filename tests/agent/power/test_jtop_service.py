@@ -13,6 +13,7 @@ from edgemeter.agent.power.jtop_service import Jtop
 from edgemeter.agent.power.recording import Recording
 from edgemeter.agent.power.world import SensorWorld
 from tests.fixtures.machine_trees import write
+from tests.fixtures.rows import table_row
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -92,36 +93,30 @@ def test_an_offline_rail_is_no_zero(recorded):
     assert "VDD_SOC" in found.description.warnings[0]
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
+def test_a_spoiled_recording_gives_no_number(recorded):
+    """Cut, empty, of another form, or with code in it."""
+    for text in [
         json.dumps(ORIN_NANO)[:150],
         json.dumps({"rail": {}, "tot": {}}),
         json.dumps({"rail": {"VDD_IN": {"power": "6300"}}, "tot": None}),
         json.dumps({"rail": {"VDD_IN": {"volt": 5000, "curr": 1000}}}),
         json.dumps({"rail": [1, 2], "tot": 3}),
         "{'rail': {'VDD_IN': __import__('os')}}",
-    ],
-)
-def test_a_spoiled_recording_gives_no_number(recorded, text):
-    """Cut, empty, of another form, or with code in it."""
-    with pytest.raises(UnavailableError):
-        recorded(text)
+    ]:
+        with table_row(text), pytest.raises(UnavailableError):
+            recorded(text)
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
+def test_what_jtop_says_when_it_fails_is_told(recorded):
+    """In one line."""
+    for text in [
         "The jtop.service is not active. Please run:\nsudo jtop --install-service\n",
         "I can't access jtop.service.\nPlease logout or reboot this board.",
         "jtop.core.exceptions.JtopException: Lost connection with jtop server",
-    ],
-)
-def test_what_jtop_says_when_it_fails_is_told(recorded, text):
-    """In one line."""
-    with pytest.raises(UnavailableError, match=re.escape(text.splitlines()[0])) as caught:
-        recorded(text)
-    assert "\n" not in str(caught.value)
+    ]:
+        with table_row(text), pytest.raises(UnavailableError, match=re.escape(text.splitlines()[0])) as caught:
+            recorded(text)
+        assert "\n" not in str(caught.value), f"{text!r}"
 
 
 def test_a_document_without_end_gives_no_power(recorded):
@@ -236,11 +231,11 @@ def test_a_missing_library_says_how_to_get_it(tmp_path, monkeypatch):
     assert not isinstance(caught.value, AbsentError)
 
 
-@pytest.mark.parametrize("interval_s", ["0", "often", "nan", "1e9"])
-def test_an_interval_that_is_none_is_refused(tmp_path, interval_s):
+def test_an_interval_that_is_none_is_refused(tmp_path):
     """With its value and the section that holds it."""
-    with pytest.raises(ConfigError, match=r"interval_s.*\[sensors.jtop\]"):
-        Jtop(interval_s, SensorWorld(tmp_path)).describe()
+    for interval_s in ["0", "often", "nan", "1e9"]:
+        with table_row(interval_s), pytest.raises(ConfigError, match=r"interval_s.*\[sensors.jtop\]"):
+            Jtop(interval_s, SensorWorld(tmp_path)).describe()
 
 
 def test_nothing_else_imports_or_needs_jetson_stats():

@@ -11,6 +11,7 @@ from edgemeter.agent.power.pi5_pmic import RAILS, Pi5Pmic
 from edgemeter.agent.power.recording import Recording
 from edgemeter.agent.power.world import CommandOutput, SensorWorld
 from tests.fixtures.machine_trees import raspberry_pi_5, write
+from tests.fixtures.rows import table_row
 
 SWEEP = (Path(__file__).resolve().parents[2] / "fixtures/power/pi5_pmic/pmic_read_adc.txt").read_text()
 OLD_BOARD = 'error=1 error_msg="Command not registered"\n'
@@ -57,12 +58,12 @@ def test_early_firmware_calls_a_rail_by_another_name():
     assert _sensor(early).read().power_w == pytest.approx(_sensor(SWEEP).read().power_w)
 
 
-@pytest.mark.parametrize("line", range(24))
-def test_a_missing_line_is_no_smaller_sum(line):
+def test_a_missing_line_is_no_smaller_sum():
     """Each of the 24 lines of the 12 rails."""
-    lines = SWEEP.splitlines()
-    with pytest.raises(TransientError, match="truncated"):
-        _sensor("\n".join(lines[:line] + lines[line + 1 :])).read()
+    for line in range(24):
+        lines = SWEEP.splitlines()
+        with table_row(line), pytest.raises(TransientError, match="truncated"):
+            _sensor("\n".join(lines[:line] + lines[line + 1 :])).read()
 
 
 def test_a_missing_voltage_only_line_changes_nothing():
@@ -71,30 +72,28 @@ def test_a_missing_voltage_only_line_changes_nothing():
     assert _sensor("\n".join(SWEEP.splitlines()[:24])).read().power_w == pytest.approx(whole)
 
 
-@pytest.mark.parametrize("length", range(40, len(SWEEP) - 90, 37))
-def test_a_sweep_cut_anywhere_in_its_rails_is_refused(length):
+def test_a_sweep_cut_anywhere_in_its_rails_is_refused():
     """Also within a number, where what is left still looks like one; by describe for good."""
-    with pytest.raises(TransientError):
-        _sensor(SWEEP[:length]).read()
-    with pytest.raises(UnavailableError):
-        _sensor(SWEEP[:length]).describe()
+    for length in range(40, len(SWEEP) - 90, 37):
+        with table_row(length):
+            with pytest.raises(TransientError):
+                _sensor(SWEEP[:length]).read()
+            with pytest.raises(UnavailableError):
+                _sensor(SWEEP[:length]).describe()
 
 
-@pytest.mark.parametrize(
-    ("was", "becomes"),
-    [
+def test_a_garbled_line_is_refused():
+    """Another letter, another unit, nothing, another quantity, the same rail twice."""
+    for was, becomes in [
         ("1.56250000A", "1.5625x000A"),
         ("1.56250000A", "1.56250000V"),
         ("1.56250000A", ""),
         ("VDD_CORE_A current(7)", "VDD_CORE_A volt(7)"),
         ("3V3_SYS_A current", "1V8_SYS_A current"),
-    ],
-)
-def test_a_garbled_line_is_refused(was, becomes):
-    """Another letter, another unit, nothing, another quantity, the same rail twice."""
-    assert was in SWEEP
-    with pytest.raises(TransientError):
-        _sensor(SWEEP.replace(was, becomes, 1)).read()
+    ]:
+        assert was in SWEEP, f"{was!r}, {becomes!r}"
+        with table_row(was, becomes), pytest.raises(TransientError):
+            _sensor(SWEEP.replace(was, becomes, 1)).read()
 
 
 def test_what_people_write_around_a_sweep_does_no_harm():
@@ -138,9 +137,9 @@ def test_an_older_board_refuses_on_stdout_whatever_its_status(status, tmp_path):
         assert not isinstance(caught.value, AbsentError)
 
 
-@pytest.mark.parametrize(
-    ("stdout", "stderr", "match"),
-    [
+def test_what_is_no_sweep_is_an_error_that_says_what_to_do():
+    """No group, no command, another command's answer, nothing."""
+    for stdout, stderr, match in [
         ("VCHI initialization failed\n", "", "usermod -aG video"),
         ("", "VCHI initialization failed\n", "usermod -aG video"),
         ("", "* failed to open vchiq instance\n", "usermod -aG video"),
@@ -150,13 +149,10 @@ def test_an_older_board_refuses_on_stdout_whatever_its_status(status, tmp_path):
         ("temp=47.7'C\n", "", "no rail"),
         ("", "", "no rail"),
         ('error=2 error_msg="Invalid arguments"\n', "", "Invalid arguments"),
-    ],
-)
-def test_what_is_no_sweep_is_an_error_that_says_what_to_do(stdout, stderr, match):
-    """No group, no command, another command's answer, nothing."""
-    with pytest.raises(UnavailableError, match=match) as caught:
-        _sensor(stdout, stderr).describe()
-    assert "\n" not in str(caught.value)
+    ]:
+        with table_row(stdout, stderr), pytest.raises(UnavailableError, match=match) as caught:
+            _sensor(stdout, stderr).describe()
+        assert "\n" not in str(caught.value), f"{stdout!r}, {stderr!r}"
 
 
 def test_it_recognises_its_own_and_the_refusals_only():

@@ -11,11 +11,12 @@ from edgemeter.agent.power.recording import Recording, files_shown
 from tests.fixtures.machine_trees import intel_pc, rapl_zone, write
 from tests.fixtures.ordinary_user import closed_mode, ordinary_user
 from tests.fixtures.power.make_usb_meters import fnirsi_packet
+from tests.fixtures.rows import table_row
 
 
-@pytest.mark.parametrize(
-    ("name", "place"),
-    [
+def test_a_folder_lies_where_its_name_says():
+    """As the kernel lays it out."""
+    for name, place in [
         ("hwmon12", "sys/class/hwmon"),
         ("intel-rapl:0:2", "sys/class/powercap"),
         ("BAT1", "sys/class/power_supply"),
@@ -23,31 +24,25 @@ from tests.fixtures.power.make_usb_meters import fnirsi_packet
         ("class", "sys"),
         ("hwmon", None),
         ("", None),
-    ],
-)
-def test_a_folder_lies_where_its_name_says(name, place):
-    """As the kernel lays it out."""
-    assert recording.place_of_folder(name) == place
+    ]:
+        assert recording.place_of_folder(name) == place, f"{name!r}"
 
 
-@pytest.mark.parametrize(
-    ("names", "place"),
-    [
+def test_files_lie_in_the_device_that_has_such():
+    """A name that any device has tells nothing."""
+    for names, place in [
         (["name", "in1_input"], "sys/class/hwmon/hwmon0"),
         (["name", "energy_uj"], "sys/class/powercap/intel-rapl:0"),
         (["status", "power_now"], "sys/class/power_supply/recorded"),
         (["rail_name_0", "in_power0_input"], "sys/bus/i2c/drivers/ina3221x/0-0040/iio:device0"),
         (["name", "status"], None),
-    ],
-)
-def test_files_lie_in_the_device_that_has_such(names, place):
-    """A name that any device has tells nothing."""
-    assert recording.place_of_files(names) == place
+    ]:
+        assert recording.place_of_files(names) == place, f"{names!r}"
 
 
-@pytest.mark.parametrize(
-    ("text", "files"),
-    [
+def test_a_transcript_of_files_becomes_a_tree():
+    """`cat` with braces or several files, `grep .`, `head`/`tail` with headings; nothing outside, and nothing that is none."""
+    for text, files in [
         ("$ cat /sys/a/{name,in0_input}\nina226\n12\n", {"/sys/a/name": "ina226", "/sys/a/in0_input": "12"}),
         ("root@pi:~# cat /sys/a/x /sys/b/y\n1\n2\n", {"/sys/a/x": "1", "/sys/b/y": "2"}),
         ("/sys/class/hwmon/hwmon2/name:ina219\n/sys/class/hwmon/hwmon2/in1_input:5000\n", {
@@ -78,26 +73,20 @@ def test_files_lie_in_the_device_that_has_such(names, place):
         ("RAM 534/3964MB CPU [1%@204] POM_5V_IN 1022/1022\n", {}),
         ('{"apower": 25.7}', {}),
         ("$ cat /sys/../etc/shadow\nroot\n", {}),
-    ],
-)  # fmt: skip
-def test_a_transcript_of_files_becomes_a_tree(text, files):
-    """`cat` with braces or several files, `grep .`, `head`/`tail` with headings; nothing outside, and nothing that is none."""
-    assert files_shown(text) == files
+    ]:  # fmt: skip
+        assert files_shown(text) == files, f"{text!r}"
 
 
-@pytest.mark.parametrize(
-    ("text", "count"),
-    [
+def test_values_that_do_not_fit_their_files_are_refused():
+    """A line that is lost or doubled would give each value to the next file."""
+    for text, count in [
         ("$ cat /sys/a/{x,y,z}\n1\n2\n", "fewer"),
         ("$ cat /sys/a/{x,y,z}\n1\n2\n$ cat /sys/a/w\n4\n", "fewer"),
         ("$ cat /sys/a/{x,y}\n1\n1\n2\n", "more"),
         ("pi@pi:/sys/a$ cat x y z\n1\n2\n", "fewer"),
-    ],
-)
-def test_values_that_do_not_fit_their_files_are_refused(text, count):
-    """A line that is lost or doubled would give each value to the next file."""
-    with pytest.raises(ConfigError, match=f"{count} values: which is whose is not known"):
-        files_shown(text)
+    ]:
+        with table_row(text), pytest.raises(ConfigError, match=f"{count} values: which is whose is not known"):
+            files_shown(text)
 
 
 def test_a_file_that_was_refused_has_no_value_to_come():
@@ -215,15 +204,15 @@ def test_a_warning_names_the_place_on_the_recorded_machine_too(tmp_path):
     assert "cannot read '/sys/class/hwmon/hwmon1/in2_input': No data available" in warning
 
 
-@pytest.mark.parametrize("encoding", ["utf-8-sig", "utf-16", "utf-16-be"])
-def test_a_text_that_a_windows_shell_wrote_is_read(tmp_path, encoding):
+def test_a_text_that_a_windows_shell_wrote_is_read(tmp_path):
     """It puts a mark before it, and may write each letter as two bytes."""
-    path = tmp_path / "tegrastats.txt"
-    text = "RAM 2310/7620MB (lfb 24x4MB) VDD_IN 7160mW/6740mW VDD_CPU_GPU_CV 1760mW/1440mW VDD_SOC 2088mW/2068mW\r\n"
-    path.write_bytes(("\ufeff" if encoding == "utf-16-be" else "").encode(encoding) + text.encode(encoding))
-    with Recording(path) as recording:
-        found = recording.read()
-    assert (found.name, found.reading.power_w) == ("tegrastats", 7.16)
+    for encoding in ["utf-8-sig", "utf-16", "utf-16-be"]:
+        path = tmp_path / "tegrastats.txt"
+        text = "RAM 2310/7620MB (lfb 24x4MB) VDD_IN 7160mW/6740mW VDD_CPU_GPU_CV 1760mW/1440mW VDD_SOC 2088mW/2068mW\r\n"
+        path.write_bytes(("\ufeff" if encoding == "utf-16-be" else "").encode(encoding) + text.encode(encoding))
+        with Recording(path) as recording:
+            found = recording.read()
+        assert (found.name, found.reading.power_w) == ("tegrastats", 7.16), f"{encoding!r}"
 
 
 def test_bytes_may_be_written_as_hexadecimal_digits(tmp_path):

@@ -7,6 +7,7 @@ import pytest
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.power.replay import Replay
 from edgemeter.agent.power.world import SensorWorld
+from tests.fixtures.rows import table_row
 
 
 class _Clock:
@@ -72,9 +73,9 @@ def test_a_csv_needs_its_scope_from_the_configuration(tmp_path):
         Replay(str(path), scope="everything").describe()
 
 
-@pytest.mark.parametrize(
-    "content",
-    [
+def test_what_is_no_recording_is_refused_by_name(tmp_path):
+    """Empty, cut off, one point, times that stand still or go back, no numbers, wrong columns or keys."""
+    for content in [
         "",
         "{}",
         "{not json",
@@ -92,14 +93,11 @@ def test_a_csv_needs_its_scope_from_the_configuration(tmp_path):
         '{"scope": "module", "t_s": [0, 1], "power_w": [1]}',
         '{"scope": "module", "t_s": [0, 1], "power_w": [1, 2], "powr": 1}',
         '{"scope": "all", "t_s": [0, 1], "power_w": [1, 2]}',
-    ],
-)
-def test_what_is_no_recording_is_refused_by_name(tmp_path, content):
-    """Empty, cut off, one point, times that stand still or go back, no numbers, wrong columns or keys."""
-    path = tmp_path / "trace"
-    path.write_text(content)
-    with pytest.raises(ConfigError, match="trace"):
-        Replay(str(path), scope="module").describe()
+    ]:
+        path = tmp_path / "trace"
+        path.write_text(content)
+        with table_row(content), pytest.raises(ConfigError, match="trace"):
+            Replay(str(path), scope="module").describe()
 
 
 def test_a_recorded_file_is_named_in_its_errors(tmp_path):

@@ -10,6 +10,7 @@ from edgemeter.agent.power.http_plugs import Shelly
 from edgemeter.agent.power.recording import Recording
 from edgemeter.agent.power.world import SensorWorld
 from tests.fixtures.http_meter import PlayedMeter, playing
+from tests.fixtures.rows import table_row
 
 SWITCH = {"id": 0, "source": "init", "output": True, "apower": 25.7, "voltage": 230.1, "current": 0.13, "aenergy": {"total": 5.0}}
 
@@ -20,9 +21,9 @@ def shown(document, **settings):
     return Shelly(world=SensorWorld(content=content), **settings).read()
 
 
-@pytest.mark.parametrize(
-    ("document", "total_w", "names"),
-    [
+def test_the_power_of_every_form_of_answer():
+    """Of one component or the whole device, of all generations, by HTTP or MQTT; a negative power stays negative."""
+    for document, total_w, names in [
         (SWITCH, 25.7, ["channel:0"]),
         ({"ble": {}, "switch:0": SWITCH, "wifi": {"rssi": -50}}, 25.7, ["switch:0"]),
         ({"switch:0": SWITCH, "switch:1": SWITCH | {"id": 1, "apower": 4.3}}, 30.0, ["switch:0", "switch:1"]),
@@ -42,18 +43,15 @@ def shown(document, **settings):
         (b'$ curl -d \'{"id":1,"method":"Switch.GetStatus"}\' http://192.0.2.7/rpc\n{"id":0,"apower":3.5}\n', 3.5, ["channel:0"]),
         (b'x/events/rpc {"params":{"switch:0":{"temperature":{}}}}\nx/events/rpc {"params":{"switch:0":{"apower":4}}}', 4.0, ["switch:0"]),
         (SWITCH | {"apower": 0.0}, 0.0, ["channel:0"]),
-    ],
-)  # fmt: skip
-def test_the_power_of_every_form_of_answer(document, total_w, names):
-    """Of one component or the whole device, of all generations, by HTTP or MQTT; a negative power stays negative."""
-    reading = shown(document)
-    assert reading.power_w == pytest.approx(total_w)
-    assert [rail.name for rail in reading.rails] == names
+    ]:  # fmt: skip
+        reading = shown(document)
+        assert reading.power_w == pytest.approx(total_w), f"{document!r}"
+        assert [rail.name for rail in reading.rails] == names, f"{document!r}"
 
 
-@pytest.mark.parametrize(
-    ("document", "error", "said"),
-    [
+def test_an_answer_without_a_power_gives_none():
+    """Never zero, and never the last one."""
+    for document, error, said in [
         ({"id": 0, "source": "init", "output": True, "temperature": {"tC": 30}}, UnavailableError, "does not measure"),
         ({"switch:0": {"id": 0, "output": True}}, UnavailableError, "does not measure"),
         ({"code": 404, "message": "No handler for Switch.GetStatus"}, UnavailableError, "404: No handler"),
@@ -67,12 +65,9 @@ def test_the_power_of_every_form_of_answer(document, total_w, names):
         ({"code": -105, "message": "Argument 'id', value 5 not found!"}, UnavailableError, "-105: Argument"),
         (b'{"id":0,"apower":193.5,"voltage', TransientError, "cut or garbled"),
         (b'{"apower": NaN}', TransientError, "cut or garbled"),
-    ],
-)
-def test_an_answer_without_a_power_gives_none(document, error, said):
-    """Never zero, and never the last one."""
-    with pytest.raises(error, match=said):
-        shown(document)
+    ]:
+        with table_row(document), pytest.raises(error, match=said):
+            shown(document)
 
 
 def test_one_channel_of_several_is_measured_when_it_is_named():

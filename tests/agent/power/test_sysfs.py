@@ -12,6 +12,7 @@ from edgemeter.agent.base.errors import TransientError, UnavailableError
 from edgemeter.agent.power import AbsentError, sysfs
 from tests.fixtures.machine_trees import write
 from tests.fixtures.ordinary_user import closed_mode, ordinary_user
+from tests.fixtures.rows import table_row
 
 
 def test_text_and_numbers_lose_what_the_kernel_puts_around_them(tmp_path):
@@ -47,21 +48,21 @@ def test_a_driver_that_gives_no_value_now_may_give_one_later(tmp_path, monkeypat
         sysfs.read_text(tmp_path / "in1_input")
 
 
-@pytest.mark.parametrize("content", ["", "12.5", "12,5", "nan", "4228 mV", "\x00", "0x10", "4_228", "+4228", "\u0664", "9" * 400])
-def test_what_is_no_whole_number_is_a_reading_that_failed(tmp_path, content):
+def test_what_is_no_whole_number_is_a_reading_that_failed(tmp_path):
     """With what stood there."""
-    (tmp_path / "in1_input").write_text(content)
-    with pytest.raises(TransientError, match="not a whole number"):
-        sysfs.read_number(tmp_path / "in1_input")
+    for content in ["", "12.5", "12,5", "nan", "4228 mV", "\x00", "0x10", "4_228", "+4228", "\u0664", "9" * 400]:
+        (tmp_path / "in1_input").write_text(content)
+        with table_row(content), pytest.raises(TransientError, match="not a whole number"):
+            sysfs.read_number(tmp_path / "in1_input")
 
 
-@pytest.mark.parametrize("said", ["No such device or address", "Broken pipe", "Permission denied", "Input/output error"])
-def test_what_cat_could_not_show_is_the_error_that_it_was(tmp_path, said):
+def test_what_cat_could_not_show_is_the_error_that_it_was(tmp_path):
     """A recording holds the line where the value should be; of a file that was not there it holds no error."""
-    (tmp_path / "in1_input").write_text(f"cat: /sys/class/hwmon/hwmon1/in1_input: {said}\n")
-    with pytest.raises((TransientError, UnavailableError), match=f"{said}|no permission to read"):
-        sysfs.read_number(tmp_path / "in1_input")
-    assert b"No such file or directory" not in sysfs.ERRNO_OF_TEXT
+    for said in ["No such device or address", "Broken pipe", "Permission denied", "Input/output error"]:
+        (tmp_path / "in1_input").write_text(f"cat: /sys/class/hwmon/hwmon1/in1_input: {said}\n")
+        with table_row(said), pytest.raises((TransientError, UnavailableError), match=f"{said}|no permission to read"):
+            sysfs.read_number(tmp_path / "in1_input")
+        assert b"No such file or directory" not in sysfs.ERRNO_OF_TEXT, f"{said!r}"
 
 
 def test_chips_come_in_the_order_of_their_numbers(tmp_path):
@@ -90,11 +91,11 @@ def test_a_recording_of_the_devices_alone_is_read(tmp_path, bus):
     assert [(chip.name, chip.address) for chip in sysfs.hwmon_chips(tmp_path)] == [("ina226", "1-0040")]
 
 
-@pytest.mark.parametrize("content", [b"", b"\0\0\0\0", b"\0\1\x86", b"100000\n\n\n\n"])
-def test_a_shunt_that_is_no_cell_is_none(tmp_path, content):
+def test_a_shunt_that_is_no_cell_is_none(tmp_path):
     """Four bytes, not all zero."""
-    write(tmp_path, {"sys/class/hwmon/hwmon0/name": "ina238\n", "sys/class/hwmon/hwmon0/device/of_node/shunt-resistor": content})
-    assert sysfs.hwmon_chips(tmp_path)[0].shunt_in_device_tree_ohm() is None
+    for content in [b"", b"\0\0\0\0", b"\0\1\x86", b"100000\n\n\n\n"]:
+        write(tmp_path, {"sys/class/hwmon/hwmon0/name": "ina238\n", "sys/class/hwmon/hwmon0/device/of_node/shunt-resistor": content})
+        assert sysfs.hwmon_chips(tmp_path)[0].shunt_in_device_tree_ohm() is None, f"{content!r}"
 
 
 def test_a_shunt_is_microohms_big_endian(tmp_path):

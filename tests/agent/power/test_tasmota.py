@@ -10,6 +10,7 @@ from edgemeter.agent.power.http_plugs import Tasmota
 from edgemeter.agent.power.recording import Recording
 from edgemeter.agent.power.world import SensorWorld
 from tests.fixtures.http_meter import PlayedMeter, playing
+from tests.fixtures.rows import table_row
 
 
 def sensor_of(answer, **settings):
@@ -23,9 +24,9 @@ def status(power, **energy):
     return {"StatusSNS": {"Time": "2026-11-20T09:00:00", "ENERGY": {"Total": 1.5, "Power": power, "Voltage": 230, **energy}}}
 
 
-@pytest.mark.parametrize(
-    ("answer", "total_w", "channels"),
-    [
+def test_the_power_of_every_form_of_answer():
+    """Status and telemetry, one channel and lists, numbers and strings, old firmware and new."""
+    for answer, total_w, channels in [
         (status(26), 26.0, 1),
         (status([11, 0, 4.5]), 15.5, 3),
         (status("26.4"), 26.4, 1),
@@ -37,18 +38,15 @@ def status(power, **energy):
         (b'STATUS8 = {"StatusSNS":{"ENERGY":{"Power": 0}}}', 0.0, 1),
         (b'STATUS = {"Status":{"Power":1}}\nSTATUS8 = {"StatusSNS":{"ENERGY":{"Power":26}}}', 26.0, 1),
         (b'tele/x/STATE {"POWER":"ON"}\ntele/x/SENSOR {"ENERGY":{"Power":[3,4]}}', 7.0, 2),
-    ],
-)
-def test_the_power_of_every_form_of_answer(answer, total_w, channels):
-    """Status and telemetry, one channel and lists, numbers and strings, old firmware and new."""
-    reading = sensor_of(answer).read()
-    assert reading.power_w == pytest.approx(total_w)
-    assert len(reading.rails) == channels
+    ]:
+        reading = sensor_of(answer).read()
+        assert reading.power_w == pytest.approx(total_w), f"{answer!r}"
+        assert len(reading.rails) == channels, f"{answer!r}"
 
 
-@pytest.mark.parametrize(
-    ("answer", "error", "said"),
-    [
+def test_an_answer_without_a_power_gives_none():
+    """Part of a list is no total."""
+    for answer, error, said in [
         ({"StatusSNS": {"Time": "x"}}, UnavailableError, "does not measure power"),
         ({"StatusSNS": {"ENERGY": {"Total": 1}}}, UnavailableError, "does not measure power"),
         ({"Command": "Unknown"}, UnavailableError, "does not measure power"),
@@ -62,22 +60,17 @@ def test_the_power_of_every_form_of_answer(answer, total_w, channels):
         (b'STATE {"POWER":"ON"}\nSENSOR {"ENERGY":{"Power":26', TransientError, "cut or garbled"),
         (status(True), TransientError, "gives no valid power"),
         (b'{"StatusSNS":{"ENERGY":{"Power":26', TransientError, "cut or garbled"),
-    ],
-)
-def test_an_answer_without_a_power_gives_none(answer, error, said):
-    """Part of a list is no total."""
-    with pytest.raises(error, match=said):
-        sensor_of(answer).read()
+    ]:
+        with table_row(answer), pytest.raises(error, match=said):
+            sensor_of(answer).read()
 
 
-@pytest.mark.parametrize(
-    ("answer", "step_w"), [(status(26), 1.0), (status(26.4), 0.1), (status([26.45, 0]), 0.01), (status("2.125"), 0.001)]
-)
-def test_the_resolution_is_what_the_plug_shows(answer, step_w):
+def test_the_resolution_is_what_the_plug_shows():
     """Whole watts by default, which is said with the remedy."""
-    found = sensor_of(answer).describe()
-    assert found.resolution_w == pytest.approx(step_w)
-    assert any("WattRes 1" in warning for warning in found.warnings) == (step_w == 1.0)
+    for answer, step_w in [(status(26), 1.0), (status(26.4), 0.1), (status([26.45, 0]), 0.01), (status("2.125"), 0.001)]:
+        found = sensor_of(answer).describe()
+        assert found.resolution_w == pytest.approx(step_w), f"{answer!r}"
+        assert any("WattRes 1" in warning for warning in found.warnings) == (step_w == 1.0), f"{answer!r}"
 
 
 def test_one_channel_of_several_is_measured_when_it_is_named():

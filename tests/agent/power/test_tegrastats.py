@@ -11,6 +11,7 @@ from edgemeter.agent.power import AbsentError
 from edgemeter.agent.power.recording import Recording
 from edgemeter.agent.power.tegrastats import Tegrastats
 from edgemeter.agent.power.world import SensorWorld
+from tests.fixtures.rows import table_row
 
 NANO = (
     "RAM 812/3964MB (lfb 71x4MB) SWAP 12/1982MB (cached 0MB) IRAM 0/252kB(lfb 252kB) CPU [12%@307,7%@307,3%@307,0%@307] EMC_FREQ 1%@1600 "
@@ -130,14 +131,15 @@ def test_a_rail_that_stands_twice_in_a_line_is_garbled(recorded):
         recorded(f"{ORIN_NANO} {ORIN_NANO.replace('7160', '9160')}")
 
 
-@pytest.mark.parametrize(
-    "said",
-    ["bash: tegrastats: command not found", "tegrastats: error while loading shared libraries: libc.so.6", "sudo tegrastats\nPassword:"],
-)
-def test_what_tegrastats_said_in_place_of_figures_is_told(recorded, said):
+def test_what_tegrastats_said_in_place_of_figures_is_told(recorded):
     """A recording of a failure is that failure."""
-    with pytest.raises(UnavailableError, match=said.split("\n", maxsplit=1)[0]):
-        recorded(said)
+    for said in [
+        "bash: tegrastats: command not found",
+        "tegrastats: error while loading shared libraries: libc.so.6",
+        "sudo tegrastats\nPassword:",
+    ]:
+        with table_row(said), pytest.raises(UnavailableError, match=said.split("\n", maxsplit=1)[0]):
+            recorded(said)
 
 
 def test_what_stands_before_the_first_line_is_passed_over(recorded):
@@ -160,11 +162,11 @@ def test_a_recording_is_read_line_by_line(tmp_path):
             sensor.read()
 
 
-@pytest.mark.parametrize("interval_ms", ["0", "fast", "-100", "1.5", ""])
-def test_an_interval_that_is_none_is_refused(interval_ms):
+def test_an_interval_that_is_none_is_refused():
     """With its value and the section that holds it."""
-    with pytest.raises(ConfigError, match=r"interval_ms.*\[sensors.tegrastats\]"):
-        Tegrastats(interval_ms=interval_ms).describe()
+    for interval_ms in ["0", "fast", "-100", "1.5", ""]:
+        with table_row(interval_ms), pytest.raises(ConfigError, match=r"interval_ms.*\[sensors.tegrastats\]"):
+            Tegrastats(interval_ms=interval_ms).describe()
 
 
 @pytest.fixture
@@ -222,11 +224,11 @@ def test_a_tegrastats_that_ends_is_an_error(program):
     sensor.close()
 
 
-@pytest.mark.parametrize("rest", ["VDD_IN 4", "VDD_IN 4556mW/", "VDD_I", "VDD_IN 45x6mW/4556mW"])
-def test_a_line_that_breaks_off_in_its_only_rail_is_not_taken_for_one_without_rails(recorded, rest):
+def test_a_line_that_breaks_off_in_its_only_rail_is_not_taken_for_one_without_rails(recorded):
     """To run it as root would not help."""
-    with pytest.raises(EdgemeterError, match="cut or garbled"):
-        recorded(f"RAM 2147/7620MB (lfb 2x4MB) CPU [0%@729] tj@48.6C {rest}")
+    for rest in ["VDD_IN 4", "VDD_IN 4556mW/", "VDD_I", "VDD_IN 45x6mW/4556mW"]:
+        with table_row(rest), pytest.raises(EdgemeterError, match="cut or garbled"):
+            recorded(f"RAM 2147/7620MB (lfb 2x4MB) CPU [0%@729] tj@48.6C {rest}")
 
 
 @pytest.mark.skipif(shutil.which("tegrastats") is not None, reason="a Jetson")

@@ -9,6 +9,7 @@ from edgemeter.agent.power import AbsentError, um25c
 from edgemeter.agent.power.um25c import Um25c
 from edgemeter.agent.power.world import SensorWorld
 from tests.fixtures.power.make_usb_meters import um25c_block
+from tests.fixtures.rows import table_row
 from tests.fixtures.serial_port import DIALOGUES, PlayedPort
 
 
@@ -22,22 +23,19 @@ def meter(blocks):
     return PlayedPort(DIALOGUES["um25c"], blocks)
 
 
-@pytest.mark.parametrize(
-    ("model", "digit_v", "digit_a", "name"),
-    [(0x09C9, 0.001, 0.0001, "UM25C"), (0x0963, 0.01, 0.001, "UM24C"), (0x0D4C, 0.01, 0.001, "UM34C")],
-)
-def test_a_block_is_read_by_the_scale_of_its_model(model, digit_v, digit_a, name):
+def test_a_block_is_read_by_the_scale_of_its_model():
     """Ten times finer on the UM25C: taken for another, it would show a hundredth of the power."""
-    block = um25c_block(5.12, 1.234, model, digit_v, digit_a)
-    assert read(block).power_w == pytest.approx(5.12 * 1.234, rel=1e-6)
-    assert Um25c(world=SensorWorld(content=block)).describe().id == f"um25c:{name}:recorded"
+    for model, digit_v, digit_a, name in [(0x09C9, 0.001, 0.0001, "UM25C"), (0x0963, 0.01, 0.001, "UM24C"), (0x0D4C, 0.01, 0.001, "UM34C")]:
+        block = um25c_block(5.12, 1.234, model, digit_v, digit_a)
+        assert read(block).power_w == pytest.approx(5.12 * 1.234, rel=1e-6), f"{name!r}"
+        assert Um25c(world=SensorWorld(content=block)).describe().id == f"um25c:{name}:recorded", f"{name!r}"
 
 
-@pytest.mark.parametrize("block", [b"", um25c_block()[:129], um25c_block(watts=9.9), um25c_block(model=0x1234), bytes(130)])
-def test_a_block_that_is_cut_or_garbled_gives_no_number(block):
+def test_a_block_that_is_cut_or_garbled_gives_no_number():
     """Too short, of another model, or its power not its voltage times its current."""
-    with pytest.raises(TransientError):
-        read(block)
+    for block in [b"", um25c_block()[:129], um25c_block(watts=9.9), um25c_block(model=0x1234), bytes(130)]:
+        with table_row(block), pytest.raises(TransientError):
+            read(block)
 
 
 def test_a_meter_is_asked_over_its_port():

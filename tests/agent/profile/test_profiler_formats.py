@@ -2,6 +2,7 @@
 
 import json
 import struct
+from itertools import product
 
 import pytest
 
@@ -9,6 +10,7 @@ from edgemeter.agent.base.errors import MeasurementError, UnavailableError
 from edgemeter.agent.profile import litert_profiler, onnx_profiler, profiler
 from edgemeter.agent.profile.litert_profiler import RawEvent
 from edgemeter.agent.runtimes import RUNTIMES
+from tests.fixtures.rows import table_row
 
 
 def run_at(ts):
@@ -37,35 +39,32 @@ def test_onnx_events_are_those_of_the_recorded_runs():
     ]
 
 
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
+def test_a_profile_that_holds_nothing_is_no_profile():
+    """Garbled, empty, or of the warm-up only."""
+    for text, message in [
         (b"", "cannot be read"),
         (b'[{"cat": "Node", "name": "x_kernel_time"}]', "cannot be read"),
         (b"7", "cannot be read"),
         (b"[]", "holds 0 runs"),
         (json.dumps(run_at(1)).encode(), "holds 1 runs"),
-    ],
-)
-def test_a_profile_that_holds_nothing_is_no_profile(text, message):
-    """Garbled, empty, or of the warm-up only."""
-    with pytest.raises(MeasurementError, match=message):
-        onnx_profiler.parse_profile(text, skip=1)
+    ]:
+        with table_row(text), pytest.raises(MeasurementError, match=message):
+            onnx_profiler.parse_profile(text, skip=1)
 
 
-@pytest.mark.parametrize("event_bytes", [88, 104, 120])
-@pytest.mark.parametrize("written", [0, 4])
-def test_litert_events_of_any_size_are_read(event_bytes, written):
+def test_litert_events_of_any_size_are_read():
     """What stands behind the first four fields grew from version to version; the last four bytes may be left unwritten."""
-    events = [(8 * place, 1 << place % 5, 1000 * place, 10 + place) for place in range(1, 30)]
-    raw = b""
-    for event in events:
-        raw += struct.pack("<Qi4xQQ", *event).ljust(event_bytes - 4, b"\0") + (b"\0\0\0\0" if written else b"\xa5\xa5\xa5\xa5")
-    raw += b"\xa5" * (len(events) * 512 - len(raw))
-    found = litert_profiler.unpack_events(raw, len(events), lambda address: f"at {address}")
-    assert [(one.tag, one.kind, one.start_us, one.elapsed_us) for one in found] == [
-        (f"at {address}", kind, start, elapsed) for address, kind, start, elapsed in events
-    ]
+    for written, event_bytes in product([0, 4], [88, 104, 120]):
+        with table_row(event_bytes, written):
+            events = [(8 * place, 1 << place % 5, 1000 * place, 10 + place) for place in range(1, 30)]
+            raw = b""
+            for event in events:
+                raw += struct.pack("<Qi4xQQ", *event).ljust(event_bytes - 4, b"\0") + (b"\0\0\0\0" if written else b"\xa5\xa5\xa5\xa5")
+            raw += b"\xa5" * (len(events) * 512 - len(raw))
+            found = litert_profiler.unpack_events(raw, len(events), lambda address: f"at {address}")
+            assert [(one.tag, one.kind, one.start_us, one.elapsed_us) for one in found] == [
+                (f"at {address}", kind, start, elapsed) for address, kind, start, elapsed in events
+            ]
 
 
 def test_litert_durations_without_a_start_follow_each_other():

@@ -7,6 +7,7 @@ import pytest
 
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.quality.multiple_choice import ChoiceItem, accuracies, encode_pair, read_choices, score_choices
+from tests.fixtures.rows import table_row
 
 
 def item(*choices, answer=0, name="one"):
@@ -72,21 +73,19 @@ def test_a_file_of_items_is_read(tmp_path):
     assert accuracies([one], [[0, 1]]).items_sha256 == accuracies([two], [[1, 0]]).items_sha256
 
 
-@pytest.mark.parametrize(
-    ("content", "match"),
-    [
+def test_a_wrong_file_is_one_line(tmp_path):
+    """The error names file and line."""
+    for content, match in [
         ("", "holds no item"),
         ("{", "line 1"),
         ('{"id": "1", "prompt": "p", "choices": ["a"], "answer": 0}', "at least two choices"),
         ('{"id": "1", "prompt": "", "choices": ["a", "b"], "answer": 0}', "needs a prompt"),
         ('{"id": "1", "prompt": "p", "choices": ["a", "b"], "answer": 2}', "no choice 2"),
         ("\n" + '{"id": "1", "prompt": "p", "choices": ["a", "b"]}', "line 2"),
-    ],
-)
-def test_a_wrong_file_is_one_line(tmp_path, content, match):
-    """The error names file and line."""
-    (tmp_path / "items.jsonl").write_text(content)
-    with pytest.raises(ConfigError, match=match):
-        read_choices(tmp_path / "items.jsonl")
-    with pytest.raises(ConfigError, match="cannot read"):
-        read_choices(tmp_path / "absent.jsonl")
+    ]:
+        with table_row(content):
+            (tmp_path / "items.jsonl").write_text(content)
+            with pytest.raises(ConfigError, match=match):
+                read_choices(tmp_path / "items.jsonl")
+            with pytest.raises(ConfigError, match="cannot read"):
+                read_choices(tmp_path / "absent.jsonl")

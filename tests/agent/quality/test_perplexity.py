@@ -8,6 +8,7 @@ import pytest
 
 from edgemeter.agent.base.errors import ConfigError, MeasurementError
 from edgemeter.agent.quality.perplexity import chunks, perplexity
+from tests.fixtures.rows import table_row
 
 
 def alternating(tokens):
@@ -59,8 +60,8 @@ def test_a_short_text_is_refused():
         perplexity("abc", range(15), alternating, bos_token=None, context_tokens=3)
 
 
-@pytest.mark.parametrize("answer", [np.full(7, -np.inf), np.full(7, np.nan), np.zeros(6)], ids=["impossible", "nan", "too few"])
-def test_what_is_no_probability_gives_no_perplexity(answer):
+def test_what_is_no_probability_gives_no_perplexity():
     """An infinite loss, NaN and missing predictions are errors, not figures."""
-    with pytest.raises(MeasurementError, match="for 7 predictions"):
-        perplexity("abc", range(16), lambda _: answer, bos_token=None, context_tokens=8)
+    for answer in [np.full(7, -np.inf), np.full(7, np.nan), np.zeros(6)]:
+        with table_row(answer), pytest.raises(MeasurementError, match="for 7 predictions"):
+            perplexity("abc", range(16), lambda _, answer=answer: answer, bos_token=None, context_tokens=8)

@@ -5,6 +5,7 @@ import pytest
 from edgemeter.agent.recognition.metadata import SelfDescription, UnknownFamilyError
 from edgemeter.agent.recognition.output_shapes import family_of_outputs
 from edgemeter.agent.runtimes import TensorInfo
+from tests.fixtures.rows import table_row
 from tests.fixtures.vision_factory import tensors
 
 SILENT = SelfDescription((), None, None, None, None)
@@ -16,9 +17,9 @@ def said(labels=0, task=None):
     return SelfDescription(tuple(f"thing {i}" for i in range(labels)), None, task, None, None)
 
 
-@pytest.mark.parametrize(
-    ("shape", "size", "name", "words", "family", "classes"),
-    [
+def test_shapes_tell_the_family():
+    """Fixed and open dimensions, either axis order, other strides."""
+    for shape, size, name, words, family, classes in [
         ((1, 84, 8400), SIZE, "m.onnx", SILENT, "yolov8", 80),
         ((1, 7, 84), (64, 64), "m.onnx", said(3), "yolov8", 3),
         ((1, 84, 4200), (320, 640), "yolo11n.tflite", SILENT, "yolov8", 80),
@@ -52,12 +53,9 @@ def said(labels=0, task=None):
         ((1, 1, 1, 1001), (224, 224), "m.tflite", SILENT, "classifier", 1001),
         ((None, 1000), (224, 224), "m.onnx", SILENT, "classifier", 1000),
         ((1, 5), (224, 224), "m.onnx", said(5), "classifier", 5),
-    ],
-)
-def test_shapes_tell_the_family(shape, size, name, words, family, classes):
-    """Fixed and open dimensions, either axis order, other strides."""
-    found = family_of_outputs(tensors(shape), size, name, words)
-    assert (found.name, found.classes) == (family, classes)
+    ]:
+        found = family_of_outputs(tensors(shape), size, name, words)
+        assert (found.name, found.classes) == (family, classes), f"{shape!r}, {size!r}, {name!r}"
 
 
 def test_yolov5_with_its_raw_maps_is_recognised():
@@ -66,9 +64,9 @@ def test_yolov5_with_its_raw_maps_is_recognised():
     assert family_of_outputs(tensors((1, 25200, 85), *maps), SIZE, "m.onnx", SILENT).name == "yolov5"
 
 
-@pytest.mark.parametrize(
-    ("shapes", "name", "words", "family", "classes"),
-    [
+def test_several_outputs_tell_the_family():
+    """Sets, lists and maps, in any order; what the file does not name is said, with the key of the card."""
+    for shapes, name, words, family, classes in [
         ([(1, 100, 92), (1, 100, 4)], "detr-r50.onnx", SILENT, "detr", 91),
         ([(1, 300, 4), (1, 300, 80)], "m.onnx", SILENT, "detr", 80),
         ([(1, 300, 4), (1, 300, 91)], "rf-detr.onnx", SILENT, "detr", 91),
@@ -94,13 +92,10 @@ def test_yolov5_with_its_raw_maps_is_recognised():
             "nanodet",
             3,
         ),
-    ],
-)
-def test_several_outputs_tell_the_family(shapes, name, words, family, classes):
-    """Sets, lists and maps, in any order; what the file does not name is said, with the key of the card."""
-    found = family_of_outputs(tensors(*shapes), SIZE, name, words)
-    assert (found.name, found.task, found.classes) == (family, "detection", classes)
-    assert words.labels or any("output.classes" in doubt for doubt in found.doubts)
+    ]:
+        found = family_of_outputs(tensors(*shapes), SIZE, name, words)
+        assert (found.name, found.task, found.classes) == (family, "detection", classes), f"{shapes!r}, {name!r}"
+        assert words.labels or any("output.classes" in doubt for doubt in found.doubts), f"{shapes!r}, {name!r}"
 
 
 @pytest.mark.parametrize("names", [("a", "b", "c", "d"), ("Identity", "Identity_1", "Identity_2", "Identity_3")])
@@ -118,9 +113,9 @@ def test_nanodets_grid_tells_its_generation():
     assert family_of_outputs(tensors((1, 2100, 112)), (320, 320), "nanodet_m.onnx", SILENT).strides == (8, 16, 32)
 
 
-@pytest.mark.parametrize(
-    ("shape", "name", "end_to_end", "head", "family"),
-    [
+def test_what_a_file_says_of_its_head_counts_more_than_its_name():
+    """As Ultralytics 8.4 writes them: dynamic exports show no size at all, YOLO26 comes with and without suppression."""
+    for shape, name, end_to_end, head, family in [
         ((1, 84, 2100), "yolo26n.onnx", False, "Detect", "yolov8"),
         ((1, 300, 6), "yolo26n.onnx", True, "Detect", "yolo26"),
         ((1, 300, 6), "best.onnx", False, "RTDETRDecoder", "detr"),
@@ -132,41 +127,37 @@ def test_nanodets_grid_tells_its_generation():
         (None, "yolo26n.torchscript", False, "Detect", "yolov8"),
         (None, "yolo26n.torchscript", True, "Detect", "yolo26"),
         (None, "yolo26n.torchscript", None, None, "yolo26"),
-    ],
-)
-def test_what_a_file_says_of_its_head_counts_more_than_its_name(shape, name, end_to_end, head, family):
-    """As Ultralytics 8.4 writes them: dynamic exports show no size at all, YOLO26 comes with and without suppression."""
-    words = SelfDescription(tuple(f"thing {i}" for i in range(80)), None, "detect", None, None, head, end_to_end)
-    found = family_of_outputs(tensors(shape) if shape else [], (320, 320), name, words)
-    assert (found.name, found.classes) == (family, 80)
+    ]:
+        words = SelfDescription(tuple(f"thing {i}" for i in range(80)), None, "detect", None, None, head, end_to_end)
+        found = family_of_outputs(tensors(shape) if shape else [], (320, 320), name, words)
+        assert (found.name, found.classes) == (family, 80), f"{shape!r}, {name!r}, {end_to_end!r}, {head!r}"
 
 
-@pytest.mark.parametrize(
-    ("shape", "key"),
-    [((1, 8400, 84), "`family`"), ((1, 8400, 85), "input.colour"), ((1, 300, 84), "`family`"), ((1, 300, 6), "output.labels")],
-)
-def test_look_alikes_are_doubted_with_the_key_that_settles_it(shape, key):
+def test_look_alikes_are_doubted_with_the_key_that_settles_it():
     """The shape fits more than one family: what was assumed is said, and where to say otherwise."""
-    assert any(key in doubt for doubt in family_of_outputs(tensors(shape), SIZE, "m.onnx", SILENT).doubts)
-    assert family_of_outputs(tensors((1, 84, 8400)), SIZE, "m.onnx", SILENT).doubts == ()
+    for shape, key in [
+        ((1, 8400, 84), "`family`"),
+        ((1, 8400, 85), "input.colour"),
+        ((1, 300, 84), "`family`"),
+        ((1, 300, 6), "output.labels"),
+    ]:
+        assert any(key in doubt for doubt in family_of_outputs(tensors(shape), SIZE, "m.onnx", SILENT).doubts), f"{shape!r}"
+        assert family_of_outputs(tensors((1, 84, 8400)), SIZE, "m.onnx", SILENT).doubts == (), f"{shape!r}"
 
 
-@pytest.mark.parametrize(
-    ("shapes", "words", "classes"),
-    [
+def test_four_outputs_are_a_postprocess_model():
+    """In any order, and before the first call, when shapes read []; a label file of 91 lines begins with the background."""
+    for shapes, words, classes in [
         ([(1, 10, 4), (1, 10), (1, 10), (1,)], SILENT, 90),
         ([(1, 25), (1, 25, 4), (1,), (1, 25)], said(90), 90),
         ([(1, 10, 4), (1, 10), (1, 10), (1,)], said(91), 90),
         ([(1, 10, 4), (1, 10), (1, 10), (1,)], said(3), 3),
         ([()] * 4, SILENT, 90),
-    ],
-)
-def test_four_outputs_are_a_postprocess_model(shapes, words, classes):
-    """In any order, and before the first call, when shapes read []; a label file of 91 lines begins with the background."""
-    names = ["TFLite_Detection_PostProcess"] + [f"TFLite_Detection_PostProcess:{k}" for k in (1, 2, 3)]
-    found = family_of_outputs(tensors(*shapes, names=names), (300, 300), "m.tflite", words)
-    assert (found.name, found.classes) == ("tflite-postprocess", classes)
-    assert (found.doubts == ()) == bool(words.labels)
+    ]:
+        names = ["TFLite_Detection_PostProcess"] + [f"TFLite_Detection_PostProcess:{k}" for k in (1, 2, 3)]
+        found = family_of_outputs(tensors(*shapes, names=names), (300, 300), "m.tflite", words)
+        assert (found.name, found.classes) == ("tflite-postprocess", classes), f"{shapes!r}"
+        assert (found.doubts == ()) == bool(words.labels), f"{shapes!r}"
 
 
 @pytest.mark.parametrize(("name", "classes"), [("ssd.onnx", 91), ("ssd.tflite", 90)])
@@ -178,9 +169,9 @@ def test_tensorflows_own_graphs_count_classes_from_one(name, classes):
     assert (found.name, found.classes) == ("tflite-postprocess", classes)
 
 
-@pytest.mark.parametrize(
-    ("name", "family"),
-    [
+def test_without_outputs_the_file_name_tells():
+    """TorchScript declares nothing."""
+    for name, family in [
         ("yolov5n_640.torchscript.pt", "yolov5"),
         ("YOLOv7.pt", "yolov5"),
         ("yolo11s.torchscript", "yolov8"),
@@ -191,20 +182,18 @@ def test_tensorflows_own_graphs_count_classes_from_one(name, classes):
         ("yolo26s.torchscript", "yolo26"),
         ("nanodet-plus-m_416.pt", "nanodet"),
         ("rtdetr-l.torchscript", "detr"),
-    ],
-)
-def test_without_outputs_the_file_name_tells(name, family):
-    """TorchScript declares nothing."""
-    found = family_of_outputs([], SIZE, name, SILENT)
-    assert (found.name, found.classes, found.why) == (family, 80, "the file name")
-    assert "80 classes" in found.doubts[0]
-    assert "output.classes" in found.doubts[0]
-    assert family_of_outputs([], SIZE, name, said(3)).classes == 3
+    ]:
+        with table_row(name):
+            found = family_of_outputs([], SIZE, name, SILENT)
+            assert (found.name, found.classes, found.why) == (family, 80, "the file name")
+            assert "80 classes" in found.doubts[0]
+            assert "output.classes" in found.doubts[0]
+            assert family_of_outputs([], SIZE, name, said(3)).classes == 3
 
 
-@pytest.mark.parametrize(
-    ("shapes", "size", "name", "words", "why"),
-    [
+def test_what_only_looks_like_a_family_is_refused():
+    """End-to-end heads, masks, poses, features, other inputs: no guess."""
+    for shapes, size, name, words, why in [
         ([(1, 116, 8400), (1, 32, 160, 160)], SIZE, "m.onnx", SILENT, "no known family"),
         ([(1, 56, 8400)], SIZE, "yolov8n-pose.onnx", said(3, "pose"), "yolo-pose with 1 classes, but it names 3"),
         ([(1, 56, 8400)], SIZE, "m.onnx", said(1), "52 classes, but it names 1"),
@@ -218,39 +207,32 @@ def test_without_outputs_the_file_name_tells(name, family):
         ([], SIZE, "model.pt", SILENT, "its file name contains no known family"),
         ([], SIZE, "yolov8n-pose.pt", said(1, "pose"), "no known family"),
         ([()], SIZE, "m.tflite", SILENT, "no known family"),
-    ],
-)
-def test_what_only_looks_like_a_family_is_refused(shapes, size, name, words, why):
-    """End-to-end heads, masks, poses, features, other inputs: no guess."""
-    with pytest.raises(UnknownFamilyError, match=why):
-        family_of_outputs(tensors(*shapes), size, name, words)
+    ]:
+        with table_row(shapes, name), pytest.raises(UnknownFamilyError, match=why):
+            family_of_outputs(tensors(*shapes), size, name, words)
 
 
-@pytest.mark.parametrize(
-    ("shape", "name", "said_of_it"),
-    [
+def test_a_head_for_another_task_is_not_taken_for_a_detector_without_a_question_mark():
+    """Poses, oriented boxes, masks, landmarks: more columns in the same rows, and no metadata that names classes or task."""
+    for shape, name, said_of_it in [
         ((1, 56, 8400), "m.onnx", "yolov8 with 52 classes, or one class and 17 keypoints?"),
         ((1, 8400, 56), "yolov8n.onnx", "yolov8 with 52 classes, or one class and 17 keypoints?"),
         ((1, 20, 8400), "m.onnx", "yolov8 with 16 classes?"),
         ((1, 116, 8400), "yolov8n.onnx", "yolov8 with 112 classes?"),
         ((1, 25200, 57), "yolov7-w6.onnx", "yolov5 with 52 classes, or one class and 17 keypoints?"),
         ((1, 25200, 16), "m.onnx", "yolov5 with 11 classes?"),
-    ],
-)
-def test_a_head_for_another_task_is_not_taken_for_a_detector_without_a_question_mark(shape, name, said_of_it):
-    """Poses, oriented boxes, masks, landmarks: more columns in the same rows, and no metadata that names classes or task."""
-    found = family_of_outputs(tensors(shape), SIZE, name, SILENT)
-    assert (found.family_doubt or "").startswith(said_of_it)
-    assert "set `task`" in (found.family_doubt or "")
-    assert not any("those of COCO" in doubt for doubt in found.doubts)
+    ]:
+        with table_row(shape, name):
+            found = family_of_outputs(tensors(shape), SIZE, name, SILENT)
+            assert (found.family_doubt or "").startswith(said_of_it)
+            assert "set `task`" in (found.family_doubt or "")
+            assert not any("those of COCO" in doubt for doubt in found.doubts)
 
 
-@pytest.mark.parametrize(
-    ("shape", "words"), [((1, 84, 8400), SILENT), ((1, 25200, 85), SILENT), ((1, 56, 8400), said(52)), ((1, 7, 8400), said(0, "detect"))]
-)
-def test_named_classes_a_stated_task_or_cocos_80_leave_no_question(shape, words):
+def test_named_classes_a_stated_task_or_cocos_80_leave_no_question():
     """The file confirms what it is."""
-    assert family_of_outputs(tensors(shape), SIZE, "m.onnx", words).family_doubt is None
+    for shape, words in [((1, 84, 8400), SILENT), ((1, 25200, 85), SILENT), ((1, 56, 8400), said(52)), ((1, 7, 8400), said(0, "detect"))]:
+        assert family_of_outputs(tensors(shape), SIZE, "m.onnx", words).family_doubt is None, f"{shape!r}"
 
 
 def test_a_pose_that_declares_no_outputs_is_not_taken_for_a_detector_by_its_name():
@@ -270,17 +252,17 @@ def outputs_of(names, shapes=LISTS, whole=(0, 3)):
     ]
 
 
-@pytest.mark.parametrize("shapes", [LISTS, ((1,), *LISTS[1:]), ((1, 1), (1, None, 4), (1, None), (1, None))])
-@pytest.mark.parametrize(("names", "is_sure"), [(OF_EXPORTERS, True), (("a", "b", "c", "d"), False)])
-def test_lists_with_an_integer_count_are_efficient_nms(shapes, names, is_sure):
+def test_lists_with_an_integer_count_are_efficient_nms():
     """Told from torchvision's lists by the fourth tensor, and from TFLite's by dtypes; names of other exporters leave a doubt."""
-    found = family_of_outputs(outputs_of(names, shapes), SIZE, "m.engine", said(3))
-    assert (found.name, found.classes, found.doubts == ()) == ("efficient-nms", 3, is_sure)
+    for names, is_sure in [(OF_EXPORTERS, True), (("a", "b", "c", "d"), False)]:
+        for shapes in [LISTS, ((1,), *LISTS[1:]), ((1, 1), (1, None, 4), (1, None), (1, None))]:
+            found = family_of_outputs(outputs_of(names, shapes), SIZE, "m.engine", said(3))
+            assert (found.name, found.classes, found.doubts == ()) == ("efficient-nms", 3, is_sure), f"{names!r}, {shapes!r}"
 
 
-@pytest.mark.parametrize(
-    ("outputs", "family"),
-    [
+def test_other_lists_stay_what_they_are():
+    """Without a count, or with floats throughout."""
+    for outputs, family in [
         (outputs_of(("boxes", "labels", "scores"), ((100, 4), (100,), (100,)), whole=(1,)), "torchvision"),
         (outputs_of(("boxes", "labels", "scores", "masks"), ((100, 4), (100,), (100,), (100, 1, 28, 28)), whole=(1,)), "torchvision"),
         (outputs_of(("a", "b", "c", "d"), (*LISTS[1:], (1,)), whole=()), "tflite-postprocess"),
@@ -288,26 +270,20 @@ def test_lists_with_an_integer_count_are_efficient_nms(shapes, names, is_sure):
             outputs_of(("num_detections", "detection_boxes", "detection_scores", "detection_classes"), ((1,), *LISTS[1:]), whole=()),
             "tflite-postprocess",
         ),
-    ],
-)
-def test_other_lists_stay_what_they_are(outputs, family):
-    """Without a count, or with floats throughout."""
-    assert family_of_outputs(outputs, SIZE, "m.onnx", said(3)).name == family
+    ]:
+        assert family_of_outputs(outputs, SIZE, "m.onnx", said(3)).name == family, f"{family!r}"
 
 
-@pytest.mark.parametrize(
-    ("shapes", "name", "words", "found"),
-    [
+def test_heads_for_other_tasks_are_known_by_metadata_or_name():
+    """The columns beside the classes are those of the task; classes that nothing names are a doubt, people are not."""
+    for shapes, name, words, found in [
         ([(1, 116, 8400), (1, 32, 160, 160)], "yolov8n-seg.onnx", SILENT, ("yolo-seg", "segmentation", 80)),
         ([(1, 160, 160, 32), (1, 39, 8400)], "m.tflite", said(3, "segment"), ("yolo-seg", "segmentation", 3)),
         ([(1, 300, 38), (1, 32, 160, 160)], "yolo11s-seg.onnx", said(80, "segment"), ("yolo26-seg", "segmentation", 80)),
         ([(1, 56, 8400)], "yolo11n-pose.onnx", SILENT, ("yolo-pose", "pose", 1)),
         ([(1, 56, 8400)], "m.onnx", said(1, "pose"), ("yolo-pose", "pose", 1)),
         ([(1, 20, 21504)], "yolo11n-obb.onnx", SILENT, ("yolo-obb", "oriented-boxes", 15)),
-    ],
-)
-def test_heads_for_other_tasks_are_known_by_metadata_or_name(shapes, name, words, found):
-    """The columns beside the classes are those of the task; classes that nothing names are a doubt, people are not."""
-    made = family_of_outputs(tensors(*shapes), SIZE, name, words)
-    assert (made.name, made.task, made.classes) == found
-    assert bool(made.doubts) == (not words.labels and made.classes > 1)
+    ]:
+        made = family_of_outputs(tensors(*shapes), SIZE, name, words)
+        assert (made.name, made.task, made.classes) == found, f"{shapes!r}, {name!r}"
+        assert bool(made.doubts) == (not words.labels and made.classes > 1), f"{shapes!r}, {name!r}"

@@ -9,6 +9,7 @@ from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.contract import model_card
 from edgemeter.agent.recognition import recognise
 from edgemeter.agent.runtimes import TensorInfo
+from tests.fixtures.rows import table_row
 from tests.fixtures.vision_factory import make_loaded, tensors
 
 YOLO = tensors((1, 84, 8400))
@@ -97,21 +98,18 @@ def test_nanodet_on_efficientnet_lite_has_its_backbones_range(name, mean, sd):
     assert (made.output.classes, made.input.mean[0], made.input.sd[0], made.input.resize) == (80, mean, sd, "letterbox")
 
 
-@pytest.mark.parametrize(
-    ("info", "mean", "sd"),
-    [
+def test_a_yolo_with_its_normalisation_in_the_graph_takes_pixels():
+    """0..1 in an input of whole numbers, or of steps of 1, would be a black picture; what holds 0..1 gets it, in half its steps too."""
+    for info, mean, sd in [
         (TensorInfo("x", (1, 640, 640, 3), "uint8"), 0, 1),
         (TensorInfo("x", (1, 640, 640, 3), "uint8", 1.0, 0), 0, 1),
         (TensorInfo("x", (1, 640, 640, 3), "int8", 1.0, -128), 0, 1),
         (TensorInfo("x", (1, 640, 640, 3), "int8"), 128, 1),
         (TensorInfo("x", (1, 640, 640, 3), "uint8", 1 / 255, 0), 0, 255),
         (TensorInfo("x", (1, 640, 640, 3), "int8", 0.00787, 0), 0, 255),
-    ],
-)
-def test_a_yolo_with_its_normalisation_in_the_graph_takes_pixels(info, mean, sd):
-    """0..1 in an input of whole numbers, or of steps of 1, would be a black picture; what holds 0..1 gets it, in half its steps too."""
-    made, _ = recognised("yolo11n.onnx", [info], YOLO, NAMES)
-    assert (made.input.mean[0], made.input.sd[0]) == (mean, sd)
+    ]:
+        made, _ = recognised("yolo11n.onnx", [info], YOLO, NAMES)
+        assert (made.input.mean[0], made.input.sd[0]) == (mean, sd), f"{info!r}"
 
 
 def test_an_integer_input_too_narrow_for_0_to_255_takes_the_pixel_as_its_value():
@@ -162,9 +160,9 @@ def test_a_classifier_with_background_is_shifted_back():
     assert (made.input.resize, made.input.crop_ratio, made.input.mean[0]) == ("centre-crop", 0.875, 128)
 
 
-@pytest.mark.parametrize(
-    ("name", "metadata", "mean", "sd", "guessed"),
-    [
+def test_a_float_classifiers_range_is_read_or_guessed_aloud():
+    """What the file says; else what is usual for its framework, with a warning."""
+    for name, metadata, mean, sd, guessed in [
         ("m.tflite", {}, 127.5, 127.5, True),
         ("m.onnx", {}, 123.675, 58.395, True),
         ("m_tf2onnx.onnx", {}, 127.5, 127.5, True),
@@ -172,19 +170,16 @@ def test_a_classifier_with_background_is_shifted_back():
         ("efficientnet-lite4-11.onnx", {}, 127, 128, True),
         ("m.tflite", {"input_mean": "0", "input_sd": "255"}, 0, 255, False),
         ("m.onnx", {"task": "classify"}, 0, 255, False),
-    ],
-)
-def test_a_float_classifiers_range_is_read_or_guessed_aloud(name, metadata, mean, sd, guessed):
-    """What the file says; else what is usual for its framework, with a warning."""
-    shape = (1, 224, 224, 3) if "tflite" in name or "tf2onnx" in name else (1, 3, 224, 224)
-    made, guesses = recognised(name, tensors(shape), SCORES, metadata)
-    assert (made.input.mean[0], made.input.sd[0]) == (mean, sd)
-    assert any("a wrong guess costs accuracy" in guess for guess in guesses) == guessed
+    ]:
+        shape = (1, 224, 224, 3) if "tflite" in name or "tf2onnx" in name else (1, 3, 224, 224)
+        made, guesses = recognised(name, tensors(shape), SCORES, metadata)
+        assert (made.input.mean[0], made.input.sd[0]) == (mean, sd), f"{name!r}, {metadata!r}"
+        assert any("a wrong guess costs accuracy" in guess for guess in guesses) == guessed, f"{name!r}, {metadata!r}"
 
 
-@pytest.mark.parametrize(
-    ("file", "name", "precision"),
-    [
+def test_endings_tell_precision_and_the_shared_name():
+    """All files of one model have one name, which fits a topic and a tag."""
+    for file, name, precision in [
         ("yolov8n_float16.tflite", "yolov8n", "fp16"),
         ("yolov8n_dynamic_range_quant.tflite", "yolov8n", "int8-dynamic"),
         ("yolov8n-int8.onnx", "yolov8n", "int8"),
@@ -193,33 +188,40 @@ def test_a_float_classifiers_range_is_read_or_guessed_aloud(name, metadata, mean
         ("int8.onnx", "int8", "fp32"),
         ("größe /x.onnx", "x", "fp32"),
         ("-ü.onnx", "model", "fp32"),
-    ],
-)
-def test_endings_tell_precision_and_the_shared_name(file, name, precision):
-    """All files of one model have one name, which fits a topic and a tag."""
-    made, guesses = recognised(file, tensors((1, 3, 640, 640)), YOLO)
-    assert (made.name, made.precision) == (name, precision)
-    assert recognise.name_of(Path(file)) == name
-    assert any(f"precision {precision}" in guess for guess in guesses)
+    ]:
+        with table_row(file):
+            made, guesses = recognised(file, tensors((1, 3, 640, 640)), YOLO)
+            assert (made.name, made.precision) == (name, precision)
+            assert recognise.name_of(Path(file)) == name
+            assert any(f"precision {precision}" in guess for guess in guesses)
 
 
-@pytest.mark.parametrize(
-    ("inputs", "outputs", "why"),
-    [
+def test_what_is_not_recognised_says_what_to_write():
+    """The reason, the file to write, and the keys that it needs."""
+    for inputs, outputs, why in [
         (tensors((1, 1, 28, 28)), tensors((1, 10)), r"inputs \[\[1, 1, 28, 28\]\] are not one picture"),
         (tensors((1, 3, 640, 640), (1, 2)), YOLO, "are not one picture"),
         (tensors((1, 128)), SCORES, "are not one picture"),
         (tensors((1, 3, 640, 640)), tensors((1, 300, 7)), r"outputs \[1, 300, 7\] on an input of 640 x 640"),
         (tensors((1, 3, None, None)), tensors((1, None)), r"outputs \[1, \?\] on an input of open size"),
-    ],
-)
-def test_what_is_not_recognised_says_what_to_write(inputs, outputs, why):
-    """The reason, the file to write, and the keys that it needs."""
-    with pytest.raises(ConfigError, match=why) as caught:
-        recognised("net.onnx", inputs, outputs)
-    for word in ("'net.onnx.toml'", "task", "family", "yolov8", "classifier", "precision", "[input]", "layout", "[output]", "classes"):
-        assert word in str(caught.value)
-    assert "\n" not in str(caught.value)
+    ]:
+        with table_row(inputs, outputs):
+            with pytest.raises(ConfigError, match=why) as caught:
+                recognised("net.onnx", inputs, outputs)
+            for word in (
+                "'net.onnx.toml'",
+                "task",
+                "family",
+                "yolov8",
+                "classifier",
+                "precision",
+                "[input]",
+                "layout",
+                "[output]",
+                "classes",
+            ):
+                assert word in str(caught.value)
+            assert "\n" not in str(caught.value)
 
 
 def test_the_shipped_family_is_never_guessed():

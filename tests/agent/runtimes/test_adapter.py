@@ -145,11 +145,11 @@ def test_indented_lists_and_blank_lines_are_the_same(tmp_path):
     assert adapter.read_metadata(tmp_path) == {"imgsz": "[640, 640]", "task": "segment"}
 
 
-@pytest.mark.parametrize("content", [b"", b"\xff\xfe\x00", b"[1, 2]", b": :\n- \n", b"names:\n" * 3, b"x" * (1 << 21)])
-def test_what_is_not_understood_is_nothing(tmp_path, content):
+def test_what_is_not_understood_is_nothing(tmp_path):
     """It is what a file says of itself, not what it needs."""
-    (tmp_path / "metadata.yaml").write_bytes(content)
-    assert adapter.read_metadata(tmp_path) == {}
+    for content in [b"", b"\xff\xfe\x00", b"[1, 2]", b": :\n- \n", b"names:\n" * 3, b"x" * (1 << 21)]:
+        (tmp_path / "metadata.yaml").write_bytes(content)
+        assert adapter.read_metadata(tmp_path) == {}, f"{content[:20]!r}"
 
 
 def test_no_file_says_nothing(tmp_path):

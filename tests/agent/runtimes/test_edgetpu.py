@@ -12,6 +12,7 @@ import pytest
 from edgemeter.agent.base.errors import ConfigError, UnavailableError
 from edgemeter.agent.runtimes import Options, edgetpu, tflite_file
 from edgemeter.agent.runtimes.edgetpu import EdgeTpu
+from tests.fixtures.rows import table_row
 
 pytest.importorskip("ai_edge_litert")
 pytestmark = pytest.mark.skipif(shutil.which("gcc") is None, reason="needs a C compiler (gcc)")
@@ -97,11 +98,11 @@ def test_device_and_performance_reach_the_library_as_it_reads_them(opened, deleg
     assert asked(delegate) == settings
 
 
-@pytest.mark.parametrize("backend", ["tpu", "usb0", "usb:", "usb:-1", "pcie:0", "", "USB"])
-def test_a_device_that_cannot_be_meant_is_refused(opened, backend):
+def test_a_device_that_cannot_be_meant_is_refused(opened):
     """The library would only say that it found none."""
-    with pytest.raises(ConfigError, match="choose usb, pci, usb:N"):
-        opened(backend=backend)
+    for backend in ["tpu", "usb0", "usb:", "usb:-1", "pcie:0", "", "USB"]:
+        with table_row(backend), pytest.raises(ConfigError, match="choose usb, pci, usb:N"):
+            opened(backend=backend)
 
 
 def test_a_performance_that_cannot_be_meant_is_refused(opened):

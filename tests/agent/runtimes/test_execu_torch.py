@@ -10,6 +10,7 @@ from edgemeter.agent.profile.executorch_profiler import ExecuTorchProfiler
 from edgemeter.agent.runtimes import Options
 from edgemeter.agent.runtimes.execu_torch import ExecuTorch
 from edgemeter.agent.runtimes.pte_file import read_pte
+from tests.fixtures.rows import table_row
 
 pytest.importorskip("executorch.extension.pybindings._C", reason="needs the extra `executorch`")
 pytestmark = pytest.mark.torch
@@ -89,14 +90,14 @@ def test_outputs_before_a_query_are_an_error(runtime, models, x):
         runtime.outputs()
 
 
-@pytest.mark.parametrize("at", [20, 32, 60])
-def test_a_program_that_leads_outside_the_file_is_garbled(models, tmp_path, at):
+def test_a_program_that_leads_outside_the_file_is_garbled(models, tmp_path):
     """Sizes and offsets are checked before C++ follows them."""
-    content = bytearray((models / "executorch.pte").read_bytes())
-    content[at : at + 4] = b"\xff\xff\xff\x7f"
-    (tmp_path / "garbled.pte").write_bytes(content)
-    with pytest.raises(ConfigError, match=r"truncated or garbled \(it needs "):
-        read_pte(tmp_path / "garbled.pte")
+    for at in [20, 32, 60]:
+        content = bytearray((models / "executorch.pte").read_bytes())
+        content[at : at + 4] = b"\xff\xff\xff\x7f"
+        (tmp_path / "garbled.pte").write_bytes(content)
+        with table_row(at), pytest.raises(ConfigError, match=r"truncated or garbled \(it needs "):
+            read_pte(tmp_path / "garbled.pte")
 
 
 @pytest.mark.parametrize(
@@ -114,8 +115,8 @@ def test_a_profile_names_operators_inside_and_outside_of_the_delegate(models, x,
     assert all(any(one.start_us <= event.start_us <= one.start_us + one.duration_us for one in inferences) for event in found)
 
 
-@pytest.mark.parametrize("content", [b"", b"\0" * 40, b"no events at all" * 8])
-def test_what_holds_no_events_is_refused(content):
+def test_what_holds_no_events_is_refused():
     """One line."""
-    with pytest.raises(MeasurementError, match=r"cannot be read|recorded 0 inferences"):
-        executorch_profiler.parse_events(content, skip=3)
+    for content in [b"", b"\0" * 40, b"no events at all" * 8]:
+        with table_row(content), pytest.raises(MeasurementError, match=r"cannot be read|recorded 0 inferences"):
+            executorch_profiler.parse_events(content, skip=3)

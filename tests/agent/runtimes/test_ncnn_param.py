@@ -4,6 +4,7 @@ import pytest
 
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.runtimes import tencent_ncnn
+from tests.fixtures.rows import table_row
 
 WHOLE = "7767517\n3 4\nInput in0 0 1 in0 0=640 1=480 2=3\nSplit s 1 2 in0 out1 2\nReLU r 1 1 2 out0 -23330=4,3,2,3,4 0=0.1\n"
 
@@ -39,9 +40,9 @@ def test_an_input_may_leave_its_shape_open(written):
     assert written(WHOLE.replace(" 0=640 1=480 2=3", "")).inputs == {"in0": None}
 
 
-@pytest.mark.parametrize(
-    ("text", "words"),
-    [
+def test_what_is_not_whole_is_refused_in_one_line(written):
+    """With what is wrong."""
+    for text, words in [
         (WHOLE[:-1], "ends in the middle of a line"),
         ("\n".join(WHOLE.splitlines()[:-1]) + "\n", "announces 3 layers and has 2"),
         ("7767517\n", "announces no layers"),
@@ -51,13 +52,10 @@ def test_an_input_may_leave_its_shape_open(written):
         (WHOLE.replace("0=640", "0=wide"), "invalid literal"),
         (WHOLE.replace("Input", "Output"), "has no Input"),
         (WHOLE.encode() + b"\xff\xfe\n", "truncated or garbled"),
-    ],
-)
-def test_what_is_not_whole_is_refused_in_one_line(written, text, words):
-    """With what is wrong."""
-    with pytest.raises(ConfigError, match=words) as caught:
-        written(text)
-    assert "\n" not in str(caught.value)
+    ]:
+        with table_row(text), pytest.raises(ConfigError, match=words) as caught:
+            written(text)
+        assert "\n" not in str(caught.value), f"{text!r}"
 
 
 def test_the_binary_form_is_not_taken(written):

@@ -7,6 +7,7 @@ from edgemeter.agent.base.errors import ConfigError, MeasurementError, Unavailab
 from edgemeter.agent.runtimes import Options, dequantise
 from edgemeter.agent.runtimes.onnx_runtime import OnnxRuntime
 from edgemeter.agent.runtimes.open_vino import OpenVino
+from tests.fixtures.rows import table_row
 
 openvino = pytest.importorskip("openvino")
 
@@ -142,11 +143,11 @@ def test_other_formats_are_not_tried(runtime, models):
         runtime.load(models / "litert.tflite", Options())
 
 
-@pytest.mark.parametrize("asked", ["fp32", "int8", ""])
-def test_a_precision_that_cannot_be_meant_is_refused(runtime, models, asked):
+def test_a_precision_that_cannot_be_meant_is_refused(runtime, models):
     """The words are named."""
-    with pytest.raises(ConfigError, match="choose one of f32, f16, bf16, auto"):
-        runtime.load(models / "openvino.xml", Options(extra={"precision": asked}))
+    for asked in ["fp32", "int8", ""]:
+        with table_row(asked), pytest.raises(ConfigError, match="choose one of f32, f16, bf16, auto"):
+            runtime.load(models / "openvino.xml", Options(extra={"precision": asked}))
 
 
 @pytest.mark.realdata

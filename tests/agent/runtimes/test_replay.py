@@ -10,6 +10,7 @@ import pytest
 from edgemeter.agent.base.errors import ConfigError, MeasurementError
 from edgemeter.agent.runtimes import Options
 from edgemeter.agent.runtimes.replay import Replay
+from tests.fixtures.rows import table_row
 
 MINIMAL = {"format": "edgemeter-replay", "schema": 1, "latencies_ms": [0.1], "inputs": []}
 
@@ -128,9 +129,9 @@ def test_outputs_before_the_first_call_are_refused(recording):
         runtime.outputs()
 
 
-@pytest.mark.parametrize(
-    ("change", "words"),
-    [
+def test_what_is_wrong_with_a_recording_is_named(recording):
+    """The message leads to the key."""
+    for change, words in [
         ({"latencies_ms": []}, r"latencies_ms"),
         ({"latencies_ms": [-1]}, r"latencies_ms"),
         ({"latencies_ms": ["fast"]}, r"latencies_ms"),
@@ -142,13 +143,10 @@ def test_outputs_before_the_first_call_are_refused(recording):
         ({"outputs": [{"name": "y", "shape": [2], "dtype": "uint8", "values": [1]}]}, r"has 1 values, its shape \[2\] takes 2"),
         ({"outputs": [{"name": "y", "shape": [1], "dtype": "uint8", "values": [256]}]}, r"a value that uint8 cannot hold"),
         ({"outputs": [{"name": "y", "shape": [1], "dtype": "int8", "values": [0.5]}]}, r"whole numbers -128 to 127"),
-    ],
-)
-def test_what_is_wrong_with_a_recording_is_named(recording, change, words):
-    """The message leads to the key."""
-    with pytest.raises(ConfigError, match=words) as caught:
-        Replay().load(recording(**change), Options())
-    assert "\n" not in str(caught.value)
+    ]:
+        with table_row(change), pytest.raises(ConfigError, match=words) as caught:
+            Replay().load(recording(**change), Options())
+        assert "\n" not in str(caught.value), f"{change!r}"
 
 
 def test_another_way_of_waiting_is_refused(recording):

@@ -1,6 +1,7 @@
 """Reading a .tflite without running it: every offset is checked before C++ follows it."""
 
 import struct
+from itertools import product
 from pathlib import Path
 
 import pytest
@@ -8,14 +9,16 @@ import pytest
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.runtimes import tflite_file
 from edgemeter.agent.runtimes.tflite_file import GarbledError
+from tests.fixtures.rows import table_row
 
 NAMES = ["litert", "litert_signed", "litert_int8", "litert_int32", "litert_open", "litert_edgetpu", "litert_custom"]
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_whole_files_pass(models, name):
+def test_whole_files_pass(models):
     """The check refuses nothing that is whole."""
-    tflite_file.read_tflite(models / f"{name}.tflite")
+    for name in NAMES:
+        with table_row(name):
+            tflite_file.read_tflite(models / f"{name}.tflite")
 
 
 def test_custom_operators_are_named(models):
@@ -89,16 +92,15 @@ def at_code(top):
     return top._field(1)
 
 
-@pytest.mark.parametrize("place", [at_operator, at_quantisation, at_buffer, at_code])
-@pytest.mark.parametrize("offset", [0x7FFFFFFF, 100_000])
-def test_an_offset_that_leads_outside_is_found_wherever_it_stands(models, tmp_path, place, offset):
+def test_an_offset_that_leads_outside_is_found_wherever_it_stands(models, tmp_path):
     """Each of these ends an interpreter without a verifier."""
-    content = bytearray((models / "litert_int8.tflite").read_bytes())
-    struct.pack_into("<I", content, place(tflite_file.root_table(bytes(content))), offset)
-    path = tmp_path / "garbled.tflite"
-    path.write_bytes(content)
-    with pytest.raises(ConfigError, match="truncated or garbled"):
-        tflite_file.read_tflite(path)
+    for offset, place in product([0x7FFFFFFF, 100_000], [at_operator, at_quantisation, at_buffer, at_code]):
+        content = bytearray((models / "litert_int8.tflite").read_bytes())
+        struct.pack_into("<I", content, place(tflite_file.root_table(bytes(content))), offset)
+        path = tmp_path / "garbled.tflite"
+        path.write_bytes(content)
+        with table_row(place.__name__, offset), pytest.raises(ConfigError, match="truncated or garbled"):
+            tflite_file.read_tflite(path)
 
 
 def test_offsets_before_the_file_are_refused():
@@ -119,10 +121,10 @@ def test_a_vector_that_claims_more_than_the_file_is_refused():
         table.vector(0, 1)
 
 
-@pytest.mark.parametrize(("name", "precision"), [("litert", "fp32"), ("litert_int8", "int8"), ("litert_int32", "fp32")])
-def test_tensors_tell_the_precision(models, name, precision):
+def test_tensors_tell_the_precision(models):
     """Integers count only with a scale: indices are not quantised."""
-    assert tflite_file.read_tflite(models / f"{name}.tflite").precision == precision
+    for name, precision in [("litert", "fp32"), ("litert_int8", "int8"), ("litert_int32", "fp32")]:
+        assert tflite_file.read_tflite(models / f"{name}.tflite").precision == precision, f"{name!r}"
 
 
 @pytest.mark.parametrize("precision", ["fp32", "int8"])

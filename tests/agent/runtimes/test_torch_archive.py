@@ -7,6 +7,7 @@ import pytest
 
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.runtimes import torch_archive
+from tests.fixtures.rows import table_row
 
 
 def changed(source_path, path, change):
@@ -32,39 +33,42 @@ def edited(models, path, edit):
     return changed(models / "pytorch_open.pt2", path, change)
 
 
-@pytest.mark.parametrize(
-    ("name", "kind"),
-    [
+def test_what_pytorch_writes_is_recognised_by_its_members(models):
+    """The suffix does not count."""
+    for name, kind in [
         ("pytorch.pt2", "exported"),
         ("pytorch_open.pt2", "exported"),
         ("pytorch_nested.pt2", "exported"),
         ("pytorch_old.pt2", "exported"),
         ("pytorch_config.torchscript", "torchscript"),
         ("pytorch_nested.pt", "torchscript"),
-    ],
-)
-def test_what_pytorch_writes_is_recognised_by_its_members(models, name, kind):
-    """The suffix does not count."""
-    assert torch_archive.read(models / name).kind == kind
+    ]:
+        assert torch_archive.read(models / name).kind == kind, f"{name!r}"
 
 
-@pytest.mark.parametrize(
-    "target",
-    ["torch.os.system", "torch.load", "torch.ops.load_library", "torch.hub.load", "_operator.attrgetter", "_operator.call", "#x:y", "eval"],
-)
-def test_an_operator_from_outside_the_libraries_is_refused(models, tmp_path, target):
+def test_an_operator_from_outside_the_libraries_is_refused(models, tmp_path):
     """Operator names are resolved with getattr from `torch` on, where os.system lies."""
+    for target in [
+        "torch.os.system",
+        "torch.load",
+        "torch.ops.load_library",
+        "torch.hub.load",
+        "_operator.attrgetter",
+        "_operator.call",
+        "#x:y",
+        "eval",
+    ]:
 
-    def edit(document):
-        document["graph_module"]["graph"]["nodes"][0]["target"] = target
+        def edit(document, target=target):
+            document["graph_module"]["graph"]["nodes"][0]["target"] = target
 
-    with pytest.raises(ConfigError, match="as target, which is not run here"):
-        torch_archive.read(edited(models, tmp_path / "a.pt2", edit))
+        with table_row(target), pytest.raises(ConfigError, match="as target, which is not run here"):
+            torch_archive.read(edited(models, tmp_path / "a.pt2", edit))
 
 
-@pytest.mark.parametrize(
-    "expression",
-    [
+def test_a_size_that_would_be_evaluated_as_code_is_refused(models, tmp_path):
+    """Size expressions go through sympify, which is eval."""
+    for expression in [
         "__import__('os').system('true')",
         "exec('x')",
         "s0.__class__",
@@ -73,41 +77,36 @@ def test_an_operator_from_outside_the_libraries_is_refused(models, tmp_path, tar
         "Max(1, 2)(3)",
         "[s0][0]",
         "s0 if s0 else s0",
-    ],
-)
-def test_a_size_that_would_be_evaluated_as_code_is_refused(models, tmp_path, expression):
-    """Size expressions go through sympify, which is eval."""
+    ]:
 
-    def edit(document):
-        sizes = document["graph_module"]["graph"]["tensor_values"]["x"]["sizes"]
-        sizes[0] = {"as_expr": {"expr_str": expression, "hint": {"as_int": 2}}}
+        def edit(document, expression=expression):
+            sizes = document["graph_module"]["graph"]["tensor_values"]["x"]["sizes"]
+            sizes[0] = {"as_expr": {"expr_str": expression, "hint": {"as_int": 2}}}
 
-    with pytest.raises(ConfigError, match="as expr_str"):
-        torch_archive.read(edited(models, tmp_path / "a.pt2", edit))
+        with table_row(expression), pytest.raises(ConfigError, match="as expr_str"):
+            torch_archive.read(edited(models, tmp_path / "a.pt2", edit))
 
 
-@pytest.mark.parametrize(
-    "expression", ["s77", "2*s77 + 1", "Symbol('s7', positive=True, integer=True)", "Max(1, FloorDiv(s0, 2))", "(s0 + 1)//2"]
-)
-def test_sizes_as_pytorch_writes_them_pass(models, tmp_path, expression):
+def test_sizes_as_pytorch_writes_them_pass(models, tmp_path):
     """Sums, products and PyTorch's own functions of symbols are plain."""
+    for expression in ["s77", "2*s77 + 1", "Symbol('s7', positive=True, integer=True)", "Max(1, FloorDiv(s0, 2))", "(s0 + 1)//2"]:
 
-    def edit(document):
-        sizes = document["graph_module"]["graph"]["tensor_values"]["x"]["sizes"]
-        sizes[0] = {"as_expr": {"expr_str": expression, "hint": {"as_int": 2}}}
+        def edit(document, expression=expression):
+            sizes = document["graph_module"]["graph"]["tensor_values"]["x"]["sizes"]
+            sizes[0] = {"as_expr": {"expr_str": expression, "hint": {"as_int": 2}}}
 
-    assert torch_archive.read(edited(models, tmp_path / "a.pt2", edit)).kind == "exported"
+        assert torch_archive.read(edited(models, tmp_path / "a.pt2", edit)).kind == "exported", f"{expression!r}"
 
 
-@pytest.mark.parametrize("name", ["x): import os #", "x=print()", "x\ny", "x,y", "ˣ x"])
-def test_a_name_that_is_no_name_is_refused(models, tmp_path, name):
+def test_a_name_that_is_no_name_is_refused(models, tmp_path):
     """Names become Python source when the graph is compiled."""
+    for name in ["x): import os #", "x=print()", "x\ny", "x,y", "ˣ x"]:
 
-    def edit(document):
-        document["graph_module"]["graph"]["nodes"][0]["outputs"][0]["as_tensor"]["name"] = name
+        def edit(document, name=name):
+            document["graph_module"]["graph"]["nodes"][0]["outputs"][0]["as_tensor"]["name"] = name
 
-    with pytest.raises(ConfigError, match="as name"):
-        torch_archive.read(edited(models, tmp_path / "a.pt2", edit))
+        with table_row(name), pytest.raises(ConfigError, match="as name"):
+            torch_archive.read(edited(models, tmp_path / "a.pt2", edit))
 
 
 @pytest.mark.parametrize(
@@ -133,16 +132,14 @@ def test_a_container_that_imports_something_is_refused(models, tmp_path, leaf):
         torch_archive.read(edited(models, tmp_path / "a.pt2", edit))
 
 
-@pytest.mark.parametrize(
-    "member", ["data/aotinductor/model/code.so", "data/constants/custom_obj_0", "data/constants/opaque_obj_0", "evil.pkl"]
-)
-def test_members_that_are_no_tensors_are_refused(models, tmp_path, member):
+def test_members_that_are_no_tensors_are_refused(models, tmp_path):
     """Compiled code and pickled objects are part of the format, and not run here."""
-    path = changed(models / "pytorch.pt2", tmp_path / "a.pt2", lambda _, content: content)
-    with zipfile.ZipFile(path, "a") as archive:
-        archive.writestr(f"{archive.namelist()[0].partition('/')[0]}/{member}", b"x")
-    with pytest.raises(ConfigError, match="not part of a plain exported program"):
-        torch_archive.read(path)
+    for member in ["data/aotinductor/model/code.so", "data/constants/custom_obj_0", "data/constants/opaque_obj_0", "evil.pkl"]:
+        path = changed(models / "pytorch.pt2", tmp_path / "a.pt2", lambda _, content: content)
+        with zipfile.ZipFile(path, "a") as archive:
+            archive.writestr(f"{archive.namelist()[0].partition('/')[0]}/{member}", b"x")
+        with table_row(member), pytest.raises(ConfigError, match="not part of a plain exported program"):
+            torch_archive.read(path)
 
 
 def test_weights_that_would_be_unpickled_are_refused(models, tmp_path):

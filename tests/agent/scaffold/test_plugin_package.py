@@ -12,6 +12,7 @@ from click.testing import CliRunner
 
 from edgemeter.agent.cli.main import cli
 from edgemeter.agent.scaffold.plugin_package import KINDS, TEMPLATES
+from tests.fixtures.rows import table_row
 
 
 def written(kind, name, folder):
@@ -32,13 +33,14 @@ def install(package, site):
     subprocess.run([*command, "--target", site, package], check=True, capture_output=True)
 
 
-@pytest.mark.parametrize("template", sorted(TEMPLATES.glob("*.in")), ids=lambda path: path.stem)
-def test_what_a_template_imports_is_there(template):
+def test_what_a_template_imports_is_there():
     """A name that has moved is found at once, not by the slow test below."""
-    for module, names in re.findall(r"^from (edgemeter[\w.]*) import ([\w, ]+)$", template.read_text(), re.MULTILINE):
-        for name in names.split(", "):
-            found = import_module(module)
-            assert hasattr(found, name) or find_spec(f"{module}.{name}"), f"{module} has no {name}"
+    for template in sorted(TEMPLATES.glob("*.in")):
+        with table_row(template):
+            for module, names in re.findall(r"^from (edgemeter[\w.]*) import ([\w, ]+)$", template.read_text(), re.MULTILINE):
+                for name in names.split(", "):
+                    found = import_module(module)
+                    assert hasattr(found, name) or find_spec(f"{module}.{name}"), f"{module} has no {name}"
 
 
 @pytest.mark.slow
@@ -86,22 +88,22 @@ def test_a_new_runtime_is_measured(tmp_path, site):
     assert '"package": "edgemeter-mine"' in done.stdout or '"package":"edgemeter-mine"' in done.stdout
 
 
-@pytest.mark.parametrize("name", ["My", "1st", "a b", "-a", "a-", "a/b", "a.b", ""])
-def test_a_name_that_no_plug_in_can_have_is_refused(name, tmp_path):
+def test_a_name_that_no_plug_in_can_have_is_refused(tmp_path):
     """Before anything is written."""
-    found = (
-        written("sensor", name, tmp_path)
-        if not name.startswith("-")
-        else CliRunner().invoke(cli, ["new", "--out", str(tmp_path), "sensor", "--", name])
-    )
-    assert "cannot be the name of a sensor" in str(found.exception)
-    assert list(tmp_path.iterdir()) == []
+    for name in ["My", "1st", "a b", "-a", "a-", "a/b", "a.b", ""]:
+        found = (
+            written("sensor", name, tmp_path)
+            if not name.startswith("-")
+            else CliRunner().invoke(cli, ["new", "--out", str(tmp_path), "sensor", "--", name])
+        )
+        assert "cannot be the name of a sensor" in str(found.exception), f"{name!r}"
+        assert list(tmp_path.iterdir()) == [], f"{name!r}"
 
 
-@pytest.mark.parametrize(("kind", "name"), [("runtime", "onnx"), ("sensor", "rapl"), ("task", "detection"), ("decoder", "yolo26")])
-def test_a_name_that_is_taken_is_refused(kind, name, tmp_path):
+def test_a_name_that_is_taken_is_refused(tmp_path):
     """Ours would be found in its place."""
-    assert "is already installed" in str(written(kind, name, tmp_path).exception)
+    for kind, name in [("runtime", "onnx"), ("sensor", "rapl"), ("task", "detection"), ("decoder", "yolo26")]:
+        assert "is already installed" in str(written(kind, name, tmp_path).exception), f"{kind!r}, {name!r}"
 
 
 def test_nothing_is_overwritten(tmp_path):

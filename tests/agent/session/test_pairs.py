@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from edgemeter.agent.session import pairs
+from tests.fixtures.rows import table_row
 
 # Ten pairs, spread by about 1% around 0.
 NOISE = np.array([0.011, -0.009, 0.004, -0.012, 0.008, -0.003, 0.012, -0.007, 0.001, -0.005])
@@ -16,9 +17,9 @@ def judged(shift: float, scale: float = 1.0, count: int = 10, **settings):
     return pairs.judge_pairs((shift + scale * NOISE[:count]).tolist(), **settings)
 
 
-@pytest.mark.parametrize(
-    ("ratio", "scale", "state"),
-    [
+def test_ratio_and_spread_make_the_verdict():
+    """A clear difference, a clear absence of one that matters, and what is undecided."""
+    for ratio, scale, state in [
         (1.1, 1.0, "slower"),
         (0.9, 1.0, "faster"),
         (1.0, 1.0, "no difference that matters"),
@@ -26,15 +27,13 @@ def judged(shift: float, scale: float = 1.0, count: int = 10, **settings):
         (1.02, 0.1, "no difference that matters"),
         (1.02, 5.0, "not enough runs"),
         (1.0, 5.0, "not enough runs"),
-    ],
-)
-def test_ratio_and_spread_make_the_verdict(ratio, scale, state):
-    """A clear difference, a clear absence of one that matters, and what is undecided."""
-    found = judged(log(ratio), scale)
-    assert found.state == state
-    assert found.low <= ratio <= found.high
-    assert found.ratio == pytest.approx(ratio, rel=0.01 * scale)
-    assert (found.more_pairs is None) == (state != "not enough runs")
+    ]:
+        with table_row(ratio, scale):
+            found = judged(log(ratio), scale)
+            assert found.state == state
+            assert found.low <= ratio <= found.high
+            assert found.ratio == pytest.approx(ratio, rel=0.01 * scale)
+            assert (found.more_pairs is None) == (state != "not enough runs")
 
 
 def test_what_matters_is_the_users_choice():

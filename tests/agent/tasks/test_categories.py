@@ -1,5 +1,7 @@
 """A detector's classes as category ids, and the match of two sets of detections."""
 
+from itertools import product
+
 import numpy as np
 import pytest
 
@@ -8,6 +10,7 @@ from edgemeter.agent.tasks import categories
 from edgemeter.agent.tasks.categories import category_ids
 from edgemeter.agent.tasks.detection import matched_ratio
 from edgemeter.agent.vision.decoders import Detections
+from tests.fixtures.rows import table_row
 from tests.fixtures.vision_factory import make_card
 
 # The 80 ids of COCO: 1..90 without these.
@@ -34,14 +37,14 @@ def test_ninety_classes_are_cocos_ids_less_one():
     assert [i for i in ids if i is not None] == COCO_IDS
 
 
-@pytest.mark.parametrize("first", [0, 1])
-@pytest.mark.parametrize("classes", [80, 90, 91])
-def test_categories_that_were_numbered_anew_are_cocos_by_name(first, classes):
+def test_categories_that_were_numbered_anew_are_cocos_by_name():
     """Many tools close the gaps in COCO's ids: id 13 is then another thing than TensorFlow's class 12."""
-    anew = [{"id": first + place, "name": category["name"].upper()} for place, category in enumerate(COCO)]
-    ids = of(anew, classes=classes)
-    assert [i for i in ids if i is not None] == [category["id"] for category in anew]
-    assert ids[{80: 11, 90: 12, 91: 13}[classes]] == first + 11, "a stop sign"
+    for classes, first in product([80, 90, 91], [0, 1]):
+        with table_row(classes, first):
+            anew = [{"id": first + place, "name": category["name"].upper()} for place, category in enumerate(COCO)]
+            ids = of(anew, classes=classes)
+            assert [i for i in ids if i is not None] == [category["id"] for category in anew]
+            assert ids[{80: 11, 90: 12, 91: 13}[classes]] == first + 11, "a stop sign"
 
 
 @pytest.mark.parametrize("classes", [80, 90])
@@ -101,13 +104,11 @@ def test_labels_that_contradict_the_order_are_an_error():
         of(categories, classes=2, labels=("dog", "cat"))
 
 
-@pytest.mark.parametrize(
-    ("output", "said"), [({"classes": 3}, "3 classes"), ({"classes": 90}, "90 classes"), ({}, "an unknown number of classes")]
-)
-def test_what_does_not_match_says_both_counts(output, said):
+def test_what_does_not_match_says_both_counts():
     """Neither as many, nor COCO's numbering, nor names."""
-    with pytest.raises(ConfigError, match=f"{said}, the annotations have 2 categories"):
-        of([{"id": 100, "name": "a"}, {"id": 200, "name": "b"}], **output)
+    for output, said in [({"classes": 3}, "3 classes"), ({"classes": 90}, "90 classes"), ({}, "an unknown number of classes")]:
+        with table_row(output), pytest.raises(ConfigError, match=f"{said}, the annotations have 2 categories"):
+            of([{"id": 100, "name": "a"}, {"id": 200, "name": "b"}], **output)
 
 
 def test_categories_of_one_name_go_by_order():
@@ -131,9 +132,9 @@ def found(*rows):
 CAT, DOG = (10, 10, 50, 50, 0.9, 0), (60, 60, 90, 90, 0.8, 1)
 
 
-@pytest.mark.parametrize(
-    ("other", "ratio"),
-    [
+def test_boxes_match_by_class_and_overlap_one_to_one():
+    """Order and small moves do not matter; a class, a place, a missing and a doubled box do; just below the threshold still counts."""
+    for other, ratio in [
         (found(CAT, DOG), 1.0),
         (found(DOG, CAT), 1.0),
         (found((12, 10, 52, 50, 0.6, 0), DOG), 1.0),
@@ -144,12 +145,9 @@ CAT, DOG = (10, 10, 50, 50, 0.9, 0), (60, 60, 90, 90, 0.8, 1)
         (found((10, 10, 50, 50, 0.2, 0), DOG), 1.0),
         (found((10, 10, 50, 50, 0.1, 0), DOG), 2 / 3),
         (found(), 0.0),
-    ],
-)
-def test_boxes_match_by_class_and_overlap_one_to_one(other, ratio):
-    """Order and small moves do not matter; a class, a place, a missing and a doubled box do; just below the threshold still counts."""
-    assert matched_ratio(found(CAT, DOG), other) == pytest.approx(ratio)
-    assert matched_ratio(other, found(CAT, DOG)) == pytest.approx(ratio)
+    ]:
+        assert matched_ratio(found(CAT, DOG), other) == pytest.approx(ratio), f"{other!r}"
+        assert matched_ratio(other, found(CAT, DOG)) == pytest.approx(ratio), f"{other!r}"
 
 
 def test_two_answers_without_boxes_say_nothing():

@@ -7,6 +7,7 @@ import pytest
 
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.tasks import prepared
+from tests.fixtures.rows import table_row
 from tests.fixtures.vision_factory import make_loaded, tensors
 
 NAMED = {"mask": np.zeros(2), "tokens": np.ones(3)}
@@ -20,12 +21,12 @@ def test_inputs_come_in_the_order_of_the_model():
     assert [len(array) for array in prepared(TASK, 0, make_loaded())[0]] == [2, 3]
 
 
-@pytest.mark.parametrize("names", [("tokens",), ("tokens", "masks"), ("tokens", "mask", "mask"), ("tokens", "mask", "kinds")])
-def test_inputs_that_the_model_does_not_declare_are_refused(names):
+def test_inputs_that_the_model_does_not_declare_are_refused():
     """One too many, another name, one twice, one missing: with both lists."""
-    declared = make_loaded(inputs=tensors(*[(1,)] * len(names), names=names))
-    with pytest.raises(ConfigError, match=r"prepares the inputs 'mask', 'tokens', the model takes 'tokens'"):
-        prepared(TASK, 0, declared)
+    for names in [("tokens",), ("tokens", "masks"), ("tokens", "mask", "mask"), ("tokens", "mask", "kinds")]:
+        declared = make_loaded(inputs=tensors(*[(1,)] * len(names), names=names))
+        with table_row(names), pytest.raises(ConfigError, match=r"prepares the inputs 'mask', 'tokens', the model takes 'tokens'"):
+            prepared(TASK, 0, declared)
 
 
 def test_an_item_may_take_several_calls_and_takes_one_at_least():

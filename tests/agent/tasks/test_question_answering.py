@@ -12,6 +12,7 @@ from edgemeter.agent import tasks
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.contract.model_card import read_card
 from edgemeter.agent.datasets.dataset import open_folder
+from tests.fixtures.rows import table_row
 from tests.fixtures.text_data import place_model
 from tests.fixtures.vision_factory import make_loaded, tensors
 
@@ -67,16 +68,17 @@ def official_scores(prediction, answers):
     return max(normal(prediction) == normal(text) for text in answers), max(f1(prediction, text) for text in answers)
 
 
-@pytest.mark.parametrize("answers", [("The Red!",), ("is red and", "blue"), ("dog",), ("red", "red and it")])
-def test_an_answer_is_scored_as_the_official_script_does(tmp_path, answers):
+def test_an_answer_is_scored_as_the_official_script_does(tmp_path):
     """The best of the right answers; articles, punctuation and capitals play no part."""
-    task = made(tmp_path, [question(*answers)])
-    calls = task.prepare(0)
-    # [CLS] which colour ? [SEP] tea is red ...: token 7 is "red".
-    task.predict(0, scores(len(calls), (0, 7, 7, 5.0)))
-    found = task.score()
-    exact, f1 = official_scores("red", answers)
-    assert (found.metric, found.value, found.detail) == ("squad_f1", pytest.approx(f1), {"exact_match": exact})
+    for answers in [("The Red!",), ("is red and", "blue"), ("dog",), ("red", "red and it")]:
+        with table_row(answers):
+            task = made(tmp_path, [question(*answers)])
+            calls = task.prepare(0)
+            # [CLS] which colour ? [SEP] tea is red ...: token 7 is "red".
+            task.predict(0, scores(len(calls), (0, 7, 7, 5.0)))
+            found = task.score()
+            exact, f1 = official_scores("red", answers)
+            assert (found.metric, found.value, found.detail) == ("squad_f1", pytest.approx(f1), {"exact_match": exact})
 
 
 def answer(task, calls):
@@ -102,17 +104,18 @@ def test_the_best_span_of_all_windows_wins_where_it_sees_most_around_it(tmp_path
     assert answer(task, scores(windows, (0, 6, 9, 2.0))) == "is red and it"
 
 
-@pytest.mark.parametrize(("start", "end"), [(1, 2), (4, 6), (8, 6), (0, 7), (11, 11)])
-def test_spans_outside_the_passage_or_backwards_are_no_answers(tmp_path, start, end):
+def test_spans_outside_the_passage_or_backwards_are_no_answers(tmp_path):
     """Question, separators, padding: the weaker span that is one wins."""
-    task = made(tmp_path, [question("red")])
-    windows = len(task.prepare(0))
-    calls = scores(windows, (0, 7, 7, 1.0))
-    calls[0][0][0, start] += 9
-    calls[0][1][0, end] += 9
-    found = answer(task, calls)
-    assert found in PASSAGE
-    assert found
+    for start, end in [(1, 2), (4, 6), (8, 6), (0, 7), (11, 11)]:
+        with table_row(start, end):
+            task = made(tmp_path, [question("red")])
+            windows = len(task.prepare(0))
+            calls = scores(windows, (0, 7, 7, 1.0))
+            calls[0][0][0, start] += 9
+            calls[0][1][0, end] += 9
+            found = answer(task, calls)
+            assert found in PASSAGE
+            assert found
 
 
 def test_an_answer_is_at_most_as_long_as_the_card_says(tmp_path):

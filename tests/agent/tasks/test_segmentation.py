@@ -1,6 +1,7 @@
 """Facts about instance segmentation: mask AP as pycocotools computes it, masks as PyTorch interpolates them, files that are scored."""
 
 import json
+from itertools import product
 
 import numpy as np
 import pytest
@@ -14,6 +15,7 @@ from edgemeter.agent.vision.decoders import PhotoFrame
 from edgemeter.agent.vision.decoders import create as create_decoder
 from edgemeter.agent.vision.decoders.masks import photo_mask
 from tests.fixtures.onnx_factory import segmenter
+from tests.fixtures.rows import table_row
 from tests.fixtures.task_data import CARD, outlined_photographs, scored, scored_by_pycocotools
 from tests.fixtures.vision_factory import make_card, make_input, make_loaded, tensors
 
@@ -84,19 +86,18 @@ def known_outputs(*, is_tflite, is_end_to_end):
     return rows, prototypes
 
 
-@pytest.mark.parametrize("family", ["yolo-seg", "yolo26-seg"])
-@pytest.mark.parametrize("is_tflite", [False, True])
-@pytest.mark.parametrize("is_swapped", [False, True])
-def test_yolos_masks_are_found_in_every_layout(family, is_tflite, is_swapped):
+def test_yolos_masks_are_found_in_every_layout():
     """Boxes in pixels or as 0..1, prototypes in either layout, outputs in either order."""
-    outputs = known_outputs(is_tflite=is_tflite, is_end_to_end=family == "yolo26-seg")[:: -1 if is_swapped else 1]
-    card = make_card(family, "segmentation", classes=2, nms_iou=0.7)
-    decoder = create_decoder(card, make_loaded(tensors(*[output.shape for output in outputs])))
-    found = decoder.decode(outputs, PhotoFrame(64, 64, 64, 64, 1.0, 1.0, 0.0, 0.0))
-    np.testing.assert_allclose(found.boxes, [[8, 24, 24, 40], [24, 24, 40, 40]], atol=1e-4)
-    assert [(mask.left, mask.top, mask.pixels.shape) for mask in found.masks] == [(8, 24, (16, 16)), (24, 24, (16, 16))]
-    assert found.masks[0].pixels.all()
-    np.testing.assert_array_equal(found.masks[1].pixels, np.broadcast_to(np.arange(16) < 8, (16, 16)))
+    for is_swapped, is_tflite, family in product([False, True], [False, True], ["yolo-seg", "yolo26-seg"]):
+        with table_row(family, is_tflite, is_swapped):
+            outputs = known_outputs(is_tflite=is_tflite, is_end_to_end=family == "yolo26-seg")[:: -1 if is_swapped else 1]
+            card = make_card(family, "segmentation", classes=2, nms_iou=0.7)
+            decoder = create_decoder(card, make_loaded(tensors(*[output.shape for output in outputs])))
+            found = decoder.decode(outputs, PhotoFrame(64, 64, 64, 64, 1.0, 1.0, 0.0, 0.0))
+            np.testing.assert_allclose(found.boxes, [[8, 24, 24, 40], [24, 24, 40, 40]], atol=1e-4)
+            assert [(mask.left, mask.top, mask.pixels.shape) for mask in found.masks] == [(8, 24, (16, 16)), (24, 24, (16, 16))]
+            assert found.masks[0].pixels.all()
+            np.testing.assert_array_equal(found.masks[1].pixels, np.broadcast_to(np.arange(16) < 8, (16, 16)))
 
 
 def test_masks_of_mask_rcnn_are_cut_at_a_half():
@@ -111,22 +112,19 @@ def test_masks_of_mask_rcnn_are_cut_at_a_half():
     assert [int(mask.pixels.sum()) for mask in found.masks] == [0, 8 * 16]
 
 
-@pytest.mark.parametrize(
-    ("outputs", "said"),
-    [
+def test_what_is_no_segmenter_is_refused():
+    """When it is constructed, or at the first query."""
+    for outputs, said in [
         ([(1, 38, 84)], "rows of three axes and prototypes of four"),
         ([(1, 38, 84), (1, 32, 15, 15)], "prototypes have the shape"),
         ([(1, 38, 84), (1, 31, 16, 16)], "family yolo-seg needs an output|an object has 32 coefficients for 31 prototypes"),
-    ],
-)
-def test_what_is_no_segmenter_is_refused(outputs, said):
-    """When it is constructed, or at the first query."""
-    arrays = [np.zeros(shape, np.float32) for shape in outputs]
-    arrays[0][0, 4, 0] = 0.9
-    with pytest.raises(ConfigError, match=said):
-        create_decoder(make_card("yolo-seg", "segmentation", classes=2, nms_iou=0.7), make_loaded(tensors(*outputs))).decode(
-            arrays, PhotoFrame(64, 64, 64, 64, 1.0, 1.0, 0.0, 0.0)
-        )
+    ]:
+        arrays = [np.zeros(shape, np.float32) for shape in outputs]
+        arrays[0][0, 4, 0] = 0.9
+        with table_row(outputs), pytest.raises(ConfigError, match=said):
+            create_decoder(make_card("yolo-seg", "segmentation", classes=2, nms_iou=0.7), make_loaded(tensors(*outputs))).decode(
+                arrays, PhotoFrame(64, 64, 64, 64, 1.0, 1.0, 0.0, 0.0)
+            )
 
 
 def test_a_real_model_is_scored_on_its_masks(tmp_path):

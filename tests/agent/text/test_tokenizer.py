@@ -6,6 +6,7 @@ import pytest
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.contract.model_card import read_card
 from edgemeter.agent.text.tokenizer import TextTokenizer
+from tests.fixtures.rows import table_row
 from tests.fixtures.text_data import place_model
 from tests.fixtures.vision_factory import make_loaded, tensors
 
@@ -20,20 +21,23 @@ def made(folder, tokens=12, more="", names=NAMES, shape=(None, None), dtype="int
     return TextTokenizer(card, make_loaded(inputs=tensors(*[shape] * len(names), names=names, dtype=dtype)))
 
 
-@pytest.mark.parametrize(
-    "names", [NAMES, ("input_ids:0", "input_mask:0", "segment_ids:0"), ("serving_default_input_word_ids", "x_mask", "input_type_ids")]
-)
-@pytest.mark.parametrize("dtype", ["int32", "int64"])
-def test_a_pair_fills_the_inputs_by_their_names(tmp_path, names, dtype):
+def test_a_pair_fills_the_inputs_by_their_names(tmp_path):
     """[CLS] first [SEP] second [SEP], padded; ids, mask and types wherever they stand, as the model wants its integers."""
-    tokenizer = made(tmp_path, names=names[::-1], dtype=dtype)
-    window, is_cut = tokenizer.call("the film", "a cup of tea")
-    found = tokenizer.inputs(window)
-    ids, mask, types = (found[name] for name in names)
-    assert (list(found), {array.dtype for array in found.values()}, is_cut) == (list(names[::-1]), {np.dtype(dtype)}, False)
-    assert ids[0, [0, 3, 8]].tolist() == [2, 3, 3]
-    assert mask.tolist() == [[1] * 9 + [0] * 3]
-    assert types.tolist() == [[0] * 4 + [1] * 5 + [0] * 3]
+    for dtype in ["int32", "int64"]:
+        for names in [
+            NAMES,
+            ("input_ids:0", "input_mask:0", "segment_ids:0"),
+            ("serving_default_input_word_ids", "x_mask", "input_type_ids"),
+        ]:
+            with table_row(names, dtype):
+                tokenizer = made(tmp_path, names=names[::-1], dtype=dtype)
+                window, is_cut = tokenizer.call("the film", "a cup of tea")
+                found = tokenizer.inputs(window)
+                ids, mask, types = (found[name] for name in names)
+                assert (list(found), {array.dtype for array in found.values()}, is_cut) == (list(names[::-1]), {np.dtype(dtype)}, False)
+                assert ids[0, [0, 3, 8]].tolist() == [2, 3, 3]
+                assert mask.tolist() == [[1] * 9 + [0] * 3]
+                assert types.tolist() == [[0] * 4 + [1] * 5 + [0] * 3]
 
 
 def test_a_long_pair_is_cut_from_its_longer_text(tmp_path):
@@ -80,21 +84,18 @@ def test_a_question_that_leaves_no_room_is_refused(tmp_path):
         made(tmp_path).windows("tea " * 30, "tea")
 
 
-@pytest.mark.parametrize(
-    ("arguments", "match"),
-    [
+def test_what_does_not_fit_the_model_is_refused(tmp_path):
+    """In one line that names what to correct."""
+    for arguments, match in [
         ({"names": ("args_0", "args_1")}, "not clear from their names: write input.inputs"),
         ({"names": ("input_ids", "token_ids")}, "not clear from their names"),
         ({"more": 'inputs = ["ids"]\n'}, "has 3 inputs .* its card names 1"),
         ({"shape": (1, 16)}, r"takes int64 \[1, 16\], its card has 12 tokens"),
         ({"shape": (1, 12, 4)}, "export it with"),
         ({"shape": (1, 12), "more": 'padding = "none"\n'}, "takes 12 tokens always"),
-    ],
-)
-def test_what_does_not_fit_the_model_is_refused(tmp_path, arguments, match):
-    """In one line that names what to correct."""
-    with pytest.raises(ConfigError, match=match):
-        made(tmp_path, **arguments)
+    ]:
+        with table_row(arguments), pytest.raises(ConfigError, match=match):
+            made(tmp_path, **arguments)
 
 
 @pytest.mark.parametrize(

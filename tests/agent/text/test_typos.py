@@ -7,6 +7,7 @@ import pytest
 
 from edgemeter.agent.contract.suite import CORRUPTIONS
 from edgemeter.agent.text.typos import RATES, with_typos
+from tests.fixtures.rows import table_row
 
 TEXT = "The quick brown fox jumps over 12 lazy dogs, isn't it? Größe zählt. " * 40
 LETTERS = len(re.findall(r"[^\W\d_]", TEXT))
@@ -21,24 +22,25 @@ def test_typos_are_drawn_by_seed_and_text(name):
     assert len({with_typos(TEXT, name, 3, seed, identity) for seed, identity in ((0, "a"), (1, "a"), (0, "b"))}) == 3
 
 
-@pytest.mark.parametrize("severity", range(1, 6))
-def test_letters_are_dropped_at_the_stated_rate(severity):
+def test_letters_are_dropped_at_the_stated_rate():
     """Of those that are not the last of their word; every word stays, and so does all that is no letter."""
-    found = with_typos(TEXT, "character_drop", severity, 0, "a")
-    words = re.findall(r"[^\W\d_]+", TEXT)
-    expected = RATES[severity - 1] * (LETTERS - len(words))
-    assert len(TEXT) - len(found) == pytest.approx(expected, abs=4 * expected**0.5)
-    assert len(re.findall(r"[^\W\d_]+", found)) == len(words)
-    assert re.sub(r"[^\W\d_]", "", found) == re.sub(r"[^\W\d_]", "", TEXT)
+    for severity in range(1, 6):
+        with table_row(severity):
+            found = with_typos(TEXT, "character_drop", severity, 0, "a")
+            words = re.findall(r"[^\W\d_]+", TEXT)
+            expected = RATES[severity - 1] * (LETTERS - len(words))
+            assert len(TEXT) - len(found) == pytest.approx(expected, abs=4 * expected**0.5)
+            assert len(re.findall(r"[^\W\d_]+", found)) == len(words)
+            assert re.sub(r"[^\W\d_]", "", found) == re.sub(r"[^\W\d_]", "", TEXT)
 
 
-@pytest.mark.parametrize("severity", range(1, 6))
-def test_neighbours_are_swapped_within_words(severity):
+def test_neighbours_are_swapped_within_words():
     """All letters are still there, word by word, and more places differ with every severity."""
-    found = with_typos(TEXT, "character_swap", severity, 0, "a")
-    assert [Counter(word) for word in found.split()] == [Counter(word) for word in TEXT.split()]
-    moved = sum(one != other for one, other in zip(found, TEXT, strict=True)) / 2
-    assert moved == pytest.approx(RATES[severity - 1] * (LETTERS - len(TEXT.split())), rel=0.35)
+    for severity in range(1, 6):
+        found = with_typos(TEXT, "character_swap", severity, 0, "a")
+        assert [Counter(word) for word in found.split()] == [Counter(word) for word in TEXT.split()], f"{severity!r}"
+        moved = sum(one != other for one, other in zip(found, TEXT, strict=True)) / 2
+        assert moved == pytest.approx(RATES[severity - 1] * (LETTERS - len(TEXT.split())), rel=0.35), f"{severity!r}"
 
 
 def test_the_draws_are_pinned():

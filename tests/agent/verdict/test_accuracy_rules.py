@@ -1,7 +1,6 @@
 """Facts about `edgemeter.agent.verdict.accuracy_rules`: a speed counts only where the model works."""
 
 import msgspec
-import pytest
 
 from edgemeter.agent.contract.record_accuracy import AccuracyGate, Agreement, Answers
 from edgemeter.agent.contract.record_conditions import Dataset, Runtime, Tensor
@@ -9,6 +8,7 @@ from edgemeter.agent.verdict import accuracy_rules
 from edgemeter.agent.verdict import judge as verdict
 from tests.fixtures.measured_factory import measured
 from tests.fixtures.record_factory import make_accuracy
+from tests.fixtures.rows import table_row
 
 SEEN = Answers(inputs=80, alike=0, not_finite=0, objects=815, found=7000, highest_score=0.97, distinct_scores=39)
 GATE = AccuracyGate(metric="coco_ap", value=0.02, reference_value=0.4, ratio=0.9, needed_value=0.36, source="suite", passed=False)
@@ -73,14 +73,15 @@ CASES = [
 ]
 
 
-@pytest.mark.parametrize(("rule", "state", "changes", "evidence"), CASES)
-def test_worthless_predictions_are_caught_by_name(rule, state, changes, evidence):
+def test_worthless_predictions_are_caught_by_name():
     """Each by the rule that is named for it, by no other, with the figures that show it."""
-    found = verdict.judge(measured(**changes), ())
-    assert found.state == state
-    (reason,) = found.reasons
-    assert reason.startswith(f"{rule}: ")
-    assert evidence in reason
+    for rule, state, changes, evidence in CASES:
+        with table_row(rule, changes):
+            found = verdict.judge(measured(**changes), ())
+            assert found.state == state
+            (reason,) = found.reasons
+            assert reason.startswith(f"{rule}: ")
+            assert evidence in reason
 
 
 SOUND = [
@@ -110,10 +111,10 @@ SOUND = [
 ]
 
 
-@pytest.mark.parametrize("changes", SOUND)
-def test_what_may_be_bad_luck_or_no_fault_is_not_held_against_a_run(changes):
+def test_what_may_be_bad_luck_or_no_fault_is_not_held_against_a_run():
     """Empty photographs, a handful of objects, a replay that repeats itself, an accuracy that is low and possible."""
-    assert verdict.judge(measured(**changes), ()).reasons == ()
+    for changes in SOUND:
+        assert verdict.judge(measured(**changes), ()).reasons == (), f"{changes!r}"
 
 
 def test_every_rule_of_accuracy_has_a_case_here():

@@ -1,7 +1,6 @@
 """Facts about `edgemeter.agent.verdict.run_rules` on energies."""
 
 import msgspec
-import pytest
 
 from edgemeter.agent.contract.record_figures import UncertaintyTerm
 from edgemeter.agent.verdict import judge as verdict
@@ -37,19 +36,16 @@ def test_a_part_that_draws_more_than_the_whole_is_suspect():
     assert _violations(_energy("soc-rails", 7.0, 0.02), _energy("wall-ac", 5.0, 0.02))
 
 
-@pytest.mark.parametrize(
-    ("wide", "narrow"),
-    [
+def test_sensors_that_can_both_be_right_are_left_alone():
+    """Less than the whole, more within the uncertainties or the allowance for an unknown gain, or beside each other."""
+    for wide, narrow in [
         (("wall-ac", 7.0, 0.02), ("soc-rails", 5.0, 0.02)),
         (("wall-ac", 5.0, 0.03), ("module", 5.1, 0.02)),
         (("board-input", 5.0, None), ("module", 5.4, 0.0)),
         (("module", 5.0, 0.01), ("gpu-board", 9.0, 0.01)),
         (("cpu-package", 5.0, 0.01), ("gpu-board", 9.0, 0.01)),
-    ],
-)
-def test_sensors_that_can_both_be_right_are_left_alone(wide, narrow):
-    """Less than the whole, more within the uncertainties or the allowance for an unknown gain, or beside each other."""
-    assert _violations(_energy(*wide), _energy(*narrow)) == []
+    ]:
+        assert _violations(_energy(*wide), _energy(*narrow)) == [], f"{wide!r}, {narrow!r}"
 
 
 def test_an_unknown_gain_excuses_no_more_than_its_allowance():
@@ -98,17 +94,19 @@ def test_an_energy_that_took_the_place_of_a_lost_sensor_makes_the_run_suspect():
     assert not any("lost-sensor" in one for one in verdict.judge(measured(), (), sensor_faults=faults).reasons)
 
 
-@pytest.mark.parametrize(
-    ("powers", "outside"),
-    [((5.0, 2.0, 2.01), None), ((6.5, 2.0, 2.0), "6.5 W under load"), ((5.0, 1.5, 2.0), "1.5 W idle before"), ((5.0, None, None), None)],
-)
-def test_a_power_outside_the_calibrated_load_steps_is_a_note(powers, outside):
+def test_a_power_outside_the_calibrated_load_steps_is_a_note():
     """A sensor calibrated from 2 to 6 W: within a quarter of that span there is an energy, and the extrapolation is named."""
-    power_w, before_w, after_w = powers
-    energy = _energy("wall-ac", power_w, 0.02, calibrated_w=(2.0, 6.0), idle_before_w=before_w, idle_after_w=after_w)
-    found = [note for note in verdict.judge(measured(), (), energies=(energy,)).notes if note.startswith("outside-calibration: ")]
-    assert bool(found) == (outside is not None)
-    assert outside is None or (outside in found[0] and "was calibrated from 2 to 6 W" in found[0])
+    for powers, outside in [
+        ((5.0, 2.0, 2.01), None),
+        ((6.5, 2.0, 2.0), "6.5 W under load"),
+        ((5.0, 1.5, 2.0), "1.5 W idle before"),
+        ((5.0, None, None), None),
+    ]:
+        power_w, before_w, after_w = powers
+        energy = _energy("wall-ac", power_w, 0.02, calibrated_w=(2.0, 6.0), idle_before_w=before_w, idle_after_w=after_w)
+        found = [note for note in verdict.judge(measured(), (), energies=(energy,)).notes if note.startswith("outside-calibration: ")]
+        assert bool(found) == (outside is not None), f"{powers!r}"
+        assert outside is None or (outside in found[0] and "was calibrated from 2 to 6 W" in found[0]), f"{powers!r}"
 
 
 def test_operators_left_to_portable_kernels_are_noted():

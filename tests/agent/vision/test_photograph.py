@@ -2,6 +2,7 @@
 
 import struct
 import zlib
+from itertools import product
 
 import numpy as np
 import pytest
@@ -9,15 +10,16 @@ from PIL import Image
 
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.vision import photograph
+from tests.fixtures.rows import table_row
 
 
-@pytest.mark.parametrize("orientation", range(1, 9))
-def test_the_size_is_that_of_the_photograph_read(tmp_path, orientation):
+def test_the_size_is_that_of_the_photograph_read(tmp_path):
     """All eight orientations of EXIF."""
-    exif = Image.Exif()
-    exif[0x0112] = orientation
-    Image.new("RGB", (6, 4)).save(tmp_path / "a.jpg", exif=exif)
-    assert photograph.size(tmp_path / "a.jpg") == photograph.read(tmp_path / "a.jpg").size
+    for orientation in range(1, 9):
+        exif = Image.Exif()
+        exif[0x0112] = orientation
+        Image.new("RGB", (6, 4)).save(tmp_path / "a.jpg", exif=exif)
+        assert photograph.size(tmp_path / "a.jpg") == photograph.read(tmp_path / "a.jpg").size, f"{orientation!r}"
 
 
 def test_what_is_written_is_what_is_read(tmp_path):
@@ -27,13 +29,12 @@ def test_what_is_written_is_what_is_read(tmp_path):
     assert np.array_equal(np.asarray(photograph.read(tmp_path / "a.bmp")), pixels)
 
 
-@pytest.mark.parametrize("content", [b"", b"\xff\xd8\xff", b"text"])
-@pytest.mark.parametrize("look", [photograph.read, photograph.size, photograph.forms])
-def test_what_is_no_image_is_named(tmp_path, content, look):
+def test_what_is_no_image_is_named(tmp_path):
     """Empty, truncated or something else."""
-    (tmp_path / "a.jpg").write_bytes(content)
-    with pytest.raises(ConfigError, match=r"cannot read the photograph .*a\.jpg"):
-        look(tmp_path / "a.jpg")
+    for look, content in product([photograph.read, photograph.size, photograph.forms], [b"", b"\xff\xd8\xff", b"text"]):
+        (tmp_path / "a.jpg").write_bytes(content)
+        with table_row(look, content), pytest.raises(ConfigError, match=r"cannot read the photograph .*a\.jpg"):
+            look(tmp_path / "a.jpg")
 
 
 def wide_ramp():

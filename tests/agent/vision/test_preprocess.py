@@ -8,6 +8,7 @@ from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.runtimes import TensorInfo
 from edgemeter.agent.vision import preprocess
 from edgemeter.agent.vision.preprocess import Preprocessor, input_of, place, real_values
+from tests.fixtures.rows import table_row
 from tests.fixtures.vision_factory import make_card, make_input, make_loaded, tensors
 
 FLOAT = TensorInfo("x", (), "float32")
@@ -93,21 +94,18 @@ def test_each_channel_has_its_own_mean_and_sd(photo, layout):
     assert [np.unique(plane).tolist() for plane in channels] == [[4.5], [4.5], [3.375]]
 
 
-@pytest.mark.parametrize(
-    ("dtype", "scale", "zero", "mean", "sd", "expected"),
-    [
+def test_integer_inputs_are_quantised_by_the_models_own_scale():
+    """Round to nearest, saturate at the ends."""
+    for dtype, scale, zero, mean, sd, expected in [
         ("uint8", 1 / 128, 128, 128.0, 128.0, [0, 77, 255]),
         ("int8", 1 / 255, -128, 0.0, 255.0, [-128, -51, 127]),
         ("int8", 1 / 128, 0, 127.5, 127.5, [-128, -51, 127]),
         ("uint8", None, None, 0.0, 1.0, [0, 77, 255]),
         ("int16", 1 / 32767, 0, 0.0, 255.0, [0, 9894, 32767]),
-    ],
-)
-def test_integer_inputs_are_quantised_by_the_models_own_scale(dtype, scale, zero, mean, sd, expected):
-    """Round to nearest, saturate at the ends."""
-    table = preprocess.pixel_table(make_input(mean=(mean,) * 3, sd=(sd,) * 3), TensorInfo("x", (), dtype, scale, zero))
-    assert table.dtype == dtype
-    assert table[:, [0, 77, 255]].tolist() == [expected] * 3
+    ]:
+        table = preprocess.pixel_table(make_input(mean=(mean,) * 3, sd=(sd,) * 3), TensorInfo("x", (), dtype, scale, zero))
+        assert table.dtype == dtype, f"{dtype!r}, {scale!r}, {zero!r}"
+        assert table[:, [0, 77, 255]].tolist() == [expected] * 3, f"{dtype!r}, {scale!r}, {zero!r}"
 
 
 def test_real_values_are_exact():
@@ -133,21 +131,21 @@ def test_exif_orientation_is_applied(tmp_path):
     assert (frame.photo_width, frame.photo_height) == (20, 40)
 
 
-@pytest.mark.parametrize("mode", ["L", "P", "RGBA", "1", "CMYK"])
-def test_every_mode_becomes_three_channels(tmp_path, mode):
+def test_every_mode_becomes_three_channels(tmp_path):
     """Grey, palette, transparent, black-and-white and print photographs are read like others."""
-    Image.new(mode, (8, 8)).save(tmp_path / ("photo.tif" if mode == "CMYK" else "photo.png"))
-    (path,) = tmp_path.iterdir()
-    assert Preprocessor(make_input(), FLOAT).load(path)[0].shape == (1, 64, 64, 3)
+    for mode in ["L", "P", "RGBA", "1", "CMYK"]:
+        path = tmp_path / ("photo.tif" if mode == "CMYK" else "photo.png")
+        Image.new(mode, (8, 8)).save(path)
+        assert Preprocessor(make_input(), FLOAT).load(path)[0].shape == (1, 64, 64, 3), f"{mode!r}"
 
 
-@pytest.mark.parametrize("content", [b"", b"not an image", b"\xff\xd8\xff\xe0 cut", b"\x89PNG\r\n\x1a\n"])
-def test_what_is_no_image_is_named(tmp_path, content):
+def test_what_is_no_image_is_named(tmp_path):
     """An empty, foreign or cut file is one line with its path and the remedy."""
-    path = tmp_path / "broken.jpg"
-    path.write_bytes(content)
-    with pytest.raises(ConfigError, match=r"broken\.jpg.*replace it"):
-        Preprocessor(make_input(), FLOAT).load(path)
+    for content in [b"", b"not an image", b"\xff\xd8\xff\xe0 cut", b"\x89PNG\r\n\x1a\n"]:
+        path = tmp_path / "broken.jpg"
+        path.write_bytes(content)
+        with table_row(content), pytest.raises(ConfigError, match=r"broken\.jpg.*replace it"):
+            Preprocessor(make_input(), FLOAT).load(path)
 
 
 def test_a_truncated_photograph_is_refused(photo):
@@ -164,11 +162,11 @@ def test_an_absent_file_is_named(tmp_path):
         Preprocessor(make_input(), FLOAT).load(tmp_path / "gone.jpg")
 
 
-@pytest.mark.parametrize("layout", ["NHWC", "NCHW"])
-@pytest.mark.parametrize("colour", ["RGB", "BGR"])
-@pytest.mark.parametrize(
-    ("info", "mean", "sd"),
-    [
+def test_every_value_is_that_of_the_table(tmp_path):
+    """The fast ways give bit by bit what looking each pixel up gives, padding included."""
+    pixels = np.random.default_rng(1).integers(0, 256, (32, 64, 3), np.uint8)
+    Image.fromarray(pixels).save(tmp_path / "photo.png")
+    for info, mean, sd in [
         (FLOAT, (0.0,) * 3, (255.0,) * 3),
         (FLOAT, (103.53, 116.28, 123.675), (57.375, 57.12, 58.395)),
         (TensorInfo("x", (), "float16"), (127.0,) * 3, (128.0,) * 3),
@@ -176,20 +174,18 @@ def test_an_absent_file_is_named(tmp_path):
         (TensorInfo("x", (), "uint8", 1 / 255, 0), (0.0,) * 3, (255.0,) * 3),
         (TensorInfo("x", (), "int8", 0.0187, -14), (123.675, 116.28, 103.53), (58.395, 57.12, 57.375)),
         (TensorInfo("x", (), "int16", 1 / 32767, 0), (0.0,) * 3, (255.0,) * 3),
-    ],
-)
-def test_every_value_is_that_of_the_table(tmp_path, layout, colour, info, mean, sd):
-    """The fast ways give bit by bit what looking each pixel up gives, padding included."""
-    pixels = np.random.default_rng(1).integers(0, 256, (32, 64, 3), np.uint8)
-    Image.fromarray(pixels).save(tmp_path / "photo.png")
-    wanted = make_input(layout=layout, colour=colour, mean=mean, sd=sd, resize="letterbox", pad=77)
-    values, _ = Preprocessor(wanted, info).load(tmp_path / "photo.png")
-    canvas = np.full((64, 64, 3), 77, np.uint8)
-    canvas[16:48] = pixels[..., ::-1] if colour == "BGR" else pixels
-    table = preprocess.pixel_table(wanted, info)
-    expected = np.stack([table[channel][canvas[..., channel]] for channel in range(3)], axis=0 if layout == "NCHW" else 2)
-    assert values.dtype == info.dtype
-    assert np.array_equal(values[0], expected)
+    ]:
+        for colour in ["RGB", "BGR"]:
+            for layout in ["NHWC", "NCHW"]:
+                with table_row(layout, colour, info):
+                    wanted = make_input(layout=layout, colour=colour, mean=mean, sd=sd, resize="letterbox", pad=77)
+                    values, _ = Preprocessor(wanted, info).load(tmp_path / "photo.png")
+                    canvas = np.full((64, 64, 3), 77, np.uint8)
+                    canvas[16:48] = pixels[..., ::-1] if colour == "BGR" else pixels
+                    table = preprocess.pixel_table(wanted, info)
+                    expected = np.stack([table[channel][canvas[..., channel]] for channel in range(3)], axis=0 if layout == "NCHW" else 2)
+                    assert values.dtype == info.dtype
+                    assert np.array_equal(values[0], expected)
 
 
 def test_an_input_without_a_batch_axis_gets_none(photo):
@@ -211,11 +207,11 @@ def test_an_undeclared_input_is_float32():
     assert input_of(make_card("yolov5"), make_loaded()).dtype == "float32"
 
 
-@pytest.mark.parametrize("shape", [(1, 3, 64, 64), (1, 32, 64, 3), (8, 64, 32, 3), (1, 64, 64, 1), (64, 3), (64, 32, 3)])
-def test_another_shape_than_the_cards_is_refused(shape):
+def test_another_shape_than_the_cards_is_refused():
     """Layout, size, batch, channels, rank: both are named."""
-    with pytest.raises(ConfigError, match=r"its card has \[1, 64, 64, 3\] \(NHWC\)"):
-        input_of(make_card("yolov8"), make_loaded(inputs=tensors(shape)))
+    for shape in [(1, 3, 64, 64), (1, 32, 64, 3), (8, 64, 32, 3), (1, 64, 64, 1), (64, 3), (64, 32, 3)]:
+        with table_row(shape), pytest.raises(ConfigError, match=r"its card has \[1, 64, 64, 3\] \(NHWC\)"):
+            input_of(make_card("yolov8"), make_loaded(inputs=tensors(shape)))
 
 
 def test_several_inputs_are_refused():

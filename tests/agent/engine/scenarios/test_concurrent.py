@@ -10,6 +10,7 @@ from edgemeter.agent.base.errors import MeasurementError
 from edgemeter.agent.engine.scenarios import concurrent
 from edgemeter.agent.engine.scenarios.scenario import load_of_timed
 from edgemeter.agent.engine.scenarios.timing import TimedQueries
+from tests.fixtures.rows import table_row
 
 MS = 1_000_000
 
@@ -83,12 +84,13 @@ def served(rate_ratio, places, queries=400):
     return timed(np.rint(arrivals).astype(int), np.rint(ends - arrivals).astype(int))
 
 
-@pytest.mark.parametrize("places", [1, 4, 16])
-def test_a_rate_above_what_a_server_can_leaves_a_backlog(places):
+def test_a_rate_above_what_a_server_can_leaves_a_backlog():
     """However many it serves at once, which nobody tells; at 80% of it there is none, although queries overlap all the time."""
-    assert not concurrent.leaves_backlog(served(0.8, places))
-    assert concurrent.leaves_backlog(served(1.3, places))
-    assert not concurrent.leaves_backlog(served(0.8, places, queries=64))
+    for places in [1, 4, 16]:
+        with table_row(places):
+            assert not concurrent.leaves_backlog(served(0.8, places))
+            assert concurrent.leaves_backlog(served(1.3, places))
+            assert not concurrent.leaves_backlog(served(0.8, places, queries=64))
 
 
 def test_the_load_has_no_utilisation_and_counts_who_was_left_out():

@@ -27,9 +27,9 @@ MULTI = 'scenario = "multi_stream"'
 OFFLINE = 'scenario = "offline"'
 
 
-@pytest.mark.parametrize(
-    ("lines", "inputs", "shape"),
-    [
+def test_the_models_shape_and_the_scenario_make_the_query(tmp_path):
+    """N samples run in one batch where the batch dimension is open or fits, else one after the other."""
+    for lines, inputs, shape in [
         ((), OPEN, (1, 1, 1)),
         ((), ONE, (1, 1, 1)),
         ((), FOUR, (4, 1, 1)),
@@ -42,12 +42,9 @@ OFFLINE = 'scenario = "offline"'
         ((OFFLINE,), FOUR, (4, 1, 1)),
         ((OFFLINE, "batch = 4"), FOUR, (4, 1, 1)),
         (('scenario = "poisson"', "rate_per_s = 5.0"), OPEN, (1, 1, 1)),
-    ],
-)
-def test_the_models_shape_and_the_scenario_make_the_query(tmp_path, lines, inputs, shape):
-    """N samples run in one batch where the batch dimension is open or fits, else one after the other."""
-    found = scenario.query_shape(case(tmp_path, *lines), inputs)
-    assert (found.batch, found.calls, found.joined) == shape
+    ]:
+        found = scenario.query_shape(case(tmp_path, *lines), inputs)
+        assert (found.batch, found.calls, found.joined) == shape, f"{lines!r}"
 
 
 @pytest.mark.parametrize(

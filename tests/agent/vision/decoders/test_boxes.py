@@ -1,11 +1,13 @@
 """Grids, non-maximum suppression, and what decoders do with candidates."""
 
+from itertools import product
+
 import numpy as np
-import pytest
 
 from edgemeter.agent.contract import model_card
 from edgemeter.agent.vision.decoders import PhotoFrame
 from edgemeter.agent.vision.decoders import boxes as decoders_boxes
+from tests.fixtures.rows import table_row
 from tests.fixtures.vision_factory import same_size
 
 
@@ -29,16 +31,16 @@ def test_the_sigmoid_is_applied_once():
     assert decoders_boxes.sigmoid(np.zeros((0, 3), np.float32)).shape == (0, 3)
 
 
-@pytest.mark.parametrize("order", ["C", "F"])
-@pytest.mark.parametrize("shape", [(0, 5), (3, 0), (1, 1), (7, 40)])
-def test_every_score_above_the_threshold_is_found_also_beside_one_that_is_no_number(shape, order):
+def test_every_score_above_the_threshold_is_found_also_beside_one_that_is_no_number():
     """Class by class, as numpy's own search over both axes."""
-    rng = np.random.default_rng(3)
-    for threshold in (0.0, 0.3, 0.97):
-        scores = np.asarray(rng.random(shape), np.float32, order=order)
-        scores[rng.random(shape) < 0.1] = np.nan
-        found = decoders_boxes.above(scores, threshold)
-        assert [places.tolist() for places in found] == [places.tolist() for places in np.nonzero(scores > threshold)]
+    for shape, order in product([(0, 5), (3, 0), (1, 1), (7, 40)], ["C", "F"]):
+        with table_row(shape, order):
+            rng = np.random.default_rng(3)
+            for threshold in (0.0, 0.3, 0.97):
+                scores = np.asarray(rng.random(shape), np.float32, order=order)
+                scores[rng.random(shape) < 0.1] = np.nan
+                found = decoders_boxes.above(scores, threshold)
+                assert [places.tolist() for places in found] == [places.tolist() for places in np.nonzero(scores > threshold)]
 
 
 def naive(boxes, scores, classes, iou, limit):
@@ -69,24 +71,24 @@ def scene(seed, count, classes):
     return boxes, scores, rng.integers(0, classes, count).astype(np.int32)
 
 
-@pytest.mark.parametrize("count", [0, 1, 2, 127, 128, 129, 700])
-@pytest.mark.parametrize("iou", [0.0, 0.45, 0.7])
-def test_blocks_keep_what_a_plain_loop_keeps(count, iou):
+def test_blocks_keep_what_a_plain_loop_keeps():
     """Whatever the number of candidates, the kept indices and their order are those of the definition."""
-    for seed in range(3):
-        boxes, scores, classes = scene(seed, count, 3)
-        assert decoders_boxes.suppress_class_wise(boxes, scores, classes, iou, 10_000).tolist() == naive(
-            boxes, scores, classes, iou, 10_000
-        )
+    for iou, count in product([0.0, 0.45, 0.7], [0, 1, 2, 127, 128, 129, 700]):
+        with table_row(iou, count):
+            for seed in range(3):
+                boxes, scores, classes = scene(seed, count, 3)
+                assert decoders_boxes.suppress_class_wise(boxes, scores, classes, iou, 10_000).tolist() == naive(
+                    boxes, scores, classes, iou, 10_000
+                )
 
 
-@pytest.mark.parametrize("limit", [0, 1, 50, 300])
-def test_the_limit_takes_the_best_over_all_classes(limit):
+def test_the_limit_takes_the_best_over_all_classes():
     """A limit cuts the full answer short, it does not change it."""
-    boxes, scores, classes = scene(7, 1000, 20)
-    everything = decoders_boxes.suppress_class_wise(boxes, scores, classes, 0.6, 10_000)
-    assert len(everything) > 300
-    assert decoders_boxes.suppress_class_wise(boxes, scores, classes, 0.6, limit).tolist() == everything[:limit].tolist()
+    for limit in [0, 1, 50, 300]:
+        boxes, scores, classes = scene(7, 1000, 20)
+        everything = decoders_boxes.suppress_class_wise(boxes, scores, classes, 0.6, 10_000)
+        assert len(everything) > 300, f"{limit!r}"
+        assert decoders_boxes.suppress_class_wise(boxes, scores, classes, 0.6, limit).tolist() == everything[:limit].tolist(), f"{limit!r}"
 
 
 def test_an_overlap_of_exactly_the_threshold_stays():

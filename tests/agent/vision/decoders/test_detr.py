@@ -5,6 +5,7 @@ import pytest
 
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.vision import decoders
+from tests.fixtures.rows import table_row
 from tests.fixtures.vision_factory import make_card, make_loaded, same_size, tensors
 
 # Two queries on 64 x 32 pixels: the left half, and a quarter in the middle.
@@ -59,21 +60,21 @@ def test_pixels_are_left_as_they_are():
     assert decode(pixels, np.array([[[0.75, 0], [0, 0]]], np.float32), classes=2).boxes.tolist() == [LEFT]
 
 
-@pytest.mark.parametrize(
-    "shapes", [[(1, 100, 92), (1, 100, 5)], [(1, 100, 4), (1, 99, 3)], [(1, 100, 4), (1, 100, 80)], [(1, 300, 8)], [(1, 100, 4)]]
-)
-def test_outputs_that_do_not_fit_are_refused(shapes):
+def test_outputs_that_do_not_fit_are_refused():
     """No boxes, as many boxes as scores it has not, other classes: named with both counts that would fit."""
-    with pytest.raises(ConfigError, match=r"scores \[1, queries, 3 or 4\]"):
-        decoders.create(make_card("detr", classes=3), make_loaded(tensors(*shapes)))
+    for shapes in [[(1, 100, 92), (1, 100, 5)], [(1, 100, 4), (1, 99, 3)], [(1, 100, 4), (1, 100, 80)], [(1, 300, 8)], [(1, 100, 4)]]:
+        with table_row(shapes), pytest.raises(ConfigError, match=r"scores \[1, queries, 3 or 4\]"):
+            decoders.create(make_card("detr", classes=3), make_loaded(tensors(*shapes)))
 
 
-@pytest.mark.parametrize("classes", [2, 3, 80])
-def test_a_list_has_score_and_class_in_each_row(classes):
+def test_a_list_has_score_and_class_in_each_row():
     """RT-DETR as Ultralytics exports it since 2026: the same boxes, the best first, no column for each class."""
-    tensor = np.concatenate([BOXES, np.array([[[0.5, 1], [0.75, 0]]], np.float32)], axis=2)
-    found = decode(tensor, classes=classes)
-    assert (found.boxes.tolist(), found.classes.tolist(), found.scores.tolist()) == ([MIDDLE, LEFT], [0, 1], [0.75, 0.5])
+    for classes in [2, 3, 80]:
+        tensor = np.concatenate([BOXES, np.array([[[0.5, 1], [0.75, 0]]], np.float32)], axis=2)
+        found = decode(tensor, classes=classes)
+        assert (found.boxes.tolist(), found.classes.tolist(), found.scores.tolist()) == ([MIDDLE, LEFT], [0, 1], [0.75, 0.5]), (
+            f"{classes!r}"
+        )
 
 
 def test_two_classes_with_six_columns_are_told_by_their_values():

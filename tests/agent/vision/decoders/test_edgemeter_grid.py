@@ -7,6 +7,7 @@ from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.contract import model_card
 from edgemeter.agent.runtimes import Loaded, TensorInfo
 from edgemeter.agent.vision.decoders import PhotoFrame, create
+from tests.fixtures.rows import table_row
 
 # 64 x 32 pixels, strides 16 and 32: a grid of 2 x 4 cells, then one of 1 x 2.
 CELLS, CLASSES = 10, 3
@@ -81,23 +82,21 @@ def test_nothing_found_is_an_empty_answer():
     assert (found.boxes.shape, found.scores.shape, found.classes.shape) == ((0, 4), (0,), (0,))
 
 
-@pytest.mark.parametrize(
-    "shapes",
-    [
+def test_outputs_that_do_not_fit_the_grid_are_refused_by_name():
+    """The message names the shapes found and the card to correct; a file that declares none is checked at its first answer."""
+    for shapes in [
         ((1, CELLS, 4),),
         ((1, CELLS, CLASSES), (1, CELLS, 4)),
         ((1, CELLS - 1, 4), (1, CELLS - 1, CLASSES)),
         ((1, CELLS, 4), (1, CELLS, CLASSES + 1)),
         ((CELLS, 4), (CELLS, CLASSES)),
-    ],
-)
-def test_outputs_that_do_not_fit_the_grid_are_refused_by_name(shapes):
-    """The message names the shapes found and the card to correct; a file that declares none is checked at its first answer."""
-    with pytest.raises(ConfigError, match=r"'grid'.*strides.*card"):
-        create(model(), loaded(*shapes))
-    decoder = create(model(), loaded())
-    with pytest.raises(ConfigError, match=r"'grid'.*strides.*card"):
-        decoder.decode([np.zeros(shape, np.float32) for shape in shapes], FRAME)
+    ]:
+        with table_row(shapes):
+            with pytest.raises(ConfigError, match=r"'grid'.*strides.*card"):
+                create(model(), loaded(*shapes))
+            decoder = create(model(), loaded())
+            with pytest.raises(ConfigError, match=r"'grid'.*strides.*card"):
+                decoder.decode([np.zeros(shape, np.float32) for shape in shapes], FRAME)
 
 
 def test_outputs_may_leave_sizes_open():
@@ -105,8 +104,8 @@ def test_outputs_may_leave_sizes_open():
     assert create(model(), loaded((None, None, 4), (None, CELLS, None)))
 
 
-@pytest.mark.parametrize("strides", [(), (0,), (-16,), (16, 24)])
-def test_a_card_whose_strides_make_no_grid_is_refused(strides):
+def test_a_card_whose_strides_make_no_grid_is_refused():
     """Each stride has to divide both sides of the input."""
-    with pytest.raises(ConfigError, match=r"output\.strides"):
-        create(model(strides=strides), DECLARED)
+    for strides in [(), (0,), (-16,), (16, 24)]:
+        with table_row(strides), pytest.raises(ConfigError, match=r"output\.strides"):
+            create(model(strides=strides), DECLARED)

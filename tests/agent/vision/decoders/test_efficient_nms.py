@@ -1,6 +1,6 @@
 """The decoder of EfficientNMS: a count, boxes, scores and classes, in whatever order and under whatever names."""
 
-from itertools import permutations
+from itertools import permutations, product
 
 import numpy as np
 import pytest
@@ -8,6 +8,7 @@ import pytest
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.runtimes import TensorInfo
 from edgemeter.agent.vision import decoders
+from tests.fixtures.rows import table_row
 from tests.fixtures.vision_factory import make_card, make_loaded, same_size, tensors
 
 # Two detections; the third row is what the plug-in left there.
@@ -30,13 +31,12 @@ def decode(order=tuple(PARTS), *, are_named=True, is_declared=True, parts=PARTS)
     return made.decode([parts[name] for name in order], same_size(64, 32))
 
 
-@pytest.mark.parametrize("order", list(permutations(PARTS)))
-@pytest.mark.parametrize("are_named", [True, False])
-def test_every_order_is_understood_by_names_or_dtypes(order, are_named):
+def test_every_order_is_understood_by_names_or_dtypes():
     """Class 0 is the first class, and rows beyond the count are none."""
-    found = decode(order, are_named=are_named)
-    assert found.boxes.tolist() == [[4, 5, 60, 30], [1, 2, 11, 12]]
-    assert (found.classes.tolist(), found.scores.tolist()) == ([79, 0], [0.75, 0.5])
+    for are_named, order in product([True, False], permutations(PARTS)):
+        found = decode(order, are_named=are_named)
+        assert found.boxes.tolist() == [[4, 5, 60, 30], [1, 2, 11, 12]], f"{order!r}, {are_named!r}"
+        assert (found.classes.tolist(), found.scores.tolist()) == ([79, 0], [0.75, 0.5]), f"{order!r}, {are_named!r}"
 
 
 def test_without_a_declaration_the_order_is_the_plug_ins():
@@ -55,11 +55,12 @@ def test_normalised_boxes_become_pixels():
     assert decode(parts=parts).boxes == pytest.approx(PARTS["det_boxes"][0, :2])
 
 
-@pytest.mark.parametrize("shapes", [[(1, 10), (1, 10, 4), (1, 10), (1, 10)], [(1, 1), (1, 10, 4), (1, 10)], [(1, 84, 8400)]])
-def test_other_outputs_are_refused(shapes):
+def test_other_outputs_are_refused():
     """Before anything is measured, and without a declaration at the first query."""
-    card = make_card("efficient-nms", classes=80)
-    with pytest.raises(ConfigError, match=r"needs a count \[1, 1\], boxes \[1, n, 4\]"):
-        decoders.create(card, make_loaded(tensors(*shapes)))
-    with pytest.raises(ConfigError, match="needs a count"):
-        decoders.create(card, make_loaded()).decode([np.zeros(shape, np.float32) for shape in shapes], same_size())
+    for shapes in [[(1, 10), (1, 10, 4), (1, 10), (1, 10)], [(1, 1), (1, 10, 4), (1, 10)], [(1, 84, 8400)]]:
+        with table_row(shapes):
+            card = make_card("efficient-nms", classes=80)
+            with pytest.raises(ConfigError, match=r"needs a count \[1, 1\], boxes \[1, n, 4\]"):
+                decoders.create(card, make_loaded(tensors(*shapes)))
+            with pytest.raises(ConfigError, match="needs a count"):
+                decoders.create(card, make_loaded()).decode([np.zeros(shape, np.float32) for shape in shapes], same_size())

@@ -7,6 +7,7 @@ import pytest
 
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.vision import decoders
+from tests.fixtures.rows import table_row
 from tests.fixtures.vision_factory import make_card, make_input, make_loaded, same_size, tensors
 
 # 100 x 68 pixels: 13 x 9 cells of 8, 7 x 5 of 16, 4 x 3 of 32, 2 x 2 of 64; a started cell counts.
@@ -84,14 +85,15 @@ def layouts(rows, sides):
     return rows[None], planes, np.ascontiguousarray(planes.transpose(0, 2, 3, 1))
 
 
-@pytest.mark.parametrize("layout", range(3))
-def test_scores_and_distances_may_come_apart_in_any_order(layout):
+def test_scores_and_distances_may_come_apart_in_any_order():
     """Six outputs, by stride or by kind, rows or maps: the same boxes."""
-    scores, distances = head(OLD, OBJECTS)
-    parts = [layouts(part[stride], SIDES[stride])[layout] for stride in OLD for part in (scores, distances)]
-    wanted = decode([one_tensor(OLD, OBJECTS)], OLD).boxes.tolist()
-    for order in list(permutations(range(6)))[::97]:
-        assert decode([parts[i] for i in order], OLD).boxes.tolist() == wanted
+    for layout in range(3):
+        with table_row(layout):
+            scores, distances = head(OLD, OBJECTS)
+            parts = [layouts(part[stride], SIDES[stride])[layout] for stride in OLD for part in (scores, distances)]
+            wanted = decode([one_tensor(OLD, OBJECTS)], OLD).boxes.tolist()
+            for order in list(permutations(range(6)))[::97]:
+                assert decode([parts[i] for i in order], OLD).boxes.tolist() == wanted
 
 
 def test_one_output_for_each_stride_holds_both():
@@ -108,11 +110,15 @@ def test_overlaps_are_suppressed_class_by_class():
     assert len(decode([one_tensor(PLUS, [same[0], (8, 2, 4, 2, 3, 2, 1, 2)])], PLUS).scores) == 2
 
 
-@pytest.mark.parametrize(
-    "shapes",
-    [[(1, 168, 35)], [(1, 167, 36)], [(1, 117, 4), (1, 117, 32)], [(1, 168, 4), (1, 168, 32)], [(168, 36, 1)], [(1, 4, 9, 13)] * 8],
-)
-def test_outputs_that_do_not_fit_are_refused(shapes):
+def test_outputs_that_do_not_fit_are_refused():
     """Other classes, another grid, strides that are missing: named with what would fit."""
-    with pytest.raises(ConfigError, match=r"has 168 cells of 4 \+ 4 x 8 values"):
-        decode([np.zeros(shape, np.float32) for shape in shapes], PLUS)
+    for shapes in [
+        [(1, 168, 35)],
+        [(1, 167, 36)],
+        [(1, 117, 4), (1, 117, 32)],
+        [(1, 168, 4), (1, 168, 32)],
+        [(168, 36, 1)],
+        [(1, 4, 9, 13)] * 8,
+    ]:
+        with table_row(shapes), pytest.raises(ConfigError, match=r"has 168 cells of 4 \+ 4 x 8 values"):
+            decode([np.zeros(shape, np.float32) for shape in shapes], PLUS)

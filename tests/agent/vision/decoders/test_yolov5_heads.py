@@ -8,6 +8,7 @@ import pytest
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.contract import model_card
 from edgemeter.agent.vision import decoders
+from tests.fixtures.rows import table_row
 from tests.fixtures.vision_factory import make_input, make_loaded, same_size, tensors
 
 WIDTH, HEIGHT, DEPTH = 96, 64, 7
@@ -47,10 +48,11 @@ def check(found):
     assert (found.classes.tolist(), found.scores.tolist()) == ([0, 1], pytest.approx([0.72, 0.4]))
 
 
-@pytest.mark.parametrize("order", list(permutations((8, 16, 32))))
-def test_maps_are_found_by_their_sides(order):
+def test_maps_are_found_by_their_sides():
     """In any order of strides."""
-    check(decode([maps()[stride] for stride in order]))
+    for order in permutations((8, 16, 32)):
+        with table_row(order):
+            check(decode([maps()[stride] for stride in order]))
 
 
 def test_raw_maps_go_through_the_sigmoid():
@@ -73,8 +75,8 @@ def test_yolov7_has_anchors_of_its_own():
     assert found.boxes[0] == pytest.approx([48 - 20, 28 - 14, 48 + 20, 28 + 14], abs=1e-3)
 
 
-@pytest.mark.parametrize("shapes", [[(1, 3, 8, 12, 7)], [(1, 3, 8, 12, 7), (1, 3, 4, 6, 7), (1, 3, 2, 3, 8)], [(1, 3, 8, 8, 7)] * 3])
-def test_outputs_that_do_not_fit_are_refused(shapes):
+def test_outputs_that_do_not_fit_are_refused():
     """A missing stride, another number of classes, another size."""
-    with pytest.raises(ConfigError, match=r"a map of 3 x 7 values a cell"):
-        decode([np.zeros(shape, np.float32) for shape in shapes])
+    for shapes in [[(1, 3, 8, 12, 7)], [(1, 3, 8, 12, 7), (1, 3, 4, 6, 7), (1, 3, 2, 3, 8)], [(1, 3, 8, 8, 7)] * 3]:
+        with table_row(shapes), pytest.raises(ConfigError, match=r"a map of 3 x 7 values a cell"):
+            decode([np.zeros(shape, np.float32) for shape in shapes])

@@ -5,6 +5,7 @@ import pytest
 
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.vision import decoders
+from tests.fixtures.rows import table_row
 from tests.fixtures.vision_factory import make_card, make_loaded, same_size, tensors
 
 ANCHORS, CLASSES = 84, 3
@@ -67,14 +68,15 @@ def test_nothing_found_is_an_empty_answer():
     assert decode(head([], [])).boxes.shape == (0, 4)
 
 
-@pytest.mark.parametrize("shape", [(1, 9, 84), (2, 7, 84), (7, 84), (1, 300, 6), ()])
-def test_outputs_that_do_not_fit_are_refused_before_they_run(shape):
+def test_outputs_that_do_not_fit_are_refused_before_they_run():
     """A wrong class count, a batch, an end-to-end head: where the file declares it, at once."""
-    with pytest.raises(ConfigError, match=r"shape \[1, 7, anchors\]"):
-        decode(np.zeros(shape, np.float32))
-    if len(shape) == 3:
-        with pytest.raises(ConfigError, match=r"shape \[1, 7, anchors\]"):
-            decoders.create(make_card("yolov8", classes=CLASSES), make_loaded(tensors(shape)))
+    for shape in [(1, 9, 84), (2, 7, 84), (7, 84), (1, 300, 6), ()]:
+        with table_row(shape):
+            with pytest.raises(ConfigError, match=r"shape \[1, 7, anchors\]"):
+                decode(np.zeros(shape, np.float32))
+            if len(shape) == 3:
+                with pytest.raises(ConfigError, match=r"shape \[1, 7, anchors\]"):
+                    decoders.create(make_card("yolov8", classes=CLASSES), make_loaded(tensors(shape)))
 
 
 def test_a_second_output_is_refused():
