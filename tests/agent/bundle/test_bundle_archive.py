@@ -16,6 +16,7 @@ from edgemeter.agent.contract import record as contract_record
 from edgemeter.agent.contract import samples
 from tests.fixtures.bundle_factory import CASE, make_sound_record, rezip, write_bundle, zip_of
 from tests.fixtures.record_factory import make_record
+from tests.fixtures.rows import in_folders, table_row
 
 
 def test_a_record_comes_back_as_it_was(tmp_path):
@@ -139,16 +140,17 @@ DAMAGE = {
 }
 
 
-@pytest.mark.parametrize("damage", DAMAGE)
-def test_a_damaged_bundle_is_one_line(tmp_path, damage):
+def test_a_damaged_bundle_is_one_line(tmp_path):
     """Whatever was done to it: no traceback, no memory, a line that states what is wrong."""
-    path = write_bundle(tmp_path)
-    DAMAGE[damage][0](path)
-    found = verify(path)
-    assert found.state == "damaged"
-    assert not found.holds
-    assert DAMAGE[damage][1] in found.error
-    assert "\n" not in found.error
+    for folder, name, (damage, message) in in_folders(tmp_path, DAMAGE.items()):
+        with table_row(name):
+            path = write_bundle(folder)
+            damage(path)
+            found = verify(path)
+            assert found.state == "damaged"
+            assert not found.holds
+            assert message in found.error
+            assert "\n" not in found.error
 
 
 def test_no_bundle_at_all_is_one_line(tmp_path):

@@ -7,6 +7,7 @@ import pytest
 from edgemeter.agent.base.file_lock import DeviceLock
 from edgemeter.agent.base.mqtt_session import SHORT_LIFE_S, SHORT_LIVES, TAKEN_OVER
 from edgemeter.agent.delivery.broker_name import FIRST_DISPLACED_S, FORGET_S, LONGEST_DISPLACED_S, BrokerName
+from tests.fixtures.rows import table_row
 
 OURS, THEIRS = 7, 8
 CUT = "cut"
@@ -80,35 +81,37 @@ class World:
             self.look()
 
 
-@pytest.mark.parametrize("seed", range(200))
-def test_a_random_walk_always_ends_at_home(tmp_path, seed):
+def test_a_random_walk_always_ends_at_home(tmp_path):
     """Own is held with the lock only; nobody is displaced for longer than an hour; a quiet hour brings every process its name."""
-    world = World(tmp_path, seed)
-    for _ in range(150):
-        world.step()
-        if world.name.state == "own":
-            assert world.lock.descriptor() is not None
-        if world.name.state == "displaced" and not world.name.is_due(world.now_s):
-            assert world.name.choose(world.now_s) == "displaced"
-            assert world.name.is_due(world.now_s + LONGEST_DISPLACED_S)
-    world.others.release()
-    world.wait(LONGEST_DISPLACED_S + 20)
-    assert world.name.state == "own"
-    assert not world.name.is_due(world.now_s)
-    world.lock.release()
+    for seed in range(200):
+        with table_row(seed):
+            world = World(tmp_path, seed)
+            for _ in range(150):
+                world.step()
+                if world.name.state == "own":
+                    assert world.lock.descriptor() is not None
+                if world.name.state == "displaced" and not world.name.is_due(world.now_s):
+                    assert world.name.choose(world.now_s) == "displaced"
+                    assert world.name.is_due(world.now_s + LONGEST_DISPLACED_S)
+            world.others.release()
+            world.wait(LONGEST_DISPLACED_S + 20)
+            assert world.name.state == "own"
+            assert not world.name.is_due(world.now_s)
+            world.lock.release()
 
 
-@pytest.mark.parametrize("seed", range(20))
-def test_a_namesake_that_stays_is_fought_ever_more_seldom(tmp_path, seed):
+def test_a_namesake_that_stays_is_fought_ever_more_seldom(tmp_path):
     """It takes the name back within seconds each time: in a day we take it a few dozen times, not thousands."""
-    world = World(tmp_path, seed)
-    world.look()
-    end_s = world.now_s + 86_400
-    while world.now_s < end_s:
-        world.wait(world.random.uniform(1, 20))
-        world.lose(TAKEN_OVER)
-    assert 86_400 / LONGEST_DISPLACED_S - 2 <= len(world.taken_at_s) < 40
-    world.lock.release()
+    for seed in range(20):
+        with table_row(seed):
+            world = World(tmp_path, seed)
+            world.look()
+            end_s = world.now_s + 86_400
+            while world.now_s < end_s:
+                world.wait(world.random.uniform(1, 20))
+                world.lose(TAKEN_OVER)
+            assert 86_400 / LONGEST_DISPLACED_S - 2 <= len(world.taken_at_s) < 40
+            world.lock.release()
 
 
 def test_a_broker_that_gives_no_reason_is_understood_by_short_lives_beside_a_namesake(tmp_path):

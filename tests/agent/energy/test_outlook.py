@@ -4,7 +4,6 @@ import dataclasses
 import json
 from contextlib import closing
 
-import pytest
 from click.testing import CliRunner
 
 from edgemeter.agent import power
@@ -18,6 +17,7 @@ from edgemeter.agent.power.detect import MissingSensor
 from edgemeter.agent.power.replay import Replay
 from tests.fixtures.power_traces import S, make_description, make_trace
 from tests.fixtures.replay_case import replay_case
+from tests.fixtures.rows import table_row
 
 
 def case_of(folder, mode, **settings):
@@ -44,20 +44,26 @@ def test_what_a_mode_cannot_resolve_is_known_before_with_the_mode_that_can(tmp_p
         assert lacks is None or (f"there will be {lacks}" in found and found.endswith(remedy)), f"{mode!r}, {period_ms!r}"
 
 
-@pytest.mark.parametrize("period_ms", [50.0, 1000.0, 2500.0, 6000.0])
-@pytest.mark.parametrize("mode", ["quick", "normal", "full"])
-def test_it_says_what_the_energy_is_refused_for_afterwards(tmp_path, mode, period_ms):
+def test_it_says_what_the_energy_is_refused_for_afterwards(tmp_path):
     """The same run, measured: refused, without net energy, or both, as it was foretold; so there is one rule."""
-    case = case_of(tmp_path, mode)
-    found = shortcoming(case, make_description(period_ms=period_ms))
-    idle_ns, timed_ns = int((case.idle_seconds + 0.01) * S), int(case.seconds * S)
-    before, timed = Window(0, idle_ns), Window(idle_ns, idle_ns + timed_ns)
-    after = Window(timed.end_ns, timed.end_ns + idle_ns)
-    trace = make_trace(lambda t: 5.0 if timed.start_ns <= t * S < timed.end_ns else 2.0, after.end_ns / S, seed=1, period_ms=period_ms)
-    energy, reason = per_inference.assess(trace, EnergyRun(timed, before, after, 100_000))
-    assert (energy is None) == (found is not None and "there will be no energy" in found), reason
-    if energy is not None:
-        assert (energy.net_state == "no_idle") == (found is not None and "there will be no net energy" in found)
+    for mode in ["quick", "normal", "full"]:
+        for period_ms in [50.0, 1000.0, 2500.0, 6000.0]:
+            with table_row(mode, period_ms):
+                case = case_of(tmp_path, mode)
+                found = shortcoming(case, make_description(period_ms=period_ms))
+                idle_ns, timed_ns = int((case.idle_seconds + 0.01) * S), int(case.seconds * S)
+                before, timed = Window(0, idle_ns), Window(idle_ns, idle_ns + timed_ns)
+                after = Window(timed.end_ns, timed.end_ns + idle_ns)
+                trace = make_trace(
+                    lambda t, timed=timed: 5.0 if timed.start_ns <= t * S < timed.end_ns else 2.0,
+                    after.end_ns / S,
+                    seed=1,
+                    period_ms=period_ms,
+                )
+                energy, reason = per_inference.assess(trace, EnergyRun(timed, before, after, 100_000))
+                assert (energy is None) == (found is not None and "there will be no energy" in found), reason
+                if energy is not None:
+                    assert (energy.net_state == "no_idle") == (found is not None and "there will be no net energy" in found)
 
 
 def test_the_remedy_suffices(tmp_path):

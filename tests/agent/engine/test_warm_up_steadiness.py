@@ -34,26 +34,26 @@ def noisy(draw, kind, deviation_ratio):
     return 1 + deviation_ratio * shapes[kind]()
 
 
-@pytest.mark.parametrize("kind", ["normal", "skewed", "bimodal", "autocorrelated", "spiked"])
-@pytest.mark.parametrize(("deviation_ratio", "queries"), [(0.001, 100), (0.01, 250), (0.05, 600), (0.2, 600)])
-def test_a_settled_series_is_found_to_be_so_soon(kind, deviation_ratio, queries):
+def test_a_settled_series_is_found_to_be_so_soon():
     """However it scatters, a series without a trend settles; the noisier, the later, but not without end."""
-    draw = np.random.default_rng(11)
-    found = [first_settled(noisy(draw, kind, deviation_ratio)) for _ in range(SERIES)]
-    assert None not in found
-    assert np.quantile(found, 0.95) <= queries
+    for deviation_ratio, queries in [(0.001, 100), (0.01, 250), (0.05, 600), (0.2, 600)]:
+        for kind in ["normal", "skewed", "bimodal", "autocorrelated", "spiked"]:
+            draw = np.random.default_rng(11)
+            found = [first_settled(noisy(draw, kind, deviation_ratio)) for _ in range(SERIES)]
+            assert None not in found, f"{kind!r}, {deviation_ratio!r}"
+            assert np.quantile(found, 0.95) <= queries, f"{kind!r}, {deviation_ratio!r}"
 
 
-@pytest.mark.parametrize("deviation_ratio", [0.002, 0.01, 0.05])
-@pytest.mark.parametrize("excess_ratio", [0.1, 0.5, 2.0])
-@pytest.mark.parametrize("time_constant", [10, 50, 200])
-def test_an_unsettled_series_is_not_called_steady(deviation_ratio, excess_ratio, time_constant):
+def test_an_unsettled_series_is_not_called_steady():
     """A fall to the level is waited for: at most one series in ten still has 2%, or half its scatter, to go."""
-    draw = np.random.default_rng(12)
-    level = 1 + excess_ratio * np.exp(-np.arange(LENGTH) / time_constant)
-    found = [first_settled(level * noisy(draw, "normal", deviation_ratio)) for _ in range(SERIES)]
-    too_early = sum(count is not None and level[count - 1] - 1 > max(0.02, deviation_ratio / 2) for count in found)
-    assert too_early <= SERIES // 10
+    for time_constant in [10, 50, 200]:
+        for excess_ratio in [0.1, 0.5, 2.0]:
+            for deviation_ratio in [0.002, 0.01, 0.05]:
+                draw = np.random.default_rng(12)
+                level = 1 + excess_ratio * np.exp(-np.arange(LENGTH) / time_constant)
+                found = [first_settled(level * noisy(draw, "normal", deviation_ratio)) for _ in range(SERIES)]
+                too_early = sum(count is not None and level[count - 1] - 1 > max(0.02, deviation_ratio / 2) for count in found)
+                assert too_early <= SERIES // 10, f"{deviation_ratio!r}, {excess_ratio!r}, {time_constant!r}"
 
 
 @pytest.mark.parametrize("growth_ratio", [0.001, -0.0003])

@@ -7,6 +7,7 @@ import pytest
 
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.generators.gguf_file import FILE_TYPES, TENSOR_TYPES, read
+from tests.fixtures.rows import in_folders, table_row
 
 TINY = Path(__file__).resolve().parents[2] / "fixtures" / "generators" / "llama.gguf"
 
@@ -83,22 +84,21 @@ def test_every_cut_ends_in_one_line(tmp_path):
         assert "\n" not in str(caught.value)
 
 
-@pytest.mark.parametrize(
-    ("spoil", "why"),
-    [
-        (lambda folder: written(folder, [entry("split.count", 2, struct.pack("<H", 3))], []), "join them into one"),
-        (lambda folder: written(folder, [], [tensor("w", 32, 77)], 64), "unknown type 77"),
-        (lambda folder: written(folder, [], [tensor("w", 1 << 40, 0)], 64), "need"),
-        (lambda folder: written(folder, [text("k") + struct.pack("<I", 99)], []), "unknown type 99"),
-        (lambda folder: written(folder, [entry("k", 9, struct.pack("<IQ", 8, 1 << 60))], []), "claims"),
-        (lambda folder: written(folder, [entry("general.alignment", 4, struct.pack("<I", 0))], []), "alignment"),
-    ],
-    ids=["split", "tensor type", "size", "value type", "array", "alignment"],
-)
-def test_what_cannot_be_is_named(tmp_path, spoil, why):
+def test_what_cannot_be_is_named(tmp_path):
     """A garbled header is refused with what is wrong in it."""
-    with pytest.raises(ConfigError, match=why):
-        read(spoil(tmp_path))
+    for folder, spoil, why in in_folders(
+        tmp_path,
+        [
+            (lambda folder: written(folder, [entry("split.count", 2, struct.pack("<H", 3))], []), "join them into one"),
+            (lambda folder: written(folder, [], [tensor("w", 32, 77)], 64), "unknown type 77"),
+            (lambda folder: written(folder, [], [tensor("w", 1 << 40, 0)], 64), "need"),
+            (lambda folder: written(folder, [text("k") + struct.pack("<I", 99)], []), "unknown type 99"),
+            (lambda folder: written(folder, [entry("k", 9, struct.pack("<IQ", 8, 1 << 60))], []), "claims"),
+            (lambda folder: written(folder, [entry("general.alignment", 4, struct.pack("<I", 0))], []), "alignment"),
+        ],
+    ):
+        with table_row(why), pytest.raises(ConfigError, match=why):
+            read(spoil(folder))
 
 
 def test_another_byte_order_or_version_is_refused(tmp_path):

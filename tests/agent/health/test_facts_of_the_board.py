@@ -7,25 +7,26 @@ import pytest
 from edgemeter.agent.health import collect, health_handler
 from edgemeter.agent.machine.machine import THIS_MACHINE, recorded
 from tests.fixtures.machine_trees import write
+from tests.fixtures.rows import in_folders
 
 BLOCK = "sys/dev/block/179:2"
 
 
-@pytest.mark.parametrize(
-    ("files", "expected"),
-    [
-        ({"life_time": "0x03 0x01\n", "pre_eol_info": "0x01\n"}, (pytest.approx(0.3), False)),
-        ({"life_time": "0x0b 0x02\n", "pre_eol_info": "0x01\n"}, (1.0, True)),
-        ({"life_time": "0x00 0x00\n", "pre_eol_info": "0x03\n"}, (None, True)),
-        ({"life_time": "0x00 0x00\n", "pre_eol_info": "0x00\n"}, (None, None)),
-        ({"life_time": "garbled\n"}, (None, None)),
-        ({"name": "SD\n"}, (None, None)),
-    ],
-)
-def test_an_emmc_tells_its_wear_and_a_card_tells_nothing(tmp_path, files, expected):
+def test_an_emmc_tells_its_wear_and_a_card_tells_nothing(tmp_path):
     """A step of 10%, of the worse of its two kinds of cells; 0 means undefined."""
-    machine = recorded(write(tmp_path, {f"{BLOCK}/device/{name}": text for name, text in files.items()}))
-    assert collect.wear(BLOCK, machine) == expected
+    for folder, files, expected in in_folders(
+        tmp_path,
+        [
+            ({"life_time": "0x03 0x01\n", "pre_eol_info": "0x01\n"}, (pytest.approx(0.3), False)),
+            ({"life_time": "0x0b 0x02\n", "pre_eol_info": "0x01\n"}, (1.0, True)),
+            ({"life_time": "0x00 0x00\n", "pre_eol_info": "0x03\n"}, (None, True)),
+            ({"life_time": "0x00 0x00\n", "pre_eol_info": "0x00\n"}, (None, None)),
+            ({"life_time": "garbled\n"}, (None, None)),
+            ({"name": "SD\n"}, (None, None)),
+        ],
+    ):
+        machine = recorded(write(folder, {f"{BLOCK}/device/{name}": text for name, text in files.items()}))
+        assert collect.wear(BLOCK, machine) == expected, f"{files!r}"
 
 
 def test_the_disk_of_a_folder_is_counted_and_one_that_is_gone_is_unknown(tmp_path):
@@ -35,22 +36,22 @@ def test_the_disk_of_a_folder_is_counted_and_one_that_is_gone_is_unknown(tmp_pat
     assert collect.read_disk(tmp_path / "gone", THIS_MACHINE).free_bytes is None
 
 
-@pytest.mark.parametrize(
-    ("files", "expected"),
-    [
-        ({"proc/device-tree/chosen/bootloader/rsts": b"\x00\x00\x10\x00"}, "power on"),
-        ({"proc/device-tree/chosen/bootloader/rsts": b"\x00\x00\x00\x20"}, "restart or watchdog"),
-        ({"proc/device-tree/chosen/bootloader/rsts": b""}, None),
-        ({"sys/devices/platform/c360000.pmc/reset_reason": "TEGRA_POWER_ON_RESET\n"}, "TEGRA_POWER_ON_RESET"),
-        ({"sys/class/watchdog/watchdog0/bootstatus": "32\n"}, "watchdog"),
-        ({"sys/class/watchdog/watchdog0/bootstatus": "0\n"}, None),
-        ({"sys/fs/pstore/dmesg-ramoops-0": "Panic", "sys/class/watchdog/watchdog0/bootstatus": "32\n"}, collect.PANIC),
-        ({}, None),
-    ],
-)
-def test_the_reason_of_the_restart_is_what_the_hardware_kept(tmp_path, files, expected):
+def test_the_reason_of_the_restart_is_what_the_hardware_kept(tmp_path):
     """A kernel's own last record goes before a bit of the watchdog."""
-    assert collect.read_reset_reason(recorded(write(tmp_path, files))) == expected
+    for folder, files, expected in in_folders(
+        tmp_path,
+        [
+            ({"proc/device-tree/chosen/bootloader/rsts": b"\x00\x00\x10\x00"}, "power on"),
+            ({"proc/device-tree/chosen/bootloader/rsts": b"\x00\x00\x00\x20"}, "restart or watchdog"),
+            ({"proc/device-tree/chosen/bootloader/rsts": b""}, None),
+            ({"sys/devices/platform/c360000.pmc/reset_reason": "TEGRA_POWER_ON_RESET\n"}, "TEGRA_POWER_ON_RESET"),
+            ({"sys/class/watchdog/watchdog0/bootstatus": "32\n"}, "watchdog"),
+            ({"sys/class/watchdog/watchdog0/bootstatus": "0\n"}, None),
+            ({"sys/fs/pstore/dmesg-ramoops-0": "Panic", "sys/class/watchdog/watchdog0/bootstatus": "32\n"}, collect.PANIC),
+            ({}, None),
+        ],
+    ):
+        assert collect.read_reset_reason(recorded(write(folder, files))) == expected, f"{files!r}"
 
 
 def test_the_end_of_a_certificate_is_read_by_openssl(tmp_path):

@@ -2,11 +2,10 @@
 
 import os
 
-import pytest
-
 from edgemeter.agent.identity import identity
 from edgemeter.agent.identity.identity import BoardSerial
 from edgemeter.agent.machine.machine import recorded
+from tests.fixtures.rows import in_folders, table_row
 
 
 def tree(folder, files):
@@ -23,27 +22,31 @@ EMMC = {"sys/block/mmcblk0/device/type": "MMC\n", "sys/block/mmcblk0/device/cid"
 SD = {"sys/block/mmcblk1/device/type": "SD\n", "sys/block/mmcblk1/device/cid": "035344534c31364780\n"}
 
 
-@pytest.mark.parametrize(
-    ("files", "expected"),
-    [
-        (PI, ("10000000abcdef01", "device-tree")),
-        ({**SD, **EMMC, "etc/machine-id": "0123"}, ("150100424a544434520787a6", "emmc")),
-        ({**SD, "etc/machine-id": "0123"}, ("0123", "installation")),
-        ({"proc/device-tree/serial-number": b"0000000000000000\0", **EMMC}, ("150100424a544434520787a6", "emmc")),
-        ({"sys/class/dmi/id/product_uuid": "03000200-0400-0500-0006-000700080009\n"}, ("03000200-0400-0500-0006-000700080009", "dmi")),
-        ({"sys/class/dmi/id/board_serial": "To be filled by O.E.M.\n", "sys/class/dmi/id/product_serial": "Ab 12/3"}, ("ab-12-3", "dmi")),
-        ({"sys/class/dmi/id/product_uuid": "FFFFFFFF-FFFF-FFFF-FFFF-FFFFFFFFFFFF", "etc/machine-id": "77"}, ("77", "installation")),
-        ({"proc/device-tree/serial-number": b"\xff\xfe\0\0", "etc/machine-id": ""}, None),
-        ({}, None),
-    ],
-)
-def test_the_surest_number_is_taken(tmp_path, files, expected):
+def test_the_surest_number_is_taken(tmp_path):
     """What is soldered on before what is installed, a card's number never, nor what stands for none."""
-    found = identity.read_board_serial(tree(tmp_path / "tree", files))
-    if expected is None:
-        assert (found.source, found.path) == ("made", None)
-    else:
-        assert (found.serial, found.source) == expected
+    for folder, files, expected in in_folders(
+        tmp_path,
+        [
+            (PI, ("10000000abcdef01", "device-tree")),
+            ({**SD, **EMMC, "etc/machine-id": "0123"}, ("150100424a544434520787a6", "emmc")),
+            ({**SD, "etc/machine-id": "0123"}, ("0123", "installation")),
+            ({"proc/device-tree/serial-number": b"0000000000000000\0", **EMMC}, ("150100424a544434520787a6", "emmc")),
+            ({"sys/class/dmi/id/product_uuid": "03000200-0400-0500-0006-000700080009\n"}, ("03000200-0400-0500-0006-000700080009", "dmi")),
+            (
+                {"sys/class/dmi/id/board_serial": "To be filled by O.E.M.\n", "sys/class/dmi/id/product_serial": "Ab 12/3"},
+                ("ab-12-3", "dmi"),
+            ),
+            ({"sys/class/dmi/id/product_uuid": "FFFFFFFF-FFFF-FFFF-FFFF-FFFFFFFFFFFF", "etc/machine-id": "77"}, ("77", "installation")),
+            ({"proc/device-tree/serial-number": b"\xff\xfe\0\0", "etc/machine-id": ""}, None),
+            ({}, None),
+        ],
+    ):
+        with table_row(files):
+            found = identity.read_board_serial(tree(folder / "tree", files))
+            if expected is None:
+                assert (found.source, found.path) == ("made", None)
+            else:
+                assert (found.serial, found.source) == expected
 
 
 def test_a_number_of_many_characters_is_cut():

@@ -1,11 +1,10 @@
 """Facts about `edgemeter.agent.machine.board`: the key of a board, and whether it is a guest."""
 
-import pytest
-
 from edgemeter.agent.machine import board
 from edgemeter.agent.machine.board import board_key
 from edgemeter.agent.machine.machine import recorded
 from tests.fixtures.machine_trees import intel_pc, raspberry_pi_5, write
+from tests.fixtures.rows import in_folders
 
 
 def test_the_key_is_the_boards_and_not_its_serial_number(tmp_path):
@@ -35,27 +34,28 @@ def _detect(root, files, arch="x86_64"):
     return board.detect_virtualisation(recorded(write(root, files), arch))
 
 
-@pytest.mark.parametrize(
-    ("files", "expected"),
-    [
-        (GUEST_CPU, "vm"),
-        (GUEST_CPU | {CLOCKS: "tsc kvm-clock \n"}, "kvm"),
-        (GUEST_CPU | {"sys/class/dmi/id/sys_vendor": "QEMU\n"}, "qemu"),
-        (GUEST_CPU | {"sys/class/dmi/id/sys_vendor": "VMware, Inc.\n"}, "vmware"),
-        (
-            GUEST_CPU | {"sys/class/dmi/id/sys_vendor": "Microsoft Corporation\n", "sys/class/dmi/id/product_name": "Virtual Machine\n"},
-            "hyper-v",
-        ),
-        (GUEST_CPU | {"sys/class/dmi/id/sys_vendor": "Amazon EC2\n", "sys/class/dmi/id/product_name": "c5.large\n"}, "amazon"),
-        ({"sys/class/dmi/id/sys_vendor": "Amazon EC2\n", "sys/class/dmi/id/product_name": "c5.metal\n"}, None),
-        ({"sys/class/dmi/id/sys_vendor": "Microsoft Corporation\n", "sys/class/dmi/id/product_name": "Surface Laptop\n"}, None),
-        (GUEST_CPU | {"sys/hypervisor/type": "xen\n", "proc/xen/capabilities": "control_d\n"}, None),
-        ({"proc/sys/kernel/osrelease": "5.15.153.1-microsoft-standard-WSL2\n"}, "wsl"),
-    ],
-)
-def test_a_virtual_machine_is_distinguished_from_a_bare_one(tmp_path, files, expected):
+def test_a_virtual_machine_is_distinguished_from_a_bare_one(tmp_path):
     """By the processor's flag, the maker's name and the clocks; bare metal of a cloud or of Microsoft is none."""
-    assert _detect(tmp_path, files) == expected
+    for folder, files, expected in in_folders(
+        tmp_path,
+        [
+            (GUEST_CPU, "vm"),
+            (GUEST_CPU | {CLOCKS: "tsc kvm-clock \n"}, "kvm"),
+            (GUEST_CPU | {"sys/class/dmi/id/sys_vendor": "QEMU\n"}, "qemu"),
+            (GUEST_CPU | {"sys/class/dmi/id/sys_vendor": "VMware, Inc.\n"}, "vmware"),
+            (
+                GUEST_CPU
+                | {"sys/class/dmi/id/sys_vendor": "Microsoft Corporation\n", "sys/class/dmi/id/product_name": "Virtual Machine\n"},
+                "hyper-v",
+            ),
+            (GUEST_CPU | {"sys/class/dmi/id/sys_vendor": "Amazon EC2\n", "sys/class/dmi/id/product_name": "c5.large\n"}, "amazon"),
+            ({"sys/class/dmi/id/sys_vendor": "Amazon EC2\n", "sys/class/dmi/id/product_name": "c5.metal\n"}, None),
+            ({"sys/class/dmi/id/sys_vendor": "Microsoft Corporation\n", "sys/class/dmi/id/product_name": "Surface Laptop\n"}, None),
+            (GUEST_CPU | {"sys/hypervisor/type": "xen\n", "proc/xen/capabilities": "control_d\n"}, None),
+            ({"proc/sys/kernel/osrelease": "5.15.153.1-microsoft-standard-WSL2\n"}, "wsl"),
+        ],
+    ):
+        assert _detect(folder, files) == expected, f"{files!r}"
 
 
 def test_an_arm_guest_shows_in_its_device_tree_or_dmi(tmp_path):
@@ -65,24 +65,24 @@ def test_an_arm_guest_shows_in_its_device_tree_or_dmi(tmp_path):
     assert _detect(tmp_path / "c", {"sys/class/dmi/id/sys_vendor": "Amazon EC2\n"}, "aarch64") == "amazon"
 
 
-@pytest.mark.parametrize(
-    ("files", "expected"),
-    [
-        ({".dockerenv": ""}, "docker"),
-        ({"run/.containerenv": ""}, "podman"),
-        ({"run/systemd/container": "systemd-nspawn\n"}, "systemd-nspawn"),
-        ({"proc/self/cgroup": "0::/kubepods.slice/kubepods-burstable.slice/x.scope\n"}, "kubernetes"),
-        ({"proc/1/cgroup": "1:name=systemd:/lxc/box\n"}, "lxc"),
-        ({"proc/1/cgroup": "0::/init.scope\n", "proc/self/cgroup": "0::/user.slice/user-1000.slice/session-1.scope\n"}, None),
-    ],
-)
-def test_a_container_is_distinguished_from_a_host(tmp_path, files, expected):
+def test_a_container_is_distinguished_from_a_host(tmp_path):
     """By the marks that container engines leave, and by the control group."""
-    assert _detect(tmp_path, files) == expected
+    for folder, files, expected in in_folders(
+        tmp_path,
+        [
+            ({".dockerenv": ""}, "docker"),
+            ({"run/.containerenv": ""}, "podman"),
+            ({"run/systemd/container": "systemd-nspawn\n"}, "systemd-nspawn"),
+            ({"proc/self/cgroup": "0::/kubepods.slice/kubepods-burstable.slice/x.scope\n"}, "kubernetes"),
+            ({"proc/1/cgroup": "1:name=systemd:/lxc/box\n"}, "lxc"),
+            ({"proc/1/cgroup": "0::/init.scope\n", "proc/self/cgroup": "0::/user.slice/user-1000.slice/session-1.scope\n"}, None),
+        ],
+    ):
+        assert _detect(folder, files) == expected, f"{files!r}"
 
 
 def test_a_container_in_a_virtual_machine_names_both(tmp_path):
-    """The innermost first."""
+    """The container is named first, then the virtual machine around it."""
     assert _detect(tmp_path, GUEST_CPU | {".dockerenv": "", CLOCKS: "kvm-clock tsc\n"}) == "docker in kvm"
 
 

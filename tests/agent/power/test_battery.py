@@ -8,6 +8,7 @@ from edgemeter.agent.power.battery import Battery
 from edgemeter.agent.power.recording import Recording
 from edgemeter.agent.power.world import SensorWorld
 from tests.fixtures.machine_trees import write
+from tests.fixtures.rows import in_folders, table_row
 
 BASE = "sys/class/power_supply"
 
@@ -22,10 +23,13 @@ def _sensor(root):
 
 
 def test_a_discharging_battery_gives_the_boards_power(tmp_path):
-    """Microwatts become watts."""
+    """Microwatts of the kernel become watts; the scope is the input of the board."""
     sensor = _sensor(_supply(tmp_path))
     found = sensor.describe()
-    assert (found.id, found.scope, found.kind, found.period_ms) == ("battery:BAT0", "board-input", "power", 1000)
+    assert found.id == "battery:BAT0"
+    assert found.scope == "board-input"
+    assert found.kind == "power"
+    assert found.period_ms == 1000
     assert sensor.read().power_w == pytest.approx(6.123)
 
 
@@ -49,24 +53,25 @@ def test_current_times_voltage_whatever_the_drivers_sign(tmp_path, sign):
     assert _sensor(root).read().power_w == pytest.approx(6.156)
 
 
-@pytest.mark.parametrize("status", ["Charging", "Full", "Not charging", "Unknown", "garbage", None])
-def test_a_battery_that_does_not_feed_the_machine_is_no_number(tmp_path, status):
+def test_a_battery_that_does_not_feed_the_machine_is_no_number(tmp_path):
     """Its power is then what the charger gives."""
-    with pytest.raises(UnavailableError, match="unplug") as caught:
-        _sensor(_supply(tmp_path, status=status)).describe()
-    assert not isinstance(caught.value, AbsentError)
+    for folder, status in in_folders(tmp_path, ["Charging", "Full", "Not charging", "Unknown", "garbage", None]):
+        with table_row(status), pytest.raises(UnavailableError, match="unplug") as caught:
+            _sensor(_supply(folder, status=status)).describe()
+        assert not isinstance(caught.value, AbsentError), f"{status!r}"
 
 
-@pytest.mark.parametrize("kind", ["Mains", "USB", "Wireless"])
-def test_an_adapter_beside_the_battery_is_refused(tmp_path, kind):
+def test_an_adapter_beside_the_battery_is_refused(tmp_path):
     """A weak one feeds a part of what is drawn; one that is not plugged in feeds nothing."""
-    root = _supply(tmp_path)
-    _supply(tmp_path, "AC", type=kind, status=None, power_now=None, online=0)
-    sensor = _sensor(root)
-    assert sensor.read().power_w == pytest.approx(6.123)
-    (root / BASE / "AC/online").write_text("1\n")
-    with pytest.raises(UnavailableError, match="AC feeds the machine in addition"):
-        sensor.read()
+    for folder, kind in in_folders(tmp_path, ["Mains", "USB", "Wireless"]):
+        with table_row(kind):
+            root = _supply(folder)
+            _supply(folder, "AC", type=kind, status=None, power_now=None, online=0)
+            sensor = _sensor(root)
+            assert sensor.read().power_w == pytest.approx(6.123)
+            (root / BASE / "AC/online").write_text("1\n")
+            with pytest.raises(UnavailableError, match="AC feeds the machine in addition"):
+                sensor.read()
 
 
 def test_a_charger_that_comes_while_measuring_ends_it(tmp_path):
@@ -93,20 +98,20 @@ def test_two_batteries_add_up_and_a_resting_one_is_left_out(tmp_path):
         _sensor(tmp_path).describe()
 
 
-@pytest.mark.parametrize(
-    ("name", "files"),
-    [
-        ("hidpp_battery_0", {"scope": "Device"}),
-        ("BAT0", {"present": 0}),
-        ("AC", {"type": "Mains", "status": None}),
-        ("ucsi-source-psy-USBC000:001", {"type": "USB"}),
-        ("ucsi-source-psy-1-0008", {}),
-    ],
-)
-def test_what_is_no_battery_of_the_machine_is_absent(tmp_path, name, files):
+def test_what_is_no_battery_of_the_machine_is_absent(tmp_path):
     """A mouse's, an empty bay, an adapter, a port."""
-    with pytest.raises(AbsentError):
-        _sensor(_supply(tmp_path, name, **files)).describe()
+    for folder, name, files in in_folders(
+        tmp_path,
+        [
+            ("hidpp_battery_0", {"scope": "Device"}),
+            ("BAT0", {"present": 0}),
+            ("AC", {"type": "Mains", "status": None}),
+            ("ucsi-source-psy-USBC000:001", {"type": "USB"}),
+            ("ucsi-source-psy-1-0008", {}),
+        ],
+    ):
+        with table_row(name), pytest.raises(AbsentError):
+            _sensor(_supply(folder, name, **files)).describe()
 
 
 def test_a_gauge_without_current_cannot_tell_power(tmp_path):
@@ -115,23 +120,23 @@ def test_a_gauge_without_current_cannot_tell_power(tmp_path):
         _sensor(_supply(tmp_path, power_now=None, voltage_now=3900000, capacity=80)).describe()
 
 
-@pytest.mark.parametrize(
-    "files",
-    [
-        {"power_now": "9" * 400},
-        {"power_now": "9223372036854775807"},
-        {"power_now": "1_000"},
-        {"current_now": "1000000", "voltage_now": "-7600000"},
-    ],
-)
-def test_what_no_battery_can_be_is_no_number(tmp_path, files):
+def test_what_no_battery_can_be_is_no_number(tmp_path):
     """More digits than the kernel has, and a voltage below zero."""
-    write(
+    for folder, files in in_folders(
         tmp_path,
-        {f"sys/class/power_supply/BAT0/{name}": said for name, said in {"type": "Battery", "status": "Discharging", **files}.items()},
-    )
-    with pytest.raises(UnavailableError):
-        Battery(SensorWorld(tmp_path)).describe()
+        [
+            {"power_now": "9" * 400},
+            {"power_now": "9223372036854775807"},
+            {"power_now": "1_000"},
+            {"current_now": "1000000", "voltage_now": "-7600000"},
+        ],
+    ):
+        write(
+            folder,
+            {f"sys/class/power_supply/BAT0/{name}": said for name, said in {"type": "Battery", "status": "Discharging", **files}.items()},
+        )
+        with table_row(files), pytest.raises(UnavailableError):
+            Battery(SensorWorld(folder)).describe()
 
 
 def test_a_gauge_that_garbles_is_no_number(tmp_path):

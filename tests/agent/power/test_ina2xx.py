@@ -14,7 +14,7 @@ from edgemeter.agent.power.ina2xx import Ina2xx
 from edgemeter.agent.power.recording import Recording
 from edgemeter.agent.power.world import SensorWorld
 from tests.fixtures.machine_trees import write
-from tests.fixtures.rows import table_row
+from tests.fixtures.rows import in_folders, table_row
 
 FOLDER = "sys/class/hwmon/hwmon2"
 
@@ -92,22 +92,22 @@ def test_a_shunt_inside_the_chip_needs_no_word(tmp_path):
     assert found.resolution_w == pytest.approx(0.00625)
 
 
-@pytest.mark.parametrize(
-    ("name", "shunt_uohm", "current_ma", "step_w"),
-    [
-        # 10 uV / 0.1 Ohm is 0.1 mA, and the driver gives whole mA.
-        ("ina219", 100000, 100, 0.005),
-        # 10 uV / 1 mOhm is 10 mA.
-        ("ina219", 1000, 100, 0.05),
-        ("ina226", 1000, 100, 0.0125),
-        # 4 mV of bus voltage at 3 A is more than 1 mA at 5 V.
-        ("ina219", 100000, 3000, 0.012),
-    ],
-)
-def test_the_step_is_the_coarser_of_chip_and_driver(tmp_path, name, shunt_uohm, current_ma, step_w):
-    """At 5 V."""
-    found = _sensor(_chip(tmp_path, name=name, shunt_resistor=shunt_uohm, curr1_input=current_ma)).describe()
-    assert found.resolution_w == pytest.approx(step_w)
+def test_the_step_is_the_coarser_of_chip_and_driver(tmp_path):
+    """The resolution at 5 V is the larger of the chip's step and of the whole mA that the driver gives."""
+    for folder, name, shunt_uohm, current_ma, step_w in in_folders(
+        tmp_path,
+        [
+            # 10 uV / 0.1 Ohm is 0.1 mA, and the driver gives whole mA.
+            ("ina219", 100000, 100, 0.005),
+            # 10 uV / 1 mOhm is 10 mA.
+            ("ina219", 1000, 100, 0.05),
+            ("ina226", 1000, 100, 0.0125),
+            # 4 mV of bus voltage at 3 A is more than 1 mA at 5 V.
+            ("ina219", 100000, 3000, 0.012),
+        ],
+    ):
+        found = _sensor(_chip(folder, name=name, shunt_resistor=shunt_uohm, curr1_input=current_ma)).describe()
+        assert found.resolution_w == pytest.approx(step_w), f"{name!r}, {shunt_uohm!r}, {current_ma!r}"
 
 
 def test_a_folder_without_a_name_is_known_by_its_shunt(tmp_path):

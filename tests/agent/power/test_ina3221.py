@@ -15,6 +15,7 @@ from edgemeter.agent.power.world import SensorWorld
 from tests.fixtures.jetson_trees import AGX_ORIN, AGX_XAVIER, ORIN_NANO, THOR, device_tree, ina3221
 from tests.fixtures.machine_trees import write
 from tests.fixtures.ordinary_user import closed_mode, ordinary_user
+from tests.fixtures.rows import in_folders, table_row
 
 HWMON = "sys/class/hwmon"
 DRIVER = "sys/bus/i2c/drivers/ina3221"
@@ -35,7 +36,11 @@ def test_power_is_voltage_times_current_of_the_input_rail(tmp_path):
         ("VDD_CPU_GPU_CV", pytest.approx(1.046656)),
         ("VDD_SOC", pytest.approx(1.53216)),
     ]
-    assert (found.id, found.scope, found.kind, found.period_ms, found.warnings) == ("ina3221:VDD_IN", "module", "power", 100.0, ())
+    assert found.id == "ina3221:VDD_IN"
+    assert found.scope == "module"
+    assert found.kind == "power"
+    assert found.period_ms == 100.0
+    assert found.warnings == ()
     # 40 uV / 5 mOhm x 5.032 V.
     assert found.resolution_w == pytest.approx(0.040256)
 
@@ -75,11 +80,13 @@ def test_a_chip_found_on_several_ways_is_one(tmp_path):
     assert _total_w(tmp_path) == pytest.approx(5.515072)
 
 
-@pytest.mark.parametrize("place", [f"{HWMON}/hwmon12", f"{DRIVER}/7-0040/hwmon/hwmon0", "sys/bus/i2c/devices/1-0040/hwmon/hwmon5"])
-def test_the_chip_is_found_wherever_it_is(tmp_path, place):
+def test_the_chip_is_found_wherever_it_is(tmp_path):
     """The numbers of hwmon and of the bus change; chips of other makes stand beside it."""
-    write(tmp_path, {f"{HWMON}/hwmon1/name": "tmp451\n", f"{HWMON}/hwmon1/in1_input": "5000\n"} | ina3221(place, ORIN_NANO))
-    assert _total_w(tmp_path) == pytest.approx(5.515072)
+    for folder, place in in_folders(
+        tmp_path, [f"{HWMON}/hwmon12", f"{DRIVER}/7-0040/hwmon/hwmon0", "sys/bus/i2c/devices/1-0040/hwmon/hwmon5"]
+    ):
+        write(folder, {f"{HWMON}/hwmon1/name": "tmp451\n", f"{HWMON}/hwmon1/in1_input": "5000\n"} | ina3221(place, ORIN_NANO))
+        assert _total_w(folder) == pytest.approx(5.515072), f"{place!r}"
 
 
 def test_two_rails_of_the_total_s_name_are_not_guessed_between(tmp_path):
@@ -226,20 +233,22 @@ cat: /sys/bus/i2c/drivers/ina3221/1-0040/hwmon/hwmon*/curr1_input: REASON
 """
 
 
-@pytest.mark.parametrize(
-    ("reason", "message"),
-    [("Permission denied", "run as root"), ("Input/output error", "Input/output error"), ("No data available", "No data")],
-)
-def test_what_cat_was_refused_in_a_transcript_is_that_error(tmp_path, reason, message):
+def test_what_cat_was_refused_in_a_transcript_is_that_error(tmp_path):
     """And no figure, and no missing chip."""
-    path = tmp_path / "session.txt"
-    path.write_text(TRANSCRIPT.replace("REASON", reason))
-    with Recording(path) as recording, pytest.raises(UnavailableError, match=message) as caught:
-        recording.read()
-    assert not isinstance(caught.value, AbsentError)
-    path.write_text(TRANSCRIPT.replace("cat: /sys/bus/i2c/drivers/ina3221/1-0040/hwmon/hwmon*/curr1_input: REASON", "1856"))
-    with Recording(path) as recording:
-        assert recording.read().reading.power_w == pytest.approx(9.250304)
+    for reason, message in [
+        ("Permission denied", "run as root"),
+        ("Input/output error", "Input/output error"),
+        ("No data available", "No data"),
+    ]:
+        with table_row(reason):
+            path = tmp_path / "session.txt"
+            path.write_text(TRANSCRIPT.replace("REASON", reason))
+            with Recording(path) as recording, pytest.raises(UnavailableError, match=message) as caught:
+                recording.read()
+            assert not isinstance(caught.value, AbsentError)
+            path.write_text(TRANSCRIPT.replace("cat: /sys/bus/i2c/drivers/ina3221/1-0040/hwmon/hwmon*/curr1_input: REASON", "1856"))
+            with Recording(path) as recording:
+                assert recording.read().reading.power_w == pytest.approx(9.250304)
 
 
 def test_a_file_that_cat_did_not_find_leaves_the_others_their_values(tmp_path):
@@ -252,17 +261,17 @@ def test_a_file_that_cat_did_not_find_leaves_the_others_their_values(tmp_path):
         assert recording.read().reading.power_w == pytest.approx(9.250304)
 
 
-@pytest.mark.parametrize(
-    "below", ["sys", "sys/class", "sys/bus/i2c/drivers", "sys/bus/i2c/drivers/ina3221", "sys/bus/i2c/drivers/ina3221/1-0040"]
-)
-def test_a_folder_of_the_tree_is_put_in_its_place(tmp_path, below):
+def test_a_folder_of_the_tree_is_put_in_its_place(tmp_path):
     """As people attach one."""
-    write(tmp_path, device_tree("x", "nvidia,tegra234"))
-    root = HWMON if "class" in below else f"{DRIVER}/1-0040/hwmon"
-    write(tmp_path, ina3221(f"{root}/hwmon4", ORIN_NANO))
-    with Recording(tmp_path / below) as recording:
-        found = recording.read()
-    assert (found.name, found.reading.power_w) == ("ina3221", pytest.approx(5.515072))
+    for folder, below in in_folders(
+        tmp_path, ["sys", "sys/class", "sys/bus/i2c/drivers", "sys/bus/i2c/drivers/ina3221", "sys/bus/i2c/drivers/ina3221/1-0040"]
+    ):
+        write(folder, device_tree("x", "nvidia,tegra234"))
+        root = HWMON if "class" in below else f"{DRIVER}/1-0040/hwmon"
+        write(folder, ina3221(f"{root}/hwmon4", ORIN_NANO))
+        with Recording(folder / below) as recording:
+            found = recording.read()
+        assert (found.name, found.reading.power_w) == ("ina3221", pytest.approx(5.515072)), f"{below!r}"
 
 
 @pytest.mark.captures

@@ -8,6 +8,7 @@ from edgemeter.agent.power.recording import Recording
 from edgemeter.agent.power.world import SensorWorld
 from tests.fixtures.jetson_trees import AGX_XAVIER, ina3221x
 from tests.fixtures.machine_trees import write
+from tests.fixtures.rows import in_folders
 
 DRIVER = "sys/bus/i2c/drivers/ina3221x"
 NANO = (("POM_5V_IN", 5088, 392), ("POM_5V_GPU", 5080, 24), ("POM_5V_CPU", 5080, 112))
@@ -23,19 +24,19 @@ def test_the_driver_s_milliwatts_are_the_power(tmp_path):
     assert found.resolution_w == pytest.approx(0.008 * 5.088)
 
 
-@pytest.mark.parametrize(
-    "place",
-    [
-        "sys/devices/50000000.host1x/546c0000.i2c/i2c-6/6-0040/iio:device0",
-        "sys/devices/3160000.i2c/i2c-0/0-0041/iio_device",
-        "sys/devices/platform/7000c400.i2c/i2c-1/1-0040/iio_device",
-        "sys/bus/iio/devices/iio:device0",
-    ],
-)
-def test_the_device_is_found_wherever_it_is(tmp_path, place):
+def test_the_device_is_found_wherever_it_is(tmp_path):
     """Recordings of the devices alone, of the boards and releases there were."""
-    write(tmp_path, ina3221x(place, NANO))
-    assert Ina3221x(SensorWorld(tmp_path)).read().power_w == 1.994
+    for folder, place in in_folders(
+        tmp_path,
+        [
+            "sys/devices/50000000.host1x/546c0000.i2c/i2c-6/6-0040/iio:device0",
+            "sys/devices/3160000.i2c/i2c-0/0-0041/iio_device",
+            "sys/devices/platform/7000c400.i2c/i2c-1/1-0040/iio_device",
+            "sys/bus/iio/devices/iio:device0",
+        ],
+    ):
+        write(folder, ina3221x(place, NANO))
+        assert Ina3221x(SensorWorld(folder)).read().power_w == 1.994, f"{place!r}"
 
 
 def test_without_power_files_it_is_voltage_times_current(tmp_path):
@@ -102,13 +103,13 @@ def test_a_transcript_with_the_shell_s_backslash_is_read(tmp_path):
     assert (found.name, found.reading.power_w) == ("ina3221x", 1.994)
 
 
-@pytest.mark.parametrize("below", [DRIVER, f"{DRIVER}/6-0040", f"{DRIVER}/6-0040/iio:device0"])
-def test_a_folder_of_the_tree_is_put_in_its_place(tmp_path, below):
+def test_a_folder_of_the_tree_is_put_in_its_place(tmp_path):
     """As people attach one."""
-    write(tmp_path, ina3221x(f"{DRIVER}/6-0040/iio:device0", NANO))
-    with Recording(tmp_path / below) as recording:
-        found = recording.read()
-    assert (found.name, found.reading.power_w) == ("ina3221x", 1.994)
+    for folder, below in in_folders(tmp_path, [DRIVER, f"{DRIVER}/6-0040", f"{DRIVER}/6-0040/iio:device0"]):
+        write(folder, ina3221x(f"{DRIVER}/6-0040/iio:device0", NANO))
+        with Recording(folder / below) as recording:
+            found = recording.read()
+        assert (found.name, found.reading.power_w) == ("ina3221x", 1.994), f"{below!r}"
 
 
 @pytest.mark.captures

@@ -8,7 +8,7 @@ from edgemeter.agent.base.errors import TransientError, UnavailableError
 from edgemeter.agent.power import USB_DEVICES, Rail, jetson_rails
 from tests.fixtures.jetson_trees import device_tree
 from tests.fixtures.machine_trees import write
-from tests.fixtures.rows import table_row
+from tests.fixtures.rows import in_folders, table_row
 
 ALL = {
     "POM_5V_IN": "POM_5V_IN POM_5V_GPU POM_5V_CPU",
@@ -70,25 +70,25 @@ def test_the_device_tree_overrules_a_likeness_of_names(tmp_path):
     assert jetson_rails.board_of(["VIN", "VDD_GPU"], said) is jetson_rails.THOR
 
 
-@pytest.mark.parametrize(
-    ("model", "compatible", "total"),
-    [
-        ("NVIDIA Jetson Orin Nano Engineering Reference Developer Kit Super", "nvidia,p3767-0005 nvidia,tegra234", "VDD_IN"),
-        ("NVIDIA Jetson Xavier NX Developer Kit", "nvidia,p3449-0000+p3668-0000 nvidia,tegra194", "VDD_IN"),
-        ("NVIDIA Jetson TX2 NX Developer Kit", "nvidia,tegra186", "VDD_IN"),
-        ("NVIDIA Jetson Nano Developer Kit", "nvidia,jetson-nano nvidia,tegra210", "POM_5V_IN"),
-        ("NVIDIA Jetson AGX Orin Developer Kit", "nvidia,p3737-0000+p3701-0005 nvidia,tegra234", "VDD_GPU_SOC"),
-        ("Jetson-AGX", "nvidia,p2822-0000+p2888-0001 nvidia,tegra194", "GPU"),
-        ("somebody's own board", "acme,box", "VDD_IN"),
-    ],
-)
-def test_a_device_tree_leaves_its_own_board_possible(tmp_path, model, compatible, total):
+def test_a_device_tree_leaves_its_own_board_possible(tmp_path):
     """With the model alone too, as some recordings have it; an unknown board goes by the names of its rails."""
-    rails = next(names.split() for names in ALL.values() if total in names.split())
-    tree = write(tmp_path, device_tree(model, *compatible.split()))
-    assert total in jetson_rails.board_of(rails, jetson_rails.device_tree_names(tree)).total
-    (tree / "proc/device-tree/compatible").unlink()
-    assert total in jetson_rails.board_of(rails, jetson_rails.device_tree_names(tree)).total
+    for folder, model, compatible, total in in_folders(
+        tmp_path,
+        [
+            ("NVIDIA Jetson Orin Nano Engineering Reference Developer Kit Super", "nvidia,p3767-0005 nvidia,tegra234", "VDD_IN"),
+            ("NVIDIA Jetson Xavier NX Developer Kit", "nvidia,p3449-0000+p3668-0000 nvidia,tegra194", "VDD_IN"),
+            ("NVIDIA Jetson TX2 NX Developer Kit", "nvidia,tegra186", "VDD_IN"),
+            ("NVIDIA Jetson Nano Developer Kit", "nvidia,jetson-nano nvidia,tegra210", "POM_5V_IN"),
+            ("NVIDIA Jetson AGX Orin Developer Kit", "nvidia,p3737-0000+p3701-0005 nvidia,tegra234", "VDD_GPU_SOC"),
+            ("Jetson-AGX", "nvidia,p2822-0000+p2888-0001 nvidia,tegra194", "GPU"),
+            ("somebody's own board", "acme,box", "VDD_IN"),
+        ],
+    ):
+        rails = next(names.split() for names in ALL.values() if total in names.split())
+        tree = write(folder, device_tree(model, *compatible.split()))
+        assert total in jetson_rails.board_of(rails, jetson_rails.device_tree_names(tree)).total, f"{model!r}"
+        (tree / "proc/device-tree/compatible").unlink()
+        assert total in jetson_rails.board_of(rails, jetson_rails.device_tree_names(tree)).total, f"{model!r}"
 
 
 def test_the_usual_steps_are_those_of_shunt_and_voltage():
@@ -112,7 +112,7 @@ def test_a_negative_rail_is_added_as_it_is():
 
 
 def test_a_rail_of_the_total_that_was_not_read_is_no_zero():
-    """The reading failed."""
+    """A total without one of its rails is a reading that failed, with the name of the rail."""
     rails = _rails(VDD_GPU_SOC=1.0, VDD_CPU_CV=None, VIN_SYS_5V0=3.0)
     with pytest.raises(TransientError, match="VDD_CPU_CV"):
         jetson_rails.total_w(jetson_rails.board_of([rail.name for rail in rails]), rails)
@@ -120,7 +120,7 @@ def test_a_rail_of_the_total_that_was_not_read_is_no_zero():
 
 @pytest.mark.parametrize("power_w", [7.16e7, -7.16e7])
 def test_a_rail_that_shows_what_no_board_draws_is_garbled(power_w):
-    """In either direction."""
+    """A power beyond the maximum of a rail, positive or negative, is a reading that failed."""
     rails = _rails(VDD_GPU_SOC=1.0, VDD_CPU_CV=power_w, VIN_SYS_5V0=3.0)
     with pytest.raises(TransientError, match=r"'VDD_CPU_CV' shows .*e.07 W, more than its maximum"):
         jetson_rails.total_w(jetson_rails.board_of([rail.name for rail in rails]), rails)

@@ -12,7 +12,7 @@ from edgemeter.agent.base.errors import TransientError, UnavailableError
 from edgemeter.agent.power import AbsentError, sysfs
 from tests.fixtures.machine_trees import write
 from tests.fixtures.ordinary_user import closed_mode, ordinary_user
-from tests.fixtures.rows import table_row
+from tests.fixtures.rows import in_folders, table_row
 
 
 def test_text_and_numbers_lose_what_the_kernel_puts_around_them(tmp_path):
@@ -84,11 +84,11 @@ def test_a_chip_copied_twice_is_one_chip_with_its_address(tmp_path):
     assert [(chip.name, chip.address) for chip in sysfs.hwmon_chips(tmp_path)] == [("ina219", "1-0040")]
 
 
-@pytest.mark.parametrize("bus", ["soc/fe804000.i2c", "axi/1000120000.pcie/1f00074000.i2c", "c240000.i2c"])
-def test_a_recording_of_the_devices_alone_is_read(tmp_path, bus):
+def test_a_recording_of_the_devices_alone_is_read(tmp_path):
     """Without the folders that link to them: on the boards of Raspberry Pi and NVIDIA."""
-    write(tmp_path, {f"sys/devices/platform/{bus}/i2c-1/1-0040/hwmon/hwmon3/name": "ina226\n"})
-    assert [(chip.name, chip.address) for chip in sysfs.hwmon_chips(tmp_path)] == [("ina226", "1-0040")]
+    for folder, bus in in_folders(tmp_path, ["soc/fe804000.i2c", "axi/1000120000.pcie/1f00074000.i2c", "c240000.i2c"]):
+        write(folder, {f"sys/devices/platform/{bus}/i2c-1/1-0040/hwmon/hwmon3/name": "ina226\n"})
+        assert [(chip.name, chip.address) for chip in sysfs.hwmon_chips(folder)] == [("ina226", "1-0040")], f"{bus!r}"
 
 
 def test_a_shunt_that_is_no_cell_is_none(tmp_path):

@@ -15,7 +15,7 @@ from edgemeter.agent.vision.decoders import PhotoFrame
 from edgemeter.agent.vision.decoders import create as create_decoder
 from edgemeter.agent.vision.decoders.masks import photo_mask
 from tests.fixtures.onnx_factory import segmenter
-from tests.fixtures.rows import table_row
+from tests.fixtures.rows import in_folders, table_row
 from tests.fixtures.task_data import CARD, outlined_photographs, scored, scored_by_pycocotools
 from tests.fixtures.vision_factory import make_card, make_input, make_loaded, tensors
 
@@ -134,7 +134,10 @@ def test_a_real_model_is_scored_on_its_masks(tmp_path):
     model.with_name("bright-seg.onnx.toml").write_text(CARD.format(task="segmentation", family="yolo-seg", more="nms_iou = 0.7"))
     found = scored(model, tmp_path, annotations=str(truth))
     accuracy = found.accuracy
-    assert (accuracy.metric, accuracy.value, accuracy.images, accuracy.better) == ("coco_mask_ap", 1.0, 24, "higher")
+    assert accuracy.metric == "coco_mask_ap"
+    assert accuracy.value == 1.0
+    assert accuracy.images == 24
+    assert accuracy.better == "higher"
     assert (accuracy.low, accuracy.high, len(accuracy.without_parts)) == (None, None, 20)
     assert found.verdict.state != "invalid"
     # The same boxes alone hardly overlap the annotated ones.
@@ -142,29 +145,30 @@ def test_a_real_model_is_scored_on_its_masks(tmp_path):
     assert scored(model, tmp_path, annotations=str(truth)).accuracy.value == 0.0
 
 
-@pytest.mark.parametrize(
-    ("outline", "said"),
-    [
-        (None, "annotation 1 has no segmentation"),
-        ([], "its segmentation is empty, or has an x without y"),
-        ([[1, 2, 3, 4]], "its segmentation is not polygons"),
-        ([[1, 2, 3, 4, 5, 6, 7]], "an x without y"),
-        ({"counts": "abc"}, "its segmentation is not polygons"),
-        ("round", "its segmentation is not polygons"),
-    ],
-)
-def test_a_garbled_outline_ends_in_one_line(tmp_path, outline, said):
+def test_a_garbled_outline_ends_in_one_line(tmp_path):
     """Before anything is run."""
-    truth = outlined_photographs(tmp_path, 1)
-    document = json.loads(truth.read_text())
-    document["annotations"][0]["segmentation"] = outline
-    if outline is None:
-        del document["annotations"][0]["segmentation"]
-    truth.write_text(json.dumps(document))
-    card = make_card("yolo-seg", "segmentation", make_input(layout="NCHW"), classes=1, labels=("box",))
-    loaded = make_loaded(tensors((1, 37, 84), (1, 32, 16, 16)), tensors((1, 3, 64, 64), names=("images",)))
-    with pytest.raises(ConfigError, match=said):
-        create(card, loaded, open_folder(tmp_path / "images", truth))
+    for folder, outline, said in in_folders(
+        tmp_path,
+        [
+            (None, "annotation 1 has no segmentation"),
+            ([], "its segmentation is empty, or has an x without y"),
+            ([[1, 2, 3, 4]], "its segmentation is not polygons"),
+            ([[1, 2, 3, 4, 5, 6, 7]], "an x without y"),
+            ({"counts": "abc"}, "its segmentation is not polygons"),
+            ("round", "its segmentation is not polygons"),
+        ],
+    ):
+        with table_row(outline):
+            truth = outlined_photographs(folder, 1)
+            document = json.loads(truth.read_text())
+            document["annotations"][0]["segmentation"] = outline
+            if outline is None:
+                del document["annotations"][0]["segmentation"]
+            truth.write_text(json.dumps(document))
+            card = make_card("yolo-seg", "segmentation", make_input(layout="NCHW"), classes=1, labels=("box",))
+            loaded = make_loaded(tensors((1, 37, 84), (1, 32, 16, 16)), tensors((1, 3, 64, 64), names=("images",)))
+            with pytest.raises(ConfigError, match=said):
+                create(card, loaded, open_folder(folder / "images", truth))
 
 
 def test_a_family_without_masks_is_refused(tmp_path):

@@ -8,6 +8,7 @@ from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.datasets.dataset import open_folder
 from edgemeter.agent.tasks import create
 from tests.fixtures.onnx_factory import pixel_classes
+from tests.fixtures.rows import in_folders, table_row
 from tests.fixtures.task_data import CARD, scored
 from tests.fixtures.vision_factory import make_card, make_input, make_loaded, tensors
 
@@ -67,20 +68,23 @@ def test_miou_is_that_of_the_definition_on_letterboxed_photographs(tmp_path):
     assert (accuracy.metric, accuracy.images, len(accuracy.without_parts)) == ("miou", 24, 20)
 
 
-@pytest.mark.parametrize("layout", ["planes", "last", "classes"])
-def test_every_layout_of_an_output_gives_the_same_classes(tmp_path, layout):
+def test_every_layout_of_an_output_gives_the_same_classes(tmp_path):
     """[1, classes, h, w], [1, h, w, classes], or classes as whole numbers [1, h, w]."""
-    truth = np.zeros((64, 64))
-    truth[:, 32:] = 2
-    scores = np.zeros((1, 3, 64, 64), np.float32)
-    scores[0, 0, :, :32], scores[0, 2, :, 32:] = 1, 1
-    output = {"planes": scores, "last": scores.transpose(0, 2, 3, 1).copy(), "classes": scores.argmax(1).astype(np.int64)}[layout]
-    data = photographs(tmp_path, [truth])
-    card = make_card("scores", "semantic-segmentation", make_input(layout="NCHW"), classes=3)
-    task = create(card, make_loaded(tensors(output.shape, dtype=str(output.dtype)), tensors((1, 3, 64, 64), names=("images",))), data)
-    task.prepare(0)
-    task.predict(0, [[output]])
-    assert (task.score().value, task.same_predictions(0, [[output]], [[output]])) == (1.0, 1.0)
+    for folder, layout in in_folders(tmp_path, ["planes", "last", "classes"]):
+        with table_row(layout):
+            truth = np.zeros((64, 64))
+            truth[:, 32:] = 2
+            scores = np.zeros((1, 3, 64, 64), np.float32)
+            scores[0, 0, :, :32], scores[0, 2, :, 32:] = 1, 1
+            output = {"planes": scores, "last": scores.transpose(0, 2, 3, 1).copy(), "classes": scores.argmax(1).astype(np.int64)}[layout]
+            data = photographs(folder, [truth])
+            card = make_card("scores", "semantic-segmentation", make_input(layout="NCHW"), classes=3)
+            task = create(
+                card, make_loaded(tensors(output.shape, dtype=str(output.dtype)), tensors((1, 3, 64, 64), names=("images",))), data
+            )
+            task.prepare(0)
+            task.predict(0, [[output]])
+            assert (task.score().value, task.same_predictions(0, [[output]], [[output]])) == (1.0, 1.0)
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ import pytest
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.contract.model_card import read_card
 from edgemeter.agent.text.tokenizer import TextTokenizer
-from tests.fixtures.rows import table_row
+from tests.fixtures.rows import in_folders, table_row
 from tests.fixtures.text_data import place_model
 from tests.fixtures.vision_factory import make_loaded, tensors
 
@@ -43,7 +43,10 @@ def test_a_pair_fills_the_inputs_by_their_names(tmp_path):
 def test_a_long_pair_is_cut_from_its_longer_text(tmp_path):
     """Twelve tokens, three of them special: the short text stays."""
     window, is_cut = made(tmp_path).call("the film", "tea " * 30)
-    assert (len(window.tokens), is_cut, window.types.count(0), window.types.count(1)) == (12, True, 4, 8)
+    assert len(window.tokens) == 12
+    assert is_cut is True
+    assert window.types.count(0) == 4
+    assert window.types.count(1) == 8
 
 
 def test_without_padding_each_text_has_its_own_length(tmp_path):
@@ -98,18 +101,17 @@ def test_what_does_not_fit_the_model_is_refused(tmp_path):
             made(tmp_path, **arguments)
 
 
-@pytest.mark.parametrize(
-    ("content", "match"),
-    [(None, "cannot read the tokenizer"), (b"{}", "has sha256 44136fa"), (b"\xff\xfe", "not UTF-8")],
-)
-def test_a_spoilt_tokenizer_is_refused(tmp_path, content, match):
+def test_a_spoilt_tokenizer_is_refused(tmp_path):
     """Absent, another file, garbage."""
-    model = place_model(tmp_path, "question-answering.onnx")
-    path = tmp_path / "tokenizer.json"
-    path.unlink() if content is None else path.write_bytes(content)
-    card = read_card(model.with_name(f"{model.name}.toml")).beside(model)
-    with pytest.raises(ConfigError, match=match):
-        TextTokenizer(card, make_loaded(inputs=tensors((1, 12), names=["ids"], dtype="int32")))
+    for folder, content, match in in_folders(
+        tmp_path, [(None, "cannot read the tokenizer"), (b"{}", "has sha256 44136fa"), (b"\xff\xfe", "not UTF-8")]
+    ):
+        model = place_model(folder, "question-answering.onnx")
+        path = folder / "tokenizer.json"
+        path.unlink() if content is None else path.write_bytes(content)
+        card = read_card(model.with_name(f"{model.name}.toml")).beside(model)
+        with table_row(match), pytest.raises(ConfigError, match=match):
+            TextTokenizer(card, make_loaded(inputs=tensors((1, 12), names=["ids"], dtype="int32")))
 
 
 def test_a_file_of_another_form_is_no_tokenizer(tmp_path):
