@@ -24,7 +24,7 @@ def power(samples):
 
 
 def test_the_names_of_the_suite_are_those_of_the_table():
-    """In their order."""
+    """A suite lists the corruptions of recordings in the order of the table that computes them."""
     assert tuple(CORRUPTIONS) == suite.CORRUPTIONS["audio"]
 
 

@@ -53,7 +53,7 @@ def test_flac_holds_what_wav_holds(tmp_path):
 
 
 def test_without_the_library_flac_names_the_extra(tmp_path, monkeypatch):
-    """WAV needs none."""
+    """FLAC is read by a library that may be absent: the error gives the pip command."""
     monkeypatch.setitem(__import__("sys").modules, "soundfile", None)
     (tmp_path / "a.flac").write_bytes(b"fLaC")
     with pytest.raises(UnavailableError, match=r"pip install 'edgemeter\[audio\]'"):

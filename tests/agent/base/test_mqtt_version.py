@@ -63,7 +63,7 @@ def test_the_embedded_broker_speaks_3_1_1():
 
 @pytest.mark.mosquitto
 def test_mosquitto_speaks_5(tmp_path):
-    """Debian's."""
+    """Debian's mosquitto answers the smallest CONNECT as a broker of MQTT 5."""
     server = mosquitto(tmp_path)
     server.start()
     assert broker_address.mqtt_version(address_of(server), 1) == "5"

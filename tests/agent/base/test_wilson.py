@@ -6,7 +6,7 @@ from edgemeter.agent.base.statistics import wilson_interval, wilson_standard_err
 
 
 def test_the_bounds_are_those_of_the_literature():
-    """To four digits."""
+    """The bounds of a ratio agree with published values to four digits."""
     # By the formula with z = 1.959964, worked out apart; 81 of 263 is the example of R. G. Newcombe, Statistics in Medicine 17 (1998).
     for successes, trials, low, high in [
         (81, 263, 0.2553, 0.3662),

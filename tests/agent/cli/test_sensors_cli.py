@@ -103,7 +103,7 @@ def test_a_sensor_that_is_not_here_says_so():
 
 
 def test_neither_or_both_of_name_and_recording_is_wrong_usage(trace):
-    """One of them."""
+    """`sensors read` takes either the name of a sensor or a recording: exit status 2 otherwise."""
     assert CliRunner().invoke(sensors, ["read"]).exit_code == 2
     assert CliRunner().invoke(sensors, ["read", "replay", "--from", str(trace)]).exit_code == 2
 

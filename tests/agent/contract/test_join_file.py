@@ -69,7 +69,7 @@ def test_secrets_are_overwritten_where_they_stand_before_they_are_taken_out(tmp_
 
 
 def test_a_quoted_secret_is_overwritten_whole(tmp_path):
-    """Escapes and all."""
+    """Nothing of a secret with escaped quotation marks is left in the file, and what is no secret stays."""
     path = tmp_path / "join.toml"
     path.write_text(identity.join_file_text(JOIN))
     identity.wipe_secrets(path)

@@ -20,7 +20,7 @@ def test_versions_rise_as_python_says():
 
 
 def test_zeros_at_the_end_and_a_local_part_do_not_count():
-    """1.0 is 1."""
+    """1, 1.0.0 and 1.0+pi5 are the same version."""
     assert orders.version_key("1") == orders.version_key("1.0.0") == orders.version_key("1.0+pi5")
 
 

@@ -76,7 +76,11 @@ def test_whole_numbers_may_be_written_as_floats_and_crowds_as_booleans(tmp_path)
     truth["annotations"][1]["iscrowd"] = False
     document = coco.read_annotations(written(tmp_path, truth))
     first, second = document.annotations
-    assert (first.id, first.image_id, first.category_id, first.iscrowd, second.iscrowd) == (1, 100, 7, 1, 0)
+    assert first.id == 1
+    assert first.image_id == 100
+    assert first.category_id == 7
+    assert first.iscrowd == 1
+    assert second.iscrowd == 0
     numbers = (document.images[0].id, document.images[0].width, first.id, first.iscrowd)
     assert [type(number) for number in numbers] == [int] * 4
 

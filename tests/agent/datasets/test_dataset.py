@@ -32,7 +32,10 @@ def test_photographs_come_sorted_by_name(folder):
     """Only images, not those below, upper-case endings too."""
     data = open_folder(folder)
     assert [item.path.name for item in data.items] == ["photo_0.png", "photo_1.png", "photo_2.PNG"]
-    assert (data.name, data.truth, data.classes, data.image_ids) == ("images", None, None, None)
+    assert data.name == "images"
+    assert data.truth is None
+    assert data.classes is None
+    assert data.image_ids is None
 
 
 def test_annotations_set_order_and_ids(folder):

@@ -50,7 +50,7 @@ def test_groups_and_odd_line_separators_of_a_plain_table(tmp_path):
 
 
 def test_a_spoilt_table_is_refused_by_its_line(tmp_path):
-    """One line each."""
+    """The error is one line that says what is wrong with which line of the table."""
     for text, match in [
         (b"sentence\tlabel\n", "holds no text"),
         (b"sentence\tlabel\nx\t1\nx\n", "line 3 has 1 columns, 2 are needed"),

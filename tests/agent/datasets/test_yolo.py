@@ -40,7 +40,7 @@ def test_they_are_what_a_yaml_reader_gives(tmp_path):
 
 
 def test_a_list_of_names_is_read(tmp_path):
-    """One a line."""
+    """A text file gives the names of the classes, one a line; empty lines do not count."""
     assert read(tmp_path, "cat\nhot dog\n\n", "classes.txt") == ("cat", "hot dog")
 
 
@@ -129,7 +129,7 @@ def test_labels_are_part_of_the_identity(folder):
 
 
 def test_a_wrong_line_is_named(folder):
-    """File and number."""
+    """The error names the file of labels, the number of the line and what is wrong with it."""
     for line, said in [
         ("0 0.5 0.5 0.5", "each line is `class cx cy width height`"),
         ("0 0.5 0.5 0.5 0.5 0.9", "each line is"),

@@ -174,7 +174,10 @@ def test_another_scope_is_a_promotion_and_must_be_named():
     with pytest.raises(MeasurementError, match="--promotion NAME"):
         calibration_of("b", rails, wall, _held(), None)
     found = calibration_of("b", rails, wall, _held(), "desk")
-    assert (found.kind, found.name, found.scope, found.excludes) == ("promotion", "desk", "wall-ac", ("nothing",))
+    assert found.kind == "promotion"
+    assert found.name == "desk"
+    assert found.scope == "wall-ac"
+    assert found.excludes == ("nothing",)
     assert found.offset_u_w >= 0.1
 
 

@@ -24,7 +24,7 @@ def test_the_sensors_that_are_told_to_set_a_direction_are_those_that_know_the_se
 
 
 def test_a_power_above_zero_is_possible():
-    """However small."""
+    """A power of 1 nW while idle is not refused."""
     assert power_refusal(make_description(), 1e-9, "while idle") is None
 
 

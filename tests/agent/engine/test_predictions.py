@@ -49,13 +49,19 @@ def test_nan_and_infinity_are_counted_and_do_not_spoil_the_scores():
     """An answer counts once, however many of its values are no numbers."""
     outputs = [[np.array([np.nan, np.inf])], [np.array([1.0, 2.0])], [np.array([-np.inf, 0.0])]]
     found = logged(arrays(1, 2, 3), outputs, scores=[[np.nan], [0.5], []], objects=9)
-    assert (found.not_finite, found.found, found.highest_score, found.objects) == (2, 1, 0.5, 9)
+    assert found.not_finite == 2
+    assert found.found == 1
+    assert found.highest_score == 0.5
+    assert found.objects == 9
 
 
 def test_a_detector_that_finds_nothing_has_no_score():
     """No boxes: 0 found, no highest score, and the objects that were there."""
     found = logged(arrays(1, 2), arrays(3, 4), scores=[[], []], objects=30)
-    assert (found.found, found.highest_score, found.distinct_scores, found.objects) == (0, None, 0, 30)
+    assert found.found == 0
+    assert found.highest_score is None
+    assert found.distinct_scores == 0
+    assert found.objects == 30
 
 
 def test_scores_are_counted_apart():
@@ -77,7 +83,10 @@ def card(**accuracy):
 def test_the_suites_value_comes_before_the_cards():
     """Whoever writes the suite knows which reference is meant."""
     found = accuracy_gate(make_accuracy(value=0.02), card(value=0.02), 0.4, GATE_RATIO)
-    assert (found.source, found.reference_value, found.needed_value, found.passed) == ("suite", 0.4, pytest.approx(0.36), False)
+    assert found.source == "suite"
+    assert found.reference_value == 0.4
+    assert found.needed_value == pytest.approx(0.36)
+    assert found.passed is False
 
 
 def test_reaching_the_gate_passes():

@@ -80,7 +80,10 @@ def test_a_stream_is_stamped_and_counted_by_usage(loaded):
     """Pings, empty lines, an empty piece and the usage in a chunk without choices are no tokens."""
     server, generator, found = loaded(openai(events(text(""), text("a"), text("b"), text("c", "length"), USAGE)))
     answer, stamps = ask(generator)
-    assert (answer.text, answer.ended, answer.prompt_tokens, answer.output_tokens) == ("abc", "length", 5, 3)
+    assert answer.text == "abc"
+    assert answer.ended == "length"
+    assert answer.prompt_tokens == 5
+    assert answer.output_tokens == 3
     assert stamps == [1, 1, 1]
     assert (found.abilities.counts, found.abilities.is_local, found.abilities.ignores_end) == ("usage", False, False)
     assert server.contents("/v1/completions")[-1] == {
@@ -134,7 +137,10 @@ def test_without_usage_pieces_are_counted_as_estimated(loaded):
     _, generator, found = loaded({"/v1/models": lambda _: MODELS, "/v1/completions": lambda _: stream})
     answer, _ = ask(generator)
     assert found.abilities.counts == "estimated"
-    assert (answer.output_tokens, answer.prompt_tokens, answer.cached_tokens, answer.ended) == (2, None, None, "end_of_text")
+    assert answer.output_tokens == 2
+    assert answer.prompt_tokens is None
+    assert answer.cached_tokens is None
+    assert answer.ended == "end_of_text"
     assert ask(generator, stops=("b",))[0].ended == "stop"
 
 
@@ -153,8 +159,14 @@ def test_llama_server_takes_tokens_and_tells_all(loaded):
     assert (answer.tokens, answer.prompt_tokens, answer.ended) == ((111, 112, 113, 114), 3, "length")
     assert answer.own == EngineTimings(prefill_ms=1.0, prefilled_tokens=3, decode_ms=2.0, decoded_tokens=3)
     asked = server.contents("/completion")[-1]
-    assert (asked["prompt"], asked["cache_prompt"], asked["ignore_eos"], asked["n_predict"]) == ([1, 50, 60], False, True, 4)
-    assert (found.first_tokens, found.precision, found.trained_context_tokens, found.version) == ((1,), "q8_0", 4096, "b1")
+    assert asked["prompt"] == [1, 50, 60]
+    assert asked["cache_prompt"] is False
+    assert asked["ignore_eos"] is True
+    assert asked["n_predict"] == 4
+    assert found.first_tokens == (1,)
+    assert found.precision == "q8_0"
+    assert found.trained_context_tokens == 4096
+    assert found.version == "b1"
 
 
 def test_vllm_counts_in_every_chunk(loaded):
@@ -173,12 +185,10 @@ def test_vllm_counts_in_every_chunk(loaded):
     assert (found.package, found.version, generator.encode("ab")) == ("vllm", "0.12", [1, 97, 98])
     ask(generator, 3, [1, 2, 3])
     one, other = server.contents("/v1/completions")[-2:]
-    assert (one["prompt"], one["ignore_eos"], one["min_tokens"], one["stream_options"]["continuous_usage_stats"]) == (
-        [1, 2, 3],
-        True,
-        3,
-        True,
-    )
+    assert one["prompt"] == [1, 2, 3]
+    assert one["ignore_eos"] is True
+    assert one["min_tokens"] == 3
+    assert one["stream_options"]["continuous_usage_stats"] is True
     assert one["cache_salt"] != other["cache_salt"]
 
 
@@ -196,9 +206,15 @@ def test_ollama_tells_durations_and_gets_the_context_it_needs(loaded):
     }
     server, generator, found = loaded(routes)
     answer, stamps = ask(generator)
-    assert (answer.output_tokens, answer.prompt_tokens, answer.cached_tokens, stamps) == (3, 9, 2, [1, 1, 1])
+    assert answer.output_tokens == 3
+    assert answer.prompt_tokens == 9
+    assert answer.cached_tokens == 2
+    assert stamps == [1, 1, 1]
     assert answer.own == EngineTimings(prefill_ms=7.0, prefilled_tokens=7, decode_ms=4.0, decoded_tokens=2)
-    assert (found.package, found.version, found.precision, found.trained_context_tokens) == ("ollama", "0.9", "q4_k_m", 2048)
+    assert found.package == "ollama"
+    assert found.version == "0.9"
+    assert found.precision == "q4_k_m"
+    assert found.trained_context_tokens == 2048
     asked = server.contents("/api/generate")[-1]
     assert (asked["raw"], asked["options"]["num_ctx"], asked["options"]["num_predict"]) == (True, CONTEXT, 3)
 
@@ -326,7 +342,10 @@ def test_llama_cpp_behind_http_generates_what_it_does_in_this_process(llama_cpp)
         answer = served.bind(prompt, Limits(12))(lambda _: None)
         assert answer.tokens == expected.tokens
         assert answer.text == expected.text
-        assert (answer.prompt_tokens, answer.output_tokens, answer.cached_tokens, answer.ended) == (16, 12, 0, "length")
+        assert answer.prompt_tokens == 16
+        assert answer.output_tokens == 12
+        assert answer.cached_tokens == 0
+        assert answer.ended == "length"
         assert (answer.own.prefilled_tokens, answer.own.decoded_tokens) == (16, 11)
     assert served.encode("the board") == own.encode("the board")
     assert found.package == "llama-server"

@@ -70,7 +70,7 @@ def test_what_came_survives_a_restart(device, part):
 
 
 def test_a_lost_piece_is_asked_for_again(device, monkeypatch):
-    """After a silence."""
+    """A piece that does not come within the timeout is requested a second time, and the content becomes whole."""
     monkeypatch.setattr(fetching, "TIMEOUT_S", 0.3)
     lost = []
 
@@ -124,7 +124,7 @@ def test_a_wrong_hash_fails_the_job_at_the_second_time(device):
 
 
 def test_what_is_used_least_goes_first_and_never_what_is_in_use(tmp_path):
-    """Within the limit."""
+    """Room for new content is made by removing what was used longest ago, except what a job still needs."""
     kept = DeviceContent(tmp_path, 350)
     folder = tmp_path / CONTENT_FOLDER
     folder.mkdir()

@@ -311,7 +311,7 @@ def test_a_board_that_is_not_started_anew_in_time_is_asked_no_more(device):
 
 
 def test_the_log_and_the_doctors_findings_come_as_text(device):
-    """Secrets do not."""
+    """The text of the report holds the log without its secrets, or the findings of the doctor as JSON."""
     device.order(Logs(lines=5), job="logs")
     logs = device.final("logs")
     assert "agent of 'pi-1'" in logs.text

@@ -39,7 +39,7 @@ def acknowledge(book, version, job="job-1"):
 
 
 def test_an_order_comes_back_as_it_was_given_after_a_restart(book, path):
-    """Every field."""
+    """A journal that is opened again has every field of the order, and its state."""
     given = order(work=Golden(discard_first=True))
     book.add(given)
     book.close()
@@ -98,12 +98,10 @@ def test_runs_and_figures_stand_in_the_report(book):
     book.kept(place, "run-2")
     book.ends(place, "failed", "two\nlines", figures={"latency_p50_ms": 2.5}, text="x" * 300_000)
     (report,) = reports(book)
-    assert (report.runs, report.figures, report.reason, len(report.text)) == (
-        ("run-1", "run-2"),
-        {"latency_p50_ms": 2.5},
-        "two lines",
-        200_000,
-    )
+    assert report.runs == ("run-1", "run-2")
+    assert report.figures == {"latency_p50_ms": 2.5}
+    assert report.reason == "two lines"
+    assert len(report.text) == 200_000
 
 
 def test_what_a_schedule_began_is_not_reported(book):

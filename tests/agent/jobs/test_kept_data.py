@@ -100,7 +100,7 @@ def test_a_card_that_is_full_half_way_keeps_the_archive_and_nothing_half(archive
 
 
 def test_a_folder_that_cannot_be_made_is_said(archive, tmp_path):
-    """In one line."""
+    """Where a file stands in the way of the folder, the error says that the data cannot be unpacked."""
     (tmp_path / CONTENT_FOLDER / f"{SHA256}.data.part").write_bytes(b"a file")
     with pytest.raises(UnavailableError, match="cannot unpack"):
         measuring.open_data(archive)

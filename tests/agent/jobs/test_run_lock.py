@@ -89,7 +89,7 @@ def test_a_folder_that_may_not_be_written_is_said(tmp_path):
 
 
 def test_garbage_in_the_file_is_no_holder_and_no_terminal_code(tmp_path):
-    """Whoever wrote it."""
+    """The name of the holder is printable whatever the file of the lock holds; an empty file names nobody."""
     lock = RunLock(tmp_path)
     lock.path.write_bytes(b"\x1b[2J\xff\xfe" + b"x" * 1000)
     assert lock.holder().isprintable()

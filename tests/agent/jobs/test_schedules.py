@@ -90,7 +90,7 @@ def test_what_was_missed_without_power_is_made_up_once(board):
 
 
 def test_a_time_that_comes_while_the_one_before_runs_is_left_out_and_said(board):
-    """Nothing piles up."""
+    """Five due times during one run begin no second run; the remark of the schedule says why."""
     board.order("* * * * *")
     for minute in range(1, 6):
         board.at(60 * minute)
@@ -124,7 +124,7 @@ def test_a_schedule_of_the_same_name_takes_the_place_and_an_empty_one_ends_it(bo
 
 
 def test_times_that_are_none_are_refused(board):
-    """And change nothing."""
+    """A cron expression of four fields is an error, and the schedule before it stays."""
     board.order("0 * * * *")
     with pytest.raises(ConfigError):
         board.order("0 * * *")

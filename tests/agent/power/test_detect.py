@@ -251,7 +251,7 @@ class _Plays:
 
 
 def test_a_power_sensor_shows_its_reading():
-    """At once."""
+    """The first reading of a sensor of power is shown without waiting for a second one."""
     assert read_now("x", _Plays(Reading(1, power_w=-0.4)), sleep=pytest.fail).power_w == -0.4
 
 

@@ -176,7 +176,7 @@ def test_a_recording_gives_the_mean_of_all_its_packets():
 
 
 def test_a_packet_with_one_wrong_byte_gives_no_number():
-    """Wherever it is."""
+    """A flipped bit at the start, in the data or in the checksum is found."""
     for place in [0, 2, 30, 63]:
         packet = bytearray(fnirsi_packet([(5.0, 1.0)] * 4))
         packet[place] ^= 0x10
@@ -237,7 +237,7 @@ def test_a_device_is_asked_to_begin_and_read_until_it_has_said_all():
 
 
 def test_a_silent_device_is_not_waited_for_without_end(monkeypatch):
-    """It may hang."""
+    """A meter that sends nothing within the timeout is a reading that failed."""
     monkeypatch.setattr(fnirsi, "TIMEOUT_S", 0.1)
     with device() as (name, _, _), closing(Fnirsi(name)) as sensor, pytest.raises(TransientError, match="sent nothing"):
         sensor.read()

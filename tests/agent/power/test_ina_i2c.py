@@ -199,7 +199,7 @@ def test_a_counter_without_sign_is_not_used_backwards():
 
 
 def test_arithmetic_that_overflowed_is_no_number():
-    """MATHOF in DIAG_ALRT."""
+    """The bit MATHOF in the register DIAG_ALRT makes the reading fail."""
     bus = _Bus("ina228")
     sensor = _sensor(bus, shunt_ohm="0.01")
     sensor.describe()

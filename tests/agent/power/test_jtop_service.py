@@ -108,7 +108,7 @@ def test_a_spoiled_recording_gives_no_number(recorded):
 
 
 def test_what_jtop_says_when_it_fails_is_told(recorded):
-    """In one line."""
+    """The first line of jtop's own message is the error, in one line."""
     for text in [
         "The jtop.service is not active. Please run:\nsudo jtop --install-service\n",
         "I can't access jtop.service.\nPlease logout or reboot this board.",

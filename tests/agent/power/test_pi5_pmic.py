@@ -53,7 +53,7 @@ def test_a_rail_that_shows_what_no_board_draws_is_garbled():
 
 
 def test_early_firmware_calls_a_rail_by_another_name():
-    """0V8_SYS is 0V8_SW."""
+    """0V8_SYS of early firmware counts as 0V8_SW."""
     early = SWEEP.replace("0V8_SW_", "0V8_SYS_")
     assert _sensor(early).read().power_w == pytest.approx(_sensor(SWEEP).read().power_w)
 

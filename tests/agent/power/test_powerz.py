@@ -25,7 +25,10 @@ def test_power_is_vbus_times_ibus(tmp_path):
     """5 V x 0.6 A; in1 is a configuration channel's voltage, not the bus'."""
     sensor = PowerZ(world=SensorWorld(_meter(tmp_path)))
     found = sensor.describe()
-    assert (found.scope, found.kind, found.gain_u_ratio, found.warnings) == ("board-input", "power", None, ())
+    assert found.scope == "board-input"
+    assert found.kind == "power"
+    assert found.gain_u_ratio is None
+    assert found.warnings == ()
     assert found.resolution_w == pytest.approx(0.005)
     assert sensor.read().power_w == pytest.approx(3.0)
 

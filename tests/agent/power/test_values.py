@@ -7,7 +7,7 @@ from edgemeter.agent.power import values
 
 
 def test_a_power_within_what_can_be_is_itself():
-    """Whatever its sign."""
+    """A power up to the maximum is returned as it was read, whatever its sign."""
     for found_w in [0.0, 5.5, -5.5, 10.0]:
         assert values.plausible_power_w(found_w, 10.0, "rail 'A'") == found_w, f"{found_w!r}"
 

@@ -67,7 +67,10 @@ def test_a_layer_alone_computes_what_it_computes_in_its_model(two_convolutions, 
     (tmp_path / "cut").mkdir()
     cut, left_out = operator_models.cut_slowest(whole, events, 100.0, 5, tmp_path / "cut")
     one = cut[0]
-    assert (one.name, one.kind, one.count, one.profiled_ratio) == ("Conv 1x4x8x8 by 4x4x3x3", "Conv", 2, pytest.approx(0.8))
+    assert one.name == "Conv 1x4x8x8 by 4x4x3x3"
+    assert one.kind == "Conv"
+    assert one.count == 2
+    assert one.profiled_ratio == pytest.approx(0.8)
     assert one.flops == 2 * (4 * 8 * 8) * (4 * 3 * 3)
     assert one.bytes == 4 * (4 * 8 * 8 + 4 * 4 * 3 * 3 + 4 * 8 * 8)
     assert left_out == ["what the runtime fused or added itself (Reorder): 5.0% of the time"]
@@ -174,7 +177,10 @@ def test_the_place_under_the_roofline_is_by_the_peak_and_bandwidth_of_the_same_r
     # 100 MFLOP at 200 GFLOP/s are 0.5 ms; 1 MB at 10 GB/s is 0.1 ms.
     assert (dense.bound, dense.roof_ratio, dense.intensity_flop_per_byte) == ("compute", pytest.approx(0.5), 100)
     assert (thin.bound, thin.roof_ratio, thin.gflop_per_s) == ("memory", pytest.approx(0.2), pytest.approx(2))
-    assert (plain.bound, plain.roof_ratio, plain.gflop_per_s, plain.gbyte_per_s) == (None, None, None, pytest.approx(5))
+    assert plain.bound is None
+    assert plain.roof_ratio is None
+    assert plain.gflop_per_s is None
+    assert plain.gbyte_per_s == pytest.approx(5)
     assert (dense.share_ratio, thin.share_ratio) == (pytest.approx(0.5), pytest.approx(0.125))
     assert (found.sum_ms, found.sum_ratio, found.profiled_sum_ratio) == (pytest.approx(2.7), pytest.approx(0.675), pytest.approx(0.7))
     notes = " ".join(operator_report.operator_notes(found))

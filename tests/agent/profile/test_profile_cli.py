@@ -147,7 +147,7 @@ def test_photographs_and_outputs_of_open_size_are_taken(realdata):
     ],
 )
 def test_what_cannot_be_profiled_is_one_line(arguments, status, message):
-    """Status and words."""
+    """The exit status tells wrong usage from failure, and the message says what is wrong, without a traceback."""
     done = edgemeter("models", "profile", *arguments)
     assert done.returncode == status, done.stderr
     assert message in done.stderr

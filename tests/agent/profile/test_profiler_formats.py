@@ -99,6 +99,6 @@ def test_every_runtime_has_a_profiler_or_a_word_of_advice():
 
 @pytest.mark.parametrize(("name", "message"), [("replay", "profile the recorded model"), ("other", "use its own tools, or one of litert")])
 def test_a_runtime_without_a_profiler_names_an_alternative(name, message):
-    """One line."""
+    """The error says what to profile, or to use, instead."""
     with pytest.raises(UnavailableError, match=message):
         profiler.create(name)

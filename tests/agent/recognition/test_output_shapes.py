@@ -170,7 +170,7 @@ def test_tensorflows_own_graphs_count_classes_from_one(name, classes):
 
 
 def test_without_outputs_the_file_name_tells():
-    """TorchScript declares nothing."""
+    """TorchScript declares no outputs: family and classes come from the file name, with a doubt where no classes are named."""
     for name, family in [
         ("yolov5n_640.torchscript.pt", "yolov5"),
         ("YOLOv7.pt", "yolov5"),

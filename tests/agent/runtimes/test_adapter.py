@@ -140,7 +140,7 @@ def test_what_ultralytics_writes_is_understood(tmp_path):
 
 
 def test_indented_lists_and_blank_lines_are_the_same(tmp_path):
-    """YAML allows both."""
+    """The small reader of YAML takes indented lists, blank lines and comments, as YAML allows them."""
     (tmp_path / "metadata.yaml").write_text("imgsz:\n  - 640\n\n  - 640\n# a remark\ntask: segment\n")
     assert adapter.read_metadata(tmp_path) == {"imgsz": "[640, 640]", "task": "segment"}
 

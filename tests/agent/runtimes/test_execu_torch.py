@@ -116,7 +116,7 @@ def test_a_profile_names_operators_inside_and_outside_of_the_delegate(models, x,
 
 
 def test_what_holds_no_events_is_refused():
-    """One line."""
+    """An empty or garbled file of events is one line, and no profile of nothing."""
     for content in [b"", b"\0" * 40, b"no events at all" * 8]:
         with table_row(content), pytest.raises(MeasurementError, match=r"cannot be read|recorded 0 inferences"):
             executorch_profiler.parse_events(content, skip=3)

@@ -18,7 +18,7 @@ def test_scale_and_zero_point_are_those_of_the_quantising_nodes(models, name, x_
 
 
 def test_a_model_without_quantising_nodes_has_none(models):
-    """Nothing is guessed."""
+    """No scale is guessed for an input that no node quantises."""
     assert onnx_file.quantisations(models / "onnx.onnx") == {}
 
 

@@ -69,7 +69,10 @@ def scored(folder, count, reconstruct):
 def test_a_model_that_reconstructs_what_is_normal_finds_the_rest(tmp_path):
     """One that can draw what is quiet alone has an AUC of 1, in each machine too; machines are groups."""
     found = scored(tmp_path, 80, lambda frames: np.minimum(frames, 3.0))
-    assert (found.metric, found.value, found.images, found.better) == ("auc", 1.0, 80, "higher")
+    assert found.metric == "auc"
+    assert found.value == 1.0
+    assert found.images == 80
+    assert found.better == "higher"
     assert (found.low, found.high, len(found.without_parts)) == (None, None, 20)
     assert [(group.name, group.value, group.images) for group in found.groups] == [("id_01", 1.0, 40), ("id_02", 1.0, 40)]
 
@@ -87,7 +90,7 @@ def test_what_reconstructs_nothing_of_its_size_is_refused(tmp_path):
 
 
 def test_classes_beyond_normal_and_anomaly_are_refused(tmp_path):
-    """They are keywords."""
+    """Ground truth knows the classes normal and anomaly only."""
     write_recording(tmp_path / "a.wav", tone(440))
     data = open_folder(tmp_path, labels_csv(tmp_path / "y_labels.csv", ["a.wav,12,7"]))
     with pytest.raises(ConfigError, match="finds anomalies, and the ground truth"):

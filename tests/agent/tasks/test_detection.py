@@ -80,7 +80,7 @@ def test_quantised_outputs_are_read_by_their_scale(folder):
 
 
 def test_a_model_that_finds_nothing_scores_zero(folder):
-    """Zero, not none."""
+    """Without a single detection the AP is 0 and not absent."""
     assert run(make_task(opened(folder, make_truth())), [np.zeros(HEAD, np.float32)]).value == 0
 
 

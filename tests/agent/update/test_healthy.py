@@ -85,7 +85,7 @@ def test_a_runtime_that_does_not_import_breaks_the_release(world):
 
 
 def test_an_import_that_is_killed_without_a_word_breaks_the_release(world):
-    """By a signal."""
+    """An import that a signal ends fails the health check, although it printed nothing."""
     handler = world.handler((sys.executable, "-c", "import os; os.kill(os.getpid(), 9)"))
     assert looked(world, handler, "broken")
     assert "status -9" in world.said()["reason"]

@@ -126,7 +126,7 @@ def test_without_a_supervisor_the_order_is_refused(tmp_path):
 
 
 def test_another_kind_of_work_is_no_update(board):
-    """It is said."""
+    """An order that is no update is refused with a message that says so."""
     other = Order(job="a", attempt=1, version=1, work=Doctor(), timeout_s=1)
     with pytest.raises(ConfigError, match="not an update"):
         order.carry_out(other, board.bundle("2.0"), board.home, release(board))

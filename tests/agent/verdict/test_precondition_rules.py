@@ -66,7 +66,7 @@ def test_a_guest_is_reported_as_a_shared_machine():
 
 
 def test_a_machine_in_order_gives_no_note():
-    """Everything holds."""
+    """Where every precondition holds, no rule is violated."""
     assert precondition_rules.violated(Condition(when="before", **SOUND), make_environment()) == []
 
 
