@@ -121,14 +121,6 @@ def test_wrong_usage_is_one_line(tmp_path, arguments, says):
     assert "Traceback" not in done.stderr
 
 
-@pytest.mark.parametrize("command", [("bundle", "verify"), ("bundle",), ("bundle", "keygen"), ("bundle", "show")])
-def test_their_help_teaches_by_an_example(command):
-    """As every command's does."""
-    done = edgemeter(*command, "--help")
-    assert done.returncode == 0, done.stderr
-    assert "Example: edgemeter" in done.stdout
-
-
 def test_a_bundle_shows_its_record_its_files_and_its_signature(tmp_path):
     """As text, and as one document with the whole record but its samples; a damaged one is one line."""
     path = write_bundle(tmp_path)

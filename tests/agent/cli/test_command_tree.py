@@ -46,6 +46,9 @@ def test_each_page_of_help_has_an_example_that_parses():
     """Of the command itself, or for a group of one below it; with options that exist and values that they take."""
     for path, command in EVERY.items():
         with table_row(path):
+            page = CliRunner().invoke(cli, [*path.split(), "--help"])
+            assert page.exit_code == 0, page.output
+            assert "Example: edgemeter" in page.stdout
             example = example_of(command)
             # A flag that what is compared implies need not be written.
             assert example.startswith(f"edgemeter {path.removesuffix(' --models')}"), example

@@ -8,7 +8,6 @@ import sys
 import textwrap
 from pathlib import Path
 
-import msgspec
 import pytest
 
 from edgemeter.agent.contract import record
@@ -16,7 +15,7 @@ from edgemeter.agent.contract.messages import AgainRequest, Receipt
 from edgemeter.agent.delivery import outbox_file
 from edgemeter.agent.delivery.outbox import Outbox
 from edgemeter.agent.delivery.outbox_file import KEPT_DAYS, Dropped, drop_receipted, used_bytes
-from tests.fixtures.record_factory import make_record, make_series
+from tests.fixtures.record_factory import make_heavy_record, make_record
 from tests.fixtures.small_disk import fill, small_disk
 
 LOTS = 10**9
@@ -30,11 +29,6 @@ def outbox(tmp_path):
     """Return an empty outbox of at most 1 MiB."""
     with Outbox(tmp_path / "outbox.sqlite", LIMIT_BYTES) as made:
         yield made
-
-
-def heavy(**changes):
-    """Return a record with 60 KB of raw samples."""
-    return make_record(samples=(msgspec.structs.replace(make_series(), data="A" * 60_000),), **changes)
 
 
 def receipted(outbox, *some):
@@ -52,7 +46,7 @@ def waiting(outbox):
 
 def test_a_request_brings_the_same_bytes_again_and_a_receipt_ends_it(outbox):
     """Samples and all; until then they neither wait nor count, and afterwards they can be asked for once more."""
-    sent = receipted(outbox, heavy(), make_record(), make_record())
+    sent = receipted(outbox, make_heavy_record(), make_record(), make_record())
     assert waiting(outbox) == []
     assert outbox.count() == 0
     assert outbox.is_empty("pi-1") is True
@@ -91,12 +85,12 @@ def test_only_what_is_asked_for_comes_again(outbox):
 def test_receipted_records_make_room_before_any_trace_or_record_without_a_receipt(outbox):
     """Ten times the limit goes through: nothing without a receipt is lost or loses its samples, and the file stays below its limit."""
     for _ in range(100):
-        receipted(outbox, heavy(), heavy())
+        receipted(outbox, make_heavy_record(), make_heavy_record())
         assert used_bytes(outbox.connection) <= LIMIT_BYTES
     kept = outbox.receipted("pi-1")
     assert 3 <= kept <= 9
     for _ in range(8):
-        outbox.put(heavy())
+        outbox.put(make_heavy_record())
     assert outbox.dropped() == Dropped()
     assert all(record.decode(one).samples for one in waiting(outbox))
     assert outbox.receipted("pi-1") < kept
@@ -104,9 +98,9 @@ def test_receipted_records_make_room_before_any_trace_or_record_without_a_receip
 
 def test_what_was_asked_for_again_makes_room_too_and_is_not_called_dropped(outbox):
     """A collector has it, or had it; what none ever had comes first."""
-    receipted(outbox, *(heavy() for _ in range(6)))
+    receipted(outbox, *(make_heavy_record() for _ in range(6)))
     outbox.send_again(REQUEST, "pi-1", "lab")
-    kept = [outbox.put(heavy()).seq for _ in range(12)]
+    kept = [outbox.put(make_heavy_record()).seq for _ in range(12)]
     found = [record.decode(one) for one in waiting(outbox)]
     assert [one.seq for one in found if one.seq >= kept[0]] == kept
     assert all(one.samples for one in found)
@@ -136,10 +130,10 @@ def test_a_full_disk_takes_new_records_in_the_place_of_receipted_ones(tmp_path):
     """What a collector has does not keep out what none has."""
     with small_disk(tmp_path / "disk", 24) as disk, Outbox(disk / "outbox.sqlite") as outbox:
         for _ in range(100):
-            receipted(outbox, heavy())
+            receipted(outbox, make_heavy_record())
         assert outbox.receipted("pi-1") == 100
         fill(disk / "somebody else's")
-        sizes = [outbox.put(heavy()).seq for _ in range(20)]
+        sizes = [outbox.put(make_heavy_record()).seq for _ in range(20)]
         assert [record.decode(one).seq for one in waiting(outbox)] == sizes
         assert outbox.dropped() == Dropped()
 
@@ -147,7 +141,7 @@ def test_a_full_disk_takes_new_records_in_the_place_of_receipted_ones(tmp_path):
 def test_a_full_disk_answers_a_request_from_the_reserve(tmp_path):
     """The list of what is to be sent is small; the receipts empty it again."""
     with small_disk(tmp_path / "disk", 24) as disk, Outbox(disk / "outbox.sqlite") as outbox:
-        sent = receipted(outbox, *(heavy() for _ in range(100)))
+        sent = receipted(outbox, *(make_heavy_record() for _ in range(100)))
         fill(disk / "somebody else's")
         assert outbox.send_again(REQUEST, "pi-1", "lab") == 1
         assert waiting(outbox) == sent

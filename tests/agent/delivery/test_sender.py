@@ -2,11 +2,8 @@
 
 import zlib
 
-import pytest
-
 from edgemeter.agent.contract import messages, record
 from edgemeter.agent.contract.messages import Receipt
-from edgemeter.agent.delivery.outbox import Outbox
 from edgemeter.agent.delivery.sender import BATCH_BYTES, BATCH_RECORDS, SMALLEST_SHARE, Sender
 from tests.fixtures.record_factory import make_environment, make_record
 
@@ -40,13 +37,6 @@ class Line:
     def seqs(self):
         """Return the numbers in the order in which they went."""
         return [seq for _, several in self.sent for seq in several]
-
-
-@pytest.fixture
-def outbox(tmp_path):
-    """Return an empty outbox."""
-    with Outbox(tmp_path / "outbox.sqlite") as made:
-        yield made
 
 
 def put(outbox, count, **changes):

@@ -1,6 +1,5 @@
 """Facts about an outbox that is full, or whose disk is."""
 
-import msgspec
 import pytest
 
 from edgemeter.agent.base.errors import UnavailableError
@@ -8,16 +7,11 @@ from edgemeter.agent.contract import record
 from edgemeter.agent.contract.messages import Receipt
 from edgemeter.agent.delivery.outbox import Outbox
 from edgemeter.agent.delivery.outbox_file import DROP_REASON, Dropped, used_bytes
-from tests.fixtures.record_factory import make_record, make_series
+from tests.fixtures.record_factory import make_heavy_record, make_record
 from tests.fixtures.small_disk import fill, small_disk
 
 LOTS = 10**9
 LIMIT_BYTES = 1 << 20
-
-
-def heavy(**changes):
-    """Return a record with 60 KB of raw samples."""
-    return make_record(samples=(msgspec.structs.replace(make_series(), data="A" * 60_000),), **changes)
 
 
 def pending(outbox):
@@ -35,7 +29,7 @@ def outbox(tmp_path):
 def test_the_oldest_traces_go_first_and_every_record_stays(outbox, caplog):
     """Five times the limit in traces: all records are there, the newest with their samples, the rest say why they have none."""
     for _ in range(80):
-        outbox.put(heavy())
+        outbox.put(make_heavy_record())
     waiting = pending(outbox)
     assert [record.seq for record in waiting] == list(range(1, 81))
     whole = [record.seq for record in waiting if record.samples]
@@ -73,7 +67,7 @@ def test_the_newest_record_stays_even_when_it_alone_is_too_large(outbox):
 def test_what_a_receipt_names_makes_room_without_loss(outbox):
     """Space in the file is used again: an outbox that is emptied in time drops nothing."""
     for seq in range(1, 101):
-        outbox.put(heavy())
+        outbox.put(make_heavy_record())
         outbox.forget(Receipt(session=outbox.session, held=((seq, seq),)))
     assert outbox.dropped() == Dropped()
     assert outbox.path.stat().st_size < LIMIT_BYTES
@@ -82,8 +76,8 @@ def test_what_a_receipt_names_makes_room_without_loss(outbox):
 def test_what_was_dropped_is_counted_per_device(outbox):
     """Each device says its own loss."""
     for _ in range(30):
-        outbox.put(heavy(device="a"))
-    outbox.put(heavy(device="b"))
+        outbox.put(make_heavy_record(device="a"))
+    outbox.put(make_heavy_record(device="b"))
     assert outbox.dropped("a").traces > 10
     assert outbox.dropped("b") == Dropped()
     assert outbox.dropped() == outbox.dropped("a")

@@ -36,13 +36,6 @@ class World:
 
 
 @pytest.fixture
-def outbox(tmp_path):
-    """Return an empty outbox."""
-    with Outbox(tmp_path / "outbox.sqlite") as made:
-        yield made
-
-
-@pytest.fixture
 def world():
     """Return a board that was just booted."""
     return World()

@@ -12,10 +12,8 @@ from edgemeter.agent.energy.frozen_sensor import is_frozen
 from edgemeter.agent.energy.window import Window
 from edgemeter.agent.power.replay import Replay
 from edgemeter.agent.session import session
-from tests.fixtures.power_traces import S, make_counter, make_trace
+from tests.fixtures.power_traces import AFTER, BEFORE, TIMED, S, make_counter, make_trace
 from tests.fixtures.replay_case import replay_case
-
-BEFORE, TIMED, AFTER = Window(0, 20 * S), Window(20 * S, 50 * S), Window(50 * S, 70 * S)
 
 
 def test_a_sensor_is_frozen_if_it_repeats_its_idle_value_through_the_load():

@@ -15,25 +15,7 @@ from edgemeter.agent.energy.sampler import SensorTrace
 from edgemeter.agent.energy.sensor_run import EnergyRun
 from edgemeter.agent.energy.window import Window
 from edgemeter.agent.power import Reading
-from tests.fixtures.power_traces import S, make_counter, make_description, make_trace
-
-BEFORE, TIMED, AFTER = Window(0, 20 * S), Window(20 * S, 50 * S), Window(50 * S, 70 * S)
-
-
-def assess(trace, timed, before, after, inferences):
-    """What one trace supports over these windows."""
-    return per_inference.assess(trace, EnergyRun(timed, before, after, inferences))
-
-
-def _step(moment_s):
-    """Idle at 2 W, a load of 5 W from 20 s to 50 s."""
-    return 5.0 if 20 <= moment_s < 50 else 2.0
-
-
-def _energy(trace, inferences=1000, before=BEFORE, timed=TIMED, after=AFTER):
-    found, reason = assess(trace, timed, before, after, inferences)
-    assert reason is None
-    return found
+from tests.fixtures.power_traces import AFTER, BEFORE, TIMED, S, assess, energy_of, load_step, make_counter, make_description, make_trace
 
 
 def _terms(found):
@@ -51,7 +33,7 @@ def test_the_trapezoid_is_exact_on_a_ramp():
 
 def test_a_constant_power_gives_power_times_time():
     """7 W over 30 s and 1,000 inferences: 210 mJ each, certain but for gain and steps, which are none here."""
-    found = _energy(make_trace(lambda _: 7.0, 70))
+    found = energy_of(make_trace(lambda _: 7.0, 70))
     assert found.gross_mj == pytest.approx(210)
     assert found.mean_power_w == pytest.approx(7)
     assert found.gross_u_mj == pytest.approx(0, abs=1e-9)
@@ -63,7 +45,7 @@ def test_a_constant_power_gives_power_times_time():
 
 def test_net_is_gross_without_idle():
     """5 W against 2 W idle: 150 mJ gross and 90 mJ net an inference, within the stated uncertainty."""
-    found = _energy(make_trace(_step, 70, seed=1))
+    found = energy_of(make_trace(load_step, 70, seed=1))
     assert abs(found.gross_mj - 150) <= found.gross_u_mj
     assert abs(found.net_mj - 90) <= found.net_u_mj
     assert found.net_state == "resolved"
@@ -80,7 +62,7 @@ def test_bursts_faster_than_the_sensor_are_measured_within_their_uncertainty():
         def bursts(t, phase=phase):
             return (9.0 if (t * 30 + phase) % 1 < 0.4 else 4.0) if 20 <= t < 50 else 3.0
 
-        found = _energy(make_trace(bursts, 70, seed=seed, step_w=0.04, resolution_w=0.04), inferences=900)
+        found = energy_of(make_trace(bursts, 70, seed=seed, step_w=0.04, resolution_w=0.04), inferences=900)
         errors.append(found.gross_mj / 200 - 1)
         inside += abs(found.gross_mj - 200) <= found.gross_u_mj
     assert abs(statistics.fmean(errors)) < 0.01
@@ -91,8 +73,8 @@ def test_readings_in_step_with_the_load_would_be_wrong():
     """The same bursts read exactly every 100 ms see one phase only: why the sampler jitters."""
     trace = make_trace(lambda t: 9.0 if (t * 30) % 1 < 0.4 else 4.0, 70)
     jittered = make_trace(lambda t: 9.0 if (t * 30) % 1 < 0.4 else 4.0, 70, seed=5)
-    assert abs(_energy(trace, inferences=900).gross_mj - 200) > 50
-    assert abs(_energy(jittered, inferences=900).gross_mj - 200) < 10
+    assert abs(energy_of(trace, inferences=900).gross_mj - 200) > 50
+    assert abs(energy_of(jittered, inferences=900).gross_mj - 200) < 10
 
 
 def test_each_term_of_the_budget_follows_the_method():
@@ -101,7 +83,7 @@ def test_each_term_of_the_budget_follows_the_method():
     def power(t):
         return 5.0 if 20 <= t < 50 else 2.0 if t < 20 else 2.2
 
-    found = _energy(make_trace(power, 70, gain_u_ratio=0.02, resolution_w=0.1))
+    found = energy_of(make_trace(power, 70, gain_u_ratio=0.02, resolution_w=0.1))
     per_w = 30.0  # mJ an inference for a watt over 30 s and 1,000 inferences
     terms = _terms(found)
     assert terms["gain"] == pytest.approx(0.02 * found.gross_mj)
@@ -121,26 +103,26 @@ def test_each_term_of_the_budget_follows_the_method():
 def test_noise_counts_with_the_root_of_the_readings():
     """White noise of 0.5 W in 300 readings: about 0.5 / sqrt(300) W."""
     noise = random.Random(8)  # noqa: S311 - repeatable
-    found = _energy(make_trace(lambda _: 5 + noise.gauss(0, 0.5), 70))
+    found = energy_of(make_trace(lambda _: 5 + noise.gauss(0, 0.5), 70))
     assert _terms(found)["sampling"] == pytest.approx(0.5 / math.sqrt(300) * 30, rel=0.4)
 
 
 def test_a_slow_change_is_followed_and_costs_no_certainty():
     """A power that creeps from 5 W to 6 W is integrated exactly; the scatter of neighbours hardly sees it."""
-    found = _energy(make_trace(lambda t: 5 + t / 70, 70))
+    found = energy_of(make_trace(lambda t: 5 + t / 70, 70))
     assert _terms(found)["sampling"] < 0.001 * found.gross_mj
 
 
 def test_readings_that_a_sensor_repeats_do_not_count_as_many():
     """A meter that updates once a second, read ten times a second, is no more certain than read once a second."""
     noise = [random.Random(second).gauss(5, 0.5) for second in range(71)]  # noqa: S311 - repeatable
-    repeated = _terms(_energy(make_trace(lambda t: noise[int(t)], 70)))["sampling"]
+    repeated = _terms(energy_of(make_trace(lambda t: noise[int(t)], 70)))["sampling"]
     assert repeated == pytest.approx(0.5 / math.sqrt(30) * 30, rel=0.5)
 
 
 def test_an_unknown_gain_makes_the_uncertainty_unknown():
     """Null, not zero; the other terms are still listed."""
-    found = _energy(make_trace(_step, 70, gain_u_ratio=None, resolution_w=0.01))
+    found = energy_of(make_trace(load_step, 70, gain_u_ratio=None, resolution_w=0.01))
     assert (found.gross_u_mj, found.net_u_mj) == (None, None)
     assert _terms(found)["gain"] is None
     assert _terms(found)["offset"] > 0
@@ -148,7 +130,7 @@ def test_an_unknown_gain_makes_the_uncertainty_unknown():
 
 def test_an_unknown_resolution_makes_the_uncertainty_unknown():
     """Offset and quantisation are then not known either."""
-    found = _energy(make_trace(_step, 70, resolution_w=None))
+    found = energy_of(make_trace(load_step, 70, resolution_w=None))
     assert (found.gross_u_mj, found.net_u_mj) == (None, None)
 
 
@@ -158,7 +140,7 @@ def test_a_load_lost_in_the_idle_power_is_not_resolvable():
     def power(t):
         return 2.5 if t < 20 else 3.5
 
-    found = _energy(make_trace(power, 70))
+    found = energy_of(make_trace(power, 70))
     assert (found.net_state, found.net_mj) == ("not_resolvable", None)
     assert found.net_u_mj > 0
     assert found.gross_mj == pytest.approx(105, rel=0.01)
@@ -166,23 +148,23 @@ def test_a_load_lost_in_the_idle_power_is_not_resolvable():
 
 def test_without_idle_there_is_no_net():
     """No stretch at all, one too short, and one without readings: net is null, with the reason."""
-    trace = make_trace(_step, 70)
+    trace = make_trace(load_step, 70)
     for before, after in ((None, None), (Window(19 * S, 20 * S), None), (None, Window(200 * S, 230 * S))):
-        found = _energy(trace, before=before, after=after)
+        found = energy_of(trace, before=before, after=after)
         assert (found.net_mj, found.net_u_mj, found.net_state) == (None, None, "no_idle")
         assert (found.idle_before_w, found.idle_after_w) == (None, None)
 
 
 def test_with_idle_on_one_side_only_the_drift_is_unknown():
     """Net is there, its uncertainty is not."""
-    found = _energy(make_trace(_step, 70), before=None)
+    found = energy_of(make_trace(load_step, 70), before=None)
     assert found.net_mj == pytest.approx(90, rel=0.01)
     assert (found.net_u_mj, found.idle_before_w, found.idle_after_w) == (None, None, pytest.approx(2))
 
 
 def test_a_counter_gives_the_same_as_power_times_time():
     """A counter that moves every millisecond, read every 100 ms at 6 W."""
-    found = _energy(make_counter(6.0, 70))
+    found = energy_of(make_counter(6.0, 70))
     assert found.gross_mj == pytest.approx(180, rel=1e-6)
     assert _terms(found)["sampling"] == 0
     assert (found.gross_u_mj, _terms(found)["offset"]) == (None, None)
@@ -191,7 +173,7 @@ def test_a_counter_gives_the_same_as_power_times_time():
 def test_a_slow_counter_is_interpolated_between_its_moves():
     """One that moves once a second: the edges lie between two moves, and reading it at its old value costs nothing."""
     trace = make_counter(6.0, 90, moves_ms=1000.0)
-    found = _energy(trace, timed=Window(20 * S + S // 3, 80 * S + S // 3))
+    found = energy_of(trace, timed=Window(20 * S + S // 3, 80 * S + S // 3))
     assert found.gross_mj == pytest.approx(360, rel=1e-6)
     _, reason = assess(trace, TIMED, None, None, 1000)
     assert "one step of the energy counter is 6 J" in reason
@@ -204,7 +186,7 @@ def test_a_counter_goes_on_counting_while_nobody_reads():
     def without(begin_s, end_s):
         return dataclasses.replace(trace, readings=tuple(r for r in trace.readings if not begin_s * S < r.taken_ns < end_s * S))
 
-    assert _energy(without(30, 33)).gross_mj == pytest.approx(180, rel=1e-6)
+    assert energy_of(without(30, 33)).gross_mj == pytest.approx(180, rel=1e-6)
     assert "missing" in assess(without(48, 52), TIMED, None, None, 1000)[1]
 
 
@@ -217,12 +199,12 @@ def test_curves_survive_having_almost_no_readings():
 
 def test_the_widest_scope_that_supports_an_energy_is_taken_and_the_others_stand_beside_it():
     """A wall plug that is too slow gives way to the board's own sensor; without any, all reasons are stated."""
-    plug = dataclasses.replace(make_trace(_step, 70, scope="wall-ac", period_ms=1000.0), name="plug")
-    board = dataclasses.replace(make_trace(_step, 70, scope="soc-rails"), name="board")
+    plug = dataclasses.replace(make_trace(load_step, 70, scope="wall-ac", period_ms=1000.0), name="plug")
+    board = dataclasses.replace(make_trace(load_step, 70, scope="soc-rails"), name="board")
     found = energies_of([board, plug], EnergyRun(TIMED, BEFORE, AFTER, 1000))
     assert (found.energy.scope, found.others) == ("soc-rails", ())
     assert found.refused[0].startswith("plug: 1000 inferences in 30 s are too few")
-    faster = dataclasses.replace(make_trace(_step, 70, scope="wall-ac"), name="plug")
+    faster = dataclasses.replace(make_trace(load_step, 70, scope="wall-ac"), name="plug")
     found = energies_of([board, faster], EnergyRun(TIMED, BEFORE, AFTER, 1000))
     assert (found.energy.scope, [other.scope for other in found.others]) == ("wall-ac", ["soc-rails"])
     assert (found.reason, found.refused) == (None, ())
@@ -234,16 +216,16 @@ def test_the_widest_scope_that_supports_an_energy_is_taken_and_the_others_stand_
 
 def test_a_modelled_scope_does_not_stand_before_a_measured_one():
     """What a model makes of rails is an estimate of the board: the rails themselves are the run's energy."""
-    rails = dataclasses.replace(make_trace(_step, 70, scope="soc-rails"), name="rails")
-    model = dataclasses.replace(make_trace(_step, 70, scope="board-input", is_modelled=True), name="rails+desk")
+    rails = dataclasses.replace(make_trace(load_step, 70, scope="soc-rails"), name="rails")
+    model = dataclasses.replace(make_trace(load_step, 70, scope="board-input", is_modelled=True), name="rails+desk")
     found = energies_of([model, rails], EnergyRun(TIMED, BEFORE, AFTER, 1000))
     assert (found.energy.scope, [other.scope for other in found.others]) == ("soc-rails", ["board-input"])
 
 
 def test_a_replayed_sensor_does_not_stand_before_a_measuring_one():
     """A recording says nothing of this run, however wide its scope."""
-    board = dataclasses.replace(make_trace(_step, 70, scope="soc-rails"), name="board")
-    recording = dataclasses.replace(make_trace(_step, 70, scope="wall-ac", id="replay:demo"), name="replay")
+    board = dataclasses.replace(make_trace(load_step, 70, scope="soc-rails"), name="board")
+    recording = dataclasses.replace(make_trace(load_step, 70, scope="wall-ac", id="replay:demo"), name="replay")
     found = energies_of([recording, board], EnergyRun(TIMED, BEFORE, AFTER, 1000))
     assert (found.energy.scope, [other.sensor for other in found.others]) == ("soc-rails", ["replay:demo"])
 
@@ -277,7 +259,7 @@ def test_a_net_energy_below_its_own_uncertainty_is_not_resolved_by_a_calm_idle()
         ends = 20 + load_s
         trace = make_trace(lambda t: 2.01 + draw.gauss(0, 0.3) if 20 <= t < ends else 2.0, ends + 20, seed=5)
         windows = {"timed": Window(20 * S, int(ends * S)), "after": Window(int(ends * S), int((ends + 20) * S))}
-        return _energy(trace, **windows)
+        return energy_of(trace, **windows)
 
     found = scattered(30)
     assert (found.net_state, found.net_mj) == ("not_resolvable", None)
@@ -292,28 +274,28 @@ def test_a_counter_that_hardly_moves_while_idle_gives_no_idle_power():
         energy_j = 0.05 * min(tick, 200) / 10 + 8.0 * min(max(tick - 200, 0), 300) / 10 + 0.05 * max(tick - 500, 0) / 10
         readings.append(Reading(taken_ns=tick * S // 10, energy_mj=math.floor(energy_j) * 1000.0))
     trace = SensorTrace("counter", make_description(kind="energy", resolution_w=None, offset_u_w=0.0), tuple(readings))
-    found = _energy(trace)
+    found = energy_of(trace)
     assert (found.net_state, found.idle_before_w, found.idle_after_w) == ("no_idle", None, None)
     assert abs(found.gross_mj - 240) <= found.gross_u_mj
 
 
 def test_no_length_resolves_what_drift_hides():
     """Idle moved by 1 W: longer stretches do not help, and no window is promised."""
-    found = _energy(make_trace(lambda t: 2.5 if t < 20 else 3.5, 70))
+    found = energy_of(make_trace(lambda t: 2.5 if t < 20 else 3.5, 70))
     assert (found.net_state, found.resolving_window_s) == ("not_resolvable", None)
 
 
 def test_a_window_suffices_where_readings_agree_and_not_where_bursts_scatter_them():
     """Bursts between 4 W and 9 W at 10 Hz over 30 s are known to 2.6%: the record asks for four times the length."""
-    assert _energy(make_trace(lambda _: 7.0, 70)).sufficient_window_s <= 30
-    found = _energy(make_trace(lambda t: 9.0 if (t * 30) % 1 < 0.4 else 4.0, 70, seed=5), inferences=900)
+    assert energy_of(make_trace(lambda _: 7.0, 70)).sufficient_window_s <= 30
+    found = energy_of(make_trace(lambda t: 9.0 if (t * 30) % 1 < 0.4 else 4.0, 70, seed=5), inferences=900)
     assert 60 < found.sufficient_window_s < 250
 
 
 def test_a_step_at_the_edges_is_not_smeared_by_a_line_across_it():
     """A slow sensor, ideal steps: the energy is exact, where lines across the edges would lose a third of a period's load."""
-    trace = make_trace(_step, 140, seed=3, period_ms=500.0)
-    assert _energy(trace).gross_mj == pytest.approx(150, rel=1e-9)
+    trace = make_trace(load_step, 140, seed=3, period_ms=500.0)
+    assert energy_of(trace).gross_mj == pytest.approx(150, rel=1e-9)
 
 
 def test_a_fast_counter_is_not_smeared_by_a_line_across_a_step():
@@ -324,21 +306,21 @@ def test_a_fast_counter_is_not_smeared_by_a_line_across_a_step():
 
     readings = tuple(Reading(int(t * S), energy_mj=energy_mj(t)) for t in (0.21 + 0.5 * n for n in range(139)))
     description = make_description(kind="energy", period_ms=500.0, resolution_w=None, resolution_mj=0.0)
-    assert _energy(SensorTrace("counter", description, readings)).gross_mj == pytest.approx(150, rel=1e-9)
+    assert energy_of(SensorTrace("counter", description, readings)).gross_mj == pytest.approx(150, rel=1e-9)
 
 
 def test_values_read_rarely_do_not_sharpen_the_one_read_mostly():
     """Nine readings of ten show one value: its rounding error stays, whatever the tenth shows."""
-    rarely = _terms(_energy(make_trace(lambda t: 5.0 if int(t * 10) % 10 else 5.4, 70, resolution_w=0.4)))["quantisation"]
+    rarely = _terms(energy_of(make_trace(lambda t: 5.0 if int(t * 10) % 10 else 5.4, 70, resolution_w=0.4)))["quantisation"]
     assert rarely == pytest.approx(0.4 / math.sqrt(12) * math.hypot(0.9, 0.1) * 30, rel=0.01)
 
 
 def test_the_factor_k_grows_where_little_scatter_was_seen():
     """Fifty noisy readings: k follows Student's t; a budget without scatter keeps 2."""
     noise = random.Random(4)  # noqa: S311 - repeatable
-    few = _energy(make_trace(lambda _: 5 + noise.gauss(0, 1), 70, period_ms=600.0))
+    few = energy_of(make_trace(lambda _: 5 + noise.gauss(0, 1), 70, period_ms=600.0))
     assert 2.1 < few.gross_k < 2.5
-    assert _energy(make_trace(lambda _: 7.0, 70)).gross_k == pytest.approx(2)
+    assert energy_of(make_trace(lambda _: 7.0, 70)).gross_k == pytest.approx(2)
     freedom = {term.term: term.degrees_of_freedom for term in few.budget}
     assert freedom["sampling"] > 5
     assert freedom["gain"] is None
@@ -346,12 +328,12 @@ def test_the_factor_k_grows_where_little_scatter_was_seen():
 
 def test_a_calibrated_zero_takes_the_place_of_the_converters_step():
     """0.03 W over 30 s and 1,000 inferences are 0.9 mJ; without a calibration half a step either way, as before."""
-    calibrated = _energy(make_trace(lambda _: 7.0, 70, resolution_w=0.3, offset_u_w=0.03))
+    calibrated = energy_of(make_trace(lambda _: 7.0, 70, resolution_w=0.3, offset_u_w=0.03))
     assert _terms(calibrated)["offset"] == pytest.approx(0.9)
-    assert _terms(_energy(make_trace(lambda _: 7.0, 70, resolution_w=0.3)))["offset"] == pytest.approx(9 / math.sqrt(3))
+    assert _terms(energy_of(make_trace(lambda _: 7.0, 70, resolution_w=0.3)))["offset"] == pytest.approx(9 / math.sqrt(3))
 
 
 def test_a_modelled_scope_is_an_estimate():
     """However well the model was fitted: it must not stand beside measurements."""
-    assert provenance_of(_energy(make_trace(lambda _: 7.0, 70, is_modelled=True)), "measured") == "modelled"
-    assert provenance_of(_energy(make_trace(lambda _: 7.0, 70)), "measured") == "measured"
+    assert provenance_of(energy_of(make_trace(lambda _: 7.0, 70, is_modelled=True)), "measured") == "modelled"
+    assert provenance_of(energy_of(make_trace(lambda _: 7.0, 70)), "measured") == "measured"

@@ -10,26 +10,8 @@ from edgemeter.agent.energy.sampler import SensorTrace
 from edgemeter.agent.energy.sensor_run import EnergyRun
 from edgemeter.agent.energy.window import Window
 from edgemeter.agent.power import USB_DEVICES
-from tests.fixtures.power_traces import S, make_counter, make_trace
+from tests.fixtures.power_traces import AFTER, BEFORE, TIMED, S, assess, energy_of, load_step, make_counter, make_trace
 from tests.fixtures.rows import table_row
-
-BEFORE, TIMED, AFTER = Window(0, 20 * S), Window(20 * S, 50 * S), Window(50 * S, 70 * S)
-
-
-def assess(trace, timed, before, after, inferences):
-    """What one trace supports over these windows."""
-    return per_inference.assess(trace, EnergyRun(timed, before, after, inferences))
-
-
-def _step(moment_s):
-    """Idle at 2 W, a load of 5 W from 20 s to 50 s."""
-    return 5.0 if 20 <= moment_s < 50 else 2.0
-
-
-def _energy(trace, inferences=1000, before=BEFORE, timed=TIMED, after=AFTER):
-    found, reason = assess(trace, timed, before, after, inferences)
-    assert reason is None
-    return found
 
 
 def test_a_window_that_is_too_short_is_refused_with_what_it_needs():
@@ -40,21 +22,21 @@ def test_a_window_that_is_too_short_is_refused_with_what_it_needs():
         (Window(20 * S, 50 * S), 64, 100.0, "at least 46.9 s"),
         (Window(20 * S, 50 * S), 0, 100.0, "at least 3000 s"),
     ]:
-        found, reason = assess(make_trace(_step, 70, period_ms=period_ms), timed, BEFORE, AFTER, inferences)
+        found, reason = assess(make_trace(load_step, 70, period_ms=period_ms), timed, BEFORE, AFTER, inferences)
         assert found is None, f"{timed!r}, {inferences!r}, {period_ms!r}"
         assert needs in reason, f"{timed!r}, {inferences!r}, {period_ms!r}"
 
 
 def test_a_window_a_hair_below_ten_seconds_is_not_refused():
     """The first query begins a little after the clock of the timed part."""
-    assert _energy(make_trace(_step, 70), timed=Window(20 * S, 20 * S + int(9.95 * S)))
+    assert energy_of(make_trace(load_step, 70), timed=Window(20 * S, 20 * S + int(9.95 * S)))
 
 
 def test_readings_that_are_missing_end_in_a_refusal():
     """2 s without a reading in 30 s are too many; 0.5 s are not, and the longest gap is stated."""
 
     def without(begin_s, end_s):
-        trace = make_trace(_step, 70)
+        trace = make_trace(load_step, 70)
         kept = tuple(reading for reading in trace.readings if not begin_s * S < reading.taken_ns < end_s * S)
         return dataclasses.replace(trace, readings=kept, failures=9)
 
@@ -62,12 +44,12 @@ def test_readings_that_are_missing_end_in_a_refusal():
     assert found is None
     assert "missing in 2 s of the 30 s" in reason
     assert "9 reads failed" in reason
-    assert _energy(without(30, 30.5)).longest_gap_ms == pytest.approx(500)
+    assert energy_of(without(30, 30.5)).longest_gap_ms == pytest.approx(500)
 
 
 def test_a_sensor_that_stopped_early_gives_the_reason():
     """Readings end in the middle of the timed part."""
-    trace = make_trace(_step, 35)
+    trace = make_trace(load_step, 35)
     found, reason = assess(dataclasses.replace(trace, ended="the plug does not answer any more"), TIMED, BEFORE, AFTER, 1000)
     assert found is None
     assert reason.endswith("the plug does not answer any more")
@@ -98,7 +80,7 @@ def test_a_counter_that_stands_still_or_jumps_back_is_refused():
 
 def test_a_sensor_that_is_blocked_gives_no_energy_and_its_own_reason():
     """As it is set up, its figures may be wrong by a factor: an unconfirmed shunt."""
-    trace = make_trace(_step, 70, blocked="its shunt is the driver's default: confirm shunt_ohm")
+    trace = make_trace(load_step, 70, blocked="its shunt is the driver's default: confirm shunt_ohm")
     assert assess(trace, TIMED, BEFORE, AFTER, 1000) == (None, "bench: its shunt is the driver's default: confirm shunt_ohm")
 
 
@@ -106,7 +88,7 @@ def test_a_case_on_a_usb_accelerator_has_no_energy_from_a_sensor_that_does_not_s
     """It would count the board without what is measured; the reason names the meters that would do."""
     for scope, excludes, sees in [("soc-rails", (USB_DEVICES,), False), ("module", (), False), ("wall-ac", (), True)]:
         found, reason = per_inference.assess(
-            make_trace(_step, 70, scope=scope, excludes=excludes), EnergyRun(TIMED, BEFORE, AFTER, 1000, accelerator="USB")
+            make_trace(load_step, 70, scope=scope, excludes=excludes), EnergyRun(TIMED, BEFORE, AFTER, 1000, accelerator="USB")
         )
         assert (found is not None) == sees, f"{scope!r}"
         assert sees or ("does not measure USB devices" in reason and "board-input" in reason and "wall-ac" in reason), f"{scope!r}"
@@ -117,12 +99,12 @@ def test_outside_what_a_calibration_holds_for_there_is_no_energy():
     found, reason = assess(make_trace(lambda _: 7.0, 70, valid_w=(2.0, 5.0)), TIMED, BEFORE, AFTER, 1000)
     assert found is None
     assert "7 W is outside the range of its calibration (2 to 5 W)" in reason
-    assert _energy(make_trace(lambda _: 4.0, 70, valid_w=(2.0, 5.0))).gross_mj == pytest.approx(120)
+    assert energy_of(make_trace(lambda _: 4.0, 70, valid_w=(2.0, 5.0))).gross_mj == pytest.approx(120)
 
 
 def test_work_that_is_no_inference_needs_time_and_no_number():
     """One piece of work of 30 s has an energy; for one of 5 s the needed time is stated."""
-    trace = make_trace(_step, 70, seed=1)
+    trace = make_trace(load_step, 70, seed=1)
     found, reason = per_inference.assess(trace, EnergyRun(TIMED, BEFORE, AFTER, 1, counts_inferences=False))
     assert reason is None
     assert abs(found.gross_mj - 150_000) <= found.gross_u_mj
@@ -176,5 +158,5 @@ def test_an_idle_of_a_few_readings_only_is_looked_at_too():
 def test_idle_readings_beside_the_load_and_single_negative_ones_are_no_fault():
     """Only the mean counts: an offset of less than the power, and noise around it, are what the budget is for."""
     noise = random.Random(5)  # noqa: S311 - repeatable
-    found = _energy(make_trace(lambda t: _step(t) - 1.8 + noise.gauss(0, 0.3), 70))
+    found = energy_of(make_trace(lambda t: load_step(t) - 1.8 + noise.gauss(0, 0.3), 70))
     assert found.idle_before_w == pytest.approx(0.2, abs=0.1)

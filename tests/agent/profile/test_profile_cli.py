@@ -161,10 +161,3 @@ def test_a_crash_of_the_library_is_one_line(tmp_path):
     assert done.returncode == 1
     assert "the process that profiled 'onnx.onnx' on onnx was killed by SIGSEGV" in done.stderr
     assert "Traceback" not in done.stderr
-
-
-def test_its_help_teaches_by_an_example():
-    """As every command's does."""
-    done = edgemeter("models", "profile", "--help")
-    assert done.returncode == 0, done.stderr
-    assert "Example: edgemeter models profile" in done.stdout

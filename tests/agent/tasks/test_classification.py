@@ -1,7 +1,5 @@
 """The classification task: from photographs and scores to top-1."""
 
-import json
-
 import numpy as np
 import pytest
 from PIL import Image
@@ -11,7 +9,7 @@ from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.datasets.dataset import open_folder
 from edgemeter.agent.runtimes import TensorInfo
 from tests.fixtures.rows import in_folders, table_row
-from tests.fixtures.vision_factory import make_card, make_loaded, make_truth
+from tests.fixtures.vision_factory import make_card, make_loaded, make_truth, open_with_truth
 
 CLASSES = 11
 INPUT = TensorInfo("image", (1, 64, 64, 3), "uint8", 1 / 128, 128)
@@ -26,13 +24,6 @@ def folder(tmp_path):
     for i in range(3):
         Image.new("RGB", (32, 32)).save(images / f"photo_{i}.png")
     return images
-
-
-def opened(folder, truth):
-    """Return the data set of the folder with this ground truth."""
-    path = folder.parent / "truth.json"
-    path.write_text(json.dumps(truth), encoding="utf-8")
-    return open_folder(folder, path)
 
 
 def make_task(data, **output):
@@ -50,7 +41,7 @@ def scores(*best):
 
 def test_top1_and_top5_are_shares_of_the_photographs(folder):
     """Right at once, right among five, wrong: 1/3 and 2/3; the background does not count."""
-    data = opened(folder, {f"photo_{i}.png": 4 for i in range(3)})
+    data = open_with_truth(folder, {f"photo_{i}.png": 4 for i in range(3)})
     made = make_task(data)
     for index, answer in enumerate([scores(5, 1), scores(1, 2, 3, 4, 5), scores(1, 2, 3, 4, 6, 5)]):
         ((tensor,),) = [call.values() for call in made.prepare(index)]
@@ -68,7 +59,7 @@ def test_an_index_that_counts_from_another_class_is_told(tmp_path):
         with table_row(shift):
             for i in range(6):
                 Image.new("RGB", (32, 32)).save(folder / f"photo_{i}.png")
-            made = make_task(opened(folder, {f"photo_{i}.png": i + 1 + shift for i in range(6)}))
+            made = make_task(open_with_truth(folder, {f"photo_{i}.png": i + 1 + shift for i in range(6)}))
             for index in range(6):
                 made.predict(index, [scores(index + 2)])
             score = made.score()
@@ -78,7 +69,7 @@ def test_an_index_that_counts_from_another_class_is_told(tmp_path):
 
 def test_of_equal_scores_the_lower_class_is_first(folder):
     """Quantised scores tie often; the answer does not depend on the sort."""
-    made = make_task(opened(folder, {"photo_0.png": 2}))
+    made = make_task(open_with_truth(folder, {"photo_0.png": 2}))
     made.predict(0, [[np.full((1, CLASSES), 9, np.uint8)]])
     assert made.score().value == 0
     assert made.score().detail["top5"] == 1
@@ -86,7 +77,7 @@ def test_of_equal_scores_the_lower_class_is_first(folder):
 
 def test_only_what_was_answered_is_scored(folder):
     """The number of images says on how many."""
-    made = make_task(opened(folder, {"photo_0.png": 2, "photo_2.png": 3}))
+    made = make_task(open_with_truth(folder, {"photo_0.png": 2, "photo_2.png": 3}))
     assert made.score() is None
     made.predict(1, [scores(4)])
     assert (made.score().images, made.score().value) == (1, 1)
@@ -108,18 +99,18 @@ def test_another_number_of_scores_is_refused(folder):
 def test_a_class_beyond_the_models_is_refused(folder):
     """An index for a thousand classes does not fit a model of eleven."""
     with pytest.raises(ConfigError, match="has class 10, model 'tested' has 11 classes"):
-        make_task(opened(folder, {"photo_0.png": 10}))
+        make_task(open_with_truth(folder, {"photo_0.png": 10}))
 
 
 def test_boxes_are_refused(folder):
     """A classifier needs one class per photograph."""
     with pytest.raises(ConfigError, match=r"is a classifier.*give an index"):
-        make_task(opened(folder, make_truth(1)))
+        make_task(open_with_truth(folder, make_truth(1)))
 
 
 def test_the_bounds_are_wilsons(folder):
     """Three of three right is no certainty: Wilson's lower bound is 0.4385."""
-    made = make_task(opened(folder, {f"photo_{i}.png": 4 for i in range(3)}))
+    made = make_task(open_with_truth(folder, {f"photo_{i}.png": 4 for i in range(3)}))
     for index in range(3):
         made.predict(index, [scores(5)])
     one = made.score()
@@ -149,13 +140,13 @@ def test_groups_have_their_own_accuracy_and_a_gap(tmp_path):
 def test_an_index_that_counts_the_background_is_told_so(folder):
     """Classes 1 to 10 of a model of ten and background: the fix is to subtract one, and we do not guess."""
     with pytest.raises(ConfigError, match="seems to count the background as class 0: subtract 1"):
-        make_task(opened(folder, {"photo_0.png": 1, "photo_1.png": 10}))
+        make_task(open_with_truth(folder, {"photo_0.png": 1, "photo_1.png": 10}))
 
 
 @pytest.mark.parametrize("count", [9, 11])
 def test_labels_that_are_not_as_many_as_the_classes_are_refused(folder, count):
     """One line too few or too many shifts every name after it."""
-    data = opened(folder, {"photo_0.png": 1})
+    data = open_with_truth(folder, {"photo_0.png": 1})
     with pytest.raises(ConfigError, match=rf"has {count} labels and 11 classes \(label_offset -1\): give 10 labels"):
         make_task(data, labels=tuple(map(str, range(count))))
     assert make_task(data, labels=tuple(map(str, range(10)))).score() is None

@@ -9,12 +9,7 @@ import pytest
 
 from edgemeter.agent.base.errors import UnavailableError
 from edgemeter.agent.tasks import coco_ap
-from tests.fixtures.vision_factory import make_truth
-
-
-def perfect(truth):
-    """Return detections that are the truth itself: [n, 7]."""
-    return np.array([[a["image_id"], *a["bbox"], 0.9, a["category_id"]] for a in truth["annotations"]])
+from tests.fixtures.vision_factory import make_truth, perfect_detections
 
 
 def evaluate(truth, rows, image_ids):
@@ -25,7 +20,7 @@ def evaluate(truth, rows, image_ids):
 def test_the_truth_itself_scores_one():
     """Every object found, nothing else: 1.0; no object is medium or large, so those have no figure."""
     truth = make_truth(3)
-    figures = evaluate(truth, perfect(truth), [100, 101, 102])
+    figures = evaluate(truth, perfect_detections(truth), [100, 101, 102])
     assert figures["ap"] == figures["ap50"] == figures["ap_small"] == figures["ar_100"] == pytest.approx(1, abs=1e-12)
     assert figures["ap_medium"] is None
     assert figures["ap_large"] is None
@@ -35,7 +30,7 @@ def test_the_truth_itself_scores_one():
 def test_an_image_without_detections_counts():
     """Half of the objects of each class found: recall ends at 1/2, so precision 1 counts for 51 of 101 points."""
     truth = make_truth(2)
-    rows = perfect(truth)
+    rows = perfect_detections(truth)
     figures = evaluate(truth, rows[rows[:, 0] == 100], [100, 101])
     assert figures["ap"] == pytest.approx(51 / 101, abs=1e-12)
     assert figures["ar_100"] == pytest.approx(0.5, abs=1e-12)
@@ -45,7 +40,7 @@ def test_an_image_without_annotations_counts():
     """A better-scored find where nothing is halves the precision of its class."""
     truth = make_truth(2, ("cat",))
     truth["annotations"] = [a for a in truth["annotations"] if a["image_id"] == 100]
-    rows = np.concatenate([perfect(truth), [[101, 0, 0, 16, 16, 0.95, 7]]])
+    rows = np.concatenate([perfect_detections(truth), [[101, 0, 0, 16, 16, 0.95, 7]]])
     assert evaluate(truth, rows, [100, 101])["ap"] == pytest.approx(0.5, abs=1e-12)
     assert evaluate(truth, rows, [100])["ap"] == pytest.approx(1, abs=1e-12)
 
@@ -55,7 +50,7 @@ def test_classes_of_one_name_have_figures_of_their_own():
     truth = make_truth(2)
     first, second = (one["id"] for one in truth["categories"])
     truth["categories"] = [{"id": number, "name": "cat"} for number in (first, second, 99)]
-    rows = perfect(truth)
+    rows = perfect_detections(truth)
     figures = coco_ap.CocoAp(truth, rows[rows[:, 6] == first]).figures([100, 101])
     assert figures.by_category == {first: pytest.approx(1, abs=1e-12), second: 0, 99: None}
 
@@ -75,7 +70,7 @@ def test_no_objects_have_no_figure():
 def test_an_annotation_with_id_zero_counts_like_any_other():
     """COCO's bookkeeping takes 0 for "not matched"."""
     truth = make_truth()
-    rows = perfect(truth)
+    rows = perfect_detections(truth)
     for number, annotation in enumerate(truth["annotations"]):
         annotation["id"] = number
     assert evaluate(truth, rows, [100, 101])["ap"] == pytest.approx(1, abs=1e-12)
@@ -84,7 +79,7 @@ def test_an_annotation_with_id_zero_counts_like_any_other():
 def test_nothing_is_printed(capfd):
     """Standard output is the command's result."""
     truth = make_truth()
-    evaluate(truth, perfect(truth), [100, 101])
+    evaluate(truth, perfect_detections(truth), [100, 101])
     assert capfd.readouterr() == ("", "")
 
 
@@ -92,7 +87,7 @@ def test_the_document_is_left_as_it_was():
     """The data set's truth is shared, nobody writes into it."""
     truth = make_truth()
     before = copy.deepcopy(truth)
-    evaluate(truth, perfect(truth), [100, 101])
+    evaluate(truth, perfect_detections(truth), [100, 101])
     assert truth == before
 
 

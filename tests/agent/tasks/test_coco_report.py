@@ -7,14 +7,9 @@ import pytest
 
 from edgemeter.agent.tasks import coco_ap
 from edgemeter.agent.tasks.coco_ap import CocoAp
-from tests.fixtures.vision_factory import make_truth
+from tests.fixtures.vision_factory import make_truth, perfect_detections
 
 SHA256 = "0" * 64
-
-
-def perfect(truth):
-    """Return detections that are the truth itself: [n, 7]."""
-    return np.array([[a["image_id"], *a["bbox"], 0.9, a["category_id"]] for a in truth["annotations"]])
 
 
 def ids(truth):
@@ -27,7 +22,7 @@ def half_found(images=60):
     truth = make_truth(images, ("cat",))
     for place, image in enumerate(truth["images"]):
         image["group"] = "day" if place < images // 2 else "night"
-    rows = perfect(truth)
+    rows = perfect_detections(truth)
     kept = [place for place in range(images) if place < images // 2 or place % 2]
     return truth, rows[kept]
 
@@ -43,7 +38,7 @@ def test_a_class_without_objects_has_no_figure():
     """Null, and its count says why; a class that is never found has zero."""
     truth = make_truth(2, ("cat", "dog", "emu"))
     truth["annotations"] = [a for a in truth["annotations"] if a["category_id"] != 9]
-    rows = perfect(truth)
+    rows = perfect_detections(truth)
     one = coco_ap.coco_accuracy(truth, rows[rows[:, 6] == 7], ids(truth), SHA256)
     assert [(part.name, part.value, part.objects, part.images) for part in one.per_class] == [
         ("cat", pytest.approx(1), 2, 2),
@@ -57,7 +52,7 @@ def test_classes_keep_their_names_whatever_the_order_of_their_ids():
     """The evaluation sorts ids, the document need not."""
     truth = make_truth(2)
     truth["categories"].reverse()
-    rows = perfect(truth)
+    rows = perfect_detections(truth)
     one = coco_ap.coco_accuracy(truth, rows[rows[:, 6] == 7], ids(truth), SHA256)
     assert {part.name: round(part.value, 9) for part in one.per_class} == {"cat": 1, "dog": 0}
 
@@ -98,14 +93,14 @@ def test_bounds_are_not_computed_where_they_are_not_wanted():
     assert never.interval is None
     assert never.groups[0].low is None
     few = make_truth(19)
-    assert coco_ap.coco_accuracy(few, perfect(few), ids(few), SHA256, "always").interval is None
+    assert coco_ap.coco_accuracy(few, perfect_detections(few), ids(few), SHA256, "always").interval is None
 
 
 def test_the_standard_error_is_that_of_repeated_sampling():
     """Each image found or not by a coin: AP's spread over fresh samples is the standard error, within what so many samples can tell."""
     draw = np.random.default_rng(1)
     truth = make_truth(60, ("cat",))
-    rows = perfect(truth)
+    rows = perfect_detections(truth)
     samples = [rows[draw.random(60) < 0.6] for _ in range(200)]
     values = [CocoAp(truth, sample).figures(ids(truth)).overall["ap"] for sample in samples]
     errors = [CocoAp(truth, sample).ap.bounded(ids(truth)).error for sample in samples[:60]]
@@ -150,7 +145,7 @@ def test_groups_of_annotations_are_compared_by_recall():
     truth = make_truth(60, ("cat",))
     for place, annotation in enumerate(truth["annotations"]):
         annotation["group"] = "red" if place % 2 else "blue"
-    rows = perfect(truth)
+    rows = perfect_detections(truth)
     kept = [place for place in range(60) if place % 2 or place < 24]
     false = [[100, 40, 40, 8, 8, 0.99, 7]] * 5
     one = coco_ap.coco_accuracy(truth, np.concatenate([rows[kept], false]), ids(truth), SHA256)
@@ -164,7 +159,7 @@ def test_a_box_without_extent_counts_as_an_object_not_found():
     for width in (0, -16):
         truth = make_truth(2, ("cat",))
         truth["annotations"][0] |= {"bbox": [20, 20, width, 16], "area": 256}
-        rows = perfect(make_truth(2, ("cat",)))[1:]
+        rows = perfect_detections(make_truth(2, ("cat",)))[1:]
         assert coco_ap.coco_accuracy(truth, rows, ids(truth), SHA256).value == pytest.approx(51 / 101)
 
 
@@ -172,7 +167,7 @@ def test_a_crowd_is_neither_found_nor_missed():
     """A find inside a crowd counts for nothing, and the crowd need not be found."""
     truth = make_truth(2, ("cat",))
     truth["annotations"].append({**truth["annotations"][0], "id": 9, "bbox": [30, 30, 30, 30], "area": 900, "iscrowd": 1})
-    rows = np.concatenate([perfect(make_truth(2, ("cat",))), [[100, 32, 32, 10, 10, 0.99, 7]]])
+    rows = np.concatenate([perfect_detections(make_truth(2, ("cat",))), [[100, 32, 32, 10, 10, 0.99, 7]]])
     assert coco_ap.coco_accuracy(truth, rows, ids(truth), SHA256).value == pytest.approx(1)
 
 

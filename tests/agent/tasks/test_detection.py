@@ -1,7 +1,5 @@
 """The detection task: from photographs and raw outputs to COCO AP."""
 
-import json
-
 import numpy as np
 import pytest
 from PIL import Image
@@ -10,7 +8,7 @@ from edgemeter.agent import tasks
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.datasets.dataset import open_folder
 from edgemeter.agent.runtimes import TensorInfo
-from tests.fixtures.vision_factory import make_card, make_loaded, make_truth, tensors
+from tests.fixtures.vision_factory import make_card, make_loaded, make_truth, open_with_truth, tensors
 
 # A YOLOv8 head on 64 x 64 with two classes.
 HEAD = (1, 6, 84)
@@ -25,13 +23,6 @@ def folder(tmp_path):
     for i in range(2):
         Image.new("RGB", (64, 64), (i, i, i)).save(images / f"photo_{i}.png")
     return images
-
-
-def opened(folder, truth):
-    """Return the data set of the folder with this ground truth."""
-    path = folder.parent / "truth.json"
-    path.write_text(json.dumps(truth), encoding="utf-8")
-    return open_folder(folder, path)
 
 
 def make_task(data, outputs=None, **output):
@@ -61,7 +52,7 @@ def run(made, outputs):
 
 def test_a_perfect_model_scores_one(folder):
     """The metric has its name, the images are counted, the data set's hash travels with it."""
-    data = opened(folder, make_truth())
+    data = open_with_truth(folder, make_truth())
     score = run(make_task(data), [perfect()])
     assert (score.metric, score.images, score.dataset_sha256) == ("coco_ap", 2, data.sha256)
     assert score.value == pytest.approx(1, abs=1e-9)
@@ -75,18 +66,18 @@ def test_quantised_outputs_are_read_by_their_scale(folder):
     info = TensorInfo("out", HEAD, "int8", 1 / 255, -128)
     quantised = np.clip(np.rint(perfect(1 / 64) * 255) - 128, -128, 127).astype(np.int8)
     quantised[0, 4:, :2] = [[100, -128], [-128, 90]]
-    score = run(make_task(opened(folder, make_truth()), [info]), [quantised])
+    score = run(make_task(open_with_truth(folder, make_truth()), [info]), [quantised])
     assert score.detail["ap75"] == pytest.approx(1, abs=1e-9)
 
 
 def test_a_model_that_finds_nothing_scores_zero(folder):
     """Without a single detection the AP is 0 and not absent."""
-    assert run(make_task(opened(folder, make_truth())), [np.zeros(HEAD, np.float32)]).value == 0
+    assert run(make_task(open_with_truth(folder, make_truth())), [np.zeros(HEAD, np.float32)]).value == 0
 
 
 def test_a_photograph_without_detections_counts(folder):
     """Half of the objects found is about half the AP."""
-    made = make_task(opened(folder, make_truth()))
+    made = make_task(open_with_truth(folder, make_truth()))
     for index, output in enumerate([perfect(), np.zeros(HEAD, np.float32)]):
         made.prepare(index)
         made.predict(index, [[output]])
@@ -95,7 +86,7 @@ def test_a_photograph_without_detections_counts(folder):
 
 def test_a_photograph_answered_twice_counts_once(folder):
     """The last answer stands: a timed loop may go round the data set."""
-    made = make_task(opened(folder, make_truth()))
+    made = make_task(open_with_truth(folder, make_truth()))
     run(made, [np.zeros(HEAD, np.float32)])
     score = run(made, [perfect()])
     assert (score.value, score.images) == (pytest.approx(1, abs=1e-9), 2)
@@ -103,7 +94,7 @@ def test_a_photograph_answered_twice_counts_once(folder):
 
 def test_only_what_was_answered_is_scored(folder):
     """The number of images says on how many."""
-    made = make_task(opened(folder, make_truth()))
+    made = make_task(open_with_truth(folder, make_truth()))
     assert made.score() is None
     made.prepare(1)
     made.predict(1, [[perfect()]])
@@ -119,7 +110,7 @@ def test_ground_truth_without_objects_has_no_score(folder):
     """AP is not defined then."""
     truth = make_truth()
     truth["annotations"] = []
-    assert run(make_task(opened(folder, truth)), [perfect()]) is None
+    assert run(make_task(open_with_truth(folder, truth)), [perfect()]) is None
 
 
 def test_classes_that_the_annotations_do_not_know_are_left_out(folder):
@@ -127,13 +118,13 @@ def test_classes_that_the_annotations_do_not_know_are_left_out(folder):
     truth = make_truth(categories=("cat", "dog"))
     truth["categories"] = truth["categories"][1:]
     truth["annotations"] = [a for a in truth["annotations"] if a["category_id"] == 8]
-    assert run(make_task(opened(folder, truth), labels=("cat", "dog")), [perfect()]).value == pytest.approx(1, abs=1e-9)
+    assert run(make_task(open_with_truth(folder, truth), labels=("cat", "dog")), [perfect()]).value == pytest.approx(1, abs=1e-9)
 
 
 def test_a_class_beyond_the_cards_is_an_error(folder):
     """A PostProcess model does not declare its classes; the card is wrong, and no number is made of it."""
     made = tasks.create(
-        make_card("tflite-postprocess", classes=2), make_loaded(tensors((), (), (), ()), [INPUT]), opened(folder, make_truth())
+        make_card("tflite-postprocess", classes=2), make_loaded(tensors((), (), (), ()), [INPUT]), open_with_truth(folder, make_truth())
     )
     made.prepare(0)
     made.predict(0, [[np.array(part, np.float32) for part in ([[[0, 0, 1, 1]]], [[5]], [[0.5]], [1])]])
@@ -143,7 +134,7 @@ def test_a_class_beyond_the_cards_is_an_error(folder):
 
 def test_annotations_for_another_size_are_refused(folder):
     """Boxes of the original do not fit a thumbnail."""
-    made = make_task(opened(folder, make_truth(size_px=640)))
+    made = make_task(open_with_truth(folder, make_truth(size_px=640)))
     with pytest.raises(ConfigError, match=r"'photo_0\.png' at 640 x 640, it is 64 x 64"):
         made.prepare(0)
 
@@ -153,10 +144,10 @@ def test_annotations_without_sizes_are_taken(folder):
     truth = make_truth()
     for image in truth["images"]:
         del image["width"]
-    assert run(make_task(opened(folder, truth)), [perfect()]).value == pytest.approx(1, abs=1e-9)
+    assert run(make_task(open_with_truth(folder, truth)), [perfect()]).value == pytest.approx(1, abs=1e-9)
 
 
 def test_an_index_of_classes_is_refused(folder):
     """A detector needs boxes."""
     with pytest.raises(ConfigError, match=r"finds objects.*give COCO annotations"):
-        make_task(opened(folder, {"photo_0.png": 1}))
+        make_task(open_with_truth(folder, {"photo_0.png": 1}))
