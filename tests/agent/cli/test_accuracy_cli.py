@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from tests.fixtures.command import edgemeter
+from tests.fixtures.rows import table_row
 from tests.fixtures.vision_factory import make_truth
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -155,9 +156,9 @@ def test_a_group_without_a_figure_is_explained(tmp_path):
     assert "a group of fewer than 30 images gets no figure" in run("--annotations", paths[0], "--detections", paths[1]).stdout
 
 
-@pytest.mark.parametrize(
-    ("arguments", "said"),
-    [
+def test_wrong_usage_is_one_line_with_the_remedy():
+    """No traceback, nothing on standard output, status 2."""
+    for arguments, said in [
         ((), "give either --detections FILE or --model FILE"),
         (("--detections", "a", "--model", "b"), "give either"),
         (("--detections", "a"), "--annotations is missing"),
@@ -167,14 +168,12 @@ def test_a_group_without_a_figure_is_explained(tmp_path):
         (("--detections", "absent.json", "--annotations", "absent.json"), "cannot read the annotations 'absent.json'"),
         (("--model", "absent.tflite", "--images", "."), "there is no model at"),
         (("--model", "b.tflite", "--images", ".", "--corrupt", "rain"), "no corruption is called 'rain'"),
-    ],
-)
-def test_wrong_usage_is_one_line_with_the_remedy(arguments, said):
-    """No traceback, nothing on standard output, status 2."""
-    done = run(*arguments)
-    assert (done.returncode, done.stdout) == (2, "")
-    assert said in done.stderr
-    assert "Traceback" not in done.stderr
+    ]:
+        with table_row(arguments):
+            done = run(*arguments)
+            assert (done.returncode, done.stdout) == (2, "")
+            assert said in done.stderr
+            assert "Traceback" not in done.stderr
 
 
 def test_an_index_of_classes_has_no_boxes(tmp_path):

@@ -4,10 +4,9 @@ import json
 import subprocess
 import sys
 
-import pytest
-
 from tests.fixtures.command import edgemeter as run
 from tests.fixtures.replay_case import replay_case
+from tests.fixtures.rows import in_folders, table_row
 
 HEAVY = (
     "numpy",
@@ -62,50 +61,51 @@ def test_the_version_is_printed():
     assert run("--version").stdout.startswith("edgemeter, version ")
 
 
-@pytest.mark.parametrize(
-    ("arguments", "status", "says"),
-    [
-        (("run",), 2, "give either one SUITE file (.toml) or models"),
-        (("run", "--model", "none.tflite"), 2, "there is no model at"),
-        (("run", "--model", "modles/none.tflite"), 2, "for there is no folder '"),
-        (("run", "--model", "none.xyz"), 2, "there is no model 'none.xyz', neither as a file nor in the catalogue"),
-        (("run", "a.toml", "b.toml"), 2, "give either one SUITE file (.toml) or models"),
-        (("run", "a.onnx", "b.onnx", "--name", "x"), 2, "--name belongs to one model, 2 are given"),
-        (("run", "edgemeter-shapes_int9.tflite"), 2, "did you mean edgemeter-shapes_int8.tflite"),
-        (("run", "yolox-nanno"), 2, "did you mean yolox-nano"),
-        (("run", "yolox-nano"), 2, "fetch it with `edgemeter models fetch yolox-nano`"),
-        (("run", "none.toml"), 2, "cannot read the suite 'none.toml': No such file"),
-        (("run", "--model", "x.onnx", "--threads", "0"), 2, "threads"),
-        (("run", "--model", "x.onnx", "--mode", "fast"), 2, "'fast' is not one of"),
-        (("frobnicate",), 2, "No such command 'frobnicate'"),
-        (("doctor", "--config", "none.toml"), 2, "cannot read the configuration 'none.toml'"),
-        (("agent", "publish"), 2, "no broker is named"),
-        (("agent", "publish", "--broker", "b", "--device", "a/b"), 2, "'a/b' is not a valid device name"),
-        (("run", "--model", "x.replay.json", "--device", "Küche"), 2, "'Küche' is not a valid device name"),
-        (("agent", "up", "--broker", "b", "--device", "+"), 2, "'+' is not a valid device name"),
-        (("agent", "up", "--broker", "b", "--fleet", "x" * 129), 2, "is not a valid fleet name"),
-        (("collector", "up", "--broker", "b", "--ledger", ""), 2, "'.' is a folder, not an edgemeter ledger"),
-        (("agent", "publish", "--broker", "b", "--delivery-timeout", "nan"), 2, "'nan' is not a finite number"),
-        (("collector", "load", "--broker", "b", "--rate", "inf"), 2, "'inf' is not a finite number"),
-        (("collector", "load", "--broker", "b", "--seconds", "nan"), 2, "'nan' is not a finite number"),
-        (("collector", "up", "--broker", "b", "--keep-days", "inf"), 2, "'inf' is not a finite number"),
-        (("agent", "up"), 2, "no broker is named"),
-        (("agent", "up", "--broker", "mqtts://b", "--broker-user-file", "none"), 2, "cannot read the broker user from 'none'"),
-        (
-            ("agent", "publish", "--broker", "mqtts://b", "--broker-ca-file", "none.pem"),
-            2,
-            "cannot read the broker's CA certificate 'none.pem'",
-        ),
-        (("agent", "publish", "--broker", "b", "--broker-key-file", "none.pem"), 2, "write mqtts://"),
-    ],
-)
-def test_wrong_usage_is_one_line_with_the_remedy(tmp_path, arguments, status, says):
+def test_wrong_usage_is_one_line_with_the_remedy(tmp_path):
     """No traceback; the exit status tells wrong usage from failure."""
-    done = run(*arguments, cwd=tmp_path)
-    assert (done.returncode, done.stdout) == (status, "")
-    assert says in done.stderr
-    assert "Traceback" not in done.stderr
-    assert len(done.stderr.strip().splitlines()) == 1 or done.stderr.startswith("Usage:")
+    for folder, arguments, status, says in in_folders(
+        tmp_path,
+        [
+            (("run",), 2, "give either one SUITE file (.toml) or models"),
+            (("run", "--model", "none.tflite"), 2, "there is no model at"),
+            (("run", "--model", "modles/none.tflite"), 2, "for there is no folder '"),
+            (("run", "--model", "none.xyz"), 2, "there is no model 'none.xyz', neither as a file nor in the catalogue"),
+            (("run", "a.toml", "b.toml"), 2, "give either one SUITE file (.toml) or models"),
+            (("run", "a.onnx", "b.onnx", "--name", "x"), 2, "--name belongs to one model, 2 are given"),
+            (("run", "edgemeter-shapes_int9.tflite"), 2, "did you mean edgemeter-shapes_int8.tflite"),
+            (("run", "yolox-nanno"), 2, "did you mean yolox-nano"),
+            (("run", "yolox-nano"), 2, "fetch it with `edgemeter models fetch yolox-nano`"),
+            (("run", "none.toml"), 2, "cannot read the suite 'none.toml': No such file"),
+            (("run", "--model", "x.onnx", "--threads", "0"), 2, "threads"),
+            (("run", "--model", "x.onnx", "--mode", "fast"), 2, "'fast' is not one of"),
+            (("frobnicate",), 2, "No such command 'frobnicate'"),
+            (("doctor", "--config", "none.toml"), 2, "cannot read the configuration 'none.toml'"),
+            (("agent", "publish"), 2, "no broker is named"),
+            (("agent", "publish", "--broker", "b", "--device", "a/b"), 2, "'a/b' is not a valid device name"),
+            (("run", "--model", "x.replay.json", "--device", "Küche"), 2, "'Küche' is not a valid device name"),
+            (("agent", "up", "--broker", "b", "--device", "+"), 2, "'+' is not a valid device name"),
+            (("agent", "up", "--broker", "b", "--fleet", "x" * 129), 2, "is not a valid fleet name"),
+            (("collector", "up", "--broker", "b", "--ledger", ""), 2, "'.' is a folder, not an edgemeter ledger"),
+            (("agent", "publish", "--broker", "b", "--delivery-timeout", "nan"), 2, "'nan' is not a finite number"),
+            (("collector", "load", "--broker", "b", "--rate", "inf"), 2, "'inf' is not a finite number"),
+            (("collector", "load", "--broker", "b", "--seconds", "nan"), 2, "'nan' is not a finite number"),
+            (("collector", "up", "--broker", "b", "--keep-days", "inf"), 2, "'inf' is not a finite number"),
+            (("agent", "up"), 2, "no broker is named"),
+            (("agent", "up", "--broker", "mqtts://b", "--broker-user-file", "none"), 2, "cannot read the broker user from 'none'"),
+            (
+                ("agent", "publish", "--broker", "mqtts://b", "--broker-ca-file", "none.pem"),
+                2,
+                "cannot read the broker's CA certificate 'none.pem'",
+            ),
+            (("agent", "publish", "--broker", "b", "--broker-key-file", "none.pem"), 2, "write mqtts://"),
+        ],
+    ):
+        with table_row(arguments):
+            done = run(*arguments, cwd=folder)
+            assert (done.returncode, done.stdout) == (status, "")
+            assert says in done.stderr
+            assert "Traceback" not in done.stderr
+            assert len(done.stderr.strip().splitlines()) == 1 or done.stderr.startswith("Usage:")
 
 
 def test_several_models_are_measured_in_turn_and_printed_as_one_table(tmp_path):

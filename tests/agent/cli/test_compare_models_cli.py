@@ -9,6 +9,7 @@ from edgemeter.collector.cli.compare import is_model
 from edgemeter.models.catalogue.shipped_models import SHIPPED_FOLDER
 from tests.fixtures.command import edgemeter
 from tests.fixtures.replay_case import replay_case
+from tests.fixtures.rows import in_folders
 
 
 def run(*arguments, **settings):
@@ -58,25 +59,25 @@ def test_results_and_models_are_told_apart(tmp_path, monkeypatch):
     assert [is_model(one) for one in (*measured, *read)] == [True] * 5 + [False] * 5
 
 
-@pytest.mark.parametrize(
-    ("arguments", "says"),
-    [
-        (("a.replay.json",), "give two models or more"),
-        (("a.replay.json", "a.replay.json", "--markdown"), "No such option"),
-        (("a.replay.json", "none.onnx", "--runs", 2), "there is no model at"),
-        (("a.replay.json", "runs.json"), "'runs.json' is not a model: compare models with models, or results with results"),
-        (
-            ("yolox-nanno", "yolox-tinny"),
-            "there is no model 'yolox-nanno', neither as a file nor in the catalogue: did you mean yolox-n",
-        ),
-    ],
-)
-def test_wrong_usage_says_the_remedy(tmp_path, arguments, says):
+def test_wrong_usage_says_the_remedy(tmp_path):
     """One line, before anything is measured."""
-    replay_case(tmp_path, "a", 1.0)
-    done = run(*arguments, cwd=tmp_path)
-    assert (done.returncode, done.stdout) == (2, "")
-    assert says in done.stderr
+    for folder, arguments, says in in_folders(
+        tmp_path,
+        [
+            (("a.replay.json",), "give two models or more"),
+            (("a.replay.json", "a.replay.json", "--markdown"), "No such option"),
+            (("a.replay.json", "none.onnx", "--runs", 2), "there is no model at"),
+            (("a.replay.json", "runs.json"), "'runs.json' is not a model: compare models with models, or results with results"),
+            (
+                ("yolox-nanno", "yolox-tinny"),
+                "there is no model 'yolox-nanno', neither as a file nor in the catalogue: did you mean yolox-n",
+            ),
+        ],
+    ):
+        replay_case(folder, "a", 1.0)
+        done = run(*arguments, cwd=folder)
+        assert (done.returncode, done.stdout) == (2, ""), f"{arguments!r}"
+        assert says in done.stderr, f"{arguments!r}"
 
 
 @pytest.mark.slow

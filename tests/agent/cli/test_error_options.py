@@ -7,11 +7,11 @@ from functools import cache
 from pathlib import Path
 
 import click
-import pytest
 
 from edgemeter.agent.base.command_group import ModalCommand, imported
 from edgemeter.agent.cli.main import cli
 from tests.fixtures.command_lines import every_command
+from tests.fixtures.rows import table_row
 
 ROOT = Path(__file__).resolve().parents[3]
 PACKAGES = ("agent", "api", "collector", "models", "provisioning")
@@ -68,11 +68,12 @@ def test_there_are_errors_to_walk():
     assert len([text for package in PACKAGES for text in texts(package)]) > 400
 
 
-@pytest.mark.parametrize("package", PACKAGES)
-def test_what_an_error_names_exists(package):
+def test_what_an_error_names_exists():
     """An option of the command that the error names; where it names none, of some command."""
-    for place, text in texts(package):
-        check(place, text)
+    for package in PACKAGES:
+        with table_row(package):
+            for place, text in texts(package):
+                check(place, text)
 
 
 def check(place, text):

@@ -2,8 +2,6 @@
 
 import io
 
-import pytest
-
 from edgemeter.agent.base.errors import MeasurementError
 from edgemeter.agent.base.figures import duration
 from edgemeter.agent.cli.run_plan import announcement, expectation
@@ -12,6 +10,7 @@ from edgemeter.agent.contract import suite
 from edgemeter.agent.engine.job import Phase, RunProgress
 from edgemeter.agent.session.session import RunBegins, RunEnds
 from tests.fixtures.record_factory import make_record
+from tests.fixtures.rows import table_row
 
 
 class Terminal(io.StringIO):
@@ -79,19 +78,20 @@ def test_a_long_pass_over_images_gets_a_line_now_and_then(tmp_path):
     assert ": accuracy 40/100 images, 1 min 30 s left" in lines[1]
 
 
-@pytest.mark.parametrize("width", [20, 40, 60, 80, 200])
-def test_a_terminal_of_any_width_shows_the_phase_and_its_time_on_one_line(tmp_path, width):
+def test_a_terminal_of_any_width_shows_the_phase_and_its_time_on_one_line(tmp_path):
     """Nothing is wrapped, so nothing is left behind when the line is drawn again; in the end it is wiped."""
-    stream, clock = Terminal(), Clock()
-    with SessionProgress(stream, clock, width=lambda: width) as progress:
-        progress(RunBegins(case_of(tmp_path, name="a-model-with-quite-a-long-name"), 0, 1, 3))
-        progress(Phase(name="timed", seconds=10.0))
-    drawn = [line for line in stream.getvalue().split("\r\x1b[K") if line]
-    assert all(len(line) < width for line in drawn)
-    assert "timed, 10 s left" in drawn[-1]
-    assert ("[1/3]" in drawn[-1]) == (width > 20)
-    assert ("all: about" in drawn[-1]) == (width >= 60)
-    assert stream.getvalue().endswith("\r\x1b[K")
+    for width in [20, 40, 60, 80, 200]:
+        with table_row(width):
+            stream, clock = Terminal(), Clock()
+            with SessionProgress(stream, clock, width=lambda width=width: width) as progress:
+                progress(RunBegins(case_of(tmp_path, name="a-model-with-quite-a-long-name"), 0, 1, 3))
+                progress(Phase(name="timed", seconds=10.0))
+            drawn = [line for line in stream.getvalue().split("\r\x1b[K") if line]
+            assert all(len(line) < width for line in drawn)
+            assert "timed, 10 s left" in drawn[-1]
+            assert ("[1/3]" in drawn[-1]) == (width > 20)
+            assert ("all: about" in drawn[-1]) == (width >= 60)
+            assert stream.getvalue().endswith("\r\x1b[K")
 
 
 def test_the_label_gives_way_first():

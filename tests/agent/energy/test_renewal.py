@@ -21,29 +21,30 @@ def seen(world, seed=3):
     return trial, renewal_of(times, powers, 1e9 / world.rate, 1e9 / world.fps)
 
 
-@pytest.mark.parametrize(
-    ("world", "interval_s"),
-    [
+def test_repeated_readings_show_how_often_a_sensor_renews_its_value():
+    """A clock of its own, regular or not, read as often as it ticks or far more often."""
+    for world, interval_s in [
         (World(update_s=(1.0, 1.0)), 1.0),
         (World(update_s=(0.1, 0.1), seen=0.25), 0.1),
         (World(rate=100, timed_s=30, update_s=(0.1, 0.1)), 0.1),
         (World(rate=1, timed_s=300, update_s=(3, 6)), 4.5),
-    ],
-)
-def test_repeated_readings_show_how_often_a_sensor_renews_its_value(world, interval_s):
-    """A clock of its own, regular or not, read as often as it ticks or far more often."""
-    _, found = seen(world)
-    assert found.interval_ns / 1e9 == pytest.approx(interval_s, rel=0.07)
-    assert abs(found.interval_ns / 1e9 - interval_s) < 4 * found.u_ratio * interval_s
+    ]:
+        _, found = seen(world)
+        assert found.interval_ns / 1e9 == pytest.approx(interval_s, rel=0.07), f"{world!r}"
+        assert abs(found.interval_ns / 1e9 - interval_s) < 4 * found.u_ratio * interval_s, f"{world!r}"
 
 
-@pytest.mark.parametrize(
-    "world",
-    [World(), World(rate=1), World(lag_s=1), World(lost=0.1, late=0.1, duplicated=0.1), World(step_w=0.1), World(rate=100, step_w=1.0)],
-)
-def test_a_sensor_that_answers_when_it_is_read_has_no_clock_of_its_own(world):
+def test_a_sensor_that_answers_when_it_is_read_has_no_clock_of_its_own():
     """Nor do readings that were delivered twice, or coarse ones that are equal by chance, make it one."""
-    assert seen(world)[1] is None
+    for world in [
+        World(),
+        World(rate=1),
+        World(lag_s=1),
+        World(lost=0.1, late=0.1, duplicated=0.1),
+        World(step_w=0.1),
+        World(rate=100, step_w=1.0),
+    ]:
+        assert seen(world)[1] is None, f"{world!r}"
 
 
 def test_a_value_that_was_delivered_twice_is_no_renewal():
@@ -89,14 +90,14 @@ def test_a_clock_that_nothing_shows_nor_rules_out_gives_no_energy_in_step():
     assert described(trial, window_s=0.1)[1] is None
 
 
-@pytest.mark.parametrize("world", [World(), World(rate=1), World(lag_s=1), World(window_s=0.1, jitter=0)])
-def test_readings_that_are_not_a_whole_period_apart_rule_out_every_clock_of_that_period(world):
+def test_readings_that_are_not_a_whole_period_apart_rule_out_every_clock_of_that_period():
     """At whatever phase, it would have repeated a value: so a mean of 100 ms gives an energy in step as out of it."""
-    trial, _ = seen(world)
-    curve = PowerCurve(trial.trace.readings, trial.trace.description)
-    times, powers = curve.readings(trial.run.timed)
-    assert unseen_phases_ns(times, powers, 1e9 / world.rate) == []
-    assert assess(trial.trace, trial.run)[1] is None
+    for world in [World(), World(rate=1), World(lag_s=1), World(window_s=0.1, jitter=0)]:
+        trial, _ = seen(world)
+        curve = PowerCurve(trial.trace.readings, trial.trace.description)
+        times, powers = curve.readings(trial.run.timed)
+        assert unseen_phases_ns(times, powers, 1e9 / world.rate) == [], f"{world!r}"
+        assert assess(trial.trace, trial.run)[1] is None, f"{world!r}"
 
 
 def test_a_held_peak_does_not_look_like_an_average():

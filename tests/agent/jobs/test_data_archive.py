@@ -96,20 +96,17 @@ def test_what_leads_elsewhere_refuses_all_of_it(tmp_path, folder):
 
 
 @pytest.mark.filterwarnings("ignore:Duplicate name")
-@pytest.mark.parametrize(
-    ("entries", "settings", "said"),
-    [
+def test_what_cannot_be_one_data_set_is_refused(tmp_path, folder):
+    """A name twice, a file that is a folder too, a small archive that says it is large."""
+    for entries, settings, said in [
         ([("images/s/a", b"1"), ("images/s/a", b"2")], {}, "twice"),
         ([("images/s/a", b"1"), ("images/s/a/b", b"2")], {}, "in another file"),
         ([("images/s/a", b"1" * 10_000_000)], {"compression": zipfile.ZIP_DEFLATED}, "more content than it has bytes"),
         ([("images/s/a", os.urandom(1000)), ("images/s/b", b"1" * 60)], {"compression": zipfile.ZIP_DEFLATED}, "compressed"),
-    ],
-)
-def test_what_cannot_be_one_data_set_is_refused(tmp_path, folder, entries, settings, said):
-    """A name twice, a file that is a folder too, a small archive that says it is large."""
-    with pytest.raises(ConfigError, match=said):
-        data_archive.unpack(archive_of(tmp_path, entries, **settings), folder)
-    assert everything(folder) == ["in"]
+    ]:
+        with table_row(said), pytest.raises(ConfigError, match=said):
+            data_archive.unpack(archive_of(tmp_path, entries, **settings), folder)
+        assert everything(folder) == ["in"], f"{said!r}"
 
 
 def test_more_files_than_a_card_bears_are_refused(tmp_path, folder, monkeypatch):

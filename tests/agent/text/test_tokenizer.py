@@ -56,29 +56,32 @@ def test_without_padding_each_text_has_its_own_length(tmp_path):
     assert lengths == [(1, 3), (1, 42)]
 
 
-@pytest.mark.parametrize(("words", "stride"), [(3, 4), (7, 4), (8, 4), (23, 4), (23, 1), (23, 100)])
-def test_a_passage_is_cut_into_windows_as_run_squad_cuts_it(tmp_path, words, stride):
+def test_a_passage_is_cut_into_windows_as_run_squad_cuts_it(tmp_path):
     """Length, first token and most context of every window, against the loops of google-research/bert written out again."""
-    tokenizer = made(tmp_path, 12, f"stride_tokens = {stride}\n")
-    passage = " ".join(["tea"] * words)
-    windows = tokenizer.windows("which colour?", passage)
-    room = 12 - 3 - 3
-    spans, start = [], 0
-    while True:
-        length = min(words - start, room)
-        spans.append((start, length))
-        if start + length == words:
-            break
-        start += min(length, stride)
-    found = [[span for span in window.offsets if span is not None] for window in windows]
-    assert [(inside[0][0] // 4, len(inside)) for inside in found] == spans
-    for number, (window, (first, length)) in enumerate(zip(windows, spans, strict=True)):
-        for place in range(length):
-            scores = [
-                min(first + place - begin, begin + size - 1 - first - place) + 0.01 * size if begin <= first + place < begin + size else -1
-                for begin, size in spans
-            ]
-            assert window.most_context[5 + place] == (scores.index(max(scores)) == number)
+    for words, stride in [(3, 4), (7, 4), (8, 4), (23, 4), (23, 1), (23, 100)]:
+        with table_row(words, stride):
+            tokenizer = made(tmp_path, 12, f"stride_tokens = {stride}\n")
+            passage = " ".join(["tea"] * words)
+            windows = tokenizer.windows("which colour?", passage)
+            room = 12 - 3 - 3
+            spans, start = [], 0
+            while True:
+                length = min(words - start, room)
+                spans.append((start, length))
+                if start + length == words:
+                    break
+                start += min(length, stride)
+            found = [[span for span in window.offsets if span is not None] for window in windows]
+            assert [(inside[0][0] // 4, len(inside)) for inside in found] == spans
+            for number, (window, (first, length)) in enumerate(zip(windows, spans, strict=True)):
+                for place in range(length):
+                    scores = [
+                        min(first + place - begin, begin + size - 1 - first - place) + 0.01 * size
+                        if begin <= first + place < begin + size
+                        else -1
+                        for begin, size in spans
+                    ]
+                    assert window.most_context[5 + place] == (scores.index(max(scores)) == number)
 
 
 def test_a_question_that_leaves_no_room_is_refused(tmp_path):

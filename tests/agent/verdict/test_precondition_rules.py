@@ -1,7 +1,5 @@
 """Facts about `edgemeter.agent.verdict.precondition_rules`: what is reported before the first run."""
 
-import pytest
-
 from edgemeter.agent.contract.record_conditions import Condition
 from edgemeter.agent.machine import conditions
 from edgemeter.agent.machine.machine import recorded
@@ -11,6 +9,7 @@ from tests.fixtures import machine_trees
 from tests.fixtures.machine_trees import write
 from tests.fixtures.measured_factory import measured
 from tests.fixtures.record_factory import make_environment
+from tests.fixtures.rows import table_row
 
 SOUND = {
     "governor": "performance",
@@ -44,17 +43,18 @@ CASES = [
 ]
 
 
-@pytest.mark.parametrize(("name", "changes", "evidence"), CASES)
-def test_a_precondition_that_does_not_hold_is_found_and_is_part_of_the_verdict(name, changes, evidence):
+def test_a_precondition_that_does_not_hold_is_found_and_is_part_of_the_verdict():
     """Found before the run, alone, with its evidence; the verdict of the run carries the same words."""
-    before = Condition(when="before", **SOUND | changes)
-    ((found, evidence_seen),) = precondition_rules.violated(before, make_environment())
-    assert found.name == name
-    assert evidence in evidence_seen
-    judged = verdict.judge(measured(), (before,), make_environment())
-    carried = judged.notes if found.state == "note" else judged.reasons
-    assert carried == (f"{name}: {evidence_seen}",)
-    assert judged.state == ("valid" if found.state == "note" else found.state)
+    for name, changes, evidence in CASES:
+        with table_row(name):
+            before = Condition(when="before", **SOUND | changes)
+            ((found, evidence_seen),) = precondition_rules.violated(before, make_environment())
+            assert found.name == name
+            assert evidence in evidence_seen
+            judged = verdict.judge(measured(), (before,), make_environment())
+            carried = judged.notes if found.state == "note" else judged.reasons
+            assert carried == (f"{name}: {evidence_seen}",)
+            assert judged.state == ("valid" if found.state == "note" else found.state)
 
 
 def test_a_guest_is_reported_as_a_shared_machine():
