@@ -14,7 +14,9 @@ from edgemeter.agent.runtimes.pytorch import PyTorch
 def libraries():
     """Return PyTorch and its torchvision, imported only by the test that runs, or skip."""
     try:
-        return importlib.import_module("torch"), importlib.import_module("torchvision")
+        # The small one first: where it is absent, nothing waits for PyTorch.
+        torchvision = importlib.import_module("torchvision")
+        return importlib.import_module("torch"), torchvision
     except (ImportError, RuntimeError, OSError) as error:
         pytest.skip(f"no torchvision that fits: {error}")
 
