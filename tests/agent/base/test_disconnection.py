@@ -6,6 +6,7 @@ from paho.mqtt.reasoncodes import ReasonCode
 
 from edgemeter.agent.base import mqtt_session
 from tests.fixtures.mqtt_peer import Peer, wait_until
+from tests.fixtures.rows import table_row
 from tests.fixtures.servers import address_of, mosquitto
 
 
@@ -28,9 +29,10 @@ def test_every_reason_that_is_put_in_words_is_one_of_paho():
         assert str(ReasonCode(PacketTypes.DISCONNECT, name)) == name
 
 
-@pytest.mark.parametrize("was_up", [True, False])
-def test_a_reason_that_a_program_looks_for_stays_as_it_is(was_up):
+def test_a_reason_that_a_program_looks_for_stays_as_it_is():
     """And one that nobody has words for."""
-    assert mqtt_session.disconnect_reason(mqtt_session.TAKEN_OVER, was_up=was_up) == mqtt_session.TAKEN_OVER
-    assert mqtt_session.disconnect_reason("Server moved", was_up=was_up) == "Server moved"
-    assert "Unspecified" not in mqtt_session.disconnect_reason("Unspecified error", was_up=was_up)
+    for was_up in [True, False]:
+        with table_row(was_up):
+            assert mqtt_session.disconnect_reason(mqtt_session.TAKEN_OVER, was_up=was_up) == mqtt_session.TAKEN_OVER
+            assert mqtt_session.disconnect_reason("Server moved", was_up=was_up) == "Server moved"
+            assert "Unspecified" not in mqtt_session.disconnect_reason("Unspecified error", was_up=was_up)

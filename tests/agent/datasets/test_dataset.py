@@ -8,6 +8,7 @@ import pytest
 
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.datasets.dataset import open_folder
+from tests.fixtures.rows import table_row
 from tests.fixtures.vision_factory import make_truth
 
 
@@ -105,12 +106,12 @@ def test_a_folder_without_images_is_refused(tmp_path):
         open_folder(tmp_path)
 
 
-@pytest.mark.parametrize("name", ["absent", "file.jpg"])
-def test_what_is_no_folder_is_refused(tmp_path, name):
+def test_what_is_no_folder_is_refused(tmp_path):
     """An absent folder and a single photograph end in one line."""
     (tmp_path / "file.jpg").touch()
-    with pytest.raises(ConfigError, match=r"cannot read the (image folder|data in)"):
-        open_folder(tmp_path / name)
+    for name in ["absent", "file.jpg"]:
+        with table_row(name), pytest.raises(ConfigError, match=r"cannot read the (image folder|data in)"):
+            open_folder(tmp_path / name)
 
 
 @pytest.mark.parametrize("truth", [{}, {"images": [], "annotations": [], "categories": []}])

@@ -4,6 +4,7 @@ import pytest
 
 from edgemeter.agent.base.errors import TransientError
 from edgemeter.agent.power import values
+from tests.fixtures.rows import table_row
 
 
 def test_a_power_within_what_can_be_is_itself():
@@ -12,8 +13,8 @@ def test_a_power_within_what_can_be_is_itself():
         assert values.plausible_power_w(found_w, 10.0, "rail 'A'") == found_w, f"{found_w!r}"
 
 
-@pytest.mark.parametrize("found_w", [10.1, -10.1])
-def test_a_power_beyond_it_is_a_reading_that_failed(found_w):
+def test_a_power_beyond_it_is_a_reading_that_failed():
     """With the name of what shows it."""
-    with pytest.raises(TransientError, match=r"rail 'A' shows -?10\.1 W"):
-        values.plausible_power_w(found_w, 10.0, "rail 'A'")
+    for found_w in [10.1, -10.1]:
+        with table_row(found_w), pytest.raises(TransientError, match=r"rail 'A' shows -?10\.1 W"):
+            values.plausible_power_w(found_w, 10.0, "rail 'A'")

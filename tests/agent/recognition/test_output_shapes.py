@@ -98,13 +98,14 @@ def test_several_outputs_tell_the_family():
         assert words.labels or any("output.classes" in doubt for doubt in found.doubts), f"{shapes!r}, {name!r}"
 
 
-@pytest.mark.parametrize("names", [("a", "b", "c", "d"), ("Identity", "Identity_1", "Identity_2", "Identity_3")])
-def test_four_outputs_without_shapes_are_those_of_the_post_processing(names):
+def test_four_outputs_without_shapes_are_those_of_the_post_processing():
     """Its operator tells no shape before the first call, and an exporter may have called its outputs anything."""
-    assert (
-        family_of_outputs(tensors((), (), (), (), names=names), (384, 384), "efficientdet-lite1.tflite", SILENT).name
-        == "tflite-postprocess"
-    )
+    for names in [("a", "b", "c", "d"), ("Identity", "Identity_1", "Identity_2", "Identity_3")]:
+        with table_row(names):
+            assert (
+                family_of_outputs(tensors((), (), (), (), names=names), (384, 384), "efficientdet-lite1.tflite", SILENT).name
+                == "tflite-postprocess"
+            )
 
 
 def test_nanodets_grid_tells_its_generation():
@@ -160,13 +161,13 @@ def test_four_outputs_are_a_postprocess_model():
         assert (found.doubts == ()) == bool(words.labels), f"{shapes!r}"
 
 
-@pytest.mark.parametrize(("name", "classes"), [("ssd.onnx", 91), ("ssd.tflite", 90)])
-def test_tensorflows_own_graphs_count_classes_from_one(name, classes):
+def test_tensorflows_own_graphs_count_classes_from_one():
     """What tf2onnx makes of a saved model: class 1 is COCO's id 1, class 0 is nothing; TFLite's operator takes 1 off."""
-    shapes = {"num_detections:0": (None,), "detection_boxes:0": (None, None, 4), "detection_scores:0": (None, None)}
-    outputs = [TensorInfo(key, shape, "float32") for key, shape in shapes.items()]
-    found = family_of_outputs([*outputs, TensorInfo("detection_classes:0", (None, None), "float32")], (300, 300), name, SILENT)
-    assert (found.name, found.classes) == ("tflite-postprocess", classes)
+    for name, classes in [("ssd.onnx", 91), ("ssd.tflite", 90)]:
+        shapes = {"num_detections:0": (None,), "detection_boxes:0": (None, None, 4), "detection_scores:0": (None, None)}
+        outputs = [TensorInfo(key, shape, "float32") for key, shape in shapes.items()]
+        found = family_of_outputs([*outputs, TensorInfo("detection_classes:0", (None, None), "float32")], (300, 300), name, SILENT)
+        assert (found.name, found.classes) == ("tflite-postprocess", classes), f"{name!r}"
 
 
 def test_without_outputs_the_file_name_tells():

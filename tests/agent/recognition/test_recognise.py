@@ -92,16 +92,15 @@ def test_the_cells_of_four_strides_tell_an_open_input():
     assert any("as many cells" in guess for guess in guesses)
 
 
-@pytest.mark.parametrize(
-    ("name", "mean", "sd"), [("nanodet-EfficientNet-Lite1_416.onnx", 127, 128), ("nanodet-RepVGG-A0_416.onnx", 103.53, 57.375)]
-)
-def test_nanodet_on_efficientnet_lite_has_its_backbones_range(name, mean, sd):
+def test_nanodet_on_efficientnet_lite_has_its_backbones_range():
     """Its configurations say 127 and 128 where all others say ImageNet's, blue first; both have distributions of 11 values."""
-    made, _ = recognised(name, tensors((1, 3, 416, 416)), tensors((1, 3549, 124)))
-    assert made.output.classes == 80
-    assert made.input.mean[0] == mean
-    assert made.input.sd[0] == sd
-    assert made.input.resize == "letterbox"
+    for name, mean, sd in [("nanodet-EfficientNet-Lite1_416.onnx", 127, 128), ("nanodet-RepVGG-A0_416.onnx", 103.53, 57.375)]:
+        with table_row(name):
+            made, _ = recognised(name, tensors((1, 3, 416, 416)), tensors((1, 3549, 124)))
+            assert made.output.classes == 80
+            assert made.input.mean[0] == mean
+            assert made.input.sd[0] == sd
+            assert made.input.resize == "letterbox"
 
 
 def test_a_yolo_with_its_normalisation_in_the_graph_takes_pixels():
@@ -293,11 +292,11 @@ def test_efficientnet_lite_leaves_its_own_margin():
     assert made.input.crop_ratio == pytest.approx(260 / 292)
 
 
-@pytest.mark.parametrize(("shape", "family"), [((8, 84, 8400), "yolov8"), ((8, 1000), "classifier")])
-def test_a_fixed_batch_is_recognised_by_the_shapes_of_one_sample(shape, family):
+def test_a_fixed_batch_is_recognised_by_the_shapes_of_one_sample():
     """Engines are built for a batch of 8, and are what they are."""
-    card, _ = recognise.recognise(Path("m.onnx"), make_loaded(tensors(shape), tensors((8, 3, 640, 640))))
-    assert card.family == family
+    for shape, family in [((8, 84, 8400), "yolov8"), ((8, 1000), "classifier")]:
+        card, _ = recognise.recognise(Path("m.onnx"), make_loaded(tensors(shape), tensors((8, 3, 640, 640))))
+        assert card.family == family, f"{shape!r}"
 
 
 @pytest.mark.parametrize("key", ["guesses", "guessed"])

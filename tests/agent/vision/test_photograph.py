@@ -42,13 +42,13 @@ def wide_ramp():
     return np.tile(np.arange(256, dtype=np.uint16) * 257, (4, 1))
 
 
-@pytest.mark.parametrize("name", ["a.png", "a.tif"])
-def test_greys_of_16_bits_keep_their_brightness(tmp_path, name):
+def test_greys_of_16_bits_keep_their_brightness(tmp_path):
     """The upper 8 bits count; Pillow's own conversion would make everything above 255 white."""
-    Image.fromarray(wide_ramp()).save(tmp_path / name)
-    pixels = np.asarray(photograph.read(tmp_path / name))
-    assert np.array_equal(pixels[0, :, 0], np.arange(256))
-    assert photograph.forms(tmp_path / name) == {"wide"}
+    for name in ["a.png", "a.tif"]:
+        Image.fromarray(wide_ramp()).save(tmp_path / name)
+        pixels = np.asarray(photograph.read(tmp_path / name))
+        assert np.array_equal(pixels[0, :, 0], np.arange(256)), f"{name!r}"
+        assert photograph.forms(tmp_path / name) == {"wide"}, f"{name!r}"
 
 
 def test_a_wide_grey_of_a_pgm_is_scaled_too(tmp_path):
@@ -75,12 +75,12 @@ def test_colour_of_16_bits_is_reduced_as_grey_is(tmp_path):
     assert photograph.forms(tmp_path / "a.png") == {"wide"}
 
 
-@pytest.mark.parametrize(("dtype", "held"), [(np.int32, "32-bit integers"), (np.float32, "floating-point numbers")])
-def test_values_without_a_known_white_are_refused_by_name(tmp_path, dtype, held):
+def test_values_without_a_known_white_are_refused_by_name(tmp_path):
     """32-bit integers and floats may mean anything."""
-    Image.fromarray(np.ones((4, 4), dtype)).save(tmp_path / "a.tif")
-    with pytest.raises(ConfigError, match=rf"photograph '.*a\.tif' holds {held}, .*: save it with 8 or 16 bits"):
-        photograph.read(tmp_path / "a.tif")
+    for dtype, held in [(np.int32, "32-bit integers"), (np.float32, "floating-point numbers")]:
+        Image.fromarray(np.ones((4, 4), dtype)).save(tmp_path / "a.tif")
+        with table_row(dtype), pytest.raises(ConfigError, match=rf"photograph '.*a\.tif' holds {held}, .*: save it with 8 or 16 bits"):
+            photograph.read(tmp_path / "a.tif")
 
 
 def test_forms_name_what_is_beside_upright_rgb(tmp_path):

@@ -8,6 +8,7 @@ import pytest
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.vision import decoders
 from edgemeter.agent.vision.decoders.tflite_postprocess import roles_by_name
+from tests.fixtures.rows import table_row
 from tests.fixtures.vision_factory import make_card, make_loaded, same_size, tensors
 
 PARTS = {
@@ -40,12 +41,13 @@ def check(found):
     assert (found.classes.tolist(), found.scores.tolist()) == ([2, 0], [0.75, 0.5])
 
 
-@pytest.mark.parametrize("names", [OPERATOR, SAVED_MODEL, WORDS], ids=["operator", "saved-model", "words"])
-def test_names_tell_the_roles_in_any_order(names):
+def test_names_tell_the_roles_in_any_order():
     """All 24 orders, also before the first call, when every shape reads []."""
-    for order in permutations(PARTS):
-        check(decode(order, names))
-        check(decode(order, names, shapes=[()] * 4))
+    for names in [OPERATOR, SAVED_MODEL, WORDS]:
+        with table_row(names):
+            for order in permutations(PARTS):
+                check(decode(order, names))
+                check(decode(order, names, shapes=[()] * 4))
 
 
 def test_without_names_shapes_and_values_tell_the_roles():
@@ -79,12 +81,12 @@ def test_another_number_of_outputs_is_refused():
         decoders.create(make_card("tflite-postprocess"), make_loaded(tensors((1, 1917, 4), (1, 1917, 91))))
 
 
-@pytest.mark.parametrize("shapes", [[(1, 3)] * 4, [(1, 3, 4), (1, 2), (1, 3), (1,)]])
-def test_tensors_that_are_no_detections_are_refused(shapes):
+def test_tensors_that_are_no_detections_are_refused():
     """No boxes at all, or not as many classes as boxes."""
-    made = decoders.create(make_card("tflite-postprocess"), make_loaded(tensors((), (), (), ())))
-    with pytest.raises(ConfigError, match="family"):
-        made.decode([np.zeros(shape, np.float32) for shape in shapes], same_size())
+    for shapes in [[(1, 3)] * 4, [(1, 3, 4), (1, 2), (1, 3), (1,)]]:
+        made = decoders.create(make_card("tflite-postprocess"), make_loaded(tensors((), (), (), ())))
+        with table_row(shapes), pytest.raises(ConfigError, match="family"):
+            made.decode([np.zeros(shape, np.float32) for shape in shapes], same_size())
 
 
 def test_names_on_the_wrong_tensors_are_seen_through():
