@@ -13,7 +13,7 @@ import click
 import pytest
 
 from edgemeter.agent.cli.main import cli
-from tests.fixtures.rows import row
+from tests.fixtures.rows import table_row
 from tests.site import walk
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -89,7 +89,7 @@ def test_every_file_that_it_links_to_exists():
 def test_every_command_is_one_that_we_understand():
     """Group, command and options exist, and take the values that stand there."""
     for line in COMMANDS:
-        with row(line):
+        with table_row(line):
             arguments = shlex.split(line)[1:]
             command: click.Command = cli
             context = click.Context(cli)

@@ -5,7 +5,7 @@ from collections import Counter
 
 from tests.chaos import agents
 from tests.chaos.judge import Expected, expected, judge
-from tests.fixtures.rows import row
+from tests.fixtures.rows import table_row
 
 SAID = Expected(frozenset({"a:1", "a:2", "b:1"}), frozenset({"a:1", "a:2", "a:3", "b:1"}), 7)
 ALL = Counter({"a:1": 1, "a:2": 1, "b:1": 1})
@@ -43,7 +43,7 @@ def test_what_is_missing_is_lost_and_what_is_there_twice_is_doubled():
         ([ALL, Counter({"a:1": 1})], ALL, 0, 0),
         ([ALL, Counter({"a:1": 2})], ALL, 0, 1),
     ):
-        with row(ledgers, influx):
+        with table_row(ledgers, influx):
             verdict = judge(SAID, ledgers, influx, 0, 0)
             assert (verdict.lost, verdict.doubled) == (lost, doubled)
             assert verdict.holds == (lost == doubled == 0)

@@ -30,7 +30,7 @@ from edgemeter.collector.web.view import ServedLinks, ViewRequest
 from tests.fixtures.comparison_factory import compare_runs, make_reference, make_run
 from tests.fixtures.record_factory import STARTED_AT_NS, make_energy
 from tests.fixtures.review_runs import make_side
-from tests.fixtures.rows import row
+from tests.fixtures.rows import table_row
 from tests.fixtures.series_factory import DAY_NS, FIRST_DAY, make_days, noisy
 
 # How an energy of 20 mJ came about, and what its record states of it: the last one states too much.
@@ -80,7 +80,7 @@ def test_energies_rank_together_at_one_scope_of_one_provenance():
 def test_the_table_has_no_ratio_of_them():
     """Neither in JSON and CSV nor as a verdict in words."""
     for kind in UNMEASURED:
-        with row(kind):
+        with table_row(kind):
             comparison = compare_runs(*(make_run(**unmeasured(kind)) for _ in range(3)), *(make_reference(**measured()) for _ in range(3)))
             (result,) = [result for result in comparison.rows if not result.is_reference]
             assert (result.ratios.energy_gross, result.ratios.energy_net, result.judgements.energy) == (None, None, None)
@@ -92,7 +92,7 @@ def test_the_table_has_no_ratio_of_them():
 def test_a_case_takes_its_energy_from_runs_of_one_provenance():
     """The newest run decides, and the label is that of the runs that the figure is of."""
     for kind in UNMEASURED:
-        with row(kind):
+        with table_row(kind):
             older, newer = ({"started_at_ns": STARTED_AT_NS + day * DAY_NS} for day in (0, 1))
             (one,) = views.gather(StoreContents([make_run(**unmeasured(kind), **older), make_run(**measured(), **newer)])).summaries
             assert (one.energy.gross_mj.median, one.energy.gross_mj.n, one.energy.provenance) == (80.0, 1, "measured")
@@ -103,7 +103,7 @@ def test_a_case_takes_its_energy_from_runs_of_one_provenance():
 def test_the_matrix_stars_no_other():
     """The best of two measured ones is starred; one that was not measured is none, and in a cell it gives way to a measured one."""
     for kind in UNMEASURED:
-        with row(kind):
+        with table_row(kind):
             runs = [make_run("pi-1", **measured(80.0)), make_run("pi-2", **measured(90.0)), make_run("pi-3", **unmeasured(kind))]
             runs += [make_run("pi-4", threads=1, **measured(95.0)), make_run("pi-4", threads=4, **unmeasured(kind))]
             for across in ("device", "board"):
@@ -120,7 +120,7 @@ def test_the_matrix_stars_no_other():
 def test_no_front_holds_both():
     """What was measured is beaten by what was measured only, on the terminal and on the report's charts."""
     for kind in UNMEASURED:
-        with row(kind):
+        with table_row(kind):
             runs = [
                 make_run("pi-1", ap=0.57, **measured()),
                 make_run("pi-2", ap=0.6, **unmeasured(kind)),
@@ -137,7 +137,7 @@ def test_no_front_holds_both():
 def test_the_page_sets_them_against_each_other_nowhere():
     """Neither as a ratio of cases nor as one line over the days."""
     for kind in UNMEASURED:
-        with row(kind):
+        with table_row(kind):
             days = [{"started_at_ns": STARTED_AT_NS + day * DAY_NS} for day in range(2)]
             runs = [make_run(**measured(), **days[0]), make_run(**unmeasured(kind), **days[1]), make_reference(**measured(100.0))]
             index = open_index(DocumentSource(StoreContents(runs).runs))
@@ -161,7 +161,7 @@ def test_the_page_sets_them_against_each_other_nowhere():
 def test_a_gate_does_not_judge_one_by_the_other():
     """A quarter of the energy keeps no limit, three times as much violates none: no case has the two figures."""
     for kind in UNMEASURED:
-        with row(kind):
+        with table_row(kind):
             before = make_side(agent="1")
             for factor in (1.0, 12.0):
                 after = make_side(agent="2", start=100, **unmeasured(kind, 20.0 * factor))
@@ -175,7 +175,7 @@ def test_a_gate_does_not_judge_one_by_the_other():
 def test_no_alert_rests_on_the_change_from_one_to_the_other(tmp_path):
     """Neither a step, nor a limit: the level is the measured one."""
     for kind in UNMEASURED:
-        with row(kind):
+        with table_row(kind):
             runs = make_days(noisy(20, 60), p50_ms=10.0)
             runs += make_days([None] * 60 + noisy(80, 20), p50_ms=10.0, seq=100, **unmeasured(kind, 80.0))
             rules = (
@@ -190,7 +190,7 @@ def test_no_alert_rests_on_the_change_from_one_to_the_other(tmp_path):
 def test_no_board_is_an_outlier_by_it():
     """Eleven boards of 80 mJ are the type; the twelfth has no measured energy."""
     for kind in UNMEASURED:
-        with row(kind):
+        with table_row(kind):
             runs = [run for unit in range(11) for run in make_days(noisy(80, 10, seed=unit), device=f"pi-{unit:02}", p50_ms=10.0)]
             runs += make_days([20.0] * 10, device="pi-11", p50_ms=10.0, **unmeasured(kind))
             history = RunHistory(runs)
@@ -201,7 +201,7 @@ def test_no_board_is_an_outlier_by_it():
 def test_the_datacenter_is_weighed_against_what_was_measured():
     """Of two edge cases the measured one, of two servers the measured one, although both others take less."""
     for kind in UNMEASURED:
-        with row(kind):
+        with table_row(kind):
             runs = [make_run(threads=1, **measured()), make_run(threads=4, **unmeasured(kind))]
             servers = [make_reference(threads=1, **measured(60.0)), make_reference(threads=4, **unmeasured(kind))]
             request = SideRequest(edge=None, model=None, precision=None, server="reference")

@@ -13,7 +13,7 @@ from edgemeter.agent.base.errors import ConfigError, UnavailableError
 from edgemeter.agent.generators import GENERATORS, LikelihoodGenerator, Limits, create
 from edgemeter.agent.runtimes import Options
 from tests.fixtures.language_server import llama_server
-from tests.fixtures.rows import row
+from tests.fixtures.rows import table_row
 
 ROOT = Path(__file__).resolve().parents[2]
 FIXTURES = ROOT / "tests" / "fixtures" / "generators"
@@ -203,7 +203,7 @@ def broken(kind: str, folder: Path, name: str) -> Path:
 def test_what_is_no_model_ends_in_one_line(installed, tmp_path):
     """A missing, empty or foreign file is a ConfigError that names it, and close still works."""
     for kind in ("absent", "directory", "empty", "pointer", "text", "noise"):
-        with row(kind):
+        with table_row(kind):
             (tmp_path / kind).mkdir()
             path = broken(kind, tmp_path / kind, installed)
             generator = create(installed)
@@ -218,7 +218,7 @@ def test_what_is_no_model_ends_in_one_line(installed, tmp_path):
 def test_unknown_settings_are_refused(installed, model):
     """A backend, a setting or a number of threads that cannot be meant is one line."""
     for options in (Options(backend="nowhere"), Options(extra={"colour": "red"}), Options(threads=0)):
-        with row(options):
+        with table_row(options):
             generator = create(installed)
             with pytest.raises(ConfigError) as caught:
                 generator.load(model, options, CONTEXT)

@@ -14,7 +14,7 @@ from edgemeter.collector.review import document as review_document
 from edgemeter.collector.review import gate
 from tests.fixtures.comparison_factory import document
 from tests.fixtures.review_runs import make_side
-from tests.fixtures.rows import row
+from tests.fixtures.rows import table_row
 
 DOCS = Path(__file__).parents[2] / "docs"
 WORKFLOWS = sorted((DOCS / "review").glob("*.yml"))
@@ -58,7 +58,7 @@ def test_every_command_in_the_examples_is_one_that_there_is():
     """Each has the options that the example gives it."""
     for path in (*WORKFLOWS, DOCS / "review.md"):
         for name, *arguments in commands(path):
-            with row(path.name, name, *arguments):
+            with table_row(path.name, name, *arguments):
                 cli.get_command(None, name).make_context(name, [*arguments])
 
 

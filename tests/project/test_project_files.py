@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.fixtures.rows import row
+from tests.fixtures.rows import table_row
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -78,7 +78,7 @@ def test_a_dockerfile_is_one_that_a_linter_takes():
 def test_an_image_runs_without_root_and_tells_its_health():
     """And on any architecture: nothing in it names one."""
     for path in DOCKERFILES:
-        with row(path):
+        with table_row(path):
             text = (ROOT / path).read_text()
             assert re.findall(r"^USER (\S+)", text, re.MULTILINE) == ["10001"]
             assert "\nHEALTHCHECK " in text

@@ -5,7 +5,7 @@ from click.testing import CliRunner
 
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.provisioning.cli.main import fleet
-from tests.fixtures.rows import row
+from tests.fixtures.rows import table_row
 from tests.provisioning import folder_bytes
 
 # A command that is not here has `--dry-run`.
@@ -52,7 +52,7 @@ COMMANDS = dict(commands(fleet))
 def test_a_command_that_changes_something_has_a_dry_run():
     """A flag with a help text that says what it does; a command that only reads has none."""
     for name in sorted(COMMANDS):
-        with row(name):
+        with table_row(name):
             found = [one for one in COMMANDS[name].params if "--dry-run" in one.opts]
             assert bool(found) == (name not in READING), f"add --dry-run to `edgemeter fleet {name}`, or say here why it changes nothing"
             for option in found:
@@ -70,7 +70,7 @@ def test_the_reading_commands_are_commands():
 def test_a_rehearsal_where_there_is_no_fleet_makes_none(tmp_path):
     """One line, and the folder stays empty: not even a registry is made."""
     for name, arguments in sorted(REHEARSED.items()):
-        with row(name):
+        with table_row(name):
             done = CliRunner().invoke(fleet, [*name.split(), *arguments, "--dry-run", "--folder", str(tmp_path)])
             assert isinstance(done.exception, ConfigError)
             assert folder_bytes.read(tmp_path) == {}

@@ -21,7 +21,7 @@ from edgemeter.collector.trend.watch_file import WatchFile
 from tests.site import screenshots, walk
 from tests.fixtures.series_factory import DAY_NS, FIRST_DAY, make_days, noisy
 from tests.fixtures.servers import Influx, free_port, mosquitto, mosquitto_binary
-from tests.fixtures.rows import row
+from tests.fixtures.rows import table_row
 
 ROOT = Path(__file__).resolve().parents[2]
 DOCS = ROOT / "docs"
@@ -223,7 +223,7 @@ def commands_of(page):
 def test_every_command_in_a_block_has_a_name_and_options_of_today():
     """Also where it is not run."""
     for where, arguments in (command for page in PAGES for command in commands_of(page)):
-        with row(where):
+        with table_row(where):
             command: click.Command = cli
             while isinstance(command, click.Group) and arguments and arguments[0] in command.list_commands(click.Context(cli)):
                 command = command.get_command(click.Context(cli), arguments.pop(0))

@@ -12,7 +12,7 @@ from edgemeter.collector.alerts.lifecycle import Alert
 from edgemeter.collector.alerts.rules import AlertRules, Channel
 from tests.fixtures.listeners import http_listener, mail_listener
 from tests.fixtures.mqtt_peer import Peer, wait_until
-from tests.fixtures.rows import row
+from tests.fixtures.rows import table_row
 from tests.fixtures.servers import address_of, mosquitto
 
 FACTS = {"fleet": "lab", "device": "pi-1", "metric": "energy"}
@@ -138,7 +138,7 @@ def test_a_mail_server_that_refuses_is_told_from_one_that_is_not_there(mail):
 def test_what_a_server_answers_decides_whether_it_is_tried_again(http):
     """Refused is refused; too busy is for later. The address, a secret, stands in no message."""
     for status, error in ((404, UnavailableError), (400, UnavailableError), (503, TransientError), (429, TransientError)):
-        with row(status):
+        with table_row(status):
             http.status = status
             with pytest.raises(error) as raised:
                 send([OPENED], kind="webhook", url=http.url + "/very-secret")

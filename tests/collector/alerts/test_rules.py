@@ -4,7 +4,7 @@ import pytest
 
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.collector.alerts import rules
-from tests.fixtures.rows import row
+from tests.fixtures.rows import table_row
 
 
 @pytest.fixture
@@ -54,7 +54,7 @@ def test_what_is_wrong_is_named(written):
         ("[[channel]]\nname = 'c'\nkind = 'webhook'\nurl = 'http://h'\nquiet = 'at night'\n", "quiet"),
         ("[[rule]\n", "correct"),
     ):
-        with row(text), pytest.raises(ConfigError, match=said.replace("(", r"\(")):
+        with table_row(text), pytest.raises(ConfigError, match=said.replace("(", r"\(")):
             written(text)
 
 

@@ -12,7 +12,7 @@ from edgemeter.collector import store as python_store
 from edgemeter.collector.cli.compare import compare
 from tests.fixtures.comparison_factory import document, make_reference, make_run
 from tests.fixtures.level_factory import level_runs, stepped_ms
-from tests.fixtures.rows import row
+from tests.fixtures.rows import table_row
 
 
 @pytest.fixture
@@ -100,7 +100,7 @@ def test_a_case_whose_level_changed_says_since_when_in_every_view(tmp_path):
     changed = level_runs(stepped_ms(60, 40, 1.1), firmwares=["1"] * 40 + ["2"] * 20, accuracy=make_run().accuracy)
     path.write_bytes(document(*changed, make_reference(id="r")))
     for view in ("table", "matrix", "pareto"):
-        with row(view):
+        with table_row(view):
             now = run("--reference", "reference", "--store", str(path), "--view", view).stdout
             whole = run("--reference", "reference", "--store", str(path), "--view", view, "--all-days").stdout
             assert "since 2024-11-13, firmware 1 to 2 (latency +" in " ".join(now.split())

@@ -9,7 +9,7 @@ from click.testing import CliRunner
 from edgemeter.agent.base.errors import UnavailableError
 from edgemeter.collector.cli.compare import compare
 from tests.fixtures.comparison_factory import OTHER_DATA, document, make_reference, make_run
-from tests.fixtures.rows import row
+from tests.fixtures.rows import table_row
 
 NOISE = (0.99, 1.0, 1.01)
 
@@ -50,7 +50,7 @@ def test_every_view_is_shown_as_a_table_as_json_and_as_csv(store):
         (("matrix", "best of what is alike"), ("pareto", "on the front"), ("coverage", "never measured"), ("nearest", "differs in data")),
         (None, "--json", "--csv"),
     ):
-        with row(view, form):
+        with table_row(view, form):
             reference = ["--reference", "reference"] if view == "nearest" else []
             done = run("--view", view, "--store", store, *reference, *([form] if form else []))
             assert done.exit_code == 0
@@ -73,7 +73,7 @@ def test_what_makes_no_sense_is_wrong_usage(store):
         ("--view", "matrix", "--matters", "0%"),
         ("--view", "matrix", "--stale-days", "0"),
     ):
-        with row(arguments):
+        with table_row(arguments):
             done = run("--store", store, *arguments)
             assert (done.exit_code, done.stdout) == (2, "")
 

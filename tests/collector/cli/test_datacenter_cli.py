@@ -7,7 +7,7 @@ from edgemeter.agent.base.errors import ConfigError, UnavailableError
 from edgemeter.collector.cli.datacenter import datacenter
 from tests.fixtures.comparison_factory import OTHER_DATA, document, make_reference, make_run, no_energy
 from tests.fixtures.record_factory import make_energy
-from tests.fixtures.rows import row
+from tests.fixtures.rows import table_row
 from tests.fixtures.series_factory import make_days, noisy
 
 NOISE = (0.99, 1.0, 1.01)
@@ -163,7 +163,7 @@ def test_what_is_not_there_is_answered_with_what_is(store):
         (("--edge", "nobody"), r"no device case matches .* available: tiny-detector on pi-1"),
         (("--rate", "1000"), r"reaches 40 inferences per second, not 1000"),
     ):
-        with row(arguments), pytest.raises(ConfigError, match=message):
+        with table_row(arguments), pytest.raises(ConfigError, match=message):
             run("--store", path, *arguments)
 
 
@@ -202,7 +202,7 @@ def test_what_is_no_number_is_wrong_usage(store):
     """Said in a line, not in a traceback."""
     path = store(*edge_runs(), *server_runs())
     for arguments in (("--rate", "nan"), ("--rate", "inf"), ("--bytes", "nan")):
-        with row(arguments):
+        with table_row(arguments):
             done = run("--store", path, *arguments)
             assert done.exit_code == 2
             assert "is not a finite number" in done.stderr

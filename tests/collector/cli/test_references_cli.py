@@ -12,7 +12,7 @@ from edgemeter.collector.reference.imported import ListingRequest, ReferenceStor
 from edgemeter.collector.reference.mlperf import LEGEND
 from tests.fixtures.comparison_factory import document, make_reference, make_run
 from tests.fixtures.mlperf_factory import make_row, v60, write
-from tests.fixtures.rows import row
+from tests.fixtures.rows import table_row
 
 
 @pytest.fixture
@@ -182,7 +182,7 @@ def test_a_narrow_terminal_drops_columns_and_says_so(place):
     run("import", place / "summary_results.json", "--retrieved", "2026-11-02")
     found = listing([], ReferenceStore(place / "home" / "references").imports(), [], ListingRequest())
     for width in (80, 120):
-        with row(width):
+        with table_row(width):
             console = Console(width=width, file=io.StringIO(), record=True)
             table.show(found, console, 20)
             text = console.export_text()

@@ -8,7 +8,7 @@ from click.testing import CliRunner
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.collector.cli.trend import annotate, trend
 from tests.fixtures.comparison_factory import document
-from tests.fixtures.rows import row
+from tests.fixtures.rows import table_row
 from tests.fixtures.series_factory import make_days, noisy
 
 
@@ -74,7 +74,7 @@ def test_an_annotation_on_the_command_line_begins_a_new_level(store):
 def test_what_makes_no_sense_is_wrong_usage(store):
     """Exit status 2, and what would be right."""
     for arguments in (("--metric", "speed"), ("--until", "soon")):
-        with row(arguments):
+        with table_row(arguments):
             done = run(trend, "--store", store, *arguments)
             assert done.exit_code == 2
 

@@ -5,7 +5,7 @@ import pytest
 from edgemeter.agent.contract.record_accuracy import AccuracyGate
 from edgemeter.collector.show.conclusions import conclusions
 from tests.fixtures.comparison_factory import OTHER_DATA, compare_runs, make_reference, make_run, row_of
-from tests.fixtures.rows import row
+from tests.fixtures.rows import table_row
 
 
 def asked(ratio):
@@ -36,7 +36,7 @@ def test_a_ruined_quantisation_has_no_ratio_and_says_why_by_name():
 def test_the_gate_is_nine_tenths_of_the_reference():
     """Just below it does not rank, just above it does, and better than the reference it does too."""
     for ap, ranks in ((0.359, False), (0.361, True), (0.45, True)):
-        with row(ap):
+        with table_row(ap):
             result = row_of(compare_runs(make_run(precision="int8", ap=ap), make_reference(ap=0.4)), "int8")
             assert (result.not_ranked is None, result.ratios.p50 is not None) == (ranks, ranks)
 

@@ -7,7 +7,7 @@ from edgemeter.collector.compare.comparison import MARKS, compare
 from edgemeter.collector.runs.store import LeftOut, StoreContents
 from tests.fixtures.comparison_factory import OTHER_DATA, compare_runs, make_reference, make_run, no_energy
 from tests.fixtures.record_factory import make_accuracy, make_energy, make_environment, make_generation
-from tests.fixtures.rows import row
+from tests.fixtures.rows import table_row
 
 
 def only_reason(comparison):
@@ -78,7 +78,7 @@ def of_texts(run, tokens, padding="tokens"):
 def test_texts_of_two_lengths_are_never_alike():
     """Nor padded ones and others, whatever the tensors were."""
     for tokens, padding, own in ((128, "tokens", "128 tokens"), (384, "none", "384 tokens, not padded"), (None, "none", "any number of")):
-        with row(tokens, padding):
+        with table_row(tokens, padding):
             comparison = compare_runs(of_texts(make_run(), tokens, padding), of_texts(make_reference(), 384))
             assert f"no reference of the same sequence length: this is {own}" in only_reason(comparison)
             assert only_reason(comparison).endswith("the reference has 384 tokens")
@@ -148,7 +148,7 @@ def test_a_suspect_run_stays_and_is_marked_with_its_reasons():
 def test_an_estimated_or_published_latency_never_ranks_beside_a_measured_one():
     """The whole run is left out, since its latency is what is compared."""
     for source in ("estimated", "published"):
-        with row(source):
+        with table_row(source):
             comparison = compare_runs(make_run(id="x", provenance={"latency": source}), make_run(), make_reference())
             assert comparison.left_out == (LeftOut("x", f"latency: {source}, not measured: it does not rank beside measurements"),)
 
@@ -286,7 +286,7 @@ def test_runs_under_different_governors_are_marked_as_mixed():
 def test_less_than_three_percent_is_no_practical_difference():
     """Both ways, over runs that agree."""
     for p50_ms, is_alike in ((2.05, True), (2.07, False), (1.95, True), (1.93, False)):
-        with row(p50_ms):
+        with table_row(p50_ms):
             runs = [*(make_run(p50_ms=p50_ms) for _ in range(5)), *(make_reference() for _ in range(5))]
             assert ("alike" in device_row(compare_runs(*runs)).marks) is is_alike
 
@@ -294,7 +294,7 @@ def test_less_than_three_percent_is_no_practical_difference():
 def test_what_is_not_settled_is_not_called_alike():
     """Two medians within 3% say nothing where the interval of their ratio reaches farther, or there is none."""
     for runs in ([9.0, 10.0, 11.0, 10.0, 10.0], [10.0]):
-        with row(runs):
+        with table_row(runs):
             result = device_row(compare_runs(*(make_run(p50_ms=value) for value in runs), *(make_reference(p50_ms=10.0) for _ in range(5))))
             assert result.judgements.latency.state in ("not settled", "not enough runs")
             assert "alike" not in result.marks

@@ -6,7 +6,7 @@ import pytest
 from edgemeter.agent.base.run_statistics import median_interval
 from edgemeter.collector.compare import spread as compare_spread
 from edgemeter.collector.compare.spread import RunPoint
-from tests.fixtures.rows import row
+from tests.fixtures.rows import table_row
 
 DAYS = 10
 
@@ -19,7 +19,7 @@ def points(values, device="pi-1", day=0):
 def test_the_interval_is_that_of_the_agent():
     """`compare` of models and of results would otherwise give two answers to one question."""
     for count in (3, 4, 5, 6, 7, 12, 60, 1000):
-        with row(count):
+        with table_row(count):
             values = np.random.default_rng(count).lognormal(0, 0.1, count).tolist()
             expected = median_interval(values)
             found = compare_spread.interval_of_points(points(values))
@@ -29,7 +29,7 @@ def test_the_interval_is_that_of_the_agent():
 def test_the_interval_interpolates_between_exact_order_statistics():
     """By whole numbers, which logarithms of the gamma function must come close to."""
     for count in (6, 7, 12, 60, 1000):
-        with row(count):
+        with table_row(count):
             ordered = np.sort(np.random.default_rng(count).lognormal(0, 0.1, count))
             held = 1 - 2 * np.cumsum([math.comb(count, place) for place in range(count // 2 + 1)]) / 2.0**count
             inner = int(np.searchsorted(-held, -0.95, side="right"))
@@ -155,7 +155,7 @@ def test_an_interval_says_what_was_not_sampled():
         (2, 5, "these 2 boards"),
         (3, 2, ""),
     ):
-        with row(devices, days):
+        with table_row(devices, days):
             given = [
                 RunPoint(10 + 0.01 * place, f"pi-{device}", day) for device in range(devices) for day in range(days) for place in range(3)
             ]

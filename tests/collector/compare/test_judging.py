@@ -5,7 +5,7 @@ from edgemeter.collector.compare.judgement import SmallestDifferences
 from edgemeter.collector.runs.store import StoreContents
 from tests.fixtures.comparison_factory import OTHER_DATA, compare_runs, make_reference, make_run
 from tests.fixtures.record_factory import make_accuracy, make_energy
-from tests.fixtures.rows import row
+from tests.fixtures.rows import table_row
 
 DAY_NS = 86_400 * 10**9
 NOISE = (0.995, 1.0, 1.005, 0.998, 1.002, 1.001)
@@ -30,7 +30,7 @@ def test_a_latency_is_judged_by_where_its_interval_lies():
         (2.06, "perhaps higher", "slower, perhaps by less than the 3% that matter: 1.030 times as long"),
         (1.94, "perhaps lower", "faster, perhaps by less than the 3% that matter: 0.970 times as long"),
     ):
-        with row(own_ms):
+        with table_row(own_ms):
             found = judged(own_ms).latency
             assert (found.state, found.words.startswith(word)) == (state, True), found
 
@@ -112,14 +112,14 @@ def test_an_unknown_uncertainty_of_a_meter_leaves_no_interval():
 def test_accuracies_are_told_apart_by_their_bounds_over_images():
     """80 images do not tell 0.60 from 0.58; narrow bounds do; equal values of models that may fail on other images leave it open."""
 
-    def row(own, other, half):
+    def table_row(own, other, half):
         accuracies = [make_accuracy(value=value, low=value - half, high=value + half) for value in (own, other)]
         return compare_runs(make_run(accuracy=accuracies[0]), make_reference(accuracy=accuracies[1])).rows[-1].judgements.accuracy
 
-    assert row(0.58, 0.60, 0.05).state == "not settled"
-    assert row(0.58, 0.60, 0.002).state == "lower"
-    assert row(0.6, 0.6, 0.05).words.startswith("indistinguishable: AP 0.600 against 0.600, +0.000 (95%: -0.071 to +0.071")
-    assert row(0.6, 0.6, 0.002).state == "alike"
+    assert table_row(0.58, 0.60, 0.05).state == "not settled"
+    assert table_row(0.58, 0.60, 0.002).state == "lower"
+    assert table_row(0.6, 0.6, 0.05).words.startswith("indistinguishable: AP 0.600 against 0.600, +0.000 (95%: -0.071 to +0.071")
+    assert table_row(0.6, 0.6, 0.002).state == "alike"
 
 
 def test_a_case_without_a_like_is_told_its_nearest():
@@ -169,11 +169,11 @@ def test_accuracies_are_compared_image_by_image_where_the_records_allow_it():
 def test_a_difference_of_accuracies_that_no_part_moves_is_not_judged_by_an_interval():
     """The same in every part: the same. All found against nothing found: the difference and why it has no interval, not a sure verdict."""
 
-    def row(own, reference):
+    def table_row(own, reference):
         accuracies = [make_accuracy(value=value, low=None, high=None, without_parts=(value,) * 20) for value in (own, reference)]
         return compare_runs(make_run(accuracy=accuracies[0]), make_reference(accuracy=accuracies[1])).rows[-1]
 
-    same, apart = row(1.0, 1.0), row(1.0, 0.0)
+    same, apart = table_row(1.0, 1.0), table_row(1.0, 0.0)
     assert (same.ratios.accuracy_difference, same.ratios.accuracy_interval) == (0.0, None)
     assert (same.judgements.accuracy.state, same.judgements.accuracy.words) == ("alike", "the same AP 1.000 against 1.000")
     assert (apart.ratios.accuracy_interval, apart.judgements.accuracy.state) == (None, "not enough runs")

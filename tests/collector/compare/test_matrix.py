@@ -11,7 +11,7 @@ from edgemeter.collector.compare.trade_off import trade_offs
 from edgemeter.collector.runs.store import StoreContents
 from tests.fixtures.comparison_factory import make_reference, make_run, no_energy
 from tests.fixtures.record_factory import STARTED_AT_NS, make_energy, make_environment, make_generation, make_latency
-from tests.fixtures.rows import row
+from tests.fixtures.rows import table_row
 
 DAY_NS = 86_400 * 10**9
 NOW_NS = STARTED_AT_NS + DAY_NS
@@ -59,7 +59,7 @@ def test_language_models_have_figures_of_their_own():
     language = {"model": "notes", "task": "generation", "precision": "int4", "ap": None}
     runs = [make_run(generation=make_generation(), **language), make_reference(generation=slower, **language), make_run()]
     for figure, values, best in (("ttft", (100.0, 50.0), 1), ("tpot", (10.0, 10.0), 0), ("tokens", (100.0, 90.0), 0)):
-        with row(figure):
+        with table_row(figure):
             found = made(*runs, figure=figure)
             cells = [cell(found, device, "notes") for device in ("pi-1", "server-1")]
             assert tuple(one.figure.median for one in cells) == values
@@ -199,7 +199,7 @@ def test_devices_of_unknown_boards_have_no_column_in_common():
 def test_a_stored_energy_at_or_below_zero_is_neither_best_nor_on_a_front():
     """An older agent gave one to a reversed clamp: whatever shows a best names it as left out instead."""
     for gross_mj in (-30_660.0, 0.0):
-        with row(gross_mj):
+        with table_row(gross_mj):
             impossible = make_energy(gross_mj=gross_mj, mean_power_w=gross_mj / 10_000, net_mj=None, net_state="not_resolvable")
             runs = [make_run(energy=impossible), make_run("pi-2", energy=make_energy(gross_mj=80.0))]
             found = made(*runs, figure="energy")

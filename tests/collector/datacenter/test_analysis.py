@@ -8,7 +8,7 @@ from edgemeter.collector.datacenter.analysis import AnalysisSetting, analyse
 from edgemeter.collector.datacenter.document import document
 from edgemeter.collector.datacenter.formulas import Band, exactly
 from edgemeter.collector.datacenter.sides import EdgeSide, ServerSide
-from tests.fixtures.rows import row
+from tests.fixtures.rows import table_row
 
 ASSUMED = constants.read_constants()
 NETWORKS = ("fixed-marginal", "mobile-gsma")
@@ -84,7 +84,7 @@ def test_a_winner_holds_at_both_ends_of_every_band():
 def test_an_edge_that_leaves_something_out_wins_with_a_question_mark():
     """The margin says how much may be left out; a whole figure needs none."""
     for edge_scope, is_proven in (("wall-ac", True), ("board-input", False), ("soc-rails", False)):
-        with row(edge_scope):
+        with table_row(edge_scope):
             edge = make_edge(scope=edge_scope, excludes=() if is_proven else ("power-supply loss",))
             _, part = analysed(edge=edge)
             assert {cell.is_proven for cell in part.gross} == {is_proven}

@@ -3,7 +3,7 @@ import pytest
 
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.collector.datacenter import constants
-from tests.fixtures.rows import row
+from tests.fixtures.rows import table_row
 
 
 def test_every_constant_that_ships_has_a_source_and_a_year():
@@ -54,7 +54,7 @@ def test_a_wrong_override_is_refused_and_named(tmp_path):
         ("pue = 3\n", "Expected `object`"),
         ("[pue", "are not valid TOML"),
     ):
-        with row(text):
+        with table_row(text):
             own = tmp_path / "own.toml"
             own.write_text(text)
             with pytest.raises(ConfigError, match=r"own\.toml'") as caught:

@@ -14,7 +14,7 @@ from edgemeter.collector.datacenter.workload import TokenWorkload, differences
 from tests.fixtures.comparison_factory import OTHER_DATA, document, make_reference, make_run
 from tests.fixtures.generating_run import measured
 from tests.fixtures.record_factory import SHA_DATA, make_energy, make_generation
-from tests.fixtures.rows import row
+from tests.fixtures.rows import table_row
 
 ROOT = Path(__file__).parents[3]
 NOISE = (0.99, 1.0, 1.01)
@@ -136,7 +136,7 @@ def test_a_server_that_did_other_work_is_left_out_with_the_reason(run):
         ({"speculative": "draft"}, "speculation none, there draft"),
         ({"ended_early": 3}, "9 requests ended early"),
     ):
-        with row(changes), pytest.raises(UnavailableError, match=words):
+        with table_row(changes), pytest.raises(UnavailableError, match=words):
             run([*edge_runs(), *server_runs(**changes)])
 
 

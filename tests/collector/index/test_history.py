@@ -21,7 +21,7 @@ from edgemeter.collector.trend.metrics import METRICS as KNOWN
 from edgemeter.collector.trend.run_columns import columns_of, names_of
 from edgemeter.collector.trend.watch_file import Annotation
 from tests.fixtures.comparison_factory import document
-from tests.fixtures.rows import row
+from tests.fixtures.rows import table_row
 from tests.fixtures.series_factory import DAY_NS, FIRST_DAY, make_days, noisy
 
 
@@ -85,7 +85,7 @@ def test_the_days_of_many_series_are_those_of_each_alone(fleet):
     history = LedgerHistory(fleet)
     keys = history.series()
     for name, metric in KNOWN.items():
-        with row(name):
+        with table_row(name):
             together = days_of_series(metric, history.columns(keys, names_of([metric])))
             for key, found in zip(keys, together, strict=True):
                 for field, expected in dataclasses.asdict(days_of(metric, history.points(key))).items():

@@ -21,7 +21,7 @@ from tests.fixtures.comparison_factory import document, make_reference, make_run
 from tests.fixtures.fleet_ledger import Fleet, fleet_records, write_ledger
 from tests.fixtures.level_factory import level_runs, stepped_ms
 from tests.fixtures.random_records import random_record
-from tests.fixtures.rows import row
+from tests.fixtures.rows import table_row
 
 DAY_NS = 86_400 * 10**9
 
@@ -192,7 +192,7 @@ def test_a_damaged_rollup_is_made_again(tmp_path):
     content = bytearray(file.read_bytes())
     content[5000:-100] = b"\xff" * (len(content) - 5100)
     for damaged in (content, b"no database at all", b""):
-        with row(bytes(damaged[:20])):
+        with table_row(bytes(damaged[:20])):
             if damaged is not content:
                 index_file.remove_index(file)
             file.write_bytes(damaged)

@@ -25,7 +25,7 @@ from tests.fixtures.comparison_factory import make_reference, make_run, no_energ
 from tests.fixtures.ledgers import fill
 from tests.fixtures.level_factory import level_runs, stepped_ms
 from tests.fixtures.record_factory import STARTED_AT_NS, make_energy, make_environment
-from tests.fixtures.rows import row
+from tests.fixtures.rows import table_row
 
 INVALID = record_conditions.Verdict(state="invalid", reasons=("clock: it jumped",))
 
@@ -107,7 +107,7 @@ def test_a_file_in_its_place_is_made_anew(tmp_path):
     path = fill(tmp_path / "ledger.sqlite", [make_run()])
     beside = tmp_path / "ledger.sqlite.index"
     for content in (b"", b"no database at all, and longer than a header of SQLite would be" * 20):
-        with row(content[:20]):
+        with table_row(content[:20]):
             remove_index(beside)
             beside.write_bytes(content)
             index = open_index(LedgerSource(path))

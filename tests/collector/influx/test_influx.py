@@ -4,7 +4,7 @@ from edgemeter.agent.base.errors import ConfigError
 from edgemeter.collector.influx import points
 from edgemeter.collector.influx.influx_config import InfluxConfig
 from tests.fixtures.record_factory import make_environment, make_record
-from tests.fixtures.rows import row
+from tests.fixtures.rows import table_row
 
 pytestmark = pytest.mark.influx
 
@@ -41,7 +41,7 @@ NASTY = [
 def test_any_text_comes_back_exactly_from_a_field_and_stays_one_tag(server, sink_of):
     """Line ends, quotes, backslashes, commas, blanks, equals signs, Unicode: a real server reads what was meant."""
     for text in NASTY:
-        with row(text):
+        with table_row(text):
             device = f"nasty-{NASTY.index(text)}"
             environment = make_environment(board=text)
             record = make_record(device=device, session=5, seq=1, case=text, precision=text, environment=environment, suite=text)
@@ -85,7 +85,7 @@ def test_a_wrong_token_organisation_or_bucket_is_one_clear_line(server, sink_of)
         ({"bucket": "absent", "token": "write-only"}, r'bucket "absent" not found: .*a token with permission to create the bucket'),
         ({"token": "read-only"}, r"does not accept the token"),
     ):
-        with row(changes):
+        with table_row(changes):
             token = changes.get("token", "")
             given = {"token": limited_token(server, token.removesuffix("-only"))} if token.endswith("-only") else {}
             with pytest.raises(ConfigError, match=message) as caught:

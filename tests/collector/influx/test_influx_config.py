@@ -2,7 +2,7 @@ import pytest
 
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.collector.influx.influx_config import parse_influx
-from tests.fixtures.rows import row
+from tests.fixtures.rows import table_row
 
 TOKEN = {"EDGEMETER_INFLUX_TOKEN": "t0ken"}
 
@@ -34,7 +34,7 @@ def test_the_token_comes_from_a_file_or_the_environment_and_is_never_shown(tmp_p
 def test_what_is_no_url_is_refused_with_the_form():
     """One line that says what to write."""
     for url in ("h:8086", "ftp://h", "http://", "http://h:99999", "http://[::1", "", "http://h#x"):
-        with row(url), pytest.raises(ConfigError, match=r"is not an InfluxDB URL.*write http://HOST:8086"):
+        with table_row(url), pytest.raises(ConfigError, match=r"is not an InfluxDB URL.*write http://HOST:8086"):
             parse_influx(url, environ=TOKEN)
 
 
@@ -71,7 +71,7 @@ def test_what_is_of_both_versions_is_refused():
         ("http://h?db=d&org=o", "has neither organisation nor bucket"),
         ("http://h?rp=r", "needs db"),
     ):
-        with row(url), pytest.raises(ConfigError, match=words):
+        with table_row(url), pytest.raises(ConfigError, match=words):
             parse_influx(url, environ=TOKEN)
     with pytest.raises(ConfigError, match="has neither organisation nor bucket"):
         parse_influx("http://h?db=d", bucket="b", environ=TOKEN)
@@ -80,7 +80,7 @@ def test_what_is_of_both_versions_is_refused():
 def test_a_token_that_no_header_can_hold_is_refused(tmp_path):
     """A traceback of the client otherwise; the token itself is not shown."""
     for text in ("two\nlines", "gr\u00fcn", "\x00", "tab\there"):
-        with row(text):
+        with table_row(text):
             file = tmp_path / "token"
             file.write_text(text, encoding="utf-8")
             with pytest.raises(ConfigError, match="not one line of printable ASCII") as caught:

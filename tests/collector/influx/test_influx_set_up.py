@@ -12,7 +12,7 @@ from edgemeter.collector.influx.influx_config import InfluxConfig
 from edgemeter.collector.runs.store import InfluxStore
 from tests.fixtures.influx1 import Influx1
 from tests.fixtures.record_factory import make_record
-from tests.fixtures.rows import row
+from tests.fixtures.rows import table_row
 
 
 @pytest.fixture(params=[pytest.param(2, marks=pytest.mark.influx), pytest.param(1, marks=pytest.mark.influx1)], ids=["influx2", "influx1"])
@@ -135,7 +135,10 @@ def test_an_influxdb_1_that_is_taken_for_a_2_is_told_apart(influxd1, tmp_path, s
 def test_an_influxdb_2_that_is_taken_for_a_1_is_told_apart(influx2_server, sink_of):
     """The opposite mistake, with whatever token: not the token is wrong, but `?db=`."""
     for token in ("a-token-for-tests", "", "user:password", "x:a-token-for-tests"):
-        with row(token), pytest.raises(ConfigError, match=r"is an InfluxDB 2, and \?db= is of version 1: write \?org=ORG&bucket=BUCKET"):
+        with (
+            table_row(token),
+            pytest.raises(ConfigError, match=r"is an InfluxDB 2, and \?db= is of version 1: write \?org=ORG&bucket=BUCKET"),
+        ):
             sink_of(InfluxConfig(influx2_server.url, token, database="nothing")).prepare()
 
 

@@ -15,7 +15,7 @@ from edgemeter.collector.influx import points as influx_points
 from edgemeter.collector.influx.tag_values import TagValues
 from tests.fixtures.random_records import random_record
 from tests.fixtures.record_factory import make_accuracy, make_energy, make_environment, make_latency, make_model, make_record, make_runtime
-from tests.fixtures.rows import row
+from tests.fixtures.rows import table_row
 
 
 def fields_of(record, extent="all"):
@@ -148,7 +148,7 @@ def test_a_point_that_somebody_else_wrote_is_refused_or_read_but_never_a_crash()
     tags = {"device": "pi-1", "fleet": "lab", "role": "device", "scenario": "s", "precision": "p"}
     values = {name: value_of(text) for name, text in fields_of(plain()).items()} | tags
     for garbage in (3.5, True, "", "{", "[[[", "\x00", 2**70, -1):
-        with row(garbage):
+        with table_row(garbage):
             refused = 0
             for name in values:
                 try:
@@ -206,7 +206,7 @@ def test_the_variant_tells_the_cases_of_a_model_apart():
         ),
         ("all", "figures"),
     ):
-        with row(changes, extent):
+        with table_row(changes, extent):
             record = plain(**({"runtime": make_runtime(backend="cpu")} | changes))
             slim = point_schema.read_figures(b"[%s]" % contract_record.encode(record))[0] if extent == "figures" else record
             assert influx_points.tag_values(slim)["variant"] == expected
@@ -219,7 +219,7 @@ def test_an_energy_carries_scope_sensor_and_provenance():
         (make_energy(sensor="replay:demo"), "board-input, replay:demo, replayed", "replayed"),
         (make_energy(scope="wall-ac", is_modelled=True), "wall-ac, ina219, modelled", "modelled"),
     ):
-        with row(source):
+        with table_row(source):
             for extent in ("all", "figures"):
                 record = plain(energy=energy)
                 slim = point_schema.read_figures(b"[%s]" % contract_record.encode(record))[0] if extent == "figures" else record
@@ -270,7 +270,7 @@ def test_tags_are_escaped_and_what_they_cannot_hold_is_replaced():
         ("a\\", "a/"),
         ("a\\ b", r"a/\ b"),
     ):
-        with row(text):
+        with table_row(text):
             tags = influx_points.record_tags(plain(precision=text))
             assert f",precision={tag},role=device," in tags
             assert "\n" not in tags

@@ -15,7 +15,7 @@ from tests.fixtures.generating_run import measured
 from tests.fixtures.influx1 import Influx1
 from tests.fixtures.random_records import random_record
 from tests.fixtures.record_factory import make_generation_energy, make_record
-from tests.fixtures.rows import row
+from tests.fixtures.rows import table_row
 from tests.fixtures.servers import Influx, free_port
 
 
@@ -214,7 +214,7 @@ def test_an_answer_is_sorted_by_what_somebody_has_to_do(scripted, sink_of):
             (503, "<html>\n<b>busy</b></html>", TransientError, "responds 503"),
         ),
     ):
-        with row(version, status, said):
+        with table_row(version, status, said):
             scripted.handler.script.append((status, said))
             with pytest.raises(error, match=words) as caught:
                 sink_of(configs(f"http://127.0.0.1:{scripted.server_port}")[version]).write(["run a=1 1"])
@@ -252,7 +252,7 @@ def test_a_malformed_point_among_many_takes_three_writes_not_twenty(scripted, si
 def test_no_influxdb_is_a_transient_error_of_one_line(sink_of):
     """It may come later; the ledger keeps everything until then."""
     for version in (0, 1):
-        with row(version):
+        with table_row(version):
             with pytest.raises(
                 TransientError, match=r"no InfluxDB responds at http://127\.0\.0\.1:\d+ .*the ledger keeps everything"
             ) as caught:

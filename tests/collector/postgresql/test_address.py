@@ -10,7 +10,7 @@ from edgemeter.agent.base.variables import set_variables
 from edgemeter.agent.cli.main import cli
 from edgemeter.collector.ledgers.place import beside, ledger_place
 from edgemeter.collector.postgresql.address import PostgresAddress
-from tests.fixtures.rows import row
+from tests.fixtures.rows import table_row
 
 SECRET = "s3cr3t"
 
@@ -26,7 +26,7 @@ def test_an_address_is_shown_without_its_password():
         ),
         (f"postgresql:///lab?host=/run/postgresql&sslpassword={SECRET}", "postgresql:///lab?host=/run/postgresql"),
     ):
-        with row(shown):
+        with table_row(shown):
             address = PostgresAddress(text)
             assert str(address) == shown
             assert SECRET not in f"{address} {address!r} {beside(address, '.index')}"
@@ -35,7 +35,7 @@ def test_an_address_is_shown_without_its_password():
 def test_a_password_that_breaks_the_address_is_not_shown_either():
     """The error says how such a letter is written."""
     for letter in ("/", "?", "#"):
-        with row(letter):
+        with table_row(letter):
             with pytest.raises(ConfigError, match="the given address is not the address of a database") as caught:
                 PostgresAddress(f"postgresql://ada:a{letter}{SECRET}@db.example:5433/lab")
             assert SECRET not in str(caught.value)
@@ -48,7 +48,7 @@ def test_no_command_prints_a_password():
         (["devices", "--ledger"], ["stats", "--ledger"], ["init-ledger", "--ledger"], ["backup", "x", "--ledger"]),
         ("127.0.0.1:1/lab", "127.0.0.1:1", "127.0.0.1:1/lab?sslmode=nonsense"),
     ):
-        with row(command, where):
+        with table_row(command, where):
             done = CliRunner().invoke(cli, ["collector", *command, f"postgresql://ada:{SECRET}@{where}"])
             assert done.exit_code != 0
             assert SECRET not in done.output + repr(done.exception)
@@ -63,7 +63,7 @@ def test_this_machine_needs_no_certificate():
 def test_any_other_host_is_verified():
     """Unless the address itself says how."""
     for host in ("db.example", "10.0.0.1", "127.0.0.1,db.example", "db.example:5433/lab?x"):
-        with row(host):
+        with table_row(host):
             text = f"postgresql://{host}/lab" if "?" not in host else "postgresql://db.example/lab?application_name=x"
             assert PostgresAddress(text).connection.endswith(("?sslmode=verify-full", "&sslmode=verify-full"))
             own = f"{text}{'&' if '?' in text else '?'}sslmode=require"
@@ -89,7 +89,7 @@ def test_an_address_that_is_no_ledger_is_refused():
 def test_commands_for_files_name_what_a_database_has_instead(tmp_path):
     """They neither try nor fall over it."""
     for command, remedy in (("backup", "pg_dump"), ("restore", "pg_restore"), ("vacuum", "autovacuum")):
-        with row(command):
+        with table_row(command):
             arguments = [] if command == "vacuum" else [str(tmp_path / "copy")]
             done = CliRunner().invoke(cli, ["collector", command, *arguments, "--ledger", "postgresql://ada@127.0.0.1/lab"])
             assert isinstance(done.exception, ConfigError)

@@ -11,7 +11,7 @@ from edgemeter.agent.ledger.presence import RetainedMessage
 from edgemeter.agent.ledger.sqlite_ledger import SqliteLedger
 from edgemeter.collector.receive.admission import Admitted
 from tests.fixtures.record_factory import make_record
-from tests.fixtures.rows import row
+from tests.fixtures.rows import table_row
 
 TOPIC = "edgemeter/v1/lab/pi-1/result"
 
@@ -119,7 +119,7 @@ def test_garbage_is_rejected_with_a_reason_and_never_raises(tmp_path):
     """Any bytes at all: a reason of one line, and the quarantine takes it."""
     with SqliteLedger(tmp_path / "ledger") as ledger:
         for payload in GARBAGE:
-            with row(payload[:80]):
+            with table_row(payload[:80]):
                 admitted = admit(payload)
                 assert not admitted.arrivals
                 assert admitted.rejections
@@ -175,7 +175,7 @@ def test_state_birth_and_health_are_changes_of_presence_and_an_emptied_topic_is_
 def test_a_message_of_thousands_of_records_that_are_none_is_one_entry():
     """24 kB that opened to 9,999 rejections: the message is kept as it came, to be retried whole."""
     for base in (0, 10_000):
-        with row(base):
+        with table_row(base):
             payload = zlib.compress(b"[" + b",".join(b'{"id":"%d"}' % (base + number) for number in range(9999)) + b"]")
             admitted = admit(payload)
             assert admitted.rejections[0].payload == payload
@@ -197,7 +197,7 @@ PROGRESS = messages.CampaignProgress(campaign="autumn", state="running", group=1
 def test_what_is_measured_now_is_kept_by_topic_and_an_emptied_topic_takes_it_away():
     """As it was understood: a field from the future is not kept, and what is no such message is rejected."""
     for topic, message in (("edgemeter/v1/lab/pi-1/activity", ACTIVITY), ("edgemeter/campaign/autumn/state", PROGRESS)):
-        with row(topic):
+        with table_row(topic):
             encoded_message = messages.encode_message(message)
             later = encoded_message.replace(b"{", b'{"later":1,', 1)
             assert admit(later, topic).changes == [RetainedMessage(topic, encoded_message, 7)]

@@ -12,7 +12,7 @@ from edgemeter.agent.ledger.sqlite_ledger import SqliteLedger
 from edgemeter.collector.receive import envelope
 from edgemeter.collector.receive.admission import Admitted
 from tests.fixtures.record_factory import make_record
-from tests.fixtures.rows import row
+from tests.fixtures.rows import table_row
 
 TOPIC = "edgemeter/v1/lab/pi-1/result"
 
@@ -43,7 +43,7 @@ def test_an_envelope_says_what_the_record_says():
 def test_every_form_of_the_wire_arrives_whole(tmp_path):
     """One or several, plain or compressed, looked at now or later: the ledger holds the same records."""
     for look, count, is_compressed in itertools.product(("whole", "envelope"), (1, 3), (False, True)):
-        with row(look, count, is_compressed):
+        with table_row(look, count, is_compressed):
             sent = [make_record(session=5, seq=seq) for seq in range(1, count + 1)]
             payload = messages.join_records([contract_record.encode(one) for one in sent])
             admitted = admit(zlib.compress(payload) if is_compressed else payload, look)
@@ -90,7 +90,7 @@ def test_text_just_at_the_limit_is_taken_and_one_more_is_not(monkeypatch):
 def test_a_batch_with_one_foreign_record_gives_the_others():
     """A record of another device in the middle: it alone is refused."""
     for look in ("whole", "envelope"):
-        with row(look):
+        with table_row(look):
             batch = messages.join_records([encoded(1), encoded(2, device="pi-2"), encoded(3)])
             admitted = admit(batch, look)
             assert not admitted.batches
@@ -101,7 +101,7 @@ def test_a_batch_with_one_foreign_record_gives_the_others():
 def test_a_record_whose_clock_never_came_right_is_stamped_on_receipt_and_says_so(tmp_path):
     """A board that thinks it is 1970: the ledger has the time of receipt, and who set it; a clock that was right is left alone."""
     for look, many in itertools.product(("whole", "envelope"), (1, 2)):
-        with row(look, many):
+        with table_row(look, many):
             wrong = [make_record(session=5, seq=seq, clock_synchronised=False, started_at_ns=12) for seq in range(1, many + 1)]
             later = make_record(session=5, seq=9, clock_synchronised=False, stamped_by="device-later")
             admitted = admit(messages.join_records([contract_record.encode(one) for one in [*wrong, later]]), look)
@@ -135,7 +135,7 @@ def test_hostile_payloads_end_in_the_quarantine(tmp_path):
             for payload in HOSTILE:
                 before = ledger.quarantined_count()
                 for form in (payload, zlib.compress(payload)):
-                    with row(look, payload[:80], form[:1]):
+                    with table_row(look, payload[:80], form[:1]):
                         admitted = admit(form, look)
                         ledger.commit(admitted.arrivals, admitted.rejections, (), admitted.batches)
                         assert list(ledger.records()) == []

@@ -6,7 +6,7 @@ from edgemeter.agent.base.errors import TransientError
 from edgemeter.agent.base.mqtt_session import LARGEST_MESSAGE_BYTES, Message
 from edgemeter.collector.receive import mqtt_wire
 from edgemeter.collector.receive.mqtt_wire import BrokerResponse, MqttLogin, PacketReader
-from tests.fixtures.rows import row
+from tests.fixtures.rows import table_row
 
 
 def packet(topic, payload, *, mid=0, version="5", properties=b""):
@@ -75,7 +75,7 @@ def test_a_message_beyond_the_limit_is_cut_and_the_next_one_is_whole():
 def test_what_is_not_mqtt_ends_the_connection_and_nothing_else():
     """A length that runs out of its packet, one of five bytes: connect anew."""
     for garbage in (b"\x30\x01\x00", b"\x32\x02\x00\x09", b"\x20\xff\xff\xff\xff\x7f", b"\x32\x04\x00\x01a\x00"):
-        with row(garbage), pytest.raises(TransientError, match="is not MQTT"):
+        with table_row(garbage), pytest.raises(TransientError, match="is not MQTT"):
             PacketReader("5", 1).read(garbage)
 
 

@@ -6,7 +6,7 @@ from edgemeter.agent.base.errors import ConfigError
 from edgemeter.collector.reference import mlperf
 from edgemeter.collector.reference.mlperf import DERIVED, LEGEND, UNVERIFIED, footnote
 from tests.fixtures.mlperf_factory import make_row, v41, v60, write
-from tests.fixtures.rows import row
+from tests.fixtures.rows import table_row
 
 
 @pytest.fixture
@@ -40,7 +40,7 @@ def test_every_unit_of_the_rounds_is_known(official):
         ("Latency (ms)", 0.400845, "latency_ms", 0.400845),
         ("Latency (s)", 21.5, "latency_ms", 21500.0),
     ):
-        with row(unit):
+        with table_row(unit):
             parsed = only(write(official, make_row(Performance_Units=unit, Performance_Result=published)))
             assert (parsed.measure, parsed.value, parsed.unit_as_published) == (measure, pytest.approx(value, rel=1e-12), unit)
 
@@ -103,7 +103,7 @@ def test_a_wrong_row_is_refused_with_its_line(official):
         ({"Suite": "automotive"}, r"Suite 'automotive' is not known \(known: datacenter, edge\)"),
         ({"Performance_Result": 9999.0}, r"5\.1-0061/datacenter/retinanet/Offline is in line 2 too, with another result"),
     ):
-        with row(change):
+        with table_row(change):
             write(official, make_row(), make_row(**change))
             with pytest.raises(ConfigError, match=rf"line {line}: .*{message}"):
                 mlperf.read(official)
@@ -126,7 +126,7 @@ def test_a_truncated_file_is_refused_with_the_line_where_it_ends(official):
     """Cut near its beginning, in the middle or near its end."""
     text = json.dumps([make_row(), v60(), v41()], indent=2)
     for share in (0.02, 0.3, 0.5, 0.9, 0.99):
-        with row(share):
+        with table_row(share):
             official.write_text(text[: int(len(text) * share)])
             with pytest.raises(ConfigError, match=r"summary_results\.json', line \d+: "):
                 mlperf.read(official)
@@ -143,7 +143,7 @@ def test_the_line_of_a_truncation_is_the_right_one(official):
 def test_what_is_no_such_file_is_refused(official):
     """In one line, whatever it is."""
     for content in (b"", b"{}", b"hello", b"[1]", b"[[]]", b"\xff\xfe\x00", b"[" * 100_000, b"[null]", b'[{"a": 1}', b"[]"):
-        with row(content[:80]):
+        with table_row(content[:80]):
             official.write_bytes(content)
             with pytest.raises(ConfigError, match=r"summary_results\.json'") as caught:
                 mlperf.read(official, skip_refused=True)
@@ -159,7 +159,7 @@ def test_a_file_that_is_not_there_is_named(official):
 def test_what_stands_behind_the_list_is_refused(official):
     """Two files in one, or a list that was closed too early, would lose rows unseen."""
     for more in ("x", "[]", '\n,{"ID": "6.0-0001"}]'):
-        with row(more):
+        with table_row(more):
             official.write_text(json.dumps([make_row()], indent=2) + more)
             with pytest.raises(ConfigError, match=r"line \d+: text after the end of the list"):
                 mlperf.read(official)

@@ -4,7 +4,7 @@ from edgemeter.agent.base.errors import ConfigError
 from edgemeter.collector.reference import published
 from edgemeter.collector.reference.imported import SAMPLE, ReferenceStore
 from edgemeter.collector.reference.published import PublishedRow
-from tests.fixtures.rows import row
+from tests.fixtures.rows import table_row
 
 
 def make_row(**changes):
@@ -59,7 +59,7 @@ def test_published_units_become_ours():
         ("energy", 0.5, "J", (500.0, "mj")),
         ("accuracy", 39.5, "%", (0.395, "ratio")),
     ):
-        with row(metric, unit):
+        with table_row(metric, unit):
             found = make_row(metric=metric, value=value, unit=unit, images=5000).canonical
             assert found == (pytest.approx(canonical[0]), canonical[1])
 
@@ -77,7 +77,7 @@ def test_a_figure_that_cannot_be_what_it_says_is_refused(tmp_path):
         ({"date": "2026-13-40"}, "date '2026-13-40' is not a calendar date"),
         ({"conditions": "bell \a"}, "control character"),
     ):
-        with row(changes), pytest.raises(ConfigError, match=message):
+        with table_row(changes), pytest.raises(ConfigError, match=message):
             ReferenceStore(tmp_path).add([make_row(**changes)])
 
 
@@ -94,7 +94,7 @@ def test_a_wrong_file_is_refused_and_named(tmp_path):
         ("own.csv", b"source,version\n", "holds no figure"),
         ("own.csv", b"\xff\xfe", "not a CSV file in UTF-8"),
     ):
-        with row(name, content):
+        with table_row(name, content):
             path = tmp_path / name
             path.write_bytes(content)
             with pytest.raises(ConfigError, match=message):

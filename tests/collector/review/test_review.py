@@ -20,7 +20,7 @@ from tests.fixtures.comparison_factory import document, no_energy
 from tests.fixtures.level_factory import level_runs, stepped_ms
 from tests.fixtures.record_factory import make_accuracy, make_environment
 from tests.fixtures.review_runs import make_side
-from tests.fixtures.rows import row
+from tests.fixtures.rows import table_row
 
 LIMITS = "slower:3%,energy:5%,ap:0.5"
 
@@ -51,7 +51,7 @@ def test_what_is_worse_by_more_than_the_limit_breaks_it_and_nothing_else():
         ({"factor": 0.9, "energy_factor": 0.9, "ap": 0.7}, set()),
         ({"ap": 0.62}, set()),
     ):
-        with row(change):
+        with table_row(change):
             found = outcomes(make_side(agent="1"), make_side(agent="2", seed=2, start=100, **change))
             assert {figure for figure, outcome in found.items() if outcome == "broken"} == broken
             assert set(found.values()) <= {"broken", "kept"}
@@ -68,7 +68,7 @@ def test_a_difference_that_may_be_chance_does_not_break_a_limit():
 def test_a_change_that_does_nothing_keeps_a_limit_on_accuracy():
     """Predictions that are the same in every part of the images have no interval; on the same images their difference is exact."""
     for value in (0.0, 0.625, 1.0):
-        with row(value):
+        with table_row(value):
             same = {"accuracy": make_accuracy(value=value, without_parts=(value,) * 20)}
             before, after = make_side(agent="1", **same), make_side(agent="2", start=100, **same)
             (pair,) = reviewed(before, after).pairs
@@ -121,7 +121,7 @@ def test_no_other_baseline_takes_the_place_of_one_that_is_missing():
         {"data": "0b" * 32},
         {"model": "b"},
     ):
-        with row(other):
+        with table_row(other):
             found = reviewed(make_side(agent="1", **other), make_side(agent="2", start=100))
             assert found.pairs == ()
             assert [left.side for left in found.left_out] == ["after", "before"]
@@ -152,7 +152,7 @@ def test_runs_on_both_sides_are_refused():
 def test_a_limit_that_is_none_is_refused_with_an_example():
     """A gate with a typing error must not pass."""
     for text in ("", "slower", "slower:3", "ap:1%", "slower:x%", "faster:3%", "slower:-1%", "slower:nan%", "energy:5%,"):
-        with row(text), pytest.raises(ConfigError, match=r"slower:3%,energy:5%,ap:0\.5"):
+        with table_row(text), pytest.raises(ConfigError, match=r"slower:3%,energy:5%,ap:0\.5"):
             gate.parse(text)
 
 
@@ -224,7 +224,7 @@ def test_a_selector_that_selects_nothing_is_refused(tmp_path):
     path = tmp_path / "runs.json"
     path.write_bytes(document(*make_side(agent="1", runs=1)))
     for selector in ("?x=1", "?", "?device", "?since=yesterday", "?device=nobody"):
-        with row(selector), pytest.raises(ConfigError, match=r"selector|not a time|to compare"):
+        with table_row(selector), pytest.raises(ConfigError, match=r"selector|not a time|to compare"):
             read_side(f"{path}{selector}")
 
 
@@ -331,7 +331,7 @@ def test_two_models_that_were_measured_before_are_chosen_between(tmp_path):
 def test_what_has_nothing_in_common_is_no_choice(tmp_path):
     """Another scenario, or another type of board."""
     for other in ({"scenario": "offline"}, {"device": "srv", "environment": make_environment(board="another")}):
-        with row(other):
+        with table_row(other):
             paths = written(tmp_path, a=make_side(agent="1"), b=make_side(agent="1", start=100, model="other", **other))
             assert json.loads(CliRunner().invoke(cli, ["compare", *paths, "--json"]).stdout)["choice"] is None
 

@@ -11,7 +11,7 @@ from edgemeter.collector.runs.store import LeftOut, open_store
 from tests.fixtures.comparison_factory import document, make_reference, make_run
 from tests.fixtures.ledgers import arrival
 from tests.fixtures.record_factory import make_record
-from tests.fixtures.rows import row
+from tests.fixtures.rows import table_row
 
 
 @pytest.fixture
@@ -103,7 +103,7 @@ def test_a_document_of_nothing_but_unreadable_runs_is_an_error(tmp_path):
 def test_a_file_that_is_not_ours_is_named(tmp_path):
     """Whatever it is, the message says which file and what would be one of ours."""
     for content in (b"", b"hello", b"[1, 2]", b'{"rows": []}', b"\xff\xfe", b"[" * 100_000, b'{"runs": [1, 2'):
-        with row(content[:80]):
+        with table_row(content[:80]):
             path = tmp_path / "notes.txt"
             path.write_bytes(content)
             with pytest.raises(ConfigError, match=r"notes\.txt' is neither a ledger nor a document"):

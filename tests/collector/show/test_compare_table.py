@@ -7,7 +7,7 @@ from edgemeter.agent.contract import record_conditions
 from edgemeter.collector.show.compare_table import FEWEST_ROWS, ROWS_SHOWN, shortened, show_comparison
 from tests.fixtures.comparison_factory import OTHER_DATA, compare_runs, make_reference, make_run, no_energy
 from tests.fixtures.record_factory import make_energy, make_environment, make_generation
-from tests.fixtures.rows import row
+from tests.fixtures.rows import table_row
 
 
 def printed(comparison, width=200):
@@ -59,7 +59,7 @@ def test_no_line_of_the_table_is_wider_than_the_terminal():
     """Columns give way by rank; those that matter stay."""
     comparison = compare_runs(make_run(**no_energy()), make_reference(**no_energy()))
     for width in (60, 80, 100, 140, 200):
-        with row(width):
+        with table_row(width):
             lines = printed(comparison, width)
             rows = [line for line in lines if "onnx 1.22.1" in line]
             assert len(rows) == 2
@@ -92,7 +92,7 @@ def test_language_models_have_their_rates():
         make_reference(generation=make_generation(), **language),
     ]
     for width in (80, 120, 200):
-        with row(width):
+        with table_row(width):
             lines = printed(compare_runs(*runs), width)
             assert "tokens/s" in lines[1]
             assert "87.5" in line_with(lines, "5.00x")

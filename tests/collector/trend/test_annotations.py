@@ -5,7 +5,7 @@ from edgemeter.agent.base.errors import ConfigError
 from edgemeter.collector.cli.trend import annotate
 from edgemeter.collector.trend import watch_file
 from edgemeter.collector.trend.watch_file import Annotation, WatchFile, watch_file_beside
-from tests.fixtures.rows import row
+from tests.fixtures.rows import table_row
 
 
 def test_annotations_are_kept_listed_and_taken_back(tmp_path):
@@ -32,7 +32,7 @@ def test_a_store_that_nobody_annotated_has_none(tmp_path):
 def test_a_file_that_is_no_store_is_not_annotated(tmp_path):
     """One line, and nothing is made beside it."""
     for content in (b"some notes", b"", b"SQLite format 3\0 and no more"):
-        with row(content):
+        with table_row(content):
             store = tmp_path / "notes.txt"
             store.write_bytes(content)
             with pytest.raises(ConfigError, match=r"notes\.txt"):

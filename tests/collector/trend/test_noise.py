@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from edgemeter.collector.trend import noise
-from tests.fixtures.rows import row
+from tests.fixtures.rows import table_row
 
 
 def full(x):
@@ -76,7 +76,7 @@ def bisected(difference, both, count, high):
 def test_the_scatter_is_that_of_a_bisection_with_every_ratio():
     """To the last bit, for odd and even numbers of differences, equal ones, none, and variances that differ."""
     for days, uneven in itertools.product((2, 3, 14, 55, 94), (0.0, 0.1, 30.0)):
-        with row(days, uneven):
+        with table_row(days, uneven):
             draw = np.random.default_rng(days)
             count = draw.integers(0, days + 1, size=300)
             difference = np.abs(draw.normal(size=(300, days)) * draw.choice([0.1, 1.0, 10.0], size=(300, 1)))

@@ -5,7 +5,7 @@ import pytest
 
 from edgemeter.collector.trend import noise, scan
 from edgemeter.collector.trend.scan import scan_series
-from tests.fixtures.rows import row
+from tests.fixtures.rows import table_row
 
 
 def looked(x, known=None, temperature=None, only=None, present=None):
@@ -161,7 +161,7 @@ def test_a_temperature_that_never_changes_is_no_regressor():
 def test_what_is_not_fitted_a_second_time_cannot_be_a_step():
     """Series with steps, outliers, gaps, neighbours that share noise and a temperature: the steps are those of a scan of every series."""
     for days, uneven in itertools.product((15, 40, 61, 100), (0.0, 1e-3, 0.1, 3.0)):
-        with row(days, uneven):
+        with table_row(days, uneven):
             draw = np.random.default_rng(days)
             x, heat = draw.normal(size=(400, days)), draw.normal(size=(400, days)) * draw.choice([0.0, 0.012, 1.0], size=(400, 1))
             x += np.cumsum(draw.normal(size=x.shape), axis=1) * draw.choice([0.0, 0.3], size=(400, 1)) + 0.5 * heat

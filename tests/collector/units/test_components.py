@@ -3,7 +3,7 @@ import pytest
 
 from edgemeter.collector.units import spread
 from edgemeter.collector.units.spread import boards_needed, variance_components
-from tests.fixtures.rows import row
+from tests.fixtures.rows import table_row
 
 
 def drawn(draw, boards=12, days=6, runs=5, sd=(3.0, 1.0, 0.8), kept_ratio=0.8):
@@ -62,7 +62,7 @@ def test_how_many_boards_a_mean_needs():
 def test_the_interval_of_few_boards_is_that_of_the_tables_of_t():
     """Student's t of boards - 1 degrees of freedom, not an approximation that is too narrow at four boards."""
     for boards, t in ((2, 12.7062), (3, 4.3027), (4, 3.1824), (5, 2.7764), (6, 2.5706), (7, 2.4469), (11, 2.2281)):
-        with row(boards):
+        with table_row(boards):
             x = np.arange(boards, dtype=float)
             found = variance_components(np.arange(boards), np.zeros(boards, int), x)
             assert found.high - found.mean == pytest.approx(t * x.std(ddof=1) / np.sqrt(boards), rel=2e-4)

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from edgemeter.collector.units.spread import board_effects, outlying_boards
-from tests.fixtures.rows import row
+from tests.fixtures.rows import table_row
 
 
 def test_a_board_ten_per_cent_off_is_found_and_healthy_fleets_are_hardly_accused():
@@ -52,6 +52,6 @@ def test_a_board_lies_apart_over_all_of_its_cases_and_gaps_do_not_matter():
 def test_the_limit_is_the_quantile_of_t_for_so_many_boards():
     """4% of false accusations shared by all boards, both sides, boards - 2 degrees of freedom; checked by integrating the density."""
     for boards, t in ((6, 5.1668), (10, 3.9910), (20, 3.6105)):
-        with row(boards):
+        with table_row(boards):
             (one,) = outlying_boards([0.0] * (boards - 1) + [100.0])
             assert one.limit == pytest.approx(t, rel=1e-3)

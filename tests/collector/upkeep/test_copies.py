@@ -19,7 +19,7 @@ from edgemeter.collector.upkeep import copies
 from edgemeter.collector.upkeep.stats import ledger_stats
 from tests.fixtures.fleet_ledger import Fleet, write_ledger
 from tests.fixtures.record_factory import make_record
-from tests.fixtures.rows import row
+from tests.fixtures.rows import table_row
 from tests.fixtures.small_disk import small_disk
 
 DAY_NS = 86_400 * 10**9
@@ -94,7 +94,7 @@ def test_a_restore_overwrites_nothing(tmp_path):
     keep(path, 1)
     copies.backup(path, copy)
     for name in ("ledger.sqlite", "ledger.sqlite-wal"):
-        with row(name):
+        with table_row(name):
             folder = tmp_path / f"with {name}"
             folder.mkdir()
             (folder / name).write_bytes(b"mine")
@@ -151,7 +151,7 @@ def test_what_is_no_backup_is_refused_and_leaves_nothing_behind(tmp_path):
     content = bytearray(copy.read_bytes())
     content[8192:-4096] = b"\xa5" * (len(content) - 12288)
     for damaged in (b"", b"no database", bytes(content)):
-        with row(damaged[:20]):
+        with table_row(damaged[:20]):
             copy.write_bytes(damaged)
             with pytest.raises(EdgemeterError):
                 copies.restore(copy, target)

@@ -22,7 +22,7 @@ from tests.fixtures.hostile import MARKUP
 from tests.fixtures.ledgers import fill
 from tests.fixtures.live_stream import Stream, clients
 from tests.fixtures.mqtt_peer import wait_until
-from tests.fixtures.rows import row
+from tests.fixtures.rows import table_row
 
 NOW_NS = 1_800_000_000 * 10**9
 HOUR_NS = 3600 * 10**9
@@ -97,7 +97,7 @@ def test_a_device_measures_while_the_process_that_said_so_is_there():
         ([present("offline")], False),
         ([present("revoked", session=0)], False),
     ):
-        with row(presence):
+        with table_row(presence):
             found = activities_of([activity()], presence, NOW_NS)
             assert [one.device for one in found.devices] == ["pi-1"] * is_shown
 
@@ -116,7 +116,7 @@ def test_what_was_not_reported_on_for_an_hour_is_called_stale():
 def test_a_campaign_is_shown_for_a_day_after_its_end_and_called_stale_when_nobody_reports_on_it():
     """One that should go on stays, with the time."""
     for state, age_h, shown in (("running", 25, [True]), ("running", 23, [False]), ("done", 23, [False]), ("done", 25, [])):
-        with row(state, age_h):
+        with table_row(state, age_h):
             found = activities_of([campaign(state=state)], [], NOW_NS + age_h * HOUR_NS)
             assert [one.is_stale for one in found.campaigns] == shown
 

@@ -14,7 +14,7 @@ from edgemeter.collector.web.run import run_view
 from edgemeter.collector.web.view import ServedLinks, ViewRequest
 from tests.fixtures.comparison_factory import make_run
 from tests.fixtures.record_factory import make_energy, make_generation
-from tests.fixtures.rows import row
+from tests.fixtures.rows import table_row
 
 S = 1_000_000_000
 STARTS_NS = np.arange(20, dtype=np.int64) * S // 10
@@ -93,7 +93,7 @@ def test_the_heading_names_what_is_drawn():
         (SERIES[:1], "Latency, query by query"),
         ((), "Latency"),
     ):
-        with row(kept):
+        with table_row(kept):
             traces = (record_figures.PowerTrace(name="ina"),) if kept == SERIES else ()
             assert f"<h2>{heading}</h2>" in words_of(samples=kept, windows=WHEN, power_traces=traces)
 

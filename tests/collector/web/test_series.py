@@ -18,7 +18,7 @@ from edgemeter.collector.web.series import METRICS, series
 from edgemeter.collector.web.trend import trend_view
 from edgemeter.collector.web.view import FileLinks, ServedLinks, ViewRequest, address, read_address, read_period
 from tests.fixtures.record_factory import make_generation, make_record
-from tests.fixtures.rows import row
+from tests.fixtures.rows import table_row
 
 
 class Found(TrendEvents):
@@ -79,7 +79,7 @@ def test_simulated_series_say_so(drawn):
 def test_any_span_of_time_is_drawn_with_finite_numbers():
     """One run, several of one moment, or years: no coordinate is no number."""
     for ats in ([5], [5, 5], [1, 2 * 10**18], [0, 90 * NS_PER_DAY], [0, 3_600 * 10**9]):
-        with row(ats):
+        with table_row(ats):
             rows = [
                 {"started_at_ns": at, "value": 1.0 + place, "low": None, "high": None, "verdict": "valid", "run": "r"}
                 for place, at in enumerate(ats)
@@ -147,7 +147,7 @@ def test_a_language_model_is_followed_by_its_tokens():
         context = ViewContext(connection, index.source, ServedLinks(), TrendEvents())
         cases = {device: queries.cases(connection, CaseFilter(device=device)) for device in ("pi-1", "other")}
         for metric, value in (("ttft_ms", 100.0), ("tpot_ms", 10.0)):
-            with row(metric):
+            with table_row(metric):
                 assert series(context, cases["other"], METRICS[metric], days=None, span=None) is None
                 drawn = series(context, cases["pi-1"], METRICS[metric], days=None, span=None)
                 assert [point["value"] for point in drawn.chart.table.dicts()] == [value] * 3

@@ -23,7 +23,7 @@ from edgemeter.collector.web.side_by_side import compare_view
 from edgemeter.collector.web.view import ServedLinks, ViewRequest
 from tests.fixtures.comparison_factory import compare_runs, make_reference, make_run, no_energy
 from tests.fixtures.record_factory import make_environment
-from tests.fixtures.rows import row
+from tests.fixtures.rows import table_row
 
 
 def ask(server, path, method="GET", **headers):
@@ -303,7 +303,7 @@ def test_an_address_that_asks_for_what_is_not_there_says_so(fleetless):
         ("/compare?format=xml", "There is no such format"),
         ("/device?device=nobody&format=csv", "no figure that a CSV file could hold"),
     ):
-        with row(path):
+        with table_row(path):
             status, _, body = ask(fleetless, path)
             assert status == 404
             assert output in body.decode()

@@ -13,7 +13,7 @@ from edgemeter.agent.contract import model_card, model_file
 from edgemeter.models.catalogue import catalogue, shipped_models
 from tests.fixtures.catalogue_factory import card_beside
 from tests.fixtures.ordinary_user import ordinary_user
-from tests.fixtures.rows import row
+from tests.fixtures.rows import table_row
 
 SHIPPED = shipped_models.SHIPPED_FOLDER
 ROOT = Path(__file__).resolve().parents[3]
@@ -173,7 +173,7 @@ def test_what_is_no_model_is_said(own, invoke, home, tmp_path):
     pytest.importorskip("onnxruntime")
     pytest.importorskip("ai_edge_litert")
     for name, body in (("m.onnx", b""), ("m.onnx", b"garbled"), ("m.xyz", b"x"), ("m.tflite", b"TFL3")):
-        with row(name, body):
+        with table_row(name, body):
             (tmp_path / "body").write_bytes(body)
             with pytest.raises(ConfigError, match="m"):
                 invoke("add", own(tmp_path / "body", name))

@@ -12,7 +12,7 @@ from edgemeter.agent.datasets.dataset import open_folder
 from edgemeter.models.catalogue import shipped_models
 from edgemeter.models.convert import drawn_scenes
 from edgemeter.models.convert.parity import image_inputs, run_on
-from tests.fixtures.rows import row
+from tests.fixtures.rows import table_row
 from tests.shipped_models import build
 
 MODELS = shipped_models.shipped_models()
@@ -52,7 +52,7 @@ def test_a_shipped_file_scores_what_its_card_says(model, scenes):
 def test_a_shipped_file_is_the_one_its_card_describes():
     """Its hash, at most 1 MB, and how it was made."""
     for model in MODELS:
-        with row(model.path.name):
+        with table_row(model.path.name):
             assert model_file.sha256(model.path) == model.about.sha256
             assert model.size_bytes <= 1_000_000
             assert {"by", "seed", "steps", "threads", "parameters", "with"} <= model.about.made.keys()
@@ -74,7 +74,7 @@ def test_the_network_finds_enough_and_quantisation_costs_little():
 def test_a_card_is_read_back_as_it_was_written(tmp_path):
     """Text and card agree both ways."""
     for model in MODELS:
-        with row(model.path.name):
+        with table_row(model.path.name):
             text = shipped_models.card_text(model.about)
             (tmp_path / "card.toml").write_text(text, encoding="utf-8")
             assert model_card.read_card(tmp_path / "card.toml") == model.about
@@ -84,7 +84,7 @@ def test_a_card_is_read_back_as_it_was_written(tmp_path):
 def test_any_character_of_a_card_is_read_back(tmp_path):
     """DEL too, which TOML wants escaped."""
     for text in ("a\x7fb", "tab\there", 'quote"', "back\\slash", "line\nbreak", "\u00e9\U0001f600"):
-        with row(text):
+        with table_row(text):
             about = msgspec.structs.replace(MODELS[0].about, licence=text, made={"note": text})
             (tmp_path / "card.toml").write_text(shipped_models.card_text(about), encoding="utf-8")
             assert model_card.read_card(tmp_path / "card.toml") == about

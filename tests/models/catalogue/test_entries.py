@@ -16,7 +16,7 @@ from edgemeter.agent.vision.decoders import DECODERS
 from edgemeter.models.catalogue import catalogue
 from edgemeter.models.catalogue.catalogue_entry import FETCHED, GENERATION, is_address
 from tests.fixtures.catalogue_factory import make_entry, write_catalogue
-from tests.fixtures.rows import row
+from tests.fixtures.rows import table_row
 
 EVERY = catalogue.read_catalogue(catalogue.CATALOGUE_FILE).entry
 LANGUAGE = [entry for entry in EVERY if entry.task == GENERATION]
@@ -51,7 +51,7 @@ def test_the_models_that_people_compare_are_there():
 def test_every_entry_can_be_acted_on():
     """It names a decoder, a label map, and an address or a way to make it; only https."""
     for entry in ENTRIES:
-        with row(entry.name):
+        with table_row(entry.name):
             assert entry.family in {*DECODERS, "classifier", "autoencoder"}
             assert set(entry.runtimes) <= set(runtimes.RUNTIMES)
             assert entry.labels in catalogue.label_maps()
@@ -65,7 +65,7 @@ def test_every_entry_can_be_acted_on():
 def test_nothing_is_called_verified_that_was_not():
     """No address could be tried: each says so, a hash says of what it is, and an accuracy where it was read."""
     for entry in ENTRIES:
-        with row(entry.name):
+        with table_row(entry.name):
             assert entry.status == "unverified"
             assert entry.why
             assert (entry.sha256 is None) == (entry.sha256_of is None) == (entry.size_bytes is None)
@@ -77,7 +77,7 @@ def test_the_card_of_an_entry_fits_it():
     """As many classes as the label map has, and the input that the entry says."""
     unlisted = {"imagenet-1000": 1000, "imagenet-1001": 1001, "none": None}
     for entry in ENTRIES:
-        with row(entry.name):
+        with table_row(entry.name):
             about = catalogue.card_of(entry, "0" * 64, None)
             assert about.output.classes == (len(catalogue.label_maps()[entry.labels].labels) or unlisted[entry.labels])
             assert about.output.label_offset == (-1 if entry.labels == "imagenet-1001" else 0)
@@ -87,7 +87,7 @@ def test_the_card_of_an_entry_fits_it():
 def test_every_language_model_can_be_acted_on_and_has_no_card():
     """Its generator reads such files; it has an address or a way to make it, says what is untested, and its file describes itself."""
     for entry in LANGUAGE:
-        with row(entry.name):
+        with table_row(entry.name):
             (runtime,) = entry.runtimes
             assert suite.runtime_for(Path(entry.file)) == runtime
             assert (entry.form in FETCHED) == bool(entry.addresses)
@@ -188,7 +188,7 @@ def test_a_wrong_catalogue_is_said_with_the_key(home):
         ("[seen]\nmine = 5\n", "seen"),
         ("entry = [", "catalogue.toml"),
     ):
-        with row(change):
+        with table_row(change):
             path = write_catalogue(home / "catalogue.toml", make_entry("mine", "http://mine.example/m"))
             text = path.read_text()
             catalogue.all_entries()
@@ -217,7 +217,7 @@ def test_a_name_twice_is_said(home):
 def test_a_garbled_catalogue_is_said(home):
     """Bytes that are no TOML end in one line with the path of the file."""
     for body in (b"\xff\xfe", b"\0", b"[[entry]]"):
-        with row(body):
+        with table_row(body):
             (home / "catalogue.toml").write_bytes(body)
             with pytest.raises(ConfigError, match=r"catalogue\.toml"):
                 catalogue.all_entries()

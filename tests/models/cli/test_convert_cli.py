@@ -10,7 +10,7 @@ from click.testing import CliRunner
 from edgemeter.agent.base.errors import ConfigError, EdgemeterError
 from edgemeter.agent.contract import model_file
 from edgemeter.models.cli.convert import convert
-from tests.fixtures.rows import row
+from tests.fixtures.rows import table_row
 
 FIXTURES = Path(__file__).parents[2] / "fixtures" / "runtimes"
 
@@ -40,7 +40,7 @@ def test_an_unknown_format_is_refused_with_the_known_ones(tmp_path):
 def test_a_source_that_is_no_model_is_one_line(tmp_path):
     """Absent, empty, a pickle, half an archive."""
     for content in (None, b"", b"\x80\x02}q\x00.", b"PK\x03\x04 truncated"):
-        with row(content):
+        with table_row(content):
             model = tmp_path / "model.pt2"
             if content is not None:
                 model.write_bytes(content)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from edgemeter.models.convert.agreement import OutputComparison
-from tests.fixtures.rows import row
+from tests.fixtures.rows import table_row
 
 RAMP = np.arange(1, 101, dtype=np.float32).reshape(1, 100)
 
@@ -50,7 +50,7 @@ def test_equal_outputs_have_no_noise():
 def test_what_is_not_finite_is_counted_and_not_averaged():
     """One NaN or infinity in one of two inputs."""
     for bad in (np.nan, np.inf):
-        with row(bad):
+        with table_row(bad):
             broken = RAMP.copy()
             broken[0, 3] = bad
             found = compared((RAMP, RAMP), (RAMP, broken))

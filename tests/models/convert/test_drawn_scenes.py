@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from edgemeter.models.convert.drawn_scenes import CLASSES, CLUTTER, SIZE_PX, VISIBLE_RATIO_MIN, Stream, draw_scene
-from tests.fixtures.rows import row
+from tests.fixtures.rows import table_row
 
 
 @pytest.fixture(scope="module")
@@ -84,7 +84,7 @@ def test_the_picture_shows_what_the_truth_says(scenes):
 def test_a_shape_is_solid_where_its_distance_is_negative():
     """Each shape has an inside and an outside, reaches the unit circle, and stays within it."""
     for name in (*CLASSES, *CLUTTER):
-        with row(name):
+        with table_row(name):
             y, x = np.mgrid[-1.5:1.5:151j, -1.5:1.5:151j].astype(np.float32)
             distance = {**CLASSES, **CLUTTER}[name](x, y)
             radius = np.hypot(x, y)[distance < 0]

@@ -8,7 +8,7 @@ import pytest
 
 from edgemeter.agent.base.errors import ConfigError, UnavailableError
 from edgemeter.models.convert import compilers
-from tests.fixtures.rows import row
+from tests.fixtures.rows import table_row
 
 MODEL = Path(__file__).parents[2] / "fixtures" / "runtimes" / "litert_int8.tflite"
 # As version 16 prints it.
@@ -114,7 +114,7 @@ def test_sums_that_are_not_printed_come_from_the_table():
 def test_what_is_not_said_is_not_made_up():
     """After silence, half a table or garbage, no operator count is given."""
     for said in ("", "Edge TPU Compiler version 16.0.384591198\nOperator   Count", "\x00\xff" * 40):
-        with row(said):
+        with table_row(said):
             coverage = compilers.read_coverage(said)
             assert "edgetpu_operations" not in coverage.facts
             assert "did not report" in coverage.in_words

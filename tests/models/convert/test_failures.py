@@ -4,7 +4,7 @@ import pytest
 
 from edgemeter.agent.base.errors import ConfigError, MeasurementError, UnavailableError
 from edgemeter.models.convert import converter_output
-from tests.fixtures.rows import row
+from tests.fixtures.rows import table_row
 
 
 class Foreign(Exception):  # noqa: N818 - as ONNX Runtime names its own
@@ -21,7 +21,7 @@ def test_a_converters_error_is_one_line_with_what_to_do():
         (Foreign("no kernel"), ConfigError),
         (ModuleNotFoundError("No module named 'onnx'"), UnavailableError),
     ):
-        with row(raised, becomes):
+        with table_row(raised, becomes):
             with pytest.raises(becomes) as caught, converter_output.converter_errors("converting 'a.onnx'", "export it again"):
                 raise raised
             assert "\n" not in str(caught.value)
@@ -31,7 +31,7 @@ def test_a_converters_error_is_one_line_with_what_to_do():
 def test_what_is_no_converters_passes():
     """Ctrl-C, the end of the program and an error of ours leave the block as the same object."""
     for raised in (KeyboardInterrupt(), MeasurementError("ours"), SystemExit(3)):
-        with row(raised):
+        with table_row(raised):
             with pytest.raises(type(raised)) as caught, converter_output.converter_errors("converting", "export it again"):
                 raise raised
             assert caught.value is raised

@@ -7,7 +7,7 @@ from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.runtimes import onnx_file
 from edgemeter.models.convert import onnx_quantise
 from edgemeter.models.convert.onnx_int8 import Int8Recipe, OnnxInt8, output_loss
-from tests.fixtures.rows import row
+from tests.fixtures.rows import table_row
 
 pytestmark = pytest.mark.convert
 onnx = pytest.importorskip("onnx")
@@ -101,7 +101,7 @@ def test_an_old_operator_set_is_brought_up_to_date(joined, tmp_path):
 def test_an_exclusion_that_excludes_nothing_is_refused(joined, tmp_path):
     """A misspelt name would quantise what was to be kept."""
     for pattern, reason in (("nowhere", "matches no node"), ("(", "is not a regular expression")):
-        with row(pattern), pytest.raises(ConfigError, match=reason):
+        with table_row(pattern), pytest.raises(ConfigError, match=reason):
             to_int8(joined, tmp_path / "int8.onnx", IMAGES, keep=(pattern,))
 
 

@@ -9,7 +9,7 @@ import pytest
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.models.fetch.cache import CacheNote, ModelCache, is_in_use
 from tests.fixtures.catalogue_factory import content, make_entry, write_catalogue
-from tests.fixtures.rows import row
+from tests.fixtures.rows import table_row
 
 SIZE = 400_000
 
@@ -128,7 +128,7 @@ def test_unfinished_downloads_are_listed_and_cleared(server, home, invoke):
 def test_a_garbled_note_is_a_model_that_is_not_there(home, invoke):
     """It is fetched again, not believed."""
     for note in (b"", b"{", b"[1]", b'{"entry": "../x", "file": "y"}', b"\xff"):
-        with row(note):
+        with table_row(note):
             invoke("fetch", "a")
             (home / "models" / "a" / ".edgemeter.json").write_bytes(note)
             assert ModelCache(home / "models").find("a") is None

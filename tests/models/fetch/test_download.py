@@ -8,7 +8,7 @@ from edgemeter.agent.base.errors import TransientError, UnavailableError
 from edgemeter.agent.base.progress import no_progress
 from edgemeter.models.fetch.download import TRIES, ExpectedFile, Origin, PartFile, Transport, download
 from tests.fixtures.catalogue_factory import content
-from tests.fixtures.rows import row
+from tests.fixtures.rows import table_row
 
 BODY = content(300_000)
 
@@ -106,7 +106,7 @@ def test_a_part_of_another_address_is_not_continued(server, part):
 def test_a_garbled_note_starts_over(server, part):
     """Nobody knows what the bytes are."""
     for note in (b"", b"{", b"[]", b'{"address": 5}', b"\xff\xfe"):
-        with row(note):
+        with table_row(note):
             part.path.write_bytes(b"whatever")
             part.note.write_bytes(note)
             get(server.put("/m", BODY), part)
@@ -141,7 +141,7 @@ def test_a_refusal_is_said_at_once(server, part):
     """Another try would not help."""
     for status in (401, 403, 404, 410):
         server.requests.clear()
-        with row(status):
+        with table_row(status):
             with pytest.raises(UnavailableError, match=f"/m: the server responds {status}"):
                 get(server.put("/m", BODY, statuses=[status] * 9), part)
             assert len(server.requests) == 1

@@ -21,7 +21,7 @@ from edgemeter.models.fetch.cache import ModelCache
 from edgemeter.models.fetch.download import Transport
 from edgemeter.models.fetch.fetching import FetchOptions, fetch
 from tests.fixtures.catalogue_factory import card_beside, content, make_entry, write_catalogue
-from tests.fixtures.rows import row
+from tests.fixtures.rows import table_row
 
 BODY = content(400_000)
 SHA256 = hashlib.sha256(BODY).hexdigest()
@@ -207,7 +207,7 @@ def test_a_bad_archive_is_said_and_not_kept(server, home, invoke, catalogue):
         )
     ):
         catalogue(make_entry("mine", server.put("/m.zip", archive), BODY, form="in an archive", member="m.onnx"))
-        with row(number, why):
+        with table_row(number, why):
             with pytest.raises(UnavailableError, match=why):
                 invoke("fetch", "mine")
             assert not file_of(home, "mine").exists()

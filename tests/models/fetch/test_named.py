@@ -10,7 +10,7 @@ from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.cli.model_names import model_path
 from edgemeter.models.catalogue.shipped_models import LANGUAGE_FOLDER, SHIPPED_FOLDER
 from tests.fixtures.catalogue_factory import content, make_entry, write_catalogue
-from tests.fixtures.rows import row
+from tests.fixtures.rows import table_row
 
 SHIPPED = "edgemeter-shapes_int8.tflite"
 
@@ -63,7 +63,7 @@ def test_a_name_without_a_file_says_what_to_do(home):
         ("mien", "did you mean mine?"),
         ("zzzzzz", "correct the path, or see `edgemeter models list`"),
     ):
-        with row(name), pytest.raises(ConfigError, match=re.escape(says)):
+        with table_row(name), pytest.raises(ConfigError, match=re.escape(says)):
             model_path(name)
 
 

@@ -12,7 +12,7 @@ import pytest
 
 from edgemeter.agent.base.errors import ConfigError, EdgemeterError, UnavailableError
 from tests.fixtures.catalogue_factory import card_beside, content, make_entry, write_catalogue
-from tests.fixtures.rows import row
+from tests.fixtures.rows import table_row
 
 BODY = content(50_000)
 
@@ -107,7 +107,7 @@ def test_a_name_that_leads_elsewhere_is_refused(bundle, home, invoke, tmp_path):
     """Entry and file name become a path: neither may leave the cache."""
     original = json.dumps(manifest(bundle))
     for field, name in product(("name", "file"), ("../../escaped", "/escaped", "..", ".hidden", "a/b", "")):
-        with row(field, name):
+        with table_row(field, name):
             document = json.loads(original)
             document["models"][0]["entry"][field] = name
             changed(bundle, **{"manifest.json": json.dumps(document), "models/../../escaped/mine.onnx": BODY})
@@ -133,7 +133,7 @@ def test_a_link_in_an_unpacked_bundle_is_not_followed_out(bundle, home, invoke, 
 def test_what_is_no_bundle_is_said(invoke, tmp_path):
     """Empty, garbled, another kind of file."""
     for content_of in (b"", b"PK\x03\x04 garbled", b"<html>"):
-        with row(content_of):
+        with table_row(content_of):
             (tmp_path / "x.zip").write_bytes(content_of)
             with pytest.raises(ConfigError, match="broken or not a bundle"):
                 invoke("import-bundle", tmp_path / "x.zip")
@@ -149,7 +149,7 @@ def test_a_truncated_bundle_is_said(bundle, invoke):
 def test_a_wrong_manifest_is_said(bundle, invoke):
     """Garbled, another format, a later version, an unknown key."""
     for text in ("", "{", "[]", '{"format": "other", "models": []}', '{"version": 2, "models": []}', '{"models": [], "x": 1}'):
-        with row(text):
+        with table_row(text):
             changed(bundle, **{"manifest.json": text})
             with pytest.raises(ConfigError, match=r"manifest\.json"):
                 invoke("import-bundle", bundle)

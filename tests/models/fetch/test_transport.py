@@ -8,7 +8,7 @@ import pytest
 from edgemeter.agent.base.errors import ConfigError, UnavailableError
 from edgemeter.models.fetch.download import Transport, shown
 from tests.fixtures.file_server import FileServer
-from tests.fixtures.rows import row
+from tests.fixtures.rows import table_row
 
 
 def body(transport, address):
@@ -67,7 +67,7 @@ def test_a_redirect_is_followed(server):
 def test_a_redirect_to_other_than_http_is_not_followed(server):
     """No server makes us read our own files."""
     for target in ("file:///etc/hostname", "ftp://127.0.0.1/m", "data:text/plain,x"):
-        with row(target):
+        with table_row(target):
             server.put("/first", b"", location=target)
             with pytest.raises(UnavailableError, match="/first"):
                 body(Transport(), server.address + "/first")
@@ -129,7 +129,7 @@ def test_no_proxy_is_heeded(server, monkeypatch):
 def test_a_proxy_that_is_none_is_said():
     """The message says how a proxy is written."""
     for proxy in ("", "localhost:3128", "socks5://127.0.0.1:1", "http://"):
-        with row(proxy), pytest.raises(ConfigError, match="http://HOST:PORT"):
+        with table_row(proxy), pytest.raises(ConfigError, match="http://HOST:PORT"):
             body(Transport(proxy=proxy), "http://models.invalid/m")
 
 

@@ -12,7 +12,7 @@ from edgemeter.provisioning.bundle import install
 from edgemeter.provisioning.bundle.install import Manifest
 from edgemeter.provisioning.inventory.fleet_folder import FleetFolder
 from tests.fixtures import device_bundle
-from tests.fixtures.rows import row
+from tests.fixtures.rows import table_row
 
 PI = """arch=aarch64
 bits=64
@@ -92,7 +92,7 @@ def test_a_32_bit_system_on_a_64_bit_kernel_is_what_its_programs_are():
 def test_half_an_answer_is_none():
     """A connection that broke, a login that runs a menu."""
     for text in ("", "Permission denied\n", PI.replace("end=yes", ""), "\0\0garbage=="):
-        with row(text), pytest.raises(UnavailableError, match="unreadable"):
+        with table_row(text), pytest.raises(UnavailableError, match="unreadable"):
             board.parse_inspection(text, "unreadable")
 
 
@@ -129,7 +129,7 @@ def test_where_none_fits_it_says_what_to_build_or_bring(tmp_path):
         ({"libc": "glibc 2.26"}, r"fleet bundle.*glibc <= 2\.26"),
         ({"arch": "x86_64"}, r"fleet bundle.*x86_64"),
     ):
-        with row(values), pytest.raises(UnavailableError, match=said):
+        with table_row(values), pytest.raises(UnavailableError, match=said):
             offer.choose_offer([offered], read(**values))
 
 
@@ -154,7 +154,7 @@ def test_one_changed_byte_is_refused_before_any_board_is_asked(tmp_path):
     for name in ("install.py", "manifest.json", "manifest.sig", "units/edgemeter-agent.service"):
         content = (bundle / name).read_bytes()
         (bundle / name).write_bytes(content[:-2] + bytes([content[-2] ^ 1]) + content[-1:])
-        with row(name), pytest.raises(ConfigError, match="bundle"):
+        with table_row(name), pytest.raises(ConfigError, match="bundle"):
             offer.read_offer(bundle, fleet.release_public_key, tmp_path)
         (bundle / name).write_bytes(content)
     assert offer.read_offer(bundle, fleet.release_public_key, tmp_path)
@@ -174,7 +174,7 @@ def test_the_bundle_of_another_fleet_is_refused(tmp_path):
 def test_a_tar_without_a_python_is_refused(tmp_path):
     """Empty, no tar at all, an empty one."""
     for content in (b"", b"no tar", b"\0" * 10240):
-        with row(content):
+        with table_row(content):
             (tmp_path / "python.tar").write_bytes(content)
             with pytest.raises(ConfigError, match="relocatable"):
                 offer.read_python_tar(tmp_path / "python.tar")

@@ -16,7 +16,7 @@ from click.testing import CliRunner
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.provisioning.bundle import additions, boards, install
 from edgemeter.provisioning.cli.bundle import bundle as bundle_command
-from tests.fixtures.rows import row
+from tests.fixtures.rows import table_row
 from tests.provisioning.bundle import small_bundle
 
 CP = f"cp{sys.version_info.major}{sys.version_info.minor}"
@@ -92,7 +92,7 @@ def test_a_wheel_for_another_python_or_platform_is_refused(build, tmp_path):
         ("py2-none-any", "is for py2, not for Python 3"),
         ("any", "is not the name of a wheel"),
     ):
-        with row(tag):
+        with table_row(tag):
             failed = build("--wheel", vendor_wheel(tmp_path, tag))
             assert isinstance(failed.exception, ConfigError)
             assert why in str(failed.exception)
@@ -108,7 +108,7 @@ def test_a_wheel_that_runs_here_is_taken():
         f"py3-none-{HERE}",
         f"{CP}-none-manylinux2014_{platform.machine()}",
     ):
-        with row(tag):
+        with table_row(tag):
             additions.check_wheel_name(f"tensorrt-10.3-{tag}.whl", small_bundle.this_target())
 
 
@@ -121,7 +121,7 @@ def test_a_wheel_that_is_not_what_was_meant_is_refused(build, tmp_path):
         ("https://wheels.example/x-1-py3-none-any.whl", "has no hash: add #sha256="),
         ("http://wheels.example/x-1-py3-none-any.whl#sha256=" + "0" * 64, "cannot be fetched safely"),
     ):
-        with row(given):
+        with table_row(given):
             failed = build("--wheel", given.format(wheel=vendor_wheel(tmp_path)))
             assert isinstance(failed.exception, ConfigError)
             assert why in str(failed.exception)

@@ -4,7 +4,7 @@ import pytest
 
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.provisioning.bundle import boards
-from tests.fixtures.rows import row
+from tests.fixtures.rows import table_row
 
 # Source: `qemu-aarch64-static -cpu help` of qemu 7.2.
 CORES = {"cortex-a35", "cortex-a53", "cortex-a57", "cortex-a72", "cortex-a76"}
@@ -25,7 +25,7 @@ def test_every_system_with_a_new_enough_python_makes_a_target():
         if board.arch not in {"aarch64", "x86_64"} or boards.numbers(board.system[0].python) < (3, 10):
             continue
         for system in board.system:
-            with row(name, system):
+            with table_row(name, system):
                 target = boards.bundle_target(name, system.python)
                 assert (target.python_text, target.arch) == (system.python, board.arch)
                 assert target.glibc_text in {other.glibc for other in board.system if other.python == system.python}
@@ -61,7 +61,7 @@ def test_what_cannot_work_is_refused_with_the_remedy():
         ("pi5", "3.13", "2.12", "glibc 2.17 or newer"),
         ("toaster", None, None, "unknown board 'toaster'"),
     ):
-        with row(name, python, glibc), pytest.raises(ConfigError, match=why):
+        with table_row(name, python, glibc), pytest.raises(ConfigError, match=why):
             boards.bundle_target(name, python, glibc)
 
 

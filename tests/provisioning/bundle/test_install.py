@@ -19,7 +19,7 @@ import pytest
 
 from edgemeter.provisioning.bundle import install
 from edgemeter.provisioning.bundle.manifest import sign
-from tests.fixtures.rows import row
+from tests.fixtures.rows import table_row
 from tests.provisioning.bundle import small_bundle
 
 # At length: EDGEMETER_POWER_CUTS=20.
@@ -303,7 +303,7 @@ def test_what_is_wrong_is_refused_in_one_line_and_changes_nothing(shelf, install
         status = install.main(["--bundle", str(made(shelf, folder)), "--root", str(installed), "--public-key", str(shelf.public)])
         os.umask(mask)
         said = capsys.readouterr()
-        with row(made.__name__, why):
+        with table_row(made.__name__, why):
             assert (status, said.out) == (1, "")
             assert said.err.startswith("install: ")
             assert said.err.count("\n") == 1

@@ -10,7 +10,7 @@ import pytest
 
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.provisioning.bundle import additions, boards, install, release
-from tests.fixtures.rows import row
+from tests.fixtures.rows import table_row
 from tests.provisioning.bundle import small_bundle
 
 ARCHITECTURE = {"x86_64": "amd64", "aarch64": "arm64"}[small_bundle.this_target().arch]
@@ -147,7 +147,7 @@ def test_a_package_that_does_not_fit_is_refused_when_the_bundle_is_built(tmp_pat
         ("hook.sh", "{}#sha256=" + "0" * 64, "has the SHA-256"),
         ("hook.sh", "https://packages.example/hook.sh#sha256=" + "0" * 64, "is not fetched"),
     ):
-        with row(name, text):
+        with table_row(name, text):
             (tmp_path / name).write_text("x")
             package = text.format(tmp_path / name)
             with pytest.raises(ConfigError, match=why):

@@ -4,7 +4,7 @@ import pytest
 
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.provisioning.bundle import boards, wheels
-from tests.fixtures.rows import row
+from tests.fixtures.rows import table_row
 from tests.provisioning.bundle.small_bundle import write_wheel
 
 PI5, ORIN, PC = boards.bundle_target("pi5"), boards.bundle_target("jetson-orin"), boards.bundle_target("pc", "3.10")
@@ -92,5 +92,5 @@ def test_a_set_that_lacks_something_is_refused(index, tmp_path):
                 (folder / path.name).write_bytes(path.read_bytes())
         if put:
             write_wheel(folder, put[0], put[1], **put[2])
-        with row(taken, put), pytest.raises(ConfigError, match=why):
+        with table_row(taken, put), pytest.raises(ConfigError, match=why):
             wheels.check_wheels(["litert"], PI5, folder)

@@ -19,7 +19,7 @@ from edgemeter.provisioning.registry import campaigns, devices, jobs
 from edgemeter.provisioning.registry.devices import Device
 from edgemeter.provisioning.registry.registry import Registry
 from tests.fixtures.job_bench import Bench
-from tests.fixtures.rows import row
+from tests.fixtures.rows import table_row
 from tests.provisioning import folder_bytes
 
 SAMPLE = planning.SAMPLE
@@ -129,7 +129,7 @@ def test_a_wrong_file_is_one_line(tmp_path):
         ('name = "a"\non = "all"\nmodels = ["m"]\n[rules]\nsuccess_ratio = 80', "success_ratio"),
         ("name = ", "campaign.toml"),
     ):
-        with row(text):
+        with table_row(text):
             path = tmp_path / "campaign.toml"
             path.write_text(text)
             with pytest.raises(ConfigError, match=said):

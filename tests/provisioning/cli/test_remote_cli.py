@@ -16,7 +16,7 @@ from edgemeter.provisioning.cli.main import fleet
 from edgemeter.provisioning.registry import devices, jobs
 from edgemeter.provisioning.registry.devices import Device
 from edgemeter.provisioning.registry.registry import Registry
-from tests.fixtures.rows import row
+from tests.fixtures.rows import table_row
 from tests.provisioning import folder_bytes
 
 
@@ -121,7 +121,7 @@ def test_a_rehearsal_asks_nobody(answering, tmp_path):
     """Who would be asked, in words and in JSON; the registry stays as it is to the byte."""
     before = folder_bytes.read(tmp_path)
     for command, title in (("doctor", "doctor"), ("logs", "logs"), ("restart", "restart agent")):
-        with row(command):
+        with table_row(command):
             text, status, _ = told(tmp_path, command, "board=pi5", "--dry-run")
             assert (text, status) == (f"would order pi-1: {title}\nwould order pi-2: {title}\n", 0)
             text, status, _ = told(tmp_path, command, "board=pi5", "--dry-run", "--json")

@@ -3,7 +3,7 @@
 import pytest
 
 from edgemeter.provisioning.content import content_server
-from tests.fixtures.rows import row
+from tests.fixtures.rows import table_row
 
 
 def test_a_part_is_read_as_the_standard_says():
@@ -29,5 +29,5 @@ def test_a_part_is_read_as_the_standard_says():
 def test_what_lies_beyond_the_end_is_told():
     """A range of which no byte exists is unsatisfiable, not empty."""
     for header, size_bytes in (("bytes=10-", 10), ("bytes=0-", 0), ("bytes=-0", 10), ("bytes=-5", 0)):
-        with row(header, size_bytes), pytest.raises(content_server.UnsatisfiableRangeError):
+        with table_row(header, size_bytes), pytest.raises(content_server.UnsatisfiableRangeError):
             content_server.parse_range(header, size_bytes)

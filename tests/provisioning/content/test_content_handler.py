@@ -16,7 +16,7 @@ from edgemeter.provisioning.registry.jobs import NewJob
 from edgemeter.provisioning.registry.registry import Registry
 from edgemeter.provisioning.update import releases
 from edgemeter.provisioning.update.releases import Release
-from tests.fixtures.rows import row
+from tests.fixtures.rows import table_row
 
 
 class World:
@@ -134,7 +134,7 @@ def test_a_wish_that_comes_twice_is_answered_once(world):
 def test_garbage_is_refused(world):
     """In one line that the service logs."""
     for payload in (b"", b"[]", b'{"sha256": "../x", "offset": 0, "length": 1}', b'{"sha256": "' + b"0" * 64 + b'"}'):
-        with row(payload), pytest.raises(ConfigError, match="not a request for content"):
+        with table_row(payload), pytest.raises(ConfigError, match="not a request for content"):
             world.handler.received(Message("edgemeter/v1/lab/pi-1/want", payload))
 
 

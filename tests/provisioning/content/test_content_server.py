@@ -22,7 +22,7 @@ from edgemeter.provisioning.registry.certificates import Certificate
 from edgemeter.provisioning.registry.devices import Device
 from edgemeter.provisioning.registry.registry import Registry
 from tests.fixtures.certificates import EXPIRED, Authority
-from tests.fixtures.rows import row
+from tests.fixtures.rows import table_row
 from tests.fixtures.servers import free_port
 
 SMALL = 2000
@@ -298,7 +298,7 @@ def test_a_url_at_which_it_would_not_be_found_is_refused(folder):
         "https:///content",
         "https://[x/content",
     ):
-        with row(url), pytest.raises(ConfigError, match="has to be https://HOST:PORT/content"):
+        with table_row(url), pytest.raises(ConfigError, match="has to be https://HOST:PORT/content"):
             ContentServer(folder, url)
 
 

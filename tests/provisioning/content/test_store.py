@@ -7,7 +7,7 @@ import pytest
 
 from edgemeter.agent.base.errors import ConfigError, UnavailableError
 from edgemeter.provisioning.content.store import YOUNG_NS, ContentStore, DryRunStore
-from tests.fixtures.rows import row
+from tests.fixtures.rows import table_row
 from tests.fixtures.small_disk import small_disk
 
 
@@ -63,7 +63,7 @@ def test_what_is_no_hash_is_nothing(tmp_path):
     store = ContentStore(tmp_path / "content")
     store.put_bytes(b"abc", "x")
     for name in ("../../etc/passwd", "", "A" * 64, "a" * 63, "a" * 65, "a" * 64 + "\n", "/etc/passwd", "\0" * 64):
-        with row(name):
+        with table_row(name):
             assert store.path(name) is None
             assert store.read(name, 0, 1) is None
 

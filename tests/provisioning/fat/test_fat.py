@@ -12,7 +12,7 @@ from edgemeter.provisioning.fat.disk_image import DiskSpan
 from edgemeter.provisioning.fat.file_changes import FileContent, PutFile, RemovePath, of_bytes
 from edgemeter.provisioning.fat.volume import FatVolume
 from edgemeter.provisioning.image import boot_partition
-from tests.fixtures.rows import row
+from tests.fixtures.rows import table_row
 from tests.provisioning.image import cards
 
 WHEEL = "ai_edge_litert-2.3.{}-cp313-cp313-manylinux_2_27_aarch64.manylinux_2_28_aarch64.whl"
@@ -254,7 +254,7 @@ def test_garbled_file_systems_end_in_one_line(tmp_path):
 def test_a_name_that_fat_does_not_have_is_refused():
     """So that nothing is written that Windows cannot read."""
     for name in ("", "a:b", "what?", "dot.", "space ", "x" * 256, "tab\t"):
-        with row(name), pytest.raises(ConfigError, match="FAT does not allow"):
+        with table_row(name), pytest.raises(ConfigError, match="FAT does not allow"):
             directory.check_name(name)
 
 
@@ -275,7 +275,7 @@ def test_a_stick_is_a_file_system_to_everybody(tmp_path):
     """fsck.fat and mtools read it, its label is CIDATA, and what we put there is there."""
     image = tmp_path / "stick.img"
     for size_mb in (4, 5, 16, 32, 64, 128, 300, 511, 512, 513, 600, 1024, 2048, 4096):
-        with row(size_mb):
+        with table_row(size_mb):
             image.unlink(missing_ok=True)
             geometry.make_stick(image, size_mb << 20, "CIDATA")
             apply(image, put({"user-data": b"#cloud-config\n", "edgemeter/wheels/" + WHEEL.format(1): bytes(70_000)}))

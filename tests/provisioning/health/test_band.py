@@ -3,7 +3,7 @@
 import pytest
 
 from edgemeter.provisioning.health import baseline
-from tests.fixtures.rows import row
+from tests.fixtures.rows import table_row
 
 STEADY = [10.0, 10.1, 9.9, 10.05, 9.95, 10.0, 10.1, 9.9]
 
@@ -17,7 +17,7 @@ def test_four_figures_make_no_band_and_five_do():
 def test_a_figure_is_within_outside_or_far_outside_to_either_side():
     """A board that became faster is another board too."""
     for value, how in ((10.2, None), (9.8, None), (11.0, "outside"), (9.0, "outside"), (12.5, "gross"), (5.0, "gross"), (1e9, "gross")):
-        with row(value):
+        with table_row(value):
             found = baseline.judge_figure("latency_p50_ms", value, STEADY)
             assert (found.how if found else None) == how
 

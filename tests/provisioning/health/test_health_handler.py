@@ -12,7 +12,7 @@ from edgemeter.agent.contract.orders import Golden
 from edgemeter.provisioning.health import device_view
 from edgemeter.provisioning.registry import canary_runs, devices, jobs
 from edgemeter.provisioning.registry.devices import Device
-from tests.fixtures.rows import row
+from tests.fixtures.rows import table_row
 from tests.provisioning.health.conftest import Lab
 
 USUAL = {"latency_p50_ms": 10.0, "energy_gross_mj": 50.0}
@@ -71,7 +71,7 @@ def test_an_agent_that_says_no_health_is_known_by_its_birth(lab):
 def test_a_health_that_is_none_or_of_another_device_is_refused(lab):
     """Its topic says who it is."""
     for payload in (b"{", b'{"device": "pi-2", "fleet": "lab", "session": 1, "told_ns": 5, "agent": "1"}'):
-        with row(payload), pytest.raises(ConfigError):
+        with table_row(payload), pytest.raises(ConfigError):
             lab.handler.received(Message("edgemeter/v1/lab/pi-1/health", payload))
 
 

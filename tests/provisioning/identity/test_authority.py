@@ -9,7 +9,7 @@ import pytest
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.provisioning.identity import authority
 from edgemeter.provisioning.identity.authority import Authority, KeyPair
-from tests.fixtures.rows import row
+from tests.fixtures.rows import table_row
 
 NOW = datetime(2026, 11, 20, 12, tzinfo=timezone.utc)
 NS = 1_000_000_000
@@ -65,7 +65,7 @@ def test_a_certificate_of_a_server_whose_clock_is_wrong_is_still_valid_after_202
 def test_a_key_of_another_kind_is_refused(tmp_path):
     """RSA, another curve, another scheme."""
     for kind in (["rsa:2048"], ["ec", "-pkeyopt", "ec_paramgen_curve:secp384r1"], ["ed25519"]):
-        with row(kind), pytest.raises(ConfigError, match="does not have a P-256 key"):
+        with table_row(kind), pytest.raises(ConfigError, match="does not have a P-256 key"):
             authority.read_request(csr(tmp_path, "-newkey", *kind))
 
 
@@ -82,7 +82,7 @@ def test_a_csr_that_another_key_signed_is_refused(tmp_path):
 def test_what_is_no_csr_is_one_line():
     """Empty, garbled and cut-off text is refused in one line that says what was expected."""
     for text in ("", "x", "-----BEGIN CERTIFICATE REQUEST-----\nAAAA\n-----END CERTIFICATE REQUEST-----\n", "\0" * 100, "ä" * 50):
-        with row(text):
+        with table_row(text):
             with pytest.raises(ConfigError, match="not a certificate signing request") as caught:
                 authority.read_request(text)
             assert "\n" not in str(caught.value)
@@ -123,7 +123,7 @@ def test_an_authority_of_ones_own_with_a_name_that_cannot_be_signed_with_is_one_
     curve = ("-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes")
     for subject in (f"/CN={40 * 'ä'}", "/O=lab", "/CN=one/CN=two"):
         openssl("req", "-x509", "-utf8", *curve, "-keyout", key, "-out", certificate, "-subj", subject)
-        with row(subject), pytest.raises(ConfigError, match="one common name of at most 64 bytes"):
+        with table_row(subject), pytest.raises(ConfigError, match="one common name of at most 64 bytes"):
             Authority(KeyPair(certificate.read_bytes(), key.read_bytes()))
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from edgemeter.agent.base.errors import ConfigError, UnavailableError
 from edgemeter.provisioning.inventory.fleet_folder import FleetFolder
-from tests.fixtures.rows import row
+from tests.fixtures.rows import table_row
 from tests.provisioning.identity.lab import run_fleet
 
 
@@ -72,7 +72,7 @@ def test_a_spoilt_backup_is_one_line_and_restores_nothing(made, tmp_path):
         (b"", "is not a backup of a fleet"),
         (b"PK\x03\x04 something else", "is not a backup of a fleet"),
     ):
-        with row(spoilt[:30], len(spoilt)):
+        with table_row(spoilt[:30], len(spoilt)):
             (tmp_path / "spoilt.age").write_bytes(spoilt)
             with pytest.raises(ConfigError, match=said) as caught:
                 run_fleet(tmp_path / "fleet", "restore", tmp_path / "spoilt.age", "--passphrase-file", made / "passphrase")

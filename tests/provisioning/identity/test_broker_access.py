@@ -24,7 +24,7 @@ from edgemeter.provisioning.identity.broker_access import BrokerAccess
 from edgemeter.provisioning.inventory import fleet_file
 from edgemeter.provisioning.registry import certificates
 from tests.fixtures.mqtt_peer import Peer, wait_until
-from tests.fixtures.rows import row
+from tests.fixtures.rows import table_row
 from tests.fixtures.servers import LOOPBACK, mosquitto_binary
 
 ACCESS_CHANGES = 200
@@ -33,7 +33,7 @@ ACCESS_CHANGES = 200
 def test_openssl_finds_the_lists_of_an_authority_by_its_name():
     """The hash is the one that openssl prints."""
     for name in ("edgemeter fleet lab", " Our  Fleet ", "x" * 64, "Flotte ÄÖ é", "ISTANBUL İ"):
-        with row(name):
+        with table_row(name):
             made = authority.make_authority(name, datetime.now(timezone.utc))
             printed = subprocess.run(["openssl", "x509", "-hash", "-noout"], input=made.certificate, capture_output=True, check=True).stdout
             assert Authority(made).name_hash() == printed.decode().strip()

@@ -11,7 +11,7 @@ from edgemeter.agent.base.errors import UnavailableError
 from edgemeter.provisioning.identity import broker_files, enforcement
 from edgemeter.provisioning.inventory.fleet_file import ServerEntry
 from edgemeter.provisioning.inventory.fleet_folder import FleetFolder
-from tests.fixtures.rows import row
+from tests.fixtures.rows import table_row
 
 SERVER = ServerEntry(broker="x")
 
@@ -27,7 +27,7 @@ def folder(tmp_path):
 def test_without_a_process_of_its_own_no_broker_is_running(folder):
     """No file, an empty one, a number that is no process of ours."""
     for text in (None, "", "x", "0", "1", "-1", "99999999999"):
-        with row(text):
+        with table_row(text):
             if text is not None:
                 (folder.broker / "mosquitto.pid").write_text(text)
             assert not enforcement.is_broker_running(folder, SERVER)

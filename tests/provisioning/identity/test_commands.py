@@ -12,7 +12,7 @@ from edgemeter.provisioning.campaigns import planning
 from edgemeter.provisioning.cli.main import fleet
 from edgemeter.provisioning.inventory import fleet_file
 from edgemeter.provisioning.registry import certificates, devices
-from tests.fixtures.rows import row
+from tests.fixtures.rows import table_row
 
 
 def test_a_token_stands_in_its_join_file_and_nowhere_else(lab, tmp_path):
@@ -74,7 +74,7 @@ def test_a_dry_run_makes_no_token(lab, tmp_path):
 def test_hours_that_are_no_number_are_a_wrong_use(lab, tmp_path):
     """NaN is within no bounds."""
     for hours in ("nan", "inf", "-inf", "0"):
-        with row(hours):
+        with table_row(hours):
             done = CliRunner().invoke(fleet, ["token", "pi-1", "--hours", hours, "--out", str(tmp_path), "--folder", str(lab.folder.path)])
             assert done.exit_code == 2
             assert list(tmp_path.glob("*.join.toml")) == []
@@ -95,7 +95,7 @@ def test_the_inventory_says_what_is_expected(lab):
 def test_a_name_that_no_device_may_have_is_refused(lab):
     """Those of services, and whatever a topic, a certificate or a file name cannot hold."""
     for name in ("edgemeter-operator", "edgemeter-fleet", "a/b", "+", "#", "", " x", "x" * 65, "a\nb", "../x", "a;b"):
-        with row(name):
+        with table_row(name):
             with pytest.raises(ConfigError) as caught:
                 lab.run("token", "--", name)
             assert "\n" not in str(caught.value)
@@ -105,7 +105,7 @@ def test_a_name_that_no_device_may_have_is_refused(lab):
 def test_nobody_of_that_name_is_one_line(lab):
     """Accept, reject and revoke name the device that is not there."""
     for command in ("requests accept", "requests reject", "revoke"):
-        with row(command), pytest.raises(ConfigError, match="'pi-9'"):
+        with table_row(command), pytest.raises(ConfigError, match="'pi-9'"):
             lab.run(*command.split(), "pi-9")
 
 
@@ -129,7 +129,7 @@ def test_what_is_not_there_is_named_with_its_remedy(lab):
         (("release", "add", "nothing.tar"), "there is no bundle 'nothing.tar'"),
         (("release", "add", "."), "there is no bundle '.'"),
     ):
-        with row(command):
+        with table_row(command):
             with pytest.raises(ConfigError) as caught:
                 lab.run(*command)
             assert said in str(caught.value)
@@ -145,7 +145,7 @@ def test_a_bundle_without_a_fleet_names_options_that_the_command_has(tmp_path):
 def test_a_sample_is_printed_and_loads(tmp_path):
     """The sample is printed with its comments, and its reader takes it."""
     for kind, read in (("fleet", fleet_file.read), ("campaign", planning.read_campaign_file)):
-        with row(kind):
+        with table_row(kind):
             text = CliRunner().invoke(fleet, ["sample", kind]).stdout
             assert "## " in text
             (tmp_path / "sample.toml").write_text(text)

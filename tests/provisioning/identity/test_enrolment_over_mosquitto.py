@@ -27,7 +27,7 @@ from edgemeter.provisioning.inventory import fleet_file
 from edgemeter.provisioning.registry import certificates, devices
 from edgemeter.provisioning.registry.devices import DeviceReport
 from tests.fixtures.mqtt_peer import Peer, wait_until
-from tests.fixtures.rows import row
+from tests.fixtures.rows import table_row
 from tests.fixtures.servers import LOOPBACK
 
 pytestmark = [pytest.mark.mosquitto, pytest.mark.slow]
@@ -227,7 +227,7 @@ def test_garbage_is_one_line_and_the_service_lives(lab, caplog):
     claim = contract_identity.token_id(contract_identity.read_join_file(path).token)
     peer, device = lab.with_token(path), lab.joined().client("pi-1")
     for number, size_bytes in enumerate((0, 1, 17 << 10, 10 << 20), 2):
-        with row(size_bytes):
+        with table_row(size_bytes):
             caplog.clear()
             peer.session.publish(contract_identity.request_topic(claim), os.urandom(size_bytes))
             device.session.publish(f"{OWN}/renew", b"{" * size_bytes)

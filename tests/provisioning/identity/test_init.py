@@ -10,7 +10,7 @@ from click.testing import CliRunner
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.provisioning.cli.main import fleet
 from edgemeter.provisioning.identity import authority
-from tests.fixtures.rows import row
+from tests.fixtures.rows import table_row
 
 
 def run(folder, *arguments):
@@ -122,7 +122,7 @@ def test_what_cannot_be_is_one_line(tmp_path):
         (["--broker", "broker.example", "--fleet", "a/b"], "cannot make a fleet"),
         (["--broker", "bröker.example"], "ASCII"),
     ):
-        with row(arguments):
+        with table_row(arguments):
             with pytest.raises(ConfigError, match=why) as caught:
                 run(tmp_path / "f", *arguments)
             assert "\n" not in str(caught.value)
@@ -132,7 +132,7 @@ def test_another_wish_than_the_inventorys_is_a_question(tmp_path):
     """The inventory is where it is changed."""
     run(tmp_path / "f", "--broker", "broker.example")
     for arguments in (("--broker", "other.example"), ("--fleet", "other"), ("--port", "8885"), ("--enrol-port", "8886")):
-        with row(arguments), pytest.raises(ConfigError, match="change it there"):
+        with table_row(arguments), pytest.raises(ConfigError, match="change it there"):
             run(tmp_path / "f", *arguments)
     assert "nothing to make" in run(tmp_path / "f", "--broker", "broker.example", "--fleet", "default", "--port", "8883")
 

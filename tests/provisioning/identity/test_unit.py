@@ -18,7 +18,7 @@ from edgemeter.provisioning.cli.serve import serve
 from edgemeter.provisioning.identity import fleet_units
 from edgemeter.provisioning.identity.fleet_units import BROKER_UNIT, COLLECTOR_UNIT, SERVICE_UNIT, TARGET
 from edgemeter.provisioning.inventory.fleet_folder import FleetFolder
-from tests.fixtures.rows import row
+from tests.fixtures.rows import table_row
 
 ODD_NAME = 'our fleet 50%, $HOME and "b"'
 
@@ -77,7 +77,7 @@ def test_every_unit_starts_again_and_belongs_to_the_target(tmp_path):
     """Always, after any end; ours also when they hang."""
     texts = fleet_units.unit_texts(FleetFolder(tmp_path))
     for unit in (BROKER_UNIT, SERVICE_UNIT, COLLECTOR_UNIT):
-        with row(unit):
+        with table_row(unit):
             text = texts[unit]
             assert setting(text, "Restart") == "always"
             assert (setting(text, "PartOf"), setting(text, "WantedBy")) == (TARGET, TARGET)

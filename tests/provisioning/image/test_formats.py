@@ -12,7 +12,7 @@ from edgemeter.provisioning.cli.card import FORMATS
 from edgemeter.provisioning.image import adapter_text, cloudinit, detect, firstrun, preseed, settings
 from edgemeter.provisioning.image.boot_partition import MountedFolder
 from edgemeter.provisioning.image.settings import FirstBootSettings
-from tests.fixtures.rows import row
+from tests.fixtures.rows import table_row
 from tests.provisioning.image import cards
 
 if sys.version_info >= (3, 11):
@@ -46,7 +46,7 @@ RECOGNISED = {
 def test_a_card_shows_its_format(tmp_path):
     """By what is on its boot partition; --format overrules it."""
     for form, files in RECOGNISED.items():
-        with row(form):
+        with table_row(form):
             card = boot(tmp_path / form, files)
             assert detect.choose_format(card, None).form == form
             assert detect.choose_format(card, "cidata").form == "cidata"
@@ -226,7 +226,7 @@ def test_a_kernel_line_of_several_lines_becomes_one():
 def test_what_starts_us_is_plain_sh_and_needs_no_escapes():
     """It stands within strings of YAML and TOML, and runs under whatever /bin/sh is."""
     for start in (adapter_text.FROM_BOOT, adapter_text.FROM_STICK):
-        with row(start):
+        with table_row(start):
             subprocess.run(["sh", "-n", "-c", start], check=True)
             assert not set(start) & set("\"'[],#\\")
 
@@ -248,7 +248,7 @@ def test_settings_that_cannot_be_are_refused():
         (lambda: settings.checked_wifi("a", "short", None, "x"), "invalid WPA passphrase"),
         (lambda: settings.checked_wifi("a", "correct horse", "gb", "x"), "invalid country code"),
     ):
-        with row(text):
+        with table_row(text):
             with pytest.raises(ConfigError, match=text) as told:
                 make()
             assert "short" not in str(told.value)

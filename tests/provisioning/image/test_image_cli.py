@@ -12,7 +12,7 @@ import pytest
 
 from edgemeter.provisioning.fat import disk_image as disks
 from edgemeter.provisioning.image import boot_partition, detect
-from tests.fixtures.rows import row
+from tests.fixtures.rows import table_row
 from tests.provisioning.bundle import small_bundle
 from tests.provisioning.image import cards
 
@@ -185,7 +185,7 @@ def test_an_image_cut_short_is_refused(tmp_path, needed):
     image = cards.disk(tmp_path / "card.img", TRIXIE)
     for size_bytes in (cards.OFFSET + (20 << 20), cards.OFFSET + 200, cards.OFFSET - 4096):
         os.truncate(image, size_bytes)
-        with row(size_bytes):
+        with table_row(size_bytes):
             refused(image, needed, "truncated")
 
 
@@ -425,7 +425,7 @@ def test_a_bundle_that_does_not_fit_the_system_warns(tmp_path):
         ({"kernel8.img": "", "issue.txt": "Raspberry Pi reference 2026-04-13\n"}, "Raspberry Pi OS Trixie has 3.13"),
     ):
         image = cards.disk(tmp_path / "os.img", {**TRIXIE, **more}, size_mb=40)
-        with row(more), boot_partition.open_boot_partition(image, "read") as boot:
+        with table_row(more), boot_partition.open_boot_partition(image, "read") as boot:
             assert any(why in warning for warning in detect.misfits(boot, "aarch64", "3.10"))
             assert [warning for warning in detect.misfits(boot, "aarch64", why[-4:]) if "Python" in warning] == []
     with boot_partition.open_boot_partition(cards.disk(tmp_path / "bare.img", TRIXIE, size_mb=40), "read") as bare:

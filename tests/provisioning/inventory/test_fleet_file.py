@@ -6,7 +6,7 @@ import pytest
 
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.provisioning.inventory import fleet_file
-from tests.fixtures.rows import row
+from tests.fixtures.rows import table_row
 
 SAMPLE = fleet_file.SAMPLE
 
@@ -34,7 +34,7 @@ def test_a_wrong_file_is_one_line(tmp_path):
         ('fleet = "a"\n[switch.q]\n[switch.r]\non = "x"', r"\[switch\.r\] on: expected a list"),
         ("fleet = ", "fleet.toml"),
     ):
-        with row(text):
+        with table_row(text):
             path = tmp_path / "fleet.toml"
             path.write_text(text)
             with pytest.raises(ConfigError, match=said):

@@ -11,7 +11,7 @@ from edgemeter.provisioning.inventory.fleet_folder import FleetFolder
 from edgemeter.provisioning.registry import devices
 from edgemeter.provisioning.registry.devices import Device
 from edgemeter.provisioning.registry.registry import Registry
-from tests.fixtures.rows import row
+from tests.fixtures.rows import table_row
 
 
 def device(name, board=None, tags=(), **more):
@@ -52,7 +52,7 @@ def test_a_selection_picks_these():
         ("(pi5-02 | coral) & board=pi4", ["pi4-01"]),
         ("Coral", []),
     ):
-        with row(text):
+        with table_row(text):
             fits = selection.parse(text).fits
             assert [one.device for one in FLEET if fits(one)] == expected
 
@@ -74,7 +74,7 @@ def test_a_wrong_selection_points_at_the_place():
         ("!" * 80 + "a", "nested too deeply"),
         ("(" * 5000, "nested too deeply"),
     ):
-        with row(text):
+        with table_row(text):
             with pytest.raises(ConfigError, match=where) as error:
                 selection.parse(text)
             assert "\n" not in str(error.value)

@@ -27,7 +27,7 @@ from edgemeter.provisioning.jobs.packing import DataPacker
 from edgemeter.provisioning.registry import jobs
 from edgemeter.provisioning.registry.devices import Device
 from edgemeter.provisioning.registry.registry import Registry
-from tests.fixtures.rows import row
+from tests.fixtures.rows import table_row
 from tests.fixtures.vision_factory import make_truth
 
 MODEL = "edgemeter-shapes_int8.tflite"
@@ -163,7 +163,7 @@ def test_a_device_opens_the_same_data_set(store, tmp_path, form):
     images, annotations = form(tmp_path / "here")
     here = tmp_path / "here" / images
     for subset in (None, 1):
-        with row(subset):
+        with table_row(subset):
             expected = dataset.open_folder(here, tmp_path / "here" / annotations if annotations else None, subset, 7)
             content = packed(store, tmp_path / "here", images, annotations, subset=subset, seed=7)
             place = tmp_path / f"device-{subset}" / content.sha256

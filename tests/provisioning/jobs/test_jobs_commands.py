@@ -23,7 +23,7 @@ from edgemeter.provisioning.registry.devices import Device
 from edgemeter.provisioning.registry.registry import Registry
 from edgemeter.provisioning.serve.service import FleetService
 from tests.fixtures.record_factory import make_record
-from tests.fixtures.rows import row
+from tests.fixtures.rows import table_row
 from tests.fixtures.servers import address_of, mosquitto
 from tests.fleet.replay_devices import Crowd
 
@@ -222,7 +222,7 @@ def test_a_wrong_wish_is_one_line(lab):
         (("campaign", "status", "x"), "no campaign"),
         (("campaign", "start", "x.toml"), "campaign file"),
     ):
-        with row(arguments):
+        with table_row(arguments):
             with pytest.raises(ConfigError, match=said) as error:
                 lab.call(*(str(lab.suite) if word == "SUITE" else word for word in arguments))
             assert "\n" not in str(error.value)

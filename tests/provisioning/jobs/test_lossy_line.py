@@ -10,7 +10,7 @@ from edgemeter.agent.contract.orders import FINAL, ReportReceipt
 from edgemeter.agent.jobs.journal import Journal
 from edgemeter.provisioning.registry import jobs
 from tests.fixtures.job_bench import Bench
-from tests.fixtures.rows import row
+from tests.fixtures.rows import table_row
 
 NAMES = ("a", "b", "c")
 LOSS_RATIO, DOUBLE_RATIO, KILL_RATIO = 0.35, 0.15, 0.08
@@ -132,7 +132,7 @@ def test_every_job_is_done_once_over_any_line(tmp_path):
     """Interrupted runs are tried again; nothing is carried out to its end twice, nothing is lost, no state goes back."""
     for seed in range(6):
         (tmp_path / str(seed)).mkdir()
-        with row(seed):
+        with table_row(seed):
             run_to_the_end(tmp_path / str(seed), seed)
 
 

@@ -9,7 +9,7 @@ import pytest
 from edgemeter.agent.base.errors import ConfigError, UnavailableError
 from edgemeter.agent.contract import model_card, order_suite
 from edgemeter.provisioning.jobs import packing
-from tests.fixtures.rows import row
+from tests.fixtures.rows import table_row
 
 REPLAY = {
     "format": "edgemeter-replay",
@@ -131,5 +131,5 @@ def test_a_suite_that_devices_would_refuse_is_refused_here(store, tmp_path):
         ('name = "n"\n[[case]]\nmodel = "m.replay.json"\nbackend = "a;rm -rf"', "backend"),
         ('name = "n"\n[[case]]\nmodel = "m.replay.json"\nspeed = 1', "speed"),
     ):
-        with row(text), pytest.raises(ConfigError, match=said):
+        with table_row(text), pytest.raises(ConfigError, match=said):
             packing.pack_file(write(tmp_path / "suite.toml", text, m=1.0), store)

@@ -7,7 +7,7 @@ import pytest
 
 from edgemeter.provisioning.jobs import rules
 from edgemeter.provisioning.jobs.rules import Candidate, DevicePlace, InFlight, StartRules
-from tests.fixtures.rows import row
+from tests.fixtures.rows import table_row
 
 S = 1_000_000_000
 
@@ -74,7 +74,7 @@ def test_a_circuit_gives_what_it_gives():
         (None, 4.0, 10.0, "a device without power_w"),
         (None, None, 10.0, "a device without power_w"),
     ):
-        with row(power_a, power_b, limit_w):
+        with table_row(power_a, power_b, limit_w):
             rule = StartRules(circuits_w={"x": limit_w}, places={"a": DevicePlace("x", power_a), "b": DevicePlace("x", power_b)})
             busy = busy_with(A, rule=rule)
             why = busy.why_not(B, rule, 1)
@@ -186,7 +186,7 @@ def run_a_day(seed):
 def test_no_rule_is_ever_broken_and_nothing_waits_for_nothing():
     """Thirty days of starts and ends drawn at random: only what is never allowed still waits in the end."""
     for seed in range(30):
-        with row(seed):
+        with table_row(seed):
             run_a_day(seed)
 
 

@@ -10,7 +10,7 @@ from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.contract.messages import Activity, Measuring
 from edgemeter.provisioning.registry import devices
 from edgemeter.provisioning.registry.registry import Registry
-from tests.fixtures.rows import row
+from tests.fixtures.rows import table_row
 
 
 def test_a_registry_of_another_version_is_refused_and_left_alone(tmp_path):
@@ -19,7 +19,7 @@ def test_a_registry_of_another_version_is_refused_and_left_alone(tmp_path):
         ((3, "has version 3, this edgemeter knows up to 2: update edgemeter here"), (0, "has version 0, which cannot be migrated to 2")),
         ("read", "write"),
     ):
-        with row(version, remedy, access):
+        with table_row(version, remedy, access):
             path = tmp_path / f"{version}-{access}.sqlite"
             Registry(path).close()
             connection = sqlite3.connect(path)

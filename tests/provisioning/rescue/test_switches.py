@@ -11,7 +11,7 @@ from edgemeter.provisioning.inventory import fleet_file
 from edgemeter.provisioning.inventory.fleet_folder import FleetFolder
 from edgemeter.provisioning.rescue import SWITCHES, wiring
 from edgemeter.provisioning.rescue.wiring import open_switch
-from tests.fixtures.rows import row
+from tests.fixtures.rows import table_row
 from tests.provisioning.rescue.conftest import serve
 
 
@@ -84,7 +84,7 @@ def test_an_answer_that_is_none_is_one_line(wired, kind):
     for played in serve(kind):
         for body in (b"", b"{", b"[]", b'{"ison": 5}', b"<html>", b'{"gen": 2, "output": "yes"}'):
             played.meter.answer = lambda _, body=body: (200, body)
-            with row(body), pytest.raises(EdgemeterError):
+            with table_row(body), pytest.raises(EdgemeterError):
                 open_switch(wired(f"{played.scheme}://{played.meter.address}")).state()
 
 
@@ -163,7 +163,7 @@ def test_an_external_switch_that_fails_gives_the_power_back_all_the_same(program
 def test_an_external_switch_that_fails_is_told(program, wired, tmp_path):
     """With its status and its last line."""
     for text, said in (("#!/bin/sh\nexit 3\n", "status 3"), ("#!/bin/sh\necho maybe\n", "print on or off")):
-        with row(text), pytest.raises(UnavailableError, match=said):
+        with table_row(text), pytest.raises(UnavailableError, match=said):
             open_switch(wired("external:poe", EXTERNAL.format(program("poe", text), tmp_path))).state()
 
 
@@ -180,7 +180,7 @@ def test_what_is_no_switch_is_refused_with_how_it_is_written(wired):
         "shelly://a b",
         "shelly://h/0/1",
     ):
-        with row(text):
+        with table_row(text):
             with pytest.raises(ConfigError) as caught:
                 wired(text)
             assert "\n" not in str(caught.value)

@@ -6,7 +6,7 @@ from edgemeter.agent.contract.health import Health
 from edgemeter.provisioning.registry.devices import Device
 from edgemeter.provisioning.update import rollout
 from edgemeter.provisioning.update.releases import Release
-from tests.fixtures.rows import row
+from tests.fixtures.rows import table_row
 
 DEVICE = Device("pi-1", "lab", None, "pi5", (), "accepted", None, None, None, 0)
 BOARDS = {"pi5", "pi4"}
@@ -57,7 +57,7 @@ def test_who_stays_is_told_why():
         (health(agent="2.0.1"), "older than 2.0.1"),
         (health(bad_agents=("2.0",)), "failed there before"),
     ):
-        with row(said):
+        with table_row(said):
             release, note = chosen(said, BOOKWORM, TRIXIE)
             assert release is None
             assert why in note

@@ -15,7 +15,7 @@ import pytest
 
 from edgemeter.provisioning.update import supervisor
 from tests.fixtures.mqtt_peer import wait_until
-from tests.fixtures.rows import row
+from tests.fixtures.rows import table_row
 from tests.fixtures.small_disk import small_disk
 from tests.fixtures.update_board import BROKEN, CRASHES, CRASHES_AT_ONCE, LONG_S, NO_BROKER, NOT_EVEN_ONCE, NOT_IMPORTABLE, SILENT, copied
 
@@ -109,7 +109,7 @@ def test_a_bundle_that_was_changed_is_refused(board):
         ("wheel", {"change": "wheels/edgemeter"}, "wheels/edgemeter"),
         ("version", {"said": "9.9"}, "holds version '9.9', requested is '2.0'"),
     ):
-        with row(job):
+        with table_row(job):
             board.want(board.bundle("2.0", **changes), "2.0", job=job)
             outcome = board.outcome(job)
             assert outcome["state"] == "failed"
@@ -135,7 +135,7 @@ def test_a_wish_with_anything_else_in_it_is_refused(board):
             ("size_bytes", -1),
         )
     ):
-        with row(field, value):
+        with table_row(field, value):
             board.want(bundle, **{"version": "2.0", "job": f"update-{number}", field: value})
             outcome = board.outcome(f"update-{number}")
             assert outcome["state"] == "failed"

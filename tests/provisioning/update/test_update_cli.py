@@ -18,7 +18,7 @@ from edgemeter.provisioning.registry import jobs as kept
 from edgemeter.provisioning.registry.devices import Device
 from edgemeter.provisioning.registry.registry import Registry
 from tests.fixtures.mqtt_peer import wait_until
-from tests.fixtures.rows import row
+from tests.fixtures.rows import table_row
 from tests.fixtures.update_board import Board
 
 FITS = {"board": "pi5", "arch": "aarch64", "python": "3.11", "glibc": "2.36"}
@@ -102,7 +102,7 @@ def test_a_bundle_that_is_added_is_content_and_listed(world):
 def test_a_bundle_with_one_changed_byte_is_not_added(world):
     """It is refused, and nothing of it is kept among the contents."""
     for change in ("manifest.json", "manifest.sig", "wheels/edgemeter"):
-        with row(change):
+        with table_row(change):
             with pytest.raises(errors.ConfigError):
                 world.call("release", "add", world.board.bundle("2.0", manifest=FITS, change=change))
             assert not world.folder.content.exists()

@@ -10,7 +10,7 @@ from edgemeter.agent.base.errors import ConfigError
 from edgemeter.provisioning.cli import card
 from edgemeter.provisioning.cli.card import write
 from edgemeter.provisioning.write import target_disk
-from tests.fixtures.rows import row
+from tests.fixtures.rows import table_row
 from tests.provisioning.write.world import SATA, Bench
 
 CONTENT = hashlib.shake_256(b"small image").digest(1 << 20)
@@ -75,7 +75,7 @@ def test_several_images_go_to_several_cards_with_one_confirmation(bench, monkeyp
 def test_without_the_right_words_nothing_is_written(bench):
     """The card stays as it is."""
     for arguments, said in (((), "no terminal"), (("--yes-model", "Other 32 GB"), "nothing was written")):
-        with row(arguments):
+        with table_row(arguments):
             done = run(bench, *arguments)
             assert isinstance(done.exception, ConfigError)
             assert said in str(done.exception)

@@ -6,7 +6,7 @@ import pytest
 
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.provisioning.write import target_disk as disks
-from tests.fixtures.rows import row
+from tests.fixtures.rows import table_row
 from tests.provisioning.write.world import MMC, SATA, Bench
 
 GB = 10**9
@@ -21,7 +21,7 @@ def objections(bench, path, image_bytes=1 << 20, large="refused"):
 def test_a_card_is_written_whatever_its_reader_calls_itself(tmp_path):
     """Built-in MMC readers and many USB ones do not say `removable`."""
     for number, where in enumerate((MMC, "pci0000:00/usb1/1-1")):
-        with row(where):
+        with table_row(where):
             bench = Bench(tmp_path / str(number))
             assert objections(bench, bench.disk(where=where, removable=0)) == []
 
@@ -37,7 +37,7 @@ def test_a_disk_with_a_mount_is_refused(tmp_path):
     bench = Bench(tmp_path)
     card = bench.disk(parts=("sdx1", "sdx2"))
     for (part, number), mount in product({"sdx": "8:16", "sdx2": "8:18"}.items(), ("/", "/boot/firmware", "/media/user/some\\040card")):
-        with row(part, mount):
+        with table_row(part, mount):
             bench.mounts[:] = [f"30 1 {number} / {mount} rw,relatime shared:1 - ext4 /dev/root rw"]
             (why,) = objections(bench, card)
             assert mount.replace("\\040", " ") in why
@@ -63,7 +63,7 @@ def test_swap_space_is_refused(tmp_path):
 def test_what_lvm_or_a_raid_holds_is_refused(tmp_path):
     """A mounted logical volume is a mount of another device."""
     for number, name in enumerate(("sdx", "sdx1")):
-        with row(name):
+        with table_row(name):
             bench = Bench(tmp_path / str(number))
             card = bench.disk(parts=("sdx1",))
             bench.hold(name)
@@ -81,7 +81,7 @@ def test_a_part_of_something_larger_is_refused_though_it_is_idle(tmp_path):
             ((128 << 10) + 4096, (0x00BAB10C).to_bytes(8, "little"), "ZFS"),
         )
     ):
-        with row(offset, magic, what):
+        with table_row(offset, magic, what):
             bench = Bench(tmp_path / str(number))
             card = bench.disk(parts=("sdx1",))
             part = card.with_name("sdx1")
@@ -103,7 +103,7 @@ def test_an_unfit_disk_is_refused(tmp_path):
             ({"size_bytes": 2000 * GB}, "--force-large"),
         )
     ):
-        with row(changed):
+        with table_row(changed):
             bench = Bench(tmp_path / str(number))
             (why,) = objections(bench, bench.disk(**changed))
             assert said in why
@@ -131,7 +131,7 @@ def test_what_is_no_disk_is_refused(tmp_path):
     (tmp_path / "dev/null").touch()
     (tmp_path / "elsewhere.img").touch()
     for name in ("sdy", "null", "../elsewhere.img"):
-        with row(name), pytest.raises(ConfigError, match="not a disk of this machine"):
+        with table_row(name), pytest.raises(ConfigError, match="not a disk of this machine"):
             disks.read_disk(tmp_path / "dev" / name, bench.world)
 
 

@@ -16,7 +16,7 @@ from edgemeter.provisioning.write import target_disk as disks
 from edgemeter.provisioning.write import writing
 from edgemeter.provisioning.write.image_file import CHUNK_BYTES
 from edgemeter.provisioning.write.target_disk import KernelTrees
-from tests.fixtures.rows import row
+from tests.fixtures.rows import table_row
 from tests.provisioning.write.world import USB, Bench
 
 # Two and a half chunks: a first, a middle and a last that is not full.
@@ -146,7 +146,7 @@ def test_a_damaged_image_is_refused_before_anything_is_erased(tmp_path, pack, sp
 def test_what_is_no_image_is_refused(tmp_path):
     """An empty file and a text by their size, a zip with the advice to unpack it."""
     for content, said in ((b"", "0 bytes"), (b"x" * 100, "100 bytes"), (b"PK\x03\x04" + b"x" * 999, "unpack it")):
-        with row(said), pytest.raises(ConfigError, match=said):
+        with table_row(said), pytest.raises(ConfigError, match=said):
             make_image(tmp_path, content)
 
 
@@ -159,7 +159,7 @@ def test_an_absent_image_is_one_line(tmp_path):
 def test_a_hash_beside_the_image_is_compared(tmp_path):
     """Of the file as it lies there, in the ways that sha256sum writes it."""
     for line in ("{hash}", "{hash}  os.img", "{hash} *./os.img\n" + "0" * 64 + "  other.img"):
-        with row(line):
+        with table_row(line):
             (tmp_path / "os.img.sha256").write_text(line.format(hash=hashlib.sha256(CONTENT).hexdigest().upper()) + "\n")
             assert make_image(tmp_path).compared_with == tmp_path / "os.img.sha256"
             with pytest.raises(ConfigError, match="download it again"):
@@ -169,7 +169,7 @@ def test_a_hash_beside_the_image_is_compared(tmp_path):
 def test_a_hash_that_says_nothing_of_the_image_is_refused(tmp_path):
     """A check that was wanted and cannot be made is not left out without a word."""
     for text in ("", "no hash\n", "0" * 64 + "  a.img\n" + "0" * 64 + "  b.img\n"):
-        with row(text):
+        with table_row(text):
             (tmp_path / "os.img.sha256").write_text(text)
             with pytest.raises(ConfigError, match="has no sha256"):
                 make_image(tmp_path)
