@@ -1,18 +1,16 @@
-"""What all tests share: where real data lies, and the promise that CI skips nothing that must run."""
+"""What all tests share: where real data lies, a skip without what a marker needs, and the promise that CI skips nothing that must run."""
 
 import gc
 import os
-import shutil
 import signal
-import subprocess
 import tempfile
 from pathlib import Path
 
 import pytest
 
+from tests import requirements
 from tests.workers import pytest_addoption, pytest_runtestloop  # noqa: F401 - hooks
 
-ROOT = Path(__file__).resolve().parents[1]
 MUST_RUN = frozenset(filter(None, os.environ.get("EDGEMETER_MUST_RUN", "").split(",")))
 # A file for the names of the tests that failed, a line each: CI runs them again, alone.
 FAILED = os.environ.get("EDGEMETER_FAILED")
@@ -29,53 +27,46 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 
-def _folder(variable: str, default: str) -> Path:
-    folder = Path(os.environ.get(variable) or ROOT.parent / "shared" / default)
-    if not folder.is_dir():
-        pytest.skip(f"{folder} is not there (set {variable})")
-    return folder
-
-
 @pytest.fixture(scope="session")
 def realdata() -> Path:
-    """Return the folder of real models and photographs, or skip."""
-    return _folder("EDGEMETER_REALDATA", "realdata")
+    """Return the folder of real models and photographs."""
+    return _of_marker("realdata", requirements.data_folder("EDGEMETER_REALDATA", "realdata"))
 
 
 @pytest.fixture(scope="session")
 def captures() -> Path:
-    """Return the folder of what real boards printed, or skip."""
-    return _folder("EDGEMETER_CAPTURES", "captures")
-
-
-def _influxd(major: int, *programs: str | Path | None) -> Path:
-    """Return the first program that says it is InfluxDB of that major version, or skip: both versions call theirs `influxd`."""
-    for program in filter(None, programs):
-        if Path(program).is_file():
-            said = subprocess.run([program, "version"], capture_output=True, text=True, check=False, timeout=150).stdout
-            if f"InfluxDB v{major}." in said or f"InfluxDB {major}." in said:
-                return Path(program)
-    pytest.skip(f"no InfluxDB {major} is here (set {'EDGEMETER_INFLUXD' if major == 2 else 'EDGEMETER_INFLUXD1'})")
+    """Return the folder of what real boards printed."""
+    return _of_marker("captures", requirements.data_folder("EDGEMETER_CAPTURES", "captures"))
 
 
 @pytest.fixture(scope="session")
 def influxd() -> Path:
-    """Return the program of InfluxDB 2, or skip."""
-    return _influxd(2, os.environ.get("EDGEMETER_INFLUXD"), ROOT.parent / "shared" / "bin" / "influxd", shutil.which("influxd"))
+    """Return the program of InfluxDB 2."""
+    return _of_marker("influx", requirements.influxd(2))
 
 
 @pytest.fixture(scope="session")
 def influxd1() -> Path:
-    """Return the program of InfluxDB 1 (Debian's package `influxdb`), or skip."""
-    return _influxd(1, os.environ.get("EDGEMETER_INFLUXD1"), shutil.which("influxd"), "/usr/bin/influxd")
+    """Return the program of InfluxDB 1."""
+    return _of_marker("influx1", requirements.influxd(1))
+
+
+def _of_marker(marker: str, path: Path | None) -> Path:
+    if path is None:
+        raise RuntimeError(f"this is not here: the test that uses it must carry the marker `{marker}`")
+    return path
 
 
 @pytest.hookimpl(tryfirst=True)
-def pytest_runtest_setup() -> None:
-    """Set aside what was imported and collected: each timed run begins with a full garbage collection, which took half a second of it.
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Skip a test without what its markers need, before its fixtures; set aside what was imported and collected.
 
+    Each timed run begins with a full garbage collection, which took half a second of it.
     The run gives back what was set aside; that there was a full collection says so, while to count what is set aside takes 10 ms.
     """
+    reason = requirements.absent(item.iter_markers())
+    if reason is not None:
+        pytest.skip(reason)
     full = gc.get_stats()[2]["collections"]
     if full != _full_collections[-1]:
         _full_collections.append(full)

@@ -1,15 +1,13 @@
 """What tests on arm64 share: the arm64 system, and a bundle for it from real wheels."""
 
-import os
-import shutil
 import subprocess
 import sys
-from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 
-from edgemeter.provisioning.bundle import boards, release, smoke
+from edgemeter.provisioning.bundle import boards, release
+from tests import requirements
 from tests.arm64 import card, emulation
 from tests.arm64.fleet_server import served
 from tests.provisioning.bundle import small_bundle
@@ -18,15 +16,10 @@ from tests.provisioning.bundle import small_bundle
 @pytest.fixture(scope="module")
 def system():
     """Return the folder of the arm64 system."""
-    own = os.environ.get("EDGEMETER_ARM64")
-    if not own:
-        pytest.skip("EDGEMETER_ARM64 names no folder made by tests/arm64/make_root.sh")
-    if shutil.which(smoke.QEMU) is None:
-        pytest.skip(f"{smoke.QEMU} is not installed")
-    root = Path(own) / "root"
-    if not (root / "usr/bin/python3.13").exists():
-        pytest.skip(f"there is no Python 3.13 in {root}: run tests/arm64/make_root.sh")
-    return root
+    folder = requirements.arm64_folder()
+    if folder is None:
+        raise RuntimeError("no arm64 system is here: the test that enters it must carry the marker `arm64`")
+    return folder / "root"
 
 
 @pytest.fixture(scope="module")

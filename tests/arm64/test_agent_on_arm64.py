@@ -7,6 +7,7 @@ import subprocess
 import pytest
 
 from edgemeter.provisioning.bundle import manifest, smoke
+from tests import requirements
 from tests.arm64.emulation import succeeded
 from tests.arm64.fleet_server import served
 from tests.arm64.namespace import NAMESPACE
@@ -35,7 +36,7 @@ def test_a_bundle_installs_offline_enrols_measures_and_delivers_over_mtls(pi4, s
     shutil.copy(pi4.public, folder)
     with served(tmp_path, LOOPBACK) as server:
         shutil.copy(server.join_file("emulated-01"), folder / "join.toml")
-        command = [*NAMESPACE, system, shutil.which(smoke.QEMU), folder, "/usr/bin/python3.13", THERE]
+        command = [*NAMESPACE, system, requirements.program(smoke.QEMU), folder, "/usr/bin/python3.13", THERE]
         own = {"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "QEMU_CPU": "cortex-a72", "LC_ALL": "C.UTF-8", "HOME": os.environ.get("HOME", "/")}
         done = subprocess.run([str(one) for one in command], env=own, capture_output=True, text=True, check=False)
         succeeded(done)

@@ -7,6 +7,7 @@ import pytest
 
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.provisioning.bundle import boards, manifest, release, smoke, wheels
+from tests import requirements
 from tests.arm64.emulation import succeeded
 from tests.arm64.namespace import NAMESPACE
 from tests.provisioning.bundle import small_bundle
@@ -35,7 +36,7 @@ def test_the_bundle_installs_on_arm64_with_no_network_and_imports_litert(pi4, sy
         f'/mnt/opt/edgemeter/current/bin/python -c "{LITERT}"\n'
         "/mnt/opt/edgemeter/current/bin/edgemeter --version\n"
     )
-    command = [*NAMESPACE, system, shutil.which(smoke.QEMU), tmp_path, "/usr/bin/python3.13", there]
+    command = [*NAMESPACE, system, requirements.program(smoke.QEMU), tmp_path, "/usr/bin/python3.13", there]
     command[1:1] = ["--net"]
     own = {"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "QEMU_CPU": "cortex-a72", "LC_ALL": "C.UTF-8"}
     done = subprocess.run([str(one) for one in command], env=own, capture_output=True, text=True, check=False)
@@ -57,7 +58,7 @@ def test_a_release_sees_what_the_systems_packages_bring(pi4, system, tmp_path):
         '"$0" /mnt/bundle/install.py --bundle /mnt/bundle --root /mnt/opt/edgemeter --public-key /mnt/bundle/release.pub\n'
         '/mnt/opt/edgemeter/current/bin/python -c "import yaml, numpy; print(yaml.__file__, numpy.__file__)"\n'
     )
-    command = [*NAMESPACE, system, shutil.which(smoke.QEMU), files, "/usr/bin/python3.13", there]
+    command = [*NAMESPACE, system, requirements.program(smoke.QEMU), files, "/usr/bin/python3.13", there]
     own = {"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "QEMU_CPU": "cortex-a72", "LC_ALL": "C.UTF-8"}
     done = subprocess.run([str(one) for one in command], env=own, capture_output=True, text=True, check=False)
     succeeded(done)

@@ -1,6 +1,5 @@
 """Facts about the helpers of emulated boards: only a machine that cannot enter an arm64 system skips, a failure is a failure."""
 
-import shutil
 import subprocess
 import sys
 
@@ -22,10 +21,9 @@ def test_a_failure_that_mentions_binfmt_misc_is_a_failure():
         succeeded(ended(sys.executable, "-c", f"import sys; {said.format(3)}"))
 
 
+@pytest.mark.needs("setpriv")
 def test_a_machine_that_refuses_the_mount_skips():
     """As mount says it to a user without rights."""
-    if shutil.which("setpriv") is None:
-        pytest.skip("setpriv is not installed")
     refused = ended("setpriv", "--no-new-privs", "--bounding-set=-all", "mount", "-t", "binfmt_misc", "b", "/proc/sys/fs/binfmt_misc")
     if refused.returncode == 0:
         pytest.skip("this machine mounts binfmt_misc for anybody")

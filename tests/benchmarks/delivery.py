@@ -7,7 +7,6 @@ limit.
 """
 
 import os
-import shutil
 import signal
 import sqlite3
 import subprocess
@@ -18,6 +17,7 @@ from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
 
+from tests import requirements
 from tests.benchmarks.comparison import ROOT, Comparison, LeftOutError, at_least, at_most, interleaved, size_within
 from tests.benchmarks.flood import WINDOW, Settings, Texts, send
 from tests.fixtures.servers import Influx, Server, mosquitto
@@ -70,7 +70,7 @@ _FIELDS = {
 
 def comparisons() -> Iterator[Comparison]:
     """Yield records a second beside Telegraf's and beside bare commits, and the delay at a third of that rate beside an fsync."""
-    if not shutil.which("mosquitto") and not Path("/usr/sbin/mosquitto").exists():
+    if requirements.find("mosquitto") is None:
         raise LeftOutError("mosquitto is not installed")
     if (BIN / "telegraf").exists() and (BIN / "influxd").exists():
         paired = interleaved(lambda: _ours(SINGLE_RECORDS, 1), _telegrafs, ROUNDS, SECONDS)

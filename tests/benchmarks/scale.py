@@ -9,7 +9,6 @@ import argparse
 import json
 import os
 import re
-import shutil
 import statistics
 import subprocess
 import sys
@@ -23,6 +22,7 @@ from pathlib import Path
 import psutil
 from paho.mqtt import subscribe
 
+from tests import requirements
 from tests.chaos.world import EDGEMETER
 from tests.fixtures.postgresql import Postgresql
 from tests.fixtures.servers import LOOPBACK, Server, mosquitto
@@ -242,7 +242,7 @@ def main() -> int:
     parser.add_argument("--records", type=int, default=60_000, help="of the load that sends what is taken")
     parser.add_argument("--only", default="", help="settings whose name matches this pattern")
     asked = parser.parse_args()
-    if shutil.which("mosquitto") is None and not Path("/usr/sbin/mosquitto").exists():
+    if requirements.find("mosquitto") is None:
         print("mosquitto is not installed", file=sys.stderr)
         return 2
     rounds: list[Round] = []

@@ -10,13 +10,13 @@ from pathlib import Path
 
 import pytest
 
+from tests import requirements
 from tests.chaos import agents
 from tests.chaos.judge import expected, in_ledger, judge
 from tests.chaos.supervised import Supervised
 from tests.chaos.world import EDGEMETER
 from tests.fixtures.mqtt_peer import wait_until
-from tests.fixtures.postgresql import programs as postgresql_programs
-from tests.fixtures.servers import LOOPBACK, free_port, mosquitto_binary
+from tests.fixtures.servers import LOOPBACK, free_port
 
 ROOT = Path(__file__).resolve().parents[2]
 pytestmark = pytest.mark.slow
@@ -34,7 +34,6 @@ def last_line(module, *arguments):
 @pytest.mark.long
 def test_whatever_dies_every_record_is_in_both_stores_once(influxd):
     """Kills, cuts, stalls, a full disk, stepped clocks, a failing InfluxDB."""
-    mosquitto_binary()
     counts = last_line("tests.chaos", "--faults", "30", "--records", "6000", "--gap", "0.8", "--seed", "3", "--influxd", str(influxd))
     assert counts["sent"] >= 6000
     assert counts["sent"] == counts["ledger"] == counts["influx"]
@@ -47,8 +46,6 @@ def test_whatever_dies_every_record_is_in_both_stores_once(influxd):
 @pytest.mark.long
 def test_three_collectors_on_one_postgresql_lose_no_record(influxd):
     """As above; besides, servers, back-ends and COMMITs are struck, both disks are full, the standby takes over."""
-    mosquitto_binary()
-    postgresql_programs()
     counts = last_line(
         "tests.chaos", "--ledger", "postgresql", "--faults", "40", "--records", "8000", "--seed", "3", "--influxd", str(influxd)
     )
@@ -57,12 +54,12 @@ def test_three_collectors_on_one_postgresql_lose_no_record(influxd):
     assert counts["lost"] == counts["doubled"] == counts["quarantined"] == 0
 
 
+@pytest.mark.rmqtt
+@pytest.mark.influx
 @pytest.mark.long
 def test_a_cluster_that_loses_a_node_and_a_collector_loses_no_record(influxd):
     """Three broker nodes, three collectors, 200 agents."""
-    rmqttd = ROOT.parent / "shared" / "bin" / "rmqttd"
-    if not rmqttd.is_file():
-        pytest.skip(f"{rmqttd} is not there")
+    rmqttd = requirements.rmqttd()
     counts = last_line("tests.chaos.cluster", "--records", "6000", "--rate", "200", "--rmqttd", str(rmqttd), "--influxd", str(influxd))
     assert counts["sent"] == counts["influx"] >= 6000
     assert counts["lost"] == counts["doubled"] == 0

@@ -71,7 +71,14 @@ def case_of(name: str) -> RuntimeCase:
     )
 
 
-@pytest.fixture(params=[pytest.param(name, marks=[pytest.mark.torch] if name in {"pytorch", "executorch"} else []) for name in RUNTIMES])
+def needs_of(name):
+    """Return the marks of a runtime's tests."""
+    if name in STAND_INS:
+        return [pytest.mark.needs("gcc")]
+    return [pytest.mark.torch] if name in {"pytorch", "executorch"} else []
+
+
+@pytest.fixture(params=[pytest.param(name, marks=needs_of(name)) for name in RUNTIMES])
 def installed(request, tmp_path_factory, monkeypatch) -> str:
     """Return the name of a runtime whose library is here or has a stand-in, or skip."""
     libraries = LIBRARIES[request.param]

@@ -1,6 +1,5 @@
 """`make models` in full, with so few steps that it takes seconds."""
 
-from importlib.util import find_spec
 from pathlib import Path
 from zipfile import ZipFile, is_zipfile
 
@@ -16,10 +15,6 @@ from tests.shipped_models import build
 from tests.shipped_models.build import Recipe
 
 pytestmark = [pytest.mark.convert, pytest.mark.torch, pytest.mark.slow, pytest.mark.one_worker("shipped-models")]
-# Found only: to import them takes seconds of every worker, and one of them runs these tests.
-for module in build.NEEDED:
-    if find_spec(module) is None:
-        pytest.skip(f"needs {module}: the extra `convert`", allow_module_level=True)
 
 STEPS = 30
 

@@ -2,7 +2,6 @@
 
 import importlib
 from dataclasses import replace
-from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -17,7 +16,7 @@ from tests.shipped_models.vocabulary import learn_vocabulary
 pytestmark = [
     pytest.mark.torch,
     pytest.mark.slow,
-    *(pytest.mark.skipif(find_spec(name) is None, reason=f"needs {name}") for name in ("gguf", "onnx", "xllamacpp", "torch")),
+    *(pytest.mark.needs(module=name) for name in ("gguf", "onnx", "xllamacpp")),
 ]
 
 # The engine multiplies and caches in 16 bits, and of quantised weights with inputs in 8 bits; PyTorch in 32.

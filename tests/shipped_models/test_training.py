@@ -1,14 +1,13 @@
 """The detector's training: assignment, loss, and the views it learns from."""
 
 import importlib
-from importlib.util import find_spec
 
 import pytest
 
 from edgemeter.agent.base.progress import no_progress
 from edgemeter.models.convert.drawn_scenes import CLASSES, SIZE_PX
 
-pytestmark = [pytest.mark.torch, pytest.mark.skipif(find_spec("torch") is None, reason="needs PyTorch")]
+pytestmark = pytest.mark.torch
 
 
 @pytest.fixture(scope="module")

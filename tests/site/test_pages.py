@@ -18,10 +18,10 @@ from edgemeter.collector.alerts.check import check_alerts
 from edgemeter.collector.alerts.rules import read_rules
 from edgemeter.collector.trend.history import RunHistory
 from edgemeter.collector.trend.watch_file import WatchFile
-from tests.site import screenshots, walk
 from tests.fixtures.series_factory import DAY_NS, FIRST_DAY, make_days, noisy
-from tests.fixtures.servers import Influx, free_port, mosquitto, mosquitto_binary
 from tests.fixtures.rows import table_row
+from tests.fixtures.servers import Influx, free_port, mosquitto
+from tests.site import screenshots, walk
 
 ROOT = Path(__file__).resolve().parents[2]
 DOCS = ROOT / "docs"
@@ -99,7 +99,6 @@ def test_the_page_about_the_collector_does_what_it_says(tmp_path):
 @pytest.mark.mosquitto
 def test_the_page_about_a_fleet_brings_a_result_to_its_collector(tmp_path):
     """Broker, service and collector from the files of `fleet init`; a board joins and delivers."""
-    mosquitto_binary()
     ports = {"18883": str(free_port()), "18884": str(free_port())}
     with walk.walk(tmp_path, ports) as reader:
         printed = "".join(said for _, said in reader.page(DOCS / "tasks" / "fleet.md"))
@@ -153,9 +152,10 @@ def test_the_alert_of_the_page_opens_beyond_five_per_cent(tmp_path):
 @pytest.mark.slow
 @pytest.mark.long
 def test_the_pictures_are_of_the_page_as_it_is(tmp_path):
-    """`make demo`'s own page gives them, light and dark, without a complaint of the browser; those of the documentation have their sizes."""
+    """`make demo`'s own page gives them, light and dark, with no complaint of the browser; those of the documentation have their sizes."""
     page = tmp_path / "report-fleet.html"
-    command = [sys.executable, "-m", "edgemeter.agent.cli.main", "demo", "--html", str(tmp_path / "report.html"), "--home", str(tmp_path / "h")]
+    files = ["--html", str(tmp_path / "report.html"), "--home", str(tmp_path / "h")]
+    command = [sys.executable, "-m", "edgemeter.agent.cli.main", "demo", *files]
     subprocess.run(command, check=True, capture_output=True, timeout=1200, env={**os.environ, "EDGEMETER_HOME": str(tmp_path)})
     taken = screenshots.take(page, tmp_path)
     assert {path.name for path in taken} == {path.name for path in screenshots.IMAGES.glob("*.png") if not path.name.startswith("now-")}

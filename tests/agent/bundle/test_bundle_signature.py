@@ -2,7 +2,6 @@
 
 import hashlib
 import importlib
-import shutil
 import stat
 import subprocess
 import sys
@@ -150,7 +149,7 @@ def test_without_the_library_a_signature_is_not_checked(tmp_path, key, monkeypat
         signature.signer(key)
 
 
-@pytest.mark.skipif(shutil.which("openssl") is None, reason="openssl is not installed")
+@pytest.mark.needs("openssl")
 def test_openssl_agrees(tmp_path, key):
     """The documented way to check a signature without edgemeter works, and the fingerprint is that of the key's DER form."""
     files = archive.unpack(write_bundle(tmp_path, signer=signature.signer(key)))

@@ -1,6 +1,5 @@
 """Facts about `edgemeter models quality`."""
 
-import importlib.util
 import json
 from pathlib import Path
 
@@ -11,7 +10,7 @@ from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.cli.main import cli
 
 SHIPPED = Path(__file__).resolve().parents[3] / "models" / "language"
-needs_llama = pytest.mark.skipif(importlib.util.find_spec("xllamacpp") is None, reason="no xllamacpp is installed")
+needs_llama = pytest.mark.needs(module="xllamacpp")
 
 
 def ask(*arguments):

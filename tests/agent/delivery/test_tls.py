@@ -18,6 +18,8 @@ from tests.fixtures.publishing import always, make_birth, peer, put
 from tests.fixtures.servers import Server, free_port, mosquitto
 from tests.fixtures.tiny_broker import answering
 
+pytestmark = pytest.mark.needs("openssl")
+
 HERE = "DNS:localhost,IP:127.0.0.1"
 
 

@@ -6,6 +6,8 @@ from edgemeter.agent.doctor import checks
 from edgemeter.agent.machine.machine import Machine, no_command
 from tests.fixtures import stand_ins
 
+pytestmark = pytest.mark.needs("gcc")
+
 
 def found(root, library):
     """Return the findings on a machine below `root`."""

@@ -154,6 +154,7 @@ def test_a_generator_that_answers_one_by_one_has_no_users(tmp_path):
         generating.measure_generation(work, now, lambda _: None)
 
 
+@pytest.mark.needs(module="xllamacpp")
 @pytest.mark.slow
 def test_llama_cpp_serves_users_and_every_figure_follows_from_the_record(tmp_path):
     """The real server with two places; the record is recomputed from its raw samples without a difference."""

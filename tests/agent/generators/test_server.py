@@ -332,6 +332,7 @@ def llama_cpp(tmp_path_factory):
         yield path
 
 
+@pytest.mark.needs(module="xllamacpp")
 def test_llama_cpp_behind_http_generates_what_it_does_in_this_process(llama_cpp):
     """The same prompt as tokens gives the same tokens, exact in length, with nothing cached, and timings that the stamps enclose."""
     own, served = create("llama"), create("server")
@@ -354,6 +355,7 @@ def test_llama_cpp_behind_http_generates_what_it_does_in_this_process(llama_cpp)
     served.close()
 
 
+@pytest.mark.needs(module="xllamacpp")
 def test_llama_cpp_by_openais_interface_counts_by_usage(llama_cpp):
     """A prompt of text, counted by the server."""
     path = llama_cpp.with_name("openai.server")
@@ -367,6 +369,7 @@ def test_llama_cpp_by_openais_interface_counts_by_usage(llama_cpp):
     generator.close()
 
 
+@pytest.mark.needs(module="xllamacpp")
 def test_a_server_that_dies_is_one_line(llama_cpp):
     """Its end during a query is no number and no traceback."""
     generator = create("server")

@@ -1,6 +1,5 @@
 """Generators are scored: the shipped language model in two engines, and a server."""
 
-import importlib.util
 from contextlib import closing
 from pathlib import Path
 
@@ -16,7 +15,7 @@ from tests.fixtures.language_server import llama_server
 
 SHIPPED = Path(__file__).resolve().parents[3] / "models" / "language"
 INDEX = msgspec.toml.decode((SHIPPED / "language.toml").read_bytes())
-needs_llama = pytest.mark.skipif(importlib.util.find_spec("xllamacpp") is None, reason="no xllamacpp is installed")
+needs_llama = pytest.mark.needs(module="xllamacpp")
 
 
 def quality_of(name, path, material):
@@ -67,7 +66,7 @@ def test_the_gate_compares_a_quantised_file_with_its_source(by_precision):
 
 
 @needs_llama
-@pytest.mark.skipif(importlib.util.find_spec("onnxruntime_genai") is None, reason="no onnxruntime-genai is installed")
+@pytest.mark.needs(module="onnxruntime_genai")
 def test_two_engines_give_one_model_the_same_quality(by_precision, material):
     """The ONNX folder and the GGUF file in 16 bits."""
     found = quality_of("genai", SHIPPED / "edgemeter-notes_f16" / "genai_config.json", material)

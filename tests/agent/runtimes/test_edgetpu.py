@@ -1,7 +1,6 @@
 """The Edge TPU runtime against a delegate library that is compiled here, and against machines that lack one thing or another."""
 
 import ctypes
-import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -15,7 +14,7 @@ from edgemeter.agent.runtimes.edgetpu import EdgeTpu
 from tests.fixtures.rows import table_row
 
 pytest.importorskip("ai_edge_litert")
-pytestmark = pytest.mark.skipif(shutil.which("gcc") is None, reason="needs a C compiler (gcc)")
+pytestmark = pytest.mark.needs("gcc")
 
 USB = {"idVendor": "1a6e\n", "idProduct": "089a\n", "speed": "5000\n"}
 

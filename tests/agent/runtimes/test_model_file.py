@@ -111,6 +111,7 @@ def case_of(model, sha256=None):
     return suite.expand(suite.SuiteFile(name="s", case=[one]), model.parent).cases[0]
 
 
+@pytest.mark.needs("gcc")
 def test_an_engine_is_opened_by_the_hash_of_the_suite_or_of_its_card(models, tmp_path, monkeypatch):
     """And by nothing else."""
     stand_ins.tensorrt(tmp_path / "cuda", monkeypatch)

@@ -12,6 +12,8 @@ from edgemeter.agent.runtimes import Options
 from edgemeter.agent.runtimes.nvidia_tensorrt import TensorRt
 from tests.fixtures import stand_ins
 
+pytestmark = pytest.mark.needs("gcc")
+
 
 @pytest.fixture
 def cuda(tmp_path, monkeypatch) -> ctypes.CDLL:

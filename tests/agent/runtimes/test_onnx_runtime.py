@@ -197,6 +197,7 @@ def test_an_option_of_a_provider_that_was_not_asked_for_is_refused(runtime, mode
             runtime.load(models / "onnx.onnx", Options(extra={setting: "1"}))
 
 
+@pytest.mark.needs("gcc")
 def test_a_library_that_is_no_plug_in_provider_is_refused_in_one_line(runtime, models, tmp_path):
     """A wrong path, and a library without the function that a plug-in has."""
     with pytest.raises(

@@ -15,10 +15,7 @@ from edgemeter.agent.base.errors import ConfigError, MeasurementError, Unavailab
 from edgemeter.agent.runtimes import Options
 from edgemeter.agent.runtimes.pytorch import PyTorch
 
-pytestmark = [
-    pytest.mark.torch,
-    pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="needs PyTorch"),
-]
+pytestmark = pytest.mark.torch
 
 
 @pytest.fixture

@@ -1,6 +1,5 @@
 """Models that others made: each loads and runs, or ends in the right line; and the bare call costs what the library's own call costs."""
 
-import importlib.util
 import statistics
 import time
 
@@ -53,7 +52,6 @@ def test_a_model_from_outside_loads_and_runs(opened, name, file, declared, outpu
 
 
 @pytest.mark.torch
-@pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="needs PyTorch")
 def test_a_torchscript_model_from_outside_loads_and_runs(opened):
     """A traced YOLOv5 without declared shapes."""
     runtime, found = opened("pytorch", "yolov5n_640.torchscript.pt")

@@ -16,6 +16,8 @@ from edgemeter.agent.update.release import InstalledRelease
 from tests.fixtures.rows import table_row
 from tests.fixtures.update_board import Board
 
+pytestmark = pytest.mark.needs("openssl")
+
 BUNDLE = Content(sha256="a" * 64, size_bytes=10, name="edgemeter.tar")
 
 

@@ -272,6 +272,7 @@ def test_a_run_of_a_chart_and_of_its_table_leads_to_its_page(tab, board):
 
 
 @pytest.mark.chromium
+@pytest.mark.needs("npm")
 @pytest.mark.slow
 @pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
 @pytest.mark.parametrize("name", ["index.html", "compare.html", "model-*", "device-*", "run-*"])

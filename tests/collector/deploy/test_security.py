@@ -9,7 +9,7 @@ import pytest
 from edgemeter.collector.cli import collector
 from tests.collector.deploy.mqtt_fleet import Authority, Client, shipped_broker
 
-pytestmark = pytest.mark.mosquitto
+pytestmark = [pytest.mark.mosquitto, pytest.mark.needs("openssl")]
 
 DEPLOY = collector.DEPLOY_FILES
 OWN, OTHER = "edgemeter/v1/lab/pi-1", "edgemeter/v1/lab/pi-2"

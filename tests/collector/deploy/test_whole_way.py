@@ -19,7 +19,7 @@ from tests.collector.deploy.mqtt_fleet import Authority, shipped_broker
 from tests.fixtures.record_factory import make_record
 from tests.fixtures.servers import LOOPBACK
 
-pytestmark = pytest.mark.mosquitto
+pytestmark = [pytest.mark.mosquitto, pytest.mark.needs("openssl")]
 
 
 @pytest.fixture

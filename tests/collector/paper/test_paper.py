@@ -1,7 +1,6 @@
 """Facts about a paper's tables, methods and plots: they hold what the records say, and no more."""
 
 import re
-import shutil
 import subprocess
 from xml.etree import ElementTree as ET
 
@@ -110,12 +109,10 @@ def test_what_all_cases_share_stands_in_the_caption_and_what_differs_in_the_rows
     assert [row[0] for row in rows(latex)[:3]] == ["Case", "fp32, onnx", "int8, onnx"]
 
 
+@pytest.mark.needs("pdflatex")
 @pytest.mark.slow
 def test_latex_takes_the_tables_and_the_paragraph(tmp_path):
     """Without a word of warning but those about width; names that LaTeX would take for commands are in them."""
-    program = shutil.which("pdflatex")
-    if program is None:
-        pytest.skip("pdflatex is not installed")
     latex, paragraph = made(
         *five(), make_run(r"pi\x{} ~^", model="a&b_c $%#", environment=make_environment(board="50% <#1> \N{DEGREE SIGN}"))
     )
@@ -123,7 +120,7 @@ def test_latex_takes_the_tables_and_the_paragraph(tmp_path):
     (tmp_path / "methods.tex").write_text(latex_text(paragraph))
     whole = r"\documentclass{article}\usepackage{booktabs}\begin{document}\input{methods}\input{tables}\end{document}"
     (tmp_path / "whole.tex").write_text(whole)
-    command = [program, "-interaction=nonstopmode", "-halt-on-error", "whole.tex"]
+    command = ["pdflatex", "-interaction=nonstopmode", "-halt-on-error", "whole.tex"]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False, timeout=300, errors="replace")
     assert done.returncode == 0, done.stdout
     assert "Missing character" not in done.stdout

@@ -240,6 +240,7 @@ def test_a_server_that_does_not_sync_is_refused_for_writing(name):
         server.close()
 
 
+@pytest.mark.needs("openssl")
 @pytest.mark.slow
 def test_encryption_is_verified_and_never_given_up_without_a_word(tmp_path):
     """By the right authority it connects; by another, or to a server without TLS, it does not."""

@@ -289,6 +289,7 @@ def test_a_broker_that_stops_answering_is_given_up(tmp_path, monkeypatch):
     server.kill()
 
 
+@pytest.mark.needs("openssl")
 @pytest.mark.mosquitto
 def test_many_messages_come_whole_through_mtls_and_a_stranger_does_not(tmp_path):
     """What TLS has decrypted and no `select` sees is read too; without a certificate of ours it says what is wanted."""

@@ -196,6 +196,7 @@ def test_a_page_that_says_what_is_measured_is_not_kept_by_the_browser_when_that_
     assert "it may have ended" not in page_server.answer(request, form).body.decode()
 
 
+@pytest.mark.needs("npm")
 @pytest.mark.chromium
 @pytest.mark.slow
 @pytest.mark.parametrize("address", ["", "device?device=pi-1"], ids=["overview", "device"])

@@ -75,6 +75,7 @@ def tab(browser, lab):
         one.close()
 
 
+@pytest.mark.needs("npm")
 @pytest.mark.parametrize("address", VIEWS)
 @pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
 def test_axe_finds_nothing_serious_in_any_view(tab, address, dark):

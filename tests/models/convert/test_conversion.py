@@ -21,10 +21,6 @@ from edgemeter.models.convert.source import CalibrationImages
 
 # Together with one worker: the conversion to all formats takes minutes of a core and serves every test.
 pytestmark = [pytest.mark.convert, pytest.mark.torch, pytest.mark.slow, pytest.mark.one_worker("conversion")]
-for module in ("ai_edge_quantizer", "onnxscript", "onnx", "litert_torch", "torch", "ai_edge_litert", "onnxruntime", "PIL", "hotcoco"):
-    # Found only: to import them takes seconds of every worker, and one of them runs these tests.
-    if importlib.util.find_spec(module) is None:
-        pytest.skip(f"needs {module}: the extra `convert`", allow_module_level=True)
 
 HAS_EXECUTORCH = importlib.util.find_spec("executorch") is not None
 HERE = [name for name, one in formats.FORMATS.items() if one.program is None and (HAS_EXECUTORCH or one.runtime != "executorch")]
@@ -81,7 +77,7 @@ def test_smaller_precisions_make_smaller_files(converted):
         assert written["executorch-int8"].size_bytes < 0.4 * written["executorch-fp32"].size_bytes
 
 
-@pytest.mark.skipif(not HAS_EXECUTORCH, reason="needs the extra executorch")
+@pytest.mark.needs(module="executorch")
 def test_an_executorch_file_is_delegated_but_for_what_xnnpack_lacks(converted):
     """A file that was not would be a hundred times slower, and as accurate."""
     written, _ = converted

@@ -1,6 +1,5 @@
 """GGUF files are quantised: the same bytes as the shipped ones, the same contents beside the weights, and what it costs."""
 
-import importlib.util
 import json
 import shutil
 import sys
@@ -69,7 +68,7 @@ def test_the_extra_is_named(tmp_path, monkeypatch):
         gguf_quantise.quantise(SOURCE, "q4_0", tmp_path)
 
 
-@pytest.mark.skipif(importlib.util.find_spec("xllamacpp") is None, reason="no xllamacpp is installed")
+@pytest.mark.needs(module="xllamacpp")
 def test_the_command_compares_before_and_after(tmp_path):
     """Each file with the ratio of its perplexity; a type that does not exist is named with those that do."""
     pytest.importorskip("gguf")

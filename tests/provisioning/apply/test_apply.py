@@ -9,6 +9,8 @@ from edgemeter.provisioning.apply import applying
 from tests.fixtures import device_bundle
 from tests.provisioning.apply.bench import Bench, states
 
+pytestmark = [pytest.mark.system_python, pytest.mark.needs("openssl", "ssh", "sshd")]
+
 
 @pytest.mark.slow
 def test_a_fresh_board_gets_everything_and_a_repeated_run_changes_nothing(tmp_path):

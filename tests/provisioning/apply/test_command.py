@@ -77,6 +77,8 @@ def command(bench):
     return run
 
 
+@pytest.mark.system_python
+@pytest.mark.needs("openssl", "ssh", "sshd")
 def test_a_selection_goes_to_each_and_ends_with_1_when_one_failed(bench, command):
     """The table has a row for both, the remedy of the one that failed stands below it, and no secret."""
     done = command("--on", "rack & board=* | device=board | device=away")
@@ -91,6 +93,8 @@ def test_a_selection_goes_to_each_and_ends_with_1_when_one_failed(bench, command
     assert "token" not in done.output
 
 
+@pytest.mark.system_python
+@pytest.mark.needs("openssl", "ssh", "sshd")
 def test_the_second_time_it_says_ok_in_words_and_in_json(command):
     """With a real token from the registry; status 0."""
     assert command("board").exit_code == 0
@@ -101,6 +105,8 @@ def test_the_second_time_it_says_ok_in_words_and_in_json(command):
     assert {step["state"] for step in device["steps"]} <= {"ok", "skipped"}
 
 
+@pytest.mark.system_python
+@pytest.mark.needs("openssl", "ssh", "sshd")
 def test_a_dry_run_is_called_one(bench, command):
     """In the heading and the result."""
     done = command("board", "--dry-run")
@@ -108,6 +114,8 @@ def test_a_dry_run_is_called_one(bench, command):
     assert list(bench.prefix.iterdir()) == []
 
 
+@pytest.mark.system_python
+@pytest.mark.needs("openssl", "ssh", "sshd")
 def test_a_wrong_command_line_is_a_usage_error(command):
     """Arguments that contradict each other, and values out of range, end with exit status 2."""
     for arguments in (
@@ -121,6 +129,8 @@ def test_a_wrong_command_line_is_a_usage_error(command):
         assert command(*arguments).exit_code == 2, f"{arguments!r}"
 
 
+@pytest.mark.system_python
+@pytest.mark.needs("openssl", "ssh", "sshd")
 def test_a_password_file_that_is_not_there_is_told(command, tmp_path):
     """Before any board is asked."""
     done = command("board", "--sudo-password-file", str(tmp_path / "absent"))

@@ -133,6 +133,8 @@ def test_where_none_fits_it_says_what_to_build_or_bring(tmp_path):
             offer.choose_offer([offered], read(**values))
 
 
+@pytest.mark.system_python
+@pytest.mark.needs("openssl")
 @pytest.mark.parametrize("form", ["folder", "tar"])
 def test_a_bundle_is_read_as_it_was_made(tmp_path, form):
     """A folder, and a tar of it."""
@@ -147,6 +149,8 @@ def test_a_bundle_is_read_as_it_was_made(tmp_path, form):
     assert taken.manifest.arch == platform.machine()
 
 
+@pytest.mark.system_python
+@pytest.mark.needs("openssl")
 def test_one_changed_byte_is_refused_before_any_board_is_asked(tmp_path):
     """In a file, in the manifest, in its signature."""
     fleet = FleetFolder(tmp_path / "fleet")
@@ -160,6 +164,8 @@ def test_one_changed_byte_is_refused_before_any_board_is_asked(tmp_path):
     assert offer.read_offer(bundle, fleet.release_public_key, tmp_path)
 
 
+@pytest.mark.system_python
+@pytest.mark.needs("openssl")
 def test_the_bundle_of_another_fleet_is_refused(tmp_path):
     """It is signed, with another key."""
     bundle = device_bundle.make(tmp_path / "bundle", FleetFolder(tmp_path / "theirs"))

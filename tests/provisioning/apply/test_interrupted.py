@@ -15,6 +15,8 @@ from edgemeter.provisioning.apply.ssh import FileToCopy, SshConnection
 from tests.fixtures import device_bundle
 from tests.provisioning.apply.bench import states
 
+pytestmark = [pytest.mark.system_python, pytest.mark.needs("openssl", "ssh", "sshd")]
+
 ROOT = Path(__file__).resolve().parents[3]
 # Every byte through a pipe that takes a moment for each piece: an end in the middle is sure.
 SLOW_PIPE = """import socket, sys, threading, time

@@ -19,6 +19,8 @@ from tests.fixtures.servers import LOOPBACK, free_port
 from tests.fixtures.ssh_server import keygen
 from tests.provisioning.apply.bench import Bench, states
 
+pytestmark = [pytest.mark.system_python, pytest.mark.needs("openssl", "ssh", "sshd")]
+
 # Of this process alone: others may run these tests at the same time.
 USER = f"edgemeter-test-{os.getpid()}"
 as_root = pytest.mark.skipif(os.geteuid() != 0, reason="a test user can be made by root only")
@@ -91,6 +93,7 @@ def test_one_that_fails_does_not_stop_the_others(bench):
     assert sorted(one.device for one in ended) == ["away", "board"]
 
 
+@pytest.mark.needs("useradd", "sudo")
 def test_a_board_whose_folder_is_not_ours_and_that_has_no_sudo():
     """An ordinary user without a way to be root."""
     with _another_user(None) as bench:
@@ -104,10 +107,6 @@ def test_a_board_whose_folder_is_not_ours_and_that_has_no_sudo():
 @contextlib.contextmanager
 def _another_user(sudo):
     """Make a user with a password for the block, with that line in sudoers (None: no sudo), and log in as that one."""
-    if shutil.which("useradd") is None or os.geteuid() != 0:
-        pytest.skip("a test user can be made by root only")
-    if shutil.which("sudo") is None:
-        pytest.skip("sudo is not installed (apt-get install sudo)")
     subprocess.run(["userdel", USER], capture_output=True, check=False)
     password, rules = secrets.token_urlsafe(12), Path("/etc/sudoers.d") / USER
     subprocess.run(["useradd", "--no-create-home", "--shell", "/bin/sh", USER], check=True)
@@ -129,6 +128,7 @@ def _another_user(sudo):
         shutil.rmtree(folder)
 
 
+@pytest.mark.needs("useradd", "sudo")
 @as_root
 def test_sudo_with_a_password_installs_as_root():
     """The password goes over standard input: no process of the run shows it in its arguments or environment, and no word of ours."""
@@ -168,6 +168,7 @@ def _watched(secret):
         watcher.join()
 
 
+@pytest.mark.needs("useradd", "sudo")
 @as_root
 def test_a_wrong_password_and_none_are_told():
     """Without a password the remedy names its option, a wrong one is refused: both before anything is copied."""
@@ -178,6 +179,7 @@ def test_a_wrong_password_and_none_are_told():
 
 
 @pytest.mark.slow
+@pytest.mark.needs("useradd", "sudo")
 @as_root
 def test_sudo_without_a_password_asks_for_none(tmp_path):
     """And a password that was given for other boards is not run as a program."""

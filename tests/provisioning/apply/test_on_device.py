@@ -91,7 +91,8 @@ def jetson(inside):
     return inside
 
 
-@pytest.mark.skipif(os.geteuid() != 0 or shutil.which("useradd") is None, reason="useradd --prefix needs root")
+@pytest.mark.needs("useradd")
+@pytest.mark.skipif(os.geteuid() != 0, reason="useradd --prefix needs root")
 def test_the_user_gets_the_groups_that_the_board_has(inside):
     """Those of the board and no others; the second time nothing; a group that comes later is added."""
     (inside.prefix / "etc/passwd").write_text("root:x:0:0:root:/root:/bin/sh\n")
@@ -151,7 +152,7 @@ def test_the_governor_holds_now_and_after_each_boot(inside):
     assert inside.step("governor", governor="performance")[0] == "ok"
 
 
-@pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="systemd-analyze is not here")
+@pytest.mark.needs("systemd-analyze")
 def test_the_unit_of_the_governor_is_one(inside):
     """`systemd-analyze verify` finds nothing wrong with it."""
     inside.cpus()

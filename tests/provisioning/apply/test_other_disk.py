@@ -10,11 +10,18 @@ from pathlib import Path
 import pytest
 
 from edgemeter.provisioning.apply.applying import STAGE
+from tests import requirements
 from tests.fixtures import device_bundle
 from tests.provisioning.apply.bench import Bench, states
-from tests.provisioning.image.cards import run, tool
+from tests.provisioning.image.cards import run
 
-pytestmark = [pytest.mark.slow, pytest.mark.long, pytest.mark.one_worker("chroot")]
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.long,
+    pytest.mark.one_worker("chroot"),
+    pytest.mark.system_python,
+    pytest.mark.needs("losetup", "mkfs.vfat", "openssl", "sfdisk", "ssh", "sshd"),
+]
 START, BOOT_SECTORS, ROOT_SECTORS = 2048, 65_536, 1_536_000
 SECTOR_BYTES = 512
 TRIXIE_PYTHON = "3.13"
@@ -23,17 +30,17 @@ TRIXIE_PYTHON = "3.13"
 @contextlib.contextmanager
 def loop_device(image: Path):
     """Yield the loop device of an image, with its partitions, or skip."""
-    done = subprocess.run([tool("losetup"), "--find", "--show", image], capture_output=True, text=True, check=False)
+    done = subprocess.run([requirements.program("losetup"), "--find", "--show", image], capture_output=True, text=True, check=False)
     if done.returncode != 0:
         pytest.skip(f"no loop device here: {done.stderr.strip()}")
     device = done.stdout.strip()
     try:
         # Not by the kernel, which may have been built without any partition table.
-        run(tool("partx"), "--add", device)
+        run("partx", "--add", device)
         yield device
     finally:
-        run(tool("partx"), "--delete", device)
-        run(tool("losetup"), "--detach", device)
+        run("partx", "--delete", device)
+        run("losetup", "--detach", device)
 
 
 def disk_image(path: Path, *systems: Path) -> Path:
@@ -42,11 +49,11 @@ def disk_image(path: Path, *systems: Path) -> Path:
     with path.open("wb") as image:
         image.truncate((START + BOOT_SECTORS + ROOT_SECTORS * len(systems)) * SECTOR_BYTES)
     layout = f"label: dos\nstart={START},size={BOOT_SECTORS},type=c\n"
-    run(tool("sfdisk"), "-q", path, input=layout + "".join(f"start={start},size={ROOT_SECTORS},type=83\n" for start in starts))
-    run(tool("mkfs.vfat"), "-F", "16", "--offset", str(START), path, str(BOOT_SECTORS // 2))
+    run("sfdisk", "-q", path, input=layout + "".join(f"start={start},size={ROOT_SECTORS},type=83\n" for start in starts))
+    run("mkfs.vfat", "-F", "16", "--offset", str(START), path, str(BOOT_SECTORS // 2))
     for start, system in zip(starts, systems, strict=True):
         size = f"{ROOT_SECTORS * SECTOR_BYTES >> 20}M"
-        run(tool("mke2fs"), "-q", "-F", "-t", "ext4", "-d", system, "-E", f"offset={start * SECTOR_BYTES}", path, size)
+        run("mke2fs", "-q", "-F", "-t", "ext4", "-d", system, "-E", f"offset={start * SECTOR_BYTES}", path, size)
     return path
 
 
@@ -64,6 +71,7 @@ def disk_bench(tmp_path):
         yield bench
 
 
+@pytest.mark.trixie
 def test_the_system_on_another_disk_gets_the_agent_and_the_running_one_nothing(trixie, disk_bench, tmp_path):
     """Installed by its own Python, enabled, joined; a repeated run changes nothing; no mount and no copy of the bundle stays."""
     root = tmp_path / "root"

@@ -15,7 +15,11 @@ from tests.fixtures import device_bundle
 from tests.fixtures.small_disk import small_disk
 from tests.provisioning.apply.bench import states
 
+pytestmark = pytest.mark.needs("openssl")
 
+
+@pytest.mark.system_python
+@pytest.mark.needs("ssh", "sshd")
 def test_a_full_board_is_told_before_anything_is_copied(bench, tmp_path):
     """A real file system of a few megabytes."""
     with small_disk(tmp_path / "small", 8) as small:
@@ -26,6 +30,8 @@ def test_a_full_board_is_told_before_anything_is_copied(bench, tmp_path):
     assert not any(bench.stage.rglob("*.whl"))
 
 
+@pytest.mark.system_python
+@pytest.mark.needs("ssh", "sshd")
 @pytest.mark.slow
 def test_a_disk_that_fills_up_on_the_way_is_one_line_and_room_is_all_it_needs(bench, tmp_path, monkeypatch):
     """The check was passed, then somebody else wrote."""
@@ -66,6 +72,8 @@ def a_python(folder):
     return folder / "python.tar.gz"
 
 
+@pytest.mark.system_python
+@pytest.mark.needs("ssh", "sshd")
 @pytest.mark.slow
 @pytest.mark.usefixtures("old_board")
 def test_an_old_board_is_told_to_bring_a_python_and_works_with_one(bench, tmp_path):
@@ -84,6 +92,8 @@ def test_an_old_board_is_told_to_bring_a_python_and_works_with_one(bench, tmp_pa
     assert (second.state, second.remedy) == ("ok", None)
 
 
+@pytest.mark.system_python
+@pytest.mark.needs("ssh", "sshd")
 @pytest.mark.slow
 @pytest.mark.usefixtures("old_board")
 def test_a_python_for_another_machine_is_not_kept(bench, tmp_path):

@@ -343,11 +343,10 @@ def test_a_release_that_cannot_start_leaves_the_old_one(shelf, installed, tmp_pa
     assert release_of(installed) == "1.0"
 
 
+@pytest.mark.needs("gcc")
 @pytest.mark.slow
 def test_a_module_that_dies_is_named_with_its_signal(shelf, installed, tmp_path):
     """An extension module with an illegal instruction: the release is refused, the wheel and SIGILL are named."""
-    if shutil.which("gcc") is None:
-        pytest.skip("gcc is not here")
     dead = small_bundle.dead_wheel(tmp_path)
 
     def change(said, bundle):

@@ -2,7 +2,6 @@
 
 import json
 import platform
-import shutil
 import subprocess
 import sys
 import zipfile
@@ -112,10 +111,9 @@ def test_without_a_board_or_a_key_it_says_what_is_missing(offline, tmp_path):
     assert not list(tmp_path.glob("*.tar"))
 
 
+@pytest.mark.needs("gcc", f"python{PYTHON}")
 def test_a_package_that_dies_makes_no_bundle(shelf, offline, tmp_path, monkeypatch):
     """An illegal instruction in an extension module: the wheel is named, and no file is written."""
-    if shutil.which("gcc") is None or shutil.which(f"python{PYTHON}") is None:
-        pytest.skip("no gcc, or no such Python on the path")
     small_bundle.dead_wheel(tmp_path)
     wheel = small_bundle.write_wheel(tmp_path, "edgemeter", "3.2", ("dead",))
     offline[offline.index("--wheel") + 1] = str(wheel)

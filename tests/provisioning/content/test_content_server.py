@@ -25,6 +25,8 @@ from tests.fixtures.certificates import EXPIRED, Authority
 from tests.fixtures.rows import table_row
 from tests.fixtures.servers import free_port
 
+pytestmark = pytest.mark.needs("openssl")
+
 SMALL = 2000
 LARGE_BYTES = 48 << 20
 

@@ -55,6 +55,7 @@ def read_all(image) -> dict[str, bytes]:
         return {path: b"".join(boot.content(path)) for path in boot.files()}
 
 
+@cards.on_disk
 @pytest.mark.parametrize("geometry", GEOMETRIES)
 def test_mtools_and_fsck_agree_on_what_was_written(tmp_path, geometry):
     """Made by mkfs.vfat, filled by mtools, then files added, replaced by larger and smaller ones, and removed by us."""
@@ -82,6 +83,7 @@ class Cut(Exception):  # noqa: N818 - a power cut, not a mistake
     """The power is gone."""
 
 
+@cards.on_disk
 def test_cut_off_at_any_write_every_file_is_the_old_or_the_new(tmp_path, monkeypatch):
     """Each write in turn is the last: fsck.fat finds at worst unused clusters and a stale count, and every file reads whole."""
     image = cards.disk(tmp_path / "card.img", {"cmdline.txt": "old\n", "user-data": "old" * 300}, size_mb=8, bits=16, sectors=1, table="")
@@ -125,6 +127,7 @@ def test_cut_off_at_any_write_every_file_is_the_old_or_the_new(tmp_path, monkeyp
     assert read_all(image) == after
 
 
+@cards.on_disk
 def test_an_interrupted_preparation_that_is_repeated_leaves_nothing_to_repair(tmp_path, monkeypatch):
     """FAT32, cut off at any write: after the same change again fsck.fat finds both tables equal, the count right and nothing unused."""
     image = cards.disk(tmp_path / "card.img", {"cmdline.txt": "old\n", "user-data": "old" * 300}, size_mb=36, bits=32, sectors=1, table="")
@@ -152,6 +155,7 @@ def test_an_interrupted_preparation_that_is_repeated_leaves_nothing_to_repair(tm
         assert read_all(image) == after
 
 
+@cards.on_disk
 def test_a_repeated_preparation_with_nothing_to_do_repairs_too(tmp_path):
     """Everything was written but the second table and the count: an empty change puts them right, and a second one writes nothing."""
     image = cards.disk(tmp_path / "card.img", {"cmdline.txt": "old\n"}, size_mb=36, bits=32, sectors=1, table="")
@@ -168,6 +172,7 @@ def test_a_repeated_preparation_with_nothing_to_do_repairs_too(tmp_path):
     assert image.read_bytes() == before
 
 
+@cards.on_disk
 def test_what_does_not_fit_is_refused_before_anything_is_written(tmp_path):
     """The image keeps every byte; the message says how much is missing."""
     image = cards.disk(tmp_path / "card.img", {}, size_mb=16, bits=16, sectors=1, table="")
@@ -194,6 +199,7 @@ def _fits(boot, size_bytes: int) -> bool:
     return boot.missing_bytes([PutFile("full.bin", FileContent(size_bytes, lambda: None))]) == 0
 
 
+@cards.on_disk
 def test_a_full_root_of_fat16_is_refused(tmp_path):
     """It holds as many names as it was made for; folders below it grow."""
     image = cards.disk(tmp_path / "card.img", {}, size_mb=16, bits=16, sectors=1, table="", more=("-r", "16"))
@@ -206,6 +212,7 @@ def test_a_full_root_of_fat16_is_refused(tmp_path):
     assert cards.fsck(image, 0).returncode == 0
 
 
+@cards.on_disk
 def test_damage_is_told_and_not_written_into(tmp_path):
     """A chain that runs in a circle, and a folder of no clusters."""
     image = cards.disk(tmp_path / "card.img", {"cmdline.txt": "x" * 5000}, size_mb=16, bits=16, sectors=1, table="")
@@ -219,6 +226,7 @@ def test_damage_is_told_and_not_written_into(tmp_path):
     assert image.read_bytes() == bytes(data)
 
 
+@cards.on_disk
 def test_a_folder_that_holds_itself_is_told(tmp_path):
     """Walked without a limit, it would never end."""
     image = cards.disk(tmp_path / "card.img", {}, size_mb=16, bits=16, sectors=1, table="")
@@ -233,6 +241,7 @@ def test_a_folder_that_holds_itself_is_told(tmp_path):
         read_all(image)
 
 
+@cards.on_disk
 def test_garbled_file_systems_end_in_one_line(tmp_path):
     """Bytes changed at random in boot sector, tables and folders: it works, or says what is wrong."""
     whole = cards.disk(
@@ -258,6 +267,7 @@ def test_a_name_that_fat_does_not_have_is_refused():
             directory.check_name(name)
 
 
+@cards.on_disk
 def test_short_names_differ(tmp_path):
     """Two hundred names with the same beginning, in one folder, each with a short name of its own."""
     image = cards.disk(tmp_path / "card.img", {}, size_mb=16, bits=16, sectors=1, table="")
@@ -271,6 +281,8 @@ def test_short_names_differ(tmp_path):
     assert cards.mtools_tree(image, tmp_path / "out", 0) == files
 
 
+@cards.on_disk
+@pytest.mark.needs("blkid")
 def test_a_stick_is_a_file_system_to_everybody(tmp_path):
     """fsck.fat and mtools read it, its label is CIDATA, and what we put there is there."""
     image = tmp_path / "stick.img"
@@ -282,13 +294,14 @@ def test_a_stick_is_a_file_system_to_everybody(tmp_path):
             checked = cards.fsck(image, 0)
             assert checked.returncode == 0, checked.stdout
             assert cards.mtype(image, "user-data", 0) == "#cloud-config\n"
-            assert "CIDATA" in cards.run(cards.tool("mdir"), "-i", image, "::")
-            seen = cards.run(cards.tool("blkid"), "-p", "-o", "export", image).splitlines()
+            assert "CIDATA" in cards.run("mdir", "-i", image, "::")
+            seen = cards.run("blkid", "-p", "-o", "export", image).splitlines()
             assert {"LABEL=CIDATA", "TYPE=vfat", f"VERSION={'FAT32' if size_mb > 512 else 'FAT16'}"} <= set(seen)
             with boot_partition.open_boot_partition(image, "read") as boot:
                 assert boot.label == "CIDATA"
 
 
+@cards.on_disk
 def test_dates_are_those_of_the_clock(tmp_path):
     """FAT counts from 1980 in steps of two seconds; mtools shows the same."""
     image = tmp_path / "stick.img"
@@ -297,4 +310,4 @@ def test_dates_are_those_of_the_clock(tmp_path):
         form = geometry.read_geometry(opened.read(0, 512))
         volume = FatVolume(DiskSpan(opened, 0, opened.size_bytes), form, lambda: datetime(2031, 12, 24, 23, 58, 31, tzinfo=timezone.utc))
         volume.apply(put({"when.txt": b"x"}))
-    assert "2031-12-24  23:58" in cards.run(cards.tool("mdir"), "-i", image, "::when.txt")
+    assert "2031-12-24  23:58" in cards.run("mdir", "-i", image, "::when.txt")

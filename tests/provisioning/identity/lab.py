@@ -1,5 +1,6 @@
 """A whole fleet on loopback: the folder that `fleet init` makes, the real mosquitto with its configuration, the service, and devices."""
 
+import functools
 import time
 from contextlib import ExitStack
 from datetime import datetime, timezone
@@ -43,9 +44,13 @@ class Lab:
         self.port, self.enrol_port = free_port(), free_port()
         ports = ["--port", str(self.port), "--enrol-port", str(self.enrol_port)]
         self.run("init", "--broker", LOOPBACK, "--name", "localhost", "--fleet", FLEET, *ports)
-        self.broker = Server([mosquitto_binary(), "-c", str(self.folder.broker / "mosquitto.conf")], self.port, self.enrol_port)
         self.registry = Registry(self.folder.registry)
         stack.callback(self.registry.close)
+
+    @functools.cached_property
+    def broker(self) -> Server:
+        """The fleet's broker, not started: a test that uses it carries the marker `mosquitto`."""
+        return Server([mosquitto_binary(), "-c", str(self.folder.broker / "mosquitto.conf")], self.port, self.enrol_port)
 
     def run(self, *arguments: object) -> str:
         """Return what an `edgemeter fleet` command says on stdout; raise what it raises."""

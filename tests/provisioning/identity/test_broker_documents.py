@@ -8,13 +8,13 @@ import pytest
 
 from edgemeter.provisioning.identity import broker_files
 from edgemeter.provisioning.inventory import fleet_file
+from tests import requirements
 from tests.fixtures.mqtt_peer import Peer, wait_until
 from tests.fixtures.servers import LOOPBACK, Server, free_port
 from tests.provisioning.identity.lab import Lab
 
 ROOT = Path(__file__).resolve().parents[3]
 TEXT = (ROOT / "docs/fleet-brokers.md").read_text()
-RMQTTD = ROOT.parent / "shared/bin/rmqttd"
 OWN, OTHER = "edgemeter/v1/lab/pi-1", "edgemeter/v1/lab/pi-2"
 
 
@@ -49,8 +49,6 @@ def test_the_document_says_what_the_acl_says():
 @pytest.fixture
 def rmqtt(tmp_path):
     """Return a fleet and an RMQTT with the document's rules, each client by its certificate's name."""
-    if not RMQTTD.is_file():
-        pytest.skip(f"{RMQTTD} is not there")
     with ExitStack() as stack:
         lab = Lab(tmp_path, stack).start()
         boards = [lab.board(name, f"10000000{number}") for number, name in enumerate(("pi-1", "pi-2"), 1)]
@@ -92,10 +90,11 @@ def server_at(folder: Path, lab) -> Server:
     ]
     path = folder / "rmqtt.toml"
     path.write_text("\n".join(lines) + "\n")
-    return Server([str(RMQTTD), "-f", str(path)], port)
+    return Server([str(requirements.rmqttd()), "-f", str(path)], port)
 
 
 @pytest.mark.mosquitto
+@pytest.mark.rmqtt
 def test_rmqtt_holds_to_the_documents_rules(rmqtt):
     """A device says what is its own and nothing of another's; the fleet's service hears it and answers."""
     lab, (one, _) = rmqtt

@@ -40,34 +40,30 @@ def test_init_writes_the_units_and_says_how_to_install_them(tmp_path):
     assert "nothing to make" in CliRunner().invoke(fleet, arguments, catch_exceptions=False).stdout
 
 
+@pytest.mark.needs("systemd-analyze")
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["fleet", ODD_NAME])
 def test_systemd_takes_the_units(tmp_path, name):
     """`systemd-analyze verify` says nothing about them, whatever the folder is called."""
-    analyze = shutil.which("systemd-analyze")
-    if analyze is None:
-        pytest.skip("no systemd-analyze (apt-get install systemd)")
     program = tmp_path / "mosquitto"
     for unit, text in fleet_units.unit_texts(FleetFolder(tmp_path / name)).items():
         (tmp_path / unit).write_text(text if shutil.which("mosquitto") else text.replace("/usr/sbin/mosquitto", str(program)))
     program.write_text("")
     program.chmod(0o755)
     units = [tmp_path / unit for unit in (BROKER_UNIT, SERVICE_UNIT, COLLECTOR_UNIT, TARGET)]
-    done = subprocess.run([analyze, "verify", *units], capture_output=True, text=True, check=False, timeout=300)
+    done = subprocess.run(["systemd-analyze", "verify", *units], capture_output=True, text=True, check=False, timeout=300)
     assert (done.returncode, done.stderr) == (0, "")
 
 
+@pytest.mark.needs("systemd-analyze")
 @pytest.mark.slow
 def test_systemd_calls_the_units_hardened(tmp_path):
     """`systemd-analyze security` rates the exposure of each at most as much as we say: 10 is a service without any protection."""
-    analyze = shutil.which("systemd-analyze")
-    if analyze is None:
-        pytest.skip("no systemd-analyze (apt-get install systemd)")
     for unit, text in fleet_units.unit_texts(FleetFolder(tmp_path / "f")).items():
         if unit == TARGET:
             continue
         (tmp_path / unit).write_text(text.replace("User=root", "User=nobody"))
-        command = [analyze, "security", "--offline=true", "--no-pager", str(tmp_path / unit)]
+        command = ["systemd-analyze", "security", "--offline=true", "--no-pager", str(tmp_path / unit)]
         printed = subprocess.run(command, capture_output=True, text=True, check=False, timeout=300).stdout
         exposure = float(re.search(r"Overall exposure level for \S+: ([\d.]+)", printed)[1])
         assert exposure <= {BROKER_UNIT: 3.0, COLLECTOR_UNIT: 4.0, SERVICE_UNIT: 5.0}[unit], printed

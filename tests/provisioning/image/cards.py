@@ -2,7 +2,6 @@
 
 import io
 import json
-import shutil
 import signal
 import subprocess
 from contextlib import redirect_stderr, redirect_stdout
@@ -13,10 +12,13 @@ import pytest
 
 from edgemeter.agent.cli import main
 from edgemeter.provisioning.bundle import release, wheels
+from tests import requirements
 from tests.provisioning.bundle import small_bundle
 
 TOKEN = "t0ken-of-a-test-4711"
 OFFSET = 8 << 20
+# The mark of a test that makes or reads such disks.
+on_disk = pytest.mark.needs("sfdisk", "mkfs.vfat", "mcopy", "mtype", "mdir", "fsck.fat")
 # Stands for the agent: its `join` goes to no broker, wants a token that was not used, and takes a moment.
 AGENT = """
 import sys, time
@@ -55,17 +57,11 @@ def bundle(folder: Path, key: Path, version: str = "0.0.1") -> Path:
     return made
 
 
-def tool(name: str) -> str:
-    """Return a program of Debian's, or skip."""
-    found = shutil.which(name, path="/usr/sbin:/sbin:/usr/bin:/bin")
-    if found is None:
-        pytest.skip(f"{name} is not here (apt install mtools dosfstools fdisk)")
-    return found
-
-
 def run(*command: str | Path, **more) -> str:
     """Return what a program printed; it has to end well."""
-    done = subprocess.run(command, capture_output=True, check=False, timeout=900, text=True, **more)
+    program, *arguments = command
+    words = [requirements.program(str(program)), *arguments]
+    done = subprocess.run(words, capture_output=True, check=False, timeout=900, text=True, **more)
     assert done.returncode == 0, (command, done.stdout, done.stderr)
     return done.stdout
 
@@ -88,25 +84,25 @@ def disk(
     if table:
         kinds = {"dos": ("c", "83"), "gpt": ("U", "L")}[table]
         layout = f"label: {table}\nstart={OFFSET // 512},size={size_mb * 2048},type={kinds[0]}\nsize=4M,type={kinds[1]}\n"
-        run(tool("sfdisk"), "-q", path, input=layout)
+        run("sfdisk", "-q", path, input=layout)
     place = ["--offset", str(offset // 512)] if table else []
-    run(tool("mkfs.vfat"), "-F", str(bits), "-s", str(sectors), "-n", label, *place, *more, path, str(size_mb * 1024))
+    run("mkfs.vfat", "-F", str(bits), "-s", str(sectors), "-n", label, *place, *more, path, str(size_mb * 1024))
     source = path.with_suffix(".source")
     for name, text in files.items():
         source.write_bytes(text.encode())
-        run(tool("mcopy"), "-o", "-i", f"{path}@@{offset}", source, f"::{name}")
+        run("mcopy", "-o", "-i", f"{path}@@{offset}", source, f"::{name}")
     return path
 
 
 def mtype(image: Path, name: str, offset: int = OFFSET) -> str:
     """Return what mtools reads of a text file."""
-    return run(tool("mtype"), "-i", f"{image}@@{offset}", f"::{name}")
+    return run("mtype", "-i", f"{image}@@{offset}", f"::{name}")
 
 
 def mtools_tree(image: Path, target: Path, offset: int = OFFSET) -> dict[str, bytes]:
     """Return every file of the file system, as mtools copies them out."""
     target.mkdir()
-    run(tool("mcopy"), "-s", "-n", "-i", f"{image}@@{offset}", "::*", target)
+    run("mcopy", "-s", "-n", "-i", f"{image}@@{offset}", "::*", target)
     return {path.relative_to(target).as_posix(): path.read_bytes() for path in sorted(target.rglob("*")) if path.is_file()}
 
 
@@ -117,7 +113,7 @@ def fsck(image: Path, offset: int = OFFSET, size_bytes: int | None = None) -> su
         with image.open("rb") as source, part.open("wb") as target:
             source.seek(offset)
             target.write(source.read(size_bytes if size_bytes is not None else -1))
-    return subprocess.run([tool("fsck.fat"), "-nv", str(part)], capture_output=True, text=True, check=False, timeout=600)
+    return subprocess.run([requirements.program("fsck.fat"), "-nv", str(part)], capture_output=True, text=True, check=False, timeout=600)
 
 
 def edgemeter(*arguments: str | Path) -> SimpleNamespace:

@@ -1,6 +1,5 @@
 """Facts about the formats: each is recognised, exactly one is written, what people wrote stays, and doing it twice changes nothing."""
 
-import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -12,6 +11,7 @@ from edgemeter.provisioning.cli.card import FORMATS
 from edgemeter.provisioning.image import adapter_text, cloudinit, detect, firstrun, preseed, settings
 from edgemeter.provisioning.image.boot_partition import MountedFolder
 from edgemeter.provisioning.image.settings import FirstBootSettings
+from tests import requirements
 from tests.fixtures.rows import table_row
 from tests.provisioning.image import cards
 
@@ -89,9 +89,7 @@ def changed(card: MountedFolder, changes) -> dict[str, str]:
 
 def schema(text: str, kind: str, tmp_path: Path):
     """Let `cloud-init schema` look at a file, where it is installed."""
-    program = shutil.which("cloud-init", path="/usr/bin:/bin")
-    if program is None:
-        pytest.skip("cloud-init is not here (apt install --no-install-recommends cloud-init)")
+    program = requirements.program("cloud-init")
     path = tmp_path / kind
     path.write_text(text)
     done = subprocess.run(
@@ -119,6 +117,7 @@ runcmd:
 """
 
 
+@pytest.mark.needs("cloud-init")
 @pytest.mark.parametrize(
     ("text", "said"),
     [

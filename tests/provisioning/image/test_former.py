@@ -47,6 +47,7 @@ def expected_tree(tmp_path_factory, prepared):
     return cache(lambda files, form: cards.mtools_tree(prepared(files, form), tmp_path_factory.mktemp("tree") / "files"))
 
 
+@cards.on_disk
 @pytest.mark.parametrize(("first", "then"), PAIRS)
 @pytest.mark.parametrize("files", CARDS)
 def test_the_format_of_an_earlier_preparation_leaves_no_trace(tmp_path, needed, prepared, expected_tree, first, then, files):
@@ -65,6 +66,7 @@ def test_the_format_of_an_earlier_preparation_leaves_no_trace(tmp_path, needed, 
     assert image.read_bytes() == before
 
 
+@cards.on_disk
 @pytest.mark.parametrize(("first", "then"), [pair for pair in PAIRS if set(pair) != CLOUD])
 def test_no_key_of_an_earlier_formats_wifi_stays(tmp_path, needed, expected_tree, first, then):
     """Neither in its adapter nor beside it: network-config, rpi-preseed.toml, the connection in the payload."""
@@ -83,6 +85,7 @@ def _key(folder) -> list[str]:
     return ["--ssh-key", str(path)]
 
 
+@cards.on_disk
 def test_a_dry_run_says_what_goes_and_leaves_it(tmp_path, needed):
     """The script that would be removed, the kernel's line that would be written; no warning of what will not be there."""
     image = cards.disk(tmp_path / "card.img", BOOKWORM)
@@ -100,6 +103,7 @@ def test_a_dry_run_says_what_goes_and_leaves_it(tmp_path, needed):
     assert image.read_bytes() == before
 
 
+@cards.on_disk
 def test_what_people_wrote_is_still_warned_of(tmp_path, needed):
     """Their script and its words stay after ours was taken out of it, and are named as before."""
     image = cards.disk(tmp_path / "card.img", {**BOOKWORM, "cmdline.txt": THEIRS["cmdline.txt"], "firstrun.sh": SCRIPT})
@@ -111,25 +115,27 @@ def test_what_people_wrote_is_still_warned_of(tmp_path, needed):
     assert "systemd.run=" in said
 
 
+@cards.on_disk
 def test_what_is_added_to_a_file_of_ours_stays(tmp_path, needed):
     """A file that we made and somebody then wrote into is theirs: only our part of it goes."""
     image = cards.disk(tmp_path / "card.img", BOOKWORM)
     cards.done(image, *needed, "--format", "cloudinit")
     added = tmp_path / "user-data"
     added.write_text(cards.mtype(image, "user-data") + "locale: C.UTF-8\n")
-    cards.run(cards.tool("mcopy"), "-o", "-i", f"{image}@@{cards.OFFSET}", added, "::user-data")
+    cards.run("mcopy", "-o", "-i", f"{image}@@{cards.OFFSET}", added, "::user-data")
     cards.done(image, *needed, "--format", "firstrun")
     kept = cards.mtype(image, "user-data")
     assert "locale: C.UTF-8" in kept
     assert "firstboot.sh" not in kept
 
 
+@cards.on_disk
 def test_files_of_other_formats_that_are_no_text_are_left_alone(tmp_path, needed):
     """cloud-init takes user-data that is packed; on a card of another format it is nobody's business."""
     image = cards.disk(tmp_path / "card.img", BOOKWORM)
     packed = tmp_path / "packed"
     packed.write_bytes(gzip.compress(b"#cloud-config\n"))
-    cards.run(cards.tool("mcopy"), "-i", f"{image}@@{cards.OFFSET}", packed, "::user-data")
+    cards.run("mcopy", "-i", f"{image}@@{cards.OFFSET}", packed, "::user-data")
     assert cards.done(image, *needed, "--format", "firstrun")["verified"]
     assert cards.mtools_tree(image, tmp_path / "found")["user-data"] == packed.read_bytes()
 

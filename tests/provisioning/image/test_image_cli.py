@@ -32,6 +32,7 @@ def payload(files: dict[str, bytes]) -> dict[str, bytes]:
     return {name.removeprefix("edgemeter/"): data for name, data in files.items() if name.startswith("edgemeter/")}
 
 
+@cards.on_disk
 @pytest.mark.parametrize(
     ("files", "form", "geometry"),
     [
@@ -60,6 +61,7 @@ def test_a_card_is_prepared_for_what_it_is(tmp_path, shelf, needed, files, form,
     assert {name for name in found if "/" not in name} == OUTSIDE.get(form, set(files))
 
 
+@cards.on_disk
 def test_doing_it_twice_changes_nothing(tmp_path, needed):
     """Idempotent to the byte: the second call finds everything as it should be."""
     image = cards.disk(tmp_path / "card.img", TRIXIE)
@@ -70,6 +72,7 @@ def test_doing_it_twice_changes_nothing(tmp_path, needed):
     assert image.read_bytes() == before
 
 
+@cards.on_disk
 def test_another_bundle_takes_the_place_of_the_old(tmp_path, shelf, needed):
     """What it does not have any more goes, what is the same stays, and nothing is lost of the file system."""
     image = cards.disk(tmp_path / "card.img", TRIXIE)
@@ -95,6 +98,7 @@ def test_a_mounted_boot_partition_works_by_plain_files(tmp_path, needed):
     assert cards.done(tmp_path, *needed)["written"] == []
 
 
+@cards.on_disk
 def test_a_dry_run_says_all_and_writes_nothing(tmp_path, needed):
     """The image may even be read-only."""
     image = cards.disk(tmp_path / "card.img", TRIXIE)
@@ -109,6 +113,7 @@ def test_a_dry_run_says_all_and_writes_nothing(tmp_path, needed):
     assert "cloudinit, because it has user-data and meta-data" in shown.stderr
 
 
+@cards.on_disk
 def test_a_stick_is_made_for_any_system_with_cloud_init(tmp_path, needed):
     """CIDATA, no partition table; what starts us mounts the stick, for nothing else does."""
     stick = tmp_path / "stick.img"
@@ -130,6 +135,7 @@ def test_a_stick_is_made_for_any_system_with_cloud_init(tmp_path, needed):
     assert not list(tmp_path.glob(".edgemeter-stick*"))
 
 
+@cards.on_disk
 def test_what_else_would_fire_is_said_aloud(tmp_path, needed):
     """Left over from another tool on a card of cloud-init."""
     image = cards.disk(tmp_path / "card.img", {**TRIXIE, "firstrun.sh": "#!/bin/sh\n", "custom.toml": ""})
@@ -139,6 +145,7 @@ def test_what_else_would_fire_is_said_aloud(tmp_path, needed):
     assert "warning: firstrun.sh" in shown.stderr
 
 
+@cards.on_disk
 def test_secrets_are_never_printed(tmp_path, needed):
     """Not the token, not the passphrase, not the key made of it, whatever is asked for."""
     image = cards.disk(tmp_path / "card.img", BOOKWORM)
@@ -162,6 +169,7 @@ def refused(image: Path, needed: list[str], text: str, *more: str | Path, status
     assert (image.read_bytes() if image.is_file() else None) == before
 
 
+@cards.on_disk
 def test_garbage_is_refused(tmp_path, needed):
     """Nothing, noise, a file of zeros, a compressed image, a disk without FAT."""
     image = tmp_path / "card.img"
@@ -176,10 +184,11 @@ def test_garbage_is_refused(tmp_path, needed):
     refused(image, needed, "neither a partition table nor a FAT")
     with image.open("wb") as file:
         file.truncate(32 << 20)
-    cards.run(cards.tool("sfdisk"), "-q", image, input="label: dos\nsize=8M,type=83\ntype=83\n")
+    cards.run("sfdisk", "-q", image, input="label: dos\nsize=8M,type=83\ntype=83\n")
     refused(image, needed, "none of the 2 partitions")
 
 
+@cards.on_disk
 def test_an_image_cut_short_is_refused(tmp_path, needed):
     """Within the file system, within the boot sector, within the gap."""
     image = cards.disk(tmp_path / "card.img", TRIXIE)
@@ -189,12 +198,14 @@ def test_an_image_cut_short_is_refused(tmp_path, needed):
             refused(image, needed, "truncated")
 
 
+@cards.on_disk
 def test_a_card_without_room_is_refused(tmp_path, needed):
     """It says how much is missing, before anything is written."""
     image = cards.disk(tmp_path / "card.img", {**TRIXIE, "kernel8.img": "k" * 15_500_000}, size_mb=16, bits=16)
     refused(image, needed, "MB more are needed", status=1)
 
 
+@cards.on_disk
 def test_a_read_only_card_is_refused(tmp_path, monkeypatch):
     """As an ordinary user; root may write to anything."""
     image = cards.disk(tmp_path / "card.img", TRIXIE)
@@ -206,6 +217,7 @@ def test_a_read_only_card_is_refused(tmp_path, monkeypatch):
         pass
 
 
+@cards.on_disk
 def test_two_at_a_time_are_refused(tmp_path, needed):
     """The second would write over the first."""
     image = cards.disk(tmp_path / "card.img", TRIXIE)
@@ -213,6 +225,7 @@ def test_two_at_a_time_are_refused(tmp_path, needed):
         refused(image, needed, "another process writes to", status=1)
 
 
+@cards.on_disk
 def test_a_bundle_that_was_changed_or_is_anothers_is_refused(tmp_path, shelf, needed):
     """One byte, or another fleet's key; the card is not touched."""
     image = cards.disk(tmp_path / "card.img", TRIXIE)
@@ -225,6 +238,7 @@ def test_a_bundle_that_was_changed_or_is_anothers_is_refused(tmp_path, shelf, ne
     refused(image, [*needed[:4], "--public-key", str(public)], "is not signed by the key")
 
 
+@cards.on_disk
 def test_a_join_file_that_has_served_is_refused(tmp_path, join, needed):
     """Its token was taken out after it had served; a message never repeats it."""
     image = cards.disk(tmp_path / "card.img", TRIXIE)
@@ -245,24 +259,26 @@ def test_options_that_do_not_go_together_are_refused(tmp_path, needed):
     assert cards.edgemeter("fleet", "image", *needed).returncode == 2
 
 
+@cards.on_disk
 def test_several_fat_partitions_ask_which(tmp_path, needed):
     """Unless one of them alone shows a system for boards."""
     image = cards.disk(tmp_path / "card.img", {"EFI.TXT": "x"}, size_mb=32, bits=16)
     with image.open("r+b") as file:
         file.truncate(cards.OFFSET + (72 << 20))
     second = cards.OFFSET + (33 << 20)
-    cards.run(cards.tool("sfdisk"), "-q", image, input=f"label: dos\nstart=16384,size=32M,type=c\nstart={second // 512},size=32M,type=c\n")
-    cards.run(cards.tool("mkfs.vfat"), "-F", "16", "--offset", str(second // 512), image, str(32 << 10))
+    cards.run("sfdisk", "-q", image, input=f"label: dos\nstart=16384,size=32M,type=c\nstart={second // 512},size=32M,type=c\n")
+    cards.run("mkfs.vfat", "-F", "16", "--offset", str(second // 512), image, str(32 << 10))
     refused(image, needed, "several FAT partitions (1, 2)")
     source = tmp_path / "source"
     for name, text in TRIXIE.items():
         source.write_text(text)
-        cards.run(cards.tool("mcopy"), "-o", "-i", f"{image}@@{second}", source, f"::{name}")
+        cards.run("mcopy", "-o", "-i", f"{image}@@{second}", source, f"::{name}")
     cards.done(image, *needed)
     assert "firstboot" in cards.mtype(image, "user-data", second)
     refused(image, needed, "cannot tell which first-boot format", "--partition", "1")
 
 
+@cards.on_disk
 def test_a_hybrid_mbr_is_read_as_the_gpt_that_it_belongs_to(tmp_path, needed):
     """What many images for boards have: firmware reads the one, Linux the other."""
     image = cards.disk(tmp_path / "card.img", TRIXIE, table="gpt")
@@ -275,6 +291,7 @@ def test_a_hybrid_mbr_is_read_as_the_gpt_that_it_belongs_to(tmp_path, needed):
         assert [partition.number for partition in disks.read_partitions(opened)] == [1, 2]
 
 
+@cards.on_disk
 def test_a_damaged_gpt_is_read_by_its_second_copy(tmp_path, needed):
     """And with both damaged the card is refused."""
     image = cards.disk(tmp_path / "card.img", TRIXIE, table="gpt")
@@ -287,15 +304,14 @@ def test_a_damaged_gpt_is_read_by_its_second_copy(tmp_path, needed):
     refused(image, needed, "both partition tables")
 
 
+@cards.on_disk
 def test_a_logical_partition_is_found(tmp_path, needed):
     """The boot partition may lie within an extended one: it is listed as number 5 and prepared."""
     image = tmp_path / "card.img"
     with image.open("wb") as file:
         file.truncate(96 << 20)
-    cards.run(
-        cards.tool("sfdisk"), "-q", image, input="label: dos\nstart=2048,size=4M,type=83\nstart=12288,type=5\nstart=16384,size=64M,type=c\n"
-    )
-    cards.run(cards.tool("mkfs.vfat"), "-F", "32", "-s", "1", "--offset", "16384", image, str(64 << 10))
+    cards.run("sfdisk", "-q", image, input="label: dos\nstart=2048,size=4M,type=83\nstart=12288,type=5\nstart=16384,size=64M,type=c\n")
+    cards.run("mkfs.vfat", "-F", "32", "-s", "1", "--offset", "16384", image, str(64 << 10))
     with disks.open_disk(image, "read") as opened:
         assert [(found.number, found.start) for found in disks.read_partitions(opened)] == [(1, 1 << 20), (5, 8 << 20)]
     assert cards.done(image, *needed, "--format", "cloudinit")["format"] == "cloudinit"
@@ -320,6 +336,7 @@ def test_a_gpt_of_large_sectors_is_read(tmp_path):
         assert [(found.start, found.size_bytes) for found in disks.read_partitions(opened)] == [(256 * sector, 256 * sector)]
 
 
+@cards.on_disk
 def test_a_card_that_does_not_keep_what_it_takes_is_found_out(tmp_path, needed, monkeypatch):
     """Cards acknowledge writes that they never commit: what is read back through a fresh handle has to be the same."""
     from click.testing import CliRunner  # noqa: PLC0415
@@ -338,6 +355,7 @@ def test_a_card_that_does_not_keep_what_it_takes_is_found_out(tmp_path, needed, 
     assert "reads back differently" in str(result.exception)
 
 
+@cards.on_disk
 def test_the_join_files_wifi_is_used_and_stands_in_one_place_only(tmp_path, join, needed):
     """A fleet's join file may bring the network; options overrule it."""
     image = cards.disk(tmp_path / "card.img", TRIXIE)
@@ -350,6 +368,7 @@ def test_the_join_files_wifi_is_used_and_stands_in_one_place_only(tmp_path, join
     assert '"Open": {}' in cards.mtype(image, "network-config")
 
 
+@cards.on_disk
 def test_a_card_that_is_prepared_again_without_wifi_keeps_no_key_of_the_earlier_one(tmp_path, needed):
     """Ours goes, and what is plugged in still gets an address; a network-config that somebody wrote stays."""
     image = cards.disk(tmp_path / "card.img", TRIXIE)
@@ -367,6 +386,7 @@ def test_a_card_that_is_prepared_again_without_wifi_keeps_no_key_of_the_earlier_
     assert cards.mtype(theirs, "network-config") == "version: 2\nwifis: {}\n"
 
 
+@cards.on_disk
 def test_json_is_json(tmp_path, needed):
     """With every key, whatever was done."""
     image = cards.disk(tmp_path / "card.img", TRIXIE)
@@ -376,6 +396,7 @@ def test_json_is_json(tmp_path, needed):
     }  # fmt: skip
 
 
+@cards.on_disk
 @pytest.mark.parametrize(("pack", "suffix"), [(gzip.compress, "gz"), (lzma.compress, "xz")])
 def test_a_compressed_image_is_taken_as_it_comes(tmp_path, needed, pack, suffix):
     """Unpacked beside it and prepared as the raw one is; again it is refused, and a rehearsal leaves nothing."""
@@ -397,6 +418,7 @@ def test_a_compressed_image_is_taken_as_it_comes(tmp_path, needed, pack, suffix)
     assert not (tmp_path / "os.img").exists()
 
 
+@cards.on_disk
 def test_a_folder_of_join_files_makes_an_image_for_each_board(tmp_path, shelf, join):
     """Each with its own token and host name; an empty folder, and a card instead of an image, are one line each."""
     joins = tmp_path / "joins"
@@ -417,6 +439,7 @@ def test_a_folder_of_join_files_makes_an_image_for_each_board(tmp_path, shelf, j
     assert "give an image file" in cards.edgemeter("fleet", "image", joins, *options).stderr
 
 
+@cards.on_disk
 def test_a_bundle_that_does_not_fit_the_system_warns(tmp_path):
     """By its kernels and the date of its release; one that fits, or a system that shows neither, is silent."""
     for more, why in (

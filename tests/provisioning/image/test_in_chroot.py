@@ -13,7 +13,7 @@ from edgemeter.provisioning.bundle.boards import BundleTarget
 from tests.provisioning.bundle import small_bundle
 from tests.provisioning.image import cards
 
-pytestmark = [pytest.mark.slow, pytest.mark.one_worker("chroot")]
+pytestmark = [pytest.mark.slow, pytest.mark.one_worker("chroot"), cards.on_disk, pytest.mark.trixie]
 RASPBERRY = "datasource_list: [NoCloud, None]\ndatasource:\n  NoCloud:\n    seedfrom: file:///boot/firmware\n"
 CMDLINE = "console=tty1 root=LABEL=root rootwait"
 KEY = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIOMqqnkVzrm0SdG6UOoqKLsabgH5C9okWi0dh2l9GKJl ada@desk"

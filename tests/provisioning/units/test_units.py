@@ -16,7 +16,7 @@ RULES = UNITS / "70-edgemeter.rules"
 CORAL = ("1a6e", "089a"), ("18d1", "9302")
 
 
-@pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="systemd-analyze is not here")
+@pytest.mark.needs("systemd-analyze")
 def test_systemd_accepts_every_unit(tmp_path):
     """No unknown key, no wrong value; programs that a device has and this machine has not are stood in for."""
     for unit in UNITS.glob("*.service"):

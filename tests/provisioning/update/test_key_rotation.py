@@ -13,7 +13,7 @@ from tests.fixtures.mqtt_peer import wait_until
 from tests.fixtures.update_board import LONG_S
 from tests.provisioning.bundle import small_bundle
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.needs("openssl")]
 
 
 @pytest.fixture

@@ -19,7 +19,7 @@ from tests.fixtures.rows import table_row
 from tests.fixtures.small_disk import small_disk
 from tests.fixtures.update_board import BROKEN, CRASHES, CRASHES_AT_ONCE, LONG_S, NO_BROKER, NOT_EVEN_ONCE, NOT_IMPORTABLE, SILENT, copied
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.needs("openssl")]
 ROOT = Path(__file__).resolve().parents[3]
 INSTALL = ROOT / "provisioning" / "bundle" / "install.py"
 # At length: EDGEMETER_POWER_CUTS=20.

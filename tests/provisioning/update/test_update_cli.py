@@ -21,6 +21,8 @@ from tests.fixtures.mqtt_peer import wait_until
 from tests.fixtures.rows import table_row
 from tests.fixtures.update_board import Board
 
+pytestmark = pytest.mark.needs("openssl")
+
 FITS = {"board": "pi5", "arch": "aarch64", "python": "3.11", "glibc": "2.36"}
 
 

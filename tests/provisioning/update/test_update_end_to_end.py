@@ -86,6 +86,7 @@ def runs(folder, version):
     return wait_until(lambda: (said := health(folder)) is not None and said.agent == version, LONG_S)
 
 
+@pytest.mark.needs("openssl")
 @pytest.mark.long
 def test_a_good_release_is_gone_to_and_a_bad_one_gone_back_from(world):
     """The bundle comes over MQTT; a release with a runtime that does not import is taken back, and the fleet reads why and by whom."""

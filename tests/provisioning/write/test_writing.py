@@ -202,6 +202,7 @@ def as_card(folder, device, size_bytes):
     return KernelTrees(sysfs=folder / "sys")
 
 
+@pytest.mark.needs("losetup")
 def test_a_real_block_device_is_written_and_read_past_the_cache(tmp_path):
     """A loop device: O_EXCL, BLKFLSBUF, O_DIRECT and the partition table as a card has them."""
     with loop_disk(tmp_path, 24 << 20) as device:
@@ -213,6 +214,7 @@ def test_a_real_block_device_is_written_and_read_past_the_cache(tmp_path):
     assert (tmp_path / "backing").read_bytes()[: len(CONTENT)] == CONTENT
 
 
+@pytest.mark.needs("losetup")
 def test_a_mounted_block_device_is_refused_by_us_and_by_the_kernel(tmp_path):
     """By what /proc says; and O_EXCL, should that have been overlooked."""
     with loop_disk(tmp_path, 24 << 20) as device:

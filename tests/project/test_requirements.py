@@ -1,0 +1,147 @@
+"""What a test needs of the machine is decided by its markers, before its fixtures: the table is whole, and nothing looks elsewhere."""
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests import requirements
+from tests.shipped_models import build
+
+ROOT = Path(__file__).resolve().parents[2]
+TESTS = ROOT / "tests"
+# Markers that say when a test runs or how long it takes; `needs` names what it needs itself, `packaging` and `hardware` need no program.
+NO_ROW = {"slow", "long", "alone", "packaging", "hardware", "needs"}
+# A lookup in a folder that the file names, a test of an address, or the address of a program that has a row or a package.
+NAMES = "|".join(map(re.escape, sorted({*requirements.PACKAGES, "chromium", "gcc", "influxd", "initdb", "mosquitto", "npm", "openssl"})))
+FIXED = re.compile(rf"which\([^()]*(/s?bin|path=)|Path\([\"'][\w/]*/s?bin/|/s?bin/({NAMES})\b|/usr/lib/postgresql")
+ALLOWED = {
+    "tests/requirements.py": "Debian keeps PostgreSQL's programs off PATH; devices are asked for their Python at two addresses",
+    "tests/project/test_requirements.py": "states what is looked for",
+    "tests/project/test_project_files.py": "linters of this project's environment come first, those on PATH after them",
+    "tests/provisioning/apply/test_found.py": "what a device answered",
+    "tests/provisioning/identity/test_unit.py": "the broker's unit names Debian's mosquitto",
+    "tests/provisioning/bundle/test_additions.py": "the interpreter that made this environment, not any on PATH",
+    "tests/provisioning/bundle/test_system_packages.py": "the interpreter that made this environment, not any on PATH",
+}
+SKIPS = """import pytest
+
+@pytest.fixture
+def server():
+    raise AssertionError("a fixture ran")
+
+@pytest.mark.mosquitto
+def test_broker(server):
+    raise AssertionError("the test ran")
+
+@pytest.mark.needs("cp", "no-such-program")
+def test_program(server):
+    raise AssertionError("the test ran")
+
+@pytest.mark.needs(module="no_such_module")
+def test_module(server):
+    raise AssertionError("the test ran")
+
+@pytest.mark.parametrize("broker", [pytest.param("mosquitto", marks=pytest.mark.mosquitto), "embedded"])
+def test_parameter(broker):
+    assert broker == "embedded"
+
+@pytest.mark.needs(module="json")
+def test_present():
+    pass
+"""
+
+
+def test_every_marker_that_needs_something_has_a_row(pytestconfig):
+    """Those of pyproject.toml, no more and no fewer."""
+    names = {re.match(r"\w+", line)[0] for line in pytestconfig.getini("markers")[: _own_markers()]}
+    assert names - NO_ROW == set(requirements.NEEDS)
+
+
+def _own_markers() -> int:
+    text = (ROOT / "pyproject.toml").read_text()
+    return len(re.findall(r'^    "\w+', text.partition("\nmarkers = [\n")[2].partition("\n]")[0], re.MULTILINE))
+
+
+def test_the_extra_convert_is_one_list():
+    """What `make models` asks for is what the marker needs."""
+    assert set(requirements.CONVERT) == set(build.NEEDED)
+
+
+def test_no_test_looks_for_a_program_at_a_fixed_address():
+    """On PATH alone, so that a machine without a program skips every test that starts it."""
+    lines = {
+        f"{path.relative_to(ROOT)}:{number}: {line.strip()}"
+        for path in TESTS.rglob("*.py")
+        for number, line in enumerate(path.read_text().splitlines(), 1)
+        if FIXED.search(line) and path.relative_to(ROOT).as_posix() not in ALLOWED
+    }
+    assert lines == set()
+
+
+def test_every_exception_is_still_one():
+    """A file that looks on PATH now leaves the list."""
+    assert [name for name in ALLOWED if not FIXED.search((ROOT / name).read_text())] == []
+
+
+@pytest.fixture
+def bare_run(tmp_path):
+    """Return what pytest prints of SKIPS with a PATH that holds `cp` alone, by this project's conftest."""
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "bin/cp").symlink_to(shutil.which("cp"))
+    (tmp_path / "test_bare.py").write_text(SKIPS)
+
+    def run(**environment):
+        command = [sys.executable, "-m", "pytest", "-q", "-p", "tests.conftest", "-c", ROOT / "pyproject.toml", "--rootdir", tmp_path]
+        bare = {"PATH": str(tmp_path / "bin"), "HOME": str(tmp_path), **environment}
+        bare |= {name: os.environ[name] for name in ("PYTHONDONTWRITEBYTECODE", "PYTHONPATH") if name in os.environ}
+        return subprocess.run([*command, tmp_path / "test_bare.py"], cwd=ROOT, env=bare, capture_output=True, text=True, check=False)
+
+    return run
+
+
+def test_a_test_without_what_it_needs_is_skipped_before_its_fixtures(bare_run):
+    """With the name of what is absent and how to get it; a parameter's marker skips that parameter alone."""
+    done = bare_run()
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "2 passed, 4 skipped" in done.stdout
+    for reason in (
+        "mosquitto is not installed (apt-get install mosquitto)",
+        "no-such-program is not installed (apt-get install no-such-program)",
+        "the module no_such_module is not installed (pip install no_such_module)",
+    ):
+        assert reason in done.stdout
+
+
+def test_what_must_run_and_is_skipped_fails_the_run(bare_run):
+    """A skip by a marker of EDGEMETER_MUST_RUN is told and no success."""
+    done = bare_run(EDGEMETER_MUST_RUN="mosquitto")
+    assert done.returncode == pytest.ExitCode.TESTS_FAILED, done.stdout + done.stderr
+    assert "EDGEMETER_MUST_RUN says they must run" in done.stdout
+    assert "test_bare.py::test_broker" in done.stdout
+
+
+def test_a_helper_whose_program_is_absent_names_the_marker(monkeypatch, tmp_path):
+    """A test that starts it without its marker fails, and says which one is missing."""
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(RuntimeError, match="mosquitto is not on PATH: the test that starts it must carry the marker `mosquitto`"):
+        requirements.program("mosquitto", marker="mosquitto")
+    with pytest.raises(RuntimeError, match=r'must carry the marker `needs\("gcc"\)`'):
+        requirements.program("gcc")
+
+
+def test_postgresql_needs_a_program_of_its_on_path(monkeypatch, tmp_path):
+    """Debian's folder counts where psql or pg_lsclusters is on PATH; what EDGEMETER_POSTGRESQL names counts alone."""
+    monkeypatch.delenv("EDGEMETER_POSTGRESQL", raising=False)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert requirements.postgresql_folder() is None
+    for name in ("initdb", "pg_basebackup"):
+        (tmp_path / name).write_text("")
+        (tmp_path / name).chmod(0o755)
+    assert requirements.postgresql_folder() == tmp_path
+    monkeypatch.setenv("EDGEMETER_POSTGRESQL", str(tmp_path / "absent"))
+    assert requirements.postgresql_folder() is None

@@ -1,0 +1,239 @@
+"""What tests need of the machine: one table, by marker. conftest.py skips a test whose marker needs what is absent, before its fixtures.
+
+A program is looked up on PATH, which for root holds Debian's /usr/sbin, or where its variable EDGEMETER_* says; never at a fixed address.
+A Python module is looked for and not imported. The markers `needs("gcc", ...)` and `needs(module="gguf")` name theirs themselves.
+"""
+
+import functools
+import importlib.util
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+SHARED = ROOT.parent / "shared"
+# Programs that stand elsewhere where a variable says so.
+VARIABLES = {"chromium": "EDGEMETER_CHROMIUM"}
+# Debian's packages of programs, where they have another name.
+PACKAGES = {
+    "debugfs": "e2fsprogs",
+    "dpkg-deb": "dpkg",
+    "fsck.fat": "dosfstools",
+    "losetup": "mount",
+    "mcopy": "mtools",
+    "mdir": "mtools",
+    "mke2fs": "e2fsprogs",
+    "mkfs.vfat": "dosfstools",
+    "mosquitto_passwd": "mosquitto",
+    "mtype": "mtools",
+    "pdflatex": "texlive-latex-recommended",
+    "qemu-aarch64-static": "qemu-user-static",
+    "qemu-system-aarch64": "qemu-system-arm",
+    "setpriv": "util-linux",
+    "sfdisk": "fdisk",
+    "ssh": "openssh-client",
+    "ssh-keygen": "openssh-client",
+    "sshd": "openssh-server",
+    "systemd-analyze": "systemd",
+    "useradd": "passwd",
+    "xz": "xz-utils",
+}
+# The extras of this project that bring a module; what no extra brings has the name of its package.
+EXTRAS = {
+    "ai_edge_litert": "litert",
+    "ai_edge_quantizer": "convert",
+    "executorch": "executorch",
+    "gguf": "convert",
+    "hotcoco": "vision",
+    "litert_torch": "convert",
+    "mlperf_loadgen": "bench",
+    "onnx": "operators",
+    "onnxruntime": "onnx",
+    "onnxruntime_genai": "genai",
+    "onnxscript": "convert",
+    "PIL": "vision",
+    "psycopg": "postgres",
+    "torch": "torch",
+    "websockets": "dev",
+    "xllamacpp": "llama",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Need:
+    """A thing that is needed: `locate` returns it, None where it is absent; the reason of a skip is `absence` with its `remedy`."""
+
+    absence: str
+    remedy: str
+    locate: Callable[[], object | None]
+
+
+def find(name: str) -> str | None:
+    """Return where a program is, None where it is not installed."""
+    return os.environ.get(VARIABLES.get(name, "")) or shutil.which(name)
+
+
+def program(name: str, marker: str | None = None) -> str:
+    """Return where a program is.
+
+    Raises:
+        RuntimeError: it is absent, so the test has no marker that needs it, by default `needs`; no reason to skip in the middle of a test.
+    """
+    address = find(name)
+    if address is None:
+        label = marker or f'needs("{name}")'
+        raise RuntimeError(f"{name} is not on PATH: the test that starts it must carry the marker `{label}`")
+    return address
+
+
+@functools.cache
+def influxd(major: int) -> Path | None:
+    """Return the program of InfluxDB 1 or 2, which both call `influxd`; asked for its version, once in a process.
+
+    Version 2 is EDGEMETER_INFLUXD or in `../shared/bin`, version 1 EDGEMETER_INFLUXD1; either may be the one on PATH.
+    """
+    stated = os.environ.get("EDGEMETER_INFLUXD" if major == 2 else "EDGEMETER_INFLUXD1")
+    for candidate in filter(None, (stated, SHARED / "bin" / "influxd" if major == 2 else None, shutil.which("influxd"))):
+        if Path(candidate).is_file() and _influx_major(str(candidate)) == major:
+            return Path(candidate)
+    return None
+
+
+@functools.cache
+def _influx_major(candidate: str) -> int | None:
+    printed = subprocess.run([candidate, "version"], capture_output=True, text=True, check=False, timeout=150).stdout
+    return next((major for major in (1, 2) if f"InfluxDB v{major}." in printed or f"InfluxDB {major}." in printed), None)
+
+
+def postgresql_folder() -> Path | None:
+    """Return the folder of PostgreSQL's programs: EDGEMETER_POSTGRESQL, or that of `initdb` on PATH, or the newest of Debian.
+
+    Debian keeps them off PATH, where it has `psql` and `pg_lsclusters` only, which start what is in that folder: with neither of them
+    on PATH, there is no PostgreSQL.
+    """
+    stated, initdb = os.environ.get("EDGEMETER_POSTGRESQL"), shutil.which("initdb")
+    if stated:
+        folders = [Path(stated)]
+    elif initdb:
+        folders = [Path(initdb).parent]
+    elif shutil.which("psql") or shutil.which("pg_lsclusters"):
+        folders = sorted(Path("/usr/lib/postgresql").glob("*/bin"), key=lambda folder: float(folder.parent.name), reverse=True)
+    else:
+        folders = []
+    return next((folder for folder in folders if (folder / "initdb").is_file() and (folder / "pg_basebackup").is_file()), None)
+
+
+def rmqttd() -> Path | None:
+    """Return the program of RMQTT: EDGEMETER_RMQTTD, or in `../shared/bin`."""
+    address = Path(os.environ.get("EDGEMETER_RMQTTD") or SHARED / "bin" / "rmqttd")
+    return address if address.is_file() else None
+
+
+def data_folder(variable: str, name: str) -> Path | None:
+    """Return a folder beside the project, or the one that a variable names."""
+    folder = Path(os.environ.get(variable) or SHARED / name)
+    return folder if folder.is_dir() else None
+
+
+def arm64_folder() -> Path | None:
+    """Return the folder that `tests/arm64/make_root.sh` made: a Debian with Python 3.13, a kernel, and a shell for its first process."""
+    stated = os.environ.get("EDGEMETER_ARM64")
+    made = ("root/usr/bin/python3.13", "kernel/vmlinuz", "busybox/usr/bin/busybox")
+    return Path(stated) if stated and all((Path(stated) / name).exists() for name in made) else None
+
+
+@functools.cache
+def system_python() -> str | None:
+    """Return the version of the Python that `fleet apply` finds on a device that is this machine."""
+    for address in ("/usr/local/bin/python3", "/usr/bin/python3"):
+        if Path(address).exists():
+            asked = [address, "-c", "import sys, venv; print('%d.%d' % sys.version_info[:2])"]
+            printed = subprocess.run(asked, capture_output=True, text=True, check=False)
+            if printed.returncode == 0 and int(printed.stdout.split(".")[1]) >= 10:
+                return printed.stdout.strip()
+    return None
+
+
+def pip_wheel() -> Path | None:
+    """Return a wheel of pip: ensurepip's, or Debian's."""
+    spec = importlib.util.find_spec("ensurepip")
+    bundled = sorted(Path(spec.origin).parent.glob("_bundled/pip-*.whl")) if spec is not None and spec.origin else []
+    return next(iter([*bundled, *sorted(Path("/usr/share/python-wheels").glob("pip-*.whl"))]), None)
+
+
+def _trixie() -> str | None:
+    return os.environ.get("EDGEMETER_TRIXIE_ROOT") or shutil.which("mmdebstrap")
+
+
+@functools.cache
+def _has_module(name: str) -> bool | None:
+    return True if name in sys.modules or importlib.util.find_spec(name) is not None else None
+
+
+def _program(name: str) -> Need:
+    variable = f", or set {VARIABLES[name]}" if name in VARIABLES else ""
+    return Need(f"{name} is not installed", f"apt-get install {PACKAGES.get(name, name)}{variable}", functools.partial(find, name))
+
+
+def _module(name: str) -> Need:
+    package = f"'edgemeter[{EXTRAS[name]}]'" if name in EXTRAS else name
+    return Need(f"the module {name} is not installed", f"pip install {package}", functools.partial(_has_module, name))
+
+
+def _data(variable: str, name: str) -> Need:
+    return Need(f"the folder {name} is not there", f"set {variable}", functools.partial(data_folder, variable, name))
+
+
+CONVERT = ("torch", "litert_torch", "ai_edge_quantizer", "ai_edge_litert", "onnx", "onnxruntime", "onnxscript", "PIL", "hotcoco", "gguf")
+NEEDS: dict[str, tuple[Need, ...]] = {
+    "realdata": (_data("EDGEMETER_REALDATA", "realdata"),),
+    "captures": (_data("EDGEMETER_CAPTURES", "captures"),),
+    "mosquitto": (_program("mosquitto"), _program("mosquitto_passwd")),
+    "rmqtt": (Need("rmqttd is not there", "set EDGEMETER_RMQTTD", rmqttd),),
+    "influx": (Need("InfluxDB 2 is not installed", "set EDGEMETER_INFLUXD to its influxd", functools.partial(influxd, 2)),),
+    "influx1": (Need("InfluxDB 1 is not installed", "apt-get install influxdb, or set EDGEMETER_INFLUXD1", functools.partial(influxd, 1)),),
+    "postgresql": (
+        Need(
+            "PostgreSQL is not installed",
+            "apt-get install postgresql, or set EDGEMETER_POSTGRESQL to the folder of initdb",
+            postgresql_folder,
+        ),
+        _module("psycopg"),
+    ),
+    "chromium": (_program("chromium"), _module("websockets")),
+    "trixie": (Need("mmdebstrap is not installed", "apt-get install mmdebstrap, or set EDGEMETER_TRIXIE_ROOT", _trixie),),
+    "arm64": (
+        _program("qemu-aarch64-static"),
+        Need("no arm64 system with Python 3.13 is there", "run tests/arm64/make_root.sh and set EDGEMETER_ARM64", arm64_folder),
+    ),
+    "system_python": (
+        Need("no system Python >= 3.10 with venv is installed", "apt-get install python3-venv", system_python),
+        Need("no wheel of pip is there", "apt-get install python3-pip-whl", pip_wheel),
+    ),
+    "torch": (_module("torch"),),
+    "convert": tuple(_module(name) for name in CONVERT),
+    "loadgen": (_module("mlperf_loadgen"),),
+}
+
+
+def needs_of(marker: pytest.Mark) -> Iterable[Need]:
+    """Return what a marker needs; nothing where it speaks of something else, as `slow`."""
+    if marker.name != "needs":
+        return NEEDS.get(marker.name, ())
+    modules = [marker.kwargs["module"]] if "module" in marker.kwargs else []
+    return (*map(_program, marker.args), *map(_module, modules))
+
+
+def absent(markers: Iterable[pytest.Mark]) -> str | None:
+    """Return why a test with these markers cannot run here, with the remedy; None where it can."""
+    for marker in markers:
+        for need in needs_of(marker):
+            if need.locate() is None:
+                return f"{need.absence} ({need.remedy})"
+    return None
