@@ -5,7 +5,8 @@
 # make chaos     1,000 faults while 1,000,000 records are delivered (an hour); chaos-short: 40 faults; cluster: three brokers, one dies;
 #                with ARGS='--ledger postgresql' three collectors share one: 300 faults while 300,000 records are delivered
 # make fleet     1,000 replay devices enrol, take a job and a campaign, while broker, service and collector are killed
-# make arm64     the agent on emulated arm64 boards: installed, enrolled, first boot, power cuts (needs qemu; an hour)
+# make arm64     the agent on emulated arm64 boards: installed, enrolled, first boot, power cuts (before a release; needs qemu; an hour);
+#                arm64-short: a bundle installs under qemu-user and measures, in 3 minutes of one core
 # make fuzz      10,000,000 mutated messages through what reads them
 # make bench     our figures beside peers' and bare limits' in one run, in 12 minutes (ARGS=delivery for a part); Markdown and JSON in .bench
 # make bench-full  also simulations of a thousand draws and a soak (an hour)
@@ -23,7 +24,7 @@ SET ?= not hardware and not ($(LONG))
 TOGETHER := --workers $(or $(WORKERS),6)
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: demo test test-all test-long test-alone check bench bench-full chaos chaos-short cluster fleet arm64 fuzz models docs pins types clean
+.PHONY: demo test test-all test-long test-alone check bench bench-full chaos chaos-short cluster fleet arm64 arm64-short fuzz models docs pins types clean
 .DELETE_ON_ERROR:
 
 demo: .venv/.demo
@@ -37,7 +38,7 @@ else
 endif
 
 test-all: test test-long
-	@made=0; EDGEMETER_ARM64=$(ARM64) sh tests/arm64/make_root.sh || made=$$?; \
+	@made=0; EDGEMETER_ARM64=$(ARM64) sh tests/arm64/make_root.sh boards || made=$$?; \
 	if [ $$made = 0 ]; then $(MAKE) arm64; elif [ $$made != 77 ]; then exit $$made; fi
 
 # The long tests without those of `test`; a board is emulated by `make arm64`.
@@ -73,8 +74,12 @@ fleet: .venv/.dev
 
 # Exit status 77 says with its reason that no board can be emulated here.
 arm64: .venv/.dev
-	EDGEMETER_ARM64=$(ARM64) sh tests/arm64/make_root.sh
+	EDGEMETER_ARM64=$(ARM64) sh tests/arm64/make_root.sh boards
 	EDGEMETER_ARM64=$(ARM64) $(BIN)/python -m pytest -m arm64 $(ARGS)
+
+arm64-short: .venv/.dev
+	EDGEMETER_ARM64=$(ARM64) sh tests/arm64/make_root.sh
+	EDGEMETER_ARM64=$(ARM64) $(BIN)/python -m pytest -m "arm64 and not long" $(ARGS) tests/arm64
 
 fuzz: .venv/.dev
 	$(BIN)/python -m tests.fuzz --inputs 10000000

@@ -142,10 +142,18 @@ def data_folder(variable: str, name: str) -> Path | None:
 
 
 def arm64_folder() -> Path | None:
-    """Return the folder that `tests/arm64/make_root.sh` made: a Debian with Python 3.13, a kernel, and a shell for its first process."""
-    stated = os.environ.get("EDGEMETER_ARM64")
-    made = ("root/usr/bin/python3.13", "kernel/vmlinuz", "busybox/usr/bin/busybox")
-    return Path(stated) if stated and all((Path(stated) / name).exists() for name in made) else None
+    """Return the folder in which `tests/arm64/make_root.sh` made a Debian with Python 3.13."""
+    return _folder_with("EDGEMETER_ARM64", "root/usr/bin/python3.13")
+
+
+def boards_folder() -> Path | None:
+    """Return the folder in which `tests/arm64/make_root.sh boards` made a whole Debian, a kernel, and a shell for its first process."""
+    return _folder_with("EDGEMETER_ARM64", "root.tar", "kernel/vmlinuz", "busybox/usr/bin/busybox")
+
+
+def _folder_with(variable: str, *names: str) -> Path | None:
+    stated = os.environ.get(variable)
+    return Path(stated) if stated and all((Path(stated) / name).exists() for name in names) else None
 
 
 @functools.cache
@@ -190,6 +198,7 @@ def _data(variable: str, name: str) -> Need:
     return Need(f"the folder {name} is not there", f"set {variable}", functools.partial(data_folder, variable, name))
 
 
+BOARD_PROGRAMS = ("qemu-system-aarch64", "mke2fs", "sfdisk", "mkfs.vfat", "mcopy", "mtype", "debugfs", "cpio", "xz")
 CONVERT = ("torch", "litert_torch", "ai_edge_quantizer", "ai_edge_litert", "onnx", "onnxruntime", "onnxscript", "PIL", "hotcoco", "gguf")
 NEEDS: dict[str, tuple[Need, ...]] = {
     "realdata": (_data("EDGEMETER_REALDATA", "realdata"),),
@@ -211,6 +220,10 @@ NEEDS: dict[str, tuple[Need, ...]] = {
     "arm64": (
         _program("qemu-aarch64-static"),
         Need("no arm64 system with Python 3.13 is there", "run tests/arm64/make_root.sh and set EDGEMETER_ARM64", arm64_folder),
+    ),
+    "emulated_board": (
+        *map(_program, BOARD_PROGRAMS),
+        Need("no system of arm64 boards is there", "run `tests/arm64/make_root.sh boards` and set EDGEMETER_ARM64", boards_folder),
     ),
     "system_python": (
         Need("no system Python >= 3.10 with venv is installed", "apt-get install python3-venv", system_python),

@@ -52,7 +52,7 @@ def blank(target: Path, form: BootFormat = "cloudinit") -> Path:
         for file, text in {**_boot_files(), **system_stand_ins.BOOT_FILES[form]}.items():
             (made / file).write_text(text)
             run("mcopy", "-o", "-i", f"{target}@@{BOOT_OFFSET}", made / file, "::")
-        root = _root(system / "root", made / "root", form)
+        root = _root(system / "root.tar", made / "root", form)
         run("mke2fs", "-q", "-F", "-t", "ext4", "-L", "rootfs", "-d", root, "-E", f"offset={ROOT_OFFSET}", target, f"{ROOT_MB}M")
     return target
 
@@ -98,7 +98,8 @@ def _boot_files() -> dict[str, str]:
 
 
 def _root(source: Path, target: Path, form: BootFormat) -> Path:
-    run("cp", "-a", source, target)
+    target.mkdir()
+    run("tar", "-C", target, "-xpf", source, "--exclude=./dev/*")
     (target / "boot/firmware").mkdir(parents=True, exist_ok=True)
     if form == "cloudinit":
         (target / "etc/cloud/cloud.cfg.d/99_raspberry-pi.cfg").write_text(CLOUD)

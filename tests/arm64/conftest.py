@@ -33,10 +33,19 @@ def index(tmp_path_factory):
 @pytest.fixture(scope="module")
 def pi4(system, index, tmp_path_factory):  # noqa: ARG001 - has to be there
     """Return a bundle for a Raspberry Pi 4 with LiteRT and llama.cpp, from real wheels, and its key."""
-    folder = tmp_path_factory.mktemp("pi4")
+    return _pi4_bundle(tmp_path_factory.mktemp("pi4"), ("litert", "llama"), system)
+
+
+@pytest.fixture(scope="module")
+def pi4_with_litert(index, tmp_path_factory):  # noqa: ARG001 - has to be there
+    """Return a bundle for a Raspberry Pi 4 with LiteRT only, from real wheels; the builder tried none of them."""
+    return _pi4_bundle(tmp_path_factory.mktemp("pi4-litert"), ("litert",), None)
+
+
+def _pi4_bundle(folder, extras, root):
     key, public = small_bundle.keys(folder)
-    wish = release.BundleRequest(boards.bundle_target("pi4"), ("litert", "llama"), key, root=system)
-    built = release.build_bundle(wish, folder / "pi4.tar", lambda _: None)
+    request = release.BundleRequest(boards.bundle_target("pi4"), extras, key, root=root)
+    built = release.build_bundle(request, folder / "pi4.tar", lambda _: None)
     return SimpleNamespace(path=built.path, manifest=built.manifest, key=key, public=public)
 
 

@@ -9,8 +9,6 @@ import pytest
 
 from tests import requirements
 
-# What a test that starts a board needs, besides what its marker `arm64` does.
-PROGRAMS = ("qemu-system-aarch64", "mke2fs", "sfdisk", "mkfs.vfat", "mcopy", "mtype", "debugfs", "cpio", "xz")
 # What mount and the shell print where a user namespace has no binfmt_misc of its own.
 NO_BINFMT = re.compile(
     r"mount: .*binfmt_misc: (permission denied|must be superuser|unknown filesystem)|cannot create .*binfmt_misc/register|unshare failed"
@@ -18,12 +16,12 @@ NO_BINFMT = re.compile(
 
 
 def folder() -> Path:
-    """Return the folder of `make_root.sh`; skip the test where we are not root."""
+    """Return the folder of `make_root.sh boards`; skip the test where we are not root."""
     if os.geteuid() != 0:
         pytest.skip("the root file system's owners are kept by root only")
-    made = requirements.arm64_folder()
+    made = requirements.boards_folder()
     if made is None:
-        raise RuntimeError("no arm64 system is here: the test that starts a board must carry the marker `arm64`")
+        raise RuntimeError("no boards' system is here: the test that starts a board must carry the marker `emulated_board`")
     return made
 
 

@@ -13,7 +13,7 @@ from tests.arm64.fleet_server import served
 from tests.arm64.namespace import NAMESPACE
 from tests.fixtures.servers import LOOPBACK
 
-pytestmark = [pytest.mark.arm64, pytest.mark.slow, pytest.mark.mosquitto]
+pytestmark = [pytest.mark.arm64, pytest.mark.slow, pytest.mark.long, pytest.mark.mosquitto]
 
 THERE = """
 "$0" /mnt/bundle/install.py --bundle /mnt/bundle --root /mnt/opt/edgemeter --public-key /mnt/bundle/release.pub

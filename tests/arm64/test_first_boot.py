@@ -7,10 +7,10 @@ import time
 
 import pytest
 
-from tests.arm64 import card, emulation
+from tests.arm64 import card
 from tests.arm64.joining import awaited, prepared
 
-pytestmark = [pytest.mark.slow, pytest.mark.arm64, pytest.mark.mosquitto, pytest.mark.needs(*emulation.PROGRAMS)]
+pytestmark = [pytest.mark.slow, pytest.mark.long, pytest.mark.arm64, pytest.mark.emulated_board, pytest.mark.mosquitto]
 
 # By their names boards are spread over ten minutes before their first run; these two come soon.
 FIRST, SECOND = "pi4-08", "pi4-29"

@@ -4,10 +4,10 @@ import json
 
 import pytest
 
-from tests.arm64 import card, emulation
+from tests.arm64 import card
 from tests.arm64.joining import awaited, prepared
 
-pytestmark = [pytest.mark.slow, pytest.mark.arm64, pytest.mark.mosquitto, pytest.mark.needs(*emulation.PROGRAMS)]
+pytestmark = [pytest.mark.slow, pytest.mark.long, pytest.mark.arm64, pytest.mark.emulated_board, pytest.mark.mosquitto]
 # Power-ons until a board stays on: Raspberry Pi OS 12 resizes and restarts, runs firstrun.sh and restarts.
 POWER_ONS = {"firstrun": 3, "preseed": 1}
 
