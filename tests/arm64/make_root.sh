@@ -15,6 +15,8 @@ suite=trixie
 root_packages="base-files base-passwd coreutils dash python3 python3-yaml openssl libgomp1 libstdc++6"
 board_packages=systemd-sysv,udev,dbus,cloud-init,netplan.io,systemd-resolved,python3,openssl,ca-certificates,iproute2,kmod,libgomp1
 keyring=/usr/share/keyrings/debian-archive-keyring.gpg
+# A user's PATH may lack the folders of administration, where chroot is.
+PATH="$PATH:/usr/sbin:/sbin"
 qemu=$(command -v qemu-aarch64-static || :)
 # How a system registers that qemu starts programs for arm64, in a user namespace of its own.
 register='mount -t binfmt_misc binfmt_misc /proc/sys/fs/binfmt_misc
