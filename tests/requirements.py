@@ -114,18 +114,16 @@ def _influx_major(candidate: str) -> int | None:
 def postgresql_folder() -> Path | None:
     """Return the folder of PostgreSQL's programs: EDGEMETER_POSTGRESQL, or that of `initdb` on PATH, or the newest of Debian.
 
-    Debian keeps them off PATH, where it has `psql` and `pg_lsclusters` only, which start what is in that folder: with neither of them
+    Debian keeps them off PATH, where it has `psql` and `pg_lsclusters` only, which start what is in that folder: with none of the three
     on PATH, there is no PostgreSQL.
     """
     stated, initdb = os.environ.get("EDGEMETER_POSTGRESQL"), shutil.which("initdb")
-    if stated:
-        folders = [Path(stated)]
-    elif initdb:
-        folders = [Path(initdb).parent]
-    elif shutil.which("psql") or shutil.which("pg_lsclusters"):
-        folders = sorted(Path("/usr/lib/postgresql").glob("*/bin"), key=lambda folder: float(folder.parent.name), reverse=True)
-    else:
-        folders = []
+    folders = [Path(stated)] if stated else []
+    if not stated and initdb:
+        # A link on PATH leads into the folder.
+        folders += [Path(initdb).parent, Path(initdb).resolve().parent]
+    if not stated and (initdb or shutil.which("psql") or shutil.which("pg_lsclusters")):
+        folders += sorted(Path("/usr/lib/postgresql").glob("*/bin"), key=lambda folder: float(folder.parent.name), reverse=True)
     return next((folder for folder in folders if (folder / "initdb").is_file() and (folder / "pg_basebackup").is_file()), None)
 
 

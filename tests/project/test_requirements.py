@@ -135,13 +135,19 @@ def test_a_helper_whose_program_is_absent_names_the_marker(monkeypatch, tmp_path
 
 
 def test_postgresql_needs_a_program_of_its_on_path(monkeypatch, tmp_path):
-    """Debian's folder counts where psql or pg_lsclusters is on PATH; what EDGEMETER_POSTGRESQL names counts alone."""
+    """The folder of initdb, which may be a link into it; what EDGEMETER_POSTGRESQL names counts alone."""
     monkeypatch.delenv("EDGEMETER_POSTGRESQL", raising=False)
     monkeypatch.setenv("PATH", str(tmp_path))
     assert requirements.postgresql_folder() is None
+    folder, links = tmp_path / "postgresql", tmp_path / "links"
+    folder.mkdir()
+    links.mkdir()
     for name in ("initdb", "pg_basebackup"):
-        (tmp_path / name).write_text("")
-        (tmp_path / name).chmod(0o755)
-    assert requirements.postgresql_folder() == tmp_path
+        (folder / name).write_text("")
+        (folder / name).chmod(0o755)
+    (links / "initdb").symlink_to(folder / "initdb")
+    for on_path in (folder, links):
+        monkeypatch.setenv("PATH", str(on_path))
+        assert requirements.postgresql_folder() == folder
     monkeypatch.setenv("EDGEMETER_POSTGRESQL", str(tmp_path / "absent"))
     assert requirements.postgresql_folder() is None
