@@ -134,7 +134,7 @@ def test_a_helper_whose_program_is_absent_names_the_marker(monkeypatch, tmp_path
         requirements.program("gcc")
 
 
-def test_postgresql_needs_a_program_of_its_on_path(monkeypatch, tmp_path):
+def test_postgresql_is_where_a_program_on_path_leads(monkeypatch, tmp_path):
     """The folder of initdb, which may be a link into it; what EDGEMETER_POSTGRESQL names counts alone."""
     monkeypatch.delenv("EDGEMETER_POSTGRESQL", raising=False)
     monkeypatch.setenv("PATH", str(tmp_path))
