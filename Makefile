@@ -18,13 +18,13 @@ PYTHON ?= python3
 BIN := .venv/bin
 ARM64 ?= $(CURDIR)/.arm64
 LONG := long or convert or arm64
-FAST := not slow and not alone and not hardware and not ($(LONG))
-SET ?= not hardware and not ($(LONG))
+FAST := not (slow or chromium or alone or hardware or $(LONG))
+SET ?= not (hardware or $(LONG))
 # Many tests wait for processes, so there are more workers than cores (tests/workers.py). What judges the load of this machine runs alone.
 TOGETHER := --workers $(or $(WORKERS),6)
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: demo test test-all test-long test-alone check bench bench-full chaos chaos-short cluster fleet arm64 arm64-short fuzz models docs pins types clean
+.PHONY: demo test test-all test-long test-slow test-alone check bench bench-full chaos chaos-short cluster fleet arm64 arm64-short fuzz models docs pins types clean
 .DELETE_ON_ERROR:
 
 demo: .venv/.demo
@@ -43,8 +43,12 @@ test-all: test test-long
 
 # The long tests without those of `test`; a board is emulated by `make arm64`.
 test-long: .venv/.dev
-	$(BIN)/python -m pytest $(TOGETHER) -m "(long or convert) and not hardware and not arm64 and not alone"
+	$(BIN)/python -m pytest $(TOGETHER) -m "(long or convert) and not (hardware or arm64 or alone)"
 	$(MAKE) test-alone
+
+# What `check` leaves out, slow and long: CI runs both.
+test-slow: .venv/.dev
+	$(BIN)/python -m pytest $(TOGETHER) -m "not ($(FAST)) and not (hardware or arm64 or alone)"
 
 test-alone: .venv/.dev
 	$(BIN)/python -m pytest -m "alone and not hardware"

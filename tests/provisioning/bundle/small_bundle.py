@@ -1,6 +1,7 @@
 """A small real bundle for this machine: click, msgspec and pip as installed here, and a stand-in for edgemeter's own wheel."""
 
 import platform
+import shutil
 import subprocess
 import sys
 import zipfile
@@ -9,6 +10,7 @@ from pathlib import Path
 
 from edgemeter.provisioning.bundle import install, manifest, release, wheels
 from edgemeter.provisioning.bundle.boards import BundleTarget
+from tests.fixtures.pip_wheel import compiled_pip
 
 COMMAND = """import sys
 import click, msgspec
@@ -79,8 +81,9 @@ def edgemeter_wheel(folder: Path, version: str) -> Path:
 @cache
 def _packed(folder: Path) -> Path:
     folder.mkdir()
-    for name in ("click", "msgspec", "pip"):
+    for name in ("click", "msgspec"):
         wheels.repack_wheel(name, folder)
+    shutil.copy2(compiled_pip(), folder)
     return folder
 
 

@@ -2,6 +2,7 @@
 
 import io
 import json
+import shutil
 import signal
 import subprocess
 from contextlib import redirect_stderr, redirect_stdout
@@ -11,8 +12,9 @@ from types import SimpleNamespace
 import pytest
 
 from edgemeter.agent.cli import main
-from edgemeter.provisioning.bundle import release, wheels
+from edgemeter.provisioning.bundle import release
 from tests import requirements
+from tests.fixtures.pip_wheel import compiled_pip
 from tests.provisioning.bundle import small_bundle
 
 TOKEN = "t0ken-of-a-test-4711"
@@ -49,7 +51,7 @@ def bundle(folder: Path, key: Path, version: str = "0.0.1") -> Path:
     """Return the folder of a signed bundle for this machine: pip, the small agent, the real installer, supervisor and units."""
     made = folder / f"bundle-{version}"
     (made / "wheels").mkdir(parents=True)
-    wheels.repack_wheel("pip", made / "wheels")
+    shutil.copy2(compiled_pip(), made / "wheels")
     files = {"small_agent.py": AGENT, "INFO/entry_points.txt": "[console_scripts]\nedgemeter = small_agent:main\n"}
     small_bundle.write_wheel(made / "wheels", "edgemeter", version, files=files)
     release.add_scripts(made)
