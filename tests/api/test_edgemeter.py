@@ -65,6 +65,7 @@ def test_a_type_checker_knows_the_names(tmp_path):
     assert all(text in line for text, line in zip(revealed, [one for one in done.stdout.splitlines() if "Revealed" in one], strict=True))
 
 
+@pytest.mark.slow
 def test_measure_returns_the_record_and_keeps_it(tmp_path, home, capfd):
     """One run, in the ledger too; its reasons say what was not measured."""
     replay_case(tmp_path, "a", 1.0)
@@ -92,6 +93,7 @@ def test_a_wrong_model_or_setting_is_an_error_of_ours_or_of_python(tmp_path):
         edgemeter.compare(tmp_path / "none.onnx")
 
 
+@pytest.mark.slow
 def test_compare_returns_a_sentence(tmp_path):
     """B takes twice as long as A: sides, contrasts, and nothing in the ledger where that is not wanted."""
     replay_case(tmp_path, "a", 1.0)

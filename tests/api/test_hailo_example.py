@@ -6,12 +6,15 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from edgemeter.agent.conformance.runtimes import CHECKS
 from tests.fixtures import plugin_site
 
 PACKAGE = Path(__file__).resolve().parents[2] / "examples" / "edgemeter-hailo"
 
 
+@pytest.mark.slow
 def test_the_example_passes_the_contract(tmp_path):
     """Found by its entry point; no check is skipped."""
     module = (PACKAGE / "edgemeter_hailo.py").read_text()

@@ -56,6 +56,7 @@ CASES = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("arguments", "says"), [case[1:] for case in CASES], ids=[case[0] for case in CASES])
 def test_bad_input_is_one_line_that_says_what_to_do(place, arguments, says):
     """Nothing on standard output; with `-q`, which hides progress and notes, one line on standard error; status 1 or 2."""
@@ -77,6 +78,7 @@ def test_no_broker_at_the_address_ends_before_anything_is_measured(place):
     assert "leave out --broker" in done.stderr
 
 
+@pytest.mark.slow
 def test_a_runtime_that_is_not_installed_says_how_to_install_it(place):
     """The line holds the pip command with the extra."""
     (place / "shadow").mkdir()
@@ -87,6 +89,7 @@ def test_a_runtime_that_is_not_installed_says_how_to_install_it(place):
     assert "Traceback" not in done.stderr
 
 
+@pytest.mark.slow
 @pytest.mark.realdata
 @pytest.mark.parametrize(
     ("file", "says"),

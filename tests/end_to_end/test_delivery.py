@@ -324,6 +324,7 @@ def test_the_command_brings_its_own_broker_and_ends_cleanly_on_ctrl_c(tmp_path, 
     assert seqs_in(tmp_path / "ledger", outbox.session) == [(1, 1)]
 
 
+@pytest.mark.slow
 def test_the_command_lists_the_quarantine_for_people_and_for_machines(tmp_path, at_end):
     """Nothing from outside reaches the terminal as it is."""
     collector = CollectorProcess(at_end, tmp_path / "ledger", "--port", "0")

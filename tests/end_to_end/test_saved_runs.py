@@ -34,6 +34,7 @@ def held(home):
         return [one.record for one in ledger.records(with_samples=True)]
 
 
+@pytest.mark.slow
 def test_a_run_is_kept_and_read_without_options(tmp_path):
     """The last line says where it is; standard output is JSON and nothing else; the report and the trend find the run."""
     home, page = tmp_path / "home", tmp_path / "report.html"
@@ -49,6 +50,7 @@ def test_a_run_is_kept_and_read_without_options(tmp_path):
     assert edgemeter(home, "trend").returncode == 0
 
 
+@pytest.mark.slow
 def test_the_first_words_say_what_will_be_done_and_a_pipe_gets_a_line_a_phase(tmp_path):
     """What, how often and how long, before anything else; then each phase in its order; `--quiet` says nothing of it."""
     first, *_, loading, preparing, warming, timing, _scoring, ended, took, saved = measure(tmp_path).stderr.splitlines()
@@ -71,6 +73,7 @@ def test_the_first_words_need_no_runtime_and_no_arrays():
     assert not {"numpy", "rich", "sqlite3", "paho", "edgemeter.agent.session.session"} & set(modules)
 
 
+@pytest.mark.slow
 def test_no_save_keeps_nothing(tmp_path):
     """No ledger is made, and none is named."""
     done = measure(tmp_path, "--no-save")
@@ -79,6 +82,7 @@ def test_no_save_keeps_nothing(tmp_path):
     assert "saved" not in done.stderr
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("form", [(), ("--json",)])
 def test_a_full_standard_output_is_one_line_after_the_run_was_saved(tmp_path, form):
     """The figures are in the ledger and in the document."""
@@ -92,6 +96,7 @@ def test_a_full_standard_output_is_one_line_after_the_run_was_saved(tmp_path, fo
     assert failed == "edgemeter: cannot write to standard output: No space left on device"
 
 
+@pytest.mark.slow
 def test_without_a_home_the_run_is_printed_and_the_status_says_that_it_is_not_saved(tmp_path):
     """It is said before anything is measured, and again at the end; `--no-save` is the remedy that costs nothing."""
     (tmp_path / "file").touch()
@@ -120,6 +125,7 @@ def test_where_results_cannot_be_written_nothing_is_measured(tmp_path, option, p
     assert not (tmp_path / "home" / "ledger.sqlite").exists()
 
 
+@pytest.mark.slow
 def test_a_comparison_keeps_its_runs_too(tmp_path):
     """Every run of every pair is in the ledger, in the order of the document."""
     model = replay_model(tmp_path)

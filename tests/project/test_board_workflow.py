@@ -45,6 +45,7 @@ def build(folder):
     return done.returncode, done.stderr
 
 
+@pytest.mark.slow
 def test_bundles_that_hold_become_the_site(checkout):
     """Bundles that verify with their labs' keys are what the site is made of."""
     folder, _ = checkout

@@ -29,6 +29,7 @@ def answering(torch, box, centres, strides):
     return (edges / strides)[None]
 
 
+@pytest.mark.slow
 def test_the_detector_answers_once_per_cell(torch, training):
     """Distances are not negative, scores lie within 0..1, and the network is small."""
     boxes, scores = training.Detector().eval()(torch.rand(2, 3, SIZE_PX, SIZE_PX))
@@ -40,6 +41,7 @@ def test_the_detector_answers_once_per_cell(torch, training):
     assert training.parameters(training.Detector()) < 230_000
 
 
+@pytest.mark.slow
 def test_folding_changes_no_answer(torch, training):
     """Normalisations become part of the convolutions; weights lie as the converters need them."""
     torch.manual_seed(0)
@@ -102,6 +104,7 @@ def test_the_loss_falls_towards_the_right_answer(torch, training):
     assert torch.isfinite(training.loss(answering(torch, box, centres, strides), logits(3), boxes * 0, classes * 0 - 1, 0.5))
 
 
+@pytest.mark.slow
 def test_turned_and_mirrored_views_keep_boxes_on_their_objects(torch, training):
     """A bright rectangle on black is where its box says, whatever the view."""
     images, boxes = torch.zeros(1, 3, SIZE_PX, SIZE_PX, dtype=torch.uint8), torch.tensor([[[20.0, 30.0, 50.0, 100.0]]])

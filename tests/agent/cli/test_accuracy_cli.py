@@ -184,6 +184,7 @@ def test_an_index_of_classes_has_no_boxes(tmp_path):
     assert "give COCO annotations" in done.stderr
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("suffix", ["tflite", pytest.param("onnx", marks=pytest.mark.slow)])
 def test_a_model_is_scored_clean_and_corrupted(suffix):
     """The shipped detector: the accuracy of its card's kind, falling with noise; the same again from the same seed."""
@@ -202,6 +203,7 @@ def test_a_model_is_scored_clean_and_corrupted(suffix):
     assert (one["images"], one["subset"]["images"], one["subset"]["seed"]) == (12, 12, 3)
 
 
+@pytest.mark.slow
 def test_a_model_whose_answers_are_worth_nothing_is_told_beside_its_figure(tmp_path):
     """Pixels times 1e37 are infinite: the outputs are no numbers, and the AP of 0 is not left alone with its reader."""
     pytest.importorskip("ai_edge_litert")
@@ -220,6 +222,7 @@ def test_a_model_whose_answers_are_worth_nothing_is_told_beside_its_figure(tmp_p
     assert (done.returncode, in_words.returncode) == (1, 1)
 
 
+@pytest.mark.slow
 def test_a_run_keeps_the_corruptions_in_its_record(tmp_path):
     """`edgemeter run --corrupt`: timed once, scored clean and corrupted; the subset stands in the data set."""
     pytest.importorskip("ai_edge_litert")

@@ -31,6 +31,7 @@ def better(files):
     files["record.json"] = json.dumps(record).encode()
 
 
+@pytest.mark.slow
 def test_a_run_writes_bundles_that_verify(tmp_path):
     """The whole way: keygen, two runs of a suite, signed by the configured key, verified with the public one; then one is bettered."""
     pytest.importorskip("cryptography")

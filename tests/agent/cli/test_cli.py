@@ -4,6 +4,8 @@ import json
 import subprocess
 import sys
 
+import pytest
+
 from tests.fixtures.command import edgemeter as run
 from tests.fixtures.replay_case import replay_case
 from tests.fixtures.rows import in_folders, table_row
@@ -108,6 +110,7 @@ def test_wrong_usage_is_one_line_with_the_remedy(tmp_path):
             assert len(done.stderr.strip().splitlines()) == 1 or done.stderr.startswith("Usage:")
 
 
+@pytest.mark.slow
 def test_several_models_are_measured_in_turn_and_printed_as_one_table(tmp_path):
     """By position and by --model, a path and a name alike: one suite, every repeat of each."""
     replay_case(tmp_path, "a", 1.0)

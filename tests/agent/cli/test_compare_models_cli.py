@@ -17,6 +17,7 @@ def run(*arguments, **settings):
     return edgemeter("compare", *arguments, **settings)
 
 
+@pytest.mark.slow
 def test_a_model_against_itself_prints_both_sides_and_a_verdict(tmp_path):
     """Two runs a side: table, ratio, interval, verdict, and in JSON the same with the records."""
     replay_case(tmp_path, "a", 1.0)

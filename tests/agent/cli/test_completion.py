@@ -91,6 +91,7 @@ def test_other_shells_get_their_script(shell, begins):
     assert done.stdout.strip().startswith(begins)
 
 
+@pytest.mark.slow
 def test_an_old_name_is_not_offered_and_its_options_still_are():
     """Nobody learns it again; who types it is not left alone, and no line disturbs the completion."""
     old = "watch"

@@ -4,6 +4,7 @@ import json
 from pathlib import Path
 
 import click
+import pytest
 
 from tests.fixtures.command import edgemeter
 from tests.fixtures.command_lines import every_command
@@ -25,6 +26,7 @@ def test_a_short_option_stands_for_one_long_one_everywhere():
                     assert (long in option.opts) == (short in option.opts), path
 
 
+@pytest.mark.slow
 def test_quiet_leaves_the_result_alone(tmp_path):
     """No note on standard error (where the runs were saved is one); the result is what it was."""
     environment = {"PATH": "/usr/bin:/bin", "HOME": str(tmp_path), "EDGEMETER_RUN_LOCK": str(tmp_path / "run.lock")}

@@ -458,6 +458,7 @@ def test_a_record_larger_than_the_broker_takes_stays_and_does_not_break_the_conn
     assert "a message at most 9000" in caplog.text
 
 
+@pytest.mark.slow
 @with_mosquitto
 def test_a_record_with_seventeen_megabytes_of_samples_arrives_without_them_and_says_so(tmp_path, outbox):
     """No message holds it, at any broker: its figures count, those around it arrive, and its samples stay on the device."""

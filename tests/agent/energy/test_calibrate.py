@@ -227,6 +227,7 @@ def quantised_steps(monkeypatch, step_w, draw, stated_w=AS_IT_IS):
 STEPS_AND_FITS = [(1.0, 30), *(pytest.param(step_w, 200, marks=pytest.mark.long) for step_w in (1.0, 0.1))]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("step_w", "count"), STEPS_AND_FITS)
 def test_the_stated_gain_of_a_coarse_sensor_holds_the_truth(monkeypatch, step_w, count):
     """Whole watts and tenths, which noise of 10 mW hardly dithers: 93% at least of the gains hold the truth at two uncertainties."""
@@ -237,6 +238,7 @@ def test_the_stated_gain_of_a_coarse_sensor_holds_the_truth(monkeypatch, step_w,
     assert statistics.median(found.gain_u for found in fits) < 0.09 * step_w
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("count", [30, pytest.param(100, marks=pytest.mark.long)])
 def test_without_its_steps_a_coarse_sensor_would_be_taken_for_exact(monkeypatch, count):
     """The same readings, their step not known: a load step that does not dither weighs as if it were exact."""
@@ -245,6 +247,7 @@ def test_without_its_steps_a_coarse_sensor_would_be_taken_for_exact(monkeypatch,
     assert sum(abs(found.gain - 1 / 0.95) <= 2 * found.gain_u for found in fits) < 0.9 * count
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("step_w", "count"), STEPS_AND_FITS)
 def test_a_step_that_nobody_described_is_read_off_all_readings(monkeypatch, step_w, count):
     """The smallest difference of two values is the step or several: 93% at least of the gains hold the truth."""

@@ -251,6 +251,7 @@ def test_what_would_resolve_a_net_energy_is_stated_and_suffices():
     assert [noisy(seed, long_s, long_s).net_state for seed in range(5)].count("resolved") >= 4
 
 
+@pytest.mark.slow
 def test_a_net_energy_below_its_own_uncertainty_is_not_resolved_by_a_calm_idle():
     """Idle is known to nothing, the load scatters by 0.3 W: 10 mW above idle are not there, until it is timed as long as stated."""
 

@@ -36,6 +36,7 @@ def test_intervals_hold_the_truth_as_often_as_stated():
         assert 0.915 <= net <= 0.99
 
 
+@pytest.mark.slow
 def test_knowing_when_the_queries_were_makes_the_energy_several_times_surer():
     """The same loads and sensors: the mean error falls below a third, and intervals still hold."""
     blind, _, _ = _trials(Bursts(30), Meter(10, gain_u_ratio=0.0), 60, knows_queries=False)

@@ -166,6 +166,7 @@ def test_the_reference_process_ends_with_its_parent(tmp_path):
         assert process.wait(timeout=60) == 1
 
 
+@pytest.mark.slow
 def test_the_record_carries_the_agreement_of_the_first_repeat(tmp_path):
     """In a session of two repeats the first compares, the second states why not; both are recorded."""
     settings = contract_suite.Settings(model=str(MODELS / "onnx.onnx"), mode="rapid", repeats=2, agreement="first")

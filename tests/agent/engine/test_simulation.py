@@ -132,6 +132,7 @@ def reasons_of(shape, devices: int, *conditions: Condition) -> list[tuple[str, s
     return [(found.state, " ".join(found.reasons)) for found in (verdict.judge(run, conditions) for run in runs)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("devices", SIZES)
 def test_drift_within_a_run_makes_it_suspect(devices):
     """A run that slows down by 15% is suspect for its drift; steady ones are valid in at least 99 of 100 cases."""
@@ -141,6 +142,7 @@ def test_drift_within_a_run_makes_it_suspect(devices):
     assert sum(state == "valid" for state, _ in steady) >= 0.99 * devices
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("devices", SIZES)
 def test_throttling_within_a_run_is_seen(devices):
     """With the board's own flag the run is invalid, throttled; without one, a step of 30% amid the run still makes it suspect."""

@@ -116,6 +116,7 @@ def test_a_board_that_is_slow_today_is_asked_again_soon_and_given_longer(handler
     assert collected(handler, said)[1].device == "pi-1"
 
 
+@pytest.mark.slow
 def test_a_disk_that_fills_up_is_said_at_once(handler, said, monkeypatch):
     """Not in a day; but not every minute either while it goes back and forth."""
     collected(handler, said)
@@ -130,6 +131,7 @@ def test_a_disk_that_fills_up_is_said_at_once(handler, said, monkeypatch):
     assert len(said.messages) == 2
 
 
+@pytest.mark.slow
 def test_a_renewed_certificate_is_reported(handler, said, tmp_path):
     """Who looks at the list must not wait a day to see that it worked."""
     collected(handler, said)

@@ -138,6 +138,7 @@ def test_what_cron_would_not_take_is_refused():
             cron.parse(wrong)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("zone_name", [UTC, BERLIN, KOLKATA, "America/St_Johns"])
 def test_another_implementation_agrees(zone, zone_name):
     """Cronsim 2.8 follows Debian's cron too: thousands of times of expressions drawn at random, across both changes.

@@ -35,6 +35,7 @@ def forget(ledger, policy):
             return gone, stripped
 
 
+@pytest.mark.slow
 def test_a_size_limit_takes_samples_first_and_then_the_oldest_records(tmp_path):
     """As much as it needs, and not everything."""
     with SqliteLedger(tmp_path / "ledger.sqlite") as ledger:

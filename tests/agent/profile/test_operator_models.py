@@ -111,6 +111,7 @@ def test_flops_are_those_of_the_definition():
         assert operator_flops(kind, inputs, output, attributes) == flops, f"{kind!r}, {inputs!r}"
 
 
+@pytest.mark.slow
 def test_the_operators_of_the_list_compute_what_they_are_called(tmp_path):
     """Shapes as stated; the product of matrices and attention against numpy."""
     for one in operator_models.write_shapes(operator_models.STANDARD, tmp_path):

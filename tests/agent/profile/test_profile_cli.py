@@ -108,6 +108,7 @@ def test_a_real_detector_is_mostly_convolution(realdata, tmp_path):
     assert all(any(begin - 1 <= one["ts"] and one["ts"] + one["dur"] <= end + 1 for begin, end in spans) for one in operators)
 
 
+@pytest.mark.slow
 @pytest.mark.realdata
 def test_litert_names_each_operator_of_a_real_model(realdata):
     """MobileNet v1 with the builtin kernels: its 31 operators as its graph holds them; with XNNPACK, its kernels."""
@@ -136,6 +137,7 @@ def test_photographs_and_outputs_of_open_size_are_taken(realdata):
     assert found["coverage_ratio"] > 0.8
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("arguments", "status", "message"),
     [

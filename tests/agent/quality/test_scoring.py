@@ -50,6 +50,7 @@ def test_quantisation_costs_quality_that_shows(by_precision):
     assert by_precision["f16"].perplexity.text_sha256 == INDEX["perplexity"]["text_sha256"]
 
 
+@pytest.mark.slow
 @needs_llama
 def test_the_model_knows_what_it_was_taught(by_precision):
     """It answers its questions word by word, and chooses far better than by chance (1 of 4)."""
@@ -65,6 +66,7 @@ def test_the_gate_compares_a_quantised_file_with_its_source(by_precision):
     assert [check.figure for check in gate.checks] == ["perplexity", "acc", "acc_norm", "exact_match", "f1"]
 
 
+@pytest.mark.slow
 @needs_llama
 @pytest.mark.needs(module="onnxruntime_genai")
 def test_two_engines_give_one_model_the_same_quality(by_precision, material):

@@ -99,6 +99,7 @@ def test_a_missing_or_wrong_part_ends_in_one_line(tmp_path):
         runtimes.create("onnx").load(model, runtimes.Options())
 
 
+@pytest.mark.slow
 def test_speech_is_scored_from_end_to_end(tmp_path, librispeech):
     """From LibriSpeech's folders: of 13 words one is wrong and one was not heard; noise makes it no better."""
     model = write_model(tmp_path / "model")
@@ -112,6 +113,7 @@ def test_speech_is_scored_from_end_to_end(tmp_path, librispeech):
     assert found["normalisation"] == "whisper-basic"
 
 
+@pytest.mark.slow
 def test_a_run_holds_the_real_time_factor_and_the_rule(tmp_path, librispeech):
     """Latency over a second of sound; the gate is passed from above, since less is better."""
     model = write_model(tmp_path / "model")
@@ -125,6 +127,7 @@ def test_a_run_holds_the_real_time_factor_and_the_rule(tmp_path, librispeech):
     assert run["output_check"]["differing"] == 0
 
 
+@pytest.mark.slow
 def test_recordings_without_transcripts_are_timed(tmp_path, librispeech):
     """The real-time factor needs the length of the recordings only; without transcripts there is no word error rate, with the reason."""
     model, clips = write_model(tmp_path / "model"), librispeech / "7" / "1"

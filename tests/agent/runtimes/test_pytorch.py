@@ -229,6 +229,7 @@ def test_torchvision_is_imported_for_the_file_that_calls_it(models, calling):
     assert best == [[0, 0, 1, 1, 0.75]]
 
 
+@pytest.mark.slow
 def test_without_torchvision_the_error_names_it(runtime, calling, monkeypatch):
     """What to install, not that an operator is unknown."""
     monkeypatch.setitem(sys.modules, "torchvision", None)

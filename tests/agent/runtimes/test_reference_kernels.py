@@ -56,6 +56,7 @@ def test_an_unknown_level_is_refused_before_anything_is_loaded(opened):
         opened("onnx", "onnx.onnx", extra={"graph_optimisation": "most"})
 
 
+@pytest.mark.slow
 @pytest.mark.torch
 def test_pytorch_does_without_onednn(opened):
     """The setting holds for the process; the values are the model's; another word is refused."""

@@ -51,6 +51,7 @@ def test_a_model_from_outside_loads_and_runs(opened, name, file, declared, outpu
     assert [array.dtype.name for array in given] == [output.dtype for output in found.outputs]
 
 
+@pytest.mark.slow
 @pytest.mark.torch
 def test_a_torchscript_model_from_outside_loads_and_runs(opened):
     """A traced YOLOv5 without declared shapes."""

@@ -37,6 +37,7 @@ def test_a_replayed_run_says_so_and_a_short_one_is_suspect(tmp_path):
     assert any(reason.startswith("short-output: 11 of 11 queries") for reason in record.verdict.reasons)
 
 
+@pytest.mark.slow
 def test_other_lengths_are_another_case(tmp_path):
     """The id of the case, its data and its inputs tell prompts of 16 and of 24 tokens apart."""
     one, other = measured(tmp_path), measured(tmp_path, prompt_tokens=24)
@@ -45,6 +46,7 @@ def test_other_lengths_are_another_case(tmp_path):
     assert one.dataset.name == "synthetic 16+8 tokens"
 
 
+@pytest.mark.slow
 def test_a_context_beyond_the_models_is_one_line(tmp_path):
     """What cannot be measured is an outcome that names the lengths, not a crash."""
     suite = expand(SuiteFile(name="s", case=[Settings(model=str(recording(tmp_path, context_tokens=10)), output_tokens=8)]), tmp_path)

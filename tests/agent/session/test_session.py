@@ -100,6 +100,7 @@ def test_the_same_case_has_the_same_name_every_time(tmp_path):
     assert len({(record.case, record.runtime.threads) for record in records}) == 2
 
 
+@pytest.mark.slow
 def test_a_failing_case_does_not_stop_the_others(tmp_path):
     """A broken model is an error in its place; the next case is measured."""
     replay(tmp_path, "good")
@@ -234,6 +235,7 @@ def test_a_core_that_is_not_there_ends_the_session_before_it_begins(tmp_path):
         one(tmp_path, "cpus = [4000]")
 
 
+@pytest.mark.slow
 def test_the_order_of_runs_can_be_had_again(tmp_path):
     """The record names the seed and the place; the plan of that seed has the run in that place."""
     for name in "ab":

@@ -120,6 +120,7 @@ def test_yolos_boxes_are_turned_unplaced_and_suppressed():
     np.testing.assert_allclose(sorted(found.corners[0].tolist()), sorted(expected.tolist()), atol=0.01)
 
 
+@pytest.mark.slow
 def test_a_real_model_is_scored_on_its_oriented_boxes(tmp_path):
     """An ONNX file that turns a box around the brightest pixel: mAP 1; 0 where all are turned the other way."""
     labels = photographed_ships(tmp_path)

@@ -94,6 +94,7 @@ def test_movenet_finds_one_person_or_six():
     np.testing.assert_allclose(found.boxes[1], [0, 0, 48, 24], atol=1e-3)
 
 
+@pytest.mark.slow
 def test_a_real_model_is_scored_on_its_keypoints(tmp_path):
     """An ONNX file that points at the brightest pixel: AP 1, whose bounds nothing tells; where everybody is elsewhere, AP 0."""
     truth = photographed_people(tmp_path)

@@ -28,6 +28,7 @@ def shifted(mask, by):
 
 
 # pycocotools has not heard of numpy 2.
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:__array__ implementation")
 @pytest.mark.realdata
 def test_mask_ap_is_that_of_pycocotools(realdata):
@@ -127,6 +128,7 @@ def test_what_is_no_segmenter_is_refused():
             )
 
 
+@pytest.mark.slow
 def test_a_real_model_is_scored_on_its_masks(tmp_path):
     """An ONNX file whose masks follow the picture: AP 1 of the masks, though its box is the whole picture; with a verdict."""
     truth = outlined_photographs(tmp_path)

@@ -47,6 +47,7 @@ def passages(tmp_path):
     return path
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("suffix", RUNTIMES)
 def test_a_classifier_of_texts_knows_what_it_learnt_and_typos_cost_accuracy(tmp_path, sentences, suffix):
     """Nine in ten is all that can be right; the figure falls with every severity that a hundred texts can tell."""
@@ -76,6 +77,7 @@ def test_both_runtimes_give_the_same_figures(tmp_path, sentences, passages):
         assert one.value == pytest.approx(other.value, abs=0.01)
 
 
+@pytest.mark.slow
 def test_typos_in_questions_cost_f1_and_leave_passages_alone(tmp_path, passages):
     """A quarter of the letters of `which colour?` wrong: the answers are still spans of the passages."""
     found = scored(tmp_path, "question-answering.onnx", passages, ["character_swap"], more="stride_tokens = 8\n")
@@ -111,6 +113,7 @@ def test_texts_of_different_lengths_make_no_batch():
         join_batch([[np.zeros((1, 3))], [np.zeros((1, 4))]])
 
 
+@pytest.mark.slow
 def test_a_run_says_how_texts_became_inputs_and_two_lengths_are_two_cases(tmp_path, sentences):
     """Tokenising is a stage of its own; 12 tokens and 24 differ in inputs, case and accuracy."""
     pytest.importorskip("onnxruntime")

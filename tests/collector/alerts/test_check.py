@@ -86,6 +86,7 @@ def updated(*units):
 STEPS = AlertRules(rule=(AlertRule(name="step", kind="step", metrics=("energy", "latency")),), more_runs=False)
 
 
+@pytest.mark.slow
 def test_an_event_opens_one_alert_while_its_members_are_found_day_by_day(file):
     """Four boards in two metrics: what is found first becomes part of the event, and nothing is said to be over before it is."""
     runs = updated(1, 2, 3, 4)

@@ -90,6 +90,7 @@ def text_of(folder, pattern):
     return " ".join(html.unescape(path.read_text()) for path in folder.glob(pattern))
 
 
+@pytest.mark.slow
 def test_a_figure_that_does_not_recompute_is_refused_and_on_no_page_but_among_the_refused(board):
     """Twice the throughput, and a verdict with a note of its own: the index names the figure, no comparison has it."""
     folder, entries = board
@@ -187,6 +188,7 @@ def test_a_badge_is_valid_svg_and_says_what_keeps_a_result_from_being_valid(soun
     assert ", suspect, replayed, recomputed" in badge(doubted)
 
 
+@pytest.mark.slow
 def test_what_a_bundle_must_be_can_be_required(bundles, labs, tmp_path):
     """The command fails and writes nothing, so that a pull request fails; without it the board is written."""
     out = tmp_path / "site"

@@ -92,6 +92,7 @@ def test_marks_that_cover_each_other_are_one_with_one_interval(crowd):
     assert mark["case"].endswith("and 6 more")
 
 
+@pytest.mark.slow
 def test_a_drawing_has_one_mark_and_one_interval_of_what_would_cover_each_other(crowd):
     """In the static SVG, as in the page: three marks, none over another; as many rules each way as marks have an interval."""
     drawn = vega.svg(crowd)
@@ -183,6 +184,7 @@ def test_a_chart_becomes_a_picture(front):
     assert vega.pdf(front[0]).startswith(b"%PDF-")
 
 
+@pytest.mark.slow
 def test_the_bundle_is_made_once_and_kept(tmp_path, monkeypatch):
     """The next process reads it; its name changes with its content."""
     monkeypatch.setenv("EDGEMETER_HOME", str(tmp_path))

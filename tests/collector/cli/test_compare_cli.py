@@ -50,6 +50,7 @@ def test_the_table_is_not_cut_where_it_goes_into_a_pipe(store):
     assert all(heading in done.stdout for heading in ("p50 ms", "p90 ms", "per s", "AP", "Peak MB", "Gross mJ", "Net mJ", "Verdict"))
 
 
+@pytest.mark.slow
 def test_html_writes_a_page_and_says_where(store, tmp_path):
     """The place goes to standard error, so that standard output stays the result."""
     page = tmp_path / "report.html"

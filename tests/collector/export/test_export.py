@@ -48,6 +48,7 @@ def same(text, value, kind):
     return text == str(value)
 
 
+@pytest.mark.slow
 def test_a_csv_read_back_has_every_value_of_every_record():
     """Texts with quotes, line ends and commas, extreme numbers, what is absent."""
     made = [random_record(seed) for seed in range(100)]
@@ -80,6 +81,7 @@ TOKEN_COLUMNS = (
 )  # fmt: skip
 
 
+@pytest.mark.slow
 def test_a_real_run_of_a_language_model_is_in_every_format_unasked(tmp_path):
     """Rates, times and joules by the token are usual columns of CSV, Parquet and a notebook, with their units."""
     run = measured(tmp_path)

@@ -48,6 +48,7 @@ def by_rollup(path, reference="reference"):
     return document
 
 
+@pytest.mark.slow
 def test_a_fleet_compared_both_ways_is_one_document(tmp_path):
     """Suspect and invalid runs, a change of firmware, two runtimes, days in between."""
     path = tmp_path / "ledger.sqlite"
@@ -91,6 +92,7 @@ def printed(rows):
     return [(column.header, column.cells) for column in terminal_columns(rows, Notes())]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("count", [100, pytest.param(300, marks=pytest.mark.slow)])
 def test_records_of_any_content_compared_both_ways_are_one_document(tmp_path, count):
     """Every text and part present, absent and odd: nothing that a comparison looks at is left away."""

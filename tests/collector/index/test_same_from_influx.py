@@ -1,5 +1,7 @@
 """One question, three ways: from the runs of a ledger, from its roll-up, and from the InfluxDB that it was drained to."""
 
+import pytest
+
 from edgemeter.agent.ledger.sqlite_ledger import SqliteLedger
 from edgemeter.collector.compare import columns, comparison
 from edgemeter.collector.index import rollup
@@ -9,6 +11,7 @@ from tests.fixtures.fleet_ledger import Fleet, write_ledger
 from tests.fixtures.mqtt_peer import wait_until
 
 
+@pytest.mark.slow
 def test_a_fleet_compared_three_ways_is_one_document(place, tmp_path, sink_of):
     """Every figure, interval, verdict and reason, on InfluxDB 1 and 2."""
     path = tmp_path / "ledger.sqlite"

@@ -52,6 +52,7 @@ def test_unknown_bounds_are_absent_and_their_reason_is_a_field():
     assert 'accuracy_group_gap_reason="day: not moved"' in line
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("count", [60, pytest.param(200, marks=pytest.mark.slow)])
 def test_the_figures_read_quickly_are_those_of_the_record(count):
     """Over random records; the text that came may have more than this version knows."""

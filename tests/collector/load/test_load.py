@@ -110,6 +110,7 @@ def test_latency_counts_from_when_a_record_was_due():
     assert 5000 <= tally.result(plan, "crowd", 1, 0, 1).latency_p50_ms < 6000
 
 
+@pytest.mark.slow
 def test_the_measured_template_is_a_replayed_record_of_this_machine(tmp_path, monkeypatch):
     """What is sent says itself that it was replayed; a broker in the environment is not told of it."""
     from edgemeter.collector.load import tally  # noqa: PLC0415 - one test's

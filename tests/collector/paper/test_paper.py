@@ -195,6 +195,7 @@ def test_the_order_in_which_runs_come_does_not_matter():
     assert made(*runs) == made(*reversed(runs))
 
 
+@pytest.mark.slow
 def test_a_plot_is_an_svg_that_needs_nothing_else():
     """Its own name space, size and colours; no links; the same bytes each time."""
     found = plots(paper_cases([*five(), *five(device="pi-2"), *five(precision="int8")], "all").cases)

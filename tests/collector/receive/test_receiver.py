@@ -41,6 +41,7 @@ def test_health_fails_while_no_commit_ends(broker, collector, tmp_path, monkeypa
     sender.close()
 
 
+@pytest.mark.slow
 def test_a_flood_of_thousands_of_rejections_a_message_holds_nobody_up(broker, collector):
     """Twenty messages of 24 kB with 9,999 rejections each; the record of another device behind them gets its receipt."""
     sender = Peer(broker, "edgemeter/v1/lab/pi-1/receipt")

@@ -83,6 +83,7 @@ def test_a_drift_is_told_as_a_drift():
     assert found.drift.is_worse
 
 
+@pytest.mark.slow
 def test_larger_scatter_at_the_same_level_is_a_message_of_its_own():
     """Three times the noise over the last 35 days: found in most of twenty series, in none that goes on as before."""
     noisier = [trend(make_days(noisy(100, 80, seed=seed) + noisy(100, 35, seed=seed + 99, noise_ratio=0.03))) for seed in range(20)]

@@ -42,6 +42,7 @@ def drawn(fleet_index):
     return draw
 
 
+@pytest.mark.slow
 def test_every_run_is_a_dot_that_leads_to_it(drawn):
     """Twelve days of one run each are twelve dots with the ids of their runs."""
     shown = drawn("simulated-pi5-01", "p50_ms")
@@ -122,6 +123,7 @@ def test_a_file_links_only_to_what_it_holds():
     assert links.to("run", id="b") is None
 
 
+@pytest.mark.slow
 def test_the_trend_begins_with_what_moved_and_shows_every_type_of_board():
     """The boards that were updated stand before those that were not, though their names come later."""
     records = tuple(simulated_fleet.records_of(make_record(), end_ns=time.time_ns(), days=45))

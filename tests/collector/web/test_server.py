@@ -129,6 +129,7 @@ def test_a_page_is_small_beside_the_script_that_all_share(fleet_page):
         assert len(ask(fleet_page, f"/{view}")[2]) < 300_000, view
 
 
+@pytest.mark.slow
 def test_every_chart_is_a_picture_for_a_browser_without_scripts(fleet_page):
     """The page names it, and it can be downloaded as SVG, PNG and PDF."""
     body = ask(fleet_page, "/compare?precision=int8")[2].decode()

@@ -207,6 +207,7 @@ def test_an_export_of_the_users_own_reaches_another_machine(home, invoke, tmp_pa
     assert invoke("verify", "yolov8n").exit_code == 0
 
 
+@pytest.mark.slow
 def test_a_garbled_bundle_never_ends_in_a_traceback(bundle, invoke, home):
     """Any byte of the zip's structure turned: refused in our words, or the file is right."""
     good = bundle.read_bytes()

@@ -70,6 +70,7 @@ def test_a_board_joins_anew_when_that_is_said(bench):
     assert bench.tokens == ["board", "board"]
 
 
+@pytest.mark.slow
 def test_a_refused_token_is_told_and_the_next_run_goes_on_from_there(bench):
     """What was done stays done, the secret does not stay."""
     first = bench.apply(join_file=lambda _device: "refused = true\ntoken = 'secret-token'\n")

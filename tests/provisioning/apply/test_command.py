@@ -77,6 +77,7 @@ def command(bench):
     return run
 
 
+@pytest.mark.slow
 @pytest.mark.system_python
 @pytest.mark.needs("openssl", "ssh", "sshd")
 def test_a_selection_goes_to_each_and_ends_with_1_when_one_failed(bench, command):
@@ -93,6 +94,7 @@ def test_a_selection_goes_to_each_and_ends_with_1_when_one_failed(bench, command
     assert "token" not in done.output
 
 
+@pytest.mark.slow
 @pytest.mark.system_python
 @pytest.mark.needs("openssl", "ssh", "sshd")
 def test_the_second_time_it_says_ok_in_words_and_in_json(command):

@@ -40,6 +40,7 @@ def test_a_key_file_that_is_not_there(bench, tmp_path):
     assert "--identity-file" in bench.apply(ssh=bench.device.options(tmp_path / "absent")).remedy
 
 
+@pytest.mark.slow
 def test_a_host_whose_key_has_changed_is_refused(bench):
     """Another machine at the same address gets neither bundle nor token."""
     assert bench.apply().remedy is None
@@ -84,6 +85,7 @@ def test_a_host_name_is_no_option_of_ssh(bench, tmp_path):
     assert not (tmp_path / "smuggled").exists()
 
 
+@pytest.mark.slow
 def test_one_that_fails_does_not_stop_the_others(bench):
     """Side by side, and in the order in which they were named."""
     away = ApplyRequest(SshTarget("away", LOOPBACK, bench.device.user, free_port()))
@@ -128,6 +130,7 @@ def _another_user(sudo):
         shutil.rmtree(folder)
 
 
+@pytest.mark.slow
 @pytest.mark.needs("useradd", "sudo")
 @as_root
 def test_sudo_with_a_password_installs_as_root():

@@ -75,6 +75,7 @@ def test_a_vendors_wheel_comes_in_by_its_hash_and_names_its_accelerator(shelf, b
     assert printed(python, "import onnxruntime; print(onnxruntime.MAKER)") == "a vendor"
 
 
+@pytest.mark.slow
 def test_a_bundle_of_the_index_says_that_it_runs_on_the_cpu_only(build):
     """And what the board's accelerator would need."""
     said = build("--dry-run").output
@@ -157,6 +158,7 @@ def test_a_wheel_is_fetched_over_https_and_held_to_its_hash(build, tmp_path, mon
         server.server_close()
 
 
+@pytest.mark.slow
 def test_what_a_vendors_wheel_needs_is_found_in_another_place(build, tmp_path):
     """In a folder or page given with --find-links; without it the bundle is not made."""
     (tmp_path / "shop").mkdir()

@@ -294,6 +294,7 @@ REFUSED = [
 ]
 
 
+@pytest.mark.slow
 def test_what_is_wrong_is_refused_in_one_line_and_changes_nothing(shelf, installed, tmp_path, capsys):
     """Whatever is wrong with a bundle: status 1, the reason, and the device as it was."""
     before = picture(installed)

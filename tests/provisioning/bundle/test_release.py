@@ -65,6 +65,7 @@ def test_a_bundle_is_built_checked_and_installs(shelf, offline, tmp_path):
     assert f"release {said['version']}" in done.stdout
 
 
+@pytest.mark.slow
 def test_the_same_wheels_make_the_same_version(shelf, offline, tmp_path):
     """What the bundle holds is in its version, so that the same edgemeter with another runtime is another release."""
     first, second = (json.loads(run(bundle_command, *offline, "--json", "--out", tmp_path / name).stdout) for name in ("1.tar", "2.tar"))
@@ -93,6 +94,7 @@ def test_a_rehearsed_bundle_is_the_one_that_is_built_then_and_no_file(offline, t
     assert said == built
 
 
+@pytest.mark.slow
 def test_a_rehearsed_bundle_fails_where_a_built_one_would(offline, tmp_path):
     """Without the key, or without the folder it is for."""
     failed = run(bundle_command, *offline[:-1], tmp_path / "no.key", "--dry-run")
@@ -102,6 +104,7 @@ def test_a_rehearsed_bundle_fails_where_a_built_one_would(offline, tmp_path):
     assert "there is no folder" in str(failed.exception)
 
 
+@pytest.mark.slow
 def test_without_a_board_or_a_key_it_says_what_is_missing(offline, tmp_path):
     """Status 2 for a wrong command line, one line for a key that is not there."""
     assert run(bundle_command).exit_code == 2
@@ -111,6 +114,7 @@ def test_without_a_board_or_a_key_it_says_what_is_missing(offline, tmp_path):
     assert not list(tmp_path.glob("*.tar"))
 
 
+@pytest.mark.slow
 @pytest.mark.needs("gcc", f"python{PYTHON}")
 def test_a_package_that_dies_makes_no_bundle(shelf, offline, tmp_path, monkeypatch):
     """An illegal instruction in an extension module: the wheel is named, and no file is written."""

@@ -43,6 +43,7 @@ def collected(tmp_path, target, wheel, extras=("litert",)):
     return {path.name.split("-")[0] for path in folder.iterdir()}
 
 
+@pytest.mark.slow
 def test_markers_are_read_as_on_the_board(index, tmp_path):  # noqa: ARG001 - the world
     """Python 3.13 needs no backport, 3.10 does; a processor's package goes to that processor: whichever Python and machine this is."""
     wheel = own(tmp_path)

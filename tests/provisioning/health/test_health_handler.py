@@ -228,6 +228,7 @@ def test_a_service_that_starts_anew_judges_no_run_twice(known, tmp_path):
     again.registry.close()
 
 
+@pytest.mark.slow
 def test_ten_thousand_devices_that_come_back_together_cost_a_few_commits(lab):
     """What is heard between two looks is one transaction."""
     commits = []

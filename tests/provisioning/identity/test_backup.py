@@ -36,6 +36,7 @@ def files(folder):
     return {name: (path.read_bytes(), stat.S_IMODE(path.stat().st_mode), links.get(name)) for name, path in found.items()}
 
 
+@pytest.mark.slow
 def test_what_comes_back_is_what_was_there(made, tmp_path):
     """Keys, certificates, inventory, registry with its revoked device, modes; not the content. `init` then adds nothing but paths."""
     restored = tmp_path / "restored"
@@ -62,6 +63,7 @@ def test_a_backup_reveals_nothing(made):
     assert stat.S_IMODE((made / "fleet.age").stat().st_mode) == 0o600
 
 
+@pytest.mark.slow
 def test_a_spoilt_backup_is_one_line_and_restores_nothing(made, tmp_path):
     """Cut short at the end and in its head, one bit changed, empty, another file."""
     sealed = (made / "fleet.age").read_bytes()
@@ -89,6 +91,7 @@ def test_a_machine_that_is_too_slow_for_the_passphrase_is_told_from_damage(made,
     assert not (tmp_path / "fleet").exists()
 
 
+@pytest.mark.slow
 def test_a_wrong_passphrase_and_no_passphrase_are_one_line_each(made, tmp_path, monkeypatch):
     """Another one, an empty file, no file, and no terminal to ask on."""
     (tmp_path / "wrong").write_text("another passphrase\n")
@@ -102,6 +105,7 @@ def test_a_wrong_passphrase_and_no_passphrase_are_one_line_each(made, tmp_path, 
     assert not (tmp_path / "fleet").exists()
 
 
+@pytest.mark.slow
 def test_an_older_state_does_not_replace_a_fleet(made, tmp_path):
     """A folder with anything in it is refused; a rehearsal says what is in the backup and writes nothing."""
     there = tmp_path / "fleet"

@@ -396,6 +396,7 @@ def test_json_is_json(tmp_path, needed):
     }  # fmt: skip
 
 
+@pytest.mark.slow
 @cards.on_disk
 @pytest.mark.parametrize(("pack", "suffix"), [(gzip.compress, "gz"), (lzma.compress, "xz")])
 def test_a_compressed_image_is_taken_as_it_comes(tmp_path, needed, pack, suffix):

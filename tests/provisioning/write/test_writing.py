@@ -52,6 +52,7 @@ def make_card(folder, size_bytes=24 << 20):
     return disks.read_disk(path, bench.world)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("pack", [bytes, quick_gzip, quick_xz], ids=["raw", "gz", "xz"])
 def test_the_card_holds_the_image_and_it_is_known_by_its_content(tmp_path, pack):
     """Raw, gzip and xz, whatever the file is called."""

@@ -46,6 +46,7 @@ def test_the_one_query_in_a_thousand_is_stated_from_6636_queries_on():
     assert latency.p99_9_low_ms < 0.999 * 6.636 <= latency.p99_9_ms <= 6.636
 
 
+@pytest.mark.slow
 def test_stated_bounds_cover_the_true_percentile():
     """The 95% bounds of p50 and p90 cover the truth in at least 95% (less sampling error) of 2,000 skewed samples."""
     draw = np.random.default_rng(1)

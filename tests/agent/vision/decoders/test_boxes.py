@@ -3,6 +3,7 @@
 from itertools import product
 
 import numpy as np
+import pytest
 
 from edgemeter.agent.contract import model_card
 from edgemeter.agent.vision.decoders import PhotoFrame
@@ -71,6 +72,7 @@ def scene(seed, count, classes):
     return boxes, scores, rng.integers(0, classes, count).astype(np.int32)
 
 
+@pytest.mark.slow
 def test_blocks_keep_what_a_plain_loop_keeps():
     """Whatever the number of candidates, the kept indices and their order are those of the definition."""
     for iou, count in product([0.0, 0.45, 0.7], [0, 1, 2, 127, 128, 129, 700]):
