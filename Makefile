@@ -18,7 +18,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 ARM64 ?= $(CURDIR)/.arm64
 LONG := long or convert or arm64
-FAST := not (slow or chromium or alone or hardware or $(LONG))
+FAST := not (slow or chromium or torch or alone or hardware or $(LONG))
 SET ?= not (hardware or $(LONG))
 # Many tests wait for processes, so there are more workers than cores (tests/workers.py). What judges the load of this machine runs alone.
 TOGETHER := --workers $(or $(WORKERS),6)

@@ -78,6 +78,7 @@ def test_bash_completes(bash, typed, completed):
     bash.type("\x15")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("shell", "begins"), [("zsh", "#compdef edgemeter"), ("fish", "function _edgemeter_completion;")])
 def test_other_shells_get_their_script(shell, begins):
     """What the line in docs/completion.md evaluates."""

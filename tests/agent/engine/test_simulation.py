@@ -12,6 +12,8 @@ from edgemeter.agent.verdict import judge as verdict
 from tests.fixtures.measured_factory import measured
 from tests.fixtures.synthetic_device import FAMILIES, RUN_SPREAD, STEADY, WIDER_RUN_SPREAD, Family
 
+pytestmark = pytest.mark.slow
+
 PAIRS = 10
 DEVICES = 1000
 # What is judged pair by pair has fewer devices in the light set: room for the sampling error of a share, 2.5 standard errors beyond 93-97%
@@ -101,7 +103,6 @@ def test_a_against_a_is_hardly_ever_a_difference(family, spread, devices):
     assert alarms <= 0.01 * devices + 2.33 * (0.0099 * devices) ** 0.5
 
 
-@pytest.mark.slow
 @pytest.mark.long
 def test_false_alarms_over_all_devices_are_at_most_one_percent():
     """Over 12,000 comparisons of a device with itself (four families, three spreads) at most 1% are alarms."""
@@ -132,7 +133,6 @@ def reasons_of(shape, devices: int, *conditions: Condition) -> list[tuple[str, s
     return [(found.state, " ".join(found.reasons)) for found in (verdict.judge(run, conditions) for run in runs)]
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("devices", SIZES)
 def test_drift_within_a_run_makes_it_suspect(devices):
     """A run that slows down by 15% is suspect for its drift; steady ones are valid in at least 99 of 100 cases."""
@@ -142,7 +142,6 @@ def test_drift_within_a_run_makes_it_suspect(devices):
     assert sum(state == "valid" for state, _ in steady) >= 0.99 * devices
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("devices", SIZES)
 def test_throttling_within_a_run_is_seen(devices):
     """With the board's own flag the run is invalid, throttled; without one, a step of 30% amid the run still makes it suspect."""

@@ -78,6 +78,7 @@ def test_it_says_at_the_start_how_it_stands(handler, said, tmp_path):
     assert health.clock.floor_ns is not None
 
 
+@pytest.mark.slow
 def test_it_says_it_again_each_day_and_not_before(handler, said):
     """Nothing has changed meanwhile."""
     collected(handler, said)

@@ -58,6 +58,7 @@ def test_the_model_knows_what_it_was_taught(by_precision):
     assert by_precision["f16"].choices.acc > 0.6
 
 
+@pytest.mark.slow
 @needs_llama
 def test_the_gate_compares_a_quantised_file_with_its_source(by_precision):
     """Eight bits pass on every figure."""

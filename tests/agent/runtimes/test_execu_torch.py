@@ -36,6 +36,7 @@ def test_a_second_execution_computes_on_the_same_inputs(runtime, models, x):
     assert not np.array_equal(runtime.outputs()[0], [[1, 3, 5, 7]]), "the fixture no longer shows what it is for"
 
 
+@pytest.mark.slow
 def test_what_was_delegated_is_recorded(runtime, models):
     """A program without a partitioner is slow, and nothing else would show it."""
     found = runtime.load(models / "executorch.pte", Options())

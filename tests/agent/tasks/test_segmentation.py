@@ -58,6 +58,7 @@ def letterboxed():
     return PhotoFrame(*PHOTO, 64, 64, 2 / 3, 2 / 3, 0.0, 16.0)
 
 
+@pytest.mark.slow
 @pytest.mark.torch
 def test_a_mask_is_interpolated_as_pytorch_does():
     """Logits in cells of four pixels, the bars cut off, in the photograph's size: bilinear, without aligned corners."""

@@ -104,6 +104,7 @@ def test_a_figure_that_does_not_recompute_is_refused_and_on_no_page_but_among_th
     assert len(list((folder / "bundles").iterdir())) == len(list((folder / "badges").iterdir())) == 3
 
 
+@pytest.mark.slow
 def test_what_nobody_known_signed_stands_apart(board, bundles, labs):
     """Unsigned, or by a key that this board does not know; without keys any right signature counts."""
     _, entries = board

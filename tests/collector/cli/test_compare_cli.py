@@ -76,6 +76,7 @@ def test_without_a_store_the_ledger_below_the_home_is_read(tmp_path, monkeypatch
         run("--reference", "reference")
 
 
+@pytest.mark.slow
 def test_an_empty_store_and_an_unwritable_page_are_errors_of_ours(store, tmp_path):
     """Each with its remedy, none with a traceback."""
     empty = tmp_path / "empty.json"

@@ -110,6 +110,7 @@ def test_a_figure_without_its_group_is_absent():
     assert (row["energy_gross_mj"], row["energy_scope"], row["energy_reason"]) == ("", "", "no power sensor here")
 
 
+@pytest.mark.slow
 def test_parquet_read_back_has_every_value_and_type(tmp_path):
     """Through pyarrow itself; ints stay ints, absent is null, times are times."""
     parquet = pytest.importorskip("pyarrow.parquet")

@@ -219,6 +219,7 @@ def shuffled(chance):
     return sorted(runs, key=lambda run: run.started_at_ns + (chance.random() < 0.15) * chance.randrange(20) * DAY_NS)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(3))
 def test_what_is_kept_is_what_is_computed_from_nothing(tmp_path, seed):
     """However runs come (late, repeated, stored anew with another row) and go (too old): after every batch."""

@@ -83,6 +83,7 @@ def test_every_field_of_the_schema_has_one_name_and_one_type():
 KIND_OF = (("integer", r"-?\d+i"), ("boolean", "true|false"), ("text", '"(?s:.*)"'), ("float", r"-?\d+(\.\d+)?(e[+-]?\d+)?"))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("count", [100, pytest.param(300, marks=pytest.mark.slow)])
 def test_whatever_a_record_holds_a_column_keeps_its_type(count):
     """Over random records: extreme numbers, odd texts, names from the wire; a whole float is no integer."""
@@ -118,6 +119,7 @@ def test_not_a_number_is_never_written():
     assert "latency_p50_ms" not in fields
 
 
+@pytest.mark.slow
 def test_what_was_written_is_read_back_as_the_same_record():
     """The text is taken apart here by the rules of line protocol; real servers do it in the tests of the sinks."""
     for seed in range(100):

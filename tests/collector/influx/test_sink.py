@@ -29,6 +29,7 @@ def written(sink, lines):
     return sink.write(lines)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("count", [80, pytest.param(400, marks=pytest.mark.slow)])
 def test_whatever_a_record_holds_comes_back_exactly(place, sink_of, count):
     """Floats stay floats, integers integers, booleans, texts with anything in them, what is absent absent; none is refused."""
@@ -115,6 +116,7 @@ def test_a_type_conflict_takes_only_its_own_points_out(place, sink_of):
     assert [row["other"] for row in place.query("SELECT other FROM run")] == [2, 3, 4, 5, 6, 7, 8]
 
 
+@pytest.mark.slow
 def test_a_thousand_bad_points_among_good_ones_are_found(place, sink_of):
     """However many: the good ones between them are all stored."""
     lines = [f"run,device=d seq={number}i{'' if number % 2 else 'x'} {number}" for number in range(1, 2001)]

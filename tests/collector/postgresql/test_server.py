@@ -41,6 +41,7 @@ def member_of(server, lab, role):
     return PostgresAddress(lab.text.replace("edgemeter@", f"{role}_member@"))
 
 
+@pytest.mark.slow
 def test_a_writer_adds_and_never_changes_or_removes_a_record(postgresql_server, lab):
     """It commits, quarantines, leases and drains; DELETE, UPDATE, CREATE and DROP are refused by the server."""
     writer = member_of(postgresql_server, lab, "edgemeter_write")
@@ -185,6 +186,7 @@ def test_a_lost_connection_costs_a_retry_and_no_record(postgresql_server, lab):
         assert ledger.ranges("pi-1", 5) == [(1, 2)]
 
 
+@pytest.mark.slow
 def test_a_cancelled_wait_for_a_standby_is_no_commit_that_may_be_receipted():
     """The server answers COMMIT with success and a warning; until then `stall` says what is waited for."""
     server = Postgresql()

@@ -174,6 +174,7 @@ def test_a_record_that_is_not_there_as_it_was_fails_the_import(source, target):
     assert done.differing == ("r-pi-1-2 of device 'pi-1'",)
 
 
+@pytest.mark.slow
 @pytest.mark.postgresql
 def test_a_ledger_goes_to_postgresql_and_back(source, target, postgresql):
     """As the same records; and a second time nothing is added there either."""

@@ -126,6 +126,7 @@ def test_a_message_of_a_later_version_is_left_out():
     assert activities_of([RetainedMessage("edgemeter/v1/lab/pi-1/activity", b"{}", 5)], [], NOW_NS).key == "nothing"
 
 
+@pytest.mark.slow
 def test_overview_and_device_say_what_is_measured(page_server, ledger):
     """Case, run of how many, suite, failures, job, and when that was received; the campaign with its counts."""
     at_ns = time.time_ns()

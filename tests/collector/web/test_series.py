@@ -52,6 +52,7 @@ def test_every_run_is_a_dot_that_leads_to_it(drawn):
     assert all(run.startswith("simulated-pi5-01-") for run in runs)
 
 
+@pytest.mark.slow
 def test_an_update_of_the_firmware_stands_beside_the_series(drawn):
     """The Pi boards were updated on day 60 of 90, the others were not."""
     assert "firmware 2026-05-11 to 2026-08-20" in [one.text for one in drawn("simulated-pi5-01", "p50_ms").chart.events]
@@ -77,6 +78,7 @@ def test_simulated_series_say_so(drawn):
     assert drawn("simulated-pi5-01", "p50_ms").chart.title.endswith("replayed")
 
 
+@pytest.mark.slow
 def test_any_span_of_time_is_drawn_with_finite_numbers():
     """One run, several of one moment, or years: no coordinate is no number."""
     for ats in ([5], [5, 5], [1, 2 * 10**18], [0, 90 * NS_PER_DAY], [0, 3_600 * 10**9]):

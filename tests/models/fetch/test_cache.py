@@ -63,6 +63,7 @@ def test_what_is_fetched_together_stays_together(home, invoke):
     assert "above its limit" in result.stderr
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("how", ["open", "mapped", "named"])
 @pytest.mark.usefixtures("four")
 def test_a_model_in_use_stays(home, invoke, how):
@@ -124,6 +125,7 @@ def test_unfinished_downloads_are_listed_and_cleared(server, home, invoke):
     assert cache.models() == []
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("four")
 def test_a_garbled_note_is_a_model_that_is_not_there(home, invoke):
     """It is fetched again, not believed."""

@@ -32,6 +32,7 @@ def _apply_twice(bench):
     assert (bench.tree(), bench.tokens) == (before, ["board"])
 
 
+@pytest.mark.slow
 def test_what_the_board_needed_of_us_does_not_stay_there(bench):
     """Neither the bundle's copy nor the join file with its token."""
     assert bench.apply().remedy is None

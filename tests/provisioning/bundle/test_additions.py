@@ -171,6 +171,7 @@ def test_what_a_vendors_wheel_needs_is_found_in_another_place(build, tmp_path):
     assert "wheels/vendorlib-2.0-py3-none-any.whl" in {file["path"] for file in json.loads(done.stdout)["files"]}
 
 
+@pytest.mark.slow
 def test_two_wheels_with_other_files_of_one_name_are_refused(build, tmp_path):
     """Onnxruntime beside onnxruntime_gpu: the last one would win."""
     other = vendor_wheel(tmp_path, "py3-none-any", "onnxruntime", {"onnxruntime/__init__.py": "MAKER = 'the index'\n"})

@@ -53,6 +53,7 @@ def test_markers_are_read_as_on_the_board(index, tmp_path):  # noqa: ARG001 - th
     assert collected(tmp_path, boards.bundle_target("pi4"), wheel, ()) == {"edgemeter", "pip"}
 
 
+@pytest.mark.slow
 def test_a_wheel_for_another_python_is_not_taken(index, tmp_path):
     """The newest version may not want the board's Python: the one before it is taken."""
     write_wheel(index, "runtime", "2.0", Requires_Python="<3.12")

@@ -54,6 +54,7 @@ def test_what_comes_back_is_what_was_there(made, tmp_path):
     assert FleetFolder(restored).ca_key.read_bytes() == FleetFolder(made / "fleet").ca_key.read_bytes()
 
 
+@pytest.mark.slow
 def test_a_backup_reveals_nothing(made):
     """No name of a device, no key."""
     sealed = (made / "fleet.age").read_bytes()

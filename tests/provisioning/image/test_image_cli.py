@@ -32,6 +32,7 @@ def payload(files: dict[str, bytes]) -> dict[str, bytes]:
     return {name.removeprefix("edgemeter/"): data for name, data in files.items() if name.startswith("edgemeter/")}
 
 
+@pytest.mark.slow
 @cards.on_disk
 @pytest.mark.parametrize(
     ("files", "form", "geometry"),
@@ -291,6 +292,7 @@ def test_a_hybrid_mbr_is_read_as_the_gpt_that_it_belongs_to(tmp_path, needed):
         assert [partition.number for partition in disks.read_partitions(opened)] == [1, 2]
 
 
+@pytest.mark.slow
 @cards.on_disk
 def test_a_damaged_gpt_is_read_by_its_second_copy(tmp_path, needed):
     """And with both damaged the card is refused."""
@@ -419,6 +421,7 @@ def test_a_compressed_image_is_taken_as_it_comes(tmp_path, needed, pack, suffix)
     assert not (tmp_path / "os.img").exists()
 
 
+@pytest.mark.slow
 @cards.on_disk
 def test_a_folder_of_join_files_makes_an_image_for_each_board(tmp_path, shelf, join):
     """Each with its own token and host name; an empty folder, and a card instead of an image, are one line each."""
