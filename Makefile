@@ -1,7 +1,8 @@
 # make demo      everything set up, the shipped models measured, delivered, compared, reported
-# make check     format, lint, types and the fast tests, in 5 minutes on two cores: green before every commit
+# make check     format, lint, types and the fast tests, in 4 minutes on two cores: green before every commit
 # make test      the tests that this machine can run, but not the long ones, in a quarter of an hour (ARGS='tests/collector -x' for pytest; SET='slow' by marks)
-# make test-all  `make test`, then what is slow by nature: kill loops, chaos, simulations, every extra alone, convert, what needs a quiet machine, arm64
+# make test-all  before a release: `make test`, then what is slow by nature: kill loops, chaos, every extra alone, conversions, simulations of a thousand
+#                draws, models and pictures made from nothing, what needs a quiet machine, emulated arm64 boards
 # make chaos     1,000 faults while 1,000,000 records are delivered (an hour); chaos-short: 40 faults; cluster: three brokers, one dies;
 #                with ARGS='--ledger postgresql' three collectors share one: 300 faults while 300,000 records are delivered
 # make fleet     1,000 replay devices enrol, take a job and a campaign, while broker, service and collector are killed
@@ -17,7 +18,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 ARM64 ?= $(CURDIR)/.arm64
-LONG := long or convert or arm64
+LONG := long or convert or arm64 or release
 FAST := not (slow or chromium or torch or alone or hardware or $(LONG))
 SET ?= not (hardware or $(LONG))
 # Many tests wait for processes, so there are more workers than cores (tests/workers.py). What judges the load of this machine runs alone.
@@ -43,12 +44,12 @@ test-all: test test-long
 
 # The long tests without those of `test`; a board is emulated by `make arm64`.
 test-long: .venv/.dev
-	$(BIN)/python -m pytest $(TOGETHER) -m "(long or convert) and not (hardware or arm64 or alone)"
+	$(BIN)/python -m pytest $(TOGETHER) -m "(long or convert or release) and not (hardware or arm64 or alone)"
 	$(MAKE) test-alone
 
 # What `check` leaves out, slow and long: CI runs both.
 test-slow: .venv/.dev
-	$(BIN)/python -m pytest $(TOGETHER) -m "not ($(FAST)) and not (hardware or arm64 or alone)"
+	$(BIN)/python -m pytest $(TOGETHER) -m "not ($(FAST)) and not (hardware or arm64 or alone or release)"
 
 test-alone: .venv/.dev
 	$(BIN)/python -m pytest -m "alone and not hardware"

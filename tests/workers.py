@@ -21,7 +21,7 @@ from typing import Any, Literal
 import pytest
 
 # Groups with the longest tests come first, so that all workers end at about the same time.
-LONG, SLOW = frozenset({"long", "convert"}), frozenset({"slow"})
+LONG, SLOW = frozenset({"long", "convert", "release"}), frozenset({"slow"})
 SLOW_PARTS = 3
 JOIN_WITHIN_S = 60
 

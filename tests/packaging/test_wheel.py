@@ -103,7 +103,7 @@ ON_BOARDS = {"litert": "ai-edge-litert", "onnx": "onnxruntime", "llama": "xllama
 
 
 @pytest.mark.packaging
-@pytest.mark.long
+@pytest.mark.release
 @pytest.mark.parametrize("extra", sorted(ON_BOARDS))
 def test_an_extra_resolves_to_wheels_for_64_bit_boards(extra, wheel, tmp_path):
     """Debian 12 on aarch64: Python 3.11, glibc 2.36. A board has no compiler, so that a source distribution counts as nothing."""
@@ -181,13 +181,6 @@ def generates(model: str):
     return smoke
 
 
-def demo(program: Path, home: Path) -> None:
-    """Go the whole way."""
-    done = ran(program, "demo", "--html", home / "report.html", home=home)
-    assert done.returncode == 0, done.stderr
-    assert (home / "report.html").stat().st_size > 50_000
-
-
 SMOKE = {
     "": says("doctor", holds="no model can run"),
     "vision": says("doctor", holds="hotcoco"),
@@ -214,7 +207,8 @@ SMOKE = {
     "broker": imports("amqtt"),
     "collector": says("collector", "up", "--help", holds="--influx"),
     "bench": imports("mlperf_loadgen" if platform.machine() == "x86_64" else "numpy"),
-    "demo": demo,
+    # The whole way is gone by `make demo`, for which this extra alone is installed.
+    "demo": says("demo", "--help", holds="Example"),
     "parquet": imports("pyarrow"),
     "apprise": imports("apprise"),
     "sign": says("bundle", "keygen", "--help", holds="Example"),

@@ -14,7 +14,7 @@ from edgemeter.models.convert.drawn_scenes import Stream, draw_scene
 from tests.shipped_models import build
 from tests.shipped_models.build import Recipe
 
-pytestmark = [pytest.mark.convert, pytest.mark.torch, pytest.mark.slow, pytest.mark.one_worker("shipped-models")]
+pytestmark = [pytest.mark.convert, pytest.mark.torch, pytest.mark.release, pytest.mark.one_worker("shipped-models")]
 
 STEPS = 30
 

@@ -150,7 +150,7 @@ def test_the_alert_of_the_page_opens_beyond_five_per_cent(tmp_path):
 
 @pytest.mark.chromium
 @pytest.mark.slow
-@pytest.mark.long
+@pytest.mark.release
 def test_the_pictures_are_of_the_page_as_it_is(tmp_path):
     """`make demo`'s own page gives them, light and dark, with no complaint of the browser; those of the documentation have their sizes."""
     page = tmp_path / "report-fleet.html"

@@ -224,7 +224,7 @@ def quantised_steps(monkeypatch, step_w, draw, stated_w=AS_IT_IS):
 
 
 # Two hundred fits tell 93% from 90%; thirty see a term that is missing.
-STEPS_AND_FITS = [(1.0, 30), *(pytest.param(step_w, 200, marks=pytest.mark.long) for step_w in (1.0, 0.1))]
+STEPS_AND_FITS = [(1.0, 30), *(pytest.param(step_w, 200, marks=pytest.mark.release) for step_w in (1.0, 0.1))]
 
 
 @pytest.mark.slow
@@ -239,7 +239,7 @@ def test_the_stated_gain_of_a_coarse_sensor_holds_the_truth(monkeypatch, step_w,
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("count", [30, pytest.param(100, marks=pytest.mark.long)])
+@pytest.mark.parametrize("count", [30, pytest.param(100, marks=pytest.mark.release)])
 def test_without_its_steps_a_coarse_sensor_would_be_taken_for_exact(monkeypatch, count):
     """The same readings, their step not known: a load step that does not dither weighs as if it were exact."""
     draw = random.Random(4)  # noqa: S311 - repeatable

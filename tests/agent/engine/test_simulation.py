@@ -17,7 +17,7 @@ pytestmark = pytest.mark.slow
 PAIRS = 10
 DEVICES = 1000
 # What is judged pair by pair has fewer devices in the light set: room for the sampling error of a share, 2.5 standard errors beyond 93-97%
-SIZES = [pytest.param(250, id="light"), pytest.param(1000, marks=pytest.mark.long, id="thousand")]
+SIZES = [pytest.param(250, id="light"), pytest.param(1000, marks=pytest.mark.release, id="thousand")]
 
 
 def covers_as_stated(covered: int, devices: int) -> bool:
@@ -103,7 +103,7 @@ def test_a_against_a_is_hardly_ever_a_difference(family, spread, devices):
     assert alarms <= 0.01 * devices + 2.33 * (0.0099 * devices) ** 0.5
 
 
-@pytest.mark.long
+@pytest.mark.release
 def test_false_alarms_over_all_devices_are_at_most_one_percent():
     """Over 12,000 comparisons of a device with itself (four families, three spreads) at most 1% are alarms."""
     seeds = range(100, 103)

@@ -112,7 +112,7 @@ def cost(folder, payload, topic="edgemeter/v1/lab/pi-1/result"):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", [pytest.param(name, marks=[pytest.mark.long] if name.startswith("10 GB") else []) for name in BOMBS])
+@pytest.mark.parametrize("name", BOMBS)
 def test_no_message_raises_the_collector_by_more_than_the_limit(tmp_path, name):
     """What it is allowed to be large in is bytes: of text, not of objects built from it."""
     growth_mb, _ = cost(tmp_path, BOMBS[name]())
