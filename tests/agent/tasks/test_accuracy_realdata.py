@@ -19,7 +19,8 @@ PUBLISHED = {
     "yolov5n_640.torchscript.pt": ("pytorch", 0.3185, 0.4866, 0.3459),
 }
 DISTRIBUTIONS = {"litert": "ai_edge_litert", "onnx": "onnxruntime", "pytorch": "torch"}
-PARAMETERS = [pytest.param(name, marks=[pytest.mark.torch] if name.endswith(".pt") else []) for name in PUBLISHED]
+# TorchScript takes a minute and a half of a core for what the others take a few seconds.
+PARAMETERS = [pytest.param(name, marks=[pytest.mark.torch, pytest.mark.release] if name.endswith(".pt") else []) for name in PUBLISHED]
 
 
 def scored(model, runtime_name, data):

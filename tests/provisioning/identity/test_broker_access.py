@@ -104,7 +104,7 @@ class Attacker:
 
 
 @pytest.mark.mosquitto
-@pytest.mark.long
+@pytest.mark.release
 def test_the_broker_lives_through_expiring_sessions_and_200_access_changes(lab):
     """Attackers with an enrolled key connect all the time; every token, revocation and re-admission takes effect meanwhile."""
     lab.start()

@@ -231,7 +231,7 @@ def test_killed_early_in_the_middle_and_late_it_recovers(payload, tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.long
+@pytest.mark.release
 def test_killed_at_twenty_random_moments_it_recovers_each_time(payload, tmp_path):
     """Twenty boards, each killed once anywhere in its first boot, join at the next."""
     whole_s = took_s(make_board(tmp_path / "whole", payload))
