@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 
 import psutil
@@ -15,9 +16,11 @@ import pytest
 from edgemeter.agent.contract import record
 from edgemeter.agent.ledger.sqlite_ledger import SqliteLedger
 from edgemeter.collector.runs.store import open_store
+from tests import requirements
 from tests.fixtures.one_file import whole_text
 from tests.fixtures.servers import Influx
 
+pytestmark = [pytest.mark.slow, pytest.mark.one_worker("demo")]
 EDGEMETER = [sys.executable, "-m", "edgemeter.agent.cli.main"]
 
 
@@ -33,26 +36,51 @@ def start_demo(folder: Path, *options: object, **environment: str) -> subprocess
     )
 
 
-@pytest.mark.slow
+@dataclass(frozen=True)
+class Demonstration:
+    """A demo that has ended: its folder, what it printed, and the points in InfluxDB by the id of their record."""
+
+    folder: Path
+    out: str
+    err: str
+    points: dict[str, dict]
+
+
+@pytest.fixture(scope="module")
+def demonstration(tmp_path_factory):
+    """Return the demo, run once with --json; with a real InfluxDB 2 where one is installed."""
+    folder = tmp_path_factory.mktemp("demonstration")
+    influxd = requirements.influxd(2)
+    if influxd is None:
+        return Demonstration(folder, *start_demo(folder, "--json").communicate(timeout=900), {})
+    server = Influx(influxd, folder)
+    server.start()
+    try:
+        server.set_up()
+        place = f"{server.url}?org={server.org}&bucket={server.bucket}"
+        out, err = start_demo(folder, "--json", "--influx", place, EDGEMETER_INFLUX_TOKEN=server.token).communicate(timeout=900)
+        return Demonstration(folder, out, err, {point["id"]: point for point in server.query('SELECT * FROM "run"')})
+    finally:
+        server.kill()
+
+
 @pytest.mark.long
-def test_the_demo_measures_delivers_compares_and_reports(tmp_path):
+def test_the_demo_measures_delivers_compares_and_reports(demonstration):
     """Every run is in the ledger, every shipped model is beside the reference, and the page is there."""
-    out, err = start_demo(tmp_path, "--json").communicate(timeout=900)
-    document = json.loads(out)
-    rows = document["rows"]
+    folder, err = demonstration.folder, demonstration.err
+    rows = json.loads(demonstration.out)["rows"]
     assert {row["role"] for row in rows} == {"device", "reference"}
     assert {(row["runtime"], row["precision"]) for row in rows if row["role"] == "device"} >= {
         ("onnx", "fp32"), ("onnx", "int8"), ("litert", "fp32"), ("litert", "int8"),
     }  # fmt: skip
     assert all(row["device"] == "this-machine" and row["accuracy_value"] >= 0.57 for row in rows)
-    runs = open_store(str(tmp_path / "demo" / "ledger.sqlite")).contents().runs
+    runs = open_store(str(folder / "demo" / "ledger.sqlite")).contents().runs
     assert f"{len(runs)} records are delivered" in err
     assert sorted(record.seq for record in runs) == list(range(1, len(runs) + 1))
-    page = whole_text(tmp_path / "report.html")
+    page = whole_text(folder / "report.html")
     assert all(record.id in page for record in runs)
 
 
-@pytest.mark.slow
 def test_ctrl_c_leaves_no_process(tmp_path):
     """Interrupted while it measures, the demo takes broker, collector, agent and measuring process with it."""
     demo = start_demo(tmp_path)
@@ -84,29 +112,15 @@ def _measures(pid: int) -> bool:
 
 
 @pytest.mark.influx
-@pytest.mark.slow
 @pytest.mark.long
-def test_every_run_of_the_demo_is_in_influxdb_with_the_printed_numbers(influxd, tmp_path):
+def test_every_run_of_the_demo_is_in_influxdb_with_the_printed_numbers(demonstration):
     """What InfluxQL reads back is what the ledger holds, field by field."""
-    server = Influx(influxd, tmp_path)
-    server.start()
-    try:
-        server.set_up()
-        demo = start_demo(
-            tmp_path, "--influx", f"{server.url}?org={server.org}&bucket={server.bucket}", EDGEMETER_INFLUX_TOKEN=server.token
-        )
-        out, err = demo.communicate(timeout=900)
-        assert demo.returncode == 0, err
-        points = {point["id"]: point for point in server.query('SELECT * FROM "run"')}
-    finally:
-        server.kill()
-    with SqliteLedger(tmp_path / "demo" / "ledger.sqlite", "read") as ledger:
+    with SqliteLedger(demonstration.folder / "demo" / "ledger.sqlite", "read") as ledger:
         held = [entry.record for entry in ledger.records()]
-    assert set(points) == {one.id for one in held}
-    for one in held:
-        assert _figures(points[one.id]) == _of_record(one)
-    assert "InfluxDB" in err
-    assert out
+    assert set(demonstration.points) == {entry.id for entry in held}
+    for entry in held:
+        assert _figures(demonstration.points[entry.id]) == _of_record(entry)
+    assert "InfluxDB" in demonstration.err
 
 
 FIELDS = ("latency_p50_ms", "latency_p90_ms", "throughput_per_s", "accuracy_value", "memory_peak_mb")
