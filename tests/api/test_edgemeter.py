@@ -48,6 +48,7 @@ def test_importing_it_imports_nothing_else():
     assert done.stdout == "[] []\n"
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_a_type_checker_knows_the_names(tmp_path):
     """The package is typed: parameters and results of all five are checked."""

@@ -42,6 +42,7 @@ def test_one_model_is_measured(tmp_path):
     assert "accuracy: 0.738 coco_ap on 112 images" in printed
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_two_models_are_compared(tmp_path):
     """A sentence, the reason for what it leaves out, and a bar for each run."""

@@ -46,6 +46,7 @@ def vocabulary(build_language):
     return learn_vocabulary(text[: build_language._VOCABULARY_BYTES], made["vocabulary"])
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "entry", [one for one in shipped_index()["files"] if one["file"].endswith(".gguf")], ids=lambda one: one["precision"]
 )

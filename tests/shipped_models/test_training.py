@@ -121,6 +121,7 @@ def test_turned_and_mirrored_views_keep_boxes_on_their_objects(torch, training):
     assert len(views) == 8
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_the_same_seed_trains_the_same_network(torch, training):
     """Two short trainings agree in every weight; another seed gives another network."""
@@ -129,6 +130,7 @@ def test_the_same_seed_trains_the_same_network(torch, training):
     assert not all(torch.equal(first[name], other[name]) for name in first)
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_learning_lowers_the_loss(monkeypatch, training):
     """On two scenes the loss of the last steps lies far below that of the first: 0.3 to 0.6 of it, as the processor rounds."""

@@ -81,6 +81,7 @@ def test_wrong_usage_says_the_remedy(tmp_path):
         assert says in done.stderr, f"{arguments!r}"
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_models_are_compared_by_speed_and_accuracy_and_saved(tmp_path):
     """The shipped int8 against fp32, by name, on the shipped scenes: a row each, one sentence, the runs in the ledger."""

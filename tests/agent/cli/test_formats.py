@@ -168,6 +168,7 @@ def test_json_is_the_short_form_everywhere():
         assert own == set(), path
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("path", [pytest.param(one, marks=pytest.mark.slow) if one in {"run", "doctor"} else one for one in LINES])
 @pytest.mark.usefixtures("world")
 def test_a_command_prints_all_formats(path):

@@ -26,6 +26,7 @@ def _trials(bursts, meter, n, **run):
     return errors, gross / n, net / n
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_intervals_hold_the_truth_as_often_as_stated():
     """30 bursts a second at 10 Hz and at 1 Hz, the queries not known: within three standard errors of 95%."""

@@ -175,6 +175,7 @@ CLOCKS = {
 }
 
 
+@pytest.mark.long
 @pytest.mark.slow
 @pytest.mark.parametrize("world", CLOCKS.values(), ids=CLOCKS)
 def test_intervals_hold_the_truth_whatever_the_sensors_clock(world):
@@ -184,6 +185,7 @@ def test_intervals_hold_the_truth_whatever_the_sensors_clock(world):
     assert len(found.refusals) <= 20
 
 
+@pytest.mark.long
 @pytest.mark.slow
 @pytest.mark.parametrize("span_spread", [0.0, SPAN_SPREAD])
 @pytest.mark.parametrize("fps", [5, 10, 30, 100])

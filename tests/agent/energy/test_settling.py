@@ -111,6 +111,7 @@ SENSORS = {
 }
 
 
+@pytest.mark.long
 @pytest.mark.slow
 @pytest.mark.parametrize("world", SENSORS.values(), ids=SENSORS)
 def test_intervals_hold_the_truth_whatever_the_sensors_response(world):

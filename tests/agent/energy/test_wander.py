@@ -67,6 +67,7 @@ def test_the_budget_holds_what_idle_power_did_unseen():
     assert found.gross_u_mj < terms["idle_wander"]
 
 
+@pytest.mark.long
 @pytest.mark.slow
 @pytest.mark.parametrize(("idle_s", "timed_s"), [(30, 60), (60, 60), (60, 300)])
 def test_net_intervals_hold_the_truth_while_idle_wanders(idle_s, timed_s):

@@ -44,6 +44,7 @@ def records(device):
         return [msgspec.json.decode(one.payload) for one in outbox.pending(1000, 1 << 30)]
 
 
+@pytest.mark.long
 def test_photographs_of_an_order_give_accuracy(device, archive):
     """The data set has the identity that it has on the server; a second job fetches and unpacks nothing."""
     packed, data = archive

@@ -287,6 +287,7 @@ def test_a_page_follows_a_campaign_run_by_run_and_lets_a_lost_device_go(folder, 
     assert wait_until(lambda: DEVICE not in seen(tmp_path)[0], LONG_S)
 
 
+@pytest.mark.long
 def test_when_a_session_is_over_nothing_is_measured(folder, agent, collector, tmp_path):
     """Also on a page that is opened later; the device is still online."""
     collector()

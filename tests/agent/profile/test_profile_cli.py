@@ -72,6 +72,7 @@ def _check_nesting(events):
         ends.append(event["ts"] + event["dur"])
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("model", "runtime"), MODELS)
 @pytest.mark.slow
 def test_every_operator_ran_once_an_inference(tmp_path, model, runtime):

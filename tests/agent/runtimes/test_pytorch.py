@@ -219,6 +219,7 @@ def calling(tmp_path_factory):
     return folder / "best.pt"
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_torchvision_is_imported_for_the_file_that_calls_it(models, calling):
     """Not for another one; its version stands beside what was loaded, and the operator runs."""

@@ -43,6 +43,7 @@ def test_what_a_template_imports_is_there():
                     assert hasattr(found, name) or find_spec(f"{module}.{name}"), f"{module} has no {name}"
 
 
+@pytest.mark.long
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_new_package_passes_its_contract_from_the_first_minute(kind, tmp_path, site):

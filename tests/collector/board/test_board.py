@@ -274,6 +274,7 @@ def test_a_run_of_a_chart_and_of_its_table_leads_to_its_page(tab, board):
     assert page.complaints() == []
 
 
+@pytest.mark.long
 @pytest.mark.chromium
 @pytest.mark.needs("npm")
 @pytest.mark.slow

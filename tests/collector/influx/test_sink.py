@@ -29,6 +29,7 @@ def written(sink, lines):
     return sink.write(lines)
 
 
+@pytest.mark.long
 @pytest.mark.slow
 @pytest.mark.parametrize("count", [80, pytest.param(400, marks=pytest.mark.slow)])
 def test_whatever_a_record_holds_comes_back_exactly(place, sink_of, count):

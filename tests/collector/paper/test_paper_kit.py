@@ -36,6 +36,7 @@ def sources(tmp_path):
     return folder
 
 
+@pytest.mark.long
 @pytest.mark.slow
 @pytest.mark.parametrize("chosen", ["both", *(pytest.param(one, marks=pytest.mark.slow) for one in ("records", "bundles"))])
 def test_the_commands_of_the_archive_make_the_same_tables_in_an_empty_home(tmp_path, sources, chosen):

@@ -111,6 +111,7 @@ def cost(folder, payload, topic="edgemeter/v1/lab/pi-1/result"):
     return float(growth_mb), int(count)
 
 
+@pytest.mark.long
 @pytest.mark.slow
 @pytest.mark.parametrize("name", BOMBS)
 def test_no_message_raises_the_collector_by_more_than_the_limit(tmp_path, name):

@@ -36,6 +36,7 @@ def world(seed, slope):
     return draw.normal(size=true.shape) + slope * true, true, 45 + true + 0.5 * draw.normal(size=true.shape)
 
 
+@pytest.mark.long
 @pytest.mark.slow
 @pytest.mark.parametrize(("slope", "jump_c"), [(0.25, 3), (0.5, 3), (0.5, -3), (0.25, 8), (0.5, 5), (0.5, -8), (0.5, 20)])
 def test_an_exchanged_sensor_confirms_a_step_in_at_most_one_stable_series_of_25(slope, jump_c):

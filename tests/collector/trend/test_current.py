@@ -63,6 +63,7 @@ def test_the_newest_of_several_steps_begins_the_segment():
     assert "latency -" in case.segment.reason
 
 
+@pytest.mark.long
 @pytest.mark.slow
 @pytest.mark.parametrize(("at", "ratio", "named"), [(60, 1.08, False), (60, 1.04, True), (92, 1.08, False), (60, 1.0, True)])
 def test_in_simulation_the_interval_holds_the_level_now_as_often_as_it_says(at, ratio, named):

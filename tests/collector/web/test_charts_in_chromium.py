@@ -75,6 +75,7 @@ def tab(browser, lab):
         one.close()
 
 
+@pytest.mark.long
 @pytest.mark.needs("npm")
 @pytest.mark.parametrize("address", VIEWS)
 @pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])

@@ -122,6 +122,7 @@ def odd_page(name):
     return page_of(*ODD[name])
 
 
+@pytest.mark.long
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ODD)
 def test_every_page_is_well_formed_and_every_number_drawn_is_one(name):

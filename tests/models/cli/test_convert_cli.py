@@ -100,7 +100,7 @@ def test_an_unknown_model_is_compared_on_noise_and_says_so(tmp_path):
 @pytest.mark.convert
 @pytest.mark.realdata
 @pytest.mark.slow
-@pytest.mark.long
+@pytest.mark.release
 def test_a_real_detector_keeps_its_accuracy_in_int8(realdata, tmp_path):
     """YOLOv8n joins boxes in pixels with scores: quantised whole it loses 0.07 of AP, with its tail in float less than 0.03."""
     pytest.importorskip("onnx")

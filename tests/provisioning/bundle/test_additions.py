@@ -180,6 +180,7 @@ def test_two_wheels_with_other_files_of_one_name_are_refused(build, tmp_path):
     assert "both bring onnxruntime/__init__.py: omit the extra or the --wheel" in str(failed.exception)
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_a_release_sees_the_systems_python_packages_only_where_that_was_asked(shelf, build, tmp_path):
     """Of the Python that the release is made with, pip stands for JetPack's TensorRT; what the bundle brings precedes it."""

@@ -113,6 +113,7 @@ def test_a_bundle_installed_again_changes_nothing(shelf, installed):
     assert picture(installed) == before
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_two_releases_stay_and_older_ones_go(shelf, tmp_path):
     """The one that runs and the one before; `--switch no` leaves the switch to the supervisor."""

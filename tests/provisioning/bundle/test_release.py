@@ -75,6 +75,7 @@ def test_the_same_wheels_make_the_same_version(shelf, offline, tmp_path):
     assert release.bundle_version("3.1", other) != first["version"]
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_a_rehearsed_bundle_is_the_one_that_is_built_then_and_no_file(offline, tmp_path):
     """Collected and checked like it, to its name and its size; nothing is written beside what was there."""
