@@ -22,7 +22,6 @@ from tests.provisioning.apply.bench import Bench, states
 pytestmark = [pytest.mark.system_python, pytest.mark.needs("openssl", "ssh", "sshd")]
 
 # Of this process alone: others may run these tests at the same time.
-USER = f"edgemeter-test-{os.getpid()}"
 as_root = pytest.mark.skipif(os.geteuid() != 0, reason="a test user can be made by root only")
 
 
@@ -109,24 +108,26 @@ def test_a_board_whose_folder_is_not_ours_and_that_has_no_sudo():
 @contextlib.contextmanager
 def _another_user(sudo):
     """Make a user with a password for the block, with that line in sudoers (None: no sudo), and log in as that one."""
-    subprocess.run(["userdel", USER], capture_output=True, check=False)
-    password, rules = secrets.token_urlsafe(12), Path("/etc/sudoers.d") / USER
-    subprocess.run(["useradd", "--no-create-home", "--shell", "/bin/sh", USER], check=True)
+    # Made here, since whatever a file computes when it is imported is the same in all workers.
+    user = f"edgemeter-test-{os.getpid()}"
+    subprocess.run(["userdel", user], capture_output=True, check=False)
+    password, rules = secrets.token_urlsafe(12), Path("/etc/sudoers.d") / user
+    subprocess.run(["useradd", "--no-create-home", "--shell", "/bin/sh", user], check=True)
     # Not below pytest's own folder, which is closed to other users.
     folder = Path(tempfile.mkdtemp(prefix="edgemeter-apply-"))
     folder.chmod(0o755)
     try:
-        subprocess.run(["chpasswd"], input=f"{USER}:{password}\n", text=True, check=True)
+        subprocess.run(["chpasswd"], input=f"{user}:{password}\n", text=True, check=True)
         if sudo:
-            rules.write_text(f"{USER} {sudo}\n")
+            rules.write_text(f"{user} {sudo}\n")
             rules.chmod(0o440)
-        with contextlib.closing(Bench(folder, USER)) as bench:
+        with contextlib.closing(Bench(folder, user)) as bench:
             bench.password = password
             yield bench
     finally:
         rules.unlink(missing_ok=True)
         # A session of this user may take a moment to end.
-        subprocess.run(["userdel", "--force", USER], check=True, capture_output=True)
+        subprocess.run(["userdel", "--force", user], check=True, capture_output=True)
         shutil.rmtree(folder)
 
 
