@@ -21,7 +21,6 @@ from tests.provisioning.apply.bench import Bench, states
 
 pytestmark = [pytest.mark.system_python, pytest.mark.needs("openssl", "ssh", "sshd")]
 
-# Of this process alone: others may run these tests at the same time.
 as_root = pytest.mark.skipif(os.geteuid() != 0, reason="a test user can be made by root only")
 
 
