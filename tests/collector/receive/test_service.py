@@ -7,6 +7,7 @@ import time
 import msgspec
 import pytest
 
+from edgemeter.agent.base.broker_address import BrokerAddress
 from edgemeter.agent.contract import record as contract_record
 from edgemeter.agent.contract.health import Health, encode_health
 from edgemeter.agent.ledger.chunks import Arrival
@@ -18,9 +19,11 @@ from edgemeter.collector.receive.service import FLEETS_LIMIT, OTHER_FLEETS, Coll
 from tests.fixtures.exposition import read_metrics
 from tests.fixtures.mqtt_peer import Peer, wait_until
 from tests.fixtures.record_factory import make_record
-from tests.fixtures.servers import address_of, mosquitto
+from tests.fixtures.servers import LOOPBACK
 
 TOPIC = "edgemeter/v1/lab/pi-1/result"
+# A collector that is only asked connects to nothing.
+NO_BROKER = BrokerAddress(LOOPBACK, 1)
 
 
 @pytest.fixture
@@ -168,7 +171,7 @@ def test_names_of_fleets_cannot_grow_the_metrics_without_bound(tmp_path):
     changes = [PresenceChange(f"f-{number}", "pi", health("pi", f"f-{number}", number), 7) for number in range(FLEETS_LIMIT + 5)]
     with SqliteLedger(tmp_path / "ledger") as ledger:
         ledger.commit([Arrival(make_record(session=5, seq=1), run(1), TOPIC, 7)], changes=changes)
-    found = backlog(Collector(address_of(mosquitto(tmp_path)), tmp_path / "ledger"))
+    found = backlog(Collector(NO_BROKER, tmp_path / "ledger"))
     assert len(found) == FLEETS_LIMIT + 1
     assert found[OTHER_FLEETS] == (0 + 1 + 2 + 3 + 4, 4)
     assert sum(total for total, _ in found.values()) == sum(range(FLEETS_LIMIT + 5))
@@ -177,7 +180,7 @@ def test_names_of_fleets_cannot_grow_the_metrics_without_bound(tmp_path):
 def test_every_name_follows_the_conventions(tmp_path):
     """Base units; no name twice; the process's own names are those that dashboards know."""
     SqliteLedger(tmp_path / "ledger").close()
-    found = {name for name, _ in metrics(Collector(address_of(mosquitto(tmp_path)), tmp_path / "ledger"))}
+    found = {name for name, _ in metrics(Collector(NO_BROKER, tmp_path / "ledger"))}
     assert not [name for name in found if re.search(r"_(ms|ns|mb|kb|percent)(_|$)", name)]
     expected = ("cpu_seconds_total", "resident_memory_bytes", "virtual_memory_bytes", "open_fds", "max_fds", "start_time_seconds")
     assert {name for name in found if name.startswith("process_")} == {f"process_{name}" for name in expected}
