@@ -151,6 +151,7 @@ def test_a_devices_journal_lists_its_orders(stored):
     journal.close()
 
 
+@pytest.mark.needs("openssl")
 def test_a_board_keeps_its_identity_and_configuration(stored):
     """Name, serial number, broker and certificate; key and certificate belong together."""
     identity_of = own_identity.read_identity(stored / "home")

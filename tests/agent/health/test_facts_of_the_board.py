@@ -54,6 +54,7 @@ def test_the_reason_of_the_restart_is_what_the_hardware_kept(tmp_path):
         assert collect.read_reset_reason(recorded(write(folder, files))) == expected, f"{files!r}"
 
 
+@pytest.mark.needs("openssl")
 def test_the_end_of_a_certificate_is_read_by_openssl(tmp_path):
     """A real one; a damaged one and none are unknown."""
     key, path = tmp_path / "key", tmp_path / "crt"

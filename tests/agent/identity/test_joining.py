@@ -52,6 +52,7 @@ def accepted(signing, key, device="pi-1"):
     )
 
 
+@pytest.mark.needs("openssl")
 def test_key_and_certificate_change_together_whenever_the_power_goes(signing, files, monkeypatch):
     """Cut off at each rename in turn: the next start finds the old pair or the new one, never a mixture."""
     joining.take_certificate(files, accepted(signing, files.next_key), SERIAL, BROKER, "00")
@@ -87,6 +88,7 @@ def test_key_and_certificate_change_together_whenever_the_power_goes(signing, fi
     assert old.device == "pi-7"
 
 
+@pytest.mark.needs("openssl")
 def test_a_certificate_for_another_key_changes_nothing(signing, files, tmp_path):
     """A certificate whose key is not the one that waits is refused, and the device has no identity as before."""
     identity_identity.make_key(tmp_path / "other.key")
@@ -159,6 +161,7 @@ def test_an_identity_that_cannot_be_read_is_one_line(tmp_path):
         identity_identity.read_identity(tmp_path)
 
 
+@pytest.mark.needs("openssl")
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files away")
 def test_what_root_writes_belongs_to_the_agents_user(tmp_path):
     """The first boot runs as root; the daemon, which renews the certificate, does not."""

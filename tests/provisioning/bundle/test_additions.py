@@ -19,6 +19,8 @@ from edgemeter.provisioning.cli.bundle import bundle as bundle_command
 from tests.fixtures.rows import table_row
 from tests.provisioning.bundle import small_bundle
 
+pytestmark = pytest.mark.needs("openssl")
+
 CP = f"cp{sys.version_info.major}{sys.version_info.minor}"
 HERE = f"linux_{platform.machine()}"
 # As NVIDIA's onnxruntime_gpu brings it, here a text.

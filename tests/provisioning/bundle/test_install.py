@@ -22,6 +22,8 @@ from edgemeter.provisioning.bundle.manifest import sign
 from tests.fixtures.rows import table_row
 from tests.provisioning.bundle import small_bundle
 
+pytestmark = pytest.mark.needs("openssl")
+
 # At length: EDGEMETER_POWER_CUTS=20.
 POWER_CUTS = int(os.environ.get("EDGEMETER_POWER_CUTS", "6"))
 

@@ -9,6 +9,8 @@ from edgemeter.provisioning.bundle import manifest
 from edgemeter.provisioning.bundle.manifest import sign
 from tests.provisioning.bundle import small_bundle
 
+pytestmark = pytest.mark.needs("openssl")
+
 
 def test_the_same_files_give_the_same_tar(shelf, tmp_path):
     """Whatever their times and order: a bundle is known by its hash."""

@@ -17,6 +17,8 @@ from edgemeter.provisioning.cli.bundle import bundle as bundle_command
 from tests.provisioning import folder_bytes
 from tests.provisioning.bundle import small_bundle
 
+pytestmark = pytest.mark.needs("openssl")
+
 PYTHON = f"{sys.version_info.major}.{sys.version_info.minor}"
 
 

@@ -13,6 +13,8 @@ from edgemeter.provisioning.bundle import additions, boards, install, release
 from tests.fixtures.rows import table_row
 from tests.provisioning.bundle import small_bundle
 
+pytestmark = pytest.mark.needs("openssl")
+
 ARCHITECTURE = {"x86_64": "amd64", "aarch64": "arm64"}[small_bundle.this_target().arch]
 CONTROL = """Package: libedgetpu1-std
 Version: 16.0-edgemeter

@@ -11,6 +11,8 @@ from edgemeter.provisioning.identity import authority
 from edgemeter.provisioning.identity.authority import Authority, KeyPair
 from tests.fixtures.rows import table_row
 
+pytestmark = pytest.mark.needs("openssl")
+
 NOW = datetime(2026, 11, 20, 12, tzinfo=timezone.utc)
 NS = 1_000_000_000
 P256 = ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1"]

@@ -121,6 +121,7 @@ def test_an_older_state_does_not_replace_a_fleet(made, tmp_path):
     assert not (tmp_path / "new").exists()
 
 
+@pytest.mark.needs("openssl")
 def test_a_key_of_the_authority_that_a_passphrase_protects(tmp_path, monkeypatch):
     """New and later; without it, or with another, nothing is signed and the error is one line."""
     monkeypatch.delenv("EDGEMETER_CA_PASSPHRASE_FILE", raising=False)

@@ -30,6 +30,7 @@ from tests.fixtures.servers import LOOPBACK, mosquitto_binary
 ACCESS_CHANGES = 200
 
 
+@pytest.mark.needs("openssl")
 def test_openssl_finds_the_lists_of_an_authority_by_its_name():
     """The hash is the one that openssl prints."""
     for name in ("edgemeter fleet lab", " Our  Fleet ", "x" * 64, "Flotte ÄÖ é", "ISTANBUL İ"):

@@ -11,6 +11,8 @@ from edgemeter.provisioning.inventory.fleet_folder import FleetFolder
 from tests.provisioning.bundle import small_bundle
 from tests.provisioning.identity.lab import run_fleet
 
+pytestmark = pytest.mark.needs("openssl")
+
 
 @pytest.fixture
 def offline(tmp_path):

@@ -13,6 +13,8 @@ import pytest
 
 from tests.provisioning.image import cards
 
+pytestmark = pytest.mark.needs("openssl")
+
 SHELL = "dash" if shutil.which("dash") else "sh"
 
 

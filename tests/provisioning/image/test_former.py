@@ -9,6 +9,8 @@ import pytest
 from edgemeter.provisioning.image import detect, firstrun
 from tests.provisioning.image import cards
 
+pytestmark = pytest.mark.needs("openssl")
+
 LINE = "console=tty1 rootwait quiet init=/usr/lib/raspberrypi-sys-mods/firstboot"
 BOOKWORM = {"cmdline.txt": f"{LINE}\n", "config.txt": "arm_64bit=1\n"}
 SCRIPT = "#!/bin/bash\n\nset +e\n\necho theirs\nrm -f /boot/firstrun.sh\nsed -i 's| systemd.run.*||g' /boot/cmdline.txt\nexit 0\n"

@@ -16,6 +16,8 @@ from tests.fixtures.rows import table_row
 from tests.provisioning.bundle import small_bundle
 from tests.provisioning.image import cards
 
+pytestmark = pytest.mark.needs("openssl")
+
 TRIXIE = {
     "cmdline.txt": "console=tty1 root=PARTUUID=4e639091-02 rootwait resize\n",
     "config.txt": "arm_64bit=1\n",
