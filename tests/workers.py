@@ -72,6 +72,7 @@ class Worker:
     connection: Connection
     pending: deque[int]
     running: int | None = None
+    dismissed: bool = False
 
 
 class Pool:
@@ -122,6 +123,7 @@ class Pool:
         if kind == "idle":
             worker.pending = deque(self._waiting.popleft() if self._waiting else ())
             worker.running = None
+            worker.dismissed = not worker.pending
             worker.connection.send(list(worker.pending))
         elif kind == "start":
             worker.running = worker.pending.popleft()
@@ -132,7 +134,8 @@ class Pool:
         """Report the test that a worker died of, and give the rest of its group to a new one."""
         worker.process.join()
         self._workers.remove(worker)
-        if worker.process.exitcode == 0:
+        # Status 0 alone says nothing: a test may have ended its process or interrupted it.
+        if worker.dismissed and worker.process.exitcode == 0:
             return
         message = f"the worker that ran this test ended with {worker.process.exitcode} (a negative number is a signal)"
         name = "between two tests" if worker.running is None else self._session.items[worker.running].nodeid

@@ -37,6 +37,19 @@ def test_dies():
 def test_after():
     pass
 """
+ENDS = """
+import os
+def test_ends():
+    os._exit(0)
+def test_after():
+    pass
+"""
+INTERRUPTS = """
+def test_interrupts():
+    raise KeyboardInterrupt
+def test_after():
+    pass
+"""
 WAITS = """
 import pathlib, pytest, time
 @pytest.fixture
@@ -116,6 +129,15 @@ def test_a_worker_that_dies_costs_one_test(run_suite):
     assert "1 failed, 2 passed" in output
     assert "the worker that ran this test ended with -9" in output
     assert "test_file_0.py::test_dies" in output
+
+
+@pytest.mark.parametrize("text", [ENDS, INTERRUPTS], ids=["ends", "interrupts"])
+def test_a_test_that_ends_its_worker_quietly_is_a_failure(run_suite, text):
+    """Exit status 0, or an interrupt that nobody sent: the test is named, and the one after it still runs."""
+    status, output = run_suite(text, PASSES)
+    assert status == 1
+    assert "1 failed, 2 passed" in output
+    assert "the worker that ran this test ended with 0" in output
 
 
 def test_the_first_failure_can_stop_the_run(run_suite, tmp_path):
