@@ -1,6 +1,6 @@
 """The table that `edgemeter run` prints: one row a run."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -12,12 +12,10 @@ from rich.text import Text
 from edgemeter.agent.base.figures import ABSENT, plain_digits
 from edgemeter.agent.base.metrics import metric_name
 from edgemeter.agent.contract.energy_provenance import energy_provenance
+from edgemeter.agent.contract.figures import Figure, in_view
 from edgemeter.agent.contract.record import RunRecord
 from edgemeter.agent.contract.record_figures import Energy, Load, Sustained
-from edgemeter.agent.contract.record_generation import Generation
 
-# What a narrow terminal shows last, from the least needed on; the record holds them all.
-LEAST_NEEDED = ("MB", "per s", "p90 ms", "tokens/s")
 BETWEEN_COLUMNS = 2
 STYLE = {"valid": "green", "suspect": "yellow", "invalid": "red"}
 
@@ -47,6 +45,7 @@ class _Column:
     justify: Literal["left", "right"]
     always: bool
     text: Callable[[RunRecord], str]
+    rank: int = 0
 
 
 def _width(column: _Column, runs: Sequence[RunRecord]) -> int:
@@ -56,11 +55,10 @@ def _width(column: _Column, runs: Sequence[RunRecord]) -> int:
 
 def _fitting(columns: list[_Column], runs: Sequence[RunRecord], width: int) -> list[_Column]:
     """Return the columns that fit; what can best be done without goes first, a verdict or an energy never."""
-    for heading in LEAST_NEEDED:
-        if sum(_width(column, runs) + BETWEEN_COLUMNS for column in columns) <= width:
-            break
-        columns = [column for column in columns if column.heading != heading]
-    return columns
+    kept = list(columns)
+    while sum(_width(column, runs) + BETWEEN_COLUMNS for column in kept) > width and any(column.rank for column in kept):
+        kept.remove(max(kept, key=lambda column: column.rank))
+    return kept
 
 
 def _name(run: RunRecord) -> str:
@@ -87,27 +85,33 @@ def _sure(energy_mj: float, u_mj: float | None) -> str:
     return f"{plain_digits(energy_mj)} ±{'?' if u_mj is None else plain_digits(u_mj, 2)}"
 
 
+# Figures of which the table says more than the number.
+_TEXTS: Mapping[str, Callable[[RunRecord], str]] = {
+    "accuracy_value": _accuracy,
+    "energy_gross_mj": _gross,
+    "energy_net_mj": lambda run: _net(run.energy),
+}
+
+
+def _of_figure(entry: Figure) -> _Column:
+    return _Column(entry.heading, "right", always=entry.always, text=_TEXTS.get(entry.name) or _plain(entry), rank=_rank(entry))
+
+
+def _rank(entry: Figure) -> int:
+    """Return what is dropped first; an energy never is."""
+    return 0 if entry.group == "energy" else entry.rank
+
+
+def _plain(entry: Figure) -> Callable[[RunRecord], str]:
+    return lambda run: plain_digits(entry.value(run))
+
+
 COLUMNS = (
     _Column("model", "left", always=True, text=_name),
     _Column("", "left", always=True, text=lambda run: f"{run.precision} {run.runtime.name} {run.runtime.threads}T"),
-    _Column("p50 ms", "right", always=True, text=lambda run: plain_digits(run.latency.p50_ms)),
-    _Column("p90 ms", "right", always=True, text=lambda run: plain_digits(run.latency.p90_ms)),
-    _Column("TTFT ms", "right", always=False, text=lambda run: plain_digits(run.generation.ttft.p50_ms) if run.generation else ABSENT),
-    _Column("TPOT ms", "right", always=False, text=lambda run: _tpot(run.generation)),
-    _Column(
-        "tokens/s", "right", always=False, text=lambda run: plain_digits(run.generation.decode_tokens_per_s) if run.generation else ABSENT
-    ),
-    _Column("per s", "right", always=True, text=lambda run: plain_digits(run.throughput_per_s)),
-    _Column("accuracy", "right", always=False, text=_accuracy),
-    _Column("mJ gross", "right", always=False, text=_gross),
-    _Column("mJ net", "right", always=False, text=lambda run: _net(run.energy)),
-    _Column("MB", "right", always=True, text=lambda run: plain_digits(run.memory.peak_mb, 3)),
+    *map(_of_figure, in_view("run")),
     _Column("verdict", "left", always=True, text=lambda run: run.verdict.state),
 )
-
-
-def _tpot(found: Generation | None) -> str:
-    return plain_digits(found.tpot.p50_ms) if found and found.tpot else ABSENT
 
 
 def _net(energy: Energy | None) -> str:

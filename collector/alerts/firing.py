@@ -6,11 +6,12 @@ from dataclasses import dataclass
 from edgemeter.agent.base.figures import count, stamp
 from edgemeter.agent.ledger.presence import DevicePresence
 from edgemeter.collector.alerts.rules import AlertRule
+from edgemeter.collector.runs.run_figures import NS_PER_DAY
 from edgemeter.collector.trend import watch
 from edgemeter.collector.trend.events import FEWEST, EventMember, TrendEvent, gap_events, member_name, step_events, told_by
 from edgemeter.collector.trend.finding import Missing, Step, iso
 from edgemeter.collector.trend.history import History
-from edgemeter.collector.trend.metrics import METRICS, NS_PER_DAY, RELATIVE, SeriesKey
+from edgemeter.collector.trend.metrics import METRICS, RELATIVE, SeriesKey
 from edgemeter.collector.trend.rise import RiseLimits, rise_of
 from edgemeter.collector.trend.series_trend import SeriesTrend, is_event
 from edgemeter.collector.trend.trend_text import (
@@ -222,7 +223,7 @@ def _invalid(rule: AlertRule, context: FiringContext) -> Iterator[Firing]:
         if len(newest) == rule.runs and all(run.verdict == "invalid" for run in newest) and context.today - newest[-1].day <= STEP_DAYS:
             begin = next((run for run in reversed(runs) if run.verdict != "invalid"), runs[0])
             last = newest[-1]
-            text = f"the newest {count(rule.runs, 'run')} are invalid, the last valid one was on {iso(begin.day)}; newest run {last.run}"
+            text = f"the newest {count(rule.runs, 'run')} are invalid, the last valid one was on {iso(begin.day)}; newest run {last.id}"
             yield Firing(
                 rule.name,
                 f"{key.device} | {key.case()}",

@@ -3,19 +3,11 @@
 from collections.abc import Mapping
 from urllib.parse import urlencode
 
+from edgemeter.agent.contract.figures import in_view
 from edgemeter.collector.alerts.firing import Firing
 
 # The figure of the page that shows a metric of the trend.
-FIGURE_OF = {
-    "latency": "p50_ms",
-    "ttft": "ttft_ms",
-    "tpot": "tpot_ms",
-    "energy": "gross_mj",
-    "energy-net": "net_mj",
-    "accuracy": "accuracy",
-    "error": "accuracy",
-    "throttling": "throttled_ratio",
-}
+FIGURE_OF = {rule.name: entry.key for entry in in_view("chart") for rule in entry.trends}
 
 # The page shows so many days before the first day, and after.
 DAYS_BEFORE, DAYS_AFTER, MS_PER_DAY = 14, 30, 86_400_000

@@ -17,6 +17,7 @@ from edgemeter.agent.base.options import format_option, matters_option, quiet_op
 from edgemeter.agent.base.progress import note
 from edgemeter.agent.base.tables import Format, console_for
 from edgemeter.agent.base.terminal import print_text
+from edgemeter.agent.contract.figures import in_view
 from edgemeter.collector.cli.stores import StorePath, all_days_option, chosen_stores
 from edgemeter.collector.compare import columns
 from edgemeter.collector.compare import comparison as comparing
@@ -24,7 +25,7 @@ from edgemeter.collector.compare.comparison import Comparison
 from edgemeter.collector.compare.judgement import SmallestDifferences
 
 if TYPE_CHECKING:
-    from edgemeter.collector.compare.matrix import Across, Figure
+    from edgemeter.collector.compare.matrix import Across
     from edgemeter.collector.compare.summary import DaysCounted
     from edgemeter.collector.compare.views import FlatRow, GatheredCases
     from edgemeter.collector.index.rollup import RolledUp
@@ -138,10 +139,10 @@ def is_model(text: str) -> bool:
 )
 @click.option(
     "--figure",
-    type=click.Choice(["latency", "throughput", "energy", "accuracy", "ttft", "tpot", "tokens"]),
+    type=click.Choice([entry.choice for entry in in_view("matrix")]),
     default="latency",
-    help="Figure of matrix and coverage, of language models also ttft, tpot or tokens (per second, decoding); the cost for pareto "
-    "(latency or energy). Default: latency.",
+    help="Figure of matrix and coverage; ttft, tpot and tokens are those of language models. The cost for pareto is latency or energy. "
+    "Default: latency.",
 )
 @click.option(
     "--across", type=click.Choice(["device", "board"]), default="device", help="Columns of the matrix: device or board. Default: device."
@@ -181,7 +182,7 @@ def compare(
     stores: tuple[str, ...],
     influx_token_file: Path | None,
     view: str,
-    figure: "Figure",
+    figure: str,
     across: "Across",
     stale_days: int,
     matters: float,
@@ -299,7 +300,7 @@ def _show_nearest(found: Comparison, form: Format | None) -> None:
 def _show_view(
     contents: "StoreContents | RolledUp",
     view: str,
-    figure: "Figure",
+    figure: str,
     across: "Across",
     stale_days: int,
     days: "DaysCounted",
@@ -343,18 +344,19 @@ def _unreadable(contents: "StoreContents | RolledUp") -> "Sequence[LeftOut]":
     return contents.left_out if isinstance(contents, StoreContents) else contents.unreadable
 
 
-def _show_pareto(gathered: "GatheredCases", figure: "Figure", form: Format | None) -> None:
+def _show_pareto(gathered: "GatheredCases", figure: str, form: Format | None) -> None:
     from edgemeter.collector.compare import views
-    from edgemeter.collector.compare.trade_off import trade_offs
+    from edgemeter.collector.compare.trade_off import Cost, trade_offs
     from edgemeter.collector.show import matrix_table
 
     if figure not in ("latency", "energy"):
         raise click.UsageError(f"--view pareto needs --figure latency or energy, not {figure}")
-    found, absent = trade_offs(gathered.summaries, figure)
-    rows = views.trade_off_rows(found, figure)
+    cost: Cost = "energy" if figure == "energy" else "latency"
+    found, absent = trade_offs(gathered.summaries, cost)
+    rows = views.trade_off_rows(found, cost)
     if form == "json":
         click.echo(json_document({"pareto": rows, "absent": views.absent_rows(absent)}))
     elif form == "csv":
         click.echo(views.to_csv(rows), nl=False)
     else:
-        matrix_table.show_trade_offs(found, absent, figure, console_for(form))
+        matrix_table.show_trade_offs(found, absent, cost, console_for(form))

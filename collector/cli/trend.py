@@ -9,6 +9,7 @@ import click
 from edgemeter.agent.base.command_group import CommandGroup, Sections
 from edgemeter.agent.base.options import format_option, quiet_option
 from edgemeter.agent.base.tables import Format, console_for, print_data
+from edgemeter.agent.contract.figures import FIGURES
 from edgemeter.collector.cli.stores import chosen_stores, existing_store, only_options, store_option, trend_progress
 
 
@@ -32,13 +33,13 @@ def chosen_metrics(_ctx: click.Context, _param: click.Parameter, value: str | No
     return names
 
 
+_RULES = [rule for entry in FIGURES for rule in entry.trends]
 _metrics_option = click.option(
     "--metric",
     "metrics",
     callback=chosen_metrics,
     metavar="NAME[,NAME]",
-    help="energy, energy-net, latency, latency-p90, ttft, tpot, accuracy, throttling, or all. "
-    "Default: energy, latency, accuracy, throttling.",
+    help=f"{', '.join(rule.name for rule in _RULES)}, or all. Default: {', '.join(rule.name for rule in _RULES if rule.is_default)}.",
 )
 COMMANDS: Sections = {
     "Commands": {

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from edgemeter.agent.base.documents import JOINT, Plain, csv_document, json_document
+from edgemeter.agent.contract.figures import Figure, Group, in_view, with_part
 from edgemeter.collector.compare.comparison import Comparison, ComparisonRow
 
 
@@ -31,7 +32,9 @@ def _at(path: str) -> Callable[[ComparisonRow], Plain]:
         for part in parts:
             if found is None:
                 return None
-            found = found[part] if isinstance(found, Mapping) else found[int(part)] if isinstance(found, tuple) else getattr(found, part)
+            found = (
+                found.get(part) if isinstance(found, Mapping) else found[int(part)] if isinstance(found, tuple) else getattr(found, part)
+            )
         return list(found) if isinstance(found, tuple) else found
 
     return value
@@ -41,20 +44,22 @@ def _under(place: str, *names: str, prefix: str = "") -> dict[str, str]:
     return {f"{prefix}{name}": f"{place}.{name}" for name in names}
 
 
-def _spread(name: str, unit: str, place: str) -> dict[str, str]:
+def _figures(*groups: Group) -> dict[str, Callable[[ComparisonRow], Plain]]:
+    """Return the columns of the figures of these groups: the median, its range and bounds over runs, and the uncertainty of the meter."""
+    return {name: value for entry in in_view("compare") if entry.group in groups for name, value in _of_figure(entry).items()}
+
+
+def _of_figure(entry: Figure) -> dict[str, Callable[[ComparisonRow], Plain]]:
     parts = {"": "median", "_min": "low", "_max": "high", "_low": "interval.low", "_high": "interval.high"}
-    return {f"{name}{suffix}_{unit}": f"{place}.{part}" for suffix, part in parts.items()}
+    kept = parts if entry.has_spread else {"": "median"}
+    columns = {with_part(entry.column, suffix): _at(f"case.spreads.{entry.name}.{part}") for suffix, part in kept.items()}
+    return columns | ({with_part(entry.column, "_u"): _at(f"case.uncertainties.{entry.name}")} if entry.u and entry.has_spread else {})
 
 
 def _ratio(name: str, place: str, judgement: str = "") -> dict[str, str]:
     bounds = {f"{name}_low": f"{place}_interval.0", f"{name}_high": f"{place}_interval.1"}
     judged = {f"{judgement}_verdict": f"judgements.{judgement}.state", f"{judgement}_verdict_words": f"judgements.{judgement}.words"}
     return bounds | (judged if judgement else {})
-
-
-def _token_energy(part: str) -> dict[str, str]:
-    place = f"case.energy.{part}"
-    return {**_spread(f"energy_{part}_gross", "mj", f"{place}.gross_mj"), f"energy_{part}_gross_u_mj": f"{place}.gross_u_mj"}
 
 
 _PATHS: dict[str, str | Callable[[ComparisonRow], Plain]] = {
@@ -74,36 +79,18 @@ _PATHS: dict[str, str | Callable[[ComparisonRow], Plain]] = {
     "interval_over": "case.throughput_per_s.interval.over",
     "interval_within": "case.throughput_per_s.interval.within",
     "queries": "case.around.queries",
-    **_spread("latency_p50", "ms", "case.p50_ms"),
-    **_spread("latency_p90", "ms", "case.p90_ms"),
-    **_spread("latency_p99", "ms", "case.p99_ms"),
-    **_spread("throughput", "per_s", "case.throughput_per_s"),
+    **_figures("latency", "throughput"),
     "prompt_tokens": "case.newest.generation.prompt_tokens",
     "output_tokens": "case.newest.generation.output_tokens",
-    **_spread("ttft_p50", "ms", "case.ttft_p50_ms"),
-    **_spread("tpot_p50", "ms", "case.tpot_p50_ms"),
-    **_spread("prefill_tokens", "per_s", "case.prefill_tokens_per_s"),
-    **_spread("decode_tokens", "per_s", "case.decode_tokens_per_s"),
-    "preprocess_p50_ms": "case.preprocess_p50_ms.median",
-    "postprocess_p50_ms": "case.postprocess_p50_ms.median",
-    **{f"cold_start_{step}_ms": f"case.cold_start.{step}_ms.median" for step in ("process", "import", "load", "first")},
-    **_spread("memory_peak", "mb", "case.peak_mb"),
-    "memory_prepared_inputs_mb": "case.memory.prepared_inputs_mb.median",
+    **_figures("generation", "preprocess", "postprocess", "cold_start", "memory", "conditions"),
     "accuracy_metric": "case.accuracy.metric",
-    "accuracy_value": "case.accuracy.value.median",
+    **_figures("accuracy"),
     "accuracy_images": "case.accuracy.images",
     "accuracy_reason": "case.accuracy_reason",
     **_under("case.energy", "provenance", "sensor", "scope", "excludes", prefix="energy_"),
-    **_spread("energy_gross", "mj", "case.gross_mj"),
-    "energy_gross_u_mj": "case.energy.gross_u_mj",
-    **_spread("energy_net", "mj", "case.net_mj"),
-    "energy_net_u_mj": "case.energy.net_u_mj",
+    **_figures("energy"),
     "energy_net_state": "case.energy.net_state",
-    "mean_power_w": "case.energy.mean_power_w.median",
     "energy_reason": "case.energy_reason",
-    **_token_energy("output_token"),
-    **_token_energy("prefill_token"),
-    **_token_energy("decode_token"),
     **_under(
         "case.around.environment", "board", "soc", "cpu", "cores", "os", "kernel", "virtualisation", "governor", "power_mode", "agent"
     ),

@@ -55,11 +55,11 @@ def ratios(case: CaseSummary, reference: CaseSummary) -> Ratios:
         p50=p50,
         p50_low=low,
         p50_high=high,
-        p90=_of_medians(case.p90_ms, reference.p90_ms),
+        p90=_of_medians(case.spread("latency_p90_ms"), reference.spread("latency_p90_ms")),
         throughput=_of_medians(case.throughput_per_s, reference.throughput_per_s),
-        peak_memory=_of_medians(case.peak_mb, reference.peak_mb),
+        peak_memory=_of_medians(case.spread("memory_peak_mb"), reference.spread("memory_peak_mb")),
         energy_gross=_of_medians(case.gross_mj, reference.gross_mj) if comparable else None,
-        energy_net=_of_medians(case.net_mj, reference.net_mj) if comparable else None,
+        energy_net=_of_medians(case.spread("energy_net_mj"), reference.spread("energy_net_mj")) if comparable else None,
         accuracy_difference=_accuracy_difference(case, reference),
         p50_interval=None if is_itself else _bounds(case.p50_ms, reference.p50_ms),
         throughput_interval=None if is_itself else _bounds(case.throughput_per_s, reference.throughput_per_s),
@@ -129,8 +129,7 @@ def _energy_side(side: CaseSummary, which: str, *, with_meter: bool) -> tuple[fl
     """Return the energy and its bounds; an uncertainty that is not known leaves none."""
     if side.energy is None:
         return None
-    found = side.energy.gross_mj if which == "gross" else side.energy.net_mj
-    u_mj = side.energy.gross_u_mj if which == "gross" else side.energy.net_u_mj
+    found, u_mj = side.spread(f"energy_{which}_mj"), side.uncertainty(f"energy_{which}_mj")
     bounds = _plain(found)
     if found is None or bounds is None or not with_meter:
         return None if found is None or bounds is None else (found.median, bounds)

@@ -6,28 +6,29 @@ The cell of a board type is over all its devices, and has their number.
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
 import msgspec
 
 from edgemeter.agent.base.metrics import gain
+from edgemeter.agent.contract.figures import NO_TEXT, Figure, in_view
 from edgemeter.agent.contract.record import RunRecord
 from edgemeter.agent.contract.record_figures import WIDEST_FIRST
 from edgemeter.collector.compare.comparison import most_precise, not_ranked
 from edgemeter.collector.compare.pairing import precision_class
-from edgemeter.collector.compare.spread import NS_PER_DAY, Spread
+from edgemeter.collector.compare.spread import Spread
 from edgemeter.collector.compare.summary import CaseSummary, summarise
 from edgemeter.collector.runs.cases import UNKNOWN_BOARD, Case, CaseKey, CurrentSegment, key_of
 from edgemeter.collector.runs.energy_class import EnergyClass
+from edgemeter.collector.runs.run_figures import NS_PER_DAY
 
 Across = Literal["device", "board"]
-Figure = Literal["latency", "throughput", "energy", "accuracy", "ttft", "tpot", "tokens"]
 CellState = Literal["measured", "stale", "below accuracy gate", "no figure", "unusable", "never measured"]
 
-HIGHER_IS_BETTER = ("throughput", "accuracy", "tokens")
-UNITS = {"latency": "ms", "throughput": "per s", "energy": "mJ", "accuracy": "", "ttft": "ms", "tpot": "ms", "tokens": "tokens/s"}
+# What a matrix may show, by the name in `--figure`.
+CHOICES = {entry.choice: entry for entry in in_view("matrix")}
 STALE_DAYS = 30
 GENERATION = "generation"
 
@@ -82,16 +83,18 @@ class RefusedRun:
 
 def matrix(
     summaries: Sequence[CaseSummary],
-    figure: Figure,
+    figure: str,
     now_ns: int,
     across: Across = "device",
     stale_days: int = STALE_DAYS,
     refused: Sequence[RefusedRun] = (),
 ) -> Matrix:
-    """Return the matrix of the cases; a cell whose newest run is older than `stale_days` at `now_ns` is stale.
+    """Return the matrix of the cases with a figure, by its name in `CHOICES`.
 
+    A cell whose newest run is older than `stale_days` at `now_ns` is stale.
     A cell of which all runs are `refused` is unusable, with the reason of the newest.
     """
+    entry = CHOICES[figure]
     members = _by_board(summaries) if across == "board" else list(summaries)
     grouped: dict[tuple[RowKey, str], list[CaseSummary]] = {}
     for member in members:
@@ -101,14 +104,14 @@ def matrix(
     rows, columns = sorted({row for row, _ in places}), sorted({column for _, column in places})
     by_model = most_precise(summaries)
     cells = {
-        (row, column): _cell(grouped.get((row, column), []), by_model, figure, unusable.get((row, column)))
+        (row, column): _cell(grouped.get((row, column), []), by_model, entry, unusable.get((row, column)))
         for row in rows
         for column in columns
     }
     aged = {place: _aged(cell, now_ns, stale_days) for place, cell in cells.items()}
     for row in rows:
-        _mark_best(aged, [(row, column) for column in columns], figure)
-    return Matrix(figure, across, tuple(rows), tuple(columns), aged)
+        _mark_best(aged, [(row, column) for column in columns], entry)
+    return Matrix(entry, across, tuple(rows), tuple(columns), aged)
 
 
 def row_of(key: CaseKey) -> RowKey:
@@ -129,18 +132,7 @@ def row_of(key: CaseKey) -> RowKey:
 
 def figure_of(case: CaseSummary, figure: Figure) -> Spread | None:
     """Return the figure of a case that the matrix shows."""
-    return _FIGURES[figure](case)
-
-
-_FIGURES: Mapping[Figure, Callable[[CaseSummary], Spread | None]] = {
-    "latency": lambda case: case.p50_ms,
-    "throughput": lambda case: case.throughput_per_s,
-    "energy": lambda case: case.gross_mj,
-    "accuracy": lambda case: case.accuracy_value,
-    "ttft": lambda case: case.ttft_p50_ms,
-    "tpot": lambda case: case.tpot_p50_ms,
-    "tokens": lambda case: case.decode_tokens_per_s,
-}
+    return case.spread(figure.name)
 
 
 def _column(run: RunRecord, across: Across) -> str:
@@ -180,29 +172,29 @@ def _cell(cases: Sequence[CaseSummary], by_model: dict[str, list[CaseSummary]], 
     if not shown:
         return MatrixCell("no figure", ranked[0], reason=_why_none(ranked[0], figure), devices=_devices(ranked[0]))
     case, found = min(shown, key=lambda one: (_class_rank(one[0], figure), one[0].suspect > 0, _rank(one[0], figure, one[1].median)))
-    energy = case.energy.ranks_as if figure == "energy" and case.energy else None
+    energy = case.energy.ranks_as if figure.group == "energy" and case.energy else None
     return MatrixCell("measured", case, found, energy, devices=_devices(case))
 
 
 def _rank(case: CaseSummary, figure: Figure, value: float) -> float:
     """Return the value so that the lower of two is the better."""
-    if figure == "accuracy" and case.accuracy is not None:
+    if figure.group == "accuracy" and case.accuracy is not None:
         return -gain(value, case.accuracy.better)
-    return -value if figure in HIGHER_IS_BETTER else value
+    return -value if figure.better == "higher" else value
 
 
 def _class_rank(case: CaseSummary, figure: Figure) -> tuple[bool, int]:
     """Return the place of a case's energy class in a cell: classes do not rank with each other, so measured and the widest scope lead."""
-    if figure != "energy" or case.energy is None:
+    if figure.group != "energy" or case.energy is None:
         return False, 0
     return not case.energy.ranks_as.is_measured, WIDEST_FIRST.index(case.energy.scope)
 
 
 def _why_none(case: CaseSummary, figure: Figure) -> str:
+    if figure.is_text_model_only and not case.generates:
+        return NO_TEXT
     reasons = {"energy": case.energy_reason, "accuracy": case.accuracy_reason}
-    if figure in ("ttft", "tpot", "tokens"):
-        return "queries of one token" if case.generates and figure != "ttft" else "generates no text"
-    return reasons.get(figure) or "too few queries for a median"
+    return reasons.get(figure.group) or figure.why_absent
 
 
 def _devices(case: CaseSummary) -> int:

@@ -4,18 +4,19 @@ import math
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 from statistics import median
-from typing import Literal, TypeVar
+from typing import Literal
 
 from edgemeter.agent.base.run_statistics import FEWEST, median_interval
+from edgemeter.agent.contract.figures import FigureKind, Group, kind_of
 from edgemeter.agent.contract.record import RunRecord
 from edgemeter.collector.runs.cases import not_measured
+from edgemeter.collector.runs.run_figures import NS_PER_DAY
 from edgemeter.collector.runs.store import LeftOut
 
 IntervalLevel = Literal["device", "day", "run"]
 
 # What the distance between two days, or two devices, adds: see above.
 _TWO_APART = 2.0
-NS_PER_DAY = 86_400 * 1_000_000_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,9 +122,6 @@ def _medians(points: Sequence[RunPoint], key: Callable[[RunPoint], tuple[str, in
     return {name: median(values) for name, values in grouped.items()}
 
 
-Part = TypeVar("Part")
-
-
 @dataclass(frozen=True, slots=True)
 class Spread:
     """The median of one figure over the runs that have it, its range, how many they are, and the 95% interval where there are enough."""
@@ -156,30 +154,24 @@ def median_of(found: Spread | None) -> float | None:
     return found.median if found else None
 
 
-def of_one_kind(
-    runs: Sequence[RunRecord],
-    group: str,
-    part: Callable[[RunRecord], Part | None],
-    kind: Callable[[RunRecord, Part], Hashable],
-) -> tuple[list[tuple[RunRecord, Part]], list[LeftOut]]:
-    """Return the runs (oldest first) with their `part` where it was measured and is of the newest one's kind, and what is left out.
+def of_one_kind(runs: Sequence[RunRecord], group: Group) -> tuple[list[RunRecord], list[LeftOut]]:
+    """Return the runs (oldest first) whose figures of a group were measured and are of the newest one's kind, and what is left out.
 
-    `group` names the part in the record's provenance and in the reasons. Merging two kinds (another meter, another metric) would give a
-    median of nothing; the newest is the one that the user means.
+    Merging two kinds (another meter, another metric) would give a median of nothing; the newest is the one that the user means.
     """
-    kept: list[tuple[RunRecord, Part]] = []
+    kept: list[RunRecord] = []
     left_out: list[LeftOut] = []
-    newest: Hashable = None
+    newest: FigureKind | None = None
     for run in reversed(runs):
-        value = part(run)
-        if value is None:
+        kind = kind_of(run, group)
+        if kind is None:
             continue
         reason = not_measured(run, group)
-        if reason is None and kept and kind(run, value) != newest:
-            reason = f"{group}: {kind(run, value)} is not what the newest run of the case has, {newest}"
+        if reason is None and kept and kind != newest:
+            reason = f"{group}: {kind} is not what the newest run of the case has, {newest}"
         if reason is not None:
             left_out.append(LeftOut(run.id, reason))
             continue
-        newest = kind(run, value)
-        kept.append((run, value))
+        newest = kind
+        kept.append(run)
     return kept[::-1], left_out[::-1]

@@ -1,19 +1,17 @@
 """The summary of a case: for each figure the median over its runs, with the range and the number of runs behind it."""
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
 from edgemeter.agent.base.accuracy_bounds import BoundedFigure
 from edgemeter.agent.base.metrics import Better, gain
+from edgemeter.agent.contract.figures import FIGURES, Group, hottest_c, reader
 from edgemeter.agent.contract.record import RunRecord
-from edgemeter.agent.contract.record_accuracy import Accuracy
 from edgemeter.agent.contract.record_conditions import TextForm
-from edgemeter.agent.contract.record_figures import ColdStart, Memory, Stage
-from edgemeter.agent.contract.record_generation import Generation
 from edgemeter.collector.compare.energy_summary import EnergySummary, energy_of
-from edgemeter.collector.compare.spread import Spread, of_one_kind, of_points, point_of, spread
+from edgemeter.collector.compare.spread import Spread, of_one_kind, of_points, point_of
 from edgemeter.collector.runs.cases import Case, CaseKey, CurrentSegment, distinct, not_measured
 from edgemeter.collector.runs.store import LeftOut
 from edgemeter.collector.trend.current import current_cases
@@ -54,12 +52,13 @@ class AccuracySummary:
 
 def accuracy_of(runs: Sequence[RunRecord]) -> tuple[AccuracySummary | None, str | None, list[LeftOut]]:
     """Return the accuracy of the runs of a case (oldest first), or why there is none, and what is left out of it."""
-    kept, left_out = of_one_kind(runs, "accuracy", lambda run: run.accuracy, _kind_of_accuracy)
-    value = of_points([point_of(run, accuracy.value) for run, accuracy in kept])
+    kept, left_out = of_one_kind(runs, "accuracy")
+    scores = [run.accuracy for run in kept if run.accuracy is not None]
+    value = of_points([point_of(run, score.value) for run, score in zip(kept, scores, strict=True)])
     if value is None:
         reasons = distinct([*(run.accuracy_reason for run in runs), *(entry.reason for entry in left_out)])
         return None, "; ".join(reasons) or "not scored", left_out
-    newest = kept[-1][1]
+    newest = scores[-1]
     found = AccuracySummary(
         metric=newest.metric,
         value=value,
@@ -75,32 +74,8 @@ def accuracy_of(runs: Sequence[RunRecord]) -> tuple[AccuracySummary | None, str 
     return found, None, left_out
 
 
-def _kind_of_accuracy(_: RunRecord, accuracy: Accuracy) -> str:
-    return f"{accuracy.metric} on {accuracy.images} images ({accuracy.dataset_sha256[:12]})"
-
-
 # What is shown of the machine that a case ran on.
 ENVIRONMENT = ("board", "soc", "cpu", "cores", "os", "kernel", "virtualisation", "governor", "power_mode", "agent", "firmware")
-
-
-@dataclass(frozen=True, slots=True)
-class ColdStartSummary:
-    """Time from process start to the first output, step by step; `process_ms` is None if unknown."""
-
-    process_ms: Spread | None
-    import_ms: Spread
-    load_ms: Spread
-    first_ms: Spread
-
-
-@dataclass(frozen=True, slots=True)
-class MemorySummary:
-    """Resident memory of the run's process; `prepared_inputs_mb` of the peak are inputs that the benchmark itself keeps ready."""
-
-    before_load_mb: Spread
-    loaded_mb: Spread
-    peak_mb: Spread
-    prepared_inputs_mb: Spread
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,7 +95,10 @@ class CaseSurroundings:
 
 @dataclass(frozen=True, slots=True)
 class CaseSummary:
-    """One case in figures. A figure is None where no run of the case has it.
+    """One case in figures. `spreads` are by the names of the table of figures, absent where no run of the case has one.
+
+    `uncertainties` are expanded ones (95%), the largest of the runs, absent where any is not known: repeating a run does not shrink what
+    the sensor contributes.
 
     `gate_ratio` is the accuracy gate of the newest run that has one, `generates` whether the newest run generated text, `text` the form of
     its texts, None where its data are none. `segment` is since when its runs count and why, None where all do. Where there are many cases,
@@ -132,13 +110,8 @@ class CaseSummary:
     run_ids: Sequence[str]
     around: CaseSurroundings
     p50_ms: Spread | None
-    p90_ms: Spread | None
-    p99_ms: Spread | None
-    throughput_per_s: Spread
-    cold_start: ColdStartSummary | None
-    preprocess_p50_ms: Spread | None
-    postprocess_p50_ms: Spread | None
-    memory: MemorySummary | None
+    spreads: dict[str, Spread]
+    uncertainties: dict[str, float]
     accuracy: AccuracySummary | None
     accuracy_reason: str | None
     energy: EnergySummary | None
@@ -156,51 +129,33 @@ class CaseSummary:
         """`suspect` when any run is, else `valid`; invalid runs never come this far."""
         return "suspect" if self.suspect else "valid"
 
+    def spread(self, name: str) -> Spread | None:
+        """Return a figure over the runs that have it, None where none has."""
+        return self.spreads.get(name)
+
+    def uncertainty(self, name: str) -> float | None:
+        """Return the expanded uncertainty (95%) of a figure, None where it is not known of every run."""
+        return self.uncertainties.get(name)
+
     @property
-    def peak_mb(self) -> Spread | None:
-        """Peak resident memory."""
-        return self.memory.peak_mb if self.memory else None
+    def throughput_per_s(self) -> Spread:
+        """Samples processed per second, which every run has."""
+        return self.spreads["throughput_per_s"]
+
+    @property
+    def gross_mj(self) -> Spread | None:
+        """Gross energy per inference."""
+        return self.spread("energy_gross_mj")
+
+    @property
+    def gross_u_mj(self) -> float | None:
+        """Its expanded uncertainty (95%)."""
+        return self.uncertainty("energy_gross_mj")
 
     @property
     def accuracy_value(self) -> Spread | None:
         """Accuracy in its own metric."""
         return self.accuracy.value if self.accuracy else None
-
-    @property
-    def gross_mj(self) -> Spread | None:
-        """Gross energy per inference."""
-        return self.energy.gross_mj if self.energy else None
-
-    @property
-    def net_mj(self) -> Spread | None:
-        """Net energy per inference, where it is resolved."""
-        return self.energy.net_mj if self.energy else None
-
-    @property
-    def ttft_p50_ms(self) -> Spread | None:
-        """Time to first token, of a language model."""
-        return self._generated(lambda found: found.ttft.p50_ms)
-
-    @property
-    def tpot_p50_ms(self) -> Spread | None:
-        """Time per output token, of a language model."""
-        return self._generated(lambda found: found.tpot.p50_ms if found.tpot else None)
-
-    @property
-    def prefill_tokens_per_s(self) -> Spread | None:
-        """Prompt tokens per second, of a language model."""
-        return self._generated(lambda found: found.prefill_tokens_per_s)
-
-    @property
-    def decode_tokens_per_s(self) -> Spread | None:
-        """Tokens decoded per second, of a language model."""
-        return self._generated(lambda found: found.decode_tokens_per_s)
-
-    def _generated(self, figure: Callable[[Generation], float | None]) -> Spread | None:
-        # The runs may have to be read first: only where there is a figure in them.
-        if not self.generates:
-            return None
-        return spread(self.runs, lambda run: figure(run.generation) if run.generation else None)
 
     @property
     def newest(self) -> RunRecord:
@@ -213,19 +168,15 @@ def summarise(case: Case) -> CaseSummary:
     runs = case.runs
     energy, energy_reason, energy_left_out = energy_of(runs)
     accuracy, accuracy_reason, accuracy_left_out = accuracy_of(runs)
+    spreads, uncertainties = _figures(runs)
     return CaseSummary(
         key=case.key,
         runs=runs,
         run_ids=tuple(run.id for run in runs),
         around=_surroundings(runs),
-        p50_ms=spread(runs, lambda run: run.latency.p50_ms),
-        p90_ms=spread(runs, lambda run: run.latency.p90_ms),
-        p99_ms=spread(runs, lambda run: run.latency.p99_ms),
-        throughput_per_s=_over(runs, lambda run: run.throughput_per_s),
-        cold_start=_cold_start(runs),
-        preprocess_p50_ms=_stage(runs, lambda run: run.preprocess),
-        postprocess_p50_ms=_stage(runs, lambda run: run.postprocess),
-        memory=_memory(runs),
+        p50_ms=spreads.get("latency_p50_ms"),
+        spreads=spreads,
+        uncertainties=uncertainties,
         accuracy=accuracy,
         accuracy_reason=accuracy_reason,
         energy=energy,
@@ -257,12 +208,6 @@ def environment(runs: Sequence[RunRecord], field: str) -> str | None:
     return " | ".join(distinct(_text(getattr(run.environment, field)) for run in runs)) or None
 
 
-def hottest_c(runs: Sequence[RunRecord]) -> float | None:
-    """Return the highest temperature that any sensor of the device showed around any run, None when it has none."""
-    conditions = [condition for run in runs for condition in run.conditions]
-    return max((value for condition in conditions for value in condition.temperatures_c.values()), default=None)
-
-
 def rule_of(reason: str) -> str:
     """Return the rule of a verdict's reason, which is `rule: evidence`."""
     return reason.partition(":")[0]
@@ -285,47 +230,36 @@ def _text(value: object) -> str | None:
     return ", ".join(str(part) for part in value) if isinstance(value, tuple) else str(value)
 
 
-def _over(runs: Sequence[RunRecord], figure: Callable[[RunRecord], float]) -> Spread:
-    found = spread(runs, figure)
-    if found is None:
-        raise ValueError("a case has at least one run")
-    return found
+_SUMMED = tuple(entry for entry in FIGURES if entry.views & {"compare", "terminal", "matrix", "cases", "paper"})
 
 
-def _cold_start(runs: Sequence[RunRecord]) -> ColdStartSummary | None:
-    measured = [run for run in runs if not_measured(run, "cold_start") is None]
-    if not measured:
-        return None
-
-    def step(figure: Callable[[ColdStart], float]) -> Spread:
-        return _over(measured, lambda run: figure(run.cold_start))
-
-    return ColdStartSummary(
-        process_ms=spread(measured, lambda run: run.cold_start.process_ms),
-        import_ms=step(lambda start: start.import_ms),
-        load_ms=step(lambda start: start.load_ms),
-        first_ms=step(lambda start: start.first_ms),
-    )
-
-
-def _memory(runs: Sequence[RunRecord]) -> MemorySummary | None:
-    measured = [run for run in runs if not_measured(run, "memory") is None]
-    if not measured:
-        return None
-
-    def level(figure: Callable[[Memory], float]) -> Spread:
-        return _over(measured, lambda run: figure(run.memory))
-
-    return MemorySummary(
-        before_load_mb=level(lambda memory: memory.before_load_mb),
-        loaded_mb=level(lambda memory: memory.loaded_mb),
-        peak_mb=level(lambda memory: memory.peak_mb),
-        prepared_inputs_mb=level(lambda memory: memory.prepared_inputs_mb),
-    )
+def _figures(runs: Sequence[RunRecord]) -> tuple[dict[str, Spread], dict[str, float]]:
+    """Return the spreads over the runs, of those measured and of one kind, and the uncertainties."""
+    members: dict[Group, Sequence[RunRecord]] = {}
+    spreads: dict[str, Spread] = {}
+    uncertainties: dict[str, float] = {}
+    for entry in _SUMMED:
+        if entry.group not in members:
+            members[entry.group] = _members(runs, entry.group)
+        valued = [(run, float(value)) for run in members[entry.group] if (value := entry.value(run)) is not None]
+        if entry.needs_all and len(valued) < len(members[entry.group]):
+            continue
+        if found := of_points([point_of(run, value) for run, value in valued]):
+            spreads[entry.name] = found
+        known = [reader(entry.u)(run) for run, _ in valued] if entry.u else []
+        if known and None not in known:
+            uncertainties[entry.name] = max(known)
+    return spreads, uncertainties
 
 
-def _stage(runs: Sequence[RunRecord], stage: Callable[[RunRecord], Stage | None]) -> Spread | None:
-    return spread(runs, lambda run: found.p50_ms if (found := stage(run)) else None)
+def _members(runs: Sequence[RunRecord], group: Group) -> Sequence[RunRecord]:
+    """Return the runs whose figures of a group may be merged."""
+    if group in ("energy", "accuracy"):
+        return of_one_kind(runs, group)[0]
+    return [run for run in runs if group == "conditions" or not_measured(run, _PROVENANCE[group]) is None]
+
+
+_PROVENANCE = {entry.group: entry.provenance_group for entry in FIGURES}
 
 
 def _reasons(runs: Sequence[RunRecord]) -> tuple[str, ...]:

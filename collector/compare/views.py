@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from edgemeter.agent.base.documents import Plain, csv_document
 from edgemeter.agent.base.errors import UnavailableError
-from edgemeter.collector.compare.matrix import UNITS, Matrix, RefusedRun, RowKey, row_name
+from edgemeter.collector.compare.matrix import Matrix, RefusedRun, RowKey, row_name
 from edgemeter.collector.compare.summary import CaseSummary, DaysCounted, summaries_of
 from edgemeter.collector.compare.trade_off import AbsentCase, Cost, TradeOff
 from edgemeter.collector.runs.cases import group_cases, named, names_of
@@ -90,13 +90,12 @@ def _case(case: CaseSummary) -> dict[str, Plain]:
 def _cell(found: Matrix, row: RowKey, column: str) -> FlatRow:
     cell = found.cells[row, column]
     interval = cell.figure.interval if cell.figure else None
-    unit = UNITS[found.figure]
     return {
         "row": row_name(found, row),
         found.across: column,
         "state": cell.state,
-        "figure": found.figure,
-        "unit": unit or None,
+        "figure": found.figure.choice,
+        "unit": found.figure.unit or None,
         "value": cell.figure.median if cell.figure else None,
         "low": interval.low if interval else None,
         "high": interval.high if interval else None,

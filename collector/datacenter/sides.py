@@ -81,21 +81,22 @@ class ServerSide:
 
 def edge_of(case: CaseSummary) -> EdgeSide | None:
     """Return a measured case as an edge device, None where it has no energy."""
-    found = case.energy
-    if found is None:
+    found, gross = case.energy, case.gross_mj
+    if found is None or gross is None:
         return None
     idle, why = _idle(case)
-    net = _band(found.net_mj, found.net_u_mj) if found.net_mj else None
+    resolved = case.spread("energy_net_mj")
+    net = _band(resolved, case.uncertainty("energy_net_mj")) if resolved else None
     if idle is not None and net is None:
         # Net energy is lost in the noise of idle power: it is what is left of the gross energy, and may be nothing.
-        left = max(0.0, found.gross_mj.median - idle.value / case.throughput_per_s.median * 1000)
-        net = Band(0.0, left, left + (found.gross_u_mj or found.gross_mj.median))
+        left = max(0.0, gross.median - idle.value / case.throughput_per_s.median * 1000)
+        net = Band(0.0, left, left + (case.gross_u_mj or gross.median))
     return EdgeSide(
         name=named(case.key),
         provenance=found.provenance,
         scope=found.scope,
         excludes=found.excludes,
-        saturated_mj=_band(found.gross_mj, found.gross_u_mj),
+        saturated_mj=_band(gross, case.gross_u_mj),
         idle_w=idle,
         net_mj=net if idle is not None else None,
         rate_per_s=_band(case.throughput_per_s, 0.0),
@@ -108,14 +109,14 @@ def edge_of(case: CaseSummary) -> EdgeSide | None:
 
 def server_of(case: CaseSummary) -> ServerSide | str:
     """Return a measured case as a server, or why it cannot be one."""
-    found = case.energy
-    if found is None:
+    found, power = case.energy, case.spread("energy_mean_power_w")
+    if found is None or power is None:
         return f"no energy: {case.energy_reason}"
     idle, why = _idle(case)
     if idle is None:
         return why or "no idle power"
     scope: str = found.scope
-    excludes, most = found.excludes, _band(found.mean_power_w, _relative_u(case) * found.mean_power_w.median)
+    excludes, most = found.excludes, _band(power, _relative_u(case) * power.median)
     beside = _beside(case)
     if beside is not None:
         scope, excludes = f"{found.scope} + {beside.scope}", beside.excludes
@@ -161,8 +162,8 @@ def _idle(case: CaseSummary) -> tuple[Band | None, str | None]:
 
 
 def _relative_u(case: CaseSummary) -> float:
-    energy = case.energy
-    return energy.gross_u_mj / energy.gross_mj.median if energy and energy.gross_u_mj is not None and energy.gross_mj.median > 0 else 0.0
+    gross, u_mj = case.gross_mj, case.gross_u_mj
+    return u_mj / gross.median if gross and u_mj is not None and gross.median > 0 else 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,7 +207,7 @@ def _cautions(case: CaseSummary) -> tuple[str, ...]:
     within = case.gross_mj.interval.within if case.gross_mj and case.gross_mj.interval else ""
     found += [f"its bands are within {within}: how others differ is not in them"] if within else []
     found += tokens.cautions() if (tokens := workload_of(case)) else []
-    unknown = case.energy is not None and case.energy.gross_u_mj is None
+    unknown = case.energy is not None and case.gross_u_mj is None
     return tuple(found + (["the uncertainty of its meter is unknown: its bands are too narrow"] if unknown else []))
 
 

@@ -16,18 +16,17 @@ import msgspec
 
 from edgemeter.agent.base.errors import ConfigError, UnavailableError
 from edgemeter.agent.contract.energy_provenance import energy_provenance
+from edgemeter.agent.contract.figures import in_view, record_names
 from edgemeter.agent.contract.record import RunRecord
-from edgemeter.collector.compare.summary import hottest_c
 from edgemeter.collector.influx import point_schema
 from edgemeter.collector.influx.case_tags import CASE_TAGS
-from edgemeter.collector.influx.point_schema import FIGURES, FieldGroup, FieldKind
+from edgemeter.collector.influx.point_schema import FieldGroup, FieldKind
 
 # Beside tags and figures: what distinguishes runs, and what a figure means.
-_BESIDE = (
+_FACTS = (
     "case", "mode", "repeat", "model_sha256", "model_task", "runtime_package", "runtime_version", "dataset_name", "dataset_sha256",
-    "latency_p50_low_ms", "latency_p50_high_ms", "latency_mean_ms", "energy_sensor", "energy_scope", "energy_net_state",
-    "accuracy_metric", "accuracy_low", "accuracy_high", "generation_counts", "generation_sampling", "environment_agent",
-    "environment_firmware", "environment_kernel", "environment_power_mode", "verdict_reasons", "provenance",
+    "latency_mean_ms", "energy_sensor", "energy_scope", "energy_net_state", "accuracy_metric", "generation_counts", "generation_sampling",
+    "environment_agent", "environment_firmware", "environment_kernel", "environment_power_mode", "verdict_reasons", "provenance",
 )  # fmt: skip
 
 
@@ -43,10 +42,12 @@ class RunColumn:
 def every_column() -> tuple[RunColumn, ...]:
     """Return all columns: tags first, then by group."""
     tags = [RunColumn(name, "text", _at(path)) for name, path in point_schema.TAGS.items()]
-    temperature = RunColumn("temperature_max_c", "float", lambda run: hottest_c([run]))
+    worked_out = [
+        RunColumn(entry.name, "boolean" if entry.is_truth else "float", entry.value) for entry in in_view("csv") if not entry.path
+    ]
     derived = [RunColumn(name, "text", value_of) for name, value_of in CASE_TAGS.items()]
     provenance = RunColumn(point_schema.ENERGY_PROVENANCE, "text", energy_provenance)
-    return (*tags, *derived, *_of_group(point_schema.RECORD, ()), provenance, temperature)
+    return (*tags, *derived, *_of_group(point_schema.RECORD, ()), provenance, *worked_out)
 
 
 def chosen_columns(names: Sequence[str] | None = None) -> tuple[RunColumn, ...]:
@@ -57,7 +58,7 @@ def chosen_columns(names: Sequence[str] | None = None) -> tuple[RunColumn, ...]:
     """
     known = {column.name: column for column in every_column()}
     if names is None:
-        usual = {*point_schema.TAGS, *CASE_TAGS, point_schema.ENERGY_PROVENANCE, *FIGURES, *_BESIDE, "temperature_max_c"}
+        usual = {*point_schema.TAGS, *CASE_TAGS, point_schema.ENERGY_PROVENANCE, *point_schema.FIGURES, *_FACTS, *record_names("csv")}
         return tuple(column for name, column in known.items() if name in usual)
     unknown = [name for name in names if name not in known]
     if unknown:

@@ -15,10 +15,12 @@ from typing import Any, get_args
 
 import msgspec
 
+from edgemeter.agent.contract.figures import Figure, in_view
 from edgemeter.agent.contract.messages import Topic
 from edgemeter.agent.contract.record_conditions import VerdictState
 from edgemeter.agent.ledger.presence import DevicePresence
-from edgemeter.collector.trend.metrics import RunFigures, SeriesKey
+from edgemeter.collector.runs.run_figures import RunFigures
+from edgemeter.collector.trend.metrics import SeriesKey, followed_value
 
 DISCOVERY_PREFIX = "homeassistant"
 STATE_ROOT = "edgemeter/home-assistant"
@@ -27,23 +29,30 @@ STATE_ROOT = "edgemeter/home-assistant"
 MOST_CASES = 100
 
 # `energy` is for meters that count up (state class total): an energy per inference is none.
+FIGURES = in_view("home")
+
+
+def _entity(entry: Figure) -> dict[str, Any]:
+    # `energy` is for meters that count up (state class total): an energy per inference is none.
+    shown = {"device_class": "duration"} if entry.unit == "ms" else {"icon": "mdi:lightning-bolt"} if entry.unit == "mJ" else {}
+    unit = {"unit_of_measurement": entry.unit} if entry.unit else {}
+    return {
+        "name": entry.title[:1].upper() + entry.title[1:],
+        **shown,
+        "state_class": "measurement",
+        **unit,
+        "suggested_display_precision": 2,
+        "value_template": f"{{{{ value_json.{_state_name(entry)} }}}}",
+    }
+
+
+def _state_name(entry: Figure) -> str:
+    """Return the name of a figure in the state of a case: `latency_ms`."""
+    return "_".join(filter(None, (entry.choice.replace("-", "_"), entry.unit.lower())))
+
+
 _ENTITIES: Mapping[str, Mapping[str, Any]] = {
-    "latency": {
-        "name": "Latency p50",
-        "device_class": "duration",
-        "state_class": "measurement",
-        "unit_of_measurement": "ms",
-        "suggested_display_precision": 2,
-        "value_template": "{{ value_json.latency_ms }}",
-    },
-    "energy": {
-        "name": "Energy per inference",
-        "icon": "mdi:lightning-bolt",
-        "state_class": "measurement",
-        "unit_of_measurement": "mJ",
-        "suggested_display_precision": 2,
-        "value_template": "{{ value_json.energy_mj }}",
-    },
+    **{entry.choice: _entity(entry) for entry in FIGURES},
     "verdict": {
         "name": "Verdict",
         "device_class": "enum",
@@ -73,7 +82,7 @@ def home_messages(newest: Iterable[tuple[SeriesKey, RunFigures]], present: Itera
         devices[key.fleet, key.device].cases.append((key, run))
     found: dict[str, bytes] = {}
     for (fleet, device), shown in devices.items():
-        cases = sorted(shown.cases, key=lambda case: case[1].started_at_ns)[-MOST_CASES:]
+        cases = sorted(shown.cases, key=lambda case: case[1].at_ns)[-MOST_CASES:]
         is_retired = shown.presence is not None and shown.presence.state == "revoked"
         message = {} if is_retired else _discovery(fleet, device, shown.presence, [key for key, _ in cases], agent)
         found[discovery_topic(fleet, device)] = msgspec.json.encode(message) if message else b""
@@ -144,10 +153,9 @@ def _device(fleet: str, device: str, presence: DevicePresence | None, node: str,
 def _state(run: RunFigures) -> dict[str, Any]:
     holds = run.verdict != "invalid"
     return {
-        "latency_ms": run.p50_ms if holds else None,
-        "energy_mj": run.energy_mj if holds else None,
-        "energy_scope": run.energy_kind if holds else None,
+        **{_state_name(entry): followed_value(entry, run) if holds else None for entry in FIGURES},
+        "energy_scope": run.energy_kind if holds and run.has_own_energy else None,
         "verdict": run.verdict,
-        "measured_at": datetime.fromtimestamp(run.started_at_ns // 1_000_000_000, timezone.utc).isoformat(),
-        "run": run.run,
+        "measured_at": datetime.fromtimestamp(run.at_ns // 1_000_000_000, timezone.utc).isoformat(),
+        "run": run.id,
     }

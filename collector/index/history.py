@@ -21,12 +21,13 @@ from edgemeter.collector.index.refresh import IndexRefresher, Progress
 from edgemeter.collector.index.sources import LedgerSource
 from edgemeter.collector.ledgers.place import LedgerPlace, shown
 from edgemeter.collector.runs.cases import Fingerprint
+from edgemeter.collector.runs.run_figures import NS_PER_DAY, RUN_COLUMNS, VALUE_COLUMNS, RunFigures, run_of_row
 from edgemeter.collector.runs.store import LedgerStore, open_store
 from edgemeter.collector.trend.history import History, Points, RunHistory
-from edgemeter.collector.trend.metrics import NS_PER_DAY, RunFigures, SeriesKey
+from edgemeter.collector.trend.metrics import FOLLOWED, SeriesKey, followed_sql
 from edgemeter.collector.trend.run_columns import CommonFacts, RunColumns
 
-_COLUMNS = ", ".join(RunFigures._fields)
+_COLUMNS = ", ".join((*RUN_COLUMNS, *VALUE_COLUMNS))
 
 # Kept results are asked for by so many series at once, and all together where that is too often.
 _AT_ONCE, _PARTS = 500, 4
@@ -79,7 +80,7 @@ class LedgerHistory:
         texts = {
             text: msgspec.json.decode(text, type=Fingerprint) for (text,) in self._connection.execute("SELECT DISTINCT text FROM common")
         }
-        query = "SELECT fingerprint, text, series_energy_kind, series_accuracy_kind FROM common"
+        query = "SELECT fingerprint, text, energy_kind, accuracy_kind FROM common"
         self._facts = {number: CommonFacts(texts[text], *kinds) for number, text, *kinds in self._connection.execute(query)}
 
     def _facts_of(self, numbers: Iterable[int]) -> list[CommonFacts]:
@@ -100,21 +101,22 @@ class LedgerHistory:
 
     def points(self, key: SeriesKey, since_day: int = 0) -> Points:
         """Return the runs of a series since a day, oldest first."""
-        query = f"SELECT fingerprint, {_COLUMNS} FROM series_runs WHERE series = ? AND started_at_ns >= ? ORDER BY started_at_ns, row"  # noqa: S608
+        query = f"SELECT {_COLUMNS} FROM runs WHERE series = ? AND at_ns >= ? ORDER BY at_ns, row"  # noqa: S608 - our own names
         with self._mapped():
-            rows = self._connection.execute(query, (self._held(key)[0], since_day * NS_PER_DAY)).fetchall()
-        facts = self._facts_of(row[0] for row in rows)
-        return [(RunFigures._make(row[1:]), one.below) for row, one in zip(rows, facts, strict=True)]
+            runs = [run_of_row(row) for row in self._connection.execute(query, (self._held(key)[0], since_day * NS_PER_DAY))]
+        facts = self._facts_of(run.fingerprint for run in runs)
+        return [(run, common.below) for run, common in zip(runs, facts, strict=True)]
 
     def columns(self, keys: Sequence[SeriesKey], names: Sequence[str], since_day: int = 0) -> RunColumns:
         """Return the runs of each series since a day, with the figures of these names."""
         numbers = np.array([self._held(key)[0] for key in keys], dtype=np.int64)
-        asked = f"series, day, verdict = 'valid', fingerprint, {', '.join(names)}"
+        columns = [followed_sql(FOLLOWED[name]) if name in FOLLOWED else name for name in names]
+        asked = f"series, at_ns / {NS_PER_DAY}, verdict = 'valid', fingerprint, {', '.join(columns)}"
         parts = []
         for first in range(0, len(numbers), _AT_ONCE):
             some = numbers[first : first + _AT_ONCE].tolist()
-            where = f"series IN ({', '.join('?' * len(some))}) AND started_at_ns >= ?"
-            query = f"SELECT {asked} FROM series_runs WHERE {where} ORDER BY series, started_at_ns, row"  # noqa: S608 - our own
+            where = f"series IN ({', '.join('?' * len(some))}) AND at_ns >= ?"
+            query = f"SELECT {asked} FROM measured WHERE {where} ORDER BY series, at_ns, row"  # noqa: S608 - our own
             with self._mapped():
                 cursor = self._connection.execute(query, (*some, since_day * NS_PER_DAY))
                 while rows := cursor.fetchmany(_ROWS):
@@ -145,11 +147,11 @@ class LedgerHistory:
 
     def newest_runs(self) -> Iterator[tuple[SeriesKey, RunFigures]]:
         """Yield every series with its newest run by time."""
-        query = f"SELECT {_COLUMNS} FROM series_runs WHERE series = ? ORDER BY started_at_ns DESC, row DESC LIMIT 1"  # noqa: S608 - our own
+        query = f"SELECT {_COLUMNS} FROM runs WHERE series = ? ORDER BY at_ns DESC, row DESC LIMIT 1"  # noqa: S608 - our own
         with self._mapped():
             for key, (number, _) in self._series.items():
                 for row in self._connection.execute(query, (number,)):
-                    yield key, RunFigures._make(row)
+                    yield key, run_of_row(row)
 
     def kept(self, name: str, keys: Sequence[SeriesKey]) -> Iterator[tuple[SeriesKey, str, bytes]]:
         """Yield the results kept under `name` that are still true."""

@@ -18,19 +18,18 @@ from statistics import median
 import msgspec
 
 from edgemeter.agent.base.sqlite_file import BUSY_TIMEOUT_S, transaction
-from edgemeter.agent.contract import record
+from edgemeter.agent.contract import figures, record
 from edgemeter.agent.contract.record import RunRecord
 from edgemeter.collector import compare, trend
 from edgemeter.collector.index.indexed_case import COUNTED
-from edgemeter.collector.index.indexed_run import IndexedRun
 from edgemeter.collector.ledgers.place import LedgerPlace, beside
 from edgemeter.collector.runs import cases
-from edgemeter.collector.trend.metrics import NS_PER_DAY, RunFigures
+from edgemeter.collector.runs.run_figures import RUN_COLUMNS, VALUE_COLUMNS
 
 APPLICATION_ID = 0x4564_4978  # "EdIx"
 
 # Raised whenever the tables change: a file of another version is made anew.
-INDEX_VERSION = 14
+INDEX_VERSION = 15
 # What earlier versions kept beside the ledger: the roll-up and the index of trends.
 FORMER = (".digest", ".trend")
 # Pages of the file that are held in memory.
@@ -40,35 +39,13 @@ CACHE_KB = 16 << 10
 FACETS = ("fleet", "device", "board", "model", "runtime", "precision")
 
 # What runs have in common is kept once, under its number: its fingerprint, and of what kind its figures are.
-COMMON = ("energy_kind", "energy_provenance", "accuracy_kind", "series_energy_kind", "series_accuracy_kind")
-# A run in figures, its row first. `started_at_ns` is when it says that it began, where that can be true; `at_ns` the same by a
-# synchronised clock, else its receipt; `reason` why it cannot be compared, NULL if it can.
+COMMON = ("energy_kind", "energy_by", "energy_provenance", "accuracy_kind")
+# The columns of a run in figures, its row first; `reason` is why it cannot be compared, NULL if it can.
 OF_RUN = (
-    *(name for name in IndexedRun._fields if name not in COMMON),
-    *("series", "session", "seq", "reason", "at_ns", "received_ns", "has_latency", "has_throttled", "is_under_voltage"),
-    *("energy_u", "net_u", "p50_u", "p90_u", "ttft_u", "tpot_u"),
+    *("row", "case_number", "series", "session", "seq", "reason"),
+    *(name for name in RUN_COLUMNS if name not in COMMON),
+    *VALUE_COLUMNS,
 )
-
-
-def series_columns(at: str = "at_ns") -> str:
-    """Return SQL over the table `measured` and what is common for the fields of `RunFigures`, at the times in the column `at`."""
-    other = {
-        "run": "id",
-        "started_at_ns": at,
-        "day": f"{at} / {NS_PER_DAY}",
-        "temperature_c": "regressor_c",
-        "energy_mj": "CASE WHEN has_own_energy THEN gross_mj END",
-        "net_mj": "CASE WHEN has_own_energy AND net_mj > 0 THEN net_mj END",
-        "energy_kind": "series_energy_kind",
-        "p50_ms": "CASE WHEN has_latency AND p50_ms > 0 THEN p50_ms END",
-        "p90_ms": "CASE WHEN has_latency AND p90_ms > 0 THEN p90_ms END",
-        "accuracy_kind": "series_accuracy_kind",
-        "is_throttled": "has_throttled",
-        "ttft_ms": "CASE WHEN has_latency THEN ttft_ms END",
-        "tpot_ms": "CASE WHEN has_latency THEN tpot_ms END",
-    }
-    return ", ".join(f"{other[name]} AS {name}" if name in other else name for name in RunFigures._fields)
-
 
 # A board type is a row of `series` without a device; its version changes with each of its members.
 INDEX_SCHEMA = f"""CREATE TABLE place (
@@ -103,8 +80,8 @@ CREATE INDEX runs_of_series ON measured (series, at_ns);
 CREATE INDEX runs_by_time ON measured (started_at_ns);
 CREATE INDEX runs_by_id ON measured (id);
 CREATE INDEX unusable_runs ON measured (started_at_ns) WHERE NOT is_usable;
-CREATE VIEW runs AS SELECT {", ".join(IndexedRun._fields)} FROM measured LEFT JOIN common USING (fingerprint);
-CREATE VIEW series_runs AS SELECT row, series, fingerprint, {series_columns()} FROM measured LEFT JOIN common USING (fingerprint);
+CREATE VIEW runs AS SELECT row, case_number, series, {", ".join((*RUN_COLUMNS, *VALUE_COLUMNS))}
+FROM measured LEFT JOIN common USING (fingerprint);
 CREATE TABLE templates (template INTEGER PRIMARY KEY, name TEXT NOT NULL UNIQUE, text BLOB NOT NULL);
 CREATE TABLE bodies (row INTEGER PRIMARY KEY, body BLOB NOT NULL);
 CREATE TABLE series (
@@ -233,7 +210,7 @@ def remove_index(path: Path) -> None:
 def code_hash() -> str:
     """Return a hash of the code that sums up: figures computed by other code are computed again."""
     digest = hashlib.sha256(INDEX_SCHEMA.encode())
-    records = sorted(Path(record.__file__).parent.glob("record*.py"))
+    records = [*sorted(Path(record.__file__).parent.glob("record*.py")), Path(figures.__file__)]
     folders = (Path(compare.__file__).parent, Path(trend.__file__).parent, Path(cases.__file__).parent, Path(__file__).parent)
     for source in (*records, *(one for folder in folders for one in sorted(folder.glob("*.py")))):
         digest.update(source.read_bytes())

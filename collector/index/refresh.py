@@ -18,17 +18,16 @@ from edgemeter.collector.index.index_file import (
     code_hash,
     empty_index,
     pack_record,
-    series_columns,
     slim_record,
 )
 from edgemeter.collector.index.indexed_case import COUNT_CASE
-from edgemeter.collector.index.indexed_run import IndexedRun, indexed_run_of
 from edgemeter.collector.index.sources import RecordSource
 from edgemeter.collector.index.stored_summaries import packed_summary, runs_of
 from edgemeter.collector.runs.cases import UNKNOWN_BOARD, Case, CaseKey, Fingerprint, fingerprint_of, key_of, unusable
+from edgemeter.collector.runs.run_figures import RUN_COLUMNS, VALUE_COLUMNS, RunFigures, figures_of, run_of_row
 from edgemeter.collector.trend.current import SegmentStart, current_case, level_figures, segment_starts
 from edgemeter.collector.trend.history import Points, series_order
-from edgemeter.collector.trend.metrics import RunFigures, SeriesKey, figures_of, series_of
+from edgemeter.collector.trend.metrics import SeriesKey, series_of
 
 BATCH = 500
 SUMMED_AT_ONCE = 50
@@ -37,7 +36,7 @@ Progress = Callable[[str, int, int], None]
 # The runs of a case, oldest first, as `oldest_first` has them.
 _IN_ORDER = "ORDER BY started_at_ns, coalesce(session, 0), coalesce(seq, 0), row"
 _INSERT = f"INSERT OR REPLACE INTO measured VALUES ({', '.join('?' * len(OF_RUN))})"  # noqa: S608 - question marks
-_PAGE_COLUMNS = [name for name in IndexedRun._fields if name not in COMMON]
+_OWN_COLUMNS = [RUN_COLUMNS.index(name) for name in RUN_COLUMNS if name not in COMMON]
 
 
 @dataclasses.dataclass(slots=True)
@@ -120,13 +119,15 @@ class IndexRefresher:
         for row, received_ns, record in self._source.after(position, BATCH):
             run = record if received_ns is None else placed(record, received_ns)
             text = slim_record(run)
-            case, own = self._case(run, text), figures_of(record, received_ns)
+            case, figures = self._case(run, text), figures_of(record, received_ns)
             series = self._known.series.get((case.number, _board(run)))
             if series is None:
                 series = self._known.series[case.number, _board(run)] = self._series_number(series_of(run))
-            found = indexed_run_of(run, row, case.number, 0)
-            found = found._replace(fingerprint=self._common_number(run, found, own))
-            rows.append(_row_of(run, found, own, series))
+            figures = figures._replace(fingerprint=self._common_number(run, figures))
+            reason = None if figures.is_usable else unusable(run)
+            rows.append(
+                (row, case.number, series, run.session, run.seq, reason, *(figures[place] for place in _OWN_COLUMNS), *figures.values)
+            )
             bodies.append((row, pack_record(text, case.template)))
             newest_of_series[series] = row
             changed.add(case.number)
@@ -167,14 +168,14 @@ class IndexRefresher:
             found = self._known.templates[key] = number, first
         return found
 
-    def _common_number(self, run: RunRecord, found: IndexedRun, own: RunFigures) -> int:
+    def _common_number(self, run: RunRecord, figures: RunFigures) -> int:
         fingerprint = fingerprint_of(run)
-        common = (fingerprint, found.energy_kind, found.energy_provenance, found.accuracy_kind, own.energy_kind, own.accuracy_kind)
+        common = (fingerprint, *(getattr(figures, name) for name in COMMON))
         number = self._known.common.get(common)
         if number is None:
             name, text = msgspec.msgpack.encode(common), msgspec.json.encode(fingerprint).decode()
             columns = ", ".join(("name", "text", *COMMON))
-            insert = f"INSERT OR IGNORE INTO common ({columns}) VALUES (?, ?, ?, ?, ?, ?, ?)"  # noqa: S608 - our own names
+            insert = f"INSERT OR IGNORE INTO common ({columns}) VALUES ({', '.join('?' * (2 + len(COMMON)))})"  # noqa: S608 - our own names
             self._connection.execute(insert, (name, text, *common[1:]))
             number = int(self._connection.execute("SELECT fingerprint FROM common WHERE name = ?", (name,)).fetchone()[0])
             self._known.common[common] = number
@@ -263,33 +264,15 @@ class IndexRefresher:
 
     def _points(self, number: int, fingerprints: dict[int, Fingerprint]) -> Points:
         """Return the usable runs of a case, oldest first, as the search for its current level reads them."""
-        columns = f"fingerprint, throughput_per_s, text, {series_columns('started_at_ns')}"
-        query = f"SELECT {columns} FROM measured JOIN common USING (fingerprint) WHERE case_number = ? AND is_usable {_IN_ORDER}"  # noqa: S608
+        columns = ", ".join((*RUN_COLUMNS, *VALUE_COLUMNS))
+        query = f"SELECT text, {columns} FROM measured JOIN common USING (fingerprint) WHERE case_number = ? AND is_usable {_IN_ORDER}"  # noqa: S608
         found = []
-        for common, throughput_per_s, text, *figures in self._connection.execute(query, (number,)):
-            if common not in fingerprints:
-                fingerprints[common] = msgspec.json.decode(text, type=Fingerprint)
-            found.append((level_figures(RunFigures._make(figures), throughput_per_s), fingerprints[common]))
+        for text, *row in self._connection.execute(query, (number,)):
+            run = run_of_row(row)
+            if run.fingerprint not in fingerprints:
+                fingerprints[run.fingerprint] = msgspec.json.decode(text, type=Fingerprint)
+            found.append((level_figures(run._replace(at_ns=run.started_at_ns)), fingerprints[run.fingerprint]))
         return found
-
-
-def _row_of(run: RunRecord, found: IndexedRun, own: RunFigures, series: int) -> tuple[object, ...]:
-    """Return the row of the table `measured`."""
-    of_page = [getattr(found, name) for name in _PAGE_COLUMNS]
-    reason = None if found.is_usable else unusable(run)
-    has_latency = own.p50_ms is not None or own.p90_ms is not None or own.ttft_ms is not None or own.tpot_ms is not None
-    of_series = (
-        series,
-        run.session,
-        run.seq,
-        reason,
-        own.started_at_ns,
-        own.received_ns,
-        has_latency,
-        own.is_throttled,
-        own.is_under_voltage,
-    )
-    return (*of_page, *of_series, own.energy_u, own.net_u, own.p50_u, own.p90_u, own.ttft_u, own.tpot_u)
 
 
 def _name_of(key: CaseKey) -> str:

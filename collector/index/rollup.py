@@ -16,7 +16,7 @@ from edgemeter.collector.compare import comparison as comparing
 from edgemeter.collector.compare.comparison import Comparison
 from edgemeter.collector.compare.judgement import SmallestDifferences
 from edgemeter.collector.compare.summary import CaseSummary, DaysCounted
-from edgemeter.collector.index.index_file import index_path, open_index_file, unpack_record
+from edgemeter.collector.index.index_file import index_path, open_index_file, remove_index, unpack_record
 from edgemeter.collector.index.refresh import IndexRefresher, Progress
 from edgemeter.collector.index.sources import LedgerSource
 from edgemeter.collector.index.stored_summaries import read_summaries
@@ -90,10 +90,21 @@ def rolled_up(
         return None
     with open_ledger(store.place, "read") as ledger:
         quarantined = ledger.quarantined()
-    try:
+
+    def read_index() -> RolledUp | None:
         with open_index_file(path) as connection:
             IndexRefresher(connection, source, progress).refresh()
             return _read(connection, path, quarantined, days, whole=whole)
+
+    try:
+        try:
+            return read_index()
+        except (sqlite3.OperationalError, sqlite3.NotSupportedError):
+            raise
+        except sqlite3.DatabaseError:
+            # Damaged where opening it does not read; it holds nothing that the ledger does not.
+            remove_index(path)
+            return read_index()
     except (sqlite3.DatabaseError, OSError) as error:
         logger.info("the index %s cannot be used (%s)", path, error)
         return None

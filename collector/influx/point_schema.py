@@ -12,6 +12,7 @@ from typing import Any, Literal
 import msgspec
 
 from edgemeter.agent.base.errors import ConfigError
+from edgemeter.agent.contract.figures import in_view, record_names
 from edgemeter.agent.contract.record import SCHEMA, RunRecord
 from edgemeter.collector.influx import case_tags
 
@@ -53,15 +54,13 @@ EXACT = {name: f"exact_{name}" for name in ("precision", "scenario", "suite")}
 
 # Where the energy comes from, worked out from the record: the one field that the record does not have under this name.
 ENERGY_PROVENANCE = "energy_provenance"
-FIGURES = frozenset({
-    "id", "session", "seq", "started_at_ns", "stamped_by", "batch", "runtime_threads", "latency_count", "latency_p50_ms", "latency_p90_ms",
-    "latency_p99_ms", "throughput_per_s", "cold_start_load_ms", "cold_start_first_ms", "memory_peak_mb", "energy_gross_mj",
-    "energy_gross_u_mj", "energy_net_mj", "energy_net_u_mj", "energy_mean_power_w", "energy_scope", "energy_sensor", "accuracy_value",
-    "verdict_state", "generation_prompt_tokens", "generation_output_tokens", "generation_ttft_p50_ms", "generation_tpot_p50_ms",
-    "generation_prefill_tokens_per_s", "generation_decode_tokens_per_s", "generation_energy_output_token_gross_mj",
-    "generation_energy_output_token_gross_u_mj", "generation_energy_prefill_token_gross_mj", "generation_energy_prefill_token_gross_u_mj",
-    "generation_energy_decode_token_gross_mj", "generation_energy_decode_token_gross_u_mj",
-})  # fmt: skip
+# What `--influx-fields figures` writes: which run it is, what its figures mean, and the figures.
+FIGURES = record_names("influx") | {
+    "id", "session", "seq", "started_at_ns", "stamped_by", "batch", "runtime_threads", "latency_count", "energy_scope", "energy_sensor",
+    "verdict_state", "generation_prompt_tokens", "generation_output_tokens",
+}  # fmt: skip
+# Figures that are worked out from the record.
+WORKED_OUT = tuple(entry for entry in in_view("influx") if not entry.path)
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,7 +172,7 @@ def _paths(group: FieldGroup) -> _Tree:
 
 
 def _with_tags(tree: _Tree) -> _Tree:
-    for path in (*TAGS.values(), *case_tags.PATHS):
+    for path in (*TAGS.values(), *case_tags.PATHS, *(path for entry in WORKED_OUT for path in entry.reads)):
         branch = tree
         for name in path.split("."):
             branch = branch.setdefault(name, {})

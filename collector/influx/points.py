@@ -13,6 +13,7 @@ import numpy as np
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.contract import samples
 from edgemeter.agent.contract.energy_provenance import energy_provenance
+from edgemeter.agent.contract.figures import Figure
 from edgemeter.agent.contract.record import RunRecord, Series, decode
 from edgemeter.agent.contract.record_time import placed
 from edgemeter.agent.ledger.chunks import HeldChunk
@@ -82,11 +83,16 @@ def point_line(record: RunRecord, extent: Extent = "all", known: TagValues | Non
             fields.append(f"{one.name}={quoted(_encode(value).decode())}")
             if one.by_name:
                 fields += _by_name(one, value)
+    fields += [_worked_out(entry, value) for entry in point_schema.WORKED_OUT if (value := entry.value(record)) is not None]
     if (provenance := energy_provenance(record)) is not None:
         fields.append(f"{point_schema.ENERGY_PROVENANCE}={quoted(provenance)}")
     if extent == "all":
         fields += _exact(record, tags)
     return f"{point_schema.MEASUREMENT}{tags_text} {','.join(fields)} {point_ns(record)}"
+
+
+def _worked_out(entry: Figure, value: float) -> str:
+    return f"{entry.name}={str(bool(value)).lower() if entry.is_truth else repr(float(value))}"
 
 
 def _floats(pairs: Iterable[tuple[str, float | None]]) -> list[str]:

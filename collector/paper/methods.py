@@ -6,8 +6,9 @@ from collections.abc import Iterable, Sequence
 from edgemeter.agent.base import figures
 from edgemeter.agent.base.metrics import metric_name
 from edgemeter.agent.contract.energy_provenance import energy_provenance
+from edgemeter.agent.contract.figures import hottest_c
 from edgemeter.agent.contract.record import RunRecord
-from edgemeter.collector.compare.summary import CaseSummary, hottest_c, rule_of
+from edgemeter.collector.compare.summary import CaseSummary, rule_of
 from edgemeter.collector.paper.paper_cases import PaperCases
 from edgemeter.collector.runs.cases import distinct
 from edgemeter.collector.show.wording import listed

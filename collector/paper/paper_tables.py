@@ -1,14 +1,13 @@
 """The tables of a paper: LaTeX with booktabs, every figure with its interval or uncertainty and its unit."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
 from edgemeter.agent.base import figures
 from edgemeter.agent.base.metrics import metric_name
 from edgemeter.agent.base.tables import latex, latex_text
-from edgemeter.collector.compare.energy_summary import TokenEnergySummary
-from edgemeter.collector.compare.spread import Spread
+from edgemeter.agent.contract.figures import Figure, Group, in_view
 from edgemeter.collector.compare.summary import CaseSummary, rule_of
 from edgemeter.collector.paper.paper_cases import PaperCases
 from edgemeter.collector.show.wording import Notes
@@ -88,10 +87,6 @@ _PARTS: tuple[Callable[[CaseSummary], str], ...] = (
 )
 
 
-def _spread(found: Spread | None) -> str:
-    return figures.significant(found.median) if found else ABSENT
-
-
 def _latency(case: CaseSummary, notes: Notes) -> str:
     """Return the median with its interval over runs; of a single run that over its queries, with a note."""
     found = case.p50_ms
@@ -129,24 +124,24 @@ def _accuracy(case: CaseSummary, notes: Notes) -> str:
 
 
 def _gross(case: CaseSummary, notes: Notes) -> str:
-    if case.energy is None:
+    if case.energy is None or case.gross_mj is None:
         return ABSENT
     one = case.energy
     excludes = f", without {', '.join(one.excludes)}" if one.excludes else ""
     number = notes.cite(f"energy at the scope {one.ranks_as} by {one.sensor}{excludes}")
-    return f"{figures.with_uncertainty(one.gross_mj.median, one.gross_u_mj)} ({number})"
+    return f"{figures.with_uncertainty(case.gross_mj.median, case.gross_u_mj)} ({number})"
 
 
 def _net(case: CaseSummary, notes: Notes) -> str:
     if case.energy is None:
         return ABSENT
-    if case.energy.net_mj is None:
+    if (net := case.spread("energy_net_mj")) is None:
         why = {
             "no_idle": "idle power was not measured",
             "not_resolvable": "net energy does not stand out from the uncertainty of idle power",
         }
         return f"{ABSENT} ({notes.cite(why.get(case.energy.net_state, 'net energy is not resolved'))})"
-    return figures.with_uncertainty(case.energy.net_mj.median, case.energy.net_u_mj)
+    return figures.with_uncertainty(net.median, case.uncertainty("energy_net_mj"))
 
 
 def _tokens(case: CaseSummary, notes: Notes) -> str:
@@ -159,25 +154,36 @@ def _tokens(case: CaseSummary, notes: Notes) -> str:
     return f"{lengths} ({notes.cite('tokens are estimated from chunks of text, and so is what is by the token')})"
 
 
-def _by_token(found: TokenEnergySummary | None, what: str, notes: Notes) -> str:
-    if found is None:
-        return ABSENT
-    return f"{figures.with_uncertainty(found.gross_mj.median, found.gross_u_mj)} ({notes.cite(what)})"
+# What an energy by the token is of.
+_BY_TOKEN = {
+    "energy_output_token_gross_mj": "gross energy of the whole request, prefill included, by its output tokens",
+    "energy_prefill_token_gross_mj": "gross energy from the start of a request to its first token, by its prompt tokens",
+    "energy_decode_token_gross_mj": "gross energy from the first to the last token of a request, by the tokens after the first",
+}
+# Figures that a paper says more of than the median.
+_TEXTS: Mapping[str, Callable[[CaseSummary, Notes], str]] = {
+    "latency_p50_ms": _latency,
+    "accuracy_value": _accuracy,
+    "energy_gross_mj": _gross,
+    "energy_net_mj": _net,
+}
 
 
-def _output_token(case: CaseSummary, notes: Notes) -> str:
-    what = "gross energy of the whole request, prefill included, by its output tokens"
-    return _by_token(case.energy.output_token, what, notes) if case.energy else ABSENT
+def _figure_columns(*groups: Group, by_token: bool = False) -> list[PaperColumn]:
+    """Return the columns of the figures of these groups; of energies those by the token, or the others."""
+    chosen = [entry for entry in in_view("paper") if entry.group in groups and (entry.column in _BY_TOKEN) == by_token]
+    return [PaperColumn(entry.heading, _TEXTS.get(entry.name) or _text_of(entry)) for entry in chosen]
 
 
-def _prompt_token(case: CaseSummary, notes: Notes) -> str:
-    what = "gross energy from the start of a request to its first token, by its prompt tokens"
-    return _by_token(case.energy.prefill_token, what, notes) if case.energy else ABSENT
+def _text_of(entry: Figure) -> Callable[[CaseSummary, Notes], str]:
+    def text(case: CaseSummary, notes: Notes) -> str:
+        found = case.spread(entry.name)
+        if found is None or not entry.u:
+            return entry.shown(found.median) if found else ABSENT
+        figure = figures.with_uncertainty(found.median, case.uncertainty(entry.name))
+        return f"{figure} ({notes.cite(_BY_TOKEN[entry.column])})" if entry.column in _BY_TOKEN else figure
 
-
-def _decoded_token(case: CaseSummary, notes: Notes) -> str:
-    what = "gross energy from the first to the last token of a request, by the tokens after the first"
-    return _by_token(case.energy.decode_token, what, notes) if case.energy else ABSENT
+    return text
 
 
 def _verdict(case: CaseSummary, notes: Notes) -> str:
@@ -194,29 +200,11 @@ def _of_machine(field: str) -> Callable[[CaseSummary, Notes], str]:
 
 SPEED = (
     PaperColumn("Runs", lambda case, _: str(len(case.runs))),
-    PaperColumn("p50, ms", _latency),
-    PaperColumn("p90, ms", lambda case, _: _spread(case.p90_ms)),
-    PaperColumn("p99, ms", lambda case, _: _spread(case.p99_ms)),
-    PaperColumn("Per s", lambda case, _: _spread(case.throughput_per_s)),
-    PaperColumn("Peak, MB", lambda case, _: _spread(case.peak_mb)),
+    *_figure_columns("latency", "throughput", "preprocess", "postprocess", "cold_start", "memory", "conditions"),
     PaperColumn("Verdict", _verdict, "l"),
 )
-GENERATION = (
-    PaperColumn("Prompt + output tokens", _tokens),
-    PaperColumn("TTFT p50, ms", lambda case, _: _spread(case.ttft_p50_ms)),
-    PaperColumn("TPOT p50, ms", lambda case, _: _spread(case.tpot_p50_ms)),
-    PaperColumn("Prefill, tokens/s", lambda case, _: _spread(case.prefill_tokens_per_s)),
-    PaperColumn("Decoding, tokens/s", lambda case, _: _spread(case.decode_tokens_per_s)),
-    PaperColumn("Output token, mJ", _output_token),
-    PaperColumn("Prompt token, mJ", _prompt_token),
-    PaperColumn("Decoded token, mJ", _decoded_token),
-)
-QUALITY = (
-    PaperColumn("Accuracy", _accuracy),
-    PaperColumn("Gross, mJ", _gross),
-    PaperColumn("Net, mJ", _net),
-    PaperColumn("Power, W", lambda case, _: _spread(case.energy.mean_power_w) if case.energy else ABSENT),
-)
+GENERATION = (PaperColumn("Prompt + output tokens", _tokens), *_figure_columns("generation"), *_figure_columns("energy", by_token=True))
+QUALITY = _figure_columns("accuracy", "energy")
 MACHINES = (
     PaperColumn("Device", lambda case, _: case.key.device, "l"),
     PaperColumn("Board", _of_machine("board"), "l"),

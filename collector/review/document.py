@@ -250,7 +250,7 @@ def _side_document(case: CaseSummary) -> dict[str, Any]:
         "energy_gross_mj": median_of(case.gross_mj),
         "energy_scope": case.energy.scope if case.energy else None,
         "energy_provenance": case.energy.provenance if case.energy else None,
-        "memory_peak_mb": median_of(case.peak_mb),
+        "memory_peak_mb": median_of(case.spread("memory_peak_mb")),
         "accuracy_value": median_of(case.accuracy_value),
         "verdict": case.verdict,
         "level_since": case.segment.words if case.segment else None,

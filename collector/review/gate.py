@@ -109,7 +109,7 @@ def _energy(pair: ReviewPair) -> _Worse | str:
 
 
 def _memory(pair: ReviewPair) -> _Worse | str:
-    own, other = pair.case.peak_mb, pair.baseline.peak_mb
+    own, other = pair.case.spread("memory_peak_mb"), pair.baseline.spread("memory_peak_mb")
     # Peak memory hardly varies from run to run: the ranges serve as an interval.
     bounds = (own.low / other.high, own.high / other.low) if own and other and own.n > 1 and other.n > 1 else None
     return _of_ratio(pair.ratios.peak_memory, bounds, "no memory on both sides")

@@ -14,6 +14,7 @@ from rich.text import Text
 
 from edgemeter.agent.base import figures
 from edgemeter.agent.base.terminal import print_lines, print_notes, print_text, writable
+from edgemeter.agent.contract.figures import Figure, in_view
 from edgemeter.collector.compare.comparison import Comparison, ComparisonRow, comparable
 from edgemeter.collector.compare.spread import median_of
 from edgemeter.collector.compare.summary import CaseSummary, rule_of
@@ -48,14 +49,7 @@ def terminal_columns(rows: Sequence[ComparisonRow], notes: Notes) -> list[Termin
         *_differing(rows),
         _text("Precision", rows, lambda case: case.key.precision),
         _text("Runtime", rows, runtime_name),
-        _number("p50 ms", rows, lambda row: figures.significant(median_of(row.case.p50_ms))),
-        _number("p50/ref", rows, lambda row: _against(row, notes)),
-        *_generated(rows),
-        _number("p90 ms", rows, lambda row: figures.significant(median_of(row.case.p90_ms)), 2),
-        _number("per s", rows, lambda row: figures.significant(row.case.throughput_per_s.median), 5),
-        *_accuracies(rows, notes),
-        _number("Peak MB", rows, lambda row: figures.significant(median_of(row.case.peak_mb)), 1),
-        *_energy(rows, notes),
+        *(column for entry in in_view("terminal") for column in _figure(entry, rows, notes)),
         _number("Runs", rows, lambda row: _runs(row.case, notes), 0 if any(row.case.segment for row in rows) else 1),
         _text("Verdict", rows, lambda case: _verdict(case, doubts, notes)),
     ]
@@ -89,15 +83,19 @@ def _differing(rows: Sequence[ComparisonRow]) -> list[TerminalColumn]:
     return [column for column in every if only(column.cells) is None]
 
 
-def _generated(rows: Sequence[ComparisonRow]) -> list[TerminalColumn]:
-    """Return the columns of language models, none where there are none."""
-    if not any(row.case.generates for row in rows):
+def _figure(entry: Figure, rows: Sequence[ComparisonRow], notes: Notes) -> list[TerminalColumn]:
+    """Return the columns of a figure, none where no case has it; some figures have the reference's beside them, or a reason."""
+    if entry.group == "accuracy":
+        return _accuracies(rows, notes)
+    if entry.name == "energy_gross_mj":
+        return _gross_energies(rows, notes)
+    if entry.name == "energy_net_mj":
+        has_energy = any(row.case.energy for row in rows)
+        return [_number(entry.heading, rows, lambda row: _net(row.case), entry.rank)] if has_energy else []
+    if not entry.always and not any(row.case.spread(entry.name) for row in rows):
         return []
-    return [
-        _number("TTFT ms", rows, lambda row: figures.significant(median_of(row.case.ttft_p50_ms)), 1),
-        _number("TPOT ms", rows, lambda row: figures.significant(median_of(row.case.tpot_p50_ms)), 1),
-        _number("tokens/s", rows, lambda row: figures.significant(median_of(row.case.decode_tokens_per_s))),
-    ]
+    own = _number(entry.heading, rows, lambda row: entry.shown(median_of(row.case.spread(entry.name))), entry.rank)
+    return [own, _number("p50/ref", rows, lambda row: _against(row, notes))] if entry.name == "latency_p50_ms" else [own]
 
 
 def _against(row: ComparisonRow, notes: Notes) -> str:
@@ -155,7 +153,7 @@ def _verdict(case: CaseSummary, doubts: Mapping[str, str], notes: Notes) -> str:
     return case.verdict + "".join(f" [{notes.cite(doubts[rule_of(reason)])}]" for reason in case.verdict_reasons)
 
 
-def _energy(rows: Sequence[ComparisonRow], notes: Notes) -> list[TerminalColumn]:
+def _gross_energies(rows: Sequence[ComparisonRow], notes: Notes) -> list[TerminalColumn]:
     found = [row.case.energy for row in rows if row.case.energy]
     mixes_classes = len({energy.ranks_as for energy in found}) > 1
     if not found:
@@ -163,23 +161,22 @@ def _energy(rows: Sequence[ComparisonRow], notes: Notes) -> list[TerminalColumn]
     return [
         _number("Gross mJ", rows, lambda row: _gross(row.case, notes, shows_class=mixes_classes)),
         _number("mJ/ref", rows, lambda row: "" if row.is_reference else figures.times(row.ratios.energy_gross), 2),
-        _number("Net mJ", rows, lambda row: _net(row.case), 3),
     ]
 
 
 def _gross(case: CaseSummary, notes: Notes, *, shows_class: bool) -> str:
-    if case.energy is None:
+    if case.energy is None or case.gross_mj is None:
         return f"none [{notes.cite(f'no energy: {case.energy_reason}')}]"
-    figure = figures.with_uncertainty(case.energy.gross_mj.median, case.energy.gross_u_mj)
+    figure = figures.with_uncertainty(case.gross_mj.median, case.gross_u_mj)
     return f"{figure} {case.energy.ranks_as}" if shows_class else figure
 
 
 def _net(case: CaseSummary) -> str:
     if case.energy is None:
         return ""
-    if case.energy.net_mj is None:
+    if (net := case.spread("energy_net_mj")) is None:
         return case.energy.net_state.replace("_", " ")
-    return figures.with_uncertainty(case.energy.net_mj.median, case.energy.net_u_mj)
+    return figures.with_uncertainty(net.median, case.uncertainty("energy_net_mj"))
 
 
 REASONS_SHOWN = 8

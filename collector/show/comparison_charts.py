@@ -171,7 +171,7 @@ def latency_cost(case: CaseSummary) -> tuple[Spread | None, tuple[float, float] 
 
 def energy_cost(case: CaseSummary) -> tuple[Spread | None, tuple[float, float] | None]:
     """Return the gross energy with its interval over runs, widened by what the meter contributes; with neither there is none."""
-    found, u_mj = case.gross_mj, case.energy.gross_u_mj if case.energy else None
+    found, u_mj = case.gross_mj, case.gross_u_mj
     if found is None or found.median <= 0:
         return found, None
     over = (found.interval.low, found.interval.high) if found.interval else None
@@ -282,24 +282,18 @@ def _lanes(rows: Sequence[ComparisonRow], styles: SeriesStyles) -> list[str]:
 
 
 def _cold_steps(case: CaseSummary) -> dict[str, float]:
-    start = case.cold_start
-    if start is None:
-        return {}
-    process = {"process": start.process_ms.median} if start.process_ms else {}
-    return {
-        **process,
-        "import the runtime": start.import_ms.median,
-        "load the model": start.load_ms.median,
-        "first inference": start.first_ms.median,
-    }
+    steps = {"process": "process", "import": "import the runtime", "load": "load the model", "first": "first inference"}
+    return {words: found.median for step, words in steps.items() if (found := case.spread(f"cold_start_{step}_ms"))}
 
 
 def _memory_steps(case: CaseSummary) -> dict[str, float]:
-    if case.memory is None:
+    names = ("before_load", "loaded", "peak", "prepared_inputs")
+    levels = [found.median for name in names if (found := case.spread(f"memory_{name}_mb"))]
+    if len(levels) < len(names):
         return {}
-    before, loaded, peak = (level.median for level in (case.memory.before_load_mb, case.memory.loaded_mb, case.memory.peak_mb))
+    before, loaded, peak, prepared = levels
     above = max(0.0, peak - max(before, loaded))
-    inputs = min(above, case.memory.prepared_inputs_mb.median)
+    inputs = min(above, prepared)
     return {
         "process and libraries": before,
         "inputs that the benchmark keeps ready": inputs,

@@ -121,10 +121,11 @@ def _latency(row: ComparisonRow) -> str:
 def energy(row: ComparisonRow) -> str:
     """Return what an inference costs in energy, or why that is not known."""
     own, other = row.case.energy, row.reference.energy
-    if own is None:
+    gross_mj, net_mj = row.case.gross_mj, row.case.spread("energy_net_mj")
+    if own is None or gross_mj is None:
         return f"Its energy was not measured: {row.case.energy_reason}."
-    gross = f"An inference costs {figures.with_uncertainty(own.gross_mj.median, own.gross_u_mj)} mJ gross ({own.ranks_as})"
-    net = f", {figures.with_uncertainty(own.net_mj.median, own.net_u_mj)} mJ net of idle" if own.net_mj else ""
+    gross = f"An inference costs {figures.with_uncertainty(gross_mj.median, row.case.gross_u_mj)} mJ gross ({own.ranks_as})"
+    net = f", {figures.with_uncertainty(net_mj.median, row.case.uncertainty('energy_net_mj'))} mJ net of idle" if net_mj else ""
     if row.ratios.energy_gross is not None:
         return f"{gross}{net}; gross that is {figures.significant(row.ratios.energy_gross, 2)} times {REFERENCE}'s."
     if other is not None:

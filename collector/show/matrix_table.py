@@ -9,7 +9,7 @@ from rich.text import Text
 from edgemeter.agent.base import figures
 from edgemeter.agent.base.metrics import metric_name
 from edgemeter.agent.base.terminal import plain_table, print_notes, print_text
-from edgemeter.collector.compare.matrix import UNITS, Matrix, MatrixCell, MatrixCoverage, row_name
+from edgemeter.collector.compare.matrix import Matrix, MatrixCell, MatrixCoverage, row_name
 from edgemeter.collector.compare.spread import MedianInterval
 from edgemeter.collector.compare.trade_off import AbsentCase, Cost, TradeOff
 from edgemeter.collector.runs.cases import named, names_of
@@ -19,21 +19,12 @@ Down = TypeVar("Down")
 Over = TypeVar("Over")
 # So many columns any terminal has room for.
 FEW_COLUMNS = 4
-TITLES = {
-    "latency": "latency, p50",
-    "throughput": "throughput",
-    "energy": "energy per inference, gross",
-    "accuracy": "accuracy",
-    "ttft": "time to first token, p50",
-    "tpot": "time per output token, p50",
-    "tokens": "decoding rate",
-}
 
 
 def show_matrix(found: Matrix, console: Console) -> None:
     """Print the matrix; what does not fit into a cell is below."""
-    unit = f" in {UNITS[found.figure]}" if UNITS[found.figure] else ""
-    print_text(console, f"{TITLES[found.figure]}{unit}; median (95%), * best of what is alike, ? suspect, ~ stale", "bold")
+    unit = f" in {found.figure.unit}" if found.figure.unit else ""
+    print_text(console, f"{found.figure.title}{unit}; median (95%), * best of what is alike, ? suspect, ~ stale", "bold")
     notes = Notes()
     rows = {row: row_name(found, row) for row in found.rows}
     columns = {column: column for column in found.columns}

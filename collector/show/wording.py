@@ -56,7 +56,7 @@ def level_text(case: CaseSummary) -> str:
 
 def gross_text(case: CaseSummary) -> str:
     """Return the gross energy with its uncertainty, `-` where there is none."""
-    return figures.with_uncertainty(case.energy.gross_mj.median, case.energy.gross_u_mj) if case.energy else figures.ABSENT
+    return figures.with_uncertainty(case.gross_mj.median, case.gross_u_mj) if case.gross_mj else figures.ABSENT
 
 
 def case_names(cases: Sequence[CaseSummary]) -> list[str]:

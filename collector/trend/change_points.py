@@ -122,7 +122,7 @@ def change_points(
         changes = ChangePoints(tuple(own))
         found.append(changes)
         changed = [at for at, texts in enumerate(days.changed) if texts]
-        is_warm = metric.follows_temperature and days.has_temperature()
+        is_warm = metric.rule.follows_temperature and days.has_temperature()
         for begin, stop in pairwise([*own, len(days.day)]):
             walks.append(_Walk(days, changes, begin, stop, _ends(days, begin, stop, every), changed, is_warm))
     going = [walk for walk in walks if walk.ends]
@@ -329,7 +329,7 @@ def at_break(metric: Metric, days: Days, begin: int, found: Break, end: int) -> 
     is_named = found.score == 0 or (found.low == found.high and bool(days.changed[found.place]))
     first, last = max(span[0] + BEFORE, found.place - NEAR), min(span[1] - AFTER, found.place + NEAR)
     places = [found.place] if is_named else sorted({found.place, *range(first, last + 1)})
-    with_heat = metric.follows_temperature and days.has_temperature()
+    with_heat = metric.rule.follows_temperature and days.has_temperature()
     scanned = _scan([days] * len(places), [span] * len(places), with_heat=with_heat, only=np.array(places))
     # Each place with residuals clipped around its own two levels: a high day beside a step does not move it.
     # Where no step can be estimated there is nothing to date.

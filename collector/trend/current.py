@@ -13,10 +13,11 @@ import numpy as np
 from edgemeter.agent.base.run_statistics import FEWEST, welch_p
 from edgemeter.agent.contract.record import RunRecord
 from edgemeter.collector.runs.cases import Case, CurrentSegment, Fingerprint, fingerprint_of
+from edgemeter.collector.runs.run_figures import RunFigures, figures_of
 from edgemeter.collector.trend.change_points import ChangePoints, change_points
 from edgemeter.collector.trend.days import Days, days_of
 from edgemeter.collector.trend.history import Points
-from edgemeter.collector.trend.metrics import METRICS, Metric, RunFigures, difference, figures_of, on_scale
+from edgemeter.collector.trend.metrics import METRICS, Metric, difference, on_scale
 from edgemeter.collector.trend.series_trend import newest_step
 from edgemeter.collector.trend.trend_text import amount_text
 
@@ -74,12 +75,13 @@ def current_case(case: Case, start: SegmentStart | None) -> Case:
 
 
 def _points(runs: Sequence[RunRecord]) -> Points:
-    return [(level_figures(figures_of(run), run.throughput_per_s), fingerprint_of(run)) for run in runs]
+    return [(level_figures(figures_of(run)), fingerprint_of(run)) for run in runs]
 
 
-def level_figures(figures: RunFigures, throughput_per_s: float | None) -> RunFigures:
+def level_figures(figures: RunFigures) -> RunFigures:
     """Return the figures with the time of one inference for a run that has no median: too few queries, as in `offline`."""
-    return figures if figures.p50_ms is not None or not throughput_per_s else figures._replace(p50_ms=1000 / throughput_per_s)
+    throughput_per_s = figures.value("throughput_per_s")
+    return figures if figures.value("p50_ms") is not None or not throughput_per_s else figures.with_value("p50_ms", 1000 / throughput_per_s)
 
 
 def _stepped(name: str, points: Points, days: Days, changes: ChangePoints) -> SegmentStart | None:

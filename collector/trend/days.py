@@ -9,8 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edgemeter.collector.runs.cases import Fingerprint
+from edgemeter.collector.runs.run_figures import RunFigures
 from edgemeter.collector.trend.covariate import regressor
-from edgemeter.collector.trend.metrics import Metric, RunFigures
+from edgemeter.collector.trend.metrics import Metric
 from edgemeter.collector.trend.noise import ENOUGH_DIFFERENCES, run_variance
 from edgemeter.collector.trend.run_columns import TEMPERATURE, RunColumns, columns_of, names_of, scaled
 
@@ -59,7 +60,7 @@ def days_of_series(metric: Metric, runs: RunColumns) -> list[Days]:
     series = np.repeat(np.arange(size), np.diff(runs.edges))
     value = runs.values(metric)
     has_value = ~np.isnan(value)
-    counts = has_value & runs.is_valid if metric.only_valid else has_value
+    counts = has_value & runs.is_valid if metric.rule.only_valid else has_value
     kind, kinds = runs.kinds(metric)
     counted = np.flatnonzero(counts)
     newest = np.full(size, -1)
@@ -84,7 +85,7 @@ class _Points:
         is_first[1:] = (own[1:] != own[:-1]) | (day[1:] != day[:-1])
         first = np.flatnonzero(is_first)
         x = scaled(metric, value)
-        u_square = np.zeros(len(kept)) if metric.figure_u is None else np.nan_to_num(100 * runs.figures[metric.figure_u][kept]) ** 2
+        u_square = np.zeros(len(kept)) if metric.u_column is None else np.nan_to_num(100 * runs.figures[metric.u_column][kept]) ** 2
         self._metric, self._series = metric, own[first]
         self._edges = np.searchsorted(self._series, np.arange(size + 1)).tolist()
         self._day, self._runs = day[first], np.diff(np.append(first, len(kept)))
@@ -97,7 +98,7 @@ class _Points:
         self._x = _sums(x, first) / self._runs
         self._known = (_sums(u_square, first) / self._runs + within[self._series]) / self._runs
         self._read_c = _means(runs.figures[TEMPERATURE][kept], first)
-        self._floor = np.full(size, metric.floor)
+        self._floor = np.full(size, metric.rule.floor)
         if metric.scale == "share":
             # A share that is nearly always 0 shows no scatter, but has that of a coin with its mean.
             mean = (np.bincount(own, x, minlength=size) / 100 + 1) / (np.diff(of_series) + 2)
@@ -108,7 +109,7 @@ class _Points:
         """Return the points of one series."""
         part = slice(self._edges[place], self._edges[place + 1])
         x, read_c = self._x[part], self._read_c[part]
-        heat = regressor(read_c, x) if self._metric.follows_temperature else read_c
+        heat = regressor(read_c, x) if self._metric.rule.follows_temperature else read_c
         return Days(
             self._day[part],
             x,

@@ -9,9 +9,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edgemeter.collector.runs.cases import Fingerprint
-from edgemeter.collector.trend.metrics import Metric, RunFigures
+from edgemeter.collector.runs.run_figures import RUN_COLUMNS, RunFigures
+from edgemeter.collector.trend.metrics import FOLLOWED, Metric, followed_value
 
-TEMPERATURE = "temperature_c"
+TEMPERATURE = "temperature_before_c"
 
 
 class CommonFacts(NamedTuple):
@@ -26,7 +27,7 @@ class CommonFacts(NamedTuple):
 class RunColumns:
     """Runs of series; arrays [runs], those of one series together, oldest first: of the series n those from `edges[n]` to `edges[n + 1]`.
 
-    `figures` are by the names of `RunFigures`, NaN where a run has none; `common` are places in `facts`.
+    `figures` are by the columns of the index, NaN where a run has none; `common` are places in `facts`.
     """
 
     edges: NDArray[np.intp]
@@ -39,7 +40,7 @@ class RunColumns:
     def values(self, metric: Metric) -> NDArray[np.float64]:
         """Return the metric's figure of each run, NaN where it has none."""
         takes = np.array([metric.takes(_kind(metric, facts)) for facts in self.facts], dtype=np.bool_)
-        return np.where(takes[self.common], self.figures[metric.figure], np.nan)
+        return np.where(takes[self.common], self.figures[metric.figure.key], np.nan)
 
     def kinds(self, metric: Metric) -> tuple[NDArray[np.intp], Sequence[str | None]]:
         """Return of what kind each run's figure is, as a place among the kinds that there are, and these."""
@@ -49,7 +50,7 @@ class RunColumns:
 
 
 def _kind(metric: Metric, facts: CommonFacts) -> str | None:
-    return None if metric.figure_kind is None else getattr(facts, metric.figure_kind)
+    return None if metric.kind_column is None else getattr(facts, metric.kind_column)
 
 
 def scaled(metric: Metric, value: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -59,13 +60,13 @@ def scaled(metric: Metric, value: NDArray[np.float64]) -> NDArray[np.float64]:
 
 
 def names_of(metrics: Iterable[Metric]) -> list[str]:
-    """Return the names of the figures that the metrics read, in `RunFigures`."""
-    return list(dict.fromkeys(name for metric in metrics for name in (TEMPERATURE, metric.figure, metric.figure_u) if name))
+    """Return the columns of the index that the metrics read."""
+    return list(dict.fromkeys(name for metric in metrics for name in (TEMPERATURE, metric.figure.key, metric.u_column) if name))
 
 
 def columns_of(series: Sequence[Sequence[tuple[RunFigures, Fingerprint]]], names: Iterable[str]) -> RunColumns:
     """Return the runs of each series, in any order, with the figures of these names."""
-    runs = [pair for own in series for pair in sorted(own, key=lambda pair: pair[0].started_at_ns)]
+    runs = [pair for own in series for pair in sorted(own, key=lambda pair: pair[0].at_ns)]
     facts: dict[CommonFacts, int] = {}
     common = [facts.setdefault(CommonFacts(below, run.energy_kind, run.accuracy_kind), len(facts)) for run, below in runs]
     return RunColumns(
@@ -74,5 +75,12 @@ def columns_of(series: Sequence[Sequence[tuple[RunFigures, Fingerprint]]], names
         is_valid=np.array([run.verdict == "valid" for run, _ in runs], dtype=np.bool_),
         common=np.array(common, dtype=np.intp),
         facts=list(facts),
-        figures={name: np.array([getattr(run, name) for run, _ in runs], dtype=np.float64) for name in names},
+        figures={name: np.array([_column(run, name) for run, _ in runs], dtype=np.float64) for name in names},
     )
+
+
+def _column(run: RunFigures, name: str) -> float | None:
+    if name in FOLLOWED:
+        return followed_value(FOLLOWED[name], run)
+    value: float | None = getattr(run, name) if name in RUN_COLUMNS else run.value(name)
+    return value

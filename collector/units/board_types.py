@@ -80,6 +80,8 @@ def advice(metric: str, own: BoardCondition, others: Sequence[BoardCondition]) -
 # The present state of a board: its runs of this many days up to the newest of its type.
 LATELY_DAYS = 30
 WITHIN = 2.0
+# What a board's condition is made of, beside its temperature.
+_CONDITIONS = ("at_ns", "throttled_ratio", "is_under_voltage")
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,12 +155,12 @@ def _of_types(history: History, metric: Metric, keys: Sequence[SeriesKey]) -> It
     for key in keys:
         if key.role == "device":
             groups.setdefault((key.fleet, _type_of(key), key.provenance), []).append(key)
-    names = list(dict.fromkeys([*names_of([metric]), "started_at_ns", "is_throttled", "is_under_voltage"]))
+    names = list(dict.fromkeys([*names_of([metric]), *_CONDITIONS]))
     for _, members in sorted(groups.items()):
         begin = max(history.last_day(key) for key in members) - LATELY_DAYS + 1
         runs = history.columns(members, names, begin)
         value = runs.values(metric)
-        counted = _of_one_kind(metric, runs, np.flatnonzero(~np.isnan(value) & (runs.is_valid | (not metric.only_valid))))
+        counted = _of_one_kind(metric, runs, np.flatnonzero(~np.isnan(value) & (runs.is_valid | (not metric.rule.only_valid))))
         if len(counted):
             series = np.repeat(np.arange(len(members)), np.diff(runs.edges))
             edges = np.searchsorted(series[counted], np.arange(len(members) + 1)).tolist()
@@ -238,9 +240,10 @@ def _conditions(lately: _Lately, rows: Mapping[str, int]) -> dict[str, BoardCond
 
 def _condition(runs: RunColumns, places: NDArray[np.intp]) -> BoardCondition:
     temperatures_c, throttled, low = (
-        values[~np.isnan(values)] for values in (runs.figures[name][places] for name in (TEMPERATURE, "is_throttled", "is_under_voltage"))
+        values[~np.isnan(values)]
+        for values in (runs.figures[name][places] for name in (TEMPERATURE, "throttled_ratio", "is_under_voltage"))
     )
-    newest = places[np.argmax(runs.figures["started_at_ns"][places])]
+    newest = places[np.argmax(runs.figures["at_ns"][places])]
     return BoardCondition(
         temperature_c=median_of_values(temperatures_c) if len(temperatures_c) else None,
         throttled_ratio=float(throttled.sum()) / len(throttled) if len(throttled) else None,

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Sequence
 
 from edgemeter.agent.base import figures
+from edgemeter.agent.contract.figures import Figure, in_view, with_part
 from edgemeter.collector.charts.chart import ViewTable
 from edgemeter.collector.compare.comparison import MARKS, Comparison, ComparisonRow, comparable
 from edgemeter.collector.compare.judgement import within_of
@@ -41,38 +42,7 @@ def _columns(comparison: Comparison, styles: SeriesStyles, links: Links, called:
             for name in ("fleet", "role", "model", "precision", "runtime", "runtime_version", "scenario", "dataset_sha256")
         ),
         ViewColumn("board", "Board", board_of, is_shown=False),
-        *_spread("latency_p50", "ms", "p50 ms", lambda row: row.case.p50_ms),
-        ViewColumn(
-            "latency_p50_ratio",
-            "to baseline",
-            lambda row: row.ratios.p50,
-            _ratio,
-            "p50 against the baseline's p50, what that means, and its 95% interval over days or runs",
-        ),
-        ViewColumn("latency_p50_ratio_low", "", lambda row: _bound(row, 0), is_shown=False),
-        ViewColumn("latency_p50_ratio_high", "", lambda row: _bound(row, 1), is_shown=False),
-        ViewColumn("latency_judgement", "", lambda row: row.judgements.latency.words if row.judgements.latency else None, is_shown=False),
-        *_spread("latency_p90", "ms", "p90 ms", lambda row: row.case.p90_ms),
-        *_spread("throughput", "per_s", "per s", lambda row: row.case.throughput_per_s),
-        ViewColumn(
-            "accuracy",
-            accuracy_name([row.case for row in comparison.rows]),
-            lambda row: median_of(row.case.accuracy_value),
-            _accuracy,
-        ),
-        ViewColumn("accuracy_difference", "", lambda row: row.ratios.accuracy_difference, is_shown=False),
-        *_spread("memory_peak", "mb", "Peak MB", lambda row: row.case.peak_mb),
-        ViewColumn(
-            "energy_gross_mj",
-            "Gross mJ",
-            lambda row: median_of(row.case.gross_mj),
-            _gross,
-            "energy per inference, idle included, with its uncertainty (95%)",
-        ),
-        ViewColumn("energy_gross_u_mj", "", lambda row: row.case.energy.gross_u_mj if row.case.energy else None, is_shown=False),
-        ViewColumn("energy_scope", "", lambda row: row.case.energy.scope if row.case.energy else None, is_shown=False),
-        ViewColumn("energy_provenance", "", lambda row: row.case.energy.provenance if row.case.energy else None, is_shown=False),
-        ViewColumn("energy_gross_ratio", "", lambda row: row.ratios.energy_gross, is_shown=False),
+        *(column for entry in in_view("cases") for column in _figure(entry, comparison)),
         ViewColumn("runs", "Runs", lambda row: len(row.case.runs)),
         ViewColumn("level_since", "", lambda row: row.case.segment.words if row.case.segment else None, is_shown=False),
         ViewColumn("earlier_runs", "", lambda row: row.case.segment.earlier if row.case.segment else 0, is_shown=False),
@@ -88,12 +58,54 @@ def _of_key(name: str) -> Callable[[ComparisonRow], str]:
     return lambda row: str(getattr(row.case.key, name))
 
 
-def _spread(name: str, unit: str, heading: str, figure: Callable[[ComparisonRow], Spread | None]) -> Sequence[ViewColumn[ComparisonRow]]:
-    return (
-        ViewColumn(f"{name}_{unit}", heading, lambda row: median_of(figure(row)), lambda row: _spread_cell(figure(row))),
-        ViewColumn(f"{name}_min_{unit}", "", lambda row: found.low if (found := figure(row)) else None, is_shown=False),
-        ViewColumn(f"{name}_max_{unit}", "", lambda row: found.high if (found := figure(row)) else None, is_shown=False),
-    )
+def _figure(entry: Figure, comparison: Comparison) -> list[ViewColumn[ComparisonRow]]:
+    """Return the columns of a figure, with what says more of some of them."""
+    if entry.group == "accuracy":
+        heading = accuracy_name([row.case for row in comparison.rows])
+        return [
+            ViewColumn("accuracy", heading, lambda row: median_of(row.case.accuracy_value), _accuracy),
+            ViewColumn("accuracy_difference", "", lambda row: row.ratios.accuracy_difference, is_shown=False),
+        ]
+    if entry.name == "energy_gross_mj":
+        return _gross_energy(entry)
+    return [*_spread(entry), *(_to_baseline() if entry.name == "latency_p50_ms" else [])]
+
+
+def _spread(entry: Figure) -> list[ViewColumn[ComparisonRow]]:
+    def figure(row: ComparisonRow) -> Spread | None:
+        return row.case.spread(entry.name)
+
+    return [
+        ViewColumn(entry.column, entry.heading, lambda row: median_of(figure(row)), lambda row: _spread_cell(figure(row))),
+        ViewColumn(with_part(entry.column, "_min"), "", lambda row: found.low if (found := figure(row)) else None, is_shown=False),
+        ViewColumn(with_part(entry.column, "_max"), "", lambda row: found.high if (found := figure(row)) else None, is_shown=False),
+    ]
+
+
+def _to_baseline() -> list[ViewColumn[ComparisonRow]]:
+    return [
+        ViewColumn(
+            "latency_p50_ratio",
+            "to baseline",
+            lambda row: row.ratios.p50,
+            _ratio,
+            "p50 against the baseline's p50, what that means, and its 95% interval over days or runs",
+        ),
+        ViewColumn("latency_p50_ratio_low", "", lambda row: _bound(row, 0), is_shown=False),
+        ViewColumn("latency_p50_ratio_high", "", lambda row: _bound(row, 1), is_shown=False),
+        ViewColumn("latency_judgement", "", lambda row: row.judgements.latency.words if row.judgements.latency else None, is_shown=False),
+    ]
+
+
+def _gross_energy(entry: Figure) -> list[ViewColumn[ComparisonRow]]:
+    explanation = "energy per inference, idle included, with its uncertainty (95%)"
+    return [
+        ViewColumn(entry.column, entry.heading, lambda row: median_of(row.case.gross_mj), _gross, explanation),
+        ViewColumn(with_part(entry.column, "_u"), "", lambda row: row.case.gross_u_mj, is_shown=False),
+        ViewColumn("energy_scope", "", lambda row: row.case.energy.scope if row.case.energy else None, is_shown=False),
+        ViewColumn("energy_provenance", "", lambda row: row.case.energy.provenance if row.case.energy else None, is_shown=False),
+        ViewColumn("energy_gross_ratio", "", lambda row: row.ratios.energy_gross, is_shown=False),
+    ]
 
 
 def _device(row: ComparisonRow, styles: SeriesStyles, links: Links) -> Markup:

@@ -7,8 +7,8 @@ from typing import Any
 from edgemeter.agent.base import figures
 from edgemeter.collector.charts.chart import ViewTable
 from edgemeter.collector.index.indexed_case import IndexedCase
+from edgemeter.collector.runs.run_figures import NS_PER_DAY
 from edgemeter.collector.web.markup import Markup, render
-from edgemeter.collector.web.queries import NS_PER_DAY
 from edgemeter.collector.web.view import Links, link
 
 # A cell whose newest run is so much older than the newest of all is stale.

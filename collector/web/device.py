@@ -6,6 +6,8 @@ from dataclasses import dataclass, replace
 from statistics import median
 
 from edgemeter.agent.base import figures
+from edgemeter.agent.base.documents import Plain
+from edgemeter.agent.contract.figures import Figure, figure, in_view, with_part
 from edgemeter.agent.contract.health import Health
 from edgemeter.agent.ledger.presence import certificate_days, clock_text, last_words, needs_attention, sensors_text
 from edgemeter.collector.charts.chart import Chart, ViewTable, rows_table
@@ -13,16 +15,16 @@ from edgemeter.collector.charts.specs import among
 from edgemeter.collector.compare.spread import Spread
 from edgemeter.collector.compare.summary import CaseSummary
 from edgemeter.collector.index.indexed_case import IndexedCase
-from edgemeter.collector.index.indexed_run import IndexedRun
 from edgemeter.collector.runs.cases import UNKNOWN_BOARD, CaseKey, like_with_like
 from edgemeter.collector.runs.energy_class import MEASURED
+from edgemeter.collector.runs.run_figures import RunFigures
 from edgemeter.collector.web.activity import described, read_activities
 from edgemeter.collector.web.context import ViewContext
 from edgemeter.collector.web.findings import findings_list
 from edgemeter.collector.web.machine import machine_facts
 from edgemeter.collector.web.markup import Markup, join, part
 from edgemeter.collector.web.queries import CaseFilter, cases, newest_run, runs_of, summaries
-from edgemeter.collector.web.series import METRICS, series, series_groups, titles
+from edgemeter.collector.web.series import series, series_groups, titles
 from edgemeter.collector.web.view import (
     Links,
     ServedLinks,
@@ -42,14 +44,14 @@ RUNS_SHOWN = 60
 ID_SHOWN = 24
 CHARTS = 6
 OTHERS_DRAWN = 30
-# What a device is held against the others of its type in, and how it is called.
-BESIDE = {"p50_ms": "p50 latency", "gross_mj": "gross energy"}
+# The figures in which a device is compared with the others of its type.
+AMONG_PEERS = (figure("latency_p50_ms"), figure("energy_gross_mj"))
 
 
 @dataclass(frozen=True, slots=True)
 class _RunLine:
     case: IndexedCase
-    run: IndexedRun
+    run: RunFigures
 
 
 def device_view(context: ViewContext, request: ViewRequest, case_filter: CaseFilter) -> View:  # noqa: ARG001 - every view has the same signature
@@ -121,15 +123,15 @@ def _beside(context: ViewContext, own: Sequence[IndexedCase], board: str, case_f
         others = [one for one in cases(context.connection, alike) if _is_same_elsewhere(one.key, case.key)]
         found = {one.key: one for one in summaries(context.connection, [case, *_by_rank(others)], case_filter)}
         mine, most = found.pop(case.key, None), max(most, len(others))
-        for metric, called in BESIDE.items():
-            if mine is None or (spread := getattr(mine, metric)) is None:
+        for entry in AMONG_PEERS:
+            if mine is None or (spread := mine.spread(entry.name)) is None:
                 continue
             # Energies of other meters are not drawn in one strip.
-            beside = [one for one in found.values() if metric != "gross_mj" or _meter(one) == _meter(mine)]
-            theirs = [(one.key.device, other) for one in beside if (other := getattr(one, metric))]
-            name = f"{case.key.model}, {case.key.precision} on {case.key.runtime}: {called}"
+            peers = [peer for peer in found.values() if entry.group != "energy" or _meter(peer) == _meter(mine)]
+            theirs = [(peer.key.device, other) for peer in peers if (other := peer.spread(entry.name))]
+            name = f"{case.key.model}, {case.key.precision} on {case.key.runtime}: {entry.title}"
             if theirs:
-                drawn.append(_strip(context, name, (case.key.device, spread), theirs, "ms" if metric == "p50_ms" else "mJ"))
+                drawn.append(_strip(context, name, (case.key.device, spread), theirs, entry.unit))
             else:
                 alone.append(name)
     parts = [part("gallery", drawn)] if drawn else []
@@ -182,8 +184,8 @@ def _trends(context: ViewContext, own: Sequence[IndexedCase]) -> Markup:
     shown = [
         context.sheet.draw(found.chart)
         for members, title in zip(groups[:CHARTS], titles(groups)[:CHARTS], strict=True)
-        for name in BESIDE
-        if (found := series(context, members, METRICS[name], days=None, span=span, title=title))
+        for entry in AMONG_PEERS
+        if (found := series(context, members, entry, days=None, span=span, title=title))
     ]
     return part("gallery", shown) if shown else note("No run has a latency or an energy.")
 
@@ -194,11 +196,30 @@ def _runs(context: ViewContext, own: Sequence[IndexedCase]) -> tuple[Markup, Vie
     return grid("runs", run_columns(context.links), lines, lambda line: {"data-at": str(line.run.started_at_ns)})
 
 
-def _gross(run: IndexedRun) -> Markup:
-    if run.gross_mj is None:
-        return join(["\N{EN DASH}"])
-    provenance = "" if run.energy_provenance == MEASURED else run.energy_provenance or ""
-    return with_small(figures.with_uncertainty(run.gross_mj, run.gross_u_mj), provenance)
+def _run_figure(entry: Figure) -> list[ViewColumn[_RunLine]]:
+    """Return the columns of a figure: itself, and its uncertainty where it has one."""
+    name = "accuracy" if entry.group == "accuracy" else entry.name
+    own: ViewColumn[_RunLine] = ViewColumn(
+        name, entry.heading, lambda line: _plain(entry, line.run), lambda line: _cell(entry, line.run), is_text=entry.is_truth
+    )
+    if not entry.u:
+        return [own]
+    return [own, ViewColumn(with_part(entry.name, "_u"), "", lambda line: line.run.u(entry), is_shown=False)]
+
+
+def _plain(entry: Figure, run: RunFigures) -> Plain:
+    value = run.value(entry.key)
+    return value if value is None or not entry.is_truth else bool(value)
+
+
+def _cell(entry: Figure, run: RunFigures) -> Markup | str:
+    value = run.value(entry.key)
+    if entry.is_truth:
+        return "not reported" if value is None else "yes" if value else "no"
+    if entry.u and value is not None:
+        provenance = "" if run.energy_provenance == MEASURED else run.energy_provenance or ""
+        return with_small(figures.with_uncertainty(value, run.u(entry)), provenance)
+    return figures.typeset(entry.shown(value))
 
 
 def run_columns(links: Links) -> list[ViewColumn[_RunLine]]:
@@ -229,21 +250,7 @@ def run_columns(links: Links) -> list[ViewColumn[_RunLine]]:
         ViewColumn("backend", "", lambda line: line.case.key.backend, is_shown=False),
         ViewColumn("threads", "", lambda line: line.case.key.threads, is_shown=False),
         ViewColumn("batch", "", lambda line: line.case.key.batch, is_shown=False),
-        ViewColumn("latency_p50_ms", "p50 ms", lambda line: line.run.p50_ms),
-        ViewColumn("latency_p90_ms", "p90 ms", lambda line: line.run.p90_ms),
-        ViewColumn("energy_gross_mj", "Gross mJ", lambda line: line.run.gross_mj, lambda line: _gross(line.run)),
+        *(column for entry in in_view("runs") for column in _run_figure(entry)),
         ViewColumn("energy_provenance", "", lambda line: line.run.energy_provenance, is_shown=False),
-        ViewColumn("energy_gross_u_mj", "", lambda line: line.run.gross_u_mj, is_shown=False),
-        ViewColumn(
-            "accuracy", "Accuracy", lambda line: line.run.accuracy, lambda line: figures.typeset(figures.accuracy(line.run.accuracy))
-        ),
-        ViewColumn("temperature_max_c", "Hottest °C", lambda line: line.run.temperature_c),
-        ViewColumn(
-            "is_throttled",
-            "Throttled",
-            lambda line: line.run.is_throttled,
-            lambda line: {True: "yes", False: "no", None: "not reported"}[line.run.is_throttled],
-            is_text=True,
-        ),
         ViewColumn("verdict", "Verdict", lambda line: line.run.verdict, lambda line: verdict_cell(line.run.verdict), is_text=True),
     ]

@@ -9,9 +9,9 @@ from pathlib import Path
 
 from edgemeter.agent.contract.record import RunRecord
 from edgemeter.collector.alerts.lifecycle import Alert, read_alerts
-from edgemeter.collector.alerts.page_address import FIGURE_OF
 from edgemeter.collector.index.history import LedgerHistory
 from edgemeter.collector.index.sources import DocumentSource, LedgerSource, RecordSource
+from edgemeter.collector.runs.run_figures import NS_PER_DAY, figures_of
 from edgemeter.collector.trend.events import EventMember, member_name, step_events, told_by
 from edgemeter.collector.trend.finding import Step
 from edgemeter.collector.trend.history import History, RunHistory
@@ -21,10 +21,6 @@ from edgemeter.collector.trend.trend_text import amount_text, drift_text, event_
 from edgemeter.collector.trend.watch import trends_of, trends_of_one
 from edgemeter.collector.trend.watch_file import Annotation, annotations_of, open_watch, watch_file_beside
 from edgemeter.collector.units.board_types import board_types
-from edgemeter.collector.web.queries import NS_PER_DAY
-
-# The metrics of the trend, by those of the page.
-NAMES = {figure: metric for metric, figure in FIGURE_OF.items()}
 
 # Metrics in which a device may differ, how long findings are kept, and how many times longer than they took: steps take days.
 APART_IN = ("energy", "latency")
@@ -84,7 +80,9 @@ class TrendEvents:
 
     def of(self, run: RunRecord, metric: str) -> Sequence[SeriesEvent]:
         """Return what happened in the series that `run` belongs to, oldest first; nothing until the history was read."""
-        name, key = NAMES.get(metric), series_of(run)
+        own, key = figures_of(run), series_of(run)
+        # An accuracy is followed by one metric where a higher value is the better one, by another where a lower one is.
+        name = next((name for name, one in METRICS.items() if one.figure.key == metric and one.takes(one.kind(own))), None)
         if name is None:
             return ()
         annotations = self._annotations()

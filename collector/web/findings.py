@@ -8,7 +8,7 @@ from edgemeter.collector.trend.finding import iso
 from edgemeter.collector.web.context import ViewContext
 from edgemeter.collector.web.events import FindingShown
 from edgemeter.collector.web.markup import Markup, join, part
-from edgemeter.collector.web.series import DEFAULT_METRIC
+from edgemeter.collector.web.series import DEFAULT_FIGURE
 from edgemeter.collector.web.view import link, note
 
 
@@ -18,7 +18,7 @@ def findings_list(context: ViewContext, picked: Mapping[str, str], most: int = 1
     lines = []
     for one in fits[:most]:
         # A view is narrowed to one board and one model, or to none.
-        alone = {"board": one.boards, "model": one.models, "metric": (FIGURE_OF.get(one.metric, DEFAULT_METRIC),)}
+        alone = {"board": one.boards, "model": one.models, "metric": (FIGURE_OF.get(one.metric, DEFAULT_FIGURE),)}
         fields = {name: values[0] for name, values in alone.items() if len(values) == 1}
         if len(one.devices) == 1:
             fields |= {"fleet": one.devices[0][0], "device": one.devices[0][1]}

@@ -19,14 +19,14 @@ from edgemeter.collector.web.context import REFERENCE, ViewContext, baselines, d
 from edgemeter.collector.web.events import TrendEvents
 from edgemeter.collector.web.markup import NOTHING, Markup, element, raw
 from edgemeter.collector.web.queries import CaseFilter, cases, count_cases
-from edgemeter.collector.web.series import DEFAULT_METRIC
+from edgemeter.collector.web.series import DEFAULT_FIGURE
 from edgemeter.collector.web.side_by_side import CASES_SHOWN
 from edgemeter.collector.web.site import FormChoices, content, held_exports, offered, one_file_page, show
 from edgemeter.collector.web.view import FileLinks, ViewRequest, read_address
 
 # How many of each a file holds, so that it can be sent and opened; the served page has all.
 BASELINES, PAGES, MODELS, DEVICES, RUNS = 8, 10, 12, 60, 40
-METRICS = (DEFAULT_METRIC, "gross_mj", "accuracy", "throttled_ratio")
+METRICS = (DEFAULT_FIGURE, "gross_mj", "accuracy", "throttled_ratio")
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,6 +152,6 @@ def _choices(everything: FormChoices, held: HeldAddresses) -> FormChoices:
     values = {name: dict(entries) for name, entries in everything.values.items() if name not in {"days", "level"}}
     addresses = [read_address(text) for text in held.addresses]
     for view, name in (("compare", "baseline"), ("trend", "metric")):
-        kept = {one.get(name) for one in addresses if one.view == view} | {DEFAULT_METRIC}
+        kept = {one.get(name) for one in addresses if one.view == view} | {DEFAULT_FIGURE}
         values[name] = {value: text for value, text in values[name].items() if value in kept}
     return FormChoices(values)

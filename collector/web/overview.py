@@ -13,6 +13,7 @@ from edgemeter.agent.ledger.presence import DevicePresence, calibration_days, ce
 from edgemeter.collector.charts.chart import Chart, ViewTable, rows_table
 from edgemeter.collector.charts.specs import spark_lines
 from edgemeter.collector.index.indexed_case import IndexedCase
+from edgemeter.collector.runs.run_figures import NS_PER_DAY
 from edgemeter.collector.show.wording import listed
 from edgemeter.collector.web.activity import now_section
 from edgemeter.collector.web.context import ViewContext
@@ -20,7 +21,7 @@ from edgemeter.collector.web.coverage import STALE_DAYS, coverage
 from edgemeter.collector.web.events import OutlyingDevice
 from edgemeter.collector.web.findings import findings_list
 from edgemeter.collector.web.markup import NOTHING, Markup, element, join, part
-from edgemeter.collector.web.queries import NS_PER_DAY, CaseFilter, cases, p50_by_day
+from edgemeter.collector.web.queries import CaseFilter, cases, p50_by_day
 from edgemeter.collector.web.view import BRUSH, Links, View, ViewColumn, ViewRequest, grid, link, note, section, with_small
 
 # A device without a run for so long is silent.

@@ -15,17 +15,16 @@ from edgemeter.agent.contract.record import RunRecord
 from edgemeter.collector.compare.summary import CaseSummary, DaysCounted
 from edgemeter.collector.index.index_file import FACETS
 from edgemeter.collector.index.indexed_case import COUNTED, IndexedCase, decode_case
-from edgemeter.collector.index.indexed_run import IndexedRun
 from edgemeter.collector.index.stored_summaries import of_newest_runs, read_summaries
 from edgemeter.collector.index.stored_summaries import runs_of as records_of
 from edgemeter.collector.runs.cases import Fingerprint
+from edgemeter.collector.runs.run_figures import NS_PER_DAY, RUN_COLUMNS, VALUE_COLUMNS, RunFigures, run_of_row
 
-NS_PER_DAY = 86_400 * 1_000_000_000
 LEVELS: dict[DaysCounted, str] = {"current": "current level", "all": "all days"}
 PERIODS = {"7": "last 7 days", "30": "last 30 days", "90": "last 90 days"}
 
 _IN_ORDER = "ORDER BY model, fleet, device, precision, runtime, case_number LIMIT ? OFFSET ?"
-_RUN_COLUMNS = ", ".join(f"runs.{name}" for name in IndexedRun._fields)
+_RUN_COLUMNS = ", ".join((*RUN_COLUMNS, *VALUE_COLUMNS))
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,10 +133,10 @@ def since_ns(connection: sqlite3.Connection, days: int) -> int:
     return int(min(newest, time.time_ns())) - days * NS_PER_DAY
 
 
-def runs_of(connection: sqlite3.Connection, case_number: int, *, newest: int) -> list[IndexedRun]:
+def runs_of(connection: sqlite3.Connection, case_number: int, *, newest: int) -> list[RunFigures]:
     """Return the newest so many runs of a case, oldest first."""
     query = f"SELECT {_RUN_COLUMNS} FROM runs WHERE case_number = ? ORDER BY started_at_ns DESC LIMIT ?"  # noqa: S608 - our own names
-    return [IndexedRun._make(row) for row in connection.execute(query, (case_number, newest))][::-1]
+    return [run_of_row(row) for row in connection.execute(query, (case_number, newest))][::-1]
 
 
 def newest_run(connection: sqlite3.Connection, case_number: int) -> RunRecord:
@@ -152,10 +151,10 @@ def p50_by_day(connection: sqlite3.Connection, start_ns: int, numbers: Sequence[
     return connection.execute(query, (NS_PER_DAY, msgspec.json.encode(numbers).decode(), start_ns)).fetchall()
 
 
-def run_of(connection: sqlite3.Connection, run_id: str) -> IndexedRun | None:
-    """Return the run of that id."""
-    found = connection.execute(f"SELECT {_RUN_COLUMNS} FROM runs WHERE id = ? ORDER BY row DESC LIMIT 1", (run_id,)).fetchone()  # noqa: S608
-    return IndexedRun._make(found) if found else None
+def row_of_run(connection: sqlite3.Connection, run_id: str) -> int | None:
+    """Return the ledger's row of the run of that id."""
+    found = connection.execute("SELECT max(row) FROM measured WHERE id = ?", (run_id,)).fetchone()
+    return None if found[0] is None else int(found[0])
 
 
 def fingerprints(connection: sqlite3.Connection, numbers: Sequence[int]) -> dict[int, Fingerprint]:

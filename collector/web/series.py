@@ -10,15 +10,16 @@ from typing import Any
 from edgemeter.agent.base import figures
 from edgemeter.agent.base.documents import Plain
 from edgemeter.agent.base.metrics import metric_name
+from edgemeter.agent.contract.figures import Figure, in_view
 from edgemeter.collector.charts.chart import Chart, ViewTable, rows_table
 from edgemeter.collector.charts.specs import over_time
 from edgemeter.collector.index.indexed_case import IndexedCase
-from edgemeter.collector.index.indexed_run import ENERGIES, IndexedRun, of_newest_kind
 from edgemeter.collector.runs.cases import CaseKey, names_of
 from edgemeter.collector.runs.energy_class import MEASURED
+from edgemeter.collector.runs.run_figures import NS_PER_DAY, RunFigures, of_newest_kind
 from edgemeter.collector.web.context import ViewContext
 from edgemeter.collector.web.events import SeriesEvent
-from edgemeter.collector.web.queries import NS_PER_DAY, fingerprints, newest_run, runs_of
+from edgemeter.collector.web.queries import fingerprints, newest_run, runs_of
 
 # With more runs than this a dot is the median of a day; a page holds only so many in all.
 DOTS, DOTS_IN_ALL = 400, 1600
@@ -29,30 +30,9 @@ MARKS = 12
 CHANGING: dict[str, Any] = {"runtime_package": "", "runtime_version": "", "model_sha256": "", "power_mode": None}
 
 
-@dataclass(frozen=True, slots=True)
-class ChartMetric:
-    """One thing to follow over time: its name, title and unit, and whether its axis begins at zero."""
-
-    name: str
-    title: str
-    unit: str
-    from_zero: bool = False
-
-
-METRICS = {
-    metric.name: metric
-    for metric in (
-        ChartMetric("p50_ms", "Latency p50, ms", "ms"),
-        ChartMetric("ttft_ms", "Time to first token p50, ms", "ms"),
-        ChartMetric("tpot_ms", "Time per output token p50, ms", "ms"),
-        ChartMetric("gross_mj", "Energy per inference, gross, mJ", "mJ"),
-        ChartMetric("net_mj", "Energy per inference, net, mJ", "mJ"),
-        ChartMetric("accuracy", "Accuracy", ""),
-        ChartMetric("throttled_ratio", "Share of runs that were throttled", "", from_zero=True),
-        ChartMetric("temperature_c", "Highest temperature, °C", "°C"),
-    )
-}
-DEFAULT_METRIC = "p50_ms"
+# What can be followed over time, by the name in an address.
+FOLLOWED = {entry.key: entry for entry in in_view("chart")}
+DEFAULT_FIGURE = "p50_ms"
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,52 +63,52 @@ def titles(groups: Sequence[Sequence[IndexedCase]]) -> list[str]:
 def series(
     context: ViewContext,
     members: Sequence[IndexedCase],
-    metric: ChartMetric,
+    entry: Figure,
     *,
     days: int | None,
     span: tuple[float, float] | None,
     title: str | None = None,
     dots: int = DOTS,
 ) -> SeriesShown | None:
-    """Return the series of the cases, all of one device, None where no run has that metric; of more runs than `dots` a dot is a day."""
+    """Return the series of the cases, all of one device, None where no run has that figure; of more runs than `dots` a dot is a day."""
     case = max(members, key=lambda one: one.newest_ns)
     runs = [run for one in members for run in runs_of(context.connection, one.number, newest=RUNS_READ) if run.is_usable]
     runs.sort(key=lambda run: run.started_at_ns)
     if days is not None and span is not None:
         runs = [run for run in runs if run.started_at_ns >= span[0]]
-    having = [run for run in runs if _value(run, metric.name) is not None]
-    valued = [(run, value) for run in of_newest_kind(having, metric.name) if (value := _value(run, metric.name)) is not None]
+    having = [run for run in runs if run.value(entry.key) is not None]
+    valued = [(run, value) for run in of_newest_kind(having, entry) if (value := run.value(entry.key)) is not None]
     if not valued:
         return None
-    is_daily = metric.name == "throttled_ratio" or len(valued) > dots
-    rows = _daily(valued, metric) if is_daily else [_dot(run, value, metric) for run, value in valued]
+    is_daily = entry.is_truth or len(valued) > dots
+    rows = _daily(valued, entry) if is_daily else [_dot(run, value, entry) for run, value in valued]
     newest = newest_run(context.connection, case.number)
-    found = context.events.of(newest, metric.name)
+    found = context.events.of(newest, entry.key)
     changes = [one for one in _changes(context, runs) if not _is_named(one, found)]
     events = sorted([*changes, *found], key=lambda one: one.at_ns)[:MARKS]
     marks = [{"at": one.at_ns / 1e6, "text": one.text, "kind": one.kind, "number": str(number)} for number, one in enumerate(events, 1)]
     title = title or _title(case.key)
-    name = metric_name(newest.accuracy.metric) if metric.name == "accuracy" and newest.accuracy else metric.title
+    name = metric_name(newest.accuracy.metric) if entry.group == "accuracy" and newest.accuracy else entry.heading_with_unit
     spec = over_time(
         name,
         levels=_levels(valued, events),
         events=marks,
         span_ns=span or (valued[0][0].started_at_ns, valued[-1][0].started_at_ns),
-        from_zero=metric.from_zero,
+        from_zero=entry.is_truth,
         has_bars=any(row["low"] is not None for row in rows),
     )
     names = ("fleet", "device", "model", "precision", "runtime")
     facts = {f"data-{name}": str(getattr(case.key, name)) for name in names} | {"data-board": case.board}
-    text = _words(valued, metric, len(having) - len(valued), is_daily=is_daily)
+    text = _words(valued, entry, len(having) - len(valued), is_daily=is_daily)
     chart = Chart(title, spec, rows_table(rows), text, brushes=True, facts=facts, events=events)
-    return SeriesShown(chart, len(valued), any(one.kind == "step" for one in events), _plain(case, metric, valued))
+    return SeriesShown(chart, len(valued), any(one.kind == "step" for one in events), _plain(case, entry, valued))
 
 
-def _words(valued: Sequence[tuple[IndexedRun, float]], metric: ChartMetric, others: int, *, is_daily: bool) -> str:
-    per_day = " A dot is the median of a day's runs." if is_daily and metric.name != "throttled_ratio" else ""
+def _words(valued: Sequence[tuple[RunFigures, float]], entry: Figure, others: int, *, is_daily: bool) -> str:
+    per_day = " A dot is the median of a day's runs." if is_daily and not entry.is_truth else ""
     middle = figures.significant(median(value for _, value in valued))
     apart = f" Not drawn: {figures.count(others, 'run')} of another kind (sensor, scope, provenance or data)." if others else ""
-    return f"{figures.count(len(valued), 'run')}{_energy_words(valued[-1][0], metric)}, median {middle} {metric.unit}.{per_day}{apart}"
+    return f"{figures.count(len(valued), 'run')}{_energy_words(valued[-1][0], entry)}, median {middle} {entry.unit}.{per_day}{apart}"
 
 
 def _title(key: CaseKey) -> str:
@@ -137,49 +117,35 @@ def _title(key: CaseKey) -> str:
     return f"{key.device}: {key.model}, {key.precision} on {key.runtime}{role}{simulated}"
 
 
-def _energy_words(newest: IndexedRun, metric: ChartMetric) -> str:
-    is_replayed = metric.name in ENERGIES and newest.energy_provenance not in (None, MEASURED)
+def _energy_words(newest: RunFigures, entry: Figure) -> str:
+    is_replayed = entry.group == "energy" and newest.energy_provenance not in (None, MEASURED)
     return f" of {newest.energy_provenance} energy" if is_replayed else ""
 
 
-def _value(run: IndexedRun, metric: str) -> float | None:
-    if metric == "throttled_ratio":
-        return None if run.is_throttled is None else float(run.is_throttled)
-    value: float | None = getattr(run, metric)
-    return value
-
-
-def _bounds(run: IndexedRun, metric: str) -> tuple[float | None, float | None]:
-    if metric == "p50_ms":
-        return run.p50_low_ms, run.p50_high_ms
-    u = {"gross_mj": run.gross_u_mj, "net_mj": run.net_u_mj}.get(metric)
-    value = _value(run, metric)
-    return (None, None) if u is None or value is None else (value - u, value + u)
-
-
-def _dot(run: IndexedRun, value: float, metric: ChartMetric) -> dict[str, Plain]:
-    low, high = _bounds(run, metric.name)
+def _dot(run: RunFigures, value: float, entry: Figure) -> dict[str, Plain]:
+    low, high = run.bounds(entry)
     return {"started_at_ns": run.started_at_ns, "value": value, "low": low, "high": high, "verdict": run.verdict, "run": run.id}
 
 
-def _daily(valued: Sequence[tuple[IndexedRun, float]], metric: ChartMetric) -> list[dict[str, Plain]]:
+def _daily(valued: Sequence[tuple[RunFigures, float]], entry: Figure) -> list[dict[str, Plain]]:
     days: dict[int, list[float]] = defaultdict(list)
     for run, value in valued:
         days[run.started_at_ns // NS_PER_DAY].append(value)
     rows: list[dict[str, Plain]] = []
     for day, values in days.items():
-        is_share = metric.name == "throttled_ratio"
-        middle = sum(values) / len(values) if is_share else median(values)
-        low, high = (None, None) if is_share or len(values) < 2 else (min(values), max(values))
+        middle = sum(values) / len(values) if entry.is_truth else median(values)
+        low, high = (None, None) if entry.is_truth or len(values) < 2 else (min(values), max(values))
         at_ns = day * NS_PER_DAY + NS_PER_DAY // 2
         words = (
-            f"median of {figures.count(len(values), 'run')}, bars: lowest to highest" if not is_share else figures.count(len(values), "run")
+            f"median of {figures.count(len(values), 'run')}, bars: lowest to highest"
+            if not entry.is_truth
+            else figures.count(len(values), "run")
         )
         rows.append({"started_at_ns": at_ns, "value": middle, "low": low, "high": high, "verdict": words, "run": None})
     return rows
 
 
-def _changes(context: ViewContext, runs: Sequence[IndexedRun]) -> list[SeriesEvent]:
+def _changes(context: ViewContext, runs: Sequence[RunFigures]) -> list[SeriesEvent]:
     known = fingerprints(context.connection, [run.fingerprint for run in runs])
     changes = []
     for before, after in itertools.pairwise(runs):
@@ -194,7 +160,7 @@ def _is_named(change: SeriesEvent, found: Sequence[SeriesEvent]) -> bool:
     return any(abs(one.at_ns - change.at_ns) <= NS_PER_DAY and change.text in one.text for one in found)
 
 
-def _levels(valued: Sequence[tuple[IndexedRun, float]], found: Sequence[SeriesEvent]) -> list[dict[str, Plain]]:
+def _levels(valued: Sequence[tuple[RunFigures, float]], found: Sequence[SeriesEvent]) -> list[dict[str, Plain]]:
     """Return the median of each stretch between changes and steps; of a series without any its median all along."""
     steps = [one.at_ns for one in found if one.kind != "remark"]
     edges = [valued[0][0].started_at_ns, *steps, valued[-1][0].started_at_ns + 1]
@@ -206,9 +172,9 @@ def _levels(valued: Sequence[tuple[IndexedRun, float]], found: Sequence[SeriesEv
     return levels
 
 
-def _plain(case: IndexedCase, metric: ChartMetric, valued: Sequence[tuple[IndexedRun, float]]) -> ViewTable:
-    unit = metric.name if metric.name.endswith(("_ms", "_mj", "_c", "_ratio")) else "value"
+def _plain(case: IndexedCase, entry: Figure, valued: Sequence[tuple[RunFigures, float]]) -> ViewTable:
+    column = entry.key if entry.unit or entry.is_truth else "value"
     names = ("fleet", "device", "board", "model", "precision", "runtime", "backend", "threads", "batch", "scenario")
     key = tuple(case.board if name == "board" else getattr(case.key, name) for name in names)
-    rows = tuple((run.id, *key, run.started_at_ns, value, *_bounds(run, metric.name), run.verdict) for run, value in valued)
-    return ViewTable("points", ("run", *names, "started_at_ns", unit, "low", "high", "verdict"), rows)
+    rows = tuple((run.id, *key, run.started_at_ns, value, *run.bounds(entry), run.verdict) for run, value in valued)
+    return ViewTable("points", ("run", *names, "started_at_ns", column, "low", "high", "verdict"), rows)

@@ -17,12 +17,12 @@ from edgemeter.agent.base.http_server import HttpHandler, HttpServer, is_loopbac
 from edgemeter.collector.charts import vega
 from edgemeter.collector.charts.chart import Chart, ChartSheet
 from edgemeter.collector.index.run_index import RunIndex
+from edgemeter.collector.runs.run_figures import NS_PER_DAY
 from edgemeter.collector.web.activity import read_activities
 from edgemeter.collector.web.context import ViewContext, live_chart
 from edgemeter.collector.web.events import TrendEvents
 from edgemeter.collector.web.live import LiveFeed
 from edgemeter.collector.web.markup import Markup, element, render
-from edgemeter.collector.web.queries import NS_PER_DAY
 from edgemeter.collector.web.site import SERVED_POLICY, content, offered, script, served_exports, served_page, show, styles
 from edgemeter.collector.web.view import ServedLinks, View, ViewRequest, address, read_address, read_period
 

@@ -18,7 +18,7 @@ from edgemeter.collector.web.model import model_view
 from edgemeter.collector.web.overview import overview
 from edgemeter.collector.web.queries import LEVELS, PERIODS, CaseFilter, choices, parse_filter
 from edgemeter.collector.web.run import run_view
-from edgemeter.collector.web.series import DEFAULT_METRIC, METRICS
+from edgemeter.collector.web.series import DEFAULT_FIGURE, FOLLOWED
 from edgemeter.collector.web.side_by_side import compare_view
 from edgemeter.collector.web.trend import trend_view
 from edgemeter.collector.web.view import ROUTES, Links, View, ViewRequest, address
@@ -123,7 +123,7 @@ def offered(context: ViewContext) -> FormChoices:
     found["baseline"] = {name: "all in the role reference" if name == "reference" else name for name in baselines(context.connection)}
     found["days"] = PERIODS
     found["level"] = {name: text for name, text in LEVELS.items() if name != "current"}
-    found["metric"] = {metric.name: metric.title for metric in METRICS.values()}
+    found["metric"] = {name: entry.heading_with_unit for name, entry in FOLLOWED.items()}
     return FormChoices(found)
 
 
@@ -187,7 +187,7 @@ def _field(name: str, request: ViewRequest, values: Mapping[str, str], labels: M
     """Return a field of the form; with too many values it has no options and is typed."""
     picked = request.get(name)
     options = None if len(values) > MOST_CHOICES else _options(name, request, values)
-    current = picked or (DEFAULT_METRIC if name == "metric" and options else "")
+    current = picked or (DEFAULT_FIGURE if name == "metric" and options else "")
     return {"name": name, "label": labels.get(name, name.capitalize()), "picked": current, "count": f"{len(values):,}", "options": options}
 
 

@@ -11,7 +11,7 @@ from edgemeter.collector.web.findings import findings_list
 from edgemeter.collector.web.markup import Markup, join, part
 from edgemeter.collector.web.pages import page_of, pages_text
 from edgemeter.collector.web.queries import CaseFilter, cases_of_every_board, count_cases, since_ns
-from edgemeter.collector.web.series import DEFAULT_METRIC, DOTS_IN_ALL, METRICS, SeriesShown, series, series_groups, titles
+from edgemeter.collector.web.series import DEFAULT_FIGURE, DOTS_IN_ALL, FOLLOWED, SeriesShown, series, series_groups, titles
 from edgemeter.collector.web.view import BRUSH, Links, View, ViewColumn, ViewRequest, grid, link, note, section
 
 FILTERS = ("metric", "model", "board", "device", "fleet", "precision", "runtime", "days")
@@ -27,9 +27,9 @@ def trend_view(context: ViewContext, request: ViewRequest, case_filter: CaseFilt
     Raises:
         ConfigError: there is no such metric.
     """
-    metric = METRICS.get(request.get("metric") or DEFAULT_METRIC)
-    if metric is None:
-        raise ConfigError(f"metric={request.get('metric')!r} is not a metric: choose from {', '.join(METRICS)}")
+    entry = FOLLOWED.get(request.get("metric") or DEFAULT_FIGURE)
+    if entry is None:
+        raise ConfigError(f"metric={request.get('metric')!r} is not a metric: choose from {', '.join(FOLLOWED)}")
     count = count_cases(context.connection, case_filter)
     place = page_of(request, count, CASES_READ)
     picked = cases_of_every_board(context.connection, case_filter.without("days"), CASES_READ, place * CASES_READ)
@@ -44,16 +44,16 @@ def trend_view(context: ViewContext, request: ViewRequest, case_filter: CaseFilt
     shown = [
         found
         for members, title in zip(groups, titles(groups), strict=True)
-        if (found := series(context, members, metric, days=case_filter.days, span=span, title=title, dots=dots))
+        if (found := series(context, members, entry, days=case_filter.days, span=span, title=title, dots=dots))
     ]
     # What moved comes first; a series of one day shows little.
     shown.sort(key=lambda one: (not one.has_step, -one.points))
     if not shown:
-        return View(f"Trend: {metric.title}", note(f"No run here has this figure: {metric.title}."), filters=FILTERS)
+        return View(f"Trend: {entry.heading_with_unit}", note(f"No run here has this figure: {entry.heading_with_unit}."), filters=FILTERS)
     parts = _sections(context, request, shown, (place, count))
     rows = tuple(row for one in shown for row in one.table.rows)
     tables = (ViewTable("points", shown[0].table.columns, rows),)
-    return View(f"Trend: {metric.title}", join(parts), "", tables, FILTERS)
+    return View(f"Trend: {entry.heading_with_unit}", join(parts), "", tables, FILTERS)
 
 
 def _sections(context: ViewContext, request: ViewRequest, shown: Sequence[SeriesShown], place: tuple[int, int]) -> list[Markup]:

@@ -216,7 +216,7 @@ def _days(found: Drawn, row: int, x: Array, known: Array, runs: NDArray[np.int64
     size = len(x)
     read_c = np.full(size, np.nan) if found.temperature_c is None else found.temperature_c[row, :size]
     heat = regressor(read_c, x)
-    return Days(np.arange(size), x, known, runs, heat, ((),) * size, METRICS["latency"].floor, read_c=read_c)
+    return Days(np.arange(size), x, known, runs, heat, ((),) * size, METRICS["latency"].rule.floor, read_c=read_c)
 
 
 def _first_so_many(score: Array, room: float) -> NDArray[np.bool_]:

@@ -25,7 +25,7 @@ from edgemeter.collector.web import queries, side_by_side
 from edgemeter.collector.web.context import ViewContext
 from edgemeter.collector.web.events import TrendEvents
 from edgemeter.collector.web.queries import CaseFilter
-from edgemeter.collector.web.series import METRICS, series
+from edgemeter.collector.web.series import FOLLOWED, series
 from edgemeter.collector.web.view import ServedLinks, ViewRequest
 from tests.fixtures.comparison_factory import compare_runs, make_reference, make_run
 from tests.fixtures.record_factory import STARTED_AT_NS, make_energy
@@ -95,9 +95,9 @@ def test_a_case_takes_its_energy_from_runs_of_one_provenance():
         with table_row(kind):
             older, newer = ({"started_at_ns": STARTED_AT_NS + day * DAY_NS} for day in (0, 1))
             (one,) = views.gather(StoreContents([make_run(**unmeasured(kind), **older), make_run(**measured(), **newer)])).summaries
-            assert (one.energy.gross_mj.median, one.energy.gross_mj.n, one.energy.provenance) == (80.0, 1, "measured")
+            assert (one.gross_mj.median, one.gross_mj.n, one.energy.provenance) == (80.0, 1, "measured")
             (one,) = views.gather(StoreContents([make_run(**measured(), **older), make_run(**unmeasured(kind), **newer)])).summaries
-            assert (one.energy.gross_mj.median, one.energy.provenance) in ((20.0, "replayed"), (80.0, "measured"))
+            assert (one.gross_mj.median, one.energy.provenance) in ((20.0, "replayed"), (80.0, "measured"))
 
 
 def test_the_matrix_stars_no_other():
@@ -145,7 +145,7 @@ def test_the_page_sets_them_against_each_other_nowhere():
             with index.reading() as connection:
                 context = ViewContext(connection, index.source, ServedLinks(), TrendEvents())
                 view = side_by_side.compare_view(context, ViewRequest("compare", {}), CaseFilter())
-                drawn = series(context, queries.cases(connection, CaseFilter(device="pi-1")), METRICS["gross_mj"], days=None, span=None)
+                drawn = series(context, queries.cases(connection, CaseFilter(device="pi-1")), FOLLOWED["gross_mj"], days=None, span=None)
             index.close()
             (plain,) = view.tables
             rows = [dict(zip(plain.columns, result, strict=True)) for result in plain.rows]

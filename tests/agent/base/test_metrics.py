@@ -10,9 +10,9 @@ from edgemeter.agent.contract.record_accuracy import GATE_RATIO
 from edgemeter.agent.engine.predictions import accuracy_gate
 from edgemeter.collector.compare.judgement import judge_accuracy
 from edgemeter.collector.compare.trade_off import trade_offs
+from edgemeter.collector.runs.run_figures import figures_of
 from edgemeter.collector.show.comparison_charts import bounds_of, front_point, fronts_of, latency_cost
 from edgemeter.collector.trend.metrics import METRICS as FOLLOWED
-from edgemeter.collector.trend.metrics import figures_of
 from edgemeter.models.convert.agreement import judge_conversion
 from tests.fixtures.comparison_factory import compare_runs, make_run, row_of
 from tests.fixtures.model_agreement import agreement

@@ -7,7 +7,8 @@ from edgemeter.agent.contract.messages import Birth
 from edgemeter.agent.contract.record_conditions import Verdict
 from edgemeter.agent.ledger.presence import DevicePresence
 from edgemeter.collector.home_assistant.discovery import discovery_topic, home_messages, state_topic
-from edgemeter.collector.trend.metrics import figures_of, series_of
+from edgemeter.collector.runs.run_figures import figures_of
+from edgemeter.collector.trend.metrics import series_of
 from tests.fixtures.record_factory import make_record
 
 # Source: Home Assistant core, homeassistant/components/mqtt/schemas.py (DEVICE_DISCOVERY_SCHEMA) and sensor.py, binary_sensor.py;
@@ -125,8 +126,8 @@ def test_every_entity_reads_a_state_that_is_there():
     key, run = newest()
     messages = home_messages([(key, run)], [present()], "1.0")
     state = json.loads(messages[state_topic(key)])
-    assert state["latency_ms"] == run.p50_ms
-    assert state["energy_mj"] == run.energy_mj
+    assert state["latency_ms"] == run.value("p50_ms")
+    assert state["energy_mj"] == run.value("gross_mj")
     for one in json.loads(messages[discovery_topic("lab", "pi-1")])["components"].values():
         if one["platform"] == "sensor":
             assert one["state_topic"] == state_topic(key)

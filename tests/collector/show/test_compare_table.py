@@ -96,7 +96,7 @@ def test_language_models_have_their_rates():
             lines = printed(compare_runs(*runs), width)
             assert "tokens/s" in lines[1]
             assert "87.5" in line_with(lines, "5.00x")
-            assert ("TTFT ms" in lines[1], "TPOT ms" in lines[1]) == (width >= 120, width >= 120)
+            assert ("TTFT ms" in lines[1], "TPOT ms" in lines[1]) == (True, width >= 120)
             assert "images)" not in lines[0]
     assert not any("tokens/s" in line for line in printed(compare_runs(make_run(), make_reference())))
 

@@ -3,10 +3,11 @@
 import numpy as np
 import pytest
 
+from edgemeter.collector.runs.run_figures import NS_PER_DAY, figures_of
 from edgemeter.collector.trend.change_points import change_points
 from edgemeter.collector.trend.covariate import regressor, without_jump
 from edgemeter.collector.trend.days import days_of
-from edgemeter.collector.trend.metrics import METRICS, figures_of
+from edgemeter.collector.trend.metrics import METRICS
 from tests.benchmarks.trend import season
 from tests.fixtures.comparison_factory import make_run
 from tests.fixtures.series_factory import make_days, noisy
@@ -21,7 +22,12 @@ def confirmed_ratio(x, temperatures_c):
     metric = METRICS["latency"]
     days = [
         days_of(metric, [
-            (template._replace(started_at_ns=day, day=day, p50_ms=float(np.exp(value / 100)), p50_u=1e-4, temperature_c=warmth), None)
+            (
+                template._replace(at_ns=day * NS_PER_DAY, temperature_before_c=warmth)
+                .with_value("p50_ms", float(np.exp(value / 100)))
+                .with_value("p50_ms_u", 1e-4),
+                None,
+            )
             for day, (value, warmth) in enumerate(zip(own, heat, strict=True))
         ])
         for own, heat in zip(x, temperatures_c, strict=True)

@@ -3,11 +3,12 @@ import pytest
 from msgspec.structs import replace
 
 from edgemeter.agent.contract.record_conditions import Verdict
+from edgemeter.collector.runs.run_figures import figures_of
 from edgemeter.collector.trend import watch, watch_file
 from edgemeter.collector.trend.change_points import change_points
 from edgemeter.collector.trend.days import Days
 from edgemeter.collector.trend.history import RunHistory
-from edgemeter.collector.trend.metrics import METRICS, figures_of
+from edgemeter.collector.trend.metrics import METRICS
 from edgemeter.collector.trend.series_trend import is_event, newest_step, standing_out
 from edgemeter.collector.trend.watch_file import Annotation
 from tests.fixtures.record_factory import make_accuracy, make_generation, make_latency
@@ -273,4 +274,4 @@ def test_the_tokens_of_a_language_model_have_metrics_of_their_own():
     assert step.low < 8.0 < step.high
     assert step.state == "confirmed"
     assert trend(runs, "ttft").steps == ()
-    assert figures_of(make_days([100.0])[0]).tpot_ms is None
+    assert figures_of(make_days([100.0])[0]).value("tpot_ms") is None

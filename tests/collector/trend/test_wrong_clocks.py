@@ -77,7 +77,7 @@ def test_the_trend_has_them_on_the_day_of_their_receipt(ledgers):
     for path in ledgers:
         history = open_history([str(path)])
         (key,) = history.series()
-        found.append([(figures.day, figures.p50_ms) for figures, _ in history.points(key)])
+        found.append([(figures.day, figures.value("p50_ms")) for figures, _ in history.points(key)])
         history.close()
     assert found[0] == found[1]
 

@@ -14,7 +14,7 @@ from edgemeter.collector.web.context import ViewContext
 from edgemeter.collector.web.events import SeriesEvent, TrendEvents
 from edgemeter.collector.web.queries import NS_PER_DAY, CaseFilter
 from edgemeter.collector.web.run import thinned
-from edgemeter.collector.web.series import METRICS, series
+from edgemeter.collector.web.series import FOLLOWED, series
 from edgemeter.collector.web.trend import trend_view
 from edgemeter.collector.web.view import FileLinks, ServedLinks, ViewRequest, address, read_address, read_period
 from tests.fixtures.record_factory import make_generation, make_record
@@ -37,7 +37,7 @@ def drawn(fleet_index):
         with fleet_index.reading() as connection:
             members = queries.cases(connection, CaseFilter(device=device, precision="fp32"))
             held = ViewContext(connection, fleet_index.source, ServedLinks(), events or TrendEvents())
-            return series(held, members, METRICS[metric], days=None, span=None)
+            return series(held, members, FOLLOWED[metric], days=None, span=None)
 
     return draw
 
@@ -152,7 +152,7 @@ def test_a_language_model_is_followed_by_its_tokens():
         cases = {device: queries.cases(connection, CaseFilter(device=device)) for device in ("pi-1", "other")}
         for metric, value in (("ttft_ms", 100.0), ("tpot_ms", 10.0)):
             with table_row(metric):
-                assert series(context, cases["other"], METRICS[metric], days=None, span=None) is None
-                drawn = series(context, cases["pi-1"], METRICS[metric], days=None, span=None)
+                assert series(context, cases["other"], FOLLOWED[metric], days=None, span=None) is None
+                drawn = series(context, cases["pi-1"], FOLLOWED[metric], days=None, span=None)
                 assert [point["value"] for point in drawn.chart.table.dicts()] == [value] * 3
     index.close()

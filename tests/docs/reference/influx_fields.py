@@ -43,6 +43,8 @@ def rows() -> Iterator[tuple[str, ...]]:
         yield "run", "field", one.name + star, "JSON text" if one.kind == "json" else one.kind, meaning[one.name]
         for key, name in one.by_name.items():
             yield "run", "field", name, one.by_name_kind or "", f"`{key}` of `{one.name}`"
+    for figure in point_schema.WORKED_OUT:
+        yield "run", "field", f"{figure.name} \\*", "boolean" if figure.is_truth else "float", f"{figure.title}, worked out from the record"
     yield "run", "field", f"{point_schema.ENERGY_PROVENANCE} \\*", "text", "measured, replayed, estimated, modelled or published"
     for tag, name in point_schema.EXACT.items():
         yield "run", "field", name, "text", f"the exact text of the tag `{tag}`, where the tag does not hold it"

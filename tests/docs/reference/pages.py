@@ -5,7 +5,7 @@ from pathlib import Path
 
 from edgemeter.agent.verdict import judge
 from edgemeter.collector.compare.pairing import comparability_markdown
-from tests.docs.reference import commands, influx_fields, messages, parts, records, settings
+from tests.docs.reference import commands, figures, influx_fields, messages, parts, records, settings
 
 FOLDER = Path(__file__).resolve().parents[3] / "docs" / "reference"
 NOTE = "<!-- Made from the code by `python -m tests.docs.reference`: change the code, not this page. -->\n\n"
@@ -37,6 +37,7 @@ PAGES: Mapping[str, tuple[str, str, Callable[[], str]]] = {
     "record.md": ("The run record", "every field with its unit", records.page),
     "rules.md": ("Rules of the verdict", "when a run is valid, suspect or invalid", lambda: judge.rules_markdown(judge.RULES)),
     "comparability.md": ("What is compared with what", "which cases and figures stand beside each other", comparability),
+    "figures.md": ("Figures", "every figure of a run, and its name in each view", figures.page),
     "metrics.md": ("Metrics", "`/metrics` and `/healthz` of the collector, and the metrics of trends and alerts", messages.metrics_page),
     "mqtt.md": ("MQTT topics", "every topic with its direction and message", messages.topics_page),
     "influxdb-fields.md": ("InfluxDB fields", "every measurement, tag and field", influx_fields.page),

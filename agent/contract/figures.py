@@ -1,0 +1,384 @@
+"""The table of figures: every number that a view shows of a run, each declared once and whole.
+
+An entry says what a figure is called, its unit, which way is better, where it stands in the record, its bounds or uncertainty, what must be
+equal for two values to be of one kind, how the trend follows it, and in which views it appears. The ledger's index, the comparison (table,
+matrix, sentence), the trend, the page, InfluxDB, exports, options and the reference pages are loops over it: to add a figure, add an entry.
+"""
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any, Literal, NamedTuple, get_args
+
+from edgemeter.agent.base.figures import accuracy, significant
+from edgemeter.agent.contract.energy_provenance import energy_provenance
+from edgemeter.agent.contract.record import RunRecord
+
+# run: the table of `edgemeter run`; compare: JSON and CSV of a comparison; terminal: its table; matrix: `--figure`; cases: the page's table
+# of cases; runs: its lists of runs; chart: its charts over time; influx: InfluxDB with `--influx-fields figures`; csv: exports; paper: the
+# paper kit; home: Home Assistant.
+View = Literal["run", "compare", "terminal", "matrix", "cases", "runs", "chart", "influx", "csv", "paper", "home"]
+EVERY_VIEW: frozenset[View] = frozenset(get_args(View))
+
+# The group of the record's provenance that a figure belongs to; figures of `conditions` are facts about the machine.
+Group = Literal[
+    "latency", "throughput", "generation", "preprocess", "postprocess", "cold_start", "memory", "accuracy", "energy", "conditions"
+]
+# What the group of a figure's provenance is called in the record, where that is another.
+_PROVENANCE_GROUP: dict[Group, str] = {"generation": "latency"}
+
+Better = Literal["higher", "lower", "by its metric"]
+
+# The ends of names that are units: what says more of a figure comes before them.
+_UNIT_ENDS = ("_per_s", "_ms", "_mj", "_mb", "_w", "_c", "_ratio")
+
+
+@dataclass(frozen=True, slots=True)
+class TrendRule:
+    """How the trend follows a figure, as the metric `name`.
+
+    `matters` is the smallest difference that matters, on the scale: per cent, or points. `floor` is the least that days scatter. Of an
+    accuracy `is_error` says whether those are followed whose metric has the lower value as the better one.
+    """
+
+    name: str
+    scale: Literal["log", "points", "share"] = "log"
+    matters: float = 3.0
+    floor: float = 0.05
+    title: str = ""
+    is_error: bool | None = None
+    only_valid: bool = True
+    follows_temperature: bool = True
+    is_default: bool = False
+
+
+@dataclass(frozen=True)
+class Figure:
+    """One figure of a run.
+
+    `path` is where it stands in the record, `of` what works it out from the fields `reads` where it is not in the record as such. `name` is
+    its name in InfluxDB and exports, `column` in a comparison, `key` in the index and on the page, `choice` in options. `low` and `high`
+    are the fields of its 95% bounds, `u` that of its expanded uncertainty, `k` that of its coverage factor. `heading` stands above a
+    column, which a narrow terminal drops the sooner the higher its `rank`; 0 is never dropped. `why_absent` is said where the record gives
+    no reason.
+    """
+
+    title: str
+    heading: str
+    unit: str
+    group: Group
+    better: Better | None
+    path: str = ""
+    of: Callable[[RunRecord], float | bool | None] | None = None
+    reads: tuple[str, ...] = ()
+    name: str = ""
+    column: str = ""
+    key: str = ""
+    choice: str = ""
+    low: str = ""
+    high: str = ""
+    u: str = ""
+    k: str = ""
+    trends: tuple[TrendRule, ...] = ()
+    views: frozenset[View] = EVERY_VIEW
+    needs_all: bool = False
+    is_text_model_only: bool = False
+    is_truth: bool = False
+    has_spread: bool = True
+    always: bool = False
+    rank: int = 4
+    why_absent: str = "not recorded"
+    shown: Callable[[float | None], str] = field(default=significant)
+
+    def __post_init__(self) -> None:
+        name = self.name or self.path.replace(".", "_")
+        for attribute, default in (("name", name), ("column", name), ("key", self.column or name), ("choice", self.column or name)):
+            if not getattr(self, attribute):
+                object.__setattr__(self, attribute, default)
+
+    @cached_property
+    def value(self) -> Callable[[RunRecord], Any]:
+        """What reads the figure of a run; it returns None where the run has none, whatever its provenance."""
+        return self.of or reader(self.path)
+
+    @cached_property
+    def bounds(self) -> Callable[[RunRecord], tuple[float, float] | None]:
+        """What reads the figure's 95% bounds, of an uncertainty the value with it taken away and added."""
+        value, low, high, u = self.value, reader(self.low), reader(self.high), reader(self.u)
+
+        def bounds_of(run: RunRecord) -> tuple[float, float] | None:
+            middle = value(run)
+            if self.u and middle is not None and (expanded := u(run)) is not None:
+                return middle - expanded, middle + expanded
+            ends = low(run), high(run)
+            return None if middle is None or ends[0] is None or ends[1] is None else ends
+
+        return bounds_of
+
+    @cached_property
+    def u_ratio(self) -> Callable[[RunRecord], float | None]:
+        """What reads the figure's relative standard uncertainty (k = 1)."""
+        value, bounds, factor = self.value, self.bounds, reader(self.k)
+
+        def u_ratio_of(run: RunRecord) -> float | None:
+            middle, ends = value(run), bounds(run)
+            if not middle or ends is None:
+                return None
+            coverage: float = (factor(run) or 2.0) if self.u else _NORMAL_95
+            return float((ends[1] - ends[0]) / (2 * coverage) / middle)
+
+        return u_ratio_of
+
+    @property
+    def has_bounds(self) -> bool:
+        """Whether the record has bounds or an uncertainty of it."""
+        return bool(self.low or self.u)
+
+    @property
+    def is_indexed(self) -> bool:
+        """Whether the ledger's index keeps it of every run."""
+        return bool(self.trends) or bool(self.views & {"runs", "chart", "home"}) or self.name == "throughput_per_s"
+
+    @property
+    def provenance_group(self) -> str:
+        """The name of its group in the record's `provenance`."""
+        return _PROVENANCE_GROUP.get(self.group, self.group)
+
+    @property
+    def heading_with_unit(self) -> str:
+        """The title of a chart's axis: `Latency p50, ms`."""
+        return f"{self.title[:1].upper()}{self.title[1:]}{f', {self.unit}' if self.unit else ''}"
+
+
+# Bounds of 95% are so many standard deviations from the middle.
+_NORMAL_95 = 1.959964
+
+
+def reader(path: str) -> Callable[[RunRecord], Any]:
+    """Return what reads `energy.gross_mj` of a run; None where a part on the way is None, and of an empty path."""
+    names = path.split(".") if path else []
+    if not names:
+        return lambda _: None
+
+    def value(run: RunRecord) -> Any:
+        held: Any = run
+        for name in names:
+            if held is None:
+                return None
+            held = getattr(held, name)
+        return held
+
+    return value
+
+
+def with_part(name: str, part: str) -> str:
+    """Return a name with more said before its unit: `latency_p50_low_ms`."""
+    end = next((end for end in _UNIT_ENDS if name.endswith(end)), "")
+    return f"{name.removesuffix(end)}{part}{end}"
+
+
+class FigureKind(NamedTuple):
+    """What must be equal for two values to be set against each other: what was measured, and by what; `text` is the first in words."""
+
+    text: str
+    by: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.text} by {self.by}" if self.by else self.text
+
+
+# Stands in the kind of an accuracy whose lower value is the better one.
+LOWER_IS_BETTER = " (lower is better)"
+
+
+def kind_of(run: RunRecord, group: Group) -> FigureKind | None:
+    """Return of what kind the figures of a group are, None where a run has none of the group, or the group has no kinds.
+
+    Of an energy it is the scope, and the sensor with its provenance; of an accuracy metric and data.
+    """
+    if group == "energy" and run.energy is not None:
+        excludes = f" without {', '.join(run.energy.excludes)}" if run.energy.excludes else ""
+        provenance = energy_provenance(run)
+        return FigureKind(f"{run.energy.scope}{excludes}", run.energy.sensor + ("" if provenance == "measured" else f", {provenance}"))
+    if group == "accuracy" and run.accuracy is not None:
+        better = LOWER_IS_BETTER if run.accuracy.better == "lower" else ""
+        return FigureKind(f"{run.accuracy.metric}{better} over {run.accuracy.images} images {run.accuracy.dataset_sha256[:12]}")
+    return None
+
+
+def any_known(flags: Iterable[bool | None]) -> bool | None:
+    """Return whether any flag is set, None where none is known."""
+    reported = [flag for flag in flags if flag is not None]
+    return any(reported) if reported else None
+
+
+def is_throttled(run: RunRecord) -> bool | None:
+    """Return whether the processor throttled around the run: a condition says so, or the verdict found it by a counter. None: unknown.
+
+    Under-voltage by itself is another figure.
+    """
+    if any(reason.partition(":")[0] == "throttled" for reason in run.verdict.reasons):
+        return True
+    return any_known(condition.throttled_now for condition in run.conditions)
+
+
+def _is_under_voltage(run: RunRecord) -> bool | None:
+    return any_known(condition.under_voltage_now for condition in run.conditions)
+
+
+def hottest_c(runs: Iterable[RunRecord]) -> float | None:
+    """Return the highest temperature that any sensor of the device showed around any run, None when it has none."""
+    temperatures_c = (value for run in runs for condition in run.conditions for value in condition.temperatures_c.values())
+    return max(temperatures_c, default=None)
+
+
+def _net_mj(run: RunRecord) -> float | None:
+    return run.energy.net_mj if run.energy is not None and run.energy.net_state == "resolved" else None
+
+
+TOO_FEW_QUERIES = "too few queries for a median"
+NO_TEXT = "generates no text"
+SINGLE = "queries of one token"
+
+
+def _views(names: str) -> frozenset[View]:
+    return frozenset(view for view in EVERY_VIEW if view in names.split())
+
+
+def _percentile(place: str, level: str, **more: Any) -> Figure:
+    """Return a percentile of one of the record's latencies, with its bounds."""
+    return Figure(
+        path=f"{place}.{level}_ms", low=f"{place}.{level}_low_ms", high=f"{place}.{level}_high_ms", unit="ms", better="lower", **more
+    )
+
+
+def _token_energy(part: str, path: str, title: str) -> Figure:
+    gross = f"generation.energy.{path}"
+    return Figure(
+        title, f"{part} token mJ", "mJ", "energy", "lower", path=gross, u=gross.replace("_mj", "_u_mj"),
+        column=f"energy_{part}_token_gross_mj", views=_views("compare influx csv paper"), is_text_model_only=True,
+    )  # fmt: skip
+
+
+_STAGES: tuple[tuple[str, Group], ...] = (("pre", "preprocess"), ("post", "postprocess"))
+
+FIGURES: tuple[Figure, ...] = (
+    _percentile(
+        "latency", "p50", title="latency p50", heading="p50 ms", group="latency", key="p50_ms", choice="latency",
+        always=True, rank=0, trends=(TrendRule("latency", is_default=True),), why_absent=TOO_FEW_QUERIES,
+    ),
+    _percentile(
+        "latency", "p90", title="latency p90", heading="p90 ms", group="latency", key="p90_ms", choice="latency-p90",
+        always=True, rank=2, trends=(TrendRule("latency-p90"),), why_absent=TOO_FEW_QUERIES,
+        views=EVERY_VIEW - {"home"},
+    ),
+    _percentile(
+        "latency", "p99", title="latency p99", heading="p99 ms", group="latency", key="p99_ms", choice="latency-p99",
+        why_absent=TOO_FEW_QUERIES, views=_views("compare influx csv paper matrix"),
+    ),
+    Figure(
+        "throughput", "per s", "per s", "throughput", "higher", path="throughput_per_s", choice="throughput",
+        always=True, rank=5, views=EVERY_VIEW - {"runs", "chart", "home"},
+    ),
+    _percentile(
+        "generation.ttft", "p50", title="time to first token p50", heading="TTFT ms", group="generation",
+        column="ttft_p50_ms", key="ttft_ms", choice="ttft", trends=(TrendRule("ttft"),), rank=0,
+        is_text_model_only=True, why_absent=NO_TEXT, views=EVERY_VIEW - {"runs", "home", "cases"},
+    ),
+    _percentile(
+        "generation.tpot", "p50", title="time per output token p50", heading="TPOT ms", group="generation",
+        column="tpot_p50_ms", key="tpot_ms", choice="tpot", trends=(TrendRule("tpot"),), rank=1,
+        is_text_model_only=True, why_absent=SINGLE, views=EVERY_VIEW - {"runs", "home", "cases"},
+    ),
+    Figure(
+        "prefill rate", "prompt tokens/s", "tokens/s", "generation", "higher", path="generation.prefill_tokens_per_s",
+        column="prefill_tokens_per_s", choice="prefill-tokens", is_text_model_only=True, views=_views("compare influx csv paper"),
+    ),
+    Figure(
+        "decoding rate", "tokens/s", "tokens/s", "generation", "higher", path="generation.decode_tokens_per_s",
+        column="decode_tokens_per_s", choice="tokens", rank=0, is_text_model_only=True, why_absent=SINGLE,
+        views=_views("run compare terminal matrix influx csv paper"),
+    ),
+    *(
+        Figure(
+            f"{stage}-processing p50", f"{stage} ms", "ms", group, "lower", path=f"{group}.p50_ms", has_spread=False,
+            views=_views("compare"),
+        )
+        for stage, group in _STAGES
+    ),
+    *(
+        Figure(
+            f"cold start, {words}", f"{words} ms", "ms", "cold_start", "lower", path=f"cold_start.{step}_ms", has_spread=False,
+            views=_views("compare influx csv" if step in ("load", "first") else "compare"),
+        )
+        for step, words in (("process", "process"), ("import", "import"), ("load", "load"), ("first", "first query"))
+    ),
+    Figure(
+        "peak memory", "Peak MB", "MB", "memory", "lower", path="memory.peak_mb", choice="memory", always=True, rank=3,
+        views=EVERY_VIEW - {"runs", "chart", "home"},
+    ),
+    *(
+        Figure(
+            f"memory, {words}", f"{words} MB", "MB", "memory", None, path=f"memory.{level}_mb", has_spread=False,
+            views=_views("compare"),
+        )
+        for level, words in (("before_load", "before loading"), ("loaded", "model loaded"), ("prepared_inputs", "prepared inputs"))
+    ),
+    Figure(
+        "accuracy", "Accuracy", "", "accuracy", "by its metric", path="accuracy.value", low="accuracy.low", high="accuracy.high",
+        key="accuracy", choice="accuracy", has_spread=False, rank=0, shown=accuracy, views=EVERY_VIEW - {"home"},
+        trends=(
+            TrendRule("accuracy", "points", 0.5, 0.02, is_error=False, follows_temperature=False, is_default=True),
+            TrendRule("error", "points", 0.5, 0.02, "error of the predictions", is_error=True, follows_temperature=False, is_default=True),
+        ),
+    ),
+    Figure(
+        "energy per inference, gross", "Gross mJ", "mJ", "energy", "lower", path="energy.gross_mj", u="energy.gross_u_mj",
+        k="energy.gross_k", key="gross_mj", choice="energy", rank=0, trends=(TrendRule("energy", is_default=True),),
+    ),
+    Figure(
+        "energy per inference, net", "Net mJ", "mJ", "energy", "lower", path="energy.net_mj", of=_net_mj, u="energy.net_u_mj",
+        k="energy.net_k", key="net_mj", choice="energy-net", needs_all=True, rank=3, trends=(TrendRule("energy-net"),),
+        views=EVERY_VIEW - {"runs", "cases", "home"},
+    ),
+    Figure(
+        "mean power", "W", "W", "energy", None, path="energy.mean_power_w", column="mean_power_w", has_spread=False,
+        views=_views("compare influx csv paper"),
+    ),
+    _token_energy("output", "output_token_gross_mj", "energy per output token, gross"),
+    _token_energy("prefill", "prefill_token.gross_mj", "energy per prompt token, gross"),
+    _token_energy("decode", "decode_token.gross_mj", "energy per decoded token, gross"),
+    Figure(
+        "highest temperature", "Hottest °C", "°C", "conditions", None, of=lambda run: hottest_c([run]), reads=("conditions",),
+        name="temperature_max_c", key="temperature_c", views=_views("runs chart csv"),
+    ),
+    Figure(
+        "share of throttled runs", "Throttled", "", "conditions", "lower", of=is_throttled, reads=("conditions", "verdict.reasons"),
+        name="is_throttled", key="throttled_ratio", choice="throttling", is_truth=True, views=_views("runs chart"),
+        trends=(TrendRule("throttling", "share", 10.0, 0.1, only_valid=False, follows_temperature=False, is_default=True),),
+    ),
+    Figure(
+        "share of runs with under-voltage", "Under-voltage", "", "conditions", "lower", of=_is_under_voltage, reads=("conditions",),
+        name="is_under_voltage", is_truth=True, views=_views("runs"),
+    ),
+)  # fmt: skip
+
+
+def figure(name: str) -> Figure:
+    """Return the figure of that name.
+
+    Raises:
+        KeyError: there is none.
+    """
+    return {entry.name: entry for entry in FIGURES}[name]
+
+
+def in_view(view: View) -> Sequence[Figure]:
+    """Return the figures of a view, in the order of the table."""
+    return [entry for entry in FIGURES if view in entry.views]
+
+
+def record_names(view: Literal["influx", "csv"]) -> set[str]:
+    """Return the names of the figures in a view of the record, with those of their uncertainties, and in exports those of their bounds."""
+    paths = {path for entry in in_view(view) for path in (entry.path, entry.u, *((entry.low, entry.high) if view == "csv" else ()))}
+    return {path.replace(".", "_") for path in paths if path} | {entry.name for entry in in_view(view) if not entry.path}

@@ -1,0 +1,99 @@
+"""Facts about `edgemeter.agent.contract.figures`: an entry is whole, and what is one figure has one value in every view."""
+
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from edgemeter.agent.contract.figures import FIGURES, with_part
+from edgemeter.agent.contract.record_conditions import Condition, Verdict
+from edgemeter.collector.index.history import LedgerHistory
+from edgemeter.collector.index.run_index import open_index
+from edgemeter.collector.index.sources import LedgerSource
+from edgemeter.collector.runs.run_figures import figures_of
+from edgemeter.collector.trend.metrics import METRICS
+from edgemeter.collector.web.context import ViewContext
+from edgemeter.collector.web.device import device_view
+from edgemeter.collector.web.events import TrendEvents
+from edgemeter.collector.web.queries import CaseFilter
+from edgemeter.collector.web.view import ServedLinks, ViewRequest
+from tests.fixtures.comparison_factory import make_reference, make_run
+from tests.fixtures.fleet_ledger import NS_PER_DAY
+from tests.fixtures.ledgers import fill
+from tests.fixtures.made_up_figure import CHOICE, NAME
+from tests.fixtures.record_factory import make_generation, make_record
+from tests.fixtures.rows import table_row
+
+
+def test_every_figure_is_read_from_a_record_that_has_all():
+    """A path that is misspelt, or a field that was renamed, fails here."""
+    run = make_record(generation=make_generation())
+    for entry in FIGURES:
+        with table_row(entry.name):
+            entry.value(run)
+            entry.bounds(run)
+            entry.u_ratio(run)
+
+
+def test_names_keys_and_choices_are_unique():
+    """Two figures under one name would hide each other in a file or in an option."""
+    for names in ([entry.name for entry in FIGURES], [entry.key for entry in FIGURES], [entry.choice for entry in FIGURES]):
+        assert len(set(names)) == len(names)
+
+
+def test_what_is_said_more_of_a_figure_stands_before_its_unit():
+    """`latency_p50_low_ms`, as the record has it."""
+    for name, expected in (
+        ("latency_p50_ms", "latency_p50_low_ms"),
+        ("throughput_per_s", "throughput_low_per_s"),
+        ("accuracy_value", "accuracy_value_low"),
+    ):
+        with table_row(name):
+            assert with_part(name, "_low") == expected
+
+
+@pytest.mark.slow
+def test_a_made_up_figure_is_in_every_view(tmp_path):
+    """One entry of the table: tables, JSON, CSV, matrix, trend, page, InfluxDB, index, paper, options, reference pages ..."""
+    days = [{"started_at_ns": (20_700 + day) * NS_PER_DAY} for day in range(4)]
+    runs = [make(id=f"{make.__name__}-{number}", **day) for number, day in enumerate(days) for make in (make_run, make_reference)]
+    ledger = fill(tmp_path / "ledger.sqlite", runs)
+    command = [sys.executable, "-m", "tests.fixtures.made_up_figure", str(ledger)]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, cwd=Path(__file__).parents[3])
+    names = re.compile(rf"{NAME}|{CHOICE}|madeup")
+    absent = [view for view, text in json.loads(done.stdout).items() if not names.search(re.sub(r"\s", "", text).lower())]
+    assert absent == []
+
+
+def test_throttled_is_one_thing_on_the_page_and_in_the_trend(tmp_path):
+    """Under-voltage alone is no throttling; a counter that rose is, though no condition caught the processor at it."""
+    weak = (Condition(when="during", throttled_now=False, under_voltage_now=True),)
+    calm = (Condition(when="during", throttled_now=False),)
+    counted = Verdict(state="suspect", reasons=("throttled: the counter oc1 rose by 3",))
+    cases = (
+        ("under-voltage", {"conditions": weak}, 0.0),
+        ("by its counter", {"conditions": calm, "verdict": counted}, 1.0),
+        ("seen", {"conditions": (Condition(when="during", throttled_now=True),)}, 1.0),
+        ("not reported", {"conditions": ()}, None),
+    )
+    for name, changes, ratio in cases:
+        with table_row(name):
+            run = make_run(**changes)
+            ledger = fill(tmp_path / f"{name}.sqlite", [run])
+            index = open_index(LedgerSource(ledger))
+            index.refresh()
+            with index.reading() as connection:
+                context = ViewContext(connection, index.source, ServedLinks(), TrendEvents())
+                (row,) = device_view(context, ViewRequest("device", {}), CaseFilter(device="pi-1")).tables[0].dicts()
+                assert row["is_throttled"] == (None if ratio is None else bool(ratio))
+                (counted_runs,) = connection.execute("SELECT throttled FROM cases").fetchone()
+                assert counted_runs == (ratio or 0)
+            metric = METRICS["throttling"]
+            assert metric.value(figures_of(run)) == ratio
+            history = LedgerHistory(ledger)
+            (key,) = history.series()
+            assert [metric.value(figures) for figures, _ in history.points(key)] == [ratio]
+            history.close()
