@@ -15,6 +15,7 @@ from edgemeter import load
 from edgemeter.agent.base.errors import ConfigError, UnavailableError
 from edgemeter.agent.cli.main import cli
 from edgemeter.agent.contract import record
+from edgemeter.agent.contract.figures import in_view
 from edgemeter.agent.ledger.chunks import Arrival
 from edgemeter.agent.ledger.sqlite_ledger import SqliteLedger
 from edgemeter.collector import store
@@ -61,10 +62,10 @@ def test_a_csv_read_back_has_every_value_of_every_record():
 
 
 def test_the_columns_are_named_as_the_fields_and_tags_in_influxdb():
-    """One name for one figure everywhere; beside them only the highest temperature and the energy's provenance."""
+    """One name for one figure everywhere; beside them only what is worked out from the record."""
     names = [column.name for column in run_table.every_column()]
     assert len(set(names)) == len(names)
-    assert set(names) - {"temperature_max_c"} == {
+    assert set(names) - {entry.name for entry in in_view("csv") if not entry.path} == {
         *point_schema.TAGS,
         *case_tags.CASE_TAGS,
         point_schema.ENERGY_PROVENANCE,
