@@ -236,6 +236,16 @@ def _net_mj(run: RunRecord) -> float | None:
     return run.energy.net_mj if run.energy is not None and run.energy.net_state == "resolved" else None
 
 
+def _duty_cycle_ratio(run: RunRecord) -> float | None:
+    """Return the share of the timed part in which the model was at work: the rest is the agent's own time, or waiting for queries."""
+    if run.load is not None and run.load.target_per_s is not None:
+        return run.load.utilisation_ratio
+    if run.windows is None or run.windows.timed_end_ns <= run.windows.timed_start_ns:
+        return None
+    timed_ms = (run.windows.timed_end_ns - run.windows.timed_start_ns) / 1e6
+    return min(1.0, run.latency.count * run.latency.mean_ms / timed_ms)
+
+
 TOO_FEW_QUERIES = "too few queries for a median"
 NO_TEXT = "generates no text"
 SINGLE = "queries of one token"
@@ -305,6 +315,11 @@ FIGURES: tuple[Figure, ...] = (
             views=_views("compare"),
         )
         for stage, group in _STAGES
+    ),
+    Figure(
+        "duty cycle", "Duty", "", "latency", "higher", name="duty_cycle_ratio", choice="duty-cycle", of=_duty_cycle_ratio,
+        reads=("latency.count", "latency.mean_ms", "load.target_per_s", "load.utilisation_ratio", "windows"),
+        views=_views("compare matrix cases chart influx csv"), why_absent="its timed part was not recorded",
     ),
     *(
         Figure(

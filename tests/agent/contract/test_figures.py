@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from edgemeter.agent.contract.figures import FIGURES, with_part
+from edgemeter.agent.contract.figures import FIGURES, figure, with_part
 from edgemeter.agent.contract.record_conditions import Condition, Verdict
+from edgemeter.agent.contract.record_figures import Load, Windows
 from edgemeter.collector.index.history import LedgerHistory
 from edgemeter.collector.index.run_index import open_index
 from edgemeter.collector.index.sources import LedgerSource
@@ -24,7 +25,7 @@ from tests.fixtures.comparison_factory import make_reference, make_run
 from tests.fixtures.fleet_ledger import NS_PER_DAY
 from tests.fixtures.ledgers import fill
 from tests.fixtures.made_up_figure import CHOICE, NAME
-from tests.fixtures.record_factory import make_generation, make_record
+from tests.fixtures.record_factory import make_generation, make_latency, make_record
 from tests.fixtures.rows import table_row
 
 
@@ -53,6 +54,17 @@ def test_what_is_said_more_of_a_figure_stands_before_its_unit():
     ):
         with table_row(name):
             assert with_part(name, "_low") == expected
+
+
+def test_the_duty_cycle_is_the_share_of_the_timed_part_in_which_the_model_worked():
+    """Eight queries of 100 ms in a second; of an open loop what the load states; nothing where the timed part is unknown."""
+    latency = make_latency(count=8, mean_ms=100.0)
+    second = Windows(timed_start_ns=5, timed_end_ns=5 + 1_000_000_000)
+    poisson = Load(samples_per_query=1, samples=8, target_per_s=20.0, utilisation_ratio=0.3)
+    rows = (({"windows": second}, 0.8), ({"windows": None}, None), ({"windows": second, "load": poisson}, 0.3))
+    for changes, ratio in rows:
+        with table_row(ratio):
+            assert figure("duty_cycle_ratio").value(make_record(latency=latency, **changes)) == ratio
 
 
 @pytest.mark.slow
