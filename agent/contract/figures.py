@@ -15,9 +15,12 @@ from edgemeter.agent.contract.energy_provenance import energy_provenance
 from edgemeter.agent.contract.record import RunRecord
 
 # run: the table of `edgemeter run`; compare: JSON and CSV of a comparison; terminal: its table; matrix: `--figure`; cases: the page's table
-# of cases; runs: its lists of runs; chart: its charts over time; influx: InfluxDB with `--influx-fields figures`; csv: exports; paper: the
-# paper kit; home: Home Assistant.
-View = Literal["run", "compare", "terminal", "matrix", "cases", "runs", "chart", "influx", "csv", "paper", "home"]
+# of cases; runs: its lists of runs; chart: its charts over time; site: the public site of results; references: their list; influx: InfluxDB
+# with `--influx-fields figures`; csv: exports; paper: the paper kit; home: Home Assistant; canary: what a board reports of a canary run, to
+# be compared with its own past.
+View = Literal[
+    "run", "compare", "terminal", "matrix", "cases", "runs", "chart", "site", "references", "influx", "csv", "paper", "home", "canary"
+]  # fmt: skip
 EVERY_VIEW: frozenset[View] = frozenset(get_args(View))
 
 # The group of the record's provenance that a figure belongs to; figures of `conditions` are facts about the machine.
@@ -280,11 +283,14 @@ FIGURES: tuple[Figure, ...] = (
     _percentile(
         "latency", "p90", title="latency p90", heading="p90 ms", group="latency", key="p90_ms", choice="latency-p90",
         always=True, rank=2, trends=(TrendRule("latency-p90"),), why_absent=TOO_FEW_QUERIES,
-        views=EVERY_VIEW - {"home"},
+        views=EVERY_VIEW - {"home", "references"},
     ),
     _percentile(
         "latency", "p99", title="latency p99", heading="p99 ms", group="latency", key="p99_ms", choice="latency-p99",
         why_absent=TOO_FEW_QUERIES, views=_views("compare influx csv paper matrix"),
+    ),
+    Figure(
+        "latency mean", "mean ms", "ms", "latency", "lower", path="latency.mean_ms", choice="latency-mean", views=_views("csv canary"),
     ),
     Figure(
         "throughput", "per s", "per s", "throughput", "higher", path="throughput_per_s", choice="throughput",
@@ -293,12 +299,12 @@ FIGURES: tuple[Figure, ...] = (
     _percentile(
         "generation.ttft", "p50", title="time to first token p50", heading="TTFT ms", group="generation",
         column="ttft_p50_ms", key="ttft_ms", choice="ttft", trends=(TrendRule("ttft"),), rank=0,
-        is_text_model_only=True, why_absent=NO_TEXT, views=EVERY_VIEW - {"runs", "home", "cases"},
+        is_text_model_only=True, why_absent=NO_TEXT, views=EVERY_VIEW - {"runs", "home", "cases", "site", "references", "canary"},
     ),
     _percentile(
         "generation.tpot", "p50", title="time per output token p50", heading="TPOT ms", group="generation",
         column="tpot_p50_ms", key="tpot_ms", choice="tpot", trends=(TrendRule("tpot"),), rank=1,
-        is_text_model_only=True, why_absent=SINGLE, views=EVERY_VIEW - {"runs", "home", "cases"},
+        is_text_model_only=True, why_absent=SINGLE, views=EVERY_VIEW - {"runs", "home", "cases", "site", "references", "canary"},
     ),
     Figure(
         "prefill rate", "prompt tokens/s", "tokens/s", "generation", "higher", path="generation.prefill_tokens_per_s",
@@ -330,7 +336,7 @@ FIGURES: tuple[Figure, ...] = (
     ),
     Figure(
         "peak memory", "Peak MB", "MB", "memory", "lower", path="memory.peak_mb", choice="memory", always=True, rank=3,
-        views=EVERY_VIEW - {"runs", "chart", "home"},
+        views=EVERY_VIEW - {"runs", "chart", "home", "site", "references", "canary"},
     ),
     *(
         Figure(
@@ -341,7 +347,8 @@ FIGURES: tuple[Figure, ...] = (
     ),
     Figure(
         "accuracy", "Accuracy", "", "accuracy", "by its metric", path="accuracy.value", low="accuracy.low", high="accuracy.high",
-        key="accuracy", choice="accuracy", has_spread=False, rank=0, shown=accuracy, views=EVERY_VIEW - {"home"},
+        key="accuracy", choice="accuracy", has_spread=False, rank=0, shown=accuracy,
+        views=EVERY_VIEW - {"home", "references", "canary"},
         trends=(
             TrendRule("accuracy", "points", 0.5, 0.02, is_error=False, follows_temperature=False, is_default=True),
             TrendRule("error", "points", 0.5, 0.02, "error of the predictions", is_error=True, follows_temperature=False, is_default=True),
@@ -354,7 +361,7 @@ FIGURES: tuple[Figure, ...] = (
     Figure(
         "energy per inference, net", "Net mJ", "mJ", "energy", "lower", path="energy.net_mj", of=_net_mj, u="energy.net_u_mj",
         k="energy.net_k", key="net_mj", choice="energy-net", needs_all=True, rank=3, trends=(TrendRule("energy-net"),),
-        views=EVERY_VIEW - {"runs", "cases", "home"},
+        views=EVERY_VIEW - {"runs", "cases", "home", "site", "references"},
     ),
     Figure(
         "mean power", "W", "W", "energy", None, path="energy.mean_power_w", column="mean_power_w", has_spread=False,
@@ -365,7 +372,7 @@ FIGURES: tuple[Figure, ...] = (
     _token_energy("decode", "decode_token.gross_mj", "energy per decoded token, gross"),
     Figure(
         "highest temperature", "Hottest °C", "°C", "conditions", None, of=lambda run: hottest_c([run]), reads=("conditions",),
-        name="temperature_max_c", key="temperature_c", views=_views("runs chart csv"),
+        name="temperature_max_c", key="temperature_c", views=_views("runs chart csv canary"),
     ),
     Figure(
         "share of throttled runs", "Throttled", "", "conditions", "lower", of=is_throttled, reads=("conditions", "verdict.reasons"),

@@ -11,6 +11,7 @@ from edgemeter.agent.base import durable_file
 from edgemeter.agent.base.errors import EdgemeterError, MeasurementError, UnavailableError
 from edgemeter.agent.contract import data_archive, order_suite
 from edgemeter.agent.contract.data_archive import DataFolder
+from edgemeter.agent.contract.figures import in_view
 from edgemeter.agent.contract.messages import Measuring
 from edgemeter.agent.contract.orders import FileName, Golden, Measure
 from edgemeter.agent.contract.record import RunRecord
@@ -130,17 +131,7 @@ def golden(here: OrderContext) -> OrderOutcome:
 
 def figures(record: RunRecord) -> dict[str, float]:
     """Return the figures by which a board is compared with its own past."""
-    found = {
-        "latency_p50_ms": record.latency.p50_ms,
-        "latency_p90_ms": record.latency.p90_ms,
-        "latency_mean_ms": record.latency.mean_ms,
-        "throughput_per_s": record.throughput_per_s,
-        "energy_gross_mj": record.energy.gross_mj if record.energy else None,
-        "energy_net_mj": record.energy.net_mj if record.energy else None,
-        # Not judged: it may explain why the others differ.
-        "temperature_max_c": max((value for one in record.conditions for value in one.temperatures_c.values()), default=None),
-    }
-    return {name: value for name, value in found.items() if value is not None}
+    return {entry.name: value for entry in in_view("canary") if (value := entry.value(record)) is not None}
 
 
 def _run(here: OrderContext, suite: Suite, keep_from: int) -> tuple[list[RunRecord], list[EdgemeterError]]:

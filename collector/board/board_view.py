@@ -1,11 +1,12 @@
 """The views of a board: its index, with the results that are verified and those that are not, and what was checked of one result."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from edgemeter.agent.base import figures
 from edgemeter.agent.base.metrics import metric_name
 from edgemeter.agent.bundle.verify import signature_text
 from edgemeter.agent.contract.energy_provenance import energy_provenance
+from edgemeter.agent.contract.figures import Figure, in_view
 from edgemeter.agent.contract.record import RunRecord
 from edgemeter.collector.board.entries import BoardEntry
 from edgemeter.collector.index.index_file import FACETS
@@ -90,17 +91,7 @@ def _columns(links: Links, places: Mapping[str, tuple[str, str]]) -> list[ViewCo
             ),
             is_text=True,
         ),
-        ViewColumn("latency_p50_ms", "p50 ms", lambda pair: pair[1].latency.p50_ms, _p50),
-        ViewColumn("latency_p90_ms", "p90 ms", lambda pair: pair[1].latency.p90_ms),
-        ViewColumn("throughput_per_s", "per s", lambda pair: pair[1].throughput_per_s),
-        ViewColumn(
-            "energy_gross_mj", "Gross mJ", lambda pair: pair[1].energy.gross_mj if pair[1].energy else None, lambda pair: _energy(pair[1]),
-            "energy per inference, idle included, with its uncertainty (95%)",
-        ),
-        ViewColumn(
-            "accuracy", "Accuracy stated", lambda pair: pair[1].accuracy.value if pair[1].accuracy else None,
-            lambda pair: _accuracy(pair[1]),
-        ),
+        *map(_figure, in_view("site")),
         ViewColumn("provenance", "", _provenance, is_shown=False),
         ViewColumn(
             "verdict", "Verdict", lambda pair: pair[1].verdict.state,
@@ -132,6 +123,12 @@ def _provenance(pair: Result) -> str:
     return pair[1].provenance.get("latency", "not stated to be measured")
 
 
+def _figure(entry: Figure) -> ViewColumn[Result]:
+    name, heading = ("accuracy", "Accuracy stated") if entry.group == "accuracy" else (entry.name, entry.heading)
+    explanation = "energy per inference, idle included, with its uncertainty (95%)" if entry.name == "energy_gross_mj" else None
+    return ViewColumn(name, heading, lambda pair: entry.value(pair[1]), _CELLS.get(entry.name), explanation)
+
+
 def _p50(pair: Result) -> Markup:
     found, provenance = pair[1].latency, _provenance(pair)
     bounds = figures.span(found.p50_low_ms, found.p50_high_ms) if found.p50_low_ms is not None and found.p50_high_ms is not None else ""
@@ -151,6 +148,14 @@ def _accuracy(run: RunRecord) -> Markup:
     if run.accuracy is None:
         return element("span", {"class": "none", "title": run.accuracy_reason}, "none")
     return with_small(figures.accuracy(run.accuracy.value), metric_name(run.accuracy.metric))
+
+
+# Figures of which the site says more than the number.
+_CELLS: Mapping[str, Callable[[Result], Markup]] = {
+    "latency_p50_ms": _p50,
+    "energy_gross_mj": lambda pair: _energy(pair[1]),
+    "accuracy_value": lambda pair: _accuracy(pair[1]),
+}
 
 
 def _links(run: RunRecord, links: Links, places: tuple[str, str]) -> Markup:

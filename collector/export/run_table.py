@@ -25,7 +25,7 @@ from edgemeter.collector.influx.point_schema import FieldGroup, FieldKind
 # Beside tags and figures: what distinguishes runs, and what a figure means.
 _FACTS = (
     "case", "mode", "repeat", "model_sha256", "model_task", "runtime_package", "runtime_version", "dataset_name", "dataset_sha256",
-    "latency_mean_ms", "energy_sensor", "energy_scope", "energy_net_state", "accuracy_metric", "generation_counts", "generation_sampling",
+    "energy_sensor", "energy_scope", "energy_net_state", "accuracy_metric", "generation_counts", "generation_sampling",
     "environment_agent", "environment_firmware", "environment_kernel", "environment_power_mode", "verdict_reasons", "provenance",
 )  # fmt: skip
 

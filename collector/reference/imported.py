@@ -9,6 +9,8 @@ import msgspec
 
 from edgemeter.agent.base.errors import ConfigError, UnavailableError
 from edgemeter.agent.base.figures import count
+from edgemeter.agent.contract.figures import in_view
+from edgemeter.collector.compare.spread import median_of
 from edgemeter.collector.compare.summary import CaseSummary
 from edgemeter.collector.reference import mlperf, published
 from edgemeter.collector.reference.mlperf import APART, MlperfRow, footnote
@@ -243,9 +245,7 @@ def _measured(case: CaseSummary, request: ListingRequest) -> ReferenceRow | None
     return {
         **{name: getattr(key, name) for name in names},
         "runs": len(case.runs),
-        "latency_p50_ms": case.p50_ms.median if case.p50_ms else None,
-        "throughput_per_s": case.throughput_per_s.median,
-        "energy_gross_mj": case.gross_mj.median if case.gross_mj else None,
+        **{entry.column: median_of(case.spread(entry.name)) for entry in in_view("references")},
         "energy_scope": case.energy.scope if case.energy else None,
         "energy_provenance": case.energy.provenance if case.energy else None,
         "verdict": case.verdict,

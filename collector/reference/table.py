@@ -7,6 +7,7 @@ from rich.text import Text
 
 from edgemeter.agent.base import figures
 from edgemeter.agent.base.terminal import plain_table, print_notes, print_text
+from edgemeter.agent.contract.figures import in_view
 from edgemeter.collector.reference.imported import ReferenceListing, ReferenceRow
 from edgemeter.collector.reference.mlperf import APART
 from edgemeter.collector.show.wording import Notes
@@ -18,9 +19,7 @@ MEASURED = (
     "runtime",
     "scenario",
     "runs",
-    "latency_p50_ms",
-    "throughput_per_s",
-    "energy_gross_mj",
+    *(entry.column for entry in in_view("references")),
     "energy_scope",
     "energy_provenance",
 )
