@@ -13,7 +13,6 @@ from edgemeter.collector.alerts.channels import Notice
 from edgemeter.collector.alerts.check import AlertCheck
 from edgemeter.collector.alerts.lifecycle import Alert, RuleHealth
 from edgemeter.collector.trend.finding import iso
-from edgemeter.collector.trend.more_runs import MoreRunsRequest
 
 
 def check_text(done: AlertCheck, plan: Mapping[str, Sequence[Notice]]) -> str:
@@ -24,7 +23,6 @@ def check_text(done: AlertCheck, plan: Mapping[str, Sequence[Notice]]) -> str:
     ]
     lines += [f"would send {count(len(notices), 'notice')} to {name}" for name, notices in plan.items() if notices]
     lines += [f"sent {count(one.notices, 'notice')} to {one.channel}" for one in done.sent if one.error is None]
-    lines += [f"requested {one.runs} more runs of {one.key.case()} from {one.key.device}: {one.reason}" for one in done.requests]
     return printable_lines(lines) or "no changes"
 
 
@@ -40,7 +38,6 @@ def check_json(done: AlertCheck, plan: Mapping[str, Sequence[Notice]]) -> str:
             "changes": [{"event": change.event, "alert": _row(change.alert)} for change in done.changes],
             "sent": [asdict(one) for one in done.sent],
             "would_send": {name: len(notices) for name, notices in plan.items() if notices},
-            "requests": [_request(one) for one in done.requests],
         }
     )
 
@@ -81,35 +78,6 @@ def health_table(found: Sequence[RuleHealth]) -> Table:
 def health_json(found: Sequence[RuleHealth]) -> str:
     """Return the health of rules as JSON."""
     return _json({"rules": [asdict(one) for one in found]})
-
-
-def requests_table(found: Sequence[MoreRunsRequest]) -> Table:
-    """Return requests as a table."""
-    shown = Table(*(Column(name, overflow="fold") for name in ("#", "day", "state", "device", "case", "runs", "why")))
-    for one in found:
-        cells = (f"{one.number}", iso(one.day), one.state, one.key.device, one.key.case(), f"{one.runs}", one.reason)
-        shown.add_row(*(Text(printable(cell)) for cell in cells))
-    return shown
-
-
-def requests_json(found: Sequence[MoreRunsRequest]) -> str:
-    """Return requests as JSON."""
-    return _json({"requests": [_request(one) for one in found]})
-
-
-def _request(one: MoreRunsRequest) -> dict[str, Any]:
-    return {
-        "number": one.number,
-        "state": one.state,
-        "day": iso(one.day),
-        "fleet": one.key.fleet,
-        "device": one.key.device,
-        "case": one.key.case(),
-        "series": msgspec.to_builtins(one.key),
-        "metric": one.metric,
-        "runs": one.runs,
-        "reason": one.reason,
-    }
 
 
 def _row(alert: Alert) -> dict[str, Any]:

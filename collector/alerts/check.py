@@ -1,4 +1,4 @@
-"""One check: evaluate the rules, update the alerts, request more runs from boards, send notifications.
+"""One check: evaluate the rules, update the alerts, send notifications.
 
 Notifications that cannot be sent are kept, and retried at the next check.
 """
@@ -30,10 +30,7 @@ from edgemeter.collector.alerts.lifecycle import AlertChange
 from edgemeter.collector.alerts.rules import AlertEvent, AlertRules, Channel
 from edgemeter.collector.index.history import LedgerHistory
 from edgemeter.collector.ledgers.place import ledger_place, open_ledger
-from edgemeter.collector.trend import watch
 from edgemeter.collector.trend.history import History
-from edgemeter.collector.trend.metrics import DEFAULT
-from edgemeter.collector.trend.more_runs import OVER_DAYS, MoreRunsRequest, request_more_runs
 from edgemeter.collector.trend.watch_file import Watch, read_annotations
 
 logger = logging.getLogger(__name__)
@@ -182,11 +179,10 @@ def _forget(file: Watch, numbers: Sequence[int]) -> None:
 
 @dataclass(frozen=True, slots=True)
 class AlertCheck:
-    """The result of a check: changes of alerts, deliveries, and new requests for runs."""
+    """The result of a check: changes of alerts, and deliveries."""
 
     changes: Sequence[AlertChange]
     sent: Sequence[Sent]
-    requests: Sequence[MoreRunsRequest]
 
 
 def check_alerts(history: History, store: str, file: Watch, rules: AlertRules, now_ns: int, *, is_dry: bool = False) -> AlertCheck:
@@ -195,13 +191,8 @@ def check_alerts(history: History, store: str, file: Watch, rules: AlertRules, n
     context = FiringContext(history, known, _devices(history, store), now_ns)
     changes = lifecycle.settle_alerts(file, firings(rules.rule, context), now_ns, is_dry=is_dry)
     if is_dry:
-        return AlertCheck(changes, (), ())
-    requests: Sequence[MoreRunsRequest] = ()
-    if rules.more_runs:
-        found = watch.trends_of(history, known, DEFAULT)
-        lately = sum(len(history.points(key, context.today - OVER_DAYS + 1)) for key in history.series())
-        requests = request_more_runs(file, found, day=context.today, runs_lately=lately)
-    return AlertCheck(changes, send_changes(file, rules, changes, now_ns), requests)
+        return AlertCheck(changes, ())
+    return AlertCheck(changes, send_changes(file, rules, changes, now_ns))
 
 
 def _devices(history: History, store: str) -> Sequence[DevicePresence]:

@@ -92,7 +92,6 @@ class AlertRules(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     rule: tuple[AlertRule, ...] = ()
     channel: tuple[Channel, ...] = ()
     link: str | None = None
-    more_runs: bool = True
 
 
 # The required keys of each kind of channel.

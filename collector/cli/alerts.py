@@ -37,9 +37,9 @@ def alerts() -> None:
 @_rules_option
 @store_option
 @click.option("--dry-run", "is_dry", is_flag=True, help="Show what would happen, without writing or sending anything.")
-@json_option('Print {"changes": [...], "sent": [...], "requests": [...]}.')
+@json_option('Print {"changes": [...], "sent": [...]}.')
 def check(rules_file: Path | None, stores: tuple[str, ...], *, is_dry: bool, as_json: bool) -> None:
-    """Evaluate the rules once: open, update and close alerts, request more runs from boards, and send notifications. Run it from cron.
+    """Evaluate the rules once: open, update and close alerts, and send notifications. Run it from cron.
 
     Example: edgemeter trend alerts check --rules alerts.toml --dry-run
     """
@@ -132,27 +132,6 @@ def health(rules_file: Path | None, stores: tuple[str, ...], days: int, *, form:
     found = rules_health(known, [rule.name for rule in rules.rule], time.time_ns(), days)
     if not print_data(form, alerts_table.health_json(found)):
         console_for(form).print(alerts_table.health_table(found))
-
-
-@alerts.command(short_help="List requests for more runs.")
-@store_option
-@format_option('Print {"requests": [...]}.')
-def requests(stores: tuple[str, ...], *, form: Format | None) -> None:
-    """List the requests for more runs of suspected changes, at most a tenth of all runs.
-
-    Example: edgemeter trend alerts requests
-    """
-    from edgemeter.collector.alerts import alerts_table
-    from edgemeter.collector.trend.more_runs import read_requests
-
-    with _file(stores) as file:
-        found = read_requests(file)
-    if print_data(form, alerts_table.requests_json(found)):
-        return
-    if found:
-        console_for(form).print(alerts_table.requests_table(found))
-    else:
-        click.echo("no requests for more runs", err=True)
 
 
 @alerts.command(short_help="Send a test notification to a channel.")

@@ -1,4 +1,4 @@
-"""Annotations, alerts and requests of a ledger in PostgreSQL: tables beside the records, for all who watch it."""
+"""Annotations and alerts of a ledger in PostgreSQL: tables beside the records, for all who watch it."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -11,7 +11,7 @@ from edgemeter.collector.postgresql.session import Cursor, PostgresSession
 
 
 class PostgresWatch:
-    """The annotations, alerts and requests at `address`. One object per thread."""
+    """The annotations and alerts at `address`. One object per thread."""
 
     def __init__(self, address: PostgresAddress, access: Access = "write") -> None:
         self.where = str(address)

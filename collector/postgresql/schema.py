@@ -96,19 +96,6 @@ CREATE TABLE annotations (
     fleet text, device text, model text, metric text, author text,
     made_ns bigint NOT NULL
 );
-CREATE TABLE requests (
-    {_NUMBERED},
-    fleet {_TEXT},
-    device {_TEXT},
-    series bytea NOT NULL,
-    metric {_TEXT},
-    day bigint NOT NULL,
-    runs bigint NOT NULL,
-    reason {_TEXT},
-    state {_TEXT},
-    changed_ns bigint NOT NULL,
-    UNIQUE (series, day)
-);
 CREATE TABLE alerts (
     {_NUMBERED},
     rule {_TEXT},
@@ -132,7 +119,7 @@ CREATE TABLE unsent (
 );
 {_RETAINED}"""
 
-_SHARED = ("sinks", "leases", "quarantine", "presence", "retained", "annotations", "requests", "alerts", "unsent")
+_SHARED = ("sinks", "leases", "quarantine", "presence", "retained", "annotations", "alerts", "unsent")
 # What each role may do: a writer adds records and never changes or removes one; a keeper also removes what retention does not keep.
 ROLES: Mapping[str, tuple[str, ...]] = {
     "edgemeter_read": ("GRANT SELECT ON {tables} TO edgemeter_read",),

@@ -13,7 +13,7 @@ from edgemeter.collector.postgresql.writer import next_numbers
 LockedTransaction = AbstractContextManager[Cursor]
 _DAY_NS = 86_400 * 1_000_000_000
 _TABLES = (
-    "runs", "subjects", "forgotten", "quarantine", "presence", "retained", "sinks", "leases", "annotations", "requests", "alerts", "unsent",
+    "runs", "subjects", "forgotten", "quarantine", "presence", "retained", "sinks", "leases", "annotations", "alerts", "unsent",
 )  # fmt: skip
 _OLD_SAMPLES = """SELECT chunk, body FROM chunks WHERE has_samples AND (%s OR received_ns < %s) AND last_row <= %s
 ORDER BY received_ns LIMIT %s"""

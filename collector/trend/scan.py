@@ -17,7 +17,7 @@ from edgemeter.collector.trend.split_fit import CLIP, LEAST_TEMPERATURE_SD, Spli
 # Number of points, and the score from which a step is confirmed.
 STEP_SCORE = ((20, 9.0), (30, 8.0), (40, 7.0), (60, 5.8), (80, 5.1), (100, 4.8), (120, 4.7))
 
-# From this score on more runs are requested.
+# From this score on a step is suspected.
 SUSPECT_SCORE = 2.7
 
 # A change that was declared, or that the fingerprint shows: one test of one day, no search.

@@ -108,7 +108,7 @@ def _trend(name: str, metric: Metric, key: SeriesKey, days: Days, changes: Chang
         begin_day=int(days.day[begin]),
         level=off_scale(metric, _level(days, begin, size)),
         steps=tuple(sorted(steps, key=lambda step: step.day)),
-        # A step too small to matter needs no more runs.
+        # A step too small to matter is no suspect.
         suspect=None if drift is not None or (suspect is not None and suspect.matters is False) else suspect,
         drift=drift,
         scatter=_scatter(days, now) if now is not None and metric.scale != "share" else None,

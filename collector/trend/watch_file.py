@@ -1,4 +1,4 @@
-"""The watch file beside the ledger: annotations, alerts and requests, which cannot be computed from records; a server has them as tables.
+"""The watch file beside the ledger: annotations and alerts, which cannot be computed from records; a server has them as tables.
 
 An annotation marks the start of an expected new level, which ends the comparison with earlier days, or is a remark.
 """
@@ -32,19 +32,6 @@ WATCH_FORMAT = sqlite_file.FileFormat(
     metric TEXT,
     author TEXT,
     made_ns INTEGER NOT NULL
-);
-CREATE TABLE requests (
-    number INTEGER PRIMARY KEY AUTOINCREMENT,
-    fleet TEXT NOT NULL,
-    device TEXT NOT NULL,
-    series BLOB NOT NULL,
-    metric TEXT NOT NULL,
-    day INTEGER NOT NULL,
-    runs INTEGER NOT NULL,
-    reason TEXT NOT NULL,
-    state TEXT NOT NULL,
-    changed_ns INTEGER NOT NULL,
-    UNIQUE (series, day)
 );
 CREATE TABLE alerts (
     number INTEGER PRIMARY KEY AUTOINCREMENT,
@@ -85,7 +72,7 @@ class Statements(Protocol):
 
 
 class Watch(Protocol):
-    """Annotations, alerts and requests of a ledger, open. One object per thread. `where` says where they are.
+    """Annotations and alerts of a ledger, open. One object per thread. `where` says where they are.
 
     Raises:
         UnavailableError: the disk is full, or the server does not answer.
@@ -155,7 +142,7 @@ def watch_file_beside(store: str) -> Path:
 
 
 def open_watch(place: LedgerPlace, access: sqlite_file.Access = "write") -> Watch:
-    """Return the annotations, alerts and requests of the ledger (or document) at `place`; a file is created if absent.
+    """Return the annotations and alerts of the ledger (or document) at `place`; a file is created if absent.
 
     With access `read` a server may be a standby.
 

@@ -17,14 +17,13 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from functools import partial
 from importlib import import_module
 
 import numpy as np
 from numpy.typing import NDArray
 
 from edgemeter.agent.base.statistics import student_quantile
-from edgemeter.collector.trend import more_runs, noise, scan
+from edgemeter.collector.trend import noise
 from edgemeter.collector.trend.change_points import change_points
 from edgemeter.collector.trend.covariate import regressor
 from edgemeter.collector.trend.days import Days
@@ -34,6 +33,8 @@ from edgemeter.collector.units.spread import outlying_boards
 from tests.benchmarks.comparison import Comparison, this_machine
 
 Array = NDArray[np.float64]
+# The day of the first alarm of each series.
+FirstAlarms = NDArray[np.int64]
 DAYS, FIRST_LOOK, STEP_DAY = 230, 30, 100
 SERIES = 200
 OTAVA_SERIES = 20
@@ -154,93 +155,57 @@ def sigma(case: str) -> float:
     """Return the unit of a case: the robust spread of its days of one run, without outliers and temperature."""
     draw = np.random.default_rng(7)
     found = CASES[case if case in {"autocorrelated", "unequal noise", "heavy tails", "mix"} else "clean"](draw, 300)
-    x = found.day + found.run_sd * _tails(found, draw, 1)[:, :, 0]
+    x = found.day + found.run_sd * _tails(found, draw)
     if case == "mix":
         x = 0.917 * autoregressive(draw, 300, 0.36) + found.run_sd * draw.normal(size=x.shape)
     return float(np.median(np.abs(x - np.median(x))) / noise.HALF_NORMAL)
 
 
-def _tails(found: Drawn, draw: np.random.Generator, runs: int) -> Array:
-    shape = (*found.day.shape, runs)
+def _tails(found: Drawn, draw: np.random.Generator) -> Array:
+    shape = found.day.shape
     tails: Array = draw.standard_t(3, size=shape) if found.heavy else draw.normal(size=shape)
     return tails
 
 
-@dataclass(frozen=True, slots=True)
-class Watched:
-    """What a monitor made of series: the day of the first alarm of each [series], and how many runs more than one a day it took."""
-
-    first: NDArray[np.int64]
-    extra_ratio: float
-
-
-def ours(found: Drawn, draw: np.random.Generator, *, asks: bool, extra: int = more_runs.MORE_RUNS, room_ratio: float = math.inf) -> Watched:
-    """Watch as the product does; with `asks` a suspect has so many more runs the next day. A series is over with its first alert.
-
-    All series are one fleet: of the runs of the last 30 days more than `room_ratio` are not asked for, the most suspicious come first.
-    """
-    series = len(found.day)
-    given = np.zeros(DAYS + 1)
-    runs = found.run_sd[:, :, None] * _tails(found, draw, 1 + extra)
-    x, count = found.day + runs[:, :, 0], np.ones((series, DAYS), dtype=np.int64)
-    apart = np.full((series, DAYS, extra), np.nan)
-    first = np.full(series, NEVER)
-    asked = np.zeros(series, dtype=np.bool_)
-    for day in range(DAYS):
-        count[asked, day] = 1 + extra
-        x[asked, day] = found.day[asked, day] + runs[asked, day].mean(axis=1)
-        apart[asked, day] = np.abs(np.diff(runs[asked, day], axis=1))
-        if day < FIRST_LOOK:
-            continue
+def ours(found: Drawn, draw: np.random.Generator) -> FirstAlarms:
+    """Watch as the product does. A series is over with its first alert."""
+    x = _one_run_a_day(found, draw)
+    first = np.full(len(x), NEVER)
+    for day in range(FIRST_LOOK, DAYS):
         rows = np.flatnonzero(first == NEVER)
-        part = slice(0, day + 1)
-        known = (found.u[rows, part] ** 2 + _run_variance(apart[rows, part], found.u[rows, part])[:, None]) / count[rows, part]
-        days = [_days(found, row, x[row, part], own, count[row, part]) for row, own in zip(rows, known, strict=True)]
-        score = np.zeros(series)
+        days = [_days(found, row, x[row, : day + 1]) for row in rows]
         # Only the newest look: those before it were had on their days.
-        for row, own, look in zip(rows, days, change_points(METRICS["latency"], days, every=DAYS + 1), strict=True):
-            step = newest_step(METRICS["latency"], own, look)
+        for row, series, look in zip(rows, days, change_points(METRICS["latency"], days, every=DAYS + 1), strict=True):
+            step = newest_step(METRICS["latency"], series, look)
             if step is not None and is_event("latency", step):
                 first[row] = day
-            elif look.now is not None and look.now.suspect is not None:
-                score[row] = look.now.suspect.score
-        if asks:
-            room = room_ratio * series * more_runs.OVER_DAYS - given[max(0, day + 2 - more_runs.OVER_DAYS) : day + 1].sum()
-            asked = _first_so_many(score, room / extra)
-            given[day + 1] = extra * asked.sum()
-    return Watched(first, float(count.mean()) - 1)
+    return first
 
 
-def _days(found: Drawn, row: int, x: Array, known: Array, runs: NDArray[np.int64]) -> Days:
+def _one_run_a_day(found: Drawn, draw: np.random.Generator) -> Array:
+    return found.day + found.run_sd * _tails(found, draw)
+
+
+def _days(found: Drawn, row: int, x: Array) -> Days:
     """Return the days of one series as the product has them."""
     size = len(x)
     read_c = np.full(size, np.nan) if found.temperature_c is None else found.temperature_c[row, :size]
     heat = regressor(read_c, x)
-    return Days(np.arange(size), x, known, runs, heat, ((),) * size, METRICS["latency"].rule.floor, read_c=read_c)
+    return Days(
+        np.arange(size),
+        x,
+        found.u[row, :size] ** 2,
+        np.ones(size, dtype=np.int64),
+        heat,
+        ((),) * size,
+        METRICS["latency"].rule.floor,
+        read_c=read_c,
+    )
 
 
-def _first_so_many(score: Array, room: float) -> NDArray[np.bool_]:
-    """Return which suspects are among the `room` most suspicious."""
-    is_asked = score >= scan.SUSPECT_SCORE
-    if is_asked.sum() > room:
-        line = np.sort(score)[::-1][int(max(room, 0))]
-        is_asked &= score > line
-    return is_asked
-
-
-def _run_variance(apart: Array, u: Array) -> Array:
-    """Return what runs of one day scatter beyond what is known of them, as `noise.run_variance` does, for many series."""
-    variance = np.zeros(len(apart))
-    enough = np.flatnonzero(np.isfinite(apart).sum(axis=(1, 2)) >= noise.ENOUGH_DIFFERENCES)
-    for row in enough:
-        scale = float(np.nanmedian(apart[row])) / noise.HALF_NORMAL
-        variance[row] = max(0.0, scale**2 / 2 - float(np.median(u[row] ** 2)))
-    return variance
-
-
-def bencher(found: Drawn, draw: np.random.Generator) -> Watched:
+def bencher(found: Drawn, draw: np.random.Generator) -> FirstAlarms:
     """Watch each newest point against the .99 boundary of the up to 64 before it, as Bencher does by default."""
-    x = found.day + found.run_sd * _tails(found, draw, 1)[:, :, 0]
+    x = found.day + found.run_sd * _tails(found, draw)
     first = np.full(len(x), NEVER)
     for day in range(FIRST_LOOK, DAYS):
         before = x[:, max(0, day - 64) : day]
@@ -248,27 +213,27 @@ def bencher(found: Drawn, draw: np.random.Generator) -> Watched:
         limit = student_quantile(0.98, before.shape[1] - 1)
         is_out = np.abs(x[:, day] - before.mean(axis=1)) > limit * before.std(axis=1, ddof=1)
         first = np.where(is_out & (first == NEVER), day, first)
-    return Watched(first, 0.0)
+    return first
 
 
-def cusum(found: Drawn, draw: np.random.Generator) -> Watched:
+def cusum(found: Drawn, draw: np.random.Generator) -> FirstAlarms:
     """Watch with two-sided cumulative sums around the level of the first 30 days."""
-    x = found.day + found.run_sd * _tails(found, draw, 1)[:, :, 0]
+    x = found.day + found.run_sd * _tails(found, draw)
     z = (x - x[:, :FIRST_LOOK].mean(axis=1, keepdims=True)) / x[:, :FIRST_LOOK].std(axis=1, ddof=1, keepdims=True)
     first, up, down = np.full(len(x), NEVER), np.zeros(len(x)), np.zeros(len(x))
     for day in range(FIRST_LOOK, DAYS):
         up, down = np.maximum(0, up + z[:, day] - 0.5), np.maximum(0, down - z[:, day] - 0.5)
         first = np.where((np.maximum(up, down) > 5) & (first == NEVER), day, first)
-    return Watched(first, 0.0)
+    return first
 
 
-def otava(found: Drawn, draw: np.random.Generator) -> Watched | None:
+def otava(found: Drawn, draw: np.random.Generator) -> FirstAlarms | None:
     """Watch with Apache Otava's defaults, None where it is not installed; every second day, to end before the evening."""
     try:
         analysis = import_module("otava.analysis")
     except ImportError:
         return None
-    x = found.day + found.run_sd * _tails(found, draw, 1)[:, :, 0]
+    x = found.day + found.run_sd * _tails(found, draw)
     first = np.full(len(x), NEVER)
     for row, own in enumerate(x):
         for day in range(FIRST_LOOK, DAYS, 2):
@@ -276,7 +241,7 @@ def otava(found: Drawn, draw: np.random.Generator) -> Watched | None:
             if changes:
                 first[row] = day
                 break
-    return Watched(first, 0.0)
+    return first
 
 
 def stepped(found: Drawn, size: float) -> Drawn:
@@ -291,11 +256,9 @@ def scaled(found: Drawn, factor: float) -> Drawn:
     return replace(found, day=factor * found.day, run_sd=factor * found.run_sd, u=factor * found.u)
 
 
-ASKING = "ours, suspects ask for more"
-Watch = Callable[[Drawn, np.random.Generator], Watched | None]
+Watch = Callable[[Drawn, np.random.Generator], FirstAlarms | None]
 WATCHES: dict[str, Watch] = {
-    "ours, one run a day": lambda found, draw: ours(found, draw, asks=False),
-    ASKING: lambda found, draw: ours(found, draw, asks=True, room_ratio=more_runs.EXTRA_RATIO),
+    "ours": ours,
     "bencher t .99": bencher,
     "cusum": cusum,
     "otava 1e-3": otava,
@@ -316,22 +279,19 @@ def judged(case: str, name: str, series: int) -> dict[str, object] | None:
         "watch": name,
         "series": count,
         "sigma": unit,
-        "false_alarm_ratio": float(np.mean(stable.first < NEVER)),
-        "extra_runs_ratio": stable.extra_ratio,
+        "false_alarm_ratio": float(np.mean(stable < NEVER)),
     }
     if case not in DATED:
         return found
     quiet = WATCHES[name](scaled(CASES[case](draw, count), NOISE[3] / unit), draw)
-    found["false_alarm_ratio_at_1_per_cent"] = None if quiet is None else float(np.mean(quiet.first < NEVER))
+    found["false_alarm_ratio_at_1_per_cent"] = None if quiet is None else float(np.mean(quiet < NEVER))
     for size, noise_ratio in NOISE.items():
         part = max(count // 2, 10)
-        # One series of a fleet steps, not all of them at once: its requests come first, so they need no limit here.
-        watch = partial(ours, asks=True) if name == ASKING else WATCHES[name]
-        late = watch(stepped(scaled(CASES[case](draw, part), noise_ratio / unit), STEP), draw)
+        late = WATCHES[name](stepped(scaled(CASES[case](draw, part), noise_ratio / unit), STEP), draw)
         if late is not None:
             # A series that had cried before the step has nothing left to find it with.
-            is_late = (late.first >= STEP_DAY) & (late.first < NEVER)
-            days = np.where(is_late, late.first - STEP_DAY + 1, NEVER)
+            is_late = (late >= STEP_DAY) & (late < NEVER)
+            days = np.where(is_late, late - STEP_DAY + 1, NEVER)
             middle = float(np.median(days))
             found[f"days_to_{size}_sigma"] = middle if middle < NEVER else None
             found[f"found_{size}_sigma_in_30"] = float(np.mean(days <= 30))
@@ -361,24 +321,20 @@ def comparisons(series: int = SERIES) -> Iterator[Comparison]:
     """Yield our false alarms and delays beside the best rival's, and what is found among boards."""
     for case in CASES:
         rows = {name: row for name in WATCHES if (row := judged(case, name, series)) is not None}
-        rivals = {name: row for name, row in rows.items() if not name.startswith("ours")}
+        rivals = {name: row for name, row in rows.items() if name != "ours"}
         best = min(rivals, key=lambda name: float(str(rivals[name]["false_alarm_ratio"])))
-        one, asking = rows["ours, one run a day"], rows[ASKING]
+        mine = rows["ours"]
         limit = CLEAN if case == "clean" else MIXED
         rival = float(str(rivals[best]["false_alarm_ratio"]))
         yield _line(
-            f"trend: {case}: stable series with an alarm in 200 days", "of the series", one["false_alarm_ratio"], (best, rival), limit
+            f"trend: {case}: stable series with an alarm in 200 days", "of the series", mine["false_alarm_ratio"], (best, rival), limit
         )
         if case in DATED:
-            quiet, sigmas = one["false_alarm_ratio_at_1_per_cent"], LATEST if case == "clean" else {3: LATEST[3]}
+            quiet, sigmas = mine["false_alarm_ratio_at_1_per_cent"], LATEST if case == "clean" else {3: LATEST[3]}
             yield _line(f"trend: {case}: the same at 1% of noise", "of the series", quiet, (best, rival), limit)
             for size, days in sigmas.items():
                 title = f"trend: {case}: days until half of the steps of 3% are told at {NOISE[size]:g}% of noise ({size} sigma)"
-                yield _line(title, "days", one[f"days_to_{size}_sigma"], ("limit", days), days)
-        if case == "clean":
-            yield _line(
-                "trend: runs that stable series ask for", "of the runs", asking["extra_runs_ratio"], ("limit", 0.1), more_runs.EXTRA_RATIO
-            )
+                yield _line(title, "days", mine[f"days_to_{size}_sigma"], ("limit", days), days)
     found = sick_units()
     yield _line("units: healthy fleets of 20 accused", "of the fleets", found["accused_ratio"], ("limit", 0.05), 0.05)
     yield _line("units: sick boards (+10% at 2%) not found", "of the fleets", 1 - found["found_ratio"], ("limit", 0.2), 0.2)

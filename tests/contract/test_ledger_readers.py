@@ -25,7 +25,7 @@ from edgemeter.collector.index.run_index import open_index
 from edgemeter.collector.index.sources import LedgerSource
 from edgemeter.collector.ledgers.place import beside, open_ledger
 from edgemeter.collector.runs.store import LedgerStore, open_store
-from edgemeter.collector.trend import more_runs, watch, watch_file
+from edgemeter.collector.trend import watch, watch_file
 from edgemeter.collector.trend.watch_file import Annotation
 from edgemeter.collector.web.events import TrendEvents
 from tests.fixtures.comparison_factory import make_reference, make_run
@@ -90,7 +90,7 @@ def test_trends_follow_the_ledger(ledger_place):
     assert [step.day for one in watch.trends_of(history, [], ("energy",)) for step in one.steps] == [FIRST_DAY + 55]
 
 
-def test_annotations_alerts_and_requests_are_kept(ledger_place):
+def test_annotations_and_alerts_are_kept(ledger_place):
     """Written, read, judged, removed; what fires twice is one alert."""
     keep(ledger_place, make_days(STEPPED))
     rules = AlertRules(rule=(AlertRule(name="step", kind="step", metrics=("energy",)),))
@@ -105,7 +105,6 @@ def test_annotations_alerts_and_requests_are_kept(ledger_place):
         assert "a new level begins" in lifecycle.acknowledge(file, alert.number, "known")
         assert watch_file.remove_annotation(file, made)
         assert not watch_file.remove_annotation(file, made)
-        assert more_runs.read_requests(file) == []
     assert [one.text for one in watch_file.annotations_of(text_of(ledger_place))] == ["moved", "known"]
 
 

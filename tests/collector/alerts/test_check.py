@@ -14,7 +14,6 @@ from edgemeter.collector.alerts.alerts_table import alerts_table
 from edgemeter.collector.alerts.check import check_alerts
 from edgemeter.collector.alerts.rules import AlertRule, AlertRules, Channel
 from edgemeter.collector.index.history import LedgerHistory
-from edgemeter.collector.trend import more_runs
 from edgemeter.collector.trend.history import RunHistory
 from edgemeter.collector.trend.watch_file import WatchFile, read_annotations
 from tests.fixtures.listeners import http_listener
@@ -42,7 +41,7 @@ def titles(done):
 
 def test_a_confirmed_step_alerts_once_and_closes_when_it_is_history(file):
     """Open on day 70, silent on day 71, closed when the step is two months old."""
-    rules = AlertRules(rule=(AlertRule(name="step", kind="step", metrics=("energy",)),), more_runs=False)
+    rules = AlertRules(rule=(AlertRule(name="step", kind="step", metrics=("energy",)),))
     runs = make_days(STEPPED)
     assert titles(at(runs, rules, file, day=70)) == [("opened", "step: energy of tiny-detector fp32 on pi-1")]
     assert titles(at(runs, rules, file, day=71)) == []
@@ -83,7 +82,7 @@ def updated(*units):
     return [run for unit, own in zip(units, values, strict=True) for run in make_days(own, device=f"pi-{unit}", firmwares=firmwares)]
 
 
-STEPS = AlertRules(rule=(AlertRule(name="step", kind="step", metrics=("energy", "latency")),), more_runs=False)
+STEPS = AlertRules(rule=(AlertRule(name="step", kind="step", metrics=("energy", "latency")),))
 
 
 @pytest.mark.slow
@@ -130,7 +129,7 @@ def test_a_change_too_small_for_each_board_is_found_on_their_type_and_told_once(
 
 def test_a_board_that_is_gone_is_one_alert(file):
     """Both of its cases are missing."""
-    rules = AlertRules(rule=(AlertRule(name="missing", kind="missing"),), more_runs=False)
+    rules = AlertRules(rule=(AlertRule(name="missing", kind="missing"),))
     runs = make_days(noisy(100, 20), device="pi-1") + make_days(noisy(100, 20), device="pi-1", precision="int8", seq=1000)
     done = at(runs, rules, file, day=30)
     assert [title for _, title in titles(done)] == ["missing: pi-1"]
@@ -154,7 +153,6 @@ def test_a_notice_waits_for_the_end_of_the_quiet_time(file):
             severity: AlertRules(
                 rule=(AlertRule(name=severity, kind="step", metrics=("energy",), severity=severity, channels=("chat",)),),
                 channel=(channel,),
-                more_runs=False,
             )
             for severity in ("warning", "critical")
         }
@@ -214,7 +212,6 @@ def test_devices_that_are_lost_or_send_nothing_alert(tmp_path, file):
         ledger.commit([], [], [PresenceChange("lab", device, DeviceState(state=state, session=1), when) for device, state, when in states])
     rules = AlertRules(
         rule=(AlertRule(name="lost", kind="device-lost", hours=1.0), AlertRule(name="stopped", kind="outbox-stopped", hours=24.0)),
-        more_runs=False,
     )
     history = LedgerHistory(path)
     done = check_alerts(history, str(path), file, rules, last_ns + 3 * DAY_NS)
@@ -256,24 +253,13 @@ def test_a_dry_run_writes_and_sends_nothing(file):
     )
     done = at(make_days(STEPPED), rules, file, day=70, is_dry=True)
     assert len(done.changes) == 1
-    assert (done.sent, done.requests) == ((), ())
+    assert done.sent == ()
     assert lifecycle.read_alerts(file, with_closed=True) == []
-
-
-def test_a_check_asks_boards_of_suspects_for_more_runs(file):
-    """Within a tenth of what ran lately: thirty boards with a run a day allow it."""
-    runs = []
-    for unit in range(30):
-        runs += make_days(noisy(100, 57, seed=300 + unit, step_at=52 if unit < 8 else None, step_ratio=1.035), device=f"pi-{unit:02}")
-    done = at(runs, AlertRules(), file, day=57)
-    assert done.requests
-    assert sum(one.runs for one in done.requests) <= 0.1 * 30 * 30
-    assert more_runs.read_requests(file, "pending") == list(done.requests)
 
 
 def test_a_rise_alerts_within_three_days(file):
     """Six per cent at 0.8% of noise: opened on the second or third day."""
-    rules = AlertRules(rule=(AlertRule(name="rise", kind="rise", metrics=("energy",)),), more_runs=False)
+    rules = AlertRules(rule=(AlertRule(name="rise", kind="rise", metrics=("energy",)),))
     values = noisy(100, 45, seed=3, noise_ratio=0.008, step_at=40, step_ratio=1.06)
     done = {day: titles(at(make_days(values[: day + 1]), rules, file, day=day)) for day in range(38, 45)}
     events = [(day, *change) for day, found in done.items() for change in found]
@@ -287,7 +273,7 @@ def test_a_rise_is_configured_and_a_fall_told_on_request(file):
     up, down = (make_days(noisy(100, 45, seed=3, noise_ratio=0.008, step_at=42, step_ratio=ratio)) for ratio in (1.06, 0.94))
 
     def found(runs, **more):
-        rules = AlertRules(rule=(AlertRule(name="rise", kind="rise", metrics=("energy",), **more),), more_runs=False)
+        rules = AlertRules(rule=(AlertRule(name="rise", kind="rise", metrics=("energy",), **more),))
         return [title for _, title in titles(at(runs, rules, file, day=44, is_dry=True))]
 
     assert len(found(up)) == 1

@@ -79,12 +79,6 @@ def test_a_channel_is_tested(tmp_path):
         assert len(server.kept) == 1
 
 
-def test_requests_are_listed(store):
-    """None yet, as a table and as JSON."""
-    assert json.loads(run("requests", "--store", store, "--json").stdout) == {"requests": []}
-    assert run("requests", "--store", store).exit_code == 0
-
-
 def test_units_tell_spread_and_that_few_boards_are_not_judged(store):
     """One board supports nothing about its type, and says so."""
     done = run("--store", store, "--metric", "energy", command=units)
@@ -95,9 +89,8 @@ def test_units_tell_spread_and_that_few_boards_are_not_judged(store):
 
 
 def test_nothing_to_list_is_said_without_an_empty_table(store):
-    """Of alerts, of requests, and of board types without a valid run."""
+    """No alert is open."""
     assert (run("list", "--store", store).stdout, run("list", "--store", store).stderr) == ("", "0 alerts open\n")
-    assert "no requests for more runs" in run("requests", "--store", store).stderr
 
 
 def test_board_types_without_a_valid_run_say_so(tmp_path):
