@@ -1,14 +1,11 @@
 """Facts about the structure: arrows run one way, a library has one home, nothing heavy stands at the top of a module."""
 
-import ast
 import re
 from collections import defaultdict
 from collections.abc import Mapping
-from functools import cache
-from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[1]
-PACKAGES = ("agent", "collector", "models", "provisioning")
+from tests.fixtures.own_imports import FOLDER_OF, MODULES, NAME_OF, PACKAGES, ROOT, arrows, arrows_by_name, imports, named_in
+
 MAY_IMPORT = {"agent": set(), "collector": {"agent"}, "models": {"agent"}, "provisioning": {"agent"}}
 # What all packages share; of the rest of the agent, the others import these few modules and no more.
 CORE = ("base", "contract")
@@ -16,7 +13,7 @@ OF_THE_AGENT = {
     "collector": {
         "bundle.archive", "bundle.signature", "bundle.verify", "delivery.outbox", "delivery.publisher",
         "ledger.chunks", "ledger.ledger", "ledger.ledger_file", "ledger.presence", "ledger.quarantine", "ledger.retention",
-        "ledger.sqlite_ledger",
+        "ledger.sqlite_ledger", "verdict.judge",
     },
     "models": {
         "datasets.dataset", "generators.gguf_file", "quality.gate", "quality.scoring", "recognition.recognise", "runtimes",
@@ -24,6 +21,15 @@ OF_THE_AGENT = {
     },
     "provisioning": {"datasets.dataset", "datasets.dota", "datasets.maps", "datasets.yolo", "doctor.examination", "machine.board"},
 }  # fmt: skip
+# Files that reach another package by name, and why: none of them can import it.
+BY_NAME = {
+    "agent/base/model_names.py": "a model may be named where the package `models` is not needed otherwise",
+    "agent/cli/config.py": "`edgemeter config rules` shows the agent's rules and the collector's",
+    "agent/cli/main.py": "`edgemeter` is one command of four packages",
+    "agent/settings/files.py": "`edgemeter config check` knows the files of all packages",
+    "collector/cli/compare.py": "`edgemeter compare --models` measures, which is the agent's",
+    "models/cli/main.py": "`edgemeter models` also has commands of the agent and the collector",
+}
 # A library's errors are mapped where it is wrapped, so it is wrapped in one place; torch is what the models are made with.
 ONE_HOME = ("PIL", "hotcoco", "paho", "amqtt", "influxdb_client", "cryptography", "tflite_runtime", "pyarrow", "psycopg")
 HEAVY = (
@@ -35,39 +41,6 @@ HEAVY = (
 # Modules that import PyTorch at the top: only the builder and a function import them.
 BUILDS = {"tests/shipped_models/training.py", "models/convert/torch_program.py", "models/convert/executorch_program.py"}
 OWN = {path.stem for path in (ROOT / "api").glob("_*.py")}
-MODULES = sorted(path for package in PACKAGES for path in (ROOT / package).rglob("*.py"))
-
-
-@cache
-def imports(path: Path) -> set[tuple[str, bool]]:
-    """Return the modules that a file imports, and whether at the top (outside functions and TYPE_CHECKING)."""
-    found: set[tuple[str, bool]] = set()
-
-    def visit(node: ast.AST, at_top: bool) -> None:  # noqa: FBT001
-        for child in ast.iter_child_nodes(node):
-            if isinstance(child, ast.Import):
-                found.update((alias.name, at_top) for alias in child.names)
-            elif isinstance(child, ast.ImportFrom) and child.module:
-                found.update((f"{child.module}.{alias.name}", at_top) for alias in child.names)
-            inside = isinstance(child, ast.FunctionDef | ast.Lambda) or (
-                isinstance(child, ast.If) and "TYPE_CHECKING" in ast.dump(child.test)
-            )
-            visit(child, at_top and not inside)
-
-    visit(ast.parse(path.read_text()), at_top=True)
-    return found
-
-
-@cache
-def arrows() -> list[tuple[str, str]]:
-    """Return (path, module that it imports) for all imports among our own modules."""
-    found = set()
-    for path in MODULES:
-        for name, _ in imports(path):
-            target = name if name in FOLDER_OF else name.rpartition(".")[0]
-            if target in FOLDER_OF and target != NAME_OF[str(path.relative_to(ROOT))]:
-                found.add((str(path.relative_to(ROOT)), target))
-    return sorted(found)
 
 
 def is_agent(name: str) -> bool:
@@ -89,13 +62,6 @@ def circles(graph: Mapping[str, set[str]]) -> list[list[str]]:
         reach[start] = seen
     groups = {tuple(sorted(other for other in reach[node] if node in reach.get(other, ()))) for node in reach if node in reach[node]}
     return [list(group) for group in sorted(groups)]
-
-
-NAME_OF = {
-    str(path.relative_to(ROOT)): ".".join(("edgemeter", *path.relative_to(ROOT).with_suffix("").parts)).removesuffix(".__init__")
-    for path in MODULES
-}
-FOLDER_OF = {NAME_OF[str(path.relative_to(ROOT))]: str(path.relative_to(ROOT).parent) for path in MODULES}
 
 
 def test_arrows_between_the_packages_run_one_way():
@@ -121,6 +87,19 @@ def test_the_others_import_the_shared_core_and_a_short_list():
         taken = {target.removeprefix("edgemeter.agent.") for path, target in arrows() if path.startswith(package) and is_agent(target)}
         assert {name for name in taken if name.split(".")[0] not in CORE} == modules, package
     assert set(OF_THE_AGENT) == {*PACKAGES} - {"agent"}
+
+
+def test_few_files_reach_another_package_by_name():
+    """What a text names is an arrow too; each file that needs one is listed with its reason."""
+    assert {path for path, _ in arrows_by_name()} == set(BY_NAME)
+    assert [(path, module) for path, module in arrows_by_name() if module not in FOLDER_OF] == []
+
+
+def test_a_module_is_named_in_either_form():
+    """As `module:attribute`, and as the argument of `import_module`; not in a sentence."""
+    assert named_in("PLACE = 'edgemeter.a.b:c'") == {"edgemeter.a.b"}
+    assert named_in("importlib.import_module('edgemeter.a.b')") == named_in("import_module('edgemeter.a.b')") == {"edgemeter.a.b"}
+    assert named_in("import_module('torch'); text = 'see edgemeter.a.b:c there'") == set()
 
 
 def test_the_core_imports_nothing_else_of_ours():

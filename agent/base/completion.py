@@ -1,23 +1,20 @@
-"""Names that a shell completes: listed by the module that knows them, which is imported only when a shell asks."""
+"""Names that a shell completes: listed when it asks."""
 
 import glob
-from collections.abc import Callable
-from importlib import import_module
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 import click
 from click.shell_completion import CompletionItem
 
 Completer = Callable[[click.Context, click.Parameter, str], list[CompletionItem]]
-SENSORS = "edgemeter.agent.power:names"
-MODELS = "edgemeter.models.fetch.named:known_names"
 
 
-def completes(place: str, *, files: bool = False, several: bool = False) -> Completer:
-    """Return what completes the names that the function at `module:function` returns.
+def completes(names: Callable[[], Iterable[str]], *, files: bool = False, several: bool = False) -> Completer:
+    """Return what completes the names that `names` returns.
 
     Args:
-        place: where the function is.
+        names: lists the names; called when a shell asks.
         files: also complete files, and nothing else before a letter is typed.
         several: the value is a list, `A,B`; its last part is completed.
     """
@@ -25,9 +22,8 @@ def completes(place: str, *, files: bool = False, several: bool = False) -> Comp
     def items(_ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[CompletionItem]:
         if files and not incomplete:
             return [CompletionItem(incomplete, type="file")]
-        module, _, function = place.partition(":")
         before, comma, part = incomplete.rpartition(",") if several else ("", "", incomplete)
-        found = [f"{before}{comma}{name}" for name in getattr(import_module(module), function)() if name.startswith(part)]
+        found = [f"{before}{comma}{name}" for name in names() if name.startswith(part)]
         if not files:
             return [CompletionItem(name) for name in found]
         # bash shows either what we list or the files that it finds, not both.

@@ -7,7 +7,6 @@ from typing import Any, TypeVar, get_args
 
 import click
 
-from edgemeter.agent.base.completion import SENSORS, completes
 from edgemeter.agent.base.progress import QUIET
 from edgemeter.agent.base.tables import Format
 from edgemeter.agent.base.variables import BROKER_FILE_VARIABLES
@@ -143,12 +142,6 @@ def _ratio(_ctx: click.Context, _param: click.Parameter, value: str) -> float:
     if not 0 < ratio < 1:
         raise click.BadParameter(f"{value!r} is not a ratio: give a percentage (3%) or a ratio (0.03)")
     return ratio
-
-
-def power_option(command: _Command) -> _Command:
-    """Add `--power`."""
-    text = "Power sensors NAME[,NAME], or none. Default: the one with the widest scope."
-    return click.option("--power", envvar="EDGEMETER_POWER", shell_complete=completes(SENSORS, several=True), help=text)(command)
 
 
 def _comma_separated(_ctx: click.Context, _param: click.Parameter, value: str | None) -> list[str] | None:

@@ -14,12 +14,12 @@ from edgemeter.agent.base.options import (
     matters_option,
     model_options,
     names_and_config,
-    power_option,
     quiet_option,
     save_option,
 )
 from edgemeter.agent.base.progress import note
 from edgemeter.agent.base.tables import Format, console_for, print_data
+from edgemeter.agent.cli.power_option import power_option
 
 if TYPE_CHECKING:
     from rich.console import Console

@@ -14,11 +14,11 @@ from edgemeter.agent.base.options import (
     json_option,
     model_options,
     names_and_config,
-    power_option,
     quiet_option,
 )
 from edgemeter.agent.base.progress import note
 from edgemeter.agent.base.tables import Format, console_for, print_data
+from edgemeter.agent.cli.power_option import power_option
 
 if TYPE_CHECKING:
     from edgemeter.agent.session.observer import CalibratedObserver

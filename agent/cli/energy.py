@@ -13,9 +13,10 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from edgemeter.agent.base.errors import ConfigError, EdgemeterError
-from edgemeter.agent.base.options import json_option, names_and_config, power_option, quiet_option, save_option
+from edgemeter.agent.base.options import json_option, names_and_config, quiet_option, save_option
 from edgemeter.agent.base.progress import note
 from edgemeter.agent.cli import run_session
+from edgemeter.agent.cli.power_option import power_option
 from edgemeter.agent.cli.run_session import SessionOutcome, suite_of
 
 if TYPE_CHECKING:

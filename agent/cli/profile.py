@@ -4,9 +4,10 @@ from pathlib import Path
 
 import click
 
-from edgemeter.agent.base.options import PATH, format_option, model_options, power_option, quiet_option, save_option
+from edgemeter.agent.base.options import PATH, format_option, model_options, quiet_option, save_option
 from edgemeter.agent.base.progress import note
 from edgemeter.agent.base.tables import Format, console_for, print_data
+from edgemeter.agent.cli.power_option import power_option
 
 
 @click.command()

@@ -52,7 +52,7 @@ def quality(
 
     Example: edgemeter models quality --model model_q4_0.gguf --source model_f16.gguf --text held_out.txt
     """
-    from edgemeter.agent.cli.model_names import model_path
+    from edgemeter.agent.base.model_names import model_path
     from edgemeter.agent.quality.gate import quality_gate
     from edgemeter.agent.quality.scoring import read_material, score_file
 

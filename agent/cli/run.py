@@ -6,9 +6,10 @@ from typing import Any
 
 import click
 
-from edgemeter.agent.base.completion import MODELS, completes
+from edgemeter.agent.base.completion import completes
 from edgemeter.agent.base.durable_file import check_writable
 from edgemeter.agent.base.errors import TransientError
+from edgemeter.agent.base.model_names import model_names
 from edgemeter.agent.base.options import (
     PATH,
     broker_files,
@@ -17,12 +18,12 @@ from edgemeter.agent.base.options import (
     image_options,
     model_options,
     names_and_config,
-    power_option,
     quiet_option,
     save_option,
 )
 from edgemeter.agent.base.progress import note
 from edgemeter.agent.base.tables import console_for, print_data
+from edgemeter.agent.cli.power_option import power_option
 
 
 def _numbers(_ctx: click.Context, param: click.Parameter, value: str | None) -> list[int] | None:
@@ -34,14 +35,14 @@ def _numbers(_ctx: click.Context, param: click.Parameter, value: str | None) -> 
 
 
 @click.command()
-@click.argument("sources", nargs=-1, type=PATH, shell_complete=completes(MODELS, files=True), metavar="[SUITE | MODEL...]")
+@click.argument("sources", nargs=-1, type=PATH, shell_complete=completes(model_names, files=True), metavar="[SUITE | MODEL...]")
 @click.option(
     "-m",
     "--model",
     "named",
     multiple=True,
     type=PATH,
-    shell_complete=completes(MODELS, files=True),
+    shell_complete=completes(model_names, files=True),
     help="Model file (.tflite, .onnx, .pt, .pt2, .pte, .gguf, genai_config.json, .server), or name of the catalogue; repeatable.",
 )
 @model_options()

@@ -12,8 +12,8 @@ from edgemeter.agent.base import config
 from edgemeter.agent.base.errors import ConfigError, EdgemeterError, TransientError, UnavailableError
 from edgemeter.agent.base.figures import count
 from edgemeter.agent.base.file_lock import run_lock
+from edgemeter.agent.base.model_names import model_path
 from edgemeter.agent.base.progress import is_quiet
-from edgemeter.agent.cli.model_names import model_path
 from edgemeter.agent.cli.run_plan import announcement
 from edgemeter.agent.contract.suite import Case, Settings, Suite, SuiteFile, expand, read
 

@@ -13,7 +13,7 @@ import msgspec
 
 from edgemeter.agent import power
 from edgemeter.agent.base.command_group import DefaultGroup
-from edgemeter.agent.base.completion import SENSORS, completes
+from edgemeter.agent.base.completion import completes
 from edgemeter.agent.base.config import read as read_config
 from edgemeter.agent.base.errors import ConfigError, EdgemeterError, UnavailableError
 from edgemeter.agent.base.options import config_option, format_option, json_option
@@ -74,7 +74,7 @@ def sensors(context: click.Context, config: Path | None, *, everything: bool, fo
 
 
 @sensors.command("read", short_help="Read one sensor, or a recording of one.")
-@click.argument("name", required=False, shell_complete=completes(SENSORS))
+@click.argument("name", required=False, shell_complete=completes(power.names))
 @click.option(
     "--from", "recording", type=click.Path(readable=False, path_type=Path), help="Recording: a tree of files, an output, or bytes."
 )
@@ -82,7 +82,7 @@ def sensors(context: click.Context, config: Path | None, *, everything: bool, fo
     "--as",
     "as_name",
     metavar="NAME",
-    shell_complete=completes(SENSORS),
+    shell_complete=completes(power.names),
     help="Sensor of the recording. Default: the one that recognises it.",
 )
 @config_option
@@ -211,8 +211,10 @@ def _print_reading(found: dict[str, Any]) -> None:
 
 
 @sensors.command("calibrate", short_help="Fit gain and offset against a better instrument.")
-@click.argument("name", shell_complete=completes(SENSORS))
-@click.option("--against", metavar="SENSOR", shell_complete=completes(SENSORS), help="Reference: another sensor that sees the same load.")
+@click.argument("name", shell_complete=completes(power.names))
+@click.option(
+    "--against", metavar="SENSOR", shell_complete=completes(power.names), help="Reference: another sensor that sees the same load."
+)
 @click.option("--typed", is_flag=True, help="Reference: type in what a meter shows at each step.")
 @click.option("--steps", type=click.IntRange(3, 50), default=6, show_default=True, help="Load steps, from idle to all cores.")
 @click.option("--settle", "settle_s", type=click.FloatRange(0), default=5.0, show_default=True, help="Seconds to settle before each step.")

@@ -8,8 +8,9 @@ from typing import Any
 import click
 from click.core import ParameterSource
 
-from edgemeter.agent.base.options import PATH, broker_files, format_option, json_option, names_and_config, power_option
+from edgemeter.agent.base.options import PATH, broker_files, format_option, json_option, names_and_config
 from edgemeter.agent.base.tables import Format, console_for, print_data
+from edgemeter.agent.cli.power_option import power_option
 
 
 @click.command()

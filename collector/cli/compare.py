@@ -5,7 +5,6 @@ import re
 import sys
 import time
 from collections.abc import Sequence
-from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +12,7 @@ import click
 
 from edgemeter.agent.base.command_group import ModalCommand
 from edgemeter.agent.base.documents import json_document
+from edgemeter.agent.base.model_names import model_names
 from edgemeter.agent.base.options import format_option, matters_option, quiet_option
 from edgemeter.agent.base.progress import note
 from edgemeter.agent.base.tables import Format, console_for
@@ -102,9 +102,8 @@ def is_model(text: str) -> bool:
         return True
     if path.exists() or not NAME.fullmatch(text):
         return False
-    # By name: the collector imports nothing of the models. A name that is nearly right gets the message about models.
-    names = import_module("edgemeter.models.catalogue.catalogue").all_entries()
-    return bool(difflib.get_close_matches(text, names, cutoff=NEARLY))
+    # A name that is nearly right gets the message about models.
+    return bool(difflib.get_close_matches(text, model_names(), cutoff=NEARLY))
 
 
 @click.command(

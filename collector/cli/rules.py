@@ -1,6 +1,5 @@
 """The command `edgemeter config rules`: the rules of the verdict, and what may be compared with what."""
 
-from importlib import import_module
 from typing import Any
 
 import click
@@ -20,8 +19,8 @@ def rules(*, form: Format | None, comparing: bool) -> None:
 
     Example: edgemeter config rules --comparing
     """
-    # By name: the collector imports nothing of the agent that measures.
-    judge = import_module("edgemeter.agent.verdict.judge")
+    from edgemeter.agent.verdict import judge
+
     if form == "markdown":
         click.echo(comparability_markdown() if comparing else judge.rules_markdown(judge.RULES), nl=False)
     elif not print_data(form, comparability_json() if comparing else judge.rules_json(judge.RULES)):

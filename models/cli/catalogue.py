@@ -6,9 +6,10 @@ from pathlib import Path
 
 import click
 
-from edgemeter.agent.base.completion import MODELS, completes
+from edgemeter.agent.base.completion import completes
 from edgemeter.agent.base.documents import json_document
 from edgemeter.agent.base.errors import ConfigError
+from edgemeter.agent.base.model_names import model_names
 from edgemeter.agent.base.options import format_option, json_option
 from edgemeter.agent.base.tables import Format, console_for, print_data
 from edgemeter.models.catalogue.catalogue_entry import NAME_PATTERN, CatalogueEntry
@@ -41,7 +42,7 @@ def list_models(catalogue_file: Path, cache: ModelCache, *, form: Format | None)
 
 
 @click.command()
-@click.argument("model", shell_complete=completes(MODELS, files=True))
+@click.argument("model", shell_complete=completes(model_names, files=True))
 @json_option("Print the card or entry as JSON.")
 @options.catalogue
 @options.cache

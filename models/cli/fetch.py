@@ -6,9 +6,10 @@ from typing import Any
 
 import click
 
-from edgemeter.agent.base.completion import MODELS, completes
+from edgemeter.agent.base.completion import completes
 from edgemeter.agent.base.documents import json_document
 from edgemeter.agent.base.errors import ConfigError, EdgemeterError
+from edgemeter.agent.base.model_names import model_names
 from edgemeter.agent.base.options import format_option, json_option, quiet_option
 from edgemeter.agent.base.progress import note, progress_bar
 from edgemeter.agent.base.tables import Format, console_for, print_data
@@ -32,7 +33,7 @@ def _mirrors(_ctx: click.Context, _param: click.Parameter, value: tuple[str, ...
 
 
 @click.command()
-@click.argument("name", nargs=-1, required=True, shell_complete=completes(MODELS))
+@click.argument("name", nargs=-1, required=True, shell_complete=completes(model_names))
 @click.option(
     "--mirror", multiple=True, callback=_mirrors, envvar="EDGEMETER_MODEL_MIRRORS", help="Address of a folder to try first; repeatable."
 )

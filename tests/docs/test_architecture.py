@@ -1,43 +1,33 @@
 """Facts about docs/architecture.md: its drawing is the code's, and every file that it names exists.
 
-`python tests/docs/test_architecture.py` draws it again.
+`python -m tests.docs.test_architecture` draws it again.
 """
 
-import ast
 import re
 from collections import defaultdict
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[2]
+from tests.fixtures.own_imports import FOLDER_OF, PACKAGES, ROOT, arrows, arrows_by_name
+
 PAGES = [ROOT / "docs" / "architecture.md", ROOT / "CONTRIBUTING.md"]
-PACKAGES = ("agent", "collector", "models", "provisioning")
 START = "```mermaid\n"
 
 
-def folder_arrows() -> dict[str, set[str]]:
-    """Return for each folder which folders its files import from."""
-    folder_of = {}
-    for package in PACKAGES:
-        for path in (ROOT / package).rglob("*.py"):
-            name = ".".join(("edgemeter", *path.relative_to(ROOT).with_suffix("").parts)).removesuffix(".__init__")
-            folder_of[name] = str(path.parent.relative_to(ROOT))
-    arrows: dict[str, set[str]] = defaultdict(set)
-    for name, folder in folder_of.items():
-        path = ROOT.joinpath(*name.split(".")[1:])
-        source = path / "__init__.py" if path.is_dir() else path.with_suffix(".py")
-        for node in ast.walk(ast.parse(source.read_text())):
-            if isinstance(node, ast.ImportFrom) and node.module and node.module.startswith("edgemeter."):
-                targets = {f"{node.module}.{alias.name}" for alias in node.names}
-                arrows[folder] |= {folder_of.get(target) or folder_of[node.module] for target in targets} - {folder}
-    return arrows
+def folder_arrows(arrows: list[tuple[str, str]]) -> dict[str, set[str]]:
+    """Return for each folder which folders its files reach, of (path, module)."""
+    folders: dict[str, set[str]] = defaultdict(set)
+    for path, module in arrows:
+        folder = str(Path(path).parent)
+        folders[folder] |= {FOLDER_OF[module]} - {folder}
+    return folders
 
 
-def reachable(arrows: dict[str, set[str]], start: str) -> set[str]:
+def reachable(graph: dict[str, set[str]], start: str) -> set[str]:
     """Return every folder that `start` imports from, directly or through others."""
     found: set[str] = set()
     ahead = [start]
     while ahead:
-        for folder in arrows.get(ahead.pop(), ()):
+        for folder in graph.get(ahead.pop(), ()):
             if folder not in found:
                 found.add(folder)
                 ahead.append(folder)
@@ -45,9 +35,9 @@ def reachable(arrows: dict[str, set[str]], start: str) -> set[str]:
 
 
 def drawing() -> str:
-    """Return the folders as a Mermaid flowchart; an arrow that follows from others is left out."""
-    arrows = folder_arrows()
-    folders = {*arrows, *(target for targets in arrows.values() for target in targets)} - set(PACKAGES)
+    """Return the folders as a Mermaid flowchart; an arrow that follows from others is left out, one by name is dotted."""
+    direct, by_name = folder_arrows(arrows()), folder_arrows(arrows_by_name())
+    folders = {*direct, *(target for targets in direct.values() for target in targets)} - set(PACKAGES)
     lines = ["flowchart TD"]
     for package in PACKAGES:
         lines.append(f"  subgraph {package}")
@@ -58,9 +48,10 @@ def drawing() -> str:
         ]
         lines.append("  end")
     for folder in sorted(folders):
-        direct = arrows.get(folder, set()) & folders
-        kept = [target for target in sorted(direct) if not any(target in reachable(arrows, other) for other in direct - {target})]
+        targets = direct.get(folder, set()) & folders
+        kept = [target for target in sorted(targets) if not any(target in reachable(direct, other) for other in targets - {target})]
         lines += [f"  {folder.replace('/', '_')} --> {target.replace('/', '_')}" for target in kept]
+        lines += [f"  {folder.replace('/', '_')} -.-> {target.replace('/', '_')}" for target in sorted(by_name.get(folder, ()))]
     return "\n".join(lines) + "\n"
 
 

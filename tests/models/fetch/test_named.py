@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from edgemeter.agent.base.errors import ConfigError
-from edgemeter.agent.cli.model_names import model_path
+from edgemeter.agent.base.model_names import model_path
 from edgemeter.models.catalogue.shipped_models import LANGUAGE_FOLDER, SHIPPED_FOLDER
 from tests.fixtures.catalogue_factory import content, make_entry, write_catalogue
 from tests.fixtures.rows import table_row

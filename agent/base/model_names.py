@@ -1,0 +1,30 @@
+"""The models that a command names: paths, or names of the catalogue.
+
+The catalogue is reached by its module's name here and nowhere else: the agent and the collector run without it until a model is named.
+"""
+
+from pathlib import Path
+from pkgutil import resolve_name
+
+_NAMES = "edgemeter.models.fetch.named:known_names"
+_FILE = "edgemeter.models.fetch.named:named_model"
+
+
+def model_names() -> list[str]:
+    """Return the names of the shipped models and of the catalogue's."""
+    names: list[str] = resolve_name(_NAMES)()
+    return names
+
+
+def model_path(model: str | Path) -> Path:
+    """Return the file of a model: the path itself, or where the shipped, fetched or added model of that name is.
+
+    Raises:
+        ConfigError: a name is unknown, or its model is not on this machine.
+    """
+    path = Path(model).expanduser()
+    # A `{precision}` is filled in later.
+    if path.exists() or path.parent != Path() or "{" in path.name:
+        return path
+    file: Path = resolve_name(_FILE)(path.name)
+    return file
