@@ -9,8 +9,6 @@ from click.core import ParameterSource
 
 # By section of the help and by name: where the command is (module:attribute), and its line in the help.
 Sections = Mapping[str, Mapping[str, tuple[str, str]]]
-# The old words of a command line and those that they stand for; a longer name stands before a shorter one that it begins with.
-Renamed = Mapping[str, str]
 
 
 class DefaultGroup(click.Group):
@@ -28,15 +26,11 @@ class DefaultGroup(click.Group):
 
 
 class CommandGroup(DefaultGroup):
-    """A group of the commands in `sections`; its help lists them by section, in that order.
+    """A group of the commands in `sections`; its help lists them by section, in that order."""
 
-    A name in `renamed` still works: it prints one line on standard error, and does what its new name does.
-    """
-
-    def __init__(self, *args: Any, sections: Sections, renamed: Renamed | None = None, **settings: Any) -> None:
+    def __init__(self, *args: Any, sections: Sections, **settings: Any) -> None:
         super().__init__(*args, **settings)
         self._sections = sections
-        self._renamed = renamed or {}
         self._places = {name: place for section in sections.values() for name, (place, _) in section.items()}
 
     def list_commands(self, _ctx: click.Context) -> list[str]:
@@ -46,19 +40,6 @@ class CommandGroup(DefaultGroup):
     def get_command(self, _ctx: click.Context, cmd_name: str) -> click.Command | None:
         """Return the command, imported now; None without one of that name."""
         return imported(self._places[cmd_name]) if cmd_name in self._places else None
-
-    def resolve_command(self, ctx: click.Context, args: list[str]) -> tuple[str | None, click.Command | None, list[str]]:
-        """Return the name, the command and its arguments; an old name is taken for the new one."""
-        for old, new in self._renamed.items():
-            words = old.split()
-            if args[: len(words)] == words:
-                if not ctx.resilient_parsing:
-                    click.echo(
-                        f"`{ctx.command_path} {old}` is now `{ctx.command_path} {new}`: the old name ends with the next release", err=True
-                    )
-                args = [*new.split(), *args[len(words) :]]
-                break
-        return super().resolve_command(ctx, args)
 
     def format_commands(self, _ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write each section without importing its commands."""

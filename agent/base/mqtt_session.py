@@ -85,9 +85,9 @@ WINDOW_OF_3_1_1 = 100
 def expiry_s(address: BrokerAddress) -> int:
     """Return how long a broker keeps what comes to a persistent client that is away.
 
-    A client with a certificate belongs to a fleet, whose broker may get a SIGHUP (from earlier versions of ours with every token).
-    mosquitto 2.0.11 disconnects sessions that wait for their client once more then, and dies of the second entry in its list of those
-    that will expire: after 6 to 22 reloads; with sessions that never expire it took 479.
+    A client with a certificate belongs to a fleet, whose broker may get a SIGHUP. mosquitto 2.0.11 disconnects sessions that wait for
+    their client once more then, and dies of the second entry in its list of those that will expire: after 6 to 22 reloads; with sessions
+    that never expire it took 479.
     """
     return PERSISTENT_EXPIRY_S if address.tls.certificate is None else NEVER_EXPIRES
 

@@ -1,7 +1,7 @@
 """Options and parameter types that the commands of every package share; an option is a key of the configuration with dashes."""
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar, get_args
 
@@ -84,17 +84,12 @@ def json_option(text: str) -> Callable[[_Command], _Command]:
     return click.option("--json", "as_json", is_flag=True, help=text)
 
 
-def format_option(text: str, *, before: Sequence[str] = ()) -> Callable[[_Command], _Command]:
-    """Return what adds `--format`, as `form` (None: table), and `--json`, its short form, which prints what `text` says.
-
-    `before` are formats that had an option of their own, which stays, hidden, for one release.
-    """
+def format_option(text: str) -> Callable[[_Command], _Command]:
+    """Return what adds `--format`, as `form` (None: table), and `--json`, its short form, which prints what `text` says."""
     formats = "table; json and csv with every digit; markdown and latex (booktabs) as the table shows it. Default: table."
-    hidden = (click.option(f"--{one}", "form", flag_value=one, hidden=True) for one in before)
     return _added(
         click.option("--format", "form", type=click.Choice(get_args(Format)), help=formats),
         click.option("--json", "form", flag_value="json", help=f"{text.rstrip('.')}. The same as --format json."),
-        *hidden,
     )
 
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import click
 
-from edgemeter.agent.base.command_group import CommandGroup, Renamed, Sections
+from edgemeter.agent.base.command_group import CommandGroup, Sections
 from edgemeter.agent.base.errors import EdgemeterError
 
 COMMANDS: Sections = {
@@ -42,34 +42,11 @@ COMMANDS: Sections = {
         "new": ("edgemeter.agent.cli.new:new", "Write a package with a runtime, sensor, task, decoder or reader of your own."),
     },
 }
-# Until the next release.
-RENAMED: Renamed = {
-    "ab": "compare --models",
-    "calibrate observer": "doctor overhead",
-    "calibrate": "doctor overhead",
-    "watch": "energy",
-    "profile": "models profile",
-    "reference": "models references",
-    "publish": "agent publish",
-    "annotate": "trend annotate",
-    "units": "trend units",
-    "alerts sample": "config sample alerts",
-    "alerts": "trend alerts",
-    "datacenter": "compare --datacenter",
-    "export": "report",
-    "verify": "bundle verify",
-    "rules": "config rules",
-    "schema": "config schema",
-    "fleet pending": "fleet requests",
-    "fleet accept": "fleet requests accept",
-    "fleet reject": "fleet requests reject",
-}
 
 
 @click.group(
     cls=CommandGroup,
     sections=COMMANDS,
-    renamed=RENAMED,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110},
 )
 @click.version_option(package_name="edgemeter", prog_name="edgemeter")

@@ -98,8 +98,6 @@ MOST_DAYS = 100_000
 @click.option(
     "--influx", required=True, envvar="EDGEMETER_INFLUX", help="URL: http://HOST:8086[?org=ORG&bucket=BUCKET]; version 1: ?db=DATABASE."
 )
-@click.option("--influx-org", hidden=True)
-@click.option("--influx-bucket", hidden=True)
 @click.option(
     "--influx-token-file", type=click.Path(path_type=Path), help="File with an administrator's token. Default: $EDGEMETER_INFLUX_TOKEN."
 )
@@ -114,8 +112,6 @@ MOST_DAYS = 100_000
 def init_influx(
     *,
     influx: str,
-    influx_org: str | None,
-    influx_bucket: str | None,
     influx_token_file: Path | None,
     keep_days: int | None,
     write_token_to: Path | None,
@@ -129,7 +125,7 @@ def init_influx(
     from edgemeter.collector.influx import influx_config
     from edgemeter.collector.influx.set_up import InfluxPlan, set_up_influx
 
-    config = influx_config.parse_influx(influx, org=influx_org, bucket=influx_bucket, token_file=influx_token_file)
+    config = influx_config.parse_influx(influx, token_file=influx_token_file)
     files = {"write": write_token_to or home() / "influx-write.token", "read": read_token_to or home() / "influx-read.token"}
     done = set_up_influx(config, InfluxPlan(keep_days, {"write": files["write"], "read": files["read"]}))
     if as_json:
@@ -197,8 +193,6 @@ def collector() -> None:
 @click.option(
     "--influx", envvar="EDGEMETER_INFLUX", help="Drain to this InfluxDB: http://HOST:8086[?org=ORG&bucket=BUCKET], 1.x: ?db=NAME."
 )
-@click.option("--influx-org", hidden=True)
-@click.option("--influx-bucket", hidden=True)
 @click.option("--influx-token-file", type=click.Path(path_type=Path), help="File with the token. Default: $EDGEMETER_INFLUX_TOKEN.")
 @click.option(
     "--influx-fields",
@@ -235,8 +229,6 @@ def up(
     port: int,
     ledger: LedgerPlace | None,
     influx: str | None,
-    influx_org: str | None,
-    influx_bucket: str | None,
     influx_token_file: Path | None,
     influx_fields: influx_config.Extent,
     influx_also: tuple[influx_config.Extra, ...],
@@ -267,7 +259,7 @@ def up(
     retention = Retention(keep_days, keep_samples_days, keep_mb * 1_000_000 if keep_mb else None)
     config = None
     if influx:
-        config = influx_config.parse_influx(influx, org=influx_org, bucket=influx_bucket, token_file=influx_token_file)
+        config = influx_config.parse_influx(influx, token_file=influx_token_file)
         config = dataclasses.replace(config, extent=influx_fields, also=frozenset(influx_also))
     given = _given(broker, fleet_folder, files)
     manager = ServiceManager()

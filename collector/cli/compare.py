@@ -152,7 +152,6 @@ def is_model(text: str) -> bool:
 @quiet_option
 @format_option(
     "Print the rows and what was left out as JSON; with BASELINE NEW markdown is a comment for a pull request",
-    before=["csv", "markdown"],
 )
 @click.option(
     "--fail-on",

@@ -44,8 +44,6 @@ SUFFIXES = (".html", ".csv", ".parquet", ".tex", ".zip", FOLDER)
 @click.option("--columns", metavar="NAME[,NAME]", help=".csv and .parquet: only these columns, or all. Default: the usual figures.")
 @click.option("--list", "is_list", is_flag=True, help="List the names and types of all columns.")
 @quiet_option
-@click.option("--csv", "csv_path", type=click.Path(path_type=Path, allow_dash=True), hidden=True)
-@click.option("--parquet", "parquet_path", type=click.Path(path_type=Path), hidden=True)
 def report(
     *,
     sources: tuple[str, ...],
@@ -56,8 +54,6 @@ def report(
     runs: int,
     columns: str | None,
     is_list: bool,
-    csv_path: Path | None,
-    parquet_path: Path | None,
     **wanted: str | None,
 ) -> None:
     """Write one HTML page that works offline, a row for each run, or what a paper needs: the suffix of --output decides.
@@ -74,13 +70,10 @@ def report(
         _list_columns()
         return
     where = chosen_stores((*sources, *stores))
-    if csv_path is not None and parquet_path is not None:
-        raise click.UsageError("give either --csv FILE or --parquet FILE")
-    output = csv_path or parquet_path or Path(output_text)
-    form = ".csv" if csv_path or str(output) == STDOUT else ".parquet" if parquet_path else output.suffix.lower()
-    form = FOLDER if output_text.endswith(FOLDER) else form
+    output = Path(output_text)
+    form = FOLDER if output_text.endswith(FOLDER) else ".csv" if output_text == STDOUT else output.suffix.lower()
     if is_latex:
-        if output_text not in (PAGE, STDOUT) or csv_path or parquet_path:
+        if output_text not in (PAGE, STDOUT):
             raise click.UsageError("--latex prints on standard output: for a file use --output FILE.tex alone")
         output, form = Path(STDOUT), ".tex"
     if form not in SUFFIXES:

@@ -10,9 +10,7 @@ from edgemeter.collector.compare.pairing import comparability_json, comparabilit
 
 
 @click.command()
-@format_option(
-    'Print {"rules": [...]}, with --comparing {"comparing": [...], "kinds": [...]}; Markdown is a whole page', before=["markdown"]
-)
+@format_option('Print {"rules": [...]}, with --comparing {"comparing": [...], "kinds": [...]}; Markdown is a whole page')
 @click.option("--comparing", is_flag=True, help="Show only what may be compared with what.")
 def rules(*, form: Format | None, comparing: bool) -> None:
     """List the rules of the verdict (what each requires, and the verdict of a run that violates it), and what must match to be compared.

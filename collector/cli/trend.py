@@ -59,9 +59,7 @@ COMMANDS: Sections = {
 @click.option("--all", "with_quiet", is_flag=True, help="Include series without findings.")
 @click.option("--members", "with_members", is_flag=True, help="Show each finding of an event instead of the event.")
 @quiet_option
-@format_option(
-    'Print {"series": [...], "events": [...]} with every figure of the findings; CSV holds the points, one row a day', before=["csv"]
-)
+@format_option('Print {"series": [...], "events": [...]} with every figure of the findings; CSV holds the points, one row a day')
 @click.pass_context
 def trend(
     context: click.Context,

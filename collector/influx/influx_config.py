@@ -46,17 +46,8 @@ class InfluxConfig:
         return f"{self.url} bucket {self.bucket!r}" + (f" of {self.org!r}" if self.org else "")
 
 
-def parse_influx(
-    url: str,
-    *,
-    org: str | None = None,
-    bucket: str | None = None,
-    token_file: Path | None = None,
-    environ: Mapping[str, str] = os.environ,
-) -> InfluxConfig:
-    """Return the configuration in `url`, the arguments and the environment.
-
-    Arguments override the URL, which overrides EDGEMETER_INFLUX_ORG and EDGEMETER_INFLUX_BUCKET.
+def parse_influx(url: str, *, token_file: Path | None = None, environ: Mapping[str, str] = os.environ) -> InfluxConfig:
+    """Return the configuration in `url` and the environment: the URL overrides EDGEMETER_INFLUX_ORG and EDGEMETER_INFLUX_BUCKET.
 
     Raises:
         ConfigError: the URL is invalid, or there is no token.
@@ -72,7 +63,7 @@ def parse_influx(
     if "db" in in_url:
         if not in_url["db"]:
             raise ConfigError(f"InfluxDB URL {url!r}: db is empty: name the database of an InfluxDB 1 (?db=DATABASE)")
-        if org or bucket or not in_url.keys().isdisjoint({"org", "bucket"}):
+        if not in_url.keys().isdisjoint({"org", "bucket"}):
             raise ConfigError(
                 f"InfluxDB URL {url!r}: db belongs to InfluxDB 1, which has neither organisation nor bucket: give one or the other"
             )
@@ -84,8 +75,8 @@ def parse_influx(
     return InfluxConfig(
         url=base,
         token=token,
-        org=org or in_url.get("org") or environ.get("EDGEMETER_INFLUX_ORG") or None,
-        bucket=bucket or in_url.get("bucket") or environ.get("EDGEMETER_INFLUX_BUCKET") or DEFAULT_BUCKET,
+        org=in_url.get("org") or environ.get("EDGEMETER_INFLUX_ORG") or None,
+        bucket=in_url.get("bucket") or environ.get("EDGEMETER_INFLUX_BUCKET") or DEFAULT_BUCKET,
     )
 
 

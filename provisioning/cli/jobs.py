@@ -104,7 +104,6 @@ def run(
 @click.option("--cron", help="Times, in the device's local time: 'MINUTE HOUR DAY MONTH WEEKDAY', or @daily.")
 @click.option("--end", is_flag=True, help="End the schedule of that name.")
 @click.option("--canary-run", is_flag=True, help="Measure the canary, the model that ships with the agent, instead of a suite.")
-@click.option("--golden", "canary_run", flag_value=True, hidden=True)
 @click.option(
     "--wait/--detach", "waits", default=False, help="Wait until all devices have acknowledged it, or return at once. Default: detach."
 )

@@ -34,8 +34,6 @@ KEYS: dict[str, Callable[[Device], tuple[str, ...]]] = {
     "tag": lambda device: device.tags,
     "trust": lambda device: (device.trust,),
 }
-# Old words, which work for one release.
-RENAMED = {"standing": "trust"}
 EVERYTHING = frozenset({"all", "*"})
 _TOKEN = re.compile(r"""\s*(?:(?P<mark>[&|!()=])|"(?P<quoted>[^"]*)"|'(?P<single>[^']*)'|(?P<word>[^\s&|!()="']+))""")
 _DEEPEST = 50
@@ -121,7 +119,6 @@ class _Reader:
             if word in EVERYTHING:
                 return lambda _device: True
             return lambda device: _any_fits((*device.tags, device.device), word)
-        word = RENAMED.get(word, word)
         if word not in KEYS:
             self._place -= 2
             self.refuse("it is not a key")

@@ -74,10 +74,6 @@ def parse(text: str, device: str, written: FleetFile, folder: FleetFolder) -> Wi
         entry = NO_ENTRY
     found = re.fullmatch(r"([a-z-]+)://([^/\s]+)(?:/([A-Za-z0-9_.-]+))?/?", text)
     if found is None or found[1] not in SWITCHES or found[1] == "external":
-        if text.startswith("uhubctl://"):
-            raise ConfigError(
-                f'device {device!r}: {text!r} is now a command: write switch = "external:NAME", and the calls of uhubctl into [switch.NAME]'
-            )
         raise ConfigError(f"device {device!r}: {text!r} is not a switch: write {WRITTEN}")
     return Wiring(text, found[1], found[2], found[3] or "", device, entry, folder)
 

@@ -12,6 +12,7 @@ import tempfile
 import time
 from contextlib import ExitStack
 from pathlib import Path
+from urllib.parse import urlencode
 
 from tests.chaos.counted import Counted
 from tests.chaos.judge import Verdict, expected, in_influx, in_ledger, judge
@@ -159,7 +160,7 @@ class Cluster:
             str(self.folder / f"ledger-{number}.sqlite"),
         ]
         shared = ["--group", "collectors", "--metrics", f"{LOOPBACK}:{self._metrics[number]}"]
-        influx = ["--influx", self.influx.url, "--influx-org", self.influx.org, "--influx-bucket", self.influx.bucket]
+        influx = ["--influx", f"{self.influx.url}?{urlencode({'org': self.influx.org, 'bucket': self.influx.bucket})}"]
         return self._supervised(f"collector-{number}", [*command, *shared, *influx, "--influx-token-file", str(self.token)])
 
     def _start_agents(self) -> list[Supervised]:

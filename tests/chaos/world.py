@@ -6,6 +6,7 @@ import time
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
+from urllib.parse import urlencode
 
 from tests.chaos.clock import Clock
 from tests.chaos.counted import Counted
@@ -151,11 +152,7 @@ class World:
         token.write_text(self.influx.token)
         influx = [
             "--influx",
-            f"http://{LOOPBACK}:{self.influx_net.port}",
-            "--influx-org",
-            self.influx.org,
-            "--influx-bucket",
-            self.influx.bucket,
+            f"http://{LOOPBACK}:{self.influx_net.port}?{urlencode({'org': self.influx.org, 'bucket': self.influx.bucket})}",
         ]
         shared = ["--ledger", self.ledger, *influx, "--influx-token-file", str(token), *(["--group", "chaos"] if count > 1 else [])]
         for number, net in enumerate(self.collector_nets):

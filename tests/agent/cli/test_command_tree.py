@@ -1,21 +1,16 @@
-"""Facts about the tree of commands: few at the top, each page with an example that parses, old names that still work."""
+"""Facts about the tree of commands: few at the top, and each page with an example that parses."""
 
 import re
-import subprocess
-from pathlib import Path
 
 import click
 import pytest
 from click.testing import CliRunner
 
-from edgemeter.agent.cli.main import COMMANDS, RENAMED, cli
+from edgemeter.agent.cli.main import COMMANDS, cli
 from tests.fixtures.command_lines import every_command, example_of, parsed
 from tests.fixtures.rows import table_row
 
-ROOT = Path(__file__).resolve().parents[3]
 EVERY = {" ".join(path): command for path, command in every_command()}
-# The table of the names itself, and files of the version before.
-MAY_NAME_OLD = ("agent/cli/main.py", "tests/agent/cli/test_command_tree.py", "tests/fixtures/stored/")
 
 
 def test_the_top_level_fits_in_a_head():
@@ -53,39 +48,6 @@ def test_each_page_of_help_has_an_example_that_parses():
             # A flag that what is compared implies need not be written.
             assert example.startswith(f"edgemeter {path.removesuffix(' --models')}"), example
             assert parsed(example).command is command or isinstance(command, click.Group)
-
-
-def test_an_old_name_does_what_the_new_one_does_and_says_so():
-    """The same page of help, under the new name; one line on standard error."""
-    for old, new in RENAMED.items():
-        with table_row(old):
-            found = CliRunner().invoke(cli, [*old.split(), "--help"], prog_name="edgemeter")
-            assert found.exit_code == 0
-            assert found.stderr == f"`edgemeter {old}` is now `edgemeter {new}`: the old name ends with the next release\n"
-            assert found.stdout == CliRunner().invoke(cli, [*new.split(), "--help"], prog_name="edgemeter").stdout
-            # A new name may end in an argument: `config sample alerts`.
-            assert f"edgemeter {new} ".startswith(found.stdout.removeprefix("Usage: ").partition("[")[0])
-
-
-def test_old_names_are_not_listed():
-    """A reader learns the new ones only."""
-    assert not set(RENAMED) & set(EVERY)
-
-
-def test_no_text_names_an_old_command():
-    """Neither messages nor documents nor tests: what they name is gone with the next release."""
-    old = "|".join(sorted((name.replace(" ", r"\s+") for name in RENAMED), key=len, reverse=True))
-    pattern = re.compile(rf"""edgemeter["']?,? +["']?(?:{old})\b(?![-/.=])""")
-    listed = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=True).stdout.splitlines()
-    found = [
-        f"{name}: {hit.group(0)}"
-        for name in listed
-        if not name.startswith(MAY_NAME_OLD)
-        and (ROOT / name).suffix not in {".tflite", ".onnx", ".jpg", ".png"}
-        and (ROOT / name).is_file()
-        for hit in pattern.finditer((ROOT / name).read_text(encoding="utf-8", errors="replace"))
-    ]
-    assert found == []
 
 
 @pytest.mark.parametrize("group", ["trend --store x units", "doctor --broker b overhead"])

@@ -156,11 +156,11 @@ def test_every_command_with_a_table_is_walked_through():
 
 
 def test_json_is_the_short_form_everywhere():
-    """`--format json` and `--json` are one option; no command has a format of its own beside them that is not hidden."""
+    """`--format json` and `--json` are one option; no command has a format of its own beside them."""
     for path, command in every_command():
         options = [one for one in command.params if isinstance(one, click.Option)]
         names = {name for one in options for name in one.opts}
-        own = {name for one in options if not one.hidden for name in one.opts} & {"--csv", "--markdown", "--latex"}
+        own = {name for one in options for name in one.opts} & {"--csv", "--markdown", "--latex"}
         # Not the format of a table: a paper's tables, as a .tex file would hold them.
         own -= {"--latex"} if path == ("report",) else set()
         assert not any(map(takes_all, options)) or "--json" in names, path
@@ -178,14 +178,6 @@ def test_a_command_prints_all_formats(path):
             check(form, text)
             if form in ("markdown", "latex") and path not in EMPTY:
                 assert (r"\toprule" if form == "latex" else "|---") in text
-
-
-@pytest.mark.usefixtures("world")
-def test_the_old_flags_print_what_they_printed():
-    """`--csv` and `--markdown` stand for their format until the next release."""
-    assert called("trend --csv") == called("trend --format csv")
-    assert called("compare --reference server-1 --store runs.json --csv").startswith("device,")
-    assert called("config rules --markdown") == called("config rules --format markdown")
 
 
 def test_latex_escapes_what_would_be_a_command():

@@ -218,4 +218,4 @@ def test_the_command_prints_every_rule():
     document = json.loads(CliRunner().invoke(rules, ["--json"], catch_exceptions=False).stdout)
     assert {row["name"]: row["broken_is"] for row in document["rules"]} == {rule.name: rule.state for rule in judge.RULES}
     assert document["rules"][0]["broken_is"] == "invalid"
-    assert CliRunner().invoke(rules, ["--markdown"]).stdout == judge.rules_markdown(judge.RULES)
+    assert CliRunner().invoke(rules, ["--format", "markdown"]).stdout == judge.rules_markdown(judge.RULES)

@@ -39,7 +39,7 @@ def test_json_prints_rows_and_what_was_left_out(store):
 
 def test_csv_prints_a_header_and_a_line_per_row(store):
     """The device is compared with the reference in its line."""
-    done = run("--reference", "server-1", "--store", store, "--csv")
+    done = run("--reference", "server-1", "--store", store, "--format", "csv")
     rows = list(csv.DictReader(io.StringIO(done.stdout)))
     assert [(row["device"], row["latency_p50_ratio"]) for row in rows] == [("server-1", "1.0"), ("pi-1", "5.0")]
 

@@ -48,15 +48,15 @@ def test_every_view_is_shown_as_a_table_as_json_and_as_csv(store):
     """The matrix and what is derived from it need no reference; JSON is one document, CSV has a header."""
     for (view, listed), form in itertools.product(
         (("matrix", "best of what is alike"), ("pareto", "on the front"), ("coverage", "never measured"), ("nearest", "differs in data")),
-        (None, "--json", "--csv"),
+        (None, "json", "csv"),
     ):
         with table_row(view, form):
             reference = ["--reference", "reference"] if view == "nearest" else []
-            done = run("--view", view, "--store", store, *reference, *([form] if form else []))
+            done = run("--view", view, "--store", store, *reference, *(["--format", form] if form else []))
             assert done.exit_code == 0
-            if form == "--json":
+            if form == "json":
                 assert json.loads(done.stdout)[view]
-            elif form == "--csv":
+            elif form == "csv":
                 assert list(csv.DictReader(io.StringIO(done.stdout)))
             else:
                 assert listed in done.stdout

@@ -27,7 +27,7 @@ def test_without_an_option_both_tables_are_shown():
 
 
 def test_the_documents_of_the_verdict_stay_as_they_were():
-    """`config rules --json` and `--markdown` are those of the agent."""
+    """`config rules --json` and `--format markdown` are those of the agent."""
     assert set(json.loads(run("--json").stdout)) == {"rules"}
-    assert run("--markdown").stdout.startswith("# The rules of the verdict")
-    assert run("--comparing", "--markdown").stdout.startswith("| what | asked |")
+    assert run("--format", "markdown").stdout.startswith("# The rules of the verdict")
+    assert run("--comparing", "--format", "markdown").stdout.startswith("| what | asked |")

@@ -52,7 +52,11 @@ def test_json_has_every_figure_of_the_findings(store):
 
 def test_csv_has_a_line_a_day(store):
     """The points themselves, for whoever draws them elsewhere."""
-    rows = list(csv.DictReader(io.StringIO(run(trend, "--store", store, "--metric", "energy,latency", "--device", "pi-2", "--csv").stdout)))
+    rows = list(
+        csv.DictReader(
+            io.StringIO(run(trend, "--store", store, "--metric", "energy,latency", "--device", "pi-2", "--format", "csv").stdout)
+        )
+    )
     assert len(rows) == 140
     assert float(rows[0]["value"]) == pytest.approx(100, rel=0.05)
     assert float(rows[70]["value"]) == pytest.approx(1.0, rel=0.05)

@@ -164,7 +164,7 @@ def test_the_command_writes_all_runs_of_a_ledger_or_some(tmp_path):
 
 def test_a_suffix_tells_the_format_and_another_one_is_refused():
     """Wrong usage is status 2, before anything is read."""
-    for arguments in (["-o", "runs.xlsx"], ["-o", "runs"], ["-o", "report.html", "--columns", "device"], ["--csv", "a", "--parquet", "b"]):
+    for arguments in (["-o", "runs.xlsx"], ["-o", "runs"], ["-o", "report.html", "--columns", "device"]):
         assert CliRunner().invoke(cli, ["report", *arguments]).exit_code == 2, arguments
 
 

@@ -236,14 +236,14 @@ def test_the_command_prints_the_comment_and_fails_where_a_limit_is_broken(tmp_pa
     after.write_bytes(document(*make_side(agent="2", start=100, factor=1.2)))
     same.write_bytes(document(*make_side(agent="2", start=100, seed=9)))
     run = CliRunner().invoke
-    broken = run(cli, ["compare", str(before), str(after), "--markdown", "--fail-on", LIMITS])
+    broken = run(cli, ["compare", str(before), str(after), "--format", "markdown", "--fail-on", LIMITS])
     assert (broken.exit_code, broken.stdout.splitlines()[0]) == (1, review_document.MARK)
-    assert run(cli, ["compare", str(before), str(same), "--markdown", "--fail-on", LIMITS]).exit_code == 0
+    assert run(cli, ["compare", str(before), str(same), "--format", "markdown", "--fail-on", LIMITS]).exit_code == 0
     assert run(cli, ["compare", str(before), str(after)]).exit_code == 0
     found = json.loads(run(cli, ["compare", str(before), str(after), "--json", "--fail-on", LIMITS]).stdout)
     assert found["is_broken"] is True
     assert found["pairs"][0]["latency_p50_ratio"]["value"] == pytest.approx(1.2, rel=0.02)
-    for wrong in ([str(before)], [str(before), str(after), "--reference", "x"], ["--markdown"], ["--fail-on", LIMITS]):
+    for wrong in ([str(before)], [str(before), str(after), "--reference", "x"], ["--format", "markdown"], ["--fail-on", LIMITS]):
         assert run(cli, ["compare", *wrong]).exit_code == 2
 
 

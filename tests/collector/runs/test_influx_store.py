@@ -70,17 +70,17 @@ def token(place, tmp_path):
     return ["--influx-token-file", str(file)]
 
 
-@pytest.mark.parametrize("form", ["--json", "--csv"])
+@pytest.mark.parametrize("form", ["json", "csv"])
 def test_compare_gives_the_same_answer_from_the_ledger_and_from_influxdb(place, token, tmp_path, form):
     """The same document, to the byte."""
     path = tmp_path / "ledger.sqlite"
     drain_to(path, place.config(), fleet())
-    asked = ["--reference", "reference", form, "--store"]
+    asked = ["--reference", "reference", "--format", form, "--store"]
     from_ledger = CliRunner().invoke(compare, [*asked, str(path)])
     from_influx = CliRunner().invoke(compare, [*asked, url_of(place), *token])
     assert from_ledger.exit_code == from_influx.exit_code == 0, from_influx.output
     assert from_influx.stdout == from_ledger.stdout
-    if form == "--json":
+    if form == "json":
         document = json.loads(from_influx.stdout)
         assert len(document["rows"]) > 3
         assert len(document["left_out"]) > 0

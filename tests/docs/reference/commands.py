@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from edgemeter.agent.base.command_group import ModalCommand, imported
-from edgemeter.agent.cli.main import RENAMED, cli
+from edgemeter.agent.cli.main import cli
 from tests.docs.reference.tables import table
 
 HEAD = """# Commands
@@ -22,15 +22,14 @@ Exit status: 0 done, 1 failed, 2 wrong usage, 130 interrupted. Environment varia
 def page() -> str:
     """Return the page."""
     found = "".join(f"\n{'#' * min(2 + path.count(' ') - 1, 4)} {path}\n\n{_command(path, one)}" for path, one in commands(cli))
-    renamed = table(["before", "now"], [(f"`{old}`", f"`{new}`") for old, new in RENAMED.items()])
-    return f"{HEAD}{found}\n## Names of the version before\n\nThey work until the next release, and name the new one.\n\n{renamed}"
+    return f"{HEAD}{found}"
 
 
 def commands(group: click.Group, path: str = "edgemeter") -> Iterator[tuple[str, click.Command]]:
     """Yield each command below a group with its full name, groups before what is in them."""
     for name in group.list_commands(click.Context(group)):
         one = group.get_command(click.Context(group), name)
-        if one is None or one.hidden:
+        if one is None:
             continue
         yield f"{path} {name}", one
         if isinstance(one, ModalCommand):
@@ -43,7 +42,7 @@ def _command(path: str, one: click.Command) -> str:
     words, _, example = inspect.cleandoc(one.help or "").partition("Example: ")
     arguments = [_argument(param) for param in one.params if isinstance(param, click.Argument)]
     usage = " ".join([path, *arguments, *(["COMMAND"] if isinstance(one, click.Group) else [])])
-    options = [_option(param) for param in one.params if isinstance(param, click.Option) and not param.hidden]
+    options = [_option(param) for param in one.params if isinstance(param, click.Option)]
     text = f"{_prose(words)}\n\n```text\n{usage}{' [OPTIONS]' if options else ''}\n```\n"
     text += f"\nExample: `{' '.join(example.split())}`\n" if example else ""
     return text + (f"\n{table(['option', 'meaning'], options)}" if options else "")

@@ -34,7 +34,6 @@ def test_a_selection_picks_these():
         ("board=pi5 & coral", ["pi5-01"]),
         ("board=pi5 | coral", ["pi5-01", "pi5-02", "pi4-01"]),
         ("coral & !trust=revoked", ["pi5-01"]),
-        ("coral & !standing=revoked", ["pi5-01"]),
         ("!(coral|board=orin*)", ["pi5-02"]),
         ("device=pi5-*", ["pi5-01", "pi5-02"]),
         ("pi5-02", ["pi5-02"]),

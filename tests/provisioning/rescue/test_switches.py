@@ -117,7 +117,7 @@ def program(tmp_path, monkeypatch):
 
 
 def test_a_port_of_a_hub_is_switched_by_the_commands_of_the_page(program, wired):
-    """The example of docs/fleet-health.md, as it stands there; the old way of writing it names the new one."""
+    """The example of docs/fleet-health.md, as it stands there."""
     path = program("uhubctl", '#!/bin/sh\necho "$@" >> "$0.asked"\n')
     page = (Path(__file__).resolve().parents[3] / "docs/fleet-health.md").read_text()
     written = page.partition('```toml title="fleet.toml"\n')[2].partition("```")[0]
@@ -125,8 +125,6 @@ def test_a_port_of_a_hub_is_switched_by_the_commands_of_the_page(program, wired)
     switch.cycle(10, lambda _: None)
     asked = path.with_name("uhubctl.asked").read_text().splitlines()
     assert asked == ["-l 1-1.4 -p 2 -a off -r 100", "-l 1-1.4 -p 2 -a on"]
-    with pytest.raises(ConfigError, match=r"external:NAME.*calls of uhubctl"):
-        wired("uhubctl://1-1/2")
 
 
 EXTERNAL = """[switch.poe]
