@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import msgspec
 
+from edgemeter.agent.contract.case_identity import served_model
 from edgemeter.agent.contract.energy_provenance import provenance_of
 from edgemeter.agent.contract.record import RunRecord
 from edgemeter.agent.contract.record_conditions import Condition, Environment, ObserverEffect, Provenance
@@ -168,5 +169,6 @@ def _case_id(run: PlannedRun, measured: MeasuredRun) -> str:
         # Only where there are some: the ids of other cases stay what they were.
         *([case.prompt_tokens, case.output_tokens] if case.output_tokens is not None else []),
         *([measured.dataset.text] if measured.dataset.text is not None else []),
+        *([served] if (served := served_model(measured.generation)) is not None else []),
     )
     return hashlib.sha256(msgspec.json.encode(parts)).hexdigest()[:12]

@@ -6,12 +6,13 @@ from dataclasses import dataclass
 from edgemeter.agent.base.figures import count, stamp
 from edgemeter.agent.ledger.presence import DevicePresence
 from edgemeter.collector.alerts.rules import AlertRule
+from edgemeter.collector.runs.cases import SeriesKey
 from edgemeter.collector.runs.run_figures import NS_PER_DAY
 from edgemeter.collector.trend import watch
 from edgemeter.collector.trend.events import FEWEST, EventMember, TrendEvent, gap_events, member_name, step_events, told_by
 from edgemeter.collector.trend.finding import Missing, Step, iso
 from edgemeter.collector.trend.history import History
-from edgemeter.collector.trend.metrics import METRICS, RELATIVE, SeriesKey
+from edgemeter.collector.trend.metrics import METRICS, RELATIVE
 from edgemeter.collector.trend.rise import RiseLimits, rise_of
 from edgemeter.collector.trend.series_trend import SeriesTrend, is_event
 from edgemeter.collector.trend.trend_text import (

@@ -3,9 +3,11 @@
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from operator import attrgetter
 
 from edgemeter.agent.base.errors import ConfigError, UnavailableError
 from edgemeter.agent.base.metrics import is_reached, metric_name, needed_value
+from edgemeter.agent.contract.case_identity import PAIR_MARKS, CaseKey, Relation, are_alike, relation
 from edgemeter.agent.contract.record_accuracy import GATE_RATIO
 from edgemeter.collector.compare.judgement import (
     CaseJudgements,
@@ -21,14 +23,15 @@ from edgemeter.collector.compare.pairing import (
     CasePairing,
     NearestCase,
     References,
-    are_alike,
-    is_one_class,
-    likeness,
+    likeness_of,
     nearest,
 )
 from edgemeter.collector.compare.summary import CaseSummary, DaysCounted, summaries_of
-from edgemeter.collector.runs.cases import CaseKey, group_cases
+from edgemeter.collector.runs.cases import group_cases
 from edgemeter.collector.runs.store import LeftOut, StoreContents
+
+# What a case shares with those that its accuracy is held against: whatever its load, they are the same model on inputs of one size.
+_gated: Callable[[CaseKey], tuple[object, ...]] = attrgetter("model", "served_model", "provenance", "task", "input_values")
 
 
 def not_ranked(case: CaseSummary, references: Sequence[CaseSummary]) -> str | None:
@@ -58,9 +61,8 @@ def most_precise(summaries: Sequence[CaseSummary]) -> dict[str, list[CaseSummary
     kinds: dict[tuple[object, ...], list[CaseSummary]] = {}
     for case in summaries:
         if (accuracy := case.accuracy) is not None:
-            key = case.key
             measure = (accuracy.metric, accuracy.images, accuracy.dataset_sha256)
-            kinds.setdefault((key.model, key.provenance, key.task, key.input_values, *measure), []).append(case)
+            kinds.setdefault((_gated(case.key), *measure), []).append(case)
     found: dict[str, list[CaseSummary]] = {case.key.model: [] for case in summaries}
     for cases in kinds.values():
         found[cases[0].key.model] += sorted(cases, key=_precision, reverse=True)[:2]
@@ -71,13 +73,8 @@ def _is_alike(case: CaseSummary, reference: CaseSummary) -> bool:
     own, other = case.accuracy, reference.accuracy
     if own is None or other is None:
         return False
-    mine, theirs = case.key, reference.key
-    return (
-        mine.model == theirs.model
-        and (mine.provenance, mine.task) == (theirs.provenance, theirs.task)
-        and (own.metric, own.images, own.dataset_sha256) == (other.metric, other.images, other.dataset_sha256)
-        and (mine.input_values is None or theirs.input_values is None or mine.input_values == theirs.input_values)
-    )
+    is_one_measure = (own.metric, own.images, own.dataset_sha256) == (other.metric, other.images, other.dataset_sha256)
+    return is_one_measure and are_alike(_gated(case.key), _gated(reference.key))
 
 
 def _precision(case: CaseSummary) -> tuple[int, float]:
@@ -109,10 +106,7 @@ MARKS = {
     "suspect reference": "at least one run of the reference violates a measurement rule",
     "below accuracy gate": "its accuracy is too far below the most precise reference of the model: its speed is not ranked",
     "one run": "the spread between runs is not known",
-    "other precision": "the reference has another precision",
-    "other class of precision": "the precision classes differ: a ratio without a verdict",
-    "other runtime": "the reference has another runtime",
-    "other batch": "the reference has another batch size",
+    **{mark.name: mark.meaning for _, mark in PAIR_MARKS},
     "other energy scope": "the reference's energy has another scope or provenance: no energy ratio",
     "other energy coverage": "the two meters exclude different parts",
     "mixed conditions": "the runs differ in governor, kernel, firmware, libraries or mode",
@@ -145,9 +139,14 @@ class ComparisonRow:
         return judge_case(self.case, self.reference, self.ratios, self.matters)
 
     @cached_property
+    def relation(self) -> Relation:
+        """How the case relates to its reference."""
+        return relation(self.case.key, self.reference.key)
+
+    @cached_property
     def marks(self) -> tuple[str, ...]:
         """What a reader has to know of the row, of `MARKS`."""
-        return _marks(self.case, self.reference, self.judgements, self.not_ranked)
+        return _marks(self)
 
     @property
     def is_reference(self) -> bool:
@@ -224,10 +223,14 @@ def of_summaries(
 
 def comparable(rows: Sequence[ComparisonRow]) -> list[list[ComparisonRow]]:
     """Return the rows in groups that may be compared with each other: one model, one set of data, one scenario."""
-    grouped: dict[tuple[str, str, str], list[ComparisonRow]] = {}
+    grouped: dict[tuple[str, ...], list[ComparisonRow]] = {}
     for row in rows:
-        grouped.setdefault((row.case.key.model, row.case.key.dataset_sha256, row.case.key.scenario), []).append(row)
+        grouped.setdefault(_group(row.case.key), []).append(row)
     return list(grouped.values())
+
+
+def _group(key: CaseKey) -> tuple[str, ...]:
+    return key.model, key.served_model or "", key.dataset_sha256, key.scenario
 
 
 def reference_cases(devices: Iterable[str], roles: Iterable[str], reference: str) -> Callable[[CaseKey], bool]:
@@ -249,39 +252,34 @@ def _alone(rows: Sequence[ComparisonRow]) -> list[ComparisonRow]:
     others = [row for row in rows if not row.is_reference]
     matched = {id(row.reference) for row in others}
     left = [row for row in rows if row.is_reference and id(row.case) not in matched] if others else []
-    devices = {likeness(row.case) for row in others} if left else set()
-    return [row for row in left if not any(are_alike(one, likeness(row.case)) for one in devices)]
+    devices = {likeness_of(row.case) for row in others} if left else set()
+    return [row for row in left if not any(are_alike(one, likeness_of(row.case)) for one in devices)]
 
 
-def _place(row: ComparisonRow) -> tuple[str, str, str, bool, str, float]:
-    key = row.case.key
+def _place(row: ComparisonRow) -> tuple[tuple[str, ...], bool, str, float]:
     p50 = row.case.p50_ms.median if row.case.p50_ms else float("inf")
-    return key.model, key.dataset_sha256, key.scenario, not row.is_reference, key.device, p50
+    return _group(row.case.key), not row.is_reference, row.case.key.device, p50
 
 
-def _marks(case: CaseSummary, reference: CaseSummary, judgements: CaseJudgements, why_not_ranked: str | None) -> tuple[str, ...]:
-    own, other = case.key, reference.key
-    is_itself = case is reference
+def _marks(row: ComparisonRow) -> tuple[str, ...]:
+    case, reference, latency = row.case, row.reference, row.judgements.latency
     both_energy = case.energy is not None and reference.energy is not None
     found = {
-        "reference": is_itself,
+        **dict.fromkeys(row.relation.marks, True),
+        "reference": row.is_reference,
         "current level": case.segment is not None,
-        "replayed": own.provenance == "replayed",
-        "replayed energy": own.provenance != "replayed" and case.energy is not None and case.energy.provenance == "replayed",
+        "replayed": case.key.provenance == "replayed",
+        "replayed energy": case.key.provenance != "replayed" and case.energy is not None and case.energy.provenance == "replayed",
         "suspect": case.suspect > 0,
-        "suspect reference": reference.suspect > 0 and not is_itself,
-        "below accuracy gate": why_not_ranked is not None,
+        "suspect reference": reference.suspect > 0 and not row.is_reference,
+        "below accuracy gate": row.not_ranked is not None,
         "one run": case.throughput_per_s.n == 1,
-        "other precision": own.precision != other.precision,
-        "other class of precision": not is_one_class(case, reference),
-        "other runtime": own.runtime != other.runtime,
-        "other batch": own.batch != other.batch,
         "other energy scope": both_energy and not energies_rank(case, reference),
         "other energy coverage": energies_rank(case, reference) and _excludes(case) != _excludes(reference),
         "mixed conditions": _is_mixed(case),
-        "alike": judgements.latency is not None and judgements.latency.state == "alike",
+        "alike": latency is not None and latency.state == "alike",
     }
-    return tuple(mark for mark in MARKS if found[mark])
+    return tuple(mark for mark in MARKS if found.get(mark))
 
 
 def _excludes(case: CaseSummary) -> frozenset[str]:

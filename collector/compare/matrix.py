@@ -8,19 +8,19 @@ The cell of a board type is over all its devices, and has their number.
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Any, Literal, NamedTuple
 
 import msgspec
 
 from edgemeter.agent.base.metrics import gain
+from edgemeter.agent.contract.case_identity import LIKENESSES, CaseKey, key_of, likeness, precision_class
 from edgemeter.agent.contract.figures import NO_TEXT, Figure, in_view
 from edgemeter.agent.contract.record import RunRecord
 from edgemeter.agent.contract.record_figures import WIDEST_FIRST
 from edgemeter.collector.compare.comparison import most_precise, not_ranked
-from edgemeter.collector.compare.pairing import precision_class
 from edgemeter.collector.compare.spread import Spread
 from edgemeter.collector.compare.summary import CaseSummary, summarise
-from edgemeter.collector.runs.cases import UNKNOWN_BOARD, Case, CaseKey, CurrentSegment, key_of
+from edgemeter.collector.runs.cases import UNKNOWN_BOARD, Case, CurrentSegment
 from edgemeter.collector.runs.energy_class import EnergyClass
 from edgemeter.collector.runs.run_figures import NS_PER_DAY
 
@@ -30,21 +30,23 @@ CellState = Literal["measured", "stale", "below accuracy gate", "no figure", "un
 # What a matrix may show, by the name in `--figure`.
 CHOICES = {entry.choice: entry for entry in in_view("matrix")}
 STALE_DAYS = 30
-GENERATION = "generation"
 
 
-@dataclass(frozen=True, slots=True, order=True)
-class RowKey:
-    """What is the same in all cells of a row."""
+class RowKey(NamedTuple):
+    """What is the same in all cells of a row: the class of precision, and all that has to be equal for cases to be compared."""
 
     model: str
     task: str
     precision_class: str
     scenario: str
-    samples_per_query: int
-    target_per_s: float
+    samples_per_query: int | None
+    target_per_s: float | None
+    prompt_tokens: int | None
+    output_tokens: int | None
     dataset_sha256: str
-    input_values: int
+    text_form: str | None
+    input_values: int | None
+    served_model: str | None
     provenance: str
 
 
@@ -101,7 +103,8 @@ def matrix(
         grouped.setdefault((row_of(member.key), _column(member.newest, across)), []).append(member)
     unusable = {(row_of(key_of(one.run)), _column(one.run, across)): one.reason for one in refused}
     places = {*grouped, *unusable}
-    rows, columns = sorted({row for row, _ in places}), sorted({column for _, column in places})
+    rows = sorted({row for row, _ in places}, key=lambda row: [(value is not None, value) for value in row])
+    columns = sorted({column for _, column in places})
     by_model = most_precise(summaries)
     cells = {
         (row, column): _cell(grouped.get((row, column), []), by_model, entry, unusable.get((row, column)))
@@ -115,19 +118,10 @@ def matrix(
 
 
 def row_of(key: CaseKey) -> RowKey:
-    """Return the row that a case belongs to; what does not bear on its scenario is 0."""
-    return RowKey(
-        model=key.model,
-        task=key.task,
-        # Of a language model each quantisation is another trade of speed for quality.
-        precision_class=key.precision if key.task == GENERATION else precision_class(key.precision),
-        scenario=key.scenario,
-        samples_per_query=key.samples_per_query if key.scenario == "multi_stream" else 0,
-        target_per_s=key.target_per_s or 0.0,
-        dataset_sha256=key.dataset_sha256,
-        input_values=key.input_values or 0,
-        provenance=key.provenance,
-    )
+    """Return the row that a case belongs to; what does not bear on its scenario is None."""
+    shared: dict[str, Any] = {field.name: value for (field, _), value in zip(LIKENESSES, likeness(key), strict=True)}
+    # Of a language model each quantisation is another trade of speed for quality.
+    return RowKey(precision_class=shared.pop("precision") or precision_class(key.precision), **shared)
 
 
 def figure_of(case: CaseSummary, figure: Figure) -> Spread | None:
@@ -146,7 +140,7 @@ def _by_board(summaries: Sequence[CaseSummary]) -> list[CaseSummary]:
     runs: dict[tuple[str, CaseKey], list[CaseSummary]] = {}
     for summary in summaries:
         board = _column(summary.newest, "board")
-        runs.setdefault((board, replace(summary.key, device=board, fleet="", role="")), []).append(summary)
+        runs.setdefault((board, msgspec.structs.replace(summary.key, device=board, fleet="", role="")), []).append(summary)
     return [_of_devices(key, members) for (_, key), members in runs.items()]
 
 
@@ -255,11 +249,14 @@ def row_name(found: Matrix, row: RowKey) -> str:
     """Return a row as people call it; of a language model its data are the numbers of its tokens."""
     cases = (found.cells[row, column].case for column in found.columns)
     lengths = next((case.newest.dataset.name for case in cases if case and case.generates), None)
-    parts = [row.model, row.precision_class, row.scenario]
+    parts = [row.model, *([row.served_model] if row.served_model else []), row.precision_class, row.scenario]
     parts += [f"{row.samples_per_query} a query"] if row.samples_per_query else []
     parts += [f"{row.target_per_s:g} per s"] if row.target_per_s else []
     if lengths:
         parts += [f"{lengths} ({row.dataset_sha256[:6]})"]
     else:
-        parts += [f"data {row.dataset_sha256[:6]}", *([f"{row.input_values} values"] if row.input_values else [])]
+        parts += [
+            f"data {row.dataset_sha256[:6]}",
+            *filter(None, [row.text_form, f"{row.input_values} values" if row.input_values else None]),
+        ]
     return " · ".join([*parts, *([row.provenance] if row.provenance != "measured" else [])])

@@ -7,12 +7,12 @@ from typing import Literal
 
 from edgemeter.agent.base.accuracy_bounds import BoundedFigure
 from edgemeter.agent.base.metrics import Better, gain
+from edgemeter.agent.contract.case_identity import CaseKey
 from edgemeter.agent.contract.figures import FIGURES, Group, hottest_c, reader
 from edgemeter.agent.contract.record import RunRecord
-from edgemeter.agent.contract.record_conditions import TextForm
 from edgemeter.collector.compare.energy_summary import EnergySummary, energy_of
 from edgemeter.collector.compare.spread import Spread, of_one_kind, of_points, point_of
-from edgemeter.collector.runs.cases import Case, CaseKey, CurrentSegment, distinct, not_measured
+from edgemeter.collector.runs.cases import Case, CurrentSegment, distinct, not_measured
 from edgemeter.collector.runs.store import LeftOut
 from edgemeter.collector.trend.current import current_cases
 
@@ -100,9 +100,8 @@ class CaseSummary:
     `uncertainties` are expanded ones (95%), the largest of the runs, absent where any is not known: repeating a run does not shrink what
     the sensor contributes.
 
-    `gate_ratio` is the accuracy gate of the newest run that has one, `generates` whether the newest run generated text, `text` the form of
-    its texts, None where its data are none. `segment` is since when its runs count and why, None where all do. Where there are many cases,
-    `runs` and `run_ids` are read on demand.
+    `gate_ratio` is the accuracy gate of the newest run that has one, `generates` whether the newest run generated text. `segment` is since
+    when its runs count and why, None where all do. Where there are many cases, `runs` and `run_ids` are read on demand.
     """
 
     key: CaseKey
@@ -122,7 +121,6 @@ class CaseSummary:
     generates: bool
     gate_ratio: float | None = None
     segment: CurrentSegment | None = None
-    text: TextForm | None = None
 
     @property
     def verdict(self) -> str:
@@ -187,7 +185,6 @@ def summarise(case: Case) -> CaseSummary:
         generates=runs[-1].generation is not None,
         gate_ratio=next((run.accuracy_gate.ratio for run in reversed(runs) if run.accuracy_gate), None),
         segment=case.segment,
-        text=runs[-1].dataset.text,
     )
 
 

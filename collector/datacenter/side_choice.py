@@ -1,12 +1,13 @@
 """Which cases represent the edge device and the servers: like with like, and of what is alike the lowest energy."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from edgemeter.agent.base.errors import ConfigError, UnavailableError
+from edgemeter.agent.contract.case_identity import relation
 from edgemeter.agent.contract.record_figures import WIDEST_FIRST
 from edgemeter.collector.compare.comparison import not_ranked
-from edgemeter.collector.compare.pairing import LIKENESSES, is_one_class
+from edgemeter.collector.compare.pairing import is_one_class
 from edgemeter.collector.compare.summary import CaseSummary
 from edgemeter.collector.datacenter.constants import Stated
 from edgemeter.collector.datacenter.sides import EdgeSide, ServerSide, edge_of, server_of, stated_edge, stated_server
@@ -15,10 +16,10 @@ from edgemeter.collector.runs.cases import named
 from edgemeter.collector.runs.energy_class import MEASURED
 
 # A server saturated by batches and a device with one query at a time are what is compared here, so these need not be alike.
-FREE = ("scenario", "samples a query", "rate")
+FREE = ("scenario", "samples_per_query", "target_per_s")
 
 # Of a language model its workload says the same, whether it ran in the process or behind a server.
-IN_WORKLOAD = ("data", "input size", "quantisation (language models)")
+IN_WORKLOAD = ("dataset_sha256", "input_values", "precision", "prompt_tokens", "output_tokens")
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,8 +159,8 @@ def _servers(
     ]
     alike = [one for one in alike if one.energy is None or one.energy.provenance == source]
     like = [one for one in alike if case is None or is_one_class(case, one)]
-    best = _best(like, summaries, notes)
-    other = _best([one for one in alike if one not in like], summaries, notes)
+    best = _best(like, case, summaries, notes)
+    other = _best([one for one in alike if one not in like], case, summaries, notes)
     for load in sorted(set(other) - set(best)):
         best[load] = other[load]
         pair = f"{named(case.key)} against {other[load].name}" if case else other[load].name
@@ -182,8 +183,10 @@ def _source(case: CaseSummary | None, servers: Sequence[CaseSummary]) -> str:
     return MEASURED if MEASURED in found or not found else found[0]
 
 
-def _best(cases: Sequence[CaseSummary], summaries: Sequence[CaseSummary], notes: list[str]) -> dict[str, ServerSide]:
-    """Return for each load the server that takes the least; what is none is noted."""
+def _best(
+    cases: Sequence[CaseSummary], edge: CaseSummary | None, summaries: Sequence[CaseSummary], notes: list[str]
+) -> dict[str, ServerSide]:
+    """Return for each load the server that takes the least, cautioned where it differs from the edge; what is none is noted."""
     best: dict[str, ServerSide] = {}
     for one in cases:
         why = not_ranked(one, summaries) or why_no_tokens(one)
@@ -194,7 +197,8 @@ def _best(cases: Sequence[CaseSummary], summaries: Sequence[CaseSummary], notes:
             found.load not in best
             or found.max_w.value / found.rate_per_s.value < best[found.load].max_w.value / best[found.load].rate_per_s.value
         ):
-            best[found.load] = found
+            marked = relation(edge.key, one.key).marked if edge else ()
+            best[found.load] = replace(found, cautions=(*found.cautions, *(difference.words for difference in marked)))
     return best
 
 
@@ -213,7 +217,7 @@ def _is_alike(case: CaseSummary | None, tokens: TokenWorkload | None, server: Ca
     if tokens is not None and theirs is not None and differences(tokens, theirs):
         return False
     free = FREE if theirs is None else (*FREE, *IN_WORKLOAD)
-    return case is None or all(one.holds(case, server) for one in LIKENESSES if one.name not in free)
+    return case is None or all(field.name in free for field in relation(case.key, server.key).unlike)
 
 
 def _unlike(tokens: TokenWorkload | None, server: CaseSummary) -> str:

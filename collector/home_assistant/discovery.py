@@ -19,8 +19,9 @@ from edgemeter.agent.contract.figures import Figure, in_view
 from edgemeter.agent.contract.messages import Topic
 from edgemeter.agent.contract.record_conditions import VerdictState
 from edgemeter.agent.ledger.presence import DevicePresence
+from edgemeter.collector.runs.cases import SeriesKey
 from edgemeter.collector.runs.run_figures import RunFigures
-from edgemeter.collector.trend.metrics import SeriesKey, followed_value
+from edgemeter.collector.trend.metrics import followed_value
 
 DISCOVERY_PREFIX = "homeassistant"
 STATE_ROOT = "edgemeter/home-assistant"

@@ -20,11 +20,11 @@ from edgemeter.collector.index.index_file import connect_index, index_path
 from edgemeter.collector.index.refresh import IndexRefresher, Progress
 from edgemeter.collector.index.sources import LedgerSource
 from edgemeter.collector.ledgers.place import LedgerPlace, shown
-from edgemeter.collector.runs.cases import Fingerprint
+from edgemeter.collector.runs.cases import Fingerprint, SeriesKey
 from edgemeter.collector.runs.run_figures import NS_PER_DAY, RUN_COLUMNS, VALUE_COLUMNS, RunFigures, run_of_row
 from edgemeter.collector.runs.store import LedgerStore, open_store
 from edgemeter.collector.trend.history import History, Points, RunHistory
-from edgemeter.collector.trend.metrics import FOLLOWED, SeriesKey, followed_sql
+from edgemeter.collector.trend.metrics import FOLLOWED, followed_sql
 from edgemeter.collector.trend.run_columns import CommonFacts, RunColumns
 
 _COLUMNS = ", ".join((*RUN_COLUMNS, *VALUE_COLUMNS))

@@ -19,7 +19,7 @@ from typing import Any
 import msgspec
 
 from edgemeter.agent.base.sqlite_file import BUSY_TIMEOUT_S, transaction
-from edgemeter.agent.contract import figures, record
+from edgemeter.agent.contract import case_identity, figures, record
 from edgemeter.agent.contract.record import RunRecord
 from edgemeter.collector import compare, trend
 from edgemeter.collector.index.indexed_case import COUNTED
@@ -211,7 +211,7 @@ def remove_index(path: Path) -> None:
 def code_hash() -> str:
     """Return a hash of the code that sums up: figures computed by other code are computed again."""
     digest = hashlib.sha256(INDEX_SCHEMA.encode())
-    records = [*sorted(Path(record.__file__).parent.glob("record*.py")), Path(figures.__file__)]
+    records = [*sorted(Path(record.__file__).parent.glob("record*.py")), Path(figures.__file__), Path(case_identity.__file__)]
     folders = (Path(compare.__file__).parent, Path(trend.__file__).parent, Path(cases.__file__).parent, Path(__file__).parent)
     for source in (*records, *(one for folder in folders for one in sorted(folder.glob("*.py")))):
         digest.update(source.read_bytes())

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from edgemeter.collector.runs.cases import CaseKey
+from edgemeter.agent.contract.case_identity import CaseKey
 
 _decode_fields = msgspec.json.Decoder(dict[str, Any]).decode
 

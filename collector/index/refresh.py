@@ -9,6 +9,7 @@ import msgspec
 import numpy as np
 
 from edgemeter.agent.base.sqlite_file import transaction
+from edgemeter.agent.contract.case_identity import CaseKey, key_of
 from edgemeter.agent.contract.record import RunRecord
 from edgemeter.agent.contract.record_time import placed
 from edgemeter.collector.index.index_file import (
@@ -23,11 +24,10 @@ from edgemeter.collector.index.index_file import (
 from edgemeter.collector.index.indexed_case import COUNT_CASE
 from edgemeter.collector.index.sources import RecordSource
 from edgemeter.collector.index.stored_summaries import packed_summary, runs_of
-from edgemeter.collector.runs.cases import UNKNOWN_BOARD, Case, CaseKey, Fingerprint, fingerprint_of, key_of, unusable
+from edgemeter.collector.runs.cases import UNKNOWN_BOARD, Case, Fingerprint, SeriesKey, fingerprint_of, series_of, unusable
 from edgemeter.collector.runs.run_figures import RUN_COLUMNS, VALUE_COLUMNS, RunFigures, figures_of, run_of_row
 from edgemeter.collector.trend.current import SegmentStart, current_case, level_figures, segment_starts
 from edgemeter.collector.trend.history import Points, series_order
-from edgemeter.collector.trend.metrics import SeriesKey, series_of
 
 BATCH = 500
 SUMMED_AT_ONCE = 50
@@ -149,7 +149,7 @@ class IndexRefresher:
         key = key_of(run)
         found = self._known.cases.get(key)
         if found is None:
-            template, first = self._template(dataclasses.replace(key, device=""), text)
+            template, first = self._template(msgspec.structs.replace(key, device=""), text)
             name = _name_of(key)
             columns = ", ".join(("key", *FACETS, "template"))
             facets = (key.fleet, key.device, _board(run), key.model, key.runtime, key.precision)
@@ -276,7 +276,7 @@ class IndexRefresher:
 
 
 def _name_of(key: CaseKey) -> str:
-    return msgspec.json.encode(dataclasses.asdict(key)).decode()
+    return msgspec.json.encode(key).decode()
 
 
 def _board(run: RunRecord) -> str:

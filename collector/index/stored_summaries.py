@@ -8,12 +8,12 @@ from typing import Any, TypeVar, overload
 
 import msgspec
 
+from edgemeter.agent.contract.case_identity import CaseKey
 from edgemeter.agent.contract.record import RunRecord
-from edgemeter.agent.contract.record_conditions import TextForm
 from edgemeter.collector.compare.spread import Spread
 from edgemeter.collector.compare.summary import AccuracySummary, CaseSummary, DaysCounted, summarise
 from edgemeter.collector.index.index_file import unpack_record
-from edgemeter.collector.runs.cases import Case, CaseKey, CurrentSegment
+from edgemeter.collector.runs.cases import Case, CurrentSegment
 from edgemeter.collector.runs.store import LeftOut
 
 # Gives a connection to the index for as long as something is read.
@@ -33,7 +33,6 @@ class SummaryHead(msgspec.Struct, frozen=True, array_like=True):
     generates: bool
     gate_ratio: float | None
     segment: CurrentSegment | None
-    text: TextForm | None
 
 
 _HEAD = SummaryHead.__struct_fields__

@@ -6,31 +6,25 @@ A record's attributes are read by name: `point_schema.read_figures` gives an obj
 from collections.abc import Callable
 from functools import lru_cache
 
+from edgemeter.agent.contract.case_identity import FIELD, FIELDS, CaseKey, key_of
 from edgemeter.agent.contract.energy_provenance import energy_provenance, sensor_provenance
 from edgemeter.agent.contract.record import RunRecord
 from edgemeter.agent.contract.record_conditions import Tensor
 from edgemeter.agent.contract.record_figures import PowerTrace
 
-# What is read of a record for them.
-PATHS = (
-    "batch", "energy.is_modelled", "energy.scope", "energy.sensor", "environment.power_mode", "inputs", "load.samples_per_query",
-    "load.target_per_s", "provenance", "runtime.backend", "runtime.threads",
+# The fields of a case's identity in `variant`: what no tag of its own holds, but for what may change within a series.
+VARIANT = (
+    "backend", "threads", "batch", "input_values", "samples_per_query", "target_per_s", "power_mode", "provenance", "settings",
+    "served_model", "text_form",
 )  # fmt: skip
+
+# What is read of a record for the tags.
+PATHS = sorted({*(path for field in FIELDS for path in field.paths), "energy.is_modelled", "energy.scope", "energy.sensor"})
 
 
 def variant(record: RunRecord) -> str:
     """Return what distinguishes the case from others of its model, runtime, precision, scenario and data: `cuda, 4 threads, batch 8`."""
-    load = record.load
-    return _variant(
-        record.runtime.backend,
-        record.runtime.threads,
-        record.batch,
-        None if load is None or load.samples_per_query == record.batch else load.samples_per_query,
-        None if load is None else load.target_per_s,
-        record.environment.power_mode,
-        record.inputs,
-        record.provenance.get("latency", "not stated to be measured"),
-    )
+    return _variant(key_of(record), record.inputs)
 
 
 def energy_source(record: RunRecord) -> str | None:
@@ -53,20 +47,12 @@ CASE_TAGS: dict[str, Callable[[RunRecord], str | None]] = {"energy_source": ener
 
 
 @lru_cache(65_536)
-def _variant(
-    backend: str,
-    threads: int,
-    batch: int,
-    samples_per_query: int | None,
-    rate_per_s: float | None,
-    power_mode: str | None,
-    inputs: tuple[Tensor, ...],
-    provenance: str,
-) -> str:
-    parts = [backend, f"{threads} thread{'s' * (threads != 1)}", f"batch {batch}"]
-    parts += ["x".join(map(str, tensor.shape)) for tensor in inputs]
-    parts += [f"{samples_per_query} a query"] if samples_per_query is not None else []
-    parts += [f"{rate_per_s:g} per s"] if rate_per_s is not None else []
-    parts += [power_mode] if power_mode else []
-    parts += [provenance] if provenance != "measured" else []
+def _variant(key: CaseKey, inputs: tuple[Tensor, ...]) -> str:
+    parts: list[str] = []
+    usual = {"samples_per_query": key.batch, "provenance": "measured", "settings": ""}
+    for name in VARIANT:
+        if name == "input_values":
+            parts += ["x".join(map(str, tensor.shape)) for tensor in inputs]
+        elif getattr(key, name) not in (None, usual.get(name)):
+            parts.append(FIELD[name].text(key))
     return ", ".join(parts)

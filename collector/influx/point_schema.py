@@ -182,7 +182,7 @@ def _with_tags(tree: _Tree) -> _Tree:
 def _slim(kind: Any, tree: _Tree) -> type[msgspec.Struct]:
     """Return a struct with the fields of `kind` that are in `tree`."""
     hints = typing.get_type_hints(kind, include_extras=True)
-    defaults = {one.name: one.default for one in msgspec.structs.fields(kind)}
+    defaults = {one.name: msgspec.field(default=one.default, default_factory=one.default_factory) for one in msgspec.structs.fields(kind)}
     fields: list[Any] = []
     for name, below in tree.items():
         hint = hints[name]
@@ -190,8 +190,7 @@ def _slim(kind: Any, tree: _Tree) -> type[msgspec.Struct]:
             options = typing.get_args(hint) or (hint,)
             slim = _slim(next(one for one in options if one is not type(None)), below)
             hint = slim | None if type(None) in options else slim
-        default = None if type(None) in typing.get_args(hint) else defaults[name]
-        fields.append((name, hint) if default is msgspec.NODEFAULT else (name, hint, default))
+        fields.append((name, hint, None if type(None) in typing.get_args(hint) else defaults[name]))
     return msgspec.defstruct(kind.__name__, fields, frozen=True, kw_only=True)
 
 

@@ -3,6 +3,8 @@
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+import msgspec
+
 from edgemeter.agent.base.errors import UnavailableError
 from edgemeter.agent.contract.record import RunRecord
 from edgemeter.collector.compare.summary import CaseSummary, DaysCounted, summaries_of
@@ -39,5 +41,5 @@ def paper_cases(runs: Iterable[RunRecord], days: DaysCounted) -> PaperCases:
 
 def _order(case: CaseSummary) -> tuple[str, ...]:
     key = case.key
-    own = (key.scenario, key.model, key.fleet, key.device, key.precision, key.runtime, key.runtime_version, key.backend)
-    return (*own, f"{key.threads:05}", f"{key.batch:05}", key.power_mode or "", key.model_sha256, key.dataset_sha256, key.provenance)
+    named = (key.scenario, key.model, key.fleet, key.device, key.precision, key.runtime, key.runtime_version, key.backend)
+    return (*named, *(f"{value:08}" if isinstance(value, int) else str(value or "") for value in msgspec.structs.astuple(key)))

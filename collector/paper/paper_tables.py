@@ -10,7 +10,7 @@ from edgemeter.agent.base.tables import latex, latex_text
 from edgemeter.agent.contract.figures import Figure, Group, in_view
 from edgemeter.collector.compare.summary import CaseSummary, rule_of
 from edgemeter.collector.paper.paper_cases import PaperCases
-from edgemeter.collector.show.wording import Notes
+from edgemeter.collector.show.wording import Notes, telling_parts
 
 HEAD = """\
 % Needs \\usepackage{booktabs}. A figure is the median over the runs of a case; [a, b] is a 95% interval, and what follows the
@@ -64,27 +64,14 @@ def _table(cases: Sequence[CaseSummary], columns: Sequence[PaperColumn], caption
 
 def _names(cases: Sequence[CaseSummary]) -> list[PaperColumn]:
     """Return the columns that name a case: device, model, and what else is not the same in all of them."""
-    several = [part for part in _PARTS if len({part(case) for case in cases}) > 1]
+    parts = [[case.key.precision for case in cases], [case.key.runtime for case in cases]]
+    several = telling_parts(cases, [[case.key.model for case in cases], *parts])
+    names = dict(zip(map(id, cases), map(", ".join, zip(*parts, *several, strict=True)), strict=True))
     return [
         PaperColumn("Device", lambda case, _: case.key.device, "l"),
         PaperColumn("Model", lambda case, _: case.key.model, "l"),
-        PaperColumn("Case", lambda case, _: ", ".join([case.key.precision, case.key.runtime, *(part(case) for part in several)]), "l"),
+        PaperColumn("Case", lambda case, _: names[id(case)], "l"),
     ]
-
-
-# What tells cases apart beside device, model, precision and runtime.
-_PARTS: tuple[Callable[[CaseSummary], str], ...] = (
-    lambda case: case.key.runtime_version,
-    lambda case: case.key.backend,
-    lambda case: figures.count(case.key.threads, "thread"),
-    lambda case: f"batch {case.key.batch}",
-    lambda case: case.key.power_mode or "no power mode",
-    lambda case: case.key.scenario.replace("_", " "),
-    lambda case: case.newest.dataset.name,
-    lambda case: f"fleet {case.key.fleet}",
-    lambda case: f"file {case.key.model_sha256[:6]}",
-    lambda case: case.key.provenance,
-)
 
 
 def _latency(case: CaseSummary, notes: Notes) -> str:

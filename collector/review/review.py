@@ -11,13 +11,14 @@ from dataclasses import dataclass
 import msgspec
 
 from edgemeter.agent.base.errors import ConfigError
+from edgemeter.agent.contract.case_identity import like_with_like
 from edgemeter.agent.contract.record import RunRecord
 from edgemeter.agent.contract.record_conditions import Verdict
 from edgemeter.collector.compare.judgement import CaseJudgements, Ratios, SmallestDifferences, judge_case, ratios
 from edgemeter.collector.compare.summary import CaseSummary, DaysCounted, summaries_of, summarise
 from edgemeter.collector.ledgers.place import shown
 from edgemeter.collector.runs import selection
-from edgemeter.collector.runs.cases import group_cases, like_with_like, names_of
+from edgemeter.collector.runs.cases import group_cases, names_of
 from edgemeter.collector.runs.store import StoreContents, oldest_first
 
 NOTED = ("agent", "kernel", "firmware", "governor")

@@ -1,48 +1,19 @@
-"""Cases: which runs measured the same thing and may be merged, which runs may not be compared at all, and what cases are called."""
+"""Cases: which runs are one case or one series, which runs may not be compared at all, and what cases are called."""
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from math import prod
+from typing import Any
 
 import msgspec
 
 from edgemeter.agent.base.figures import stamp
+from edgemeter.agent.contract.case_identity import FIELD, CaseKey, in_series, key_of, names_in
 from edgemeter.agent.contract.energy_provenance import energy_provenance
 from edgemeter.agent.contract.record import RunRecord
 from edgemeter.collector.runs.store import LeftOut
 
 # Boards of unknown type: no two of them are known to be alike.
 UNKNOWN_BOARD = "unknown board"
-
-
-@dataclass(frozen=True, slots=True)
-class CaseKey:
-    """What must be equal for runs to be merged.
-
-    Beside model, runtime, precision, scenario and data these are the role and fleet of the device, and the power mode: the same board in
-    another power mode is another machine. `input_values` is the number of values of one input, whatever the layout; None when not known.
-    """
-
-    provenance: str
-    device: str
-    fleet: str
-    role: str
-    power_mode: str | None
-    model: str
-    model_sha256: str
-    task: str
-    runtime: str
-    runtime_package: str
-    runtime_version: str
-    backend: str
-    threads: int
-    precision: str
-    batch: int
-    scenario: str
-    samples_per_query: int
-    target_per_s: float | None
-    dataset_sha256: str
-    input_values: int | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,39 +38,6 @@ class Case:
     runs: tuple[RunRecord, ...]
     segment: CurrentSegment | None = None
     earlier: tuple[RunRecord, ...] = ()
-
-
-def key_of(run: RunRecord) -> CaseKey:
-    """Return the case that `run` belongs to."""
-    return CaseKey(
-        provenance=run.provenance.get("latency", ""),
-        device=run.device,
-        fleet=run.fleet,
-        role=run.role,
-        power_mode=run.environment.power_mode,
-        model=run.model.name,
-        model_sha256=run.model.sha256,
-        task=run.model.task,
-        runtime=run.runtime.name,
-        runtime_package=run.runtime.package,
-        runtime_version=run.runtime.version,
-        backend=run.runtime.backend,
-        threads=run.runtime.threads,
-        precision=run.precision,
-        batch=run.batch,
-        scenario=run.scenario,
-        samples_per_query=run.load.samples_per_query if run.load else run.batch,
-        target_per_s=run.load.target_per_s if run.load else None,
-        dataset_sha256=run.dataset.sha256,
-        input_values=_input_values(run),
-    )
-
-
-def _input_values(run: RunRecord) -> int | None:
-    shapes = [tensor.shape for tensor in run.inputs]
-    if not shapes or any(size <= 0 for shape in shapes for size in shape):
-        return None
-    return sum(prod(shape) for shape in shapes) // run.batch
 
 
 def group_cases(runs: Iterable[RunRecord]) -> tuple[list[Case], list[LeftOut]]:
@@ -146,19 +84,53 @@ def not_measured(run: RunRecord, group_name: str) -> str | None:
     return f"{group_name}: {provenance}, not measured: it does not rank beside measurements"
 
 
-def like_with_like(key: CaseKey) -> tuple[object, ...]:
-    """Return what two cases on different devices, or before and after a change, must share to be the same case.
+class SeriesKey(msgspec.Struct, frozen=True, order=True):
+    """What must be equal for runs to be one series: the case on its device and board, without what may change in it (see `Fingerprint`)."""
 
-    It is the key without device, fleet and role, and without what a change changes: the model's file and the version of the runtime.
-    """
-    return tuple(getattr(key, name) for name in _LIKE_WITH_LIKE)
+    fleet: str
+    device: str
+    role: str
+    board: str
+    model: str
+    precision: str
+    runtime: str
+    backend: str
+    threads: int
+    batch: int
+    scenario: str
+    samples_per_query: int
+    task: str
+    dataset_sha256: str
+    provenance: str
+    settings: str
+    target_per_s: float | None
+    input_values: int | None
+    served_model: str | None
+    prompt_tokens: int | None
+    output_tokens: int | None
+    text_form: str | None
+
+    def case(self) -> str:
+        """Return the case in words."""
+        threads = f"{self.threads} thread" + ("" if self.threads == 1 else "s")
+        batch = "" if self.batch == 1 else f", batch {self.batch}"
+        tokens = "" if self.output_tokens is None else f", {self.prompt_tokens or 'some'}+{self.output_tokens} tokens"
+        others = "".join(f", {text}" for text in (self.settings, self.served_model, self.text_form) if text)
+        return f"{self.model} {self.precision} on {self.runtime} {self.backend}, {threads}{batch}, {self.scenario}{tokens}{others}"
+
+    def of_type(self) -> "SeriesKey":
+        """Return the same case on all devices of the board type."""
+        return msgspec.structs.replace(self, device="")
 
 
-_LIKE_WITH_LIKE = tuple(
-    name
-    for name in CaseKey.__dataclass_fields__
-    if name not in {"device", "fleet", "role", "model_sha256", "runtime_package", "runtime_version"}
-)
+# Stands where the series is known from elsewhere.
+NO_SERIES = SeriesKey("", "", "", "", "", "", "", "", 0, 0, "", 0, "", "", "", "", None, None, None, None, None, None)
+
+
+def series_of(run: RunRecord) -> SeriesKey:
+    """Return the series that `run` belongs to."""
+    shared: dict[str, Any] = dict(zip(names_in("series"), in_series(key_of(run)), strict=True))
+    return SeriesKey(board=run.environment.board or UNKNOWN_BOARD, **shared)
 
 
 class Fingerprint(msgspec.Struct, frozen=True):
@@ -208,40 +180,25 @@ def named(key: CaseKey) -> str:
     return f"{key.model} {key.precision} on {key.runtime}, {key.device}"
 
 
-def names_of(keys: Iterable[CaseKey], called: Callable[[CaseKey], str] = named) -> dict[CaseKey, str]:
-    """Return a name for each case, no two alike: `yolov8n fp32 on onnx, pi-1, 4 threads` where there is one of 1 thread too."""
+def names_of(keys: Iterable[CaseKey], called: Callable[[CaseKey], str] = named, fields: Iterable[str] = tuple(FIELD)) -> dict[CaseKey, str]:
+    """Return a name for each case, no two alike: `yolov8n fp32 on onnx, pi-1, 4 threads` where there is one of 1 thread too.
+
+    Cases that are equal in all of `fields` are called the same.
+    """
     grouped: dict[str, list[CaseKey]] = {}
     for key in dict.fromkeys(keys):
         grouped.setdefault(called(key), []).append(key)
-    return {key: ", ".join([name, *_apart(key, alike)]) for name, alike in grouped.items() for key in alike}
+    parts = [FIELD[name].text for name in fields]
+    return {key: ", ".join([name, *_apart(key, alike, parts)]) for name, alike in grouped.items() for key in alike}
 
 
-def _apart(key: CaseKey, alike: list[CaseKey]) -> list[str]:
+def _apart(key: CaseKey, alike: Sequence[CaseKey], parts: Sequence[Callable[[CaseKey], str]]) -> list[str]:
     """Return the fewest parts that distinguish a case from others of the same name."""
-    parts: list[str] = []
-    left = [other for other in alike if other != key]
-    for part in _PARTS:
-        apart = [other for other in left if part(other) != part(key)]
-        if apart:
-            parts.append(part(key))
-            left = [other for other in left if other not in apart]
-    return parts
-
-
-_PARTS: tuple[Callable[[CaseKey], str], ...] = (
-    lambda key: f"{key.threads} thread{'s' * (key.threads != 1)}",
-    lambda key: key.backend,
-    lambda key: f"batch {key.batch}",
-    lambda key: key.power_mode or "no power mode",
-    lambda key: key.scenario,
-    lambda key: f"{key.samples_per_query} samples a query",
-    lambda key: "no rate" if key.target_per_s is None else f"{key.target_per_s:g} a second",
-    lambda key: key.role,
-    lambda key: f"fleet {key.fleet}",
-    lambda key: f"{key.runtime_package} {key.runtime_version}",
-    lambda key: f"model {key.model_sha256[:6]}",
-    lambda key: f"data {key.dataset_sha256[:6]}",
-    lambda key: "input unknown" if key.input_values is None else f"{key.input_values} values",
-    lambda key: key.provenance,
-    lambda key: key.task,
-)
+    needed: list[str] = []
+    remaining = [other for other in alike if other != key]
+    for part in parts:
+        same = [other for other in remaining if part(other) == part(key)]
+        if len(same) < len(remaining):
+            needed.append(part(key))
+            remaining = same
+    return needed

@@ -24,6 +24,8 @@ from edgemeter.collector.show.wording import Notes, accuracy_name, level_text, o
 
 # Characters between two columns: a space and the table's own line, which is a space where the terminal knows more than ASCII.
 GAP = 2
+# Marks that one note covers.
+OF_THE_KIND = ("other precision", "other class of precision", "other runtime")
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +81,8 @@ def _differing(rows: Sequence[ComparisonRow]) -> list[TerminalColumn]:
         _text("Threads", rows, lambda case: str(case.key.threads), 4),
         _text("Batch", rows, lambda case: str(case.key.batch)),
         _text("Backend", rows, lambda case: case.key.backend, 6),
+        _text("Settings", rows, lambda case: case.key.settings or figures.ABSENT, 4),
+        _text("Served model", rows, lambda case: case.key.served_model or figures.ABSENT, 4),
     )
     return [column for column in every if only(column.cells) is None]
 
@@ -103,12 +107,12 @@ def _against(row: ComparisonRow, notes: Notes) -> str:
         return f"not ranked [{notes.cite(row.not_ranked)}]"
     if row.is_reference:
         return "reference"
-    ratio = figures.times(row.ratios.p50)
     key = row.reference.key
-    if (key.precision, key.runtime) == (row.case.key.precision, row.case.key.runtime):
-        return ratio
-    note = f"compared with {key.precision} on {key.runtime}: the reference has no run of the same precision on the same runtime"
-    return f"{ratio} [{notes.cite(note)}]"
+    texts = [difference.words for difference in row.relation.marked if difference.mark not in OF_THE_KIND]
+    if (key.precision, key.runtime) != (row.case.key.precision, row.case.key.runtime):
+        kind = f"compared with {key.precision} on {key.runtime}: the reference has no run of the same precision on the same runtime"
+        texts.insert(0, kind)
+    return " ".join([figures.times(row.ratios.p50), *(f"[{notes.cite(text)}]" for text in texts)])
 
 
 def _runs(case: CaseSummary, notes: Notes) -> str:

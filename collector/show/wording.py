@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 
 from edgemeter.agent.base import figures
 from edgemeter.agent.base.metrics import metric_name
+from edgemeter.agent.contract.case_identity import FIELDS
 from edgemeter.collector.compare.summary import CaseSummary
 
 
@@ -61,23 +62,30 @@ def gross_text(case: CaseSummary) -> str:
 
 def case_names(cases: Sequence[CaseSummary]) -> list[str]:
     """Return a short name for each case: precision and runtime, and of the rest only what distinguishes cases of one device."""
-    optional = (
-        [case.key.runtime_version for case in cases],
-        [case.key.backend for case in cases],
-        [figures.count(case.key.threads, "thread") for case in cases],
-        [f"batch {case.key.batch}" for case in cases],
-        [case.key.power_mode or "no power mode" for case in cases],
-        [case.key.scenario for case in cases],
-        [case.newest.dataset.name for case in cases],
-        [case.key.model_sha256[:6] for case in cases],
-    )
     models = [case.key.model for case in cases]
     parts = [*([models] if len(set(models)) > 1 else []), [case.key.precision for case in cases], [case.key.runtime for case in cases]]
     owners = [f"{case.key.fleet} {case.key.device} {case.key.role}" for case in cases]
-    for part in optional:
-        if _different([owners, *parts, part]) > _different([owners, *parts]):
-            parts.append(part)
-    return [" · ".join(texts) for texts in zip(*parts, strict=True)]
+    return [" · ".join(texts) for texts in zip(*parts, *telling_parts(cases, [owners, *parts]), strict=True)]
+
+
+def telling_parts(cases: Sequence[CaseSummary], shown: Sequence[Sequence[str]]) -> list[list[str]]:
+    """Return what else tells the cases apart, each a text for every case; `shown` are such texts that a reader sees anyway."""
+    every = [_data_names(cases) if field.name == "dataset_sha256" else [field.text(case.key) for case in cases] for field in _TELLING]
+    found: list[list[str]] = []
+    for texts in every:
+        if _different([*shown, *found, texts]) > _different([*shown, *found]):
+            found.append(texts)
+    return found
+
+
+_TELLING = [field for field in FIELDS if field.name not in ("device", "model", "precision", "runtime")]
+
+
+def _data_names(cases: Sequence[CaseSummary]) -> list[str]:
+    """Return the names of the data, where two have one name with the start of their hashes."""
+    names_of_data = {case.key.dataset_sha256: case.newest.dataset.name for case in cases}
+    is_clear = len(set(names_of_data.values())) == len(names_of_data)
+    return [names_of_data[sha256] + ("" if is_clear else f" ({sha256[:6]})") for sha256 in (case.key.dataset_sha256 for case in cases)]
 
 
 def short_names(cases: Sequence[CaseSummary]) -> list[str]:

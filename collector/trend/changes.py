@@ -6,9 +6,10 @@ from dataclasses import dataclass
 from edgemeter.agent.contract.record import RunRecord
 from edgemeter.collector.influx.points import tag_text
 from edgemeter.collector.ledgers.place import LedgerPlace
+from edgemeter.collector.runs.cases import SeriesKey
 from edgemeter.collector.trend import watch
 from edgemeter.collector.trend.history import History
-from edgemeter.collector.trend.metrics import DEFAULT, SeriesKey
+from edgemeter.collector.trend.metrics import DEFAULT
 from edgemeter.collector.trend.series_trend import is_event
 from edgemeter.collector.trend.trend_text import step_text
 from edgemeter.collector.trend.watch_file import Annotation, annotations_of

@@ -9,8 +9,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+from edgemeter.collector.runs.cases import SeriesKey
 from edgemeter.collector.trend.finding import Missing, Step
-from edgemeter.collector.trend.metrics import SeriesKey
 from edgemeter.collector.trend.series_trend import SeriesTrend
 
 # First days of one cause may differ by so much beyond their intervals: boards are updated one after the other, and measured once a day.

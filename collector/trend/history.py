@@ -9,9 +9,8 @@ from typing import Protocol
 import msgspec
 
 from edgemeter.agent.contract.record import RunRecord
-from edgemeter.collector.runs.cases import Fingerprint, fingerprint_of
+from edgemeter.collector.runs.cases import Fingerprint, SeriesKey, fingerprint_of, series_of
 from edgemeter.collector.runs.run_figures import RunFigures, figures_of
-from edgemeter.collector.trend.metrics import SeriesKey, series_of
 from edgemeter.collector.trend.run_columns import RunColumns, columns_of
 
 Points = list[tuple[RunFigures, Fingerprint]]

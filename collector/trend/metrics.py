@@ -1,59 +1,11 @@
-"""What the trend follows: the series of a run, and the metrics, each a figure of the table with the scale of its differences."""
+"""What the trend follows: metrics, each a figure of the table with the scale of its differences."""
 
 import math
 from dataclasses import dataclass
-from typing import Any, Literal
-
-import msgspec
+from typing import Literal
 
 from edgemeter.agent.contract.figures import FIGURES, LOWER_IS_BETTER, Figure, TrendRule
-from edgemeter.agent.contract.record import RunRecord
-from edgemeter.collector.runs.cases import UNKNOWN_BOARD, key_of
 from edgemeter.collector.runs.run_figures import INDEXED, RunFigures, u_column
-
-
-class SeriesKey(msgspec.Struct, frozen=True, order=True):
-    """What must be equal for runs to be one series: the case on its device, without what may change below it (see `Fingerprint`)."""
-
-    fleet: str
-    device: str
-    role: str
-    board: str
-    model: str
-    precision: str
-    runtime: str
-    backend: str
-    threads: int
-    batch: int
-    scenario: str
-    samples_per_query: int
-    target_per_s: float | None
-    task: str
-    dataset_sha256: str
-    input_values: int | None
-    provenance: str
-
-    def case(self) -> str:
-        """Return the case in words."""
-        threads = f"{self.threads} thread" + ("" if self.threads == 1 else "s")
-        batch = "" if self.batch == 1 else f", batch {self.batch}"
-        return f"{self.model} {self.precision} on {self.runtime} {self.backend}, {threads}{batch}, {self.scenario}"
-
-    def of_type(self) -> "SeriesKey":
-        """Return the same case on all devices of the board type."""
-        return msgspec.structs.replace(self, device="")
-
-
-# Stands where the series is known from elsewhere.
-NO_SERIES = SeriesKey("", "", "", "", "", "", "", "", 0, 0, "", 0, None, "", "", None, "")
-
-
-def series_of(run: RunRecord) -> SeriesKey:
-    """Return the series that `run` belongs to."""
-    key = key_of(run)
-    shared: dict[str, Any] = {name: getattr(key, name) for name in SeriesKey.__struct_fields__ if name != "board"}
-    return SeriesKey(board=run.environment.board or UNKNOWN_BOARD, **shared)
-
 
 TOLD_RATIO = 0.9
 

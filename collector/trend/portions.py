@@ -10,8 +10,9 @@ from typing import TypeVar
 import msgspec
 
 from edgemeter.agent.base.errors import UnavailableError
+from edgemeter.collector.runs.cases import NO_SERIES, SeriesKey
 from edgemeter.collector.trend.days import days_of_series, of_type
-from edgemeter.collector.trend.metrics import METRICS, NO_SERIES, SeriesKey
+from edgemeter.collector.trend.metrics import METRICS
 from edgemeter.collector.trend.run_columns import RunColumns
 from edgemeter.collector.trend.series_trend import trends
 

@@ -10,10 +10,11 @@ from dataclasses import dataclass, replace
 import msgspec
 import numpy as np
 
+from edgemeter.collector.runs.cases import SeriesKey
 from edgemeter.collector.trend.change_points import CONFIDENCE_Z, Break, ChangePoints, CurrentLevel, at_break, change_points
 from edgemeter.collector.trend.days import Days
 from edgemeter.collector.trend.finding import Drift, FindingState, Missing, Scatter, Step
-from edgemeter.collector.trend.metrics import METRICS, Metric, SeriesKey, difference, off_scale
+from edgemeter.collector.trend.metrics import METRICS, Metric, difference, off_scale
 from edgemeter.collector.trend.noise import median
 from edgemeter.collector.trend.scan import step_score
 from edgemeter.collector.trend.split_fit import AFTER, BEFORE

@@ -11,10 +11,11 @@ import numpy as np
 
 from edgemeter.agent.base.figures import count, printable, significant
 from edgemeter.agent.base.terminal import plain_table
+from edgemeter.collector.runs.cases import SeriesKey
 from edgemeter.collector.trend.days import Days
 from edgemeter.collector.trend.events import FindingName, TrendEvent, events_of, gap_name, step_name, told_by
 from edgemeter.collector.trend.finding import Drift, Missing, Rise, Scatter, Step, iso
-from edgemeter.collector.trend.metrics import METRICS, SeriesKey, off_scale
+from edgemeter.collector.trend.metrics import METRICS, off_scale
 from edgemeter.collector.trend.series_trend import SeriesTrend, StandingOut
 from edgemeter.collector.trend.watch_file import Annotation
 

@@ -6,10 +6,10 @@ from dataclasses import dataclass
 import msgspec
 
 from edgemeter.agent.base.errors import ConfigError
-from edgemeter.collector.runs.cases import UNKNOWN_BOARD
+from edgemeter.collector.runs.cases import UNKNOWN_BOARD, SeriesKey
 from edgemeter.collector.trend.days import Days, days_of_series, of_type
 from edgemeter.collector.trend.history import History, without_garbage_collection
-from edgemeter.collector.trend.metrics import METRICS, SeriesKey
+from edgemeter.collector.trend.metrics import METRICS
 from edgemeter.collector.trend.portions import Portion, in_processes, parts_of, trends_in
 from edgemeter.collector.trend.run_columns import names_of
 from edgemeter.collector.trend.series_trend import SeriesTrend

@@ -15,7 +15,7 @@ from typing import Any, Protocol
 from edgemeter.agent.base import sqlite_file
 from edgemeter.collector.ledgers.place import LedgerPlace, ledger_place
 from edgemeter.collector.postgresql.address import is_postgres
-from edgemeter.collector.trend.metrics import SeriesKey
+from edgemeter.collector.runs.cases import SeriesKey
 
 WATCH_FORMAT = sqlite_file.FileFormat(
     what="watch file",

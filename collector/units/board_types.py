@@ -9,9 +9,9 @@ from statistics import median
 import numpy as np
 from numpy.typing import NDArray
 
-from edgemeter.collector.runs.cases import UNKNOWN_BOARD, Fingerprint
+from edgemeter.collector.runs.cases import UNKNOWN_BOARD, Fingerprint, SeriesKey
 from edgemeter.collector.trend.history import History
-from edgemeter.collector.trend.metrics import METRICS, Metric, SeriesKey, difference, off_scale
+from edgemeter.collector.trend.metrics import METRICS, Metric, difference, off_scale
 from edgemeter.collector.trend.noise import median as median_of_values
 from edgemeter.collector.trend.run_columns import TEMPERATURE, RunColumns, names_of, scaled
 from edgemeter.collector.units.spread import (

@@ -3,11 +3,13 @@
 from collections.abc import Callable, Sequence
 
 from edgemeter.agent.base import figures
+from edgemeter.agent.base.documents import JOINT, Plain
 from edgemeter.agent.contract.figures import Figure, in_view, with_part
 from edgemeter.collector.charts.chart import ViewTable
 from edgemeter.collector.compare.comparison import MARKS, Comparison, ComparisonRow, comparable
 from edgemeter.collector.compare.judgement import within_of
 from edgemeter.collector.compare.spread import Spread, median_of
+from edgemeter.collector.show.compare_table import OF_THE_KIND
 from edgemeter.collector.show.comparison_charts import anchor, facts
 from edgemeter.collector.show.series_style import GLYPHS, SeriesStyle, SeriesStyles, board_of
 from edgemeter.collector.show.wording import accuracy_name, case_names, gross_text, level_text, runtime_name
@@ -37,10 +39,7 @@ def _columns(comparison: Comparison, styles: SeriesStyles, links: Links, called:
     return [
         ViewColumn("device", "Device", lambda row: row.case.key.device, lambda row: _device(row, styles, links), is_text=True),
         ViewColumn("case", "Case", lambda row: called[id(row)], lambda row: _name(row, called[id(row)], links), is_text=True),
-        *(
-            ViewColumn(name, name, _of_key(name), is_shown=False)
-            for name in ("fleet", "role", "model", "precision", "runtime", "runtime_version", "scenario", "dataset_sha256")
-        ),
+        *(ViewColumn(name, name, _of_key(name), is_shown=False) for name in _OF_KEY),
         ViewColumn("board", "Board", board_of, is_shown=False),
         *(column for entry in in_view("cases") for column in _figure(entry, comparison)),
         ViewColumn("runs", "Runs", lambda row: len(row.case.runs)),
@@ -50,12 +49,20 @@ def _columns(comparison: Comparison, styles: SeriesStyles, links: Links, called:
         ViewColumn("verdict", "Verdict", lambda row: row.case.verdict, _verdict, is_text=True),
         ViewColumn("baseline", "", lambda row: row.reference.key.device, is_shown=False),
         ViewColumn("baseline_choice", "", lambda row: row.choice, is_shown=False),
+        ViewColumn("marks", "", lambda row: JOINT.join(row.marks), is_shown=False),
         ViewColumn("not_ranked_reason", "", lambda row: row.not_ranked, is_shown=False),
     ]
 
 
-def _of_key(name: str) -> Callable[[ComparisonRow], str]:
-    return lambda row: str(getattr(row.case.key, name))
+# Fields of the case that the plain table has.
+_OF_KEY = (
+    "fleet", "role", "model", "served_model", "precision", "runtime", "runtime_version", "backend", "threads", "batch", "power_mode",
+    "settings", "scenario", "dataset_sha256",
+)  # fmt: skip
+
+
+def _of_key(name: str) -> Callable[[ComparisonRow], Plain]:
+    return lambda row: getattr(row.case.key, name)  # type: ignore[no-any-return]
 
 
 def _figure(entry: Figure, comparison: Comparison) -> list[ViewColumn[ComparisonRow]]:
@@ -135,7 +142,8 @@ def _ratio(row: ComparisonRow) -> Markup:
     state = element("small", {"title": judged.words}, judged.words.partition(":")[0].partition(" (")[0]) if judged else ""
     beside = element("small", {"title": row.choice}, between)
     against = element("small", {"title": row.choice}, f"against {kind}") if kind else ""
-    return join([figures.typeset(figures.times(row.ratios.p50)), state, beside, against])
+    others = [element("small", {"title": one.words}, one.mark) for one in row.relation.marked if one.mark not in OF_THE_KIND]
+    return join([figures.typeset(figures.times(row.ratios.p50)), state, beside, against, *others])
 
 
 def _bound(row: ComparisonRow, which: int) -> float | None:

@@ -7,6 +7,7 @@ from statistics import median
 
 from edgemeter.agent.base import figures
 from edgemeter.agent.base.documents import Plain
+from edgemeter.agent.contract.case_identity import CaseKey, like_with_like
 from edgemeter.agent.contract.figures import Figure, figure, in_view, with_part
 from edgemeter.agent.contract.health import Health
 from edgemeter.agent.ledger.presence import certificate_days, clock_text, last_words, needs_attention, sensors_text
@@ -15,7 +16,7 @@ from edgemeter.collector.charts.specs import among
 from edgemeter.collector.compare.spread import Spread
 from edgemeter.collector.compare.summary import CaseSummary
 from edgemeter.collector.index.indexed_case import IndexedCase
-from edgemeter.collector.runs.cases import UNKNOWN_BOARD, CaseKey, like_with_like
+from edgemeter.collector.runs.cases import UNKNOWN_BOARD
 from edgemeter.collector.runs.energy_class import MEASURED
 from edgemeter.collector.runs.run_figures import RunFigures
 from edgemeter.collector.web.activity import described, read_activities

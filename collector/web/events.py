@@ -11,11 +11,12 @@ from edgemeter.agent.contract.record import RunRecord
 from edgemeter.collector.alerts.lifecycle import Alert, read_alerts
 from edgemeter.collector.index.history import LedgerHistory
 from edgemeter.collector.index.sources import DocumentSource, LedgerSource, RecordSource
+from edgemeter.collector.runs.cases import SeriesKey, series_of
 from edgemeter.collector.runs.run_figures import NS_PER_DAY, figures_of
 from edgemeter.collector.trend.events import EventMember, member_name, step_events, told_by
 from edgemeter.collector.trend.finding import Step
 from edgemeter.collector.trend.history import History, RunHistory
-from edgemeter.collector.trend.metrics import METRICS, SeriesKey, series_of
+from edgemeter.collector.trend.metrics import METRICS
 from edgemeter.collector.trend.series_trend import SeriesTrend, is_event
 from edgemeter.collector.trend.trend_text import amount_text, drift_text, event_of, event_text, step_text, trend_verdict
 from edgemeter.collector.trend.watch import trends_of, trends_of_one

@@ -3,18 +3,18 @@
 import itertools
 from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from statistics import median
-from typing import Any
 
 from edgemeter.agent.base import figures
 from edgemeter.agent.base.documents import Plain
 from edgemeter.agent.base.metrics import metric_name
+from edgemeter.agent.contract.case_identity import CaseKey, in_series, names_in
 from edgemeter.agent.contract.figures import Figure, in_view
 from edgemeter.collector.charts.chart import Chart, ViewTable, rows_table
 from edgemeter.collector.charts.specs import over_time
 from edgemeter.collector.index.indexed_case import IndexedCase
-from edgemeter.collector.runs.cases import CaseKey, names_of
+from edgemeter.collector.runs.cases import names_of
 from edgemeter.collector.runs.energy_class import MEASURED
 from edgemeter.collector.runs.run_figures import NS_PER_DAY, RunFigures, of_newest_kind
 from edgemeter.collector.web.context import ViewContext
@@ -25,9 +25,6 @@ from edgemeter.collector.web.queries import fingerprints, newest_run, runs_of
 DOTS, DOTS_IN_ALL = 400, 1600
 RUNS_READ = 20_000
 MARKS = 12
-
-# What may change within a series: a change of these is a mark in it.
-CHANGING: dict[str, Any] = {"runtime_package": "", "runtime_version": "", "model_sha256": "", "power_mode": None}
 
 
 # What can be followed over time, by the name in an address.
@@ -49,14 +46,14 @@ def series_groups(found: Sequence[IndexedCase]) -> list[list[IndexedCase]]:
     """Return the cases in groups that are one series over time: an update of runtime, model file or power mode does not end it."""
     grouped: dict[object, list[IndexedCase]] = defaultdict(list)
     for case in found:
-        grouped[replace(case.key, **CHANGING)].append(case)
+        grouped[in_series(case.key)].append(case)
     return list(grouped.values())
 
 
 def titles(groups: Sequence[Sequence[IndexedCase]]) -> list[str]:
     """Return a title for each series, no two alike: where device, model, precision and runtime are the same, what else differs."""
-    keys = [replace(members[0].key, **CHANGING) for members in groups]
-    found = names_of(keys, _title)
+    keys = [members[0].key for members in groups]
+    found = names_of(keys, _title, names_in("series"))
     return [found[key] for key in keys]
 
 

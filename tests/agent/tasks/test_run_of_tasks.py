@@ -8,8 +8,8 @@ import sys
 import pytest
 
 from edgemeter.agent.contract import record
+from edgemeter.collector.runs.cases import series_of
 from edgemeter.collector.runs.run_figures import figures_of
-from edgemeter.collector.trend.metrics import series_of
 from tests.fixtures import onnx_factory
 from tests.fixtures.comparison_factory import compare_runs, make_reference, make_run
 from tests.fixtures.task_data import CARD, outlined_photographs, photographed_people, photographed_ships

@@ -7,8 +7,8 @@ from edgemeter.agent.contract.messages import Birth
 from edgemeter.agent.contract.record_conditions import Verdict
 from edgemeter.agent.ledger.presence import DevicePresence
 from edgemeter.collector.home_assistant.discovery import discovery_topic, home_messages, state_topic
+from edgemeter.collector.runs.cases import series_of
 from edgemeter.collector.runs.run_figures import figures_of
-from edgemeter.collector.trend.metrics import series_of
 from tests.fixtures.record_factory import make_record
 
 # Source: Home Assistant core, homeassistant/components/mqtt/schemas.py (DEVICE_DISCOVERY_SCHEMA) and sensor.py, binary_sensor.py;

@@ -1,4 +1,5 @@
-from edgemeter.collector.runs.cases import key_of, named, names_of
+from edgemeter.agent.contract.case_identity import key_of
+from edgemeter.collector.runs.cases import named, names_of
 from tests.fixtures.comparison_factory import make_reference, make_run
 
 

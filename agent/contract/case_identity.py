@@ -1,0 +1,399 @@
+"""The identity of a case: every fact that can change a figure, in one table, and the one function that says how two cases relate.
+
+Runs that are equal in all fields are one case and may be merged. Two cases may be compared where their fields with a `likeness` agree; in
+what else they differ is a mark, if the field has one. The other keys are projections of the identity: the series of a trend, the same case
+elsewhere or after a change, the row of a matrix, the tags of a point.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from math import prod
+from operator import attrgetter
+from typing import Any, Literal
+
+import msgspec
+
+from edgemeter.agent.base.figures import count
+from edgemeter.agent.contract.record import RunRecord
+from edgemeter.agent.contract.record_conditions import TextForm
+from edgemeter.agent.contract.record_generation import Generation
+
+# A cache holds values of this type unless it was set: it is no setting.
+USUAL_KV_TYPE = "f16"
+
+# Within a class like is compared with like; an unlisted name is a class of its own.
+PRECISION_CLASSES = {
+    "full": ("fp64", "fp32", "tf32"),
+    "half": ("fp16", "bf16"),
+    "8-bit float": ("fp8",),
+    "16-bit integer": ("int16", "uint16", "int16x8"),
+    "8-bit integer": ("int8", "uint8", "w8a8", "dynamic-int8"),
+    "4-bit": ("int4", "uint4", "fp4"),
+}
+_CLASS_OF = {name: wide for wide, names in PRECISION_CLASSES.items() for name in names}
+
+
+class CaseKey(msgspec.Struct, frozen=True, cache_hash=True, gc=False):
+    """What must be equal for runs to be merged: a value for each of `FIELDS`, None where it is not known or there is none.
+
+    The same board in another power mode is another machine. `served_model` is what a server states of its model; `settings` is all that
+    was set of runtime, cache and cores, empty where nothing was; `input_values` is the number of values of one input, whatever the layout.
+    """
+
+    threads: int
+    backend: str
+    batch: int
+    power_mode: str | None
+    settings: str
+    provenance: str
+    model: str
+    served_model: str | None
+    task: str
+    scenario: str
+    samples_per_query: int
+    target_per_s: float | None
+    prompt_tokens: int | None
+    output_tokens: int | None
+    dataset_sha256: str
+    precision: str
+    text_form: str | None
+    input_values: int | None
+    device: str
+    role: str
+    fleet: str
+    runtime: str
+    runtime_package: str
+    runtime_version: str
+    model_sha256: str
+
+    @property
+    def generates(self) -> bool:
+        """Whether the model generates text token by token."""
+        return self.output_tokens is not None
+
+
+# What is the same case although some fields differ: one series over time, or the case on another device or after a change.
+Projection = Literal["series", "change"]
+Value = Callable[[CaseKey], object]
+
+
+@dataclass(frozen=True, slots=True)
+class Likeness:
+    """What has to be equal for two cases to be compared (None equals everything): its title, how to word it where it is not, and why."""
+
+    title: str
+    wording: str
+    why: str
+    value: Value | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class PairMark:
+    """A mark of a case and its reference that differ in a value (None equals everything), and what it means to a reader."""
+
+    name: str
+    meaning: str
+    value: Value | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class IdentityField:
+    """One fact that keeps cases apart: the attribute of `CaseKey`, its text in a name, and what is read of a record, by `read` if at all.
+
+    `may_change_in` are the projections that leave it out.
+    """
+
+    name: str
+    text: Callable[[CaseKey], str]
+    paths: tuple[str, ...]
+    read: Callable[[RunRecord], Any] | None = None
+    likeness: Likeness | None = None
+    marks: tuple[PairMark, ...] = ()
+    may_change_in: tuple[Projection, ...] = ()
+
+
+def precision_class(precision: str) -> str:
+    """Return the class of a precision: `full` for fp32; of one that is not known its own name."""
+    return _CLASS_OF.get(precision, precision)
+
+
+def served_model(generation: Generation | None) -> str | None:
+    """Return what a server states of the model that it serves: name, parameters and quantisation; None without a server."""
+    if generation is None or generation.is_local:
+        return None
+    model = generation.model
+    parameters = None if model.parameters is None else f"{model.parameters} parameters"
+    stated = (model.name, parameters, model.quantisation.file_type if model.quantisation else None)
+    return ", ".join(filter(None, stated)) or None
+
+
+def _settings(run: RunRecord) -> str:
+    found, generation, text = run.runtime.options, run.generation, run.dataset.text
+    if generation is not None:
+        cache = {"kv_type": generation.model.kv_type} if generation.model.kv_type else {}
+        found = found | cache | ({"speculative": generation.speculative} if generation.speculative else {})
+        found = {name: value for name, value in found.items() if (name, value) != ("kv_type", USUAL_KV_TYPE)}
+    if run.cpus is not None:
+        found = found | {"cpus": " ".join(map(str, run.cpus))}
+    if text is not None and text.stride_tokens is not None:
+        found = found | {"stride_tokens": str(text.stride_tokens)}
+    return ", ".join(f"{name} {found[name]}" for name in sorted(found)) if found else ""
+
+
+def _text_form(text: TextForm | None) -> str | None:
+    return text and f"{text.tokens or 'any number of'} tokens{'' if text.padding == 'tokens' else ', not padded'}"
+
+
+def _prompt_tokens(run: RunRecord) -> int | None:
+    # A server counts the tokens of texts that were made to be about as long: its highest count changes with the number of queries.
+    return run.generation.prompt_tokens if run.generation and run.generation.counts == "exact" else None
+
+
+def _input_values(run: RunRecord) -> int | None:
+    shapes = [tensor.shape for tensor in run.inputs]
+    if not shapes or any(size <= 0 for shape in shapes for size in shape):
+        return None
+    return sum(prod(shape) for shape in shapes) // run.batch
+
+
+# In the order in which cases are told apart in names, and in which likenesses are checked.
+FIELDS: tuple[IdentityField, ...] = (
+    IdentityField(
+        "threads",
+        lambda key: count(key.threads, "thread"),
+        ("runtime.threads",),
+        marks=(PairMark("other threads", "the reference has another number of threads"),),
+    ),
+    IdentityField(
+        "backend",
+        lambda key: key.backend,
+        ("runtime.backend",),
+        marks=(PairMark("other backend", "the reference ran on another backend"),),
+    ),
+    IdentityField(
+        "batch",
+        lambda key: f"batch {key.batch}",
+        ("batch",),
+        marks=(PairMark("other batch", "the reference has another batch size"),),
+    ),
+    IdentityField(
+        "power_mode",
+        lambda key: key.power_mode or "no power mode",
+        ("environment.power_mode",),
+        marks=(PairMark("other power mode", "the reference ran in another power mode"),),
+        may_change_in=("series",),
+    ),
+    IdentityField(
+        "settings",
+        lambda key: key.settings or "nothing set",
+        ("runtime.options", "generation.model.kv_type", "generation.speculative", "cpus", "dataset.text"),
+        _settings,
+        marks=(PairMark("other settings", "the reference has other options of the runtime, another cache or other cores"),),
+    ),
+    IdentityField(
+        "provenance",
+        lambda key: key.provenance or "not stated to be measured",
+        ("provenance",),
+        lambda run: run.provenance.get("latency", ""),
+        Likeness("provenance", "of the same provenance", "a replay is true of its recording only"),
+    ),
+    IdentityField(
+        "model",
+        lambda key: key.model,
+        ("model.name",),
+        likeness=Likeness("model", "for the same model", "different networks do different work"),
+    ),
+    IdentityField(
+        "served_model",
+        lambda key: key.served_model or "no served model",
+        tuple(f"generation.{path}" for path in ("is_local", "model.name", "model.parameters", "model.quantisation.file_type")),
+        lambda run: served_model(run.generation),
+        Likeness("served model", "that serves the same model", "a server's file names its address; which model answers, the server states"),
+    ),
+    IdentityField(
+        "task",
+        lambda key: key.task,
+        ("model.task",),
+        likeness=Likeness("task", "for the same task", "classification and detection are different tasks"),
+    ),
+    IdentityField(
+        "scenario",
+        lambda key: key.scenario,
+        ("scenario",),
+        likeness=Likeness("scenario", "in the same scenario", "single queries and batches measure different things"),
+    ),
+    IdentityField(
+        "samples_per_query",
+        lambda key: f"{key.samples_per_query} a query",
+        ("load.samples_per_query", "batch"),
+        lambda run: run.load.samples_per_query if run.load else run.batch,
+        Likeness(
+            "samples a query",
+            "with as many samples a query",
+            "a query of eight samples takes longer than one of one; multi_stream only",
+            # Only where the latency is of so many samples: offline, each machine takes the batch that suits it.
+            lambda key: key.samples_per_query if key.scenario == "multi_stream" else None,
+        ),
+    ),
+    IdentityField(
+        "target_per_s",
+        lambda key: "no rate" if key.target_per_s is None else f"{key.target_per_s:g} per s",
+        ("load.target_per_s",),
+        lambda run: run.load.target_per_s if run.load else None,
+        Likeness("rate", "at the same rate", "waiting times depend on the rate; open loop only"),
+    ),
+    IdentityField(
+        "prompt_tokens",
+        lambda key: "prompt unknown" if key.prompt_tokens is None else count(key.prompt_tokens, "prompt token"),
+        ("generation.prompt_tokens", "generation.counts"),
+        _prompt_tokens,
+        Likeness("prompt tokens", "with as many prompt tokens", "a longer prompt takes longer; language models, as the engine counts"),
+    ),
+    IdentityField(
+        "output_tokens",
+        lambda key: "no text" if key.output_tokens is None else count(key.output_tokens, "output token"),
+        ("generation.output_tokens",),
+        lambda run: run.generation.output_tokens if run.generation else None,
+        Likeness("output tokens", "with as many output tokens", "more tokens take longer; language models"),
+    ),
+    IdentityField(
+        "dataset_sha256",
+        lambda key: f"data {key.dataset_sha256[:6]}",
+        ("dataset.sha256",),
+        likeness=Likeness("data", "on the same data", "accuracy and latency depend on the images (compared by hash)"),
+    ),
+    IdentityField(
+        "precision",
+        lambda key: key.precision,
+        ("precision",),
+        likeness=Likeness(
+            "quantisation (language models)",
+            "of the same quantisation",
+            "a file of 4 bits is faster and another model; compare their quality first",
+            lambda key: key.precision if key.generates else None,
+        ),
+        marks=(
+            PairMark("other precision", "the reference has another precision"),
+            PairMark(
+                "other class of precision",
+                "the precision classes differ: a ratio without a verdict",
+                lambda key: precision_class(key.precision),
+            ),
+        ),
+    ),
+    IdentityField(
+        "text_form",
+        lambda key: key.text_form or "no text",
+        ("dataset.text",),
+        lambda run: _text_form(run.dataset.text),
+        Likeness("sequence length", "of the same sequence length", "more tokens take longer, and padding counts; text only"),
+    ),
+    IdentityField(
+        "input_values",
+        lambda key: "input unknown" if key.input_values is None else f"{key.input_values} values",
+        ("inputs", "batch"),
+        _input_values,
+        Likeness("input size", "at the same input size", "more pixels take longer; the layout does not matter"),
+    ),
+    IdentityField("device", lambda key: key.device, ("device",), may_change_in=("change",)),
+    IdentityField("role", lambda key: key.role, ("role",), may_change_in=("change",)),
+    IdentityField("fleet", lambda key: f"fleet {key.fleet}", ("fleet",), may_change_in=("change",)),
+    IdentityField(
+        "runtime",
+        lambda key: key.runtime,
+        ("runtime.name",),
+        marks=(PairMark("other runtime", "the reference has another runtime"),),
+    ),
+    IdentityField("runtime_package", lambda key: key.runtime_package, ("runtime.package",), may_change_in=("series", "change")),
+    IdentityField("runtime_version", lambda key: key.runtime_version, ("runtime.version",), may_change_in=("series", "change")),
+    IdentityField("model_sha256", lambda key: f"file {key.model_sha256[:6]}", ("model.sha256",), may_change_in=("series", "change")),
+)
+FIELD = {field.name: field for field in FIELDS}
+_READ = tuple(field.read or attrgetter(field.paths[0]) for field in FIELDS)
+
+
+def key_of(run: RunRecord) -> CaseKey:
+    """Return the case that `run` belongs to."""
+    return CaseKey(*[read(run) for read in _READ])
+
+
+def names_in(projection: Projection) -> tuple[str, ...]:
+    """Return the fields that are the same throughout a projection."""
+    return tuple(field.name for field in FIELDS if projection not in field.may_change_in)
+
+
+_SERIES = attrgetter(*names_in("series"))
+_CHANGE = attrgetter(*names_in("change"))
+
+
+def in_series(key: CaseKey) -> tuple[object, ...]:
+    """Return what is the same in a series over time: the case without the files, versions and power mode that may change in it."""
+    return _SERIES(key)  # type: ignore[no-any-return]
+
+
+def like_with_like(key: CaseKey) -> tuple[object, ...]:
+    """Return what is the same case on another device or after a change, which changes the model's file and the runtime's version."""
+    return _CHANGE(key)  # type: ignore[no-any-return]
+
+
+LIKENESSES: tuple[tuple[IdentityField, Likeness], ...] = tuple((field, field.likeness) for field in FIELDS if field.likeness)
+_LIKENESS_VALUES: tuple[Value, ...] = tuple(like.value or attrgetter(field.name) for field, like in LIKENESSES)
+PAIR_MARKS: tuple[tuple[IdentityField, PairMark], ...] = tuple((field, mark) for field in FIELDS for mark in field.marks)
+_MARK_VALUES: tuple[Value, ...] = tuple(mark.value or attrgetter(field.name) for field, mark in PAIR_MARKS)
+
+
+def likeness(key: CaseKey) -> tuple[object, ...]:
+    """Return what has to be equal for cases to be compared, in the order of `LIKENESSES`: of ten thousand cases there are a few such."""
+    return tuple([value(key) for value in _LIKENESS_VALUES])
+
+
+def agree(value: object, other: object) -> bool:
+    """Return whether two values are equal, or one of them is not known."""
+    return value is None or other is None or value == other
+
+
+def are_alike(likeness_of_case: Sequence[object], likeness_of_other: Sequence[object]) -> bool:
+    """Return whether two cases of these likenesses may be compared."""
+    return all(map(agree, likeness_of_case, likeness_of_other))
+
+
+@dataclass(frozen=True, slots=True)
+class MarkedDifference:
+    """What two cases that are compared differ in: the mark, and the values of both in words."""
+
+    mark: str
+    own: str
+    other: str
+
+    @property
+    def words(self) -> str:
+        """The same in words: `other threads: 1 thread, the reference has 4 threads`."""
+        return f"{self.mark}: {self.own}, the reference has {self.other}"
+
+
+@dataclass(frozen=True, slots=True)
+class Relation:
+    """How a case relates to another: the same, to be merged; like, to be compared with these marks; or unlike in these fields."""
+
+    kind: Literal["same", "like", "unlike"]
+    unlike: tuple[IdentityField, ...] = ()
+    marked: tuple[MarkedDifference, ...] = ()
+
+    @property
+    def marks(self) -> tuple[str, ...]:
+        """The names of the marks."""
+        return tuple(difference.mark for difference in self.marked)
+
+
+def relation(case: CaseKey, other: CaseKey) -> Relation:
+    """Return how `case` relates to `other`."""
+    if case == other:
+        return Relation("same")
+    pairs = zip(LIKENESSES, likeness(case), likeness(other), strict=True)
+    unlike = tuple(field for (field, _), own, theirs in pairs if not agree(own, theirs))
+    marked = tuple(
+        MarkedDifference(mark.name, field.text(case), field.text(other))
+        for (field, mark), value in zip(PAIR_MARKS, _MARK_VALUES, strict=True)
+        if not agree(value(case), value(other))
+    )
+    return Relation("unlike" if unlike else "like", unlike, marked)

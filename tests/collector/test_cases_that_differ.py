@@ -1,0 +1,221 @@
+"""What was set differently, or serves another model, is another case in every view; what is compared across it carries a mark."""
+
+import csv
+import io
+
+import msgspec
+from rich.console import Console
+
+from edgemeter.agent.contract.record_conditions import TextForm
+from edgemeter.agent.contract.record_generation import LanguageModel, Quantisation
+from edgemeter.collector.compare import views
+from edgemeter.collector.compare.columns import flat
+from edgemeter.collector.compare.matrix import matrix
+from edgemeter.collector.datacenter.constants import Stated
+from edgemeter.collector.datacenter.side_choice import SideRequest, choose_sides
+from edgemeter.collector.export.run_table import chosen_columns, write_csv
+from edgemeter.collector.index.run_index import open_index
+from edgemeter.collector.index.sources import DocumentSource
+from edgemeter.collector.influx.points import tag_values
+from edgemeter.collector.paper.paper_cases import paper_cases
+from edgemeter.collector.paper.paper_tables import tables
+from edgemeter.collector.review.document import to_markdown
+from edgemeter.collector.review.review import review
+from edgemeter.collector.runs.store import StoreContents
+from edgemeter.collector.show.compare_table import show_comparison
+from edgemeter.collector.show.wording import case_names
+from edgemeter.collector.trend.history import RunHistory
+from edgemeter.collector.web import queries, side_by_side
+from edgemeter.collector.web.context import ViewContext
+from edgemeter.collector.web.events import TrendEvents
+from edgemeter.collector.web.queries import CaseFilter
+from edgemeter.collector.web.series import series_groups, titles
+from edgemeter.collector.web.view import ServedLinks, ViewRequest
+from tests.fixtures.comparison_factory import compare_runs, make_reference, make_run
+from tests.fixtures.record_factory import STARTED_AT_NS, make_environment, make_generation
+from tests.fixtures.rows import table_row
+
+LANGUAGE = {"model": "notes", "task": "generation", "precision": "q4_0", "runtime": "llama", "ap": None}
+
+
+def made(fields, make=make_run, **shared):
+    """Return a run with these fields; `of_runtime` are fields of its runtime."""
+    fields = fields | shared
+    run = make(**{name: value for name, value in fields.items() if name != "of_runtime"})
+    return msgspec.structs.replace(run, runtime=msgspec.structs.replace(run.runtime, **fields.get("of_runtime", {})))
+
+
+def optimised(level):
+    """Return the fields of a run with that level of graph optimisation."""
+    return {"of_runtime": {"options": {"graph_optimisation": level}}}
+
+
+def cached(kv_type):
+    """Return the fields of a run of a language model whose cache has values of that type."""
+    return LANGUAGE | {"generation": make_generation(model=LanguageModel(kv_type=kv_type))}
+
+
+def served(name, parameters):
+    """Return the fields of a run of `chat.server`, which says that it serves that model."""
+    stated = LanguageModel(name=name, parameters=parameters, quantisation=Quantisation(file_type="Q4_0"))
+    return LANGUAGE | {"model": "chat", "runtime": "server", "generation": make_generation(is_local=False, model=stated)}
+
+
+def pinned(*cpus):
+    """Return the fields of a run on those cores; none: on any."""
+    return {"cpus": cpus or None}
+
+
+def padded(tokens):
+    """Return the fields of a run on texts of at most so many tokens."""
+    text = TextForm(tokens=tokens, padding="none", stride_tokens=None, tokenizer_sha256=None)
+    return {"dataset": msgspec.structs.replace(make_run().dataset, text=text)}
+
+
+# By what two cases differ: the fields of each.
+PAIRS = {
+    "option of the runtime": (optimised("all"), optimised("none")),
+    "type of the cache": (cached("f16"), cached("q8_0")),
+    "served model": (served("qwen-0.5b", 494_000_000), served("qwen-7b", 7_600_000_000)),
+    "cores": (pinned(), pinned(0, 1)),
+    "length of texts": (padded(128), padded(384)),
+    "output tokens": tuple(LANGUAGE | {"generation": make_generation(output_tokens=length)} for length in (11, 64)),
+}
+
+
+def runs_of(pair):
+    """Return three runs of each of two cases, 100 ms and 140 ms."""
+    return [made(fields, p50_ms=p50_ms + number / 10) for fields, p50_ms in zip(pair, (100.0, 140.0), strict=True) for number in range(3)]
+
+
+def test_compare_shows_two_rows_and_no_blend():
+    """The medians are those of the cases, and no two rows look alike."""
+    for name, pair in PAIRS.items():
+        with table_row(name):
+            comparison = compare_runs(*runs_of(pair), reference="device")
+            assert sorted(round(row.case.p50_ms.median, 1) for row in comparison.rows) == [100.1, 140.1]
+            assert len(set(case_names([row.case for row in comparison.rows]))) == 2
+
+
+def test_the_matrix_blends_nothing():
+    """The cell has the best of the cases; of two served models each has a row."""
+    for name, pair in PAIRS.items():
+        with table_row(name):
+            found = matrix(views.gather(StoreContents(runs_of(pair))).summaries, "latency", STARTED_AT_NS)
+            assert {round(cell.figure.median, 1) for cell in found.cells.values()} in ({100.1}, {100.1, 140.1})
+            if name == "served model":
+                assert len({row["row"] for row in views.matrix_rows(found)}) == 2
+
+
+def test_the_trend_and_the_page_have_a_series_of_each():
+    """With names of their own."""
+    for name, pair in PAIRS.items():
+        with table_row(name):
+            runs = runs_of(pair)
+            assert len(RunHistory(runs).series()) == 2
+            index = open_index(DocumentSource(runs))
+            index.refresh()
+            with index.reading() as connection:
+                groups = series_groups(queries.cases(connection, CaseFilter()))
+            index.close()
+            assert len(set(titles(groups))) == 2
+
+
+def test_influxdb_and_an_export_keep_them_apart():
+    """No two of the cases are one series."""
+    for name, pair in PAIRS.items():
+        if name == "output tokens":
+            continue
+        with table_row(name):
+            runs = runs_of(pair)
+            assert len({tag_values(run)["variant"] for run in runs}) == 2
+            file = io.StringIO()
+            write_csv(runs, chosen_columns(), file)
+            assert len({row["variant"] for row in csv.DictReader(io.StringIO(file.getvalue()))}) == 2
+
+
+def test_a_paper_names_both():
+    """No two lines of a table have one name."""
+    for name, pair in PAIRS.items():
+        with table_row(name):
+            found = paper_cases(runs_of(pair), "all")
+            assert len(found.cases) == 2
+            lines = [
+                line.split("&")[:3]
+                for line in tables(found).split("tab:edgemeter-speed")[1].split("\\bottomrule")[0].splitlines()
+                if "&" in line
+            ]
+            assert len({tuple(line[:1]) for line in lines}) == len(lines)
+
+
+def test_a_review_compares_each_with_its_own():
+    """A baseline with other settings is no baseline."""
+    for name, pair in PAIRS.items():
+        with table_row(name):
+            before = [made(pair[0]) for _ in range(3)]
+            found = review(("before", StoreContents(before)), ("after", StoreContents([made(pair[1]) for _ in range(3)])))
+            assert not found.pairs
+            both = review(("before", StoreContents(runs_of(pair))), ("after", StoreContents(runs_of(pair))))
+            assert [round(one.ratios.p50, 3) for one in both.pairs] == [1.0, 1.0]
+            assert to_markdown(both, ()).count("| worse |") == 0
+
+
+def test_two_served_models_are_never_compared():
+    """What the servers state decides, not the file that has their address."""
+    small, large = PAIRS["served model"]
+    comparison = compare_runs(made(large, p50_ms=16.04), made(small, make_reference))
+    assert not [row for row in comparison.rows if not row.is_reference]
+    assert {entry.reason for entry in comparison.left_out if "serv" in entry.reason}
+
+
+def marked_pair(own, other):
+    """Return the row of a device's case against the only one of the reference."""
+    (row,) = [row for row in compare_runs(made(own), made(other, make_reference)).rows if not row.is_reference]
+    return row
+
+
+# What is compared across unequal settings, by its mark.
+MARKED = {
+    "other threads": ({"threads": 1}, {"threads": 4}),
+    "other backend": ({"of_runtime": {"backend": "cpu"}}, {"of_runtime": {"backend": "cuda"}}),
+    "other power mode": ({"environment": make_environment(power_mode="15W")}, {"environment": make_environment(power_mode="MAXN")}),
+    "other settings": (optimised("none"), optimised("all")),
+}
+
+
+def test_a_pair_across_unequal_settings_is_marked():
+    """In JSON and CSV as on the terminal, where the note says what differs."""
+    for mark, (own, other) in MARKED.items():
+        with table_row(mark):
+            row = marked_pair(own, other)
+            assert mark in row.marks
+            assert mark in flat(row)["marks"]
+            console = Console(file=io.StringIO(), width=200)
+            show_comparison(compare_runs(made(own), made(other, make_reference)), console)
+            assert mark in console.file.getvalue()
+            assert mark not in marked_pair(own, own).marks
+
+
+def test_the_page_says_what_a_pair_differs_in():
+    """In the list of what the marks mean, and in the row."""
+    for mark, (own, other) in MARKED.items():
+        with table_row(mark):
+            index = open_index(DocumentSource([made(own), made(other, make_reference)]))
+            index.refresh()
+            with index.reading() as connection:
+                context = ViewContext(connection, index.source, ServedLinks(), TrendEvents())
+                view = side_by_side.compare_view(context, ViewRequest("compare", {}), CaseFilter())
+            index.close()
+            assert mark in str(view.body)
+            (plain,) = view.tables
+            assert any(mark in str(cell) for line in plain.rows for cell in line)
+
+
+def test_the_datacenter_says_what_its_sides_differ_in():
+    """Between device and server as in a comparison."""
+    for mark, (own, other) in MARKED.items():
+        with table_row(mark):
+            runs = [made(own), made(other, make_reference)]
+            request = SideRequest(edge=None, model=None, precision=None, server="reference")
+            chosen = choose_sides(views.gather(StoreContents(runs)).summaries, request, Stated())
+            assert any(mark in caution for server in chosen.servers for caution in server.cautions)
