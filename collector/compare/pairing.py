@@ -191,7 +191,7 @@ def comparability_rules() -> list[Row]:
             "no ratio and no rank",
             "a fast but wrong model has no speed to compare",
         ),
-        _comparability_row("class of precision", "equal", "a marked ratio without a verdict", classes),
+        _comparability_row("class of precision", "equal", "a ratio without a verdict, marked `other class of precision`", classes),
         _comparability_row(
             "energy's scope and provenance",
             "equal",
@@ -202,6 +202,7 @@ def comparability_rules() -> list[Row]:
         *(
             _comparability_row(mark.name.removeprefix("other "), "preferred equal", f"marked `{mark.name}`", mark.meaning)
             for _, mark in PAIR_MARKS
+            if mark.name != "other class of precision"
         ),
         _comparability_row(
             "runs", "three on each side", "a ratio without an interval and without a verdict", "fewer runs do not show the spread"

@@ -5,6 +5,7 @@ A record's attributes are read by name: `point_schema.read_figures` gives an obj
 
 from collections.abc import Callable
 from functools import lru_cache
+from hashlib import sha256
 
 from edgemeter.agent.contract.case_identity import FIELD, FIELDS, CaseKey, key_of
 from edgemeter.agent.contract.energy_provenance import energy_provenance, sensor_provenance
@@ -17,6 +18,9 @@ VARIANT = (
     "backend", "threads", "batch", "input_values", "samples_per_query", "target_per_s", "power_mode", "provenance", "settings",
     "served_model", "text_form",
 )  # fmt: skip
+
+# Characters; a tag holds 200.
+LONGEST_PART = 60
 
 # What is read of a record for the tags.
 PATHS = sorted({*(path for field in FIELDS for path in field.paths), "energy.is_modelled", "energy.scope", "energy.sensor"})
@@ -54,5 +58,10 @@ def _variant(key: CaseKey, inputs: tuple[Tensor, ...]) -> str:
         if name == "input_values":
             parts += ["x".join(map(str, tensor.shape)) for tensor in inputs]
         elif getattr(key, name) not in (None, usual.get(name)):
-            parts.append(FIELD[name].text(key))
+            parts.append(_short(FIELD[name].text(key)))
     return ", ".join(parts)
+
+
+def _short(text: str) -> str:
+    """Return a text that leaves room in a tag for the others: a long one ends with its hash."""
+    return text if len(text) <= LONGEST_PART else f"{text[: LONGEST_PART // 2]} {sha256(text.encode()).hexdigest()[:8]}"

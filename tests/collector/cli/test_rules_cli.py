@@ -2,8 +2,8 @@ import json
 
 from click.testing import CliRunner
 
+from edgemeter.agent.contract.case_identity import LIKENESSES, PAIR_MARKS
 from edgemeter.collector.cli.rules import rules
-from edgemeter.collector.compare.pairing import LIKENESSES
 
 
 def run(*arguments):
@@ -15,7 +15,9 @@ def test_the_table_of_comparing_names_everything_that_pairing_asks_for():
     """It is made from the same list."""
     found = json.loads(run("--comparing", "--json").stdout)
     names = {row["what"] for row in found["comparing"]}
-    assert {one.name for one in LIKENESSES} <= names
+    assert {like.title for _, like in LIKENESSES} <= names
+    for _, mark in PAIR_MARKS:
+        assert any(f"marked `{mark.name}`" in row["otherwise"] for row in found["comparing"]), mark.name
     assert {"accuracy gate", "class of precision", "verdict"} <= names
     assert {row["kind"]: row["ranks"] for row in found["kinds"]}["published"] == "no"
 

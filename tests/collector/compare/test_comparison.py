@@ -119,10 +119,10 @@ def test_a_rate_or_a_query_of_other_size_is_left_out():
     """Waiting times at another rate, and queries of more samples, are other figures; offline each machine takes its own batch."""
     slow, fast = (record_figures.Load(samples_per_query=1, samples=100, target_per_s=rate) for rate in (10.0, 50.0))
     found = compare_runs(make_run(scenario="poisson", load=slow), make_reference(scenario="poisson", load=fast))
-    assert "no reference at the same rate: this is 10.0 per s, the reference has 50.0 per s" in only_reason(found)
+    assert "no reference at the same rate: this is 10 per s, the reference has 50 per s" in only_reason(found)
     one, eight = (record_figures.Load(samples_per_query=samples, samples=100) for samples in (1, 8))
     found = compare_runs(make_run(scenario="multi_stream", load=one), make_reference(scenario="multi_stream", load=eight))
-    assert "no reference with as many samples a query: this is 1, the reference has 8" in only_reason(found)
+    assert "no reference with as many samples a query: this is 1 a query, the reference has 8 a query" in only_reason(found)
     assert device_row(compare_runs(make_run(scenario="offline", load=one), make_reference(scenario="offline", load=eight)))
 
 
@@ -207,7 +207,7 @@ def test_a_valid_reference_is_preferred_to_a_faster_suspect_one():
     suspect = record_conditions.Verdict(state="suspect", reasons=("drift: x",))
     row = device_row(compare_runs(make_run(), make_reference(threads=8, p50_ms=1.0, verdict=suspect), make_reference(threads=4)))
     assert row.reference.key.threads == 4
-    assert row.choice == "same precision and runtime; the first of 2 such by verdict, batch and p50"
+    assert row.choice == "same precision and runtime; the first of 2 such by verdict, settings and p50"
 
 
 def test_energies_of_different_scopes_have_no_ratio():

@@ -8,13 +8,23 @@ import pytest
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.contract import record as contract_record
 from edgemeter.agent.contract.record_figures import Load
+from edgemeter.agent.contract.record_generation import LanguageModel
 from edgemeter.agent.engine.scenarios import latency_statistics
 from edgemeter.agent.tasks import coco_ap, depth
 from edgemeter.collector.influx import point_schema
 from edgemeter.collector.influx import points as influx_points
-from edgemeter.collector.influx.tag_values import TagValues
+from edgemeter.collector.influx.tag_values import LONGEST_VALUE, TagValues
 from tests.fixtures.random_records import random_record
-from tests.fixtures.record_factory import make_accuracy, make_energy, make_environment, make_latency, make_model, make_record, make_runtime
+from tests.fixtures.record_factory import (
+    make_accuracy,
+    make_energy,
+    make_environment,
+    make_generation,
+    make_latency,
+    make_model,
+    make_record,
+    make_runtime,
+)
 from tests.fixtures.rows import table_row
 
 
@@ -198,7 +208,15 @@ def test_the_variant_tells_the_cases_of_a_model_apart():
         (
             ({}, "cpu, 2 threads, batch 1, 1x3x96x96"),
             ({"batch": 8}, "cpu, 2 threads, batch 8, 1x3x96x96"),
-            ({"runtime": make_runtime(backend="cuda", threads=1)}, "cuda, 1 thread, batch 1, 1x3x96x96"),
+            ({"runtime": make_runtime(backend="cuda", threads=1, options={})}, "cuda, 1 thread, batch 1, 1x3x96x96"),
+            (
+                {"runtime": make_runtime(backend="cpu", options={"b": "2", "a": "1"}), "cpus": (0, 1)},
+                "cpu, 2 threads, batch 1, 1x3x96x96, a 1, b 2, cpus 0 1",
+            ),
+            (
+                {"generation": make_generation(is_local=False, model=LanguageModel(name="qwen", parameters=494, kv_type="q8_0"))},
+                "cpu, 2 threads, batch 1, 1x3x96x96, kv_type q8_0, qwen, 494 parameters",
+            ),
             ({"environment": make_environment(power_mode="15W")}, "cpu, 2 threads, batch 1, 1x3x96x96, 15W"),
             ({"provenance": {"latency": "replayed"}}, "cpu, 2 threads, batch 1, 1x3x96x96, replayed"),
             (
@@ -209,9 +227,18 @@ def test_the_variant_tells_the_cases_of_a_model_apart():
         ("all", "figures"),
     ):
         with table_row(changes, extent):
-            record = plain(**({"runtime": make_runtime(backend="cpu")} | changes))
+            record = plain(**({"runtime": make_runtime(backend="cpu", options={})} | changes))
             slim = point_schema.read_figures(b"[%s]" % contract_record.encode(record))[0] if extent == "figures" else record
             assert influx_points.tag_values(slim)["variant"] == expected
+
+
+def test_settings_of_any_length_fit_into_the_variant():
+    """A tag takes 200 characters: longer texts would be `other`, all of them one series."""
+    found = {
+        influx_points.tag_values(plain(runtime=make_runtime(options={"properties": "x" * 500 + end})))["variant"] for end in ("1", "2")
+    }
+    assert len(found) == 2
+    assert max(map(len, found)) < LONGEST_VALUE
 
 
 def test_an_energy_carries_scope_sensor_and_provenance():

@@ -15,7 +15,8 @@ Names, types and units are stable: a field is never renamed, and never changes i
 """
 TEXTS = {
     "energy_source": "scope, sensor and provenance of the energy: `board-input, ina219, measured`; of `power_trace` those of the readings",
-    "variant": "what else distinguishes the case: backend, threads, batch, input shapes, load, power mode, and `replayed` of a replay",
+    "variant": "what else distinguishes the case: backend, threads, batch, input shapes, load, power mode, `replayed` of a replay, "
+    "settings, served model",
 }
 
 
