@@ -141,7 +141,9 @@ def _settings(run: RunRecord) -> str:
 
 
 def _text_form(text: TextForm | None) -> str | None:
-    return text and f"{text.tokens or 'any number of'} tokens{'' if text.padding == 'tokens' else ', not padded'}"
+    if text is None:
+        return None
+    return f"{text.tokens or 'any number of'} tokens{'' if text.padding == 'tokens' else ', not padded'}"
 
 
 def _prompt_tokens(run: RunRecord) -> int | None:
@@ -322,29 +324,26 @@ def names_in(projection: Projection) -> tuple[str, ...]:
     return tuple(field.name for field in FIELDS if projection not in field.may_change_in)
 
 
-_SERIES = attrgetter(*names_in("series"))
-_CHANGE = attrgetter(*names_in("change"))
+# What is the same in a series over time: the case without the files, versions and power mode that may change in it.
+in_series: Callable[[CaseKey], tuple[Any, ...]] = attrgetter(*names_in("series"))
 
-
-def in_series(key: CaseKey) -> tuple[object, ...]:
-    """Return what is the same in a series over time: the case without the files, versions and power mode that may change in it."""
-    return _SERIES(key)  # type: ignore[no-any-return]
-
-
-def like_with_like(key: CaseKey) -> tuple[object, ...]:
-    """Return what is the same case on another device or after a change, which changes the model's file and the runtime's version."""
-    return _CHANGE(key)  # type: ignore[no-any-return]
+# What is the same case on another device or after a change, which changes the model's file and the runtime's version.
+like_with_like: Callable[[CaseKey], tuple[Any, ...]] = attrgetter(*names_in("change"))
 
 
 LIKENESSES: tuple[tuple[IdentityField, Likeness], ...] = tuple((field, field.likeness) for field in FIELDS if field.likeness)
-_LIKENESS_VALUES: tuple[Value, ...] = tuple(like.value or attrgetter(field.name) for field, like in LIKENESSES)
+_likeness_fields: Callable[[CaseKey], tuple[Any, ...]] = attrgetter(*(field.name for field, _ in LIKENESSES))
+_LIKENESSES_WORKED_OUT = tuple((place, like.value) for place, (_, like) in enumerate(LIKENESSES) if like.value)
 PAIR_MARKS: tuple[tuple[IdentityField, PairMark], ...] = tuple((field, mark) for field in FIELDS for mark in field.marks)
 _MARK_VALUES: tuple[Value, ...] = tuple(mark.value or attrgetter(field.name) for field, mark in PAIR_MARKS)
 
 
 def likeness(key: CaseKey) -> tuple[object, ...]:
     """Return what has to be equal for cases to be compared, in the order of `LIKENESSES`: of ten thousand cases there are a few such."""
-    return tuple([value(key) for value in _LIKENESS_VALUES])
+    values = list(_likeness_fields(key))
+    for place, value in _LIKENESSES_WORKED_OUT:
+        values[place] = value(key)
+    return tuple(values)
 
 
 def agree(value: object, other: object) -> bool:
@@ -367,8 +366,8 @@ class MarkedDifference:
 
     @property
     def words(self) -> str:
-        """The same in words: `other threads: 1 thread, the reference has 4 threads`."""
-        return f"{self.mark}: {self.own}, the reference has {self.other}"
+        """The same in words: `other threads: 1 thread against 4 threads`."""
+        return f"{self.mark}: {self.own} against {self.other}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 from edgemeter.agent.base.documents import Plain, csv_document
 from edgemeter.agent.base.errors import UnavailableError
+from edgemeter.agent.contract.case_identity import PAIR_MARKS
 from edgemeter.collector.compare.matrix import Matrix, RefusedRun, RowKey, row_name
 from edgemeter.collector.compare.summary import CaseSummary, DaysCounted, summaries_of
 from edgemeter.collector.compare.trade_off import AbsentCase, Cost, TradeOff
@@ -83,7 +84,7 @@ def to_csv(rows: Sequence[FlatRow]) -> str:
 
 def _case(case: CaseSummary) -> dict[str, Plain]:
     key = case.key
-    names = ("device", "role", "model", "precision", "runtime", "backend", "threads", "batch")
+    names = ("device", "role", "model", "precision", "runtime", "backend", "threads", "batch", "power_mode", "settings", "served_model")
     return {name: getattr(key, name) for name in names}
 
 
@@ -108,6 +109,7 @@ def _cell(found: Matrix, row: RowKey, column: str) -> FlatRow:
         "is_best": cell.is_best,
         "verdict": cell.case.verdict if cell.case else None,
         "case": named(cell.case.key) if cell.case else None,
+        **{field.name: getattr(cell.case.key, field.name) if cell.case else None for field, _ in PAIR_MARKS},
         "level_since": cell.case.segment.words if cell.case and cell.case.segment else None,
         "age_days": cell.age_days,
         "reason": cell.reason,

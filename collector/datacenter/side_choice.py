@@ -12,7 +12,7 @@ from edgemeter.collector.compare.summary import CaseSummary
 from edgemeter.collector.datacenter.constants import Stated
 from edgemeter.collector.datacenter.sides import EdgeSide, ServerSide, edge_of, server_of, stated_edge, stated_server
 from edgemeter.collector.datacenter.workload import TokenWorkload, differences, why_no_tokens, workload_of
-from edgemeter.collector.runs.cases import named
+from edgemeter.collector.runs.cases import named, names_of
 from edgemeter.collector.runs.energy_class import MEASURED
 
 # A server saturated by batches and a device with one query at a time are what is compared here, so these need not be alike.
@@ -111,7 +111,7 @@ def _edge_case(summaries: Sequence[CaseSummary], request: SideRequest, notes: li
     best = min(ranked, key=lambda case: (case.suspect > 0, case.gross_mj.median if case.gross_mj else float("inf")))
     if len(sound) > 1:
         among = f"of {len(sound)} edge cases" if len(ranked) == len(sound) else f"of {len(ranked)} edge cases with an energy at {first}"
-        notes.append(f"{among}, the one with the lowest energy: {named(best.key)}")
+        notes.append(f"{among}, the one with the lowest energy: {names_of(case.key for case in sound)[best.key]}")
     return best
 
 
@@ -150,7 +150,7 @@ def _servers(
 ) -> tuple[ServerSide, ...]:
     servers = [one for one in summaries if _is_server(one, request) and _matches(one, request, with_precision=False)]
     alike = [one for one in servers if _is_alike(case, tokens, one)]
-    notes += [f"left out: {named(one.key)} {_unlike(tokens, one)}" for one in servers if one not in alike]
+    notes += [f"left out: {named(one.key)} {_unlike(case, tokens, one)}" for one in servers if one not in alike]
     source = _source(case, alike)
     notes += [
         f"left out: {named(one.key)}: its energy is {one.energy.provenance}, not {source}"
@@ -214,14 +214,18 @@ def _matches(case: CaseSummary, request: SideRequest, *, with_precision: bool = 
 def _is_alike(case: CaseSummary | None, tokens: TokenWorkload | None, server: CaseSummary) -> bool:
     """Return whether a server did the work of the edge, which is a case, or stated and `tokens` are all that is known of its work."""
     theirs = workload_of(server)
-    if tokens is not None and theirs is not None and differences(tokens, theirs):
-        return False
-    free = FREE if theirs is None else (*FREE, *IN_WORKLOAD)
-    return case is None or all(field.name in free for field in relation(case.key, server.key).unlike)
+    return not (tokens and theirs and differences(tokens, theirs)) and not _differing(case, server)
 
 
-def _unlike(tokens: TokenWorkload | None, server: CaseSummary) -> str:
+def _differing(case: CaseSummary | None, server: CaseSummary) -> list[str]:
+    """Return what has to be equal and is not."""
+    free = FREE if server.newest.generation is None else (*FREE, *IN_WORKLOAD)
+    unlike = relation(case.key, server.key).unlike if case else ()
+    return [field.likeness.title for field in unlike if field.likeness and field.name not in free]
+
+
+def _unlike(case: CaseSummary | None, tokens: TokenWorkload | None, server: CaseSummary) -> str:
     """Return in words why a server is not like the edge."""
     theirs = workload_of(server)
-    found = differences(tokens, theirs) if tokens and theirs else []
-    return f"does other work: {'; '.join(found)}" if found else "has other data or another input size"
+    work = differences(tokens, theirs) if tokens and theirs else []
+    return f"does other work: {'; '.join(work)}" if work else f"differs in {', '.join(_differing(case, server))}"

@@ -182,7 +182,7 @@ def _with_tags(tree: _Tree) -> _Tree:
 def _slim(kind: Any, tree: _Tree) -> type[msgspec.Struct]:
     """Return a struct with the fields of `kind` that are in `tree`."""
     hints = typing.get_type_hints(kind, include_extras=True)
-    defaults = {one.name: msgspec.field(default=one.default, default_factory=one.default_factory) for one in msgspec.structs.fields(kind)}
+    declared = {one.name: one for one in msgspec.structs.fields(kind)}
     fields: list[Any] = []
     for name, below in tree.items():
         hint = hints[name]
@@ -190,7 +190,11 @@ def _slim(kind: Any, tree: _Tree) -> type[msgspec.Struct]:
             options = typing.get_args(hint) or (hint,)
             slim = _slim(next(one for one in options if one is not type(None)), below)
             hint = slim | None if type(None) in options else slim
-        fields.append((name, hint, None if type(None) in typing.get_args(hint) else defaults[name]))
+        default: Any = None
+        if type(None) not in typing.get_args(hint):
+            has_factory = declared[name].default_factory is not msgspec.NODEFAULT
+            default = msgspec.field(default_factory=declared[name].default_factory) if has_factory else declared[name].default
+        fields.append((name, hint, default))
     return msgspec.defstruct(kind.__name__, fields, frozen=True, kw_only=True)
 
 

@@ -1,8 +1,7 @@
 """The review: each case of the new side compared with the same case of the baseline; unmatched cases are left out with a reason.
 
-The same case is the same model, data, scenario, precision, runtime, back-end, threads, batch and power mode on the same device; where no
-device is on both sides, on the same board. No other baseline takes the place of one that is missing. What may differ is what a change
-changes: the model's file, and the versions of runtime and agent.
+The same case is the same in its whole identity on the same device; where no device is on both sides, on the same board. No other baseline
+takes the place of one that is missing. What may differ is what a change changes: the model's file, and the versions of runtime and agent.
 """
 
 from collections.abc import Callable, Hashable, Sequence

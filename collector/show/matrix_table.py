@@ -9,8 +9,10 @@ from rich.text import Text
 from edgemeter.agent.base import figures
 from edgemeter.agent.base.metrics import metric_name
 from edgemeter.agent.base.terminal import plain_table, print_notes, print_text
+from edgemeter.agent.contract.case_identity import relation
 from edgemeter.collector.compare.matrix import Matrix, MatrixCell, MatrixCoverage, row_name
 from edgemeter.collector.compare.spread import MedianInterval
+from edgemeter.collector.compare.summary import CaseSummary
 from edgemeter.collector.compare.trade_off import AbsentCase, Cost, TradeOff
 from edgemeter.collector.runs.cases import named, names_of
 from edgemeter.collector.show.wording import Notes
@@ -28,7 +30,8 @@ def show_matrix(found: Matrix, console: Console) -> None:
     notes = Notes()
     rows = {row: row_name(found, row) for row in found.rows}
     columns = {column: column for column in found.columns}
-    cells = {key: _cell(cell, notes) for key, cell in found.cells.items()}
+    bests = {(row, cell.energy): cell.case for (row, _), cell in found.cells.items() if cell.is_best}
+    cells = {(row, column): _cell(cell, bests.get((row, cell.energy)), notes) for (row, column), cell in found.cells.items()}
     if len(columns) > max(FEW_COLUMNS, len(rows)):
         # A fleet has more devices than a terminal has columns for: devices become rows.
         _grid(console, columns, rows, {(column, row): text for (row, column), text in cells.items()})
@@ -93,14 +96,17 @@ def show_trade_offs(found: Sequence[TradeOff], absent: Sequence[AbsentCase], cos
         print_text(console, f"no point: {names[one.case.key]}: {one.reason.removeprefix(f'{named(one.case.key)}: ')}", "dim")
 
 
-def _cell(cell: MatrixCell, notes: Notes) -> str:
+def _cell(cell: MatrixCell, best: CaseSummary | None, notes: Notes) -> str:
+    """Return the figure of a cell, with a note for all that its case differs in from the best of its row."""
     if cell.figure is None:
         return f"{cell.state} [{notes.cite(cell.reason)}]" if cell.reason else "-"
     marks = f"{'*' * cell.is_best}{'?' * bool(cell.case and cell.case.suspect)}{'~' * (cell.state == 'stale')}"
     energy = f" {cell.energy}" if cell.energy else ""
     segment = cell.case.segment if cell.case else None
     since = f" [{notes.cite(f'only runs {segment.words}')}]" if segment else ""
-    return f"{figures.significant(cell.figure.median)}{marks} {_spread(cell.figure.interval, cell.figure.n)}{energy}{since}"
+    marked = relation(cell.case.key, best.key).marked if cell.case and best else ()
+    others = "".join(f" [{notes.cite(f'{difference.words} of the best')}]" for difference in marked)
+    return f"{figures.significant(cell.figure.median)}{marks} {_spread(cell.figure.interval, cell.figure.n)}{energy}{since}{others}"
 
 
 def _spread(interval: MedianInterval | None, runs: int) -> str:

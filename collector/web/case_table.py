@@ -62,7 +62,7 @@ _OF_KEY = (
 
 
 def _of_key(name: str) -> Callable[[ComparisonRow], Plain]:
-    return lambda row: getattr(row.case.key, name)  # type: ignore[no-any-return]
+    return lambda row: getattr(row.case.key, name)
 
 
 def _figure(entry: Figure, comparison: Comparison) -> list[ViewColumn[ComparisonRow]]:

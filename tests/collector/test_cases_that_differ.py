@@ -23,6 +23,7 @@ from edgemeter.collector.review.document import to_markdown
 from edgemeter.collector.review.review import review
 from edgemeter.collector.runs.store import StoreContents
 from edgemeter.collector.show.compare_table import show_comparison
+from edgemeter.collector.show.matrix_table import show_matrix
 from edgemeter.collector.show.wording import case_names
 from edgemeter.collector.trend.history import RunHistory
 from edgemeter.collector.web import queries, side_by_side
@@ -194,6 +195,18 @@ def test_a_pair_across_unequal_settings_is_marked():
             show_comparison(compare_runs(made(own), made(other, make_reference)), console)
             assert mark in console.file.getvalue()
             assert mark not in marked_pair(own, own).marks
+
+
+def test_the_matrix_says_what_a_cell_differs_in_from_the_best():
+    """As a note below it, and as columns."""
+    for mark, (own, other) in MARKED.items():
+        with table_row(mark):
+            found = matrix(views.gather(StoreContents([made(own), made(other, make_reference)])).summaries, "latency", STARTED_AT_NS)
+            console = Console(file=io.StringIO(), width=200)
+            show_matrix(found, console)
+            assert f"{mark}: " in console.file.getvalue()
+            name = mark.removeprefix("other ").replace(" ", "_")
+            assert len({row[name] for row in views.matrix_rows(found)}) == 2
 
 
 def test_the_page_says_what_a_pair_differs_in():

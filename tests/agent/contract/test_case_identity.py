@@ -123,7 +123,7 @@ def test_what_may_differ_is_marked_with_both_values():
                 one = key_of(make_record(environment=make_environment(power_mode="MAXN")))
             assert mark.name in relation(one, other).marks
     (marked,) = relation(*keys_of("threads")).marked
-    assert marked.words == "other threads: 2 threads, the reference has 4 threads"
+    assert marked.words == "other threads: 2 threads against 4 threads"
 
 
 def test_facts_of_a_run_are_no_settings():

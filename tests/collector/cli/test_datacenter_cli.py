@@ -93,7 +93,7 @@ def test_only_what_is_alike_is_compared(store):
     odd = server_runs(data=OTHER_DATA)
     printed = json.loads(run("--store", store(*edge_runs(), *server_runs("single_stream", 500.0), *odd), "--json").stdout)
     assert [part["server"]["load"] for part in printed["against"]] == ["single stream"]
-    assert "has other data or another input size" in printed["notes"][0]
+    assert "differs in data" in printed["notes"][0]
     with pytest.raises(
         UnavailableError, match=r"no server 'reference' has an energy figure.*--role reference, also with --scenario offline"
     ):
