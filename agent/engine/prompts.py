@@ -5,10 +5,9 @@ import hashlib
 import numpy as np
 
 from edgemeter.agent.base.errors import ConfigError
+from edgemeter.agent.contract.case_identity import USUAL_KV_TYPE
 from edgemeter.agent.contract.record_conditions import Dataset
 from edgemeter.agent.generators import LoadedGenerator
-
-USUAL_KV_TYPE = "f16"
 
 # Words for generators that take texts only; each is about one token to most tokenisers.
 WORDS = (
