@@ -16,7 +16,7 @@ def main(a: str, b: str, runs: str = "5") -> None:
     (contrast,) = found.contrasts
     print(f"{contrast.sentence}.")
     for one in contrast.differences:
-        if one.state == "absent":
+        if one.change is None:
             print(f"no {one.figure}: {one.note}")
     slowest_ms = max(value for side in found.sides for value in side.p50_ms)
     for side in found.sides:

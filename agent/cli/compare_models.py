@@ -171,7 +171,7 @@ def _notes(found: "MeasuredInTurn") -> list[str]:
     missing: dict[str, list[str]] = {}
     for contrast in found.contrasts:
         for one in contrast.differences:
-            if one.state == "absent":
+            if one.change is None:
                 missing.setdefault(f"{one.figure}: {one.note}", []).append(contrast.name)
     of = {reason: f" of {' and '.join(names)}" if len(names) < len(found.contrasts) else "" for reason, names in missing.items()}
     notes = [f"no {reason.replace(':', f'{of[reason]}:', 1)}" for reason in missing]

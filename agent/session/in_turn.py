@@ -8,9 +8,9 @@ from typing import Literal
 
 import msgspec
 
-from edgemeter.agent.base import decision, run_statistics
+from edgemeter.agent.base import run_statistics
 from edgemeter.agent.base.accuracy_bounds import BoundedFigure, difference_bounds
-from edgemeter.agent.base.decision import Difference, DifferenceState
+from edgemeter.agent.base.decision import Difference, decide, decide_accuracy, difference, sentence
 from edgemeter.agent.base.errors import EdgemeterError, MeasurementError
 from edgemeter.agent.base.metrics import metric_name
 from edgemeter.agent.base.run_statistics import MATTERS_ACCURACY, MATTERS_RATIO
@@ -19,7 +19,7 @@ from edgemeter.agent.contract.record import RunRecord
 from edgemeter.agent.contract.suite import Case, Suite
 from edgemeter.agent.power import PowerSensor
 from edgemeter.agent.session import session
-from edgemeter.agent.session.pairs import PairJudgement, PairState, is_settled, judge_pairs
+from edgemeter.agent.session.pairs import PairJudgement, is_settled, judge_pairs
 
 # The round that scores accuracy; its latency does not count, because scoring parts its runs.
 SCORING = 0
@@ -275,59 +275,54 @@ def _contrast(done: _Done, sides: Sequence[Side], side: int, matters: Matters) -
             mann_whitney_p=run_statistics.mann_whitney_p(*logs),
             hedges_g=run_statistics.hedges_g(*logs),
         ),
-        sentence=decision.sentence(own.name, first.name, differences, _why_doubt(done, sides, side)),
+        sentence=sentence(own.name, first.name, differences, _why_doubt(done, sides, side)),
     )
-
-
-_STATES: Mapping[PairState, DifferenceState] = {
-    "faster": "lower",
-    "slower": "higher",
-    "no difference that matters": "alike",
-    "not enough runs": "open",
-}
 
 
 def _of_pairs(
     figure: Literal["latency", "energy"], unit: str, judged: PairJudgement, values: tuple[float | None, float | None]
 ) -> Difference:
-    more = ""
-    if judged.state == "not enough runs":
-        more = f"about {judged.more_pairs} more pairs would settle it" if judged.more_pairs else "not even a thousand pairs would settle it"
-        more = f"{judged.pairs} pair shows no spread: use --runs 10" if judged.low is None else more
+    note = ""
+    if judged.state == "not settled":
+        note = f"about {judged.more_pairs} more pairs would settle it" if judged.more_pairs else "not even a thousand pairs would settle it"
+    elif judged.state == "not judged":
+        note = f"{judged.pairs} pair shows no spread: use --runs 10"
     return Difference(
         figure=figure,
         unit=unit,
-        state=_STATES[judged.state],
+        state=judged.state,
         matters=judged.matters_ratio,
         a=values[0],
         b=values[1],
         change=judged.ratio,
         low=judged.low,
         high=judged.high,
-        note=more,
+        note=note,
     )
 
 
 def _of_energy(judged: PairJudgement | None, first: Side, own: Side, matters_ratio: float) -> Difference:
+    values = first.gross_mj, own.gross_mj
     if judged is None:
-        note = first.energy_reason or own.energy_reason or "no round has it on both sides"
-        return decision.absent("energy", "mJ", matters_ratio, note, first.gross_mj, own.gross_mj)
-    return _of_pairs("energy", "mJ", judged, (first.gross_mj, own.gross_mj))
+        reason = first.energy_reason or own.energy_reason or "no round has it on both sides"
+        return difference("energy", "mJ", decide(None, None, matters_ratio, reason=reason), values)
+    return _of_pairs("energy", "mJ", judged, values)
 
 
 def _of_accuracy(done: _Done, sides: Sequence[Side], side: int, matters: float) -> Difference:
-    runs = done.scored(0), done.scored(side)
-    one, other = (run.accuracy if isinstance(run, RunRecord) else None for run in runs)
-    values = sides[0].accuracy_value, sides[side].accuracy_value
+    one, other = (run.accuracy if isinstance(run, RunRecord) else None for run in (done.scored(0), done.scored(side)))
     if one is None or other is None:
-        note = sides[0].accuracy_reason or sides[side].accuracy_reason or "not scored"
-        return decision.absent("accuracy", "accuracy", matters, note, *values)
-    kinds = [(accuracy.metric, accuracy.images, accuracy.dataset_sha256) for accuracy in (one, other)]
-    if kinds[0] != kinds[1]:
+        reason = sides[0].accuracy_reason or sides[side].accuracy_reason or "not scored"
+    else:
+        kinds = [(accuracy.metric, accuracy.images, accuracy.dataset_sha256) for accuracy in (one, other)]
+        if kinds[0] == kinds[1]:
+            bounds = difference_bounds(*(BoundedFigure(a.value, a.low, a.high, a.without_parts, a.interval_reason) for a in (other, one)))
+            decision = decide_accuracy(other.value - one.value, bounds, matters)
+            return difference("accuracy", metric_name(one.metric), decision, (one.value, other.value), one.better)
         what = " against ".join(f"{metric} on {images} images" for metric, images, _ in kinds)
-        return decision.absent("accuracy", "accuracy", matters, f"{what}: not the same metric on the same images", *values)
-    found = difference_bounds(*(BoundedFigure(a.value, a.low, a.high, a.without_parts, a.interval_reason) for a in (other, one)))
-    return decision.accuracy_difference(metric_name(one.metric), (one.value, other.value), found, matters, one.better)
+        reason = f"{what}: not the same metric on the same images"
+    values = sides[0].accuracy_value, sides[side].accuracy_value
+    return difference("accuracy", "accuracy", decide(None, None, matters, "difference", reason), values)
 
 
 def _why_doubt(done: _Done, sides: Sequence[Side], side: int) -> list[str]:

@@ -1,7 +1,7 @@
-"""The judgement of pairs of neighbouring runs: from their log ratios to faster, slower, no difference that matters, or not enough runs.
+"""The judgement of pairs of neighbouring runs, from their log ratios.
 
-- `no difference that matters`: the 95% interval of the ratio lies within the smallest difference that matters, either way.
-- `faster`, `slower`: the interval at 99.2% leaves out 1.
+- `alike`: the 95% interval of the ratio lies within the smallest difference that matters, either way.
+- `lower`, `higher`: the interval at 99.2% leaves out 1; else it is `not settled`, and `not judged` below two pairs.
 - After each pair, from the fifth, the same tests are made at a higher confidence, and a clear result ends the comparison. These early
   tests share an error of 0.2%, so that A against A is called a difference in at most 1% of all comparisons, however long they are.
 """
@@ -10,14 +10,12 @@ import math
 from bisect import bisect_left
 from collections.abc import Sequence
 from statistics import NormalDist, stdev
-from typing import Literal
 
 import msgspec
 
+from edgemeter.agent.base.decision import Outcome, decide
 from edgemeter.agent.base.run_statistics import CONFIDENCE, MATTERS_RATIO, centre, pair_interval
 from edgemeter.agent.base.statistics import student_quantile
-
-PairState = Literal["faster", "slower", "no difference that matters", "not enough runs"]
 
 FALSE_ALARMS = 0.01
 EARLY_SHARE = 0.2
@@ -39,7 +37,7 @@ class PairJudgement(msgspec.Struct, frozen=True, kw_only=True):
     would not do.
     """
 
-    state: PairState
+    state: Outcome
     ratio: float | None
     low: float | None
     high: float | None
@@ -59,7 +57,7 @@ def judge_pairs(log_ratios: Sequence[float], matters_ratio: float = MATTERS_RATI
         low=math.exp(stated.low) if stated else None,
         high=math.exp(stated.high) if stated else None,
         pairs=len(log_ratios),
-        more_pairs=_more(log_ratios, limit) if state == "not enough runs" else None,
+        more_pairs=_more(log_ratios, limit) if state == "not settled" else None,
         matters_ratio=matters_ratio,
     )
 
@@ -72,18 +70,18 @@ def is_settled(log_ratios: Sequence[float], planned: int, matters_ratio: float =
     limit = math.log1p(matters_ratio)
     strict = 1 - FALSE_ALARMS * EARLY_SHARE / (planned - FIRST_CHECK)
     state = _state(log_ratios, limit, strict, strict)
-    return state != "not enough runs" and state == _state(log_ratios, limit, DECISION, CONFIDENCE)
+    return state in ("lower", "higher", "alike") and state == _state(log_ratios, limit, DECISION, CONFIDENCE)
 
 
-def _state(log_ratios: Sequence[float], limit: float, decision: float, confidence: float) -> PairState:
-    stated, decided = pair_interval(log_ratios, confidence), pair_interval(log_ratios, decision)
-    if stated is None or decided is None:
-        return "not enough runs"
-    if -limit <= stated.low and stated.high <= limit:
-        return "no difference that matters"
-    if decided.low > 0:
-        return "slower"
-    return "faster" if decided.high < 0 else "not enough runs"
+def _state(log_ratios: Sequence[float], limit: float, decision: float, confidence: float) -> Outcome:
+    stated, decided = (_outcome(log_ratios, limit, level) for level in (confidence, decision))
+    return stated if stated == "alike" else decided
+
+
+def _outcome(log_ratios: Sequence[float], limit: float, confidence: float) -> Outcome:
+    interval = pair_interval(log_ratios, confidence)
+    # Of logarithms, so that an interval without end is none of numbers too large for a float.
+    return decide(None, (interval.low, interval.high) if interval else None, limit, "difference").outcome
 
 
 def _more(log_ratios: Sequence[float], limit: float) -> int | None:

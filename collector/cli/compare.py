@@ -44,7 +44,7 @@ VALUED = frozenset(
 def review_change(
     sides: Sequence[str], matters: SmallestDifferences, form: Format | None, fail_on: str | None, days: "DaysCounted", *, has_more: bool
 ) -> None:
-    """Print the review of two sides; exit 1 where a limit is broken. `has_more` is whether options were given that have no place here."""
+    """Print the review of two sides; exit 1 where the gate stays closed. `has_more` is whether other options were given."""
     if len(sides) != 2:
         raise click.UsageError("a review takes two sides: edgemeter compare BASELINE NEW --format markdown --fail-on slower:3%")
     if has_more:
@@ -72,7 +72,7 @@ def review_change(
     else:
         for line in (*document.review_lines(found, findings), *(choice_lines(choice) if choice else ())):
             click.echo(figures.printable(line))
-    if gate.is_broken(findings):
+    if gate.is_closed(findings):
         sys.exit(1)
 
 

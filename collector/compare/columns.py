@@ -58,7 +58,7 @@ def _of_figure(entry: Figure) -> dict[str, Callable[[ComparisonRow], Plain]]:
 
 def _ratio(name: str, place: str, judgement: str = "") -> dict[str, str]:
     bounds = {f"{name}_low": f"{place}_interval.0", f"{name}_high": f"{place}_interval.1"}
-    judged = {f"{judgement}_verdict": f"judgements.{judgement}.state", f"{judgement}_verdict_words": f"judgements.{judgement}.words"}
+    judged = {f"{judgement}_verdict": f"judgements.{judgement}.outcome", f"{judgement}_verdict_words": f"judgements.{judgement}.words"}
     return bounds | (judged if judgement else {})
 
 

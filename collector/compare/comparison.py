@@ -262,7 +262,7 @@ def _place(row: ComparisonRow) -> tuple[tuple[str, ...], bool, str, float]:
 
 
 def _marks(row: ComparisonRow) -> tuple[str, ...]:
-    case, reference, latency = row.case, row.reference, row.judgements.latency
+    case, reference, latency = row.case, row.reference, row.judgements["latency"]
     both_energy = case.energy is not None and reference.energy is not None
     found = {
         **dict.fromkeys(row.relation.marks, True),
@@ -277,7 +277,7 @@ def _marks(row: ComparisonRow) -> tuple[str, ...]:
         "other energy scope": both_energy and not energies_rank(case, reference),
         "other energy coverage": energies_rank(case, reference) and _excludes(case) != _excludes(reference),
         "mixed conditions": _is_mixed(case),
-        "alike": latency is not None and latency.state == "alike",
+        "alike": latency is not None and latency.outcome == "alike",
     }
     return tuple(mark for mark in MARKS if found.get(mark))
 

@@ -1,19 +1,18 @@
-"""Ratios of a case to its reference, and the judgement of each: one word for machines, a sentence for people."""
+"""Ratios of a case to its reference, and the judgement of each: the decision for machines, its words for people."""
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Literal
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TypeAlias
 
 from edgemeter.agent.base.accuracy_bounds import DifferenceBounds, difference_bounds
+from edgemeter.agent.base.decision import Bounds, Decision, Figure, Outcome, decide, decide_accuracy, percent
 from edgemeter.agent.base.metrics import Better, metric_name
 from edgemeter.agent.base.run_statistics import FEWEST, MATTERS_ACCURACY, MATTERS_RATIO
 from edgemeter.collector.compare.pairing import is_one_class
 from edgemeter.collector.compare.spread import MedianInterval, Spread, interval_of_ratio, widened_interval
 from edgemeter.collector.compare.summary import CaseSummary
 from edgemeter.collector.runs.energy_class import may_rank_together
-
-Bounds = tuple[float, float]
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,8 +22,9 @@ class Ratios:
     `p50_low` and `p50_high` are the extremes that the ranges over runs allow. `accuracy_difference` is case - reference in the metric's
     own unit. Energies only have a ratio when they may be ranked together (`energy_class`).
 
-    `*_interval` are 95%: of latency and throughput over runs, days or devices; of energy with the uncertainty of the meters, unless one
-    meter measured both; of accuracy over the images. None where there are too few runs or a bound is not known: `accuracy_reason`.
+    `*_interval` are 95%: of latency, throughput and memory over runs, days or devices; of energy with the uncertainty of the meters,
+    unless one meter measured both; of accuracy over the images. None where there are too few runs or a bound is not known:
+    `accuracy_reason`.
     """
 
     p50: float | None
@@ -38,6 +38,7 @@ class Ratios:
     accuracy_difference: float | None
     p50_interval: Bounds | None = None
     throughput_interval: Bounds | None = None
+    peak_memory_interval: Bounds | None = None
     energy_gross_interval: Bounds | None = None
     energy_net_interval: Bounds | None = None
     accuracy_interval: Bounds | None = None
@@ -63,6 +64,7 @@ def ratios(case: CaseSummary, reference: CaseSummary) -> Ratios:
         accuracy_difference=_accuracy_difference(case, reference),
         p50_interval=None if is_itself else _bounds(case.p50_ms, reference.p50_ms),
         throughput_interval=None if is_itself else _bounds(case.throughput_per_s, reference.throughput_per_s),
+        peak_memory_interval=None if is_itself else _bounds(case.spread("memory_peak_mb"), reference.spread("memory_peak_mb")),
         energy_gross_interval=_energy_bounds(case, reference, "gross") if comparable and not is_itself else None,
         energy_net_interval=_energy_bounds(case, reference, "net") if comparable and not is_itself else None,
         accuracy_interval=accuracy.bounds,
@@ -143,89 +145,162 @@ def _accuracy_bounds(case: CaseSummary, reference: CaseSummary) -> DifferenceBou
     return difference_bounds(own.bounded, other.bounded)
 
 
-JudgementState = Literal["lower", "higher", "alike", "perhaps lower", "perhaps higher", "not settled", "not enough runs", "other class"]
+@dataclass(frozen=True, slots=True)
+class JudgedRatio:
+    """A figure that is judged by its ratio: its name in `Ratios` and in `CaseSummary`, its unit, which way is better, and its words."""
+
+    ratio: str
+    spread: str
+    unit: str
+    better: Better
+    lower: str
+    higher: str
+    ratio_words: str
+
+
+JUDGED_RATIOS: Mapping[Figure, JudgedRatio] = {
+    "latency": JudgedRatio("p50", "latency_p50_ms", "ms", "lower", "faster", "slower", "times as long"),
+    "throughput": JudgedRatio(
+        "throughput", "throughput_per_s", "per s", "higher", "fewer a second", "more a second", "times as many a second"
+    ),
+    "energy": JudgedRatio("energy_gross", "energy_gross_mj", "mJ", "lower", "less energy", "more energy", "times the energy"),
+    "memory": JudgedRatio("peak_memory", "memory_peak_mb", "MB", "lower", "less memory", "more memory", "times the memory"),
+}
+# What every case is judged by; memory is only where a limit asks for it.
+VERDICTS: tuple[Figure, ...] = ("latency", "throughput", "energy", "accuracy")
 
 # More than this nobody measures: then nothing is foreseen.
 FORESEEN = 1000
 
 
 @dataclass(frozen=True, slots=True)
-class RatioJudgement:
-    """The state, of the case against its reference, and the same in words."""
+class Judgement:
+    """The decision on a figure of a case against its reference's; `verdict` is its outcome in words, `words` adds what it rests on."""
 
-    state: JudgementState
+    decision: Decision
+    verdict: str
     words: str
+    better: Better
+
+    @property
+    def outcome(self) -> Outcome:
+        """What follows: the one vocabulary of every view."""
+        return self.decision.outcome
+
+    @property
+    def is_worse(self) -> bool:
+        """Whether the case is worse than its reference."""
+        return self.outcome == ("higher" if self.better == "lower" else "lower")
+
+    @property
+    def is_better(self) -> bool:
+        """Whether the case is better than its reference."""
+        return self.outcome == self.better
+
+
+# None where there is no ratio to judge.
+CaseJudgements: TypeAlias = Mapping[Figure, Judgement | None]
 
 
 @dataclass(frozen=True, slots=True)
-class Quantity:
-    """A figure that is judged: how it is called when it is lower or higher than the reference's, and how its ratio is read."""
+class SmallestDifferences:
+    """The smallest differences that matter: of ratios, and of accuracy in its own unit (0..1)."""
 
-    lower: str
-    higher: str
-    ratio: str
+    ratio: float = MATTERS_RATIO
+    accuracy: float = MATTERS_ACCURACY
 
-
-LATENCY = Quantity("faster", "slower", "times as long")
-THROUGHPUT = Quantity("fewer a second", "more a second", "times as many a second")
-ENERGY = Quantity("less energy", "more energy", "times the energy")
+    def of(self, figure: Figure) -> float:
+        """Return the smallest difference of this figure that matters."""
+        return self.accuracy if figure == "accuracy" else self.ratio
 
 
-def judge_ratio(
-    quantity: Quantity, ratio: float, bounds: tuple[float, float] | None, sides: Sequence[Spread], matters_ratio: float, why_none: str = ""
-) -> RatioJudgement:
-    """Return the judgement on a ratio; `sides` are the two figures that it is made of, `why_none` is why it has no bounds."""
-    text = f"{_rounded(ratio)} {quantity.ratio}"
-    if bounds is None:
-        return RatioJudgement("not enough runs", f"{why_none or _too_few(sides)}: {text}, without an interval")
-    low, high = bounds
-    shown = f"{text} (95%: {_rounded(low)} to {_rounded(high)}, {_basis(sides)})"
-    limit = math.log1p(matters_ratio)
-    state = _state(math.log(low), math.log(high), limit)
-    if state == "alike":
-        return RatioJudgement(state, f"no difference that matters: {shown}")
-    if state == "not settled":
-        return RatioJudgement(state, f"not settled: {shown}{_foresight(ratio, bounds, sides, limit)}")
-    way = quantity.lower if state.endswith("lower") else quantity.higher
-    doubt = f", perhaps by less than the {matters_ratio:.0%} that matter" if state.startswith("perhaps") else ""
-    return RatioJudgement(state, f"{way}{doubt}: {shown}")
+def judge_case(case: CaseSummary, reference: CaseSummary, found: Ratios, matters: SmallestDifferences) -> CaseJudgements:
+    """Return the judgements on `case`; of the reference against itself there are none."""
+    if case is reference:
+        return dict.fromkeys(VERDICTS)
+    return {figure: judge_figure(figure, case, reference, found, matters.of(figure)) for figure in VERDICTS}
 
 
-def judge_accuracy(
-    name: str, own: float, other: float, found: DifferenceBounds, images: int, matters: float, better: Better = "higher"
-) -> RatioJudgement:
-    """Return the judgement on a difference of accuracies (0..1) over the same images; `found` are the bounds of the difference."""
-    text = f"{name} {own:.3f} against {other:.3f}"
-    if found.bounds is None:
-        if own == other:
-            return RatioJudgement("alike", f"the same {text}")
-        return RatioJudgement("not enough runs", f"not judged, {found.reason or 'no bounds recorded'}: {text}, {own - other:+.3f}")
-    low, high = found.bounds
-    shown = f"{text}, {own - other:+.3f} (95%: {low:+.3f} to {high:+.3f} over {images} images)"
-    state = _state(low, high, matters)
-    ways = {"lower": "less accurate", "higher": "more accurate", "alike": "no difference that matters", "not settled": "indistinguishable"}
-    if better == "lower":
-        ways |= {"lower": ways["higher"], "higher": ways["lower"]}
-    way = ways[state.removeprefix("perhaps ")]
-    doubt = ", perhaps by less than matters" if state.startswith("perhaps") else ""
-    return RatioJudgement(state, f"{way}{doubt}: {shown}")
+def judge_figure(figure: Figure, case: CaseSummary, reference: CaseSummary, found: Ratios, matters: float) -> Judgement | None:
+    """Return the judgement on a figure, None where there is nothing to judge; a ratio of two classes of precision is not judged."""
+    decision = decide_figure(figure, case, reference, found, matters)
+    if decision is None:
+        return None
+    if figure == "accuracy":
+        return _judged_accuracy(decision, case, reference)
+    if not is_one_class(case, reference):
+        decision = replace(decision, outcome="not judged", reason=f"{case.key.precision} against {reference.key.precision}")
+    return _judged_ratio(figure, decision, case, reference)
 
 
-def other_class_judgement(quantity: Quantity, ratio: float, bounds: tuple[float, float] | None, own: str, other: str) -> RatioJudgement:
-    """Return that a ratio of two classes of precision is no verdict: like is not compared with like."""
-    shown = f" (95%: {_rounded(bounds[0])} to {_rounded(bounds[1])})" if bounds else ""
-    return RatioJudgement("other class", f"no verdict, {own} against {other}: {_rounded(ratio)} {quantity.ratio}{shown}")
+def decide_figure(figure: Figure, case: CaseSummary, reference: CaseSummary, found: Ratios, matters: float) -> Decision | None:
+    """Return the decision on a figure, whatever the precision of the two, None where there is no ratio and no difference."""
+    if figure == "accuracy":
+        over_images = DifferenceBounds(found.accuracy_interval, found.accuracy_reason)
+        return None if found.accuracy_difference is None else decide_accuracy(found.accuracy_difference, over_images, matters)
+    name = JUDGED_RATIOS[figure].ratio
+    ratio, bounds = getattr(found, name), getattr(found, f"{name}_interval")
+    return None if ratio is None else decide(ratio, bounds, matters, reason=_why_no_bounds(_sides(figure, case, reference)))
 
 
-def _state(low: float, high: float, limit: float) -> JudgementState:
-    """Judge an interval around 0 by how it lies to -limit, 0 and +limit."""
-    if -limit <= low and high <= limit:
-        return "alike"
-    if low > 0:
-        return "higher" if low > limit else "perhaps higher"
-    if high < 0:
-        return "lower" if high < -limit else "perhaps lower"
-    return "not settled"
+def speed_of(case: CaseSummary) -> Figure:
+    """Return the figure that a case's speed is: of an offline load throughput."""
+    return "throughput" if case.key.scenario == "offline" else "latency"
+
+
+def verdict_lines(case: CaseSummary, judgements: CaseJudgements) -> list[str]:
+    """Return the judgements on `case` in words, latency first; throughput only of offline loads."""
+    figures = dict.fromkeys(("latency", speed_of(case), "energy", "accuracy"))
+    return [f"{figure}: {judged.words}" for figure in figures if (judged := judgements[figure])]
+
+
+def why_not_compared(figure: Figure, case: CaseSummary, reference: CaseSummary) -> str:
+    """Return why there is nothing to decide of a figure."""
+    own, other = case.energy, reference.energy
+    if figure == "energy":
+        differ = f"{other.ranks_as} against {own.ranks_as} are not compared" if own and other else "not measured"
+        return reference.energy_reason or case.energy_reason or differ
+    if figure == "accuracy":
+        differ = "not the same metric on the same images" if case.accuracy and reference.accuracy else "not scored"
+        return reference.accuracy_reason or case.accuracy_reason or differ
+    return "not measured on both sides" if figure == "memory" else "too few queries for a median"
+
+
+def _judged_ratio(figure: Figure, decision: Decision, case: CaseSummary, reference: CaseSummary) -> Judgement:
+    judged, sides = JUDGED_RATIOS[figure], _sides(figure, case, reference)
+    details = f"{_rounded(decision.value or 0.0)} {judged.ratio_words}"
+    if decision.bounds:
+        details += f" (95%: {_rounded(decision.bounds[0])} to {_rounded(decision.bounds[1])}, {_basis(sides)})"
+    if decision.outcome == "not settled":
+        details += _foresight(decision, sides)
+    if figure == "energy" and decision.outcome != "not judged":
+        details += "; one meter measured both" if is_one_meter(case, reference) else "; including the uncertainty of the meters"
+    return _judgement(decision, judged.better, (judged.lower, judged.higher), percent(decision.matters), details)
+
+
+def _judged_accuracy(decision: Decision, case: CaseSummary, reference: CaseSummary) -> Judgement | None:
+    own, other = case.accuracy, reference.accuracy
+    if own is None or other is None or decision.value is None:
+        return None
+    details = f"{metric_name(own.metric)} {own.value.median:.3f} against {other.value.median:.3f}, {decision.value:+.3f}"
+    if decision.bounds:
+        details += f" (95%: {decision.bounds[0]:+.3f} to {decision.bounds[1]:+.3f} over {own.images} images)"
+    names = ("less accurate", "more accurate") if own.better == "higher" else ("more accurate", "less accurate")
+    return _judgement(decision, own.better, names, f"{decision.matters * 100:g} points", details)
+
+
+def _judgement(decision: Decision, better: Better, names: tuple[str, str], margin: str, details: str) -> Judgement:
+    """Return the decision in words; `names` are for lower and higher."""
+    verdict: str = decision.outcome
+    if verdict in ("lower", "higher"):
+        doubt = "" if decision.is_beyond_margin else f", perhaps by less than the {margin} that matter"
+        verdict = f"{names[verdict == 'higher']}{doubt}"
+    return Judgement(decision, verdict, f"{verdict}: {decision.reason + ', ' if decision.reason else ''}{details}", better)
+
+
+def _sides(figure: Figure, case: CaseSummary, reference: CaseSummary) -> list[Spread]:
+    name = JUDGED_RATIOS[figure].spread
+    return [side for side in (case.spread(name), reference.spread(name)) if side is not None]
 
 
 def _rounded(ratio: float) -> str:
@@ -249,13 +324,18 @@ def within_of(sides: Sequence[Spread | None]) -> str:
     return " against ".join(dict.fromkeys(one.interval.within for one in sides if one and one.interval and one.interval.within))
 
 
-def _too_few(sides: Sequence[Spread]) -> str:
+def _why_no_bounds(sides: Sequence[Spread]) -> str:
+    if all(side.interval for side in sides):
+        return "the uncertainty of the meters is unknown"
     runs = " against ".join(f"{side.n}" for side in sides)
     return f"not enough runs ({runs}; an interval takes {FEWEST} each)"
 
 
-def _foresight(ratio: float, bounds: tuple[float, float], sides: Sequence[Spread], limit: float) -> str:
+def _foresight(decision: Decision, sides: Sequence[Spread]) -> str:
     """Return about how many more members would settle it, if the ratio and the spread are what they seem."""
+    if decision.value is None or decision.bounds is None:
+        return ""
+    ratio, bounds, limit = decision.value, decision.bounds, math.log1p(decision.matters)
     reach = max(math.log(bounds[1] / ratio), math.log(ratio / bounds[0]))
     room = abs(abs(math.log(ratio)) - limit)
     least = min(_intervals(sides), key=lambda one: one.members)
@@ -264,60 +344,3 @@ def _foresight(ratio: float, bounds: tuple[float, float], sides: Sequence[Spread
         return "; with this spread, so close to the limit, no reasonable number of runs would settle it"
     more = max(1, math.ceil(wanted) - least.members)
     return f"; about {more} more {least.level}{'s' * (more > 1)} on each side would settle it"
-
-
-@dataclass(frozen=True, slots=True)
-class SmallestDifferences:
-    """The smallest differences that matter: of latency, throughput and energy as a ratio, of accuracy in its own unit (0..1)."""
-
-    ratio: float = MATTERS_RATIO
-    accuracy: float = MATTERS_ACCURACY
-
-
-@dataclass(frozen=True, slots=True)
-class CaseJudgements:
-    """The judgements of a case against its reference; None where there is no ratio to judge."""
-
-    latency: RatioJudgement | None = None
-    throughput: RatioJudgement | None = None
-    energy: RatioJudgement | None = None
-    accuracy: RatioJudgement | None = None
-
-
-def judge_case(case: CaseSummary, reference: CaseSummary, ratios: Ratios, matters: SmallestDifferences) -> CaseJudgements:
-    """Return the judgements on `case`; of the reference against itself there are none."""
-    if case is reference:
-        return CaseJudgements()
-
-    def of(
-        quantity: Quantity, ratio: float | None, bounds: Bounds | None, own: Spread | None, other: Spread | None
-    ) -> RatioJudgement | None:
-        if ratio is None or own is None or other is None:
-            return None
-        if not is_one_class(case, reference):
-            return other_class_judgement(quantity, ratio, bounds, case.key.precision, reference.key.precision)
-        has_runs = own.interval is not None and other.interval is not None
-        why_none = "the uncertainty of the meters is unknown" if has_runs and bounds is None else ""
-        return judge_ratio(quantity, ratio, bounds, (own, other), matters.ratio, why_none)
-
-    gross = of(ENERGY, ratios.energy_gross, ratios.energy_gross_interval, case.gross_mj, reference.gross_mj)
-    return CaseJudgements(
-        latency=of(LATENCY, ratios.p50, ratios.p50_interval, case.p50_ms, reference.p50_ms),
-        throughput=of(THROUGHPUT, ratios.throughput, ratios.throughput_interval, case.throughput_per_s, reference.throughput_per_s),
-        energy=_with_meter(gross, case, reference) if gross else None,
-        accuracy=_of_accuracy(case, reference, ratios, matters),
-    )
-
-
-def _with_meter(found: RatioJudgement, case: CaseSummary, reference: CaseSummary) -> RatioJudgement:
-    meter = "one meter measured both" if is_one_meter(case, reference) else "including the uncertainty of the meters"
-    return found if found.state in ("not enough runs", "other class") else RatioJudgement(found.state, f"{found.words}; {meter}")
-
-
-def _of_accuracy(case: CaseSummary, reference: CaseSummary, ratios: Ratios, matters: SmallestDifferences) -> RatioJudgement | None:
-    own, other = case.accuracy, reference.accuracy
-    if own is None or other is None or ratios.accuracy_difference is None:
-        return None
-    found = DifferenceBounds(ratios.accuracy_interval, ratios.accuracy_reason)
-    values = own.value.median, other.value.median
-    return judge_accuracy(metric_name(own.metric), *values, found, own.images, matters.accuracy, own.better)

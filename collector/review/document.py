@@ -4,12 +4,13 @@ from collections.abc import Sequence
 from typing import Any
 
 from edgemeter.agent.base import figures
+from edgemeter.agent.base.decision import Bounds, percent
 from edgemeter.agent.base.documents import json_document
-from edgemeter.collector.compare.judgement import Bounds, RatioJudgement, SmallestDifferences, within_of
+from edgemeter.collector.compare.judgement import Judgement, SmallestDifferences, speed_of, verdict_lines, within_of
 from edgemeter.collector.compare.spread import Spread, median_of
 from edgemeter.collector.compare.summary import CaseSummary
 from edgemeter.collector.review.choice import CaseChoice, case_sentence
-from edgemeter.collector.review.gate import GateFinding, is_broken
+from edgemeter.collector.review.gate import IN_DOUBT, GateFinding, is_closed
 from edgemeter.collector.review.review import Review, ReviewPair, UnpairedCase
 
 MARK = "<!-- edgemeter compare -->"
@@ -17,14 +18,15 @@ MARK = "<!-- edgemeter compare -->"
 # GitHub refuses a comment of more than 65,536 characters; GitLab takes a million.
 LONGEST = 60_000
 LEFT_OUT_SHOWN = 50
+WORST_FIRST = ("worse", "both", "not settled", "not judged", "better", "alike")
 _ESCAPED = str.maketrans({character: f"&#{ord(character)};" for character in "|<>&`*_[]#@~\\!"})
 
 
 def to_markdown(review: Review, findings: Sequence[GateFinding]) -> str:
     """Return the comment, at most as long as may be posted; what is cut is counted."""
-    broken = {pair.name: _broken(pair, findings) for pair in review.pairs}
-    ordered = sorted(review.pairs, key=lambda pair: (len(broken[pair.name]), *_badness(pair)), reverse=True)
-    rows = [_row(pair, broken[pair.name]) for pair in ordered]
+    closing = {pair.name: [finding for finding in findings if finding.case == pair.name and finding.is_closing] for pair in review.pairs}
+    ordered = sorted(review.pairs, key=lambda pair: (len(closing[pair.name]), *_badness(pair)), reverse=True)
+    rows = [_row(pair, closing[pair.name]) for pair in ordered]
     head = [
         MARK,
         f"### Edgemeter: {_headline(review, findings)}",
@@ -47,55 +49,47 @@ def to_markdown(review: Review, findings: Sequence[GateFinding]) -> str:
 
 
 def worst(pair: ReviewPair) -> str:
-    """Return in one word what became of a case: worse, better, both, alike or open."""
-    judged = pair.judgements
-    slower = judged.throughput if pair.case.key.scenario == "offline" else judged.latency
-    is_worse = (
-        _is(slower, "lower" if slower is judged.throughput else "higher") or _is(judged.energy, "higher") or _is(judged.accuracy, "lower")
-    )
-    is_better = (
-        _is(slower, "higher" if slower is judged.throughput else "lower") or _is(judged.energy, "lower") or _is(judged.accuracy, "higher")
-    )
+    """Return in one word what became of a case: worse, better, both, alike, not settled or not judged."""
+    judged = [one for figure in (speed_of(pair.case), "energy", "accuracy") if (one := pair.judgements[figure])]
+    is_worse, is_better = any(one.is_worse for one in judged), any(one.is_better for one in judged)
     if is_worse or is_better:
         return "both" if is_worse and is_better else "worse" if is_worse else "better"
-    known = [one for one in (slower, judged.energy, judged.accuracy) if one is not None]
-    return "alike" if known and all(one.state == "alike" for one in known) else "open"
-
-
-def _is(judged: RatioJudgement | None, state: str) -> bool:
-    return judged is not None and judged.state == state
+    outcomes = {one.outcome for one in judged} or {"not judged"}
+    return next(outcome for outcome in ("not settled", "not judged", "alike") if outcome in outcomes)
 
 
 def _badness(pair: ReviewPair) -> tuple[int, float]:
-    return {"worse": 4, "both": 3, "open": 2, "better": 1, "alike": 0}[worst(pair)], pair.ratios.p50 or 0.0
+    return -WORST_FIRST.index(worst(pair)), pair.ratios.p50 or 0.0
 
 
 def _headline(review: Review, findings: Sequence[GateFinding]) -> str:
-    broken = [finding for finding in findings if finding.outcome == "broken"]
-    if broken:
-        return f"**{figures.count(len(broken), 'limit')} broken**, {_counts(review)}"
-    return (f"every limit kept, {_counts(review)}") if findings else _counts(review)
+    if not findings:
+        return _counts(review)
+    violated = sum(finding.outcome == "violated" for finding in findings)
+    doubtful = sum(finding.is_closing for finding in findings) - violated
+    parts = [f"{figures.count(violated, 'limit')} violated"] if violated else []
+    parts += [f"{figures.count(doubtful, 'limit')} not judged, and {IN_DOUBT}"] if doubtful else []
+    if parts:
+        return f"**{', '.join(parts)}**, {_counts(review)}"
+    is_kept = all(finding.outcome == "kept" for finding in findings)
+    return f"{'every limit kept' if is_kept else 'no limit violated'}, {_counts(review)}"
 
 
 def _counts(review: Review) -> str:
-    found = [worst(pair) for pair in review.pairs]
-    words = ("worse", "both", "better", "alike", "open")
+    words = [worst(pair) for pair in review.pairs]
     names = {"both": "worse in part and better in part"}
-    counts = ", ".join(f"{found.count(word)} {names.get(word, word)}" for word in words if word in found)
-    return f"{figures.count(len(found), 'case')} compared" + (f": {counts}" if counts else "")
+    counts = ", ".join(f"{words.count(word)} {names.get(word, word)}" for word in WORST_FIRST if word in words)
+    return f"{figures.count(len(words), 'case')} compared" + (f": {counts}" if counts else "")
 
 
-def _broken(pair: ReviewPair, findings: Sequence[GateFinding]) -> list[str]:
-    return [finding.limit.text for finding in findings if finding.case == pair.name and finding.outcome == "broken"]
-
-
-def _row(pair: ReviewPair, broken: Sequence[str]) -> str:
-    case, baseline, ratios = pair.case, pair.baseline, pair.ratios
+def _row(pair: ReviewPair, closing: Sequence[GateFinding]) -> str:
+    case, baseline, judged = pair.case, pair.baseline, pair.judgements
     verdict = worst(pair)
-    p50 = _change(baseline.p50_ms, case.p50_ms, "ms", ratios.p50, ratios.p50_interval)
-    energy = _change(baseline.gross_mj, case.gross_mj, "mJ", ratios.energy_gross, ratios.energy_gross_interval)
+    p50 = _change(baseline.p50_ms, case.p50_ms, "ms", judged["latency"])
+    energy = _change(baseline.gross_mj, case.gross_mj, "mJ", judged["energy"])
     shown = f"**{verdict}**" if verdict in ("worse", "both") else verdict
-    cells = [_escaped(pair.name), p50, energy, _accuracy(pair), "<br>".join([shown, *(f"**violates {limit}**" for limit in broken)])]
+    limits = [f"**{'violates' if one.outcome == 'violated' else 'not judged by'} {one.limit.text}**" for one in closing]
+    cells = [_escaped(pair.name), p50, energy, _accuracy(pair), "<br>".join([shown, *limits])]
     doubt = " (suspect runs)" if case.suspect or baseline.suspect else ""
     notes = [*pair.changed, *levels(pair), *energy_classes(pair)]
     changed = f"<br><sub>{_escaped(', '.join(notes))}</sub>" if notes else ""
@@ -122,19 +116,19 @@ def energy_classes(pair: ReviewPair) -> list[str]:
     return [f"energy {before.ranks_as} against {after.ranks_as}: not comparable"]
 
 
-def _change(before: Spread | None, after: Spread | None, unit: str, ratio: float | None, bounds: Bounds | None) -> str:
+def _change(before: Spread | None, after: Spread | None, unit: str, judged: Judgement | None) -> str:
     if before is None or after is None:
         return "no figure" if before is None and after is None else "new" if before is None else "gone"
     plain = f"{figures.significant(before.median)} → {figures.significant(after.median)} {unit}"
-    if ratio is None:
+    if judged is None or judged.decision.value is None:
         return f"{plain}, not comparable"
-    within = within_of((before, after))
+    bounds, within = judged.decision.bounds, within_of((before, after))
     interval = (
         f" ({_share(bounds[0])} to {_share(bounds[1])}{f', within {within}' if within else ''})"
         if bounds
         else f" ({before.n} against {after.n} runs: no interval)"
     )
-    return f"{plain}<br>{_share(ratio)}{interval}"
+    return f"{plain}<br>{judged.verdict}: {_share(judged.decision.value)}{interval}"
 
 
 def _share(ratio: float) -> str:
@@ -147,8 +141,16 @@ def _accuracy(pair: ReviewPair) -> str:
     own, other = pair.case.accuracy, pair.baseline.accuracy
     if own is None or other is None:
         return "no figure"
-    plain = f"{figures.accuracy(other.value.median)} → {figures.accuracy(own.value.median)}"
-    return plain if pair.ratios.accuracy_difference is not None else f"{plain}, not comparable"
+    plain, judged = f"{figures.accuracy(other.value.median)} → {figures.accuracy(own.value.median)}", pair.judgements["accuracy"]
+    if judged is None or judged.decision.value is None:
+        return f"{plain}, not comparable"
+    bounds = judged.decision.bounds
+    interval = f" ({_points(bounds[0])} to {_points(bounds[1])})" if bounds else f" ({_escaped(judged.decision.reason)})"
+    return f"{plain}<br>{judged.verdict}: {_points(judged.decision.value)} points{interval}"
+
+
+def _points(difference: float) -> str:
+    return f"{difference * 100:+.2f}"
 
 
 def _gate(findings: Sequence[GateFinding]) -> list[str]:
@@ -157,7 +159,7 @@ def _gate(findings: Sequence[GateFinding]) -> list[str]:
     lines = ["**Limits**", ""]
     for limit in dict.fromkeys(finding.limit for finding in findings):
         own = [finding for finding in findings if finding.limit == limit]
-        counts = ", ".join(f"{sum(one.outcome == outcome for one in own)} {outcome}" for outcome in ("broken", "kept", "not judged"))
+        counts = ", ".join(f"{sum(one.outcome == outcome for one in own)} {outcome}" for outcome in ("violated", "kept", "not judged"))
         lines.append(f"- `{limit.text}`: {counts}")
         shown = [one for one in own if one.outcome != "kept"][:LEFT_OUT_SHOWN]
         lines += [f"  - {one.outcome}: {_escaped(f'{one.case}: {one.words}' if one.case else one.words)}" for one in shown]
@@ -175,7 +177,7 @@ def _left_out(left_out: Sequence[UnpairedCase]) -> list[str]:
 def _how(review: Review) -> str:
     runs = [sum(len(side.runs) for side in sides) for sides in zip(*((pair.baseline, pair.case) for pair in review.pairs), strict=True)]
     count = f"{runs[0]} runs against {runs[1]}; " if runs else ""
-    alike = f"a change of less than {review.matters.ratio:.0%} is called alike"
+    alike = f"alike: within {percent(review.matters.ratio)}"
     return f"<sub>{count}medians over runs with 95% intervals over runs or days; {alike}.</sub>"
 
 
@@ -196,7 +198,7 @@ def to_json(review: Review, findings: Sequence[GateFinding], choice: CaseChoice 
         "pairs": [_pair_document(pair, review.matters) for pair in review.pairs],
         "choice": choice,
         "limits": [{"limit": one.limit.text, "case": one.case, "outcome": one.outcome, "words": one.words} for one in findings],
-        "is_broken": is_broken(findings),
+        "is_broken": is_closed(findings),
         "left_out": [{"side": left.side, "what": left.what, "reason": left.reason, "is_lost": left.is_lost} for left in review.left_out],
     }
     return json_document(document)
@@ -207,9 +209,7 @@ def review_lines(review: Review, findings: Sequence[GateFinding]) -> list[str]:
     found: list[str] = []
     for pair in review.pairs:
         found.append(f"{pair.name}: {worst(pair)}")
-        judged = pair.judgements
-        by_name = {"latency": judged.latency, "energy": judged.energy, "accuracy": judged.accuracy}
-        found += [f"    {name}: {one.words}" for name, one in by_name.items() if one is not None]
+        found += [f"    {line}" for line in verdict_lines(pair.case, pair.judgements)]
         found.append(f"    {_sentence(pair, review.matters)}")
         if pair.changed:
             found.append(f"    changed: {', '.join(pair.changed)}")
@@ -225,7 +225,6 @@ def _sentence(pair: ReviewPair, matters: SmallestDifferences) -> str:
 
 
 def _pair_document(pair: ReviewPair, matters: SmallestDifferences) -> dict[str, Any]:
-    judged = pair.judgements
     ratios = pair.ratios
     return {
         "case": pair.name,
@@ -237,9 +236,9 @@ def _pair_document(pair: ReviewPair, matters: SmallestDifferences) -> dict[str, 
         "latency_p50_ratio": _ratio(ratios.p50, ratios.p50_interval),
         "throughput_ratio": _ratio(ratios.throughput, ratios.throughput_interval),
         "energy_gross_ratio": _ratio(ratios.energy_gross, ratios.energy_gross_interval),
-        "memory_peak_ratio": _ratio(ratios.peak_memory, None),
+        "memory_peak_ratio": _ratio(ratios.peak_memory, ratios.peak_memory_interval),
         "accuracy_difference": _ratio(ratios.accuracy_difference, ratios.accuracy_interval),
-        "verdicts": {name: one.words for name in ("latency", "throughput", "energy", "accuracy") if (one := getattr(judged, name))},
+        "verdicts": {figure: judged.words for figure, judged in pair.judgements.items() if judged},
     }
 
 

@@ -1,23 +1,27 @@
 """The gate of a review: limits that a change must keep, `slower:3%,energy:5%,ap:0.5`, and what became of each.
 
-A limit is violated where the figure is worse by more than it and the 95% interval shows that it is worse at all. If too few runs give no
-interval, a figure beyond the limit violates it too: in doubt a gate stays closed. A limit that no case has a figure for is violated.
+A limit is decided like every comparison, with the limit as the smallest difference that matters. It is violated where the figure is worse
+by more than it and the 95% interval shows that it is worse at all, and not judged where that may be chance or there is no interval. The
+gate stays closed where a limit is violated, and in doubt: where a figure without an interval, or an accuracy, is beyond the limit, or no
+case was judged.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+from edgemeter.agent.base.decision import Figure, decide
 from edgemeter.agent.base.errors import ConfigError
-from edgemeter.agent.base.metrics import gain
-from edgemeter.collector.compare.judgement import Bounds
+from edgemeter.collector.compare.judgement import Judgement, judge_figure, speed_of, why_not_compared
 from edgemeter.collector.compare.summary import CaseSummary
 from edgemeter.collector.review.review import Review, ReviewPair
 
-Outcome = Literal["kept", "broken", "not judged"]
+LimitOutcome = Literal["kept", "violated", "not judged"]
+FIGURES: Mapping[str, Figure] = {"slower": "latency", "energy": "energy", "memory": "memory", "ap": "accuracy"}
 # What differs between boards of one type.
 OF_THE_BOARD = frozenset({"slower", "energy"})
 EXAMPLE = "slower:3%,energy:5%,ap:0.5"
+IN_DOUBT = "in doubt a gate stays closed"
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,20 +35,13 @@ class GateLimit:
 
 @dataclass(frozen=True, slots=True)
 class GateFinding:
-    """What became of one limit for one case (None: for all of them)."""
+    """What became of one limit for one case (None: for all of them); `is_closing` is whether the gate stays closed for it."""
 
     limit: GateLimit
     case: str | None
-    outcome: Outcome
+    outcome: LimitOutcome
     words: str
-
-
-@dataclass(frozen=True, slots=True)
-class _Worse:
-    """By how much a figure is worse than the baseline's: of ratios the ratio that is above 1 when it is worse."""
-
-    value: float
-    bounds: Bounds | None
+    is_closing: bool = False
 
 
 def parse(text: str) -> tuple[GateLimit, ...]:
@@ -63,14 +60,14 @@ def judge(review: Review, limits: Sequence[GateLimit]) -> list[GateFinding]:
         ConfigError: a speed or an energy would be judged across two boards, which differ by themselves.
     """
     _refuse_other_boards(review, limits)
-    found: list[GateFinding] = []
+    findings: list[GateFinding] = []
     for limit in limits:
-        of_limit = [_judged(pair, limit) for pair in review.pairs]
-        found += of_limit
-        if not any(one.outcome != "not judged" for one in of_limit):
-            found.append(GateFinding(limit, None, "broken", f"{limit.text} applies to no case"))
-        found += [GateFinding(limit, left.what, "broken", left.reason) for left in review.left_out if left.is_lost]
-    return found
+        of_limit = [_finding(pair, limit) for pair in review.pairs]
+        findings += of_limit
+        if all(finding.outcome == "not judged" and not finding.is_closing for finding in of_limit):
+            findings.append(GateFinding(limit, None, "not judged", f"no case was judged, and {IN_DOUBT}", is_closing=True))
+        findings += [GateFinding(limit, lost.what, "violated", lost.reason, is_closing=True) for lost in review.left_out if lost.is_lost]
+    return findings
 
 
 def _refuse_other_boards(review: Review, limits: Sequence[GateLimit]) -> None:
@@ -88,49 +85,9 @@ def _board(case: CaseSummary) -> tuple[str, str]:
     return case.key.fleet, case.key.device
 
 
-def is_broken(findings: Sequence[GateFinding]) -> bool:
-    """Return whether any limit is."""
-    return any(finding.outcome == "broken" for finding in findings)
-
-
-def _slower(pair: ReviewPair) -> _Worse | str:
-    ratios = pair.ratios
-    if pair.case.key.scenario == "offline":
-        inverse = None if ratios.throughput is None else 1 / ratios.throughput
-        bounds = ratios.throughput_interval
-        return _of_ratio(inverse, (1 / bounds[1], 1 / bounds[0]) if bounds else None, "no throughput on both sides")
-    return _of_ratio(ratios.p50, ratios.p50_interval, "no p50 on both sides: too few queries")
-
-
-def _energy(pair: ReviewPair) -> _Worse | str:
-    if pair.case.energy is None or pair.baseline.energy is None:
-        return f"no energy: {pair.case.energy_reason or pair.baseline.energy_reason}"
-    return _of_ratio(pair.ratios.energy_gross, pair.ratios.energy_gross_interval, "the energies are of different scopes or provenance")
-
-
-def _memory(pair: ReviewPair) -> _Worse | str:
-    own, other = pair.case.spread("memory_peak_mb"), pair.baseline.spread("memory_peak_mb")
-    # Peak memory hardly varies from run to run: the ranges serve as an interval.
-    bounds = (own.low / other.high, own.high / other.low) if own and other and own.n > 1 and other.n > 1 else None
-    return _of_ratio(pair.ratios.peak_memory, bounds, "no memory on both sides")
-
-
-def _accuracy(pair: ReviewPair) -> _Worse | str:
-    if pair.ratios.accuracy_difference is None:
-        return (
-            f"no accuracy of one metric on the same images: {pair.case.accuracy_reason or pair.baseline.accuracy_reason or 'they differ'}"
-        )
-    # Both are of the same images, and a model predicts the same each time: the difference is exact.
-    better = pair.case.accuracy.better if pair.case.accuracy else "higher"
-    lost = -gain(pair.ratios.accuracy_difference, better)
-    return _Worse(lost, (lost, lost))
-
-
-def _of_ratio(ratio: float | None, bounds: Bounds | None, why_none: str) -> _Worse | str:
-    return why_none if ratio is None else _Worse(ratio - 1, (bounds[0] - 1, bounds[1] - 1) if bounds else None)
-
-
-FIGURES: Mapping[str, Callable[[ReviewPair], _Worse | str]] = {"slower": _slower, "energy": _energy, "memory": _memory, "ap": _accuracy}
+def is_closed(findings: Sequence[GateFinding]) -> bool:
+    """Return whether a limit is violated, or in doubt."""
+    return any(finding.is_closing for finding in findings)
 
 
 def _limit(part: str, text: str) -> GateLimit:
@@ -148,23 +105,24 @@ def _limit(part: str, text: str) -> GateLimit:
     return GateLimit(figure, value, part)
 
 
-def _judged(pair: ReviewPair, limit: GateLimit) -> GateFinding:
-    found = FIGURES[limit.figure](pair)
-    if isinstance(found, str):
-        return GateFinding(limit, pair.name, "not judged", found)
-    text = f"{-found.value * 100:+.2f} points" if limit.figure == "ap" else f"{found.value:+.1%}"
-    # 0.625 - 0.620 is a little more than 0.005 to a computer.
-    is_beyond = found.value > limit.by + 1e-9
-    if found.bounds is None:
-        words = f"{text}, without an interval: three or more runs on each side show whether that is chance"
-        return GateFinding(limit, pair.name, "broken" if is_beyond else "not judged", words)
-    if is_beyond and found.bounds[0] <= 0:
-        return GateFinding(
-            limit, pair.name, "not judged", f"{text}, but that may be chance ({_interval(found.bounds)}): more runs would settle it"
-        )
-    words = text if limit.figure == "ap" else f"{text} ({_interval(found.bounds)})"
-    return GateFinding(limit, pair.name, "broken" if is_beyond else "kept", words)
+def _finding(pair: ReviewPair, limit: GateLimit) -> GateFinding:
+    figure = speed_of(pair.case) if limit.figure == "slower" else FIGURES[limit.figure]
+    judged = judge_figure(figure, pair.case, pair.baseline, pair.ratios, limit.by)
+    if judged is None:
+        return GateFinding(limit, pair.name, "not judged", f"no {figure}: {why_not_compared(figure, pair.case, pair.baseline)}")
+    is_beyond = _is_beyond(judged, limit)
+    if judged.outcome == "not judged" or (is_beyond and judged.outcome == "not settled"):
+        # More runs settle a ratio; the accuracy on these images stays what it is.
+        is_closing = is_beyond and (judged.outcome == "not judged" or figure == "accuracy")
+        words = f"{judged.words}; {IN_DOUBT}" if is_closing else judged.words
+        return GateFinding(limit, pair.name, "not judged", words, is_closing)
+    return GateFinding(limit, pair.name, "violated" if is_beyond else "kept", judged.words, is_closing=is_beyond)
 
 
-def _interval(bounds: Bounds) -> str:
-    return f"95%: {bounds[0]:+.1%} to {bounds[1]:+.1%}"
+def _is_beyond(judged: Judgement, limit: GateLimit) -> bool:
+    """Return whether the figure itself, chance apart, is worse by more than the limit."""
+    value = judged.decision.value
+    if value is None:
+        return False
+    exact = decide(value, (value, value), limit.by, judged.decision.scale)
+    return exact.is_beyond_margin and exact.outcome != judged.better

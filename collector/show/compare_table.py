@@ -16,6 +16,7 @@ from edgemeter.agent.base import figures
 from edgemeter.agent.base.terminal import print_lines, print_notes, print_text, writable
 from edgemeter.agent.contract.figures import Figure, in_view
 from edgemeter.collector.compare.comparison import Comparison, ComparisonRow, comparable
+from edgemeter.collector.compare.judgement import verdict_lines
 from edgemeter.collector.compare.spread import median_of
 from edgemeter.collector.compare.summary import CaseSummary, rule_of
 from edgemeter.collector.runs.cases import names_of
@@ -300,7 +301,7 @@ NEAREST_SHOWN = 5
 
 def show_verdicts(comparison: Comparison, console: Console) -> None:
     """Print a line for each judgement of each case, and the nearest comparable cases."""
-    told = [(row, lines) for row in comparison.rows if not row.is_reference and (lines := verdict_lines(row))]
+    told = [(row, lines) for row in comparison.rows if not row.is_reference and (lines := verdict_lines(row.case, row.judgements))]
     if told:
         print_text(console, "Verdicts (suspect runs marked ?):", "bold")
     names = names_of(key for row in comparison.rows for key in (row.case.key, row.reference.key))
@@ -315,9 +316,3 @@ def show_verdicts(comparison: Comparison, console: Console) -> None:
         print_text(console, f"  {one.words()}")
     if len(near) > NEAREST_SHOWN:
         print_text(console, f"  and {len(near) - NEAREST_SHOWN} more: list all with --view nearest --json")
-
-
-def verdict_lines(row: ComparisonRow) -> Sequence[str]:
-    """Return the judgements of a row in words, latency first; throughput only of offline loads."""
-    names = ("latency", *(["throughput"] if row.case.key.scenario == "offline" else []), "energy", "accuracy")
-    return [f"{name}: {judged.words}" for name in names if (judged := getattr(row.judgements, name))]

@@ -4,8 +4,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from edgemeter.agent.base import figures
+from edgemeter.agent.base.decision import percent
 from edgemeter.agent.base.metrics import metric_name
-from edgemeter.agent.base.run_statistics import MATTERS_RATIO
 from edgemeter.collector.compare.comparison import Comparison, ComparisonRow
 from edgemeter.collector.show.wording import listed, names, runtime_name
 
@@ -90,32 +90,22 @@ def cautions(comparison: Comparison) -> list[str]:
     return found
 
 
-def compared(ratio: float | None, low: float | None, high: float | None) -> str:
-    """Return a ratio of latencies in words, no more certain than the runs are."""
-    if ratio is None:
-        return f"with no ratio to {REFERENCE}"
-    if abs(ratio - 1) <= MATTERS_RATIO:
-        return f"as fast as {REFERENCE} within {MATTERS_RATIO:.0%}"
-    if low is not None and high is not None and low < 1 < high:
-        return f"indistinguishable from {REFERENCE} by these runs"
-    if ratio < 1:
-        return f"{figures.significant(1 / ratio, 2)} times as fast as {REFERENCE}"
-    return f"{figures.significant(ratio, 2)} times as long as {REFERENCE}"
-
-
-def speed(row: ComparisonRow) -> str:
-    """Return a case's latency against the reference's in words, with what keeps that from being a verdict."""
-    return f"{_latency(row)}{_no_verdict(row)}"
-
-
-def _latency(row: ComparisonRow) -> str:
-    """Return the ratio of latencies in words, as it was judged: no more certain than its interval."""
-    state = row.judgements.latency.state if row.judgements.latency else ""
-    if state == "not settled":
-        return f"indistinguishable from {REFERENCE} by these runs"
-    if state.startswith("perhaps"):
-        return f"{'faster' if state.endswith('lower') else 'slower'} than {REFERENCE}, perhaps by less than matters"
-    return compared(row.ratios.p50, row.ratios.p50_low, row.ratios.p50_high)
+def speed(row: ComparisonRow, against: str = "") -> str:
+    """Return a case's latency against the reference's in words, as it was judged; `against` is what the reference is."""
+    judged, reference = row.judgements["latency"], f"{REFERENCE} ({against})" if against else REFERENCE
+    if judged is None or judged.decision.value is None:
+        return f"with no ratio to {reference}"
+    decision, ratio = judged.decision, judged.decision.value
+    if decision.outcome == "alike":
+        return f"as fast as {reference} within {percent(decision.matters)}"
+    if decision.outcome == "not settled":
+        return f"not settled against {reference} by these runs"
+    factor = max(ratio, 1 / ratio)
+    times = f"{figures.significant(factor, 2 if factor >= 2 else 3)} times as {'fast' if ratio < 1 else 'long'} as"
+    if decision.outcome == "not judged":
+        return f"{times} {reference}, not judged: {decision.reason}"
+    doubt = "" if decision.is_beyond_margin else f", perhaps by less than the {percent(decision.matters)} that matter"
+    return f"{times} {reference}{doubt}"
 
 
 def energy(row: ComparisonRow) -> str:
@@ -126,8 +116,8 @@ def energy(row: ComparisonRow) -> str:
         return f"Its energy was not measured: {row.case.energy_reason}."
     gross = f"An inference costs {figures.with_uncertainty(gross_mj.median, row.case.gross_u_mj)} mJ gross ({own.ranks_as})"
     net = f", {figures.with_uncertainty(net_mj.median, row.case.uncertainty('energy_net_mj'))} mJ net of idle" if net_mj else ""
-    if row.ratios.energy_gross is not None:
-        return f"{gross}{net}; gross that is {figures.significant(row.ratios.energy_gross, 2)} times {REFERENCE}'s."
+    if (judged := row.judgements["energy"]) is not None:
+        return f"{gross}{net}; gross that is {figures.significant(judged.decision.value, 2)} times {REFERENCE}'s ({judged.verdict})."
     if other is not None:
         return f"{gross}{net}; {REFERENCE}'s is of another scope or provenance ({other.ranks_as}), so the two are not compared."
     return f"{gross}{net}; {REFERENCE}'s energy was not measured."
@@ -135,15 +125,6 @@ def energy(row: ComparisonRow) -> str:
 
 def _p50(row: ComparisonRow) -> float:
     return row.case.p50_ms.median if row.case.p50_ms else float("inf")
-
-
-def _no_verdict(row: ComparisonRow) -> str:
-    judged = row.judgements.latency
-    if judged is not None and judged.state == "other class":
-        return f", no verdict: {row.case.key.precision} against {row.reference.key.precision}"
-    if judged is not None and judged.state == "not enough runs":
-        return ", from too few runs for an interval"
-    return ""
 
 
 def _speed(row: ComparisonRow) -> str:
@@ -158,10 +139,9 @@ def _speed(row: ComparisonRow) -> str:
     suspect = f" Suspect: {doubted}." if doubted else ""
     if row.not_ranked:
         return f"On {case.key.device} no case of {case.key.model} ranks: {row.not_ranked}."
-    ratio = _latency(row)
     return (
         f"{case.key.device} runs {case.key.model} in {figures.significant(case.p50_ms.median)} ms at best (p50, {how}):"
-        f" {ratio} ({against}){_no_verdict(row)}.{suspect}"
+        f" {speed(row, against)}.{suspect}"
     )
 
 
@@ -171,11 +151,8 @@ def _accuracy(group: CaseGroup) -> list[str]:
     if own is None or best is None or best.case.accuracy is None:
         return [f"Its accuracy is unknown: {fastest.case.accuracy_reason}."]
     name = metric_name(own.metric)
-    against = (
-        f" against {figures.accuracy(other.value.median)} of {REFERENCE}"
-        if other and fastest.ratios.accuracy_difference is not None
-        else ""
-    )
+    judged = fastest.judgements["accuracy"]
+    against = f" against {figures.accuracy(other.value.median)} of {REFERENCE} ({judged.verdict})" if other and judged else ""
     sentences = [f"Its {name} is {figures.accuracy(own.value.median)}{against}."]
     if best is not fastest and best.case.p50_ms and figures.accuracy(best.case.accuracy.value.median) != figures.accuracy(own.value.median):
         how = f"{best.case.key.precision} on {runtime_name(best.case)}"

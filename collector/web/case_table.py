@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Sequence
 
-from edgemeter.agent.base import figures
+from edgemeter.agent.base import decision, figures
 from edgemeter.agent.base.documents import JOINT, Plain
 from edgemeter.agent.contract.figures import Figure, in_view, with_part
 from edgemeter.collector.charts.chart import ViewTable
@@ -100,7 +100,7 @@ def _to_baseline() -> list[ViewColumn[ComparisonRow]]:
         ),
         ViewColumn("latency_p50_ratio_low", "", lambda row: _bound(row, 0), is_shown=False),
         ViewColumn("latency_p50_ratio_high", "", lambda row: _bound(row, 1), is_shown=False),
-        ViewColumn("latency_judgement", "", lambda row: row.judgements.latency.words if row.judgements.latency else None, is_shown=False),
+        ViewColumn("latency_judgement", "", lambda row: judged.words if (judged := row.judgements["latency"]) else None, is_shown=False),
     ]
 
 
@@ -137,13 +137,18 @@ def _ratio(row: ComparisonRow) -> Markup:
     bounds = row.ratios.p50_interval
     within = within_of((row.case.p50_ms, row.reference.p50_ms))
     between = f"95%: {figures.typeset(figures.span(*bounds))}{f', within {within}' if within else ''}" if bounds else "no interval"
-    judged = row.judgements.latency
     kind = _other_kind(row)
-    state = element("small", {"title": judged.words}, judged.words.partition(":")[0].partition(" (")[0]) if judged else ""
+    state = _state(row, "latency")
     beside = element("small", {"title": row.choice}, between)
     against = element("small", {"title": row.choice}, f"against {kind}") if kind else ""
     others = [element("small", {"title": one.words}, one.mark) for one in row.relation.marked if one.mark not in OF_THE_KIND]
     return join([figures.typeset(figures.times(row.ratios.p50)), state, beside, against, *others])
+
+
+def _state(row: ComparisonRow, figure: decision.Figure) -> Markup | str:
+    """Return what a figure was judged to be against the baseline's; empty where there is nothing to judge."""
+    judged = row.judgements[figure]
+    return element("small", {"title": judged.words}, judged.verdict) if judged else ""
 
 
 def _bound(row: ComparisonRow, which: int) -> float | None:
@@ -174,7 +179,7 @@ def _accuracy(row: ComparisonRow) -> Markup:
         return _none(row.case.accuracy_reason or "not scored")
     difference = None if row.is_reference else row.ratios.accuracy_difference
     beside = "" if difference is None else figures.typeset(figures.difference(difference))
-    return with_small(figures.accuracy(row.case.accuracy.value.median), beside)
+    return join([with_small(figures.accuracy(row.case.accuracy.value.median), beside), _state(row, "accuracy")])
 
 
 def _gross(row: ComparisonRow) -> Markup:
@@ -184,7 +189,7 @@ def _gross(row: ComparisonRow) -> Markup:
         return _none(row.case.energy_reason or "not measured")
     ratio = None if row.is_reference else row.ratios.energy_gross
     ratio_text = "" if ratio is None else f", {figures.typeset(figures.times(ratio))}"
-    return with_small(gross_text(row.case), f"{energy.ranks_as}{ratio_text}")
+    return join([with_small(gross_text(row.case), f"{energy.ranks_as}{ratio_text}"), _state(row, "energy")])
 
 
 def _other_kind(row: ComparisonRow) -> str:

@@ -83,7 +83,7 @@ def test_the_table_has_no_ratio_of_them():
         with table_row(kind):
             comparison = compare_runs(*(make_run(**unmeasured(kind)) for _ in range(3)), *(make_reference(**measured()) for _ in range(3)))
             (result,) = [result for result in comparison.rows if not result.is_reference]
-            assert (result.ratios.energy_gross, result.ratios.energy_net, result.judgements.energy) == (None, None, None)
+            assert (result.ratios.energy_gross, result.ratios.energy_net, result.judgements["energy"]) == (None, None, None)
             columns = flat(result)
             assert columns["energy_gross_ratio"] is None
             assert columns["energy_provenance"] in (None, "replayed")

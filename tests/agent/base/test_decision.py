@@ -1,23 +1,79 @@
 """Facts about the sentence of a comparison: every figure in the words that its interval bears."""
 
+import random
+
+import msgspec
 import pytest
 
 from edgemeter.agent.base import decision
-from edgemeter.agent.base.accuracy_bounds import DifferenceBounds
-from edgemeter.agent.base.decision import Difference, accuracy_difference, sentence, state_of
+from edgemeter.agent.base.accuracy_bounds import SAME, DifferenceBounds
+from edgemeter.agent.base.decision import decide, decide_accuracy, difference, sentence
+from tests.fixtures.rows import table_row
 
 UNKNOWN = DifferenceBounds(None, "fewer than 20 images")
+NO_ENERGY = difference("energy", "mJ", decide(None, None, 0.03, reason="no sensor"))
+MIRRORED = {"lower": "higher", "higher": "lower"}
 
 
-def of(figure, change, low, high, matters=0.03, **more):
+def of(figure, change, low, high, note=""):
     """Return the difference of a ratio with its interval."""
-    state = state_of(low, high, matters, 1.0)
-    return Difference(figure=figure, unit="ms", state=state, matters=matters, change=change, low=low, high=high, **more)
+    return msgspec.structs.replace(difference(figure, "ms", decide(change, (low, high), 0.03)), note=note)
+
+
+def accuracies(change, found):
+    """Return the difference of two accuracies."""
+    return difference("accuracy", "AP", decide_accuracy(change, found, 0.005), (0.5, 0.5 + change))
 
 
 def points(change, low, high):
     """Return the difference of two accuracies, in points of 100."""
-    return accuracy_difference("AP", (0.5, 0.5 + change / 100), DifferenceBounds((low / 100, high / 100)), 0.005)
+    return accuracies(change / 100, DifferenceBounds((low / 100, high / 100)))
+
+
+def test_an_interval_decides_by_where_it_lies_on_the_log_scale():
+    """Within the margin on both sides, on one side of no change, or neither; certain by the margin only where all of it lies beyond."""
+    for low, high, outcome, is_beyond_margin in (
+        (0.98, 1.02, "alike", False),
+        (1 / 1.03, 1.03, "alike", False),
+        (0.9705, 1.02, "not settled", False),
+        (0.9, 1.01, "not settled", False),
+        (1.001, 1.2, "higher", False),
+        (1.031, 1.2, "higher", True),
+        (0.9, 0.999, "lower", False),
+        (0.9, 0.9705, "lower", True),
+    ):
+        with table_row(low, high):
+            found = decide(1.0, (low, high), 0.03)
+            assert (found.outcome, found.is_beyond_margin) == (outcome, is_beyond_margin)
+
+
+@pytest.mark.parametrize("scale", ["ratio", "difference"])
+def test_exchanging_the_sides_exchanges_lower_and_higher_and_nothing_else(scale):
+    """Ten thousand intervals, near the margin and far from it, of each scale."""
+    draw = random.Random(1)  # noqa: S311 - the same intervals every time, no secret
+    for _ in range(10_000):
+        low, high = sorted(draw.gauss(0, draw.choice((0.01, 0.03, 0.3))) for _ in range(2))
+        matters = draw.choice((0.005, 0.03, 0.5))
+        if scale == "ratio":
+            there, back = (1 + low / 3, 1 + high / 3), (1 / (1 + high / 3), 1 / (1 + low / 3))
+        else:
+            there, back = (low, high), (-high, -low)
+        found, exchanged = decide(None, there, matters, scale), decide(None, back, matters, scale)
+        assert exchanged.outcome == MIRRORED.get(found.outcome, found.outcome), (there, matters)
+        assert exchanged.is_beyond_margin == found.is_beyond_margin, (there, matters)
+
+
+def test_without_an_interval_nothing_is_judged_but_what_every_part_of_the_images_shows():
+    """Two accuracies of one value without bounds are not judged; the same in every part they are alike."""
+    for found, outcome, reason in (
+        (UNKNOWN, "not judged", "fewer than 20 images"),
+        (DifferenceBounds(None), "not judged", "no bounds recorded"),
+        (DifferenceBounds(None, SAME), "alike", SAME),
+    ):
+        with table_row(found):
+            decided = decide_accuracy(0.0, found, 0.005)
+            assert (decided.outcome, decided.reason) == (outcome, reason)
+    assert decide(2.0, None, 0.03, reason="not enough runs").outcome == "not judged"
 
 
 def test_each_figure_is_said_as_sure_as_it_is():
@@ -31,35 +87,33 @@ def test_each_figure_is_said_as_sure_as_it_is():
         (of("throughput", 0.5, 0.4, 0.6), "B is 2.00 times slower (95% 1.67 to 2.50)"),
         (of("energy", 0.77, 0.74, 0.8), "B costs 23.0% less energy (95% 20.0 to 26.0%)"),
         (of("energy", 1.2, 1.1, 1.3), "B costs 20.0% more energy (95% 10.0 to 30.0%)"),
-        (
-            Difference(figure="energy", unit="mJ", state="lower", matters=0.03, change=0.77),
-            "B costs 23.0% less energy (too few runs for an interval)",
-        ),
+        (of("energy", 2.5, 1.01, 6.0), "B costs 2.50 times the energy (95% 1.01 to 6.00, perhaps less than the 3% that matter)"),
         (of("energy", 3.1, 3.0, 3.2), "B costs 3.10 times the energy (95% 3.00 to 3.20)"),
         (of("energy", 1.0, 0.99, 1.01), "B costs as much energy as A within 3%"),
         (points(-3.7, -5.3, -2.1), "B loses 3.7 AP points (95% 2.1 to 5.3)"),
         (points(3.7, 2.1, 5.3), "B gains 3.7 AP points (95% 2.1 to 5.3)"),
         (points(-0.6, -1.0, -0.2), "B loses 0.6 AP points (95% 0.2 to 1.0, perhaps less than the 0.5 that matter)"),
-        (points(0.0, -2.0, 2.0), "not sure: AP (+0.0 points, 95% -2.0 to +2.0)"),
+        (points(0.0, -2.0, 2.0), "not settled: AP (+0.0 points, 95% -2.0 to +2.0)"),
         (points(0.1, -0.2, 0.4), "B has within 0.5 points the same AP as A"),
-        (accuracy_difference("AP", (0.5, 0.5), UNKNOWN, 0.005), "B has the same AP as A"),
+        (accuracies(0.0, DifferenceBounds(None, SAME)), "B has the same AP as A"),
+        (accuracies(0.0, UNKNOWN), "not judged: AP (+0.0 points; fewer than 20 images)"),
         (
             of("latency", 1.02, 0.9, 1.1, note="about 12 more pairs would settle it"),
-            "not sure: latency (1.02 times A's, 95% 0.900 to 1.10; about 12 more pairs would settle it)",
+            "not settled: latency (1.02 times A's, 95% 0.900 to 1.10; about 12 more pairs would settle it)",
         ),
-        (points(-1.0, -3.0, 1.0), "not sure: AP (-1.0 points, 95% -3.0 to +1.0)"),
-        (accuracy_difference("AP", (0.5, 0.4), UNKNOWN, 0.005), "not sure: AP (-10.0 points; no interval, fewer than 20 images)"),
-        (decision.absent("energy", "mJ", 0.03, "no sensor"), "nothing of B and A could be compared"),
+        (points(-1.0, -3.0, 1.0), "not settled: AP (-1.0 points, 95% -3.0 to +1.0)"),
+        (accuracies(-0.1, UNKNOWN), "not judged: AP (-10.0 points; fewer than 20 images)"),
+        (NO_ENERGY, "nothing of B and A could be compared"),
     ]:
         assert sentence("B", "A", [one]) == says, f"{says!r}"
 
 
 def test_all_figures_make_one_sentence():
     """What is known, then what is not sure, then what speaks against believing it; what is absent is left out."""
-    found = [of("latency", 0.7, 0.65, 0.75), points(-1.0, -3.0, 1.0), decision.absent("energy", "mJ", 0.03, "no sensor")]
+    found = [of("latency", 0.7, 0.65, 0.75), points(-1.0, -3.0, 1.0), NO_ENERGY]
     assert sentence("B", "A", [*found, of("energy", 0.5, 0.4, 0.6)], ["2 of 10 runs are suspect (throttled)"]) == (
         "B is 1.43 times faster (95% 1.33 to 1.54) and costs 50.0% less energy (95% 40.0 to 60.0%); "
-        "not sure: AP (-1.0 points, 95% -3.0 to +1.0); 2 of 10 runs are suspect (throttled)"
+        "not settled: AP (-1.0 points, 95% -3.0 to +1.0); 2 of 10 runs are suspect (throttled)"
     )
 
 

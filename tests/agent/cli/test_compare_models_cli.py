@@ -24,7 +24,7 @@ def test_a_model_against_itself_prints_both_sides_and_a_verdict(tmp_path):
     done = run(tmp_path / "a.replay.json", tmp_path / "a.replay.json", "--runs", 2, "--mode", "rapid")
     assert done.returncode == 0, done.stderr
     assert "a.replay.json" in done.stdout
-    assert "not sure: latency (" in done.stdout or "B is as fast as A within 3%" in done.stdout
+    assert "not settled: latency (" in done.stdout or "B is as fast as A within 3%" in done.stdout
     assert "no accuracy: no photographs were given" in done.stdout
 
 

@@ -89,8 +89,8 @@ def test_stopping_early_leaves_the_interval_as_good(ratio, devices):
 def test_a_slowdown_of_three_percent_is_found(family, devices):
     """Within ten runs a side at least nine of ten are called slower, at the run-to-run spread of a 0.2 ms model on a shared VM."""
     states = [one.state for one in judged(log_ratios(family, devices, 1.03, RUN_SPREAD, seed=5))]
-    assert states.count("slower") / devices >= 0.9
-    assert "faster" not in states
+    assert states.count("higher") / devices >= 0.9
+    assert "lower" not in states
 
 
 @pytest.mark.parametrize("devices", SIZES)
@@ -99,7 +99,7 @@ def test_a_slowdown_of_three_percent_is_found(family, devices):
 def test_a_against_a_is_hardly_ever_a_difference(family, spread, devices):
     """At most 1% of comparisons of a device with itself are called faster or slower, however wide the spread (99% sampling bound)."""
     states = [one.state for one in judged(log_ratios(family, devices, 1.0, spread, seed=6))]
-    alarms = states.count("faster") + states.count("slower")
+    alarms = states.count("lower") + states.count("higher")
     assert alarms <= 0.01 * devices + 2.33 * (0.0099 * devices) ** 0.5
 
 
@@ -113,7 +113,7 @@ def test_false_alarms_over_all_devices_are_at_most_one_percent():
         for seed, spread in zip(seeds, (RUN_SPREAD, WIDER_RUN_SPREAD, 0.05), strict=True)
         for one in judged(log_ratios(family, 1000, 1.0, spread, seed))
     ]
-    assert (states.count("faster") + states.count("slower")) / len(states) <= 0.01
+    assert (states.count("lower") + states.count("higher")) / len(states) <= 0.01
 
 
 def run_of(latency_ms):

@@ -56,7 +56,7 @@ def test_each_side_gets_its_own_runs(compare):
     (a, b), (contrast,) = found.sides, found.contrasts
     assert a.p50_ms == pytest.approx((10.0, 10.01, 10.02, 10.03, 10.04))
     assert b.p50_ms == pytest.approx((15.0, 14.99, 14.98, 14.97, 14.96))
-    assert (contrast.latency.state, contrast.latency.pairs, len(found.runs)) == ("slower", 5, 10)
+    assert (contrast.latency.state, contrast.latency.pairs, len(found.runs)) == ("higher", 5, 10)
     assert contrast.latency.ratio == pytest.approx(1.495, abs=0.003)
     assert b.median_ms == pytest.approx(14.98)
     assert b.low_ms < 14.96
@@ -88,15 +88,15 @@ def test_an_energy_that_is_not_settled_keeps_the_runs_coming(compare):
         lambda place: run_of(15.0 - 0.01 * place, gross_mj=100 + 8 * (place % 4)),
     )
     (contrast,) = found.contrasts
-    assert (contrast.latency.pairs, contrast.energy.state) == (10, "not enough runs")
+    assert (contrast.latency.pairs, contrast.energy.state) == (10, "not settled")
     assert contrast.sentence.startswith("B is 1.4")
-    assert "; not sure: energy (1.0" in contrast.sentence
+    assert "; not settled: energy (1.0" in contrast.sentence
 
 
 def test_what_was_not_measured_is_left_out_of_the_sentence_and_explained(compare):
     """No sensor, no photographs, an estimate: no word of energy or accuracy, and the reason beside the table."""
     found = compare(lambda place: run_of(10.0 + 0.01 * place), lambda place: run_of(15.0 + 0.01 * place))
-    missing = {one.figure: one.note for one in found.contrasts[0].differences if one.state == "absent"}
+    missing = {one.figure: one.note for one in found.contrasts[0].differences if one.state == "not judged"}
     assert missing == {"energy": "no sensor here", "accuracy": "not scored"}
     assert not {"energy", "AP"} & set(found.contrasts[0].sentence.split())
     stated = {"provenance": {"latency": "measured", "energy": "estimated"}}
@@ -110,7 +110,7 @@ def test_accuracies_of_other_images_are_not_compared(compare):
     sides = [scored_run(0.4), scored_run(0.5, metric="top1")]
     found = compare(*[lambda place, one=one: run_of(10.0 + 0.01 * place) if place else one for one in sides], images="photos")
     (accuracy,) = [one for one in found.contrasts[0].differences if one.figure == "accuracy"]
-    assert (accuracy.state, accuracy.a, accuracy.b) == ("absent", 0.4, 0.5)
+    assert (accuracy.state, accuracy.a, accuracy.b) == ("not judged", 0.4, 0.5)
     assert accuracy.note == "coco_ap on 80 images against top1 on 80 images: not the same metric on the same images"
 
 
@@ -162,6 +162,6 @@ def test_a_real_comparison_finds_the_slower_model(tmp_path):
     kept = []
     bench = in_turn.Bench(WHO, {}, "none", lambda _: None, lambda record: kept.append(record) or record)
     found = in_turn.measure_in_turn([replay_case(tmp_path, "a", 2.0), replay_case(tmp_path, "b", 3.0)], 3, bench)
-    assert found.contrasts[0].latency.state == "slower"
+    assert found.contrasts[0].latency.state == "higher"
     assert found.contrasts[0].latency.ratio == pytest.approx(1.5, rel=0.1)
     assert tuple(kept) == found.runs

@@ -20,37 +20,37 @@ def judged(shift: float, scale: float = 1.0, count: int = 10, **settings):
 def test_ratio_and_spread_make_the_verdict():
     """A clear difference, a clear absence of one that matters, and what is undecided."""
     for ratio, scale, state in [
-        (1.1, 1.0, "slower"),
-        (0.9, 1.0, "faster"),
-        (1.0, 1.0, "no difference that matters"),
-        (1.005, 1.0, "no difference that matters"),
-        (1.02, 0.1, "no difference that matters"),
-        (1.02, 5.0, "not enough runs"),
-        (1.0, 5.0, "not enough runs"),
+        (1.1, 1.0, "higher"),
+        (0.9, 1.0, "lower"),
+        (1.0, 1.0, "alike"),
+        (1.005, 1.0, "alike"),
+        (1.02, 0.1, "alike"),
+        (1.02, 5.0, "not settled"),
+        (1.0, 5.0, "not settled"),
     ]:
         with table_row(ratio, scale):
             found = judged(log(ratio), scale)
             assert found.state == state
             assert found.low <= ratio <= found.high
             assert found.ratio == pytest.approx(ratio, rel=0.01 * scale)
-            assert (found.more_pairs is None) == (state != "not enough runs")
+            assert (found.more_pairs is None) == (state != "not settled")
 
 
 def test_what_matters_is_the_users_choice():
     """Two percent with hardly any spread do not matter by default, and are slower where 1% matters."""
-    assert judged(log(1.02), 0.1).state == "no difference that matters"
-    assert judged(log(1.02), 0.1, matters_ratio=0.01).state == "slower"
+    assert judged(log(1.02), 0.1).state == "alike"
+    assert judged(log(1.02), 0.1, matters_ratio=0.01).state == "higher"
 
 
 def test_the_foreseen_pairs_are_about_enough():
     """Four of five comparisons with the foreseen number of pairs are settled; the wider the spread, the more are foreseen."""
     found = judged(0.0, 5.0)
-    assert found.state == "not enough runs"
+    assert found.state == "not settled"
     assert 5 < found.more_pairs < judged(0.0, 9.0).more_pairs
     draw, spread = np.random.default_rng(1), float(np.std(5 * NOISE, ddof=1))
     centre = log(found.ratio)
     states = [pairs.judge_pairs(draw.normal(centre, spread, 10 + found.more_pairs).tolist()).state for _ in range(200)]
-    assert 0.7 <= 1 - states.count("not enough runs") / 200 <= 0.92
+    assert 0.7 <= 1 - states.count("not settled") / 200 <= 0.92
 
 
 def test_where_a_thousand_pairs_would_not_do_none_are_foreseen():
@@ -61,7 +61,7 @@ def test_where_a_thousand_pairs_would_not_do_none_are_foreseen():
 def test_one_pair_gives_only_its_ratio():
     """There is no spread to judge by, and so no interval."""
     found = pairs.judge_pairs([log(1.5)])
-    assert found.state == "not enough runs"
+    assert found.state == "not judged"
     assert found.ratio == pytest.approx(1.5)
     assert found.low is None
     assert found.high is None
@@ -74,7 +74,7 @@ def test_only_a_clear_answer_ends_a_comparison_early():
     clear = (log(1.5) + NOISE).tolist()
     assert [pairs.is_settled(clear[:n], 10) for n in (4, 5, 10)] == [False, True, False]
     weak = (log(1.03) + NOISE).tolist()
-    assert pairs.judge_pairs(weak).state == "slower"
+    assert pairs.judge_pairs(weak).state == "higher"
     assert not pairs.is_settled(weak[:5], 10)
     assert not any(pairs.is_settled((5 * NOISE).tolist()[:n], 10) for n in range(11))
 

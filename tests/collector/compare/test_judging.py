@@ -26,39 +26,39 @@ def test_a_latency_is_judged_by_where_its_interval_lies():
     for own_ms, state, word in (
         (10.0, "higher", "slower: 5 times as long"),
         (1.0, "lower", "faster: 0.5 times as long"),
-        (2.0, "alike", "no difference that matters: 1.000 times as long"),
-        (2.06, "perhaps higher", "slower, perhaps by less than the 3% that matter: 1.030 times as long"),
-        (1.94, "perhaps lower", "faster, perhaps by less than the 3% that matter: 0.970 times as long"),
+        (2.0, "alike", "alike: 1.000 times as long"),
+        (2.06, "higher", "slower, perhaps by less than the 3% that matter: 1.030 times as long"),
+        (1.94, "lower", "faster, perhaps by less than the 3% that matter: 0.970 times as long"),
     ):
         with table_row(own_ms):
-            found = judged(own_ms).latency
-            assert (found.state, found.words.startswith(word)) == (state, True), found
+            found = judged(own_ms)["latency"]
+            assert (found.outcome, found.words.startswith(word)) == (state, True), found
 
 
 def test_noise_settles_nothing_and_says_how_many_runs_would():
     """The number is for each side."""
-    found = judged(2.1, runs=(0.8, 0.9, 1.0, 1.1, 1.2, 1.05)).latency
-    assert found.state == "not settled"
+    found = judged(2.1, runs=(0.8, 0.9, 1.0, 1.1, 1.2, 1.05))["latency"]
+    assert found.outcome == "not settled"
     assert "more runs on each side would settle it" in found.words
 
 
 def test_an_interval_says_what_it_rests_on():
     """Runs of one day say so; days are counted as days."""
-    assert "6 runs against 6 runs; within this day, this board" in judged(10.0).latency.words
-    assert "6 days against 6 days; within this board)" in judged(10.0, apart_ns=DAY_NS).latency.words
+    assert "6 runs against 6 runs; within this day, this board" in judged(10.0)["latency"].words
+    assert "6 days against 6 days; within this board)" in judged(10.0, apart_ns=DAY_NS)["latency"].words
 
 
 def test_a_single_run_has_a_ratio_and_no_verdict():
     """Nothing is known of the spread."""
-    found = judged(10.0, runs=(1.0,)).latency
-    assert found.state == "not enough runs"
-    assert found.words == "not enough runs (1 against 1; an interval takes 3 each): 5 times as long, without an interval"
+    found = judged(10.0, runs=(1.0,))["latency"]
+    assert found.outcome == "not judged"
+    assert found.words == "not judged: not enough runs (1 against 1; an interval takes 3 each), 5 times as long"
 
 
 def test_another_class_of_precision_gets_no_verdict():
     """The ratio stands; like is not compared with like. 16-bit floats are one class."""
-    found = judged(10.0, precision="int8").latency
-    assert (found.state, found.words.startswith("no verdict, int8 against fp32: 5 times as long")) == ("other class", True)
+    found = judged(10.0, precision="int8")["latency"]
+    assert (found.outcome, found.words.startswith("not judged: int8 against fp32, 5 times as long")) == ("not judged", True)
     halves = [make_run(precision="bf16"), make_reference(), make_reference(precision="fp16", sha256="b2" * 32)]
     row = compare_runs(*halves).rows[-1]
     assert (row.reference.key.precision, row.choice) == (
@@ -71,8 +71,8 @@ def test_what_matters_can_be_set():
     """With 10% at stake 6% are none."""
     runs = [run for factor in NOISE for run in (make_run(p50_ms=2.12 * factor), make_reference(p50_ms=2.0 * factor))]
     row = compare(StoreContents(runs), "reference", SmallestDifferences(ratio=0.1)).rows[-1]
-    assert row.judgements.latency.state == "alike"
-    assert compare(StoreContents(runs), "reference").rows[-1].judgements.latency.state == "higher"
+    assert row.judgements["latency"].outcome == "alike"
+    assert compare(StoreContents(runs), "reference").rows[-1].judgements["latency"].outcome == "higher"
 
 
 def test_energies_of_two_meters_carry_what_the_meters_may_be_wrong_by():
@@ -87,7 +87,7 @@ def test_energies_of_two_meters_carry_what_the_meters_may_be_wrong_by():
         )
     ]
     (row,) = [row for row in compare_runs(*runs).rows if not row.is_reference]
-    assert row.judgements.energy.state == "not settled"
+    assert row.judgements["energy"].outcome == "not settled"
     assert row.ratios.energy_gross_interval[0] < 1.0
 
 
@@ -98,15 +98,15 @@ def test_one_meter_on_one_board_compares_two_cases_without_its_gain():
         runs.append(make_run(energy=make_energy(gross_mj=100 * factor, gross_u_mj=8.0), threads=1))
         runs.append(make_run(energy=make_energy(gross_mj=110 * factor, gross_u_mj=8.0), threads=1, role="reference"))
     (row,) = [row for row in compare(StoreContents(runs), "reference").rows if not row.is_reference]
-    assert row.judgements.energy.state == "lower"
-    assert row.judgements.energy.words.endswith("one meter measured both")
+    assert row.judgements["energy"].outcome == "lower"
+    assert row.judgements["energy"].words.endswith("one meter measured both")
 
 
 def test_an_unknown_uncertainty_of_a_meter_leaves_no_interval():
     """A meter without a stated uncertainty is not taken for an exact one."""
     runs = [run for _ in NOISE for run in (make_run(energy=make_energy(gross_u_mj=None)), make_reference())]
-    found = compare_runs(*runs).rows[-1].judgements.energy
-    assert (found.state, found.words.startswith("the uncertainty of the meters is unknown")) == ("not enough runs", True)
+    found = compare_runs(*runs).rows[-1].judgements["energy"]
+    assert (found.outcome, found.words.startswith("not judged: the uncertainty of the meters is unknown")) == ("not judged", True)
 
 
 def test_accuracies_are_told_apart_by_their_bounds_over_images():
@@ -114,12 +114,12 @@ def test_accuracies_are_told_apart_by_their_bounds_over_images():
 
     def table_row(own, other, half):
         accuracies = [make_accuracy(value=value, low=value - half, high=value + half) for value in (own, other)]
-        return compare_runs(make_run(accuracy=accuracies[0]), make_reference(accuracy=accuracies[1])).rows[-1].judgements.accuracy
+        return compare_runs(make_run(accuracy=accuracies[0]), make_reference(accuracy=accuracies[1])).rows[-1].judgements["accuracy"]
 
-    assert table_row(0.58, 0.60, 0.05).state == "not settled"
-    assert table_row(0.58, 0.60, 0.002).state == "lower"
-    assert table_row(0.6, 0.6, 0.05).words.startswith("indistinguishable: AP 0.600 against 0.600, +0.000 (95%: -0.071 to +0.071")
-    assert table_row(0.6, 0.6, 0.002).state == "alike"
+    assert table_row(0.58, 0.60, 0.05).outcome == "not settled"
+    assert table_row(0.58, 0.60, 0.002).outcome == "lower"
+    assert table_row(0.6, 0.6, 0.05).words.startswith("not settled: AP 0.600 against 0.600, +0.000 (95%: -0.071 to +0.071")
+    assert table_row(0.6, 0.6, 0.002).outcome == "alike"
 
 
 def test_a_case_without_a_like_is_told_its_nearest():
@@ -138,8 +138,8 @@ def test_a_case_below_the_gate_has_no_verdict_on_its_speed():
     """Its ratios are withheld, so there is nothing to judge but the accuracy."""
     runs = [run for _ in NOISE for run in (make_run(ap=0.1, precision="int8"), make_reference(ap=0.6))]
     output = compare_runs(*runs).rows[-1].judgements
-    assert (output.latency, output.energy) == (None, None)
-    assert output.accuracy is not None
+    assert (output["latency"], output["energy"]) == (None, None)
+    assert output["accuracy"] is not None
 
 
 def test_published_figures_never_reach_a_median():
@@ -160,10 +160,10 @@ def test_accuracies_are_compared_image_by_image_where_the_records_allow_it():
     )
 
     def judged(own, reference):
-        return compare_runs(make_run(accuracy=own), make_reference(accuracy=reference)).rows[-1].judgements.accuracy
+        return compare_runs(make_run(accuracy=own), make_reference(accuracy=reference)).rows[-1].judgements["accuracy"]
 
-    assert judged(one, other).state == "lower"
-    assert judged(one, msgspec.structs.replace(other, without_parts=())).state == "not settled"
+    assert judged(one, other).outcome == "lower"
+    assert judged(one, msgspec.structs.replace(other, without_parts=())).outcome == "not settled"
 
 
 def test_a_difference_of_accuracies_that_no_part_moves_is_not_judged_by_an_interval():
@@ -175,6 +175,9 @@ def test_a_difference_of_accuracies_that_no_part_moves_is_not_judged_by_an_inter
 
     same, apart = table_row(1.0, 1.0), table_row(1.0, 0.0)
     assert (same.ratios.accuracy_difference, same.ratios.accuracy_interval) == (0.0, None)
-    assert (same.judgements.accuracy.state, same.judgements.accuracy.words) == ("alike", "the same AP 1.000 against 1.000")
-    assert (apart.ratios.accuracy_interval, apart.judgements.accuracy.state) == (None, "not enough runs")
-    assert apart.judgements.accuracy.words == ("not judged, no part of the images moves the difference: AP 1.000 against 0.000, +1.000")
+    assert (same.judgements["accuracy"].outcome, same.judgements["accuracy"].words) == (
+        "alike",
+        "alike: both are the same without any part of the images, AP 1.000 against 1.000, +0.000",
+    )
+    assert (apart.ratios.accuracy_interval, apart.judgements["accuracy"].outcome) == (None, "not judged")
+    assert apart.judgements["accuracy"].words == "not judged: no part of the images moves the difference, AP 1.000 against 0.000, +1.000"

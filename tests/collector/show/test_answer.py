@@ -1,7 +1,11 @@
 from edgemeter.agent.contract import record_conditions
+from edgemeter.collector.compare.comparison import compare
+from edgemeter.collector.compare.judgement import SmallestDifferences
+from edgemeter.collector.runs.store import StoreContents
 from edgemeter.collector.show import conclusions
 from tests.fixtures.comparison_factory import OTHER_DATA, compare_runs, make_reference, make_run, no_energy
 from tests.fixtures.record_factory import make_energy
+from tests.fixtures.rows import table_row
 
 
 def output(*runs):
@@ -13,21 +17,29 @@ def test_the_answer_names_the_fastest_case_its_ratio_and_what_it_is_to():
     """Each sentence has its figures: latency, ratio, accuracy, and the most accurate case."""
     text = output(make_run(p50_ms=20.0), make_run(precision="int8", runtime="litert", p50_ms=8.0, ap=0.58), make_reference())
     assert "pi-1 runs tiny-detector in 8.00 ms at best (p50, int8 on litert 1.22.1)" in text
-    assert "4.0 times as long as the reference (fp32 on onnx 1.22.1, server-1), no verdict: int8 against fp32." in text
-    assert "Its AP is 0.580 against 0.600 of the reference." in text
+    assert "4.0 times as long as the reference (fp32 on onnx 1.22.1, server-1), not judged: int8 against fp32." in text
+    assert "Its AP is 0.580 against 0.600 of the reference (not judged)." in text
     assert "The most accurate case, fp32 on onnx 1.22.1, reaches 0.600 in 20.0 ms." in text
 
 
-def test_a_ratio_is_worded_no_more_certain_than_the_runs_are():
-    """Within 3% nothing is faster, and ranges that straddle 1 decide nothing."""
-    for ratio, low, high, words in (
-        (4.88, 4.8, 4.9, "4.9 times as long as the reference"),
-        (0.5, 0.49, 0.51, "2.0 times as fast as the reference"),
-        (1.02, 1.01, 1.03, "as fast as the reference within 3%"),
-        (1.2, 0.9, 1.5, "indistinguishable from the reference by these runs"),
-        (None, None, None, "with no ratio to the reference"),
+def test_a_latency_is_worded_as_it_was_judged():
+    """No more certain than its interval, and by the difference that the reader said matters."""
+    for p50_ms, matters_ratio, words in (
+        (9.76, 0.03, "4.9 times as long as the reference"),
+        (1.0, 0.03, "2.0 times as fast as the reference"),
+        (2.04, 0.03, "as fast as the reference within 3%"),
+        (2.06, 0.03, "1.03 times as long as the reference, perhaps by less than the 3% that matter"),
+        (2.12, 0.1, "as fast as the reference within 10%"),
+        (None, 0.03, "with no ratio to the reference"),
     ):
-        assert conclusions.compared(ratio, low, high) == words, (ratio, low, high)
+        with table_row(p50_ms, matters_ratio):
+            runs = [
+                run
+                for factor in (0.999, 1.0, 1.001)
+                for run in (make_run(p50_ms=p50_ms and p50_ms * factor), make_reference(p50_ms=2.0 * factor))
+            ]
+            row = compare(StoreContents(runs), "reference", SmallestDifferences(ratio=matters_ratio)).rows[-1]
+            assert conclusions.speed(row) == words
 
 
 def test_energy_is_worded_with_scope_uncertainty_and_only_like_with_like():
@@ -35,8 +47,8 @@ def test_energy_is_worded_with_scope_uncertainty_and_only_like_with_like():
     device = make_run(energy=make_energy(gross_mj=125.0, gross_u_mj=3.0))
     same, other = make_reference(), make_reference(energy=make_energy(scope="wall-ac"))
     assert (
-        "An inference costs 125.0 ± 3.0 mJ gross (board-input), 30.0 ± 2.0 mJ net of idle; gross that is 2.0 times the reference's."
-        in output(device, same)
+        "An inference costs 125.0 ± 3.0 mJ gross (board-input), 30.0 ± 2.0 mJ net of idle; "
+        "gross that is 2.0 times the reference's (not judged)." in output(device, same)
     )
     assert "the reference's is of another scope or provenance (wall-ac), so the two are not compared" in output(device, other)
     assert "the reference's energy was not measured" in output(device, make_reference(**no_energy()))
@@ -72,7 +84,7 @@ def test_several_devices_are_answered_with_the_nearest_and_the_farthest():
     text = output(*runs)
     assert "Nearest to the reference, or ahead of it, comes pi-1" in text
     assert "Farthest from it is pi-2 with tiny-detector, fp32 on onnx 1.22.1: 40.0 ms (p50), 20 times as long as the reference, " in text
-    assert "from too few runs for an interval" in text
+    assert "not judged: not enough runs (1 against 1; an interval takes 3 each)" in text
     assert "Energy was not measured on pi-2." in text
 
 
@@ -95,5 +107,5 @@ def test_the_title_names_model_device_and_reference():
 def test_medians_that_are_close_are_not_called_equal_where_the_runs_do_not_say_so():
     """The headline says no more than the judgement: its interval reaches far beyond 3%."""
     text = output(*(make_run(p50_ms=value) for value in (9.0, 10.0, 11.0, 10.0, 10.0)), *(make_reference(p50_ms=10.0) for _ in range(5)))
-    assert "indistinguishable from the reference by these runs" in text
+    assert "not settled against the reference (fp32 on onnx 1.22.1, server-1) by these runs" in text
     assert "within 3%" not in text

@@ -1,0 +1,144 @@
+"""One pair of cases through every view: the sentence, the tables, JSON, CSV, the limits, the comment and the page say the same of it."""
+
+import csv
+import io
+import json
+
+import msgspec
+import pytest
+from click.testing import CliRunner
+
+from edgemeter.agent.cli.main import cli
+from tests.fixtures.comparison_factory import document
+from tests.fixtures.record_factory import make_accuracy
+from tests.fixtures.review_runs import make_side
+from tests.fixtures.rows import table_row
+
+BASELINE_MS, BASELINE_AP = 10.0, 0.6
+PERHAPS = ", perhaps by less than the 3% that matter"
+
+
+def latencies_ms(interval):
+    """Return p50s whose ratio to runs that do not scatter has that interval: of five their range, widened by a twentieth each way."""
+    if interval is None:
+        return [BASELINE_MS * 1.01] * 2
+    low, high = interval
+    wider = (high / low) ** (0.05 / 1.1)
+    ends = low * wider, high / wider
+    return [BASELINE_MS * ratio for ratio in (ends[0], *[(low * high) ** 0.5] * 3, ends[1])]
+
+
+def accuracy_of(interval):
+    """Return an accuracy whose difference to an exact one has that interval, around its middle."""
+    if interval is None:
+        return make_accuracy(value=BASELINE_AP - 0.007)
+    low, high = (BASELINE_AP + bound for bound in interval)
+    return make_accuracy(value=(low + high) / 2, low=low, high=high)
+
+
+def sides_of(latency, accuracy):
+    """Return the runs of a case before and after a change, on one device."""
+    exact = make_accuracy(value=BASELINE_AP, low=BASELINE_AP, high=BASELINE_AP)
+    before_ms = [BASELINE_MS] * (2 if latency is None else 5)
+    values = ((before_ms, exact, 0), (latencies_ms(latency), accuracy_of(accuracy), 100))
+    return [
+        [
+            run
+            for place, p50_ms in enumerate(p50s_ms)
+            for run in make_side(agent=str(start), runs=1, spread=0, factor=p50_ms / 12.0, start=start + place, accuracy=scored)
+        ]
+        for p50s_ms, scored, start in values
+    ]
+
+
+def run(tmp_path, *arguments, **files):
+    """Return how `edgemeter compare` of these runs ended."""
+    for name, runs in files.items():
+        (tmp_path / f"{name}.json").write_bytes(document(*runs))
+    return CliRunner().invoke(cli, ["compare", *map(str, arguments)], catch_exceptions=False)
+
+
+def reviewed(tmp_path, sides, *options):
+    """Return what `edgemeter compare BASELINE NEW` prints."""
+    return run(tmp_path, tmp_path / "a.json", tmp_path / "b.json", *options, a=sides[0], b=sides[1]).stdout
+
+
+def compared(tmp_path, sides, *options):
+    """Return what `edgemeter compare --reference` prints of the same figures, of a device against another."""
+    of_reference = {"device": "server-1", "role": "reference"}
+    runs = [*(msgspec.structs.replace(one, **of_reference) for one in sides[0]), *sides[1]]
+    return run(tmp_path, "--reference", "reference", "--store", tmp_path / "both.json", *options, both=runs).stdout
+
+
+def judged_line(printed, figure):
+    """Return the words of the one judgement on a figure."""
+    (line,) = [line.strip() for line in printed.splitlines() if line.startswith(f"    {figure}: ")]
+    return line.removeprefix(f"{figure}: ")
+
+
+def check_every_view(tmp_path, sides, figure, outcome, word, sentence, limit):
+    """Assert what each view says of the figure of one pair."""
+    printed = reviewed(tmp_path, sides, "--fail-on", limit)
+    words = judged_line(printed, figure)
+    assert words.startswith(word)
+    assert sentence in printed
+    (finding,) = [line for line in printed.splitlines() if line.startswith(f"limit {limit} ") and "tiny-detector" in line]
+    assert words in finding
+    document = json.loads(reviewed(tmp_path, sides, "--fail-on", limit, "--json"))
+    assert (document["pairs"][0]["verdicts"][figure], words in document["limits"][0]["words"]) == (words, True)
+    comment = reviewed(tmp_path, sides, "--fail-on", limit, "--format", "markdown")
+    assert f"<br>{word}: " in comment
+    for state in ("violated", "not judged"):
+        assert (f"  - {state}: tiny-detector" in comment) == (f" {state}: " in finding)
+
+    assert judged_line(compared(tmp_path, sides, "--html", tmp_path / "page.html"), figure).startswith(word)
+    assert f">{word}</small>" in (tmp_path / "page.html").read_text(encoding="utf-8")
+    row = json.loads(compared(tmp_path, sides, "--json"))["rows"][-1]
+    (listed,) = list(csv.DictReader(io.StringIO(compared(tmp_path, sides, "--format", "csv"))))[1:]
+    assert (row[f"{figure}_verdict"], listed[f"{figure}_verdict"]) == (outcome, outcome)
+    assert row[f"{figure}_verdict_words"].startswith(word)
+
+
+@pytest.mark.parametrize(
+    ("interval", "outcome", "word", "sentence"),
+    [
+        ((0.9705, 1.02), "not settled", "not settled", "not settled: latency (0.99"),
+        ((0.9, 1.2), "not settled", "not settled", "not settled: latency (1.0"),
+        ((0.98, 1.02), "alike", "alike", "is as fast as the baseline within 3%"),
+        ((1.05, 1.1), "higher", "slower", "times slower (95% 1.05 to 1.10)"),
+        ((1.005, 1.06), "higher", f"slower{PERHAPS}", "times slower (95% 1.00 to 1.06, perhaps less than the 3% that matter)"),
+        ((0.9, 0.95), "lower", "faster", "times faster (95% 1.05 to 1.11)"),
+        ((0.95, 0.995), "lower", f"faster{PERHAPS}", "times faster (95% 1.01 to 1.05, perhaps less than the 3% that matter)"),
+        (None, "not judged", "not judged", "not judged: latency (1.01 times the baseline's; not enough runs (2 against 2;"),
+    ],
+)
+def test_every_view_says_the_same_of_a_latency(tmp_path, interval, outcome, word, sentence):
+    """One outcome with its interval, near the margin and far from it, and without an interval none."""
+    check_every_view(tmp_path, sides_of(interval, (0, 0)), "latency", outcome, word, sentence, "slower:3%")
+
+
+@pytest.mark.parametrize(
+    ("interval", "outcome", "word", "sentence"),
+    [
+        ((-0.02, 0.004), "not settled", "not settled", "not settled: AP (-0.8 points, 95% -2.0 to +0.4)"),
+        ((-0.004, 0.002), "alike", "alike", "has within 0.5 points the same AP as the baseline"),
+        ((-0.02, -0.01), "lower", "less accurate", "loses 1.5 AP points (95% 1.0 to 2.0)"),
+        ((0.01, 0.02), "higher", "more accurate", "gains 1.5 AP points (95% 1.0 to 2.0)"),
+        (None, "not judged", "not judged", "not judged: AP (-0.7 points; no bounds recorded)"),
+    ],
+)
+def test_every_view_says_the_same_of_an_accuracy(tmp_path, interval, outcome, word, sentence):
+    """Where no bounds were recorded no view judges it, the limit included."""
+    check_every_view(tmp_path, sides_of((0.99, 1.01), interval), "accuracy", outcome, word, sentence, "ap:0.5")
+
+
+def test_a_loss_without_bounds_is_not_judged_and_keeps_the_gate_closed(tmp_path):
+    """Exit status 1, and the same words on the terminal as in the comment."""
+    before, after = sides_of((0.99, 1.01), None)
+    paths = [tmp_path / "a.json", tmp_path / "b.json"]
+    words = "not judged: no bounds recorded, AP 0.593 against 0.600, -0.007; in doubt a gate stays closed"
+    for form in ("table", "markdown"):
+        with table_row(form):
+            done = run(tmp_path, *paths, "--fail-on", "ap:0.5", "--format", form, a=before, b=after)
+            assert (done.exit_code, words in done.stdout) == (1, True)
+    assert "**1 limit not judged, and in doubt a gate stays closed**" in done.stdout
