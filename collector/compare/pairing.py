@@ -191,7 +191,7 @@ def comparability_rules() -> list[Row]:
             "no ratio and no rank",
             "a fast but wrong model has no speed to compare",
         ),
-        _comparability_row("class of precision", "equal", "a ratio without a verdict, marked `other class of precision`", classes),
+        _comparability_row("class of precision", "equal", "a ratio that is not judged, marked `other class of precision`", classes),
         _comparability_row(
             "energy's scope and provenance",
             "equal",
@@ -204,9 +204,7 @@ def comparability_rules() -> list[Row]:
             for _, mark in PAIR_MARKS
             if mark.name != "other class of precision"
         ),
-        _comparability_row(
-            "runs", "three on each side", "a ratio without an interval and without a verdict", "fewer runs do not show the spread"
-        ),
+        _comparability_row("runs", "three on each side", "a ratio without an interval, not judged", "fewer runs do not show the spread"),
     ]
 
 
