@@ -52,11 +52,11 @@ def decide(value: float | None, bounds: Bounds | None, matters: float, scale: Sc
     return Decision(outcome, value, bounds, matters, scale, is_beyond_margin=low > margin or high < -margin)
 
 
-def decide_accuracy(difference: float, found: DifferenceBounds, matters: float) -> Decision:
+def decide_accuracy(difference: float, over_items: DifferenceBounds, matters: float) -> Decision:
     """Return the decision on a difference of accuracies (0..1): alike without bounds only where every part of the images shows it."""
-    if found.reason == SAME:
+    if over_items.reason == SAME:
         return Decision("alike", difference, None, matters, "difference", reason=SAME)
-    return decide(difference, found.bounds, matters, "difference", found.reason or "no bounds recorded")
+    return decide(difference, over_items.bounds, matters, "difference", over_items.reason or "no bounds recorded")
 
 
 class Difference(msgspec.Struct, frozen=True, kw_only=True):
@@ -95,56 +95,56 @@ def sentence(name: str, other: str, differences: Sequence[Difference], doubts: S
 
     `doubts` is what speaks against believing it, such as runs that are suspect.
     """
-    compared = [(one, one.change) for one in differences if one.change is not None]
-    claims = [_claim(one, change, other) for one, change in compared if one.state in ("lower", "higher", "alike")]
+    compared = [(diff, diff.change) for diff in differences if diff.change is not None]
+    claims = [_claim(diff, change, other) for diff, change in compared if diff.state in ("lower", "higher", "alike")]
     parts = [f"{name} {_listed(claims)}"] if claims else []
     for state in ("not settled", "not judged"):
-        texts = [_open(one, change, other) for one, change in compared if one.state == state]
+        texts = [_open(diff, change, other) for diff, change in compared if diff.state == state]
         parts += [f"{state}: {'; '.join(texts)}"] if texts else []
     return "; ".join([*(parts or [f"nothing of {name} and {other} could be compared"]), *doubts])
 
 
-def change_text(one: Difference) -> str:
+def change_text(diff: Difference) -> str:
     """Return the change alone, for a table: a ratio as `0.714x`, an accuracy in points."""
-    if one.change is None:
+    if diff.change is None:
         return "-"
-    return f"{one.change * 100:+.1f} points" if one.figure == "accuracy" else f"{significant(one.change)}x"
+    return f"{diff.change * 100:+.1f} points" if diff.figure == "accuracy" else f"{significant(diff.change)}x"
 
 
-def _claim(one: Difference, change: float, other: str) -> str:
+def _claim(diff: Difference, change: float, other: str) -> str:
     # Only an accuracy can be alike without bounds.
-    low, high = (change, change) if one.low is None or one.high is None else (one.low, one.high)
-    if one.figure == "accuracy":
-        return _accuracy_claim(one, change, (low, high), other)
-    doubt = _perhaps(one, (low, high), "ratio", percent(one.matters))
-    if one.figure == "energy":
-        return _energy_claim(one, change, (low, high), other, doubt)
+    low, high = (change, change) if diff.low is None or diff.high is None else (diff.low, diff.high)
+    if diff.figure == "accuracy":
+        return _accuracy_claim(diff, change, (low, high), other)
+    doubt = _perhaps(diff, (low, high), "ratio", percent(diff.matters))
+    if diff.figure == "energy":
+        return _energy_claim(diff, change, (low, high), other, doubt)
     # A rate is high where a time is low.
-    is_faster = (one.state == "lower") == (one.figure == "latency")
-    if one.state == "alike":
-        return f"is as fast as {other} within {percent(one.matters)}"
-    times, shown = (1 / change, span(1 / high, 1 / low)) if one.state == "lower" else (change, span(low, high))
+    is_faster = (diff.state == "lower") == (diff.figure == "latency")
+    if diff.state == "alike":
+        return f"is as fast as {other} within {percent(diff.matters)}"
+    times, shown = (1 / change, span(1 / high, 1 / low)) if diff.state == "lower" else (change, span(low, high))
     return f"is {significant(times)} times {'faster' if is_faster else 'slower'} (95% {shown}{doubt})"
 
 
-def _accuracy_claim(one: Difference, change: float, bounds: Bounds, other: str) -> str:
-    if one.state == "alike":
-        same = "the same" if one.low is None else f"within {one.matters * 100:g} points the same"
-        return f"has {same} {one.unit} as {other}"
+def _accuracy_claim(diff: Difference, change: float, bounds: Bounds, other: str) -> str:
+    if diff.state == "alike":
+        same = "the same" if diff.low is None else f"within {diff.matters * 100:g} points the same"
+        return f"has {same} {diff.unit} as {other}"
     low, high = bounds if change > 0 else (-bounds[1], -bounds[0])
-    doubt = _perhaps(one, bounds, "difference", f"{one.matters * 100:g}")
-    if one.better == "lower":
+    doubt = _perhaps(diff, bounds, "difference", f"{diff.matters * 100:g}")
+    if diff.better == "lower":
         words = ("more", "worse") if change > 0 else ("less", "better")
-        how = f"has {abs(change) * 100:.1f} {one.unit} points {words[0]}, which is {words[1]}"
+        how = f"has {abs(change) * 100:.1f} {diff.unit} points {words[0]}, which is {words[1]}"
     else:
-        how = f"{'gains' if change > 0 else 'loses'} {abs(change) * 100:.1f} {one.unit} points"
+        how = f"{'gains' if change > 0 else 'loses'} {abs(change) * 100:.1f} {diff.unit} points"
     return f"{how} (95% {low * 100:.1f} to {high * 100:.1f}{doubt})"
 
 
-def _energy_claim(one: Difference, change: float, bounds: Bounds, other: str, doubt: str) -> str:
+def _energy_claim(diff: Difference, change: float, bounds: Bounds, other: str, doubt: str) -> str:
     low, high = bounds
-    if one.state == "alike":
-        return f"costs as much energy as {other} within {percent(one.matters)}"
+    if diff.state == "alike":
+        return f"costs as much energy as {other} within {percent(diff.matters)}"
     if change >= 2:
         return f"costs {significant(change)} times the energy (95% {span(low, high)}{doubt})"
     changed = f"{significant(abs(change - 1) * 100)}% {'more' if change > 1 else 'less'}"
@@ -152,21 +152,21 @@ def _energy_claim(one: Difference, change: float, bounds: Bounds, other: str, do
     return f"costs {changed} energy (95% {span(low * 100, high * 100)}%{doubt})"
 
 
-def _open(one: Difference, change: float, other: str) -> str:
-    more = f"; {one.note}" if one.note else ""
-    if one.figure == "accuracy":
-        bounds = "" if one.low is None or one.high is None else f", 95% {one.low * 100:+.1f} to {one.high * 100:+.1f}"
-        return f"{one.unit} ({change * 100:+.1f} points{bounds}{more})"
-    bounds = "" if one.low is None or one.high is None else f", 95% {span(one.low, one.high)}"
-    return f"{one.figure} ({significant(change)} times {other}'s{bounds}{more})"
+def _open(diff: Difference, change: float, other: str) -> str:
+    more = f"; {diff.note}" if diff.note else ""
+    if diff.figure == "accuracy":
+        bounds = "" if diff.low is None or diff.high is None else f", 95% {diff.low * 100:+.1f} to {diff.high * 100:+.1f}"
+        return f"{diff.unit} ({change * 100:+.1f} points{bounds}{more})"
+    bounds = "" if diff.low is None or diff.high is None else f", 95% {span(diff.low, diff.high)}"
+    return f"{diff.figure} ({significant(change)} times {other}'s{bounds}{more})"
 
 
 def _listed(texts: Sequence[str]) -> str:
     return " and ".join(filter(None, (", ".join(texts[:-1]), texts[-1])))
 
 
-def _perhaps(one: Difference, bounds: Bounds, scale: Scale, least: str) -> str:
-    is_certain = decide(one.change, bounds, one.matters, scale).is_beyond_margin
+def _perhaps(diff: Difference, bounds: Bounds, scale: Scale, least: str) -> str:
+    is_certain = decide(diff.change, bounds, diff.matters, scale).is_beyond_margin
     return "" if is_certain else f", perhaps less than the {least} that matter"
 
 

@@ -278,7 +278,7 @@ FIELDS: tuple[IdentityField, ...] = (
             PairMark("other precision", "the reference has another precision"),
             PairMark(
                 "other class of precision",
-                "the precision classes differ: a ratio without a verdict",
+                "the precision classes differ: a ratio that is not judged",
                 lambda key: precision_class(key.precision),
             ),
         ),

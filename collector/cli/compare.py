@@ -44,7 +44,7 @@ VALUED = frozenset(
 def review_change(
     sides: Sequence[str], matters: SmallestDifferences, form: Format | None, fail_on: str | None, days: "DaysCounted", *, has_more: bool
 ) -> None:
-    """Print the review of two sides; exit 1 where the gate stays closed. `has_more` is whether other options were given."""
+    """Print the review of two sides; exit 1 where the gate stays closed. `has_more` is whether options of other modes were given."""
     if len(sides) != 2:
         raise click.UsageError("a review takes two sides: edgemeter compare BASELINE NEW --format markdown --fail-on slower:3%")
     if has_more:

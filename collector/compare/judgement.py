@@ -214,16 +214,16 @@ class SmallestDifferences:
         return self.accuracy if figure == "accuracy" else self.ratio
 
 
-def judge_case(case: CaseSummary, reference: CaseSummary, found: Ratios, matters: SmallestDifferences) -> CaseJudgements:
+def judge_case(case: CaseSummary, reference: CaseSummary, ratios: Ratios, matters: SmallestDifferences) -> CaseJudgements:
     """Return the judgements on `case`; of the reference against itself there are none."""
     if case is reference:
         return dict.fromkeys(VERDICTS)
-    return {figure: judge_figure(figure, case, reference, found, matters.of(figure)) for figure in VERDICTS}
+    return {figure: judge_figure(figure, case, reference, ratios, matters.of(figure)) for figure in VERDICTS}
 
 
-def judge_figure(figure: Figure, case: CaseSummary, reference: CaseSummary, found: Ratios, matters: float) -> Judgement | None:
+def judge_figure(figure: Figure, case: CaseSummary, reference: CaseSummary, ratios: Ratios, matters: float) -> Judgement | None:
     """Return the judgement on a figure, None where there is nothing to judge; a ratio of two classes of precision is not judged."""
-    decision = decide_figure(figure, case, reference, found, matters)
+    decision = decide_figure(figure, case, reference, ratios, matters)
     if decision is None:
         return None
     if figure == "accuracy":
@@ -233,13 +233,13 @@ def judge_figure(figure: Figure, case: CaseSummary, reference: CaseSummary, foun
     return _judged_ratio(figure, decision, case, reference)
 
 
-def decide_figure(figure: Figure, case: CaseSummary, reference: CaseSummary, found: Ratios, matters: float) -> Decision | None:
+def decide_figure(figure: Figure, case: CaseSummary, reference: CaseSummary, ratios: Ratios, matters: float) -> Decision | None:
     """Return the decision on a figure, whatever the precision of the two, None where there is no ratio and no difference."""
     if figure == "accuracy":
-        over_images = DifferenceBounds(found.accuracy_interval, found.accuracy_reason)
-        return None if found.accuracy_difference is None else decide_accuracy(found.accuracy_difference, over_images, matters)
+        over_images = DifferenceBounds(ratios.accuracy_interval, ratios.accuracy_reason)
+        return None if ratios.accuracy_difference is None else decide_accuracy(ratios.accuracy_difference, over_images, matters)
     name = JUDGED_RATIOS[figure].ratio
-    ratio, bounds = getattr(found, name), getattr(found, f"{name}_interval")
+    ratio, bounds = getattr(ratios, name), getattr(ratios, f"{name}_interval")
     return None if ratio is None else decide(ratio, bounds, matters, reason=_why_no_bounds(_sides(figure, case, reference)))
 
 
@@ -256,13 +256,13 @@ def verdict_lines(case: CaseSummary, judgements: CaseJudgements) -> list[str]:
 
 def why_not_compared(figure: Figure, case: CaseSummary, reference: CaseSummary) -> str:
     """Return why there is nothing to decide of a figure."""
-    own, other = case.energy, reference.energy
     if figure == "energy":
-        differ = f"{other.ranks_as} against {own.ranks_as} are not compared" if own and other else "not measured"
-        return reference.energy_reason or case.energy_reason or differ
+        classes = [side.energy.ranks_as for side in (reference, case) if side.energy]
+        reason = f"{classes[0]} against {classes[1]} are not compared" if len(classes) == 2 else "not measured"
+        return reference.energy_reason or case.energy_reason or reason
     if figure == "accuracy":
-        differ = "not the same metric on the same images" if case.accuracy and reference.accuracy else "not scored"
-        return reference.accuracy_reason or case.accuracy_reason or differ
+        reason = "not the same metric on the same images" if case.accuracy and reference.accuracy else "not scored"
+        return reference.accuracy_reason or case.accuracy_reason or reason
     return "not measured on both sides" if figure == "memory" else "too few queries for a median"
 
 
@@ -279,14 +279,14 @@ def _judged_ratio(figure: Figure, decision: Decision, case: CaseSummary, referen
 
 
 def _judged_accuracy(decision: Decision, case: CaseSummary, reference: CaseSummary) -> Judgement | None:
-    own, other = case.accuracy, reference.accuracy
-    if own is None or other is None or decision.value is None:
+    accuracy, baseline = case.accuracy, reference.accuracy
+    if accuracy is None or baseline is None or decision.value is None:
         return None
-    details = f"{metric_name(own.metric)} {own.value.median:.3f} against {other.value.median:.3f}, {decision.value:+.3f}"
+    details = f"{metric_name(accuracy.metric)} {accuracy.value.median:.3f} against {baseline.value.median:.3f}, {decision.value:+.3f}"
     if decision.bounds:
-        details += f" (95%: {decision.bounds[0]:+.3f} to {decision.bounds[1]:+.3f} over {own.images} images)"
-    names = ("less accurate", "more accurate") if own.better == "higher" else ("more accurate", "less accurate")
-    return _judgement(decision, own.better, names, f"{decision.matters * 100:g} points", details)
+        details += f" (95%: {decision.bounds[0]:+.3f} to {decision.bounds[1]:+.3f} over {accuracy.images} images)"
+    names = ("less accurate", "more accurate") if accuracy.better == "higher" else ("more accurate", "less accurate")
+    return _judgement(decision, accuracy.better, names, f"{decision.matters * 100:g} points", details)
 
 
 def _judgement(decision: Decision, better: Better, names: tuple[str, str], margin: str, details: str) -> Judgement:
@@ -314,8 +314,7 @@ def _intervals(sides: Sequence[Spread]) -> list[MedianInterval]:
 
 def _basis(sides: Sequence[Spread]) -> str:
     """Return what the interval rests on, and what therefore is not in it."""
-    found = _intervals(sides)
-    over, within = " against ".join(one.over for one in found), within_of(sides)
+    over, within = " against ".join(interval.over for interval in _intervals(sides)), within_of(sides)
     return f"{over}; within {within}" if within else over
 
 
@@ -338,9 +337,9 @@ def _foresight(decision: Decision, sides: Sequence[Spread]) -> str:
     ratio, bounds, limit = decision.value, decision.bounds, math.log1p(decision.matters)
     reach = max(math.log(bounds[1] / ratio), math.log(ratio / bounds[0]))
     room = abs(abs(math.log(ratio)) - limit)
-    least = min(_intervals(sides), key=lambda one: one.members)
-    wanted = least.members * (reach / room) ** 2 if room > 0 else math.inf
-    if wanted > FORESEEN:
+    least = min(_intervals(sides), key=lambda interval: interval.members)
+    needed = least.members * (reach / room) ** 2 if room > 0 else math.inf
+    if needed > FORESEEN:
         return "; with this spread, so close to the limit, no reasonable number of runs would settle it"
-    more = max(1, math.ceil(wanted) - least.members)
+    more = max(1, math.ceil(needed) - least.members)
     return f"; about {more} more {least.level}{'s' * (more > 1)} on each side would settle it"

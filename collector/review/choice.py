@@ -6,8 +6,7 @@ each other, but something to choose between: that is said of them, and no limit 
 
 from dataclasses import dataclass
 
-from edgemeter.agent.base import decision
-from edgemeter.agent.base.decision import Difference, Figure, Scale, decide, difference
+from edgemeter.agent.base.decision import Difference, Figure, Scale, change_text, decide, difference, sentence
 from edgemeter.agent.base.figures import significant
 from edgemeter.agent.base.metrics import metric_name
 from edgemeter.collector.compare.judgement import (
@@ -49,15 +48,15 @@ def find_choice(
     return CaseChoice(names[a.key], names[b.key], case_differences(a, b, matters), case_sentence("B", "A", a, b, matters))
 
 
-def choice_lines(found: CaseChoice) -> list[str]:
+def choice_lines(choice: CaseChoice) -> list[str]:
     """Return the choice as lines for a terminal, the sentence last."""
-    lines = [f"A: {found.a}", f"B: {found.b}"]
-    for one in found.differences:
-        if one.change is None:
-            lines.append(f"no {one.figure}: {one.note}")
+    lines = [f"A: {choice.a}", f"B: {choice.b}"]
+    for diff in choice.differences:
+        if diff.change is None:
+            lines.append(f"no {diff.figure}: {diff.note}")
         else:
-            lines.append(f"{one.figure}: A {_value(one, one.a)}, B {_value(one, one.b)}, {decision.change_text(one)}")
-    return [*lines, f"{found.sentence}."]
+            lines.append(f"{diff.figure}: A {_value(diff, diff.a)}, B {_value(diff, diff.b)}, {change_text(diff)}")
+    return [*lines, f"{choice.sentence}."]
 
 
 def case_sentence(name: str, other: str, a: CaseSummary, b: CaseSummary, matters: SmallestDifferences) -> str:
@@ -67,7 +66,7 @@ def case_sentence(name: str, other: str, a: CaseSummary, b: CaseSummary, matters
         for called, side in ((other, a), (name, b))
         if side.suspect
     ]
-    return decision.sentence(name, other, case_differences(a, b, matters), doubts)
+    return sentence(name, other, case_differences(a, b, matters), doubts)
 
 
 def case_differences(a: CaseSummary, b: CaseSummary, matters: SmallestDifferences) -> tuple[Difference, ...]:
@@ -78,14 +77,14 @@ def case_differences(a: CaseSummary, b: CaseSummary, matters: SmallestDifference
 
 def _difference(figure: Figure, a: CaseSummary, b: CaseSummary, matters: float) -> Difference:
     scale: Scale = "difference" if figure == "accuracy" else "ratio"
-    found = decide_figure(figure, b, a, ratios(b, a), matters) or decide(None, None, matters, scale, why_not_compared(figure, b, a))
+    decision = decide_figure(figure, b, a, ratios(b, a), matters) or decide(None, None, matters, scale, why_not_compared(figure, b, a))
     if figure == "accuracy":
-        name = metric_name(a.accuracy.metric) if a.accuracy and found.value is not None else figure
+        name = metric_name(a.accuracy.metric) if a.accuracy and decision.value is not None else figure
         values = median_of(a.accuracy_value), median_of(b.accuracy_value)
-        return difference(figure, name, found, values, a.accuracy.better if a.accuracy else "higher")
+        return difference(figure, name, decision, values, a.accuracy.better if a.accuracy else "higher")
     judged = JUDGED_RATIOS[figure]
-    return difference(figure, judged.unit, found, (median_of(getattr(a, judged.spread)), median_of(getattr(b, judged.spread))))
+    return difference(figure, judged.unit, decision, (median_of(getattr(a, judged.spread)), median_of(getattr(b, judged.spread))))
 
 
-def _value(one: Difference, value: float | None) -> str:
-    return f"{value:.3f} {one.unit}" if one.figure == "accuracy" and value is not None else f"{significant(value)} {one.unit}"
+def _value(diff: Difference, value: float | None) -> str:
+    return f"{value:.3f} {diff.unit}" if diff.figure == "accuracy" and value is not None else f"{significant(value)} {diff.unit}"

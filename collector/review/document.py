@@ -18,6 +18,7 @@ MARK = "<!-- edgemeter compare -->"
 # GitHub refuses a comment of more than 65,536 characters; GitLab takes a million.
 LONGEST = 60_000
 LEFT_OUT_SHOWN = 50
+FINDINGS_SHOWN = 25
 WORST_FIRST = ("worse", "both", "not settled", "not judged", "better", "alike")
 _ESCAPED = str.maketrans({character: f"&#{ord(character)};" for character in "|<>&`*_[]#@~\\!"})
 
@@ -158,11 +159,16 @@ def _gate(findings: Sequence[GateFinding]) -> list[str]:
         return []
     lines = ["**Limits**", ""]
     for limit in dict.fromkeys(finding.limit for finding in findings):
-        own = [finding for finding in findings if finding.limit == limit]
-        counts = ", ".join(f"{sum(one.outcome == outcome for one in own)} {outcome}" for outcome in ("violated", "kept", "not judged"))
+        of_limit = [finding for finding in findings if finding.limit == limit]
+        counts = ", ".join(
+            f"{sum(finding.outcome == outcome for finding in of_limit)} {outcome}" for outcome in ("violated", "kept", "not judged")
+        )
         lines.append(f"- `{limit.text}`: {counts}")
-        shown = [one for one in own if one.outcome != "kept"][:LEFT_OUT_SHOWN]
-        lines += [f"  - {one.outcome}: {_escaped(f'{one.case}: {one.words}' if one.case else one.words)}" for one in shown]
+        shown = sorted((finding for finding in of_limit if finding.outcome != "kept"), key=lambda finding: not finding.is_closing)
+        lines += [
+            f"  - {finding.outcome}: {_escaped(f'{finding.case}: {finding.words}' if finding.case else finding.words)}"
+            for finding in shown[:FINDINGS_SHOWN]
+        ]
     return [*lines, ""]
 
 
@@ -206,18 +212,18 @@ def to_json(review: Review, findings: Sequence[GateFinding], choice: CaseChoice 
 
 def review_lines(review: Review, findings: Sequence[GateFinding]) -> list[str]:
     """Return the review as lines for a terminal."""
-    found: list[str] = []
+    lines: list[str] = []
     for pair in review.pairs:
-        found.append(f"{pair.name}: {worst(pair)}")
-        found += [f"    {line}" for line in verdict_lines(pair.case, pair.judgements)]
-        found.append(f"    {_sentence(pair, review.matters)}")
+        lines.append(f"{pair.name}: {worst(pair)}")
+        lines += [f"    {line}" for line in verdict_lines(pair.case, pair.judgements)]
+        lines.append(f"    {_sentence(pair, review.matters)}")
         if pair.changed:
-            found.append(f"    changed: {', '.join(pair.changed)}")
-        found += [f"    {text}; --all-days counts them" for text in levels(pair)]
-        found += [f"    {text}" for text in energy_classes(pair)]
-    found += [f"limit {one.limit.text} {one.outcome}: {one.case + ': ' if one.case else ''}{one.words}" for one in findings]
-    found += [f"left out: {left.what} ({left.side}): {left.reason}" for left in review.left_out]
-    return found
+            lines.append(f"    changed: {', '.join(pair.changed)}")
+        lines += [f"    {text}; --all-days counts them" for text in levels(pair)]
+        lines += [f"    {text}" for text in energy_classes(pair)]
+    lines += [f"limit {one.limit.text} {one.outcome}: {one.case + ': ' if one.case else ''}{one.words}" for one in findings]
+    lines += [f"left out: {left.what} ({left.side}): {left.reason}" for left in review.left_out]
+    return lines
 
 
 def _sentence(pair: ReviewPair, matters: SmallestDifferences) -> str:

@@ -145,12 +145,13 @@ def _accuracy(case: CaseSummary, notes: Notes) -> str:
 
 
 def _doubts(cases: Sequence[CaseSummary]) -> dict[str, str]:
-    """Return a note for each broken rule: the evidence of the first case, and how many other cases broke it too."""
-    broken: dict[str, list[str]] = {}
+    """Return a note for each violated rule: the evidence of the first case, and how many other cases violate it too."""
+    evidence: dict[str, list[str]] = {}
     for reason in (reason for case in cases for reason in case.verdict_reasons):
-        broken.setdefault(rule_of(reason), []).append(reason)
+        evidence.setdefault(rule_of(reason), []).append(reason)
     return {
-        rule: found[0] + (f"; {figures.count(len(found) - 1, 'more case')} likewise" if found[1:] else "") for rule, found in broken.items()
+        rule: reasons[0] + (f"; {figures.count(len(reasons) - 1, 'more case')} likewise" if reasons[1:] else "")
+        for rule, reasons in evidence.items()
     }
 
 
