@@ -15,7 +15,6 @@ Outcome = Literal["lower", "higher", "alike", "not settled", "not judged"]
 # A ratio is decided on the log scale: exchanging A and B mirrors it.
 Scale = Literal["ratio", "difference"]
 Bounds = tuple[float, float]
-Figure = Literal["latency", "throughput", "energy", "memory", "accuracy"]
 
 # 0.625 - 0.620 is a little more than 0.005 to a computer.
 _ROUNDING = 1e-9
@@ -66,7 +65,7 @@ class Difference(msgspec.Struct, frozen=True, kw_only=True):
     is not judged, or what would settle it; one that cannot be compared has no `change`. `better` is that of an accuracy's metric.
     """
 
-    figure: Figure
+    figure: str
     unit: str
     state: Outcome
     matters: float
@@ -80,7 +79,7 @@ class Difference(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def difference(
-    figure: Figure, unit: str, decision: Decision, values: tuple[float | None, float | None] = (None, None), better: Better = "higher"
+    figure: str, unit: str, decision: Decision, values: tuple[float | None, float | None] = (None, None), better: Better = "higher"
 ) -> Difference:
     """Return a decided figure; `values` are A's and B's."""
     low, high = decision.bounds or (None, None)

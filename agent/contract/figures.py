@@ -63,7 +63,7 @@ class Figure:
     its name in InfluxDB and exports, `column` in a comparison, `key` in the index and on the page, `choice` in options. `low` and `high`
     are the fields of its 95% bounds, `u` that of its expanded uncertainty, `k` that of its coverage factor. `heading` stands above a
     column, which a narrow terminal drops the sooner the higher its `rank`; 0 is never dropped. `why_absent` is said where the record gives
-    no reason.
+    no reason. A comparison calls it `lower` or `higher`, and a ratio so many `times`.
     """
 
     title: str
@@ -91,11 +91,17 @@ class Figure:
     always: bool = False
     rank: int = 4
     why_absent: str = "not recorded"
+    lower: str = "lower"
+    higher: str = "higher"
+    times: str = ""
     shown: Callable[[float | None], str] = field(default=significant)
 
     def __post_init__(self) -> None:
         name = self.name or self.path.replace(".", "_")
-        for attribute, default in (("name", name), ("column", name), ("key", self.column or name), ("choice", self.column or name)):
+        defaults = {
+            "name": name, "column": name, "key": self.column or name, "choice": self.column or name, "times": f"times the {self.title}",
+        }  # fmt: skip
+        for attribute, default in defaults.items():
             if not getattr(self, attribute):
                 object.__setattr__(self, attribute, default)
 
@@ -131,6 +137,16 @@ class Figure:
             return float((ends[1] - ends[0]) / (2 * coverage) / middle)
 
         return u_ratio_of
+
+    @property
+    def ways(self) -> tuple[str, str]:
+        """What a comparison calls one that is lower, and one that is higher."""
+        return self.lower, self.higher
+
+    @property
+    def stem(self) -> str:
+        """Its name in a comparison without the unit: `latency_p50`."""
+        return with_part(self.column, "|").partition("|")[0]
 
     @property
     def has_bounds(self) -> bool:
@@ -269,7 +285,8 @@ def _token_energy(part: str, path: str, title: str) -> Figure:
     gross = f"generation.energy.{path}"
     return Figure(
         title, f"{part} token mJ", "mJ", "energy", "lower", path=gross, u=gross.replace("_mj", "_u_mj"),
-        column=f"energy_{part}_token_gross_mj", views=_views("compare influx csv paper"), is_text_model_only=True,
+        column=f"energy_{part}_token_gross_mj", choice=f"energy-{part}-token", is_text_model_only=True,
+        views=_views("compare influx csv paper"),
     )  # fmt: skip
 
 
@@ -279,10 +296,12 @@ FIGURES: tuple[Figure, ...] = (
     _percentile(
         "latency", "p50", title="latency p50", heading="p50 ms", group="latency", key="p50_ms", choice="latency",
         always=True, rank=0, trends=(TrendRule("latency", is_default=True),), why_absent=TOO_FEW_QUERIES,
+        lower="faster", higher="slower", times="times as long",
     ),
     _percentile(
         "latency", "p90", title="latency p90", heading="p90 ms", group="latency", key="p90_ms", choice="latency-p90",
         always=True, rank=2, trends=(TrendRule("latency-p90"),), why_absent=TOO_FEW_QUERIES,
+        lower="faster", higher="slower", times="times as long",
         views=EVERY_VIEW - {"home", "references"},
     ),
     _percentile(
@@ -294,6 +313,7 @@ FIGURES: tuple[Figure, ...] = (
     ),
     Figure(
         "throughput", "per s", "per s", "throughput", "higher", path="throughput_per_s", choice="throughput",
+        lower="fewer a second", higher="more a second", times="times as many a second",
         always=True, rank=5, views=EVERY_VIEW - {"runs", "chart", "home"},
     ),
     _percentile(
@@ -335,7 +355,8 @@ FIGURES: tuple[Figure, ...] = (
         for step, words in (("process", "process"), ("import", "import"), ("load", "load"), ("first", "first query"))
     ),
     Figure(
-        "peak memory", "Peak MB", "MB", "memory", "lower", path="memory.peak_mb", choice="memory", always=True, rank=3,
+        "peak memory", "Peak MB", "MB", "memory", "lower", path="memory.peak_mb", choice="memory", lower="less memory",
+        higher="more memory", times="times the memory", why_absent="not measured on both sides", always=True, rank=3,
         views=EVERY_VIEW - {"runs", "chart", "home", "site", "references", "canary"},
     ),
     *(
@@ -357,10 +378,12 @@ FIGURES: tuple[Figure, ...] = (
     Figure(
         "energy per inference, gross", "Gross mJ", "mJ", "energy", "lower", path="energy.gross_mj", u="energy.gross_u_mj",
         k="energy.gross_k", key="gross_mj", choice="energy", rank=0, trends=(TrendRule("energy", is_default=True),),
+        lower="less energy", higher="more energy", times="times the energy",
     ),
     Figure(
         "energy per inference, net", "Net mJ", "mJ", "energy", "lower", path="energy.net_mj", of=_net_mj, u="energy.net_u_mj",
         k="energy.net_k", key="net_mj", choice="energy-net", needs_all=True, rank=3, trends=(TrendRule("energy-net"),),
+        lower="less net energy", higher="more net energy", times="times the net energy",
         views=EVERY_VIEW - {"runs", "cases", "home", "site", "references"},
     ),
     Figure(

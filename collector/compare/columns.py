@@ -13,6 +13,7 @@ from typing import Any
 from edgemeter.agent.base.documents import JOINT, Plain, csv_document, json_document
 from edgemeter.agent.contract.figures import Figure, Group, in_view, with_part
 from edgemeter.collector.compare.comparison import Comparison, ComparisonRow
+from edgemeter.collector.compare.judgement import ACCURACY, JUDGED
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,7 +25,7 @@ class ComparisonColumn:
 
 
 def _at(path: str) -> Callable[[ComparisonRow], Plain]:
-    """Return what reads `case.energy.scope`, or `ratios.p50_interval.0`; None where any part on the way is None."""
+    """Return what reads `case.energy.scope`, or `ratios.intervals.latency.0`; None where any part on the way is None."""
     parts = path.split(".")
 
     def value(row: ComparisonRow) -> Plain:
@@ -56,10 +57,20 @@ def _of_figure(entry: Figure) -> dict[str, Callable[[ComparisonRow], Plain]]:
     return columns | ({with_part(entry.column, "_u"): _at(f"case.uncertainties.{entry.name}")} if entry.u and entry.has_spread else {})
 
 
-def _ratio(name: str, place: str, judgement: str = "") -> dict[str, str]:
-    bounds = {f"{name}_low": f"{place}_interval.0", f"{name}_high": f"{place}_interval.1"}
-    judged = {f"{judgement}_verdict": f"judgements.{judgement}.outcome", f"{judgement}_verdict_words": f"judgements.{judgement}.words"}
-    return bounds | (judged if judgement else {})
+def _compared() -> dict[str, str]:
+    """Return the columns of the ratios: value, range over runs of the median latency, 95% interval, outcome and words."""
+    columns: dict[str, str] = {}
+    for choice, stem in {
+        **{choice: entry.stem + "_ratio" for choice, entry in JUDGED.items()},
+        ACCURACY: "accuracy_difference",
+    }.items():
+        columns[stem] = f"ratios.values.{choice}"
+        if choice == "latency":
+            columns |= {f"{stem}_min": "ratios.p50_low", f"{stem}_max": "ratios.p50_high"}
+        columns |= {f"{stem}_low": f"ratios.intervals.{choice}.0", f"{stem}_high": f"ratios.intervals.{choice}.1"}
+        verdict = choice.replace("-", "_")
+        columns |= {f"{verdict}_verdict": f"judgements.{choice}.outcome", f"{verdict}_verdict_words": f"judgements.{choice}.words"}
+    return columns
 
 
 _PATHS: dict[str, str | Callable[[ComparisonRow], Plain]] = {
@@ -106,20 +117,7 @@ _PATHS: dict[str, str | Callable[[ComparisonRow], Plain]] = {
     "reference_level_since_ns": "reference.segment.since_ns",
     "reference_latency_p50_ms": "reference.p50_ms.median",
     "reference_verdict": "reference.verdict",
-    "latency_p50_ratio": "ratios.p50",
-    "latency_p50_ratio_min": "ratios.p50_low",
-    "latency_p50_ratio_max": "ratios.p50_high",
-    **_ratio("latency_p50_ratio", "ratios.p50", "latency"),
-    "latency_p90_ratio": "ratios.p90",
-    "throughput_ratio": "ratios.throughput",
-    **_ratio("throughput_ratio", "ratios.throughput", "throughput"),
-    "memory_peak_ratio": "ratios.peak_memory",
-    "energy_gross_ratio": "ratios.energy_gross",
-    **_ratio("energy_gross_ratio", "ratios.energy_gross", "energy"),
-    "energy_net_ratio": "ratios.energy_net",
-    **_ratio("energy_net_ratio", "ratios.energy_net"),
-    "accuracy_difference": "ratios.accuracy_difference",
-    **_ratio("accuracy_difference", "ratios.accuracy", "accuracy"),
+    **_compared(),
     "first_started_at_ns": "case.around.first_started_at_ns",
     "last_started_at_ns": "case.newest.started_at_ns",
     "run_ids": lambda row: list(row.case.run_ids),

@@ -6,76 +6,80 @@ from dataclasses import dataclass, replace
 from typing import TypeAlias
 
 from edgemeter.agent.base.accuracy_bounds import DifferenceBounds, difference_bounds
-from edgemeter.agent.base.decision import Bounds, Decision, Figure, Outcome, decide, decide_accuracy, percent
+from edgemeter.agent.base.decision import Bounds, Decision, Outcome, decide, decide_accuracy, percent
 from edgemeter.agent.base.metrics import Better, metric_name
 from edgemeter.agent.base.run_statistics import FEWEST, MATTERS_ACCURACY, MATTERS_RATIO
+from edgemeter.agent.contract.figures import Figure, in_view
 from edgemeter.collector.compare.pairing import is_one_class
 from edgemeter.collector.compare.spread import MedianInterval, Spread, interval_of_ratio, widened_interval
 from edgemeter.collector.compare.summary import CaseSummary
 from edgemeter.collector.runs.energy_class import may_rank_together
 
+# What is judged by its ratio, by the name of the figure in options.
+JUDGED: Mapping[str, Figure] = {
+    entry.choice: entry for entry in in_view("compare") if entry.has_spread and entry.better in ("higher", "lower")
+}
+ACCURACY = "accuracy"
+
 
 @dataclass(frozen=True, slots=True)
 class Ratios:
-    """Case / reference. Latency, memory and energy above 1 are worse than the reference, throughput above 1 is better.
+    """Case / reference, by the names in `JUDGED`; of the accuracy case - reference, in the metric's own unit.
 
-    `p50_low` and `p50_high` are the extremes that the ranges over runs allow. `accuracy_difference` is case - reference in the metric's
-    own unit. Energies only have a ratio when they may be ranked together (`energy_class`).
+    Energies only have a ratio when they may be ranked together (`energy_class`). `p50_low` and `p50_high` are the extremes that the ranges
+    over runs allow.
 
-    `*_interval` are 95%: of latency, throughput and memory over runs, days or devices; of energy with the uncertainty of the meters,
-    unless one meter measured both; of accuracy over the images. None where there are too few runs or a bound is not known:
-    `accuracy_reason`.
+    `intervals` are 95%: over runs, days or devices; of energy with the uncertainty of the meters, unless one meter measured both; of
+    accuracy over the images. None where there are too few runs or a bound is not known: `accuracy_reason`.
     """
 
-    p50: float | None
-    p50_low: float | None
-    p50_high: float | None
-    p90: float | None
-    throughput: float | None
-    peak_memory: float | None
-    energy_gross: float | None
-    energy_net: float | None
-    accuracy_difference: float | None
-    p50_interval: Bounds | None = None
-    throughput_interval: Bounds | None = None
-    peak_memory_interval: Bounds | None = None
-    energy_gross_interval: Bounds | None = None
-    energy_net_interval: Bounds | None = None
-    accuracy_interval: Bounds | None = None
+    values: Mapping[str, float]
+    intervals: Mapping[str, Bounds]
+    p50_low: float | None = None
+    p50_high: float | None = None
     accuracy_reason: str = ""
+
+    def of(self, figure: str) -> float | None:
+        """Return the ratio of a figure, of the accuracy the difference; None where the two are not compared in it."""
+        return self.values.get(figure)
+
+    def interval(self, figure: str) -> Bounds | None:
+        """Return its 95% interval."""
+        return self.intervals.get(figure)
+
+    @property
+    def p50(self) -> float | None:
+        """The ratio of median latencies."""
+        return self.of("latency")
 
 
 def ratios(case: CaseSummary, reference: CaseSummary) -> Ratios:
     """Return the ratios of `case` to `reference`; of the reference to itself they are 1."""
     is_itself = case is reference
-    p50 = _of_medians(case.p50_ms, reference.p50_ms)
-    low, high = (p50, p50) if is_itself else _extremes(case.p50_ms, reference.p50_ms)
-    comparable = energies_rank(case, reference)
+    values: dict[str, float] = {}
+    intervals: dict[str, Bounds] = {}
+    for name, entry in JUDGED.items():
+        if entry.group == "energy" and not energies_rank(case, reference):
+            continue
+        if (ratio := _of_medians(case.spread(entry.name), reference.spread(entry.name))) is not None:
+            values[name] = ratio
+            if not is_itself and (bounds := _ratio_bounds(entry, case, reference)) is not None:
+                intervals[name] = bounds
     accuracy = DifferenceBounds(None) if is_itself else _accuracy_bounds(case, reference)
-    return Ratios(
-        p50=p50,
-        p50_low=low,
-        p50_high=high,
-        p90=_of_medians(case.spread("latency_p90_ms"), reference.spread("latency_p90_ms")),
-        throughput=_of_medians(case.throughput_per_s, reference.throughput_per_s),
-        peak_memory=_of_medians(case.spread("memory_peak_mb"), reference.spread("memory_peak_mb")),
-        energy_gross=_of_medians(case.gross_mj, reference.gross_mj) if comparable else None,
-        energy_net=_of_medians(case.spread("energy_net_mj"), reference.spread("energy_net_mj")) if comparable else None,
-        accuracy_difference=_accuracy_difference(case, reference),
-        p50_interval=None if is_itself else _bounds(case.p50_ms, reference.p50_ms),
-        throughput_interval=None if is_itself else _bounds(case.throughput_per_s, reference.throughput_per_s),
-        peak_memory_interval=None if is_itself else _bounds(case.spread("memory_peak_mb"), reference.spread("memory_peak_mb")),
-        energy_gross_interval=_energy_bounds(case, reference, "gross") if comparable and not is_itself else None,
-        energy_net_interval=_energy_bounds(case, reference, "net") if comparable and not is_itself else None,
-        accuracy_interval=accuracy.bounds,
-        accuracy_reason=accuracy.reason,
-    )
+    if (difference := _accuracy_difference(case, reference)) is not None:
+        values[ACCURACY] = difference
+    if accuracy.bounds is not None:
+        intervals[ACCURACY] = accuracy.bounds
+    p50 = values.get("latency")
+    low, high = (p50, p50) if is_itself else _extremes(case.p50_ms, reference.p50_ms)
+    return Ratios(values, intervals, low, high, accuracy.reason)
 
 
 def withheld(found: Ratios) -> Ratios:
     """Return the ratios of a case whose speed is not ranked: only the difference of accuracy."""
-    accuracy, interval, reason = found.accuracy_difference, found.accuracy_interval, found.accuracy_reason
-    return Ratios(None, None, None, None, None, None, None, None, accuracy, accuracy_interval=interval, accuracy_reason=reason)
+    difference, bounds = found.of(ACCURACY), found.interval(ACCURACY)
+    values = {} if difference is None else {ACCURACY: difference}
+    return Ratios(values, {} if bounds is None else {ACCURACY: bounds}, accuracy_reason=found.accuracy_reason)
 
 
 def energies_rank(case: CaseSummary, reference: CaseSummary) -> bool:
@@ -111,31 +115,19 @@ def _accuracy_difference(case: CaseSummary, reference: CaseSummary) -> float | N
     return own.value.median - other.value.median if alike else None
 
 
-def _bounds(own: Spread | None, other: Spread | None) -> Bounds | None:
-    sides = _plain(own), _plain(other)
-    if own is None or other is None or sides[0] is None or sides[1] is None:
-        return None
-    return interval_of_ratio(own.median, sides[0], other.median, sides[1])
-
-
-def _plain(found: Spread | None) -> Bounds | None:
-    return (found.interval.low, found.interval.high) if found and found.interval else None
-
-
-def _energy_bounds(case: CaseSummary, reference: CaseSummary, which: str) -> Bounds | None:
-    own, other = (_energy_side(side, which, with_meter=not is_one_meter(case, reference)) for side in (case, reference))
+def _ratio_bounds(entry: Figure, case: CaseSummary, reference: CaseSummary) -> Bounds | None:
+    with_meter = bool(entry.u) and not is_one_meter(case, reference)
+    own, other = (_side(entry, side, with_meter=with_meter) for side in (case, reference))
     return None if own is None or other is None else interval_of_ratio(own[0], own[1], other[0], other[1])
 
 
-def _energy_side(side: CaseSummary, which: str, *, with_meter: bool) -> tuple[float, Bounds] | None:
-    """Return the energy and its bounds; an uncertainty that is not known leaves none."""
-    if side.energy is None:
+def _side(entry: Figure, side: CaseSummary, *, with_meter: bool) -> tuple[float, Bounds] | None:
+    """Return a figure and its bounds; an uncertainty of the meter that is not known leaves none."""
+    found, u = side.spread(entry.name), side.uncertainty(entry.name)
+    if found is None or found.interval is None or (with_meter and u is None):
         return None
-    found, u_mj = side.spread(f"energy_{which}_mj"), side.uncertainty(f"energy_{which}_mj")
-    bounds = _plain(found)
-    if found is None or bounds is None or not with_meter:
-        return None if found is None or bounds is None else (found.median, bounds)
-    return None if u_mj is None else (found.median, widened_interval(bounds, found.median, u_mj))
+    bounds = found.interval.low, found.interval.high
+    return found.median, widened_interval(bounds, found.median, u) if with_meter and u is not None else bounds
 
 
 def _accuracy_bounds(case: CaseSummary, reference: CaseSummary) -> DifferenceBounds:
@@ -144,30 +136,6 @@ def _accuracy_bounds(case: CaseSummary, reference: CaseSummary) -> DifferenceBou
         return DifferenceBounds(None)
     return difference_bounds(own.bounded, other.bounded)
 
-
-@dataclass(frozen=True, slots=True)
-class JudgedRatio:
-    """A figure that is judged by its ratio: its name in `Ratios` and in `CaseSummary`, its unit, which way is better, and its words."""
-
-    ratio: str
-    spread: str
-    unit: str
-    better: Better
-    lower: str
-    higher: str
-    ratio_words: str
-
-
-JUDGED_RATIOS: Mapping[Figure, JudgedRatio] = {
-    "latency": JudgedRatio("p50", "latency_p50_ms", "ms", "lower", "faster", "slower", "times as long"),
-    "throughput": JudgedRatio(
-        "throughput", "throughput_per_s", "per s", "higher", "fewer a second", "more a second", "times as many a second"
-    ),
-    "energy": JudgedRatio("energy_gross", "energy_gross_mj", "mJ", "lower", "less energy", "more energy", "times the energy"),
-    "memory": JudgedRatio("peak_memory", "memory_peak_mb", "MB", "lower", "less memory", "more memory", "times the memory"),
-}
-# What every case is judged by; memory is only where a limit asks for it.
-VERDICTS: tuple[Figure, ...] = ("latency", "throughput", "energy", "accuracy")
 
 # More than this nobody measures: then nothing is foreseen.
 FORESEEN = 1000
@@ -199,7 +167,7 @@ class Judgement:
 
 
 # None where there is no ratio to judge.
-CaseJudgements: TypeAlias = Mapping[Figure, Judgement | None]
+CaseJudgements: TypeAlias = Mapping[str, Judgement | None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -209,41 +177,42 @@ class SmallestDifferences:
     ratio: float = MATTERS_RATIO
     accuracy: float = MATTERS_ACCURACY
 
-    def of(self, figure: Figure) -> float:
+    def of(self, figure: str) -> float:
         """Return the smallest difference of this figure that matters."""
-        return self.accuracy if figure == "accuracy" else self.ratio
+        return self.accuracy if figure == ACCURACY else self.ratio
 
 
 def judge_case(case: CaseSummary, reference: CaseSummary, ratios: Ratios, matters: SmallestDifferences) -> CaseJudgements:
     """Return the judgements on `case`; of the reference against itself there are none."""
     if case is reference:
-        return dict.fromkeys(VERDICTS)
-    return {figure: judge_figure(figure, case, reference, ratios, matters.of(figure)) for figure in VERDICTS}
+        return dict.fromkeys((*JUDGED, ACCURACY))
+    return {figure: judge_figure(figure, case, reference, ratios, matters.of(figure)) for figure in (*JUDGED, ACCURACY)}
 
 
-def judge_figure(figure: Figure, case: CaseSummary, reference: CaseSummary, ratios: Ratios, matters: float) -> Judgement | None:
+def judge_figure(figure: str, case: CaseSummary, reference: CaseSummary, ratios: Ratios, matters: float) -> Judgement | None:
     """Return the judgement on a figure, None where there is nothing to judge; a ratio of two classes of precision is not judged."""
     decision = decide_figure(figure, case, reference, ratios, matters)
     if decision is None:
         return None
-    if figure == "accuracy":
+    if figure == ACCURACY:
         return _judged_accuracy(decision, case, reference)
     if not is_one_class(case, reference):
         decision = replace(decision, outcome="not judged", reason=f"{case.key.precision} against {reference.key.precision}")
     return _judged_ratio(figure, decision, case, reference)
 
 
-def decide_figure(figure: Figure, case: CaseSummary, reference: CaseSummary, ratios: Ratios, matters: float) -> Decision | None:
+def decide_figure(figure: str, case: CaseSummary, reference: CaseSummary, ratios: Ratios, matters: float) -> Decision | None:
     """Return the decision on a figure, whatever the precision of the two, None where there is no ratio and no difference."""
-    if figure == "accuracy":
-        over_images = DifferenceBounds(ratios.accuracy_interval, ratios.accuracy_reason)
-        return None if ratios.accuracy_difference is None else decide_accuracy(ratios.accuracy_difference, over_images, matters)
-    name = JUDGED_RATIOS[figure].ratio
-    ratio, bounds = getattr(ratios, name), getattr(ratios, f"{name}_interval")
-    return None if ratio is None else decide(ratio, bounds, matters, reason=_why_no_bounds(_sides(figure, case, reference)))
+    if figure == ACCURACY:
+        over_images = DifferenceBounds(ratios.interval(ACCURACY), ratios.accuracy_reason)
+        return None if (difference := ratios.of(ACCURACY)) is None else decide_accuracy(difference, over_images, matters)
+    ratio = ratios.of(figure)
+    return (
+        None if ratio is None else decide(ratio, ratios.interval(figure), matters, reason=_why_no_bounds(_sides(figure, case, reference)))
+    )
 
 
-def speed_of(case: CaseSummary) -> Figure:
+def speed_of(case: CaseSummary) -> str:
     """Return the figure that a case's speed is: of an offline load throughput."""
     return "throughput" if case.key.scenario == "offline" else "latency"
 
@@ -254,28 +223,29 @@ def verdict_lines(case: CaseSummary, judgements: CaseJudgements) -> list[str]:
     return [f"{figure}: {judged.words}" for figure in figures if (judged := judgements[figure])]
 
 
-def why_not_compared(figure: Figure, case: CaseSummary, reference: CaseSummary) -> str:
+def why_not_compared(figure: str, case: CaseSummary, reference: CaseSummary) -> str:
     """Return why there is nothing to decide of a figure."""
     if figure == "energy":
         classes = [side.energy.ranks_as for side in (reference, case) if side.energy]
         reason = f"{classes[0]} against {classes[1]} are not compared" if len(classes) == 2 else "not measured"
         return reference.energy_reason or case.energy_reason or reason
-    if figure == "accuracy":
+    if figure == ACCURACY:
         reason = "not the same metric on the same images" if case.accuracy and reference.accuracy else "not scored"
         return reference.accuracy_reason or case.accuracy_reason or reason
-    return "not measured on both sides" if figure == "memory" else "too few queries for a median"
+    return JUDGED[figure].why_absent
 
 
-def _judged_ratio(figure: Figure, decision: Decision, case: CaseSummary, reference: CaseSummary) -> Judgement:
-    judged, sides = JUDGED_RATIOS[figure], _sides(figure, case, reference)
-    details = f"{_rounded(decision.value or 0.0)} {judged.ratio_words}"
+def _judged_ratio(figure: str, decision: Decision, case: CaseSummary, reference: CaseSummary) -> Judgement:
+    entry, sides = JUDGED[figure], _sides(figure, case, reference)
+    details = f"{_rounded(decision.value or 0.0)} {entry.times}"
     if decision.bounds:
         details += f" (95%: {_rounded(decision.bounds[0])} to {_rounded(decision.bounds[1])}, {_basis(sides)})"
     if decision.outcome == "not settled":
         details += _foresight(decision, sides)
-    if figure == "energy" and decision.outcome != "not judged":
+    if entry.group == "energy" and decision.outcome != "not judged":
         details += "; one meter measured both" if is_one_meter(case, reference) else "; including the uncertainty of the meters"
-    return _judgement(decision, judged.better, (judged.lower, judged.higher), percent(decision.matters), details)
+    better: Better = "higher" if entry.better == "higher" else "lower"
+    return _judgement(decision, better, entry.ways, percent(decision.matters), details)
 
 
 def _judged_accuracy(decision: Decision, case: CaseSummary, reference: CaseSummary) -> Judgement | None:
@@ -298,8 +268,8 @@ def _judgement(decision: Decision, better: Better, names: tuple[str, str], margi
     return Judgement(decision, verdict, f"{verdict}: {decision.reason + ', ' if decision.reason else ''}{details}", better)
 
 
-def _sides(figure: Figure, case: CaseSummary, reference: CaseSummary) -> list[Spread]:
-    name = JUDGED_RATIOS[figure].spread
+def _sides(figure: str, case: CaseSummary, reference: CaseSummary) -> list[Spread]:
+    name = JUDGED[figure].name
     return [side for side in (case.spread(name), reference.spread(name)) if side is not None]
 
 

@@ -6,11 +6,11 @@ each other, but something to choose between: that is said of them, and no limit 
 
 from dataclasses import dataclass
 
-from edgemeter.agent.base.decision import Difference, Figure, Scale, change_text, decide, difference, sentence
+from edgemeter.agent.base.decision import Difference, Scale, change_text, decide, difference, sentence
 from edgemeter.agent.base.figures import significant
 from edgemeter.agent.base.metrics import metric_name
 from edgemeter.collector.compare.judgement import (
-    JUDGED_RATIOS,
+    JUDGED,
     SmallestDifferences,
     decide_figure,
     ratios,
@@ -71,19 +71,19 @@ def case_sentence(name: str, other: str, a: CaseSummary, b: CaseSummary, matters
 
 def case_differences(a: CaseSummary, b: CaseSummary, matters: SmallestDifferences) -> tuple[Difference, ...]:
     """Return the figures of `b` against those of `a`: latency (of an offline case throughput), accuracy, energy."""
-    figures: tuple[Figure, ...] = (speed_of(a), "accuracy", "energy")
+    figures: tuple[str, ...] = (speed_of(a), "accuracy", "energy")
     return tuple(_difference(figure, a, b, matters.of(figure)) for figure in figures)
 
 
-def _difference(figure: Figure, a: CaseSummary, b: CaseSummary, matters: float) -> Difference:
+def _difference(figure: str, a: CaseSummary, b: CaseSummary, matters: float) -> Difference:
     scale: Scale = "difference" if figure == "accuracy" else "ratio"
     decision = decide_figure(figure, b, a, ratios(b, a), matters) or decide(None, None, matters, scale, why_not_compared(figure, b, a))
     if figure == "accuracy":
         name = metric_name(a.accuracy.metric) if a.accuracy and decision.value is not None else figure
         values = median_of(a.accuracy_value), median_of(b.accuracy_value)
         return difference(figure, name, decision, values, a.accuracy.better if a.accuracy else "higher")
-    judged = JUDGED_RATIOS[figure]
-    return difference(figure, judged.unit, decision, (median_of(getattr(a, judged.spread)), median_of(getattr(b, judged.spread))))
+    entry = JUDGED[figure]
+    return difference(figure, entry.unit, decision, (median_of(a.spread(entry.name)), median_of(b.spread(entry.name))))
 
 
 def _value(diff: Difference, value: float | None) -> str:

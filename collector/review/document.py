@@ -6,7 +6,7 @@ from typing import Any
 from edgemeter.agent.base import figures
 from edgemeter.agent.base.decision import Bounds, percent
 from edgemeter.agent.base.documents import json_document
-from edgemeter.collector.compare.judgement import Judgement, SmallestDifferences, speed_of, verdict_lines, within_of
+from edgemeter.collector.compare.judgement import ACCURACY, JUDGED, Judgement, SmallestDifferences, speed_of, verdict_lines, within_of
 from edgemeter.collector.compare.spread import Spread, median_of
 from edgemeter.collector.compare.summary import CaseSummary
 from edgemeter.collector.review.choice import CaseChoice, case_sentence
@@ -239,23 +239,17 @@ def _pair_document(pair: ReviewPair, matters: SmallestDifferences) -> dict[str, 
         "changed": list(pair.changed),
         "baseline": _side_document(pair.baseline),
         "new": _side_document(pair.case),
-        "latency_p50_ratio": _ratio(ratios.p50, ratios.p50_interval),
-        "throughput_ratio": _ratio(ratios.throughput, ratios.throughput_interval),
-        "energy_gross_ratio": _ratio(ratios.energy_gross, ratios.energy_gross_interval),
-        "memory_peak_ratio": _ratio(ratios.peak_memory, ratios.peak_memory_interval),
-        "accuracy_difference": _ratio(ratios.accuracy_difference, ratios.accuracy_interval),
+        **{f"{entry.stem}_ratio": _ratio(ratios.of(name), ratios.interval(name)) for name, entry in JUDGED.items()},
+        "accuracy_difference": _ratio(ratios.of(ACCURACY), ratios.interval(ACCURACY)),
         "verdicts": {figure: judged.words for figure, judged in pair.judgements.items() if judged},
     }
 
 
 def _side_document(case: CaseSummary) -> dict[str, Any]:
     return {
-        "latency_p50_ms": median_of(case.p50_ms),
-        "throughput_per_s": case.throughput_per_s.median,
-        "energy_gross_mj": median_of(case.gross_mj),
+        **{entry.column: median_of(case.spread(entry.name)) for entry in JUDGED.values()},
         "energy_scope": case.energy.scope if case.energy else None,
         "energy_provenance": case.energy.provenance if case.energy else None,
-        "memory_peak_mb": median_of(case.spread("memory_peak_mb")),
         "accuracy_value": median_of(case.accuracy_value),
         "verdict": case.verdict,
         "level_since": case.segment.words if case.segment else None,

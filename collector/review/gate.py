@@ -10,16 +10,17 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from edgemeter.agent.base.decision import Figure, decide
+from edgemeter.agent.base.decision import decide
 from edgemeter.agent.base.errors import ConfigError
-from edgemeter.collector.compare.judgement import Judgement, judge_figure, speed_of, why_not_compared
+from edgemeter.collector.compare.judgement import ACCURACY, JUDGED, Judgement, judge_figure, speed_of, why_not_compared
 from edgemeter.collector.compare.summary import CaseSummary
 from edgemeter.collector.review.review import Review, ReviewPair
 
 LimitOutcome = Literal["kept", "violated", "not judged"]
-FIGURES: Mapping[str, Figure] = {"slower": "latency", "energy": "energy", "memory": "memory", "ap": "accuracy"}
+# The figure that a limit is of, by its name in `--fail-on`: any that is compared.
+FIGURES: Mapping[str, str] = {"slower": "latency", "ap": ACCURACY, **{name: name for name in JUDGED}}
 # What differs between boards of one type.
-OF_THE_BOARD = frozenset({"slower", "energy"})
+OF_THE_BOARD = frozenset({*FIGURES} - {"memory", "ap"})
 EXAMPLE = "slower:3%,energy:5%,ap:0.5"
 IN_DOUBT = "in doubt a gate stays closed"
 

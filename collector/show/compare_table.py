@@ -132,7 +132,7 @@ def _accuracies(rows: Sequence[ComparisonRow], notes: Notes) -> list[TerminalCol
         _number(
             f"{accuracy_name(cases)}-ref",
             rows,
-            lambda row: "" if row.is_reference else figures.difference(row.ratios.accuracy_difference),
+            lambda row: "" if row.is_reference else figures.difference(row.ratios.of("accuracy")),
             3,
         ),
     ]
@@ -166,7 +166,7 @@ def _gross_energies(rows: Sequence[ComparisonRow], notes: Notes) -> list[Termina
         return [_number("Energy mJ", rows, lambda row: _gross(row.case, notes, shows_class=False))]
     return [
         _number("Gross mJ", rows, lambda row: _gross(row.case, notes, shows_class=mixes_classes)),
-        _number("mJ/ref", rows, lambda row: "" if row.is_reference else figures.times(row.ratios.energy_gross), 2),
+        _number("mJ/ref", rows, lambda row: "" if row.is_reference else figures.times(row.ratios.of("energy")), 2),
     ]
 
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Sequence
 
-from edgemeter.agent.base import decision, figures
+from edgemeter.agent.base import figures
 from edgemeter.agent.base.documents import JOINT, Plain
 from edgemeter.agent.contract.figures import Figure, in_view, with_part
 from edgemeter.collector.charts.chart import ViewTable
@@ -71,7 +71,7 @@ def _figure(entry: Figure, comparison: Comparison) -> list[ViewColumn[Comparison
         heading = accuracy_name([row.case for row in comparison.rows])
         return [
             ViewColumn("accuracy", heading, lambda row: median_of(row.case.accuracy_value), _accuracy),
-            ViewColumn("accuracy_difference", "", lambda row: row.ratios.accuracy_difference, is_shown=False),
+            ViewColumn("accuracy_difference", "", lambda row: row.ratios.of("accuracy"), is_shown=False),
         ]
     if entry.name == "energy_gross_mj":
         return _gross_energy(entry)
@@ -111,7 +111,7 @@ def _gross_energy(entry: Figure) -> list[ViewColumn[ComparisonRow]]:
         ViewColumn(with_part(entry.column, "_u"), "", lambda row: row.case.gross_u_mj, is_shown=False),
         ViewColumn("energy_scope", "", lambda row: row.case.energy.scope if row.case.energy else None, is_shown=False),
         ViewColumn("energy_provenance", "", lambda row: row.case.energy.provenance if row.case.energy else None, is_shown=False),
-        ViewColumn("energy_gross_ratio", "", lambda row: row.ratios.energy_gross, is_shown=False),
+        ViewColumn("energy_gross_ratio", "", lambda row: row.ratios.of("energy"), is_shown=False),
     ]
 
 
@@ -134,7 +134,7 @@ def _ratio(row: ComparisonRow) -> Markup:
         return element("em", None, "baseline")
     if row.ratios.p50 is None:
         return join([figures.typeset(figures.ABSENT)])
-    bounds = row.ratios.p50_interval
+    bounds = row.ratios.interval("latency")
     within = within_of((row.case.p50_ms, row.reference.p50_ms))
     between = f"95%: {figures.typeset(figures.span(*bounds))}{f', within {within}' if within else ''}" if bounds else "no interval"
     kind = _other_kind(row)
@@ -145,14 +145,14 @@ def _ratio(row: ComparisonRow) -> Markup:
     return join([figures.typeset(figures.times(row.ratios.p50)), state, beside, against, *others])
 
 
-def _state(row: ComparisonRow, figure: decision.Figure) -> Markup | str:
+def _state(row: ComparisonRow, figure: str) -> Markup | str:
     """Return what a figure was judged to be against the baseline's; empty where there is nothing to judge."""
     judged = row.judgements[figure]
     return element("small", {"title": judged.words}, judged.verdict) if judged else ""
 
 
 def _bound(row: ComparisonRow, which: int) -> float | None:
-    return row.ratios.p50_interval[which] if row.ratios.p50_interval else None
+    return bounds[which] if (bounds := row.ratios.interval("latency")) else None
 
 
 def _none(reason: str, word: str = "none") -> Markup:
@@ -177,7 +177,7 @@ def _accuracy(row: ComparisonRow) -> Markup:
     """Return the accuracy with its difference to the baseline's, or why there is none."""
     if row.case.accuracy is None:
         return _none(row.case.accuracy_reason or "not scored")
-    difference = None if row.is_reference else row.ratios.accuracy_difference
+    difference = None if row.is_reference else row.ratios.of("accuracy")
     beside = "" if difference is None else figures.typeset(figures.difference(difference))
     return join([with_small(figures.accuracy(row.case.accuracy.value.median), beside), _state(row, "accuracy")])
 
@@ -187,7 +187,7 @@ def _gross(row: ComparisonRow) -> Markup:
     energy = row.case.energy
     if energy is None:
         return _none(row.case.energy_reason or "not measured")
-    ratio = None if row.is_reference else row.ratios.energy_gross
+    ratio = None if row.is_reference else row.ratios.of("energy")
     ratio_text = "" if ratio is None else f", {figures.typeset(figures.times(ratio))}"
     return join([with_small(gross_text(row.case), f"{energy.ranks_as}{ratio_text}"), _state(row, "energy")])
 

@@ -21,11 +21,11 @@ def test_a_ruined_quantisation_has_no_ratio_and_says_why_by_name():
     row = row_of(comparison, "int8")
     assert "below accuracy gate" in row.marks
     assert row.ratios.p50 is None
-    assert row.ratios.p90 is None
-    assert row.ratios.throughput is None
-    assert row.ratios.energy_gross is None
-    assert row.ratios.peak_memory is None
-    assert row.ratios.accuracy_difference == pytest.approx(-0.38)
+    assert row.ratios.of("latency-p90") is None
+    assert row.ratios.of("throughput") is None
+    assert row.ratios.of("energy") is None
+    assert row.ratios.of("memory") is None
+    assert row.ratios.of("accuracy") == pytest.approx(-0.38)
     assert row.not_ranked == (
         "tiny-detector int8 on onnx, pi-1: AP 0.020 of the 0.400 that tiny-detector fp32 on onnx, server-1 has, "
         "needed 0.360 (90% of it): its speed is not ranked"

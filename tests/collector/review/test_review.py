@@ -73,7 +73,7 @@ def test_a_change_that_does_nothing_keeps_a_limit_on_accuracy():
             same = {"accuracy": make_accuracy(value=value, without_parts=(value,) * 20)}
             before, after = make_side(agent="1", **same), make_side(agent="2", start=100, **same)
             (pair,) = reviewed(before, after).pairs
-            assert (pair.ratios.accuracy_difference, pair.ratios.accuracy_interval) == (0.0, None)
+            assert (pair.ratios.of("accuracy"), pair.ratios.interval("accuracy")) == (0.0, None)
             assert outcomes(before, after, "ap:0.5") == {"ap": "kept"}
 
 
@@ -331,7 +331,7 @@ def test_the_baseline_is_the_level_that_it_had_at_its_end():
     found = review(*sides)
     (pair,) = found.pairs
     assert pair.baseline.segment.earlier == 40
-    assert pair.ratios.p50_interval[0] < 1 < pair.ratios.p50_interval[1]
+    assert pair.ratios.interval("latency")[0] < 1 < pair.ratios.interval("latency")[1]
     assert not gate.is_closed(gate.judge(found, gate.parse("slower:3%")))
     assert "baseline since 2024-11-13" in review_document.to_markdown(found, ())
     assert "--all-days" in "\n".join(review_document.review_lines(found, ()))
