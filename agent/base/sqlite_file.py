@@ -6,8 +6,8 @@ import sqlite3
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
@@ -25,7 +25,6 @@ class FileFormat:
     """One kind of file: `application_id` and `version` stand in its header (SQLite's PRAGMAs application_id and user_version).
 
     `schema` is its statements, each ended by a semicolon and a line end; `elsewhere` is the remedy when a file is not of this kind.
-    `steps` bring a file of an older version to the next one, by that older version; each is called within a transaction.
     """
 
     what: str
@@ -33,16 +32,15 @@ class FileFormat:
     version: int
     schema: str
     elsewhere: str
-    steps: Mapping[int, Callable[[sqlite3.Connection], None]] = field(default_factory=dict)
 
 
 def connect(path: Path, form: FileFormat, access: Access = "write") -> sqlite3.Connection:
     """Return a connection to the file at `path`: WAL, every commit synced (FULL), usable from any one thread at a time.
 
-    With access `write` an absent file is made; with `read` nothing can be written. A file of an older version is brought up to date.
+    With access `write` an absent file is made; with `read` nothing can be written.
 
     Raises:
-        ConfigError: it is absent (access `read`), not a file of this kind, or of a newer version.
+        ConfigError: it is absent (access `read`), not a file of this kind, or of another version.
         UnavailableError: it may not be opened, or the disk is full.
     """
     _look(path, form, access)
@@ -91,7 +89,7 @@ class Database:
     """The file at `path`, open; usable from any thread and by several processes. `close` once or more.
 
     Raises:
-        ConfigError: it is absent (access `read`), not a file of this kind, or of a newer version.
+        ConfigError: it is absent (access `read`), not a file of this kind, or of another version.
         UnavailableError: it may not be opened, or the disk is full.
     """
 
@@ -213,19 +211,8 @@ def _prepare(connection: sqlite3.Connection, path: Path, form: FileFormat, acces
     if access == "write" and _is_blank(connection):
         _create(connection, form)
     _refuse_foreign(connection, path, form)
-    _bring_up_to_date(connection, form)
     if access == "read":
         connection.execute("PRAGMA query_only = ON")
-
-
-def _bring_up_to_date(connection: sqlite3.Connection, form: FileFormat) -> None:
-    while _pragma(connection, "user_version") < form.version:
-        with transaction(connection):
-            # Another process may have done it meanwhile.
-            version = _pragma(connection, "user_version")
-            if version < form.version:
-                form.steps[version](connection)
-                connection.execute(f"PRAGMA user_version = {version + 1}")
 
 
 def _pragma(connection: sqlite3.Connection, name: str) -> int:
@@ -269,7 +256,8 @@ def _refuse_foreign(connection: sqlite3.Connection, path: Path, form: FileFormat
         raise ConfigError(
             f"the {form.what} {str(path)!r} has version {version}, this edgemeter knows up to {form.version}: update edgemeter here"
         )
-    if any(step not in form.steps for step in range(version, form.version)):
+    if version < form.version:
         raise ConfigError(
-            f"the {form.what} {str(path)!r} has version {version}, which cannot be migrated to {form.version}: {form.elsewhere}"
+            f"the {form.what} {str(path)!r} has version {version}, this edgemeter needs {form.version}: move it away, or use the edgemeter "
+            "that made it"
         )

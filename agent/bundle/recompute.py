@@ -279,7 +279,7 @@ def _energy(facts: RecordFacts) -> Iterator[FigureFinding]:
         return
     if record.windows is None or not record.power_traces:
         if record.energy is not None:
-            yield NotRecomputed("energy", "the record, written by an older agent, holds neither idle windows nor the sensor")
+            yield NotRecomputed("energy", "the record holds neither idle windows nor the sensor")
         return
     elsewhere = served_elsewhere(record.generation, record.runtime)
     run = facts.energy_run(record.windows)

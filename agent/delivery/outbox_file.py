@@ -1,4 +1,4 @@
-"""The outbox's file: its tables and migrations, what is dropped when it is full, and a reserve on the disk for a full one."""
+"""The outbox's file: its tables, what is dropped when it is full, and a reserve on the disk for a full one."""
 
 import os
 import sqlite3
@@ -194,7 +194,9 @@ def dropped_count(connection: sqlite3.Connection, device: str | None) -> Dropped
     return Dropped(*connection.execute(query, (device, device)).fetchone())
 
 
-_RECORDS = """CREATE TABLE records (
+_TABLES = """CREATE TABLE opened (times INTEGER NOT NULL);
+INSERT INTO opened VALUES (0);
+CREATE TABLE records (
     row INTEGER PRIMARY KEY AUTOINCREMENT,
     device TEXT NOT NULL,
     fleet TEXT NOT NULL,
@@ -205,60 +207,28 @@ _RECORDS = """CREATE TABLE records (
     record BLOB NOT NULL,
     is_shed INTEGER NOT NULL DEFAULT 0,
     UNIQUE (session, seq)
-)"""
-_UNSTAMPED = """CREATE TABLE unstamped (
+);
+CREATE TABLE samples (row INTEGER PRIMARY KEY REFERENCES records (row) ON DELETE CASCADE, series BLOB NOT NULL);
+CREATE TABLE unstamped (
     row INTEGER PRIMARY KEY REFERENCES records (row) ON DELETE CASCADE,
     boot_id TEXT NOT NULL,
     since_boot_ns INTEGER NOT NULL
-)"""
-_DROPPED = "CREATE TABLE dropped (device TEXT PRIMARY KEY, traces INTEGER NOT NULL, records INTEGER NOT NULL)"
-
-# Until when, in seconds since boot, records of a boot wait for its clock after the network came back. Once a boot.
-_PATIENCE = "CREATE TABLE patience (boot_id TEXT PRIMARY KEY, until_s REAL NOT NULL)"
-
-# Which records are to be sent: those without a receipt, and those that a collector asks for again.
-_WAITING = "CREATE TABLE waiting (row INTEGER PRIMARY KEY REFERENCES records (row) ON DELETE CASCADE)"
-# What a collector has confirmed at least once: it makes room before anything else.
-_RECEIPTED = "CREATE TABLE receipted (row INTEGER PRIMARY KEY REFERENCES records (row) ON DELETE CASCADE)"
-# The requests of collectors that were answered.
-_REQUESTS = "CREATE TABLE requests (number INTEGER PRIMARY KEY AUTOINCREMENT, id TEXT NOT NULL UNIQUE)"
-
-
-def _from_1_to_2(connection: sqlite3.Connection) -> None:
-    connection.execute("ALTER TABLE records ADD COLUMN is_shed INTEGER NOT NULL DEFAULT 0")
-    connection.execute(_UNSTAMPED)
-    connection.execute(_DROPPED)
-
-
-def _from_2_to_3(connection: sqlite3.Connection) -> None:
-    connection.execute(_PATIENCE)
-
-
-def _from_3_to_4(connection: sqlite3.Connection) -> None:
-    connection.execute(_WAITING)
-    connection.execute("INSERT INTO waiting SELECT row FROM records")
-    connection.execute(_RECEIPTED)
-    connection.execute(_REQUESTS)
-
-
-_TABLES = (
-    "CREATE TABLE opened (times INTEGER NOT NULL)",
-    "INSERT INTO opened VALUES (0)",
-    _RECORDS,
-    "CREATE TABLE samples (row INTEGER PRIMARY KEY REFERENCES records (row) ON DELETE CASCADE, series BLOB NOT NULL)",
-    _UNSTAMPED,
-    _DROPPED,
-    _PATIENCE,
-    _WAITING,
-    _RECEIPTED,
-    _REQUESTS,
-)
+);
+CREATE TABLE dropped (device TEXT PRIMARY KEY, traces INTEGER NOT NULL, records INTEGER NOT NULL);
+-- Until when, in seconds since boot, records of a boot wait for its clock after the network came back. Once a boot.
+CREATE TABLE patience (boot_id TEXT PRIMARY KEY, until_s REAL NOT NULL);
+-- Which records are to be sent: those without a receipt, and those that a collector asks for again.
+CREATE TABLE waiting (row INTEGER PRIMARY KEY REFERENCES records (row) ON DELETE CASCADE);
+-- What a collector has confirmed at least once: it makes room before anything else.
+CREATE TABLE receipted (row INTEGER PRIMARY KEY REFERENCES records (row) ON DELETE CASCADE);
+-- The requests of collectors that were answered.
+CREATE TABLE requests (number INTEGER PRIMARY KEY AUTOINCREMENT, id TEXT NOT NULL UNIQUE);
+"""
 OUTBOX = "outbox.sqlite"
 FORMAT = sqlite_file.FileFormat(
     what="outbox",
     application_id=0x45644F62,  # "EdOb"
     version=4,
-    schema="".join(f"{statement};\n" for statement in _TABLES),
+    schema=_TABLES,
     elsewhere="move it away (a new outbox is made) or choose another place with EDGEMETER_HOME",
-    steps={1: _from_1_to_2, 2: _from_2_to_3, 3: _from_3_to_4},
 )

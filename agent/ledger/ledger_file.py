@@ -1,4 +1,4 @@
-"""The ledger's SQLite file: the tables, how they are written, and how a file of an earlier version becomes one of this."""
+"""The ledger's SQLite file: the tables, and how they are written."""
 
 import itertools
 import sqlite3
@@ -9,10 +9,9 @@ from edgemeter.agent.base import sqlite_file
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.contract import messages
 from edgemeter.agent.contract.messages import Topic
-from edgemeter.agent.contract.record import RunRecord, decode, join_samples
+from edgemeter.agent.contract.record import RunRecord, decode
 from edgemeter.agent.ledger import presence, quarantine
 from edgemeter.agent.ledger.chunks import (
-    CHUNK_TEXT_BYTES,
     SUBJECT_COLUMNS,
     Arrival,
     ArrivedBatch,
@@ -88,65 +87,12 @@ def subject_id(connection: sqlite3.Connection, subject: tuple[str, ...]) -> int:
     return int(connection.execute(query, subject).fetchone()[0])
 
 
-def _from_1_to_2(connection: sqlite3.Connection) -> None:
-    connection.execute("ALTER TABLE runs RENAME TO runs_1")
-    for statement in _TABLES.split(";\n"):
-        connection.execute(statement)
-    query = """SELECT row, received_ns, record, (SELECT series FROM samples WHERE samples.row = runs_1.row) FROM runs_1 ORDER BY row"""
-    gathered: list[tuple[int, int, bytes]] = []
-    size_bytes = 0
-    for row, received_ns, head, series in connection.execute(query):
-        payload = head if series is None else join_samples(head, series)
-        # The records of a chunk were received together.
-        if gathered and (gathered[0][1] != received_ns or size_bytes > CHUNK_TEXT_BYTES):
-            _move(connection, gathered)
-            gathered, size_bytes = [], 0
-        gathered.append((row, received_ns, payload))
-        size_bytes += len(payload)
-    if gathered:
-        _move(connection, gathered)
-    connection.execute("DROP TABLE samples")
-    connection.execute("DROP TABLE runs_1")
-
-
-def _move(connection: sqlite3.Connection, gathered: list[tuple[int, int, bytes]]) -> None:
-    statement = "INSERT INTO chunks (last_row, received_ns, body) VALUES (?, ?, ?)"
-    body = pack_chunk([payload for _, _, payload in gathered])
-    chunk = connection.execute(statement, (gathered[-1][0], gathered[0][1], body)).lastrowid
-    for place, (row, _, payload) in enumerate(gathered):
-        try:
-            record = decode(payload)
-        except ConfigError as error:
-            raise ConfigError(f"row {row} of the ledger cannot be read, so the ledger cannot be migrated: {error}") from error
-        subject = subject_id(connection, subject_of(record))
-        values = (record.device, record.session, record.seq, record.id, record.started_at_ns, subject, record.verdict.state, chunk, place)
-        insert = f"INSERT INTO runs (row, {', '.join(RUN_COLUMNS)}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"  # noqa: S608 - our own names
-        connection.execute(insert, (row, *values))
-
-
-def _from_2_to_3(connection: sqlite3.Connection) -> None:
-    connection.execute("ALTER TABLE presence ADD COLUMN health BLOB")
-
-
-def _from_3_to_4(connection: sqlite3.Connection) -> None:
-    columns = {row[1] for row in connection.execute("PRAGMA table_info(chunks)")}
-    if "is_own" not in columns:
-        # A file of version 1 got the tables of today.
-        connection.execute("ALTER TABLE chunks ADD COLUMN is_own INTEGER NOT NULL DEFAULT 0")
-    connection.execute("CREATE INDEX IF NOT EXISTS own_chunks ON chunks (chunk) WHERE is_own")
-
-
-def _from_4_to_5(connection: sqlite3.Connection) -> None:
-    connection.execute(presence.RETAINED_SCHEMA)
-
-
 LEDGER_FORMAT = sqlite_file.FileFormat(
     what="ledger",
     application_id=0x45644C67,  # "EdLg"
     version=5,
     schema=_TABLES + _SMALL_TABLES + quarantine.QUARANTINE_SCHEMA + presence.PRESENCE_SCHEMA + presence.RETAINED_SCHEMA,
     elsewhere="give the path of a ledger, or set EDGEMETER_HOME to another folder",
-    steps={1: _from_1_to_2, 2: _from_2_to_3, 3: _from_3_to_4, 4: _from_4_to_5},
 )
 
 # Nine values a row; SQLite before 3.32 accepts at most 999.

@@ -92,7 +92,7 @@ def record_reference(payload: bytes) -> bytes:
 
 
 def read_reference(payload: bytes) -> RecordReference:
-    """Return a reference; older versions kept the record without its samples.
+    """Return a reference; a whole record is one too.
 
     Raises:
         ConfigError: it is neither.

@@ -143,7 +143,7 @@ def init_influx(
 )
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def init_ledger(*, ledger: LedgerPlace, as_json: bool) -> None:
-    """Create the tables of a ledger in PostgreSQL, or update those of an earlier version, and grant the least-privilege roles.
+    """Create the tables of a ledger in PostgreSQL where there are none, and grant the least-privilege roles.
 
     Call it as the owner of the database; the collectors may be running.
 

@@ -111,5 +111,5 @@ def _defaults(table: str) -> dict[str, Any]:
         return {}
     fields = msgspec.structs.fields(ImageInput if table == "input" else CardOutput)
     known = {field.encode_name: msgspec.to_builtins(field.default) for field in fields if field.default is not msgspec.NODEFAULT}
-    # A card of an image has no kind, so that earlier versions read it.
+    # An image is the kind of a card that names none.
     return {"kind": IMAGE, **known} if table == "input" else known

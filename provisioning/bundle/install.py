@@ -104,8 +104,6 @@ def parse_manifest(document: bytes) -> Manifest:
         fields = json.loads(document.decode())
     except (ValueError, RecursionError) as error:
         refuse(f"the manifest is not JSON: {error}")
-    if isinstance(fields, dict):
-        fields.setdefault("site_packages", "own")
     _exactly("the manifest", fields, ("schema", "name", *Manifest._fields))
     if fields["schema"] != 1 or type(fields["schema"]) is not int:
         refuse(f"the manifest is of schema {fields['schema']!r}, this installer supports 1: use the installer of that bundle")

@@ -126,9 +126,6 @@ def encode_manifest(manifest: Manifest) -> bytes:
         ConfigError: a field does not have the form that installers accept.
     """
     fields = {**manifest._asdict(), "schema": SCHEMA, "name": "edgemeter", "files": [file._asdict() for file in manifest.files]}
-    if manifest.site_packages == "own":
-        # Installers of older releases know bundles of this kind only.
-        del fields["site_packages"]
     document = (json.dumps(fields, indent=1, sort_keys=True) + "\n").encode()
     try:
         install.parse_manifest(document)

@@ -212,9 +212,6 @@ def _broker_configuration(folder: FleetFolder, server: ServerEntry, now: datetim
         yield InitStep(
             folder.registry, "the registry; the broker's rules, tokens and list of revoked certificates", lambda: _renew(folder, now)
         )
-    for path in (folder.broker / "passwords", folder.broker / "enrol.acl"):
-        if path.exists():
-            yield InitStep(path, f"removed: {folder.broker_access.name} holds the tokens", path.unlink)
 
 
 def _renew(folder: FleetFolder, now: datetime) -> None:

@@ -13,19 +13,12 @@ import msgspec
 from edgemeter.agent.base.sqlite_file import Access, Database, FileFormat
 from edgemeter.provisioning.registry.schema import SCHEMA
 
-
-def _from_1_to_2(connection: sqlite3.Connection) -> None:
-    connection.execute("ALTER TABLE presence ADD COLUMN activity BLOB")
-    connection.execute("ALTER TABLE presence ADD COLUMN activity_ns INTEGER")
-
-
 _FORMAT = FileFormat(
     what="fleet registry",
     application_id=0x45464C54,
     version=2,
     schema=SCHEMA,
     elsewhere="run `edgemeter fleet init`, or name the fleet's folder with --folder",
-    steps={1: _from_1_to_2},
 )
 _Row = TypeVar("_Row")
 

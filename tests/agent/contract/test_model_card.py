@@ -36,8 +36,8 @@ def test_a_card_names_the_kind_of_its_input(read):
         assert read(card_text(read(text)).partition("[input]\n")[2]).input == wanted, f"{text!r}"
 
 
-def test_a_card_of_an_image_is_written_as_ever(read):
-    """A device with an earlier version, which knows no kinds, reads it."""
+def test_a_card_of_an_image_names_no_kind(read):
+    """An image is what a card without a kind means."""
     assert "kind" not in card_text(read(f'kind = "image"\n{IMAGE}'))
 
 

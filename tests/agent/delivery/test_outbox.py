@@ -13,7 +13,7 @@ from edgemeter.agent.base.errors import ConfigError, UnavailableError
 from edgemeter.agent.contract import record
 from edgemeter.agent.contract.messages import Receipt
 from edgemeter.agent.delivery.outbox import Outbox
-from edgemeter.agent.delivery.outbox_file import FORMAT, Dropped, delete_receipted
+from edgemeter.agent.delivery.outbox_file import FORMAT, delete_receipted
 from tests.fixtures.record_factory import make_record
 
 ROOT = Path(__file__).parents[3]
@@ -186,42 +186,6 @@ def test_an_outbox_of_a_newer_version_is_refused(outbox):
     outbox.connection.execute(f"PRAGMA user_version = {FORMAT.version + 1}")
     with pytest.raises(ConfigError, match="update edgemeter here"):
         reopened(outbox)
-
-
-OF_VERSION_1 = """CREATE TABLE opened (times INTEGER NOT NULL);
-INSERT INTO opened VALUES (7);
-CREATE TABLE records (
-    row INTEGER PRIMARY KEY AUTOINCREMENT,
-    device TEXT NOT NULL,
-    fleet TEXT NOT NULL,
-    session INTEGER NOT NULL,
-    seq INTEGER NOT NULL,
-    kept_ns INTEGER NOT NULL,
-    size_bytes INTEGER NOT NULL,
-    record BLOB NOT NULL,
-    UNIQUE (session, seq)
-);
-CREATE TABLE samples (row INTEGER PRIMARY KEY REFERENCES records (row) ON DELETE CASCADE, series BLOB NOT NULL);
-"""
-
-
-def test_an_outbox_of_version_1_is_brought_up_to_date_and_loses_nothing(tmp_path):
-    """What an older agent kept goes out as it would have."""
-    path = tmp_path / "outbox.sqlite"
-    old = make_record(session=11, seq=1, clock_synchronised=False)
-    head, samples = record.split_samples(record.encode(old))
-    connection = sqlite3.connect(path)
-    connection.executescript(OF_VERSION_1)
-    connection.execute("INSERT INTO records VALUES (1, ?, ?, 11, 1, 5, ?, ?)", (old.device, old.fleet, len(head), head))
-    connection.execute("INSERT INTO samples VALUES (1, ?)", (samples,))
-    connection.execute(f"PRAGMA application_id = {FORMAT.application_id}")
-    connection.execute("PRAGMA user_version = 1")
-    connection.commit()
-    connection.close()
-    with Outbox(path) as outbox:
-        new = outbox.put(make_record())
-        assert [record.decode(one.payload) for one in outbox.pending(10, LOTS)] == [old, new]
-        assert outbox.dropped() == Dropped()
 
 
 def test_a_place_that_cannot_be_written_ends_in_one_line(tmp_path):

@@ -2,7 +2,6 @@
 
 import os
 import signal
-import sqlite3
 import subprocess
 import sys
 import textwrap
@@ -12,7 +11,6 @@ import pytest
 
 from edgemeter.agent.contract import record
 from edgemeter.agent.contract.messages import AgainRequest, Receipt
-from edgemeter.agent.delivery import outbox_file
 from edgemeter.agent.delivery.outbox import Outbox
 from edgemeter.agent.delivery.outbox_file import KEPT_DAYS, Dropped, drop_receipted, used_bytes
 from tests.fixtures.record_factory import make_heavy_record, make_record
@@ -194,20 +192,3 @@ def test_killed_at_any_moment_a_record_waits_or_was_receipted(tmp_path):
         found = [(one.session, one.seq) for one in outbox.pending(100_000, LOTS)]
     assert len(found) == len(set(found))
     assert put <= set(found)
-
-
-def test_a_file_of_the_version_before_keeps_what_waits(tmp_path):
-    """All of its records are to be sent; none of them counts as receipted."""
-    path = tmp_path / "outbox.sqlite"
-    with Outbox(path) as outbox:
-        outbox.put(make_record())
-        sent = waiting(outbox)
-    with sqlite3.connect(path) as connection:
-        for table in ("waiting", "receipted", "requests"):
-            connection.execute(f"DROP TABLE {table}")
-        connection.execute("PRAGMA user_version = 3")
-    connection.close()
-    with Outbox(path) as outbox:
-        assert waiting(outbox) == sent
-        assert outbox.receipted("pi-1") == 0
-    assert outbox_file.FORMAT.version == 4

@@ -94,18 +94,19 @@ def test_a_damaged_ledger_is_refused_in_one_line(ledger, tmp_path):
         list(damaged.records())
 
 
-def test_a_ledger_of_a_newer_version_is_refused(tmp_path):
-    """An older edgemeter does not guess what a newer one meant."""
-    path = tmp_path / "ledger.sqlite"
+def test_a_ledger_of_another_version_is_refused(tmp_path):
+    """Nothing guesses what it means; the remedy of a newer one is another than that of an older one."""
+    path, present = tmp_path / "ledger.sqlite", LEDGER_FORMAT.version
     SqliteLedger(path).close()
-    connection = sqlite3.connect(path)
-    connection.execute(f"PRAGMA user_version = {LEDGER_FORMAT.version + 1}")
-    connection.close()
-    with pytest.raises(
-        ConfigError,
-        match=f"has version {LEDGER_FORMAT.version + 1}, this edgemeter knows up to {LEDGER_FORMAT.version}: update edgemeter here",
+    for version, remedy in (
+        (present + 1, f"this edgemeter knows up to {present}: update edgemeter here"),
+        (present - 1, f"this edgemeter needs {present}: move it away"),
     ):
-        SqliteLedger(path)
+        connection = sqlite3.connect(path)
+        connection.execute(f"PRAGMA user_version = {version}")
+        connection.close()
+        with pytest.raises(ConfigError, match=f"has version {version}, {remedy}"):
+            SqliteLedger(path)
 
 
 def test_a_full_disk_keeps_nothing_of_the_batch_and_says_what_to_do(ledger):

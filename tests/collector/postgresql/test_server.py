@@ -1,4 +1,4 @@
-"""The ledger in PostgreSQL against its server: roles, encryption, settings, migrations, what a text cannot hold, a lost connection."""
+"""The ledger in PostgreSQL against its server: roles, encryption, settings, versions, what a text cannot hold, a lost connection."""
 
 import os
 import threading
@@ -9,9 +9,7 @@ from click.testing import CliRunner
 
 from edgemeter.agent.base.errors import ConfigError, EdgemeterError, TransientError, UnavailableError
 from edgemeter.agent.cli.main import cli
-from edgemeter.agent.contract import record as contract_record
-from edgemeter.agent.ledger.chunks import Arrival, ArrivedBatch, pack_chunk
-from edgemeter.agent.ledger.presence import RetainedMessage
+from edgemeter.agent.ledger.chunks import ArrivedBatch, pack_chunk
 from edgemeter.agent.ledger.quarantine import Rejection
 from edgemeter.agent.ledger.retention import Retention
 from edgemeter.collector.ledgers.place import open_ledger
@@ -77,50 +75,35 @@ def test_a_keeper_removes_what_retention_does_not_keep(postgresql_server, lab):
         ledger.commit([arrival(make_record(session=5, seq=3))])
 
 
-def test_tables_are_made_and_brought_up_to_date_once_whoever_asks(postgresql):
-    """Four at the same moment, twice: each step runs once; an older program is then refused."""
-    steps = []
+def test_tables_are_made_once_whoever_asks_and_a_program_of_another_version_is_refused(postgresql):
+    """Four at the same moment; of a newer version that this program may not write, and of an older one."""
     place = PostgresAddress(postgresql)
 
-    def prepare(version, taken):
+    def prepare():
         session = PostgresSession(place)
-        schema.init_ledger(session, {1: lambda _: taken.append(1), 2: lambda _: taken.append(2)}, version)
+        done.append(schema.init_ledger(session))
         session.close()
 
-    for version in (1, 3):
-        threads = [threading.Thread(target=prepare, args=(version, steps)) for _ in range(4)]
-        for one in threads:
-            one.start()
-        for one in threads:
-            one.join()
-    assert steps == [1, 2]
-    with open_ledger(place) as ledger:
-        assert ledger._session.rows("SELECT version, min_version FROM ledger") == [(3, 1)]
-        with ledger._session.transaction() as cursor:
-            cursor.execute("UPDATE ledger SET min_version = 3")
-        with pytest.raises(ConfigError, match="update edgemeter here"):
-            ledger.commit([arrival(make_record(session=5, seq=1))])
-    with pytest.raises(ConfigError, match="update edgemeter here"):
-        open_ledger(place)
-
-
-def test_a_ledger_of_the_first_version_gets_the_table_of_what_is_measured_now(postgresql):
-    """Its records stay; until then the program says what to do."""
-    place = initialised(postgresql)
-    with open_ledger(place) as ledger:
-        ledger.commit([Arrival(make_record(session=5, seq=1), contract_record.encode(make_record(session=5, seq=1)), "t", 7)])
-        with ledger._session.transaction() as cursor:
-            cursor.execute("DROP TABLE retained")
-            cursor.execute("UPDATE ledger SET version = 1")
-    with pytest.raises(ConfigError, match="has version 1, this edgemeter needs 2: `edgemeter collector init-ledger`"):
-        open_ledger(place)
-    session = PostgresSession(place)
-    assert "brought the tables from version 1 to 2" in schema.init_ledger(session)
-    session.close()
-    message = RetainedMessage("edgemeter/v1/lab/pi-1/activity", b"{}", 9)
-    with open_ledger(place) as ledger:
-        ledger.commit([], [], [message])
-        assert (ledger.retained(), ledger.last_row()) == ([message], 1)
+    done = []
+    threads = [threading.Thread(target=prepare) for _ in range(4)]
+    for one in threads:
+        one.start()
+    for one in threads:
+        one.join()
+    assert sum("created the tables" in steps for steps in done) == 1
+    for version, min_version, remedy in ((3, 3, "update edgemeter here"), (1, 1, "name another database")):
+        with open_ledger(place) as ledger:
+            with ledger._session.transaction() as cursor:
+                cursor.execute("UPDATE ledger SET version = %s, min_version = %s", (version, min_version))
+            with pytest.raises(ConfigError, match=remedy):
+                ledger.commit([arrival(make_record(session=5, seq=1))])
+            session = PostgresSession(place)
+            for refused in (lambda: open_ledger(place), lambda session=session: schema.init_ledger(session)):
+                with pytest.raises(ConfigError, match=remedy):
+                    refused()
+            session.close()
+            with ledger._session.transaction() as cursor:
+                cursor.execute("UPDATE ledger SET version = 2, min_version = 2")
 
 
 def test_a_database_without_a_ledger_says_how_to_make_one(postgresql):

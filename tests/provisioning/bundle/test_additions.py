@@ -201,13 +201,10 @@ def test_a_release_sees_the_systems_python_packages_only_where_that_was_asked(sh
 
 
 @pytest.mark.slow
-def test_an_installer_of_an_older_release_knows_a_bundle_without_additions(build, tmp_path):
-    """Its manifest has no field that is new."""
-    assert build().exit_code == 0
-    bundle = install.Bundle(tmp_path / "made.tar")
-    assert "site_packages" not in json.loads(bundle.small("manifest.json", 1 << 20))
-    bundle.close()
-    assert build("--system-site-packages").exit_code == 0
-    bundle = install.Bundle(tmp_path / "made.tar")
-    assert json.loads(bundle.small("manifest.json", 1 << 20))["site_packages"] == "system"
-    bundle.close()
+def test_the_manifest_says_whose_packages_a_release_sees(build, tmp_path):
+    """Its own, or also those of the system."""
+    for options, site_packages in (((), "own"), (("--system-site-packages",), "system")):
+        assert build(*options).exit_code == 0
+        bundle = install.Bundle(tmp_path / "made.tar")
+        assert json.loads(bundle.small("manifest.json", 1 << 20))["site_packages"] == site_packages
+        bundle.close()

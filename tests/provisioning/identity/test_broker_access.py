@@ -2,7 +2,6 @@
 
 import json
 import random
-import shutil
 import socket
 import ssl
 import subprocess
@@ -22,7 +21,6 @@ from edgemeter.provisioning.identity import authority, broker_files
 from edgemeter.provisioning.identity.authority import Authority
 from edgemeter.provisioning.identity.broker_access import BrokerAccess
 from edgemeter.provisioning.inventory import fleet_file
-from edgemeter.provisioning.registry import certificates
 from tests.fixtures.mqtt_peer import Peer, wait_until
 from tests.fixtures.rows import table_row
 from tests.fixtures.servers import LOOPBACK, mosquitto_binary
@@ -187,55 +185,6 @@ def test_a_tls_session_from_before_gives_a_revoked_device_nothing(lab):
         line.recv(4)
         line.sendall(publish)
     assert not wait_until(lambda: any(one.payload == b"xyz" for one in heard.messages), 1.0, patience=1.0)
-
-
-def old_folder(lab):
-    """Make the fleet's folder what it was before the plug-in: a password file, two ACLs, reloads."""
-    tokens = certificates.open_tokens(lab.registry, 0)
-    broker = lab.folder.broker
-    (broker / "passwords").write_text("".join(f"{one.token_id}:{one.password}\n" for one in tokens))
-    (broker / "enrol.acl").write_text("pattern write edgemeter/enrol/%u/request\npattern read edgemeter/enrol/%u/answer\n")
-    text = (broker / "mosquitto.conf").read_text()
-    text = text.replace("per_listener_settings false\nallow_anonymous false", "per_listener_settings true")
-    for line in text.splitlines():
-        if line.split(" ")[0] in {"plugin", "plugin_opt_config_file", "capath", "acl_file"}:
-            text = text.replace(f"{line}\n", "")
-    text = text.replace("use_identity_as_username true", f"use_identity_as_username true\nallow_anonymous false\nacl_file {broker}/acl")
-    own = f"allow_anonymous false\npassword_file {broker}/passwords\nacl_file {broker}/enrol.acl"
-    text = text.replace("use_username_as_clientid true", f"use_username_as_clientid true\n{own}")
-    (broker / "mosquitto.conf").write_text(text)
-    (broker / "access.json").unlink()
-    shutil.rmtree(broker / "revoked")
-
-
-@pytest.mark.mosquitto
-@pytest.mark.slow
-def test_an_older_folder_is_migrated_by_init_with_nothing_lost(lab):
-    """Devices, tokens that are on cards already, and revocations hold; until its restart the running broker is named."""
-    boards = []
-    path = lab.token("pi-9")
-    old_folder(lab)
-    lab.start()
-    # What the folder held before: enrolled boards and a revoked one.
-    signing = broker_files.authority(lab.folder)
-    for number in range(2):
-        board = lab.board(f"pi-{number}", f"1{number}")
-        pair = signing.issue_client(f"pi-{number}", datetime.now(timezone.utc))
-        board.files.folder.mkdir(parents=True)
-        board.files.ca.write_bytes(lab.folder.ca_certificate.read_bytes())
-        board.files.certificate.write_bytes(pair.certificate)
-        board.files.key.write_bytes(pair.key)
-        boards.append(board)
-    assert may_connect(boards[0])
-    with pytest.raises(ConfigError, match="restart the broker"):
-        lab.token("pi-8")
-    done = CliRunner().invoke(fleet, ["init", "--folder", str(lab.folder.path)], catch_exceptions=False)
-    assert "restart the broker" in done.stderr
-    assert not (lab.folder.broker / "passwords").exists()
-    lab.restart_broker()
-    assert [may_connect(board) for board in boards] == [True, True]
-    assert lab.board("pi-9", "19").join(path).device == "pi-9"
-    assert "nothing to make" in lab.run("init")
 
 
 def test_a_version_that_dies_of_reloads_is_named_where_a_reload_remains(lab):
