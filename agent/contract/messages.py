@@ -10,6 +10,7 @@ from typing import Annotated, Literal, TypeVar, get_args
 import msgspec
 
 from edgemeter.agent.base.errors import ConfigError
+from edgemeter.agent.base.nanoseconds import NS_PER_HOUR
 
 TopicKind = Literal[
     "birth", "state", "result", "receipt", "command", "activity", "progress", "job", "health", "want", "content", "renew", "certificate"
@@ -29,7 +30,7 @@ COLLECTOR_STATE = "edgemeter/collector/{collector}/state"
 EVERY_COLLECTOR_STATE = COLLECTOR_STATE.format(collector="+")
 COLLECTOR_STATE_S = 30.0
 # A run with the accuracy on all images may take this long on a small board; later nobody knows whether it goes on.
-ACTIVITY_STALE_NS = 3600 * 1_000_000_000
+ACTIVITY_STALE_NS = NS_PER_HOUR
 # Retained, from the fleet's service.
 CAMPAIGN_STATE = "edgemeter/campaign/{campaign}/state"
 EVERY_CAMPAIGN_STATE = CAMPAIGN_STATE.format(campaign="+")

@@ -6,11 +6,11 @@ stored; statistics and points place such a run at the time of its receipt, as th
 
 import msgspec
 
+from edgemeter.agent.base.nanoseconds import NS_PER_DAY
 from edgemeter.agent.contract.record import RunRecord
 
-DAY_NS = 86_400_000_000_000
 # A clock set to local time is up to 14 hours ahead.
-AHEAD_NS = DAY_NS
+AHEAD_NS = NS_PER_DAY
 # 2023-01-01: no agent existed before. Boards without a clock chip begin at a date of their firmware.
 EARLIEST_NS = 1_672_531_200 * 1_000_000_000
 
@@ -36,6 +36,6 @@ def placed(record: RunRecord, received_ns: int) -> RunRecord:
 
 def off_by_text(off_by_ns: int) -> str:
     """Return how wrong a clock is, in words."""
-    days = abs(off_by_ns) / DAY_NS
+    days = abs(off_by_ns) / NS_PER_DAY
     length = f"{days / 365.25:.1f} years" if days >= 365.25 else f"{days:.1f} days"
     return f"{length} {'ahead' if off_by_ns > 0 else 'behind'}"

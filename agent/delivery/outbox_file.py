@@ -9,6 +9,7 @@ from typing import TypeVar
 
 from edgemeter.agent.base import sqlite_file
 from edgemeter.agent.base.errors import UnavailableError
+from edgemeter.agent.base.nanoseconds import NS_PER_DAY
 
 # What SQLite may want at most before it can use its own free pages again: a log that is due to be brought in, and one more beside it.
 RESERVE_BYTES = 4 << 20
@@ -88,7 +89,6 @@ KEPT_SLACK_RATIO = 0.005
 KEPT_DISK_RATIO = 0.1
 # So many at a time, where the age or the disk asks for it.
 KEPT_STEP = 64
-_DAY_NS = 86_400_000_000_000
 
 # Reason in a record whose traces were dropped.
 DROP_REASON = "dropped on the device, whose outbox was full"
@@ -119,7 +119,7 @@ def drop_receipted(connection: sqlite3.Connection, limit_bytes: int, now_ns: int
         up_to, _ = _oldest(connection, sizes, excess_bytes + int(KEPT_SLACK_RATIO * limit_bytes))
         connection.execute("DELETE FROM records WHERE row IN (SELECT row FROM receipted WHERE row <= ?)", (up_to,))
     oldest = connection.execute("SELECT kept_ns FROM receipted JOIN records USING (row) ORDER BY row LIMIT 1").fetchone()
-    before_ns = now_ns - int(KEPT_DAYS * _DAY_NS)
+    before_ns = now_ns - int(KEPT_DAYS * NS_PER_DAY)
     if oldest is not None and (oldest[0] < before_ns or not has_disk):
         some = f"SELECT row FROM receipted JOIN records USING (row) WHERE kept_ns < ? OR ? ORDER BY row LIMIT {KEPT_STEP}"  # noqa: S608 - a number
         connection.execute(f"DELETE FROM records WHERE row IN ({some})", (before_ns, not has_disk))  # noqa: S608 - our own words

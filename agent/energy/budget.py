@@ -11,9 +11,10 @@ import statistics
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from edgemeter.agent.base.nanoseconds import NS_PER_MS
 from edgemeter.agent.base.statistics import student_quantile
 from edgemeter.agent.contract.record_figures import Averaging, UncertaintyTerm
-from edgemeter.agent.energy.curve import NS_PER_MS, CounterCurve, Curve, PowerScatter, mean_w
+from edgemeter.agent.energy.curve import CounterCurve, Curve, PowerScatter, mean_w
 from edgemeter.agent.energy.renewal import Renewal
 from edgemeter.agent.energy.settling import Settling
 from edgemeter.agent.energy.wander import held_values, stretch_means

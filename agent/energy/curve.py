@@ -11,11 +11,11 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from edgemeter.agent.base.nanoseconds import NS_PER_MS
 from edgemeter.agent.energy.queries import Queries, without_rhythm
 from edgemeter.agent.energy.window import Window
 from edgemeter.agent.power import Description, Reading
 
-NS_PER_MS = 1e6
 # Readings on each side of an edge whose means show how far the power stepped there.
 BESIDE_EDGE = 3
 # Blocks of readings whose means are compared: enough of them to estimate a scatter, and enough readings in each.

@@ -16,6 +16,7 @@ from urllib.parse import urlsplit
 import numpy as np
 from numpy.typing import NDArray
 
+from edgemeter.agent.base.nanoseconds import NS_PER_MS
 from edgemeter.agent.contract import samples
 from edgemeter.agent.contract.energy_provenance import ESTIMATE_SENSOR
 from edgemeter.agent.contract.record import Series
@@ -23,7 +24,7 @@ from edgemeter.agent.contract.record_conditions import Runtime
 from edgemeter.agent.contract.record_figures import Energy
 from edgemeter.agent.contract.record_generation import Generation, GenerationEnergy, TokenEnergy
 from edgemeter.agent.energy import budget
-from edgemeter.agent.energy.curve import NS_PER_MS, Curve, curve_of
+from edgemeter.agent.energy.curve import Curve, curve_of
 from edgemeter.agent.energy.sampler import SensorTrace
 from edgemeter.agent.energy.window import Window
 from edgemeter.agent.power import Description

@@ -4,11 +4,12 @@ import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from edgemeter.agent.base.nanoseconds import NS_PER_MS
 from edgemeter.agent.contract.energy_provenance import ESTIMATE_SENSOR, sensor_provenance
 from edgemeter.agent.contract.record_figures import Energy, UncertaintyTerm
 from edgemeter.agent.energy import budget
 from edgemeter.agent.energy.accelerators import excluded
-from edgemeter.agent.energy.curve import NS_PER_MS, PowerCurve, curve_of
+from edgemeter.agent.energy.curve import PowerCurve, curve_of
 from edgemeter.agent.energy.frozen_sensor import is_frozen
 from edgemeter.agent.energy.refusals import failures_text, in_step, lacks, refusal_of, settling_idle_s, too_short, unsettled
 from edgemeter.agent.energy.sampler import SensorTrace

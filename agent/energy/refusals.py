@@ -1,7 +1,8 @@
 """Why readings support no energy, each reason in a sentence that names what would give one."""
 
+from edgemeter.agent.base.nanoseconds import NS_PER_MS
 from edgemeter.agent.energy.accelerators import accelerator_refusal
-from edgemeter.agent.energy.curve import NS_PER_MS, CounterCurve, mean_w
+from edgemeter.agent.energy.curve import CounterCurve, mean_w
 from edgemeter.agent.energy.impossible_power import power_refusal
 from edgemeter.agent.energy.queries import Queries
 from edgemeter.agent.energy.renewal import (

@@ -3,8 +3,9 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from edgemeter.agent.base.nanoseconds import NS_PER_MS
 from edgemeter.agent.energy.accelerators import Link
-from edgemeter.agent.energy.curve import NS_PER_MS, CounterCurve, Curve, PowerCurve
+from edgemeter.agent.energy.curve import CounterCurve, Curve, PowerCurve
 from edgemeter.agent.energy.queries import Queries
 from edgemeter.agent.energy.renewal import (
     Renewal,

@@ -12,7 +12,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from edgemeter.agent.energy.curve import NS_PER_MS, PowerCurve, mean_w
+from edgemeter.agent.base.nanoseconds import NS_PER_MS
+from edgemeter.agent.energy.curve import PowerCurve, mean_w
 from edgemeter.agent.energy.wander import stretch_means
 from edgemeter.agent.energy.window import Window
 

@@ -27,14 +27,13 @@ import msgspec
 import numpy as np
 
 from edgemeter.agent.base.errors import ConfigError, one_line
+from edgemeter.agent.base.nanoseconds import NS_PER_MS
 from edgemeter.agent.contract import model_file
 from edgemeter.agent.generators import EngineTimings, Generated, Limits, LoadedGenerator, Message, Query, Stamp
 from edgemeter.agent.generators.adapter import check_tokens
 from edgemeter.agent.runtimes import Options
 from edgemeter.agent.runtimes.adapter import check_options
 from edgemeter.agent.runtimes.replay import Milliseconds, spinning_ns, wait_until
-
-_NS_PER_MS = 1_000_000
 
 Count = Annotated[int, msgspec.Meta(ge=0)]
 Positive = Annotated[int, msgspec.Meta(ge=1)]
@@ -86,7 +85,7 @@ class ReplayGenerator:
                 f"{str(model)!r} has a context of {recorded.context_tokens} tokens, {context_tokens} are needed: shorten the prompt"
             )
         self._recorded, self._queries, self._context_tokens = recorded, cycle(recorded.queries), context_tokens
-        wait_until(started_ns + round(recorded.load_ms * _NS_PER_MS), self._spin_ns)
+        wait_until(started_ns + round(recorded.load_ms * NS_PER_MS), self._spin_ns)
         return LoadedGenerator(
             package="edgemeter",
             version=version("edgemeter"),
@@ -167,7 +166,7 @@ def _moments_ns(played: RecordedQuery, wanted: int, prefill_ms: float) -> list[t
     at_ms, moments = played.first_ms + prefill_ms, []
     while left > 0:
         count = min(played.step_tokens, left)
-        moments.append((round(at_ms * _NS_PER_MS), count))
+        moments.append((round(at_ms * NS_PER_MS), count))
         left -= count
         at_ms += next(steps)
     return moments
@@ -178,8 +177,8 @@ def _own(recorded: GenerationReplay, moments: Sequence[tuple[int, int]], prompt_
         return None
     first_ns, last_ns = moments[0][0], moments[-1][0]
     return EngineTimings(
-        prefill_ms=recorded.own_ratio * first_ns / _NS_PER_MS,
+        prefill_ms=recorded.own_ratio * first_ns / NS_PER_MS,
         prefilled_tokens=prompt_tokens - recorded.cached_tokens,
-        decode_ms=recorded.own_ratio * (last_ns - first_ns) / _NS_PER_MS,
+        decode_ms=recorded.own_ratio * (last_ns - first_ns) / NS_PER_MS,
         decoded_tokens=sum(count for _, count in moments[1:]),
     )

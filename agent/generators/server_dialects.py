@@ -18,11 +18,11 @@ from typing import Any, Literal, Protocol
 import msgspec
 
 from edgemeter.agent.base.errors import ConfigError
+from edgemeter.agent.base.nanoseconds import NS_PER_MS
 from edgemeter.agent.generators import Ended, EngineTimings, Limits
 
 Endpoint = Literal["completions", "chat"]
 DONE = b"[DONE]"
-_NS_PER_MS = 1_000_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -306,9 +306,9 @@ class Ollama:
         own = None
         if said.done and generated is not None and evaluated is not None:
             own = EngineTimings(
-                prefill_ms=said.prompt_eval_duration / _NS_PER_MS,
+                prefill_ms=said.prompt_eval_duration / NS_PER_MS,
                 prefilled_tokens=evaluated - said.prompt_eval_cached_count,
-                decode_ms=said.eval_duration / _NS_PER_MS,
+                decode_ms=said.eval_duration / NS_PER_MS,
                 decoded_tokens=max(generated - 1, 0),
             )
         return Part(

@@ -10,6 +10,7 @@ from typing import TypeVar
 
 import msgspec
 
+from edgemeter.agent.base.nanoseconds import NS_PER_DAY
 from edgemeter.agent.contract.health import Health
 from edgemeter.agent.contract.messages import Birth, DeviceState
 from edgemeter.agent.contract.record_time import off_by_text
@@ -122,7 +123,6 @@ def _decoded(report: bytes | None, kind: type[_Report]) -> _Report | None:
     return msgspec.json.decode(report, type=kind) if report else None
 
 
-HEALTH_NS_PER_DAY = 86_400_000_000_000
 CERTIFICATE_DAYS = 30.0
 LITTLE_DISK_RATIO = 0.1
 CALIBRATION_DAYS = 365.0
@@ -137,7 +137,7 @@ def needs_attention(health: Health, now_ns: int) -> list[str]:
 def certificate_days(health: Health, now_ns: int) -> float | None:
     """Return in how many days the device's certificate expires, negative if it has expired."""
     end_ns = health.certificate_not_after_ns
-    return None if end_ns is None else (end_ns - now_ns) / HEALTH_NS_PER_DAY
+    return None if end_ns is None else (end_ns - now_ns) / NS_PER_DAY
 
 
 def calibration_days(health: Health) -> float | None:

@@ -7,10 +7,10 @@ kept as ranges, so that a repeated one is not taken for new.
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from edgemeter.agent.base.nanoseconds import NS_PER_DAY
 from edgemeter.agent.ledger.chunks import is_position_of
 
 SLICE_CHUNKS = 50
-_DAY_NS = 24 * 3600 * 1_000_000_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +35,7 @@ class RetentionRemoved:
 def before_ns(days: float | None, now_ns: int) -> int:
     """Return the time before which what is kept for so many days is removed, -1 for never."""
     # Longer than the clock counts is for ever.
-    return -1 if days is None else max(-1, now_ns - int(days * _DAY_NS))
+    return -1 if days is None else max(-1, now_ns - int(days * NS_PER_DAY))
 
 
 def drained_row(positions: Mapping[str, int], sinks: Sequence[str]) -> int:

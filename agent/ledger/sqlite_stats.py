@@ -4,10 +4,9 @@ import sqlite3
 from collections.abc import Sequence
 from pathlib import Path
 
+from edgemeter.agent.base.nanoseconds import NS_PER_DAY
 from edgemeter.agent.ledger.ledger import GROWTH_DAYS, LedgerPart, LedgerStats
 from edgemeter.agent.ledger.ledger_file import space_bytes
-
-_DAY_NS = 86_400 * 1_000_000_000
 
 
 def ledger_stats(connection: sqlite3.Connection, path: Path) -> LedgerStats:
@@ -42,8 +41,8 @@ def _growth(connection: sqlite3.Connection, last_ns: int | None) -> float | None
     if last_ns is None:
         return None
     query = "SELECT coalesce(sum(length(body)), 0), min(received_ns) FROM chunks WHERE received_ns > ?"
-    size_bytes, first_ns = connection.execute(query, (last_ns - GROWTH_DAYS * _DAY_NS,)).fetchone()
-    days = (last_ns - first_ns) / _DAY_NS
+    size_bytes, first_ns = connection.execute(query, (last_ns - GROWTH_DAYS * NS_PER_DAY,)).fetchone()
+    days = (last_ns - first_ns) / NS_PER_DAY
     return size_bytes / days if days >= 1 else None
 
 

@@ -11,6 +11,7 @@ import msgspec
 from edgemeter.agent.base.config import home
 from edgemeter.agent.base.durable_file import make_folder, replacing
 from edgemeter.agent.base.errors import ConfigError
+from edgemeter.agent.base.nanoseconds import NS_PER_MS
 from edgemeter.agent.base.types import Name
 from edgemeter.agent.contract.record_figures import Scope
 from edgemeter.agent.power import Description, PowerSensor, Reading
@@ -96,7 +97,6 @@ def find_calibration(
     return found
 
 
-NS_PER_MS = 1e6
 # How far beyond the calibrated power the line is still believed, as a share of the calibrated span.
 BEYOND_RATIO = 0.25
 

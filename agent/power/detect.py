@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 
 from edgemeter.agent import power
 from edgemeter.agent.base.errors import ConfigError, EdgemeterError, UnavailableError
+from edgemeter.agent.base.nanoseconds import NS_PER_MS
 from edgemeter.agent.contract.record_figures import WIDEST_FIRST, Scope
 from edgemeter.agent.machine.board import board_key
 from edgemeter.agent.power import AbsentError, Description, PowerSensor, Reading
@@ -200,7 +201,6 @@ def open_sensor(name: str, settings: Mapping[str, Mapping[str, str]]) -> PowerSe
 # How long a counter is watched to measure its power: fifty times the slowest update of one that is worth reading (100 ms) would be better,
 # and too long to wait for in a listing.
 COUNTER_S = 1.0
-NS_PER_MS = 1e6
 
 
 @dataclass(frozen=True, slots=True)

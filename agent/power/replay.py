@@ -29,11 +29,11 @@ from typing import Annotated, get_args
 import msgspec
 
 from edgemeter.agent.base.errors import ConfigError
+from edgemeter.agent.base.nanoseconds import NS_PER_S
 from edgemeter.agent.contract.record_figures import Scope
 from edgemeter.agent.power import Description, Reading
 from edgemeter.agent.power.world import HERE, SensorWorld
 
-NS_PER_S = 1e9
 # The names of the two columns stand near the beginning, whatever the length.
 SEARCHED_BYTES = 4_000_000
 

@@ -19,6 +19,7 @@ import time
 from dataclasses import dataclass
 
 from edgemeter.agent.base.errors import ConfigError, EdgemeterError, TransientError, UnavailableError
+from edgemeter.agent.base.nanoseconds import NS_PER_MS
 from edgemeter.agent.power import Description, Rail, Reading, jetson_rails
 from edgemeter.agent.power.jetson import IIO_PERIOD_MS
 from edgemeter.agent.power.jetson_rails import JetsonBoard
@@ -32,7 +33,6 @@ SEARCHED_LINES = 50
 SEARCHED_BYTES = 1_000_000
 # After so many intervals the pipe may have filled, and what comes out of it is of the past: lines take up to 1.5 KB, a pipe 64.
 STALE_LINES = 20
-NS_PER_MS = 1_000_000
 MS_PER_S = 1000
 MEMORY = re.compile(r"\bI?(?:SYS)?(?:RAM|SWAP)\s+\d+/\d+\s*(?:[kMG]?B)?(?:\s*\([^)]*\)?)?")
 # A figure that is cut off has no unit or no slash behind it and is not taken.

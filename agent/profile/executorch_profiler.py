@@ -10,6 +10,7 @@ from pathlib import Path
 
 from edgemeter.agent import runtimes
 from edgemeter.agent.base.errors import MeasurementError
+from edgemeter.agent.base.nanoseconds import NS_PER_US
 from edgemeter.agent.contract.suite import Case
 from edgemeter.agent.engine.loading import LoadedModel
 from edgemeter.agent.profile.profiler import ProfileEvent, timed_calls
@@ -18,7 +19,6 @@ from edgemeter.agent.runtimes.execu_torch import ExecuTorch
 from edgemeter.agent.runtimes.tflite_file import FlatBufferTable, GarbledError, root_table
 
 _SIZE_BYTES = 4
-_NS_PER_US = 1000.0
 _INFERENCE, _DELEGATE, _KERNEL = "Method::execute", "DELEGATE_CALL", "native_call_"
 _WARM_UP_QUERIES = 3
 
@@ -91,7 +91,7 @@ def _events(run: FlatBufferTable) -> Iterator[ProfileEvent]:
         yield ProfileEvent(
             name=shown,
             type=kind,
-            start_us=start_ns / _NS_PER_US,
-            duration_us=(end_ns - start_ns) / _NS_PER_US,
+            start_us=start_ns / NS_PER_US,
+            duration_us=(end_ns - start_ns) / NS_PER_US,
             category="inference" if name == _INFERENCE else "operator",
         )

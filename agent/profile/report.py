@@ -17,10 +17,10 @@ from rich.table import Table
 
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.base.figures import plain_digits
+from edgemeter.agent.base.nanoseconds import NS_PER_MS
 from edgemeter.agent.profile.profiler import ProfileEvent, RecordedProfile
 
 US_PER_MS = 1000.0
-NS_PER_MS = 1e6
 # Below this much of the time in operators, what is slow may lie outside the table.
 LOW_COVERAGE_RATIO = 0.8
 _PROCESS = 1

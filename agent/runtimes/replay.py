@@ -28,12 +28,12 @@ import msgspec
 import numpy as np
 
 from edgemeter.agent.base.errors import ConfigError, MeasurementError, one_line
+from edgemeter.agent.base.nanoseconds import NS_PER_MS
 from edgemeter.agent.contract import model_file
 from edgemeter.agent.runtimes import Array, Loaded, Options, TensorInfo
 from edgemeter.agent.runtimes.adapter import check_inputs, check_options
 
 _SPIN_NS = 500_000
-_NS_PER_MS = 1_000_000
 
 Milliseconds = Annotated[float, msgspec.Meta(ge=0, le=3_600_000)]
 Size = Annotated[int, msgspec.Meta(ge=0)]
@@ -94,7 +94,7 @@ class Replay:
         self._latencies_ns = _latencies_ns(recorded)
         self._inputs = tuple(_info(entry) for entry in recorded.inputs)
         self._outputs = tuple(_values(entry, model) for entry in recorded.outputs)
-        wait_until(started_ns + round(recorded.load_ms * _NS_PER_MS), self._spin_ns)
+        wait_until(started_ns + round(recorded.load_ms * NS_PER_MS), self._spin_ns)
         return Loaded(
             package="edgemeter",
             version=version("edgemeter"),
@@ -151,8 +151,8 @@ def read(model: Path) -> ReplayModel:
 
 def _latencies_ns(recorded: ReplayModel) -> Iterator[int]:
     """Return the latency of every call to come, without end."""
-    steady_ns = [round(latency_ms * _NS_PER_MS) for latency_ms in recorded.latencies_ms]
-    first_ns = [] if recorded.first_ms is None else [round(recorded.first_ms * _NS_PER_MS)]
+    steady_ns = [round(latency_ms * NS_PER_MS) for latency_ms in recorded.latencies_ms]
+    first_ns = [] if recorded.first_ms is None else [round(recorded.first_ms * NS_PER_MS)]
     return chain(first_ns, _rounds(steady_ns, recorded.seed))
 
 

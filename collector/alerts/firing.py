@@ -4,10 +4,10 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from edgemeter.agent.base.figures import count, stamp
+from edgemeter.agent.base.nanoseconds import NS_PER_DAY
 from edgemeter.agent.ledger.presence import DevicePresence
 from edgemeter.collector.alerts.rules import AlertRule
 from edgemeter.collector.runs.cases import SeriesKey
-from edgemeter.collector.runs.run_figures import NS_PER_DAY
 from edgemeter.collector.trend import watch
 from edgemeter.collector.trend.events import FEWEST, EventMember, TrendEvent, gap_events, member_name, step_events, told_by
 from edgemeter.collector.trend.finding import Missing, Step, iso

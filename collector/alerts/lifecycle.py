@@ -11,6 +11,7 @@ from typing import Literal
 import msgspec
 
 from edgemeter.agent.base.errors import ConfigError
+from edgemeter.agent.base.nanoseconds import NS_PER_DAY
 from edgemeter.collector.alerts.firing import Firing
 from edgemeter.collector.alerts.rules import AlertEvent
 from edgemeter.collector.trend.finding import iso
@@ -183,9 +184,6 @@ def dismiss(file: Watch, number: int, remark: str | None) -> str:
     """Dismiss a false alert; return what was done, in words."""
     judge_alert(file, number, "dismissed", remark)
     return f"alert {number} is dismissed and does not open again for the same day"
-
-
-NS_PER_DAY = 86_400 * 1_000_000_000
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,10 +8,11 @@ from typing import Any
 import msgspec
 
 from edgemeter.agent.base.documents import Plain, csv_document
+from edgemeter.agent.base.nanoseconds import NS_PER_MS
 
 Spec = dict[str, Any]
 # A figure in a chart's data: what a table shows has fewer digits; of a moment no more than ms are seen.
-DIGITS, NS_PER_MS = 6, 1_000_000
+DIGITS = 6
 # What a drawing is as wide as where no browser gives it room.
 WIDTH_PX = 560
 

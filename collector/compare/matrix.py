@@ -13,6 +13,7 @@ from typing import Any, Literal, NamedTuple
 import msgspec
 
 from edgemeter.agent.base.metrics import gain
+from edgemeter.agent.base.nanoseconds import NS_PER_DAY
 from edgemeter.agent.contract.case_identity import LIKENESSES, CaseKey, key_of, likeness, precision_class
 from edgemeter.agent.contract.figures import NO_TEXT, Figure, in_view
 from edgemeter.agent.contract.record import RunRecord
@@ -22,7 +23,6 @@ from edgemeter.collector.compare.spread import Spread
 from edgemeter.collector.compare.summary import CaseSummary, summarise
 from edgemeter.collector.runs.cases import UNKNOWN_BOARD, Case, CurrentSegment
 from edgemeter.collector.runs.energy_class import EnergyClass
-from edgemeter.collector.runs.run_figures import NS_PER_DAY
 
 Across = Literal["device", "board"]
 CellState = Literal["measured", "stale", "below accuracy gate", "no figure", "unusable", "never measured"]

@@ -6,11 +6,11 @@ from dataclasses import dataclass
 from statistics import median
 from typing import Literal
 
+from edgemeter.agent.base.nanoseconds import NS_PER_DAY
 from edgemeter.agent.base.run_statistics import FEWEST, median_interval
 from edgemeter.agent.contract.figures import FigureKind, Group, kind_of
 from edgemeter.agent.contract.record import RunRecord
 from edgemeter.collector.runs.cases import not_measured
-from edgemeter.collector.runs.run_figures import NS_PER_DAY
 from edgemeter.collector.runs.store import LeftOut
 
 IntervalLevel = Literal["device", "day", "run"]

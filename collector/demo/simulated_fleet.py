@@ -12,6 +12,7 @@ from dataclasses import dataclass
 import msgspec
 import numpy as np
 
+from edgemeter.agent.base.nanoseconds import NS_PER_DAY
 from edgemeter.agent.contract.record import RunRecord
 from edgemeter.agent.contract.record_conditions import Condition, Model, Verdict
 from edgemeter.agent.contract.record_figures import Energy, Latency, UncertaintyTerm
@@ -19,7 +20,6 @@ from edgemeter.agent.contract.samples import pack
 
 FLEET = "simulated"
 DAYS = 90
-NS_PER_DAY = 86_400 * 1_000_000_000
 # Equal parts spread; days differ, runs of one day differ less (ratios, one standard deviation).
 UNIT_SPREAD, DAY_SPREAD, METER_U = 0.02, 0.008, 0.01
 # The degraded board draws more, the update slows its type down, the lost board is silent from its day on.

@@ -11,6 +11,7 @@ import msgspec
 import numpy as np
 
 from edgemeter.agent.base.errors import ConfigError
+from edgemeter.agent.base.nanoseconds import NS_PER_DAY, NS_PER_MINUTE
 from edgemeter.agent.contract import samples
 from edgemeter.agent.contract.energy_provenance import energy_provenance
 from edgemeter.agent.contract.figures import Figure
@@ -24,8 +25,6 @@ from edgemeter.collector.influx.point_schema import FieldGroup, FieldKind, Point
 from edgemeter.collector.influx.tag_values import TagValues
 
 _KEPT_NS = 1_000_000
-_MINUTE_NS = 60 * 1_000_000_000
-_DAY_NS = 24 * 60 * _MINUTE_NS
 _TAG_SETS = 65_536
 
 _encode = msgspec.json.Encoder().encode
@@ -43,7 +42,7 @@ def start_ns(record: RunRecord) -> int:
     if record.stamped_by != "collector":
         return record.started_at_ns
     number = zlib.crc32(b"%d %d" % (record.session or 0, record.seq or 0))
-    return record.started_at_ns - record.started_at_ns % _DAY_NS + number % _MINUTE_NS
+    return record.started_at_ns - record.started_at_ns % NS_PER_DAY + number % NS_PER_MINUTE
 
 
 def point_ns(record: RunRecord) -> int:

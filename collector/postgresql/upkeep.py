@@ -4,6 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
 
 from edgemeter.agent.base.errors import ConfigError, EdgemeterError
+from edgemeter.agent.base.nanoseconds import NS_PER_DAY
 from edgemeter.agent.ledger.chunks import coalesce, without_samples
 from edgemeter.agent.ledger.ledger import GROWTH_DAYS, LedgerPart, LedgerStats
 from edgemeter.agent.ledger.retention import SLICE_CHUNKS, Retention, RetentionRemoved, before_ns, drained_row
@@ -11,7 +12,6 @@ from edgemeter.collector.postgresql.session import Cursor, PostgresSession
 from edgemeter.collector.postgresql.writer import next_numbers
 
 LockedTransaction = AbstractContextManager[Cursor]
-_DAY_NS = 86_400 * 1_000_000_000
 _TABLES = (
     "runs", "subjects", "forgotten", "quarantine", "presence", "retained", "sinks", "leases", "annotations", "alerts", "unsent",
 )  # fmt: skip
@@ -138,8 +138,8 @@ def _growth(session: PostgresSession, last_ns: int | None) -> float | None:
     if last_ns is None:
         return None
     query = "SELECT coalesce(sum(size_bytes), 0), min(received_ns) FROM chunks WHERE received_ns > %s"
-    total_bytes, first_ns = session.rows(query, (last_ns - GROWTH_DAYS * _DAY_NS,))[0]
-    days = (last_ns - first_ns) / _DAY_NS
+    total_bytes, first_ns = session.rows(query, (last_ns - GROWTH_DAYS * NS_PER_DAY,))[0]
+    days = (last_ns - first_ns) / NS_PER_DAY
     return float(total_bytes) / days if days >= 1 else None
 
 

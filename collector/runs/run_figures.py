@@ -3,13 +3,12 @@
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from edgemeter.agent.base.nanoseconds import NS_PER_DAY
 from edgemeter.agent.contract.energy_provenance import energy_provenance
 from edgemeter.agent.contract.figures import FIGURES, Figure, kind_of
 from edgemeter.agent.contract.record import RunRecord
 from edgemeter.agent.contract.record_time import off_by_ns, placed
 from edgemeter.collector.runs.cases import not_measured, unusable
-
-NS_PER_DAY = 86_400 * 1_000_000_000
 
 INDEXED = tuple(entry for entry in FIGURES if entry.is_indexed)
 

@@ -3,6 +3,7 @@
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from edgemeter.agent.base.nanoseconds import NS_PER_DAY
 from edgemeter.agent.contract.record import RunRecord
 from edgemeter.collector.influx.points import tag_text
 from edgemeter.collector.ledgers.place import LedgerPlace
@@ -67,8 +68,6 @@ def _facts(run: RunRecord) -> _Facts:
         found.append(("meter", "", run.energy.sensor))
     return run.fleet, run.device, tuple(found)
 
-
-NS_PER_DAY = 86_400 * 1_000_000_000
 
 # The name for every device (or fleet), so that a dashboard of one device finds it.
 EVERY_DEVICE = "all"

@@ -5,9 +5,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from edgemeter.agent.base import figures
+from edgemeter.agent.base.nanoseconds import NS_PER_DAY
 from edgemeter.collector.charts.chart import ViewTable
 from edgemeter.collector.index.indexed_case import IndexedCase
-from edgemeter.collector.runs.run_figures import NS_PER_DAY
 from edgemeter.collector.web.markup import Markup, render
 from edgemeter.collector.web.view import Links, link
 

@@ -7,12 +7,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from edgemeter.agent.base.nanoseconds import NS_PER_DAY
 from edgemeter.agent.contract.record import RunRecord
 from edgemeter.collector.alerts.lifecycle import Alert, read_alerts
 from edgemeter.collector.index.history import LedgerHistory
 from edgemeter.collector.index.sources import DocumentSource, LedgerSource, RecordSource
 from edgemeter.collector.runs.cases import SeriesKey, series_of
-from edgemeter.collector.runs.run_figures import NS_PER_DAY, figures_of
+from edgemeter.collector.runs.run_figures import figures_of
 from edgemeter.collector.trend.events import EventMember, member_name, step_events, told_by
 from edgemeter.collector.trend.finding import Step
 from edgemeter.collector.trend.history import History, RunHistory

@@ -8,12 +8,12 @@ from statistics import median
 
 from edgemeter.agent.base import figures
 from edgemeter.agent.base.documents import Plain
+from edgemeter.agent.base.nanoseconds import NS_PER_DAY
 from edgemeter.agent.contract.health import Health
 from edgemeter.agent.ledger.presence import DevicePresence, calibration_days, certificate_days, clock_text, needs_attention
 from edgemeter.collector.charts.chart import Chart, ViewTable, rows_table
 from edgemeter.collector.charts.specs import spark_lines
 from edgemeter.collector.index.indexed_case import IndexedCase
-from edgemeter.collector.runs.run_figures import NS_PER_DAY
 from edgemeter.collector.show.wording import listed
 from edgemeter.collector.web.activity import now_section
 from edgemeter.collector.web.context import ViewContext

@@ -9,6 +9,7 @@ from statistics import median
 from edgemeter.agent.base import figures
 from edgemeter.agent.base.documents import Plain
 from edgemeter.agent.base.metrics import metric_name
+from edgemeter.agent.base.nanoseconds import NS_PER_DAY
 from edgemeter.agent.contract.case_identity import CaseKey, in_series, names_in
 from edgemeter.agent.contract.figures import Figure, in_view
 from edgemeter.collector.charts.chart import Chart, ViewTable, rows_table
@@ -16,7 +17,7 @@ from edgemeter.collector.charts.specs import over_time
 from edgemeter.collector.index.indexed_case import IndexedCase
 from edgemeter.collector.runs.cases import names_of
 from edgemeter.collector.runs.energy_class import MEASURED
-from edgemeter.collector.runs.run_figures import NS_PER_DAY, RunFigures, of_newest_kind
+from edgemeter.collector.runs.run_figures import RunFigures, of_newest_kind
 from edgemeter.collector.web.context import ViewContext
 from edgemeter.collector.web.events import SeriesEvent
 from edgemeter.collector.web.queries import fingerprints, newest_run, runs_of

@@ -14,10 +14,10 @@ from urllib.parse import urlsplit
 
 from edgemeter.agent.base.errors import ConfigError, EdgemeterError, TransientError, UnavailableError
 from edgemeter.agent.base.http_server import HttpHandler, HttpServer, is_loopback
+from edgemeter.agent.base.nanoseconds import NS_PER_DAY
 from edgemeter.collector.charts import vega
 from edgemeter.collector.charts.chart import Chart, ChartSheet
 from edgemeter.collector.index.run_index import RunIndex
-from edgemeter.collector.runs.run_figures import NS_PER_DAY
 from edgemeter.collector.web.activity import read_activities
 from edgemeter.collector.web.context import ViewContext, live_chart
 from edgemeter.collector.web.events import TrendEvents

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.base.mqtt_session import Message
+from edgemeter.agent.base.nanoseconds import NS_PER_S
 from edgemeter.agent.contract.orders import FINAL
 from edgemeter.provisioning.campaigns.campaign_reports import CampaignReports
 from edgemeter.provisioning.inventory.fleet_folder import FleetFolder
@@ -18,7 +19,6 @@ from edgemeter.provisioning.serve.handler import Publish
 
 logger = logging.getLogger(__name__)
 
-NS_PER_S = 1_000_000_000
 # With ten thousand devices and many cells the counts take a tenth of a second.
 POLL_S = 1.0
 

@@ -13,6 +13,7 @@ import msgspec
 
 from edgemeter.agent.base import durable_file
 from edgemeter.agent.base.errors import ConfigError, EdgemeterError, UnavailableError
+from edgemeter.agent.base.nanoseconds import NS_PER_DAY
 from edgemeter.agent.contract.orders import Content, FileName, Measure, Schedule, Sha256, Update, Work
 
 if TYPE_CHECKING:
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
 PIECE_BYTES = 1 << 20
 
 # Content that nothing refers to yet may be about to be referred to by the command that has just stored it.
-YOUNG_NS = 24 * 3600 * 1_000_000_000
+YOUNG_NS = NS_PER_DAY
 _UNFINISHED = ".unfinished-"
 
 

@@ -12,6 +12,7 @@ import msgspec
 
 from edgemeter.agent.base.errors import ConfigError, EdgemeterError
 from edgemeter.agent.base.mqtt_session import Message
+from edgemeter.agent.base.nanoseconds import NS_PER_S
 from edgemeter.agent.contract import messages
 from edgemeter.agent.contract.health import Health, decode_health
 from edgemeter.agent.contract.messages import EVERY_ACTIVITY, EVERY_BIRTH, EVERY_HEALTH, EVERY_STATE, parse_topic
@@ -47,7 +48,6 @@ from edgemeter.provisioning.serve.handler import Publish
 
 logger = logging.getLogger(__name__)
 
-NS_PER_S = 1_000_000_000
 CANARY_POLL_S = 5.0
 RULES_POLL_S = 60.0
 MOST_JOBS = 500

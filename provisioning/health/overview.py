@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
+from edgemeter.agent.base.nanoseconds import NS_PER_DAY, NS_PER_S
 from edgemeter.agent.contract.health import Health
 from edgemeter.agent.contract.messages import Measuring
 from edgemeter.agent.contract.record_time import off_by_text
@@ -14,9 +15,6 @@ from edgemeter.provisioning.registry.devices import Device, HealthState, Presenc
 from edgemeter.provisioning.registry.jobs import IN_FLIGHT, Execution, unfinished_executions
 from edgemeter.provisioning.registry.registry import Registry
 from edgemeter.provisioning.registry.rescues import Rescue, read_rescues
-
-NS_PER_S = 1_000_000_000
-NS_PER_DAY = 86_400 * NS_PER_S
 
 # Renewed at two thirds of its life, a year or two: what has less left was not renewed.
 CERTIFICATE_DAYS = 30

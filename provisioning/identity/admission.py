@@ -15,6 +15,7 @@ import msgspec
 
 from edgemeter.agent.base import durable_file
 from edgemeter.agent.base.errors import ConfigError
+from edgemeter.agent.base.nanoseconds import NS_PER_HOUR
 from edgemeter.agent.base.types import Name
 from edgemeter.agent.contract.identity import JoinFile, join_file_text, token_id
 from edgemeter.provisioning.identity.authority import LONGEST_NAME
@@ -37,7 +38,6 @@ from edgemeter.provisioning.registry.devices import Device
 from edgemeter.provisioning.registry.registry import Registry
 
 TOKEN_BYTES = 32
-_HOUR_NS = 3600 * 1_000_000_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +88,7 @@ def invite(
     if inventory.server is None:
         raise ConfigError(f"{str(folder.fleet_file)!r} names no broker: add [server] broker = ...")
     token = secrets.token_urlsafe(TOKEN_BYTES)
-    expires_ns = now_ns + int(hours * _HOUR_NS)
+    expires_ns = now_ns + int(hours * NS_PER_HOUR)
     enrolment_token = EnrolmentToken(token_id(token), hash_password(token), device, inventory.fleet, now_ns, expires_ns)
     server = inventory.server
     host = f"[{server.broker}]" if ":" in server.broker else server.broker

@@ -8,6 +8,7 @@ import logging
 from dataclasses import dataclass, replace
 from sqlite3 import Connection
 
+from edgemeter.agent.base.nanoseconds import NS_PER_DAY
 from edgemeter.agent.contract.identity import (
     CertificateRequest,
     EnrolmentAnswer,
@@ -42,10 +43,9 @@ REFLASHED = "the board enrolled again with another key"
 
 # A board that requests in a loop does not fill the registry.
 MOST_A_DAY = 10
-DAY_NS = 86_400 * 1_000_000_000
 
 # A board that used its new certificate may be set back to an older state of its card: so long the one before stays valid.
-RENEWED_GRACE_NS = 7 * DAY_NS
+RENEWED_GRACE_NS = 7 * NS_PER_DAY
 RENEWED = "the device uses a newer certificate"
 
 
@@ -139,7 +139,7 @@ class Enrolment:
         # The same request again, because the answer was lost: no second certificate.
         if valid and valid[0].key_sha256 == request.key_sha256 and not _is_due(valid[0], now_ns):
             return _accepted(asked, valid[0], known.fleet, now_ns)
-        if sum(now_ns - one.issued_ns < DAY_NS for one in valid) >= MOST_A_DAY:
+        if sum(now_ns - one.issued_ns < NS_PER_DAY for one in valid) >= MOST_A_DAY:
             return _refused(
                 asked, now_ns, f"{MOST_A_DAY} certificates of {known.device!r} were issued within a day: check what this board does"
             )

@@ -6,6 +6,7 @@ from datetime import datetime, timezone
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.base.log_limit import about
 from edgemeter.agent.base.mqtt_session import Message
+from edgemeter.agent.base.nanoseconds import NS_PER_DAY
 from edgemeter.agent.contract.identity import (
     ENROL,
     EVERY_REQUEST,
@@ -18,7 +19,7 @@ from edgemeter.agent.contract.identity import (
 from edgemeter.agent.contract.messages import EVERY_RENEW, Topic, parse_topic
 from edgemeter.provisioning.identity import broker_files
 from edgemeter.provisioning.identity.enforcement import Enforcement
-from edgemeter.provisioning.identity.enrolment import DAY_NS, RENEWED_GRACE_NS, Enrolment
+from edgemeter.provisioning.identity.enrolment import RENEWED_GRACE_NS, Enrolment
 from edgemeter.provisioning.inventory import fleet_file
 from edgemeter.provisioning.inventory.fleet_folder import FleetFolder
 from edgemeter.provisioning.registry.certificates import decided_requests
@@ -56,7 +57,9 @@ class EnrolmentHandler:
                 if token_id is not None:
                     self._enrolment().held(token_id, asking.held, now_ns)
                 elif self._enrolment().uses(parse_topic(message.topic).device, asking.held, now_ns):
-                    logger.info("%s uses certificate %s: its earlier ones end in %d days", asker, asking.held, RENEWED_GRACE_NS // DAY_NS)
+                    logger.info(
+                        "%s uses certificate %s: its earlier ones end in %d days", asker, asking.held, RENEWED_GRACE_NS // NS_PER_DAY
+                    )
                 return
             if token_id is not None:
                 answer, where = self._enrolment().with_token(token_id, asking, now_ns), answer_topic(token_id)

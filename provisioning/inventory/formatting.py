@@ -8,8 +8,9 @@ from rich.box import SIMPLE_HEAD
 from rich.table import Table
 from rich.text import Text
 
+from edgemeter.agent.base.nanoseconds import NS_PER_S
+
 ABSENT = "-"
-NS_PER_S = 1_000_000_000
 _STEPS = ((86_400.0, "d"), (3600.0, "h"), (60.0, "min"))
 _SIZES = ((1e12, "TB"), (1e9, "GB"), (1e6, "MB"), (1e3, "kB"))
 

@@ -12,6 +12,7 @@ from dataclasses import replace
 from edgemeter.agent.base.errors import EdgemeterError
 from edgemeter.agent.base.log_limit import about
 from edgemeter.agent.base.mqtt_session import Message
+from edgemeter.agent.base.nanoseconds import NS_PER_S
 from edgemeter.agent.contract import messages
 from edgemeter.agent.contract.messages import EVERY_JOB, EVERY_PROGRESS, EVERY_STATE, Topic, parse_topic
 from edgemeter.agent.contract.orders import FINAL, Cancel, Order, Report, ReportReceipt, decode_report, encode_order
@@ -25,7 +26,6 @@ from edgemeter.provisioning.serve.handler import Publish
 
 logger = logging.getLogger(__name__)
 
-NS_PER_S = 1_000_000_000
 FIRST_RETRY_S, LONGEST_RETRY_S, MOST_DOUBLINGS = 10.0, 300.0, 10
 # One commit holds at most this many reports and starts, so that no other handler waits long.
 BATCH_SIZE = 500

@@ -12,8 +12,9 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
+from edgemeter.agent.base.nanoseconds import NS_PER_S
 from edgemeter.provisioning.inventory.fleet_folder import FleetFolder
-from edgemeter.provisioning.inventory.formatting import ABSENT, NS_PER_S, plain, stamp
+from edgemeter.provisioning.inventory.formatting import ABSENT, plain, stamp
 from edgemeter.provisioning.jobs.scheduler import WaitReasons
 from edgemeter.provisioning.registry.jobs import Execution, Job, executions_since
 from edgemeter.provisioning.registry.registry import Registry

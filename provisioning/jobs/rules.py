@@ -18,6 +18,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from edgemeter.agent.base.errors import EdgemeterError
+from edgemeter.agent.base.nanoseconds import NS_PER_S
 from edgemeter.provisioning.inventory.fleet_file import read_if_present
 from edgemeter.provisioning.inventory.fleet_folder import FleetFolder
 from edgemeter.provisioning.inventory.selection import read_devices
@@ -26,8 +27,6 @@ from edgemeter.provisioning.registry.devices import suspects
 from edgemeter.provisioning.registry.registry import Registry
 
 logger = logging.getLogger(__name__)
-
-NS_PER_S = 1_000_000_000
 
 
 def quiet_window(windows: Sequence[str], now_ns: int) -> str | None:

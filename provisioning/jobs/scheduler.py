@@ -11,14 +11,13 @@ from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import replace
 
+from edgemeter.agent.base.nanoseconds import NS_PER_S
 from edgemeter.agent.contract.orders import FINAL, Golden, Report
 from edgemeter.provisioning.inventory.fleet_folder import FleetFolder
 from edgemeter.provisioning.jobs.rules import Candidate, DevicePlace, InFlight, StartRules, read_rules
 from edgemeter.provisioning.registry import jobs
 from edgemeter.provisioning.registry.jobs import IN_FLIGHT, Execution, Job, executions_since, unfinished_executions
 from edgemeter.provisioning.registry.registry import Registry
-
-NS_PER_S = 1_000_000_000
 
 # The device ends what takes too long by its own clock; the server waits this much longer for its report.
 GRACE_S = 60.0

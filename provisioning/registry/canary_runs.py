@@ -5,6 +5,7 @@ import sqlite3
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
+from edgemeter.agent.base.nanoseconds import NS_PER_S
 from edgemeter.agent.contract.health import Health
 from edgemeter.agent.contract.orders import Golden
 from edgemeter.provisioning.registry import jobs
@@ -15,7 +16,6 @@ _DUE = """SELECT device, golden_plan.fleet, is_first FROM golden_plan JOIN prese
 WHERE due_ns <= ? AND state = 'online' AND NOT EXISTS (
     SELECT 1 FROM executions WHERE executions.device = golden_plan.device AND ended_ns IS NULL AND job GLOB 'golden-*'
 ) ORDER BY due_ns LIMIT ?"""
-NS_PER_S = 1_000_000_000
 TIMEOUT_S = 1800.0
 NEVER_NS = 2**62
 # After a boot: start-up work has settled, and a thousand boards that got their power back do not measure at once.

@@ -24,6 +24,7 @@ import msgspec
 from edgemeter.agent.base import cron
 from edgemeter.agent.base.errors import ConfigError, EdgemeterError
 from edgemeter.agent.base.mqtt_session import Message
+from edgemeter.agent.base.nanoseconds import NS_PER_S
 from edgemeter.agent.contract.messages import EVERY_PROGRESS, parse_topic
 from edgemeter.agent.contract.orders import Schedule
 from edgemeter.provisioning.inventory.fleet_file import FleetFile, WatchedFleetFile
@@ -52,7 +53,6 @@ from edgemeter.provisioning.serve.handler import Publish
 
 logger = logging.getLogger(__name__)
 
-NS_PER_S = 1_000_000_000
 POLL_S = 5.0
 NOTE_S = 30.0
 AT_ONCE = 4

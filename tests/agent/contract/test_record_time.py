@@ -1,9 +1,10 @@
 """What a wrong wall clock is recognised by."""
 
-from edgemeter.agent.contract.record_time import AHEAD_NS, DAY_NS, EARLIEST_NS, off_by_ns, off_by_text, placed
+from edgemeter.agent.base.nanoseconds import NS_PER_DAY
+from edgemeter.agent.contract.record_time import AHEAD_NS, EARLIEST_NS, off_by_ns, off_by_text, placed
 from tests.fixtures.record_factory import make_record
 
-NOW_NS = EARLIEST_NS + 400 * DAY_NS
+NOW_NS = EARLIEST_NS + 400 * NS_PER_DAY
 
 
 def test_only_what_cannot_be_true_is_called_wrong():
@@ -12,9 +13,9 @@ def test_only_what_cannot_be_true_is_called_wrong():
         (NOW_NS, None),
         (NOW_NS + AHEAD_NS, None),
         (NOW_NS + AHEAD_NS + 1, AHEAD_NS + 1),
-        (NOW_NS + 3650 * DAY_NS, 3650 * DAY_NS),
-        (NOW_NS - 399 * DAY_NS, None),
-        (EARLIEST_NS - 1, -400 * DAY_NS - 1),
+        (NOW_NS + 3650 * NS_PER_DAY, 3650 * NS_PER_DAY),
+        (NOW_NS - 399 * NS_PER_DAY, None),
+        (EARLIEST_NS - 1, -400 * NS_PER_DAY - 1),
         (0, -NOW_NS),
     ]:
         assert off_by_ns(stated_ns, NOW_NS) == off_ns, f"{stated_ns!r}"
@@ -29,7 +30,7 @@ def test_a_run_is_placed_at_its_receipt_and_marked():
     """One that can be true is the same object."""
     right = make_record(started_at_ns=NOW_NS)
     assert placed(right, NOW_NS) is right
-    wrong = make_record(started_at_ns=NOW_NS + 10 * 366 * DAY_NS, clock_synchronised=True)
+    wrong = make_record(started_at_ns=NOW_NS + 10 * 366 * NS_PER_DAY, clock_synchronised=True)
     found = placed(wrong, NOW_NS)
     assert (found.started_at_ns, found.stamped_by, found.id) == (NOW_NS, "collector", wrong.id)
     assert wrong.stamped_by == "device"
@@ -37,4 +38,4 @@ def test_a_run_is_placed_at_its_receipt_and_marked():
 
 def test_it_is_said_in_years_and_days():
     """As a person would."""
-    assert [off_by_text(days * DAY_NS) for days in (3, 3653, -400)] == ["3.0 days ahead", "10.0 years ahead", "1.1 years behind"]
+    assert [off_by_text(days * NS_PER_DAY) for days in (3, 3653, -400)] == ["3.0 days ahead", "10.0 years ahead", "1.1 years behind"]

@@ -6,6 +6,7 @@ import msgspec
 import pytest
 
 from edgemeter.agent.base.errors import ConfigError
+from edgemeter.agent.base.nanoseconds import NS_PER_DAY
 from edgemeter.agent.contract import record, record_conditions
 from edgemeter.agent.ledger.chunks import Arrival
 from edgemeter.agent.ledger.retention import Retention
@@ -19,7 +20,7 @@ from edgemeter.collector.runs.store import LedgerStore
 from edgemeter.collector.web import context, queries, site
 from edgemeter.collector.web.context import ViewContext
 from edgemeter.collector.web.events import TrendEvents
-from edgemeter.collector.web.queries import NS_PER_DAY, CaseFilter
+from edgemeter.collector.web.queries import CaseFilter
 from edgemeter.collector.web.view import ServedLinks, ViewRequest
 from tests.fixtures.comparison_factory import make_reference, make_run, no_energy
 from tests.fixtures.ledgers import fill

@@ -6,9 +6,9 @@ import msgspec
 import pytest
 from click.testing import CliRunner
 
+from edgemeter.agent.base.nanoseconds import NS_PER_DAY
 from edgemeter.agent.contract import record
 from edgemeter.agent.contract.health import Clock, Health, encode_health
-from edgemeter.agent.contract.record_time import DAY_NS
 from edgemeter.agent.ledger.chunks import Arrival
 from edgemeter.agent.ledger.retention import Retention
 from edgemeter.agent.ledger.sqlite_ledger import SqliteLedger
@@ -28,7 +28,7 @@ from tests.fixtures.mqtt_peer import Peer, wait_until
 from tests.fixtures.servers import address_of, mosquitto
 
 DAYS = 40
-YEAR_NS = 365 * DAY_NS
+YEAR_NS = 365 * NS_PER_DAY
 
 
 def claimed(runs, off_ns, received):
@@ -66,7 +66,9 @@ def test_the_page_has_them_on_the_day_of_their_receipt(ledgers):
     for index in indexes:
         index.refresh()
         with index.reading() as connection:
-            spans.append(connection.execute("SELECT min(started_at_ns / ?), max(started_at_ns / ?) FROM runs", (DAY_NS, DAY_NS)).fetchone())
+            spans.append(
+                connection.execute("SELECT min(started_at_ns / ?), max(started_at_ns / ?) FROM runs", (NS_PER_DAY, NS_PER_DAY)).fetchone()
+            )
     assert spans[0] == spans[1]
     assert indexes[1].source.one(2).started_at_ns != indexes[0].source.one(2).started_at_ns
 
@@ -129,7 +131,7 @@ def test_a_bucket_with_a_retention_takes_every_point(place, sink_of, tmp_path, e
         assert ledger.quarantined() == []
     rows = place.query("SELECT seq FROM run")
     assert sorted(row["seq"] for row in rows) == [1, 2, 3, 4, 5, 6]
-    assert all(abs(row["time"] - now_ns) <= DAY_NS for row in rows)
+    assert all(abs(row["time"] - now_ns) <= NS_PER_DAY for row in rows)
     if extent == "all":
         marks = {run.seq: run.stamped_by for run in InfluxStore(place.config()).contents().runs}
         assert marks == {1: "device", 2: "collector", 3: "collector", 4: "collector", 5: "collector", 6: "device"}
@@ -145,7 +147,7 @@ def test_the_device_is_listed_with_the_remedy(tmp_path):
     try:
         peer = Peer(address_of(server))
         for off_ns, text in (
-            (10 * YEAR_NS + 3 * DAY_NS, "its clock is 10.0 years ahead: set it"),
+            (10 * YEAR_NS + 3 * NS_PER_DAY, "its clock is 10.0 years ahead: set it"),
             (0, None),
             (-40 * YEAR_NS, "years behind: set it"),
         ):

@@ -7,6 +7,7 @@ import time
 
 import pytest
 
+from edgemeter.agent.base.nanoseconds import NS_PER_DAY
 from edgemeter.collector.alerts.firing import Firing
 from edgemeter.collector.alerts.lifecycle import settle_alerts
 from edgemeter.collector.demo import simulated_fleet
@@ -14,7 +15,6 @@ from edgemeter.collector.index.run_index import open_index
 from edgemeter.collector.index.sources import LedgerSource
 from edgemeter.collector.trend.watch_file import WatchFile, watch_file_beside
 from edgemeter.collector.web.events import TrendEvents
-from edgemeter.collector.web.queries import NS_PER_DAY
 from edgemeter.collector.web.server import PageServer
 from tests.fixtures.axe import axe_script, serious
 from tests.fixtures.ledgers import fill

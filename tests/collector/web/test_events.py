@@ -2,6 +2,7 @@ import time
 
 import msgspec
 
+from edgemeter.agent.base.nanoseconds import NS_PER_DAY
 from edgemeter.collector.demo import simulated_fleet
 from edgemeter.collector.index.sources import DocumentSource, LedgerSource
 from edgemeter.collector.trend.events import events_of
@@ -10,7 +11,6 @@ from edgemeter.collector.trend.trend_text import event_text
 from edgemeter.collector.trend.watch import trends_of
 from edgemeter.collector.trend.watch_file import Annotation, WatchFile, add_annotation, watch_file_beside
 from edgemeter.collector.web.events import FOLLOWED, TrendEvents
-from edgemeter.collector.web.queries import NS_PER_DAY
 from tests.fixtures.comparison_factory import make_run
 from tests.fixtures.ledgers import fill
 from tests.fixtures.record_factory import STARTED_AT_NS, make_environment, make_latency, make_record

@@ -3,6 +3,7 @@ import time
 
 import pytest
 
+from edgemeter.agent.base.nanoseconds import NS_PER_DAY
 from edgemeter.collector.charts import vega
 from edgemeter.collector.charts.chart import Chart, ViewTable, rows_table
 from edgemeter.collector.charts.specs import over_time
@@ -12,7 +13,7 @@ from edgemeter.collector.index.sources import DocumentSource
 from edgemeter.collector.web import queries
 from edgemeter.collector.web.context import ViewContext
 from edgemeter.collector.web.events import SeriesEvent, TrendEvents
-from edgemeter.collector.web.queries import NS_PER_DAY, CaseFilter
+from edgemeter.collector.web.queries import CaseFilter
 from edgemeter.collector.web.run import thinned
 from edgemeter.collector.web.series import FOLLOWED, series
 from edgemeter.collector.web.trend import trend_view
