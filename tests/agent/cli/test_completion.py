@@ -90,14 +90,3 @@ def test_other_shells_get_their_script(shell, begins):
         check=True,
     )
     assert done.stdout.strip().startswith(begins)
-
-
-@pytest.mark.slow
-def test_an_old_name_is_not_offered_and_its_options_still_are():
-    """Nobody learns it again; who types it is not left alone, and no line disturbs the completion."""
-    old = "watch"
-    environment = {"PATH": "/usr/bin:/bin", "_EDGEMETER_COMPLETE": "bash_complete", "COMP_CWORD": "1", "COMP_WORDS": f"edgemeter {old[:3]}"}
-    assert subprocess.run([f"{BIN}/edgemeter"], env=environment, capture_output=True, text=True, check=True).stdout.strip() == ""
-    environment |= {"COMP_CWORD": "2", "COMP_WORDS": f"edgemeter {old} --ev"}
-    done = subprocess.run([f"{BIN}/edgemeter"], env=environment, capture_output=True, text=True, check=True)
-    assert (done.stdout.strip(), done.stderr) == ("plain,--every", "")
