@@ -4,6 +4,7 @@ import csv
 import io
 from collections.abc import Iterable, Sequence
 
+import click
 import msgspec
 
 JOINT = " | "
@@ -13,6 +14,11 @@ Plain = str | int | float | bool | list[str] | None
 def json_document(content: object) -> str:
     """Return `content` (structs, dataclasses, builtins) as JSON text."""
     return msgspec.json.format(msgspec.json.encode(content), indent=2).decode()
+
+
+def print_json(content: object) -> None:
+    """Print `content` (structs, dataclasses, builtins) as JSON."""
+    click.echo(json_document(content))
 
 
 def csv_document(header: Sequence[str], rows: Iterable[Iterable[Plain]]) -> str:

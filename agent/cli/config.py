@@ -3,6 +3,7 @@
 import click
 
 from edgemeter.agent.base.command_group import CommandGroup, Sections
+from edgemeter.agent.base.documents import print_json
 
 COMMANDS: Sections = {
     "Settings": {
@@ -33,8 +34,6 @@ def schema() -> None:
 
     Example: edgemeter config schema > record.schema.json
     """
-    import msgspec
-
     from edgemeter.agent.contract.record import json_schema
 
-    click.echo(msgspec.json.format(msgspec.json.encode(json_schema()), indent=2).decode())
+    print_json(json_schema())

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from edgemeter.agent.base.documents import print_json
 from edgemeter.agent.base.errors import ConfigError, EdgemeterError
 from edgemeter.agent.base.options import json_option, names_and_config, quiet_option, save_option
 from edgemeter.agent.base.progress import note
@@ -103,7 +104,6 @@ def energy(command: tuple[str, ...], every: str | None, **options: Any) -> None:
     if every is not None:
         _repeat_suite(command, every, options)
         return
-    import msgspec
 
     from edgemeter.agent.base import config
     from edgemeter.agent.energy.watch import Watch
@@ -123,7 +123,7 @@ def energy(command: tuple[str, ...], every: str | None, **options: Any) -> None:
         status = _run(command, options["repeat"])
     seen = watcher.seen
     if options["as_json"]:
-        click.echo(msgspec.json.format(msgspec.json.encode(seen), indent=2).decode())
+        print_json(seen)
     else:
         _print(seen, options["repeat"])
     sys.exit(status)

@@ -1,6 +1,5 @@
 """The commands `edgemeter sensors`: list power sensors, read one or a recording of one, calibrate one."""
 
-import json
 import re
 import sys
 from collections.abc import Callable, Mapping
@@ -15,6 +14,7 @@ from edgemeter.agent import power
 from edgemeter.agent.base.command_group import DefaultGroup
 from edgemeter.agent.base.completion import completes
 from edgemeter.agent.base.config import read as read_config
+from edgemeter.agent.base.documents import print_json
 from edgemeter.agent.base.errors import ConfigError, EdgemeterError, UnavailableError
 from edgemeter.agent.base.options import config_option, format_option, json_option
 from edgemeter.agent.base.tables import Format, console_for, print_data
@@ -98,10 +98,10 @@ def read_sensor(name: str | None, recording: Path | None, as_name: str | None, c
         found = _of_recording(recording, as_name, config) if recording else _of_machine(name or "", config)
     except EdgemeterError as error:
         if as_json:
-            click.echo(json.dumps({"error": " ".join(str(error).split())}, indent=2))
+            print_json({"error": " ".join(str(error).split())})
         raise
     if as_json:
-        click.echo(json.dumps(found, indent=2))
+        print_json(found)
     else:
         _print_reading(found)
 
@@ -250,7 +250,7 @@ def calibrate_sensor(name: str, against: str | None, promotion: str | None, conf
         _ask,
     )
     if options["as_json"]:
-        click.echo(json.dumps({**msgspec.to_builtins(found), "points": [msgspec.to_builtins(one) for one in held]}, indent=2))
+        print_json({**msgspec.to_builtins(found), "points": [msgspec.to_builtins(one) for one in held]})
     else:
         _print_calibration(found, held)
     click.echo(f"stored in {path}: later runs on this board use it", err=True)

@@ -8,6 +8,7 @@ from typing import Any
 import click
 from click.core import ParameterSource
 
+from edgemeter.agent.base.documents import print_json
 from edgemeter.agent.base.options import PATH, broker_files, format_option, json_option, names_and_config
 from edgemeter.agent.base.tables import Format, console_for, print_data
 from edgemeter.agent.cli.power_option import power_option
@@ -96,7 +97,7 @@ def check(ctx: click.Context, /, file: Path | None, kind: str | None, *, as_json
     kind, found = check_file(file, kind)
     if as_json:
         rows = [{"section": one.section, "key": one.key, "what": one.what} for one in found]
-        click.echo(json.dumps({"file": str(file), "kind": kind, "mistakes": rows}))
+        print_json({"file": str(file), "kind": kind, "mistakes": rows})
     else:
         for one in found:
             click.echo(f"{file}: {one}")

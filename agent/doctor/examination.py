@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from edgemeter.agent.base.config import Config
+from edgemeter.agent.base.documents import json_document
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.base.figures import count
 from edgemeter.agent.doctor.checks import Finding, FindingState, check_machine, check_software
@@ -73,7 +74,7 @@ def _power(settings: Mapping[str, Mapping[str, str]] | None, world: SensorWorld 
 
 def as_json(findings: Sequence[Finding]) -> str:
     """Return `{"findings": [...]}`."""
-    return msgspec.json.format(msgspec.json.encode({"findings": findings}), indent=2).decode()
+    return json_document({"findings": findings})
 
 
 def from_json(text: str) -> list[Finding]:

@@ -5,6 +5,7 @@ from typing import Literal
 
 import msgspec
 
+from edgemeter.agent.base.documents import json_document
 from edgemeter.agent.contract.record_conditions import Condition, Environment, ObserverEffect, Verdict
 from edgemeter.agent.contract.record_figures import CoolDown, Energy
 from edgemeter.agent.engine.job import MeasuredRun
@@ -73,6 +74,6 @@ def rules_markdown(rules: Sequence[Rule]) -> str:
     return INTRODUCTION + "".join(f"| `{row.name}` | {row.state} | {row.requirement} | {row.rationale} |\n" for row in rule_rows(rules))
 
 
-def rules_json(rules: Sequence[Rule]) -> bytes:
+def rules_json(rules: Sequence[Rule]) -> str:
     """Return `{"rules": [...]}`."""
-    return msgspec.json.format(msgspec.json.encode({"rules": rule_rows(rules)}), indent=2)
+    return json_document({"rules": rule_rows(rules)})

@@ -4,10 +4,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
-import msgspec
 from rich.table import Column, Table
 from rich.text import Text
 
+from edgemeter.agent.base.documents import json_document
 from edgemeter.agent.base.figures import ABSENT, count, printable, stamp
 from edgemeter.collector.alerts.channels import Notice
 from edgemeter.collector.alerts.check import AlertCheck
@@ -33,7 +33,7 @@ def printable_lines(lines: Sequence[str]) -> str:
 
 def check_json(done: AlertCheck, plan: Mapping[str, Sequence[Notice]]) -> str:
     """Return what a check did as JSON."""
-    return _json(
+    return json_document(
         {
             "changes": [{"event": change.event, "alert": _row(change.alert)} for change in done.changes],
             "sent": [asdict(one) for one in done.sent],
@@ -57,7 +57,7 @@ def alerts_table(found: Sequence[Alert], *, with_members: bool = False) -> Table
 
 def alerts_json(found: Sequence[Alert]) -> str:
     """Return alerts as JSON."""
-    return _json({"alerts": [_row(alert) for alert in found]})
+    return json_document({"alerts": [_row(alert) for alert in found]})
 
 
 def health_table(found: Sequence[RuleHealth]) -> Table:
@@ -77,7 +77,7 @@ def health_table(found: Sequence[RuleHealth]) -> Table:
 
 def health_json(found: Sequence[RuleHealth]) -> str:
     """Return the health of rules as JSON."""
-    return _json({"rules": [asdict(one) for one in found]})
+    return json_document({"rules": [asdict(one) for one in found]})
 
 
 def _row(alert: Alert) -> dict[str, Any]:
@@ -92,7 +92,3 @@ def _row(alert: Alert) -> dict[str, Any]:
         "first_day": iso(alert.firing.day) if alert.firing.day else None,
         **{name: value for name, value in asdict(alert.firing).items() if name != "day"},
     }
-
-
-def _json(body: Any) -> str:
-    return msgspec.json.format(msgspec.json.encode(body), indent=2).decode()

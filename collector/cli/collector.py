@@ -2,7 +2,6 @@
 
 import dataclasses
 import gc
-import json
 import logging
 import threading
 from collections.abc import Iterator
@@ -16,6 +15,7 @@ from edgemeter.agent.base import broker_address, log_limit
 from edgemeter.agent.base.broker_address import BrokerAddress
 from edgemeter.agent.base.command_group import CommandGroup, Sections
 from edgemeter.agent.base.config import home
+from edgemeter.agent.base.documents import print_json
 from edgemeter.agent.base.errors import ConfigError, UnavailableError
 from edgemeter.agent.base.options import FiniteRange, broker_files
 from edgemeter.agent.base.service_manager import ServiceManager
@@ -129,9 +129,7 @@ def init_influx(
     files = {"write": write_token_to or home() / "influx-write.token", "read": read_token_to or home() / "influx-read.token"}
     done = set_up_influx(config, InfluxPlan(keep_days, {"write": files["write"], "read": files["read"]}))
     if as_json:
-        click.echo(
-            json.dumps({"set_up": str(config), "token_files": {name: str(path) for name, path in files.items()}, "said": done}, indent=2)
-        )
+        print_json({"set_up": str(config), "token_files": {name: str(path) for name, path in files.items()}, "said": done})
         return
     for sentence in done:
         click.echo(sentence)
@@ -160,7 +158,7 @@ def init_ledger(*, ledger: LedgerPlace, as_json: bool) -> None:
     finally:
         session.close()
     if as_json:
-        click.echo(json.dumps({"ledger": str(ledger), "done": done}, indent=2))
+        print_json({"ledger": str(ledger), "done": done})
         return
     for sentence in done:
         click.echo(sentence)

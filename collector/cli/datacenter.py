@@ -1,11 +1,11 @@
 """The command `edgemeter compare --datacenter`: edge against datacenter, over bands."""
 
-import json
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
+from edgemeter.agent.base.documents import print_json
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.base.options import FiniteRange, format_option, quiet_option
 from edgemeter.agent.base.tables import Format, console_for, print_data
@@ -88,7 +88,7 @@ def datacenter(
 
     found = assumed.read_constants(constants)
     if show_constants:
-        click.echo(json.dumps(msgspec.to_builtins(found), indent=2))
+        print_json(msgspec.to_builtins(found))
         return
     if grid not in found.grid:
         raise ConfigError(

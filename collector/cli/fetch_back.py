@@ -1,12 +1,12 @@
 """Getting records back that a ledger lost: `edgemeter collector restore` and `request-again`."""
 
-import json
 from datetime import datetime, timezone
 from pathlib import Path
 
 import click
 
 from edgemeter.agent.base import broker_address, figures
+from edgemeter.agent.base.documents import print_json
 from edgemeter.agent.base.figures import count
 from edgemeter.agent.base.options import broker_files
 from edgemeter.collector.cli.stores import LedgerParam, chosen_ledger, ledger_file, ledger_option, stamp
@@ -77,7 +77,7 @@ def request_again(
     since_ns = 0 if since is None else int(since.replace(tzinfo=timezone.utc).timestamp()) * 1_000_000_000
     asked = ask(broker_address.address_with_files(broker, files), chosen_ledger(ledger), devices, since_ns)
     if as_json:
-        click.echo(json.dumps({"asked": [{"fleet": one.fleet, "device": one.device, "state": one.state} for one in asked]}, indent=2))
+        print_json({"asked": [{"fleet": one.fleet, "device": one.device, "state": one.state} for one in asked]})
         return
     for one in asked:
         when = "sends now" if one.state == "online" else f"sends when it connects ({one.state or 'state unknown'})"

@@ -1,6 +1,5 @@
 """What a ledger holds, and its upkeep: `edgemeter collector devices`, `retire`, `changes`, `stats`, `backup` and others."""
 
-import json
 import time
 from collections.abc import Sequence
 from dataclasses import asdict
@@ -13,6 +12,7 @@ import msgspec
 from rich.markup import escape
 
 from edgemeter.agent.base import figures
+from edgemeter.agent.base.documents import print_json
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.base.figures import count
 from edgemeter.agent.base.options import format_option
@@ -142,7 +142,7 @@ def drain(ledger: LedgerPlace | None, *, again: bool, since: datetime | None, st
             )
         left = {name: opened.set_back(name, since_ns) if again else opened.behind(name) for name in chosen}
     if as_json:
-        click.echo(json.dumps({"sinks": [{"sink": name, "records_to_write": records} for name, records in left.items()]}, indent=2))
+        print_json({"sinks": [{"sink": name, "records_to_write": records} for name, records in left.items()]})
         return
     for name, records in left.items():
         click.echo(f"{figures.printable(name)}: {count(records, 'record')} to write")
@@ -207,7 +207,7 @@ def stats(ledger: LedgerPlace | None, *, as_json: bool) -> None:
     found = ledger_stats(chosen_ledger(ledger))
     if as_json:
         document = asdict(found) | {"size_bytes": found.size_bytes}
-        click.echo(msgspec.json.format(msgspec.json.encode(document), indent=2).decode())
+        print_json(document)
         return
     click.echo(f"{found.path}: {count(found.runs, 'run')} of {count(found.devices, 'device')}, {count(found.cases, 'case')}")
     click.echo("  verdicts: " + (", ".join(f"{number:,} {state}" for state, number in found.verdicts.items()) or "none"))
@@ -276,7 +276,7 @@ def import_(source: LedgerPlace, ledger: LedgerPlace | None, *, as_json: bool) -
     with open_ledger(source, "read") as other, open_ledger(place) as target, progress_bar() as report:
         done = import_ledger(other, target, report)
     if as_json:
-        click.echo(json.dumps(asdict(done), indent=2))
+        print_json(asdict(done))
     else:
         _print_import(done)
     if done.differing:

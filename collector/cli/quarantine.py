@@ -1,6 +1,5 @@
 """Messages that the collector rejected: `edgemeter collector quarantine list`, `show` and `retry`."""
 
-import json
 from collections.abc import Sequence
 
 import click
@@ -8,6 +7,7 @@ from rich.markup import escape
 
 from edgemeter.agent.base import figures
 from edgemeter.agent.base.command_group import DefaultGroup
+from edgemeter.agent.base.documents import print_json
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.base.figures import count
 from edgemeter.agent.base.options import format_option
@@ -55,7 +55,7 @@ def show(row: int, ledger: LedgerPlace | None, *, as_json: bool) -> None:
     """
     (entry,) = _chosen(_entries(ledger), [row])
     if as_json:
-        click.echo(json.dumps(_quarantine_document(entry), indent=2))
+        print_json(_quarantine_document(entry))
         return
     for name, value in _quarantine_document(entry).items():
         if name != "payload":
@@ -81,7 +81,7 @@ def retry(rows: tuple[int, ...], ledger: LedgerPlace | None, *, as_json: bool) -
     with open_ledger(chosen_ledger(ledger)) as opened:
         done = [retry_rejected(opened, entry) for entry in chosen]
     if as_json:
-        click.echo(json.dumps({"retried": [{"row": one.row, "taken": one.taken, "reason": one.reason} for one in done]}, indent=2))
+        print_json({"retried": [{"row": one.row, "taken": one.taken, "reason": one.reason} for one in done]})
     else:
         for one in done:
             accepted = f"{count(one.taken, 'record')} accepted"

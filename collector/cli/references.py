@@ -1,6 +1,5 @@
 """`edgemeter models references`: what devices are held against, with provenance."""
 
-import json
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -9,6 +8,7 @@ import click
 
 from edgemeter.agent.base import figures
 from edgemeter.agent.base.config import home
+from edgemeter.agent.base.documents import print_json
 from edgemeter.agent.base.errors import ConfigError, UnavailableError
 from edgemeter.agent.base.options import format_option, json_option
 from edgemeter.agent.base.tables import Format, console_for, print_data, print_rows
@@ -87,7 +87,7 @@ def import_(
     if as_json:
         rounds = [{"round": one.round, "rows": len(one.rows), "source": one.source, "retrieved": one.retrieved} for one in imports]
         left = {"dropped": parsed.dropped, "refused": parsed.refused, "repeated": parsed.repeated}
-        click.echo(json.dumps({"imported": rounds, **left}, indent=2))
+        print_json({"imported": rounds, **left})
         return
     for one in imports:
         powered = sum(row.power_value is not None for row in one.rows)
@@ -189,7 +189,7 @@ def show(*, key: str, shelf: Path | None, stores: tuple[str, ...], as_json: bool
     if not any(blocks.values()):
         raise ConfigError(f"no reference has the key {key!r}: list the keys with `edgemeter models references list`")
     if as_json:
-        click.echo(json.dumps(found.document, indent=2))
+        print_json(found.document)
         return
     for name, rows in blocks.items():
         for row in rows:

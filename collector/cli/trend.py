@@ -105,7 +105,7 @@ def trend(
     if form == "csv":
         click.echo(points_csv([(one.key, one.metric, watch.points(history, one.key, one.metric)) for one in found]), nl=False)
     elif form == "json":
-        click.echo(trends_document(found, standing_out(found), last).decode())
+        click.echo(trends_document(found, standing_out(found), last))
     else:
         show_trends(found, standing_out(found), last, console_for(form), with_quiet=with_quiet, with_members=with_members)
 

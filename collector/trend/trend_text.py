@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import numpy as np
 
+from edgemeter.agent.base.documents import json_document
 from edgemeter.agent.base.figures import count, printable, significant
 from edgemeter.agent.base.terminal import plain_table
 from edgemeter.collector.runs.cases import SeriesKey
@@ -216,7 +217,7 @@ def _notes(found: Sequence[SeriesTrend], summed_up: StandingOut, until: int) -> 
     return notes
 
 
-def trends_document(found: Sequence[SeriesTrend], summed_up: StandingOut, until: int) -> bytes:
+def trends_document(found: Sequence[SeriesTrend], summed_up: StandingOut, until: int) -> str:
     """Return the trends as JSON."""
     standing = {(one.key, one.metric) for one in summed_up.stand_out}
     body = {
@@ -225,7 +226,7 @@ def trends_document(found: Sequence[SeriesTrend], summed_up: StandingOut, until:
         "events": [_event(event) for event in events_of(found, until)],
         "digest": {"looked_at": summed_up.looked_at, "stand_out": len(standing), "false_discovery_ratio": summed_up.false_ratio},
     }
-    return msgspec.json.format(msgspec.json.encode(body), indent=2)
+    return json_document(body)
 
 
 def _row(one: SeriesTrend, until: int, *, stands_out: bool) -> dict[str, Any]:

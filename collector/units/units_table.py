@@ -3,11 +3,11 @@
 from collections.abc import Sequence
 from dataclasses import asdict
 
-import msgspec
 from rich.console import Console
 from rich.table import Column, Table
 from rich.text import Text
 
+from edgemeter.agent.base.documents import json_document
 from edgemeter.agent.base.figures import ABSENT, count, printable
 from edgemeter.collector.trend.trend_text import amount_text, level_text
 from edgemeter.collector.units.board_types import WITHIN, BoardTypeSpread, CaseSpread
@@ -60,6 +60,6 @@ def _verdict_lines(one: BoardTypeSpread) -> list[str]:
     ]
 
 
-def units_document(found: Sequence[BoardTypeSpread]) -> bytes:
+def units_document(found: Sequence[BoardTypeSpread]) -> str:
     """Return the board types as JSON."""
-    return msgspec.json.format(msgspec.json.encode({"board_types": [asdict(one) for one in found]}), indent=2)
+    return json_document({"board_types": [asdict(one) for one in found]})

@@ -1,12 +1,12 @@
 """The commands `edgemeter fleet bundle`, `fleet bundle sign`, `fleet bundle check` and `fleet boards`."""
 
-import json
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from edgemeter.agent.base.documents import print_json
 from edgemeter.agent.base.tables import Format, console_for, print_data
 from edgemeter.agent.base.terminal import print_text
 from edgemeter.provisioning.cli.options import folder_option, format_option
@@ -121,7 +121,7 @@ def _print_built(built: "BuiltBundle", target: "BundleTarget", *, dry_run: bool,
     if is_json:
         document = {"path": str(built.path), "size_bytes": built.size_bytes, "dry_run": dry_run, "accelerators": built.accelerators}
         document |= _fields(found)
-        click.echo(json.dumps(document, indent=1))
+        print_json(document)
         return
     for file in sorted(found.files, key=lambda file: -file.size_bytes):
         click.echo(f"{file.size_bytes / 1e6:9.2f} MB  {file.path}")
@@ -180,7 +180,7 @@ def check(
     verified, checked = check_bundle(path, public_key or folder.release_public_key, board, root or smoke.default_root())
     if is_json:
         document = {"path": str(path), **_fields(verified.manifest), "now": checked.words, "dead": dict(checked.dead)}
-        click.echo(json.dumps(document, indent=1))
+        print_json(document)
     else:
         found = verified.manifest
         click.echo(f"{path}: release {found.version} for {found.board} ({found.arch}, Python {found.python}, glibc >= {found.glibc})")

@@ -1,6 +1,5 @@
 """The commands `edgemeter fleet campaign ...`."""
 
-import json
 import math
 import time
 from collections.abc import Sequence
@@ -9,6 +8,7 @@ from pathlib import Path
 import click
 from rich.console import Console
 
+from edgemeter.agent.base.documents import print_json
 from edgemeter.agent.base.tables import Format, console_for, print_data
 from edgemeter.agent.base.terminal import print_text
 from edgemeter.provisioning.campaigns.campaign_handler import cancel_campaign, pause_campaign, resume_campaign
@@ -141,7 +141,10 @@ def cancel(name: str, folder: FleetFolder, *, dry_run: bool, as_json: bool) -> N
 
 
 def _print_change(name: str, done: str, *, dry_run: bool, as_json: bool) -> None:
-    click.echo(json.dumps({"campaign": name, "done": done, "dry_run": dry_run}) if as_json else f"{name}: {done}")
+    if as_json:
+        print_json({"campaign": name, "done": done, "dry_run": dry_run})
+    else:
+        click.echo(f"{name}: {done}")
 
 
 def _print_plan(name: str, planned: Sequence[CampaignCell], *, as_json: bool) -> None:
@@ -150,7 +153,7 @@ def _print_plan(name: str, planned: Sequence[CampaignCell], *, as_json: bool) ->
             {"model": one.model, "mode": one.mode, "device": one.device, "group": one.wave + 1, "impossible": one.impossible}
             for one in planned
         ]
-        click.echo(json.dumps({"campaign": name, "cells": cells}, indent=2))
+        print_json({"campaign": name, "cells": cells})
         return
     for one in planned:
         ending = f": impossible: {one.impossible}" if one.impossible else ""

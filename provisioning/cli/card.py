@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import click
 
+from edgemeter.agent.base.documents import print_json
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.base.progress import progress_bar
 from edgemeter.provisioning.cli.options import folder_option
@@ -203,7 +204,7 @@ def _print(named: Path, plan: "CardPlan", *, is_dry: bool, as_json: bool) -> Non
             "unchanged": plan.unchanged,
             "verified": not is_dry,
         }
-        click.echo(json.dumps(document, indent=2))
+        print_json(document)
         return
     if is_dry:
         for path, size_bytes in files.items():
@@ -313,6 +314,7 @@ def _write_card(
     with progress_bar("bytes") as report:
         done = write_image(source, card, report)
     if as_json:
+        # One line a card.
         click.echo(json.dumps({"device": str(card.path), "model": card.model, **asdict(done)}))
     else:
         click.echo(f"{card.path} ({card.words}): {done.size_bytes / GB:.2f} GB written and read back: sha256 {done.sha256}")

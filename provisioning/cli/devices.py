@@ -1,11 +1,11 @@
 """The commands that show and reset devices and switch their power: `edgemeter fleet list`, `show`, `clear`, `power`."""
 
-import json
 import sys
 import time
 
 import click
 
+from edgemeter.agent.base.documents import print_json
 from edgemeter.agent.base.errors import ConfigError, EdgemeterError, UnavailableError
 from edgemeter.agent.base.tables import Format, console_for, print_data
 from edgemeter.provisioning.cli.options import (
@@ -109,7 +109,7 @@ def clear(devices: tuple[str, ...], folder: FleetFolder, *, new_band: bool, dry_
         done = {one.device: clear_device(registry, one.device, one.fleet, now_ns, new_band=new_band, is_dry_run=dry_run) for one in found}
     if as_json:
         documents = [{"device": device, "done": text, "dry_run": dry_run} for device, text in done.items()]
-        click.echo(json.dumps({"devices": documents}, indent=2))
+        print_json({"devices": documents})
         return
     for device, text in done.items():
         would = "would be " if dry_run and text else ""
@@ -144,7 +144,7 @@ def power(device: str, action: str, folder: FleetFolder, *, force: bool, dry_run
         outcome = "" if action == "status" else _switch_power(registry, wired, switch, action, written.rescue.off_s)
     found = switch.state()
     if as_json:
-        click.echo(json.dumps({"device": device, "switch": wired.text, "is_on": found.is_on, "warnings": list(found.warnings)}))
+        print_json({"device": device, "switch": wired.text, "is_on": found.is_on, "warnings": list(found.warnings)})
     else:
         click.echo(f"{device}: {outcome}{ {True: 'on', False: 'off', None: 'unknown'}[found.is_on] }")
         for warning in found.warnings:

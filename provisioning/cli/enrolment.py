@@ -1,6 +1,5 @@
 """The commands that make a fleet and decide who belongs to it: `fleet init`, `sample`, `token`, `requests`, `revoke`."""
 
-import json
 import os
 import shlex
 import time
@@ -13,6 +12,7 @@ import click
 from rich.table import Table
 
 from edgemeter.agent.base.command_group import DefaultGroup
+from edgemeter.agent.base.documents import print_json
 from edgemeter.agent.base.errors import EdgemeterError, UnavailableError
 from edgemeter.agent.base.options import FiniteRange
 from edgemeter.agent.base.tables import Format, console_for, print_data
@@ -84,7 +84,7 @@ def init(
     notes = [] if dry_run else after_init(folder, made)
     if as_json:
         files = [{"path": str(step.path), "why": step.why} for step in made]
-        click.echo(json.dumps({"folder": str(folder.path), "dry_run": dry_run, "made": files}))
+        print_json({"folder": str(folder.path), "dry_run": dry_run, "made": files})
     elif not made:
         click.echo(f"nothing to make: the fleet in {str(folder.path)!r} is complete")
     elif not dry_run:
@@ -237,7 +237,7 @@ def _decide_each(
         if not dry_run and Enforcement(folder, registry, signing).settle(datetime.now(timezone.utc)):
             click.echo("the broker does not answer: `edgemeter fleet serve` disconnects them when it does", err=True)
     if as_json:
-        click.echo(json.dumps([{"device": name, "done": what, "dry_run": dry_run} for name, what in done]))
+        print_json([{"device": name, "done": what, "dry_run": dry_run} for name, what in done])
 
 
 def _print_tokens(made: dict[str, Invitation | EdgemeterError], out: Path, *, as_json: bool) -> None:
@@ -249,7 +249,7 @@ def _print_tokens(made: dict[str, Invitation | EdgemeterError], out: Path, *, as
             else {"device": device, "error": str(result)}
             for device, result in made.items()
         ]
-        click.echo(json.dumps(documents))
+        print_json(documents)
         return
     widest = max(len("device"), *(len(device) for device in made))
     # Not a rich table: it truncates paths, which people copy.

@@ -1,6 +1,5 @@
 """The commands that order measurements and show jobs: `edgemeter fleet run`, `schedule`, `jobs`, `cancel`."""
 
-import json
 import sys
 import time
 from collections.abc import Sequence
@@ -9,6 +8,7 @@ from pathlib import Path
 import click
 from rich.console import Console
 
+from edgemeter.agent.base.documents import print_json
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.base.options import FiniteRange
 from edgemeter.agent.base.tables import Format, console_for, print_data
@@ -87,7 +87,7 @@ def run(
             contents = packed.work.contents
             if as_json:
                 listed = [{"name": one.name, "sha256": one.sha256, "size_bytes": one.size_bytes} for one in contents]
-                click.echo(json.dumps({"title": packed.title, "devices": picked.names, "contents": listed}, indent=2))
+                print_json({"title": packed.title, "devices": picked.names, "contents": listed})
                 return
             for one in contents:
                 click.echo(f"would send {one.name} ({one.size_bytes} bytes, sha256 {one.sha256[:12]})")
@@ -138,7 +138,7 @@ def schedule(
         print_notes((*picked.notes, *notes, *server_issues(folder, time.time_ns())))
         title = f"schedule {name}: {cron or 'end'}"
         if dry_run and as_json:
-            click.echo(json.dumps({"schedule": name, "cron": cron, "devices": picked.names}))
+            print_json({"schedule": name, "cron": cron, "devices": picked.names})
         elif dry_run:
             print_would_order(picked.names, title)
         else:
@@ -216,7 +216,10 @@ def order(folder: FleetFolder, registry: Registry, new: NewJob, targets: Sequenc
         job = kept.add(connection, new, targets, time.time_ns())
     click.echo(f"job {job}: {new.title} on {len(targets)} devices", err=True)
     if not waits:
-        click.echo(json.dumps({"job": job}) if as_json else job)
+        if as_json:
+            print_json({"job": job})
+        else:
+            click.echo(job)
         return
     ended = follow(folder, registry, job, f"`edgemeter fleet jobs {job}` shows it, `edgemeter fleet cancel {job}` cancels it")
     _show_job(registry, job, ended, {}, "json" if as_json else None)

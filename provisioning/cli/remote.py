@@ -1,6 +1,5 @@
 """The commands `edgemeter fleet doctor`, `logs` and `restart`: small jobs whose answers are shown."""
 
-import json
 import sys
 import time
 from collections.abc import Sequence
@@ -8,6 +7,7 @@ from collections.abc import Sequence
 import click
 from msgspec import structs
 
+from edgemeter.agent.base.documents import print_json
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.base.options import FiniteRange
 from edgemeter.agent.base.tables import console_for
@@ -93,7 +93,7 @@ def _ask(folder: FleetFolder, names: Sequence[str], work: Work, title: str, time
         picked = ordering.pick(folder, registry, " | ".join(_selection(one) for one in names))
         print_notes((*picked.notes, *server_issues(folder, time.time_ns())))
         if is_dry_run and as_json:
-            click.echo(json.dumps({"order": title, "devices": picked.names, "dry_run": True}))
+            print_json({"order": title, "devices": picked.names, "dry_run": True})
             return
         if is_dry_run:
             print_would_order(picked.names, title)
@@ -102,7 +102,7 @@ def _ask(folder: FleetFolder, names: Sequence[str], work: Work, title: str, time
             job = jobs.add(connection, NewJob(work, title, timeout_s), picked.targets, time.time_ns())
         ended = follow(folder, registry, job, f"`edgemeter fleet jobs {job} --text` shows the answers")
         if as_json:
-            click.echo(json.dumps(job_document(jobs.find_by_prefix(registry, job), ended, {}), indent=2))
+            print_json(job_document(jobs.find_by_prefix(registry, job), ended, {}))
         else:
             for one in ended:
                 click.echo(f"== {one.device}: {one.state.replace('_', ' ')}{f': {one.reason}' if one.reason else ''}")
