@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from edgemeter.agent.base.decision import Difference, Scale, change_text, decide, difference, sentence
 from edgemeter.agent.base.figures import significant
 from edgemeter.agent.base.metrics import metric_name
+from edgemeter.agent.contract.case_identity import relation
 from edgemeter.collector.compare.judgement import (
     JUDGED,
     SmallestDifferences,
@@ -25,12 +26,13 @@ from edgemeter.collector.runs.store import StoreContents
 
 @dataclass(frozen=True, slots=True)
 class CaseChoice:
-    """Two cases of one device or type of board, with their names; `sentence` is about B against A."""
+    """Two cases of one device or type of board, with their names; `sentence` is about B against A, `marks` are what they differ in."""
 
     a: str
     b: str
     differences: tuple[Difference, ...]
     sentence: str
+    marks: tuple[str, ...] = ()
 
 
 def find_choice(
@@ -45,7 +47,8 @@ def find_choice(
     if not (is_one_device or a.around.environment["board"] == b.around.environment["board"]) or a.key.scenario != b.key.scenario:
         return None
     names = names_of([a.key, b.key])
-    return CaseChoice(names[a.key], names[b.key], case_differences(a, b, matters), case_sentence("B", "A", a, b, matters))
+    marks = tuple(difference.words for difference in relation(b.key, a.key).marked)
+    return CaseChoice(names[a.key], names[b.key], case_differences(a, b, matters), case_sentence("B", "A", a, b, matters), marks)
 
 
 def choice_lines(choice: CaseChoice) -> list[str]:
@@ -56,7 +59,7 @@ def choice_lines(choice: CaseChoice) -> list[str]:
             lines.append(f"no {diff.figure}: {diff.note}")
         else:
             lines.append(f"{diff.figure}: A {_value(diff, diff.a)}, B {_value(diff, diff.b)}, {change_text(diff)}")
-    return [*lines, f"{choice.sentence}."]
+    return [*lines, *(f"note: {mark}" for mark in choice.marks), f"{choice.sentence}."]
 
 
 def case_sentence(name: str, other: str, a: CaseSummary, b: CaseSummary, matters: SmallestDifferences) -> str:

@@ -361,12 +361,14 @@ def test_two_models_that_were_measured_before_are_chosen_between(tmp_path):
     int8 = make_side(agent="1", factor=0.7, energy_factor=0.77, ap=0.588, start=100, seed=2, precision="int8", model="other")
     paths = written(tmp_path, a=fp32, b=int8)
     lines = CliRunner().invoke(cli, ["compare", *paths], catch_exceptions=False).stdout.splitlines()
-    assert lines[-6:-4] == ["A: tiny-detector fp32 on onnx, pi-1", "B: other int8 on onnx, pi-1"]
+    assert lines[-8:-6] == ["A: tiny-detector fp32 on onnx, pi-1", "B: other int8 on onnx, pi-1"]
+    marks = ["other precision: int8 against fp32", "other class of precision: int8 against fp32"]
+    assert lines[-3:-1] == [f"note: {mark}" for mark in marks]
     assert lines[-1].startswith("B is 1.4")
     assert " times faster (95% 1.4" in lines[-1]
     assert ", loses 3.7 AP points (95% 3.7 to 3.7) and costs 2" in lines[-1]
     found = json.loads(CliRunner().invoke(cli, ["compare", *paths, "--json"], catch_exceptions=False).stdout)
-    assert (found["pairs"], found["choice"]["sentence"]) == ([], lines[-1].rstrip("."))
+    assert (found["pairs"], found["choice"]["sentence"], found["choice"]["marks"]) == ([], lines[-1].rstrip("."), marks)
     assert CliRunner().invoke(cli, ["compare", *paths, "--fail-on", "slower:3%"]).exit_code == 1
 
 
