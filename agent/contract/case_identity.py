@@ -118,12 +118,13 @@ def precision_class(precision: str) -> str:
 
 
 def served_model(generation: Generation | None) -> str | None:
-    """Return what a server states of the model that it serves: name, parameters and quantisation; None without a server."""
+    """Return what a server states of the model that it serves: name, parameters, quantisation and digest; None without a server."""
     if generation is None or generation.is_local:
         return None
     model = generation.model
     parameters = None if model.parameters is None else f"{model.parameters} parameters"
-    stated = (model.name, parameters, model.quantisation.file_type if model.quantisation else None)
+    digest = f"digest {model.digest_sha256[:12]}" if model.digest_sha256 else None
+    stated = (model.name, parameters, model.quantisation.file_type if model.quantisation else None, digest)
     return ", ".join(filter(None, stated)) or None
 
 
@@ -208,7 +209,10 @@ FIELDS: tuple[IdentityField, ...] = (
     IdentityField(
         "served_model",
         lambda key: key.served_model or "no served model",
-        tuple(f"generation.{path}" for path in ("is_local", "model.name", "model.parameters", "model.quantisation.file_type")),
+        tuple(
+            f"generation.{path}"
+            for path in ("is_local", "model.name", "model.parameters", "model.quantisation.file_type", "model.digest_sha256")
+        ),
         lambda run: served_model(run.generation),
         Likeness("served model", "that serves the same model", "a server's file names its address; which model answers, the server states"),
     ),

@@ -45,6 +45,8 @@ class LanguageModel(RecordPart, frozen=True, kw_only=True):
     """SHA-256 of the tokenizer in the file."""
     chat_template_sha256: Sha256 | None = None
     """SHA-256 of the chat template."""
+    digest_sha256: Sha256 | None = None
+    """SHA-256 by which a server names the version of its model."""
 
 
 class TokenEnergy(RecordPart, frozen=True, kw_only=True):

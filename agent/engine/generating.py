@@ -295,6 +295,7 @@ def _language_model(loaded: LoadedGenerator) -> LanguageModel:
         kv_type=loaded.kv_type,
         quantisation=None if found is None else Quantisation(file_type=found.file_type, bytes_ratio=dict(found.bytes_ratio)),
         tokenizer_sha256=loaded.tokenizer_sha256,
+        digest_sha256=loaded.digest_sha256,
         chat_template_sha256=None if template is None else hashlib.sha256(template.encode()).hexdigest(),
     )
 

@@ -106,6 +106,7 @@ class LoadedGenerator:
     precision: str | None = None
     quantisation: Quantisation | None = None
     parameters: int | None = None
+    digest_sha256: str | None = None
     read_parameters: int | None = None
     trained_context_tokens: int | None = None
     weights_mb: float | None = None

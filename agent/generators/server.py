@@ -322,6 +322,7 @@ def _loaded(known: ServerFacts, url: str, probe: _Heard, context_tokens: int) ->
         name=known.model or None,
         precision=known.precision,
         parameters=known.parameters,
+        digest_sha256=known.digest_sha256,
         trained_context_tokens=known.trained_context_tokens,
         chat_template=known.chat_template,
         abilities=GeneratorAbilities(

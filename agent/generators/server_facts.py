@@ -1,5 +1,6 @@
 """What a server of language models says about itself: which kind it is, which model it serves, and how."""
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Annotated, Any, Literal
@@ -10,6 +11,7 @@ from edgemeter.agent.base.errors import UnavailableError
 from edgemeter.agent.generators.server_dialects import Dialect, Endpoint, LlamaServer, Ollama, OpenAi, Vllm
 from edgemeter.agent.generators.server_stream import ServerConnection
 
+_SHA256 = re.compile(r"[0-9a-f]{64}", re.ASCII)
 Kind = Literal["llama-server", "ollama", "vllm", "openai"]
 
 
@@ -36,6 +38,7 @@ class ServerFacts:
     trained_context_tokens: int | None = None
     precision: str | None = None
     parameters: int | None = None
+    digest_sha256: str | None = None
     chat_template: str | None = None
     facts: Mapping[str, str] = field(default_factory=dict)
 
@@ -130,7 +133,17 @@ def _of_ollama(connection: ServerConnection, model: str) -> ServerFacts:
         precision=level.lower() if level else None,
         parameters=_count(info, "general.parameter_count"),
         chat_template=_text(shown, "template"),
+        digest_sha256=_digest(connection, model),
     )
+
+
+def _digest(connection: ServerConnection, model: str) -> str | None:
+    """Return the hash by which Ollama names the version of a model that it has."""
+    listed = connection.ask("/api/tags").document.get("models")
+    entries = [entry for entry in listed if isinstance(entry, dict)] if isinstance(listed, list) else []
+    digest = next((_text(entry, "digest") for entry in entries if model in (entry.get("name"), entry.get("model"))), None)
+    digest = digest.removeprefix("sha256:") if digest else ""
+    return digest if _SHA256.fullmatch(digest) else None
 
 
 def _part(document: Mapping[str, Any], name: str) -> Mapping[str, Any]:

@@ -56,9 +56,9 @@ def cached(kv_type):
     return LANGUAGE | {"generation": make_generation(model=LanguageModel(kv_type=kv_type))}
 
 
-def served(name, parameters):
+def served(name, parameters, digest=None):
     """Return the fields of a run of `chat.server`, which says that it serves that model."""
-    stated = LanguageModel(name=name, parameters=parameters, quantisation=Quantisation(file_type="Q4_0"))
+    stated = LanguageModel(name=name, parameters=parameters, digest_sha256=digest, quantisation=Quantisation(file_type="Q4_0"))
     return LANGUAGE | {"model": "chat", "runtime": "server", "generation": make_generation(is_local=False, model=stated)}
 
 
@@ -78,6 +78,7 @@ PAIRS = {
     "option of the runtime": (optimised("all"), optimised("none")),
     "type of the cache": (cached("f16"), cached("q8_0")),
     "served model": (served("qwen-0.5b", 494_000_000), served("qwen-7b", 7_600_000_000)),
+    "version of a served model": (served("qwen:latest", 494_000_000, "ab" * 32), served("qwen:latest", 494_000_000, "cd" * 32)),
     "cores": (pinned(), pinned(0, 1)),
     "length of texts": (padded(128), padded(384)),
     "output tokens": tuple(LANGUAGE | {"generation": make_generation(output_tokens=length)} for length in (11, 64)),

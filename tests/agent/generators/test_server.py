@@ -202,6 +202,7 @@ def test_ollama_tells_durations_and_gets_the_context_it_needs(loaded):
         "/api/version": lambda _: Reply({"version": "0.9"}),
         "/v1/models": lambda _: Reply({"data": [{"id": "tiny:1b", "owned_by": "library"}]}),
         "/api/show": lambda _: Reply({"details": {"quantization_level": "Q4_K_M"}, "model_info": info}),
+        "/api/tags": lambda _: Reply({"models": [{"name": "other:1b", "digest": "cd" * 32}, {"name": "tiny:1b", "digest": "ab" * 32}]}),
         "/api/generate": lambda _: Reply(lines=lines),
     }
     server, generator, found = loaded(routes)
@@ -215,6 +216,7 @@ def test_ollama_tells_durations_and_gets_the_context_it_needs(loaded):
     assert found.version == "0.9"
     assert found.precision == "q4_k_m"
     assert found.trained_context_tokens == 2048
+    assert found.digest_sha256 == "ab" * 32
     asked = server.contents("/api/generate")[-1]
     assert (asked["raw"], asked["options"]["num_ctx"], asked["options"]["num_predict"]) == (True, CONTEXT, 3)
 
