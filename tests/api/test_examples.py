@@ -1,4 +1,4 @@
-"""Facts about `examples/`: each runs as it stands, and is short enough to read."""
+"""Facts about `docs/examples/`: each runs as it stands, and is short enough to read."""
 
 import os
 import subprocess
@@ -12,13 +12,13 @@ from edgemeter.models.catalogue.shipped_models import SHIPPED_FOLDER
 from tests.fixtures.comparison_factory import make_run
 from tests.fixtures.record_factory import STARTED_AT_NS
 
-EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
+EXAMPLES = Path(__file__).resolve().parents[2] / "docs" / "examples"
 INT8, FP32 = "edgemeter-shapes_int8.tflite", "edgemeter-shapes_fp32.tflite"
 WEEK_NS = 7 * 86_400 * 10**9
 
 
 def run(name, *arguments, home):
-    """Return what `python examples/NAME ARGUMENTS` prints."""
+    """Return what `python docs/examples/NAME ARGUMENTS` prints."""
     environment = os.environ | {"EDGEMETER_HOME": str(home)}
     command = [sys.executable, EXAMPLES / name, *map(str, arguments)]
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=600, env=environment, cwd=home)

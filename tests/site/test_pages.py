@@ -25,7 +25,9 @@ from tests.site import screenshots, walk
 
 ROOT = Path(__file__).resolve().parents[2]
 DOCS = ROOT / "docs"
-PAGES = sorted([ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(path for path in DOCS.rglob("*.md") if path.parent.name != "reference")])
+# An example's README is no page.
+IN_DOCS = [path for path in DOCS.rglob("*.md") if DOCS / "examples" not in path.parents]
+PAGES = sorted([ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(path for path in IN_DOCS if path.parent.name != "reference")])
 WALKED = sorted(path for path in PAGES if path.parent.name in ("start", "tasks", "explain") or path.stem == "completion")
 WITHOUT_BROKER = [path for path in WALKED if "broker.example" not in path.read_text()]
 # Whose page judges times: beside other tests they may differ sixfold.
@@ -253,7 +255,7 @@ def test_every_page_is_in_the_navigation():
     yaml = pytest.importorskip("yaml")
     listed = set(paths_in(yaml.safe_load((ROOT / "mkdocs.yml").read_text())["nav"]))
     at_root = {"CONTRIBUTING.md", "SECURITY.md", "CODE_OF_CONDUCT.md", "CHANGELOG.md"}
-    assert listed == {path.relative_to(DOCS).as_posix() for path in DOCS.rglob("*.md")} | at_root
+    assert listed == {path.relative_to(DOCS).as_posix() for path in IN_DOCS} | at_root
 
 
 def paths_in(nav):

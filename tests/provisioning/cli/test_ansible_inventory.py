@@ -1,4 +1,4 @@
-"""Facts about `examples/ansible_inventory.py`: the groups of a fleet, also as the real ansible-inventory reads them."""
+"""Facts about `docs/examples/ansible_inventory.py`: the groups of a fleet, also as the real ansible-inventory reads them."""
 
 import json
 import os
@@ -13,7 +13,7 @@ from edgemeter.provisioning.registry import devices
 from edgemeter.provisioning.registry.devices import Device
 from tests.provisioning.health.conftest import Lab
 
-EXAMPLE = Path(__file__).resolve().parents[3] / "examples" / "ansible_inventory.py"
+EXAMPLE = Path(__file__).resolve().parents[3] / "docs" / "examples" / "ansible_inventory.py"
 PI = Device("pi5-01", "lab", "1000", "pi5", ("coral", "rack-a"), "accepted", None, None, None, 5)
 
 

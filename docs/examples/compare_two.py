@@ -1,6 +1,6 @@
 """Compare two models on this device, and draw their latencies run by run.
 
-python examples/compare_two.py A B [RUNS]
+python docs/examples/compare_two.py A B [RUNS]
 """
 
 import sys

@@ -1,6 +1,6 @@
 """Measure one model on this device, and print what it costs.
 
-python examples/measure_one.py MODEL [IMAGES ANNOTATIONS]
+python docs/examples/measure_one.py MODEL [IMAGES ANNOTATIONS]
 """
 
 import sys

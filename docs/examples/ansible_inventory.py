@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """An inventory for Ansible from a fleet: groups by board, tag, presence and health.
 
-ansible-inventory -i examples/ansible_inventory.py --graph
+ansible-inventory -i docs/examples/ansible_inventory.py --graph
 """
 
 import json
