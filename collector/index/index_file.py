@@ -31,8 +31,6 @@ APPLICATION_ID = 0x4564_4978  # "EdIx"
 
 # Raised whenever the tables change: a file of another version is made anew.
 INDEX_VERSION = 15
-# What earlier versions kept beside the ledger: the roll-up and the index of trends.
-FORMER = (".digest", ".trend")
 # Pages of the file that are held in memory.
 CACHE_KB = 16 << 10
 
@@ -146,8 +144,6 @@ def _connect(path: Path) -> sqlite3.Connection:
                 # Another process may have made it meanwhile.
                 if not _is_current(connection):
                     _create(connection)
-            for suffix in FORMER:
-                remove_index(path.with_name(path.name.removesuffix(".index") + suffix))
     except BaseException:
         connection.close()
         raise

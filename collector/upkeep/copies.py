@@ -14,19 +14,15 @@ from edgemeter.agent.base import durable_file, sqlite_file
 from edgemeter.agent.base.errors import ConfigError, UnavailableError
 from edgemeter.agent.base.sqlite_file import FileFormat
 from edgemeter.agent.ledger.ledger_file import LEDGER_FORMAT, space_bytes
-from edgemeter.collector.index.index_file import FORMER
 from edgemeter.collector.ledgers.place import LedgerPlace, beside
 from edgemeter.collector.trend.watch_file import WATCH_FORMAT, watch_file_beside
-
-# The index, and what was in files of their own before.
-DERIVED = (".index", *FORMER)
 
 SQLITE = ("", "-wal", "-shm")
 
 
 def derived_files(ledger: LedgerPlace) -> list[Path]:
     """Return the existing files that were derived from the ledger."""
-    every = [beside(ledger, f"{suffix}{part}") for suffix in DERIVED for part in SQLITE]
+    every = [beside(ledger, f".index{part}") for part in SQLITE]
     return [path for path in every if path.exists()]
 
 

@@ -112,9 +112,7 @@ class Deployment:
         """Return how much of the disk the ledger takes, without the WAL of a server."""
         if self.servers:
             return int(self.servers[0].sql("SELECT pg_database_size(current_database())", "edgemeter"))
-        return sum(
-            one.stat().st_size for one in (self._folder / "ledger").iterdir() if not one.name.endswith((".digest", ".index", ".trend"))
-        )
+        return sum(one.stat().st_size for one in (self._folder / "ledger").iterdir() if not one.name.endswith(".index"))
 
     def traffic(self) -> tuple[float, float]:
         """Return how many packets and bytes the broker has received and sent, a second after the last."""

@@ -159,14 +159,6 @@ def test_another_programs_file_of_that_name_is_said_to_be_one(ledger):
     assert path.read_bytes() == before
 
 
-def test_what_earlier_versions_kept_beside_the_ledger_is_removed(ledger):
-    """Three files are one now."""
-    for suffix in index_file.FORMER:
-        ledger.with_name(f"ledger.sqlite{suffix}").write_bytes(b"old")
-    LedgerHistory(ledger).close()
-    assert {one.name.partition("-")[0] for one in ledger.parent.iterdir()} == {"ledger.sqlite", "ledger.sqlite.index"}
-
-
 def test_a_document_of_a_board_is_a_history_too(tmp_path):
     """What `edgemeter run --json` printed, without a ledger."""
     path = tmp_path / "runs.json"
