@@ -5,16 +5,14 @@ Unknown fields are tolerated when a record is read, so that an older collector k
 came: a store keeps the raw samples, which are most of the bytes, apart, and the fields that this version does not know too.
 """
 
-import ast
-import inspect
 import math
 import sys
-from itertools import pairwise
 from typing import Annotated, Any, Literal
 
 import msgspec
 
 from edgemeter.agent.base.errors import ConfigError
+from edgemeter.agent.base.field_texts import field_texts
 from edgemeter.agent.base.types import Count, Name
 from edgemeter.agent.contract import record_accuracy, record_conditions, record_figures, record_generation
 from edgemeter.agent.contract.record_accuracy import Accuracy, AccuracyGate, Agreement, Answers, OutputCheck
@@ -234,25 +232,11 @@ def decode(payload: bytes) -> RunRecord:
 def json_schema() -> dict[str, Any]:
     """Return the JSON Schema of a record (draft 2020-12), each property with the text that stands below its field as `description`."""
     schema = msgspec.json.schema(RunRecord)
-    texts = _field_texts()
+    texts = field_texts(record_conditions, record_figures, record_accuracy, record_generation, sys.modules[__name__])
     for name, part in schema["$defs"].items():
         part["properties"] = {field: {**kind, "description": texts[name][field]} for field, kind in part["properties"].items()}
     head = {"$schema": "https://json-schema.org/draft/2020-12/schema", "$id": SCHEMA_ID, "title": "Edgemeter run record"}
     return {**head, "description": STABILITY, **schema}
-
-
-def _field_texts() -> dict[str, dict[str, str]]:
-    """Return the texts below the fields of the record's structs, by struct and field."""
-    modules = (record_conditions, record_figures, record_accuracy, record_generation, sys.modules[__name__])
-    structs = [node for module in modules for node in ast.parse(inspect.getsource(module)).body if isinstance(node, ast.ClassDef)]
-    return {
-        struct.name: {
-            field.target.id: ast.literal_eval(text.value)
-            for field, text in pairwise(struct.body)
-            if isinstance(field, ast.AnnAssign) and isinstance(field.target, ast.Name) and isinstance(text, ast.Expr)
-        }
-        for struct in structs
-    }
 
 
 def finite(value: float | None) -> float | None:
