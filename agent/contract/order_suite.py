@@ -8,7 +8,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated
 
 import msgspec
 
@@ -18,7 +18,7 @@ from edgemeter.agent.contract import suite as contract_suite
 from edgemeter.agent.contract.data_archive import DataFolder
 from edgemeter.agent.contract.orders import FileName
 from edgemeter.agent.contract.record_conditions import Role
-from edgemeter.agent.contract.suite import Case, Settings, Suite, SuiteFile, Tokens
+from edgemeter.agent.contract.suite import AccuracyWhen, Case, ModeName, Scenario, Settings, Suite, SuiteFile, Threads, Tokens, set_keys
 
 LARGEST_BYTES = 256 << 10
 MOST_CASES = 1000
@@ -34,7 +34,6 @@ _WORD = r"^[A-Za-z0-9][A-Za-z0-9_.:,+-]{0,63}\Z"
 Model = str | list[Annotated[str, msgspec.Meta(pattern=_MODEL)]]
 Word = str | list[Annotated[str, msgspec.Meta(pattern=_WORD)]]
 _PATTERNS = {"model": _MODEL, "runtime": _WORD, "backend": _WORD, "precision": _WORD}
-_Threads = Annotated[int, msgspec.Meta(ge=1, le=1024)]
 
 
 class OrderedSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -46,14 +45,14 @@ class OrderedSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     runtime: Word | None = None
     backend: Word | None = None
     precision: Word | None = None
-    threads: _Threads | list[_Threads] | None = None
+    threads: Threads | list[Threads] | None = None
     prompt_tokens: Tokens | list[Tokens] | None = None
     output_tokens: Tokens | list[Tokens] | None = None
-    scenario: Literal["single_stream", "multi_stream", "offline", "poisson"] | None = None
+    scenario: Scenario | None = None
     samples_per_query: int | None = None
     batch: int | None = None
     rate_per_s: float | None = None
-    mode: Literal["rapid", "quick", "normal", "full", "sustained"] | None = None
+    mode: ModeName | None = None
     minutes: float | None = None
     repeats: Annotated[int, msgspec.Meta(ge=1, le=1000)] | None = None
     queries: int | None = None
@@ -66,10 +65,10 @@ class OrderedSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     reader: Word | None = None
     subset: int | None = None
     corrupt: list[Annotated[str, msgspec.Meta(pattern=_WORD)]] | None = None
-    accuracy: Literal["every", "first", "never"] | None = None
+    accuracy: AccuracyWhen | None = None
     reference_accuracy: float | None = None
     gate: float | None = None
-    agreement: Literal["every", "first", "never"] | None = None
+    agreement: AccuracyWhen | None = None
     role: Role | None = None
     estimate_power_w: float | None = None
     seed: int | None = None
@@ -157,9 +156,8 @@ def _link_shipped(path: Path, shipped: Path) -> None:
 
 
 def _plain(case: OrderedSettings) -> Settings:
-    given = {key: value for key, value in msgspec.structs.asdict(case).items() if value is not None}
     try:
-        return msgspec.convert(given, Settings)
+        return msgspec.convert(set_keys(case), Settings)
     except msgspec.ValidationError as error:
         raise ConfigError(f"the ordered suite is refused: {error}") from error
 

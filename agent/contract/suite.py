@@ -4,14 +4,16 @@ And the modes that set how long a run measures (query counts and times follow ML
 """
 
 import itertools
+import sys
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import msgspec
 
 from edgemeter.agent.base.errors import ConfigError
+from edgemeter.agent.base.field_texts import field_texts
 from edgemeter.agent.base.toml import read_toml
 from edgemeter.agent.base.types import Name, Sha256
 from edgemeter.agent.contract.model_file import FOLDER_CONFIG
@@ -84,12 +86,17 @@ AXES = ("runtime", "backend", "precision", "threads", "prompt_tokens", "output_t
 # Settings for models of images: of the defaults they do not reach a language model.
 OF_IMAGES = ("images", "annotations", "reader", "subset", "corrupt", "reference_accuracy", "agreement")
 
+# Keys that name a file or folder: relative to the suite's own.
+PATHS = ("images", "annotations")
+
 # Keys of one scenario or mode only: with another they have no effect.
 BELONGS = {"samples_per_query": "multi_stream", "batch": "offline", "rate_per_s": "poisson", "minutes": "sustained"}
 
 Tokens = Annotated[int, msgspec.Meta(ge=1, le=1 << 20)]
 Threads = Annotated[int, msgspec.Meta(ge=1, le=1024)]
 AccuracyWhen = Literal["every", "first", "never"]
+Scenario = Literal["single_stream", "multi_stream", "offline", "poisson"]
+ModeName = Literal["rapid", "quick", "normal", "full", "sustained"]
 
 # What items can be corrupted with, by their kind, in the order of the tables; audio/, vision/corruptions.py and text/typos.py do it.
 CORRUPTIONS: Mapping[str, tuple[str, ...]] = {
@@ -124,43 +131,82 @@ def corruption_names(names: Sequence[str]) -> tuple[str, ...]:
 
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What a `[[case]]` or `[defaults]` may say; a list stands for each of its values."""
+    """What a `[[case]]` or `[defaults]` may say; a list stands for each of its values.
+
+    The texts below the keys are the help of their options and the comments of the sample; see `setting_texts`.
+    """
 
     model: str | list[str] | None = None
-    sha256: Sha256 | None = None
-    name: Name | None = None
-    runtime: str | list[str] | None = None
-    backend: str | list[str] | None = None
-    options: dict[str, str] | None = None
-    precision: str | list[str] | None = None
-    threads: Threads | list[Threads] | None = None
-    prompt_tokens: Tokens | list[Tokens] | None = None
-    output_tokens: Tokens | list[Tokens] | None = None
-    scenario: Literal["single_stream", "multi_stream", "offline", "poisson"] | None = None
-    samples_per_query: Annotated[int, msgspec.Meta(ge=1, le=65536)] | None = None
-    batch: Annotated[int, msgspec.Meta(ge=1, le=65536)] | None = None
-    rate_per_s: Annotated[float, msgspec.Meta(gt=0, le=1e6)] | None = None
-    mode: Literal["rapid", "quick", "normal", "full", "sustained"] | None = None
-    minutes: Annotated[float, msgspec.Meta(gt=0)] | None = None
-    repeats: Annotated[int, msgspec.Meta(ge=1)] | None = None
-    queries: Annotated[int, msgspec.Meta(ge=1)] | None = None
-    seconds: Annotated[float, msgspec.Meta(ge=0)] | None = None
-    idle_seconds: Annotated[float, msgspec.Meta(ge=0)] | None = None
-    cpus: Annotated[list[Annotated[int, msgspec.Meta(ge=0, le=4095)]], msgspec.Meta(min_length=1)] | None = None
-    start_below_c: float | None = None
-    cool_down_limit_s: Annotated[float, msgspec.Meta(ge=0)] | None = None
+    """Model file; {precision} in its name is replaced by each precision."""
     images: str | None = None
+    """Data of any kind: a folder of images or recordings, class folders, or one file. Default: random inputs, no accuracy."""
     annotations: str | None = None
+    """Ground truth: COCO JSON, YOLO labels, an index of classes (JSON or text), transcripts, ..."""
     reader: str | None = None
+    """Reader of the ground truth. Default: the one that recognises its format."""
+    runtime: str | list[str] | None = None
+    """Runtime: litert, edgetpu, onnx, openvino, ncnn, executorch, pytorch, tensorrt, llama, genai, server, replay, or a plug-in's name.
+    Default: by the file's suffix."""
+    backend: str | list[str] | None = None
+    """Backend of the runtime. litert: xnnpack, builtin; onnx: cpu, cuda, tensorrt, xnnpack, ...; edgetpu: usb, pci, usb:0, ..."""
+    options: dict[str, str] | None = None
+    """Options of the runtime: see docs/reference/runtimes.md."""
+    threads: Threads | list[Threads] | None = None
+    """Threads of the runtime."""
     subset: Annotated[int, msgspec.Meta(ge=1)] | None = None
-    corrupt: list[str] | None = None
-    accuracy: AccuracyWhen | None = None
-    reference_accuracy: Annotated[float, msgspec.Meta(gt=0, le=1)] | None = None
-    gate: Annotated[float, msgspec.Meta(gt=0, le=1)] | None = None
-    agreement: AccuracyWhen | None = None
-    role: Role | None = None
-    estimate_power_w: Annotated[float, msgspec.Meta(gt=0, le=1e5)] | None = None
+    """Evaluate on a random subset of N images, the same on every machine. Default: all."""
     seed: Annotated[int, msgspec.Meta(ge=0)] | None = None
+    """Seed of subset, inputs, arrivals, order of the runs, and corruptions."""
+    corrupt: list[str] | None = None
+    """Also score on corrupted data, once per case, five severities each: gaussian_noise, motion_blur, character_swap, ..., or all."""
+    scenario: Scenario | None = None
+    """How queries arrive: one after the other, several samples each, in batches, or at a rate."""
+    samples_per_query: Annotated[int, msgspec.Meta(ge=1, le=65536)] | None = None
+    """multi_stream: samples in a query."""
+    batch: Annotated[int, msgspec.Meta(ge=1, le=65536)] | None = None
+    """offline: samples in a batch, if the model allows it. Default: 1."""
+    rate_per_s: Annotated[float, msgspec.Meta(gt=0, le=1_000_000)] | None = None
+    """poisson: queries per second."""
+    mode: ModeName | None = None
+    """Length of a run. Default: quick (10 s)."""
+    minutes: Annotated[float, msgspec.Meta(gt=0)] | None = None
+    """sustained: length of the run in minutes. Default: 30."""
+    prompt_tokens: Tokens | list[Tokens] | None = None
+    """Language models: exact length of the prompt in tokens; several for a sweep. Default: 512."""
+    output_tokens: Tokens | list[Tokens] | None = None
+    """Language models: exact number of tokens generated; several for a sweep. Default: 128."""
+    repeats: Annotated[int, msgspec.Meta(ge=1)] | None = None
+    """Independent processes per case. Default: 3 in rapid and quick, 5 in normal and full, 1 in sustained."""
+    queries: Annotated[int, msgspec.Meta(ge=1)] | None = None
+    """Smallest number of timed queries. Default: by mode."""
+    seconds: Annotated[float, msgspec.Meta(ge=0)] | None = None
+    """Shortest timed part in seconds. Default: by mode."""
+    idle_seconds: Annotated[float, msgspec.Meta(ge=0)] | None = None
+    """Idle before and after the timed part in seconds, if there is a power sensor. Default: by mode."""
+    cpus: Annotated[list[Annotated[int, msgspec.Meta(ge=0, le=4095)]], msgspec.Meta(min_length=1)] | None = None
+    """Pin the run to these cores. Default: any."""
+    start_below_c: float | None = None
+    """Before each run, wait until all temperatures are below this. Default: no wait."""
+    cool_down_limit_s: Annotated[float, msgspec.Meta(ge=0)] | None = None
+    """Longest wait for these temperatures, in seconds."""
+    accuracy: AccuracyWhen | None = None
+    """Repeats that measure accuracy."""
+    reference_accuracy: Annotated[float, msgspec.Meta(gt=0, le=1)] | None = None
+    """Accuracy of the fp32 model on this data, 0..1. Default: the model card's."""
+    gate: Annotated[float, msgspec.Meta(gt=0, le=1)] | None = None
+    """Ratio of the reference accuracy below which a run is invalid."""
+    agreement: AccuracyWhen | None = None
+    """Repeats that compare outputs with reference kernels. Default: first; in mode rapid never."""
+    precision: str | list[str] | None = None
+    """Name of the precision. Default: the card's, or what the tensors show."""
+    name: Name | None = None
+    """Name of the model. Default: the card's, or the file's."""
+    sha256: Sha256 | None = None
+    """Refuse the model unless it has this hash."""
+    role: Role | None = None
+    """reference: other devices are compared with this one."""
+    estimate_power_w: Annotated[float, msgspec.Meta(gt=0, le=100_000)] | None = None
+    """Without a sensor: assumed power at the device's input in W. The energy is labelled estimated and never ranked."""
 
 
 class SuiteFile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -175,28 +221,28 @@ class Case(msgspec.Struct, frozen=True, kw_only=True):
     """One thing to measure: model x runtime x backend x precision x threads x scenario x data."""
 
     model: str
-    sha256: str | None
-    name: str | None
     runtime: str
-    backend: str | None
-    options: dict[str, str]
-    precision: str | None
-    threads: int
-    scenario: str
-    mode: str
     repeats: int
     queries: int
     seconds: float
     warm_up_seconds: float
     idle_seconds: float
-    images: str | None
-    annotations: str | None
-    accuracy: AccuracyWhen
+    sha256: str | None = None
+    name: str | None = None
+    backend: str | None = None
+    options: dict[str, str] = {}
+    precision: str | None = None
+    threads: int = 1
+    scenario: Scenario = "single_stream"
+    mode: ModeName = "quick"
+    images: str | None = None
+    annotations: str | None = None
+    accuracy: AccuracyWhen = "every"
     reference_accuracy: float | None = None
     gate: float = GATE_RATIO
     agreement: AccuracyWhen = "never"
-    role: Role
-    seed: int
+    role: Role = "device"
+    seed: int = 0
     samples_per_query: int = SAMPLES_PER_QUERY
     batch: int | None = None
     rate_per_s: float | None = None
@@ -249,7 +295,7 @@ def expand(written: SuiteFile, folder: Path, instead: Settings = Settings()) -> 
     cases: dict[bytes, Case] = {}
     left_out: list[str] = []
     for place, case in enumerate(written.case):
-        stated = _said(case) | _said(instead)
+        stated = set_keys(case) | set_keys(instead)
         merged = msgspec.structs.replace(written.defaults, **stated)
         where = f"suite {written.name!r}: case[{place}]"
         if not merged.model:
@@ -266,8 +312,22 @@ def expand(written: SuiteFile, folder: Path, instead: Settings = Settings()) -> 
     return Suite(written.name, tuple(cases.values()), tuple(left_out))
 
 
-def _said(settings: Settings) -> dict[str, object]:
+def set_keys(settings: msgspec.Struct) -> dict[str, Any]:
+    """Return the keys that were given a value, with it."""
     return {key: value for key, value in msgspec.structs.asdict(settings).items() if value is not None}
+
+
+def setting_texts() -> dict[str, str]:
+    """Return what each key of a case means, with its default."""
+    texts = field_texts(sys.modules[__name__])["Settings"]
+    defaults = {field.name: field.default for field in msgspec.structs.fields(Case)}
+    return {key: _with_default(text, defaults.get(key)) for key, text in texts.items()}
+
+
+def _with_default(text: str, default: object) -> str:
+    if "Default: " in text or not isinstance(default, str | float | int):
+        return text
+    return f"{text} Default: {default if isinstance(default, str) else f'{default:g}'}."
 
 
 def _refuse_idle_keys(merged: Settings, where: str) -> None:
@@ -279,65 +339,31 @@ def _refuse_idle_keys(merged: Settings, where: str) -> None:
         raise ConfigError(f"{where}: poisson needs a rate: add rate_per_s = NUMBER (--rate NUMBER)")
 
 
-def _seconds(merged: Settings, by_mode: float) -> float:
-    if merged.minutes is not None:
-        return merged.minutes * 60
-    return by_mode if merged.seconds is None else merged.seconds
-
-
 def _each(value: object) -> list[object]:
     return list(value) if isinstance(value, list) else [value]
 
 
 def _single(merged: Settings, stated: Collection[str], folder: Path, model: str, where: str, **axes: object) -> Case:
-    mode = MODES[merged.mode or "quick"]
+    mode = merged.mode or "quick"
     precision = axes["precision"]
     path = folder / model.replace("{precision}", str(precision)) if precision else folder / model
     runtime = str(axes["runtime"] or runtime_for(path))
-    queries = mode.queries
+    by_mode = asdict(MODES[mode]) | {"agreement": "never" if mode == "rapid" else "first"}
     if runtime in GENERATORS or axes["prompt_tokens"] or axes["output_tokens"]:
         merged = _generating(merged, stated, runtime, axes, where)
-        queries = GENERATION_QUERIES[merged.mode or "quick"]
-    return msgspec.convert(
-        {
-            "model": str(path),
-            "sha256": merged.sha256,
-            "name": merged.name,
-            "runtime": runtime,
-            "backend": axes["backend"],
-            "options": merged.options or {},
-            "precision": precision,
-            "threads": axes["threads"] or 1,
-            "scenario": merged.scenario or "single_stream",
-            "mode": merged.mode or "quick",
-            "repeats": merged.repeats or mode.repeats,
-            "queries": merged.queries or queries,
-            "seconds": _seconds(merged, mode.seconds),
-            "warm_up_seconds": mode.warm_up_seconds,
-            "idle_seconds": mode.idle_seconds if merged.idle_seconds is None else merged.idle_seconds,
-            "images": None if merged.images is None else str(folder / merged.images),
-            "annotations": None if merged.annotations is None else str(folder / merged.annotations),
-            "subset": merged.subset,
-            "reader": merged.reader,
-            "corrupt": corruption_names(merged.corrupt or ()),
-            "accuracy": merged.accuracy or "every",
-            "reference_accuracy": merged.reference_accuracy,
-            "gate": merged.gate or GATE_RATIO,
-            "agreement": merged.agreement or ("never" if merged.mode == "rapid" else "first"),
-            "role": merged.role or "device",
-            "seed": merged.seed or 0,
-            "estimate_power_w": merged.estimate_power_w,
-            "samples_per_query": merged.samples_per_query or SAMPLES_PER_QUERY,
-            "batch": merged.batch,
-            "rate_per_s": merged.rate_per_s,
-            "cpus": sorted(set(merged.cpus or ())),
-            "start_below_c": merged.start_below_c,
-            "cool_down_limit_s": COOL_DOWN_LIMIT_S if merged.cool_down_limit_s is None else merged.cool_down_limit_s,
-            "prompt_tokens": merged.prompt_tokens,
-            "output_tokens": merged.output_tokens,
-        },
-        Case,
-    )
+        by_mode["queries"] = GENERATION_QUERIES[mode]
+    if merged.minutes is not None:
+        merged = msgspec.structs.replace(merged, seconds=merged.minutes * 60)
+    given = set_keys(merged) | {axis: value for axis, value in axes.items() if value is not None}
+    given |= {key: str(folder / given[key]) for key in PATHS if key in given}
+    given |= {
+        "model": str(path),
+        "runtime": runtime,
+        "corrupt": corruption_names(merged.corrupt or ()),
+        "cpus": sorted({*(merged.cpus or ())}),
+    }
+    # `minutes` is no key of a case, and left out.
+    return msgspec.convert(by_mode | given, Case)
 
 
 def _generating(merged: Settings, stated: Collection[str], runtime: str, axes: Mapping[str, object], where: str) -> Settings:

@@ -1,10 +1,11 @@
 """The files that people write (configuration, suite, rules, fleet, campaign): a sample of each, and all mistakes of one at once."""
 
+import textwrap
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from pkgutil import resolve_name
-from typing import Any
+from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 import msgspec
 
@@ -65,6 +66,8 @@ def sample(kind: str) -> str:
     """
     path: Path = resolve_name(_known(kind).sample)
     text = path.read_text(encoding="utf-8")
+    if kind == "suite":
+        return _explained(text)
     if kind != "agent":
         return text
     tables = [data_sheet.example(name) for name in power.SENSORS]
@@ -150,6 +153,21 @@ def _refused(section: str, name: str, table: Mapping[str, str]) -> Iterator[Mist
         power.create(name, **table).close()
     except ConfigError as error:
         yield Mistake(section, "", str(error).removeprefix(f"{section} "))
+
+
+def _explained(text: str) -> str:
+    """Return the sample of a suite with the meaning of each key above its first line."""
+    meanings, annotations = suite.setting_texts(), get_type_hints(suite.Settings)
+    head, mark, tables = text.partition("[defaults]\n")
+    lines = []
+    for line in tables.splitlines():
+        key = line.removeprefix("# ").partition(" = ")[0]
+        if meaning := meanings.pop(key, ""):
+            choices = [choice for kind in get_args(annotations[key]) if get_origin(kind) is Literal for choice in get_args(kind)]
+            meaning += f" Choices: {', '.join(choices)}." * bool(choices)
+            lines += textwrap.wrap(meaning, 140, initial_indent="## ", subsequent_indent="## ", break_on_hyphens=False)
+        lines.append(line)
+    return head + mark + "".join(f"{line}\n" for line in lines)
 
 
 def _known(kind: str) -> FileKind:

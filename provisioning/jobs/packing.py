@@ -20,7 +20,7 @@ from edgemeter.agent.contract import data_archive, model_file, order_suite
 from edgemeter.agent.contract.data_archive import ANNOTATIONS, IMAGES
 from edgemeter.agent.contract.model_card import TextInput, card_path, read_card, tokenizer_path
 from edgemeter.agent.contract.orders import LARGEST_DATA_BYTES, Content, Data, Measure
-from edgemeter.agent.contract.suite import FORMATS, Settings, SuiteFile, expand
+from edgemeter.agent.contract.suite import FORMATS, Settings, SuiteFile, expand, set_keys
 from edgemeter.agent.datasets import dataset, dota, maps, yolo
 from edgemeter.provisioning.content.store import ContentStore
 
@@ -165,7 +165,7 @@ def pack(
     models = _SuiteModels(folder, store, find or fetch_model)
     cases: list[Settings] = []
     for place, case in enumerate(written.case):
-        merged = msgspec.structs.replace(written.defaults, **_set_keys(case))
+        merged = msgspec.structs.replace(written.defaults, **set_keys(case))
         where = f"suite {written.name!r}: case[{place}]"
         if merged.options:
             raise ConfigError(f"{where}: options are library settings of one machine, which an order cannot contain: leave them out")
@@ -286,7 +286,3 @@ def _fitting(name: str) -> str:
     """Return a name that an order may contain."""
     plain = re.sub(r"[^A-Za-z0-9._-]", "_", name)
     return plain if plain[0].isalnum() else f"m{plain}"
-
-
-def _set_keys(settings: Settings) -> dict[str, object]:
-    return {key: value for key, value in msgspec.structs.asdict(settings).items() if value is not None}

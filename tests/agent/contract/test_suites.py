@@ -38,6 +38,23 @@ def test_every_commented_default_of_the_sample_is_a_known_key(tmp_path):
     assert len(_suite(tmp_path, text).cases) == 12
 
 
+def test_every_key_of_a_case_has_a_text_with_its_real_default(tmp_path):
+    """What a text states in words is what a case gets; the others are read from the case."""
+    texts, modes = contract_suite.setting_texts(), contract_suite.MODES
+    assert list(texts) == list(contract_suite.Settings.__struct_fields__)
+    assert texts["threads"] == "Threads of the runtime. Default: 1."
+    assert texts["cool_down_limit_s"].endswith("Default: 300.")
+    keys = 'model = ["a.onnx", "a.gguf"]'
+    network, generator = _suite(tmp_path, f'name = "m"\n[[case]]\n{keys}\n').cases
+    assert texts["mode"].endswith(f"Default: {network.mode} ({network.seconds:g} s).")
+    assert texts["minutes"].endswith(f"Default: {modes['sustained'].seconds / 60:g}.")
+    assert texts["prompt_tokens"].endswith(f"Default: {generator.prompt_tokens}.")
+    assert texts["output_tokens"].endswith(f"Default: {generator.output_tokens}.")
+    assert texts["agreement"].endswith(f"Default: {network.agreement}; in mode rapid never.")
+    assert texts["repeats"].endswith("Default: 3 in rapid and quick, 5 in normal and full, 1 in sustained.")
+    assert {name: mode.repeats for name, mode in modes.items()} == {"rapid": 3, "quick": 3, "normal": 5, "full": 5, "sustained": 1}
+
+
 def test_lengths_of_a_language_model_are_swept_and_have_defaults(tmp_path):
     """Prompts x outputs, 512+128 where nothing is said; what the defaults have for images does not reach it."""
     text = 'name = "m"\n[defaults]\nimages = "i"\n[[case]]\nmodel = "a.gguf"\n{}\n[[case]]\nmodel = "b.onnx"\n'

@@ -7,6 +7,7 @@ from edgemeter.agent import power
 from edgemeter.agent.base.config import Config
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.base.toml_mistakes import mistakes
+from edgemeter.agent.contract import suite
 from edgemeter.agent.contract.suite import SuiteFile
 from edgemeter.agent.power import data_sheet
 from edgemeter.agent.settings import files
@@ -42,6 +43,15 @@ def test_a_sample_shows_every_key_and_loads_with_all_of_them_switched_on():
         content = msgspec.toml.decode(switched_on(kind))
         assert mistakes(content, DOCUMENTS[kind]) == [], f"{kind!r}"
         assert keys(DOCUMENTS[kind]) - set(content) == set(), f"{kind!r}"
+
+
+def test_the_sample_of_a_suite_says_what_each_key_means():
+    """In the words of the key's option, above its first line, with the values to choose from."""
+    sample = files.sample("suite")
+    text = sample.replace("\n## ", " ")
+    assert [key for key, meaning in suite.setting_texts().items() if meaning not in text] == []
+    assert "## Repeats that measure accuracy. Default: every. Choices: every, first, never.\n# accuracy = " in sample
+    assert all(len(line) <= 140 for line in sample.splitlines())
 
 
 def test_the_sample_has_a_table_for_every_sensor_with_settings(tmp_path):
