@@ -35,7 +35,7 @@ class FiniteRange(click.FloatRange):
 
 def broker_files(command: _Command) -> _Command:
     """Add `--broker-user-file`, `--broker-password-file`, `--broker-ca-file`, `--broker-certificate-file` and `--broker-key-file`."""
-    return _added(
+    return added(
         *(
             click.option(f"--broker-{name}-file", envvar=BROKER_FILE_VARIABLES[name], type=PATH, help=text)
             for name, text in _BROKER_FILES.items()
@@ -45,7 +45,7 @@ def broker_files(command: _Command) -> _Command:
 
 def names_and_config(command: _Command) -> _Command:
     """Add `--device`, `--fleet` and `--config`."""
-    return _added(
+    return added(
         click.option("--device", envvar="EDGEMETER_DEVICE", help="Name of this device. Default: the host name."),
         click.option("--fleet", envvar="EDGEMETER_FLEET", help="Fleet of this device. Default: default."),
         config_option,
@@ -87,37 +87,9 @@ def json_option(text: str) -> Callable[[_Command], _Command]:
 def format_option(text: str) -> Callable[[_Command], _Command]:
     """Return what adds `--format`, as `form` (None: table), and `--json`, its short form, which prints what `text` says."""
     formats = "table; json and csv with every digit; markdown and latex (booktabs) as the table shows it. Default: table."
-    return _added(
+    return added(
         click.option("--format", "form", type=click.Choice(get_args(Format)), help=formats),
         click.option("--json", "form", flag_value="json", help=f"{text.rstrip('.')}. The same as --format json."),
-    )
-
-
-def model_options(
-    images: str = "Data of any kind: a folder of images or recordings, class folders, or one file. Default: random inputs, no accuracy.",
-) -> Callable[[_Command], _Command]:
-    """Return what adds the options of a model: `--images`, `--annotations`, `--reader`, `--runtime`, `--backend` and `--threads`."""
-    return _added(
-        click.option("-i", "--images", type=PATH, help=images),
-        click.option("-a", "--annotations", type=PATH, help="Ground truth: COCO JSON, YOLO labels, an index of classes, transcripts, ..."),
-        click.option("--reader", help="Reader of the ground truth. Default: the one that recognises its format."),
-        click.option("--runtime", help="Runtime: litert, onnx, pytorch, replay, ... Default: by the file's suffix."),
-        click.option("--backend", help="Backend of the runtime: xnnpack, builtin; cpu, cuda, ..."),
-        click.option("--threads", type=click.IntRange(1, 1024), help="Threads of the runtime. Default: 1."),
-    )
-
-
-def image_options(seed_of: str) -> Callable[[_Command], _Command]:
-    """Return what adds the options of the images to score: `--subset`, `--seed` and `--corrupt`; `seed_of` is what the seed draws."""
-    return _added(
-        click.option("--subset", type=click.IntRange(1), help="Evaluate on a random subset of N images. Default: all."),
-        click.option("--seed", type=click.IntRange(0), help=f"Seed of {seed_of}. Default: 0."),
-        click.option(
-            "--corrupt",
-            callback=_comma_separated,
-            metavar="NAME[,NAME]",
-            help="Also score on corrupted data, five severities each: gaussian_noise, motion_blur, character_swap, ..., or all.",
-        ),
     )
 
 
@@ -139,12 +111,9 @@ def _ratio(_ctx: click.Context, _param: click.Parameter, value: str) -> float:
     return ratio
 
 
-def _comma_separated(_ctx: click.Context, _param: click.Parameter, value: str | None) -> list[str] | None:
-    """Return the parts of `A,B`, the callback of an option."""
-    return None if value is None else [part.strip() for part in value.split(",")]
+def added(*options: Callable[[_Command], _Command]) -> Callable[[_Command], _Command]:
+    """Return what adds these options, in this order."""
 
-
-def _added(*options: Callable[[_Command], _Command]) -> Callable[[_Command], _Command]:
     def add(command: _Command) -> _Command:
         for option in reversed(options):
             command = option(command)

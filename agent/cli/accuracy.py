@@ -6,19 +6,22 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from edgemeter.agent.base.options import PATH, format_option, image_options, model_options, quiet_option
+from edgemeter.agent.base.options import PATH, format_option, quiet_option
 from edgemeter.agent.base.progress import note
 from edgemeter.agent.base.tables import Format, console_for, print_data
+from edgemeter.agent.cli.case_options import MODEL_OPTIONS, case_options
 
 if TYPE_CHECKING:
     from edgemeter.agent.cli.accuracy_scores import AccuracyScores
 
 
+_IMAGES = {"help": "--model: data of any kind: a folder of images or recordings, class folders, or one file."}
+
+
 @click.command()
 @click.option("--detections", type=PATH, help="COCO results: [{image_id, category_id, bbox: [x, y, w, h], score}].")
 @click.option("-m", "--model", type=PATH, help="Model file to score on --images, instead of detections.")
-@model_options("--model: data of any kind: a folder of images or recordings, class folders, or one file.")
-@image_options("subset and corruptions")
+@case_options(*MODEL_OPTIONS, "subset", "seed", "corrupt", images=_IMAGES)
 @click.option(
     "--bounds",
     type=click.Choice(["auto", "always", "never"]),

@@ -12,13 +12,13 @@ from edgemeter.agent.base.options import (
     PATH,
     format_option,
     matters_option,
-    model_options,
     names_and_config,
     quiet_option,
     save_option,
 )
 from edgemeter.agent.base.progress import note
 from edgemeter.agent.base.tables import Format, console_for, print_data
+from edgemeter.agent.cli.case_options import MODEL_OPTIONS, SHORT_MODES, case_options
 from edgemeter.agent.cli.power_option import power_option
 
 if TYPE_CHECKING:
@@ -36,10 +36,7 @@ MOST_MODELS = 26
 @click.argument("models", nargs=-1, required=True, type=PATH, metavar="A B...")
 @click.option("--runs", type=click.IntRange(2, 1000), default=10, show_default=True, help="Most runs of each; a clear result ends earlier.")
 @matters_option
-@model_options()
-@click.option("--subset", type=click.IntRange(1), help="Evaluate on a random subset of N images. Default: all.")
-@click.option("--seed", type=click.IntRange(0), help="Seed of subset and inputs. Default: 0.")
-@click.option("--mode", type=click.Choice(["rapid", "quick", "normal", "full"]), help="Length of a run. Default: quick (10 s).")
+@case_options(*MODEL_OPTIONS, "subset", "seed", "mode", mode=SHORT_MODES)
 @power_option
 @save_option
 @names_and_config

@@ -12,12 +12,12 @@ from edgemeter.agent.base.options import (
     config_option,
     format_option,
     json_option,
-    model_options,
     names_and_config,
     quiet_option,
 )
 from edgemeter.agent.base.progress import note
 from edgemeter.agent.base.tables import Format, console_for, print_data
+from edgemeter.agent.cli.case_options import MODEL_OPTIONS, SHORT_MODES, case_options
 from edgemeter.agent.cli.power_option import power_option
 
 if TYPE_CHECKING:
@@ -49,8 +49,7 @@ def doctor(context: click.Context, /, broker: str | None, *, form: Format | None
 @doctor.command(short_help="Measure what sampling adds to latency here.")
 @click.argument("suite", required=False, type=PATH)
 @click.option("-m", "--model", type=PATH, help="Model file instead of a suite of one case.")
-@model_options()
-@click.option("--mode", type=click.Choice(["rapid", "quick", "normal", "full"]), help="Length of a run. Default: quick (10 s).")
+@case_options(*MODEL_OPTIONS, "mode", mode=SHORT_MODES)
 @click.option("--pairs", type=click.IntRange(5, 1000), default=10, show_default=True, help="Pairs of runs, with and without sampling.")
 @power_option
 @names_and_config

@@ -4,15 +4,16 @@ from pathlib import Path
 
 import click
 
-from edgemeter.agent.base.options import PATH, format_option, model_options, quiet_option, save_option
+from edgemeter.agent.base.options import PATH, format_option, quiet_option, save_option
 from edgemeter.agent.base.progress import note
 from edgemeter.agent.base.tables import Format, console_for, print_data
+from edgemeter.agent.cli.case_options import MODEL_OPTIONS, case_options
 from edgemeter.agent.cli.power_option import power_option
 
 
 @click.command()
 @click.option("-m", "--model", type=PATH, help="Model file (.tflite, .onnx, .pt, .pt2, .pte).")
-@model_options()
+@case_options(*MODEL_OPTIONS)
 @click.option("--queries", type=click.IntRange(5, 10_000), default=50, show_default=True, help="Inferences with and without the profiler.")
 @click.option("--by", type=click.Choice(["operator", "type"]), default="operator", show_default=True, help="What a row shows.")
 @click.option("--top", type=click.IntRange(1), default=15, show_default=True, help="Number of rows.")

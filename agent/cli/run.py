@@ -15,23 +15,14 @@ from edgemeter.agent.base.options import (
     broker_files,
     delivery_timeout_option,
     format_option,
-    image_options,
-    model_options,
     names_and_config,
     quiet_option,
     save_option,
 )
 from edgemeter.agent.base.progress import note
 from edgemeter.agent.base.tables import console_for, print_data
+from edgemeter.agent.cli.case_options import CASE_OPTIONS, case_options
 from edgemeter.agent.cli.power_option import power_option
-
-
-def _numbers(_ctx: click.Context, param: click.Parameter, value: str | None) -> list[int] | None:
-    try:
-        return None if value is None else [int(part) for part in value.split(",")]
-    except ValueError as error:
-        what = "core numbers" if param.name == "cpus" else "numbers of tokens"
-        raise click.BadParameter(f"{value!r} is not a list of {what}: give N or N,N") from error
 
 
 @click.command()
@@ -45,57 +36,8 @@ def _numbers(_ctx: click.Context, param: click.Parameter, value: str | None) -> 
     shell_complete=completes(model_names, files=True),
     help="Model file (.tflite, .onnx, .pt, .pt2, .pte, .gguf, genai_config.json, .server), or name of the catalogue; repeatable.",
 )
-@model_options()
-@image_options("subset, inputs, arrivals, order and corruptions")
-@click.option(
-    "--scenario",
-    type=click.Choice(["single_stream", "multi_stream", "offline", "poisson"]),
-    help="How queries arrive: one after the other, several samples each, in batches, or at a rate. Default: single_stream.",
-)
-@click.option("--samples-per-query", type=click.IntRange(1), help="multi_stream: samples in a query. Default: 8.")
-@click.option("--batch", type=click.IntRange(1), help="offline: samples in a batch, if the model allows it. Default: 1.")
-@click.option("--rate", "rate_per_s", type=float, help="poisson: queries per second.")
-@click.option(
-    "--mode", type=click.Choice(["rapid", "quick", "normal", "full", "sustained"]), help="How long to measure. Default: quick (10 s)."
-)
-@click.option("--minutes", type=float, help="sustained: length of the run in minutes. Default: 30.")
-@click.option(
-    "--prompt-tokens",
-    callback=_numbers,
-    metavar="N[,N]",
-    help="Language models: exact length of the prompt; several for a sweep. Default: 512.",
-)
-@click.option(
-    "--output-tokens", callback=_numbers, metavar="N[,N]", help="Language models: exact number of tokens generated. Default: 128."
-)
-@click.option("--repeats", type=click.IntRange(1), help="Independent processes per case. Default: by mode, 1 to 5.")
-@click.option("--cpus", callback=_numbers, metavar="N[,N]", help="Pin the run to these cores. Default: any.")
-@click.option("--start-below-c", type=float, help="Before each run, wait until all temperatures are below this. Default: no wait.")
-@click.option("--cool-down-limit-s", type=click.FloatRange(0), help="Longest wait for that, in seconds. Default: 300.")
-@click.option("--accuracy", type=click.Choice(["every", "first", "never"]), help="Repeats that measure accuracy. Default: every.")
-@click.option(
-    "--reference-accuracy",
-    type=click.FloatRange(0, 1, min_open=True),
-    help="Accuracy of the fp32 model on this data. Default: the model card's.",
-)
-@click.option("--gate", type=click.FloatRange(0, 1, min_open=True), help="Share of it that the run must reach. Default: 0.9.")
-@click.option(
-    "--agreement",
-    type=click.Choice(["every", "first", "never"]),
-    help="Repeats that compare outputs with reference kernels. Default: first; in mode rapid never.",
-)
-@click.option("--precision", help="Name of the precision. Default: the card's, or what the tensors show.")
-@click.option("--name", help="Name of the model. Default: the card's, or the file's.")
-@click.option("--sha256", help="Refuse the model unless it has this hash.")
-@click.option(
-    "--role", type=click.Choice(["device", "reference"]), help="reference: other devices are compared with this one. Default: device."
-)
+@case_options(*CASE_OPTIONS)
 @power_option
-@click.option(
-    "--estimate-power-w",
-    type=click.FloatRange(0, 1e5, min_open=True),
-    help="Without a sensor: assumed power in W. The energy is labelled estimated and never ranked.",
-)
 @click.option("--broker", envvar="EDGEMETER_BROKER", help="Deliver by MQTT to HOST[:PORT], mqtt://... or mqtts://...")
 @broker_files
 @click.option(

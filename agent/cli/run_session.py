@@ -14,8 +14,9 @@ from edgemeter.agent.base.figures import count
 from edgemeter.agent.base.file_lock import run_lock
 from edgemeter.agent.base.model_names import model_path
 from edgemeter.agent.base.progress import is_quiet
+from edgemeter.agent.cli.case_options import CASE_OPTIONS as CASE_OPTIONS  # noqa: PLC0414 - read from here by the functions of the API
 from edgemeter.agent.cli.run_plan import announcement
-from edgemeter.agent.contract.suite import Case, Settings, Suite, SuiteFile, expand, read
+from edgemeter.agent.contract.suite import PATHS, Case, Settings, Suite, SuiteFile, expand, read
 
 if TYPE_CHECKING:
     from edgemeter.agent.bundle.write import BundleRecorder
@@ -37,9 +38,6 @@ def session_progress() -> Iterator["session.OnEvent"]:
     with SessionProgress() as progress:
         yield progress
 
-
-# Options of `run` that are settings of a case: given with a suite they hold for all its cases.
-CASE_OPTIONS = tuple(name for name in Settings.__struct_fields__ if name not in {"model", "options", "seconds", "queries", "idle_seconds"})
 
 # How long an interrupted session waits for receipts; what has none stays in the outbox.
 HURRIED_S = 5.0
@@ -67,7 +65,7 @@ def suite_of(suite: Path | None, models: Path | Sequence[Path] | None, options: 
     """
     given = {key: options[key] for key in CASE_OPTIONS if options.get(key) is not None}
     # Paths of a suite are relative to its file, those of options to the working directory.
-    given |= {key: str(Path(given[key]).absolute()) for key in ("images", "annotations") if key in given}
+    given |= {key: str(Path(given[key]).absolute()) for key in PATHS if key in given}
     named = [models] if isinstance(models, Path) else models or ()
     files = [] if suite else [str(model_path(model)) for model in named]
     one_only = [key for key in ("name", "sha256") if key in given]

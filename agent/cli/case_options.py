@@ -1,0 +1,70 @@
+"""The options that are settings of a case: each is made from its key in a suite."""
+
+from collections.abc import Callable, Mapping
+from types import NoneType
+from typing import Annotated, Any, Literal, TypeAlias, TypeVar, get_args, get_origin, get_type_hints
+
+import click
+import msgspec
+
+from edgemeter.agent.base.options import PATH, FiniteRange, added
+from edgemeter.agent.contract.suite import MODES, PATHS, Settings, setting_texts
+
+_Command = TypeVar("_Command", bound=Callable[..., Any])
+_Type: TypeAlias = "click.ParamType[Any]"
+
+CASE_OPTIONS = tuple(key for key in Settings.__struct_fields__ if key not in {"model", "options", "seconds", "queries", "idle_seconds"})
+MODEL_OPTIONS = ("images", "annotations", "reader", "runtime", "backend", "threads")
+# For commands that measure many runs in turn.
+SHORT_MODES = {"type": click.Choice([mode for mode in MODES if mode != "sustained"])}
+
+_NAMES = {"images": ("-i", "--images"), "annotations": ("-a", "--annotations"), "rate_per_s": ("--rate",)}
+# Options that take several values where their key takes a list of them.
+_SWEPT = ("prompt_tokens", "output_tokens")
+
+
+class CommaSeparated(click.ParamType):  # type: ignore[type-arg]
+    """A list of values, each of the type `item`, with commas between them."""
+
+    def __init__(self, item: _Type) -> None:
+        self.item = item
+        word = "N" if isinstance(item, click.IntRange) else "NAME"
+        self.name = f"{word}[,{word}]"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> list[Any]:
+        """Return the values in `value`."""
+        return [self.item.convert(part.strip(), param, ctx) for part in value.split(",")]
+
+
+def case_options(*keys: str, **changes: Mapping[str, Any]) -> Callable[[_Command], _Command]:
+    """Return what adds the options of these keys of a case, in this order; `changes` are attributes of an option in this command only."""
+    texts, annotations = setting_texts(), get_type_hints(Settings, include_extras=True)
+    return added(
+        *(
+            click.option(
+                *_NAMES.get(key, (f"--{key.replace('_', '-')}",)),
+                key,
+                **{"type": _type_of(key, annotations[key]), "help": texts[key], **changes.get(key, {})},
+            )
+            for key in keys
+        )
+    )
+
+
+def _type_of(key: str, annotation: Any) -> _Type:
+    # A single value stands before a list of them.
+    kinds = [kind for kind in get_args(annotation) if kind is not NoneType]
+    return PATH if key in PATHS else _click_type(kinds[-1 if key in _SWEPT else 0])
+
+
+def _click_type(annotation: Any) -> _Type:
+    kind, limits = get_args(annotation)[:2] if get_origin(annotation) is Annotated else (annotation, msgspec.Meta())
+    if get_origin(kind) is Literal:
+        return click.Choice(get_args(kind))
+    if get_origin(kind) is list:
+        return CommaSeparated(_click_type(*get_args(kind)))
+    if kind is int:
+        return click.IntRange(limits.ge, limits.le)
+    if kind is float and limits != msgspec.Meta():
+        return FiniteRange(limits.gt if limits.ge is None else limits.ge, limits.le, min_open=limits.ge is None)
+    return click.FLOAT if kind is float else click.STRING

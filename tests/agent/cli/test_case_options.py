@@ -1,0 +1,77 @@
+"""Facts about `edgemeter.agent.cli.case_options`."""
+
+import click
+import msgspec
+from click.testing import CliRunner
+
+from edgemeter.agent.cli import case_options
+from edgemeter.agent.cli.case_options import CASE_OPTIONS, SHORT_MODES
+from edgemeter.agent.cli.run import run
+from edgemeter.agent.contract.suite import Settings
+from tests.fixtures.rows import table_row
+
+
+def _given(*words):
+    """Return the options that a command of all keys of a case was given."""
+
+    @click.command()
+    @case_options.case_options(*CASE_OPTIONS)
+    def command(**options):
+        given = {key: value for key, value in options.items() if value is not None}
+        click.echo(msgspec.json.encode(given, enc_hook=str))
+
+    done = CliRunner().invoke(command, words)
+    return msgspec.json.decode(done.stdout) if done.exit_code == 0 else done.stderr
+
+
+def test_every_setting_is_an_option_of_run():
+    """A key that a suite learns is an option too, unless it is left out by name."""
+    options = {option.name: option for option in run.params if isinstance(option, click.Option)}
+    assert {*Settings.__struct_fields__} - {*options} == {"options", "queries", "seconds", "idle_seconds", "model"}
+    assert options["images"].opts == ["-i", "--images"]
+    assert options["rate_per_s"].opts == ["--rate"]
+    assert all(options[key].help for key in CASE_OPTIONS)
+
+
+def test_a_value_is_of_the_type_that_its_key_has():
+    """Numbers, choices, paths, and lists with commas between their parts."""
+    for words, given in [
+        (("--threads", "4"), {"threads": 4}),
+        (("--rate", "2.5"), {"rate_per_s": 2.5}),
+        (("--start-below-c", "-5"), {"start_below_c": -5.0}),
+        (("--scenario", "offline"), {"scenario": "offline"}),
+        (("-i", "photos"), {"images": "photos"}),
+        (("--prompt-tokens", "128,512"), {"prompt_tokens": [128, 512]}),
+        (("--cpus", "0"), {"cpus": [0]}),
+        (("--corrupt", "contrast, jpeg_compression"), {"corrupt": ["contrast", "jpeg_compression"]}),
+    ]:
+        with table_row(words):
+            assert _given(*words) == given
+            assert msgspec.convert(given, Settings)
+
+
+def test_a_value_outside_the_limits_of_its_key_is_a_wrong_option():
+    """The limits of the suite are those of the terminal."""
+    for words, says in [
+        (("--threads", "1025"), "1<=x<=1024"),
+        (("--gate", "0"), "0<x<=1"),
+        (("--minutes", "inf"), "not a finite number"),
+        (("--cpus", "0,4096"), "0<=x<=4095"),
+        (("--mode", "fast"), "'rapid', 'quick', 'normal', 'full', 'sustained'"),
+    ]:
+        with table_row(words):
+            assert says in _given(*words)
+
+
+def test_a_command_may_change_what_differs_in_it():
+    """Runs in turn take modes that end soon; the help stays."""
+
+    @click.command()
+    @case_options.case_options("mode", "seed", mode=SHORT_MODES)
+    def command(**options):
+        """Do nothing."""
+
+    mode, seed = command.params
+    assert mode.type.choices == ("rapid", "quick", "normal", "full")
+    assert mode.help == "Length of a run. Default: quick (10 s)."
+    assert seed.type.min == 0
