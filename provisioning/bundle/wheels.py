@@ -159,7 +159,7 @@ def _copy_source(source: Path, target: Path) -> None:
         for name in _SOURCE_FILES:
             shutil.copy(source / name, target)
         project = msgspec.toml.decode((source / "pyproject.toml").read_bytes())
-        for folder in project["tool"]["setuptools"]["package-dir"].values():
+        for folder in {path.partition("/")[0] for path in project["tool"]["setuptools"]["package-dir"].values()}:
             shutil.copytree(source / folder, target / folder, ignore=shutil.ignore_patterns("__pycache__", "*.pyc"))
     except (OSError, shutil.Error, msgspec.MsgspecError, KeyError) as error:
         raise ConfigError(f"cannot read edgemeter's source in {str(source)!r}: {error}: give a wheel with --wheel FILE") from error

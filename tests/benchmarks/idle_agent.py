@@ -151,5 +151,5 @@ def _installed_mb() -> float:
                 with suppress(metadata.PackageNotFoundError):
                     waiting.append(metadata.distribution(found[0]).metadata["Name"])
     files = {Path(str(file.locate())) for name in names - {"edgemeter"} for file in metadata.files(name) or [] if file.suffix != ".pyc"}
-    own = {file for folder in ("agent", "api", "collector", "models", "provisioning") for file in (ROOT / folder).rglob("*")}
+    own = {file for folder in ("agent", "collector", "models", "provisioning") for file in (ROOT / folder).rglob("*")}
     return sum(file.stat().st_size for file in files | own if file.is_file() and "__pycache__" not in file.parts) / 1e6

@@ -24,16 +24,17 @@ EXTRAS = PROJECT["project"]["optional-dependencies"]
 NOT_ALONE = {"dev", "tensorrt"}
 
 
+def in_wheel(name: str) -> str:
+    """Return where the wheel has a file of the tree; `agent/api` is the package `edgemeter` itself."""
+    return f"edgemeter/{name.removeprefix('agent/api/')}"
+
+
 def test_every_package_of_the_tree_is_listed():
     """A subpackage that is not listed is left out of the wheel without a word, while the editable install still has it."""
-    found = {
-        "edgemeter." + ".".join(path.parent.relative_to(ROOT).parts)
-        for package in PACKAGES
-        for path in (ROOT / package).rglob("*.py")
-        if "__pycache__" not in path.parts
-    }
-    assert set(PROJECT["tool"]["setuptools"]["packages"]) == {"edgemeter", *found}
-    assert all((ROOT / name.removeprefix("edgemeter.").replace(".", "/") / "__init__.py").exists() for name in found)
+    folders = {path.parent for package in PACKAGES for path in (ROOT / package).rglob("*.py") if "__pycache__" not in path.parts}
+    packages = {str(Path(in_wheel(f"{folder.relative_to(ROOT)}/__init__.py")).parent).replace("/", ".") for folder in folders}
+    assert set(PROJECT["tool"]["setuptools"]["packages"]) == packages
+    assert all((folder / "__init__.py").exists() for folder in folders)
 
 
 @pytest.fixture(scope="session")
@@ -60,11 +61,19 @@ def wheel(source, tmp_path_factory) -> Path:
 @pytest.mark.packaging
 def test_the_wheel_holds_every_module_and_data_file(wheel):
     """What git tracks below the packages is in the wheel, and nothing else is."""
-    tracked = subprocess.run(["git", "ls-files", "api", *PACKAGES], cwd=ROOT, check=True, capture_output=True, text=True).stdout.split()
+    tracked = subprocess.run(["git", "ls-files", *PACKAGES], cwd=ROOT, check=True, capture_output=True, text=True).stdout.split()
     with zipfile.ZipFile(wheel) as archive:
         names = {name for name in archive.namelist() if ".dist-info/" not in name}
-    assert names == {f"edgemeter/{name.removeprefix('api/')}" for name in tracked}
+    assert names == set(map(in_wheel, tracked))
     assert wheel.stat().st_size < 12_000_000
+
+
+@pytest.mark.packaging
+def test_the_python_interface_has_one_name_in_the_wheel(wheel):
+    """`edgemeter.agent.api` beside `edgemeter` would make two of each of its classes."""
+    found = "import sys, importlib.util as u; sys.path.insert(0, sys.argv[1]); print(*map(bool, map(u.find_spec, sys.argv[2:])))"
+    command = [sys.executable, "-IS", "-c", found, wheel, "edgemeter._columns", "edgemeter.agent.cli", "edgemeter.agent.api"]
+    assert subprocess.run(command, check=True, capture_output=True, text=True).stdout.split() == ["True", "True", "False"]
 
 
 @pytest.mark.packaging

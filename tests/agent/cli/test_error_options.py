@@ -14,7 +14,7 @@ from tests.fixtures.command_lines import every_command
 from tests.fixtures.rows import table_row
 
 ROOT = Path(__file__).resolve().parents[3]
-PACKAGES = ("agent", "api", "collector", "models", "provisioning")
+PACKAGES = ("agent", "collector", "models", "provisioning")
 OPTION = re.compile(r"(?<![\w-])--[a-z][a-z0-9-]*")
 COMMAND = re.compile(r"`(edgemeter [^`]*)`")
 # Options of programs that errors name beside ours, by the words before them; a device's own scripts have theirs.

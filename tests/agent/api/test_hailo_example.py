@@ -11,7 +11,7 @@ import pytest
 from edgemeter.agent.conformance.runtimes import CHECKS
 from tests.fixtures import plugin_site
 
-PACKAGE = Path(__file__).resolve().parents[2] / "docs" / "examples" / "edgemeter-hailo"
+PACKAGE = Path(__file__).resolve().parents[3] / "docs" / "examples" / "edgemeter-hailo"
 
 
 @pytest.mark.slow

@@ -12,7 +12,7 @@ from edgemeter.models.catalogue.shipped_models import SHIPPED_FOLDER
 from tests.fixtures.comparison_factory import make_run
 from tests.fixtures.record_factory import STARTED_AT_NS
 
-EXAMPLES = Path(__file__).resolve().parents[2] / "docs" / "examples"
+EXAMPLES = Path(__file__).resolve().parents[3] / "docs" / "examples"
 INT8, FP32 = "edgemeter-shapes_int8.tflite", "edgemeter-shapes_fp32.tflite"
 WEEK_NS = 7 * 86_400 * 10**9
 

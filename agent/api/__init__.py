@@ -20,6 +20,9 @@ if TYPE_CHECKING:
     from edgemeter._spent_energy import energy
     from edgemeter.agent.contract.record import RunRecord as Record
 
+if __name__ != "edgemeter":
+    raise ImportError(f"{__name__} is the package `edgemeter`: import that")
+
 __all__ = ("Record", "compare", "energy", "load", "measure")
 
 _PLACES = {

@@ -1,5 +1,6 @@
 """Facts about `import edgemeter`: five names, nothing else imported, and what they return."""
 
+import importlib
 import inspect
 import json
 import subprocess
@@ -19,7 +20,7 @@ from tests.fixtures.comparison_factory import document, make_run
 from tests.fixtures.record_factory import STARTED_AT_NS
 from tests.fixtures.replay_case import replay_case
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 
 
 @pytest.fixture(autouse=True)
@@ -38,6 +39,12 @@ def test_there_are_five_names_sorted_and_each_is_there():
     assert edgemeter.Record is RunRecord
     with pytest.raises(AttributeError, match="no attribute 'mesure'"):
         _ = edgemeter.mesure
+
+
+def test_the_folder_has_one_name():
+    """Under two names each of its classes would be two."""
+    with pytest.raises(ImportError, match="is the package `edgemeter`: import that"):
+        importlib.import_module("edgemeter.agent.api")
 
 
 def test_importing_it_imports_nothing_else():
