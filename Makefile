@@ -95,7 +95,7 @@ models: .venv/.dev
 # A type checker does not follow the editable install, so it reads the packages through links.
 types:
 	mkdir -p .types/edgemeter
-	ln -sfn $(addprefix ../../,agent collector models provisioning $(wildcard agent/api/*)) .types/edgemeter/
+	ln -sfn $(addprefix ../../,agent collector models provisioning $(wildcard agent/api/*.*)) .types/edgemeter/
 
 .venv/bin/python:
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10) and "edgemeter needs Python 3.10 or newer: make PYTHON=python3.11 ...")'
