@@ -28,13 +28,13 @@ LOAD = Load(
 )
 
 
-def test_a_rate_that_was_sustained_says_how_long_queries_waited():
+def test_a_rate_that_was_sustained_states_how_long_queries_waited():
     """Utilisation and queueing stand below the table."""
     assert "sustained: 20 queries a second of tiny-detector: busy 36% of the time, they waited 1.75 ms (p50)" in printed(load=LOAD)
 
 
-def test_a_rate_that_was_not_sustained_is_said_plainly():
-    """The latencies of an overloaded queue grow with the time that it is watched: the note says so."""
+def test_a_rate_that_was_not_sustained_is_stated_plainly():
+    """The latencies of an overloaded queue grow with the time that it is watched: the note states that."""
     text = printed(load=msgspec.structs.replace(LOAD, is_sustained=False, utilisation_ratio=1.8, unserved=12))
     assert "not sustained: 20 queries a second of tiny-detector: busy 180% of the time, 12 never served" in text
     assert "offer a lower rate" in text
@@ -48,7 +48,7 @@ def test_a_server_s_users_are_counted_and_its_queue_is_not_guessed():
     assert "waited" not in text
 
 
-def test_a_long_run_says_whether_it_held():
+def test_a_long_run_states_whether_it_held():
     """Half an hour at the level of the first minute, or the moment when it was left."""
     curve = Sustained(interval_s=10.0, points=(CurvePoint(t_s=0.0, queries=9, p50_ms=5.0),) * 180, level_p50_ms=5.0)
     assert "tiny-detector held its first minute's 5 ms for 30 min" in printed(sustained=curve)
@@ -70,14 +70,14 @@ def test_energies_of_several_sensors_stand_beside_each_other():
     assert "no energy from plug: too slow" in text
 
 
-def test_a_net_energy_that_is_lost_says_what_would_find_it():
+def test_a_net_energy_that_is_lost_names_what_would_resolve_it():
     """How long, or that no length would do."""
     lost = make_energy(net_mj=None, net_state="not_resolvable", resolving_window_s=340.0)
     assert "idle and load of 340 s each would resolve it" in printed(energy=lost)
     assert "a longer run would not resolve it" in printed(energy=msgspec.structs.replace(lost, resolving_window_s=None))
 
 
-def test_an_energy_says_what_it_includes_and_how_sure_it_is():
+def test_an_energy_states_what_it_includes_and_its_uncertainty():
     """Uncertainty beside the figure, scope and what is left out below the table; what nobody knows is a question mark and no zero."""
     text = printed(energy=make_energy(excludes=("power-supply loss",)))
     assert "62.5 ±1.2" in text

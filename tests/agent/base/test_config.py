@@ -38,7 +38,7 @@ def test_a_wrong_key_or_value_is_named(tmp_path):
             config.read(path)
 
 
-def test_a_home_that_may_not_be_looked_into_holds_no_configuration(monkeypatch):
+def test_a_home_that_may_not_be_read_holds_no_configuration(monkeypatch):
     """After `sudo -u` it is still the other user's."""
     with tempfile.TemporaryDirectory() as home:
         Path(home).chmod(closed_mode())
@@ -50,7 +50,7 @@ def test_a_home_that_may_not_be_looked_into_holds_no_configuration(monkeypatch):
         Path(home).chmod(0o700)
 
 
-def test_the_configuration_is_looked_for_below_xdg_config_home(monkeypatch, tmp_path):
+def test_the_configuration_is_searched_below_xdg_config_home(monkeypatch, tmp_path):
     """$XDG_CONFIG_HOME, else ~/.config, beats /etc."""
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.delenv("XDG_CONFIG_HOME", raising=False)

@@ -76,8 +76,8 @@ def test_without_an_interval_nothing_is_judged_but_what_every_part_of_the_images
     assert decide(2.0, None, 0.03, reason="not enough runs").outcome == "not judged"
 
 
-def test_each_figure_is_said_as_sure_as_it_is():
-    """What is not sure, or does not matter, is called that."""
+def test_each_figure_is_worded_as_certain_as_it_is():
+    """What is not certain, or does not matter, is called that."""
     for one, says in [
         (of("latency", 0.7, 0.65, 0.75), "B is 1.43 times faster (95% 1.33 to 1.54)"),
         (of("latency", 1.4, 1.3, 1.5), "B is 1.40 times slower (95% 1.30 to 1.50)"),

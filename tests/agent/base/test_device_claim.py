@@ -8,7 +8,7 @@ from edgemeter.agent.base.errors import UnavailableError
 from edgemeter.agent.base.file_lock import DeviceLock
 
 
-def test_one_process_at_a_time_speaks_for_a_device(tmp_path):
+def test_one_process_at_a_time_represents_a_device(tmp_path):
     """Another gets the claim when it is released; another device has its own."""
     one, other, third = (DeviceLock(tmp_path / "outbox", device) for device in ("pi-1", "pi-1", "pi-2"))
     assert one.take()

@@ -29,7 +29,7 @@ def test_every_reason_that_is_put_in_words_is_one_of_paho():
         assert str(ReasonCode(PacketTypes.DISCONNECT, name)) == name
 
 
-def test_a_reason_that_a_program_looks_for_stays_as_it_is():
+def test_a_reason_that_a_program_reads_stays_as_it_is():
     """And one that nobody has words for."""
     for was_up in [True, False]:
         with table_row(was_up):

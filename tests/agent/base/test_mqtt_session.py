@@ -59,7 +59,7 @@ def mute():
         server.shutdown()
 
 
-def test_what_was_not_answered_goes_with_the_connection_and_does_not_pile_up(mute, monkeypatch):
+def test_an_unacknowledged_publish_goes_with_the_connection_and_does_not_pile_up(mute, monkeypatch):
     """Whoever published it does so again; sent by the client as well, each break of a line would add another copy of everything."""
     monkeypatch.setattr("edgemeter.agent.base.mqtt_session.backoff_s", lambda _failures: 0.05)
     events = Events()

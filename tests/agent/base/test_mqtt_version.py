@@ -29,7 +29,7 @@ def answering(answer):
         thread.join(150)
 
 
-def test_the_answer_to_the_smallest_connect_tells_the_version():
+def test_the_reply_to_the_smallest_connect_shows_the_version():
     """Accepted, not authorised, unacceptable version in 5 and in 3.1.1, and a broker that hangs up."""
     for answer, version in [
         (b"\x20\x03\x00\x00\x00", "5"),
@@ -42,13 +42,13 @@ def test_the_answer_to_the_smallest_connect_tells_the_version():
             assert broker_address.mqtt_version(address, 5) == version
 
 
-def test_what_answers_anything_else_is_no_broker():
-    """An SSH server, say."""
+def test_what_sends_another_reply_is_no_broker():
+    """Such as an SSH server."""
     with answering(b"SSH-2.0-OpenSSH\r\n") as address, pytest.raises(UnavailableError, match="is not an MQTT broker: check host and port"):
         broker_address.mqtt_version(address, 5)
 
 
-def test_a_port_without_tls_is_said_when_tls_was_asked_for():
+def test_a_port_without_tls_is_reported_when_tls_was_requested():
     """`mqtts` to a plain port."""
     with answering(b"\x20\x03\x00\x00\x00") as address, pytest.raises(UnavailableError, match="no TLS with the broker"):
         broker_address.mqtt_version(BrokerAddress(address.host, address.port, "mqtts"), 5)

@@ -1,7 +1,7 @@
 from edgemeter.agent.base.outstanding import OutstandingPublishes
 
 
-def test_an_answer_takes_a_publish_off_whichever_comes_first():
+def test_an_acknowledgement_removes_a_publish_whichever_comes_first():
     """paho-mqtt may report from its own thread before `publish` has returned."""
     outstanding = OutstandingPublishes()
     outstanding.published(1, qos=1)
@@ -35,8 +35,8 @@ def test_qos_0_that_went_with_a_connection_is_not_waited_for():
     assert len(outstanding) == 0
 
 
-def test_what_was_not_answered_goes_with_the_connection():
-    """Its id may be used again, and nobody answers for it any more."""
+def test_an_unacknowledged_publish_goes_with_the_connection():
+    """Its id may be used again, and no acknowledgement for it comes any more."""
     outstanding = OutstandingPublishes()
     outstanding.published(1, qos=1)
     outstanding.reconnected()

@@ -146,7 +146,7 @@ def test_our_tasks_refuse_targets_that_they_do_not_know(task, family, tmp_path):
         tasks.create(make_card(family, task, classes=3), make_loaded(tensors((1, 3))), open_folder(tmp_path, tmp_path / "truth.counts"))
 
 
-def test_a_broken_reader_is_no_concern_of_data_that_ours_read(site, tmp_path):
+def test_a_broken_reader_does_not_affect_data_that_ours_read(site, tmp_path):
     """Nor of photographs without annotations; it is named where nobody else recognises the data."""
     install(site, "spoilt", [(datasets.ENTRY_POINTS, "broken", "spoilt:X")], "this is no Python\n")
     (tmp_path / "a.png").write_bytes(b"a")

@@ -42,7 +42,7 @@ def test_more_runs_have_interpolated_order_statistics():
             assert values[-wide - 2] < interval.high <= values[-wide - 1]
 
 
-def test_signed_ranks_hold_what_all_signs_say():
+def test_signed_ranks_hold_what_all_signs_give():
     """For ten pairs, exactly the shifts outside the interval have a Wilcoxon p of at most 5%, counted over all 1,024 signs."""
     differences = np.random.default_rng(2).normal(0.3, 1, 10)
     interval = run_statistics.pair_interval(differences)
@@ -66,7 +66,7 @@ def test_few_pairs_have_students_interval():
     assert run_statistics.pair_interval([1.0]) is None
 
 
-def test_ten_pairs_cannot_bound_what_they_cannot_tell():
+def test_ten_pairs_cannot_bound_what_they_cannot_resolve():
     """99.9% asks for a p below the smallest that ten signs can give (2 / 1,024)."""
     assert run_statistics.pair_interval(np.arange(10.0), 0.999) == run_statistics.Interval(-inf, inf)
 

@@ -52,7 +52,7 @@ def test_json_has_the_names_that_others_script_against(tmp_path):
     assert one["per_class"] == {"cat": pytest.approx(1), "dog": pytest.approx(1)}
 
 
-def test_images_without_detections_count_and_are_told(tmp_path):
+def test_images_without_detections_count_and_are_reported(tmp_path):
     """Half of the objects found: recall ends at 1/2."""
     one = scored(tmp_path, make_truth(), [d for d in found(make_truth()) if d["image_id"] == 100])
     assert one["ap"] == pytest.approx(51 / 101)
@@ -81,15 +81,15 @@ def crowded(count=60, **changes):
         (lambda x, y, w, h: [x * 2, y * 2, w * 2, h * 2], "are the boxes in pixels of the photograph, not of the model's input"),
     ],
 )
-def test_an_ap_of_nothing_says_how_the_boxes_were_probably_meant(tmp_path, written_as, said):
-    """Boxes in another form overlap nothing: an AP near 0 that is not the model's is told with the form that fits."""
+def test_an_ap_of_nothing_suggests_how_the_boxes_were_probably_meant(tmp_path, written_as, said):
+    """Boxes in another form overlap nothing: an AP near 0 that is not the model's is reported with the form that fits."""
     truth = crowded()
     one = scored(tmp_path, truth, [{**d, "bbox": written_as(*d["bbox"])} for d in found(truth)])
     assert one["ap"] < 0.05
     assert any(said in warning for warning in one["warnings"])
 
 
-def test_a_truth_of_crowds_only_says_why_there_is_no_ap(tmp_path):
+def test_a_truth_of_crowds_only_explains_why_there_is_no_ap(tmp_path):
     """Nobody has to find a crowd."""
     one = scored(tmp_path, crowded(iscrowd=1), [])
     assert one["ap"] is None
@@ -204,7 +204,7 @@ def test_a_model_is_scored_clean_and_corrupted(suffix):
 
 
 @pytest.mark.slow
-def test_a_model_whose_answers_are_worth_nothing_is_told_beside_its_figure(tmp_path):
+def test_a_model_with_worthless_outputs_has_a_note_with_its_figure(tmp_path):
     """Pixels times 1e37 are infinite: the outputs are no numbers, and the AP of 0 is not left alone with its reader."""
     pytest.importorskip("ai_edge_litert")
     shipped = ROOT / "models" / "shipped" / "edgemeter-shapes_fp32.tflite"

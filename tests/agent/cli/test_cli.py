@@ -50,7 +50,7 @@ def test_schema_is_a_json_schema_of_records():
     assert json.loads(run("config", "schema").stdout)["title"] == "Edgemeter run record"
 
 
-def test_a_misspelt_file_is_answered_with_its_neighbour(tmp_path):
+def test_a_misspelt_file_is_reported_with_the_nearest_name(tmp_path):
     """The file of nearly that name in the same folder."""
     (tmp_path / "detector_fp32.tflite").touch()
     done = run("run", "--model", tmp_path / "detector_fp23.tflite")

@@ -51,7 +51,7 @@ def test_a_suite_of_two_cases_is_refused(tmp_path):
     assert "holds 2 cases (a.replay.json replay 1 thread, a.replay.json replay 2 threads): leave one" in done.stderr
 
 
-def test_results_and_models_are_told_apart(tmp_path, monkeypatch):
+def test_results_and_models_are_distinguished(tmp_path, monkeypatch):
     """A model's file, a suite, a replay or a name is measured; a document, a ledger, a bundle or a folder is read."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "folder").mkdir()
@@ -60,7 +60,7 @@ def test_results_and_models_are_told_apart(tmp_path, monkeypatch):
     assert [is_model(one) for one in (*measured, *read)] == [True] * 5 + [False] * 5
 
 
-def test_wrong_usage_says_the_remedy(tmp_path):
+def test_wrong_usage_names_the_remedy(tmp_path):
     """One line, before anything is measured."""
     for folder, arguments, says in in_folders(
         tmp_path,

@@ -119,8 +119,8 @@ def test_another_length_of_time_is_refused():
             energy_cli.seconds(text)
 
 
-def test_it_never_says_without_idle_after_it_idled():
-    """What the sensor needs is said before it idles, and that the idle did not suffice after; without idle it says just that."""
+def test_it_never_reports_without_idle_after_it_idled():
+    """What the sensor needs is reported before it idles, and that the idle did not suffice after; without idle only that is reported."""
     lines = {}
     for idle_s in (3.0, 0.0):
         energy = make_energy(sensor="plug", net_mj=None, net_u_mj=None, net_state="no_idle", idle_before_w=None, idle_after_w=None)
@@ -130,7 +130,7 @@ def test_it_never_says_without_idle_after_it_idled():
     assert "net not known without idle" in lines[0.0]
 
 
-def test_what_the_sensor_needs_is_said_before_the_machine_idles(configuration):
+def test_what_the_sensor_needs_is_reported_before_the_machine_idles(configuration):
     """By the real command."""
     done = run("--idle", 0.1, "--config", configuration, "--", "true")
     (needs, idling) = done.stderr.splitlines()[:2]

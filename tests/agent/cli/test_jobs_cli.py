@@ -31,8 +31,8 @@ def order(job, work):
     return Order(job=job, attempt=1, version=0, work=work, timeout_s=60.0)
 
 
-def test_a_device_that_was_ordered_nothing_says_so(home):
-    """No journal is made by looking."""
+def test_a_device_without_jobs_reports_that(home):
+    """Listing makes no journal."""
     assert "no orders yet" in asked()
     assert json.loads(asked("--json")) == {"jobs": [], "schedules": []}
     assert not list(home.iterdir())

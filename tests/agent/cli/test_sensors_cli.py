@@ -95,7 +95,7 @@ def test_a_named_sensor_is_read_live(configuration):
         assert "excludes fan" in shown
 
 
-def test_a_sensor_that_is_not_here_says_so():
+def test_an_absent_sensor_is_reported():
     """Reading was asked for by name."""
     result = CliRunner().invoke(sensors, ["read", "replay"])
     assert isinstance(result.exception, (UnavailableError, ConfigError))
@@ -119,7 +119,7 @@ def test_the_list_shows_watts_and_what_a_run_would_use(configuration):
     assert "excludes" in shown
 
 
-def test_where_nothing_is_found_it_says_how_to_see_what_was_looked_for(monkeypatch):
+def test_an_empty_list_names_the_option_that_shows_what_was_searched(monkeypatch):
     """And not where that is shown."""
     absent = [FoundSensor("shelly", None, "no shelly is known: set address", is_absent=True)]
     monkeypatch.setattr(detect, "detect_sensors", lambda _: absent)

@@ -72,7 +72,7 @@ def test_columns_that_nobody_fills_are_left_out():
     assert "no accuracy: no photographs" in text
 
 
-def test_a_refused_percentile_says_once_what_it_needs():
+def test_a_refused_percentile_states_once_what_it_needs():
     """Repeats of one case that differ in their count of queries are one note."""
     runs = [make_record(latency=make_latency(count=count, refused={"p99": 662})) for count in (130, 131)]
     assert printed(*runs, width=200).count("not stated: p99 (needs 662 queries) of tiny-detector") == 1
@@ -84,7 +84,7 @@ def test_figures_are_rounded_by_significant_digits():
         assert figures.plain_digits(value) == text, f"{value!r}"
 
 
-def test_an_energy_that_was_not_measured_says_so():
+def test_an_energy_that_was_not_measured_is_marked():
     """Beside the figure itself."""
     for energy, shown in [
         (make_energy(), "62.5 ±1.2 "),
@@ -95,7 +95,7 @@ def test_an_energy_that_was_not_measured_says_so():
         assert shown in printed(make_record(energy=energy), width=200), f"{energy!r}"
 
 
-def test_a_run_that_idled_too_short_for_its_sensor_says_so_and_not_that_it_did_not_idle():
+def test_a_run_that_idled_too_short_for_its_sensor_is_not_called_one_without_idle():
     """A mode whose idle stretches hold too few readings; without idle there is no such line."""
     energy = make_energy(net_mj=None, net_u_mj=None, net_state="no_idle", idle_before_w=None, idle_after_w=None)
     stretch = Stretch(start_ns=-10, end_ns=-1)

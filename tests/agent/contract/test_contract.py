@@ -11,7 +11,7 @@ from tests.fixtures.rows import table_row
 BARE = Health(device="pi-1", fleet="lab", session=7, told_ns=5, agent="1.0")
 
 
-def test_what_a_newer_device_says_beside_is_left_out():
+def test_unknown_fields_of_a_newer_device_are_left_out():
     """Unknown fields are tolerated: the server may be older than its devices."""
     document = msgspec.json.decode(health.encode_health(BARE)) | {"mood": "fine", "disk": {"free_bytes": 5, "colour": "red"}}
     found = health.decode_health(msgspec.json.encode(document))

@@ -45,7 +45,7 @@ def test_names_keys_and_choices_are_unique():
         assert len(set(names)) == len(names)
 
 
-def test_what_is_said_more_of_a_figure_stands_before_its_unit():
+def test_the_part_of_a_figure_stands_before_its_unit():
     """`latency_p50_low_ms`, as the record has it."""
     for name, expected in (
         ("latency_p50_ms", "latency_p50_low_ms"),

@@ -22,7 +22,7 @@ def test_a_field_from_a_newer_version_is_tolerated():
     assert messages.decode_receipt(b'{"session":1,"held":[[1,2]],"collector":"x"}') == messages.Receipt(session=1, held=((1, 2),))
 
 
-def test_what_is_no_receipt_is_said_in_one_line():
+def test_what_is_no_receipt_ends_in_one_line():
     """Garbage, and numbers beyond what JSON readers keep exactly."""
     for payload in [
         b"",

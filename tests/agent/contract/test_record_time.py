@@ -21,7 +21,7 @@ def test_only_what_cannot_be_true_is_called_wrong():
         assert off_by_ns(stated_ns, NOW_NS) == off_ns, f"{stated_ns!r}"
 
 
-def test_a_receipt_by_a_clock_that_is_wrong_itself_says_nothing():
+def test_a_receipt_by_a_wrong_clock_is_ignored():
     """A collector on a board without a clock chip."""
     assert off_by_ns(NOW_NS, 7) is None
 
@@ -36,6 +36,6 @@ def test_a_run_is_placed_at_its_receipt_and_marked():
     assert wrong.stamped_by == "device"
 
 
-def test_it_is_said_in_years_and_days():
+def test_an_age_is_written_in_years_and_days():
     """As a person would."""
     assert [off_by_text(days * NS_PER_DAY) for days in (3, 3653, -400)] == ["3.0 days ahead", "10.0 years ahead", "1.1 years behind"]

@@ -87,7 +87,7 @@ def test_one_that_fails_does_not_keep_the_others_from_their_work(caplog):
     assert "wrong: is wrong" in caplog.text
 
 
-def test_it_is_looked_when_due_and_when_woken():
+def test_a_handler_is_polled_when_due_and_when_woken():
     """Not with every turn of the loop."""
     made = Dispatcher()
     seldom, often = Listening(pause_s=60.0), Listening(pause_s=0.0)
@@ -127,7 +127,7 @@ def test_one_that_cannot_be_made_is_left_out(caplog):
 
 
 @pytest.mark.parametrize("is_abstract", [False, True])
-def test_the_service_manager_is_told_where_it_listens(tmp_path, is_abstract):
+def test_the_service_manager_is_notified_at_its_socket(tmp_path, is_abstract):
     """A socket in the file system, or an abstract one."""
     name = f"@edgemeter-{tmp_path.name}-{id(tmp_path)}" if is_abstract else str(tmp_path / "notify")
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as manager:
@@ -136,7 +136,7 @@ def test_the_service_manager_is_told_where_it_listens(tmp_path, is_abstract):
         assert manager.recv(100) == b"READY=1"
 
 
-def test_without_a_service_manager_nobody_is_told(tmp_path):
+def test_without_a_service_manager_nothing_is_notified(tmp_path):
     """None, one that has gone, a name that is none."""
     for environment in ({}, {"NOTIFY_SOCKET": str(tmp_path / "gone")}, {"NOTIFY_SOCKET": "relative"}):
         assert not daemon.notify_service_manager("READY=1", environment)

@@ -58,7 +58,7 @@ def ended(process, number=signal.SIGTERM):
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_it_says_who_is_here_delivers_what_others_put_and_says_goodbye(broker, up, tmp_path, number):
+def test_it_reports_itself_delivers_what_others_put_and_reports_its_end(broker, up, tmp_path, number):
     """A record that another process keeps while it is up goes out; at the end the state is offline and the status 0."""
     with peer(address_of(broker), f"{messages.TOPIC_ROOT}/lab/pi-1/+", confirm=always) as collector:
         agent = up(broker.port)
@@ -91,7 +91,7 @@ def test_it_outlives_its_broker(broker, up, tmp_path):
     assert ended(agent)[0] == 0
 
 
-def test_when_it_is_killed_the_broker_says_lost_and_the_next_one_is_online(broker, up):
+def test_when_it_is_killed_the_broker_reports_lost_and_the_next_one_is_online(broker, up):
     """SIGKILL: the Will carries the session number of the dead one, and a new start has another."""
     with peer(address_of(broker), messages.EVERY_STATE) as listener:
         agent = up(broker.port)
@@ -105,7 +105,7 @@ def test_when_it_is_killed_the_broker_says_lost_and_the_next_one_is_online(broke
     assert ended(again)[0] == 0
 
 
-def test_without_a_broker_it_waits_and_ends_when_told(up):
+def test_without_a_broker_it_waits_and_ends_on_a_signal(up):
     """Nobody there is no reason to end; SIGTERM is."""
     agent = up(free_port())
     assert "0 records wait" in agent.stderr.readline()
@@ -114,7 +114,7 @@ def test_without_a_broker_it_waits_and_ends_when_told(up):
     assert "Traceback" not in err
 
 
-def test_it_speaks_for_the_device_when_a_run_that_did_has_ended(broker, up, tmp_path):
+def test_it_represents_the_device_when_a_run_that_did_has_ended(broker, up, tmp_path):
     """While `edgemeter run` has the device's id the agent stands aside; afterwards it takes over."""
     address = address_of(broker)
     with Outbox(tmp_path / "outbox.sqlite") as outbox, peer(address, messages.EVERY_STATE) as listener:
@@ -138,7 +138,7 @@ def test_it_holds_little_in_memory():
     assert not [name for name in loaded if name in HEAVY]
 
 
-def test_a_birth_that_cannot_be_found_out_tells_the_name(tmp_path, caplog):
+def test_a_birth_that_cannot_be_built_carries_the_name(tmp_path, caplog):
     """A configuration that became wrong meanwhile does not keep the agent from delivering."""
     wrong = tmp_path / "wrong.toml"
     wrong.write_text("x = 1\n")

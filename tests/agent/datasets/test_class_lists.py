@@ -82,7 +82,7 @@ def test_numbers_are_the_classes(tmp_path):
     assert [item.path.name for item in data.items] == ["0.png", "1.png"] * 2
 
 
-def test_a_list_says_the_class_of_a_folder(tmp_path):
+def test_a_list_gives_the_class_of_a_folder(tmp_path):
     """The line's first word, as in synset_words.txt; the place of the line is the class."""
     (tmp_path / "words.txt").write_text("n01 tench, Tinca tinca\nn02 goldfish\nn03 shark\n")
     data = open_folder(made(tmp_path, "n03", "n01"), tmp_path / "words.txt")

@@ -40,7 +40,7 @@ def test_what_is_neither_is_refused(tmp_path):
             coco.read_annotations(written(tmp_path, content))
 
 
-def test_a_garbled_document_says_where(tmp_path):
+def test_a_garbled_document_names_the_wrong_value(tmp_path):
     """One wrong value anywhere ends in one line that names it."""
     for where, key, value, said in [
         ("annotations", "bbox", [1, 2, 3], r"annotations\[\d+\].bbox"),

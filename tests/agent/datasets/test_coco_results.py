@@ -30,7 +30,7 @@ def read(folder, truth, content):
     return coco_results.read_results(path, truth)
 
 
-def test_rows_hold_what_the_file_says(tmp_path, truth):
+def test_rows_hold_what_the_file_holds(tmp_path, truth):
     """Image, box, score and category of every detection, in order; other keys are passed over."""
     rows = read(tmp_path, truth, [detection(area=1, id=3, segmentation=[]), detection(image_id=101, category_id=8, score=1e-9)])
     assert rows.tolist() == [[100, 0, 8, 16, 16, 0.5, 7], [101, 0, 8, 16, 16, 1e-9, 8]]
@@ -120,7 +120,7 @@ def test_boxes_that_leave_the_photograph_are_scored(tmp_path, truth):
     assert len(read(tmp_path, truth, boxes)) == 30
 
 
-def test_scores_that_say_little_are_told(tmp_path, truth):
+def test_scores_that_order_nothing_are_reported(tmp_path, truth):
     """All alike, the order in the file decides; beyond 0..1 they are in order and no probabilities."""
     alike = read(tmp_path, truth, [detection(bbox=[i, 8, 16, 16]) for i in range(20)])
     assert coco_results.result_oddities(alike) == ("all 20 scores are 0.5: the order in the file decides which come first",)

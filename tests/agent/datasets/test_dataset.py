@@ -145,7 +145,7 @@ def test_of_photographs_that_annotations_name_only_the_subset_need_be_there(fold
         open_folder(folder, truth, subset=1)
 
 
-def test_without_annotations_the_folder_says_which_there_are(folder):
+def test_without_annotations_the_error_lists_those_of_the_folder(folder):
     """All are needed for the same subset."""
     data = open_folder(folder, subset=1)
     assert (len(data.items), len(data.needed)) == (1, 3)
@@ -180,7 +180,7 @@ def test_images_without_names_are_refused(folder):
         open_folder(folder, annotated(folder, truth))
 
 
-def test_odd_boxes_are_told(folder):
+def test_odd_boxes_are_reported(folder):
     """Counted, with how they are taken."""
     truth = make_truth(2)
     truth["annotations"][2]["bbox"] = [1, 2, -3, 4]

@@ -90,7 +90,7 @@ def test_squad_s_questions_come_with_passage_and_all_right_answers(tmp_path):
 
 
 def test_squad_1_has_an_answer_to_every_question(tmp_path):
-    """Nothing there says that an empty answer may be right."""
+    """Nothing there allows an empty answer."""
     path = tmp_path / "dev.json"
     path.write_text(document([{"id": "a", "question": "What?", "answers": [{"text": "Tea", "answer_start": 0}]}]))
     assert open_folder(path).targets["a"] == RightAnswers(("Tea",), may_be_none=False)

@@ -99,7 +99,7 @@ def test_an_outline_gives_its_box(folder):
     assert one["bbox"] == [16, 8, 32, 24]
 
 
-def test_what_has_no_labels_counts_and_is_told(folder):
+def test_a_photograph_without_labels_counts_and_is_reported(folder):
     """A photograph without a file, and a line that stands there twice."""
     label(folder, "a", "0 0.5 0.5 0.5 0.5\n0 0.5 0.5 0.5 0.5\n\n")
     data = opened(folder)

@@ -141,8 +141,8 @@ def test_a_broker_that_gives_no_reason_is_understood_by_short_lives_beside_a_nam
 
 
 @pytest.mark.parametrize("is_resident", [True, False])
-def test_only_the_resident_process_takes_over_from_one_that_ended(tmp_path, is_resident):
-    """A run that began beside another stays under its own name until it ends."""
+def test_only_the_daemon_takes_over_from_a_process_that_ended(tmp_path, is_resident):
+    """A run that began while another was running stays under its own name until it ends."""
     world = World(tmp_path, is_resident=is_resident)
     world.other_process()
     world.look()

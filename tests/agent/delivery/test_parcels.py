@@ -25,7 +25,7 @@ def opened(payload):
     return messages.split_records(zlib.decompress(payload) if payload[:1] == b"\x78" else payload)
 
 
-def test_the_first_byte_tells_the_form_and_every_record_comes_out_as_it_went_in():
+def test_the_first_byte_shows_the_form_and_every_record_comes_out_as_it_went_in():
     """One record, a list, and a list that was compressed."""
     for count, first in [(1, b"{"), (3, b"["), (BATCH_RECORDS, b"\x78")]:
         encoded = [record(number) for number in range(count)]
@@ -50,8 +50,8 @@ def test_a_topic_is_one_fleets():
     assert all(parcel.fits for parcel in made)
 
 
-def test_no_parcel_is_larger_than_the_broker_takes_unless_a_single_record_is():
-    """What does not fit is halved until it does; the one that never will says so."""
+def test_no_batch_is_larger_than_the_broker_takes_unless_a_single_record_is():
+    """What does not fit is halved until it does; the one that never will is reported."""
     sizes = [2000, 2000, 50_000, 2000, 2000]
     waiting = [pending(row, record(row, size)) for row, size in enumerate(sizes, 1)]
     limit_bytes = 5000 + PACKET_OVERHEAD_BYTES

@@ -62,7 +62,7 @@ def test_records_go_out_and_are_forgotten_on_receipt(address, outbox):
     assert sorted(collector.times.values()) == [1] * 5
 
 
-def test_without_a_receipt_the_outbox_keeps_everything_and_says_why(address, outbox):
+def test_without_a_receipt_the_outbox_keeps_everything_and_reports_why(address, outbox):
     """The broker's acknowledgement is not a receipt."""
     put(outbox, 3)
     with connected(address, outbox) as publisher:
@@ -109,7 +109,7 @@ def test_records_of_a_previous_fleet_go_out_on_that_fleets_topic_and_are_receipt
     assert [message.topic for message in collector.messages] == ["edgemeter/v1/old/pi-1/result"]
 
 
-def test_birth_and_state_are_retained_and_a_goodbye_says_offline(address, outbox):
+def test_birth_and_state_are_retained_and_a_goodbye_is_offline(address, outbox):
     """Who comes later still learns who is there."""
     with connected(address, outbox, device="pi-7"), peer(address, f"{messages.TOPIC_ROOT}/lab/pi-7/+", client_id="first") as one:
         assert wait_until(lambda: last_state(one) == "online")
@@ -223,8 +223,8 @@ def test_a_host_name_that_nobody_knows_is_named_as_that(outbox):
 
 
 @pytest.mark.parametrize(("answer", "message"), [(b"HTTP/1.1 400 Bad Request\r\n\r\n", "is not an MQTT broker"), (None, "timed out")])
-def test_what_is_no_broker_at_the_address_is_said(outbox, answer, message):
-    """A web server, and a port that takes connections and says nothing."""
+def test_what_is_no_broker_at_the_address_is_reported(outbox, answer, message):
+    """A web server, and a port that accepts connections and sends nothing."""
     with socket.create_server(("127.0.0.1", 0)) as server:
 
         def serve():
@@ -279,7 +279,7 @@ def test_two_processes_of_one_device_do_not_throw_each_other_out(address, outbox
         assert wait_until(lambda: last_state(collector) == "offline")
 
 
-def test_the_next_process_speaks_for_the_device_when_the_first_has_gone(address, outbox):
+def test_the_next_process_represents_the_device_when_the_first_has_gone(address, outbox):
     """The lock goes with the process that held it."""
     with connected(address, outbox):
         pass
@@ -413,8 +413,8 @@ def test_a_previous_fleets_records_that_are_refused_hold_up_no_other(tmp_path, o
     assert caplog.text.count("refuses results of a previous fleet") == 1
 
 
-def test_a_connection_that_is_not_taken_back_is_said_once(outbox, caplog):
-    """A revoked device tries for ever, and its log does not grow; one that was back says again when it is lost."""
+def test_a_lost_connection_is_reported_once(outbox, caplog):
+    """A revoked device tries for ever, and its log does not grow; one that was back reports again when it is lost."""
     caplog.set_level(logging.INFO)
     publisher = make_publisher(parse_address("mqtt://127.0.0.1:1"), outbox)
     for reason in ("cut", "refused", "refused", "refused"):
@@ -460,7 +460,7 @@ def test_a_record_larger_than_the_broker_takes_stays_and_does_not_break_the_conn
 
 @pytest.mark.slow
 @with_mosquitto
-def test_a_record_with_seventeen_megabytes_of_samples_arrives_without_them_and_says_so(tmp_path, outbox):
+def test_a_record_with_seventeen_megabytes_of_samples_arrives_without_them_and_reports_that(tmp_path, outbox):
     """No message holds it, at any broker: its figures count, those around it arrive, and its samples stay on the device."""
     noise = samples.pack("latency", "ns", np.random.default_rng(1).integers(0, 2**32, 4_500_000))
     put(outbox, 1)

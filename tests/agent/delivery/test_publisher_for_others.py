@@ -37,8 +37,8 @@ def listener():
     return Listener()
 
 
-def test_what_others_say_goes_out_and_what_they_hear_comes_in(address, outbox, listener):
-    """In order, at QoS 0 and 1, retained where they say so; before there is a connection nothing is taken."""
+def test_messages_of_others_go_out_and_those_for_them_come_in(address, outbox, listener):
+    """In order, at QoS 0 and 1, retained where they ask for it; before there is a connection nothing is taken."""
     publisher = Publisher(address, outbox, make_birth(outbox), listener=listener)
     assert not publisher.publish(JOB, b"too early")
     with peer(address, JOB) as server:

@@ -58,7 +58,7 @@ def test_a_request_brings_the_same_bytes_again_and_a_receipt_ends_it(outbox):
     assert waiting(outbox) == sent
 
 
-def test_a_request_is_answered_once(outbox):
+def test_a_request_is_served_once(outbox):
     """The broker retains it, so that it comes with every connection."""
     receipted(outbox, make_record())
     assert outbox.send_again(REQUEST, "pi-1", "lab") == 1
@@ -136,7 +136,7 @@ def test_a_full_disk_takes_new_records_in_the_place_of_receipted_ones(tmp_path):
         assert outbox.dropped() == Dropped()
 
 
-def test_a_full_disk_answers_a_request_from_the_reserve(tmp_path):
+def test_a_full_disk_serves_a_request_from_the_reserve(tmp_path):
     """The list of what is to be sent is small; the receipts empty it again."""
     with small_disk(tmp_path / "disk", 24) as disk, Outbox(disk / "outbox.sqlite") as outbox:
         sent = receipted(outbox, *(make_heavy_record() for _ in range(100)))

@@ -74,7 +74,7 @@ def test_the_reserve_is_room_on_the_disk_and_not_a_hole(tmp_path):
     assert [path.name for path in tmp_path.iterdir()] == ["outbox.sqlite.reserve"]
 
 
-def test_another_failure_than_a_full_disk_is_told_as_it_is(tmp_path):
+def test_another_failure_than_a_full_disk_is_reported_as_it_is(tmp_path):
     """Whoever fails again without the reserve hears why; the next record makes the reserve whole."""
     reserve = DiskReserve(tmp_path / "outbox.sqlite")
     reserve.keep()

@@ -64,7 +64,7 @@ def test_a_receipt_ends_the_silence_at_once():
     assert window.room(6.0) == 4
 
 
-def test_a_record_that_is_not_taken_is_sent_again_alone_and_does_not_hold_up_the_others():
+def test_a_rejected_record_is_sent_again_alone_and_does_not_hold_up_the_others():
     """The collector lives and does not confirm 2: the window goes on without it."""
     window = make_window(records=2)
     window.sent(pending(1, 2), 0.0)
@@ -122,8 +122,8 @@ def test_a_record_that_another_process_delivered_is_off_the_way():
     assert window.wait_s(10_000.0) == 60.0
 
 
-def test_what_the_broker_has_not_answered_is_not_overdue():
-    """A slow line takes minutes; sent again it would only be longer. The time runs from the answer."""
+def test_what_the_broker_has_not_acknowledged_is_not_overdue():
+    """A slow line takes minutes; sent again it would only be longer. The time runs from the acknowledgement."""
     window, unanswered = make_window(), {7, 8}
     window.sent(pending(1, 2), 0.0, 7)
     window.sent(pending(3), 0.0, 8)

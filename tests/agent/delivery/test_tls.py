@@ -142,7 +142,7 @@ def test_an_expired_certificate_is_refused(authority, tmp_path):
 
 
 @pytest.mark.mosquitto
-def test_a_missing_foreign_or_expired_certificate_of_ours_is_said(with_mtls, authority, stranger):
+def test_a_missing_foreign_or_expired_certificate_of_ours_is_reported(with_mtls, authority, stranger):
     """What the broker wants, not only that the connection broke."""
     assert "requires a client certificate" in str(refusal(at(with_mtls, ca=authority.certificate)))
     for own in (stranger.signed("pi-1"), authority.signed("pi-1", when=EXPIRED)):
@@ -165,7 +165,7 @@ def test_no_tls_where_tls_was_asked_for_and_the_other_way_round(with_tls, author
         Publisher(plain, outbox, make_birth(outbox)).connect(0.5)
 
 
-def test_a_tls_alert_in_answer_to_plain_mqtt_is_said():
+def test_a_tls_alert_in_reply_to_plain_mqtt_is_reported():
     """As OpenSSL's own server, and others, answer."""
     with answering({5: b"\x15\x03\x01\x00\x02\x02\x46"}) as where:
         assert f"speaks TLS: write mqtts://{where}" in str(refusal(parse_address(where, environ={})))
@@ -221,7 +221,7 @@ def test_a_missing_file_is_named(authority, tmp_path, which):
     assert "\n" not in str(caught.value)
 
 
-def test_files_that_hold_something_else_or_do_not_belong_together_are_said(authority, tmp_path):
+def test_files_that_hold_something_else_or_do_not_belong_together_are_reported(authority, tmp_path):
     """A text for a CA, a key of another certificate, a key without a certificate, a key with a passphrase (which nobody is asked for)."""
     one, other = authority.signed("pi-1"), authority.signed("pi-2")
     text = tmp_path / "text"

@@ -33,7 +33,7 @@ def test_a_coral_with_its_library_is_fine(tmp_path, library):
     assert (finding.state, finding.what) == ("ok", "libedgetpu, BuildLabel(N/A), RuntimeVersion(14), clock max: Coral PCIe (apex_0)")
 
 
-def test_a_coral_without_its_library_says_what_to_install(tmp_path):
+def test_a_coral_without_its_library_names_what_to_install(tmp_path):
     """It cannot be used so."""
     plug(tmp_path)
     (finding,) = found(tmp_path, "libedgetpu-nowhere.so.1")
@@ -47,6 +47,6 @@ def test_a_library_without_a_coral_is_no_failure(tmp_path, library):
     assert (finding.state, finding.what.rpartition(": ")[2]) == ("absent", "no Edge TPU is attached")
 
 
-def test_nothing_is_said_where_there_is_neither(tmp_path):
+def test_a_machine_without_coral_and_library_has_no_finding(tmp_path):
     """Most machines have none."""
     assert found(tmp_path, "libedgetpu-nowhere.so.1") == []

@@ -66,7 +66,7 @@ def test_a_hot_machine_in_swap_without_memory_is_warned_of(tmp_path):
     assert found["memory"].what.startswith("0.2 GB of 0.9 GB")
 
 
-def test_a_jetson_is_told_its_own_remedy(tmp_path):
+def test_a_jetson_has_its_own_remedy(tmp_path):
     """jetson_clocks, and that nvpmodel does not answer."""
     found = _machine(machine_trees.jetson_orin_nano(tmp_path))
     assert found["governor"].remedy == "`sudo jetson_clocks`"
@@ -92,7 +92,7 @@ def test_a_guest_is_warned_of_its_neighbours(tmp_path):
     assert (found["virtualisation"].state, found["virtualisation"].what[:17]) == ("warn", "runs in docker in")
 
 
-def test_a_machine_that_tells_nothing_is_no_exception(tmp_path):
+def test_a_machine_that_reports_nothing_is_no_exception(tmp_path):
     """Everything is absent, nothing bad; the clock of a recording is not ours."""
     found = _machine(tmp_path)
     assert {finding.state for finding in found.values()} <= {"ok", "absent"}
@@ -126,7 +126,7 @@ def test_installed_libraries_are_imported_and_absent_ones_name_their_extra():
         ("sys; sys.exit(3)", "it ended with status 3"),
     ],
 )
-def test_a_broken_library_is_told_from_a_good_one(module, problem):
+def test_a_broken_library_is_distinguished_from_a_good_one(module, problem):
     """It is imported in a process of its own, which may die."""
     process = checks._begin_import(RuntimePackage("x", module, "x"))
     assert checks._problem(process) == problem
@@ -148,7 +148,7 @@ def test_a_device_without_an_outbox_has_nothing_waiting(tmp_path):
     assert not home.exists()
 
 
-def test_records_that_wait_are_counted_and_looking_changes_nothing(tmp_path):
+def test_waiting_records_are_counted_and_counting_changes_nothing(tmp_path):
     """Two records, then none; the file is the same before and after."""
     with Outbox(tmp_path / "outbox.sqlite") as outbox:
         first = outbox.put(make_record())
@@ -177,7 +177,7 @@ def test_a_broker_that_speaks_mqtt_5_is_fine(tmp_path):
 
 
 def test_a_broker_that_speaks_only_3_1_1_is_warned_of(tmp_path):
-    """It cannot say that it refuses a result."""
+    """It cannot report that it refuses a result."""
     with tiny_broker.answering({4: tiny_broker.ACCEPTED[4], 5: tiny_broker.UNKNOWN_VERSION}) as address:
         found = _delivery(tmp_path, address)["broker"]
     assert found.state == "warn"
@@ -207,7 +207,7 @@ def test_json_holds_every_finding(tmp_path):
     assert {finding.area for finding in findings} == {"machine", "software", "power", "delivery"}
 
 
-def test_a_machine_with_a_sensor_says_what_runs_will_use(tmp_path):
+def test_a_machine_with_a_sensor_names_what_runs_will_use(tmp_path):
     """The sensor with its scope and what it leaves out; without one, that there will be no energy."""
     found = {finding.name: finding for finding in doctor._power({}, SensorWorld(machine_trees.intel_pc(tmp_path)))}
     assert found["rapl"].what.startswith("rapl:package-0+dram: cpu-package, without mainboard")
@@ -232,7 +232,7 @@ def test_the_table_shows_every_finding_and_remedy():
             assert "…" not in letters
 
 
-def test_the_last_line_says_whether_a_run_can_begin():
+def test_the_last_line_states_whether_a_run_can_begin():
     """By the worst finding."""
 
     def summary(*states):

@@ -17,7 +17,7 @@ from tests.fixtures.power_traces import make_description
 from tests.fixtures.replay_case import replay_case
 
 
-def test_the_sensors_that_are_told_to_set_a_direction_are_those_that_know_the_setting():
+def test_the_sensors_whose_remedy_is_a_direction_are_those_that_have_the_setting():
     """A remedy that the sensor refuses would be worse than none."""
     knowing = {name for name in power.SENSORS if "direction" in inspect.signature(power.sensor_class(name)).parameters}
     assert knowing == REVERSIBLE

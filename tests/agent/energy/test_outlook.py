@@ -44,8 +44,8 @@ def test_what_a_mode_cannot_resolve_is_known_before_with_the_mode_that_can(tmp_p
         assert lacks is None or (f"there will be {lacks}" in found and found.endswith(remedy)), f"{mode!r}, {period_ms!r}"
 
 
-def test_it_says_what_the_energy_is_refused_for_afterwards(tmp_path):
-    """The same run, measured: refused, without net energy, or both, as it was foretold; so there is one rule."""
+def test_it_predicts_what_the_energy_is_refused_for_afterwards(tmp_path):
+    """The same run, measured: refused, without net energy, or both, as predicted; so there is one rule."""
     for mode in ["quick", "normal", "full"]:
         for period_ms in [50.0, 1000.0, 2500.0, 6000.0]:
             with table_row(mode, period_ms):
@@ -85,8 +85,8 @@ def test_each_sensor_has_its_own_line_and_a_missing_one_none(tmp_path):
     assert line.startswith("plug: with a reading every 1,000 ms an energy takes 50 s")
 
 
-def test_a_run_says_so_before_it_measures(tmp_path, monkeypatch):
-    """Mode rapid with a meter of 1 Hz, by the real command: the energy is refused as the line says, and nothing idles for it."""
+def test_a_run_predicts_a_refused_energy_before_it_measures(tmp_path, monkeypatch):
+    """Mode rapid with a meter of 1 Hz, by the real command: the energy is refused as the line states, and nothing idles for it."""
     monkeypatch.setenv("EDGEMETER_HOME", str(tmp_path))
     (tmp_path / "trace.json").write_text(json.dumps({"scope": "wall-ac", "period_ms": 1000, "t_s": [0, 1], "power_w": [5, 6]}))
     config = tmp_path / "config.toml"

@@ -147,7 +147,7 @@ def test_an_idle_power_that_no_machine_draws_gives_no_energy():
             assert assess(trace, TIMED, None, None, 1000)[1] is None
 
 
-def test_an_idle_of_a_few_readings_only_is_looked_at_too():
+def test_an_idle_of_a_few_readings_only_is_checked_too():
     """A plug of 0.5 Hz that shows nothing in its 6 s of idle, all of it beside an edge."""
     trace = make_trace(lambda t: 5.0 if t >= 20 else 0.0, 130, period_ms=2000.0, scope="wall-ac", id="shelly:plug")
     found, reason = assess(trace, Window(20 * S, 125 * S), Window(14 * S, 20 * S), None, 1000)

@@ -34,7 +34,7 @@ def test_repeated_readings_show_how_often_a_sensor_renews_its_value():
         assert abs(found.interval_ns / 1e9 - interval_s) < 4 * found.u_ratio * interval_s, f"{world!r}"
 
 
-def test_a_sensor_that_answers_when_it_is_read_has_no_clock_of_its_own():
+def test_a_sensor_that_replies_when_it_is_read_has_no_clock_of_its_own():
     """Nor do readings that were delivered twice, or coarse ones that are equal by chance, make it one."""
     for world in [
         World(),

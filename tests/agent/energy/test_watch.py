@@ -115,7 +115,7 @@ def test_idle_lasts_as_long_as_the_slowest_sensor_needs_and_this_is_known_before
         assert before[0] == f"{needs[named]} before and after"
 
 
-def test_an_idle_that_was_asked_for_is_kept_and_what_it_does_not_give_is_said_before(tmp_path, hasty):
+def test_a_requested_idle_is_kept_and_what_it_does_not_give_is_reported_before(tmp_path, hasty):
     """Five seconds with a meter of 1 Hz."""
     said = []
     settings = config.Config(sensors=_replayed(tmp_path, period_ms=1000))

@@ -74,7 +74,7 @@ def test_wrong_kernels_do_not_agree():
     assert found.largest_difference_ratio == pytest.approx(2.0, rel=1e-5)
 
 
-def test_answers_are_compared_where_there_is_a_task():
+def test_predictions_are_compared_where_there_is_a_task():
     """The mean over inputs, of those that are known."""
     asked = []
 
@@ -113,7 +113,7 @@ def test_a_reference_that_takes_too_long_or_breaks_is_a_reason(tmp_path):
     assert "broken.onnx" in why
 
 
-def test_a_full_disk_or_an_answer_that_cannot_be_decoded_costs_no_run(tmp_path, monkeypatch):
+def test_a_full_disk_or_a_prediction_that_cannot_be_decoded_costs_no_run(tmp_path, monkeypatch):
     """The comparison is left out with the reason; nothing is raised that would end the run."""
     case, loaded, queries = timed(MODELS / "onnx.onnx")
 
@@ -200,7 +200,7 @@ def test_equal_outputs_are_identical_even_where_they_are_no_numbers():
         assert output_difference(arrays, [array.copy() for array in arrays]) == OutputDifference(is_identical=True, ratio=0.0)
 
 
-def test_what_cannot_be_subtracted_is_another_answer():
+def test_what_cannot_be_subtracted_differs():
     """Another shape or number of tensors, NaN on one side, infinity of the other sign, something where nothing was."""
     for one, other in [
         ([np.zeros((1, 3, 6))], [np.zeros((1, 4, 6))]),

@@ -68,8 +68,8 @@ def test_a_runtime_that_cheats_is_caught_and_an_honest_one_is_not(tmp_path, monk
     assert found.output_check.compared >= 2
 
 
-def test_a_runtime_that_repeats_its_first_answer_is_noted_on_noise_and_invalid_on_photographs(tmp_path, monkeypatch):
-    """Noise may be worth one and the same answer, photographs are not."""
+def test_a_runtime_that_repeats_its_first_output_is_noted_on_noise_and_invalid_on_photographs(tmp_path, monkeypatch):
+    """Noise may give equal outputs, photographs may not."""
     monkeypatch.setitem(runtimes.RUNTIMES, "cheat", "tests.fixtures.cheats:FirstAnswer")
     on_noise, broken = run(tmp_path / "model.cheat", runtime="cheat")
     assert broken == []
@@ -88,8 +88,8 @@ class Undecodable:
         raise ConfigError(message)
 
 
-def test_kept_outputs_that_cannot_be_decoded_are_another_answer():
-    """A detector whose timed outputs are not even of its own shape has not answered: no error that hides it, a difference."""
+def test_kept_outputs_that_cannot_be_decoded_differ():
+    """A detector whose timed outputs are not even of its own shape is no error that hides it, but a difference."""
     loaded = make_loaded(tensors((1, 6, 20)))
     model = LoadedModel(None, loaded, make_card("yolov8"), (), None, Undecodable())
     found = answers._compared(model, 0, [np.zeros((1, 3))], [[np.zeros((1, 6, 20))]])

@@ -67,7 +67,7 @@ def measured(folder, server, **settings):
     return work, generating.measure_generation(work, now, lambda _: None)
 
 
-def test_times_count_from_the_schedule_as_queueing_theory_says(tmp_path, one_by_one):
+def test_times_count_from_the_schedule_as_in_queueing_theory(tmp_path, one_by_one):
     """Arrivals are those drawn before; none is answered sooner than by waiting in line from its arrival on (Lindley's recursion)."""
     work, run = measured(tmp_path, one_by_one, rate_per_s=100.0, queries=30)
     raw = {one.name: samples.unpack(one) for one in run.samples}
@@ -120,7 +120,7 @@ def test_rates_are_over_the_window_and_prompts_are_never_the_same(tmp_path, one_
 
 
 @pytest.mark.slow
-def test_who_finds_64_unanswered_is_counted_and_never_late(tmp_path, one_by_one):
+def test_64_unanswered_queries_are_counted_and_never_late(tmp_path, one_by_one):
     """500 a second of a server that does 50: some are left out, and the rate was not kept."""
     _, run = measured(tmp_path, one_by_one, rate_per_s=500.0, queries=120)
     assert run.load.in_flight_max <= 64
@@ -143,8 +143,8 @@ def test_a_server_that_fails_under_load_is_one_line(tmp_path, one_by_one):
     assert "\n" not in str(caught.value)
 
 
-def test_a_generator_that_answers_one_by_one_has_no_users(tmp_path):
-    """Whatever a suite says, one context is not asked from two threads."""
+def test_a_generator_of_one_context_has_no_users(tmp_path):
+    """Whatever a suite states, one context is not used by two threads."""
     model = tmp_path / "m.replay.json"
     model.write_bytes(b'{"format": "edgemeter-generation-replay", "schema": 1, "queries": [{"first_ms": 1.0, "steps_ms": [0.2]}]}')
     case = msgspec.structs.replace(case_of("m.server", rate_per_s=5.0), model=str(model), runtime="replay")

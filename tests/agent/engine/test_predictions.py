@@ -28,19 +28,19 @@ def logged(inputs, outputs, scores=None, objects=None):
     return log.summary(objects)
 
 
-def test_different_answers_are_not_alike():
-    """Of a model that looks at its input nothing is counted."""
+def test_different_predictions_are_not_alike():
+    """Of a model that depends on its input nothing is counted."""
     assert logged(arrays(1, 2, 3), arrays(4, 5, 6)) == Answers(inputs=3, alike=0, not_finite=0)
 
 
-def test_one_answer_for_different_inputs_is_counted():
+def test_equal_predictions_for_different_inputs_are_counted():
     """All but the first are alike; the same input again is no wonder, and counts as no other input would."""
     assert logged(arrays(1, 2, 3), arrays(7, 7, 7)).alike == 2
     assert logged(arrays(1, 1, 1), arrays(7, 7, 7)).alike == 0
 
 
-def test_an_empty_answer_is_not_alike():
-    """Nothing found in four photographs is four times nothing, not a cached answer."""
+def test_an_empty_prediction_is_not_alike():
+    """Nothing found in four photographs is four times nothing, not a cached output."""
     nothing = [[np.zeros((0, 6), np.float32)]] * 4
     assert logged(arrays(1, 2, 3, 4), nothing).alike == 0
 
@@ -70,7 +70,7 @@ def test_scores_are_counted_apart():
     assert (found.found, found.distinct_scores, found.highest_score) == (5, 2, 0.5)
 
 
-def test_no_answer_has_no_looks():
+def test_no_prediction_counts_nothing():
     """Nothing was run after timing."""
     assert PredictionLog().summary(None) is None
 

@@ -47,7 +47,7 @@ def broken_rules(model: Path, realdata: Path) -> tuple[float, list[str]]:
 
 
 @pytest.mark.long
-def test_a_sound_int8_model_breaks_no_rule_about_answers(realdata):
+def test_a_sound_int8_model_violates_no_rule_about_predictions(realdata):
     """Its AP is what independent runners found, and the reference kernels agree with it."""
     value, broken = broken_rules(realdata / "models" / SOUND, realdata)
     assert value == pytest.approx(0.3647, abs=0.005)

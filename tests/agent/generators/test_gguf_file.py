@@ -35,7 +35,7 @@ def written(folder: Path, values: list[bytes], tensors: list[bytes], data: int =
     return path
 
 
-def test_the_header_tells_size_quantisation_and_cache():
+def test_the_header_holds_size_quantisation_and_cache():
     """Weights that a token reads leave the input table out; the cache is keys and values of all layers."""
     found = read(TINY)
     assert found.architecture == "llama"

@@ -43,8 +43,8 @@ def test_batches_and_flash_attention_change_no_token(opened):
     assert len(answers) == 1
 
 
-def test_the_greedy_answer_is_the_likeliest_by_its_own_likelihoods(opened):
-    """Every token of an answer is at least as likely as another would have been in its place."""
+def test_the_greedy_text_is_the_likeliest_by_its_own_likelihoods(opened):
+    """Every token of a text is at least as likely as another would have been in its place."""
     engine, found = opened()
     prompt = [1, 100, 101, 102]
     answer = list(engine.bind(prompt, Limits(5))(lambda _: None).tokens)
@@ -119,8 +119,8 @@ def test_a_wrong_setting_is_one_line(opened):
             opened(**extra)
 
 
-def test_what_the_engine_refuses_is_told_in_its_words(opened, tmp_path):
-    """An unknown architecture, and a cache type that the model's heads do not allow, are told as llama.cpp tells them."""
+def test_what_the_engine_refuses_is_reported_in_its_words(opened, tmp_path):
+    """An unknown architecture, and a cache type that the model's heads do not allow, are reported in llama.cpp's words."""
     whole = TINY.read_bytes()
     path = tmp_path / "other.gguf"
     # Same length, so that everything stays in place.

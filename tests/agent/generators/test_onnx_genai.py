@@ -34,7 +34,7 @@ def folder(tmp_path):
     return tmp_path / "genai" / "genai_config.json"
 
 
-def test_it_finds_what_the_folder_says(genai):
+def test_the_model_is_described_as_in_its_folder(genai):
     """Context, precision, tokens of ordinary text and the beginning of text are the model's own."""
     _, found = genai
     assert found.architecture == "llama"
@@ -45,7 +45,7 @@ def test_it_finds_what_the_folder_says(genai):
     assert (found.text_tokens.min(), found.text_tokens.max()) == (259, 511)
 
 
-def test_it_answers_as_llama_cpp_does(genai):
+def test_it_generates_as_llama_cpp_does(genai):
     """Two engines, one model in 16 bits: the same tokens in, the same tokens out, the same likelihoods to rounding."""
     pytest.importorskip("xllamacpp")
     generator, _ = genai

@@ -124,7 +124,7 @@ def test_a_chat_begins_with_its_first_content(loaded):
     assert server.contents("/v1/chat/completions")[-1]["messages"] == [{"role": "user", "content": "the board"}]
 
 
-def test_tokens_joined_in_one_piece_are_counted_when_usage_tells(loaded):
+def test_tokens_joined_in_one_piece_are_counted_from_the_usage(loaded):
     """Two pieces and three tokens: the rest is stamped at the end, so that several tokens have one moment."""
     answer, stamps = ask(loaded(openai(events(text("a"), text("bc", "length"), USAGE)))[1])
     assert stamps == [1, 1, 1]
@@ -151,7 +151,7 @@ def test_cached_tokens_are_reported(loaded):
     assert answer.cached_tokens == 4
 
 
-def test_llama_server_takes_tokens_and_tells_all(loaded):
+def test_llama_server_takes_tokens_and_reports_all(loaded):
     """Prompts are tokens, the cache is off, the end of text ignored, and timings are its own."""
     server, generator, found = loaded(llama_server())
     answer, stamps = ask(generator, 4, [1, 50, 60])
@@ -192,7 +192,7 @@ def test_vllm_counts_in_every_chunk(loaded):
     assert one["cache_salt"] != other["cache_salt"]
 
 
-def test_ollama_tells_durations_and_gets_the_context_it_needs(loaded):
+def test_ollama_reports_durations_and_gets_the_context_it_needs(loaded):
     """Its lines are JSON without `data:`; cached prompt tokens are none that it processed."""
     last = {"done": True, "done_reason": "length", "prompt_eval_count": 9, "prompt_eval_cached_count": 2, "prompt_eval_duration": 7_000_000,
             "eval_count": 3, "eval_duration": 4_000_000}  # fmt: skip
@@ -262,7 +262,7 @@ def test_ollama_tells_durations_and_gets_the_context_it_needs(loaded):
         "endless",
     ],
 )
-def test_a_bad_answer_is_one_line_and_the_next_query_works(loaded, reply, kind, match):
+def test_a_bad_reply_is_one_line_and_the_next_query_works(loaded, reply, kind, match):
     """A query that fails leaves nothing behind: the connection is opened anew."""
     routes = openai(reply)
     server, generator, _ = loaded(routes)
@@ -284,7 +284,7 @@ def test_a_bad_answer_is_one_line_and_the_next_query_works(loaded, reply, kind, 
         ({"/v1/models": lambda _: MODELS, "/v1/completions": lambda _: Reply({}, status=500)}, (), "answers 500"),
     ],
 )
-def test_a_server_that_cannot_answer_is_unavailable(serve, routes, keys, match):
+def test_a_server_that_cannot_generate_is_unavailable(serve, routes, keys, match):
     """It is asked for two tokens when it is loaded, so that a run does not begin."""
     _, path = serve(routes, *keys)
     with pytest.raises(UnavailableError, match=match) as caught:

@@ -12,7 +12,7 @@ from tests.fixtures.rows import in_folders
 BLOCK = "sys/dev/block/179:2"
 
 
-def test_an_emmc_tells_its_wear_and_a_card_tells_nothing(tmp_path):
+def test_an_emmc_reports_its_wear_and_a_card_reports_nothing(tmp_path):
     """A step of 10%, of the worse of its two kinds of cells; 0 means undefined."""
     for folder, files, expected in in_folders(
         tmp_path,

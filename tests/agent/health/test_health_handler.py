@@ -30,13 +30,13 @@ class Said:
 
 
 @pytest.fixture
-def said():
+def published():
     """Return what will be published."""
     return Said()
 
 
 @pytest.fixture
-def handler(tmp_path, said, monkeypatch):
+def handler(tmp_path, published, monkeypatch):
     """Return a handler whose home is a folder of the test."""
     monkeypatch.setenv("EDGEMETER_HOME", str(tmp_path))
     context = HandlerContext(
@@ -46,30 +46,30 @@ def handler(tmp_path, said, monkeypatch):
         settings=Config(),
         home=tmp_path,
         config=None,
-        publish=said.publish,
+        publish=published.publish,
         is_connected=lambda: True,
         wake=lambda: None,
         restart=lambda: None,
         log=lambda: ("2026-11-20T12:00:00Z info nothing special",),
     )
-    one = HealthHandler(context, lambda: said.is_busy, lambda: said.now_s)
+    one = HealthHandler(context, lambda: published.is_busy, lambda: published.now_s)
     yield one
     one.close()
 
 
-def collected(handler, said):
-    """Let it look until its child has said something."""
-    before, deadline = len(said.messages), time.monotonic() + 120
-    while len(said.messages) == before and time.monotonic() < deadline:
+def collected(handler, published):
+    """Poll the handler until its child has reported."""
+    before, deadline = len(published.messages), time.monotonic() + 120
+    while len(published.messages) == before and time.monotonic() < deadline:
         handler.poll()
         time.sleep(0.02)
-    return said.messages[-1]
+    return published.messages[-1]
 
 
-def test_it_says_at_the_start_how_it_stands(handler, said, tmp_path):
+def test_the_status_is_reported_at_the_start(handler, published, tmp_path):
     """Retained, under its own session, from a real child; the facts are this machine's."""
     delivery.note_verdict(tmp_path, 5, "valid")
-    topic, health, qos, lasting = collected(handler, said)
+    topic, health, qos, lasting = collected(handler, published)
     assert (topic, qos, lasting) == ("edgemeter/v1/lab/pi-1/health", 1, "retained")
     assert (health.device, health.session, health.runs.verdicts) == ("pi-1", 7, {"valid": 1})
     assert health.last_words.kind == "first"
@@ -79,18 +79,18 @@ def test_it_says_at_the_start_how_it_stands(handler, said, tmp_path):
 
 
 @pytest.mark.slow
-def test_it_says_it_again_each_day_and_not_before(handler, said):
+def test_the_status_is_reported_again_each_day_and_not_before(handler, published):
     """Nothing has changed meanwhile."""
-    collected(handler, said)
-    said.now_s = DAILY_S - 1
+    collected(handler, published)
+    published.now_s = DAILY_S - 1
     handler.poll()
-    assert len(said.messages) == 1
-    said.now_s = DAILY_S
-    collected(handler, said)
-    assert len(said.messages) == 2
+    assert len(published.messages) == 1
+    published.now_s = DAILY_S
+    collected(handler, published)
+    assert len(published.messages) == 2
 
 
-def test_a_board_that_is_slow_today_is_asked_again_soon_and_given_longer(handler, said, monkeypatch, tmp_path, caplog):
+def test_a_board_that_is_slow_today_is_asked_again_soon_and_given_longer(handler, published, monkeypatch, tmp_path, caplog):
     """A child beside which all else starts takes too long: a minute later it has twice the time, and a day is not lost."""
     slow = tmp_path / "python"
     slow.write_text("#!/bin/sh\nexec sleep 60\n")
@@ -98,81 +98,81 @@ def test_a_board_that_is_slow_today_is_asked_again_soon_and_given_longer(handler
     real = sys.executable
     monkeypatch.setattr(sys, "executable", str(slow))
     handler.poll()
-    said.now_s = COLLECT_TIMEOUT_S
+    published.now_s = COLLECT_TIMEOUT_S
     handler.poll()
     assert caplog.messages == ["collecting the health of this device took more than 120 s; next try in 60 s"]
-    said.now_s += PAUSE_S
+    published.now_s += PAUSE_S
     handler.poll()
-    said.now_s += 2 * COLLECT_TIMEOUT_S - 1
+    published.now_s += 2 * COLLECT_TIMEOUT_S - 1
     handler.poll()
     assert len(caplog.messages) == 1
-    said.now_s += 1
+    published.now_s += 1
     handler.poll()
     assert caplog.messages[1:] == ["collecting the health of this device took more than 240 s; next try in 120 s"]
     monkeypatch.setattr(sys, "executable", real)
-    said.now_s += 2 * PAUSE_S - 1
+    published.now_s += 2 * PAUSE_S - 1
     handler.poll()
-    assert not said.messages
-    said.now_s += 1
-    assert collected(handler, said)[1].device == "pi-1"
+    assert not published.messages
+    published.now_s += 1
+    assert collected(handler, published)[1].device == "pi-1"
 
 
 @pytest.mark.slow
-def test_a_disk_that_fills_up_is_said_at_once(handler, said, monkeypatch):
+def test_a_disk_that_fills_up_is_reported_at_once(handler, published, monkeypatch):
     """Not in a day; but not every minute either while it goes back and forth."""
-    collected(handler, said)
+    collected(handler, published)
     real = os.statvfs
     full = os.statvfs_result((4096, 4096, 1000, 10, 10, 0, 0, 0, 0, 255))
     monkeypatch.setattr(os, "statvfs", lambda path: full if isinstance(path, Path) else real(path))
-    said.now_s = 60.0
+    published.now_s = 60.0
     handler.poll()
-    assert len(said.messages) == 1
-    said.now_s = AT_MOST_EVERY_S
-    collected(handler, said)
-    assert len(said.messages) == 2
+    assert len(published.messages) == 1
+    published.now_s = AT_MOST_EVERY_S
+    collected(handler, published)
+    assert len(published.messages) == 2
 
 
 @pytest.mark.slow
-def test_a_renewed_certificate_is_reported(handler, said, tmp_path):
+def test_a_renewed_certificate_is_reported(handler, published, tmp_path):
     """Who looks at the list must not wait a day to see that it worked."""
-    collected(handler, said)
+    collected(handler, published)
     (tmp_path / "identity").mkdir()
     (tmp_path / "identity" / "device.crt").write_text("new")
-    said.now_s = AT_MOST_EVERY_S
-    collected(handler, said)
-    assert len(said.messages) == 2
+    published.now_s = AT_MOST_EVERY_S
+    collected(handler, published)
+    assert len(published.messages) == 2
 
 
-def test_it_never_collects_beside_a_run(handler, said):
+def test_it_never_collects_beside_a_run(handler, published):
     """What collecting costs would be measured."""
-    said.is_busy = True
+    published.is_busy = True
     for _ in range(20):
         handler.poll()
     assert handler._child is None
-    said.is_busy = False
-    collected(handler, said)
+    published.is_busy = False
+    collected(handler, published)
 
 
-def test_a_run_is_told_without_a_child(handler, said, tmp_path):
+def test_a_run_is_reported_without_a_child(handler, published, tmp_path):
     """The last verdict follows within minutes, and costs no process."""
-    collected(handler, said)
+    collected(handler, published)
     delivery.note_verdict(tmp_path, 99, "suspect")
-    said.now_s = AT_MOST_EVERY_S + 1
+    published.now_s = AT_MOST_EVERY_S + 1
     handler.poll()
     assert handler._child is None
-    assert said.messages[-1][1].runs.last_ns == 99
+    assert published.messages[-1][1].runs.last_ns == 99
 
 
-def test_a_broker_that_forgot_is_told_again(handler, said):
+def test_a_broker_that_forgot_gets_the_status_again(handler, published):
     """What it had retained may be gone."""
     handler.connected()
-    assert said.messages == []
-    first = collected(handler, said)
+    assert published.messages == []
+    first = collected(handler, published)
     handler.connected()
-    assert said.messages == [first, first]
+    assert published.messages == [first, first]
 
 
-def test_how_it_ends_is_what_the_next_one_tells(handler, tmp_path):
+def test_the_last_stop_is_reported_by_the_next_start(handler, tmp_path):
     """An error that nobody took is a crash, with its line."""
     try:
         int("no spoon")

@@ -24,28 +24,28 @@ def test_the_first_agent_has_nothing_before_it(tmp_path, board):
     assert StopMarker(tmp_path, board()).last_words.kind == "first"
 
 
-def test_an_agent_that_was_told_to_end_ended_cleanly(tmp_path, board):
+def test_an_agent_that_got_a_signal_ended_cleanly(tmp_path, board):
     """SIGTERM, and systemd's at shutdown: also where the board has started anew since."""
     StopMarker(tmp_path, board()).end(None)
     assert StopMarker(tmp_path, board("b")).last_words.kind == "clean"
 
 
-def test_a_crash_tells_its_line(tmp_path, board):
-    """An exception that nothing caught is the last words of the next start: its type and its message."""
+def test_a_crash_leaves_its_line(tmp_path, board):
+    """An exception that nothing caught is reported at the next start: its type and its message."""
     StopMarker(tmp_path, board()).end(ValueError("the spoon is not there"))
     found = StopMarker(tmp_path, board()).last_words
     assert (found.kind, found.text) == ("crash", "ValueError: the spoon is not there")
 
 
 @pytest.mark.parametrize(("boot", "oom", "kind"), [("b", 0, "power-loss"), ("a", 2, "oom"), ("a", 0, "killed")])
-def test_an_agent_that_said_nothing_is_judged_by_the_boot_and_the_kernels_count(tmp_path, board, boot, oom, kind):
+def test_a_stop_without_a_marker_is_judged_by_the_boot_and_the_kernels_count(tmp_path, board, boot, oom, kind):
     """Another boot: the power. The same: memory, or somebody."""
     first = StopMarker(tmp_path, board())
     assert StopMarker(tmp_path, board(boot, oom)).last_words.kind == kind
     assert first.last_words.kind == "first"
 
 
-def test_a_damaged_marker_says_that_it_is_not_known(tmp_path, board):
+def test_a_damaged_marker_is_an_unknown_stop(tmp_path, board):
     """A power cut may leave anything."""
     for content in [b"", b"{", b"\x00" * 40, b'{"boot_id": 5}']:
         (tmp_path / STOP_MARKER_FILE).write_bytes(content)

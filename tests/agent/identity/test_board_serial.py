@@ -54,15 +54,15 @@ def test_a_number_of_many_characters_is_cut():
     assert identity._LONGEST == 128
 
 
-def test_another_board_is_told_by_the_place_where_the_number_was_found(tmp_path):
-    """The same number is the same board; another is another; a board without such a place is another."""
+def test_another_board_is_recognised_by_the_source_of_the_number(tmp_path):
+    """The same number is the same board; another is another; a board without such a source is another."""
     known = identity.read_board_serial(tree(tmp_path / "a", PI))
     assert not identity.differs_from_board(known, tree(tmp_path / "a", {}))
     assert identity.differs_from_board(known, tree(tmp_path / "b", {**PI, "proc/device-tree/serial-number": b"10000000abcdef02\0"}))
     assert identity.differs_from_board(known, tree(tmp_path / "c", EMMC))
 
 
-def test_what_may_not_be_read_tells_nothing(tmp_path):
+def test_an_unreadable_number_proves_nothing(tmp_path):
     """Root joined by a number that the agent's user may not read: it is no copied card."""
     known = BoardSerial("03000200", "dmi", "sys/class/dmi/id/product_uuid")
     there = tree(tmp_path / "a", {"sys/class/dmi/id/product_uuid": "", "etc/machine-id": "1"})
@@ -72,6 +72,6 @@ def test_what_may_not_be_read_tells_nothing(tmp_path):
         assert not identity.differs_from_board(known, there)
 
 
-def test_a_number_that_was_drawn_tells_nothing(tmp_path):
+def test_a_drawn_number_proves_nothing(tmp_path):
     """Such a board has none that a copy could differ in."""
     assert not identity.differs_from_board(BoardSerial("made-1", "made", None), tree(tmp_path / "a", PI))

@@ -37,7 +37,7 @@ def run(lab, path, *options):
     return done.stdout
 
 
-def test_it_joins_once_and_says_so_again_without_a_network(lab):
+def test_it_joins_once_and_reports_that_again_without_a_network(lab):
     """The second time nothing is asked: there is no broker any more."""
     lab.start()
     path = lab.token("pi-1")

@@ -89,7 +89,7 @@ def test_a_certificate_is_renewed_over_the_live_session(lab, board):
     assert not identity.read_identity(board.home).is_due(identity.read_identity(board.home).seen_ns)
 
 
-def test_a_young_certificate_is_left_alone_and_a_lost_answer_costs_none(lab, board):
+def test_a_young_certificate_is_left_alone_and_a_lost_reply_costs_none(lab, board):
     """Not due: no question. Asked three times: one new certificate."""
     context = a_context(board)
     assert RenewalHandler(context).poll() == POLL_S
@@ -116,7 +116,7 @@ def test_a_revoked_device_is_not_renewed(lab, board):
     assert len(certificates.of_device(lab.registry, "pi-1")) == 1
 
 
-def test_answers_to_nobodys_question_change_nothing(lab, board):
+def test_replies_to_nobodys_question_change_nothing(lab, board):
     """Forged, garbled, to another's question, for another key."""
     context = a_context(board)
     age(lab, board)
@@ -150,7 +150,7 @@ def test_a_device_that_has_joined_no_fleet_renews_nothing(tmp_path):
     assert (tuple(renewal.topics), renewal.poll()) == ((), POLL_S)
 
 
-def test_a_copied_card_says_nothing_in_the_first_boards_name(lab, board):
+def test_a_copied_card_publishes_nothing_in_the_first_boards_name(lab, board):
     """The daemon waits, as pi-1 is another board, and goes on as pi-2 when it may; the first one's session is never touched."""
     copy = lab.board("copy", "100000002")
     shutil.copytree(board.home, copy.home, dirs_exist_ok=True)

@@ -116,7 +116,7 @@ def test_more_files_than_a_card_bears_are_refused(tmp_path, folder, monkeypatch)
         data_archive.unpack(archive_of(tmp_path, [(f"images/s/{place}", b"") for place in range(4)]), folder)
 
 
-def test_space_is_looked_at_first(tmp_path, folder, monkeypatch):
+def test_space_is_checked_first(tmp_path, folder, monkeypatch):
     """What does not fit is not begun."""
     monkeypatch.setattr(shutil, "disk_usage", lambda _path: SimpleNamespace(free=8000))
     with pytest.raises(UnavailableError, match="no space"):

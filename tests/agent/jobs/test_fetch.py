@@ -121,7 +121,7 @@ def test_without_a_server_the_rest_comes_another_way(task):
         assert fetch.bring(msgspec.structs.replace(task, url=url)) == INCOMPLETE
 
 
-def test_an_address_that_is_none_is_said(task):
+def test_an_address_that_is_none_is_reported(task):
     """A file on this device is no server."""
     with pytest.raises(ConfigError, match="content_url"):
         fetch.bring(msgspec.structs.replace(task, url="file:///etc"))

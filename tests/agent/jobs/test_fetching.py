@@ -97,7 +97,7 @@ def test_a_lost_piece_is_asked_for_again(device, monkeypatch):
         lambda head, _piece: (head, b""),
     ],
 )
-def test_a_piece_that_was_not_asked_for_is_not_taken(device, change):
+def test_a_piece_that_was_not_requested_is_rejected(device, change):
     """Of another content, at another place, beyond the end, of nothing: not a byte of it is kept."""
     device.change = lambda payload: orders.join_chunk(*change(*orders.split_chunk(payload)))
     ask(device)

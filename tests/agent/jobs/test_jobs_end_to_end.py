@@ -119,8 +119,8 @@ def test_killed_at_any_moment_each_job_is_done_once(server, agent):
 
 
 @pytest.mark.long
-def test_the_golden_run_is_in_the_report(server, agent):
-    """With its figures; the first run is discarded and said so."""
+def test_the_canary_run_is_in_the_report(server, agent):
+    """With its figures; the first run is discarded and reported as that."""
     pytest.importorskip("ai_edge_litert")
     agent.start()
     server.order(Golden(discard_first=True), timeout_s=300)

@@ -81,7 +81,7 @@ def test_a_connection_while_an_order_is_measured_brings_nothing_about_it(device)
     assert device.activities[count:] == [None]
 
 
-def test_an_order_that_comes_again_is_answered_and_not_done_again(device):
+def test_an_order_that_comes_again_is_acknowledged_and_not_done_again(device):
     """Before, after its end, and after a restart of the agent."""
     work = device.measure()
     for _ in range(3):
@@ -342,7 +342,7 @@ def test_a_schedule_needs_its_content_once_and_no_connection_after(device):
     book.close()
 
 
-def test_an_order_that_is_none_is_refused_whole_and_said_where_it_names_its_job(device):
+def test_a_malformed_order_is_refused_whole_and_reported_where_it_names_its_job(device):
     """A path, an unknown field, a shell text: nothing of it stands in the journal."""
     order = {"job": "job-1", "attempt": 1, "version": 3, "timeout_s": 9, "work": {"type": "logs"}}
     for wrong in ({"shell": "reboot"}, {"work": {"type": "measure", "suite": "/etc/passwd"}}, {"work": {"type": "shell"}}):
@@ -454,7 +454,7 @@ def test_an_update_that_ended_beyond_a_restart_is_reported_by_who_runs_then(devi
     assert (final.state, final.reason) == ("done", "version 9.9 runs")
 
 
-def test_an_update_whose_wish_may_be_lost_is_asked_for_again(device):
+def test_an_update_whose_request_may_be_lost_is_requested_again(device):
     """The power went between the journal and the supervisor: here, where there is none, that ends it with a reason."""
     begun_update(device)
     device.start()

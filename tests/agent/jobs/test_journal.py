@@ -112,8 +112,8 @@ def test_what_a_schedule_began_is_not_reported(book):
     assert not book.has_due()
 
 
-def test_only_what_ended_and_was_told_is_forgotten(book, monkeypatch):
-    """The journal stays small; what is open or untold stays."""
+def test_only_what_ended_and_was_reported_is_forgotten(book, monkeypatch):
+    """The journal stays small; what is open or not reported stays."""
     monkeypatch.setattr(journal, "KEPT_EXECUTIONS", 3)
     open_one = book.add(order("open")).place
     untold = book.add(order("untold")).place

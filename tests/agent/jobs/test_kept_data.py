@@ -99,7 +99,7 @@ def test_a_card_that_is_full_half_way_keeps_the_archive_and_nothing_half(archive
         assert len(list(measuring.open_data(place).images.iterdir())) == 2
 
 
-def test_a_folder_that_cannot_be_made_is_said(archive, tmp_path):
+def test_a_folder_that_cannot_be_made_is_reported(archive, tmp_path):
     """Where a file stands in the way of the folder, the error says that the data cannot be unpacked."""
     (tmp_path / CONTENT_FOLDER / f"{SHA256}.data.part").write_bytes(b"a file")
     with pytest.raises(UnavailableError, match="cannot unpack"):

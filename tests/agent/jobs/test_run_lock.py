@@ -58,7 +58,7 @@ def test_a_child_holds_it_on_when_its_parent_has_let_go(tmp_path):
     assert wait_until(lambda: not file_lock.is_run_locked(tmp_path))
 
 
-def test_who_waits_says_so_once_and_goes_on_when_it_is_free(tmp_path):
+def test_a_waiting_run_reports_once_and_goes_on_when_the_lock_is_free(tmp_path):
     """By a line that names the holder."""
     first, second, said = RunLock(tmp_path), RunLock(tmp_path), []
     assert first.take("edgemeter run")
@@ -76,8 +76,8 @@ def test_who_waits_says_so_once_and_goes_on_when_it_is_free(tmp_path):
     second.release()
 
 
-def test_a_folder_that_may_not_be_written_is_said(tmp_path):
-    """`take` is an error; `run_lock` measures without, and says so."""
+def test_a_folder_that_may_not_be_written_is_reported(tmp_path):
+    """`take` is an error; `run_lock` measures without, and reports that."""
     wrong = tmp_path / "file"
     wrong.write_text("x")
     with pytest.raises(UnavailableError, match="cannot make the lock"):

@@ -89,8 +89,8 @@ def test_what_was_missed_without_power_is_made_up_once(board):
     assert len(board.begun()) == 2
 
 
-def test_a_time_that_comes_while_the_one_before_runs_is_left_out_and_said(board):
-    """Five due times during one run begin no second run; the remark of the schedule says why."""
+def test_a_time_that_comes_during_the_run_before_is_left_out_and_reported(board):
+    """Five due times during one run begin no second run; the remark of the schedule names the reason."""
     board.order("* * * * *")
     for minute in range(1, 6):
         board.at(60 * minute)
@@ -98,7 +98,7 @@ def test_a_time_that_comes_while_the_one_before_runs_is_left_out_and_said(board)
     assert "has not ended" in board.schedules.read()[0].remark
 
 
-def test_a_clock_that_may_be_wrong_begins_nothing_and_is_said(board):
+def test_a_clock_that_may_be_wrong_begins_nothing_and_is_reported(board):
     """When it is right the missed time is made up."""
     board.order("0 * * * *")
     board.is_right = False
@@ -159,7 +159,7 @@ def test_a_virtual_machines_clock_is_that_of_its_host(tmp_path):
     assert not ClockTrust(lambda: False, rtc, arch="aarch64").is_right()
 
 
-def test_who_orders_a_schedule_is_told_that_the_clock_holds_it_up(board):
+def test_an_order_of_a_schedule_reports_that_the_clock_holds_it_up(board):
     """At once, not after a night in which nothing was measured."""
     board.is_right = False
     assert "the clock of this board may be wrong" in board.order("0 2 * * *")

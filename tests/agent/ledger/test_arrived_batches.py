@@ -29,8 +29,8 @@ def ledger(tmp_path):
         yield made
 
 
-def test_what_was_taken_in_a_hurry_is_looked_at_and_what_is_no_record_goes_to_quarantine(ledger):
-    """Envelopes say nothing about the rest: nobody reads it as a record, and afterwards it is not among them."""
+def test_what_was_committed_unread_is_read_and_what_is_no_record_goes_to_quarantine(ledger):
+    """An envelope covers nothing else: nobody reads it as a record, and afterwards it is not among them."""
     good = [make_record(session=5, seq=seq) for seq in (1, 3)]
     bad = make_record(session=5, seq=2)
     broken = contract_record.encode(bad).replace(b'"latency":{', b'"latency":7,"other":{')

@@ -55,7 +55,7 @@ def test_a_collector_keeps_the_name_that_its_ledger_gave_it(ledger, tmp_path):
         assert other.identity() != ledger.identity()
 
 
-def test_reading_an_absent_ledger_says_so_and_makes_no_file(tmp_path):
+def test_reading_an_absent_ledger_is_an_error_and_makes_no_file(tmp_path):
     """A typo in a path leaves nothing behind."""
     with pytest.raises(ConfigError, match=r"there is no ledger at '.*absent\.sqlite': give the path"):
         SqliteLedger(tmp_path / "absent.sqlite", "read")
@@ -109,7 +109,7 @@ def test_a_ledger_of_another_version_is_refused(tmp_path):
             SqliteLedger(path)
 
 
-def test_a_full_disk_keeps_nothing_of_the_batch_and_says_what_to_do(ledger):
+def test_a_full_disk_keeps_nothing_of_the_batch_and_names_the_remedy(ledger):
     """SQLite's own limit on pages stands for the full disk: same error, same path."""
     ledger.commit([arrival(make_record(session=5, seq=1))])
     pages = ledger._connection.execute("PRAGMA page_count").fetchone()[0]
@@ -122,8 +122,8 @@ def test_a_full_disk_keeps_nothing_of_the_batch_and_says_what_to_do(ledger):
     assert ledger.ranges("pi-1", 5) == [(1, 2)]
 
 
-def test_who_looks_while_a_ledger_is_made_sees_all_of_it_or_nothing(tmp_path):
-    """`compare` beside a collector that starts: never a half-made file that would pass for somebody else's."""
+def test_a_reader_of_a_new_ledger_sees_all_of_it_or_nothing(tmp_path):
+    """`compare` during the start of a collector: never a half-made file that would pass for somebody else's."""
     for number in range(30):
         path = tmp_path / f"{number}" / "ledger.sqlite"
         maker = threading.Thread(target=lambda path=path: SqliteLedger(path).close())

@@ -47,7 +47,7 @@ def test_a_run_is_in_the_default_ledger_with_its_samples_and_numbers(tmp_path, m
     assert own_runs.error is None
 
 
-def test_nothing_measured_is_nothing_said(tmp_path):
+def test_without_measurements_nothing_is_reported(tmp_path):
     """No run, no line, and no file."""
     assert OwnRuns(tmp_path / "ledger.sqlite", PLENTY_BYTES).finish() is None
     assert list(tmp_path.iterdir()) == []
@@ -149,7 +149,7 @@ def test_a_damaged_ledger_is_one_line_and_left_alone(tmp_path):
     assert path.read_text() == "no ledger"
 
 
-def test_a_home_that_cannot_be_made_is_said_before_anything_is_measured(tmp_path):
+def test_a_home_that_cannot_be_made_is_reported_before_anything_is_measured(tmp_path):
     """A file stands where the folder would be."""
     (tmp_path / "file").touch()
     with pytest.raises(Exception, match=r"cannot open or make the ledger .*EDGEMETER_HOME"):

@@ -130,8 +130,8 @@ def test_limits_are_those_that_slow_the_machine(tmp_path):
     assert temperatures.limits(pc) == {"coretemp": 100.0}
 
 
-def test_looks_before_and_after_also_ask_what_takes_longer(tmp_path):
-    """Governor, power mode (id and name), what is plugged in and how fast, flags as they came; during a run they are not asked."""
+def test_conditions_before_and_after_also_hold_what_takes_longer(tmp_path):
+    """Governor, power mode (id and name), what is plugged in and how fast, flags as they came; during a run they are not read."""
     pi = recorded(machine_trees.raspberry_pi_5(tmp_path / "pi"))
     before = conditions.inspect("before", pi)
     assert (before.governor, before.power_mode, before.throttle_flags) == ("ondemand", None, 0)
@@ -268,7 +268,7 @@ def test_a_process_that_is_gone_makes_the_load_of_others_unknown(tmp_path):
     assert (found.other_ratio, found.steal_ratio) == (None, 0.0)
 
 
-def test_a_watcher_sums_up_the_worst_of_its_looks():
+def test_a_watcher_sums_up_its_worst_conditions():
     """Highest temperature, median clock, any flag, mean load, and a rising event counter is throttling."""
     looks = [
         Condition(

@@ -25,7 +25,7 @@ def test_what_cannot_be_read_is_none(tmp_path):
     assert machine.number("words") is None
 
 
-def test_a_driver_that_answers_try_again_is_none():
+def test_a_driver_that_would_block_gives_none():
     """A read that would block (EAGAIN), as of a switched-off part of a chip, gives None."""
     reader, writer = os.pipe()
     try:

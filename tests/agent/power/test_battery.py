@@ -114,7 +114,7 @@ def test_what_is_no_battery_of_the_machine_is_absent(tmp_path):
             _sensor(_supply(folder, name, **files)).describe()
 
 
-def test_a_gauge_without_current_cannot_tell_power(tmp_path):
+def test_a_gauge_without_current_has_no_power(tmp_path):
     """A MAX17040 knows voltage and charge."""
     with pytest.raises(UnavailableError, match="cannot measure power"):
         _sensor(_supply(tmp_path, power_now=None, voltage_now=3900000, capacity=80)).describe()

@@ -22,7 +22,7 @@ def test_every_scope_has_its_place():
     assert sorted(WIDEST_FIRST) == sorted(get_args(Scope))
 
 
-def test_the_widest_scope_is_chosen_and_told():
+def test_the_widest_scope_is_chosen_and_reported():
     """The wall plug before the module's rails; what it was preferred to is named."""
     found = [
         FoundSensor("rails", make_description(scope="soc-rails"), None),
@@ -38,8 +38,8 @@ def test_without_a_sensor_nothing_is_chosen():
     assert choose_sensor([]) == (None, "no power sensor on this machine")
 
 
-def test_a_sensor_that_is_here_and_not_readable_is_told():
-    """Rails that only root may read are no reason to say that there is none."""
+def test_a_sensor_that_is_here_and_not_readable_is_reported():
+    """Rails that only root may read are not reported as absent."""
     found = [FoundSensor("rapl", None, "no counters", is_absent=True), FoundSensor("ina3221", None, "no permission to read '/sys/x'")]
     assert choose_sensor(found) == (None, "ina3221 is here and cannot be read: no permission to read '/sys/x'")
 
@@ -81,7 +81,7 @@ def test_a_wrong_setting_is_a_reason_and_no_exception():
     assert "'wattmeter'" in unknown.reason
 
 
-def test_all_our_sensors_are_looked_for():
+def test_all_our_sensors_are_searched():
     """Every name of the table but the replay."""
     assert {found.name for found in detect_sensors()} >= set(power.SENSORS) - {"replay"}
 
@@ -105,8 +105,8 @@ def calibrate(**changes):
     calibration.save_calibration(SensorCalibration(**(usual | changes)))
 
 
-def test_none_is_none_and_says_so(settings):
-    """Somebody asked for it."""
+def test_power_none_opens_no_sensor_and_states_the_reason(settings):
+    """`--power none` was chosen."""
     with open_sensors("none", ("replay",), settings) as (sensors, why):
         assert (sensors, why) == ({}, "power was not to be measured (--power none)")
 
@@ -164,8 +164,8 @@ def here(monkeypatch, tmp_path):
 
 
 @pytest.mark.usefixtures("here")
-def test_a_configured_sensor_that_is_absent_is_named_and_the_record_can_say_so():
-    """The plug of the configuration does not answer: the rails take its place, not in silence; what nobody configured is not missed."""
+def test_a_configured_sensor_that_is_absent_is_named_in_the_record():
+    """The plug of the configuration does not reply: the rails take its place, and it is named; what nobody configured is not missed."""
     plug = {"shelly": {"address": "127.0.0.1:1"}}
     with open_sensors(None, (), plug) as (sensors, why):
         assert list(sensors) == ["shelly", "ina3221"]

@@ -105,7 +105,7 @@ def hidraw(root, numbers, name):
 
 
 @pytest.mark.parametrize(("numbers", "model"), [(("0483", "003A"), "FNB48"), (("0483", "003B"), "C1")])
-def test_a_meter_that_answers_each_request_once_is_asked_after_each_packet(tmp_path, numbers, model):
+def test_a_meter_that_replies_once_a_request_gets_one_after_each_packet(tmp_path, numbers, model):
     """FNB48 and C1: with a request a second only one reading in ten would come."""
     with asked_device() as (name, asked), closing(Fnirsi(world=SensorWorld(tmp_path))) as sensor:
         hidraw(tmp_path, numbers, name)
@@ -129,8 +129,8 @@ def test_a_request_that_was_lost_is_made_again(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize(("numbers", "model"), [(("2E3C", "5558"), "FNB58"), (("2E3C", "0049"), "FNB48S")])
-def test_a_meter_that_sends_by_itself_is_told_to_go_on_once_a_second(tmp_path, monkeypatch, numbers, model):
-    """FNB58 and FNB48S: begun by 0x82 twice, and not asked for each packet."""
+def test_a_meter_that_sends_by_itself_gets_a_request_once_a_second(tmp_path, monkeypatch, numbers, model):
+    """FNB58 and FNB48S: begun by 0x82 twice, and no request for each packet."""
     now_ns = [0]
     packets = [fnirsi_packet([(5.0, 1.0)] * 4)] * 3
     with device(*packets) as (name, asked, thread), closing(Fnirsi(world=SensorWorld(tmp_path), clock=lambda: now_ns[0])) as sensor:
@@ -226,7 +226,7 @@ def test_decimal_commas_are_no_columns():
                 recorded(log[: log.rindex(f"{apart}0.6{apart}25.1")].encode()).read()
 
 
-def test_a_device_is_asked_to_begin_and_read_until_it_has_said_all():
+def test_a_device_is_started_and_read_until_its_buffer_is_empty():
     """A real terminal: the three commands, then the mean of what came since the last reading."""
     with device(fnirsi_packet([(5.0, 1.0)] * 4), fnirsi_packet([(5.0, 2.0)] * 4)) as (name, asked, thread), closing(Fnirsi(name)) as sensor:
         assert sensor.describe().period_ms == 100.0

@@ -63,7 +63,7 @@ def test_a_password_is_given_where_it_is_asked_for(protect, password_file):
         meter.close()
 
 
-def test_a_wrong_password_says_so_and_does_not_show_it(tmp_path, password_file):
+def test_a_wrong_password_is_reported_and_not_shown(tmp_path, password_file):
     """Nor does a missing one pass in silence."""
     played = answers()
     played.protect, played.password = "SHA-256", "another"
@@ -108,7 +108,7 @@ def test_a_dropped_connection_is_opened_again():
 @pytest.mark.parametrize(
     ("status", "error"), [(404, UnavailableError), (500, TransientError), (503, TransientError), (429, TransientError)]
 )
-def test_a_refusal_is_told_from_a_busy_meter(status, error):
+def test_a_refusal_is_distinguished_from_a_busy_meter(status, error):
     """And the query, which may hold a password, is not shown."""
     with playing(answers(b"no", status)) as played, pytest.raises(error, match=str(status)) as caught:
         ask("/cm?password=secret", "tasmota", played.address)
@@ -121,7 +121,7 @@ def test_a_flood_is_not_read():
         ask("/", "shelly", played.address)
 
 
-def test_nobody_answering_is_a_reading_that_failed():
+def test_a_port_without_listener_is_a_reading_that_failed():
     """A port that nobody listens on."""
     with playing(answers()) as played:
         address = played.address
@@ -161,7 +161,7 @@ CUT = [
 ]
 
 
-def test_an_answer_that_is_cut_or_garbled_is_a_reading_that_failed():
+def test_a_reply_that_is_cut_or_garbled_is_a_reading_that_failed():
     """In one line, whatever its depth."""
     for content in CUT:
         with table_row(content[:20]), pytest.raises(TransientError) as caught:
@@ -169,14 +169,14 @@ def test_an_answer_that_is_cut_or_garbled_is_a_reading_that_failed():
         assert len(str(caught.value)) < 300, f"{content[:20]!r}"
 
 
-def test_headers_or_a_topic_before_the_answer_do_no_harm():
+def test_headers_or_a_topic_before_the_reply_do_no_harm():
     """As people paste them."""
     assert json_object(b'HTTP/1.1 200 OK\r\nServer: x\r\n\r\n{"a": 1}', "") == {"a": 1}
     assert json_object(b'tele/plug/SENSOR = {"a": 1}\n', "") == {"a": 1}
 
 
-def test_what_stands_behind_an_answer_does_no_harm():
-    """The prompt behind curl's output, which ends without a new line, and the next answers of a log."""
+def test_text_after_a_reply_does_no_harm():
+    """The prompt behind curl's output, which ends without a new line, and the next replies of a log."""
     assert json_object(b'{"a": 1}pi@board:~ $ ', "") == {"a": 1}
     assert json_object(b'{"a": 1}\n{"a": 2}\n', "") == {"a": 1}
 

@@ -137,7 +137,7 @@ def test_several_chips_are_not_added_up_unasked(tmp_path):
         _sensor(tmp_path, device="hwmon9").describe()
 
 
-def test_two_chips_of_one_name_are_told_apart_by_address(tmp_path):
+def test_two_chips_of_one_name_are_distinguished_by_address(tmp_path):
     """As /sys/bus/i2c has them, each folder below its address."""
     _chip(tmp_path, "sys/bus/i2c/drivers/ina2xx/1-0040/hwmon/hwmon2")
     _chip(tmp_path, "sys/bus/i2c/drivers/ina2xx/1-0041/hwmon/hwmon3", curr1_input=100)

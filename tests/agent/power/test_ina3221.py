@@ -96,7 +96,7 @@ def test_two_rails_of_the_total_s_name_are_not_guessed_between(tmp_path):
         _total_w(tmp_path)
 
 
-def test_chips_of_one_number_are_told_apart_by_their_address(tmp_path):
+def test_chips_of_one_number_are_distinguished_by_their_address(tmp_path):
     """A recording that was put together by hand."""
     for place, channels in enumerate(AGX_XAVIER):
         write(tmp_path, ina3221(f"{DRIVER}/1-004{place}/hwmon/hwmon0", channels))
@@ -161,8 +161,8 @@ def test_another_rail_that_is_switched_off_is_a_warning(tmp_path):
     assert (reading.power_w, reading.rails[2].power_w) == (pytest.approx(5.515072), None)
 
 
-def test_a_driver_that_answers_with_an_error_gives_no_number(tmp_path):
-    """EIO, which /proc/self/mem answers at its beginning: unavailable at first, a failed reading later; elsewhere a warning."""
+def test_a_driver_that_returns_an_error_gives_no_number(tmp_path):
+    """EIO, which /proc/self/mem returns at its beginning: unavailable at first, a failed reading later; elsewhere a warning."""
     write(tmp_path, ina3221(f"{HWMON}/hwmon4", ORIN_NANO))
     sensor = Ina3221(SensorWorld(tmp_path))
     sensor.describe()
@@ -275,7 +275,7 @@ def test_a_folder_of_the_tree_is_put_in_its_place(tmp_path):
 
 
 @pytest.mark.captures
-def test_the_captured_orin_nano_draws_what_its_input_says(captures):
+def test_the_captured_orin_nano_draws_the_power_of_its_input(captures):
     """4.984 V x 1.856 A."""
     with Recording(captures / "jetson/sysfs_orin_nano_tree_partial") as recording:
         found = recording.read()

@@ -59,7 +59,7 @@ def test_agx_xavier_adds_up_both_its_chips_once(tmp_path):
 
 
 @pytest.mark.parametrize("name", ["iio_device", "iio:device0"])
-def test_devices_of_one_name_are_told_apart_by_their_address(tmp_path, name):
+def test_devices_of_one_name_are_distinguished_by_their_address(tmp_path, name):
     """Some kernels call each of them iio_device; and a recording may be put together by hand."""
     for number, channels in enumerate(AGX_XAVIER):
         write(tmp_path, ina3221x(f"{DRIVER}/1-004{number}/{name}", channels))

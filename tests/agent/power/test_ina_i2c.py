@@ -208,7 +208,7 @@ def test_arithmetic_that_overflowed_is_no_number():
         sensor.read()
 
 
-def test_another_chip_than_was_said_is_refused():
+def test_another_chip_than_the_configured_one_is_refused():
     """By maker and die; one that carries no identity has to be named, and is not taken for another."""
     with pytest.raises(UnavailableError, match="is ina226, not ina219"):
         _sensor(_Bus("ina226"), chip="ina219", shunt_ohm="0.1").describe()
@@ -226,8 +226,8 @@ def test_without_a_shunt_there_is_no_number():
         _sensor(_Bus("ina226")).describe()
 
 
-def test_a_bus_that_refuses_says_what_to_do():
-    """A kernel driver has the chip; nobody answers."""
+def test_a_refused_bus_names_the_remedy():
+    """A kernel driver has the chip; no chip replies."""
     for number, error, match in [
         (errno.EBUSY, UnavailableError, "the sensor `ina2xx`"),
         (errno.EREMOTEIO, UnavailableError, "i2cdetect"),
@@ -240,7 +240,7 @@ def test_a_bus_that_refuses_says_what_to_do():
             _sensor(bus, shunt_ohm="0.1").describe()
 
 
-def test_a_chip_that_does_not_answer_once_may_answer_again():
+def test_a_chip_that_does_not_reply_once_may_reply_again():
     """Noise on the bus ends no measurement."""
     bus = _Bus("ina226", x01=25000, x02=4096)
     sensor = _sensor(bus, shunt_ohm="0.1")
@@ -277,14 +277,14 @@ def test_a_wrong_setting_is_refused_with_its_name():
             InaI2c(bus="1", **settings)
 
 
-def test_a_missing_library_says_what_to_install(monkeypatch):
+def test_a_missing_library_names_what_to_install(monkeypatch):
     """smbus2 is an extra."""
     monkeypatch.setitem(sys.modules, "smbus2", None)
     with pytest.raises(UnavailableError, match=r"pip install 'edgemeter\[i2c\]'"):
         open_bus("/dev/i2c-1")
 
 
-def test_a_missing_bus_says_how_to_switch_it_on(tmp_path):
+def test_a_missing_bus_names_how_to_switch_it_on(tmp_path):
     """With the real library; and a file that is no bus."""
     pytest.importorskip("smbus2")
     with pytest.raises(UnavailableError, match="raspi-config"):

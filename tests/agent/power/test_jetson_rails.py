@@ -141,7 +141,7 @@ def test_parts_beyond_their_whole_raise_a_doubt():
     assert warnings(VDD_IN=3.0, VDD_SYS_GPU=0.2, VDD_MUX=9.0) == ()
 
 
-def test_channels_that_are_connected_to_nothing_are_told_by_their_label():
+def test_channels_that_are_connected_to_nothing_are_recognised_by_their_label():
     """NC, with a number or without."""
     for label, connected in [("NC", False), ("NC2", False), ("nc_1", False), ("VDD_NC", True), ("VDD_IN", True)]:
         assert jetson_rails.is_rail(label) is connected, f"{label!r}"

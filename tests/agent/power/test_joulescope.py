@@ -58,7 +58,7 @@ def played(monkeypatch):
     return Driver
 
 
-def test_the_real_library_says_that_nothing_is_connected():
+def test_the_real_library_reports_that_nothing_is_connected():
     """Its import, its driver, its search for devices; then it is given back."""
     pytest.importorskip("pyjoulescope_driver")
     with closing(Joulescope()) as sensor, pytest.raises(AbsentError, match="no Joulescope is connected"):
@@ -114,7 +114,7 @@ def test_of_several_instruments_one_must_be_named(played, monkeypatch):
         assert sensor.describe().id == "joulescope:u/js220/2"
 
 
-def test_an_instrument_that_cannot_be_opened_says_what_to_do(played, monkeypatch):
+def test_an_instrument_that_cannot_be_opened_names_the_remedy(played, monkeypatch):
     """In use by the maker's own program."""
 
     def refuse(*_):

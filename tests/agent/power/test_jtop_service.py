@@ -107,7 +107,7 @@ def test_a_spoiled_recording_gives_no_number(recorded):
             recorded(text)
 
 
-def test_what_jtop_says_when_it_fails_is_told(recorded):
+def test_the_error_of_jtop_is_reported(recorded):
     """The first line of jtop's own message is the error, in one line."""
     for text in [
         "The jtop.service is not active. Please run:\nsudo jtop --install-service\n",
@@ -202,8 +202,8 @@ def test_a_rail_that_goes_offline_fails_the_reading(service):
     assert sensor.read().power_w == 6.3
 
 
-def test_a_service_that_refuses_or_goes_says_why(service):
-    """Its own words, in one line, and what to look at; no foreign exception."""
+def test_a_service_that_refuses_or_goes_is_reported_with_the_reason(service):
+    """Its own words, in one line, and what to check; no foreign exception."""
     words = "Mismatch version jtop service: [4.2.7] and client: [7.2.2]. Please run:\n\nsudo jtop --install-service"
     for refuses, told in ((words, "4.2.7"), ("socket", "reset")):
         with pytest.raises(UnavailableError, match=told) as caught:
@@ -220,7 +220,7 @@ def test_a_connection_that_is_lost_is_an_error(service):
         sensor.read()
 
 
-def test_a_missing_library_says_how_to_get_it(tmp_path, monkeypatch):
+def test_a_missing_library_names_how_to_get_it(tmp_path, monkeypatch):
     """Where the service runs; without a service the sensor is absent, which is no fault."""
     monkeypatch.setitem(sys.modules, "jtop", None)
     with pytest.raises(AbsentError, match=r"edgemeter\[jtop\]"):
@@ -255,8 +255,8 @@ def test_nothing_else_imports_or_needs_jetson_stats():
 
 
 @pytest.mark.captures
-def test_the_captured_answer_gives_the_input_s_present_power(captures):
-    """5133 mW of VDD_IN; its mean says 4800. Resolution: 8 mA at 4.936 V."""
+def test_the_captured_reply_gives_the_input_s_present_power(captures):
+    """5133 mW of VDD_IN; its mean is 4800. Resolution: 8 mA at 4.936 V."""
     with Recording(captures / "jetson/jtop_power_orin_nano4gb_jp62.json") as recording:
         found = recording.read()
     assert (found.name, found.description.scope, found.reading.power_w) == ("jtop", "module", 5.133)

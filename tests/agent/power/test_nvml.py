@@ -77,7 +77,7 @@ def test_without_driver_or_library_there_is_no_sensor(library, monkeypatch):
         Nvml().describe()
 
 
-def test_a_lost_gpu_is_told_from_a_reading_that_failed(library):
+def test_a_lost_gpu_is_distinguished_from_a_reading_that_failed(library):
     """The one ends the sensor, the other does not."""
     with closing(Nvml()) as sensor:
         sensor.describe()

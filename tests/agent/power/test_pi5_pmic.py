@@ -38,7 +38,7 @@ def test_the_order_of_lines_and_their_numbers_do_not_matter():
     assert _sensor(shuffled).read().power_w == pytest.approx(_sensor(SWEEP).read().power_w)
 
 
-def test_it_says_that_it_does_not_see_usb_devices():
+def test_it_reports_that_it_does_not_see_usb_devices():
     """A USB Coral's watts are in no rail; nobody knows the gain, which is not zero."""
     found = _sensor(SWEEP).describe()
     assert (found.scope, found.kind, found.gain_u_ratio) == ("soc-rails", "power", None)
@@ -104,7 +104,7 @@ def test_what_people_write_around_a_sweep_does_no_harm():
         _sensor(SWEEP + "NEW_RAIL_A curr\n").read()
 
 
-def test_a_rail_that_is_not_known_is_counted_and_told():
+def test_an_unknown_rail_is_counted_and_reported():
     """A newer firmware adds one with both, one with a voltage only."""
     newer = SWEEP + "  NEW_RAIL_A current(30)=0.50000000A\n  NEW_RAIL_V volt(31)=2.00000000V\n   EXT9V_V volt(32)=9.00000000V\n"
     sensor = _sensor(newer)
@@ -119,7 +119,7 @@ def test_a_new_rail_with_a_current_only_is_refused():
         _sensor(SWEEP + "  NEW_RAIL_A current(30)=0.50000000A\n").read()
 
 
-def test_a_low_input_is_told():
+def test_a_low_input_is_reported():
     """Below 4.63 V the firmware itself warns."""
     (warning,) = _sensor(SWEEP.replace("5.09120000", "4.60120000")).describe().warnings
     assert "4.60 V" in warning
@@ -137,8 +137,8 @@ def test_an_older_board_refuses_on_stdout_whatever_its_status(status, tmp_path):
         assert not isinstance(caught.value, AbsentError)
 
 
-def test_what_is_no_sweep_is_an_error_that_says_what_to_do():
-    """No group, no command, another command's answer, nothing."""
+def test_what_is_no_sweep_is_an_error_that_names_the_remedy():
+    """No group, no command, the output of another command, nothing."""
     for stdout, stderr, match in [
         ("VCHI initialization failed\n", "", "usermod -aG video"),
         ("", "VCHI initialization failed\n", "usermod -aG video"),

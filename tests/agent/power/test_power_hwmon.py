@@ -43,7 +43,7 @@ def test_the_present_power_comes_before_the_average(tmp_path):
     assert _sensor(_chip(tmp_path, "amdgpu", power1_average=30000000, power1_input=31000000)).read().power_w == pytest.approx(31)
 
 
-def test_an_unknown_chip_gives_no_energy_until_its_scope_is_said(tmp_path):
+def test_an_unknown_chip_gives_no_energy_until_its_scope_is_configured(tmp_path):
     """Its watts are shown all the same."""
     root = _chip(tmp_path, "lm25066", power1_input=12500000)
     sensor = _sensor(root)
@@ -53,8 +53,8 @@ def test_an_unknown_chip_gives_no_energy_until_its_scope_is_said(tmp_path):
     assert (said.scope, said.blocked) == ("board-input", None)
 
 
-def test_a_firmware_meter_says_what_is_not_known_of_it(tmp_path):
-    """ACPI does not tell which side of the power supply it is on."""
+def test_a_firmware_meter_states_what_is_not_known_of_it(tmp_path):
+    """ACPI does not report which side of the power supply it is on."""
     found = _sensor(_chip(tmp_path, "power_meter", power1_average=210000000)).describe()
     assert found.scope == "board-input"
     assert 'scope = "wall-ac"' in found.warnings[0]
@@ -80,7 +80,7 @@ def test_several_channels_are_not_added_up_unasked(tmp_path):
         _sensor(root, channel="power3").describe()
 
 
-def test_several_chips_are_told(tmp_path):
+def test_several_chips_are_reported(tmp_path):
     """And one is named."""
     _chip(tmp_path, "amdgpu", power1_average=38000000)
     _chip(tmp_path, "amdgpu", "sys/class/hwmon/hwmon4", power1_average=5000000)

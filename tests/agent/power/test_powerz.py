@@ -49,7 +49,7 @@ def test_a_meter_without_a_name_is_known_by_its_label(tmp_path):
     assert PowerZ(world=SensorWorld(root)).read().power_w == pytest.approx(3.0)
 
 
-def test_a_meter_plugged_the_other_way_round_is_negative_until_told(tmp_path):
+def test_a_meter_plugged_the_other_way_round_is_negative_until_configured(tmp_path):
     """The sign is the direction."""
     root = _meter(tmp_path, current_ma=-600)
     sensor = PowerZ(world=SensorWorld(root))
@@ -68,7 +68,7 @@ def test_of_two_meters_one_is_named(tmp_path):
     assert PowerZ(device="hwmon5", world=SensorWorld(tmp_path)).read().power_w == pytest.approx(0.5)
 
 
-def test_a_meter_that_does_not_answer_once_may_answer_again(tmp_path):
+def test_a_meter_that_does_not_reply_once_may_reply_again(tmp_path):
     """The driver gives EIO after 5 ms; here the file is garbled."""
     root = _meter(tmp_path)
     sensor = PowerZ(world=SensorWorld(root))

@@ -131,7 +131,7 @@ def test_a_recording_of_the_devices_alone_is_read(tmp_path):
     assert Rapl(SensorWorld(write(tmp_path, below)), sleep=lambda _: None).describe().id == "rapl:package-0"
 
 
-def test_a_machine_without_counters_says_so(tmp_path):
+def test_a_machine_without_counters_is_reported(tmp_path):
     """A virtual machine; and one whose only zone is of another kind."""
     with pytest.raises(UnavailableError, match="virtual machine"):
         Rapl(SensorWorld(tmp_path)).describe()

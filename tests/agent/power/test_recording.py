@@ -14,7 +14,7 @@ from tests.fixtures.power.make_usb_meters import fnirsi_packet
 from tests.fixtures.rows import table_row
 
 
-def test_a_folder_lies_where_its_name_says():
+def test_a_folder_lies_where_its_name_points():
     """As the kernel lays it out."""
     for name, place in [
         ("hwmon12", "sys/class/hwmon"),
@@ -131,7 +131,7 @@ def test_a_file_is_read_by_the_sensor_that_knows_its_form(tmp_path):
         assert (found.name, found.reading.power_w) == ("replay", 2.5)
 
 
-def test_an_empty_file_says_so(tmp_path):
+def test_an_empty_file_is_reported(tmp_path):
     """Whoever recorded it does not need to know the names of sensors."""
     (tmp_path / "capture").write_text(" \n")
     with Recording(tmp_path / "capture") as recording, pytest.raises(UnavailableError, match="is empty"):
@@ -146,7 +146,7 @@ def test_a_file_that_no_sensor_knows_names_those_there_are(tmp_path):
         recording.read()
 
 
-def test_a_tree_without_a_sensor_says_how_one_is_laid_out(tmp_path):
+def test_a_tree_without_a_sensor_shows_how_one_is_laid_out(tmp_path):
     """An empty folder is no recording."""
     with Recording(tmp_path) as recording, pytest.raises(UnavailableError, match="laid out as /"):
         recording.read()
@@ -160,7 +160,7 @@ def test_an_error_names_the_place_on_the_recorded_machine(tmp_path):
         recording.read("rapl")
 
 
-def test_a_recording_that_may_not_be_read_says_so():
+def test_a_recording_that_may_not_be_read_is_reported():
     """A file and a folder, as an ordinary user."""
     with tempfile.TemporaryDirectory() as folder:
         Path(folder).chmod(0o755)

@@ -54,8 +54,8 @@ def test_the_energy_of_a_replay_is_that_of_its_recording(tmp_path):
     assert total_j == pytest.approx(10 * 8.0, rel=1e-3)
 
 
-def test_a_recording_says_what_the_sensor_was(tmp_path):
-    """Its identity is kept, marked as a replay; what it does not say is unknown, and its spacing is its period."""
+def test_a_recording_names_its_sensor(tmp_path):
+    """Its identity is kept, marked as a replay; what it does not state is unknown, and its spacing is its period."""
     path = _write(tmp_path, id="ina226", scope="board-input", excludes=["x"], resolution_w=0.1, t_s=[0, 0.5, 1], power_w=[1, 1, 1])
     found = Replay(path).describe()
     assert found.id == "replay:ina226"

@@ -21,7 +21,7 @@ def shown(document, **settings):
     return Shelly(world=SensorWorld(content=content), **settings).read()
 
 
-def test_the_power_of_every_form_of_answer():
+def test_the_power_of_every_form_of_reply():
     """Of one component or the whole device, of all generations, by HTTP or MQTT; a negative power stays negative."""
     for document, total_w, names in [
         (SWITCH, 25.7, ["channel:0"]),
@@ -49,7 +49,7 @@ def test_the_power_of_every_form_of_answer():
         assert [rail.name for rail in reading.rails] == names, f"{document!r}"
 
 
-def test_an_answer_without_a_power_gives_none():
+def test_a_reply_without_a_power_gives_none():
     """Never zero, and never the last one."""
     for document, error, said in [
         ({"id": 0, "source": "init", "output": True, "temperature": {"tC": 30}}, UnavailableError, "does not measure"),
@@ -125,8 +125,8 @@ def test_a_reading_that_fails_is_no_end(tmp_path):
 
 @pytest.mark.captures
 @pytest.mark.parametrize(("name", "total_w"), [("shelly_switch_getstatus_load_193W.json", 193.5), ("shelly_gen1_status_1pm.json", 4711.12)])
-def test_what_real_devices_answered(captures, name, total_w):
-    """As captured; the reader is found by the form, and cut answers give no number."""
+def test_what_real_devices_sent(captures, name, total_w):
+    """As captured; the reader is found by the form, and cut replies give no number."""
     path = captures / "plugs" / name
     with Recording(path) as recording:
         found = recording.read()

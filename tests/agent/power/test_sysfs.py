@@ -23,7 +23,7 @@ def test_text_and_numbers_lose_what_the_kernel_puts_around_them(tmp_path):
     assert sysfs.read_number(tmp_path / "value") == -42
 
 
-def test_what_is_absent_is_told_from_what_may_not_be_read(tmp_path):
+def test_what_is_absent_is_distinguished_from_what_may_not_be_read(tmp_path):
     """A missing file, one below a file, and one that is closed."""
     (tmp_path / "file").write_text("1")
     for path in (tmp_path / "absent", tmp_path / "file/below"):
@@ -104,7 +104,7 @@ def test_a_shunt_is_microohms_big_endian(tmp_path):
     assert sysfs.hwmon_chips(tmp_path)[0].shunt_in_device_tree_ohm() == pytest.approx(0.1)
 
 
-def test_a_closed_folder_is_said():
+def test_a_closed_folder_is_reported():
     """As an ordinary user."""
     with tempfile.TemporaryDirectory() as folder:
         root = write(Path(folder), {"sys/class/hwmon/hwmon0/name": "ina219\n"})

@@ -24,7 +24,7 @@ def status(power, **energy):
     return {"StatusSNS": {"Time": "2026-11-20T09:00:00", "ENERGY": {"Total": 1.5, "Power": power, "Voltage": 230, **energy}}}
 
 
-def test_the_power_of_every_form_of_answer():
+def test_the_power_of_every_form_of_reply():
     """Status and telemetry, one channel and lists, numbers and strings, old firmware and new."""
     for answer, total_w, channels in [
         (status(26), 26.0, 1),
@@ -44,7 +44,7 @@ def test_the_power_of_every_form_of_answer():
         assert len(reading.rails) == channels, f"{answer!r}"
 
 
-def test_an_answer_without_a_power_gives_none():
+def test_a_reply_without_a_power_gives_none():
     """Part of a list is no total."""
     for answer, error, said in [
         ({"StatusSNS": {"Time": "x"}}, UnavailableError, "does not measure power"),
@@ -104,8 +104,8 @@ def test_a_plug_is_polled_over_http(tmp_path):
 
 @pytest.mark.captures
 @pytest.mark.parametrize(("name", "total_w"), [("tasmota_status8_2019.json", 26.0), ("tasmota_tele_SENSOR_3phase_power_array.json", 11.0)])
-def test_what_real_plugs_answered(captures, name, total_w):
-    """As captured: 26 W; and three phases of 11, 0 and 0 W. Cut answers give no number."""
+def test_what_real_plugs_sent(captures, name, total_w):
+    """As captured: 26 W; and three phases of 11, 0 and 0 W. Cut replies give no number."""
     path = captures / "plugs" / name
     with Recording(path) as recording:
         found = recording.read()

@@ -112,7 +112,7 @@ def test_spaces_do_not_matter(recorded):
     assert [rail.power_w for rail in recorded(line).reading.rails] == [7.16, 1.76, 2.088]
 
 
-def test_lines_without_rails_say_that_root_sees_more(recorded):
+def test_lines_without_rails_explain_that_root_sees_more(recorded):
     """As an ordinary user's on AGX Orin: an error, not 0 W."""
     with pytest.raises(UnavailableError, match="run as root") as caught:
         recorded(AGX_ORIN.split(" VDD_GPU_SOC", maxsplit=1)[0])
@@ -131,7 +131,7 @@ def test_a_rail_that_stands_twice_in_a_line_is_garbled(recorded):
         recorded(f"{ORIN_NANO} {ORIN_NANO.replace('7160', '9160')}")
 
 
-def test_what_tegrastats_said_in_place_of_figures_is_told(recorded):
+def test_what_tegrastats_printed_in_place_of_figures_is_reported(recorded):
     """A recording of a failure is that failure."""
     for said in [
         "bash: tegrastats: command not found",
@@ -232,7 +232,7 @@ def test_a_line_that_breaks_off_in_its_only_rail_is_not_taken_for_one_without_ra
 
 
 @pytest.mark.skipif(shutil.which("tegrastats") is not None, reason="a Jetson")
-def test_a_machine_without_it_says_so():
+def test_a_machine_without_it_is_reported():
     """It is absent, which is no fault."""
     with pytest.raises(AbsentError, match="no command 'tegrastats'"):
         Tegrastats().describe()

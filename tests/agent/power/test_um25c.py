@@ -58,7 +58,7 @@ def test_a_silent_meter_is_not_waited_for_without_end(monkeypatch):
         sensor.describe()
 
 
-def test_an_absent_port_is_told_from_one_that_may_not_be_opened(tmp_path):
+def test_an_absent_port_is_distinguished_from_one_that_may_not_be_opened(tmp_path):
     """The first is no fault; a file is no port."""
     with pytest.raises(AbsentError, match="set port"):
         Um25c().describe()

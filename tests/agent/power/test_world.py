@@ -30,8 +30,8 @@ def test_a_command_that_is_not_there_is_absent_and_one_that_may_not_be_run_is_no
         assert not isinstance(caught.value, AbsentError)
 
 
-def test_a_command_that_is_nowhere_is_absent_though_a_folder_of_path_is_closed(monkeypatch):
-    """What PATH holds of another user, after `sudo -u`, says nothing of the machine."""
+def test_an_absent_command_is_absent_though_a_folder_of_path_is_closed(monkeypatch):
+    """What PATH holds of another user, after `sudo -u`, proves nothing about the machine."""
     with tempfile.TemporaryDirectory() as folder:
         Path(folder, "closed").mkdir()
         Path(folder).chmod(closed_mode())
@@ -49,7 +49,7 @@ def test_a_command_that_takes_too_long_is_a_reading_that_failed(monkeypatch):
         run_command(["sleep", "5"])
 
 
-def test_lines_come_as_they_are_printed_and_the_end_is_told():
+def test_lines_come_as_they_are_printed_and_the_end_is_reported():
     """Several in one write, half a line held back until its rest comes."""
     program = "import sys, time\nfor part in ('a\\nb\\nc', 'd\\n'):\n    sys.stdout.write(part); sys.stdout.flush(); time.sleep(0.1)"
     lines = stream_command([sys.executable, "-u", "-c", program])

@@ -194,7 +194,7 @@ def test_the_place_under_the_roofline_is_by_the_peak_and_bandwidth_of_the_same_r
     assert "2.7 ms, 67.5% of the whole model's 4 ms; inside it the profiler gives them 70.0%" in notes
 
 
-def test_an_energy_of_an_operator_has_its_uncertainty_and_an_estimate_says_so():
+def test_an_energy_of_an_operator_has_its_uncertainty_and_an_estimate_is_marked():
     """In the table as in the document; an uncertainty that is not known is `?`."""
     models = [operator(name, "Gemm", 100, 100) for name in ("a", "b", "c")]
     measured, unsure, estimated = (

@@ -37,7 +37,7 @@ def test_the_standard_error_is_the_sample_deviations():
     assert accuracies([item("a", "b")], [[-1.0, -2.0]]).acc_stderr is None
 
 
-def test_the_first_of_equals_is_the_answer():
+def test_the_first_of_equals_is_the_prediction():
     """As numpy's argmax, which the reference uses."""
     assert accuracies([item("a", "b", answer=0)], [[-1.0, -1.0]]).acc == 1.0
 

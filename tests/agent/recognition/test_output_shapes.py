@@ -17,7 +17,7 @@ def said(labels=0, task=None):
     return SelfDescription(tuple(f"thing {i}" for i in range(labels)), None, task, None, None)
 
 
-def test_shapes_tell_the_family():
+def test_shapes_determine_the_family():
     """Fixed and open dimensions, either axis order, other strides."""
     for shape, size, name, words, family, classes in [
         ((1, 84, 8400), SIZE, "m.onnx", SILENT, "yolov8", 80),
@@ -64,8 +64,8 @@ def test_yolov5_with_its_raw_maps_is_recognised():
     assert family_of_outputs(tensors((1, 25200, 85), *maps), SIZE, "m.onnx", SILENT).name == "yolov5"
 
 
-def test_several_outputs_tell_the_family():
-    """Sets, lists and maps, in any order; what the file does not name is said, with the key of the card."""
+def test_several_outputs_determine_the_family():
+    """Sets, lists and maps, in any order; what the file does not name is reported, with the key of the card."""
     for shapes, name, words, family, classes in [
         ([(1, 100, 92), (1, 100, 4)], "detr-r50.onnx", SILENT, "detr", 91),
         ([(1, 300, 4), (1, 300, 80)], "m.onnx", SILENT, "detr", 80),
@@ -108,13 +108,13 @@ def test_four_outputs_without_shapes_are_those_of_the_post_processing():
             )
 
 
-def test_nanodets_grid_tells_its_generation():
+def test_nanodets_grid_determines_its_generation():
     """Four strides are NanoDet-Plus, three the first NanoDet; their cells reach from different points."""
     assert family_of_outputs(tensors((1, 3598, 112)), (416, 416), "m.onnx", SILENT).strides == (8, 16, 32, 64)
     assert family_of_outputs(tensors((1, 2100, 112)), (320, 320), "nanodet_m.onnx", SILENT).strides == (8, 16, 32)
 
 
-def test_what_a_file_says_of_its_head_counts_more_than_its_name():
+def test_what_a_file_declares_of_its_head_counts_more_than_its_name():
     """As Ultralytics 8.4 writes them: dynamic exports show no size at all, YOLO26 comes with and without suppression."""
     for shape, name, end_to_end, head, family in [
         ((1, 84, 2100), "yolo26n.onnx", False, "Detect", "yolov8"),
@@ -170,7 +170,7 @@ def test_tensorflows_own_graphs_count_classes_from_one():
         assert (found.name, found.classes) == ("tflite-postprocess", classes), f"{name!r}"
 
 
-def test_without_outputs_the_file_name_tells():
+def test_without_outputs_the_file_name_determines_the_family():
     """TorchScript declares no outputs: family and classes come from the file name, with a doubt where no classes are named."""
     for name, family in [
         ("yolov5n_640.torchscript.pt", "yolov5"),
@@ -192,7 +192,7 @@ def test_without_outputs_the_file_name_tells():
             assert family_of_outputs([], SIZE, name, said(3)).classes == 3
 
 
-def test_what_only_looks_like_a_family_is_refused():
+def test_what_only_resembles_a_family_is_refused():
     """End-to-end heads, masks, poses, features, other inputs: no guess."""
     for shapes, size, name, words, why in [
         ([(1, 116, 8400), (1, 32, 160, 160)], SIZE, "m.onnx", SILENT, "no known family"),

@@ -32,7 +32,7 @@ def test_a_card_beside_the_model_wins(tmp_path):
 
 
 @pytest.mark.parametrize(("content", "doubts"), [(b"the model", 0), (b"another export", 1)])
-def test_a_card_of_another_file_is_told(tmp_path, content, doubts):
+def test_a_card_of_another_file_is_reported(tmp_path, content, doubts):
     """A model that was exported anew over the old one keeps its card, whose classes and range may be wrong now."""
     (tmp_path / "m.onnx").write_bytes(content)
     (tmp_path / "m.onnx.toml").write_text(
@@ -85,8 +85,8 @@ def test_yolov8_in_int8_keeps_zero_to_one():
     assert (made.input.mean[0], made.input.sd[0]) == (0, 255)
 
 
-def test_the_cells_of_four_strides_tell_an_open_input():
-    """NanoDet-Plus has a fourth: 3598 cells are those of 416 pixels, though file and name say no size."""
+def test_the_cells_of_four_strides_determine_an_open_input():
+    """NanoDet-Plus has a fourth: 3598 cells are those of 416 pixels, though file and name give no size."""
     made, guesses = recognised("nanodet-plus-m.onnx", tensors((None, 3, None, None)), tensors((1, 3598, 112)))
     assert (made.family, made.input.height, made.input.width) == ("nanodet", 416, 416)
     assert any("as many cells" in guess for guess in guesses)
@@ -141,7 +141,7 @@ def test_torchscript_is_recognised_by_name():
     assert len(guesses) == 4
 
 
-def test_an_ssd_takes_pixels_as_its_quantisation_says():
+def test_an_ssd_takes_pixels_by_its_quantisation():
     """uint8 with scale 1/128 and zero 128: the quantised value is the pixel."""
     infos = tensors((), (), (), (), names=["TFLite_Detection_PostProcess"] + [f"TFLite_Detection_PostProcess:{k}" for k in (1, 2, 3)])
     made, _ = recognised("ssd.tflite", [TensorInfo("x", (1, 300, 300, 3), "uint8", 1 / 128, 127)], infos)
@@ -185,7 +185,7 @@ def test_a_float_classifiers_range_is_read_or_guessed_aloud():
         assert any("a wrong guess costs accuracy" in guess for guess in guesses) == guessed, f"{name!r}, {metadata!r}"
 
 
-def test_endings_tell_precision_and_the_shared_name():
+def test_endings_determine_precision_and_the_shared_name():
     """All files of one model have one name, which fits a topic and a tag."""
     for file, name, precision in [
         ("yolov8n_float16.tflite", "yolov8n", "fp16"),
@@ -204,7 +204,7 @@ def test_endings_tell_precision_and_the_shared_name():
             assert any(f"precision {precision}" in guess for guess in guesses)
 
 
-def test_what_is_not_recognised_says_what_to_write():
+def test_what_is_not_recognised_names_what_to_write():
     """The reason, the file to write, and the keys that it needs."""
     for inputs, outputs, why in [
         (tensors((1, 1, 28, 28)), tensors((1, 10)), r"inputs \[\[1, 1, 28, 28\]\] are not one picture"),

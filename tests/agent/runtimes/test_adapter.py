@@ -42,7 +42,7 @@ def test_the_order_of_candidates_decides(made):
     assert adapter.load_library([LibraryCandidate(first, ("a",)), LibraryCandidate(second, ("b",))], "litert").module.x == 1
 
 
-def test_a_build_under_another_name_tells_its_own_version(made):
+def test_a_build_under_another_name_reports_its_own_version(made):
     """A vendor's wheel may carry no distribution that we know."""
     found = adapter.load_library([LibraryCandidate(made("vendor_library", "x = 1"), ("nobody-has-this",))], "onnx")
     assert (found.package, found.version) == ("nobody-has-this", "9.9")
@@ -55,14 +55,14 @@ def test_an_import_is_timed_and_a_second_one_costs_nothing(made):
     assert adapter.load_library([candidate], "onnx").import_ns < 20_000_000
 
 
-def test_nothing_installed_says_what_to_install():
+def test_without_the_library_the_error_names_what_to_install():
     """The line names the modules tried and the extra."""
     with pytest.raises(UnavailableError, match=r"no usable nobody_has_this is installed; .*pip install 'edgemeter\[onnx\]'"):
         adapter.load_library([LibraryCandidate("nobody_has_this", ("a",))], "onnx")
 
 
-def test_a_library_that_is_there_but_broken_is_told_from_an_absent_one(made):
-    """A missing shared object or another's absence is said in its own words."""
+def test_a_library_that_is_there_but_broken_is_distinguished_from_an_absent_one(made):
+    """A missing shared object or another's absence is reported in its own words."""
     broken = made("broken_library", "import nobody_has_this_either")
     with pytest.raises(UnavailableError, match=r"is here but cannot be imported: No module named 'nobody_has_this_either'"):
         adapter.load_library([LibraryCandidate(broken, ("a",))], "litert")
@@ -94,7 +94,7 @@ def test_an_open_dimension_takes_any_size():
         adapter.check_inputs([np.zeros((2, 4, 5, 8), np.uint8)], [declared])
 
 
-def test_the_message_says_what_is_wanted_and_what_was_given():
+def test_the_message_names_what_is_expected_and_what_was_given():
     """Both in the same words."""
     with pytest.raises(ConfigError, match=r"input 'images' takes uint8 \[\?, 8\], got float32 \[2, 8\]"):
         adapter.check_inputs([np.zeros((2, 8), np.float32)], [TensorInfo("images", (None, 8), "uint8")])
@@ -152,6 +152,6 @@ def test_what_is_not_understood_is_nothing(tmp_path):
         assert adapter.read_metadata(tmp_path) == {}, f"{content[:20]!r}"
 
 
-def test_no_file_says_nothing(tmp_path):
+def test_without_a_file_nothing_is_reported(tmp_path):
     """Most models have none."""
     assert adapter.read_metadata(tmp_path) == {}

@@ -118,7 +118,7 @@ def test_what_is_plugged_in_is_recorded_and_names_the_backend(opened, tmp_path):
     assert found.facts["accelerators"] == "Coral USB (1a6e:089a, not used since it was plugged in) at 5000 Mbit/s"
 
 
-def test_of_usb_and_pcie_only_the_answer_to_the_question_is_claimed(opened, tmp_path):
+def test_of_usb_and_pcie_only_what_was_chosen_is_recorded(opened, tmp_path):
     """Which of two was opened is not known unless it was chosen."""
     plug(tmp_path, "2-1", USB | {"idVendor": "18d1\n", "idProduct": "9302\n"})
     (tmp_path / "dev").mkdir()
@@ -131,7 +131,7 @@ def test_of_usb_and_pcie_only_the_answer_to_the_question_is_claimed(opened, tmp_
     ("plugged", "words"),
     [(False, "as 'pci:1': this machine shows none on USB or PCIe; plug one in"), (True, "'pci:1': this machine shows Coral USB")],
 )
-def test_a_board_without_an_edge_tpu_says_so(opened, tmp_path, plugged, words):
+def test_a_board_without_an_edge_tpu_is_reported(opened, tmp_path, plugged, words):
     """The library itself gives no reason."""
     if plugged:
         plug(tmp_path, "2-1", USB)
@@ -140,13 +140,13 @@ def test_a_board_without_an_edge_tpu_says_so(opened, tmp_path, plugged, words):
     assert "\n" not in str(caught.value)
 
 
-def test_a_board_without_libedgetpu_says_what_to_install(opened):
+def test_a_board_without_libedgetpu_names_what_to_install(opened):
     """The loader's words stand in the line."""
     with pytest.raises(UnavailableError, match=r"libedgetpu-nowhere.so.1 cannot be loaded: .*; install Coral's package libedgetpu1-std"):
         opened(library="libedgetpu-nowhere.so.1")
 
 
-def test_a_library_that_is_no_delegate_is_told(opened, tmp_path):
+def test_a_library_that_is_no_delegate_is_reported(opened, tmp_path):
     """Another library under that name is not called."""
     (tmp_path / "a.c").write_text("int nothing = 0;\n")
     with pytest.raises(UnavailableError, match="is not an Edge TPU library: it lacks tflite_plugin_create_delegate"):
@@ -191,8 +191,8 @@ def told(library: Path, root: Path) -> str:
 
 
 @pytest.mark.parametrize(("flags", "clock"), [((), "'max'"), (("-DTHROTTLE_EDGE_TPU",), "'std'")])
-def test_the_build_itself_tells_its_clock(models, tmp_path, flags, clock):
-    """Copied by hand, without package or telling folder: only the throttled build holds the sentence."""
+def test_the_build_itself_shows_its_clock(models, tmp_path, flags, clock):
+    """Copied by hand, without package or telltale folder: only the throttled build holds the sentence."""
     library = built(tmp_path / "lib", models / "edgetpu_delegate.c", *flags)
     assert told(library, tmp_path) == f"(clock={clock}, package=None, version='BuildLabel(N/A), RuntimeVersion(14)')"
 
@@ -204,14 +204,14 @@ def test_a_build_without_words_leaves_the_clock_open(tmp_path):
 
 
 @pytest.mark.parametrize(("folder", "clock"), [("throttled/k8", "'std'"), ("direct/aarch64", "'max'")])
-def test_the_folder_of_googles_zip_tells_the_clock(tmp_path, folder, clock):
+def test_the_folder_of_googles_zip_shows_the_clock(tmp_path, folder, clock):
     """It goes before the words in the file."""
     (tmp_path / "a.c").write_text("void *tflite_plugin_create_delegate(void) { return 0; }\n")
     assert told(built(tmp_path / folder, tmp_path / "a.c"), tmp_path) == f"(clock={clock}, package=None, version=None)"
 
 
 @pytest.mark.parametrize("variant", ["std", "max"])
-def test_the_debian_package_tells_clock_and_version(models, tmp_path, variant):
+def test_the_debian_package_shows_clock_and_version(models, tmp_path, variant):
     """The package that installed this very file, whatever the file holds."""
     library = built(tmp_path / "usr/lib", models / "edgetpu_delegate.c")
     info = tmp_path / "var/lib/dpkg/info"

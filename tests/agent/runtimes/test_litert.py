@@ -60,7 +60,7 @@ def test_xnnpack_asked_for_and_not_taking_part_is_an_error(runtime, models):
         runtime.load(models / "litert_int32.tflite", Options(backend="xnnpack"))
 
 
-def test_a_quantised_model_tells_scale_and_zero_point(runtime, models):
+def test_a_quantised_model_holds_scale_and_zero_point(runtime, models):
     """Input and output carry the model's own quantisation, and real values come out."""
     found = runtime.load(models / "litert_int8.tflite", Options())
     assert (found.inputs[0].dtype, found.inputs[0].scale, found.inputs[0].zero_point) == ("int8", 0.5, -1)
@@ -99,8 +99,8 @@ def test_metadata_and_labels_are_read(runtime, models):
     assert (metadata["input_mean"], metadata["input_sd"], metadata["output_names"]) == ("127.5", "128", "score")
 
 
-def test_an_edge_tpu_model_is_told_from_a_broken_one(runtime, models):
-    """The message says what the model is for and what to run instead."""
+def test_an_edge_tpu_model_is_distinguished_from_a_broken_one(runtime, models):
+    """The message names what the model is for and what to run instead."""
     with pytest.raises(ConfigError, match=r"compiled for the Edge TPU \(custom op edgetpu-custom-op\); run the CPU version"):
         runtime.load(models / "litert_edgetpu.tflite", Options())
 

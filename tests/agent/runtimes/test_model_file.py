@@ -60,7 +60,7 @@ def test_texts_below_a_folder_lose_its_name(tmp_path):
     assert model_file.texts(path, below="extra") == {"config.txt": "{}", "direct.txt": "d"}
 
 
-def test_a_member_that_claims_less_than_it_holds_is_left_out(tmp_path):
+def test_a_member_larger_than_declared_is_left_out(tmp_path):
     """A zip can lie about sizes; no more than the limit is ever unpacked."""
     path = tmp_path / "model"
     with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:

@@ -58,7 +58,7 @@ def test_what_is_not_whole_is_refused_in_one_line(written):
         assert "\n" not in str(caught.value), f"{text!r}"
 
 
-def test_the_binary_form_is_not_taken(written):
+def test_the_binary_form_is_refused(written):
     """ncnn2mem's .param.bin begins with the mark as a number."""
     with pytest.raises(ConfigError, match="lacks the magic number 7767517: give the text file"):
         written((7767517).to_bytes(4, "little") + bytes(40))

@@ -158,7 +158,7 @@ def test_a_query_that_fails_is_an_error_at_once(opened, cuda, x):
         call()
 
 
-def test_too_much_memory_is_said_in_one_line(opened):
+def test_too_much_memory_is_one_line(opened):
     """With what CUDA calls it."""
     runtime, _ = opened(("x", "INPUT", [-1, 4], "FLOAT", {"most": 1 << 40}), ("y", "OUTPUT", [-1, 1 << 33], "FLOAT"))
     runtime._context._shapes["y"] = (1, 1 << 33)
@@ -166,8 +166,8 @@ def test_too_much_memory_is_said_in_one_line(opened):
         runtime.bind([np.zeros((1, 4), np.float32)])
 
 
-def test_an_engine_of_another_version_is_told_in_tensorrts_words(cuda, tmp_path):
-    """It tells them to a logger only."""
+def test_an_engine_of_another_version_is_reported_in_tensorrts_words(cuda, tmp_path):
+    """It writes them to a logger only."""
     assert cuda
     path = tmp_path / "model.plan"
     path.write_bytes(b"ftrt" + bytes(100))
@@ -176,7 +176,7 @@ def test_an_engine_of_another_version_is_told_in_tensorrts_words(cuda, tmp_path)
     assert "\n" not in str(caught.value)
 
 
-def test_a_machine_without_a_device_is_told(cuda, models):
+def test_a_machine_without_a_device_is_reported(cuda, models):
     """The library may be there and the GPU not."""
     cuda.set_devices(0)
     sha256 = hashlib.sha256((models / "tensorrt.engine").read_bytes()).hexdigest()
@@ -184,7 +184,7 @@ def test_a_machine_without_a_device_is_told(cuda, models):
         TensorRt().load(models / "tensorrt.engine", Options(sha256=sha256))
 
 
-def test_a_machine_without_cuda_is_told(cuda, models):
+def test_a_machine_without_cuda_is_reported(cuda, models):
     """TensorRT may be there and CUDA's library not."""
     assert cuda
     sha256 = hashlib.sha256((models / "tensorrt.engine").read_bytes()).hexdigest()

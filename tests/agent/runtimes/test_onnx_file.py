@@ -34,8 +34,8 @@ def test_garbled_and_cut_files_have_none_or_those_read_so_far(models, tmp_path):
         onnx_file.quantisations(path)
 
 
-def test_operators_and_weights_tell_the_precision(models):
-    """A file quantised inside may take and give floats: its ends say nothing."""
+def test_operators_and_weights_determine_the_precision(models):
+    """A file quantised inside may take and give floats: its ends show nothing."""
     for name, precision in [("onnx", "fp32"), ("onnx_float16", "fp16"), ("onnx_int8", "int8"), ("onnx_uint8", "int8")]:
         assert onnx_file.precision(models / f"{name}.onnx") == precision, f"{name!r}"
 

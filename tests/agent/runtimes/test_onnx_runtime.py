@@ -23,7 +23,7 @@ def runtime():
     made.close()
 
 
-def test_package_backend_and_metadata_are_told(runtime, models):
+def test_package_backend_and_metadata_are_reported(runtime, models):
     """The record names the library; metadata_props come as they are."""
     found = runtime.load(models / "onnx.onnx", Options())
     assert found.package.startswith("onnxruntime")
@@ -121,7 +121,7 @@ def test_outputs_before_the_first_call_are_refused(runtime, models, x):
         call()
 
 
-def test_what_the_library_cannot_run_is_said_in_one_line(runtime, models):
+def test_what_the_library_cannot_run_is_one_line(runtime, models):
     """The reason stands in the message, the library's noise around it does not."""
     for name, words in [
         ("onnx_opset99", "it needs opset 99, this version knows up to"),
@@ -146,7 +146,7 @@ def test_what_an_exporter_left_in_the_file_is_no_warning_of_ours(runtime, models
     assert "unused" not in capfd.readouterr().err
 
 
-def test_text_is_told_from_a_model(runtime, tmp_path):
+def test_text_is_distinguished_from_a_model(runtime, tmp_path):
     """An .onnx that is text is not reported as a protobuf error."""
     path = tmp_path / "note.onnx"
     path.write_text("a note about a model")

@@ -29,7 +29,7 @@ def test_both_formats_give_the_same(runtime, models, x):
         assert (found.package, found.backend, dict(found.metadata)) == ("openvino", "cpu", said)
 
 
-def test_it_computes_in_the_precision_of_the_file_unless_told(runtime, models):
+def test_it_computes_in_the_precision_of_the_file_unless_configured(runtime, models):
     """Left to itself OpenVINO takes bfloat16 where the processor has it."""
     found = runtime.load(models / "openvino.xml", Options())
     assert (found.backend, found.facts) == ("cpu", {"computed_in": "f32"})
@@ -118,7 +118,7 @@ def test_outputs_before_the_first_call_are_refused(runtime, models, x):
 @pytest.mark.parametrize(
     ("size", "words"), [(None, "Empty weights data in bin file or bin file cannot be found"), (4, "Incorrect weights in bin file")]
 )
-def test_missing_or_short_weights_are_told(runtime, models, tmp_path, size, words):
+def test_missing_or_short_weights_are_reported(runtime, models, tmp_path, size, words):
     """They lie in a second file."""
     (tmp_path / "m.xml").write_bytes((models / "openvino.xml").read_bytes())
     if size is not None:
@@ -129,7 +129,7 @@ def test_missing_or_short_weights_are_told(runtime, models, tmp_path, size, word
 
 
 @pytest.mark.parametrize(("name", "words"), [("onnx_unknown", "nobody.NobodyHasThis"), ("onnx_external", "onnx_external.bin")])
-def test_what_the_library_cannot_run_is_said_in_one_line(runtime, models, name, words):
+def test_what_the_library_cannot_run_is_one_line(runtime, models, name, words):
     """The reason stands in the message, the chain of places in the library does not."""
     with pytest.raises(ConfigError, match=words) as caught:
         runtime.load(models / f"{name}.onnx", Options())

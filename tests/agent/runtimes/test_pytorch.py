@@ -32,7 +32,7 @@ def runtime():
     made.close()
 
 
-def test_an_exported_program_tells_its_tensors_and_texts(runtime, models, x):
+def test_an_exported_program_holds_its_tensors_and_texts(runtime, models, x):
     """Names, shapes and dtypes come from the graph's signature, labels from the archive."""
     found = runtime.load(models / "pytorch.pt2", Options())
     assert [(info.name, info.shape, info.dtype) for info in found.inputs] == [("x", (1, 4), "float32")]

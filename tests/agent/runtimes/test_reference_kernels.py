@@ -41,7 +41,7 @@ def test_litert_has_reference_kernels_and_names_them(opened):
 
 
 @pytest.mark.parametrize("level", ["none", "basic", "extended", "layout", "all"])
-def test_onnx_runtime_optimises_as_it_is_told(opened, level):
+def test_onnx_runtime_optimises_as_configured(opened, level):
     """Every level loads and gives the model's values."""
     runtime, _ = opened("onnx", "onnx.onnx", extra={"graph_optimisation": level})
     names = {"none": "ORT_DISABLE_ALL", "basic": "ORT_ENABLE_BASIC", "extended": "ORT_ENABLE_EXTENDED"}

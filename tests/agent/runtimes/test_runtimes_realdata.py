@@ -87,7 +87,7 @@ def test_a_model_that_cannot_run_here_is_refused_in_one_line(opened, file, words
         ("yolov8n_full_integer_quant.tflite", "temp_meta.txt", "{'description': 'Ultralytics YOLOv8n"),
     ],
 )
-def test_what_a_tflite_file_says_of_itself_is_read(opened, file, name, says):
+def test_what_a_tflite_file_states_of_itself_is_read(opened, file, name, says):
     """Labels and normalisation lie in the file."""
     assert opened("litert", file)[1].metadata[name].startswith(says)
 

@@ -47,8 +47,8 @@ def test_a_second_query_is_not_fed_with_the_first_ones_work(runtime, models, x):
         np.testing.assert_array_equal(runtime.outputs()[0], [[1, 3, 5, 7]])
 
 
-def test_a_model_that_tells_no_shape_takes_any_array(runtime, models, x):
-    """As pnnx writes it; `input_shape` tells it."""
+def test_a_model_without_a_shape_takes_any_array(runtime, models, x):
+    """As pnnx writes it; `input_shape` sets it."""
     found = runtime.load(models / "ncnn_open.param", Options())
     assert (found.inputs, found.outputs) == ((), ())
     found = runtime.load(models / "ncnn_open.param", Options(extra={"input_shape": "1x4"}))
@@ -57,7 +57,7 @@ def test_a_model_that_tells_no_shape_takes_any_array(runtime, models, x):
         runtime.bind([x[:, :3]])
 
 
-def test_the_metadata_beside_it_tells_the_shape(runtime, models, tmp_path):
+def test_the_metadata_beside_it_holds_the_shape(runtime, models, tmp_path):
     """As in the folder that Ultralytics exports."""
     for suffix in ("param", "bin"):
         shutil.copy(models / f"ncnn_open.{suffix}", tmp_path / f"model.ncnn.{suffix}")
@@ -119,7 +119,7 @@ def test_a_vulkan_device_that_is_not_here_is_unavailable(runtime, models, capfd)
 @pytest.mark.parametrize(
     ("size", "words"), [(None, "the weights of .* are not there"), (31, "read weight_data failed"), (0, "read weight_data failed")]
 )
-def test_missing_or_short_weights_are_told(runtime, models, tmp_path, capfd, size, words):
+def test_missing_or_short_weights_are_reported(runtime, models, tmp_path, capfd, size, words):
     """They lie in a second file; what ncnn prints becomes the reason."""
     shutil.copy(models / "ncnn.param", tmp_path / "m.param")
     if size is not None:

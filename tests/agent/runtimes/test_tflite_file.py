@@ -34,7 +34,7 @@ def test_the_signature_names_tensors_by_index(models):
     assert tflite_file.read_tflite(models / "litert.tflite").outputs == {}
 
 
-def test_what_the_file_says_of_itself_is_read(models):
+def test_what_the_file_states_of_itself_is_read(models):
     """Names, normalisation and the labels behind the model."""
     assert tflite_file.read_tflite(models / "litert_signed.tflite").metadata == {
         "name": "Linear",
@@ -110,7 +110,7 @@ def test_offsets_before_the_file_are_refused():
         tflite_file.root_table(table)
 
 
-def test_a_vector_that_claims_more_than_the_file_is_refused():
+def test_a_vector_that_declares_more_than_the_file_is_refused():
     """Its length is checked against the file, not believed."""
     vtable = struct.pack("<HHH", 6, 8, 4)
     # root offset, vtable (padded), table: distance to vtable, field 0: offset to vector, vector: length 9, no items
@@ -121,7 +121,7 @@ def test_a_vector_that_claims_more_than_the_file_is_refused():
         table.vector(0, 1)
 
 
-def test_tensors_tell_the_precision(models):
+def test_tensors_determine_the_precision(models):
     """Integers count only with a scale: indices are not quantised."""
     for name, precision in [("litert", "fp32"), ("litert_int8", "int8"), ("litert_int32", "fp32")]:
         assert tflite_file.read_tflite(models / f"{name}.tflite").precision == precision, f"{name!r}"

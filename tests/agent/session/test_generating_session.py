@@ -29,8 +29,8 @@ def test_every_figure_of_a_run_follows_from_its_raw_samples(tmp_path):
     assert any(isinstance(finding, NotRecomputed) and finding.field == "generation" for finding in recompute(without))
 
 
-def test_a_replayed_run_says_so_and_a_short_one_is_suspect(tmp_path):
-    """Provenance is that of the recording, and an answer cut short is named."""
+def test_a_replayed_run_is_marked_and_a_short_one_is_suspect(tmp_path):
+    """Provenance is that of the recording, and an output cut short is named."""
     record = measured(tmp_path, {"end_after_tokens": 5})
     assert record.provenance["latency"] == "replayed"
     assert record.runtime.name == "replay"

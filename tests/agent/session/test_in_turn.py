@@ -136,7 +136,7 @@ def test_a_pair_with_a_failed_or_invalid_run_is_left_out_and_named(compare):
     assert len(found.runs) == 7
 
 
-def test_the_sentence_says_which_runs_are_doubtful(compare):
+def test_the_sentence_names_the_doubtful_runs(compare):
     """Suspect runs count and are counted; a model whose scored run is invalid is called that."""
     ruined = msgspec.structs.replace(scored_run(0.1), verdict=Verdict(state="invalid", reasons=("accuracy-gate: 0.1 of 0.4",)))
     found = compare(

@@ -14,8 +14,8 @@ PHASES = ("load", "prepare", "warm-up", "idle before", "timed", "idle after", "a
 
 
 @pytest.mark.parametrize(("observing", "looks"), [("all", ["before", "during", "after"]), ("nothing", ["before", "after"])])
-def test_the_machine_is_looked_at_beside_the_timed_part_only_when_asked(tmp_path, observing, looks):
-    """Looks before and after cost the run nothing; the one beside it can be left out."""
+def test_the_conditions_during_the_timed_part_are_read_on_request_only(tmp_path, observing, looks):
+    """Readings before and after cost the run nothing; the one during it can be left out."""
     observation = Observation({}, observing, recorded(machine_trees.raspberry_pi_5(tmp_path)))
     observation.inspect_before()
     for name in PHASES:

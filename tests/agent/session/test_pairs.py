@@ -69,8 +69,8 @@ def test_one_pair_gives_only_its_ratio():
     assert pairs.judge_pairs([]).ratio is None
 
 
-def test_only_a_clear_answer_ends_a_comparison_early():
-    """A difference of 50% ends it at the fifth pair, not before; the answer that ten pairs just support does not, nor an open one."""
+def test_only_a_clear_outcome_ends_a_comparison_early():
+    """A difference of 50% ends it at the fifth pair, not before; the outcome that ten pairs just support does not, nor an open one."""
     clear = (log(1.5) + NOISE).tolist()
     assert [pairs.is_settled(clear[:n], 10) for n in (4, 5, 10)] == [False, True, False]
     weak = (log(1.03) + NOISE).tolist()
@@ -79,8 +79,8 @@ def test_only_a_clear_answer_ends_a_comparison_early():
     assert not any(pairs.is_settled((5 * NOISE).tolist()[:n], 10) for n in range(11))
 
 
-def test_the_longer_the_plan_the_stricter_each_look():
-    """All looks share one error: five pairs that end a comparison of ten do not end one of a thousand."""
+def test_the_longer_the_plan_the_stricter_each_interim_test():
+    """All interim tests share one error: five pairs that end a comparison of ten do not end one of a thousand."""
     rows = [(log(1.5) + scale * NOISE[:5]).tolist() for scale in (1, 2, 3, 4, 5, 6, 7)]
     short, long = ([pairs.is_settled(row, planned) for row in rows] for planned in (10, 1000))
     assert sum(short) > sum(long) > 0

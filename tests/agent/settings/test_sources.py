@@ -23,7 +23,7 @@ def test_each_value_names_its_source(tmp_path, monkeypatch):
     assert (found["sensors.nvml.gpu"], found["home"]) == (("1", str(path)), (str(tmp_path), "EDGEMETER_HOME"))
 
 
-def test_a_certificate_names_the_device_whatever_the_file_says(tmp_path):
+def test_a_certificate_names_the_device_whatever_the_file_states(tmp_path):
     """As the broker knows it."""
     (tmp_path / "identity.json").write_text('{"device": "certified", "fleet": "lab"}')
     path = tmp_path / "config.toml"

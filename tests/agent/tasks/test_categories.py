@@ -86,7 +86,7 @@ def test_the_label_offset_finds_the_label_of_a_class():
     assert of(categories, classes=3, labels=("dog", "cat"), label_offset=-1) == (None, 2, 1)
 
 
-def test_labels_alone_tell_the_number_of_classes():
+def test_labels_alone_determine_the_number_of_classes():
     """A card with labels needs no count."""
     assert of([{"id": 1, "name": "cat"}], labels=("dog", "cat")) == (None, 1)
 
@@ -104,7 +104,7 @@ def test_labels_that_contradict_the_order_are_an_error():
         of(categories, classes=2, labels=("dog", "cat"))
 
 
-def test_what_does_not_match_says_both_counts():
+def test_what_does_not_match_names_both_counts():
     """Neither as many, nor COCO's numbering, nor names."""
     for output, said in [({"classes": 3}, "3 classes"), ({"classes": 90}, "90 classes"), ({}, "an unknown number of classes")]:
         with table_row(output), pytest.raises(ConfigError, match=f"{said}, the annotations have 2 categories"):
@@ -153,7 +153,7 @@ def test_boxes_match_by_class_and_overlap_one_to_one():
         assert matched_ratio(other, found(CAT, DOG)) == pytest.approx(ratio), f"{other!r}"
 
 
-def test_two_answers_without_boxes_say_nothing():
+def test_two_predictions_without_boxes_prove_nothing():
     """Nothing shown on either side is no agreement: a model that finds nothing would always agree with itself."""
     assert matched_ratio(found(), found()) is None
     assert matched_ratio(found((1, 1, 2, 2, 0.2, 0)), found()) is None

@@ -53,7 +53,7 @@ def test_top1_and_top5_are_shares_of_the_photographs(folder):
     assert score.detail["top5"] == pytest.approx(2 / 3)
 
 
-def test_an_index_that_counts_from_another_class_is_told(tmp_path):
+def test_an_index_that_counts_from_another_class_is_reported(tmp_path):
     """Top-1 is 0 and the model is right throughout, one class further: no ruin, a background that one side counts."""
     for folder, shift, word in in_folders(tmp_path, [(1, "lower"), (-1, "higher"), (0, None)]):
         with table_row(shift):
@@ -75,8 +75,8 @@ def test_of_equal_scores_the_lower_class_is_first(folder):
     assert made.score().detail["top5"] == 1
 
 
-def test_only_what_was_answered_is_scored(folder):
-    """The number of images says on how many."""
+def test_only_what_was_predicted_is_scored(folder):
+    """The number of images states on how many."""
     made = make_task(open_with_truth(folder, {"photo_0.png": 2, "photo_2.png": 3}))
     assert made.score() is None
     made.predict(1, [scores(4)])
@@ -137,7 +137,7 @@ def test_groups_have_their_own_accuracy_and_a_gap(tmp_path):
     assert made.score("value").groups == ()
 
 
-def test_an_index_that_counts_the_background_is_told_so(folder):
+def test_an_index_that_counts_the_background_is_reported_as_such(folder):
     """Classes 1 to 10 of a model of ten and background: the fix is to subtract one, and we do not guess."""
     with pytest.raises(ConfigError, match="seems to count the background as class 0: subtract 1"):
         make_task(open_with_truth(folder, {"photo_0.png": 1, "photo_1.png": 10}))

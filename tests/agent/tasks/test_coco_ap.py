@@ -91,7 +91,7 @@ def test_the_document_is_left_as_it_was():
     assert truth == before
 
 
-def test_without_hotcoco_the_message_says_what_to_install(monkeypatch):
+def test_without_hotcoco_the_message_names_what_to_install(monkeypatch):
     """One line with the pip command."""
     monkeypatch.setitem(sys.modules, "hotcoco", None)
     with pytest.raises(UnavailableError, match=r"pip install 'edgemeter\[vision\]'"):

@@ -84,16 +84,16 @@ def test_a_photograph_without_detections_counts(folder):
     assert made.score().value == pytest.approx(51 / 101, abs=1e-9)
 
 
-def test_a_photograph_answered_twice_counts_once(folder):
-    """The last answer stands: a timed loop may go round the data set."""
+def test_a_photograph_predicted_twice_counts_once(folder):
+    """The last prediction stands: a timed loop may go round the data set."""
     made = make_task(open_with_truth(folder, make_truth()))
     run(made, [np.zeros(HEAD, np.float32)])
     score = run(made, [perfect()])
     assert (score.value, score.images) == (pytest.approx(1, abs=1e-9), 2)
 
 
-def test_only_what_was_answered_is_scored(folder):
-    """The number of images says on how many."""
+def test_only_what_was_predicted_is_scored(folder):
+    """The number of images states on how many."""
     made = make_task(open_with_truth(folder, make_truth()))
     assert made.score() is None
     made.prepare(1)

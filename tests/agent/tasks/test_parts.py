@@ -42,7 +42,7 @@ def test_rounding_is_no_spread():
     assert jackknife_error([0.3 + 1e-6, 0.3] * 10) > 0
 
 
-def test_a_figure_without_bounds_says_why():
+def test_a_figure_without_bounds_states_why():
     """Too few images, or one part that holds all that is to be found."""
     assert Jackknifed(lambda _: 0.5).bounded(range(19)).reason == "fewer than 20 images"
     assert "there is nothing to find" in Jackknifed(lambda some: 0.5 if 7 in some else None).bounded(range(40)).reason

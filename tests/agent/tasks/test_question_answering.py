@@ -118,7 +118,7 @@ def test_spans_outside_the_passage_or_backwards_are_no_answers(tmp_path):
             assert found
 
 
-def test_an_answer_is_at_most_as_long_as_the_card_says(tmp_path):
+def test_an_answer_is_at_most_as_long_as_the_card_allows(tmp_path):
     """Two tokens: the better one of three is left out."""
     task = made(tmp_path, [question("red")], more="stride_tokens = 3\nanswer_tokens = 2\n")
     windows = len(task.prepare(0))
@@ -158,7 +158,7 @@ def test_questions_with_and_without_answer_are_scored_apart(tmp_path):
 
 
 @pytest.mark.parametrize("outputs", [("end_logits", "start_logits"), ("both",)])
-def test_starts_and_ends_are_told_by_name_or_stand_side_by_side(tmp_path, outputs):
+def test_starts_and_ends_are_recognised_by_name_or_stand_side_by_side(tmp_path, outputs):
     """MobileBERT's LiteRT file gives ends first; BERT's first script gave one tensor."""
     task = made(tmp_path, [question("is red and")], outputs=outputs)
     windows = len(task.prepare(0))

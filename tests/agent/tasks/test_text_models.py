@@ -114,7 +114,7 @@ def test_texts_of_different_lengths_make_no_batch():
 
 
 @pytest.mark.slow
-def test_a_run_says_how_texts_became_inputs_and_two_lengths_are_two_cases(tmp_path, sentences):
+def test_a_run_states_how_texts_became_inputs_and_two_lengths_are_two_cases(tmp_path, sentences):
     """Tokenising is a stage of its own; 12 tokens and 24 differ in inputs, case and accuracy."""
     pytest.importorskip("onnxruntime")
     records = []

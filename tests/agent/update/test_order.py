@@ -94,7 +94,7 @@ def test_what_is_no_bundle_is_refused(board, tmp_path, held):
         order.read_manifest(tmp_path / "nowhere", release(board))
 
 
-def test_an_older_version_and_a_bad_one_are_refused_unless_told(board):
+def test_an_older_version_and_a_bad_one_are_refused_unless_allowed(board):
     """Before anything is fetched."""
     (board.home / "update" / "bad.json").write_text(
         json.dumps({"2.0": {"attempts": 1, "is_bad": True, "reason": "it crashed", "ended_ns": 1}})
@@ -134,8 +134,8 @@ def test_another_kind_of_work_is_no_update(board):
         order.carry_out(other, board.bundle("2.0"), board.home, release(board))
 
 
-def test_what_came_of_it_is_told_to_the_job_that_asked(board):
-    """Not to an earlier attempt, and not from half a file; an order that ended is not asked for again."""
+def test_the_outcome_is_reported_to_the_job_that_requested_it(board):
+    """Not to an earlier attempt, and not from half a file; an order that ended is not requested again."""
     outcome = board.home / "update" / "outcome.json"
     assert order.came_of(wanted(), board.home) is None
     outcome.write_text("{")
@@ -151,7 +151,7 @@ def test_what_came_of_it_is_told_to_the_job_that_asked(board):
     assert board.said("wanted") == {}
 
 
-def test_a_wish_is_taken_back_by_the_job_that_made_it(board):
+def test_an_update_request_is_withdrawn_by_the_job_that_made_it(board):
     """As long as it is there."""
     order.carry_out(wanted(), board.bundle("2.0"), board.home, release(board))
     order.withdraw(wanted(job="another"), board.home)

@@ -143,7 +143,7 @@ def test_a_low_ap_has_its_evidence_by_size_of_the_objects():
     assert "the model is untrained, the objects are tiny" in reason
 
 
-def test_a_reference_says_more_than_what_is_usual():
+def test_a_reference_counts_more_than_what_is_usual():
     """A low accuracy that the reference confirms is as it should be; one that misses it is invalid."""
     confirmed = msgspec.structs.replace(GATE, reference_value=0.021, needed_value=0.019, passed=True)
     assert verdict.judge(measured(**seen(), **scored(0.02), accuracy_gate=confirmed), ()).reasons == ()

@@ -72,7 +72,7 @@ def test_a_fourth_channel_changes_no_pixel():
 
 
 @pytest.fixture(autouse=True)
-def looked_for_again():
+def fresh_opencv_lookup():
     """Whether OpenCV is here is found out once a process; here in every test."""
     vision_resize.fastest_resize.cache_clear()
     yield
@@ -90,7 +90,7 @@ def test_without_opencv_ours_is_taken(monkeypatch):
     assert vision_resize.fastest_resize() is vision_resize.resize_bilinear
 
 
-def test_an_opencv_that_rounds_otherwise_is_not_taken(monkeypatch):
+def test_an_opencv_that_rounds_otherwise_is_not_used(monkeypatch):
     """One grey level in one pixel: the AP of an 8-bit model would depend on what happens to be installed."""
 
     def off_by_one(pixels, size, interpolation):

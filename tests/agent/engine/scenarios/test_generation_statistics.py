@@ -23,7 +23,7 @@ def moments(*queries: list[int]) -> TokenMoments:
     )
 
 
-def test_tpot_and_the_rates_are_what_their_definitions_say():
+def test_tpot_and_the_rates_follow_their_definitions():
     """(last - first) / (n - 1) a query; rates are ratios of sums, so that a slow query counts by its time."""
     two = moments([100, 110, 130], [200, 240, 280])
     assert tpot_ns(two, 3).tolist() == [15, 40]

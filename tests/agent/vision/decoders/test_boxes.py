@@ -175,7 +175,7 @@ def test_the_weakest_of_too_many_are_dropped_first():
     assert found.boxes[:, 0].tolist() == (expected * 2).tolist()
 
 
-def test_a_box_that_is_no_number_is_nowhere():
+def test_a_box_that_is_no_number_is_dropped():
     """It falls, whatever its score; the others stay."""
     found, scores, classes = candidates()
     found[1, 2] = np.nan
@@ -183,8 +183,8 @@ def test_a_box_that_is_no_number_is_nowhere():
     assert kept.scores.tolist() == [np.float32(0.5), np.float32(0.3)]
 
 
-def test_normalised_boxes_are_told_from_pixels():
-    """Nothing beyond 2 is 0..1, of which a box may leave the picture; of no boxes nothing needs to be told."""
+def test_normalised_boxes_are_distinguished_from_pixels():
+    """Nothing beyond 2 is 0..1, of which a box may leave the picture; of no boxes nothing needs to be determined."""
     frame = same_size(64, 32)
     assert decoders_boxes.in_pixels(np.array([[0, 0.5, 1.25, 1]], np.float32), frame).tolist() == [[0, 16, 80, 32]]
     assert decoders_boxes.in_pixels(np.array([[0, 0.5, 3, 1]], np.float32), frame).tolist() == [[0, 0.5, 3, 1]]

@@ -41,7 +41,7 @@ def answers(*cells):
     return [boxes, scores]
 
 
-def test_a_cell_answers_from_its_centre_in_units_of_its_stride():
+def test_a_cell_predicts_from_its_centre_in_units_of_its_stride():
     """Cell 6 is the third of the second row: centre (40, 24); cell 9 the second of the coarse grid: centre (48, 16)."""
     found = create(model(), DECLARED).decode(answers((6, (0.5, 1, 0.25, 0.5), 1, 0.5), (9, (1, 0.5, 0.25, 0.25), 2, 0.75)), FRAME)
     np.testing.assert_array_equal(found.boxes, [[16, 0, 56, 24], [32, 8, 44, 32]])
@@ -76,7 +76,7 @@ def test_scores_below_the_threshold_are_background_and_the_best_are_kept():
     np.testing.assert_allclose(best.scores, [0.40, 0.35], rtol=1e-6)
 
 
-def test_nothing_found_is_an_empty_answer():
+def test_nothing_detected_is_an_empty_prediction():
     """An empty scene gives arrays of the promised shapes."""
     found = create(model(), DECLARED).decode(answers(), FRAME)
     assert (found.boxes.shape, found.scores.shape, found.classes.shape) == ((0, 4), (0,), (0,))

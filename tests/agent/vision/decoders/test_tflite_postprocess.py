@@ -41,7 +41,7 @@ def check(found):
     assert (found.classes.tolist(), found.scores.tolist()) == ([2, 0], [0.75, 0.5])
 
 
-def test_names_tell_the_roles_in_any_order():
+def test_names_determine_the_roles_in_any_order():
     """All 24 orders, also before the first call, when every shape reads []."""
     for names in [OPERATOR, SAVED_MODEL, WORDS]:
         with table_row(names):
@@ -50,7 +50,7 @@ def test_names_tell_the_roles_in_any_order():
                 check(decode(order, names, shapes=[()] * 4))
 
 
-def test_without_names_shapes_and_values_tell_the_roles():
+def test_without_names_shapes_and_values_determine_the_roles():
     """Boxes end in 4, the count is the smallest, scores have fractions where classes have none."""
     for order in permutations(PARTS):
         check(decode(order, SILENT))
@@ -62,8 +62,8 @@ def test_names_that_lie_are_not_believed():
     check(decode(tuple(PARTS), swapped))
 
 
-def test_an_ambiguous_set_of_names_tells_nothing():
-    """Four roles or none: two scores are no answer."""
+def test_an_ambiguous_set_of_names_determines_nothing():
+    """Four roles or none: two scores are no result."""
     assert roles_by_name(["scores", "scores_2", "boxes", "count"]) is None
     assert roles_by_name(["StatefulPartitionedCall:31", "StatefulPartitionedCall:32", "a", "b"]) is None
 

@@ -63,7 +63,7 @@ def test_the_transposed_head_is_recognised_by_the_class_count():
     assert decode(tensor, classes=None).boxes.tolist() == [[15, 20, 25, 40]]
 
 
-def test_nothing_found_is_an_empty_answer():
+def test_nothing_detected_is_an_empty_prediction():
     """No anchor above the threshold: no detections, no error."""
     assert decode(head([], [])).boxes.shape == (0, 4)
 
