@@ -198,7 +198,7 @@ def test_a_pair_across_unequal_settings_is_marked():
             assert mark not in marked_pair(own, own).marks
 
 
-def test_the_matrix_says_what_a_cell_differs_in_from_the_best():
+def test_the_matrix_names_what_a_cell_differs_in_from_the_best():
     """As a note below it, and as columns."""
     for mark, (own, other) in MARKED.items():
         with table_row(mark):
@@ -210,7 +210,7 @@ def test_the_matrix_says_what_a_cell_differs_in_from_the_best():
             assert len({row[name] for row in views.matrix_rows(found)}) == 2
 
 
-def test_the_page_says_what_a_pair_differs_in():
+def test_the_page_names_what_a_pair_differs_in():
     """In the list of what the marks mean, and in the row."""
     for mark, (own, other) in MARKED.items():
         with table_row(mark):
@@ -225,7 +225,7 @@ def test_the_page_says_what_a_pair_differs_in():
             assert any(mark in str(cell) for line in plain.rows for cell in line)
 
 
-def test_the_datacenter_says_what_its_sides_differ_in():
+def test_the_datacenter_names_what_its_sides_differ_in():
     """Between device and server as in a comparison."""
     for mark, (own, other) in MARKED.items():
         with table_row(mark):

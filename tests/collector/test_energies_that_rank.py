@@ -134,7 +134,7 @@ def test_no_front_holds_both():
             assert len(titles) == len({one.stage.energy for one in found})
 
 
-def test_the_page_sets_them_against_each_other_nowhere():
+def test_the_page_never_sets_them_against_each_other():
     """Neither as a ratio of cases nor as one line over the days."""
     for kind in UNMEASURED:
         with table_row(kind):
@@ -210,7 +210,7 @@ def test_the_datacenter_is_weighed_against_what_was_measured():
             assert {server.provenance for server in chosen.servers} == {"measured"}
 
 
-def test_replayed_energies_rank_among_themselves_and_say_so():
+def test_replayed_energies_rank_among_themselves_and_are_marked():
     """The demo has no meter: its energies are compared with each other, under their own name."""
     provenance = {"latency": "measured", "energy": "replayed", "accuracy": "measured"}
     runs = [

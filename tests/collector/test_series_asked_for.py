@@ -21,14 +21,14 @@ def refusal(command, *arguments):
     return str(caught.value)
 
 
-def test_a_device_that_is_nowhere_is_named_beside_those_that_are(store):
+def test_an_unknown_device_is_named_with_those_that_exist(store):
     """A typo is no steady series."""
     assert refusal(trend, "--store", store, "--device", "pi-3") == "no run has device 'pi-3'; known are pi-1, pi-2"
     assert refusal(units, "--store", store, "--board", "Pi 6").startswith("no run has board 'Pi 6'; known are ")
 
 
-def test_what_is_there_but_not_together_is_said(tmp_path):
-    """Each is somewhere, no run is both."""
+def test_filters_without_a_common_run_are_reported(tmp_path):
+    """Each matches runs, and no run matches both."""
     path = tmp_path / "runs.json"
     path.write_bytes(document(*make_days(noisy(100, 5), fleet="a"), *make_days(noisy(100, 5, seed=2), device="pi-2", fleet="b")))
     assert refusal(trend, "--store", str(path), "--device", "pi-2", "--fleet", "a").startswith("no run has fleet 'a', device 'pi-2'")

@@ -123,7 +123,7 @@ def test_a_mail_arrives_with_subject_and_text(mail):
     assert "+5%" in found.get_content()
 
 
-def test_a_mail_server_that_refuses_is_told_from_one_that_is_not_there(mail):
+def test_a_mail_server_that_refuses_is_distinguished_from_an_absent_one(mail):
     """No TLS where it was asked for, a recipient it does not know: correct it. Nobody listens: later."""
     base = {"kind": "email", "host": "127.0.0.1", "sender": "e@x.org", "recipients": ("a@x.org",)}
     port = mail.server_address[1]
@@ -135,7 +135,7 @@ def test_a_mail_server_that_refuses_is_told_from_one_that_is_not_there(mail):
         send([OPENED], **base, port=1, security="none")
 
 
-def test_what_a_server_answers_decides_whether_it_is_tried_again(http):
+def test_the_reply_of_a_server_decides_whether_it_is_tried_again(http):
     """Refused is refused; too busy is for later. The address, a secret, stands in no message."""
     for status, error in ((404, UnavailableError), (400, UnavailableError), (503, TransientError), (429, TransientError)):
         with table_row(status):
@@ -182,7 +182,7 @@ def test_mqtt_gets_every_alert_as_json(tmp_path):
 
 
 @pytest.mark.mosquitto
-def test_an_mqtt_broker_that_refuses_the_topic_or_the_user_is_told(tmp_path, monkeypatch):
+def test_an_mqtt_broker_that_refuses_the_topic_or_the_user_is_reported(tmp_path, monkeypatch):
     """A rule or a password is missing: correct it, no retry helps."""
     monkeypatch.setenv("P", "wrong")
     (tmp_path / "acl").write_text("topic read #\n")
@@ -200,7 +200,7 @@ def test_an_mqtt_broker_that_refuses_the_topic_or_the_user_is_told(tmp_path, mon
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
-def test_apprise_delivers_or_says_how_to_install_it(http):
+def test_apprise_delivers_or_names_how_to_install_it(http):
     """Through its own json:// to a real server; without the library, the pip command."""
     try:
         import apprise  # noqa: F401, PLC0415

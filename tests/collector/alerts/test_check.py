@@ -101,14 +101,14 @@ def test_an_event_opens_one_alert_while_its_members_are_found_day_by_day(file):
     assert alert.firing.facts == {"fleet": "lab", "cause": "firmware a to b"}
 
 
-def test_a_sick_board_has_an_alert_of_its_own_beside_the_fleets(file):
+def test_a_board_with_an_issue_has_an_alert_of_its_own_besides_the_fleets(file):
     """It stepped on the same day without the new firmware, in both metrics."""
     sick = make_days(noisy(100, 80, seed=9, step_at=60, step_ratio=1.25), device="pi-9")
     done = at(updated(1, 2, 3) + sick, STEPS, file, day=80, is_dry=True)
     assert sorted(title for _, title in titles(done)) == ["board, worse: pi-9", "fleet, worse: pi-1, pi-2, pi-3"]
 
 
-def test_a_sick_board_is_not_taken_for_its_type(file):
+def test_a_board_with_an_issue_is_not_attributed_to_its_type(file):
     """A quarter more on one of four moves their mean, too."""
     healthy = [run for unit in range(3) for run in make_days(noisy(100, 80, seed=unit), device=f"pi-{unit}")]
     sick = make_days(noisy(100, 80, seed=9, step_at=60, step_ratio=1.25), device="pi-9")
@@ -116,7 +116,7 @@ def test_a_sick_board_is_not_taken_for_its_type(file):
     assert [title for _, title in titles(done)] == ["board, worse: pi-9"]
 
 
-def test_a_change_too_small_for_each_board_is_found_on_their_type_and_told_once(file):
+def test_a_change_too_small_for_each_board_is_found_on_their_type_and_reported_once(file):
     """Two cases of twelve boards, by 4.5% at 5% of noise: no step of a board, two of the type."""
     runs = []
     for unit in range(12):
@@ -188,7 +188,7 @@ def test_a_verdict_that_went_invalid_alerts_and_recovers(file):
     assert [event for event, _ in titles(at(runs, rules, file, day=13))] == ["closed"]
 
 
-def test_a_gap_a_drift_and_a_sick_board_alert_by_their_rules(file):
+def test_a_gap_a_drift_and_a_board_with_an_issue_alert_by_their_rules(file):
     """Each kind speaks for itself."""
     runs = make_days(np.array(noisy(100, 100, seed=3)) * np.exp(np.linspace(0, 0.08, 100)))
     for unit in range(8):
@@ -268,7 +268,7 @@ def test_a_rise_alerts_within_three_days(file):
     assert "days against the 14 days before" in lifecycle.read_alerts(file)[0].firing.text
 
 
-def test_a_rise_is_configured_and_a_fall_told_on_request(file):
+def test_a_rise_is_configured_and_a_fall_reported_on_request(file):
     """By 10% it does not alert at 6%; less energy is no bad news."""
     up, down = (make_days(noisy(100, 45, seed=3, noise_ratio=0.008, step_at=42, step_ratio=ratio)) for ratio in (1.06, 0.94))
 

@@ -108,8 +108,8 @@ def test_an_event_that_falls_apart_loses_no_finding(file):
     assert sorted(one.firing.subject for one in lifecycle.read_alerts(file)) == ["a", "b"]
 
 
-def test_a_dry_look_writes_nothing(file):
-    """It says what would happen, again and again."""
+def test_a_dry_run_writes_nothing(file):
+    """It prints what would happen, again and again."""
     assert events(file, firing(), is_dry=True) == ["opened"]
     assert events(file, firing(), is_dry=True) == ["opened"]
     assert lifecycle.read_alerts(file, with_closed=True) == []

@@ -178,7 +178,7 @@ def test_every_link_of_every_page_leads_to_a_file_of_the_board(board):
             assert not place or f'id="{place}"' in pages[file], f"{name}: {target}"
 
 
-def test_a_badge_is_valid_svg_and_says_what_keeps_a_result_from_being_valid(sound):
+def test_a_badge_is_valid_svg_and_names_what_keeps_a_result_from_being_valid(sound):
     """Suspect and replayed stand on it."""
     text = badge(msgspec.structs.replace(sound, model=msgspec.structs.replace(sound.model, name=HOSTILE)))
     assert [one.tag.rpartition("}")[2] for one in ET.fromstring(text)] == ["title", "rect", "rect", "g"]  # noqa: S314 - our own

@@ -47,7 +47,7 @@ def test_a_chart_draws_the_figures_and_intervals_of_the_comparison(front):
     assert any(intervals)
 
 
-def test_a_front_that_the_runs_do_not_settle_is_shaded_and_says_so(front):
+def test_a_front_that_the_runs_do_not_settle_is_shaded_and_labelled(front):
     """Ten and 10.2 ms overlap: neither is sure to be beaten."""
     chart, _ = front
     assert "perhaps on the front" in {row["standing"] for row in chart.table.dicts()}
@@ -70,7 +70,7 @@ def test_what_every_corner_beats_is_beaten_and_nothing_else():
 
 
 @pytest.fixture
-def crowd():
+def crowded_chart():
     """Return the chart of twelve boards of nearly one figure, of one far away, and of a reference."""
     boards = [run for n in range(12) for run in runs_of(10.0 + n / 50, device=f"pi-{n:02}")]
     comparison = compare_runs(*boards, *runs_of(30.0, device="far", ap=0.4), make_reference())
@@ -78,10 +78,10 @@ def crowd():
     return chart
 
 
-def test_marks_that_cover_each_other_are_one_with_one_interval(crowd):
+def test_marks_that_cover_each_other_are_one_with_one_interval(crowded_chart):
     """Twelve boards: one number, an interval over all of theirs, and which they are; a board apart is itself."""
-    rows = [row for row in crowd.table.dicts() if row["device"].startswith("pi-")]
-    marks = crowd.spec["datasets"]["marks"]
+    rows = [row for row in crowded_chart.table.dicts() if row["device"].startswith("pi-")]
+    marks = crowded_chart.spec["datasets"]["marks"]
     assert len(rows) == 12
     assert sorted(one["count"] for one in marks) == ["", "", "×12"]  # noqa: RUF001
     (mark,) = [one for one in marks if one["count"]]
@@ -93,9 +93,9 @@ def test_marks_that_cover_each_other_are_one_with_one_interval(crowd):
 
 
 @pytest.mark.slow
-def test_a_drawing_has_one_mark_and_one_interval_of_what_would_cover_each_other(crowd):
+def test_a_drawing_has_one_mark_and_one_interval_of_what_would_cover_each_other(crowded_chart):
     """In the static SVG, as in the page: three marks, none over another; as many rules each way as marks have an interval."""
-    drawn = vega.svg(crowd)
+    drawn = vega.svg(crowded_chart)
     places = symbols(drawn)
     assert len(places) == 3
     assert all(
@@ -103,7 +103,7 @@ def test_a_drawing_has_one_mark_and_one_interval_of_what_would_cover_each_other(
         for at, one in enumerate(places)
         for other in places[at + 1 :]
     )
-    bounded = [sum(one[f"{of}_low"] is not None for one in crowd.spec["datasets"]["marks"]) for of in ("cost", "accuracy")]
+    bounded = [sum(one[f"{of}_low"] is not None for one in crowded_chart.spec["datasets"]["marks"]) for of in ("cost", "accuracy")]
     assert sum(group.count("<line") for group in re.findall(r'<g class="mark-rule role-mark.*?</g>', drawn)) == sum(bounded)
 
 
@@ -145,7 +145,7 @@ def test_a_mark_of_several_series_is_of_none_of_them():
     assert overlap.merged(rows, lambda cost, accuracy: (cost * 20, accuracy)) == [{**one, "count": ""} for one in rows]
 
 
-def test_ratios_that_matter_are_drawn_on_a_logarithmic_axis_that_says_so():
+def test_ratios_that_matter_are_drawn_on_an_axis_titled_logarithmic():
     """Values that lie 5 times apart have a linear axis, values that lie 50 times apart a logarithmic one with that word in its title."""
     for values, kind in (([1.0, 5.0], None), ([1.0, 50.0], "log")):
         x = specs.cumulative("latency, ms", [("a", "var(--s0)", "circle")], values)["encoding"]["x"]

@@ -56,7 +56,7 @@ def test_acknowledging_closes_at_the_next_check(store):
     assert {change["alert"]["outcome"] for change in done["changes"]} == {"confirmed"}
 
 
-def test_a_dry_run_says_where_it_would_send(store, tmp_path):
+def test_a_dry_run_names_where_it_would_send(store, tmp_path):
     """Nothing listens there, and nothing is sent."""
     rules = tmp_path / "alerts.toml"
     rules.write_text(
@@ -79,8 +79,8 @@ def test_a_channel_is_tested(tmp_path):
         assert len(server.kept) == 1
 
 
-def test_units_tell_spread_and_that_few_boards_are_not_judged(store):
-    """One board supports nothing about its type, and says so."""
+def test_units_show_spread_and_that_few_boards_are_not_judged(store):
+    """One board supports nothing about its type, and the table notes it."""
     done = run("--store", store, "--metric", "energy", command=units)
     assert "this board only" in done.stdout
     assert "too few to find outliers" in done.stdout
@@ -88,12 +88,12 @@ def test_units_tell_spread_and_that_few_boards_are_not_judged(store):
     assert (found["boards"], found["sick"]) == (1, None)
 
 
-def test_nothing_to_list_is_said_without_an_empty_table(store):
+def test_nothing_to_list_is_reported_without_an_empty_table(store):
     """No alert is open."""
     assert (run("list", "--store", store).stdout, run("list", "--store", store).stderr) == ("", "0 alerts open\n")
 
 
-def test_board_types_without_a_valid_run_say_so(tmp_path):
+def test_board_types_without_a_valid_run_are_reported(tmp_path):
     """Suspect runs do not count, and an empty table explains nothing."""
     path = tmp_path / "runs.json"
     path.write_bytes(document(make_run(verdict=record_conditions.Verdict(state="suspect", reasons=("drift: x",)))))

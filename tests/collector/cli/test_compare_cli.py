@@ -51,7 +51,7 @@ def test_the_table_is_not_cut_where_it_goes_into_a_pipe(store):
 
 
 @pytest.mark.slow
-def test_html_writes_a_page_and_says_where(store, tmp_path):
+def test_html_writes_a_page_and_prints_where(store, tmp_path):
     """The place goes to standard error, so that standard output stays the result."""
     page = tmp_path / "report.html"
     done = run("--reference", "reference", "--store", store, "--json", "--html", str(page))
@@ -96,7 +96,7 @@ def test_the_command_as_installed_ends_an_error_as_one_line(store, reference, st
     assert len(done.stderr.splitlines()) == (1 if status else 0)
 
 
-def test_a_case_whose_level_changed_says_since_when_in_every_view(tmp_path):
+def test_a_case_whose_level_changed_states_since_when_in_every_view(tmp_path):
     """The table, the matrix and the trade-offs name the firmware; with --all-days every run counts."""
     path = tmp_path / "runs.json"
     changed = level_runs(stepped_ms(60, 40, 1.1), firmwares=["1"] * 40 + ["2"] * 20, accuracy=make_run().accuracy)

@@ -154,7 +154,7 @@ def test_both_sides_may_be_stated_without_any_store(tmp_path, monkeypatch):
     assert printed["edge_gross_mj"]["value"] == pytest.approx(150.0)
 
 
-def test_what_is_not_there_is_answered_with_what_is(store):
+def test_what_is_absent_is_reported_with_what_is_available(store):
     """An area, a network, a device or a rate that the data do not have: the error lists those available."""
     path = store(*edge_runs(), *server_runs())
     for arguments, message in (
@@ -167,7 +167,7 @@ def test_what_is_not_there_is_answered_with_what_is(store):
             run("--store", path, *arguments)
 
 
-def test_several_models_have_to_be_told_apart(store):
+def test_several_models_have_to_be_distinguished(store):
     """And devices; the lowest energy of several cases is taken and noted."""
     where = store(*edge_runs(), *edge_runs(model="other"), *server_runs())
     with pytest.raises(ConfigError, match="choose one with --model: other, tiny-detector"):
@@ -176,7 +176,7 @@ def test_several_models_have_to_be_told_apart(store):
     assert printed["notes"][0].startswith("of 2 edge cases, the one with the lowest energy")
 
 
-def test_a_device_without_energy_says_why(store):
+def test_a_device_without_energy_states_why(store):
     """The error repeats the reason that the run's record states."""
     with pytest.raises(UnavailableError, match="no power sensor here"):
         run("--store", store(make_run(**no_energy()), *server_runs()))

@@ -54,7 +54,7 @@ def test_devices_are_listed_with_presence_records_and_gaps(tmp_path):
     assert "\x1b" not in shown
 
 
-def test_what_a_device_says_of_its_health_is_listed_with_what_to_look_at(tmp_path):
+def test_what_a_device_reports_of_its_health_is_listed_with_what_needs_attention(tmp_path):
     """A certificate that ends, a disk that is full, a clock that nothing sets; and nothing where all is well."""
     well = Health(device="pi-1", fleet="lab", session=9, told_ns=S, agent="0.2.0", clock=Clock(is_synchronised=True))
     ill = msgspec.structs.replace(

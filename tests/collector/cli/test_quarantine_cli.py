@@ -41,7 +41,7 @@ def path(tmp_path):
     return tmp_path / "ledger"
 
 
-def test_the_list_says_what_lies_there_and_why(path):
+def test_the_list_names_what_is_quarantined_and_why(path):
     """With and without the word, for people and for machines."""
     for words in ((), ("list",)):
         text = run("quarantine", *words, "--ledger", path)

@@ -125,7 +125,7 @@ def test_another_file_of_a_round_replaces_the_earlier_one_only_where_that_is_ask
     assert len(json.loads(run("list", "--json").stdout)["imported"]["rows"]) == 3
 
 
-def test_what_is_there_twice_is_said(place):
+def test_a_repeated_line_is_reported(place):
     """The repeated line is named, the first one is imported."""
     done = run("import", write(place / "twice.json", make_row(), make_row()))
     assert "left out: line " in done.stderr
@@ -143,8 +143,8 @@ def test_a_damaged_import_is_put_right_by_the_official_file(place):
     assert "yolo-99" in run("list").stdout
 
 
-def test_a_wrong_date_and_a_damaged_shelf_are_errors_of_ours(place):
-    """Each says what to do."""
+def test_a_wrong_date_and_a_damaged_ledger_are_errors_of_ours(place):
+    """Each names the remedy."""
     with pytest.raises(ConfigError, match="write YYYY-MM-DD"):
         run("import", place / "summary_results.json", "--retrieved", "yesterday")
     run("import", place / "summary_results.json")
@@ -170,14 +170,14 @@ def test_nothing_was_retrieved_tomorrow(place):
 
 
 @pytest.mark.usefixtures("place")
-def test_a_list_of_nothing_says_so():
+def test_an_empty_list_is_reported():
     """Silence would look like a fault."""
     done = run("list", "--kind", "published", "--model", "nonesuch")
     assert (done.exit_code, done.stdout) == (0, "")
     assert "no reference matches" in done.stderr
 
 
-def test_a_narrow_terminal_drops_columns_and_says_so(place):
+def test_a_narrow_terminal_drops_columns_and_reports_that(place):
     """Sixteen columns of four characters can be read by nobody."""
     run("import", place / "summary_results.json", "--retrieved", "2026-11-02")
     found = listing([], ReferenceStore(place / "home" / "references").imports(), [], ListingRequest())

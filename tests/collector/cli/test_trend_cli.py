@@ -26,7 +26,7 @@ def run(command, *arguments):
     return CliRunner().invoke(command, list(arguments), catch_exceptions=False)
 
 
-def test_the_table_tells_the_step_in_words(store):
+def test_the_table_shows_the_step_in_words(store):
     """Who, what, how much, since when, what changed beside it; the steady board is counted."""
     done = run(trend, "--store", store, "--metric", "energy")
     assert done.exit_code == 0
@@ -83,13 +83,13 @@ def test_what_makes_no_sense_is_wrong_usage(store):
             assert done.exit_code == 2
 
 
-def test_an_annotation_says_one_thing(store):
+def test_an_annotation_has_one_action(store):
     """A text, or a number to take back, or the list."""
     for arguments in ((), ("text", "--list"), ("text", "--metric", "speed")):
         assert run(annotate, "--store", store, *arguments).exit_code == 2, arguments
 
 
-def test_an_empty_answer_says_so(tmp_path):
+def test_an_empty_result_is_reported(tmp_path):
     """A store whose runs have no such figure."""
     path = tmp_path / "runs.json"
     path.write_bytes(document(*make_days([100.0, 101.0], energy=None, energy_reason="no sensor")))

@@ -64,8 +64,8 @@ def test_wrong_stores_and_tokens_are_one_line(tmp_path, capsys):
     assert (status, output.count("\n")) == (2, 1)
 
 
-def test_web_serves_until_it_is_told_to_end(tmp_path):
-    """The real command: it says where, answers, and ends with status 0."""
+def test_web_serves_until_a_signal_ends_it(tmp_path):
+    """The real command: it prints where, serves, and ends with status 0."""
     ledger = fill(tmp_path / "ledger.sqlite", [make_run(), make_reference()])
     command = [sys.executable, "-m", "edgemeter.agent.cli.main", "collector", "web", "--store", str(ledger), "--port", "0"]
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env={**os.environ, "EDGEMETER_HOME": str(tmp_path)}) as process:

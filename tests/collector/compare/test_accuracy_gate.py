@@ -15,7 +15,7 @@ def asked(ratio):
     )
 
 
-def test_a_ruined_quantisation_has_no_ratio_and_says_why_by_name():
+def test_a_ruined_quantisation_has_no_ratio_and_a_reason_that_names_both_cases():
     """Ten times as fast with an AP of .02: no ratio of cost, the difference of accuracy stays, and the reason names both cases."""
     comparison = compare_runs(make_run(precision="int8", p50_ms=0.2, ap=0.02, id="ruined"), make_run(ap=0.4), make_reference(ap=0.4))
     row = row_of(comparison, "int8")
@@ -69,8 +69,8 @@ def test_like_is_held_against_like_only():
     assert row_of(same, "fp32").not_ranked
 
 
-def test_the_answer_does_not_praise_a_ruined_case():
-    """The fastest case is the fastest of those that rank; where none ranks the answer says so."""
+def test_the_summary_does_not_praise_a_ruined_case():
+    """The fastest case is the fastest of those that rank; where none ranks the summary states that."""
     ruined = make_run(precision="int8", p50_ms=0.2, ap=0.02)
     with_another = conclusions(compare_runs(ruined, make_run(p50_ms=10.0, ap=0.4), make_reference(ap=0.4)))
     alone = conclusions(compare_runs(ruined, make_reference(ap=0.4)))

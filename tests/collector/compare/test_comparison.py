@@ -85,7 +85,7 @@ def test_texts_of_two_lengths_are_never_alike():
     assert not compare_runs(of_texts(make_run(), 384), of_texts(make_reference(), 384)).left_out
 
 
-def test_what_is_not_alike_is_left_out_and_says_in_what():
+def test_what_is_not_alike_is_left_out_with_the_difference():
     """Model, task, scenario and input size each have their own words."""
     for change, reason in (
         ({"model": "big-detector"}, "no reference for the same model: this is big-detector, the reference has tiny-detector"),
@@ -153,7 +153,7 @@ def test_an_estimated_or_published_latency_never_ranks_beside_a_measured_one():
             assert comparison.left_out == (LeftOut("x", f"latency: {source}, not measured: it does not rank beside measurements"),)
 
 
-def test_a_run_that_does_not_say_where_its_latency_comes_from_is_left_out():
+def test_a_run_without_the_provenance_of_its_latency_is_left_out():
     """A latency without a provenance is not taken for a measured one."""
     assert "does not state that it was measured" in only_reason(compare_runs(make_run(provenance={}), make_run(), make_reference()))
 
@@ -258,7 +258,7 @@ def test_energies_of_two_meters_are_not_merged_into_one_case():
     assert "soc-rails" in only_reason(comparison)
 
 
-def test_a_case_without_energy_says_why():
+def test_a_case_without_energy_states_why():
     """Of three runs with two different reasons each reason is given once."""
     runs = [make_run(**no_energy("no sensor")), make_run(**no_energy("no sensor")), make_run(**no_energy("the meter fell silent"))]
     assert device_row(compare_runs(*runs, make_reference())).case.energy_reason == "no sensor; the meter fell silent"
@@ -318,13 +318,13 @@ def test_the_reference_may_be_named_by_device_or_by_role():
     assert device_row(compare_runs(make_run(), make_reference(), reference="reference")).reference.key.device == "server-1"
 
 
-def test_an_unknown_reference_is_answered_with_those_that_exist():
+def test_an_unknown_reference_is_reported_with_those_that_exist():
     """Devices and roles are listed."""
     with pytest.raises(ConfigError, match="role 'server-9': devices are pi-1, server-1; roles are device, reference"):
         compare_runs(make_run(), make_reference(), reference="server-9")
 
 
-def test_an_empty_store_is_an_error_that_says_how_to_fill_it():
+def test_an_empty_store_is_an_error_that_names_how_to_fill_it():
     """Nothing to compare is not an empty table."""
     with pytest.raises(UnavailableError, match=r"has no run yet: .*edgemeter run"):
         compare(StoreContents([]), "reference")

@@ -68,8 +68,8 @@ def test_days_of_several_devices_count_as_devices():
     assert found.days == DAYS
 
 
-def test_two_days_are_too_few_to_speak_of_days():
-    """The runs are counted, and the interval says from how many days they are."""
+def test_two_days_are_too_few_to_sample_days():
+    """The runs are counted, and the interval states from how many days they are."""
     found = compare_spread.interval_of_points([*points([1.0, 1.1, 1.2]), *points([1.0, 1.1, 1.2], day=1)])
     assert found.level == "run"
     assert found.members == 6
@@ -145,7 +145,7 @@ def test_what_a_meter_may_be_wrong_by_widens_in_squares():
     assert math.log(10 / low) == pytest.approx(0.05)
 
 
-def test_an_interval_says_what_was_not_sampled():
+def test_an_interval_states_what_was_not_sampled():
     """Of one day and one board it holds neither other days nor other boards."""
     for devices, days, within in (
         (1, 1, "this day, this board"),

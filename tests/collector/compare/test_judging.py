@@ -35,15 +35,15 @@ def test_a_latency_is_judged_by_where_its_interval_lies():
             assert (found.outcome, found.words.startswith(word)) == (state, True), found
 
 
-def test_noise_settles_nothing_and_says_how_many_runs_would():
+def test_noise_settles_nothing_and_the_outcome_states_how_many_runs_would():
     """The number is for each side."""
     found = judged(2.1, runs=(0.8, 0.9, 1.0, 1.1, 1.2, 1.05))["latency"]
     assert found.outcome == "not settled"
     assert "more runs on each side would settle it" in found.words
 
 
-def test_an_interval_says_what_it_rests_on():
-    """Runs of one day say so; days are counted as days."""
+def test_an_interval_states_what_it_rests_on():
+    """Runs of one day are noted as such; days are counted as days."""
     assert "6 runs against 6 runs; within this day, this board" in judged(10.0)["latency"].words
     assert "6 days against 6 days; within this board)" in judged(10.0, apart_ns=DAY_NS)["latency"].words
 
@@ -109,8 +109,8 @@ def test_an_unknown_uncertainty_of_a_meter_leaves_no_interval():
     assert (found.outcome, found.words.startswith("not judged: the uncertainty of the meters is unknown")) == ("not judged", True)
 
 
-def test_accuracies_are_told_apart_by_their_bounds_over_images():
-    """80 images do not tell 0.60 from 0.58; narrow bounds do; equal values of models that may fail on other images leave it open."""
+def test_accuracies_are_compared_by_their_bounds_over_images():
+    """80 images do not separate 0.60 from 0.58; narrow bounds do; equal values of models that may fail on other images leave it open."""
 
     def table_row(own, other, half):
         accuracies = [make_accuracy(value=value, low=value - half, high=value + half) for value in (own, other)]
@@ -122,7 +122,7 @@ def test_accuracies_are_told_apart_by_their_bounds_over_images():
     assert table_row(0.6, 0.6, 0.002).outcome == "alike"
 
 
-def test_a_case_without_a_like_is_told_its_nearest():
+def test_an_unmatched_case_names_its_nearest():
     """The reference that differs in the fewest things, and in what; another model is farther than any other difference."""
     odd = make_run(id="odd", data=OTHER_DATA)
     comparison = compare_runs(odd, make_run(), make_reference(), make_reference(model="big-detector", data=OTHER_DATA))

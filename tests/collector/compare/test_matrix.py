@@ -88,7 +88,7 @@ def test_energies_of_different_scopes_are_never_best_of_one_another():
     assert {str(one.energy) for one in found.cells.values()} == {"soc-rails", "wall-ac"}
 
 
-def test_what_was_never_measured_is_stale_or_unusable_is_told_apart():
+def test_what_was_never_measured_is_stale_or_unusable_is_distinguished():
     """Each with its reason; the coverage counts them."""
     invalid = record_conditions.Verdict(state="invalid", reasons=("throttled: hot",))
     runs = [
@@ -169,7 +169,7 @@ def test_a_ruined_file_has_no_place_on_the_front():
     assert "is not ranked" in absent[0].reason
 
 
-def test_the_gate_says_the_same_of_the_most_precise_as_of_all():
+def test_the_gate_decides_the_same_for_the_most_precise_as_for_all():
     """Whatever the precision, the accuracy and the input size of 60 cases."""
     runs = []
     for place in range(60):

@@ -112,7 +112,7 @@ def check_every_view(tmp_path, sides, figure, outcome, word, sentence, limit):
         (None, "not judged", "not judged", "not judged: latency (1.01 times the baseline's; not enough runs (2 against 2;"),
     ],
 )
-def test_every_view_says_the_same_of_a_latency(tmp_path, interval, outcome, word, sentence):
+def test_every_view_shows_the_same_outcome_for_a_latency(tmp_path, interval, outcome, word, sentence):
     """One outcome with its interval, near the margin and far from it, and without an interval none."""
     check_every_view(tmp_path, sides_of(interval, (0, 0)), "latency", outcome, word, sentence, "slower:3%")
 
@@ -127,7 +127,7 @@ def test_every_view_says_the_same_of_a_latency(tmp_path, interval, outcome, word
         (None, "not judged", "not judged", "not judged: AP (-0.7 points; no bounds recorded)"),
     ],
 )
-def test_every_view_says_the_same_of_an_accuracy(tmp_path, interval, outcome, word, sentence):
+def test_every_view_shows_the_same_outcome_for_an_accuracy(tmp_path, interval, outcome, word, sentence):
     """Where no bounds were recorded no view judges it, the limit included."""
     check_every_view(tmp_path, sides_of((0.99, 1.01), interval), "accuracy", outcome, word, sentence, "ap:0.5")
 

@@ -108,7 +108,7 @@ def test_net_of_idle_a_board_may_win_where_it_loses_gross():
     assert winners(part.net, "fixed-marginal") == ["edge"]
 
 
-def test_break_evens_say_where_the_sides_are_equal():
+def test_break_evens_state_where_the_sides_are_equal():
     """In words that never promise more than the bands hold."""
     found, part = analysed(rate=1.0)
     low, high = datacenter_document.break_even_lines(part, found.edge)
@@ -135,8 +135,8 @@ def test_without_idle_power_there_is_no_rate_and_no_net():
     assert any("idle power was not measured" in line for line in datacenter_document.cautions(found))
 
 
-def test_what_was_not_measured_says_so():
-    """A stated server makes a stated answer."""
+def test_what_was_not_measured_is_marked():
+    """A stated server makes a stated result."""
     found, _ = analysed(server=make_server(provenance="stated"))
     assert datacenter_document.cautions(found) == ["server: stated, not measured; the same holds for every figure derived from it"]
 

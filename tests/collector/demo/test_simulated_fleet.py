@@ -33,7 +33,7 @@ def test_it_has_forty_boards_and_every_record_is_one(runs):
     assert all(record.decode(record.encode(run)) == run for run in runs[::97])
 
 
-def test_the_sick_board_draws_a_tenth_more_than_its_like(runs):
+def test_the_board_with_an_issue_draws_a_tenth_more_than_its_peers(runs):
     """Well outside of what equal boards spread by."""
     others = [gross_mj(runs, f"simulated-pi5-{index:02d}") for index in range(1, 25) if index != 7]
     assert 1.04 < gross_mj(runs, simulated_fleet.DEGRADED) / median(others) < 1.16

@@ -51,7 +51,7 @@ def operator(fleet):
     return watching
 
 
-def test_a_device_says_what_is_its_own_and_hears_what_is_for_it(fleet, operator):
+def test_a_device_publishes_what_is_its_own_and_receives_what_is_for_it(fleet, operator):
     """What the product needs is allowed: in any fleet, below its own name."""
     device, collector = fleet.client("pi-1"), fleet.client("edgemeter-collector")
     collector.subscribe("$share/collectors/edgemeter/v1/+/+/result")
@@ -113,7 +113,7 @@ def test_a_device_cannot_read_what_is_not_its_own(fleet, operator):
         assert [topic for topic, _ in thief.received if not topic.startswith(f"{OWN}/")] == [], pattern
 
 
-def test_the_collector_commands_nobody_and_says_nothing_in_a_devices_name(fleet):
+def test_the_collector_commands_nobody_and_publishes_nothing_in_a_devices_name(fleet):
     """A collector that is broken into hands out receipts, no more."""
     collector = fleet.client("edgemeter-collector")
     for kind in ("birth", "state", "result", "activity", "progress", "command"):

@@ -139,7 +139,7 @@ def test_parquet_of_more_than_one_batch_and_of_none(tmp_path, monkeypatch):
     assert parquet.read_table(tmp_path / "b.parquet").num_rows == 0
 
 
-def test_without_pyarrow_one_line_says_what_to_install(tmp_path):
+def test_without_pyarrow_one_line_names_what_to_install(tmp_path):
     """And that CSV needs nothing."""
     if importlib.util.find_spec("pyarrow"):
         pytest.skip("pyarrow is installed")
@@ -162,7 +162,7 @@ def test_the_command_writes_all_runs_of_a_ledger_or_some(tmp_path):
     assert list(tmp_path.glob("*.part")) == []
 
 
-def test_a_suffix_tells_the_format_and_another_one_is_refused():
+def test_a_suffix_determines_the_format_and_another_one_is_refused():
     """Wrong usage is status 2, before anything is read."""
     for arguments in (["-o", "runs.xlsx"], ["-o", "runs"], ["-o", "report.html", "--columns", "device"]):
         assert CliRunner().invoke(cli, ["report", *arguments]).exit_code == 2, arguments
@@ -234,7 +234,7 @@ def test_a_notebook_compares_as_the_command_does(tmp_path):
     assert [{"run": run, "reason": reason} for run, reason in store.left_out(str(path), reference="reference")] == printed["left_out"]
 
 
-def test_the_api_has_the_names_that_it_says():
+def test_the_api_has_the_names_that_it_lists():
     """`__all__` is sorted, and every name of it can be called."""
     assert sorted(store.__all__) == store.__all__
     assert all(callable(getattr(store, name)) for name in store.__all__)

@@ -39,7 +39,7 @@ def ledger(tmp_path):
     return path
 
 
-def test_the_index_answers_as_the_records_themselves(ledger):
+def test_the_index_gives_the_same_figures_as_the_records(ledger):
     """Every figure of every point, and every finding."""
     indexed = LedgerHistory(ledger)
     with SqliteLedger(ledger, "read") as opened:
@@ -148,8 +148,8 @@ def test_a_garbled_index_is_made_again(ledger):
         assert len(history.points(history.series()[0])) == 60
 
 
-def test_another_programs_file_of_that_name_is_said_to_be_one(ledger):
-    """One line that says what to do; the file is left alone."""
+def test_another_programs_file_of_that_name_is_reported_as_one(ledger):
+    """One line that names the remedy; the file is left alone."""
     path = index_file.index_path(ledger)
     with contextlib.closing(sqlite3.connect(path)) as other:
         other.execute("CREATE TABLE mine (x)")

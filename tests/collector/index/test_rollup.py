@@ -112,7 +112,7 @@ def test_records_of_any_content_compared_both_ways_are_one_document(tmp_path, co
     assert len(msgspec.json.decode(by_runs(path))["rows"]) > 5
 
 
-def test_runs_that_differ_in_everything_that_matters_are_told_apart_as_before(tmp_path):
+def test_runs_that_differ_in_everything_that_matters_are_distinguished_as_before(tmp_path):
     """Ruined accuracy, absent energy, other data, estimates, replays, and two cases that began in the same nanosecond."""
     path = tmp_path / "ledger.sqlite"
     estimated = {"latency": "measured", "energy": "estimated"}
@@ -127,7 +127,7 @@ def test_runs_that_differ_in_everything_that_matters_are_told_apart_as_before(tm
     assert by_rollup(path) == by_runs(path)
 
 
-def test_what_comes_later_is_taken_in_at_the_next_look(tmp_path):
+def test_what_comes_later_is_taken_in_at_the_next_query(tmp_path):
     """Also when it is older than all that was there: an outbox was cut off."""
     path = tmp_path / "ledger.sqlite"
     made = list(fleet_records(Fleet(devices=3, days=9, cases=2)))
@@ -236,7 +236,7 @@ def test_another_ledger_at_the_same_place_has_a_rollup_of_its_own(tmp_path):
     assert by_rollup(path) == by_runs(path)
 
 
-def test_the_runs_of_a_summary_are_there_when_looked_at(tmp_path):
+def test_the_runs_of_a_summary_are_loaded_when_read(tmp_path):
     """Their number is known before, their figures are those of the ledger."""
     path = tmp_path / "ledger.sqlite"
     write_ledger(path, Fleet(devices=2, days=5, cases=2))

@@ -192,7 +192,7 @@ def test_documents_are_indexed_too():
     index.close()
 
 
-def test_a_change_of_firmware_is_told_in_words():
+def test_a_change_of_firmware_is_described_in_words():
     """What was and what is."""
     runs = (make_run(environment=make_environment(firmware="a")), make_run(environment=make_environment(firmware="b")))
     index = open_index(DocumentSource(runs))
@@ -205,7 +205,7 @@ def test_a_change_of_firmware_is_told_in_words():
     index.close()
 
 
-def test_a_case_whose_level_changed_shows_the_level_now_and_says_since_when(tmp_path):
+def test_a_case_whose_level_changed_shows_the_level_now_and_since_when(tmp_path):
     """The page's figures are those of `compare`, with the reason; `level=all` counts every run; counts of runs stay whole."""
     runs = level_runs(stepped_ms(60, 40, 1.1), firmwares=["1"] * 40 + ["2"] * 20)
     path = fill(tmp_path / "ledger.sqlite", [*runs, *level_runs(stepped_ms(60, 60, 1.0, level=2.0), device="server-1", role="reference")])

@@ -283,7 +283,7 @@ def test_a_server_too_slow_for_a_whole_batch_gets_smaller_ones(fussy, sink_of, t
     assert list(dict.fromkeys(numbers)) == list(range(1, 101))
 
 
-def test_a_wrong_configuration_is_said_once_and_aloud_and_nothing_is_skipped(fussy, sink_of, tmp_path, caplog):
+def test_a_wrong_configuration_is_reported_once_as_an_error_and_nothing_is_skipped(fussy, sink_of, tmp_path, caplog):
     """401 in the middle of the work: an error in the log, the position stays."""
     fussy.handler.script += [401]
     path = tmp_path / "ledger"

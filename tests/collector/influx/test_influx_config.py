@@ -45,7 +45,7 @@ def test_credentials_in_the_url_and_unknown_settings_are_refused():
         parse_influx("http://h?buckets=b", environ=TOKEN)
 
 
-def test_no_token_or_an_unreadable_file_is_said(tmp_path):
+def test_no_token_or_an_unreadable_file_is_reported(tmp_path):
     """The error names the variable to set or the file that cannot be read."""
     with pytest.raises(ConfigError, match="no InfluxDB token: set EDGEMETER_INFLUX_TOKEN"):
         parse_influx("http://h", environ={})

@@ -98,7 +98,7 @@ def test_a_retention_policy_of_ones_own_becomes_the_default(influxd1, tmp_path, 
         server.kill()
 
 
-def test_one_who_may_not_is_told_and_no_token_file_is_left(fresh):
+def test_a_refused_user_is_reported_and_no_token_file_is_left(fresh):
     """A token file is made with its token or not at all."""
     _, url, folder = fresh
     (folder / "admin").write_text("no:body")
@@ -108,7 +108,7 @@ def test_one_who_may_not_is_told_and_no_token_file_is_left(fresh):
     assert not (folder / "write").exists()
 
 
-def test_a_token_file_that_cannot_be_written_is_said(fresh):
+def test_a_token_file_that_cannot_be_written_is_reported(fresh):
     """Before a token is made for it."""
     _, url, folder = fresh
     (folder / "file").write_text("")
@@ -118,7 +118,7 @@ def test_a_token_file_that_cannot_be_written_is_said(fresh):
 
 
 @pytest.mark.influx1
-def test_an_influxdb_1_that_is_taken_for_a_2_is_told_apart(influxd1, tmp_path, sink_of):
+def test_an_influxdb_1_that_is_taken_for_a_2_is_recognised(influxd1, tmp_path, sink_of):
     """The first mistake with version 1: the remedy is another URL, and neither an organisation nor a bucket."""
     server = Influx1(influxd1, tmp_path)
     server.start()
@@ -132,7 +132,7 @@ def test_an_influxdb_1_that_is_taken_for_a_2_is_told_apart(influxd1, tmp_path, s
 
 
 @pytest.mark.influx
-def test_an_influxdb_2_that_is_taken_for_a_1_is_told_apart(influx2_server, sink_of):
+def test_an_influxdb_2_that_is_taken_for_a_1_is_recognised(influx2_server, sink_of):
     """The opposite mistake, with whatever token: not the token is wrong, but `?db=`."""
     for token in ("a-token-for-tests", "", "user:password", "x:a-token-for-tests"):
         with (

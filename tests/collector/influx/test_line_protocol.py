@@ -146,8 +146,8 @@ def value_of(text):
     return {"true": True, "false": False}.get(text) if text[0] in "tf" else int(text[:-1]) if text.endswith("i") else float(text)
 
 
-def test_a_point_without_all_fields_says_what_is_missing():
-    """Such as one of the figures alone; and one of tomorrow's schema says that."""
+def test_a_point_without_all_fields_names_what_is_missing():
+    """Such as one of the figures alone; and one of tomorrow's schema states that."""
     values = {name: value_of(text) for name, text in fields_of(plain()).items()} | {"device": "pi-1", "fleet": "lab", "role": "device"}
     with pytest.raises(ConfigError, match=r"does not hold the whole record .*missing required field `scenario`.*drain it again"):
         point_schema.record_of_point(values)
@@ -202,7 +202,7 @@ def test_every_number_that_our_metrics_give_by_name_has_a_field():
     assert set(latency_statistics.PERCENTILES) == point_schema.BY_NAME["latency_refused"]
 
 
-def test_the_variant_tells_the_cases_of_a_model_apart():
+def test_the_variant_distinguishes_the_cases_of_a_model():
     """Whatever a comparison keeps apart is another series."""
     for (changes, expected), extent in itertools.product(
         (

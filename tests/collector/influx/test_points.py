@@ -64,7 +64,7 @@ def test_the_figures_read_quickly_are_those_of_the_record(count):
         assert (row, lines) == (8, [points.point_line(record, "figures")])
 
 
-def test_what_nobody_has_looked_at_is_looked_at_whole():
+def test_an_unread_record_is_checked_whole():
     """A record that is about to be quarantined must not have its figures in InfluxDB."""
     sound = contract_record.encode(make_record(session=5, seq=1))
     text = sound.replace(b'"warm_up":{', b'"warm_up":{"queries":"many",', 1)

@@ -141,8 +141,8 @@ def test_points_older_than_what_is_kept_are_refused_together(place, sink_of, mon
     assert len(posts) < 30
 
 
-def test_the_reason_is_said_however_long_the_point(place, sink_of):
-    """The server quotes the whole line before it says what is wrong with it."""
+def test_the_reason_is_reported_however_long_the_point(place, sink_of):
+    """The server quotes the whole line before the reason."""
     line = f'run,device=d text="{"x" * 5000}",seq=99999999999999999999i 1760000000000000001'
     (refused,) = sink_of(place.config()).write([line])
     assert "out of range" in refused.reason
@@ -203,7 +203,7 @@ def configs(url):
     return InfluxConfig(url, "t", "org", "b"), InfluxConfig(url, "user:password", database="d", policy="p")
 
 
-def test_an_answer_is_sorted_by_what_somebody_has_to_do(scripted, sink_of):
+def test_a_reply_is_sorted_by_what_somebody_has_to_do(scripted, sink_of):
     """Configuration aloud, the rest later; one line each."""
     for version, (status, said, error, words) in itertools.product(
         (0, 1),

@@ -78,8 +78,8 @@ def test_a_load_without_a_collector_is_missing_everything_and_fails(monkeypatch)
     assert "5 of 5 records have no receipt" in str(done.exception)
 
 
-def test_a_load_that_no_broker_answers_says_so():
-    """The error comes at once and says that no broker answers."""
+def test_a_load_without_a_broker_is_reported():
+    """The error comes at once and states that no broker answers."""
     from edgemeter.agent.base.broker_address import parse_address  # noqa: PLC0415 - one test's
 
     plan = LoadPlan(devices=1, rate_per_s=1, records=1, patience_s=0)

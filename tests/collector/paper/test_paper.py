@@ -61,7 +61,7 @@ def test_an_energy_has_its_uncertainty_scope_and_sensor():
     assert "net energy does not stand out from the uncertainty of idle power" in latex
 
 
-def test_generated_text_has_a_table_that_says_which_joules_by_which_tokens():
+def test_generated_text_has_a_table_that_names_which_joules_by_which_tokens():
     """Rates and times with units; other models are not in it, and without any there is no such table."""
     language = {"model": "notes", "task": "generation", "ap": None, "generation": make_generation(energy=make_generation_energy())}
     latex, paragraph = made(*five(**language), make_run())
@@ -138,7 +138,7 @@ def test_what_a_device_sent_cannot_become_latex():
     assert r"a&b_c" in paragraph
 
 
-def test_the_paragraph_says_how_the_runs_were_measured():
+def test_the_paragraph_states_how_the_runs_were_measured():
     """Instrument, scope, uncertainty, warm-up, numbers, versions."""
     _, paragraph = made(*five())
     for words in (
@@ -154,7 +154,7 @@ def test_the_paragraph_says_how_the_runs_were_measured():
         assert words in paragraph, words
 
 
-def test_the_paragraph_says_nothing_that_the_records_do_not():
+def test_the_paragraph_states_nothing_that_the_records_do_not():
     """An unknown gain is an unknown uncertainty; what was not measured has its reason; replayed is not measured."""
     unknown = make_energy(gross_u_mj=None, budget=(record_figures.UncertaintyTerm(term="gain", u_mj=None),))
     bare = make_environment(governor=None, power_mode=None, firmware=None)

@@ -106,7 +106,7 @@ def test_tables_are_made_once_whoever_asks_and_a_program_of_another_version_is_r
                 cursor.execute("UPDATE ledger SET version = 2, min_version = 2")
 
 
-def test_a_database_without_a_ledger_says_how_to_make_one(postgresql):
+def test_a_database_without_a_ledger_names_how_to_make_one(postgresql):
     """The error gives the command that makes the tables."""
     with pytest.raises(ConfigError, match="make its tables with `edgemeter collector init-ledger"):
         open_ledger(PostgresAddress(postgresql))

@@ -48,7 +48,7 @@ def held_of(peer):
     return {seq for one in receipts for first, last in one.held for seq in range(first, last + 1)}
 
 
-def test_a_receipt_names_what_the_shared_ledger_holds_whichever_collector_says_it(broker, lab, at_end):
+def test_a_receipt_names_what_the_shared_ledger_holds_whichever_collector_sends_it(broker, lab, at_end):
     """A repeat at another collector is a duplicate there, a cloned card a collision; gaps, devices and metrics are of the whole."""
     collectors = [Collector(broker, lab, group="g") for _ in range(2)]
     for one in collectors:

@@ -65,13 +65,13 @@ def test_a_field_from_the_future_is_tolerated_and_a_schema_from_the_future_is_no
     assert "update edgemeter here" in reason_of(admit(altered(schema=2)))
 
 
-def test_a_record_on_another_devices_topic_is_not_taken():
+def test_a_record_on_another_devices_topic_is_rejected():
     """The broker's access list guards topics; this ties records to them."""
     for field, value in (("device", "pi-2"), ("fleet", "field")):
         assert "but arrived on the topic of device 'pi-1' of fleet 'lab'" in reason_of(admit(encoded(**{field: value}))), field
 
 
-def test_a_record_without_a_number_that_a_ledger_can_hold_is_not_taken():
+def test_a_record_without_a_number_that_a_ledger_can_hold_is_rejected():
     """Absent, zero, negative, and larger than a column."""
     for fields in (
         {"session": None},

@@ -50,7 +50,7 @@ def test_it_stops_with_clients_connected_leaves_no_thread_and_frees_the_port():
     again.stop()
 
 
-def test_a_port_that_is_taken_is_said_with_the_remedy():
+def test_a_port_in_use_is_reported_with_the_remedy():
     """One line, and no thread stays."""
     before = broker_threads()
     with socket.create_server(("127.0.0.1", 0)) as taken:
@@ -67,7 +67,7 @@ def test_without_amqtt_the_extra_is_named(monkeypatch):
         EmbeddedBroker().start()
 
 
-def test_a_group_at_a_broker_that_cannot_share_is_said(tmp_path, caplog):
+def test_a_group_at_a_broker_that_cannot_share_is_reported(tmp_path, caplog):
     """Nothing would come, and nobody would know why: refused for the broker in the process, a warning for any other of MQTT 3.1.1."""
     done = CliRunner().invoke(collector, ["up", "--group", "g", "--ledger", str(tmp_path / "ledger")])
     assert done.exit_code == 2

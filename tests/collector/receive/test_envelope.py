@@ -29,7 +29,7 @@ def admit(payload, look="whole"):
     return admitted
 
 
-def test_an_envelope_says_what_the_record_says():
+def test_an_envelope_holds_what_the_record_holds():
     """Every field of the envelope is the record's own."""
     record = make_record(session=5, seq=1)
     read = envelope.read_envelope(contract_record.encode(record))
@@ -72,7 +72,7 @@ def test_a_zip_bomb_is_refused_and_its_memory_is_bounded():
     assert most < 3 * envelope.LONGEST_TEXT_BYTES
 
 
-def test_what_is_compressed_and_broken_is_refused_with_a_reason():
+def test_what_is_compressed_and_damaged_is_rejected_with_a_reason():
     """Cut, altered, or only its first byte."""
     whole = zlib.compress(encoded())
     for payload in (b"x", whole[:-1], whole[:100], whole[:50] + b"\0" + whole[51:], b"x\x9c" + b"\xff" * 50):
@@ -99,7 +99,7 @@ def test_a_batch_with_one_foreign_record_gives_the_others():
             assert "but arrived on the topic of device 'pi-1'" in admitted.rejections[0].reason
 
 
-def test_a_record_whose_clock_never_came_right_is_stamped_on_receipt_and_says_so(tmp_path):
+def test_a_record_whose_clock_never_came_right_is_stamped_on_receipt_and_marked(tmp_path):
     """A board that thinks it is 1970: the ledger has the time of receipt, and who set it; a clock that was right is left alone."""
     for look, many in itertools.product(("whole", "envelope"), (1, 2)):
         with table_row(look, many):
@@ -163,7 +163,7 @@ def test_a_record_may_be_large_in_its_samples_and_in_nothing_else(monkeypatch):
         assert reason in rejection.reason
 
 
-def test_of_much_text_only_the_envelopes_are_looked_at_before_the_commit():
+def test_of_much_text_only_the_envelopes_are_read_before_the_commit():
     """However small the message was that it came in."""
     admitted = Admitted(whole_bytes=10_000)
     for seq in range(1, 5):

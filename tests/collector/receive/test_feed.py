@@ -74,7 +74,7 @@ def broker(request, tmp_path):
     server.kill()
 
 
-def test_messages_come_in_order_and_whole_and_answers_go_out(broker):
+def test_messages_come_in_order_and_whole_and_replies_go_out(broker):
     """Both versions of MQTT: QoS 1 in, QoS 0 out."""
     handler = Handler()
     with feeding(broker, handler) as feed:
@@ -217,7 +217,7 @@ def test_a_ledger_has_one_collector(tmp_path):
 
 
 @pytest.mark.mosquitto
-def test_who_may_not_enter_is_told_so(tmp_path):
+def test_a_refused_login_is_reported(tmp_path):
     """Wrong password: a ConfigError with the remedy; the right one gets in."""
     server = mosquitto(tmp_path, "allow_anonymous false", f"password_file {tmp_path}/passwords")
     (tmp_path / "passwords").write_text("")
@@ -270,7 +270,7 @@ def test_nobody_there_and_somebody_else_there_end_in_one_line():
 
 @pytest.mark.mosquitto
 @pytest.mark.slow
-def test_a_broker_that_stops_answering_is_given_up(tmp_path, monkeypatch):
+def test_a_broker_that_stops_replying_is_given_up(tmp_path, monkeypatch):
     """SIGSTOP: the connection is up and nothing comes; after a while it is made anew."""
     monkeypatch.setattr(receive_feed, "KEEP_ALIVE_S", 2)
     server = mosquitto(tmp_path, *TUNED)

@@ -39,7 +39,7 @@ def test_it_is_idle_only_when_what_was_taken_is_done():
     assert inbox.is_idle()
 
 
-def test_a_full_inbox_says_so_and_says_when_there_is_room_again():
+def test_a_full_inbox_reports_when_it_is_full_and_when_there_is_room_again():
     """Backpressure, not loss: the feed reads no more until it is called; one message larger than the limit still passes."""
     calls = []
     inbox = Inbox(limit_bytes=10, has_room=lambda: calls.append(len(inbox)))

@@ -81,7 +81,7 @@ def test_health_is_a_status_that_a_supervisor_understands(monitor):
     assert get(monitor, "/healthz") == (503, "no connection to the broker\n")
 
 
-def test_what_cannot_be_answered_is_said(monitor):
+def test_a_question_that_cannot_be_served_is_reported(monitor):
     """A ledger that is busy, a path that is not there, a request that is none."""
     monitor.service.error = TransientError("the ledger is held")
     assert get(monitor, "/metrics") == (503, "the ledger is held\n")
@@ -93,7 +93,7 @@ def test_what_cannot_be_answered_is_said(monitor):
     assert get(monitor, "/healthz")[0] == 200
 
 
-def test_it_listens_on_loopback_unless_told_otherwise(monitor):
+def test_it_listens_on_loopback_by_default(monitor):
     """It asks for no password."""
     assert parse_monitor_address("9468") == (LOOPBACK, 9468)
     assert parse_monitor_address("0.0.0.0:9468") == ("0.0.0.0", 9468)  # noqa: S104 - as somebody may ask
@@ -119,7 +119,7 @@ def test_a_probe_that_asks_for_the_head_alone_gets_it(monitor):
     connection.close()
 
 
-def test_it_answers_on_a_host_of_ipv6_too():
+def test_it_serves_on_a_host_of_ipv6_too():
     """`--metrics [::1]:PORT` is an address like any other."""
     monitor = Monitor(Watched(), *parse_monitor_address("[::1]:0"))
     try:

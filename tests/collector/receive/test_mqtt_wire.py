@@ -44,8 +44,8 @@ def test_packets_are_the_same_however_the_stream_is_cut(version):
         assert abs(len(answers) - len(messages)) <= 1
 
 
-def test_answers_are_told_from_messages():
-    """CONNACK with its reason, SUBACK with its refusals, a DISCONNECT that says why."""
+def test_replies_are_distinguished_from_messages():
+    """CONNACK with its reason, SUBACK with its refusals, a DISCONNECT with its reason."""
     reader = PacketReader("5", 1)
     stream = b"\x20\x03\x00\x87\x00" + b"\x90\x06\x00\x01\x00\x01\x87\x80" + b"\xe0\x01\x8e" + b"\xe0\x00"
     _, (connack, suback, taken_over, ended) = reader.read(stream)
@@ -91,7 +91,7 @@ def test_random_bytes_are_read_or_refused():
             continue
 
 
-def test_a_login_says_what_was_asked():
+def test_a_login_holds_the_configured_options():
     """User, password, expiry: against the bytes of the standard, written out."""
     made = mqtt_wire.connect_packet(MqttLogin("c1", 30, 86_400, "u", "pw"), "5")
     properties = b"\x11\x00\x01\x51\x80" + b"\x21\xff\xff" + b"\x27\x01\x00\x00\x00"

@@ -58,7 +58,7 @@ def test_energy_comes_from_measured_power_only(official):
     assert (without.energy_mj, without.energy_per, without.power_value) == (None, None, None)
 
 
-def test_several_accuracies_in_one_text_are_told_apart(official):
+def test_several_accuracies_in_one_text_are_distinguished(official):
     """Names may hold digits and underscores, values many decimals."""
     text = "ROUGE1: 45.2287  TOKENS_PER_SAMPLE: 143.7  gsm8k_accuracy: 73.2  CLIP_SCORE: 31.793520182073117"
     assert only(write(official, make_row(Accuracy=text))).accuracy == {

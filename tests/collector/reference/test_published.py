@@ -64,7 +64,7 @@ def test_published_units_become_ours():
             assert found == (pytest.approx(canonical[0]), canonical[1])
 
 
-def test_a_figure_that_cannot_be_what_it_says_is_refused(tmp_path):
+def test_an_impossible_figure_is_refused(tmp_path):
     """When it is added, with the reason."""
     for changes, message in (
         ({"unit": "parsec"}, "unit 'parsec' is not one of latency: ms, s, us"),

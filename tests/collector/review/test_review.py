@@ -123,7 +123,7 @@ def test_memory_is_judged_by_its_interval_over_runs():
     assert finding.words.startswith("not settled: 1.118 times the memory (95%: 0.844 to 1.558")
 
 
-def test_a_gate_that_cannot_tell_does_not_open():
+def test_a_gate_that_cannot_judge_does_not_open():
     """One run each has no interval: nothing was judged, and beyond the limit the case is named."""
     one = make_side(agent="1", runs=1)
     (beyond,) = gate.judge(reviewed(one, make_side(agent="2", runs=1, factor=1.5, start=100)), gate.parse("slower:3%"))
@@ -380,7 +380,7 @@ def test_what_has_nothing_in_common_is_no_choice(tmp_path):
             assert json.loads(CliRunner().invoke(cli, ["compare", *paths, "--json"]).stdout)["choice"] is None
 
 
-def test_a_change_is_said_in_one_sentence_with_its_doubts(tmp_path):
+def test_a_change_is_one_sentence_with_its_doubts(tmp_path):
     """Of each pair: what differs, what does not, and which runs are suspect."""
     doubt = record_conditions.Verdict(state="suspect", reasons=("throttled: twice",))
     paths = written(tmp_path, a=make_side(agent="1"), b=make_side(agent="2", factor=1.2, start=100, seed=2, verdict=doubt))

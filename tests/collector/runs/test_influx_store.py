@@ -71,7 +71,7 @@ def token(place, tmp_path):
 
 
 @pytest.mark.parametrize("form", ["json", "csv"])
-def test_compare_gives_the_same_answer_from_the_ledger_and_from_influxdb(place, token, tmp_path, form):
+def test_compare_gives_the_same_document_from_the_ledger_and_from_influxdb(place, token, tmp_path, form):
     """The same document, to the byte."""
     path = tmp_path / "ledger.sqlite"
     drain_to(path, place.config(), fleet())
@@ -115,7 +115,7 @@ def test_a_ledger_and_an_influxdb_are_read_as_one(place, tmp_path):
     assert [run.seq for run in found] == [1, 1, 2, 2, 3, 3]
 
 
-def test_points_of_the_figures_alone_cannot_be_compared_and_say_why(place, tmp_path):
+def test_points_of_the_figures_alone_cannot_be_compared_and_state_why(place, tmp_path):
     """What compare needs has to be in the point."""
     drain_to(tmp_path / "ledger.sqlite", place.config(), fleet(), Points("figures"))
     with pytest.raises(ConfigError, match=r"no run in InfluxDB .* can be read: .*does not hold the whole record .*missing required field"):
@@ -149,7 +149,7 @@ def test_an_empty_place_is_a_store_without_runs_and_an_absent_one_an_error(place
 
 
 @pytest.mark.influx
-def test_a_wrong_token_is_said(influx2_server):
+def test_a_wrong_token_is_reported(influx2_server):
     """Reading gives the same error as writing."""
     with pytest.raises(ConfigError, match="does not accept the token"):
         InfluxStore(InfluxConfig(influx2_server.url, "wrong")).contents()

@@ -34,7 +34,7 @@ def test_samples_stay_away_unless_asked_for(board):
     assert open_store(str(board)).contents().runs[0].samples == ()
 
 
-def test_a_ledger_is_told_by_its_content_and_read_oldest_first(tmp_path):
+def test_a_ledger_is_recognised_by_its_content_and_read_oldest_first(tmp_path):
     """No suffix is needed, and the order is that of measuring, not of arrival."""
     path = tmp_path / "anything"
     later, earlier = make_record(session=1, seq=1, started_at_ns=20), make_record(session=1, seq=2, started_at_ns=10)
@@ -122,7 +122,7 @@ def test_a_database_of_somebody_else_is_refused_and_left_as_it_was(tmp_path):
     assert path.read_bytes() == before
 
 
-def test_a_missing_store_says_what_would_make_one(tmp_path):
+def test_a_missing_store_names_what_would_make_one(tmp_path):
     """The remedy is in the message."""
     with pytest.raises(ConfigError, match=r"no store at .*collector up"):
         open_store(str(tmp_path / "nothing.sqlite"))

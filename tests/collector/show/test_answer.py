@@ -13,7 +13,7 @@ def output(*runs):
     return " ".join(conclusions.conclusions(compare_runs(*runs)))
 
 
-def test_the_answer_names_the_fastest_case_its_ratio_and_what_it_is_to():
+def test_the_summary_names_the_fastest_case_its_ratio_and_what_it_is_to():
     """Each sentence has its figures: latency, ratio, accuracy, and the most accurate case."""
     text = output(make_run(p50_ms=20.0), make_run(precision="int8", runtime="litert", p50_ms=8.0, ap=0.58), make_reference())
     assert "pi-1 runs tiny-detector in 8.00 ms at best (p50, int8 on litert 1.22.1)" in text
@@ -54,8 +54,8 @@ def test_energy_is_worded_with_scope_uncertainty_and_only_like_with_like():
     assert "the reference's energy was not measured" in output(device, make_reference(**no_energy()))
 
 
-def test_no_energy_is_answered_with_the_reason():
-    """Where no sensor is, the answer says so in place of a number."""
+def test_a_missing_energy_is_reported_with_the_reason():
+    """Where no sensor is, the summary states that in place of a number."""
     assert "Its energy was not measured: no power sensor here." in output(make_run(**no_energy()), make_reference())
 
 
@@ -68,7 +68,7 @@ def test_a_suspect_figure_is_called_suspect_in_the_same_breath():
     assert "1 of 2 cases is suspect" in " ".join(conclusions.cautions(comparison))
 
 
-def test_cautions_tell_single_runs_and_what_was_left_out():
+def test_cautions_name_single_runs_and_what_was_left_out():
     """A reader sees what the figures rest on before seeing them."""
     once = " ".join(conclusions.cautions(compare_runs(make_run(), make_run(data=OTHER_DATA), make_reference())))
     assert "measured once" in once
@@ -78,7 +78,7 @@ def test_cautions_tell_single_runs_and_what_was_left_out():
     )
 
 
-def test_several_devices_are_answered_with_the_nearest_and_the_farthest():
+def test_several_devices_are_summarised_by_the_nearest_and_the_farthest():
     """One sentence each; the cards and the table have the rest."""
     runs = [make_run(), make_run(device="pi-2", p50_ms=40.0, **no_energy()), make_reference()]
     text = output(*runs)
@@ -88,7 +88,7 @@ def test_several_devices_are_answered_with_the_nearest_and_the_farthest():
     assert "Energy was not measured on pi-2." in text
 
 
-def test_nothing_compared_is_said():
+def test_nothing_compared_is_reported():
     """With the place where the reasons stand."""
     assert "No device case matches a reference case" in output(make_reference())
     assert conclusions.title(compare_runs(make_reference())) == "server-1: nothing to compare with yet"
@@ -104,8 +104,8 @@ def test_the_title_names_model_device_and_reference():
     assert conclusions.title(compare_runs(*many, *references)) == "2 models on pi-0, pi-1, pi-2 and 3 more, against server-1"
 
 
-def test_medians_that_are_close_are_not_called_equal_where_the_runs_do_not_say_so():
-    """The headline says no more than the judgement: its interval reaches far beyond 3%."""
+def test_medians_that_are_close_are_not_called_equal_where_the_runs_do_not_show_it():
+    """The headline claims no more than the judgement: its interval reaches far beyond 3%."""
     text = output(*(make_run(p50_ms=value) for value in (9.0, 10.0, 11.0, 10.0, 10.0)), *(make_reference(p50_ms=10.0) for _ in range(5)))
     assert "not settled against the reference (fp32 on onnx 1.22.1, server-1) by these runs" in text
     assert "within 3%" not in text

@@ -40,7 +40,7 @@ def test_gross_and_net_energy_stand_with_their_uncertainty():
     assert "2.00x" in row
 
 
-def test_a_comparison_with_another_precision_says_so_in_a_note():
+def test_a_comparison_with_another_precision_carries_a_note():
     """The ratio stands, and what it is to."""
     lines = printed(compare_runs(make_run(precision="int8", runtime="litert"), make_reference()))
     assert "5.00x [" in line_with(lines, "int8")
@@ -101,7 +101,7 @@ def test_language_models_have_their_rates():
     assert not any("tokens/s" in line for line in printed(compare_runs(make_run(), make_reference())))
 
 
-def test_nothing_to_compare_is_said_and_the_reasons_are_listed():
+def test_nothing_to_compare_is_reported_and_the_reasons_are_listed():
     """An empty table would look like a fault of the program."""
     verdict = record_conditions.Verdict(state="invalid", reasons=("throttled: it was",))
     lines = printed(compare_runs(make_run(verdict=verdict), make_reference(verdict=verdict)))

@@ -51,7 +51,7 @@ def test_boards_that_were_updated_weeks_apart_are_two_events():
     assert [(event.kind, event.devices) for event in events] == [("fleet", ("pi-3", "pi-4")), ("fleet", ("pi-1", "pi-2"))]
 
 
-def test_a_sick_board_is_told_apart_from_the_fleet():
+def test_a_board_with_an_issue_is_distinguished_from_the_fleet():
     """On the same day, without the cause: an event of its own; a board that is steady is in none."""
     _, events = found_in(board(1), board(2), board(3, firmwares=None, step_ratio=1.25), board(4, step_ratio=1.0))
     assert {(event.kind, event.cause, event.devices) for event in events} == {
@@ -73,7 +73,7 @@ def test_a_finding_that_is_alone_is_no_event():
     assert events_of(found, found[0].last_day) == []
 
 
-def test_a_board_that_is_gone_is_told_once():
+def test_a_board_that_is_gone_is_reported_once():
     """Every series of it has the same gap."""
     _, events = found_in(board(1, firmwares=None, step_ratio=1.0), board(2, firmwares=None, step_ratio=1.0, days=60))
     (event,) = events
@@ -89,7 +89,7 @@ def store(tmp_path):
     return str(path)
 
 
-def test_the_command_tells_the_event_and_its_members_on_demand(store):
+def test_the_command_shows_the_event_and_its_members_on_demand(store):
     """A row each for the fleet and the board that is gone; with --members twelve, and no event."""
     words = ["--store", store, "--metric", ",".join(METRICS), "--format", "markdown"]
     told = CliRunner().invoke(trend, words, catch_exceptions=False).stdout

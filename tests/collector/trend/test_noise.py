@@ -39,8 +39,8 @@ def test_the_median_of_present_values_is_that_of_numpy():
     assert np.isnan(found[2])
 
 
-def test_runs_of_a_day_tell_their_own_scatter():
-    """Days far apart, runs of a day by 0.5: it is the runs' that comes out; too few pairs tell nothing."""
+def test_runs_of_a_day_show_their_own_scatter():
+    """Days far apart, runs of a day by 0.5: it is the runs' that comes out; too few pairs show nothing."""
     draw = np.random.default_rng(3)
     day = np.repeat(np.arange(300), 4)
     value = np.repeat(10 * draw.normal(size=300), 4) + 0.5 * draw.normal(size=1200)

@@ -42,7 +42,7 @@ def test_no_more_tasks_are_made_than_processes_work_on():
     assert max(ahead) <= 3
 
 
-def test_a_process_that_is_killed_ends_in_one_line_that_says_what_to_do():
+def test_a_process_that_is_killed_ends_in_one_line_that_names_the_remedy():
     """As where memory runs out; nobody waits for what does not come."""
     with pytest.raises(UnavailableError, match="was killed; memory may have run out: run the command again, on one core"):
         list(portions.in_processes(os._exit, iter([1, 1, 1]), 2))

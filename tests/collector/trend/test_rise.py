@@ -55,7 +55,7 @@ def test_one_wild_day_is_no_rise():
     assert rise(x) is None
 
 
-def test_size_levels_and_days_are_told():
+def test_size_levels_and_days_are_reported():
     """Ten per cent over the last three days, and a fall as well."""
     x = np.full(40, 230.0) + 0.1 * np.random.default_rng(4).normal(size=40)
     x[-3:] += 100 * np.log(1.1)

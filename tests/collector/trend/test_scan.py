@@ -62,7 +62,7 @@ def test_days_without_a_point_change_nothing():
     assert looked(wide, present=present).score == pytest.approx(looked(x).score)
 
 
-def test_temperature_alone_is_no_step_and_its_coefficient_is_told():
+def test_temperature_alone_is_no_step_and_its_coefficient_is_reported():
     """Half a sigma a degree over a warm spell of ten degrees: no score, and the slope is found."""
     draw = np.random.default_rng(6)
     heat = np.tile(np.concatenate([np.zeros(50), np.linspace(0, 10, 50)]), (100, 1)) + draw.normal(size=(100, 100))
@@ -73,8 +73,8 @@ def test_temperature_alone_is_no_step_and_its_coefficient_is_told():
     assert np.mean(with_heat.slope) == pytest.approx(0.5, abs=0.02)
 
 
-def test_a_step_that_the_temperature_hides_is_said_to_be_hidden():
-    """The heating was switched on the same day: what is the step and what the warmth cannot be told."""
+def test_a_step_that_the_temperature_hides_is_reported_as_hidden():
+    """The heating was switched on the same day: what is the step and what the warmth cannot be separated."""
     x = np.random.default_rng(7).normal(size=(1, 60))
     heat = (np.arange(60) >= 45).astype(float)[None, :] * 10
     assert looked(x, temperature=heat).hidden[0] > 0

@@ -21,7 +21,7 @@ def trend(runs, metric="energy", known=()):
     return found
 
 
-def test_a_step_is_told_with_size_interval_day_and_what_it_rests_on():
+def test_a_step_is_reported_with_size_interval_day_and_what_it_rests_on():
     """Five per cent from day 60 on, at 1% noise."""
     (step,) = trend(make_days(noisy(100, 90, step_at=60, step_ratio=1.05))).steps
     assert step.low < 5.0 < step.high
@@ -76,7 +76,7 @@ def test_temperature_alone_is_no_finding_and_its_coefficient_is():
     assert found.temperature_slope == pytest.approx(0.5, abs=4 * found.temperature_slope_u)
 
 
-def test_a_drift_is_told_as_a_drift():
+def test_a_drift_is_reported_as_a_drift():
     """Six per cent in a hundred days, steadily."""
     found = trend(make_days(np.array(noisy(100, 100, seed=8)) * np.exp(np.linspace(0, 0.06, 100))))
     assert found.steps == ()
@@ -122,7 +122,7 @@ def test_one_wild_day_is_no_step():
     assert found.steps == ()
 
 
-def test_a_step_that_does_not_matter_is_said_to_be_small():
+def test_a_step_that_does_not_matter_is_called_small():
     """One per cent at 0.1% noise is certain, and less than the 3% that matter."""
     (step,) = trend(make_days(noisy(100, 80, seed=15, noise_ratio=0.001, step_at=50, step_ratio=1.01))).steps
     assert step.matters is False
@@ -179,7 +179,7 @@ def test_a_board_that_begins_to_throttle_is_found_by_its_share():
     assert (step.before, step.after) == (pytest.approx(0, abs=0.05), pytest.approx(0.8, abs=0.1))
 
 
-def test_a_board_type_is_looked_at_as_a_whole_and_what_changed_is_counted():
+def test_a_board_type_is_examined_as_a_whole_and_what_changed_is_counted():
     """Eight boards that spread by 4%, all with a new firmware on day 50: 1.5 times three per cent is found in the mean."""
     runs = []
     for unit in range(8):
@@ -206,7 +206,7 @@ def test_a_latency_without_a_median_is_no_point():
     assert watch.trends_of(RunHistory([make_days([100.0], latency=make_latency(p50_ms=None, p90_ms=None))[0]]), (), ["latency"]) == []
 
 
-def test_of_many_series_the_digest_names_those_that_stand_out():
+def test_of_many_series_the_summary_names_those_that_stand_out():
     """Thirty stable series and six that just stepped, each too weakly for an alarm: most are named, hardly any of the stable ones."""
     runs = []
     for unit in range(36):

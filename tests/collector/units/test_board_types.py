@@ -29,8 +29,8 @@ def judged(runs, metric="energy"):
     return found
 
 
-def test_a_sick_board_is_named_over_all_of_its_cases():
-    """By how much, on how many cases, and where to look first."""
+def test_a_board_with_an_issue_is_named_over_all_of_its_cases():
+    """By how much, on how many cases, and what to check first."""
     found = judged(fleet(20, sick=7, ratio=1.15))
     (one,) = found.sick
     assert (one.device, one.cases) == ("pi-07", 2)
@@ -39,7 +39,7 @@ def test_a_sick_board_is_named_over_all_of_its_cases():
     assert found.boards == 20
 
 
-def test_what_differs_on_the_board_itself_is_looked_at_first():
+def test_what_differs_on_the_board_itself_is_checked_first():
     """Another firmware than all the others, throttling, heat, and under-voltage, before what is usual."""
     runs = fleet(12, sick=3, firmware="2025-03", ratio=1.3)
     hot = Condition(when="before", temperatures_c={"cpu": 80.0}, throttled_now=True, under_voltage_now=True)
@@ -59,7 +59,7 @@ def test_a_healthy_fleet_is_not_accused_and_a_small_one_not_judged():
     assert judged(fleet(5, sick=1)).sick is None
 
 
-def test_a_case_says_on_how_many_boards_its_figure_rests():
+def test_a_case_states_on_how_many_boards_its_figure_rests():
     """The mean with its interval, the spread of the boards, and how many it takes for 2%."""
     (fp32, _) = judged(fleet(16)).cases
     assert fp32.spread.boards == 16
@@ -68,7 +68,7 @@ def test_a_case_says_on_how_many_boards_its_figure_rests():
     assert 3 <= fp32.needed <= 20
 
 
-def test_another_meter_scope_makes_no_board_sick():
+def test_another_meter_scope_gives_no_board_an_issue():
     """One board is measured at the wall: its energies are left out, not accused."""
     runs = [
         replace(run, energy=replace(run.energy, scope="wall-ac")) if run.device == "pi-02" else run for run in fleet(8, sick=2, ratio=1.5)
@@ -84,8 +84,8 @@ def test_servers_are_no_boards():
     assert judged(runs).boards == 8
 
 
-def test_boards_that_do_not_tell_their_type_accuse_nobody():
-    """Ten PCs whose board is not known are ten types: that one draws three times as much is no illness."""
+def test_boards_that_do_not_report_their_type_accuse_nobody():
+    """Ten PCs whose board is not known are ten types: that one draws three times as much is no issue."""
     runs = [replace(run, environment=replace(run.environment, board=None)) for run in fleet(10, sick=3, ratio=3.0)]
     history = RunHistory(runs)
     found = board_types(history, "energy", list(history.series()))

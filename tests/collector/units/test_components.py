@@ -45,7 +45,7 @@ def test_one_board_supports_nothing_about_its_type():
     assert found.between_days is not None
 
 
-def test_one_run_a_day_does_not_tell_days_from_runs():
+def test_one_run_a_day_does_not_separate_days_from_runs():
     """What runs scatter is not known then; nothing is divided by nought."""
     found = variance_components(np.array([0, 0, 1, 1]), np.array([0, 1, 0, 1]), np.array([1.0, 2.0, 5.0, 6.0]))
     assert found.between_runs is None

@@ -14,7 +14,7 @@ def test_a_board_ten_per_cent_off_is_found_and_healthy_fleets_are_hardly_accused
     assert np.mean([0 in {one.place for one in outlying_boards(values) or ()} for values in sick]) >= 0.80
 
 
-def test_two_sick_boards_do_not_hide_each_other():
+def test_two_boards_with_an_issue_do_not_hide_each_other():
     """Both are off by 10% among twenty."""
     draw = np.random.default_rng(2)
     found = []

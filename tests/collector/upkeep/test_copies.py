@@ -195,7 +195,7 @@ def test_packing_gives_back_what_was_forgotten_and_nothing_else(tmp_path):
         assert ledger.commit([Arrival(first, record.encode(first), "t", 7)]).inserted == 0
 
 
-def test_packing_without_room_for_it_says_what_it_takes(tmp_path, monkeypatch):
+def test_packing_without_room_for_it_states_what_it_takes(tmp_path, monkeypatch):
     """Rather than failing in the middle."""
     path = tmp_path / "ledger.sqlite"
     keep(path, 1)

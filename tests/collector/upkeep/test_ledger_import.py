@@ -195,7 +195,7 @@ def test_a_ledger_goes_to_postgresql_and_back(source, target, postgresql):
     assert held(target) == held(source)
 
 
-def test_the_command_says_what_it_did(source, tmp_path):
+def test_the_command_reports_what_it_did(source, tmp_path):
     """In words, and as JSON."""
     commit(source, 1, 2, 3)
     command = ["import", str(tmp_path / "source.sqlite"), "--ledger", str(tmp_path / "target.sqlite")]

@@ -105,8 +105,8 @@ def test_a_restored_backup_is_completed(broker, tmp_path):
             assert [one.missing for one in opened.sessions()] == [0]
 
 
-def test_a_device_that_is_away_answers_when_it_is_back_and_only_once(broker, tmp_path):
-    """The broker keeps the request; it comes with each connection and is answered with the first."""
+def test_a_device_that_is_away_serves_a_request_when_it_is_back_and_only_once(broker, tmp_path):
+    """The broker keeps the request; it comes with each connection and is served with the first."""
     with collecting(broker, tmp_path / "old"), device(broker, tmp_path) as (outbox, publisher):
         deliver(outbox, publisher, 4)
     with collecting(broker, tmp_path / "new") as made:

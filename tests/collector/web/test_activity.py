@@ -79,7 +79,7 @@ def page_server(ledger):
     server.stop()
 
 
-def test_a_device_measures_while_the_process_that_said_so_is_there():
+def test_a_device_measures_while_the_process_that_reported_it_is_there():
     """A device that is lost does not measure for ever, nor does one whose agent was started again."""
     for presence, is_shown in (
         ([], True),
@@ -127,7 +127,7 @@ def test_a_message_of_a_later_version_is_left_out():
 
 
 @pytest.mark.slow
-def test_overview_and_device_say_what_is_measured(page_server, ledger):
+def test_overview_and_device_show_what_is_measured(page_server, ledger):
     """Case, run of how many, suite, failures, job, and when that was received; the campaign with its counts."""
     at_ns = time.time_ns()
     put(ledger, activity(received_ns=at_ns), campaign(received_ns=at_ns))
@@ -161,7 +161,7 @@ def test_the_first_device_of_an_empty_ledger_is_seen_before_its_first_run_ends(t
         server.stop()
 
 
-def test_a_page_in_a_file_does_not_say_what_was_measured_when_it_was_written(ledger, tmp_path):
+def test_a_page_in_a_file_does_not_show_what_was_measured_when_it_was_written(ledger, tmp_path):
     """A stored page is read later, when another run is in progress or none."""
     put(ledger, activity(received_ns=time.time_ns()))
     index = open_index(LedgerSource(ledger))
@@ -170,7 +170,7 @@ def test_a_page_in_a_file_does_not_say_what_was_measured_when_it_was_written(led
     assert "run 3 of 12" not in (tmp_path / "page.html").read_text()
 
 
-def test_clients_are_told_when_something_else_is_measured(page_server, ledger):
+def test_clients_are_notified_when_something_else_is_measured(page_server, ledger):
     """Also when it changed between the making of the page and its first question; the key is that of the page."""
     stream = Stream(page_server, after="2&now=nothing")
     assert wait_until(lambda: clients(page_server) == 1)
@@ -184,7 +184,7 @@ def test_clients_are_told_when_something_else_is_measured(page_server, ledger):
     stream.close(), late.close()
 
 
-def test_a_page_that_says_what_is_measured_is_not_kept_by_the_browser_when_that_is_over(page_server, ledger):
+def test_a_page_that_shows_what_is_measured_is_not_kept_by_the_browser_when_that_is_over(page_server, ledger):
     """Its tag is another one, also where time alone makes it stale."""
     request, form = asked("overview")
     put(ledger, activity(received_ns=time.time_ns()))

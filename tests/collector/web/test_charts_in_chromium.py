@@ -344,7 +344,7 @@ def test_at_1000_pixels_no_column_is_lost_without_a_word(tab, address):
     assert page.fits()
 
 
-def test_the_overview_tells_a_change_of_the_fleet_once_and_before_all_else(tab):
+def test_the_overview_shows_a_change_of_the_fleet_once_and_before_all_else(tab):
     """24 boards, two precisions, one line for latency; alerts first."""
     page = tab("")
     assert page.run("[...document.querySelectorAll('main > section')].slice(0, 3).map(one => one.id)") == ["alerts", "findings", "first"]

@@ -66,8 +66,8 @@ def test_remarks_of_people_stand_in_the_series_that_they_are_about(tmp_path):
     found.close()
 
 
-def test_the_sick_board_of_the_simulated_fleet_is_named_first_and_no_healthy_one_for_its_energy():
-    """It draws a tenth more than its like, over both of its cases."""
+def test_the_board_with_an_issue_of_the_simulated_fleet_is_named_first_and_no_healthy_one_for_its_energy():
+    """It draws a tenth more than its peers, over both of its cases."""
     fleet = tuple(simulated_fleet.records_of(make_record(), end_ns=time.time_ns(), days=20))
     found = TrendEvents(DocumentSource(fleet))
     found.refresh()
@@ -75,7 +75,7 @@ def test_the_sick_board_of_the_simulated_fleet_is_named_first_and_no_healthy_one
     assert named == [simulated_fleet.DEGRADED]
 
 
-def test_the_page_tells_an_event_as_the_trend_does():
+def test_the_page_shows_an_event_as_the_trend_does():
     """A firmware on three boards in energy and latency is one finding, of all of them; what is alone stays one of its own."""
     firmwares = ["a"] * 50 + ["b"] * 20
     runs = [

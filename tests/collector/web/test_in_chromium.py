@@ -221,8 +221,8 @@ def test_the_file_writes_its_figures(tab, report, tmp_path):
     assert len(rows) == 80
 
 
-def test_what_a_device_says_of_its_health_stands_on_the_overview_and_on_its_page(browser, tmp_path):
-    """Agent, calibration, certificate, clock and disk in the table; what to look at among the first things; all of it on its page."""
+def test_what_a_device_reports_of_its_health_stands_on_the_overview_and_on_its_page(browser, tmp_path):
+    """Agent, calibration, certificate, clock and disk in the table; what needs attention among the first things; all of it on its page."""
     ledger = fill(tmp_path / "ledger.sqlite", [make_run(device="pi-1"), make_reference()])
     output = Health(
         device="pi-1",

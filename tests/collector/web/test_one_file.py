@@ -230,14 +230,14 @@ def test_suspect_cases_stand_with_their_reasons():
     assert "1 of 2 cases is suspect" in text
 
 
-def test_the_page_says_why_there_is_no_energy():
-    """In the answer, in the table and in place of the chart."""
+def test_the_page_states_why_there_is_no_energy():
+    """In the summary, in the table and in place of the chart."""
     text = Page(first_of(make_run(**no_energy("no meter")), make_reference(**no_energy("no meter")))).text
     assert "Its energy was not measured: no meter." in text
     assert "No energy of pi-1, server-1: no meter." in text
 
 
-def test_energy_without_accuracy_is_in_the_table_and_the_page_says_so():
+def test_energy_without_accuracy_is_in_the_table_and_the_page_notes_it():
     """No section is empty without a word."""
     text = Page(first_of(make_run(ap=None), make_reference(ap=None))).text
     assert "62.5 ± 1.2" in text
@@ -245,7 +245,7 @@ def test_energy_without_accuracy_is_in_the_table_and_the_page_says_so():
     assert "No accuracy of pi-1, server-1: no ground truth." in text
 
 
-def test_energies_of_different_scopes_are_drawn_apart_and_the_page_says_why():
+def test_energies_of_different_scopes_are_drawn_apart_and_the_page_states_why():
     """A wall socket's millijoules are not on a board's axis."""
     page = Page(first_of(make_run(), make_reference(energy=make_energy(scope="wall-ac"))))
     drawn = [_title(attributes) for attributes in page.all("div") if "Energy" in attributes.get("aria-label", "")]

@@ -78,8 +78,8 @@ def test_the_budget_is_a_bar_for_each_term_the_largest_first():
     assert [(row["term"], row["value"]) for row in budget.table.dicts()] == [("gain", 0.5), ("scatter", 0.25)]
 
 
-def test_a_language_model_is_told_by_its_tokens():
-    """Lengths, times and rates beside the latency of the request; other models say nothing of tokens."""
+def test_a_language_model_is_shown_by_its_tokens():
+    """Lengths, times and rates besides the latency of the request; other models state nothing of tokens."""
     found = [words_of(**fields) for fields in ({"generation": make_generation()}, {})]
     for shown in ("512 of the prompt, 11 generated", "Time to first token, p50", "Decode", "100 tokens/s", "5,120 tokens/s"):
         assert (shown in found[0], shown in found[1]) == (True, False), shown

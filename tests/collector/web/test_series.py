@@ -60,7 +60,7 @@ def test_an_update_of_the_firmware_stands_beside_the_series(drawn):
     assert not drawn("simulated-orin-01", "p50_ms").chart.events
 
 
-def test_what_was_found_elsewhere_is_told_in_its_words(drawn):
+def test_what_was_found_elsewhere_is_described_in_its_words(drawn):
     """A step carries its size and its interval."""
     assert "step of +6%, 95%: 5 to 7%" in [one.text for one in drawn("simulated-orin-01", "p50_ms", Found()).chart.events]
 
@@ -74,7 +74,7 @@ def test_energies_have_their_interval_and_a_share_has_none(drawn):
     assert share.spec["layer"][0]["encoding"]["y"]["scale"]["zero"]
 
 
-def test_simulated_series_say_so(drawn):
+def test_simulated_series_are_marked(drawn):
     """Provenance stands in the heading."""
     assert drawn("simulated-pi5-01", "p50_ms").chart.title.endswith("replayed")
 

@@ -70,8 +70,8 @@ def guarded(small):
         "model?model=nobody",
     ],
 )
-def test_every_view_answers_in_every_form(fleet_page, view):
-    """Also where nothing matches: a page that says so; only a CSV file would have nothing in it."""
+def test_every_view_is_served_in_every_form(fleet_page, view):
+    """Also where nothing matches: a page that states that; only a CSV file would have nothing in it."""
     more = f"/{view}{'&' if '?' in view else '?'}format="
     status, _, body = ask(fleet_page, f"/{view}")
     assert status == 200
@@ -220,7 +220,7 @@ def test_a_port_in_use_is_one_line(small, fleet_page):
         PageServer(small, TrendEvents(), port=fleet_page.port)
 
 
-def test_the_page_of_a_run_speaks_no_field_names():
+def test_the_page_of_a_run_shows_no_field_names():
     """The conditions of a run, its percentiles and accuracies are in words, and every field of a condition has some."""
     assert set(machine.FIELDS) == set(record_conditions.Condition.__struct_fields__) - {"when"}
     around = record_conditions.Condition(
@@ -293,7 +293,7 @@ def _device_page(*runs):
         index.close()
 
 
-def test_an_address_that_asks_for_what_is_not_there_says_so(fleetless):
+def test_an_address_that_asks_for_what_is_absent_is_an_error(fleetless):
     """All days in place of a period that is none, or a page in place of a CSV file, would be something else than was asked for."""
     for path, output in (
         ("/compare?days=abc", "is not a period"),
