@@ -82,7 +82,7 @@ def test_show_refuses_a_file_that_is_not_the_one_of_its_card(tmp_path):
         invoke("show", str(changed))
 
 
-def test_show_says_when_a_model_has_no_card(tmp_path):
+def test_show_reports_when_a_model_has_no_card(tmp_path):
     """A model file alone: the message names the card that would have to lie beside it."""
     (tmp_path / "own.onnx").write_bytes(b"x")
     with pytest.raises(ConfigError, match=r"own\.onnx\.toml"):
@@ -107,7 +107,7 @@ def test_an_entry_is_shown_as_text_and_for_machines():
     assert json.loads(invoke("show", "yolox-nano", "--json").output)["path"] is None
 
 
-def test_a_name_that_is_nowhere_is_said():
+def test_an_unknown_name_is_reported():
     """Neither file nor shipped nor in the catalogue."""
     with pytest.raises(ConfigError, match=r"no file 'absent'.*models list"):
         invoke("show", "absent")

@@ -36,7 +36,7 @@ def own(tmp_path):
     return copy
 
 
-def test_a_model_with_a_card_is_added_as_the_card_says(own, invoke):
+def test_a_model_with_a_card_is_added_as_the_card_states(own, invoke):
     """Shapes, types and scales come from the file: the int8 input of the shipped detector."""
     pytest.importorskip("ai_edge_litert")
     source = SHIPPED / "edgemeter-shapes_int8.tflite"
@@ -76,7 +76,7 @@ def test_a_family_in_doubt_is_added_with_a_question_mark(tmp_path, invoke):
     assert "yolov8 with 52 classes, or one class and 17 keypoints?" in model_card.read_card(model_card.card_path(path)).made["guesses"]
 
 
-def test_a_model_that_cannot_be_recognised_says_what_to_write(own, invoke, home):
+def test_a_model_that_cannot_be_recognised_names_what_to_write(own, invoke, home):
     """Its input is no picture; nothing is written."""
     pytest.importorskip("onnxruntime")
     path = own(ROOT / "tests" / "fixtures" / "runtimes" / "onnx.onnx")
@@ -117,7 +117,7 @@ def test_an_export_that_the_catalogue_waits_for_takes_its_place(realdata, own, i
 
 
 @pytest.mark.realdata
-def test_a_model_compiled_for_another_machine_is_said(realdata, own, invoke):
+def test_a_model_compiled_for_another_machine_is_reported(realdata, own, invoke):
     """Its operators are not here."""
     pytest.importorskip("ai_edge_litert")
     with pytest.raises(ConfigError, match="Edge TPU"):
@@ -168,7 +168,7 @@ def test_an_added_file_that_changes_or_goes_is_missed(shapes, invoke):
     assert (result.exit_code, "is missing" in result.stderr) == (1, True)
 
 
-def test_what_is_no_model_is_said(own, invoke, home, tmp_path):
+def test_what_is_no_model_is_reported(own, invoke, home, tmp_path):
     """Empty, garbled, of an unknown kind: one line, and nothing written."""
     pytest.importorskip("onnxruntime")
     pytest.importorskip("ai_edge_litert")
@@ -183,7 +183,7 @@ def test_what_is_no_model_is_said(own, invoke, home, tmp_path):
 
 
 @pytest.mark.realdata
-def test_a_folder_that_is_not_ours_is_said(realdata, invoke, tmp_path):
+def test_a_folder_that_is_not_ours_is_reported(realdata, invoke, tmp_path):
     """The card would lie beside the model: copy it first. The catalogue names no half-added model."""
     pytest.importorskip("onnxruntime")
     path = tmp_path / "closed" / "yolox_nano.onnx"

@@ -40,7 +40,7 @@ def test_one_model_ships_in_every_format_and_precision():
 
 @pytest.mark.slow
 @pytest.mark.parametrize("model", by_file(MODELS))
-def test_a_shipped_file_scores_what_its_card_says(model, scenes):
+def test_a_shipped_file_scores_what_its_card_states(model, scenes):
     """The very file, run by its runtime on the shipped scenes, within 0.002."""
     pytest.importorskip(MODULES[model.format])
     found = run_on(model.path, runtime_for(model.path), image_inputs(model.about, scenes), lambda *_: None, no_progress).accuracy

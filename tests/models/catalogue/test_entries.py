@@ -138,7 +138,7 @@ def test_a_recorded_hash_is_that_of_the_file(realdata):
         "yolov8n-int8",
     ],
 )
-def test_an_entry_says_what_its_file_says(realdata, name):
+def test_an_entry_states_what_its_file_states(realdata, name):
     """Size, layout, normalisation, decoder and classes, as recognised from the real file by its real runtime."""
     entry = BY_NAME[name]
     pytest.importorskip("onnxruntime" if entry.format == "onnx" else "ai_edge_litert")
@@ -170,7 +170,7 @@ def test_a_hash_seen_does_not_replace_one_that_is_known(home):
     assert known["yolox-tiny"].sha256 == "1" * 64
 
 
-def test_a_wrong_catalogue_is_said_with_the_key(home):
+def test_a_wrong_catalogue_is_reported_with_the_key(home):
     """One key changed in an entry that is right."""
     for change, why in (
         ('colour = "red"\n', "colour"),
@@ -206,7 +206,7 @@ def test_a_wrong_catalogue_is_said_with_the_key(home):
                 catalogue.all_entries()
 
 
-def test_a_name_twice_is_said(home):
+def test_a_name_twice_is_reported(home):
     """Which of the two would count?"""
     entry = make_entry("mine", "http://mine.example/m")
     write_catalogue(home / "catalogue.toml", entry, entry)
@@ -214,7 +214,7 @@ def test_a_name_twice_is_said(home):
         catalogue.all_entries()
 
 
-def test_a_garbled_catalogue_is_said(home):
+def test_a_garbled_catalogue_is_reported(home):
     """Bytes that are no TOML end in one line with the path of the file."""
     for body in (b"\xff\xfe", b"\0", b"[[entry]]"):
         with table_row(body):

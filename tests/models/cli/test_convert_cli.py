@@ -88,7 +88,7 @@ def test_a_ruined_conversion_is_loud_and_fails(tmp_path):
 
 
 @pytest.mark.convert
-def test_an_unknown_model_is_compared_on_noise_and_says_so(tmp_path):
+def test_an_unknown_model_is_compared_on_noise_and_that_is_reported(tmp_path):
     """What its outputs mean is not known: tensors only, and no card that a runtime would read."""
     pytest.importorskip("onnx")
     found = invoke(FIXTURES / "onnx.onnx", "--to", "onnx-fp16", "--out", tmp_path / "out")

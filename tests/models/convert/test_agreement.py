@@ -58,7 +58,7 @@ def test_what_is_not_finite_is_counted_and_not_averaged():
             assert (found.outputs[0].snr_db, found.snr_db) == (None, None)
 
 
-def test_what_the_source_says_too_is_no_fault():
+def test_a_fault_of_the_source_too_is_no_fault():
     """NaN on both sides is not the conversion's."""
     broken = np.full_like(RAMP, np.nan)
     assert compared((broken, broken)).not_finite == 0
@@ -69,8 +69,8 @@ def test_other_shapes_cannot_be_compared():
     assert compared((RAMP, RAMP[:, :1])).outputs[0].largest_error is None
 
 
-def test_one_answer_to_all_inputs_is_stuck():
-    """Only where the source's own answers differ."""
+def test_one_output_for_all_inputs_is_stuck():
+    """Only where the source's own outputs differ."""
     assert compared((RAMP, RAMP), (RAMP * 2, RAMP)).stuck
     assert not compared((RAMP, RAMP), (RAMP, RAMP)).stuck
     assert not compared((RAMP, RAMP), (RAMP * 2, RAMP), (RAMP * 3, RAMP * 3)).stuck

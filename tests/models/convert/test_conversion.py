@@ -87,8 +87,8 @@ def test_an_executorch_file_is_delegated_but_for_what_xnnpack_lacks(converted):
         assert int(made["operators_on_xnnpack"]) >= least
 
 
-def test_the_card_says_how_it_was_made_and_what_it_cost(converted):
-    """Source and calibration by hash, tools by version, parity in figures; and the file is the one it speaks of."""
+def test_the_card_states_how_it_was_made_and_what_it_cost(converted):
+    """Source and calibration by hash, tools by version, parity in figures; and the file is the one it describes."""
     written, _ = converted
     one = written["litert-int8"]
     about = model_card.read_card(model_card.card_path(one.path))
@@ -125,7 +125,7 @@ def test_what_needs_another_program_is_left_out_with_what_to_install(converted):
 
 
 @pytest.mark.parametrize("goal", ["onnx-int8", "litert-int8"])
-def test_a_ruined_calibration_is_told_as_ruined(tmp_path, goal):
+def test_a_ruined_calibration_is_reported_as_ruined(tmp_path, goal):
     """Ranges measured on black pictures: the file is kept under another name, and an older one does not stay in its place."""
     imaging = pytest.importorskip("PIL.Image")
 
@@ -197,14 +197,14 @@ def test_ways_that_do_not_exist_are_refused_before_anything_is_run(tmp_path):
     assert not (tmp_path / "out").exists()
 
 
-def test_int8_without_pictures_says_what_to_give(tmp_path):
+def test_int8_without_pictures_names_what_to_give(tmp_path):
     """The other format of the same request is written."""
     outcome = conversion.convert(request(tmp_path, ["onnx-int8", "onnx-fp16"], name="edgemeter-shapes_fp32.onnx"), no_progress)
     assert [one.format.name for one in outcome.written] == ["onnx-fp16"]
     assert "give --calibration FOLDER" in str(outcome.errors[0])
 
 
-def test_no_file_tells_where_it_was_made(converted):
+def test_no_file_shows_where_it_was_made(converted):
     """No path of the libraries or of the folder that it was made in."""
     written, _ = converted
     places = [str(Path(np.__file__).parents[1]).encode(), b"/tmp/edgemeter-"]

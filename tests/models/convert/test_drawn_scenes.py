@@ -69,7 +69,7 @@ def test_scenes_hide_parts_but_never_most_of_an_object(scenes):
     assert max(discs) < 0.95
 
 
-def test_the_picture_shows_what_the_truth_says(scenes):
+def test_the_picture_shows_what_the_truth_holds(scenes):
     """Where an object lies the picture has edges: more contrast within the boxes than in as large boxes elsewhere, on average."""
     inside, outside = [], []
     rng = np.random.default_rng(0)

@@ -111,7 +111,7 @@ def test_sums_that_are_not_printed_come_from_the_table():
     assert (coverage.facts["edgetpu_operations"], coverage.facts["cpu_operations"], coverage.on_cpu) == (27, 0, ())
 
 
-def test_what_is_not_said_is_not_made_up():
+def test_what_is_not_reported_is_not_made_up():
     """After silence, half a table or garbage, no operator count is given."""
     for said in ("", "Edge TPU Compiler version 16.0.384591198\nOperator   Count", "\x00\xff" * 40):
         with table_row(said):
@@ -120,7 +120,7 @@ def test_what_is_not_said_is_not_made_up():
             assert "did not report" in coverage.in_words
 
 
-def test_without_the_compiler_one_line_says_where_to_get_it(monkeypatch, tmp_path):
+def test_without_the_compiler_one_line_names_where_to_get_it(monkeypatch, tmp_path):
     """It is no Python package."""
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(UnavailableError, match=r"edgetpu_compiler is not on the PATH: install .*coral\.ai"):

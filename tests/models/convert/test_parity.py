@@ -11,7 +11,7 @@ from edgemeter.models.convert import parity
 from edgemeter.models.convert.parity import noise_inputs
 
 
-def test_outputs_in_another_order_are_found_by_what_they_say():
+def test_outputs_in_another_order_are_matched_by_their_values():
     """Two of one shape, swapped; their names need not agree."""
     one, two, three = (np.full((1, 4), value, np.float32) for value in (1, 50, 900))
     assert parity._order([one, two, three], [three, one * 1.01, two]) == [1, 2, 0]

@@ -35,7 +35,7 @@ def program(tmp_path):
 
 
 @pytest.mark.parametrize(("precision", "flag"), [("fp16", "--fp16"), ("int8", "--int8")])
-def test_the_engine_is_built_as_the_card_says(program, tmp_path, precision, flag):
+def test_the_engine_is_built_as_the_card_states(program, tmp_path, precision, flag):
     """Found in the Jetson's folder, which is not on the PATH there."""
     folder = program(PASSED.format(version=8502))
     facts = compilers.build_engine(tmp_path / "a.onnx", tmp_path / "a.engine", precision, jetson=str(folder))
@@ -63,8 +63,8 @@ def test_without_a_gpu_it_is_unavailable(program, tmp_path):
         compilers.build_engine(tmp_path / "a.onnx", tmp_path / "a.engine", "fp16", jetson=str(folder))
 
 
-def test_without_trtexec_one_line_says_where_it_comes_from(monkeypatch, tmp_path):
-    """On the PATH and in the Jetson's folder it was looked for."""
+def test_without_trtexec_one_line_names_where_it_comes_from(monkeypatch, tmp_path):
+    """The PATH and the Jetson's folder were searched."""
     monkeypatch.setenv("PATH", os.devnull)
     with pytest.raises(UnavailableError, match=r"trtexec is neither on the PATH nor in .*install TensorRT"):
         compilers.build_engine(tmp_path / "a.onnx", tmp_path / "a.engine", "fp16", jetson=str(tmp_path))

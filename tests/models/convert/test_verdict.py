@@ -25,7 +25,7 @@ def test_with_ground_truth_the_accuracy_decides():
         assert judge_conversion(precision, agreement(), before, after).state == state, f"{precision!r}, {before!r}, {after!r}"
 
 
-def test_without_ground_truth_the_answers_in_common_decide():
+def test_without_ground_truth_the_predictions_in_common_decide():
     """The share of objects that source and product both show gives the verdict."""
     for same, state in ((0.99, "ok"), (0.8, "degraded"), (0.5, "ruined")):
         assert judge_conversion("int8", agreement(same=same), None, None).state == state, f"{same!r}"
@@ -44,12 +44,12 @@ def test_a_wrong_weight_shows_although_the_accuracy_does_not():
     assert judge_conversion("fp32", agreement(math.inf), 0.75, 0.75).state == "ok"
 
 
-def test_nan_and_one_answer_for_all_are_ruin():
+def test_nan_and_one_output_for_all_are_ruin():
     """Even with the accuracy of a lucky set."""
     assert judge_conversion("fp16", agreement(not_finite=1), 0.75, 0.75).state == "ruined"
     assert judge_conversion("int8", agreement(stuck=True), 0.75, 0.75).state == "ruined"
 
 
-def test_a_source_that_finds_nothing_tells_nothing_of_accuracy():
-    """0 before and 0 after is not ok: the answers decide."""
+def test_a_source_that_detects_nothing_proves_nothing_about_accuracy():
+    """0 before and 0 after is not ok: the predictions decide."""
     assert judge_conversion("int8", agreement(same=0.2), 0.0, 0.0).state == "ruined"

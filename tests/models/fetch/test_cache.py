@@ -139,14 +139,14 @@ def test_a_garbled_note_is_a_model_that_is_not_there(home, invoke):
 
 
 @pytest.mark.usefixtures("four")
-def test_a_note_tells_what_was_fetched(server, home, invoke):
+def test_a_note_holds_what_was_fetched(server, home, invoke):
     """Entry, file, hash, size and address."""
     invoke("fetch", "a")
     _, note = ModelCache(home / "models").find("a")
     assert note == CacheNote(entry="a", file="a.onnx", sha256=note.sha256, size_bytes=SIZE, address=server.address + "/a.onnx")
 
 
-def test_a_name_that_is_not_in_the_cache_is_said(invoke):
+def test_a_name_that_is_not_in_the_cache_is_reported(invoke):
     """An empty cache has none, and lists as empty."""
     assert invoke("cache", "list", "--json").exit_code == 0
     with pytest.raises(ConfigError, match="has no absent"):

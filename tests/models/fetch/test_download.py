@@ -88,7 +88,7 @@ def test_a_server_that_cannot_resume_sends_all_again(server, part, how):
     assert len(server.requests) == 2
 
 
-def test_the_date_tells_files_apart_where_no_tag_does(server, part):
+def test_the_date_distinguishes_files_where_no_tag_does(server, part):
     """Without an ETag, the rest is asked for by If-Range with the date of Last-Modified."""
     get(server.put("/m", BODY, cuts=[100_000], etag=None, last_modified=True), part)
     assert part.path.read_bytes() == BODY
@@ -137,7 +137,7 @@ def test_a_busy_server_is_asked_again(server, part):
     assert part.path.read_bytes() == BODY
 
 
-def test_a_refusal_is_said_at_once(server, part):
+def test_a_refusal_is_reported_at_once(server, part):
     """Another try would not help."""
     for status in (401, 403, 404, 410):
         server.requests.clear()
@@ -182,14 +182,14 @@ def test_a_file_of_unannounced_length_arrives(server, part):
     assert part.path.read_bytes() == BODY
 
 
-def test_a_compressed_answer_is_refused(server, part):
+def test_a_compressed_reply_is_refused(server, part):
     """Its bytes are not the file's."""
     with pytest.raises(UnavailableError, match="gzip"):
         get(server.put("/m", BODY, encoding="gzip"), part)
 
 
-def test_a_disk_without_room_is_said_before_the_body(server, part, monkeypatch):
-    """How much is missing, and what to do."""
+def test_a_disk_without_room_is_reported_before_the_body(server, part, monkeypatch):
+    """How much is missing, and the remedy."""
     monkeypatch.setattr("shutil.disk_usage", lambda _: SimpleNamespace(free=1000))
     with pytest.raises(TransientError, match=r"no space left .* 300000 bytes are needed, 1000 are free; make room"):
         get(server.put("/m", BODY), part)

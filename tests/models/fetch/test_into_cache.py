@@ -139,7 +139,7 @@ def test_without_a_hash_consent_is_asked_and_the_hash_kept(server, home, invoke,
     assert not file_of(home, "mine").exists()
 
 
-def test_what_nobody_publishes_says_how_it_is_made(invoke):
+def test_what_nobody_publishes_states_how_it_is_made(invoke):
     """An engine is built on the device, a YOLO exported by its owner."""
     with pytest.raises(UnavailableError, match=r"\(built on the device\): on the device `trtexec"):
         invoke("fetch", "yolov8n-tensorrt")
@@ -193,7 +193,7 @@ def test_a_model_is_taken_out_of_its_archive(server, home, invoke, catalogue, ki
 
 
 @pytest.mark.slow
-def test_a_bad_archive_is_said_and_not_kept(server, home, invoke, catalogue):
+def test_a_bad_archive_is_reported_and_not_kept(server, home, invoke, catalogue):
     """Another archive, a truncated one, one that unpacks to too much, a page instead of a file."""
     for number, (archive, why) in enumerate(
         (
@@ -265,7 +265,7 @@ def test_a_full_disk_is_one_line_and_keeps_what_has_arrived(server, home, invoke
     assert file_of(home, "mine").read_bytes() == BODY
 
 
-def test_a_cache_that_cannot_be_written_is_said(server, home, invoke, catalogue, tmp_path):
+def test_a_cache_that_cannot_be_written_is_reported(server, home, invoke, catalogue, tmp_path):
     """A file stands where the folder should be."""
     (tmp_path / "taken").write_text("x")
     catalogue(make_entry("mine", server.put("/mine.onnx", BODY), BODY))

@@ -52,7 +52,7 @@ def test_the_shipped_language_model_has_names(tmp_path, monkeypatch, invoke):
     assert "edgemeter-notes_q4_0.gguf" in invoke("list").stdout
 
 
-def test_a_name_without_a_file_says_what_to_do(home):
+def test_a_name_without_a_file_names_the_remedy(home):
     """Fetch it, make it, spell it, or look it up: one line each."""
     made = make_entry("made", None, form="exported", how="yolo export")
     write_catalogue(home / "catalogue.toml", make_entry("mine", "http://h/m", b"m"), make_entry("unsure", "http://h/u"), made)

@@ -130,7 +130,7 @@ def test_a_link_in_an_unpacked_bundle_is_not_followed_out(bundle, home, invoke, 
     assert not file_of(home).exists()
 
 
-def test_what_is_no_bundle_is_said(invoke, tmp_path):
+def test_what_is_no_bundle_is_reported(invoke, tmp_path):
     """Empty, garbled, another kind of file."""
     for content_of in (b"", b"PK\x03\x04 garbled", b"<html>"):
         with table_row(content_of):
@@ -139,14 +139,14 @@ def test_what_is_no_bundle_is_said(invoke, tmp_path):
                 invoke("import-bundle", tmp_path / "x.zip")
 
 
-def test_a_truncated_bundle_is_said(bundle, invoke):
+def test_a_truncated_bundle_is_reported(bundle, invoke):
     """A copy that broke off in the middle is refused, and not unpacked in part."""
     bundle.write_bytes(bundle.read_bytes()[:-1000])
     with pytest.raises(ConfigError, match="broken or not a bundle"):
         invoke("import-bundle", bundle)
 
 
-def test_a_wrong_manifest_is_said(bundle, invoke):
+def test_a_wrong_manifest_is_reported(bundle, invoke):
     """Garbled, another format, a later version, an unknown key."""
     for text in ("", "{", "[]", '{"format": "other", "models": []}', '{"version": 2, "models": []}', '{"models": [], "x": 1}'):
         with table_row(text):
@@ -155,7 +155,7 @@ def test_a_wrong_manifest_is_said(bundle, invoke):
                 invoke("import-bundle", bundle)
 
 
-def test_a_zip_without_manifest_and_an_absent_bundle_are_said(invoke, tmp_path):
+def test_a_zip_without_manifest_and_an_absent_bundle_are_reported(invoke, tmp_path):
     """What a bundle is, and how one is made."""
     with zipfile.ZipFile(tmp_path / "x.zip", "w") as archive:
         archive.writestr("readme", "x")
@@ -165,7 +165,7 @@ def test_a_zip_without_manifest_and_an_absent_bundle_are_said(invoke, tmp_path):
         invoke("import-bundle", tmp_path / "absent.zip")
 
 
-def test_a_name_that_the_bundle_lacks_is_said(bundle, invoke):
+def test_a_name_that_the_bundle_lacks_is_reported(bundle, invoke):
     """The message lists the names that the bundle has."""
     with pytest.raises(ConfigError, match="has no other, but mine"):
         invoke("import-bundle", bundle, "other")
@@ -185,7 +185,7 @@ def test_only_what_is_here_and_unchanged_is_exported(home, invoke, bundle, tmp_p
     assert not list(tmp_path.glob("*again*"))
 
 
-def test_a_bundle_says_nothing_of_this_machine(home, bundle):
+def test_a_bundle_holds_nothing_of_this_machine(home, bundle):
     """No path of the user's is in the manifest, and the file is ordinary."""
     assert str(home) not in json.dumps(manifest(bundle))
     assert stat.S_ISREG(os.lstat(bundle).st_mode)

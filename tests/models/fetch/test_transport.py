@@ -126,7 +126,7 @@ def test_no_proxy_is_heeded(server, monkeypatch):
     assert body(Transport(), server.address + "/m") == b"direct"
 
 
-def test_a_proxy_that_is_none_is_said():
+def test_a_proxy_that_is_none_is_reported():
     """The message says how a proxy is written."""
     for proxy in ("", "localhost:3128", "socks5://127.0.0.1:1", "http://"):
         with table_row(proxy), pytest.raises(ConfigError, match="http://HOST:PORT"):
