@@ -53,7 +53,7 @@ def test_a_newer_bundle_replaces_the_release_and_an_older_one_does_not(bench):
     assert "copy" not in states(again)
 
 
-def test_a_dry_run_says_the_same_and_does_nothing(bench):
+def test_a_dry_run_prints_the_same_and_does_nothing(bench):
     """Neither below the prefix nor in the home folder; no token is made."""
     outcome = bench.apply(is_dry=True)
     assert outcome.remedy is None
@@ -62,8 +62,8 @@ def test_a_dry_run_says_the_same_and_does_nothing(bench):
 
 
 @pytest.mark.slow
-def test_a_board_joins_anew_when_that_is_said(bench):
-    """With a token of its own; without the word it stays who it is."""
+def test_a_board_joins_anew_on_request(bench):
+    """With a token of its own; without the option it stays who it is."""
     bench.apply()
     bench.apply()
     assert bench.tokens == ["board"]
@@ -72,7 +72,7 @@ def test_a_board_joins_anew_when_that_is_said(bench):
 
 
 @pytest.mark.slow
-def test_a_refused_token_is_told_and_the_next_run_goes_on_from_there(bench):
+def test_a_refused_token_is_reported_and_the_next_run_goes_on_from_there(bench):
     """What was done stays done, the secret does not stay."""
     first = bench.apply(join_file=lambda _device: "refused = true\ntoken = 'secret-token'\n")
     assert "the token is not known" in first.remedy

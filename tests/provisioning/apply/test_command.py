@@ -23,7 +23,7 @@ FLEET = FleetFile(
 )
 
 
-def test_fleet_toml_says_where_a_device_is_and_how_it_is_to_run():
+def test_fleet_toml_states_where_a_device_is_and_how_it_is_to_run():
     """Port 22 is left to ssh's own configuration, which may know better; a device named twice is one."""
     pi, nano = targets.of_fleet(["pi", "nano", "pi"], FLEET, SshLogin())
     assert (pi.target.login, pi.target.port) == ("pi@pi.example", None)
@@ -97,7 +97,7 @@ def test_a_selection_goes_to_each_and_ends_with_1_when_one_failed(bench, command
 @pytest.mark.slow
 @pytest.mark.system_python
 @pytest.mark.needs("openssl", "ssh", "sshd")
-def test_the_second_time_it_says_ok_in_words_and_in_json(command):
+def test_the_second_time_it_prints_ok_in_words_and_in_json(command):
     """With a real token from the registry; status 0."""
     assert command("board").exit_code == 0
     done = command("board", "--json")
@@ -133,7 +133,7 @@ def test_a_wrong_command_line_is_a_usage_error(command):
 
 @pytest.mark.system_python
 @pytest.mark.needs("openssl", "ssh", "sshd")
-def test_a_password_file_that_is_not_there_is_told(command, tmp_path):
+def test_a_missing_password_file_is_reported(command, tmp_path):
     """Before any board is asked."""
     done = command("board", "--sudo-password-file", str(tmp_path / "absent"))
     assert isinstance(done.exception, ConfigError)

@@ -89,7 +89,7 @@ def test_a_32_bit_system_on_a_64_bit_kernel_is_what_its_programs_are():
     assert read(bits="32").arch == "armv7l"
 
 
-def test_half_an_answer_is_none():
+def test_half_a_reply_is_none():
     """A connection that broke, a login that runs a menu."""
     for text in ("", "Permission denied\n", PI.replace("end=yes", ""), "\0\0garbage=="):
         with table_row(text), pytest.raises(UnavailableError, match="unreadable"):
@@ -115,8 +115,8 @@ def test_the_first_bundle_that_fits_is_taken_with_its_python(tmp_path):
     assert offer.choose_offer(offers, read(python=two)) == (offers[3], Interpreter("3.11", "/usr/local/bin/python3.11"))
 
 
-def test_where_none_fits_it_says_what_to_build_or_bring(tmp_path):
-    """Old boards are told to bring a Python, and nobody is told that it will work somehow."""
+def test_where_none_fits_it_names_what_to_build_or_bring(tmp_path):
+    """For old boards the remedy is to bring a Python, and nothing is promised to work somehow."""
     offered = a_bundle(tmp_path)
     for values, said in (
         ({"python": "3.6 /usr/bin/python3", "tegra": "# R32 (release), REVISION: 7.1"}, r"Python >= 3\.10 in JetPack 4.*--python-tar"),

@@ -173,7 +173,7 @@ def _watched(secret):
 
 @pytest.mark.needs("useradd", "sudo")
 @as_root
-def test_a_wrong_password_and_none_are_told():
+def test_a_wrong_password_and_none_are_reported():
     """Without a password the remedy names its option, a wrong one is refused: both before anything is copied."""
     with _another_user("ALL=(ALL) ALL") as bench:
         assert "--ask-sudo-password" in bench.apply().remedy

@@ -230,8 +230,8 @@ def test_a_full_disk_is_one_line(inside):
         ("class/apex/apex_0/dev", "120:0\n", "libedgetpu.so.1", "a Coral without libedgetpu"),
     ],
 )
-def test_an_accelerator_without_its_library_is_said_with_what_brings_it(inside, file, content, library, words):
-    """Until the maker's package is installed; a board without accelerators says nothing."""
+def test_an_accelerator_without_its_library_is_reported_with_what_brings_it(inside, file, content, library, words):
+    """Until the maker's package is installed; a board without accelerators reports nothing."""
     assert inside.step("accelerators") == ("ok", "")
     (inside.sysfs / file).parent.mkdir(parents=True)
     (inside.sysfs / file).write_text(content)

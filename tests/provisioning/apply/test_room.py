@@ -20,7 +20,7 @@ pytestmark = pytest.mark.needs("openssl")
 
 @pytest.mark.system_python
 @pytest.mark.needs("ssh", "sshd")
-def test_a_full_board_is_told_before_anything_is_copied(bench, tmp_path):
+def test_a_full_board_is_reported_before_anything_is_copied(bench, tmp_path):
     """A real file system of a few megabytes."""
     with small_disk(tmp_path / "small", 8) as small:
         outcome = bench.apply(prefix=str(small))
@@ -76,7 +76,7 @@ def a_python(folder):
 @pytest.mark.needs("ssh", "sshd")
 @pytest.mark.slow
 @pytest.mark.usefixtures("old_board")
-def test_an_old_board_is_told_to_bring_a_python_and_works_with_one(bench, tmp_path):
+def test_an_old_board_is_asked_to_bring_a_python_and_works_with_one(bench, tmp_path):
     """Unpacked where nothing replaces it; the second time it is found there."""
     assert "--python-tar" in bench.apply().remedy
     brought = offer.read_python_tar(a_python(tmp_path))
@@ -111,7 +111,7 @@ def test_a_python_for_another_machine_is_not_kept(bench, tmp_path):
     assert not Path(brought.folder(str(bench.prefix))).exists()
 
 
-def test_what_looks_at_a_board_is_posix_shell(tmp_path):
+def test_what_examines_a_board_is_posix_shell(tmp_path):
     """It runs in whatever /bin/sh a board has, and without a home."""
     for shell in ("dash", "busybox"):
         program = (

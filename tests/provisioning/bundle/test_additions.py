@@ -28,15 +28,15 @@ CUDA = {"onnxruntime/__init__.py": "MAKER = 'a vendor'\n", "onnxruntime/capi/lib
 
 
 @pytest.fixture
-def build(shelf, tmp_path, monkeypatch):
-    """Return a function that builds a bundle for this machine with options, from the wheels of the shelf alone."""
-    for name, value in {"CONFIG_FILE": "/dev/null", "NO_INDEX": "1", "FIND_LINKS": str(shelf.folder / "packed")}.items():
+def build(bundles, tmp_path, monkeypatch):
+    """Return a function that builds a bundle for this machine with options, from the wheels of the fixture alone."""
+    for name, value in {"CONFIG_FILE": "/dev/null", "NO_INDEX": "1", "FIND_LINKS": str(bundles.folder / "packed")}.items():
         monkeypatch.setenv(f"PIP_{name}", value)
     monkeypatch.chdir(tmp_path)
     target = small_bundle.this_target()
     own = small_bundle.edgemeter_wheel(tmp_path, "3.1")
     fixed = ["--board", "pc" if target.arch == "x86_64" else "arm64", "--python", target.python_text, "--glibc", target.glibc_text,
-             "--extras", "", "--key", shelf.key, "--out", tmp_path / "made.tar"]  # fmt: skip
+             "--extras", "", "--key", bundles.key, "--out", tmp_path / "made.tar"]  # fmt: skip
 
     def run(*options, wheel=own):
         return CliRunner().invoke(bundle_command, [str(one) for one in (*fixed, "--wheel", wheel, *options)])
@@ -50,9 +50,9 @@ def vendor_wheel(folder, tag=f"{CP}-{CP}-{HERE}", name="onnxruntime_gpu", files=
     return plain.rename(folder / f"{name}-1.23-{tag}.whl")
 
 
-def installed(shelf, bundle, root):
+def installed(bundles, bundle, root):
     """Install a bundle by the installer of the device, and return its Python."""
-    command = [sys.executable, "-I", small_bundle.installer(), "--bundle", bundle, "--root", root, "--public-key", shelf.public]
+    command = [sys.executable, "-I", small_bundle.installer(), "--bundle", bundle, "--root", root, "--public-key", bundles.public]
     done = subprocess.run([str(one) for one in command], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     return root / "current/bin/python"
@@ -65,7 +65,7 @@ def printed(python, code):
 
 
 @pytest.mark.slow
-def test_a_vendors_wheel_comes_in_by_its_hash_and_names_its_accelerator(shelf, build, tmp_path):
+def test_a_vendors_wheel_comes_in_by_its_hash_and_names_its_accelerator(bundles, build, tmp_path):
     """It is for this Python and platform; the bundle says CUDA because the wheel holds its provider; on the device it is imported."""
     wheel = vendor_wheel(tmp_path)
     done = build("--wheel", f"{wheel}#sha256={install.sha256(wheel).upper()}", "--json")
@@ -73,12 +73,12 @@ def test_a_vendors_wheel_comes_in_by_its_hash_and_names_its_accelerator(shelf, b
     said = json.loads(done.stdout)
     assert said["accelerators"] == ["CUDA (ONNX Runtime)"]
     assert {"path": f"wheels/{wheel.name}", "sha256": install.sha256(wheel), "size_bytes": wheel.stat().st_size} in said["files"]
-    python = installed(shelf, tmp_path / "made.tar", tmp_path / "opt")
+    python = installed(bundles, tmp_path / "made.tar", tmp_path / "opt")
     assert printed(python, "import onnxruntime; print(onnxruntime.MAKER)") == "a vendor"
 
 
 @pytest.mark.slow
-def test_a_bundle_of_the_index_says_that_it_runs_on_the_cpu_only(build):
+def test_a_bundle_of_the_index_states_that_it_runs_on_the_cpu_only(build):
     """And what the board's accelerator would need."""
     said = build("--dry-run").output
     assert "runs on the CPU only\n" in said
@@ -184,24 +184,24 @@ def test_two_wheels_with_other_files_of_one_name_are_refused(build, tmp_path):
 
 @pytest.mark.long
 @pytest.mark.slow
-def test_a_release_sees_the_systems_python_packages_only_where_that_was_asked(shelf, build, tmp_path):
+def test_a_release_sees_the_systems_python_packages_only_where_that_was_asked(bundles, build, tmp_path):
     """Of the Python that the release is made with, pip stands for JetPack's TensorRT; what the bundle brings precedes it."""
     if printed(shutil.which(f"python{CP[2]}.{CP[3:]}", path=f"{sys.base_prefix}/bin"), "import pip; print('pip')") != "pip":
         pytest.skip("this system's Python has no package of its own")
     assert build().exit_code == 0
-    python = installed(shelf, tmp_path / "made.tar", tmp_path / "own")
+    python = installed(bundles, tmp_path / "made.tar", tmp_path / "own")
     assert printed(python, "import pip") == "ModuleNotFoundError: No module named 'pip'"
     done = build(
         "--system-site-packages", "--wheel", vendor_wheel(tmp_path, "py3-none-any", "setuptools", {"setuptools/__init__.py": "MINE = 1\n"})
     )
     assert done.exit_code == 0, done.exception
-    python = installed(shelf, tmp_path / "made.tar", tmp_path / "system")
+    python = installed(bundles, tmp_path / "made.tar", tmp_path / "system")
     assert printed(python, "import pip; print(pip.__file__)").startswith(sys.base_prefix)
     assert printed(python, "import setuptools, click; print(setuptools.MINE, click.__file__)").startswith(f"1 {tmp_path / 'system'}")
 
 
 @pytest.mark.slow
-def test_the_manifest_says_whose_packages_a_release_sees(build, tmp_path):
+def test_the_manifest_states_whose_packages_a_release_sees(build, tmp_path):
     """Its own, or also those of the system."""
     for options, site_packages in (((), "own"), (("--system-site-packages",), "system")):
         assert build(*options).exit_code == 0

@@ -50,46 +50,46 @@ def picture(root):
     }
 
 
-def signed_anew(shelf, tmp_path, change):
+def signed_anew(bundles, tmp_path, change):
     """Return a copy of bundle 1.1 with its manifest changed and signed by the right key."""
     bundle = tmp_path / "changed"
-    shutil.copytree(shelf.v11, bundle)
+    shutil.copytree(bundles.v11, bundle)
     said = json.loads((bundle / "manifest.json").read_bytes())
     change(said, bundle)
     document = json.dumps(said).encode()
     (bundle / "manifest.json").write_bytes(document)
-    (bundle / "manifest.sig").write_bytes(sign(document, shelf.key))
+    (bundle / "manifest.sig").write_bytes(sign(document, bundles.key))
     return bundle
 
 
 @pytest.fixture(scope="module")
-def installed(shelf, tmp_path_factory):
+def installed(bundles, tmp_path_factory):
     """Return a root in which release 1.0 runs; tests that only look at refusals share it."""
     root = tmp_path_factory.mktemp("device") / "opt"
-    done = start(small_bundle.tar(shelf.v10), root, shelf.public)
+    done = start(small_bundle.tar(bundles.v10), root, bundles.public)
     assert done.returncode == 0, done.stderr
     return root
 
 
 @pytest.mark.slow
-def test_a_bundle_becomes_the_release_that_runs(shelf, installed):
+def test_a_bundle_becomes_the_release_that_runs(bundles, installed):
     """From a tar, with no network and no ensurepip; its manifest, installer, units and the public key stay with it."""
     release = installed / "releases/1.0"
     assert release_of(installed) == "1.0"
     assert str((installed / "current").readlink()) == "releases/1.0"
-    assert (release / "manifest.json").read_bytes() == (shelf.v10 / "manifest.json").read_bytes()
+    assert (release / "manifest.json").read_bytes() == (bundles.v10 / "manifest.json").read_bytes()
     assert (installed / "install.py").read_bytes() == SCRIPT.read_bytes()
-    assert (installed / "release.pub").read_bytes() == shelf.public.read_bytes()
+    assert (installed / "release.pub").read_bytes() == bundles.public.read_bytes()
     assert (release / "units/edgemeter-agent.service").is_file()
     assert not (installed / ".incoming").exists()
     assert not list(release.glob("lib/python*/site-packages/pip"))
 
 
 @pytest.mark.slow
-def test_every_module_starts_from_bytecode_that_stays_valid(shelf, tmp_path):
+def test_every_module_starts_from_bytecode_that_stays_valid(bundles, tmp_path):
     """On a read-only disk and for every user, though the times of the files change as on a board without a clock."""
     root = tmp_path / "opt"
-    assert start(shelf.v10, root, shelf.public, umask=0o077).returncode == 0
+    assert start(bundles.v10, root, bundles.public, umask=0o077).returncode == 0
     sources = list(root.glob("releases/1.0/lib/python*/site-packages/**/*.py"))
     assert len(sources) > 20
     for source in sources:
@@ -107,41 +107,41 @@ def test_every_module_starts_from_bytecode_that_stays_valid(shelf, tmp_path):
 
 
 @pytest.mark.slow
-def test_a_bundle_installed_again_changes_nothing(shelf, installed):
+def test_a_bundle_installed_again_changes_nothing(bundles, installed):
     """Idempotent: from the folder as from the tar."""
     before = picture(installed)
-    done = start(shelf.v10, installed, shelf.public)
+    done = start(bundles.v10, installed, bundles.public)
     assert (done.returncode, "nothing to do" in done.stdout) == (0, True)
     assert picture(installed) == before
 
 
 @pytest.mark.long
 @pytest.mark.slow
-def test_two_releases_stay_and_older_ones_go(shelf, tmp_path):
+def test_two_releases_stay_and_older_ones_go(bundles, tmp_path):
     """The one that runs and the one before; `--switch no` leaves the switch to the supervisor."""
     root = tmp_path / "opt"
-    assert start(shelf.v10, root, shelf.public).returncode == 0
-    assert start(shelf.v11, root, root / "release.pub", "--switch", "no").returncode == 0
+    assert start(bundles.v10, root, bundles.public).returncode == 0
+    assert start(bundles.v11, root, root / "release.pub", "--switch", "no").returncode == 0
     assert (release_of(root), len(list((root / "releases").iterdir()))) == ("1.0", 2)
-    assert start(shelf.v11, root, shelf.public).returncode == 0
+    assert start(bundles.v11, root, bundles.public).returncode == 0
     assert release_of(root) == "1.1"
-    assert start(shelf.v20, root, shelf.public).returncode == 0
+    assert start(bundles.v20, root, bundles.public).returncode == 0
     assert sorted(path.name for path in (root / "releases").iterdir()) == ["1.1", "2.0"]
 
 
-def wrong_signature(shelf, tmp_path):
+def wrong_signature(bundles, tmp_path):
     """Signed by somebody else."""
     bundle = tmp_path / "foreign"
-    shutil.copytree(shelf.v11, bundle)
+    shutil.copytree(bundles.v11, bundle)
     other = tmp_path / "keys"
     other.mkdir()
     (bundle / "manifest.sig").write_bytes(sign((bundle / "manifest.json").read_bytes(), small_bundle.keys(other)[0]))
     return bundle
 
 
-def changed_byte(shelf, tmp_path):
+def changed_byte(bundles, tmp_path):
     """One bit of a wheel."""
-    path = small_bundle.tar(shelf.v11).replace(tmp_path / "byte.tar")
+    path = small_bundle.tar(bundles.v11).replace(tmp_path / "byte.tar")
     with tarfile.open(path) as tar:
         member = next(one for one in tar if one.name.endswith(".whl"))
         place = member.offset_data + member.size // 2
@@ -151,90 +151,90 @@ def changed_byte(shelf, tmp_path):
     return path
 
 
-def changed_manifest(shelf, tmp_path):
+def changed_manifest(bundles, tmp_path):
     """One byte of the manifest."""
     bundle = tmp_path / "manifest"
-    shutil.copytree(shelf.v11, bundle)
+    shutil.copytree(bundles.v11, bundle)
     (bundle / "manifest.json").write_bytes((bundle / "manifest.json").read_bytes().replace(b'"1.1"', b'"1.9"'))
     return bundle
 
 
-def with_member(shelf, tmp_path, member, content=b""):
+def with_member(bundles, tmp_path, member, content=b""):
     """Return the packed bundle with one more member."""
-    path = small_bundle.tar(shelf.v11).replace(tmp_path / "member.tar")
+    path = small_bundle.tar(bundles.v11).replace(tmp_path / "member.tar")
     with tarfile.open(path, "a") as tar:
         member.size = len(content)
         tar.addfile(member, BytesIO(content))
     return path
 
 
-def outside(shelf, tmp_path):
+def outside(bundles, tmp_path):
     """A path that leads out."""
-    return with_member(shelf, tmp_path, tarfile.TarInfo("../../escaped"), b"x")
+    return with_member(bundles, tmp_path, tarfile.TarInfo("../../escaped"), b"x")
 
 
-def absolute(shelf, tmp_path):
+def absolute(bundles, tmp_path):
     """An absolute path."""
-    return with_member(shelf, tmp_path, tarfile.TarInfo("/tmp/escaped"), b"x")  # noqa: S108 - refused
+    return with_member(bundles, tmp_path, tarfile.TarInfo("/tmp/escaped"), b"x")  # noqa: S108 - refused
 
 
-def symlink(shelf, tmp_path):
+def symlink(bundles, tmp_path):
     """A link in the tar."""
     member = tarfile.TarInfo("wheels/link.whl")
     member.type, member.linkname = tarfile.SYMTYPE, "/etc/passwd"
-    return with_member(shelf, tmp_path, member)
+    return with_member(bundles, tmp_path, member)
 
 
-def twice(shelf, tmp_path):
+def twice(bundles, tmp_path):
     """A second file under a known name, which some readers take instead of the first."""
-    return with_member(shelf, tmp_path, tarfile.TarInfo("install.py"), b"import os")
+    return with_member(bundles, tmp_path, tarfile.TarInfo("install.py"), b"import os")
 
 
-def stranger(shelf, tmp_path):
+def stranger(bundles, tmp_path):
     """A file that is not in the manifest."""
-    return with_member(shelf, tmp_path, tarfile.TarInfo("wheels/evil-1-py3-none-any.whl"), b"x")
+    return with_member(bundles, tmp_path, tarfile.TarInfo("wheels/evil-1-py3-none-any.whl"), b"x")
 
 
-def stray_wheel(shelf, tmp_path):
+def stray_wheel(bundles, tmp_path):
     """A wheel in the folder that is not in the manifest."""
     bundle = tmp_path / "stray"
-    shutil.copytree(shelf.v11, bundle)
+    shutil.copytree(bundles.v11, bundle)
     (bundle / "wheels/evil-1-py3-none-any.whl").write_bytes(b"x")
     return bundle
 
 
-def linked_file(shelf, tmp_path):
+def linked_file(bundles, tmp_path):
     """A link in the folder."""
     bundle = tmp_path / "linked"
-    shutil.copytree(shelf.v11, bundle)
+    shutil.copytree(bundles.v11, bundle)
     real = (bundle / "install.py").replace(tmp_path / "elsewhere")
     (bundle / "install.py").symlink_to(real)
     return bundle
 
 
-def missing_file(shelf, tmp_path):
+def missing_file(bundles, tmp_path):
     """A file of the manifest that is not there."""
     bundle = tmp_path / "missing"
-    shutil.copytree(shelf.v11, bundle)
+    shutil.copytree(bundles.v11, bundle)
     (bundle / "supervisor.py").unlink()
     return bundle
 
 
-def truncated(shelf, tmp_path):
+def truncated(bundles, tmp_path):
     """Half a tar."""
-    path = small_bundle.tar(shelf.v11).replace(tmp_path / "half.tar")
+    path = small_bundle.tar(bundles.v11).replace(tmp_path / "half.tar")
     path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
     return path
 
 
-def garbage(shelf, tmp_path):  # noqa: ARG001 - as the others
+def garbage(bundles, tmp_path):  # noqa: ARG001 - as the others
     """No tar at all."""
     path = tmp_path / "noise.tar"
     path.write_bytes(os.urandom(20_000))
     return path
 
 
-def empty(shelf, tmp_path):  # noqa: ARG001 - as the others
+def empty(bundles, tmp_path):  # noqa: ARG001 - as the others
     """An empty file."""
     path = tmp_path / "empty.tar"
     path.touch()
@@ -244,24 +244,24 @@ def empty(shelf, tmp_path):  # noqa: ARG001 - as the others
 def field(name, value):
     """Return a maker of a bundle whose manifest says otherwise, rightly signed."""
 
-    def make(shelf, tmp_path):
-        return signed_anew(shelf, tmp_path, lambda said, _: said.update({name: value}))
+    def make(bundles, tmp_path):
+        return signed_anew(bundles, tmp_path, lambda said, _: said.update({name: value}))
 
     return make
 
 
-def path_in_manifest(shelf, tmp_path):
+def path_in_manifest(bundles, tmp_path):
     """A manifest, rightly signed, that names a file outside."""
 
     def change(said, _bundle):
         said["files"][0]["path"] = "../../etc/passwd"
 
-    return signed_anew(shelf, tmp_path, change)
+    return signed_anew(bundles, tmp_path, change)
 
 
-def field_of_a_file(shelf, tmp_path):
+def field_of_a_file(bundles, tmp_path):
     """A manifest, rightly signed, with an unknown field in a file."""
-    return signed_anew(shelf, tmp_path, lambda said, _: said["files"][0].update(run="rm -rf /"))
+    return signed_anew(bundles, tmp_path, lambda said, _: said["files"][0].update(run="rm -rf /"))
 
 
 REFUSED = [
@@ -298,13 +298,13 @@ REFUSED = [
 
 
 @pytest.mark.slow
-def test_what_is_wrong_is_refused_in_one_line_and_changes_nothing(shelf, installed, tmp_path, capsys):
+def test_what_is_wrong_is_refused_in_one_line_and_changes_nothing(bundles, installed, tmp_path, capsys):
     """Whatever is wrong with a bundle: status 1, the reason, and the device as it was."""
     before = picture(installed)
     for number, (made, why) in enumerate(REFUSED):
         folder, mask = tmp_path / str(number), os.umask(0o022)
         folder.mkdir()
-        status = install.main(["--bundle", str(made(shelf, folder)), "--root", str(installed), "--public-key", str(shelf.public)])
+        status = install.main(["--bundle", str(made(bundles, folder)), "--root", str(installed), "--public-key", str(bundles.public)])
         os.umask(mask)
         said = capsys.readouterr()
         with table_row(made.__name__, why):
@@ -315,24 +315,24 @@ def test_what_is_wrong_is_refused_in_one_line_and_changes_nothing(shelf, install
             assert picture(installed) == before
 
 
-def test_without_a_key_nothing_is_believed(shelf, tmp_path):
+def test_without_a_key_nothing_is_believed(bundles, tmp_path):
     """Neither at `--public-key` nor on the device: refused, and nothing is written."""
-    done = start(shelf.v10, tmp_path / "opt", tmp_path / "no.pub")
+    done = start(bundles.v10, tmp_path / "opt", tmp_path / "no.pub")
     assert (done.returncode, "no public key" in done.stderr, (tmp_path / "opt").exists()) == (1, True, False)
 
 
 @pytest.mark.slow
-def test_a_downgrade_wants_to_be_allowed(shelf, tmp_path):
+def test_a_downgrade_wants_to_be_allowed(bundles, tmp_path):
     """With `--allow-downgrade` an older release is installed and runs."""
     root = tmp_path / "opt"
-    assert start(shelf.v11, root, shelf.public).returncode == 0
-    assert start(shelf.v10, root, shelf.public).returncode == 1
-    assert start(shelf.v10, root, shelf.public, "--allow-downgrade").returncode == 0
+    assert start(bundles.v11, root, bundles.public).returncode == 0
+    assert start(bundles.v10, root, bundles.public).returncode == 1
+    assert start(bundles.v10, root, bundles.public, "--allow-downgrade").returncode == 0
     assert release_of(root) == "1.0"
 
 
 @pytest.mark.slow
-def test_a_release_that_cannot_start_leaves_the_old_one(shelf, installed, tmp_path):
+def test_a_release_that_cannot_start_leaves_the_old_one(bundles, installed, tmp_path):
     """A wheel that asks for what is not in the bundle, rightly signed: the smoke test refuses it and nothing of it stays."""
 
     def change(said, bundle):
@@ -340,7 +340,7 @@ def test_a_release_that_cannot_start_leaves_the_old_one(shelf, installed, tmp_pa
         wheel.unlink()
         said["files"] = [one for one in said["files"] if not one["path"].startswith("wheels/msgspec")]
 
-    done = start(signed_anew(shelf, tmp_path, change), installed, shelf.public)
+    done = start(signed_anew(bundles, tmp_path, change), installed, bundles.public)
     assert (done.returncode, done.stderr.count("\n")) == (1, 1)
     assert "msgspec" in done.stderr
     assert [path.name for path in (installed / "releases").iterdir()] == ["1.0"]
@@ -349,7 +349,7 @@ def test_a_release_that_cannot_start_leaves_the_old_one(shelf, installed, tmp_pa
 
 @pytest.mark.needs("gcc")
 @pytest.mark.slow
-def test_a_module_that_dies_is_named_with_its_signal(shelf, installed, tmp_path):
+def test_a_module_that_dies_is_named_with_its_signal(bundles, installed, tmp_path):
     """An extension module with an illegal instruction: the release is refused, the wheel and SIGILL are named."""
     dead = small_bundle.dead_wheel(tmp_path)
 
@@ -357,7 +357,7 @@ def test_a_module_that_dies_is_named_with_its_signal(shelf, installed, tmp_path)
         shutil.copy(dead, bundle / "wheels")
         said["files"].append({"path": f"wheels/{dead.name}", "sha256": install.sha256(dead), "size_bytes": dead.stat().st_size})
 
-    done = start(signed_anew(shelf, tmp_path, change), installed, shelf.public)
+    done = start(signed_anew(bundles, tmp_path, change), installed, bundles.public)
     assert done.returncode == 1
     assert "the import of dead-1.0-py3-none-any.whl died of SIGILL" in done.stderr
     assert release_of(installed) == "1.0"
@@ -367,11 +367,11 @@ def test_a_module_that_dies_is_named_with_its_signal(shelf, installed, tmp_path)
     subprocess.run(["unshare", "--user", "--map-root-user", "--mount", "true"], check=False, capture_output=True).returncode != 0,
     reason="no user namespaces here",
 )
-def test_a_full_disk_is_told_before_anything_is_written(shelf, tmp_path):
+def test_a_full_disk_is_reported_before_anything_is_written(bundles, tmp_path):
     """A file system of 8 MiB: refused with what is needed and what is free."""
     root = tmp_path / "opt"
     root.mkdir()
-    install_it = f"{sys.executable} -I {SCRIPT} --bundle {shelf.v10} --root {root} --public-key {shelf.public}"
+    install_it = f"{sys.executable} -I {SCRIPT} --bundle {bundles.v10} --root {root} --public-key {bundles.public}"
     inner = f"mount -t tmpfs -o size=8m tmpfs {root} && {install_it}; s=$?; ls -A {root}/releases {root}/.incoming; exit $s"
     done = subprocess.run(
         ["unshare", "--user", "--map-root-user", "--mount", "sh", "-c", inner], capture_output=True, text=True, check=False
@@ -383,16 +383,16 @@ def test_a_full_disk_is_told_before_anything_is_written(shelf, tmp_path):
 
 @pytest.mark.slow
 @pytest.mark.long
-def test_killed_at_any_moment_the_old_release_runs_and_the_next_try_succeeds(shelf, tmp_path):
+def test_killed_at_any_moment_the_old_release_runs_and_the_next_try_succeeds(bundles, tmp_path):
     """SIGKILL of the installer and all that it started, at random moments of an installation: what ran runs, and then the new one does."""
     root = tmp_path / "opt"
-    assert start(shelf.v10, root, shelf.public).returncode == 0
+    assert start(bundles.v10, root, bundles.public).returncode == 0
     began_s = time.monotonic()
-    assert start(shelf.v11, root, shelf.public).returncode == 0
+    assert start(bundles.v11, root, bundles.public).returncode == 0
     took_s = time.monotonic() - began_s
     dice = random.Random(9)  # noqa: S311 - moments
     for turn in range(POWER_CUTS):
-        bundle, wanted = ((shelf.v10, "1.0"), (shelf.v11, "1.1"))[turn % 2]
+        bundle, wanted = ((bundles.v10, "1.0"), (bundles.v11, "1.1"))[turn % 2]
         shutil.rmtree(root / "releases" / wanted) if release_of(root) != wanted else None
         command = [
             sys.executable,
@@ -403,7 +403,7 @@ def test_killed_at_any_moment_the_old_release_runs_and_the_next_try_succeeds(she
             "--root",
             str(root),
             "--public-key",
-            str(shelf.public),
+            str(bundles.public),
             "--allow-downgrade",
         ]
         process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True)
@@ -411,7 +411,7 @@ def test_killed_at_any_moment_the_old_release_runs_and_the_next_try_succeeds(she
         os.killpg(process.pid, signal.SIGKILL)
         process.wait()
         assert release_of(root) in {"1.0", "1.1"}
-        done = start(bundle, root, shelf.public, "--allow-downgrade")
+        done = start(bundle, root, bundles.public, "--allow-downgrade")
         assert done.returncode == 0, done.stderr
         assert release_of(root) == wanted
 

@@ -12,36 +12,36 @@ from tests.provisioning.bundle import small_bundle
 pytestmark = pytest.mark.needs("openssl")
 
 
-def test_the_same_files_give_the_same_tar(shelf, tmp_path):
+def test_the_same_files_give_the_same_tar(bundles, tmp_path):
     """Whatever their times and order: a bundle is known by its hash."""
     again = tmp_path / "again"
-    shutil.copytree(shelf.v10, again, copy_function=shutil.copy)
-    manifest.pack_bundle(shelf.v10, tmp_path / "one.tar")
+    shutil.copytree(bundles.v10, again, copy_function=shutil.copy)
+    manifest.pack_bundle(bundles.v10, tmp_path / "one.tar")
     manifest.pack_bundle(again, tmp_path / "two.tar")
     assert (tmp_path / "one.tar").read_bytes() == (tmp_path / "two.tar").read_bytes()
 
 
-def test_a_bundle_is_read_from_folder_and_tar_alike(shelf, tmp_path):
+def test_a_bundle_is_read_from_folder_and_tar_alike(bundles, tmp_path):
     """And unpacked with every file as it was."""
-    manifest.pack_bundle(shelf.v10, tmp_path / "one.tar")
-    packed, folder = manifest.read_bundle(tmp_path / "one.tar", shelf.public), manifest.read_bundle(shelf.v10, shelf.public)
+    manifest.pack_bundle(bundles.v10, tmp_path / "one.tar")
+    packed, folder = manifest.read_bundle(tmp_path / "one.tar", bundles.public), manifest.read_bundle(bundles.v10, bundles.public)
     assert packed.manifest == folder.manifest
     assert (packed.manifest.version, packed.manifest.board, packed.manifest.checked) == ("1.0", "pc", "unchecked: a test")
     packed.unpack(tmp_path / "out")
     assert manifest.file_entries(tmp_path / "out") == packed.manifest.files
-    assert manifest.read_bundle(tmp_path / "out", shelf.public).document == packed.document
+    assert manifest.read_bundle(tmp_path / "out", bundles.public).document == packed.document
 
 
-def test_what_is_not_signed_by_the_key_is_refused(shelf, tmp_path):
+def test_what_is_not_signed_by_the_key_is_refused(bundles, tmp_path):
     """Nothing of it is believed."""
     _, public = small_bundle.keys(tmp_path)
     with pytest.raises(ConfigError, match="is not signed by the key"):
-        manifest.read_bundle(shelf.v10, public)
+        manifest.read_bundle(bundles.v10, public)
 
 
-def test_a_manifest_that_installers_would_refuse_is_not_written(shelf):
+def test_a_manifest_that_installers_would_refuse_is_not_written(bundles):
     """The same check on both sides."""
-    found = manifest.read_bundle(shelf.v10, shelf.public).manifest
+    found = manifest.read_bundle(bundles.v10, bundles.public).manifest
     with pytest.raises(ConfigError, match="arch 'riscv64'"):
         manifest.encode_manifest(found._replace(arch="riscv64"))
 
@@ -59,7 +59,7 @@ def test_a_key_that_devices_cannot_check_is_refused(tmp_path):
         sign(b"x", key)
 
 
-def test_a_bundle_that_cannot_be_written_leaves_nothing(shelf, tmp_path):
+def test_a_bundle_that_cannot_be_written_leaves_nothing(bundles, tmp_path):
     """No half of a file under the bundle's name."""
     with pytest.raises(ConfigError, match="cannot write the bundle"):
-        manifest.pack_bundle(shelf.v10, tmp_path / "missing" / "one.tar")
+        manifest.pack_bundle(bundles.v10, tmp_path / "missing" / "one.tar")

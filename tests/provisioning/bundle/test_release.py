@@ -23,16 +23,16 @@ PYTHON = f"{sys.version_info.major}.{sys.version_info.minor}"
 
 
 @pytest.fixture
-def offline(shelf, tmp_path, monkeypatch):
-    """Return options that build a bundle for this machine out of the wheels of the shelf."""
+def offline(bundles, tmp_path, monkeypatch):
+    """Return options that build a bundle for this machine out of the wheels of the fixture."""
     monkeypatch.setenv("PIP_CONFIG_FILE", "/dev/null")
     monkeypatch.setenv("PIP_NO_INDEX", "1")
-    monkeypatch.setenv("PIP_FIND_LINKS", str(shelf.folder / "packed"))
+    monkeypatch.setenv("PIP_FIND_LINKS", str(bundles.folder / "packed"))
     monkeypatch.chdir(tmp_path)
     wheel = small_bundle.edgemeter_wheel(tmp_path, "3.1")
     target = small_bundle.this_target()
     return ["--board", "pc" if target.arch == "x86_64" else "arm64", "--python", target.python_text, "--glibc", target.glibc_text,
-            "--extras", "", "--wheel", str(wheel), "--key", str(shelf.key)]  # fmt: skip
+            "--extras", "", "--wheel", str(wheel), "--key", str(bundles.key)]  # fmt: skip
 
 
 def run(command, *arguments):
@@ -41,14 +41,14 @@ def run(command, *arguments):
 
 
 @pytest.mark.slow
-def test_a_bundle_is_built_checked_and_installs(shelf, offline, tmp_path):
+def test_a_bundle_is_built_checked_and_installs(bundles, offline, tmp_path):
     """The command's file, by its own name, is verified, imported here, and becomes a release."""
     built = run(bundle_command, *offline, "--json")
     assert built.exit_code == 0, built.output
     said = json.loads(built.stdout)
     assert said["version"].startswith("3.1+")
     assert "unchecked" in said["checked"] or "1 native packages imported by Python" in said["checked"]
-    checked = run(bundle_command, "check", tmp_path / said["path"], "--public-key", shelf.public)
+    checked = run(bundle_command, "check", tmp_path / said["path"], "--public-key", bundles.public)
     assert checked.exit_code == 0, checked.output
     assert f"signature and {len(said['files'])} files are valid" in checked.output
     installer = [
@@ -60,7 +60,7 @@ def test_a_bundle_is_built_checked_and_installs(shelf, offline, tmp_path):
         "--root",
         tmp_path / "opt",
         "--public-key",
-        shelf.public,
+        bundles.public,
     ]
     done = subprocess.run([str(one) for one in installer], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
@@ -68,11 +68,11 @@ def test_a_bundle_is_built_checked_and_installs(shelf, offline, tmp_path):
 
 
 @pytest.mark.slow
-def test_the_same_wheels_make_the_same_version(shelf, offline, tmp_path):
+def test_the_same_wheels_make_the_same_version(bundles, offline, tmp_path):
     """What the bundle holds is in its version, so that the same edgemeter with another runtime is another release."""
     first, second = (json.loads(run(bundle_command, *offline, "--json", "--out", tmp_path / name).stdout) for name in ("1.tar", "2.tar"))
     assert first["version"] == second["version"]
-    found = release.check_bundle(tmp_path / "1.tar", shelf.public, None, None)[0].manifest
+    found = release.check_bundle(tmp_path / "1.tar", bundles.public, None, None)[0].manifest
     other = [*found.files[:-1], found.files[-1]._replace(sha256="0" * 64)]
     assert release.bundle_version("3.1", other) != first["version"]
 
@@ -108,7 +108,7 @@ def test_a_rehearsed_bundle_fails_where_a_built_one_would(offline, tmp_path):
 
 
 @pytest.mark.slow
-def test_without_a_board_or_a_key_it_says_what_is_missing(offline, tmp_path):
+def test_without_a_board_or_a_key_it_names_what_is_missing(offline, tmp_path):
     """Status 2 for a wrong command line, one line for a key that is not there."""
     assert run(bundle_command).exit_code == 2
     failed = run(bundle_command, *offline[:-1], tmp_path / "no.key")
@@ -119,12 +119,12 @@ def test_without_a_board_or_a_key_it_says_what_is_missing(offline, tmp_path):
 
 @pytest.mark.slow
 @pytest.mark.needs("gcc", f"python{PYTHON}")
-def test_a_package_that_dies_makes_no_bundle(shelf, offline, tmp_path, monkeypatch):
+def test_a_package_that_dies_makes_no_bundle(bundles, offline, tmp_path, monkeypatch):
     """An illegal instruction in an extension module: the wheel is named, and no file is written."""
     small_bundle.dead_wheel(tmp_path)
     wheel = small_bundle.write_wheel(tmp_path, "edgemeter", "3.2", ("dead",))
     offline[offline.index("--wheel") + 1] = str(wheel)
-    monkeypatch.setenv("PIP_FIND_LINKS", f"{shelf.folder / 'packed'} {tmp_path}")
+    monkeypatch.setenv("PIP_FIND_LINKS", f"{bundles.folder / 'packed'} {tmp_path}")
     failed = run(bundle_command, *offline)
     assert isinstance(failed.exception, ConfigError)
     assert "dead-1.0-py3-none-any.whl died of SIGILL" in str(failed.exception)

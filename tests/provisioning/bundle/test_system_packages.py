@@ -93,30 +93,30 @@ def package(folder, depends="", architecture=ARCHITECTURE):
     return path
 
 
-def bundle_with(shelf, folder, version, *packages):
+def bundle_with(bundles, folder, version, *packages):
     """Return a signed bundle that holds packages."""
-    made = small_bundle.make(folder, version, shelf.key, shelf.folder / "packed")
+    made = small_bundle.make(folder, version, bundles.key, bundles.folder / "packed")
     target = small_bundle.this_target()
     additions.add_packages([additions.parse_added_file(str(one)) for one in packages], target, made)
     for name in (install.MANIFEST, install.SIGNATURE):
         (made / name).unlink()
-    release.seal_bundle(release.BundleRequest(target, (), shelf.key), made, "unchecked: a test", version)
+    release.seal_bundle(release.BundleRequest(target, (), bundles.key), made, "unchecked: a test", version)
     return made
 
 
 @pytest.mark.needs("dpkg-deb")
 @pytest.mark.slow
-def test_packages_and_hooks_are_installed_once_and_before_the_release(shelf, system, tmp_path):
+def test_packages_and_hooks_are_installed_once_and_before_the_release(bundles, system, tmp_path):
     """By dpkg, as root; the next release, which brings the same ones, leaves them alone, even where /usr is read-only as in an update."""
     hook = tmp_path / "hailo.sh"
     hook.write_text(HOOK)
     deb = package(tmp_path)
-    first = system.install(bundle_with(shelf, system.shared, "4.0", deb, hook), shelf.public)
+    first = system.install(bundle_with(bundles, system.shared, "4.0", deb, hook), bundles.public)
     assert first.returncode == 0, first.stderr
     said = system.run("sh", "-c", "dpkg -s libedgetpu1-std; cat /usr/lib/udev/rules.d/60-libedgetpu1-std.rules /etc/edgemeter-hook").stdout
     assert "Status: install ok installed" in said
     assert said.endswith("# rules\nran\n")
-    again = system.install(bundle_with(shelf, system.shared, "4.1", deb, hook), shelf.public, usr="read-only")
+    again = system.install(bundle_with(bundles, system.shared, "4.1", deb, hook), bundles.public, usr="read-only")
     assert again.returncode == 0, again.stderr
     assert (system.root / "current").readlink().name == "4.1"
     assert system.run("cat", "/etc/edgemeter-hook").stdout == "ran\n"
@@ -124,9 +124,9 @@ def test_packages_and_hooks_are_installed_once_and_before_the_release(shelf, sys
 
 @pytest.mark.needs("dpkg-deb")
 @pytest.mark.slow
-def test_what_cannot_be_installed_is_said_and_the_release_that_ran_stays(shelf, system, tmp_path):
+def test_what_cannot_be_installed_is_reported_and_the_release_that_ran_stays(bundles, system, tmp_path):
     """A dependency that is missing, a hook that fails, a system that is read-only: one line each."""
-    assert system.install(shelf.v10, shelf.public).returncode == 0
+    assert system.install(bundles.v10, bundles.public).returncode == 0
     failing = tmp_path / "rockchip.sh"
     failing.write_text("echo no NPU here >&2\nexit 3\n")
     cases = [
@@ -135,7 +135,7 @@ def test_what_cannot_be_installed_is_said_and_the_release_that_ran_stays(shelf, 
         ("5.2", failing, "read-only", "the bundle brings rockchip.sh for the system, and /usr cannot be written from here"),
     ]
     for version, brought, usr, why in cases:
-        done = system.install(bundle_with(shelf, system.shared, version, brought), shelf.public, usr)
+        done = system.install(bundle_with(bundles, system.shared, version, brought), bundles.public, usr)
         assert (done.returncode, why in done.stderr, done.stderr.count("\n")) == (1, True, 1), done.stderr
         assert (system.root / "current").readlink().name == "1.0"
         assert [one.name for one in (system.root / "releases").iterdir()] == ["1.0"]
@@ -158,7 +158,7 @@ def test_a_package_that_does_not_fit_is_refused_when_the_bundle_is_built(tmp_pat
                 additions.add_packages([additions.parse_added_file(package)], boards.bundle_target("pi5"), tmp_path / "bundle")
 
 
-def test_a_bundle_with_libedgetpu_says_that_it_runs_on_the_edge_tpu(tmp_path):
+def test_a_bundle_with_libedgetpu_states_that_it_runs_on_the_edge_tpu(tmp_path):
     """By the name of the package."""
     (tmp_path / "bundle").mkdir()
     (tmp_path / "libedgetpu1-max_16.0_arm64.deb").write_text("x")

@@ -54,7 +54,7 @@ def test_markers_are_read_as_on_the_board(index, tmp_path):  # noqa: ARG001 - th
 
 
 @pytest.mark.slow
-def test_a_wheel_for_another_python_is_not_taken(index, tmp_path):
+def test_a_wheel_for_another_python_is_not_used(index, tmp_path):
     """The newest version may not want the board's Python: the one before it is taken."""
     write_wheel(index, "runtime", "2.0", Requires_Python="<3.12")
     wheel = own(tmp_path)
@@ -64,7 +64,7 @@ def test_a_wheel_for_another_python_is_not_taken(index, tmp_path):
     assert (folder / "runtime-1.0-py3-none-any.whl").exists()
 
 
-def test_what_is_nowhere_is_named(index, tmp_path):  # noqa: ARG001 - the world
+def test_a_missing_wheel_is_named(index, tmp_path):  # noqa: ARG001 - the world
     """One line with the requirement and the target."""
     with pytest.raises(ConfigError, match=r"no wheels for pi5: aarch64, Python 3.13, glibc 2.41: .*nowhere"):
         collected(tmp_path, PI5, own(tmp_path, "nowhere>=3"))

@@ -183,7 +183,7 @@ def test_a_bad_canary_stops_the_campaign_and_somebody_can_go_on_with_it(world):
     assert campaigns.find(world.registry, "autumn").state == "done"
 
 
-def test_the_criteria_look_at_all_groups_and_forget_what_was_resumed(world):
+def test_the_criteria_cover_all_groups_and_forget_what_was_resumed(world):
     """One of three failed is too much; after a resume only what ends then counts."""
     world.begin()
     orders = world.orders()
@@ -270,7 +270,7 @@ def test_what_is_over_cannot_be_rehearsed_either(world):
         world.call("campaign", "resume", "autumn", "--dry-run")
 
 
-def test_modes_are_for_whom_they_say(world):
+def test_modes_are_for_the_devices_they_name(world):
     """A power mode, a selection, a runtime that does not read the file: impossible, each with its reason."""
     modes = (
         '[[modes]]\nname = "watts"\npower_mode = "15W"\n[[modes]]\nname = "pi"\non = "board=pi5 & !d"\n'

@@ -67,8 +67,8 @@ def test_the_most_urgent_comes_first(lab):
     assert order == ["pi-dead", "pi-lost", "pi-slow", "pi-card", "pi-asks", "pi-full", "pi-dark", "pi-good", "pi-new"]
 
 
-def test_the_table_shows_what_each_device_said(lab):
-    """Board, agent, last run, verdict share, sensors with calibration age, certificate, clock, disk, and what to look at."""
+def test_the_table_shows_what_each_device_reported(lab):
+    """Board, agent, last run, verdict share, sensors with calibration age, certificate, clock, disk, and what needs attention."""
     text = fleet("list", "--folder", lab.folder.path)
     (good,) = [line for line in text.splitlines() if line.startswith("pi-good")]
     for shown in ("pi5", "online", "1.0", "1 h, valid", "97% of 100", "pi5_pmic (12 d)", "300 d", "in sync", "20 GB"):
@@ -120,7 +120,7 @@ def test_a_selection_narrows_the_list_and_json_has_it_all(lab):
     assert (found[0]["valid_ratio"], found[0]["presence"], found[0]["job"]) == (0.97, "online", None)
 
 
-def test_show_tells_all_and_its_reason_first(lab):
+def test_show_lists_all_and_its_reason_first(lab):
     """A page for one device."""
     text = fleet("show", "pi-dark", "--folder", lab.folder.path)
     assert "! power-loss before this boot: the board went down" in text
@@ -195,8 +195,8 @@ def test_a_new_band_begins_with_what_was_outside(tmp_path):
     lab.registry.close()
 
 
-def test_a_golden_job_that_fails_says_why(tmp_path):
-    """A board without a runtime is not measured, and `show` tells."""
+def test_a_canary_run_that_fails_states_why(tmp_path):
+    """A board without a runtime is not measured, and `show` reports it."""
     lab = Lab(tmp_path)
     lab.says("pi-1", "online", boot_id="a")
     lab.passes(1)
@@ -206,7 +206,7 @@ def test_a_golden_job_that_fails_says_why(tmp_path):
     lab.registry.close()
 
 
-def test_what_a_device_says_moves_no_cursor(tmp_path):
+def test_what_a_device_reports_moves_no_cursor(tmp_path):
     """A board whose name is a terminal's command is shown as text."""
     lab = Lab(tmp_path)
     lab.says("pi-1", "online", board="\x1b[2J[red]pi\x07", agent="1\n2")

@@ -53,8 +53,8 @@ class Answering:
 
 
 @pytest.fixture
-def answering(tmp_path):
-    """Return a service that answers."""
+def service(tmp_path):
+    """Return a running service."""
     one = Answering(tmp_path)
     yield one
     one.close()
@@ -66,16 +66,16 @@ def told(tmp_path, *arguments):
     return done.stdout, done.exit_code, done.exception
 
 
-def test_the_answers_are_shown_device_by_device(answering, tmp_path):
+def test_the_replies_are_shown_device_by_device(service, tmp_path):
     """As text, whatever it would do to a terminal."""
     text, status, _ = told(tmp_path, "doctor", "pi-1")
     assert (text, status) == ("== pi-1: done\nok\n?[2Jline 2\n", 0)
-    assert answering.works == [Doctor()]
+    assert service.works == [Doctor()]
 
 
-def test_a_doctors_report_is_a_table(answering, tmp_path):
+def test_a_doctors_report_is_a_table(service, tmp_path):
     """As `edgemeter doctor` prints it; whatever it would do to a terminal."""
-    answering.text = examination.as_json([Finding(area="power", name="nvml\x1b[2J", state="bad", what="[red]gone[/red]", remedy="mend it")])
+    service.text = examination.as_json([Finding(area="power", name="nvml\x1b[2J", state="bad", what="[red]gone[/red]", remedy="mend it")])
     text, status, _ = told(tmp_path, "doctor", "pi-1")
     assert status == 0
     assert "BAD" in text
@@ -85,39 +85,39 @@ def test_a_doctors_report_is_a_table(answering, tmp_path):
     assert "\x1b" not in text
 
 
-def test_a_name_with_a_space_is_one_device(answering, tmp_path):
+def test_a_name_with_a_space_is_one_device(service, tmp_path):
     """A selection has marks, or quotes of its own."""
-    with answering.registry.transaction() as connection:
+    with service.registry.transaction() as connection:
         devices.put(connection, Device("a b", "lab", "9", "pi5", (), "accepted", None, None, None, 5))
     text, _, _ = told(tmp_path, "doctor", "a b", "device=pi-1", "--json")
     assert [one["device"] for one in json.loads(text)["executions"]] == ["a b", "pi-1"]
 
 
-def test_one_that_fails_says_why_and_the_command_fails(answering, tmp_path):
+def test_a_device_that_fails_states_why_and_the_command_fails(service, tmp_path):
     """The others are shown all the same."""
     text, status, _ = told(tmp_path, "logs", "pi-1", "pi-2", "--lines", "50")
     assert "== pi-1: done\nok" in text
     assert "== pi-2: failed: it has no log" in text
     assert status == 1
-    assert set(answering.works) == {Logs(lines=50)}
+    assert set(service.works) == {Logs(lines=50)}
 
 
-def test_a_selection_names_devices_too(answering, tmp_path):
+def test_a_selection_names_devices_too(service, tmp_path):
     """Those that are not accepted are left out."""
     text, _, _ = told(tmp_path, "doctor", "board=pi5", "--json")
     assert [one["device"] for one in json.loads(text)["executions"]] == ["pi-1", "pi-2"]
-    assert len(answering.works) == 2
+    assert len(service.works) == 2
 
 
-def test_a_rehearsed_restart_orders_nothing_and_a_real_one_the_board(answering, tmp_path):
+def test_a_rehearsed_restart_orders_nothing_and_a_real_one_the_board(service, tmp_path):
     """`--dry-run` says who would be ordered; without it the device is ordered to restart its board."""
     assert told(tmp_path, "restart", "pi-1", "--board", "--dry-run")[0] == "would order pi-1: restart board\n"
-    assert answering.works == []
+    assert service.works == []
     assert told(tmp_path, "restart", "pi-1", "--board")[1] == 0
-    assert answering.works == [Restart(what="board")]
+    assert service.works == [Restart(what="board")]
 
 
-def test_a_rehearsal_asks_nobody(answering, tmp_path):
+def test_a_rehearsal_asks_nobody(service, tmp_path):
     """Who would be asked, in words and in JSON; the registry stays as it is to the byte."""
     before = folder_bytes.read(tmp_path)
     for command, title in (("doctor", "doctor"), ("logs", "logs"), ("restart", "restart agent")):
@@ -127,10 +127,10 @@ def test_a_rehearsal_asks_nobody(answering, tmp_path):
             text, status, _ = told(tmp_path, command, "board=pi5", "--dry-run", "--json")
             assert (json.loads(text), status) == ({"order": title, "devices": ["pi-1", "pi-2"], "dry_run": True}, 0)
             assert folder_bytes.read(tmp_path) == before
-            assert (jobs.latest(answering.registry), answering.works) == ([], [])
+            assert (jobs.latest(service.registry), service.works) == ([], [])
 
 
-@pytest.mark.usefixtures("answering")
+@pytest.mark.usefixtures("service")
 def test_nobody_is_one_line(tmp_path):
     """A selection that fits no device is refused before anything is ordered."""
     _, _, error = told(tmp_path, "doctor", "pi-9")

@@ -48,8 +48,8 @@ def test_a_broker_that_is_not_there_yet_is_waited_for(service, broker):
     await_service(service)
 
 
-def test_a_service_that_waits_for_its_broker_ends_when_it_is_told_to(service):
-    """By SIGTERM, with status 0, and it never says that it serves."""
+def test_a_service_that_waits_for_its_broker_ends_on_a_signal(service):
+    """By SIGTERM, with status 0, and it never reports that it serves."""
     assert "retrying" in service.stderr.readline()
     service.send_signal(signal.SIGTERM)
     assert service.wait(150) == 0

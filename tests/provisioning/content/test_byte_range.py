@@ -6,8 +6,8 @@ from edgemeter.provisioning.content import content_server
 from tests.fixtures.rows import table_row
 
 
-def test_a_part_is_read_as_the_standard_says():
-    """What is not understood is answered with the whole."""
+def test_a_part_is_read_as_the_standard_requires():
+    """What is not understood gets the whole."""
     for header, size_bytes, expected in (
         (None, 10, None),
         ("bytes=0-", 10, (0, 10)),
@@ -26,7 +26,7 @@ def test_a_part_is_read_as_the_standard_says():
         assert content_server.parse_range(header, size_bytes) == expected, f"{header!r}, {size_bytes!r}"
 
 
-def test_what_lies_beyond_the_end_is_told():
+def test_what_lies_beyond_the_end_is_reported():
     """A range of which no byte exists is unsatisfiable, not empty."""
     for header, size_bytes in (("bytes=10-", 10), ("bytes=0-", 0), ("bytes=-0", 10), ("bytes=-5", 0)):
         with table_row(header, size_bytes), pytest.raises(content_server.UnsatisfiableRangeError):

@@ -72,8 +72,8 @@ def test_a_device_gets_a_large_content_piece_by_piece(world):
     assert got == content
 
 
-def test_what_is_not_there_and_what_is_beyond_the_end_are_said(world):
-    """An answer in either case, or the device would ask for ever."""
+def test_what_is_absent_and_what_is_beyond_the_end_are_reported(world):
+    """A reply in either case, or the device would ask for ever."""
     put = world.store.put_bytes(b"abc", "model")
     world.want("pi-1", "0" * 64)
     world.want("pi-1", put.sha256, 3)
@@ -118,7 +118,7 @@ def test_one_who_asks_for_much_does_not_keep_the_others_waiting(world):
     assert len(world.answers()) <= MOST_REQUESTS
 
 
-def test_a_wish_that_comes_twice_is_answered_once(world):
+def test_a_request_that_comes_twice_is_served_once(world):
     """An impatient device does not double its traffic."""
     put = world.store.put_bytes(b"x" * (8 << 20), "model")
     for number in range(BURST_BYTES // LARGEST_CHUNK_BYTES + 1):

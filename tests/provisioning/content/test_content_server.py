@@ -142,7 +142,7 @@ def test_nothing_can_be_done_but_reading(server, authority, pair):
         connection.close()
 
 
-def test_who_has_no_certificate_of_the_fleet_gets_no_answer(folder, server, authority, pair, tmp_path):
+def test_who_has_no_certificate_of_the_fleet_gets_no_reply(folder, server, authority, pair, tmp_path):
     """None at all, a stranger's, one that has run out; plain HTTP neither."""
     put = ContentStore(folder.content).put_bytes(b"abc", "model")
     stranger = Authority(tmp_path / "stranger").signed("pi-1")
@@ -238,7 +238,7 @@ def test_thousands_of_small_contents_come_over_a_few_connections(folder, server,
     assert wrong == []
 
 
-def test_one_who_says_nothing_keeps_nobody_waiting(folder, server, authority, pair):
+def test_a_silent_connection_keeps_nobody_waiting(folder, server, authority, pair):
     """Connections without a handshake, and one with half a request."""
     put = ContentStore(folder.content).put_bytes(b"abc", "model")
     silent = [socket.create_connection(("127.0.0.1", server.port)) for _ in range(20)]

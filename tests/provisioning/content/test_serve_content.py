@@ -45,7 +45,7 @@ def served(tmp_path):
         yield folder, start
 
 
-def test_content_is_served_where_devices_look_for_it(served):
+def test_content_is_served_where_devices_fetch_it(served):
     """Without certificates on this machine alone."""
     folder, start = served
     put = ContentStore(folder.content).put_bytes(b"abc", "model")

@@ -215,7 +215,7 @@ def test_a_full_root_of_fat16_is_refused(tmp_path):
 
 
 @cards.on_disk
-def test_damage_is_told_and_not_written_into(tmp_path):
+def test_damage_is_reported_and_not_written_into(tmp_path):
     """A chain that runs in a circle, and a folder of no clusters."""
     image = cards.disk(tmp_path / "card.img", {"cmdline.txt": "x" * 5000}, size_mb=16, bits=16, sectors=1, table="")
     data = bytearray(image.read_bytes())
@@ -229,7 +229,7 @@ def test_damage_is_told_and_not_written_into(tmp_path):
 
 
 @cards.on_disk
-def test_a_folder_that_holds_itself_is_told(tmp_path):
+def test_a_folder_that_holds_itself_is_reported(tmp_path):
     """Walked without a limit, it would never end."""
     image = cards.disk(tmp_path / "card.img", {}, size_mb=16, bits=16, sectors=1, table="")
     apply(image, put({"edgemeter/A/b": b"x"}))

@@ -27,7 +27,7 @@ def known(lab):
     return lab
 
 
-def test_a_late_will_says_nothing_about_the_session_after_it(lab):
+def test_a_late_will_changes_nothing_about_the_session_after_it(lab):
     """The broker finds a dead connection when its successor is long there."""
     lab.says("pi-1", "online", session=1)
     lab.says("pi-1", "online", session=2)
@@ -59,7 +59,7 @@ def test_what_is_retained_comes_again_and_changes_no_since(lab):
     assert devices.find_presence(lab.registry, "pi-1").since_ns == since_ns
 
 
-def test_an_agent_that_says_no_health_is_known_by_its_birth(lab):
+def test_an_agent_that_reports_no_health_is_known_by_its_birth(lab):
     """An older one: board and version are there."""
     birth = Birth(device="pi-1", fleet="lab", session=1, agent="0.1", board="Pi", os=None, arch="x", runtimes={})
     lab.handler.received(Message("edgemeter/v1/lab/pi-1/birth", messages.encode_message(birth)))
@@ -84,8 +84,8 @@ def test_a_new_device_measures_soon_and_its_first_run_is_discarded(lab):
     assert jobs.find(lab.registry, lab.open_golden("pi-1").job).work == Golden(discard_first=True)
 
 
-def test_each_day_one_golden_job_and_after_a_start_another(known):
-    """Not one a look, and none for a board that has one open."""
+def test_each_day_one_canary_run_and_after_a_start_another(known):
+    """Not one a poll, and none for a board that has one open."""
     known.passes(86_400)
     first = known.open_golden("pi-1")
     assert jobs.find(known.registry, first.job).work == Golden(discard_first=False)
@@ -98,7 +98,7 @@ def test_each_day_one_golden_job_and_after_a_start_another(known):
     assert jobs.find(known.registry, known.open_golden("pi-1").job).work == Golden(discard_first=True)
 
 
-def test_a_device_that_is_away_gets_no_golden_job(lab):
+def test_a_device_that_is_away_gets_no_canary_run(lab):
     """It would wait for it; it is due when it is back."""
     lab.says("pi-1", "lost", boot_id="a")
     lab.passes(1)
@@ -109,7 +109,7 @@ def test_a_device_that_is_away_gets_no_golden_job(lab):
     assert lab.open_golden("pi-1") is not None
 
 
-def test_fleet_toml_says_how_often_and_zero_is_never(lab):
+def test_fleet_toml_sets_how_often_and_zero_is_never(lab):
     """A fleet that measures all day needs none."""
     lab.folder.fleet_file.write_text('fleet = "lab"\n[health]\ngolden_hours = 0\n')
     lab.says("pi-1", "online", boot_id="a")
@@ -155,8 +155,8 @@ def test_a_board_far_outside_its_band_is_suspect_with_what_changed_beside_it(kno
     assert " UTC; changed at the same time: power mode 15W -> 7W" in reason
 
 
-def test_what_a_run_says_against_itself_stands_in_the_reason(known):
-    """Another load, not the board: somebody who reads it knows where to look."""
+def test_what_a_run_reports_against_itself_stands_in_the_reason(known):
+    """Another load, not the board: somebody who reads it knows what to check."""
     known.measures("pi-1", latency_p50_ms=16.0, energy_gross_mj=50.1, reason="waited-for-core: its threads waited 8,479 ms for a core")
     assert "changed at the same time: its own verdict valid -> waited-for-core" in devices.suspects(known.registry)["pi-1"]
 
@@ -200,7 +200,7 @@ def test_what_was_wrong_does_not_become_usual(known):
     assert "pi-1" in devices.suspects(known.registry)
 
 
-def test_a_golden_job_that_fails_is_tried_again_with_growing_pauses_and_judges_nobody(known):
+def test_a_canary_run_that_fails_is_tried_again_with_growing_pauses_and_judges_nobody(known):
     """A board that cannot measure is not slow."""
     pauses = []
     known.passes(86_400)

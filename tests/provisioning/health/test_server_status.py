@@ -62,7 +62,7 @@ def test_without_service_and_broker_both_are_named(lab):
 
 @pytest.mark.mosquitto
 @pytest.mark.slow
-def test_list_and_run_say_what_is_down(lab):
+def test_list_and_run_report_what_is_down(lab):
     """First the collector, then nothing, then the collector again, then the broker."""
     lab.broker.start()
     lab.stack.callback(lab.broker.kill)

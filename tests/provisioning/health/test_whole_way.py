@@ -97,8 +97,8 @@ def until(folder, fits):
     pytest.fail(f"pi-1 said {found}")
 
 
-def test_a_device_says_how_it_stands_and_how_it_ended_before(served, board):
-    """First there was none; then it was killed, and says so; then it was told to end."""
+def test_a_device_reports_its_status_and_how_it_ended_before(served, board):
+    """First there was none; then it was killed, and reports it; then it got a signal."""
     board.start()
     first = until(served, lambda one: one.state == "online" and one.health is not None)
     assert first.health.last_words.kind == "first"
@@ -118,7 +118,7 @@ def test_a_device_says_how_it_stands_and_how_it_ended_before(served, board):
 
 
 @pytest.mark.long
-def test_a_golden_job_is_ordered_measured_and_kept(broker, board, tmp_path, monkeypatch):
+def test_a_canary_run_is_ordered_measured_and_kept(broker, board, tmp_path, monkeypatch):
     """The handlers of jobs and health together, and the model that ships, measured for real."""
     pytest.importorskip("ai_edge_litert")
     made = {"jobs": JobHandler, "health": FleetHealthHandler}

@@ -37,7 +37,7 @@ def openssl(*arguments, text=b""):
     return subprocess.run(["openssl", *map(str, arguments)], input=text, capture_output=True, check=False).stdout.decode()
 
 
-def test_a_certificate_is_the_names_that_the_desk_chose_and_valid_from_2020(pair, tmp_path):
+def test_a_certificate_holds_the_names_that_the_handler_chose_and_is_valid_from_2020(pair, tmp_path):
     """What openssl reads of it: name, dates, number, purpose; the chain holds under strict rules."""
     request = authority.read_request(csr(tmp_path, *P256))
     made = Authority(pair).issue_device(request, "pi-7", int(NOW.timestamp()) * NS)

@@ -83,7 +83,7 @@ def test_a_spoilt_backup_is_one_line_and_restores_nothing(made, tmp_path):
             assert [path.name for path in tmp_path.iterdir()] == ["spoilt.age"]
 
 
-def test_a_machine_that_is_too_slow_for_the_passphrase_is_told_from_damage(made, tmp_path):
+def test_a_machine_that_is_too_slow_for_the_passphrase_is_distinguished_from_damage(made, tmp_path):
     """As made by a machine thousands of times as fast."""
     sealed = re.sub(rb"(-> scrypt \S+) \d+", rb"\1 30", (made / "fleet.age").read_bytes(), count=1)
     (tmp_path / "fast.age").write_bytes(sealed)

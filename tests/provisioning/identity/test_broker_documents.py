@@ -32,7 +32,7 @@ def expected():
     return rules | {(None, "write", "edgemeter/enrol/%u/request"), (None, "read", "edgemeter/enrol/%u/answer")}
 
 
-def test_the_document_says_what_the_acl_says():
+def test_the_document_grants_what_the_acl_grants():
     """Every rule, and none beside them."""
     found = set()
     for line in block("toml", "rules =").splitlines():

@@ -15,7 +15,7 @@ from edgemeter.provisioning.registry import certificates, devices
 from tests.fixtures.rows import table_row
 
 
-def test_a_token_stands_in_its_join_file_and_nowhere_else(lab, tmp_path):
+def test_a_token_stands_in_its_join_file_alone(lab, tmp_path):
     """Not in the table and not in the JSON; the file is its owner's alone; the device is expected from then on."""
     said = lab.run("token", "pi-1", "pi-2", "pi-1", "--out", tmp_path / "cards", "--hours", "48")
     made = json.loads(lab.run("token", "pi-3", "--out", tmp_path / "cards", "--json"))
@@ -80,7 +80,7 @@ def test_hours_that_are_no_number_are_a_wrong_use(lab, tmp_path):
             assert list(tmp_path.glob("*.join.toml")) == []
 
 
-def test_the_inventory_says_what_is_expected(lab):
+def test_the_inventory_states_what_is_expected(lab):
     """Serial, board, circuit and power of fleet.toml come along."""
     with lab.folder.fleet_file.open("a") as file:
         file.write(
@@ -157,7 +157,7 @@ def test_nobody_waits_in_a_new_fleet(lab):
     assert json.loads(lab.run("requests", "--json")) == []
 
 
-def test_without_a_fleet_every_command_says_how_to_make_one(tmp_path):
+def test_without_a_fleet_every_command_names_how_to_make_one(tmp_path):
     """One line that names the command."""
     for command in (["token", "x"], ["revoke", "x"], ["requests", "accept", "x"], ["requests"]):
         done = CliRunner().invoke(fleet, [*command, "--folder", str(tmp_path / "none")])

@@ -15,7 +15,7 @@ def told_by(lab, command):
     lab.folder.fleet_file.write_text(text.split("broker_reload")[0].rstrip() + f"\nbroker_reload = {command}\n")
 
 
-def test_a_broker_elsewhere_that_could_not_be_told_is_told_later(lab, tmp_path, monkeypatch):
+def test_a_broker_elsewhere_that_could_not_be_notified_is_notified_later(lab, tmp_path, monkeypatch):
     """The files changed once, and the command is owed until it succeeds; not run twice a second."""
     told_by(lab, '["false"]')
     one = Enforcement(lab.folder, lab.registry, broker_files.authority(lab.folder))

@@ -196,8 +196,8 @@ def test_a_device_takes_nobodys_name_job_or_certificate(lab):
     assert len(certificates.of_device(lab.registry, "pi-2")) == 1
 
 
-def test_a_device_speaks_in_its_own_fleet_alone(lab):
-    """Under another fleet's name it says nothing, and hears nothing that is said there.
+def test_a_device_publishes_in_its_own_fleet_alone(lab):
+    """Under another fleet's name it publishes nothing, and receives nothing that is published there.
 
     A fleet that was renamed keeps both names, after a restart of the broker.
     """
@@ -299,8 +299,8 @@ def test_a_name_of_another_board_waits_for_a_person(lab):
     assert wait_until(lambda: bool(connected.reasons))
 
 
-def test_copies_of_one_system_are_told_what_they_share(lab):
-    """Two machines without a serial number, made from one image: the second is told how it becomes one of its own."""
+def test_copies_of_one_system_are_reported_with_what_they_share(lab):
+    """Two machines without a serial number, made from one image: the second learns how it becomes one of its own."""
     first, second = lab.board("first", "1"), lab.board("second", "1")
     for board in (first, second):
         place = board.machine.root / "proc/device-tree/serial-number"
@@ -429,8 +429,8 @@ def test_a_device_that_was_thrown_out_is_not_online(lab):
     assert presence_of(lab) == "offline"
 
 
-def test_a_revoked_device_is_revoked_wherever_people_look(lab):
-    """Its birth and `online` stay retained at the broker, its Will is held back: the fleet says for it that it was revoked.
+def test_a_revoked_device_is_shown_as_revoked_in_every_view(lab):
+    """Its birth and `online` stay retained at the broker, its Will is held back: the fleet reports for it that it was revoked.
 
     At a collector that was there, at one that comes later, in the list and on its sheet; re-admitted and joined again, it is online.
     """
@@ -596,8 +596,8 @@ def test_a_device_cannot_end_the_services_session(lab, caplog):
     assert "lost" not in caplog.text
 
 
-def test_a_service_that_was_displaced_ends_and_says_why(lab, caplog):
-    """A copy of the folder on another machine: nobody fights. Not every broker tells it."""
+def test_a_service_that_was_displaced_ends_and_reports_why(lab, caplog):
+    """A copy of the folder on another machine: nobody fights. Not every broker reports it."""
     service = lab.serve()
     service.disconnected(TAKEN_OVER)
     assert wait_until(lambda: not service.is_alive())

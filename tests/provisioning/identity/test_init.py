@@ -40,7 +40,7 @@ def test_a_second_time_changes_nothing(tmp_path):
     assert content(tmp_path / "f") == before
 
 
-def test_a_dry_run_makes_nothing_and_says_what_would_be_made(tmp_path):
+def test_a_dry_run_makes_nothing_and_lists_what_would_be_made(tmp_path):
     """As many lines as the run makes."""
     said = run(tmp_path / "f", "--broker", "broker.example", "--dry-run")
     assert not (tmp_path / "f").exists()
@@ -129,7 +129,7 @@ def test_what_cannot_be_is_one_line(tmp_path):
             assert "\n" not in str(caught.value)
 
 
-def test_another_wish_than_the_inventorys_is_a_question(tmp_path):
+def test_an_option_that_differs_from_the_inventory_is_a_question(tmp_path):
     """The inventory is where it is changed."""
     run(tmp_path / "f", "--broker", "broker.example")
     for arguments in (("--broker", "other.example"), ("--fleet", "other"), ("--port", "8885"), ("--enrol-port", "8886")):

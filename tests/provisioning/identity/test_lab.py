@@ -14,7 +14,7 @@ time.sleep(60)
 """
 
 
-def test_a_server_has_started_when_all_its_ports_answer():
+def test_a_server_has_started_when_all_its_ports_accept():
     """A broker opens its listeners one after the other: a busy machine takes its time between them."""
     ports = free_port(), free_port()
     server = Server([sys.executable, "-c", LATE, LOOPBACK, *map(str, ports)], *ports)

@@ -29,7 +29,7 @@ def setting(text, name):
     return found
 
 
-def test_init_writes_the_units_and_says_how_to_install_them(tmp_path):
+def test_init_writes_the_units_and_prints_how_to_install_them(tmp_path):
     """Beside the fleet's files, in three lines; a second init finds them complete."""
     arguments = ["init", "--broker", "broker.example", "--folder", str(tmp_path / "f")]
     first = CliRunner().invoke(fleet, arguments, catch_exceptions=False)

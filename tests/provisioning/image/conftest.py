@@ -9,9 +9,9 @@ from tests.provisioning.image import cards
 
 
 @pytest.fixture(scope="session")
-def shelf(tmp_path_factory) -> Path:
+def release_folder(tmp_path_factory) -> Path:
     """Return a folder with `release.key`, `release.pub`, `ca.crt` and `bundle-0.0.1`."""
-    folder = tmp_path_factory.mktemp("shelf")
+    folder = tmp_path_factory.mktemp("release")
     key, _ = small_bundle.keys(folder)
     cards.run("openssl", "req", "-x509", "-key", key, "-subj", "/CN=authority", "-days", "30", "-out", folder / "ca.crt")
     cards.bundle(folder, key)
@@ -19,15 +19,15 @@ def shelf(tmp_path_factory) -> Path:
 
 
 @pytest.fixture(scope="session")
-def join(shelf) -> Path:
+def join(release_folder) -> Path:
     """Return a join file."""
     lines = ['fleet = "lab"', 'device = "pi5-01"', 'broker = "mqtts://broker.example:8883"', 'enrol = "mqtts://broker.example:8884"']
-    path = shelf / "pi5-01.toml"
-    path.write_text("\n".join([*lines, f'token = "{cards.TOKEN}"', f"ca = '''\n{(shelf / 'ca.crt').read_text()}'''", ""]))
+    path = release_folder / "pi5-01.toml"
+    path.write_text("\n".join([*lines, f'token = "{cards.TOKEN}"', f"ca = '''\n{(release_folder / 'ca.crt').read_text()}'''", ""]))
     return path
 
 
 @pytest.fixture(scope="session")
-def needed(shelf, join) -> list[str]:
+def needed(release_folder, join) -> list[str]:
     """Return the options that every card needs."""
-    return ["--bundle", str(shelf / "bundle-0.0.1"), "--join", str(join), "--public-key", str(shelf / "release.pub")]
+    return ["--bundle", str(release_folder / "bundle-0.0.1"), "--join", str(join), "--public-key", str(release_folder / "release.pub")]

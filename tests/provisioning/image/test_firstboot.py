@@ -19,12 +19,12 @@ SHELL = "dash" if shutil.which("dash") else "sh"
 
 
 @pytest.fixture(scope="session")
-def payload(shelf, needed, tmp_path_factory):
+def payload(release_folder, needed, tmp_path_factory):
     """Return the boot partition of a cloud-init system as `fleet image` prepares it, with a Wi-Fi network."""
     boot = tmp_path_factory.mktemp("payload")
     (boot / "user-data").write_text('#cloud-config\nuser:\n  name: ada\n  passwd: "$6$salt$hash"\n')
     (boot / "cmdline.txt").write_text("console=tty1 rootwait\n")
-    psk = shelf / "psk"
+    psk = release_folder / "psk"
     psk.write_text("correct horse battery\n")
     assert cards.done(boot, *needed, "--wifi-ssid", "Garden", "--wifi-psk-file", psk, "--wifi-country", "GB")["format"] == "cloudinit"
     return boot
@@ -134,7 +134,7 @@ def test_starting_it_copies_the_script_and_its_unit(board):
 
 
 @pytest.mark.slow
-def test_the_breadcrumb_says_where_it_failed_and_never_a_secret(board):
+def test_the_breadcrumb_names_where_it_failed_and_never_a_secret(board):
     """A card pulled from a silent board explains itself on any PC; a line that holds the token is withheld."""
     board.state.mkdir(parents=True)
     (board.state / "refuse").write_text("the broker at 192.0.2.1 does not answer")

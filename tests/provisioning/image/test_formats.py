@@ -52,7 +52,7 @@ def test_a_card_shows_its_format(tmp_path):
             assert detect.choose_format(card, "cidata").form == "cidata"
 
 
-def test_the_first_trixie_is_told_by_its_date(tmp_path):
+def test_the_first_trixie_is_recognised_by_its_date(tmp_path):
     """It has neither Bookworm's kernel line nor cloud-init's files; a later one without them is not guessed at."""
     card = boot(tmp_path / "boot", {"cmdline.txt": TRIXIE, "issue.txt": ISSUE.format("2025-10-01")})
     assert detect.choose_format(card, None).form == "firstrun"
@@ -153,7 +153,7 @@ def test_user_data_that_is_no_cloud_config_is_refused():
         cloudinit.user_data("#cloud-config\nbootcmd: [[ls]]\n", FirstBootSettings(), adapter_text.FROM_BOOT, "user-data")
 
 
-def test_cloud_init_gets_a_new_instance_and_a_line_that_says_so(tmp_path):
+def test_cloud_init_gets_a_new_instance_and_a_line_that_declares_it(tmp_path):
     """An unchanged id does nothing, and without the kernel's word every boot looks for a source anew."""
     card = boot(tmp_path / "boot", {**RECOGNISED["cloudinit"], "meta-data": "# keep\ndsmode: local\ninstance_id: rpios-image\n"})
     for instance in ("edgemeter-1", "edgemeter-2"):

@@ -90,7 +90,7 @@ def _key(folder) -> list[str]:
 
 
 @cards.on_disk
-def test_a_dry_run_says_what_goes_and_leaves_it(tmp_path, needed):
+def test_a_dry_run_lists_what_goes_and_leaves_it(tmp_path, needed):
     """The script that would be removed, the kernel's line that would be written; no warning of what will not be there."""
     image = cards.disk(tmp_path / "card.img", BOOKWORM)
     cards.done(image, *needed)

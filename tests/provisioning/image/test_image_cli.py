@@ -45,7 +45,7 @@ def payload(files: dict[str, bytes]) -> dict[str, bytes]:
         (PRESEED, "preseed", {"bits": 32, "sectors": 1, "size_mb": 100}),
     ],
 )
-def test_a_card_is_prepared_for_what_it_is(tmp_path, shelf, needed, files, form, geometry):
+def test_a_card_is_prepared_for_what_it_is(tmp_path, release_folder, needed, files, form, geometry):
     """MBR and GPT, FAT16 and FAT32: the payload is the bundle's files and ours, and all else of the image keeps every byte."""
     image = cards.disk(tmp_path / "card.img", files, **geometry)
     end = cards.OFFSET + (geometry.get("size_mb", 64) << 20)
@@ -56,7 +56,7 @@ def test_a_card_is_prepared_for_what_it_is(tmp_path, shelf, needed, files, form,
     assert after[: cards.OFFSET] + after[end:] == before[: cards.OFFSET] + before[end:]
     assert cards.fsck(image, size_bytes=end - cards.OFFSET).returncode == 0
     found = cards.mtools_tree(image, tmp_path / "out")
-    bundle = shelf / "bundle-0.0.1"
+    bundle = release_folder / "bundle-0.0.1"
     own = {"firstboot.sh", "edgemeter-firstboot.service", "join.toml", "release.pub", "status.txt"}
     expected = {path.relative_to(bundle).as_posix(): path.read_bytes() for path in bundle.rglob("*") if path.is_file()}
     assert {name: data for name, data in payload(found).items() if name not in own} == expected
@@ -76,11 +76,11 @@ def test_doing_it_twice_changes_nothing(tmp_path, needed):
 
 
 @cards.on_disk
-def test_another_bundle_takes_the_place_of_the_old(tmp_path, shelf, needed):
+def test_another_bundle_takes_the_place_of_the_old(tmp_path, release_folder, needed):
     """What it does not have any more goes, what is the same stays, and nothing is lost of the file system."""
     image = cards.disk(tmp_path / "card.img", TRIXIE)
     cards.done(image, *needed)
-    other = cards.bundle(tmp_path, shelf / "release.key", "0.0.2")
+    other = cards.bundle(tmp_path, release_folder / "release.key", "0.0.2")
     said = cards.done(image, "--bundle", small_bundle.tar(other), *needed[2:])
     assert said["removed"] == ["edgemeter/wheels/edgemeter-0.0.1-py3-none-any.whl"]
     written = {file["path"] for file in said["written"]}
@@ -102,7 +102,7 @@ def test_a_mounted_boot_partition_works_by_plain_files(tmp_path, needed):
 
 
 @cards.on_disk
-def test_a_dry_run_says_all_and_writes_nothing(tmp_path, needed):
+def test_a_dry_run_lists_all_and_writes_nothing(tmp_path, needed):
     """The image may even be read-only."""
     image = cards.disk(tmp_path / "card.img", TRIXIE)
     before = image.read_bytes()
@@ -139,7 +139,7 @@ def test_a_stick_is_made_for_any_system_with_cloud_init(tmp_path, needed):
 
 
 @cards.on_disk
-def test_what_else_would_fire_is_said_aloud(tmp_path, needed):
+def test_what_else_would_fire_is_warned_of(tmp_path, needed):
     """Left over from another tool on a card of cloud-init."""
     image = cards.disk(tmp_path / "card.img", {**TRIXIE, "firstrun.sh": "#!/bin/sh\n", "custom.toml": ""})
     shown = cards.edgemeter("fleet", "image", image, *needed)
@@ -229,10 +229,10 @@ def test_two_at_a_time_are_refused(tmp_path, needed):
 
 
 @cards.on_disk
-def test_a_bundle_that_was_changed_or_is_anothers_is_refused(tmp_path, shelf, needed):
+def test_a_bundle_that_was_changed_or_is_anothers_is_refused(tmp_path, release_folder, needed):
     """One byte, or another fleet's key; the card is not touched."""
     image = cards.disk(tmp_path / "card.img", TRIXIE)
-    other = cards.bundle(tmp_path, shelf / "release.key")
+    other = cards.bundle(tmp_path, release_folder / "release.key")
     wheel = next((other / "wheels").glob("edgemeter-*"))
     wheel.write_bytes(wheel.read_bytes()[:-1] + b"!")
     refused(image, ["--bundle", str(other), *needed[2:]], "is not what the manifest says")
@@ -425,12 +425,12 @@ def test_a_compressed_image_is_taken_as_it_comes(tmp_path, needed, pack, suffix)
 
 @pytest.mark.slow
 @cards.on_disk
-def test_a_folder_of_join_files_makes_an_image_for_each_board(tmp_path, shelf, join):
+def test_a_folder_of_join_files_makes_an_image_for_each_board(tmp_path, release_folder, join):
     """Each with its own token and host name; an empty folder, and a card instead of an image, are one line each."""
     joins = tmp_path / "joins"
     joins.mkdir()
     image = cards.disk(tmp_path / "os.img", TRIXIE, size_mb=40)
-    options = ["--bundle", shelf / "bundle-0.0.1", "--public-key", shelf / "release.pub", "--join", joins]
+    options = ["--bundle", release_folder / "bundle-0.0.1", "--public-key", release_folder / "release.pub", "--join", joins]
     assert "there is no *.join.toml" in cards.edgemeter("fleet", "image", image, *options).stderr
     for board in ("pi5-01", "pi5-02"):
         (joins / f"{board}.join.toml").write_text(join.read_text().replace('device = "pi5-01"', f'device = "{board}"'))

@@ -99,14 +99,14 @@ def test_firstrun_sets_up_what_was_asked_and_leaves_our_unit(trixie, needed, tmp
 
 
 @pytest.mark.long
-def test_cloud_init_starts_us_and_the_board_joins(trixie, shelf, join, tmp_path, monkeypatch):
+def test_cloud_init_starts_us_and_the_board_joins(trixie, release_folder, join, tmp_path, monkeypatch):
     """A card image prepared, its FAT copied out by mtools, every stage of cloud-init, then the unit's script: joined, scrubbed, quiet."""
     root = Root(trixie, tmp_path / "root")
     python = tuple(int(part) for part in root.run('python3 -c "import sys; print(*sys.version_info[:2])"').split())
     monkeypatch.setattr(small_bundle, "this_target", lambda: BundleTarget("pc", os.uname().machine, python, (2, 36)))
-    bundle = cards.bundle(tmp_path, shelf / "release.key")
+    bundle = cards.bundle(tmp_path, release_folder / "release.key")
     card = cards.disk(tmp_path / "card.img", {"user-data": "#cloud-config\n", "meta-data": "instance_id: x\n", "cmdline.txt": CMDLINE})
-    cards.done(card, "--bundle", bundle, "--join", join, "--public-key", shelf / "release.pub", *own_options(tmp_path))
+    cards.done(card, "--bundle", bundle, "--join", join, "--public-key", release_folder / "release.pub", *own_options(tmp_path))
     cards.mtools_tree(card, root.path / "boot/firmware")
     (root.path / "etc/cloud/cloud.cfg.d/99_raspberry-pi.cfg").write_text(RASPBERRY)
     for stage in STAGES:

@@ -41,7 +41,7 @@ def test_a_wrong_file_is_one_line(tmp_path):
                 fleet_file.read(path)
 
 
-def test_an_absent_file_says_what_writes_one(tmp_path):
+def test_an_absent_file_names_what_writes_one(tmp_path):
     """The message names `fleet init`."""
     with pytest.raises(ConfigError, match="fleet init"):
         fleet_file.read(tmp_path / "fleet.toml")

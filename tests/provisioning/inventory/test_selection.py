@@ -113,8 +113,8 @@ def test_garbage_is_refused_or_read_but_never_a_traceback():
                 continue
 
 
-def test_the_fleet_file_has_the_last_word_on_what_people_say(tmp_path):
-    """Tags add up, the standing is the registry's, a device of the file alone is expected; nothing is written."""
+def test_the_fleet_file_overrides_what_people_state(tmp_path):
+    """Tags add up, the trust state is the registry's, a device of the file alone is expected; nothing is written."""
     folder = FleetFolder(tmp_path)
     folder.fleet_file.write_text(
         'fleet = "lab"\n[circuit.b]\nlimit_w = 9\n[device.pi5-01]\nboard = "pi5-8gb"\ntags = ["rack"]\ncircuit = "b"\npower_w = 3\n'

@@ -55,7 +55,7 @@ def test_one_execution_at_a_time_is_in_flight_on_a_device(bench):
     assert seen == [doctor, first, second]
 
 
-def test_an_order_that_is_not_answered_comes_again_later_and_later(bench):
+def test_an_order_that_is_not_acknowledged_comes_again_later_and_later(bench):
     """10 s, 20 s, 40 s ..., always the same attempt and version; at once when the device comes back."""
     bench.add("a", timeout_s=10_000.0)
     bench.online("a")
@@ -90,8 +90,8 @@ def test_a_killed_service_sends_the_same_order_again_and_starts_no_other(bench):
     assert bench.poll() == orders[1:]
 
 
-def test_a_stale_report_changes_nothing_and_is_answered_with_the_version_held(bench):
-    """Said twice, late, of another attempt, or after the end."""
+def test_a_stale_report_changes_nothing_and_gets_the_version_held(bench):
+    """Reported twice, late, of another attempt, or after the end."""
     job = bench.add("a", retries=0)
     bench.online("a")
     ((_, order),) = bench.poll()
@@ -165,7 +165,7 @@ def test_a_pause_of_the_service_gives_nobody_up(bench):
     assert bench.held(job, "a").state == "done"
 
 
-def test_after_the_pause_who_says_nothing_is_given_up(bench):
+def test_a_device_that_is_silent_after_the_pause_is_given_up(bench):
     """A device that is silent when its time is over has a minute more, then its execution is timed out."""
     job = bench.add("a", retries=0)
     bench.online("a")
@@ -190,7 +190,7 @@ def test_a_result_that_comes_late_is_not_measured_again(bench):
     assert [one for one in bench.poll(60) if isinstance(one[1], Order)] == []
 
 
-def test_who_comes_back_says_how_it_ended_before_it_is_ordered_again(bench):
+def test_a_device_that_comes_back_reports_how_it_ended_before_it_is_ordered_again(bench):
     """It measured while it was away; the retry is due, and its report is still on the way."""
     job = bench.add("a")
     bench.online("a")
@@ -287,7 +287,7 @@ def test_what_a_revoked_device_was_to_do_is_over(bench):
     assert bench.held(job, "b").state == "queued"
 
 
-def test_who_goes_on_with_what_is_over_is_told_to_end_it(bench):
+def test_a_device_that_goes_on_with_what_is_over_is_ordered_to_end_it(bench):
     """A board that was revoked and came back measures no half hour for nobody."""
     order = revoked_while_running(bench)
     bench.report("a", order, "running", order.version + 1)
@@ -296,7 +296,7 @@ def test_who_goes_on_with_what_is_over_is_told_to_end_it(bench):
     assert not [one for _, one in bench.poll() if isinstance(one, Order)]
 
 
-def test_who_was_revoked_and_comes_back_is_told_at_once_what_is_over(bench):
+def test_a_device_that_was_revoked_and_comes_back_learns_at_once_what_is_over(bench):
     """Without a report of its own, and once."""
     order = revoked_while_running(bench)
     bench.online("a", session=2)

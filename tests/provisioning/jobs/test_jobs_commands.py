@@ -131,8 +131,8 @@ def test_a_rehearsal_orders_nothing(lab):
     assert json.loads(lab.run("--dry-run", "--json")[0])["devices"] == NAMES
 
 
-def test_photographs_are_packed_said_and_missed_before_anything_is_ordered(lab):
-    """A rehearsal says how much they are; one that is missing is named, and nothing is ordered."""
+def test_photographs_are_packed_reported_and_missed_before_anything_is_ordered(lab):
+    """A rehearsal reports how much they are; one that is missing is named, and nothing is ordered."""
     scenes = order_suite.SHIPPED.parent / "scenes"
     shutil.copytree(scenes, lab.path / "scenes")
     with lab.suite.open("a") as file:
@@ -146,7 +146,7 @@ def test_photographs_are_packed_said_and_missed_before_anything_is_ordered(lab):
     assert jobs.latest(lab.registry) == []
 
 
-def test_what_waits_says_why(lab):
+def test_a_waiting_device_states_why(lab):
     """Who may never measure is left out at once; who may later waits, with the reason."""
     circuit = 'fleet = "lab"\n{}[circuit.x]\nlimit_w = 5\n[device.a]\ncircuit = "x"\npower_w = 7\n'
     lab.folder.fleet_file.write_text(circuit.format(""))
@@ -173,8 +173,8 @@ def test_cancel_ends_one_device_or_all(lab):
         lab.call("cancel", "measure-9")
 
 
-def test_who_follows_is_told_when_nothing_moves(lab, monkeypatch):
-    """No service: it says what to look at, and goes on waiting until the job has ended."""
+def test_a_follower_is_notified_when_nothing_moves(lab, monkeypatch):
+    """No service: it names what to check, and goes on waiting until the job has ended."""
     monkeypatch.setattr(job_view, "NOTHING_SENT_S", 0.0)
     job = lab.run("--detach")[0].strip()
     console = Console(record=True, width=200, file=io.StringIO())
@@ -205,7 +205,7 @@ def test_a_terminal_sees_a_table(lab):
     assert "waiting for its device" in console.export_text()
 
 
-def test_a_wrong_wish_is_one_line(lab):
+def test_a_wrong_option_is_one_line(lab):
     """Before anything is written; a mistake in the suite before one in the selection."""
     for arguments, said in (
         (("schedule", "x", "--on", "all"), "needs --cron"),
@@ -244,7 +244,7 @@ def test_the_jobs_of_a_device_that_is_not_there_are_no_empty_table(lab):
     assert json.loads(lab.call("jobs", "--device", "a", "--json")[0])["jobs"] == []
 
 
-def test_it_is_said_how_a_device_gets_to_take_orders(lab):
+def test_it_is_explained_how_a_device_gets_to_take_orders(lab):
     """One that has not joined cannot be accepted by hand, one that was revoked can be taken back."""
     with lab.registry.transaction() as connection:
         devices.put(connection, Device("new", "lab", None, None, (), "expected", None, None, None, 1))

@@ -183,7 +183,7 @@ def run_a_day(seed):
         assert (busy.why_not(one, rule, noon_ns) is not None) is bool(never), (one, place)
 
 
-def test_no_rule_is_ever_broken_and_nothing_waits_for_nothing():
+def test_no_rule_is_ever_violated_and_nothing_waits_for_nothing():
     """Thirty days of starts and ends drawn at random: only what is never allowed still waits in the end."""
     for seed in range(30):
         with table_row(seed):

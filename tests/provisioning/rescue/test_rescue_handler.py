@@ -99,7 +99,7 @@ def rack(tmp_path, switch, monkeypatch):
         one.registry.close()
 
 
-def test_a_lost_board_is_cut_three_times_with_growing_pauses_and_then_needs_a_hand(rack):
+def test_a_lost_board_is_cut_three_times_with_growing_pauses_and_then_needs_attention(rack):
     """10 minutes after it was lost, then 20, 40 and 80 later; and the list shows it first."""
     one = rack()
     one.says("pi-1", "lost")
@@ -141,7 +141,7 @@ def test_a_board_that_comes_back_begins_anew(rack):
 
 
 @pytest.mark.parametrize("state", ["online", "offline"])
-def test_a_board_that_is_there_or_said_goodbye_is_left_alone(rack, state):
+def test_a_board_that_is_there_or_went_offline_in_order_is_left_alone(rack, state):
     """Somebody has switched it off, or all is well."""
     one = rack()
     one.says("pi-1", state)
@@ -161,7 +161,7 @@ def test_while_a_job_is_in_flight_the_power_stays_on(rack):
     assert one.cuts() == 1
 
 
-def test_a_run_of_which_nobody_told_is_waited_for(rack):
+def test_a_run_without_a_report_is_waited_for(rack):
     """It was last heard to measure: for as long as its longest run, also by a service that started anew."""
     one = rack()
     one.handler.received(Message("edgemeter/v1/lab/pi-1/progress", messages.encode_message(Progress(session=1, doing="run 1 of 3"))))
@@ -279,8 +279,8 @@ def test_a_service_that_died_in_a_cycle_gives_the_power_back(rack):
     assert rescues.open_power_actions(one.registry) == []
 
 
-def test_a_switch_that_does_not_answer_counts_as_tried_and_says_why(rack):
-    """Three times, and then somebody has to look."""
+def test_a_switch_that_does_not_reply_counts_as_tried_with_the_reason(rack):
+    """Three times, and then the board needs attention."""
     one = rack()
     one.played.meter.drops = 10**6
     one.says("pi-1", "lost")

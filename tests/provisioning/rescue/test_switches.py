@@ -15,8 +15,8 @@ from tests.fixtures.rows import table_row
 from tests.provisioning.rescue.conftest import serve
 
 
-def test_a_switch_of_the_network_turns_off_and_on_and_says_so(played, wired):
-    """What it was told, it is."""
+def test_a_switch_of_the_network_turns_off_and_on_and_reports_it(played, wired):
+    """What it was ordered, it is."""
     switch = open_switch(wired(f"{played.scheme}://{played.meter.address}"))
     assert switch.state().is_on is True
     switch.off()
@@ -55,7 +55,7 @@ def test_a_switch_that_would_stay_off_after_a_power_cut_is_warned_of(played, wir
 
 @pytest.mark.parametrize("how", [{"drops": 9}, {"protect": "basic"}], ids=["drops", "asks for a password"])
 @pytest.mark.parametrize("kind", ["shelly gen2", "shelly gen1", "tasmota"])
-def test_a_switch_that_does_not_answer_or_wants_a_password_is_one_line(wired, kind, how):
+def test_a_switch_that_does_not_reply_or_wants_a_password_is_one_line(wired, kind, how):
     """No traceback, and the board keeps its power."""
     for played in serve(kind, **how):
         with pytest.raises((TransientError, ConfigError)) as caught:
@@ -79,7 +79,7 @@ def test_a_password_comes_from_a_file_and_right_or_wrong_decides(wired, tmp_path
 
 
 @pytest.mark.parametrize("kind", ["shelly gen2", "shelly gen1", "tasmota"])
-def test_an_answer_that_is_none_is_one_line(wired, kind):
+def test_a_reply_that_is_none_is_one_line(wired, kind):
     """Cut, garbled, or of another device."""
     for played in serve(kind):
         for body in (b"", b"{", b"[]", b'{"ison": 5}', b"<html>", b'{"gen": 2, "output": "yes"}'):
@@ -88,8 +88,8 @@ def test_an_answer_that_is_none_is_one_line(wired, kind):
                 open_switch(wired(f"{played.scheme}://{played.meter.address}")).state()
 
 
-def test_a_channel_that_is_not_there_is_told(wired):
-    """The message repeats what the device says."""
+def test_an_absent_channel_is_reported(wired):
+    """The message repeats what the device reports."""
     for played in serve("shelly gen2"):
         with pytest.raises(UnavailableError, match="value 3 not found"):
             open_switch(wired(f"shelly://{played.meter.address}/3")).off()
@@ -158,7 +158,7 @@ def test_an_external_switch_that_fails_gives_the_power_back_all_the_same(program
     assert path.with_name("poe.asked").read_text() == "off|on|"
 
 
-def test_an_external_switch_that_fails_is_told(program, wired, tmp_path):
+def test_an_external_switch_that_fails_is_reported(program, wired, tmp_path):
     """With its status and its last line."""
     for text, said in (("#!/bin/sh\nexit 3\n", "status 3"), ("#!/bin/sh\necho maybe\n", "print on or off")):
         with table_row(text), pytest.raises(UnavailableError, match=said):
@@ -184,7 +184,7 @@ def test_what_is_no_switch_is_refused_with_how_it_is_written(wired):
             assert "\n" not in str(caught.value)
 
 
-def test_what_two_devices_share_is_told_by_the_switch(wired, program, tmp_path):
+def test_what_two_devices_share_is_determined_by_the_switch(wired, program, tmp_path):
     """The same channel; a command that knows its device is nobody else's."""
     assert wired("shelly://h/0").shared != wired("shelly://h/1").shared
     own = EXTERNAL.format(program("poe", ""), tmp_path)

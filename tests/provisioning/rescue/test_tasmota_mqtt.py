@@ -75,8 +75,8 @@ def plug(broker):
     one.session.close()
 
 
-def test_it_turns_off_and_on_and_tells_of_its_setting(broker, plug, wired):
-    """Each is asked for and answered; PowerOnState 3 is warned of."""
+def test_it_turns_off_and_on_and_reports_its_setting(broker, plug, wired):
+    """Each is requested and replied to; PowerOnState 3 is warned of."""
     switch = TasmotaMqtt(wired("tasmota-mqtt://plug-7"), str(address_of(broker)))
     switch.off()
     assert plug.is_on is False

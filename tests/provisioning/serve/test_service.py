@@ -3,7 +3,7 @@
 from edgemeter.provisioning.serve.service import topic_matches
 
 
-def test_a_desk_hears_what_fits_its_subscription():
+def test_a_handler_receives_what_fits_its_subscription():
     """A subscription's wildcards stand for what they stand for at the broker."""
     for pattern, topic, expected in (
         ("edgemeter/v1/+/+/job", "edgemeter/v1/lab/pi/job", True),

@@ -37,7 +37,7 @@ def test_a_device_gets_what_fits_its_python_c_library_and_board():
     assert chosen(health(), *everything, device=replace(DEVICE, board="pi4")) == (PI4, "")
 
 
-def test_a_board_that_is_not_said_gets_a_bundle_that_fits_and_a_word_about_it():
+def test_an_unknown_board_gets_a_bundle_that_fits_and_a_note():
     """A name of one's own for a board is none that bundles are built for."""
     for board in (None, "my-board"):
         release, note = chosen(health(), PI4, device=replace(DEVICE, board=board))
@@ -45,7 +45,7 @@ def test_a_board_that_is_not_said_gets_a_bundle_that_fits_and_a_word_about_it():
         assert "fleet.toml" in note
 
 
-def test_who_stays_is_told_why():
+def test_a_device_that_stays_has_a_note_with_the_reason():
     """No release is chosen, and the note names the reason."""
     for said, why in (
         (None, "has not reported its state"),
@@ -71,7 +71,7 @@ def test_what_is_refused_can_be_allowed():
     assert chosen(health(agent="unknown"), BOOKWORM)[0] == BOOKWORM
 
 
-def test_what_a_release_holds_tells_it_from_another_of_the_same_version():
+def test_the_content_of_a_release_distinguishes_it_from_another_of_the_same_version():
     """The version of a bundle ends in some digits of its content: another build is another release, and neither is the older one."""
     running, newer = replace(BOOKWORM, version="2.0+11111111"), replace(BOOKWORM, version="2.0+22222222", sha256="e" * 64, built_ns=2)
     assert chosen(health(agent="2.0", release="2.0+11111111"), running, newer)[0] == newer

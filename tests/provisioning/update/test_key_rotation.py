@@ -65,7 +65,7 @@ def test_the_new_key_is_taken_by_an_update_that_the_old_one_signed(rotation):
     assert trusted(board) == 1
 
 
-def test_a_key_that_nobody_trusted_before_is_not_taken(rotation):
+def test_a_key_that_nobody_trusted_before_is_rejected(rotation):
     """A bundle that the new key signed, on a device that knows the old one alone."""
     board, key, _, ended = rotation
     before = (board.root / "release.pub").read_bytes()

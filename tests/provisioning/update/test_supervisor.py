@@ -66,8 +66,8 @@ def test_a_good_release_is_gone_to_and_two_are_kept(board):
     ],
     ids=["crashes", "crashes at once", "does not import", "broken", "silent"],
 )
-def test_a_bad_release_is_gone_back_from_and_not_tried_again(board, agent, why):
-    """Until told: the version is known as bad, the disk is as it was, and a second order is refused without a switch."""
+def test_a_bad_release_is_rolled_back_and_not_tried_again(board, agent, why):
+    """Until allowed: the version is known as bad, the disk is as it was, and a second order is refused without a switch."""
     board.options = {"healthy-within-s": 4 if agent == SILENT else 20}
     board.start()
     bundle = board.bundle("2.0", agent)
@@ -119,7 +119,7 @@ def test_a_bundle_that_was_changed_is_refused(board):
             assert board.releases() == ["1.0"]
 
 
-def test_a_wish_with_anything_else_in_it_is_refused(board):
+def test_an_update_request_with_anything_else_in_it_is_refused(board):
     """A path, a field that nobody knows, another type."""
     board.start()
     bundle = board.bundle("2.0")
@@ -144,7 +144,7 @@ def test_a_wish_with_anything_else_in_it_is_refused(board):
 
 @pytest.mark.long
 @pytest.mark.parametrize("held", [b"", b"[]", b"{", b"\xff" * 70_000, b"[" * 50_000, b'{"job": 1e999, "attempt": NaN}'])
-def test_garbage_is_thrown_away_and_the_next_wish_is_granted(board, held):
+def test_garbage_is_thrown_away_and_the_next_request_is_granted(board, held):
     """In every file that the agent may write."""
     for name in ("wanted", "healthy", "bad", "outcome"):
         (board.home / "update" / f"{name}.json").write_bytes(held)
@@ -213,7 +213,7 @@ def test_a_release_that_cannot_be_imported_is_not_gone_to(board):
 
 @pytest.mark.long
 @pytest.mark.parametrize(("even_if", "state"), [("", "failed"), ("older", "done")])
-def test_an_older_release_is_gone_to_only_when_told(board, even_if, state):
+def test_an_older_release_is_installed_only_on_request(board, even_if, state):
     """The installer refuses it, whatever the agent thinks."""
     board.start()
     board.want(board.bundle("0.9"), "0.9", even_if=even_if)
@@ -286,7 +286,7 @@ def test_a_disk_that_gets_full_on_the_way_leaves_the_old_release(first, tmp_path
 
 
 @pytest.mark.long
-def test_with_a_full_disk_a_bad_release_is_gone_back_from(first, tmp_path):
+def test_with_a_full_disk_a_bad_release_is_rolled_back(first, tmp_path):
     """The copy of the bundle gives way to the journal."""
     with small_disk(tmp_path / "disk", 64) as disk:
         board = copied(first, tmp_path, disk)
@@ -393,7 +393,7 @@ def test_it_is_python_3_8_and_needs_nothing_but_python():
 
 
 @pytest.mark.long
-def test_one_that_is_killed_in_every_trial_goes_back(board):
+def test_a_release_that_is_killed_in_every_trial_is_rolled_back(board):
     """A release under which the board itself dies is tried twice, not for ever."""
     board.options = {"healthy-within-s": 60}
     board.start()
@@ -486,7 +486,7 @@ def test_there_is_one_supervisor(board):
     board._supervisor = first
 
 
-def test_the_journal_says_each_step_before_it_is_taken(board):
+def test_the_journal_holds_each_step_before_it_is_taken(board):
     """What a power cut leaves can be read by people."""
     board.start()
     with locked(board):

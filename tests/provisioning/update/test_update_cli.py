@@ -161,7 +161,7 @@ def test_a_version_means_its_bundles_for_all_boards(world):
     assert world.orders() == {"pi-1": "2.0+aaaaaaaa", "pi-2": "2.0+aaaaaaaa", "pi-3": "2.0+bbbbbbbb"}
 
 
-def test_without_a_release_the_command_says_how_to_add_one(world):
+def test_without_a_release_the_command_names_how_to_add_one(world):
     """The message names `release add`."""
     with pytest.raises(errors.ConfigError, match="release add"):
         world.call("update", "--on", "all")

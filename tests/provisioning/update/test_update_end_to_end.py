@@ -88,7 +88,7 @@ def runs(folder, version):
 
 @pytest.mark.needs("openssl")
 @pytest.mark.long
-def test_a_good_release_is_gone_to_and_a_bad_one_gone_back_from(world):
+def test_a_good_release_is_installed_and_a_bad_one_rolled_back(world):
     """The bundle comes over MQTT; a release with a runtime that does not import is taken back, and the fleet reads why and by whom."""
     folder, board = world
     assert runs(folder, "1.0")

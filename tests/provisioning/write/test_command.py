@@ -118,7 +118,7 @@ def test_without_a_device_the_disks_are_listed_with_why_not(bench):
     assert "no:" not in rows[str(bench.card)]
 
 
-def test_a_built_in_disk_is_refused_whatever_is_said(bench):
+def test_a_built_in_disk_is_refused_whatever_is_allowed(bench):
     """Also with its own words and --force-large."""
     bench.card = bench.folder / "dev/sda"
     done = run(bench, "--force-large", "--yes-model", target_disk.read_disk(bench.card, bench.world).words)

@@ -109,7 +109,7 @@ def test_an_unfit_disk_is_refused(tmp_path):
             assert said in why
 
 
-def test_a_large_disk_is_written_when_that_is_said(tmp_path):
+def test_a_large_disk_is_written_when_that_is_allowed(tmp_path):
     """And exactly 512 GB is no large disk."""
     bench = Bench(tmp_path)
     assert objections(bench, bench.disk(size_bytes=2000 * GB), large="allowed") == []

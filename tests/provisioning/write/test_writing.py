@@ -167,7 +167,7 @@ def test_a_hash_beside_the_image_is_compared(tmp_path):
                 make_image(tmp_path, CONTENT[:-1])
 
 
-def test_a_hash_that_says_nothing_of_the_image_is_refused(tmp_path):
+def test_a_hash_that_does_not_cover_the_image_is_refused(tmp_path):
     """A check that was wanted and cannot be made is not left out without a word."""
     for text in ("", "no hash\n", "0" * 64 + "  a.img\n" + "0" * 64 + "  b.img\n"):
         with table_row(text):
