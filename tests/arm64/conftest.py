@@ -50,7 +50,7 @@ def _pi4_bundle(folder, extras, root):
 
 
 @pytest.fixture(scope="module")
-def shelf(tmp_path_factory):
+def board_files(tmp_path_factory):
     """What all boards share: a card as from the shop, and what the kernel starts with."""
     emulation.folder()
     folder = tmp_path_factory.mktemp("arm64")

@@ -12,12 +12,12 @@ from tests.arm64.fleet_server import FleetServer
 PATIENCE_S = 3000.0
 
 
-def prepared(shelf: Path, server: FleetServer, device: str, folder: Path, blank: Path | None = None) -> Board:
+def prepared(board_files: Path, server: FleetServer, device: str, folder: Path, blank: Path | None = None) -> Board:
     """Return a board with a card that `fleet image` prepared for `device`."""
     image = folder / f"{device}.img"
-    emulation.run("cp", "--sparse=always", blank or shelf / "blank.img", image)
+    emulation.run("cp", "--sparse=always", blank or board_files / "blank.img", image)
     server.command("image", image, "--bundle", server.folder.parent / "pi4.tar", "--join", server.join_file(device))
-    return Board(image, shelf / "initrd", folder / f"{device}.console")
+    return Board(image, board_files / "initrd", folder / f"{device}.console")
 
 
 def awaited(board: Board, is_so: Callable[[], object]) -> bool:

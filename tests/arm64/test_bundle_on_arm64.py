@@ -17,7 +17,7 @@ pytestmark = [pytest.mark.arm64, pytest.mark.slow]
 
 
 @pytest.mark.long
-def test_the_manifest_says_on_which_core_it_was_tried(pi4, system):
+def test_the_manifest_names_the_core_it_was_tried_on(pi4, system):
     """Checked while it was built, and again with a check of the finished bundle, as another board too."""
     assert pi4.manifest.checked.endswith("native packages imported under qemu-user as cortex-a72, Python 3.13")
     _, checked = release.check_bundle(pi4.path, pi4.public, "pi3", system)

@@ -19,9 +19,9 @@ CUTS = int(os.environ.get("EDGEMETER_POWER_CUTS", "10"))
 FIRST_BOOT_S = 150.0
 
 
-def test_a_card_from_fleet_image_joins_and_its_first_result_arrives_by_itself(shelf, server, tmp_path):
+def test_a_card_from_fleet_image_joins_and_its_first_result_arrives_by_itself(board_files, server, tmp_path):
     """Nobody touches the board; afterwards the card holds no secret and says that it has joined."""
-    board = prepared(shelf, server, FIRST, tmp_path)
+    board = prepared(board_files, server, FIRST, tmp_path)
     token = (server.folder.parent / "join" / f"{FIRST}.join.toml").read_text().partition('token = "')[2].partition('"')[0]
     assert token in card.boot_file(board.image, "edgemeter/join.toml")
     board.power_on()
@@ -37,10 +37,10 @@ def test_a_card_from_fleet_image_joins_and_its_first_result_arrives_by_itself(sh
         assert token.encode() not in image.read(card.ROOT_OFFSET)
 
 
-def test_power_cut_at_any_moment_of_the_first_boot_still_ends_in_a_join(shelf, server, tmp_path):
+def test_power_cut_at_any_moment_of_the_first_boot_still_ends_in_a_join(board_files, server, tmp_path):
     """Cuts at random moments of one first boot, then it is left alone."""
     draw = random.Random(64)  # noqa: S311 - the same moments every time
-    board = prepared(shelf, server, SECOND, tmp_path)
+    board = prepared(board_files, server, SECOND, tmp_path)
     for _ in range(CUTS):
         board.power_on()
         time.sleep(draw.uniform(10.0, FIRST_BOOT_S))

@@ -21,11 +21,11 @@ def presence(server, device):
 
 
 @pytest.mark.parametrize("form", POWER_ONS)
-def test_a_card_of_another_format_joins_by_itself(form, shelf, server, tmp_path):
+def test_a_card_of_another_format_joins_by_itself(form, board_files, server, tmp_path):
     """Nobody touches the board; the command that started our part is gone from the card, and so is the secret."""
     device = f"pi4-{form}"
     card.blank(tmp_path / "blank.img", form)
-    board = prepared(shelf, server, device, tmp_path, tmp_path / "blank.img")
+    board = prepared(board_files, server, device, tmp_path, tmp_path / "blank.img")
     token = (server.folder.parent / "join" / f"{device}.join.toml").read_text().partition('token = "')[2].partition('"')[0]
     try:
         for _ in range(POWER_ONS[form] - 1):

@@ -23,9 +23,9 @@ UPDATE_S = 240.0
 
 
 @pytest.fixture(scope="module")
-def board(shelf, server, tmp_path_factory):
+def board(board_files, server, tmp_path_factory):
     """Return a board that has joined and is on."""
-    made = prepared(shelf, server, DEVICE, tmp_path_factory.mktemp("board"))
+    made = prepared(board_files, server, DEVICE, tmp_path_factory.mktemp("board"))
     made.power_on()
     assert awaited(made, lambda: said(server).get("release")), made.said()[-3000:]
     yield made
@@ -81,8 +81,8 @@ def test_power_cut_at_any_moment_of_an_update_leaves_an_agent_that_works(board: 
     assert works(server)
 
 
-def test_a_release_whose_agent_does_not_start_is_gone_back_from(board: Board, server: FleetServer, tmp_path):
-    """It installs and imports, and its agent ends at once: the one before runs again, and the device says which was bad."""
+def test_a_release_whose_agent_does_not_start_is_rolled_back(board: Board, server: FleetServer, tmp_path):
+    """It installs and imports, and its agent ends at once: the one before runs again, and the device reports which was bad."""
     before = said(server)["release"]
     wheel = _broken(next(server.folder.parent.glob("second.tar")), tmp_path)
     bundle = tmp_path / "broken.tar"

@@ -50,7 +50,7 @@ def test_a_row_has_what_the_results_file_promises():
     assert row["ratio"] == pytest.approx(0.2)
 
 
-def test_the_energy_benchmark_tells_errors_coverage_and_rivals():
+def test_the_energy_benchmark_prints_errors_coverage_and_rivals():
     """A few trials of one case: our error is below each rival's, and the lines hold its goals."""
     case = next(case for case in energy.CASES if case.name == "30 fps, 10 Hz")
     found = energy.judged(case, trials=20)

@@ -59,8 +59,8 @@ def test_a_quarantined_record_is_no_success():
     assert not judge(SAID, [ALL], ALL, 1, 0).holds
 
 
-def test_a_journal_cut_by_a_kill_says_no_more_than_its_whole_lines(tmp_path):
-    """`k 1` cut short of `k 12` must not say that record 1 was kept."""
+def test_a_journal_cut_by_a_kill_holds_no_more_than_its_whole_lines(tmp_path):
+    """`k 1` cut short of `k 12` must not mean that record 1 was kept."""
     path = tmp_path / "a.journal"
     path.write_text(" cut\ni 11\nk 11\nr 4\ni 12\nk 1")
     assert agents.read(path) == (12, {11})

@@ -71,7 +71,7 @@ def test_a_serial_sensor_reads_its_device_from_a_thread(name, pieces):
 
 @every_serial_sensor
 @pytest.mark.parametrize("broken", ["cut", "garbled"])
-def test_a_broken_reply_costs_a_reading_and_no_more(name, broken):
+def test_a_garbled_reply_costs_a_reading_and_no_more(name, broken):
     """The reading fails as transient, or waits for the next whole reply; those after it are good."""
     whole = recorded(name)
     bad = whole[: len(whole) // 2] if broken == "cut" else bytes(len(whole))

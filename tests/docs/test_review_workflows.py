@@ -64,7 +64,7 @@ def test_every_command_in_the_examples_is_one_that_there_is():
 
 @pytest.mark.slow
 @pytest.mark.parametrize("path", COMPARING, ids=lambda path: path.stem)
-def test_the_comparison_of_an_example_does_what_the_example_says(path, tmp_path):
+def test_the_comparison_of_an_example_does_what_the_example_promises(path, tmp_path):
     """With the folders that the measuring step leaves behind: status 1 and a comment for a change that is slower, 0 for one that is not."""
     (arguments,) = [arguments for arguments in commands(path) if arguments[0] == "compare"]
     for factor, status in ((1.0, 0), (1.2, 1)):
@@ -91,7 +91,7 @@ def test_the_example_gives_the_action_what_it_takes():
     assert given["fail-on"] == inputs["fail-on"]["default"]
 
 
-def test_the_examples_look_for_the_mark_that_a_comment_begins_with():
+def test_the_examples_find_a_comment_by_the_mark_that_it_begins_with():
     """Else every push would add another comment."""
     for path in WORKFLOWS:
         text = path.read_text()

@@ -58,7 +58,7 @@ CASES = [
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("arguments", "says"), [case[1:] for case in CASES], ids=[case[0] for case in CASES])
-def test_bad_input_is_one_line_that_says_what_to_do(place, arguments, says):
+def test_bad_input_is_one_line_that_names_the_remedy(place, arguments, says):
     """Nothing on standard output; with `-q`, which hides progress and notes, one line on standard error; status 1 or 2."""
     done = edgemeter(*arguments, cwd=place)
     assert done.returncode in (1, 2)
@@ -79,7 +79,7 @@ def test_no_broker_at_the_address_ends_before_anything_is_measured(place):
 
 
 @pytest.mark.slow
-def test_a_runtime_that_is_not_installed_says_how_to_install_it(place):
+def test_a_runtime_that_is_not_installed_names_how_to_install_it(place):
     """The line holds the pip command with the extra."""
     (place / "shadow").mkdir()
     (place / "shadow" / "onnxruntime.py").write_text("raise ImportError('not here')\n")
@@ -98,7 +98,7 @@ def test_a_runtime_that_is_not_installed_says_how_to_install_it(place):
         ("model_invoking_error.tflite", "fake-op-double"),
     ],
 )
-def test_a_real_model_that_cannot_run_here_says_why(realdata, place, file, says):
+def test_a_real_model_that_cannot_run_here_states_why(realdata, place, file, says):
     """An Edge TPU model on a processor, and one that fails at allocation by design."""
     done = edgemeter("run", "-q", "--model", realdata / "models" / file, "--images", "photos", cwd=place)
     assert done.returncode in (1, 2)

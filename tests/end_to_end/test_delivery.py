@@ -268,7 +268,7 @@ def test_a_full_disk_at_the_collector_confirms_nothing_until_there_is_room(tmp_p
         assert caplog.text.count("cannot commit") == caplog.text.count("results are being committed again") == 1
 
 
-def test_publish_says_whose_records_it_did_not_send(tmp_path, at_end, monkeypatch):
+def test_publish_names_whose_records_it_did_not_send(tmp_path, at_end, monkeypatch):
     """An outbox may hold another device's: it is not empty then, and who named no device has not sent what he meant to."""
     monkeypatch.setenv("EDGEMETER_HOME", str(tmp_path))
     address = str(embedded(at_end))
@@ -283,8 +283,8 @@ def test_publish_says_whose_records_it_did_not_send(tmp_path, at_end, monkeypatc
     assert done.stderr.startswith("delivered 0 records of device 'pi-2'; the outbox still holds 1 of device 'pi-1'")
 
 
-def test_an_influxdb_that_is_away_is_said_at_the_start(tmp_path, at_end, caplog):
-    """With an empty ledger nothing would be tried, and a wrong port be found when results are looked for."""
+def test_an_influxdb_that_is_away_is_reported_at_the_start(tmp_path, at_end, caplog):
+    """With an empty ledger nothing would be tried, and a wrong port be noticed when results are missed."""
     with collecting(embedded(at_end), tmp_path / "ledger", InfluxConfig("http://127.0.0.1:1", "t", "o")):
         assert "not drained yet: no InfluxDB responds at http://127.0.0.1:1" in caplog.text
 

@@ -90,7 +90,7 @@ def test_collectors_of_a_group_share_what_comes_and_lose_nothing(broker, tmp_pat
     assert (len(held), len(set(held))) == (2000, 2000)
 
 
-def test_the_command_answers_with_metrics_and_health_and_forgets_what_is_old(broker, tmp_path):
+def test_the_command_serves_metrics_and_health_and_forgets_what_is_old(broker, tmp_path):
     """As a supervisor and Prometheus see it."""
     command = [
         sys.executable,

@@ -51,8 +51,8 @@ def test_a_run_is_kept_and_read_without_options(tmp_path):
 
 
 @pytest.mark.slow
-def test_the_first_words_say_what_will_be_done_and_a_pipe_gets_a_line_a_phase(tmp_path):
-    """What, how often and how long, before anything else; then each phase in its order; `--quiet` says nothing of it."""
+def test_the_first_words_state_what_will_be_done_and_a_pipe_gets_a_line_a_phase(tmp_path):
+    """What, how often and how long, before anything else; then each phase in its order; `--quiet` prints none of it."""
     first, *_, loading, preparing, warming, timing, _scoring, ended, took, saved = measure(tmp_path).stderr.splitlines()
     assert first == "measuring m.replay.json replay 1 thread; mode rapid; 1 run, 2 s to 4 s"
     begun = "[1/1] m.replay.json replay 1 thread, repeat 1: "
@@ -97,8 +97,8 @@ def test_a_full_standard_output_is_one_line_after_the_run_was_saved(tmp_path, fo
 
 
 @pytest.mark.slow
-def test_without_a_home_the_run_is_printed_and_the_status_says_that_it_is_not_saved(tmp_path):
-    """It is said before anything is measured, and again at the end; `--no-save` is the remedy that costs nothing."""
+def test_without_a_home_the_run_is_printed_and_the_status_shows_that_it_is_not_saved(tmp_path):
+    """It is reported before anything is measured, and again at the end; `--no-save` is the remedy that costs nothing."""
     (tmp_path / "file").touch()
     done = measure(tmp_path, "--json", home=tmp_path / "file" / "home")
     assert len(json.loads(done.stdout)["runs"]) == 1

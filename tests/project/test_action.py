@@ -121,7 +121,7 @@ def test_without_a_stored_baseline_the_check_does_not_pass(tmp_path):
     assert runner.step("compare")[0] != 0
 
 
-def test_the_base_is_checked_out_where_the_measuring_step_looks():
+def test_the_base_is_checked_out_where_the_measuring_step_reads_it():
     """The commit that the pull request branches from, without credentials left behind for what runs there."""
     yaml = pytest.importorskip("yaml")
     steps = yaml.safe_load(ACTION.read_text())["runs"]["steps"]

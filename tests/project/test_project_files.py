@@ -75,7 +75,7 @@ def test_a_dockerfile_is_one_that_a_linter_takes():
     checked("hadolint", *DOCKERFILES)
 
 
-def test_an_image_runs_without_root_and_tells_its_health():
+def test_an_image_runs_without_root_and_reports_its_health():
     """And on any architecture: nothing in it names one."""
     for path in DOCKERFILES:
         with table_row(path):

@@ -72,7 +72,7 @@ def test_the_extra_convert_is_one_list():
     assert set(requirements.CONVERT) == set(build.NEEDED)
 
 
-def test_no_test_looks_for_a_program_at_a_fixed_address():
+def test_no_test_expects_a_program_at_a_fixed_address():
     """On PATH alone, so that a machine without a program skips every test that starts it."""
     lines = {
         f"{path.relative_to(ROOT)}:{number}: {line.strip()}"

@@ -53,7 +53,7 @@ def test_five_files_with_cards_are_made(made):
         assert (model.about.made["seed"], model.about.made["steps"]) == (3, STEPS)
 
 
-def test_all_files_give_the_answers_of_one_network(made):
+def test_all_files_give_the_outputs_of_one_network(made):
     """Every fp32 file agrees to rounding; int8 files follow them to a few quantisation steps."""
     models, _ = made
     image = draw_scene(3, Stream.VALIDATION, 0).image
@@ -67,7 +67,7 @@ def test_all_files_give_the_answers_of_one_network(made):
         np.testing.assert_allclose(found_scores, scores, atol=max(share * scores.max(), 0.005 * (share > 0.01)), err_msg=model.path.name)
 
 
-def test_no_file_tells_where_it_was_made(made):
+def test_no_file_shows_where_it_was_made(made):
     """No path of this machine's sources or libraries in any file, compressed members included."""
     models, _ = made
     places = [str(Path(module.__file__).parents[1]).encode() for module in (build, np)]

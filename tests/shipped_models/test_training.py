@@ -30,7 +30,7 @@ def answering(torch, box, centres, strides):
 
 
 @pytest.mark.slow
-def test_the_detector_answers_once_per_cell(torch, training):
+def test_the_detector_predicts_once_per_cell(torch, training):
     """Distances are not negative, scores lie within 0..1, and the network is small."""
     boxes, scores = training.Detector().eval()(torch.rand(2, 3, SIZE_PX, SIZE_PX))
     count = sum((SIZE_PX // stride) ** 2 for stride in training.STRIDES)
@@ -42,7 +42,7 @@ def test_the_detector_answers_once_per_cell(torch, training):
 
 
 @pytest.mark.slow
-def test_folding_changes_no_answer(torch, training):
+def test_folding_changes_no_output(torch, training):
     """Normalisations become part of the convolutions; weights lie as the converters need them."""
     torch.manual_seed(0)
     model = training.Detector().to(memory_format=torch.channels_last).train()
@@ -72,8 +72,8 @@ def test_cells_outside_every_object_are_background(torch, training):
     assert len(strides) == len(centres)
 
 
-def test_a_cell_claimed_by_two_objects_answers_for_the_one_it_overlaps(torch, training):
-    """Of two nested objects, a cell that draws the inner box answers for the inner one."""
+def test_a_cell_in_two_objects_predicts_the_one_it_overlaps(torch, training):
+    """Of two nested objects, a cell that draws the inner box predicts the inner one."""
     centres, _ = training.cells()
     outer, inner = (16.0, 16.0, 144.0, 144.0), (60.0, 60.0, 100.0, 100.0)
     found = torch.tensor(inner).expand(1, len(centres), 4)

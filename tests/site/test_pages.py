@@ -39,7 +39,7 @@ def name_of(path):
     return path.relative_to(ROOT).with_suffix("").as_posix()
 
 
-def test_every_command_runs_in_a_test_or_says_why_not():
+def test_every_command_runs_in_a_test_or_states_why_not():
     """A block of commands without a mark belongs to a page that is walked through; `not run` has a reason."""
     for page, block in ((page, block) for page in PAGES for block in walk.blocks(page)):
         where = f"{page.name}:{block.line}"
@@ -70,7 +70,7 @@ def test_a_block_is_found_with_its_mark_and_title(tmp_path):
 @pytest.mark.parametrize(
     "page", [pytest.param(path, marks=pytest.mark.alone if path.stem == TIMED else ()) for path in WITHOUT_BROKER], ids=name_of
 )
-def test_a_page_does_what_it_says(page, tmp_path):
+def test_a_page_does_what_it_promises(page, tmp_path):
     """From the first command to the last; none prints a traceback."""
     with walk.walk(tmp_path) as reader:
         if page.stem == "contributor":
@@ -84,7 +84,7 @@ def test_a_page_does_what_it_says(page, tmp_path):
 @pytest.mark.slow
 @pytest.mark.long
 @pytest.mark.mosquitto
-def test_the_page_about_the_collector_does_what_it_says(tmp_path):
+def test_the_page_about_the_collector_does_what_it_promises(tmp_path):
     """With a mosquitto in the place of the reader's broker."""
     broker = mosquitto(tmp_path)
     broker.start()
@@ -113,7 +113,7 @@ def test_the_page_about_a_fleet_brings_a_result_to_its_collector(tmp_path):
 @pytest.mark.long
 @pytest.mark.mosquitto
 @pytest.mark.influx
-def test_the_page_about_twenty_boards_does_what_it_says(influxd, tmp_path):
+def test_the_page_about_twenty_boards_does_what_it_promises(influxd, tmp_path):
     """With a mosquitto and an InfluxDB in the place of the reader's, and what was delivered is in the bucket."""
     (tmp_path / "influx").mkdir()
     broker, server = mosquitto(tmp_path), Influx(influxd, tmp_path / "influx")
@@ -234,7 +234,7 @@ def test_every_command_in_a_block_has_a_name_and_options_of_today():
             command.make_context("edgemeter", arguments)
 
 
-def test_the_table_of_sensors_to_buy_is_what_the_sensors_say():
+def test_the_table_of_sensors_to_buy_matches_the_sensors():
     """Their period and the uncertainty of their gain, where these are constants."""
     from edgemeter.agent.power import fnirsi, http_plugs, ina2xx, ina_i2c, pi5_pmic, powerz, um25c  # noqa: PLC0415
 

@@ -113,7 +113,7 @@ def test_compare_returns_a_sentence(tmp_path):
         edgemeter.load()
 
 
-def test_energy_without_a_sensor_says_so():
+def test_energy_without_a_sensor_is_reported_missing():
     """Before the block runs."""
     with pytest.raises(UnavailableError, match="none"), edgemeter.energy("none"):
         pytest.fail("the block ran")

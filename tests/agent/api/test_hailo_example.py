@@ -28,7 +28,7 @@ def test_the_example_passes_the_contract(tmp_path):
     assert "skipped" not in done.stdout
 
 
-def test_the_example_says_that_it_was_not_run_on_hardware():
+def test_the_example_states_that_it_was_not_run_on_hardware():
     """In the data sheet and the read-me, and the package's entry point is the one that was tested."""
     assert "Not run on hardware" in (PACKAGE / "edgemeter_hailo.py").read_text().partition("\n")[0]
     assert "has not been run on hardware" in (PACKAGE / "README.md").read_text()
