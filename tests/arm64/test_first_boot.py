@@ -20,7 +20,7 @@ FIRST_BOOT_S = 150.0
 
 
 def test_a_card_from_fleet_image_joins_and_its_first_result_arrives_by_itself(board_files, server, tmp_path):
-    """Nobody touches the board; afterwards the card holds no secret and says that it has joined."""
+    """Nobody touches the board; afterwards the card holds no secret and notes that it has joined."""
     board = prepared(board_files, server, FIRST, tmp_path)
     token = (server.folder.parent / "join" / f"{FIRST}.join.toml").read_text().partition('token = "')[2].partition('"')[0]
     assert token in card.boot_file(board.image, "edgemeter/join.toml")

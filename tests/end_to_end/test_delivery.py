@@ -244,7 +244,7 @@ def test_a_device_that_measured_while_nobody_was_there_delivers_later(tmp_path, 
 
 
 def test_a_full_disk_at_the_collector_confirms_nothing_until_there_is_room(tmp_path, caplog, at_end, monkeypatch):
-    """No receipt for what is not kept; the records wait on the device and arrive when there is room. It is said once: logs take room."""
+    """No receipt for what is not kept; the records wait on the device and arrive when there is room. Reported once: logs take room."""
     monkeypatch.setattr("edgemeter.collector.receive.receiver.RETRY_S", 0.02)
     address = embedded(at_end)
     with (

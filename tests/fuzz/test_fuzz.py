@@ -32,7 +32,7 @@ def test_a_minute_of_a_new_seed_breaks_nothing():
 
 
 def test_the_fuzzer_finds_a_decoder_that_breaks(monkeypatch):
-    """A flaw is found and told with its input: a fuzzer that cannot fail would be worth nothing."""
+    """A flaw is found and reported with its input: a fuzzer that cannot fail would be worth nothing."""
 
     def broken(_text):
         raise KeyError("schema")

@@ -118,7 +118,7 @@ def test_a_test_without_what_it_needs_is_skipped_before_its_fixtures(bare_run):
 
 
 def test_what_must_run_and_is_skipped_fails_the_run(bare_run):
-    """A skip by a marker of EDGEMETER_MUST_RUN is told and no success."""
+    """A skip by a marker of EDGEMETER_MUST_RUN is reported and no success."""
     done = bare_run(EDGEMETER_MUST_RUN="mosquitto")
     assert done.returncode == pytest.ExitCode.TESTS_FAILED, done.stdout + done.stderr
     assert "EDGEMETER_MUST_RUN says they must run" in done.stdout

@@ -21,7 +21,7 @@ STEPS = 30
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory):
-    """Return the models of a short build, and what it told of its progress."""
+    """Return the models of a short build, and what it reported of its progress."""
     told = []
     models = build.build_shipped(tmp_path_factory.mktemp("built"), Recipe(seed=3, steps=STEPS, scenes=4), lambda *step: told.append(step))
     return models, told

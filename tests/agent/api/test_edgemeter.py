@@ -75,7 +75,7 @@ def test_a_type_checker_knows_the_names(tmp_path):
 
 @pytest.mark.slow
 def test_measure_returns_the_record_and_keeps_it(tmp_path, home, capfd):
-    """One run, in the ledger too; its reasons say what was not measured."""
+    """One run, in the ledger too; its reasons name what was not measured."""
     replay_case(tmp_path, "a", 1.0)
     record = edgemeter.measure(tmp_path / "a.replay.json", mode="rapid")
     assert isinstance(record, edgemeter.Record)

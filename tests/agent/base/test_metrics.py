@@ -99,6 +99,6 @@ def test_a_conversion_that_errs_more_is_ruined():
 
 
 def test_an_old_record_has_an_accuracy_of_which_more_is_better():
-    """It does not say."""
+    """It is unknown."""
     old = msgspec.json.encode({key: value for key, value in msgspec.to_builtins(make_accuracy()).items() if key != "better"})
     assert msgspec.json.decode(old, type=type(make_accuracy())).better == "higher"

@@ -177,7 +177,7 @@ def test_wrong_usage_is_one_line_with_the_remedy():
 
 
 def test_an_index_of_classes_has_no_boxes(tmp_path):
-    """Said as it is."""
+    """Reported as it is."""
     paths = written(tmp_path, "truth.json", {"a.jpg": 1}), written(tmp_path, "found.json", [])
     done = run("--annotations", paths[0], "--detections", paths[1])
     assert done.returncode == 2

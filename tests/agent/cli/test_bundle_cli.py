@@ -91,7 +91,7 @@ def test_a_difference_is_a_row_of_a_table(tmp_path):
 
 
 def test_a_damaged_bundle_fails_in_one_line(tmp_path):
-    """Beside a sound one, whose result is still told."""
+    """Next to a sound one, whose result is still reported."""
     whole = write_bundle(tmp_path)
     broken = tmp_path / "broken.edgemeter"
     broken.write_bytes(whole.read_bytes()[:500])

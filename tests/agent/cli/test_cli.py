@@ -59,7 +59,7 @@ def test_a_misspelt_file_is_reported_with_the_nearest_name(tmp_path):
 
 
 def test_the_version_is_printed():
-    """`edgemeter --version` tells it."""
+    """`edgemeter --version` shows it."""
     assert run("--version").stdout.startswith("edgemeter, version ")
 
 

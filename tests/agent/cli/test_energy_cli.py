@@ -61,7 +61,7 @@ def test_the_energy_of_a_command_is_shown(configuration):
 
 
 def test_a_suite_is_measured_every_so_often_and_a_failure_is_no_end(tmp_path, monkeypatch):
-    """Three periods: measured, failed, measured; a period that was missed is left out and told."""
+    """Three periods: measured, failed, measured; a period that was missed is left out and reported."""
     replay_case(tmp_path, "a", 1.0)
     suite = tmp_path / "suite.toml"
     suite.write_text('name = "s"\n[[case]]\nmodel = "a.replay.json"\nmode = "rapid"\n')

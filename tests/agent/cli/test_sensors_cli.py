@@ -48,7 +48,7 @@ def test_a_recording_is_read_into_one_document(trace):
 
 
 def test_how_readings_follow_the_power_is_printed_with_its_source(trace, tmp_path):
-    """An ACPI meter's interval, as its driver shows it; of a recording that says nothing it is unknown."""
+    """An ACPI meter's interval, as its driver shows it; of a recording that does not state one it is unknown."""
     files = {"name": "power_meter", "power1_average": 5_000_000, "power1_average_interval": 2000, "power1_label": "system"}
     write(tmp_path / "tree", {f"sys/class/hwmon/hwmon0/{name}": f"{value}\n" for name, value in files.items()})
     assert "averaging: mean of 2 s (driver)" in run("read", "--from", tmp_path / "tree").stdout
@@ -64,7 +64,7 @@ def test_a_counter_in_a_recording_holds_no_watts(tmp_path):
 
 
 def test_the_settings_of_the_recorded_machine_are_its_configuration(tmp_path):
-    """A shunt that is confirmed, of two chips the one that is meant; and a setting that is wrong is said."""
+    """A shunt that is confirmed, of two chips the one that is meant; and a setting that is wrong is reported."""
     for number in (1, 2):
         files = {"name": "ina219", "in1_input": 5000, "curr1_input": 1000 * number, "shunt_resistor": 10000}
         write(tmp_path / "tree", {f"sys/class/hwmon/hwmon{number}/{name}": f"{value}\n" for name, value in files.items()})
@@ -138,7 +138,7 @@ def test_the_sensors_that_the_configuration_names_are_what_a_run_would_use(confi
 
 
 def test_what_is_shown_is_corrected_as_in_a_run(configuration, trace, tmp_path, monkeypatch):
-    """A calibration of this board counts; a damaged one is told beside the sensor, and the others are still shown."""
+    """A calibration of this board counts; a damaged one is reported with the sensor, and the others are still shown."""
     monkeypatch.setenv("EDGEMETER_HOME", str(tmp_path))
     monkeypatch.setattr(detect, "board_key", lambda: "a board")
     sensor = Replay(str(trace))
@@ -219,7 +219,7 @@ def test_a_promotion_that_was_never_made_is_refused(two_traces):
 
 
 def test_a_configured_sensor_that_is_absent_is_listed_without_being_asked_for(tmp_path):
-    """Its table has no address: it is shown like one that cannot be read, and in the line that tells which one a run uses."""
+    """Its table has no address: it is shown like one that cannot be read, and in the line that names which one a run uses."""
     path = tmp_path / "config.toml"
     path.write_text('[sensors.shelly]\nuser = "me"\n')
     shown = run("--config", path).stdout

@@ -56,7 +56,7 @@ def test_every_key_of_a_case_has_a_text_with_its_real_default(tmp_path):
 
 
 def test_lengths_of_a_language_model_are_swept_and_have_defaults(tmp_path):
-    """Prompts x outputs, 512+128 where nothing is said; what the defaults have for images does not reach it."""
+    """Prompts x outputs, 512+128 where nothing is set; what the defaults have for images does not reach it."""
     text = 'name = "m"\n[defaults]\nimages = "i"\n[[case]]\nmodel = "a.gguf"\n{}\n[[case]]\nmodel = "b.onnx"\n'
     suite = _suite(tmp_path, text.format("prompt_tokens = [128, 512]\noutput_tokens = [1, 64]"))
     found = [(case.prompt_tokens, case.output_tokens, case.runtime, case.images is None) for case in suite.cases]

@@ -75,7 +75,7 @@ def test_each_hears_its_topics_and_the_connection_in_the_thread_that_serves():
 
 
 def test_one_that_fails_does_not_keep_the_others_from_their_work(caplog):
-    """It is said, and it is asked again."""
+    """It is reported, and asked again."""
     made = Dispatcher()
     wrong, right = Listening("a", wrong=ConfigError("is wrong")), Listening("a")
     made.handlers = {"wrong": wrong, "right": right}

@@ -43,7 +43,7 @@ def test_a_large_record_is_compressed_and_a_small_one_is_not():
 
 
 def test_a_topic_is_one_fleets():
-    """Records of a previous fleet go in a parcel of their own, and the order stays."""
+    """Records of a previous fleet go in a batch of their own, and the order stays."""
     waiting = [pending(1, record(1), "old"), pending(2, record(2), session=2), pending(3, record(3)), pending(4, record(4), "old")]
     made = list(batches(waiting, LARGE))
     assert [[one.row for one in parcel.records] for parcel in made] == [[1], [2, 3], [4]]

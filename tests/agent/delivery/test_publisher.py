@@ -262,7 +262,7 @@ def test_a_publisher_that_was_started_without_a_broker_delivers_when_there_is_on
 
 
 def test_two_processes_of_one_device_do_not_throw_each_other_out(address, outbox):
-    """The second publishes beside the first, under an id of its own, and says nothing about the device."""
+    """The second publishes beside the first, under an id of its own, and publishes nothing about the device."""
     with Outbox(outbox.path) as second_box, peer(address, ALL, confirm=always) as collector:
         with connected(address, outbox) as first:
             assert wait_until(lambda: last_state(collector) == "online")
@@ -290,7 +290,7 @@ def test_the_next_process_represents_the_device_when_the_first_has_gone(address,
 @with_mosquitto
 @pytest.mark.slow
 def test_two_boards_of_one_name_end_in_a_warning_and_not_in_a_fight(tmp_path, caplog):
-    """They share no outbox, so only the broker's word tells; both deliver."""
+    """They share no outbox, so only the broker knows; both deliver."""
     with (
         started(mosquitto(tmp_path, *TUNED)) as address,
         Outbox(tmp_path / "a") as one_box,

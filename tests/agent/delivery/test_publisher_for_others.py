@@ -73,7 +73,7 @@ def test_a_flood_of_others_is_refused_and_the_broker_is_not_overrun(address, out
 
 @pytest.mark.mosquitto
 def test_a_broker_that_allows_no_jobs_still_takes_results(tmp_path, outbox, listener, caplog):
-    """Rules without the topics of jobs: said in one line, and the records go out and are confirmed."""
+    """Rules without the topics of jobs: reported in one line, and the records go out and are confirmed."""
     acl = tmp_path / "acl"
     device = f"{messages.TOPIC_ROOT}/lab/pi-1"
     acl.write_text("".join(f"topic readwrite {device}/{kind}\n" for kind in ("result", "receipt", "birth", "state")))

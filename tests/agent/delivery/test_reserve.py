@@ -90,7 +90,7 @@ def test_another_failure_than_a_full_disk_is_reported_as_it_is(tmp_path):
 
 
 def test_a_disk_without_room_for_the_logs_index_is_called_full(tmp_path):
-    """SQLite says `disk I/O error` then; nobody must be told to move the outbox away."""
+    """SQLite says `disk I/O error` then; the remedy must not be to move the outbox away."""
     with small_disk(tmp_path / "disk", 4) as disk:
         Outbox(disk / "outbox.sqlite").close()
         DiskReserve(disk / "outbox.sqlite").path.unlink(missing_ok=True)

@@ -27,7 +27,7 @@ def outbox(tmp_path):
 
 
 def test_the_oldest_traces_go_first_and_every_record_stays(outbox, caplog):
-    """Five times the limit in traces: all records are there, the newest with their samples, the rest say why they have none."""
+    """Five times the limit in traces: all records are there, the newest with their samples, the rest state why they have none."""
     for _ in range(80):
         outbox.put(make_heavy_record())
     waiting = pending(outbox)
@@ -43,7 +43,7 @@ def test_the_oldest_traces_go_first_and_every_record_stays(outbox, caplog):
 
 
 def test_records_go_last_the_oldest_of_them(outbox, caplog):
-    """When no trace is left to drop; what went is counted and said, and the numbers go on."""
+    """When no trace is left to drop; what went is counted and reported, and the numbers go on."""
     for _ in range(600):
         outbox.put(make_record())
     waiting = [record.seq for record in pending(outbox)]
@@ -74,7 +74,7 @@ def test_what_a_receipt_names_makes_room_without_loss(outbox):
 
 
 def test_what_was_dropped_is_counted_per_device(outbox):
-    """Each device says its own loss."""
+    """Each device reports its own loss."""
     for _ in range(30):
         outbox.put(make_heavy_record(device="a"))
     outbox.put(make_heavy_record(device="b"))

@@ -145,7 +145,7 @@ def test_a_record_of_an_earlier_boot_goes_out_as_it_is(outbox, world):
 
 @pytest.mark.parametrize("says", [{"clock_synchronised": True}, {"clock_synchronised": None}, {"boot_id": None}])
 def test_what_needs_no_stamp_or_can_have_none_is_not_held_back(outbox, says):
-    """A right clock, one of which nobody can tell, and a machine that does not name its boot."""
+    """A right clock, one of which nobody knows, and a machine that does not name its boot."""
     outbox.put(measured(began_s=5.0, **says))
     assert not outbox.has_unstamped()
     assert len(pending(outbox)) == 1

@@ -153,7 +153,7 @@ def test_a_missing_foreign_or_expired_certificate_of_ours_is_reported(with_mtls,
 
 @pytest.mark.mosquitto
 def test_no_tls_where_tls_was_asked_for_and_the_other_way_round(with_tls, authority, tmp_path):
-    """Each is said as what it is."""
+    """Each is reported as what it is."""
     server = mosquitto(tmp_path)
     server.start()
     try:

@@ -27,7 +27,7 @@ def plug(root):
 
 
 def test_a_coral_with_its_library_is_fine(tmp_path, library):
-    """Version and clock are told."""
+    """Version and clock are reported."""
     plug(tmp_path)
     (finding,) = found(tmp_path, library)
     assert (finding.state, finding.what) == ("ok", "libedgetpu, BuildLabel(N/A), RuntimeVersion(14), clock max: Coral PCIe (apex_0)")

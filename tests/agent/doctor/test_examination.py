@@ -74,7 +74,7 @@ def test_a_jetson_has_its_own_remedy(tmp_path):
 
 
 def test_a_32_bit_system_has_no_wheels(tmp_path):
-    """Said before somebody looks for them in vain."""
+    """Reported before somebody searches for them in vain."""
     found = _machine(machine_trees.raspberry_pi_5(tmp_path), "armv7l")
     assert (found["system"].state, found["system"].remedy) == ("warn", "install the 64-bit system")
 
@@ -162,7 +162,7 @@ def test_waiting_records_are_counted_and_counting_changes_nothing(tmp_path):
 
 
 def test_a_file_that_is_no_outbox_is_bad(tmp_path):
-    """Told with what to do, as the outbox itself tells it."""
+    """Reported with the remedy, in the outbox's own words."""
     (tmp_path / "outbox.sqlite").write_text("shopping list")
     assert (found := _delivery(tmp_path)["outbox"]).state == "bad"
     assert "is not" in found.what

@@ -113,7 +113,7 @@ def test_work_that_is_no_inference_needs_time_and_no_number():
 
 
 def test_a_power_that_no_machine_draws_gives_no_energy_but_its_likely_cause():
-    """At or below 0 W over the timed part: named by the kind of sensor, in one line, before anything is said about lengths."""
+    """At or below 0 W over the timed part: named by the kind of sensor, in one line, before lengths are reported."""
     for power_w, scope, sensor, words in [
         (-3.066, "wall-ac", "shelly:plug", "clamp or its wiring is reversed: turn the clamp around"),
         (0.0, "wall-ac", "tasmota:plug", "below what the plug can show"),

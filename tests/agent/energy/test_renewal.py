@@ -107,7 +107,7 @@ def test_a_held_peak_does_not_look_like_an_average():
 
 
 def test_a_sensor_that_is_later_than_its_clock_averages_and_is_never_in_step():
-    """The mean of 2 s, renewed every second, and 30 queries in each: what is 1.5 s late looked at all of them."""
+    """The mean of 2 s, renewed every second, and 30 queries in each: what is 1.5 s late covered all of them."""
     trial, found = seen(World(window_s=2.0, update_s=(1.0, 1.0), jitter=0))
     assert keeps_step(trial.run.queries, found)
     energy, reason = assess(trial.trace, trial.run)

@@ -69,7 +69,7 @@ def test_a_block_that_raises_is_not_hidden(settings):
 
 
 def test_without_a_sensor_there_is_nothing_to_watch(settings):
-    """Said before the block is run."""
+    """Reported before the block is run."""
     with pytest.raises(UnavailableError, match="none"), Watch("none", settings=settings):
         pytest.fail("the block was run")
 

@@ -223,7 +223,7 @@ def test_times_are_settled_by_their_last_two_or_by_their_halves():
 
 
 def test_llama_is_measured_from_its_file(tmp_path):
-    """The tiny model runs through all of it, with its own rates and what its header tells."""
+    """The tiny model runs through all of it, with its own rates and what its header holds."""
     pytest.importorskip("xllamacpp")
     model = tmp_path / "tiny.Q4_K_M.gguf"
     shutil.copy(TINY, model)

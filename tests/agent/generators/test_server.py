@@ -132,7 +132,7 @@ def test_tokens_joined_in_one_piece_are_counted_from_the_usage(loaded):
 
 
 def test_without_usage_pieces_are_counted_as_estimated(loaded):
-    """A server that never tells its count is measured, and marked."""
+    """A server that never reports its count is measured, and marked."""
     stream = events(text("a"), text("b", "stop"))
     _, generator, found = loaded({"/v1/models": lambda _: MODELS, "/v1/completions": lambda _: stream})
     answer, _ = ask(generator)

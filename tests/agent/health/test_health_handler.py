@@ -134,7 +134,7 @@ def test_a_disk_that_fills_up_is_reported_at_once(handler, published, monkeypatc
 
 @pytest.mark.slow
 def test_a_renewed_certificate_is_reported(handler, published, tmp_path):
-    """Who looks at the list must not wait a day to see that it worked."""
+    """Who reads the list must not wait a day to see that it worked."""
     collected(handler, published)
     (tmp_path / "identity").mkdir()
     (tmp_path / "identity" / "device.crt").write_text("new")

@@ -63,7 +63,7 @@ def test_dates_do_not_count_before_2020_and_count_again_when_the_clock_is_set(fl
 
 
 def test_the_time_is_not_before_the_release_was_built_nor_before_the_fleet_was_last_heard(tmp_path):
-    """Whichever is later; what cannot be read says nothing."""
+    """Whichever is later; what cannot be read counts for nothing."""
     assert identity.clock_floor_ns(None, tmp_path) == 0
     (tmp_path / "manifest.json").write_text('{"built_ns": 7, "name": "x"}')
     assert identity.clock_floor_ns(None, tmp_path) == 7

@@ -132,7 +132,7 @@ def test_a_damaged_authority_is_not_called_a_bad_token(lab, damage):
 
 
 def test_a_broker_of_another_authority_gets_no_token(lab):
-    """Its certificate is checked before anything is said."""
+    """Its certificate is checked before anything is sent."""
     lab.start()
     path = lab.token("pi-1")
     foreign = Lab(lab.path / "foreign", lab.stack)

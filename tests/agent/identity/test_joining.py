@@ -146,7 +146,7 @@ def test_the_name_in_the_certificate_is_the_devices(tmp_path):
 
 
 def test_a_certificate_is_due_at_two_thirds_of_its_life_by_the_best_clock():
-    """A clock that is behind counts as what the server said last."""
+    """A clock that is behind counts as what the server reported last."""
     one = identity()
     assert not one.is_due(299 * NS)
     assert one.is_due(300 * NS)

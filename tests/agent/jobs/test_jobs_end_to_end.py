@@ -35,7 +35,7 @@ def records(home):
 
 
 def test_a_suite_is_fetched_measured_and_reported(server, agent):
-    """Accepted, running, done, with the ids of the runs, which are in the outbox; what it did was told meanwhile."""
+    """Accepted, running, done, with the ids of the runs, which are in the outbox; what it did was reported meanwhile."""
     agent.start()
     server.order(measure(server, repeats=2))
     final = server.final()

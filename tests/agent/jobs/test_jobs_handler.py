@@ -189,7 +189,7 @@ def test_a_later_attempt_takes_the_place_of_an_earlier_one(device):
 
 
 def test_a_job_waits_while_somebody_measures_by_hand(device):
-    """And says who that is."""
+    """And names who that is."""
     by_hand = RunLock(device.home)
     assert by_hand.take("edgemeter run")
     device.order(device.measure())
@@ -376,7 +376,7 @@ def test_garbage_changes_nothing(device):
 
 
 def test_a_forged_acknowledgement_is_mended_by_the_next_order(device):
-    """The report that it hid is told when the server asks again."""
+    """The report that it hid is sent when the server asks again."""
     device.acknowledges = False
     work = device.measure()
     device.order(work)

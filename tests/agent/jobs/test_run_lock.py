@@ -21,7 +21,7 @@ time.sleep(60)"""
 
 
 def test_it_is_held_by_one_and_free_again(tmp_path):
-    """Who waits is told who holds it."""
+    """Who waits is shown who holds it."""
     assert not file_lock.is_run_locked(tmp_path)
     first, second = RunLock(tmp_path), RunLock(tmp_path)
     assert first.take("edgemeter run")

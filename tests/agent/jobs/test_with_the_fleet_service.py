@@ -253,7 +253,7 @@ def seen(tmp_path):
 
 
 def test_a_page_follows_a_campaign_run_by_run_and_lets_a_lost_device_go(folder, agent, collector, tmp_path):
-    """The run, its job, the campaign's counts; a collector that was away says since when it knows; a killed agent measures nothing."""
+    """The run, its job, the campaign's counts; a collector that was away states since when it knows; a killed agent measures nothing."""
     first = collector()
     registry = Registry(folder.registry)
     with registry.transaction() as connection:

@@ -52,7 +52,7 @@ def test_what_was_committed_unread_is_read_and_what_is_no_record_goes_to_quarant
 
 
 def test_a_thousand_invalid_records_behind_valid_envelopes_are_one_entry(ledger):
-    """They are looked at after the commit, and taken out by one look at the rows of their chunk."""
+    """They are read after the commit, and taken out by one query of the rows of their chunk."""
     some = [make_record(session=5, seq=seq) for seq in range(1, 1001)]
     broken = [contract_record.encode(one).replace(b'"latency":{', b'"latency":7,"other":{') for one in some]
     ledger.commit([], batches=[ArrivedBatch(some, zlib.compress(b"[" + b",".join(broken) + b"]"), TOPIC, 7, is_checked=False)])

@@ -124,7 +124,7 @@ def test_a_folder_without_a_name_is_known_by_its_shunt(tmp_path):
 
 
 def test_several_chips_are_not_added_up_unasked(tmp_path):
-    """They are told with their watts; one, or a sum, has to be named."""
+    """They are reported with their watts; one, or a sum, has to be named."""
     _chip(tmp_path)
     _chip(tmp_path, "sys/class/hwmon/hwmon3", name="ina226", curr1_input=100)
     with pytest.raises(UnavailableError, match=r"ina219 at hwmon2 2\.450 W, ina226 at hwmon3 0\.500 W"):

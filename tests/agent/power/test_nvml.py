@@ -35,7 +35,7 @@ def library(monkeypatch):
     ],
 )
 def test_a_gpu_is_read_by_the_best_that_it_has(library, gpu, kind, period_ms, power_w):
-    """The counter, else the instant power, else the mean of a second, which is said."""
+    """The counter, else the instant power, else the mean of a second, which is noted."""
     library.GPU = gpu
     with closing(Nvml()) as sensor:
         found, reading = sensor.describe(), sensor.read()

@@ -29,7 +29,7 @@ def test_a_folder_lies_where_its_name_points():
 
 
 def test_files_lie_in_the_device_that_has_such():
-    """A name that any device has tells nothing."""
+    """A name that any device has proves nothing."""
     for names, place in [
         (["name", "in1_input"], "sys/class/hwmon/hwmon0"),
         (["name", "energy_uj"], "sys/class/powercap/intel-rapl:0"),
@@ -122,7 +122,7 @@ def test_a_tree_may_lie_in_a_folder_of_its_own(tmp_path):
 
 
 def test_a_file_is_read_by_the_sensor_that_knows_its_form(tmp_path):
-    """Without being told which; and with it."""
+    """Without the option that names it, and with it."""
     path = tmp_path / "a file"
     path.write_text(TRACE)
     for name in (None, "replay"):

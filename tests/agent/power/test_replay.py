@@ -112,7 +112,7 @@ def test_a_recorded_file_is_named_in_its_errors(tmp_path):
 
 
 def test_bytes_that_are_no_text_are_refused(tmp_path):
-    """And a path that is not there says so."""
+    """And an absent path is reported."""
     path = tmp_path / "trace"
     path.write_bytes(b"\xff\xfe\x00\x01")
     with pytest.raises(ConfigError, match="not a power recording"):

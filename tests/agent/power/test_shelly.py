@@ -71,7 +71,7 @@ def test_a_reply_without_a_power_gives_none():
 
 
 def test_one_channel_of_several_is_measured_when_it_is_named():
-    """Without a name all are added up, which is said."""
+    """Without a name all are added up, which is noted."""
     both = {"switch:0": SWITCH, "switch:1": SWITCH | {"apower": 4.3}}
     assert shown(both, channel="switch:1").power_w == 4.3
     with pytest.raises(ConfigError, match="this device has switch:0, switch:1"):

@@ -66,7 +66,7 @@ def test_a_reply_without_a_power_gives_none():
 
 
 def test_the_resolution_is_what_the_plug_shows():
-    """Whole watts by default, which is said with the remedy."""
+    """Whole watts by default, which is reported with the remedy."""
     for answer, step_w in [(status(26), 1.0), (status(26.4), 0.1), (status([26.45, 0]), 0.01), (status("2.125"), 0.001)]:
         found = sensor_of(answer).describe()
         assert found.resolution_w == pytest.approx(step_w), f"{answer!r}"

@@ -135,7 +135,7 @@ def test_what_a_file_declares_of_its_head_counts_more_than_its_name():
 
 
 def test_look_alikes_are_doubted_with_the_key_that_settles_it():
-    """The shape fits more than one family: what was assumed is said, and where to say otherwise."""
+    """The shape fits more than one family: what was assumed is reported, and where to set it otherwise."""
     for shape, key in [
         ((1, 8400, 84), "`family`"),
         ((1, 8400, 85), "input.colour"),
@@ -254,7 +254,7 @@ def outputs_of(names, shapes=LISTS, whole=(0, 3)):
 
 
 def test_lists_with_an_integer_count_are_efficient_nms():
-    """Told from torchvision's lists by the fourth tensor, and from TFLite's by dtypes; names of other exporters leave a doubt."""
+    """Distinguished from torchvision's lists by the fourth tensor, and from TFLite's by dtypes; names of other exporters leave a doubt."""
     for names, is_sure in [(OF_EXPORTERS, True), (("a", "b", "c", "d"), False)]:
         for shapes in [LISTS, ((1,), *LISTS[1:]), ((1, 1), (1, None, 4), (1, None), (1, None))]:
             found = family_of_outputs(outputs_of(names, shapes), SIZE, "m.engine", said(3))

@@ -65,7 +65,7 @@ def test_yolov8_in_onnx():
 
 
 def test_open_sides_come_from_the_metadata():
-    """A dynamic ONNX file names its size; else the output's grid or the usual one says it, which is a guess and said."""
+    """A dynamic ONNX file names its size; else the output's grid or the usual one says it, which is a reported guess."""
     inputs = tensors((None, 3, None, None))
     made, _ = recognised("yolov8n.onnx", inputs, tensors((1, 84, None)), {**NAMES, "imgsz": "[320, 416]"})
     assert (made.input.height, made.input.width) == (320, 416)
@@ -132,7 +132,7 @@ def test_yolox_takes_blue_first_and_pixels():
 
 
 def test_torchscript_is_recognised_by_name():
-    """Nothing is declared; every assumption is said."""
+    """Nothing is declared; every assumption is reported."""
     made, guesses = recognised("yolov5n_320.torchscript.pt", (), ())
     assert made.name == "yolov5n_320"
     assert made.family == "yolov5"

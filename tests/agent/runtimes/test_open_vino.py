@@ -36,7 +36,7 @@ def test_it_computes_in_the_precision_of_the_file_unless_configured(runtime, mod
 
 
 def test_left_to_itself_it_is_named_for_what_it_took(runtime, models):
-    """`auto` is the library's choice, which the record tells."""
+    """`auto` is the library's choice, which the record holds."""
     own = openvino.Core().compile_model(str(models / "openvino.xml"), "CPU").get_property("INFERENCE_PRECISION_HINT").get_type_name()
     found = runtime.load(models / "openvino.xml", Options(extra={"precision": "auto"}))
     assert found.facts == {"computed_in": own}

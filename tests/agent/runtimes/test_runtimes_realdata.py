@@ -41,7 +41,7 @@ def opened(realdata):
 
 @pytest.mark.parametrize(("name", "file", "declared", "outputs"), RUNS, ids=[file for _, file, _, _ in RUNS])
 def test_a_model_from_outside_loads_and_runs(opened, name, file, declared, outputs):
-    """Input as declared by its makers, outputs of the shapes and dtypes that load told."""
+    """Input as declared by its makers, outputs of the shapes and dtypes that load reported."""
     runtime, found = opened(name, file)
     (info,) = found.inputs
     assert (info.dtype, info.shape, info.scale, info.zero_point) == declared

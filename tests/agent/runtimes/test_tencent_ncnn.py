@@ -68,7 +68,7 @@ def test_the_metadata_beside_it_holds_the_shape(runtime, models, tmp_path):
 
 
 def test_an_input_shape_that_cannot_be_meant_is_refused(runtime, models):
-    """The form is told."""
+    """The form is named."""
     for shape in ["4", "1x", "2x4", "1x0x4", "1x3x4x5x6", "[1, 4]"]:
         with table_row(shape), pytest.raises(ConfigError, match="give 1xCxHxW"):
             runtime.load(models / "ncnn_open.param", Options(extra={"input_shape": shape}))
@@ -79,7 +79,7 @@ def test_an_input_shape_that_cannot_be_meant_is_refused(runtime, models):
     [(None, []), ("fp32", []), ("bf16", ["use_bf16_packed", "use_bf16_storage"])],
 )
 def test_it_computes_in_the_precision_that_is_asked_for(runtime, models, precision, halves):
-    """fp32 unless told otherwise: ncnn alone would take what is fastest."""
+    """fp32 unless configured otherwise: ncnn alone would take what is fastest."""
     found = runtime.load(models / "ncnn.param", Options(extra={"precision": precision} if precision else {}))
     options = runtime._net.opt
     assert [name for name in dir(options) if name.startswith(("use_fp16", "use_bf16")) and getattr(options, name)] == halves

@@ -18,7 +18,7 @@ def judged(shift: float, scale: float = 1.0, count: int = 10, **settings):
 
 
 def test_ratio_and_spread_make_the_verdict():
-    """A clear difference, a clear absence of one that matters, and what is undecided."""
+    """A clear difference, a clear absence of one that matters, and what is not settled."""
     for ratio, scale, state in [
         (1.1, 1.0, "higher"),
         (0.9, 1.0, "lower"),

@@ -130,7 +130,7 @@ def test_a_gap_to_a_group_that_no_part_moves_has_no_bounds():
 
 
 def test_a_group_that_is_too_small_has_no_figure():
-    """Its size is told, and it makes no gap."""
+    """Its size is reported, and it makes no gap."""
     truth, rows = half_found()
     truth["images"][0]["group"] = "fog"
     one = coco_ap.coco_accuracy(truth, rows, ids(truth), SHA256)

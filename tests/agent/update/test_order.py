@@ -41,7 +41,7 @@ def wanted(version="2.0", *, even_if=(), job="update-1", attempt=1):
 
 
 def test_a_bundle_that_fits_is_asked_for(board):
-    """Its hash, its version, nothing else; asked again, the wish is the same."""
+    """Its hash, its version, nothing else; asked again, the update request is the same."""
     for _ in range(2):
         order.carry_out(wanted(even_if=("bad", "older", "bad")), board.bundle("2.0"), board.home, release(board))
     assert board.said("wanted") == {

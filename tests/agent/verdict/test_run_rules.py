@@ -37,7 +37,7 @@ def test_a_part_that_draws_more_than_the_whole_is_suspect():
 
 
 def test_sensors_that_can_both_be_right_are_left_alone():
-    """Less than the whole, more within the uncertainties or the allowance for an unknown gain, or beside each other."""
+    """Less than the whole, more within the uncertainties or the allowance for an unknown gain, or next to each other."""
     for wide, narrow in [
         (("wall-ac", 7.0, 0.02), ("soc-rails", 5.0, 0.02)),
         (("wall-ac", 5.0, 0.03), ("module", 5.1, 0.02)),

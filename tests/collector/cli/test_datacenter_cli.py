@@ -188,7 +188,7 @@ def test_constants_are_shown_with_their_sources():
 
 
 def test_a_server_of_the_same_class_of_precision_stands_against_the_edge(store):
-    """Its int8 takes less, and is another thing than the edge's fp32; only where there is no fp32 it stands there, and that is said."""
+    """Its int8 takes less, and is another thing than the edge's fp32; only where there is no fp32 it stands there, and that is noted."""
     int8 = server_runs(rate=12000.0, precision="int8")
     printed = json.loads(run("--store", store(*edge_runs(), *server_runs(), *int8), "--json").stdout)
     assert "fp32" in printed["against"][0]["server"]["name"]
@@ -199,7 +199,7 @@ def test_a_server_of_the_same_class_of_precision_stands_against_the_edge(store):
 
 
 def test_what_is_no_number_is_wrong_usage(store):
-    """Said in a line, not in a traceback."""
+    """Reported in a line, not in a traceback."""
     path = store(*edge_runs(), *server_runs())
     for arguments in (("--rate", "nan"), ("--rate", "inf"), ("--bytes", "nan")):
         with table_row(arguments):

@@ -23,7 +23,7 @@ def arrival(**changes):
 
 
 def test_devices_are_listed_with_presence_records_and_gaps(tmp_path):
-    """One that is online with a gap, one that only said who it is, one that only delivered."""
+    """One that is online with a gap, one that only published its birth, one that only delivered."""
     birth = Birth(device="pi-1", fleet="lab", session=9, agent="0.1.0\x1b[2J", board="[red]Pi", os=None, arch="x", runtimes={})
     changes = [PresenceChange("lab", "pi-1", birth, S), PresenceChange("lab", "pi-1", DeviceState(state="online", session=9), 2 * S)]
     with SqliteLedger(tmp_path / "ledger") as ledger:

@@ -225,7 +225,7 @@ def test_energies_of_one_scope_have_ratios_gross_and_net():
 
 
 def test_meters_of_one_scope_that_leave_out_different_things_are_marked():
-    """A ratio is given, and the reader is told."""
+    """A ratio is given, and the reader is shown that."""
     row = device_row(compare_runs(make_run(energy=make_energy(excludes=("USB",))), make_reference()))
     assert row.ratios.of("energy") == 1.0
     assert "other energy coverage" in row.marks
@@ -278,7 +278,7 @@ def test_another_power_mode_is_another_case():
 
 
 def test_runs_under_different_governors_are_marked_as_mixed():
-    """They are merged, since the case is the same, and the reader is told."""
+    """They are merged, since the case is the same, and the reader is shown that."""
     mixed = [make_run(environment=make_environment(governor=governor)) for governor in ("performance", "ondemand")]
     assert "mixed conditions" in device_row(compare_runs(*mixed, make_reference())).marks
     assert "mixed conditions" not in device_row(compare_runs(make_run(), make_run(), make_reference())).marks

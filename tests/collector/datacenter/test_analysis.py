@@ -127,7 +127,7 @@ def test_a_board_too_slow_for_the_break_even_rate_never_wins():
 
 
 def test_without_idle_power_there_is_no_rate_and_no_net():
-    """The gross energy at full speed is all there is, and it is said."""
+    """The gross energy at full speed is all there is, and that is noted."""
     edge = make_edge(idle_w=None, net_mj=None, why_no_idle="idle power was not measured")
     found, part = analysed(edge=edge)
     assert part.net == ()

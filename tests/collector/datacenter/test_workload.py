@@ -164,7 +164,7 @@ def test_a_batching_server_is_stated_with_its_requests(run):
 
 
 def test_estimated_tokens_stay_an_estimate(run):
-    """Tokens counted from chunks of text are said to be."""
+    """Tokens counted from chunks of text are marked as such."""
     found = json.loads(run([*edge_runs(counts="estimated"), *server_runs()], "--json"))
     assert found["edge"]["tokens"]["counts"] == "estimated"
     assert any("estimated from chunks of text: so is its energy per output token" in note for note in found["notes"])

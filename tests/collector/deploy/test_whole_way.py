@@ -73,7 +73,7 @@ def test_records_and_presence_go_the_whole_way(group, address_as, at_end, tmp_pa
 
 
 def test_an_agent_with_another_devices_certificate_is_refused_aloud(address_as, at_end, tmp_path):
-    """It keeps its records, and says what the broker said."""
+    """It keeps its records, and reports the broker's reason."""
     outbox, device = publisher(at_end, tmp_path, address_as("pi-2"))
     outbox.put(make_record())
     device.wake()

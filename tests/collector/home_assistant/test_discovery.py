@@ -145,7 +145,7 @@ def test_the_numbers_of_an_invalid_run_are_withheld():
 
 @pytest.mark.parametrize("birth", [True, False])
 def test_a_retired_device_is_removed_with_its_states(birth):
-    """Empty retained messages, which is how Home Assistant is told to forget."""
+    """Empty retained messages, which makes Home Assistant forget."""
     one = present(state="revoked") if birth else DevicePresence("lab", "pi-1", "revoked", 0, None, 5)
     messages = home_messages([newest()], [one], "1.0")
     assert len(messages) == 2

@@ -95,7 +95,7 @@ def printed(rows):
 @pytest.mark.slow
 @pytest.mark.parametrize("count", [100, pytest.param(300, marks=pytest.mark.slow)])
 def test_records_of_any_content_compared_both_ways_are_one_document(tmp_path, count):
-    """Every text and part present, absent and odd: nothing that a comparison looks at is left away."""
+    """Every text and part present, absent and odd: nothing that a comparison reads is left out."""
     path = tmp_path / "ledger.sqlite"
     made = []
     for seed in range(count):

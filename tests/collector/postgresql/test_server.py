@@ -171,7 +171,7 @@ def test_a_lost_connection_costs_a_retry_and_no_record(postgresql_server, lab):
 
 @pytest.mark.slow
 def test_a_cancelled_wait_for_a_standby_is_no_commit_that_may_be_receipted():
-    """The server answers COMMIT with success and a warning; until then `stall` says what is waited for."""
+    """The server answers COMMIT with success and a warning; until then `stall` names what is waited for."""
     server = Postgresql()
     try:
         server.start()

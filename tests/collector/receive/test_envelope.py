@@ -41,7 +41,7 @@ def test_an_envelope_holds_what_the_record_holds():
 
 
 def test_every_form_of_the_wire_arrives_whole(tmp_path):
-    """One or several, plain or compressed, looked at now or later: the ledger holds the same records."""
+    """One or several, plain or compressed, read now or later: the ledger holds the same records."""
     for look, count, is_compressed in itertools.product(("whole", "envelope"), (1, 3), (False, True)):
         with table_row(look, count, is_compressed):
             sent = [make_record(session=5, seq=seq) for seq in range(1, count + 1)]
@@ -130,7 +130,7 @@ HOSTILE = [
 
 
 def test_hostile_payloads_end_in_the_quarantine(tmp_path):
-    """Now, or when the ledger looks at what it took in a hurry: never among the records, never a crash."""
+    """Now, or when the ledger reads what it committed unread: never among the records, never a crash."""
     for look in ("whole", "envelope"):
         with SqliteLedger(tmp_path / look) as ledger:
             for payload in HOSTILE:

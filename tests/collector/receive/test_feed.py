@@ -261,7 +261,7 @@ def test_a_refused_subscription_is_reported_and_no_collector_is_well_with_it(tmp
 
 
 def test_nobody_there_and_somebody_else_there_end_in_one_line():
-    """A closed port; a server that takes the connection and says nothing."""
+    """A closed port; a server that accepts the connection and sends nothing."""
     with socket.create_server((LOOPBACK, 0)) as silent, pytest.raises(UnavailableError, match="no MQTT broker answers"):
         Feed(BrokerAddress(LOOPBACK, silent.getsockname()[1]), "f", ["a"], Handler()).connect(0.3)
     with pytest.raises(UnavailableError, match="no MQTT broker answers"):

@@ -26,7 +26,7 @@ def collector(broker, tmp_path):
 
 
 def test_health_fails_while_no_commit_ends(broker, collector, tmp_path, monkeypatch):
-    """Another program holds the ledger: what is received waits, and whoever supervises is told; afterwards all is well again."""
+    """Another program holds the ledger: what is received waits, and whoever supervises sees it; afterwards all is well again."""
     monkeypatch.setattr(service, "STALLED_S", 1.5)
     sender = Peer(broker, "edgemeter/v1/lab/pi-1/receipt")
     other = sqlite3.connect(tmp_path / "ledger", isolation_level=None)

@@ -88,7 +88,7 @@ def test_keys_that_are_not_needed_may_be_absent_and_new_ones_appear(official):
 
 
 def test_a_wrong_row_is_refused_with_its_line(official):
-    """The second row begins on the line after the first one's end; nothing of the file is taken, unless told so."""
+    """The second row begins on the line after the first one's end; nothing of the file is taken, unless requested."""
     line = len(json.dumps([make_row()], indent=2).splitlines())
     for change, message in (
         ({"Performance_Units": "Furlongs/s"}, r"Performance_Units 'Furlongs/s' are not known"),

@@ -136,7 +136,7 @@ def test_a_gate_that_cannot_judge_does_not_open():
 
 
 def test_without_energy_on_a_side_the_limit_on_energy_is_not_kept_in_silence():
-    """The reason why there is none is told."""
+    """The reason why there is none is reported."""
     findings = gate.judge(reviewed(make_side(agent="1"), make_side(agent="2", start=100, **no_energy())), gate.parse("energy:5%"))
     assert [(finding.outcome, finding.is_closing) for finding in findings] == [("not judged", False), ("not judged", True)]
     assert findings[0].words == "no energy: no power sensor here"
@@ -154,7 +154,7 @@ def test_a_case_that_became_invalid_violates_every_limit():
 
 
 def test_no_other_baseline_takes_the_place_of_one_that_is_missing():
-    """Another precision, runtime or number of threads is another case: left out on both sides, and said."""
+    """Another precision, runtime or number of threads is another case: left out on both sides, and reported."""
     for other in (
         {"precision": "int8"},
         {"runtime": "litert"},

@@ -140,7 +140,7 @@ def test_a_record_that_two_collectors_stamped_is_one_run(place, tmp_path):
 
 
 def test_an_empty_place_is_a_store_without_runs_and_an_absent_one_an_error(place, sink_of):
-    """The bucket is there and holds nothing yet; a typo in its name is said."""
+    """The bucket is there and holds nothing yet; a typo in its name is reported."""
     sink_of(place.config()).prepare()
     assert InfluxStore(place.config()).contents().runs == []
     absent = place.config(**{"bucket" if place.version == 2 else "database": "typo"})

@@ -4,7 +4,7 @@ from tests.fixtures.comparison_factory import make_reference, make_run
 
 
 def test_a_case_that_no_other_is_called_like_has_the_short_name():
-    """Threads, back-end and the rest are said only where they tell cases apart."""
+    """Threads, back-end and the rest are shown only where they distinguish cases."""
     one, other = key_of(make_run()), key_of(make_run(precision="int8"))
     assert names_of([one, other, one]) == {one: named(one), other: named(other)}
 

@@ -23,7 +23,7 @@ def test_the_summary_names_the_fastest_case_its_ratio_and_what_it_is_to():
 
 
 def test_a_latency_is_worded_as_it_was_judged():
-    """No more certain than its interval, and by the difference that the reader said matters."""
+    """No more certain than its interval, and by the difference that the reader set as one that matters."""
     for p50_ms, matters_ratio, words in (
         (9.76, 0.03, "4.9 times as long as the reference"),
         (1.0, 0.03, "2.0 times as fast as the reference"),

@@ -9,7 +9,7 @@ from tests.fixtures.rows import table_row
 
 
 def test_annotations_are_kept_listed_and_taken_back(tmp_path):
-    """By day, with everything that was said."""
+    """By day, with every annotation."""
     with WatchFile(tmp_path / "w") as file:
         late = watch_file.add_annotation(file, Annotation(9, "new supply", device="pi-1", author="ada"))
         watch_file.add_annotation(file, Annotation(3, "moved", begins_level=False))

@@ -11,7 +11,7 @@ from tests.fixtures.series_factory import make_days, noisy
 
 
 def test_several_processes_find_what_one_finds_in_the_same_order(monkeypatch):
-    """Of eleven boards, three at a time, one with a step; who waits is told how far it is."""
+    """Of eleven boards, three at a time, one with a step; progress is shown to who waits."""
     monkeypatch.setattr(portions, "MOST_SERIES", 3)
     runs = [
         run

@@ -243,7 +243,7 @@ def test_a_step_that_came_long_ago_has_an_interval_too():
 
 @pytest.mark.slow
 def test_a_step_of_just_what_matters_is_an_event_within_ten_days_in_most_series():
-    """Three per cent at 1% of noise, looked at every day: it waited for 30 days while it had to be clearly more."""
+    """Three per cent at 1% of noise, checked every day: it waited for 30 days while it had to be clearly more."""
     metric = METRICS["energy"]
     late = []
     for seed in range(40):

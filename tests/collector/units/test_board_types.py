@@ -54,7 +54,7 @@ def test_what_differs_on_the_board_itself_is_checked_first():
 
 
 def test_a_healthy_fleet_is_not_accused_and_a_small_one_not_judged():
-    """None among twelve; five are too few to say."""
+    """None among twelve; five are too few to judge."""
     assert judged(fleet(12)).sick == ()
     assert judged(fleet(5, sick=1)).sick is None
 

@@ -36,7 +36,7 @@ def test_the_interval_of_a_type_holds_its_mean():
 
 
 def test_one_board_supports_nothing_about_its_type():
-    """No interval, no spread of boards; days and runs are told."""
+    """No interval, no spread of boards; days and runs are shown."""
     found = variance_components(*drawn(np.random.default_rng(3), boards=1))
     assert found.low is None
     assert found.high is None

@@ -102,7 +102,7 @@ def test_embedded_labels_and_metadata_are_read(realdata, own, invoke):
 
 @pytest.mark.realdata
 def test_an_export_that_the_catalogue_waits_for_takes_its_place(realdata, own, invoke):
-    """`yolov8n` says how it is made; the file of that name, added, is found under that name. Its guesses are said."""
+    """`yolov8n` says how it is made; the file of that name, added, is found under that name. Its guesses are reported."""
     pytest.importorskip("onnxruntime")
     path = own(realdata / "models" / "yolov8n.onnx")
     result = invoke("add", path)

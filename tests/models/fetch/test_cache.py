@@ -35,7 +35,7 @@ def there(home):
 
 @pytest.mark.usefixtures("four")
 def test_what_was_not_used_for_longest_goes_first(home, invoke):
-    """A megabyte holds two; the one that was used meanwhile stays, and the removal is said."""
+    """A megabyte holds two; the one that was used meanwhile stays, and the removal is reported."""
     invoke("fetch", "a", "b", "--limit-mb", "1")
     used(home, "a", 2_000)
     used(home, "b", 1_000)
@@ -57,7 +57,7 @@ def test_fetching_again_counts_as_use(home, invoke):
 
 @pytest.mark.usefixtures("four")
 def test_what_is_fetched_together_stays_together(home, invoke):
-    """Three do not fit: none of them is removed for the others, and the excess is said."""
+    """Three do not fit: none of them is removed for the others, and the excess is reported."""
     result = invoke("fetch", "a", "b", "c", "--limit-mb", "1")
     assert there(home) == {"a", "b", "c"}
     assert "above its limit" in result.stderr

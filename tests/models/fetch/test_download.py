@@ -51,7 +51,7 @@ def test_many_cuts_are_no_failure_while_bytes_come(server, part):
 
 
 def test_a_server_that_gives_nothing_is_given_up(server, part):
-    """So many tries with growing pauses; the count and the address are said."""
+    """So many tries with growing pauses; the count and the address are reported."""
     with pytest.raises(TransientError, match=rf"127\.0\.0\.1:\d+/m: the connection was cut after 0 of 300000 bytes, {TRIES} times"):
         get(server.put("/m", BODY, cuts=[0] * 20), part)
     assert len(server.requests) == TRIES

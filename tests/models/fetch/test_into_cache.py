@@ -94,7 +94,7 @@ def test_a_changed_cached_file_is_found_and_fetched_again(server, home, invoke, 
 
 
 def test_a_wrong_hash_is_never_kept(server, home, invoke, catalogue):
-    """Same length, other bytes: both hashes are said and nothing is left, not even a part."""
+    """Same length, other bytes: both hashes are shown and nothing is left, not even a part."""
     catalogue(make_entry("mine", server.put("/mine.onnx", content(400_000, seed=1)), BODY))
     with pytest.raises(UnavailableError, match=f"sha256 (?!{SHA256}).*, the catalogue says {SHA256}: not kept"):
         invoke("fetch", "mine")
@@ -241,7 +241,7 @@ def test_a_killed_fetch_goes_on_where_it_was(server, home, invoke, catalogue):
 
 
 def test_two_that_fetch_the_same_fetch_it_once(server, home, catalogue):
-    """The second waits for the first, and both say where it is."""
+    """The second waits for the first, and both report where it is."""
     catalogue(make_entry("mine", server.put("/mine.onnx", BODY, drip_s=0.02), BODY))
     both = [start("fetch", "mine"), start("fetch", "mine")]
     outputs = [process.communicate()[0] for process in both]

@@ -14,7 +14,7 @@ pytestmark = [pytest.mark.system_python, pytest.mark.needs("openssl", "ssh", "ss
 
 @pytest.mark.slow
 def test_a_fresh_board_gets_everything_and_a_repeated_run_changes_nothing(tmp_path):
-    """Copied, installed by the real installer, joined, configured; the second time each step says that it is so already."""
+    """Copied, installed by the real installer, joined, configured; the second time each step reports that it is done already."""
     with contextlib.closing(Bench(tmp_path, installer=None)) as bench:
         _apply_twice(bench)
 

@@ -64,7 +64,7 @@ def signed_anew(bundles, tmp_path, change):
 
 @pytest.fixture(scope="module")
 def installed(bundles, tmp_path_factory):
-    """Return a root in which release 1.0 runs; tests that only look at refusals share it."""
+    """Return a root in which release 1.0 runs; tests of refusals share it."""
     root = tmp_path_factory.mktemp("device") / "opt"
     done = start(small_bundle.tar(bundles.v10), root, bundles.public)
     assert done.returncode == 0, done.stderr

@@ -218,7 +218,7 @@ def test_a_killed_service_goes_on_with_the_campaign_where_it_was(world):
 
 
 def test_paused_means_that_nothing_begins(world):
-    """What is in flight goes on; cancelled, it is told to end."""
+    """What is in flight goes on; cancelled, it is ordered to end."""
     world.begin("[rules]\nmax_in_flight = 1\n")
     (only,) = world.orders().items()
     assert world.orders() == {}
@@ -290,7 +290,7 @@ def test_modes_are_for_the_devices_they_name(world):
 
 
 def test_a_name_is_used_once_and_a_rehearsal_starts_nothing(world):
-    """Whoever says start twice has one campaign."""
+    """Whoever starts twice has one campaign."""
     world.file.write_text(CAMPAIGN.format(more=""))
     said = world.call("campaign", "start", str(world.file), "--dry-run")
     assert "3 of 4 cells are possible" in said

@@ -62,7 +62,7 @@ def lab(tmp_path):
 
 
 def test_the_most_urgent_comes_first(lab):
-    """What needs a hand, then what is lost, suspect, runs out; what is well comes last."""
+    """What needs attention, then what is lost, suspect, runs out; what is well comes last."""
     order = [line.device.device for line in overview.read(lab.folder, lab.registry, lab.now_ns)]
     assert order == ["pi-dead", "pi-lost", "pi-slow", "pi-card", "pi-asks", "pi-full", "pi-dark", "pi-good", "pi-new"]
 

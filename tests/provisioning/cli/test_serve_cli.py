@@ -42,7 +42,7 @@ def await_service(service):
 
 
 def test_a_broker_that_is_not_there_yet_is_waited_for(service, broker):
-    """It is said once; the service begins when the broker is there."""
+    """It is reported once; the service begins when the broker is there."""
     assert "retrying until it answers" in service.stderr.readline()
     broker.start()
     await_service(service)
@@ -77,7 +77,7 @@ def test_a_second_service_of_one_fleet_is_refused(service, broker, tmp_path):
 
 
 def test_a_bad_board_fills_no_disk(service, broker):
-    """A thousand garbled messages of one board are a line of each module, and another board's trouble is still said."""
+    """A thousand garbled messages of one board are a line of each module, and another board's trouble is still reported."""
     broker.start()
     await_service(service)
     board = Peer(address_of(broker))

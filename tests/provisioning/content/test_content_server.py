@@ -261,7 +261,7 @@ def test_a_request_with_a_body_ends_the_connection(server, authority, pair):
 
 
 def test_without_certificates_it_is_for_this_machine_only(tmp_path):
-    """Plain HTTP on the loopback, refused elsewhere; a taken port and a certificate that is none are said in one line."""
+    """Plain HTTP on the loopback, refused elsewhere; a taken port and a certificate that is none are reported in one line."""
     folder = FleetFolder(tmp_path / "fleet")
     put = ContentStore(folder.content).put_bytes(b"abc", "model")
     with pytest.raises(ConfigError, match="fleet init"):

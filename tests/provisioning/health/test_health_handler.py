@@ -69,7 +69,7 @@ def test_an_agent_that_reports_no_health_is_known_by_its_birth(lab):
 
 
 def test_a_health_that_is_none_or_of_another_device_is_refused(lab):
-    """Its topic says who it is."""
+    """Its topic names the device."""
     for payload in (b"{", b'{"device": "pi-2", "fleet": "lab", "session": 1, "told_ns": 5, "agent": "1"}'):
         with table_row(payload), pytest.raises(ConfigError):
             lab.handler.received(Message("edgemeter/v1/lab/pi-1/health", payload))
@@ -137,7 +137,7 @@ def test_how_often_can_be_changed_while_it_serves(known):
 
 
 def test_without_five_earlier_runs_nobody_is_judged(lab):
-    """There is no band yet, and that is said."""
+    """There is no band yet, and that is reported."""
     lab.says("pi-1", "online", boot_id="a")
     for factor in (1, 2, 1, 3):
         lab.measures("pi-1", latency_p50_ms=10.0 * factor)

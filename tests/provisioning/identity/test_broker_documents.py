@@ -96,7 +96,7 @@ def server_at(folder: Path, lab) -> Server:
 @pytest.mark.mosquitto
 @pytest.mark.rmqtt
 def test_rmqtt_holds_to_the_documents_rules(rmqtt):
-    """A device says what is its own and nothing of another's; the fleet's service hears it and answers."""
+    """A device publishes what is its own and nothing of another's; the fleet's service hears it and answers."""
     lab, (one, _) = rmqtt
     device = one.client("pi-1", f"{OWN}/command", f"{OTHER}/command")
     service = Peer(fleet_file.fleet_broker_address(lab.folder), "edgemeter/v1/+/+/job", "edgemeter/enrol/+/request", client_id="service")

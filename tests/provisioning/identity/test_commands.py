@@ -43,7 +43,7 @@ def test_a_token_whose_file_cannot_be_written_does_not_end_the_one_before(lab, t
 
 
 def test_a_device_that_can_have_no_token_stops_no_other(lab, tmp_path):
-    """Something stands where the file of the second would be: the others have theirs, what there is is said, and it can be repeated."""
+    """Something stands where the file of the second would be: the others have theirs, what there is is listed, and it can be repeated."""
     cards = tmp_path / "cards"
     (cards / "pi-2.join.toml").mkdir(parents=True)
     arguments = ["token", "pi-1", "pi-2", "pi-3", "--folder", str(lab.folder.path), "--out", str(cards)]

@@ -165,7 +165,7 @@ def test_a_token_hears_nothing_of_the_fleet(lab):
 
 
 def test_a_token_takes_nobodys_session(lab):
-    """Its client id is its claim, whatever it says: a device stays connected."""
+    """Its client id decides, whatever it publishes: a device stays connected."""
     board = lab.joined()
     device = board.client("anything")
     lab.with_token(lab.token("pi-2"))
@@ -173,7 +173,7 @@ def test_a_token_takes_nobodys_session(lab):
 
 
 def test_a_device_takes_nobodys_name_job_or_certificate(lab):
-    """What it says on another's topics is refused by the broker, what it asks for in another's name by the handler."""
+    """What it publishes on another's topics is refused by the broker, what it asks for in another's name by the handler."""
     board = lab.joined()
     lab.joined("pi-2", "100000002")
     device = board.client("pi-1", f"{OWN}/certificate", f"{OTHER}/certificate", f"{OTHER}/command", f"{OTHER}/state")
@@ -281,7 +281,7 @@ def is_out(address):
 
 
 def test_a_name_of_another_board_waits_for_a_person(lab):
-    """Another serial asks for a known name: nothing is given until somebody says yes; then the old board is out."""
+    """Another serial asks for a known name: nothing is given until somebody approves; then the old board is out."""
     first = lab.joined()
     connected = first.client("pi-1")
     board = lab.board("new", "100000002")
@@ -316,7 +316,7 @@ def test_copies_of_one_system_are_reported_with_what_they_share(lab):
 
 
 def test_a_board_may_be_accepted_under_another_name(lab):
-    """Somebody says which: the board that had the name keeps it, also when the answer is asked for twice."""
+    """Somebody decides which: the board that had the name keeps it, also when the answer is asked for twice."""
     first = lab.joined()
     board = lab.board("new", "100000002")
     path = lab.token("pi-1")
@@ -370,7 +370,7 @@ def test_a_copied_card_asks_for_a_name_of_its_own(lab):
 
 
 def test_a_board_whose_card_brought_anothers_key_makes_its_own(lab):
-    """It has a token of its own: told that the key is another's, it joins with a new one, and the other is left alone."""
+    """It has a token of its own: as the key is another's, it joins with a new one, and the other is left alone."""
     first = lab.joined()
     board = lab.board("pi-2", "100000002")
     board.files.folder.mkdir(parents=True)
@@ -381,7 +381,7 @@ def test_a_board_whose_card_brought_anothers_key_makes_its_own(lab):
 
 
 def test_a_key_on_another_board_is_noticed(lab):
-    """A copy that keeps the key is told to make its own."""
+    """A copy that keeps the key is asked to make its own."""
     board = lab.joined()
     device = board.client("pi-1", f"{OWN}/certificate")
     ask = CertificateRequest(csr=identity.certificate_request(board.files.key, "pi-1"), serial="100000002", serial_source="device-tree")
@@ -391,7 +391,7 @@ def test_a_key_on_another_board_is_noticed(lab):
 
 
 def test_a_revoked_device_is_out_within_seconds_and_stays_out(lab):
-    """Its session ends, it cannot come back, a second session of it says and hears nothing; the others stay connected."""
+    """Its session ends, it cannot come back, a second session of it sends and receives nothing; the others stay connected."""
     board, other = lab.joined(), lab.joined("pi-2", "100000002")
     device, second, neighbour = board.client("pi-1"), board.client("pi-1~2", f"{OWN}/command"), other.client("pi-2", f"{OTHER}/command")
     operator, fleet_client = lab.service_client("operator"), lab.service_client("fleet")
@@ -416,7 +416,7 @@ def test_a_revoked_device_is_out_within_seconds_and_stays_out(lab):
 
 
 def test_a_device_that_was_thrown_out_is_not_online(lab):
-    """Its Will is held back by the broker's rules, and what it said last is retained: neither makes it be there."""
+    """Its Will is held back by the broker's rules, and what it published last is retained: neither makes it be there."""
     board = lab.joined()
     device = board.client("pi-1")
     online = delivered.encode_message(delivered.DeviceState(state="online", session=7))

@@ -32,7 +32,7 @@ def content(folder):
 
 
 def test_a_second_time_changes_nothing(tmp_path):
-    """Not one byte, and it says so."""
+    """Not one byte, and that is reported."""
     run(tmp_path / "f", "--broker", "broker.example", "--name", "192.0.2.10", "--name", "::1")
     before = content(tmp_path / "f")
     assert "nothing to make" in run(tmp_path / "f")

@@ -32,7 +32,7 @@ def payload(release_folder, needed, tmp_path_factory):
 
 @pytest.fixture
 def board(payload, tmp_path):
-    """Return a board: its root, and `run()`, which starts the script there; `systemctl` writes down what it is told."""
+    """Return a board: its root, and `run()`, which starts the script there; `systemctl` writes down its arguments."""
     return make_board(tmp_path / "root", payload)
 
 

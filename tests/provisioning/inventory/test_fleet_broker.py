@@ -7,7 +7,7 @@ from edgemeter.provisioning.inventory.fleet_folder import FleetFolder
 
 
 def test_the_server_may_reach_the_broker_elsewhere_than_devices_do(tmp_path, monkeypatch):
-    """What is said, then the environment, then fleet.toml: behind a router the public name leads nowhere from inside."""
+    """The option, then the environment, then fleet.toml: behind a router the public name leads nowhere from inside."""
     (tmp_path / "fleet.toml").write_text('fleet = "lab"\n[server]\nbroker = "broker.example"\n')
     for name in ("ca.crt", "fleet.crt", "fleet.key"):
         (tmp_path / name).touch()

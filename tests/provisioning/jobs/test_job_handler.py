@@ -73,7 +73,7 @@ def test_an_order_that_is_not_acknowledged_comes_again_later_and_later(bench):
 
 
 def test_a_killed_service_sends_the_same_order_again_and_starts_no_other(bench):
-    """What was decided is in the registry before it is said."""
+    """What was decided is in the registry before it is sent."""
     bench.add("a", "b")
     bench.add("a")
     bench.online("a", "b")
@@ -152,7 +152,7 @@ def test_what_times_out_is_ended_on_the_device_and_tried_once_more(bench):
 
 
 def test_a_pause_of_the_service_gives_nobody_up(bench):
-    """Down for longer than the job may take: the device has a minute to say that it is done."""
+    """Down for longer than the job may take: the device has a minute to report that it is done."""
     job = bench.add("a", retries=0)
     bench.online("a")
     ((_, order),) = bench.poll()
@@ -232,7 +232,7 @@ def test_what_was_interrupted_is_tried_again_and_what_is_wrong_is_not(bench, sta
 
 
 def test_a_cancelled_job_is_ended_at_once_or_by_its_device(bench):
-    """What nobody has is over; what a device has, it is told to end, until it says so."""
+    """What nobody has is over; what a device has, it is ordered to end, until it reports that."""
     job = bench.add("a", "b")
     bench.online("a")
     ((_, order),) = bench.poll()

@@ -238,7 +238,7 @@ def test_a_device_that_fails_fails_the_command(served):
 
 
 def test_the_jobs_of_a_device_that_is_not_there_are_no_empty_table(lab):
-    """A name with a typing mistake is said; a device without jobs has an empty list."""
+    """A name with a typing mistake is reported; a device without jobs has an empty list."""
     with pytest.raises(ConfigError, match="no device is named 'aa'"):
         lab.call("jobs", "--device", "aa")
     assert json.loads(lab.call("jobs", "--device", "a", "--json")[0])["jobs"] == []

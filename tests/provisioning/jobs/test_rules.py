@@ -63,7 +63,7 @@ A, B = Candidate(1, "a", 0), Candidate(2, "b", 0)
 
 
 def test_a_circuit_gives_what_it_gives():
-    """Sums as people write them; nothing beside a device that does not say."""
+    """Sums as people write them; nothing for a device that does not report."""
     for power_a, power_b, limit_w, said in (
         (6.0, 4.0, 10.0, None),
         (0.1, 0.2, 0.3, None),

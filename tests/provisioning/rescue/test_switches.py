@@ -146,7 +146,7 @@ def test_an_external_switch_runs_its_words_without_a_shell(program, wired, tmp_p
 
 
 def test_an_external_switch_that_fails_gives_the_power_back_all_the_same(program, wired, tmp_path):
-    """Told off, failed to wait: on comes in any case."""
+    """Switched off, failed to wait: on comes in any case."""
     path = program("poe", '#!/bin/sh\nprintf "%s|" "$1" >> "$0.asked"\n')
     switch = open_switch(wired("external:poe", EXTERNAL.format(path, tmp_path)))
 

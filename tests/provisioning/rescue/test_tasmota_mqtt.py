@@ -110,7 +110,7 @@ def test_nothing_is_left_retained(broker, wired):
 
 
 def test_a_plug_that_is_not_there_is_transient(broker, wired, monkeypatch):
-    """With what to look at."""
+    """With what to check."""
     monkeypatch.setattr("edgemeter.provisioning.rescue.tasmota.ANSWER_S", 0.3)
     with pytest.raises(TransientError, match="is its Topic 'plug-8'"):
         TasmotaMqtt(wired("tasmota-mqtt://plug-8"), str(address_of(broker))).off()

@@ -182,7 +182,7 @@ def test_it_waits_for_the_end_of_a_measurement(board):
 
 
 def test_a_measurement_that_does_not_end_blocks_the_update(board):
-    """After the deadline it says so, and the version is not bad."""
+    """After the deadline it is reported, and the version is not bad."""
     board.start()
     with locked(board):
         board.want(board.bundle("2.0"), "2.0", timeout_s=1)
@@ -201,7 +201,7 @@ def test_no_measurement_begins_while_a_release_is_tried(board):
 
 
 def test_a_release_that_cannot_be_imported_is_not_gone_to(board):
-    """Its installation says so; nothing is switched."""
+    """Its installation reports that; nothing is switched."""
     board.start()
     board.want(board.bundle("2.0", NOT_EVEN_ONCE), "2.0")
     reason = board.outcome()["reason"]
@@ -374,7 +374,7 @@ def test_one_whose_installation_is_killed_again_and_again_gives_up(board):
 
 @pytest.mark.long
 def test_folders_that_the_agent_replaced_are_found_again(board):
-    """Its own folder is its own: removed and made anew while the supervisor looks at it."""
+    """Its own folder is its own: removed and made anew while the supervisor reads it."""
     board.start()
     assert board.runs("1.0")
     shutil.rmtree(board.home / "update")
@@ -440,7 +440,7 @@ def test_a_link_that_was_lost_is_made_anew(board):
 
 
 def test_the_board_is_started_again_once_and_never_during_a_measurement(board):
-    """The wish is taken away before, or it would be granted for ever."""
+    """The request is taken away before, or it would be granted for ever."""
     rebooted = board.folder / "rebooted"
     with locked(board):
         (board.home / "update" / "reboot").touch()

@@ -90,7 +90,7 @@ def test_a_dry_run_checks_and_writes_nothing(bench):
 
 
 def test_a_card_that_was_mounted_during_the_question_is_refused(bench, monkeypatch):
-    """It is looked at again after the answer."""
+    """It is checked again after the reply."""
 
     def mount(*_what):
         bench.mounts.append("30 1 8:16 / /media/card rw - vfat /dev/sdx rw")

@@ -85,7 +85,7 @@ def served(rate_ratio, places, queries=400):
 
 
 def test_a_rate_above_what_a_server_can_leaves_a_backlog():
-    """However many it serves at once, which nobody tells; at 80% of it there is none, although queries overlap all the time."""
+    """However many it serves at once, which nobody reports; at 80% of it there is none, although queries overlap all the time."""
     for places in [1, 4, 16]:
         with table_row(places):
             assert not concurrent.leaves_backlog(served(0.8, places))
