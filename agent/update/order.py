@@ -45,6 +45,7 @@ class BundleManifest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     files: tuple[BundleFile, ...]
     checked: str
     built_ns: int
+    site_packages: str
 
 
 def read_manifest(bundle: Path, release: InstalledRelease) -> BundleManifest:

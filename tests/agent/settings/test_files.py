@@ -45,7 +45,7 @@ def test_a_sample_shows_every_key_and_loads_with_all_of_them_switched_on():
         assert keys(DOCUMENTS[kind]) - set(content) == set(), f"{kind!r}"
 
 
-def test_the_sample_of_a_suite_says_what_each_key_means():
+def test_the_sample_of_a_suite_explains_each_key():
     """In the words of the key's option, above its first line, with the values to choose from."""
     sample = files.sample("suite")
     text = sample.replace("\n## ", " ")
