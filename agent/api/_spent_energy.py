@@ -6,7 +6,7 @@ from contextlib import contextmanager
 
 from edgemeter._environment import config_file, unset_options
 from edgemeter.agent.base import config
-from edgemeter.agent.energy.watch import Watch
+from edgemeter.agent.energy.watch import EnergyWatch
 
 logger = logging.getLogger(__name__)
 
@@ -54,12 +54,12 @@ def energy(power: str | None = None, *, idle_s: float | None = None) -> Iterator
     """
     spent = SpentEnergy()
     chosen = power or unset_options()["power"]
-    with Watch(chosen, idle_s=idle_s, settings=config.read(config_file()), report=logger.info) as watch:
+    with EnergyWatch(chosen, idle_s=idle_s, settings=config.read(config_file()), report=logger.info) as watch:
         yield spent
     _fill(spent, watch)
 
 
-def _fill(spent: SpentEnergy, watch: Watch) -> None:
+def _fill(spent: SpentEnergy, watch: EnergyWatch) -> None:
     spent.seconds = watch.seen.seconds
     found, spent.reason = watch.seen.energies.energy, watch.seen.energies.reason
     if found is None:

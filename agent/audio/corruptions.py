@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 import numpy as np
 from numpy.typing import NDArray
 
-from edgemeter.agent.audio.recordings import Recording
+from edgemeter.agent.audio.recordings import AudioRecording
 from edgemeter.agent.base.corruption_draw import corruption_draw
 
 Floats = NDArray[np.float64]
@@ -24,7 +24,7 @@ REVERBERATION_60_DB_S = (0.2, 0.4, 0.6, 0.9, 1.3)
 REVERBERATION_DIRECT_DB = (10, 5, 0, -5, -10)
 
 
-def corrupt_recording(recording: Recording, name: str, severity: int, seed: int, identity: str) -> Recording:
+def corrupt_recording(recording: AudioRecording, name: str, severity: int, seed: int, identity: str) -> AudioRecording:
     """Return the recording corrupted: as long, at the same rate.
 
     Args:
@@ -37,7 +37,7 @@ def corrupt_recording(recording: Recording, name: str, severity: int, seed: int,
     draw = corruption_draw(name, severity, seed, identity)
     samples = recording.samples.astype(np.float64)
     found = CORRUPTIONS[name](samples, recording.sample_rate_hz, severity - 1, draw)
-    return Recording(found.astype(np.float32), recording.sample_rate_hz)
+    return AudioRecording(found.astype(np.float32), recording.sample_rate_hz)
 
 
 def _white_noise(samples: Floats, _rate: int, level: int, draw: Draw) -> Floats:

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edgemeter.agent.audio.features import features
-from edgemeter.agent.audio.recordings import Recording, read_recording
+from edgemeter.agent.audio.recordings import AudioRecording, read_recording
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.contract.model_card import AudioInput, Card, Features
 from edgemeter.agent.datasets.items import Item
@@ -57,7 +57,7 @@ class FrontEnd:
             raise ConfigError(f"recording {str(path)!r}: {error}") from error
         return _windows(found, wanted.features, path)
 
-    def _of_rate(self, recording: Recording, path: Path) -> Recording:
+    def _of_rate(self, recording: AudioRecording, path: Path) -> AudioRecording:
         if recording.sample_rate_hz != self._wanted.sample_rate_hz:
             raise ConfigError(
                 f"the recording {str(path)!r} has {recording.sample_rate_hz} samples a second, model {self._name!r} takes "

@@ -23,7 +23,7 @@ _FULL_SCALE = {8: 128.0, 16: 32768.0, 24: 8388608.0, 32: 2147483648.0}
 
 
 @dataclass(frozen=True, slots=True)
-class Recording:
+class AudioRecording:
     """One channel of samples: float32 [n], -1..1 at full scale, so many a second."""
 
     samples: Samples
@@ -35,7 +35,7 @@ class Recording:
         return len(self.samples) / self.sample_rate_hz
 
 
-def read_recording(path: Path) -> Recording:
+def read_recording(path: Path) -> AudioRecording:
     """Return the recording in a file.
 
     Raises:
@@ -54,7 +54,7 @@ def read_recording(path: Path) -> Recording:
     return found
 
 
-def write_wav(path: Path, recording: Recording) -> None:
+def write_wav(path: Path, recording: AudioRecording) -> None:
     """Write a recording as float32 WAV, which loses nothing."""
     data = np.ascontiguousarray(recording.samples, "<f4").tobytes()
     rate = recording.sample_rate_hz
@@ -63,7 +63,7 @@ def write_wav(path: Path, recording: Recording) -> None:
     path.write_bytes(struct.pack("<4sI", b"RIFF", len(body)) + body)
 
 
-def _wav(content: bytes, path: Path) -> Recording:
+def _wav(content: bytes, path: Path) -> AudioRecording:
     if content[:4] != b"RIFF" or content[8:12] != b"WAVE":
         raise ConfigError(f"the recording {str(path)!r} is not a WAV file: fetch it again, or name it by what it is")
     form, place = None, 12
@@ -81,7 +81,7 @@ def _wav(content: bytes, path: Path) -> Recording:
     raise ConfigError(f"the recording {str(path)!r} has no samples (chunks `fmt ` and `data`): fetch it again")
 
 
-def _decoded(form: bytes, data: bytes, path: Path) -> Recording:
+def _decoded(form: bytes, data: bytes, path: Path) -> AudioRecording:
     kind, channels, rate, _, frame_bytes, bits = struct.unpack("<HHIIHH", form[:16])
     if kind == _EXTENSIBLE and len(form) >= 26:
         kind = int.from_bytes(form[24:26], "little")
@@ -91,7 +91,7 @@ def _decoded(form: bytes, data: bytes, path: Path) -> Recording:
     data = data[: len(data) - len(data) % frame_bytes]
     values = _real(data, kind, bits).reshape(-1, channels)
     samples = values[:, 0] if channels == 1 else values.mean(axis=1)
-    return Recording(samples.astype(np.float32), rate)
+    return AudioRecording(samples.astype(np.float32), rate)
 
 
 def _real(data: bytes, kind: int, bits: int) -> NDArray[Any]:
@@ -106,13 +106,13 @@ def _real(data: bytes, kind: int, bits: int) -> NDArray[Any]:
     return np.asarray(np.frombuffer(data, f"<i{bits // 8}") / np.float64(_FULL_SCALE[bits]))
 
 
-def _by_soundfile(path: Path) -> Recording:
+def _by_soundfile(path: Path) -> AudioRecording:
     library = _soundfile()
     try:
         values, rate = library.read(str(path), dtype="float32", always_2d=True)
     except (library.SoundFileError, OSError, RuntimeError) as error:
         raise ConfigError(f"cannot read the recording {str(path)!r}: {one_line(str(error))}: fetch it again") from error
-    return Recording(np.asarray(values[:, 0] if values.shape[1] == 1 else values.mean(axis=1), np.float32), int(rate))
+    return AudioRecording(np.asarray(values[:, 0] if values.shape[1] == 1 else values.mean(axis=1), np.float32), int(rate))
 
 
 def _soundfile() -> Any:

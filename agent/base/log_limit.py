@@ -14,7 +14,7 @@ EVERY_S = 60.0
 MOST_REMEMBERED = 10_000
 
 
-class _Line(NamedTuple):
+class _LastLogged(NamedTuple):
     logged_s: float
     left_out: int
 
@@ -30,7 +30,7 @@ class LogLimit(logging.Filter):
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         super().__init__()
         self._clock = clock
-        self._lines: dict[tuple[str, str], _Line] = {}
+        self._lines: dict[tuple[str, str], _LastLogged] = {}
 
     def filter(self, record: logging.LogRecord) -> bool:
         """Return whether the record is logged; it names the number of suppressed lines."""
@@ -45,7 +45,7 @@ class LogLimit(logging.Filter):
         if last is not None and last.left_out:
             record.msg, record.args = f"{record.getMessage()} ({last.left_out} more lines about it were suppressed)", ()
         self._forget(now_s)
-        self._lines[key] = _Line(now_s, 0)
+        self._lines[key] = _LastLogged(now_s, 0)
         return True
 
     def _forget(self, now_s: float) -> None:

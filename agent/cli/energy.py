@@ -106,13 +106,13 @@ def energy(command: tuple[str, ...], every: str | None, **options: Any) -> None:
         return
 
     from edgemeter.agent.base import config
-    from edgemeter.agent.energy.watch import Watch
+    from edgemeter.agent.energy.watch import EnergyWatch
 
     if shutil.which(command[0]) is None:
         # Before the machine idles for it.
         raise ConfigError(f"cannot run {command[0]!r}: there is no such command, or it is not executable: correct its name or path")
     settings = config.read(options["config"])
-    watcher = Watch(
+    watcher = EnergyWatch(
         options["power"],
         idle_s=options["idle_s"],
         units=options["repeat"],

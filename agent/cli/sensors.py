@@ -35,7 +35,7 @@ from edgemeter.agent.machine.board import board_key
 from edgemeter.agent.power import Description, PowerSensor, Reading
 from edgemeter.agent.power.calibration import SensorCalibration, save_calibration
 from edgemeter.agent.power.detect import FoundSensor, LiveReading, choose_sensor, detect_sensors, open_sensor, read_now
-from edgemeter.agent.power.recording import Recording
+from edgemeter.agent.power.recording import PowerRecording
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -108,7 +108,7 @@ def read_sensor(name: str | None, recording: Path | None, as_name: str | None, c
 
 def _of_recording(path: Path, name: str | None, config: Path | None) -> dict[str, Any]:
     # Not this machine's own configuration, unless it is named: the recording is of another.
-    with Recording(path, read_config(config).sensors if config else None) as source:
+    with PowerRecording(path, read_config(config).sensors if config else None) as source:
         found = source.read(name)
     rails = found.reading.rails
     # A recorded counter stands still; some sensors show the present watts beside it, as their one rail.

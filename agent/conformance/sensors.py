@@ -13,7 +13,7 @@ from edgemeter.agent.base.errors import ConfigError, EdgemeterError, TransientEr
 from edgemeter.agent.conformance.promise import is_one_line, refused, require
 from edgemeter.agent.contract.record_figures import Scope
 from edgemeter.agent.power import AbsentError, PowerSensor
-from edgemeter.agent.power.recording import Recording
+from edgemeter.agent.power.recording import PowerRecording
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +43,7 @@ def _opened(case: SensorCase, folder: Path) -> Iterator[PowerSensor]:
         else:
             files = _files(folder)
             path = folder if (folder / "sys").exists() or not files else files[0]
-            sensor = power.create(case.name, world=stack.enter_context(Recording(path)).world, **case.settings)
+            sensor = power.create(case.name, world=stack.enter_context(PowerRecording(path)).world, **case.settings)
         try:
             yield sensor
         finally:

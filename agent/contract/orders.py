@@ -117,7 +117,7 @@ JobState: TypeAlias = Literal["accepted", "rejected", "running", "done", "failed
 FINAL = frozenset({"rejected", "done", "failed", "timed_out", "cancelled"})
 
 
-class Report(msgspec.Struct, frozen=True, kw_only=True):
+class ExecutionReport(msgspec.Struct, frozen=True, kw_only=True):
     """How an execution stands on the device; sent again until the server's next order or acknowledgement names a later version.
 
     `figures` are those of a canary run: `latency_p50_ms`, `energy_net_mj`, ...; `text` a doctor's report or log lines.
@@ -163,7 +163,7 @@ class Chunk(msgspec.Struct, frozen=True, kw_only=True):
     size_bytes: Number | None
 
 
-def encode_order(message: Order | Report | ReportReceipt | Want) -> bytes:
+def encode_order(message: Order | ExecutionReport | ReportReceipt | Want) -> bytes:
     """Return the message as JSON."""
     return msgspec.json.encode(message)
 
@@ -179,9 +179,9 @@ def decode_command(payload: bytes) -> Order | ReportReceipt:
     return decode_json(payload, Order, "an order", LARGEST_ORDER_BYTES)
 
 
-def decode_report(payload: bytes) -> Report:
+def decode_report(payload: bytes) -> ExecutionReport:
     """Return the report in `payload`; raises as `decode_json`."""
-    return decode_json(payload, Report, "a report")
+    return decode_json(payload, ExecutionReport, "a report")
 
 
 def decode_want(payload: bytes) -> Want:

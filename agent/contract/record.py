@@ -18,14 +18,14 @@ from edgemeter.agent.contract import record_accuracy, record_conditions, record_
 from edgemeter.agent.contract.record_accuracy import Accuracy, AccuracyGate, Agreement, Answers, OutputCheck
 from edgemeter.agent.contract.record_conditions import (
     Condition,
-    Dataset,
+    DatasetInfo,
     Environment,
     Model,
     ObserverEffect,
     Provenance,
     RecordPart,
     Role,
-    Runtime,
+    RuntimeInfo,
     Scheduling,
     StampedBy,
     Tensor,
@@ -110,7 +110,7 @@ class RunRecord(RecordPart, frozen=True, kw_only=True):
     """Seed of inputs, arrivals and order."""
     model: Model
     """The model."""
-    runtime: Runtime
+    runtime: RuntimeInfo
     """The runtime that executed it."""
     precision: str
     """Precision of the model, e.g. int8."""
@@ -120,7 +120,7 @@ class RunRecord(RecordPart, frozen=True, kw_only=True):
     """Inputs of the model."""
     outputs: tuple[Tensor, ...]
     """Outputs of the model."""
-    dataset: Dataset
+    dataset: DatasetInfo
     """The data set."""
     latency: Latency
     """Inference latency."""

@@ -36,7 +36,7 @@ class Model(RecordPart, frozen=True, kw_only=True):
     """Decoder family: how the outputs become predictions; ends in ? if the outputs may be those of another."""
 
 
-class Runtime(RecordPart, frozen=True, kw_only=True):
+class RuntimeInfo(RecordPart, frozen=True, kw_only=True):
     """The runtime that executed the model."""
 
     name: str
@@ -96,7 +96,7 @@ class TextForm(RecordPart, frozen=True, kw_only=True):
     """SHA-256 of the tokenizer."""
 
 
-class Dataset(RecordPart, frozen=True, kw_only=True):
+class DatasetInfo(RecordPart, frozen=True, kw_only=True):
     """The images and their ground truth."""
 
     name: str

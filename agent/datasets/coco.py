@@ -92,7 +92,7 @@ class Category(msgspec.Struct, frozen=True):
     name: str
 
 
-class Annotation(msgspec.Struct, frozen=True):
+class CocoAnnotation(msgspec.Struct, frozen=True):
     """One object: `bbox` is x, y, width, height in pixels; `area` is that of its outline, of its box where none is given.
 
     A box without extent (width or height 0 or less) stays: it counts as an object that nothing finds, as it does for COCO.
@@ -124,7 +124,7 @@ class CocoDocument(msgspec.Struct, frozen=True):
     """COCO's annotation document; what is not needed for boxes is not read."""
 
     images: Sequence[AnnotatedImage]
-    annotations: Sequence[Annotation]
+    annotations: Sequence[CocoAnnotation]
     categories: Sequence[Category]
 
 
@@ -231,7 +231,7 @@ def plain_document(document: CocoDocument, image_ids: set[int] | None = None) ->
     }
 
 
-def _plain_annotation(annotation: Annotation) -> dict[str, Any]:
+def _plain_annotation(annotation: CocoAnnotation) -> dict[str, Any]:
     plain = {name: getattr(annotation, name) for name in annotation.__struct_fields__}
     known = {name: value for name, value in plain.items() if value is not msgspec.UNSET}
     return {**known, "bbox": list(annotation.bbox), "area": annotation.size_px}

@@ -39,7 +39,7 @@ class TextClass:
 
 
 @dataclass(frozen=True, slots=True)
-class _Layout:
+class _ColumnLayout:
     """In which columns of a table what stands; `first_row` is that of the first text."""
 
     columns: int
@@ -104,9 +104,9 @@ def _rows(path: Path) -> list[list[str]]:
     return [line.split("\t") for line in lines] or [[]]
 
 
-def _layout(heading: Sequence[str]) -> _Layout | None:
+def _layout(heading: Sequence[str]) -> _ColumnLayout | None:
     if len(heading) == _COLA_COLUMNS and heading[1] in ("0", "1") and heading[2] in ("", "*"):
-        return _Layout(_COLA_COLUMNS, 3, None, 1, None, "matthews", 0)
+        return _ColumnLayout(_COLA_COLUMNS, 3, None, 1, None, "matthews", 0)
     place = {name: number for number, name in reversed(list(enumerate(heading)))}
     label = next((place[name] for name in _LABEL if name in place), None)
     first = next((name for name in _FIRST if name in place and not (name == "sentence" and "question" in place)), None)
@@ -114,4 +114,4 @@ def _layout(heading: Sequence[str]) -> _Layout | None:
         return None
     second = next((place[name] for name in _SECOND if name in place and name != first), None) if first not in ("sentence", "text") else None
     metric: ClassMetric = "f1" if heading[label] == "Quality" else "accuracy"
-    return _Layout(len(heading), place[first], second, label, place.get("group"), metric, 1)
+    return _ColumnLayout(len(heading), place[first], second, label, place.get("group"), metric, 1)

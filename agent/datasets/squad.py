@@ -37,7 +37,7 @@ class _Article(msgspec.Struct, frozen=True):
     paragraphs: tuple[_Paragraph, ...]
 
 
-class _Document(msgspec.Struct, frozen=True):
+class _SquadDocument(msgspec.Struct, frozen=True):
     data: tuple[_Article, ...]
 
 
@@ -66,7 +66,7 @@ class Squad:
     def read(self, folder: Path, _annotations: Path | None) -> GroundTruth:
         """Return the questions with their passages and right answers."""
         try:
-            document = msgspec.json.decode(folder.read_bytes().removeprefix(b"\xef\xbb\xbf"), type=_Document)
+            document = msgspec.json.decode(folder.read_bytes().removeprefix(b"\xef\xbb\xbf"), type=_SquadDocument)
         except OSError as error:
             raise ConfigError(f"cannot read the questions {str(folder)!r}: {error.strerror}") from error
         except (msgspec.MsgspecError, UnicodeDecodeError) as error:

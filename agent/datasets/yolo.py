@@ -10,7 +10,7 @@ from pathlib import Path
 
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.datasets.class_lists import text_lines
-from edgemeter.agent.datasets.coco import AnnotatedImage, Annotation, Category, CocoDocument
+from edgemeter.agent.datasets.coco import AnnotatedImage, Category, CocoAnnotation, CocoDocument
 from edgemeter.agent.vision import photograph
 
 CLASS_NAME_FORMS = "write `names: [a, b]`, or one `- a` or `0: a` a line below `names:`, or give classes.txt with one name a line"
@@ -127,7 +127,7 @@ def read_labels(images: Path, annotations: Path, photographs: Sequence[str]) -> 
     """
     labels = find_labels(images, annotations)
     names = read_class_names(labels.names)
-    found: list[Annotation] = []
+    found: list[CocoAnnotation] = []
     pictures, twice, unlabelled = [], 0, 0
     for number, name in enumerate(photographs, 1):
         width, height = photograph.size(images / name)
@@ -221,7 +221,7 @@ def _around(values: Sequence[float]) -> tuple[float, float, float, float]:
     return min(values[::2]), min(values[1::2]), max(values[::2]), max(values[1::2])
 
 
-def _annotation(row: tuple[int, float, float, float, float], number: int, image: int, width: int, height: int) -> Annotation:
+def _annotation(row: tuple[int, float, float, float, float], number: int, image: int, width: int, height: int) -> CocoAnnotation:
     x1, y1, x2, y2 = row[1] * width, row[2] * height, row[3] * width, row[4] * height
     box = (x1, y1, x2 - x1, y2 - y1)
-    return Annotation(id=number, image_id=image, category_id=row[0], bbox=box, area=max(box[2], 0.0) * max(box[3], 0.0))
+    return CocoAnnotation(id=number, image_id=image, category_id=row[0], bbox=box, area=max(box[2], 0.0) * max(box[3], 0.0))

@@ -74,7 +74,7 @@ def _batches_of(together: list[Pending], largest_bytes: int) -> Iterator[Batch]:
 
 
 @dataclass(slots=True)
-class _Sent:
+class _SentRecord:
     row: int
     size_bytes: int
     at_s: float
@@ -104,8 +104,8 @@ class SendWindow:
         self.after_row = 0
         self.resent = 0
         self._spread = spread
-        self._sent: dict[Key, _Sent] = {}
-        self._repeats: dict[Key, _Sent] = {}
+        self._sent: dict[Key, _SentRecord] = {}
+        self._repeats: dict[Key, _SentRecord] = {}
         self._bytes = 0
         self._timeouts = 0
         self._paused_until_s = 0.0
@@ -130,7 +130,7 @@ class SendWindow:
         """Note records that were sent on, in the order of the outbox, and the number of the message that carries them."""
         for one in pending:
             self.after_row = max(self.after_row, one.row)
-            self._sent[one.session, one.seq] = _Sent(one.row, len(one.payload), now_s, message)
+            self._sent[one.session, one.seq] = _SentRecord(one.row, len(one.payload), now_s, message)
             self._bytes += len(one.payload)
 
     def skip(self, pending: Pending) -> None:

@@ -8,7 +8,7 @@ import re
 from collections.abc import Sequence
 from typing import Literal
 
-from edgemeter.agent.contract.record_conditions import Runtime
+from edgemeter.agent.contract.record_conditions import RuntimeInfo
 from edgemeter.agent.machine.attached import CORAL_PCIE, CORAL_USB, HAILO, HAT, NVME
 from edgemeter.agent.power import PCIE_DEVICES, USB_DEVICES, Description
 
@@ -32,7 +32,7 @@ _EDGE_TPU = frozenset({"edgetpu", "libedgetpu", "tpu", "coral"})
 _ON_PCIE = frozenset({"pci", "pcie", "apex"})
 
 
-def accelerator_link(runtime: Runtime, attached: Sequence[str]) -> Link | None:
+def accelerator_link(runtime: RuntimeInfo, attached: Sequence[str]) -> Link | None:
     """Return how the accelerator that the runtime's back-end uses is attached; None without one. `attached`: as in the environment.
 
     A back-end that is named for the Edge TPU only is on USB, unless the only attached Coral is on PCIe.

@@ -20,7 +20,7 @@ from edgemeter.agent.base.nanoseconds import NS_PER_MS
 from edgemeter.agent.contract import samples
 from edgemeter.agent.contract.energy_provenance import ESTIMATE_SENSOR
 from edgemeter.agent.contract.record import Series
-from edgemeter.agent.contract.record_conditions import Runtime
+from edgemeter.agent.contract.record_conditions import RuntimeInfo
 from edgemeter.agent.contract.record_figures import Energy
 from edgemeter.agent.contract.record_generation import Generation, GenerationEnergy, TokenEnergy
 from edgemeter.agent.energy import budget
@@ -70,7 +70,7 @@ def generation_windows(series: Iterable[Series], timed_start_ns: int, found: Gen
     )
 
 
-def served_elsewhere(found: Generation | None, runtime: Runtime) -> str | None:
+def served_elsewhere(found: Generation | None, runtime: RuntimeInfo) -> str | None:
     """Return why no sensor of this machine sees what generated the text: a server on another one did; None otherwise."""
     if found is None or found.is_local:
         return None

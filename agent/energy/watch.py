@@ -1,8 +1,8 @@
 """The energy of anything: a block of Python code, or a command; by the same sensors, windows and uncertainties as that of a run.
 
-from edgemeter.agent.energy.watch import Watch
+from edgemeter.agent.energy.watch import EnergyWatch
 
-with Watch() as watch:
+with EnergyWatch() as watch:
     train_for_a_while()
 print(watch.seen.energies.energy)
 """
@@ -43,7 +43,7 @@ class WatchedEnergy:
     idle_s: float
 
 
-class Watch:
+class EnergyWatch:
     """Measures the energy between the context's beginning and its end; the machine idles for `idle_s` before and after.
 
     `power` names sensors (NAME[,NAME]); without it that of the widest scope is taken. Without `idle_s` it idles for 10 s, or for as long
@@ -75,7 +75,7 @@ class Watch:
         self._settings = settings
         self._stack = ExitStack()
 
-    def __enter__(self) -> "Watch":  # noqa: PYI034 - typing.Self came with Python 3.11
+    def __enter__(self) -> "EnergyWatch":  # noqa: PYI034 - typing.Self came with Python 3.11
         settings = self._settings or config.read()
         with ExitStack() as stack:
             sensors, self._why = stack.enter_context(open_sensors(self._power, settings.power, settings.sensors))

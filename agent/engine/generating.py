@@ -23,7 +23,7 @@ from edgemeter.agent.engine.compile_count import CompileCount
 from edgemeter.agent.engine.generation_queries import (
     GenerationSubject,
     TimedGeneration,
-    TimedQuery,
+    TimedRequest,
     arrival_plan,
     moments_of,
     run_open_loop,
@@ -66,7 +66,7 @@ NOTHING_TO_SCORE = "the prompts are synthetic: there is nothing to score"
 
 
 @dataclass(frozen=True, slots=True)
-class _Timing:
+class _GenerationTiming:
     """The timed part and what directly surrounds it."""
 
     warm_up: WarmUp
@@ -112,7 +112,7 @@ def _load(case: Case, generator: Generator, emit: Emit) -> GenerationSubject:
     return GenerationSubject(generator, loaded, synthetic, Limits(output_tokens, ignore_end=True))
 
 
-def _time(work: job.RunJob, subject: GenerationSubject, emit: Emit) -> _Timing:
+def _time(work: job.RunJob, subject: GenerationSubject, emit: Emit) -> _GenerationTiming:
     case = work.case
     emit(job.Phase(name="warm-up", seconds=case.warm_up_seconds))
     warmed, query_s = warm_up(subject, case.warm_up_seconds)
@@ -126,7 +126,7 @@ def _time(work: job.RunJob, subject: GenerationSubject, emit: Emit) -> _Timing:
     scheduled = scheduling_between(counted, read_scheduling())
     peak_mb = process_usage.peak_mb()
     after = idle("idle after", case, emit) if idles else None
-    return _Timing(warmed, done, scheduled, peak_mb, [before, after])
+    return _GenerationTiming(warmed, done, scheduled, peak_mb, [before, after])
 
 
 def warm_up(subject: GenerationSubject, limit_s: float) -> tuple[WarmUp, float]:
@@ -159,7 +159,7 @@ def has_settled(durations_ns: Sequence[int]) -> bool:
     return abs(last - before) <= LAST_TWO_RATIO * before
 
 
-def _repeat(subject: GenerationSubject, timing: _Timing) -> OutputCheck:
+def _repeat(subject: GenerationSubject, timing: _GenerationTiming) -> OutputCheck:
     """Generate from a few of the timed prompts again: greedy generation gives the same tokens.
 
     A server sums in another order for a batch of users than for one, so that answers may part later on: then they differ only if they do
@@ -174,7 +174,7 @@ def _repeat(subject: GenerationSubject, timing: _Timing) -> OutputCheck:
 
 
 def _measured(
-    work: job.RunJob, subject: GenerationSubject, timing: _Timing, cold: ColdStart, memory: Memory, check: OutputCheck
+    work: job.RunJob, subject: GenerationSubject, timing: _GenerationTiming, cold: ColdStart, memory: Memory, check: OutputCheck
 ) -> job.MeasuredRun:
     case, loaded = work.case, subject.loaded
     queries, timed = timing.done.queries, timing.done.timed()
@@ -210,7 +210,7 @@ def _measured(
     )
 
 
-def _generation(subject: GenerationSubject, queries: Sequence[TimedQuery], moments: TokenMoments, timed: TimedQueries) -> Generation:
+def _generation(subject: GenerationSubject, queries: Sequence[TimedRequest], moments: TokenMoments, timed: TimedQueries) -> Generation:
     loaded, asked = subject.loaded, subject.limits.output_tokens
     answers = [one.answer for one in queries]
     window_ns = timed.end_ns - timed.begin_ns if timed.overlap else None

@@ -37,7 +37,7 @@ class Stamps:
 
 
 @dataclass(frozen=True, slots=True)
-class TimedQuery:
+class TimedRequest:
     """One query: its number, its start and its scheduled arrival (monotonic ns), the moment of each token after the arrival, its answer.
 
     In a closed loop a query arrives when it starts.
@@ -69,12 +69,12 @@ class GenerationSubject:
     limits: Limits
     warmed: int = 0
 
-    def warm(self) -> TimedQuery:
+    def warm(self) -> TimedRequest:
         """Run the next query that does not count; see `query`."""
         self.warmed += 1
         return self.query(-self.warmed)
 
-    def query(self, number: int) -> TimedQuery:
+    def query(self, number: int) -> TimedRequest:
         """Run a query.
 
         Raises:
@@ -82,7 +82,7 @@ class GenerationSubject:
         """
         return self.answer(number, self.generator.bind(self.prompts.of(number), self.limits))
 
-    def answer(self, number: int, call: Query, arrival_ns: int | None = None) -> TimedQuery:
+    def answer(self, number: int, call: Query, arrival_ns: int | None = None) -> TimedRequest:
         """Run a bare query, which arrived at `arrival_ns` or arrives now; see `query`."""
         stamps = Stamps(self.limits.output_tokens + 1)
         start = time.monotonic_ns()
@@ -91,7 +91,7 @@ class GenerationSubject:
             raise MeasurementError("a query gave no token: try another prompt length, or another model")
         arrival = start if arrival_ns is None else arrival_ns
         moments = [moment - arrival for place, moment in enumerate(stamps.moments_ns[: stamps.taken]) for _ in range(stamps.tokens[place])]
-        return TimedQuery(number, start, arrival, tuple(moments), answer)
+        return TimedRequest(number, start, arrival, tuple(moments), answer)
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +101,7 @@ class TimedGeneration:
     `unserved` arrivals found no room; `overlap`: queries were answered beside each other.
     """
 
-    queries: Sequence[TimedQuery]
+    queries: Sequence[TimedRequest]
     begin_ns: int
     unserved: int = 0
     overlap: bool = False
@@ -124,7 +124,7 @@ class TimedGeneration:
 
 def run_queries(subject: GenerationSubject, count: int, seconds: float) -> TimedGeneration:
     """Run queries one after the other until both `count` and `seconds` are reached; caches are dropped before each, outside the clock."""
-    done: list[TimedQuery] = []
+    done: list[TimedRequest] = []
     with no_collection():
         deadline = time.monotonic_ns() + int(seconds * 1e9)
         while len(done) < count or time.monotonic_ns() < deadline:
@@ -153,7 +153,7 @@ def run_open_loop(subject: GenerationSubject, plan: TimingPlan) -> TimedGenerati
     return TimedGeneration(done, begin_ns, unserved=len(offsets_ns) - len(done), overlap=True)
 
 
-def moments_of(queries: Sequence[TimedQuery]) -> TokenMoments:
+def moments_of(queries: Sequence[TimedRequest]) -> TokenMoments:
     """Return the moments of all tokens as arrays."""
     return TokenMoments(
         first_ns=np.array([one.token_ns[0] for one in queries], dtype=np.int64),

@@ -8,7 +8,7 @@ import msgspec
 from edgemeter.agent.base.errors import EdgemeterError
 from edgemeter.agent.contract.record import Series
 from edgemeter.agent.contract.record_accuracy import Accuracy, AccuracyGate, Agreement, Answers, OutputCheck
-from edgemeter.agent.contract.record_conditions import Dataset, Model, Runtime, Scheduling, Subset, Tensor
+from edgemeter.agent.contract.record_conditions import DatasetInfo, Model, RuntimeInfo, Scheduling, Subset, Tensor
 from edgemeter.agent.contract.record_figures import ColdStart, Latency, Load, Memory, Stage, WarmUp
 from edgemeter.agent.contract.record_generation import Generation
 from edgemeter.agent.contract.suite import Case
@@ -64,11 +64,11 @@ class MeasuredRun(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     """What the measuring process found: the parts of the record that only it can know, and when what happened."""
 
     model: Model
-    runtime: Runtime
+    runtime: RuntimeInfo
     precision: str
     inputs: tuple[Tensor, ...]
     outputs: tuple[Tensor, ...]
-    dataset: Dataset
+    dataset: DatasetInfo
     latency: Latency
     throughput_per_s: float
     real_time_factor: float | None = None
@@ -103,7 +103,7 @@ class Scored(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     images: int
     subset: Subset | None
     notes: tuple[str, ...]
-    runtime: Runtime
+    runtime: RuntimeInfo
     outputs: tuple[Tensor, ...]
     answers: Answers | None
 

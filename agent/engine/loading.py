@@ -12,8 +12,7 @@ from edgemeter.agent import runtimes
 from edgemeter.agent.audio.recordings import read_recording
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.contract.model_card import AudioInput, Card, ImageInput, TextInput, card_path, read_card
-from edgemeter.agent.contract.record_conditions import Dataset as DatasetRecord
-from edgemeter.agent.contract.record_conditions import Model, Runtime, Tensor, TextForm
+from edgemeter.agent.contract.record_conditions import DatasetInfo, Model, RuntimeInfo, Tensor, TextForm
 from edgemeter.agent.contract.suite import Case
 from edgemeter.agent.datasets.dataset import Dataset, open_folder
 from edgemeter.agent.engine import job
@@ -143,9 +142,9 @@ def describe_model(work: job.RunJob, model: LoadedModel) -> Model:
     )
 
 
-def describe_runtime(case: Case, loaded: Loaded | LoadedGenerator) -> Runtime:
+def describe_runtime(case: Case, loaded: Loaded | LoadedGenerator) -> RuntimeInfo:
     """Return the runtime, or the generator, that ran the model."""
-    return Runtime(
+    return RuntimeInfo(
         name=case.runtime,
         package=loaded.package,
         version=loaded.version,
@@ -188,7 +187,7 @@ def _text_form(card: Card) -> TextForm | None:
     )
 
 
-def describe_dataset(data: Dataset | None, seed: int, card: Card | None = None) -> DatasetRecord:
+def describe_dataset(data: Dataset | None, seed: int, card: Card | None = None) -> DatasetInfo:
     """Return the data that the model was timed on; `card` is its model's."""
     text = None if card is None else _text_form(card)
     if data is None:
@@ -203,7 +202,7 @@ def describe_dataset(data: Dataset | None, seed: int, card: Card | None = None) 
             "cmyk_converted": forms["cmyk"],
             "reduced_to_8_bit": forms["wide"],
         }
-    return DatasetRecord(
+    return DatasetInfo(
         name=data.name,
         sha256=data.sha256,
         images=len(data.items),

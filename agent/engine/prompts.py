@@ -6,7 +6,7 @@ import numpy as np
 
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.contract.case_identity import USUAL_KV_TYPE
-from edgemeter.agent.contract.record_conditions import Dataset
+from edgemeter.agent.contract.record_conditions import DatasetInfo
 from edgemeter.agent.generators import LoadedGenerator
 
 # Words for generators that take texts only; each is about one token to most tokenisers.
@@ -17,7 +17,7 @@ WORDS = (
 )  # fmt: skip
 
 
-def dataset(loaded: LoadedGenerator, prompt_tokens: int, output_tokens: int, seed: int) -> Dataset:
+def dataset(loaded: LoadedGenerator, prompt_tokens: int, output_tokens: int, seed: int) -> DatasetInfo:
     """Return how such prompts are named in a record: all that must be equal for two runs to have done the same work.
 
     These are the lengths and the seed, and where they are not the usual ones the type of the cache, speculation, the end of a query,
@@ -31,7 +31,7 @@ def dataset(loaded: LoadedGenerator, prompt_tokens: int, output_tokens: int, see
         "" if able.is_local else "served",
     ]
     name = ", ".join([f"synthetic {prompt_tokens}+{output_tokens} tokens", *filter(None, unusual)])
-    return Dataset(name=name, sha256=hashlib.sha256(f"{name} {seed}".encode()).hexdigest(), images=0, annotated=False)
+    return DatasetInfo(name=name, sha256=hashlib.sha256(f"{name} {seed}".encode()).hexdigest(), images=0, annotated=False)
 
 
 class SyntheticPrompts:

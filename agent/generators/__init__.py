@@ -36,7 +36,7 @@ Stamp = Callable[[int], None]
 
 
 @dataclass(frozen=True, slots=True)
-class Message:
+class ChatMessage:
     """One message of a chat."""
 
     role: Literal["system", "user", "assistant"]
@@ -56,7 +56,7 @@ class Limits:
 
 
 @dataclass(frozen=True, slots=True)
-class Quantisation:
+class FileQuantisation:
     """How a model file stores its weights: the name of the whole (`Q4_0`), and the share of bytes of each tensor type, 0..1."""
 
     file_type: str
@@ -104,7 +104,7 @@ class LoadedGenerator:
     name: str | None = None
     architecture: str | None = None
     precision: str | None = None
-    quantisation: Quantisation | None = None
+    quantisation: FileQuantisation | None = None
     parameters: int | None = None
     digest_sha256: str | None = None
     read_parameters: int | None = None
@@ -177,7 +177,7 @@ class Generator(Protocol):
         """
         ...
 
-    def encode(self, prompt: str | Sequence[Message]) -> list[int]:
+    def encode(self, prompt: str | Sequence[ChatMessage]) -> list[int]:
         """Return the tokens of a text, or of a chat by the model's own template; with the begin-of-text token where the model wants one.
 
         Raises:

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.contract import model_file
-from edgemeter.agent.generators import Quantisation
+from edgemeter.agent.generators import FileQuantisation
 
 MAGIC = b"GGUF"
 VERSIONS = (2, 3)
@@ -108,14 +108,14 @@ class GgufModel:
         found = self.values.get(f"{self.architecture}.{key}")
         return found if isinstance(found, int) and not isinstance(found, bool) else None
 
-    def quantisation(self) -> Quantisation:
+    def quantisation(self) -> FileQuantisation:
         """Return how the weights are stored."""
         sizes: Counter[str] = Counter()
         for tensor in self.tensors:
             sizes[tensor.kind] += tensor.size_bytes
         stated = FILE_TYPES.get(self.values.get("general.file_type", -1))
         most = sizes.most_common(1)[0][0] if sizes else "unknown"
-        return Quantisation(stated or most, {kind: size / sizes.total() for kind, size in sizes.most_common()})
+        return FileQuantisation(stated or most, {kind: size / sizes.total() for kind, size in sizes.most_common()})
 
     def text_tokens(self) -> NDArray[np.int32]:
         """Return the ids of tokens that stand for text (normal ones and bytes), int32 [n]; all where the file has no types."""
@@ -160,7 +160,7 @@ def read(model: Path) -> GgufModel:
         raise ConfigError(f"{str(model)!r} is not a GGUF file: it does not begin with GGUF; convert the model, or fetch it again")
     try:
         with model.open("rb") as file, mmap(file.fileno(), 0, access=ACCESS_READ) as data:
-            found = _Reader(data).model()
+            found = _GgufReader(data).model()
     except ValueError as error:
         raise ConfigError(f"{str(model)!r} is cut off or garbled: {error}; fetch it again") from error
     except OSError as error:
@@ -171,7 +171,7 @@ def read(model: Path) -> GgufModel:
 
 
 @dataclass(slots=True)
-class _Reader:
+class _GgufReader:
     """Reads one value after the other."""
 
     data: mmap

@@ -25,13 +25,13 @@ from numpy.typing import NDArray
 
 from edgemeter.agent.base.errors import ConfigError, MeasurementError, UnavailableError, one_line
 from edgemeter.agent.generators import (
+    ChatMessage,
     Ended,
     EngineTimings,
     Generated,
     GeneratorAbilities,
     Limits,
     LoadedGenerator,
-    Message,
     Query,
     Stamp,
     gguf_file,
@@ -170,7 +170,7 @@ class LlamaCpp:
             "omp_wait_policy": os.environ.get("OMP_WAIT_POLICY", "default"),
         }
 
-    def encode(self, prompt: str | Sequence[Message]) -> list[int]:
+    def encode(self, prompt: str | Sequence[ChatMessage]) -> list[int]:
         """Return the tokens of a text or chat; see `Generator.encode`."""
         self._open_model()
         if isinstance(prompt, str):
@@ -187,7 +187,7 @@ class LlamaCpp:
             raise MeasurementError(f"llama.cpp cannot tokenise a text of {len(text)} bytes: it answers {count}")
         return list(tokens[:count])
 
-    def _chat(self, messages: Sequence[Message]) -> bytes:
+    def _chat(self, messages: Sequence[ChatMessage]) -> bytes:
         if self._template is None:
             raise UnavailableError("the model has no chat template: give a text, or use an instruction-tuned model")
         chat = (api.LlamaMessage * len(messages))(*(api.LlamaMessage(one.role.encode(), one.text.encode()) for one in messages))

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from edgemeter.agent.base.errors import ConfigError, MeasurementError, UnavailableError, one_line
 from edgemeter.agent.contract import model_file
-from edgemeter.agent.generators import Ended, Generated, GeneratorAbilities, Limits, LoadedGenerator, Message, Query, Stamp
+from edgemeter.agent.generators import ChatMessage, Ended, Generated, GeneratorAbilities, Limits, LoadedGenerator, Query, Stamp
 from edgemeter.agent.generators.adapter import check_tokens, log_likelihoods
 from edgemeter.agent.runtimes import Options, onnx_file
 from edgemeter.agent.runtimes.adapter import LibraryCandidate, check_options, load_library
@@ -93,7 +93,7 @@ class OnnxGenai:
         adds = bool(_tokenizer_config(model).get("add_bos_token")) or self._tokens("a")[:1] == [bos]
         return (bos,) if adds else ()
 
-    def encode(self, prompt: str | Sequence[Message]) -> list[int]:
+    def encode(self, prompt: str | Sequence[ChatMessage]) -> list[int]:
         """Return the tokens of a text or chat; see `Generator.encode`."""
         first = list(self._loaded().first_tokens)
         text = prompt if isinstance(prompt, str) else self._chat(prompt)
@@ -103,7 +103,7 @@ class OnnxGenai:
     def _tokens(self, text: str) -> list[int]:
         return [int(token) for token in self._tokenizer.encode(text)] if text else []
 
-    def _chat(self, messages: Sequence[Message]) -> str:
+    def _chat(self, messages: Sequence[ChatMessage]) -> str:
         said = json.dumps([{"role": one.role, "content": one.text} for one in messages])
         try:
             return str(self._tokenizer.apply_chat_template(said))

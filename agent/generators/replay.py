@@ -29,7 +29,7 @@ import numpy as np
 from edgemeter.agent.base.errors import ConfigError, one_line
 from edgemeter.agent.base.nanoseconds import NS_PER_MS
 from edgemeter.agent.contract import model_file
-from edgemeter.agent.generators import EngineTimings, Generated, Limits, LoadedGenerator, Message, Query, Stamp
+from edgemeter.agent.generators import ChatMessage, EngineTimings, Generated, Limits, LoadedGenerator, Query, Stamp
 from edgemeter.agent.generators.adapter import check_tokens
 from edgemeter.agent.runtimes import Options
 from edgemeter.agent.runtimes.adapter import check_options
@@ -101,7 +101,7 @@ class ReplayGenerator:
             facts=recorded.facts,
         )
 
-    def encode(self, prompt: str | Sequence[Message]) -> list[int]:
+    def encode(self, prompt: str | Sequence[ChatMessage]) -> list[int]:
         """Return the UTF-8 bytes of the text as tokens; see `Generator.encode`."""
         text = prompt if isinstance(prompt, str) else "\n".join(message.text for message in prompt)
         return [byte % self._open().vocabulary for byte in text.encode()]

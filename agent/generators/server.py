@@ -33,12 +33,12 @@ from edgemeter.agent.base.http_client import password_from
 from edgemeter.agent.base.toml import read_toml
 from edgemeter.agent.contract import model_file
 from edgemeter.agent.generators import (
+    ChatMessage,
     Ended,
     Generated,
     GeneratorAbilities,
     Limits,
     LoadedGenerator,
-    Message,
     Query,
     Stamp,
 )
@@ -101,7 +101,7 @@ class ServerGenerator:
             network_round_trip_ms=statistics.median(self._ping() for _ in range(_PINGS)),
         )
 
-    def encode(self, prompt: str | Sequence[Message]) -> list[int]:
+    def encode(self, prompt: str | Sequence[ChatMessage]) -> list[int]:
         """Return the tokens that the server makes of a text; see `Generator.encode`."""
         self._loaded()
         if not isinstance(prompt, str):

@@ -41,7 +41,7 @@ class OrderOutcome:
     text: str | None = None
 
 
-class Report(Protocol):
+class ReportProgress(Protocol):
     """Reports progress: what is done now, how much is done, and which run begins now."""
 
     def __call__(self, doing: str, done_ratio: float | None = None, measuring: Measuring | None = None) -> None:
@@ -56,7 +56,7 @@ class OrderContext:
     task: ExecutionTask
     settings: config.Config
     kept: Callable[[str], None]
-    report: Report
+    report: ReportProgress
 
     def content(self, content: Content) -> Path:
         """Return where that content stands."""

@@ -14,12 +14,12 @@ from edgemeter.agent.contract import messages
 from edgemeter.agent.contract.orders import (
     LARGEST_ORDER_BYTES,
     Cancel,
+    ExecutionReport,
     JobId,
     JobState,
     Logs,
     Measure,
     Order,
-    Report,
     ReportReceipt,
     Restart,
     Schedule,
@@ -174,7 +174,7 @@ class JobsHandler:
             outline = msgspec.json.decode(payload[:LARGEST_ORDER_BYTES], type=_OrderOutline)
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
             return
-        report = Report(
+        report = ExecutionReport(
             job=outline.job,
             attempt=outline.attempt,
             expected_version=outline.version,

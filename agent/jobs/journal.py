@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 
 from edgemeter.agent.base.sqlite_file import Access, Database, FileFormat
-from edgemeter.agent.contract.orders import FINAL, JobState, Order, Report, ReportReceipt, decode_report, encode_order
+from edgemeter.agent.contract.orders import FINAL, ExecutionReport, JobState, Order, ReportReceipt, decode_report, encode_order
 
 JOURNAL_FILE = "jobs.sqlite"
 # Orders that have ended and been acknowledged are kept for so many, so that one that comes again is answered and not done again.
@@ -235,8 +235,8 @@ class Journal(Database):
         return found
 
 
-def _report(row: sqlite3.Row, session: int) -> Report:
-    return Report(
+def _report(row: sqlite3.Row, session: int) -> ExecutionReport:
+    return ExecutionReport(
         job=row["job"],
         attempt=row["attempt"],
         expected_version=row["version"],

@@ -32,7 +32,7 @@ SENSORS: Mapping[str, str] = {
     "fnirsi": "edgemeter.agent.power.fnirsi:Fnirsi",
     "um25c": "edgemeter.agent.power.um25c:Um25c",
     "nvml": "edgemeter.agent.power.nvml:Nvml",
-    "replay": "edgemeter.agent.power.replay:Replay",
+    "replay": "edgemeter.agent.power.replay:ReplaySensor",
 }
 ENTRY_POINTS = "edgemeter.power"
 # What a constructor is given beside its settings.

@@ -37,7 +37,7 @@ MS_PER_S = 1000
 FLAT = "Power "
 
 
-class _Rail(msgspec.Struct, frozen=True):
+class _JtopRail(msgspec.Struct, frozen=True):
     """One rail, in mW and mV; `tot` bears the name of the rail that it is, or none where it is a sum."""
 
     power: int | float
@@ -49,8 +49,8 @@ class _Rail(msgspec.Struct, frozen=True):
 class _Power(msgspec.Struct, frozen=True):
     """What `jtop.power` holds."""
 
-    rail: dict[str, _Rail]
-    tot: _Rail | None = None
+    rail: dict[str, _JtopRail]
+    tot: _JtopRail | None = None
 
 
 class Jtop:
@@ -93,7 +93,7 @@ class Jtop:
         """Return whether it holds `jtop.power`, `jtop.stats`, or an error of jtop."""
         return FORM.search(content) is not None
 
-    def _power(self) -> dict[str, _Rail]:
+    def _power(self) -> dict[str, _JtopRail]:
         if self._world.content is not None:
             return _rails(_decoded(self._world.content))
         client = self._open()
@@ -159,7 +159,7 @@ def _decoded(content: bytes) -> object:
             ) from error
 
 
-def _rails(power: object) -> dict[str, _Rail]:
+def _rails(power: object) -> dict[str, _JtopRail]:
     """Return the rails by name, the total's own among them."""
     if isinstance(power, dict) and "rail" not in power:
         flat = {str(key)[len(FLAT) :]: value for key, value in power.items() if str(key).startswith(FLAT)}
@@ -186,11 +186,11 @@ def _input(flat_mw: dict[str, Any], total_mw: Any) -> dict[str, Any] | None:
     return None if name is None else {"power": total_mw, "name": name}
 
 
-def _shown(rails: dict[str, _Rail]) -> tuple[Rail, ...]:
+def _shown(rails: dict[str, _JtopRail]) -> tuple[Rail, ...]:
     return tuple(Rail(name, rail.power / MW_PER_W if rail.online else None) for name, rail in rails.items())
 
 
-def _step_w(rail: _Rail, shunt_uohm: int) -> float | None:
+def _step_w(rail: _JtopRail, shunt_uohm: int) -> float | None:
     return None if not rail.volt else jetson_rails.SHUNT_STEP_UV / shunt_uohm * rail.volt / MV_PER_V
 
 

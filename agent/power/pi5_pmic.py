@@ -52,7 +52,7 @@ PI_5_FAMILY = re.compile(r"Raspberry Pi (5|500|Compute Module 5)")
 
 
 @dataclass(slots=True)
-class _Rail:
+class _PmicRail:
     current_a: float | None = None
     voltage_v: float | None = None
 
@@ -99,7 +99,7 @@ class Pi5Pmic:
         """Return whether it holds a line of `pmic_read_adc`, or a refusal of vcgencmd."""
         return OURS.search(content) is not None or REFUSALS.search(content) is not None
 
-    def _rails(self) -> Mapping[str, _Rail]:
+    def _rails(self) -> Mapping[str, _PmicRail]:
         printed = self._world.run(COMMAND)
         output = f"{printed.stdout}\n{printed.stderr}"
         if not OURS.search(output.encode()):
@@ -131,16 +131,16 @@ class Pi5Pmic:
         return "Raspberry Pi" in model and not PI_5_FAMILY.search(model)
 
 
-def _parse(output: str) -> Mapping[str, _Rail]:
+def _parse(output: str) -> Mapping[str, _PmicRail]:
     """Return the rails by name; lines that are none of a rail's (a prompt, a date, a comment) are left out."""
-    rails: dict[str, _Rail] = {}
+    rails: dict[str, _PmicRail] = {}
     for line in map(str.strip, output.splitlines()):
         value = VALUE.fullmatch(line)
         if value is None:
             if not RAIL_BEGINS.search(line):
                 continue
             raise TransientError(f"`pmic_read_adc` printed {line[:60]!r}, which is cut or garbled, so there is no sum: read it again")
-        rail = rails.setdefault(EARLY_NAMES.get(value["rail"], value["rail"]), _Rail())
+        rail = rails.setdefault(EARLY_NAMES.get(value["rail"], value["rail"]), _PmicRail())
         kind = "current_a" if value["current_a"] else "voltage_v"
         if getattr(rail, kind) is not None:
             raise TransientError(f"`pmic_read_adc` printed {line[:60]!r} and another value before it: give one reading at a time")
@@ -149,7 +149,7 @@ def _parse(output: str) -> Mapping[str, _Rail]:
     return rails
 
 
-def _check_whole(rails: Mapping[str, _Rail]) -> None:
+def _check_whole(rails: Mapping[str, _PmicRail]) -> None:
     missing = [name for name in RAILS if name not in rails]
     unpaired = [name for name, rail in rails.items() if rail.voltage_v is None or (name in RAILS and rail.current_a is None)]
     if missing or unpaired:
@@ -160,7 +160,7 @@ def _check_whole(rails: Mapping[str, _Rail]) -> None:
         )
 
 
-def _warnings(rails: Mapping[str, _Rail]) -> list[str]:
+def _warnings(rails: Mapping[str, _PmicRail]) -> list[str]:
     warnings = []
     if more := [name for name in rails if name not in RAILS and name not in VOLTAGE_ONLY]:
         counted = [name for name in more if rails[name].current_a is not None]

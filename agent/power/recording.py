@@ -211,7 +211,7 @@ class RecordedSensor:
     reading: Reading
 
 
-class Recording:
+class PowerRecording:
     """A recording, open; leave the context to remove its temporary tree. `settings` are those of the sensors on the recorded machine.
 
     Raises:
@@ -231,7 +231,7 @@ class Recording:
             self._remove()
             raise ConfigError(f"cannot read the recording {str(path)!r}: {error.strerror}: correct the path or its permissions") from error
 
-    def __enter__(self) -> "Recording":  # noqa: PYI034 - Self is not in Python 3.10
+    def __enter__(self) -> "PowerRecording":  # noqa: PYI034 - Self is not in Python 3.10
         return self
 
     def __exit__(self, *_: object) -> None:

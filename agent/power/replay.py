@@ -51,7 +51,7 @@ class ReplayTrace(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     gain_u_ratio: Annotated[float, msgspec.Meta(ge=0)] | None = None
 
 
-class Replay:
+class ReplaySensor:
     """Plays one recording in a loop."""
 
     def __init__(

@@ -48,7 +48,7 @@ RAIL_BEGINS = re.compile(r"\b(?:POM|VDD|VIN)\w*")
 
 
 @dataclass(frozen=True, slots=True)
-class _Line:
+class _TegrastatsLine:
     rails: tuple[Rail, ...]
     has_units: bool
 
@@ -108,7 +108,7 @@ class Tegrastats:
     def _timeout_s(self) -> float:
         return LINE_TIMEOUT_S + 2 * self._interval() / MS_PER_S
 
-    def _first(self) -> tuple[_Line, JetsonBoard]:
+    def _first(self) -> tuple[_TegrastatsLine, JetsonBoard]:
         """Start tegrastats and return its first whole line, and whose it is."""
         self._stream = self._world.stream(["tegrastats", "--interval", str(self._interval())])
         failed: EdgemeterError | None = None
@@ -143,7 +143,7 @@ class Tegrastats:
         return line
 
 
-def _parsed(text: str) -> _Line:
+def _parsed(text: str) -> _TegrastatsLine:
     found = [match for match in RAIL.finditer(MEMORY.sub(" ", text)) if jetson_rails.is_rail(match["name"])]
     names = [match["name"] for match in found]
     if len(set(names)) < len(names):
@@ -152,10 +152,10 @@ def _parsed(text: str) -> _Line:
         raise TransientError(
             f"tegrastats printed {text[begun.start() :][:40].strip()!r}, and no whole rail: the line is cut or garbled; read it again"
         )
-    return _Line(tuple(Rail(match["name"], int(match["now"]) / 1000) for match in found), any(match["unit"] for match in found))
+    return _TegrastatsLine(tuple(Rail(match["name"], int(match["now"]) / 1000) for match in found), any(match["unit"] for match in found))
 
 
-def _board(line: _Line) -> JetsonBoard:
+def _board(line: _TegrastatsLine) -> JetsonBoard:
     if not line.rails:
         raise UnavailableError("tegrastats prints no power rails: on this release only root sees them; run as root")
     return jetson_rails.board_of([rail.name for rail in line.rails])

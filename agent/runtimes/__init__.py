@@ -25,7 +25,7 @@ RUNTIMES: Mapping[str, str] = {
     "executorch": "edgemeter.agent.runtimes.execu_torch:ExecuTorch",
     "pytorch": "edgemeter.agent.runtimes.pytorch:PyTorch",
     "tensorrt": "edgemeter.agent.runtimes.nvidia_tensorrt:TensorRt",
-    "replay": "edgemeter.agent.runtimes.replay:Replay",
+    "replay": "edgemeter.agent.runtimes.replay:ReplayRuntime",
 }
 ENTRY_POINTS = "edgemeter.runtimes"
 

@@ -6,15 +6,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edgemeter.agent.base.errors import ConfigError
-from edgemeter.agent.contract.record_conditions import Dataset
+from edgemeter.agent.contract.record_conditions import DatasetInfo
 from edgemeter.agent.runtimes import Array, Loaded, TensorInfo
 
 COUNT = 8
 
 
-def dataset(seed: int) -> Dataset:
+def dataset(seed: int) -> DatasetInfo:
     """Return how such inputs are named in a record: no images, nothing annotated."""
-    return Dataset(name="noise", sha256=hashlib.sha256(f"noise {seed}".encode()).hexdigest(), images=0, annotated=False)
+    return DatasetInfo(name="noise", sha256=hashlib.sha256(f"noise {seed}".encode()).hexdigest(), images=0, annotated=False)
 
 
 def inputs(loaded: Loaded, seed: int) -> list[list[Array]]:

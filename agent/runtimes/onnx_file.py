@@ -28,7 +28,7 @@ _VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
 
 
 @dataclass(frozen=True, slots=True)
-class Quantisation:
+class TensorQuantisation:
     """Scale and zero point: real = scale x (q - zero_point)."""
 
     scale: float
@@ -36,14 +36,14 @@ class Quantisation:
 
 
 @dataclass(frozen=True, slots=True)
-class _Span:
+class _ByteSpan:
     """A message, string or packed array inside the file."""
 
     start: int
     end: int
 
 
-def quantisations(model: Path) -> Mapping[str, Quantisation]:
+def quantisations(model: Path) -> Mapping[str, TensorQuantisation]:
     """Return the quantisation of the tensors that DequantizeLinear reads and QuantizeLinear writes, by name; none where it is not plain.
 
     The file has been loaded before, so that what cannot be followed here is only not found.
@@ -66,12 +66,12 @@ def precision(model: Path) -> str | None:
         return None
 
 
-def _precision_of(data: mmap, graph: _Span) -> str:
+def _precision_of(data: mmap, graph: _ByteSpan) -> str:
     operators, kinds = set[str](), set[int]()
     for field, value in _fields(data, graph):
-        if field in {_NODE, _INITIALIZER} and isinstance(value, _Span):
+        if field in {_NODE, _INITIALIZER} and isinstance(value, _ByteSpan):
             for inner, found in _fields(data, value):
-                if field == _NODE and inner == _OPERATOR and isinstance(found, _Span):
+                if field == _NODE and inner == _OPERATOR and isinstance(found, _ByteSpan):
                     operators.add(data[found.start : found.end].decode())
                 elif field == _INITIALIZER and inner == _TYPE and isinstance(found, int):
                     kinds.add(found)
@@ -82,8 +82,8 @@ def _precision_of(data: mmap, graph: _Span) -> str:
     return "fp16" if _FLOAT16 in kinds else "fp32"
 
 
-def _graph(data: mmap) -> _Span | None:
-    graphs = [value for field, value in _fields(data, _Span(0, len(data))) if field == _GRAPH and isinstance(value, _Span)]
+def _graph(data: mmap) -> _ByteSpan | None:
+    graphs = [value for field, value in _fields(data, _ByteSpan(0, len(data))) if field == _GRAPH and isinstance(value, _ByteSpan)]
     return graphs[-1] if graphs else None
 
 
@@ -100,26 +100,26 @@ def with_quantisation(declared: Sequence[TensorInfo], model: Path) -> tuple[Tens
     )
 
 
-def _of_graph(data: mmap, graph: _Span) -> Mapping[str, Quantisation]:
+def _of_graph(data: mmap, graph: _ByteSpan) -> Mapping[str, TensorQuantisation]:
     constants: dict[str, float] = {}
     ends: dict[str, list[str]] = {}
     for field, value in _fields(data, graph):
-        if field == _INITIALIZER and isinstance(value, _Span):
+        if field == _INITIALIZER and isinstance(value, _ByteSpan):
             constants.update(_constant(data, value))
-        elif field == _NODE and isinstance(value, _Span):
+        elif field == _NODE and isinstance(value, _ByteSpan):
             ends.update(_quantised_end(data, value))
-    found: dict[str, Quantisation] = {}
+    found: dict[str, TensorQuantisation] = {}
     for tensor, (scale, *zero_point) in ends.items():
         if scale in constants and all(name in constants for name in zero_point):
-            found[tensor] = Quantisation(constants[scale], int(constants[zero_point[0]]) if zero_point else 0)
+            found[tensor] = TensorQuantisation(constants[scale], int(constants[zero_point[0]]) if zero_point else 0)
     return found
 
 
-def _quantised_end(data: mmap, node: _Span) -> Mapping[str, list[str]]:
+def _quantised_end(data: mmap, node: _ByteSpan) -> Mapping[str, list[str]]:
     """Return the integer tensor of a quantising node with the names of its scale and zero point."""
     inputs, outputs, operator = [], [], ""
     for field, value in _fields(data, node):
-        if isinstance(value, _Span) and field in {_NODE_INPUT, _NODE_OUTPUT, _OPERATOR}:
+        if isinstance(value, _ByteSpan) and field in {_NODE_INPUT, _NODE_OUTPUT, _OPERATOR}:
             text = data[value.start : value.end].decode()
             inputs += [text] if field == _NODE_INPUT else []
             outputs += [text] if field == _NODE_OUTPUT else []
@@ -130,32 +130,32 @@ def _quantised_end(data: mmap, node: _Span) -> Mapping[str, list[str]]:
     return {outputs[0]: parameters} if operator == "QuantizeLinear" and parameters and outputs else {}
 
 
-def _constant(data: mmap, tensor: _Span) -> Mapping[str, float]:
+def _constant(data: mmap, tensor: _ByteSpan) -> Mapping[str, float]:
     """Return the value of an initializer of one element, by name."""
     fields = list(_fields(data, tensor))
     if any(field == _DIMENSION and value not in {0, 1} for field, value in fields):
         return {}
     by_field = dict(fields)
     name, kind = by_field.get(_NAME), by_field.get(_TYPE)
-    if not isinstance(name, _Span) or not isinstance(kind, int) or kind not in _FORMATS:
+    if not isinstance(name, _ByteSpan) or not isinstance(kind, int) or kind not in _FORMATS:
         return {}
     value = _single(data, by_field, _FORMATS[kind])
     return {} if value is None else {data[name.start : name.end].decode(): value}
 
 
-def _single(data: mmap, fields: Mapping[int, "int | _Span"], form: str) -> float | None:
+def _single(data: mmap, fields: Mapping[int, "int | _ByteSpan"], form: str) -> float | None:
     raw, floats, integers = fields.get(_RAW), fields.get(_FLOATS), fields.get(_INTEGERS)
-    if isinstance(raw, _Span) and raw.end - raw.start == struct.calcsize(form):
+    if isinstance(raw, _ByteSpan) and raw.end - raw.start == struct.calcsize(form):
         return float(struct.unpack_from(form, data, raw.start)[0])
-    if isinstance(floats, _Span) and floats.end - floats.start == 4:
+    if isinstance(floats, _ByteSpan) and floats.end - floats.start == 4:
         return float(struct.unpack_from("<f", data, floats.start)[0])
-    if isinstance(integers, _Span):
+    if isinstance(integers, _ByteSpan):
         integers = _varint(data, integers.start)[0]
     # A negative number takes all 64 bits of its varint.
     return None if integers is None else float(integers - (1 << 64) if integers >> 63 else integers)
 
 
-def _fields(data: mmap, message: _Span) -> Iterator[tuple[int, "int | _Span"]]:
+def _fields(data: mmap, message: _ByteSpan) -> Iterator[tuple[int, "int | _ByteSpan"]]:
     """Yield number and value of each field of a message; bytes, strings and messages as where they lie."""
     at = message.start
     while at < message.end:
@@ -166,10 +166,10 @@ def _fields(data: mmap, message: _Span) -> Iterator[tuple[int, "int | _Span"]]:
             yield key >> 3, value
         elif kind == _BYTES:
             size, at = _varint(data, at)
-            yield key >> 3, _Span(at, at + size)
+            yield key >> 3, _ByteSpan(at, at + size)
             at += size
         elif kind in {_FIXED32, _FIXED64}:
-            yield key >> 3, _Span(at, at + (4 if kind == _FIXED32 else 8))
+            yield key >> 3, _ByteSpan(at, at + (4 if kind == _FIXED32 else 8))
             at += 4 if kind == _FIXED32 else 8
         else:
             message_text = f"wire type {kind} at byte {at}"

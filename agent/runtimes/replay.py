@@ -75,7 +75,7 @@ class ReplayModel(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     metadata: dict[str, str] = {}
 
 
-class Replay:
+class ReplayRuntime:
     """Lasts as long as a recorded model did, and gives what it gave."""
 
     def __init__(self) -> None:

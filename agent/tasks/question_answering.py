@@ -33,7 +33,7 @@ Scores = NDArray[np.float32]
 
 
 @dataclass(frozen=True, slots=True)
-class _Span:
+class _PassageSpan:
     """A part of the passage (characters, first and end) and the sum of its scores."""
 
     score: float
@@ -122,7 +122,7 @@ class QuestionAnswering:
         return targets
 
 
-def _spans(window: TextWindow, starts: Scores, ends: Scores, longest: int) -> list[_Span]:
+def _spans(window: TextWindow, starts: Scores, ends: Scores, longest: int) -> list[_PassageSpan]:
     found = []
     last_of = np.argsort(-ends, kind="stable")[:_BEST]
     for start in np.argsort(-starts, kind="stable")[:_BEST].tolist():
@@ -132,7 +132,7 @@ def _spans(window: TextWindow, starts: Scores, ends: Scores, longest: int) -> li
         for end in last_of.tolist():
             last = window.offsets[end]
             if last is not None and 0 <= end - start < longest:
-                found.append(_Span(float(starts[start] + ends[end]), first[0], last[1]))
+                found.append(_PassageSpan(float(starts[start] + ends[end]), first[0], last[1]))
     return found
 
 

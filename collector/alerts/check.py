@@ -31,7 +31,7 @@ from edgemeter.collector.alerts.rules import AlertEvent, AlertRules, Channel
 from edgemeter.collector.index.history import LedgerHistory
 from edgemeter.collector.ledgers.place import ledger_place, open_ledger
 from edgemeter.collector.trend.history import History
-from edgemeter.collector.trend.watch_file import Watch, read_annotations
+from edgemeter.collector.trend.watch_file import WatchStore, read_annotations
 
 logger = logging.getLogger(__name__)
 
@@ -93,7 +93,7 @@ def planned_sends(rules: AlertRules, changes: Sequence[AlertChange]) -> dict[str
     }
 
 
-def send_changes(file: Watch, rules: AlertRules, changes: Sequence[AlertChange], now_ns: int) -> list[Sent]:
+def send_changes(file: WatchStore, rules: AlertRules, changes: Sequence[AlertChange], now_ns: int) -> list[Sent]:
     """Send the notices of `changes`, and those that failed or waited before; return the outcome of each channel.
 
     In the quiet times of a channel, by this machine's clock, its notices wait.
@@ -136,7 +136,7 @@ def send_test(rules: AlertRules, name: str) -> None:
     sender_of(channel).send([Notice("opened", 0, "test", "info", "test of Edgemeter", text, {}, "1970-01-01T00:00:00Z", None, rules.link)])
 
 
-def _still_open(file: Watch, channel: Channel, rules: AlertRules) -> list[Notice]:
+def _still_open(file: WatchStore, channel: Channel, rules: AlertRules) -> list[Notice]:
     names = {rule.name for rule in rules.rule if channel.name in rule.channels}
     return [notice_of_alert("updated", alert, rules.link) for alert in lifecycle.read_alerts(file) if alert.firing.rule in names]
 
@@ -145,7 +145,7 @@ def _without_duplicates(notices: list[Notice]) -> list[Notice]:
     return list({notice.number: notice for notice in reversed(notices)}.values())[::-1]
 
 
-def _unsent(file: Watch, channel: str, rules: AlertRules) -> list[tuple[int, Notice]]:
+def _unsent(file: WatchStore, channel: str, rules: AlertRules) -> list[tuple[int, Notice]]:
     with file.reading() as connection:
         rows = connection.execute("SELECT number, alert, event FROM unsent WHERE channel = ? ORDER BY number", (channel,)).fetchall()
     found: list[tuple[int, Notice]] = []
@@ -155,7 +155,7 @@ def _unsent(file: Watch, channel: str, rules: AlertRules) -> list[tuple[int, Not
     return found
 
 
-def _keep(file: Watch, channel: str, notices: Sequence[Notice], error: str | None = None) -> None:
+def _keep(file: WatchStore, channel: str, notices: Sequence[Notice], error: str | None = None) -> None:
     """Keep notices for the next check: what could not be sent because of an `error`, or waits."""
     with file.writing() as connection:
         connection.executemany(
@@ -164,7 +164,7 @@ def _keep(file: Watch, channel: str, notices: Sequence[Notice], error: str | Non
         )
 
 
-def _count_try(file: Watch, numbers: Sequence[int], channel: str, error: str) -> None:
+def _count_try(file: WatchStore, numbers: Sequence[int], channel: str, error: str) -> None:
     with file.writing() as connection:
         connection.executemany("UPDATE unsent SET tries = tries + 1, error = ? WHERE number = ?", [(error, number) for number in numbers])
         lost = connection.execute("DELETE FROM unsent WHERE channel = ? AND tries >= ?", (channel, MOST_TRIES)).rowcount
@@ -172,7 +172,7 @@ def _count_try(file: Watch, numbers: Sequence[int], channel: str, error: str) ->
         logger.error("channel %r did not take %d notices in %d tries: they are given up", channel, lost, MOST_TRIES)
 
 
-def _forget(file: Watch, numbers: Sequence[int]) -> None:
+def _forget(file: WatchStore, numbers: Sequence[int]) -> None:
     with file.writing() as connection:
         connection.executemany("DELETE FROM unsent WHERE number = ?", [(number,) for number in numbers])
 
@@ -185,7 +185,7 @@ class AlertCheck:
     sent: Sequence[Sent]
 
 
-def check_alerts(history: History, store: str, file: Watch, rules: AlertRules, now_ns: int, *, is_dry: bool = False) -> AlertCheck:
+def check_alerts(history: History, store: str, file: WatchStore, rules: AlertRules, now_ns: int, *, is_dry: bool = False) -> AlertCheck:
     """Check the rules once; with `is_dry` nothing is written and nothing sent."""
     known = read_annotations(file)
     context = FiringContext(history, known, _devices(history, store), now_ns)

@@ -15,7 +15,7 @@ from edgemeter.agent.base.nanoseconds import NS_PER_DAY
 from edgemeter.collector.alerts.firing import Firing
 from edgemeter.collector.alerts.rules import AlertEvent
 from edgemeter.collector.trend.finding import iso
-from edgemeter.collector.trend.watch_file import Annotation, Watch, add_annotation
+from edgemeter.collector.trend.watch_file import Annotation, WatchStore, add_annotation
 
 # The first day of a step moves a little with every new point.
 SAME_DAYS = 5
@@ -47,7 +47,7 @@ class AlertChange:
 _COLUMNS = "number, body, opened_ns, updated_ns, closed_ns, outcome, remark"
 
 
-def settle_alerts(file: Watch, found: Sequence[Firing], now_ns: int, *, is_dry: bool = False) -> list[AlertChange]:
+def settle_alerts(file: WatchStore, found: Sequence[Firing], now_ns: int, *, is_dry: bool = False) -> list[AlertChange]:
     """Open, update and close alerts according to what fires now; return the changes. With `is_dry` nothing is written.
 
     A finding that becomes part of an event stays the alert that it was; further alerts of its members end in it without a word.
@@ -108,7 +108,7 @@ def _closed(alert: Alert, now_ns: int) -> Alert:
     return Alert(alert.number, alert.firing, alert.opened_ns, now_ns, now_ns, alert.outcome or "over", alert.remark)
 
 
-def _write(file: Watch, change: AlertChange) -> Alert:
+def _write(file: WatchStore, change: AlertChange) -> Alert:
     alert = change.alert
     body = msgspec.json.encode(alert.firing)
     state = "open" if alert.closed_ns is None else "closed"
@@ -123,14 +123,14 @@ def _write(file: Watch, change: AlertChange) -> Alert:
     return alert
 
 
-def read_alerts(file: Watch, *, with_closed: bool = False) -> list[Alert]:
+def read_alerts(file: WatchStore, *, with_closed: bool = False) -> list[Alert]:
     """Return the open alerts, or all, oldest first."""
     query = f"SELECT {_COLUMNS} FROM alerts WHERE ? OR closed_ns IS NULL ORDER BY number"  # noqa: S608 - our own names
     with file.reading() as connection:
         return [_alert(row) for row in connection.execute(query, (with_closed,)).fetchall()]
 
 
-def find_alert(file: Watch, number: int) -> Alert:
+def find_alert(file: WatchStore, number: int) -> Alert:
     """Return an alert by its number.
 
     Raises:
@@ -143,7 +143,7 @@ def find_alert(file: Watch, number: int) -> Alert:
     return _alert(row)
 
 
-def judge_alert(file: Watch, number: int, outcome: Literal["confirmed", "dismissed"], remark: str | None) -> Alert:
+def judge_alert(file: WatchStore, number: int, outcome: Literal["confirmed", "dismissed"], remark: str | None) -> Alert:
     """Store the verdict on an alert; a dismissed one is closed."""
     alert = find_alert(file, number)
     now_ns = time.time_ns()
@@ -160,7 +160,7 @@ def _alert(row: tuple[int, bytes, int, int, int | None, AlertOutcome | None, str
     return Alert(row[0], msgspec.json.decode(row[1], type=Firing), *row[2:])
 
 
-def acknowledge(file: Watch, number: int, remark: str | None) -> str:
+def acknowledge(file: WatchStore, number: int, remark: str | None) -> str:
     """Confirm an alert; if it concerns a series, a new level begins on its day. Return what was done, in words."""
     alert = judge_alert(file, number, "confirmed", remark)
     one = alert.firing
@@ -180,7 +180,7 @@ def _note(day: int, text: str, facts: Mapping[str, str]) -> Annotation:
     )
 
 
-def dismiss(file: Watch, number: int, remark: str | None) -> str:
+def dismiss(file: WatchStore, number: int, remark: str | None) -> str:
     """Dismiss a false alert; return what was done, in words."""
     judge_alert(file, number, "dismissed", remark)
     return f"alert {number} is dismissed and does not open again for the same day"

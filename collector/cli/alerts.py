@@ -14,7 +14,7 @@ from edgemeter.collector.cli.stores import chosen_stores, existing_store, store_
 
 if TYPE_CHECKING:
     from edgemeter.collector.alerts.rules import AlertRules
-    from edgemeter.collector.trend.watch_file import Watch
+    from edgemeter.collector.trend.watch_file import WatchStore
 
 _rules_option = click.option(
     "--rules",
@@ -156,7 +156,7 @@ def _rules(path: Path | None) -> "AlertRules":
     return rules.USUAL if path is None else rules.read_rules(path)
 
 
-def _file(stores: Sequence[str]) -> "Watch":
+def _file(stores: Sequence[str]) -> "WatchStore":
     from edgemeter.collector.ledgers.place import ledger_place
     from edgemeter.collector.trend.watch_file import open_watch
 

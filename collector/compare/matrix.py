@@ -21,7 +21,7 @@ from edgemeter.agent.contract.record_figures import WIDEST_FIRST
 from edgemeter.collector.compare.comparison import most_precise, not_ranked
 from edgemeter.collector.compare.spread import Spread
 from edgemeter.collector.compare.summary import CaseSummary, summarise
-from edgemeter.collector.runs.cases import UNKNOWN_BOARD, Case, CurrentSegment
+from edgemeter.collector.runs.cases import UNKNOWN_BOARD, CaseRuns, CurrentSegment
 from edgemeter.collector.runs.energy_class import EnergyClass
 
 Across = Literal["device", "board"]
@@ -149,10 +149,10 @@ def _of_devices(key: CaseKey, members: Sequence[CaseSummary]) -> CaseSummary:
     runs = tuple(sorted((run for member in members for run in member.runs), key=lambda run: run.started_at_ns))
     changed = [member.segment for member in members if member.segment]
     if not changed:
-        return summarise(Case(key, runs))
+        return summarise(CaseRuns(key, runs))
     reason = f"the newest change of level, of {len(changed)} on {len({run.device for run in runs})} devices"
     segment = CurrentSegment(max(one.since_ns for one in changed), reason, sum(one.earlier for one in changed))
-    return summarise(Case(key, runs, segment))
+    return summarise(CaseRuns(key, runs, segment))
 
 
 def _cell(cases: Sequence[CaseSummary], by_model: dict[str, list[CaseSummary]], figure: Figure, why_unusable: str | None) -> MatrixCell:

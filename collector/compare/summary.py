@@ -12,7 +12,7 @@ from edgemeter.agent.contract.figures import FIGURES, Group, hottest_c, reader
 from edgemeter.agent.contract.record import RunRecord
 from edgemeter.collector.compare.energy_summary import EnergySummary, energy_of
 from edgemeter.collector.compare.spread import Spread, of_one_kind, of_points, point_of
-from edgemeter.collector.runs.cases import Case, CurrentSegment, distinct, not_measured
+from edgemeter.collector.runs.cases import CaseRuns, CurrentSegment, distinct, not_measured
 from edgemeter.collector.runs.store import LeftOut
 from edgemeter.collector.trend.current import current_cases
 
@@ -161,7 +161,7 @@ class CaseSummary:
         return self.runs[-1]
 
 
-def summarise(case: Case) -> CaseSummary:
+def summarise(case: CaseRuns) -> CaseSummary:
     """Return the summary of `case`."""
     runs = case.runs
     energy, energy_reason, energy_left_out = energy_of(runs)
@@ -188,12 +188,12 @@ def summarise(case: Case) -> CaseSummary:
     )
 
 
-def summaries_of(cases: Sequence[Case], days: DaysCounted = "current") -> list[CaseSummary]:
+def summaries_of(cases: Sequence[CaseRuns], days: DaysCounted = "current") -> list[CaseSummary]:
     """Return the summary of each case: of the level that the board has now, or of all days."""
     return [summarise(case) for case in (current_cases(cases) if days == "current" else cases)]
 
 
-def _earlier(case: Case) -> list[LeftOut]:
+def _earlier(case: CaseRuns) -> list[LeftOut]:
     if case.segment is None:
         return []
     reason = f"earlier than the current level, {case.segment.words}"

@@ -24,7 +24,7 @@ from edgemeter.collector.index.index_file import (
 from edgemeter.collector.index.indexed_case import COUNT_CASE
 from edgemeter.collector.index.sources import RecordSource
 from edgemeter.collector.index.stored_summaries import packed_summary, runs_of
-from edgemeter.collector.runs.cases import UNKNOWN_BOARD, Case, Fingerprint, SeriesKey, fingerprint_of, series_of, unusable
+from edgemeter.collector.runs.cases import UNKNOWN_BOARD, CaseRuns, Fingerprint, SeriesKey, fingerprint_of, series_of, unusable
 from edgemeter.collector.runs.run_figures import RUN_COLUMNS, VALUE_COLUMNS, RunFigures, figures_of, run_of_row
 from edgemeter.collector.trend.current import SegmentStart, current_case, level_figures, segment_starts
 from edgemeter.collector.trend.history import Points, series_order
@@ -255,7 +255,7 @@ class IndexRefresher:
         if not runs:
             self._connection.execute("DELETE FROM summaries WHERE case_number = ?", (number,))
             return 0
-        whole, first = Case(key_of(runs[0]), tuple(runs)), runs[0]
+        whole, first = CaseRuns(key_of(runs[0]), tuple(runs)), runs[0]
         now = current_case(whole, start)
         summaries = *packed_summary(now), *(packed_summary(whole) if now.segment else (None, None))
         values = number, first.started_at_ns, first.session or 0, first.seq or 0, *summaries

@@ -13,7 +13,7 @@ from edgemeter.agent.contract.record import RunRecord
 from edgemeter.collector.compare.spread import Spread
 from edgemeter.collector.compare.summary import AccuracySummary, CaseSummary, DaysCounted, summarise
 from edgemeter.collector.index.index_file import unpack_record
-from edgemeter.collector.runs.cases import Case, CurrentSegment
+from edgemeter.collector.runs.cases import CaseRuns, CurrentSegment
 from edgemeter.collector.runs.store import LeftOut
 
 # Gives a connection to the index for as long as something is read.
@@ -106,7 +106,7 @@ def read_rests(found: Iterable[CaseSummary]) -> None:
             runs.read_newest(connection)
 
 
-def packed_summary(case: Case) -> tuple[bytes, bytes]:
+def packed_summary(case: CaseRuns) -> tuple[bytes, bytes]:
     """Return the head of the summary of a case, and the summary without its runs."""
     found = summarise(case)
     return _pack(SummaryHead(*(getattr(found, name) for name in _HEAD))), _pack(dataclasses.replace(found, runs=(), run_ids=()))
@@ -139,7 +139,7 @@ def read_summaries(
 
 def of_newest_runs(case: CaseSummary, newest: int) -> CaseSummary:
     """Return the summary of the newest so many runs of a stored one, which are not held."""
-    found = summarise(Case(case.key, tuple(case.runs[-newest:]), case.segment))
+    found = summarise(CaseRuns(case.key, tuple(case.runs[-newest:]), case.segment))
     lazy = {
         name: dataclasses.replace(part, length=len(found.runs), _read=()) for name in ("runs", "run_ids") if (part := getattr(case, name))
     }

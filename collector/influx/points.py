@@ -102,11 +102,11 @@ def _floats(pairs: Iterable[tuple[str, float | None]]) -> list[str]:
 
 
 @dataclass(frozen=True, slots=True)
-class _Reader:
+class _GroupReader:
     """Reads the values of a group of a record and its inner groups, by one call each; an absent group is all None."""
 
     own: Callable[[Any], tuple[Any, ...]]
-    inner: tuple[tuple[Callable[[Any], Any], "_Reader"], ...]
+    inner: tuple[tuple[Callable[[Any], Any], "_GroupReader"], ...]
     absent: tuple[None, ...]
 
     def read(self, group: Any, values: list[Any]) -> None:
@@ -119,7 +119,7 @@ class _Reader:
                 reader.read(value, values)
 
 
-class _Layout:
+class _ValueLayout:
     """The positions and names of a record's values by type: each type is written in one pass."""
 
     def __init__(self, group: FieldGroup) -> None:
@@ -140,10 +140,10 @@ class _Layout:
 _READER_OF_KIND: tuple[FieldKind, ...] = ("float", "integer", "boolean", "text", "json")
 
 
-def _reader(group: FieldGroup) -> _Reader:
+def _reader(group: FieldGroup) -> _GroupReader:
     own = _all_of(operator.attrgetter, [one.attribute for one in group.fields])
     inner = tuple((operator.attrgetter(one.attribute), _reader(one)) for one in group.groups)
-    return _Reader(own, inner, (None,) * sum(1 for _ in point_schema.every_field(group)))
+    return _GroupReader(own, inner, (None,) * sum(1 for _ in point_schema.every_field(group)))
 
 
 def _all_of(getter: Callable[..., Callable[[Any], Any]], wanted: Sequence[Any]) -> Callable[[Any], tuple[Any, ...]]:
@@ -205,9 +205,9 @@ def _own(session: int, seq: int) -> int:
     return (_own_of_session(session) + seq) % _KEPT_NS
 
 
-_LAYOUTS: dict[Extent, _Layout] = {
-    "all": _Layout(point_schema.RECORD),
-    "figures": _Layout(point_schema.figures_of(point_schema.RECORD)),
+_LAYOUTS: dict[Extent, _ValueLayout] = {
+    "all": _ValueLayout(point_schema.RECORD),
+    "figures": _ValueLayout(point_schema.figures_of(point_schema.RECORD)),
 }
 
 # R10 of ISO 3: ten bounds a decade.

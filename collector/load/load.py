@@ -132,7 +132,7 @@ SentKey = tuple[int, int]
 
 
 @dataclass(slots=True)
-class _Sent:
+class _UnconfirmedRecord:
     device: str
     number: RecordNumber
     due_s: float
@@ -151,7 +151,7 @@ class SimulatedDevices:
     step: int
     resent: int = 0
     refusal: str | None = None
-    _sent: dict[SentKey, _Sent] = field(default_factory=dict)
+    _sent: dict[SentKey, _UnconfirmedRecord] = field(default_factory=dict)
     _sessions: dict[int, int] = field(default_factory=dict)
     _lock: threading.Lock = field(default_factory=threading.Lock)
     _session: MqttSession | None = None
@@ -234,13 +234,13 @@ class SimulatedDevices:
             self.tally.was_sent()
         return room
 
-    def _next(self, turn: int, due_s: float, now_s: float) -> _Sent:
+    def _next(self, turn: int, due_s: float, now_s: float) -> _UnconfirmedRecord:
         own = len(range(self.first, self.plan.devices, self.step))
         device = self.first + self.step * (turn % own)
         if device not in self._sessions:
             self._sessions[device] = secrets.randbits(52) | 1
         number = RecordNumber(self._sessions[device], turn // own + 1, time.time_ns())
-        return _Sent(self.plan.device(device), number, due_s, now_s + OVERDUE_S)
+        return _UnconfirmedRecord(self.plan.device(device), number, due_s, now_s + OVERDUE_S)
 
     def _send_again(self, session: MqttSession) -> None:
         now_s = time.monotonic()
@@ -251,7 +251,7 @@ class SimulatedDevices:
             self._publish(session, sent)
             self.resent += 1
 
-    def _publish(self, session: MqttSession, sent: _Sent) -> None:
+    def _publish(self, session: MqttSession, sent: _UnconfirmedRecord) -> None:
         session.publish(str(Topic(self.fleet, sent.device, "result")), self.template.payload(sent.device, self.fleet, sent.number))
 
 

@@ -162,14 +162,14 @@ def check_size(text: bytes) -> None:
         raise ConfigError(f"not a run record: {error}") from error
 
 
-class _SchemaOnly(msgspec.Struct):
+class _EnvelopeSchema(msgspec.Struct):
     schema: int
 
 
 def _why_not(text: bytes, error: Exception) -> str:
     # A newer schema may have renamed the missing field: that is the better message.
     try:
-        _check_schema(msgspec.json.decode(text, type=_SchemaOnly).schema)
+        _check_schema(msgspec.json.decode(text, type=_EnvelopeSchema).schema)
     except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError):
         pass
     except ConfigError as newer:

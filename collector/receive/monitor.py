@@ -36,7 +36,7 @@ class Histogram:
 
 
 @dataclass(frozen=True, slots=True)
-class Metric:
+class MonitorMetric:
     """One metric: its name after `prefix`, its help text, and its value, several values by one label, or a histogram."""
 
     name: str
@@ -50,7 +50,7 @@ class Metric:
 class MonitoredService(Protocol):
     """What is monitored. Called from the monitor's threads."""
 
-    def metrics(self) -> Iterator[Metric]:
+    def metrics(self) -> Iterator[MonitorMetric]:
         """Yield every metric; raises an EdgemeterError if they are unavailable."""
         ...
 
@@ -80,7 +80,7 @@ def parse_monitor_address(text: str) -> tuple[str, int]:
     return host.strip("[]") or LOOPBACK, int(port)
 
 
-def as_text(metrics: Iterator[Metric]) -> str:
+def as_text(metrics: Iterator[MonitorMetric]) -> str:
     """Return metrics in Prometheus' text format."""
     lines: list[str] = []
     for one in metrics:
@@ -98,7 +98,7 @@ def as_text(metrics: Iterator[Metric]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def process_metrics() -> Iterator[Metric]:
+def process_metrics() -> Iterator[MonitorMetric]:
     """Yield the metrics of this process, named as Prometheus' own clients name them.
 
     Source: https://prometheus.io/docs/instrumenting/writing_clientlibs/#process-metrics.
@@ -115,7 +115,7 @@ def process_metrics() -> Iterator[Metric]:
             ("start_time_seconds", "gauge", "Start of the collector, Unix time.", process.create_time()),
         )
     for name, kind, description, value in values:
-        yield Metric(name, kind, description, value, prefix="process_")
+        yield MonitorMetric(name, kind, description, value, prefix="process_")
 
 
 def _psutil() -> Any:

@@ -17,7 +17,7 @@ from edgemeter.agent.ledger.retention import Retention
 from edgemeter.collector.influx.influx_config import InfluxConfig
 from edgemeter.collector.ledgers.place import LedgerPlace, open_ledger
 from edgemeter.collector.receive.allocator import keep_freed_buffers
-from edgemeter.collector.receive.monitor import Metric, process_metrics
+from edgemeter.collector.receive.monitor import MonitorMetric, process_metrics
 from edgemeter.collector.receive.receiver import STALLED_S, Receiver, ReceiverCounts
 
 if TYPE_CHECKING:
@@ -135,7 +135,7 @@ class Collector:
         """Return whether the writer has made no progress for so long that only a restart can help."""
         return self._receiver.trouble is None and self._receiver.stalled_s() > STALLED_S
 
-    def metrics(self) -> Iterator[Metric]:
+    def metrics(self) -> Iterator[MonitorMetric]:
         """Yield every metric.
 
         Raises:
@@ -143,26 +143,28 @@ class Collector:
             TransientError: it is in use; retry.
         """
         counts = self.counts
-        yield Metric("messages_total", "counter", "Messages received since the start.", counts.messages)
-        yield Metric("records_total", "counter", "New records committed since the start.", counts.inserted)
-        yield Metric("duplicates_total", "counter", "Repeated records, dropped.", counts.duplicates)
-        yield Metric("rejections_total", "counter", _REJECTIONS, self._rejections(), "reason")
-        yield Metric("receipt_seconds", "histogram", "From reading a message with results to its receipt.", counts.receipt_s)
-        yield Metric("shed_total", "counter", "Messages of devices that send too much, to be sent again.", counts.shed)
-        yield Metric("stalled_seconds", "gauge", "Time since a commit or a pass of the writer ended.", self._receiver.stalled_s())
-        yield Metric("forgotten_total", "counter", "Records removed by retention.", counts.forgotten)
-        yield Metric("waiting_messages", "gauge", "Messages received and not committed yet.", self._receiver.waiting())
-        yield Metric("connected", "gauge", "1 while the broker is connected.", int(self._receiver.is_connected()))
-        yield Metric("drain_ok", "gauge", "0 while the drain makes no progress.", int(self.trouble() is None))
+        yield MonitorMetric("messages_total", "counter", "Messages received since the start.", counts.messages)
+        yield MonitorMetric("records_total", "counter", "New records committed since the start.", counts.inserted)
+        yield MonitorMetric("duplicates_total", "counter", "Repeated records, dropped.", counts.duplicates)
+        yield MonitorMetric("rejections_total", "counter", _REJECTIONS, self._rejections(), "reason")
+        yield MonitorMetric("receipt_seconds", "histogram", "From reading a message with results to its receipt.", counts.receipt_s)
+        yield MonitorMetric("shed_total", "counter", "Messages of devices that send too much, to be sent again.", counts.shed)
+        yield MonitorMetric("stalled_seconds", "gauge", "Time since a commit or a pass of the writer ended.", self._receiver.stalled_s())
+        yield MonitorMetric("forgotten_total", "counter", "Records removed by retention.", counts.forgotten)
+        yield MonitorMetric("waiting_messages", "gauge", "Messages received and not committed yet.", self._receiver.waiting())
+        yield MonitorMetric("connected", "gauge", "1 while the broker is connected.", int(self._receiver.is_connected()))
+        yield MonitorMetric("drain_ok", "gauge", "0 while the drain makes no progress.", int(self.trouble() is None))
         with open_ledger(self.place, "read") as ledger:
-            yield Metric("ledger_row", "gauge", "Row of the newest record in the ledger.", ledger.last_row())
+            yield MonitorMetric("ledger_row", "gauge", "Row of the newest record in the ledger.", ledger.last_row())
             yield from self._drain_metrics(ledger)
             devices = ledger.devices()
-            yield Metric("devices", "gauge", "Devices by last reported state.", Counter(one.state or "unknown" for one in devices), "state")
+            yield MonitorMetric(
+                "devices", "gauge", "Devices by last reported state.", Counter(one.state or "unknown" for one in devices), "state"
+            )
             yield from _backlog_metrics(devices)
-            yield Metric("ledger_bytes", "gauge", "Size of the ledger on its disk.", ledger.size_bytes())
-            yield Metric("receipt_info", "gauge", "1, with where a record is when its receipt is sent.", {ledger.safety(): 1}, "on")
-            yield Metric("quarantine_entries", "gauge", "Entries in the quarantine.", ledger.quarantined_count())
+            yield MonitorMetric("ledger_bytes", "gauge", "Size of the ledger on its disk.", ledger.size_bytes())
+            yield MonitorMetric("receipt_info", "gauge", "1, with where a record is when its receipt is sent.", {ledger.safety(): 1}, "on")
+            yield MonitorMetric("quarantine_entries", "gauge", "Entries in the quarantine.", ledger.quarantined_count())
         yield from process_metrics()
 
     def is_alive(self) -> bool:
@@ -175,15 +177,15 @@ class Collector:
         found: dict[str, float] = {kind: rejections[kind] for kind in get_args(RejectionKind)}
         return found | {"collision": self.counts.collisions, "sink": self._drain.rejected if self._drain else 0}
 
-    def _drain_metrics(self, ledger: Ledger) -> Iterator[Metric]:
+    def _drain_metrics(self, ledger: Ledger) -> Iterator[MonitorMetric]:
         positions = ledger.positions()
         if self._drain is not None:
             positions = self._drain.positions(positions)
         now_ns = time.time_ns()
         since_ns = {sink: ledger.waiting_since_ns(row) for sink, row in positions.items()}
         lag_s = {sink: 0.0 if since is None else max(0, now_ns - since) / 1e9 for sink, since in since_ns.items()}
-        yield Metric("sink_row", "gauge", "Row up to which the sink has every record.", positions, "sink")
-        yield Metric("sink_lag_seconds", "gauge", "Age of the oldest record that the sink does not have.", lag_s, "sink")
+        yield MonitorMetric("sink_row", "gauge", "Row up to which the sink has every record.", positions, "sink")
+        yield MonitorMetric("sink_lag_seconds", "gauge", "Age of the oldest record that the sink does not have.", lag_s, "sink")
 
     def _committed(self) -> None:
         if self._drain is not None:
@@ -198,7 +200,7 @@ class Collector:
             return self._drain.has_reached(ledger.last_row())
 
 
-def _backlog_metrics(devices: Sequence[DevicePresence]) -> Iterator[Metric]:
+def _backlog_metrics(devices: Sequence[DevicePresence]) -> Iterator[MonitorMetric]:
     waiting: dict[str, list[int]] = defaultdict(list)
     for one in devices:
         if one.health is not None and (records := waiting_records(one.health)) is not None:
@@ -208,5 +210,5 @@ def _backlog_metrics(devices: Sequence[DevicePresence]) -> Iterator[Metric]:
         waiting[OTHER_FLEETS] += waiting.pop(fleet)
     sums, highest = ({fleet: of(counts) for fleet, counts in waiting.items()} for of in (sum, max))
     where = f"as last reported (not those that their device cannot read); of the {FLEETS_LIMIT} fleets with most, and all others"
-    yield Metric("outbox_records", "gauge", f"Records that wait in the outboxes of a fleet, {where}.", sums, "fleet")
-    yield Metric("outbox_records_max", "gauge", f"Records that wait in the fullest outbox of a fleet, {where}.", highest, "fleet")
+    yield MonitorMetric("outbox_records", "gauge", f"Records that wait in the outboxes of a fleet, {where}.", sums, "fleet")
+    yield MonitorMetric("outbox_records_max", "gauge", f"Records that wait in the fullest outbox of a fleet, {where}.", highest, "fleet")

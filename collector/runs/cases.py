@@ -31,7 +31,7 @@ class CurrentSegment:
 
 
 @dataclass(frozen=True, slots=True)
-class Case:
+class CaseRuns:
     """The usable runs of one case, oldest first; there is at least one. With a `segment` the `earlier` ones are not among them."""
 
     key: CaseKey
@@ -40,7 +40,7 @@ class Case:
     earlier: tuple[RunRecord, ...] = ()
 
 
-def group_cases(runs: Iterable[RunRecord]) -> tuple[list[Case], list[LeftOut]]:
+def group_cases(runs: Iterable[RunRecord]) -> tuple[list[CaseRuns], list[LeftOut]]:
     """Return the cases of `runs`, in the order in which each first ran, and the runs that cannot be used, each with its reason."""
     grouped: dict[CaseKey, list[RunRecord]] = {}
     left_out: list[LeftOut] = []
@@ -54,7 +54,7 @@ def group_cases(runs: Iterable[RunRecord]) -> tuple[list[Case], list[LeftOut]]:
             grouped.setdefault(key_of(run), []).append(run)
         else:
             left_out.append(LeftOut(run.id, reason))
-    return [Case(key, tuple(members)) for key, members in grouped.items()], left_out
+    return [CaseRuns(key, tuple(members)) for key, members in grouped.items()], left_out
 
 
 def unusable(run: RunRecord) -> str | None:

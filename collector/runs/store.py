@@ -54,7 +54,7 @@ def oldest_first(runs: Iterable[RunRecord]) -> list[RunRecord]:
     return sorted(runs, key=lambda run: (run.started_at_ns, run.device, run.session or 0, run.seq or 0))
 
 
-class _Document(msgspec.Struct):
+class _RunsDocument(msgspec.Struct):
     runs: list[msgspec.Raw]
 
 
@@ -85,7 +85,7 @@ class RunDocument:
 
     def _raw_runs(self) -> list[msgspec.Raw]:
         try:
-            return msgspec.json.decode(self.path.read_bytes(), type=_Document).runs
+            return msgspec.json.decode(self.path.read_bytes(), type=_RunsDocument).runs
         except OSError as error:
             raise ConfigError(f"cannot read the store {str(self.path)!r}: {error.strerror}") from error
         except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError) as error:

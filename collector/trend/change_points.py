@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from edgemeter.collector.trend import scan
 from edgemeter.collector.trend.covariate import without_jump
 from edgemeter.collector.trend.days import Days
-from edgemeter.collector.trend.metrics import Metric
+from edgemeter.collector.trend.metrics import TrendMetric
 from edgemeter.collector.trend.scan import (
     DECLARED_SCORE,
     SUSPECT_SCORE,
@@ -109,7 +109,7 @@ class _Walk:
 
 
 def change_points(
-    metric: Metric, series: Sequence[Days], cuts: Sequence[Sequence[int]] | None = None, every: int = EVERY
+    metric: TrendMetric, series: Sequence[Days], cuts: Sequence[Sequence[int]] | None = None, every: int = EVERY
 ) -> list[ChangePoints]:
     """Return the change points of each series; at each of its `cuts` an expected new level begins (an annotation).
 
@@ -144,7 +144,7 @@ def _ends(days: Days, begin: int, stop: int, every: int) -> list[int]:
     return [*(range(first + -first % every, stop, every) if moves else ()), stop]
 
 
-def _scan_next(metric: Metric, walks: Sequence[_Walk]) -> None:
+def _scan_next(metric: TrendMetric, walks: Sequence[_Walk]) -> None:
     """Run the next scan of each series, and continue after a confirmed step."""
     for with_heat in (True, False):
         part = [walk for walk in walks if walk.is_warm == with_heat]
@@ -224,7 +224,7 @@ def _newest_change(walk: _Walk, begin: int, end: int) -> int:
     return walk.changed[newest] if newest >= 0 and walk.changed[newest] >= begin + BEFORE else -1
 
 
-def _record(metric: Metric, walk: _Walk, span: tuple[int, int], scanned: tuple[Scan, int], declared: _Declared | None) -> None:
+def _record(metric: TrendMetric, walk: _Walk, span: tuple[int, int], scanned: tuple[Scan, int], declared: _Declared | None) -> None:
     """Record one scan: a confirmed step begins a new level, the newest scan gives the current one."""
     begin, end = span
     result, row = scanned
@@ -304,7 +304,7 @@ def _around(scores: NDArray[np.float64], end: int) -> tuple[int, int]:
     return int(near[0]), int(near[-1])
 
 
-def _is_settled(metric: Metric, step: float, error: float, after: int) -> bool:
+def _is_settled(metric: TrendMetric, step: float, error: float, after: int) -> bool:
     """Return whether the step is as large as what people are told of, or clearly less than what matters; others wait for more points.
 
     To wait until a step is clearly more takes 30 days for one of just that size, and finds no fewer false ones: the score decides those.
@@ -323,7 +323,7 @@ class Settled:
     error: float
 
 
-def at_break(metric: Metric, days: Days, begin: int, found: Break, end: int) -> Settled:
+def at_break(metric: TrendMetric, days: Days, begin: int, found: Break, end: int) -> Settled:
     """Return the step at a break between the neighbouring breaks `begin` and `end`; a declared one keeps its place."""
     span = (max(begin, found.place - RECENT), min(end, found.place + RECENT))
     is_named = found.score == 0 or (found.low == found.high and bool(days.changed[found.place]))

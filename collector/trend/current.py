@@ -12,12 +12,12 @@ import numpy as np
 
 from edgemeter.agent.base.run_statistics import FEWEST, welch_p
 from edgemeter.agent.contract.record import RunRecord
-from edgemeter.collector.runs.cases import Case, CurrentSegment, Fingerprint, fingerprint_of
+from edgemeter.collector.runs.cases import CaseRuns, CurrentSegment, Fingerprint, fingerprint_of
 from edgemeter.collector.runs.run_figures import RunFigures, figures_of
 from edgemeter.collector.trend.change_points import ChangePoints, change_points
 from edgemeter.collector.trend.days import Days, days_of
 from edgemeter.collector.trend.history import Points
-from edgemeter.collector.trend.metrics import METRICS, Metric, difference, on_scale
+from edgemeter.collector.trend.metrics import METRICS, TrendMetric, difference, on_scale
 from edgemeter.collector.trend.series_trend import newest_step
 from edgemeter.collector.trend.trend_text import amount_text
 
@@ -39,7 +39,7 @@ class SegmentStart:
     reason: str
 
 
-def current_cases(cases: Sequence[Case]) -> list[Case]:
+def current_cases(cases: Sequence[CaseRuns]) -> list[CaseRuns]:
     """Return each case with the runs of its current segment; the others are its `earlier` runs."""
     starts = segment_starts([_points(case.runs) for case in cases])
     return [current_case(case, start) for case, start in zip(cases, starts, strict=True)]
@@ -66,12 +66,12 @@ def segment_starts(cases: Sequence[Points]) -> list[SegmentStart | None]:
     return found
 
 
-def current_case(case: Case, start: SegmentStart | None) -> Case:
+def current_case(case: CaseRuns, start: SegmentStart | None) -> CaseRuns:
     """Return the case with the runs from `start` on; the others are its `earlier` runs. None: all are of one level."""
     if start is None:
         return case
     runs = case.runs[start.place :]
-    return Case(case.key, runs, CurrentSegment(runs[0].started_at_ns, start.reason, start.place), case.runs[: start.place])
+    return CaseRuns(case.key, runs, CurrentSegment(runs[0].started_at_ns, start.reason, start.place), case.runs[: start.place])
 
 
 def _points(runs: Sequence[RunRecord]) -> Points:
@@ -123,7 +123,7 @@ def _changes(before: Fingerprint, after: Fingerprint) -> Sequence[str]:
     return before.changes_to(after) if before != after else ()
 
 
-def _members(metric: Metric, runs: Sequence[RunFigures]) -> list[float]:
+def _members(metric: TrendMetric, runs: Sequence[RunFigures]) -> list[float]:
     """Return the mean of each day on the metric's scale, with fewer than three days every run."""
     valued = [(run.day, on_scale(metric, value)) for run in runs if (value := metric.value(run)) is not None]
     by_day = [[value for _, value in own] for _, own in groupby(valued, lambda one: one[0])]

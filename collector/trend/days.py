@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from edgemeter.collector.runs.cases import Fingerprint
 from edgemeter.collector.runs.run_figures import RunFigures
 from edgemeter.collector.trend.covariate import regressor
-from edgemeter.collector.trend.metrics import Metric
+from edgemeter.collector.trend.metrics import TrendMetric
 from edgemeter.collector.trend.noise import ENOUGH_DIFFERENCES, run_variance
 from edgemeter.collector.trend.run_columns import TEMPERATURE, RunColumns, columns_of, names_of, scaled
 
@@ -49,12 +49,12 @@ class Days:
         return len(self.day) > 0 and float(np.count_nonzero(np.isfinite(self.temperature_c))) / len(self.day) >= ENOUGH_TEMPERATURES
 
 
-def days_of(metric: Metric, runs: Sequence[tuple[RunFigures, Fingerprint]]) -> Days:
+def days_of(metric: TrendMetric, runs: Sequence[tuple[RunFigures, Fingerprint]]) -> Days:
     """Return the points of `runs` of one series; those of another kind than the newest, and those not valid, are left out."""
     return days_of_series(metric, columns_of([runs], names_of([metric])))[0]
 
 
-def days_of_series(metric: Metric, runs: RunColumns) -> list[Days]:
+def days_of_series(metric: TrendMetric, runs: RunColumns) -> list[Days]:
     """Return the points of each series; runs of another kind than its newest, and those not valid, are left out."""
     size = len(runs.edges) - 1
     series = np.repeat(np.arange(size), np.diff(runs.edges))
@@ -79,7 +79,7 @@ def days_of_series(metric: Metric, runs: RunColumns) -> list[Days]:
 class _Points:
     """The points of every series, one after the other, made of the runs at the places `kept`; `value` are the figures of these."""
 
-    def __init__(self, metric: Metric, runs: RunColumns, series: NDArray[np.intp], kept: NDArray[np.intp], value: Array) -> None:
+    def __init__(self, metric: TrendMetric, runs: RunColumns, series: NDArray[np.intp], kept: NDArray[np.intp], value: Array) -> None:
         size, own, day = len(runs.edges) - 1, series[kept], runs.day[kept]
         is_first = np.ones(len(kept), dtype=np.bool_)
         is_first[1:] = (own[1:] != own[:-1]) | (day[1:] != day[:-1])

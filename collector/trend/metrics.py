@@ -11,7 +11,7 @@ TOLD_RATIO = 0.9
 
 
 @dataclass(frozen=True, slots=True)
-class Metric:
+class TrendMetric:
     """A figure as the trend follows it: by a rule of the table of figures, `worse` in one direction."""
 
     figure: Figure
@@ -66,12 +66,12 @@ class Metric:
         return self.rule.is_error is None or self.rule.is_error == (kind is not None and LOWER_IS_BETTER in kind)
 
 
-def _metric(entry: Figure, rule: TrendRule) -> Metric:
+def _metric(entry: Figure, rule: TrendRule) -> TrendMetric:
     is_lower_worse = entry.better == "higher" if rule.is_error is None else not rule.is_error
-    return Metric(entry, rule, "lower" if is_lower_worse else "higher")
+    return TrendMetric(entry, rule, "lower" if is_lower_worse else "higher")
 
 
-METRICS: dict[str, Metric] = {rule.name: _metric(entry, rule) for entry in FIGURES for rule in entry.trends}
+METRICS: dict[str, TrendMetric] = {rule.name: _metric(entry, rule) for entry in FIGURES for rule in entry.trends}
 
 # Metrics whose differences are ratios.
 RELATIVE = frozenset(name for name, metric in METRICS.items() if metric.scale == "log")
@@ -106,16 +106,16 @@ def _is_on_log_scale(entry: Figure) -> bool:
 FOLLOWED = {entry.key: entry for entry in INDEXED if entry.trends}
 
 
-def on_scale(metric: Metric, value: float) -> float:
+def on_scale(metric: TrendMetric, value: float) -> float:
     """Return `value` on the metric's scale of differences."""
     return 100 * math.log(value) if metric.scale == "log" else 100 * value
 
 
-def off_scale(metric: Metric, x: float) -> float:
+def off_scale(metric: TrendMetric, x: float) -> float:
     """Return the figure that `x` on the scale stands for."""
     return math.exp(x / 100) if metric.scale == "log" else x / 100
 
 
-def difference(metric: Metric, step: float) -> float:
+def difference(metric: TrendMetric, step: float) -> float:
     """Return a step on the scale as per cent of the level before, or points."""
     return 100 * math.expm1(min(step, _LARGEST) / 100) if metric.scale == "log" else step

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from edgemeter.collector.trend.days import Days
 from edgemeter.collector.trend.finding import Rise
-from edgemeter.collector.trend.metrics import Metric, difference, off_scale
+from edgemeter.collector.trend.metrics import TrendMetric, difference, off_scale
 from edgemeter.collector.trend.noise import HALF_NORMAL
 
 # The days before must have at least so many points.
@@ -33,7 +33,7 @@ class RiseLimits:
     over_days: int
 
 
-def rise_of(metric: Metric, days: Days, limits: RiseLimits, begin_day: int = 0) -> Rise | None:
+def rise_of(metric: TrendMetric, days: Days, limits: RiseLimits, begin_day: int = 0) -> Rise | None:
     """Return the rise (or the fall) of the last `against_days` that still lasts; days before `begin_day` do not count.
 
     Of several the oldest, so that its first day stays; it lasts while the newest days keep half of the ratio. The metric is one of ratios.

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from edgemeter.collector.runs.cases import Fingerprint
 from edgemeter.collector.runs.run_figures import RUN_COLUMNS, RunFigures
-from edgemeter.collector.trend.metrics import FOLLOWED, Metric, followed_value
+from edgemeter.collector.trend.metrics import FOLLOWED, TrendMetric, followed_value
 
 TEMPERATURE = "temperature_before_c"
 
@@ -37,29 +37,29 @@ class RunColumns:
     facts: Sequence[CommonFacts]
     figures: Mapping[str, NDArray[np.float64]]
 
-    def values(self, metric: Metric) -> NDArray[np.float64]:
+    def values(self, metric: TrendMetric) -> NDArray[np.float64]:
         """Return the metric's figure of each run, NaN where it has none."""
         takes = np.array([metric.takes(_kind(metric, facts)) for facts in self.facts], dtype=np.bool_)
         return np.where(takes[self.common], self.figures[metric.figure.key], np.nan)
 
-    def kinds(self, metric: Metric) -> tuple[NDArray[np.intp], Sequence[str | None]]:
+    def kinds(self, metric: TrendMetric) -> tuple[NDArray[np.intp], Sequence[str | None]]:
         """Return of what kind each run's figure is, as a place among the kinds that there are, and these."""
         own = [_kind(metric, facts) for facts in self.facts]
         there = list(dict.fromkeys(own))
         return np.array([there.index(kind) for kind in own], dtype=np.intp)[self.common], there
 
 
-def _kind(metric: Metric, facts: CommonFacts) -> str | None:
+def _kind(metric: TrendMetric, facts: CommonFacts) -> str | None:
     return None if metric.kind_column is None else getattr(facts, metric.kind_column)
 
 
-def scaled(metric: Metric, value: NDArray[np.float64]) -> NDArray[np.float64]:
+def scaled(metric: TrendMetric, value: NDArray[np.float64]) -> NDArray[np.float64]:
     """Return figures on the metric's scale of differences."""
     # Not numpy's logarithm, whose last digit depends on the processor.
     return 100 * (np.array(list(map(math.log, value.tolist())), dtype=np.float64) if metric.scale == "log" else value)
 
 
-def names_of(metrics: Iterable[Metric]) -> list[str]:
+def names_of(metrics: Iterable[TrendMetric]) -> list[str]:
     """Return the columns of the index that the metrics read."""
     return list(dict.fromkeys(name for metric in metrics for name in (TEMPERATURE, metric.figure.key, metric.u_column) if name))
 

@@ -14,7 +14,7 @@ from edgemeter.collector.runs.cases import SeriesKey
 from edgemeter.collector.trend.change_points import CONFIDENCE_Z, Break, ChangePoints, CurrentLevel, at_break, change_points
 from edgemeter.collector.trend.days import Days
 from edgemeter.collector.trend.finding import Drift, FindingState, Missing, Scatter, Step
-from edgemeter.collector.trend.metrics import METRICS, Metric, difference, off_scale
+from edgemeter.collector.trend.metrics import METRICS, TrendMetric, difference, off_scale
 from edgemeter.collector.trend.noise import median
 from edgemeter.collector.trend.scan import step_score
 from edgemeter.collector.trend.split_fit import AFTER, BEFORE
@@ -83,7 +83,7 @@ def trends(
     return [_trend(name, metric, key, days, changes, own) for key, days, changes, own in found if len(days.day)]
 
 
-def _trend(name: str, metric: Metric, key: SeriesKey, days: Days, changes: ChangePoints, cuts: Mapping[int, str]) -> SeriesTrend:
+def _trend(name: str, metric: TrendMetric, key: SeriesKey, days: Days, changes: ChangePoints, cuts: Mapping[int, str]) -> SeriesTrend:
     now, size = changes.now, len(days.day)
     edges = sorted({*changes.cuts, *(found.place for found in changes.breaks), size})
     steps = [_step(metric, days, found, edges, "confirmed") for found in changes.breaks]
@@ -127,7 +127,7 @@ def is_event(metric: str, step: Step) -> bool:
     return step.state == "confirmed" and step.matters is not False and abs(step.size) >= METRICS[metric].told
 
 
-def newest_step(metric: Metric, days: Days, changes: ChangePoints) -> Step | None:
+def newest_step(metric: TrendMetric, days: Days, changes: ChangePoints) -> Step | None:
     """Return the newest confirmed step, None where there is none."""
     if not changes.breaks:
         return None
@@ -140,7 +140,7 @@ def _level(days: Days, begin: int, end: int) -> float:
     return float((days.x[begin:end] * weight).sum() / weight.sum())
 
 
-def _step(metric: Metric, days: Days, found: Break, edges: Sequence[int], state: FindingState) -> Step:
+def _step(metric: TrendMetric, days: Days, found: Break, edges: Sequence[int], state: FindingState) -> Step:
     """Return the step at a break, estimated between its neighbours among the `edges`."""
     begin = max(edge for edge in edges if edge < found.place)
     end = min(edge for edge in edges if edge > found.place)
@@ -179,7 +179,7 @@ def _step(metric: Metric, days: Days, found: Break, edges: Sequence[int], state:
     )
 
 
-def _drift(metric: Metric, days: Days, now: CurrentLevel) -> Drift | None:
+def _drift(metric: TrendMetric, days: Days, now: CurrentLevel) -> Drift | None:
     """Return the drift, if a straight line explains more than any step and its total matters."""
     size = now.end - now.begin
     score = now.suspect.score if now.suspect else 0.0

@@ -71,7 +71,7 @@ class Statements(Protocol):
         ...
 
 
-class Watch(Protocol):
+class WatchStore(Protocol):
     """Annotations and alerts of a ledger, open. One object per thread. `where` says where they are.
 
     Raises:
@@ -81,7 +81,7 @@ class Watch(Protocol):
 
     where: str
 
-    def __enter__(self) -> "Watch": ...  # noqa: PYI034 - Self needs Python 3.11
+    def __enter__(self) -> "WatchStore": ...  # noqa: PYI034 - Self needs Python 3.11
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None: ...
 
@@ -141,7 +141,7 @@ def watch_file_beside(store: str) -> Path:
     return path.with_name(f"{path.name}.watch")
 
 
-def open_watch(place: LedgerPlace, access: sqlite_file.Access = "write") -> Watch:
+def open_watch(place: LedgerPlace, access: sqlite_file.Access = "write") -> WatchStore:
     """Return the annotations and alerts of the ledger (or document) at `place`; a file is created if absent.
 
     With access `read` a server may be a standby.
@@ -177,7 +177,7 @@ class Annotation:
         return all(own is None or own == other for own, other in pairs)
 
 
-def add_annotation(file: Watch, annotation: Annotation) -> int:
+def add_annotation(file: WatchStore, annotation: Annotation) -> int:
     """Store an annotation; return its number."""
     values = (
         annotation.day, annotation.text, int(annotation.begins_level), annotation.fleet, annotation.device, annotation.model,
@@ -188,14 +188,14 @@ def add_annotation(file: Watch, annotation: Annotation) -> int:
     return file.insert(insert, values)
 
 
-def remove_annotation(file: Watch, number: int) -> bool:
+def remove_annotation(file: WatchStore, number: int) -> bool:
     """Remove an annotation; return whether it existed."""
     with file.writing() as connection:
         removed: int = connection.execute("DELETE FROM annotations WHERE number = ?", (number,)).rowcount
     return removed > 0
 
 
-def read_annotations(file: Watch) -> list[Annotation]:
+def read_annotations(file: WatchStore) -> list[Annotation]:
     """Return every annotation by day."""
     query = "SELECT day, text, begins_level, fleet, device, model, metric, author, number FROM annotations ORDER BY day, number"
     with file.reading() as connection:

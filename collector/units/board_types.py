@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from edgemeter.collector.runs.cases import UNKNOWN_BOARD, Fingerprint, SeriesKey
 from edgemeter.collector.trend.history import History
-from edgemeter.collector.trend.metrics import METRICS, Metric, difference, off_scale
+from edgemeter.collector.trend.metrics import METRICS, TrendMetric, difference, off_scale
 from edgemeter.collector.trend.noise import median as median_of_values
 from edgemeter.collector.trend.run_columns import TEMPERATURE, RunColumns, names_of, scaled
 from edgemeter.collector.units.spread import (
@@ -149,7 +149,7 @@ class _Lately:
                 yield key, slice(begin, end)
 
 
-def _of_types(history: History, metric: Metric, keys: Sequence[SeriesKey]) -> Iterator[_Lately]:
+def _of_types(history: History, metric: TrendMetric, keys: Sequence[SeriesKey]) -> Iterator[_Lately]:
     """Yield the runs of each board type of which some count."""
     groups: dict[tuple[str, str, str], list[SeriesKey]] = {}
     for key in keys:
@@ -167,7 +167,7 @@ def _of_types(history: History, metric: Metric, keys: Sequence[SeriesKey]) -> It
             yield _Lately(members, runs, series, counted, scaled(metric, value[counted]), edges)
 
 
-def _of_one_kind(metric: Metric, runs: RunColumns, places: NDArray[np.intp]) -> NDArray[np.intp]:
+def _of_one_kind(metric: TrendMetric, runs: RunColumns, places: NDArray[np.intp]) -> NDArray[np.intp]:
     """Return the places of runs of the kind (scope, metric) that most boards' runs have: another meter is no defect."""
     kind, kinds = runs.kinds(metric)
     count = np.bincount(kind[places], minlength=len(kinds)).tolist()
@@ -209,12 +209,12 @@ def _sick(name: str, lately: _Lately) -> tuple[OutlyingUnit, ...] | None:
     return tuple(_outlying_unit(name, metric, one, devices, table, conditions) for one in apart)
 
 
-def _floor(metric: Metric) -> float:
+def _floor(metric: TrendMetric) -> float:
     # Accuracies of the same model on the same data are the same on healthy boards, but for rounding.
     return 1.5 if metric.scale == "log" else metric.matters / 2
 
 
-def _spread(metric: Metric, case: SeriesKey, members: Sequence[tuple[SeriesKey, slice]], lately: _Lately) -> CaseSpread:
+def _spread(metric: TrendMetric, case: SeriesKey, members: Sequence[tuple[SeriesKey, slice]], lately: _Lately) -> CaseSpread:
     names = sorted({key.device for key, _ in members})
     board = np.concatenate([np.full(part.stop - part.start, names.index(key.device), dtype=np.int64) for key, part in members])
     day = np.concatenate([lately.runs.day[lately.counted[part]] for _, part in members])
@@ -254,7 +254,7 @@ def _condition(runs: RunColumns, places: NDArray[np.intp]) -> BoardCondition:
 
 def _outlying_unit(
     name: str,
-    metric: Metric,
+    metric: TrendMetric,
     one: OutlyingBoard,
     devices: Sequence[str],
     table: np.ndarray[tuple[int, int], np.dtype[np.float64]],

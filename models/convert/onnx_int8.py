@@ -241,7 +241,7 @@ def _reader(name: str, inputs: Iterable[Array]) -> Any:
     """Return what ONNX Runtime reads calibration inputs from, one after the other."""
     from onnxruntime.quantization import CalibrationDataReader  # noqa: PLC0415 - extra `convert`
 
-    class Reader(CalibrationDataReader):  # type: ignore[misc]
+    class CalibrationInputs(CalibrationDataReader):  # type: ignore[misc]
         def __init__(self) -> None:
             self._rest = iter(inputs)
 
@@ -249,4 +249,4 @@ def _reader(name: str, inputs: Iterable[Array]) -> Any:
             array = next(self._rest, None)
             return None if array is None else {name: array}
 
-    return Reader()
+    return CalibrationInputs()

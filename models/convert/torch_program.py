@@ -150,7 +150,7 @@ def simplify(module: Any, example: Any) -> Any:
 def _fixed(module: Any, example: Any) -> dict[Any, Any]:
     """Return the values of all nodes that are the same for every input of this shape."""
 
-    class Watch(torch.fx.Interpreter):  # type: ignore[misc]
+    class ConstantFinder(torch.fx.Interpreter):  # type: ignore[misc]
         def __init__(self) -> None:
             super().__init__(module)
             self.fixed: dict[Any, Any] = {}
@@ -163,7 +163,7 @@ def _fixed(module: Any, example: Any) -> dict[Any, Any]:
                 self.fixed[n] = value
             return value
 
-    watch = Watch()
+    watch = ConstantFinder()
     watch.run(example)
     return watch.fixed
 

@@ -15,7 +15,7 @@ from edgemeter.provisioning.registry import campaigns, jobs
 from edgemeter.provisioning.registry.campaigns import IS_OVER, AbortRules, Campaign
 from edgemeter.provisioning.registry.jobs import Execution, executions_of_campaign, last_serial, update_executions
 from edgemeter.provisioning.registry.registry import Registry
-from edgemeter.provisioning.serve.handler import Publish
+from edgemeter.provisioning.serve.handler import FleetPublish
 
 logger = logging.getLogger(__name__)
 
@@ -183,7 +183,7 @@ class CampaignHandler:
 
     topics: Sequence[str] = ()
 
-    def __init__(self, folder: FleetFolder, registry: Registry, publish: Publish) -> None:  # noqa: ARG002 - a handler's signature
+    def __init__(self, folder: FleetFolder, registry: Registry, publish: FleetPublish) -> None:  # noqa: ARG002 - a handler's signature
         self._registry = registry
         self._reports = CampaignReports(registry, publish)
         self._due_ns = 0

@@ -7,7 +7,7 @@ from edgemeter.provisioning.registry import campaigns
 from edgemeter.provisioning.registry.campaigns import Campaign, count_by_group, count_impossible
 from edgemeter.provisioning.registry.jobs import IN_FLIGHT
 from edgemeter.provisioning.registry.registry import Registry
-from edgemeter.provisioning.serve.handler import Publish
+from edgemeter.provisioning.serve.handler import FleetPublish
 
 _NS = 1_000_000_000
 REPORT_NS = 5 * _NS
@@ -18,7 +18,7 @@ KEPT_NS = 24 * 3600 * _NS
 class CampaignReports:
     """Publishes the progress of each campaign when it has changed; `poll` as often as you like."""
 
-    def __init__(self, registry: Registry, publish: Publish) -> None:
+    def __init__(self, registry: Registry, publish: FleetPublish) -> None:
         self._registry = registry
         self._publish = publish
         self._due_ns = 0

@@ -19,7 +19,7 @@ from edgemeter.agent.base.tables import Format, console_for, print_data
 from edgemeter.agent.contract.identity import token_id
 from edgemeter.provisioning.cli.options import devices_argument, dry_run_option, folder_option, format_option, json_option, open_registry
 from edgemeter.provisioning.identity import admission, broker_files
-from edgemeter.provisioning.identity.admission import Decision, Invitation
+from edgemeter.provisioning.identity.admission import AdmissionDecision, Invitation
 from edgemeter.provisioning.identity.enforcement import Enforcement
 from edgemeter.provisioning.identity.passphrase import AUTHORITY_VARIABLE
 from edgemeter.provisioning.inventory import fleet_file
@@ -221,7 +221,7 @@ def revoke(devices: tuple[str, ...], folder: FleetFolder, reason: str, *, dry_ru
 
 
 def _decide_each(
-    folder: FleetFolder, names: tuple[str, ...], decide: Callable[[Registry, str], Decision], *, dry_run: bool, as_json: bool
+    folder: FleetFolder, names: tuple[str, ...], decide: Callable[[Registry, str], AdmissionDecision], *, dry_run: bool, as_json: bool
 ) -> None:
     signing = broker_files.authority(folder)
     done = []

@@ -13,7 +13,7 @@ from edgemeter.provisioning.content.store import ContentStore, named_contents
 from edgemeter.provisioning.inventory.fleet_folder import FleetFolder
 from edgemeter.provisioning.registry import devices
 from edgemeter.provisioning.registry.registry import Registry
-from edgemeter.provisioning.serve.handler import Publish
+from edgemeter.provisioning.serve.handler import FleetPublish
 
 logger = logging.getLogger(__name__)
 
@@ -34,7 +34,9 @@ class ContentHandler:
 
     topics = (EVERY_WANT,)
 
-    def __init__(self, folder: FleetFolder, registry: Registry, publish: Publish, clock_s: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self, folder: FleetFolder, registry: Registry, publish: FleetPublish, clock_s: Callable[[], float] = time.monotonic
+    ) -> None:
         self._store = ContentStore(folder.content)
         self._registry = registry
         self._publish = publish

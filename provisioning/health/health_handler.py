@@ -44,7 +44,7 @@ from edgemeter.provisioning.registry.devices import (
 )
 from edgemeter.provisioning.registry.registry import Registry
 from edgemeter.provisioning.registry.rescues import clear_rescue, read_rescues
-from edgemeter.provisioning.serve.handler import Publish
+from edgemeter.provisioning.serve.handler import FleetPublish
 
 logger = logging.getLogger(__name__)
 
@@ -85,7 +85,7 @@ class FleetHealthHandler:
 
     topics = (EVERY_HEALTH, EVERY_STATE, EVERY_BIRTH, EVERY_ACTIVITY)
 
-    def __init__(self, folder: FleetFolder, registry: Registry, publish: Publish) -> None:  # noqa: ARG002 - a handler's signature
+    def __init__(self, folder: FleetFolder, registry: Registry, publish: FleetPublish) -> None:  # noqa: ARG002 - a handler's signature
         self._file = WatchedFleetFile(folder)
         self._registry = registry
         self._reports: list[DeviceReport] = []

@@ -21,7 +21,7 @@ from edgemeter.provisioning.inventory.fleet_file import fleet_broker_address
 from edgemeter.provisioning.inventory.fleet_folder import FleetFolder
 from edgemeter.provisioning.registry import devices
 from edgemeter.provisioning.registry.registry import Registry
-from edgemeter.provisioning.serve.handler import Publish
+from edgemeter.provisioning.serve.handler import FleetPublish
 
 logger = logging.getLogger(__name__)
 
@@ -124,7 +124,7 @@ class StatusHandler:
 
     topics = (EVERY_COLLECTOR_STATE, *LOG_TOPICS)
 
-    def __init__(self, folder: FleetFolder, registry: Registry, _publish: Publish) -> None:
+    def __init__(self, folder: FleetFolder, registry: Registry, _publish: FleetPublish) -> None:
         self._folder = folder
         self._registry = registry
         self._collectors: dict[str, CollectorSeen] = {}

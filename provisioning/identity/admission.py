@@ -137,7 +137,7 @@ def _authority_certificate(path: Path) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Decision:
+class AdmissionDecision:
     """What is to be done: in words, and as a function."""
 
     what: str
@@ -150,7 +150,7 @@ def request_document(one: EnrolmentRequest) -> dict[str, Any]:
     return {name: getattr(one, name) for name in names}
 
 
-def accept(registry: Registry, asked: str, name: str | None) -> Decision:
+def accept(registry: Registry, asked: str, name: str | None) -> AdmissionDecision:
     """Return how to accept the pending request `asked`, under `name` where that is given; or how to re-admit a revoked device.
 
     Raises:
@@ -158,7 +158,7 @@ def accept(registry: Registry, asked: str, name: str | None) -> Decision:
     """
     known = devices.find(registry, asked)
     if known is not None and known.trust == "revoked" and name is None:
-        return Decision("re-admitted: give it a token (`edgemeter fleet token`)", lambda connection: _readmit(connection, known))
+        return AdmissionDecision("re-admitted: give it a token (`edgemeter fleet token`)", lambda connection: _readmit(connection, known))
     waiting = find_request(registry, asked)
     called = name or waiting.device
     check_device_name(called, registry)
@@ -166,10 +166,10 @@ def accept(registry: Registry, asked: str, name: str | None) -> Decision:
     if waiting.token_id is None and owner is not None and owner.serial not in {None, waiting.serial}:
         raise ConfigError(f"{called!r} is the board with serial {owner.serial!r}: give this one another name with --as NAME")
     what = f"accepted as {called!r}, serial {waiting.serial}: it gets its certificate from `edgemeter fleet serve`"
-    return Decision(what, lambda connection: decide_request(connection, waiting.request, "accepted", called))
+    return AdmissionDecision(what, lambda connection: decide_request(connection, waiting.request, "accepted", called))
 
 
-def reject(registry: Registry, asked: str) -> Decision:
+def reject(registry: Registry, asked: str) -> AdmissionDecision:
     """Return how to reject the pending request `asked`.
 
     Raises:
@@ -182,10 +182,10 @@ def reject(registry: Registry, asked: str) -> Decision:
         if waiting.token_id is not None:
             close_token(connection, waiting.token_id, time.time_ns())
 
-    return Decision(f"rejected, serial {waiting.serial}", refuse)
+    return AdmissionDecision(f"rejected, serial {waiting.serial}", refuse)
 
 
-def revoke(registry: Registry, device: str, reason: str) -> Decision:
+def revoke(registry: Registry, device: str, reason: str) -> AdmissionDecision:
     """Return how to revoke a device: its certificates and tokens end.
 
     Raises:
@@ -195,7 +195,7 @@ def revoke(registry: Registry, device: str, reason: str) -> Decision:
     if known is None:
         raise ConfigError(f"no device is named {device!r}: `edgemeter fleet list` lists them")
     if known.trust == "revoked":
-        return Decision("already revoked", lambda _connection: None)
+        return AdmissionDecision("already revoked", lambda _connection: None)
     now_ns = time.time_ns()
 
     def apply(connection: Connection) -> None:
@@ -205,7 +205,7 @@ def revoke(registry: Registry, device: str, reason: str) -> Decision:
         put_pending_disconnect(connection, device, now_ns)
 
     count = sum(one.revoked_ns is None for one in certificates.of_device(registry, device))
-    return Decision(f"revoked, with {count} certificate{'s' * (count != 1)}", apply)
+    return AdmissionDecision(f"revoked, with {count} certificate{'s' * (count != 1)}", apply)
 
 
 def _readmit(connection: Connection, known: Device) -> None:

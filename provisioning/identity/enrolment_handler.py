@@ -24,7 +24,7 @@ from edgemeter.provisioning.inventory import fleet_file
 from edgemeter.provisioning.inventory.fleet_folder import FleetFolder
 from edgemeter.provisioning.registry.certificates import decided_requests
 from edgemeter.provisioning.registry.registry import Registry
-from edgemeter.provisioning.serve.handler import Publish
+from edgemeter.provisioning.serve.handler import FleetPublish
 
 logger = logging.getLogger(__name__)
 
@@ -34,7 +34,7 @@ _NS = 1_000_000_000
 class EnrolmentHandler:
     """Answers certificate requests (see `FleetHandler`); inactive where the folder has no authority."""
 
-    def __init__(self, folder: FleetFolder, registry: Registry, publish: Publish) -> None:
+    def __init__(self, folder: FleetFolder, registry: Registry, publish: FleetPublish) -> None:
         self._folder = folder
         self._registry = registry
         self._publish = publish

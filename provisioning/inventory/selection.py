@@ -60,14 +60,14 @@ def parse(text: str) -> Selection:
     Raises:
         ConfigError: it is invalid; the message names the column.
     """
-    reader = _Reader(text, _tokens(text))
+    reader = _SelectionParser(text, _tokens(text))
     fits = reader.any_of(0)
     if reader.next is not None:
         reader.refuse("an & or | is missing before it")
     return Selection(text, fits)
 
 
-class _Reader:
+class _SelectionParser:
     """Parses the tokens from left to right."""
 
     def __init__(self, text: str, tokens: list[_Token]) -> None:

@@ -15,14 +15,14 @@ from edgemeter.agent.base.mqtt_session import Message
 from edgemeter.agent.base.nanoseconds import NS_PER_S
 from edgemeter.agent.contract import messages
 from edgemeter.agent.contract.messages import EVERY_JOB, EVERY_PROGRESS, EVERY_STATE, Topic, parse_topic
-from edgemeter.agent.contract.orders import FINAL, Cancel, Order, Report, ReportReceipt, decode_report, encode_order
+from edgemeter.agent.contract.orders import FINAL, Cancel, ExecutionReport, Order, ReportReceipt, decode_report, encode_order
 from edgemeter.provisioning.inventory.fleet_folder import FleetFolder
 from edgemeter.provisioning.jobs import rules
 from edgemeter.provisioning.jobs.rules import Candidate, WatchedRules
 from edgemeter.provisioning.jobs.scheduler import JobQueue, apply_report, drop, expire, start_attempt
 from edgemeter.provisioning.registry.jobs import IN_FLIGHT, Execution, Job, find_execution, update_executions
 from edgemeter.provisioning.registry.registry import Registry
-from edgemeter.provisioning.serve.handler import Publish
+from edgemeter.provisioning.serve.handler import FleetPublish
 
 logger = logging.getLogger(__name__)
 
@@ -126,7 +126,7 @@ class DecisionRound:
         self.changed: dict[int, Execution] = {}
         self.messages: list[tuple[str, bytes]] = []
 
-    def report(self, topic: Topic, report: Report) -> None:
+    def report(self, topic: Topic, report: ExecutionReport) -> None:
         """Apply a device's report; in any case the device is sent the version that is held."""
         held = self._queue.find(report.job, topic.device) or self._ended(report.job, topic.device)
         if held is None:
@@ -174,7 +174,7 @@ class DecisionRound:
         return found or find_execution(self._registry, job, device)
 
 
-def _report_receipt(report: Report, held: Execution | None) -> ReportReceipt:
+def _report_receipt(report: ExecutionReport, held: Execution | None) -> ReportReceipt:
     """Return the receipt for a report: the state of the execution now.
 
     A report on an attempt that is over here, or on an unknown job, is acknowledged as if it were held.
@@ -192,13 +192,13 @@ class JobHandler:
 
     topics = (EVERY_JOB, EVERY_STATE, EVERY_PROGRESS)
 
-    def __init__(self, folder: FleetFolder, registry: Registry, publish: Publish) -> None:
+    def __init__(self, folder: FleetFolder, registry: Registry, publish: FleetPublish) -> None:
         self._registry = registry
         self._publish = publish
         self._watched = WatchedRules(folder, registry)
         self._sender = OrderSender()
         self._queue: JobQueue | None = None
-        self._reports: list[tuple[Topic, Report]] = []
+        self._reports: list[tuple[Topic, ExecutionReport]] = []
         self._progress: dict[str, str] = {}
         # The next execution of each device that is online and idle.
         self._ready: dict[str, Candidate] = {}

@@ -20,7 +20,7 @@ from edgemeter.provisioning.registry.registry import Registry
 
 
 @dataclass(frozen=True, slots=True)
-class Targets:
+class OrderTargets:
     """The devices of a selection that take orders, and notes on the others."""
 
     devices: tuple[Device, ...]
@@ -37,7 +37,7 @@ class Targets:
         return [(one.device, one.fleet) for one in self.devices]
 
 
-def pick(folder: FleetFolder, registry: Registry, selection: str) -> Targets:
+def pick(folder: FleetFolder, registry: Registry, selection: str) -> OrderTargets:
     """Return the accepted devices of a selection.
 
     Raises:
@@ -52,10 +52,10 @@ def pick(folder: FleetFolder, registry: Registry, selection: str) -> Targets:
         remedy = "they have to join first" if states == "expected" else "`edgemeter fleet requests accept` takes them back"
         count = f"{len(found)} device{'s match' if len(found) != 1 else ' matches'}"
         raise ConfigError(f"{count} {selection!r}, but none accepts orders ({states}): {remedy}")
-    return Targets(accepted, notes)
+    return OrderTargets(accepted, notes)
 
 
-def without_power(folder: FleetFolder, registry: Registry, picked: Targets) -> Targets:
+def without_power(folder: FleetFolder, registry: Registry, picked: OrderTargets) -> OrderTargets:
     """Return the targets without the devices that can never measure: they draw more than their circuit gives.
 
     Raises:
@@ -67,7 +67,7 @@ def without_power(folder: FleetFolder, registry: Registry, picked: Targets) -> T
     notes = tuple(f"{device} is skipped: {reason}" for device, reason in why.items() if reason)
     if not left:
         raise ConfigError(f"none of these devices can measure; {notes[0]}: correct power_w or limit_w in fleet.toml")
-    return Targets(left, (*picked.notes, *notes))
+    return OrderTargets(left, (*picked.notes, *notes))
 
 
 def pack(folder: FleetFolder, suite: Path, *, is_dry_run: bool = False) -> PackedSuite:

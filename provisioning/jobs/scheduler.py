@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from edgemeter.agent.base.nanoseconds import NS_PER_S
-from edgemeter.agent.contract.orders import FINAL, Golden, Report
+from edgemeter.agent.contract.orders import FINAL, ExecutionReport, Golden
 from edgemeter.provisioning.inventory.fleet_folder import FleetFolder
 from edgemeter.provisioning.jobs.rules import Candidate, DevicePlace, InFlight, StartRules, read_rules
 from edgemeter.provisioning.registry import jobs
@@ -42,7 +42,7 @@ def start_attempt(execution: Execution, job: Job, now_ns: int) -> Execution:
     )
 
 
-def apply_report(execution: Execution, job: Job, report: Report, now_ns: int) -> Execution | None:
+def apply_report(execution: Execution, job: Job, report: ExecutionReport, now_ns: int) -> Execution | None:
     """Return the execution after a report of its device; None for a stale report, which changes nothing.
 
     A report of the current attempt counts when it expects the version held here, or is further on than what is held: a lost
@@ -93,7 +93,7 @@ def may_retry(state: str, reason: str | None) -> bool:
     return state == "timed_out" or (state == "failed" and (reason or "").startswith(INTERRUPTED))
 
 
-def _final(execution: Execution, job: Job, report: Report, now_ns: int) -> Execution:
+def _final(execution: Execution, job: Job, report: ExecutionReport, now_ns: int) -> Execution:
     ended = _ended(execution, report, now_ns)
     if execution.requested == "cancel":
         # A device that does not know the job, or lost it half way, has done what was requested.
@@ -103,7 +103,7 @@ def _final(execution: Execution, job: Job, report: Report, now_ns: int) -> Execu
     return ended
 
 
-def _ended(execution: Execution, report: Report, now_ns: int) -> Execution:
+def _ended(execution: Execution, report: ExecutionReport, now_ns: int) -> Execution:
     return replace(
         _closed(execution, now_ns),
         state=report.state,

@@ -49,7 +49,7 @@ from edgemeter.provisioning.registry.rescues import (
 from edgemeter.provisioning.rescue import wiring
 from edgemeter.provisioning.rescue.switching import restore_power
 from edgemeter.provisioning.rescue.wiring import Neighbours, Wiring
-from edgemeter.provisioning.serve.handler import Publish
+from edgemeter.provisioning.serve.handler import FleetPublish
 
 logger = logging.getLogger(__name__)
 
@@ -117,7 +117,7 @@ class RescueHandler:
 
     topics = (EVERY_PROGRESS,)
 
-    def __init__(self, folder: FleetFolder, registry: Registry, publish: Publish) -> None:  # noqa: ARG002 - a handler's signature
+    def __init__(self, folder: FleetFolder, registry: Registry, publish: FleetPublish) -> None:  # noqa: ARG002 - a handler's signature
         self._folder = folder
         self._file = WatchedFleetFile(folder)
         self._registry = registry

@@ -9,7 +9,7 @@ from edgemeter.provisioning.inventory.fleet_folder import FleetFolder
 from edgemeter.provisioning.registry.registry import Registry
 
 
-class Publish(Protocol):
+class FleetPublish(Protocol):
     """Publishes a message at QoS 1."""
 
     def __call__(self, topic: str, payload: bytes, *, lasting: Literal["passing", "retained"] = "passing") -> None:
@@ -18,7 +18,7 @@ class Publish(Protocol):
 
 
 class FleetHandler(Protocol):
-    """Made once with (FleetFolder, Registry, Publish); every method is called from the service's one thread, in turn.
+    """Made once with (FleetFolder, Registry, FleetPublish); every method is called from the service's one thread, in turn.
 
     An EdgemeterError is logged, and the service continues. Nothing may block longer than a second, or the other handlers wait.
     """
@@ -53,7 +53,7 @@ HANDLERS: Mapping[str, str] = {
 }
 
 
-def make_handlers(folder: FleetFolder, registry: Registry, publish: Publish) -> dict[str, FleetHandler]:
+def make_handlers(folder: FleetFolder, registry: Registry, publish: FleetPublish) -> dict[str, FleetHandler]:
     """Return every handler, by name."""
     made = {}
     for name, where in HANDLERS.items():

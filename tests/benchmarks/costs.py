@@ -89,7 +89,7 @@ def _sampling_ratio() -> float:
     with tempfile.TemporaryDirectory() as folder:
         machine = recorded(machine_trees.raspberry_pi_5(Path(folder)), "aarch64")
         watcher = conditions.ConditionWatcher(None, machine)
-        sampler = Sampler({"replay": replay.Replay(str(RECORDING))})
+        sampler = Sampler({"replay": replay.ReplaySensor(str(RECORDING))})
         begin, used = time.monotonic(), time.process_time()
         watcher.start()
         sampler.start()

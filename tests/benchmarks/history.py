@@ -71,7 +71,7 @@ def _run(here: record.RunRecord, one: Comparison, number: int, ours: float, peer
             task="benchmark",
             family="",
         ),
-        runtime=record_conditions.Runtime(name="benchmark", package="", version="", backend="", threads=1),
+        runtime=record_conditions.RuntimeInfo(name="benchmark", package="", version="", backend="", threads=1),
         latency=record_figures.Latency(count=1, mean_ms=took_ms, min_ms=took_ms, max_ms=took_ms, sd_ms=0.0, p50_ms=took_ms),
         throughput_per_s=1e3 / took_ms,
         memory=record_figures.Memory(peak_mb=peak_mb, before_load_mb=peak_mb, loaded_mb=peak_mb),

@@ -14,7 +14,7 @@ from edgemeter.agent import power
 from edgemeter.agent.base.errors import ConfigError, UnavailableError
 from edgemeter.agent.conformance.sensors import CHECKS, SensorCase
 from edgemeter.agent.power import AbsentError
-from edgemeter.agent.power.recording import Recording
+from edgemeter.agent.power.recording import PowerRecording
 from tests.fixtures.machine_trees import write
 from tests.fixtures.ordinary_user import closed_mode, ordinary_user
 
@@ -86,14 +86,14 @@ def test_a_source_that_we_may_not_read_is_an_error_of_ours(name, recording):
         for path in _files(closed):
             path.chmod(closed_mode())
         with ordinary_user(), pytest.raises((UnavailableError, ConfigError), match=re.escape(folder)):
-            power.create(name, world=Recording(closed if (closed / "sys").exists() else _files(closed)[0]).world).describe()
+            power.create(name, world=PowerRecording(closed if (closed / "sys").exists() else _files(closed)[0]).world).describe()
 
 
 @every_recorded_sensor
 def test_a_recording_finds_its_own_reader(name, recording):
     """Without being told which: a tree by what is in it, a file by its form."""
     path = recording if (recording / "sys").exists() else _files(recording)[0]
-    with Recording(path) as source:
+    with PowerRecording(path) as source:
         assert source.read().name == name
 
 

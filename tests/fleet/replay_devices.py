@@ -17,7 +17,7 @@ from edgemeter.agent.base.broker_address import BrokerAddress
 from edgemeter.agent.base.mqtt_session import Message, MqttSession, SessionProfile
 from edgemeter.agent.contract import messages, orders
 from edgemeter.agent.contract.messages import DeviceState, Topic
-from edgemeter.agent.contract.orders import FINAL, Cancel, Order, Report, ReportReceipt
+from edgemeter.agent.contract.orders import FINAL, Cancel, ExecutionReport, Order, ReportReceipt
 from edgemeter.collector.load.tally import RecordNumber, RecordTemplate
 
 AGAIN_S = 3.0
@@ -155,7 +155,7 @@ class Crowd:
 
     def _send_report(self, device: Device, entry: Entry) -> None:
         key = (entry.order.job, entry.order.attempt)
-        report = Report(
+        report = ExecutionReport(
             job=key[0],
             attempt=key[1],
             expected_version=entry.version,

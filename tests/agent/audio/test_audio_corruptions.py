@@ -10,12 +10,12 @@ from edgemeter.agent.audio.corruptions import (
     WHITE_NOISE_SNR_DB,
     corrupt_recording,
 )
-from edgemeter.agent.audio.recordings import Recording
+from edgemeter.agent.audio.recordings import AudioRecording
 from edgemeter.agent.contract import suite
 from tests.fixtures.audio_factory import RATE, tone
 from tests.fixtures.rows import table_row
 
-SOUND = Recording(tone(440, seconds=2.0), RATE)
+SOUND = AudioRecording(tone(440, seconds=2.0), RATE)
 
 
 def power(samples):
@@ -42,7 +42,7 @@ def test_reverberation_has_its_ratio_and_its_length():
         with table_row(severity):
             click = np.zeros(2 * RATE, np.float32)
             click[0] = 1
-            found = corrupt_recording(Recording(click, RATE), "reverberation", severity, 0, "a").samples.astype(np.float64)
+            found = corrupt_recording(AudioRecording(click, RATE), "reverberation", severity, 0, "a").samples.astype(np.float64)
             ratio = 10 * np.log10(found[0] ** 2 / (found[1:] ** 2).sum())
             assert ratio == pytest.approx(REVERBERATION_DIRECT_DB[severity - 1], abs=1e-3)
             tenth = round(REVERBERATION_60_DB_S[severity - 1] * RATE / 10)
@@ -59,5 +59,5 @@ def test_a_corruption_is_the_same_again_and_another_for_another_recording(name):
     assert np.array_equal(found.samples, corrupt_recording(SOUND, name, 3, 0, "a").samples)
     others = [corrupt_recording(SOUND, name, *how).samples for how in ((3, 1, "a"), (3, 0, "b"), (4, 0, "a"))]
     assert not any(np.array_equal(found.samples, other) for other in others)
-    silence = Recording(np.zeros(100, np.float32), RATE)
+    silence = AudioRecording(np.zeros(100, np.float32), RATE)
     assert not corrupt_recording(silence, name, 5, 0, "a").samples.any()

@@ -11,7 +11,7 @@ from edgemeter.agent.cli.sensors import sensors
 from edgemeter.agent.power import calibration, detect
 from edgemeter.agent.power.calibration import SensorCalibration
 from edgemeter.agent.power.detect import FoundSensor
-from edgemeter.agent.power.replay import Replay
+from edgemeter.agent.power.replay import ReplaySensor
 from tests.fixtures.machine_trees import rapl_zone, write
 
 TRACE = {"id": "bench", "scope": "module", "excludes": ["fan"], "t_s": [0, 1], "power_w": [2.5, 2.5]}
@@ -141,7 +141,7 @@ def test_what_is_shown_is_corrected_as_in_a_run(configuration, trace, tmp_path, 
     """A calibration of this board counts; a damaged one is reported with the sensor, and the others are still shown."""
     monkeypatch.setenv("EDGEMETER_HOME", str(tmp_path))
     monkeypatch.setattr(detect, "board_key", lambda: "a board")
-    sensor = Replay(str(trace))
+    sensor = ReplaySensor(str(trace))
     known = {"gain_u_ratio": 0.01, "offset_u_w": 0.02, "residual_w": 0.01, "lowest_w": 1.0, "highest_w": 5.0, "steps": 6}
     about = {"kind": "gain", "board": "a board", "sensor": sensor.describe().id, "scope": "module", "reference": "r", "made_at": "t"}
     made = SensorCalibration(gain=1.2, offset_w=0.5, **known, **about)

@@ -10,7 +10,7 @@ from edgemeter.agent.contract import suite
 from edgemeter.agent.energy import sensor_run
 from edgemeter.agent.energy.frozen_sensor import is_frozen
 from edgemeter.agent.energy.window import Window
-from edgemeter.agent.power.replay import Replay
+from edgemeter.agent.power.replay import ReplaySensor
 from edgemeter.agent.session import session
 from tests.fixtures.power_traces import AFTER, BEFORE, TIMED, S, make_counter, make_trace
 from tests.fixtures.replay_case import replay_case
@@ -53,7 +53,7 @@ def test_a_run_with_a_frozen_sensor_is_suspect_and_verify_agrees(tmp_path, monke
     (tmp_path / "suite.toml").write_text(
         'name = "s"\n[[case]]\nmodel = "a.replay.json"\nmode = "rapid"\nrepeats = 1\nidle_seconds = 1\nagreement = "never"\n'
     )
-    cases, sensors = suite.read(tmp_path / "suite.toml"), {"plug": Replay(str(tmp_path / "plug.json"))}
+    cases, sensors = suite.read(tmp_path / "suite.toml"), {"plug": ReplaySensor(str(tmp_path / "plug.json"))}
     (record,) = session.measure(cases, session.DeviceIdentity("bench", "f"), sensors, "", lambda _: None)
     assert record.energy is not None, record.energy_reason
     assert record.energy.mean_power_w == pytest.approx(4)

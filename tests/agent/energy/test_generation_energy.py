@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from edgemeter.agent.contract.record_conditions import Runtime
+from edgemeter.agent.contract.record_conditions import RuntimeInfo
 from edgemeter.agent.contract.record_figures import Averaging, Energy, UncertaintyTerm
 from edgemeter.agent.energy.generation_energy import GenerationWindows, generation_energy, served_elsewhere
 from edgemeter.agent.energy.per_inference import estimated_energy
@@ -157,7 +157,7 @@ def test_a_server_on_another_machine_has_no_energy_here():
     """Its joules are drawn elsewhere."""
     for url, is_seen in [("http://127.0.0.1:8080", True), ("http://localhost/v1", True), ("http://10.0.0.7:80", False)]:
         with table_row(url):
-            runtime = Runtime(name="server", package="-", version="1", backend="openai", threads=1, facts={"server_url": url})
+            runtime = RuntimeInfo(name="server", package="-", version="1", backend="openai", threads=1, facts={"server_url": url})
             assert (served_elsewhere(make_generation(is_local=False), runtime) is None) == is_seen
             assert served_elsewhere(make_generation(), runtime) is None
             assert served_elsewhere(None, runtime) is None

@@ -9,7 +9,7 @@ from edgemeter.agent import power
 from edgemeter.agent.contract import suite
 from edgemeter.agent.contract.record import RunRecord
 from edgemeter.agent.energy.impossible_power import REVERSIBLE, power_refusal
-from edgemeter.agent.power.replay import Replay
+from edgemeter.agent.power.replay import ReplaySensor
 from edgemeter.agent.session import session
 from edgemeter.collector.compare import energy_summary
 from edgemeter.collector.runs.cases import group_cases
@@ -38,7 +38,7 @@ def test_a_run_with_an_impossible_power_has_a_reason_and_no_energy_in_record_and
         'name = "s"\n[[case]]\nmodel = "a.replay.json"\nmode = "rapid"\nrepeats = 1\nidle_seconds = 0.5\nagreement = "never"\n'
     )
     cases = suite.read(tmp_path / "suite.toml")
-    (record,) = session.measure(cases, session.DeviceIdentity("bench", "f"), {"plug": Replay(str(trace))}, "", lambda _: None)
+    (record,) = session.measure(cases, session.DeviceIdentity("bench", "f"), {"plug": ReplaySensor(str(trace))}, "", lambda _: None)
     assert isinstance(record, RunRecord), record
     assert record.energy is None
     assert reason in record.energy_reason

@@ -14,7 +14,7 @@ from edgemeter.agent.energy.outlook import outlook, shortcoming
 from edgemeter.agent.energy.sensor_run import EnergyRun
 from edgemeter.agent.energy.window import Window
 from edgemeter.agent.power.detect import MissingSensor
-from edgemeter.agent.power.replay import Replay
+from edgemeter.agent.power.replay import ReplaySensor
 from tests.fixtures.power_traces import S, make_description, make_trace
 from tests.fixtures.replay_case import replay_case
 from tests.fixtures.rows import table_row
@@ -80,7 +80,7 @@ def test_each_sensor_has_its_own_line_and_a_missing_one_none(tmp_path):
     path = tmp_path / "trace.json"
     path.write_text(json.dumps({"scope": "wall-ac", "period_ms": 1000, "t_s": [0, 1], "power_w": [5, 6]}))
     cases = suite.Suite("s", (case_of(tmp_path, "quick"), case_of(tmp_path, "quick", threads=2), case_of(tmp_path, "normal")))
-    with closing(Replay(str(path))) as meter:
+    with closing(ReplaySensor(str(path))) as meter:
         (line,) = outlook(cases, {"plug": meter, "gone": MissingSensor("no answer")})
     assert line.startswith("plug: with a reading every 1,000 ms an energy takes 50 s")
 

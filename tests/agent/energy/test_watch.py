@@ -10,9 +10,9 @@ import pytest
 from edgemeter.agent.base import config
 from edgemeter.agent.base.errors import UnavailableError
 from edgemeter.agent.energy import sensor_run, watch
-from edgemeter.agent.energy.watch import Watch
+from edgemeter.agent.energy.watch import EnergyWatch
 from edgemeter.agent.power.detect import MissingSensor
-from edgemeter.agent.power.replay import Replay
+from edgemeter.agent.power.replay import ReplaySensor
 
 
 @pytest.fixture
@@ -33,7 +33,7 @@ def settings(tmp_path, monkeypatch):
 def test_the_energy_of_a_block_is_what_the_sensor_saw_in_it(settings):
     """About 6 J gross and 4 J net, halved for two pieces of work; the recording itself determines how much, whenever the block ran."""
     for units in (1, 2):
-        with Watch("replay", idle_s=1.0, units=units, settings=settings) as watching:
+        with EnergyWatch("replay", idle_s=1.0, units=units, settings=settings) as watching:
             time.sleep(1.0)
         began_ns = watching._sampler.traces()["replay"].readings[0].taken_ns
         start_s = (watching._start_ns - began_ns) / 1e9
@@ -49,7 +49,7 @@ def test_the_energy_of_a_block_is_what_the_sensor_saw_in_it(settings):
 
 def test_a_block_that_is_too_short_gives_no_energy(settings):
     """It states how long it would have to be, and how to achieve that."""
-    with Watch("replay", idle_s=0.2, settings=settings) as watching:
+    with EnergyWatch("replay", idle_s=0.2, settings=settings) as watching:
         time.sleep(0.2)
     assert watching.seen.energies.energy is None
     assert "watch at least 1 s of it (repeat the work)" in watching.seen.energies.reason
@@ -62,7 +62,7 @@ def test_a_block_that_raises_is_not_hidden(settings):
         message = "out of data"
         raise ValueError(message)
 
-    watching = Watch("replay", idle_s=0.1, settings=settings)
+    watching = EnergyWatch("replay", idle_s=0.1, settings=settings)
     with pytest.raises(ValueError, match="out of data"), watching:
         fail()
     assert not hasattr(watching, "seen")
@@ -70,7 +70,7 @@ def test_a_block_that_raises_is_not_hidden(settings):
 
 def test_without_a_sensor_there_is_nothing_to_watch(settings):
     """Reported before the block is run."""
-    with pytest.raises(UnavailableError, match="none"), Watch("none", settings=settings):
+    with pytest.raises(UnavailableError, match="none"), EnergyWatch("none", settings=settings):
         pytest.fail("the block was run")
 
 
@@ -100,7 +100,7 @@ def test_idle_lasts_as_long_as_the_slowest_sensor_needs_and_this_is_known_before
     for named, idle_s in (("slow,fast", 28.0), ("fast", 10.0)):
         hasty.clear()
         said = []
-        with Watch(
+        with EnergyWatch(
             named, settings=config.Config(sensors=slow | fast), report=lambda note, said=said: said.append((note, len(hasty)))
         ) as watching:
             pass
@@ -119,7 +119,7 @@ def test_a_requested_idle_is_kept_and_what_it_does_not_give_is_reported_before(t
     """Five seconds with a meter of 1 Hz."""
     said = []
     settings = config.Config(sensors=_replayed(tmp_path, period_ms=1000))
-    with Watch("meter", idle_s=5.0, settings=settings, report=lambda note: said.append((note, len(hasty)))):
+    with EnergyWatch("meter", idle_s=5.0, settings=settings, report=lambda note: said.append((note, len(hasty)))):
         pass
     assert hasty == [5.0, 5.0]
     assert (said[0][0].endswith("14 s of idle before and after: idling for 5 s gives no net energy"), said[0][1]) == (True, 0)
@@ -129,7 +129,7 @@ def test_a_configured_sensor_that_is_absent_is_named_before_the_watch(tmp_path, 
     """And is among the reasons afterwards."""
     monkeypatch.setattr(watch, "open_sensors", _with_a_missing_one(tmp_path))
     said = []
-    with Watch(settings=config.Config(), report=said.append) as watching:
+    with EnergyWatch(settings=config.Config(), report=said.append) as watching:
         pass
     assert said[0] == "power: rails; shelly is here and cannot be read: no answer"
     assert "shelly: is here and cannot be read: no answer" in watching.seen.energies.reason
@@ -139,7 +139,7 @@ def test_a_configured_sensor_that_is_absent_is_named_before_the_watch(tmp_path, 
 def _with_a_missing_one(tmp_path):
     @contextmanager
     def opened(*_):
-        rails = Replay(_replayed(tmp_path)["meter"]["path"])
+        rails = ReplaySensor(_replayed(tmp_path)["meter"]["path"])
         yield (
             {"shelly": MissingSensor("is here and cannot be read: no answer"), "rails": rails},
             "rails; shelly is here and cannot be read: no answer",
@@ -158,7 +158,7 @@ def test_a_sensor_that_lags_is_given_the_idle_that_it_needs(tmp_path, monkeypatc
     shown = [2 + 4 * ((1 - math.exp(-max(0.0, min(t, 4.0) - 2.0))) * math.exp(-max(0.0, t - 4.0))) for t in times]
     settings = config.Config(sensors=_replayed(tmp_path, period_ms=20, resolution_w=0.001, gain_u_ratio=0.01, t_s=times, power_w=shown))
     said = []
-    with Watch("meter", idle_s=2.0, settings=settings, report=said.append) as watching:
+    with EnergyWatch("meter", idle_s=2.0, settings=settings, report=said.append) as watching:
         time.sleep(2.0)
     assert any("s more: a sensor lags, and still shows the work" in note for note in said)
     energy = watching.seen.energies.energy

@@ -15,7 +15,7 @@ from edgemeter.agent.contract.record import RunRecord
 from edgemeter.agent.contract.record_figures import PowerTrace
 from edgemeter.agent.energy import sensor_run
 from edgemeter.agent.power.detect import MissingSensor
-from edgemeter.agent.power.replay import Replay
+from edgemeter.agent.power.replay import ReplaySensor
 from edgemeter.agent.session import session
 from edgemeter.agent.session.run_record import lost_sensors
 from tests.fixtures.bundle_factory import make_sound_record
@@ -53,7 +53,7 @@ def _meter(folder, scope, power_w):
     }
     path = folder / f"{scope}.json"
     path.write_text(json.dumps(document))
-    return Replay(str(path))
+    return ReplaySensor(str(path))
 
 
 def _measure(model, sensors, *lines):

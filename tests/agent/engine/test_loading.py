@@ -9,7 +9,7 @@ from edgemeter.agent.datasets.dataset import open_folder
 from edgemeter.agent.engine.job import RunJob
 from edgemeter.agent.engine.loading import LoadedModel, describe_dataset, describe_model
 from edgemeter.agent.recognition.recognise import recognise
-from edgemeter.agent.runtimes.replay import Replay
+from edgemeter.agent.runtimes.replay import ReplayRuntime
 from tests.fixtures.replay_case import replay_case
 from tests.fixtures.vision_factory import make_loaded, tensors
 
@@ -49,7 +49,7 @@ def test_a_family_that_the_file_does_not_confirm_has_a_question_mark(tmp_path, c
     """The outputs of a pose without metadata, timed on noise; and of a detector with COCO's 80 classes."""
     loaded = make_loaded(tensors((1, columns, 8400)), tensors((1, 3, 640, 640)))
     card, guesses = recognise(Path("m.onnx"), loaded)
-    model = LoadedModel(Replay(), loaded, card, guesses, None, None)
+    model = LoadedModel(ReplayRuntime(), loaded, card, guesses, None, None)
     case = replay_case(tmp_path, "m", 1.0)
     work = RunJob(case=case, sha256="0" * 64, size_bytes=1, seed=0, accuracy=False, idle=False, spawned_ns=0)
     assert describe_model(work, model).family == family

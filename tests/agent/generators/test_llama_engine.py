@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from edgemeter.agent.base.errors import ConfigError, UnavailableError
-from edgemeter.agent.generators import Limits, Message, llama_c_api, llama_engine
+from edgemeter.agent.generators import ChatMessage, Limits, llama_c_api, llama_engine
 from edgemeter.agent.generators.llama_engine import LlamaCpp
 from edgemeter.agent.machine.load import MemInfo
 from edgemeter.agent.runtimes import Options
@@ -97,7 +97,7 @@ def test_a_stop_text_ends_a_query(opened):
 def test_a_chat_goes_through_the_models_own_template(opened):
     """Messages become the tokens of the rendered template, with its begin of text once."""
     engine, _ = opened()
-    tokens = engine.encode([Message("user", "run")])
+    tokens = engine.encode([ChatMessage("user", "run")])
     assert tokens == [1, *engine.encode("<|im_start|>user\nrun<|im_end|>\n<|im_start|>assistant\n")[1:]]
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from edgemeter.agent.base.errors import ConfigError, UnavailableError
 from edgemeter.agent.contract import model_file
-from edgemeter.agent.generators import Limits, Message, create
+from edgemeter.agent.generators import ChatMessage, Limits, create
 from edgemeter.agent.runtimes import Options
 
 pytest.importorskip("onnxruntime_genai")
@@ -73,7 +73,7 @@ def test_a_stop_text_ends_a_query(genai):
 def test_a_chat_without_a_template_is_unavailable(genai):
     """The shipped model has none."""
     with pytest.raises(UnavailableError, match="chat template cannot be applied"):
-        genai[0].encode([Message("user", "hello")])
+        genai[0].encode([ChatMessage("user", "hello")])
 
 
 def test_threads_are_those_of_the_case(folder):

@@ -10,7 +10,7 @@ from edgemeter.agent import power
 from edgemeter.agent.base.errors import TransientError, UnavailableError
 from edgemeter.agent.power import AbsentError, detect
 from edgemeter.agent.power.jetson import Ina3221
-from edgemeter.agent.power.recording import Recording
+from edgemeter.agent.power.recording import PowerRecording
 from edgemeter.agent.power.world import SensorWorld
 from tests.fixtures.jetson_trees import AGX_ORIN, AGX_XAVIER, ORIN_NANO, THOR, device_tree, ina3221
 from tests.fixtures.machine_trees import write
@@ -107,11 +107,11 @@ def test_an_excerpt_without_the_chip_s_name_is_known_by_its_rails(tmp_path):
     """As people show them: labels, voltages, currents; but not a chip whose rails no Jetson has."""
     path = tmp_path / "transcript"
     path.write_text("$ cat /sys/class/hwmon/hwmon1/in1_label /sys/class/hwmon/hwmon1/{in1_input,curr1_input}\nVDD_IN\n4984\n1856\n")
-    with Recording(path) as recording:
+    with PowerRecording(path) as recording:
         found = recording.read()
     assert (found.name, found.reading.power_w) == ("ina3221", pytest.approx(9.250304))
     path.write_text(path.read_text().replace("VDD_IN", "PoE"))
-    with Recording(path) as recording, pytest.raises(UnavailableError, match="no power sensor"):
+    with PowerRecording(path) as recording, pytest.raises(UnavailableError, match="no power sensor"):
         recording.read()
 
 
@@ -243,11 +243,11 @@ def test_what_cat_was_refused_in_a_transcript_is_that_error(tmp_path):
         with table_row(reason):
             path = tmp_path / "session.txt"
             path.write_text(TRANSCRIPT.replace("REASON", reason))
-            with Recording(path) as recording, pytest.raises(UnavailableError, match=message) as caught:
+            with PowerRecording(path) as recording, pytest.raises(UnavailableError, match=message) as caught:
                 recording.read()
             assert not isinstance(caught.value, AbsentError)
             path.write_text(TRANSCRIPT.replace("cat: /sys/bus/i2c/drivers/ina3221/1-0040/hwmon/hwmon*/curr1_input: REASON", "1856"))
-            with Recording(path) as recording:
+            with PowerRecording(path) as recording:
                 assert recording.read().reading.power_w == pytest.approx(9.250304)
 
 
@@ -257,7 +257,7 @@ def test_a_file_that_cat_did_not_find_leaves_the_others_their_values(tmp_path):
     folder = "/sys/class/hwmon/hwmon1"
     lines = ["ina3221", "VDD_IN", "4984", f"cat: {folder}/curr1_average: No such file or directory", "1856"]
     path.write_text("\n".join((f"$ cat {folder}/{{name,in1_label,in1_input,curr1_average,curr1_input}}", *lines)))
-    with Recording(path) as recording:
+    with PowerRecording(path) as recording:
         assert recording.read().reading.power_w == pytest.approx(9.250304)
 
 
@@ -269,7 +269,7 @@ def test_a_folder_of_the_tree_is_put_in_its_place(tmp_path):
         write(folder, device_tree("x", "nvidia,tegra234"))
         root = HWMON if "class" in below else f"{DRIVER}/1-0040/hwmon"
         write(folder, ina3221(f"{root}/hwmon4", ORIN_NANO))
-        with Recording(folder / below) as recording:
+        with PowerRecording(folder / below) as recording:
             found = recording.read()
         assert (found.name, found.reading.power_w) == ("ina3221", pytest.approx(5.515072)), f"{below!r}"
 
@@ -277,7 +277,7 @@ def test_a_folder_of_the_tree_is_put_in_its_place(tmp_path):
 @pytest.mark.captures
 def test_the_captured_orin_nano_draws_the_power_of_its_input(captures):
     """4.984 V x 1.856 A."""
-    with Recording(captures / "jetson/sysfs_orin_nano_tree_partial") as recording:
+    with PowerRecording(captures / "jetson/sysfs_orin_nano_tree_partial") as recording:
         found = recording.read()
     assert (found.name, found.description.scope) == ("ina3221", "module")
     assert found.reading.power_w == pytest.approx(9.250304)

@@ -4,7 +4,7 @@ import pytest
 
 from edgemeter.agent.base.errors import TransientError, UnavailableError
 from edgemeter.agent.power.jetson import Ina3221x
-from edgemeter.agent.power.recording import Recording
+from edgemeter.agent.power.recording import PowerRecording
 from edgemeter.agent.power.world import SensorWorld
 from tests.fixtures.jetson_trees import AGX_XAVIER, ina3221x
 from tests.fixtures.machine_trees import write
@@ -98,7 +98,7 @@ def test_a_transcript_with_the_shell_s_backslash_is_read(tmp_path):
     path = tmp_path / "session.txt"
     folder = f"/{DRIVER}/6-0040/iio\\:device0"
     path.write_text(f"$ cat {folder}/rail_name_0 {folder}/in_power0_input\nPOM_5V_IN\n1994\n")
-    with Recording(path) as recording:
+    with PowerRecording(path) as recording:
         found = recording.read()
     assert (found.name, found.reading.power_w) == ("ina3221x", 1.994)
 
@@ -107,7 +107,7 @@ def test_a_folder_of_the_tree_is_put_in_its_place(tmp_path):
     """As people attach one."""
     for folder, below in in_folders(tmp_path, [DRIVER, f"{DRIVER}/6-0040", f"{DRIVER}/6-0040/iio:device0"]):
         write(folder, ina3221x(f"{DRIVER}/6-0040/iio:device0", NANO))
-        with Recording(folder / below) as recording:
+        with PowerRecording(folder / below) as recording:
             found = recording.read()
         assert (found.name, found.reading.power_w) == ("ina3221x", 1.994), f"{below!r}"
 
@@ -115,6 +115,6 @@ def test_a_folder_of_the_tree_is_put_in_its_place(tmp_path):
 @pytest.mark.captures
 def test_the_captured_tree_gives_its_input(captures):
     """4321 mW by in_power0_input; voltage times current would give 4320."""
-    with Recording(captures / "jetson/sysfs_jp4_ina3221x_tree_synthetic_values") as recording:
+    with PowerRecording(captures / "jetson/sysfs_jp4_ina3221x_tree_synthetic_values") as recording:
         found = recording.read()
     assert (found.name, found.description.scope, found.reading.power_w) == ("ina3221x", "module", 4.321)

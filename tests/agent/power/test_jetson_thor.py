@@ -5,7 +5,7 @@ import pytest
 from edgemeter.agent.base.errors import TransientError, UnavailableError
 from edgemeter.agent.power import USB_DEVICES, AbsentError
 from edgemeter.agent.power.jetson import JetsonThor
-from edgemeter.agent.power.recording import Recording
+from edgemeter.agent.power.recording import PowerRecording
 from edgemeter.agent.power.world import SensorWorld
 from tests.fixtures.jetson_trees import ORIN_NANO, THOR, device_tree, ina3221
 from tests.fixtures.machine_trees import write
@@ -23,7 +23,7 @@ def thor(tmp_path):
 
 def test_the_input_is_the_total_and_its_rails_lie_inside(thor):
     """25.686 W out of microwatts; a GPU at -392 mW is shown as it is, and nothing is added."""
-    with Recording(thor) as recording:
+    with PowerRecording(thor) as recording:
         found = recording.read()
     assert (found.name, found.description.scope, found.description.excludes) == ("jetson_thor", "board-input", ("power-supply loss",))
     assert USB_DEVICES not in found.description.excludes
@@ -80,5 +80,5 @@ def test_an_input_that_cannot_be_read_is_not_replaced_by_rails(thor):
     (thor / f"{HWMON}/hwmon3/power1_input").write_text("\n")
     with pytest.raises(TransientError, match="power1_input"):
         sensor.read()
-    with Recording(thor) as recording, pytest.raises(UnavailableError, match="VIN"):
+    with PowerRecording(thor) as recording, pytest.raises(UnavailableError, match="VIN"):
         recording.read("jetson_thor")

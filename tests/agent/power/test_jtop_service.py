@@ -10,7 +10,7 @@ import pytest
 from edgemeter.agent.base.errors import ConfigError, TransientError, UnavailableError
 from edgemeter.agent.power import AbsentError
 from edgemeter.agent.power.jtop_service import Jtop
-from edgemeter.agent.power.recording import Recording
+from edgemeter.agent.power.recording import PowerRecording
 from edgemeter.agent.power.world import SensorWorld
 from tests.fixtures.machine_trees import write
 from tests.fixtures.rows import table_row
@@ -42,7 +42,7 @@ def recorded(tmp_path):
     def read(text):
         path = tmp_path / "recorded"
         path.write_text(text)
-        with Recording(path) as recording:
+        with PowerRecording(path) as recording:
             found = recording.read()
         assert found.name == "jtop"
         return found
@@ -257,7 +257,7 @@ def test_nothing_else_imports_or_needs_jetson_stats():
 @pytest.mark.captures
 def test_the_captured_reply_gives_the_input_s_present_power(captures):
     """5133 mW of VDD_IN; its mean is 4800. Resolution: 8 mA at 4.936 V."""
-    with Recording(captures / "jetson/jtop_power_orin_nano4gb_jp62.json") as recording:
+    with PowerRecording(captures / "jetson/jtop_power_orin_nano4gb_jp62.json") as recording:
         found = recording.read()
     assert (found.name, found.description.scope, found.reading.power_w) == ("jtop", "module", 5.133)
     assert found.description.resolution_w == pytest.approx(0.008 * 4.936)

@@ -8,7 +8,7 @@ import pytest
 from edgemeter.agent.base.errors import TransientError, UnavailableError
 from edgemeter.agent.power import USB_DEVICES, AbsentError
 from edgemeter.agent.power.pi5_pmic import RAILS, Pi5Pmic
-from edgemeter.agent.power.recording import Recording
+from edgemeter.agent.power.recording import PowerRecording
 from edgemeter.agent.power.world import CommandOutput, SensorWorld
 from tests.fixtures.machine_trees import raspberry_pi_5, write
 from tests.fixtures.rows import table_row
@@ -167,7 +167,7 @@ def test_a_shell_around_the_sweep_does_no_harm(tmp_path):
     """The prompt and the command above, a prompt below, carriage returns."""
     path = tmp_path / "report.txt"
     path.write_text("pi@raspberrypi:~ $ vcgencmd pmic_read_adc\r\n" + SWEEP.replace("\n", "\r\n") + "pi@raspberrypi:~ $ \n")
-    with Recording(path) as source:
+    with PowerRecording(path) as source:
         said = source.read()
     assert said.name == "pi5_pmic"
     assert said.reading.power_w == pytest.approx(_sensor(SWEEP).read().power_w)
@@ -177,7 +177,7 @@ def test_a_shell_around_the_sweep_does_no_harm(tmp_path):
 @pytest.mark.parametrize(("file", "power_w"), [("pmic_read_adc_edu_idle", 2.2822), ("pmic_read_adc_jfikar_load_10A_core", 10.7999)])
 def test_captured_sweeps_give_the_known_sums(captures, file, power_w):
     """Sums that others published of the same lines."""
-    with Recording(captures / f"pi/{file}.txt") as source:
+    with PowerRecording(captures / f"pi/{file}.txt") as source:
         said = source.read()
     assert (said.name, round(said.reading.power_w, 4)) == ("pi5_pmic", power_w)
 
@@ -185,5 +185,5 @@ def test_captured_sweeps_give_the_known_sums(captures, file, power_w):
 @pytest.mark.captures
 def test_a_captured_refusal_is_no_number(captures):
     """A Pi 3 with old firmware."""
-    with Recording(captures / "pi/vcgencmd_error_pi3_old.txt") as source, pytest.raises(UnavailableError, match="Pi 4 or older"):
+    with PowerRecording(captures / "pi/vcgencmd_error_pi3_old.txt") as source, pytest.raises(UnavailableError, match="Pi 4 or older"):
         source.read()

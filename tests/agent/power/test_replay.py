@@ -5,7 +5,7 @@ import json
 import pytest
 
 from edgemeter.agent.base.errors import ConfigError
-from edgemeter.agent.power.replay import Replay
+from edgemeter.agent.power.replay import ReplaySensor
 from edgemeter.agent.power.world import SensorWorld
 from tests.fixtures.rows import table_row
 
@@ -27,7 +27,7 @@ def _write(tmp_path, **document):
 def test_a_recording_is_played_from_its_start_and_again(tmp_path):
     """Interpolated between its points, in a loop, on the clock that it is given."""
     clock = _Clock()
-    sensor = Replay(_write(tmp_path, scope="module", t_s=[50, 51, 53], power_w=[2.0, 4.0, 8.0]), clock=clock)
+    sensor = ReplaySensor(_write(tmp_path, scope="module", t_s=[50, 51, 53], power_w=[2.0, 4.0, 8.0]), clock=clock)
     played = []
     for _ in range(8):
         played.append(sensor.read().power_w)
@@ -40,13 +40,13 @@ def test_a_relative_path_is_relative_to_where_the_command_runs(tmp_path, monkeyp
     """Not to the root of the file system."""
     _write(tmp_path, scope="module", t_s=[0, 1], power_w=[2.0, 2.0])
     monkeypatch.chdir(tmp_path)
-    assert Replay("trace.json").read().power_w == 2.0
+    assert ReplaySensor("trace.json").read().power_w == 2.0
 
 
 def test_the_energy_of_a_replay_is_that_of_its_recording(tmp_path):
     """Ten loops, finely read, hold ten times the trapezoid of the file."""
     clock = _Clock()
-    sensor = Replay(_write(tmp_path, scope="module", t_s=[0, 1, 2], power_w=[2.0, 6.0, 2.0]), clock=clock)
+    sensor = ReplaySensor(_write(tmp_path, scope="module", t_s=[0, 1, 2], power_w=[2.0, 6.0, 2.0]), clock=clock)
     total_j = 0.0
     for _ in range(20_000):
         total_j += sensor.read().power_w * 0.001
@@ -57,7 +57,7 @@ def test_the_energy_of_a_replay_is_that_of_its_recording(tmp_path):
 def test_a_recording_names_its_sensor(tmp_path):
     """Its identity is kept, marked as a replay; what it does not state is unknown, and its spacing is its period."""
     path = _write(tmp_path, id="ina226", scope="board-input", excludes=["x"], resolution_w=0.1, t_s=[0, 0.5, 1], power_w=[1, 1, 1])
-    found = Replay(path).describe()
+    found = ReplaySensor(path).describe()
     assert found.id == "replay:ina226"
     assert found.scope == "board-input"
     assert found.excludes == ("x",)
@@ -69,11 +69,11 @@ def test_a_csv_needs_its_scope_from_the_configuration(tmp_path):
     """Columns by name, others ignored; a figure without a scope must not be."""
     path = tmp_path / "trace.csv"
     path.write_text("t_s,volt_v,power_w\n0,5,3.5\n0.1,5,3.6\n")
-    assert Replay(str(path), scope="wall-ac").describe().scope == "wall-ac"
+    assert ReplaySensor(str(path), scope="wall-ac").describe().scope == "wall-ac"
     with pytest.raises(ConfigError, match="scope None: set scope to one of"):
-        Replay(str(path)).describe()
+        ReplaySensor(str(path)).describe()
     with pytest.raises(ConfigError, match="'everything'"):
-        Replay(str(path), scope="everything").describe()
+        ReplaySensor(str(path), scope="everything").describe()
 
 
 def test_what_is_no_recording_is_refused_by_name(tmp_path):
@@ -100,15 +100,15 @@ def test_what_is_no_recording_is_refused_by_name(tmp_path):
         path = tmp_path / "trace"
         path.write_text(content)
         with table_row(content), pytest.raises(ConfigError, match="trace"):
-            Replay(str(path), scope="module").describe()
+            ReplaySensor(str(path), scope="module").describe()
 
 
 def test_a_recorded_file_is_named_in_its_errors(tmp_path):
     """It has no setting that would name it; and a mark before its text does no harm."""
     world = SensorWorld(tmp_path / "trace.csv", content="\ufefft_s,power_w\r\n0,1\r\n1,1\r\n".encode())
     with pytest.raises(ConfigError, match=r"trace.csv' has scope None: .* in it or in \[sensors.replay\]"):
-        Replay(world=world).describe()
-    assert Replay(world=world, scope="module").read().power_w == 1.0
+        ReplaySensor(world=world).describe()
+    assert ReplaySensor(world=world, scope="module").read().power_w == 1.0
 
 
 def test_bytes_that_are_no_text_are_refused(tmp_path):
@@ -116,6 +116,6 @@ def test_bytes_that_are_no_text_are_refused(tmp_path):
     path = tmp_path / "trace"
     path.write_bytes(b"\xff\xfe\x00\x01")
     with pytest.raises(ConfigError, match="not a power recording"):
-        Replay(str(path), scope="module").describe()
+        ReplaySensor(str(path), scope="module").describe()
     with pytest.raises(ConfigError, match="No such file"):
-        Replay(str(tmp_path / "absent"), scope="module").read()
+        ReplaySensor(str(tmp_path / "absent"), scope="module").read()

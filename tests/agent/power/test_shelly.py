@@ -7,7 +7,7 @@ import pytest
 
 from edgemeter.agent.base.errors import ConfigError, TransientError, UnavailableError
 from edgemeter.agent.power.http_plugs import Shelly
-from edgemeter.agent.power.recording import Recording
+from edgemeter.agent.power.recording import PowerRecording
 from edgemeter.agent.power.world import SensorWorld
 from tests.fixtures.http_meter import PlayedMeter, playing
 from tests.fixtures.rows import table_row
@@ -128,7 +128,7 @@ def test_a_reading_that_fails_is_no_end(tmp_path):
 def test_what_real_devices_sent(captures, name, total_w):
     """As captured; the reader is found by the form, and cut replies give no number."""
     path = captures / "plugs" / name
-    with Recording(path) as recording:
+    with PowerRecording(path) as recording:
         found = recording.read()
     assert (found.name, found.reading.power_w, found.description.scope) == ("shelly", total_w, "wall-ac")
     content = path.read_bytes()

@@ -7,7 +7,7 @@ import pytest
 
 from edgemeter.agent.base.errors import ConfigError, TransientError, UnavailableError
 from edgemeter.agent.power.http_plugs import Tasmota
-from edgemeter.agent.power.recording import Recording
+from edgemeter.agent.power.recording import PowerRecording
 from edgemeter.agent.power.world import SensorWorld
 from tests.fixtures.http_meter import PlayedMeter, playing
 from tests.fixtures.rows import table_row
@@ -107,7 +107,7 @@ def test_a_plug_is_polled_over_http(tmp_path):
 def test_what_real_plugs_sent(captures, name, total_w):
     """As captured: 26 W; and three phases of 11, 0 and 0 W. Cut replies give no number."""
     path = captures / "plugs" / name
-    with Recording(path) as recording:
+    with PowerRecording(path) as recording:
         found = recording.read()
     assert (found.name, found.reading.power_w, found.description.scope) == ("tasmota", total_w, "wall-ac")
     content = path.read_bytes().rstrip()

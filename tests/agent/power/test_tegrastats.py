@@ -8,7 +8,7 @@ import pytest
 
 from edgemeter.agent.base.errors import ConfigError, EdgemeterError, TransientError, UnavailableError
 from edgemeter.agent.power import AbsentError
-from edgemeter.agent.power.recording import Recording
+from edgemeter.agent.power.recording import PowerRecording
 from edgemeter.agent.power.tegrastats import Tegrastats
 from edgemeter.agent.power.world import SensorWorld
 from tests.fixtures.rows import table_row
@@ -65,7 +65,7 @@ def recorded(tmp_path):
     def read(text):
         path = tmp_path / "recorded.txt"
         path.write_text(text)
-        with Recording(path) as recording:
+        with PowerRecording(path) as recording:
             found = recording.read()
         assert found.name == "tegrastats"
         return found
@@ -152,7 +152,7 @@ def test_a_recording_is_read_line_by_line(tmp_path):
     """Each reading a line; a cut one is a reading that failed; then the recording has ended."""
     path = tmp_path / "recorded.txt"
     path.write_text("\n".join((ORIN_NANO, ORIN_NANO.replace("7160", "8160"), ORIN_NANO[:-80], ORIN_NANO.replace("7160", "9160"))))
-    with Recording(path) as recording:
+    with PowerRecording(path) as recording:
         sensor = Tegrastats(world=recording.world)
         assert [sensor.read().power_w, sensor.read().power_w] == [7.16, 8.16]
         with pytest.raises(TransientError, match="VDD_IN"):
@@ -252,7 +252,7 @@ def test_a_machine_without_it_is_reported():
 )
 def test_captured_lines_give_the_board_s_total(captures, name, power_w):
     """By hand from the first figures of each rail."""
-    with Recording(captures / f"jetson/tegrastats_{name}.txt") as recording:
+    with PowerRecording(captures / f"jetson/tegrastats_{name}.txt") as recording:
         found = recording.read()
     assert (found.name, found.description.scope) == ("tegrastats", "module")
     assert found.reading.power_w == pytest.approx(power_w)
@@ -262,7 +262,7 @@ def test_captured_lines_give_the_board_s_total(captures, name, power_w):
 def test_the_captured_line_of_an_ordinary_user_gives_none(captures):
     """It has no rails."""
     with (
-        Recording(captures / "jetson/tegrastats_agx_orin_nonroot_no_power.txt") as recording,
+        PowerRecording(captures / "jetson/tegrastats_agx_orin_nonroot_no_power.txt") as recording,
         pytest.raises(UnavailableError, match="root"),
     ):
         recording.read()

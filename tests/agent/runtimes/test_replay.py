@@ -9,7 +9,7 @@ import pytest
 
 from edgemeter.agent.base.errors import ConfigError, MeasurementError
 from edgemeter.agent.runtimes import Options
-from edgemeter.agent.runtimes.replay import Replay
+from edgemeter.agent.runtimes.replay import ReplayRuntime
 from tests.fixtures.rows import table_row
 
 MINIMAL = {"format": "edgemeter-replay", "schema": 1, "latencies_ms": [0.1], "inputs": []}
@@ -29,7 +29,7 @@ def recording(tmp_path):
 
 def played(path, count, **extra):
     """Return how long each of `count` calls lasted, in ms."""
-    runtime = Replay()
+    runtime = ReplayRuntime()
     runtime.load(path, Options(extra=extra))
     call = runtime.bind([])
     durations = []
@@ -70,7 +70,7 @@ def test_sleeping_costs_the_processor_less_than_it_lasts(recording):
 
 def order(path, count):
     """Return the first `count` latencies that a fresh replay is going to play, in ms."""
-    runtime = Replay()
+    runtime = ReplayRuntime()
     runtime.load(path, Options())
     return [next(runtime._latencies_ns) / 1e6 for _ in range(count)]
 
@@ -93,7 +93,7 @@ def test_a_seed_shuffles_each_round_and_always_the_same_way(recording):
 def test_loading_and_the_first_call_last_as_recorded(recording):
     """A cold start is slower, once."""
     path = recording(latencies_ms=[1.0], first_ms=5.0, load_ms=8.0)
-    assert Replay().load(path, Options()).load_ns >= 8_000_000
+    assert ReplayRuntime().load(path, Options()).load_ns >= 8_000_000
     assert order(path, 3) == [5.0, 1.0, 1.0]
 
 
@@ -105,7 +105,7 @@ def test_outputs_are_recorded_values_or_zeros(recording):
             {"name": "scores", "shape": [2, 3], "dtype": "float32"},
         ]
     )
-    runtime = Replay()
+    runtime = ReplayRuntime()
     found = runtime.load(path, Options())
     runtime.bind([])()
     boxes, scores = runtime.outputs()
@@ -116,13 +116,13 @@ def test_outputs_are_recorded_values_or_zeros(recording):
 
 def test_it_is_labelled_as_what_it_is(recording):
     """Nobody takes a replay for a measurement of a library."""
-    found = Replay().load(recording(), Options())
+    found = ReplayRuntime().load(recording(), Options())
     assert (found.package, found.backend, found.import_ns) == ("edgemeter", "replay", 0)
 
 
 def test_outputs_before_the_first_call_are_refused(recording):
     """As with a runtime that computes."""
-    runtime = Replay()
+    runtime = ReplayRuntime()
     runtime.load(recording(), Options())
     runtime.bind([])
     with pytest.raises(MeasurementError):
@@ -145,11 +145,11 @@ def test_what_is_wrong_with_a_recording_is_named(recording):
         ({"outputs": [{"name": "y", "shape": [1], "dtype": "int8", "values": [0.5]}]}, r"whole numbers -128 to 127"),
     ]:
         with table_row(change), pytest.raises(ConfigError, match=words) as caught:
-            Replay().load(recording(**change), Options())
+            ReplayRuntime().load(recording(**change), Options())
         assert "\n" not in str(caught.value), f"{change!r}"
 
 
 def test_another_way_of_waiting_is_refused(recording):
     """Only spin and sleep."""
     with pytest.raises(ConfigError, match="choose spin or sleep"):
-        Replay().load(recording(), Options(extra={"wait": "pray"}))
+        ReplayRuntime().load(recording(), Options(extra={"wait": "pray"}))

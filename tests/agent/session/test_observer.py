@@ -13,7 +13,7 @@ from edgemeter.agent.contract import suite
 from edgemeter.agent.contract.record import RunRecord
 from edgemeter.agent.contract.record_conditions import ObserverEffect
 from edgemeter.agent.machine import fingerprint
-from edgemeter.agent.power.replay import Replay
+from edgemeter.agent.power.replay import ReplaySensor
 from edgemeter.agent.session import observation, observer, session
 from tests.fixtures.record_factory import make_environment
 
@@ -63,7 +63,7 @@ def test_pairs_are_measured_with_and_without_sampling(model, tmp_path):
     """Every run is a process of its own; the order turns round; the sensor is read in half of the runs only."""
     recording = tmp_path / "power.json"
     recording.write_text(json.dumps({"t_s": [0, 0.01, 60], "power_w": [2, 2, 2], "scope": "board-input", "period_ms": 20.0}))
-    sensor = Replay(str(recording))
+    sensor = ReplaySensor(str(recording))
     reads: list[int] = []
     real_read = sensor.read
     sensor.read = lambda: reads.append(1) or real_read()

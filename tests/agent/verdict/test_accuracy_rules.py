@@ -3,7 +3,7 @@
 import msgspec
 
 from edgemeter.agent.contract.record_accuracy import AccuracyGate, Agreement, Answers
-from edgemeter.agent.contract.record_conditions import Dataset, Runtime, Tensor
+from edgemeter.agent.contract.record_conditions import DatasetInfo, RuntimeInfo, Tensor
 from edgemeter.agent.verdict import accuracy_rules
 from edgemeter.agent.verdict import judge as verdict
 from tests.fixtures.measured_factory import measured
@@ -94,7 +94,7 @@ SOUND = [
     {"answers": Answers(inputs=80, alike=78, not_finite=0)},
     {
         "answers": Answers(inputs=8, alike=7, not_finite=0),
-        "runtime": Runtime(name="replay", package="e", version="0", backend="r", threads=1),
+        "runtime": RuntimeInfo(name="replay", package="e", version="0", backend="r", threads=1),
     },
     seen(found=60, distinct_scores=3),
     seen(highest_score=1.3),
@@ -122,7 +122,7 @@ def test_every_rule_of_accuracy_has_a_case_here():
     assert {rule.name for rule in accuracy_rules.RULES} == {case[0] for case in CASES} | {"unsure-model", "constant-on-noise"}
 
 
-NOISE = Dataset(name="noise", sha256="0" * 64, images=0, annotated=False)
+NOISE = DatasetInfo(name="noise", sha256="0" * 64, images=0, annotated=False)
 
 
 def test_the_same_outputs_for_noise_are_a_note():

@@ -6,7 +6,7 @@ import msgspec
 import numpy as np
 
 from edgemeter.agent.contract import samples
-from edgemeter.agent.contract.record_conditions import Condition, Environment, Runtime, Scheduling
+from edgemeter.agent.contract.record_conditions import Condition, Environment, RuntimeInfo, Scheduling
 from edgemeter.agent.contract.record_generation import LanguageModel
 from edgemeter.agent.engine.job import MeasuredRun
 from edgemeter.agent.verdict import judge as verdict
@@ -35,7 +35,7 @@ def generating(tpot_ns: list[int] | None = None, runtime: dict[str, Any] | None 
     return measured(
         generation=make_generation(**changes),
         samples=series([STEP_NS] * QUERIES if tpot_ns is None else tpot_ns),
-        runtime=Runtime(**(described | (runtime or {}))),
+        runtime=RuntimeInfo(**(described | (runtime or {}))),
         scheduling=Scheduling(window_ms=6000.0, cores=4),
     )
 

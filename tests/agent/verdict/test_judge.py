@@ -8,7 +8,7 @@ import pytest
 from click.testing import CliRunner
 
 from edgemeter.agent.contract.record_accuracy import OutputCheck
-from edgemeter.agent.contract.record_conditions import Condition, ObserverEffect, OtherProcess, Runtime, Scheduling
+from edgemeter.agent.contract.record_conditions import Condition, ObserverEffect, OtherProcess, RuntimeInfo, Scheduling
 from edgemeter.agent.contract.record_figures import CoolDown, Load, WarmUp
 from edgemeter.agent.engine.scenarios import latency_statistics
 from edgemeter.agent.verdict import accuracy_rules, generation_rules, judge, precondition_rules, run_rules
@@ -165,7 +165,7 @@ def test_the_rank_sum_is_that_of_the_textbook():
 
 def test_a_run_with_more_threads_than_cores_may_wait_for_itself():
     """Oversubscription is what was asked for; on enough cores each thread has its own share of waiting."""
-    four = Runtime(name="onnx", package="onnxruntime", version="1", backend="cpu", threads=4)
+    four = RuntimeInfo(name="onnx", package="onnxruntime", version="1", backend="cpu", threads=4)
     assert verdict.judge(measured(runtime=four, scheduling=scheduled(200.0)), QUIET).state == "valid"
     assert verdict.judge(measured(runtime=four, scheduling=scheduled(10.0, cores=4)), QUIET).state == "valid"
     assert verdict.judge(measured(runtime=four, scheduling=scheduled(60.0, cores=4)), QUIET).state == "suspect"

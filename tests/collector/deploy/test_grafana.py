@@ -11,7 +11,7 @@ import pytest
 from edgemeter.agent.contract import record
 from edgemeter.agent.contract.health import Clock, Disk, Health
 from edgemeter.agent.contract.messages import DeviceState
-from edgemeter.agent.contract.record_conditions import Dataset
+from edgemeter.agent.contract.record_conditions import DatasetInfo
 from edgemeter.agent.contract.record_figures import ColdStart, Memory
 from edgemeter.agent.ledger.chunks import Arrival
 from edgemeter.agent.ledger.presence import PresenceChange
@@ -128,7 +128,7 @@ def twins():
         "threads": {"runtime": make_runtime(threads=4)},
         "precision": {"precision": "int8"},
         "power mode": {"environment": make_environment(power_mode="15W")},
-        "data": {"dataset": Dataset(name="other scenes", sha256="0b" * 32, images=80, annotated=True)},
+        "data": {"dataset": DatasetInfo(name="other scenes", sha256="0b" * 32, images=80, annotated=True)},
         "provenance": {"provenance": {"latency": "replayed", "energy": "replayed"}},
         "energy scope": {"energy": {"scope": "wall-ac"}},
         "energy sensor": {"energy": {"sensor": "shelly"}},

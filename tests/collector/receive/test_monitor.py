@@ -9,7 +9,7 @@ import urllib.request
 import pytest
 
 from edgemeter.agent.base.errors import ConfigError, TransientError, UnavailableError
-from edgemeter.collector.receive.monitor import LOOPBACK, Histogram, Metric, Monitor, as_text, parse_monitor_address, process_metrics
+from edgemeter.collector.receive.monitor import LOOPBACK, Histogram, Monitor, MonitorMetric, as_text, parse_monitor_address, process_metrics
 from tests.fixtures.exposition import read_metrics
 
 
@@ -24,12 +24,12 @@ class Watched:
         """Yield one of each kind."""
         if self.error is not None:
             raise self.error
-        yield Metric("records_total", "counter", "Records.", 12_345_678_901)
+        yield MonitorMetric("records_total", "counter", "Records.", 12_345_678_901)
         latency_s = Histogram((0.1, 1.0))
         for value_s in (0.1, 0.25, 7.5):
             latency_s.observe(value_s)
-        yield Metric("receipt_seconds", "histogram", "Latency.", latency_s)
-        yield Metric("sink_row", "gauge", "Rows.", {'a "b"\n\\': 3, "c": 0.5}, "sink")
+        yield MonitorMetric("receipt_seconds", "histogram", "Latency.", latency_s)
+        yield MonitorMetric("sink_row", "gauge", "Rows.", {'a "b"\n\\': 3, "c": 0.5}, "sink")
 
     def unwell(self):
         """Say what is wrong."""

@@ -52,7 +52,7 @@ MESSAGES: dict[str, tuple[type[msgspec.Struct], ...]] = {
     "command": (orders.Order, orders.ReportReceipt),
     "activity": (messages.Activity,),
     "progress": (messages.Progress,),
-    "job": (orders.Report,),
+    "job": (orders.ExecutionReport,),
     "health": (health.Health,),
     "want": (orders.Want,),
     "content": (orders.Chunk,),
