@@ -1,4 +1,4 @@
-"""What the site needs beyond MkDocs: pages that lie at the project's root, and links that are right there and in a file browser."""
+"""Additions of the site to MkDocs: pages at the project's root, and links that work there and in a file browser."""
 
 import re
 from pathlib import Path

@@ -1,1 +1,1 @@
-"""What is measured: the models and scenes that ship, and how they are made."""
+"""The models and scenes that ship, and how they are made."""

@@ -1,4 +1,4 @@
-"""What every package stands on: errors, configuration, MQTT, SQLite, durable files, HTTP, statistics, text.
+"""The foundation of every package: errors, configuration, MQTT, SQLite, durable files, HTTP, statistics, text.
 
 It imports nothing else of ours.
 """

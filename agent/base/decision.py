@@ -22,7 +22,7 @@ _ROUNDING = 1e-9
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """What follows for B against A: `value` is B / A or B - A, `bounds` are its 95% interval, `matters` is the smallest change that counts.
+    """The outcome for B against A: `value` is B / A or B - A, `bounds` its 95% interval, `matters` the smallest change that counts.
 
     `is_beyond_margin` is whether the whole interval lies beyond `matters`, on one side. `reason` is why it is not judged, or why it is
     alike without bounds.

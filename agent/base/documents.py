@@ -1,4 +1,4 @@
-"""What commands print for machines: indented JSON, and CSV (RFC 4180, header first)."""
+"""Output of commands for machines: indented JSON, and CSV (RFC 4180, header first)."""
 
 import csv
 import io

@@ -17,7 +17,7 @@ class EdgemeterError(Exception):
 
 
 class ConfigError(EdgemeterError):
-    """What the user wrote cannot be used: a file, an option or a model has to be fixed."""
+    """The user's input cannot be used: a file, an option or a model has to be fixed."""
 
     exit_status = 2
 

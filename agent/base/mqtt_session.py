@@ -94,7 +94,7 @@ def expiry_s(address: BrokerAddress) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Will:
-    """What the broker publishes for us, retained, QoS 1, when the connection dies without a goodbye."""
+    """The message that the broker publishes for us, retained, QoS 1, when the connection is lost without a DISCONNECT."""
 
     topic: str
     payload: bytes
@@ -124,7 +124,7 @@ class SessionProfile:
 
 
 class SessionEvents(Protocol):
-    """What a session reports, from its network thread; none may raise, and only `received` may block (it stops the traffic)."""
+    """Callbacks from a session's network thread; none may raise, and only `received` may block (it stops the traffic)."""
 
     def connected(self) -> None:
         """Take note that a connection is up: subscribe and publish here, each time."""

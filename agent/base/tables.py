@@ -1,4 +1,4 @@
-"""What `--format` prints: the document as JSON, its rows as CSV, its tables as Markdown or as LaTeX (booktabs).
+"""The output of `--format`: the document as JSON, its rows as CSV, its tables as Markdown or as LaTeX (booktabs).
 
 JSON and CSV hold every figure with all its digits, under names that end in their unit. Markdown and LaTeX hold what the terminal shows: a
 console takes the tables and lines that a command prints, and writes them in the other form.

@@ -19,7 +19,7 @@ BROKER_SECRET_VARIABLES: Mapping[str, str] = {"user": "EDGEMETER_MQTT_USER", "pa
 
 @dataclass(frozen=True, slots=True)
 class Variable:
-    """What a variable sets; `default` is what holds without it, `secret` one whose value is never shown."""
+    """The effect of a variable; `default` holds without it, the value of a `secret` one is never shown."""
 
     meaning: str
     default: str = "none"

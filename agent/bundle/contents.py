@@ -1,4 +1,4 @@
-"""What a bundle holds: its record, its files, and the state of its signature; nothing is recomputed."""
+"""The contents of a bundle: its record, its files, and the state of its signature; nothing is recomputed."""
 
 from pathlib import Path
 

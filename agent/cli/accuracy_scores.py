@@ -1,4 +1,4 @@
-"""What `edgemeter accuracy` computes and prints: results in COCO's format, or a model, scored against ground truth."""
+"""The work and the output of `edgemeter accuracy`: results in COCO's format, or a model, scored against ground truth."""
 
 import hashlib
 from collections import Counter
@@ -32,7 +32,7 @@ NAMES = {METRIC: "ap"}
 
 @dataclass(frozen=True, slots=True)
 class AccuracyScores:
-    """What was scored: `accuracy` is None where the ground truth holds nothing to find.
+    """The scores of one call; `accuracy` is None where the ground truth holds nothing to find.
 
     `detections` and `verdict` are those of a file and of a model, None of the other.
     """

@@ -1,4 +1,4 @@
-"""What `edgemeter models profile --operators` does: cut operators out, measure them as any models, and print them under the roofline."""
+"""The work of `edgemeter models profile --operators`: cut operators out, measure them as models, print them under the roofline."""
 
 import tempfile
 from collections.abc import Mapping

@@ -1,4 +1,4 @@
-"""What every decoder promises (the contract: `edgemeter.agent.vision.decoders.Decoder`)."""
+"""Conformance checks for decoders (the contract: `edgemeter.agent.vision.decoders.Decoder`)."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace

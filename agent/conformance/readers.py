@@ -1,4 +1,4 @@
-"""What every data-set reader promises (the contract: `edgemeter.agent.datasets.Reader`)."""
+"""Conformance checks for data-set readers (the contract: `edgemeter.agent.datasets.Reader`)."""
 
 import shutil
 from collections.abc import Callable

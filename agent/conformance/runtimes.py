@@ -1,4 +1,4 @@
-"""What every runtime promises (the contract: `edgemeter.agent.runtimes.Runtime`)."""
+"""Conformance checks for runtimes (the contract: `edgemeter.agent.runtimes.Runtime`)."""
 
 import os
 import subprocess
@@ -151,7 +151,7 @@ def load_tells_what_it_found(case: RuntimeCase, _folder: Path) -> None:
 
 
 def the_call_computes_and_outputs_are_copies(case: RuntimeCase, _folder: Path) -> None:
-    """What was given out stays when the call runs again, and changing it changes nothing."""
+    """Outputs stay as they are when the call runs again, and changing them changes nothing in the runtime."""
     with _loaded(case) as (runtime, _):
         call = runtime.bind(case.inputs)
         call()

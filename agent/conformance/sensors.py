@@ -1,4 +1,4 @@
-"""What every power sensor promises (the contract: `edgemeter.agent.power.PowerSensor`)."""
+"""Conformance checks for power sensors (the contract: `edgemeter.agent.power.PowerSensor`)."""
 
 import math
 import shutil

@@ -1,4 +1,4 @@
-"""What every task promises (the contract: `edgemeter.agent.tasks.Task`)."""
+"""Conformance checks for tasks (the contract: `edgemeter.agent.tasks.Task`)."""
 
 import math
 from collections.abc import Callable, Mapping, Sequence

@@ -1,1 +1,1 @@
-"""What travels between machines and lies in stored files: records, messages, orders, suites. It imports nothing of ours but `base`."""
+"""Documents that travel between machines or are stored: records, messages, orders, suites. Of our modules it imports only `base`."""

@@ -34,7 +34,7 @@ _CLASS_OF = {name: wide for wide, names in PRECISION_CLASSES.items() for name in
 
 
 class CaseKey(msgspec.Struct, frozen=True, cache_hash=True, gc=False):
-    """What must be equal for runs to be merged: a value for each of `FIELDS`, None where it is not known or there is none.
+    """The identity by which runs are merged: a value for each of `FIELDS`, None where it is unknown or absent.
 
     The same board in another power mode is another machine. `served_model` is what a server states of its model; `settings` is all that
     was set of runtime, cache and cores, empty where nothing was; `input_values` is the number of values of one input, whatever the layout.
@@ -79,7 +79,7 @@ Value = Callable[[CaseKey], object]
 
 @dataclass(frozen=True, slots=True)
 class Likeness:
-    """What has to be equal for two cases to be compared (None equals everything): its title, how to word it where it is not, and why."""
+    """A condition for comparing two cases (None equals everything): its title, its wording where it is not met, and its rationale."""
 
     title: str
     wording: str
@@ -362,7 +362,7 @@ def are_alike(likeness_of_case: Sequence[object], likeness_of_other: Sequence[ob
 
 @dataclass(frozen=True, slots=True)
 class MarkedDifference:
-    """What two cases that are compared differ in: the mark, and the values of both in words."""
+    """A difference between two compared cases: the mark, and the values of both in words."""
 
     mark: str
     own: str

@@ -40,7 +40,7 @@ class DataFolder:
 
 
 class Target(Protocol):
-    """What an archive is written to, from its beginning to its end."""
+    """The destination of an archive, written from its beginning to its end."""
 
     def write(self, piece: bytes, /) -> int:
         """Take the next bytes, and return how many."""

@@ -107,12 +107,12 @@ class Figure:
 
     @cached_property
     def value(self) -> Callable[[RunRecord], Any]:
-        """What reads the figure of a run; it returns None where the run has none, whatever its provenance."""
+        """The function that reads the figure of a run; it returns None where the run has none, whatever its provenance."""
         return self.of or reader(self.path)
 
     @cached_property
     def bounds(self) -> Callable[[RunRecord], tuple[float, float] | None]:
-        """What reads the figure's 95% bounds, of an uncertainty the value with it taken away and added."""
+        """The function that reads the figure's 95% bounds; of an uncertainty: the value minus and plus it."""
         value, low, high, u = self.value, reader(self.low), reader(self.high), reader(self.u)
 
         def bounds_of(run: RunRecord) -> tuple[float, float] | None:
@@ -126,7 +126,7 @@ class Figure:
 
     @cached_property
     def u_ratio(self) -> Callable[[RunRecord], float | None]:
-        """What reads the figure's relative standard uncertainty (k = 1)."""
+        """The function that reads the figure's relative standard uncertainty (k = 1)."""
         value, bounds, factor = self.value, self.bounds, reader(self.k)
 
         def u_ratio_of(run: RunRecord) -> float | None:
@@ -140,7 +140,7 @@ class Figure:
 
     @property
     def ways(self) -> tuple[str, str]:
-        """What a comparison calls one that is lower, and one that is higher."""
+        """The words of a comparison for a lower and for a higher value."""
         return self.lower, self.higher
 
     @property
@@ -197,7 +197,7 @@ def with_part(name: str, part: str) -> str:
 
 
 class FigureKind(NamedTuple):
-    """What must be equal for two values to be set against each other: what was measured, and by what; `text` is the first in words."""
+    """The kind that two values must share to be compared: what was measured, and by what; `text` is the former in words."""
 
     text: str
     by: str = ""

@@ -1,4 +1,4 @@
-"""What a device and the fleet's enrolment service exchange: the join file, requests for certificates and their answers."""
+"""Messages between a device and the fleet's enrolment service: the join file, requests for certificates and their answers."""
 
 import hashlib
 import os
@@ -113,7 +113,7 @@ _LINE = re.compile(rb"^[ \t]*(?:token|psk|password|passphrase)[ \t]*=.*(?:\r?\n|
 
 
 class JoinFile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What the file says; `enrol` is the broker for those that have `token` and no certificate, `wifi` is for the first boot."""
+    """The content of the join file; `enrol` is the broker for devices with a `token` and no certificate, `wifi` is for the first boot."""
 
     fleet: Name
     device: Name | None = None

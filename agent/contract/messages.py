@@ -1,4 +1,4 @@
-"""What travels over MQTT.
+"""Messages over MQTT.
 
 Topics (`edgemeter/v1/<fleet>/<device>/<kind>`), and the messages beside records (receipt, birth, state, activity, progress).
 """
@@ -138,14 +138,14 @@ class Measuring(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def text(self) -> str:
-        """What is measured, in words."""
+        """The measurement in words."""
         failed = f", {self.failed} failed before" if self.failed else ""
         job = f", job {self.job}" if self.job else ""
         return f"{self.case}: run {self.run:,} of {self.runs:,} of suite {self.suite}{failed}{job}"
 
 
 class Activity(msgspec.Struct, frozen=True, kw_only=True):
-    """What a device measures now, null when nothing; sent before each run and after the last, never while a query is timed.
+    """The current measurement of a device, null when there is none; sent before each run and after the last, never while a query is timed.
 
     It is sent at QoS 0 and holds no time: when it was received counts. It is over too when `state` is no longer `online`, or became
     `online` with another `session` after it.
@@ -191,7 +191,7 @@ class CampaignProgress(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Progress(msgspec.Struct, frozen=True, kw_only=True):
-    """What a device is doing now, for people to read; not kept anywhere."""
+    """The current work of a device, for people to read; not stored anywhere."""
 
     session: Number
     doing: str
@@ -289,7 +289,7 @@ _outlines = _Outlines()
 
 
 class _Outline(msgspec.Struct, frozen=True, gc=False):
-    """What a record has at least. The count ends the decoding: millions of them would take many times their text."""
+    """The minimum content of a record. The count ends the decoding: millions of them would take many times their text."""
 
     id: str
 

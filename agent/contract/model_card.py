@@ -32,7 +32,7 @@ class ImageInput(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
 
 
 class Features(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What a model takes in place of samples: a mel spectrogram, or its cepstral coefficients.
+    """Audio features that a model takes instead of samples: a mel spectrogram, or its cepstral coefficients.
 
     Frames of `window` samples, one each `hop`, go through a Fourier transform of `fft` points; `bands` filters between `low_hz` and
     `high_hz` (None: half the sample rate) on the scale `mel` sum its magnitudes to the power `power`. `log` is `natural` (of the sum plus
@@ -63,7 +63,7 @@ class Features(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
 
 class AudioInput(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="kind", tag="audio"):
-    """What recording the model takes: one channel of so many samples per second; `samples` of them, None for any length.
+    """Audio input of a model: one channel of so many samples per second; `samples` of them, None for any length.
 
     A shorter recording is continued with silence, a longer one is cut. Without `features` the model takes the samples (-1..1) themselves.
     """
@@ -74,7 +74,7 @@ class AudioInput(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
 
 
 class TextInput(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="kind", tag="text"):
-    """What text the model takes: as `tokenizer`, a tokenizer.json beside it, cuts it into `tokens`, None for any number.
+    """Text input of a model: split into `tokens` by `tokenizer` (a tokenizer.json in the model's folder); None for any number.
 
     With `padding` = `tokens` shorter texts are padded to that length, with `none` each has its own. What is longer is cut, the longer of
     two texts first; of a question about a passage the passage is cut into windows (calls) that begin `stride_tokens` after each other,

@@ -37,7 +37,7 @@ _PATTERNS = {"model": _MODEL, "runtime": _WORD, "backend": _WORD, "precision": _
 
 
 class OrderedSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What a `[[case]]` or `[defaults]` of an order may say: the keys of a suite that name nothing on this board."""
+    """The keys of a `[[case]]` or `[defaults]` in an order: those of a suite that name nothing on this board."""
 
     model: Model | None = None
     sha256: Sha256 | None = None

@@ -1,4 +1,4 @@
-"""What travels between the fleet's server and a device.
+"""Messages between the fleet's server and a device.
 
 Orders, reports on them, content by its hash, and which of two versions is newer.
 """

@@ -162,7 +162,7 @@ class RunRecord(RecordPart, frozen=True, kw_only=True):
     scheduling: Scheduling | None = None
     """How the kernel scheduled the run."""
     observer: ObserverEffect | None = None
-    """What sampling adds to p50 on this machine; null if it was never calibrated."""
+    """The time that sampling adds to p50 on this machine; null if it was never calibrated."""
     verdict: Verdict
     """Whether the run can be trusted."""
     provenance: dict[str, Provenance]

@@ -52,7 +52,7 @@ class RuntimeInfo(RecordPart, frozen=True, kw_only=True):
     options: dict[str, str] = {}
     """Options the runtime was given."""
     facts: dict[str, str] = {}
-    """What else the runtime reports about the run, e.g. the clock of an Edge TPU or the number of operators on it."""
+    """Other facts that the runtime reports about the run, e.g. the clock of an Edge TPU or the number of operators on it."""
 
 
 class Tensor(RecordPart, frozen=True, kw_only=True):
@@ -248,7 +248,7 @@ class Scheduling(RecordPart, frozen=True, kw_only=True):
 
 
 class ObserverEffect(RecordPart, frozen=True, kw_only=True):
-    """What sampling power and conditions adds to p50 on this machine, measured by `edgemeter doctor overhead`."""
+    """The time that sampling power and conditions adds to p50 on this machine, measured by `edgemeter doctor overhead`."""
 
     effect_ratio: float
     """Relative change of p50 caused by sampling."""

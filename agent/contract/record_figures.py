@@ -177,7 +177,7 @@ class Sustained(RecordPart, frozen=True, kw_only=True):
     throttled_after_s: float | None = None
     """When latency or clock left the level of the first minute, in s; null if they never did."""
     evidence: str | None = None
-    """What shows the throttling."""
+    """The evidence of throttling."""
 
 
 class Memory(RecordPart, frozen=True, kw_only=True):

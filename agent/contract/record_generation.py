@@ -15,7 +15,7 @@ class Quantisation(RecordPart, frozen=True, kw_only=True):
     """How the model file stores its weights."""
 
     file_type: str
-    """What the file calls itself, e.g. Q4_K_M."""
+    """The quantisation's name in the file, e.g. Q4_K_M."""
     bytes_ratio: dict[str, Ratio] = {}
     """Share of the bytes of each tensor type, 0..1."""
 
@@ -97,7 +97,7 @@ class Generation(RecordPart, frozen=True, kw_only=True):
     sampling: str
     """How the next token is chosen: `greedy` is the likeliest."""
     ends_at: Literal["length", "end_of_text"]
-    """What ends a query: its length, or the model's end of text too."""
+    """The end of a query: its length, or the model's end of text too."""
     counts: TokenCounts
     """Who counts the tokens: the engine token by token, a server's total of each query, or an estimate from chunks of text."""
     is_local: bool

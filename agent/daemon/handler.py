@@ -30,7 +30,7 @@ class Publish(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class HandlerContext:
-    """What a handler works with: its device, its data folder, and its connection to the broker.
+    """The context of a handler: its device, its data folder, and its connection to the broker.
 
     `session` is the number under which this process reports; `config` the configuration file, None for the usual places; `restart` ends
     the daemon cleanly, so that the service manager restarts it; `log` returns the last lines of the daemon's log.

@@ -45,7 +45,7 @@ class Targets:
 
 @dataclass(frozen=True, slots=True)
 class GroundTruth:
-    """What a reader found.
+    """The ground truth that a reader read.
 
     `identity` stands for the ground truth in the hash of the data set: the file whose bytes are all of it, else bytes that are.
     `warnings` count what is odd about it. `named_by` is what decides which files belong to the data set: the annotations, which may name

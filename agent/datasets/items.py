@@ -1,4 +1,4 @@
-"""What a data set holds: items, each a file of its own, or a text or an array inside a file."""
+"""The items of a data set, each a file of its own, or a text or an array inside a file."""
 
 import hashlib
 from dataclasses import dataclass, field, replace

@@ -1,4 +1,4 @@
-"""What of the outbox is sent over a connection now, in which batches, what is sent again, and what has to wait.
+"""Decides which records of the outbox are sent over a connection now, in which batches, which are repeated, and which wait.
 
 One record travels as its JSON, several of one fleet (a topic) as a JSON array of them, either compressed (zlib) above a size; the first
 byte tells which. Records that wait together travel together, so that a device that is behind catches up in few messages.
@@ -88,7 +88,7 @@ def retry_spread() -> float:
 
 
 class SendWindow:
-    """What is sent and has no receipt yet, bounded in records and bytes. All times are monotonic seconds given by the caller.
+    """The records sent without a receipt yet, bounded in number and bytes. All times are monotonic seconds given by the caller.
 
     If no receipt arrives at all, there is no collector: everything waits, longer each time, and starts again at the oldest record. If
     receipts arrive but not for some records, the collector rejected these: each of them is sent again, later and later, and does not

@@ -1,1 +1,1 @@
-"""What is here, what is wrong, and what to do about it."""
+"""The examination of a device: its hardware and software, its problems, and how to solve them."""

@@ -1,4 +1,4 @@
-"""What `edgemeter doctor` finds of delivery: space on the disk, the outbox, and the broker if one is configured."""
+"""Checks of delivery for `edgemeter doctor`: space on the disk, the outbox, and the broker if one is configured."""
 
 import contextlib
 import secrets

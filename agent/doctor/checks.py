@@ -1,4 +1,4 @@
-"""What `edgemeter doctor` finds of the machine (board, system, clocks, heat, supply) and of the software (Python, runtimes, libraries)."""
+"""Checks for `edgemeter doctor`: machine (board, system, clocks, heat, supply) and software (Python, runtimes, libraries)."""
 
 import platform
 import signal

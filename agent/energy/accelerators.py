@@ -1,4 +1,4 @@
-"""What a sensor does not see of the devices attached to a board: then a run on such a device has no energy, and others have a note.
+"""Attached devices outside a sensor's scope: a run on such a device has no energy, runs on other devices have a note.
 
 Rails and processors' counters lie behind the branches to USB ports, to M.2 and PCIe slots and to HATs; whatever is in the board's supply
 passes them all.

@@ -39,7 +39,7 @@ NONE = PowerScatter(0.0, None)
 
 
 class _Edges(ABC):
-    """What both kinds of curves know of steps: `_times` are the moments of their values."""
+    """Common base of both kinds of curves: it locates steps; `_times` are the times of the values."""
 
     _times: NDArray[np.int64]
 

@@ -1,4 +1,4 @@
-"""What a case cannot resolve with a sensor, known before it is measured: by the same lengths as the energies are refused for."""
+"""Predicts before a case is measured which energies a sensor cannot resolve, by the minimum lengths that later refuse an energy."""
 
 from collections.abc import Mapping
 

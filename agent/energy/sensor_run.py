@@ -59,7 +59,7 @@ class EnergyRun:
 
 @dataclass(frozen=True, slots=True)
 class SensorRun:
-    """What one sensor read through a run, its curve, and its own clock where it has one."""
+    """The readings of one sensor through a run, their curve, and the sensor's own clock where it has one."""
 
     trace: SensorTrace
     description: Description

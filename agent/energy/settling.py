@@ -90,7 +90,7 @@ def settling_after(curve: PowerCurve, timed: Window, idle: Window | None) -> Set
 
 @dataclass(frozen=True, slots=True)
 class _Fall:
-    """What the readings show above idle power within so long after the timed part, and the height that they fall from."""
+    """The excess over idle power for some time after the timed part, and the height from which the power falls."""
 
     area_mj: float
     u_mj: float

@@ -32,7 +32,7 @@ MOST_MORE_S = 120.0
 
 @dataclass(frozen=True, slots=True)
 class WatchedEnergy:
-    """What was watched: how long it took, and what the sensors support; `why_these` is how they were chosen.
+    """The result of an `EnergyWatch`: its duration, and what the sensors support; `why_these` is how they were chosen.
 
     `idle_s` is how long the machine idled before, and after.
     """

@@ -1,4 +1,4 @@
-"""What passes between the session and the process that measures: a job in, events out, one JSON text a line."""
+"""Messages between the session and the process that measures: a job in, events out, one JSON text per line."""
 
 import os
 from typing import BinaryIO, Literal
@@ -61,7 +61,7 @@ class Failed(msgspec.Struct, frozen=True, kw_only=True, tag=True):
 
 
 class MeasuredRun(msgspec.Struct, frozen=True, kw_only=True, tag=True):
-    """What the measuring process found: the parts of the record that only it can know, and when what happened."""
+    """The result of the measuring process: the parts of the record that only it can know, and when what happened."""
 
     model: Model
     runtime: RuntimeInfo
@@ -97,7 +97,7 @@ class MeasuredRun(msgspec.Struct, frozen=True, kw_only=True, tag=True):
 
 
 class Scored(msgspec.Struct, frozen=True, kw_only=True, tag=True):
-    """What a job found that was not timed; `accuracy` is null where the ground truth holds nothing to find."""
+    """The result of a job that was not timed; `accuracy` is null where the ground truth holds nothing to find."""
 
     accuracy: Accuracy | None
     images: int

@@ -21,7 +21,7 @@ REQUEST, ABOUT = "request.json", "about.json"
 
 
 class ReferenceRequest(msgspec.Struct, frozen=True):
-    """What to run, and how."""
+    """The model to run, and how."""
 
     model: str
     runtime: str
@@ -31,7 +31,7 @@ class ReferenceRequest(msgspec.Struct, frozen=True):
 
 
 class ReferenceInfo(msgspec.Struct, frozen=True):
-    """What ran it."""
+    """The runtime that ran it."""
 
     package: str
     version: str

@@ -23,7 +23,7 @@ from edgemeter.agent.vision.corruptions import SEVERITIES
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class HowCorrupted:
-    """What is done to an item, how strongly (1 to 5), and what its chance is drawn by: the seed, and the hash of the item."""
+    """A corruption of an item: which, how strong (1 to 5), and what its random numbers derive from (the seed and the item's hash)."""
 
     name: str
     severity: int

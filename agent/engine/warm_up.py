@@ -132,7 +132,7 @@ def theil_sen(values: NDArray[np.float64]) -> float:
 
 @dataclass(frozen=True, slots=True)
 class Warmed:
-    """What the warm-up saw; `median_ns` is that of its last queries."""
+    """The result of the warm-up; `median_ns` is that of its last queries."""
 
     queries: int
     duration_ns: int

@@ -65,7 +65,7 @@ class FileQuantisation:
 
 @dataclass(frozen=True, slots=True)
 class GeneratorAbilities:
-    """What a generator can do; a rule of the verdict or a reason in the record follows from what it cannot.
+    """The abilities of a generator; for what it cannot do, a rule of the verdict applies or the record holds a reason.
 
     `counts`: `exact`, it hands over every token by itself; `usage`, a server states the total of each query; `estimated`, its chunks of
     text were counted, or tokenised again. `ignores_end`: it goes on after the model's end of text, so that lengths are exact.
@@ -81,7 +81,7 @@ class GeneratorAbilities:
 
 @dataclass(frozen=True, slots=True)
 class LoadedGenerator:
-    """What a generator found when it loaded a model; None is unknown.
+    """The facts that a generator learns when it loads a model; None is unknown.
 
     `name` and `architecture` are the file's own. `precision` is the type of most weight bytes in lower case (f16, q4_0). `context_tokens`
     is what a query may take with its output, `trained_context_tokens` what the model was made for. `text_tokens` are the ids that stand
@@ -135,7 +135,7 @@ class EngineTimings:
 
 @dataclass(frozen=True, slots=True)
 class Generated:
-    """What a query gave.
+    """The result of a query.
 
     `tokens` are the ids in order, empty where the generator sees only text. `output_tokens` counts the tokens generated, as
     `GeneratorAbilities.counts` tells. `prompt_tokens` is the whole prompt as the engine counted it, `cached_tokens` the part of it that was

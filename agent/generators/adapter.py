@@ -1,4 +1,4 @@
-"""What the generators share: the check of a query's prompt and limits, before an engine sees them; and likelihoods from logits."""
+"""Shared code of the generators: the check of a query's prompt and limits before an engine gets them; likelihoods from logits."""
 
 from collections.abc import Sequence
 

@@ -91,7 +91,7 @@ class GgufTensor:
 
 @dataclass(frozen=True, slots=True)
 class GgufModel:
-    """What the header holds: `values` by key (texts, numbers, arrays of numbers; arrays of texts are only counted), and the tensors."""
+    """The content of the header: `values` by key (texts, numbers, arrays of numbers; arrays of texts are only counted), and the tensors."""
 
     values: Mapping[str, Any]
     tensors: tuple[GgufTensor, ...]

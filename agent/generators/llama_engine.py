@@ -325,7 +325,7 @@ class LlamaCpp:
 
 
 class _Log:
-    """What the engine logs: nothing of it is printed, some of it is known no other way."""
+    """The log of the engine: nothing of it is printed, some of it is available from nowhere else."""
 
     def __init__(self) -> None:
         self.lines: list[str] = []

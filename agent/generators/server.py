@@ -201,7 +201,7 @@ class ServerGenerator:
 
 
 class _Heard:
-    """What has come of one query: stamps each piece, and counts as the server does."""
+    """The received part of one query's answer: stamps each piece, and counts as the server does."""
 
     def __init__(self, stamp: Stamp, most: int) -> None:
         self._stamp = stamp

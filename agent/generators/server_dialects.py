@@ -27,7 +27,7 @@ DONE = b"[DONE]"
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """What to post for a query."""
+    """The request to post for a query."""
 
     path: str
     content: Mapping[str, Any]
@@ -35,7 +35,7 @@ class Request:
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """What one line says; None is nothing.
+    """The content of one line; None where the line does not state it.
 
     `total_tokens` counts all output so far, `output_tokens` and `prompt_tokens` the whole query. `end_or_stop`: the server does not
     tell which.

@@ -1,4 +1,4 @@
-"""What a server of language models says about itself: which kind it is, which model it serves, and how."""
+"""The facts that a server of language models states: its kind, the model that it serves, and how it serves it."""
 
 import re
 from collections.abc import Mapping
@@ -28,7 +28,7 @@ class ServerFile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
 
 @dataclass(frozen=True, slots=True)
 class ServerFacts:
-    """What is known of a server; None is unknown. `context_tokens` is the longest that it takes in a query."""
+    """The known facts of a server; None is unknown. `context_tokens` is the longest query that it accepts."""
 
     dialect: Dialect
     model: str

@@ -56,7 +56,7 @@ LONGEST_LINE = 400
 
 
 class StopMarkerContent(msgspec.Struct, frozen=True, kw_only=True):
-    """What a running agent leaves: its boot, the processes that the kernel had ended for want of memory by then, when it was last there."""
+    """The marker of a running agent: its boot, the number of out-of-memory kills so far, and when it was last written."""
 
     boot_id: str | None
     oom_kills: int | None
@@ -160,7 +160,7 @@ DISK_STEPS = (0.02, 0.05, 0.1, 0.2)
 
 @dataclass(frozen=True, slots=True)
 class ImportantState:
-    """What is checked once a minute, without a child: a change is reported at once."""
+    """The state checked once a minute, without a child process: a change is reported at once."""
 
     is_synchronised: bool | None
     disk_step: int | None

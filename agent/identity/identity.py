@@ -163,7 +163,7 @@ RENEW_AT_RATIO = 2 / 3
 
 
 class Identity(msgspec.Struct, frozen=True, kw_only=True):
-    """What the device knows about itself: `claim` is the id of the token it joined with; times are the server's, `seen_ns` the latest."""
+    """The identity that a device stores: `claim` is the id of its enrolment token; times are the server's, `seen_ns` the latest."""
 
     device: Name
     fleet: Name
@@ -215,7 +215,7 @@ class IdentityFiles:
 
     @property
     def identity(self) -> Path:
-        """What the device knows of itself, JSON."""
+        """The device's stored identity, JSON."""
         return self.folder / "identity.json"
 
     @property

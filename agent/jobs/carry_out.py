@@ -33,7 +33,7 @@ _WITHIN = re.compile(rf"/[^'\"\s]*/{WORK_FOLDER}/[^'\"/\s]+/")
 
 @dataclass(frozen=True, slots=True)
 class OrderOutcome:
-    """What came of an order that was carried out."""
+    """The outcome of an order that was carried out."""
 
     state: JobState = "done"
     reason: str | None = None
@@ -51,7 +51,7 @@ class ReportProgress(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class OrderContext:
-    """What the work is given: the task, the configuration, and how to note a kept run and to report progress."""
+    """The context of the work: the task, the configuration, and how to note a kept run and to report progress."""
 
     task: ExecutionTask
     settings: config.Config

@@ -15,7 +15,7 @@ HERE, FAILED, WRONG_HASH, INCOMPLETE = 0, 1, 3, 4
 
 
 class FetchTask(msgspec.Struct, frozen=True, kw_only=True):
-    """What to bring, from where, to where; `tls` are CA, certificate and key."""
+    """The files to fetch, their source, and their destination; `tls` are CA, certificate and key."""
 
     content: Content
     part: str

@@ -34,7 +34,7 @@ class ExecutionTask(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Doing(msgspec.Struct, frozen=True, kw_only=True, tag=True):
-    """What it does now, for people; `done_ratio` where that is known; `measuring` is the run that begins now, at `begun_ns` (monotonic)."""
+    """The current work, for people; `done_ratio` where known; `measuring` is the run that begins now, at `begun_ns` (monotonic)."""
 
     doing: str
     done_ratio: float | None = None

@@ -37,7 +37,7 @@ class Scheduled:
 
     @property
     def schedule(self) -> Schedule:
-        """What was ordered."""
+        """The order of the schedule."""
         if not isinstance(self.order.work, Schedule):
             raise TypeError(self.order.work)
         return self.order.work

@@ -1,4 +1,4 @@
-"""What enters a ledger and how records are packed, whichever database holds them.
+"""The rows of a ledger and how records are packed into them, for every database.
 
 A chunk is a compressed JSON array of records, stored as received, so that fields of newer versions are kept.
 """

@@ -54,7 +54,7 @@ WHERE payload != excluded.payload"""
 
 @dataclass(frozen=True, slots=True)
 class PresenceChange:
-    """What a device reported about itself, and when it was received."""
+    """A state that a device reported, and when the report was received."""
 
     fleet: str
     device: str
@@ -195,7 +195,7 @@ def _issues(health: Health, now_ns: int) -> Iterator[str]:
 
 @dataclass(frozen=True, slots=True)
 class SessionHeld:
-    """What a ledger holds of one session of a device; `missing` counts absent numbers below the highest."""
+    """The records of one session that a ledger holds; `missing` counts absent numbers below the highest."""
 
     fleet: str
     device: str

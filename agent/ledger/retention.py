@@ -25,7 +25,7 @@ class Retention:
 
 @dataclass(frozen=True, slots=True)
 class RetentionRemoved:
-    """What was removed: records, and the samples of chunks; `is_all` if nothing more is due now."""
+    """The removed data: records, and the samples of chunks; `is_all` if nothing more is due now."""
 
     records: int
     stripped_chunks: int

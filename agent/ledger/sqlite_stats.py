@@ -1,4 +1,4 @@
-"""What a SQLite ledger holds and what takes the space, without reading records."""
+"""Statistics of a SQLite ledger: its contents and what takes the space, without reading records."""
 
 import sqlite3
 from collections.abc import Sequence

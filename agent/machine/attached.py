@@ -1,4 +1,4 @@
-"""What is attached to the board: accelerators, NVMe drives and HATs, each by a name that begins with its kind."""
+"""Hardware attached to the board: accelerators, NVMe drives and HATs, each by a name that begins with its kind."""
 
 from pathlib import Path
 

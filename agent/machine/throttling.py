@@ -25,7 +25,7 @@ GPU_DEVICE = re.compile(r"gpu|\.g[apv]\d+b$", re.IGNORECASE)
 
 @dataclass(frozen=True, slots=True)
 class Throttling:
-    """What the machine reports; None where it cannot report it.
+    """The throttling that the machine reports; None where it cannot report it.
 
     `flags` are a Raspberry Pi's, unparsed; `events` counts throttle events since boot, by the name of their counter.
     """

@@ -50,7 +50,7 @@ class AbsentError(UnavailableError):
 
 @dataclass(frozen=True, slots=True)
 class Description:
-    """What a sensor is: which part of the machine it sees, how often and how finely.
+    """The description of a sensor: which part of the machine it sees, how often and how finely.
 
     `gain_u_ratio` is the relative standard uncertainty of its gain (k = 1); None means unknown, not zero.
     `resolution_w` is the step of a power reading, `resolution_mj` that of an energy counter.

@@ -205,7 +205,7 @@ COUNTER_S = 1.0
 
 @dataclass(frozen=True, slots=True)
 class LiveReading:
-    """What a sensor is and shows; `power_w` is None where a counter has not moved, `error` is the reason why there is no reading."""
+    """A sensor and its current reading; `power_w` is None where a counter has not moved, `error` is why there is no reading."""
 
     name: str
     description: Description | None

@@ -117,7 +117,7 @@ POWER = re.compile(rb'"Power"\s*:\s*\[?\s*"?\s*-?\d+(?:\.(\d+))?')
 
 
 class HttpPlug(ABC):
-    """What both kinds share: one response holds the power of all channels. Subclasses ask for it and read it."""
+    """The base of both kinds: one response holds the power of all channels. Subclasses request it and read it."""
 
     sensor = ""
     averaging: Averaging | None = None

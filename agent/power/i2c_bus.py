@@ -19,7 +19,7 @@ GET = re.compile(r"i2cget\s[^\n]*?0x[0-9a-fA-F]{2}\s+(?P<register>0x[0-9a-fA-F]{
 
 
 class I2cBus(Protocol):
-    """What is used of smbus2.SMBus."""
+    """The part of smbus2.SMBus that is used."""
 
     def read_word_data(self, i2c_addr: int, register: int) -> int:
         """Return two bytes, the first of them low."""

@@ -73,7 +73,7 @@ class _Shunt:
 
     @property
     def true_ohm(self) -> float:
-        """What the current is computed with."""
+        """The resistance with which the current is computed."""
         return self.confirmed_ohm or self.driver_ohm
 
 
@@ -86,7 +86,7 @@ class _Meter:
 
     @property
     def current_ratio(self) -> float:
-        """What the driver's current is multiplied with, and so its energy."""
+        """The factor by which the driver's current, and so its energy, is corrected."""
         return self.shunt.driver_ohm / self.shunt.true_ohm if self.shunt else 1.0
 
     def power_w(self) -> float:

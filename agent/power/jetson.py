@@ -266,7 +266,7 @@ def _iio_channel(folder: Path, name: Path) -> JetsonChannel | None:
 
 
 class JetsonSensor(TreeSensor, ABC):
-    """What the three sensors share: monitors that are found once and read again and again."""
+    """The base of the three sensors: power monitors that are located once and read again and again."""
 
     def __init__(self, world: SensorWorld = HERE) -> None:
         self._root = world.root

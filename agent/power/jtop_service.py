@@ -47,7 +47,7 @@ class _JtopRail(msgspec.Struct, frozen=True):
 
 
 class _Power(msgspec.Struct, frozen=True):
-    """What `jtop.power` holds."""
+    """The content of `jtop.power`."""
 
     rail: dict[str, _JtopRail]
     tot: _JtopRail | None = None

@@ -38,7 +38,7 @@ BATTERY = re.compile(r"BAT\d*|ucsi_source_psy.*|CMB\d+|macsmc_battery", re.IGNOR
 
 @dataclass(frozen=True, slots=True)
 class _Kind:
-    """What a driver's chips measure."""
+    """The quantity that a driver's chips measure."""
 
     scope: Scope
     excludes: tuple[str, ...]

@@ -94,7 +94,7 @@ def files_shown(text: str) -> dict[str, str]:
 
 
 class _Transcript:
-    """What the lines so far have shown."""
+    """The result of the lines so far."""
 
     def __init__(self) -> None:
         self.files: dict[str, str] = {}
@@ -204,7 +204,7 @@ HEX = re.compile(rb"(?:[0-9a-fA-F]{2}\s*)+")
 
 @dataclass(frozen=True, slots=True)
 class RecordedSensor:
-    """What one sensor reads from a recording."""
+    """The readings of one sensor from a recording."""
 
     name: str
     description: Description

@@ -122,7 +122,7 @@ class HwmonChip:
 
     @property
     def known_as(self) -> str:
-        """What a message and a rail call it."""
+        """The name in messages and of the rail."""
         return f"{self.name or 'unnamed'} at {self.address or self.folder.name}"
 
     def answers_to(self, device: str) -> bool:

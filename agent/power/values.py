@@ -1,4 +1,4 @@
-"""What several sensors check in the same way: their settings, a power that they can have measured, and a reading that fails."""
+"""Checks that several sensors share: of their settings, of the plausibility of a power, and of a reading that fails."""
 
 import math
 from collections.abc import Iterator

@@ -19,7 +19,7 @@ CHUNK_BYTES = 65536
 
 @dataclass(frozen=True, slots=True)
 class CommandOutput:
-    """What a command printed before it ended; `status` is its exit status."""
+    """The output of a command that ended; `status` is its exit status."""
 
     stdout: str
     stderr: str = ""
@@ -81,7 +81,7 @@ def stream_command(arguments: Sequence[str]) -> CommandStream:
 
 @dataclass(frozen=True, slots=True)
 class SensorWorld:
-    """What a sensor reads: `root` holds sys, proc and dev; `run` and `stream` start commands.
+    """The sources that a sensor reads: `root` holds sys, proc and dev; `run` and `stream` start commands.
 
     `content` is what a recorded file holds, for sensors that read a network, a port or a library; None in the real world.
     """

@@ -1,4 +1,4 @@
-"""What one-operator models took, each beside the least that this machine could need for it: its place under the roofline.
+"""The times of one-operator models, each next to the least time that this machine could need: its place under the roofline.
 
 The roof is measured in the same run: the fastest product of matrices that the same runtime ran on the same threads (its fastest query: a
 peak is what the machine can do), and how fast memory is copied. An operator cannot be faster than bytes / bandwidth or FLOPs / peak; which

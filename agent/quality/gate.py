@@ -18,7 +18,7 @@ LOWEST_ACCURACY_RATIO = 0.9
 
 
 class Quality(msgspec.Struct, frozen=True, kw_only=True):
-    """What is known of how good one file is; None what was not scored."""
+    """The known quality of one file; None where it was not scored."""
 
     perplexity: Perplexity | None = None
     choices: ChoiceScores | None = None

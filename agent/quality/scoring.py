@@ -19,7 +19,7 @@ ANSWER_TOKENS = 48
 
 @dataclass(frozen=True, slots=True)
 class Material:
-    """What to score with; None and empty are left out. `context_tokens` is the length of a chunk of the text."""
+    """The material for scoring; None and empty are left out. `context_tokens` is the length of a chunk of the text."""
 
     text: str | None
     choices: Sequence[ChoiceItem]

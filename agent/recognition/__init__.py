@@ -1,1 +1,1 @@
-"""What a model without a card is: read from its tensors' shapes, its metadata and its file name."""
+"""Recognition of a model without a card from its tensors' shapes, its metadata and its file name."""

@@ -1,4 +1,4 @@
-"""What a vision model's metadata and file name state about it: family, task, size, labels, normalisation."""
+"""The facts in a vision model's metadata and file name: family, task, size, labels, normalisation."""
 
 import ast
 import re
@@ -119,7 +119,7 @@ COCO_LAST_ID = 90
 
 @dataclass(frozen=True, slots=True)
 class OutputFamily:
-    """What the model seems to be.
+    """The family that the model seems to be of.
 
     `why` is what shows it; `doubts` are assumptions that the file does not confirm, each with the keys of a card that settle it.
     `strides` are those of its grid, where the card must name them. `family_doubt` is why it may be another family or task, or None.

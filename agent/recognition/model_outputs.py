@@ -1,4 +1,4 @@
-"""What is known of a detector without a card: the shapes of its outputs, its input's size, its name, what it states about itself."""
+"""The known facts of a detector without a card: shapes of its outputs, size of its input, its name, its own metadata."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -27,7 +27,7 @@ def cell_counts(size: tuple[int, int] | None) -> list[int]:
 
 @dataclass(frozen=True, slots=True)
 class ModelOutputs:
-    """What is known of a model; arguments as for `output_shapes.family_of_outputs`."""
+    """The known facts of a model; arguments as for `output_shapes.family_of_outputs`."""
 
     size: tuple[int, int] | None
     name: str

@@ -60,7 +60,7 @@ class TensorInfo:
 
 @dataclass(frozen=True, slots=True)
 class Loaded:
-    """What a runtime found when it loaded a model.
+    """The facts that a runtime learns when it loads a model.
 
     `metadata` holds the file's own texts (ONNX metadata_props, TorchScript's extra files, TFLite metadata and labels),
     by name. `facts` are what else a record should hold of how it ran (the clock of an Edge TPU, how much of the model is on it).

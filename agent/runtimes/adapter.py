@@ -1,4 +1,4 @@
-"""What every runtime's adapter shares.
+"""Shared code of the runtimes' adapters.
 
 The import of its library, the check of options and inputs before the library sees them, and the `metadata.yaml` that Ultralytics puts
 beside formats that hold no texts (OpenVINO, ncnn): task, size, class names.

@@ -26,7 +26,7 @@ Run = Callable[[list[str] | None, Mapping[str, Any]], list[Any]]
 
 
 class GenerationConfig(msgspec.Struct, frozen=True, kw_only=True):
-    """What of generation_config.json decides a greedy text; other keys are passed over."""
+    """The part of generation_config.json that determines greedy decoding; other keys are ignored."""
 
     decoder_start_token_id: int
     eos_token_id: int | list[int]

@@ -50,7 +50,7 @@ class PteMethod:
 
     @property
     def backend(self) -> str:
-        """What it runs on, as records name it: `xnnpack`, `portable`, or both."""
+        """The backends of the program, as records name them: `xnnpack`, `portable`, or both."""
         lowered = dict.fromkeys(short_name(delegate) for delegate in self.delegates)
         return ",".join([*lowered, *([_PORTABLE] if self.kernels else [])]) or _PORTABLE
 

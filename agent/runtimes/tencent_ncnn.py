@@ -54,7 +54,7 @@ class NcnnLayer:
 
 @dataclass(frozen=True, slots=True)
 class NcnnParam:
-    """What the file holds. `inputs` and `outputs` are shapes by name, without batch, [c, h, w]; None if the file has none."""
+    """The content of the file. `inputs` and `outputs` are shapes by name, without batch, [c, h, w]; None if the file has none."""
 
     kinds: frozenset[str]
     inputs: Mapping[str, Shape | None]

@@ -135,7 +135,7 @@ _FLOAT16, _UINT8, _INT16, _INT8 = 1, 3, 7, 9
 
 @dataclass(frozen=True, slots=True)
 class TfliteFile:
-    """What a .tflite file holds. `inputs` and `outputs` are the names that its signature gives, by index of the tensor.
+    """The content of a .tflite file. `inputs` and `outputs` are the names that its signature gives, by index of the tensor.
 
     `custom_uses` is how often each custom operator occurs in the graphs, `builtin_uses` how often any other does. `precision` is that of
     `Loaded`.

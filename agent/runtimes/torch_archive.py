@@ -47,7 +47,7 @@ _INERT = ("guards_code", "metadata", "as_string", "as_strings")
 
 @dataclass(frozen=True, slots=True)
 class TorchArchive:
-    """What kind of archive it is, its text files by name, the members that hold pickled tensors, and whether it calls torchvision."""
+    """The content of an archive: its kind, text files by name, members that hold pickled tensors, and whether it calls torchvision."""
 
     kind: Literal["torchscript", "exported"]
     texts: Mapping[str, str]

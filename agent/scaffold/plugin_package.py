@@ -16,7 +16,7 @@ NAME = re.compile(r"[a-z][a-z0-9]*([-_][a-z0-9]+)*")
 
 @dataclass(frozen=True, slots=True)
 class PluginKind:
-    """What differs between the kinds: the entry point group, the names taken, our extra that it needs, and its fixture.
+    """The differences between the kinds: the entry point group, the names taken, our extra that it needs, and its fixture.
 
     `fixture` is the path of the fixture below `tests/fixture`, in which `$name` stands for the name; its content is KIND_fixture.in.
     """

@@ -84,7 +84,7 @@ class Matters:
 
 @dataclass(frozen=True, slots=True)
 class Bench:
-    """What the runs are measured with; `keep` stores each record."""
+    """The equipment for measuring runs; `keep` stores each record."""
 
     identity: session.DeviceIdentity
     sensors: Mapping[str, PowerSensor]

@@ -1,4 +1,4 @@
-"""What is read beside a run, from outside its process: power from the first idle to the last, conditions while queries are timed.
+"""Readings taken during a run from outside its process: power from the first idle to the last, conditions while queries are timed.
 
 Also the wait for a start temperature before it, and the stored observer effect.
 """

@@ -40,7 +40,7 @@ def _relative(window: Window | None, start_ns: int) -> Stretch | None:
 
 @dataclass(frozen=True, slots=True)
 class SessionContext:
-    """What all runs of a session share."""
+    """The facts that all runs of a session share."""
 
     suite: str
     device: str
@@ -65,7 +65,7 @@ class PlannedRun:
 
 @dataclass(frozen=True, slots=True)
 class RunContext:
-    """What was read beside the run's process: its start, the machine's conditions, the energy."""
+    """The readings taken outside the run's process: its start, the machine's conditions, the energy."""
 
     monotonic_ns: int
     conditions: Sequence[Condition]

@@ -1,4 +1,4 @@
-"""What was found in a whole data set becomes an accuracy: COCO's average precision of boxes, masks or keypoints, computed by hotcoco.
+"""COCO's average precision of boxes, masks or keypoints over a whole data set, computed by hotcoco.
 
 With bounds, by class and by group.
 """
@@ -52,7 +52,7 @@ KEYPOINT_METRICS: Mapping[str, str] = {
 
 @dataclass(frozen=True, slots=True)
 class ObjectKind:
-    """What of an object is compared: our metric, hotcoco's name of it, its figures, and the keys of annotations that it needs."""
+    """The compared aspect of an object: our metric, hotcoco's name of it, its figures, and the annotation keys that it needs."""
 
     metric: str
     of: Literal["bbox", "segm", "keypoints"]

@@ -1,4 +1,4 @@
-"""What tasks on every pixel share: one picture in, the map of the ground truth, and outputs at the photograph's pixels."""
+"""Shared code of tasks on every pixel: one picture in, the map of the ground truth, and outputs at the photograph's pixels."""
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path

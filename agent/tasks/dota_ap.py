@@ -17,7 +17,7 @@ Polygon = NDArray[np.float64]
 
 @dataclass(frozen=True, slots=True)
 class MatchedPhotograph:
-    """What was found in one photograph, matched: by class the score of each detection and whether it is right; objects to find by class.
+    """The matched detections of one photograph: by class the score of each and whether it is right; objects to find by class.
 
     What lies on a difficult object is neither right nor wrong, and left out.
     """

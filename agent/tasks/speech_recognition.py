@@ -91,7 +91,7 @@ class SpeechRecognition:
 
 @dataclass(frozen=True, slots=True)
 class Edits:
-    """What makes one sequence from another: elements replaced, missing and added, of so many."""
+    """The edits that turn one sequence into another: elements replaced, missing and added, of so many."""
 
     substitutions: int
     deletions: int

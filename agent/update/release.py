@@ -42,7 +42,7 @@ _Report = TypeVar("_Report")
 
 
 class UpdateOutcome(msgspec.Struct, frozen=True, kw_only=True, rename={"before": "from"}):
-    """What came of an update; without a job where the supervisor went back by itself."""
+    """The outcome of an update; without a job where the supervisor rolled back by itself."""
 
     job: str | None
     attempt: int | None

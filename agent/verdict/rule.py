@@ -26,7 +26,7 @@ class SensorFaults:
 
 @dataclass(frozen=True, slots=True)
 class RunFacts:
-    """What the rules judge by."""
+    """The facts by which the rules judge."""
 
     measured: MeasuredRun
     conditions: Sequence[Condition]

@@ -29,7 +29,7 @@ _WORDS = {"opened": "", "updated": "still: ", "closed": "over: "}
 
 @dataclass(frozen=True, slots=True)
 class Notice:
-    """What happened to an alert, in words and figures; times are RFC 3339, UTC."""
+    """A change of an alert, in words and figures; times are RFC 3339, UTC."""
 
     event: AlertEvent
     number: int

@@ -67,13 +67,13 @@ class Firing:
 
     @property
     def subjects(self) -> frozenset[str]:
-        """What it fires for: its own subject, or those of its members."""
+        """The subjects that it fires for: its own, or those of its members."""
         return frozenset(one.subject for one in self.members) or frozenset({self.subject})
 
 
 @dataclass(frozen=True, slots=True)
 class FiringContext:
-    """What rules are evaluated on: figures, annotations, the presence of devices, and the time."""
+    """The data that rules are evaluated on: figures, annotations, the presence of devices, and the time."""
 
     history: History
     annotations: Sequence[Annotation]

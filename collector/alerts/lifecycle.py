@@ -38,7 +38,7 @@ class Alert:
 
 @dataclass(frozen=True, slots=True)
 class AlertChange:
-    """What happened to an alert in one check."""
+    """A change of an alert in one check."""
 
     event: AlertEvent
     alert: Alert

@@ -1,4 +1,4 @@
-"""What a board is made from: bundles, each verified, and whether its result may stand among the verified ones."""
+"""The entries of a site of results: bundles, each verified, and whether its result may be listed among the verified ones."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace

@@ -1,4 +1,4 @@
-"""What a ledger holds, and its upkeep: `edgemeter collector devices`, `retire`, `changes`, `stats`, `backup` and others."""
+"""The contents and the upkeep of a ledger: `edgemeter collector devices`, `retire`, `changes`, `stats`, `backup` and others."""
 
 import time
 from collections.abc import Sequence

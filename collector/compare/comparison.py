@@ -135,7 +135,7 @@ class ComparisonRow:
 
     @cached_property
     def judgements(self) -> CaseJudgements:
-        """What the differences amount to."""
+        """The judgements of the differences."""
         return judge_case(self.case, self.reference, self.ratios, self.matters)
 
     @cached_property
@@ -145,7 +145,7 @@ class ComparisonRow:
 
     @cached_property
     def marks(self) -> tuple[str, ...]:
-        """What a reader has to know of the row, of `MARKS`."""
+        """The marks of `MARKS` that the reader of the row has to know."""
         return _marks(self)
 
     @property

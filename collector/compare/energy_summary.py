@@ -14,7 +14,7 @@ from edgemeter.collector.runs.store import LeftOut
 
 @dataclass(frozen=True, slots=True)
 class EnergySummary:
-    """What the energies of a case are, per inference, of a language model per request and by the token.
+    """The energies of a case per inference; of a language model per request and per token.
 
     Net energy has a figure only if `net_state` is `resolved`, in every run.
     """

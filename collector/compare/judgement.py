@@ -152,7 +152,7 @@ class Judgement:
 
     @property
     def outcome(self) -> Outcome:
-        """What follows: the one vocabulary of every view."""
+        """The outcome, in the one vocabulary of every view."""
         return self.decision.outcome
 
     @property

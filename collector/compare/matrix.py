@@ -33,7 +33,7 @@ STALE_DAYS = 30
 
 
 class RowKey(NamedTuple):
-    """What is the same in all cells of a row: the class of precision, and all that has to be equal for cases to be compared."""
+    """The key that all cells of a row share: the class of precision, and all that has to be equal for cases to be compared."""
 
     model: str
     task: str

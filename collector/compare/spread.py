@@ -42,13 +42,13 @@ class MedianInterval:
 
     @property
     def over(self) -> str:
-        """What was counted: `6 runs`, `5 days`, of two devices `10 device-days`."""
+        """The sample in words: `6 runs`, `5 days`, of two devices `10 device-days`."""
         prefix = "device-" if self.level == "day" and self.devices > 1 else ""
         return f"{self.members} {prefix}{self.level}s"
 
     @property
     def within(self) -> str:
-        """What was not sampled, so that its spread is not in the interval: `this day, this board`; empty over three devices and more."""
+        """The unsampled population, whose spread is not in the interval: `this day, this board`; empty over three devices and more."""
         days = "this day" if self.days == 1 else f"these {self.days} days"
         boards = "this board" if self.devices == 1 else f"these {self.devices} boards"
         return {"run": f"{days}, {boards}", "day": boards, "device": ""}[self.level]

@@ -90,7 +90,7 @@ Cost = Literal["latency", "energy"]
 
 @dataclass(frozen=True, slots=True)
 class TradeOffClass:
-    """What cases must share to appear in one chart: task, data, images, metric, scenario, provenance, and of energies the class."""
+    """The class of cases that may appear in one chart: task, data, images, metric, scenario, provenance; of energies the class too."""
 
     task: str
     metric: str

@@ -36,13 +36,13 @@ class Utilisation(_Entry, frozen=True, kw_only=True):
 
 
 class InferenceRequest(_Entry, frozen=True, kw_only=True):
-    """What is sent to the datacenter for each inference."""
+    """The data sent to the datacenter for each inference."""
 
     bytes: NotNegative
 
 
 class TextToken(_Entry, frozen=True, kw_only=True):
-    """What a token of a language model is as text."""
+    """The size of one token of a language model as text."""
 
     bytes: NotNegative
 
@@ -63,14 +63,14 @@ class Grid(_Entry, frozen=True, kw_only=True):
 
 
 class Tariff(_Entry, frozen=True, kw_only=True):
-    """What a kilowatt hour costs."""
+    """The price of a kilowatt hour."""
 
     per_kwh: Positive
     currency: str
 
 
 class Hardware(_Entry, frozen=True, kw_only=True):
-    """What a machine costs, and for how long it is used."""
+    """The price of a machine, and the time that it is used."""
 
     price: Positive
     life_years: Positive
@@ -84,7 +84,7 @@ class Link(_Entry, frozen=True, kw_only=True):
 
 
 class StatedTokens(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What a request of a language model is; `concurrency` is how many are worked on at once at full load."""
+    """A request to a language model as stated; `concurrency` is the number of requests in progress at full load."""
 
     prompt_tokens: Annotated[int, msgspec.Meta(ge=1)]
     output_tokens: Annotated[int, msgspec.Meta(ge=1)]

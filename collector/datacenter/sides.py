@@ -168,7 +168,7 @@ def _relative_u(case: CaseSummary) -> float:
 
 @dataclass(frozen=True, slots=True)
 class _Beside:
-    """What a second sensor measured of a part of the server that the first one does not cover."""
+    """The power of the part of a server that only the second sensor measures."""
 
     scope: str
     excludes: tuple[str, ...]

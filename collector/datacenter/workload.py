@@ -16,7 +16,7 @@ UNKNOWN = "unknown"
 
 @dataclass(frozen=True, slots=True)
 class TokenWorkload:
-    """What a request is, and how many a side worked on at once. `counts` is who counted the tokens; what a text leaves open is None."""
+    """A request, and how many a side worked on at once. `counts` is who counted the tokens; what a text leaves open is None."""
 
     prompt_tokens: int | None
     output_tokens: int

@@ -39,7 +39,7 @@ Reporter = Callable[[str], None]
 
 @dataclass(frozen=True, slots=True)
 class DeliveredRuns:
-    """What arrived: where the ledger is, how many records it holds, how many were sent twice."""
+    """The delivered runs: where the ledger is, how many records it holds, how many were sent twice."""
 
     ledger: Path
     records: int

@@ -1,4 +1,4 @@
-"""What the demo measures: the shipped models whose runtimes `edgemeter doctor` finds here, as a suite.
+"""The plan of the demo: a suite of the shipped models whose runtimes `edgemeter doctor` detects here.
 
 It imports little, so that the doctor begins before the rest of the demo is imported.
 """
@@ -19,7 +19,7 @@ DOCTOR_LIMIT_S = 60.0
 
 @dataclass(frozen=True, slots=True)
 class DemoPlan:
-    """What the demo measures: the suite's text, and what is left out because its runtime is not installed."""
+    """The plan of the demo: the suite's text, and the models left out because their runtime is not installed."""
 
     suite: str
     left_out: tuple[str, ...]

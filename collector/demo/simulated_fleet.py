@@ -54,7 +54,7 @@ INT8 = ("int8", 0.62, 0.985)
 
 @dataclass(frozen=True, slots=True)
 class _Drawn:
-    """What one run is made from; `level` is its latency against the template's, before updates."""
+    """The random values of one run; `level` is its latency relative to the template's, before updates."""
 
     kind: SimulatedBoardType
     device: str

@@ -65,7 +65,7 @@ _ENTITIES: Mapping[str, Mapping[str, Any]] = {
 
 @dataclass(slots=True)
 class _Shown:
-    """What is shown of one device."""
+    """The data shown of one device."""
 
     presence: DevicePresence | None = None
     cases: list[tuple[SeriesKey, RunFigures]] = field(default_factory=list)

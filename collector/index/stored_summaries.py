@@ -24,7 +24,7 @@ _BACKWARDS = "ORDER BY started_at_ns DESC, coalesce(session, 0) DESC, coalesce(s
 
 
 class SummaryHead(msgspec.Struct, frozen=True, array_like=True):
-    """What every case is paired, ranked and sorted by, so that of thousands only those are read whole that are shown."""
+    """The facts by which every case is paired, ranked and sorted, so that only the displayed cases are read in full."""
 
     key: CaseKey
     p50_ms: Spread | None
@@ -44,7 +44,7 @@ _unpack_head = msgspec.msgpack.Decoder(SummaryHead).decode
 
 @dataclasses.dataclass(slots=True)
 class PartsOfCase(Sequence[Part]):
-    """What a case has of each of its runs, oldest first: read on first access, of the newest only those that are asked for."""
+    """One part of each run of a case, oldest first: read on first access; where only the newest are requested, only they are read."""
 
     opened: OpenIndex
     number: int

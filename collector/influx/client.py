@@ -1,4 +1,4 @@
-"""What influxdb-client does not do: InfluxQL over `/query` of any version, version 1's own requests, and errors in words.
+"""Additions to influxdb-client: InfluxQL over `/query` of any version, version 1's own requests, and errors in words.
 
 Responses are streamed line by line, which the base's HTTP client does not. The meaning of errors was measured on 2.7.12 and 1.6.7.
 """

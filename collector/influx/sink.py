@@ -131,7 +131,7 @@ def open_sink(config: InfluxConfig) -> Sink:
 
 
 class _InfluxSink:
-    """What the sinks of both versions share. Used from one thread."""
+    """The base of the sinks of both versions. Used from one thread."""
 
     def __init__(self, config: InfluxConfig) -> None:
         self.config = config

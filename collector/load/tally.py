@@ -35,7 +35,7 @@ _MARKS = ("\ufdd0id\ufdd0", "\ufdd0device\ufdd0", "\ufdd0fleet\ufdd0", 2**52 + 1
 
 @dataclass(frozen=True, slots=True)
 class RecordNumber:
-    """What identifies a record: the device's session, its number there, and when it was due."""
+    """The identity of a record: the device's session, its number there, and when it was due."""
 
     session: int
     seq: int

@@ -1,4 +1,4 @@
-"""What a paper is about: the cases of the selected runs in a fixed order, and the runs that do not count."""
+"""The cases of a paper: those of the selected runs in a fixed order, and the excluded runs."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass

@@ -19,7 +19,7 @@ class FleetServer(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class FleetBroker(msgspec.Struct, frozen=True, kw_only=True):
-    """What a collector needs of fleet.toml; `edgemeter fleet` checks the rest."""
+    """The part of fleet.toml that a collector needs; `edgemeter fleet` checks the rest."""
 
     server: FleetServer | None = None
 

@@ -48,7 +48,7 @@ class MonitorMetric:
 
 
 class MonitoredService(Protocol):
-    """What is monitored. Called from the monitor's threads."""
+    """The monitored service. Called from the monitor's threads."""
 
     def metrics(self) -> Iterator[MonitorMetric]:
         """Yield every metric; raises an EdgemeterError if they are unavailable."""

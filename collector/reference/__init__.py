@@ -1,1 +1,1 @@
-"""What devices are held against, with provenance: measured by the same agent, imported from official results, or published elsewhere."""
+"""References for comparison, with provenance: measured by the same agent, imported from official results, or published elsewhere."""

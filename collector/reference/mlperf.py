@@ -143,12 +143,12 @@ class MlperfRow(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
 
     @property
     def key(self) -> str:
-        """What names the row among all rounds: an entry has many models and scenarios."""
+        """The key of the row among all rounds: an entry has many models and scenarios."""
         return f"{self.id}/{self.suite}/{self.model}/{self.scenario}"
 
     @property
     def full_key(self) -> str:
-        """What names the row in a file: there are several rounds and divisions, and the open one has many models under one benchmark."""
+        """The key of the row in a file, which has several rounds and divisions; in the open one many models share a benchmark."""
         return f"{self.round}/{self.division}/{self.key}/{self.used_model or ''}/{self.details}"
 
     def is_same(self, other: "MlperfRow") -> bool:
@@ -157,7 +157,7 @@ class MlperfRow(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
 
 
 class ParsedRound(msgspec.Struct, frozen=True):
-    """What a file held: its rows, how many had errors and were dropped, and what was refused or repeated, each with its line."""
+    """The content of a file: its rows, how many were dropped for errors, and what was refused or repeated, each with its line."""
 
     rows: tuple[MlperfRow, ...]
     dropped: int

@@ -57,7 +57,7 @@ class PublishedRow(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
 
     @property
     def key(self) -> str:
-        """What names the edition: source, version and date."""
+        """The key of the edition: source, version and date."""
         return f"{self.source} | {self.version} | {self.date}"
 
     @property

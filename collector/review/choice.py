@@ -1,4 +1,4 @@
-"""What two sets of runs come to in one sentence: of a case before and after a change, or of two cases that are chosen between.
+"""The comparison of two sets of runs in one sentence: a case before and after a change, or two candidate cases.
 
 A review pairs the same case only. Where each side holds one case, and they are two (models, precisions, runtimes), they are no baseline of
 each other, but something to choose between: that is said of them, and no limit is judged.

@@ -36,7 +36,7 @@ class GateLimit:
 
 @dataclass(frozen=True, slots=True)
 class GateFinding:
-    """What became of one limit for one case (None: for all of them); `is_closing` is whether the gate stays closed for it."""
+    """The result of one limit for one case (None: for all of them); `is_closing` is whether it keeps the gate closed."""
 
     limit: GateLimit
     case: str | None

@@ -37,7 +37,7 @@ class ReviewPair:
 
 @dataclass(frozen=True, slots=True)
 class UnpairedCase:
-    """What is not compared: on which side, what it is, and why. `is_lost` marks a case that the baseline has and the new side ruined."""
+    """A case that is not compared: its side, and why. `is_lost` marks a case that the baseline has and the new side ruined."""
 
     side: str
     what: str

@@ -85,7 +85,7 @@ def not_measured(run: RunRecord, group_name: str) -> str | None:
 
 
 class SeriesKey(msgspec.Struct, frozen=True, order=True):
-    """What must be equal for runs to be one series: the case on its device and board, without what may change in it (see `Fingerprint`)."""
+    """The identity of a series: the case on its device and board, without the properties that may change in it (see `Fingerprint`)."""
 
     fleet: str
     device: str
@@ -134,7 +134,7 @@ def series_of(run: RunRecord) -> SeriesKey:
 
 
 class Fingerprint(msgspec.Struct, frozen=True):
-    """What may change within a series: a change on the day of a step is a candidate for its cause."""
+    """The properties that may change within a series: a change on the day of a step is a candidate for its cause."""
 
     agent: str
     runtime: str

@@ -9,7 +9,7 @@ MEASURED = "measured"
 
 @dataclass(frozen=True, slots=True, order=True)
 class EnergyClass:
-    """What two energies must share to be ranked together: the part of the machine that the sensor sees, and where the figure comes from.
+    """The class within which energies are ranked: the part of the machine that the sensor sees, and the provenance of the figure.
 
     As text it is the scope, with the provenance where the energy was not measured: `board-input, replayed`.
     """

@@ -1,4 +1,4 @@
-"""What cases are called in tables, charts and headlines; and the numbered notes below a table."""
+"""The names of cases in tables, charts and headlines; and the numbered notes below a table."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field

@@ -1,4 +1,4 @@
-"""What the trend follows: metrics, each a figure of the table with the scale of its differences."""
+"""The metrics of the trend analysis, each a figure of the table with the scale of its differences."""
 
 import math
 from dataclasses import dataclass
@@ -20,7 +20,7 @@ class TrendMetric:
 
     @property
     def title(self) -> str:
-        """What it is called: `latency p50`."""
+        """The title in tables: `latency p50`."""
         return self.rule.title or self.figure.title
 
     @property

@@ -16,7 +16,7 @@ TEMPERATURE = "temperature_before_c"
 
 
 class CommonFacts(NamedTuple):
-    """What many runs have in common: their fingerprint, and of what kind their figures are."""
+    """The facts that many runs share: their fingerprint, and the kinds of their figures."""
 
     below: Fingerprint
     energy_kind: str | None

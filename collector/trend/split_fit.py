@@ -26,7 +26,7 @@ _ROUNDS = 2
 
 @dataclass(frozen=True, slots=True)
 class _Regressors:
-    """What values are taken beside: their weighted mean, and the temperature if there is one; `heat_square` is its weighted square."""
+    """The regressors of a fit: a weighted mean, and the temperature if there is one; `heat_square` is its weighted sum of squares."""
 
     weight: Array
     total: Array

@@ -48,7 +48,7 @@ USUAL = {
 
 @dataclass(frozen=True, slots=True)
 class BoardCondition:
-    """What the newest runs of a board show: its usual temperature, the shares of throttled and under-voltage runs, its fingerprint."""
+    """The condition of a board in its newest runs: usual temperature, shares of throttled and under-voltage runs, fingerprint."""
 
     temperature_c: float | None
     throttled_ratio: float | None

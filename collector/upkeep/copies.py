@@ -28,7 +28,7 @@ def derived_files(ledger: LedgerPlace) -> list[Path]:
 
 @dataclass(frozen=True, slots=True)
 class LedgerCopy:
-    """What was copied: the number of runs, the files, and when the newest run was received (None: there is none)."""
+    """A finished copy: the number of runs, the files, and when the newest run was received (None: there is none)."""
 
     runs: int
     files: tuple[Path, ...]

@@ -30,7 +30,7 @@ ImportWatch = Callable[[str, int, int], None]
 
 @dataclass(frozen=True, slots=True)
 class LedgerImport:
-    """What an import did with the `records` of the source. `differing` names the first of those that the target does not hold as it should.
+    """The result of importing the `records` of a source. `differing` names the first of those that differ in the target.
 
     Each of the others is one of: `inserted`, `held` (the target had it), `stripped` (one of both has it without its raw samples),
     `removed` (the target's retention has removed it), `invalid` (it was never valid, or the target cannot store it: now in quarantine),
@@ -70,7 +70,7 @@ class _Wanted:
 
 @dataclass(slots=True)
 class _Portion:
-    """What one commit takes."""
+    """The content of one commit."""
 
     arrivals: list[Arrival] = field(default_factory=list)
     rejections: list[Rejection] = field(default_factory=list)

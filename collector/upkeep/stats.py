@@ -1,4 +1,4 @@
-"""What a ledger holds and what takes the space, with what is derived from it on this machine."""
+"""Statistics of a ledger: its contents and what takes the space, with the data derived from it on this machine."""
 
 import dataclasses
 

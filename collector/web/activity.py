@@ -1,4 +1,4 @@
-"""What is measured now: which device measures which run, and how far each campaign is, by the time of receipt."""
+"""The current measurements: which device measures which run, and the progress of each campaign, by the time of receipt."""
 
 import hashlib
 import time
@@ -22,7 +22,7 @@ _CAMPAIGN_TOPIC = "edgemeter/campaign/"
 
 @dataclass(frozen=True, slots=True)
 class DeviceActivity:
-    """What a device measures now, as it reported; `is_stale` when it has not reported for an hour."""
+    """The current measurement of a device, as it reported; `is_stale` when it has not reported for an hour."""
 
     fleet: str
     device: str
@@ -32,7 +32,7 @@ class DeviceActivity:
 
     @property
     def text(self) -> str:
-        """What it measures and since when, by the time of receipt."""
+        """The measurement and its start in words, by the time of receipt."""
         since = figures.stamp(self.received_ns)
         report = f"no report since {since} UTC: it may have ended" if self.is_stale else f"reported {since} UTC"
         return f"{self.measuring.text}, {report}"
@@ -49,14 +49,14 @@ class CampaignActivity:
 
 @dataclass(frozen=True, slots=True)
 class Activities:
-    """What is measured now: devices by fleet and name, campaigns by name."""
+    """The current measurements: devices by fleet and name, campaigns by name."""
 
     devices: Sequence[DeviceActivity] = ()
     campaigns: Sequence[CampaignActivity] = ()
 
     @property
     def key(self) -> str:
-        """What changes when the page shows something else."""
+        """The key of what the page shows: it changes when something else is to be shown."""
         return hashlib.sha256(repr(self).encode()).hexdigest()[:16] if self.devices or self.campaigns else "nothing"
 
     def of(self, fleet: str, device: str) -> DeviceActivity | None:

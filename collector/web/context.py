@@ -25,7 +25,7 @@ def live_chart(chart: Chart, _number: int, fallback: Markup = NOTHING) -> Markup
 
 @dataclass(frozen=True, slots=True)
 class ViewContext:
-    """What a view is made from; used by one thread, for one view."""
+    """The data that a view is made from; used by one thread, for one view."""
 
     connection: sqlite3.Connection
     source: RecordSource

@@ -1,4 +1,4 @@
-"""What was measured where: models by board types, how often and when last, and what never was."""
+"""The coverage of measurements: models by board types, how often and when last, and which were never measured."""
 
 from collections import defaultdict
 from collections.abc import Sequence

@@ -1,4 +1,4 @@
-"""What changed, told once each, as a list that leads to the series and the period."""
+"""The findings, each listed once with links to its series and period."""
 
 from collections.abc import Mapping
 

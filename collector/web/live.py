@@ -1,4 +1,4 @@
-"""What comes while a page is open (runs, states of devices, what is measured now): server-sent events, whose id is the ledger's row.
+"""Updates for an open page (runs, states of devices, current measurements): server-sent events, whose id is the ledger's row.
 
 A client that reconnects names the last id it has got, and gets every run after it: nothing is lost, nothing is kept for it meanwhile.
 """
@@ -24,7 +24,7 @@ DeviceStates = Mapping[tuple[str, str], str | None]
 
 @dataclass(slots=True)
 class LiveFeed:
-    """What the clients wait for; `publish` is called by one thread."""
+    """The feed that the clients wait for; `publish` is called by one thread."""
 
     index: RunIndex
     heartbeat_s: float = 10.0

@@ -39,7 +39,7 @@ class HeldAddresses:
 
 @dataclass(frozen=True, slots=True)
 class FileChoice:
-    """What a file holds: the cases, how many runs with their raw samples, and the comparison that it begins with (else the overview)."""
+    """The content chosen for a file: the cases, how many runs with raw samples, and the first comparison (else the overview)."""
 
     case_filter: CaseFilter = CaseFilter()  # noqa: RUF009 - frozen
     runs: int = RUNS

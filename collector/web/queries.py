@@ -1,4 +1,4 @@
-"""What the views ask of the index: cases, runs of a case, changes; narrowed to what the reader picked."""
+"""The queries of the views to the index: cases, runs of a case, changes; narrowed by the reader's filter."""
 
 import re
 import sqlite3
@@ -30,7 +30,7 @@ _RUN_COLUMNS = ", ".join((*RUN_COLUMNS, *VALUE_COLUMNS))
 
 @dataclass(frozen=True, slots=True)
 class CaseFilter:
-    """What the reader picked: a facet that is None may be anything; `days` back from the newest run, None: all.
+    """The reader's filter: a facet that is None matches everything; `days` back from the newest run, None: all.
 
     `level` is whether only the runs of a case's current level count, or all.
     """

@@ -45,7 +45,7 @@ LIVE, LONGEST_ROW = "live", 18
 
 @dataclass(frozen=True, slots=True)
 class PageResponse:
-    """What a request is answered with."""
+    """The response to a request."""
 
     status: int
     kind: str
@@ -168,7 +168,7 @@ class _PageHandler(HttpHandler):
 
     @property
     def page(self) -> PageServer:
-        """What is served."""
+        """The served pages."""
         return self.server.page
 
     def answer(self) -> None:

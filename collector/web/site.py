@@ -108,7 +108,7 @@ DIGITS_HELD = 8
 
 @dataclass(frozen=True, slots=True)
 class FormChoices:
-    """What the forms offer: the values of each field, and how they are called."""
+    """The choices in the forms: the values of each field, and their labels."""
 
     values: Mapping[str, Mapping[str, str]]
 

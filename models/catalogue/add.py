@@ -26,7 +26,7 @@ _ACCELERATORS = {"edgetpu": "edgetpu", "tensorrt": "tensorrt"}
 
 @dataclass(frozen=True, slots=True)
 class NewEntry:
-    """What the user gives of the file; None where the file's own data are used."""
+    """The user's data about the file; None where the file's own data are used."""
 
     name: str | None = None
     runtime: str | None = None

@@ -58,7 +58,7 @@ class LanguageFile(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def name(self) -> str:
-        """What commands call it: the file's name; of a folder that is one model the folder's."""
+        """The name in commands: the file's; of a folder that is one model the folder's."""
         return self.path.parent.name if self.path.name == FOLDER_CONFIG else self.path.name
 
 

@@ -138,7 +138,7 @@ ConversionState = Literal["ok", "degraded", "ruined"]
 
 @dataclass(frozen=True, slots=True)
 class ConversionLimits:
-    """What a precision explains: lost accuracy; common predictions and signal-to-noise ratio below which it is degraded or ruined."""
+    """The limits of a precision: lost accuracy; common predictions and signal-to-noise ratio below which it is degraded or ruined."""
 
     lost: float
     same_ok: float

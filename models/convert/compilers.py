@@ -39,7 +39,7 @@ _ROW = re.compile(r"^([A-Z][A-Za-z0-9_-]*)\s+(\d+)\s+(\S.*?)\s*$", re.MULTILINE)
 
 @dataclass(frozen=True, slots=True)
 class EdgeTpuCoverage:
-    """What the compiler reports: facts on the operations, and why some of them stay on the CPU."""
+    """The report of the compiler: facts on the operations, and why some of them stay on the CPU."""
 
     facts: dict[str, str | int]
     on_cpu: tuple[str, ...]

@@ -1,4 +1,4 @@
-"""What converters print and raise: their output goes to a file, their errors become ours."""
+"""Output and errors of converters: their output goes to a file, their errors become ours."""
 
 import os
 import sys

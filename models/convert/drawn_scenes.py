@@ -120,7 +120,7 @@ LEVEL_STEP = 4
 
 
 class Stream(IntEnum):
-    """What a scene is for."""
+    """The purpose of a scene."""
 
     TRAIN = 0
     VALIDATION = 1

@@ -49,7 +49,7 @@ def _uses(process: Path, path: bytes) -> bool:
 
 
 class CacheNote(msgspec.Struct, frozen=True, kw_only=True):
-    """What a folder of the cache holds; `address` is where it came from, or the bundle."""
+    """The content of a cache folder; `address` is its origin: an address, or the model archive."""
 
     entry: EntryName
     file: FileName

@@ -102,7 +102,7 @@ class ApplyRequest:
 
 @dataclass(frozen=True, slots=True)
 class ApplySettings:
-    """What all devices share; `join_file` makes the text of join.toml, with a new token, for a device that has not joined.
+    """The settings that all devices share; `join_file` makes join.toml with a new token for a device that has not joined.
 
     `disk` is the device's disk with the system to install into, None for the running one.
     """

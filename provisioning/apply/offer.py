@@ -1,4 +1,4 @@
-"""What `edgemeter fleet apply` offers to devices: bundles, and a Python for boards whose own is too old."""
+"""The files that `edgemeter fleet apply` offers to devices: releases, and a Python for boards whose own is too old."""
 
 import hashlib
 import re

@@ -1,4 +1,4 @@
-"""What `edgemeter fleet apply` does as root on a device: it is sent over standard input behind a line `PLAN = ...`.
+"""The root part of `edgemeter fleet apply` on a device: sent over standard input behind a line `PLAN = ...`.
 
 It needs nothing but Python >= 3.10. Each step looks first and acts only where something differs, so it may be repeated and interrupted;
 it prints one JSON line per step: its name, its state, and a detail.

@@ -79,7 +79,7 @@ class SshOptions:
 
 @dataclass(frozen=True, slots=True)
 class CommandResult:
-    """What a command on the device printed; `errors` is its standard error."""
+    """The output of a command on the device; `errors` is its standard error."""
 
     status: int
     output: str

@@ -1,4 +1,4 @@
-"""What a bundle holds besides the package index's wheels: a vendor's wheels, Debian packages and hooks; and what it can run on then."""
+"""Additions to a release: a vendor's wheels, Debian packages and hooks; and the devices that it can run on then."""
 
 import re
 import shutil

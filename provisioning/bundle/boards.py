@@ -52,7 +52,7 @@ class _File(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 
 @dataclass(frozen=True, slots=True)
 class BundleTarget:
-    """What wheels are chosen for: `python` and `glibc` as numbers, (3, 13) and (2, 41)."""
+    """The target that wheels are chosen for: `python` and `glibc` as numbers, (3, 13) and (2, 41)."""
 
     board: str
     arch: str

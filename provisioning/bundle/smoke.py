@@ -49,7 +49,7 @@ NAMESPACE = ("unshare", "--user", "--map-root-user", "--mount", "--", "sh", "-eu
 
 @dataclass(frozen=True, slots=True)
 class ImportCheck:
-    """What was imported, and how: the imported wheels, the failed ones with the reason, or why nothing was tried."""
+    """The result of importing: the imported wheels, the failed ones with the reason, or why nothing was tried."""
 
     how: str
     imported: tuple[str, ...] = ()

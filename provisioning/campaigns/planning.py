@@ -103,7 +103,7 @@ class CampaignPlan:
 
 @dataclass(frozen=True, slots=True)
 class PlanSource:
-    """What a plan is made from: the campaign file, the folder that its paths are relative to, fleet.toml, and the content store."""
+    """The source of a plan: the campaign file, the folder that its paths are relative to, fleet.toml, and the content store."""
 
     written: CampaignFile
     folder: Path

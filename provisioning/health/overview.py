@@ -188,7 +188,7 @@ class DeviceOverview:
 
     @property
     def measuring(self) -> Measuring | None:
-        """What it measures now, None where nothing is known to be measured."""
+        """The current measurement, None where none is known."""
         return self.heard.measuring if self.heard else None
 
     @property

@@ -42,7 +42,7 @@ _CAME = re.compile(r"New client connected from \S+ as (.+) \(p\d+, c\d+, k\d+, u
 
 
 class CollectorSeen(msgspec.Struct, frozen=True, kw_only=True):
-    """What a collector last reported, and when it was received."""
+    """The last report of a collector, and when it was received."""
 
     state: str
     heard_ns: int
@@ -57,7 +57,7 @@ class TakeOvers(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ServerStatus(msgspec.Struct, frozen=True, kw_only=True):
-    """What the service knew at `written_ns`; it is written while the broker is connected."""
+    """The status of the service at `written_ns`; it is written while the broker is connected."""
 
     written_ns: int
     collectors: dict[str, CollectorSeen] = {}

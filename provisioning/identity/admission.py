@@ -1,4 +1,4 @@
-"""What people decide: who gets an enrolment token, who is accepted, rejected or revoked. `Enforcement` makes the broker apply it.
+"""Decisions of people: who gets an enrolment token, who is accepted, rejected or revoked. `Enforcement` makes the broker apply them.
 
 A device joins with a token, once; the server keeps the token's hashes, the join file the token itself.
 """
@@ -42,7 +42,7 @@ TOKEN_BYTES = 32
 
 @dataclass(frozen=True, slots=True)
 class Invitation:
-    """What a device needs to join, and until when (by the server's clock)."""
+    """The data that a device needs to join, and until when (by the server's clock)."""
 
     device: str
     expires_ns: int
@@ -138,7 +138,7 @@ def _authority_certificate(path: Path) -> str:
 
 @dataclass(frozen=True, slots=True)
 class AdmissionDecision:
-    """What is to be done: in words, and as a function."""
+    """A decision to carry out: in words, and as a function."""
 
     what: str
     do: Callable[[Connection], None]

@@ -35,7 +35,7 @@ ISOLATES = dict.fromkeys(map(ord, "\u2068\u2069"))
 
 
 class BackupHead(msgspec.Struct, frozen=True, kw_only=True):
-    """What a backup says of itself."""
+    """The head of a backup."""
 
     schema: int
     fleet: str

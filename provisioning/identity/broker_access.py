@@ -49,7 +49,7 @@ def _roles() -> list[Document]:
 
 @dataclass(frozen=True, slots=True)
 class WantedAccess:
-    """What the plug-in is to hold: open tokens, and the names of revoked devices."""
+    """The intended state of the plug-in: open tokens, and the names of revoked devices."""
 
     tokens: Sequence[EnrolmentToken]
     revoked: Collection[str]

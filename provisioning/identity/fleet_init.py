@@ -1,4 +1,4 @@
-"""What `edgemeter fleet init` makes: whatever is missing of a fleet's files."""
+"""The work of `edgemeter fleet init`: it creates whatever is missing of a fleet's files."""
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing

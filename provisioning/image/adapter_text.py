@@ -1,4 +1,4 @@
-"""What the first-boot adapters share: the command that starts our script, the kernel's line, and text edited by blocks.
+"""Shared code of the first-boot adapters: the command that starts our script, the kernel's line, and text edited by blocks.
 
 Text is edited by blocks (top-level keys of YAML, sections of TOML): the user's lines stay, only our own are replaced. The rest need not be
 parsed, and a plain installation has no YAML library.

@@ -32,7 +32,7 @@ class Wifi:
 
 @dataclass(frozen=True, slots=True)
 class FirstBootSettings:
-    """What is set up beside the agent; None and empty keep the system's defaults."""
+    """The system settings made at first boot; None and empty keep the system's defaults."""
 
     user: str | None = None
     ssh_keys: tuple[str, ...] = ()

@@ -24,7 +24,7 @@ class FleetFolder:
 
     @property
     def registry(self) -> Path:
-        """What the service knows of devices, jobs, campaigns and releases (SQLite)."""
+        """The service's database of devices, jobs, campaigns and releases (SQLite)."""
         return self.path / "registry.sqlite"
 
     @property
@@ -44,7 +44,7 @@ class FleetFolder:
 
     @property
     def broker_access(self) -> Path:
-        """What mosquitto's dynamic-security plug-in holds: tokens and revoked devices. A running broker writes it itself."""
+        """The file of mosquitto's dynamic-security plug-in: tokens and revoked devices. A running broker writes it itself."""
         return self.broker / "access.json"
 
     @property
@@ -79,7 +79,7 @@ class FleetFolder:
 
     @property
     def content(self) -> Path:
-        """What devices may fetch, each file named by its sha256: models, suites, bundles."""
+        """The files that devices may fetch, each named by its sha256: models, suites, releases."""
         return self.path / "content"
 
     def certificate(self, name: str) -> Path:

@@ -1,4 +1,4 @@
-"""What the commands that give orders share: which devices are selected, what is packed, and the work of a schedule."""
+"""Shared code of the commands that give orders: which devices are selected, what is packed, and the work of a schedule."""
 
 from dataclasses import dataclass, replace
 from pathlib import Path

@@ -62,7 +62,7 @@ class Candidate:
 
 @dataclass(frozen=True, slots=True)
 class DevicePlace:
-    """What is known of a device's power and tags."""
+    """The known power supply and tags of a device."""
 
     circuit: str | None = None
     power_w: float | None = None
@@ -82,7 +82,7 @@ class StartRules:
 
 
 class InFlight:
-    """What is in flight now, counted by circuit, tag and campaign; `begin` and `end` keep it up to date."""
+    """The work in flight, counted by circuit, tag and campaign; `begin` and `end` keep it up to date."""
 
     def __init__(self) -> None:
         self._held: dict[str, tuple[Candidate, DevicePlace]] = {}

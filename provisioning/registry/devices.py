@@ -75,7 +75,7 @@ _STATEMENTS = {Birth: _BIRTH, Health: _HEALTH, Activity: _ACTIVITY}
 
 @dataclass(frozen=True, slots=True)
 class DeviceReport:
-    """What a device reported, and when it was received."""
+    """A report of a device, and when it was received."""
 
     device: str
     fleet: str
@@ -100,7 +100,7 @@ class Presence:
 
     @property
     def measuring(self) -> Measuring | None:
-        """What it measures now, None where nothing is known to be measured; reported at `activity_ns`."""
+        """The current measurement, None where none is known; reported at `activity_ns`."""
         if self.activity is None or self.activity_ns is None:
             return None
         return self.activity.current(self.activity_ns, self.state, self.session, self.since_ns)
@@ -112,7 +112,7 @@ class Presence:
 
     @property
     def board(self) -> str | None:
-        """What it calls its board."""
+        """The name of the board that the device reported."""
         return self.health.board if self.health else self.birth.board if self.birth else None
 
 

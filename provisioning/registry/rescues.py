@@ -1,4 +1,4 @@
-"""What was done to the power of each device, by whom and with what outcome; how far the rescue of a lost one has come; who measures."""
+"""Power actions on each device, by whom and with what outcome; how far the rescue of a lost one has come; who measures."""
 
 import sqlite3
 from collections.abc import Mapping

@@ -63,7 +63,7 @@ MANY, MANY_RATIO, MANY_WITHIN_S = 3, 0.2, 600
 
 @dataclass(frozen=True, slots=True)
 class MeasuringActivity:
-    """What the server knows of measurements: jobs in flight by device, and when each last reported a measurement (UTC, ns)."""
+    """The measurements known to the server: jobs in flight by device, and when each last reported a measurement (UTC, ns)."""
 
     in_flight: Mapping[str, str] = field(default_factory=dict)
     measured_ns: Mapping[str, int] = field(default_factory=dict)

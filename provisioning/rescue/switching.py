@@ -1,4 +1,4 @@
-"""What the switches share: a power cycle in three steps, the wait for a switch's own timer, and one GET to a switch."""
+"""Shared code of the switches: a power cycle in three steps, the wait for a switch's own timer, and one GET to a switch."""
 
 import http.client
 import time

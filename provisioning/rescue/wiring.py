@@ -32,7 +32,7 @@ class Wiring:
 
     @property
     def shared(self) -> str:
-        """What two devices have in common that lose their power together."""
+        """The power source as text: devices with the same text lose their power together."""
         if self.kind == "external":
             own = any(DEVICE in word for word in (*self.entry.off, *self.entry.on))
             return f"external:{self.place}{f':{self.device}' if own else ''}"

@@ -27,7 +27,7 @@ ReportPhase = Callable[[Phase, int, int], None]
 
 @dataclass(frozen=True, slots=True)
 class WrittenImage:
-    """What was written and read back; `past_cache` is how the page cache was bypassed."""
+    """The data written and read back; `past_cache` is how the page cache was bypassed."""
 
     size_bytes: int
     sha256: str

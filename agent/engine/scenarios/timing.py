@@ -1,4 +1,4 @@
-"""What a scenario times with and what it returns. Between two clock reads there is nothing but the runtime's own call."""
+"""The inputs and results of timing a scenario. Between two clock reads there is nothing but the runtime's own call."""
 
 import gc
 import random
@@ -53,7 +53,7 @@ class TimingSubject:
 
 @dataclass(frozen=True, slots=True)
 class TimingPlan:
-    """What to time: until both `queries` and `seconds` are reached.
+    """The length of the timed part: until both `queries` and `seconds` are reached.
 
     A query is `calls` calls of `batch` samples each. `expected_ns`, the time of a call as the warm-up saw it, sizes the arrays and
     spreads the kept outputs. `seed` draws the inputs (Mersenne Twister) and, with `rate_per_s`, the arrivals.

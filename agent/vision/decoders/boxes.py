@@ -1,4 +1,4 @@
-"""What decoders share: the grids that cells lie in, sigmoid, coordinates, and class-wise non-maximum suppression."""
+"""Shared code of decoders: the grids of cells, sigmoid, coordinates, and class-wise non-maximum suppression."""
 
 from collections.abc import Sequence
 
@@ -193,7 +193,7 @@ def surviving(boxes: Floats, scores: Floats, classes: NDArray[np.int32], output:
 
 
 class OneTensor:
-    """What decoders of one tensor [1, a, b] share: its shape is checked when it is declared, and by `_check` with each query."""
+    """The base of decoders of one tensor [1, a, b]: its shape is checked when it is declared, and by `_check` with each query."""
 
     def __init__(self, model: Card, loaded: Loaded) -> None:
         self._output = model.output

@@ -1,4 +1,4 @@
-"""What decoders of masks share: from a map of logits or probabilities, in cells of the input, to the pixels of a photograph."""
+"""Shared code of mask decoders: from a map of logits or probabilities, in cells of the input, to the pixels of a photograph."""
 
 import numpy as np
 from numpy.typing import NDArray

@@ -1,4 +1,4 @@
-"""What decoders of poses share: keypoints in pixels of the photograph, and the box around them."""
+"""Shared code of pose decoders: keypoints in pixels of the photograph, and the box around them."""
 
 import numpy as np
 

@@ -43,7 +43,7 @@ def test_contract(check, tmp_path):
 
 
 def test_formats_and_quantisation_are_the_files(runtime):
-    """What the device takes and gives is not converted on the way."""
+    """The device's inputs and outputs are not converted on the way."""
     found = runtime.load(MODEL, Options())
     assert (found.package, found.version, found.backend, found.facts) == ("hailort", "4.23.0", "hailo", {"devices": "0000:01:00.0"})
     (output,) = found.outputs

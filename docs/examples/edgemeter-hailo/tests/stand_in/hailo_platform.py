@@ -22,7 +22,7 @@ NUMPY = {"UINT8": np.uint8, "UINT16": np.uint16, "FLOAT32": np.float32}
 
 
 class HailoRTException(Exception):  # noqa: N818 - as HailoRT names it
-    """What HailoRT raises."""
+    """The exception that HailoRT raises."""
 
 
 class HailoRTInvalidHEFException(HailoRTException):
