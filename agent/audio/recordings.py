@@ -24,7 +24,7 @@ _FULL_SCALE = {8: 128.0, 16: 32768.0, 24: 8388608.0, 32: 2147483648.0}
 
 @dataclass(frozen=True, slots=True)
 class AudioRecording:
-    """One channel of samples: float32 [n], -1..1 at full scale, so many a second."""
+    """One channel of samples: float32 [n], -1..1 at full scale, `sample_rate_hz` per second."""
 
     samples: Samples
     sample_rate_hz: int

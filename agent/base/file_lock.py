@@ -124,7 +124,7 @@ class RunLock(FileLock):
         return note
 
     def _open(self) -> int:
-        """Open the file, which belongs to whoever came first; nobody may create over another's in a shared folder (proc_sys_fs(5))."""
+        """Open the file, owned by the user who created it; in a shared folder nobody may open another's with O_CREAT (proc_sys_fs(5))."""
         flags = os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
         with suppress(FileNotFoundError):
             return _open_regular(self.path, flags)
@@ -172,7 +172,7 @@ def run_lock_file() -> Path:
 
 
 def is_run_locked(home: Path) -> bool:
-    """Return whether somebody measures on this board, or does what must not be disturbed."""
+    """Return whether a measurement, or other work that must not be disturbed, is in progress on this board."""
     return any(is_locked(path) for path in {home / run_lock_file(), home / HOME_RUN_LOCK})
 
 

@@ -38,7 +38,7 @@ class HttpHandler(BaseHTTPRequestHandler):
         raise NotImplementedError
 
     def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - the base class's name
-        """Log at debug: a request is no news."""
+        """Log a request at debug level."""
         logger.debug(format, *args)
 
     def respond(self, status: int, body: bytes = b"", headers: Iterable[tuple[str, str]] = ()) -> None:
@@ -82,7 +82,7 @@ class HttpServer(ThreadingHTTPServer):
         self._thread.start()
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """Log at debug that a client has gone before its answer; print the traceback of anything else, which is an error of ours."""
+        """Log at debug level that a client closed the connection early; print the traceback of anything else, which is an error of ours."""
         if isinstance(sys.exc_info()[1], ConnectionError):
             logger.debug("%s has gone before its answer", client_address)
         else:

@@ -63,7 +63,7 @@ def _draw(low: float, high: float) -> float:
 
 
 def backoff_s(failures: int, draw: Callable[[float, float], float] = _draw) -> float:
-    """Return how long to wait after so many failures in a row (0: the connection was there and broke)."""
+    """Return the wait before the next attempt after `failures` in a row (0: an established connection broke)."""
     return draw(SHORTEST_BACKOFF_S, min(LONGEST_BACKOFF_S, FIRST_BACKOFF_S * 2.0 ** min(failures, 10)))
 
 
@@ -131,7 +131,7 @@ class SessionEvents(Protocol):
         ...
 
     def disconnected(self, reason: str) -> None:
-        """Take note that it is gone, `reason` in words; it comes back by itself unless that is `TAKEN_OVER`."""
+        """Note that the connection is lost, `reason` in words; it is re-established automatically unless that is `TAKEN_OVER`."""
         ...
 
     def received(self, message: Message) -> None:

@@ -45,7 +45,7 @@ def no_progress(step: str, done: int, total: int) -> None:
 
 @contextmanager
 def progress_bar(of: Literal["steps", "bytes"] = "steps") -> Iterator[Tell]:
-    """Yield what shows how far steps, or bytes of a file, are, on standard error when it is a terminal; nothing is shown elsewhere.
+    """Yield a progress bar of steps, or of bytes of a file, on standard error; it stays invisible unless that is a terminal.
 
     The bar keeps its own way to the terminal: while a converter is at work, what it prints is redirected.
     """

@@ -8,7 +8,7 @@ _WATCHDOG_SHARE = 0.3
 
 
 class ServiceManager:
-    """Reports to systemd where that asks for it (Type=notify, WatchdogSec), and to nobody elsewhere.
+    """Reports to systemd where that asks for it (Type=notify, WatchdogSec); does nothing elsewhere.
 
     Source: sd_notify(3), sd_watchdog_enabled(3): datagrams to $NOTIFY_SOCKET.
     """

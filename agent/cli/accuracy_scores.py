@@ -65,7 +65,7 @@ def of_detections(annotations: Path, detections: Path, bounds: Bounds) -> Accura
 
 
 def of_model(case: Case, on_event: Callable[[job.Event], None]) -> AccuracyScores:
-    """Return the accuracy of a model on its data set, without timing it, in a process of its own: a crash of a runtime ends only that.
+    """Return the accuracy of a model on its data set, untimed and in a separate process, so that a runtime's crash ends only that.
 
     Raises:
         EdgemeterError: the model, the runtime or the data cannot be used, or there is no ground truth.
@@ -86,13 +86,13 @@ def _verdict(found: job.Scored) -> Verdict:
 
 
 def _silent(rows: NDArray[np.float64], images: int, truth: CocoDocument) -> tuple[str, ...]:
-    """Return what is missing, in words: images without detections count, and who does not know takes the figure for too low."""
+    """Return the warnings about the score: images without detections lower it, which a reader cannot see from the figure."""
     if not truth.annotations:
-        return ("the annotations hold no objects: there is no AP",)
+        return ("the annotations contain no objects, so there is no AP",)
     if all(annotation.iscrowd for annotation in truth.annotations):
-        return ("the annotations hold crowds only, which nobody has to find: there is no AP",)
+        return ("the annotations contain crowds only, which need not be detected, so there is no AP",)
     silent = images - len(np.unique(rows[:, IMAGE]))
-    return (f"{silent} of {images} images have no detections: they count",) if silent else ()
+    return (f"{silent} of {images} images have no detections; their objects count as missed",) if silent else ()
 
 
 def _doubtful(accuracy: Accuracy, truth: Mapping[str, Any], rows: NDArray[np.float64], images: Sequence[int]) -> tuple[str, ...]:

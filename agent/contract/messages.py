@@ -155,7 +155,7 @@ class Activity(msgspec.Struct, frozen=True, kw_only=True):
     measuring: Measuring | None = None
 
     def current(self, received_ns: int, state: str | None, session: int | None, since_ns: int | None) -> Measuring | None:
-        """Return what is measured, None once that is over: the device is gone, or another process came after this report.
+        """Return the current measurement, None once it is over: the device is offline, or another process started after this report.
 
         `state` (None: not reported) holds for `session` since `since_ns`. `edgemeter run` beside the agent reports under a session of its
         own, while the state is the agent's, from before.

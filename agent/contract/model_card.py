@@ -93,7 +93,7 @@ class TextInput(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
 
 
 class TensorInput(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="kind", tag="tensor"):
-    """Tensors that the task makes as the model declares them: there is nothing more to say of them."""
+    """Tensors that the task makes as the model declares them; they have no settings."""
 
 
 # `kind` in a card; a card without one is of an image.

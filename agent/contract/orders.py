@@ -26,7 +26,7 @@ LARGEST_DATA_BYTES = 2048 << 20
 
 
 class Content(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A file by its hash; `name` is what it is called where a name is needed, never where it is put."""
+    """A file by its hash; `name` is its display name, never its location."""
 
     sha256: Sha256
     size_bytes: Number
@@ -55,7 +55,7 @@ class Measure(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
 
 
 class Golden(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag="golden"):
-    """Measure the model that ships with the agent, by which a board is held against its own past."""
+    """Carry out a canary run: measure the model that ships with the agent, to compare a board with its own past."""
 
     discard_first: bool = False
 

@@ -1,4 +1,4 @@
-"""Whether a time that a device states can be true: held against the clock of the collector that received it.
+"""The plausibility of a time that a device reports, judged by the clock of the collector that received it.
 
 A clock that claims to be synchronised may lie years ahead, after a wrong time server or a dead battery. What it stated stays as it was
 stored; statistics and points place such a run at the time of its receipt, as those of devices without a synchronised clock.

@@ -34,7 +34,7 @@ ENTRY_POINTS = "edgemeter.datasets"
 
 @dataclass(frozen=True, slots=True)
 class Targets:
-    """Ground truth in a form of its own: a target per item, by the item's name (a file's, relative to the folder). Its task knows it.
+    """Ground truth of any type: a target per item, by the item's name (a file's, relative to the folder). Its task knows the type.
 
     `groups` maps the names of items that have one to their group.
     """

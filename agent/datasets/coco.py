@@ -282,7 +282,7 @@ def _decoded(annotation: Mapping[str, Any], key: str, form: Any, words: str) -> 
 
 
 def _contradiction(document: CocoDocument) -> str | None:
-    """Return what is wrong with the document as a whole, None when nothing is."""
+    """Return the error in the document as a whole, None if it is consistent."""
     images = {image.id for image in document.images}
     categories = {category.id for category in document.categories}
     names = [image.file_name for image in document.images if image.file_name is not None]

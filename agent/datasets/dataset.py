@@ -138,7 +138,7 @@ def _truth(folder: Path, annotations: Path | None, wanted: str | None) -> Ground
 
 
 def _choose(named: list[str], count: int | None, seed: int) -> tuple[list[str], Subset | None]:
-    """Return so many of the named, sorted, and how they were chosen: by a hash of each, so that the order of files plays no part."""
+    """Return a sorted subset of the names and how it was chosen: by a hash of each name, independent of the order of files."""
     if count is None:
         return named, None
     if count > len(named):

@@ -50,7 +50,7 @@ class Item:
         return self.path
 
     def of_file(self, path: Path) -> "Item":
-        """Return the item with this file of its own in place of what it holds."""
+        """Return the item with this file instead of its content."""
         return replace(self, path=path, text=None, array=None)
 
     def read_text(self) -> str:

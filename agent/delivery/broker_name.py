@@ -66,7 +66,7 @@ class BrokerName:
             return self.state == "beside" and self._is_resident and self._lock.take()
 
     def wait_s(self, now_s: float) -> float:
-        """Return how long the name stays what it is by itself, at most a minute."""
+        """Return how long the name remains unchanged without an event, at most a minute."""
         with self._guard:
             return min(60.0, max(0.0, self._until_s - now_s)) if self.state == "displaced" else 60.0
 
@@ -76,7 +76,7 @@ class BrokerName:
             self._connected_s = now_s
 
     def disconnected(self, reason: str, now_s: float) -> None:
-        """Note that it is gone; with a reason that tells of a namesake, or for the n-th time at once while there is one, we give way."""
+        """Note the disconnect; give way for a while if a namesake took the name over, or if one is there and our connections are short-lived."""
         with self._guard:
             lived_s = now_s - self._connected_s
             self._short_lives = self._short_lives + 1 if lived_s < SHORT_LIFE_S else 0

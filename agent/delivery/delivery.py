@@ -39,7 +39,7 @@ class Delivery:
         return kept
 
     def report_activity(self, measuring: Measuring | None) -> None:
-        """Report what is measured now, None when nothing is; without a connection it is not reported."""
+        """Report the current measurement, None when there is none; without a connection nothing is sent."""
         self._publisher.report_activity(measuring)
 
     def waiting(self) -> int:

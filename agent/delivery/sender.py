@@ -205,7 +205,7 @@ class SendWindow:
         return rows
 
     def wait_s(self, now_s: float) -> float:
-        """Return how long nothing is due, at most a minute."""
+        """Return the time until something is due, at most a minute."""
         times = [self._paused_until_s - now_s] if now_s < self._paused_until_s else []
         if self._sent:
             times.append(next(iter(self._sent.values())).at_s + self.timeout_s() - now_s)

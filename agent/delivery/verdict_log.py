@@ -16,7 +16,7 @@ VERDICTS = frozenset({"valid", "suspect", "invalid"})
 
 
 def note_verdict(home: Path, started_at_ns: int, verdict: str) -> None:
-    """Keep the verdict of one run; a disk that is full or gone costs no more than this line."""
+    """Keep the verdict of one run; if the disk is full or missing, only this line is lost."""
     path = home / VERDICTS_FILE
     with contextlib.suppress(OSError):
         with path.open("a", encoding="ascii") as file:

@@ -49,7 +49,7 @@ def accelerator_link(runtime: RuntimeInfo, attached: Sequence[str]) -> Link | No
 
 
 def is_blind_to(description: Description, link: Link) -> bool:
-    """Return whether a sensor leaves out what hangs on a link; a model of a wider scope knows no more than the sensor it is fed by."""
+    """Return whether a sensor excludes devices on a link; an estimate of a wider scope excludes what its source sensor excludes."""
     return bool(_LEFT_OUT[link] & set(description.excludes)) or not _sees_board(description)
 
 

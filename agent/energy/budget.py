@@ -143,7 +143,7 @@ def net(budget: Iterable[UncertaintyTerm], gross_mj: float, net_mj: float) -> Ex
 
 
 def _delay_s(averaging: Averaging | None) -> float:
-    """Return how late the sensor is known to be at most, where its readings do not show it; 0 where nothing is known."""
+    """Return the largest known delay of the sensor that its readings do not show; 0 where none is known."""
     if averaging is None:
         return 0.0
     return (averaging.window_s or 0.0) / 2 + (averaging.lag_s or 0.0) + (averaging.update_interval_s or 0.0)

@@ -40,7 +40,7 @@ EnergyOrReason = tuple[Energy | None, str | None]
 
 
 def estimated_energy(power_w: float, timed: Window, inferences: int) -> Energy:
-    """Return the energy of an inference from a stated input power, which nobody measured; it never ranks with measurements."""
+    """Return the estimated energy of an inference from a stated input power; it is never ranked with measurements."""
     window_ms = timed.length_ns / NS_PER_MS
     return Energy(
         sensor=ESTIMATE_SENSOR,

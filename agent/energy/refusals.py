@@ -45,7 +45,7 @@ def refusal_of(case: SensorRun) -> str | None:
 
 
 def _impossible(case: SensorRun) -> str | None:
-    """Return why the power over a stretch cannot be that of a machine; what a counter does not count has a reason of its own."""
+    """Return why the power over a window is impossible for a machine; a counter that omits energy has its own reason."""
     if isinstance(case.curve, CounterCurve):
         return None
     idle = [window for window in (case.run.idle_before, case.run.idle_after) if window is not None and case.curve.values(window)]

@@ -92,7 +92,7 @@ def renewal_of(times_ns: Times, powers_w: Array, period_ns: float, cycle_ns: flo
 
 
 def _chance(powers_w: Array) -> float:
-    """Return how often two of the readings are equal; of so many different values one is equal to itself only."""
+    """Return the probability that two random readings are equal, without that of a reading with itself."""
     _, counts = np.unique(powers_w, return_counts=True)
     return float(np.sum((counts / counts.sum()) ** 2)) - 1 / powers_w.size
 

@@ -1,4 +1,4 @@
-"""One sensor through a run: what was measured when, how long its stretches have to be, and what its readings show of its own ways."""
+"""One sensor through a run: its measured windows, their minimum lengths, and the sensor's properties that its readings reveal."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

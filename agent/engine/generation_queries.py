@@ -51,7 +51,7 @@ class TimedRequest:
 
     @property
     def tpot_ns(self) -> float:
-        """Return the mean time of a token after the first; that of the first where there is no other."""
+        """Return the mean time per token after the first; the time of the first where it is the only one."""
         steps = len(self.token_ns) - 1
         return (self.token_ns[-1] - self.token_ns[0]) / steps if steps else float(self.token_ns[0])
 

@@ -33,7 +33,7 @@ def run_isolated(work: job.RunJob, follow: Follow) -> job.MeasuredRun:
 
 
 def score_isolated(work: job.RunJob, follow: Follow) -> job.Scored:
-    """Score the job's model in a process of its own, without timing it; for the rest as `run`.
+    """Score the job's model in a separate process, without timing it; otherwise like `run`.
 
     Raises:
         EdgemeterError: what it ended with; MeasurementError when the process died.

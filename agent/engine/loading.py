@@ -32,7 +32,7 @@ OPERATOR_MARK = "edgemeter_operator"
 
 @dataclass(frozen=True, slots=True)
 class LoadedModel:
-    """The loaded model with what is known of it; `work` and `data` are None where there are no photographs."""
+    """The loaded model with its known facts; `work` and `data` are None where there are no photographs."""
 
     runtime: runtimes.Runtime
     loaded: Loaded
@@ -120,7 +120,7 @@ def prepare_calls(model: LoadedModel, first: list[list[Array]], seed: int) -> Pr
 
 
 def _recorded_s(model: LoadedModel, items: int, calls: int) -> float | None:
-    """Return the mean length by the call of the first so many recordings, as far as the model hears them."""
+    """Return the mean length per call of the first recordings, up to the length that the model uses."""
     wanted = model.card.input if model.card else None
     if model.data is None or not isinstance(wanted, AudioInput) or any(item.kind != "audio" for item in model.data.items[:items]):
         return None

@@ -148,7 +148,7 @@ def _time(work: job.RunJob, start: _Start, emit: Emit) -> _Timing:
 
 
 def may_give_energy(work: job.RunJob, plan: TimingPlan, expected_s: float) -> bool:
-    """Return whether a timed part that is expected to take so long may give an energy: idle for one that cannot is time for nothing.
+    """Return whether a timed part of this expected length can give an energy; if not, the idle phases are skipped to save time.
 
     What the warm-up expects may be wrong by a quarter.
     """

@@ -68,7 +68,7 @@ class ServerGenerator:
         self._vocabulary = 0
 
     def load(self, model: Path, options: Options, context_tokens: int) -> LoadedGenerator:
-        """Ask the server what it is, and have it answer once, which loads the model where that is still to do; see `Generator.load`."""
+        """Query the server's facts and send one query, which loads the model if necessary; see `Generator.load`."""
         check_options("server", options, backends=("http",))
         model_file.head(model)
         file = read_toml(model, ServerFile, "server's file")
@@ -214,7 +214,7 @@ class _Heard:
 
     @property
     def output_tokens(self) -> int | None:
-        """Return the server's own count; None if it has not told."""
+        """Return the server's own count; None if it did not report one."""
         return self._last.output_tokens
 
     def take(self, part: Part) -> None:

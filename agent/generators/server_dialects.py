@@ -91,7 +91,7 @@ class _Timings(msgspec.Struct):
     cache_n: int = 0
 
     def own(self) -> EngineTimings:
-        """Return them; the first token came with the prompt."""
+        """Return the engine's timings; decoding excludes the first token, which the prompt's time includes."""
         return EngineTimings(self.prompt_ms, self.prompt_n, self.predicted_ms, max(self.predicted_n - 1, 0))
 
 

@@ -44,7 +44,7 @@ class ServerFacts:
 
 
 def ask_facts(connection: ServerConnection, file: ServerFile) -> ServerFacts:
-    """Return what the server says of itself; it is asked what it is unless its file tells.
+    """Return the facts that the server states; its kind is queried unless the model file names it.
 
     Raises:
         TransientError: it does not answer.

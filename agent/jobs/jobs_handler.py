@@ -122,7 +122,7 @@ class JobsHandler:
         self._recover()
 
     def connected(self) -> None:
-        """Send again what has no answer, and that nothing is measured where nothing is."""
+        """Resend unanswered reports, and report that no measurement is in progress if none is."""
         self._reporting.connected()
         self._fetching.connected()
         if self._running is None and not is_locked(self._lock.path):

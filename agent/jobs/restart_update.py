@@ -15,7 +15,7 @@ REQUEST = Path("update") / "reboot"
 
 
 def check_restart(work: Restart, home: Path, environment: Mapping[str, str] = os.environ) -> None:
-    """Find out whether somebody would start again what is ended.
+    """Check that a service manager would restart the process after it ends.
 
     Raises:
         UnavailableError: nothing would.

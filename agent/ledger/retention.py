@@ -33,7 +33,7 @@ class RetentionRemoved:
 
 
 def before_ns(days: float | None, now_ns: int) -> int:
-    """Return the time before which what is kept for so many days is removed, -1 for never."""
+    """Return the time before which data kept for this many days are removed, -1 for never."""
     # Longer than the clock counts is for ever.
     return -1 if days is None else max(-1, now_ns - int(days * NS_PER_DAY))
 

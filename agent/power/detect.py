@@ -24,7 +24,7 @@ NO_SENSOR = "no power sensor on this machine"
 
 @dataclass(frozen=True, slots=True)
 class FoundSensor:
-    """One known sensor: what it is where it is here, else the reason why it is not; `is_absent` unless it is here and cannot be read.
+    """One supported sensor: its description if present, else the reason; `is_absent` is false where it is present but unreadable.
 
     `is_chosen_unasked` is false of one that a run uses only when it was named; `is_configured` of one that has settings of the user's.
     """
@@ -111,11 +111,11 @@ class MissingSensor:
         self._why = why
 
     def describe(self) -> Description:
-        """Raise why there is nothing to describe."""
+        """Raise the error that explains why the sensor cannot be described."""
         raise UnavailableError(self._why)
 
     def read(self) -> Reading:
-        """Raise why there is nothing to read."""
+        """Raise the error that explains why the sensor cannot be read."""
         raise UnavailableError(self._why)
 
     def close(self) -> None:

@@ -110,7 +110,7 @@ class I2cRegisters:
 
 
 class I2cDump:
-    """A bus of which somebody kept what i2cdump or i2cget printed; writing to it does nothing."""
+    """A bus replayed from the output of i2cdump or i2cget; writing to it does nothing."""
 
     def __init__(self, content: bytes) -> None:
         text = content.decode(errors="replace")

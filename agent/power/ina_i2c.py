@@ -78,7 +78,7 @@ class Ina(ABC):
         return None
 
     def code(self, averages: int, choices: Sequence[int]) -> int:
-        """Return the register's code for so many averages.
+        """Return the register's code for a number of averages.
 
         Raises:
             ConfigError: it cannot average that many.
@@ -253,7 +253,7 @@ class InaI2c:
             raise ConfigError(f"[sensors.ina_i2c] address = {address!r}: an INA is between 0x40 and 0x4f")
 
     def describe(self) -> Description:
-        """Set the chip up and return what it is."""
+        """Set the chip up and return its description."""
         with as_unavailable():
             chip, registers = self._opened()
             measured = chip.measure(registers, self._shunt())

@@ -41,7 +41,7 @@ SEEN = (
 
 
 def _averaging(source: Source | None, name: str) -> Averaging | None:
-    """Return what is published of this GPU's power; of a counter nothing is."""
+    """Return the published averaging of this GPU's power readings; None for an energy counter or an unknown GPU."""
     if source == "averaged":
         return Averaging(window_s=AVERAGED_MS / 1000, sources={"window_s": "published"})
     found = next(((update_s, seen) for pattern, update_s, seen in SEEN if pattern.search(name)), None)
@@ -63,7 +63,7 @@ class Nvml:
         self._source: Source | None = None
 
     def describe(self) -> Description:
-        """Return which GPU it is, and by what it is read."""
+        """Return the description: the GPU, and the source of its power."""
         self._open()
         try:
             name = self._text(self._library.nvmlDeviceGetName)

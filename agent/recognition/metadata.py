@@ -83,7 +83,7 @@ def _label_file(metadata: Mapping[str, str]) -> tuple[str, ...]:
 
 
 def _in_order(by_number: Mapping[int, str]) -> tuple[str, ...]:
-    """Return the names in order of their numbers, gaps as empty names; none where the numbers are no class numbers."""
+    """Return the names in order of their numbers, gaps as empty names; none where the numbers cannot be class numbers."""
     if not by_number or max(by_number) >= 10 * len(by_number) + 100:
         return ()
     return tuple(by_number.get(number, "") for number in range(max(by_number) + 1))

@@ -49,7 +49,7 @@ class EdgeTpuLibrary:
 
 
 def load_edgetpu_library(name: str, root: Path) -> EdgeTpuLibrary:
-    """Load the library into this process, and return what it is; `root` is where var/lib/dpkg lies.
+    """Load the library into this process and return its description; `root` is the folder that holds var/lib/dpkg.
 
     Raises:
         UnavailableError: it is not installed, cannot be loaded, or is not an Edge TPU library.

@@ -172,7 +172,7 @@ def _quantised(declared: tuple[TensorInfo, ...], model: Path) -> tuple[TensorInf
 
 
 def _reason(error: Exception) -> str:
-    """Return the last words of the library's chain of places, which are what it is about."""
+    """Return the last part of the library's error message, which states the cause; the parts before it are source locations."""
     lines = [
         line.strip() for line in str(error).splitlines() if line.strip() and not line.startswith(("Exception from", "FrontEnd API failed"))
     ]

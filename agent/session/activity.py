@@ -20,7 +20,7 @@ class ActivityReport:
         self._failed = 0
 
     def __call__(self, event: session.RunBegins | job.Event | session.RunEnds) -> None:
-        """Note one event of the session; nothing is sent but when a run begins."""
+        """Note one event of the session; a report is sent only when a run begins."""
         if isinstance(event, session.RunBegins):
             measuring = Measuring(
                 suite=self._suite[:LONGEST_TEXT],

@@ -21,7 +21,7 @@ _BY_ID = (
 
 
 def coco_class_names(classes: int) -> tuple[str, ...]:
-    """Return the names of the classes of a detector with so many, "" for an unused one; none where it is not COCO's.
+    """Return COCO's class names for a detector with this many classes, "" for an unused one; none where the number is not COCO's.
 
     80 are COCO's in order, 90 its ids 1 to 90 (TensorFlow), 91 its ids 0 to 90 (DETR).
     """

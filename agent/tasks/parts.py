@@ -131,7 +131,7 @@ class Jackknifed:
 def between(
     value: float, error: float | None, freedom: float, limits: tuple[float, float] = (0.0, 1.0)
 ) -> tuple[float | None, float | None]:
-    """Return the bounds (95%) of a figure, within `limits`, by Student's t with so many degrees of freedom; None without an error."""
+    """Return the bounds (95%) of a figure, within `limits`, by Student's t with the given degrees of freedom; None without an error."""
     if error is None:
         return None, None
     reach = errors(CONFIDENCE, freedom) * error

@@ -104,7 +104,7 @@ def _seen(value: Plain, is_time: bool) -> Plain:  # noqa: FBT001 - one of a row
 
 
 def short(value: Plain, digits: int = DIGITS) -> Plain:
-    """Return a figure with so many significant digits, None where it is no finite number; anything else as it is."""
+    """Return a figure rounded to significant digits, None where it is not finite; anything else unchanged."""
     if isinstance(value, float):
         return float(f"{value:.{digits}g}") if math.isfinite(value) else None
     return value

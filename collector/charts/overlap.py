@@ -39,7 +39,7 @@ def merged(rows: Sequence[Row], place: Callable[[float, float], Place]) -> list[
 
 
 def axis(values: Sequence[float], reach_px: float, *, is_log: bool, from_zero: bool) -> Callable[[float], float]:
-    """Return where Vega draws an amount on an axis of so many pixels that holds `values`: with its padding and its round ends."""
+    """Return the pixel at which Vega draws an amount on an axis that holds `values`, with its padding and its rounded ends."""
     least = min((value for value in values if value > 0), default=1.0)
     to = (lambda value: math.log(max(value, least))) if is_log else float
     low, high = 0.0 if from_zero and not is_log else to(min(values)), to(max(values))

@@ -27,7 +27,7 @@ def has(rows: Sequence[Mapping[str, Any]], name: str) -> bool:
 
 
 def sized(height: int) -> Spec:
-    """Return a chart as wide as its place, so many pixels high."""
+    """Return a chart as wide as its container and `height` pixels high."""
     return {"width": "container", "height": height}
 
 

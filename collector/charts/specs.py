@@ -127,7 +127,7 @@ def strips(unit: str, styles: Sequence[parts.Style], values: Iterable[float | No
 
 
 def stacked_bars(unit: str, names: Sequence[str], lanes: int) -> Spec:
-    """Return a bar for each of so many cases, its parts in a row from 0: rows of `series`, `part`, `value`, `place` of the part."""
+    """Return a stacked bar for each case: rows of `series`, `part`, `value`, `place` of the part."""
     shades = [f"var(--p{place % 4})" for place in range(len(names))]
     return {
         "width": "container", "height": 12 + 26 * lanes,
@@ -145,7 +145,7 @@ def stacked_bars(unit: str, names: Sequence[str], lanes: int) -> Spec:
 
 
 def ranked_bars(unit: str, lanes: int) -> Spec:
-    """Return a bar for each of so many rows in the order of the rows, with its figure: rows of `term`, `value`, `detail`."""
+    """Return a bar for each row, in the order of the rows, with its figure: rows of `term`, `value`, `detail`."""
     base = {"y": {"field": "term", "type": "nominal", "title": None, "sort": None, "axis": parts.BARE}}
     x = {"field": "value", "type": "quantitative", "title": unit}
     tips = [parts.tip("term"), parts.tip("value", unit, ",.2~r"), parts.tip("detail", "degrees of freedom")]
@@ -162,7 +162,7 @@ def ranked_bars(unit: str, lanes: int) -> Spec:
 
 
 def heat_map(unit: str, values: Iterable[float | None], lanes: int) -> Spec:
-    """Return so many rows by columns, shaded by value: rows of `row`, `column`, `value`, `low`, `high`, `text`, `below`, `detail`."""
+    """Return a heat map shaded by value: rows of `row`, `column`, `value`, `low`, `high`, `text`, `below`, `detail`."""
     present = [value for value in values if value is not None]
     kind = "log" if spread_ratio(present) >= 2 and min(present, default=0) > 0 else "linear"
     top = {"labelAngle": -30, "orient": "top", "labelLimit": 170, "labelOverlap": False, **parts.BARE}
@@ -287,7 +287,7 @@ def among(unit: str, rows: Sequence[Mapping[str, Any]]) -> Spec:
 
 
 def periods(lanes: int) -> Spec:
-    """Return when so many alerts were open: rows of `alert`, `rule`, `started_at_ns`, `end_ns`, `state`, `text`."""
+    """Return the periods of open alerts: rows of `alert`, `rule`, `started_at_ns`, `end_ns`, `state`, `text`."""
     x = parts.when()
     colour = {
         "field": "state",

@@ -1,4 +1,4 @@
-"""`edgemeter models references`: what devices are held against, with provenance."""
+"""`edgemeter models references`: the references that devices are compared with, with provenance."""
 
 from datetime import datetime, timezone
 from pathlib import Path

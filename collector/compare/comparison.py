@@ -54,7 +54,7 @@ def not_ranked(case: CaseSummary, references: Sequence[CaseSummary]) -> str | No
 
 
 def most_precise(summaries: Sequence[CaseSummary]) -> dict[str, list[CaseSummary]]:
-    """Return by model the cases that a gate can be held against: of each kind the two best, so that none is held against itself.
+    """Return by model the candidate baselines of a gate: the two best of each kind, so that no case is compared with itself.
 
     `not_ranked` gives the same result for them as for all cases, but faster where there are thousands.
     """

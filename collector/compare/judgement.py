@@ -89,7 +89,7 @@ def energies_rank(case: CaseSummary, reference: CaseSummary) -> bool:
 
 
 def is_one_meter(case: CaseSummary, reference: CaseSummary) -> bool:
-    """Return whether one meter measured both: what it is wrong by then cancels in the ratio."""
+    """Return whether one meter measured both, so that its error cancels in the ratio."""
     own, other = case.energy, reference.energy
     sides = (case.key.fleet, case.key.device), (reference.key.fleet, reference.key.device)
     return own is not None and other is not None and own.sensor == other.sensor and sides[0] == sides[1]
@@ -224,7 +224,7 @@ def verdict_lines(case: CaseSummary, judgements: CaseJudgements) -> list[str]:
 
 
 def why_not_compared(figure: str, case: CaseSummary, reference: CaseSummary) -> str:
-    """Return why there is nothing to decide of a figure."""
+    """Return why a figure is not judged."""
     if figure == "energy":
         classes = [side.energy.ranks_as for side in (reference, case) if side.energy]
         reason = f"{classes[0]} against {classes[1]} are not compared" if len(classes) == 2 else "not measured"

@@ -136,7 +136,7 @@ def _column(run: RunRecord, across: Across) -> str:
 
 
 def _by_board(summaries: Sequence[CaseSummary]) -> list[CaseSummary]:
-    """Return the cases summed up over all devices of a board type; fleets and roles are no difference there."""
+    """Return the cases summed up over all devices of a board type, whatever their fleet and role."""
     runs: dict[tuple[str, CaseKey], list[CaseSummary]] = {}
     for summary in summaries:
         board = _column(summary.newest, "board")

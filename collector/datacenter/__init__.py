@@ -1,1 +1,1 @@
-"""Edge against datacenter: which side wins in which part, over bands of what nobody knows exactly."""
+"""Edge against datacenter: which side wins in which part, over the ranges of uncertain constants."""

@@ -93,7 +93,7 @@ class StatedTokens(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
 
 
 class StatedEdge(_Entry, frozen=True, kw_only=True):
-    """An edge device by numbers that nobody measured here."""
+    """An edge device by stated numbers, without a measurement."""
 
     idle_w: NotNegative
     net_mj: Positive
@@ -104,7 +104,7 @@ class StatedEdge(_Entry, frozen=True, kw_only=True):
 
 
 class StatedDatacenter(_Entry, frozen=True, kw_only=True):
-    """A server by numbers that nobody measured here."""
+    """A server by stated numbers, without a measurement."""
 
     idle_w: NotNegative
     max_w: Positive

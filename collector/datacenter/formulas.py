@@ -67,7 +67,7 @@ def datacenter_net_mj(pue: float, idle_w: float, max_w: float, full_rate_per_s: 
 
 
 def network_mj(network: Network, sent_bytes: float) -> float:
-    """Return the energy of sending so many bytes by one estimate."""
+    """Return the energy of sending this many bytes by one estimate."""
     return mj_per_byte(network) * sent_bytes
 
 
@@ -132,7 +132,7 @@ class Million:
 
 
 def edge_million(edge_mj: Band, rate_per_s: float, constants: Constants, grid: str) -> Million:
-    """Return what a million inferences cost on the edge at `rate_per_s`: the board serves no more than that."""
+    """Return the cost of a million inferences on the edge at `rate_per_s`, the most that the board serves."""
     tariff, price = constants.tariff.edge, constants.hardware.edge
     hardware = _hardware(price, rate_per_s) if price else None
     return Million(_money(edge_mj, tariff.per_kwh), hardware, tariff.currency, _carbon(edge_mj, constants.grid[grid].g_per_kwh))

@@ -177,7 +177,7 @@ class _Beside:
 
 
 def _beside(case: CaseSummary) -> _Beside | None:
-    """Return the other half where every run has one: a processor package and a GPU board. They share no watt, so they add up."""
+    """Return the other half of the server where every run has one: processor package and GPU board do not overlap and add up."""
     if case.energy is None or case.energy.scope not in HALVES:
         return None
     wanted = [EnergyClass(scope, case.energy.provenance) for scope in HALVES - {case.energy.scope}]

@@ -1,4 +1,4 @@
-"""Discovery messages: what Home Assistant (2024.11 or newer) is told of each device, and the states that its entities show.
+"""Discovery messages that describe each device to Home Assistant (2024.11 or newer), and the states that its entities show.
 
 A device has one retained discovery message. Its entities are whether it is online, and for every case that it measured the median latency,
 the energy per inference and the verdict of the newest run. The numbers of an invalid run are withheld.

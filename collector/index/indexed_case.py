@@ -12,7 +12,7 @@ _decode_fields = msgspec.json.Decoder(dict[str, Any]).decode
 
 
 class IndexedCase(NamedTuple):
-    """One case of the index: its number, what it is, the board that it ran on last, and its runs counted.
+    """One case of the index: its number, its identity, the board that it last ran on, and the number of its runs.
 
     `throttled` are of those that report it (`throttling_known`). Of the figures, invalid runs have no part; `p50_ms` is the median of the
     level that the board has now, or of all days where that was asked for.

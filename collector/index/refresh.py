@@ -49,7 +49,7 @@ class _CaseSeen:
 
 @dataclasses.dataclass(slots=True)
 class KnownNumbers:
-    """The numbers of what was seen already; to be forgotten where a transaction failed."""
+    """The row numbers already looked up; to be cleared if a transaction failed."""
 
     cases: dict[CaseKey, _CaseSeen] = dataclasses.field(default_factory=dict)
     # By the case on any device.
@@ -228,7 +228,7 @@ class IndexRefresher:
         self._connection.executemany("UPDATE series SET version = version + 1 WHERE series = ?", types)
 
     def sum_up(self) -> None:
-        """Sum up the cases whose runs changed, so many at a time that others may write between them."""
+        """Sum up the cases whose runs changed, in portions, so that others may write in between."""
         (total,) = self._connection.execute("SELECT count(*) FROM stale").fetchone()
         done = 0
         while True:

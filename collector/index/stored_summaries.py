@@ -138,7 +138,7 @@ def read_summaries(
 
 
 def of_newest_runs(case: CaseSummary, newest: int) -> CaseSummary:
-    """Return the summary of the newest so many runs of a stored one, which are not held."""
+    """Return the summary of only the newest runs of a stored case, computed because it is not stored."""
     found = summarise(CaseRuns(case.key, tuple(case.runs[-newest:]), case.segment))
     lazy = {
         name: dataclasses.replace(part, length=len(found.runs), _read=()) for name in ("runs", "run_ids") if (part := getattr(case, name))

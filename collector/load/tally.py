@@ -64,7 +64,7 @@ class RecordTemplate:
 
 
 def measure_template() -> RecordTemplate:
-    """Return a template measured now, by `edgemeter run` in a process of its own (some 3 s).
+    """Return a template measured now, by `edgemeter run` in a separate process (some 3 s).
 
     Raises:
         MeasurementError: the agent failed.

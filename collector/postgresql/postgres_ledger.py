@@ -121,7 +121,7 @@ class PostgresLedger:
         return f"the server's disk and those of its standbys {standbys}" if standbys else "one disk, that of the server"
 
     def stall(self) -> str | None:
-        """Return that commits wait for a standby that is gone, or for another transaction, if they do."""
+        """Return the reason why commits wait (a missing standby, or another transaction), None if they do not."""
         waiting = dict(self._session.rows(_WAITING))
         if "SyncRep" in waiting:
             names = dict(self._session.rows(_SETTINGS)).get("synchronous_standby_names", "")

@@ -77,7 +77,7 @@ class _Stored:
 
 
 def next_numbers(cursor: Cursor, rows: int, chunks: int, where: object) -> tuple[int, int]:
-    """Take so many rows and chunks, within the caller's transaction; return the numbers before them. Other writers wait for its end.
+    """Reserve row and chunk numbers in the caller's transaction; return the numbers before them. Other writers wait for its end.
 
     Raises:
         ConfigError: a newer version uses the ledger in a way that this one does not understand.

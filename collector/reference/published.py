@@ -62,7 +62,7 @@ class PublishedRow(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
 
     @property
     def id(self) -> str:
-        """A short name of the row: what it is a figure of, in which edition; its value is not part of it."""
+        """A short name of the row: the subject of its figure and the edition, without the value."""
         parts = (self.key, self.model, self.device, self.metric, self.runtime, self.precision, self.batch, self.input_size, self.conditions)
         return hashlib.sha256(repr(parts).encode()).hexdigest()[:8]
 

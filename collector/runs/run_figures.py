@@ -142,7 +142,7 @@ def of_newest_kind(runs: Sequence[RunFigures], entry: Figure) -> list[RunFigures
 
 
 def _temperature_before_c(run: RunRecord) -> float | None:
-    """Return the highest temperature before the run: the load's own heat is no cause. Without one, the highest of any reading."""
+    """Return the highest temperature before the run, which excludes the load's own heat; without one, the highest of any reading."""
     for when in ("before", "during", "after"):
         readings_c = [value for condition in run.conditions if condition.when == when for value in condition.temperatures_c.values()]
         if readings_c:

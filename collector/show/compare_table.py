@@ -200,7 +200,7 @@ def shortened(comparison: Comparison) -> Comparison:
 
 
 def _most_telling(rows: Sequence[ComparisonRow], limit: int) -> Sequence[ComparisonRow]:
-    """Return so many of the rows, in their order."""
+    """Return the most telling rows, in their order."""
     if len(rows) <= limit:
         return rows
     kept = set(map(id, sorted(rows, key=_apart, reverse=True)[:limit]))

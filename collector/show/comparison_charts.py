@@ -69,7 +69,7 @@ def energy_front(comparison: Comparison, styles: SeriesStyles) -> Charts:
 
 
 def latency_distributions(comparison: Comparison, styles: SeriesStyles, sampled: Callable[[CaseSummary], Sequence[RunRecord]]) -> Charts:
-    """Return the latencies of every query, a chart for each group that may be compared; and who has no raw samples.
+    """Return the latencies of every query, a chart for each group that may be compared; and a note on cases without raw samples.
 
     `sampled` gives the runs of a case to draw, with their samples.
     """

@@ -43,7 +43,7 @@ def groups(rows: Sequence[ComparisonRow]) -> list[CaseGroup]:
 
 
 def title(comparison: Comparison) -> str:
-    """Return the heading: who is compared with whom."""
+    """Return the heading: the compared sides."""
     devices = names(row.case.key.device for row in comparison.rows if not row.is_reference)
     models = names(row.case.key.model for row in comparison.rows if not row.is_reference)
     references = names(row.reference.key.device for row in comparison.rows)

@@ -305,7 +305,7 @@ def _around(scores: NDArray[np.float64], end: int) -> tuple[int, int]:
 
 
 def _is_settled(metric: TrendMetric, step: float, error: float, after: int) -> bool:
-    """Return whether the step is as large as what people are told of, or clearly less than what matters; others wait for more points.
+    """Return whether the step is large enough to report or clearly too small to matter; others wait for more points.
 
     To wait until a step is clearly more takes 30 days for one of just that size, and finds no fewer false ones: the score decides those.
     """

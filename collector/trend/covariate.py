@@ -31,7 +31,7 @@ LEAST_SPREAD = 0.1
 
 
 def regressor(temperature_c: Array, x: Array) -> Array:
-    """Return the temperatures of days (NaN: unknown) beside which steps of `x` are looked for, those of its newest sensor; all [days]."""
+    """Return the temperatures of days (NaN: unknown) that the step search in `x` adjusts for, of its newest sensor; all [days]."""
     known = np.flatnonzero(np.isfinite(temperature_c))
     heat = temperature_c[known]
     spread = _spread(heat)

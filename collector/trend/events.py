@@ -1,4 +1,4 @@
-"""Events: findings that are one thing, told once. A firmware that slows down 24 boards in two precisions is one event, not 48 steps.
+"""Events: findings with one cause, reported once. A firmware that slows down 24 boards in two precisions is one event, not 48 steps.
 
 Fleet-wide is what has the same change beside it on several devices at the same time; a device's own is what hits several of its series at
 the same time without such a cause: a board that is sick, or gone. What is alone stays a finding of its series.

@@ -12,7 +12,7 @@ TOLD_RATIO = 0.9
 
 @dataclass(frozen=True, slots=True)
 class TrendMetric:
-    """A figure as the trend follows it: by a rule of the table of figures, `worse` in one direction."""
+    """A figure in the trend analysis, by a rule of the table of figures; `worse` is the direction of a regression."""
 
     figure: Figure
     rule: TrendRule
@@ -40,17 +40,17 @@ class TrendMetric:
 
     @property
     def told(self) -> float:
-        """The estimated size from which a step is told to people: with one of just what matters that must not be the toss of a coin."""
+        """The estimated size from which a step is reported: below `matters`, since a true step of that size is often estimated smaller."""
         return TOLD_RATIO * self.matters
 
     @property
     def kind_column(self) -> str | None:
-        """The field of a run that names the kind of its figure, None where kinds are not told apart."""
+        """The field of a run that names the kind of its figure, None where the metric has only one kind."""
         return {"energy": "energy_kind", "accuracy": "accuracy_kind"}.get(self.figure.group)
 
     @property
     def u_column(self) -> str | None:
-        """The column of its relative standard uncertainty; that of an accuracy over images is no scatter between days."""
+        """The column of its relative standard uncertainty; None for an accuracy, whose uncertainty over images is no scatter of days."""
         return u_column(self.figure) if self.figure.has_bounds and self.scale == "log" else None
 
     def value(self, run: RunFigures) -> float | None:
@@ -58,11 +58,11 @@ class TrendMetric:
         return followed_value(self.figure, run) if self.takes(self.kind(run)) else None
 
     def kind(self, run: RunFigures) -> str | None:
-        """Return of what kind the figure of a run is, None where that is not told apart."""
+        """Return the kind of a run's figure, None where the metric has only one kind."""
         return None if self.kind_column is None else getattr(run, self.kind_column)
 
     def takes(self, kind: str | None) -> bool:
-        """Return whether a figure of this kind is one of the metric."""
+        """Return whether a figure of this kind belongs to the metric."""
         return self.rule.is_error is None or self.rule.is_error == (kind is not None and LOWER_IS_BETTER in kind)
 
 

@@ -1,4 +1,4 @@
-"""Noise: how far days scatter by themselves, beyond what is known of each point, and what neighbours share; robust to steps."""
+"""Noise: the scatter between days beyond the known uncertainty of each point, and the correlation of neighbours; robust to steps."""
 
 import numpy as np
 from numpy.typing import NDArray

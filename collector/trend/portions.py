@@ -35,7 +35,7 @@ class Portion:
 
 
 def parts_of(sizes: Mapping[SeriesKey, int]) -> Iterator[list[SeriesKey]]:
-    """Yield the keys in parts of which so many runs are held at once as memory takes."""
+    """Yield the keys in parts whose runs fit into memory at once."""
     part: list[SeriesKey] = []
     size = 0
     for key, own in sizes.items():
@@ -61,7 +61,7 @@ def trends_in(portion: Portion) -> dict[str, list[bytes]]:
 
 
 def in_processes(function: Callable[[_Task], _Result], tasks: Iterable[_Task], workers: int) -> Iterator[tuple[_Task, _Result]]:
-    """Yield each task with its result, in order; of two tasks and more in so many processes, at most four, with one task more than these.
+    """Yield each task with its result, in order; two or more tasks run in `workers` processes (at most four), with one more task queued.
 
     Raises:
         UnavailableError: one of the processes was killed.

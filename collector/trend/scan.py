@@ -92,7 +92,7 @@ _LOG_PROBABILITIES = [math.log(probability) for probability in _PROBABILITIES]
 
 @lru_cache(maxsize=256)
 def _quantiles(points: int) -> list[float]:
-    """Return the scores that noise of so many points exceeds with `_PROBABILITIES`."""
+    """Return the scores that noise of a number of points exceeds with `_PROBABILITIES`."""
     return [float(np.interp(points, list(CHANCE), [row[place] for row in CHANCE.values()])) for place in range(len(_PROBABILITIES))]
 
 
@@ -165,7 +165,7 @@ def _may_reach(least: Array, first: SplitFit, *, has_heat: bool) -> Mask:
     what the first fit leaves, and a residual by half of it times the root of that. All this holds where no point is drawn near and no
     split hidden, in either fit.
     """
-    sd, weight = np.where(first.present, first.sd, 1.0), first.beside.weight
+    sd, weight = np.where(first.present, first.sd, 1.0), first.regressors.weight
     left = np.where(first.present, first.residual, 0.0)
     square = (weight * left**2).sum(axis=1)
     uneven = (sd.max(axis=1, where=first.present, initial=0.0) / sd.min(axis=1, where=first.present, initial=np.inf)) ** 2 - 1
@@ -177,16 +177,16 @@ def _may_reach(least: Array, first: SplitFit, *, has_heat: bool) -> Mask:
     )
     if has_heat:
         # A temperature that hardly varies might be a regressor in one of the fits only.
-        is_open |= first.beside.heat_square <= 2 * LEAST_TEMPERATURE_SD**2 * weight.sum(axis=1)
+        is_open |= first.regressors.heat_square <= 2 * LEAST_TEMPERATURE_SD**2 * weight.sum(axis=1)
     return is_open
 
 
 def _scan_of(fit: SplitFit, rows: NDArray[np.intp], day_variance: Array) -> Scan:
     step, left = with_step(fit)
     line, line_information = straight_line(fit)
-    beside = fit.beside
-    is_known = beside.heat_square > 0
-    slope = beside.slope(beside.beside_mean(fit.clipped))
+    regressors = fit.regressors
+    is_known = regressors.heat_square > 0
+    slope = regressors.slope(regressors.centred(fit.clipped))
     return Scan(
         rows=rows,
         score=fit.scores[np.arange(len(fit.x)), fit.split],
@@ -198,7 +198,7 @@ def _scan_of(fit: SplitFit, rows: NDArray[np.intp], day_variance: Array) -> Scan
         drift_a_point=line,
         drift_error=1 / np.sqrt(np.where(line_information > 0, line_information, np.inf)),
         slope=np.where(is_known, slope, np.nan),
-        slope_error=np.where(is_known, 1 / np.sqrt(np.where(is_known, beside.heat_square, 1.0)), np.nan),
+        slope_error=np.where(is_known, 1 / np.sqrt(np.where(is_known, regressors.heat_square, 1.0)), np.nan),
         hidden=fit.hidden,
         left=np.where(fit.present, left, 0.0),
         day_variance=day_variance,

@@ -123,7 +123,7 @@ def _trend(name: str, metric: TrendMetric, key: SeriesKey, days: Days, changes: 
 
 
 def is_event(metric: str, step: Step) -> bool:
-    """Return whether people are told of a step: it is confirmed and, as far as is known, as large as what matters."""
+    """Return whether a step is reported: it is confirmed and, as far as is known, large enough to matter."""
     return step.state == "confirmed" and step.matters is not False and abs(step.size) >= METRICS[metric].told
 
 

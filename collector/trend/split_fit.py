@@ -1,4 +1,4 @@
-"""The fit of every split: a series' levels before and after each place, beside its temperature, by weighted regression."""
+"""The fit of every split: a series' levels before and after each day, adjusted for temperature, by weighted regression."""
 
 from dataclasses import dataclass
 
@@ -34,19 +34,19 @@ class _Regressors:
     weighted_heat: Array
     heat_square: Array
 
-    def beside_mean(self, values: Array) -> Array:
-        beside: Array = values - (self.weight * values).sum(axis=1, keepdims=True) / self.total
-        return beside
+    def centred(self, values: Array) -> Array:
+        centred: Array = values - (self.weight * values).sum(axis=1, keepdims=True) / self.total
+        return centred
 
-    def slope(self, beside: Array) -> Array:
+    def slope(self, centred: Array) -> Array:
         """Return the coefficient of the temperature."""
-        found: Array = (self.weighted_heat * beside).sum(axis=1) / np.where(self.heat_square > 0, self.heat_square, 1.0)
-        return found
+        slope: Array = (self.weighted_heat * centred).sum(axis=1) / np.where(self.heat_square > 0, self.heat_square, 1.0)
+        return slope
 
-    def beside(self, values: Array) -> Array:
+    def residuals(self, values: Array) -> Array:
         """Return the residuals of `values` after mean and temperature."""
-        beside = self.beside_mean(values)
-        return beside if self.heat is None else beside - self.slope(beside)[:, None] * self.heat
+        centred = self.centred(values)
+        return centred if self.heat is None else centred - self.slope(centred)[:, None] * self.heat
 
 
 def _regressors(weight: Array, temperature: Array | None) -> _Regressors:
@@ -55,7 +55,7 @@ def _regressors(weight: Array, temperature: Array | None) -> _Regressors:
     plain = _Regressors(weight, total, None, np.zeros_like(weight), none)
     if temperature is None:
         return plain
-    heat = _varying(plain.beside_mean(np.where(weight > 0, temperature, 0.0)), weight)
+    heat = _varying(plain.centred(np.where(weight > 0, temperature, 0.0)), weight)
     weighted = weight * heat
     return _Regressors(weight, total, heat, weighted, (weighted * heat).sum(axis=1))
 
@@ -67,7 +67,7 @@ class SplitFit:
     x: Array
     sd: Array
     present: Mask
-    beside: _Regressors
+    regressors: _Regressors
     clipped: Array
     residual: Array
     scores: Array
@@ -78,9 +78,9 @@ class SplitFit:
 
     def of(self, rows: NDArray[np.intp]) -> "SplitFit":
         """Return the fit of these series alone."""
-        beside = self.beside
-        heat = None if beside.heat is None else beside.heat[rows]
-        of_rows = _Regressors(beside.weight[rows], beside.total[rows], heat, beside.weighted_heat[rows], beside.heat_square[rows])
+        regressors = self.regressors
+        heat = None if regressors.heat is None else regressors.heat[rows]
+        of_rows = _Regressors(regressors.weight[rows], regressors.total[rows], heat, regressors.weighted_heat[rows], regressors.heat_square[rows])
         return SplitFit(
             self.x[rows],
             self.sd[rows],
@@ -99,20 +99,20 @@ class SplitFit:
 def fit_splits(x: Array, weight: Array, sd: Array, present: Mask, temperature: Array | None, only: NDArray[np.intp] | None) -> SplitFit:
     """Return the fit of the series; with `only` [series] that place is the split. Points further off than some `sd` are drawn near."""
     weight = np.where(present, weight, 0.0)
-    beside = _regressors(weight, temperature)
-    clipped, residual = _clipped_residual(x, sd, beside)
+    regressors = _regressors(weight, temperature)
+    clipped, residual = _clipped_residual(x, sd, regressors)
     later = _suffix(weight)
-    scored, size = _every_split(residual, beside, later)
+    scored, size = _every_split(residual, regressors, later)
     allowed, hidden = _allowed(present, size, later, is_named=only is not None)
     scores = np.where(allowed, np.abs(scored), 0.0)
     row = np.arange(len(x))
     split = np.argmax(scores, axis=1) if only is None else only
     found = allowed[row, split]
-    return SplitFit(x, sd, present, beside, clipped, residual, scores, split, found, np.where(found, size[row, split], 1.0), hidden)
+    return SplitFit(x, sd, present, regressors, clipped, residual, scores, split, found, np.where(found, size[row, split], 1.0), hidden)
 
 
 def _varying(heat: Array, weight: Array) -> Array:
-    """Return the temperature beside its mean, 0 for a series that hardly varies: rounding errors are no regressor."""
+    """Return the temperature minus its mean, 0 for a series that hardly varies: rounding errors must not become a regressor."""
     variance = (weight * heat**2).sum(axis=1) / np.maximum(weight.sum(axis=1), 1e-300)
     return np.where((variance >= LEAST_TEMPERATURE_SD**2)[:, None], heat, 0.0)
 
@@ -124,13 +124,13 @@ def _coefficient(values: Array, weight: Array, regressor: Array) -> Array:
     return found
 
 
-def _clipped_residual(x: Array, sd: Array, beside: _Regressors) -> tuple[Array, Array]:
-    there, reach = beside.weight > 0, CLIP * sd
+def _clipped_residual(x: Array, sd: Array, regressors: _Regressors) -> tuple[Array, Array]:
+    there, reach = regressors.weight > 0, CLIP * sd
     clipped = np.where(there, x, 0.0)
     for _ in range(_ROUNDS):
-        fitted = clipped - beside.beside(clipped)
+        fitted = clipped - regressors.residuals(clipped)
         clipped = np.where(there, fitted + np.clip(x - fitted, -reach, reach), 0.0)
-    return clipped, beside.beside(clipped)
+    return clipped, regressors.residuals(clipped)
 
 
 def _suffix(values: Array) -> Array:
@@ -138,13 +138,13 @@ def _suffix(values: Array) -> Array:
     return summed
 
 
-def _every_split(residual: Array, beside: _Regressors, later: Array) -> tuple[Array, Array]:
+def _every_split(residual: Array, regressors: _Regressors, later: Array) -> tuple[Array, Array]:
     """Return t of a step at every place, and the information (1 / variance) about its size; `later` is the weight from there on."""
     size = later * (1 - later / np.maximum(later[:, :1], 1e-300))
-    if beside.heat is not None:
-        square = beside.heat_square[:, None]
-        size = size - _suffix(beside.weighted_heat) ** 2 / np.where(square > 0, square, 1.0)
-    return _suffix(beside.weight * residual) / np.sqrt(np.maximum(size, 1e-12)), size
+    if regressors.heat is not None:
+        square = regressors.heat_square[:, None]
+        size = size - _suffix(regressors.weighted_heat) ** 2 / np.where(square > 0, square, 1.0)
+    return _suffix(regressors.weight * residual) / np.sqrt(np.maximum(size, 1e-12)), size
 
 
 def _allowed(present: Mask, size: Array, mass: Array, *, is_named: bool) -> tuple[Mask, Array]:
@@ -162,16 +162,16 @@ def with_step(fit: SplitFit) -> tuple[Array, Array]:
 
     Residuals are clipped around both levels, so that a large step does not count as outliers.
     """
-    x, sd, weight = fit.x, fit.sd, fit.beside.weight
+    x, sd, weight = fit.x, fit.sd, fit.regressors.weight
     is_later = np.arange(x.shape[1])[None, :] >= fit.split[:, None]
-    after = np.where(fit.found[:, None], fit.beside.beside(is_later.astype(np.float64)), 0.0)
+    after = np.where(fit.found[:, None], fit.regressors.residuals(is_later.astype(np.float64)), 0.0)
     weighted = weight * after
     square = (weighted * after).sum(axis=1)
     square = np.where(square > 0, square, 1.0)
     there = weight > 0
     clipped = np.where(there, x, 0.0)
     for _ in range(_ROUNDS + 1):
-        residual = fit.beside.beside(clipped)
+        residual = fit.regressors.residuals(clipped)
         step = (weighted * residual).sum(axis=1) / square
         fitted = clipped - residual + step[:, None] * after
         left = np.clip((x - fitted) / sd, -CLIP, CLIP)
@@ -181,6 +181,6 @@ def with_step(fit: SplitFit) -> tuple[Array, Array]:
 
 def straight_line(fit: SplitFit) -> tuple[Array, Array]:
     """Return the slope of a straight line over the points, and the information about it."""
-    weight = fit.beside.weight
-    time = fit.beside.beside(np.where(fit.present, np.cumsum(fit.present, axis=1), 0).astype(np.float64))
+    weight = fit.regressors.weight
+    time = fit.regressors.residuals(np.where(fit.present, np.cumsum(fit.present, axis=1), 0).astype(np.float64))
     return _coefficient(fit.residual, weight, time), (weight * time * time).sum(axis=1)

@@ -94,7 +94,7 @@ def trend_verdict(step: Step) -> str:
 
 
 def finding_lines(one: SeriesTrend, until: int, told: Collection[FindingName] = ()) -> list[tuple[str, str]]:
-    """Return the findings of a series: the kind (`step, worse`) and the sentence; without what events have `told`."""
+    """Return the findings of a series: the kind (`step, worse`) and the sentence; without those in `told`, which events report."""
     steps = [step for step in one.steps if step_name(one, step) not in told]
     found = [(f"step, {trend_verdict(step)}", step_text(one.metric, step)) for step in steps]
     if one.suspect is not None:
@@ -110,7 +110,7 @@ def finding_lines(one: SeriesTrend, until: int, told: Collection[FindingName] = 
 
 
 def event_kind(event: TrendEvent) -> str:
-    """Return what an event is in a few words: `fleet, worse`, `board, better`, `missing`."""
+    """Return an event's kind in a few words: `fleet, worse`, `board, better`, `missing`."""
     if event.kind == "missing":
         return "missing"
     worse = {one.finding.is_worse for one in event.members if isinstance(one.finding, Step)}
@@ -136,7 +136,7 @@ def event_text(event: TrendEvent) -> str:
 
 
 def event_of(event: TrendEvent) -> str:
-    """Return whom an event hit: up to three devices by name, more by their number and board types."""
+    """Return the devices of an event: up to three by name, more by their number and board types."""
     if len(event.devices) <= NAMED_DEVICES:
         return printable(", ".join(event.devices))
     boards = sorted({one.series.key.board for one in event.members})

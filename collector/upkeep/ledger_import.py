@@ -1,4 +1,4 @@
-"""Import: every record of one ledger into another, which may hold records of its own; then every one is looked for there by its hash.
+"""Import of one ledger's records into another, which may hold other records; afterwards every record is verified by its hash.
 
 What a ledger holds already is not stored twice, so that an import that was interrupted is simply started again.
 """

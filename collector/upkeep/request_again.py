@@ -96,7 +96,7 @@ class _Listener:
         self._last_s = time.monotonic()
 
     def wait(self) -> list[AskedDevice]:
-        """Return the devices once no more are told."""
+        """Return the devices once no more are reported."""
         self._last_s = begun_s = time.monotonic()
         while (now_s := time.monotonic()) - self._last_s < QUIET_S and now_s - begun_s < LONGEST_S:
             time.sleep(0.05)

@@ -40,7 +40,7 @@ class DeviceActivity:
 
 @dataclass(frozen=True, slots=True)
 class CampaignActivity:
-    """How far a campaign is; `is_stale` when it should go on, and nobody reported on it for a day."""
+    """The progress of a campaign; `is_stale` when it should continue and was not reported on for a day."""
 
     progress: CampaignProgress
     received_ns: int
@@ -60,7 +60,7 @@ class Activities:
         return hashlib.sha256(repr(self).encode()).hexdigest()[:16] if self.devices or self.campaigns else "nothing"
 
     def of(self, fleet: str, device: str) -> DeviceActivity | None:
-        """Return what a device measures, None where nothing is known to be measured."""
+        """Return the current measurement of a device, None where none is known."""
         return next((one for one in self.devices if (one.fleet, one.device) == (fleet, device)), None)
 
 
@@ -95,7 +95,7 @@ def activities_of(held: Sequence[RetainedMessage], present: Sequence[DevicePrese
 
 
 def now_section(source: RecordSource, links: Links, fleet: str | None) -> Markup | None:
-    """Return what is measured now, None where nothing is, or in a file, which is read later; `fleet` is the one that was picked."""
+    """Return the current measurements, None where there are none or in a file, which is read later; `fleet` is the selected one."""
     if not isinstance(links, ServedLinks):
         return None
     found = read_activities(source, time.time_ns())

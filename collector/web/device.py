@@ -154,7 +154,7 @@ def _meter(case: CaseSummary) -> tuple[object, ...]:
 
 
 def _by_rank(others: Sequence[IndexedCase]) -> Sequence[IndexedCase]:
-    """Return the cases, of very many so many as can be told apart, evenly by their p50, the lowest and the highest among them."""
+    """Return the cases; of more than `OTHERS_DRAWN` that many, evenly spaced by rank of p50 from the lowest to the highest."""
     if len(others) <= OTHERS_DRAWN:
         return others
     ordered = sorted(others, key=lambda one: one.p50_ms or 0.0)

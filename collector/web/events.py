@@ -68,7 +68,7 @@ class FindingShown:
 
 
 class TrendEvents:
-    """Steps, drifts, annotations and alerts of the series of a source; of none there is nothing, and nothing before the first `refresh`."""
+    """Steps, drifts, annotations and alerts of the series of a source; empty without a source, and before the first `refresh`."""
 
     def __init__(self, source: RecordSource | None = None) -> None:
         self._source = source

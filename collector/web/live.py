@@ -37,7 +37,7 @@ class LiveFeed:
 
     @property
     def has_clients(self) -> bool:
-        """Whether anybody would be told the states of devices, which take long to read of a large fleet."""
+        """Whether a client is connected; otherwise the states of devices need not be read, which is slow for a large fleet."""
         return self._clients > 0
 
     def publish(self, position: int, states: DeviceStates | None, doing: str | None = None) -> None:

@@ -1,4 +1,4 @@
-"""The machine in words: what it is, and what was read of it before, during and after a run."""
+"""The machine in words: its identity, and its readings before, during and after a run."""
 
 from collections.abc import Callable, Mapping
 from typing import Any

@@ -86,7 +86,7 @@ def cases(connection: sqlite3.Connection, case_filter: CaseFilter, limit: int = 
 
 
 def cases_of_every_board(connection: sqlite3.Connection, case_filter: CaseFilter, limit: int, offset: int = 0) -> list[IndexedCase]:
-    """Return so many cases, from each board type in turn: of none is there nothing to see."""
+    """Return a limited number of cases, from each board type in turn, so that every type is shown."""
     condition, values = case_filter.condition()
     ordered = "SELECT case_number, row_number() OVER (PARTITION BY board ORDER BY model, fleet, device, precision, case_number) AS place"
     picked = f"JOIN ({ordered} FROM cases WHERE runs AND {condition}) USING (case_number) ORDER BY place, board LIMIT ? OFFSET ?"
@@ -129,13 +129,13 @@ def count_cases(connection: sqlite3.Connection, case_filter: CaseFilter) -> int:
 
 
 def since_ns(connection: sqlite3.Connection, days: int) -> int:
-    """Return when the period of so many days began, counted from now or from the newest run where that is older."""
+    """Return the start of a period of days that ends now, or at the newest run where that is older."""
     newest = connection.execute("SELECT max(newest_ns) FROM cases").fetchone()[0] or 0
     return int(min(newest, time.time_ns())) - days * NS_PER_DAY
 
 
 def runs_of(connection: sqlite3.Connection, case_number: int, *, newest: int) -> list[RunFigures]:
-    """Return the newest so many runs of a case, oldest first."""
+    """Return the newest runs of a case, oldest first."""
     query = f"SELECT {_RUN_COLUMNS} FROM runs WHERE case_number = ? ORDER BY started_at_ns DESC LIMIT ?"  # noqa: S608 - our own names
     return [run_of_row(row) for row in connection.execute(query, (case_number, newest))][::-1]
 

@@ -195,7 +195,7 @@ class _PageHandler(HttpHandler):
         return None
 
     def _stream(self, after: str, doing: str | None) -> None:
-        """Send events until the client has gone, or the server ends."""
+        """Send events until the client disconnects or the server ends."""
         # An answer without a length ends with its connection.
         self.close_connection = True
         position = int(after) if after.isascii() and after.isdigit() and len(after) <= LONGEST_ROW else self.page.index.position()

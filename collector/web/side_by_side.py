@@ -140,7 +140,7 @@ def _of_measured(comparison: Comparison) -> Comparison:
 
 
 def _title(comparison: Comparison) -> str:
-    """Return who is compared with whom, counted where names would be too many."""
+    """Return the compared sides by name, or their number where there are too many."""
     devices = {(row.case.key.fleet, row.case.key.device) for row in comparison.rows if not row.is_reference}
     if len(devices) <= NAMED:
         return title(comparison)

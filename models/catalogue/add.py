@@ -1,4 +1,4 @@
-"""A user's own model file into the catalogue: what it is, as its runtime and its metadata report."""
+"""Adds a user's model file to the catalogue, with the facts that its runtime and its metadata report."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass

@@ -177,7 +177,7 @@ class LocalDevice:
         return "\n".join([*lines(self.root / "current/units" / name), ""]).encode() or text.encode()
 
     def enable(self, *units: str) -> tuple[list[str], str]:
-        """Enable units; return what was enabled, or why nothing is."""
+        """Enable units; return the enabled ones, or why none is."""
         if not shutil.which("systemctl"):
             return [], "no systemd here: nothing is enabled"
         where = [f"--root={self.prefix}"] if self.prefix else []
@@ -317,7 +317,7 @@ class LocalDevice:
 
 
 def open_shared(path: Path) -> int:
-    """Open a file that every user may lock; whoever came first owns it, and nobody creates over it (fs.protected_regular)."""
+    """Open a file that every user may lock, owned by its creator; others may not open it with O_CREAT (fs.protected_regular)."""
     flags = os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
     with contextlib.suppress(FileNotFoundError):
         return os.open(path, flags)

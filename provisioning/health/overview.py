@@ -201,7 +201,7 @@ class DeviceOverview:
 
     @property
     def presence_text(self) -> str:
-        """Whether it is online, in words: a board that joined and has not reported yet is not one whose token nobody has used."""
+        """Its presence in words; a board that joined without reporting yet is distinguished from one whose token is unused."""
         if self.presence is not None:
             return self.presence
         return "joined, silent" if self.device.trust == "accepted" else "not joined"

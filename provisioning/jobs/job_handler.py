@@ -248,7 +248,7 @@ class JobHandler:
         self._queue = None
 
     def _overdue(self, queue: JobQueue, now_ns: int) -> list[Execution]:
-        """Return what is given up now: nothing soon after a pause in which nobody could report (no broker, no service)."""
+        """Return the executions to give up now; none soon after a pause in which devices could not report (no broker, no service)."""
         if now_ns - self._polled_ns > int(PAUSE_S * NS_PER_S):
             self._patient_ns = now_ns + int(PATIENCE_S * NS_PER_S)
         self._polled_ns = now_ns

@@ -40,7 +40,7 @@ class Wiring:
 
     @property
     def host(self) -> str | None:
-        """The address of a plug that may also be somebody's power meter, None of anything else."""
+        """The address of a plug that may also serve as a power meter, None for anything else."""
         return urlsplit(f"//{self.place}").hostname if self.kind in {"shelly", "tasmota"} else None
 
 
@@ -79,7 +79,7 @@ def parse(text: str, device: str, written: FleetFile, folder: FleetFolder) -> Wi
 
 
 def open_switch(wired: Wiring) -> PowerSwitch:
-    """Return the switch, ready; nothing is asked yet.
+    """Return the switch, ready for use, without contacting it.
 
     Raises:
         ConfigError: a setting of it is wrong.

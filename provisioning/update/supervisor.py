@@ -593,7 +593,7 @@ class Supervisor:
 
 
 def _open_shared(path: Path) -> int:
-    """Open a file that every user may lock; whoever came first owns it, and nobody creates over it (fs.protected_regular)."""
+    """Open a file that every user may lock, owned by its creator; others may not open it with O_CREAT (fs.protected_regular)."""
     flags = os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
     with contextlib.suppress(FileNotFoundError):
         return os.open(path, flags)

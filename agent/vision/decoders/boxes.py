@@ -205,7 +205,7 @@ class OneTensor:
         raise NotImplementedError
 
     def _values(self, beside: int) -> str:
-        """Return how many values an anchor has, in words, with so many beside its classes."""
+        """Return the expected number of values of an anchor, in words: its classes and the given number of others."""
         return f"{beside} + classes" if self._output.classes is None else str(beside + self._output.classes)
 
 

@@ -1,4 +1,4 @@
-"""YOLO26, YOLOv10 and what Ultralytics exports with `nms=True`: [1, n, 6], end to end, nothing is left to suppress.
+"""YOLO26, YOLOv10 and Ultralytics exports with `nms=True`: [1, n, 6], end to end, without further suppression.
 
 A row is x1, y1, x2, y2, score, class; boxes are pixels of the input, 0..1 where the file is a TFLite one: the values decide.
 Source: ultralytics `nn/modules/head.py` (`Detect.postprocess`).

@@ -80,7 +80,7 @@ class YoloSeg(YoloV8):
 
 
 class Yolo26Seg(Yolo26):
-    """Decodes end-to-end rows and prototypes; nothing is left to suppress."""
+    """Decodes end-to-end rows and prototypes, without further suppression."""
 
     FAMILY = "yolo26-seg"
 

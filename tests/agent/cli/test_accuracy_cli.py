@@ -56,7 +56,7 @@ def test_images_without_detections_count_and_are_reported(tmp_path):
     """Half of the objects found: recall ends at 1/2."""
     one = scored(tmp_path, make_truth(), [d for d in found(make_truth()) if d["image_id"] == 100])
     assert one["ap"] == pytest.approx(51 / 101)
-    assert one["warnings"] == ["1 of 2 images have no detections: they count"]
+    assert one["warnings"] == ["1 of 2 images have no detections; their objects count as missed"]
 
 
 def crowded(count=60, **changes):
@@ -93,7 +93,7 @@ def test_a_truth_of_crowds_only_explains_why_there_is_no_ap(tmp_path):
     """Nobody has to find a crowd."""
     one = scored(tmp_path, crowded(iscrowd=1), [])
     assert one["ap"] is None
-    assert one["warnings"] == ["the annotations hold crowds only, which nobody has to find: there is no AP"]
+    assert one["warnings"] == ["the annotations contain crowds only, which need not be detected, so there is no AP"]
 
 
 def test_no_detections_are_an_ap_of_zero(tmp_path):
@@ -111,7 +111,7 @@ def test_no_objects_are_no_ap(tmp_path):
     truth["annotations"] = []
     one = scored(tmp_path, truth, found(make_truth()))
     assert {one[key] for key in KEYS[:12]} == {None}
-    assert one["warnings"] == ["the annotations hold no objects: there is no AP"]
+    assert one["warnings"] == ["the annotations contain no objects, so there is no AP"]
 
 
 def test_images_need_no_file_names_and_categories_no_order(tmp_path):
@@ -144,7 +144,7 @@ def test_people_get_a_table(tmp_path):
     assert "AP50" in done.stdout
     assert "objects in the image" in done.stdout
     assert "dog" not in done.stdout
-    assert done.stderr == "note: 1 of 2 images have no detections: they count\n"
+    assert done.stderr == "note: 1 of 2 images have no detections; their objects count as missed\n"
     assert "dog" in run("--annotations", paths[0], "--detections", paths[1], "--classes").stdout
 
 
@@ -249,7 +249,7 @@ def test_the_coco_apis_own_fixture_gives_its_published_figures(realdata):
     printed = [0.505, 0.697, 0.573, 0.586, 0.519, 0.501, 0.387, 0.594, 0.595, 0.640, 0.566, 0.564]
     assert [round(one[key], 3) for key in KEYS[:12]] == printed
     assert one["low"] < one["ap"] < one["high"]
-    assert one["warnings"] == ["1 of 100 images have no detections: they count"]
+    assert one["warnings"] == ["1 of 100 images have no detections; their objects count as missed"]
 
 
 def test_help_documents_the_keys_and_an_example():
