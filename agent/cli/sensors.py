@@ -34,7 +34,7 @@ from edgemeter.agent.energy.load_steps import load
 from edgemeter.agent.machine.board import board_key
 from edgemeter.agent.power import Description, PowerSensor, Reading
 from edgemeter.agent.power.calibration import SensorCalibration, save_calibration
-from edgemeter.agent.power.detect import FoundSensor, LiveReading, choose_sensor, detect_sensors, open_sensor, read_now
+from edgemeter.agent.power.detect import DetectedSensor, LiveReading, choose_sensor, detect_sensors, open_sensor, read_now
 from edgemeter.agent.power.recording import PowerRecording
 
 if TYPE_CHECKING:
@@ -172,7 +172,7 @@ def _averaging_text(known: dict[str, Any] | None) -> str:
     return ", ".join(parts) or "unknown; a run estimates it from how its readings rise, fall and repeat"
 
 
-def _print_list(shown: list[LiveReading], absent: list[FoundSensor], why: str, console: "Console") -> None:
+def _print_list(shown: list[LiveReading], absent: list[DetectedSensor], why: str, console: "Console") -> None:
     from rich.text import Text
 
     table = plain_table()

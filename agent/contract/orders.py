@@ -54,14 +54,14 @@ class Measure(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
         return (self.suite, *self.models, *self.data)
 
 
-class Golden(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag="golden"):
+class Canary(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag="golden"):
     """Carry out a canary run: measure the model that ships with the agent, to compare a board with its own past."""
 
     discard_first: bool = False
 
 
 class Update(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag="update"):
-    """Go to a release: a signed bundle; an older one, or one that failed here before, only if `even_if` allows it."""
+    """Install a signed release; an older one, or one that failed here before, only if `even_if` allows it."""
 
     version: Version
     bundle: Content
@@ -89,14 +89,14 @@ class Schedule(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
     name: JobId
     cron: Annotated[str, msgspec.Meta(max_length=200)]
-    work: Measure | Golden
+    work: Measure | Canary
 
 
 class Cancel(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag="cancel"):
     """Give up the job of this order, whatever it was; the run in progress is ended and publishes nothing."""
 
 
-Work: TypeAlias = Measure | Golden | Update | Doctor | Logs | Restart | Schedule | Cancel
+Work: TypeAlias = Measure | Canary | Update | Doctor | Logs | Restart | Schedule | Cancel
 
 
 class Order(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

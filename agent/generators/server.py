@@ -157,11 +157,11 @@ class ServerGenerator:
 
     def _stream(
         self, prompt: Sequence[int] | str, limits: Limits, context_tokens: int, stamp: Stamp, own: ServerConnection | None = None
-    ) -> "_Heard":
+    ) -> "_ReceivedAnswer":
         """Ask, on its `own` connection if there is one, stamp what comes, and return all of it."""
         kept, dialect = self._opened()
         connection = own or kept
-        request, heard = dialect.request(prompt, limits, context_tokens), _Heard(stamp, limits.output_tokens)
+        request, heard = dialect.request(prompt, limits, context_tokens), _ReceivedAnswer(stamp, limits.output_tokens)
         for line in connection.stream(request.path, request.content):
             content = _content(line)
             if content == DONE:
@@ -200,7 +200,7 @@ class ServerGenerator:
         return self._found
 
 
-class _Heard:
+class _ReceivedAnswer:
     """The received part of one query's answer: stamps each piece, and counts as the server does."""
 
     def __init__(self, stamp: Stamp, most: int) -> None:
@@ -309,7 +309,7 @@ def _check_context(model: Path, known: ServerFacts, context_tokens: int) -> None
         )
 
 
-def _loaded(known: ServerFacts, url: str, probe: _Heard, context_tokens: int) -> LoadedGenerator:
+def _loaded(known: ServerFacts, url: str, probe: _ReceivedAnswer, context_tokens: int) -> LoadedGenerator:
     """Return what is known of the server, but for what is asked on the connection."""
     return LoadedGenerator(
         package=known.dialect.package,

@@ -220,7 +220,7 @@ def _sensors(board: str | None, settings: config.Config, now_ns: int) -> tuple[S
     return tuple(found)
 
 
-def _calibration(board: str | None, sensor: detect.FoundSensor, now_ns: int) -> tuple[float | None, str | None]:
+def _calibration(board: str | None, sensor: detect.DetectedSensor, now_ns: int) -> tuple[float | None, str | None]:
     """Return the age of a sensor's calibration in days, and what is wrong with its file or the sensor."""
     if sensor.description is None:
         return None, sensor.reason

@@ -19,7 +19,7 @@ import msgspec
 from edgemeter.agent.base import config
 from edgemeter.agent.base.errors import ConfigError, EdgemeterError, UnavailableError
 from edgemeter.agent.contract.messages import Measuring
-from edgemeter.agent.contract.orders import Content, Doctor, Golden, JobState, Logs, Measure, Update
+from edgemeter.agent.contract.orders import Canary, Content, Doctor, JobState, Logs, Measure, Update
 from edgemeter.agent.doctor import examination
 from edgemeter.agent.jobs import journal
 from edgemeter.agent.jobs.execution import ANSWER_NS, Doing, ExecutionTask
@@ -66,7 +66,7 @@ class OrderContext:
 # By kind of work: what carries it out, given Here.
 WORK_FUNCTIONS: Mapping[type, str] = {
     Measure: "edgemeter.agent.jobs.measuring:measure",
-    Golden: "edgemeter.agent.jobs.measuring:golden",
+    Canary: "edgemeter.agent.jobs.measuring:golden",
     Doctor: "edgemeter.agent.jobs.carry_out:doctor",
     Logs: "edgemeter.agent.jobs.carry_out:logs",
     Update: "edgemeter.agent.jobs.carry_out:update",

@@ -13,7 +13,7 @@ from edgemeter.agent.contract import data_archive, order_suite
 from edgemeter.agent.contract.data_archive import DataFolder
 from edgemeter.agent.contract.figures import in_view
 from edgemeter.agent.contract.messages import Measuring
-from edgemeter.agent.contract.orders import FileName, Golden, Measure
+from edgemeter.agent.contract.orders import Canary, FileName, Measure
 from edgemeter.agent.contract.record import RunRecord
 from edgemeter.agent.contract.suite import Settings, Suite, SuiteFile, expand
 from edgemeter.agent.delivery.outbox import Outbox
@@ -109,7 +109,7 @@ def golden(here: OrderContext) -> OrderOutcome:
         EdgemeterError: no runtime for it is installed, or the run failed.
     """
     work = here.task.order.work
-    if not isinstance(work, Golden):
+    if not isinstance(work, Canary):
         raise TypeError(work)
     model = next((file for file, library in CANARY_MODELS if find_spec(library) is not None), None)
     if model is None:

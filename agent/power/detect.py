@@ -23,7 +23,7 @@ NO_SENSOR = "no power sensor on this machine"
 
 
 @dataclass(frozen=True, slots=True)
-class FoundSensor:
+class DetectedSensor:
     """One supported sensor: its description if present, else the reason; `is_absent` is false where it is present but unreadable.
 
     `is_chosen_unasked` is false of one that a run uses only when it was named; `is_configured` of one that has settings of the user's.
@@ -48,7 +48,7 @@ class FoundSensor:
 
 def detect_sensors(
     settings: Mapping[str, Mapping[str, str]] | None = None, names: Sequence[str] | None = None, world: SensorWorld = HERE
-) -> list[FoundSensor]:
+) -> list[DetectedSensor]:
     """Return every known sensor, present or not, the widest scope first; `settings` holds the configuration of each by name.
 
     `replay` is inspected only where it is configured or named.
@@ -60,7 +60,7 @@ def detect_sensors(
     return sorted(found, key=lambda one: (one.description is None, scope_rank(one.description.scope) if one.description else 0))
 
 
-def choose_sensor(found: Iterable[FoundSensor]) -> tuple[str | None, str]:
+def choose_sensor(found: Iterable[DetectedSensor]) -> tuple[str | None, str]:
     """Return the name of the sensor with the widest scope, and why; without any, None and the reason for that.
 
     One that is blocked from giving an energy yields to one that is not. A configured one that gives nothing is named with its reason.
@@ -78,7 +78,7 @@ def choose_sensor(found: Iterable[FoundSensor]) -> tuple[str | None, str]:
     return best.name, "; ".join([reason, *(f"{one.name} {one.missed}" for one in passed_over(known, best))])
 
 
-def passed_over(found: Iterable[FoundSensor], chosen: FoundSensor) -> list[FoundSensor]:
+def passed_over(found: Iterable[DetectedSensor], chosen: DetectedSensor) -> list[DetectedSensor]:
     """Return the configured sensors that give nothing, unless they see less than the chosen one."""
     least = None if chosen.description is None else scope_rank(chosen.description.scope)
     missing = [one for one in found if one is not chosen and one.is_configured and one.missed]
@@ -90,16 +90,16 @@ def scope_rank(scope: Scope) -> int:
     return WIDEST_FIRST.index(scope)
 
 
-def _inspect(name: str, settings: Mapping[str, str], world: SensorWorld) -> FoundSensor:
+def _inspect(name: str, settings: Mapping[str, str], world: SensorWorld) -> DetectedSensor:
     unasked = settings.get("type", name) not in NEVER_FOUND
     try:
         sensor = power.create(name, **settings, **({} if world is HERE else {"world": world}))
     except EdgemeterError as error:
-        return FoundSensor(name, None, str(error), is_chosen_unasked=unasked)
+        return DetectedSensor(name, None, str(error), is_chosen_unasked=unasked)
     try:
-        return FoundSensor(name, sensor.describe(), None, is_chosen_unasked=unasked)
+        return DetectedSensor(name, sensor.describe(), None, is_chosen_unasked=unasked)
     except EdgemeterError as error:
-        return FoundSensor(name, None, str(error), isinstance(error, AbsentError), unasked)
+        return DetectedSensor(name, None, str(error), isinstance(error, AbsentError), unasked)
     finally:
         sensor.close()
 

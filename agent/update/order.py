@@ -24,15 +24,15 @@ OPENSSL_TIMEOUT_S = 60.0
 PUBLIC_KEY = re.compile(rb"-----BEGIN PUBLIC KEY-----[^-]{1,4096}-----END PUBLIC KEY-----\r?\n?")
 
 
-class BundleFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A file of the bundle; the installer looks at it."""
+class ReleaseFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A file of the release; the installer reads it."""
 
     path: str
     sha256: str
     size_bytes: int
 
 
-class BundleManifest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class ReleaseManifest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The content of `manifest.json`."""
 
     schema: int
@@ -42,13 +42,13 @@ class BundleManifest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     arch: str
     python: str
     glibc: str
-    files: tuple[BundleFile, ...]
+    files: tuple[ReleaseFile, ...]
     checked: str
     built_ns: int
     site_packages: str
 
 
-def read_manifest(bundle: Path, release: InstalledRelease) -> BundleManifest:
+def read_manifest(bundle: Path, release: InstalledRelease) -> ReleaseManifest:
     """Return the manifest of the bundle once its signature is found right.
 
     Raises:
@@ -58,12 +58,12 @@ def read_manifest(bundle: Path, release: InstalledRelease) -> BundleManifest:
     document, signature = _parts(bundle)
     _verify(bundle, document, signature, release.public_key)
     try:
-        return msgspec.json.decode(document, type=BundleManifest)
+        return msgspec.json.decode(document, type=ReleaseManifest)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise ConfigError(f"the manifest of {bundle.name!r} has a form this agent does not know ({error}): rebuild the bundle") from error
 
 
-def refuse_unfit(manifest: BundleManifest, root: Path) -> None:
+def refuse_unfit(manifest: ReleaseManifest, root: Path) -> None:
     """Find out whether it runs here.
 
     Raises:

@@ -1,1 +1,1 @@
-"""The public board: a static site made from signed bundles, every figure of which was recomputed."""
+"""The public site of results: static pages made from signed bundles, every figure of which was recomputed."""

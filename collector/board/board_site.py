@@ -1,4 +1,4 @@
-"""Writes a board: a folder of files that any host serves, and that opens from a disk without one."""
+"""Writes a site of results: a folder of files that any host serves, and that opens from a disk without one."""
 
 import hashlib
 import re
@@ -11,7 +11,7 @@ from edgemeter.agent.base import figures
 from edgemeter.agent.base.errors import ConfigError, UnavailableError
 from edgemeter.agent.contract.record import RunRecord
 from edgemeter.collector.board.board_view import board_view, facets, verification_section
-from edgemeter.collector.board.entries import BoardEntry
+from edgemeter.collector.board.entries import SiteEntry
 from edgemeter.collector.charts import vega
 from edgemeter.collector.charts.chart import Chart, ChartSheet, script_data
 from edgemeter.collector.index.index_file import FACETS
@@ -33,13 +33,13 @@ STEM, LABEL = 48, 44
 
 
 @dataclass(frozen=True, slots=True)
-class BoardLinks:
-    """Links between the pages of a board; what narrows a page follows its name."""
+class SiteLinks:
+    """Links between the pages of a site; the filters of a page follow its name."""
 
     files: Mapping[str, str]
 
     def to(self, view: str, **fields: str) -> str | None:
-        """Return the file of a view with what narrows it, None where the board has no such page."""
+        """Return the file of a view and its filters, None where the site has no such page."""
         route = {name: value for name, value in fields.items() if name in ROUTES[view]}
         file = self.files.get(address(view, route))
         narrowed = {name: value for name, value in fields.items() if name not in route}
@@ -47,9 +47,9 @@ class BoardLinks:
 
 
 def write_board(
-    entries: Sequence[BoardEntry], folder: Path, remark: str, progress: Callable[[str, int, int], None] = lambda *_: None
+    entries: Sequence[SiteEntry], folder: Path, remark: str, progress: Callable[[str, int, int], None] = lambda *_: None
 ) -> int:
-    """Write the board of `entries` into `folder`, which is made, in the place of a board that is there; return the number of its pages.
+    """Write the site of `entries` into `folder`, which is created or replaces an older site; return the number of its pages.
 
     Raises:
         ConfigError: the folder holds something that is not a board.
@@ -71,7 +71,7 @@ def write_board(
 
 
 def _clear(folder: Path) -> None:
-    """Remove the board that is there: a result that is verified no more must not stay. What others put beside it stays."""
+    """Remove the older site, since a result that is no longer verified must not stay; files of others remain."""
     if not folder.exists() or not any(folder.iterdir()):
         return
     if not (folder / RUNS).exists():
@@ -82,7 +82,7 @@ def _clear(folder: Path) -> None:
         file.unlink()
 
 
-def _write_shared(verified: Sequence[tuple[BoardEntry, RunRecord]], folder: Path) -> None:
+def _write_shared(verified: Sequence[tuple[SiteEntry, RunRecord]], folder: Path) -> None:
     # First: by it an interrupted board is known as one.
     runs = {run.id: _file(address("run", {"id": run.id})) for _, run in verified}
     (folder / RUNS).write_text(f"const RUNS = {script_data(runs)};\n", encoding="utf-8")
@@ -96,14 +96,14 @@ def _write_shared(verified: Sequence[tuple[BoardEntry, RunRecord]], folder: Path
 
 
 def _write_pages(
-    index: RunIndex, entries: Sequence[BoardEntry], folder: Path, remark: str, progress: Callable[[str, int, int], None]
+    index: RunIndex, entries: Sequence[SiteEntry], folder: Path, remark: str, progress: Callable[[str, int, int], None]
 ) -> int:
     by_id = {one.run.id: one for one in entries if one.state == "verified" and one.run}
     places = {one.run.id: places_of(one.run) for one in by_id.values() if one.run}
     runs = [one.run for one in by_id.values() if one.run]
     with index.reading() as connection:
         addresses = _addresses(runs, count_cases(connection, CaseFilter()))
-    links = BoardLinks({one: _file(one) for one in addresses})
+    links = SiteLinks({one: _file(one) for one in addresses})
     for count, text in enumerate(addresses, start=1):
         request = read_address(text)
         with index.reading() as connection:
@@ -163,7 +163,7 @@ def _file(text: str) -> str:
 
 
 def places_of(run: RunRecord) -> tuple[str, str]:
-    """Return where a board has the bundle and the badge of a run."""
+    """Return the paths of a run's bundle and badge in a site."""
     stem = _file(address("run", {"id": run.id})).removesuffix(".html")
     return f"{BUNDLES}/{stem}.edgemeter", f"{BADGES}/{stem}.svg"
 

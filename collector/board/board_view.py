@@ -1,4 +1,4 @@
-"""The views of a board: its index, with the results that are verified and those that are not, and what was checked of one result."""
+"""The views of a site of results: its index, with the results that are verified and those that are not, and what was checked of one result."""
 
 from collections.abc import Callable, Mapping, Sequence
 
@@ -8,7 +8,7 @@ from edgemeter.agent.bundle.verify import signature_text
 from edgemeter.agent.contract.energy_provenance import energy_provenance
 from edgemeter.agent.contract.figures import Figure, in_view
 from edgemeter.agent.contract.record import RunRecord
-from edgemeter.collector.board.entries import BoardEntry
+from edgemeter.collector.board.entries import SiteEntry
 from edgemeter.collector.index.index_file import FACETS
 from edgemeter.collector.runs.cases import UNKNOWN_BOARD
 from edgemeter.collector.web.context import ViewContext
@@ -24,7 +24,7 @@ TRUST = (
 )
 
 
-def board_view(context: ViewContext, entries: Sequence[BoardEntry], places: Mapping[str, tuple[str, str]]) -> View:
+def board_view(context: ViewContext, entries: Sequence[SiteEntry], places: Mapping[str, tuple[str, str]]) -> View:
     """Return the index; `places` has bundle and badge of each verified run by its id."""
     verified = sorted(((one, one.run) for one in entries if one.state == "verified" and one.run), key=lambda pair: _order(pair[1]))
     others = [one for one in entries if one.state != "verified"]
@@ -49,7 +49,7 @@ def facets(run: RunRecord) -> dict[str, str | float | None]:
     return {f"data-{name}": value for name, value in zip(FACETS, values, strict=True)}
 
 
-def verification_section(entry: BoardEntry, places: tuple[str, str]) -> Markup:
+def verification_section(entry: SiteEntry, places: tuple[str, str]) -> Markup:
     """Return what was checked of a result, who signed it, and where its bundle and badge are."""
     found, (bundle, badge) = entry.found, places
     facts: dict[str, Markup | str | None] = {
@@ -64,7 +64,7 @@ def verification_section(entry: BoardEntry, places: tuple[str, str]) -> Markup:
     return section("verification", "Verification", part("facts", {name: fact for name, fact in facts.items() if fact}))
 
 
-Result = tuple[BoardEntry, RunRecord]
+Result = tuple[SiteEntry, RunRecord]
 
 
 def _columns(links: Links, places: Mapping[str, tuple[str, str]]) -> list[ViewColumn[Result]]:
@@ -105,7 +105,7 @@ def _columns(links: Links, places: Mapping[str, tuple[str, str]]) -> list[ViewCo
     ]  # fmt: skip
 
 
-_APART: list[ViewColumn[BoardEntry]] = [
+_APART: list[ViewColumn[SiteEntry]] = [
     ViewColumn("file", "Bundle", lambda one: one.path.name, is_text=True),
     ViewColumn("state", "State", lambda one: one.state, is_text=True),
     ViewColumn("reason", "Why", lambda one: one.reason, is_text=True),

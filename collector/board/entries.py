@@ -21,7 +21,7 @@ EntryState = Literal["verified", "unproven", "refused"]
 
 
 @dataclass(frozen=True, slots=True)
-class BoardEntry:
+class SiteEntry:
     """One bundle: where it is, what verification found, its run (the lab in the place of the fleet), and why it is not verified."""
 
     path: Path
@@ -44,9 +44,9 @@ def lab_keys(files: Sequence[Path]) -> dict[str, str]:
 
 def read_entries(
     files: Sequence[Path], labs: Mapping[str, str], progress: Callable[[str, int, int], None] = lambda *_: None
-) -> list[BoardEntry]:
+) -> list[SiteEntry]:
     """Return an entry for each bundle; where `labs` is empty, any right signature counts."""
-    found: list[BoardEntry] = []
+    found: list[SiteEntry] = []
     taken: dict[str, str] = {}
     for count, file in enumerate(files, start=1):
         entry = _entry(file, labs)
@@ -57,17 +57,17 @@ def read_entries(
     return found
 
 
-def _entry(file: Path, labs: Mapping[str, str]) -> BoardEntry:
+def _entry(file: Path, labs: Mapping[str, str]) -> SiteEntry:
     found = verify(file)
     signed = found.signature
     lab = _lab(signed, labs)
     if reason := _refusal(found):
-        return BoardEntry(file, "refused", found, lab, reason)
+        return SiteEntry(file, "refused", found, lab, reason)
     record = read_bundle(file).record
     # Devices of two labs may have one name: the lab stands in the place of the fleet.
     run = msgspec.structs.replace(record, fleet=lab)
     doubt = _doubt(found, labs)
-    return BoardEntry(file, "unproven" if doubt else "verified", found, lab, doubt, run, record.fleet)
+    return SiteEntry(file, "unproven" if doubt else "verified", found, lab, doubt, run, record.fleet)
 
 
 def _lab(signed: BundleSignature | None, labs: Mapping[str, str]) -> str:

@@ -167,7 +167,7 @@ def _relative_u(case: CaseSummary) -> float:
 
 
 @dataclass(frozen=True, slots=True)
-class _Beside:
+class _SecondSensor:
     """The power of the part of a server that only the second sensor measures."""
 
     scope: str
@@ -176,7 +176,7 @@ class _Beside:
     max_w: Band
 
 
-def _beside(case: CaseSummary) -> _Beside | None:
+def _beside(case: CaseSummary) -> _SecondSensor | None:
     """Return the other half of the server where every run has one: processor package and GPU board do not overlap and add up."""
     if case.energy is None or case.energy.scope not in HALVES:
         return None
@@ -193,7 +193,7 @@ def _beside(case: CaseSummary) -> _Beside | None:
     relative = other.gross_u_mj / other.gross_mj if other.gross_u_mj is not None and other.gross_mj > 0 else 0.0
     both = dict.fromkeys((*case.energy.excludes, *other.excludes))
     excludes = tuple(one for one in both if not any(half in one for half in ("processor", "accelerator")))
-    return _Beside(other.scope, excludes, _band(idle_w, relative * idle_w.median), _band(max_w, relative * max_w.median))
+    return _SecondSensor(other.scope, excludes, _band(idle_w, relative * idle_w.median), _band(max_w, relative * max_w.median))
 
 
 def _sum(one: Band, other: Band) -> Band:

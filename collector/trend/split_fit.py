@@ -80,7 +80,9 @@ class SplitFit:
         """Return the fit of these series alone."""
         regressors = self.regressors
         heat = None if regressors.heat is None else regressors.heat[rows]
-        of_rows = _Regressors(regressors.weight[rows], regressors.total[rows], heat, regressors.weighted_heat[rows], regressors.heat_square[rows])
+        of_rows = _Regressors(
+            regressors.weight[rows], regressors.total[rows], heat, regressors.weighted_heat[rows], regressors.heat_square[rows]
+        )
         return SplitFit(
             self.x[rows],
             self.sd[rows],

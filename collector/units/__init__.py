@@ -1,1 +1,1 @@
-"""Boards of one type beside each other: how far they spread, and which lie apart."""
+"""Boards of one type compared: how far they spread, and which are outliers."""

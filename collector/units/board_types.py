@@ -97,8 +97,8 @@ class CaseSpread:
 
 
 @dataclass(frozen=True, slots=True)
-class OutlyingUnit:
-    """An outlying board: by how much (per cent or points, over all cases), over how many cases, and what to check."""
+class OutlyingPeer:
+    """An outlier among its peers: by how much (per cent or points, over all cases), over how many cases, and what to check."""
 
     device: str
     apart: float
@@ -117,7 +117,7 @@ class BoardTypeSpread:
     metric: str
     boards: int
     cases: tuple[CaseSpread, ...]
-    sick: tuple[OutlyingUnit, ...] | None
+    sick: tuple[OutlyingPeer, ...] | None
 
 
 def board_types(history: History, name: str, keys: Sequence[SeriesKey], *, with_cases: bool = True) -> list[BoardTypeSpread]:
@@ -192,7 +192,7 @@ def _type(name: str, lately: _Lately, *, with_cases: bool) -> BoardTypeSpread:
     return BoardTypeSpread(first.fleet, _type_of(first), name, devices, spreads, _sick(name, lately))
 
 
-def _sick(name: str, lately: _Lately) -> tuple[OutlyingUnit, ...] | None:
+def _sick(name: str, lately: _Lately) -> tuple[OutlyingPeer, ...] | None:
     """Return the outlying boards, None if the boards are too few to judge."""
     metric = METRICS[name]
     counting = [(key.device, key.of_type(), part) for key, part in lately.counting()]
@@ -259,10 +259,10 @@ def _outlying_unit(
     devices: Sequence[str],
     table: np.ndarray[tuple[int, int], np.dtype[np.float64]],
     health: dict[str, BoardCondition],
-) -> OutlyingUnit:
+) -> OutlyingPeer:
     device = devices[one.place]
     others = [health[other] for other in devices if other != device]
-    return OutlyingUnit(
+    return OutlyingPeer(
         device=device,
         apart=difference(metric, one.distance),
         cases=int(np.isfinite(table[one.place]).sum()),

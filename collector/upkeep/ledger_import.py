@@ -50,7 +50,7 @@ class LedgerImport:
 
 
 @dataclass(slots=True)
-class _Wanted:
+class _ExpectedHashes:
     """Hashes of what the target has to hold: `new` was inserted for certain, `other` it may have had, or have removed."""
 
     new: set[bytes] = field(default_factory=set)
@@ -115,8 +115,8 @@ def import_ledger(source: Ledger, target: Ledger, watch: ImportWatch = lambda *_
     return replace(done, devices=len(present), quarantined=len(entries))
 
 
-def _commit_records(source: Ledger, target: Ledger, watch: ImportWatch) -> tuple[LedgerImport, _Wanted]:
-    total, done, wanted = source.count(), LedgerImport(), _Wanted()
+def _commit_records(source: Ledger, target: Ledger, watch: ImportWatch) -> tuple[LedgerImport, _ExpectedHashes]:
+    total, done, wanted = source.count(), LedgerImport(), _ExpectedHashes()
     for portion in _portions(source):
         committed = target.commit(portion.arrivals, portion.rejections)
         hashes = wanted.new if committed.inserted == len(portion.arrivals) else wanted.other
@@ -147,7 +147,7 @@ def _hash(payload: bytes) -> bytes:
     return hashlib.sha256(payload).digest()[:HASH_BYTES]
 
 
-def _find(target: Ledger, after_row: int, wanted: _Wanted, watch: ImportWatch) -> None:
+def _find(target: Ledger, after_row: int, wanted: _ExpectedHashes, watch: ImportWatch) -> None:
     """Look for every text in `target` after a row."""
     total = len(wanted)
     for number, (_, _, payload) in enumerate(target.texts(after_row=after_row) if wanted else ()):
@@ -158,7 +158,7 @@ def _find(target: Ledger, after_row: int, wanted: _Wanted, watch: ImportWatch) -
             return
 
 
-def _classified(source: Ledger, target: Ledger, done: LedgerImport, wanted: _Wanted) -> LedgerImport:
+def _classified(source: Ledger, target: Ledger, done: LedgerImport, wanted: _ExpectedHashes) -> LedgerImport:
     """Return the import with why each text that is still wanted is not in `target`."""
     count: Counter[str] = Counter()
     differing = []

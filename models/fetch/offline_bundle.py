@@ -33,8 +33,8 @@ _MANIFEST_LIMIT_BYTES = 64 << 20
 _Open = Callable[[str], IO[bytes]]
 
 
-class BundledModel(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """One model of a bundle."""
+class ArchivedModel(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """One model of a model archive."""
 
     entry: CatalogueEntry
     sha256: Sha256
@@ -51,7 +51,7 @@ class ModelsManifest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
 
     format: Literal["edgemeter-models"] = "edgemeter-models"
     version: Literal[1] = 1
-    models: tuple[BundledModel, ...]
+    models: tuple[ArchivedModel, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +74,7 @@ def export_models(out: Path, entries: Sequence[CatalogueEntry], cache: ModelCach
     # The path of a user's own file is of no use elsewhere.
     manifest = ModelsManifest(
         models=tuple(
-            BundledModel(entry=msgspec.structs.replace(entry, path=None), sha256=digest, size_bytes=path.stat().st_size)
+            ArchivedModel(entry=msgspec.structs.replace(entry, path=None), sha256=digest, size_bytes=path.stat().st_size)
             for entry, path, digest in chosen
         )
     )
@@ -134,7 +134,7 @@ def import_models(request: ImportRequest, known: Mapping[str, CatalogueEntry], c
 
 
 def _import(
-    open_member: _Open, model: BundledModel, entry: CatalogueEntry, bundle: Path, cache: ModelCache, keep: Sequence[str]
+    open_member: _Open, model: ArchivedModel, entry: CatalogueEntry, bundle: Path, cache: ModelCache, keep: Sequence[str]
 ) -> FetchedModel:
     if entry.sha256 not in (None, model.sha256):
         raise UnavailableError(f"{entry.name}: the bundle has sha256 {model.sha256}, the catalogue says {entry.sha256}: rejected")

@@ -16,7 +16,7 @@ import msgspec
 from edgemeter import provisioning
 from edgemeter.agent.base.errors import EdgemeterError, TransientError, UnavailableError
 from edgemeter.provisioning.apply import offer
-from edgemeter.provisioning.apply.board import STAGE_ON_DISK, FoundBoard, Interpreter, RootShell, inspect_board, inspect_disk
+from edgemeter.provisioning.apply.board import STAGE_ON_DISK, ExaminedBoard, Interpreter, RootShell, inspect_board, inspect_disk
 from edgemeter.provisioning.apply.offer import Offer, PythonTar
 from edgemeter.provisioning.apply.ssh import FileToCopy, SshConnection, SshOptions, SshTarget, copy_files, missing_files
 from edgemeter.provisioning.bundle import install
@@ -195,7 +195,7 @@ class _Device:
         self._settings = settings
         self._steps = steps
 
-    def inspect(self) -> FoundBoard:
+    def inspect(self) -> ExaminedBoard:
         """Return what the board is; to look at another disk takes root."""
         self._board = inspect_board(self._connection, self._settings.prefix)
         self._stage = self._stage_seen = f"{self._board.home}/{STAGE}"

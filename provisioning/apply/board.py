@@ -33,8 +33,8 @@ class Interpreter:
 
 
 @dataclass(frozen=True, slots=True)
-class FoundBoard:
-    """A board as it was found; `disk` is that of /opt, `home_disk` that of the home folder."""
+class ExaminedBoard:
+    """A board as it was examined; `disk` is that of /opt, `home_disk` that of the home folder."""
 
     arch: str
     system: str
@@ -60,7 +60,7 @@ class FoundBoard:
         return f"{self.board or 'unknown board'}, {self.system}, {self.arch}, Python {versions}, {libc}"
 
 
-def inspect_board(connection: SshConnection, prefix: str) -> FoundBoard:
+def inspect_board(connection: SshConnection, prefix: str) -> ExaminedBoard:
     """Return what the board is.
 
     Raises:
@@ -71,7 +71,7 @@ def inspect_board(connection: SshConnection, prefix: str) -> FoundBoard:
     return parse_inspection(result.output, f"{connection.target.login} responds {(result.errors or result.output)[:200]!r}")
 
 
-def inspect_disk(root: "RootShell", running: FoundBoard, disk: str) -> FoundBoard:
+def inspect_disk(root: "RootShell", running: ExaminedBoard, disk: str) -> ExaminedBoard:
     """Return the system on another disk of the board that is `running`, which `root` enters.
 
     Raises:
@@ -85,7 +85,7 @@ def inspect_disk(root: "RootShell", running: FoundBoard, disk: str) -> FoundBoar
     return replace(found, disk=disk, home=running.home, home_disk=running.home_disk, home_free_bytes=running.home_free_bytes)
 
 
-def parse_inspection(text: str, otherwise: str) -> FoundBoard:
+def parse_inspection(text: str, otherwise: str) -> ExaminedBoard:
     """Return the board in the lines of `look.sh`; `otherwise` begins the error if they are incomplete.
 
     Raises:
@@ -102,7 +102,7 @@ def parse_inspection(text: str, otherwise: str) -> FoundBoard:
     libc = re.fullmatch(r"glibc (\d+)\.(\d+).*", one.get("libc", ""))
     disk, free_bytes = _room(one.get("room", ""))
     home_disk, home_free_bytes = _room(one.get("home_room", ""))
-    return FoundBoard(
+    return ExaminedBoard(
         arch=_arch(one.get("arch", ""), one.get("bits", "")),
         system=_system(one),
         board=one.get("model") or None,

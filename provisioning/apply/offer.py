@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
 from edgemeter.agent.base.errors import ConfigError, UnavailableError
-from edgemeter.provisioning.apply.board import FoundBoard, Interpreter
+from edgemeter.provisioning.apply.board import ExaminedBoard, Interpreter
 from edgemeter.provisioning.bundle import install
 from edgemeter.provisioning.bundle.install import FileEntry, Manifest
 from edgemeter.provisioning.bundle.manifest import read_bundle
@@ -73,7 +73,7 @@ def read_offer(path: Path, public_key: Path, scratch: Path) -> Offer:
     return Offer(folder, verified.manifest, hashlib.sha256(verified.document).hexdigest())
 
 
-def choose_offer(offers: Sequence[Offer], found: FoundBoard) -> tuple[Offer, Interpreter]:
+def choose_offer(offers: Sequence[Offer], found: ExaminedBoard) -> tuple[Offer, Interpreter]:
     """Return the first bundle that fits the board, and the interpreter that it is for.
 
     Raises:
@@ -87,7 +87,7 @@ def choose_offer(offers: Sequence[Offer], found: FoundBoard) -> tuple[Offer, Int
     raise UnavailableError(_why_none(offers, found))
 
 
-def _why_none(offers: Sequence[Offer], found: FoundBoard) -> str:
+def _why_none(offers: Sequence[Offer], found: ExaminedBoard) -> str:
     if found.glibc is None:
         return f"no bundle fits {found.words}: only systems with glibc are supported"
     if found.arch not in {"aarch64", "x86_64"}:

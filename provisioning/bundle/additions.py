@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.provisioning.bundle import install
-from edgemeter.provisioning.bundle.boards import BundleTarget
+from edgemeter.provisioning.bundle.boards import ReleaseTarget
 
 # Files by which a wheel shows what its library runs on besides the CPU.
 _ACCELERATED: tuple[tuple[str, str], ...] = (
@@ -84,7 +84,7 @@ def parse_added_file(text: str) -> AddedFile:
     return AddedFile(place, sha256.lower() or None)
 
 
-def check_wheel_name(name: str, target: BundleTarget) -> None:
+def check_wheel_name(name: str, target: ReleaseTarget) -> None:
     """Return if a wheel of this name runs on the target.
 
     Raises:
@@ -131,7 +131,7 @@ def _modules(wheel: Path) -> dict[str, int]:
         return {one.filename: one.CRC for one, path in parts if path.suffix in {".py", ".so"} and path.parts[0] not in _BY_MISTAKE}
 
 
-def add_packages(packages: Sequence[AddedFile], target: BundleTarget, folder: Path) -> None:
+def add_packages(packages: Sequence[AddedFile], target: ReleaseTarget, folder: Path) -> None:
     """Copy Debian packages and hooks into the folder of a bundle.
 
     Raises:

@@ -51,7 +51,7 @@ class _File(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 
 
 @dataclass(frozen=True, slots=True)
-class BundleTarget:
+class ReleaseTarget:
     """The target that wheels are chosen for: `python` and `glibc` as numbers, (3, 13) and (2, 41)."""
 
     board: str
@@ -122,7 +122,7 @@ def find_board(name: str) -> BoardFamily:
     return known[name]
 
 
-def bundle_target(name: str, python: str | None = None, glibc: str | None = None) -> BundleTarget:
+def bundle_target(name: str, python: str | None = None, glibc: str | None = None) -> ReleaseTarget:
     """Return the target for a board: its usual system, or the one with `python`; another Python has to be installed on the board.
 
     Raises:
@@ -135,7 +135,7 @@ def bundle_target(name: str, python: str | None = None, glibc: str | None = None
         raise ConfigError(message + hint)
     system = next((one for one in found.system if one.python == python), None) if python else found.system[0]
     oldest = min((one.glibc for one in found.system), key=numbers)
-    chosen = BundleTarget(
+    chosen = ReleaseTarget(
         board=name,
         arch=found.arch,
         python=numbers(system.python if system else str(python)),
@@ -146,7 +146,7 @@ def bundle_target(name: str, python: str | None = None, glibc: str | None = None
     return chosen
 
 
-def support_level(chosen: BundleTarget) -> str:
+def support_level(chosen: ReleaseTarget) -> str:
     """Return how the agent is installed on this target, as text."""
     systems = [one for one in find_board(chosen.board).system if one.python == chosen.python_text and one.glibc == chosen.glibc_text]
     levels = [f"{one.level} on {one.name}, {LEVELS[one.level]}" for one in systems]
@@ -165,7 +165,7 @@ def numbers(text: str) -> tuple[int, int]:
     return int(major), int(minor)
 
 
-def _check(chosen: BundleTarget, found: BoardFamily) -> None:
+def _check(chosen: ReleaseTarget, found: BoardFamily) -> None:
     newer = next((one for one in found.system if numbers(one.python) >= OLDEST_PYTHON), None)
     if chosen.python[0] != 3 or chosen.python < OLDEST_PYTHON:
         remedy = f"use {newer.name} (--python {newer.python}), or install" if newer else "install"

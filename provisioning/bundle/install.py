@@ -150,11 +150,11 @@ def _file_entry(entry: dict[str, str | int]) -> FileEntry:
     return FileEntry(str(entry["path"]), str(entry["sha256"]), int(entry["size_bytes"]))
 
 
-class Bundle:
-    """A bundle in a folder or an uncompressed `.tar`, read without trust: links are not followed, only plain files are read."""
+class UnverifiedRelease:
+    """A release in a folder or an uncompressed `.tar`, read without trust: links are not followed, only plain files are read."""
 
     def __init__(self, path: Path) -> None:
-        """Read its index; raise RefusedError if it is not a bundle."""
+        """Read its index; raise RefusedError if it is not a release."""
         self.path = path
         self.members: dict[str, tarfile.TarInfo] = {}
         self.tar: tarfile.TarFile | None = None
@@ -232,7 +232,7 @@ class Bundle:
         return sorted(name for one in self.path.glob("wheels/*.whl") if (name := "wheels/" + one.name) not in known)
 
 
-def verify(bundle: Bundle, public_key: Path) -> tuple[bytes, Manifest]:
+def verify(bundle: UnverifiedRelease, public_key: Path) -> tuple[bytes, Manifest]:
     """Return the manifest, as bytes and parsed, once its signature is verified; else raise RefusedError."""
     document, signed = bundle.small(MANIFEST, MOST_MANIFEST_BYTES), bundle.small(SIGNATURE, MOST_SIGNATURE_BYTES)
     if not public_key.is_file():
@@ -260,7 +260,7 @@ def _is_signed_by(key: bytes, document: bytes, signed: bytes) -> bool:
     return done.returncode == 0
 
 
-def verify_files(bundle: Bundle, manifest: Manifest) -> None:
+def verify_files(bundle: UnverifiedRelease, manifest: Manifest) -> None:
     """Raise RefusedError if a file differs from the manifest or is not in it."""
     strangers = bundle.strangers(manifest)
     if strangers:
@@ -327,7 +327,7 @@ def version_key(version: str) -> tuple[object, ...]:
 class Installation:
     """One installation below `root`."""
 
-    def __init__(self, bundle: Bundle, root: Path, document: bytes, manifest: Manifest) -> None:
+    def __init__(self, bundle: UnverifiedRelease, root: Path, document: bytes, manifest: Manifest) -> None:
         """Take what `verify` returned; nothing happens yet."""
         self.bundle, self.root, self.document, self.manifest = bundle, root, document, manifest
         self.release = root / "releases" / manifest.version
@@ -598,7 +598,7 @@ def _write(path: Path, content: bytes, mode: int = 0o644) -> None:
     _sync_folder(path.parent)
 
 
-def install(bundle: Bundle, root: Path, public_key: Path, switch: str, downgrade: str) -> str:
+def install(bundle: UnverifiedRelease, root: Path, public_key: Path, switch: str, downgrade: str) -> str:
     """Install the bundle; return in one line what was done, raise RefusedError if it is refused."""
     document, manifest = verify(bundle, public_key)
     installation = Installation(bundle, root, document, manifest)
@@ -632,7 +632,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     os.umask(0o022)
     root = Path(os.path.abspath(str(options.root)))  # noqa: PTH100 - links are not resolved
     try:
-        bundle = Bundle(options.bundle)
+        bundle = UnverifiedRelease(options.bundle)
         try:
             text = install(bundle, root, options.public_key or root / "release.pub", options.switch, options.allow_downgrade)
         finally:

@@ -53,8 +53,8 @@ FIRST = (MANIFEST, SIGNATURE)
 
 
 @dataclass(frozen=True, slots=True)
-class VerifiedBundle:
-    """A bundle with valid signature and files: its manifest, parsed and as the signed bytes."""
+class VerifiedRelease:
+    """A release with valid signature and files: its manifest, parsed and as the signed bytes."""
 
     path: Path
     manifest: Manifest
@@ -68,7 +68,7 @@ class VerifiedBundle:
             ConfigError: a file changed since it was verified, or cannot be written.
         """
         try:
-            with closing(install.Bundle(self.path)) as bundle:
+            with closing(install.UnverifiedRelease(self.path)) as bundle:
                 for entry in self.manifest.files:
                     target = folder / entry.path
                     target.parent.mkdir(parents=True, exist_ok=True)
@@ -83,7 +83,7 @@ class VerifiedBundle:
             raise ConfigError(f"cannot unpack the bundle {str(self.path)!r} in {str(folder)!r}: {error.strerror}") from error
 
 
-def read_bundle(path: Path, public_key: Path) -> VerifiedBundle:
+def read_bundle(path: Path, public_key: Path) -> VerifiedRelease:
     """Return the bundle in a folder or `.tar` once its signature and every file are verified.
 
     Raises:
@@ -95,28 +95,28 @@ def read_bundle(path: Path, public_key: Path) -> VerifiedBundle:
             "`edgemeter fleet init` makes both"
         )
     try:
-        with closing(install.Bundle(path)) as bundle:
+        with closing(install.UnverifiedRelease(path)) as bundle:
             document, manifest = install.verify(bundle, public_key)
             install.verify_files(bundle, manifest)
     except install.RefusedError as error:
         raise ConfigError(str(error)) from error
-    return VerifiedBundle(path, manifest, document)
+    return VerifiedRelease(path, manifest, document)
 
 
-def unsigned_bundle(path: Path) -> VerifiedBundle:
+def unsigned_bundle(path: Path) -> VerifiedRelease:
     """Return the bundle in a folder or `.tar` once every file equals its manifest; nobody has vouched for that.
 
     Raises:
         ConfigError: it is not a bundle, or differs from its manifest.
     """
     try:
-        with closing(install.Bundle(path)) as bundle:
+        with closing(install.UnverifiedRelease(path)) as bundle:
             document = bundle.small(MANIFEST, install.MOST_MANIFEST_BYTES)
             manifest = install.parse_manifest(document)
             install.verify_files(bundle, manifest)
     except install.RefusedError as error:
         raise ConfigError(str(error)) from error
-    return VerifiedBundle(path, manifest, document, is_signed=False)
+    return VerifiedRelease(path, manifest, document, is_signed=False)
 
 
 def encode_manifest(manifest: Manifest) -> bytes:

@@ -14,9 +14,9 @@ from typing import Literal
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.provisioning.bundle import additions, boards, manifest, smoke, wheels
 from edgemeter.provisioning.bundle.additions import AddedFile
-from edgemeter.provisioning.bundle.boards import BundleTarget
+from edgemeter.provisioning.bundle.boards import ReleaseTarget
 from edgemeter.provisioning.bundle.install import KEYS, MANIFEST, SIGNATURE, FileEntry, Manifest
-from edgemeter.provisioning.bundle.manifest import VerifiedBundle, sign
+from edgemeter.provisioning.bundle.manifest import VerifiedRelease, sign
 from edgemeter.provisioning.bundle.smoke import ImportCheck
 from edgemeter.provisioning.bundle.wheels import make_own_wheel
 
@@ -26,15 +26,15 @@ UNIT_SUFFIXES = (".service", ".rules")
 
 
 @dataclass(frozen=True, slots=True)
-class BundleRequest:
-    """A requested bundle: its target and extras, the key that signs it, our wheel, and the arm64 system to test it in.
+class ReleaseRequest:
+    """A requested release: its target and extras, the key that signs it, our wheel, and the arm64 system to test it in.
 
     `wheels` of others are preferred to those of the index, `find_links` are further places to find some, `packages` are Debian packages and
     hooks for the system; with `site_packages` of the system, the release sees the system's Python packages too.
     Without a `key` it is not signed. `public_keys` are those that devices trust from it on; None: as before.
     """
 
-    target: BundleTarget
+    target: ReleaseTarget
     extras: tuple[str, ...]
     key: Path | None
     wheel: Path | None = None
@@ -47,8 +47,8 @@ class BundleRequest:
 
 
 @dataclass(frozen=True, slots=True)
-class BuiltBundle:
-    """A built bundle, and what its runtimes use besides the CPU; after a dry run there is no file."""
+class BuiltRelease:
+    """A built release, and what its runtimes use besides the CPU; after a dry run there is no file."""
 
     path: Path
     manifest: Manifest
@@ -56,7 +56,7 @@ class BuiltBundle:
     accelerators: tuple[str, ...]
 
 
-def build_bundle(request: BundleRequest, out: Path | None, report: Callable[[str], None], *, is_dry: bool = False) -> BuiltBundle:
+def build_bundle(request: ReleaseRequest, out: Path | None, report: Callable[[str], None], *, is_dry: bool = False) -> BuiltRelease:
     """Build a bundle; `out` is its file, by default in the current folder with a name of version and board; a dry run writes none.
 
     Raises:
@@ -84,7 +84,7 @@ def build_bundle(request: BundleRequest, out: Path | None, report: Callable[[str
         return _seal(request, folder, checked.words, out, is_dry=is_dry)
 
 
-def seal_bundle(request: BundleRequest, folder: Path, checked: str, version: str) -> Manifest:
+def seal_bundle(request: ReleaseRequest, folder: Path, checked: str, version: str) -> Manifest:
     """Write manifest and signature into the folder of a bundle's files."""
     target = request.target
     made = Manifest(
@@ -122,7 +122,7 @@ def bundle_version(own: str, entries: Sequence[FileEntry], site_packages: str = 
     return f"{own}{'.' if '+' in own else '+'}{hashlib.sha256(listed.encode()).hexdigest()[:8]}"
 
 
-def _seal(request: BundleRequest, folder: Path, checked: str, out: Path | None, *, is_dry: bool) -> BuiltBundle:
+def _seal(request: ReleaseRequest, folder: Path, checked: str, out: Path | None, *, is_dry: bool) -> BuiltRelease:
     own = next((folder / "wheels").glob("edgemeter-*.whl")).name.split("-")[1]
     accelerators = additions.accelerators(folder)
     made = seal_bundle(request, folder, checked, bundle_version(own, manifest.file_entries(folder), request.site_packages))
@@ -133,7 +133,7 @@ def _seal(request: BundleRequest, folder: Path, checked: str, out: Path | None, 
         )
     packed = folder.with_suffix(".tar") if is_dry else path
     manifest.pack_bundle(folder, packed)
-    return BuiltBundle(path, made, packed.stat().st_size, accelerators)
+    return BuiltRelease(path, made, packed.stat().st_size, accelerators)
 
 
 def _own_wheel(given: Path | None, folder: Path) -> Path:
@@ -164,7 +164,7 @@ def sign_bundle(path: Path, key: Path, out: Path | None) -> Path:
     return out or path
 
 
-def check_bundle(path: Path, public_key: Path, board: str | None, root: Path | None) -> tuple[VerifiedBundle, ImportCheck]:
+def check_bundle(path: Path, public_key: Path, board: str | None, root: Path | None) -> tuple[VerifiedRelease, ImportCheck]:
     """Return the verified bundle, and what could be imported as on `board`, by default its own board.
 
     Raises:

@@ -22,7 +22,7 @@ from urllib.parse import unquote, urlsplit
 import msgspec
 
 from edgemeter.agent.base.errors import ConfigError, UnavailableError
-from edgemeter.provisioning.bundle.boards import BundleTarget
+from edgemeter.provisioning.bundle.boards import ReleaseTarget
 
 
 def pip_command() -> list[str]:
@@ -177,7 +177,7 @@ PIP = "pip>=23"
 
 
 def collect_wheels(
-    wheel: Path, extras: Sequence[str], target: BundleTarget, folder: Path, others: Sequence[str] = (), find_links: Sequence[str] = ()
+    wheel: Path, extras: Sequence[str], target: ReleaseTarget, folder: Path, others: Sequence[str] = (), find_links: Sequence[str] = ()
 ) -> None:
     """Fill `folder` with edgemeter's wheel, those that it needs with the extras, and pip's; `others` are the URLs of further wheels.
 
@@ -197,7 +197,7 @@ def collect_wheels(
     check_wheels(extras, target, folder, [Path(urlsplit(other).path).name.split("-")[0] for other in others])
 
 
-def check_wheels(extras: Sequence[str], target: BundleTarget, folder: Path, others: Sequence[str] = ()) -> None:
+def check_wheels(extras: Sequence[str], target: ReleaseTarget, folder: Path, others: Sequence[str] = ()) -> None:
     """Check that `folder` has all wheels that edgemeter with the extras, and the `others`, need on the target, in the right versions.
 
     Raises:

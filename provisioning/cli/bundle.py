@@ -13,8 +13,8 @@ from edgemeter.provisioning.cli.options import folder_option, format_option
 from edgemeter.provisioning.inventory.fleet_folder import FleetFolder
 
 if TYPE_CHECKING:
-    from edgemeter.provisioning.bundle.boards import BundleTarget
-    from edgemeter.provisioning.bundle.release import BuiltBundle
+    from edgemeter.provisioning.bundle.boards import ReleaseTarget
+    from edgemeter.provisioning.bundle.release import BuiltRelease
     from edgemeter.provisioning.bundle.smoke import ImportCheck
 
 _FILE = click.Path(path_type=Path, dir_okay=False)
@@ -94,7 +94,7 @@ def bundle(
     own = [one for one in given if one.name.startswith("edgemeter-")]
     if len(own) > 1:
         raise click.UsageError("give at most one --wheel of edgemeter itself")
-    request = release.BundleRequest(
+    request = release.ReleaseRequest(
         target,
         extras,
         signing,
@@ -114,7 +114,7 @@ def bundle(
         click.echo(f"not signed yet: where the release key is, run `edgemeter fleet bundle sign {built.path} --key release.key`", err=True)
 
 
-def _print_built(built: "BuiltBundle", target: "BundleTarget", *, dry_run: bool, is_json: bool) -> None:
+def _print_built(built: "BuiltRelease", target: "ReleaseTarget", *, dry_run: bool, is_json: bool) -> None:
     from edgemeter.provisioning.bundle import boards as known
 
     found = built.manifest

@@ -17,7 +17,7 @@ from edgemeter.agent.base.progress import progress_bar
 from edgemeter.provisioning.cli.options import folder_option
 
 if TYPE_CHECKING:
-    from edgemeter.provisioning.image.preparing import BundleFiles, CardPlan, CardRequest
+    from edgemeter.provisioning.image.preparing import CardPlan, CardRequest, ReleaseFiles
     from edgemeter.provisioning.write.target_disk import KernelTrees, TargetDisk
 
 # As in image/detect.py, which is not imported for --help; a test compares the two.
@@ -126,7 +126,7 @@ def _image_of(target: Path, join: Path | None, *, is_dry: bool) -> Iterator[tupl
         yield copy, path
 
 
-def _request(bundle: "BundleFiles", public_key: Path, options: dict[str, Any]) -> "CardRequest":
+def _request(bundle: "ReleaseFiles", public_key: Path, options: dict[str, Any]) -> "CardRequest":
     """Return the requested contents of the card; every file that the options name is read and checked."""
     from edgemeter.provisioning.image import settings
     from edgemeter.provisioning.image.preparing import CardRequest

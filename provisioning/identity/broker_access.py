@@ -48,14 +48,14 @@ def _roles() -> list[Document]:
 
 
 @dataclass(frozen=True, slots=True)
-class WantedAccess:
+class IntendedAccess:
     """The intended state of the plug-in: open tokens, and the names of revoked devices."""
 
     tokens: Sequence[EnrolmentToken]
     revoked: Collection[str]
 
 
-def plugin_file(wanted: WantedAccess) -> bytes:
+def plugin_file(wanted: IntendedAccess) -> bytes:
     """Return the plug-in's file, JSON: what a broker that starts now is to know."""
     clients: list[Document] = [{"username": OPERATOR_USER, "roles": [{"rolename": ADMIN_ROLE}]}]
     for one in wanted.tokens:
@@ -93,7 +93,7 @@ class BrokerAccess:
     def __exit__(self, *_: object) -> None:
         self._session.close()
 
-    def apply(self, read_wanted: Callable[[], WantedAccess], passwords: Mapping[str, str]) -> list[EnrolmentToken]:
+    def apply(self, read_wanted: Callable[[], IntendedAccess], passwords: Mapping[str, str]) -> list[EnrolmentToken]:
         """Make the broker hold what is wanted; return the tokens that it cannot know, because `passwords` (by token id) lacks them."""
         clients = self._send([{"command": "listClients", "verbose": True}])[0]["data"]["clients"]
         # Read after the broker was asked: another process writes the registry first, then tells the broker.

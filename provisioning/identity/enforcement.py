@@ -13,7 +13,7 @@ from edgemeter.agent.contract import messages
 from edgemeter.agent.contract.messages import Topic
 from edgemeter.provisioning.identity import broker_files
 from edgemeter.provisioning.identity.authority import Authority
-from edgemeter.provisioning.identity.broker_access import BrokerAccess, WantedAccess, plugin_file
+from edgemeter.provisioning.identity.broker_access import BrokerAccess, IntendedAccess, plugin_file
 from edgemeter.provisioning.inventory import fleet_file
 from edgemeter.provisioning.inventory.fleet_file import ServerEntry, fleet_broker_address
 from edgemeter.provisioning.inventory.fleet_folder import FleetFolder
@@ -40,10 +40,10 @@ _STATE = """SELECT
     (SELECT count(*) FROM expulsions)"""
 
 
-def wanted_access(registry: Registry, now_ns: int) -> WantedAccess:
+def wanted_access(registry: Registry, now_ns: int) -> IntendedAccess:
     """Return what the broker is to hold at `now_ns`, by the registry."""
     revoked = {one.device for one in devices.read(registry) if one.trust == "revoked"}
-    return WantedAccess(open_tokens(registry, now_ns), revoked)
+    return IntendedAccess(open_tokens(registry, now_ns), revoked)
 
 
 def write_access(folder: FleetFolder, registry: Registry, now_ns: int) -> None:

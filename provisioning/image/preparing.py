@@ -25,15 +25,15 @@ NEEDED = ("install.py", "supervisor.py")
 
 
 @dataclass(frozen=True, slots=True)
-class BundleFiles:
-    """A bundle; `files` by their path in it, with manifest and signature."""
+class ReleaseFiles:
+    """A release; `files` by their path in it, with manifest and signature."""
 
     manifest: Manifest
     files: dict[str, FileContent]
 
 
 @contextmanager
-def open_bundle(path: Path, public_key: Path) -> Iterator[BundleFiles]:
+def open_bundle(path: Path, public_key: Path) -> Iterator[ReleaseFiles]:
     """Open the bundle in a folder or tar, once its signature and every file are verified.
 
     Raises:
@@ -41,13 +41,13 @@ def open_bundle(path: Path, public_key: Path) -> Iterator[BundleFiles]:
     """
     verified = manifest.read_bundle(path, public_key)
     try:
-        with closing(install.Bundle(path)) as bundle:
+        with closing(install.UnverifiedRelease(path)) as bundle:
             files = {MANIFEST: of_bytes(verified.document), SIGNATURE: of_bytes(bundle.small(SIGNATURE, install.MOST_SIGNATURE_BYTES))}
             files |= {entry.path: FileContent(entry.size_bytes, partial(bundle.open, entry.path)) for entry in verified.manifest.files}
             lacking = [name for name in NEEDED if name not in files]
             if lacking:
                 raise ConfigError(f"the bundle {str(path)!r} has no {' and no '.join(lacking)}, which a board needs: make it again")
-            yield BundleFiles(verified.manifest, files)
+            yield ReleaseFiles(verified.manifest, files)
     except install.RefusedError as error:
         raise ConfigError(str(error)) from error
 
@@ -65,7 +65,7 @@ step:    none yet: the board has not started from this card, or its system did n
 class CardRequest:
     """The requested contents of the card; `join` and `public_key` are the bytes of their files."""
 
-    bundle: BundleFiles
+    bundle: ReleaseFiles
     join: bytes
     public_key: bytes
     settings: FirstBootSettings

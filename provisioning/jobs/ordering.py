@@ -8,7 +8,7 @@ from rich.console import Console
 
 from edgemeter.agent.base import cron as cron_times
 from edgemeter.agent.base.errors import ConfigError
-from edgemeter.agent.contract.orders import Golden, JobId, Schedule
+from edgemeter.agent.contract.orders import Canary, JobId, Schedule
 from edgemeter.provisioning.content.store import ContentStore, DryRunStore
 from edgemeter.provisioning.inventory.fleet_folder import FleetFolder
 from edgemeter.provisioning.inventory.selection import select_devices
@@ -110,6 +110,6 @@ def schedule_work(
         EdgemeterError: as `packing.pack_file`.
     """
     if suite is None:
-        return Schedule(name=name, cron=cron or "", work=Golden()), ()
+        return Schedule(name=name, cron=cron or "", work=Canary()), ()
     packed = pack(folder, suite, is_dry_run=is_dry_run)
     return Schedule(name=name, cron=cron or "", work=packed.work), packed.notes

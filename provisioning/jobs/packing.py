@@ -30,7 +30,7 @@ _LONGEST_NAME = 100
 
 
 @dataclass(frozen=True, slots=True)
-class WantedData:
+class DataUse:
     """One data set as cases use it: with each subset (None: all of it), its seed and its reader."""
 
     images: Path
@@ -43,7 +43,7 @@ class DataPacker:
 
     def __init__(self, store: ContentStore) -> None:
         self._store = store
-        self._packed: dict[WantedData, Data] = {}
+        self._packed: dict[DataUse, Data] = {}
 
     def pack(self, cases: Iterable[Settings], folder: Path) -> dict[tuple[str, str | None], Data]:
         """Return the data sets of these cases as orders name them, by `images` and `annotations` of the cases.
@@ -58,13 +58,13 @@ class DataPacker:
                 parts.setdefault((case.images, case.annotations), set()).add((case.subset, case.seed or 0, case.reader))
         found = {}
         for (images, annotations), wanted in parts.items():
-            of = WantedData(folder / images, None if annotations is None else folder / annotations, frozenset(wanted))
+            of = DataUse(folder / images, None if annotations is None else folder / annotations, frozenset(wanted))
             if of not in self._packed:
                 self._packed[of] = self._put(of)
             found[images, annotations] = self._packed[of]
         return found
 
-    def _put(self, wanted: WantedData) -> Data:
+    def _put(self, wanted: DataUse) -> Data:
         files = _files(wanted)
         _refuse_large(wanted, files)
 
@@ -73,7 +73,7 @@ class DataPacker:
         return Data(sha256=content.sha256, size_bytes=content.size_bytes, name=f"{content.sha256[:8]}-{plain}.zip")
 
 
-def _files(wanted: WantedData) -> dict[str, Path]:
+def _files(wanted: DataUse) -> dict[str, Path]:
     """Return the files of the archive by name: opened here as a run does, so that a missing file is found here."""
     if not wanted.images.exists():
         raise ConfigError(f"no folder of images at {str(wanted.images)!r}: correct the path")
@@ -87,7 +87,7 @@ def _files(wanted: WantedData) -> dict[str, Path]:
     return {f"{within}/{name}": path for name, path in photographs.items()} | _ground_truth(wanted, photographs)
 
 
-def _ground_truth(wanted: WantedData, photographs: Iterable[str]) -> dict[str, Path]:
+def _ground_truth(wanted: DataUse, photographs: Iterable[str]) -> dict[str, Path]:
     if wanted.annotations is None:
         return {}
     if maps.holds_maps(wanted.images, wanted.annotations):
@@ -110,7 +110,7 @@ def _folder_name(images: Path) -> str:
     return images.resolve().name or IMAGES
 
 
-def _refuse_large(wanted: WantedData, files: dict[str, Path]) -> None:
+def _refuse_large(wanted: DataUse, files: dict[str, Path]) -> None:
     size_bytes = sum(path.stat().st_size + 2 * len(name.encode(errors="replace")) + _ENTRY_BYTES for name, path in files.items())
     if size_bytes > LARGEST_DATA_BYTES or len(files) > data_archive.MOST_FILES:
         raise ConfigError(

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from edgemeter.agent.base.nanoseconds import NS_PER_S
-from edgemeter.agent.contract.orders import FINAL, ExecutionReport, Golden
+from edgemeter.agent.contract.orders import FINAL, Canary, ExecutionReport
 from edgemeter.provisioning.inventory.fleet_folder import FleetFolder
 from edgemeter.provisioning.jobs.rules import Candidate, DevicePlace, InFlight, StartRules, read_rules
 from edgemeter.provisioning.registry import jobs
@@ -227,12 +227,12 @@ class JobQueue:
 
     def _urgency(self, execution: Execution) -> tuple[bool, bool, int, int]:
         job = self.job(execution)
-        return job.is_measurement, not isinstance(job.work, Golden), execution.due_ns, execution.id
+        return job.is_measurement, not isinstance(job.work, Canary), execution.due_ns, execution.id
 
     def candidate(self, execution: Execution) -> Candidate:
         """Return what the rules need to know about an execution."""
         job = self.job(execution)
-        is_canary = isinstance(job.work, Golden)
+        is_canary = isinstance(job.work, Canary)
         of_execution = (execution.id, execution.device, execution.due_ns)
         return Candidate(*of_execution, job.is_measurement, is_canary, job.cool_down_s, job.exclusive, job.campaign)
 

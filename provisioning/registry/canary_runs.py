@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from edgemeter.agent.base.nanoseconds import NS_PER_S
 from edgemeter.agent.contract.health import Health
-from edgemeter.agent.contract.orders import Golden
+from edgemeter.agent.contract.orders import Canary
 from edgemeter.provisioning.registry import jobs
 from edgemeter.provisioning.registry.jobs import NewJob
 from edgemeter.provisioning.registry.registry import Registry, put_row
@@ -56,7 +56,7 @@ def add_canary_jobs(connection: sqlite3.Connection, devices: Iterable[DueCanary]
     for one in devices:
         groups.setdefault(one.is_first, []).append((one.device, one.fleet))
     return [
-        jobs.add(connection, NewJob(Golden(discard_first=is_first), "golden", TIMEOUT_S), members, now_ns)
+        jobs.add(connection, NewJob(Canary(discard_first=is_first), "golden", TIMEOUT_S), members, now_ns)
         for is_first, members in groups.items()
     ]
 

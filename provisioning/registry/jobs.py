@@ -17,7 +17,7 @@ from dataclasses import dataclass, field, replace
 from typing import Literal, TypeAlias
 
 from edgemeter.agent.base.errors import ConfigError
-from edgemeter.agent.contract.orders import FINAL, LARGEST_ORDER_BYTES, Golden, JobState, Measure, Order, Work, encode_order
+from edgemeter.agent.contract.orders import FINAL, LARGEST_ORDER_BYTES, Canary, JobState, Measure, Order, Work, encode_order
 from edgemeter.provisioning.registry.registry import Registry, columns, encoded, insert_rows
 
 # held: a campaign has not released it yet; queued: waits for its device; sent: the device has not answered; the rest the device reports.
@@ -174,7 +174,7 @@ class Job:
     @property
     def is_measurement(self) -> bool:
         """Whether it measures: quiet hours, power budgets and exclusivity apply to measurements only."""
-        return isinstance(self.work, Measure | Golden)
+        return isinstance(self.work, Measure | Canary)
 
 
 def add(

@@ -9,7 +9,7 @@ from pathlib import Path
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.contract.orders import version_key
 from edgemeter.provisioning.bundle import manifest
-from edgemeter.provisioning.bundle.manifest import VerifiedBundle
+from edgemeter.provisioning.bundle.manifest import VerifiedRelease
 from edgemeter.provisioning.content.store import ContentStore
 from edgemeter.provisioning.inventory.fleet_folder import FleetFolder
 from edgemeter.provisioning.registry.registry import Registry
@@ -43,7 +43,7 @@ def read_releases(registry: "Registry") -> list[Release]:
     return sorted(found, key=lambda one: version_key(one.version), reverse=True)
 
 
-def inspect_bundle(folder: FleetFolder, path: Path) -> VerifiedBundle:
+def inspect_bundle(folder: FleetFolder, path: Path) -> VerifiedRelease:
     """Return the bundle (a folder or `.tar`) once signature and files are verified.
 
     Raises:
@@ -54,7 +54,7 @@ def inspect_bundle(folder: FleetFolder, path: Path) -> VerifiedBundle:
     return found
 
 
-def add_release(folder: FleetFolder, registry: Registry, found: VerifiedBundle) -> Release:
+def add_release(folder: FleetFolder, registry: Registry, found: VerifiedRelease) -> Release:
     """Keep the bundle and return the release; an existing one stays.
 
     Raises:

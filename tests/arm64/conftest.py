@@ -44,7 +44,7 @@ def pi4_with_litert(index, tmp_path_factory):  # noqa: ARG001 - has to be there
 
 def _pi4_bundle(folder, extras, root):
     key, public = small_bundle.keys(folder)
-    request = release.BundleRequest(boards.bundle_target("pi4"), extras, key, root=root)
+    request = release.ReleaseRequest(boards.bundle_target("pi4"), extras, key, root=root)
     built = release.build_bundle(request, folder / "pi4.tar", lambda _: None)
     return SimpleNamespace(path=built.path, manifest=built.manifest, key=key, public=public)
 

@@ -61,7 +61,7 @@ def test_a_release_sees_what_the_systems_packages_bring(pi4, system, tmp_path):
     files = tmp_path / "bundle"
     files.mkdir()
     manifest.read_bundle(pi4.path, pi4.public).unpack(files)
-    request = release.BundleRequest(boards.bundle_target("pi4"), ("litert",), pi4.key, site_packages="system")
+    request = release.ReleaseRequest(boards.bundle_target("pi4"), ("litert",), pi4.key, site_packages="system")
     release.seal_bundle(request, files, pi4.manifest.checked, pi4.manifest.version)
     shutil.copy(pi4.public, files)
     there = (

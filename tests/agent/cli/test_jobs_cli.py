@@ -6,7 +6,7 @@ import pytest
 from click.testing import CliRunner
 
 from edgemeter.agent.cli.main import cli
-from edgemeter.agent.contract.orders import Golden, Logs, Order, Schedule
+from edgemeter.agent.contract.orders import Canary, Logs, Order, Schedule
 from edgemeter.agent.jobs import journal
 from edgemeter.agent.jobs.journal import Journal
 from edgemeter.agent.jobs.schedules import Schedules
@@ -42,11 +42,11 @@ def test_orders_and_schedules_are_shown(home):
     """The latest first; what came of each and why; a terminal code in a reason is not one here."""
     book = Journal(home / journal.JOURNAL_FILE)
     book.ends(book.add(order("logs-1", Logs())).place, "failed", "it [bold]is\x1b[2J so")
-    place = book.add(order("golden-1", Golden())).place
+    place = book.add(order("golden-1", Canary())).place
     book.begins(place, "boot")
     book.kept(place, "run-1")
     book.ends(place, "done", figures={"latency_p50_ms": 2.5})
-    Schedules(book).put(order("s", Schedule(name="nightly", cron="0 2 * * *", work=Golden())))
+    Schedules(book).put(order("s", Schedule(name="nightly", cron="0 2 * * *", work=Canary())))
     book.close()
     text = asked()
     assert text.index("golden-1") < text.index("logs-1")
@@ -70,8 +70,8 @@ def test_the_table_can_be_read_at_80_columns(home):
         "the model 'ssd_mobilenet_v2' cannot be loaded by litert 2.1: op 132 is not known; update the agent",
     )
     book = Journal(home / journal.JOURNAL_FILE)
-    book.ends(book.add(order(job, Golden())).place, "failed", reason)
-    book.ends(book.add(order("nightly-1700000000", Golden())).place, "timed_out", "no\nword of it")
+    book.ends(book.add(order(job, Canary())).place, "failed", reason)
+    book.ends(book.add(order("nightly-1700000000", Canary())).place, "timed_out", "no\nword of it")
     book.close()
     done = CliRunner().invoke(cli, ["agent", "jobs"], env={"COLUMNS": "80"})
     rows, told = done.stdout.splitlines()[:-2], done.stdout.splitlines()[-2:]

@@ -10,7 +10,7 @@ from edgemeter.agent.cli import sensors as cli_sensors
 from edgemeter.agent.cli.sensors import sensors
 from edgemeter.agent.power import calibration, detect
 from edgemeter.agent.power.calibration import SensorCalibration
-from edgemeter.agent.power.detect import FoundSensor
+from edgemeter.agent.power.detect import DetectedSensor
 from edgemeter.agent.power.replay import ReplaySensor
 from tests.fixtures.machine_trees import rapl_zone, write
 
@@ -121,7 +121,7 @@ def test_the_list_shows_watts_and_what_a_run_would_use(configuration):
 
 def test_an_empty_list_names_the_option_that_shows_what_was_searched(monkeypatch):
     """And not where that is shown."""
-    absent = [FoundSensor("shelly", None, "no shelly is known: set address", is_absent=True)]
+    absent = [DetectedSensor("shelly", None, "no shelly is known: set address", is_absent=True)]
     monkeypatch.setattr(detect, "detect_sensors", lambda _: absent)
     assert "sensors --all" in run().stdout
     assert "sensors --all" not in run("--all").stdout

@@ -10,7 +10,7 @@ import pytest
 
 from edgemeter.agent.base import file_lock
 from edgemeter.agent.contract import orders
-from edgemeter.agent.contract.orders import Golden, Measure, Restart
+from edgemeter.agent.contract.orders import Canary, Measure, Restart
 from edgemeter.agent.delivery.outbox import Outbox
 from tests.agent.jobs.driver import REPLAY, suite
 from tests.agent.jobs.fleet_server import LONG_S, topic
@@ -123,7 +123,7 @@ def test_the_canary_run_is_in_the_report(server, agent):
     """With its figures; the first run is discarded and reported as that."""
     pytest.importorskip("ai_edge_litert")
     agent.start()
-    server.order(Golden(discard_first=True), timeout_s=300)
+    server.order(Canary(discard_first=True), timeout_s=300)
     final = server.final(timeout_s=300)
     assert final.state == "done", final
     assert final.figures["latency_p50_ms"] > 0

@@ -4,7 +4,7 @@ import pytest
 
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.contract import orders
-from edgemeter.agent.contract.orders import Golden, Logs, Order, ReportReceipt
+from edgemeter.agent.contract.orders import Canary, Logs, Order, ReportReceipt
 from edgemeter.agent.jobs import journal
 from edgemeter.agent.jobs.journal import Journal
 
@@ -40,7 +40,7 @@ def acknowledge(book, version, job="job-1"):
 
 def test_an_order_comes_back_as_it_was_given_after_a_restart(book, path):
     """A journal that is opened again has every field of the order, and its state."""
-    given = order(work=Golden(discard_first=True))
+    given = order(work=Canary(discard_first=True))
     book.add(given)
     book.close()
     again = Journal(path)

@@ -5,7 +5,7 @@ import time
 import pytest
 
 from edgemeter.agent.base.errors import ConfigError
-from edgemeter.agent.contract.orders import Golden, Order, Schedule
+from edgemeter.agent.contract.orders import Canary, Order, Schedule
 from edgemeter.agent.jobs.journal import JOURNAL_FILE, Journal
 from edgemeter.agent.jobs.schedules import ClockTrust, Schedules
 
@@ -31,7 +31,7 @@ class Board:
 
     def order(self, cron, name="nightly"):
         """Order a schedule."""
-        work = Schedule(name=name, cron=cron, work=Golden())
+        work = Schedule(name=name, cron=cron, work=Canary())
         return self.schedules.put(Order(job="s-1", attempt=1, version=0, work=work, timeout_s=60.0))
 
     def begun(self):
@@ -69,7 +69,7 @@ def test_each_time_begins_once(board):
     for second in range(0, 300, 10):
         board.at(HOUR_S + second)
     (one,) = board.begun()
-    assert (one.schedule, one.order.work, one.order.timeout_s) == ("nightly", Golden(), 60.0)
+    assert (one.schedule, one.order.work, one.order.timeout_s) == ("nightly", Canary(), 60.0)
     board.end()
     board.at(2 * HOUR_S)
     assert len(board.begun()) == 2

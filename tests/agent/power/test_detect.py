@@ -10,7 +10,7 @@ from edgemeter.agent.base.errors import ConfigError, TransientError, Unavailable
 from edgemeter.agent.contract.record_figures import WIDEST_FIRST, Scope
 from edgemeter.agent.power import Reading, calibration, detect
 from edgemeter.agent.power.calibration import SensorCalibration
-from edgemeter.agent.power.detect import NO_SENSOR, FoundSensor, choose_sensor, detect_sensors, open_sensors, read_now
+from edgemeter.agent.power.detect import NO_SENSOR, DetectedSensor, choose_sensor, detect_sensors, open_sensors, read_now
 from edgemeter.agent.power.world import SensorWorld
 from tests.fixtures.machine_trees import intel_pc
 from tests.fixtures.power_traces import make_description
@@ -25,29 +25,29 @@ def test_every_scope_has_its_place():
 def test_the_widest_scope_is_chosen_and_reported():
     """The wall plug before the module's rails; what it was preferred to is named."""
     found = [
-        FoundSensor("rails", make_description(scope="soc-rails"), None),
-        FoundSensor("plug", make_description(scope="wall-ac"), None),
-        FoundSensor("absent", None, "not here"),
+        DetectedSensor("rails", make_description(scope="soc-rails"), None),
+        DetectedSensor("plug", make_description(scope="wall-ac"), None),
+        DetectedSensor("absent", None, "not here"),
     ]
     assert choose_sensor(found) == ("plug", "plug, which sees wall-ac, more than rails")
 
 
 def test_without_a_sensor_nothing_is_chosen():
     """The reason is what a record carries."""
-    assert choose_sensor([FoundSensor("rapl", None, "no counters", is_absent=True)]) == (None, NO_SENSOR)
+    assert choose_sensor([DetectedSensor("rapl", None, "no counters", is_absent=True)]) == (None, NO_SENSOR)
     assert choose_sensor([]) == (None, "no power sensor on this machine")
 
 
 def test_a_sensor_that_is_here_and_not_readable_is_reported():
     """Rails that only root may read are not reported as absent."""
-    found = [FoundSensor("rapl", None, "no counters", is_absent=True), FoundSensor("ina3221", None, "no permission to read '/sys/x'")]
+    found = [DetectedSensor("rapl", None, "no counters", is_absent=True), DetectedSensor("ina3221", None, "no permission to read '/sys/x'")]
     assert choose_sensor(found) == (None, "ina3221 is here and cannot be read: no permission to read '/sys/x'")
 
 
 def test_a_blocked_sensor_yields_to_one_that_may_give_an_energy():
     """The widest scope is of no use where its shunt is not confirmed."""
-    blocked = FoundSensor("ina2xx", make_description(scope="board-input", blocked="confirm its shunt"), None)
-    rails = FoundSensor("rails", make_description(scope="soc-rails"), None)
+    blocked = DetectedSensor("ina2xx", make_description(scope="board-input", blocked="confirm its shunt"), None)
+    rails = DetectedSensor("rails", make_description(scope="soc-rails"), None)
     assert choose_sensor([blocked, rails])[0] == "rails"
     assert choose_sensor([blocked])[0] == "ina2xx"
 
@@ -183,17 +183,19 @@ def test_a_configured_sensor_that_is_absent_is_named_in_the_record():
 
 def test_without_another_sensor_the_configured_one_is_the_reason():
     """A table without an address is a sensor that is configured and absent; nothing is measured in its place."""
-    absent = FoundSensor("shelly", None, "set address", is_absent=True, is_configured=True)
+    absent = DetectedSensor("shelly", None, "set address", is_absent=True, is_configured=True)
     assert choose_sensor([absent]) == (None, "shelly is configured and absent: set address")
-    assert choose_sensor([FoundSensor("shelly", None, "set address", is_absent=True)]) == (None, NO_SENSOR)
+    assert choose_sensor([DetectedSensor("shelly", None, "set address", is_absent=True)]) == (None, NO_SENSOR)
     assert absent.missed
-    assert FoundSensor("replay", None, "no file", is_chosen_unasked=False, is_configured=True).missed is None
+    assert DetectedSensor("replay", None, "no file", is_chosen_unasked=False, is_configured=True).missed is None
 
 
 def test_a_configured_sensor_whose_set_up_gives_no_energy_is_named_unless_it_sees_less():
     """The chip in the supply whose shunt nobody confirmed; beside a plug it would not have been taken anyway."""
-    blocked = FoundSensor("ina2xx", make_description(scope="board-input", blocked="confirm its shunt"), None, is_configured=True)
-    rails, plug = (FoundSensor(name, make_description(scope=scope), None) for name, scope in (("rails", "soc-rails"), ("plug", "wall-ac")))
+    blocked = DetectedSensor("ina2xx", make_description(scope="board-input", blocked="confirm its shunt"), None, is_configured=True)
+    rails, plug = (
+        DetectedSensor(name, make_description(scope=scope), None) for name, scope in (("rails", "soc-rails"), ("plug", "wall-ac"))
+    )
     assert choose_sensor([blocked, rails])[1].endswith("; ina2xx gives no energy as it is set up: confirm its shunt")
     assert choose_sensor([blocked, plug])[1] == "plug, which sees wall-ac, more than ina2xx"
     assert choose_sensor([blocked]) == ("ina2xx", "ina2xx, which sees board-input")

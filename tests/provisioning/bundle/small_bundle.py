@@ -9,7 +9,7 @@ from functools import cache
 from pathlib import Path
 
 from edgemeter.provisioning.bundle import install, manifest, release, wheels
-from edgemeter.provisioning.bundle.boards import BundleTarget
+from edgemeter.provisioning.bundle.boards import ReleaseTarget
 from tests.fixtures.pip_wheel import compiled_pip
 
 COMMAND = """import sys
@@ -87,10 +87,10 @@ def _packed(folder: Path) -> Path:
     return folder
 
 
-def this_target() -> BundleTarget:
+def this_target() -> ReleaseTarget:
     """Return this machine as a target."""
     _, _, minor = platform.libc_ver()[1].partition(".")
-    return BundleTarget("pc", platform.machine(), sys.version_info[:2], (2, int(minor)))
+    return ReleaseTarget("pc", platform.machine(), sys.version_info[:2], (2, int(minor)))
 
 
 def make(folder: Path, version: str, key: Path, packed: Path) -> Path:
@@ -101,7 +101,7 @@ def make(folder: Path, version: str, key: Path, packed: Path) -> Path:
         (bundle / "wheels" / wheel.name).hardlink_to(wheel)
     edgemeter_wheel(bundle / "wheels", version)
     release.add_scripts(bundle)
-    release.seal_bundle(release.BundleRequest(this_target(), (), key), bundle, "unchecked: a test", version)
+    release.seal_bundle(release.ReleaseRequest(this_target(), (), key), bundle, "unchecked: a test", version)
     return bundle
 
 

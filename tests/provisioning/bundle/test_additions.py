@@ -205,6 +205,6 @@ def test_the_manifest_states_whose_packages_a_release_sees(build, tmp_path):
     """Its own, or also those of the system."""
     for options, site_packages in (((), "own"), (("--system-site-packages",), "system")):
         assert build(*options).exit_code == 0
-        bundle = install.Bundle(tmp_path / "made.tar")
+        bundle = install.UnverifiedRelease(tmp_path / "made.tar")
         assert json.loads(bundle.small("manifest.json", 1 << 20))["site_packages"] == site_packages
         bundle.close()

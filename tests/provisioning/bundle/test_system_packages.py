@@ -100,7 +100,7 @@ def bundle_with(bundles, folder, version, *packages):
     additions.add_packages([additions.parse_added_file(str(one)) for one in packages], target, made)
     for name in (install.MANIFEST, install.SIGNATURE):
         (made / name).unlink()
-    release.seal_bundle(release.BundleRequest(target, (), bundles.key), made, "unchecked: a test", version)
+    release.seal_bundle(release.ReleaseRequest(target, (), bundles.key), made, "unchecked: a test", version)
     return made
 
 

@@ -8,7 +8,7 @@ from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.base.mqtt_session import Message
 from edgemeter.agent.contract import messages
 from edgemeter.agent.contract.messages import Birth
-from edgemeter.agent.contract.orders import Golden
+from edgemeter.agent.contract.orders import Canary
 from edgemeter.provisioning.health import device_view
 from edgemeter.provisioning.registry import canary_runs, devices, jobs
 from edgemeter.provisioning.registry.devices import Device
@@ -81,21 +81,21 @@ def test_a_new_device_measures_soon_and_its_first_run_is_discarded(lab):
     lab.passes(1)
     assert lab.open_golden("pi-1") is None
     lab.passes(canary_runs.AFTER_START_S + canary_runs.SPREAD_S)
-    assert jobs.find(lab.registry, lab.open_golden("pi-1").job).work == Golden(discard_first=True)
+    assert jobs.find(lab.registry, lab.open_golden("pi-1").job).work == Canary(discard_first=True)
 
 
 def test_each_day_one_canary_run_and_after_a_start_another(known):
     """Not one a poll, and none for a board that has one open."""
     known.passes(86_400)
     first = known.open_golden("pi-1")
-    assert jobs.find(known.registry, first.job).work == Golden(discard_first=False)
+    assert jobs.find(known.registry, first.job).work == Canary(discard_first=False)
     known.passes(3600)
     assert len(jobs.unfinished_executions(known.registry)) == 1
     known.ends("pi-1", **USUAL)
     known.says("pi-1", boot_id="b")
     known.passes(1)
     known.passes(canary_runs.AFTER_START_S + canary_runs.SPREAD_S)
-    assert jobs.find(known.registry, known.open_golden("pi-1").job).work == Golden(discard_first=True)
+    assert jobs.find(known.registry, known.open_golden("pi-1").job).work == Canary(discard_first=True)
 
 
 def test_a_device_that_is_away_gets_no_canary_run(lab):

@@ -55,7 +55,7 @@ def bundle(folder: Path, key: Path, version: str = "0.0.1") -> Path:
     files = {"small_agent.py": AGENT, "INFO/entry_points.txt": "[console_scripts]\nedgemeter = small_agent:main\n"}
     small_bundle.write_wheel(made / "wheels", "edgemeter", version, files=files)
     release.add_scripts(made)
-    release.seal_bundle(release.BundleRequest(small_bundle.this_target(), (), key), made, "unchecked: a test", version)
+    release.seal_bundle(release.ReleaseRequest(small_bundle.this_target(), (), key), made, "unchecked: a test", version)
     return made
 
 

@@ -3,7 +3,7 @@
 import msgspec
 import pytest
 
-from edgemeter.agent.contract.orders import Cancel, Doctor, Golden, Measure, Order, ReportReceipt
+from edgemeter.agent.contract.orders import Canary, Cancel, Doctor, Measure, Order, ReportReceipt
 from edgemeter.provisioning.registry import devices, jobs
 from edgemeter.provisioning.registry.devices import Device
 from edgemeter.provisioning.registry.registry import Registry
@@ -326,7 +326,7 @@ def test_a_watt_is_spent_once(bench):
 def test_a_fleet_file_that_became_wrong_leaves_the_rules_as_they_were(bench):
     """No watt too many because somebody is typing."""
     bench.folder.fleet_file.write_text('fleet = "lab"\n[circuit.x]\nlimit_w = 10\n[device.a]\ncircuit = "x"\npower_w = 11\n')
-    bench.add("a", work=Golden())
+    bench.add("a", work=Canary())
     bench.online("a")
     assert bench.poll() == []
     bench.folder.fleet_file.write_text('fleet = "lab"\n[circ')

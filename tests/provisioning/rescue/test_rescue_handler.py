@@ -11,7 +11,7 @@ from edgemeter.agent.base.mqtt_session import Message
 from edgemeter.agent.contract import messages
 from edgemeter.agent.contract.health import Health, Sensor
 from edgemeter.agent.contract.messages import DeviceState, Progress
-from edgemeter.agent.contract.orders import Doctor, Golden, Schedule
+from edgemeter.agent.contract.orders import Canary, Doctor, Schedule
 from edgemeter.provisioning.cli.main import fleet
 from edgemeter.provisioning.health import overview
 from edgemeter.provisioning.inventory.fleet_folder import FleetFolder
@@ -181,7 +181,7 @@ def test_what_a_board_may_measure_by_its_own_schedule_is_waited_for(rack):
     one = rack()
     one.now_ns = 1_800_000_000 * S
     at = time.localtime(one.now_ns / S + 300)
-    work = Schedule(name="nightly", cron=f"{at.tm_min} {at.tm_hour} * * *", work=Golden())
+    work = Schedule(name="nightly", cron=f"{at.tm_min} {at.tm_hour} * * *", work=Canary())
     with one.registry.transaction() as connection:
         job = jobs.add(connection, NewJob(work, "schedule", 60), [("pi-1", "lab")], one.now_ns)
         jobs.update_executions(connection, [replace(jobs.find_execution(one.registry, job, "pi-1"), state="done", ended_ns=one.now_ns)])
@@ -199,7 +199,7 @@ def test_a_schedule_that_was_ended_holds_nobody_up(rack):
     one = rack()
     with one.registry.transaction() as connection:
         for number, times in enumerate(("* * * * *", "")):
-            work = Schedule(name="often", cron=times, work=Golden())
+            work = Schedule(name="often", cron=times, work=Canary())
             job = jobs.add(connection, NewJob(work, "schedule", 60), [("pi-1", "lab")], one.now_ns)
             ended = replace(jobs.find_execution(one.registry, job, "pi-1"), state="done", ended_ns=one.now_ns + number)
             jobs.update_executions(connection, [ended])
