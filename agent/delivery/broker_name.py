@@ -76,7 +76,7 @@ class BrokerName:
             self._connected_s = now_s
 
     def disconnected(self, reason: str, now_s: float) -> None:
-        """Note the disconnect; give way for a while if a namesake took the name over, or if one exists and our connections break early."""
+        """Note the disconnect; give way for a while if a namesake took over, or if one exists and our connections break early."""
         with self._guard:
             lived_s = now_s - self._connected_s
             self._short_lives = self._short_lives + 1 if lived_s < SHORT_LIFE_S else 0

@@ -57,7 +57,7 @@ class Stamping:
             self._outbox.wait_for_clock(self._boot_id() or "", self._since_boot_s() + PATIENCE_ONLINE_S)
 
     def settle(self) -> float | None:
-        """Stamp held records if the clock is set, else release them after a while; return the time to the next attempt, None if none is held."""
+        """Stamp held records once the clock is set, or release them after a while; return when to retry (s), None if none is held."""
         if not self._outbox.has_unstamped():
             return None
         boot_id = self._boot_id() or ""

@@ -1,4 +1,4 @@
-"""The views of a site of results: its index, with the results that are verified and those that are not, and what was checked of one result."""
+"""The views of a site of results: its index with verified and unverified results, and what was checked of one result."""
 
 from collections.abc import Callable, Mapping, Sequence
 

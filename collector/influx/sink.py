@@ -113,7 +113,7 @@ class Sink(Protocol):
         ...
 
     def was_missing(self) -> bool:
-        """Return whether the database was found missing since the last call, so that everything written to it is lost."""
+        """Return whether the database was found missing since the last call, which means that what was written to it is lost."""
         ...
 
     def close(self) -> None:
