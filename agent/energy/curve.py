@@ -50,14 +50,14 @@ class _Edges(ABC):
 
     def step_w(self, moment_ns: int) -> float:
         """Return how far the mean power stepped at a moment; all of the power where one side is unknown."""
-        before, after = self._beside(int(np.searchsorted(self._times, moment_ns)))
+        before, after = self._adjacent(int(np.searchsorted(self._times, moment_ns)))
         if not before.size or not after.size:
             known = before if before.size else after
             return abs(float(known.mean())) if known.size else 0.0
         return abs(float(after.mean() - before.mean()))
 
     @abstractmethod
-    def _beside(self, place: int) -> tuple[Array, Array]:
+    def _adjacent(self, place: int) -> tuple[Array, Array]:
         """Return a few powers before and after value `place`."""
 
 
@@ -142,7 +142,7 @@ class PowerCurve(_Edges):
         moments = np.concatenate(([0], self._times[begin:end] - window.start_ns, [window.length_ns]))
         return moments.astype(np.float64), slice(begin, end)
 
-    def _beside(self, place: int) -> tuple[Array, Array]:
+    def _adjacent(self, place: int) -> tuple[Array, Array]:
         return self._powers[max(0, place - BESIDE_EDGE) : place], self._powers[place : place + BESIDE_EDGE]
 
     def _at_edge(self, moment_ns: int, place: int, *, looks_back: bool) -> float:
@@ -151,7 +151,7 @@ class PowerCurve(_Edges):
         Interpolated, unless the power stepped there, as it does when a load begins: a line across a step would put half of it on the
         wrong side. Then the nearest reading inside holds up to the edge.
         """
-        before, after = self._beside(place)
+        before, after = self._adjacent(place)
         stepped = _has_stepped(before, after)
         if stepped:
             return float(before[-1] if looks_back else after[0])
@@ -206,7 +206,7 @@ class CounterCurve(_Edges):
         """Return a step's uncertainty at both edges, over the window."""
         return None if self.step_mj is None else self.step_mj / math.sqrt(6) * NS_PER_MS / window.length_ns
 
-    def _beside(self, place: int) -> tuple[Array, Array]:
+    def _adjacent(self, place: int) -> tuple[Array, Array]:
         """Return the mean powers of the intervals before and after the one that ends with update `place`."""
         return self._slopes[max(0, place - 1 - BESIDE_EDGE) : max(0, place - 1)], self._slopes[place : place + BESIDE_EDGE]
 
@@ -218,7 +218,7 @@ class CounterCurve(_Edges):
         if len(self._times) < 2:
             return 0.0
         place = min(max(int(np.searchsorted(self._times, moment_ns)), 1), len(self._times) - 1)
-        before, after = self._beside(place)
+        before, after = self._adjacent(place)
         stepped = _has_stepped(before, after)
         slope = self._slopes[place - 1] if not stepped else before.mean() if looks_back else after.mean()
         known = place if stepped and not looks_back else place - 1

@@ -258,10 +258,10 @@ def _record(metric: TrendMetric, walk: _Walk, span: tuple[int, int], scanned: tu
 
 
 def _survives(walk: _Walk, span: tuple[int, int], found: Break, step: float, slope: float) -> bool:
-    """Return whether a step is there whatever the thermometer did: with its readings as they were, and without a jump of theirs beside it.
+    """Return whether a step remains both with the temperature readings as they are and after removing a jump of theirs next to it.
 
-    A sensor that is exchanged shows a jump that the metric does not follow, a board that gets warmer one that it does. Jumps of the size
-    of the weather are not told apart: what one of the two explains is no step.
+    An exchanged sensor shows a jump that the metric does not follow, a warmer board one that it does. Jumps of the size of the weather
+    cannot be distinguished, so a change that either of the two explains is not a step.
     """
     if not math.isfinite(slope):
         return True

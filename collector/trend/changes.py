@@ -74,7 +74,7 @@ EVERY_DEVICE = "all"
 
 
 def noted_changes(ledger: LedgerPlace, history: History) -> list[FleetChange]:
-    """Return the confirmed steps that matter in every series of a ledger, given its history, and the annotations beside it."""
+    """Return the confirmed steps that matter in every series of a ledger, given its history and its annotations."""
     known = annotations_of(ledger)
     remarks = [
         FleetChange(one.day * NS_PER_DAY, one.fleet or EVERY_DEVICE, one.device or EVERY_DEVICE, "note", _annotation_text(one))

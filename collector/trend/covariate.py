@@ -1,8 +1,8 @@
-"""The board's temperature as a regressor: days that a sensor misread are left out, and the jump of an exchanged sensor is taken out.
+"""The board's temperature as a regressor: misread days are left out, and the jump of an exchanged sensor is removed.
 
-A sensor that is exchanged, moved or calibrated shows another level from one day to the next, and the board none. The readings from then on
-are shifted by the jump, so that they tell of the weather as before. How large it was is known from the days beside it, but for the weather
-of those days; within that margin the metric itself decides, as it followed the temperature before and after.
+When a sensor is exchanged, moved or calibrated, its readings jump from one day to the next although the board's temperature does not. Later
+readings are shifted back by the size of the jump. The adjacent days give that size up to the weather of those days; within this margin the
+metric decides, since it follows the temperature before and after the jump.
 """
 
 from collections.abc import Collection
@@ -20,7 +20,7 @@ BESIDE, NEAR = 10, 60
 # A jump, and a misread day, differ by so many standard deviations of the differences of neighbouring days.
 JUMP, MISREAD = 2.0, 5.0
 
-# The days beside a jump tell its size but for so many of them: the weather.
+# Uncertainty of a jump's size from its adjacent days, because of the weather, in the same standard deviations.
 MARGIN = 2.0
 
 # The metric moves as a jump foretells if it does so within so many standard errors.
@@ -52,8 +52,8 @@ def regressor(temperature_c: Array, x: Array) -> Array:
 def without_jump(heat: Array, places: range, sign: float, beyond: float = 0.0) -> Array:
     """Return the temperatures of days (no NaN) without the largest jump of a sign (1, -1) at one of the places; without one, as they are.
 
-    The days beside it tell how large it is, whatever made it, but for the weather of these days: with `beyond` it is taken to be larger by
-    so many spreads of neighbouring days.
+    Its size is estimated from the adjacent days, whatever caused it, up to the weather of these days: it is taken to be larger by `beyond`
+    times the spread of neighbouring days.
     """
     weather = sign * beyond * _spread(heat)
     jumps = {place: _shift(heat, place) + weather for place in places}

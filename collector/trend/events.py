@@ -1,7 +1,7 @@
 """Events: findings with one cause, reported once. A firmware that slows down 24 boards in two precisions is one event, not 48 steps.
 
-Fleet-wide is what has the same change beside it on several devices at the same time; a device's own is what hits several of its series at
-the same time without such a cause: a board that is sick, or gone. What is alone stays a finding of its series.
+An event is fleet-wide if several devices have findings at the same time with the same change. It is a device's own if several of its
+series have findings at the same time without such a change: a board that is defective or offline. Any other finding stays with its series.
 """
 
 from collections import Counter, defaultdict
@@ -90,7 +90,7 @@ def member_name(member: EventMember) -> FindingName:
 
 
 def _fleet_wide(steps: Sequence[EventMember]) -> Iterator[TrendEvent]:
-    """Yield the events with one cause on several devices; a step with several changes beside it counts for the most frequent one."""
+    """Yield the events with one cause on several devices; a step that coincides with several changes counts for the most frequent one."""
     often = Counter((one.series.key.fleet, cause) for one in steps for cause in set(_causes(one)))
     by_cause: dict[tuple[str, str], list[EventMember]] = defaultdict(list)
     for one in steps:

@@ -54,7 +54,7 @@ class Drift:
 
 @dataclass(frozen=True, slots=True)
 class Rise:
-    """The `over_days` points since `day` lie by `size` (per cent) beside the median of the `against_days` before."""
+    """The `over_days` points since `day` differ by `size` (per cent) from the median of the `against_days` before."""
 
     size: float
     before: float

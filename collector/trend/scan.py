@@ -105,7 +105,7 @@ class Scan:
     the standard error. `scores` [series, days] are the |t| of every split. `drift` is the |t| of a straight line over the points and
     `drift_a_point` its slope with `drift_error`; a line that explains more than the step does is a drift. `hidden` is the share of the
     splits that the temperature hides, `slope` the coefficient per degree with its error, NaN without temperature. `left` [series, days]
-    is what level, temperature and step leave, in standard deviations of a point. `day_variance` is what days scatter beside what is known.
+    is what level, temperature and step leave, in standard deviations of a point. `day_variance` is the unexplained variance of days.
     """
 
     rows: NDArray[np.intp]
