@@ -66,7 +66,7 @@ def _schedule_row(one: "Scheduled") -> dict[str, object]:
 
 def kind(one: "JournalEntry") -> str:
     """Return what sort of work it is, as an order names it."""
-    return type(one.order.work).__name__.lower()
+    return str(one.order.work.__struct_config__.tag)
 
 
 def _name(one: "JournalEntry") -> str:
