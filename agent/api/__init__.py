@@ -1,4 +1,4 @@
-"""What a model costs on this device, from Python: five names.
+"""The cost of a model on this device, from Python: five names.
 
 - `measure(model, images=..., ...)` measures one model and returns its `Record`.
 - `compare(a, b, ...)` measures models in turn and says which is faster, more accurate and more frugal, and how sure that is.

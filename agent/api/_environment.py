@@ -1,4 +1,4 @@
-"""What the commands take from the environment when no option is given; the functions take it too."""
+"""Defaults from the environment, the same for the functions as for the commands."""
 
 import os
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""What a session is about to do and how long it takes, said before anything is imported that takes long."""
+"""The plan of a session: its runs and how long they take, shown before anything is imported that takes long."""
 
 from collections.abc import Sequence
 

@@ -45,7 +45,7 @@ HURRIED_S = 5.0
 
 @dataclass(frozen=True, slots=True)
 class SessionOutcome:
-    """What came of a session: the records, the runs that failed, why receipts are missing, where they are, and what the ledger holds now.
+    """The outcome of a session: the records, the runs that failed, why receipts are missing, where they are, and what the ledger holds now.
 
     `interruption` is what ended it early (Ctrl-C, SIGTERM): raise it again when the rest is printed.
     """

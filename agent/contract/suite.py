@@ -131,7 +131,7 @@ def corruption_names(names: Sequence[str]) -> tuple[str, ...]:
 
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What a `[[case]]` or `[defaults]` may say; a list stands for each of its values.
+    """The keys of a `[[case]]` or of `[defaults]`; a list stands for each of its values.
 
     The texts below the keys are the help of their options and the comments of the sample; see `setting_texts`.
     """
