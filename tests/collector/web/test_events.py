@@ -13,7 +13,8 @@ from edgemeter.collector.trend.watch_file import Annotation, WatchFile, add_anno
 from edgemeter.collector.web.events import FOLLOWED, TrendEvents
 from tests.fixtures.comparison_factory import make_run
 from tests.fixtures.ledgers import fill
-from tests.fixtures.record_factory import STARTED_AT_NS, make_environment, make_latency, make_record
+from tests.fixtures.record_factory import STARTED_AT_NS, make_accuracy, make_environment, make_latency, make_record
+from tests.fixtures.rows import table_row
 from tests.fixtures.series_factory import make_days, noisy
 
 DAYS, STEP_DAY = 60, 40
@@ -40,6 +41,21 @@ def test_a_step_comes_with_its_size_its_interval_and_what_changed_beside_it():
     assert "+10% (" in step.text
     assert "firmware" in step.text
     assert abs(step.at_ns - runs[STEP_DAY].started_at_ns) <= NS_PER_DAY
+
+
+def test_an_accuracy_that_fell_is_a_step_of_its_chart():
+    """Of an accuracy, and of an error that rose: each is followed by a metric of its own, and both are drawn as the page's accuracy."""
+    for better, before, after in (("higher", 0.60, 0.55), ("lower", 0.10, 0.15)):
+        with table_row(better):
+            days = make_days([100.0] * 60)
+            values = [before] * 40 + [after] * 20
+            runs = [
+                msgspec.structs.replace(run, accuracy=make_accuracy(value=value, better=better))
+                for run, value in zip(days, values, strict=True)
+            ]
+            events = TrendEvents(DocumentSource(tuple(runs)))
+            events.refresh()
+            assert [event.kind for event in events.of(runs[-1], "accuracy")] == ["step"]
 
 
 def test_nothing_is_found_in_another_figure_and_before_the_history_was_read():
