@@ -17,9 +17,10 @@ from edgemeter.agent.contract.record import RunRecord
 # run: the table of `edgemeter run`; compare: JSON and CSV of a comparison; terminal: its table; matrix: `--figure`; cases: the page's table
 # of cases; runs: its lists of runs; chart: its charts over time; site: the public site of results; references: their list; influx: InfluxDB
 # with `--influx-fields figures`; csv: exports; paper: the paper kit; home: Home Assistant; canary: what a board reports of a canary run, to
-# be compared with its own past.
+# be compared with its own past; index: kept of every run although no list or chart shows it.
 View = Literal[
-    "run", "compare", "terminal", "matrix", "cases", "runs", "chart", "site", "references", "influx", "csv", "paper", "home", "canary"
+    "run", "compare", "terminal", "matrix", "cases", "runs", "chart", "site", "references", "influx", "csv", "paper", "home", "canary",
+    "index",
 ]  # fmt: skip
 EVERY_VIEW: frozenset[View] = frozenset(get_args(View))
 
@@ -156,7 +157,7 @@ class Figure:
     @property
     def is_indexed(self) -> bool:
         """Whether the ledger's index keeps it of every run."""
-        return bool(self.trends) or bool(self.views & {"runs", "chart", "home"}) or self.name == "throughput_per_s"
+        return bool(self.trends) or bool(self.views & {"runs", "chart", "home", "index"})
 
     @property
     def provenance_group(self) -> str:
@@ -262,7 +263,9 @@ def _duty_cycle_ratio(run: RunRecord) -> float | None:
     if run.windows is None or run.windows.timed_end_ns <= run.windows.timed_start_ns:
         return None
     timed_ms = (run.windows.timed_end_ns - run.windows.timed_start_ns) / 1e6
-    return min(1.0, run.latency.count * run.latency.mean_ms / timed_ms)
+    ratio = run.latency.count * run.latency.mean_ms / timed_ms
+    # More than the whole time: queries overlapped, and their latencies do not add up to a share of it.
+    return ratio if ratio <= 1.0 else None
 
 
 TOO_FEW_QUERIES = "too few queries for a median"
@@ -271,6 +274,8 @@ SINGLE = "queries of one token"
 
 
 def _views(names: str) -> frozenset[View]:
+    if unknown := set(names.split()) - EVERY_VIEW:
+        raise ValueError(f"there is no view {', '.join(sorted(unknown))}")
     return frozenset(view for view in EVERY_VIEW if view in names.split())
 
 
@@ -345,7 +350,7 @@ FIGURES: tuple[Figure, ...] = (
     Figure(
         "duty cycle", "Duty", "", "latency", "higher", name="duty_cycle_ratio", choice="duty-cycle", of=_duty_cycle_ratio,
         reads=("latency.count", "latency.mean_ms", "load.target_per_s", "load.utilisation_ratio", "windows"),
-        views=_views("compare matrix cases chart influx csv"), why_absent="its timed part was not recorded",
+        views=_views("compare matrix cases chart influx csv"), why_absent="its timed part was not recorded, or its queries overlapped",
     ),
     *(
         Figure(
@@ -357,7 +362,7 @@ FIGURES: tuple[Figure, ...] = (
     Figure(
         "peak memory", "Peak MB", "MB", "memory", "lower", path="memory.peak_mb", choice="memory", lower="less memory",
         higher="more memory", times="times the memory", why_absent="not measured on both sides", always=True, rank=3,
-        views=EVERY_VIEW - {"runs", "chart", "home", "site", "references", "canary"},
+        views=EVERY_VIEW - {"runs", "chart", "home", "site", "references", "canary", "index"},
     ),
     *(
         Figure(

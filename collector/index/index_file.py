@@ -214,8 +214,9 @@ def code_hash() -> str:
     return digest.hexdigest()[:16]
 
 
-# Fields that no comparison reads; the ledger has them.
-_LEFT_AWAY: dict[str, Any] = {
+# Fields that no comparison reads, but for those that figures are worked out from; the ledger has them.
+_FIGURES_READ = {path.partition(".")[0] for entry in figures.FIGURES for path in (*entry.reads, entry.path)}
+_NOT_COMPARED: dict[str, Any] = {
     "samples": (),
     "outputs": (),
     "power_traces": (),
@@ -227,10 +228,7 @@ _LEFT_AWAY: dict[str, Any] = {
     "answers": None,
     "agreement": None,
 }
-
-# But for what figures are worked out from.
-for _read in {path.partition(".")[0] for entry in figures.FIGURES for path in (*entry.reads, entry.path)}:
-    _LEFT_AWAY.pop(_read, None)
+_LEFT_AWAY = {name: absent for name, absent in _NOT_COMPARED.items() if name not in _FIGURES_READ}
 
 # A small window and little memory: setting up deflate costs more than compressing one record.
 _WINDOW = -13
