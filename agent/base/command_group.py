@@ -1,7 +1,7 @@
 """Groups whose commands are imported when they are called, so that `--help` imports neither numpy nor a runtime."""
 
 from collections.abc import Mapping
-from importlib import import_module
+from pkgutil import resolve_name
 from typing import Any
 
 import click
@@ -39,7 +39,8 @@ class CommandGroup(DefaultGroup):
 
     def get_command(self, _ctx: click.Context, cmd_name: str) -> click.Command | None:
         """Return the command, imported now; None without one of that name."""
-        return imported(self._places[cmd_name]) if cmd_name in self._places else None
+        command: click.Command | None = resolve_name(self._places[cmd_name]) if cmd_name in self._places else None
+        return command
 
     def format_commands(self, _ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write each section without importing its commands."""
@@ -59,17 +60,10 @@ class ModalCommand(click.Command):
         """Return the context of this command, or of the one that a flag chooses."""
         for flag, place in self.modes.items():
             if flag in args:
-                rest = [one for one in args if one != flag]
-                return imported(place).make_context(f"{info_name} {flag}", rest, parent, **extra)
+                command: click.Command = resolve_name(place)
+                return command.make_context(f"{info_name} {flag}", [word for word in args if word != flag], parent, **extra)
         return super().make_context(info_name, args, parent, **extra)
 
     def invoke(self, ctx: click.Context) -> Any:
         """Run the command of the context."""
         return super().invoke(ctx) if ctx.command is self else ctx.command.invoke(ctx)
-
-
-def imported(place: str) -> click.Command:
-    """Return the command at `module:attribute`, imported now."""
-    module, _, attribute = place.partition(":")
-    command: click.Command = getattr(import_module(module), attribute)
-    return command

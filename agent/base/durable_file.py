@@ -52,7 +52,9 @@ def replacing(path: Path, mode: int = 0o600) -> Iterator[BinaryIO]:
     try:
         with os.fdopen(descriptor, "wb") as file:
             os.fchmod(descriptor, mode)
-            _give_to_owner(descriptor, path.parent)
+            if os.geteuid() == 0:
+                owner = path.parent.stat()
+                os.fchown(descriptor, owner.st_uid, owner.st_gid)
             yield file
             file.flush()
             os.fsync(descriptor)
@@ -107,9 +109,3 @@ def sha256_of(path: Path) -> str:
         while chunk := file.read(1 << 20):
             digest.update(chunk)
     return digest.hexdigest()
-
-
-def _give_to_owner(descriptor: int, folder: Path) -> None:
-    if os.geteuid() == 0:
-        owner = folder.stat()
-        os.fchown(descriptor, owner.st_uid, owner.st_gid)

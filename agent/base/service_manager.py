@@ -3,18 +3,32 @@
 import os
 import socket
 import time
+from collections.abc import Mapping
 
 _WATCHDOG_SHARE = 0.3
 
 
-class ServiceManager:
-    """Reports to systemd where that asks for it (Type=notify, WatchdogSec); does nothing elsewhere.
+def notify_service_manager(message: str, environment: Mapping[str, str] = os.environ) -> bool:
+    """Send the service manager e.g. `READY=1` or `WATCHDOG=1`; return whether one is listening.
 
-    Source: sd_notify(3), sd_watchdog_enabled(3): datagrams to $NOTIFY_SOCKET.
+    Source: sd_notify(3): one datagram to the socket that NOTIFY_SOCKET names; a leading `@` stands for the abstract namespace.
     """
+    name = environment.get("NOTIFY_SOCKET", "")
+    if not name.startswith(("/", "@")):
+        return False
+    try:
+        with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC) as connection:
+            connection.sendto(message.encode(), "\0" + name[1:] if name.startswith("@") else name)
+    except OSError:
+        # The watchdog's own limit is the remedy.
+        return False
+    return True
+
+
+class ServiceManager:
+    """Reports to systemd where that asks for it (Type=notify, WatchdogSec); does nothing elsewhere. Source: sd_watchdog_enabled(3)."""
 
     def __init__(self) -> None:
-        self._address = os.environ.get("NOTIFY_SOCKET")
         try:
             watchdog_s = int(os.environ.get("WATCHDOG_USEC", "")) / 1e6
         except ValueError:
@@ -24,22 +38,10 @@ class ServiceManager:
 
     def ready(self) -> None:
         """Report that it is up."""
-        self._send(b"READY=1")
+        notify_service_manager("READY=1")
 
     def alive(self) -> None:
         """Report that it makes progress; cheap enough to call every second. systemd restarts what stops calling this."""
         if self._every_s > 0 and time.monotonic() >= self._next_s:
             self._next_s = time.monotonic() + self._every_s
-            self._send(b"WATCHDOG=1")
-
-    def _send(self, text: bytes) -> None:
-        if not self._address:
-            return
-        # An address that begins with @ is an abstract one.
-        address = "\0" + self._address[1:] if self._address.startswith("@") else self._address
-        try:
-            with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC) as line:
-                line.sendto(text, address)
-        except OSError:
-            # The watchdog's own limit is the remedy.
-            return
+            notify_service_manager("WATCHDOG=1")

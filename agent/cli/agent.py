@@ -133,7 +133,8 @@ def up(broker: str | None, device: str | None, fleet: str | None, **options: Any
     from edgemeter.agent.base import broker_address
     from edgemeter.agent.base import config as configuration
     from edgemeter.agent.base.errors import ConfigError
-    from edgemeter.agent.daemon.daemon import DaemonOptions, notify_service_manager
+    from edgemeter.agent.base.service_manager import notify_service_manager
+    from edgemeter.agent.daemon.daemon import DaemonOptions
     from edgemeter.agent.identity.renewal import settle_moved_card
 
     logging.basicConfig(level=logging.INFO, format="edgemeter: %(message)s", stream=sys.stderr)

@@ -5,7 +5,6 @@ Unknown fields are tolerated when a record is read, so that an older collector k
 came: a store keeps the raw samples, which are most of the bytes, apart, and the fields that this version does not know too.
 """
 
-import math
 import sys
 from typing import Annotated, Any, Literal
 
@@ -237,11 +236,6 @@ def json_schema() -> dict[str, Any]:
         part["properties"] = {field: {**kind, "description": texts[name][field]} for field, kind in part["properties"].items()}
     head = {"$schema": "https://json-schema.org/draft/2020-12/schema", "$id": SCHEMA_ID, "title": "Edgemeter run record"}
     return {**head, "description": STABILITY, **schema}
-
-
-def finite(value: float | None) -> float | None:
-    """Return `value`, or None where it is not a finite number: NaN and infinity never enter a record."""
-    return value if value is not None and math.isfinite(value) else None
 
 
 def split_samples(payload: bytes) -> tuple[bytes, bytes]:

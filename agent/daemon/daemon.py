@@ -6,11 +6,9 @@ only a measurement needs: it takes 30 MB and 0.1% of a core.
 """
 
 import logging
-import os
 import queue
 import random
 import signal
-import socket
 import sys
 import time
 from collections import deque
@@ -25,6 +23,7 @@ from edgemeter.agent.base import broker_address
 from edgemeter.agent.base import config as configuration
 from edgemeter.agent.base.errors import EdgemeterError
 from edgemeter.agent.base.mqtt_session import Message
+from edgemeter.agent.base.service_manager import notify_service_manager
 from edgemeter.agent.daemon.handler import IDLE_S, Handler, HandlerContext, make_handlers
 from edgemeter.agent.delivery import birth
 from edgemeter.agent.delivery.outbox import Outbox
@@ -61,23 +60,6 @@ class RecentLog(logging.Handler):
         return list(self._lines)
 
 
-def notify_service_manager(message: str, environment: Mapping[str, str] = os.environ) -> bool:
-    """Send the service manager e.g. `READY=1` or `WATCHDOG=1`; return whether one is listening.
-
-    Source: sd_notify(3): one datagram to the socket that NOTIFY_SOCKET names; a leading `@` stands for the abstract namespace.
-    """
-    name = environment.get("NOTIFY_SOCKET", "")
-    if not name.startswith(("/", "@")):
-        return False
-    address = "\0" + name[1:] if name.startswith("@") else name
-    try:
-        with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC) as connection:
-            connection.sendto(message.encode(), address)
-    except OSError:
-        return False
-    return True
-
-
 class Dispatcher:
     """Passes events to the handlers; `connected`, `received` and `wake` may be called from any thread and signal, the rest from one."""
 
@@ -91,7 +73,7 @@ class Dispatcher:
     @property
     def topics(self) -> list[str]:
         """The topics of all handlers."""
-        return sorted({topic for one in self.handlers.values() for topic in one.topics})
+        return sorted({topic for handler in self.handlers.values() for topic in handler.topics})
 
     def connected(self) -> None:
         """Publisher event: a connection is up."""
@@ -121,27 +103,21 @@ class Dispatcher:
             event = None
         if isinstance(event, Message):
             self._waiting_bytes -= len(event.payload)
-            self._deliver(event)
+            for name, handler in self.handlers.items():
+                if event.topic in handler.topics:
+                    _attempt(name, partial(handler.received, event))
         elif event == "connected":
-            for name, one in self.handlers.items():
-                _attempt(name, one.connected)
-        self._poll(at_once=event is not None)
+            for name, handler in self.handlers.items():
+                _attempt(name, handler.connected)
+        for name, handler in self.handlers.items():
+            if event is not None or time.monotonic() >= self._due_s.get(name, 0.0):
+                pause_s = _attempt(name, handler.poll)
+                self._due_s[name] = time.monotonic() + (IDLE_S if pause_s is None else pause_s)
 
     def close(self) -> None:
         """Close every handler."""
-        for name, one in self.handlers.items():
-            _attempt(name, one.close)
-
-    def _deliver(self, message: Message) -> None:
-        for name, one in self.handlers.items():
-            if message.topic in one.topics:
-                _attempt(name, partial(one.received, message))
-
-    def _poll(self, *, at_once: bool) -> None:
-        for name, one in self.handlers.items():
-            if at_once or time.monotonic() >= self._due_s.get(name, 0.0):
-                pause_s = _attempt(name, one.poll)
-                self._due_s[name] = time.monotonic() + (IDLE_S if pause_s is None else pause_s)
+        for name, handler in self.handlers.items():
+            _attempt(name, handler.close)
 
 
 def _attempt(name: str, do: Callable[[], float | None]) -> float | None:
@@ -164,47 +140,33 @@ class DaemonOptions(msgspec.Struct, frozen=True, kw_only=True):
     config: str | None
     files: dict[str, str]
 
-    def settings(self) -> configuration.Config:
-        """Return the configuration.
-
-        Raises:
-            ConfigError: it cannot be read.
-        """
-        return configuration.from_options({"config": Path(self.config) if self.config else None, **self.files})
-
 
 class Daemon:
     """The daemon of one device; `run` once, `close` once or more."""
 
     def __init__(self, options: DaemonOptions) -> None:
-        settings = options.settings()
+        config_path = Path(options.config) if options.config else None
+        settings = configuration.from_options({"config": config_path, **options.files})
         self.address = broker_address.configured_address(options.broker, settings)
-        self._device = options.device
-        self._outbox = Outbox(configuration.home() / OUTBOX, settings.outbox_limit_mb << 20)
-        born = birth.read_apart(options.device, options.fleet, self._outbox.session, options.config)
+        self.outbox = Outbox(configuration.home() / OUTBOX, settings.outbox_limit_mb << 20)
+        born = birth.read_apart(options.device, options.fleet, self.outbox.session, options.config)
         self._dispatcher = Dispatcher()
-        self._publisher = Publisher(self.address, self._outbox, born, lasting="persistent", listener=self._dispatcher)
+        self._publisher = Publisher(self.address, self.outbox, born, lasting="persistent", listener=self._dispatcher)
         self._is_over = False
-        self._dispatcher.handlers = make_handlers(self._context(options, settings))
-
-    def _context(self, options: DaemonOptions, settings: configuration.Config) -> HandlerContext:
-        return HandlerContext(
+        context = HandlerContext(
             device=options.device,
             fleet=options.fleet,
-            session=self._outbox.session,
+            session=self.outbox.session,
             settings=settings,
             home=configuration.home(),
-            config=Path(options.config) if options.config else None,
+            config=config_path,
             publish=self._publisher.publish,
             is_connected=self._publisher.is_connected,
             wake=self._dispatcher.wake,
             restart=self.end,
             log=RECENT_LOG.lines,
         )
-
-    def waiting(self) -> int:
-        """Return how many records of this device have no receipt yet."""
-        return self._outbox.count(self._device)
+        self._dispatcher.handlers = make_handlers(context)
 
     def run(self, first_spread_s: float = FIRST_SPREAD_S) -> None:
         """Run until `end`; if no broker answers, try again and again."""
@@ -229,7 +191,7 @@ class Daemon:
         notify_service_manager("STOPPING=1")
         self._dispatcher.close()
         self._publisher.close()
-        self._outbox.close()
+        self.outbox.close()
 
 
 def run_daemon(document: str) -> int:
@@ -245,7 +207,8 @@ def run_daemon(document: str) -> int:
         try:
             for number in (signal.SIGTERM, signal.SIGINT):
                 signal.signal(number, lambda *_: daemon.end())
-            logger.info("agent of %r, broker %s, %d records wait", options.device, daemon.address, daemon.waiting())
+            waiting = daemon.outbox.count(options.device)
+            logger.info("agent of %r, broker %s, %d records wait", options.device, daemon.address, waiting)
             # On a terminal somebody has started it by hand, and it alone.
             daemon.run(0.0 if sys.stderr.isatty() else FIRST_SPREAD_S)
         finally:

@@ -3,8 +3,8 @@
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from importlib import import_module
 from pathlib import Path
+from pkgutil import resolve_name
 from typing import Literal, Protocol
 
 from edgemeter.agent.base.config import Config
@@ -93,9 +93,8 @@ def make_handlers(context: HandlerContext, table: Mapping[str, str] = HANDLERS) 
     """Return the handlers by name; one that cannot be made is logged and left out: results are delivered in any case."""
     made: dict[str, Handler] = {}
     for name, where in table.items():
-        module, _, kind = where.partition(":")
         try:
-            made[name] = getattr(import_module(module), kind)(context)
+            made[name] = resolve_name(where)(context)
         except EdgemeterError as error:
             logger.error("%s: %s", name, error)  # noqa: TRY400 - no traceback for an expected error
     return made

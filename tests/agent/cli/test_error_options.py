@@ -5,10 +5,11 @@ import re
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
+from pkgutil import resolve_name
 
 import click
 
-from edgemeter.agent.base.command_group import ModalCommand, imported
+from edgemeter.agent.base.command_group import ModalCommand
 from edgemeter.agent.cli.main import cli
 from tests.fixtures.command_lines import every_command
 from tests.fixtures.rows import table_row
@@ -55,7 +56,7 @@ def options_of(command: click.Command) -> set[str]:
     """Return the options of a command, and those of the commands that its flags choose."""
     own = {name for param in command.params for name in (*param.opts, *param.secondary_opts)} | {"--help"}
     if isinstance(command, ModalCommand):
-        own |= set(command.modes).union(*(options_of(imported(place)) for place in command.modes.values()))
+        own |= set(command.modes).union(*(options_of(resolve_name(place)) for place in command.modes.values()))
     return own
 
 

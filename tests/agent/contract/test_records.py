@@ -128,11 +128,6 @@ def test_every_quantity_is_named_with_its_unit():
             assert not is_number or field.endswith(units) or field in plain, f"{name}.{field}"
 
 
-def test_a_number_that_is_not_finite_never_enters():
-    """NaN and infinity become null."""
-    assert [contract_record.finite(value) for value in (1.5, float("nan"), float("inf"), None)] == [1.5, None, None, None]
-
-
 def test_records_are_frozen():
     """A record cannot be changed after it was made."""
     with pytest.raises(AttributeError):

@@ -8,7 +8,8 @@ import pytest
 
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.base.mqtt_session import Message
-from edgemeter.agent.daemon import daemon, handler
+from edgemeter.agent.base.service_manager import notify_service_manager
+from edgemeter.agent.daemon import handler
 from edgemeter.agent.daemon.daemon import KEPT_LINES, LARGEST_MESSAGE_BYTES, LONGEST_LINE, WAITING_BYTES, Dispatcher, RecentLog
 
 
@@ -132,14 +133,14 @@ def test_the_service_manager_is_notified_at_its_socket(tmp_path, is_abstract):
     name = f"@edgemeter-{tmp_path.name}-{id(tmp_path)}" if is_abstract else str(tmp_path / "notify")
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as manager:
         manager.bind("\0" + name[1:] if is_abstract else name)
-        assert daemon.notify_service_manager("READY=1", {"NOTIFY_SOCKET": name})
+        assert notify_service_manager("READY=1", {"NOTIFY_SOCKET": name})
         assert manager.recv(100) == b"READY=1"
 
 
 def test_without_a_service_manager_nothing_is_notified(tmp_path):
     """None, one that has gone, a name that is none."""
     for environment in ({}, {"NOTIFY_SOCKET": str(tmp_path / "gone")}, {"NOTIFY_SOCKET": "relative"}):
-        assert not daemon.notify_service_manager("READY=1", environment)
+        assert not notify_service_manager("READY=1", environment)
 
 
 def test_the_last_lines_of_the_log_are_kept_and_no_more():

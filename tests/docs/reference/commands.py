@@ -3,11 +3,12 @@
 import inspect
 import re
 from collections.abc import Iterator
+from pkgutil import resolve_name
 from typing import Any
 
 import click
 
-from edgemeter.agent.base.command_group import ModalCommand, imported
+from edgemeter.agent.base.command_group import ModalCommand
 from edgemeter.agent.cli.main import cli
 from tests.docs.reference.tables import table
 
@@ -33,7 +34,7 @@ def commands(group: click.Group, path: str = "edgemeter") -> Iterator[tuple[str,
             continue
         yield f"{path} {name}", one
         if isinstance(one, ModalCommand):
-            yield from ((f"{path} {name} {flag}", imported(place)) for flag, place in one.modes.items())
+            yield from ((f"{path} {name} {flag}", resolve_name(place)) for flag, place in one.modes.items())
         if isinstance(one, click.Group):
             yield from commands(one, f"{path} {name}")
 
