@@ -2,9 +2,9 @@
 
 import signal
 import threading
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from edgemeter.agent.base.figures import printable
 
@@ -22,12 +22,15 @@ def wide_console() -> "Console":
     return console if console.is_terminal else Console(width=400)
 
 
-def plain_table() -> "Table":
-    """Return a table of a header line and rows, without frames."""
+def plain_table(*headings: str, right: Collection[str] = (), overflow: Literal["fold", "ellipsis"] = "ellipsis") -> "Table":
+    """Return a table of a header line and rows, without frames, with these columns; those under `right` stand right."""
     from rich.box import SIMPLE_HEAD  # noqa: PLC0415
     from rich.table import Table  # noqa: PLC0415
 
-    return Table(box=SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0), show_edge=False)
+    table = Table(box=SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0), show_edge=False)
+    for heading in headings:
+        table.add_column(heading, justify="right" if heading in right else "left", overflow=overflow)
+    return table
 
 
 def safe_text(text: str, console: "Console", style: str = "") -> "Text":

@@ -6,6 +6,7 @@ import io
 import re
 import zipfile
 import zlib
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -91,9 +92,9 @@ class RunManifest(msgspec.Struct, frozen=True, kw_only=True):
     series: tuple[SeriesFile, ...] = ()
 
 
-def encode_manifest(manifest: RunManifest) -> bytes:
-    """Return the manifest as the text that gets hashed and signed."""
-    return msgspec.json.format(msgspec.json.encode(manifest), indent=1) + b"\n"
+def encode_document(content: msgspec.Struct) -> bytes:
+    """Return a document of a bundle as its file's text; that of the manifest gets hashed and signed."""
+    return msgspec.json.format(msgspec.json.encode(content), indent=1) + b"\n"
 
 
 def decode_manifest(text: bytes) -> RunManifest:
@@ -144,16 +145,15 @@ def unpack(path: Path) -> Mapping[str, bytes]:
 
 
 def _check_zip(path: Path, infos: list[zipfile.ZipInfo]) -> None:
-    names = [info.filename for info in infos]
-    twice = sorted({name for name in names if names.count(name) > 1}) if len(infos) <= MOST_MEMBERS else []
-    wrong = None
+    (name, count), *_ = Counter(info.filename for info in infos).most_common(1) or [("", 0)]
     if len(infos) > MOST_MEMBERS:
-        wrong = f"holds {len(infos)} files, a bundle has at most {MOST_MEMBERS}"
-    elif twice:
-        wrong = f"holds {twice[0]!r} more than once"
+        wrong: str | None = f"holds {len(infos)} files, a bundle has at most {MOST_MEMBERS}"
+    elif count > 1:
+        wrong = f"holds {name!r} more than once"
     elif sum(info.file_size for info in infos) > TOTAL_BYTES:
         wrong = f"would expand to more than {TOTAL_BYTES // 1024 // 1024} MiB"
-    wrong = wrong or next(filter(None, map(_wrong_member, infos)), None)
+    else:
+        wrong = next(filter(None, map(_wrong_member, infos)), None)
     if wrong:
         raise ConfigError(f"{str(path)!r} {wrong}: it was not written by edgemeter")
 
@@ -196,19 +196,13 @@ def read_bundle(path: Path) -> RunBundle:
     """
     files = unpack(path)
     try:
-        return _bundle(files)
+        if MANIFEST_FILE not in files:
+            raise ConfigError(f"it holds no {MANIFEST_FILE}")  # noqa: TRY301 - named with its bundle below
+        manifest = decode_manifest(files[MANIFEST_FILE])
+        _check_members(manifest, files)
+        return RunBundle(manifest, files[MANIFEST_FILE], _record(manifest, files), files.get(SIGNATURE), files.get(SIGNER))
     except ConfigError as error:
         raise ConfigError(f"the bundle {str(path)!r} is damaged: {error}") from error
-
-
-def _bundle(files: Mapping[str, bytes]) -> RunBundle:
-    text = files.get(MANIFEST_FILE)
-    if text is None:
-        raise ConfigError(f"it holds no {MANIFEST_FILE}")
-    manifest = decode_manifest(text)
-    _check_members(manifest, files)
-    record = _record(manifest, files)
-    return RunBundle(manifest, text, record, files.get(SIGNATURE), files.get(SIGNER))
 
 
 def _check_members(manifest: RunManifest, files: Mapping[str, bytes]) -> None:

@@ -1,4 +1,4 @@
-"""Verifies bundles: undamaged, signed by whom, and every figure recomputed from the raw samples; and prints the result."""
+"""Verifies bundles: undamaged, signed by whom, and every figure recomputed from the raw samples; and what one holds, in words."""
 
 import re
 from collections.abc import Sequence
@@ -11,9 +11,11 @@ from rich.console import Console
 from rich.table import Table
 
 from edgemeter.agent.base.errors import ConfigError, UnavailableError
+from edgemeter.agent.base.figures import accuracy, plain_digits
 from edgemeter.agent.bundle import recompute, signature
-from edgemeter.agent.bundle.archive import RunBundle, read_bundle
+from edgemeter.agent.bundle.archive import RunBundle, RunFile, SeriesFile, read_bundle
 from edgemeter.agent.bundle.recompute import FigureDifference, NotRecomputed, OtherMethod, SameFigure
+from edgemeter.agent.contract.record import RunRecord
 from edgemeter.agent.energy.per_inference import METHOD
 
 # Of the energies by another method, what is printed; the rest of them is in the JSON.
@@ -149,3 +151,46 @@ def _table(found: Sequence[FigureDifference | OtherMethod], recomputed: str) -> 
 
 def _text(value: Any) -> str:
     return "-" if value is None else f"{value:.10g}" if isinstance(value, float) else str(value)
+
+
+class BundleContents(msgspec.Struct, frozen=True, kw_only=True):
+    """The parts of a bundle; the samples of the record are left out, `series` describes them."""
+
+    file: str
+    written_by: str
+    record: RunRecord
+    members: tuple[RunFile, ...]
+    series: tuple[SeriesFile, ...]
+    signature: BundleSignature
+
+
+def contents_of(path: Path) -> BundleContents:
+    """Return what the bundle in a file holds.
+
+    Raises:
+        ConfigError: it cannot be read, is damaged, or its parts do not fit together.
+    """
+    found = read_bundle(path)
+    return BundleContents(
+        file=str(path),
+        written_by=found.manifest.written_by,
+        record=msgspec.structs.replace(found.record, samples=()),
+        members=found.manifest.members,
+        series=found.manifest.series,
+        signature=signature_of(found, None),
+    )
+
+
+def record_lines(found: BundleContents) -> list[str]:
+    """Return the record in a few lines: what was measured where, the figures, the verdict, the signature."""
+    record = found.record
+    case = f"{record.model.name}, {record.precision}, {record.runtime.name} {record.runtime.version} ({record.runtime.backend})"
+    lines = [f"{found.file}: run {record.id} of {record.device}: {case}", f"written by edgemeter {found.written_by}"]
+    if record.latency.p50_ms is not None:
+        lines.append(f"latency p50 {plain_digits(record.latency.p50_ms)} ms of {record.latency.count:,} queries")
+    if record.energy is not None:
+        lines.append(f"energy {plain_digits(record.energy.gross_mj)} mJ gross ({record.energy.sensor}, {record.energy.scope})")
+    if record.accuracy is not None:
+        lines.append(f"accuracy {record.accuracy.metric} {accuracy(record.accuracy.value)} on {record.accuracy.images:,} images")
+    lines += [f"{record.verdict.state}: {reason}" for reason in record.verdict.reasons] or [record.verdict.state]
+    return [*lines, signature_text(found.signature)]

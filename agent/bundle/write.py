@@ -23,7 +23,7 @@ from edgemeter.agent.bundle.archive import (
     RunFile,
     RunManifest,
     SeriesFile,
-    encode_manifest,
+    encode_document,
 )
 from edgemeter.agent.bundle.signature import Signer
 from edgemeter.agent.contract.record import RunRecord, Series, encode, split_samples
@@ -31,7 +31,6 @@ from edgemeter.agent.contract.suite import Case
 from edgemeter.agent.engine import job
 from edgemeter.agent.session import session
 
-_SUFFIXES = {"<u4": "u4", "<i8": "i8", "<f8": "f8"}
 _PATHS = ("model", "images", "annotations")
 
 
@@ -72,16 +71,15 @@ def check_folder(folder: Path) -> None:
 def bundle_files(record: RunRecord, case: Case, suite: bytes | None, signer: Signer | None) -> Iterator[tuple[str, bytes]]:
     """Yield the files of a bundle in their order: the manifest first, then its signature, then what it lists."""
     head, _ = split_samples(encode(record))
-    listed = [(RECORD, head), (CASE, _case(case))]
+    listed = [(RECORD, head), (CASE, encode_document(_published(case)))]
     if suite is not None:
         listed.append((SUITE, suite))
     series: list[SeriesFile] = []
-    for one in record.samples:
-        described = _series(one, {known.file for known in series})
-        series.append(described)
-        listed.append((described.file, zlib.decompress(base64.b64decode(one.data))))
+    for samples in record.samples:
+        series.append(_series(samples, {described.file for described in series}))
+        listed.append((series[-1].file, zlib.decompress(base64.b64decode(samples.data))))
     members = tuple(RunFile(file=name, size_bytes=len(content), sha256=hashlib.sha256(content).hexdigest()) for name, content in listed)
-    text = encode_manifest(RunManifest(record=record.id, written_by=record.environment.agent, members=members, series=tuple(series)))
+    text = encode_document(RunManifest(record=record.id, written_by=record.environment.agent, members=members, series=tuple(series)))
     yield MANIFEST_FILE, text
     if signer is not None:
         yield SIGNATURE, signer.sign(text)
@@ -91,15 +89,14 @@ def bundle_files(record: RunRecord, case: Case, suite: bytes | None, signer: Sig
 
 def _series(one: Series, taken: set[str]) -> SeriesFile:
     stem = re.sub(r"[^A-Za-z0-9._-]", "_", one.name).lstrip(".-")[:80] or "series"
-    names = (f"samples/{stem}{'' if count == 1 else f'-{count}'}.{_SUFFIXES[one.dtype]}" for count in range(1, len(taken) + 2))
+    names = (f"samples/{stem}{'' if count == 1 else f'-{count}'}.{one.dtype[1:]}" for count in range(1, len(taken) + 2))
     file = next(name for name in names if name not in taken)
     return SeriesFile(name=one.name, unit=one.unit, dtype=one.dtype, count=one.count, file=file)
 
 
-def _case(case: Case) -> bytes:
+def _published(case: Case) -> Case:
     """Return the case as it ran. Of paths only the last part, since the folders of a device are private."""
-    local = {key: Path(value).name for key in _PATHS if (value := getattr(case, key)) is not None}
-    return msgspec.json.format(msgspec.json.encode(msgspec.structs.replace(case, **local)), indent=1) + b"\n"
+    return msgspec.structs.replace(case, **{key: Path(value).name for key in _PATHS if (value := getattr(case, key)) is not None})
 
 
 class BundleRecorder:
@@ -119,14 +116,9 @@ class BundleRecorder:
         """Handle one event of a session."""
         if isinstance(event, session.RunBegins):
             self._begun = event
-        elif isinstance(event, session.RunEnds) and isinstance(event.outcome, RunRecord):
-            self._write(event.outcome)
+        elif isinstance(event, session.RunEnds) and isinstance(event.outcome, RunRecord) and self._begun is not None:
+            try:
+                self.written.append(write_bundle(self._folder, event.outcome, self._begun.case, self._suite, self._signer))
+            except EdgemeterError as error:
+                self.errors.append(error)
         self._on_event(event)
-
-    def _write(self, record: RunRecord) -> None:
-        if self._begun is None:
-            return
-        try:
-            self.written.append(write_bundle(self._folder, record, self._begun.case, self._suite, self._signer))
-        except EdgemeterError as error:
-            self.errors.append(error)

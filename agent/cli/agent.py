@@ -10,7 +10,7 @@ import click
 
 from edgemeter.agent.base.options import FiniteRange, broker_files, delivery_timeout_option, format_option, names_and_config
 from edgemeter.agent.base.tables import Format, console_for, print_data
-from edgemeter.agent.base.terminal import plain_table
+from edgemeter.agent.base.terminal import plain_table, print_text
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -19,6 +19,10 @@ if TYPE_CHECKING:
 
     from edgemeter.agent.jobs.journal import JournalEntry
     from edgemeter.agent.jobs.schedules import Scheduled
+
+
+# The fields of an order in the journal that JSON has as they are.
+SHOWN_FIELDS = ("schedule", "state", "reason", "done_ratio", "runs", "figures", "arrived_ns", "started_ns", "ended_ns")
 
 
 @click.command(short_help="Show the orders received, with their results.")
@@ -38,7 +42,11 @@ def jobs(last: int, *, form: Format | None) -> None:
     if path.exists():
         with closing(journal.Journal(path, "read")) as book:
             found, schedules = book.latest(last), Schedules(book).read()
-    if not print_data(form, {"jobs": list(map(_row, found)), "schedules": list(map(_schedule_row, schedules))}, rows="jobs"):
+    planned = [
+        {"schedule": one.schedule.name, "cron": one.schedule.cron, "next_ns": one.next_ns, "last_ns": one.last_ns, "remark": one.remark}
+        for one in schedules
+    ]
+    if not print_data(form, {"jobs": list(map(_row, found)), "schedules": planned}, rows="jobs"):
         _show(found, schedules, console_for(form))
 
 
@@ -47,21 +55,8 @@ def _row(one: "JournalEntry") -> dict[str, object]:
         "job": one.order.job,
         "attempt": one.order.attempt,
         "kind": kind(one),
-        "schedule": one.schedule,
-        "state": one.state,
-        "reason": one.reason,
-        "done_ratio": one.done_ratio,
-        "runs": one.runs,
-        "figures": one.figures,
-        "arrived_ns": one.arrived_ns,
-        "started_ns": one.started_ns,
-        "ended_ns": one.ended_ns,
+        **{name: getattr(one, name) for name in SHOWN_FIELDS},
     }
-
-
-def _schedule_row(one: "Scheduled") -> dict[str, object]:
-    schedule = one.schedule
-    return {"schedule": schedule.name, "cron": schedule.cron, "next_ns": one.next_ns, "last_ns": one.last_ns, "remark": one.remark}
 
 
 def kind(one: "JournalEntry") -> str:
@@ -76,10 +71,6 @@ def _name(one: "JournalEntry") -> str:
     return f"{one.order.job} ({', '.join(more)})" if more else one.order.job
 
 
-def _one_line(text: str) -> str:
-    return " ".join("".join(letter if letter.isprintable() else " " for letter in text).split())
-
-
 def _show(found: "Sequence[JournalEntry]", schedules: "Sequence[Scheduled]", console: "Console") -> None:
     from rich.text import Text
 
@@ -88,9 +79,7 @@ def _show(found: "Sequence[JournalEntry]", schedules: "Sequence[Scheduled]", con
     if not found and not schedules:
         console.print("no orders yet")
         return
-    table = plain_table()
-    for heading in ("job", "state", "arrived", "took s", "runs"):
-        table.add_column(heading, justify="right" if heading in ("took s", "runs") else "left", overflow="fold")
+    table = plain_table("job", "state", "arrived", "took s", "runs", right=("took s", "runs"), overflow="fold")
     for one in found:
         took = "" if one.started_ns is None or one.ended_ns is None else f"{(one.ended_ns - one.started_ns) / 1e9:.0f}"
         table.add_row(*map(Text, (_name(one), one.state.replace("_", " "), local(one.arrived_ns)[:16], took, str(len(one.runs)))))
@@ -98,12 +87,12 @@ def _show(found: "Sequence[JournalEntry]", schedules: "Sequence[Scheduled]", con
     # A reason is a sentence: beside the others it would be cut to pieces on a terminal of 80 columns.
     for one in found:
         if one.reason:
-            console.print(f"{_name(one)}: {_one_line(one.reason)}", markup=False, highlight=False, soft_wrap=True)
+            reason = "".join(letter if letter.isprintable() else " " for letter in one.reason)
+            print_text(console, f"{_name(one)}: {' '.join(reason.split())}")
     for schedule in schedules:
         next_text = "never" if schedule.next_ns is None else local(schedule.next_ns)
         remark = f" ({schedule.remark})" if schedule.remark else ""
-        line = f"schedule {schedule.schedule.name}: {schedule.schedule.cron}, next {next_text}{remark}"
-        console.print(line, markup=False, highlight=False, soft_wrap=True)
+        print_text(console, f"schedule {schedule.schedule.name}: {schedule.schedule.cron}, next {next_text}{remark}")
 
 
 @click.group()

@@ -53,7 +53,7 @@ def show(file: Path, *, form: Format | None) -> None:
     """
     from edgemeter.agent.base.figures import printable
     from edgemeter.agent.base.terminal import plain_table, print_text
-    from edgemeter.agent.bundle.contents import contents_of, record_lines
+    from edgemeter.agent.bundle.verify import contents_of, record_lines
 
     found = contents_of(file)
     if print_data(form, found):
@@ -61,12 +61,10 @@ def show(file: Path, *, form: Format | None) -> None:
     console = console_for(form)
     for line in record_lines(found):
         print_text(console, line)
-    table = plain_table()
-    for heading in ("file", "bytes", "sha256", "holds"):
-        table.add_column(heading, justify="right" if heading == "bytes" else "left")
+    table = plain_table("file", "bytes", "sha256", "holds", right=("bytes",))
     series = {one.file: f"{one.count:,} values of {one.name}, {one.unit}" for one in found.series}
-    for one in found.members:
-        table.add_row(one.file, f"{one.size_bytes:,}", one.sha256[:12], printable(series.get(one.file, "")))
+    for member in found.members:
+        table.add_row(member.file, f"{member.size_bytes:,}", member.sha256[:12], printable(series.get(member.file, "")))
     console.print(table)
 
 

@@ -1,4 +1,4 @@
-"""The options that are settings of a case: each is made from its key in a suite."""
+"""The options that are settings of a case, each made from its key in a suite; and `--power`."""
 
 from collections.abc import Callable, Mapping
 from types import NoneType
@@ -7,6 +7,7 @@ from typing import Annotated, Any, Literal, TypeAlias, TypeVar, get_args, get_or
 import click
 import msgspec
 
+from edgemeter.agent.base.completion import completes
 from edgemeter.agent.base.options import PATH, FiniteRange, added
 from edgemeter.agent.contract.suite import MODES, PATHS, Settings, setting_texts
 
@@ -21,6 +22,19 @@ SHORT_MODES = {"type": click.Choice([mode for mode in MODES if mode != "sustaine
 _NAMES = {"images": ("-i", "--images"), "annotations": ("-a", "--annotations"), "rate_per_s": ("--rate",)}
 # Options that take several values where their key takes a list of them.
 _SWEPT = ("prompt_tokens", "output_tokens")
+
+
+def power_option(command: _Command) -> _Command:
+    """Add `--power`."""
+
+    def sensor_names() -> list[str]:
+        # Imported only when a shell asks.
+        from edgemeter.agent import power
+
+        return power.names()
+
+    text = "Power sensors NAME[,NAME], or none. Default: the one with the widest scope."
+    return click.option("--power", envvar="EDGEMETER_POWER", shell_complete=completes(sensor_names, several=True), help=text)(command)
 
 
 class CommaSeparated(click.ParamType):  # type: ignore[type-arg]

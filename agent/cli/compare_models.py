@@ -18,8 +18,7 @@ from edgemeter.agent.base.options import (
 )
 from edgemeter.agent.base.progress import note
 from edgemeter.agent.base.tables import Format, console_for, print_data
-from edgemeter.agent.cli.case_options import MODEL_OPTIONS, SHORT_MODES, case_options
-from edgemeter.agent.cli.power_option import power_option
+from edgemeter.agent.cli.case_options import MODEL_OPTIONS, SHORT_MODES, case_options, power_option
 
 if TYPE_CHECKING:
     from rich.console import Console

@@ -17,8 +17,7 @@ from edgemeter.agent.base.options import (
 )
 from edgemeter.agent.base.progress import note
 from edgemeter.agent.base.tables import Format, console_for, print_data
-from edgemeter.agent.cli.case_options import MODEL_OPTIONS, SHORT_MODES, case_options
-from edgemeter.agent.cli.power_option import power_option
+from edgemeter.agent.cli.case_options import MODEL_OPTIONS, SHORT_MODES, case_options, power_option
 
 if TYPE_CHECKING:
     from edgemeter.agent.session.observer import CalibratedObserver
@@ -41,7 +40,7 @@ def doctor(context: click.Context, /, broker: str | None, *, form: Format | None
     from edgemeter.agent.doctor import examination
 
     settings = from_options(options)
-    findings = examination.examine(broker=broker or settings.broker, home=home(), settings=settings, sensors=settings.sensors)
+    findings = examination.examine(broker=broker or settings.broker, home=home(), settings=settings)
     if not print_data(form, examination.as_json(findings)):
         console_for(form).print(examination.render(findings))
 
@@ -85,9 +84,9 @@ def overhead(suite: Path | None, model: Path | None, pairs: int, *, as_json: boo
         found = calibration.calibrate(case, identity, sensors, pairs, on_event)
     path = keep_observer_effect(found.effect, fingerprint.read())
     if as_json:
-        import msgspec
+        from edgemeter.agent.base.documents import print_json
 
-        click.echo(msgspec.json.encode(found))
+        print_json(found)
     else:
         _show_overhead(found)
     note(f"stored in {path}: later records of this setting carry it")

@@ -17,7 +17,7 @@ from edgemeter.agent.base.errors import ConfigError, EdgemeterError
 from edgemeter.agent.base.options import json_option, names_and_config, quiet_option, save_option
 from edgemeter.agent.base.progress import note
 from edgemeter.agent.cli import run_session
-from edgemeter.agent.cli.power_option import power_option
+from edgemeter.agent.cli.case_options import power_option
 from edgemeter.agent.cli.run_session import SessionOutcome, suite_of
 
 if TYPE_CHECKING:
@@ -111,21 +111,13 @@ def energy(command: tuple[str, ...], every: str | None, **options: Any) -> None:
     if shutil.which(command[0]) is None:
         # Before the machine idles for it.
         raise ConfigError(f"cannot run {command[0]!r}: there is no such command, or it is not executable: correct its name or path")
-    settings = config.read(options["config"])
-    watcher = EnergyWatch(
-        options["power"],
-        idle_s=options["idle_s"],
-        units=options["repeat"],
-        settings=settings,
-        report=note,
-    )
-    with watcher:
-        status = _run(command, options["repeat"])
-    seen = watcher.seen
+    settings, repeats = config.read(options["config"]), options["repeat"]
+    with EnergyWatch(options["power"], idle_s=options["idle_s"], units=repeats, settings=settings, report=note) as watcher:
+        status = _run(command, repeats)
     if options["as_json"]:
-        print_json(seen)
+        print_json(watcher.seen)
     else:
-        _print(seen, options["repeat"])
+        _print(watcher.seen, repeats)
     sys.exit(status)
 
 
@@ -155,17 +147,14 @@ def _print(seen: "WatchedEnergy", repeats: int) -> None:
 
 def _line(energy: "Energy", idle_s: float) -> str:
     gross = f"{energy.gross_mj / 1000:.4g} J{_uncertainty(energy.gross_u_mj)}"
+    length = "any length" if energy.resolving_window_s is None else f"{energy.resolving_window_s:.0f} s of idle and of load"
     net = {
         "resolved": f"{(energy.net_mj or 0) / 1000:.4g} J{_uncertainty(energy.net_u_mj)}",
-        "not_resolvable": f"not resolvable{_resolving(energy.resolving_window_s)}",
+        "not_resolvable": f"not resolvable {'by' if energy.resolving_window_s is None else 'below'} {length}",
         "no_idle": f"not known: {idle_s:.4g} s of idle do not give {energy.sensor} an idle power" if idle_s else "not known without idle",
     }[energy.net_state]
     left_out = f"; excludes {', '.join(energy.excludes)}" if energy.excludes else ""
     return f"{energy.sensor} ({energy.scope}): gross {gross}, net {net}, mean {energy.mean_power_w:.4g} W{left_out}"
-
-
-def _resolving(window_s: float | None) -> str:
-    return " by any length" if window_s is None else f" below {window_s:.0f} s of idle and of load"
 
 
 def _uncertainty(u_mj: float | None) -> str:

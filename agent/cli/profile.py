@@ -7,8 +7,7 @@ import click
 from edgemeter.agent.base.options import PATH, format_option, quiet_option, save_option
 from edgemeter.agent.base.progress import note
 from edgemeter.agent.base.tables import Format, console_for, print_data
-from edgemeter.agent.cli.case_options import MODEL_OPTIONS, case_options
-from edgemeter.agent.cli.power_option import power_option
+from edgemeter.agent.cli.case_options import MODEL_OPTIONS, case_options, power_option
 
 
 @click.command()

@@ -5,7 +5,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
-import msgspec
 
 from edgemeter.agent.base.options import PATH, format_option, quiet_option
 from edgemeter.agent.base.progress import note
@@ -15,7 +14,7 @@ from edgemeter.agent.contract.suite import runtime_for
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from edgemeter.agent.quality.gate import Quality, QualityGate
+    from edgemeter.agent.quality.gate import Quality
 
 
 @click.command()
@@ -65,9 +64,12 @@ def quality(
             found[path] = score_file(path, runtime or runtime_for(path), threads, material)
     gate = quality_gate(found[model], found[source]) if source is not None else None
     files = [{"file": str(path), "quality": scored} for path, scored in found.items()]
-    if not print_data(form, msgspec.json.encode({"files": files, "gate": gate}), rows="files"):
+    if not print_data(form, {"files": files, "gate": gate}, rows="files"):
         console_for(form).print(_table(found))
-        _tell(gate)
+        for check in gate.checks if gate else ():
+            click.echo(check.sentence())
+        if gate:
+            click.echo(f"gate: {'passed' if gate.passed else 'not passed'}")
     if gate is not None and not gate.passed:
         sys.exit(1)
 
@@ -91,14 +93,6 @@ def _table(found: "dict[Path, Quality]") -> "Table":
             f"{answered.f1:.3f}" if answered else "-",
         )
     return table
-
-
-def _tell(gate: "QualityGate | None") -> None:
-    if gate is None:
-        return
-    for check in gate.checks:
-        click.echo(check.sentence())
-    click.echo(f"gate: {'passed' if gate.passed else 'not passed'}")
 
 
 def _accuracy(value: float, standard_error: float | None) -> str:

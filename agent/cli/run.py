@@ -21,8 +21,7 @@ from edgemeter.agent.base.options import (
 )
 from edgemeter.agent.base.progress import note
 from edgemeter.agent.base.tables import console_for, print_data
-from edgemeter.agent.cli.case_options import CASE_OPTIONS, case_options
-from edgemeter.agent.cli.power_option import power_option
+from edgemeter.agent.cli.case_options import CASE_OPTIONS, case_options, power_option
 
 
 @click.command()

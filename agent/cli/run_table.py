@@ -66,10 +66,6 @@ def _name(run: RunRecord) -> str:
     return f"{run.model.name} {run.generation.prompt_tokens or '?'}+{run.generation.output_tokens}" if run.generation else run.model.name
 
 
-def _accuracy(run: RunRecord) -> str:
-    return f"{run.accuracy.value:.4f} {metric_name(run.accuracy.metric)}" if run.accuracy else ABSENT
-
-
 def _gross(run: RunRecord) -> str:
     if run.energy is None:
         return ABSENT
@@ -87,23 +83,16 @@ def _sure(energy_mj: float, u_mj: float | None) -> str:
 
 # Figures of which the table says more than the number.
 _TEXTS: Mapping[str, Callable[[RunRecord], str]] = {
-    "accuracy_value": _accuracy,
+    "accuracy_value": lambda run: f"{run.accuracy.value:.4f} {metric_name(run.accuracy.metric)}" if run.accuracy else ABSENT,
     "energy_gross_mj": _gross,
     "energy_net_mj": lambda run: _net(run.energy),
 }
 
 
 def _of_figure(entry: Figure) -> _Column:
-    return _Column(entry.heading, "right", always=entry.always, text=_TEXTS.get(entry.name) or _plain(entry), rank=_rank(entry))
-
-
-def _rank(entry: Figure) -> int:
-    """Return what is dropped first; an energy never is."""
-    return 0 if entry.group == "energy" else entry.rank
-
-
-def _plain(entry: Figure) -> Callable[[RunRecord], str]:
-    return lambda run: plain_digits(entry.value(run))
+    """Return the column of a figure; an energy is never dropped."""
+    text = _TEXTS.get(entry.name) or (lambda run: plain_digits(entry.value(run)))
+    return _Column(entry.heading, "right", always=entry.always, text=text, rank=0 if entry.group == "energy" else entry.rank)
 
 
 COLUMNS = (
@@ -124,11 +113,6 @@ def _net(energy: Energy | None) -> str:
     return _sure(energy.net_mj, energy.net_u_mj)
 
 
-def _not_stated(run: RunRecord) -> str:
-    percentiles = (f"{name.replace('_', '.')} (needs {count:,} queries)" for name, count in run.latency.refused.items())
-    return f"not stated: {', '.join(percentiles)} of {run.model.name}"
-
-
 def _reasons(runs: Sequence[RunRecord]) -> list[str]:
     """Return a line for each rule that repeats of a case violated, with the evidence of the first."""
     found: dict[tuple[str, str, str], list[str]] = {}
@@ -140,7 +124,8 @@ def _reasons(runs: Sequence[RunRecord]) -> list[str]:
 
 
 def _notes(runs: Sequence[RunRecord]) -> list[str]:
-    refused = list(dict.fromkeys(_not_stated(run) for run in runs if run.latency.refused))
+    needs = [(run, [f"{name.replace('_', '.')} (needs {count:,} queries)" for name, count in run.latency.refused.items()]) for run in runs]
+    refused = dict.fromkeys(f"not stated: {', '.join(percentiles)} of {run.model.name}" for run, percentiles in needs if percentiles)
     load = [_load_note(run, run.load) for run in runs if run.load and run.load.is_sustained is not None]
     sustained = [_sustained_note(run, run.sustained) for run in runs if run.sustained]
     energy = [note for run in runs for note in (*_energy_notes(run), *_token_energy_notes(run))]

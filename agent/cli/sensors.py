@@ -2,7 +2,7 @@
 
 import re
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -23,7 +23,6 @@ from edgemeter.agent.contract.record_figures import WIDEST_FIRST
 from edgemeter.agent.energy.calibrate import (
     CalibrationPlan,
     HeldStep,
-    OnStep,
     ReferenceInstrument,
     calibrated_scope,
     calibration_of,
@@ -40,7 +39,6 @@ from edgemeter.agent.power.recording import PowerRecording
 if TYPE_CHECKING:
     from rich.console import Console
 
-AskReading = Callable[[float], tuple[float, float]]
 # What a meter's display shows: its last digit tells the resolution.
 DISPLAYED = re.compile(r"-?\d+(\.\d*)?")
 COUNTER_WARNING = "an energy counter: a single reading of it gives no power"
@@ -240,15 +238,9 @@ def calibrate_sensor(name: str, against: str | None, promotion: str | None, conf
     scope = options["reference_scope"]
     if scope not in (None, *WIDEST_FIRST):
         raise ConfigError(f"there is no scope {scope!r}: choose one of {', '.join(WIDEST_FIRST)}")
-    found, held, path = calibrate_against(
-        (name, against),
-        read_config(config).sensors,
-        CalibrationPlan(options["steps"], options["settle_s"], options["seconds"]),
-        ReferenceInstrument(options["reference_name"], scope, (), options["reference_u"], options["reference_offset_u"]),
-        promotion,
-        _print_step,
-        _ask,
-    )
+    plan = CalibrationPlan(options["steps"], options["settle_s"], options["seconds"])
+    meter = ReferenceInstrument(options["reference_name"], scope, (), options["reference_u"], options["reference_offset_u"])
+    found, held, path = calibrate_against((name, against), read_config(config).sensors, plan, meter, promotion)
     if options["as_json"]:
         print_json({**msgspec.to_builtins(found), "points": [msgspec.to_builtins(one) for one in held]})
     else:
@@ -260,15 +252,13 @@ def calibrate_against(
     names: tuple[str, str | None],
     settings: Mapping[str, Mapping[str, str]],
     plan: CalibrationPlan,
-    given: ReferenceInstrument,
+    meter: ReferenceInstrument,
     promotion: str | None,
-    on_step: OnStep,
-    ask: AskReading,
 ) -> tuple[SensorCalibration, list[HeldStep], Path]:
     """Run the load steps and return the calibration, its steps, and the file that stores it.
 
-    `names` are those of the sensor and of the reference sensor, None if readings are typed in (`ask`); `given` is what the user knows
-    about the reference.
+    `names` are those of the sensor and of the reference sensor, None if readings are typed in; `meter` is what the user knows about the
+    reference.
 
     Raises:
         EdgemeterError: a sensor is absent, the steps do not determine a line, or the file cannot be written.
@@ -282,32 +272,29 @@ def calibrate_against(
     if name == other:
         raise ConfigError(f"{name!r} cannot be its own reference: name another sensor, or type readings in (--typed)")
     with ExitStack() as stack:
-        sensors = {one: _opened_sensor(one, settings, stack) for one in (name, other) if one is not None}
-        description = sensors[name].describe()
-        reference = given if other is None else _of_sensor(other, sensors[other].describe(), given)
+        sensors: dict[str, PowerSensor] = {}
+        for sensor_name in filter(None, (name, other)):
+            sensors[sensor_name] = power.create(sensor_name, **settings.get(sensor_name, {}))
+            stack.callback(sensors[sensor_name].close)
+        descriptions = {sensor_name: sensor.describe() for sensor_name, sensor in sensors.items()}
+        description = descriptions[name]
+        reference = meter if other is None else _of_sensor(other, descriptions[other], meter)
         # Before minutes of load are spent on it.
         calibrated_scope(description, reference, promotion)
         held = (
-            steps_typed(name, sensors[name], plan, load, on_step, ask)
+            steps_typed(name, sensors[name], plan, load, _print_step, _ask)
             if other is None
-            else steps_against(sensors, name, other, plan, load, on_step)
+            else steps_against(sensors, name, other, plan, load, _print_step)
         )
     found = calibration_of(board, description, reference, held, promotion)
     return found, held, save_calibration(found)
 
 
-def _opened_sensor(name: str, settings: Mapping[str, Mapping[str, str]], stack: ExitStack) -> PowerSensor:
-    sensor = power.create(name, **settings.get(name, {}))
-    stack.callback(sensor.close)
-    sensor.describe()
-    return sensor
-
-
-def _of_sensor(name: str, found: Description, given: ReferenceInstrument) -> ReferenceInstrument:
+def _of_sensor(name: str, description: Description, meter: ReferenceInstrument) -> ReferenceInstrument:
     """Return the reference sensor as an instrument; the uncertainty given by the user goes before its own."""
-    gain_u = given.gain_u_ratio if given.gain_u_ratio is not None else found.gain_u_ratio
-    offset_u_w = given.offset_u_w or found.offset_u_w or (found.resolution_w or 0.0) / 3**0.5
-    return ReferenceInstrument(f"{name} ({found.id})", found.scope, found.excludes, gain_u, offset_u_w)
+    gain_u = meter.gain_u_ratio if meter.gain_u_ratio is not None else description.gain_u_ratio
+    offset_u_w = meter.offset_u_w or description.offset_u_w or (description.resolution_w or 0.0) / 3**0.5
+    return ReferenceInstrument(f"{name} ({description.id})", description.scope, description.excludes, gain_u, offset_u_w)
 
 
 def _print_step(event: HeldStep | float) -> None:

@@ -11,7 +11,7 @@ from click.core import ParameterSource
 from edgemeter.agent.base.documents import print_json
 from edgemeter.agent.base.options import PATH, broker_files, format_option, json_option, names_and_config
 from edgemeter.agent.base.tables import Format, console_for, print_data
-from edgemeter.agent.cli.power_option import power_option
+from edgemeter.agent.cli.case_options import power_option
 
 
 @click.command()
@@ -148,9 +148,7 @@ def _typeset(headings: Sequence[str], rows: Sequence[Sequence[str]], form: Forma
         return False
     from edgemeter.agent.base.terminal import plain_table, safe_text
 
-    console, table = console_for(form), plain_table()
-    for heading in headings:
-        table.add_column(heading)
+    console, table = console_for(form), plain_table(*headings)
     for row in rows:
         table.add_row(*(safe_text(cell, console) for cell in row))
     console.print(table)

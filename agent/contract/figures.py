@@ -242,10 +242,6 @@ def is_throttled(run: RunRecord) -> bool | None:
     return any_known(condition.throttled_now for condition in run.conditions)
 
 
-def _is_under_voltage(run: RunRecord) -> bool | None:
-    return any_known(condition.under_voltage_now for condition in run.conditions)
-
-
 def hottest_c(runs: Iterable[RunRecord]) -> float | None:
     """Return the highest temperature that any sensor of the device showed around any run, None when it has none."""
     temperatures_c = (value for run in runs for condition in run.conditions for value in condition.temperatures_c.values())
@@ -408,7 +404,8 @@ FIGURES: tuple[Figure, ...] = (
         trends=(TrendRule("throttling", "share", 10.0, 0.1, only_valid=False, follows_temperature=False, is_default=True),),
     ),
     Figure(
-        "share of runs with under-voltage", "Under-voltage", "", "conditions", "lower", of=_is_under_voltage, reads=("conditions",),
+        "share of runs with under-voltage", "Under-voltage", "", "conditions", "lower", reads=("conditions",),
+        of=lambda run: any_known(condition.under_voltage_now for condition in run.conditions),
         name="is_under_voltage", is_truth=True, views=_views("runs"),
     ),
 )  # fmt: skip

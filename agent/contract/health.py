@@ -5,9 +5,8 @@ from typing import Annotated, Literal
 import msgspec
 
 from edgemeter.agent.base.types import Ratio
-from edgemeter.agent.contract.messages import Number, decode_json
+from edgemeter.agent.contract.messages import Number, decoder_of
 
-LARGEST_BYTES = 64 << 10
 Line = Annotated[str, msgspec.Meta(max_length=500)]
 # UTC, as the stamps of records are.
 TimeNs = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
@@ -127,6 +126,4 @@ def encode_health(health: Health) -> bytes:
     return msgspec.json.encode(health)
 
 
-def decode_health(payload: bytes) -> Health:
-    """Return the health in `payload`; raises as `messages.decode_json`."""
-    return decode_json(payload, Health, "a device's health", LARGEST_BYTES)
+decode_health = decoder_of(Health, "a device's health")

@@ -12,7 +12,7 @@ from edgemeter.agent.base import durable_file
 from edgemeter.agent.base.errors import ConfigError, UnavailableError
 from edgemeter.agent.base.toml import toml_document
 from edgemeter.agent.base.types import Name
-from edgemeter.agent.contract.messages import decode_json
+from edgemeter.agent.contract.messages import decode_json, decoder_of
 
 LARGEST_BYTES = 16 << 10
 ENROL = "edgemeter/enrol"
@@ -100,12 +100,7 @@ def decode_request(payload: bytes) -> EnrolmentMessage:
     return decode_json(payload, CertificateRequest, "a request for a certificate", LARGEST_BYTES)
 
 
-def decode_answer(payload: bytes) -> EnrolmentAnswer:
-    """Return the answer of the enrolment service; raises as `decode_json`."""
-    return decode_json(payload, EnrolmentAnswer, "an answer of the enrolment service", LARGEST_BYTES)
-
-
-_FILLER = b"x"
+decode_answer = decoder_of(EnrolmentAnswer, "an answer of the enrolment service", LARGEST_BYTES)
 
 # Keys whose values are secrets; a value is a string on one line, as `text` and people write it.
 _SECRET = re.compile(rb"""^([ \t]*(?:token|psk|password|passphrase)[ \t]*=[ \t]*)("(?:[^"\\\r\n]|\\.)*"|'[^'\r\n]*')""", re.MULTILINE)
@@ -164,7 +159,7 @@ def wipe_secrets(path: Path) -> bool:
         held = path.read_bytes()
         if not _LINE.search(held):
             return False
-        filled = _SECRET.sub(lambda found: found[1] + found[2][:1] + _FILLER * (len(found[2]) - 2) + found[2][-1:], held)
+        filled = _SECRET.sub(lambda found: found[1] + found[2][:1] + b"x" * (len(found[2]) - 2) + found[2][-1:], held)
         descriptor = os.open(path, os.O_WRONLY | os.O_CLOEXEC)
         try:
             os.pwrite(descriptor, filled, 0)

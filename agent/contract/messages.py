@@ -4,6 +4,7 @@ Topics (`edgemeter/v1/<fleet>/<device>/<kind>`), and the messages beside records
 """
 
 import threading
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Annotated, Literal, TypeVar, get_args
 
@@ -218,46 +219,24 @@ def encode_message(
     return msgspec.json.encode(message)
 
 
-def decode_receipt(payload: bytes) -> Receipt:
-    """Return the receipt in `payload`; raises as `decode_json`."""
-    return decode_json(payload, Receipt, "a receipt")
+def decoder_of(kind: type[_Message], what: str, largest_bytes: int | None = LARGEST_REPORT_BYTES) -> Callable[[bytes], _Message]:
+    """Return the function that decodes messages of one kind, and raises as `decode_json`; `largest_bytes` is None for any length."""
+    return lambda payload: decode_json(payload, kind, what, largest_bytes)
+
+
+decode_receipt = decoder_of(Receipt, "a receipt", None)
+_decode_again_request = decoder_of(AgainRequest, "a request for records")
+decode_state = decoder_of(DeviceState, "a device's state")
+decode_birth = decoder_of(Birth, "a device's birth")
+decode_collector_state = decoder_of(CollectorState, "a collector's state")
+decode_activity = decoder_of(Activity, "a device's activity")
+decode_campaign = decoder_of(CampaignProgress, "a campaign's progress")
+decode_progress = decoder_of(Progress, "a device's progress", None)
 
 
 def decode_from_collector(payload: bytes) -> Receipt | AgainRequest:
     """Return what a collector sends on `receipt`; raises as `decode_json`."""
-    if payload.startswith(b'{"again"'):
-        return decode_json(payload, AgainRequest, "a request for records", LARGEST_REPORT_BYTES)
-    return decode_receipt(payload)
-
-
-def decode_state(payload: bytes) -> DeviceState:
-    """Return the state in `payload`; raises as `decode_json`."""
-    return decode_json(payload, DeviceState, "a device's state", LARGEST_REPORT_BYTES)
-
-
-def decode_birth(payload: bytes) -> Birth:
-    """Return the birth in `payload`; raises as `decode_json`."""
-    return decode_json(payload, Birth, "a device's birth", LARGEST_REPORT_BYTES)
-
-
-def decode_collector_state(payload: bytes) -> CollectorState:
-    """Return the state in `payload`; raises as `decode_json`."""
-    return decode_json(payload, CollectorState, "a collector's state", LARGEST_REPORT_BYTES)
-
-
-def decode_activity(payload: bytes) -> Activity:
-    """Return the activity in `payload`; raises as `decode_json`."""
-    return decode_json(payload, Activity, "a device's activity", LARGEST_REPORT_BYTES)
-
-
-def decode_campaign(payload: bytes) -> CampaignProgress:
-    """Return the progress of a campaign in `payload`; raises as `decode_json`."""
-    return decode_json(payload, CampaignProgress, "a campaign's progress", LARGEST_REPORT_BYTES)
-
-
-def decode_progress(payload: bytes) -> Progress:
-    """Return the progress in `payload`; raises as `decode_json`."""
-    return decode_json(payload, Progress, "a device's progress")
+    return _decode_again_request(payload) if payload.startswith(b'{"again"') else decode_receipt(payload)
 
 
 def join_records(encoded: list[bytes]) -> bytes:

@@ -7,6 +7,7 @@ no setting of a library (those can be paths), no key. Whatever is not known refu
 import re
 from collections.abc import Mapping
 from dataclasses import replace
+from math import prod
 from pathlib import Path
 from typing import Annotated
 
@@ -97,8 +98,7 @@ def read(document: bytes) -> OrderedSuite:
             f"the ordered suite is refused: {error} (an order names models by file name, and no path, folder or library setting)"
         ) from error
     for case in (suite.defaults, *suite.case):
-        _refuse_odd(case)
-        _refuse_many(case, suite.defaults)
+        _check(case, suite.defaults)
     return suite
 
 
@@ -106,7 +106,6 @@ def expand(
     suite: OrderedSuite,
     models: Mapping[FileName, Path],
     folder: Path,
-    shipped: Path = SHIPPED,
     data: Mapping[FileName, DataFolder] | None = None,
 ) -> Suite:
     """Return the cases; the models stand in `folder` by their names (as links), which is made for this.
@@ -115,7 +114,8 @@ def expand(
         ConfigError: a case names a model that is neither in the order nor shipped, or photographs that are not in the order, or leaves
             nothing to measure.
     """
-    _link(models, folder)
+    for name, path in models.items():
+        (folder / name).symlink_to(path.resolve())
     written = SuiteFile(name=suite.name, case=[_plain(case) for case in suite.case], defaults=_plain(suite.defaults))
     found = contract_suite.expand(written, folder)
     for case in found.cases:
@@ -127,7 +127,7 @@ def expand(
                 "the ordered suite is refused: a server is none of an order's models, for its file names an address and a key"
             )
         if not path.exists():
-            _link_shipped(path, shipped)
+            _link_shipped(path)
     return replace(found, cases=tuple(_with_data(case, data or {}) for case in found.cases))
 
 
@@ -141,18 +141,13 @@ def _with_data(case: Case, data: Mapping[FileName, DataFolder]) -> Case:
     return msgspec.structs.replace(case, images=str(found.images), annotations=str(found.annotations) if found.annotations else None)
 
 
-def _link(models: Mapping[FileName, Path], folder: Path) -> None:
-    for name, path in models.items():
-        (folder / name).symlink_to(path.resolve())
-
-
-def _link_shipped(path: Path, shipped: Path) -> None:
-    if not (shipped / path.name).is_file():
-        known = ", ".join(sorted(one.name for one in shipped.glob("*") if one.suffix != ".toml"))
-        raise ConfigError(f"unknown model {path.name!r}: it is not one of the order's models, nor a shipped one ({known})")
-    for one in (path.name, f"{path.name}.toml"):
-        if (shipped / one).is_file() and not (path.parent / one).exists():
-            (path.parent / one).symlink_to(shipped / one)
+def _link_shipped(path: Path) -> None:
+    if not (SHIPPED / path.name).is_file():
+        shipped = ", ".join(sorted(model.name for model in SHIPPED.glob("*") if model.suffix != ".toml"))
+        raise ConfigError(f"unknown model {path.name!r}: it is not one of the order's models, nor a shipped one ({shipped})")
+    for name in (path.name, f"{path.name}.toml"):
+        if (SHIPPED / name).is_file() and not (path.parent / name).exists():
+            (path.parent / name).symlink_to(SHIPPED / name)
 
 
 def _plain(case: OrderedSettings) -> Settings:
@@ -162,19 +157,15 @@ def _plain(case: OrderedSettings) -> Settings:
         raise ConfigError(f"the ordered suite is refused: {error}") from error
 
 
-def _refuse_odd(case: OrderedSettings) -> None:
+def _check(case: OrderedSettings, defaults: OrderedSettings) -> None:
+    """Refuse a name that is none, and a case that stands for too many."""
     for key, pattern in _PATTERNS.items():
         value = getattr(case, key)
         if isinstance(value, str) and not re.match(pattern, value):
             raise ConfigError(
                 f"the ordered suite is refused: {value!r} as {key} (an order names models by file name, and no path or folder)"
             )
-
-
-def _refuse_many(case: OrderedSettings, defaults: OrderedSettings) -> None:
-    count = 1
-    for key in ("model", *contract_suite.AXES):
-        value = getattr(case, key) or getattr(defaults, key)
-        count *= len(value) if isinstance(value, list) else 1
+    values = [getattr(case, key) or getattr(defaults, key) for key in ("model", *contract_suite.AXES)]
+    count = prod(len(value) for value in values if isinstance(value, list))
     if count > MOST_CASES:
         raise ConfigError(f"the ordered suite is refused: a case stands for {count} combinations, at most {MOST_CASES} are taken")

@@ -9,7 +9,7 @@ from typing import Annotated, Literal, TypeAlias
 import msgspec
 
 from edgemeter.agent.base.errors import ConfigError
-from edgemeter.agent.contract.messages import Number, decode_json
+from edgemeter.agent.contract.messages import Number, decode_json, decoder_of
 
 JobId = Annotated[str, msgspec.Meta(pattern=r"^[a-z0-9][a-z0-9-]{0,63}\Z")]
 Sha256 = Annotated[str, msgspec.Meta(pattern=r"^[0-9a-f]{64}\Z")]
@@ -179,14 +179,8 @@ def decode_command(payload: bytes) -> Order | ReportReceipt:
     return decode_json(payload, Order, "an order", LARGEST_ORDER_BYTES)
 
 
-def decode_report(payload: bytes) -> ExecutionReport:
-    """Return the report in `payload`; raises as `decode_json`."""
-    return decode_json(payload, ExecutionReport, "a report")
-
-
-def decode_want(payload: bytes) -> Want:
-    """Return the content request in `payload`; raises as `decode_json`."""
-    return decode_json(payload, Want, "a request for content")
+decode_report = decoder_of(ExecutionReport, "a report", None)
+decode_want = decoder_of(Want, "a request for content", None)
 
 
 def join_chunk(head: Chunk, piece: bytes) -> bytes:

@@ -321,13 +321,11 @@ def setting_texts() -> dict[str, str]:
     """Return what each key of a case means, with its default."""
     texts = field_texts(sys.modules[__name__])["Settings"]
     defaults = {field.name: field.default for field in msgspec.structs.fields(Case)}
-    return {key: _with_default(text, defaults.get(key)) for key, text in texts.items()}
-
-
-def _with_default(text: str, default: object) -> str:
-    if "Default: " in text or not isinstance(default, str | float | int):
-        return text
-    return f"{text} Default: {default if isinstance(default, str) else f'{default:g}'}."
+    for key, text in texts.items():
+        default = defaults.get(key)
+        if "Default: " not in text and isinstance(default, str | float | int):
+            texts[key] = f"{text} Default: {default if isinstance(default, str) else f'{default:g}'}."
+    return texts
 
 
 def _refuse_idle_keys(merged: Settings, where: str) -> None:

@@ -4,6 +4,7 @@ import contextlib
 import secrets
 import shutil
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 from edgemeter.agent.base import mqtt_session, sqlite_file
@@ -11,25 +12,23 @@ from edgemeter.agent.base.broker_address import BrokerAddress, configured_addres
 from edgemeter.agent.base.config import Config
 from edgemeter.agent.base.errors import EdgemeterError
 from edgemeter.agent.delivery import outbox_file
-from edgemeter.agent.delivery.outbox_file import Dropped, dropped_count
-from edgemeter.agent.doctor.checks import Finding, FindingState
+from edgemeter.agent.delivery.outbox_file import dropped_count
+from edgemeter.agent.doctor.checks import Finding
 
 LITTLE_ROOM_MB = 500.0
 NO_ROOM_MB = 50.0
 BROKER_TIMEOUT_S = 5.0
+_finding = partial(Finding, "delivery")
 
 
-def check(home: Path, broker: str | None, settings: Config | None = None) -> Iterator[Finding]:
+def check(home: Path, broker: str | None, settings: Config) -> Iterator[Finding]:
     """Yield the findings about delivery; without an address no broker is checked."""
     yield _room(home)
     yield _outbox(home / outbox_file.OUTBOX)
-    yield (
-        _broker(broker, settings or Config()) if broker else _finding("broker", "absent", "none is configured: results stay in the outbox")
-    )
-
-
-def _finding(name: str, state: FindingState, what: str, remedy: str | None = None) -> Finding:
-    return Finding(area="delivery", name=name, state=state, what=what, remedy=remedy)
+    if broker:
+        yield _broker(broker, settings)
+    else:
+        yield _finding("broker", "absent", "none is configured: results stay in the outbox")
 
 
 def _room(home: Path) -> Finding:
@@ -46,7 +45,12 @@ def _outbox(path: Path) -> Finding:
     if not path.exists():
         return _finding("outbox", "ok", "empty: no records so far")
     try:
-        waiting, dropped = _waiting(path)
+        # Opening it as an Outbox would start a session, and a check must change nothing.
+        with (
+            contextlib.closing(sqlite_file.connect(path, outbox_file.FORMAT, "read")) as connection,
+            sqlite_file.mapped(path, outbox_file.FORMAT),
+        ):
+            waiting, dropped = outbox_file.waiting_count(connection), dropped_count(connection, None)
     except EdgemeterError as error:
         return _finding("outbox", "bad", str(error))
     if dropped.traces or dropped.records:
@@ -55,15 +59,6 @@ def _outbox(path: Path) -> Finding:
     if waiting:
         return _finding("outbox", "warn", f"{waiting} records wait to be delivered", "`edgemeter agent publish --broker ADDRESS`")
     return _finding("outbox", "ok", "empty: everything was delivered")
-
-
-def _waiting(path: Path) -> tuple[int, Dropped]:
-    # Opening it as an Outbox would start a session, and a check must change nothing.
-    with (
-        contextlib.closing(sqlite_file.connect(path, outbox_file.FORMAT, "read")) as connection,
-        sqlite_file.mapped(path, outbox_file.FORMAT),
-    ):
-        return outbox_file.waiting_count(connection), dropped_count(connection, None)
 
 
 def _broker(text: str, settings: Config) -> Finding:

@@ -6,6 +6,7 @@ import subprocess
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from importlib.metadata import entry_points
 from typing import Literal
 
@@ -24,7 +25,7 @@ FindingArea = Literal["machine", "software", "power", "delivery"]
 FindingState = Literal["ok", "warn", "bad", "absent"]
 
 
-class Finding(msgspec.Struct, frozen=True, kw_only=True):
+class Finding(msgspec.Struct, frozen=True):
     """The result of one check; `remedy` is what to do, null if nothing has to be done."""
 
     area: FindingArea
@@ -34,6 +35,8 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
     remedy: str | None = None
 
 
+_machine = partial(Finding, "machine")
+_software = partial(Finding, "software")
 # Boards throttle from 80 C on (Raspberry Pi: soft limit 60 to 80 C by model).
 HOT_C = 75.0
 LITTLE_MEMORY_MB = 300.0
@@ -49,30 +52,25 @@ def check_machine(machine: Machine) -> Iterator[Finding]:
     yield from _speed(machine)
     yield from _heat(machine)
     yield from _supply(machine)
-    yield from _accelerators(machine)
-
-
-def _machine(name: str, state: FindingState, what: str, remedy: str | None = None) -> Finding:
-    return Finding(area="machine", name=name, state=state, what=what, remedy=remedy)
+    for accelerator in accelerators(machine):
+        if is_on_usb_2(accelerator):
+            remedy = "plug it into a USB 3 port (blue), with a USB 3 cable"
+            yield _machine("accelerator", "warn", f"{accelerator}: slow over USB 2", remedy)
+        else:
+            yield _machine("accelerator", "ok", accelerator)
 
 
 def _identity(machine: Machine) -> Iterator[Finding]:
     model, soc = board.model(machine), board.soc(machine)
-    yield (
-        _machine("board", "ok", f"{model} ({soc})" if soc else model)
-        if model
-        else _machine("board", "absent", "unknown: it reports no model name")
-    )
+    if model:
+        yield _machine("board", "ok", f"{model} ({soc})" if soc else model)
+    else:
+        yield _machine("board", "absent", "unknown: it reports no model name")
     cores = board.cores(machine)
     yield _machine("processor", "ok", f"{board.cpu(machine) or machine.arch}, {cores or 'an unknown number of'} cores")
-    guest = detect_virtualisation(machine)
-    if guest:
-        yield _machine(
-            "virtualisation",
-            "warn",
-            f"runs in {guest}: neighbours share the processor",
-            "measure on bare metal to compare it with other machines",
-        )
+    if guest := detect_virtualisation(machine):
+        remedy = "measure on bare metal to compare it with other machines"
+        yield _machine("virtualisation", "warn", f"runs in {guest}: neighbours share the processor", remedy)
 
 
 def _system(machine: Machine) -> Finding:
@@ -126,9 +124,8 @@ def _speed(machine: Machine) -> Iterator[Finding]:
     if mode:
         yield _machine("power mode", "ok", mode)
     elif board.is_jetson(machine):
-        yield _machine(
-            "power mode", "absent", "nvpmodel does not answer", "check `sudo nvpmodel -q`, and run edgemeter as a user that may call it"
-        )
+        remedy = "check `sudo nvpmodel -q`, and run edgemeter as a user that may call it"
+        yield _machine("power mode", "absent", "nvpmodel does not answer", remedy)
 
 
 def _heat(machine: Machine) -> Iterator[Finding]:
@@ -138,21 +135,16 @@ def _heat(machine: Machine) -> Iterator[Finding]:
         return
     hottest = max(found, key=lambda name: found[name])
     what = f"{found[hottest]:.0f} C at {hottest}, the hottest of {len(found)}"
-    yield (
-        _machine("temperature", "warn", what, "let it cool, or add a fan")
-        if found[hottest] >= HOT_C
-        else _machine("temperature", "ok", what)
-    )
+    is_hot = found[hottest] >= HOT_C
+    yield _machine("temperature", "warn" if is_hot else "ok", what, "let it cool, or add a fan" if is_hot else None)
 
 
 def _supply(machine: Machine) -> Iterator[Finding]:
     state = throttling.read(machine)
     yield _flag("throttling", state.now, state.since_boot, "the processor is throttled", "cool the board, then reboot to clear the flag")
     if state.under_voltage_now is not None or state.under_voltage_since_boot is not None:
-        what = "the supply voltage is too low"
-        yield _flag(
-            "supply", state.under_voltage_now, state.under_voltage_since_boot, what, "use the manufacturer's power supply and a short cable"
-        )
+        remedy = "use the manufacturer's power supply and a short cable"
+        yield _flag("supply", state.under_voltage_now, state.under_voltage_since_boot, "the supply voltage is too low", remedy)
 
 
 def _flag(name: str, now: bool | None, since_boot: bool | None, what: str, remedy: str) -> Finding:  # noqa: FBT001 - three-valued claims
@@ -163,14 +155,6 @@ def _flag(name: str, now: bool | None, since_boot: bool | None, what: str, remed
     if since_boot:
         return _machine(name, "warn", f"not now, but it happened since boot: {what}", remedy)
     return _machine(name, "ok", "none")
-
-
-def _accelerators(machine: Machine) -> Iterator[Finding]:
-    for found in accelerators(machine):
-        if is_on_usb_2(found):
-            yield _machine("accelerator", "warn", f"{found}: slow over USB 2", "plug it into a USB 3 port (blue), with a USB 3 cable")
-        else:
-            yield _machine("accelerator", "ok", found)
 
 
 LIBEDGETPU = "libedgetpu.so.1"
@@ -228,18 +212,18 @@ def check_software() -> Iterator[Finding]:
     """Yield the findings about the software; installed libraries are imported, each in its own process, so that a broken build shows."""
     yield _software("python", "ok", f"{platform.python_implementation()} {platform.python_version()} at {sys.executable}")
     yield _software("edgemeter", "ok", version("edgemeter") or "run from its source, not installed")
-    known = [(name, _installed(packages)) for name, packages in {**RUNTIMES, **VISION}.items()]
-    begun = {name: _begin_import(package) for name, package in known if package}
-    for name, package in known:
-        if package is None:
-            yield _absent(name)
-        else:
-            yield _imported(name, package, _problem(begun[name]))
+    installed = {
+        name: next((package for package in packages if version(package.distribution)), None)
+        for name, packages in {**RUNTIMES, **VISION}.items()
+    }
+    imports = {name: _begin([f"import {package.module}"]) for name, package in installed.items() if package}
+    for name, package in installed.items():
+        yield _absent(name) if package is None else _imported(name, package, _end(imports[name])[1])
     yield from _edge_tpu(Machine())
     for family in PLUGIN_FAMILIES:
         for entry in entry_points(group=f"edgemeter.{family}"):
             yield _software(entry.name, "ok", f"of another package, in edgemeter.{family}: {entry.value}")
-    if not any(package for name, package in known if name in RUNTIMES):
+    if not any(installed[name] for name in RUNTIMES):
         yield _software("runtimes", "bad", "none is installed: no model can run", "`pip install 'edgemeter[litert,onnx]'`")
 
 
@@ -247,22 +231,13 @@ def _edge_tpu(machine: Machine, shared_library: str = LIBEDGETPU) -> Iterator[Fi
     """Yield whether a Coral Edge TPU can be used; nothing if neither it nor its library is here."""
     plugged = ", ".join(edge_tpus(machine))
     # In a process of its own, which a library that does not fit may end.
-    process = _begin([_EDGE_TPU, shared_library, str(machine.root)])
-    output, problem = _end(process)
+    output, problem = _end(_begin([_EDGE_TPU, shared_library, str(machine.root)]))
     if problem is not None and plugged:
         words = problem.partition("UnavailableError: ")[2] or problem
         yield _software("edgetpu", "bad", f"{plugged} is attached, but {words}", "`sudo apt install libedgetpu1-std` (or -max)")
     elif problem is None:
         state: FindingState = "ok" if plugged else "absent"
         yield _software("edgetpu", state, f"{output.strip()}: {plugged or 'no Edge TPU is attached'}")
-
-
-def _software(name: str, state: FindingState, what: str, remedy: str | None = None) -> Finding:
-    return Finding(area="software", name=name, state=state, what=what, remedy=remedy)
-
-
-def _installed(packages: Sequence[RuntimePackage]) -> RuntimePackage | None:
-    return next((package for package in packages if version(package.distribution)), None)
 
 
 def _absent(name: str) -> Finding:
@@ -280,20 +255,11 @@ def _imported(name: str, package: RuntimePackage, problem: str | None) -> Findin
     return _software(name, "bad", f"{named} is installed but cannot be imported: {problem}", remedy)
 
 
-def _begin_import(package: RuntimePackage) -> subprocess.Popen[str]:
-    return _begin([f"import {package.module}"])
-
-
 def _begin(code: Sequence[str]) -> subprocess.Popen[str]:
     # From a folder without Python files: whatever lies where the user stands must not be imported in its place.
     return subprocess.Popen(
         [sys.executable, "-c", *code], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, errors="replace", cwd="/"
     )
-
-
-def _problem(process: subprocess.Popen[str]) -> str | None:
-    """Return the last line that a failed import printed, None if it succeeded."""
-    return _end(process)[1]
 
 
 def _end(process: subprocess.Popen[str]) -> tuple[str, str | None]:

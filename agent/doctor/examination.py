@@ -1,5 +1,6 @@
 """The doctor: checks everything that a run needs, and reports what is here, what is wrong, and how to fix it."""
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -11,7 +12,7 @@ from edgemeter.agent.base.documents import json_document
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.base.figures import count
 from edgemeter.agent.doctor.checks import Finding, FindingState, check_machine, check_software
-from edgemeter.agent.machine.machine import THIS_MACHINE, Machine
+from edgemeter.agent.machine.machine import THIS_MACHINE
 from edgemeter.agent.power.detect import choose_sensor, detect_sensors
 from edgemeter.agent.power.world import HERE, SensorWorld
 
@@ -26,50 +27,37 @@ MARKS: Mapping[FindingState, tuple[str, str]] = {
 }
 
 
-class _Findings(msgspec.Struct, frozen=True):
-    findings: list[Finding]
+def examine(*, broker: str | None, home: Path, settings: Config) -> list[Finding]:
+    """Return all findings, which takes as long as importing the installed runtimes.
 
-
-def examine(
-    *,
-    broker: str | None,
-    home: Path,
-    settings: Config | None = None,
-    sensors: Mapping[str, Mapping[str, str]] | None = None,
-    machine: Machine = THIS_MACHINE,
-) -> list[Finding]:
-    """Return all findings.
-
-    `broker` is the address to check, None for none, and `settings` names its files; `home` holds the outbox; `sensors` holds the settings
-    of power sensors by name. It takes as long as importing the installed runtimes.
+    `broker` is the address to check, None for none, and `settings` names its files and the sensors; `home` holds the outbox.
     """
     # Imported late: a damaged MQTT library is a finding, not the end of the doctor.
     from edgemeter.agent.doctor import check_delivery  # noqa: PLC0415 - as above
 
     return [
-        *check_machine(machine),
+        *check_machine(THIS_MACHINE),
         *check_software(),
-        *_power(sensors, HERE if machine is THIS_MACHINE else SensorWorld(machine.root)),
+        *_power(settings.sensors, HERE),
         *check_delivery.check(home, broker, settings),
     ]
 
 
-def _power(settings: Mapping[str, Mapping[str, str]] | None, world: SensorWorld = HERE) -> Iterator[Finding]:
-    found = detect_sensors(settings, world=world)
-    for one in found:
-        if one.description is None:
-            yield Finding(
-                area="power", name=one.name, state="absent" if one.is_absent and not one.is_configured else "warn", what=one.reason or ""
-            )
+def _power(settings: Mapping[str, Mapping[str, str]], world: SensorWorld) -> Iterator[Finding]:
+    sensors = detect_sensors(settings, world=world)
+    for sensor in sensors:
+        if sensor.description is None:
+            state: FindingState = "absent" if sensor.is_absent and not sensor.is_configured else "warn"
+            yield Finding("power", sensor.name, state, sensor.reason or "")
         else:
-            left_out = f", without {', '.join(one.description.excludes)}" if one.description.excludes else ""
-            yield Finding(area="power", name=one.name, state="ok", what=f"{one.description.id}: {one.description.scope}{left_out}")
-    chosen, why = choose_sensor(found)
+            left_out = f", without {', '.join(sensor.description.excludes)}" if sensor.description.excludes else ""
+            yield Finding("power", sensor.name, "ok", f"{sensor.description.id}: {sensor.description.scope}{left_out}")
+    chosen, why = choose_sensor(sensors)
     if chosen is None:
         remedy = "add a meter, or use a board with a power sensor; everything else is measured without"
-        yield Finding(area="power", name="energy", state="warn", what=f"{why}: no energy will be reported", remedy=remedy)
+        yield Finding("power", "energy", "warn", f"{why}: no energy will be reported", remedy)
     else:
-        yield Finding(area="power", name="energy", state="ok", what=f"runs use {why}")
+        yield Finding("power", "energy", "ok", f"runs use {why}")
 
 
 def as_json(findings: Sequence[Finding]) -> str:
@@ -84,8 +72,8 @@ def from_json(text: str) -> list[Finding]:
         ConfigError: it is not such a report.
     """
     try:
-        return msgspec.json.decode(text, type=_Findings).findings
-    except (msgspec.MsgspecError, RecursionError) as error:
+        return msgspec.json.decode(text, type=dict[str, list[Finding]])["findings"]
+    except (msgspec.MsgspecError, RecursionError, KeyError) as error:
         raise ConfigError(f"not a report of `edgemeter doctor`: {error}") from error
 
 
@@ -94,8 +82,8 @@ def render(findings: Sequence[Finding]) -> "Table":
     from rich.table import Table  # noqa: PLC0415 - only where a table is shown
     from rich.text import Text  # noqa: PLC0415 - as above
 
-    counts = {state: sum(finding.state == state for finding in findings) for state in MARKS}
-    table = Table(box=None, pad_edge=False, show_header=False, caption=_summary(counts), caption_justify="left", caption_style="bold")
+    summary = _summary(Counter(finding.state for finding in findings))
+    table = Table(box=None, pad_edge=False, show_header=False, caption=summary, caption_justify="left", caption_style="bold")
     for _ in range(4):
         table.add_column(overflow="fold")
     for finding in findings:
@@ -107,7 +95,7 @@ def render(findings: Sequence[Finding]) -> "Table":
     return table
 
 
-def _summary(counts: Mapping[FindingState, int]) -> str:
+def _summary(counts: Counter[FindingState]) -> str:
     warnings = count(counts["warn"], "warning")
     if counts["bad"]:
         return f"\n{count(counts['bad'], 'problem')}, {warnings}"

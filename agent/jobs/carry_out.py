@@ -137,7 +137,7 @@ _HEX = re.compile(r"[0-9a-f]{64}\Z")
 def doctor(here: OrderContext) -> OrderOutcome:
     """Examine this device, as `edgemeter doctor --json` does."""
     settings = here.settings
-    findings = examination.examine(broker=settings.broker, home=Path(here.task.home), settings=settings, sensors=settings.sensors)
+    findings = examination.examine(broker=settings.broker, home=Path(here.task.home), settings=settings)
     return OrderOutcome(text=examination.as_json(findings))
 
 

@@ -21,7 +21,7 @@ from edgemeter.agent.base.errors import EdgemeterError
 from edgemeter.agent.base.mqtt_session import Message
 from edgemeter.agent.daemon.handler import IDLE_S, HandlerContext
 from edgemeter.agent.delivery import outbox_file
-from edgemeter.agent.update.release import RUNNING_RELEASE, UPDATE_FOLDER, InstalledRelease
+from edgemeter.agent.update.release import RUNNING_RELEASE, UPDATE_FOLDER, InstalledRelease, read_report
 
 logger = logging.getLogger(__name__)
 
@@ -103,7 +103,7 @@ class ReleaseHealthHandler:
     def _import(self, release: InstalledRelease) -> None:
         """Start the process that imports, or check how it ended."""
         if self._child is None:
-            last = _last_report(self._folder / REPORT_FILE)
+            last = read_report(self._folder / REPORT_FILE, HealthyReport)
             if last is not None and (last.release, last.state) == (release.version, "healthy"):
                 # Not at every start of a board that measures.
                 self._is_importable = True
@@ -125,7 +125,9 @@ class ReleaseHealthHandler:
         self._child = None
 
     def _report(self, release: InstalledRelease, state: ReleaseState, reason: str | None) -> None:
-        report = HealthyReport(release=release.version, pid=os.getpid(), started_ticks=_started_ticks(), state=state, reason=reason)
+        # Source: proc(5), field 22 of stat: when this process was started.
+        started_ticks = int(Path("/proc/self/stat").read_text().rpartition(")")[2].split()[19])
+        report = HealthyReport(release=release.version, pid=os.getpid(), started_ticks=started_ticks, state=state, reason=reason)
         part = self._folder / f".{REPORT_FILE}"
         try:
             part.write_bytes(msgspec.json.encode(report))
@@ -138,13 +140,6 @@ class ReleaseHealthHandler:
             logger.error("release %s does not work here: %s", release.version, reason)
 
 
-def _last_report(path: Path) -> HealthyReport | None:
-    try:
-        return msgspec.json.decode(path.read_bytes(), type=HealthyReport)
-    except (OSError, msgspec.MsgspecError, UnicodeDecodeError):
-        return None
-
-
 def _unreadable(path: Path) -> str | None:
     try:
         with closing(sqlite_file.connect(path, outbox_file.FORMAT, "read")) as connection, sqlite_file.mapped(path, outbox_file.FORMAT):
@@ -152,8 +147,3 @@ def _unreadable(path: Path) -> str | None:
     except EdgemeterError as error:
         return str(error)
     return None
-
-
-def _started_ticks() -> int:
-    """Return when this process was started. Source: proc(5), field 22 of stat."""
-    return int(Path("/proc/self/stat").read_text().rpartition(")")[2].split()[19])

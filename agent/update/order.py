@@ -7,6 +7,7 @@ import subprocess
 import sys
 import tarfile
 import tempfile
+from contextlib import suppress
 from pathlib import Path
 from typing import Literal
 
@@ -16,8 +17,9 @@ from edgemeter.agent.base import durable_file
 from edgemeter.agent.base.errors import ConfigError, UnavailableError
 from edgemeter.agent.base.file_lock import is_locked
 from edgemeter.agent.contract.orders import Order, Update, version_key
-from edgemeter.agent.update.release import RUNNING_RELEASE, UPDATE_FOLDER, InstalledRelease, bad_versions, last_outcome
+from edgemeter.agent.update.release import RUNNING_RELEASE, UPDATE_FOLDER, InstalledRelease, bad_versions, last_outcome, read_report
 
+REQUEST_FILE = "wanted.json"
 LARGEST_MANIFEST_BYTES, LARGEST_SIGNATURE_BYTES = 1 << 20, 1 << 10
 OPENSSL_TIMEOUT_S = 60.0
 # More than one while the fleet's key is rotated.
@@ -124,9 +126,6 @@ def _numbers(version: str) -> tuple[int, ...]:
     return tuple(int(part) for part in re.findall(r"\d+", version)[:2])
 
 
-REQUEST_FILE = "wanted.json"
-
-
 def check(update: Update, home: Path, release: InstalledRelease | None = RUNNING_RELEASE) -> None:
     """Find out whether the order can be carried out, before anything is fetched.
 
@@ -160,37 +159,6 @@ def carry_out(order: Order, bundle: Path, home: Path, release: InstalledRelease 
     if manifest.version != update.version:
         raise ConfigError(f"the bundle holds version {manifest.version}, but {update.version} was ordered: order the bundle's version")
     refuse_unfit(manifest, here.root)
-    _ask(order, update, home)
-
-
-def came_of(order: Order, home: Path) -> tuple[Literal["done", "failed"], str] | None:
-    """Return how the update of this order ended, and why; None while it goes on."""
-    found = last_outcome(home)
-    if found is None or (found.job, found.attempt) != (order.job, order.attempt):
-        return None
-    return found.state, found.reason
-
-
-def withdraw(order: Order, home: Path) -> None:
-    """Withdraw the update request if the supervisor has not taken it yet."""
-    path = home / UPDATE_FOLDER / REQUEST_FILE
-    try:
-        found = msgspec.json.decode(path.read_bytes(), type=dict[str, str | int])
-        if (found.get("job"), found.get("attempt")) == (order.job, order.attempt):
-            path.unlink()
-    except (OSError, msgspec.MsgspecError, UnicodeDecodeError):
-        return
-
-
-def _supervised(home: Path, release: InstalledRelease | None) -> InstalledRelease:
-    if release is None:
-        raise UnavailableError("this agent is not a release below /opt/edgemeter: update it the way it was installed")
-    if not is_locked(release.lock) or not (home / UPDATE_FOLDER).is_dir():
-        raise UnavailableError(f"no supervisor runs for {str(release.root)!r}: start edgemeter-supervisor.service on the device")
-    return release
-
-
-def _ask(order: Order, update: Update, home: Path) -> None:
     request = {
         "job": order.job,
         "attempt": order.attempt,
@@ -206,3 +174,28 @@ def _ask(order: Order, update: Update, home: Path) -> None:
             file.write(msgspec.json.encode(request))
     except OSError as error:
         raise UnavailableError(f"cannot write the update request {str(path)!r}: {error.strerror}") from error
+
+
+def came_of(order: Order, home: Path) -> tuple[Literal["done", "failed"], str] | None:
+    """Return how the update of this order ended, and why; None while it goes on."""
+    found = last_outcome(home)
+    if found is None or (found.job, found.attempt) != (order.job, order.attempt):
+        return None
+    return found.state, found.reason
+
+
+def withdraw(order: Order, home: Path) -> None:
+    """Withdraw the update request if the supervisor has not taken it yet."""
+    path = home / UPDATE_FOLDER / REQUEST_FILE
+    request = read_report(path, dict[str, str | int]) or {}
+    if (request.get("job"), request.get("attempt")) == (order.job, order.attempt):
+        with suppress(OSError):
+            path.unlink()
+
+
+def _supervised(home: Path, release: InstalledRelease | None) -> InstalledRelease:
+    if release is None:
+        raise UnavailableError("this agent is not a release below /opt/edgemeter: update it the way it was installed")
+    if not is_locked(release.lock) or not (home / UPDATE_FOLDER).is_dir():
+        raise UnavailableError(f"no supervisor runs for {str(release.root)!r}: start edgemeter-supervisor.service on the device")
+    return release

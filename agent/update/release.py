@@ -64,16 +64,17 @@ class FailedRelease(msgspec.Struct, frozen=True, kw_only=True):
 
 def last_outcome(home: Path) -> UpdateOutcome | None:
     """Return what came of the last update, None where there was none."""
-    return _read_report(home / UPDATE_FOLDER / "outcome.json", UpdateOutcome)
+    return read_report(home / UPDATE_FOLDER / "outcome.json", UpdateOutcome)
 
 
 def bad_versions(home: Path) -> dict[str, str]:
     """Return the versions that are not to be tried again, and why."""
-    found = _read_report(home / UPDATE_FOLDER / "bad.json", dict[str, FailedRelease])
+    found = read_report(home / UPDATE_FOLDER / "bad.json", dict[str, FailedRelease])
     return {version: failed.reason for version, failed in (found or {}).items() if failed.is_bad}
 
 
-def _read_report(path: Path, kind: type[_Report]) -> _Report | None:
+def read_report(path: Path, kind: type[_Report]) -> _Report | None:
+    """Return what a file of the update's folder holds, None where it is not there or has another form."""
     try:
         return msgspec.json.decode(path.read_bytes(), type=kind)
     except (OSError, msgspec.MsgspecError, UnicodeDecodeError, RecursionError):

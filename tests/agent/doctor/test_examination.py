@@ -8,10 +8,11 @@ import msgspec
 import pytest
 from rich.console import Console
 
+from edgemeter.agent.base.config import Config
 from edgemeter.agent.delivery.outbox import Outbox
 from edgemeter.agent.doctor import check_delivery, checks
 from edgemeter.agent.doctor import examination as doctor
-from edgemeter.agent.doctor.checks import Finding, RuntimePackage
+from edgemeter.agent.doctor.checks import Finding
 from edgemeter.agent.machine.machine import recorded
 from edgemeter.agent.power.world import SensorWorld
 from tests.fixtures import machine_trees, tiny_broker
@@ -25,7 +26,7 @@ def _machine(root, arch="aarch64"):
 
 
 def _delivery(home, broker=None):
-    return {finding.name: finding for finding in check_delivery.check(home, broker)}
+    return {finding.name: finding for finding in check_delivery.check(home, broker, Config())}
 
 
 def test_a_healthy_pi_has_only_its_governor_to_think_about(tmp_path):
@@ -128,15 +129,14 @@ def test_installed_libraries_are_imported_and_absent_ones_name_their_extra():
 )
 def test_a_broken_library_is_distinguished_from_a_good_one(module, problem):
     """It is imported in a process of its own, which may die."""
-    process = checks._begin_import(RuntimePackage("x", module, "x"))
-    assert checks._problem(process) == problem
+    assert checks._end(checks._begin([f"import {module}"]))[1] == problem
 
 
 def test_a_library_that_takes_too_long_is_given_up(monkeypatch):
     """Its process is ended."""
     monkeypatch.setattr(checks, "IMPORT_TIMEOUT_S", 0.1)
-    process = checks._begin_import(RuntimePackage("x", "time; time.sleep(60)", "x"))
-    assert checks._problem(process).startswith("it took more than")
+    process = checks._begin(["import time; time.sleep(60)"])
+    assert checks._end(process)[1].startswith("it took more than")
     assert process.poll() is not None
 
 
@@ -201,7 +201,7 @@ def test_a_broker_that_does_not_want_us_is_bad(tmp_path):
 @pytest.mark.slow
 def test_json_holds_every_finding(tmp_path):
     """`{"findings": [...]}`, each with its five fields, and the real machine examined."""
-    findings = doctor.examine(broker=None, home=tmp_path)
+    findings = doctor.examine(broker=None, home=tmp_path, settings=Config())
     document = msgspec.json.decode(doctor.as_json(findings).encode(), type=dict[str, list[Finding]])
     assert document == {"findings": findings}
     assert {finding.area for finding in findings} == {"machine", "software", "power", "delivery"}
@@ -253,7 +253,8 @@ def test_the_doctor_imports_no_runtime_and_no_numpy(tmp_path):
         "import sys, pathlib; sys.modules['pyjoulescope_driver'] = None; from edgemeter.agent.doctor import examination;"
         "from edgemeter.agent.machine import conditions, fingerprint;"
         "from edgemeter.agent.energy import sampler;"
-        f"examination.examine(broker=None, home=pathlib.Path({str(tmp_path)!r})); fingerprint.read(); conditions.inspect('before');"
+        f"examination.examine(broker=None, home=pathlib.Path({str(tmp_path)!r}), settings=examination.Config());"
+        "fingerprint.read(); conditions.inspect('before');"
         f"print([name for name in {heavy!r} if name in sys.modules])"
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=300)
