@@ -100,7 +100,7 @@ def compare(
     try:
         quiet = nullcontext() if progress else quietly()
         with quiet, saving(config.read(options["config"]), logger.info, is_wanted=save) as keep:
-            found = compare_models.measure_models(paths, compare_models.ComparePlan(runs, matters_ratio, keep), options, logger.info)
+            found = compare_models.measure_models(paths, runs, matters_ratio, keep, options, logger.info)
     except EdgemeterError as error:
         if found is None:
             raise

@@ -4,7 +4,7 @@ import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from edgemeter._environment import config_file, unset_options
+from edgemeter._environment import unset_options
 from edgemeter.agent.base import config
 from edgemeter.agent.energy.watch import EnergyWatch
 
@@ -53,25 +53,21 @@ def energy(power: str | None = None, *, idle_s: float | None = None) -> Iterator
         ConfigError: a sensor's settings are wrong.
     """
     spent = SpentEnergy()
-    chosen = power or unset_options()["power"]
-    with EnergyWatch(chosen, idle_s=idle_s, settings=config.read(config_file()), report=logger.info) as watch:
+    options = unset_options()
+    sensors = power or options["power"]
+    with EnergyWatch(sensors, idle_s=idle_s, settings=config.read(options["config"]), report=logger.info) as watch:
         yield spent
-    _fill(spent, watch)
-
-
-def _fill(spent: SpentEnergy, watch: EnergyWatch) -> None:
-    spent.seconds = watch.seen.seconds
-    found, spent.reason = watch.seen.energies.energy, watch.seen.energies.reason
-    if found is None:
+    spent.seconds, spent.reason = watch.seen.seconds, watch.seen.energies.reason
+    measured = watch.seen.energies.energy
+    if measured is None:
         return
-    spent.joules, spent.joules_low, spent.joules_high = _with_bounds(found.gross_mj, found.gross_u_mj)
-    if found.net_state == "resolved":
-        spent.net_joules, spent.net_joules_low, spent.net_joules_high = _with_bounds(found.net_mj, found.net_u_mj)
-    spent.mean_power_w, spent.sensor, spent.scope, spent.excludes = found.mean_power_w, found.sensor, found.scope, found.excludes
+    for name in ("mean_power_w", "sensor", "scope", "excludes"):
+        setattr(spent, name, getattr(measured, name))
+    spent.joules, spent.joules_low, spent.joules_high = _with_bounds(measured.gross_mj, measured.gross_u_mj)
+    if measured.net_state == "resolved" and measured.net_mj is not None:
+        spent.net_joules, spent.net_joules_low, spent.net_joules_high = _with_bounds(measured.net_mj, measured.net_u_mj)
 
 
-def _with_bounds(energy_mj: float | None, u_mj: float | None) -> tuple[float | None, float | None, float | None]:
+def _with_bounds(energy_mj: float, u_mj: float | None) -> tuple[float, float | None, float | None]:
     """Return an energy in J with its bounds."""
-    if energy_mj is None:
-        return None, None, None
     return energy_mj / 1000, *((None, None) if u_mj is None else ((energy_mj - u_mj) / 1000, (energy_mj + u_mj) / 1000))

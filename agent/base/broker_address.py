@@ -18,9 +18,18 @@ from edgemeter.agent.base.errors import ConfigError, UnavailableError
 from edgemeter.agent.base.tls import TlsFiles, check, secret, tls_context, tls_files, tls_refusal
 
 Scheme = Literal["mqtt", "mqtts"]
+MqttVersion = Literal["5", "3.1.1"]
 
 # Source: IANA service names, mqtt and secure-mqtt.
 DEFAULT_PORTS: Mapping[Scheme, int] = {"mqtt": 1883, "mqtts": 8883}
+# Source: MQTT 5.0, 3.1: CONNECT, protocol name "MQTT", version 5, clean start, keep alive 10 s, no properties, empty client id.
+_CONNECT_5 = b"\x10\x0d\x00\x04MQTT\x05\x02\x00\x0a\x00\x00\x00"
+_DISCONNECT = b"\xe0\x00"
+_CONNACK = 0x20
+# Source: RFC 8446, 5.1: the content type of an alert.
+_TLS_ALERT = 0x15
+# Unacceptable protocol version: 1 in MQTT 3.1.1, 0x84 in version 5.
+_REFUSALS_OF_5 = (0x01, 0x84)
 _FORMS = "write HOST, HOST:PORT, mqtt://[USER@]HOST[:PORT] or mqtts://[USER@]HOST[:PORT]"
 
 
@@ -73,11 +82,7 @@ def parse_address(
 
 
 def configured_address(text: str, settings: Config) -> BrokerAddress:
-    """Return the address in `text`, with the files that the configuration names.
-
-    Raises:
-        ConfigError: as `parse_address`.
-    """
+    """Return the address in `text`, with the files that the configuration names; raises as `parse_address`."""
     return address_with_files(text, {name: Path(value) if (value := getattr(settings, name)) else None for name in BROKER_FILES})
 
 
@@ -98,20 +103,6 @@ def _split(text: str) -> SplitResult:
     return parts
 
 
-MqttVersion = Literal["5", "3.1.1"]
-
-# Source: MQTT 5.0, 3.1: CONNECT, protocol name "MQTT", version 5, clean start, keep alive 10 s, no properties, empty client id.
-_CONNECT_5 = b"\x10\x0d\x00\x04MQTT\x05\x02\x00\x0a\x00\x00\x00"
-_DISCONNECT = b"\xe0\x00"
-_CONNACK = 0x20
-
-# Source: RFC 8446, 5.1: the content type of an alert.
-_TLS_ALERT = 0x15
-
-# Unacceptable protocol version: 1 in MQTT 3.1.1, 0x84 in version 5.
-_REFUSALS_OF_5 = (0x01, 0x84)
-
-
 def mqtt_version(address: BrokerAddress, timeout_s: float) -> MqttVersion:
     """Return the newest MQTT version that the broker at `address` speaks.
 
@@ -130,7 +121,10 @@ def mqtt_version(address: BrokerAddress, timeout_s: float) -> MqttVersion:
     except ssl.SSLError as error:
         raise tls_refusal(address, error) from error
     except OSError as error:
-        raise UnavailableError(_nobody(address, error)) from error
+        why = "timed out" if isinstance(error, TimeoutError) else error.strerror
+        why = "host name unknown" if isinstance(error, socket.gaierror) else why
+        remedy = "start one (`edgemeter collector up`, or mosquitto) or leave out --broker"
+        raise UnavailableError(f"no MQTT broker answers at {address} ({why}): {remedy}") from error
     if answer and answer[0] == _TLS_ALERT:
         raise ConfigError(f"what answers at {address} speaks TLS: write mqtts://{address}")
     if answer and answer[0] != _CONNACK:
@@ -160,9 +154,3 @@ def _receive(connection: socket.socket, size: int) -> bytes:
         while len(received) < size and (more := connection.recv(size - len(received))):
             received += more
     return received
-
-
-def _nobody(address: BrokerAddress, error: OSError) -> str:
-    why = "host name unknown" if isinstance(error, socket.gaierror) else "timed out" if isinstance(error, TimeoutError) else error.strerror
-    remedy = "start one (`edgemeter collector up`, or mosquitto) or leave out --broker"
-    return f"no MQTT broker answers at {address} ({why}): {remedy}"

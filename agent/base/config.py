@@ -52,8 +52,8 @@ def read(path: Path | None = None) -> Config:
 
 def places() -> list[Path]:
     """Return where a configuration is looked for, the first that exists is read: $XDG_CONFIG_HOME (else ~/.config), then /etc."""
-    own = _user_folder("XDG_CONFIG_HOME", "~/.config")
-    return [EVERYONE] if own is None else [own / "config.toml", EVERYONE]
+    folder = _user_folder("XDG_CONFIG_HOME", "~/.config")
+    return [EVERYONE] if folder is None else [folder / "config.toml", EVERYONE]
 
 
 def file_in_use() -> Path | None:
@@ -82,13 +82,8 @@ class _CertifiedNames(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def from_options(options: Mapping[str, Any]) -> Config:
-    """Return the configuration that the option `config` names, with the broker's files overridden by the other options.
-
-    Raises:
-        ConfigError: as `read`.
-    """
-    given = {name: str(options[name]) for name in BROKER_FILES if options.get(name)}
-    return msgspec.structs.replace(read(options["config"]), **given)
+    """Return the configuration that the option `config` names, its broker's files overridden by the other options; raises as `read`."""
+    return msgspec.structs.replace(read(options["config"]), **{name: str(options[name]) for name in BROKER_FILES if options.get(name)})
 
 
 def home() -> Path:

@@ -23,8 +23,8 @@ _NICKNAMES = {
     "@annually": "0 0 1 1 *",
 }
 _MONTH_NAMES = ("jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec")
-_MONTHS = {name: place for place, name in enumerate(_MONTH_NAMES, 1)}
-_DAYS = {name: place for place, name in enumerate(["sun", "mon", "tue", "wed", "thu", "fri", "sat"])}
+_MONTHS = {name: number for number, name in enumerate(_MONTH_NAMES, 1)}
+_DAYS = {name: number for number, name in enumerate(["sun", "mon", "tue", "wed", "thu", "fri", "sat"])}
 _FIELDS: tuple[tuple[str, int, int, dict[str, int]], ...] = (
     ("minute", 0, 59, {}),
     ("hour", 0, 23, {}),
@@ -93,19 +93,12 @@ def parse(text: str) -> Cron:
     fields = _NICKNAMES.get(written, written).split()
     if len(fields) != len(_FIELDS):
         raise ConfigError(f"{text!r} is not a schedule: write five fields (minute hour day month weekday), or {', '.join(_NICKNAMES)}")
-    minutes, hours, days, months, weekdays = (_field(one, text, *known) for one, known in zip(fields, _FIELDS, strict=True))
+    minutes, hours, days, months, weekdays = (_field(field, text, *limits) for field, limits in zip(fields, _FIELDS, strict=True))
     needs_both = fields[2].startswith("*") or fields[4].startswith("*")
     if needs_both and min(days) > max(_LONGEST_MONTHS[month] for month in months):
         raise ConfigError(f"{text!r} is not a schedule: its months have no day {min(days)}")
-    return Cron(
-        minutes,
-        hours,
-        days,
-        months,
-        frozenset(day % 7 for day in weekdays),
-        needs_both,
-        fields[0].startswith("*") or fields[1].startswith("*"),
-    )
+    goes_by_real_time = fields[0].startswith("*") or fields[1].startswith("*")
+    return Cron(minutes, hours, days, months, frozenset(day % 7 for day in weekdays), needs_both, goes_by_real_time)
 
 
 def _is_repeated(now_s: int, offset_s: int) -> bool:

@@ -142,11 +142,11 @@ class RunLock(FileLock):
         Raises:
             UnavailableError: the file cannot be made.
         """
-        is_reported = False
+        if self.take(holder):
+            return
+        report(f"{self.holder()} is in progress: waiting, because parallel runs disturb each other")
+        sleep(POLL_S)
         while not self.take(holder):
-            if not is_reported:
-                report(f"{self.holder()} is in progress: waiting, because parallel runs disturb each other")
-                is_reported = True
             sleep(POLL_S)
 
 
@@ -180,10 +180,8 @@ def _open_regular(path: Path, flags: int) -> int:
     """Open an existing file to write, else to read: a lock needs no more."""
     try:
         descriptor = os.open(path, os.O_RDWR | flags)
-    except PermissionError:
-        descriptor = os.open(path, os.O_RDONLY | flags)
     except OSError as error:
-        if error.errno != errno.EROFS:
+        if error.errno not in (errno.EACCES, errno.EPERM, errno.EROFS):
             raise
         descriptor = os.open(path, os.O_RDONLY | flags)
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):

@@ -25,17 +25,15 @@ class HttpHandler(BaseHTTPRequestHandler):
     # A client that connects and sends nothing is disconnected after so many seconds.
     timeout = 30.0
 
+    def answer(self) -> None:
+        """Answer GET and HEAD, by `respond`, which leaves the body of the latter out."""
+        raise NotImplementedError
+
     def do_GET(self) -> None:
         """Answer a request."""
         self.answer()
 
-    def do_HEAD(self) -> None:
-        """Answer a request; `respond` leaves the body out."""
-        self.answer()
-
-    def answer(self) -> None:
-        """Answer GET and HEAD, by `respond`."""
-        raise NotImplementedError
+    do_HEAD = do_GET  # noqa: N815 - the base class's name
 
     def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - the base class's name
         """Log a request at debug level."""

@@ -7,16 +7,10 @@ filter.
 import logging
 import time
 from collections.abc import Callable
-from typing import NamedTuple
 
 EVERY_S = 60.0
 # Beyond so many, those whose minute is over are forgotten.
 MOST_REMEMBERED = 10_000
-
-
-class _LastLogged(NamedTuple):
-    logged_s: float
-    left_out: int
 
 
 def about(who: str) -> dict[str, str]:
@@ -30,7 +24,8 @@ class LogLimit(logging.Filter):
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         super().__init__()
         self._clock = clock
-        self._lines: dict[tuple[str, str], _LastLogged] = {}
+        # By module and device: when a line was logged last, and how many were left out since.
+        self._lines: dict[tuple[str, str], tuple[float, int]] = {}
 
     def filter(self, record: logging.LogRecord) -> bool:
         """Return whether the record is logged; it names the number of suppressed lines."""
@@ -38,19 +33,16 @@ class LogLimit(logging.Filter):
         if who is None:
             return True
         now_s, key = self._clock(), (record.name, who)
-        last = self._lines.get(key)
-        if last is not None and now_s - last.logged_s < EVERY_S:
-            self._lines[key] = last._replace(left_out=last.left_out + 1)
+        logged_s, left_out = self._lines.get(key, (-EVERY_S, 0))
+        if key in self._lines and now_s - logged_s < EVERY_S:
+            self._lines[key] = logged_s, left_out + 1
             return False
-        if last is not None and last.left_out:
-            record.msg, record.args = f"{record.getMessage()} ({last.left_out} more lines about it were suppressed)", ()
-        self._forget(now_s)
-        self._lines[key] = _LastLogged(now_s, 0)
-        return True
-
-    def _forget(self, now_s: float) -> None:
+        if left_out:
+            record.msg, record.args = f"{record.getMessage()} ({left_out} more lines about it were suppressed)", ()
         if len(self._lines) >= MOST_REMEMBERED:
-            self._lines = {key: line for key, line in self._lines.items() if now_s - line.logged_s < EVERY_S}
+            self._lines = {other: line for other, line in self._lines.items() if now_s - line[0] < EVERY_S}
+        self._lines[key] = now_s, 0
+        return True
 
 
 def apply() -> None:

@@ -6,6 +6,7 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol
 
@@ -18,7 +19,20 @@ if TYPE_CHECKING:
 
     from paho.mqtt.client import Client
 
+logger = logging.getLogger(__name__)
 
+KEEP_ALIVE_S = 30
+CONNECT_TIMEOUT_S = 5.0
+PERSISTENT_EXPIRY_S = 24 * 3600
+NEVER_EXPIRES = 0xFFFFFFFF
+SHORTEST_BACKOFF_S = 0.2
+FIRST_BACKOFF_S = 5.0
+LONGEST_BACKOFF_S = 60.0
+# What we take unacknowledged from the broker, and how large one message may be.
+RECEIVE_MAXIMUM = 2000
+LARGEST_MESSAGE_BYTES = 16 << 20
+# 3.1.1 has no way to say how much a broker takes at once; this much every broker takes.
+WINDOW_OF_3_1_1 = 100
 # The broker's reason when another client came with our name; others are passed on in words, this one as it is.
 TAKEN_OVER = "Session taken over"
 
@@ -52,33 +66,9 @@ def disconnect_reason(reason: str, *, was_up: bool) -> str:
     return _MEANINGS.get(reason, reason)
 
 
-SHORTEST_BACKOFF_S = 0.2
-FIRST_BACKOFF_S = 5.0
-LONGEST_BACKOFF_S = 60.0
-
-
-def _draw(low: float, high: float) -> float:
-    return random.uniform(low, high)  # noqa: S311 - spreads tries over time, no secret
-
-
-def backoff_s(failures: int, draw: Callable[[float, float], float] = _draw) -> float:
+def backoff_s(failures: int, draw: Callable[[float, float], float] = random.uniform) -> float:
     """Return the wait before the next attempt after `failures` in a row (0: an established connection broke)."""
     return draw(SHORTEST_BACKOFF_S, min(LONGEST_BACKOFF_S, FIRST_BACKOFF_S * 2.0 ** min(failures, 10)))
-
-
-logger = logging.getLogger(__name__)
-
-KEEP_ALIVE_S = 30
-CONNECT_TIMEOUT_S = 5.0
-PERSISTENT_EXPIRY_S = 24 * 3600
-NEVER_EXPIRES = 0xFFFFFFFF
-
-# What we take unacknowledged from the broker, and how large one message may be.
-RECEIVE_MAXIMUM = 2000
-LARGEST_MESSAGE_BYTES = 16 << 20
-
-# 3.1.1 has no way to say how much a broker takes at once; this much every broker takes.
-WINDOW_OF_3_1_1 = 100
 
 
 def expiry_s(address: BrokerAddress) -> int:
@@ -123,7 +113,10 @@ class SessionProfile:
 
 
 class SessionEvents(Protocol):
-    """Callbacks from a session's network thread; none may raise, and only `received` may block (it stops the traffic)."""
+    """Callbacks from a session's network thread; none may raise, and only `received` may block (it stops the traffic).
+
+    A class that inherits from it ignores the events whose methods it does not have.
+    """
 
     def connected(self) -> None:
         """Take note that a connection is up: subscribe and publish here, each time."""
@@ -372,10 +365,9 @@ class MqttSession:
             client.disconnect()
         self._prepare_the_next_try(client)
         was_up, self._is_up = self._is_up, False
-        if self._client is None:
-            # Our own goodbye: nothing was lost.
-            return
-        self._events.disconnected(disconnect_reason(str(reason), was_up=was_up))
+        # At our own goodbye nothing is lost.
+        if self._client is not None:
+            self._events.disconnected(disconnect_reason(str(reason), was_up=was_up))
 
     def _on_connect_fail(self, client: Any, _data: Any) -> None:
         self._failures += 1
@@ -409,10 +401,8 @@ class MqttSession:
     def _acknowledge_quickly(self) -> None:
         # A broker without TCP_NODELAY holds its next message back until our kernel has acknowledged the last one; Linux forgets this
         # option after a while, so it is set anew.
-        try:
+        with suppress(OSError, AttributeError):
             self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_QUICKACK, 1)
-        except (OSError, AttributeError):
-            return
 
 
 def _refused(address: BrokerAddress, reason: str) -> ConfigError | UnavailableError:

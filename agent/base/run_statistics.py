@@ -88,12 +88,6 @@ def _order_places(count: int) -> tuple[int, float]:
     return outer, (count - inner) * share / (inner + (count - 2 * inner) * share)
 
 
-def _mean_interval(values: Values, confidence: float) -> Interval:
-    middle = float(values.mean())
-    reach = student_quantile(confidence, values.size - 1) * float(values.std(ddof=1)) / math.sqrt(values.size)
-    return Interval(middle - reach, middle + reach)
-
-
 def centre(differences: ArrayLike) -> float:
     """Return the Hodges-Lehmann estimate: the median of all means of two, each with itself too."""
     return float(np.median(_walsh(np.asarray(differences, dtype=np.float64))))
@@ -105,7 +99,9 @@ def pair_interval(differences: ArrayLike, confidence: float = CONFIDENCE) -> Int
     if values.size < 2:
         return None
     if values.size < PAIRS_FOR_RANKS:
-        return _mean_interval(values, confidence)
+        middle = float(values.mean())
+        reach = student_quantile(confidence, values.size - 1) * float(values.std(ddof=1)) / math.sqrt(values.size)
+        return Interval(middle - reach, middle + reach)
     means = np.sort(_walsh(values))
     outside = int(np.searchsorted(_signed_rank_cdf(values.size), (1 - confidence) / 2, side="right"))
     if outside == 0:

@@ -1,7 +1,7 @@
 """SQLite files of our own: a commit is on the disk, files of others are recognised, and errors come with a remedy."""
 
 import contextlib
-import os
+import shutil
 import sqlite3
 import tempfile
 import threading
@@ -44,13 +44,16 @@ def connect(path: Path, form: FileFormat, access: Access = "write") -> sqlite3.C
         UnavailableError: it may not be opened, or the disk is full.
     """
     _look(path, form, access)
-    with mapped(path, form):
+    with mapped(path, form), contextlib.ExitStack() as stack:
         connection = _open(path)
-        try:
-            _prepare(connection, path, form, access)
-        except BaseException:
-            connection.close()
-            raise
+        stack.callback(connection.close)
+        connection.execute("PRAGMA synchronous = FULL")
+        if access == "write" and _is_blank(connection):
+            _create(connection, form)
+        _refuse_foreign(connection, path, form)
+        if access == "read":
+            connection.execute("PRAGMA query_only = ON")
+        stack.pop_all()
     return connection
 
 
@@ -86,12 +89,7 @@ def transaction(connection: sqlite3.Connection) -> Iterator[None]:
 
 
 class Database:
-    """The file at `path`, open; usable from any thread and by several processes. `close` once or more.
-
-    Raises:
-        ConfigError: it is absent (access `read`), not a file of this kind, or of another version.
-        UnavailableError: it may not be opened, or the disk is full.
-    """
+    """The file at `path`, open; usable from any thread and by several processes; raises as `connect`. `close` once or more."""
 
     def __init__(self, path: Path, form: FileFormat, access: Access = "write") -> None:
         self.path = path
@@ -115,23 +113,12 @@ class Database:
 
     @contextlib.contextmanager
     def transaction(self) -> Iterator[sqlite3.Connection]:
-        """Hold the write lock for the block; its writes are on the disk after it, or none of them when it raises.
-
-        Raises:
-            ConfigError: the file is damaged or not of this kind.
-            TransientError: another process holds it.
-            UnavailableError: the disk is full.
-        """
+        """Hold the write lock for the block; its writes are on the disk after it, or none of them when it raises, as `mapped` does."""
         with self.mapped() as connection, transaction(connection):
             yield connection
 
     def query(self, statement: str, *values: Any) -> list[sqlite3.Row]:
-        """Return the rows of a SELECT.
-
-        Raises:
-            ConfigError: as `transaction`.
-            TransientError: as `transaction`.
-        """
+        """Return the rows of a SELECT; raises as `mapped`."""
         with self.mapped() as connection:
             return connection.execute(statement, values).fetchall()
 
@@ -160,11 +147,9 @@ def _operational(error: sqlite3.OperationalError, path: Path, form: FileFormat) 
 
 
 def _is_full(path: Path) -> bool:
-    try:
-        disk = os.statvfs(path.parent)
-    except OSError:
-        return False
-    return disk.f_bavail * disk.f_frsize < SMALLEST_ROOM_BYTES
+    with contextlib.suppress(OSError):
+        return shutil.disk_usage(path.parent).free < SMALLEST_ROOM_BYTES
+    return False
 
 
 def _look(path: Path, form: FileFormat, access: Access) -> None:
@@ -192,27 +177,14 @@ def _make(path: Path, form: FileFormat) -> None:
         blank = Path(folder) / "new"
         with contextlib.closing(_open(blank)) as connection:
             _create(connection, form)
-        _put_in_place(blank, path)
-
-
-def _put_in_place(made: Path, path: Path) -> None:
-    try:
-        path.hardlink_to(made)
-    except FileExistsError:
-        return
-    except OSError:
-        # A file system without hard links (FAT): the last of several makers wins, which matters only in the same millisecond.
-        made.replace(path)
+        try:
+            path.hardlink_to(blank)
+        except FileExistsError:
+            return
+        except OSError:
+            # A file system without hard links (FAT): the last of several makers wins, which matters only in the same millisecond.
+            blank.replace(path)
     durable_file.sync_folder(path.parent)
-
-
-def _prepare(connection: sqlite3.Connection, path: Path, form: FileFormat, access: Access) -> None:
-    connection.execute("PRAGMA synchronous = FULL")
-    if access == "write" and _is_blank(connection):
-        _create(connection, form)
-    _refuse_foreign(connection, path, form)
-    if access == "read":
-        connection.execute("PRAGMA query_only = ON")
 
 
 def _pragma(connection: sqlite3.Connection, name: str) -> int:

@@ -1,7 +1,6 @@
 """The command `edgemeter compare --models`: which of several models to take, measured in turn on this device."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -53,24 +52,22 @@ def compare_models(models: tuple[Path, ...], runs: int, matters: float, *, form:
     from edgemeter.agent.ledger.own_runs import saving
 
     with saving(config.read(options["config"]), note, is_wanted=save) as keep:
-        found = measure_models(models, ComparePlan(runs, matters, keep), options, note)
+        found = measure_models(models, runs, matters, keep, options, note)
         if not print_data(form, found, rows="sides"):
             show(found, console_for(form))
 
 
-@dataclass(frozen=True, slots=True)
-class ComparePlan:
-    """At most how many runs of each, what ratio of latency or energy matters, and what stores each run."""
-
-    runs: int
-    matters_ratio: float
-    keep: "Callable[[RunRecord], RunRecord]"
-
-
 def measure_models(
-    models: Sequence[Path], plan: ComparePlan, options: Mapping[str, Any], report: Callable[[str], None]
+    models: Sequence[Path],
+    runs: int,
+    matters_ratio: float,
+    keep: "Callable[[RunRecord], RunRecord]",
+    options: Mapping[str, Any],
+    report: Callable[[str], None],
 ) -> "MeasuredInTurn":
     """Measure models (paths, names, or suites of one case) in turn, and return the comparison; notes on the way go to `report`.
+
+    There are at most `runs` of each, which `keep` stores; a ratio of latency or energy above `matters_ratio` matters.
 
     Raises:
         EdgemeterError: a model or an option is wrong, or no two runs can be compared.
@@ -90,7 +87,7 @@ def measure_models(
         )
     settings = config.read(options["config"])
     cases = [run_session.single_case(path, options) for path in models]
-    length = expectation(cases, [plan.runs] * len(cases))
+    length = expectation(cases, [runs] * len(cases))
     report(f"measuring {len(cases)} models in turn: at most {length}; a clear result ends earlier")
     # What comes now takes long to import on a small board.
     from edgemeter.agent.energy.outlook import outlook
@@ -108,8 +105,8 @@ def measure_models(
     ):
         for remark in (*(f"power: {text}" for text in outlook(suite, sensors)), *preflight_notes()):
             report(f"note: {remark}")
-        bench = in_turn.Bench(identity, sensors, why_no_power, on_event, plan.keep)
-        return in_turn.measure_in_turn(cases, plan.runs, bench, in_turn.Matters(ratio=plan.matters_ratio))
+        bench = in_turn.Bench(identity, sensors, why_no_power, on_event, keep)
+        return in_turn.measure_in_turn(cases, runs, bench, in_turn.Matters(ratio=matters_ratio))
 
 
 def _is_result(path: Path) -> bool:

@@ -1,17 +1,26 @@
-"""The group `edgemeter config`: its commands are imported when they are called; `schema` is here."""
+"""The commands `edgemeter config`: the settings and where they come from, samples, the mistakes in a file, and the schema of a record."""
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
 
 import click
+from click.core import ParameterSource
 
 from edgemeter.agent.base.command_group import CommandGroup, Sections
 from edgemeter.agent.base.documents import print_json
+from edgemeter.agent.base.options import PATH, broker_files, format_option, json_option, names_and_config
+from edgemeter.agent.base.tables import Format, console_for, print_data
+from edgemeter.agent.cli.case_options import power_option
 
 COMMANDS: Sections = {
     "Settings": {
-        "show": ("edgemeter.agent.cli.settings:show", "Show every setting with its value and where it comes from."),
-        "path": ("edgemeter.agent.cli.settings:path", "Show which configuration files are looked for and read."),
-        "sample": ("edgemeter.agent.cli.settings:sample", "Print a complete sample of a file."),
-        "check": ("edgemeter.agent.cli.settings:check", "Show all mistakes in a file at once."),
-        "variables": ("edgemeter.agent.cli.settings:variables", "List every environment variable that is read."),
+        "show": ("edgemeter.agent.cli.config:show", "Show every setting with its value and where it comes from."),
+        "path": ("edgemeter.agent.cli.config:path", "Show which configuration files are looked for and read."),
+        "sample": ("edgemeter.agent.cli.config:sample", "Print a complete sample of a file."),
+        "check": ("edgemeter.agent.cli.config:check", "Show all mistakes in a file at once."),
+        "variables": ("edgemeter.agent.cli.config:variables", "List every environment variable that is read."),
     },
     "What results mean": {
         "rules": ("edgemeter.collector.cli.rules:rules", "List the rules of verdicts and comparisons."),
@@ -29,6 +38,122 @@ def config() -> None:
 
 
 @click.command()
+@names_and_config
+@click.option("--broker", envvar="EDGEMETER_BROKER", help="HOST[:PORT], mqtt://... or mqtts://... Default: the configuration's.")
+@broker_files
+@power_option
+@format_option('Print {"settings": [{"key", "value", "source"}], "variables": {...}}.')
+@click.pass_context
+def show(ctx: click.Context, /, config: Path | None, *, form: Format | None, **options: Any) -> None:
+    """Show every setting with its value and where it comes from: an option, a variable, a file, or the default.
+
+    Example: edgemeter config show --device pi5-lab
+    """
+    from edgemeter.agent.base.variables import set_variables, unknown_variables
+    from edgemeter.agent.settings.sources import settings
+
+    given = {name: value for name, value in options.items() if ctx.get_parameter_source(name) is ParameterSource.COMMANDLINE}
+    found, variables = settings(config, given), set_variables()
+    rows = [{"key": one.key, "value": one.value, "source": one.source} for one in found]
+    if not print_data(form, {"settings": rows, "variables": variables}):
+        shown = {one.source for one in found}
+        others = [(name, value, "variable") for name, value in variables.items() if name not in shown]
+        _print_settings([(one.key, one.value, one.source) for one in found], others, form)
+    for name in unknown_variables():
+        click.echo(f"{name} is set and nothing reads it: `edgemeter config variables` lists those that there are", err=True)
+
+
+@click.command()
+@click.option("--config", type=PATH, envvar="EDGEMETER_CONFIG", help="Configuration file (TOML) of the agent.")
+@format_option('Print {"files": [{"path", "exists", "is_read"}]}.')
+def path(config: Path | None, *, form: Format | None) -> None:
+    """Show which configuration files are looked for, which of them exist, and which one is read.
+
+    Example: edgemeter config path
+    """
+    from edgemeter.agent.base.config import file_in_use, places
+
+    read = config or file_in_use()
+    rows = [{"path": str(one), "exists": one.exists(), "is_read": one == read} for one in ([config] if config else places())]
+    if print_data(form, {"files": rows}):
+        return
+    states = ["read" if row["is_read"] and row["exists"] else "exists, not read" if row["exists"] else "absent" for row in rows]
+    lines = [(str(row["path"]), state) for row, state in zip(rows, states, strict=True)]
+    if not _typeset(("file", "state"), lines, form):
+        for line in lines:
+            click.echo(": ".join(line))
+    if not any(row["exists"] for row in rows):
+        click.echo(f"no configuration: `edgemeter config sample > {rows[0]['path']}` begins one", err=True)
+
+
+@click.command()
+@click.argument("kind", default="agent")
+def sample(kind: str) -> None:
+    """Print a complete sample of the file KIND: agent (the default), suite, mlperf-tiny, alerts, fleet or campaign.
+
+    `##` explains, `#` is a commented default.
+
+    Example: edgemeter config sample suite > suite.toml
+    """
+    from edgemeter.agent.settings import files
+
+    click.echo(files.sample(kind), nl=False)
+
+
+@click.command()
+@click.argument("file", required=False, type=PATH, envvar="EDGEMETER_CONFIG")
+@click.option("--kind", help="agent, suite, alerts, fleet or campaign. Default: the one whose keys the file has.")
+@json_option('Print {"file", "kind", "mistakes": [{"section", "key", "what"}]}.')
+@click.pass_context
+def check(ctx: click.Context, /, file: Path | None, kind: str | None, *, as_json: bool) -> None:
+    """Check a file (default: the configuration that is read), and show all its mistakes at once. Exit status 2 if there is one.
+
+    Example: edgemeter config check suite.toml
+    """
+    from edgemeter.agent.base.config import file_in_use, places
+    from edgemeter.agent.settings.files import FILES, check_file
+
+    file = file or file_in_use()
+    if file is None:
+        click.echo(f"no configuration to check: neither {' nor '.join(map(str, places()))} exists, so the defaults hold", err=True)
+        return
+    kind, found = check_file(file, kind)
+    if as_json:
+        rows = [{"section": one.section, "key": one.key, "what": one.what} for one in found]
+        print_json({"file": str(file), "kind": kind, "mistakes": rows})
+    else:
+        for one in found:
+            click.echo(f"{file}: {one}")
+        if not found:
+            click.echo(f"{file}: no mistakes ({FILES[kind].what})")
+    ctx.exit(2 if found else 0)
+
+
+@click.command()
+@format_option('Print {"NAME": {"meaning", "default", "read_by"}}.')
+def variables(*, form: Format | None) -> None:
+    """List every environment variable that is read, with its default. Options override variables, which override files.
+
+    Example: edgemeter config variables
+    """
+    from edgemeter.agent.base.variables import VARIABLES
+
+    rows = {
+        name: {"meaning": one.meaning, "default": one.default, "read_by": reader}
+        for reader, group in VARIABLES.items()
+        for name, one in group.items()
+    }
+    if print_data(form, [{"name": name, **row} for name, row in rows.items()] if form == "csv" else rows):
+        return
+    if _typeset(("name", "meaning", "default", "read by"), [(name, *map(str, row.values())) for name, row in rows.items()], form):
+        return
+    for reader, group in VARIABLES.items():
+        click.echo(f"{reader}:")
+        for name, one in group.items():
+            click.echo(f"  {name:<32} {one.meaning}. Default: {one.default}.")
+
+
+@click.command()
 def schema() -> None:
     """Print the JSON Schema of a run record.
 
@@ -37,3 +162,28 @@ def schema() -> None:
     from edgemeter.agent.contract.record import json_schema
 
     print_json(json_schema())
+
+
+def _print_settings(rows: list[tuple[str, Any, str]], others: list[tuple[str, str, str]], form: Format | None) -> None:
+    """Print a table, wide as it is: a value or a path that is cut would be wrong; then the other variables that are set."""
+    texts = [(key, "-" if value in (None, []) else json.dumps(value, ensure_ascii=False), source) for key, value, source in rows]
+    widths = [max(len(row[column]) for row in texts) for column in (0, 1)]
+    if _typeset(("key", "value", "source"), [*texts, *others], form):
+        return
+    for key, value, source in texts:
+        click.echo(f"{key:<{widths[0]}}  {value:<{widths[1]}}  {source}")
+    for name, value, _ in others:
+        click.echo(f"{name} = {value}")
+
+
+def _typeset(headings: Sequence[str], rows: Sequence[Sequence[str]], form: Format | None) -> bool:
+    """Print a table as Markdown or LaTeX, if that is the format, and return whether it is."""
+    if form not in ("markdown", "latex"):
+        return False
+    from edgemeter.agent.base.terminal import plain_table, safe_text
+
+    console, table = console_for(form), plain_table(*headings)
+    for row in rows:
+        table.add_row(*(safe_text(cell, console) for cell in row))
+    console.print(table)
+    return True

@@ -7,10 +7,11 @@ from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 
-from edgemeter.agent.base import mqtt_session, sqlite_file
-from edgemeter.agent.base.broker_address import BrokerAddress, configured_address, mqtt_version
+from edgemeter.agent.base import sqlite_file
+from edgemeter.agent.base.broker_address import configured_address, mqtt_version
 from edgemeter.agent.base.config import Config
 from edgemeter.agent.base.errors import EdgemeterError
+from edgemeter.agent.base.mqtt_session import MqttSession, SessionEvents, SessionProfile
 from edgemeter.agent.delivery import outbox_file
 from edgemeter.agent.delivery.outbox_file import dropped_count
 from edgemeter.agent.doctor.checks import Finding
@@ -65,7 +66,10 @@ def _broker(text: str, settings: Config) -> Finding:
     try:
         address = configured_address(text, settings)
         version = mqtt_version(address, BROKER_TIMEOUT_S)
-        _log_in(address)
+        # A client id of its own: the device's own id would displace a run that is delivering.
+        profile = SessionProfile(f"edgemeter-doctor-{secrets.token_hex(4)}")
+        with contextlib.closing(MqttSession(address, profile, _NoEvents())) as session:
+            session.connect(BROKER_TIMEOUT_S)
     except EdgemeterError as error:
         return _finding("broker", "bad", str(error))
     if version == "5":
@@ -74,26 +78,5 @@ def _broker(text: str, settings: Config) -> Finding:
     return _finding("broker", "warn", what, "use a broker with MQTT 5 (mosquitto 2, EMQX, HiveMQ) for a fleet")
 
 
-class _NoEvents:
+class _NoEvents(SessionEvents):
     """Ignores all events."""
-
-    def connected(self) -> None:
-        """Ignore it."""
-
-    def disconnected(self, reason: str) -> None:
-        """Ignore it."""
-
-    def received(self, message: mqtt_session.Message) -> None:
-        """Ignore it."""
-
-    def answered(self, refusal: str | None) -> None:
-        """Ignore it."""
-
-
-def _log_in(address: BrokerAddress) -> None:
-    # A client id of its own: the device's own id would displace a run that is delivering.
-    session = mqtt_session.MqttSession(address, mqtt_session.SessionProfile(f"edgemeter-doctor-{secrets.token_hex(4)}"), _NoEvents())
-    try:
-        session.connect(BROKER_TIMEOUT_S)
-    finally:
-        session.close()

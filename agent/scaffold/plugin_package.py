@@ -57,26 +57,23 @@ def write_package(kind: str, name: str, folder: Path) -> Path:
         "group": about.group,
         "extra": about.extra,
     }
-    place = folder / words["package"]
-    try:
-        place.mkdir(parents=True)
-        for path, template in _files(kind, about, words).items():
-            target = place / path
-            target.parent.mkdir(parents=True, exist_ok=True)
-            target.write_text(Template((TEMPLATES / template).read_text(encoding="utf-8")).substitute(words), encoding="utf-8")
-    except FileExistsError as error:
-        raise ConfigError(f"{str(place)!r} exists already: choose another name or another folder") from error
-    except OSError as error:
-        raise ConfigError(f"cannot write {str(place)!r}: {error.strerror}; choose another folder") from error
-    return place
-
-
-def _files(kind: str, about: PluginKind, words: Mapping[str, str]) -> Mapping[str, str]:
-    """Return the template of each file of the package."""
-    return {
+    # The template of each file of the package.
+    templates = {
         "pyproject.toml": "pyproject.in",
         "README.md": "readme.in",
         f"{words['module']}.py": f"{kind}.in",
         f"tests/test_{words['module']}.py": f"{kind}_test.in",
         f"tests/fixture/{Template(about.fixture).substitute(words)}": f"{kind}_fixture.in",
     }
+    package = folder / words["package"]
+    try:
+        package.mkdir(parents=True)
+        for path, template in templates.items():
+            target = package / path
+            target.parent.mkdir(parents=True, exist_ok=True)
+            target.write_text(Template((TEMPLATES / template).read_text(encoding="utf-8")).substitute(words), encoding="utf-8")
+    except FileExistsError as error:
+        raise ConfigError(f"{str(package)!r} exists already: choose another name or another folder") from error
+    except OSError as error:
+        raise ConfigError(f"cannot write {str(package)!r}: {error.strerror}; choose another folder") from error
+    return package

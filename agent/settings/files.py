@@ -1,7 +1,7 @@
 """The files that people write (configuration, suite, rules, fleet, campaign): a sample of each, and all mistakes of one at once."""
 
 import textwrap
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from pkgutil import resolve_name
@@ -10,7 +10,6 @@ from typing import Any, Literal, get_args, get_origin, get_type_hints
 import msgspec
 
 from edgemeter.agent import power, runtimes
-from edgemeter.agent.base.config import Config
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.base.toml import parse_toml
 from edgemeter.agent.base.toml_mistakes import Mistake, mistakes, near, without
@@ -22,18 +21,17 @@ from edgemeter.agent.power.detect import PROMOTED_BY
 
 @dataclass(frozen=True, slots=True)
 class FileKind:
-    """One kind of file, as `module:attribute`: its document, its sample, and what finds faults in one whose keys are all right."""
+    """One kind of file, as `module:attribute`: its document, its sample, and what finds faults in one whose keys are right, if any do."""
 
     what: str
     document: str
     sample: str
-    faults: str
+    faults: str = ""
 
 
 FILES: Mapping[str, FileKind] = {
     "agent": FileKind(
         "configuration of the agent", "edgemeter.agent.base.config:Config", "edgemeter.agent.base.config:SAMPLE",
-        "edgemeter.agent.settings.files:no_faults",
     ),
     "suite": FileKind(
         "suite of cases", "edgemeter.agent.contract.suite:SuiteFile", "edgemeter.agent.contract.suite:SAMPLE",
@@ -71,7 +69,8 @@ def sample(kind: str) -> str:
     if kind != "agent":
         return text
     tables = [data_sheet.example(name) for name in power.SENSORS]
-    return text + "".join(f"\n{_commented(table)}" for table in tables if table and table.splitlines()[0] not in text)
+    new_tables = [table.splitlines() for table in tables if table and table.splitlines()[0] not in text]
+    return text + "".join("\n" + "".join(f"# {line.removeprefix('# ')}\n" for line in lines) for lines in new_tables)
 
 
 def check_file(path: Path, kind: str | None = None) -> tuple[str, list[Mistake]]:
@@ -82,23 +81,18 @@ def check_file(path: Path, kind: str | None = None) -> tuple[str, list[Mistake]]
     """
     content = parse_toml(path, "file")
     kind = kind or _kind_of(content)
-    known = _known(kind)
-    document = resolve_name(known.document)
+    file_kind = _known(kind)
+    document = resolve_name(file_kind.document)
     found = mistakes(content, document)
     if kind == "agent":
         found += [*_wrong_choice(content), *_wrong_sensors(content.get("sensors"))]
-    faults: Callable[[Any, Path], Iterable[Mistake | str]] = resolve_name(known.faults)
     try:
         rest = msgspec.convert(without(content, found), document)
     except msgspec.ValidationError:
         # Something is missing: what the whole of it means is unknown until it is there.
         return kind, found
-    return kind, [*found, *(one if isinstance(one, Mistake) else Mistake("", "", one) for one in faults(rest, path))]
-
-
-def no_faults(_document: Config, _path: Path) -> Iterator[Mistake]:
-    """Yield nothing: whatever can be wrong with a configuration is found in its keys."""
-    yield from ()
+    faults: Iterable[Mistake | str] = resolve_name(file_kind.faults)(rest, path) if file_kind.faults else ()
+    return kind, [*found, *(fault if isinstance(fault, Mistake) else Mistake("", "", fault) for fault in faults)]
 
 
 def faults_of_suite(document: SuiteFile, path: Path) -> Iterator[Mistake]:
@@ -145,14 +139,10 @@ def _wrong_sensors(tables: object) -> Iterator[Mistake]:
                 yield Mistake(section, key, f"no such key: {near(key, known)}")
             elif key not in texts:
                 yield Mistake(section, key, f"expected a text, found {value!r}: write it in quotation marks")
-        yield from _refused(section, name, texts)
-
-
-def _refused(section: str, name: str, table: Mapping[str, str]) -> Iterator[Mistake]:
-    try:
-        power.create(name, **table).close()
-    except ConfigError as error:
-        yield Mistake(section, "", str(error).removeprefix(f"{section} "))
+        try:
+            power.create(name, **texts).close()
+        except ConfigError as error:
+            yield Mistake(section, "", str(error).removeprefix(f"{section} "))
 
 
 def _explained(text: str) -> str:
@@ -184,7 +174,3 @@ def _kind_of(content: Mapping[str, Any]) -> str:
         return len(content.keys() & keys), -sum(len(one.place) <= 1 for one in mistakes(content, document))
 
     return max(FILES, key=likeness)
-
-
-def _commented(table: str) -> str:
-    return "".join(f"# {line.removeprefix('# ')}\n" for line in table.splitlines())

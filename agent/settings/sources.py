@@ -42,8 +42,9 @@ def settings(path: Path | None, options: Mapping[str, Any], environ: Mapping[str
     """
     file = path or config.file_in_use()
     written = Config() if file is None else read_toml(file, Config, "configuration")
-    certified, given = config.as_certified(written), set(_keys_in(file))
-    found = [_home(environ)]
+    certified, given = config.as_certified(written), set(msgspec.toml.decode(file.read_bytes()) if file else ())
+    home_variable = next((name for name in ("EDGEMETER_HOME", "XDG_DATA_HOME") if environ.get(name)), DEFAULT)
+    found = [Setting("home", str(config.home()), home_variable)]
     for field in msgspec.structs.fields(Config):
         key = field.name
         if key == "sensors":
@@ -60,12 +61,3 @@ def settings(path: Path | None, options: Mapping[str, Any], environ: Mapping[str
         found.append(Setting(key, list(value) if isinstance(value, tuple) else value, source))
     sensors = [(f"sensors.{name}.{key}", value) for name, table in written.sensors.items() for key, value in table.items()]
     return [*found, *(Setting(key, value, str(file)) for key, value in sensors)]
-
-
-def _home(environ: Mapping[str, str]) -> Setting:
-    source = next((name for name in ("EDGEMETER_HOME", "XDG_DATA_HOME") if environ.get(name)), DEFAULT)
-    return Setting("home", str(config.home()), source)
-
-
-def _keys_in(file: Path | None) -> list[str]:
-    return [] if file is None else list(msgspec.toml.decode(file.read_bytes()))
