@@ -46,7 +46,7 @@ def test_a_range_that_rounds_to_one_figure_is_one_figure():
 
 def test_numbers_have_the_form_of_the_noun_that_fits():
     """One run, two runs."""
-    assert (figures.count(1, "run"), figures.count(2, "run"), figures.count(1200, "run")) == ("1 run", "2 runs", "1,200 runs")
+    assert [figures.count(number, "run") for number in (1, 2, 1200)] == ["1 run", "2 runs", "1,200 runs"]
 
 
 def test_a_page_has_signs_where_a_terminal_has_letters():
@@ -58,9 +58,7 @@ def test_a_page_has_signs_where_a_terminal_has_letters():
 
 def test_what_steers_a_terminal_does_not_come_through():
     """A record holds whatever a device sent."""
-    assert (
-        figures.printable("board\x1b[31m\n\u202e") == "board\N{REPLACEMENT CHARACTER}[31m\N{REPLACEMENT CHARACTER}\N{REPLACEMENT CHARACTER}"
-    )
+    assert figures.printable("board\x1b[31m\n\u202e").replace("\N{REPLACEMENT CHARACTER}", "?") == "board?[31m??"
 
 
 def test_a_time_is_utc_and_one_that_no_calendar_has_is_a_number():

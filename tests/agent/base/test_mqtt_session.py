@@ -1,14 +1,20 @@
-"""Facts about one client's session, beside what the publisher's tests show of it."""
+"""Facts about one client's session, beside what the publisher's tests show: what is on the way, why it ended, when it comes back."""
 
+import heapq
+import random
 import socketserver
 import threading
 
 import pytest
+from paho.mqtt.packettypes import PacketTypes
+from paho.mqtt.reasoncodes import ReasonCode
 
+from edgemeter.agent.base import mqtt_session
 from edgemeter.agent.base.broker_address import BrokerAddress
-from edgemeter.agent.base.mqtt_session import MqttSession, OutstandingPublishes, SessionProfile
-from tests.fixtures.mqtt_peer import wait_until
-from tests.fixtures.servers import LOOPBACK
+from edgemeter.agent.base.mqtt_session import MqttSession, OutstandingPublishes, SessionEvents, SessionProfile
+from tests.fixtures.mqtt_peer import Peer, wait_until
+from tests.fixtures.rows import table_row
+from tests.fixtures.servers import LOOPBACK, address_of, mosquitto
 
 
 class Mute(socketserver.StreamRequestHandler):
@@ -26,7 +32,7 @@ class Mute(socketserver.StreamRequestHandler):
                 topics.append(body[2 : 2 + body[1]].decode())
 
 
-class Events:
+class Events(SessionEvents):
     """Publishes one message whenever a connection is up."""
 
     def __init__(self):
@@ -37,15 +43,6 @@ class Events:
         """Say which connection this is."""
         self.times += 1
         self.session.publish(f"greeting/{self.times}", b"x")
-
-    def disconnected(self, reason):
-        """Take no note."""
-
-    def received(self, message):
-        """Take no note."""
-
-    def answered(self, refusal):
-        """Take no note."""
 
 
 @pytest.fixture
@@ -129,3 +126,90 @@ def test_an_unacknowledged_publish_goes_with_the_connection():
     outstanding.published(1, qos=1)
     outstanding.reconnected()
     assert len(outstanding) == 0
+
+
+@pytest.mark.mosquitto
+def test_a_broker_that_is_gone_is_not_an_unspecified_error(tmp_path):
+    """Killed: a sentence that says what may be the matter."""
+    server = mosquitto(tmp_path)
+    server.start()
+    peer = Peer(address_of(server))
+    server.kill()
+    assert wait_until(lambda: bool(peer.reasons), 20)
+    peer.close()
+    assert "the line or the broker failed" in peer.reasons[0]
+    assert "Unspecified" not in peer.reasons[0]
+
+
+def test_every_reason_that_is_put_in_words_is_one_of_paho():
+    """A misspelt one would never be seen."""
+    for name in [*mqtt_session._MEANINGS, mqtt_session.TAKEN_OVER, mqtt_session._UNSPECIFIED]:
+        assert str(ReasonCode(PacketTypes.DISCONNECT, name)) == name
+
+
+def test_a_reason_that_a_program_reads_stays_as_it_is():
+    """And one that nobody has words for."""
+    for was_up in [True, False]:
+        with table_row(was_up):
+            assert mqtt_session.disconnect_reason(mqtt_session.TAKEN_OVER, was_up=was_up) == mqtt_session.TAKEN_OVER
+            assert mqtt_session.disconnect_reason("Server moved", was_up=was_up) == "Server moved"
+            assert "Unspecified" not in mqtt_session.disconnect_reason("Unspecified error", was_up=was_up)
+
+
+AGENTS = 1000
+# What a small broker takes of TLS connections; who comes in a second beyond that fails and tries again.
+TAKES_PER_S = 100
+
+
+def come_back(wait_s, down_s=0.0, takes_per_s=TAKES_PER_S):
+    """Return when each agent was in, and how many tries each second saw, after the broker broke at 0 and was back after `down_s`."""
+    tries = [(wait_s(0), agent, 0) for agent in range(AGENTS)]
+    heapq.heapify(tries)
+    seen, taken, done_s = {}, {}, []
+    while tries:
+        now_s, agent, failures = heapq.heappop(tries)
+        second = int(now_s)
+        if now_s >= down_s:
+            seen[second] = seen.get(second, 0) + 1
+            if taken.get(second, 0) < takes_per_s:
+                taken[second] = taken.get(second, 0) + 1
+                done_s.append(now_s)
+                continue
+        heapq.heappush(tries, (now_s + wait_s(failures + 1), agent, failures + 1))
+    return done_s, seen
+
+
+@pytest.fixture
+def drawn():
+    """Return the waits of agents whose luck is always the same."""
+    luck = random.Random(7)  # noqa: S311 - a repeatable simulation
+    return lambda failures: mqtt_session.backoff_s(failures, luck.uniform)
+
+
+def test_a_thousand_agents_are_back_soon_and_do_not_stampede(drawn):
+    """A broker that takes 100 a second has all of them within a minute, and no second sees a third of them."""
+    done_s, seen = come_back(drawn)
+    assert len(done_s) == AGENTS
+    assert max(done_s) < 60
+    assert max(seen.values()) < 0.33 * AGENTS
+
+
+def test_after_a_power_cut_of_ten_minutes_they_come_spread_over_a_minute(drawn):
+    """The longer nobody answered, the wider they are spread: what a broker sees is near what it takes."""
+    done_s, seen = come_back(drawn, down_s=600.0)
+    assert max(done_s) < 600 + 2 * mqtt_session.LONGEST_BACKOFF_S
+    assert max(seen.values()) < 60
+    assert sum(seen.values()) < 1.1 * AGENTS
+
+
+def test_a_wait_that_is_only_shaken_would_stampede():
+    """What the simulation is for: 5 s, 10 s, 20 s ... each +-25% hits the same broker with far more at once."""
+    luck = random.Random(7)  # noqa: S311 - as above
+    _, seen = come_back(lambda failures: min(60.0, 0.65 * 2.0**failures) * luck.uniform(0.75, 1.25))
+    assert max(seen.values()) > 0.9 * AGENTS
+
+
+def test_no_wait_is_longer_than_a_minute_or_none_at_all(drawn):
+    """Every wait lies between the shortest and the longest, after 2,000 failures in a row too."""
+    waits = [drawn(failures) for failures in range(2000)]
+    assert mqtt_session.SHORTEST_BACKOFF_S <= min(waits) <= max(waits) <= mqtt_session.LONGEST_BACKOFF_S

@@ -43,13 +43,10 @@ def scored(folder, truth, detections):
 
 def test_json_has_the_names_that_others_script_against(tmp_path):
     """Figures, counts, classes, warnings; what has no object to find is null."""
-    one = scored(tmp_path, make_truth(), found(make_truth()))
-    assert set(KEYS) <= set(one)
-    assert one["ap"] == pytest.approx(1)
-    assert one["ap_large"] is None
-    assert one["images"] == 2
-    assert one["detections"] == 4
-    assert one["per_class"] == {"cat": pytest.approx(1), "dog": pytest.approx(1)}
+    scores = scored(tmp_path, make_truth(), found(make_truth()))
+    assert set(KEYS) <= set(scores)
+    assert (scores["ap"], scores["ap_large"], scores["images"], scores["detections"]) == (pytest.approx(1), None, 2, 4)
+    assert scores["per_class"] == {"cat": pytest.approx(1), "dog": pytest.approx(1)}
 
 
 def test_images_without_detections_count_and_are_reported(tmp_path):
@@ -89,29 +86,21 @@ def test_an_ap_of_nothing_suggests_how_the_boxes_were_probably_meant(tmp_path, w
     assert any(said in warning for warning in one["warnings"])
 
 
-def test_a_truth_of_crowds_only_explains_why_there_is_no_ap(tmp_path):
-    """Nobody has to find a crowd."""
-    one = scored(tmp_path, crowded(iscrowd=1), [])
-    assert one["ap"] is None
-    assert one["warnings"] == ["the annotations contain crowds only, which need not be detected, so there is no AP"]
-
-
 def test_no_detections_are_an_ap_of_zero(tmp_path):
     """A model that finds nothing is not without a figure."""
-    one = scored(tmp_path, make_truth(), [])
-    assert one["ap"] == 0
-    assert one["ap50"] == 0
-    assert one["ar_100"] == 0
-    assert one["detections"] == 0
+    scores = scored(tmp_path, make_truth(), [])
+    assert [scores[key] for key in ("ap", "ap50", "ar_100", "detections")] == [0, 0, 0, 0]
 
 
-def test_no_objects_are_no_ap(tmp_path):
-    """Null in every figure, and a warning says why."""
-    truth = make_truth()
-    truth["annotations"] = []
-    one = scored(tmp_path, truth, found(make_truth()))
-    assert {one[key] for key in KEYS[:12]} == {None}
-    assert one["warnings"] == ["the annotations contain no objects, so there is no AP"]
+def test_without_anything_to_find_there_is_no_ap(tmp_path):
+    """Null in every figure, and a warning says why: no objects, or crowds, which nobody has to find."""
+    for truth, detections, why in (
+        ({**make_truth(), "annotations": []}, found(make_truth()), "no objects"),
+        (crowded(iscrowd=1), [], "crowds only, which need not be detected"),
+    ):
+        scores = scored(tmp_path, truth, detections)
+        assert {scores[key] for key in KEYS[:12]} == {None}
+        assert scores["warnings"] == [f"the annotations contain {why}, so there is no AP"]
 
 
 def test_images_need_no_file_names_and_categories_no_order(tmp_path):

@@ -38,16 +38,11 @@ def test_help_imports_nothing_heavy():
         assert f"\n  {command}" in done.stdout
 
 
-def test_the_help_teaches_by_an_example():
-    """As a process of its own; the pages of all other commands are checked in `test_command_tree.py`."""
-    done = run("--help")
-    assert done.returncode == 0, done.stderr
-    assert "Example: edgemeter" in done.stdout
-
-
-def test_schema_is_a_json_schema_of_records():
-    """`edgemeter config schema` prints JSON."""
+def test_help_schema_and_version_are_printed():
+    """The first with an example (the pages of all other commands are checked in `test_command_tree.py`), the second as JSON."""
+    assert "Example: edgemeter" in run("--help").stdout
     assert json.loads(run("config", "schema").stdout)["title"] == "Edgemeter run record"
+    assert run("--version").stdout.startswith("edgemeter, version ")
 
 
 def test_a_misspelt_file_is_reported_with_the_nearest_name(tmp_path):
@@ -58,53 +53,44 @@ def test_a_misspelt_file_is_reported_with_the_nearest_name(tmp_path):
     assert "did you mean detector_fp32.tflite?" in done.stderr
 
 
-def test_the_version_is_printed():
-    """`edgemeter --version` shows it."""
-    assert run("--version").stdout.startswith("edgemeter, version ")
-
-
 def test_wrong_usage_is_one_line_with_the_remedy(tmp_path):
-    """No traceback; the exit status tells wrong usage from failure."""
-    for folder, arguments, status, says in in_folders(
+    """No traceback; status 2."""
+    for folder, arguments, says in in_folders(
         tmp_path,
         [
-            (("run",), 2, "give either one SUITE file (.toml) or models"),
-            (("run", "--model", "none.tflite"), 2, "there is no model at"),
-            (("run", "--model", "modles/none.tflite"), 2, "for there is no folder '"),
-            (("run", "--model", "none.xyz"), 2, "there is no model 'none.xyz', neither as a file nor in the catalogue"),
-            (("run", "a.toml", "b.toml"), 2, "give either one SUITE file (.toml) or models"),
-            (("run", "a.onnx", "b.onnx", "--name", "x"), 2, "--name belongs to one model, 2 are given"),
-            (("run", "edgemeter-shapes_int9.tflite"), 2, "did you mean edgemeter-shapes_int8.tflite"),
-            (("run", "yolox-nanno"), 2, "did you mean yolox-nano"),
-            (("run", "yolox-nano"), 2, "fetch it with `edgemeter models fetch yolox-nano`"),
-            (("run", "none.toml"), 2, "cannot read the suite 'none.toml': No such file"),
-            (("run", "--model", "x.onnx", "--threads", "0"), 2, "threads"),
-            (("run", "--model", "x.onnx", "--mode", "fast"), 2, "'fast' is not one of"),
-            (("frobnicate",), 2, "No such command 'frobnicate'"),
-            (("doctor", "--config", "none.toml"), 2, "cannot read the configuration 'none.toml'"),
-            (("agent", "publish"), 2, "no broker is named"),
-            (("agent", "publish", "--broker", "b", "--device", "a/b"), 2, "'a/b' is not a valid device name"),
-            (("run", "--model", "x.replay.json", "--device", "Küche"), 2, "'Küche' is not a valid device name"),
-            (("agent", "up", "--broker", "b", "--device", "+"), 2, "'+' is not a valid device name"),
-            (("agent", "up", "--broker", "b", "--fleet", "x" * 129), 2, "is not a valid fleet name"),
-            (("collector", "up", "--broker", "b", "--ledger", ""), 2, "'.' is a folder, not an edgemeter ledger"),
-            (("agent", "publish", "--broker", "b", "--delivery-timeout", "nan"), 2, "'nan' is not a finite number"),
-            (("collector", "load", "--broker", "b", "--rate", "inf"), 2, "'inf' is not a finite number"),
-            (("collector", "load", "--broker", "b", "--seconds", "nan"), 2, "'nan' is not a finite number"),
-            (("collector", "up", "--broker", "b", "--keep-days", "inf"), 2, "'inf' is not a finite number"),
-            (("agent", "up"), 2, "no broker is named"),
-            (("agent", "up", "--broker", "mqtts://b", "--broker-user-file", "none"), 2, "cannot read the broker user from 'none'"),
-            (
-                ("agent", "publish", "--broker", "mqtts://b", "--broker-ca-file", "none.pem"),
-                2,
-                "cannot read the broker's CA certificate 'none.pem'",
-            ),
-            (("agent", "publish", "--broker", "b", "--broker-key-file", "none.pem"), 2, "write mqtts://"),
+            (("run",), "give either one SUITE file (.toml) or models"),
+            (("run", "--model", "none.tflite"), "there is no model at"),
+            (("run", "--model", "modles/none.tflite"), "for there is no folder '"),
+            (("run", "--model", "none.xyz"), "there is no model 'none.xyz', neither as a file nor in the catalogue"),
+            (("run", "a.toml", "b.toml"), "give either one SUITE file (.toml) or models"),
+            (("run", "a.onnx", "b.onnx", "--name", "x"), "--name belongs to one model, 2 are given"),
+            (("run", "edgemeter-shapes_int9.tflite"), "did you mean edgemeter-shapes_int8.tflite"),
+            (("run", "yolox-nanno"), "did you mean yolox-nano"),
+            (("run", "yolox-nano"), "fetch it with `edgemeter models fetch yolox-nano`"),
+            (("run", "none.toml"), "cannot read the suite 'none.toml': No such file"),
+            (("run", "--model", "x.onnx", "--threads", "0"), "threads"),
+            (("run", "--model", "x.onnx", "--mode", "fast"), "'fast' is not one of"),
+            (("frobnicate",), "No such command 'frobnicate'"),
+            (("doctor", "--config", "none.toml"), "cannot read the configuration 'none.toml'"),
+            (("agent", "publish"), "no broker is named"),
+            (("agent", "publish", "--broker", "b", "--device", "a/b"), "'a/b' is not a valid device name"),
+            (("run", "--model", "x.replay.json", "--device", "Küche"), "'Küche' is not a valid device name"),
+            (("agent", "up", "--broker", "b", "--device", "+"), "'+' is not a valid device name"),
+            (("agent", "up", "--broker", "b", "--fleet", "x" * 129), "is not a valid fleet name"),
+            (("collector", "up", "--broker", "b", "--ledger", ""), "'.' is a folder, not an edgemeter ledger"),
+            (("agent", "publish", "--broker", "b", "--delivery-timeout", "nan"), "'nan' is not a finite number"),
+            (("collector", "load", "--broker", "b", "--rate", "inf"), "'inf' is not a finite number"),
+            (("collector", "load", "--broker", "b", "--seconds", "nan"), "'nan' is not a finite number"),
+            (("collector", "up", "--broker", "b", "--keep-days", "inf"), "'inf' is not a finite number"),
+            (("agent", "up"), "no broker is named"),
+            (("agent", "up", "--broker", "mqtts://b", "--broker-user-file", "none"), "cannot read the broker user from 'none'"),
+            (("agent", "publish", "--broker", "mqtts://b", "--broker-ca-file", "none.pem"), "broker's CA certificate 'none.pem'"),
+            (("agent", "publish", "--broker", "b", "--broker-key-file", "none.pem"), "write mqtts://"),
         ],
     ):
         with table_row(arguments):
             done = run(*arguments, cwd=folder)
-            assert (done.returncode, done.stdout) == (status, "")
+            assert (done.returncode, done.stdout) == (2, "")
             assert says in done.stderr
             assert "Traceback" not in done.stderr
             assert len(done.stderr.strip().splitlines()) == 1 or done.stderr.startswith("Usage:")

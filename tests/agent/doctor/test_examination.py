@@ -3,6 +3,7 @@
 import io
 import subprocess
 import sys
+from pathlib import Path
 
 import msgspec
 import pytest
@@ -67,30 +68,21 @@ def test_a_hot_machine_in_swap_without_memory_is_warned_of(tmp_path):
     assert found["memory"].what.startswith("0.2 GB of 0.9 GB")
 
 
-def test_a_jetson_has_its_own_remedy(tmp_path):
-    """jetson_clocks, and that nvpmodel does not answer."""
-    found = _machine(machine_trees.jetson_orin_nano(tmp_path))
-    assert found["governor"].remedy == "`sudo jetson_clocks`"
-    assert found["power mode"].state == "absent"
-
-
-def test_a_32_bit_system_has_no_wheels(tmp_path):
-    """Reported before somebody searches for them in vain."""
-    found = _machine(machine_trees.raspberry_pi_5(tmp_path), "armv7l")
-    assert (found["system"].state, found["system"].remedy) == ("warn", "install the 64-bit system")
-
-
-def test_a_coral_on_usb_2_is_warned_of(tmp_path):
-    """Its link's speed is half of its speed."""
-    found = _machine(write(machine_trees.raspberry_pi_5(tmp_path), {"sys/bus/usb/devices/2-1/speed": "480\n"}))
-    assert (found["accelerator"].state, "USB 3" in found["accelerator"].remedy) == ("warn", True)
-
-
-def test_a_guest_is_warned_of_its_neighbours(tmp_path):
-    """A container on a virtual machine."""
+def test_each_machine_is_warned_of_what_slows_it(tmp_path):
+    """Clocks that a Jetson's own command fixes, 32 bits without wheels, a link of half the speed, neighbours in a virtual machine."""
     guest = {".dockerenv": "", "proc/cpuinfo": "processor : 0\nflags : hypervisor\nmodel name : AMD EPYC\n"}
-    found = _machine(write(tmp_path, guest), "x86_64")
-    assert (found["virtualisation"].state, found["virtualisation"].what[:17]) == ("warn", "runs in docker in")
+    pi = machine_trees.raspberry_pi_5
+    for root, make, changes, arch, name, text in (
+        (tmp_path / "jetson", machine_trees.jetson_orin_nano, {}, "aarch64", "governor", "`sudo jetson_clocks`"),
+        (tmp_path / "32", pi, {}, "armv7l", "system", "install the 64-bit system"),
+        (tmp_path / "usb", pi, {"sys/bus/usb/devices/2-1/speed": "480\n"}, "aarch64", "accelerator", "USB 3"),
+        (tmp_path / "guest", Path, guest, "x86_64", "virtualisation", "runs in docker in"),
+    ):
+        with table_row(name):
+            finding = _machine(write(make(root), changes), arch)[name]
+            assert finding.state == "warn"
+            assert text in f"{finding.what} {finding.remedy}"
+    assert _machine(tmp_path / "jetson")["power mode"].state == "absent"
 
 
 def test_a_machine_that_reports_nothing_is_no_exception(tmp_path):

@@ -96,21 +96,13 @@ def test_what_is_no_bundle_is_refused(board, tmp_path, held):
 
 def test_an_older_version_and_a_bad_one_are_refused_unless_allowed(board):
     """Before anything is fetched."""
-    (board.home / "update" / "bad.json").write_text(
-        json.dumps({"2.0": {"attempts": 1, "is_bad": True, "reason": "it crashed", "ended_ns": 1}})
-    )
+    versions = (("2.0", True), ("3.0", False))
+    bad = {name: {"attempts": 1, "is_bad": is_bad, "reason": "it crashed", "ended_ns": 1} for name, is_bad in versions}
+    (board.home / "update" / "bad.json").write_text(json.dumps(bad))
     for version, even_if, why in (("1.4", ("bad",), "older than the running 1.5"), ("2.0", ("older",), "it crashed")):
         with pytest.raises(ConfigError, match=why):
             order.check(wanted(version, even_if=even_if).work, board.home, release(board))
-    (board.home / "update" / "bad.json").write_text(
-        json.dumps(
-            {
-                "2.0": {"attempts": 1, "is_bad": True, "reason": "x", "ended_ns": 1},
-                "3.0": {"attempts": 1, "is_bad": False, "reason": "x", "ended_ns": 1},
-            }
-        )
-    )
-    assert update_release.bad_versions(board.home) == {"2.0": "x"}
+    assert update_release.bad_versions(board.home) == {"2.0": "it crashed"}
     order.check(wanted("1.4", even_if=("older",)).work, board.home, release(board))
     order.check(wanted("2.0", even_if=("bad",)).work, board.home, release(board))
     order.check(wanted("3.0").work, board.home, release(board))
@@ -140,11 +132,8 @@ def test_the_outcome_is_reported_to_the_job_that_requested_it(board):
     assert order.came_of(wanted(), board.home) is None
     outcome.write_text("{")
     assert order.came_of(wanted(), board.home) is None
-    outcome.write_text(
-        json.dumps(
-            {"job": "update-1", "attempt": 1, "version": "2.0", "from": "1.5", "state": "failed", "reason": "rolled back", "ended_ns": 1}
-        )
-    )
+    document = {"job": "update-1", "attempt": 1, "version": "2.0", "from": "1.5", "state": "failed", "reason": "rolled back", "ended_ns": 1}
+    outcome.write_text(json.dumps(document))
     assert order.came_of(wanted(attempt=2), board.home) is None
     assert order.came_of(wanted(), board.home) == ("failed", "rolled back")
     order.carry_out(wanted(), board.bundle("2.0"), board.home, release(board))

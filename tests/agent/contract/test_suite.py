@@ -63,10 +63,7 @@ def test_lengths_of_a_language_model_are_swept_and_have_defaults(tmp_path):
     lengths = [(128, 1), (128, 64), (512, 1), (512, 64)]
     assert found == [*((*pair, "llama", True) for pair in lengths), (None, None, "onnx", False)]
     plain = _suite(tmp_path, text.format("")).cases[0]
-    assert plain.prompt_tokens == 512
-    assert plain.output_tokens == 128
-    assert plain.queries == 11
-    assert plain.agreement == "never"
+    assert (plain.prompt_tokens, plain.output_tokens, plain.queries, plain.agreement) == (512, 128, 11, "never")
     assert plain.label == "a.gguf llama 1 thread 512+128 tokens"
     assert _suite(tmp_path, text.format('mode = "normal"')).cases[0].queries == 64
 

@@ -1,4 +1,4 @@
-"""Facts about the daemon, as a process, over a real broker."""
+"""Facts about the daemon, as a process, over a real broker; and about its handlers."""
 
 import os
 import signal
@@ -142,11 +142,7 @@ def test_a_birth_that_cannot_be_built_carries_the_name(tmp_path, caplog):
     """A configuration that became wrong meanwhile does not keep the agent from delivering."""
     wrong = tmp_path / "wrong.toml"
     wrong.write_text("x = 1\n")
-    told = birth.read_apart("pi-1", "lab", 7, str(wrong))
-    assert told.device == "pi-1"
-    assert told.fleet == "lab"
-    assert told.session == 7
-    assert told.board is None
-    assert told.runtimes == {}
+    born = birth.read_apart("pi-1", "lab", 7, str(wrong))
+    assert (born.device, born.fleet, born.session, born.board, born.runtimes) == ("pi-1", "lab", 7, None, {})
     assert "it reports its name only" in caplog.text
     assert birth.read_apart("pi-1", "lab", 7, None) == birth.read("pi-1", "lab", 7, config.read())

@@ -1,3 +1,5 @@
+"""Facts about the device lock: one process at a time speaks for a device."""
+
 import subprocess
 import sys
 import textwrap
