@@ -102,12 +102,6 @@ def test_an_absent_sensor_is_reported():
     assert "set path" in str(result.exception)
 
 
-def test_neither_or_both_of_name_and_recording_is_wrong_usage(trace):
-    """`sensors read` takes either the name of a sensor or a recording: exit status 2 otherwise."""
-    assert CliRunner().invoke(sensors, ["read"]).exit_code == 2
-    assert CliRunner().invoke(sensors, ["read", "replay", "--from", str(trace)]).exit_code == 2
-
-
 def test_the_list_shows_watts_and_what_a_run_would_use(configuration):
     """A replay is shown where it is configured, and never chosen by itself."""
     document = json.loads(run("--config", configuration, "--json").stdout)
@@ -186,10 +180,11 @@ def test_a_calibration_is_made_kept_and_used(two_traces):
     assert shown["good"] == pytest.approx(2.4, rel=0.01)
 
 
-def test_calibrating_needs_one_kind_of_reference(two_traces):
-    """A sensor or typed readings; not both, not none, not itself; and a scope that there is."""
-    for arguments in ((), ("--against", "good", "--typed")):
-        assert CliRunner().invoke(sensors, ["calibrate", "cheap", *arguments]).exit_code == 2
+def test_one_source_of_readings_has_to_be_named(two_traces):
+    """To calibrate: a sensor or typed readings, not both, none or itself, of a scope that there is; to read: a name or a recording."""
+    both, either = ("calibrate", "cheap", "--against", "good", "--typed"), ("calibrate", "cheap")
+    for arguments in (both, either, ("read",), ("read", "replay", "--from", str(two_traces))):
+        assert CliRunner().invoke(sensors, arguments).exit_code == 2, arguments
     for arguments, said in ((("--against", "cheap"), "its own reference"), (("--typed", "--reference-scope", "all"), "no scope 'all'")):
         result = CliRunner().invoke(sensors, ["calibrate", "cheap", *arguments, "--config", str(two_traces)])
         assert said in str(result.exception)
