@@ -37,8 +37,8 @@ _PLACES = {
 def __getattr__(name: str) -> Any:
     if name not in _PLACES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    found = globals()[name] = resolve_name(_PLACES[name])
-    return found
+    attribute = globals()[name] = resolve_name(_PLACES[name])
+    return attribute
 
 
 def __dir__() -> list[str]:

@@ -31,13 +31,13 @@ def load(*sources: str | Path, columns: Sequence[str] | None = None) -> dict[str
     Raises:
         EdgemeterError: a source is absent, not ours or not reachable, or a column is unknown.
     """
-    chosen = chosen_columns(columns)
+    run_columns = chosen_columns(columns)
     selections = [parse_selection(str(source)) for source in sources] or [selections_of("", {})]
     runs = oldest_first(run for selection in selections for run in selection.runs())
-    for left_out in (one for selection in selections for one in selection.unreadable):
+    for left_out in (entry for selection in selections for entry in selection.unreadable):
         logger.warning("left out: %s: %s", left_out.run, left_out.reason)
     started = np.array([run.started_at_ns for run in runs], np.int64).astype("datetime64[ns]")
-    return {"started_at": started, **{column.name: _values(column, runs) for column in chosen if column.name != "started_at_ns"}}
+    return {"started_at": started, **{column.name: _values(column, runs) for column in run_columns if column.name != "started_at_ns"}}
 
 
 def _values(column: RunColumn, runs: Sequence[RunRecord]) -> NDArray[Any]:
@@ -46,6 +46,6 @@ def _values(column: RunColumn, runs: Sequence[RunRecord]) -> NDArray[Any]:
         return np.array(values, np.int64)
     if column.kind in ("integer", "float"):
         return np.array([np.nan if value is None else value for value in values], np.float64)
-    found = np.empty(len(values), object)
-    found[:] = values
-    return found
+    objects = np.empty(len(values), object)
+    objects[:] = values
+    return objects

@@ -96,16 +96,16 @@ def compare(
     """
     options = _options(settings, images=images, annotations=annotations, mode=mode, power=power)
     paths = [Path(model) for model in models]
-    found = None
+    comparison = None
     try:
         quiet = nullcontext() if progress else quietly()
         with quiet, saving(config.read(options["config"]), logger.info, is_wanted=save) as keep:
-            found = compare_models.measure_models(paths, runs, matters_ratio, keep, options, logger.info)
+            comparison = compare_models.measure_models(paths, runs, matters_ratio, keep, options, logger.info)
     except EdgemeterError as error:
-        if found is None:
+        if comparison is None:
             raise
         logger.warning("%s", error)
-    return found
+    return comparison
 
 
 def _options(settings: dict[str, Any], **named: Any) -> dict[str, Any]:

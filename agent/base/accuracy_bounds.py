@@ -29,21 +29,21 @@ class DifferenceBounds:
     reason: str = ""
 
 
-def difference_bounds(own: BoundedFigure, other: BoundedFigure) -> DifferenceBounds:
-    """Return the bounds of `own` - `other`.
+def difference_bounds(figure: BoundedFigure, other: BoundedFigure) -> DifferenceBounds:
+    """Return the bounds of `figure` - `other`.
 
     Two figures that are equal in every part have no bounds: on these images they are the same, and how far they may lie apart on others
     does not show.
     """
-    difference = own.value - other.value
-    if paired := paired_bounds(difference, own.without_parts, other.without_parts):
+    difference = figure.value - other.value
+    if paired := paired_bounds(difference, figure.without_parts, other.without_parts):
         return DifferenceBounds(paired)
-    has_parts = bool(own.without_parts) and len(own.without_parts) == len(other.without_parts)
+    has_parts = bool(figure.without_parts) and len(figure.without_parts) == len(other.without_parts)
     if has_parts and difference == 0:
         return DifferenceBounds(None, SAME)
-    if own.low is None or own.high is None or other.low is None or other.high is None:
-        missing = own.reason or other.reason or "no bounds recorded"
+    if figure.low is None or figure.high is None or other.low is None or other.high is None:
+        missing = figure.reason or other.reason or "no bounds recorded"
         return DifferenceBounds(None, NOT_MOVED if has_parts else missing)
-    below = math.hypot(max(0.0, own.value - own.low), max(0.0, other.high - other.value))
-    above = math.hypot(max(0.0, own.high - own.value), max(0.0, other.value - other.low))
+    below = math.hypot(max(0.0, figure.value - figure.low), max(0.0, other.high - other.value))
+    above = math.hypot(max(0.0, figure.high - figure.value), max(0.0, other.value - other.low))
     return DifferenceBounds((difference - below, difference + above))

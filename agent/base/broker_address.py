@@ -151,6 +151,6 @@ def connect_socket(address: BrokerAddress, timeout_s: float) -> socket.socket:
 def _receive(connection: socket.socket, size: int) -> bytes:
     received = b""
     with contextlib.suppress(ConnectionResetError, ssl.SSLEOFError):
-        while len(received) < size and (more := connection.recv(size - len(received))):
-            received += more
+        while len(received) < size and (chunk := connection.recv(size - len(received))):
+            received += chunk
     return received

@@ -17,10 +17,12 @@ class DefaultGroup(click.Group):
     def resolve_command(self, ctx: click.Context, args: list[str]) -> tuple[str | None, click.Command | None, list[str]]:
         """Return the name, the command and its arguments."""
         if self.invoke_without_command and not ctx.resilient_parsing:
-            given = [one for one in self.params if one.name and ctx.get_parameter_source(one.name) is ParameterSource.COMMANDLINE]
-            if given:
+            early_options = [
+                param for param in self.params if param.name and ctx.get_parameter_source(param.name) is ParameterSource.COMMANDLINE
+            ]
+            if early_options:
                 raise click.UsageError(
-                    f"write {given[0].opts[0]} after the subcommand: {ctx.command_path} {args[0]} {given[0].opts[0]} ..."
+                    f"write {early_options[0].opts[0]} after the subcommand: {ctx.command_path} {args[0]} {early_options[0].opts[0]} ..."
                 )
         return super().resolve_command(ctx, args)
 
@@ -31,7 +33,7 @@ class CommandGroup(DefaultGroup):
     def __init__(self, *args: Any, sections: Sections, **settings: Any) -> None:
         super().__init__(*args, **settings)
         self._sections = sections
-        self._places = {name: place for section in sections.values() for name, (place, _) in section.items()}
+        self._places = {name: address for section in sections.values() for name, (address, _) in section.items()}
 
     def list_commands(self, _ctx: click.Context) -> list[str]:
         """Return the names, in the order of the help."""
@@ -58,9 +60,9 @@ class ModalCommand(click.Command):
 
     def make_context(self, info_name: str | None, args: list[str], parent: click.Context | None = None, **extra: Any) -> click.Context:
         """Return the context of this command, or of the one that a flag chooses."""
-        for flag, place in self.modes.items():
+        for flag, address in self.modes.items():
             if flag in args:
-                command: click.Command = resolve_name(place)
+                command: click.Command = resolve_name(address)
                 return command.make_context(f"{info_name} {flag}", [word for word in args if word != flag], parent, **extra)
         return super().make_context(info_name, args, parent, **extra)
 

@@ -23,11 +23,11 @@ def completes(names: Callable[[], Iterable[str]], *, files: bool = False, severa
         if files and not incomplete:
             return [CompletionItem(incomplete, type="file")]
         before, comma, part = incomplete.rpartition(",") if several else ("", "", incomplete)
-        found = [f"{before}{comma}{name}" for name in names() if name.startswith(part)]
+        completed = [f"{before}{comma}{name}" for name in names() if name.startswith(part)]
         if not files:
-            return [CompletionItem(name) for name in found]
+            return [CompletionItem(name) for name in completed]
         # bash shows either what we list or the files that it finds, not both.
-        here = [path.name for path in Path().glob(f"{glob.escape(incomplete)}*")] if found and "/" not in incomplete else []
-        return [CompletionItem(name) for name in (*found, *here)] or [CompletionItem(incomplete, type="file")]
+        file_names = [path.name for path in Path().glob(f"{glob.escape(incomplete)}*")] if completed and "/" not in incomplete else []
+        return [CompletionItem(name) for name in (*completed, *file_names)] or [CompletionItem(incomplete, type="file")]
 
     return items

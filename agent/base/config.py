@@ -46,8 +46,8 @@ def read(path: Path | None = None) -> Config:
     Raises:
         ConfigError: it cannot be read, or has a wrong or unknown key (named with its path).
     """
-    found = path or file_in_use()
-    return Config() if found is None else as_certified(read_toml(found, Config, "configuration"))
+    config_file = path or file_in_use()
+    return Config() if config_file is None else as_certified(read_toml(config_file, Config, "configuration"))
 
 
 def places() -> list[Path]:
@@ -59,21 +59,21 @@ def places() -> list[Path]:
 def file_in_use() -> Path | None:
     """Return the first of the usual places that exists, None without any."""
     # os.path: a home that this user may not read (sudo -u) counts as one without the file.
-    return next((place for place in places() if os.path.exists(place)), None)  # noqa: PTH110 - see above
+    return next((path for path in places() if os.path.exists(path)), None)  # noqa: PTH110 - see above
 
 
-def as_certified(found: Config) -> Config:
+def as_certified(config: Config) -> Config:
     """Return it with the names in the device's certificate, if there is one.
 
     A fleet's broker knows a device by its certificate; its owner is in the file beside it, which a copied card may have changed.
     """
-    if found.broker_certificate_file is None:
-        return found
+    if config.broker_certificate_file is None:
+        return config
     try:
-        named = msgspec.json.decode(Path(found.broker_certificate_file).with_name("identity.json").read_bytes(), type=_CertifiedNames)
+        named = msgspec.json.decode(Path(config.broker_certificate_file).with_name("identity.json").read_bytes(), type=_CertifiedNames)
     except (OSError, msgspec.MsgspecError):
-        return found
-    return msgspec.structs.replace(found, device=named.device, fleet=named.fleet)
+        return config
+    return msgspec.structs.replace(config, device=named.device, fleet=named.fleet)
 
 
 class _CertifiedNames(msgspec.Struct, frozen=True, kw_only=True):
@@ -91,8 +91,8 @@ def home() -> Path:
 
     A user without a home, as in a container, has that of the agent's service.
     """
-    if own := os.environ.get("EDGEMETER_HOME"):
-        return Path(os.path.expanduser(own))  # noqa: PTH111 - one that cannot be expanded is no error
+    if folder := os.environ.get("EDGEMETER_HOME"):
+        return Path(os.path.expanduser(folder))  # noqa: PTH111 - one that cannot be expanded is no error
     return _user_folder("XDG_DATA_HOME", "~/.local/share") or SERVICE_HOME
 
 
@@ -108,15 +108,15 @@ def names(device: str | None, fleet: str | None, settings: Config) -> tuple[str,
     Raises:
         ConfigError: one is not a valid name: MQTT topics and collectors would reject it.
     """
-    found = (device or settings.device or this_device(), fleet or settings.fleet)
-    for what, name in zip(("device", "fleet"), found, strict=True):
+    device_and_fleet = (device or settings.device or this_device(), fleet or settings.fleet)
+    for kind, name in zip(("device", "fleet"), device_and_fleet, strict=True):
         try:
             msgspec.convert(name, Name)
         except msgspec.ValidationError as error:
             raise ConfigError(
-                f"{name!r} is not a valid {what} name: use up to 128 of A-Z, a-z, 0-9, space and ._:@-, starting with a letter or digit"
+                f"{name!r} is not a valid {kind} name: use up to 128 of A-Z, a-z, 0-9, space and ._:@-, starting with a letter or digit"
             ) from error
-    return found
+    return device_and_fleet
 
 
 def this_device() -> str:

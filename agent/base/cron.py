@@ -60,16 +60,16 @@ class Cron:
         # Local minutes begin with UTC ones everywhere since 1972.
         end_s = now_s + _HORIZON_S
         while now_s < end_s:
-            here = time.localtime(now_s)
-            gap_s = here.tm_gmtoff - time.localtime(now_s - 60).tm_gmtoff
+            local_time = time.localtime(now_s)
+            gap_s = local_time.tm_gmtoff - time.localtime(now_s - 60).tm_gmtoff
             if 0 < gap_s <= _SHIFT_S and not self.goes_by_real_time:
                 skipped = range(now_s - 60, now_s - 60 + gap_s, 60)
-                if self._fits(here) or any(self._fits(time.gmtime(t + 60 + here.tm_gmtoff - gap_s)) for t in skipped):
+                if self._fits(local_time) or any(self._fits(time.gmtime(t + 60 + local_time.tm_gmtoff - gap_s)) for t in skipped):
                     return now_s
-            elif self._fits(here) and (self.goes_by_real_time or not _is_repeated(now_s, here.tm_gmtoff)):
+            elif self._fits(local_time) and (self.goes_by_real_time or not _is_repeated(now_s, local_time.tm_gmtoff)):
                 return now_s
             # An hour in which nothing fits is left in one step; a gap begins with an hour in all zones that have one.
-            step = 1 if here.tm_hour in self.hours and self._fits_day(here) else 60 - here.tm_min
+            step = 1 if local_time.tm_hour in self.hours and self._fits_day(local_time) else 60 - local_time.tm_min
             now_s += 60 * step
         raise ConfigError("the schedule has no time in the next eight years: correct its day and month")
 
@@ -108,24 +108,24 @@ def _is_repeated(now_s: int, offset_s: int) -> bool:
     return 0 < back_s <= _SHIFT_S and time.localtime(now_s - back_s).tm_gmtoff == before_s
 
 
-def _field(field: str, text: str, what: str, lowest: int, highest: int, names: dict[str, int]) -> frozenset[int]:
-    found: set[int] = set()
+def _field(field: str, text: str, unit: str, lowest: int, highest: int, names: dict[str, int]) -> frozenset[int]:
+    numbers: set[int] = set()
     for part in field.split(","):
         stretch, slash, step_text = part.partition("/")
         first_text, dash, last_text = stretch.partition("-")
         if stretch == "*":
             # Sunday stands in the range twice.
-            first, last = lowest, min(highest, 6) if what == "day of week" else highest
+            first, last = lowest, min(highest, 6) if unit == "day of week" else highest
         else:
             first = _number(first_text, names)
             last = _number(last_text, names) if dash else first
         step = _number(step_text, {}) if slash else 1
         if not lowest <= first <= last <= highest or step < 1 or (slash and stretch != "*" and not dash):
             raise ConfigError(
-                f"{text!r} is not a schedule: {part!r} is not a {what} ({lowest}-{highest}, *, A-B, */N, A-B/N, lists of these)"
+                f"{text!r} is not a schedule: {part!r} is not a {unit} ({lowest}-{highest}, *, A-B, */N, A-B/N, lists of these)"
             )
-        found.update(range(first, last + 1, step))
-    return frozenset(found)
+        numbers.update(range(first, last + 1, step))
+    return frozenset(numbers)
 
 
 def _number(word: str, names: dict[str, int]) -> int:

@@ -122,8 +122,8 @@ def _claim(diff: Difference, change: float, other: str) -> str:
     is_faster = (diff.state == "lower") == (diff.figure == "latency")
     if diff.state == "alike":
         return f"is as fast as {other} within {percent(diff.matters)}"
-    times, shown = (1 / change, span(1 / high, 1 / low)) if diff.state == "lower" else (change, span(low, high))
-    return f"is {significant(times)} times {'faster' if is_faster else 'slower'} (95% {shown}{doubt})"
+    times, interval_text = (1 / change, span(1 / high, 1 / low)) if diff.state == "lower" else (change, span(low, high))
+    return f"is {significant(times)} times {'faster' if is_faster else 'slower'} (95% {interval_text}{doubt})"
 
 
 def _accuracy_claim(diff: Difference, change: float, bounds: Bounds, other: str) -> str:
@@ -152,12 +152,12 @@ def _energy_claim(diff: Difference, change: float, bounds: Bounds, other: str, d
 
 
 def _open(diff: Difference, change: float, other: str) -> str:
-    more = f"; {diff.note}" if diff.note else ""
+    note = f"; {diff.note}" if diff.note else ""
     if diff.figure == "accuracy":
         bounds = "" if diff.low is None or diff.high is None else f", 95% {diff.low * 100:+.1f} to {diff.high * 100:+.1f}"
-        return f"{diff.unit} ({change * 100:+.1f} points{bounds}{more})"
+        return f"{diff.unit} ({change * 100:+.1f} points{bounds}{note})"
     bounds = "" if diff.low is None or diff.high is None else f", 95% {span(diff.low, diff.high)}"
-    return f"{diff.figure} ({significant(change)} times {other}'s{bounds}{more})"
+    return f"{diff.figure} ({significant(change)} times {other}'s{bounds}{note})"
 
 
 def _listed(texts: Sequence[str]) -> str:

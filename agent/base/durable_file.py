@@ -48,7 +48,7 @@ def replacing(path: Path, mode: int = 0o600) -> Iterator[BinaryIO]:
     Raises:
         OSError: the folder cannot be written, or the disk is full.
     """
-    descriptor, made = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
+    descriptor, temporary_name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
     try:
         with os.fdopen(descriptor, "wb") as file:
             os.fchmod(descriptor, mode)
@@ -58,9 +58,9 @@ def replacing(path: Path, mode: int = 0o600) -> Iterator[BinaryIO]:
             yield file
             file.flush()
             os.fsync(descriptor)
-        Path(made).replace(path)
+        Path(temporary_name).replace(path)
     except BaseException:
-        Path(made).unlink(missing_ok=True)
+        Path(temporary_name).unlink(missing_ok=True)
         raise
     sync_folder(path.parent)
 

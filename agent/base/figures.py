@@ -83,12 +83,12 @@ def count(number: int, noun: str) -> str:
 
 def duration(seconds: float) -> str:
     """Return a length of time for people: `8 s`, `2 min 5 s`, `1 h 20 min`."""
-    whole = round(seconds)
-    if whole < 60:
-        return f"{whole} s"
-    minutes, rest = divmod(whole, 60)
+    whole_s = round(seconds)
+    if whole_s < 60:
+        return f"{whole_s} s"
+    minutes, remainder_s = divmod(whole_s, 60)
     if minutes < 60:
-        return f"{minutes} min {rest} s" if rest else f"{minutes} min"
+        return f"{minutes} min {remainder_s} s" if remainder_s else f"{minutes} min"
     return f"{minutes // 60} h {minutes % 60} min" if minutes % 60 else f"{minutes // 60} h"
 
 

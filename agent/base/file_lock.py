@@ -105,8 +105,8 @@ class RunLock(FileLock):
         Raises:
             UnavailableError: neither the board's lock file nor one in the home can be made.
         """
-        own = self._home / HOME_RUN_LOCK
-        if self.path == own:
+        home_lock = self._home / HOME_RUN_LOCK
+        if self.path == home_lock:
             # What is wrong with the folder shows when the lock is taken.
             with suppress(OSError):
                 self._home.mkdir(parents=True, exist_ok=True)
@@ -114,8 +114,8 @@ class RunLock(FileLock):
         try:
             return super().take(holder)
         except UnavailableError as error:
-            self._note = f"{error}; using {str(own)!r}, so runs of other users on this board do not wait for each other"
-            self.path = own
+            self._note = f"{error}; using {str(home_lock)!r}, so runs of other users on this board do not wait for each other"
+            self.path = home_lock
             return self.take(holder)
 
     def pop_note(self) -> str | None:

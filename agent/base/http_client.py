@@ -105,38 +105,38 @@ def challenge(header: str, who: str) -> dict[str, str]:
         at = header.lower().find(scheme)
         if at < 0:
             continue
-        found = {name.lower(): quoted or plain for name, quoted, plain in PARAMETER.findall(header[at:])}
-        found["scheme"] = scheme
-        if scheme == "digest" and found.get("algorithm", "MD5").lower() not in HASHES:
+        parameters = {name.lower(): quoted or plain for name, quoted, plain in PARAMETER.findall(header[at:])}
+        parameters["scheme"] = scheme
+        if scheme == "digest" and parameters.get("algorithm", "MD5").lower() not in HASHES:
             raise UnavailableError(
-                f"{who} asks for Digest with {found['algorithm']!r}, which is not known here: choose SHA-256 or MD5 on the device"
+                f"{who} asks for Digest with {parameters['algorithm']!r}, which is not known here: choose SHA-256 or MD5 on the device"
             )
-        return found
+        return parameters
     raise UnavailableError(f"{who} asks for an authentication that is not known here ({header[:60]!r})")
 
 
 def authorisation(
-    asked: Mapping[str, str], method: str, path: str, user: str, password: str, count: int, client_nonce: str | None = None
+    parameters: Mapping[str, str], method: str, path: str, user: str, password: str, count: int, client_nonce: str | None = None
 ) -> str:
     """Return the Authorization header that answers a challenge (`challenge`)."""
-    if asked["scheme"] == "basic":
+    if parameters["scheme"] == "basic":
         return "Basic " + base64.b64encode(f"{user}:{password}".encode()).decode()
-    algorithm = asked.get("algorithm", "MD5")
-    realm, nonce = asked.get("realm", ""), asked.get("nonce", "")
-    own = client_nonce or secrets.token_hex(16)
+    algorithm = parameters.get("algorithm", "MD5")
+    realm, nonce = parameters.get("realm", ""), parameters.get("nonce", "")
+    own_nonce = client_nonce or secrets.token_hex(16)
 
     def digest(text: str) -> str:
         return HASHES[algorithm.lower()](text.encode()).hexdigest()
 
     secret, request = digest(f"{user}:{realm}:{password}"), digest(f"{method}:{path}")
     parts = {"username": user, "realm": realm, "nonce": nonce, "uri": path}
-    if "auth" in re.split(r"[\s,]+", asked.get("qop", "")):
-        parts["response"] = digest(f"{secret}:{nonce}:{count:08x}:{own}:auth:{request}")
-        tail = f', qop=auth, nc={count:08x}, cnonce="{own}"'
+    if "auth" in re.split(r"[\s,]+", parameters.get("qop", "")):
+        parts["response"] = digest(f"{secret}:{nonce}:{count:08x}:{own_nonce}:auth:{request}")
+        tail = f', qop=auth, nc={count:08x}, cnonce="{own_nonce}"'
     else:
         parts["response"] = digest(f"{secret}:{nonce}:{request}")
         tail = ""
-    opaque = f', opaque="{asked["opaque"]}"' if "opaque" in asked else ""
+    opaque = f', opaque="{parameters["opaque"]}"' if "opaque" in parameters else ""
     return "Digest " + ", ".join(f'{name}="{value}"' for name, value in parts.items()) + f", algorithm={algorithm}" + tail + opaque
 
 
@@ -179,7 +179,7 @@ def json_number(value: Any) -> float | None:
     if isinstance(value, str) and not NUMBER.fullmatch(value):
         return None
     try:
-        found = float(value)
+        number = float(value)
     except OverflowError:
         return None
-    return found if abs(found) < float("inf") else None
+    return number if abs(number) < float("inf") else None

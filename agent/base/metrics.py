@@ -86,6 +86,6 @@ def needed_value(reference: float, ratio: float, better: Better) -> float:
     return ratio * reference if better == "higher" else reference / ratio
 
 
-def is_reached(value: float, needed: float, better: Better) -> bool:
+def is_reached(value: float, threshold: float, better: Better) -> bool:
     """Return whether the value is as good as what is needed."""
-    return gain(value, better) >= gain(needed, better)
+    return gain(value, better) >= gain(threshold, better)

@@ -25,17 +25,18 @@ def find_plugin(kind: str, table: Mapping[str, str], name: str, group: str) -> A
     """
     if name in table:
         return resolve_name(table[name])
-    found = list(entry_points(group=group, name=name))
-    if not found:
+    registered = list(entry_points(group=group, name=name))
+    if not registered:
         raise ConfigError(f"no {kind} is called {name!r}: choose one of {', '.join(plugin_names(table, group))}")
-    if len({entry.value for entry in found}) > 1:
-        packages = " and ".join(sorted(_package(entry) for entry in found))
+    if len({entry.value for entry in registered}) > 1:
+        packages = " and ".join(sorted(_package(entry) for entry in registered))
         raise ConfigError(f"{kind} {name!r} is registered by {packages}: uninstall all but one of them")
+    first = registered[0]
     try:
-        return found[0].load()
+        return first.load()
     except _BROKEN as error:
         raise UnavailableError(
-            f"cannot import the {kind} {name!r} ({found[0].value} of {_package(found[0])}): {type(error).__name__}: {one_line(error)}; "
+            f"cannot import the {kind} {name!r} ({first.value} of {_package(first)}): {type(error).__name__}: {one_line(error)}; "
             "install what it needs, or uninstall that package"
         ) from error
 

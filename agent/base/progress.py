@@ -39,7 +39,7 @@ def note(text: str | None) -> None:
         click.echo(text, err=True)
 
 
-def no_progress(step: str, done: int, total: int) -> None:
+def no_progress(step: str, completed: int, total: int) -> None:
     """Take a report and show nothing."""
 
 
@@ -63,7 +63,7 @@ def progress_bar(of: Literal["steps", "bytes"] = "steps") -> Iterator[Tell]:
     ):
         bar = bars.add_task("", total=None)
 
-        def report(step: str, done: int, total: int) -> None:
-            bars.update(bar, description=step, completed=done, total=total or None)
+        def report(step: str, completed: int, total: int) -> None:
+            bars.update(bar, description=step, completed=completed, total=total or None)
 
         yield report

@@ -77,14 +77,14 @@ def median_interval(values: Sequence[float]) -> Interval | None:
 @lru_cache(maxsize=4096)
 def _order_places(count: int) -> tuple[int, float]:
     """Return the outer of the two pairs of order statistics that have just more and just less than 95%, and the weight of the inner."""
-    held, below = [], 0.0
-    for place in range(count // 2 + 1):
+    coverage, below = [], 0.0
+    for rank in range(count // 2 + 1):
         # By logarithms: 2**count is no float beyond 1,023.
-        below += math.exp(math.lgamma(count + 1) - math.lgamma(place + 1) - math.lgamma(count - place + 1) - count * math.log(2))
-        held.append(1 - 2 * below)
-    inner = next(place for place, share in enumerate(held) if share < CONFIDENCE)
+        below += math.exp(math.lgamma(count + 1) - math.lgamma(rank + 1) - math.lgamma(count - rank + 1) - count * math.log(2))
+        coverage.append(1 - 2 * below)
+    inner = next(rank for rank, share in enumerate(coverage) if share < CONFIDENCE)
     outer = inner - 1
-    share = (held[outer] - CONFIDENCE) / (held[outer] - held[inner])
+    share = (coverage[outer] - CONFIDENCE) / (coverage[outer] - coverage[inner])
     return outer, (count - inner) * share / (inner + (count - 2 * inner) * share)
 
 
@@ -129,29 +129,29 @@ def _signed_rank_cdf(count: int) -> Values:
 
 def welch_p(a: ArrayLike, b: ArrayLike) -> float | None:
     """Return the two-sided p of Welch's t test of equal means, None where either has fewer than two runs or no spread."""
-    own, other = np.asarray(a, dtype=np.float64), np.asarray(b, dtype=np.float64)
-    if min(own.size, other.size) < 2:
+    first, second = np.asarray(a, dtype=np.float64), np.asarray(b, dtype=np.float64)
+    if min(first.size, second.size) < 2:
         return None
-    parts = own.var(ddof=1) / own.size, other.var(ddof=1) / other.size
+    parts = first.var(ddof=1) / first.size, second.var(ddof=1) / second.size
     if sum(parts) == 0:
         return None
-    freedom = sum(parts) ** 2 / (parts[0] ** 2 / (own.size - 1) + parts[1] ** 2 / (other.size - 1))
-    return student_two_sided_p(float((other.mean() - own.mean()) / math.sqrt(sum(parts))), float(freedom))
+    freedom = sum(parts) ** 2 / (parts[0] ** 2 / (first.size - 1) + parts[1] ** 2 / (second.size - 1))
+    return student_two_sided_p(float((second.mean() - first.mean()) / math.sqrt(sum(parts))), float(freedom))
 
 
 def mann_whitney_p(a: ArrayLike, b: ArrayLike) -> float | None:
     """Return the two-sided p of the Mann-Whitney test: exact for few runs without ties, else normal with ties and continuity corrected."""
-    own, other = np.asarray(a, dtype=np.float64), np.asarray(b, dtype=np.float64)
-    cells = own.size * other.size
+    first, second = np.asarray(a, dtype=np.float64), np.asarray(b, dtype=np.float64)
+    cells = first.size * second.size
     if cells == 0:
         return None
-    above = other[:, None] - own[None, :]
+    above = second[:, None] - first[None, :]
     wins = float((above > 0).sum() + (above == 0).sum() / 2)
-    if cells <= EXACT_CELLS and np.unique(np.concatenate([own, other])).size == own.size + other.size:
-        cdf = _rank_sum_cdf(own.size, other.size)
+    if cells <= EXACT_CELLS and np.unique(np.concatenate([first, second])).size == first.size + second.size:
+        cdf = _rank_sum_cdf(first.size, second.size)
         return float(min(1.0, 2 * cdf[int(min(wins, cells - wins))]))
-    _, tied = np.unique(np.concatenate([own, other]), return_counts=True)
-    total = own.size + other.size
+    _, tied = np.unique(np.concatenate([first, second]), return_counts=True)
+    total = first.size + second.size
     variance = cells / 12 * (total + 1 - float((tied**3 - tied).sum()) / (total * (total - 1)))
     if variance <= 0:
         return None
@@ -163,22 +163,22 @@ def _rank_sum_cdf(first: int, second: int) -> Values:
     """Return P(U <= u) of the Mann-Whitney statistic where nothing differs, exact: counts are the Gaussian binomial coefficients."""
     ways = np.zeros(first * second + 1)
     ways[0] = 1.0
-    for place in range(1, first + 1):
-        grown = second + place
+    for rank in range(1, first + 1):
+        grown = second + rank
         ways[grown:] = ways[grown:] - ways[:-grown] if grown <= first * second else ways[grown:]
-        for start in range(place):
-            ways[start::place] = np.cumsum(ways[start::place])
+        for start in range(rank):
+            ways[start::rank] = np.cumsum(ways[start::rank])
     cdf: Values = np.cumsum(ways) / math.comb(first + second, first)
     return cdf
 
 
 def hedges_g(a: ArrayLike, b: ArrayLike) -> float | None:
     """Return the standardised difference of means (b - a) with Hedges' correction for few runs, None without spread."""
-    own, other = np.asarray(a, dtype=np.float64), np.asarray(b, dtype=np.float64)
-    freedom = own.size + other.size - 2
-    if min(own.size, other.size) < 2:
+    first, second = np.asarray(a, dtype=np.float64), np.asarray(b, dtype=np.float64)
+    freedom = first.size + second.size - 2
+    if min(first.size, second.size) < 2:
         return None
-    pooled = ((own.size - 1) * own.var(ddof=1) + (other.size - 1) * other.var(ddof=1)) / freedom
+    pooled = ((first.size - 1) * first.var(ddof=1) + (second.size - 1) * second.var(ddof=1)) / freedom
     if pooled == 0:
         return None
-    return float((other.mean() - own.mean()) / math.sqrt(pooled) * (1 - 3 / (4 * freedom - 1)))
+    return float((second.mean() - first.mean()) / math.sqrt(pooled) * (1 - 3 / (4 * freedom - 1)))

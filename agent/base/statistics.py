@@ -101,17 +101,17 @@ def jackknife_error(without_parts: Sequence[float]) -> float | None:
     return math.sqrt((parts - 1) / parts * math.fsum((value - middle) ** 2 for value in without_parts))
 
 
-def paired_bounds(difference: float, own: Sequence[float], other: Sequence[float]) -> tuple[float, float] | None:
+def paired_bounds(difference: float, figures: Sequence[float], other: Sequence[float]) -> tuple[float, float] | None:
     """Return the 95% bounds of a difference of two figures over the same data; None where the parts are not the same, or none moves it.
 
-    `own` and `other` are the figures with one part left out after the other, as for `jackknife_error`. What makes some of the data hard
+    `figures` and `other` are the figures with one part left out after the other, as for `jackknife_error`. What makes some of the data hard
     for both cancels: of two models' AP on 300 made-up sets of 30 and of 100 images 94 and 95% of the bounds held, and they were 0.6 times
     as wide as those of two independent figures.
     """
-    if len(own) != len(other) or len(own) < 2:
+    if len(figures) != len(other) or len(figures) < 2:
         return None
-    error = jackknife_error([one - another for one, another in zip(own, other, strict=True)])
+    error = jackknife_error([figure - another for figure, another in zip(figures, other, strict=True)])
     if error is None:
         return None
-    reach = student_quantile(0.95, len(own) - 1) * error
+    reach = student_quantile(0.95, len(figures) - 1) * error
     return difference - reach, difference + reach

@@ -71,9 +71,9 @@ def latex(title: str | None, headings: Sequence[str], is_right: Sequence[bool], 
     """Return a table in LaTeX, for the package booktabs."""
 
     def line(cells: Sequence[str]) -> str:
-        first, *others = map(latex_text, cells)
+        first, *other_cells = map(latex_text, cells)
         # After the end of a row a bracket or a star would be read as a part of that end.
-        return " & ".join([f"{{{first}}}" if first.startswith(("[", "*")) else first, *others]) + r" \\"
+        return " & ".join([f"{{{first}}}" if first.startswith(("[", "*")) else first, *other_cells]) + r" \\"
 
     head = [line(headings), r"\midrule"] if any(headings) else []
     columns = "".join("r" if right else "l" for right in is_right)
@@ -84,10 +84,10 @@ def latex(title: str | None, headings: Sequence[str], is_right: Sequence[bool], 
 def latex_text(text: str) -> str:
     """Return text that LaTeX prints as it is; a question mark for what its default fonts do not have."""
 
-    def known(letter: str) -> str:
+    def printable(letter: str) -> str:
         return letter if letter.isprintable() and ord(letter) < _LATEX_LETTERS else "?"
 
-    return "".join(_LATEX.get(letter) or known(letter) for letter in " ".join(text.split()))
+    return "".join(_LATEX.get(letter) or printable(letter) for letter in " ".join(text.split()))
 
 
 def cells_of(table: "Table") -> tuple[str | None, list[str], list[bool], list[list[str]]]:
@@ -107,15 +107,15 @@ def _typesetter(typeset: Any) -> "Console":
 
         def print(self, *objects: Any, **_how: Any) -> None:
             """Write tables and lines."""
-            for one in objects:
-                if isinstance(one, Group):
-                    self.print(*one.renderables)
-                elif isinstance(one, Table) and one.columns:
-                    click.echo(typeset(*cells_of(one)))
-                    if one.caption:
-                        self.print(one.caption)
+            for renderable in objects:
+                if isinstance(renderable, Group):
+                    self.print(*renderable.renderables)
+                elif isinstance(renderable, Table) and renderable.columns:
+                    click.echo(typeset(*cells_of(renderable)))
+                    if renderable.caption:
+                        self.print(renderable.caption)
                 else:
-                    lines = [line for line in _plain(one, is_markup=_how.get("markup", True)).splitlines() if line.strip()]
+                    lines = [line for line in _plain(renderable, is_markup=_how.get("markup", True)).splitlines() if line.strip()]
                     click.echo("\n".join(f"% {line}" if typeset is latex else f"{line}\n" for line in lines))
 
     return Typesetter(width=WIDTH, no_color=True)
@@ -132,8 +132,8 @@ def _plain(cell: Any, *, is_markup: bool = True) -> str:
 def _rows(document: Any, key: str | None) -> list[Mapping[str, Any]]:
     if isinstance(document, list):
         return document
-    found = [value for value in document.values() if isinstance(value, list) and all(isinstance(one, dict) for one in value)]
-    rows: list[Mapping[str, Any]] = document[key] if key else found[0] if found and key is None else [document]
+    lists = [value for value in document.values() if isinstance(value, list) and all(isinstance(item, dict) for item in value)]
+    rows: list[Mapping[str, Any]] = document[key] if key else lists[0] if lists and key is None else [document]
     return rows
 
 
@@ -143,8 +143,8 @@ def _flat(row: Mapping[str, Any], before: str = "") -> Iterator[tuple[str, Any]]
             yield from _flat(value, f"{before}{name}_")
         elif isinstance(value, list):
             # JSON holds lists of objects.
-            if not any(isinstance(one, dict | list) for one in value):
-                yield f"{before}{name}", [str(one) for one in value]
+            if not any(isinstance(item, dict | list) for item in value):
+                yield f"{before}{name}", [str(item) for item in value]
         else:
             yield f"{before}{name}", value
 

@@ -31,30 +31,30 @@ class TlsFiles:
     key: Path | None = None
 
 
-def tls_files(given: TlsFiles | None, environ: Mapping[str, str] = os.environ) -> TlsFiles:
+def tls_files(files: TlsFiles | None, environ: Mapping[str, str] = os.environ) -> TlsFiles:
     """Return the files as given, and those of the environment in place of missing ones."""
-    given = given or TlsFiles()
+    files = files or TlsFiles()
     named = {
-        name: getattr(given, name) or (Path(found) if (found := environ.get(BROKER_FILE_VARIABLES[name])) else None)
+        name: getattr(files, name) or (Path(stated_path) if (stated_path := environ.get(BROKER_FILE_VARIABLES[name])) else None)
         for name in ("ca", "certificate", "key")
     }
     return TlsFiles(**named)
 
 
-def secret(what: str, given: Path | None, environ: Mapping[str, str] = os.environ) -> str | None:
-    """Return the broker's `what` (user or password): from the file `given`, else the file that the environment names, else the environment.
+def secret(kind: str, file: Path | None, environ: Mapping[str, str] = os.environ) -> str | None:
+    """Return the broker's `kind` (user or password): from `file`, else the file that the environment names, else the environment.
 
     Raises:
         ConfigError: the file cannot be read.
     """
-    named = environ.get(BROKER_FILE_VARIABLES[what])
-    path = given or (Path(named) if named else None)
+    named = environ.get(BROKER_FILE_VARIABLES[kind])
+    path = file or (Path(named) if named else None)
     if path is None:
-        return environ.get(BROKER_SECRET_VARIABLES[what])
+        return environ.get(BROKER_SECRET_VARIABLES[kind])
     try:
         return path.read_text(encoding="utf-8").strip()
     except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"cannot read the broker {what} from {str(path)!r} ({error}): write it there as one line of text") from error
+        raise ConfigError(f"cannot read the broker {kind} from {str(path)!r} ({error}): write it there as one line of text") from error
 
 
 def check(files: TlsFiles) -> None:
@@ -63,13 +63,13 @@ def check(files: TlsFiles) -> None:
     Raises:
         ConfigError: one cannot.
     """
-    for what, path in (("CA certificate", files.ca), ("certificate", files.certificate), ("key", files.key)):
+    for kind, path in (("CA certificate", files.ca), ("certificate", files.certificate), ("key", files.key)):
         try:
             if path is not None:
                 path.read_bytes()
         except OSError as error:
             raise ConfigError(
-                f"cannot read the broker's {what} {str(path)!r} ({error.strerror}): correct the path, or let this user read it"
+                f"cannot read the broker's {kind} {str(path)!r} ({error.strerror}): correct the path, or let this user read it"
             ) from error
 
 

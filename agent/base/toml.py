@@ -15,9 +15,9 @@ Complete = Callable[[dict[str, Any]], None]
 
 
 def read_toml(
-    path: Path, kind: type[_Document], what: str, remedy: str = "give the path of a TOML file", complete: Complete | None = None
+    path: Path, kind: type[_Document], title: str, remedy: str = "give the path of a TOML file", complete: Complete | None = None
 ) -> _Document:
-    """Return the TOML file at `path` as that type; `what` names the file in errors, `remedy` is for one that cannot be read.
+    """Return the TOML file at `path` as that type; `title` names the file in errors, `remedy` is for one that cannot be read.
 
     `complete` adds to the content what older files leave out.
 
@@ -27,17 +27,19 @@ def read_toml(
     try:
         text = path.read_bytes()
     except OSError as error:
-        raise ConfigError(f"cannot read the {what} {str(path)!r}: {error.strerror}: {remedy}") from error
+        raise ConfigError(f"cannot read the {title} {str(path)!r}: {error.strerror}: {remedy}") from error
     try:
         return msgspec.convert(_content(text, complete), kind) if complete else msgspec.toml.decode(text, type=kind)
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
-        found = _mistakes(text, kind, complete)
-        more = f" (and {len(found) - 1} more: `edgemeter config check FILE` lists them)" if len(found) > 1 else ""
-        raise ConfigError(f"{what} {str(path)!r}: {found[0] if found else error}: correct the key or value{more}") from error
+        all_mistakes = _mistakes(text, kind, complete)
+        count_text = f" (and {len(all_mistakes) - 1} more: `edgemeter config check FILE` lists them)" if len(all_mistakes) > 1 else ""
+        raise ConfigError(
+            f"{title} {str(path)!r}: {all_mistakes[0] if all_mistakes else error}: correct the key or value{count_text}"
+        ) from error
 
 
-def parse_toml(path: Path, what: str) -> dict[str, Any]:
-    """Return the content of the TOML file at `path`; `what` names the file in errors.
+def parse_toml(path: Path, title: str) -> dict[str, Any]:
+    """Return the content of the TOML file at `path`; `title` names the file in errors.
 
     Raises:
         ConfigError: it cannot be read, or is no TOML: the line is named.
@@ -45,9 +47,9 @@ def parse_toml(path: Path, what: str) -> dict[str, Any]:
     try:
         return msgspec.toml.decode(path.read_bytes(), type=dict[str, Any])
     except OSError as error:
-        raise ConfigError(f"cannot read the {what} {str(path)!r}: {error.strerror}: give the path of a TOML file") from error
+        raise ConfigError(f"cannot read the {title} {str(path)!r}: {error.strerror}: give the path of a TOML file") from error
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
-        raise ConfigError(f"{what} {str(path)!r} is not valid TOML: {error}: correct that line") from error
+        raise ConfigError(f"{title} {str(path)!r} is not valid TOML: {error}: correct that line") from error
 
 
 def _content(text: bytes, complete: Complete | None) -> dict[str, Any]:

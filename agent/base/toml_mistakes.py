@@ -34,8 +34,8 @@ class Mistake:
     place: Place = ()
 
     def __str__(self) -> str:
-        place = " ".join(filter(None, (self.section, self.key)))
-        return f"{place}: {self.what}" if place else self.what
+        address = " ".join(filter(None, (self.section, self.key)))
+        return f"{address}: {self.what}" if address else self.what
 
 
 def mistakes(document: Mapping[str, Any], kind: Any) -> list[Mistake]:
@@ -43,68 +43,68 @@ def mistakes(document: Mapping[str, Any], kind: Any) -> list[Mistake]:
     return list(_walk(dict(document), kind, ()))
 
 
-def without(document: Mapping[str, Any], found: Iterable[Mistake]) -> dict[str, Any]:
+def without(document: Mapping[str, Any], all_mistakes: Iterable[Mistake]) -> dict[str, Any]:
     """Return the document without the keys that are mistakes, to look for more in the rest of it."""
-    rest = copy.deepcopy(dict(document))
-    for one in found:
-        table: Any = rest
-        for part in one.place[:-1]:
+    remaining = copy.deepcopy(dict(document))
+    for mistake in all_mistakes:
+        table: Any = remaining
+        for part in mistake.place[:-1]:
             table = table[part]
-        if one.place:
-            table.pop(one.place[-1], None)
-    return rest
+        if mistake.place:
+            table.pop(mistake.place[-1], None)
+    return remaining
 
 
-def section_of(place: Place) -> str:
-    """Return the heading of the table at `place`: `[sensors.rapl]`, or `[[case]] number 2`; empty for the whole document."""
-    if not place:
+def section_of(keys: Place) -> str:
+    """Return the heading of the table at `keys`: `[sensors.rapl]`, or `[[case]] number 2`; empty for the whole document."""
+    if not keys:
         return ""
-    names = ".".join(str(part) for part in place if isinstance(part, str))
-    numbers = [part for part in place if isinstance(part, int)]
+    names = ".".join(str(part) for part in keys if isinstance(part, str))
+    numbers = [part for part in keys if isinstance(part, int)]
     return f"[[{names}]] number {numbers[-1] + 1}" if numbers else f"[{names}]"
 
 
-def near(word: str, known: Iterable[str]) -> str:
+def near(word: str, known_words: Iterable[str]) -> str:
     """Return the known words for one that is none of them, those that resemble it first: `did you mean ...? There are ...`."""
-    listed = list(known)
+    listed = list(known_words)
     alike = difflib.get_close_matches(word, listed, 2, 0.6)
     exist = f"there are {', '.join(listed)}" if len(listed) > 1 else f"there is {''.join(listed) or 'none'}"
     return f"did you mean {' or '.join(alike)}? {exist.capitalize()}" if alike else exist
 
 
-def _walk(value: Any, kind: Any, place: Place) -> Iterator[Mistake]:
+def _walk(value: Any, kind: Any, keys: Place) -> Iterator[Mistake]:
     try:
         msgspec.convert(value, kind, builtin_types=_TOML_TYPES, str_keys=True)
     except msgspec.ValidationError as error:
-        found = list(_inside(value, _fitting(value, kind), place))
-        yield from found or [_at(place, _what(value, kind, error))]
+        inner_mistakes = list(_inside(value, _fitting(value, kind), keys))
+        yield from inner_mistakes or [_at(keys, _what(value, kind, error))]
 
 
-def _inside(value: Any, kind: Any, place: Place) -> Iterator[Mistake]:
+def _inside(value: Any, kind: Any, keys: Place) -> Iterator[Mistake]:
     """Yield the mistakes in the parts of a table or list."""
     origin, arguments = get_origin(kind), get_args(kind)
     if isinstance(value, dict) and _is_struct(kind):
-        yield from _in_struct(value, kind, place)
+        yield from _in_struct(value, kind, keys)
     elif isinstance(value, dict) and origin is dict:
         for key, inner in value.items():
-            yield from _walk(key, arguments[0], (*place, key))
-            yield from _walk(inner, arguments[1], (*place, key))
+            yield from _walk(key, arguments[0], (*keys, key))
+            yield from _walk(inner, arguments[1], (*keys, key))
     elif isinstance(value, list) and origin in (list, tuple):
         for number, inner in enumerate(value):
-            yield from _walk(inner, arguments[0], (*place, number))
+            yield from _walk(inner, arguments[0], (*keys, number))
 
 
-def _in_struct(value: Mapping[str, Any], kind: type[msgspec.Struct], place: Place) -> Iterator[Mistake]:
+def _in_struct(value: Mapping[str, Any], kind: type[msgspec.Struct], keys: Place) -> Iterator[Mistake]:
     hints = typing.get_type_hints(kind, include_extras=True)
     fields = {field.encode_name: field for field in msgspec.structs.fields(kind)}
     for key, inner in value.items():
         if key in fields:
-            yield from _walk(inner, hints[fields[key].name], (*place, key))
+            yield from _walk(inner, hints[fields[key].name], (*keys, key))
         else:
-            yield Mistake(section_of(place), key, f"no such key: {near(key, fields)}", (*place, key))
+            yield Mistake(section_of(keys), key, f"no such key: {near(key, fields)}", (*keys, key))
     for key, field in fields.items():
         if field.required and key not in value:
-            yield Mistake(section_of(place), key, f"is missing: write {_expected(hints[field.name])}")
+            yield Mistake(section_of(keys), key, f"is missing: write {_expected(hints[field.name])}")
 
 
 def _fitting(value: Any, kind: Any) -> Any:
@@ -112,22 +112,22 @@ def _fitting(value: Any, kind: Any) -> Any:
     bare = get_args(kind)[0] if get_origin(kind) is Annotated else kind
     if get_origin(bare) not in (Union, UnionType):
         return bare
-    wanted = (dict,) if isinstance(value, dict) else (list, tuple)
+    containers = (dict,) if isinstance(value, dict) else (list, tuple)
     options = [_fitting(value, option) for option in get_args(bare)]
-    return next((option for option in options if get_origin(option) in wanted or (dict in wanted and _is_struct(option))), bare)
+    return next((option for option in options if get_origin(option) in containers or (dict in containers and _is_struct(option))), bare)
 
 
 def _is_struct(kind: Any) -> bool:
     return isinstance(kind, type) and issubclass(kind, msgspec.Struct)
 
 
-def _at(place: Place, what: str) -> Mistake:
-    names = [number for number, part in enumerate(place) if isinstance(part, str)]
-    if not names or len(place) - 1 - names[-1] > 1:
-        return Mistake(section_of(place), "", what)
-    inside = place[names[-1] + 1 :]
-    words = f"item {int(inside[0]) + 1}: {what}" if inside else what
-    return Mistake(section_of(place[: names[-1]]), str(place[names[-1]]), words, place[: names[-1] + 1])
+def _at(keys: Place, text: str) -> Mistake:
+    names = [number for number, part in enumerate(keys) if isinstance(part, str)]
+    if not names or len(keys) - 1 - names[-1] > 1:
+        return Mistake(section_of(keys), "", text)
+    inside = keys[names[-1] + 1 :]
+    words = f"item {int(inside[0]) + 1}: {text}" if inside else text
+    return Mistake(section_of(keys[: names[-1]]), str(keys[names[-1]]), words, keys[: names[-1] + 1])
 
 
 def _what(value: Any, kind: Any, error: Exception) -> str:
@@ -160,7 +160,7 @@ def _expected(kind: Any) -> str:
     """Return what may stand there, in words; empty where there are none for it."""
     origin, arguments = get_origin(kind), get_args(kind)
     if origin is Annotated:
-        return _NAME_IN_WORDS if kind == _NAME else f"{_expected(arguments[0])}{''.join(_constraint(one) for one in arguments[1:])}"
+        return _NAME_IN_WORDS if kind == _NAME else f"{_expected(arguments[0])}{''.join(_constraint(meta) for meta in arguments[1:])}"
     if origin in (Union, UnionType):
         return " or ".join(dict.fromkeys(_expected(option) for option in arguments if option is not type(None)))
     if origin is Literal:
@@ -172,12 +172,12 @@ def _expected(kind: Any) -> str:
     return _IN_WORDS.get(kind, "")
 
 
-def _constraint(one: Any) -> str:
-    if not isinstance(one, msgspec.Meta):
+def _constraint(meta: Any) -> str:
+    if not isinstance(meta, msgspec.Meta):
         return ""
-    bounds = (("of at least", one.ge), ("above", one.gt), ("of at most", one.le), ("below", one.lt))
+    bounds = (("of at least", meta.ge), ("above", meta.gt), ("of at most", meta.le), ("below", meta.lt))
     texts = [f"{words} {value:g}" for words, value in bounds if value is not None]
-    lengths = (("at least", one.min_length), ("at most", one.max_length))
+    lengths = (("at least", meta.min_length), ("at most", meta.max_length))
     texts += [f"{words} {value} long" for words, value in lengths if value is not None]
-    texts += [f"of the form {one.pattern}"] if one.pattern else []
+    texts += [f"of the form {meta.pattern}"] if meta.pattern else []
     return f" {' and '.join(texts)}" if texts else ""

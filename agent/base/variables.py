@@ -105,5 +105,5 @@ def set_variables(environ: Mapping[str, str] = os.environ) -> dict[str, str]:
 
 def unknown_variables(environ: Mapping[str, str] = os.environ) -> list[str]:
     """Return the variables that are set, begin with EDGEMETER_, and are none of ours: a typo, or one of another version."""
-    known = {name for group in VARIABLES.values() for name in group}
-    return sorted(name for name in environ if name.startswith("EDGEMETER_") and name not in known)
+    names = {name for group in VARIABLES.values() for name in group}
+    return sorted(name for name in environ if name.startswith("EDGEMETER_") and name not in names)

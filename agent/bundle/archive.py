@@ -52,15 +52,15 @@ def bundle_files(where: Sequence[Path]) -> list[Path]:
     Raises:
         ConfigError: a path is absent, or there is no bundle.
     """
-    found: dict[Path, Path] = {}
-    for place in where:
-        if not place.exists():
-            raise ConfigError(f"{str(place)!r} does not exist: name bundles (*{BUNDLE_SUFFIX}), or folders that contain them")
-        files = sorted(place.rglob(f"*{BUNDLE_SUFFIX}")) if place.is_dir() else [place]
-        found |= {file.resolve(): file for file in files if file.is_file()}
-    if not found:
+    bundles: dict[Path, Path] = {}
+    for path in where:
+        if not path.exists():
+            raise ConfigError(f"{str(path)!r} does not exist: name bundles (*{BUNDLE_SUFFIX}), or folders that contain them")
+        files = sorted(path.rglob(f"*{BUNDLE_SUFFIX}")) if path.is_dir() else [path]
+        bundles |= {file.resolve(): file for file in files if file.is_file()}
+    if not bundles:
         raise ConfigError(f"no bundle in {', '.join(map(str, where))}: `edgemeter run ... --bundle DIR --signing-key-file KEY` writes them")
-    return list(found.values())
+    return list(bundles.values())
 
 
 class RunFile(msgspec.Struct, frozen=True, kw_only=True):
@@ -220,16 +220,16 @@ def _check_members(manifest: RunManifest, files: Mapping[str, bytes]) -> None:
 
 
 def _record(manifest: RunManifest, files: Mapping[str, bytes]) -> RunRecord:
-    series = msgspec.json.encode([_series(one, files) for one in manifest.series])
+    series = msgspec.json.encode([_series(described, files) for described in manifest.series])
     record = decode(join_samples(files[RECORD], series))
     if record.id != manifest.record:
         raise ConfigError(f"its record has the id {record.id!r}, the manifest states {manifest.record!r}")
     return record
 
 
-def _series(one: SeriesFile, files: Mapping[str, bytes]) -> Series:
-    content = files.get(one.file)
-    if content is None or len(content) != one.count * np.dtype(one.dtype).itemsize:
-        raise ConfigError(f"{one.file} does not hold the {one.count} values of {one.name!r} that the manifest states")
+def _series(described: SeriesFile, files: Mapping[str, bytes]) -> Series:
+    content = files.get(described.file)
+    if content is None or len(content) != described.count * np.dtype(described.dtype).itemsize:
+        raise ConfigError(f"{described.file} does not hold the {described.count} values of {described.name!r} that the manifest states")
     data = base64.b64encode(zlib.compress(content, 1)).decode()
-    return Series(name=one.name, unit=one.unit, dtype=one.dtype, count=one.count, data=data)
+    return Series(name=described.name, unit=described.unit, dtype=described.dtype, count=described.count, data=data)

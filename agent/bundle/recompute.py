@@ -98,29 +98,29 @@ class OtherMethod(msgspec.Struct, frozen=True):
 FigureFinding = SameFigure | FigureDifference | OtherMethod | NotRecomputed
 
 
-def compare_figures(field: str, stated: Any, recomputed: Any) -> Iterator[SameFigure | FigureDifference]:
+def compare_figures(field: str, stated_value: Any, recomputed: Any) -> Iterator[SameFigure | FigureDifference]:
     """Yield a finding for each single value of two Structs, dictionaries, sequences or plain values; absent is None."""
-    yield from _compare_values(field, msgspec.to_builtins(stated), msgspec.to_builtins(recomputed))
+    yield from _compare_values(field, msgspec.to_builtins(stated_value), msgspec.to_builtins(recomputed))
 
 
-def _compare_values(field: str, stated: Any, recomputed: Any) -> Iterator[SameFigure | FigureDifference]:
-    if isinstance(stated, dict) and isinstance(recomputed, dict):
-        for key in {**stated, **recomputed}:
-            yield from _compare_values(f"{field}.{key}", stated.get(key), recomputed.get(key))
-    elif isinstance(stated, list | tuple) and isinstance(recomputed, list | tuple) and len(stated) == len(recomputed):
-        for place, (one, other) in enumerate(zip(stated, recomputed, strict=True)):
-            yield from _compare_values(f"{field}[{place}]", one, other)
+def _compare_values(field: str, stated_value: Any, recomputed: Any) -> Iterator[SameFigure | FigureDifference]:
+    if isinstance(stated_value, dict) and isinstance(recomputed, dict):
+        for key in {**stated_value, **recomputed}:
+            yield from _compare_values(f"{field}.{key}", stated_value.get(key), recomputed.get(key))
+    elif isinstance(stated_value, list | tuple) and isinstance(recomputed, list | tuple) and len(stated_value) == len(recomputed):
+        for index, (item, other) in enumerate(zip(stated_value, recomputed, strict=True)):
+            yield from _compare_values(f"{field}[{index}]", item, other)
     else:
-        yield SameFigure(field) if _equal(field, stated, recomputed) else FigureDifference(field, stated, recomputed)
+        yield SameFigure(field) if _equal(field, stated_value, recomputed) else FigureDifference(field, stated_value, recomputed)
 
 
-def _equal(field: str, stated: Any, recomputed: Any) -> bool:
-    kinds = {type(stated), type(recomputed)}
+def _equal(field: str, stated_value: Any, recomputed: Any) -> bool:
+    kinds = {type(stated_value), type(recomputed)}
     if kinds == {str} and TEXTS.match(field):
-        return _content(stated) == _content(recomputed)
+        return _content(stated_value) == _content(recomputed)
     if float in kinds and kinds <= {int, float}:
-        return math.isclose(stated, recomputed, rel_tol=RELATIVE, abs_tol=ABSOLUTE)
-    return len(kinds) == 1 and bool(stated == recomputed)
+        return math.isclose(stated_value, recomputed, rel_tol=RELATIVE, abs_tol=ABSOLUTE)
+    return len(kinds) == 1 and bool(stated_value == recomputed)
 
 
 def _content(text: str) -> tuple[str, list[str]]:
@@ -172,7 +172,7 @@ class RecordFacts:
         """Return what the power sensors read."""
         if self.record.windows is None:
             return []
-        series = {one.name: one for one in self.record.samples}
+        series = {item.name: item for item in self.record.samples}
         start_ns = self.record.windows.timed_start_ns
         return [unpack_trace(trace, series, start_ns) for trace in self.record.power_traces]
 
@@ -231,43 +231,43 @@ def _order(facts: RecordFacts) -> Iterator[FigureFinding]:
 
 def _generation(facts: RecordFacts) -> Iterator[FigureFinding]:
     """Recompute what follows from the moments of the tokens."""
-    stated = facts.record.generation
-    if stated is None:
+    generation = facts.record.generation
+    if generation is None:
         return
     if not set(MOMENTS) <= set(facts.raw):
         yield NotRecomputed("generation", NO_SAMPLES)
         return
-    moments, asked = TokenMoments(**{field: facts.raw[name] for name, field in MOMENTS.items()}), stated.output_tokens
+    moments, output_tokens = TokenMoments(**{field: facts.raw[name] for name, field in MOMENTS.items()}), generation.output_tokens
     window_ns = facts.timed.end_ns - facts.timed.begin_ns if facts.timed and facts.timed.overlap else None
-    decoded = decode_tokens_per_s(moments, asked, window_ns)
-    read = None if decoded is None or stated.model.weights_mb is None else decoded * stated.model.weights_mb
+    decoded = decode_tokens_per_s(moments, output_tokens, window_ns)
+    read = None if decoded is None or generation.model.weights_mb is None else decoded * generation.model.weights_mb
     recomputed = msgspec.structs.replace(
-        stated,
+        generation,
         stamped_tokens_max=moments.stamped_tokens_max(),
-        ended_early=int((~moments.complete(asked)).sum()),
+        ended_early=int((~moments.complete(output_tokens)).sum()),
         ttft=summarise_latency(moments.first_ns),
-        tpot=summarise_tpot(moments, asked),
-        itl=summarise_gaps(moments, asked),
+        tpot=summarise_tpot(moments, output_tokens),
+        itl=summarise_gaps(moments, output_tokens),
         decode_tokens_per_s=decoded,
         weight_bandwidth_mb_per_s=read,
     )
     if facts.record.windows is not None:
-        windows = generation_windows(facts.record.samples, facts.record.windows.timed_start_ns, stated)
+        windows = generation_windows(facts.record.samples, facts.record.windows.timed_start_ns, generation)
         energy, why = generation_energy(facts.record.energy, facts.traces(), windows)
         recomputed = msgspec.structs.replace(recomputed, energy=energy, energy_reason=why)
-    if stated.counts == "exact" and stated.cached_tokens == 0 and stated.prompt_tokens is not None:
-        rate = prefill_tokens_per_s(moments, stated.prompt_tokens * moments.first_ns.size, window_ns)
+    if generation.counts == "exact" and generation.cached_tokens == 0 and generation.prompt_tokens is not None:
+        rate = prefill_tokens_per_s(moments, generation.prompt_tokens * moments.first_ns.size, window_ns)
         recomputed = msgspec.structs.replace(recomputed, prefill_tokens_per_s=rate)
-    yield from compare_figures("generation", stated, recomputed)
+    yield from compare_figures("generation", generation, recomputed)
     yield NotRecomputed("generation.own_*, generation.encode_ms", "the engine's own timings and the tokenised text are not kept")
 
 
 def _stages(facts: RecordFacts) -> Iterator[FigureFinding]:
     for name in ("preprocess", "postprocess"):
-        stated, durations_ns = getattr(facts.record, name), facts.raw.get(name)
+        stage, durations_ns = getattr(facts.record, name), facts.raw.get(name)
         if durations_ns is not None:
-            yield from compare_figures(name, stated, summarise_stage(durations_ns))
-        elif stated is not None:
+            yield from compare_figures(name, stage, summarise_stage(durations_ns))
+        elif stage is not None:
             yield NotRecomputed(name, NO_SAMPLES)
 
 
@@ -283,15 +283,15 @@ def _energy(facts: RecordFacts) -> Iterator[FigureFinding]:
         return
     elsewhere = served_elsewhere(record.generation, record.runtime)
     run = facts.energy_run(record.windows)
-    found = per_inference.Energies(None, elsewhere) if elsewhere else per_inference.energies_of(facts.traces(), run)
+    energies = per_inference.Energies(None, elsewhere) if elsewhere else per_inference.energies_of(facts.traces(), run)
     pairs = {
-        "energy": (record.energy, found.energy),
-        "energy_reason": (record.energy_reason, found.reason),
-        "other_energies": (record.other_energies, found.others),
-        "other_energy_reasons": (record.other_energy_reasons, found.refused),
+        "energy": (record.energy, energies.energy),
+        "energy_reason": (record.energy_reason, energies.reason),
+        "other_energies": (record.other_energies, energies.others),
+        "other_energy_reasons": (record.other_energy_reasons, energies.refused),
     }
-    for field, (stated, recomputed) in pairs.items():
-        for finding in compare_figures(field, stated, recomputed):
+    for field, (stated_value, recomputed) in pairs.items():
+        for finding in compare_figures(field, stated_value, recomputed):
             if isinstance(finding, FigureDifference) and (record.energy_method or 1) != per_inference.METHOD:
                 yield OtherMethod(finding.field, finding.stated, finding.recomputed)
             else:
@@ -300,20 +300,20 @@ def _energy(facts: RecordFacts) -> Iterator[FigureFinding]:
 
 def _sustained(facts: RecordFacts) -> Iterator[FigureFinding]:
     """Recompute the curve of a long run; clock and temperature of each interval are taken as stated."""
-    stated = facts.record.sustained
-    if stated is None:
+    stated_curve = facts.record.sustained
+    if stated_curve is None:
         return
     if facts.timed is None:
         yield NotRecomputed("sustained", NO_SAMPLES)
         return
     yield NotRecomputed("sustained.points: clock_hz, temperature_c", "the readings are not kept")
     points = sustained.sustained_of(_measured(facts), (), facts.traces()).points
-    if len(points) == len(stated.points):
+    if len(points) == len(stated_curve.points):
         points = tuple(
-            msgspec.structs.replace(point, clock_hz=one.clock_hz, temperature_c=one.temperature_c)
-            for point, one in zip(points, stated.points, strict=True)
+            msgspec.structs.replace(point, clock_hz=stated_point.clock_hz, temperature_c=stated_point.temperature_c)
+            for point, stated_point in zip(points, stated_curve.points, strict=True)
         )
-    yield from compare_figures("sustained", stated, sustained.judged(points, stated.interval_s))
+    yield from compare_figures("sustained", stated_curve, sustained.judged(points, stated_curve.interval_s))
 
 
 def _verdict(facts: RecordFacts) -> Iterator[FigureFinding]:
@@ -337,7 +337,7 @@ def _frozen(facts: RecordFacts, sensors: Collection[str]) -> tuple[str, ...]:
         return ()
     windows = absolute_windows(facts.record.windows)
     ids = [trace.description.id for trace in per_inference.ranked(facts.traces()) if trace.description and is_frozen(trace, *windows)]
-    return tuple(one for one in ids if one in sensors)
+    return tuple(sensor_id for sensor_id in ids if sensor_id in sensors)
 
 
 def _measured(facts: RecordFacts) -> job.MeasuredRun:
@@ -357,8 +357,8 @@ def _measured(facts: RecordFacts) -> job.MeasuredRun:
         "idle_after": after,
         "guesses": (),
     }
-    known = {name: getattr(facts.record, name) for name in RunRecord.__struct_fields__} | follows
-    return job.MeasuredRun(**{name: known[name] for name in job.MeasuredRun.__struct_fields__ if name in known})
+    fields = {name: getattr(facts.record, name) for name in RunRecord.__struct_fields__} | follows
+    return job.MeasuredRun(**{name: fields[name] for name in job.MeasuredRun.__struct_fields__ if name in fields})
 
 
 PARTS: tuple[Callable[[RecordFacts], Iterator[FigureFinding]], ...] = (

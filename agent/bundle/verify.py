@@ -66,20 +66,20 @@ def verify(path: Path, expected: str | None = None) -> Verification:
         findings = list(recompute.recompute(bundle.record))
     except ConfigError as error:
         return Verification(file=str(path), state="damaged", error=" ".join(str(error).split()))
-    differences = tuple(one for one in findings if isinstance(one, FigureDifference))
-    others = tuple(one for one in findings if isinstance(one, OtherMethod))
+    differences = tuple(finding for finding in findings if isinstance(finding, FigureDifference))
+    other_method = tuple(finding for finding in findings if isinstance(finding, OtherMethod))
     return Verification(
         file=str(path),
-        state="differs" if differences else "other-method" if others else "same",
+        state="differs" if differences else "other-method" if other_method else "same",
         record=bundle.record.id,
         device=bundle.record.device,
         model=bundle.record.model.name,
         written_by=bundle.manifest.written_by,
-        checked=sum(isinstance(one, SameFigure | FigureDifference | OtherMethod) for one in findings),
+        checked=sum(isinstance(finding, SameFigure | FigureDifference | OtherMethod) for finding in findings),
         differences=differences,
         energy_method=bundle.record.energy_method,
-        other_method=others,
-        left=tuple(one for one in findings if isinstance(one, NotRecomputed)),
+        other_method=other_method,
+        left=tuple(finding for finding in findings if isinstance(finding, NotRecomputed)),
         signature=signature_of(bundle, expected),
     )
 
@@ -92,40 +92,41 @@ def signature_of(bundle: RunBundle, expected: str | None) -> BundleSignature:
     if bundle.signature is None or bundle.signer_pem is None:
         return BundleSignature(state="wrong", detail="the bundle holds a signature without a key, or a key without a signature")
     try:
-        found = signature.check_signature(bundle.manifest_text, bundle.signature, bundle.signer_pem)
+        fingerprint = signature.check_signature(bundle.manifest_text, bundle.signature, bundle.signer_pem)
     except UnavailableError as error:
         return BundleSignature(state="unchecked", expected=missing, detail=str(error))
     except signature.WrongSignatureError as error:
         return BundleSignature(state="wrong", detail=str(error))
-    return BundleSignature(state="signed", fingerprint=found, expected=None if expected is None else found == expected)
+    return BundleSignature(state="signed", fingerprint=fingerprint, expected=None if expected is None else fingerprint == expected)
 
 
-def show_verifications(found: Sequence[Verification], version: str, console: Console | None = None) -> None:
+def show_verifications(verifications: Sequence[Verification], version: str, console: Console | None = None) -> None:
     """Print the result for each bundle; `version` is that of this edgemeter."""
     console = console or Console()
-    for one in found:
-        for line in _lines(one, version):
+    for verification in verifications:
+        for line in _lines(verification, version):
             console.print(line, markup=False, highlight=False, soft_wrap=True)
-        if one.differences:
-            console.print(_table(one.differences, "recomputed"))
-        if one.other_method:
-            console.print(_table([energy for energy in one.other_method if SHOWN.search(energy.field)], f"by method {METHOD}"))
+        if verification.differences:
+            console.print(_table(verification.differences, "recomputed"))
+        if verification.other_method:
+            console.print(_table([energy for energy in verification.other_method if SHOWN.search(energy.field)], f"by method {METHOD}"))
 
 
-def _lines(one: Verification, version: str) -> list[str]:
-    if one.error is not None:
-        return [f"{one.file}: damaged: {one.error}"]
-    count = len(one.differences)
+def _lines(verification: Verification, version: str) -> list[str]:
+    if verification.error is not None:
+        return [f"{verification.file}: damaged: {verification.error}"]
+    count = len(verification.differences)
+    differ = f"{verification.checked} figures recomputed, {count or 'none'} differ{'s' * (count == 1)}"
     lines = [
-        f"{one.file}: {one.model} on {one.device}: {one.checked} figures recomputed, {count or 'none'} differ{'s' * (count == 1)}",
-        f"  {signature_text(one.signature)}",
+        f"{verification.file}: {verification.model} on {verification.device}: {differ}",
+        f"  {signature_text(verification.signature)}",
     ]
-    if one.other_method:
-        method = f"its energies were computed by method {one.energy_method or 1}, this version has method {METHOD}"
+    if verification.other_method:
+        method = f"its energies were computed by method {verification.energy_method or 1}, this version has method {METHOD}"
         lines.append(f"  {method}: from the same readings it computes what stands beside them; neither shows that the file was changed")
-    if one.written_by != version:
-        lines.append(f"  written by edgemeter {one.written_by}, recomputed by {version}: definitions may have changed in between")
-    lines.extend(f"  not recomputed: {left.field}: {left.why}" for left in one.left)
+    if verification.written_by != version:
+        lines.append(f"  written by edgemeter {verification.written_by}, recomputed by {version}: definitions may have changed in between")
+    lines.extend(f"  not recomputed: {part.field}: {part.why}" for part in verification.left)
     return lines
 
 
@@ -139,12 +140,12 @@ def signature_text(signature: BundleSignature | None) -> str:
     return f"signed by {signature.fingerprint}{whose}"
 
 
-def _table(found: Sequence[FigureDifference | OtherMethod], recomputed: str) -> Table:
+def _table(findings: Sequence[FigureDifference | OtherMethod], recomputed: str) -> Table:
     table = Table(box=SIMPLE_HEAD)
     table.add_column("field", overflow="fold")
     table.add_column("stated", justify="right", overflow="fold")
     table.add_column(recomputed, justify="right", overflow="fold")
-    for difference in found:
+    for difference in findings:
         table.add_row(difference.field, _text(difference.stated), _text(difference.recomputed))
     return table
 
@@ -170,22 +171,22 @@ def contents_of(path: Path) -> BundleContents:
     Raises:
         ConfigError: it cannot be read, is damaged, or its parts do not fit together.
     """
-    found = read_bundle(path)
+    bundle = read_bundle(path)
     return BundleContents(
         file=str(path),
-        written_by=found.manifest.written_by,
-        record=msgspec.structs.replace(found.record, samples=()),
-        members=found.manifest.members,
-        series=found.manifest.series,
-        signature=signature_of(found, None),
+        written_by=bundle.manifest.written_by,
+        record=msgspec.structs.replace(bundle.record, samples=()),
+        members=bundle.manifest.members,
+        series=bundle.manifest.series,
+        signature=signature_of(bundle, None),
     )
 
 
-def record_lines(found: BundleContents) -> list[str]:
+def record_lines(contents: BundleContents) -> list[str]:
     """Return the record in a few lines: what was measured where, the figures, the verdict, the signature."""
-    record = found.record
+    record = contents.record
     case = f"{record.model.name}, {record.precision}, {record.runtime.name} {record.runtime.version} ({record.runtime.backend})"
-    lines = [f"{found.file}: run {record.id} of {record.device}: {case}", f"written by edgemeter {found.written_by}"]
+    lines = [f"{contents.file}: run {record.id} of {record.device}: {case}", f"written by edgemeter {contents.written_by}"]
     if record.latency.p50_ms is not None:
         lines.append(f"latency p50 {plain_digits(record.latency.p50_ms)} ms of {record.latency.count:,} queries")
     if record.energy is not None:
@@ -193,4 +194,4 @@ def record_lines(found: BundleContents) -> list[str]:
     if record.accuracy is not None:
         lines.append(f"accuracy {record.accuracy.metric} {accuracy(record.accuracy.value)} on {record.accuracy.images:,} images")
     lines += [f"{record.verdict.state}: {reason}" for reason in record.verdict.reasons] or [record.verdict.state]
-    return [*lines, signature_text(found.signature)]
+    return [*lines, signature_text(contents.signature)]

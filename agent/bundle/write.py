@@ -87,11 +87,11 @@ def bundle_files(record: RunRecord, case: Case, suite: bytes | None, signer: Sig
     yield from listed
 
 
-def _series(one: Series, taken: set[str]) -> SeriesFile:
-    stem = re.sub(r"[^A-Za-z0-9._-]", "_", one.name).lstrip(".-")[:80] or "series"
-    names = (f"samples/{stem}{'' if count == 1 else f'-{count}'}.{one.dtype[1:]}" for count in range(1, len(taken) + 2))
-    file = next(name for name in names if name not in taken)
-    return SeriesFile(name=one.name, unit=one.unit, dtype=one.dtype, count=one.count, file=file)
+def _series(samples: Series, used_names: set[str]) -> SeriesFile:
+    stem = re.sub(r"[^A-Za-z0-9._-]", "_", samples.name).lstrip(".-")[:80] or "series"
+    names = (f"samples/{stem}{'' if count == 1 else f'-{count}'}.{samples.dtype[1:]}" for count in range(1, len(used_names) + 2))
+    file = next(name for name in names if name not in used_names)
+    return SeriesFile(name=samples.name, unit=samples.unit, dtype=samples.dtype, count=samples.count, file=file)
 
 
 def _published(case: Case) -> Case:

@@ -67,14 +67,14 @@ def _check(options: Mapping[str, Any]) -> None:
         raise click.UsageError("give either --detections FILE or --model FILE")
     if options["detections"]:
         idle = [name for name in options if name not in ("detections", "annotations", "bounds") and options[name] is not None]
-        needed = "annotations"
+        required = "annotations"
     else:
         idle = [name for name in ("bounds",) if options[name] is not None]
-        needed = "images"
+        required = "images"
     if idle:
         raise click.UsageError(f"--{idle[0]} has no effect with --{'detections' if options['detections'] else 'model'}: leave it out")
-    if options[needed] is None:
-        raise click.UsageError(f"--{needed} is missing")
+    if options[required] is None:
+        raise click.UsageError(f"--{required} is missing")
 
 
 def _of_model(options: Mapping[str, Any]) -> "AccuracyScores":

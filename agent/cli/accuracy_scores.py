@@ -72,14 +72,14 @@ def of_model(case: Case, on_event: Callable[[job.Event], None]) -> AccuracyScore
     """
     size = Path(case.model).stat().st_size
     work = job.RunJob(case=case, sha256=case.sha256 or "", size_bytes=size, seed=case.seed, accuracy=True, idle=False, spawned_ns=0)
-    found = isolation.score_isolated(work, lambda event, _pid: on_event(event))
-    notes = dict.fromkeys((*found.notes, *(found.accuracy.warnings if found.accuracy else ())))
-    return AccuracyScores(found.accuracy, found.images, None, tuple(notes), found.subset, _verdict(found))
+    scored = isolation.score_isolated(work, lambda event, _pid: on_event(event))
+    notes = dict.fromkeys((*scored.notes, *(scored.accuracy.warnings if scored.accuracy else ())))
+    return AccuracyScores(scored.accuracy, scored.images, None, tuple(notes), scored.subset, _verdict(scored))
 
 
-def _verdict(found: job.Scored) -> Verdict:
+def _verdict(scored: job.Scored) -> Verdict:
     """Return whether the answers are worth an accuracy, by those rules of a run that look at nothing else."""
-    broken = accuracy_rules.violated(found)
+    broken = accuracy_rules.violated(scored)
     states = [rule.state for rule, _ in broken]
     state: Literal["valid", "suspect", "invalid"] = "invalid" if "invalid" in states else "suspect" if states else "valid"
     return Verdict(state=state, reasons=tuple(f"{rule.name}: {evidence}" for rule, evidence in broken))
@@ -115,26 +115,26 @@ def _doubtful(accuracy: Accuracy, truth: Mapping[str, Any], rows: NDArray[np.flo
 
 def document(scored: AccuracyScores) -> dict[str, Any]:
     """Return the accuracy as plain data with short names; a figure is null where there is nothing to find."""
-    one = scored.accuracy
+    accuracy = scored.accuracy
     verdict = {} if scored.verdict is None else {"verdict": scored.verdict.state, "reasons": list(scored.verdict.reasons)}
-    if one is None:
+    if accuracy is None:
         figures: dict[str, Any] = dict.fromkeys(METRICS.values())
         counted = {"images": scored.images, "detections": scored.detections}
         return {**figures, **counted, "per_class": {}, **verdict, "warnings": list(scored.warnings)}
-    whole = msgspec.to_builtins(one)
+    fields = msgspec.to_builtins(accuracy)
     return {
-        NAMES.get(one.metric, one.metric): one.value,
-        **one.detail,
-        "low": one.low,
-        "high": one.high,
-        "interval": one.interval,
-        "interval_reason": one.interval_reason,
-        **({} if one.normalisation is None else {"normalisation": one.normalisation}),
+        NAMES.get(accuracy.metric, accuracy.metric): accuracy.value,
+        **accuracy.detail,
+        "low": accuracy.low,
+        "high": accuracy.high,
+        "interval": accuracy.interval,
+        "interval_reason": accuracy.interval_reason,
+        **({} if accuracy.normalisation is None else {"normalisation": accuracy.normalisation}),
         "images": scored.images,
         **({} if scored.detections is None else {"detections": scored.detections}),
-        "per_class": per_class(one),
-        **{key: whole[key] for key in ("by_objects", "group_metric", "groups", "group_gap", "robustness")},
-        "dataset_sha256": one.dataset_sha256,
+        "per_class": per_class(accuracy),
+        **{key: fields[key] for key in ("by_objects", "group_metric", "groups", "group_gap", "robustness")},
+        "dataset_sha256": accuracy.dataset_sha256,
         **({} if scored.subset is None else {"subset": msgspec.to_builtins(scored.subset)}),
         **verdict,
         "warnings": list(scored.warnings),
@@ -143,11 +143,11 @@ def document(scored: AccuracyScores) -> dict[str, Any]:
 
 def per_class(accuracy: Accuracy) -> dict[str, float | None]:
     """Return the figure of each class by its name; of several classes of one name the later ones are numbered."""
-    seen: Counter[str] = Counter()
+    name_counts: Counter[str] = Counter()
     named = {}
     for part in accuracy.per_class:
-        seen[part.name] += 1
-        named[part.name if seen[part.name] == 1 else f"{part.name} ({seen[part.name]})"] = part.value
+        name_counts[part.name] += 1
+        named[part.name if name_counts[part.name] == 1 else f"{part.name} ({name_counts[part.name]})"] = part.value
     return named
 
 
@@ -159,34 +159,34 @@ def show(scored: AccuracyScores, console: Console | None = None, *, with_classes
     """Print all of it, the classes only where they are asked for: there may be a thousand."""
     console = console or Console()
     counted = f"{scored.images:,} images" + ("" if scored.detections is None else f", {scored.detections:,} detections")
-    one = scored.accuracy
-    if one is None:
+    accuracy = scored.accuracy
+    if accuracy is None:
         console.print(f"{counted}: no accuracy", highlight=False)
         return
-    name = NAMES.get(one.metric, one.metric)
+    name = NAMES.get(accuracy.metric, accuracy.metric)
     # A figure's bounds stand beside it, not below it.
-    named = [key for key in one.detail if not key.endswith(("_low", "_high"))]
-    bounds = {key: _bounds(one.detail.get(f"{key}_low"), one.detail.get(f"{key}_high")) for key in named}
-    figures = [(name, one.value, _bounds(one.low, one.high)), *((key, one.detail[key], bounds[key]) for key in named)]
+    named = [key for key in accuracy.detail if not key.endswith(("_low", "_high"))]
+    bounds = {key: _bounds(accuracy.detail.get(f"{key}_low"), accuracy.detail.get(f"{key}_high")) for key in named}
+    figures = [(name, accuracy.value, _bounds(accuracy.low, accuracy.high)), *((key, accuracy.detail[key], bounds[key]) for key in named)]
     console.print(_table(counted, ("", "", "95%"), [(metric_name(key), _figure(value), bound) for key, value, bound in figures]))
-    if one.low is None and one.interval_reason:
-        console.print(f"no bounds of {metric_name(one.metric)}: {one.interval_reason}", markup=False, highlight=False)
-    metric = metric_name(one.metric)
-    if one.by_objects:
-        console.print(_parts("objects in the image", metric, one.by_objects))
-    if one.groups:
-        console.print(_parts("group", metric_name(one.group_metric or ""), one.groups))
-        if any(group.value is None for group in one.groups):
-            what = "objects" if one.group_metric == RECALL else "images"
-            console.print(f"a group of fewer than {SMALLEST_GROUP} {what} gets no figure", markup=False, highlight=False)
-    if gap := one.group_gap:
+    if accuracy.low is None and accuracy.interval_reason:
+        console.print(f"no bounds of {metric_name(accuracy.metric)}: {accuracy.interval_reason}", markup=False, highlight=False)
+    metric = metric_name(accuracy.metric)
+    if accuracy.by_objects:
+        console.print(_parts("objects in the image", metric, accuracy.by_objects))
+    if accuracy.groups:
+        console.print(_parts("group", metric_name(accuracy.group_metric or ""), accuracy.groups))
+        if any(group.value is None for group in accuracy.groups):
+            counted_in = "objects" if accuracy.group_metric == RECALL else "images"
+            console.print(f"a group of fewer than {SMALLEST_GROUP} {counted_in} gets no figure", markup=False, highlight=False)
+    if gap := accuracy.group_gap:
         bounds_of_gap = _bounds(gap.low, gap.high) or f"(no bounds, {gap.reason})"
         text = f"largest gap: {gap.best} {_figure(gap.value)} above {gap.worst} {bounds_of_gap}"
         console.print(text, markup=False, highlight=False, soft_wrap=True)
-    if one.per_class and with_classes:
-        console.print(_parts("class", metric, one.per_class))
-    if one.robustness:
-        console.print(_corruptions(metric, one.value, one.robustness))
+    if accuracy.per_class and with_classes:
+        console.print(_parts("class", metric, accuracy.per_class))
+    if accuracy.robustness:
+        console.print(_corruptions(metric, accuracy.value, accuracy.robustness))
 
 
 def _parts(heading: str, metric: str, parts: Sequence[PartAccuracy]) -> Table:
@@ -208,21 +208,24 @@ def _parts(heading: str, metric: str, parts: Sequence[PartAccuracy]) -> Table:
 
 def _corruptions(metric: str, clean: float, robustness: Robustness) -> Table:
     headings = (f"{metric} at severity", "0", *(str(level + 1) for level in range(SEVERITIES)), "mean")
-    rows = [(one.name, _figure(clean), *map(_figure, one.values), _figure(mean(one.values))) for one in robustness.corruptions]
+    rows = [
+        (corruption.name, _figure(clean), *map(_figure, corruption.values), _figure(mean(corruption.values)))
+        for corruption in robustness.corruptions
+    ]
     drop = f"mean {_figure(robustness.mean_value)}, {_figure(robustness.drop_value)} below the clean {metric} (seed {robustness.seed})"
     return _table(drop, headings, rows)
 
 
 def mean(values: Iterable[float | None]) -> float | None:
     """Return the mean of the figures; None unless all are there."""
-    known = list(values)
-    return None if not known or None in known else sum(value for value in known if value is not None) / len(known)
+    figures = list(values)
+    return None if not figures or None in figures else sum(value for value in figures if value is not None) / len(figures)
 
 
 def _table(title: str | None, headings: Sequence[str], rows: Iterable[Sequence[str]]) -> Table:
     table = Table(title=title, title_justify="left", box=SIMPLE_HEAD, show_edge=False, pad_edge=False)
-    for place, heading in enumerate(headings):
-        table.add_column(heading, justify="right" if place else "left", overflow="fold", no_wrap=place > 0)
+    for index, heading in enumerate(headings):
+        table.add_column(heading, justify="right" if index else "left", overflow="fold", no_wrap=index > 0)
     for row in rows:
         table.add_row(*row)
     return table

@@ -38,57 +38,63 @@ def jobs(last: int, *, form: Format | None) -> None:
     from edgemeter.agent.jobs.schedules import Schedules
 
     path = configuration.home() / journal.JOURNAL_FILE
-    found, schedules = [], []
+    entries, schedules = [], []
     if path.exists():
         with closing(journal.Journal(path, "read")) as book:
-            found, schedules = book.latest(last), Schedules(book).read()
+            entries, schedules = book.latest(last), Schedules(book).read()
     planned = [
-        {"schedule": one.schedule.name, "cron": one.schedule.cron, "next_ns": one.next_ns, "last_ns": one.last_ns, "remark": one.remark}
-        for one in schedules
+        {
+            "schedule": entry.schedule.name,
+            "cron": entry.schedule.cron,
+            "next_ns": entry.next_ns,
+            "last_ns": entry.last_ns,
+            "remark": entry.remark,
+        }
+        for entry in schedules
     ]
-    if not print_data(form, {"jobs": list(map(_row, found)), "schedules": planned}, rows="jobs"):
-        _show(found, schedules, console_for(form))
+    if not print_data(form, {"jobs": list(map(_row, entries)), "schedules": planned}, rows="jobs"):
+        _show(entries, schedules, console_for(form))
 
 
-def _row(one: "JournalEntry") -> dict[str, object]:
+def _row(entry: "JournalEntry") -> dict[str, object]:
     return {
-        "job": one.order.job,
-        "attempt": one.order.attempt,
-        "kind": kind(one),
-        **{name: getattr(one, name) for name in SHOWN_FIELDS},
+        "job": entry.order.job,
+        "attempt": entry.order.attempt,
+        "kind": kind(entry),
+        **{name: getattr(entry, name) for name in SHOWN_FIELDS},
     }
 
 
-def kind(one: "JournalEntry") -> str:
+def kind(entry: "JournalEntry") -> str:
     """Return what sort of work it is, as an order names it."""
-    return str(one.order.work.__struct_config__.tag)
+    return str(entry.order.work.__struct_config__.tag)
 
 
-def _name(one: "JournalEntry") -> str:
+def _name(entry: "JournalEntry") -> str:
     """Return the job's name, with what it does not say itself."""
-    more = [] if one.order.job.startswith(kind(one)) else [kind(one)]
-    more += [f"attempt {one.order.attempt}"] if one.order.attempt > 1 else []
-    return f"{one.order.job} ({', '.join(more)})" if more else one.order.job
+    remarks = [] if entry.order.job.startswith(kind(entry)) else [kind(entry)]
+    remarks += [f"attempt {entry.order.attempt}"] if entry.order.attempt > 1 else []
+    return f"{entry.order.job} ({', '.join(remarks)})" if remarks else entry.order.job
 
 
-def _show(found: "Sequence[JournalEntry]", schedules: "Sequence[Scheduled]", console: "Console") -> None:
+def _show(entries: "Sequence[JournalEntry]", schedules: "Sequence[Scheduled]", console: "Console") -> None:
     from rich.text import Text
 
     from edgemeter.agent.jobs.schedules import local
 
-    if not found and not schedules:
+    if not entries and not schedules:
         console.print("no orders yet")
         return
     table = plain_table("job", "state", "arrived", "took s", "runs", right=("took s", "runs"), overflow="fold")
-    for one in found:
-        took = "" if one.started_ns is None or one.ended_ns is None else f"{(one.ended_ns - one.started_ns) / 1e9:.0f}"
-        table.add_row(*map(Text, (_name(one), one.state.replace("_", " "), local(one.arrived_ns)[:16], took, str(len(one.runs)))))
+    for entry in entries:
+        took = "" if entry.started_ns is None or entry.ended_ns is None else f"{(entry.ended_ns - entry.started_ns) / 1e9:.0f}"
+        table.add_row(*map(Text, (_name(entry), entry.state.replace("_", " "), local(entry.arrived_ns)[:16], took, str(len(entry.runs)))))
     console.print(table)
     # A reason is a sentence: beside the others it would be cut to pieces on a terminal of 80 columns.
-    for one in found:
-        if one.reason:
-            reason = "".join(letter if letter.isprintable() else " " for letter in one.reason)
-            print_text(console, f"{_name(one)}: {' '.join(reason.split())}")
+    for entry in entries:
+        if entry.reason:
+            reason = "".join(letter if letter.isprintable() else " " for letter in entry.reason)
+            print_text(console, f"{_name(entry)}: {' '.join(reason.split())}")
     for schedule in schedules:
         next_text = "never" if schedule.next_ns is None else local(schedule.next_ns)
         remark = f" ({schedule.remark})" if schedule.remark else ""

@@ -36,10 +36,10 @@ def verify(bundles: tuple[Path, ...], key: Path | None, *, form: Format | None) 
     from edgemeter.agent.bundle.verify import verify as verify_one
 
     expected = signature.fingerprint_of_file(key) if key else None
-    found = [verify_one(path, expected) for path in bundle_files(bundles)]
-    if not print_data(form, {"bundles": found}):
-        show_verifications(found, version("edgemeter"), console_for(form))
-    if not all(one.holds for one in found):
+    verifications = [verify_one(path, expected) for path in bundle_files(bundles)]
+    if not print_data(form, {"bundles": verifications}):
+        show_verifications(verifications, version("edgemeter"), console_for(form))
+    if not all(verification.holds for verification in verifications):
         sys.exit(1)
 
 
@@ -55,15 +55,15 @@ def show(file: Path, *, form: Format | None) -> None:
     from edgemeter.agent.base.terminal import plain_table, print_text
     from edgemeter.agent.bundle.verify import contents_of, record_lines
 
-    found = contents_of(file)
-    if print_data(form, found):
+    contents = contents_of(file)
+    if print_data(form, contents):
         return
     console = console_for(form)
-    for line in record_lines(found):
+    for line in record_lines(contents):
         print_text(console, line)
     table = plain_table("file", "bytes", "sha256", "holds", right=("bytes",))
-    series = {one.file: f"{one.count:,} values of {one.name}, {one.unit}" for one in found.series}
-    for member in found.members:
+    series = {samples.file: f"{samples.count:,} values of {samples.name}, {samples.unit}" for samples in contents.series}
+    for member in contents.members:
         table.add_row(member.file, f"{member.size_bytes:,}", member.sha256[:12], printable(series.get(member.file, "")))
     console.print(table)
 

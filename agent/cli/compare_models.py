@@ -52,9 +52,9 @@ def compare_models(models: tuple[Path, ...], runs: int, matters: float, *, form:
     from edgemeter.agent.ledger.own_runs import saving
 
     with saving(config.read(options["config"]), note, is_wanted=save) as keep:
-        found = measure_models(models, runs, matters, keep, options, note)
-        if not print_data(form, found, rows="sides"):
-            show(found, console_for(form))
+        comparison = measure_models(models, runs, matters, keep, options, note)
+        if not print_data(form, comparison, rows="sides"):
+            show(comparison, console_for(form))
 
 
 def measure_models(
@@ -115,28 +115,31 @@ def _is_result(path: Path) -> bool:
     return name.endswith((".sqlite", ".edgemeter")) or (name.endswith(".json") and not name.endswith(".replay.json")) or path.is_dir()
 
 
-def show(found: "MeasuredInTurn", console: "Console") -> None:
+def show(comparison: "MeasuredInTurn", console: "Console") -> None:
     """Print a row for each side, a sentence for each but the first, and what does not count, is missing or doubtful."""
-    console.print(_table(found))
-    for contrast in found.contrasts:
+    console.print(_table(comparison))
+    for contrast in comparison.contrasts:
         console.print(f"{contrast.sentence}.", markup=False, highlight=False, soft_wrap=True)
-    for line in _notes(found):
+    for line in _notes(comparison):
         console.print(line, markup=False, highlight=False, soft_wrap=True)
 
 
-def _table(found: "MeasuredInTurn") -> "Table":
+def _table(comparison: "MeasuredInTurn") -> "Table":
     from edgemeter.agent.base import decision
     from edgemeter.agent.base.figures import plain_digits
     from edgemeter.agent.base.metrics import metric_name
     from edgemeter.agent.base.terminal import plain_table
 
-    metrics = {side.accuracy_metric for side in found.sides if side.accuracy_metric}
+    metrics = {side.accuracy_metric for side in comparison.sides if side.accuracy_metric}
     accuracy = metric_name(metrics.pop()) if len(metrics) == 1 else "accuracy"
-    changes = {contrast.name: {one.figure: decision.change_text(one) for one in contrast.differences} for contrast in found.contrasts}
+    changes = {
+        contrast.name: {difference.figure: decision.change_text(difference) for difference in contrast.differences}
+        for contrast in comparison.contrasts
+    }
     table = plain_table()
     for heading in ("", "model", "runs", "p50 ms", "95%", "", accuracy, "", "mJ gross", "", "peak MB"):
         table.add_column(heading, justify="left" if heading == "model" else "right", overflow="fold", no_wrap=heading != "model")
-    for side in found.sides:
+    for side in comparison.sides:
         change = changes.get(side.name, {})
         table.add_row(
             side.name,
@@ -160,12 +163,12 @@ def _interval(side: "Side") -> str:
     return "-" if side.low_ms is None or side.high_ms is None else span(side.low_ms, side.high_ms)
 
 
-def _notes(found: "MeasuredInTurn") -> list[str]:
+def _notes(comparison: "MeasuredInTurn") -> list[str]:
     missing: dict[str, list[str]] = {}
-    for contrast in found.contrasts:
-        for one in contrast.differences:
-            if one.change is None:
-                missing.setdefault(f"{one.figure}: {one.note}", []).append(contrast.name)
-    of = {reason: f" of {' and '.join(names)}" if len(names) < len(found.contrasts) else "" for reason, names in missing.items()}
+    for contrast in comparison.contrasts:
+        for difference in contrast.differences:
+            if difference.change is None:
+                missing.setdefault(f"{difference.figure}: {difference.note}", []).append(contrast.name)
+    of = {reason: f" of {' and '.join(names)}" if len(names) < len(comparison.contrasts) else "" for reason, names in missing.items()}
     notes = [f"no {reason.replace(':', f'{of[reason]}:', 1)}" for reason in missing]
-    return [*notes, *(f"left out: {one}" for one in found.left_out), *(f"suspect: {one}" for one in found.doubts)]
+    return [*notes, *(f"left out: {text}" for text in comparison.left_out), *(f"suspect: {text}" for text in comparison.doubts)]

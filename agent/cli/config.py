@@ -52,13 +52,13 @@ def show(ctx: click.Context, /, config: Path | None, *, form: Format | None, **o
     from edgemeter.agent.base.variables import set_variables, unknown_variables
     from edgemeter.agent.settings.sources import settings
 
-    given = {name: value for name, value in options.items() if ctx.get_parameter_source(name) is ParameterSource.COMMANDLINE}
-    found, variables = settings(config, given), set_variables()
-    rows = [{"key": one.key, "value": one.value, "source": one.source} for one in found]
+    set_options = {name: value for name, value in options.items() if ctx.get_parameter_source(name) is ParameterSource.COMMANDLINE}
+    all_settings, variables = settings(config, set_options), set_variables()
+    rows = [{"key": setting.key, "value": setting.value, "source": setting.source} for setting in all_settings]
     if not print_data(form, {"settings": rows, "variables": variables}):
-        shown = {one.source for one in found}
-        others = [(name, value, "variable") for name, value in variables.items() if name not in shown]
-        _print_settings([(one.key, one.value, one.source) for one in found], others, form)
+        sources = {setting.source for setting in all_settings}
+        other_variables = [(name, value, "variable") for name, value in variables.items() if name not in sources]
+        _print_settings([(setting.key, setting.value, setting.source) for setting in all_settings], other_variables, form)
     for name in unknown_variables():
         click.echo(f"{name} is set and nothing reads it: `edgemeter config variables` lists those that there are", err=True)
 
@@ -74,7 +74,7 @@ def path(config: Path | None, *, form: Format | None) -> None:
     from edgemeter.agent.base.config import file_in_use, places
 
     read = config or file_in_use()
-    rows = [{"path": str(one), "exists": one.exists(), "is_read": one == read} for one in ([config] if config else places())]
+    rows = [{"path": str(file), "exists": file.exists(), "is_read": file == read} for file in ([config] if config else places())]
     if print_data(form, {"files": rows}):
         return
     states = ["read" if row["is_read"] and row["exists"] else "exists, not read" if row["exists"] else "absent" for row in rows]
@@ -117,16 +117,16 @@ def check(ctx: click.Context, /, file: Path | None, kind: str | None, *, as_json
     if file is None:
         click.echo(f"no configuration to check: neither {' nor '.join(map(str, places()))} exists, so the defaults hold", err=True)
         return
-    kind, found = check_file(file, kind)
+    kind, mistakes = check_file(file, kind)
     if as_json:
-        rows = [{"section": one.section, "key": one.key, "what": one.what} for one in found]
+        rows = [{"section": mistake.section, "key": mistake.key, "what": mistake.what} for mistake in mistakes]
         print_json({"file": str(file), "kind": kind, "mistakes": rows})
     else:
-        for one in found:
-            click.echo(f"{file}: {one}")
-        if not found:
+        for mistake in mistakes:
+            click.echo(f"{file}: {mistake}")
+        if not mistakes:
             click.echo(f"{file}: no mistakes ({FILES[kind].what})")
-    ctx.exit(2 if found else 0)
+    ctx.exit(2 if mistakes else 0)
 
 
 @click.command()
@@ -139,9 +139,9 @@ def variables(*, form: Format | None) -> None:
     from edgemeter.agent.base.variables import VARIABLES
 
     rows = {
-        name: {"meaning": one.meaning, "default": one.default, "read_by": reader}
+        name: {"meaning": variable.meaning, "default": variable.default, "read_by": reader}
         for reader, group in VARIABLES.items()
-        for name, one in group.items()
+        for name, variable in group.items()
     }
     if print_data(form, [{"name": name, **row} for name, row in rows.items()] if form == "csv" else rows):
         return
@@ -149,8 +149,8 @@ def variables(*, form: Format | None) -> None:
         return
     for reader, group in VARIABLES.items():
         click.echo(f"{reader}:")
-        for name, one in group.items():
-            click.echo(f"  {name:<32} {one.meaning}. Default: {one.default}.")
+        for name, variable in group.items():
+            click.echo(f"  {name:<32} {variable.meaning}. Default: {variable.default}.")
 
 
 @click.command()
@@ -164,15 +164,15 @@ def schema() -> None:
     print_json(json_schema())
 
 
-def _print_settings(rows: list[tuple[str, Any, str]], others: list[tuple[str, str, str]], form: Format | None) -> None:
+def _print_settings(rows: list[tuple[str, Any, str]], other_variables: list[tuple[str, str, str]], form: Format | None) -> None:
     """Print a table, wide as it is: a value or a path that is cut would be wrong; then the other variables that are set."""
     texts = [(key, "-" if value in (None, []) else json.dumps(value, ensure_ascii=False), source) for key, value, source in rows]
     widths = [max(len(row[column]) for row in texts) for column in (0, 1)]
-    if _typeset(("key", "value", "source"), [*texts, *others], form):
+    if _typeset(("key", "value", "source"), [*texts, *other_variables], form):
         return
     for key, value, source in texts:
         click.echo(f"{key:<{widths[0]}}  {value:<{widths[1]}}  {source}")
-    for name, value, _ in others:
+    for name, value, _ in other_variables:
         click.echo(f"{name} = {value}")
 
 

@@ -81,21 +81,21 @@ def overhead(suite: Path | None, model: Path | None, pairs: int, *, as_json: boo
         open_sensors(options["power"], settings.power, settings.sensors) as (sensors, _),
         session_progress() as on_event,
     ):
-        found = calibration.calibrate(case, identity, sensors, pairs, on_event)
-    path = keep_observer_effect(found.effect, fingerprint.read())
+        calibrated = calibration.calibrate(case, identity, sensors, pairs, on_event)
+    path = keep_observer_effect(calibrated.effect, fingerprint.read())
     if as_json:
         from edgemeter.agent.base.documents import print_json
 
-        print_json(found)
+        print_json(calibrated)
     else:
-        _show_overhead(found)
+        _show_overhead(calibrated)
     note(f"stored in {path}: later records of this setting carry it")
 
 
-def _show_overhead(found: "CalibratedObserver") -> None:
+def _show_overhead(calibrated: "CalibratedObserver") -> None:
     from edgemeter.agent.verdict.condition_rules import OBSERVER_RATIO
 
-    effect = found.effect
+    effect = calibrated.effect
     click.echo(f"{effect.case}, p50 {effect.p50_ms:.4g} ms without sampling, {effect.pairs} pairs; sampled: ", nl=False)
     click.echo(", ".join(("conditions", *effect.sensors)))
     click.echo(f"sampling changes p50 by {effect.effect_ratio:+.2%} (95% bounds {effect.low_ratio:+.2%} to {effect.high_ratio:+.2%})")
@@ -105,5 +105,5 @@ def _show_overhead(found: "CalibratedObserver") -> None:
         click.echo(f"whether it is below {OBSERVER_RATIO:.0%} is not known yet: measure more pairs (--pairs), on a quiet machine")
     else:
         click.echo(f"that is below {OBSERVER_RATIO:.0%}")
-    if found.doubts:
-        click.echo(f"suspect runs: {'; '.join(found.doubts)}: calibrate again when the machine is quiet", err=True)
+    if calibrated.doubts:
+        click.echo(f"suspect runs: {'; '.join(calibrated.doubts)}: calibrate again when the machine is quiet", err=True)

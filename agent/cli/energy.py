@@ -28,16 +28,16 @@ UNITS_S = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 TIME = re.compile(r"(\d+(?:\.\d+)?)([smhd])")
 
 
-def seconds(every: str) -> float:
+def seconds(period: str) -> float:
     """Return a length of time such as 90s, 5m, 2h or 1d.
 
     Raises:
         ConfigError: it is not one.
     """
-    found = TIME.fullmatch(every.strip())
-    if found is None or float(found.group(1)) <= 0:
-        raise ConfigError(f"{every!r} is not a length of time: give 30s, 5m, 2h or 1d")
-    return float(found.group(1)) * UNITS_S[found.group(2)]
+    match = TIME.fullmatch(period.strip())
+    if match is None or float(match.group(1)) <= 0:
+        raise ConfigError(f"{period!r} is not a length of time: give 30s, 5m, 2h or 1d")
+    return float(match.group(1)) * UNITS_S[match.group(2)]
 
 
 def watch_suite(
@@ -55,15 +55,15 @@ def watch_suite(
     Raises:
         ConfigError: the suite's file or an option is wrong, which waiting does not mend.
     """
-    given = {key: options[key] for key in ("power", "broker", "device", "fleet", "config")}
+    session_options = {key: options[key] for key in ("power", "broker", "device", "fleet", "config")}
     # A missing broker does not end it, and delivery does not outlast the period.
-    given |= {"save": options.get("save", True), "if_no_broker": "keep", "delivery_timeout": min(60.0, period_s)}
-    start_s, place = clock(), 0
-    for done in count(1):
+    session_options |= {"save": options.get("save", True), "if_no_broker": "keep", "delivery_timeout": min(60.0, period_s)}
+    start_s, period = clock(), 0
+    for number in count(1):
         try:
-            outcome = run_session.run_session(suite_of(suite, None, given), given, report)
-            for one in (*outcome.errors, *filter(None, [outcome.undelivered, outcome.saved])):
-                report(str(one))
+            outcome = run_session.run_session(suite_of(suite, None, session_options), session_options, report)
+            for remark in (*outcome.errors, *filter(None, [outcome.undelivered, outcome.saved])):
+                report(str(remark))
             yield outcome
             if outcome.interruption is not None:
                 raise outcome.interruption
@@ -71,18 +71,18 @@ def watch_suite(
             raise
         except EdgemeterError as error:
             report(f"nothing measured this time: {error}")
-        if done == options["times"]:
+        if number == options["times"]:
             return
         late = int((clock() - start_s) / period_s)
-        if late > place:
-            report(f"the suite takes longer than {period_s:g} s: skipped {late - place} of its periods")
-        place = max(place, late) + 1
-        sleep(max(0.0, start_s + place * period_s - clock()))
+        if late > period:
+            report(f"the suite takes longer than {period_s:g} s: skipped {late - period} of its periods")
+        period = max(period, late) + 1
+        sleep(max(0.0, start_s + period * period_s - clock()))
 
 
 @click.command(context_settings={"ignore_unknown_options": False, "allow_interspersed_args": False})
 @click.argument("command", nargs=-1, required=True, type=click.UNPROCESSED)
-@click.option("--every", metavar="TIME", help="Treat COMMAND as a SUITE file and measure it every 5m, 2h, ...")
+@click.option("--every", "period", metavar="TIME", help="Treat COMMAND as a SUITE file and measure it every 5m, 2h, ...")
 @click.option("--times", type=click.IntRange(1), help="--every: number of measurements. Default: no limit.")
 @click.option("--repeat", type=click.IntRange(1), default=1, show_default=True, help="Run the command N times; energies are per run.")
 @click.option(
@@ -94,15 +94,15 @@ def watch_suite(
 @save_option
 @quiet_option
 @json_option("Print the energies as JSON.")
-def energy(command: tuple[str, ...], every: str | None, **options: Any) -> None:
+def energy(command: tuple[str, ...], period: str | None, **options: Any) -> None:
     """Measure the energy of a command, with idle before and after; or measure a suite at regular times.
 
     The exit status is that of the command.
 
     Example: edgemeter energy -- python train.py
     """
-    if every is not None:
-        _repeat_suite(command, every, options)
+    if period is not None:
+        _repeat_suite(command, period, options)
         return
 
     from edgemeter.agent.base import config
@@ -135,13 +135,13 @@ def _run(command: tuple[str, ...], repeats: int) -> int:
     return 0
 
 
-def _print(seen: "WatchedEnergy", repeats: int) -> None:
-    click.echo(f"{seen.seconds:.3f} s{f', {repeats} times' if repeats > 1 else ''}")
-    for energy in seen.energies.all():
-        click.echo(_line(energy, seen.idle_s))
-    for sensor in seen.energies.frozen:
+def _print(watched: "WatchedEnergy", repeats: int) -> None:
+    click.echo(f"{watched.seconds:.3f} s{f', {repeats} times' if repeats > 1 else ''}")
+    for energy in watched.energies.all():
+        click.echo(_line(energy, watched.idle_s))
+    for sensor in watched.energies.frozen:
         click.echo(f"suspect: {sensor} showed one value while idle and in every reading of the work: restart it, and check it", err=True)
-    for why in (*seen.energies.refused, *([seen.energies.reason] if seen.energies.reason else [])):
+    for why in (*watched.energies.refused, *([watched.energies.reason] if watched.energies.reason else [])):
         click.echo(f"no energy: {why}", err=True)
 
 
@@ -161,12 +161,12 @@ def _uncertainty(u_mj: float | None) -> str:
     return " (uncertainty unknown)" if u_mj is None else f" ±{u_mj / 1000:.2g} J"
 
 
-def _repeat_suite(command: tuple[str, ...], every: str, options: dict[str, Any]) -> None:
+def _repeat_suite(command: tuple[str, ...], period: str, options: dict[str, Any]) -> None:
     from edgemeter.agent.cli.run_table import print_runs
 
     if len(command) != 1:
         raise click.UsageError("with --every give one SUITE file, and nothing after it")
-    for outcome in watch_suite(Path(command[0]), seconds(every), options, note):
+    for outcome in watch_suite(Path(command[0]), seconds(period), options, note):
         if options["as_json"]:
             click.echo(run_session.session_document(outcome))
         else:

@@ -20,6 +20,6 @@ def new(kind: str, name: str, out: Path) -> None:
 
     Example: edgemeter new sensor my-meter
     """
-    place = write_package(kind, name, out)
-    click.echo(f"{place}: a {kind} called {name!r}. Install it and run its test:\n")
-    click.echo(f"    pip install -e '{place}[test]'\n    pytest {place}")
+    package = write_package(kind, name, out)
+    click.echo(f"{package}: a {kind} called {name!r}. Install it and run its test:\n")
+    click.echo(f"    pip install -e '{package}[test]'\n    pytest {package}")

@@ -54,9 +54,9 @@ def measure_operators(
         threads = settings.get("threads")
         copied = operator_report.copy_gbyte_per_s(threads if isinstance(threads, int) else 1)
         outcome = run_session.run_session(suites.read(suite_file, suites.Settings()), {**_NOT_DELIVERED, **session_options}, note)
-    found = operator_report.measured_operators(operators, outcome.records, copied, left_out)
-    if not print_data(form, found, rows="operators"):
-        operator_report.show_operators(found, console_for(form))
+    profile = operator_report.measured_operators(operators, outcome.records, copied, left_out)
+    if not print_data(form, profile, rows="operators"):
+        operator_report.show_operators(profile, console_for(form))
     for failed in outcome.errors:
         click.echo(f"edgemeter: {failed}", err=True)
     if outcome.interruption is not None:
@@ -75,12 +75,12 @@ def _written(
     from edgemeter.agent.profile.profiler import ProfileJob, profile_in_child
 
     # What is slow is found by ONNX Runtime's profiler, also where another runtime is to be timed.
-    with tempfile.TemporaryDirectory(prefix="edgemeter-operators-") as place:
-        named = Path(place) / "whole.onnx"
-        whole = prepare(model, named)
+    with tempfile.TemporaryDirectory(prefix="edgemeter-operators-") as model_folder:
+        named = Path(model_folder) / "whole.onnx"
+        prepared = prepare(model, named)
         (case,) = suite_of(None, named, {"threads": settings.get("threads"), "runtime": "onnx"}).cases
         recorded = profile_in_child(ProfileJob(case=case, queries=queries))
-    operators, left_out = cut_slowest(whole, recorded.events, sum(recorded.profiled_ns) / 1000, top, folder)
+    operators, left_out = cut_slowest(prepared, recorded.events, sum(recorded.profiled_ns) / 1000, top, folder)
     if not operators:
         raise ConfigError(f"no operator of {str(model)!r} can be cut out: {'; '.join(left_out)}")
     return [*operators, *write_shapes([PEAK], folder)], left_out
@@ -88,9 +88,9 @@ def _written(
 
 def _suite_text(model: Path | None, operators: list[OperatorModel], settings: Mapping[str, Any]) -> str:
     """Return a suite of the whole model and its operators, each run once, shortly."""
-    given = {key: settings[key] for key in ("runtime", "backend", "threads") if settings.get(key) is not None}
+    chosen_settings = {key: settings[key] for key in ("runtime", "backend", "threads") if settings.get(key) is not None}
     cases: list[dict[str, Any]] = [{"model": operator.file.name, "name": operator.name} for operator in operators]
     if model is not None:
         cases.append({"model": str(model.absolute())})
-    document = {"name": "operators", "case": [{**case, **given, "mode": "rapid", "repeats": 1} for case in cases]}
+    document = {"name": "operators", "case": [{**case, **chosen_settings, "mode": "rapid", "repeats": 1} for case in cases]}
     return toml_document(document)

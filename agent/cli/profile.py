@@ -67,9 +67,9 @@ def profile(
     (case,) = suite.cases
     profiler.create(case.runtime)
     recorded = profile_in_child(ProfileJob(case=case, queries=queries))
-    found = summarise(case.runtime, recorded)
+    summary = summarise(case.runtime, recorded)
     if trace:
         write_trace(trace, recorded)
         note(f"the trace: {trace.resolve()}")
-    if not print_data(form, found, rows="types" if by == "type" else "operators"):
-        show_profile(found, by_type=by == "type", top=top, console=console_for(form))
+    if not print_data(form, summary, rows="types" if by == "type" else "operators"):
+        show_profile(summary, by_type=by == "type", top=top, console=console_for(form))

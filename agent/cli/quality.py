@@ -56,16 +56,16 @@ def quality(
     from edgemeter.agent.quality.scoring import read_material, score_file
 
     material = read_material(text, choices, questions, context_tokens)
-    found = {}
+    qualities = {}
     model, source = model_path(model), source and model_path(source)
     for path in (model, source):
         if path is not None:
             note(f"scoring {path.name}")
-            found[path] = score_file(path, runtime or runtime_for(path), threads, material)
-    gate = quality_gate(found[model], found[source]) if source is not None else None
-    files = [{"file": str(path), "quality": scored} for path, scored in found.items()]
+            qualities[path] = score_file(path, runtime or runtime_for(path), threads, material)
+    gate = quality_gate(qualities[model], qualities[source]) if source is not None else None
+    files = [{"file": str(path), "quality": scored} for path, scored in qualities.items()]
     if not print_data(form, {"files": files, "gate": gate}, rows="files"):
-        console_for(form).print(_table(found))
+        console_for(form).print(_table(qualities))
         for check in gate.checks if gate else ():
             click.echo(check.sentence())
         if gate:
@@ -74,21 +74,21 @@ def quality(
         sys.exit(1)
 
 
-def _table(found: "dict[Path, Quality]") -> "Table":
+def _table(qualities: "dict[Path, Quality]") -> "Table":
     from rich.box import SIMPLE_HEAD
     from rich.table import Table
 
     table = Table(box=SIMPLE_HEAD)
     for heading in ("file", "perplexity", "bits/byte", "acc", "acc_norm", "exact match", "F1"):
         table.add_column(heading, justify="left" if heading == "file" else "right")
-    for path, one in found.items():
-        likely, chosen, answered = one.perplexity, one.choices, one.answers
+    for path, scores in qualities.items():
+        likely, choices, answered = scores.perplexity, scores.choices, scores.answers
         table.add_row(
             path.name,
             f"{likely.value:.4f} ± {likely.standard_error:.4f}" if likely else "-",
             f"{likely.bits_per_byte:.4f}" if likely else "-",
-            _accuracy(chosen.acc, chosen.acc_stderr) if chosen else "-",
-            _accuracy(chosen.acc_norm, chosen.acc_norm_stderr) if chosen else "-",
+            _accuracy(choices.acc, choices.acc_stderr) if choices else "-",
+            _accuracy(choices.acc_norm, choices.acc_norm_stderr) if choices else "-",
             f"{answered.exact_match:.3f}" if answered else "-",
             f"{answered.f1:.3f}" if answered else "-",
         )

@@ -24,9 +24,9 @@ def _may_idle(case: Case) -> bool:
 def announcement(cases: Sequence[Case]) -> str:
     """Return what will be measured, and how long that takes, in one line."""
     labels = [case.label for case in cases[:LABELS_SHOWN]]
-    more = f" and {len(cases) - LABELS_SHOWN} more" if len(cases) > LABELS_SHOWN else ""
+    others_text = f" and {len(cases) - LABELS_SHOWN} more" if len(cases) > LABELS_SHOWN else ""
     modes = ", ".join(dict.fromkeys(case.mode for case in cases))
-    return f"measuring {', '.join(labels)}{more}; mode {modes}; {expectation(cases, [case.repeats for case in cases])}"
+    return f"measuring {', '.join(labels)}{others_text}; mode {modes}; {expectation(cases, [case.repeats for case in cases])}"
 
 
 def expectation(cases: Sequence[Case], runs: Sequence[int]) -> str:
@@ -43,5 +43,5 @@ def expectation(cases: Sequence[Case], runs: Sequence[int]) -> str:
         "the accuracy on the images" if any(case.images and case.accuracy != "never" for case in cases) else "",
         "a check against other kernels" if any(case.agreement != "never" for case in cases) else "",
     ]
-    beside = [one for one in also if one]
-    return f"{count(sum(runs), 'run')}, {duration(least_s)} to {duration(most_s)}{', plus ' * bool(beside)}{', '.join(beside)}"
+    extras = [extra for extra in also if extra]
+    return f"{count(sum(runs), 'run')}, {duration(least_s)} to {duration(most_s)}{', plus ' * bool(extras)}{', '.join(extras)}"

@@ -63,16 +63,16 @@ def suite_of(suite: Path | None, models: Path | Sequence[Path] | None, options: 
     Raises:
         ConfigError: the file or a model is wrong.
     """
-    given = {key: options[key] for key in CASE_OPTIONS if options.get(key) is not None}
+    case_settings = {key: options[key] for key in CASE_OPTIONS if options.get(key) is not None}
     # Paths of a suite are relative to its file, those of options to the working directory.
-    given |= {key: str(Path(given[key]).absolute()) for key in PATHS if key in given}
+    case_settings |= {key: str(Path(case_settings[key]).absolute()) for key in PATHS if key in case_settings}
     named = [models] if isinstance(models, Path) else models or ()
     files = [] if suite else [str(model_path(model)) for model in named]
-    one_only = [key for key in ("name", "sha256") if key in given]
+    one_only = [key for key in ("name", "sha256") if key in case_settings]
     if len(files) > 1 and one_only:
         raise ConfigError(f"--{one_only[0]} belongs to one model, {len(files)} are given: leave it out, or write a suite")
     try:
-        settings = msgspec.convert(given if suite else {"model": files, **given}, Settings)
+        settings = msgspec.convert(case_settings if suite else {"model": files, **case_settings}, Settings)
     except msgspec.ValidationError as error:
         raise ConfigError(f"wrong option: {error}") from error
     name = "one model" if len(files) == 1 else f"{len(files)} models"
@@ -88,7 +88,7 @@ def single_case(source: Path, options: Mapping[str, Any]) -> Case:
     is_suite = is_suite_file(source)
     cases = suite_of(source if is_suite else None, None if is_suite else source, options).cases
     if len(cases) != 1:
-        labels = ", ".join(one.label for one in cases)
+        labels = ", ".join(case.label for case in cases)
         raise ConfigError(f"suite {str(source)!r} holds {len(cases)} cases ({labels}): leave one")
     return cases[0]
 
@@ -128,10 +128,10 @@ def run_session(suite: Suite, options: Mapping[str, Any], report: Callable[[str]
             # Receipts may take long, and disturb nobody.
             timeout_s = options["delivery_timeout"] if interruption is None else min(options["delivery_timeout"], HURRIED_S)
             try:
-                left = delivery.drain(timeout_s)
+                undelivered_count = delivery.drain(timeout_s)
             except (KeyboardInterrupt, SystemExit) as error:
-                left, interruption = delivery.waiting(), interruption or error
-            undelivered = _undelivered(left, delivery) if left else None
+                undelivered_count, interruption = delivery.waiting(), interruption or error
+            undelivered = _undelivered(undelivered_count, delivery) if undelivered_count else None
         return SessionOutcome(keeping.records, keeping.errors, undelivered, interruption, saved)
 
 
@@ -246,17 +246,17 @@ def publish_outbox(options: Mapping[str, Any]) -> str:
     if delivery is None:
         raise ConfigError("no broker is named: give --broker HOST, or set `broker` in the configuration")
     try:
-        held = delivery.waiting()
-        left = delivery.drain(options["delivery_timeout"])
-        if left:
-            raise TransientError(_undelivered(left, delivery))
-        others = delivery.others()
+        waiting = delivery.waiting()
+        remaining = delivery.drain(options["delivery_timeout"])
+        if remaining:
+            raise TransientError(_undelivered(remaining, delivery))
+        counts = delivery.others()
     finally:
         delivery.close()
-    if not others:
-        return f"delivered {held} records; the outbox is empty"
-    kept = " and ".join(f"{count} of device {name!r}" for name, count in others.items())
-    message = f"delivered {held} records of device {identity.device!r}; the outbox still holds {kept}: send them with --device"
+    if not counts:
+        return f"delivered {waiting} records; the outbox is empty"
+    counts_text = " and ".join(f"{count} of device {name!r}" for name, count in counts.items())
+    message = f"delivered {waiting} records of device {identity.device!r}; the outbox still holds {counts_text}: send them with --device"
     if not (options["device"] or settings.device):
         raise TransientError(message)
     return message
@@ -275,8 +275,8 @@ def write_document(path: Path, document: bytes, errors: list[EdgemeterError]) ->
         errors.append(UnavailableError(f"cannot write the results to {str(path)!r}: {error.strerror}: use another file (--output)"))
 
 
-def _undelivered(left: int, delivery: "Delivery") -> str:
-    return f"{left} records are not delivered: {delivery.why_left()}; `edgemeter agent publish` sends them later"
+def _undelivered(remaining: int, delivery: "Delivery") -> str:
+    return f"{remaining} records are not delivered: {delivery.why_left()}; `edgemeter agent publish` sends them later"
 
 
 def _recorder(options: Mapping[str, Any], settings: config.Config, on_event: "session.OnEvent") -> "BundleRecorder | None":

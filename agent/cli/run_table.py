@@ -23,16 +23,16 @@ STYLE = {"valid": "green", "suspect": "yellow", "invalid": "red"}
 def print_runs(runs: Sequence[RunRecord], console: Console | None = None) -> None:
     """Print the runs as a table, and below it why any of them should not be believed, and why energy or accuracy is missing."""
     console = console or Console()
-    shown = _fitting(
+    columns = _fitting(
         [column for column in COLUMNS if column.always or any(column.text(run) != ABSENT for run in runs)], runs, console.width
     )
     title = f"{runs[0].device}: {len(runs)} run{'s' * (len(runs) > 1)}" if runs else None
     table = Table(title=title, title_justify="left", box=SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, 1, 0, 0))
-    for column in shown:
+    for column in columns:
         fixed = column.heading != "model"
         table.add_column(column.heading, justify=column.justify, min_width=_width(column, runs), no_wrap=fixed, overflow="fold")
     for run in runs:
-        cells = [Text(column.text(run), style=STYLE[run.verdict.state] if column.heading == "verdict" else "") for column in shown]
+        cells = [Text(column.text(run), style=STYLE[run.verdict.state] if column.heading == "verdict" else "") for column in columns]
         table.add_row(*cells, style="dim" if run.verdict.state == "invalid" else None)
     console.print(table)
     for note in dict.fromkeys(_notes(runs)):
@@ -55,10 +55,10 @@ def _width(column: _Column, runs: Sequence[RunRecord]) -> int:
 
 def _fitting(columns: list[_Column], runs: Sequence[RunRecord], width: int) -> list[_Column]:
     """Return the columns that fit; what can best be done without goes first, a verdict or an energy never."""
-    kept = list(columns)
-    while sum(_width(column, runs) + BETWEEN_COLUMNS for column in kept) > width and any(column.rank for column in kept):
-        kept.remove(max(kept, key=lambda column: column.rank))
-    return kept
+    fitting = list(columns)
+    while sum(_width(column, runs) + BETWEEN_COLUMNS for column in fitting) > width and any(column.rank for column in fitting):
+        fitting.remove(max(fitting, key=lambda column: column.rank))
+    return fitting
 
 
 def _name(run: RunRecord) -> str:
@@ -115,12 +115,12 @@ def _net(energy: Energy | None) -> str:
 
 def _reasons(runs: Sequence[RunRecord]) -> list[str]:
     """Return a line for each rule that repeats of a case violated, with the evidence of the first."""
-    found: dict[tuple[str, str, str], list[str]] = {}
+    by_rule: dict[tuple[str, str, str], list[str]] = {}
     for run in runs:
         for reason in run.verdict.reasons:
-            found.setdefault((run.verdict.state, f"{run.model.name} on {run.runtime.name}", reason.partition(":")[0]), []).append(reason)
-    more = {one: f" (and in {len(reasons) - 1} more of its runs)" for one, reasons in found.items() if len(reasons) > 1}
-    return [f"{state}: {case}: {reasons[0]}{more.get((state, case, rule), '')}" for (state, case, rule), reasons in found.items()]
+            by_rule.setdefault((run.verdict.state, f"{run.model.name} on {run.runtime.name}", reason.partition(":")[0]), []).append(reason)
+    repeats = {key: f" (and in {len(reasons) - 1} more of its runs)" for key, reasons in by_rule.items() if len(reasons) > 1}
+    return [f"{state}: {case}: {reasons[0]}{repeats.get((state, case, rule), '')}" for (state, case, rule), reasons in by_rule.items()]
 
 
 def _notes(runs: Sequence[RunRecord]) -> list[str]:
@@ -136,43 +136,44 @@ def _notes(runs: Sequence[RunRecord]) -> list[str]:
 
 def _energy_notes(run: RunRecord) -> list[str]:
     """Return why there is no energy or none of what was asked for, and what stands beside the energy of the widest scope."""
-    found = run.energy
-    if found is None:
+    energy = run.energy
+    if energy is None:
         return [f"no energy: {run.energy_reason}"]
     provenance = energy_provenance(run)
     if provenance == "modelled":
-        return [f"energy of {run.model.name} at {found.scope} is modelled by {found.sensor}, not measured: it ranks nowhere"]
+        return [f"energy of {run.model.name} at {energy.scope} is modelled by {energy.sensor}, not measured: it ranks nowhere"]
     if provenance == "estimated":
-        return [f"energy of {run.model.name} is estimated from a stated {found.mean_power_w:g} W, not measured: it ranks nowhere"]
-    left_out = f"leaves out {', '.join(found.excludes)}" if found.excludes else "leaves out nothing"
-    unknown = "" if found.gross_u_mj is not None else "; how sure (±?) is not known before `edgemeter sensors calibrate`"
-    notes = [f"energy by {found.sensor}, {found.scope}: {left_out}{unknown}"]
+        return [f"energy of {run.model.name} is estimated from a stated {energy.mean_power_w:g} W, not measured: it ranks nowhere"]
+    left_out = f"leaves out {', '.join(energy.excludes)}" if energy.excludes else "leaves out nothing"
+    unknown = "" if energy.gross_u_mj is not None else "; how sure (±?) is not known before `edgemeter sensors calibrate`"
+    notes = [f"energy by {energy.sensor}, {energy.scope}: {left_out}{unknown}"]
     notes += [f"no energy from {reason}" for reason in run.other_energy_reasons]
     notes += [
         f"also {_sure(other.gross_mj, other.gross_u_mj)} mJ gross by {other.sensor} ({other.scope}), "
-        f"{other.mean_power_w / found.mean_power_w:.2f} of what {found.sensor} ({found.scope}) sees"
+        f"{other.mean_power_w / energy.mean_power_w:.2f} of what {energy.sensor} ({energy.scope}) sees"
         for other in run.other_energies
-        if found.mean_power_w
+        if energy.mean_power_w
     ]
-    if found.net_state == "no_idle" and run.windows is not None and (run.windows.idle_before or run.windows.idle_after):
-        notes.append(f"no net energy of {run.model.name}: its idle stretches do not give {found.sensor} an idle power: use a longer mode")
-    if found.net_state == "not_resolvable":
-        known = found.resolving_window_s
-        do = f"idle and load of {known:.0f} s each would resolve it" if known is not None else "a longer run would not resolve it"
+    if energy.net_state == "no_idle" and run.windows is not None and (run.windows.idle_before or run.windows.idle_after):
+        notes.append(f"no net energy of {run.model.name}: its idle stretches do not give {energy.sensor} an idle power: use a longer mode")
+    if energy.net_state == "not_resolvable":
+        window_s = energy.resolving_window_s
+        do = f"idle and load of {window_s:.0f} s each would resolve it" if window_s is not None else "a longer run would not resolve it"
         notes.append(f"net energy of {run.model.name} is lost in the uncertainty of idle power: {do}")
     return notes
 
 
 def _token_energy_notes(run: RunRecord) -> list[str]:
     """Return the energies per token of a language model, or why a part has none; none without an energy."""
-    found = run.generation.energy if run.generation else None
-    if found is None or run.energy is None:
+    energy = run.generation.energy if run.generation else None
+    if energy is None or run.energy is None:
         return []
-    parts = [("prompt token", found.prefill_token, found.prefill_reason), ("token decoded", found.decode_token, found.decode_reason)]
-    told = [
-        f"{_sure(one.gross_mj, one.gross_u_mj)} mJ gross a {what}" if one else f"none a {what} ({reason})" for what, one, reason in parts
+    parts = [("prompt token", energy.prefill_token, energy.prefill_reason), ("token decoded", energy.decode_token, energy.decode_reason)]
+    texts = [
+        f"{_sure(per_token.gross_mj, per_token.gross_u_mj)} mJ gross a {token}" if per_token else f"none a {token} ({reason})"
+        for token, per_token, reason in parts
     ]
-    return [f"energy of {run.model.name} by the token: {', '.join(told)}; mJ above are of a whole request"]
+    return [f"energy of {run.model.name} by the token: {', '.join(texts)}; mJ above are of a whole request"]
 
 
 def _load_note(run: RunRecord, load: Load) -> str:

@@ -57,18 +57,18 @@ def sensors(context: click.Context, config: Path | None, *, everything: bool, fo
     if context.invoked_subcommand is not None:
         return
     settings = read_config(config)
-    found = detect_sensors(settings.sensors)
-    shown = [_read_or_error(one.name, settings.sensors) for one in found if one.description is not None]
-    chosen, why = choose_sensor(found)
+    detected = detect_sensors(settings.sensors)
+    readings = [_read_or_error(sensor.name, settings.sensors) for sensor in detected if sensor.description is not None]
+    chosen_name, why = choose_sensor(detected)
     if settings.power:
-        chosen = ",".join(settings.power)
-        why = f"{chosen}, set as `power` in the configuration"
-    absent = [one for one in found if one.description is None]
-    rows = [_document(one.name, one.description, one.reading, one.power_w, one.error) for one in shown]
-    rows += [{"sensor": one.name, "error": one.reason, "absent": one.is_absent} for one in absent]
-    if not print_data(form, {"sensors": rows, "chosen": chosen, "why": why}):
-        named = [one for one in absent if everything or one.is_configured or not one.is_absent]
-        _print_list(shown, named, f"runs use {why}" if chosen else why, console_for(form))
+        chosen_name = ",".join(settings.power)
+        why = f"{chosen_name}, set as `power` in the configuration"
+    absent = [sensor for sensor in detected if sensor.description is None]
+    rows = [_document(live.name, live.description, live.reading, live.power_w, live.error) for live in readings]
+    rows += [{"sensor": sensor.name, "error": sensor.reason, "absent": sensor.is_absent} for sensor in absent]
+    if not print_data(form, {"sensors": rows, "chosen": chosen_name, "why": why}):
+        named = [sensor for sensor in absent if everything or sensor.is_configured or not sensor.is_absent]
+        _print_list(readings, named, f"runs use {why}" if chosen_name else why, console_for(form))
 
 
 @sensors.command("read", short_help="Read one sensor, or a recording of one.")
@@ -93,32 +93,34 @@ def read_sensor(name: str | None, recording: Path | None, as_name: str | None, c
     if (recording is None) == (name is None):
         raise click.UsageError("give either the NAME of a sensor, or --from PATH with a recording of one")
     try:
-        found = _of_recording(recording, as_name, config) if recording else _of_machine(name or "", config)
+        document = _of_recording(recording, as_name, config) if recording else _of_machine(name or "", config)
     except EdgemeterError as error:
         if as_json:
             print_json({"error": " ".join(str(error).split())})
         raise
     if as_json:
-        print_json(found)
+        print_json(document)
     else:
-        _print_reading(found)
+        _print_reading(document)
 
 
 def _of_recording(path: Path, name: str | None, config: Path | None) -> dict[str, Any]:
     # Not this machine's own configuration, unless it is named: the recording is of another.
     with PowerRecording(path, read_config(config).sensors if config else None) as source:
-        found = source.read(name)
-    rails = found.reading.rails
+        recorded = source.read(name)
+    rails = recorded.reading.rails
     # A recorded counter stands still; some sensors show the present watts beside it, as their one rail.
-    beside_w = rails[0].power_w if found.description.kind == "energy" and len(rails) == 1 else None
-    return _document(found.name, found.description, found.reading, found.reading.power_w if beside_w is None else beside_w, None)
+    beside_w = rails[0].power_w if recorded.description.kind == "energy" and len(rails) == 1 else None
+    return _document(
+        recorded.name, recorded.description, recorded.reading, recorded.reading.power_w if beside_w is None else beside_w, None
+    )
 
 
 def _of_machine(name: str, config: Path | None) -> dict[str, Any]:
-    found = _read(name, read_config(config).sensors)
-    if found.error is not None:
-        raise UnavailableError(found.error)
-    return _document(name, found.description, found.reading, found.power_w, None)
+    live = _read(name, read_config(config).sensors)
+    if live.error is not None:
+        raise UnavailableError(live.error)
+    return _document(name, live.description, live.reading, live.power_w, None)
 
 
 def _read(name: str, settings: Mapping[str, Mapping[str, str]]) -> LiveReading:
@@ -154,7 +156,7 @@ def _document(
     }
 
 
-def _averaging_text(known: dict[str, Any] | None) -> str:
+def _averaging_text(averaging: dict[str, Any] | None) -> str:
     """Return how readings follow the power, each part with where it is from."""
     names = {
         "window_s": "mean of {:g} s",
@@ -163,14 +165,14 @@ def _averaging_text(known: dict[str, Any] | None) -> str:
         "seen_ratio": "sees {:.0%} of the time",
     }
     parts = [
-        f"{text.format(known[name])} ({known['sources'].get(name, 'described')})"
+        f"{text.format(averaging[name])} ({averaging['sources'].get(name, 'described')})"
         for name, text in names.items()
-        if known and known[name] is not None
+        if averaging and averaging[name] is not None
     ]
     return ", ".join(parts) or "unknown; a run estimates it from how its readings rise, fall and repeat"
 
 
-def _print_list(shown: list[LiveReading], absent: list[DetectedSensor], why: str, console: "Console") -> None:
+def _print_list(readings: list[LiveReading], absent: list[DetectedSensor], why: str, console: "Console") -> None:
     from rich.text import Text
 
     table = plain_table()
@@ -178,33 +180,33 @@ def _print_list(shown: list[LiveReading], absent: list[DetectedSensor], why: str
     table.add_column("W now", justify="right", no_wrap=True)
     table.add_column("scope", no_wrap=True)
     table.add_column("excludes")
-    for one in shown:
-        described = one.description
-        watts = "-" if one.power_w is None else f"{one.power_w:.3f}"
-        table.add_row(one.name, watts, described.scope if described else "", Text(", ".join(described.excludes) if described else ""))
-    if shown:
+    for live in readings:
+        described = live.description
+        watts = "-" if live.power_w is None else f"{live.power_w:.3f}"
+        table.add_row(live.name, watts, described.scope if described else "", Text(", ".join(described.excludes) if described else ""))
+    if readings:
         console.print(table)
-    for one in shown:
-        described = one.description
-        for warning in (*(described.warnings if described else ()), *filter(None, (described.blocked if described else None, one.error))):
-            console.print(f"{one.name}: {warning}", markup=False, highlight=False, soft_wrap=True)
+    for live in readings:
+        described = live.description
+        for warning in (*(described.warnings if described else ()), *filter(None, (described.blocked if described else None, live.error))):
+            console.print(f"{live.name}: {warning}", markup=False, highlight=False, soft_wrap=True)
     for missing in absent:
         console.print(f"{missing.name}: {missing.reason}", style="dim", markup=False, highlight=False, soft_wrap=True)
     console.print(why, markup=False, highlight=False, soft_wrap=True)
-    if not shown and not absent:
+    if not readings and not absent:
         console.print("`edgemeter sensors --all` lists the sensors that were looked for, and how to set up those that need it")
 
 
-def _print_reading(found: dict[str, Any]) -> None:
-    total = found["total_w"]
-    click.echo(f"{found['id']}: {'-' if total is None else f'{total:.4f} W'} ({found['scope']})")
-    for rail in found["rails"]:
+def _print_reading(document: dict[str, Any]) -> None:
+    total = document["total_w"]
+    click.echo(f"{document['id']}: {'-' if total is None else f'{total:.4f} W'} ({document['scope']})")
+    for rail in document["rails"]:
         watts = "-" if rail["power_w"] is None else f"{rail['power_w']:.4f} W"
         click.echo(f"  {rail['name']:<24} {watts:>12}")
-    if found["excludes"]:
-        click.echo(f"excludes {', '.join(found['excludes'])}")
-    click.echo(f"averaging: {_averaging_text(found['averaging'])}")
-    for warning in found["warnings"]:
+    if document["excludes"]:
+        click.echo(f"excludes {', '.join(document['excludes'])}")
+    click.echo(f"averaging: {_averaging_text(document['averaging'])}")
+    for warning in document["warnings"]:
         click.echo(f"warning: {warning}", file=sys.stderr)
 
 
@@ -240,11 +242,11 @@ def calibrate_sensor(name: str, against: str | None, promotion: str | None, conf
         raise ConfigError(f"there is no scope {scope!r}: choose one of {', '.join(WIDEST_FIRST)}")
     plan = CalibrationPlan(options["steps"], options["settle_s"], options["seconds"])
     meter = ReferenceInstrument(options["reference_name"], scope, (), options["reference_u"], options["reference_offset_u"])
-    found, held, path = calibrate_against((name, against), read_config(config).sensors, plan, meter, promotion)
+    fitted, steps, path = calibrate_against((name, against), read_config(config).sensors, plan, meter, promotion)
     if options["as_json"]:
-        print_json({**msgspec.to_builtins(found), "points": [msgspec.to_builtins(one) for one in held]})
+        print_json({**msgspec.to_builtins(fitted), "points": [msgspec.to_builtins(step) for step in steps]})
     else:
-        _print_calibration(found, held)
+        _print_calibration(fitted, steps)
     click.echo(f"stored in {path}: later runs on this board use it", err=True)
 
 
@@ -281,13 +283,13 @@ def calibrate_against(
         reference = meter if other is None else _of_sensor(other, descriptions[other], meter)
         # Before minutes of load are spent on it.
         calibrated_scope(description, reference, promotion)
-        held = (
+        steps = (
             steps_typed(name, sensors[name], plan, load, _print_step, _ask)
             if other is None
             else steps_against(sensors, name, other, plan, load, _print_step)
         )
-    found = calibration_of(board, description, reference, held, promotion)
-    return found, held, save_calibration(found)
+    fitted = calibration_of(board, description, reference, steps, promotion)
+    return fitted, steps, save_calibration(fitted)
 
 
 def _of_sensor(name: str, description: Description, meter: ReferenceInstrument) -> ReferenceInstrument:
@@ -313,12 +315,14 @@ def _ask(_share: float) -> tuple[float, float]:
         click.echo(f"  {typed!r} is not a number of watts: type it as shown, e.g. 12.34", err=True)
 
 
-def _print_calibration(found: SensorCalibration, held: list[HeldStep]) -> None:
-    gain_u = "unknown (give --reference-u)" if found.gain_u_ratio is None else f"{found.gain_u_ratio:.2%}"
-    for name, step_w in zip((found.sensor, found.reference), held[-1].assumed_w, strict=True):
+def _print_calibration(fitted: SensorCalibration, steps: list[HeldStep]) -> None:
+    gain_u = "unknown (give --reference-u)" if fitted.gain_u_ratio is None else f"{fitted.gain_u_ratio:.2%}"
+    for name, step_w in zip((fitted.sensor, fitted.reference), steps[-1].assumed_w, strict=True):
         if step_w is not None:
             click.echo(f"the step of {name}'s readings is not known: it is taken to be {step_w:.3g} W, their smallest difference", err=True)
-    what = f"{found.scope}, as the promotion {found.name!r}" if found.name else found.scope
-    click.echo(f"{found.sensor} ({what}) against {found.reference}: {len(held)} steps, {found.lowest_w:.3g} to {found.highest_w:.3g} W")
-    click.echo(f"  true = {found.offset_w:+.4f} W + {found.gain:.5f} x shown; residual {found.residual_w:.2g} W")
-    click.echo(f"  standard uncertainties: gain {gain_u}, zero {found.offset_u_w:.2g} W")
+    scope = f"{fitted.scope}, as the promotion {fitted.name!r}" if fitted.name else fitted.scope
+    click.echo(
+        f"{fitted.sensor} ({scope}) against {fitted.reference}: {len(steps)} steps, {fitted.lowest_w:.3g} to {fitted.highest_w:.3g} W"
+    )
+    click.echo(f"  true = {fitted.offset_w:+.4f} W + {fitted.gain:.5f} x shown; residual {fitted.residual_w:.2g} W")
+    click.echo(f"  standard uncertainties: gain {gain_u}, zero {fitted.offset_u_w:.2g} W")

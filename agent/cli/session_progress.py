@@ -147,14 +147,14 @@ class SessionProgress:
                     self._draw()
 
 
-def fitting(place: str, doing: str, all_left: str, width: int) -> str:
+def fitting(label: str, doing: str, all_left: str, width: int) -> str:
     """Return one line of at most `width` characters: the label gives way first, then the time of all, then the label."""
     for tail in (", ".join(filter(None, (doing, all_left))), doing):
         room = width - len(tail) - len(": ")
-        if len(place) <= room:
-            return f"{place}: {tail}"
-        if room >= place.find("]") + NARROWEST_LABEL:
-            return f"{place[: room - 2]}..: {tail}"
+        if len(label) <= room:
+            return f"{label}: {tail}"
+        if room >= label.find("]") + NARROWEST_LABEL:
+            return f"{label[: room - 2]}..: {tail}"
     return doing[: max(0, width)]
 
 
@@ -163,8 +163,8 @@ def time_budget(spent_s: Mapping[str, float]) -> str:
     total_s = sum(spent_s.values())
     parts = sorted(((taken_s, name) for name, taken_s in spent_s.items() if taken_s >= total_s / 100), reverse=True)
     rest_s = total_s - sum(taken_s for taken_s, _ in parts)
-    told = [f"{name} {_seconds(taken_s)}" for taken_s, name in [*parts, *([(rest_s, "rest")] if rest_s >= total_s / 100 else [])]]
-    return f"took {_seconds(total_s)}: {', '.join(told)}"
+    texts = [f"{name} {_seconds(taken_s)}" for taken_s, name in [*parts, *([(rest_s, "rest")] if rest_s >= total_s / 100 else [])]]
+    return f"took {_seconds(total_s)}: {', '.join(texts)}"
 
 
 def _seconds(seconds: float) -> str:

@@ -124,21 +124,21 @@ def served_model(generation: Generation | None) -> str | None:
     model = generation.model
     parameters = None if model.parameters is None else f"{model.parameters} parameters"
     digest = f"digest {model.digest_sha256[:12]}" if model.digest_sha256 else None
-    stated = (model.name, parameters, model.quantisation.file_type if model.quantisation else None, digest)
-    return ", ".join(filter(None, stated)) or None
+    facts = (model.name, parameters, model.quantisation.file_type if model.quantisation else None, digest)
+    return ", ".join(filter(None, facts)) or None
 
 
 def _settings(run: RunRecord) -> str:
-    found, generation, text = run.runtime.options, run.generation, run.dataset.text
+    options, generation, text = run.runtime.options, run.generation, run.dataset.text
     if generation is not None:
         cache = {"kv_type": generation.model.kv_type} if generation.model.kv_type else {}
-        found = found | cache | ({"speculative": generation.speculative} if generation.speculative else {})
-        found = {name: value for name, value in found.items() if (name, value) != ("kv_type", USUAL_KV_TYPE)}
+        options = options | cache | ({"speculative": generation.speculative} if generation.speculative else {})
+        options = {name: value for name, value in options.items() if (name, value) != ("kv_type", USUAL_KV_TYPE)}
     if run.cpus is not None:
-        found = found | {"cpus": " ".join(map(str, run.cpus))}
+        options = options | {"cpus": " ".join(map(str, run.cpus))}
     if text is not None and text.stride_tokens is not None:
-        found = found | {"stride_tokens": str(text.stride_tokens)}
-    return ", ".join(f"{name} {found[name]}" for name in sorted(found)) if found else ""
+        options = options | {"stride_tokens": str(text.stride_tokens)}
+    return ", ".join(f"{name} {options[name]}" for name in sorted(options)) if options else ""
 
 
 def _text_form(text: TextForm | None) -> str | None:
@@ -337,7 +337,7 @@ like_with_like: Callable[[CaseKey], tuple[Any, ...]] = attrgetter(*names_in("cha
 
 LIKENESSES: tuple[tuple[IdentityField, Likeness], ...] = tuple((field, field.likeness) for field in FIELDS if field.likeness)
 _likeness_fields: Callable[[CaseKey], tuple[Any, ...]] = attrgetter(*(field.name for field, _ in LIKENESSES))
-_LIKENESSES_WORKED_OUT = tuple((place, like.value) for place, (_, like) in enumerate(LIKENESSES) if like.value)
+_LIKENESSES_WORKED_OUT = tuple((index, like.value) for index, (_, like) in enumerate(LIKENESSES) if like.value)
 PAIR_MARKS: tuple[tuple[IdentityField, PairMark], ...] = tuple((field, mark) for field in FIELDS for mark in field.marks)
 _MARK_VALUES: tuple[Value, ...] = tuple(mark.value or attrgetter(field.name) for field, mark in PAIR_MARKS)
 
@@ -345,8 +345,8 @@ _MARK_VALUES: tuple[Value, ...] = tuple(mark.value or attrgetter(field.name) for
 def likeness(key: CaseKey) -> tuple[object, ...]:
     """Return what has to be equal for cases to be compared, in the order of `LIKENESSES`: of ten thousand cases there are a few such."""
     values = list(_likeness_fields(key))
-    for place, value in _LIKENESSES_WORKED_OUT:
-        values[place] = value(key)
+    for index, value in _LIKENESSES_WORKED_OUT:
+        values[index] = value(key)
     return tuple(values)
 
 
@@ -393,7 +393,7 @@ def relation(case: CaseKey, other: CaseKey) -> Relation:
     if case == other:
         return Relation("same")
     pairs = zip(LIKENESSES, likeness(case), likeness(other), strict=True)
-    unlike = tuple(field for (field, _), own, theirs in pairs if not agree(own, theirs))
+    unlike = tuple(field for (field, _), case_value, other_value in pairs if not agree(case_value, other_value))
     marked = tuple(
         MarkedDifference(mark.name, field.text(case), field.text(other))
         for (field, mark), value in zip(PAIR_MARKS, _MARK_VALUES, strict=True)

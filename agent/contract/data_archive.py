@@ -42,7 +42,7 @@ class DataFolder:
 class Target(Protocol):
     """The destination of an archive, written from its beginning to its end."""
 
-    def write(self, piece: bytes, /) -> int:
+    def write(self, content: bytes, /) -> int:
         """Take the next bytes, and return how many."""
         ...
 
@@ -133,8 +133,8 @@ def _put_in(archive: zipfile.ZipFile, name: str, path: Path) -> None:
     with source:
         info.file_size = path.stat().st_size
         with archive.open(info, "w") as target:
-            while piece := _read(source, path):
-                target.write(piece)
+            while chunk := _read(source, path):
+                target.write(chunk)
 
 
 def _read(source: IO[bytes], path: Path) -> bytes:
@@ -173,11 +173,11 @@ def _problem_of(info: zipfile.ZipInfo, names: AbstractSet[str]) -> str | None:
 
 
 def _must_fit(infos: Sequence[zipfile.ZipInfo], folder: Path) -> None:
-    needed = sum(info.file_size + 2 * BLOCK_BYTES for info in infos)
+    needed_bytes = sum(info.file_size + 2 * BLOCK_BYTES for info in infos)
     free = shutil.disk_usage(folder).free
-    if free < needed:
+    if free < needed_bytes:
         raise UnavailableError(
-            f"no space: {len(infos)} photographs and their annotations need {needed / 1e6:.1f} MB, {free / 1e6:.1f} MB are free"
+            f"no space: {len(infos)} photographs and their annotations need {needed_bytes / 1e6:.1f} MB, {free / 1e6:.1f} MB are free"
         )
 
 

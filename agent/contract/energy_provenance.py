@@ -13,30 +13,30 @@ ESTIMATE_SENSOR = "estimate"
 REPLAY_SENSOR = "replay"
 
 
-def provenance_of(energy: Energy, stated: Provenance | None) -> EnergyProvenance | None:
-    """Return where `energy` comes from; `stated` is what the record states of it, which its sensor may contradict.
+def provenance_of(energy: Energy, stated_provenance: Provenance | None) -> EnergyProvenance | None:
+    """Return where `energy` comes from; `stated_provenance` is what the record states of it, which its sensor may contradict.
 
     `modelled` is an estimate of a scope from a narrower one. None: nobody stated that it was measured.
     """
-    return sensor_provenance(energy.sensor, stated, is_modelled=energy.is_modelled)
+    return sensor_provenance(energy.sensor, stated_provenance, is_modelled=energy.is_modelled)
 
 
-def sensor_provenance(sensor: str, stated: Provenance | None, *, is_modelled: bool) -> EnergyProvenance | None:
+def sensor_provenance(sensor: str, stated_provenance: Provenance | None, *, is_modelled: bool) -> EnergyProvenance | None:
     """Return the same of what `sensor` (an id) read."""
     if is_modelled:
         return "modelled"
     if sensor == ESTIMATE_SENSOR:
         return "estimated"
-    if sensor.startswith(REPLAY_SENSOR) and stated != "estimated":
+    if sensor.startswith(REPLAY_SENSOR) and stated_provenance != "estimated":
         return "replayed"
-    return stated
+    return stated_provenance
 
 
 def energy_provenance(run: RunRecord, energy: Energy | None = None) -> EnergyProvenance | None:
     """Return where `energy` of `run` comes from, by default the run's own; None if it has none, or does not state that it was measured."""
-    found = energy or run.energy
-    if found is None:
+    energy_of_run = energy or run.energy
+    if energy_of_run is None:
         return None
     timed = run.provenance.get("latency")
     # What the record states of its energy is stated of the first; the sensors beside it had the same queries.
-    return provenance_of(found, run.provenance.get("energy", timed) if found is run.energy else timed)
+    return provenance_of(energy_of_run, run.provenance.get("energy", timed) if energy_of_run is run.energy else timed)

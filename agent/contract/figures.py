@@ -181,12 +181,12 @@ def reader(path: str) -> Callable[[RunRecord], Any]:
         return lambda _: None
 
     def value(run: RunRecord) -> Any:
-        held: Any = run
+        part: Any = run
         for name in names:
-            if held is None:
+            if part is None:
                 return None
-            held = getattr(held, name)
-        return held
+            part = getattr(part, name)
+        return part
 
     return value
 
@@ -275,10 +275,10 @@ def _views(names: str) -> frozenset[View]:
     return frozenset(view for view in EVERY_VIEW if view in names.split())
 
 
-def _percentile(place: str, level: str, **more: Any) -> Figure:
+def _percentile(path: str, level: str, **attributes: Any) -> Figure:
     """Return a percentile of one of the record's latencies, with its bounds."""
     return Figure(
-        path=f"{place}.{level}_ms", low=f"{place}.{level}_low_ms", high=f"{place}.{level}_high_ms", unit="ms", better="lower", **more
+        path=f"{path}.{level}_ms", low=f"{path}.{level}_low_ms", high=f"{path}.{level}_high_ms", unit="ms", better="lower", **attributes
     )
 
 

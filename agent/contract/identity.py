@@ -156,10 +156,10 @@ def wipe_secrets(path: Path) -> bool:
         UnavailableError: the file cannot be written: its medium is read-only, or belongs to somebody else.
     """
     try:
-        held = path.read_bytes()
-        if not _LINE.search(held):
+        content = path.read_bytes()
+        if not _LINE.search(content):
             return False
-        filled = _SECRET.sub(lambda found: found[1] + found[2][:1] + b"x" * (len(found[2]) - 2) + found[2][-1:], held)
+        filled = _SECRET.sub(lambda match: match[1] + match[2][:1] + b"x" * (len(match[2]) - 2) + match[2][-1:], content)
         descriptor = os.open(path, os.O_WRONLY | os.O_CLOEXEC)
         try:
             os.pwrite(descriptor, filled, 0)

@@ -198,18 +198,18 @@ class Progress(msgspec.Struct, frozen=True, kw_only=True):
     doing: str
 
 
-def decode_json(payload: bytes, kind: type[_Message], what: str, largest_bytes: int | None = None) -> _Message:
-    """Return the message in `payload`; `what` names it in errors.
+def decode_json(payload: bytes, kind: type[_Message], title: str, largest_bytes: int | None = None) -> _Message:
+    """Return the message in `payload`; `title` names it in errors.
 
     Raises:
         ConfigError: it is longer than `largest_bytes`, or not such a message.
     """
     if largest_bytes is not None and len(payload) > largest_bytes:
-        raise ConfigError(f"not {what}: {len(payload)} bytes, at most {largest_bytes}")
+        raise ConfigError(f"not {title}: {len(payload)} bytes, at most {largest_bytes}")
     try:
         return msgspec.json.decode(payload, type=kind)
     except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError) as error:
-        raise ConfigError(f"not {what}: {error}") from error
+        raise ConfigError(f"not {title}: {error}") from error
 
 
 def encode_message(
@@ -219,9 +219,9 @@ def encode_message(
     return msgspec.json.encode(message)
 
 
-def decoder_of(kind: type[_Message], what: str, largest_bytes: int | None = LARGEST_REPORT_BYTES) -> Callable[[bytes], _Message]:
+def decoder_of(kind: type[_Message], title: str, largest_bytes: int | None = LARGEST_REPORT_BYTES) -> Callable[[bytes], _Message]:
     """Return the function that decodes messages of one kind, and raises as `decode_json`; `largest_bytes` is None for any length."""
-    return lambda payload: decode_json(payload, kind, what, largest_bytes)
+    return lambda payload: decode_json(payload, kind, title, largest_bytes)
 
 
 decode_receipt = decoder_of(Receipt, "a receipt", None)

@@ -158,10 +158,10 @@ class Card(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
             return self.input
         raise self._other("a text")
 
-    def _other(self, needed: str) -> ConfigError:
+    def _other(self, needed_kind: str) -> ConfigError:
         kind = self.input.__struct_config__.tag
         return ConfigError(
-            f"model {self.name!r} takes an input of kind {kind!r}, and {needed} is needed here: correct input.kind in its card"
+            f"model {self.name!r} takes an input of kind {kind!r}, and {needed_kind} is needed here: correct input.kind in its card"
         )
 
     def beside(self, model: Path) -> "Card":
@@ -178,9 +178,9 @@ _PREFIX = re.compile(r"[0-9a-f]{8}-")
 
 def tokenizer_path(model: Path, text: TextInput) -> Path:
     """Return where the tokenizer of `model` lies, whether or not it is there."""
-    stated, prefix = model.parent / text.tokenizer, _PREFIX.match(model.name)
-    places = [*([model.with_name(prefix[0] + stated.name)] if prefix else []), stated, model.with_name(stated.name)]
-    return next((path for path in places if path.exists()), stated)
+    path, prefix = model.parent / text.tokenizer, _PREFIX.match(model.name)
+    places = [*([model.with_name(prefix[0] + path.name)] if prefix else []), path, model.with_name(path.name)]
+    return next((path for path in places if path.exists()), path)
 
 
 def card_path(model: Path) -> Path:

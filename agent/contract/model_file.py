@@ -51,8 +51,8 @@ def parts(model: Path) -> tuple[Path, ...]:
     if model.name == FOLDER_CONFIG:
         return (model, *sorted(path for path in model.parent.iterdir() if path.is_file() and path != model and path.suffix != ".toml"))
     if model.name == ENCODER:
-        beside = (model.with_name(name) for name in (DECODER, GENERATION_CONFIG, *TOKENIZERS))
-        return (model, *(path for path in beside if path.is_file()))
+        parts_beside = (model.with_name(name) for name in (DECODER, GENERATION_CONFIG, *TOKENIZERS))
+        return (model, *(path for path in parts_beside if path.is_file()))
     weights = model.with_suffix(".bin")
     return (model, weights) if model.suffix.lower() in _WITH_WEIGHTS and weights.is_file() else (model,)
 
@@ -79,17 +79,17 @@ def texts(archive: Path | IO[bytes], below: str = "") -> Mapping[str, str]:
 
     What is not a zip or text, or larger than a label file can be is left out: this is what a file states about itself, not what it needs.
     """
-    found: dict[str, str] = {}
+    text_by_name: dict[str, str] = {}
     try:
         with zipfile.ZipFile(archive) as members:
             for info in members.infolist():
                 name = _name_below(info.filename, below)
                 is_small = info.file_size <= _TEXT_BYTES and info.compress_type in COMPRESSIONS
-                if name is not None and is_small and len(found) < _TEXTS:
-                    found.update(_text(members, info, name))
+                if name is not None and is_small and len(text_by_name) < _TEXTS:
+                    text_by_name.update(_text(members, info, name))
     except BROKEN_ZIP:
-        return found
-    return found
+        return text_by_name
+    return text_by_name
 
 
 def _name_below(filename: str, below: str) -> str | None:
@@ -98,8 +98,8 @@ def _name_below(filename: str, below: str) -> str | None:
         return None
     if not below:
         return filename
-    _, found, name = f"/{filename}".partition(f"/{below}/")
-    return name if found and name else None
+    _, separator, name = f"/{filename}".partition(f"/{below}/")
+    return name if separator and name else None
 
 
 def _text(members: zipfile.ZipFile, info: zipfile.ZipInfo, name: str) -> Mapping[str, str]:

@@ -117,8 +117,8 @@ def expand(
     for name, path in models.items():
         (folder / name).symlink_to(path.resolve())
     written = SuiteFile(name=suite.name, case=[_plain(case) for case in suite.case], defaults=_plain(suite.defaults))
-    found = contract_suite.expand(written, folder)
-    for case in found.cases:
+    suite_of_order = contract_suite.expand(written, folder)
+    for case in suite_of_order.cases:
         path = Path(case.model)
         if path.parent != folder:
             raise ConfigError(f"the ordered suite is refused: {case.model!r} is not a file name")
@@ -128,7 +128,7 @@ def expand(
             )
         if not path.exists():
             _link_shipped(path)
-    return replace(found, cases=tuple(_with_data(case, data or {}) for case in found.cases))
+    return replace(suite_of_order, cases=tuple(_with_data(case, data or {}) for case in suite_of_order.cases))
 
 
 def _with_data(case: Case, data: Mapping[FileName, DataFolder]) -> Case:
@@ -137,8 +137,8 @@ def _with_data(case: Case, data: Mapping[FileName, DataFolder]) -> Case:
     name = Path(case.images).name
     if name not in data:
         raise ConfigError(f"unknown photographs {name!r}: they are not among the order's ({', '.join(sorted(data)) or 'it has none'})")
-    found = data[name]
-    return msgspec.structs.replace(case, images=str(found.images), annotations=str(found.annotations) if found.annotations else None)
+    folder = data[name]
+    return msgspec.structs.replace(case, images=str(folder.images), annotations=str(folder.annotations) if folder.annotations else None)
 
 
 def _link_shipped(path: Path) -> None:

@@ -183,9 +183,9 @@ decode_report = decoder_of(ExecutionReport, "a report", None)
 decode_want = decoder_of(Want, "a request for content", None)
 
 
-def join_chunk(head: Chunk, piece: bytes) -> bytes:
-    """Return the payload that carries `piece`."""
-    return msgspec.json.encode(head) + b"\n" + piece
+def join_chunk(head: Chunk, content: bytes) -> bytes:
+    """Return the payload that carries `content`."""
+    return msgspec.json.encode(head) + b"\n" + content
 
 
 def split_chunk(payload: bytes) -> tuple[Chunk, bytes]:
@@ -194,8 +194,8 @@ def split_chunk(payload: bytes) -> tuple[Chunk, bytes]:
     Raises:
         ConfigError: it is none.
     """
-    head, _, piece = payload.partition(b"\n")
-    return decode_json(head, Chunk, "a chunk of content"), piece
+    head, _, content = payload.partition(b"\n")
+    return decode_json(head, Chunk, "a chunk of content"), content
 
 
 # Source: PEP 440, without epochs, which are never published here.

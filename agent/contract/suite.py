@@ -294,19 +294,19 @@ def expand(written: SuiteFile, folder: Path, instead: Settings = Settings()) -> 
     """
     cases: dict[bytes, Case] = {}
     left_out: list[str] = []
-    for place, case in enumerate(written.case):
-        stated = set_keys(case) | set_keys(instead)
-        merged = msgspec.structs.replace(written.defaults, **stated)
-        where = f"suite {written.name!r}: case[{place}]"
+    for number, case in enumerate(written.case):
+        set_values = set_keys(case) | set_keys(instead)
+        merged = msgspec.structs.replace(written.defaults, **set_values)
+        where = f"suite {written.name!r}: case[{number}]"
         if not merged.model:
             raise ConfigError(f'{where} names no model: add model = "FILE"')
         for model, *values in itertools.product(_each(merged.model), *(_each(getattr(merged, axis)) for axis in AXES)):
             _refuse_idle_keys(merged, where)
-            one = _single(merged, stated, folder, str(model), where, **dict(zip(AXES, values, strict=True)))
-            if reads(one.runtime, Path(one.model)):
-                cases[msgspec.json.encode(one)] = one
+            single = _single(merged, set_values, folder, str(model), where, **dict(zip(AXES, values, strict=True)))
+            if reads(single.runtime, Path(single.model)):
+                cases[msgspec.json.encode(single)] = single
             else:
-                left_out.append(f"case[{place}]: {one.runtime} does not read {Path(one.model).name}")
+                left_out.append(f"case[{number}]: {single.runtime} does not read {Path(single.model).name}")
     if not cases:
         raise ConfigError(f"suite {written.name!r} leaves nothing to measure: {'; '.join(left_out)}")
     return Suite(written.name, tuple(cases.values()), tuple(left_out))
@@ -329,10 +329,12 @@ def setting_texts() -> dict[str, str]:
 
 
 def _refuse_idle_keys(merged: Settings, where: str) -> None:
-    chosen = {merged.scenario or "single_stream", merged.mode or "quick"}
-    for key, wanted in BELONGS.items():
-        if getattr(merged, key) is not None and wanted not in chosen:
-            raise ConfigError(f"{where}: {key} is for {wanted}, not for {' and '.join(sorted(chosen))}: leave it out, or choose {wanted}")
+    scenario_and_mode = {merged.scenario or "single_stream", merged.mode or "quick"}
+    for key, owner in BELONGS.items():
+        if getattr(merged, key) is not None and owner not in scenario_and_mode:
+            raise ConfigError(
+                f"{where}: {key} is for {owner}, not for {' and '.join(sorted(scenario_and_mode))}: leave it out, or choose {owner}"
+            )
     if merged.scenario == "poisson" and merged.rate_per_s is None:
         raise ConfigError(f"{where}: poisson needs a rate: add rate_per_s = NUMBER (--rate NUMBER)")
 
@@ -341,30 +343,30 @@ def _each(value: object) -> list[object]:
     return list(value) if isinstance(value, list) else [value]
 
 
-def _single(merged: Settings, stated: Collection[str], folder: Path, model: str, where: str, **axes: object) -> Case:
+def _single(merged: Settings, set_values: Collection[str], folder: Path, model: str, where: str, **axes: object) -> Case:
     mode = merged.mode or "quick"
     precision = axes["precision"]
     path = folder / model.replace("{precision}", str(precision)) if precision else folder / model
     runtime = str(axes["runtime"] or runtime_for(path))
     by_mode = asdict(MODES[mode]) | {"agreement": "never" if mode == "rapid" else "first"}
     if runtime in GENERATORS or axes["prompt_tokens"] or axes["output_tokens"]:
-        merged = _generating(merged, stated, runtime, axes, where)
+        merged = _generating(merged, set_values, runtime, axes, where)
         by_mode["queries"] = GENERATION_QUERIES[mode]
     if merged.minutes is not None:
         merged = msgspec.structs.replace(merged, seconds=merged.minutes * 60)
-    given = set_keys(merged) | {axis: value for axis, value in axes.items() if value is not None}
-    given |= {key: str(folder / given[key]) for key in PATHS if key in given}
-    given |= {
+    values = set_keys(merged) | {axis: value for axis, value in axes.items() if value is not None}
+    values |= {key: str(folder / values[key]) for key in PATHS if key in values}
+    values |= {
         "model": str(path),
         "runtime": runtime,
         "corrupt": corruption_names(merged.corrupt or ()),
         "cpus": sorted({*(merged.cpus or ())}),
     }
     # `minutes` is no key of a case, and left out.
-    return msgspec.convert(by_mode | given, Case)
+    return msgspec.convert(by_mode | values, Case)
 
 
-def _generating(merged: Settings, stated: Collection[str], runtime: str, axes: Mapping[str, object], where: str) -> Settings:
+def _generating(merged: Settings, set_values: Collection[str], runtime: str, axes: Mapping[str, object], where: str) -> Settings:
     """Return the settings of a case that generates text: single lengths of prompt and output, and nothing of images, which is for others.
 
     Raises:
@@ -379,7 +381,7 @@ def _generating(merged: Settings, stated: Collection[str], runtime: str, axes: M
         raise ConfigError(
             f"{where}: a language model runs in single_stream, behind a server also in poisson, not {merged.scenario}: leave it out"
         )
-    useless = [key for key in OF_IMAGES if key in stated]
+    useless = [key for key in OF_IMAGES if key in set_values]
     if useless:
         raise ConfigError(f"{where}: {useless[0]} is not for language models, whose prompts are synthetic: leave it out")
     lengths = {"prompt_tokens": axes["prompt_tokens"] or PROMPT_TOKENS, "output_tokens": axes["output_tokens"] or OUTPUT_TOKENS}
@@ -401,5 +403,5 @@ def runtime_for(model: Path) -> str:
 
 def reads(runtime: str, model: Path) -> bool:
     """Return whether `runtime` reads files with this suffix; a runtime or suffix that is not ours is taken at its word."""
-    ours = set().union(*READERS.values())
-    return runtime not in ours or runtime in READERS.get(model.suffix.lower(), {runtime})
+    our_runtimes = set().union(*READERS.values())
+    return runtime not in our_runtimes or runtime in READERS.get(model.suffix.lower(), {runtime})

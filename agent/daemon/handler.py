@@ -91,10 +91,10 @@ HANDLERS: Mapping[str, str] = {
 
 def make_handlers(context: HandlerContext, table: Mapping[str, str] = HANDLERS) -> dict[str, Handler]:
     """Return the handlers by name; one that cannot be made is logged and left out: results are delivered in any case."""
-    made: dict[str, Handler] = {}
+    handlers: dict[str, Handler] = {}
     for name, where in table.items():
         try:
-            made[name] = resolve_name(where)(context)
+            handlers[name] = resolve_name(where)(context)
         except EdgemeterError as error:
             logger.error("%s: %s", name, error)  # noqa: TRY400 - no traceback for an expected error
-    return made
+    return handlers

@@ -33,13 +33,13 @@ def check(home: Path, broker: str | None, settings: Config) -> Iterator[Finding]
 
 
 def _room(home: Path) -> Finding:
-    there = next(path for path in (home, *home.absolute().parents) if path.exists())
-    free_mb = shutil.disk_usage(there).free / 1e6
-    what = f"{free_mb / 1000:.1f} GB are free for the outbox in {str(home)!r}"
+    existing = next(path for path in (home, *home.absolute().parents) if path.exists())
+    free_mb = shutil.disk_usage(existing).free / 1e6
+    text = f"{free_mb / 1000:.1f} GB are free for the outbox in {str(home)!r}"
     remedy = "free some space, or set EDGEMETER_HOME to a folder on a larger disk"
     if free_mb < LITTLE_ROOM_MB:
-        return _finding("disk", "bad" if free_mb < NO_ROOM_MB else "warn", what, remedy)
-    return _finding("disk", "ok", what)
+        return _finding("disk", "bad" if free_mb < NO_ROOM_MB else "warn", text, remedy)
+    return _finding("disk", "ok", text)
 
 
 def _outbox(path: Path) -> Finding:
@@ -55,16 +55,16 @@ def _outbox(path: Path) -> Finding:
     except EdgemeterError as error:
         return _finding("outbox", "bad", str(error))
     if dropped.traces or dropped.records:
-        what = f"full: {dropped.traces} raw traces and {dropped.records} records were dropped so far; {waiting} wait"
-        return _finding("outbox", "bad" if dropped.records else "warn", what, "start a collector, or raise outbox_limit_mb")
+        text = f"full: {dropped.traces} raw traces and {dropped.records} records were dropped so far; {waiting} wait"
+        return _finding("outbox", "bad" if dropped.records else "warn", text, "start a collector, or raise outbox_limit_mb")
     if waiting:
         return _finding("outbox", "warn", f"{waiting} records wait to be delivered", "`edgemeter agent publish --broker ADDRESS`")
     return _finding("outbox", "ok", "empty: everything was delivered")
 
 
-def _broker(text: str, settings: Config) -> Finding:
+def _broker(address_text: str, settings: Config) -> Finding:
     try:
-        address = configured_address(text, settings)
+        address = configured_address(address_text, settings)
         version = mqtt_version(address, BROKER_TIMEOUT_S)
         # A client id of its own: the device's own id would displace a run that is delivering.
         profile = SessionProfile(f"edgemeter-doctor-{secrets.token_hex(4)}")
@@ -74,8 +74,8 @@ def _broker(text: str, settings: Config) -> Finding:
         return _finding("broker", "bad", str(error))
     if version == "5":
         return _finding("broker", "ok", f"{address} accepts this device, MQTT 5")
-    what = f"{address} accepts this device, but supports only MQTT 3.1.1: it drops rejected results silently, until they are sent again"
-    return _finding("broker", "warn", what, "use a broker with MQTT 5 (mosquitto 2, EMQX, HiveMQ) for a fleet")
+    text = f"{address} accepts this device, but supports only MQTT 3.1.1: it drops rejected results silently, until they are sent again"
+    return _finding("broker", "warn", text, "use a broker with MQTT 5 (mosquitto 2, EMQX, HiveMQ) for a fleet")
 
 
 class _NoEvents(SessionEvents):

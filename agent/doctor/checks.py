@@ -84,10 +84,10 @@ def _memory(machine: Machine) -> Finding:
     memory = read_memory(machine)
     if memory.total_mb is None or memory.available_mb is None:
         return _machine("memory", "absent", "unknown: the kernel does not report it")
-    what = f"{memory.available_mb / 1000:.1f} GB of {memory.total_mb / 1000:.1f} GB are available"
+    text = f"{memory.available_mb / 1000:.1f} GB of {memory.total_mb / 1000:.1f} GB are available"
     if memory.available_mb < LITTLE_MEMORY_MB:
-        return _machine("memory", "warn", what, "close other programs, or boot without a desktop")
-    return _machine("memory", "ok", what)
+        return _machine("memory", "warn", text, "close other programs, or boot without a desktop")
+    return _machine("memory", "ok", text)
 
 
 def _swap(machine: Machine) -> Finding:
@@ -95,8 +95,8 @@ def _swap(machine: Machine) -> Finding:
     if not memory.swap_total_mb:
         return _machine("swap", "ok", "none" if memory.swap_total_mb is not None else "unknown: the kernel does not report it")
     if memory.swap_used_mb:
-        what = f"{memory.swap_used_mb:.0f} MB in use: queries that wait for the disk are slow"
-        return _machine("swap", "warn", what, "`sudo swapoff -a` while measuring, if memory suffices")
+        text = f"{memory.swap_used_mb:.0f} MB in use: queries that wait for the disk are slow"
+        return _machine("swap", "warn", text, "`sudo swapoff -a` while measuring, if memory suffices")
     return _machine("swap", "ok", f"{memory.swap_total_mb:.0f} MB, unused")
 
 
@@ -106,8 +106,8 @@ def _clock(machine: Machine) -> Finding:
         return _machine("wall clock", "absent", "unknown whether it is synchronised")
     if state:
         return _machine("wall clock", "ok", "synchronised")
-    what = "not synchronised: timestamps of records may be wrong, durations are not"
-    return _machine("wall clock", "warn", what, "`sudo timedatectl set-ntp true`, or set up chrony")
+    text = "not synchronised: timestamps of records may be wrong, durations are not"
+    return _machine("wall clock", "warn", text, "`sudo timedatectl set-ntp true`, or set up chrony")
 
 
 def _speed(machine: Machine) -> Iterator[Finding]:
@@ -129,14 +129,14 @@ def _speed(machine: Machine) -> Iterator[Finding]:
 
 
 def _heat(machine: Machine) -> Iterator[Finding]:
-    found = temperatures.read(machine)
-    if not found:
+    temperatures_c = temperatures.read(machine)
+    if not temperatures_c:
         yield _machine("temperature", "absent", "no temperature sensor can be read")
         return
-    hottest = max(found, key=lambda name: found[name])
-    what = f"{found[hottest]:.0f} C at {hottest}, the hottest of {len(found)}"
-    is_hot = found[hottest] >= HOT_C
-    yield _machine("temperature", "warn" if is_hot else "ok", what, "let it cool, or add a fan" if is_hot else None)
+    hottest = max(temperatures_c, key=lambda name: temperatures_c[name])
+    text = f"{temperatures_c[hottest]:.0f} C at {hottest}, the hottest of {len(temperatures_c)}"
+    is_hot = temperatures_c[hottest] >= HOT_C
+    yield _machine("temperature", "warn" if is_hot else "ok", text, "let it cool, or add a fan" if is_hot else None)
 
 
 def _supply(machine: Machine) -> Iterator[Finding]:
@@ -147,13 +147,13 @@ def _supply(machine: Machine) -> Iterator[Finding]:
         yield _flag("supply", state.under_voltage_now, state.under_voltage_since_boot, "the supply voltage is too low", remedy)
 
 
-def _flag(name: str, now: bool | None, since_boot: bool | None, what: str, remedy: str) -> Finding:  # noqa: FBT001 - three-valued claims
+def _flag(name: str, now: bool | None, since_boot: bool | None, text: str, remedy: str) -> Finding:  # noqa: FBT001 - three-valued claims
     if now is None and since_boot is None:
         return _machine(name, "absent", "unknown: the machine does not report it")
     if now:
-        return _machine(name, "bad", f"{what} now", remedy)
+        return _machine(name, "bad", f"{text} now", remedy)
     if since_boot:
-        return _machine(name, "warn", f"not now, but it happened since boot: {what}", remedy)
+        return _machine(name, "warn", f"not now, but it happened since boot: {text}", remedy)
     return _machine(name, "ok", "none")
 
 

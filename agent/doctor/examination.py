@@ -52,8 +52,8 @@ def _power(settings: Mapping[str, Mapping[str, str]], world: SensorWorld) -> Ite
         else:
             left_out = f", without {', '.join(sensor.description.excludes)}" if sensor.description.excludes else ""
             yield Finding("power", sensor.name, "ok", f"{sensor.description.id}: {sensor.description.scope}{left_out}")
-    chosen, why = choose_sensor(sensors)
-    if chosen is None:
+    sensor_name, why = choose_sensor(sensors)
+    if sensor_name is None:
         remedy = "add a meter, or use a board with a power sensor; everything else is measured without"
         yield Finding("power", "energy", "warn", f"{why}: no energy will be reported", remedy)
     else:
@@ -88,10 +88,10 @@ def render(findings: Sequence[Finding]) -> "Table":
         table.add_column(overflow="fold")
     for finding in findings:
         mark, style = MARKS[finding.state]
-        what = Text(finding.what)
+        text = Text(finding.what)
         if finding.remedy:
-            what.append(f"\n-> {finding.remedy}", style="cyan")
-        table.add_row(Text(finding.area, style="dim"), Text(finding.name), Text(mark, style=style), what)
+            text.append(f"\n-> {finding.remedy}", style="cyan")
+        table.add_row(Text(finding.area, style="dim"), Text(finding.name), Text(mark, style=style), text)
     return table
 
 

@@ -83,16 +83,16 @@ def check_file(path: Path, kind: str | None = None) -> tuple[str, list[Mistake]]
     kind = kind or _kind_of(content)
     file_kind = _known(kind)
     document = resolve_name(file_kind.document)
-    found = mistakes(content, document)
+    all_mistakes = mistakes(content, document)
     if kind == "agent":
-        found += [*_wrong_choice(content), *_wrong_sensors(content.get("sensors"))]
+        all_mistakes += [*_wrong_choice(content), *_wrong_sensors(content.get("sensors"))]
     try:
-        rest = msgspec.convert(without(content, found), document)
+        remaining = msgspec.convert(without(content, all_mistakes), document)
     except msgspec.ValidationError:
         # Something is missing: what the whole of it means is unknown until it is there.
-        return kind, found
-    faults: Iterable[Mistake | str] = resolve_name(file_kind.faults)(rest, path) if file_kind.faults else ()
-    return kind, [*found, *(fault if isinstance(fault, Mistake) else Mistake("", "", fault) for fault in faults)]
+        return kind, all_mistakes
+    faults: Iterable[Mistake | str] = resolve_name(file_kind.faults)(remaining, path) if file_kind.faults else ()
+    return kind, [*all_mistakes, *(fault if isinstance(fault, Mistake) else Mistake("", "", fault) for fault in faults)]
 
 
 def faults_of_suite(document: SuiteFile, path: Path) -> Iterator[Mistake]:
@@ -104,23 +104,25 @@ def faults_of_suite(document: SuiteFile, path: Path) -> Iterator[Mistake]:
         except ConfigError as error:
             yield Mistake(section, "", str(error).replace(f"suite {document.name!r}: case[0]", "this case"))
             continue
-        for one in single.cases:
-            if one.runtime not in runtimes.names():
-                yield Mistake(section, "runtime", f"no runtime is called {one.runtime!r}: {near(one.runtime, runtimes.names())}")
+        for single_case in single.cases:
+            if single_case.runtime not in runtimes.names():
+                yield Mistake(
+                    section, "runtime", f"no runtime is called {single_case.runtime!r}: {near(single_case.runtime, runtimes.names())}"
+                )
         for key in ("model", "images", "annotations"):
-            for name in dict.fromkeys(getattr(one, key) for one in single.cases):
+            for name in dict.fromkeys(getattr(single_case, key) for single_case in single.cases):
                 if name is not None and not Path(name).exists():
                     yield Mistake(section, key, f"no file {name!r}: paths are relative to the suite")
 
 
 def _wrong_choice(content: Mapping[str, Any]) -> Iterator[Mistake]:
     """Yield the names of sensors in `power` that there are not; a promotion is by its sensor's name."""
-    tables, chosen = content.get("sensors"), content.get("power")
-    own = list(tables) if isinstance(tables, dict) else []
-    known = [*power.names(), *(name for name in own if name not in power.names())]
-    for name in chosen if isinstance(chosen, list) else ():
-        if isinstance(name, str) and name.partition(PROMOTED_BY)[0] not in known:
-            yield Mistake("", "power", f"no power sensor is called {name!r}: {near(name, known)}")
+    tables, power_names = content.get("sensors"), content.get("power")
+    table_names = list(tables) if isinstance(tables, dict) else []
+    names = [*power.names(), *(name for name in table_names if name not in power.names())]
+    for name in power_names if isinstance(power_names, list) else ():
+        if isinstance(name, str) and name.partition(PROMOTED_BY)[0] not in names:
+            yield Mistake("", "power", f"no power sensor is called {name!r}: {near(name, names)}")
 
 
 def _wrong_sensors(tables: object) -> Iterator[Mistake]:
@@ -132,11 +134,11 @@ def _wrong_sensors(tables: object) -> Iterator[Mistake]:
         if kind not in power.names():
             yield Mistake(section, "type" * ("type" in table), f"no power sensor is called {kind!r}: {near(str(kind), power.names())}")
             continue
-        known = power.settings_of(kind)
-        texts = {key: value for key, value in table.items() if key in known and isinstance(value, str)}
+        keys = power.settings_of(kind)
+        texts = {key: value for key, value in table.items() if key in keys and isinstance(value, str)}
         for key, value in table.items():
-            if key not in known:
-                yield Mistake(section, key, f"no such key: {near(key, known)}")
+            if key not in keys:
+                yield Mistake(section, key, f"no such key: {near(key, keys)}")
             elif key not in texts:
                 yield Mistake(section, key, f"expected a text, found {value!r}: write it in quotation marks")
         try:
@@ -171,6 +173,6 @@ def _kind_of(content: Mapping[str, Any]) -> str:
         document = resolve_name(FILES[kind].document)
         keys = {field.encode_name for field in msgspec.structs.fields(document)}
         # `device` is a name in one file and a table in another.
-        return len(content.keys() & keys), -sum(len(one.place) <= 1 for one in mistakes(content, document))
+        return len(content.keys() & keys), -sum(len(mistake.place) <= 1 for mistake in mistakes(content, document))
 
     return max(FILES, key=likeness)

@@ -18,7 +18,7 @@ VARIABLE_OF: Mapping[str, str] = {
     "device": "EDGEMETER_DEVICE",
     "fleet": "EDGEMETER_FLEET",
     "broker": "EDGEMETER_BROKER",
-    **{f"broker_{what}_file": variable for what, variable in BROKER_FILE_VARIABLES.items()},
+    **{f"broker_{name}_file": variable for name, variable in BROKER_FILE_VARIABLES.items()},
     "power": "EDGEMETER_POWER",
     "signing_key_file": "EDGEMETER_SIGNING_KEY_FILE",
 }
@@ -42,14 +42,14 @@ def settings(path: Path | None, options: Mapping[str, Any], environ: Mapping[str
     """
     file = path or config.file_in_use()
     written = Config() if file is None else read_toml(file, Config, "configuration")
-    certified, given = config.as_certified(written), set(msgspec.toml.decode(file.read_bytes()) if file else ())
+    certified, file_keys = config.as_certified(written), set(msgspec.toml.decode(file.read_bytes()) if file else ())
     home_variable = next((name for name in ("EDGEMETER_HOME", "XDG_DATA_HOME") if environ.get(name)), DEFAULT)
-    found = [Setting("home", str(config.home()), home_variable)]
+    all_settings = [Setting("home", str(config.home()), home_variable)]
     for field in msgspec.structs.fields(Config):
         key = field.name
         if key == "sensors":
             continue
-        value, source = getattr(certified, key), str(file) if key in given else DEFAULT
+        value, source = getattr(certified, key), str(file) if key in file_keys else DEFAULT
         if value != getattr(written, key):
             source = f"identity.json beside {certified.broker_certificate_file}"
         if key == "device" and value is None:
@@ -58,6 +58,6 @@ def settings(path: Path | None, options: Mapping[str, Any], environ: Mapping[str
             value, source = environ[variable], variable
         if options.get(key) is not None:
             value, source = str(options[key]), f"--{key.replace('_', '-')}"
-        found.append(Setting(key, list(value) if isinstance(value, tuple) else value, source))
+        all_settings.append(Setting(key, list(value) if isinstance(value, tuple) else value, source))
     sensors = [(f"sensors.{name}.{key}", value) for name, table in written.sensors.items() for key, value in table.items()]
-    return [*found, *(Setting(key, value, str(file)) for key, value in sensors)]
+    return [*all_settings, *(Setting(key, value, str(file)) for key, value in sensors)]

@@ -10,9 +10,9 @@ from edgemeter.agent.doctor.checks import RUNTIMES, check_software
 
 def main() -> int:
     """Return the exit status."""
-    wrong = [one for one in check_software() if one.state == "bad" and one.name in RUNTIMES]
+    wrong = [finding for finding in check_software() if finding.state == "bad" and finding.name in RUNTIMES]
     if wrong:
-        sys.stdout.write(f"{'; '.join(one.what for one in wrong)}\n")
+        sys.stdout.write(f"{'; '.join(finding.what for finding in wrong)}\n")
     return 1 if wrong else 0
 
 

@@ -84,20 +84,24 @@ def refuse_unfit(manifest: ReleaseManifest, root: Path) -> None:
 
 
 def _parts(bundle: Path) -> tuple[bytes, bytes]:
-    found: dict[str, bytes] = {}
-    wanted = {"manifest.json": LARGEST_MANIFEST_BYTES, "manifest.sig": LARGEST_SIGNATURE_BYTES}
+    content_by_name: dict[str, bytes] = {}
+    limit_by_name = {"manifest.json": LARGEST_MANIFEST_BYTES, "manifest.sig": LARGEST_SIGNATURE_BYTES}
     try:
         with tarfile.open(bundle, "r:") as tar:
             for member in tar:
-                file = tar.extractfile(member) if member.isreg() and member.name in wanted and member.name not in found else None
+                file = (
+                    tar.extractfile(member)
+                    if member.isreg() and member.name in limit_by_name and member.name not in content_by_name
+                    else None
+                )
                 if file is not None:
-                    found[member.name] = file.read(wanted[member.name] + 1)
+                    content_by_name[member.name] = file.read(limit_by_name[member.name] + 1)
     except (OSError, tarfile.TarError, ValueError, EOFError) as error:
         raise ConfigError(f"{bundle.name!r} is not a bundle ({error}): order one that `edgemeter fleet bundle` has made") from error
-    for name, most_bytes in wanted.items():
-        if not 0 < len(found.get(name, b"")) <= most_bytes:
+    for name, most_bytes in limit_by_name.items():
+        if not 0 < len(content_by_name.get(name, b"")) <= most_bytes:
             raise ConfigError(f"{bundle.name!r} is not a bundle (no usable {name}): order one that `edgemeter fleet bundle` has made")
-    return found["manifest.json"], found["manifest.sig"]
+    return content_by_name["manifest.json"], content_by_name["manifest.sig"]
 
 
 def _verify(bundle: Path, document: bytes, signature: bytes, public_key: Path) -> None:
@@ -111,15 +115,15 @@ def _verify(bundle: Path, document: bytes, signature: bytes, public_key: Path) -
 
 def _is_signed_by(key: bytes, document: bytes, signature: bytes) -> bool:
     with tempfile.TemporaryDirectory(prefix="edgemeter-") as folder:
-        given = {name: Path(folder) / name for name in ("key", "signature")}
-        given["key"].write_bytes(key)
-        given["signature"].write_bytes(signature)
-        command = ["openssl", "dgst", "-sha256", "-verify", str(given["key"]), "-signature", str(given["signature"])]
+        files = {name: Path(folder) / name for name in ("key", "signature")}
+        files["key"].write_bytes(key)
+        files["signature"].write_bytes(signature)
+        command = ["openssl", "dgst", "-sha256", "-verify", str(files["key"]), "-signature", str(files["signature"])]
         try:
-            done = subprocess.run(command, input=document, capture_output=True, timeout=OPENSSL_TIMEOUT_S, check=False)
+            completed = subprocess.run(command, input=document, capture_output=True, timeout=OPENSSL_TIMEOUT_S, check=False)
         except (OSError, subprocess.SubprocessError) as error:
             raise UnavailableError(f"cannot check the bundle's signature by openssl ({error}): install the package openssl") from error
-    return done.returncode == 0
+    return completed.returncode == 0
 
 
 def _numbers(version: str) -> tuple[int, ...]:
@@ -133,9 +137,9 @@ def check(update: Update, home: Path, release: InstalledRelease | None = RUNNING
         ConfigError: the version is older than the one that runs, or failed here before, and the order does not say that it may be.
         UnavailableError: no supervisor runs to switch releases.
     """
-    here = _supervised(home, release)
-    if update.version != here.version and version_key(update.version) < version_key(here.version) and "older" not in update.even_if:
-        raise ConfigError(f"version {update.version} is older than the running {here.version}: allow it with `--even-if older`")
+    running = _supervised(home, release)
+    if update.version != running.version and version_key(update.version) < version_key(running.version) and "older" not in update.even_if:
+        raise ConfigError(f"version {update.version} is older than the running {running.version}: allow it with `--even-if older`")
     why = bad_versions(home).get(update.version)
     if why is not None and "bad" not in update.even_if:
         raise ConfigError(f"version {update.version} failed here before ({why}): try it again with `--even-if bad`")
@@ -154,11 +158,11 @@ def carry_out(order: Order, bundle: Path, home: Path, release: InstalledRelease 
     if came_of(order, home) is not None:
         return
     check(update, home, release)
-    here = _supervised(home, release)
-    manifest = read_manifest(bundle, here)
+    running = _supervised(home, release)
+    manifest = read_manifest(bundle, running)
     if manifest.version != update.version:
         raise ConfigError(f"the bundle holds version {manifest.version}, but {update.version} was ordered: order the bundle's version")
-    refuse_unfit(manifest, here.root)
+    refuse_unfit(manifest, running.root)
     request = {
         "job": order.job,
         "attempt": order.attempt,
@@ -178,10 +182,10 @@ def carry_out(order: Order, bundle: Path, home: Path, release: InstalledRelease 
 
 def came_of(order: Order, home: Path) -> tuple[Literal["done", "failed"], str] | None:
     """Return how the update of this order ended, and why; None while it goes on."""
-    found = last_outcome(home)
-    if found is None or (found.job, found.attempt) != (order.job, order.attempt):
+    outcome = last_outcome(home)
+    if outcome is None or (outcome.job, outcome.attempt) != (order.job, order.attempt):
         return None
-    return found.state, found.reason
+    return outcome.state, outcome.reason
 
 
 def withdraw(order: Order, home: Path) -> None:

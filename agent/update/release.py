@@ -30,8 +30,8 @@ class InstalledRelease:
 
 def find_release(prefix: Path) -> InstalledRelease | None:
     """Return the release whose virtual environment is at `prefix`, None for one that was made in another way."""
-    place = prefix.resolve()
-    return InstalledRelease(place.parent.parent, place.name) if place.parent.name == RELEASES_FOLDER else None
+    path = prefix.resolve()
+    return InstalledRelease(path.parent.parent, path.name) if path.parent.name == RELEASES_FOLDER else None
 
 
 # Read when the agent starts: later the link by which it was started may point to another release.
@@ -69,8 +69,8 @@ def last_outcome(home: Path) -> UpdateOutcome | None:
 
 def bad_versions(home: Path) -> dict[str, str]:
     """Return the versions that are not to be tried again, and why."""
-    found = read_report(home / UPDATE_FOLDER / "bad.json", dict[str, FailedRelease])
-    return {version: failed.reason for version, failed in (found or {}).items() if failed.is_bad}
+    versions = read_report(home / UPDATE_FOLDER / "bad.json", dict[str, FailedRelease])
+    return {version: failed.reason for version, failed in (versions or {}).items() if failed.is_bad}
 
 
 def read_report(path: Path, kind: type[_Report]) -> _Report | None:
