@@ -98,8 +98,8 @@ def influxd(major: int) -> Path | None:
 
     Version 2 is EDGEMETER_INFLUXD or in `../shared/bin`, version 1 EDGEMETER_INFLUXD1; either may be the one on PATH.
     """
-    stated = os.environ.get("EDGEMETER_INFLUXD" if major == 2 else "EDGEMETER_INFLUXD1")
-    for candidate in filter(None, (stated, SHARED / "bin" / "influxd" if major == 2 else None, shutil.which("influxd"))):
+    variable = os.environ.get("EDGEMETER_INFLUXD" if major == 2 else "EDGEMETER_INFLUXD1")
+    for candidate in filter(None, (variable, SHARED / "bin" / "influxd" if major == 2 else None, shutil.which("influxd"))):
         if Path(candidate).is_file() and _influx_major(str(candidate)) == major:
             return Path(candidate)
     return None
@@ -117,12 +117,12 @@ def postgresql_folder() -> Path | None:
     Debian keeps them off PATH, where it has `psql` and `pg_lsclusters` only, which start what is in that folder: with none of the three
     on PATH, there is no PostgreSQL.
     """
-    stated, initdb = os.environ.get("EDGEMETER_POSTGRESQL"), shutil.which("initdb")
-    folders = [Path(stated)] if stated else []
-    if not stated and initdb:
+    named_folder, initdb = os.environ.get("EDGEMETER_POSTGRESQL"), shutil.which("initdb")
+    folders = [Path(named_folder)] if named_folder else []
+    if not named_folder and initdb:
         # A link on PATH leads into the folder.
         folders += [Path(initdb).parent, Path(initdb).resolve().parent]
-    if not stated and (initdb or shutil.which("psql") or shutil.which("pg_lsclusters")):
+    if not named_folder and (initdb or shutil.which("psql") or shutil.which("pg_lsclusters")):
         folders += sorted(Path("/usr/lib/postgresql").glob("*/bin"), key=lambda folder: float(folder.parent.name), reverse=True)
     return next((folder for folder in folders if (folder / "initdb").is_file() and (folder / "pg_basebackup").is_file()), None)
 
@@ -150,8 +150,8 @@ def boards_folder() -> Path | None:
 
 
 def _folder_with(variable: str, *names: str) -> Path | None:
-    stated = os.environ.get(variable)
-    return Path(stated) if stated and all((Path(stated) / name).exists() for name in names) else None
+    named_folder = os.environ.get(variable)
+    return Path(named_folder) if named_folder and all((Path(named_folder) / name).exists() for name in names) else None
 
 
 @functools.cache
@@ -159,8 +159,8 @@ def system_python() -> str | None:
     """Return the version of the Python that `fleet apply` finds on a device that is this machine."""
     for address in ("/usr/local/bin/python3", "/usr/bin/python3"):
         if Path(address).exists():
-            asked = [address, "-c", "import sys, venv; print('%d.%d' % sys.version_info[:2])"]
-            printed = subprocess.run(asked, capture_output=True, text=True, check=False)
+            command = [address, "-c", "import sys, venv; print('%d.%d' % sys.version_info[:2])"]
+            printed = subprocess.run(command, capture_output=True, text=True, check=False)
             if printed.returncode == 0 and int(printed.stdout.split(".")[1]) >= 10:
                 return printed.stdout.strip()
     return None

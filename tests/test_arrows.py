@@ -52,14 +52,14 @@ def circles(graph: Mapping[str, set[str]]) -> list[list[str]]:
     """Return the groups of nodes that reach each other."""
     reach: dict[str, set[str]] = {}
     for start in graph:
-        seen: set[str] = set()
+        reached: set[str] = set()
         ahead = [start]
         while ahead:
             for node in graph.get(ahead.pop(), ()):
-                if node not in seen:
-                    seen.add(node)
+                if node not in reached:
+                    reached.add(node)
                     ahead.append(node)
-        reach[start] = seen
+        reach[start] = reached
     groups = {tuple(sorted(other for other in reach[node] if node in reach.get(other, ()))) for node in reach if node in reach[node]}
     return [list(group) for group in sorted(groups)]
 
@@ -68,8 +68,8 @@ def test_arrows_between_the_packages_run_one_way():
     """The agent imports none of the other three; they import the agent and not each other."""
     for path in MODULES:
         package = path.relative_to(ROOT).parts[0]
-        ours = {name.split(".")[1] for name, _ in imports(path) if name.startswith("edgemeter.")}
-        assert ours <= MAY_IMPORT[package] | {package}, path
+        imported = {name.split(".")[1] for name, _ in imports(path) if name.startswith("edgemeter.")}
+        assert imported <= MAY_IMPORT[package] | {package}, path
 
 
 def test_nothing_imports_the_python_interface():
@@ -84,8 +84,8 @@ def test_nothing_imports_the_python_interface():
 def test_the_others_import_the_shared_core_and_a_short_list():
     """What measures stays on the device; what is needed twice moves into the core."""
     for package, modules in OF_THE_AGENT.items():
-        taken = {target.removeprefix("edgemeter.agent.") for path, target in arrows() if path.startswith(package) and is_agent(target)}
-        assert {name for name in taken if name.split(".")[0] not in CORE} == modules, package
+        imported = {target.removeprefix("edgemeter.agent.") for path, target in arrows() if path.startswith(package) and is_agent(target)}
+        assert {name for name in imported if name.split(".")[0] not in CORE} == modules, package
     assert set(OF_THE_AGENT) == {*PACKAGES} - {"agent"}
 
 

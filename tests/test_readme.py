@@ -27,14 +27,14 @@ PASSING = re.compile(r"^(suspect|invalid|note|not stated): .*\n", re.MULTILINE)
 def printed() -> str:
     """Return what the README's command prints, in an empty home with the models and scenes that ship."""
     with tempfile.TemporaryDirectory() as folder, walk.walk(Path(folder), EDGEMETER_DEVICE="this-machine") as reader:
-        (command,) = shown().commands
-        said = reader.run(command, "README.md")
-    return "\n".join(line.rstrip() for line in said.rstrip().splitlines()) + "\n"
+        (command,) = compared_block().commands
+        output = reader.run(command, "README.md")
+    return "\n".join(line.rstrip() for line in output.rstrip().splitlines()) + "\n"
 
 
-def shown() -> walk.Block:
+def compared_block() -> walk.Block:
     """Return the block whose output is compared."""
-    (block,) = (one for one in walk.blocks(README) if one.mark == "compared")
+    (block,) = (block for block in walk.blocks(README) if block.mark == "compared")
     return block
 
 
@@ -47,17 +47,17 @@ def normalised(output: str) -> list[list[str]]:
 @pytest.mark.slow
 def test_the_output_shown_is_what_the_command_prints():
     """After numbers are normalised; `python -m tests.test_readme` writes it anew."""
-    assert normalised(shown().text.partition("\n")[2]) == normalised(printed())
+    assert normalised(compared_block().text.partition("\n")[2]) == normalised(printed())
 
 
 def test_output_that_is_stale_would_be_found():
     """Another column, line or model is a difference; another number is none."""
-    ours = shown().text.partition("\n")[2]
-    assert len(normalised(ours)) >= 3
-    assert normalised(re.sub(r"\d", "7", ours)) == normalised(ours)
-    assert normalised(ours.replace("p50", "p51")) == normalised(ours)
-    assert normalised(ours.replace("Accuracy", "AP")) != normalised(ours)
-    assert normalised(ours + "saved\n") != normalised(ours)
+    readme_output = compared_block().text.partition("\n")[2]
+    assert len(normalised(readme_output)) >= 3
+    assert normalised(re.sub(r"\d", "7", readme_output)) == normalised(readme_output)
+    assert normalised(readme_output.replace("p50", "p51")) == normalised(readme_output)
+    assert normalised(readme_output.replace("Accuracy", "AP")) != normalised(readme_output)
+    assert normalised(readme_output + "saved\n") != normalised(readme_output)
 
 
 def test_it_is_short():
@@ -79,7 +79,7 @@ def test_it_has_one_sentence_a_picture_and_six_ways_on():
 def test_every_file_that_it_links_to_exists():
     """Pages, pictures, and the sections within them."""
     text = README.read_text()
-    for target, _, anchor in (one.partition("#") for one in re.findall(r"""(?:\]\(|src="|srcset=")(?!https?:)([^)"]+)""", text)):
+    for target, _, anchor in (link.partition("#") for link in re.findall(r"""(?:\]\(|src="|srcset=")(?!https?:)([^)"]+)""", text)):
         path = ROOT / target
         assert path.exists(), target
         if anchor:
@@ -97,9 +97,9 @@ def test_every_command_is_one_that_we_understand():
                 command.invoke_without_command and arguments[:1] != [] and arguments[0][0] == "-"
             ):
                 name = arguments.pop(0)
-                found = command.get_command(context, name)
-                assert found is not None, name
-                command = found
+                subcommand = command.get_command(context, name)
+                assert subcommand is not None, name
+                command = subcommand
             command.make_context("edgemeter", arguments)
 
 
@@ -112,7 +112,7 @@ def test_every_make_target_exists():
 
 def main() -> None:
     """Write the output of the command into the README."""
-    block = shown()
+    block = compared_block()
     command = block.text.partition("\n")[0]
     text = README.read_text()
     assert text.count(block.text) == 1

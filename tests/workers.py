@@ -107,16 +107,16 @@ class Pool:
             worker.process.kill()
 
     def _start(self) -> None:
-        here, there = get_context("fork").Pipe()
-        open_here = [here, *(worker.connection for worker in self._workers)]
-        process = get_context("fork").Process(target=_work, args=(self._session, there, open_here, self._started))
+        parent_end, child_end = get_context("fork").Pipe()
+        open_here = [parent_end, *(worker.connection for worker in self._workers)]
+        process = get_context("fork").Process(target=_work, args=(self._session, child_end, open_here, self._started))
         with warnings.catch_warnings():
             # The threads of libraries that wait for work (OpenBLAS) are stopped and started around a fork by themselves.
             warnings.simplefilter("ignore", DeprecationWarning)
             process.start()
-        there.close()
+        child_end.close()
         self._started += 1
-        self._workers.append(Worker(process, here, deque()))
+        self._workers.append(Worker(process, parent_end, deque()))
 
     def _receive(self, worker: Worker, kind: str, content: Any) -> None:
         config = self._session.config

@@ -24,14 +24,14 @@ def folder_arrows(arrows: list[tuple[str, str]]) -> dict[str, set[str]]:
 
 def reachable(graph: dict[str, set[str]], start: str) -> set[str]:
     """Return every folder that `start` imports from, directly or through others."""
-    found: set[str] = set()
+    reached: set[str] = set()
     ahead = [start]
     while ahead:
         for folder in graph.get(ahead.pop(), ()):
-            if folder not in found:
-                found.add(folder)
+            if folder not in reached:
+                reached.add(folder)
                 ahead.append(folder)
-    return found
+    return reached
 
 
 def drawing() -> str:
@@ -49,16 +49,18 @@ def drawing() -> str:
         lines.append("  end")
     for folder in sorted(folders):
         targets = direct.get(folder, set()) & folders
-        kept = [target for target in sorted(targets) if not any(target in reachable(direct, other) for other in targets - {target})]
-        lines += [f"  {folder.replace('/', '_')} --> {target.replace('/', '_')}" for target in kept]
+        direct_targets = [
+            target for target in sorted(targets) if not any(target in reachable(direct, other) for other in targets - {target})
+        ]
+        lines += [f"  {folder.replace('/', '_')} --> {target.replace('/', '_')}" for target in direct_targets]
         lines += [f"  {folder.replace('/', '_')} -.-> {target.replace('/', '_')}" for target in sorted(by_name.get(folder, ()))]
     return "\n".join(lines) + "\n"
 
 
 def with_drawing(page: str) -> str:
     """Return the page with the drawing as it has to be."""
-    before, _, rest = page.partition(START)
-    return f"{before}{START}{drawing()}```{rest.partition('```')[2]}"
+    before, _, after = page.partition(START)
+    return f"{before}{START}{drawing()}```{after.partition('```')[2]}"
 
 
 def test_the_drawing_shows_the_imports_as_they_are():

@@ -25,8 +25,8 @@ COMPARING = [path for path in WORKFLOWS if "--fail-on" in path.read_text()]
 
 def commands(path):
     """Return the arguments of every edgemeter command in a file, without redirections."""
-    found = re.findall(r"(?:bin/|\$ )edgemeter ((?:run|compare) [^>\n)]+)", path.read_text())
-    return [shlex.split(one) for one in found]
+    matches = re.findall(r"(?:bin/|\$ )edgemeter ((?:run|compare) [^>\n)]+)", path.read_text())
+    return [shlex.split(match) for match in matches]
 
 
 def scripts(node):
@@ -45,13 +45,13 @@ def scripts(node):
 def test_a_workflow_is_yaml_with_scripts_that_a_shell_takes(path):
     """A YAML reader takes the file, and `bash -n` each script in it."""
     yaml = pytest.importorskip("yaml")
-    found = list(scripts(yaml.safe_load(path.read_text())))
-    assert found
-    for script in found:
-        done = subprocess.run(
+    shell_scripts = list(scripts(yaml.safe_load(path.read_text())))
+    assert shell_scripts
+    for script in shell_scripts:
+        completed = subprocess.run(
             ["bash", "-n"], input=re.sub(r"\$\{\{.*?\}\}", "x", script), capture_output=True, text=True, check=False, timeout=100
         )
-        assert (done.returncode, done.stderr) == (0, "")
+        assert (completed.returncode, completed.stderr) == (0, "")
 
 
 def test_every_command_in_the_examples_is_one_that_there_is():
@@ -72,23 +72,23 @@ def test_the_comparison_of_an_example_does_what_the_example_promises(path, tmp_p
         for number, (side, times) in enumerate((("base", 1.0), ("new", factor))):
             folder = tmp_path / "runs" / side
             folder.mkdir(parents=True)
-            for place, run in enumerate(make_side(agent=side, factor=times, runs=5, seed=number, start=100 * number)):
-                (folder / f"{place}.json").write_bytes(document(run))
+            for index, run in enumerate(make_side(agent=side, factor=times, runs=5, seed=number, start=100 * number)):
+                (folder / f"{index}.json").write_bytes(document(run))
         command = [sys.executable, "-m", "edgemeter.agent.cli.main", *arguments]
-        done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False, timeout=300)
-        assert done.returncode == status, done.stderr
-        assert done.stdout.splitlines()[0] == review_document.MARK
+        completed = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False, timeout=300)
+        assert completed.returncode == status, completed.stderr
+        assert completed.stdout.splitlines()[0] == review_document.MARK
 
 
 def test_the_example_gives_the_action_what_it_takes():
     """Inputs that it has; limits that it can read are the default's."""
     yaml = pytest.importorskip("yaml")
-    (path,) = (one for one in WORKFLOWS if one.stem == "github-measure")
+    (path,) = (workflow for workflow in WORKFLOWS if workflow.stem == "github-measure")
     steps = yaml.safe_load(path.read_text())["jobs"]["measure"]["steps"]
-    (given,) = (step["with"] for step in steps if step["uses"].startswith("edgemeter/"))
+    (inputs_of_example,) = (step["with"] for step in steps if step["uses"].startswith("edgemeter/"))
     inputs = yaml.safe_load(ACTION.read_text())["inputs"]
-    assert set(given) <= set(inputs)
-    assert given["fail-on"] == inputs["fail-on"]["default"]
+    assert set(inputs_of_example) <= set(inputs)
+    assert inputs_of_example["fail-on"] == inputs["fail-on"]["default"]
 
 
 def test_the_examples_find_a_comment_by_the_mark_that_it_begins_with():

@@ -17,19 +17,19 @@ SUFFIXES = {".py", ".sh", ".toml", ".service", ".yaml", ".yml", ".md", ".rules"}
 
 def written() -> dict[str, set[str]]:
     """Return the variables that stand in the sources, outside the table, each with the files."""
-    found: dict[str, set[str]] = {}
+    files_by_name: dict[str, set[str]] = {}
     for package in ("agent", "collector", "models", "provisioning"):
         for path in (ROOT / package).rglob("*"):
             if path.suffix in SUFFIXES and path != TABLE:
                 for name in re.findall(r"\bEDGEMETER_[A-Z0-9_]*", path.read_text()):
-                    found.setdefault(name, set()).add(str(path.relative_to(ROOT)))
-    return found
+                    files_by_name.setdefault(name, set()).add(str(path.relative_to(ROOT)))
+    return files_by_name
 
 
 def options(command: click.Command, path: str = "edgemeter") -> Iterator[tuple[str, str]]:
     """Yield each variable of an option with the command that has it."""
-    for one in command.params:
-        for name in [one.envvar] if isinstance(one.envvar, str) else one.envvar or ():
+    for param in command.params:
+        for name in [param.envvar] if isinstance(param.envvar, str) else param.envvar or ():
             yield name, path
     if isinstance(command, click.Group):
         context = click.Context(command)
@@ -47,15 +47,15 @@ def test_every_variable_in_the_table_is_in_the_sources():
     """What nobody reads any more leaves the table; the table itself gives the broker's files and secrets to their readers."""
     from edgemeter.agent.base.variables import BROKER_FILE_VARIABLES, BROKER_SECRET_VARIABLES  # noqa: PLC0415
 
-    given = {*BROKER_FILE_VARIABLES.values(), *BROKER_SECRET_VARIABLES.values()}
-    assert sorted(NAMES - set(written()) - given) == []
+    broker_variables = {*BROKER_FILE_VARIABLES.values(), *BROKER_SECRET_VARIABLES.values()}
+    assert sorted(NAMES - set(written()) - broker_variables) == []
 
 
 def test_every_variable_of_an_option_is_in_the_table():
     """Whatever way the option was made."""
-    found = dict(options(cli))
-    assert len(found) > 20
-    assert {name: path for name, path in found.items() if name not in NAMES} == {}
+    path_by_name = dict(options(cli))
+    assert len(path_by_name) > 20
+    assert {name: path for name, path in path_by_name.items() if name not in NAMES} == {}
 
 
 def test_a_variable_stands_in_one_group():

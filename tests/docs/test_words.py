@@ -97,13 +97,13 @@ def test_no_test_or_fixture_is_named_after_a_retired_word():
 
 def test_percent_has_no_space_before_it():
     """`95%`, as Python formats it: one spelling on the page, in the terminal and in the documents."""
-    found = [
+    spaced = [
         f"{path.relative_to(ROOT)}:{number}: {line.strip()[:100]}"
         for path in [*sources(), *(ROOT / name for name in STORED), ROOT / "CHANGELOG.md"]
         for number, line in enumerate(path.read_text().splitlines(), 1)
         if SPACED_PERCENT.search(REMAINDER.sub("", line))
     ]
-    assert found == []
+    assert spaced == []
     assert SPACED_PERCENT.search("95 % of")
 
 

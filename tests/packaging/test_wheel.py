@@ -71,8 +71,8 @@ def test_the_wheel_holds_every_module_and_data_file(wheel):
 @pytest.mark.packaging
 def test_the_python_interface_has_one_name_in_the_wheel(wheel):
     """`edgemeter.agent.api` beside `edgemeter` would make two of each of its classes."""
-    found = "import sys, importlib.util as u; sys.path.insert(0, sys.argv[1]); print(*map(bool, map(u.find_spec, sys.argv[2:])))"
-    command = [sys.executable, "-IS", "-c", found, wheel, "edgemeter._columns", "edgemeter.agent.cli", "edgemeter.agent.api"]
+    code = "import sys, importlib.util as u; sys.path.insert(0, sys.argv[1]); print(*map(bool, map(u.find_spec, sys.argv[2:])))"
+    command = [sys.executable, "-IS", "-c", code, wheel, "edgemeter._columns", "edgemeter.agent.cli", "edgemeter.agent.api"]
     assert subprocess.run(command, check=True, capture_output=True, text=True).stdout.split() == ["True", "True", "False"]
 
 
@@ -87,8 +87,8 @@ def test_the_source_distribution_builds_the_same_wheel(source, wheel, tmp_path):
     (unpacked,) = (tmp_path / "unpacked").iterdir()
     subprocess.run([*command, "--wheel", unpacked], check=True, capture_output=True)
     (built,) = tmp_path.glob("*.whl")
-    with zipfile.ZipFile(built) as one, zipfile.ZipFile(wheel) as other:
-        assert one.namelist() == other.namelist()
+    with zipfile.ZipFile(built) as rebuilt, zipfile.ZipFile(wheel) as other:
+        assert rebuilt.namelist() == other.namelist()
 
 
 def install(folder: Path, wheel: Path, extra: str) -> Path:
@@ -121,7 +121,7 @@ def test_an_extra_resolves_to_wheels_for_64_bit_boards(extra, wheel, tmp_path):
     command = [sys.executable, "-m", "pip", *resolve, "--target", tmp_path / "target", "--report", tmp_path / "report.json"]
     subprocess.run([*command, f"{wheel}[{extra}]"], check=True, timeout=1200)
     resolved = json.loads((tmp_path / "report.json").read_text())["install"]
-    urls = {one["metadata"]["name"].replace("_", "-"): one["download_info"]["url"] for one in resolved}
+    urls = {package["metadata"]["name"].replace("_", "-"): package["download_info"]["url"] for package in resolved}
     assert urls[ON_BOARDS[extra]].endswith("_aarch64.whl")
 
 
@@ -135,8 +135,8 @@ def ran(program: Path, *arguments: object, home: Path) -> subprocess.CompletedPr
 
 def shipped(program: Path, ending: str) -> Path:
     """Return the shipped fp32 model with this ending, in the program's own environment."""
-    (found,) = program.parent.parent.glob(f"lib/python*/site-packages/edgemeter/models/shipped/*fp32{ending}")
-    return found
+    (model,) = program.parent.parent.glob(f"lib/python*/site-packages/edgemeter/models/shipped/*fp32{ending}")
+    return model
 
 
 def measures(ending: str):
@@ -145,12 +145,12 @@ def measures(ending: str):
     def smoke(program: Path, home: Path) -> None:
         model = shipped(program, ending)
         scenes = model.parent.parent / "scenes"
-        done = ran(
+        completed = ran(
             program, "run", "--model", model, "--images", scenes / "images", "--annotations", scenes / "annotations.json",
             "--mode", "rapid", "--repeats", 1, "--json", home=home,
         )  # fmt: skip
-        assert done.returncode == 0, done.stderr
-        (record,) = json.loads(done.stdout)["runs"]
+        assert completed.returncode == 0, completed.stderr
+        (record,) = json.loads(completed.stdout)["runs"]
         assert record["accuracy"]["value"] >= 0.6
 
     return smoke
@@ -160,9 +160,9 @@ def says(*arguments: str, holds: str):
     """Return a smoke run of a command that must succeed and say something."""
 
     def smoke(program: Path, home: Path) -> None:
-        done = ran(program, *arguments, home=home)
-        assert done.returncode == 0, done.stderr
-        assert holds in done.stdout
+        completed = ran(program, *arguments, home=home)
+        assert completed.returncode == 0, completed.stderr
+        assert holds in completed.stdout
 
     return smoke
 
@@ -182,9 +182,9 @@ def generates(model: str):
 
     def smoke(program: Path, home: Path) -> None:
         lengths = ("--prompt-tokens", 40, "--output-tokens", 8)
-        done = ran(program, "run", "--model", model, *lengths, "--mode", "rapid", "--repeats", 1, "--json", home=home)
-        assert done.returncode == 0, done.stderr
-        (record,) = json.loads(done.stdout)["runs"]
+        completed = ran(program, "run", "--model", model, *lengths, "--mode", "rapid", "--repeats", 1, "--json", home=home)
+        assert completed.returncode == 0, completed.stderr
+        (record,) = json.loads(completed.stdout)["runs"]
         assert record["generation"]["decode_tokens_per_s"] > 0
 
     return smoke

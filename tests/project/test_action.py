@@ -37,7 +37,7 @@ class Runner:
         yaml = pytest.importorskip("yaml")
         document = yaml.safe_load(ACTION.read_text())
         self.steps = {step["name"]: step for step in document["runs"]["steps"] if "run" in step}
-        self.defaults = {name: one["default"] for name, one in document["inputs"].items()}
+        self.defaults = {name: attributes["default"] for name, attributes in document["inputs"].items()}
         self.git("init", "--quiet", "--initial-branch", "main")
         (folder / ".edgemeter" / "bin").mkdir(parents=True)
         program = folder / ".edgemeter" / "bin" / "edgemeter"
@@ -47,8 +47,8 @@ class Runner:
     def git(self, *arguments):
         """Return what git says."""
         who = ["-c", "user.name=t", "-c", "user.email=t@t"]
-        done = subprocess.run(["git", *who, *arguments], cwd=self.folder, capture_output=True, text=True, check=True)
-        return done.stdout.strip()
+        completed = subprocess.run(["git", *who, *arguments], cwd=self.folder, capture_output=True, text=True, check=True)
+        return completed.stdout.strip()
 
     def commit(self, latency_ms):
         """Commit a model that takes this long; return the commit."""
@@ -64,20 +64,20 @@ class Runner:
             "github.event_name == 'pull_request' && 'new' || 'base'": "new" if self.event == "pull_request" else "base",
             **{f"inputs.{key}": value for key, value in (self.defaults | self.inputs).items()},
         }
-        given = {
-            key: re.sub(r"\$\{\{ (.+?) \}\}", lambda found: values[found[1]], one) for key, one in self.steps[name].get("env", {}).items()
+        variables = {
+            key: re.sub(r"\$\{\{ (.+?) \}\}", lambda match: values[match[1]], text) for key, text in self.steps[name].get("env", {}).items()
         }
         environment = {
-            **os.environ, **given, "EDGEMETER_HOME": str(self.folder / "home"),
+            **os.environ, **variables, "EDGEMETER_HOME": str(self.folder / "home"),
             "GITHUB_OUTPUT": str(self.folder / "output"), "GITHUB_STEP_SUMMARY": str(self.folder / "summary"),
         }  # fmt: skip
         script = self.steps[name]["run"]
         assert "${{" not in script, "an expression in a script is a stranger's code"
-        done = subprocess.run(
+        completed = subprocess.run(
             ["bash", "--noprofile", "--norc", "-eo", "pipefail", "-c", script],
             cwd=self.folder, env=environment, capture_output=True, text=True, check=False, timeout=580,
         )  # fmt: skip
-        return done.returncode, done.stderr
+        return completed.returncode, completed.stderr
 
 
 @pytest.mark.alone
@@ -91,8 +91,8 @@ def test_a_pull_request_is_measured_against_its_base_in_turn(tmp_path, new_ms, s
     runner.git("worktree", "add", "--force", "base", base)
     assert runner.step("measure")[0] == 0
     assert sorted(path.name for path in (tmp_path / "runs" / "base").iterdir()) == ["1.json", "2.json", "3.json"]
-    ended, said = runner.step("compare")
-    assert ended == status, said + (tmp_path / "comment.md").read_text()
+    ended, errors = runner.step("compare")
+    assert ended == status, errors + (tmp_path / "comment.md").read_text()
     assert (tmp_path / "comment.md").read_text().startswith(review_document.MARK)
     assert (tmp_path / "summary").read_text() == (tmp_path / "comment.md").read_text()
 

@@ -33,16 +33,16 @@ def build(folder):
     """Run the step that makes the site; return its status and what it said."""
     yaml = pytest.importorskip("yaml")
     document = yaml.safe_load(WORKFLOW.read_text())
-    inputs = {name: one["default"] for name, one in document[True]["workflow_call"]["inputs"].items()}
+    inputs = {name: attributes["default"] for name, attributes in document[True]["workflow_call"]["inputs"].items()}
     (step,) = [step for step in document["jobs"]["build"]["steps"] if "recompute" in step.get("name", "")]
     assert "${{" not in step["run"], "an expression in a script is a stranger's code"
-    given = {name: inputs[text.removeprefix("${{ inputs.").removesuffix(" }}")] for name, text in step["env"].items()}
-    done = subprocess.run(
+    variables = {name: inputs[text.removeprefix("${{ inputs.").removesuffix(" }}")] for name, text in step["env"].items()}
+    completed = subprocess.run(
         ["bash", "--noprofile", "--norc", "-eo", "pipefail", "-c", step["run"]],
-        cwd=folder, env={**os.environ, **given, "PATH": f"{folder / 'bin'}:{os.environ['PATH']}"},
+        cwd=folder, env={**os.environ, **variables, "PATH": f"{folder / 'bin'}:{os.environ['PATH']}"},
         capture_output=True, text=True, check=False, timeout=300,
     )  # fmt: skip
-    return done.returncode, done.stderr
+    return completed.returncode, completed.stderr
 
 
 @pytest.mark.slow

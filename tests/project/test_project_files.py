@@ -21,11 +21,11 @@ else:
 
 ROOT = Path(__file__).resolve().parents[2]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-EXAMPLES = [f"docs/review/github-{one}.yml" for one in ("measure", "comment", "board")]
+EXAMPLES = [f"docs/review/github-{name}.yml" for name in ("measure", "comment", "board")]
 SCHEMAS = {
-    "github-workflows": [*(f".github/workflows/{one}.yml" for one in ("board", "ci", "release")), *EXAMPLES],
+    "github-workflows": [*(f".github/workflows/{name}.yml" for name in ("board", "ci", "release")), *EXAMPLES],
     "github-actions": ["action.yml"],
-    "github-issue-forms": [f".github/ISSUE_TEMPLATE/{one}.yml" for one in ("bug", "figure", "board")],
+    "github-issue-forms": [f".github/ISSUE_TEMPLATE/{name}.yml" for name in ("bug", "figure", "board")],
     "github-issue-config": [".github/ISSUE_TEMPLATE/config.yml"],
     "dependabot": [".github/dependabot.yml"],
     "gitlab-ci": ["docs/review/gitlab.yml"],
@@ -41,8 +41,8 @@ def checked(*command):
     program = shutil.which(command[0], path=str(Path(sys.executable).parent)) or shutil.which(command[0])
     if program is None:
         pytest.skip(f"{command[0]} is not installed")
-    done = subprocess.run([program, *command[1:]], cwd=ROOT, capture_output=True, text=True, check=False, timeout=300)
-    assert done.returncode == 0, done.stdout + done.stderr
+    completed = subprocess.run([program, *command[1:]], cwd=ROOT, capture_output=True, text=True, check=False, timeout=300)
+    assert completed.returncode == 0, completed.stdout + completed.stderr
 
 
 @pytest.mark.parametrize("schema", SCHEMAS)
@@ -50,19 +50,19 @@ def test_a_file_has_the_form_that_its_reader_expects(schema):
     """By the schema that check-jsonschema brings, without a network."""
     if find_spec("check_jsonschema") is None:
         pytest.skip("check-jsonschema is not installed")
-    more = ["--data-transform", schema] if schema == "gitlab-ci" else []
-    checked("check-jsonschema", "--builtin-schema", f"vendor.{schema}", *more, *SCHEMAS[schema])
+    options = ["--data-transform", schema] if schema == "gitlab-ci" else []
+    checked("check-jsonschema", "--builtin-schema", f"vendor.{schema}", *options, *SCHEMAS[schema])
 
 
 def test_every_file_of_these_kinds_is_checked():
     """A workflow or template that is added is in the list above."""
     named = {path for paths in SCHEMAS.values() for path in paths}
-    found = {
+    files = {
         path.relative_to(ROOT).as_posix()
         for pattern in (".github/**/*.yml", "docs/review/*.yml", "action.yml", "collector/deploy/*.yaml")
         for path in ROOT.glob(pattern)
     }
-    assert found - named == {".github/zizmor.yml"}
+    assert files - named == {".github/zizmor.yml"}
 
 
 def test_a_workflow_leaks_no_right():
@@ -109,14 +109,14 @@ def test_every_address_of_the_project_is_the_one_in_its_metadata():
     name = home.removeprefix("https://github.com/")
     listed = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=True).stdout.split()
     texts = [
-        ROOT / one
-        for one in listed
-        if one.endswith((".md", ".yml", ".yaml", ".toml", ".cff")) and not one.startswith(("tests/", "models/"))
+        ROOT / path
+        for path in listed
+        if path.endswith((".md", ".yml", ".yaml", ".toml", ".cff")) and not path.startswith(("tests/", "models/"))
     ]
     for path in texts:
         text = path.read_text()
-        assert all(one == name for one in re.findall(r"github\.com/([\w-]*edgemeter[\w-]*/[\w-]+)", text)), path
-        assert all(one == name for one in re.findall(r"uses: ([\w-]*edgemeter[\w-]*/[\w-]+)@", text)), path
+        assert all(repository == name for repository in re.findall(r"github\.com/([\w-]*edgemeter[\w-]*/[\w-]+)", text)), path
+        assert all(repository == name for repository in re.findall(r"uses: ([\w-]*edgemeter[\w-]*/[\w-]+)@", text)), path
 
 
 def test_a_link_in_a_page_at_the_root_leads_somewhere():
@@ -131,7 +131,7 @@ def test_the_release_workflow_attests_what_it_builds():
     yaml = pytest.importorskip("yaml")
     jobs = yaml.safe_load((ROOT / ".github/workflows/release.yml").read_text())["jobs"]
     steps = [step.get("uses", step.get("run", "")) for step in jobs["build"]["steps"]]
-    built = next(place for place, step in enumerate(steps) if "-m build" in step)
+    built = next(index for index, step in enumerate(steps) if "-m build" in step)
     assert steps[built + 1].startswith("actions/attest-build-provenance@")
     assert jobs["publish"]["needs"] == "build"
 
@@ -150,4 +150,4 @@ def test_a_citation_names_this_project_and_its_version():
     assert (cited["version"], cited["license"], cited["repository-code"]) == (
         PROJECT["version"], PROJECT["license"], PROJECT["urls"]["Source"],
     )  # fmt: skip
-    assert [one["name"] for one in cited["authors"]] == [one["name"] for one in PROJECT["authors"]]
+    assert [author["name"] for author in cited["authors"]] == [author["name"] for author in PROJECT["authors"]]

@@ -106,23 +106,23 @@ def bare_run(tmp_path):
 
 def test_a_test_without_what_it_needs_is_skipped_before_its_fixtures(bare_run):
     """With the name of what is absent and how to get it; a parameter's marker skips that parameter alone."""
-    done = bare_run()
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert "2 passed, 4 skipped" in done.stdout
+    result = bare_run()
+    assert result.returncode == 0, result.stdout + result.stderr
+    assert "2 passed, 4 skipped" in result.stdout
     for reason in (
         "mosquitto is not installed (apt-get install mosquitto)",
         "no-such-program is not installed (apt-get install no-such-program)",
         "the module no_such_module is not installed (pip install no_such_module)",
     ):
-        assert reason in done.stdout
+        assert reason in result.stdout
 
 
 def test_what_must_run_and_is_skipped_fails_the_run(bare_run):
     """A skip by a marker of EDGEMETER_MUST_RUN is reported and no success."""
-    done = bare_run(EDGEMETER_MUST_RUN="mosquitto")
-    assert done.returncode == pytest.ExitCode.TESTS_FAILED, done.stdout + done.stderr
-    assert "EDGEMETER_MUST_RUN says they must run" in done.stdout
-    assert "test_bare.py::test_broker" in done.stdout
+    result = bare_run(EDGEMETER_MUST_RUN="mosquitto")
+    assert result.returncode == pytest.ExitCode.TESTS_FAILED, result.stdout + result.stderr
+    assert "EDGEMETER_MUST_RUN says they must run" in result.stdout
+    assert "test_bare.py::test_broker" in result.stdout
 
 
 def test_a_helper_whose_program_is_absent_names_the_marker(monkeypatch, tmp_path):

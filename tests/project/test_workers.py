@@ -98,8 +98,8 @@ def run_suite(tmp_path):
             (tmp_path / name).write_text(text)
         environment = {**os.environ, "PYTHONPATH": str(ROOT), "EDGEMETER_HOME": str(tmp_path / "home"), "COLUMNS": "200"}
         command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-rA", "--workers", "2", *options]
-        done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False, timeout=300)
-        return done.returncode, done.stdout + done.stderr
+        completed = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False, timeout=300)
+        return completed.returncode, completed.stdout + completed.stderr
 
     return run
 

@@ -90,9 +90,9 @@ class Hailo:
         """Copy the inputs to buffers of their own; return HailoRT's synchronous call on them."""
         check_inputs(inputs, self._inputs)
         streams = zip(self._inputs, inputs, strict=True)
-        given = {info.name: np.ascontiguousarray(array[0]).copy() for info, array in streams}
-        taken = {stream.name: np.empty(stream.shape, _dtype(stream)) for stream in self._model.outputs}
-        self._bindings = self._configured.create_bindings(input_buffers=given, output_buffers=taken)
+        buffers_in = {info.name: np.ascontiguousarray(array[0]).copy() for info, array in streams}
+        buffers_out = {stream.name: np.empty(stream.shape, _dtype(stream)) for stream in self._model.outputs}
+        self._bindings = self._configured.create_bindings(input_buffers=buffers_in, output_buffers=buffers_out)
         self._has_run = False
         run, bindings = self._configured.run, [self._bindings]
 
@@ -124,10 +124,10 @@ class Hailo:
         """Return the virtual device of this process, opened for its first model."""
         if Hailo._device is None:
             try:
-                found = [str(one) for one in platform.Device.scan()]
-                if not found or backend not in {_ANY, *found}:
-                    here = f"it finds {', '.join(found)}" if found else "it finds none"
-                    raise UnavailableError(f"HailoRT has no device {backend!r}: {here}; check the driver with `hailortcli scan`")
+                devices = [str(device) for device in platform.Device.scan()]
+                if not devices or backend not in {_ANY, *devices}:
+                    devices_text = f"it finds {', '.join(devices)}" if devices else "it finds none"
+                    raise UnavailableError(f"HailoRT has no device {backend!r}: {devices_text}; check the driver with `hailortcli scan`")
                 Hailo._device = platform.VDevice() if backend == _ANY else platform.VDevice(device_ids=[backend])
             except platform.HailoRTException as error:
                 raise UnavailableError(

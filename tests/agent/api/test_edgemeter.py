@@ -50,8 +50,8 @@ def test_importing_it_imports_nothing_else():
     """Every command imports it first: no numpy, no click, no module of ours."""
     heavy = "{'numpy', 'click', 'msgspec'}"
     code = f"import sys, edgemeter; print(sorted({heavy} & set(sys.modules)), [name for name in sys.modules if 'edgemeter.' in name])"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT.parent)
-    assert done.stdout == "[] []\n"
+    completed = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT.parent)
+    assert completed.stdout == "[] []\n"
 
 
 @pytest.mark.long
@@ -65,11 +65,16 @@ def test_a_type_checker_knows_the_names(tmp_path):
         "edgemeter.measure('m.onnx', mode='fast')\n"
     )
     command = [sys.executable, "-m", "mypy", "--config-file", ROOT / "pyproject.toml", tmp_path / "use.py"]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=ROOT)
-    assert done.stdout.count("error:") == 1
-    assert "has incompatible type \"Literal['fast']\"" in done.stdout
+    completed = subprocess.run(command, capture_output=True, text=True, check=False, cwd=ROOT)
+    assert completed.stdout.count("error:") == 1
+    assert "has incompatible type \"Literal['fast']\"" in completed.stdout
     revealed = ('"float | None"', '"float | None"', '"str"', "ndarray")
-    assert all(text in line for text, line in zip(revealed, [one for one in done.stdout.splitlines() if "Revealed" in one], strict=True))
+    assert all(
+        text in line
+        for text, line in zip(
+            revealed, [printed_line for printed_line in completed.stdout.splitlines() if "Revealed" in printed_line], strict=True
+        )
+    )
 
 
 @pytest.mark.slow
@@ -81,7 +86,7 @@ def test_measure_returns_the_record_and_keeps_it(tmp_path, home, capfd):
     assert record.latency.p50_ms == pytest.approx(1.0, rel=0.5)
     assert (record.mode, record.accuracy_reason[:12]) == ("rapid", "no photograp")
     with SqliteLedger(home / "ledger.sqlite", "read") as ledger:
-        assert [one.record.id for one in ledger.records()] == [record.id]
+        assert [arrival.record.id for arrival in ledger.records()] == [record.id]
     other = edgemeter.measure(tmp_path / "a.replay.json", mode="rapid", save=False)
     assert edgemeter.load(columns=["case"])["case"].tolist() == [record.case]
     assert other.id != record.id
@@ -105,9 +110,9 @@ def test_compare_returns_a_sentence(tmp_path):
     """B takes twice as long as A: sides, contrasts, and nothing in the ledger where that is not wanted."""
     replay_case(tmp_path, "a", 1.0)
     replay_case(tmp_path, "b", 8.0)
-    found = edgemeter.compare(tmp_path / "a.replay.json", tmp_path / "b.replay.json", mode="rapid", runs=2, save=False)
-    assert [side.name for side in found.sides] == ["A", "B"]
-    assert "times" in found.contrasts[0].sentence
+    comparison = edgemeter.compare(tmp_path / "a.replay.json", tmp_path / "b.replay.json", mode="rapid", runs=2, save=False)
+    assert [side.name for side in comparison.sides] == ["A", "B"]
+    assert "times" in comparison.contrasts[0].sentence
     with pytest.raises(ConfigError, match="no store at"):
         edgemeter.load()
 

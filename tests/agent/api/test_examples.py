@@ -24,9 +24,9 @@ def run(name, *arguments, home):
     """Return what `python docs/examples/NAME ARGUMENTS` prints."""
     environment = os.environ | {"EDGEMETER_HOME": str(home)}
     command = [sys.executable, EXAMPLES / name, *map(str, arguments)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=600, env=environment, cwd=home)
-    assert done.returncode == 0, done.stderr
-    return done.stdout
+    completed = subprocess.run(command, capture_output=True, text=True, check=False, timeout=600, env=environment, cwd=home)
+    assert completed.returncode == 0, completed.stderr
+    return completed.stdout
 
 
 def test_each_example_is_short():
@@ -75,10 +75,10 @@ def test_the_example_passes_the_contract(tmp_path):
     shutil.copytree(PACKAGE / "tests", tmp_path / "tests")
     command = [sys.executable, "-m", "pytest", "-q", "-W", "error", "-p", "no:cacheprovider", tmp_path / "tests"]
     alone = {**os.environ, "PYTHONPATH": str(tmp_path / "site"), "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
-    done = subprocess.run(command, capture_output=True, text=True, check=False, env=alone, cwd=tmp_path)
-    assert done.returncode == 0, done.stdout
-    assert f"{len(CHECKS) + 4} passed" in done.stdout
-    assert "skipped" not in done.stdout
+    completed = subprocess.run(command, capture_output=True, text=True, check=False, env=alone, cwd=tmp_path)
+    assert completed.returncode == 0, completed.stdout
+    assert f"{len(CHECKS) + 4} passed" in completed.stdout
+    assert "skipped" not in completed.stdout
 
 
 def test_the_example_states_that_it_was_not_run_on_hardware():

@@ -50,9 +50,9 @@ def test_what_is_no_address_is_refused_with_the_forms():
 
 def test_a_password_in_an_address_is_refused_and_not_repeated():
     """Addresses end in logs and shell histories."""
-    with pytest.raises(ConfigError, match="EDGEMETER_MQTT_PASSWORD") as caught:
+    with pytest.raises(ConfigError, match="EDGEMETER_MQTT_PASSWORD") as refusal:
         parse_address("mqtt://user:hunter2@broker")
-    assert "hunter2" not in str(caught.value)
+    assert "hunter2" not in str(refusal.value)
 
 
 def test_the_password_comes_from_a_file_before_the_environment(tmp_path):

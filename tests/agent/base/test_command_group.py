@@ -30,6 +30,6 @@ def test_help_lists_the_sections_in_their_order_and_imports_no_command(tmp_path,
 
 def test_an_unknown_command_is_wrong_usage():
     """With click's own sentence."""
-    found = CliRunner().invoke(tool, ["tow"])
-    assert found.exit_code == 2
-    assert "No such command 'tow'" in found.output
+    result = CliRunner().invoke(tool, ["tow"])
+    assert result.exit_code == 2
+    assert "No such command 'tow'" in result.output

@@ -25,8 +25,8 @@ def test_an_option_beats_the_file(tmp_path):
     """For each file that is shown to a broker; what no option names stays as the file says."""
     path = tmp_path / "config.toml"
     path.write_text('broker_ca_file = "file.pem"\nbroker_key_file = "file.key"\n')
-    said = config.from_options({"config": path, "broker_ca_file": Path("option.pem"), "broker_user_file": None})
-    assert (said.broker_ca_file, said.broker_key_file, said.broker_user_file) == ("option.pem", "file.key", None)
+    settings = config.from_options({"config": path, "broker_ca_file": Path("option.pem"), "broker_user_file": None})
+    assert (settings.broker_ca_file, settings.broker_key_file, settings.broker_user_file) == ("option.pem", "file.key", None)
 
 
 def test_a_wrong_key_or_value_is_named(tmp_path):
@@ -58,10 +58,10 @@ def test_the_configuration_is_searched_below_xdg_config_home(monkeypatch, tmp_pa
     config.EVERYONE.write_text('device = "everyone"\n')
     assert (config.places()[0], config.read().device) == (tmp_path / ".config/edgemeter/config.toml", "everyone")
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "xdg"))
-    own = tmp_path / "xdg" / "edgemeter" / "config.toml"
-    own.parent.mkdir(parents=True)
-    own.write_text('device = "own"\n')
-    assert (config.file_in_use(), config.read().device) == (own, "own")
+    user_file = tmp_path / "xdg" / "edgemeter" / "config.toml"
+    user_file.parent.mkdir(parents=True)
+    user_file.write_text('device = "own"\n')
+    assert (config.file_in_use(), config.read().device) == (user_file, "own")
 
 
 def test_a_user_without_a_home_gets_that_of_the_service(monkeypatch):

@@ -11,4 +11,4 @@ def test_the_draw_of_an_item_never_changes():
 def test_name_severity_seed_and_item_each_change_it():
     """No two corruptions share their noise."""
     draws = [("a", 1, 1, "x"), ("b", 1, 1, "x"), ("a", 2, 1, "x"), ("a", 1, 2, "x"), ("a", 1, 1, "y")]
-    assert len({corruption_draw(*one).randint(2**31) for one in draws}) == len(draws)
+    assert len({corruption_draw(*draw).randint(2**31) for draw in draws}) == len(draws)

@@ -20,9 +20,9 @@ def of(figure, change, low, high, note=""):
     return msgspec.structs.replace(difference(figure, "ms", decide(change, (low, high), 0.03)), note=note)
 
 
-def accuracies(change, found):
+def accuracies(change, over_items):
     """Return the difference of two accuracies."""
-    return difference("accuracy", "AP", decide_accuracy(change, found, 0.005), (0.5, 0.5 + change))
+    return difference("accuracy", "AP", decide_accuracy(change, over_items, 0.005), (0.5, 0.5 + change))
 
 
 def points(change, low, high):
@@ -43,8 +43,8 @@ def test_an_interval_decides_by_where_it_lies_on_the_log_scale():
         (0.9, 0.9705, "lower", True),
     ):
         with table_row(low, high):
-            found = decide(1.0, (low, high), 0.03)
-            assert (found.outcome, found.is_beyond_margin) == (outcome, is_beyond_margin)
+            decided = decide(1.0, (low, high), 0.03)
+            assert (decided.outcome, decided.is_beyond_margin) == (outcome, is_beyond_margin)
 
 
 @pytest.mark.parametrize("scale", ["ratio", "difference"])
@@ -55,30 +55,30 @@ def test_exchanging_the_sides_exchanges_lower_and_higher_and_nothing_else(scale)
         low, high = sorted(draw.gauss(0, draw.choice((0.01, 0.03, 0.3))) for _ in range(2))
         matters = draw.choice((0.005, 0.03, 0.5))
         if scale == "ratio":
-            there, back = (1 + low / 3, 1 + high / 3), (1 / (1 + high / 3), 1 / (1 + low / 3))
+            forward, back = (1 + low / 3, 1 + high / 3), (1 / (1 + high / 3), 1 / (1 + low / 3))
         else:
-            there, back = (low, high), (-high, -low)
-        found, exchanged = decide(None, there, matters, scale), decide(None, back, matters, scale)
-        assert exchanged.outcome == MIRRORED.get(found.outcome, found.outcome), (there, matters)
-        assert exchanged.is_beyond_margin == found.is_beyond_margin, (there, matters)
+            forward, back = (low, high), (-high, -low)
+        decided, exchanged = decide(None, forward, matters, scale), decide(None, back, matters, scale)
+        assert exchanged.outcome == MIRRORED.get(decided.outcome, decided.outcome), (forward, matters)
+        assert exchanged.is_beyond_margin == decided.is_beyond_margin, (forward, matters)
 
 
 def test_without_an_interval_nothing_is_judged_but_what_every_part_of_the_images_shows():
     """Two accuracies of one value without bounds are not judged; the same in every part they are alike."""
-    for found, outcome, reason in (
+    for over_items, outcome, reason in (
         (UNKNOWN, "not judged", "fewer than 20 images"),
         (DifferenceBounds(None), "not judged", "no bounds recorded"),
         (DifferenceBounds(None, SAME), "alike", SAME),
     ):
-        with table_row(found):
-            decided = decide_accuracy(0.0, found, 0.005)
+        with table_row(over_items):
+            decided = decide_accuracy(0.0, over_items, 0.005)
             assert (decided.outcome, decided.reason) == (outcome, reason)
     assert decide(2.0, None, 0.03, reason="not enough runs").outcome == "not judged"
 
 
 def test_each_figure_is_worded_as_certain_as_it_is():
     """What is not certain, or does not matter, is called that."""
-    for one, says in [
+    for diff, says in [
         (of("latency", 0.7, 0.65, 0.75), "B is 1.43 times faster (95% 1.33 to 1.54)"),
         (of("latency", 1.4, 1.3, 1.5), "B is 1.40 times slower (95% 1.30 to 1.50)"),
         (of("latency", 1.0, 0.98, 1.02), "B is as fast as A within 3%"),
@@ -105,19 +105,19 @@ def test_each_figure_is_worded_as_certain_as_it_is():
         (accuracies(-0.1, UNKNOWN), "not judged: AP (-10.0 points; fewer than 20 images)"),
         (NO_ENERGY, "nothing of B and A could be compared"),
     ]:
-        assert sentence("B", "A", [one]) == says, f"{says!r}"
+        assert sentence("B", "A", [diff]) == says, f"{says!r}"
 
 
 def test_all_figures_make_one_sentence():
     """What is known, then what is not sure, then what speaks against believing it; what is absent is left out."""
-    found = [of("latency", 0.7, 0.65, 0.75), points(-1.0, -3.0, 1.0), NO_ENERGY]
-    assert sentence("B", "A", [*found, of("energy", 0.5, 0.4, 0.6)], ["2 of 10 runs are suspect (throttled)"]) == (
+    differences = [of("latency", 0.7, 0.65, 0.75), points(-1.0, -3.0, 1.0), NO_ENERGY]
+    assert sentence("B", "A", [*differences, of("energy", 0.5, 0.4, 0.6)], ["2 of 10 runs are suspect (throttled)"]) == (
         "B is 1.43 times faster (95% 1.33 to 1.54) and costs 50.0% less energy (95% 40.0 to 60.0%); "
         "not settled: AP (-1.0 points, 95% -3.0 to +1.0); 2 of 10 runs are suspect (throttled)"
     )
 
 
-@pytest.mark.parametrize(("one", "text"), [(of("latency", 0.714, 0.7, 0.72), "0.714x"), (points(-3.7, -5, -2), "-3.7 points")])
-def test_a_change_alone_fits_a_table(one, text):
+@pytest.mark.parametrize(("diff", "text"), [(of("latency", 0.714, 0.7, 0.72), "0.714x"), (points(-3.7, -5, -2), "-3.7 points")])
+def test_a_change_alone_fits_a_table(diff, text):
     """A ratio as a factor, an accuracy in points."""
-    assert decision.change_text(one) == text
+    assert decision.change_text(diff) == text

@@ -12,13 +12,13 @@ from edgemeter.agent.base.file_lock import DeviceLock
 
 def test_one_process_at_a_time_represents_a_device(tmp_path):
     """Another gets the claim when it is released; another device has its own."""
-    one, other, third = (DeviceLock(tmp_path / "outbox", device) for device in ("pi-1", "pi-1", "pi-2"))
-    assert one.take()
-    assert one.take()
+    first, other, third = (DeviceLock(tmp_path / "outbox", device) for device in ("pi-1", "pi-1", "pi-2"))
+    assert first.take()
+    assert first.take()
     assert not other.take()
     assert third.take()
-    one.release()
-    one.release()
+    first.release()
+    first.release()
     assert other.take()
     other.release()
     third.release()

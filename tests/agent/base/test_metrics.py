@@ -29,7 +29,7 @@ def test_a_metric_of_another_package_is_called_by_its_own_name():
     assert metric_words("ap50") == "AP at IoU 0.50 (poses: OKS)"
     assert metric_words("top1") == "top-1"
     assert metric_name("dice") == "dice"
-    assert {one.better for one in METRICS.values()} <= {"higher", "lower"}
+    assert {metric.better for metric in METRICS.values()} <= {"higher", "lower"}
 
 
 def test_a_gate_on_an_error_is_the_reference_over_the_ratio():
@@ -74,11 +74,11 @@ def test_on_the_front_of_an_error_lie_the_cases_that_err_least():
         ),
     ]
     cases = [row.case for row in compare_runs(*runs).rows if not row.is_reference]
-    ((found,), _) = trade_offs(cases, "latency")
-    assert [(place.accuracy, place.beaten_by is None) for place in found.places] == [(0.11, True), (0.105, True), (0.108, False)]
+    ((by_accuracy,), _) = trade_offs(cases, "latency")
+    assert [(point.accuracy, point.beaten_by is None) for point in by_accuracy.places] == [(0.11, True), (0.105, True), (0.108, False)]
     points = [front_point(case, latency_cost) for case in cases]
-    shown = [bounds_of(point) for point in points]
-    assert sorted((one["accuracy"], round(one["accuracy_low"], 3), round(one["accuracy_high"], 3)) for one in shown) == [
+    bounds = [bounds_of(point) for point in points]
+    assert sorted((bound["accuracy"], round(bound["accuracy_low"], 3), round(bound["accuracy_high"], 3)) for bound in bounds) == [
         (0.105, 0.095, 0.125), (0.108, 0.098, 0.128), (0.11, 0.1, 0.13),
     ]  # fmt: skip
     _, _, steps = fronts_of(points, ["one"] * 3)
@@ -88,7 +88,7 @@ def test_on_the_front_of_an_error_lie_the_cases_that_err_least():
 def test_the_trend_follows_an_error_where_more_is_worse():
     """One metric for each direction: a run has a figure of one of them."""
     wer, ap = figures_of(make_run(accuracy=erring(0.25))), figures_of(make_run(ap=0.5))
-    assert [FOLLOWED[name].value(one) for one in (wer, ap) for name in ("accuracy", "error")] == [None, 0.25, 0.5, None]
+    assert [FOLLOWED[name].value(figures) for figures in (wer, ap) for name in ("accuracy", "error")] == [None, 0.25, 0.5, None]
     assert (FOLLOWED["accuracy"].worse, FOLLOWED["error"].worse) == ("lower", "higher")
 
 

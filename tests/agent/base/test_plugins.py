@@ -56,7 +56,7 @@ def site(tmp_path, monkeypatch):
     return folder
 
 
-def made(group, name):
+def create(group, name):
     """Return the plug-in of that name as its family makes it."""
     if group == decoders.ENTRY_POINTS:
         return decoders.create(make_card(name), make_loaded(tensors((1, 1, 4))))
@@ -70,7 +70,7 @@ def made(group, name):
 def test_a_plug_in_of_another_package_is_listed_last_and_made(group):
     """In every family by the same entry in its metadata."""
     assert FAMILIES[group].names()[-1] == "tiny"
-    assert type(made(group, "tiny")).__module__ in ("tinyplug", decoders.__name__)
+    assert type(create(group, "tiny")).__module__ in ("tinyplug", decoders.__name__)
 
 
 @pytest.mark.usefixtures("site")
@@ -78,7 +78,7 @@ def test_a_plug_in_of_another_package_is_listed_last_and_made(group):
 def test_a_missing_plug_in_is_refused_with_those_there_are(group):
     """Those of other packages among them."""
     with pytest.raises(ConfigError, match=r"is called 'tinier': choose one of \w.*, tiny$"):
-        made(group, "tinier")
+        create(group, "tinier")
 
 
 @pytest.mark.parametrize("group", FAMILIES)
@@ -89,9 +89,9 @@ def test_a_missing_plug_in_is_refused_with_those_there_are(group):
 def test_a_broken_plug_in_is_one_line_that_names_its_package(group, value, why, site):
     """A class that is not there, a library that is not installed, a module that is no Python."""
     install(site, "spoilt", [(group, "broken", value)], "this is no Python\n")
-    with pytest.raises(UnavailableError, match=rf"'broken' \({value} of spoilt\): {why}.*uninstall that package$") as caught:
-        made(group, "broken")
-    assert "\n" not in str(caught.value)
+    with pytest.raises(UnavailableError, match=rf"'broken' \({value} of spoilt\): {why}.*uninstall that package$") as refusal:
+        create(group, "broken")
+    assert "\n" not in str(refusal.value)
 
 
 @pytest.mark.parametrize("group", FAMILIES)
@@ -99,7 +99,7 @@ def test_a_name_that_two_packages_register_is_nobodys(group, site):
     """Which of them measures must not depend on the order of folders."""
     install(site, "otherplug", [(group, "tiny", "otherplug:Plain")], MODULE)
     with pytest.raises(ConfigError, match="'tiny' is registered by otherplug and tinyplug: uninstall all but one"):
-        made(group, "tiny")
+        create(group, "tiny")
 
 
 def test_doctor_lists_the_plug_ins_of_every_family():
@@ -117,8 +117,8 @@ def test_a_name_of_ours_stays_ours(site):
 @pytest.mark.usefixtures("site")
 def test_a_decoder_of_another_package_gets_numbers_only():
     """It is guarded as ours are: NaN is 0 before it sees it."""
-    found = made(decoders.ENTRY_POINTS, "tiny").decode([np.array([[[0, 0, np.nan, 9]]], np.float32)], same_size())
-    assert found.boxes.tolist() == [[0, 0, 0, 9]]
+    detections = create(decoders.ENTRY_POINTS, "tiny").decode([np.array([[[0, 0, np.nan, 9]]], np.float32)], same_size())
+    assert detections.boxes.tolist() == [[0, 0, 0, 9]]
 
 
 @pytest.mark.usefixtures("site")

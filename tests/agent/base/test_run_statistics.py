@@ -36,8 +36,8 @@ def test_more_runs_have_interpolated_order_statistics():
         with table_row(count):
             values = np.sort(np.random.default_rng(count).lognormal(0, 1, count))
             interval = run_statistics.median_interval(values[::-1].tolist())
-            held = [1 - 2 * sum(comb(count, below) for below in range(place)) / 2**count for place in range(1, count // 2 + 1)]
-            wide = max(place for place, confidence in enumerate(held) if confidence >= 0.95)
+            coverage = [1 - 2 * sum(comb(count, below) for below in range(rank)) / 2**count for rank in range(1, count // 2 + 1)]
+            wide = max(rank for rank, confidence in enumerate(coverage) if confidence >= 0.95)
             assert values[wide] <= interval.low < values[wide + 1]
             assert values[-wide - 2] < interval.high <= values[-wide - 1]
 
@@ -50,9 +50,9 @@ def test_signed_ranks_hold_what_all_signs_give():
     def p(shift):
         shifted = differences - shift
         ranks = np.abs(shifted).argsort().argsort() + 1
-        seen = ranks[shifted > 0].sum()
+        rank_sum = ranks[shifted > 0].sum()
         sums = np.array([np.dot(signs, ranks) for signs in product((0, 1), repeat=10)])
-        return min(1.0, 2 * min((sums <= seen).mean(), (sums >= seen).mean()))
+        return min(1.0, 2 * min((sums <= rank_sum).mean(), (sums >= rank_sum).mean()))
 
     assert [p(shift) <= 0.05 for shift in (interval.low - 1e-9, interval.low + 1e-9)] == [True, False]
     assert [p(shift) <= 0.05 for shift in (interval.high - 1e-9, interval.high + 1e-9)] == [False, True]
@@ -82,9 +82,9 @@ def test_mann_whitney_is_exact_for_few_runs():
     for _ in range(5):
         a, b = draw.normal(0, 1, 5), draw.normal(1, 1, 6)
         ranks = np.concatenate([a, b]).argsort().argsort()
-        sums = np.array([sum(chosen) for chosen in combinations(range(11), 5)])
-        seen = ranks[:5].sum()
-        exact = min(1.0, 2 * min((sums <= seen).mean(), (sums >= seen).mean()))
+        sums = np.array([sum(ranks_of_a) for ranks_of_a in combinations(range(11), 5)])
+        rank_sum = ranks[:5].sum()
+        exact = min(1.0, 2 * min((sums <= rank_sum).mean(), (sums >= rank_sum).mean()))
         assert run_statistics.mann_whitney_p(a, b) == pytest.approx(exact, rel=1e-12)
 
 

@@ -50,14 +50,14 @@ def test_a_mistake_names_section_key_what_was_expected_and_what_exists():
         ("fleet = 'a'\nfirst = 3", "first: expected a table, found 3"),
         ("fleet = 'a'\nnames = 2026-01-01", "names: expected a list, each a text, found datetime.date"),
     ]:  # fmt: skip
-        (found,) = mistakes(msgspec.toml.decode(text), Document)
-        assert str(found).startswith(expected), f"{text!r}"
+        (mistake,) = mistakes(msgspec.toml.decode(text), Document)
+        assert str(mistake).startswith(expected), f"{text!r}"
 
 
 def test_all_mistakes_are_found_at_once():
     """One round of corrections is enough."""
     text = "brokr = 1\n[part.a]\nlimit_w = -1\nmode = 3\n[part.b]\nlimit = 2"
-    assert [(one.section, one.key) for one in mistakes(msgspec.toml.decode(text), Document)] == [
+    assert [(mistake.section, mistake.key) for mistake in mistakes(msgspec.toml.decode(text), Document)] == [
         ("", "brokr"), ("[part.a]", "limit_w"), ("[part.a]", "mode"), ("[part.b]", "limit"), ("[part.b]", "limit_w"), ("", "fleet"),
     ]  # fmt: skip
 

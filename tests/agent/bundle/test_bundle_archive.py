@@ -25,21 +25,21 @@ def test_a_record_comes_back_as_it_was(tmp_path):
     record = make_sound_record()
     back = read_bundle(write_bundle(tmp_path, record)).record
     assert msgspec.structs.replace(back, samples=()) == msgspec.structs.replace(record, samples=())
-    assert [(one.name, one.unit, samples.unpack(one).tolist()) for one in back.samples] == [
-        (one.name, one.unit, samples.unpack(one).tolist()) for one in record.samples
+    assert [(sample.name, sample.unit, samples.unpack(sample).tolist()) for sample in back.samples] == [
+        (sample.name, sample.unit, samples.unpack(sample).tolist()) for sample in record.samples
     ]
 
 
 def test_the_same_run_gives_the_same_bytes(tmp_path):
     """A bundle does not depend on when and where it was written."""
     record = make_sound_record()
-    one, other = tmp_path / "a", tmp_path / "b"
-    one.mkdir()
+    folder, other = tmp_path / "a", tmp_path / "b"
+    folder.mkdir()
     other.mkdir()
-    first = write_bundle(one, record)
+    first = write_bundle(folder, record)
     assert first.read_bytes() == write_bundle(other, record).read_bytes()
     assert first.name == f"{record.id}.edgemeter"
-    assert [path.name for path in one.iterdir()] == [first.name]
+    assert [path.name for path in folder.iterdir()] == [first.name]
 
 
 def test_any_zip_program_can_open_it(tmp_path):
@@ -63,7 +63,7 @@ def test_series_of_one_name_get_files_of_their_own(tmp_path):
         for name in ("a b", "a/b", "a b", "../x")
     )
     back = read_bundle(write_write_bundle(tmp_path, make_record(samples=series), CASE)).record
-    assert [one.name for one in back.samples] == ["a b", "a/b", "a b", "../x"]
+    assert [sample.name for sample in back.samples] == ["a b", "a/b", "a b", "../x"]
 
 
 def _raw(files):
@@ -85,17 +85,17 @@ def _changed(name, change, *, listed=True):
 def _flag(path):
     content = bytearray(path.read_bytes())
     for signature, offset in ((b"PK\x03\x04", 6), (b"PK\x01\x02", 8)):
-        place = content.index(signature)
-        content[place + offset] |= 1
+        offset_of_header = content.index(signature)
+        content[offset_of_header + offset] |= 1
     path.write_bytes(content)
 
 
 def _lie(path):
     """Make the first file's directory entry claim one byte less than it holds."""
     content = bytearray(path.read_bytes())
-    place = content.index(b"PK\x01\x02")
-    (size,) = struct.unpack_from("<I", content, place + 24)
-    struct.pack_into("<I", content, place + 24, size - 1)
+    start = content.index(b"PK\x01\x02")
+    (size,) = struct.unpack_from("<I", content, start + 24)
+    struct.pack_into("<I", content, start + 24, size - 1)
     path.write_bytes(content)
 
 
@@ -135,10 +135,10 @@ def test_a_damaged_bundle_is_one_line(tmp_path):
         with table_row(name):
             path = write_bundle(folder)
             damage(path)
-            found = verify(path)
-            assert (found.state, found.holds) == ("damaged", False)
-            assert message in found.error
-            assert "\n" not in found.error
+            verification = verify(path)
+            assert (verification.state, verification.holds) == ("damaged", False)
+            assert message in verification.error
+            assert "\n" not in verification.error
 
 
 def test_what_cannot_be_opened_is_one_line(tmp_path):
@@ -153,10 +153,10 @@ def test_what_cannot_be_opened_is_one_line(tmp_path):
 def test_flipped_bits_are_noticed_or_do_not_matter(tmp_path):
     """400 bundles with one bit flipped each: damaged, or every file in them is what it was."""
     path = write_bundle(tmp_path)
-    whole, files = path.read_bytes(), dict(archive.unpack(path))
+    sound, files = path.read_bytes(), dict(archive.unpack(path))
     draw = random.Random(5)  # noqa: S311 - repeatable
     for _ in range(400):
-        content = bytearray(whole)
+        content = bytearray(sound)
         content[draw.randrange(len(content))] ^= 1 << draw.randrange(8)
         path.write_bytes(content)
         try:

@@ -28,9 +28,9 @@ def test_a_signed_bundle_names_its_key(tmp_path, key):
     """With the public key named, it is the expected one; without, its signer is unknown."""
     path = write_bundle(tmp_path, signer=signature.signer(key))
     expected = signature.fingerprint_of_file(tmp_path / "lab.key.pub")
-    found = verify(path, expected)
-    assert (found.signature.state, found.signature.fingerprint, found.signature.expected) == ("signed", expected, True)
-    assert found.holds
+    verification = verify(path, expected)
+    assert (verification.signature.state, verification.signature.fingerprint, verification.signature.expected) == ("signed", expected, True)
+    assert verification.holds
     assert verify(path).signature.expected is None
     assert verify(path).holds
 
@@ -38,12 +38,12 @@ def test_a_signed_bundle_names_its_key(tmp_path, key):
 def test_another_key_is_not_the_expected_one(tmp_path, key):
     """Signed by whoever is not signed by the lab."""
     signature.keygen(tmp_path / "other.key")
-    found = verify(
+    verification = verify(
         write_bundle(tmp_path, signer=signature.signer(tmp_path / "other.key")), signature.fingerprint_of_file(key.with_name("lab.key.pub"))
     )
-    assert found.signature.state == "signed"
-    assert found.signature.expected is False
-    assert not found.holds
+    assert verification.signature.state == "signed"
+    assert verification.signature.expected is False
+    assert not verification.holds
 
 
 def test_an_unsigned_bundle_is_reported_as_such(tmp_path, key):
@@ -68,9 +68,9 @@ def test_a_wrong_signature_never_holds(tmp_path, key):
             files |= {name: change(content)} if change else {}
 
         with table_row(name):
-            found = verify(rezip(write_bundle(tmp_path, signer=signature.signer(key)), spoil, listed=False))
-            assert (found.signature.state, found.holds) == ("wrong", False)
-            assert found.signature.detail
+            verification = verify(rezip(write_bundle(tmp_path, signer=signature.signer(key)), spoil, listed=False))
+            assert (verification.signature.state, verification.holds) == ("wrong", False)
+            assert verification.signature.detail
 
 
 def test_a_changed_record_with_a_new_manifest_is_not_signed(tmp_path, key):
@@ -79,8 +79,8 @@ def test_a_changed_record_with_a_new_manifest_is_not_signed(tmp_path, key):
     def better(files):
         files["record.json"] = files["record.json"].replace(b'"device":"pi-1"', b'"device":"pi-2"')
 
-    found = verify(rezip(write_bundle(tmp_path, signer=signature.signer(key)), better))
-    assert found.signature.state == "wrong"
+    verification = verify(rezip(write_bundle(tmp_path, signer=signature.signer(key)), better))
+    assert verification.signature.state == "wrong"
 
 
 def test_the_private_key_is_for_its_owner_only_and_never_overwritten(key):
@@ -101,9 +101,9 @@ def _pem(kind, **settings):
     ec = importlib.import_module("cryptography.hazmat.primitives.asymmetric.ec")
     ed25519 = importlib.import_module("cryptography.hazmat.primitives.asymmetric.ed25519")
     serialization = importlib.import_module("cryptography.hazmat.primitives.serialization")
-    made = ec.generate_private_key(ec.SECP256R1()) if kind == "ec" else ed25519.Ed25519PrivateKey.generate()
+    private = ec.generate_private_key(ec.SECP256R1()) if kind == "ec" else ed25519.Ed25519PrivateKey.generate()
     protection = serialization.BestAvailableEncryption(b"pass") if settings else serialization.NoEncryption()
-    return made.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, protection)
+    return private.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, protection)
 
 
 def test_a_key_that_cannot_sign_is_one_line(tmp_path):
@@ -134,10 +134,10 @@ def test_without_the_library_a_signature_is_not_checked(tmp_path, key, monkeypat
     for name in [name for name in sys.modules if name.partition(".")[0] == "cryptography"]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, "cryptography", None)
-    found = verify(path, "0" * 64)
-    assert found.signature.state == "unchecked"
-    assert "edgemeter[sign]" in found.signature.detail
-    assert not found.holds
+    verification = verify(path, "0" * 64)
+    assert verification.signature.state == "unchecked"
+    assert "edgemeter[sign]" in verification.signature.detail
+    assert not verification.holds
     with pytest.raises(UnavailableError, match=r"edgemeter\[sign\]"):
         signature.signer(key)
 
@@ -149,8 +149,8 @@ def test_openssl_agrees(tmp_path, key):
     for name in ("manifest.json", "manifest.sig", "signer.pem"):
         (tmp_path / name).write_bytes(files[name])
     command = "openssl pkeyutl -verify -pubin -inkey signer.pem -rawin -in manifest.json -sigfile manifest.sig"
-    done = subprocess.run(command.split(), cwd=tmp_path, capture_output=True, text=True, check=False)
-    assert "Signature Verified Successfully" in done.stdout, done.stderr
+    completed = subprocess.run(command.split(), cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert "Signature Verified Successfully" in completed.stdout, completed.stderr
     command = "openssl pkey -pubin -in signer.pem -outform DER"
     der = subprocess.run(command.split(), cwd=tmp_path, capture_output=True, check=True).stdout
     assert hashlib.sha256(der).hexdigest() == signature.fingerprint(files["signer.pem"])

@@ -25,10 +25,10 @@ def test_a_sound_record_comes_out_as_stated(tmp_path):
     record = make_sound_record()
     assert record.energy is not None
     assert record.energy.net_state == "resolved"
-    found = verify(write_bundle(tmp_path, record))
-    assert (found.differences, found.state, found.holds) == ((), "same", True)
-    assert found.checked > 60
-    assert (found.record, found.written_by) == (record.id, "0.1.0")
+    verification = verify(write_bundle(tmp_path, record))
+    assert (verification.differences, verification.state, verification.holds) == ((), "same", True)
+    assert verification.checked > 60
+    assert (verification.record, verification.written_by) == (record.id, "0.1.0")
 
 
 def test_energy_is_what_the_power_was():
@@ -50,25 +50,25 @@ def test_a_figure_changed_by_a_millionth_is_named(tmp_path):
         ],
     ):
         with table_row(path):
-            stated = {}
+            before = {}
 
-            def better(files, path=path, stated=stated):
+            def better(files, path=path, before=before):
                 record = json.loads(files["record.json"])
                 *way, last = path.split(".")
                 part = record
                 for key in way:
                     part = part[key]
-                stated["was"] = part[last]
+                before["was"] = part[last]
                 part[last] = part[last] * (1 - 1e-6) if isinstance(part[last], float) else part[last] - 1
                 files["record.json"] = json.dumps(record).encode()
 
-            found = verify(rezip(write_bundle(folder), better))
-            assert found.state == "differs"
-            assert not found.holds
-            difference = next(one for one in found.differences if one.field == path)
+            verification = verify(rezip(write_bundle(folder), better))
+            assert verification.state == "differs"
+            assert not verification.holds
+            difference = next(difference for difference in verification.differences if difference.field == path)
             # A changed end of the timed part moves the energy window too: what comes out is the last query's end all the same.
-            assert difference.recomputed == pytest.approx(stated["was"], rel=1e-12)
-            assert difference.stated != stated["was"]
+            assert difference.recomputed == pytest.approx(before["was"], rel=1e-12)
+            assert difference.stated != before["was"]
 
 
 def test_a_changed_verdict_is_named(tmp_path):
@@ -84,18 +84,23 @@ def test_a_changed_verdict_is_named(tmp_path):
 def test_an_energy_by_an_older_method_is_shown_beside_todays_and_is_no_forgery(tmp_path):
     """A gross energy 2% off, by method 1: both figures, and the bundle holds; a latency that was changed is caught as ever."""
     record = make_sound_record()
-    stated = msgspec.structs.replace(record.energy, gross_mj=1.02 * record.energy.gross_mj)
-    older = msgspec.structs.replace(record, energy=stated, energy_method=None)
-    found = verify(write_bundle(tmp_path, older))
-    assert (found.state, found.differences, found.energy_method, found.holds) == ("other-method", (), None, True)
-    (gross,) = found.other_method
-    assert (gross.field, gross.stated, gross.recomputed) == ("energy.gross_mj", stated.gross_mj, pytest.approx(record.energy.gross_mj))
+    energy = msgspec.structs.replace(record.energy, gross_mj=1.02 * record.energy.gross_mj)
+    older = msgspec.structs.replace(record, energy=energy, energy_method=None)
+    verification = verify(write_bundle(tmp_path, older))
+    assert (verification.state, verification.differences, verification.energy_method, verification.holds) == (
+        "other-method",
+        (),
+        None,
+        True,
+    )
+    (gross,) = verification.other_method
+    assert (gross.field, gross.stated, gross.recomputed) == ("energy.gross_mj", energy.gross_mj, pytest.approx(record.energy.gross_mj))
     console = Console(file=io.StringIO(), width=120)
-    show_verifications([found], "0.1.0", console)
-    shown = console.file.getvalue()
-    assert "computed by method 1, this version has method 2" in shown
-    assert f"{stated.gross_mj:.10g}" in shown
-    assert f"{record.energy.gross_mj:.10g}" in shown
+    show_verifications([verification], "0.1.0", console)
+    printed = console.file.getvalue()
+    assert "computed by method 1, this version has method 2" in printed
+    assert f"{energy.gross_mj:.10g}" in printed
+    assert f"{record.energy.gross_mj:.10g}" in printed
     latency = msgspec.structs.replace(older.latency, p50_ms=older.latency.p50_ms * 0.9)
     assert verify(write_bundle(tmp_path, msgspec.structs.replace(older, latency=latency))).state == "differs"
 
@@ -112,9 +117,9 @@ def test_a_record_that_states_no_method_is_of_the_first(tmp_path):
 def test_an_energy_without_support_is_named(tmp_path):
     """A record that states an energy where its readings support none differs: the reason stands beside it."""
     record = make_sound_record()
-    short = msgspec.structs.replace(record, samples=tuple(one for one in record.samples if not one.name.startswith("power")))
-    found = verify(write_bundle(tmp_path, short))
-    by_field = {one.field: one for one in found.differences}
+    short = msgspec.structs.replace(record, samples=tuple(sample for sample in record.samples if not sample.name.startswith("power")))
+    verification = verify(write_bundle(tmp_path, short))
+    by_field = {difference.field: difference for difference in verification.differences}
     assert by_field["energy"].recomputed is None
     assert "it gave no two readings" in by_field["energy_reason"].recomputed
 
@@ -122,28 +127,30 @@ def test_an_energy_without_support_is_named(tmp_path):
 def test_queries_that_overlap_are_named(tmp_path):
     """Latencies that do not fit between the starts of the queries cannot be those of one query after the other."""
     record = make_sound_record()
-    starts = next(one for one in record.samples if one.name == "query_start")
+    starts = next(sample for sample in record.samples if sample.name == "query_start")
     squeezed = samples.pack("query_start", "ns", (samples.unpack(starts) * 0.9).astype(np.int64))
-    changed = msgspec.structs.replace(record, samples=tuple(squeezed if one is starts else one for one in record.samples))
-    found = verify(write_bundle(tmp_path, changed))
-    assert any(one.field.startswith("samples.query_start") and one.recomputed > 1000 for one in found.differences)
+    changed = msgspec.structs.replace(record, samples=tuple(squeezed if sample is starts else sample for sample in record.samples))
+    verification = verify(write_bundle(tmp_path, changed))
+    assert any(
+        difference.field.startswith("samples.query_start") and difference.recomputed > 1000 for difference in verification.differences
+    )
 
 
 def test_the_curve_of_a_long_run_is_computed_again(tmp_path):
     """Its medians and powers follow from the samples; clock and temperature are taken as stated, and listed."""
     record = make_sound_record()
-    facts = recompute.RecordFacts(record, {one.name: samples.unpack(one) for one in record.samples})
+    facts = recompute.RecordFacts(record, {sample.name: samples.unpack(sample) for sample in record.samples})
     curve = sustained.sustained_of(recompute._measured(facts), (), facts.traces())
     points = tuple(msgspec.structs.replace(point, clock_hz=1.5e9, temperature_c=60.0) for point in curve.points)
     curve = sustained.judged(points, curve.interval_s)
     assert len(points) > 10
     assert points[3].power_w == pytest.approx(5, rel=0.02)
-    found = verify(write_bundle(tmp_path, msgspec.structs.replace(record, sustained=curve)))
-    assert found.differences == ()
-    assert any(one.field.startswith("sustained.points") for one in found.left)
+    verification = verify(write_bundle(tmp_path, msgspec.structs.replace(record, sustained=curve)))
+    assert verification.differences == ()
+    assert any(part.field.startswith("sustained.points") for part in verification.left)
     worse = (msgspec.structs.replace(points[0], p50_ms=points[0].p50_ms * 0.9), *points[1:])
-    found = verify(write_bundle(tmp_path, msgspec.structs.replace(record, sustained=msgspec.structs.replace(curve, points=worse))))
-    assert "sustained.points[0].p50_ms" in {one.field for one in found.differences}
+    verification = verify(write_bundle(tmp_path, msgspec.structs.replace(record, sustained=msgspec.structs.replace(curve, points=worse))))
+    assert "sustained.points[0].p50_ms" in {difference.field for difference in verification.differences}
     shorter = msgspec.structs.replace(curve, points=points[:-1])
     assert verify(write_bundle(tmp_path, msgspec.structs.replace(record, sustained=shorter))).state == "differs"
 
@@ -151,37 +158,39 @@ def test_the_curve_of_a_long_run_is_computed_again(tmp_path):
 def test_an_open_loop_is_recomputed(tmp_path):
     """Rates, utilisation, queueing and service follow from arrivals, starts and latencies; a bettered one is named."""
     record = make_sound_record()
-    raw = {one.name: samples.unpack(one) for one in record.samples}
+    raw = {sample.name: samples.unpack(sample) for sample in record.samples}
     arrivals_ns = raw["query_start"] - 100_000
     latency_ns = raw["latency"] + 100_000
     series = {"latency": latency_ns, "arrival": arrivals_ns}
-    kept = [one for one in record.samples if one.name != "latency"]
-    packed = (*(samples.pack(name, "ns", values) for name, values in series.items()), *kept)
+    other_series = [sample for sample in record.samples if sample.name != "latency"]
+    packed = (*(samples.pack(name, "ns", values) for name, values in series.items()), *other_series)
     part = record_figures.Load(samples_per_query=1, samples=2000, target_per_s=150.0)
     record = msgspec.structs.replace(record, scenario="poisson", samples=packed, load=part)
     load = scenario.load_of_timed(recompute.RecordFacts(record, raw | series).timed, 1, 1, 150.0)
     assert load.queueing.p50_ms == pytest.approx(0.1)
-    differing = {one.field for one in verify(write_bundle(tmp_path, msgspec.structs.replace(record, load=load))).differences}
+    differing = {difference.field for difference in verify(write_bundle(tmp_path, msgspec.structs.replace(record, load=load))).differences}
     assert not any(field.startswith("load") for field in differing)
     assert not any("queries that began" in field for field in differing)
     better = msgspec.structs.replace(load, utilisation_ratio=0.5)
-    differing = {one.field for one in verify(write_bundle(tmp_path, msgspec.structs.replace(record, load=better))).differences}
+    differing = {
+        difference.field for difference in verify(write_bundle(tmp_path, msgspec.structs.replace(record, load=better))).differences
+    }
     assert "load.utilisation_ratio" in differing
 
 
 def test_what_cannot_be_recomputed_is_listed(tmp_path):
     """Each part without samples behind it is named with the reason, also in a record without any."""
-    found = verify(write_bundle(tmp_path))
-    assert {one.field for one in found.left} == {"accuracy", "output_check", "cold_start", "warm_up", "memory", "conditions"}
+    verification = verify(write_bundle(tmp_path))
+    assert {part.field for part in verification.left} == {"accuracy", "output_check", "cold_start", "warm_up", "memory", "conditions"}
     bare = make_sound_record(samples=(), windows=None, power_traces=())
-    found = verify(write_bundle(tmp_path, bare))
-    assert {"latency", "preprocess", "energy", "verdict"} <= {one.field for one in found.left}
-    assert found.checked == 0
+    verification = verify(write_bundle(tmp_path, bare))
+    assert {"latency", "preprocess", "energy", "verdict"} <= {part.field for part in verification.left}
+    assert verification.checked == 0
 
 
 def test_comparing_names_each_value_that_differs():
     """Numbers agree to 1e-9; absent is not zero, true is not 1, and a list of another length is another list."""
-    for stated, recomputed, differing in [
+    for stated_value, recomputed, differing in [
         ({"a": 1.0}, {"a": 1.0 + 1e-12}, []),
         ({"a": 1.0}, {"a": 1.0 + 1e-8}, ["x.a"]),
         ({"a": 1}, {"a": 1, "b": 2.0}, ["x.b"]),
@@ -193,18 +202,18 @@ def test_comparing_names_each_value_that_differs():
         ({"a": 1}, None, ["x"]),
         (2, 2.0, []),
     ]:
-        assert [one.field for one in compare_figures("x", stated, recomputed) if isinstance(one, FigureDifference)] == differing, (
-            f"{stated!r}, {recomputed!r}"
-        )
+        assert [
+            finding.field for finding in compare_figures("x", stated_value, recomputed) if isinstance(finding, FigureDifference)
+        ] == differing, f"{stated_value!r}, {recomputed!r}"
 
 
 def test_of_a_sentence_the_rule_and_the_figures_count():
     """Another version of edgemeter may word a reason differently: rule and figures must be the same."""
-    for stated, differing in [
+    for sentence, differing in [
         ("drift: thirds had medians of 5, 5.4 ms: 8% apart", []),
         ("drift: thirds had medians of 5, 5.5 ms: 8% apart", ["verdict.reasons[0]"]),
         ("not-steady: thirds had medians of 5, 5.4 ms: 8% apart", ["verdict.reasons[0]"]),
     ]:
         recomputed = {"reasons": ["drift: median latency of two thirds was 5, 5.4 ms: 8% apart"]}
-        findings = compare_figures("verdict", {"reasons": [stated]}, recomputed)
-        assert [one.field for one in findings if isinstance(one, FigureDifference)] == differing, f"{stated!r}"
+        findings = compare_figures("verdict", {"reasons": [sentence]}, recomputed)
+        assert [finding.field for finding in findings if isinstance(finding, FigureDifference)] == differing, f"{sentence!r}"

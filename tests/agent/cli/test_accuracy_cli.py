@@ -27,23 +27,23 @@ def written(folder, name, document):
     return path
 
 
-def found(truth, *, score=0.9):
+def perfect_detections(truth, *, score=0.9):
     """Return detections that are the truth itself."""
     keys = ("image_id", "category_id", "bbox")
-    return [{**{key: one[key] for key in keys}, "score": score} for one in truth["annotations"]]
+    return [{**{key: annotation[key] for key in keys}, "score": score} for annotation in truth["annotations"]]
 
 
 def scored(folder, truth, detections):
     """Return the document that `--json` prints."""
     paths = written(folder, "truth.json", truth), written(folder, "found.json", detections)
-    done = run("--annotations", paths[0], "--detections", paths[1], "--json")
-    assert done.returncode == 0, done.stderr
-    return json.loads(done.stdout)
+    result = run("--annotations", paths[0], "--detections", paths[1], "--json")
+    assert result.returncode == 0, result.stderr
+    return json.loads(result.stdout)
 
 
 def test_json_has_the_names_that_others_script_against(tmp_path):
     """Figures, counts, classes, warnings; what has no object to find is null."""
-    scores = scored(tmp_path, make_truth(), found(make_truth()))
+    scores = scored(tmp_path, make_truth(), perfect_detections(make_truth()))
     assert set(KEYS) <= set(scores)
     assert (scores["ap"], scores["ap_large"], scores["images"], scores["detections"]) == (pytest.approx(1), None, 2, 4)
     assert scores["per_class"] == {"cat": pytest.approx(1), "dog": pytest.approx(1)}
@@ -51,9 +51,9 @@ def test_json_has_the_names_that_others_script_against(tmp_path):
 
 def test_images_without_detections_count_and_are_reported(tmp_path):
     """Half of the objects found: recall ends at 1/2."""
-    one = scored(tmp_path, make_truth(), [d for d in found(make_truth()) if d["image_id"] == 100])
-    assert one["ap"] == pytest.approx(51 / 101)
-    assert one["warnings"] == ["1 of 2 images have no detections; their objects count as missed"]
+    scores = scored(tmp_path, make_truth(), [d for d in perfect_detections(make_truth()) if d["image_id"] == 100])
+    assert scores["ap"] == pytest.approx(51 / 101)
+    assert scores["warnings"] == ["1 of 2 images have no detections; their objects count as missed"]
 
 
 def crowded(count=60, **changes):
@@ -70,7 +70,7 @@ def crowded(count=60, **changes):
 
 
 @pytest.mark.parametrize(
-    ("written_as", "said"),
+    ("written_as", "hint"),
     [
         (lambda x, y, w, h: [x + w / 2, y + h / 2, w, h], "as centre x, centre y, width, height the same boxes have AP 1.000"),
         (lambda x, y, w, h: [y, x, h, w], "as y, x, height, width the same boxes have AP 1.000"),
@@ -78,12 +78,12 @@ def crowded(count=60, **changes):
         (lambda x, y, w, h: [x * 2, y * 2, w * 2, h * 2], "are the boxes in pixels of the photograph, not of the model's input"),
     ],
 )
-def test_an_ap_of_nothing_suggests_how_the_boxes_were_probably_meant(tmp_path, written_as, said):
+def test_an_ap_of_nothing_suggests_how_the_boxes_were_probably_meant(tmp_path, written_as, hint):
     """Boxes in another form overlap nothing: an AP near 0 that is not the model's is reported with the form that fits."""
     truth = crowded()
-    one = scored(tmp_path, truth, [{**d, "bbox": written_as(*d["bbox"])} for d in found(truth)])
-    assert one["ap"] < 0.05
-    assert any(said in warning for warning in one["warnings"])
+    scores = scored(tmp_path, truth, [{**d, "bbox": written_as(*d["bbox"])} for d in perfect_detections(truth)])
+    assert scores["ap"] < 0.05
+    assert any(hint in warning for warning in scores["warnings"])
 
 
 def test_no_detections_are_an_ap_of_zero(tmp_path):
@@ -95,7 +95,7 @@ def test_no_detections_are_an_ap_of_zero(tmp_path):
 def test_without_anything_to_find_there_is_no_ap(tmp_path):
     """Null in every figure, and a warning says why: no objects, or crowds, which nobody has to find."""
     for truth, detections, why in (
-        ({**make_truth(), "annotations": []}, found(make_truth()), "no objects"),
+        ({**make_truth(), "annotations": []}, perfect_detections(make_truth()), "no objects"),
         (crowded(iscrowd=1), [], "crowds only, which need not be detected"),
     ):
         scores = scored(tmp_path, truth, detections)
@@ -111,43 +111,43 @@ def test_images_need_no_file_names_and_categories_no_order(tmp_path):
         del image["file_name"]
     large = 2**53 - 1
     truth["images"][0]["id"] = large
-    for one in truth["annotations"]:
-        one["image_id"] = large if one["image_id"] == 100 else one["image_id"]
-    assert scored(tmp_path, truth, found(truth))["ap"] == pytest.approx(1)
+    for annotation in truth["annotations"]:
+        annotation["image_id"] = large if annotation["image_id"] == 100 else annotation["image_id"]
+    assert scored(tmp_path, truth, perfect_detections(truth))["ap"] == pytest.approx(1)
 
 
 def test_odd_boxes_are_warned_of_and_counted(tmp_path):
     """A negative width: an object not found, in words."""
     truth = make_truth(2, ("cat",))
-    detections = found(truth)[1:]
+    detections = perfect_detections(truth)[1:]
     truth["annotations"][0]["bbox"] = [20, 20, -16, 16]
-    one = scored(tmp_path, truth, detections)
-    assert one["ap"] == pytest.approx(51 / 101)
-    assert "1 of 2 annotations have a box whose width or height is not above 0" in one["warnings"][0]
+    scores = scored(tmp_path, truth, detections)
+    assert scores["ap"] == pytest.approx(51 / 101)
+    assert "1 of 2 annotations have a box whose width or height is not above 0" in scores["warnings"][0]
 
 
 def test_people_get_a_table(tmp_path):
     """On standard output, notes on standard error; classes when asked for."""
-    paths = written(tmp_path, "truth.json", make_truth()), written(tmp_path, "found.json", found(make_truth())[:2])
-    done = run("--annotations", paths[0], "--detections", paths[1])
-    assert "AP50" in done.stdout
-    assert "objects in the image" in done.stdout
-    assert "dog" not in done.stdout
-    assert done.stderr == "note: 1 of 2 images have no detections; their objects count as missed\n"
+    paths = written(tmp_path, "truth.json", make_truth()), written(tmp_path, "found.json", perfect_detections(make_truth())[:2])
+    result = run("--annotations", paths[0], "--detections", paths[1])
+    assert "AP50" in result.stdout
+    assert "objects in the image" in result.stdout
+    assert "dog" not in result.stdout
+    assert result.stderr == "note: 1 of 2 images have no detections; their objects count as missed\n"
     assert "dog" in run("--annotations", paths[0], "--detections", paths[1], "--classes").stdout
 
 
 def test_a_group_without_a_figure_is_explained(tmp_path):
     """Two groups of one photograph each: a dash alone would leave the reader to guess."""
     truth = make_truth()
-    grouped = {**truth, "images": [{**image, "group": f"night {place}"} for place, image in enumerate(truth["images"])]}
-    paths = written(tmp_path, "truth.json", grouped), written(tmp_path, "found.json", found(truth))
+    grouped = {**truth, "images": [{**image, "group": f"night {index}"} for index, image in enumerate(truth["images"])]}
+    paths = written(tmp_path, "truth.json", grouped), written(tmp_path, "found.json", perfect_detections(truth))
     assert "a group of fewer than 30 images gets no figure" in run("--annotations", paths[0], "--detections", paths[1]).stdout
 
 
 def test_wrong_usage_is_one_line_with_the_remedy():
     """No traceback, nothing on standard output, status 2."""
-    for arguments, said in [
+    for arguments, text in [
         ((), "give either --detections FILE or --model FILE"),
         (("--detections", "a", "--model", "b"), "give either"),
         (("--detections", "a"), "--annotations is missing"),
@@ -159,18 +159,18 @@ def test_wrong_usage_is_one_line_with_the_remedy():
         (("--model", "b.tflite", "--images", ".", "--corrupt", "rain"), "no corruption is called 'rain'"),
     ]:
         with table_row(arguments):
-            done = run(*arguments)
-            assert (done.returncode, done.stdout) == (2, "")
-            assert said in done.stderr
-            assert "Traceback" not in done.stderr
+            result = run(*arguments)
+            assert (result.returncode, result.stdout) == (2, "")
+            assert text in result.stderr
+            assert "Traceback" not in result.stderr
 
 
 def test_an_index_of_classes_has_no_boxes(tmp_path):
     """Reported as it is."""
     paths = written(tmp_path, "truth.json", {"a.jpg": 1}), written(tmp_path, "found.json", [])
-    done = run("--annotations", paths[0], "--detections", paths[1])
-    assert done.returncode == 2
-    assert "give COCO annotations" in done.stderr
+    result = run("--annotations", paths[0], "--detections", paths[1])
+    assert result.returncode == 2
+    assert "give COCO annotations" in result.stderr
 
 
 @pytest.mark.slow
@@ -180,16 +180,16 @@ def test_a_model_is_scored_clean_and_corrupted(suffix):
     pytest.importorskip({"tflite": "ai_edge_litert", "onnx": "onnxruntime"}[suffix])
     model = ROOT / "models" / "shipped" / f"edgemeter-shapes_fp32.{suffix}"
     arguments = ("--model", model, "--images", SCENES / "images", "--annotations", SCENES / "annotations.json")
-    first, again = (run(*arguments, "--subset", 12, "--seed", 3, "--corrupt", "gaussian_noise", "--json") for _ in range(2))
+    first, second = (run(*arguments, "--subset", 12, "--seed", 3, "--corrupt", "gaussian_noise", "--json") for _ in range(2))
     assert first.returncode == 0, first.stderr
-    assert first.stdout == again.stdout
-    one = json.loads(first.stdout)
-    (noise,) = one["robustness"]["corruptions"]
-    assert one["ap"] > 0.5
-    assert one["ap"] > noise["values"][0] > noise["values"][4]
-    assert one["robustness"]["mean_value"] == pytest.approx(sum(noise["values"]) / 5)
-    assert one["robustness"]["drop_value"] == pytest.approx(one["ap"] - one["robustness"]["mean_value"])
-    assert (one["images"], one["subset"]["images"], one["subset"]["seed"]) == (12, 12, 3)
+    assert first.stdout == second.stdout
+    scores = json.loads(first.stdout)
+    (noise,) = scores["robustness"]["corruptions"]
+    assert scores["ap"] > 0.5
+    assert scores["ap"] > noise["values"][0] > noise["values"][4]
+    assert scores["robustness"]["mean_value"] == pytest.approx(sum(noise["values"]) / 5)
+    assert scores["robustness"]["drop_value"] == pytest.approx(scores["ap"] - scores["robustness"]["mean_value"])
+    assert (scores["images"], scores["subset"]["images"], scores["subset"]["seed"]) == (12, 12, 3)
 
 
 @pytest.mark.slow
@@ -202,13 +202,13 @@ def test_a_model_with_worthless_outputs_has_a_note_with_its_figure(tmp_path):
     card = shipped.with_name(shipped.name + ".toml").read_text()
     model.with_name(model.name + ".toml").write_text(card.replace("[input]\n", "[input]\nsd = [1e-37, 1e-37, 1e-37]\n"))
     arguments = ("--model", model, "--images", SCENES / "images", "--annotations", SCENES / "annotations.json")
-    done = run(*arguments, "--json")
-    one = json.loads(done.stdout)
-    assert (one["ap"], one["verdict"]) == (0.0, "invalid")
-    assert any(reason.startswith("not-finite: the outputs for ") for reason in one["reasons"])
+    result = run(*arguments, "--json")
+    scores = json.loads(result.stdout)
+    assert (scores["ap"], scores["verdict"]) == (0.0, "invalid")
+    assert any(reason.startswith("not-finite: the outputs for ") for reason in scores["reasons"])
     in_words = run(*arguments)
     assert "invalid: not-finite: " in in_words.stderr
-    assert (done.returncode, in_words.returncode) == (1, 1)
+    assert (result.returncode, in_words.returncode) == (1, 1)
 
 
 @pytest.mark.slow
@@ -217,9 +217,9 @@ def test_a_run_keeps_the_corruptions_in_its_record(tmp_path):
     pytest.importorskip("ai_edge_litert")
     model = ROOT / "models" / "shipped" / "edgemeter-shapes_int8.tflite"
     data = ("--images", SCENES / "images", "--annotations", SCENES / "annotations.json", "--subset", "10", "--corrupt", "contrast")
-    done = edgemeter("run", "--model", model, *data, "--mode", "rapid", "--repeats", "1", "--json", cwd=tmp_path)
-    assert done.returncode == 0, done.stderr
-    (record,) = json.loads(done.stdout)["runs"]
+    result = edgemeter("run", "--model", model, *data, "--mode", "rapid", "--repeats", "1", "--json", cwd=tmp_path)
+    assert result.returncode == 0, result.stderr
+    (record,) = json.loads(result.stdout)["runs"]
     (contrast,) = record["accuracy"]["robustness"]["corruptions"]
     assert (contrast["name"], len(contrast["values"])) == ("contrast", 5)
     assert record["accuracy"]["value"] > contrast["values"][4]
@@ -232,18 +232,18 @@ def test_the_coco_apis_own_fixture_gives_its_published_figures(realdata):
     """AP 0.5045806987249628 to 1e-9 through the command, with the image that has no detections."""
     folder = realdata / "annotations" / "cocoapi_val2014_100"
     files = folder / "instances_val2014_100.json", folder / "instances_val2014_fakebbox100_results.json"
-    one = json.loads(run("--annotations", files[0], "--detections", files[1], "--json").stdout)
-    assert one["ap"] == pytest.approx(0.5045806987249628, abs=1e-9)
+    scores = json.loads(run("--annotations", files[0], "--detections", files[1], "--json").stdout)
+    assert scores["ap"] == pytest.approx(0.5045806987249628, abs=1e-9)
     # Source: val2014_fake_eval_res.txt, type=bbox.
     printed = [0.505, 0.697, 0.573, 0.586, 0.519, 0.501, 0.387, 0.594, 0.595, 0.640, 0.566, 0.564]
-    assert [round(one[key], 3) for key in KEYS[:12]] == printed
-    assert one["low"] < one["ap"] < one["high"]
-    assert one["warnings"] == ["1 of 100 images have no detections; their objects count as missed"]
+    assert [round(scores[key], 3) for key in KEYS[:12]] == printed
+    assert scores["low"] < scores["ap"] < scores["high"]
+    assert scores["warnings"] == ["1 of 100 images have no detections; their objects count as missed"]
 
 
 def test_help_documents_the_keys_and_an_example():
     """What to script against stands in the help."""
-    said = run("--help").stdout
-    assert "Example: edgemeter accuracy --annotations" in said
-    assert all(key in said for key in KEYS)
-    assert "Exit status: 0 scored, 1 failed or the verdict on the model is invalid, 2 wrong option or file." in " ".join(said.split())
+    page = run("--help").stdout
+    assert "Example: edgemeter accuracy --annotations" in page
+    assert all(key in page for key in KEYS)
+    assert "Exit status: 0 scored, 1 failed or the verdict on the model is invalid, 2 wrong option or file." in " ".join(page.split())

@@ -20,8 +20,8 @@ def _home(tmp_path_factory, monkeypatch):
 
 def edgemeter(*arguments, **environment):
     """Return how `edgemeter ARGUMENTS` ended."""
-    kept = {name: os.environ[name] for name in ("HOME", "EDGEMETER_RUN_LOCK")}
-    return in_process.edgemeter(*arguments, env={"PATH": "/usr/bin:/bin", "COLUMNS": "120", **kept, **environment})
+    environ = {name: os.environ[name] for name in ("HOME", "EDGEMETER_RUN_LOCK")}
+    return in_process.edgemeter(*arguments, env={"PATH": "/usr/bin:/bin", "COLUMNS": "120", **environ, **environment})
 
 
 def better(files):
@@ -35,30 +35,30 @@ def better(files):
 def test_a_run_writes_bundles_that_verify(tmp_path):
     """The whole way: keygen, two runs of a suite, signed by the configured key, verified with the public one; then one is bettered."""
     pytest.importorskip("cryptography")
-    made = edgemeter("bundle", "keygen", tmp_path / "lab.key")
-    assert made.returncode == 0, made.stderr
+    keygen = edgemeter("bundle", "keygen", tmp_path / "lab.key")
+    assert keygen.returncode == 0, keygen.stderr
     (tmp_path / "config.toml").write_text(f'signing_key_file = "{tmp_path}/lab.key"\n')
     (tmp_path / "suite.toml").write_text(f'name = "two"\n[[case]]\nmodel = "{MODEL}"\nmode = "rapid"\nrepeats = 2\n')
     options = ("--config", tmp_path / "config.toml", "--bundle", tmp_path / "results", "--json", "--power", "none")
-    done = edgemeter("run", tmp_path / "suite.toml", *options)
-    assert done.returncode == 0, done.stderr
+    result = edgemeter("run", tmp_path / "suite.toml", *options)
+    assert result.returncode == 0, result.stderr
     bundles = sorted((tmp_path / "results").iterdir())
-    ids = {run["id"] for run in json.loads(done.stdout)["runs"]}
-    assert {path.name for path in bundles} == {f"{one}.edgemeter" for one in ids}
+    ids = {run["id"] for run in json.loads(result.stdout)["runs"]}
+    assert {path.name for path in bundles} == {f"{run_id}.edgemeter" for run_id in ids}
     assert len(ids) == 2
-    found = edgemeter("bundle", "verify", tmp_path / "results", "--key", tmp_path / "lab.key.pub", "--json")
-    assert found.returncode == 0, found.stdout
-    for one in json.loads(found.stdout)["bundles"]:
-        assert (one["state"], one["differences"], one["signature"]["expected"]) == ("same", [], True)
-        assert one["checked"] > 20
-        assert one["signature"]["fingerprint"] in made.stdout
+    verified = edgemeter("bundle", "verify", tmp_path / "results", "--key", tmp_path / "lab.key.pub", "--json")
+    assert verified.returncode == 0, verified.stdout
+    for bundle in json.loads(verified.stdout)["bundles"]:
+        assert (bundle["state"], bundle["differences"], bundle["signature"]["expected"]) == ("same", [], True)
+        assert bundle["checked"] > 20
+        assert bundle["signature"]["fingerprint"] in keygen.stdout
     rezip(bundles[0], better)
-    found = edgemeter("bundle", "verify", *bundles, "--json")
-    assert found.returncode == 1
-    differing = {one["record"]: one for one in json.loads(found.stdout)["bundles"]}
-    assert {one["state"] for one in differing.values()} == {"same", "differs"}
+    verified = edgemeter("bundle", "verify", *bundles, "--json")
+    assert verified.returncode == 1
+    differing = {bundle["record"]: bundle for bundle in json.loads(verified.stdout)["bundles"]}
+    assert {bundle["state"] for bundle in differing.values()} == {"same", "differs"}
     bettered = differing[bundles[0].stem]
-    assert "latency.p50_ms" in {one["field"] for one in bettered["differences"]}
+    assert "latency.p50_ms" in {difference["field"] for difference in bettered["differences"]}
     assert bettered["signature"]["state"] == "wrong"
 
 
@@ -72,35 +72,35 @@ def test_every_scenario_verifies(tmp_path):
     defaults = f'[defaults]\nmodel = "{MODEL}"\nmode = "rapid"\nrepeats = 1\nidle_seconds = 1.0\n'
     (tmp_path / "suite.toml").write_text(f'name = "all"\n{defaults}{"".join(written)}')
     options = ("--power", "replay", "--config", tmp_path / "config.toml", "--bundle", tmp_path / "results", "--json")
-    done = edgemeter("run", tmp_path / "suite.toml", *options)
-    assert done.returncode == 0, done.stderr
-    assert sorted(run["scenario"] for run in json.loads(done.stdout)["runs"]) == sorted(cases)
-    found = edgemeter("bundle", "verify", *sorted((tmp_path / "results").iterdir()), "--json")
-    assert found.returncode == 0, found.stdout
-    assert all(one["checked"] > 30 and one["state"] == "same" for one in json.loads(found.stdout)["bundles"])
+    result = edgemeter("run", tmp_path / "suite.toml", *options)
+    assert result.returncode == 0, result.stderr
+    assert sorted(run["scenario"] for run in json.loads(result.stdout)["runs"]) == sorted(cases)
+    verified = edgemeter("bundle", "verify", *sorted((tmp_path / "results").iterdir()), "--json")
+    assert verified.returncode == 0, verified.stdout
+    assert all(bundle["checked"] > 30 and bundle["state"] == "same" for bundle in json.loads(verified.stdout)["bundles"])
 
 
 def test_a_difference_is_a_row_of_a_table(tmp_path):
     """Field, stated, recomputed; status 1."""
-    found = edgemeter("bundle", "verify", rezip(write_bundle(tmp_path), better))
-    assert found.returncode == 1
-    (row,) = [line.split() for line in found.stdout.splitlines() if line.lstrip().startswith("latency.p50_ms")]
+    verified = edgemeter("bundle", "verify", rezip(write_bundle(tmp_path), better))
+    assert verified.returncode == 1
+    (row,) = [line.split() for line in verified.stdout.splitlines() if line.lstrip().startswith("latency.p50_ms")]
     assert float(row[1]) * 2 == pytest.approx(float(row[2]), rel=1e-6)
-    assert "not signed" in found.stdout
-    assert "not recomputed: memory" in found.stdout
+    assert "not signed" in verified.stdout
+    assert "not recomputed: memory" in verified.stdout
 
 
 def test_a_damaged_bundle_fails_in_one_line(tmp_path):
     """Next to a sound one, whose result is still reported."""
-    whole = write_bundle(tmp_path)
+    sound = write_bundle(tmp_path)
     broken = tmp_path / "broken.edgemeter"
-    broken.write_bytes(whole.read_bytes()[:500])
-    found = edgemeter("bundle", "verify", whole, broken)
-    assert found.returncode == 1
-    assert "none differ" in found.stdout
-    (line,) = [line for line in found.stdout.splitlines() if ": damaged: " in line]
+    broken.write_bytes(sound.read_bytes()[:500])
+    verified = edgemeter("bundle", "verify", sound, broken)
+    assert verified.returncode == 1
+    assert "none differ" in verified.stdout
+    (line,) = [line for line in verified.stdout.splitlines() if ": damaged: " in line]
     assert line.startswith(str(broken))
-    assert found.stderr == ""
+    assert verified.stderr == ""
 
 
 @pytest.mark.parametrize(
@@ -116,23 +116,23 @@ def test_a_damaged_bundle_fails_in_one_line(tmp_path):
 def test_wrong_usage_is_one_line(tmp_path, arguments, says):
     """Status 2, before anything is measured."""
     pytest.importorskip("cryptography")
-    done = edgemeter(*(one.replace("{tmp}", str(tmp_path)) for one in arguments))
-    assert done.returncode == 2, done.stderr
-    assert says in done.stderr
-    assert "Traceback" not in done.stderr
+    result = edgemeter(*(argument.replace("{tmp}", str(tmp_path)) for argument in arguments))
+    assert result.returncode == 2, result.stderr
+    assert says in result.stderr
+    assert "Traceback" not in result.stderr
 
 
 def test_a_bundle_shows_its_record_its_files_and_its_signature(tmp_path):
     """As text, and as one document with the whole record but its samples; a damaged one is one line."""
     path = write_bundle(tmp_path)
-    shown = edgemeter("bundle", "show", path)
-    assert shown.returncode == 0, shown.stderr
-    found = json.loads(edgemeter("bundle", "show", path, "--json").stdout)
-    assert [one["file"] for one in found["members"]][:1] == ["record.json"]
-    assert all(one["file"] in shown.stdout for one in found["members"])
-    assert (found["signature"]["state"], found["record"]["samples"]) == ("unsigned", [])
-    assert found["record"]["id"] in shown.stdout
-    assert "not signed" in shown.stdout
+    printed = edgemeter("bundle", "show", path)
+    assert printed.returncode == 0, printed.stderr
+    document = json.loads(edgemeter("bundle", "show", path, "--json").stdout)
+    assert [member["file"] for member in document["members"]][:1] == ["record.json"]
+    assert all(member["file"] in printed.stdout for member in document["members"])
+    assert (document["signature"]["state"], document["record"]["samples"]) == ("unsigned", [])
+    assert document["record"]["id"] in printed.stdout
+    assert "not signed" in printed.stdout
     path.write_bytes(path.read_bytes()[:200])
     broken = edgemeter("bundle", "show", path)
     assert (broken.returncode, broken.stdout, len(broken.stderr.splitlines())) == (2, "", 1)

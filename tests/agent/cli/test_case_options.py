@@ -17,11 +17,11 @@ def _given(*words):
     @click.command()
     @case_options.case_options(*CASE_OPTIONS)
     def command(**options):
-        given = {key: value for key, value in options.items() if value is not None}
-        click.echo(msgspec.json.encode(given, enc_hook=str))
+        set_options = {key: value for key, value in options.items() if value is not None}
+        click.echo(msgspec.json.encode(set_options, enc_hook=str))
 
-    done = CliRunner().invoke(command, words)
-    return msgspec.json.decode(done.stdout) if done.exit_code == 0 else done.stderr
+    result = CliRunner().invoke(command, words)
+    return msgspec.json.decode(result.stdout) if result.exit_code == 0 else result.stderr
 
 
 def test_every_setting_is_an_option_of_run():
@@ -35,7 +35,7 @@ def test_every_setting_is_an_option_of_run():
 
 def test_a_value_is_of_the_type_that_its_key_has():
     """Numbers, choices, paths, and lists with commas between their parts."""
-    for words, given in [
+    for words, expected in [
         (("--threads", "4"), {"threads": 4}),
         (("--rate", "2.5"), {"rate_per_s": 2.5}),
         (("--start-below-c", "-5"), {"start_below_c": -5.0}),
@@ -46,8 +46,8 @@ def test_a_value_is_of_the_type_that_its_key_has():
         (("--corrupt", "contrast, jpeg_compression"), {"corrupt": ["contrast", "jpeg_compression"]}),
     ]:
         with table_row(words):
-            assert _given(*words) == given
-            assert msgspec.convert(given, Settings)
+            assert _given(*words) == expected
+            assert msgspec.convert(expected, Settings)
 
 
 def test_a_value_outside_the_limits_of_its_key_is_a_wrong_option():

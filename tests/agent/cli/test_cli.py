@@ -31,11 +31,11 @@ def test_help_imports_nothing_heavy():
     code = (
         "import sys; from edgemeter.agent.cli.main import main\ntry: main(['--help'])\nfinally: print(sorted(sys.modules), file=sys.stderr)"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert all(f"'{name}'" not in done.stderr for name in HEAVY)
-    assert "'edgemeter.collector" not in done.stderr
+    completed = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert all(f"'{name}'" not in completed.stderr for name in HEAVY)
+    assert "'edgemeter.collector" not in completed.stderr
     for command in ("run", "doctor", "config", "energy", "compare", "demo", "collector", "models"):
-        assert f"\n  {command}" in done.stdout
+        assert f"\n  {command}" in completed.stdout
 
 
 def test_help_schema_and_version_are_printed():
@@ -48,9 +48,9 @@ def test_help_schema_and_version_are_printed():
 def test_a_misspelt_file_is_reported_with_the_nearest_name(tmp_path):
     """The file of nearly that name in the same folder."""
     (tmp_path / "detector_fp32.tflite").touch()
-    done = run("run", "--model", tmp_path / "detector_fp23.tflite")
-    assert done.returncode == 2
-    assert "did you mean detector_fp32.tflite?" in done.stderr
+    result = run("run", "--model", tmp_path / "detector_fp23.tflite")
+    assert result.returncode == 2
+    assert "did you mean detector_fp32.tflite?" in result.stderr
 
 
 def test_wrong_usage_is_one_line_with_the_remedy(tmp_path):
@@ -89,11 +89,11 @@ def test_wrong_usage_is_one_line_with_the_remedy(tmp_path):
         ],
     ):
         with table_row(arguments):
-            done = run(*arguments, cwd=folder)
-            assert (done.returncode, done.stdout) == (2, "")
-            assert says in done.stderr
-            assert "Traceback" not in done.stderr
-            assert len(done.stderr.strip().splitlines()) == 1 or done.stderr.startswith("Usage:")
+            result = run(*arguments, cwd=folder)
+            assert (result.returncode, result.stdout) == (2, "")
+            assert says in result.stderr
+            assert "Traceback" not in result.stderr
+            assert len(result.stderr.strip().splitlines()) == 1 or result.stderr.startswith("Usage:")
 
 
 @pytest.mark.slow
@@ -102,9 +102,9 @@ def test_several_models_are_measured_in_turn_and_printed_as_one_table(tmp_path):
     replay_case(tmp_path, "a", 1.0)
     replay_case(tmp_path, "b", 2.0)
     options = ("--mode", "rapid", "--repeats", "2", "--output", "runs.json")
-    done = run("run", "a.replay.json", "--model", "b.replay.json", *options, cwd=tmp_path)
-    assert done.returncode == 0, done.stderr
-    assert "4 runs" in done.stdout
+    result = run("run", "a.replay.json", "--model", "b.replay.json", *options, cwd=tmp_path)
+    assert result.returncode == 0, result.stderr
+    assert "4 runs" in result.stdout
     runs = json.loads((tmp_path / "runs.json").read_bytes())["runs"]
-    assert sorted(one["model"]["file"] for one in runs) == ["a.replay.json"] * 2 + ["b.replay.json"] * 2
-    assert {one["suite"] for one in runs} == {"2 models"}
+    assert sorted(run["model"]["file"] for run in runs) == ["a.replay.json"] * 2 + ["b.replay.json"] * 2
+    assert {run["suite"] for run in runs} == {"2 models"}

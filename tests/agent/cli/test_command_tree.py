@@ -30,7 +30,7 @@ def test_a_long_list_of_commands_has_sections():
     for path in [path for path, command in EVERY.items() if isinstance(command, click.Group)]:
         with table_row(path):
             lists = CliRunner().invoke(cli, [*path.split(), "--help"]).stdout.partition("Options:")[2].split(":\n")[1:]
-            assert max(len(re.findall(r"^  [a-z]", one, re.MULTILINE)) for one in lists) <= 12, path
+            assert max(len(re.findall(r"^  [a-z]", listed, re.MULTILINE)) for listed in lists) <= 12, path
 
 
 def test_no_line_of_a_list_of_commands_is_cut():
@@ -64,7 +64,7 @@ MODEL = Path(__file__).resolve().parents[2] / "fixtures" / "runtimes" / "replay.
 SHORT = {"--model": "-m", "--images": "-i", "--annotations": "-a", "--quiet": "-q", "--output": "-o"}
 # The number of images of a published accuracy.
 OTHER = {("models references add", "--images")}
-OPTIONS = [(" ".join(path), one) for path, command in every_command() for one in command.params if isinstance(one, click.Option)]
+OPTIONS = [(" ".join(path), param) for path, command in every_command() for param in command.params if isinstance(param, click.Option)]
 
 
 def test_a_short_option_stands_for_one_long_one_everywhere():
@@ -81,14 +81,14 @@ def test_quiet_leaves_the_result_alone(tmp_path):
     """No note on standard error (where the runs were saved is one); the result is what it was."""
     environment = {"PATH": "/usr/bin:/bin", "HOME": str(tmp_path), "EDGEMETER_RUN_LOCK": str(tmp_path / "run.lock")}
     options = ("run", "-m", MODEL, "--mode", "rapid", "--power", "none", "--json")
-    loud, quiet = (edgemeter(*options, *more, env=environment) for more in ((), ("-q",)))
+    loud, quiet = (edgemeter(*options, *quiet_option, env=environment) for quiet_option in ((), ("-q",)))
     assert loud.stderr != ""
     assert quiet.stderr == ""
-    assert [one["mode"] for one in json.loads(quiet.stdout)["runs"]] == [one["mode"] for one in json.loads(loud.stdout)["runs"]]
+    assert [run["mode"] for run in json.loads(quiet.stdout)["runs"]] == [run["mode"] for run in json.loads(loud.stdout)["runs"]]
 
 
 def test_quiet_hides_no_error(tmp_path):
     """What went wrong is no note."""
-    done = edgemeter("run", "-q", "-m", "absent.onnx", cwd=tmp_path)
-    assert done.returncode == 2
-    assert "absent.onnx" in done.stderr
+    result = edgemeter("run", "-q", "-m", "absent.onnx", cwd=tmp_path)
+    assert result.returncode == 2
+    assert "absent.onnx" in result.stderr

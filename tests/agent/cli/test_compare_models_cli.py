@@ -21,11 +21,11 @@ def run(*arguments, **settings):
 def test_a_model_against_itself_prints_both_sides_and_a_verdict(tmp_path):
     """Two runs a side: table, ratio, interval, verdict, and in JSON the same with the records."""
     replay_case(tmp_path, "a", 1.0)
-    done = run(tmp_path / "a.replay.json", tmp_path / "a.replay.json", "--runs", 2, "--mode", "rapid")
-    assert done.returncode == 0, done.stderr
-    assert "a.replay.json" in done.stdout
-    assert "not settled: latency (" in done.stdout or "B is as fast as A within 3%" in done.stdout
-    assert "no accuracy: no photographs were given" in done.stdout
+    result = run(tmp_path / "a.replay.json", tmp_path / "a.replay.json", "--runs", 2, "--mode", "rapid")
+    assert result.returncode == 0, result.stderr
+    assert "a.replay.json" in result.stdout
+    assert "not settled: latency (" in result.stdout or "B is as fast as A within 3%" in result.stdout
+    assert "no accuracy: no photographs were given" in result.stdout
 
 
 @pytest.mark.slow
@@ -35,20 +35,20 @@ def test_suites_of_one_case_are_compared_and_given_as_json(tmp_path):
     for name, latency_ms in (("a", 2.0), ("b", 3.0)):
         replay_case(tmp_path, name, latency_ms)
         (tmp_path / f"{name}.toml").write_text(f'name = "{name}"\n[[case]]\nmodel = "{name}.replay.json"\nmode = "rapid"\n')
-    done = run(tmp_path / "a.toml", tmp_path / "b.toml", "--runs", 3, "--json")
-    assert done.returncode == 0, done.stderr
-    document = json.loads(done.stdout)
+    result = run(tmp_path / "a.toml", tmp_path / "b.toml", "--runs", 3, "--json")
+    assert result.returncode == 0, result.stderr
+    document = json.loads(result.stdout)
     assert document["contrasts"][0]["latency"]["ratio"] == pytest.approx(1.5, rel=0.1)
-    assert [one["model"]["file"] for one in document["runs"]] == [f"{name}.replay.json" for name in "abbaab"]
+    assert [run["model"]["file"] for run in document["runs"]] == [f"{name}.replay.json" for name in "abbaab"]
 
 
 def test_a_suite_of_two_cases_is_refused(tmp_path):
     """A side is one case; the message names those that are there."""
     replay_case(tmp_path, "a", 1.0)
     (tmp_path / "two.toml").write_text('name = "two"\n[[case]]\nmodel = "a.replay.json"\nthreads = [1, 2]\n')
-    done = run(tmp_path / "two.toml", tmp_path / "a.replay.json")
-    assert done.returncode == 2
-    assert "holds 2 cases (a.replay.json replay 1 thread, a.replay.json replay 2 threads): leave one" in done.stderr
+    result = run(tmp_path / "two.toml", tmp_path / "a.replay.json")
+    assert result.returncode == 2
+    assert "holds 2 cases (a.replay.json replay 1 thread, a.replay.json replay 2 threads): leave one" in result.stderr
 
 
 def test_results_and_models_are_distinguished(tmp_path, monkeypatch):
@@ -57,7 +57,7 @@ def test_results_and_models_are_distinguished(tmp_path, monkeypatch):
     (tmp_path / "folder").mkdir()
     measured = ["a.onnx", "b.TFLITE", "suite.toml", "x.replay.json", "yolox-nano"]
     read = ["runs.json", "ledger.sqlite?device=pi-1", "a.edgemeter.zip", "folder", "server-1"]
-    assert [is_model(one) for one in (*measured, *read)] == [True] * 5 + [False] * 5
+    assert [is_model(name) for name in (*measured, *read)] == [True] * 5 + [False] * 5
 
 
 def test_wrong_usage_names_the_remedy(tmp_path):
@@ -76,9 +76,9 @@ def test_wrong_usage_names_the_remedy(tmp_path):
         ],
     ):
         replay_case(folder, "a", 1.0)
-        done = run(*arguments, cwd=folder)
-        assert (done.returncode, done.stdout) == (2, ""), f"{arguments!r}"
-        assert says in done.stderr, f"{arguments!r}"
+        result = run(*arguments, cwd=folder)
+        assert (result.returncode, result.stdout) == (2, ""), f"{arguments!r}"
+        assert says in result.stderr, f"{arguments!r}"
 
 
 @pytest.mark.long
@@ -88,10 +88,10 @@ def test_models_are_compared_by_speed_and_accuracy_and_saved(tmp_path):
     scenes = SHIPPED_FOLDER.parent / "scenes"
     data = ("--images", scenes / "images", "--annotations", scenes / "annotations.json")
     names = ("edgemeter-shapes_fp32.tflite", "edgemeter-shapes_int8.tflite")
-    done = run(*names, *data, "--mode", "rapid", "--runs", 2, env=os.environ | {"EDGEMETER_HOME": str(tmp_path)})
-    assert done.returncode == 0, done.stderr
-    assert all(f"{name} litert 1 thread" in done.stdout for name in names)
-    assert "loses 1." in done.stdout
-    assert "AP points (95% " in done.stdout
-    assert "no energy: " in done.stdout
-    assert "saved as" in done.stderr
+    result = run(*names, *data, "--mode", "rapid", "--runs", 2, env=os.environ | {"EDGEMETER_HOME": str(tmp_path)})
+    assert result.returncode == 0, result.stderr
+    assert all(f"{name} litert 1 thread" in result.stdout for name in names)
+    assert "loses 1." in result.stdout
+    assert "AP points (95% " in result.stdout
+    assert "no energy: " in result.stdout
+    assert "saved as" in result.stderr

@@ -32,12 +32,12 @@ class Bash:
 
     def read_until(self, text: str) -> str:
         """Return what the terminal shows up to `text`."""
-        shown = ""
-        while text not in shown:
+        printed = ""
+        while text not in printed:
             if not select.select([self.terminal], [], [], PATIENCE_S)[0]:
-                pytest.fail(f"{text!r} was not shown: {shown!r}")
-            shown += os.read(self.terminal, 4096).decode(errors="replace")
-        return shown
+                pytest.fail(f"{text!r} was not shown: {printed!r}")
+            printed += os.read(self.terminal, 4096).decode(errors="replace")
+        return printed
 
     def close(self) -> None:
         """End the shell."""
@@ -82,11 +82,11 @@ def test_bash_completes(bash, typed, completed):
 @pytest.mark.parametrize(("shell", "begins"), [("zsh", "#compdef edgemeter"), ("fish", "function _edgemeter_completion;")])
 def test_other_shells_get_their_script(shell, begins):
     """What the line in docs/completion.md evaluates."""
-    done = subprocess.run(
+    completed = subprocess.run(
         [f"{BIN}/edgemeter"],
         env={"PATH": "/usr/bin:/bin", "_EDGEMETER_COMPLETE": f"{shell}_source"},
         capture_output=True,
         text=True,
         check=True,
     )
-    assert done.stdout.strip().startswith(begins)
+    assert completed.stdout.strip().startswith(begins)

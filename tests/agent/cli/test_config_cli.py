@@ -11,7 +11,7 @@ from edgemeter.agent.cli.main import cli
 
 
 @pytest.fixture
-def own(monkeypatch, tmp_path):
+def user_file(monkeypatch, tmp_path):
     """Return the path of the user's own configuration, in an empty home."""
     monkeypatch.setattr(config, "EVERYONE", tmp_path / "etc.toml")
     for name in ("EDGEMETER_CONFIG", "EDGEMETER_BROKER", "EDGEMETER_DEVICE"):
@@ -27,16 +27,16 @@ def run(*arguments):
     return CliRunner().invoke(cli, ["config", *arguments], catch_exceptions=False)
 
 
-def test_show_names_where_each_value_comes_from(own, monkeypatch):
+def test_show_names_where_each_value_comes_from(user_file, monkeypatch):
     """An option over a variable over the file over the default; a variable that nobody reads is a typo."""
-    own.write_text('device = "file"\nfleet = "file"\nbroker = "file"\n')
+    user_file.write_text('device = "file"\nfleet = "file"\nbroker = "file"\n')
     monkeypatch.setenv("EDGEMETER_FLEET", "variable")
     monkeypatch.setenv("EDGEMETER_BROKER", "variable")
     monkeypatch.setenv("EDGEMETER_BROKR", "variable")
     monkeypatch.setenv("EDGEMETER_MQTT_PASSWORD", "hunter2")
     result = run("show", "--broker", "option")
     lines = {line.split()[0]: line.split(maxsplit=2)[1:] for line in result.stdout.splitlines()}
-    assert lines["device"] == ['"file"', str(own)]
+    assert lines["device"] == ['"file"', str(user_file)]
     assert lines["fleet"] == ['"variable"', "EDGEMETER_FLEET"]
     assert lines["broker"] == ['"option"', "--broker"]
     assert lines["outbox_limit_mb"] == ["512", "default"]
@@ -48,56 +48,56 @@ def test_show_names_where_each_value_comes_from(own, monkeypatch):
     assert document["variables"]["EDGEMETER_BROKER"] == "variable"
 
 
-def test_path_shows_what_is_read_and_how_to_begin(own):
+def test_path_shows_what_is_read_and_how_to_begin(user_file):
     """The first that exists; the path that a first one should have is where the hint writes it."""
     config.EVERYONE.write_text("")
-    assert run("path").stdout.splitlines() == [f"{own}: absent", f"{config.EVERYONE}: read"]
-    own.write_text("")
-    assert run("path").stdout.splitlines() == [f"{own}: read", f"{config.EVERYONE}: exists, not read"]
-    assert json.loads(run("path", "--json").stdout)["files"][0] == {"path": str(own), "exists": True, "is_read": True}
-    own.unlink()
+    assert run("path").stdout.splitlines() == [f"{user_file}: absent", f"{config.EVERYONE}: read"]
+    user_file.write_text("")
+    assert run("path").stdout.splitlines() == [f"{user_file}: read", f"{config.EVERYONE}: exists, not read"]
+    assert json.loads(run("path", "--json").stdout)["files"][0] == {"path": str(user_file), "exists": True, "is_read": True}
+    user_file.unlink()
     config.EVERYONE.unlink()
-    assert f"edgemeter config sample > {own}" in run("path").stderr
+    assert f"edgemeter config sample > {user_file}" in run("path").stderr
 
 
-def test_a_sample_that_was_just_written_has_no_mistakes(own):
+def test_a_sample_that_was_just_written_has_no_mistakes(user_file):
     """As the hints advise."""
-    own.write_text(run("sample").stdout)
+    user_file.write_text(run("sample").stdout)
     result = run("check")
-    assert (result.exit_code, result.stdout) == (0, f"{own}: no mistakes (configuration of the agent)\n")
+    assert (result.exit_code, result.stdout) == (0, f"{user_file}: no mistakes (configuration of the agent)\n")
 
 
-def test_check_prints_every_mistake_with_file_section_and_key(own):
+def test_check_prints_every_mistake_with_file_section_and_key(user_file):
     """Exit status 2: what the user wrote is wrong."""
-    own.write_text('devise = "pi"\n[sensors.rapl]\nshunt = "1"\n')
-    result = run("check", str(own))
+    user_file.write_text('devise = "pi"\n[sensors.rapl]\nshunt = "1"\n')
+    result = run("check", str(user_file))
     assert result.exit_code == 2
     first, second = result.stdout.splitlines()
-    assert first.startswith(f"{own}: devise: no such key: did you mean device? There are device, fleet, broker,")
-    assert second.startswith(f"{own}: [sensors.rapl] shunt: no such key: there is type")
-    found = json.loads(run("check", str(own), "--json").stdout)
-    assert (found["kind"], [one["key"] for one in found["mistakes"]]) == ("agent", ["devise", "shunt"])
+    assert first.startswith(f"{user_file}: devise: no such key: did you mean device? There are device, fleet, broker,")
+    assert second.startswith(f"{user_file}: [sensors.rapl] shunt: no such key: there is type")
+    document = json.loads(run("check", str(user_file), "--json").stdout)
+    assert (document["kind"], [mistake["key"] for mistake in document["mistakes"]]) == ("agent", ["devise", "shunt"])
 
 
-def test_the_configuration_that_the_environment_names_is_the_one_that_is_checked(own, monkeypatch):
+def test_the_configuration_that_the_environment_names_is_the_one_that_is_checked(user_file, monkeypatch):
     """As it is the one that is read."""
-    other = own.with_name("other.toml")
+    other = user_file.with_name("other.toml")
     other.write_text("fleets = 1")
     monkeypatch.setenv("EDGEMETER_CONFIG", str(other))
     assert run("check").stdout.startswith(f"{other}: fleets: ")
     assert run("path").stdout == f"{other}: read\n"
 
 
-def test_without_a_configuration_there_is_nothing_to_check(own):
+def test_without_a_configuration_there_is_nothing_to_check(user_file):
     """The defaults hold, and that is no mistake."""
     result = run("check")
     assert (result.exit_code, result.stdout) == (0, "")
-    assert f"neither {own}" in result.stderr
+    assert f"neither {user_file}" in result.stderr
 
 
 def test_every_variable_is_listed():
     """In words and for machines."""
-    shown = run("variables").stdout
+    table = run("variables").stdout
     listed = json.loads(run("variables", "--json").stdout)
     assert set(listed) == {name for group in VARIABLES.values() for name in group}
-    assert all(f"  {name} " in shown for name in listed)
+    assert all(f"  {name} " in table for name in listed)

@@ -34,30 +34,30 @@ def configuration(tmp_path):
 
 def test_the_exit_status_is_the_commands_and_its_output_is_not_in_ours(configuration):
     """A short command: no energy, with the reason; what it prints goes to standard error."""
-    done = run("--idle", 0.2, "--config", configuration, "--json", "--", sys.executable, "-c", "print('hello'); raise SystemExit(3)")
-    assert done.returncode == 3
-    assert json.loads(done.stdout)["energies"]["energy"] is None
-    assert "too short" in json.loads(done.stdout)["energies"]["reason"]
-    assert "hello" in done.stderr
+    result = run("--idle", 0.2, "--config", configuration, "--json", "--", sys.executable, "-c", "print('hello'); raise SystemExit(3)")
+    assert result.returncode == 3
+    assert json.loads(result.stdout)["energies"]["energy"] is None
+    assert "too short" in json.loads(result.stdout)["energies"]["reason"]
+    assert "hello" in result.stderr
 
 
 def test_a_command_that_is_not_there_is_one_line(configuration):
     """With what was tried; before the machine has idled for it."""
-    done = run("--idle", 100, "--config", configuration, "--", "no-such-command", "-x")
-    assert done.returncode == 2
-    assert "idling" not in done.stderr
-    assert done.stderr.splitlines()[-1].startswith("edgemeter: cannot run 'no-such-command'")
+    result = run("--idle", 100, "--config", configuration, "--", "no-such-command", "-x")
+    assert result.returncode == 2
+    assert "idling" not in result.stderr
+    assert result.stderr.splitlines()[-1].startswith("edgemeter: cannot run 'no-such-command'")
 
 
 @pytest.mark.slow
 @pytest.mark.alone
 def test_the_energy_of_a_command_is_shown(configuration):
     """Twelve seconds at 5 W: 60 J, of two runs 30 J each."""
-    done = run("--idle", 2, "--repeat", 2, "--config", configuration, "--", "sleep", "6")
-    assert done.returncode == 0, done.stderr
-    assert "gross 30" in done.stdout
-    assert "(uncertainty unknown)" in done.stdout
-    assert "net not resolvable by any length" in done.stdout
+    result = run("--idle", 2, "--repeat", 2, "--config", configuration, "--", "sleep", "6")
+    assert result.returncode == 0, result.stderr
+    assert "gross 30" in result.stdout
+    assert "(uncertainty unknown)" in result.stdout
+    assert "net not resolvable by any length" in result.stdout
 
 
 def test_a_suite_is_measured_every_so_often_and_a_failure_is_no_end(tmp_path, monkeypatch):
@@ -65,7 +65,7 @@ def test_a_suite_is_measured_every_so_often_and_a_failure_is_no_end(tmp_path, mo
     replay_case(tmp_path, "a", 1.0)
     suite = tmp_path / "suite.toml"
     suite.write_text('name = "s"\n[[case]]\nmodel = "a.replay.json"\nmode = "rapid"\n')
-    now, ran, said = [0.0], [], []
+    now, ran, reports = [0.0], [], []
 
     def measure(cases, options, _say):
         ran.append((now[0], len(cases.cases), options["if_no_broker"]))
@@ -81,18 +81,18 @@ def test_a_suite_is_measured_every_so_often_and_a_failure_is_no_end(tmp_path, mo
 
     monkeypatch.setattr(run_session, "run_session", measure)
     options = {"times": 3, "power": None, "broker": None, "device": None, "fleet": None, "config": None}
-    came = list(energy_cli.watch_suite(suite, 60.0, options, said.append, lambda: now[0], sleep))
+    came = list(energy_cli.watch_suite(suite, 60.0, options, reports.append, lambda: now[0], sleep))
     assert len(came) == 2
     assert ran == [(0.0, 1, "keep"), (60.0, 1, "keep"), (180.0, 1, "keep")]
-    assert said == ["nothing measured this time: the board is too hot", "the suite takes longer than 60 s: skipped 1 of its periods"]
+    assert reports == ["nothing measured this time: the board is too hot", "the suite takes longer than 60 s: skipped 1 of its periods"]
 
 
 def test_a_wrong_suite_ends_the_watch(tmp_path):
     """Time does not mend it."""
     (tmp_path / "suite.toml").write_text("name = 1\n")
-    done = run("--every", "5m", tmp_path / "suite.toml")
-    assert done.returncode == 2
-    assert "suite.toml" in done.stderr
+    result = run("--every", "5m", tmp_path / "suite.toml")
+    assert result.returncode == 2
+    assert "suite.toml" in result.stderr
 
 
 @pytest.mark.slow
@@ -100,9 +100,9 @@ def test_a_real_suite_is_watched_twice(tmp_path, configuration):
     """The real command, runs in processes of their own, a document each."""
     replay_case(tmp_path, "a", 1.0)
     (tmp_path / "suite.toml").write_text('name = "s"\n[[case]]\nmodel = "a.replay.json"\nmode = "rapid"\nrepeats = 1\n')
-    done = run("--every", "1s", "--times", 2, "--config", configuration, "--json", tmp_path / "suite.toml")
-    assert done.returncode == 0, done.stderr
-    documents = [json.loads(line) for line in done.stdout.splitlines()]
+    result = run("--every", "1s", "--times", 2, "--config", configuration, "--json", tmp_path / "suite.toml")
+    assert result.returncode == 0, result.stderr
+    documents = [json.loads(line) for line in result.stdout.splitlines()]
     assert [len(document["runs"]) for document in documents] == [1, 1]
 
 
@@ -124,8 +124,8 @@ def test_it_never_reports_without_idle_after_it_idled():
 
 def test_what_the_sensor_needs_is_reported_before_the_machine_idles(configuration):
     """By the real command."""
-    done = run("--idle", 0.1, "--config", configuration, "--", "true")
-    (needs, idling) = done.stderr.splitlines()[:2]
+    result = run("--idle", 0.1, "--config", configuration, "--", "true")
+    (needs, idling) = result.stderr.splitlines()[:2]
     assert needs.startswith(
         "replay: with a reading every 20 ms an energy takes 10 s of work, a net energy 0.28 s of idle before and after: idling"
     )
@@ -137,6 +137,6 @@ def test_a_sensor_that_repeats_one_value_is_named(capsys):
     """Its energy is shown, and beside it what it may be worth."""
     energies = Energies(make_energy(sensor="plug"), None, frozen=("plug",))
     energy_cli._print(WatchedEnergy(12.0, energies, "", 10.0), 1)
-    shown = capsys.readouterr()
-    assert "plug (board-input): gross" in shown.out
-    assert "suspect: plug showed one value while idle and in every reading of the work" in shown.err
+    printed = capsys.readouterr()
+    assert "plug (board-input): gross" in printed.out
+    assert "suspect: plug showed one value while idle and in every reading of the work" in printed.err

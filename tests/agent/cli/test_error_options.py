@@ -34,30 +34,30 @@ def texts(package: str) -> list[tuple[str, str]]:
 
     {} stands for a value.
     """
-    found = []
+    messages = []
     for path in sorted((ROOT / package).rglob("*.py")):
         name = path.relative_to(ROOT).as_posix()
         for node in ast.walk(ast.parse(path.read_text())):
             calls = isinstance(node, ast.Call) and ast.unparse(node.func) in {"click.echo", "refuse", "logger.warning"}
             if isinstance(node, ast.Raise) or calls:
-                found += [(f"{name}:{node.lineno}", text) for text in _strings(node) if "--" in text or "`edgemeter" in text]
-    return found
+                messages += [(f"{name}:{node.lineno}", text) for text in _strings(node) if "--" in text or "`edgemeter" in text]
+    return messages
 
 
 def _strings(node: ast.AST) -> Iterator[str]:
-    for one in ast.walk(node):
-        if isinstance(one, ast.JoinedStr):
-            yield "".join(str(part.value) if isinstance(part, ast.Constant) else "{}" for part in one.values)
-        elif isinstance(one, ast.Constant) and isinstance(one.value, str):
-            yield one.value
+    for child in ast.walk(node):
+        if isinstance(child, ast.JoinedStr):
+            yield "".join(str(part.value) if isinstance(part, ast.Constant) else "{}" for part in child.values)
+        elif isinstance(child, ast.Constant) and isinstance(child.value, str):
+            yield child.value
 
 
 def options_of(command: click.Command) -> set[str]:
     """Return the options of a command, and those of the commands that its flags choose."""
-    own = {name for param in command.params for name in (*param.opts, *param.secondary_opts)} | {"--help"}
+    options = {name for param in command.params for name in (*param.opts, *param.secondary_opts)} | {"--help"}
     if isinstance(command, ModalCommand):
-        own |= set(command.modes).union(*(options_of(resolve_name(place)) for place in command.modes.values()))
-    return own
+        options |= set(command.modes).union(*(options_of(resolve_name(address)) for address in command.modes.values()))
+    return options
 
 
 COMMANDS = {" ".join(path): command for path, command in every_command()}
@@ -73,23 +73,25 @@ def test_what_an_error_names_exists():
     """An option of the command that the error names; where it names none, of some command."""
     for package in PACKAGES:
         with table_row(package):
-            for place, text in texts(package):
-                check(place, text)
+            for location, text in texts(package):
+                check(location, text)
 
 
-def check(place, text):
+def check(location, text):
     """Check one message."""
     for line in COMMAND.findall(text):
         words = line.split()[1:]
-        known = [count for count in range(len(words) + 1) if " ".join(words[:count]) in COMMANDS]
+        prefixes = [count for count in range(len(words) + 1) if " ".join(words[:count]) in COMMANDS]
         if not words or words[0].startswith(("{", "-", "COMMAND")):
             continue
-        assert known, f"{place}: there is no command {line!r}"
-        command = COMMANDS[" ".join(words[: known[-1]])]
-        rest = words[known[-1] :]
+        assert prefixes, f"{location}: there is no command {line!r}"
+        command = COMMANDS[" ".join(words[: prefixes[-1]])]
+        remaining = words[prefixes[-1] :]
         is_group = isinstance(command, click.Group) and not command.invoke_without_command
-        assert not (is_group and rest and re.fullmatch(r"[a-z-]+", rest[0])), f"{place}: {line!r} names no command of that group"
-        assert set(OPTION.findall(line)) <= options_of(command), f"{place}: {line!r}"
-    others = OWN_SCRIPTS.get(place.partition(":")[0], set())
+        assert not (is_group and remaining and re.fullmatch(r"[a-z-]+", remaining[0])), (
+            f"{location}: {line!r} names no command of that group"
+        )
+        assert set(OPTION.findall(line)) <= options_of(command), f"{location}: {line!r}"
+    script_options = OWN_SCRIPTS.get(location.partition(":")[0], set())
     named = set(OPTION.findall(OTHERS.sub("", COMMAND.sub("", text))))
-    assert named <= EVERY_OPTION | others, f"{place}: {sorted(named - EVERY_OPTION - others)}"
+    assert named <= EVERY_OPTION | script_options, f"{location}: {sorted(named - EVERY_OPTION - script_options)}"

@@ -92,7 +92,7 @@ def world(tmp_path_factory):
         patch.setattr(time, "time_ns", lambda: (FIRST_DAY + 71) * DAY_NS)
         runs = make_days(noisy(100, 70, step_at=55, step_ratio=1.09))
         with SqliteLedger(folder / "ledger.sqlite") as ledger:
-            ledger.commit([Arrival(one, record.encode(one), "t", 7) for one in runs])
+            ledger.commit([Arrival(run, record.encode(run), "t", 7) for run in runs])
             ledger.commit([], [Rejection("edgemeter/v1/lab/pi-1/result", b"x|y_&%", "no record: 100% of it_", 10**9)])
         (folder / "runs.json").write_bytes(document(*runs, make_reference()))
         (folder / "truth.json").write_text(json.dumps(TRUTH))
@@ -116,9 +116,9 @@ TRUTH = {
 
 def called(line):
     """Return what a command prints on standard output."""
-    done = CliRunner().invoke(cli, shlex.split(line), catch_exceptions=False, standalone_mode=False)
-    assert done.exit_code in (0, 1), done.output
-    return done.stdout
+    result = CliRunner().invoke(cli, shlex.split(line), catch_exceptions=False, standalone_mode=False)
+    assert result.exit_code in (0, 1), result.output
+    return result.stdout
 
 
 def columns_of(line):
@@ -158,17 +158,17 @@ def test_every_command_with_a_table_is_walked_through():
 def test_json_is_the_short_form_everywhere():
     """`--format json` and `--json` are one option; no command has a format of its own beside them."""
     for path, command in every_command():
-        options = [one for one in command.params if isinstance(one, click.Option)]
-        names = {name for one in options for name in one.opts}
-        own = {name for one in options for name in one.opts} & {"--csv", "--markdown", "--latex"}
+        options = [param for param in command.params if isinstance(param, click.Option)]
+        names = {name for option in options for name in option.opts}
+        format_flags = {name for option in options for name in option.opts} & {"--csv", "--markdown", "--latex"}
         # Not the format of a table: a paper's tables, as a .tex file would hold them.
-        own -= {"--latex"} if path == ("report",) else set()
+        format_flags -= {"--latex"} if path == ("report",) else set()
         assert not any(map(takes_all, options)) or "--json" in names, path
-        assert own == set(), path
+        assert format_flags == set(), path
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("path", [pytest.param(one, marks=pytest.mark.slow) if one in {"run", "doctor"} else one for one in LINES])
+@pytest.mark.parametrize("path", [pytest.param(line, marks=pytest.mark.slow) if line in {"run", "doctor"} else line for line in LINES])
 @pytest.mark.usefixtures("world")
 def test_a_command_prints_all_formats(path):
     """On the same figures; what it prints is read back as what it claims to be."""

@@ -19,11 +19,11 @@ def home(tmp_path, monkeypatch):
     return tmp_path
 
 
-def asked(*arguments):
+def jobs_output(*arguments):
     """Return what the command prints."""
-    done = CliRunner().invoke(cli, ["agent", "jobs", *arguments], env={"COLUMNS": "200"})
-    assert done.exit_code == 0, done.output
-    return done.stdout
+    result = CliRunner().invoke(cli, ["agent", "jobs", *arguments], env={"COLUMNS": "200"})
+    assert result.exit_code == 0, result.output
+    return result.stdout
 
 
 def order(job, work):
@@ -33,8 +33,8 @@ def order(job, work):
 
 def test_a_device_without_jobs_reports_that(home):
     """Listing makes no journal."""
-    assert "no orders yet" in asked()
-    assert json.loads(asked("--json")) == {"jobs": [], "schedules": []}
+    assert "no orders yet" in jobs_output()
+    assert json.loads(jobs_output("--json")) == {"jobs": [], "schedules": []}
     assert not list(home.iterdir())
 
 
@@ -42,22 +42,22 @@ def test_orders_and_schedules_are_shown(home):
     """The latest first; what came of each and why; a terminal code in a reason is not one here."""
     book = Journal(home / journal.JOURNAL_FILE)
     book.ends(book.add(order("logs-1", Logs())).place, "failed", "it [bold]is\x1b[2J so")
-    place = book.add(order("golden-1", Canary())).place
-    book.begins(place, "boot")
-    book.kept(place, "run-1")
-    book.ends(place, "done", figures={"latency_p50_ms": 2.5})
+    row = book.add(order("golden-1", Canary())).place
+    book.begins(row, "boot")
+    book.kept(row, "run-1")
+    book.ends(row, "done", figures={"latency_p50_ms": 2.5})
     Schedules(book).put(order("s", Schedule(name="nightly", cron="0 2 * * *", work=Canary())))
     book.close()
-    text = asked()
+    text = jobs_output()
     assert text.index("golden-1") < text.index("logs-1")
     assert "it [bold]is" in text
     assert "\x1b" not in text
     assert "schedule nightly: 0 2 * * *, next " in text
-    found = json.loads(asked("--json", "--last", "1"))
-    (only,) = found["jobs"]
+    document = json.loads(jobs_output("--json", "--last", "1"))
+    (only,) = document["jobs"]
     expected = {"job": "golden-1", "kind": "golden", "state": "done", "runs": ["run-1"], "figures": {"latency_p50_ms": 2.5}}
     assert expected.items() <= only.items()
-    assert found["schedules"][0]["cron"] == "0 2 * * *"
+    assert document["schedules"][0]["cron"] == "0 2 * * *"
 
 
 def test_the_table_can_be_read_at_80_columns(home):
@@ -70,9 +70,9 @@ def test_the_table_can_be_read_at_80_columns(home):
     book.ends(book.add(order(job, Canary())).place, "failed", reason)
     book.ends(book.add(order("nightly-1700000000", Canary())).place, "timed_out", "no\nword of it")
     book.close()
-    done = CliRunner().invoke(cli, ["agent", "jobs"], env={"COLUMNS": "80"})
-    rows, told = done.stdout.splitlines()[:-2], done.stdout.splitlines()[-2:]
+    result = CliRunner().invoke(cli, ["agent", "jobs"], env={"COLUMNS": "80"})
+    rows, reasons = result.stdout.splitlines()[:-2], result.stdout.splitlines()[-2:]
     assert all(len(row) <= 80 for row in rows)
     assert [row.split("  ")[0] for row in rows[2:]] == ["nightly-1700000000 (golden)", job]
     assert "timed out" in rows[2]
-    assert told == ["nightly-1700000000 (golden): no word of it", f"{job}: {reason}"]
+    assert reasons == ["nightly-1700000000 (golden): no word of it", f"{job}: {reason}"]

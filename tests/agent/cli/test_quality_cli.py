@@ -22,13 +22,13 @@ def ask(*arguments):
 @needs_llama
 def test_a_quantised_file_is_compared_with_its_source():
     """The table has both files, each check is one sentence, and the status is that of the gate."""
-    done = ask(
+    result = ask(
         "-m", SHIPPED / "edgemeter-notes_q8_0.gguf", "--source", SHIPPED / "edgemeter-notes_f16.gguf", "--text", SHIPPED / "held_out.txt"
     )
-    assert done.exit_code == 0, done.output
-    assert "edgemeter-notes_q8_0.gguf" in done.stdout
-    assert "edgemeter-notes_f16.gguf" in done.stdout
-    assert done.stdout.rstrip().endswith("gate: passed")
+    assert result.exit_code == 0, result.output
+    assert "edgemeter-notes_q8_0.gguf" in result.stdout
+    assert "edgemeter-notes_f16.gguf" in result.stdout
+    assert result.stdout.rstrip().endswith("gate: passed")
 
 
 @needs_llama
@@ -38,15 +38,15 @@ def test_a_gate_that_is_not_passed_fails_the_command(tmp_path):
     (tmp_path / "one.jsonl").write_text(
         '{"id": "1", "prompt": "Question: What does the ammeter measure? Answer:", "answers": ["electric current"]}\n'
     )
-    done = ask("-m", fixture, "--source", SHIPPED / "edgemeter-notes_f16.gguf", "--questions", tmp_path / "one.jsonl", "--json")
-    assert done.exit_code == 1
-    found = json.loads(done.stdout)
-    assert [one["quality"]["answers"]["f1"] > 0.5 for one in found["files"]] == [False, True]
-    assert found["gate"]["passed"] is False
+    result = ask("-m", fixture, "--source", SHIPPED / "edgemeter-notes_f16.gguf", "--questions", tmp_path / "one.jsonl", "--json")
+    assert result.exit_code == 1
+    document = json.loads(result.stdout)
+    assert [scored["quality"]["answers"]["f1"] > 0.5 for scored in document["files"]] == [False, True]
+    assert document["gate"]["passed"] is False
 
 
 def test_something_to_score_with_has_to_be_given():
     """A mistake of the user, and what to give."""
-    done = ask("-m", SHIPPED / "edgemeter-notes_q8_0.gguf")
-    assert isinstance(done.exception, ConfigError)
-    assert "give a text, choices or questions" in str(done.exception)
+    result = ask("-m", SHIPPED / "edgemeter-notes_q8_0.gguf")
+    assert isinstance(result.exception, ConfigError)
+    assert "give a text, choices or questions" in str(result.exception)

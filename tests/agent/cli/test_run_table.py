@@ -42,8 +42,8 @@ def test_an_energy_and_a_verdict_are_shown_before_what_can_be_done_without(width
     """On a narrow terminal memory and rate give way; the record holds them."""
     run = make_record(energy=make_energy(net_mj=None, net_state="not_resolvable"))
     heading, cells = (line.split("  ") for line in printed(run, width=width).splitlines()[1:4:2])
-    assert {"Peak MB", "per s"} - {one.strip() for one in heading} == missing
-    assert {"62.5 ±1.2", "not resolvable", run.verdict.state} <= {one.strip() for one in cells}
+    assert {"Peak MB", "per s"} - {cell.strip() for cell in heading} == missing
+    assert {"62.5 ±1.2", "not resolvable", run.verdict.state} <= {cell.strip() for cell in cells}
 
 
 @pytest.mark.parametrize("width", [80, 200])
@@ -58,8 +58,8 @@ def test_a_language_model_is_shown_by_its_tokens(width):
     )
     run = make_record(generation=make_generation(energy=energy), accuracy=None, accuracy_reason="none")
     text = printed(run, width=width)
-    for shown in ("512+11", "TTFT ms", "100", "tokens/s", "62.5 ±1.2", run.verdict.state):
-        assert shown in text
+    for text_part in ("512+11", "TTFT ms", "100", "tokens/s", "62.5 ±1.2", run.verdict.state):
+        assert text_part in text
     assert ("TPOT ms" in text) == (width == 200)
     assert "none a prompt token (too short), 12.5 ±0.5 mJ gross a token decoded" in text
     assert "TTFT" not in printed(make_record(), width=width)
@@ -87,13 +87,13 @@ def test_figures_are_rounded_by_significant_digits():
 
 def test_an_energy_that_was_not_measured_is_marked():
     """Beside the figure itself."""
-    for energy, shown in [
+    for energy, cell in [
         (make_energy(), "62.5 ±1.2 "),
         (make_energy(sensor="replay:demo"), "62.5 ±1.2 (replayed)"),
         (make_energy(is_modelled=True), "62.5 (modelled)"),
         (make_energy(sensor="estimate"), "62.5 (estimated)"),
     ]:
-        assert shown in printed(make_record(energy=energy), width=200), f"{energy!r}"
+        assert cell in printed(make_record(energy=energy), width=200), f"{energy!r}"
 
 
 def test_a_run_that_idled_too_short_for_its_sensor_is_not_called_one_without_idle():
@@ -109,7 +109,7 @@ def test_a_run_that_idled_too_short_for_its_sensor_is_not_called_one_without_idl
 def test_a_rule_that_repeats_violate_is_one_line_with_their_count():
     """The evidence of the first; another rule has a line of its own."""
     reasons = [("busy-machine: 30%", "hot: 90 °C"), ("busy-machine: 40%",), ("busy-machine: 50%",)]
-    runs = [make_record(verdict=Verdict(state="suspect", reasons=one)) for one in reasons]
+    runs = [make_record(verdict=Verdict(state="suspect", reasons=reason)) for reason in reasons]
     lines = [line for line in printed(*runs, width=200).splitlines() if line.startswith("suspect: ")]
     assert [line.partition(" on ")[2].partition(": ")[2] for line in lines] == [
         "busy-machine: 30% (and in 2 more of its runs)",

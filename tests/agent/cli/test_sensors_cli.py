@@ -90,9 +90,9 @@ def test_an_unreadable_recording_is_an_error_in_json_too(trace):
 def test_a_named_sensor_is_read_live(configuration):
     """With its settings; a name of the user's own takes its type from them."""
     for name in ("replay", "bench"):
-        shown = run("read", name, "--config", configuration).stdout
-        assert "replay:bench: 2.5000 W (module)" in shown
-        assert "excludes fan" in shown
+        printed = run("read", name, "--config", configuration).stdout
+        assert "replay:bench: 2.5000 W (module)" in printed
+        assert "excludes fan" in printed
 
 
 def test_an_absent_sensor_is_reported():
@@ -108,9 +108,9 @@ def test_the_list_shows_watts_and_what_a_run_would_use(configuration):
     rows = {row["sensor"]: row for row in document["sensors"]}
     assert rows["replay"]["total_w"] == rows["bench"]["total_w"] == 2.5
     assert document["chosen"] not in ("replay", "bench")
-    shown = run("--config", configuration, "--all").stdout
-    assert "2.500" in shown
-    assert "excludes" in shown
+    printed = run("--config", configuration, "--all").stdout
+    assert "2.500" in printed
+    assert "excludes" in printed
 
 
 def test_an_empty_list_names_the_option_that_shows_what_was_searched(monkeypatch):
@@ -136,10 +136,10 @@ def test_what_is_shown_is_corrected_as_in_a_run(configuration, trace, tmp_path, 
     monkeypatch.setenv("EDGEMETER_HOME", str(tmp_path))
     monkeypatch.setattr(detect, "board_key", lambda: "a board")
     sensor = ReplaySensor(str(trace))
-    known = {"gain_u_ratio": 0.01, "offset_u_w": 0.02, "residual_w": 0.01, "lowest_w": 1.0, "highest_w": 5.0, "steps": 6}
+    uncertainties = {"gain_u_ratio": 0.01, "offset_u_w": 0.02, "residual_w": 0.01, "lowest_w": 1.0, "highest_w": 5.0, "steps": 6}
     about = {"kind": "gain", "board": "a board", "sensor": sensor.describe().id, "scope": "module", "reference": "r", "made_at": "t"}
-    made = SensorCalibration(gain=1.2, offset_w=0.5, **known, **about)
-    path = calibration.save_calibration(made)
+    fitted = SensorCalibration(gain=1.2, offset_w=0.5, **uncertainties, **about)
+    path = calibration.save_calibration(fitted)
     assert json.loads(run("read", "bench", "--config", configuration, "--json").stdout)["total_w"] == pytest.approx(3.5)
     rows = json.loads(run("--config", configuration, "--json").stdout)["sensors"]
     assert {row["sensor"]: row.get("total_w") for row in rows}["bench"] == pytest.approx(3.5)
@@ -175,9 +175,9 @@ def test_a_calibration_is_made_kept_and_used(two_traces):
     assert len(document["points"]) == 3
     settings = {name: {"type": "replay", "path": str(two_traces.parent / f"{name}.json")} for name in ("cheap", "good")}
     with detect.open_sensors("cheap,good", (), settings) as (opened, _):
-        shown = {name: sensor.read().power_w for name, sensor in opened.items()}
-    assert shown["cheap"] == pytest.approx(2.0 * document["gain"] + document["offset_w"], rel=0.01)
-    assert shown["good"] == pytest.approx(2.4, rel=0.01)
+        power_w = {name: sensor.read().power_w for name, sensor in opened.items()}
+    assert power_w["cheap"] == pytest.approx(2.0 * document["gain"] + document["offset_w"], rel=0.01)
+    assert power_w["good"] == pytest.approx(2.4, rel=0.01)
 
 
 def test_one_source_of_readings_has_to_be_named(two_traces):
@@ -185,9 +185,9 @@ def test_one_source_of_readings_has_to_be_named(two_traces):
     both, either = ("calibrate", "cheap", "--against", "good", "--typed"), ("calibrate", "cheap")
     for arguments in (both, either, ("read",), ("read", "replay", "--from", str(two_traces))):
         assert CliRunner().invoke(sensors, arguments).exit_code == 2, arguments
-    for arguments, said in ((("--against", "cheap"), "its own reference"), (("--typed", "--reference-scope", "all"), "no scope 'all'")):
+    for arguments, text in ((("--against", "cheap"), "its own reference"), (("--typed", "--reference-scope", "all"), "no scope 'all'")):
         result = CliRunner().invoke(sensors, ["calibrate", "cheap", *arguments, "--config", str(two_traces)])
-        assert said in str(result.exception)
+        assert text in str(result.exception)
 
 
 def test_what_cannot_become_a_calibration_is_refused_before_any_load(two_traces):
@@ -201,9 +201,9 @@ def test_what_cannot_become_a_calibration_is_refused_before_any_load(two_traces)
 
 def test_a_typed_reading_is_taken_as_the_display_shows_it():
     """Its last digit says how finely; what is not a number of watts is asked for again."""
-    with CliRunner().isolation(input="nan\n5,2\n1e3\n5.20\n") as (_, said, *_):
+    with CliRunner().isolation(input="nan\n5,2\n1e3\n5.20\n") as (_, output, *_):
         assert cli_sensors._ask(0.5) == (5.2, 0.01)
-    assert said.getvalue().decode().count("is not a number of watts") == 3
+    assert output.getvalue().decode().count("is not a number of watts") == 3
 
 
 def test_a_promotion_that_was_never_made_is_refused(two_traces):
@@ -217,7 +217,7 @@ def test_a_configured_sensor_that_is_absent_is_listed_without_being_asked_for(tm
     """Its table has no address: it is shown like one that cannot be read, and in the line that names which one a run uses."""
     path = tmp_path / "config.toml"
     path.write_text('[sensors.shelly]\nuser = "me"\n')
-    shown = run("--config", path).stdout
-    assert "shelly: no shelly is known: set address" in shown
-    assert "shelly is configured and absent: no shelly is known" in shown
-    assert "tasmota" not in shown
+    printed = run("--config", path).stdout
+    assert "shelly: no shelly is known: set address" in printed
+    assert "shelly is configured and absent: no shelly is known" in printed
+    assert "tasmota" not in printed

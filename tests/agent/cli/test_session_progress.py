@@ -54,12 +54,12 @@ def test_a_pipe_gets_one_line_a_phase_with_the_time_left(tmp_path):
             progress(event)
             clock.now_s += seconds
     first, second = "[1/2] a.onnx onnx 1 thread, repeat 1: ", "[2/2] a.onnx onnx 1 thread, repeat 2: "
-    load, warm_up, timed, done, again, failed, budget = stream.getvalue().splitlines()
+    load, warm_up, timed, ended, second_timed, failed, budget = stream.getvalue().splitlines()
     assert load == f"{first}load, all: about 32 s left"
     assert warm_up == f"{first}warm-up, at most 10 s left, all: about 30 s left"
     assert timed == f"{first}timed, 10 s left, all: about 28 s left"
-    assert done.startswith(f"{first}p50 12.25 ms")
-    assert again == f"{second}timed, 10 s left, all: about 15 s left"
+    assert ended.startswith(f"{first}p50 12.25 ms")
+    assert second_timed == f"{second}timed, 10 s left, all: about 15 s left"
     assert failed == f"{second}failed: it broke"
     assert budget == "took 26 s: timed 17 s, processes and imports 6.0 s, warm-up 2.0 s, load 1.0 s"
 
@@ -70,9 +70,9 @@ def test_a_long_pass_over_images_gets_a_line_now_and_then(tmp_path):
     with SessionProgress(stream, clock) as progress:
         progress(RunBegins(case_of(tmp_path, images="photos"), 0, 1, 1))
         progress(Phase(name="accuracy"))
-        for done in range(1, 100):
+        for scored in range(1, 100):
             clock.now_s += LINE_EVERY_S / 40
-            progress(RunProgress(done=done, total=100))
+            progress(RunProgress(done=scored, total=100))
     lines = stream.getvalue().splitlines()
     assert len(lines) == 1 + 2
     assert ": accuracy 40/100 images, 1 min 30 s left" in lines[1]
@@ -86,22 +86,22 @@ def test_a_terminal_of_any_width_shows_the_phase_and_its_time_on_one_line(tmp_pa
             with SessionProgress(stream, clock, width=lambda width=width: width) as progress:
                 progress(RunBegins(case_of(tmp_path, name="a-model-with-quite-a-long-name"), 0, 1, 3))
                 progress(Phase(name="timed", seconds=10.0))
-            drawn = [line for line in stream.getvalue().split("\r\x1b[K") if line]
-            assert all(len(line) < width for line in drawn)
-            assert "timed, 10 s left" in drawn[-1]
-            assert ("[1/3]" in drawn[-1]) == (width > 20)
-            assert ("all: about" in drawn[-1]) == (width >= 60)
+            lines = [line for line in stream.getvalue().split("\r\x1b[K") if line]
+            assert all(len(line) < width for line in lines)
+            assert "timed, 10 s left" in lines[-1]
+            assert ("[1/3]" in lines[-1]) == (width > 20)
+            assert ("all: about" in lines[-1]) == (width >= 60)
             assert stream.getvalue().endswith("\r\x1b[K")
 
 
 def test_the_label_gives_way_first():
     """Then the time of all, then the label."""
-    place, doing, all_left = "[1/3] shapes onnx 1 thread, repeat 1", "warm-up, at most 3 s left", "all: about 9 s left"
-    assert fitting(place, doing, all_left, 90) == f"{place}: {doing}, {all_left}"
-    assert fitting(place, doing, all_left, 70) == f"[1/3] shapes onnx 1 ..: {doing}, {all_left}"
-    assert fitting(place, doing, all_left, 45) == f"[1/3] shapes onn..: {doing}"
-    assert fitting(place, doing, all_left, 30) == doing
-    assert fitting(place, doing, all_left, 10) == doing[:10]
+    label, doing, all_left = "[1/3] shapes onnx 1 thread, repeat 1", "warm-up, at most 3 s left", "all: about 9 s left"
+    assert fitting(label, doing, all_left, 90) == f"{label}: {doing}, {all_left}"
+    assert fitting(label, doing, all_left, 70) == f"[1/3] shapes onnx 1 ..: {doing}, {all_left}"
+    assert fitting(label, doing, all_left, 45) == f"[1/3] shapes onn..: {doing}"
+    assert fitting(label, doing, all_left, 30) == doing
+    assert fitting(label, doing, all_left, 10) == doing[:10]
 
 
 def test_what_will_be_done_and_how_long_it_takes_is_one_line(tmp_path):
@@ -119,6 +119,6 @@ def test_what_will_be_done_and_how_long_it_takes_is_one_line(tmp_path):
 
 def test_a_length_of_time_is_written_for_people():
     """In two units at most."""
-    assert [duration(one) for one in (0.2, 8, 59.6, 60, 125, 3600, 4800, 7199.9)] == [
+    assert [duration(length_s) for length_s in (0.2, 8, 59.6, 60, 125, 3600, 4800, 7199.9)] == [
         "0 s", "8 s", "1 min", "1 min", "2 min 5 s", "1 h", "1 h 20 min", "2 h",
     ]  # fmt: skip

@@ -77,11 +77,11 @@ def test_a_difference_in_any_field_makes_another_case():
     """And no other field is read of what changed."""
     for name in FIELD:
         with table_row(name):
-            one, other = keys_of(name)
-            assert [field for field in FIELD if getattr(one, field) != getattr(other, field)] == [name]
-            assert FIELD[name].text(one) != FIELD[name].text(other)
-            assert relation(one, other).kind != "same"
-            assert relation(one, msgspec.structs.replace(one)).kind == "same"
+            key, other = keys_of(name)
+            assert [field for field in FIELD if getattr(key, field) != getattr(other, field)] == [name]
+            assert FIELD[name].text(key) != FIELD[name].text(other)
+            assert relation(key, other).kind != "same"
+            assert relation(key, msgspec.structs.replace(key)).kind == "same"
 
 
 def test_a_field_that_bears_on_no_comparison_is_marked_or_belongs_to_device_and_version():
@@ -97,19 +97,19 @@ def test_what_must_be_alike_is_unlike_where_it_differs():
         if field.likeness is None or field.name in ("samples_per_query", "precision"):
             continue
         with table_row(field.name):
-            one, other = keys_of(field.name)
-            is_known = None not in (getattr(one, field.name), getattr(other, field.name))
-            assert [unlike.name for unlike in relation(one, other).unlike] == ([field.name] if is_known else [])
+            key, other = keys_of(field.name)
+            is_known = None not in (getattr(key, field.name), getattr(other, field.name))
+            assert [unlike.name for unlike in relation(key, other).unlike] == ([field.name] if is_known else [])
 
 
 def test_a_quantisation_or_a_size_of_queries_matters_only_where_it_bears_on_the_work():
     """That of a language model, and that of multi_stream."""
     language = {"generation": make_generation()}
-    one, other = (key_of(make_record(**language, precision=precision)) for precision in ("q4_0", "q8_0"))
-    assert [field.name for field in relation(one, other).unlike] == ["precision"]
+    key, other = (key_of(make_record(**language, precision=precision)) for precision in ("q4_0", "q8_0"))
+    assert [field.name for field in relation(key, other).unlike] == ["precision"]
     assert relation(*keys_of("precision")).kind == "like"
-    one, other = (key_of(make_record(scenario="multi_stream", load=Load(samples_per_query=samples, samples=80))) for samples in (1, 8))
-    assert [field.name for field in relation(one, other).unlike] == ["samples_per_query"]
+    key, other = (key_of(make_record(scenario="multi_stream", load=Load(samples_per_query=samples, samples=80))) for samples in (1, 8))
+    assert [field.name for field in relation(key, other).unlike] == ["samples_per_query"]
     assert relation(*keys_of("samples_per_query")).kind == "like"
 
 
@@ -117,11 +117,11 @@ def test_what_may_differ_is_marked_with_both_values():
     """But for a power mode that only one of two boards has."""
     for field, mark in PAIR_MARKS:
         with table_row(mark.name):
-            one, other = keys_of(field.name)
+            key, other = keys_of(field.name)
             if field.name == "power_mode":
-                assert relation(one, other).marks == ()
-                one = key_of(make_record(environment=make_environment(power_mode="MAXN")))
-            assert mark.name in relation(one, other).marks
+                assert relation(key, other).marks == ()
+                key = key_of(make_record(environment=make_environment(power_mode="MAXN")))
+            assert mark.name in relation(key, other).marks
     (marked,) = relation(*keys_of("threads")).marked
     assert marked.words == "other threads: 2 threads against 4 threads"
 
@@ -146,8 +146,8 @@ def test_facts_of_a_run_are_no_settings():
 
 def test_the_count_of_a_server_is_no_length_that_was_set():
     """Of texts it differs from run to run: they would be a case each."""
-    one, other = (key_of(make_record(generation=make_generation(counts="usage", prompt_tokens=tokens))) for tokens in (511, 515))
-    assert one == other
+    key, other = (key_of(make_record(generation=make_generation(counts="usage", prompt_tokens=tokens))) for tokens in (511, 515))
+    assert key == other
 
 
 def test_other_keys_are_projections_of_the_identity():
@@ -169,9 +169,9 @@ def test_the_figures_of_a_record_hold_its_identity():
     """A point of figures alone gets the same tags: the table names all that is read."""
     for name in FIELD:
         with table_row(name):
-            whole = make_record(**CHANGES[name])
-            (slim,) = point_schema.read_figures(b"[%s]" % record.encode(whole))
-            assert key_of(slim) == key_of(whole)
+            run = make_record(**CHANGES[name])
+            (slim,) = point_schema.read_figures(b"[%s]" % record.encode(run))
+            assert key_of(slim) == key_of(run)
 
 
 def test_a_record_from_before_settings_keeps_its_identity():

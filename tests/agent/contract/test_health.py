@@ -14,8 +14,8 @@ BARE = Health(device="pi-1", fleet="lab", session=7, told_ns=5, agent="1.0")
 def test_unknown_fields_of_a_newer_device_are_left_out():
     """Unknown fields are tolerated: the server may be older than its devices."""
     document = msgspec.json.decode(health.encode_health(BARE)) | {"mood": "fine", "disk": {"free_bytes": 5, "colour": "red"}}
-    found = health.decode_health(msgspec.json.encode(document))
-    assert (found.device, found.disk.free_bytes) == ("pi-1", 5)
+    decoded = health.decode_health(msgspec.json.encode(document))
+    assert (decoded.device, decoded.disk.free_bytes) == ("pi-1", 5)
 
 
 def test_what_is_no_health_is_refused_in_one_line():
@@ -32,6 +32,6 @@ def test_what_is_no_health_is_refused_in_one_line():
         b"[" * 100_000,
         health.encode_health(msgspec.structs.replace(BARE, temperatures_c={f"zone{number}": 1.0 for number in range(10_000)})),
     ]:
-        with table_row(payload[:40]), pytest.raises(ConfigError, match="not a device's health") as caught:
+        with table_row(payload[:40]), pytest.raises(ConfigError, match="not a device's health") as refusal:
             health.decode_health(payload)
-        assert "\n" not in str(caught.value), f"{payload[:40]!r}"
+        assert "\n" not in str(refusal.value), f"{payload[:40]!r}"

@@ -73,10 +73,10 @@ def test_a_wrong_file_is_one_line_without_its_secrets(tmp_path):
     for text in ["", "x", 'fleet = "lab"', f'token = "{SECRET}"\nfleet = 1', f'token = "{SECRET}"\nunknown = 1', f'token = "{SECRET}']:
         path = tmp_path / "join.toml"
         path.write_text(text)
-        with table_row(text), pytest.raises(ConfigError, match="fleet token") as caught:
+        with table_row(text), pytest.raises(ConfigError, match="fleet token") as refusal:
             identity.read_join_file(path)
-        assert SECRET not in str(caught.value), f"{text!r}"
-        assert "\n" not in str(caught.value), f"{text!r}"
+        assert SECRET not in str(refusal.value), f"{text!r}"
+        assert "\n" not in str(refusal.value), f"{text!r}"
 
 
 def test_a_file_that_is_not_there_is_one_line(tmp_path):

@@ -41,11 +41,11 @@ def test_what_is_no_receipt_ends_in_one_line():
 
 def test_one_record_travels_alone_and_several_as_a_list():
     """Join and split are each other's inverse; the text of a record is not touched."""
-    one, two = b'{"schema": 1, "id": "a"}', b'{"schema":1,"id":"b","x":[1, 2]}'
-    assert messages.join_records([one]) == one
-    assert messages.split_records(one) == [one]
-    assert messages.split_records(messages.join_records([one, two])) == [one, two]
-    assert messages.split_records(b" " + messages.join_records([one, two])) == [one, two]
+    first, two = b'{"schema": 1, "id": "a"}', b'{"schema":1,"id":"b","x":[1, 2]}'
+    assert messages.join_records([first]) == first
+    assert messages.split_records(first) == [first]
+    assert messages.split_records(messages.join_records([first, two])) == [first, two]
+    assert messages.split_records(b" " + messages.join_records([first, two])) == [first, two]
 
 
 def test_a_list_of_anything_else_is_refused_as_a_whole():
@@ -57,10 +57,10 @@ def test_a_list_of_anything_else_is_refused_as_a_whole():
 
 def test_a_batch_is_bounded():
     """Sixteen megabytes of empty records would take a hundred times that."""
-    one = b'{"schema":1,"id":""}'
-    assert len(messages.split_records(messages.join_records([one] * messages.LONGEST_BATCH))) == messages.LONGEST_BATCH
+    record = b'{"schema":1,"id":""}'
+    assert len(messages.split_records(messages.join_records([record] * messages.LONGEST_BATCH))) == messages.LONGEST_BATCH
     with pytest.raises(ConfigError, match="more than 10000"):
-        messages.split_records(messages.join_records([one] * (messages.LONGEST_BATCH + 1)))
+        messages.split_records(messages.join_records([record] * (messages.LONGEST_BATCH + 1)))
 
 
 def test_progress_is_text_with_the_session():

@@ -8,13 +8,13 @@ from edgemeter.agent.contract import order_suite
 
 def expanded(folder, keys, name="m.gguf"):
     """Return the cases of an order with one model."""
-    given = folder / "given"
-    given.mkdir()
-    (given / name).write_bytes(b"x")
+    models = folder / "given"
+    models.mkdir()
+    (models / name).write_bytes(b"x")
     links = folder / "links"
     links.mkdir()
     suite = order_suite.read(f'name = "o"\n[[case]]\nmodel = "{name}"\n{keys}\n'.encode())
-    return order_suite.expand(suite, {name: given / name}, links).cases
+    return order_suite.expand(suite, {name: models / name}, links).cases
 
 
 def test_an_order_may_sweep_the_lengths_of_a_language_model(tmp_path):

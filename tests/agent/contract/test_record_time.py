@@ -31,8 +31,8 @@ def test_a_run_is_placed_at_its_receipt_and_marked():
     right = make_record(started_at_ns=NOW_NS)
     assert placed(right, NOW_NS) is right
     wrong = make_record(started_at_ns=NOW_NS + 10 * 366 * NS_PER_DAY, clock_synchronised=True)
-    found = placed(wrong, NOW_NS)
-    assert (found.started_at_ns, found.stamped_by, found.id) == (NOW_NS, "collector", wrong.id)
+    record = placed(wrong, NOW_NS)
+    assert (record.started_at_ns, record.stamped_by, record.id) == (NOW_NS, "collector", wrong.id)
     assert wrong.stamped_by == "device"
 
 

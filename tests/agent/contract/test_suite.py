@@ -59,9 +59,9 @@ def test_lengths_of_a_language_model_are_swept_and_have_defaults(tmp_path):
     """Prompts x outputs, 512+128 where nothing is set; what the defaults have for images does not reach it."""
     text = 'name = "m"\n[defaults]\nimages = "i"\n[[case]]\nmodel = "a.gguf"\n{}\n[[case]]\nmodel = "b.onnx"\n'
     suite = _suite(tmp_path, text.format("prompt_tokens = [128, 512]\noutput_tokens = [1, 64]"))
-    found = [(case.prompt_tokens, case.output_tokens, case.runtime, case.images is None) for case in suite.cases]
+    lengths_of_cases = [(case.prompt_tokens, case.output_tokens, case.runtime, case.images is None) for case in suite.cases]
     lengths = [(128, 1), (128, 64), (512, 1), (512, 64)]
-    assert found == [*((*pair, "llama", True) for pair in lengths), (None, None, "onnx", False)]
+    assert lengths_of_cases == [*((*pair, "llama", True) for pair in lengths), (None, None, "onnx", False)]
     plain = _suite(tmp_path, text.format("")).cases[0]
     assert (plain.prompt_tokens, plain.output_tokens, plain.queries, plain.agreement) == (512, 128, 11, "never")
     assert plain.label == "a.gguf llama 1 thread 512+128 tokens"

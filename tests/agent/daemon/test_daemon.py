@@ -64,9 +64,9 @@ def test_it_reports_itself_delivers_what_others_put_and_reports_its_end(broker, 
         agent = up(broker.port)
         assert wait_until(lambda: last_state(collector) == "online", LONG_S)
         births = [message for message in collector.messages if message.topic.endswith("/birth")]
-        told = messages.decode_birth(births[0].payload)
-        assert (told.device, told.arch) == ("pi-1", os.uname().machine)
-        assert "numpy" in told.runtimes
+        born = messages.decode_birth(births[0].payload)
+        assert (born.device, born.arch) == ("pi-1", os.uname().machine)
+        assert "numpy" in born.runtimes
         with Outbox(tmp_path / "outbox.sqlite") as outbox:
             put(outbox, 3)
             assert wait_until(lambda: outbox.count() == 0, LONG_S)
@@ -98,11 +98,11 @@ def test_when_it_is_killed_the_broker_reports_lost_and_the_next_one_is_online(br
         assert wait_until(lambda: last_state(listener) == "online", LONG_S)
         agent.kill()
         assert wait_until(lambda: last_state(listener) == "lost", LONG_S)
-        again = up(broker.port)
+        restarted = up(broker.port)
         assert wait_until(lambda: last_state(listener) == "online", LONG_S)
         first, lost, second = (messages.decode_state(message.payload).session for message in listener.messages)
         assert first == lost != second
-    assert ended(again)[0] == 0
+    assert ended(restarted)[0] == 0
 
 
 def test_without_a_broker_it_waits_and_ends_on_a_signal(up):

@@ -42,8 +42,8 @@ class Listening:
         """Keep it."""
         self._keep("closed")
 
-    def _keep(self, what):
-        self.heard.append((what, threading.current_thread().name))
+    def _keep(self, event):
+        self.heard.append((event, threading.current_thread().name))
         if self._wrong:
             raise self._wrong
 
@@ -56,63 +56,63 @@ def serve(dispatcher, times):
 
 def test_each_hears_its_topics_and_the_connection_in_the_thread_that_serves():
     """Whatever thread brings them."""
-    made = Dispatcher()
-    one, two = Listening("a", "b"), Listening("b")
-    made.handlers = {"one": one, "two": two}
-    assert made.topics == ["a", "b"]
+    dispatcher = Dispatcher()
+    first, two = Listening("a", "b"), Listening("b")
+    dispatcher.handlers = {"one": first, "two": two}
+    assert dispatcher.topics == ["a", "b"]
 
     def bring():
-        made.connected()
+        dispatcher.connected()
         for topic in ("a", "b", "c"):
-            made.received(Message(topic, topic.encode()))
+            dispatcher.received(Message(topic, topic.encode()))
 
     network = threading.Thread(target=bring, name="network")
     network.start()
     network.join()
-    serve(made, 4)
+    serve(dispatcher, 4)
     me = threading.current_thread().name
-    assert one.heard == [("connected", me), (b"a", me), (b"b", me)]
+    assert first.heard == [("connected", me), (b"a", me), (b"b", me)]
     assert two.heard == [("connected", me), (b"b", me)]
 
 
 def test_one_that_fails_does_not_keep_the_others_from_their_work(caplog):
     """It is reported, and asked again."""
-    made = Dispatcher()
+    dispatcher = Dispatcher()
     wrong, right = Listening("a", wrong=ConfigError("is wrong")), Listening("a")
-    made.handlers = {"wrong": wrong, "right": right}
-    made.received(Message("a", b"x"))
-    serve(made, 1)
-    made.close()
-    assert [what for what, _ in right.heard] == [b"x", "closed"]
+    dispatcher.handlers = {"wrong": wrong, "right": right}
+    dispatcher.received(Message("a", b"x"))
+    serve(dispatcher, 1)
+    dispatcher.close()
+    assert [event for event, _ in right.heard] == [b"x", "closed"]
     assert right.looks == wrong.looks == 1
     assert "wrong: is wrong" in caplog.text
 
 
 def test_a_handler_is_polled_when_due_and_when_woken():
     """Not with every turn of the loop."""
-    made = Dispatcher()
+    dispatcher = Dispatcher()
     seldom, often = Listening(pause_s=60.0), Listening(pause_s=0.0)
-    made.handlers = {"seldom": seldom, "often": often}
-    serve(made, 5)
+    dispatcher.handlers = {"seldom": seldom, "often": often}
+    serve(dispatcher, 5)
     assert (seldom.looks, often.looks) == (1, 5)
-    made.wake()
-    serve(made, 1)
+    dispatcher.wake()
+    serve(dispatcher, 1)
     assert seldom.looks == 2
 
 
 def test_what_is_too_large_or_too_much_never_gets_into_memory():
     """The rest is taken, and room comes back."""
-    made = Dispatcher()
-    one = Listening("a")
-    made.handlers = {"one": one}
-    made.received(Message("a", b"x" * (LARGEST_MESSAGE_BYTES + 1)))
+    dispatcher = Dispatcher()
+    listening = Listening("a")
+    dispatcher.handlers = {"one": listening}
+    dispatcher.received(Message("a", b"x" * (LARGEST_MESSAGE_BYTES + 1)))
     for _ in range(100):
-        made.received(Message("a", b"x" * LARGEST_MESSAGE_BYTES))
-    serve(made, 200)
-    assert len(one.heard) == WAITING_BYTES // LARGEST_MESSAGE_BYTES
-    made.received(Message("a", b"y"))
-    serve(made, 1)
-    assert one.heard[-1][0] == b"y"
+        dispatcher.received(Message("a", b"x" * LARGEST_MESSAGE_BYTES))
+    serve(dispatcher, 200)
+    assert len(listening.heard) == WAITING_BYTES // LARGEST_MESSAGE_BYTES
+    dispatcher.received(Message("a", b"y"))
+    serve(dispatcher, 1)
+    assert listening.heard[-1][0] == b"y"
 
 
 def damaged(_context):
@@ -145,13 +145,13 @@ def test_without_a_service_manager_nothing_is_notified(tmp_path):
 
 def test_the_last_lines_of_the_log_are_kept_and_no_more():
     """Each with its time, cut."""
-    kept = RecentLog()
+    recent_log = RecentLog()
     logger = logging.getLogger("edgemeter-test-last-words")
     logger.propagate = False
-    logger.addHandler(kept)
-    for place in range(KEPT_LINES + 10):
-        logger.warning("line %d %s", place, "x" * 1000)
-    lines = kept.lines()
+    logger.addHandler(recent_log)
+    for number in range(KEPT_LINES + 10):
+        logger.warning("line %d %s", number, "x" * 1000)
+    lines = recent_log.lines()
     assert len(lines) == KEPT_LINES
     assert "warning line 10 " in lines[0]
     assert {len(line) for line in lines} == {LONGEST_LINE}

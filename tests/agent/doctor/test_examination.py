@@ -32,16 +32,16 @@ def _delivery(home, broker=None):
 
 def test_a_healthy_pi_has_only_its_governor_to_think_about(tmp_path):
     """Board, system, memory, supply: fine; `ondemand` comes with the command that changes it."""
-    found = _machine(machine_trees.raspberry_pi_5(tmp_path))
-    assert [name for name, finding in found.items() if finding.state == "warn"] == ["governor"]
-    assert found["governor"].remedy.startswith("`echo performance | sudo tee")
-    assert found["board"].what == "Raspberry Pi 5 Model B Rev 1.0 (brcm,bcm2712)"
-    assert (found["throttling"].what, found["supply"].what, found["temperature"].what) == (
+    findings = _machine(machine_trees.raspberry_pi_5(tmp_path))
+    assert [name for name, finding in findings.items() if finding.state == "warn"] == ["governor"]
+    assert findings["governor"].remedy.startswith("`echo performance | sudo tee")
+    assert findings["board"].what == "Raspberry Pi 5 Model B Rev 1.0 (brcm,bcm2712)"
+    assert (findings["throttling"].what, findings["supply"].what, findings["temperature"].what) == (
         "none",
         "none",
         "48 C at cpu-thermal, the hottest of 1",
     )
-    assert found["accelerator"].state == "ok"
+    assert findings["accelerator"].state == "ok"
 
 
 def test_a_pi_with_a_weak_supply_is_bad_now_and_warned_of_later(tmp_path):
@@ -61,11 +61,11 @@ def test_a_hot_machine_in_swap_without_memory_is_warned_of(tmp_path):
         "sys/class/thermal/thermal_zone0/temp": "79900\n",
         "proc/meminfo": "MemTotal: 900000 kB\nMemAvailable: 200000 kB\nSwapTotal: 500000 kB\nSwapFree: 100000 kB\n",
     }
-    found = _machine(write(machine_trees.raspberry_pi_5(tmp_path), changes))
-    assert {found[name].state for name in ("temperature", "swap", "memory")} == {"warn"}
-    assert found["temperature"].what.startswith("80 C")
-    assert found["swap"].what.startswith("410 MB")
-    assert found["memory"].what.startswith("0.2 GB of 0.9 GB")
+    findings = _machine(write(machine_trees.raspberry_pi_5(tmp_path), changes))
+    assert {findings[name].state for name in ("temperature", "swap", "memory")} == {"warn"}
+    assert findings["temperature"].what.startswith("80 C")
+    assert findings["swap"].what.startswith("410 MB")
+    assert findings["memory"].what.startswith("0.2 GB of 0.9 GB")
 
 
 def test_each_machine_is_warned_of_what_slows_it(tmp_path):
@@ -87,9 +87,9 @@ def test_each_machine_is_warned_of_what_slows_it(tmp_path):
 
 def test_a_machine_that_reports_nothing_is_no_exception(tmp_path):
     """Everything is absent, nothing bad; the clock of a recording is not ours."""
-    found = _machine(tmp_path)
-    assert {finding.state for finding in found.values()} <= {"ok", "absent"}
-    assert found["wall clock"].state == "absent"
+    findings = _machine(tmp_path)
+    assert {finding.state for finding in findings.values()} <= {"ok", "absent"}
+    assert findings["wall clock"].state == "absent"
 
 
 def test_every_finding_to_act_on_has_a_remedy(tmp_path):
@@ -102,11 +102,11 @@ def test_every_finding_to_act_on_has_a_remedy(tmp_path):
 @pytest.mark.slow
 def test_installed_libraries_are_imported_and_absent_ones_name_their_extra():
     """Python and edgemeter are there; whatever is absent comes with its pip line."""
-    found = {finding.name: finding for finding in checks.check_software()}
-    assert found["python"].state == found["edgemeter"].state == "ok"
+    findings = {finding.name: finding for finding in checks.check_software()}
+    assert findings["python"].state == findings["edgemeter"].state == "ok"
     for name in (*checks.RUNTIMES, *checks.VISION):
-        assert found[name].state in {"ok", "absent", "warn"}
-        assert (found[name].state == "ok") == (found[name].remedy is None)
+        assert findings[name].state in {"ok", "absent", "warn"}
+        assert (findings[name].state == "ok") == (findings[name].remedy is None)
 
 
 @pytest.mark.parametrize(
@@ -135,8 +135,8 @@ def test_a_library_that_takes_too_long_is_given_up(monkeypatch):
 def test_a_device_without_an_outbox_has_nothing_waiting(tmp_path):
     """And room is looked for where its folder will be; looking makes neither."""
     home = tmp_path / "not" / "yet"
-    found = _delivery(home)
-    assert (found["disk"].state, found["outbox"].state, found["broker"].state) == ("ok", "ok", "absent")
+    findings = _delivery(home)
+    assert (findings["disk"].state, findings["outbox"].state, findings["broker"].state) == ("ok", "ok", "absent")
     assert not home.exists()
 
 
@@ -147,33 +147,33 @@ def test_waiting_records_are_counted_and_counting_changes_nothing(tmp_path):
         outbox.put(make_record())
     assert (first.session, first.seq) != (None, None)
     before = {path.name: path.read_bytes() for path in tmp_path.glob("outbox.sqlite")}
-    found = _delivery(tmp_path)["outbox"]
-    assert (found.state, found.what) == ("warn", "2 records wait to be delivered")
-    assert "edgemeter agent publish" in found.remedy
+    finding = _delivery(tmp_path)["outbox"]
+    assert (finding.state, finding.what) == ("warn", "2 records wait to be delivered")
+    assert "edgemeter agent publish" in finding.remedy
     assert {path.name: path.read_bytes() for path in tmp_path.glob("outbox.sqlite")} == before
 
 
 def test_a_file_that_is_no_outbox_is_bad(tmp_path):
     """Reported with the remedy, in the outbox's own words."""
     (tmp_path / "outbox.sqlite").write_text("shopping list")
-    assert (found := _delivery(tmp_path)["outbox"]).state == "bad"
-    assert "is not" in found.what
-    assert "EDGEMETER_HOME" in found.what
+    assert (finding := _delivery(tmp_path)["outbox"]).state == "bad"
+    assert "is not" in finding.what
+    assert "EDGEMETER_HOME" in finding.what
 
 
 def test_a_broker_that_speaks_mqtt_5_is_fine(tmp_path):
     """It accepts us, by its newest version."""
     with tiny_broker.answering(tiny_broker.ACCEPTED) as address:
-        found = _delivery(tmp_path, address)["broker"]
-    assert (found.state, found.what) == ("ok", f"{address} accepts this device, MQTT 5")
+        finding = _delivery(tmp_path, address)["broker"]
+    assert (finding.state, finding.what) == ("ok", f"{address} accepts this device, MQTT 5")
 
 
 def test_a_broker_that_speaks_only_3_1_1_is_warned_of(tmp_path):
     """It cannot report that it refuses a result."""
     with tiny_broker.answering({4: tiny_broker.ACCEPTED[4], 5: tiny_broker.UNKNOWN_VERSION}) as address:
-        found = _delivery(tmp_path, address)["broker"]
-    assert found.state == "warn"
-    assert "only MQTT 3.1.1" in found.what
+        finding = _delivery(tmp_path, address)["broker"]
+    assert finding.state == "warn"
+    assert "only MQTT 3.1.1" in finding.what
 
 
 def test_a_broker_that_does_not_want_us_is_bad(tmp_path):
@@ -201,9 +201,9 @@ def test_json_holds_every_finding(tmp_path):
 
 def test_a_machine_with_a_sensor_names_what_runs_will_use(tmp_path):
     """The sensor with its scope and what it leaves out; without one, that there will be no energy."""
-    found = {finding.name: finding for finding in doctor._power({}, SensorWorld(machine_trees.intel_pc(tmp_path)))}
-    assert found["rapl"].what.startswith("rapl:package-0+dram: cpu-package, without mainboard")
-    assert (found["energy"].state, found["energy"].what) == ("ok", "runs use rapl, which sees cpu-package")
+    findings = {finding.name: finding for finding in doctor._power({}, SensorWorld(machine_trees.intel_pc(tmp_path)))}
+    assert findings["rapl"].what.startswith("rapl:package-0+dram: cpu-package, without mainboard")
+    assert (findings["energy"].state, findings["energy"].what) == ("ok", "runs use rapl, which sees cpu-package")
     none = {finding.name: finding for finding in doctor._power({}, SensorWorld(tmp_path / "nothing"))}
     assert (none["rapl"].state, none["energy"].state) == ("absent", "warn")
 
@@ -216,9 +216,9 @@ def test_the_table_shows_every_finding_and_remedy():
                 Finding(area="machine", name="board", state="ok", what="a [bold]board[/bold]"),
                 Finding(area="delivery", name="broker", state="bad", what="no broker answers", remedy="`start one`"),
             ]
-            shown = io.StringIO()
-            Console(file=shown, width=width).print(doctor.render(findings))
-            letters = "".join(shown.getvalue().split())
+            printed = io.StringIO()
+            Console(file=printed, width=width).print(doctor.render(findings))
+            letters = "".join(printed.getvalue().split())
             for word in ("[bold]board[/bold]", "BAD", "`startone`", "problem"):
                 assert word in letters
             assert "…" not in letters
@@ -249,5 +249,5 @@ def test_the_doctor_imports_no_runtime_and_no_numpy(tmp_path):
         "fingerprint.read(); conditions.inspect('before');"
         f"print([name for name in {heavy!r} if name in sys.modules])"
     )
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=300)
-    assert done.stdout.strip() == "[]"
+    completed = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=300)
+    assert completed.stdout.strip() == "[]"

@@ -39,8 +39,8 @@ def test_what_a_template_imports_is_there():
         with table_row(template):
             for module, names in re.findall(r"^from (edgemeter[\w.]*) import ([\w, ]+)$", template.read_text(), re.MULTILINE):
                 for name in names.split(", "):
-                    found = import_module(module)
-                    assert hasattr(found, name) or find_spec(f"{module}.{name}"), f"{module} has no {name}"
+                    imported = import_module(module)
+                    assert hasattr(imported, name) or find_spec(f"{module}.{name}"), f"{module} has no {name}"
 
 
 @pytest.mark.long
@@ -54,11 +54,11 @@ def test_a_new_package_passes_its_contract_from_the_first_minute(kind, tmp_path,
     command = [sys.executable, "-m", "pytest", "-q", "-W", "error", "-p", "no:cacheprovider", package / "tests"]
     # Plug-ins of pytest that are here by chance may warn at their import, which `-W error` would take for ours.
     alone = {**site[1], "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
-    done = subprocess.run(command, capture_output=True, text=True, check=False, env=alone, cwd=package)
-    assert done.returncode == 0, done.stdout
-    passed = int(done.stdout.rpartition(" passed")[0].rpartition("\n")[2].split()[-1])
+    completed = subprocess.run(command, capture_output=True, text=True, check=False, env=alone, cwd=package)
+    assert completed.returncode == 0, completed.stdout
+    passed = int(completed.stdout.rpartition(" passed")[0].rpartition("\n")[2].split()[-1])
     assert passed == len(__import__(f"edgemeter.agent.conformance.{kind}s", fromlist=["CHECKS"]).CHECKS)
-    assert "skipped" not in done.stdout
+    assert "skipped" not in completed.stdout
 
 
 @pytest.mark.slow
@@ -71,9 +71,9 @@ def test_a_new_runtime_is_measured(tmp_path, site):
     options = ("--runtime", "mine", "--mode", "rapid", "--repeats", "1", "--json")
     command = [sys.executable, "-m", "edgemeter.agent.cli", "run", "--model", model, *options]
     environment = {**site[1], "EDGEMETER_HOME": str(tmp_path / "home")}
-    done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
-    assert done.returncode == 0, done.stderr
-    assert '"package": "edgemeter-mine"' in done.stdout or '"package":"edgemeter-mine"' in done.stdout
+    completed = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
+    assert completed.returncode == 0, completed.stderr
+    assert '"package": "edgemeter-mine"' in completed.stdout or '"package":"edgemeter-mine"' in completed.stdout
 
 
 def test_a_name_that_no_plug_in_can_have_is_refused(tmp_path):
@@ -100,5 +100,5 @@ def test_nothing_is_overwritten(tmp_path):
 
 def test_every_template_is_used():
     """A module, a test and a fixture of each kind, and two files of all."""
-    wanted = {"pyproject.in", "readme.in", *(f"{kind}{part}.in" for kind in KINDS for part in ("", "_test", "_fixture"))}
-    assert {path.name for path in TEMPLATES.iterdir()} == wanted
+    templates = {"pyproject.in", "readme.in", *(f"{kind}{part}.in" for kind in KINDS for part in ("", "_test", "_fixture"))}
+    assert {path.name for path in TEMPLATES.iterdir()} == templates

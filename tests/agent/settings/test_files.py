@@ -33,8 +33,11 @@ def test_a_sample_is_of_its_kind_and_without_mistakes(tmp_path):
     for kind in files.FILES:
         path = tmp_path / "sample.toml"
         path.write_text(files.sample(kind))
-        found, wrong = files.check_file(path, None if kind != "agent" else kind)
-        assert (found, [one for one in wrong if "no file" not in one.what]) == ("suite" if kind == "mlperf-tiny" else kind, []), f"{kind!r}"
+        file_kind, wrong = files.check_file(path, None if kind != "agent" else kind)
+        assert (file_kind, [mistake for mistake in wrong if "no file" not in mistake.what]) == (
+            "suite" if kind == "mlperf-tiny" else kind,
+            [],
+        ), f"{kind!r}"
 
 
 def test_a_sample_shows_every_key_and_loads_with_all_of_them_switched_on():
@@ -87,8 +90,8 @@ def test_a_sensor_to_use_that_there_is_not_is_named(tmp_path):
     """A promotion is by its sensor's name, a table of the user's own by its own."""
     path = tmp_path / "config.toml"
     path.write_text('power = ["rapl", "pi5_pmic+desk", "bench", "nmvl"]\n[sensors.bench]\ntype = "nvml"\n')
-    ((one,),) = (files.check_file(path, "agent")[1],)
-    assert str(one).startswith("power: no power sensor is called 'nmvl': did you mean nvml?")
+    ((mistake,),) = (files.check_file(path, "agent")[1],)
+    assert str(mistake).startswith("power: no power sensor is called 'nmvl': did you mean nvml?")
 
 
 def test_every_case_of_a_suite_is_checked(tmp_path):
@@ -99,34 +102,34 @@ def test_every_case_of_a_suite_is_checked(tmp_path):
         'name = "s"\n[[case]]\nmodel = "here.onnx"\n[[case]]\nmodel = "gone.onnx"\nimages = "photos"\n[[case]]\nmodel = "here.onnx"\n'
         'runtime = "onxx"\n[[case]]\nmodel = "a.doc"\n[[case]]\nmodel = "here.onnx"\nbatch = 2\n'
     )
-    kind, found = files.check_file(path)
-    assert (kind, [(one.section[-1], one.key) for one in found]) == (
+    kind, all_mistakes = files.check_file(path)
+    assert (kind, [(mistake.section[-1], mistake.key) for mistake in all_mistakes]) == (
         "suite",
         [("2", "model"), ("2", "images"), ("3", "runtime"), ("4", ""), ("5", "")],
     )
-    assert "batch is for offline" in found[-1].what
+    assert "batch is for offline" in all_mistakes[-1].what
 
 
 def test_what_is_wrong_beyond_the_keys_is_named_beside_wrong_keys(tmp_path):
     """The case with the typo and the one without its file; a device on no circuit beside one with a key too many."""
     path = tmp_path / "suite.toml"
     path.write_text('name = "s"\n[[case]]\nmodel = "gone.onnx"\nthread = 2\n[[case]]\nmodel = "too.onnx"\nthreads = [1, 0]\n')
-    assert [(one.section[-1], one.key) for one in files.check_file(path)[1]] == [
+    assert [(mistake.section[-1], mistake.key) for mistake in files.check_file(path)[1]] == [
         ("1", "thread"), ("2", "threads"), ("1", "model"), ("2", "model"),
     ]  # fmt: skip
     path.write_text('fleet = "f"\n[device.a]\ncircuit = "x"\nbord = "pi5"\n')
-    assert [one.what.split(":")[0] for one in files.check_file(path)[1]] == ["no such key", "device 'a' is on unknown circuit 'x'"]
+    assert [mistake.what.split(":")[0] for mistake in files.check_file(path)[1]] == ["no such key", "device 'a' is on unknown circuit 'x'"]
 
 
 def test_faults_beyond_the_keys_are_all_named(tmp_path):
     """Two in rules, two in a fleet file."""
     path = tmp_path / "rules.toml"
     path.write_text('[[rule]]\nname = "a"\nkind = "limit"\n[[rule]]\nname = "a"\nkind = "step"\nchannels = ["gone"]\n')
-    assert [one.what.split(":")[0] for one in files.check_file(path)[1]] == [
+    assert [mistake.what.split(":")[0] for mistake in files.check_file(path)[1]] == [
         "rule 'a' (limit) needs either above or below", "rule 'a' names the unknown channel 'gone'", "the name 'a' is used twice",
     ]  # fmt: skip
     path.write_text('fleet = "f"\n[device.a]\ncircuit = "x"\nserial = "1"\n[device.b]\nserial = "1"\n')
-    assert [one.what for one in files.check_file(path)[1]] == [
+    assert [mistake.what for mistake in files.check_file(path)[1]] == [
         "device 'a' is on unknown circuit 'x': add [circuit.x]", "'a' and 'b' have the same serial '1'",
     ]  # fmt: skip
 

@@ -69,10 +69,10 @@ def test_it_is_healthy_once_it_imports_reads_and_is_connected(world):
     assert wait_until(lambda: (handler.poll(), "broker" in (world.said()["reason"] or ""))[1])
     world.is_connected = True
     assert looked(world, handler, "healthy")
-    said = world.said()
-    assert (said["release"], said["pid"], said["reason"]) == ("2.0", os.getpid(), None)
-    assert supervisor._is_running(said)
-    assert not supervisor._is_running({**said, "started_ticks": said["started_ticks"] + 1})
+    report = world.said()
+    assert (report["release"], report["pid"], report["reason"]) == ("2.0", os.getpid(), None)
+    assert supervisor._is_running(report)
+    assert not supervisor._is_running({**report, "started_ticks": report["started_ticks"] + 1})
     handler.close()
 
 
@@ -104,8 +104,8 @@ def test_a_release_that_was_healthy_does_not_import_all_again(world):
     """At each start of a board that measures that would take its time; after a switch the supervisor has taken the word away."""
     world.is_connected = True
     assert looked(world, world.handler(), "healthy")
-    again = world.handler(IMPORTS_BADLY)
-    again.poll()
+    restarted = world.handler(IMPORTS_BADLY)
+    restarted.poll()
     assert world.said()["state"] == "healthy"
     (world.home / "update" / "healthy.json").unlink()
     assert looked(world, world.handler(IMPORTS_BADLY), "broken")

@@ -24,10 +24,10 @@ BUNDLE = Content(sha256="a" * 64, size_bytes=10, name="edgemeter.tar")
 @pytest.fixture
 def board(tmp_path):
     """Return a board with a supervisor's lock held and its folder made."""
-    made = Board(tmp_path)
-    with (made.root / "supervisor.lock").open("w") as lock:
+    board = Board(tmp_path)
+    with (board.root / "supervisor.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        yield made
+        yield board
 
 
 def release(board, version="1.5"):
@@ -35,7 +35,7 @@ def release(board, version="1.5"):
     return InstalledRelease(board.root, version)
 
 
-def wanted(version="2.0", *, even_if=(), job="update-1", attempt=1):
+def update_order(version="2.0", *, even_if=(), job="update-1", attempt=1):
     """Return an order."""
     return Order(job=job, attempt=attempt, version=1, work=Update(version=version, bundle=BUNDLE, even_if=even_if), timeout_s=60.5)
 
@@ -43,7 +43,7 @@ def wanted(version="2.0", *, even_if=(), job="update-1", attempt=1):
 def test_a_bundle_that_fits_is_asked_for(board):
     """Its hash, its version, nothing else; asked again, the update request is the same."""
     for _ in range(2):
-        order.carry_out(wanted(even_if=("bad", "older", "bad")), board.bundle("2.0"), board.home, release(board))
+        order.carry_out(update_order(even_if=("bad", "older", "bad")), board.bundle("2.0"), board.home, release(board))
     assert board.said("wanted") == {
         "job": "update-1",
         "attempt": 1,
@@ -66,7 +66,7 @@ def test_a_bundle_of_another_key_version_or_with_one_changed_byte_is_refused(boa
         (board.bundle("2.1"), r"holds version 2\.1"),
     ):
         with pytest.raises(ConfigError, match=why):
-            order.carry_out(wanted(), bundle, board.home, release(board))
+            order.carry_out(update_order(), bundle, board.home, release(board))
     assert board.said("wanted") == {}
 
 
@@ -79,15 +79,15 @@ def test_a_bundle_for_another_device_or_with_an_unknown_field_is_refused(board):
         ("shell", "reboot", "a form this agent does not know"),
     ]:
         with table_row(field), pytest.raises(ConfigError, match=why):
-            order.carry_out(wanted(), board.bundle("2.0", manifest={field: value}), board.home, release(board))
+            order.carry_out(update_order(), board.bundle("2.0", manifest={field: value}), board.home, release(board))
         assert board.said("wanted") == {}, f"{field!r}"
 
 
-@pytest.mark.parametrize("held", [b"", b"x" * 2000, b"\0" * 10240])
-def test_what_is_no_bundle_is_refused(board, tmp_path, held):
+@pytest.mark.parametrize("content", [b"", b"x" * 2000, b"\0" * 10240])
+def test_what_is_no_bundle_is_refused(board, tmp_path, content):
     """Empty, garbled, an empty archive."""
     path = tmp_path / "bundle.tar"
-    path.write_bytes(held)
+    path.write_bytes(content)
     with pytest.raises(ConfigError, match="not a bundle"):
         order.read_manifest(path, release(board))
     with pytest.raises(ConfigError, match="not a bundle"):
@@ -101,22 +101,22 @@ def test_an_older_version_and_a_bad_one_are_refused_unless_allowed(board):
     (board.home / "update" / "bad.json").write_text(json.dumps(bad))
     for version, even_if, why in (("1.4", ("bad",), "older than the running 1.5"), ("2.0", ("older",), "it crashed")):
         with pytest.raises(ConfigError, match=why):
-            order.check(wanted(version, even_if=even_if).work, board.home, release(board))
+            order.check(update_order(version, even_if=even_if).work, board.home, release(board))
     assert update_release.bad_versions(board.home) == {"2.0": "it crashed"}
-    order.check(wanted("1.4", even_if=("older",)).work, board.home, release(board))
-    order.check(wanted("2.0", even_if=("bad",)).work, board.home, release(board))
-    order.check(wanted("3.0").work, board.home, release(board))
+    order.check(update_order("1.4", even_if=("older",)).work, board.home, release(board))
+    order.check(update_order("2.0", even_if=("bad",)).work, board.home, release(board))
+    order.check(update_order("3.0").work, board.home, release(board))
 
 
 def test_without_a_supervisor_the_order_is_refused(tmp_path):
     """No release at all, nobody who holds the lock, no folder to ask in."""
     board = Board(tmp_path)
-    for here in (None, release(board)):
+    for running in (None, release(board)):
         with pytest.raises(UnavailableError, match=r"installed|edgemeter-supervisor\.service"):
-            order.carry_out(wanted(), board.bundle("2.0"), board.home, here)
+            order.carry_out(update_order(), board.bundle("2.0"), board.home, running)
     (board.root / "supervisor.lock").touch()
     with pytest.raises(UnavailableError, match="no supervisor runs"):
-        order.check(wanted().work, board.home, release(board))
+        order.check(update_order().work, board.home, release(board))
 
 
 def test_another_kind_of_work_is_no_update(board):
@@ -129,24 +129,24 @@ def test_another_kind_of_work_is_no_update(board):
 def test_the_outcome_is_reported_to_the_job_that_requested_it(board):
     """Not to an earlier attempt, and not from half a file; an order that ended is not requested again."""
     outcome = board.home / "update" / "outcome.json"
-    assert order.came_of(wanted(), board.home) is None
+    assert order.came_of(update_order(), board.home) is None
     outcome.write_text("{")
-    assert order.came_of(wanted(), board.home) is None
+    assert order.came_of(update_order(), board.home) is None
     document = {"job": "update-1", "attempt": 1, "version": "2.0", "from": "1.5", "state": "failed", "reason": "rolled back", "ended_ns": 1}
     outcome.write_text(json.dumps(document))
-    assert order.came_of(wanted(attempt=2), board.home) is None
-    assert order.came_of(wanted(), board.home) == ("failed", "rolled back")
-    order.carry_out(wanted(), board.bundle("2.0"), board.home, release(board))
+    assert order.came_of(update_order(attempt=2), board.home) is None
+    assert order.came_of(update_order(), board.home) == ("failed", "rolled back")
+    order.carry_out(update_order(), board.bundle("2.0"), board.home, release(board))
     assert board.said("wanted") == {}
 
 
 def test_an_update_request_is_withdrawn_by_the_job_that_made_it(board):
     """As long as it is there."""
-    order.carry_out(wanted(), board.bundle("2.0"), board.home, release(board))
-    order.withdraw(wanted(job="another"), board.home)
+    order.carry_out(update_order(), board.bundle("2.0"), board.home, release(board))
+    order.withdraw(update_order(job="another"), board.home)
     assert board.said("wanted")["job"] == "update-1"
     for _ in range(2):
-        order.withdraw(wanted(), board.home)
+        order.withdraw(update_order(), board.home)
     assert board.said("wanted") == {}
 
 
@@ -154,5 +154,5 @@ def test_an_update_request_is_withdrawn_by_the_job_that_made_it(board):
 def test_the_imports_are_those_of_the_runtimes_that_are_here():
     """In a process of its own; here they import."""
     command = [sys.executable, "-m", "edgemeter.agent.update.imports"]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=900)
-    assert (done.returncode, done.stdout) == (0, "")
+    completed = subprocess.run(command, capture_output=True, text=True, check=False, timeout=900)
+    assert (completed.returncode, completed.stdout) == (0, "")

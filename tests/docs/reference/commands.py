@@ -22,28 +22,28 @@ Exit status: 0 done, 1 failed, 2 wrong usage, 130 interrupted. Environment varia
 
 def page() -> str:
     """Return the page."""
-    found = "".join(f"\n{'#' * min(2 + path.count(' ') - 1, 4)} {path}\n\n{_command(path, one)}" for path, one in commands(cli))
-    return f"{HEAD}{found}"
+    sections = "".join(f"\n{'#' * min(2 + path.count(' ') - 1, 4)} {path}\n\n{_command(path, command)}" for path, command in commands(cli))
+    return f"{HEAD}{sections}"
 
 
 def commands(group: click.Group, path: str = "edgemeter") -> Iterator[tuple[str, click.Command]]:
     """Yield each command below a group with its full name, groups before what is in them."""
     for name in group.list_commands(click.Context(group)):
-        one = group.get_command(click.Context(group), name)
-        if one is None:
+        command = group.get_command(click.Context(group), name)
+        if command is None:
             continue
-        yield f"{path} {name}", one
-        if isinstance(one, ModalCommand):
-            yield from ((f"{path} {name} {flag}", resolve_name(place)) for flag, place in one.modes.items())
-        if isinstance(one, click.Group):
-            yield from commands(one, f"{path} {name}")
+        yield f"{path} {name}", command
+        if isinstance(command, ModalCommand):
+            yield from ((f"{path} {name} {flag}", resolve_name(address)) for flag, address in command.modes.items())
+        if isinstance(command, click.Group):
+            yield from commands(command, f"{path} {name}")
 
 
-def _command(path: str, one: click.Command) -> str:
-    words, _, example = inspect.cleandoc(one.help or "").partition("Example: ")
-    arguments = [_argument(param) for param in one.params if isinstance(param, click.Argument)]
-    usage = " ".join([path, *arguments, *(["COMMAND"] if isinstance(one, click.Group) else [])])
-    options = [_option(param) for param in one.params if isinstance(param, click.Option)]
+def _command(path: str, command: click.Command) -> str:
+    words, _, example = inspect.cleandoc(command.help or "").partition("Example: ")
+    arguments = [_argument(param) for param in command.params if isinstance(param, click.Argument)]
+    usage = " ".join([path, *arguments, *(["COMMAND"] if isinstance(command, click.Group) else [])])
+    options = [_option(param) for param in command.params if isinstance(param, click.Option)]
     text = f"{_prose(words)}\n\n```text\n{usage}{' [OPTIONS]' if options else ''}\n```\n"
     text += f"\nExample: `{' '.join(example.split())}`\n" if example else ""
     return text + (f"\n{table(['option', 'meaning'], options)}" if options else "")
@@ -54,19 +54,19 @@ def _prose(words: str) -> str:
     return re.sub(r"^\b\n", "", words.replace("\b\n", ""), flags=re.MULTILINE).strip()
 
 
-def _argument(one: click.Argument) -> str:
-    name = (one.metavar or one.name or "").upper()
-    return f"{name if one.required else f'[{name}]'}{'...' if one.nargs == -1 else ''}"
+def _argument(argument: click.Argument) -> str:
+    name = (argument.metavar or argument.name or "").upper()
+    return f"{name if argument.required else f'[{name}]'}{'...' if argument.nargs == -1 else ''}"
 
 
-def _option(one: click.Option) -> tuple[str, str]:
-    names = "/".join([*one.opts, *one.secondary_opts])
-    kind = "" if one.is_flag or one.count else f" {one.metavar or _kind(one.type)}"
-    default = f" Default: {one.default}." if one.show_default and one.default is not None and not callable(one.default) else ""
-    variables = [one.envvar] if isinstance(one.envvar, str) else list(one.envvar or ())
+def _option(option: click.Option) -> tuple[str, str]:
+    names = "/".join([*option.opts, *option.secondary_opts])
+    kind = "" if option.is_flag or option.count else f" {option.metavar or _kind(option.type)}"
+    default = f" Default: {option.default}." if option.show_default and option.default is not None and not callable(option.default) else ""
+    variables = [option.envvar] if isinstance(option.envvar, str) else list(option.envvar or ())
     environment = f" Environment: {', '.join(f'`{name}`' for name in variables)}." if variables else ""
-    required = " Required." if one.required else ""
-    return f"`{names}{kind}`", f"{(one.help or '').strip()}{default}{required}{environment}".replace("<", "&lt;")
+    required = " Required." if option.required else ""
+    return f"`{names}{kind}`", f"{(option.help or '').strip()}{default}{required}{environment}".replace("<", "&lt;")
 
 
 def _kind(kind: Any) -> str:

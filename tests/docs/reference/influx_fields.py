@@ -39,11 +39,17 @@ def rows() -> Iterator[tuple[str, ...]]:
     for name in sorted({*point_schema.TAGS, *case_tags.CASE_TAGS}):
         yield "run", "tag", name, "text", TEXTS.get(name) or f"`{point_schema.TAGS[name]}` of the record"
     meaning = dict(descriptions("RunRecord"))
-    for one in point_schema.every_field(point_schema.RECORD):
-        star = " \\*" if one.name in point_schema.FIGURES else ""
-        yield "run", "field", one.name + star, "JSON text" if one.kind == "json" else one.kind, meaning[one.name]
-        for key, name in one.by_name.items():
-            yield "run", "field", name, one.by_name_kind or "", f"`{key}` of `{one.name}`"
+    for point_field in point_schema.every_field(point_schema.RECORD):
+        star = " \\*" if point_field.name in point_schema.FIGURES else ""
+        yield (
+            "run",
+            "field",
+            point_field.name + star,
+            "JSON text" if point_field.kind == "json" else point_field.kind,
+            meaning[point_field.name],
+        )
+        for key, name in point_field.by_name.items():
+            yield "run", "field", name, point_field.by_name_kind or "", f"`{key}` of `{point_field.name}`"
     for figure in point_schema.WORKED_OUT:
         yield "run", "field", f"{figure.name} \\*", "boolean" if figure.is_truth else "float", f"{figure.title}, worked out from the record"
     yield "run", "field", f"{point_schema.ENERGY_PROVENANCE} \\*", "text", "measured, replayed, estimated, modelled or published"
@@ -54,7 +60,7 @@ def rows() -> Iterator[tuple[str, ...]]:
         (status_points.COLLECTOR, status_points.COLLECTOR_TAGS, status_points.COLLECTOR_FIELDS),
     ):
         yield from ((measurement, "tag", name, "text", f"the {name}") for name in tags)
-        yield from ((measurement, "field", one.name, one.kind, one.description) for one in fields)
+        yield from ((measurement, "field", field.name, field.kind, field.description) for field in fields)
     for name, text in (("kind", "`step`, or what changed: firmware, kernel, ..."), ("device", "the device"), ("fleet", "the fleet")):
         yield "change", "tag", name, "text", text
     yield "change", "field", "text", "text", "the change in words"

@@ -68,9 +68,15 @@ def metrics_page() -> str:
     with tempfile.TemporaryDirectory() as folder:
         ledger = Path(folder) / "ledger.sqlite"
         SqliteLedger(ledger).close()
-        found = list(Collector(parse_address("127.0.0.1:1", environ={}), ledger).metrics())
-    rows = [(f"`{one.prefix}{one.name}`", one.kind, f"`{one.label}`" if one.label else "", one.description) for one in found]
-    trends = [(f"`{name}`", one.title, one.unit or "1", f"{one.worse} is worse", f"{one.matters:g}") for name, one in METRICS.items()]
+        metrics = list(Collector(parse_address("127.0.0.1:1", environ={}), ledger).metrics())
+    rows = [
+        (f"`{metric.prefix}{metric.name}`", metric.kind, f"`{metric.label}`" if metric.label else "", metric.description)
+        for metric in metrics
+    ]
+    trends = [
+        (f"`{name}`", metric.title, metric.unit or "1", f"{metric.worse} is worse", f"{metric.matters:g}")
+        for name, metric in METRICS.items()
+    ]
     return (
         f"{METRICS_HEAD}\n{table(['metric', 'kind', 'label', 'meaning'], rows)}{HEALTH}{TRENDS}"
         f"{table(['metric', 'figure', 'unit', 'direction', 'smallest difference'], trends)}"
@@ -119,12 +125,12 @@ def _named(struct: type) -> str:
 
 def _structs() -> list[type[msgspec.Struct]]:
     """Return the messages, each followed by the structs in it that were not shown before."""
-    found: dict[type[msgspec.Struct], None] = {}
+    structs: dict[type[msgspec.Struct], None] = {}
 
     def add(struct: type[msgspec.Struct]) -> None:
-        if struct in found:
+        if struct in structs:
             return
-        found[struct] = None
+        structs[struct] = None
         for annotation in get_type_hints(struct).values():
             for inner in _inside(annotation):
                 add(inner)
@@ -132,7 +138,7 @@ def _structs() -> list[type[msgspec.Struct]]:
     for kind in (*MESSAGES.values(), (messages.CampaignProgress,)):
         for struct in kind:
             add(struct)
-    return list(found)
+    return list(structs)
 
 
 def _inside(annotation: Any) -> list[type[msgspec.Struct]]:
@@ -144,8 +150,8 @@ def _inside(annotation: Any) -> list[type[msgspec.Struct]]:
 def _fields(struct: type[msgspec.Struct]) -> str:
     hints = get_type_hints(struct)
     rows = [
-        (f"`{one.encode_name}`", _type(hints[one.name]), unit_of(one.name), "required" if one.required else "")
-        for one in msgspec.structs.fields(struct)
+        (f"`{field.encode_name}`", _type(hints[field.name]), unit_of(field.name), "required" if field.required else "")
+        for field in msgspec.structs.fields(struct)
     ]
     tag = struct.__struct_config__.tag
     rows = [("`type`", f"`{tag}`", "", "required"), *rows] if tag else rows
@@ -163,8 +169,8 @@ def _type(annotation: Any) -> str:
     if origin is dict:
         return f"map to {_type(arguments[1])}"
     if origin in (tuple, list):
-        shown = [_type(one) for one in arguments if one is not Ellipsis]
-        return f"list of {shown[0]}" if len(shown) == 1 else f"[{', '.join(shown)}]"
+        kinds = [_type(argument) for argument in arguments if argument is not Ellipsis]
+        return f"list of {kinds[0]}" if len(kinds) == 1 else f"[{', '.join(kinds)}]"
     if arguments and not isinstance(arguments[0], str):
-        return " or ".join(_type(one) for one in arguments)
-    return ", ".join(f"`{one}`" for one in arguments) or "any"
+        return " or ".join(_type(argument) for argument in arguments)
+    return ", ".join(f"`{argument}`" for argument in arguments) or "any"

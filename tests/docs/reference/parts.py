@@ -55,25 +55,25 @@ def runtimes_page() -> str:
     """Return the page of runtimes."""
     suffixes = {name: [f"`{suffix}`" for suffix in FORMATS if name in READERS[suffix]] for name in runtimes.RUNTIMES}
     rows = [
-        (f"[`{name}`](#{anchor(name)})", ", ".join(suffixes[name]), _first(_module(place).__doc__))
-        for name, place in runtimes.RUNTIMES.items()
+        (f"[`{name}`](#{anchor(name)})", ", ".join(suffixes[name]), _first(_module(address).__doc__))
+        for name, address in runtimes.RUNTIMES.items()
     ]
     text = RUNTIMES_HEAD + table(["runtime", "reads", "what it is"], rows)
-    return text + "".join(f"\n## {name}\n\n{_words(_module(place))}\n" for name, place in runtimes.RUNTIMES.items())
+    return text + "".join(f"\n## {name}\n\n{_words(_module(address))}\n" for name, address in runtimes.RUNTIMES.items())
 
 
 def generators_page() -> str:
     """Return the page of generators."""
-    rows = [(f"[`{name}`](#{anchor(name)})", _first(_module(place).__doc__)) for name, place in generators.GENERATORS.items()]
+    rows = [(f"[`{name}`](#{anchor(name)})", _first(_module(address).__doc__)) for name, address in generators.GENERATORS.items()]
     text = GENERATORS_HEAD + table(["generator", "what it is"], rows)
-    return text + "".join(f"\n## {name}\n\n{_words(_module(place))}\n" for name, place in generators.GENERATORS.items())
+    return text + "".join(f"\n## {name}\n\n{_words(_module(address))}\n" for name, address in generators.GENERATORS.items())
 
 
 def decoders_page() -> str:
     """Return the page of decoders: an overview, then their words, those of one module together."""
     by_module: dict[str, list[str]] = {}
-    for name, place in decoders.DECODERS.items():
-        by_module.setdefault(place.partition(":")[0], []).append(name)
+    for name, address in decoders.DECODERS.items():
+        by_module.setdefault(address.partition(":")[0], []).append(name)
     rows = [
         (f"[`{name}`](#{anchor(', '.join(names))})", _first(_module(f"{module}:").__doc__))
         for module, names in by_module.items()
@@ -93,11 +93,11 @@ def _sensor(name: str, level: int) -> str:
 def _beside(name: str) -> tuple[str, ...]:
     """Return the sensors of the same module."""
     module = power.SENSORS[name].partition(":")[0]
-    return tuple(one for one, place in power.SENSORS.items() if place.partition(":")[0] == module)
+    return tuple(sensor for sensor, address in power.SENSORS.items() if address.partition(":")[0] == module)
 
 
-def _module(place: str) -> ModuleType:
-    module: ModuleType = resolve_name(place.partition(":")[0])
+def _module(address: str) -> ModuleType:
+    module: ModuleType = resolve_name(address.partition(":")[0])
     return module
 
 

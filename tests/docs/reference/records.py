@@ -28,14 +28,14 @@ def page() -> str:
 
 
 def _in_order(parts: Mapping[str, Any], first: str) -> Iterator[str]:
-    ahead, seen = [first], {first}
+    ahead, names = [first], {first}
     while ahead:
         name = ahead.pop(0)
         yield name
         for kind in parts[name]["properties"].values():
             for other in _references(kind):
-                if other not in seen:
-                    seen.add(other)
+                if other not in names:
+                    names.add(other)
                     ahead.append(other)
 
 
@@ -43,7 +43,7 @@ def _references(kind: Mapping[str, Any]) -> list[str]:
     if "$ref" in kind:
         return [kind["$ref"].rsplit("/", 1)[1]]
     inner = [*kind.get("anyOf", ()), *(kind[key] for key in ("items", "additionalProperties") if isinstance(kind.get(key), dict))]
-    return [name for one in [*inner, *kind.get("prefixItems", ())] for name in _references(one)]
+    return [name for part in [*inner, *kind.get("prefixItems", ())] for name in _references(part)]
 
 
 def _type(kind: Mapping[str, Any]) -> str:
@@ -51,11 +51,11 @@ def _type(kind: Mapping[str, Any]) -> str:
         name = kind["$ref"].rsplit("/", 1)[1]
         return f"[{name}](#{anchor(name)})"
     if "anyOf" in kind:
-        return " or ".join(_type(one) for one in kind["anyOf"])
+        return " or ".join(_type(option) for option in kind["anyOf"])
     if "enum" in kind:
-        return ", ".join(f"`{one}`" for one in kind["enum"])
+        return ", ".join(f"`{word}`" for word in kind["enum"])
     if kind.get("type") == "array":
-        pair = [_type(one) for one in kind.get("prefixItems", ())]
+        pair = [_type(item) for item in kind.get("prefixItems", ())]
         return (
             f"list of {', '.join(pair)}" if pair else f"list of {_type(kind['items'])}" if isinstance(kind.get("items"), dict) else "list"
         )

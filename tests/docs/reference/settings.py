@@ -36,9 +36,11 @@ def page() -> str:
     """Return the page."""
     text = HEAD
     for reader, group in VARIABLES.items():
-        rows = [(f"`{name}`", one.meaning + (" (secret)" if one.secret else ""), one.default) for name, one in group.items()]
+        rows = [
+            (f"`{name}`", variable.meaning + (" (secret)" if variable.secret else ""), variable.default) for name, variable in group.items()
+        ]
         text += f"\nRead by {reader}:\n\n{table(['variable', 'what it sets', 'default'], rows)}"
-    for kind, one in FILES.items():
-        text += f"\n## File: {one.what}\n\n{PURPOSES[kind]} `edgemeter config sample {kind}` prints this sample:\n"
+    for kind, file in FILES.items():
+        text += f"\n## File: {file.what}\n\n{PURPOSES[kind]} `edgemeter config sample {kind}` prints this sample:\n"
         text += f"\n```toml\n{sample(kind)}```\n"
     return text

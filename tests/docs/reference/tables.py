@@ -20,8 +20,8 @@ def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
 
 def unit_of(name: str) -> str:
     """Return the unit in a field's name, empty without one."""
-    found = [end for end in UNITS if name.endswith(end)]
-    return UNITS[max(found, key=len)] if found else ""
+    ends = [end for end in UNITS if name.endswith(end)]
+    return UNITS[max(ends, key=len)] if ends else ""
 
 
 def anchor(heading: str) -> str:

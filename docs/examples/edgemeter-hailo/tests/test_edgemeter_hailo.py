@@ -31,9 +31,9 @@ def written(path, streams):
 @pytest.fixture
 def runtime():
     """Return a runtime that is closed at the end."""
-    made = create("hailo")
-    yield made
-    made.close()
+    runtime = create("hailo")
+    yield runtime
+    runtime.close()
 
 
 @pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.__name__)
@@ -44,9 +44,9 @@ def test_contract(check, tmp_path):
 
 def test_formats_and_quantisation_are_the_files(runtime):
     """The device's inputs and outputs are not converted on the way."""
-    found = runtime.load(MODEL, Options())
-    assert (found.package, found.version, found.backend, found.facts) == ("hailort", "4.23.0", "hailo", {"devices": "0000:01:00.0"})
-    (output,) = found.outputs
+    loaded = runtime.load(MODEL, Options())
+    assert (loaded.package, loaded.version, loaded.backend, loaded.facts) == ("hailort", "4.23.0", "hailo", {"devices": "0000:01:00.0"})
+    (output,) = loaded.outputs
     assert (output.dtype, output.scale, output.zero_point) == ("uint8", 0.5, 3)
 
 
@@ -64,8 +64,8 @@ def test_boxes_of_the_runtimes_own_suppression_are_one_array(runtime, tmp_path):
             }
         ],
     }
-    found = runtime.load(written(tmp_path / "nms.hef", streams), Options())
-    assert [(info.shape, info.dtype) for info in found.outputs] == [((1, 2, 5, 3), "float32")]
+    loaded = runtime.load(written(tmp_path / "nms.hef", streams), Options())
+    assert [(info.shape, info.dtype) for info in loaded.outputs] == [((1, 2, 5, 3), "float32")]
     runtime.bind([X])()
     assert [output.shape for output in runtime.outputs()] == [(1, 2, 5, 3)]
     runtime.close()

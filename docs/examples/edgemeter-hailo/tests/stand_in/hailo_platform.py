@@ -97,9 +97,13 @@ class InferModel:
         if magic != 0x01484546:
             raise HailoRTInvalidHEFException("Invalid HEF. See hailort.log for more information")
         self.device = device
-        self.inputs = [Stream(one) for one in about["inputs"]]
-        self.outputs = [Stream(one) for one in about["outputs"]]
-        boxes = [SimpleNamespace(name=one["name"], nms_shape=SimpleNamespace(**one["nms"])) for one in about["outputs"] if "nms" in one]
+        self.inputs = [Stream(stream) for stream in about["inputs"]]
+        self.outputs = [Stream(stream) for stream in about["outputs"]]
+        boxes = [
+            SimpleNamespace(name=stream["name"], nms_shape=SimpleNamespace(**stream["nms"]))
+            for stream in about["outputs"]
+            if "nms" in stream
+        ]
         self.hef = SimpleNamespace(get_output_vstream_infos=lambda: boxes)
 
     @property
@@ -168,8 +172,8 @@ class ConfiguredInferModel:
         """Compute every output, in place."""
         if not self.model.device.is_open or timeout <= 0:
             raise HailoRTTimeout("Received a timeout - hailort has failed because a timeout had occurred")
-        for one in bindings:
-            given = one.input(self.model.input_names[0]).buffer
+        for binding in bindings:
+            array = binding.input(self.model.input_names[0]).buffer
             for name in self.model.output_names:
-                buffer = one.output(name).buffer
-                buffer[...] = np.resize(2 * given.astype(np.int64) + 1, buffer.shape).astype(buffer.dtype)
+                buffer = binding.output(name).buffer
+                buffer[...] = np.resize(2 * array.astype(np.int64) + 1, buffer.shape).astype(buffer.dtype)
