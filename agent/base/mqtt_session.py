@@ -113,10 +113,7 @@ class SessionProfile:
 
 
 class SessionEvents(Protocol):
-    """Callbacks from a session's network thread; none may raise, and only `received` may block (it stops the traffic).
-
-    A class that inherits from it ignores the events whose methods it does not have.
-    """
+    """Callbacks from a session's network thread; none may raise, and only `received` may block (it stops the traffic)."""
 
     def connected(self) -> None:
         """Take note that a connection is up: subscribe and publish here, each time."""

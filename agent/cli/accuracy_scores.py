@@ -15,7 +15,9 @@ from rich.console import Console
 from rich.table import Table
 
 from edgemeter.agent.base.errors import ConfigError
+from edgemeter.agent.base.figures import ABSENT
 from edgemeter.agent.base.metrics import metric_name
+from edgemeter.agent.base.terminal import print_text
 from edgemeter.agent.contract.record_accuracy import Accuracy, PartAccuracy, Robustness
 from edgemeter.agent.contract.record_conditions import Subset, Verdict
 from edgemeter.agent.contract.suite import Case
@@ -26,6 +28,7 @@ from edgemeter.agent.tasks.coco_ap import METRIC, METRICS, RECALL, Bounds, coco_
 from edgemeter.agent.tasks.groups import SMALLEST_GROUP
 from edgemeter.agent.verdict import accuracy_rules
 
+SEVERITIES = 5
 # What the value of a metric is called beside its details.
 NAMES = {METRIC: "ap"}
 
@@ -151,10 +154,6 @@ def per_class(accuracy: Accuracy) -> dict[str, float | None]:
     return named
 
 
-ABSENT = "-"
-SEVERITIES = 5
-
-
 def show(scored: AccuracyScores, console: Console | None = None, *, with_classes: bool) -> None:
     """Print all of it, the classes only where they are asked for: there may be a thousand."""
     console = console or Console()
@@ -181,8 +180,7 @@ def show(scored: AccuracyScores, console: Console | None = None, *, with_classes
             console.print(f"a group of fewer than {SMALLEST_GROUP} {counted_in} gets no figure", markup=False, highlight=False)
     if gap := accuracy.group_gap:
         bounds_of_gap = _bounds(gap.low, gap.high) or f"(no bounds, {gap.reason})"
-        text = f"largest gap: {gap.best} {_figure(gap.value)} above {gap.worst} {bounds_of_gap}"
-        console.print(text, markup=False, highlight=False, soft_wrap=True)
+        print_text(console, f"largest gap: {gap.best} {_figure(gap.value)} above {gap.worst} {bounds_of_gap}")
     if accuracy.per_class and with_classes:
         console.print(_parts("class", metric, accuracy.per_class))
     if accuracy.robustness:
@@ -216,10 +214,10 @@ def _corruptions(metric: str, clean: float, robustness: Robustness) -> Table:
     return _table(drop, headings, rows)
 
 
-def mean(values: Iterable[float | None]) -> float | None:
+def mean(values: Sequence[float | None]) -> float | None:
     """Return the mean of the figures; None unless all are there."""
-    figures = list(values)
-    return None if not figures or None in figures else sum(value for value in figures if value is not None) / len(figures)
+    figures = [value for value in values if value is not None]
+    return sum(figures) / len(figures) if figures and len(figures) == len(values) else None
 
 
 def _table(title: str | None, headings: Sequence[str], rows: Iterable[Sequence[str]]) -> Table:

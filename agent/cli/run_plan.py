@@ -16,11 +16,6 @@ def expected_run_s(case: Case) -> float:
     return START_S + (SHORTEST_WARM_UP_S + case.warm_up_seconds) / 2 + case.seconds
 
 
-def _may_idle(case: Case) -> bool:
-    """Return whether a run may be long enough for an energy, so that it idles: one of 64 single queries never is."""
-    return case.seconds > 0 or case.output_tokens is not None or case.scenario != "single_stream"
-
-
 def announcement(cases: Sequence[Case]) -> str:
     """Return what will be measured, and how long that takes, in one line."""
     labels = [case.label for case in cases[:LABELS_SHOWN]]
@@ -31,17 +26,22 @@ def announcement(cases: Sequence[Case]) -> str:
 
 def expectation(cases: Sequence[Case], runs: Sequence[int]) -> str:
     """Return how many runs there are at most and how long they take, in words; `runs` are those of each case."""
-    least_s = sum((START_S + SHORTEST_WARM_UP_S + case.seconds) * number for case, number in zip(cases, runs, strict=True))
-    most_s = sum((START_S + case.warm_up_seconds + case.seconds) * number for case, number in zip(cases, runs, strict=True))
-    idle_s = sum(2 * case.idle_seconds * number for case, number in zip(cases, runs, strict=True) if _may_idle(case))
-    cool_s = sum(case.cool_down_limit_s * number for case, number in zip(cases, runs, strict=True) if case.start_below_c is not None)
-    generated = sum(case.queries * number for case, number in zip(cases, runs, strict=True) if case.output_tokens is not None)
-    also = [
+    least_s = most_s = idle_s = cool_s = 0.0
+    generated = 0
+    for case, number in zip(cases, runs, strict=True):
+        least_s += (START_S + SHORTEST_WARM_UP_S + case.seconds) * number
+        most_s += (START_S + case.warm_up_seconds + case.seconds) * number
+        # One of 64 single queries is never long enough for an energy, and does not idle.
+        if case.seconds > 0 or case.output_tokens is not None or case.scenario != "single_stream":
+            idle_s += 2 * case.idle_seconds * number
+        cool_s += case.cool_down_limit_s * number if case.start_below_c is not None else 0.0
+        generated += case.queries * number if case.output_tokens is not None else 0
+    extras = [
         f"what {generated:,} queries of a language model take" if generated else "",
         f"{duration(idle_s)} of idle if there is a power sensor" if idle_s else "",
         f"at most {duration(cool_s)} of cooling down" if cool_s else "",
         "the accuracy on the images" if any(case.images and case.accuracy != "never" for case in cases) else "",
         "a check against other kernels" if any(case.agreement != "never" for case in cases) else "",
     ]
-    extras = [extra for extra in also if extra]
-    return f"{count(sum(runs), 'run')}, {duration(least_s)} to {duration(most_s)}{', plus ' * bool(extras)}{', '.join(extras)}"
+    text = ", ".join(filter(None, extras))
+    return f"{count(sum(runs), 'run')}, {duration(least_s)} to {duration(most_s)}{', plus ' * bool(text)}{text}"
