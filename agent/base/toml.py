@@ -1,6 +1,7 @@
 """TOML files: read as typed documents, and written whole or not at all."""
 
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -31,7 +32,9 @@ def read_toml(
     try:
         return msgspec.convert(_content(text, complete), kind) if complete else msgspec.toml.decode(text, type=kind)
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
-        all_mistakes = _mistakes(text, kind, complete)
+        all_mistakes: list[Mistake] = []
+        with suppress(msgspec.MsgspecError, UnicodeDecodeError):
+            all_mistakes = mistakes(_content(text, complete), kind)
         count_text = f" (and {len(all_mistakes) - 1} more: `edgemeter config check FILE` lists them)" if len(all_mistakes) > 1 else ""
         raise ConfigError(
             f"{title} {str(path)!r}: {all_mistakes[0] if all_mistakes else error}: correct the key or value{count_text}"
@@ -57,13 +60,6 @@ def _content(text: bytes, complete: Complete | None) -> dict[str, Any]:
     if complete:
         complete(content)
     return content
-
-
-def _mistakes(text: bytes, kind: Any, complete: Complete | None) -> list[Mistake]:
-    try:
-        return mistakes(_content(text, complete), kind)
-    except (msgspec.MsgspecError, UnicodeDecodeError):
-        return []
 
 
 def toml_document(content: Mapping[str, Any]) -> str:

@@ -9,7 +9,7 @@ import os
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from edgemeter.agent.base.errors import ConfigError, EdgemeterError, UnavailableError
 
@@ -47,7 +47,7 @@ def signer(path: Path) -> Signer:
         ) from error
     if not isinstance(key, ed25519.Ed25519PrivateKey):
         raise ConfigError(f"the key in {str(path)!r} is not an Ed25519 key: make one with `edgemeter bundle keygen FILE`")
-    return Signer(key, _public_pem(key.public_key()))
+    return Signer(key, _public_bytes(key.public_key(), "PEM"))
 
 
 def keygen(path: Path) -> tuple[Path, str]:
@@ -60,16 +60,16 @@ def keygen(path: Path) -> tuple[Path, str]:
     serialization, ed25519 = _library()
     key = ed25519.Ed25519PrivateKey.generate()
     private = key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
-    public = path.with_name(path.name + ".pub")
+    public, public_pem = path.with_name(path.name + ".pub"), _public_bytes(key.public_key(), "PEM")
     try:
         if public.exists():
             raise FileExistsError(17, "File exists", str(public))
         with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
             file.write(private)
-        public.write_bytes(_public_pem(key.public_key()))
+        public.write_bytes(public_pem)
     except OSError as error:
         raise ConfigError(f"cannot write the key {str(error.filename or path)!r}: {error.strerror}: use another file") from error
-    return public, fingerprint(_public_pem(key.public_key()))
+    return public, fingerprint(public_pem)
 
 
 def fingerprint(public_pem: bytes) -> str:
@@ -79,9 +79,7 @@ def fingerprint(public_pem: bytes) -> str:
         UnavailableError: the library is not installed.
         ConfigError: it is not an Ed25519 public key in PEM.
     """
-    serialization, _ = _library()
-    der = _public_key(public_pem).public_bytes(serialization.Encoding.DER, serialization.PublicFormat.SubjectPublicKeyInfo)
-    return hashlib.sha256(der).hexdigest()
+    return hashlib.sha256(_public_bytes(_public_key(public_pem), "DER")).hexdigest()
 
 
 def fingerprint_of_file(path: Path) -> str:
@@ -128,10 +126,10 @@ def _public_key(public_pem: bytes) -> Any:
     return key
 
 
-def _public_pem(key: Any) -> bytes:
+def _public_bytes(key: Any, encoding: Literal["PEM", "DER"]) -> bytes:
     serialization, _ = _library()
-    pem: bytes = key.public_bytes(serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo)
-    return pem
+    content: bytes = key.public_bytes(getattr(serialization.Encoding, encoding), serialization.PublicFormat.SubjectPublicKeyInfo)
+    return content
 
 
 def _key_file(path: Path) -> bytes:
@@ -143,10 +141,9 @@ def _key_file(path: Path) -> bytes:
 
 def _library() -> tuple[Any, Any]:
     """Return the library's modules for reading keys and for Ed25519."""
+    primitives = "cryptography.hazmat.primitives"
     try:
-        return import_module("cryptography.hazmat.primitives.serialization"), import_module(
-            "cryptography.hazmat.primitives.asymmetric.ed25519"
-        )
+        return import_module(f"{primitives}.serialization"), import_module(f"{primitives}.asymmetric.ed25519")
     except ImportError as error:
         raise UnavailableError("signatures need the library cryptography: pip install 'edgemeter[sign]'") from error
 

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from rich.table import Table
 
     from edgemeter.agent.contract.record import RunRecord
-    from edgemeter.agent.session.in_turn import MeasuredInTurn, Side
+    from edgemeter.agent.session.in_turn import MeasuredInTurn
 
 # They are called A to Z.
 MOST_MODELS = 26
@@ -80,8 +80,7 @@ def measure_models(
 
     if not 2 <= len(models) <= MOST_MODELS:
         raise ConfigError(f"give two models or more (at most {MOST_MODELS}), not {len(models)}: edgemeter compare A B")
-    results = [path for path in models if _is_result(path)]
-    if results:
+    if results := [path for path in models if _is_result(path)]:
         raise ConfigError(
             f"{str(results[0])!r} is not a model: compare models with models, or results with results (`edgemeter run --output`)"
         )
@@ -117,16 +116,16 @@ def _is_result(path: Path) -> bool:
 
 def show(comparison: "MeasuredInTurn", console: "Console") -> None:
     """Print a row for each side, a sentence for each but the first, and what does not count, is missing or doubtful."""
+    from edgemeter.agent.base.terminal import print_text
+
     console.print(_table(comparison))
-    for contrast in comparison.contrasts:
-        console.print(f"{contrast.sentence}.", markup=False, highlight=False, soft_wrap=True)
-    for line in _notes(comparison):
-        console.print(line, markup=False, highlight=False, soft_wrap=True)
+    for line in (*(f"{contrast.sentence}." for contrast in comparison.contrasts), *_notes(comparison)):
+        print_text(console, line)
 
 
 def _table(comparison: "MeasuredInTurn") -> "Table":
     from edgemeter.agent.base import decision
-    from edgemeter.agent.base.figures import plain_digits
+    from edgemeter.agent.base.figures import plain_digits, span
     from edgemeter.agent.base.metrics import metric_name
     from edgemeter.agent.base.terminal import plain_table
 
@@ -146,7 +145,7 @@ def _table(comparison: "MeasuredInTurn") -> "Table":
             side.label,
             str(len(side.p50_ms)),
             plain_digits(side.median_ms),
-            _interval(side),
+            "-" if side.low_ms is None or side.high_ms is None else span(side.low_ms, side.high_ms),
             change.get("latency", ""),
             "-" if side.accuracy_value is None else f"{side.accuracy_value:.4f}",
             change.get("accuracy", ""),
@@ -155,12 +154,6 @@ def _table(comparison: "MeasuredInTurn") -> "Table":
             plain_digits(side.peak_mb, 3),
         )
     return table
-
-
-def _interval(side: "Side") -> str:
-    from edgemeter.agent.base.figures import span
-
-    return "-" if side.low_ms is None or side.high_ms is None else span(side.low_ms, side.high_ms)
 
 
 def _notes(comparison: "MeasuredInTurn") -> list[str]:

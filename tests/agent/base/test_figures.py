@@ -65,3 +65,16 @@ def test_a_time_is_utc_and_one_that_no_calendar_has_is_a_number():
     """A broken clock on a device ends no report."""
     for time_ns, text in [(0, "1970-01-01 00:00:00"), (1_760_000_000_123_456_789, "2025-10-09 08:53:20"), (10**30, f"{10**30} ns")]:
         assert figures.stamp(time_ns) == text, f"{time_ns!r}"
+
+
+def test_plain_digits_have_no_exponent():
+    """Never to an integer where that loses something, never in exponent form."""
+    for value, text in [(None, "-"), (0, "0"), (0.21463, "0.2146"), (1234567.0, "1235000"), (12.0, "12"), (1.23456e-5, "0.00001235")]:
+        assert figures.plain_digits(value) == text, f"{value!r}"
+
+
+def test_a_length_of_time_is_written_for_people():
+    """In two units at most."""
+    assert [figures.duration(length_s) for length_s in (0.2, 8, 59.6, 60, 125, 3600, 4800, 7199.9)] == [
+        "0 s", "8 s", "1 min", "1 min", "2 min 5 s", "1 h", "1 h 20 min", "2 h",
+    ]  # fmt: skip

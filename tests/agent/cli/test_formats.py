@@ -11,9 +11,7 @@ from pathlib import Path
 import click
 import pytest
 from click.testing import CliRunner
-from rich.table import Table
 
-from edgemeter.agent.base import tables
 from edgemeter.agent.cli.main import cli
 from edgemeter.agent.contract import record
 from edgemeter.agent.contract.orders import Logs, Order
@@ -178,28 +176,3 @@ def test_a_command_prints_all_formats(path):
             check(form, text)
             if form in ("markdown", "latex") and path not in EMPTY:
                 assert (r"\toprule" if form == "latex" else "|---") in text
-
-
-def test_latex_escapes_what_would_be_a_command():
-    """Each letter that means something to TeX, and a bracket that would be taken for the distance of rows."""
-    table = Table("a_b", "c", title="50%")
-    table.add_row("[1] x & y", "$5 #2 {z} ~ ^ \\ ± 3")
-    table.add_row("*", "")
-    title, headings, right, rows = tables.cells_of(table)
-    assert tables.latex(title, headings, right, rows).splitlines() == [
-        "% 50%",
-        r"\begin{tabular}{ll}",
-        r"\toprule",
-        r"a\_b & c \\",
-        r"\midrule",
-        r"{[1] x \& y} & \$5 \#2 \{z\} \textasciitilde{} \textasciicircum{} \textbackslash{} $\pm$ 3 \\",
-        r"{*} &  \\",
-        r"\bottomrule",
-        r"\end{tabular}",
-    ]
-
-
-def test_csv_flattens_objects_and_leaves_lists_of_them_to_json(capsys):
-    """Names are joined by an underscore; a list of texts is joined; a row without a name has an empty cell."""
-    tables.print_data("csv", {"rows": [{"a": {"b": 1.5, "c": None}, "d": ["x", "y"], "e": [{"f": 1}]}, {"g": True}]})
-    assert capsys.readouterr().out.splitlines() == ["a_b,a_c,d,g", "1.5,,x | y,", ",,,true"]

@@ -6,7 +6,6 @@ import msgspec
 import pytest
 from rich.console import Console
 
-from edgemeter.agent.base import figures
 from edgemeter.agent.cli import run_table
 from edgemeter.agent.contract.record_conditions import Verdict
 from edgemeter.agent.contract.record_figures import CurvePoint, Load, Stage, Stretch, Sustained, Windows
@@ -77,12 +76,6 @@ def test_a_refused_percentile_states_once_what_it_needs():
     """Repeats of one case that differ in their count of queries are one note."""
     runs = [make_record(latency=make_latency(count=count, refused={"p99": 662})) for count in (130, 131)]
     assert printed(*runs, width=200).count("not stated: p99 (needs 662 queries) of tiny-detector") == 1
-
-
-def test_figures_are_rounded_by_significant_digits():
-    """Never to an integer where that loses something, never in exponent form."""
-    for value, text in [(None, "-"), (0, "0"), (0.21463, "0.2146"), (1234567.0, "1235000"), (12.0, "12"), (1.23456e-5, "0.00001235")]:
-        assert figures.plain_digits(value) == text, f"{value!r}"
 
 
 def test_an_energy_that_was_not_measured_is_marked():

@@ -3,7 +3,6 @@
 import io
 
 from edgemeter.agent.base.errors import MeasurementError
-from edgemeter.agent.base.figures import duration
 from edgemeter.agent.cli.run_plan import announcement, expectation
 from edgemeter.agent.cli.session_progress import LINE_EVERY_S, SessionProgress, fitting
 from edgemeter.agent.contract import suite
@@ -115,10 +114,3 @@ def test_what_will_be_done_and_how_long_it_takes_is_one_line(tmp_path):
     scored = case_of(tmp_path, "rapid", images="photos", start_below_c=50.0)
     assert expectation([scored], [2]).endswith("plus at most 10 min of cooling down, the accuracy on the images")
     assert announcement([rapid] * 5).startswith("measuring a.onnx onnx 1 thread, a.onnx onnx 1 thread, a.onnx onnx 1 thread and 2 more;")
-
-
-def test_a_length_of_time_is_written_for_people():
-    """In two units at most."""
-    assert [duration(length_s) for length_s in (0.2, 8, 59.6, 60, 125, 3600, 4800, 7199.9)] == [
-        "0 s", "8 s", "1 min", "1 min", "2 min 5 s", "1 h", "1 h 20 min", "2 h",
-    ]  # fmt: skip
