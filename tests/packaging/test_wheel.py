@@ -7,6 +7,7 @@ import shutil
 import subprocess
 import sys
 import zipfile
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -139,89 +140,71 @@ def shipped(program: Path, ending: str) -> Path:
     return model
 
 
-def measures(ending: str):
-    """Return a smoke run that measures a shipped model and finds its accuracy."""
-
-    def smoke(program: Path, home: Path) -> None:
-        model = shipped(program, ending)
-        scenes = model.parent.parent / "scenes"
-        completed = ran(
-            program, "run", "--model", model, "--images", scenes / "images", "--annotations", scenes / "annotations.json",
-            "--mode", "rapid", "--repeats", 1, "--json", home=home,
-        )  # fmt: skip
-        assert completed.returncode == 0, completed.stderr
-        (record,) = json.loads(completed.stdout)["runs"]
-        assert record["accuracy"]["value"] >= 0.6
-
-    return smoke
+def measures(ending: str, program: Path, home: Path) -> None:
+    """Measure a shipped model, and find its accuracy."""
+    model = shipped(program, ending)
+    scenes = model.parent.parent / "scenes"
+    data = ("--images", scenes / "images", "--annotations", scenes / "annotations.json")
+    completed = ran(program, "run", "--model", model, *data, "--mode", "rapid", "--repeats", 1, "--json", home=home)
+    assert completed.returncode == 0, completed.stderr
+    (record,) = json.loads(completed.stdout)["runs"]
+    assert record["accuracy"]["value"] >= 0.6
 
 
-def says(*arguments: str, holds: str):
-    """Return a smoke run of a command that must succeed and say something."""
-
-    def smoke(program: Path, home: Path) -> None:
-        completed = ran(program, *arguments, home=home)
-        assert completed.returncode == 0, completed.stderr
-        assert holds in completed.stdout
-
-    return smoke
+def says(command: str, text: str, program: Path, home: Path) -> None:
+    """Run a command that must succeed and print a text."""
+    completed = ran(program, *command.split(), home=home)
+    assert completed.returncode == 0, completed.stderr
+    assert text in completed.stdout
 
 
-def imports(module: str):
-    """Return a smoke run that imports the extra's library, and the doctor."""
-
-    def smoke(program: Path, home: Path) -> None:
-        subprocess.run([program.parent / "python", "-c", f"import {module}"], check=True, capture_output=True, cwd=home)
-        assert ran(program, "doctor", home=home).returncode == 0
-
-    return smoke
+def imports(module: str, program: Path, home: Path) -> None:
+    """Import the extra's library, and run the doctor."""
+    subprocess.run([program.parent / "python", "-c", f"import {module}"], check=True, capture_output=True, cwd=home)
+    assert ran(program, "doctor", home=home).returncode == 0
 
 
-def generates(model: str):
-    """Return a smoke run that measures the shipped language model, by a name of it."""
-
-    def smoke(program: Path, home: Path) -> None:
-        lengths = ("--prompt-tokens", 40, "--output-tokens", 8)
-        completed = ran(program, "run", "--model", model, *lengths, "--mode", "rapid", "--repeats", 1, "--json", home=home)
-        assert completed.returncode == 0, completed.stderr
-        (record,) = json.loads(completed.stdout)["runs"]
-        assert record["generation"]["decode_tokens_per_s"] > 0
-
-    return smoke
+def generates(model: str, program: Path, home: Path) -> None:
+    """Measure the shipped language model, by a name of it."""
+    lengths = ("--prompt-tokens", 40, "--output-tokens", 8)
+    completed = ran(program, "run", "--model", model, *lengths, "--mode", "rapid", "--repeats", 1, "--json", home=home)
+    assert completed.returncode == 0, completed.stderr
+    (record,) = json.loads(completed.stdout)["runs"]
+    assert record["generation"]["decode_tokens_per_s"] > 0
 
 
 SMOKE = {
-    "": says("doctor", holds="no model can run"),
-    "vision": says("doctor", holds="hotcoco"),
-    "audio": imports("soundfile"),
-    "text": imports("tokenizers"),
-    "litert": measures(".tflite"),
-    "tflite": measures(".tflite"),
-    "coral": measures(".tflite"),
-    "onnx": measures(".onnx"),
-    "torch": measures(".torchscript"),
-    "operators": imports("onnx.shape_inference"),
-    "openvino": imports("openvino"),
-    "ncnn": imports("ncnn"),
-    "executorch": imports("executorch.extension.pybindings._C"),
-    "llama": generates("edgemeter-notes_q4_0.gguf"),
-    "genai": generates("edgemeter-notes_f16"),
-    "jtop": imports("jtop"),
-    "nvidia": says("sensors", "--all", holds="nvml: no NVIDIA driver answers"),
-    "i2c": says("sensors", "--all", holds="ina_i2c: "),
-    "serial": imports("serial"),
-    "joulescope": says("sensors", "--all", holds="joulescope: no Joulescope is connected"),
-    "influx": imports("influxdb_client"),
-    "postgres": imports("psycopg"),
-    "broker": imports("amqtt"),
-    "collector": says("collector", "up", "--help", holds="--influx"),
-    "bench": imports("mlperf_loadgen" if platform.machine() == "x86_64" else "numpy"),
+    "": partial(says, "doctor", "no model can run"),
+    "vision": partial(says, "doctor", "hotcoco"),
+    "audio": partial(imports, "soundfile"),
+    "text": partial(imports, "tokenizers"),
+    "litert": partial(measures, ".tflite"),
+    "tflite": partial(measures, ".tflite"),
+    "coral": partial(measures, ".tflite"),
+    "onnx": partial(measures, ".onnx"),
+    "torch": partial(measures, ".torchscript"),
+    "operators": partial(imports, "onnx.shape_inference"),
+    "openvino": partial(imports, "openvino"),
+    "ncnn": partial(imports, "ncnn"),
+    "executorch": partial(imports, "executorch.extension.pybindings._C"),
+    "llama": partial(generates, "edgemeter-notes_q4_0.gguf"),
+    "genai": partial(generates, "edgemeter-notes_f16"),
+    "jtop": partial(imports, "jtop"),
+    "nvidia": partial(says, "sensors --all", "nvml: no NVIDIA driver answers"),
+    "i2c": partial(says, "sensors --all", "ina_i2c: "),
+    "serial": partial(imports, "serial"),
+    "joulescope": partial(says, "sensors --all", "joulescope: no Joulescope is connected"),
+    "influx": partial(imports, "influxdb_client"),
+    "postgres": partial(imports, "psycopg"),
+    "broker": partial(imports, "amqtt"),
+    "collector": partial(says, "collector up --help", "--influx"),
+    "bench": partial(imports, "mlperf_loadgen" if platform.machine() == "x86_64" else "numpy"),
     # The whole way is gone by `make demo`, for which this extra alone is installed.
-    "demo": says("demo", "--help", holds="Example"),
-    "parquet": imports("pyarrow"),
-    "apprise": imports("apprise"),
-    "sign": says("bundle", "keygen", "--help", holds="Example"),
-    "convert": says("models", "convert", "--help", holds="Example"),
+    "demo": partial(says, "demo --help", "Example"),
+    "parquet": partial(imports, "pyarrow"),
+    "apprise": partial(imports, "apprise"),
+    "sign": partial(says, "bundle keygen --help", "Example"),
+    "convert": partial(says, "models convert --help", "Example"),
 }
 
 
