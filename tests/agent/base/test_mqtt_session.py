@@ -110,22 +110,16 @@ def test_a_message_of_qos_0_never_counts():
     assert len(outstanding) == 1
 
 
-def test_qos_0_that_went_with_a_connection_is_not_waited_for():
+def test_what_went_with_a_connection_is_not_waited_for():
     """Its id may be used again for QoS 1."""
-    outstanding = OutstandingPublishes()
-    outstanding.published(1, qos=0)
-    outstanding.reconnected()
-    outstanding.published(1, qos=1)
-    assert outstanding.reported(1)
-    assert len(outstanding) == 0
-
-
-def test_an_unacknowledged_publish_goes_with_the_connection():
-    """Its id may be used again, and no acknowledgement for it comes any more."""
-    outstanding = OutstandingPublishes()
-    outstanding.published(1, qos=1)
-    outstanding.reconnected()
-    assert len(outstanding) == 0
+    for qos in (0, 1):
+        outstanding = OutstandingPublishes()
+        outstanding.published(1, qos=qos)
+        outstanding.reconnected()
+        assert len(outstanding) == 0
+        outstanding.published(1, qos=1)
+        assert outstanding.reported(1)
+        assert len(outstanding) == 0
 
 
 @pytest.mark.mosquitto

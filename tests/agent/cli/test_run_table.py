@@ -140,10 +140,11 @@ def test_a_rate_that_was_not_sustained_is_stated_plainly():
 
 def test_a_server_s_users_are_counted_and_its_queue_is_not_guessed():
     """What waits inside a server is not seen, nor how busy it was: the note says how many were there at once."""
-    users = msgspec.structs.replace(LOAD, utilisation_ratio=None, in_flight_max=7)
-    text = noted(load=users)
+    text = noted(load=msgspec.structs.replace(LOAD, utilisation_ratio=None, in_flight_max=7))
     assert "sustained: 20 queries a second of tiny-detector: up to 7 at once" in text
     assert "waited" not in text
+    # Nothing was offered at a rate.
+    assert "sustained" not in noted(load=Load(samples_per_query=1, samples=64))
 
 
 def test_a_long_run_states_whether_it_held():
@@ -153,11 +154,6 @@ def test_a_long_run_states_whether_it_held():
     hot = msgspec.structs.replace(curve, throttled_after_s=420.0, evidence="from 420 s on p50 is above 5.25 ms")
     assert "tiny-detector throttled after 420 s: from 420 s on p50 is above 5.25 ms" in noted(sustained=hot)
     assert "too short for a level" in noted(sustained=msgspec.structs.replace(curve, level_p50_ms=None))
-
-
-def test_a_closed_loop_has_no_such_note():
-    """Nothing was offered at a rate."""
-    assert "sustained" not in noted(load=Load(samples_per_query=1, samples=64))
 
 
 def test_energies_of_several_sensors_stand_beside_each_other():

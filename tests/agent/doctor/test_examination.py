@@ -161,33 +161,20 @@ def test_a_file_that_is_no_outbox_is_bad(tmp_path):
     assert "EDGEMETER_HOME" in finding.what
 
 
-def test_a_broker_that_speaks_mqtt_5_is_fine(tmp_path):
-    """It accepts us, by its newest version."""
-    with tiny_broker.answering(tiny_broker.ACCEPTED) as address:
+def test_a_broker_is_judged_by_what_it_answers(tmp_path):
+    """Fine with MQTT 5; a warning with 3.1.1, which cannot report that it refuses a result; bad if it refuses us, or is no broker."""
+    for answers, state, text in (
+        (tiny_broker.ACCEPTED, "ok", "accepts this device, MQTT 5"),
+        ({4: tiny_broker.ACCEPTED[4], 5: tiny_broker.UNKNOWN_VERSION}, "warn", "only MQTT 3.1.1"),
+        (tiny_broker.NOT_AUTHORISED, "bad", "refuses"),
+        (dict.fromkeys((4, 5), tiny_broker.NO_MQTT), "bad", "not an MQTT broker"),
+    ):
+        with table_row(text), tiny_broker.answering(answers) as address:
+            finding = _delivery(tmp_path, address)["broker"]
+            assert (finding.state, text in finding.what) == (state, True)
+    for address, text in (("127.0.0.1:1", "no MQTT broker answers at 127.0.0.1:1"), ("http://x", "not a broker address")):
         finding = _delivery(tmp_path, address)["broker"]
-    assert (finding.state, finding.what) == ("ok", f"{address} accepts this device, MQTT 5")
-
-
-def test_a_broker_that_speaks_only_3_1_1_is_warned_of(tmp_path):
-    """It cannot report that it refuses a result."""
-    with tiny_broker.answering({4: tiny_broker.ACCEPTED[4], 5: tiny_broker.UNKNOWN_VERSION}) as address:
-        finding = _delivery(tmp_path, address)["broker"]
-    assert finding.state == "warn"
-    assert "only MQTT 3.1.1" in finding.what
-
-
-def test_a_broker_that_does_not_want_us_is_bad(tmp_path):
-    """Refused, no MQTT at all, nobody there, and no address."""
-    with tiny_broker.answering(tiny_broker.NOT_AUTHORISED) as address:
-        refused = _delivery(tmp_path, address)["broker"]
-    with tiny_broker.answering(dict.fromkeys((4, 5), tiny_broker.NO_MQTT)) as address:
-        other = _delivery(tmp_path, address)["broker"]
-    nobody, nonsense = _delivery(tmp_path, "127.0.0.1:1")["broker"], _delivery(tmp_path, "http://x")["broker"]
-    assert {finding.state for finding in (refused, other, nobody, nonsense)} == {"bad"}
-    assert "refuses" in refused.what
-    assert "not an MQTT broker" in other.what
-    assert "no MQTT broker answers at 127.0.0.1:1" in nobody.what
-    assert "not a broker address" in nonsense.what
+        assert (finding.state, text in finding.what) == ("bad", True)
 
 
 @pytest.mark.slow
