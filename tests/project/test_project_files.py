@@ -36,6 +36,11 @@ WORKFLOWS = [".github", "action.yml", *EXAMPLES]
 DOCKERFILES = ["collector/deploy/agent.Dockerfile", "collector/deploy/collector.Dockerfile"]
 
 
+def yaml_of(path):
+    """Return the content of a YAML file; skip without the library."""
+    return pytest.importorskip("yaml").safe_load((ROOT / path).read_text())
+
+
 def checked(*command):
     """Run a linter at the project's root; skip without it, fail with what it said."""
     program = shutil.which(command[0], path=str(Path(sys.executable).parent)) or shutil.which(command[0])
@@ -90,8 +95,7 @@ def test_an_image_runs_without_root_and_reports_its_health():
 def test_pre_commit_takes_its_configuration():
     """Its hooks are the project's own programs: a commit fetches nothing."""
     checked("pre-commit", "validate-config", ".pre-commit-config.yaml")
-    yaml = pytest.importorskip("yaml")
-    (repository,) = yaml.safe_load((ROOT / ".pre-commit-config.yaml").read_text())["repos"]
+    (repository,) = yaml_of(".pre-commit-config.yaml")["repos"]
     assert repository["repo"] == "local"
     assert all(hook["entry"].startswith(".venv/bin/") for hook in repository["hooks"])
 
@@ -128,8 +132,7 @@ def test_a_link_in_a_page_at_the_root_leads_somewhere():
 
 def test_the_release_workflow_attests_what_it_builds():
     """Wheel and sdist, before anybody can fetch them."""
-    yaml = pytest.importorskip("yaml")
-    jobs = yaml.safe_load((ROOT / ".github/workflows/release.yml").read_text())["jobs"]
+    jobs = yaml_of(".github/workflows/release.yml")["jobs"]
     steps = [step.get("uses", step.get("run", "")) for step in jobs["build"]["steps"]]
     built = next(index for index, step in enumerate(steps) if "-m build" in step)
     assert steps[built + 1].startswith("actions/attest-build-provenance@")
@@ -138,15 +141,13 @@ def test_the_release_workflow_attests_what_it_builds():
 
 def test_ci_runs_what_a_contributor_runs():
     """One script, here as there."""
-    yaml = pytest.importorskip("yaml")
-    steps = yaml.safe_load((ROOT / ".github/workflows/ci.yml").read_text())["jobs"]["run"]["steps"]
+    steps = yaml_of(".github/workflows/ci.yml")["jobs"]["run"]["steps"]
     assert ".ci/run" in [step.get("run") for step in steps]
 
 
 def test_a_citation_names_this_project_and_its_version():
     """As the metadata has them: a release that forgets it fails here."""
-    yaml = pytest.importorskip("yaml")
-    cited = yaml.safe_load((ROOT / "CITATION.cff").read_text())
+    cited = yaml_of("CITATION.cff")
     assert (cited["version"], cited["license"], cited["repository-code"]) == (
         PROJECT["version"], PROJECT["license"], PROJECT["urls"]["Source"],
     )  # fmt: skip

@@ -61,7 +61,10 @@ def test_path_shows_what_is_read_and_how_to_begin(user_file):
 
 
 def test_a_sample_that_was_just_written_has_no_mistakes(user_file):
-    """As the hints advise."""
+    """As the hints advise; without a file the defaults hold, and that is no mistake."""
+    result = run("check")
+    assert (result.exit_code, result.stdout) == (0, "")
+    assert f"neither {user_file}" in result.stderr
     user_file.write_text(run("sample").stdout)
     result = run("check")
     assert (result.exit_code, result.stdout) == (0, f"{user_file}: no mistakes (configuration of the agent)\n")
@@ -86,13 +89,6 @@ def test_the_configuration_that_the_environment_names_is_the_one_that_is_checked
     monkeypatch.setenv("EDGEMETER_CONFIG", str(other))
     assert run("check").stdout.startswith(f"{other}: fleets: ")
     assert run("path").stdout == f"{other}: read\n"
-
-
-def test_without_a_configuration_there_is_nothing_to_check(user_file):
-    """The defaults hold, and that is no mistake."""
-    result = run("check")
-    assert (result.exit_code, result.stdout) == (0, "")
-    assert f"neither {user_file}" in result.stderr
 
 
 def test_every_variable_is_listed():
