@@ -46,9 +46,7 @@ class AlertRule(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
 
     def selection(self) -> SeriesSelection:
         """Return the series that the rule applies to."""
-        return SeriesSelection(
-            fleet=self.fleet, device=self.device, board=self.board, model=self.model, precision=self.precision, runtime=self.runtime
-        )
+        return SeriesSelection(**{name: getattr(self, name) for name in SeriesSelection.__slots__})
 
 
 _Quiet = Annotated[str, msgspec.Meta(pattern=r"^([01]\d|2[0-3]):[0-5]\d-([01]\d|2[0-3]):[0-5]\d$")]

@@ -84,7 +84,6 @@ def trend(
         return
     from edgemeter.collector.index.history import open_history
     from edgemeter.collector.trend import finding, watch
-    from edgemeter.collector.trend.series_trend import standing_out
     from edgemeter.collector.trend.trend_text import points_csv, show_trends, trends_document
     from edgemeter.collector.trend.watch_file import annotations_of
 
@@ -105,9 +104,9 @@ def trend(
     if form == "csv":
         click.echo(points_csv([(one.key, one.metric, watch.points(history, one.key, one.metric)) for one in found]), nl=False)
     elif form == "json":
-        click.echo(trends_document(found, standing_out(found), last))
+        click.echo(trends_document(found, last))
     else:
-        show_trends(found, standing_out(found), last, console_for(form), with_quiet=with_quiet, with_members=with_members)
+        show_trends(found, last, console_for(form), with_quiet=with_quiet, with_members=with_members)
 
 
 @click.command(short_help="Annotate a day: an expected new level, or a remark.")

@@ -18,14 +18,16 @@ from edgemeter.collector.trend.covariate import without_jump
 from edgemeter.collector.trend.days import Days
 from edgemeter.collector.trend.metrics import TrendMetric
 from edgemeter.collector.trend.scan import (
+    AFTER,
+    BEFORE,
     DECLARED_SCORE,
+    RECENT,
     SUSPECT_SCORE,
     Scan,
     less_where_confirmed,
     scan_series,
     step_score,
 )
-from edgemeter.collector.trend.split_fit import AFTER, BEFORE, RECENT
 
 WINDOW = 120
 EVERY = 5
@@ -40,6 +42,9 @@ SURVIVING_RATIO = 0.6
 HIDDEN_BY_WEATHER = 1.0
 # So many that what is computed of them stays in the processor's cache.
 _TOGETHER = 400
+
+# A step at a declared place: the place, its score, the step's size and standard error.
+_DeclaredStep = tuple[int, float, float, float]
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,16 +73,6 @@ class CurrentLevel:
     hidden: float
     chance: float
     left: NDArray[np.float64]
-
-
-@dataclass(frozen=True, slots=True)
-class _Declared:
-    """A step at a declared place."""
-
-    place: int
-    score: float
-    step: float
-    error: float
 
 
 @dataclass(slots=True)
@@ -115,24 +110,21 @@ def change_points(
 
     History is scanned at every so many points: a monitor's view takes `EVERY`.
     """
-    found = []
-    walks = []
+    results, walks = [], []
     for place, days in enumerate(series):
-        own = sorted({0, *(cut for cut in (cuts[place] if cuts else ()) if 0 < cut < len(days.day))})
-        changes = ChangePoints(tuple(own))
-        found.append(changes)
+        begins = sorted({0, *(cut for cut in (cuts[place] if cuts else ()) if 0 < cut < len(days.day))})
+        changes = ChangePoints(tuple(begins))
+        results.append(changes)
         changed = [at for at, texts in enumerate(days.changed) if texts]
         is_warm = metric.rule.follows_temperature and days.has_temperature()
-        for begin, stop in pairwise([*own, len(days.day)]):
+        for begin, stop in pairwise([*begins, len(days.day)]):
             walks.append(_Walk(days, changes, begin, stop, _ends(days, begin, stop, every), changed, is_warm))
-    going = [walk for walk in walks if walk.ends]
-    while going:
-        for first in range(0, len(going), _TOGETHER):
-            _scan_next(metric, going[first : first + _TOGETHER])
-        going = [walk for walk in going if walk.ends]
-    for changes in found:
-        changes.breaks.sort(key=lambda found: found.place)
-    return found
+    while walks := [walk for walk in walks if walk.ends]:
+        for first in range(0, len(walks), _TOGETHER):
+            _scan_next(metric, walks[first : first + _TOGETHER])
+    for changes in results:
+        changes.breaks.sort(key=lambda step: step.place)
+    return results
 
 
 def _ends(days: Days, begin: int, stop: int, every: int) -> list[int]:
@@ -203,28 +195,21 @@ def _known_heat(temperature_c: NDArray[np.float64]) -> NDArray[np.float64]:
     return np.where(there, temperature_c, temperature_c[there].mean() if there.any() else 0.0)
 
 
-def _declared(walks: Sequence[_Walk], spans: Sequence[tuple[int, int]], *, with_heat: bool) -> list[_Declared | None]:
+def _declared(walks: Sequence[_Walk], spans: Sequence[tuple[int, int]], *, with_heat: bool) -> list[_DeclaredStep | None]:
     """Return for each series the step at the newest place where its fingerprint changed; None if it did not, or nothing stepped there."""
-    places = [_newest_change(walk, begin, end) for walk, (begin, end) in zip(walks, spans, strict=True)]
-    rows = [row for row, place in enumerate(places) if place >= 0]
-    found: list[_Declared | None] = [None] * len(walks)
+    newest = [bisect_right(walk.changed, end - AFTER) - 1 for walk, (_, end) in zip(walks, spans, strict=True)]
+    places = {row: walks[row].changed[index] for row, index in enumerate(newest) if index >= 0}
+    rows = [row for row, place in places.items() if place >= spans[row][0] + BEFORE]
+    steps: list[_DeclaredStep | None] = [None] * len(walks)
     if rows:
         only = np.array([places[row] for row in rows])
-        scanned = _scan([walks[row].days for row in rows], [spans[row] for row in rows], with_heat=with_heat, only=only)
-        for place, row in enumerate(rows):
-            if scanned.score[place] >= DECLARED_SCORE:
-                found[row] = _Declared(places[row], float(scanned.score[place]), float(scanned.step[place]), float(scanned.error[place]))
-    return found
+        result = _scan([walks[row].days for row in rows], [spans[row] for row in rows], with_heat=with_heat, only=only)
+        for row, score, step, error in zip(rows, result.score.tolist(), result.step.tolist(), result.error.tolist(), strict=True):
+            steps[row] = (places[row], score, step, error) if score >= DECLARED_SCORE else None
+    return steps
 
 
-def _newest_change(walk: _Walk, begin: int, end: int) -> int:
-    if not walk.changed:
-        return -1
-    newest = bisect_right(walk.changed, end - AFTER) - 1
-    return walk.changed[newest] if newest >= 0 and walk.changed[newest] >= begin + BEFORE else -1
-
-
-def _record(metric: TrendMetric, walk: _Walk, span: tuple[int, int], scanned: tuple[Scan, int], declared: _Declared | None) -> None:
+def _record(metric: TrendMetric, walk: _Walk, span: tuple[int, int], scanned: tuple[Scan, int], declared: _DeclaredStep | None) -> None:
     """Record one scan: a confirmed step begins a new level, the newest scan gives the current one."""
     begin, end = span
     result, row = scanned
@@ -234,27 +219,20 @@ def _record(metric: TrendMetric, walk: _Walk, span: tuple[int, int], scanned: tu
     if score >= SUSPECT_SCORE:
         place = int(result.split[row]) - result.scores.shape[1] + end
         suspect = Break(place, *_around(result.scores[row], end), score, chance)
-        is_step = score >= max(step_score(end - begin) - _less(walk.days, span, place, float(result.day_variance[row])), line)
-    if declared and declared.score >= line and (suspect is None or suspect.low <= declared.place <= suspect.high):
-        suspect, is_step = Break(declared.place, declared.place, declared.place, declared.score, chance), True
-        step, error = declared.step, declared.error
+        runs, known = walk.days.runs[None, begin:end], walk.days.known[None, begin:end]
+        lowered = float(less_where_confirmed(runs, known, result.day_variance[row : row + 1], np.array([place - begin]))[0])
+        is_step = score >= max(step_score(end - begin) - lowered, line)
+    if declared and declared[1] >= line and (suspect is None or suspect.low <= declared[0] <= suspect.high):
+        place, score, step, error = declared
+        suspect, is_step = Break(place, place, place, score, chance), True
     is_settled = suspect is not None and is_step and _is_settled(metric, step, error, end - suspect.place)
     if suspect is not None and is_settled and _survives(walk, span, suspect, step, float(result.slope[row])):
         _begin_level(walk, suspect, end)
     elif end == len(walk.days.day):
-        walk.changes.now = CurrentLevel(
-            begin=begin,
-            end=end,
-            suspect=suspect,
-            drift=line,
-            drift_a_point=float(result.drift_a_point[row]),
-            drift_error=float(result.drift_error[row]),
-            slope=float(result.slope[row]),
-            slope_error=float(result.slope_error[row]),
-            hidden=float(result.hidden[row]),
-            chance=chance,
-            left=result.left[row, result.left.shape[1] - (end - begin) :],
-        )
+        names = ("drift", "drift_a_point", "drift_error", "slope", "slope_error", "hidden")
+        figures = {name: float(getattr(result, name)[row]) for name in names}
+        left = result.left[row, result.left.shape[1] - (end - begin) :]
+        walk.changes.now = CurrentLevel(begin=begin, end=end, suspect=suspect, chance=chance, left=left, **figures)
 
 
 def _survives(walk: _Walk, span: tuple[int, int], found: Break, step: float, slope: float) -> bool:
@@ -283,12 +261,6 @@ def _survives(walk: _Walk, span: tuple[int, int], found: Break, step: float, slo
     return bool(((again.step * step > 0) & (again.score >= SURVIVING_RATIO * found.score)).all())
 
 
-def _less(days: Days, span: tuple[int, int], place: int, day_variance: float) -> float:
-    part = slice(*span)
-    variance, split = np.array([day_variance]), np.array([place - span[0]])
-    return float(less_where_confirmed(days.runs[None, part], days.known[None, part], variance, split)[0])
-
-
 def _begin_level(walk: _Walk, found: Break, end: int) -> None:
     walk.changes.breaks.append(found)
     walk.begin = found.place
@@ -309,22 +281,14 @@ def _is_settled(metric: TrendMetric, step: float, error: float, after: int) -> b
 
     To wait until a step is clearly more takes 30 days for one of just that size, and finds no fewer false ones: the score decides those.
     """
-    return abs(step) >= metric.told or abs(step) + CONFIDENCE_Z * error <= metric.matters or after >= SETTLED
+    return abs(step) >= metric.reported_from or abs(step) + CONFIDENCE_Z * error <= metric.rule.matters or after >= SETTLED
 
 
-@dataclass(frozen=True, slots=True)
-class Settled:
-    """A step estimated with all later points: its place with the interval, its size and standard error."""
+def at_break(metric: TrendMetric, days: Days, begin: int, found: Break, end: int) -> tuple[Break, float, float]:
+    """Return a break between the neighbouring ones `begin` and `end` as all later points place it, its step's size and standard error.
 
-    place: int
-    low: int
-    high: int
-    step: float
-    error: float
-
-
-def at_break(metric: TrendMetric, days: Days, begin: int, found: Break, end: int) -> Settled:
-    """Return the step at a break between the neighbouring breaks `begin` and `end`; a declared one keeps its place."""
+    A declared one keeps its place.
+    """
     span = (max(begin, found.place - RECENT), min(end, found.place + RECENT))
     is_named = found.score == 0 or (found.low == found.high and bool(days.changed[found.place]))
     first, last = max(span[0] + BEFORE, found.place - NEAR), min(span[1] - AFTER, found.place + NEAR)
@@ -336,4 +300,5 @@ def at_break(metric: TrendMetric, days: Days, begin: int, found: Break, end: int
     left = np.where(np.isfinite(scanned.error), (scanned.left**2).sum(axis=1), np.inf)
     best = int(np.argmin(left))
     near = [place for place, own in zip(places, left, strict=True) if own <= left[best] + CONFIDENCE_Z**2]
-    return Settled(places[best], near[0], near[-1], float(scanned.step[best]), float(scanned.error[best]))
+    settled = replace(found, place=places[best], low=near[0], high=near[-1])
+    return settled, float(scanned.step[best]), float(scanned.error[best])

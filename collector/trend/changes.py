@@ -7,16 +7,17 @@ from edgemeter.agent.base.nanoseconds import NS_PER_DAY
 from edgemeter.agent.contract.record import RunRecord
 from edgemeter.collector.influx.points import tag_text
 from edgemeter.collector.ledgers.place import LedgerPlace
-from edgemeter.collector.runs.cases import SeriesKey
 from edgemeter.collector.trend import watch
 from edgemeter.collector.trend.history import History
 from edgemeter.collector.trend.metrics import DEFAULT
 from edgemeter.collector.trend.series_trend import is_event
 from edgemeter.collector.trend.trend_text import step_text
-from edgemeter.collector.trend.watch_file import Annotation, annotations_of
+from edgemeter.collector.trend.watch_file import annotations_of
 
 NOT_SET = "none"
 ENVIRONMENT = ("agent", "firmware", "kernel", "power_mode", "governor")
+# The name for every device (or fleet), so that a dashboard of one device finds it.
+EVERY_DEVICE = "all"
 
 # Fleet, device, and for each kind what it is of and its value.
 _Facts = tuple[str, str, tuple[tuple[str, str, str], ...]]
@@ -69,31 +70,17 @@ def _facts(run: RunRecord) -> _Facts:
     return run.fleet, run.device, tuple(found)
 
 
-# The name for every device (or fleet), so that a dashboard of one device finds it.
-EVERY_DEVICE = "all"
-
-
 def noted_changes(ledger: LedgerPlace, history: History) -> list[FleetChange]:
     """Return the confirmed steps that matter in every series of a ledger, given its history and its annotations."""
-    known = annotations_of(ledger)
-    remarks = [
-        FleetChange(one.day * NS_PER_DAY, one.fleet or EVERY_DEVICE, one.device or EVERY_DEVICE, "note", _annotation_text(one))
-        for one in known
-    ]
-    found = watch.trends_of(history, known, DEFAULT)
-    steps = [
-        FleetChange(step.day * NS_PER_DAY, one.key.fleet, one.key.device, "step", f"{_named(one.key)}: {step_text(one.metric, step)}")
-        for one in found
-        for step in one.steps
-        if is_event(one.metric, step)
-    ]
-    return [*remarks, *steps]
-
-
-def _annotation_text(one: Annotation) -> str:
-    about = ", ".join(part for part in (one.model, one.metric) if part)
-    return f"{one.text}{f' ({about})' if about else ''}"
-
-
-def _named(key: SeriesKey) -> str:
-    return f"{key.model} {key.precision} on {key.runtime}"
+    annotations = annotations_of(ledger)
+    changes = []
+    for note in annotations:
+        about = ", ".join(part for part in (note.model, note.metric) if part)
+        text = f"{note.text}{f' ({about})' if about else ''}"
+        changes.append(FleetChange(note.day * NS_PER_DAY, note.fleet or EVERY_DEVICE, note.device or EVERY_DEVICE, "note", text))
+    for trend in watch.trends_of(history, annotations, DEFAULT):
+        key = trend.key
+        for step in (step for step in trend.steps if is_event(trend.metric, step)):
+            text = f"{key.model} {key.precision} on {key.runtime}: {step_text(trend.metric, step)}"
+            changes.append(FleetChange(step.day * NS_PER_DAY, key.fleet, key.device, "step", text))
+    return changes

@@ -113,7 +113,7 @@ def _carried(name: str, points: Points, begin: int) -> SegmentStart | None:
         own, other = (_members(metric, [points[place][0] for place in side]) for side in sides)
         size = float(np.mean(other) - np.mean(own))
         p = welch_p(own, other)
-        if abs(size) >= metric.matters and (p is None or p < CARRIED_P):
+        if abs(size) >= metric.rule.matters and (p is None or p < CARRIED_P):
             texts = _changes(points[places[edge - 1]][1], points[places[edge]][1])
             return SegmentStart(places[edge], _reason(name, difference(metric, size), texts))
     return None

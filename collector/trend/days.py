@@ -1,9 +1,10 @@
 """Days: the points of one series and metric, one a day, made of the runs of that day; and of a board type, made of its devices."""
 
 import math
-from collections import Counter
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
@@ -66,63 +67,45 @@ def days_of_series(metric: TrendMetric, runs: RunColumns) -> list[Days]:
     newest = np.full(size, -1)
     # Of several values for one place the last stays, that of the newest run.
     newest[series[counted]] = kind[counted]
-    kept = counted[kind[counted] == newest[series[counted]]]
-    left_out = np.bincount(series[counted], minlength=size) - np.bincount(series[kept], minlength=size)
+    used = counted[kind[counted] == newest[series[counted]]]
+    left_out = np.bincount(series[counted], minlength=size) - np.bincount(series[used], minlength=size)
     not_valid = np.bincount(series[has_value & ~counts], minlength=size)
-    found = _Points(metric, runs, series, kept, value[kept])
+    counts_of_series = zip(newest.tolist(), left_out.tolist(), not_valid.tolist(), strict=True)
     return [
-        found.of(place, kinds[own] if own >= 0 else None, left, invalid)
-        for place, (own, left, invalid) in enumerate(zip(newest.tolist(), left_out.tolist(), not_valid.tolist(), strict=True))
+        replace(days, kind=kinds[newest_kind] if newest_kind >= 0 else None, left_out=other_kinds, not_valid=invalid)
+        for days, (newest_kind, other_kinds, invalid) in zip(
+            _points(metric, runs, series[used], used, scaled(metric, value[used])), counts_of_series, strict=True
+        )
     ]
 
 
-class _Points:
-    """The points of every series, one after the other, made of the runs at the places `kept`; `value` are the figures of these."""
-
-    def __init__(self, metric: TrendMetric, runs: RunColumns, series: NDArray[np.intp], kept: NDArray[np.intp], value: Array) -> None:
-        size, own, day = len(runs.edges) - 1, series[kept], runs.day[kept]
-        is_first = np.ones(len(kept), dtype=np.bool_)
-        is_first[1:] = (own[1:] != own[:-1]) | (day[1:] != day[:-1])
-        first = np.flatnonzero(is_first)
-        x = scaled(metric, value)
-        u_square = np.zeros(len(kept)) if metric.u_column is None else np.nan_to_num(100 * runs.figures[metric.u_column][kept]) ** 2
-        self._metric, self._series = metric, own[first]
-        self._edges = np.searchsorted(self._series, np.arange(size + 1)).tolist()
-        self._day, self._runs = day[first], np.diff(np.append(first, len(kept)))
-        within = np.zeros(size)
-        of_series = np.searchsorted(own, np.arange(size + 1))
-        if metric.scale != "share":
-            for place in np.flatnonzero(np.bincount(own[~is_first], minlength=size) >= ENOUGH_DIFFERENCES):
-                part = slice(of_series[place], of_series[place + 1])
-                within[place] = run_variance(x[part], day[part], u_square[part]) or 0.0
-        self._x = _sums(x, first) / self._runs
-        self._known = (_sums(u_square, first) / self._runs + within[self._series]) / self._runs
-        self._read_c = _means(runs.figures[TEMPERATURE][kept], first)
-        self._floor = np.full(size, metric.rule.floor)
-        if metric.scale == "share":
-            # A share that is nearly always 0 shows no scatter, but has that of a coin with its mean.
-            mean = (np.bincount(own, x, minlength=size) / 100 + 1) / (np.diff(of_series) + 2)
-            self._floor = 100 * np.sqrt(mean * (1 - mean))
-        self._changed = _changes(runs, self._series, runs.common[kept[np.append(first[1:], len(kept)) - 1]] if len(kept) else first)
-
-    def of(self, place: int, kind: str | None, left_out: int, not_valid: int) -> Days:
-        """Return the points of one series."""
-        part = slice(self._edges[place], self._edges[place + 1])
-        x, read_c = self._x[part], self._read_c[part]
-        heat = regressor(read_c, x) if self._metric.rule.follows_temperature else read_c
-        return Days(
-            self._day[part],
-            x,
-            self._known[part],
-            self._runs[part],
-            heat,
-            tuple(self._changed[part]),
-            float(self._floor[place]),
-            kind,
-            left_out=left_out,
-            not_valid=not_valid,
-            read_c=read_c,
-        )
+def _points(metric: TrendMetric, runs: RunColumns, series: NDArray[np.intp], used: NDArray[np.intp], x: Array) -> Iterator[Days]:
+    """Yield the points of each series, made of the runs at the places `used`, whose `series` and figures `x` are these."""
+    size, day = len(runs.edges) - 1, runs.day[used]
+    is_first = np.ones(len(used), dtype=np.bool_)
+    is_first[1:] = (series[1:] != series[:-1]) | (day[1:] != day[:-1])
+    first = np.flatnonzero(is_first)
+    count = np.diff(np.append(first, len(used)))
+    u_square = np.zeros(len(used)) if metric.u_column is None else np.nan_to_num(100 * runs.figures[metric.u_column][used]) ** 2
+    edges = np.searchsorted(series, np.arange(size + 1))
+    within, floor = np.zeros(size), np.full(size, metric.rule.floor)
+    if metric.rule.scale == "share":
+        # A share that is nearly always 0 shows no scatter, but has that of a coin with its mean.
+        mean = (np.bincount(series, x, minlength=size) / 100 + 1) / (np.diff(edges) + 2)
+        floor = 100 * np.sqrt(mean * (1 - mean))
+    else:
+        for place in np.flatnonzero(np.bincount(series[~is_first], minlength=size) >= ENOUGH_DIFFERENCES):
+            part = slice(edges[place], edges[place + 1])
+            within[place] = run_variance(x[part], day[part], u_square[part]) or 0.0
+    of_points = series[first]
+    mean_x, known = _sums(x, first) / count, (_sums(u_square, first) / count + within[of_points]) / count
+    read_c = _means(runs.figures[TEMPERATURE][used], first)
+    changed = _changes(runs, of_points, runs.common[used[np.append(first[1:], len(used)) - 1]] if len(used) else first)
+    for place, (begin, end) in enumerate(pairwise(np.searchsorted(of_points, np.arange(size + 1)).tolist())):
+        part = slice(begin, end)
+        heat = regressor(read_c[part], mean_x[part]) if metric.rule.follows_temperature else read_c[part]
+        points = day[first[part]], mean_x[part], known[part], count[part], heat, tuple(changed[part])
+        yield Days(*points, float(floor[place]), read_c=read_c[part])
 
 
 def _sums(values: Array, first: NDArray[np.intp]) -> Array:
@@ -148,8 +131,8 @@ def of_type(members: Sequence[Days]) -> Days:
     """Return the points of a board type: each day the mean of its devices, each device counted from its own level."""
     usable = [member for member in members if len(member.day)]
     if not usable:
-        empty = np.zeros(0)
-        return Days(np.zeros(0, np.int64), empty, empty, np.zeros(0, np.int64), empty, (), 0.0)
+        empty, no_days = np.zeros(0), np.zeros(0, np.int64)
+        return Days(no_days, empty, empty, no_days, empty, (), 0.0)
     floor = float(np.median([member.floor for member in usable])) / math.sqrt(len(usable))
     level = float(np.median([np.median(member.x) for member in usable]))
     every = np.unique(np.concatenate([member.day for member in usable]))
@@ -161,34 +144,24 @@ def of_type(members: Sequence[Days]) -> Days:
         variance[place] += member.known
         devices[place] += 1
         runs[place] += member.runs
-        there = np.isfinite(member.temperature_c)
-        if not there.any():
-            continue
-        warmth[place[there]] += member.temperature_c[there] - np.median(member.temperature_c[there])
-        warm[place[there]] += 1
+        has_heat = np.isfinite(member.temperature_c)
+        if has_heat.any():
+            warmth[place[has_heat]] += member.temperature_c[has_heat] - np.median(member.temperature_c[has_heat])
+            warm[place[has_heat]] += 1
     temperature_c = np.where(warm > 0, warmth / np.maximum(warm, 1), np.nan)
-    return Days(
-        every,
-        level + total / devices,
-        variance / devices**2,
-        runs,
-        temperature_c,
-        _common_changes(usable, every),
-        floor,
-        usable[0].kind,
-        len(usable),
-    )
+    points = every, level + total / devices, variance / devices**2, runs, temperature_c, _common_changes(usable, every)
+    return Days(*points, floor, usable[0].kind, len(usable))
 
 
 def _common_changes(members: Sequence[Days], every: NDArray[np.int64]) -> tuple[tuple[str, ...], ...]:
     """Return for each day of a board type what changed on at least half of its devices, on the day when most of them changed."""
-    seen: dict[str, Counter[int]] = {}
+    days_of_text: dict[str, Counter[int]] = defaultdict(Counter)
     for member in members:
         for day, texts in zip(member.day, member.changed, strict=True):
             for text in texts:
-                seen.setdefault(text, Counter())[int(day)] += 1
-    found: dict[int, list[str]] = {}
-    for text, days in seen.items():
+                days_of_text[text][int(day)] += 1
+    changes: dict[int, list[str]] = defaultdict(list)
+    for text, days in days_of_text.items():
         if 2 * days.total() >= len(members):
-            found.setdefault(days.most_common(1)[0][0], []).append(f"{text} on {days.total()} of {len(members)} devices")
-    return tuple(tuple(found.get(int(day), ())) for day in every)
+            changes[days.most_common(1)[0][0]].append(f"{text} on {days.total()} of {len(members)} devices")
+    return tuple(tuple(changes.get(int(day), ())) for day in every)

@@ -48,10 +48,9 @@ class TrendEvent:
 
 def events_of(found: Sequence[SeriesTrend], until: int) -> list[TrendEvent]:
     """Return the events among the confirmed steps and the gaps of `found`, the newest first."""
-    gaps = ((one, one.missing(until)) for one in found)
     events = [
-        *step_events([EventMember(one, step) for one in found for step in one.steps]),
-        *gap_events([EventMember(one, gap) for one, gap in gaps if gap is not None]),
+        *step_events([EventMember(trend, step) for trend in found for step in trend.steps]),
+        *gap_events([EventMember(trend, gap) for trend in found if (gap := trend.missing(until)) is not None]),
     ]
     return sorted(events, key=lambda event: (-event.day_high, -len(event.members)))
 
@@ -70,23 +69,17 @@ def gap_events(gaps: Sequence[EventMember]) -> list[TrendEvent]:
 
 def told_by(events: Iterable[TrendEvent]) -> set[FindingName]:
     """Return the findings that the events tell."""
-    return {member_name(one) for event in events for one in event.members}
+    return {member_name(member) for event in events for member in event.members}
 
 
-def step_name(one: SeriesTrend, step: Step) -> FindingName:
-    """Return what tells a step from every other finding."""
-    return one.key, one.metric, step.day
-
-
-def gap_name(one: SeriesTrend) -> FindingName:
-    """Return what tells the gap at the end of a series from every other finding."""
-    return one.key, one.metric, None
+def finding_name(trend: SeriesTrend, finding: Step | Missing) -> FindingName:
+    """Return what distinguishes a step, or the gap at the end of a series, from every other finding."""
+    return trend.key, trend.metric, finding.day if isinstance(finding, Step) else None
 
 
 def member_name(member: EventMember) -> FindingName:
-    """Return what tells the finding of a member from every other."""
-    finding = member.finding
-    return step_name(member.series, finding) if isinstance(finding, Step) else gap_name(member.series)
+    """Return what distinguishes the finding of a member from every other."""
+    return finding_name(member.series, member.finding)
 
 
 def _fleet_wide(steps: Sequence[EventMember]) -> Iterator[TrendEvent]:

@@ -7,12 +7,17 @@ from typing import Literal
 from edgemeter.agent.contract.figures import FIGURES, LOWER_IS_BETTER, Figure, TrendRule
 from edgemeter.collector.runs.run_figures import INDEXED, RunFigures, u_column
 
-TOLD_RATIO = 0.9
+# An interval may be wider than any number, if hardly anything is known.
+_LARGEST = 10_000.0
+REPORTED_RATIO = 0.9
 
 
 @dataclass(frozen=True, slots=True)
 class TrendMetric:
-    """A figure in the trend analysis, by a rule of the table of figures; `worse` is the direction of a regression."""
+    """A figure in the trend analysis, by a rule of the table of figures; `worse` is the direction of a regression.
+
+    `rule.matters` is the smallest difference that matters, on the scale `rule.scale`: per cent, or points.
+    """
 
     figure: Figure
     rule: TrendRule
@@ -24,24 +29,9 @@ class TrendMetric:
         return self.rule.title or self.figure.title
 
     @property
-    def unit(self) -> str:
-        """The unit of the figure."""
-        return self.figure.unit
-
-    @property
-    def scale(self) -> Literal["log", "points", "share"]:
-        """The scale of its differences."""
-        return self.rule.scale
-
-    @property
-    def matters(self) -> float:
-        """The smallest difference that matters, on the scale: per cent, or points."""
-        return self.rule.matters
-
-    @property
-    def told(self) -> float:
-        """The estimated size from which a step is reported: below `matters`, since a true step of that size is often estimated smaller."""
-        return TOLD_RATIO * self.matters
+    def reported_from(self) -> float:
+        """The estimated size from which a step is reported: below what matters, since a step of that size is often estimated smaller."""
+        return REPORTED_RATIO * self.rule.matters
 
     @property
     def kind_column(self) -> str | None:
@@ -51,14 +41,14 @@ class TrendMetric:
     @property
     def u_column(self) -> str | None:
         """The column of its relative standard uncertainty; None for an accuracy, whose uncertainty over images is no scatter of days."""
-        return u_column(self.figure) if self.figure.has_bounds and self.scale == "log" else None
+        return u_column(self.figure) if self.figure.has_bounds and self.rule.scale == "log" else None
 
     def value(self, run: RunFigures) -> float | None:
         """Return the figure of a run, None where it has none that belongs to its series: see `followed_sql`."""
         return followed_value(self.figure, run) if self.takes(self.kind(run)) else None
 
-    def kind(self, run: RunFigures) -> str | None:
-        """Return the kind of a run's figure, None where the metric has only one kind."""
+    def kind(self, run: object) -> str | None:
+        """Return the kind of the figure of a run (or of the facts that runs share), None where the metric has only one kind."""
         return None if self.kind_column is None else getattr(run, self.kind_column)
 
     def takes(self, kind: str | None) -> bool:
@@ -66,19 +56,15 @@ class TrendMetric:
         return self.rule.is_error is None or self.rule.is_error == (kind is not None and LOWER_IS_BETTER in kind)
 
 
-def _metric(entry: Figure, rule: TrendRule) -> TrendMetric:
-    is_lower_worse = entry.better == "higher" if rule.is_error is None else not rule.is_error
-    return TrendMetric(entry, rule, "lower" if is_lower_worse else "higher")
-
-
-METRICS: dict[str, TrendMetric] = {rule.name: _metric(entry, rule) for entry in FIGURES for rule in entry.trends}
-
+METRICS = {
+    rule.name: TrendMetric(entry, rule, "lower" if (entry.better == "higher" if rule.is_error is None else not rule.is_error) else "higher")
+    for entry in FIGURES
+    for rule in entry.trends
+}
 # Metrics whose differences are ratios.
-RELATIVE = frozenset(name for name, metric in METRICS.items() if metric.scale == "log")
+RELATIVE = frozenset(name for name, metric in METRICS.items() if metric.rule.scale == "log")
 DEFAULT = tuple(name for name, metric in METRICS.items() if metric.rule.is_default)
-
-# An interval may be wider than any number, if hardly anything is known.
-_LARGEST = 10_000.0
+FOLLOWED = {entry.key: entry for entry in INDEXED if entry.trends}
 
 
 def followed_value(entry: Figure, run: RunFigures) -> float | None:
@@ -103,19 +89,16 @@ def _is_on_log_scale(entry: Figure) -> bool:
     return any(rule.scale == "log" for rule in entry.trends)
 
 
-FOLLOWED = {entry.key: entry for entry in INDEXED if entry.trends}
-
-
 def on_scale(metric: TrendMetric, value: float) -> float:
     """Return `value` on the metric's scale of differences."""
-    return 100 * math.log(value) if metric.scale == "log" else 100 * value
+    return 100 * math.log(value) if metric.rule.scale == "log" else 100 * value
 
 
 def off_scale(metric: TrendMetric, x: float) -> float:
     """Return the figure that `x` on the scale stands for."""
-    return math.exp(x / 100) if metric.scale == "log" else x / 100
+    return math.exp(x / 100) if metric.rule.scale == "log" else x / 100
 
 
 def difference(metric: TrendMetric, step: float) -> float:
     """Return a step on the scale as per cent of the level before, or points."""
-    return 100 * math.expm1(min(step, _LARGEST) / 100) if metric.scale == "log" else step
+    return 100 * math.expm1(min(step, _LARGEST) / 100) if metric.rule.scale == "log" else step

@@ -39,24 +39,20 @@ class RunColumns:
 
     def values(self, metric: TrendMetric) -> NDArray[np.float64]:
         """Return the metric's figure of each run, NaN where it has none."""
-        takes = np.array([metric.takes(_kind(metric, facts)) for facts in self.facts], dtype=np.bool_)
+        takes = np.array([metric.takes(metric.kind(facts)) for facts in self.facts], dtype=np.bool_)
         return np.where(takes[self.common], self.figures[metric.figure.key], np.nan)
 
     def kinds(self, metric: TrendMetric) -> tuple[NDArray[np.intp], Sequence[str | None]]:
         """Return of what kind each run's figure is, as a place among the kinds that there are, and these."""
-        own = [_kind(metric, facts) for facts in self.facts]
-        there = list(dict.fromkeys(own))
-        return np.array([there.index(kind) for kind in own], dtype=np.intp)[self.common], there
-
-
-def _kind(metric: TrendMetric, facts: CommonFacts) -> str | None:
-    return None if metric.kind_column is None else getattr(facts, metric.kind_column)
+        numbers: dict[str | None, int] = {}
+        number_of_facts = [numbers.setdefault(metric.kind(facts), len(numbers)) for facts in self.facts]
+        return np.array(number_of_facts, dtype=np.intp)[self.common], list(numbers)
 
 
 def scaled(metric: TrendMetric, value: NDArray[np.float64]) -> NDArray[np.float64]:
     """Return figures on the metric's scale of differences."""
     # Not numpy's logarithm, whose last digit depends on the processor.
-    return 100 * (np.array(list(map(math.log, value.tolist())), dtype=np.float64) if metric.scale == "log" else value)
+    return 100 * (np.array(list(map(math.log, value.tolist())), dtype=np.float64) if metric.rule.scale == "log" else value)
 
 
 def names_of(metrics: Iterable[TrendMetric]) -> list[str]:

@@ -1,21 +1,21 @@
 """The scan: where in a series of days, if anywhere, its level stepped. Many series at once.
 
+Every split of a series is fitted: its levels before and after each day, adjusted for temperature, by weighted regression.
 Thresholds are the scores from which a step is suspected, and from which it is confirmed.
 """
 
 import math
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import overload
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from edgemeter.collector.trend.noise import Array, Mask, day_variances, long_run, masked_median, shared_variance
-from edgemeter.collector.trend.split_fit import CLIP, LEAST_TEMPERATURE_SD, SplitFit, fit_splits, straight_line, with_step
 
-# Number of points, and the score from which a step is confirmed.
-STEP_SCORE = ((20, 9.0), (30, 8.0), (40, 7.0), (60, 5.8), (80, 5.1), (100, 4.8), (120, 4.7))
+# Numbers of points, and the scores from which a step is confirmed.
+STEP_SCORE = ((20, 30, 40, 60, 80, 100, 120), (9.0, 8.0, 7.0, 5.8, 5.1, 4.8, 4.7))
 
 # From this score on a step is suspected.
 SUSPECT_SCORE = 2.7
@@ -30,8 +30,25 @@ CONFIRMING_DAYS, RUN_SHARE, CONFIRMED_LESS = 5, 0.55, 0.85
 # Days with several runs before the split do not count as an answer to a suspicion: up to this share of them.
 _USUAL_RATIO = 0.25
 
+CLIP = 3.0
+
+# The fewest points after a split for a level, and before it for a baseline.
+AFTER = 3
+BEFORE = 8
+
+# Splits older than this many points were scanned when they were new.
+RECENT = 60
+
+# A split of which the temperature explains more than this share is not distinguishable from it.
+HIDDEN_RATIO = 0.85
+
+# A temperature that varies less than this (degrees) is constant.
+LEAST_TEMPERATURE_SD = 0.01
+_ROUNDS = 2
+
 _ROUNDING = 1e-9
 _PROBABILITIES = (0.5, 0.1, 0.03, 0.01, 0.003, 0.001, 0.0003, 0.0001)
+_LOG_PROBABILITIES = [math.log(probability) for probability in _PROBABILITIES]
 CHANCE = {
     12: (0.74, 1.68, 2.33, 2.94, 3.64, 4.20, 4.88, 5.32),
     20: (1.21, 2.14, 2.75, 3.29, 3.85, 4.32, 4.96, 5.68),
@@ -43,19 +60,9 @@ CHANCE = {
 }
 
 
-@overload
-def step_score(points: int) -> float: ...
-
-
-@overload
-def step_score(points: NDArray[np.int64]) -> NDArray[np.float64]: ...
-
-
-def step_score(points: NDArray[np.int64] | int) -> NDArray[np.float64] | float:
+def step_score(points: int) -> float:
     """Return the score from which a step is confirmed, for a series of this many points."""
-    at, score = zip(*STEP_SCORE, strict=True)
-    found: NDArray[np.float64] = np.interp(points, at, score)
-    return float(found) if isinstance(points, int) else found
+    return float(np.interp(points, *STEP_SCORE))
 
 
 def less_where_confirmed(
@@ -87,13 +94,148 @@ def chance(score: float, points: int) -> float:
     return math.exp(max(logs[-1] + rate * (score - columns[-1]), -700.0))
 
 
-_LOG_PROBABILITIES = [math.log(probability) for probability in _PROBABILITIES]
-
-
 @lru_cache(maxsize=256)
 def _quantiles(points: int) -> list[float]:
     """Return the scores that noise of a number of points exceeds with `_PROBABILITIES`."""
     return [float(np.interp(points, list(CHANCE), [row[place] for row in CHANCE.values()])) for place in range(len(_PROBABILITIES))]
+
+
+class _Regressors(NamedTuple):
+    """The regressors of a fit: a weighted mean, and the temperature if there is one; `heat_square` is its weighted sum of squares."""
+
+    weight: Array
+    total: Array
+    heat: Array | None
+    weighted_heat: Array
+    heat_square: Array
+
+    def centred(self, values: Array) -> Array:
+        centred: Array = values - (self.weight * values).sum(axis=1, keepdims=True) / self.total
+        return centred
+
+    def slope(self, centred: Array) -> Array:
+        """Return the coefficient of the temperature."""
+        slope: Array = (self.weighted_heat * centred).sum(axis=1) / np.where(self.heat_square > 0, self.heat_square, 1.0)
+        return slope
+
+    def residuals(self, values: Array) -> Array:
+        """Return the residuals of `values` after mean and temperature."""
+        centred = self.centred(values)
+        return centred if self.heat is None else centred - self.slope(centred)[:, None] * self.heat
+
+
+def _regressors(weight: Array, temperature: Array | None) -> _Regressors:
+    total = np.maximum(weight.sum(axis=1, keepdims=True), 1e-300)
+    without_heat = _Regressors(weight, total, None, np.zeros_like(weight), np.zeros(len(weight)))
+    if temperature is None:
+        return without_heat
+    heat = without_heat.centred(np.where(weight > 0, temperature, 0.0))
+    variance = (weight * heat**2).sum(axis=1) / np.maximum(weight.sum(axis=1), 1e-300)
+    # Of a temperature that hardly varies, rounding errors must not become a regressor.
+    heat = np.where((variance >= LEAST_TEMPERATURE_SD**2)[:, None], heat, 0.0)
+    weighted = weight * heat
+    return _Regressors(weight, total, heat, weighted, (weighted * heat).sum(axis=1))
+
+
+@dataclass(frozen=True, slots=True)
+class SplitFit:
+    """Every split of each series, and the best; `clipped` are the points with those far off drawn near, `residual` what they leave."""
+
+    x: Array
+    sd: Array
+    present: Mask
+    regressors: _Regressors
+    clipped: Array
+    residual: Array
+    scores: Array
+    split: NDArray[np.intp]
+    found: Mask
+    information: Array
+    hidden: Array
+
+    def of(self, rows: NDArray[np.intp]) -> "SplitFit":
+        """Return the fit of these series alone."""
+        arrays: list[Any] = [None if array is None else array[rows] for array in self.regressors]
+        regressors = _Regressors(*arrays)
+        return SplitFit(**{name: regressors if name == "regressors" else getattr(self, name)[rows] for name in self.__slots__})
+
+
+def fit_splits(x: Array, weight: Array, sd: Array, present: Mask, temperature: Array | None, only: NDArray[np.intp] | None) -> SplitFit:
+    """Return the fit of the series; with `only` [series] that place is the split. Points further off than some `sd` are drawn near."""
+    weight = np.where(present, weight, 0.0)
+    regressors = _regressors(weight, temperature)
+    clipped, residual = _clipped_residual(x, sd, regressors)
+    later = _suffix(weight)
+    scored, size = _every_split(residual, regressors, later)
+    allowed, hidden = _allowed(present, size, later, is_named=only is not None)
+    scores = np.where(allowed, np.abs(scored), 0.0)
+    row = np.arange(len(x))
+    split = np.argmax(scores, axis=1) if only is None else only
+    found = allowed[row, split]
+    return SplitFit(x, sd, present, regressors, clipped, residual, scores, split, found, np.where(found, size[row, split], 1.0), hidden)
+
+
+def _clipped_residual(x: Array, sd: Array, regressors: _Regressors) -> tuple[Array, Array]:
+    there, reach = regressors.weight > 0, CLIP * sd
+    clipped = np.where(there, x, 0.0)
+    for _ in range(_ROUNDS):
+        fitted = clipped - regressors.residuals(clipped)
+        clipped = np.where(there, fitted + np.clip(x - fitted, -reach, reach), 0.0)
+    return clipped, regressors.residuals(clipped)
+
+
+def _suffix(values: Array) -> Array:
+    summed: Array = np.cumsum(values[:, ::-1], axis=1)[:, ::-1]
+    return summed
+
+
+def _every_split(residual: Array, regressors: _Regressors, later: Array) -> tuple[Array, Array]:
+    """Return t of a step at every place, and the information (1 / variance) about its size; `later` is the weight from there on."""
+    size = later * (1 - later / np.maximum(later[:, :1], 1e-300))
+    if regressors.heat is not None:
+        square = regressors.heat_square[:, None]
+        size = size - _suffix(regressors.weighted_heat) ** 2 / np.where(square > 0, square, 1.0)
+    return _suffix(regressors.weight * residual) / np.sqrt(np.maximum(size, 1e-12)), size
+
+
+def _allowed(present: Mask, size: Array, mass: Array, *, is_named: bool) -> tuple[Mask, Array]:
+    """Return where a step is possible, and how many of these places the temperature hides; a declared place may be hidden."""
+    later = _suffix(present.astype(np.float64))
+    far = present & (later >= AFTER) & (later <= RECENT) & (later[:, :1] - later >= BEFORE)
+    without_heat = mass * (1 - mass / np.maximum(mass[:, :1], 1e-300))
+    is_visible = size >= (1 - HIDDEN_RATIO) * without_heat
+    hidden = (far & ~is_visible).sum(axis=1) / np.maximum(far.sum(axis=1), 1)
+    return far & (is_visible | is_named) & (size > 1e-9), hidden
+
+
+def with_step(fit: SplitFit) -> tuple[Array, Array]:
+    """Return the size of the step, and the residuals in standard deviations, clipped.
+
+    Residuals are clipped around both levels, so that a large step does not count as outliers.
+    """
+    x, sd, weight = fit.x, fit.sd, fit.regressors.weight
+    is_later = np.arange(x.shape[1])[None, :] >= fit.split[:, None]
+    after = np.where(fit.found[:, None], fit.regressors.residuals(is_later.astype(np.float64)), 0.0)
+    weighted = weight * after
+    square = (weighted * after).sum(axis=1)
+    square = np.where(square > 0, square, 1.0)
+    there = weight > 0
+    clipped = np.where(there, x, 0.0)
+    for _ in range(_ROUNDS + 1):
+        residual = fit.regressors.residuals(clipped)
+        step = (weighted * residual).sum(axis=1) / square
+        fitted = clipped - residual + step[:, None] * after
+        left = np.clip((x - fitted) / sd, -CLIP, CLIP)
+        clipped = np.where(there, fitted + left * sd, 0.0)
+    return step, left
+
+
+def straight_line(fit: SplitFit) -> tuple[Array, Array]:
+    """Return the slope of a straight line over the points, and the information about it."""
+    time = fit.regressors.residuals(np.where(fit.present, np.cumsum(fit.present, axis=1), 0).astype(np.float64))
+    weighted = fit.regressors.weight * time
+    information = (weighted * time).sum(axis=1)
+    return (weighted * fit.residual).sum(axis=1) / np.where(information > 0, information, 1.0), information
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,7 +283,7 @@ def scan_series(
     known, between = day_variances(x, known, present, floor)
     spread = np.sqrt(known + between[:, None])
     first = fit_splits(x, 1 / spread**2, spread, present, temperature, only)
-    least = step_score(present.sum(axis=1)) - CONFIRMED_LESS
+    least = np.interp(present.sum(axis=1), *STEP_SCORE) - CONFIRMED_LESS
     rows = np.arange(len(x))
     if asked is not None and only is None:
         rows = np.flatnonzero(asked | _may_reach(least, first, has_heat=temperature is not None))

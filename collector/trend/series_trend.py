@@ -5,7 +5,7 @@ Of many series, those stand out that the procedure of Benjamini and Hochberg sel
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import msgspec
 import numpy as np
@@ -16,8 +16,7 @@ from edgemeter.collector.trend.days import Days
 from edgemeter.collector.trend.finding import Drift, FindingState, Missing, Scatter, Step
 from edgemeter.collector.trend.metrics import METRICS, TrendMetric, difference, off_scale
 from edgemeter.collector.trend.noise import median
-from edgemeter.collector.trend.scan import step_score
-from edgemeter.collector.trend.split_fit import AFTER, BEFORE
+from edgemeter.collector.trend.scan import AFTER, BEFORE, step_score
 
 # The scatter of so many last points is compared with that of at least as many before.
 SCATTER_POINTS = 30
@@ -30,6 +29,7 @@ NO_SCATTER = 0.05
 # Days without a point, beside four times the usual gap, from which on one is missed; beyond the last, the series is over.
 MISSED_DAYS, OVER_DAYS = 3, 60
 GAPS = 20
+FALSE_DISCOVERIES = 0.05
 
 
 class SeriesTrend(msgspec.Struct, frozen=True, kw_only=True):
@@ -112,7 +112,7 @@ def _trend(name: str, metric: TrendMetric, key: SeriesKey, days: Days, changes: 
         # A step too small to matter is no suspect.
         suspect=None if drift is not None or (suspect is not None and suspect.matters is False) else suspect,
         drift=drift,
-        scatter=_scatter(days, now) if now is not None and metric.scale != "share" else None,
+        scatter=_scatter(days, now) if now is not None and metric.rule.scale != "share" else None,
         temperature_slope=now.slope if now is not None and has_slope else None,
         temperature_slope_u=now.slope_error if now is not None and has_slope else None,
         hidden_ratio=now.hidden if now is not None else 0.0,
@@ -124,7 +124,7 @@ def _trend(name: str, metric: TrendMetric, key: SeriesKey, days: Days, changes: 
 
 def is_event(metric: str, step: Step) -> bool:
     """Return whether a step is reported: it is confirmed and, as far as is known, large enough to matter."""
-    return step.state == "confirmed" and step.matters is not False and abs(step.size) >= METRICS[metric].told
+    return step.state == "confirmed" and step.matters is not False and abs(step.size) >= METRICS[metric].reported_from
 
 
 def newest_step(metric: TrendMetric, days: Days, changes: ChangePoints) -> Step | None:
@@ -144,15 +144,11 @@ def _step(metric: TrendMetric, days: Days, found: Break, edges: Sequence[int], s
     """Return the step at a break, estimated between its neighbours among the `edges`."""
     begin = max(edge for edge in edges if edge < found.place)
     end = min(edge for edge in edges if edge > found.place)
-    settled = at_break(metric, days, begin, found, end)
-    size, error, place = settled.step, settled.error, settled.place
+    settled, size, error = at_break(metric, days, begin, found, end)
+    place, low, high = settled.place, settled.low, settled.high
     reach = CONFIDENCE_Z * error
-    if abs(size) - reach >= metric.matters:
-        matters: bool | None = True
-    else:
-        matters = False if abs(size) + reach <= metric.matters else None
+    is_above, is_below = abs(size) - reach >= metric.rule.matters, abs(size) + reach <= metric.rule.matters
     level = _level(days, begin, place)
-    low, high = settled.low, settled.high
     # The boards of a type do not all change on the same day.
     near = 1 if days.devices > 1 else 0
     beside = range(max(low - near, begin + 1), min(high + near + 1, end))
@@ -174,7 +170,7 @@ def _step(metric: TrendMetric, days: Days, found: Break, edges: Sequence[int], s
         score=found.score,
         chance=found.chance,
         is_worse=(size > 0) == (metric.worse == "higher"),
-        matters=matters,
+        matters=True if is_above else False if is_below else None,
         candidates=tuple(changed),
     )
 
@@ -185,12 +181,11 @@ def _drift(metric: TrendMetric, days: Days, now: CurrentLevel) -> Drift | None:
     score = now.suspect.score if now.suspect else 0.0
     if now.drift < max(step_score(size), score):
         return None
-    way = abs(now.drift_a_point) - CONFIDENCE_Z * now.drift_error
-    if way * size < metric.matters:
+    reach = CONFIDENCE_Z * now.drift_error
+    if (abs(now.drift_a_point) - reach) * size < metric.rule.matters:
         return None
     points_a_day = (size - 1) / max(int(days.day[now.end - 1] - days.day[now.begin]), 1)
     month = 30 * points_a_day
-    reach = CONFIDENCE_Z * now.drift_error
     return Drift(
         per_30_days=difference(metric, now.drift_a_point * month),
         low=difference(metric, (now.drift_a_point - reach) * month),
@@ -222,20 +217,11 @@ def _scatter(days: Days, now: CurrentLevel) -> Scatter | None:
     return Scatter(ratio, int(days.day[now.end - SCATTER_POINTS]), len(early), len(late))
 
 
-FALSE_DISCOVERIES = 0.05
+def standing_out(found: Sequence[SeriesTrend]) -> list[SeriesTrend]:
+    """Return the series that stand out today, the most unlikely first, of which at most the share `FALSE_DISCOVERIES` is expected false.
 
-
-@dataclass(frozen=True, slots=True)
-class StandingOut:
-    """The series that stand out, the most unlikely first, of `looked_at`; at most the share `false_ratio` of them is expected false."""
-
-    stand_out: tuple[SeriesTrend, ...]
-    looked_at: int
-    false_ratio: float
-
-
-def standing_out(found: Sequence[SeriesTrend], false_ratio: float = FALSE_DISCOVERIES) -> StandingOut:
-    """Return the series that stand out today; one with a step just confirmed has begun a new level and is not among them."""
-    ordered = sorted(found, key=lambda one: one.chance)
-    last = max((place for place, one in enumerate(ordered, start=1) if one.chance <= false_ratio * place / len(ordered)), default=0)
-    return StandingOut(tuple(ordered[:last]), len(ordered), false_ratio)
+    A series with a step just confirmed has begun a new level and is not among them.
+    """
+    ordered = sorted(found, key=lambda trend: trend.chance)
+    ranks = [rank for rank, trend in enumerate(ordered, start=1) if trend.chance <= FALSE_DISCOVERIES * rank / len(ordered)]
+    return ordered[: max(ranks, default=0)]

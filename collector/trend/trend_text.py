@@ -1,7 +1,5 @@
 """Trends as text: a sentence for each finding, a table, a JSON document, and the points as CSV."""
 
-import csv
-import io
 from collections.abc import Collection, Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
@@ -9,15 +7,15 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import numpy as np
 
-from edgemeter.agent.base.documents import json_document
+from edgemeter.agent.base.documents import csv_document, json_document
 from edgemeter.agent.base.figures import count, printable, significant
 from edgemeter.agent.base.terminal import plain_table
 from edgemeter.collector.runs.cases import SeriesKey
 from edgemeter.collector.trend.days import Days
-from edgemeter.collector.trend.events import FindingName, TrendEvent, events_of, gap_name, step_name, told_by
+from edgemeter.collector.trend.events import FindingName, TrendEvent, events_of, finding_name, told_by
 from edgemeter.collector.trend.finding import Drift, Missing, Rise, Scatter, Step, iso
 from edgemeter.collector.trend.metrics import METRICS, off_scale
-from edgemeter.collector.trend.series_trend import SeriesTrend, StandingOut
+from edgemeter.collector.trend.series_trend import FALSE_DISCOVERIES, SeriesTrend, standing_out
 from edgemeter.collector.trend.watch_file import Annotation
 
 if TYPE_CHECKING:
@@ -27,23 +25,25 @@ if TYPE_CHECKING:
 # So many devices of an event are named in its row.
 NAMED_DEVICES = 3
 _UNITS = {"log": "%", "points": " points", "share": " points"}
+_STYLES = {"worse": "red", "better": "green", "missing": "yellow"}
+_DAYS = ("first_day", "last_day", "begin_day", "day", "day_low", "day_high")
 
 
 def amount_text(metric: str, value: float) -> str:
     """Return a difference with its sign and unit: `+4.2%`."""
-    return f"{'+' if value > 0 else '-' if value < 0 else ''}{significant(abs(value), 2)}{_UNITS[METRICS[metric].scale]}"
+    return f"{'+' if value > 0 else '-' if value < 0 else ''}{significant(abs(value), 2)}{_UNITS[METRICS[metric].rule.scale]}"
 
 
 def level_text(metric: str, value: float) -> str:
     """Return a level in the metric's own unit."""
-    if METRICS[metric].scale == "share":
+    if METRICS[metric].rule.scale == "share":
         return f"{max(value, 0.0):.0%}"
-    return f"{significant(value, 4)} {METRICS[metric].unit}".rstrip()
+    return f"{significant(value, 4)} {METRICS[metric].figure.unit}".rstrip()
 
 
 def interval_text(metric: str, low: float, high: float) -> str:
     """Return a 95% interval of a difference: `+3.1 .. +5.3%`."""
-    unit = _UNITS[METRICS[metric].scale]
+    unit = _UNITS[METRICS[metric].rule.scale]
     return f"{amount_text(metric, low).removesuffix(unit)} .. {amount_text(metric, high)}"
 
 
@@ -95,16 +95,14 @@ def trend_verdict(step: Step) -> str:
 
 def finding_lines(one: SeriesTrend, until: int, told: Collection[FindingName] = ()) -> list[tuple[str, str]]:
     """Return the findings of a series: the kind (`step, worse`) and the sentence; without those in `told`, which events report."""
-    steps = [step for step in one.steps if step_name(one, step) not in told]
+    steps = [step for step in one.steps if finding_name(one, step) not in told] + ([one.suspect] if one.suspect else [])
     found = [(f"step, {trend_verdict(step)}", step_text(one.metric, step)) for step in steps]
-    if one.suspect is not None:
-        found.append((f"step, {trend_verdict(one.suspect)}", step_text(one.metric, one.suspect)))
     if one.drift is not None:
         found.append((f"drift, {'worse' if one.drift.is_worse else 'better'}", drift_text(one.metric, one.drift)))
     if one.scatter is not None:
         found.append(("scatter", scatter_text(one.scatter)))
     missing = one.missing(until)
-    if missing is not None and gap_name(one) not in told:
+    if missing is not None and finding_name(one, missing) not in told:
         found.append(("missing", missing_text(missing)))
     return found
 
@@ -143,40 +141,34 @@ def event_of(event: TrendEvent) -> str:
     return printable(f"{len(event.devices)} devices of {', '.join(boards)}")
 
 
-def _event_row(event: TrendEvent) -> tuple[str, ...]:
-    cases = sorted({one.series.key.case() for one in event.members})
-    metrics = list(dict.fromkeys(one.series.metric for one in event.members))
-    return event_of(event), printable(cases[0]) if len(cases) == 1 else count(len(cases), "case"), ", ".join(metrics), ""
-
-
-_STYLES = {"worse": "red", "better": "green", "missing": "yellow"}
-
-
-def show_trends(
-    found: Sequence[SeriesTrend], summed_up: StandingOut, until: int, console: "Console", *, with_quiet: bool, with_members: bool = True
-) -> None:
+def show_trends(found: Sequence[SeriesTrend], until: int, console: "Console", *, with_quiet: bool, with_members: bool = True) -> None:
     """Print events (unless every member is to be shown), the other findings of each series, then notes."""
-    events = [] if with_members else events_of(found, until)
-    told = told_by(events)
-    # Folded, never truncated: the ends of `simulated-pi5-07` and `simulated-pi5-08` matter.
     from rich.table import Column, Table  # noqa: PLC0415 - the page writes sentences only
     from rich.text import Text  # noqa: PLC0415
 
+    events = [] if with_members else events_of(found, until)
+    rows = [(*_event_row(event), event_kind(event), event_text(event)) for event in events]
+    told = told_by(events)
+    for trend in found:
+        lines = finding_lines(trend, until, told)
+        if with_quiet and not lines and not finding_lines(trend, until):
+            lines = [("steady", _steady(trend))]
+        rows += [(subject(trend), trend.key.case(), trend.metric, level_text(trend.metric, trend.level), *line) for line in lines]
+    # Folded, never truncated: the ends of `simulated-pi5-07` and `simulated-pi5-08` matter.
     table = Table(*(Column(name, overflow="fold") for name in ("device", "case", "metric", "level now", "what", "evidence")))
-    for event in events:
-        kind = event_kind(event)
-        style = next((style for word, style in _STYLES.items() if kind.endswith(word)), "")
-        table.add_row(*(Text(cell) for cell in _event_row(event)), Text(kind, style=style), Text(printable(event_text(event))))
-    for one in found:
-        lines = finding_lines(one, until, told) or ([("steady", _steady(one))] if with_quiet and not finding_lines(one, until) else [])
-        for what, text in lines:
-            style = next((style for word, style in _STYLES.items() if what.endswith(word)), "")
-            row = (subject(one), printable(one.key.case()), one.metric, level_text(one.metric, one.level))
-            table.add_row(*(Text(cell) for cell in row), Text(what, style=style), Text(printable(text)))
+    for *cells, what, text in rows:
+        style = next((style for word, style in _STYLES.items() if what.endswith(word)), "")
+        table.add_row(*(Text(printable(cell)) for cell in cells), Text(what, style=style), Text(printable(text)))
     if table.row_count:
         console.print(table)
-    for line in _notes(found, summed_up, until):
+    for line in _notes(found, until):
         console.print(line, markup=False, highlight=False, soft_wrap=True)
+
+
+def _event_row(event: TrendEvent) -> tuple[str, str, str, str]:
+    cases = sorted({member.series.key.case() for member in event.members})
+    metrics = dict.fromkeys(member.series.metric for member in event.members)
+    return event_of(event), cases[0] if len(cases) == 1 else count(len(cases), "case"), ", ".join(metrics), ""
 
 
 def subject(one: SeriesTrend) -> str:
@@ -187,120 +179,103 @@ def subject(one: SeriesTrend) -> str:
 def _steady(one: SeriesTrend) -> str:
     text = f"{count(one.points, 'day')}, {count(one.runs, 'run')}"
     if one.temperature_slope is not None and one.temperature_slope_u is not None:
-        unit = _UNITS[METRICS[one.metric].scale]
+        unit = _UNITS[METRICS[one.metric].rule.scale]
         text += f"; {one.temperature_slope:+.2f} ± {2 * one.temperature_slope_u:.2f}{unit} per degree of board temperature"
     return text
 
 
-def _notes(found: Sequence[SeriesTrend], summed_up: StandingOut, until: int) -> list[str]:
+def _notes(found: Sequence[SeriesTrend], until: int) -> list[str]:
     if not found:
         return ["no series: no valid run has this metric"]
     quiet = sum(not finding_lines(one, until) for one in found)
     notes = [
         f"{count(len(found), 'series') if len(found) == 1 else f'{len(found):,} series'} up to {iso(until)}: {quiet:,} without a finding"
     ]
-    if summed_up.stand_out:
-        expected = significant(summed_up.false_ratio * len(summed_up.stand_out), 2)
+    if stand_out := len(standing_out(found)):
+        expected = significant(FALSE_DISCOVERIES * stand_out, 2)
         notes.append(
-            f"{len(summed_up.stand_out):,} of {summed_up.looked_at:,} stand out in the newest scan (Benjamini-Hochberg, q = "
-            f"{summed_up.false_ratio:g}); about {expected} of them are expected by chance"
+            f"{stand_out:,} of {len(found):,} stand out in the newest scan (Benjamini-Hochberg, q = "
+            f"{FALSE_DISCOVERIES:g}); about {expected} of them are expected by chance"
         )
-    hidden = sum(one.hidden_ratio > 0.5 for one in found)
+    hidden = sum(trend.hidden_ratio > 0.5 for trend in found)
     if hidden:
         notes.append(f"in {hidden:,} most recent steps are not distinguishable from the board temperature, which changed with them")
-    other = sum(one.left_out for one in found)
+    other = sum(trend.left_out for trend in found)
     if other:
         notes.append(f"{other:,} runs are left out: scope, metric or images differ from the newest run of their series")
-    invalid = sum(one.not_valid for one in found)
+    invalid = sum(trend.not_valid for trend in found)
     if invalid:
         notes.append(f"{invalid:,} figures of suspect or invalid runs are excluded")
     return notes
 
 
-def trends_document(found: Sequence[SeriesTrend], summed_up: StandingOut, until: int) -> str:
+def trends_document(found: Sequence[SeriesTrend], until: int) -> str:
     """Return the trends as JSON."""
-    standing = {(one.key, one.metric) for one in summed_up.stand_out}
+    stand_out = {(trend.key, trend.metric) for trend in standing_out(found)}
     body = {
         "until": iso(until) if found else None,
-        "series": [_row(one, until, stands_out=(one.key, one.metric) in standing) for one in found],
+        "series": [_row(trend, until, stands_out=(trend.key, trend.metric) in stand_out) for trend in found],
         "events": [_event(event) for event in events_of(found, until)],
-        "digest": {"looked_at": summed_up.looked_at, "stand_out": len(standing), "false_discovery_ratio": summed_up.false_ratio},
+        "digest": {"looked_at": len(found), "stand_out": len(stand_out), "false_discovery_ratio": FALSE_DISCOVERIES},
     }
     return json_document(body)
 
 
-def _row(one: SeriesTrend, until: int, *, stands_out: bool) -> dict[str, Any]:
-    metric = METRICS[one.metric]
-    row: dict[str, Any] = msgspec.to_builtins(one)
-    row["case"] = one.key.case()
-    row["unit"] = metric.unit
-    row["differences_in"] = "per cent" if metric.scale == "log" else "points"
-    row["matters"] = metric.matters
-    row |= {name: iso(getattr(one, name)) for name in ("first_day", "last_day", "begin_day")}
-    row["steps"] = [_dated(step) for step in one.steps]
-    row["suspect"] = _dated(one.suspect) if one.suspect else None
-    for name in ("drift", "scatter"):
-        if row[name]:
-            row[name]["day"] = iso(row[name]["day"])
-    missing = one.missing(until)
-    row["missing"] = asdict(missing) | {"day": iso(missing.day)} if missing else None
+def _row(trend: SeriesTrend, until: int, *, stands_out: bool) -> dict[str, Any]:
+    rule, missing = METRICS[trend.metric].rule, trend.missing(until)
+    row: dict[str, Any] = msgspec.to_builtins(trend)
+    row["case"] = trend.key.case()
+    row["unit"] = METRICS[trend.metric].figure.unit
+    row["differences_in"] = "per cent" if rule.scale == "log" else "points"
+    row["matters"] = rule.matters
+    row["missing"] = asdict(missing) if missing else None
     row["stands_out"] = stands_out
-    row["findings"] = [{"what": what, "text": text} for what, text in finding_lines(one, until)]
+    row["findings"] = [{"what": what, "text": text} for what, text in finding_lines(trend, until)]
+    for part in (row, *row["steps"], row["suspect"], row["drift"], row["scatter"], row["missing"]):
+        _write_days(part or {})
     return row
 
 
 def _event(event: TrendEvent) -> dict[str, Any]:
     members = [
         {
-            "fleet": one.series.key.fleet,
-            "device": one.series.key.device,
-            "case": one.series.key.case(),
-            "metric": one.series.metric,
-            "day": iso(one.finding.day),
-            "size": one.finding.size if isinstance(one.finding, Step) else None,
+            "fleet": member.series.key.fleet,
+            "device": member.series.key.device,
+            "case": member.series.key.case(),
+            "metric": member.series.metric,
+            "day": member.finding.day,
+            "size": member.finding.size if isinstance(member.finding, Step) else None,
         }
-        for one in event.members
+        for member in event.members
     ]
-    return {
-        "kind": event.kind,
-        "what": event_kind(event),
-        "cause": event.cause,
-        "day_low": iso(event.day_low),
-        "day_high": iso(event.day_high),
-        "devices": list(event.devices),
-        "text": event_text(event),
-        "members": members,
-    }
+    row: dict[str, Any] = {"kind": event.kind, "what": event_kind(event), "cause": event.cause}
+    row |= {"day_low": event.day_low, "day_high": event.day_high, "devices": list(event.devices), "text": event_text(event)}
+    for part in (row, *members):
+        _write_days(part)
+    return row | {"members": members}
 
 
-def _dated(step: Step) -> dict[str, Any]:
-    return asdict(step) | {name: iso(getattr(step, name)) for name in ("day", "day_low", "day_high")}
+def _write_days(row: dict[str, Any]) -> None:
+    """Write the days of a row (since 1970) as dates."""
+    row |= {name: iso(row[name]) for name in _DAYS if name in row}
 
 
 def points_csv(series: Sequence[tuple[SeriesKey, str, Days]]) -> str:
     """Return the points of series as CSV: a line a day."""
-    out = io.StringIO()
-    writer = csv.writer(out, lineterminator="\n")
-    writer.writerow(["fleet", "board", "device", "case", "metric", "day", "value", "u_per_cent_or_points", "runs", "temperature_c"])
-    for key, name, days in series:
-        metric = METRICS[name]
-        for place in range(len(days.day)):
-            temperature_c = days.temperature_c[place]
-            writer.writerow(
-                [
-                    key.fleet,
-                    key.board,
-                    key.device,
-                    key.case(),
-                    name,
-                    iso(int(days.day[place])),
-                    f"{off_scale(metric, float(days.x[place])):.8g}",
-                    f"{float(np.sqrt(days.known[place])):.4g}",
-                    int(days.runs[place]),
-                    f"{temperature_c:.2f}" if np.isfinite(temperature_c) else "",
-                ]
-            )
-    return out.getvalue()
+    header = ("fleet", "board", "device", "case", "metric", "day", "value", "u_per_cent_or_points", "runs", "temperature_c")
+    rows = [
+        (key.fleet, key.board, key.device, key.case(), name, iso(day), f"{off_scale(METRICS[name], x):.8g}", f"{u:.4g}", runs, celsius)
+        for key, name, days in series
+        for day, x, u, runs, celsius in zip(
+            days.day.tolist(),
+            days.x.tolist(),
+            np.sqrt(days.known).tolist(),
+            days.runs.tolist(),
+            (f"{temperature_c:.2f}" if np.isfinite(temperature_c) else "" for temperature_c in days.temperature_c.tolist()),
+            strict=True,
+        )
+    ]
+    return csv_document(header, rows).replace("\r\n", "\n")
 
 
 def annotations_document(annotations: Sequence[Annotation]) -> dict[str, Any]:
@@ -315,11 +290,8 @@ def annotations_table(annotations: Sequence[Annotation]) -> "Table":
     table = plain_table()
     for heading in ("#", "day", "text", "kind", "of"):
         table.add_column(heading, justify="right" if heading == "#" else "left", overflow="fold")
-    for one in annotations:
-        cells = (f"{one.number}", iso(one.day), one.text, "new level" if one.begins_level else "remark", _about(one))
+    for note in annotations:
+        about = ", ".join(value for value in (note.fleet, note.device, note.model, note.metric) if value is not None)
+        cells = (f"{note.number}", iso(note.day), note.text, "new level" if note.begins_level else "remark", about or "everything")
         table.add_row(*(Text(printable(cell)) for cell in cells))
     return table
-
-
-def _about(one: Annotation) -> str:
-    return ", ".join(value for value in (one.fleet, one.device, one.model, one.metric) if value is not None) or "everything"

@@ -1,18 +1,24 @@
-"""The watch: the trends of all selected series, from the last result where no run is new."""
+"""The watch: the trends of all selected series, from the last result where no run is new.
 
-from collections.abc import Callable, Mapping, Sequence
+As many series at once as memory holds are computed, here or in other processes.
+"""
+
+import signal
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain, islice
+from typing import TypeVar
 
 import msgspec
 
-from edgemeter.agent.base.errors import ConfigError
-from edgemeter.collector.runs.cases import UNKNOWN_BOARD, SeriesKey
+from edgemeter.agent.base.errors import ConfigError, UnavailableError
+from edgemeter.collector.runs.cases import NO_SERIES, UNKNOWN_BOARD, SeriesKey
 from edgemeter.collector.trend.days import Days, days_of_series, of_type
 from edgemeter.collector.trend.history import History, without_garbage_collection
 from edgemeter.collector.trend.metrics import METRICS
-from edgemeter.collector.trend.portions import Portion, in_processes, parts_of, trends_in
-from edgemeter.collector.trend.run_columns import names_of
-from edgemeter.collector.trend.series_trend import SeriesTrend
+from edgemeter.collector.trend.run_columns import RunColumns, names_of
+from edgemeter.collector.trend.series_trend import SeriesTrend, trends
 from edgemeter.collector.trend.watch_file import Annotation, cuts
 
 # Raised whenever the same records would give different findings, or they are kept in another form.
@@ -20,6 +26,11 @@ VERSION = 10
 
 # How many names an error lists.
 SHOWN = 8
+MOST_SERIES = 500
+# Each takes some 80 MB.
+MOST_PROCESSES = 4
+_Task = TypeVar("_Task")
+_Result = TypeVar("_Result")
 Progress = Callable[[str, int, int], None]
 _Found = list[SeriesTrend]
 _decode = msgspec.msgpack.Decoder(_Found).decode
@@ -38,7 +49,7 @@ class SeriesSelection:
 
     def takes(self, key: SeriesKey) -> bool:
         """Return whether the series is selected."""
-        return all(value is None or value == getattr(key, name) for name in self.__slots__ for value in [getattr(self, name)])
+        return all(getattr(self, name) in (None, getattr(key, name)) for name in self.__slots__)
 
 
 EVERY_SERIES = SeriesSelection()
@@ -54,14 +65,13 @@ def keys_of(history: History, selection: SeriesSelection) -> list[SeriesKey]:
     found = [key for key in every if selection.takes(key)]
     if every and not found:
         selected = {name: value for name in selection.__slots__ if (value := getattr(selection, name)) is not None}
-        nowhere = [name for name, value in selected.items() if all(getattr(key, name) != value for key in every)]
-        if nowhere:
-            there = sorted({str(getattr(key, nowhere[0])) for key in every})
-            more = f" and {len(there) - SHOWN} more" if len(there) > SHOWN else ""
-            message = f"no run has {nowhere[0]} {selected[nowhere[0]]!r}; known are {', '.join(there[:SHOWN])}{more}"
-        else:
-            message = f"no run has {', '.join(f'{name} {value!r}' for name, value in selected.items())}: give fewer conditions"
-        raise ConfigError(message)
+        unmatched = next((name for name, value in selected.items() if all(getattr(key, name) != value for key in every)), None)
+        if unmatched is None:
+            conditions = ", ".join(f"{name} {value!r}" for name, value in selected.items())
+            raise ConfigError(f"no run has {conditions}: give fewer conditions")
+        values = sorted({str(getattr(key, unmatched)) for key in every})
+        others = f" and {len(values) - SHOWN} more" if len(values) > SHOWN else ""
+        raise ConfigError(f"no run has {unmatched} {selected[unmatched]!r}; known are {', '.join(values[:SHOWN])}{others}")
     return found
 
 
@@ -79,15 +89,13 @@ def trends_of(
 
     Many that are not kept are computed in so many processes; `progress` gets how many series are done, and of how many.
     """
-    keys = [key for key in history.series() if selection.takes(key)]
-    if by_type:
-        groups: dict[SeriesKey, list[SeriesKey]] = {}
+    selected: dict[SeriesKey, list[SeriesKey]] = {}
+    for key in filter(selection.takes, history.series()):
         # Boards of unknown type have no trend in common.
-        for key in (one for one in keys if one.board != UNKNOWN_BOARD):
-            groups.setdefault(key.of_type(), []).append(key)
-        selected = {key: members for key, members in groups.items() if len(members) > 1}
-    else:
-        selected = {key: [key] for key in keys}
+        if not by_type or key.board != UNKNOWN_BOARD:
+            selected.setdefault(key.of_type() if by_type else key, []).append(key)
+    if by_type:
+        selected = {key: members for key, members in selected.items() if len(members) > 1}
     with without_garbage_collection():
         found = {name: _kept(history, annotations, name, list(selected)) for name in metrics}
         stale = {key: members for key, members in selected.items() if any(key not in found[name] for name in metrics)}
@@ -98,8 +106,7 @@ def trends_of(
 def trends_of_one(history: History, annotations: Sequence[Annotation], name: str, key: SeriesKey) -> list[SeriesTrend]:
     """Return the trends of a metric in a series; none where no run has it."""
     found = {name: _kept(history, annotations, name, [key])}
-    if key not in found[name]:
-        _compute(history, annotations, {key: [key]}, found)
+    _compute(history, annotations, {} if key in found[name] else {key: [key]}, found)
     return found[name][key]
 
 
@@ -112,8 +119,8 @@ def points(history: History, key: SeriesKey, name: str) -> Days:
 
 def _kept(history: History, annotations: Sequence[Annotation], name: str, keys: Sequence[SeriesKey]) -> dict[SeriesKey, _Found]:
     """Return what was computed before and is still true."""
-    kept = history.kept(f"{VERSION} {name}", keys)
-    return {key: _of_key(key, body) for key, declared, body in kept if declared == _declared(cuts(annotations, key, name))}
+    results = history.kept(f"{VERSION} {name}", keys)
+    return {key: _of_key(key, body) for key, declared, body in results if declared == _declared(cuts(annotations, key, name))}
 
 
 def _declared(days: Mapping[int, str]) -> str:
@@ -155,3 +162,71 @@ def _of_key(key: SeriesKey, body: bytes) -> _Found:
     for one in found:
         msgspec.structs.force_setattr(one, "key", key)
     return found
+
+
+@dataclass(frozen=True, slots=True)
+class Portion:
+    """Series, or board types of so many `members`, and the runs of all these; `cuts` are by metric the declared new levels of each."""
+
+    read: RunColumns
+    keys: Sequence[SeriesKey]
+    members: Sequence[int]
+    cuts: Mapping[str, Sequence[Mapping[int, str]]]
+
+
+def parts_of(sizes: Mapping[SeriesKey, int]) -> Iterator[list[SeriesKey]]:
+    """Yield the keys in parts whose runs fit into memory at once."""
+    part: list[SeriesKey] = []
+    size = 0
+    for key, own in sizes.items():
+        if part and size + own > MOST_SERIES:
+            yield part
+            part, size = [], 0
+        part.append(key)
+        size += own
+    if part:
+        yield part
+
+
+def trends_in(portion: Portion) -> dict[str, list[bytes]]:
+    """Return by metric the trends of each series, none or one, in MessagePack and without the key."""
+    found = {}
+    for name, declared in portion.cuts.items():
+        every = iter(days_of_series(METRICS[name], portion.read))
+        members = [list(islice(every, size)) for size in portion.members]
+        days = [own[0] if key.device else of_type(own) for key, own in zip(portion.keys, members, strict=True)]
+        by_key = {one.key: msgspec.structs.replace(one, key=NO_SERIES) for one in trends(name, portion.keys, days, declared)}
+        found[name] = [msgspec.msgpack.encode([by_key[key]] if key in by_key else []) for key in portion.keys]
+    return found
+
+
+def in_processes(function: Callable[[_Task], _Result], tasks: Iterable[_Task], workers: int) -> Iterator[tuple[_Task, _Result]]:
+    """Yield each task with its result, in order; two or more tasks run in `workers` processes (at most four), with one more task queued.
+
+    Raises:
+        UnavailableError: one of the processes was killed.
+    """
+    workers, ready = min(workers, MOST_PROCESSES), iter(tasks)
+    first = list(islice(ready, 2))
+    ready = chain(first, ready)
+    if workers < 2 or len(first) < 2:
+        yield from ((task, function(task)) for task in ready)
+        return
+    # Not before they are needed: most answers are kept.
+    from concurrent.futures import Future, ProcessPoolExecutor  # noqa: PLC0415
+    from concurrent.futures.process import BrokenProcessPool  # noqa: PLC0415
+    from multiprocessing import get_context  # noqa: PLC0415
+
+    waiting: deque[tuple[_Task, Future[_Result]]] = deque()
+    try:
+        # An interrupt is for this process, which then ends the others.
+        with ProcessPoolExecutor(workers, get_context("spawn"), signal.signal, (signal.SIGINT, signal.SIG_IGN)) as pool:
+            for task in ready:
+                waiting.append((task, pool.submit(function, task)))
+                if len(waiting) > workers:
+                    done, result = waiting.popleft()
+                    yield done, result.result()
+            yield from ((task, result.result()) for task, result in waiting)
+    except BrokenProcessPool as error:
+        remedy = "memory may have run out: run the command again, on one core with `taskset -c 0`; what was found is kept"
+        raise UnavailableError(f"a process that looked for changes was killed; {remedy}") from error

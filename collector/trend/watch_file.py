@@ -7,7 +7,7 @@ import sqlite3
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Protocol
@@ -57,6 +57,7 @@ CREATE TABLE unsent (
 """,
     elsewhere="move it away (annotations and alerts begin anew) or name another store",
 )
+_COLUMNS = "day, text, begins_level, fleet, device, model, metric, author"
 
 
 class Statements(Protocol):
@@ -179,13 +180,9 @@ class Annotation:
 
 def add_annotation(file: WatchStore, annotation: Annotation) -> int:
     """Store an annotation; return its number."""
-    values = (
-        annotation.day, annotation.text, int(annotation.begins_level), annotation.fleet, annotation.device, annotation.model,
-        annotation.metric, annotation.author, time.time_ns(),
-    )  # fmt: skip
-    insert = """INSERT INTO annotations (day, text, begins_level, fleet, device, model, metric, author, made_ns)
-    VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)"""
-    return file.insert(insert, values)
+    day, text, begins_level, *about, _ = astuple(annotation)
+    insert = f"INSERT INTO annotations ({_COLUMNS}, made_ns) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)"  # noqa: S608 - our own names
+    return file.insert(insert, (day, text, int(begins_level), *about, time.time_ns()))
 
 
 def remove_annotation(file: WatchStore, number: int) -> bool:
@@ -197,7 +194,7 @@ def remove_annotation(file: WatchStore, number: int) -> bool:
 
 def read_annotations(file: WatchStore) -> list[Annotation]:
     """Return every annotation by day."""
-    query = "SELECT day, text, begins_level, fleet, device, model, metric, author, number FROM annotations ORDER BY day, number"
+    query = f"SELECT {_COLUMNS}, number FROM annotations ORDER BY day, number"  # noqa: S608 - our own names
     with file.reading() as connection:
         rows = connection.execute(query).fetchall()
     return [Annotation(row[0], row[1], bool(row[2]), *row[3:]) for row in rows]
@@ -205,11 +202,11 @@ def read_annotations(file: WatchStore) -> list[Annotation]:
 
 def cuts(annotations: Sequence[Annotation], key: SeriesKey, metric: str) -> dict[int, str]:
     """Return the days of declared new levels of the series, with their texts."""
-    found: dict[int, str] = {}
-    for one in annotations:
-        if one.begins_level and one.is_about(key, metric):
-            found[one.day] = f"{found[one.day]}; {one.text}" if one.day in found else one.text
-    return found
+    texts: dict[int, list[str]] = {}
+    for note in annotations:
+        if note.begins_level and note.is_about(key, metric):
+            texts.setdefault(note.day, []).append(note.text)
+    return {day: "; ".join(of_day) for day, of_day in texts.items()}
 
 
 def annotations_of(store: str | LedgerPlace) -> list[Annotation]:

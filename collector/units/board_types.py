@@ -211,7 +211,7 @@ def _sick(name: str, lately: _Lately) -> tuple[OutlyingPeer, ...] | None:
 
 def _floor(metric: TrendMetric) -> float:
     # Accuracies of the same model on the same data are the same on healthy boards, but for rounding.
-    return 1.5 if metric.scale == "log" else metric.matters / 2
+    return 1.5 if metric.rule.scale == "log" else metric.rule.matters / 2
 
 
 def _spread(metric: TrendMetric, case: SeriesKey, members: Sequence[tuple[SeriesKey, slice]], lately: _Lately) -> CaseSpread:
@@ -219,7 +219,7 @@ def _spread(metric: TrendMetric, case: SeriesKey, members: Sequence[tuple[Series
     board = np.concatenate([np.full(part.stop - part.start, names.index(key.device), dtype=np.int64) for key, part in members])
     day = np.concatenate([lately.runs.day[lately.counted[part]] for _, part in members])
     found = variance_components(board, day, np.concatenate([lately.x[part] for _, part in members]))
-    needed = boards_needed(found.between_boards, WITHIN) if found.between_boards and metric.scale == "log" else None
+    needed = boards_needed(found.between_boards, WITHIN) if found.between_boards and metric.rule.scale == "log" else None
     return CaseSpread(
         case=case.case(),
         mean=off_scale(metric, found.mean),

@@ -42,7 +42,7 @@ NEVER = 10**6
 CLEAN, MIXED = 0.01, 0.04
 
 # The step in per cent, and the noise of a day at which it is of 3, 2 and 1 standard deviations; the days within which half are found.
-STEP = METRICS["latency"].matters
+STEP = METRICS["latency"].rule.matters
 NOISE = {3: 1.0, 2: 1.5, 1: 3.0}
 LATEST = {3: 10, 2: 14}
 

@@ -121,12 +121,11 @@ def test_a_narrow_terminal_folds_a_device_and_cuts_none():
 
     from edgemeter.collector.trend import trend_text, watch
     from edgemeter.collector.trend.history import RunHistory
-    from edgemeter.collector.trend.series_trend import standing_out
 
     name = "a-board-with-a-rather-long-name-07"
     history = RunHistory(make_days(noisy(100, 70, step_at=50, step_ratio=1.08), device=name))
     found = watch.trends_of(history, (), ("energy",))
     console = Console(width=80, record=True, file=io.StringIO())
-    trend_text.show_trends(found, standing_out(found), found[0].last_day, console, with_quiet=False)
+    trend_text.show_trends(found, found[0].last_day, console, with_quiet=False)
     cells = [line.split("│")[1].strip() for line in console.export_text().splitlines() if line.startswith("│")]
     assert "".join(cells) == name

@@ -12,7 +12,6 @@ from edgemeter.collector.demo.simulated_fleet import FIRMWARES as DEMO_FIRMWARES
 from edgemeter.collector.demo.simulated_fleet import LOST, TYPES, records_of
 from edgemeter.collector.trend.events import events_of
 from edgemeter.collector.trend.history import RunHistory
-from edgemeter.collector.trend.series_trend import standing_out
 from edgemeter.collector.trend.trend_text import show_trends
 from edgemeter.collector.trend.watch import trends_of
 from tests.fixtures.comparison_factory import document, make_run
@@ -120,7 +119,7 @@ def test_the_simulated_fleet_fits_on_a_screen():
     found = trends_of(RunHistory(list(records_of(make_run(), end_ns=(FIRST_DAY + 100) * DAY_NS))), (), ("energy", "latency", "throttling"))
     last = max(one.last_day for one in found)
     console = Console(width=200, record=True, file=io.StringIO())
-    show_trends(found, standing_out(found), last, console, with_quiet=False, with_members=False)
+    show_trends(found, last, console, with_quiet=False, with_members=False)
     told = console.export_text()
     assert len(told.splitlines()) <= 24
     assert f"{TYPES[0].units} devices of {TYPES[0].name}" in told

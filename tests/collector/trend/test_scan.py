@@ -173,7 +173,7 @@ def test_what_is_not_fitted_a_second_time_cannot_be_a_step():
             for temperature in (None, heat):
                 every = scan_series(x, known, present, floor, temperature)
                 some = scan_series(x, known, present, floor, temperature, asked=asked)
-                least = scan.step_score(present.sum(axis=1)) - scan.CONFIRMED_LESS
+                least = np.interp(present.sum(axis=1), *scan.STEP_SCORE) - scan.CONFIRMED_LESS
                 assert some.rows.tolist() == np.flatnonzero(every.score >= least).tolist()
                 assert some.score.tolist() == every.score[some.rows].tolist()
                 assert some.day_variance.tolist() == every.day_variance[some.rows].tolist()

@@ -213,7 +213,7 @@ def test_of_many_series_the_summary_names_those_that_stand_out():
         values = noisy(100, 60, seed=200 + unit, step_at=52 if unit < 6 else None, step_ratio=1.022)
         runs += make_days(values, device=f"pi-{unit:02}")
     found = watch.trends_of(RunHistory(runs), (), ["energy"])
-    named = {one.key.device for one in standing_out(found).stand_out}
+    named = {trend.key.device for trend in standing_out(found)}
     stepped = {f"pi-{unit:02}" for unit in range(6)}
     assert len(named & stepped) >= 4
     assert len(named - stepped) <= 1

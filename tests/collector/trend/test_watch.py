@@ -1,18 +1,18 @@
-"""Facts about portions: several processes find what one finds, and hold no more than they work on."""
+"""Facts about the watch: several processes find what one finds, and hold no more than they work on."""
 
 import os
 
 import pytest
 
 from edgemeter.agent.base.errors import UnavailableError
-from edgemeter.collector.trend import portions, watch
+from edgemeter.collector.trend import watch
 from edgemeter.collector.trend.history import RunHistory
 from tests.fixtures.series_factory import make_days, noisy
 
 
 def test_several_processes_find_what_one_finds_in_the_same_order(monkeypatch):
     """Of eleven boards, three at a time, one with a step; progress is shown to who waits."""
-    monkeypatch.setattr(portions, "MOST_SERIES", 3)
+    monkeypatch.setattr(watch, "MOST_SERIES", 3)
     runs = [
         run
         for n in range(11)
@@ -37,7 +37,7 @@ def test_no_more_tasks_are_made_than_processes_work_on():
             made.append(task)
             yield task
 
-    ahead = [len(made) - task for task, _ in portions.in_processes(abs, tasks(), 2)]
+    ahead = [len(made) - task for task, _ in watch.in_processes(abs, tasks(), 2)]
     assert len(ahead) == 12
     assert max(ahead) <= 3
 
@@ -45,7 +45,7 @@ def test_no_more_tasks_are_made_than_processes_work_on():
 def test_a_process_that_is_killed_ends_in_one_line_that_names_the_remedy():
     """As where memory runs out; nobody waits for what does not come."""
     with pytest.raises(UnavailableError, match="was killed; memory may have run out: run the command again, on one core"):
-        list(portions.in_processes(os._exit, iter([1, 1, 1]), 2))
+        list(watch.in_processes(os._exit, iter([1, 1, 1]), 2))
 
 
 def test_a_machine_of_many_cores_holds_no_more_tasks_than_four_processes_do():
@@ -57,4 +57,4 @@ def test_a_machine_of_many_cores_holds_no_more_tasks_than_four_processes_do():
             made.append(task)
             yield task
 
-    assert max(len(made) - task for task, _ in portions.in_processes(abs, tasks(), 64)) <= portions.MOST_PROCESSES + 1
+    assert max(len(made) - task for task, _ in watch.in_processes(abs, tasks(), 64)) <= watch.MOST_PROCESSES + 1
