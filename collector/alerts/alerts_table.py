@@ -23,12 +23,7 @@ def check_text(done: AlertCheck, plan: Mapping[str, Sequence[Notice]]) -> str:
     ]
     lines += [f"would send {count(len(notices), 'notice')} to {name}" for name, notices in plan.items() if notices]
     lines += [f"sent {count(one.notices, 'notice')} to {one.channel}" for one in done.sent if one.error is None]
-    return printable_lines(lines) or "no changes"
-
-
-def printable_lines(lines: Sequence[str]) -> str:
-    """Return lines without control characters."""
-    return "\n".join(printable(line) for line in lines)
+    return "\n".join(map(printable, lines)) or "no changes"
 
 
 def check_json(done: AlertCheck, plan: Mapping[str, Sequence[Notice]]) -> str:
@@ -62,12 +57,8 @@ def alerts_json(found: Sequence[Alert]) -> str:
 
 def health_table(found: Sequence[RuleHealth]) -> Table:
     """Return the health of rules as a table."""
-    shown = Table(
-        *(
-            Column(name, overflow="fold")
-            for name in ("rule", "opened", "open now", "confirmed", "dismissed", "not judged", "real", "most often")
-        )
-    )
+    headings = ("rule", "opened", "open now", "confirmed", "dismissed", "not judged", "real", "most often")
+    shown = Table(*(Column(name, overflow="fold") for name in headings))
     for one in found:
         real = ABSENT if one.precise_ratio is None else f"{one.precise_ratio:.0%}"
         figures = (one.opened, one.open_now, one.confirmed, one.dismissed, one.not_judged)

@@ -5,29 +5,16 @@ Notifications that cannot be sent are kept, and retried at the next check.
 
 import logging
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import datetime
 
-from edgemeter.agent.base.broker_address import parse_address
 from edgemeter.agent.base.errors import ConfigError, EdgemeterError
 from edgemeter.agent.ledger.presence import DevicePresence
 from edgemeter.collector.alerts import lifecycle
-from edgemeter.collector.alerts.channels import (
-    AlertmanagerSender,
-    AlertSender,
-    AppriseSender,
-    EmailSender,
-    MqttSender,
-    Notice,
-    NtfySender,
-    WebhookSender,
-    notice_of_alert,
-    notice_of_change,
-    secret,
-)
+from edgemeter.collector.alerts.channels import Notice, notice_of_alert, send_notices
 from edgemeter.collector.alerts.firing import FiringContext, firings
 from edgemeter.collector.alerts.lifecycle import AlertChange
-from edgemeter.collector.alerts.rules import AlertEvent, AlertRules, Channel
+from edgemeter.collector.alerts.rules import AlertRules, Channel
 from edgemeter.collector.index.history import LedgerHistory
 from edgemeter.collector.ledgers.place import ledger_place, open_ledger
 from edgemeter.collector.trend.history import History
@@ -48,44 +35,12 @@ class Sent:
     error: str | None
 
 
-def sender_of(channel: Channel) -> AlertSender:
-    """Return the sender of `channel`.
-
-    Raises:
-        ConfigError: its address or a secret cannot be read.
-    """
-    if channel.kind == "email":
-        return EmailSender(
-            name=channel.name,
-            host=channel.host or "",
-            sender=channel.sender or "",
-            recipients=channel.recipients,
-            port=channel.port,
-            security=channel.security,
-            user=channel.user,
-            password=secret("password", channel.name, channel.password_file, channel.password_env),
-        )
-    url = channel.url or secret("address", channel.name, channel.url_file, channel.url_env) or ""
-    if channel.kind == "webhook":
-        return WebhookSender(channel.name, url, channel.format)
-    if channel.kind == "alertmanager":
-        return AlertmanagerSender(channel.name, url)
-    if channel.kind == "ntfy":
-        token = secret("token", channel.name, channel.token_file, channel.token_env)
-        return NtfySender(channel.name, url, channel.topic or "", token)
-    if channel.kind == "mqtt":
-        address = parse_address(url)
-        password = secret("password", channel.name, channel.password_file, channel.password_env) or address.password
-        return MqttSender(channel.name, replace(address, user=channel.user or address.user, password=password), channel.topic or "")
-    return AppriseSender(channel.name, url)
-
-
 def planned_sends(rules: AlertRules, changes: Sequence[AlertChange]) -> dict[str, list[Notice]]:
     """Return the notices of `changes` for each channel."""
     of_rule = {rule.name: rule.channels for rule in rules.rule}
     return {
         channel.name: [
-            notice_of_change(change, rules.link)
+            notice_of_alert(change.event, change.alert, rules.link)
             for change in changes
             if change.event in channel.send and channel.name in of_rule.get(change.alert.firing.rule, ())
         ]
@@ -104,22 +59,26 @@ def send_changes(file: WatchStore, rules: AlertRules, changes: Sequence[AlertCha
     for channel in rules.channel:
         waiting = [notice for notice in plan[channel.name] if channel.keeps_quiet(notice.severity, at)]
         _keep(file, channel.name, waiting)
-        plan[channel.name] = [notice for notice in plan[channel.name] if notice not in waiting]
+        new = [notice for notice in plan[channel.name] if notice not in waiting]
         before = [(number, notice) for number, notice in _unsent(file, channel.name, rules) if not channel.keeps_quiet(notice.severity, at)]
-        again = [notice for _, notice in before] + plan[channel.name]
-        # Alertmanager expects every open alert to be sent repeatedly.
-        notices = _without_duplicates(again + _still_open(file, channel, rules)) if channel.kind == "alertmanager" else again
+        notices = [notice for _, notice in before] + new
+        if channel.kind == "alertmanager":
+            # It expects every open alert to be sent repeatedly; of several notices of an alert the first counts.
+            every_open = reversed(notices + _still_open(file, channel, rules))
+            notices = list({notice.number: notice for notice in every_open}.values())[::-1]
         if not notices:
             continue
+        failure = None
         try:
-            sender_of(channel).send(notices)
+            send_notices(channel, notices)
         except EdgemeterError as error:
-            _count_try(file, [number for number, _ in before], channel.name, str(error))
-            _keep(file, channel.name, plan[channel.name], str(error))
-            sent.append(Sent(channel.name, len(notices), str(error)))
+            failure = str(error)
+            _count_try(file, [number for number, _ in before], channel.name, failure)
+            _keep(file, channel.name, new, failure)
         else:
-            _forget(file, [number for number, _ in before])
-            sent.append(Sent(channel.name, len(notices), None))
+            with file.writing() as connection:
+                connection.executemany("DELETE FROM unsent WHERE number = ?", [(number,) for number, _ in before])
+        sent.append(Sent(channel.name, len(notices), failure))
     return sent
 
 
@@ -129,11 +88,12 @@ def send_test(rules: AlertRules, name: str) -> None:
     Raises:
         ConfigError: the channel does not exist.
     """
-    channel = next((one for one in rules.channel if one.name == name), None)
-    if channel is None:
-        raise ConfigError(f"no channel {name!r}: the rules define {', '.join(one.name for one in rules.channel) or 'none'}")
+    channels = {channel.name: channel for channel in rules.channel}
+    if name not in channels:
+        raise ConfigError(f"no channel {name!r}: the rules define {', '.join(channels) or 'none'}")
     text = "Sent by `edgemeter trend alerts test`: no alert has opened."
-    sender_of(channel).send([Notice("opened", 0, "test", "info", "test of Edgemeter", text, {}, "1970-01-01T00:00:00Z", None, rules.link)])
+    notice = Notice("opened", 0, "test", "info", "test of Edgemeter", text, {}, "1970-01-01T00:00:00Z", None, rules.link)
+    send_notices(channels[name], [notice])
 
 
 def _still_open(file: WatchStore, channel: Channel, rules: AlertRules) -> list[Notice]:
@@ -141,18 +101,10 @@ def _still_open(file: WatchStore, channel: Channel, rules: AlertRules) -> list[N
     return [notice_of_alert("updated", alert, rules.link) for alert in lifecycle.read_alerts(file) if alert.firing.rule in names]
 
 
-def _without_duplicates(notices: list[Notice]) -> list[Notice]:
-    return list({notice.number: notice for notice in reversed(notices)}.values())[::-1]
-
-
 def _unsent(file: WatchStore, channel: str, rules: AlertRules) -> list[tuple[int, Notice]]:
     with file.reading() as connection:
         rows = connection.execute("SELECT number, alert, event FROM unsent WHERE channel = ? ORDER BY number", (channel,)).fetchall()
-    found: list[tuple[int, Notice]] = []
-    for number, alert, event in rows:
-        kept: AlertEvent = event
-        found.append((number, notice_of_alert(kept, lifecycle.find_alert(file, alert), rules.link)))
-    return found
+    return [(number, notice_of_alert(event, lifecycle.find_alert(file, alert), rules.link)) for number, alert, event in rows]
 
 
 def _keep(file: WatchStore, channel: str, notices: Sequence[Notice], error: str | None = None) -> None:
@@ -172,11 +124,6 @@ def _count_try(file: WatchStore, numbers: Sequence[int], channel: str, error: st
         logger.error("channel %r did not take %d notices in %d tries: they are given up", channel, lost, MOST_TRIES)
 
 
-def _forget(file: WatchStore, numbers: Sequence[int]) -> None:
-    with file.writing() as connection:
-        connection.executemany("DELETE FROM unsent WHERE number = ?", [(number,) for number in numbers])
-
-
 @dataclass(frozen=True, slots=True)
 class AlertCheck:
     """The result of a check: changes of alerts, and deliveries."""
@@ -187,12 +134,9 @@ class AlertCheck:
 
 def check_alerts(history: History, store: str, file: WatchStore, rules: AlertRules, now_ns: int, *, is_dry: bool = False) -> AlertCheck:
     """Check the rules once; with `is_dry` nothing is written and nothing sent."""
-    known = read_annotations(file)
-    context = FiringContext(history, known, _devices(history, store), now_ns)
+    context = FiringContext(history, read_annotations(file), _devices(history, store), now_ns)
     changes = lifecycle.settle_alerts(file, firings(rules.rule, context), now_ns, is_dry=is_dry)
-    if is_dry:
-        return AlertCheck(changes, ())
-    return AlertCheck(changes, send_changes(file, rules, changes, now_ns))
+    return AlertCheck(changes, () if is_dry else send_changes(file, rules, changes, now_ns))
 
 
 def _devices(history: History, store: str) -> Sequence[DevicePresence]:

@@ -1,10 +1,12 @@
-"""Firings: which rules fire now, on what, and since when. No state is kept here; `lifecycle` does that."""
+"""Firings: which rules fire now, on what, since when, and where the page shows it. No state is kept here; `lifecycle` does that."""
 
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from edgemeter.agent.base.figures import count, stamp
 from edgemeter.agent.base.nanoseconds import NS_PER_DAY
+from edgemeter.agent.contract.figures import in_view
 from edgemeter.agent.ledger.presence import DevicePresence
 from edgemeter.collector.alerts.rules import AlertRule
 from edgemeter.collector.runs.cases import SeriesKey
@@ -37,6 +39,13 @@ STEP_DAYS = 60
 SAME_EVENT_DAYS = 3
 # One board is behind a step of its type if it accounts for this share of it.
 ONE_BOARDS_RATIO = 0.5
+
+# The figure of the page that shows a metric of the trend.
+FIGURE_OF = {rule.name: entry.key for entry in in_view("chart") for rule in entry.trends}
+
+# The page shows so many days before the first day, and after.
+DAYS_BEFORE, DAYS_AFTER, MS_PER_DAY = 14, 30, 86_400_000
+_SHOWN = ("fleet", "device", "board", "model", "precision")
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +80,21 @@ class Firing:
         return frozenset(one.subject for one in self.members) or frozenset({self.subject})
 
 
+def page_address(firing: Firing) -> tuple[str, dict[str, str]]:
+    """Return the view of the page and its fields: what all members of an event have in common, else the device, else the alerts."""
+    members = [member.facts for member in firing.members] or [firing.facts]
+    facts = {name: value for name, value in members[0].items() if all(other.get(name) == value for other in members)}
+    if not firing.members and "model" not in facts:
+        return ("device", {name: facts[name] for name in ("fleet", "device") if name in facts}) if "device" in facts else ("alerts", {})
+    fields = {name: facts[name] for name in _SHOWN if name in facts}
+    metric = facts.get("metric") or members[0].get("metric")
+    if metric in FIGURE_OF:
+        fields["metric"] = FIGURE_OF[metric]
+    if firing.day:
+        fields["between"] = f"{(firing.day - DAYS_BEFORE) * MS_PER_DAY},{(firing.day + DAYS_AFTER) * MS_PER_DAY}"
+    return "trend", fields
+
+
 @dataclass(frozen=True, slots=True)
 class FiringContext:
     """The data that rules are evaluated on: figures, annotations, the presence of devices, and the time."""
@@ -84,6 +108,10 @@ class FiringContext:
     def today(self) -> int:
         """Return the day (since 1970)."""
         return self.now_ns // NS_PER_DAY
+
+    def is_recent(self, day: int) -> bool:
+        """Return whether what began or was last seen on this day is news still."""
+        return self.today - day <= STEP_DAYS
 
 
 def firings(rules: Sequence[AlertRule], context: FiringContext) -> list[Firing]:
@@ -124,8 +152,20 @@ def _told_once(
 
 
 def _due_steps(rule: AlertRule, context: FiringContext, trends: Sequence[SeriesTrend]) -> list[EventMember]:
-    found = ((one, _newest(rule, one)) for one in trends)
-    return [EventMember(one, step) for one, step in found if step is not None and _is_due(rule, step, context)]
+    """Return of each trend the newest confirmed step, if it is large and new enough and has the direction of the rule."""
+    newest = ((trend, [step for step in trend.steps if is_event(trend.metric, step)][-1:]) for trend in trends)
+    return [
+        EventMember(trend, step)
+        for trend, steps in newest
+        for step in steps
+        if _is_in_direction(rule, is_worse=step.is_worse)
+        and context.is_recent(step.day)
+        and (rule.at_least is None or min(abs(step.low), abs(step.high)) >= rule.at_least)
+    ]
+
+
+def _is_in_direction(rule: AlertRule, *, is_worse: bool) -> bool:
+    return is_worse or rule.direction == "both"
 
 
 # The case on all boards of a type, the metric, and whether it rose.
@@ -137,10 +177,10 @@ def _kind_of(member: EventMember) -> _Kind:
 
 
 def _by_kind(members: Sequence[EventMember]) -> dict[_Kind, list[EventMember]]:
-    found: dict[_Kind, list[EventMember]] = {}
-    for one in members:
-        found.setdefault(_kind_of(one), []).append(one)
-    return found
+    by_kind: dict[_Kind, list[EventMember]] = defaultdict(list)
+    for member in members:
+        by_kind[_kind_of(member)].append(member)
+    return by_kind
 
 
 def _beside(member: EventMember, others: dict[_Kind, list[EventMember]]) -> list[EventMember]:
@@ -154,23 +194,10 @@ def _is_of_one_board(of_type: EventMember, boards: Sequence[EventMember]) -> boo
     return abs(boards[0].finding.size) / of_type.series.devices >= ONE_BOARDS_RATIO * abs(of_type.finding.size)
 
 
-def _newest(rule: AlertRule, one: SeriesTrend) -> Step | None:
-    """Return the newest confirmed step that is as large as what matters, if it has the direction of the rule."""
-    steps = [step for step in one.steps if is_event(one.metric, step)]
-    if not steps or not (steps[-1].is_worse or rule.direction == "both"):
-        return None
-    return steps[-1]
-
-
-def _is_due(rule: AlertRule, step: Step, context: FiringContext) -> bool:
-    sure = min(abs(step.low), abs(step.high))
-    return context.today - step.day <= STEP_DAYS and (rule.at_least is None or sure >= rule.at_least)
-
-
 def _drifts(rule: AlertRule, context: FiringContext) -> Iterator[Firing]:
-    for one in _trends(rule, context):
-        if one.drift is not None and (one.drift.is_worse or rule.direction == "both"):
-            yield _of_series(rule, one, "drift", drift_text(one.metric, one.drift), one.drift.day)
+    for trend in _trends(rule, context):
+        if trend.drift is not None and _is_in_direction(rule, is_worse=trend.drift.is_worse):
+            yield _of_series(rule, trend, "drift", drift_text(trend.metric, trend.drift), trend.drift.day)
 
 
 def _rises(rule: AlertRule, context: FiringContext) -> Iterator[Firing]:
@@ -179,78 +206,62 @@ def _rises(rule: AlertRule, context: FiringContext) -> Iterator[Firing]:
             days = watch.points(context.history, key, name)
             begin = max(cuts(context.annotations, key, name), default=0)
             found = rise_of(METRICS[name], days, RiseLimits(rule.by, rule.against_days, rule.over_days), begin)
-            if found is None or context.today - found.last_day > STEP_DAYS or not (found.is_worse or rule.direction == "both"):
-                continue
-            text = rise_text(name, found)
-            yield _of_metric(rule, key, name, "rise" if found.size > 0 else "fall", text, found.day)
+            if found is not None and context.is_recent(found.last_day) and _is_in_direction(rule, is_worse=found.is_worse):
+                yield _of_metric(rule, key, name, "rise" if found.size > 0 else "fall", rise_text(name, found), found.day)
 
 
 def _scatters(rule: AlertRule, context: FiringContext) -> Iterator[Firing]:
-    for one in _trends(rule, context):
-        if one.scatter is not None and (one.scatter.ratio > 1 or rule.direction == "both"):
-            yield _of_series(rule, one, "scatter", scatter_text(one.scatter), one.scatter.day)
+    for trend in _trends(rule, context):
+        if trend.scatter is not None and _is_in_direction(rule, is_worse=trend.scatter.ratio > 1):
+            yield _of_series(rule, trend, "scatter", scatter_text(trend.scatter), trend.scatter.day)
 
 
 def _limits(rule: AlertRule, context: FiringContext) -> Iterator[Firing]:
-    for one in _trends(rule, context):
-        limit = rule.above if rule.above is not None else rule.below
-        is_exceeded = limit is not None and (one.level > limit if rule.above is not None else one.level < limit)
-        if is_exceeded and context.today - one.last_day <= STEP_DAYS and limit is not None:
-            side = "above" if rule.above is not None else "below"
-            text = f"{level_text(one.metric, one.level)} since {iso(one.begin_day)}, {side} the limit {level_text(one.metric, limit)}"
-            yield _of_series(rule, one, "limit", text, one.begin_day)
+    # A rule has one of the two.
+    side, limit = ("above", rule.above) if rule.above is not None else ("below", rule.below or 0.0)
+    for trend in _trends(rule, context):
+        is_exceeded = trend.level > limit if side == "above" else trend.level < limit
+        if is_exceeded and context.is_recent(trend.last_day):
+            level, stated = level_text(trend.metric, trend.level), level_text(trend.metric, limit)
+            text = f"{level} since {iso(trend.begin_day)}, {side} the limit {stated}"
+            yield _of_series(rule, trend, "limit", text, trend.begin_day)
 
 
 def _missing(rule: AlertRule, context: FiringContext) -> Iterator[Firing]:
     # One metric of a case is enough to report that its runs are missing.
-    found: dict[SeriesKey, EventMember] = {}
-    for one in _trends(rule, context):
-        missing = one.missing(context.today)
-        if missing is not None:
-            found.setdefault(one.key, EventMember(one, missing))
-    yield from _told_once(rule, list(found.values()), gap_events)
+    gaps: dict[SeriesKey, EventMember] = {}
+    for trend in _trends(rule, context):
+        if missing := trend.missing(context.today):
+            gaps.setdefault(trend.key, EventMember(trend, missing))
+    yield from _told_once(rule, list(gaps.values()), gap_events)
 
 
 def _invalid(rule: AlertRule, context: FiringContext) -> Iterator[Firing]:
-    selection = rule.selection()
-    for key in context.history.series():
-        if not selection.takes(key):
-            continue
+    for key in filter(rule.selection().takes, context.history.series()):
         lately = context.history.points(key, context.history.last_day(key))
         if not lately or lately[-1][0].verdict != "invalid":
             continue
         runs = [run for run, _ in context.history.points(key)]
         newest = runs[-rule.runs :]
-        if len(newest) == rule.runs and all(run.verdict == "invalid" for run in newest) and context.today - newest[-1].day <= STEP_DAYS:
+        if len(newest) == rule.runs and all(run.verdict == "invalid" for run in newest) and context.is_recent(newest[-1].day):
             begin = next((run for run in reversed(runs) if run.verdict != "invalid"), runs[0])
-            last = newest[-1]
-            text = f"the newest {count(rule.runs, 'run')} are invalid, the last valid one was on {iso(begin.day)}; newest run {last.id}"
-            yield Firing(
-                rule.name,
-                f"{key.device} | {key.case()}",
-                rule.severity,
-                f"invalid: {key.device}, {key.case()}",
-                text,
-                newest[0].day,
-                _facts(key),
-            )
+            valid = f"the last valid one was on {iso(begin.day)}"
+            text = f"the newest {count(rule.runs, 'run')} are invalid, {valid}; newest run {newest[-1].id}"
+            subject, title = f"{key.device} | {key.case()}", f"invalid: {key.device}, {key.case()}"
+            yield Firing(rule.name, subject, rule.severity, title, text, newest[0].day, _facts(key))
 
 
 def _outlying(rule: AlertRule, context: FiringContext) -> Iterator[Firing]:
-    selection = rule.selection()
-    keys = [key for key in context.history.series() if selection.takes(key)]
-    for name in rule.metrics:
-        for kind in board_types(context.history, name, keys, with_cases=False):
-            for unit in kind.sick or ():
-                worse = (unit.apart > 0) == (METRICS[name].worse == "higher")
-                if not (worse or rule.direction == "both"):
-                    continue
-                apart = amount_text(name, unit.apart)
-                look_at = "; ".join(unit.look_at)
-                text = f"{apart} from {kind.boards - 1} other boards over {count(unit.cases, 'case')}; check: {look_at}"
-                facts = {"fleet": kind.fleet, "board": kind.board, "device": unit.device, "metric": name}
-                title = f"outlying board: {unit.device}, {name} {apart}"
-                yield Firing(rule.name, f"{kind.fleet} | {unit.device} | {name}", rule.severity, title, text, 0, facts)
+    keys = list(filter(rule.selection().takes, context.history.series()))
+    types = ((name, board_type) for name in rule.metrics for board_type in board_types(context.history, name, keys, with_cases=False))
+    outlying = ((name, board_type, peer) for name, board_type in types for peer in board_type.sick or ())
+    for name, kind, unit in outlying:
+        if _is_in_direction(rule, is_worse=(unit.apart > 0) == (METRICS[name].worse == "higher")):
+            apart = amount_text(name, unit.apart)
+            text = f"{apart} from {kind.boards - 1} other boards over {count(unit.cases, 'case')}; check: {'; '.join(unit.look_at)}"
+            facts = {"fleet": kind.fleet, "board": kind.board, "device": unit.device, "metric": name}
+            title = f"outlying board: {unit.device}, {name} {apart}"
+            yield Firing(rule.name, f"{kind.fleet} | {unit.device} | {name}", rule.severity, title, text, 0, facts)
 
 
 def _lost(rule: AlertRule, context: FiringContext) -> Iterator[Firing]:
@@ -262,10 +273,9 @@ def _lost(rule: AlertRule, context: FiringContext) -> Iterator[Firing]:
 
 
 def _stopped(rule: AlertRule, context: FiringContext) -> Iterator[Firing]:
-    received: dict[tuple[str, str], int] = {}
+    received: dict[tuple[str, str], int] = defaultdict(int)
     for key in context.history.series():
-        last = context.history.received_ns(key)
-        received[key.fleet, key.device] = max(received.get((key.fleet, key.device), 0), last)
+        received[key.fleet, key.device] = max(received[key.fleet, key.device], context.history.received_ns(key))
     for device in _of_presence(rule, context):
         last = received.get((device.fleet, device.device), device.changed_ns)
         silent_h = (context.now_ns - last) / NS_PER_HOUR
@@ -317,14 +327,7 @@ def _of_metric(rule: AlertRule, key: SeriesKey, metric: str, what: str, text: st
 
 
 def _facts(key: SeriesKey) -> dict[str, str]:
-    facts = {
-        "fleet": key.fleet,
-        "board": key.board,
-        "device": key.device,
-        "model": key.model,
-        "precision": key.precision,
-        "case": key.case(),
-    }
+    facts = {name: getattr(key, name) for name in ("fleet", "board", "device", "model", "precision")} | {"case": key.case()}
     return {name: value for name, value in facts.items() if value}
 
 

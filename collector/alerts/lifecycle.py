@@ -4,8 +4,8 @@ The verdicts give the health of the rules: how many alerts opened, which rules f
 """
 
 import time
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import msgspec
@@ -52,60 +52,53 @@ def settle_alerts(file: WatchStore, found: Sequence[Firing], now_ns: int, *, is_
 
     A finding that becomes part of an event stays the alert that it was; further alerts of its members end in it without a word.
     """
-    known = read_alerts(file, with_closed=True)
-    open_now = {(one.firing.rule, subject): one for one in known if one.closed_ns is None for subject in one.firing.subjects}
-    kept: set[int] = set()
-    joined: dict[int, Alert] = {}
+    alerts = read_alerts(file, with_closed=True)
+    open_now = {(alert.firing.rule, subject): alert for alert in alerts if alert.closed_ns is None for subject in alert.firing.subjects}
+    still: set[int] = set()
+    joined: set[int] = set()
     changes: list[AlertChange] = []
-    for one in found:
-        held = {alert.number: alert for subject in sorted(one.subjects) if (alert := open_now.get((one.rule, subject)))}
-        first = next((alert for alert in sorted(held.values(), key=lambda alert: alert.number) if alert.number not in kept), None)
-        joined |= held
+    for firing in found:
+        numbers = {alert.number: alert for subject in firing.subjects if (alert := open_now.get((firing.rule, subject)))}
+        first = min(numbers.keys() - still, default=None)
+        joined |= numbers.keys()
         if first is None:
-            changes += _begin([alert for alert in known if alert.closed_ns is not None and alert.number not in kept], one, now_ns)
-            kept.update(change.alert.number for change in changes[-1:])
+            changes += _begin([alert for alert in alerts if alert.closed_ns is not None and alert.number not in still], firing, now_ns)
+            still.update(change.alert.number for change in changes[-1:])
             continue
-        kept.add(first.number)
-        if first.firing != one:
-            changes.append(AlertChange("updated", _with(first, one, now_ns)))
-    ended = {alert.number: alert for alert in open_now.values() if alert.number not in kept}
-    closed = [AlertChange("closed", _closed(alert, now_ns)) for alert in ended.values()]
-    told = [change for change in closed if change.alert.number not in joined]
-    if is_dry:
-        return [*changes, *told]
-    # What ends is written first: its subject may go over to another.
-    written = [AlertChange(change.event, _write(file, change)) for change in closed]
-    return [
-        *(AlertChange(change.event, _write(file, change)) for change in changes),
-        *(change for change in written if change.alert.number not in joined),
+        still.add(first)
+        if numbers[first].firing != firing:
+            changes.append(AlertChange("updated", _with(numbers[first], firing, now_ns)))
+    ended = {alert.number: alert for alert in open_now.values() if alert.number not in still}
+    closed = [
+        AlertChange("closed", replace(alert, updated_ns=now_ns, closed_ns=now_ns, outcome=alert.outcome or "over"))
+        for alert in ended.values()
     ]
+    if not is_dry:
+        # What ends is written first: its subject may go over to another.
+        closed = [AlertChange(change.event, _write(file, change)) for change in closed]
+        changes = [AlertChange(change.event, _write(file, change)) for change in changes]
+    return [*changes, *(change for change in closed if change.alert.number not in joined)]
 
 
-def _begin(closed: Sequence[Alert], one: Firing, now_ns: int) -> list[AlertChange]:
+def _begin(closed: Sequence[Alert], firing: Firing, now_ns: int) -> list[AlertChange]:
+    # The same alert: most of what fires now fired then, at about the same time.
     earlier = [
         alert
         for alert in closed
-        if alert.firing.rule == one.rule and _is_same(alert.firing, one) and abs(alert.firing.day - one.day) <= SAME_DAYS
+        if alert.firing.rule == firing.rule
+        and 2 * len(firing.subjects & alert.firing.subjects) > len(firing.subjects)
+        and abs(alert.firing.day - firing.day) <= SAME_DAYS
     ]
     if any(alert.outcome == "dismissed" for alert in earlier):
         return []
     if earlier:
-        return [AlertChange("updated", _with(earlier[-1], one, now_ns))]
-    return [AlertChange("opened", Alert(0, one, now_ns, now_ns, None, None, None))]
+        return [AlertChange("updated", _with(earlier[-1], firing, now_ns))]
+    return [AlertChange("opened", Alert(0, firing, now_ns, now_ns, None, None, None))]
 
 
-def _is_same(earlier: Firing, one: Firing) -> bool:
-    """Return whether most of what fires now fired then."""
-    return 2 * len(one.subjects & earlier.subjects) > len(one.subjects)
-
-
-def _with(alert: Alert, one: Firing, now_ns: int) -> Alert:
+def _with(alert: Alert, firing: Firing, now_ns: int) -> Alert:
     outcome = None if alert.outcome == "over" else alert.outcome
-    return Alert(alert.number, one, alert.opened_ns, now_ns, None, outcome, alert.remark)
-
-
-def _closed(alert: Alert, now_ns: int) -> Alert:
-    return Alert(alert.number, alert.firing, alert.opened_ns, now_ns, now_ns, alert.outcome or "over", alert.remark)
+    return replace(alert, firing=firing, updated_ns=now_ns, closed_ns=None, outcome=outcome)
 
 
 def _write(file: WatchStore, change: AlertChange) -> Alert:
@@ -115,7 +108,7 @@ def _write(file: WatchStore, change: AlertChange) -> Alert:
     if change.event == "opened":
         insert = "INSERT INTO alerts (rule, subject, state, body, opened_ns, updated_ns) VALUES (?, ?, ?, ?, ?, ?)"
         number = file.insert(insert, (alert.firing.rule, alert.firing.subject, state, body, alert.opened_ns, alert.updated_ns))
-        return Alert(number, alert.firing, alert.opened_ns, alert.updated_ns, None, None, None)
+        return replace(alert, number=number)
     with file.writing() as connection:
         update = "UPDATE alerts SET subject = ?, state = ?, body = ?, updated_ns = ?, closed_ns = ?, outcome = ? WHERE number = ?"
         values = (alert.firing.subject, state, body, alert.updated_ns, alert.closed_ns, alert.outcome, alert.number)
@@ -162,22 +155,19 @@ def _alert(row: tuple[int, bytes, int, int, int | None, AlertOutcome | None, str
 
 def acknowledge(file: WatchStore, number: int, remark: str | None) -> str:
     """Confirm an alert; if it concerns a series, a new level begins on its day. Return what was done, in words."""
-    alert = judge_alert(file, number, "confirmed", remark)
-    one = alert.firing
-    series = [(member.day, member.facts) for member in one.members] or [(one.day, one.facts)]
-    text = remark or f"acknowledged: {one.title}"
-    notes = {_note(day, text, facts): None for day, facts in series if day and "metric" in facts}
+    firing = judge_alert(file, number, "confirmed", remark).firing
+    series = [(member.day, member.facts) for member in firing.members] or [(firing.day, firing.facts)]
+    text = remark or f"acknowledged: {firing.title}"
+    notes = dict.fromkeys(
+        Annotation(day, text, **{name: facts.get(name) for name in ("fleet", "device", "model", "metric")})
+        for day, facts in series
+        if day and "metric" in facts
+    )
     if not notes:
         return f"alert {number} is confirmed"
-    made = [add_annotation(file, note) for note in notes]
-    many = f"annotations {made[0]} to {made[-1]}" if len(made) > 1 else f"annotation {made[0]}"
+    numbers = [add_annotation(file, note) for note in notes]
+    many = f"annotations {numbers[0]} to {numbers[-1]}" if len(numbers) > 1 else f"annotation {numbers[0]}"
     return f"alert {number} is confirmed; {many}: a new level begins on {iso(min(note.day for note in notes))}"
-
-
-def _note(day: int, text: str, facts: Mapping[str, str]) -> Annotation:
-    return Annotation(
-        day=day, text=text, fleet=facts.get("fleet"), device=facts.get("device"), model=facts.get("model"), metric=facts["metric"]
-    )
 
 
 def dismiss(file: WatchStore, number: int, remark: str | None) -> str:
@@ -208,10 +198,8 @@ def rules_health(alerts: Sequence[Alert], names: Sequence[str], now_ns: int, day
 
 
 def _of_rule(name: str, alerts: Sequence[Alert]) -> RuleHealth:
-    confirmed = sum(alert.outcome == "confirmed" for alert in alerts)
-    dismissed = sum(alert.outcome == "dismissed" for alert in alerts)
-    subjects = [alert.firing.subject for alert in alerts]
-    noisiest = max(sorted(set(subjects)), key=subjects.count) if subjects else None
+    confirmed, dismissed = (sum(alert.outcome == outcome for alert in alerts) for outcome in ("confirmed", "dismissed"))
+    subjects = sorted(alert.firing.subject for alert in alerts)
     return RuleHealth(
         rule=name,
         opened=len(alerts),
@@ -220,5 +208,5 @@ def _of_rule(name: str, alerts: Sequence[Alert]) -> RuleHealth:
         dismissed=dismissed,
         not_judged=len(alerts) - confirmed - dismissed,
         precise_ratio=confirmed / (confirmed + dismissed) if confirmed + dismissed else None,
-        noisiest=noisiest,
+        noisiest=max(subjects, key=subjects.count, default=None),
     )

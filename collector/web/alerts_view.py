@@ -3,9 +3,8 @@
 import time
 
 from edgemeter.agent.base import figures
-from edgemeter.collector.alerts.firing import Firing
+from edgemeter.collector.alerts.firing import Firing, page_address
 from edgemeter.collector.alerts.lifecycle import Alert
-from edgemeter.collector.alerts.page_address import page_address
 from edgemeter.collector.charts.chart import Chart, rows_table
 from edgemeter.collector.charts.specs import periods
 from edgemeter.collector.web.context import ViewContext

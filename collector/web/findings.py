@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 
 from edgemeter.agent.base import figures
-from edgemeter.collector.alerts.page_address import FIGURE_OF
+from edgemeter.collector.alerts.firing import FIGURE_OF
 from edgemeter.collector.trend.finding import iso
 from edgemeter.collector.web.context import ViewContext
 from edgemeter.collector.web.events import FindingShown

@@ -6,7 +6,7 @@ import pytest
 
 from edgemeter.agent.base.errors import ConfigError, TransientError, UnavailableError
 from edgemeter.collector.alerts import check
-from edgemeter.collector.alerts.channels import Notice, notice_of_alert
+from edgemeter.collector.alerts.channels import Notice, notice_of_alert, send_notices
 from edgemeter.collector.alerts.firing import Firing, FiringMember
 from edgemeter.collector.alerts.lifecycle import Alert
 from edgemeter.collector.alerts.rules import AlertRules, Channel
@@ -39,7 +39,7 @@ def mail():
 
 def send(notices, **channel):
     """Send notices to a channel as a check does."""
-    check.sender_of(Channel(name="c", **channel)).send(notices)
+    send_notices(Channel(name="c", **channel), notices)
 
 
 def test_a_webhook_for_slack_gets_one_text(http):
