@@ -32,7 +32,7 @@ def against_accuracy(
     tips = [
         parts.tip("case"), parts.tip("cost", cost_title, parts.NUMBER), parts.tip("cost_interval", ends),
         parts.tip("accuracy", accuracy_title, ".4~f"),
-        parts.tip("accuracy_interval", ends), parts.tip("standing"), parts.tip("verdict"),
+        parts.tip("accuracy_interval", ends), parts.tip("standing", "status"), parts.tip("verdict"),
     ]  # fmt: skip
     legend = {**parts.LEGEND, "values": [one[0] for one in styles]}
     styles = [*styles, (overlap.SEVERAL, "var(--ink)", "circle")]

@@ -328,12 +328,11 @@ def _show_view(
 
 def _gathered(contents: "StoreContents | RolledUp", days: "DaysCounted") -> "GatheredCases":
     from edgemeter.collector.compare import views
-    from edgemeter.collector.compare.matrix import RefusedRun
     from edgemeter.collector.runs.store import StoreContents
 
     if isinstance(contents, StoreContents):
         return views.gather(contents, days)
-    return views.GatheredCases(contents.summaries, [RefusedRun(one.run, one.reason) for one in contents.unusable()])
+    return views.GatheredCases(contents.summaries, contents.unusable())
 
 
 def _unreadable(contents: "StoreContents | RolledUp") -> "Sequence[LeftOut]":

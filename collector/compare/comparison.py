@@ -7,7 +7,7 @@ from operator import attrgetter
 
 from edgemeter.agent.base.errors import ConfigError, UnavailableError
 from edgemeter.agent.base.metrics import is_reached, metric_name, needed_value
-from edgemeter.agent.contract.case_identity import PAIR_MARKS, CaseKey, Relation, are_alike, relation
+from edgemeter.agent.contract.case_identity import PAIR_MARKS, CaseKey, Relation, are_alike, likeness, relation
 from edgemeter.agent.contract.record_accuracy import GATE_RATIO
 from edgemeter.collector.compare.judgement import (
     CaseJudgements,
@@ -18,16 +18,9 @@ from edgemeter.collector.compare.judgement import (
     ratios,
     withheld,
 )
-from edgemeter.collector.compare.pairing import (
-    PRECISION_BITS,
-    CasePairing,
-    NearestCase,
-    References,
-    likeness_of,
-    nearest,
-)
+from edgemeter.collector.compare.pairing import PRECISION_BITS, NearestCase, References, nearest
 from edgemeter.collector.compare.summary import CaseSummary, DaysCounted, summaries_of
-from edgemeter.collector.runs.cases import group_cases
+from edgemeter.collector.runs.cases import group_cases, named
 from edgemeter.collector.runs.store import LeftOut, StoreContents
 
 # What a case shares with those that its accuracy is held against: whatever its load, they are the same model on inputs of one size.
@@ -42,13 +35,15 @@ def not_ranked(case: CaseSummary, references: Sequence[CaseSummary]) -> str | No
     best = max(alike, key=_precision)
     if best.accuracy is None or _bits(best) < _bits(case):
         return None
-    own, other, ratio = case.accuracy.value.median, best.accuracy.value.median, _accuracy_ratio(case)
+    # The ratio that the suite of the newest run sets, else the default.
+    ratio = GATE_RATIO if case.gate_ratio is None else case.gate_ratio
+    own, other = case.accuracy.value.median, best.accuracy.value.median
     needed = needed_value(other, ratio, case.accuracy.better)
     if is_reached(own, needed, case.accuracy.better):
         return None
     metric = metric_name(case.accuracy.metric)
     return (
-        f"{_named(case)}: {metric} {own:.3f} of the {other:.3f} that {_named(best)} has, needed {needed:.3f} ({ratio:.0%} of it): "
+        f"{named(case.key)}: {metric} {own:.3f} of the {other:.3f} that {named(best.key)} has, needed {needed:.3f} ({ratio:.0%} of it): "
         "its speed is not ranked"
     )
 
@@ -61,8 +56,7 @@ def most_precise(summaries: Sequence[CaseSummary]) -> dict[str, list[CaseSummary
     kinds: dict[tuple[object, ...], list[CaseSummary]] = {}
     for case in summaries:
         if (accuracy := case.accuracy) is not None:
-            measure = (accuracy.metric, accuracy.images, accuracy.dataset_sha256)
-            kinds.setdefault((_gated(case.key), *measure), []).append(case)
+            kinds.setdefault((_gated(case.key), *accuracy.measure), []).append(case)
     found: dict[str, list[CaseSummary]] = {case.key.model: [] for case in summaries}
     for cases in kinds.values():
         found[cases[0].key.model] += sorted(cases, key=_precision, reverse=True)[:2]
@@ -71,10 +65,7 @@ def most_precise(summaries: Sequence[CaseSummary]) -> dict[str, list[CaseSummary
 
 def _is_alike(case: CaseSummary, reference: CaseSummary) -> bool:
     own, other = case.accuracy, reference.accuracy
-    if own is None or other is None:
-        return False
-    is_one_measure = (own.metric, own.images, own.dataset_sha256) == (other.metric, other.images, other.dataset_sha256)
-    return is_one_measure and are_alike(_gated(case.key), _gated(reference.key))
+    return own is not None and other is not None and own.measure == other.measure and are_alike(_gated(case.key), _gated(reference.key))
 
 
 def _precision(case: CaseSummary) -> tuple[int, float]:
@@ -84,16 +75,6 @@ def _precision(case: CaseSummary) -> tuple[int, float]:
 
 def _bits(case: CaseSummary) -> int:
     return PRECISION_BITS.get(case.key.precision, 0)
-
-
-def _accuracy_ratio(case: CaseSummary) -> float:
-    """Return the ratio that the suite of the newest run sets, else the default."""
-    ratio = case.gate_ratio
-    return GATE_RATIO if ratio is None else ratio
-
-
-def _named(case: CaseSummary) -> str:
-    return f"{case.key.model} {case.key.precision} on {case.key.runtime}, {case.key.device}"
 
 
 # What a mark means, for the reader of a table.
@@ -206,13 +187,12 @@ def of_summaries(
     unlike: list[NearestCase] = []
     left_out = [*unusable, *(entry for summary in summaries for entry in summary.left_out)]
     for summary in summaries:
-        found = CasePairing(summary, "the reference itself") if belongs(summary.key) else sound.pair(summary)
-        if isinstance(found, CasePairing):
-            why_not = not_ranked(summary, gates.get(summary.key.model, ()))
-            rows.append(ComparisonRow(summary, found.reference, found.choice, why_not, matters))
-        else:
-            left_out += [LeftOut(run, found) for run in summary.run_ids]
+        pairing = (summary, "the reference itself") if belongs(summary.key) else sound.pair(summary)
+        if isinstance(pairing, str):
+            left_out += [LeftOut(run, pairing) for run in summary.run_ids]
             unlike += [near] if (near := nearest(summary, sound.cases)) else []
+        else:
+            rows.append(ComparisonRow(summary, *pairing, not_ranked(summary, gates.get(summary.key.model, ())), matters))
     alone = _alone(rows)
     left_out += [LeftOut(run, "no device run matches this reference run") for row in alone for run in row.case.run_ids]
     hidden = set(map(id, alone))
@@ -252,8 +232,8 @@ def _alone(rows: Sequence[ComparisonRow]) -> list[ComparisonRow]:
     others = [row for row in rows if not row.is_reference]
     matched = {id(row.reference) for row in others}
     left = [row for row in rows if row.is_reference and id(row.case) not in matched] if others else []
-    devices = {likeness_of(row.case) for row in others} if left else set()
-    return [row for row in left if not any(are_alike(one, likeness_of(row.case)) for one in devices)]
+    devices = {likeness(row.case.key) for row in others} if left else set()
+    return [row for row in left if not any(are_alike(of_device, likeness(row.case.key)) for of_device in devices)]
 
 
 def _place(row: ComparisonRow) -> tuple[tuple[str, ...], bool, str, float]:
@@ -264,6 +244,8 @@ def _place(row: ComparisonRow) -> tuple[tuple[str, ...], bool, str, float]:
 def _marks(row: ComparisonRow) -> tuple[str, ...]:
     case, reference, latency = row.case, row.reference, row.judgements["latency"]
     both_energy = case.energy is not None and reference.energy is not None
+    around = case.around
+    differs = any(" | " in (around.environment[field] or "") for field in ("governor", "kernel", "firmware"))
     found = {
         **dict.fromkeys(row.relation.marks, True),
         "reference": row.is_reference,
@@ -276,7 +258,7 @@ def _marks(row: ComparisonRow) -> tuple[str, ...]:
         "one run": case.throughput_per_s.n == 1,
         "other energy scope": both_energy and not energies_rank(case, reference),
         "other energy coverage": energies_rank(case, reference) and _excludes(case) != _excludes(reference),
-        "mixed conditions": _is_mixed(case),
+        "mixed conditions": around.has_several_libraries or len(around.modes) > 1 or differs,
         "alike": latency is not None and latency.outcome == "alike",
     }
     return tuple(mark for mark in MARKS if found.get(mark))
@@ -284,9 +266,3 @@ def _marks(row: ComparisonRow) -> tuple[str, ...]:
 
 def _excludes(case: CaseSummary) -> frozenset[str]:
     return frozenset(case.energy.excludes) if case.energy else frozenset()
-
-
-def _is_mixed(case: CaseSummary) -> bool:
-    around = case.around
-    differs = any(" | " in (around.environment[field] or "") for field in ("governor", "kernel", "firmware"))
-    return around.has_several_libraries or len(around.modes) > 1 or differs

@@ -13,13 +13,15 @@ from edgemeter.agent.contract.figures import Figure, in_view
 from edgemeter.collector.compare.pairing import is_one_class
 from edgemeter.collector.compare.spread import MedianInterval, Spread, interval_of_ratio, widened_interval
 from edgemeter.collector.compare.summary import CaseSummary
-from edgemeter.collector.runs.energy_class import may_rank_together
 
 # What is judged by its ratio, by the name of the figure in options.
 JUDGED: Mapping[str, Figure] = {
     entry.choice: entry for entry in in_view("compare") if entry.has_spread and entry.better in ("higher", "lower")
 }
 ACCURACY = "accuracy"
+
+# More than this nobody measures: then nothing is foreseen.
+FORESEEN = 1000
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,17 +63,22 @@ def ratios(case: CaseSummary, reference: CaseSummary) -> Ratios:
     for name, entry in JUDGED.items():
         if entry.group == "energy" and not energies_rank(case, reference):
             continue
-        if (ratio := _of_medians(case.spread(entry.name), reference.spread(entry.name))) is not None:
+        own, other = case.spread(entry.name), reference.spread(entry.name)
+        if own and other and (ratio := _ratio(own.median, other.median)) is not None:
             values[name] = ratio
             if not is_itself and (bounds := _ratio_bounds(entry, case, reference)) is not None:
                 intervals[name] = bounds
-    accuracy = DifferenceBounds(None) if is_itself else _accuracy_bounds(case, reference)
+    accuracy = DifferenceBounds(None)
     if (difference := _accuracy_difference(case, reference)) is not None:
         values[ACCURACY] = difference
+        if case.accuracy and reference.accuracy and not is_itself:
+            accuracy = difference_bounds(case.accuracy.bounded, reference.accuracy.bounded)
     if accuracy.bounds is not None:
         intervals[ACCURACY] = accuracy.bounds
     p50 = values.get("latency")
-    low, high = (p50, p50) if is_itself else _extremes(case.p50_ms, reference.p50_ms)
+    low = high = p50 if is_itself else None
+    if case.p50_ms and reference.p50_ms and not is_itself:
+        low, high = _ratio(case.p50_ms.low, reference.p50_ms.high), _ratio(case.p50_ms.high, reference.p50_ms.low)
     return Ratios(values, intervals, low, high, accuracy.reason)
 
 
@@ -83,9 +90,9 @@ def withheld(found: Ratios) -> Ratios:
 
 
 def energies_rank(case: CaseSummary, reference: CaseSummary) -> bool:
-    """Return whether both have an energy, and the two may be ranked together."""
+    """Return whether both have an energy, at one scope and of one provenance: then the two may be ranked together."""
     own, other = case.energy, reference.energy
-    return own is not None and other is not None and may_rank_together(own.ranks_as, other.ranks_as)
+    return own is not None and other is not None and own.ranks_as == other.ranks_as
 
 
 def is_one_meter(case: CaseSummary, reference: CaseSummary) -> bool:
@@ -99,26 +106,17 @@ def _ratio(own: float, other: float) -> float | None:
     return own / other if own > 0 and other > 0 else None
 
 
-def _of_medians(own: Spread | None, other: Spread | None) -> float | None:
-    return _ratio(own.median, other.median) if own and other else None
-
-
-def _extremes(own: Spread | None, other: Spread | None) -> tuple[float | None, float | None]:
-    return (_ratio(own.low, other.high), _ratio(own.high, other.low)) if own and other else (None, None)
-
-
 def _accuracy_difference(case: CaseSummary, reference: CaseSummary) -> float | None:
     own, other = case.accuracy, reference.accuracy
     if own is None or other is None:
         return None
-    alike = (own.metric, own.images, own.dataset_sha256) == (other.metric, other.images, other.dataset_sha256)
-    return own.value.median - other.value.median if alike else None
+    return own.value.median - other.value.median if own.measure == other.measure else None
 
 
 def _ratio_bounds(entry: Figure, case: CaseSummary, reference: CaseSummary) -> Bounds | None:
     with_meter = bool(entry.u) and not is_one_meter(case, reference)
     own, other = (_side(entry, side, with_meter=with_meter) for side in (case, reference))
-    return None if own is None or other is None else interval_of_ratio(own[0], own[1], other[0], other[1])
+    return None if own is None or other is None else interval_of_ratio(*own, *other)
 
 
 def _side(entry: Figure, side: CaseSummary, *, with_meter: bool) -> tuple[float, Bounds] | None:
@@ -128,17 +126,6 @@ def _side(entry: Figure, side: CaseSummary, *, with_meter: bool) -> tuple[float,
         return None
     bounds = found.interval.low, found.interval.high
     return found.median, widened_interval(bounds, found.median, u) if with_meter and u is not None else bounds
-
-
-def _accuracy_bounds(case: CaseSummary, reference: CaseSummary) -> DifferenceBounds:
-    own, other = case.accuracy, reference.accuracy
-    if own is None or other is None or _accuracy_difference(case, reference) is None:
-        return DifferenceBounds(None)
-    return difference_bounds(own.bounded, other.bounded)
-
-
-# More than this nobody measures: then nothing is foreseen.
-FORESEEN = 1000
 
 
 @dataclass(frozen=True, slots=True)
@@ -207,9 +194,13 @@ def decide_figure(figure: str, case: CaseSummary, reference: CaseSummary, ratios
         over_images = DifferenceBounds(ratios.interval(ACCURACY), ratios.accuracy_reason)
         return None if (difference := ratios.of(ACCURACY)) is None else decide_accuracy(difference, over_images, matters)
     ratio = ratios.of(figure)
-    return (
-        None if ratio is None else decide(ratio, ratios.interval(figure), matters, reason=_why_no_bounds(_sides(figure, case, reference)))
-    )
+    if ratio is None:
+        return None
+    sides = _sides(figure, case, reference)
+    runs = " against ".join(f"{side.n}" for side in sides)
+    few = f"not enough runs ({runs}; an interval takes {FEWEST} each)"
+    reason = "the uncertainty of the meters is unknown" if all(side.interval for side in sides) else few
+    return decide(ratio, ratios.interval(figure), matters, reason=reason)
 
 
 def speed_of(case: CaseSummary) -> str:
@@ -291,13 +282,6 @@ def _basis(sides: Sequence[Spread]) -> str:
 def within_of(sides: Sequence[Spread | None]) -> str:
     """Return what neither side sampled, in words: `this day, this board`; two that differ stand against each other, equal ones once."""
     return " against ".join(dict.fromkeys(one.interval.within for one in sides if one and one.interval and one.interval.within))
-
-
-def _why_no_bounds(sides: Sequence[Spread]) -> str:
-    if all(side.interval for side in sides):
-        return "the uncertainty of the meters is unknown"
-    runs = " against ".join(f"{side.n}" for side in sides)
-    return f"not enough runs ({runs}; an interval takes {FEWEST} each)"
 
 
 def _foresight(decision: Decision, sides: Sequence[Spread]) -> str:

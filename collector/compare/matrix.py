@@ -17,12 +17,10 @@ from edgemeter.agent.base.nanoseconds import NS_PER_DAY
 from edgemeter.agent.contract.case_identity import LIKENESSES, CaseKey, key_of, likeness, precision_class
 from edgemeter.agent.contract.figures import NO_TEXT, Figure, in_view
 from edgemeter.agent.contract.record import RunRecord
-from edgemeter.agent.contract.record_figures import WIDEST_FIRST
 from edgemeter.collector.compare.comparison import most_precise, not_ranked
 from edgemeter.collector.compare.spread import Spread
 from edgemeter.collector.compare.summary import CaseSummary, summarise
-from edgemeter.collector.runs.cases import UNKNOWN_BOARD, CaseRuns, CurrentSegment
-from edgemeter.collector.runs.energy_class import EnergyClass
+from edgemeter.collector.runs.cases import UNKNOWN_BOARD, CaseRuns, CurrentSegment, EnergyClass
 
 Across = Literal["device", "board"]
 CellState = Literal["measured", "stale", "below accuracy gate", "no figure", "unusable", "never measured"]
@@ -124,11 +122,6 @@ def row_of(key: CaseKey) -> RowKey:
     return RowKey(precision_class=shared.pop("precision") or precision_class(key.precision), **shared)
 
 
-def figure_of(case: CaseSummary, figure: Figure) -> Spread | None:
-    """Return the figure of a case that the matrix shows."""
-    return case.spread(figure.name)
-
-
 def _column(run: RunRecord, across: Across) -> str:
     # Devices that do not report their type are not of one type: each is alone.
     name = run.device if across == "device" else run.environment.board or f"{run.device}, {UNKNOWN_BOARD}"
@@ -162,12 +155,19 @@ def _cell(cases: Sequence[CaseSummary], by_model: dict[str, list[CaseSummary]], 
     ranked = [case for case, why in gates if why is None]
     if not ranked:
         return MatrixCell("below accuracy gate", cases[0], reason=gates[0][1], devices=_devices(cases[0]))
-    shown = [(case, found) for case in ranked if (found := figure_of(case, figure))]
+    shown = [(case, spread) for case in ranked if (spread := case.spread(figure.name))]
     if not shown:
         return MatrixCell("no figure", ranked[0], reason=_why_none(ranked[0], figure), devices=_devices(ranked[0]))
-    case, found = min(shown, key=lambda one: (_class_rank(one[0], figure), one[0].suspect > 0, _rank(one[0], figure, one[1].median)))
-    energy = case.energy.ranks_as if figure.group == "energy" and case.energy else None
-    return MatrixCell("measured", case, found, energy, devices=_devices(case))
+    # Classes of energy do not rank with each other.
+    classes = {id(case): case.energy.ranks_as for case, _ in shown if figure.group == "energy" and case.energy}
+
+    def order(member: tuple[CaseSummary, Spread]) -> tuple[tuple[bool, int], bool, float]:
+        case, spread = member
+        energy = classes.get(id(case))
+        return energy.preference if energy else (False, 0), case.suspect > 0, _rank(case, figure, spread.median)
+
+    case, spread = min(shown, key=order)
+    return MatrixCell("measured", case, spread, classes.get(id(case)), devices=_devices(case))
 
 
 def _rank(case: CaseSummary, figure: Figure, value: float) -> float:
@@ -175,13 +175,6 @@ def _rank(case: CaseSummary, figure: Figure, value: float) -> float:
     if figure.group == "accuracy" and case.accuracy is not None:
         return -gain(value, case.accuracy.better)
     return -value if figure.better == "higher" else value
-
-
-def _class_rank(case: CaseSummary, figure: Figure) -> tuple[bool, int]:
-    """Return the place of a case's energy class in a cell: classes do not rank with each other, so measured and the widest scope lead."""
-    if figure.group != "energy" or case.energy is None:
-        return False, 0
-    return not case.energy.ranks_as.is_measured, WIDEST_FIRST.index(case.energy.scope)
 
 
 def _why_none(case: CaseSummary, figure: Figure) -> str:

@@ -1,7 +1,6 @@
 """Pairing: which reference case a case is compared with, like with like, or why none; the nearest one; the rules as a table."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from operator import attrgetter, ne
 
 import msgspec
@@ -27,19 +26,6 @@ PRECISION_BITS = {"fp64": 64, "fp32": 32, "bf16": 16, "fp16": 16, "int16": 15, "
 preferred_equal = attrgetter(*(field.name for field, _ in PAIR_MARKS if field.name not in ("precision", "runtime")))
 
 
-@dataclass(frozen=True, slots=True)
-class CasePairing:
-    """The reference of a case, and by which rule it was chosen."""
-
-    reference: CaseSummary
-    choice: str
-
-
-def likeness_of(case: CaseSummary) -> tuple[object, ...]:
-    """Return what a case has to share with another to be compared with it."""
-    return likeness(case.key)
-
-
 def _shown(field: IdentityField, case: CaseSummary) -> str:
     """Return the value of a field in words, of data with its name."""
     return f"{case.newest.dataset.name} ({case.key.dataset_sha256[:12]})" if field.name == "dataset_sha256" else field.text(case.key)
@@ -57,27 +43,27 @@ class References:
 
     def __init__(self, cases: Sequence[CaseSummary]) -> None:
         self.cases = cases
-        self._likenesses = [(case, likeness_of(case)) for case in cases]
+        self._likenesses = [(case, likeness(case.key)) for case in cases]
         self._alike: dict[tuple[object, ...], tuple[Sequence[CaseSummary], IdentityField | None]] = {}
-        self._paired: dict[tuple[object, ...], CasePairing] = {}
+        self._paired: dict[tuple[object, ...], tuple[CaseSummary, str]] = {}
 
-    def pair(self, case: CaseSummary) -> CasePairing | str:
-        """Return the reference that `case`, itself none of them, is compared with, or the reason why none is like it.
+    def pair(self, case: CaseSummary) -> tuple[CaseSummary, str] | str:
+        """Return the reference that `case`, itself none of them, is compared with and by which rule; or the reason why none is like it.
 
         What must be equal is in `case_identity.FIELDS`. Of several, the same precision on the same runtime comes first, then the same class
         of precision, then the highest precision; then the same runtime, valid before suspect, the fewest marks, the lowest p50.
         """
-        own = likeness_of(case)
-        if own not in self._alike:
-            self._alike[own] = self._narrowed(own)
-        alike, unlike = self._alike[own]
+        shared = likeness(case.key)
+        if shared not in self._alike:
+            self._alike[shared] = self._narrowed(shared)
+        alike, unlike = self._alike[shared]
         if unlike is not None:
             return _why_none(unlike, case, alike)
         # All that `_rank` and `_choice` read of a case.
-        kind = (own, case.key.precision, case.key.runtime, preferred_equal(case.key))
+        kind = (shared, case.key.precision, case.key.runtime, preferred_equal(case.key))
         if kind not in self._paired:
             best = min(alike, key=lambda reference: _rank(case, reference))
-            self._paired[kind] = CasePairing(best, _choice(case, best, alike))
+            self._paired[kind] = best, _choice(case, best, alike)
         return self._paired[kind]
 
     def _narrowed(self, own: tuple[object, ...]) -> tuple[Sequence[CaseSummary], IdentityField | None]:
@@ -121,10 +107,10 @@ def _choice(case: CaseSummary, best: CaseSummary, alike: Sequence[CaseSummary]) 
     wanted = f"the reference has no {case.key.precision} on {case.key.runtime}"
     highest = max(PRECISION_BITS.get(reference.key.precision, 0) for reference in alike)
     if PRECISION_BITS.get(best.key.precision, 0) < highest:
-        return f"the same class of precision ({best.key.precision} on {best.key.runtime}{among}): {wanted}"
-    if len(alike) == ties:
-        return f"the only kind there is ({best.key.precision} on {best.key.runtime}{among}): {wanted}"
-    return f"the highest precision there is ({best.key.precision} on {best.key.runtime}{among}): {wanted}"
+        rule = "the same class of precision"
+    else:
+        rule = "the only kind there is" if len(alike) == ties else "the highest precision there is"
+    return f"{rule} ({best.key.precision} on {best.key.runtime}{among}): {wanted}"
 
 
 class CaseDifference(msgspec.Struct, frozen=True):
@@ -181,44 +167,44 @@ def comparability_rules() -> list[Row]:
     """Return what two cases must share, in the order of the checks, and what happens if they differ."""
     classes = "; ".join(f"{name}: {', '.join(members)}" for name, members in PRECISION_CLASSES.items())
     left_out = "left out, with the nearest comparable case"
-    equal = [_comparability_row(like.title, "equal, where both are known", left_out, like.why) for _, like in LIKENESSES]
-    return [
-        _comparability_row("verdict", "valid or suspect", "an invalid run is left out; suspect ones are marked", "its own rules reject it"),
+    equal = [(like.title, "equal, where both are known", left_out, like.why) for _, like in LIKENESSES]
+    rows = [
+        ("verdict", "valid or suspect", "an invalid run is left out; suspect ones are marked", "its own rules reject it"),
         *equal,
-        _comparability_row(
+        (
             "accuracy gate",
             "enough of the most precise reference's accuracy",
             "no ratio and no rank",
             "a fast but wrong model has no speed to compare",
         ),
-        _comparability_row("class of precision", "equal", "a ratio that is not judged, marked `other class of precision`", classes),
-        _comparability_row(
+        ("class of precision", "equal", "a ratio that is not judged, marked `other class of precision`", classes),
+        (
             "energy's scope and provenance",
             "equal",
             "no ratio, no rank, not on one chart, not in one series",
             "a board's input and a wall socket measure different things; a replay is no measurement of this board",
         ),
-        _comparability_row("metric, images and data of the accuracy", "equal", "no difference", "AP minus top-1 is meaningless"),
+        ("metric, images and data of the accuracy", "equal", "no difference", "AP minus top-1 is meaningless"),
         *(
-            _comparability_row(mark.name.removeprefix("other "), "preferred equal", f"marked `{mark.name}`", mark.meaning)
+            (mark.name.removeprefix("other "), "preferred equal", f"marked `{mark.name}`", mark.meaning)
             for _, mark in PAIR_MARKS
             if mark.name != "other class of precision"
         ),
-        _comparability_row("runs", "three on each side", "a ratio without an interval, not judged", "fewer runs do not show the spread"),
+        ("runs", "three on each side", "a ratio without an interval, not judged", "fewer runs do not show the spread"),
     ]
+    return [dict(zip(("what", "asked", "otherwise", "why"), row, strict=True)) for row in rows]
 
 
 def comparability_kinds() -> list[Row]:
     """Return which kinds of figures are compared with which."""
-    return [
-        _comparability_kind("measured", "measured", "yes", "by the same agent; a server has the role `reference`"),
-        _comparability_kind("replayed", "replayed", "marked", "replayed from a recording"),
-        _comparability_kind("estimated", "nothing", "no", "shown as a reason, not as a figure"),
-        _comparability_kind(
-            "imported (MLPerf)", "compatible MLPerf results", "no", "shown separately with the footnote that MLCommons requires"
-        ),
-        _comparability_kind("published", "nothing", "no", "shown with source, version, date and conditions"),
-    ]
+    rows = (
+        ("measured", "measured", "yes", "by the same agent; a server has the role `reference`"),
+        ("replayed", "replayed", "marked", "replayed from a recording"),
+        ("estimated", "nothing", "no", "shown as a reason, not as a figure"),
+        ("imported (MLPerf)", "compatible MLPerf results", "no", "shown separately with the footnote that MLCommons requires"),
+        ("published", "nothing", "no", "shown with source, version, date and conditions"),
+    )
+    return [dict(zip(("kind", "stands beside", "ranks", "note"), row, strict=True)) for row in rows]
 
 
 def comparability_json() -> str:
@@ -229,14 +215,6 @@ def comparability_json() -> str:
 def comparability_markdown() -> str:
     """Return both tables as Markdown."""
     return f"{_markdown(comparability_rules())}\n{_markdown(comparability_kinds())}"
-
-
-def _comparability_row(what: str, asked: str, otherwise: str, why: str) -> Row:
-    return {"what": what, "asked": asked, "otherwise": otherwise, "why": why}
-
-
-def _comparability_kind(kind: str, beside: str, ranks: str, note: str) -> Row:
-    return {"kind": kind, "stands beside": beside, "ranks": ranks, "note": note}
 
 
 def _markdown(rows: Sequence[Row]) -> str:

@@ -1,19 +1,20 @@
 """The spread of one figure over the runs of a case, with the 95% interval of its median over runs, or over days and devices."""
 
 import math
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from statistics import median
-from typing import Literal
+from typing import Literal, TypeVar
 
 from edgemeter.agent.base.nanoseconds import NS_PER_DAY
 from edgemeter.agent.base.run_statistics import FEWEST, median_interval
-from edgemeter.agent.contract.figures import FigureKind, Group, kind_of
+from edgemeter.agent.contract.figures import Group, kind_of
 from edgemeter.agent.contract.record import RunRecord
 from edgemeter.collector.runs.cases import not_measured
 from edgemeter.collector.runs.store import LeftOut
 
 IntervalLevel = Literal["device", "day", "run"]
+_Key = TypeVar("_Key")
 
 # What the distance between two days, or two devices, adds: see above.
 _TWO_APART = 2.0
@@ -90,36 +91,31 @@ def _reach(low: float, high: float) -> float:
 
 
 def _members(points: Sequence[RunPoint]) -> tuple[IntervalLevel, list[float]]:
-    if len(points) < FEWEST or len({(point.device, point.day) for point in points}) < FEWEST:
-        return "run", [point.value for point in points]
-    days = _medians(points, lambda point: (point.device, point.day))
-    by_device: dict[Hashable, list[float]] = {}
-    for (device, _), value in days.items():
-        by_device.setdefault(device, []).append(value)
+    days = _grouped(((point.device, point.day), point.value) for point in points)
+    of_days = {device_day: median(values) for device_day, values in days.items()}
+    by_device = _grouped((device, value) for (device, _), value in of_days.items())
     if len(by_device) >= FEWEST:
         return "device", [median(values) for values in by_device.values()]
     if len({point.day for point in points}) >= FEWEST:
-        return "day", list(days.values())
+        return "day", list(of_days.values())
     return "run", [point.value for point in points]
 
 
 def _apart(points: Sequence[RunPoint]) -> float:
     """Return by how much two devices, or else two days, differ, as a logarithm; 0 where there are more or fewer of them."""
-    parts: dict[Hashable, list[float]] = {}
     is_one_device = len({point.device for point in points}) == 1
-    for point in points:
-        parts.setdefault(point.day if is_one_device else point.device, []).append(point.value)
+    parts = _grouped((point.day if is_one_device else point.device, point.value) for point in points)
     if len(parts) != 2:
         return 0.0
-    one, other = map(median, parts.values())
-    return abs(math.log(one / other))
+    first, second = map(median, parts.values())
+    return abs(math.log(first / second))
 
 
-def _medians(points: Sequence[RunPoint], key: Callable[[RunPoint], tuple[str, int]]) -> dict[tuple[str, int], float]:
-    grouped: dict[tuple[str, int], list[float]] = {}
-    for point in points:
-        grouped.setdefault(key(point), []).append(point.value)
-    return {name: median(values) for name, values in grouped.items()}
+def _grouped(pairs: Iterable[tuple[_Key, float]]) -> dict[_Key, list[float]]:
+    groups: dict[_Key, list[float]] = {}
+    for key, value in pairs:
+        groups.setdefault(key, []).append(value)
+    return groups
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,11 +127,6 @@ class Spread:
     high: float
     n: int
     interval: MedianInterval | None = None
-
-
-def spread(runs: Sequence[RunRecord], figure: Callable[[RunRecord], float | None]) -> Spread | None:
-    """Return the spread of the runs' `figure` where they have it, None when none has."""
-    return of_points([point_of(run, value) for run in runs if (value := figure(run)) is not None])
 
 
 def of_points(points: Sequence[RunPoint]) -> Spread | None:
@@ -159,19 +150,9 @@ def of_one_kind(runs: Sequence[RunRecord], group: Group) -> tuple[list[RunRecord
 
     Merging two kinds (another meter, another metric) would give a median of nothing; the newest is the one that the user means.
     """
-    kept: list[RunRecord] = []
-    left_out: list[LeftOut] = []
-    newest: FigureKind | None = None
-    for run in reversed(runs):
-        kind = kind_of(run, group)
-        if kind is None:
-            continue
-        reason = not_measured(run, group)
-        if reason is None and kept and kind != newest:
-            reason = f"{group}: {kind} is not what the newest run of the case has, {newest}"
-        if reason is not None:
-            left_out.append(LeftOut(run.id, reason))
-            continue
-        newest = kind
-        kept.append(run)
-    return kept[::-1], left_out[::-1]
+    having = [(run, kind, not_measured(run, group)) for run in runs if (kind := kind_of(run, group)) is not None]
+    newest = next((kind for _, kind, reason in reversed(having) if reason is None), None)
+    other_kind = f"is not what the newest run of the case has, {newest}"
+    reasons = [reason or (None if kind == newest else f"{group}: {kind} {other_kind}") for _, kind, reason in having]
+    of_newest = [run for (run, _, _), reason in zip(having, reasons, strict=True) if reason is None]
+    return of_newest, [LeftOut(run.id, reason) for (run, _, _), reason in zip(having, reasons, strict=True) if reason is not None]

@@ -8,16 +8,23 @@ from typing import Literal
 from edgemeter.agent.base.accuracy_bounds import BoundedFigure
 from edgemeter.agent.base.metrics import Better, gain
 from edgemeter.agent.contract.case_identity import CaseKey
+from edgemeter.agent.contract.energy_provenance import energy_provenance
 from edgemeter.agent.contract.figures import FIGURES, Group, hottest_c, reader
 from edgemeter.agent.contract.record import RunRecord
-from edgemeter.collector.compare.energy_summary import EnergySummary, energy_of
+from edgemeter.agent.contract.record_figures import Scope
 from edgemeter.collector.compare.spread import Spread, of_one_kind, of_points, point_of
-from edgemeter.collector.runs.cases import CaseRuns, CurrentSegment, distinct, not_measured
+from edgemeter.collector.runs.cases import CaseRuns, CurrentSegment, EnergyClass, distinct, not_measured
 from edgemeter.collector.runs.store import LeftOut
 from edgemeter.collector.trend.current import current_cases
 
 # Which runs of a case count: those since the newest step of its level, or all.
 DaysCounted = Literal["current", "all"]
+
+# What is shown of the machine that a case ran on.
+ENVIRONMENT = ("board", "soc", "cpu", "cores", "os", "kernel", "virtualisation", "governor", "power_mode", "agent", "firmware")
+
+_SUMMED = tuple(entry for entry in FIGURES if entry.views & {"compare", "terminal", "matrix", "cases", "paper"})
+_PROVENANCE = {entry.group: entry.provenance_group for entry in FIGURES}
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +52,11 @@ class AccuracySummary:
         return BoundedFigure(self.value.median, self.low, self.high, self.without_parts, self.interval_reason)
 
     @property
+    def measure(self) -> tuple[str, int, str]:
+        """Return what two accuracies must share to be compared: metric, number of images, and data."""
+        return self.metric, self.images, self.dataset_sha256
+
+    @property
     def gain(self) -> float:
         """Return the median, with its sign turned where lower is better: the larger of two is the better."""
         return gain(self.value.median, self.better)
@@ -59,23 +71,48 @@ def accuracy_of(runs: Sequence[RunRecord]) -> tuple[AccuracySummary | None, str 
         reasons = distinct([*(run.accuracy_reason for run in runs), *(entry.reason for entry in left_out)])
         return None, "; ".join(reasons) or "not scored", left_out
     newest = scores[-1]
-    found = AccuracySummary(
-        metric=newest.metric,
-        value=value,
-        images=newest.images,
-        dataset_sha256=newest.dataset_sha256,
-        detail=newest.detail,
-        low=newest.low,
-        high=newest.high,
-        without_parts=newest.without_parts,
-        better=newest.better,
-        interval_reason=newest.interval_reason,
-    )
-    return found, None, left_out
+    copied = {name: getattr(newest, name) for name in AccuracySummary.__slots__ if name != "value"}
+    return AccuracySummary(value=value, **copied), None, left_out
 
 
-# What is shown of the machine that a case ran on.
-ENVIRONMENT = ("board", "soc", "cpu", "cores", "os", "kernel", "virtualisation", "governor", "power_mode", "agent", "firmware")
+@dataclass(frozen=True, slots=True)
+class EnergySummary:
+    """The energies of a case per inference; of a language model per request and per token.
+
+    Net energy has a figure only if `net_state` is `resolved`, in every run.
+    """
+
+    provenance: str
+    sensor: str
+    scope: Scope
+    excludes: tuple[str, ...]
+    net_state: str
+
+    @property
+    def ranks_as(self) -> EnergyClass:
+        """The class of energies that it may be ranked with."""
+        return EnergyClass(self.scope, self.provenance)
+
+
+def energy_of(runs: Sequence[RunRecord]) -> tuple[EnergySummary | None, str | None, list[LeftOut]]:
+    """Return what the energies of a case are (runs oldest first), or why there are none, and what is left out."""
+    kept, left_out = of_one_kind(runs, "energy")
+    energies = [run.energy for run in kept if run.energy is not None]
+    if not energies:
+        reasons = distinct([*(run.energy_reason for run in runs), *map(_estimate, runs), *(entry.reason for entry in left_out)])
+        return None, "; ".join(reasons) or "not measured", left_out
+    newest = energies[-1]
+    net_state = next((energy.net_state for energy in energies if energy.net_state != "resolved"), "resolved")
+    provenance = energy_provenance(kept[-1]) or ""
+    return EnergySummary(provenance, newest.sensor, newest.scope, newest.excludes, net_state), None, left_out
+
+
+def _estimate(run: RunRecord) -> str | None:
+    """Return the estimate of a run in words: it is shown as a reason, not as a figure."""
+    if run.energy is None or energy_provenance(run) not in ("estimated", "modelled"):
+        return None
+    how = f"modelled by {run.energy.sensor}" if run.energy.is_modelled else f"from a stated {run.energy.mean_power_w:.4g} W"
+    return f"estimated {run.energy.gross_mj:.4g} mJ gross {how}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,7 +200,8 @@ class CaseSummary:
 
 def summarise(case: CaseRuns) -> CaseSummary:
     """Return the summary of `case`."""
-    runs = case.runs
+    runs, segment = case.runs, case.segment
+    earlier = [LeftOut(run.id, f"earlier than the current level, {segment.words}") for run in case.earlier] if segment else []
     energy, energy_reason, energy_left_out = energy_of(runs)
     accuracy, accuracy_reason, accuracy_left_out = accuracy_of(runs)
     spreads, uncertainties = _figures(runs)
@@ -181,23 +219,16 @@ def summarise(case: CaseRuns) -> CaseSummary:
         energy_reason=energy_reason,
         suspect=sum(run.verdict.state == "suspect" for run in runs),
         verdict_reasons=_reasons(runs),
-        left_out=(*energy_left_out, *accuracy_left_out, *_earlier(case)),
+        left_out=(*energy_left_out, *accuracy_left_out, *earlier),
         generates=runs[-1].generation is not None,
         gate_ratio=next((run.accuracy_gate.ratio for run in reversed(runs) if run.accuracy_gate), None),
-        segment=case.segment,
+        segment=segment,
     )
 
 
 def summaries_of(cases: Sequence[CaseRuns], days: DaysCounted = "current") -> list[CaseSummary]:
     """Return the summary of each case: of the level that the board has now, or of all days."""
     return [summarise(case) for case in (current_cases(cases) if days == "current" else cases)]
-
-
-def _earlier(case: CaseRuns) -> list[LeftOut]:
-    if case.segment is None:
-        return []
-    reason = f"earlier than the current level, {case.segment.words}"
-    return [LeftOut(run.id, reason) for run in case.earlier]
 
 
 def environment(runs: Sequence[RunRecord], field: str) -> str | None:
@@ -227,9 +258,6 @@ def _text(value: object) -> str | None:
     return ", ".join(str(part) for part in value) if isinstance(value, tuple) else str(value)
 
 
-_SUMMED = tuple(entry for entry in FIGURES if entry.views & {"compare", "terminal", "matrix", "cases", "paper"})
-
-
 def _figures(runs: Sequence[RunRecord]) -> tuple[dict[str, Spread], dict[str, float]]:
     """Return the spreads over the runs, of those measured and of one kind, and the uncertainties."""
     members: dict[Group, Sequence[RunRecord]] = {}
@@ -254,9 +282,6 @@ def _members(runs: Sequence[RunRecord], group: Group) -> Sequence[RunRecord]:
     if group in ("energy", "accuracy"):
         return of_one_kind(runs, group)[0]
     return [run for run in runs if group == "conditions" or not_measured(run, _PROVENANCE[group]) is None]
-
-
-_PROVENANCE = {entry.group: entry.provenance_group for entry in FIGURES}
 
 
 def _reasons(runs: Sequence[RunRecord]) -> tuple[str, ...]:

@@ -7,7 +7,10 @@ from typing import Literal
 from edgemeter.agent.base.metrics import Better, gain
 from edgemeter.collector.compare.comparison import most_precise, not_ranked
 from edgemeter.collector.compare.summary import CaseSummary
-from edgemeter.collector.runs.energy_class import EnergyClass
+from edgemeter.collector.runs.cases import EnergyClass
+
+Cost = Literal["latency", "energy"]
+ParetoStatus = Literal["Pareto-optimal", "possibly Pareto-optimal", "dominated"]
 
 
 def pareto_front(points: Sequence[tuple[float, float]]) -> list[int]:
@@ -51,22 +54,21 @@ class FrontPoint:
         return self.cost if self.cost_high is None else self.cost_high, self.gain if self.gain_low is None else self.gain_low
 
 
-Standing = Literal["on the front", "perhaps on the front", "beaten"]
+def pareto_statuses(points: Sequence[FrontPoint]) -> list[ParetoStatus]:
+    """Return what the intervals support: whether a point is dominated whatever the true figures are, optimal, or neither is settled."""
+    statuses: list[ParetoStatus] = []
+    for point in points:
+        others = [other for other in points if other is not point]
+        if any(_dominates(other.worst, point.best) for other in others):
+            statuses.append("dominated")
+        else:
+            is_open = any(_dominates(other.best, point.worst) for other in others)
+            statuses.append("possibly Pareto-optimal" if is_open else "Pareto-optimal")
+    return statuses
 
 
-def standings(points: Sequence[FrontPoint]) -> list[Standing]:
-    """Return what the intervals support: whether a point is beaten whatever the true figures are, on the front, or neither is settled."""
-    return [_standing(point, [other for other in points if other is not point]) for point in points]
-
-
-def _standing(point: FrontPoint, others: Sequence[FrontPoint]) -> Standing:
-    if any(_beats(other.worst, point.best) for other in others):
-        return "beaten"
-    return "perhaps on the front" if any(_beats(other.best, point.worst) for other in others) else "on the front"
-
-
-def _beats(one: tuple[float, float], other: tuple[float, float]) -> bool:
-    return one[0] <= other[0] and one[1] >= other[1] and one != other
+def _dominates(point: tuple[float, float], other: tuple[float, float]) -> bool:
+    return point[0] <= other[0] and point[1] >= other[1] and point != other
 
 
 def front_band(points: Sequence[FrontPoint]) -> list[tuple[float, float, float]]:
@@ -83,9 +85,6 @@ def front_band(points: Sequence[FrontPoint]) -> list[tuple[float, float, float]]
         )
         for cost in costs
     ]
-
-
-Cost = Literal["latency", "energy"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,23 +158,17 @@ def _trade_off_class(case: CaseSummary, cost: Cost) -> TradeOffClass | None:
 
 
 def _trade_off(stage: TradeOffClass, cases: Sequence[CaseSummary], cost: Cost) -> TradeOff:
-    points = [(_cost(case, cost), case.accuracy.gain if case.accuracy else 0.0) for case in cases]
-    on_front = set(pareto_front(points))
+    costs = [case.p50_ms if cost == "latency" else case.gross_mj for case in cases]
+    points = [
+        (spread.median if spread else float("inf"), case.accuracy.gain if case.accuracy else 0.0)
+        for case, spread in zip(cases, costs, strict=True)
+    ]
+    # Cheapest first, so that the first that dominates a case is the cheapest of the front.
+    front = pareto_front(points)
     places = []
-    for index in sorted(range(len(cases)), key=lambda one: (points[one][0], -points[one][1])):
-        beaten_by = None if index in on_front else _beater(index, points, sorted(on_front, key=lambda one: points[one][0]))
+    for index in sorted(range(len(cases)), key=lambda index: (points[index][0], -points[index][1])):
         accuracy = cases[index].accuracy
+        beaten_by = None if index in front else next(other for other in front if _dominates(points[other], points[index]))
         value = accuracy.value.median if accuracy else 0.0
         places.append(TradeOffPoint(cases[index], points[index][0], value, None if beaten_by is None else cases[beaten_by]))
     return TradeOff(stage, tuple(places))
-
-
-def _beater(index: int, points: Sequence[tuple[float, float]], on_front: Sequence[int]) -> int:
-    """Return the cheapest case of the front that is at least as cheap and as accurate: one always is."""
-    cost, gain = points[index]
-    return next(other for other in on_front if points[other][0] <= cost and points[other][1] >= gain)
-
-
-def _cost(case: CaseSummary, cost: Cost) -> float:
-    found = case.p50_ms if cost == "latency" else case.gross_mj
-    return found.median if found else float("inf")

@@ -89,20 +89,16 @@ class Analysis:
 
 def analyse(edge: EdgeSide, servers: Sequence[ServerSide], constants: Constants, setting: AnalysisSetting) -> Analysis:
     """Return which side wins in which part; `setting.edge_rate_per_s` needs the edge's idle power."""
-    edge_mj = _edge_mj(edge, setting.edge_rate_per_s)
-    parts = tuple(_part(edge, edge_mj, server, constants, setting) for server in servers)
-    return Analysis(edge, setting.edge_rate_per_s, edge_mj, parts)
+    rate_per_s, gross_mj = setting.edge_rate_per_s, edge.saturated_mj
+    if rate_per_s is not None and edge.idle_w and edge.net_mj:
+        gross_mj = through(edge_mj, edge.idle_w, edge.net_mj, exactly(rate_per_s))
+    parts = tuple(_part(edge, gross_mj, server, constants, setting) for server in servers)
+    return Analysis(edge, rate_per_s, gross_mj, parts)
 
 
 def datacenter_band(server: ServerSide, pue: Band, utilisation_ratio: float) -> Band:
     """Return the gross energy of an inference at a utilisation over the band of PUE."""
     return through(datacenter_mj, pue, server.idle_w, server.max_w, server.rate_per_s, exactly(utilisation_ratio))
-
-
-def _edge_mj(edge: EdgeSide, rate_per_s: float | None) -> Band:
-    if rate_per_s is None or edge.idle_w is None or edge.net_mj is None:
-        return edge.saturated_mj
-    return through(edge_mj, edge.idle_w, edge.net_mj, exactly(rate_per_s))
 
 
 def _part(edge: EdgeSide, edge_mj: Band, server: ServerSide, constants: Constants, setting: AnalysisSetting) -> ServerAnalysis:
@@ -115,11 +111,10 @@ def _part(edge: EdgeSide, edge_mj: Band, server: ServerSide, constants: Constant
         for name, network in networks.items()
     ]
     net_mj = through(datacenter_net_mj, pue, server.idle_w, server.max_w, server.rate_per_s)
-    own_net = edge.net_mj
     net = [
-        _cell(edge, own_net, server, None, net_mj, name, network, setting.sent_bytes)
+        _cell(edge, edge.net_mj, server, None, net_mj, name, network, setting.sent_bytes)
         for name, network in networks.items()
-        if own_net is not None
+        if edge.net_mj is not None
     ]
     ends = datacenter_band(server, pue, shares[-1]), datacenter_band(server, pue, shares[0])
     spanned = Band(ends[0].low, ends[0].value, ends[1].high)
@@ -131,7 +126,7 @@ def _cell(
     edge: EdgeSide, edge_mj: Band, server: ServerSide, share: float | None, datacenter: Band, name: str, network: Network, sent_bytes: float
 ) -> AnalysisCell:
     sent_mj = network_mj(network, sent_bytes)
-    other = Band(datacenter.low + sent_mj, datacenter.value + sent_mj, datacenter.high + sent_mj)
+    other = datacenter.plus(exactly(sent_mj))
     winner: Winner = "edge" if edge_mj.high < other.low else "datacenter" if other.high < edge_mj.low else "either"
     margin = {"edge": other.low - edge_mj.high, "datacenter": edge_mj.low - other.high, "either": 0.0}[winner]
     proven = {"edge": edge.is_whole, "datacenter": server.is_whole, "either": False}[winner]
@@ -144,11 +139,9 @@ def _break_even(
     edge: EdgeSide, edge_mj: Band, server: ServerSide, pue: Band, spanned: Band, name: str, network: Network, sent_bytes: float
 ) -> BreakEven:
     sent = exactly(network_mj(network, sent_bytes))
-    other = Band(spanned.low + sent.low, spanned.value + sent.value, spanned.high + sent.high)
-    is_known = edge.idle_w is not None and edge.net_mj is not None
     return BreakEven(
         network=name,
         utilisation_ratio=break_even_utilisation(edge_mj, sent, pue, server.idle_w, server.max_w, server.rate_per_s),
-        rate_per_s=break_even_rate_per_s(edge.idle_w, edge.net_mj, other) if is_known and edge.idle_w and edge.net_mj else None,
+        rate_per_s=break_even_rate_per_s(edge.idle_w, edge.net_mj, spanned.plus(sent)) if edge.idle_w and edge.net_mj else None,
         sent_bytes=break_even_sent_bytes(edge_mj, spanned, exactly(mj_per_byte(network))),
     )

@@ -35,14 +35,8 @@ class Utilisation(_Entry, frozen=True, kw_only=True):
     percent: Annotated[tuple[Percent, ...], msgspec.Meta(min_length=1)]
 
 
-class InferenceRequest(_Entry, frozen=True, kw_only=True):
-    """The data sent to the datacenter for each inference."""
-
-    bytes: NotNegative
-
-
-class TextToken(_Entry, frozen=True, kw_only=True):
-    """The size of one token of a language model as text."""
+class DataSize(_Entry, frozen=True, kw_only=True):
+    """The size of what is sent to the datacenter: for each inference, or for each token of a language model as text."""
 
     bytes: NotNegative
 
@@ -92,26 +86,26 @@ class StatedTokens(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     concurrency: Annotated[int, msgspec.Meta(ge=1)]
 
 
-class StatedEdge(_Entry, frozen=True, kw_only=True):
-    """An edge device by stated numbers, without a measurement."""
+class _StatedSide(_Entry, frozen=True, kw_only=True):
+    """A side by stated numbers, without a measurement."""
 
     idle_w: NotNegative
+    rate_per_s: Positive
+    scope: Scope
+    latency_ms: Positive | None = None
+    tokens: StatedTokens | None = None
+
+
+class StatedEdge(_StatedSide, frozen=True, kw_only=True):
+    """An edge device by stated numbers."""
+
     net_mj: Positive
-    rate_per_s: Positive
-    scope: Scope
-    latency_ms: Positive | None = None
-    tokens: StatedTokens | None = None
 
 
-class StatedDatacenter(_Entry, frozen=True, kw_only=True):
-    """A server by stated numbers, without a measurement."""
+class StatedDatacenter(_StatedSide, frozen=True, kw_only=True):
+    """A server by stated numbers."""
 
-    idle_w: NotNegative
     max_w: Positive
-    rate_per_s: Positive
-    scope: Scope
-    latency_ms: Positive | None = None
-    tokens: StatedTokens | None = None
 
 
 class Sided(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -140,8 +134,8 @@ class Constants(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
 
     pue: Pue
     utilisation: Utilisation
-    request: InferenceRequest
-    text_token: TextToken
+    request: DataSize
+    text_token: DataSize
     network: dict[str, Network]
     grid: dict[str, Grid]
     tariff: Sided
@@ -156,20 +150,18 @@ def read_constants(override: Path | None = None) -> Constants:
     Raises:
         ConfigError: the file cannot be read, an entry is not known, or it has no source and year.
     """
-    found = _table(SHIPPED)
-    where = SHIPPED
-    if override is not None:
-        where, own = override, _table(override)
-        for name, section in own.items():
-            # Networks and grids are tables of entries, the rest entries themselves: an entry is replaced as a whole.
-            is_table = isinstance(section, dict) and all(isinstance(entry, dict) for entry in section.values())
-            found[name] = {**found.get(name, {}), **section} if is_table else section
+    tables = _table(SHIPPED)
+    for name, section in _table(override).items() if override else ():
+        # Networks and grids are tables of entries, the rest entries themselves: an entry is replaced as a whole.
+        is_table = isinstance(section, dict) and all(isinstance(entry, dict) for entry in section.values())
+        tables[name] = {**tables.get(name, {}), **section} if is_table else section
+    path = str(override or SHIPPED)
     try:
-        constants = msgspec.convert(found, Constants)
+        constants = msgspec.convert(tables, Constants)
     except msgspec.ValidationError as error:
-        raise ConfigError(f"constants {str(where)!r}: {error}: every entry is one of {SHIPPED.name} and has its source and year") from error
+        raise ConfigError(f"constants {path!r}: {error}: every entry is one of {SHIPPED.name} and has its source and year") from error
     if why := _fault(constants):
-        raise ConfigError(f"constants {str(where)!r}: {why}")
+        raise ConfigError(f"constants {path!r}: {why}")
     return constants
 
 

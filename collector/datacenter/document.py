@@ -9,7 +9,7 @@ import msgspec
 from edgemeter.agent.base import figures
 from edgemeter.collector.datacenter.analysis import Analysis, AnalysisCell, BreakEven, ServerAnalysis, datacenter_band
 from edgemeter.collector.datacenter.constants import Constants
-from edgemeter.collector.datacenter.formulas import Band, Million, between, datacenter_million, edge_million, response_ms
+from edgemeter.collector.datacenter.formulas import Band, Million, between, million, response_ms
 from edgemeter.collector.datacenter.sides import EdgeSide, ServerSide
 from edgemeter.collector.datacenter.workload import DEFINITION, TokenWorkload
 
@@ -20,13 +20,12 @@ def headline(part: ServerAnalysis) -> str:
     total = len(part.gross)
     parts = [f"{who} in {counts[key]}" for key, who in (("edge", "the edge wins"), ("datacenter", "the datacenter")) if counts[key]]
     parts += [f"{counts['either']} depend on PUE or on what was measured"] if counts["either"] else []
-    sole = [key for key in ("edge", "datacenter") if counts[key] == total]
     tokens = part.server.tokens
     at_once = f" with {figures.count(tokens.concurrency, 'request')} at once" if tokens else ""
     against = f"Against {part.server.load} {part.server.name}{at_once}"
-    if sole:
-        who = "edge" if sole[0] == "edge" else "datacenter"
-        return f"{against}: the {who} wins in all {total} parts (utilisation x network)."
+    for winner in ("edge", "datacenter"):
+        if counts[winner] == total:
+            return f"{against}: the {winner} wins in all {total} parts (utilisation x network)."
     return f"{against}: of {total} parts (utilisation x network) {', '.join(parts)}."
 
 
@@ -39,17 +38,16 @@ def cell_text(cell: AnalysisCell) -> str:
 
 def proofs(part: ServerAnalysis, edge: EdgeSide) -> list[str]:
     """Return what `?` means here: what the figures leave out, and how much that may be before a winner changes."""
-    found = []
-    for side, name, winner in ((edge, "edge", "edge"), (part.server, "datacenter", "datacenter")):
-        won = [cell for cell in (*part.gross, *part.net) if cell.winner == winner and not cell.is_proven]
-        if won and not side.is_whole:
-            least = min(cell.margin_mj for cell in won)
+    lines = []
+    for side, winner in ((edge, "edge"), (part.server, "datacenter")):
+        margins = [cell.margin_mj for cell in (*part.gross, *part.net) if cell.winner == winner and not cell.is_proven]
+        if margins and not side.is_whole:
             out = ", ".join(side.excludes) or "everything outside it"
-            found.append(
-                f"{winner}?: the {name}'s figure is of {side.scope} and excludes {out}; it wins there as long as that takes less than "
-                f"the margin, at least {figures.significant(least)} mJ per {'request' if edge.tokens else 'inference'}"
+            lines.append(
+                f"{winner}?: the {winner}'s figure is of {side.scope} and excludes {out}; it wins there as long as that takes less than "
+                f"the margin, at least {figures.significant(min(margins))} mJ per {'request' if edge.tokens else 'inference'}"
             )
-    return found
+    return lines
 
 
 def break_even_lines(part: ServerAnalysis, edge: EdgeSide) -> list[str]:
@@ -121,7 +119,7 @@ def document(analysis: Analysis, constants: Constants, sent_bytes: float, grid: 
         "per_output_token_definition": DEFINITION if tokens else None,
         "edge_request_gross_mj_per_output_token": _per_output_token(analysis.edge_mj, tokens),
         "edge_request_net_mj_per_output_token": _per_output_token(edge.net_mj, tokens),
-        "edge_per_million": plain(edge_million(analysis.edge_mj, rate, constants, grid)),
+        "edge_per_million": plain(million("edge", analysis.edge_mj, rate, constants, grid)),
         "request_bytes": sent_bytes,
         "against": [_part(analysis, part, constants, sent_bytes, grid) for part in analysis.parts],
         "notes": [*notes, *cautions(analysis)],
@@ -132,7 +130,7 @@ def document(analysis: Analysis, constants: Constants, sent_bytes: float, grid: 
 def millions(part: ServerAnalysis, constants: Constants, grid: str) -> list[tuple[AnalysisCell, Million]]:
     """Return a million inferences in the datacenter for each utilisation and network, gross."""
     full = part.server.rate_per_s.value
-    return [(cell, datacenter_million(cell.other, (cell.utilisation_ratio or 1.0) * full, constants, grid)) for cell in part.gross]
+    return [(cell, million("datacenter", cell.other, (cell.utilisation_ratio or 1.0) * full, constants, grid)) for cell in part.gross]
 
 
 def plain(found: object) -> object:

@@ -4,8 +4,16 @@ import itertools
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Literal
 
-from edgemeter.collector.datacenter.constants import Constants, Hardware, Link, Network
+from edgemeter.collector.datacenter.constants import Constants, Hardware, Link, Network, Tariff
+
+J_PER_KWH = 3.6e6
+BYTES_PER_GB = 1e9
+MBIT_PER_BYTE = 8e-6
+MILLION = 1e6
+SECONDS_PER_YEAR = 365.25 * 86400
+BITS_PER_BYTE = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -15,6 +23,10 @@ class Band:
     low: float
     value: float
     high: float
+
+    def plus(self, other: "Band") -> "Band":
+        """Return the band of the sum."""
+        return Band(self.low + other.low, self.value + other.value, self.high + other.high)
 
     def scaled(self, factor: float) -> "Band":
         """Return the band times a factor (>= 0)."""
@@ -43,11 +55,6 @@ def through(formula: Callable[..., float], *inputs: Band) -> Band:
 def spanning(bands: Sequence[Band]) -> Band:
     """Return the band from the lowest to the highest of several; its value is between its ends."""
     return between(min(one.low for one in bands), max(one.high for one in bands))
-
-
-J_PER_KWH = 3.6e6
-BYTES_PER_GB = 1e9
-MBIT_PER_BYTE = 8e-6
 
 
 def edge_mj(idle_w: float, net_mj: float, rate_per_s: float) -> float:
@@ -116,11 +123,6 @@ def break_even_pue(edge_mj: float, network_mj: float, it_mj: float) -> float | N
     return found if found >= 1 else None
 
 
-MILLION = 1e6
-SECONDS_PER_YEAR = 365.25 * 86400
-BITS_PER_BYTE = 8
-
-
 @dataclass(frozen=True, slots=True)
 class Million:
     """A million inferences: electricity, hardware (None: its price is not known), both in `currency`, and carbon in grams."""
@@ -131,18 +133,18 @@ class Million:
     carbon_g: Band
 
 
-def edge_million(edge_mj: Band, rate_per_s: float, constants: Constants, grid: str) -> Million:
-    """Return the cost of a million inferences on the edge at `rate_per_s`, the most that the board serves."""
-    tariff, price = constants.tariff.edge, constants.hardware.edge
-    hardware = _hardware(price, rate_per_s) if price else None
-    return Million(_money(edge_mj, tariff.per_kwh), hardware, tariff.currency, _carbon(edge_mj, constants.grid[grid].g_per_kwh))
-
-
-def datacenter_million(other_mj: Band, served_per_s: float, constants: Constants, grid: str) -> Million:
-    """Return what a million inferences cost in the datacenter, network included, of a server that serves `served_per_s`."""
-    tariff, price = constants.tariff.datacenter, constants.hardware.datacenter
-    hardware = _hardware(price, served_per_s) if price else None
-    return Million(_money(other_mj, tariff.per_kwh), hardware, tariff.currency, _carbon(other_mj, constants.grid[grid].g_per_kwh))
+def million(side: Literal["edge", "datacenter"], each_mj: Band, served_per_s: float, constants: Constants, grid: str) -> Million:
+    """Return what a million inferences of `each_mj` (with the network) cost on a side whose machine serves `served_per_s`."""
+    tariff: Tariff = getattr(constants.tariff, side)
+    machine: Hardware | None = getattr(constants.hardware, side)
+    hardware = MILLION * machine.price / (machine.life_years * SECONDS_PER_YEAR * served_per_s) if machine else None
+    kwh = MILLION / 1000 / J_PER_KWH
+    return Million(
+        electricity=each_mj.scaled(kwh * tariff.per_kwh),
+        hardware=hardware,
+        currency=tariff.currency,
+        carbon_g=each_mj.scaled(kwh * constants.grid[grid].g_per_kwh),
+    )
 
 
 def response_ms(link: Link, sent_bytes: float, latency_ms: float, rate_per_s: float, utilisation_ratio: float) -> Band:
@@ -156,15 +158,3 @@ def response_ms(link: Link, sent_bytes: float, latency_ms: float, rate_per_s: fl
     own_ms = upload_ms + queue_ms + latency_ms
     best, worst = link.rtt_ms
     return Band(own_ms + best, own_ms + (best + worst) / 2, own_ms + worst)
-
-
-def _money(each_mj: Band, per_kwh: float) -> Band:
-    return each_mj.scaled(MILLION / 1000 / J_PER_KWH * per_kwh)
-
-
-def _carbon(each_mj: Band, g_per_kwh: float) -> Band:
-    return each_mj.scaled(MILLION / 1000 / J_PER_KWH * g_per_kwh)
-
-
-def _hardware(hardware: Hardware, rate_per_s: float) -> float:
-    return MILLION * hardware.price / (hardware.life_years * SECONDS_PER_YEAR * rate_per_s)

@@ -5,15 +5,13 @@ from dataclasses import dataclass, replace
 
 from edgemeter.agent.base.errors import ConfigError, UnavailableError
 from edgemeter.agent.contract.case_identity import relation
-from edgemeter.agent.contract.record_figures import WIDEST_FIRST
 from edgemeter.collector.compare.comparison import not_ranked
 from edgemeter.collector.compare.pairing import is_one_class
 from edgemeter.collector.compare.summary import CaseSummary
 from edgemeter.collector.datacenter.constants import Stated
 from edgemeter.collector.datacenter.sides import EdgeSide, ServerSide, edge_of, server_of, stated_edge, stated_server
 from edgemeter.collector.datacenter.workload import TokenWorkload, differences, why_no_tokens, workload_of
-from edgemeter.collector.runs.cases import named, names_of
-from edgemeter.collector.runs.energy_class import MEASURED
+from edgemeter.collector.runs.cases import MEASURED, named, names_of
 
 # A server saturated by batches and a device with one query at a time are what is compared here, so these need not be alike.
 FREE = ("scenario", "samples_per_query", "target_per_s")
@@ -88,7 +86,13 @@ def _check_work(edge: EdgeSide, server: ServerSide, notes: list[str]) -> None:
 
 def _edge_case(summaries: Sequence[CaseSummary], request: SideRequest, notes: list[str]) -> CaseSummary:
     devices = [case for case in summaries if not _is_server(case, request) and case.key.role != "reference"]
-    wanted = [case for case in devices if _matches(case, request) and (request.edge is None or case.key.device == request.edge)]
+    wanted = [
+        case
+        for case in devices
+        if request.model in (None, case.key.model)
+        and request.precision in (None, case.key.precision)
+        and request.edge in (None, case.key.device)
+    ]
     matching = [case for case in wanted if _has_lengths(case, request)]
     if not matching:
         there = ", ".join(sorted({f"{case.key.model} on {case.key.device}" for case in devices})) or "none"
@@ -106,7 +110,7 @@ def _edge_case(summaries: Sequence[CaseSummary], request: SideRequest, notes: li
     _check_one_workload(sound)
     # Energies of two classes have no lowest: what was not measured stands in only where nothing was, then the widest scope goes first.
     classes = [case.energy.ranks_as for case in sound if case.energy]
-    first = min(classes, key=lambda one: (not one.is_measured, WIDEST_FIRST.index(one.scope)))
+    first = min(classes, key=lambda energy_class: energy_class.preference)
     ranked = [case for case in sound if case.energy and case.energy.ranks_as == first]
     best = min(ranked, key=lambda case: (case.suspect > 0, case.gross_mj.median if case.gross_mj else float("inf")))
     if len(sound) > 1:
@@ -116,10 +120,9 @@ def _edge_case(summaries: Sequence[CaseSummary], request: SideRequest, notes: li
 
 
 def _has_lengths(case: CaseSummary, request: SideRequest) -> bool:
-    found = case.newest.generation
-    if found is None:
-        return request.prompt_tokens is None and request.output_tokens is None
-    return request.prompt_tokens in (None, found.prompt_tokens) and request.output_tokens in (None, found.output_tokens)
+    generation = case.newest.generation
+    lengths = (generation.prompt_tokens, generation.output_tokens) if generation else (None, None)
+    return all(wished in (None, length) for wished, length in zip((request.prompt_tokens, request.output_tokens), lengths, strict=True))
 
 
 def _lengths(cases: Sequence[CaseSummary]) -> list[str]:
@@ -148,19 +151,20 @@ def _check_one_workload(cases: Sequence[CaseSummary]) -> None:
 def _servers(
     summaries: Sequence[CaseSummary], case: CaseSummary | None, tokens: TokenWorkload | None, request: SideRequest, notes: list[str]
 ) -> tuple[ServerSide, ...]:
-    servers = [one for one in summaries if _is_server(one, request) and _matches(one, request, with_precision=False)]
-    alike = [one for one in servers if _is_alike(case, tokens, one)]
-    notes += [f"left out: {named(one.key)} {_unlike(case, tokens, one)}" for one in servers if one not in alike]
+    alike = []
+    for server in summaries:
+        if _is_server(server, request) and request.model in (None, server.key.model):
+            if why := _why_unlike(case, tokens, server):
+                notes.append(f"left out: {named(server.key)} {why}")
+            else:
+                alike.append(server)
     source = _source(case, alike)
-    notes += [
-        f"left out: {named(one.key)}: its energy is {one.energy.provenance}, not {source}"
-        for one in alike
-        if one.energy and one.energy.provenance != source
-    ]
-    alike = [one for one in alike if one.energy is None or one.energy.provenance == source]
-    like = [one for one in alike if case is None or is_one_class(case, one)]
+    others = [server for server in alike if server.energy and server.energy.provenance != source]
+    notes += [f"left out: {named(one.key)}: its energy is {one.energy.provenance}, not {source}" for one in others if one.energy]
+    alike = [server for server in alike if server.energy is None or server.energy.provenance == source]
+    like = [server for server in alike if case is None or is_one_class(case, server)]
     best = _best(like, case, summaries, notes)
-    other = _best([one for one in alike if one not in like], case, summaries, notes)
+    other = _best([server for server in alike if case and not is_one_class(case, server)], case, summaries, notes)
     for load in sorted(set(other) - set(best)):
         best[load] = other[load]
         pair = f"{named(case.key)} against {other[load].name}" if case else other[load].name
@@ -188,17 +192,13 @@ def _best(
 ) -> dict[str, ServerSide]:
     """Return for each load the server that takes the least, cautioned where it differs from the edge; what is none is noted."""
     best: dict[str, ServerSide] = {}
-    for one in cases:
-        why = not_ranked(one, summaries) or why_no_tokens(one)
-        found = why or server_of(one)
-        if isinstance(found, str):
-            notes.append(f"left out: {named(one.key)}, {one.key.scenario}: {found}")
-        elif (
-            found.load not in best
-            or found.max_w.value / found.rate_per_s.value < best[found.load].max_w.value / best[found.load].rate_per_s.value
-        ):
-            marked = relation(edge.key, one.key).marked if edge else ()
-            best[found.load] = replace(found, cautions=(*found.cautions, *(difference.words for difference in marked)))
+    for case in cases:
+        server = not_ranked(case, summaries) or why_no_tokens(case) or server_of(case)
+        if isinstance(server, str):
+            notes.append(f"left out: {named(case.key)}, {case.key.scenario}: {server}")
+        elif server.load not in best or server.full_load_j < best[server.load].full_load_j:
+            marked = relation(edge.key, case.key).marked if edge else ()
+            best[server.load] = replace(server, cautions=(*server.cautions, *(difference.words for difference in marked)))
     return best
 
 
@@ -206,26 +206,12 @@ def _is_server(case: CaseSummary, request: SideRequest) -> bool:
     return request.server in (case.key.role, case.key.device)
 
 
-def _matches(case: CaseSummary, request: SideRequest, *, with_precision: bool = True) -> bool:
-    is_precision = not with_precision or request.precision in (None, case.key.precision)
-    return request.model in (None, case.key.model) and is_precision
-
-
-def _is_alike(case: CaseSummary | None, tokens: TokenWorkload | None, server: CaseSummary) -> bool:
-    """Return whether a server did the work of the edge, which is a case, or stated and `tokens` are all that is known of its work."""
-    theirs = workload_of(server)
-    return not (tokens and theirs and differences(tokens, theirs)) and not _differing(case, server)
-
-
-def _differing(case: CaseSummary | None, server: CaseSummary) -> list[str]:
-    """Return what has to be equal and is not."""
+def _why_unlike(case: CaseSummary | None, tokens: TokenWorkload | None, server: CaseSummary) -> str | None:
+    """Return why a server did not do the work of the edge (a case, or stated: then only its `tokens` are known), None if it did."""
+    server_tokens = workload_of(server)
+    if tokens and server_tokens and (work := differences(tokens, server_tokens)):
+        return f"does other work: {'; '.join(work)}"
     free = FREE if server.newest.generation is None else (*FREE, *IN_WORKLOAD)
     unlike = relation(case.key, server.key).unlike if case else ()
-    return [field.likeness.title for field in unlike if field.likeness and field.name not in free]
-
-
-def _unlike(case: CaseSummary | None, tokens: TokenWorkload | None, server: CaseSummary) -> str:
-    """Return in words why a server is not like the edge."""
-    theirs = workload_of(server)
-    work = differences(tokens, theirs) if tokens and theirs else []
-    return f"does other work: {'; '.join(work)}" if work else f"differs in {', '.join(_differing(case, server))}"
+    titles = [field.likeness.title for field in unlike if field.likeness and field.name not in free]
+    return f"differs in {', '.join(titles)}" if titles else None

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import median
+from typing import Any
 
 from edgemeter.agent.contract.energy_provenance import energy_provenance
 from edgemeter.agent.contract.record import RunRecord
@@ -12,8 +13,7 @@ from edgemeter.collector.compare.summary import CaseSummary
 from edgemeter.collector.datacenter.constants import StatedDatacenter, StatedEdge
 from edgemeter.collector.datacenter.formulas import Band, exactly, through
 from edgemeter.collector.datacenter.workload import TokenWorkload, stated_workload, workload_of
-from edgemeter.collector.runs.cases import named, not_measured
-from edgemeter.collector.runs.energy_class import EnergyClass
+from edgemeter.collector.runs.cases import EnergyClass, named, not_measured
 
 # The only scope that leaves nothing out: any other figure is too low by what it does not see.
 WHOLE = "wall-ac"
@@ -28,55 +28,47 @@ UNBATCHED = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class EdgeSide:
-    """An edge device: gross energy when it does nothing else, idle power and net energy where they are known, and the rate it can do.
-
-    Energies are by the inference, of a language model by the request, whose `tokens` are then known.
-    """
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Side:
+    """What both sides have. Energies and the rate are by the inference, of a language model by the request, whose `tokens` are known."""
 
     name: str
     provenance: str
     scope: str
     excludes: tuple[str, ...]
+    rate_per_s: Band
+    latency_ms: float | None
+    cautions: tuple[str, ...] = ()
+    tokens: TokenWorkload | None = None
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether the energy leaves nothing out."""
+        return self.scope == WHOLE
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EdgeSide(_Side):
+    """An edge device: gross energy when it does nothing else, idle power and net energy where they are known, and the rate it can do."""
+
     saturated_mj: Band
     idle_w: Band | None
     net_mj: Band | None
-    rate_per_s: Band
-    latency_ms: float | None
     why_no_idle: str | None = None
-    cautions: tuple[str, ...] = ()
-    tokens: TokenWorkload | None = None
-
-    @property
-    def is_whole(self) -> bool:
-        """Whether the energy leaves nothing out."""
-        return self.scope == WHOLE
 
 
-@dataclass(frozen=True, slots=True)
-class ServerSide:
-    """A server under one load: idle and full power, and the rate at full load; `load` is `single stream` or `batch-saturated`.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServerSide(_Side):
+    """A server under one load: idle and full power, and the rate at full load; `load` is `single stream` or `batch-saturated`."""
 
-    The rate is of inferences, of a language model of requests, whose `tokens` are then known.
-    """
-
-    name: str
     load: str
-    provenance: str
-    scope: str
-    excludes: tuple[str, ...]
     idle_w: Band
     max_w: Band
-    rate_per_s: Band
-    latency_ms: float | None
-    cautions: tuple[str, ...] = ()
-    tokens: TokenWorkload | None = None
 
     @property
-    def is_whole(self) -> bool:
-        """Whether the energy leaves nothing out."""
-        return self.scope == WHOLE
+    def full_load_j(self) -> float:
+        """The gross energy of an inference at full load in J."""
+        return self.max_w.value / self.rate_per_s.value
 
 
 def edge_of(case: CaseSummary) -> EdgeSide | None:
@@ -92,18 +84,14 @@ def edge_of(case: CaseSummary) -> EdgeSide | None:
         left = max(0.0, gross.median - idle.value / case.throughput_per_s.median * 1000)
         net = Band(0.0, left, left + (case.gross_u_mj or gross.median))
     return EdgeSide(
-        name=named(case.key),
-        provenance=found.provenance,
+        **_measured(case),
         scope=found.scope,
         excludes=found.excludes,
         saturated_mj=_band(gross, case.gross_u_mj),
         idle_w=idle,
         net_mj=net if idle is not None else None,
-        rate_per_s=_band(case.throughput_per_s, 0.0),
-        latency_ms=case.p50_ms.median if case.p50_ms else None,
         why_no_idle=why,
         cautions=_cautions(case),
-        tokens=workload_of(case),
     )
 
 
@@ -117,43 +105,51 @@ def server_of(case: CaseSummary) -> ServerSide | str:
         return why or "no idle power"
     scope: str = found.scope
     excludes, most = found.excludes, _band(power, _relative_u(case) * power.median)
-    beside = _beside(case)
-    if beside is not None:
-        scope, excludes = f"{found.scope} + {beside.scope}", beside.excludes
-        idle, most = _sum(idle, beside.idle_w), _sum(most, beside.max_w)
+    if other_half := _other_half(case):
+        other_scope, excludes, other_idle, other_most = other_half
+        scope = f"{found.scope} + {other_scope}"
+        idle, most = idle.plus(other_idle), most.plus(other_most)
     return ServerSide(
-        name=named(case.key),
+        **_measured(case),
         load="batch-saturated" if case.key.scenario == "offline" else "single stream",
-        provenance=found.provenance,
         scope=scope,
         excludes=excludes,
         idle_w=idle,
         max_w=most,
-        rate_per_s=_band(case.throughput_per_s, 0.0),
-        latency_ms=case.p50_ms.median if case.p50_ms else None,
         cautions=(*_cautions(case), *([UNBATCHED] if case.newest.generation else [])),
-        tokens=workload_of(case),
     )
 
 
 def stated_edge(stated: StatedEdge) -> EdgeSide:
     """Return an edge device by stated numbers."""
-    idle, net, rate = exactly(stated.idle_w), exactly(stated.net_mj), exactly(stated.rate_per_s)
-    saturated = through(lambda watts, mj, per_s: watts / per_s * 1000 + mj, idle, net, rate)
-    tokens = stated_workload(stated.tokens)
-    return EdgeSide(f"stated: {stated.source}", "stated", stated.scope, (), saturated, idle, net, rate, stated.latency_ms, tokens=tokens)
+    idle, net = exactly(stated.idle_w), exactly(stated.net_mj)
+    saturated = through(lambda watts, mj, per_s: watts / per_s * 1000 + mj, idle, net, exactly(stated.rate_per_s))
+    return EdgeSide(**_stated(stated), saturated_mj=saturated, idle_w=idle, net_mj=net)
 
 
 def stated_server(stated: StatedDatacenter) -> ServerSide:
     """Return a server by stated numbers."""
-    bands = exactly(stated.idle_w), exactly(stated.max_w), exactly(stated.rate_per_s)
-    tokens = stated_workload(stated.tokens)
-    return ServerSide(f"stated: {stated.source}", "as stated", "stated", stated.scope, (), *bands, stated.latency_ms, tokens=tokens)
+    return ServerSide(**_stated(stated), load="as stated", idle_w=exactly(stated.idle_w), max_w=exactly(stated.max_w))
+
+
+def _stated(stated: StatedEdge | StatedDatacenter) -> dict[str, Any]:
+    return {
+        "name": f"stated: {stated.source}", "provenance": "stated", "scope": stated.scope, "excludes": (),
+        "rate_per_s": exactly(stated.rate_per_s), "latency_ms": stated.latency_ms, "tokens": stated_workload(stated.tokens),
+    }  # fmt: skip
+
+
+def _measured(case: CaseSummary) -> dict[str, Any]:
+    return {
+        "name": named(case.key), "provenance": case.energy.provenance if case.energy else "",
+        "rate_per_s": _band(case.throughput_per_s, 0.0), "latency_ms": case.p50_ms.median if case.p50_ms else None,
+        "tokens": workload_of(case),
+    }  # fmt: skip
 
 
 def _idle(case: CaseSummary) -> tuple[Band | None, str | None]:
     """Return the idle power over the runs whose energy the case has, or why there is none."""
-    powers = [(run, watts) for run in _kept(case) if (watts := _idle_w(run)) is not None]
+    powers = [(run, watts) for run in _kept(case) if run.energy and (watts := _idle_of(run.energy)) is not None]
     found = of_points([point_of(run, watts) for run, watts in powers])
     if found is None:
         return None, "idle power was not measured: its runs have no idle period before or after"
@@ -166,18 +162,11 @@ def _relative_u(case: CaseSummary) -> float:
     return u_mj / gross.median if gross and u_mj is not None and gross.median > 0 else 0.0
 
 
-@dataclass(frozen=True, slots=True)
-class _SecondSensor:
-    """The power of the part of a server that only the second sensor measures."""
+def _other_half(case: CaseSummary) -> tuple[str, tuple[str, ...], Band, Band] | None:
+    """Return the other half of the server where every run has one: its scope, what both exclude, its idle and its mean power.
 
-    scope: str
-    excludes: tuple[str, ...]
-    idle_w: Band
-    max_w: Band
-
-
-def _beside(case: CaseSummary) -> _SecondSensor | None:
-    """Return the other half of the server where every run has one: processor package and GPU board do not overlap and add up."""
+    Processor package and GPU board do not overlap and add up.
+    """
     if case.energy is None or case.energy.scope not in HALVES:
         return None
     wanted = [EnergyClass(scope, case.energy.provenance) for scope in HALVES - {case.energy.scope}]
@@ -193,11 +182,7 @@ def _beside(case: CaseSummary) -> _SecondSensor | None:
     relative = other.gross_u_mj / other.gross_mj if other.gross_u_mj is not None and other.gross_mj > 0 else 0.0
     both = dict.fromkeys((*case.energy.excludes, *other.excludes))
     excludes = tuple(one for one in both if not any(half in one for half in ("processor", "accelerator")))
-    return _SecondSensor(other.scope, excludes, _band(idle_w, relative * idle_w.median), _band(max_w, relative * max_w.median))
-
-
-def _sum(one: Band, other: Band) -> Band:
-    return Band(one.low + other.low, one.value + other.value, one.high + other.high)
+    return other.scope, excludes, _band(idle_w, relative * idle_w.median), _band(max_w, relative * max_w.median)
 
 
 def _cautions(case: CaseSummary) -> tuple[str, ...]:
@@ -220,10 +205,6 @@ def _kept(case: CaseSummary) -> Sequence[RunRecord]:
 
 def _class_of(run: RunRecord, energy: Energy) -> EnergyClass:
     return EnergyClass(energy.scope, energy_provenance(run, energy) or "")
-
-
-def _idle_w(run: RunRecord) -> float | None:
-    return _idle_of(run.energy) if run.energy else None
 
 
 def _idle_of(energy: Energy) -> float | None:

@@ -18,7 +18,7 @@ from edgemeter.collector.datacenter.document import (
     proofs,
     response_times,
 )
-from edgemeter.collector.datacenter.formulas import Band, edge_million, spanning
+from edgemeter.collector.datacenter.formulas import million, spanning
 from edgemeter.collector.datacenter.workload import TokenWorkload
 
 STYLES = {"edge": "green", "datacenter": "blue", "either": "dim"}
@@ -40,10 +40,10 @@ def show(analysis: Analysis, constants: Constants, sent_bytes: float, grid: str,
         print_text(console, f"  by its output tokens, prefill included: gross {band_text(by_token(analysis.edge_mj), 'mJ')} each{net}")
     if edge.latency_ms is not None:
         print_text(console, f"  a response takes {figures.significant(edge.latency_ms)} ms (p50), without a network")
-    own = edge_million(analysis.edge_mj, rate or edge.rate_per_s.value, constants, grid)
-    print_text(
-        console, f"  a million: {_million(own.electricity, own.hardware, own.currency)}, {band_text(own.carbon_g, 'g CO2e')} ({grid})"
-    )
+    cost = million("edge", analysis.edge_mj, rate or edge.rate_per_s.value, constants, grid)
+    spent = band_text(cost.electricity, f"{cost.currency} of electricity")
+    spent += f", {figures.significant(cost.hardware)} {cost.currency} of hardware" if cost.hardware is not None else ""
+    print_text(console, f"  a million: {spent}, {band_text(cost.carbon_g, 'g CO2e')} ({grid})")
     for part in analysis.parts:
         console.print()
         _show_part(analysis, part, constants, sent_bytes, grid, console)
@@ -91,8 +91,3 @@ def _row(table: Table, name: str, cells: list[AnalysisCell], tokens: TokenWorklo
     energies = [server, *([tokens.per_output_token(server)] if tokens else [])]
     spans = (figures.span(energy.low, energy.high) for energy in energies)
     table.add_row(name, *spans, *(Text(cell_text(cell), STYLES[cell.winner]) for cell in cells))
-
-
-def _million(electricity: Band, hardware: float | None, currency: str) -> str:
-    power = band_text(electricity, f"{currency} of electricity")
-    return f"{power}, {figures.significant(hardware)} {currency} of hardware" if hardware is not None else power

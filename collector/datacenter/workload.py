@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from edgemeter.agent.base import figures
 from edgemeter.collector.compare.summary import CaseSummary
-from edgemeter.collector.datacenter.constants import StatedTokens, TextToken
+from edgemeter.collector.datacenter.constants import DataSize, StatedTokens
 from edgemeter.collector.datacenter.formulas import Band
 
 DEFINITION = (
@@ -105,7 +105,7 @@ _COMPARED = {
 }
 
 
-def text_bytes(token: TextToken, workload: TokenWorkload) -> float:
+def text_bytes(token: DataSize, workload: TokenWorkload) -> float:
     """Return the bytes of a request's text, prompt and output."""
     # A case whose prompts have an unknown length is left out before.
     return token.bytes * float((workload.prompt_tokens or 0) + workload.output_tokens)

@@ -10,11 +10,11 @@ from pathlib import Path
 
 from edgemeter.agent.base.progress import shows_progress
 from edgemeter.agent.base.sqlite_file import transaction
-from edgemeter.agent.contract.record import RunRecord
 from edgemeter.agent.ledger.quarantine import QuarantinedMessage
 from edgemeter.collector.compare import comparison as comparing
 from edgemeter.collector.compare.comparison import Comparison
 from edgemeter.collector.compare.judgement import SmallestDifferences
+from edgemeter.collector.compare.matrix import RefusedRun
 from edgemeter.collector.compare.summary import CaseSummary, DaysCounted
 from edgemeter.collector.index.index_file import index_path, open_index_file, remove_index, unpack_record
 from edgemeter.collector.index.refresh import IndexRefresher, Progress
@@ -35,14 +35,6 @@ _UNUSABLE = (
 
 
 @dataclass(frozen=True, slots=True)
-class UnusableRun:
-    """A run that cannot be compared, and why."""
-
-    run: RunRecord
-    reason: str
-
-
-@dataclass(frozen=True, slots=True)
 class RolledUp:
     """The content of a store, summed up: its cases in the order in which each first ran, and what is left out.
 
@@ -57,11 +49,11 @@ class RolledUp:
     devices: frozenset[str]
     roles: frozenset[str]
 
-    def unusable(self) -> list[UnusableRun]:
+    def unusable(self) -> list[RefusedRun]:
         """Return the runs that cannot be compared, oldest first."""
         query = f"SELECT body, text, reason {_UNUSABLE.format('JOIN bodies USING (row) JOIN templates USING (template)')}"
         with open_index_file(self.path) as connection:
-            return [UnusableRun(unpack_record(body, text), reason) for body, text, reason in connection.execute(query)]
+            return [RefusedRun(unpack_record(body, text), reason) for body, text, reason in connection.execute(query)]
 
 
 def rolled_up(

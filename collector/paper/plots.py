@@ -107,10 +107,10 @@ def _front(every: Sequence[CaseSummary], cases: Sequence[CaseSummary], cost: Cos
     styles, metric = _styles(every), metric_name(cases[0].accuracy.metric) if cases[0].accuracy else "Accuracy"
     series = [_series(every, case) for case in cases]
     points = [point for case in cases if (point := front_point(case, cost))]
-    stands, bands, fronts = fronts_of(points, series)
+    statuses, bands, fronts = fronts_of(points, series)
     values: list[dict[str, Any]] = [
         {
-            "case": f"{case.key.device}, {name}", "series": own, **bounds_of(point), "standing": stands[place],
+            "case": f"{case.key.device}, {name}", "series": own, **bounds_of(point), "standing": statuses[place],
             "verdict": case.verdict, "is_hollow": "int" in case.key.precision, "label": name,
         }
         for place, (case, name, own, point) in enumerate(zip(cases, case_names(cases), series, points, strict=True))

@@ -1,4 +1,4 @@
-"""Cases: which runs are one case or one series, which runs may not be compared at all, and what cases are called."""
+"""Cases: which runs are one case or one series, which runs may not be compared at all, what cases are called, and which energies rank."""
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -10,10 +10,36 @@ from edgemeter.agent.base.figures import stamp
 from edgemeter.agent.contract.case_identity import FIELD, CaseKey, in_series, key_of, names_in
 from edgemeter.agent.contract.energy_provenance import energy_provenance
 from edgemeter.agent.contract.record import RunRecord
+from edgemeter.agent.contract.record_figures import WIDEST_FIRST, Scope
 from edgemeter.collector.runs.store import LeftOut
 
 # Boards of unknown type: no two of them are known to be alike.
 UNKNOWN_BOARD = "unknown board"
+MEASURED = "measured"
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class EnergyClass:
+    """The class within which energies are ranked: the part of the machine that the sensor sees, and the provenance of the figure.
+
+    As text it is the scope, with the provenance where the energy was not measured: `board-input, replayed`.
+    """
+
+    scope: Scope
+    provenance: str
+
+    def __str__(self) -> str:
+        return self.scope if self.is_measured else f"{self.scope}, {self.provenance}"
+
+    @property
+    def is_measured(self) -> bool:
+        """Whether a sensor measured it in the run itself."""
+        return self.provenance == MEASURED
+
+    @property
+    def preference(self) -> tuple[bool, int]:
+        """What classes, which do not rank with each other, are sorted by: measured ones lead, then the widest scope."""
+        return not self.is_measured, WIDEST_FIRST.index(self.scope)
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,7 @@ from edgemeter.collector.charts.chart import WIDTH_PX, Chart, rows_table
 from edgemeter.collector.compare.comparison import Comparison, ComparisonRow, comparable
 from edgemeter.collector.compare.spread import Spread, widened_interval
 from edgemeter.collector.compare.summary import CaseSummary
-from edgemeter.collector.compare.trade_off import FrontPoint, Standing, front_band, pareto_front, standings
+from edgemeter.collector.compare.trade_off import FrontPoint, ParetoStatus, front_band, pareto_front, pareto_statuses
 from edgemeter.collector.show.distribution import LatencyDistribution, latency_distribution
 from edgemeter.collector.show.series_style import SeriesStyles, board_of, numbered_style
 from edgemeter.collector.show.wording import case_names, runtime_name, short_names
@@ -182,41 +182,42 @@ Cost = Callable[[CaseSummary], tuple[Spread | None, tuple[float, float] | None]]
 Marks = list[dict[str, str | float]]
 
 
-def fronts_of(points: Sequence[FrontPoint], series: Sequence[str | None]) -> tuple[dict[int, Standing], Marks, Marks]:
-    """Return where each point stands within its series (None: in none), the bands where the fronts may lie, and their steps."""
+def fronts_of(points: Sequence[FrontPoint], series: Sequence[str | None]) -> tuple[dict[int, ParetoStatus], Marks, Marks]:
+    """Return the status of each point within its series (None: in none), the bands where the fronts may lie, and their steps."""
     grouped: dict[str, list[int]] = {}
     for place, name in enumerate(series):
         if name is not None:
             grouped.setdefault(name, []).append(place)
-    stands: dict[int, Standing] = {}
+    statuses: dict[int, ParetoStatus] = {}
     bands: Marks = []
     fronts: Marks = []
     for name, members in grouped.items():
         own = [points[place] for place in members]
-        stands |= dict(zip(members, standings(own), strict=True))
+        statuses |= dict(zip(members, pareto_statuses(own), strict=True))
         for at, low, high in front_band(own):
             ends = sorted((own[0].shown(low), own[0].shown(high)))
             bands.append({"series": name, "cost": at, "low": ends[0], "high": ends[1]})
         steps = pareto_front([(one.cost, one.gain) for one in own])
         fronts += [{"series": name, "cost": own[one].cost, "accuracy": own[one].shown(own[one].gain)} for one in steps]
-    return stands, bands, fronts
+    return statuses, bands, fronts
 
 
 def _front(comparison: Comparison, rows: Sequence[ComparisonRow], styles: SeriesStyles, cost: Cost, cost_title: str, title: str) -> Chart:
     points = [point for row in rows if (point := front_point(row.case, cost))]
     ranked = [None if row.not_ranked is not None or row.is_reference else styles.series(row) for row in rows]
-    stands, bands, fronts = fronts_of(points, ranked)
+    statuses, bands, fronts = fronts_of(points, ranked)
     cases = [row.case for row in rows]
     names = case_names(cases) if len(rows) <= ALL_LABELLED else short_names(cases)
     bounds = [bounds_of(point) for point in points]
-    labels = _labels(bounds, names, {place for place, one in stands.items() if one != "beaten"} if len(rows) > ALL_LABELLED else None)
+    optimal = {place for place, status in statuses.items() if status != "dominated"}
+    labels = _labels(bounds, names, optimal if len(rows) > ALL_LABELLED else None)
     metric = metric_name(rows[0].case.accuracy.metric) if rows[0].case.accuracy else "Accuracy"
     values = [
         {
             "case": f"{row.case.key.device}, {row.case.key.model}, {row.case.key.precision} on {runtime_name(row.case)}",
             "series": "reference" if row.is_reference else styles.series(row),
             **bounds[place],
-            "standing": "the reference" if row.is_reference else stands.get(place, f"not ranked: {row.not_ranked}"),
+            "standing": "the reference" if row.is_reference else statuses.get(place, f"not ranked: {row.not_ranked}"),
             "verdict": row.case.verdict, "is_hollow": "int" in row.case.key.precision, "label": labels[place],
             "anchor": anchor(comparison, row),
             **{name.removeprefix("data-"): value for name, value in facts(row).items() if name != "data-kept"},

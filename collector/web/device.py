@@ -16,8 +16,7 @@ from edgemeter.collector.charts.specs import among
 from edgemeter.collector.compare.spread import Spread
 from edgemeter.collector.compare.summary import CaseSummary
 from edgemeter.collector.index.indexed_case import IndexedCase
-from edgemeter.collector.runs.cases import UNKNOWN_BOARD
-from edgemeter.collector.runs.energy_class import MEASURED
+from edgemeter.collector.runs.cases import MEASURED, UNKNOWN_BOARD
 from edgemeter.collector.runs.run_figures import RunFigures
 from edgemeter.collector.web.activity import described, read_activities
 from edgemeter.collector.web.context import ViewContext

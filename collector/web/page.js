@@ -46,7 +46,7 @@ function zoomAxes(spec) {
 // known; a layer of nothing is left away.
 function fitted(spec, rows) {
   const steps = [], best = {};
-  const ranked = rows.filter((row) => ["on the front", "perhaps on the front", "beaten"].includes(row.standing));
+  const ranked = rows.filter((row) => ["Pareto-optimal", "possibly Pareto-optimal", "dominated"].includes(row.standing));
   for (const row of ranked.sort((one, other) => one.cost - other.cost || other.accuracy - one.accuracy)) {
     if (row.accuracy <= (best[row.series] ?? -Infinity)) continue;
     best[row.series] = row.accuracy;

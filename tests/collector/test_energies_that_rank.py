@@ -14,7 +14,7 @@ from edgemeter.collector.index.sources import DocumentSource
 from edgemeter.collector.review import gate
 from edgemeter.collector.review.document import to_markdown
 from edgemeter.collector.review.review import review
-from edgemeter.collector.runs.energy_class import EnergyClass, may_rank_together
+from edgemeter.collector.runs.cases import EnergyClass
 from edgemeter.collector.runs.store import StoreContents
 from edgemeter.collector.show.comparison_charts import energy_front
 from edgemeter.collector.show.series_style import assign_styles
@@ -67,14 +67,11 @@ def test_the_provenance_is_worked_out_from_what_the_record_has():
     assert energy_provenance(make_run(energy=None)) is None
 
 
-def test_energies_rank_together_at_one_scope_of_one_provenance():
-    """The one rule that all views ask."""
-    wall = EnergyClass("wall-ac", "measured")
-    assert may_rank_together(wall, EnergyClass("wall-ac", "measured"))
-    assert not may_rank_together(wall, EnergyClass("wall-ac", "replayed"))
-    assert not may_rank_together(wall, EnergyClass("board-input", "measured"))
-    assert not may_rank_together(wall, None)
-    assert (str(wall), str(EnergyClass("wall-ac", "replayed"))) == ("wall-ac", "wall-ac, replayed")
+def test_a_class_of_energy_names_its_provenance_where_it_was_not_measured():
+    """Those of one scope and provenance rank together; measured ones lead, then the widest scope."""
+    wall, replayed, board = EnergyClass("wall-ac", "measured"), EnergyClass("wall-ac", "replayed"), EnergyClass("board-input", "measured")
+    assert (str(wall), str(replayed)) == ("wall-ac", "wall-ac, replayed")
+    assert sorted([replayed, board, wall], key=lambda energy_class: energy_class.preference) == [wall, board, replayed]
 
 
 def test_the_table_has_no_ratio_of_them():

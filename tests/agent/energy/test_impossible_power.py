@@ -11,7 +11,7 @@ from edgemeter.agent.contract.record import RunRecord
 from edgemeter.agent.energy.impossible_power import REVERSIBLE, power_refusal
 from edgemeter.agent.power.replay import ReplaySensor
 from edgemeter.agent.session import session
-from edgemeter.collector.compare import energy_summary
+from edgemeter.collector.compare.summary import energy_of
 from edgemeter.collector.runs.cases import group_cases
 from tests.fixtures.power_traces import make_description
 from tests.fixtures.replay_case import replay_case
@@ -44,4 +44,4 @@ def test_a_run_with_an_impossible_power_has_a_reason_and_no_energy_in_record_and
     assert reason in record.energy_reason
     assert "energy" not in record.provenance
     (case,), _ = group_cases([record])
-    assert energy_summary.energy_of(case.runs)[:2] == (None, record.energy_reason)
+    assert energy_of(case.runs)[:2] == (None, record.energy_reason)

@@ -9,7 +9,7 @@ from edgemeter.agent.base import config
 from edgemeter.collector.charts import overlap, specs, vega
 from edgemeter.collector.charts.chart import Chart, rows_table, script_data
 from edgemeter.collector.charts.front import HEIGHT_PX, places
-from edgemeter.collector.compare.trade_off import FrontPoint, front_band, standings
+from edgemeter.collector.compare.trade_off import FrontPoint, front_band, pareto_statuses
 from edgemeter.collector.show import comparison_charts
 from edgemeter.collector.show.series_style import assign_styles
 from tests.fixtures.comparison_factory import compare_runs, make_reference, make_run
@@ -50,7 +50,7 @@ def test_a_chart_draws_the_figures_and_intervals_of_the_comparison(front):
 def test_a_front_that_the_runs_do_not_settle_is_shaded_and_labelled(front):
     """Ten and 10.2 ms overlap: neither is sure to be beaten."""
     chart, _ = front
-    assert "perhaps on the front" in {row["standing"] for row in chart.table.dicts()}
+    assert "possibly Pareto-optimal" in {row["standing"] for row in chart.table.dicts()}
     assert chart.spec["layer"][0]["mark"]["type"] == "area"
 
 
@@ -61,8 +61,8 @@ def test_what_every_corner_beats_is_beaten_and_nothing_else():
         FrontPoint(10.5, 0.61, 9.5, 11.5, 0.59, 0.63),
         FrontPoint(20, 0.5, 19, 21, 0.48, 0.52),
     ]
-    assert standings(points) == ["perhaps on the front", "perhaps on the front", "beaten"]
-    assert standings([FrontPoint(10, 0.6), FrontPoint(20, 0.7)]) == ["on the front", "on the front"]
+    assert pareto_statuses(points) == ["possibly Pareto-optimal", "possibly Pareto-optimal", "dominated"]
+    assert pareto_statuses([FrontPoint(10, 0.6), FrontPoint(20, 0.7)]) == ["Pareto-optimal", "Pareto-optimal"]
     band = front_band(points)
     assert all(low <= high for _, low, high in band)
     assert band[0][0] == 9
@@ -133,7 +133,7 @@ def test_a_mark_of_several_series_is_of_none_of_them():
             "series": name,
             "cost": 1.0 + n,
             "accuracy": 0.5,
-            "standing": "beaten",
+            "standing": "dominated",
             "verdict": "valid",
             "is_hollow": n == 0,
         }
@@ -141,7 +141,7 @@ def test_a_mark_of_several_series_is_of_none_of_them():
     ]
     (mark,) = overlap.merged(rows, lambda cost, accuracy: (cost, accuracy))
     assert (mark["series"], mark["is_hollow"], mark["label"]) == (overlap.SEVERAL, False, None)
-    assert (mark["cost"], mark["cost_low"], mark["standing"]) == (2.0, None, "beaten")
+    assert (mark["cost"], mark["cost_low"], mark["standing"]) == (2.0, None, "dominated")
     assert overlap.merged(rows, lambda cost, accuracy: (cost * 20, accuracy)) == [{**one, "count": ""} for one in rows]
 
 

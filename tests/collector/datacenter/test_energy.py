@@ -110,7 +110,7 @@ def test_a_band_through_a_falling_formula_keeps_its_order():
 def test_a_million_inferences_cost_what_their_energy_and_hardware_do():
     """A million of 3.6 J are one kWh; 95 EUR over five years at two a second."""
     assumed = constants.read_constants()
-    found = formulas.edge_million(exactly(3600.0), 2.0, assumed, "DE")
+    found = formulas.million("edge", exactly(3600.0), 2.0, assumed, "DE")
     assert found.electricity.value == pytest.approx(0.2872)
     assert found.carbon_g.value == pytest.approx(342.0)
     assert found.hardware is None
