@@ -1,6 +1,7 @@
 import math
 
 import numpy as np
+import msgspec
 import pytest
 
 from edgemeter.collector.datacenter import constants, formulas
@@ -115,7 +116,9 @@ def test_a_million_inferences_cost_what_their_energy_and_hardware_do():
     assert found.carbon_g.value == pytest.approx(342.0)
     assert found.hardware is None
     priced = Hardware(price=95.0, life_years=5.0, source="x", year=2026)
-    assert formulas._hardware(priced, 2.0) == pytest.approx(1e6 * 95 / (5 * 365.25 * 86400 * 2))
+    assumed = msgspec.structs.replace(assumed, hardware=constants.Prices(edge=priced))
+    found = formulas.million("edge", exactly(3600.0), 2.0, assumed, "DE")
+    assert found.hardware == pytest.approx(1e6 * 95 / (5 * 365.25 * 86400 * 2))
 
 
 def test_a_response_is_upload_round_trip_queue_and_service():
