@@ -1,12 +1,26 @@
-"""The chart of a front: what a case costs against how accurate it is, with both intervals."""
+"""The chart of a front: what a case costs against how accurate it is, with both intervals.
 
+Marks that would cover each other are drawn as one: with their number, one interval, and their names on demand. The page's script
+(`recount` in `web/page.js`) does the same with the pixels that it has, again after each zoom.
+"""
+
+import math
+import re
 from collections.abc import Callable, Mapping, Sequence
+from statistics import median
 from typing import Any
 
-from edgemeter.collector.charts import overlap, parts
+from edgemeter.collector.charts import parts
 from edgemeter.collector.charts.chart import WIDTH_PX, Spec, short, spread_ratio
 
 HEIGHT_PX = 320
+Row = Mapping[str, Any]
+Place = tuple[float, float]
+# The series of a mark that stands for several of them.
+SEVERAL = "several series"
+# Pixels: a mark with its outline, a number beside one, what keeps marks off the edges of an axis.
+MARK_PX, COUNT_PX, PADDING_PX = (12, 12), (26, 13), 12
+NAMED = 6
 _OF_A_MARK = (
     "case", "series", "cost", "cost_low", "cost_high", "accuracy", "accuracy_low", "accuracy_high", "standing", "verdict", "is_hollow",
     "label", "anchor",
@@ -23,45 +37,43 @@ def against_accuracy(
 ) -> Spec:
     """Return cost against accuracy with both intervals: `rows` of `case`, `series`, `cost`.., `accuracy`.., `standing`, `verdict`, `label`.
 
-    Rows that would cover each other are one mark (`overlap`); the page merges them again after each zoom.
+    Rows that would cover each other are one mark (`merged`); the page merges them again after each zoom.
     `bands` (`series`, `cost`, `low`, `high`) shade where the front may lie, `fronts` (`series`, `cost`, `accuracy`) are their steps.
     """
     x = parts.amount("cost", cost_title, [row["cost"] for row in rows])
-    y = {"field": "accuracy", "type": "quantitative", "title": accuracy_title, "scale": {"zero": False, "padding": overlap.PADDING_PX}}
+    y = parts.channel("accuracy", title=accuracy_title, scale={"zero": False, "padding": PADDING_PX})
     ends = "95%, of several cases from the lowest to the highest end"
     tips = [
         parts.tip("case"), parts.tip("cost", cost_title, parts.NUMBER), parts.tip("cost_interval", ends),
         parts.tip("accuracy", accuracy_title, ".4~f"),
         parts.tip("accuracy_interval", ends), parts.tip("standing", "status"), parts.tip("verdict"),
     ]  # fmt: skip
-    legend = {**parts.LEGEND, "values": [one[0] for one in styles]}
-    styles = [*styles, (overlap.SEVERAL, "var(--ink)", "circle")]
+    legend = {**parts.LEGEND, "values": [style[0] for style in styles]}
+    styles = [*styles, (SEVERAL, "var(--ink)", "circle")]
     colour = {**parts.colour(styles), "legend": legend}
-    own_x, own_y = {"field": "cost", "type": "quantitative"}, {"field": "accuracy", "type": "quantitative"}
+    at = {"x": parts.channel("cost"), "y": parts.channel("accuracy")}
+    of_series = {"color": colour, "detail": parts.SERIES}
     apart = {"filter": "indexof(hidden, datum.series) < 0"}
     band = {
         "data": {"values": list(bands)}, "transform": [apart],
         "mark": {"type": "area", "interpolate": "step-after", "opacity": 0.16},
-        "encoding": {
-            "x": own_x, "y": {"field": "low", "type": "quantitative"}, "y2": {"field": "high"}, "color": colour,
-            "detail": parts.by_series(),
-        },
+        "encoding": {"x": at["x"], "y": parts.channel("low"), "y2": {"field": "high"}, **of_series},
     }  # fmt: skip
     steps = {
         "data": {"values": list(fronts)}, "transform": [apart],
         "mark": {"type": "line", "interpolate": "step-after", "opacity": 0.6, "strokeWidth": 1.5},
-        "encoding": {"x": own_x, "y": own_y, "color": colour, "detail": parts.by_series()},
+        "encoding": {**at, **of_series},
     }  # fmt: skip
-    across = parts.rule({"x": {"field": "cost_low", "type": "quantitative"}, "x2": {"field": "cost_high"}, "y": own_y, "color": colour})
-    upward = parts.rule(
-        {"x": own_x, "y": {"field": "accuracy_low", "type": "quantitative"}, "y2": {"field": "accuracy_high"}, "color": colour}
+    across = parts.rule({"x": parts.channel("cost_low"), "x2": {"field": "cost_high"}, "y": at["y"], "color": colour})
+    upward = parts.rule({"x": at["x"], "y": parts.channel("accuracy_low"), "y2": {"field": "accuracy_high"}, "color": colour})
+    shape = parts.channel(
+        "series", "nominal", legend=legend, scale={"domain": [style[0] for style in styles], "range": [style[2] for style in styles]}
     )
-    shape = {
-        "field": "series", "type": "nominal", "legend": legend,
-        "scale": {"domain": [one[0] for one in styles], "range": [one[2] for one in styles]},
-    }  # fmt: skip
     dots = {
-        "transform": _interval_texts("cost", "accuracy"),
+        "transform": [
+            {"calculate": re.sub(r"datum\.(low|high)", rf"datum.{name}_\1", parts.INTERVAL), "as": f"{name}_interval"}
+            for name in ("cost", "accuracy")
+        ],
         "mark": {"type": "point", "size": 90, "strokeWidth": 1.6},
         "encoding": {"x": x, "y": y, **parts.painted(colour), "shape": shape, "fillOpacity": parts.HOLLOW, "tooltip": tips},
         "params": [parts.zoom(["x", "y"])],
@@ -69,13 +81,13 @@ def against_accuracy(
     names = {
         "transform": [{"filter": "isValid(datum.label)"}],
         "mark": {"type": "text", "align": "left", "dx": 9, "dy": -1, "stroke": "var(--sheet)", "strokeWidth": 0},
-        "encoding": {"x": own_x, "y": own_y, "text": {"field": "label"}},
+        "encoding": {**at, "text": {"field": "label"}},
     }
     numbers = {
         "mark": {"type": "text", "dy": -14, "fontWeight": 600},
-        "encoding": {"x": own_x, "y": own_y, "text": {"field": "count"}, "color": colour, "tooltip": [parts.tip("case", "marks here")]},
+        "encoding": {**at, "text": {"field": "count"}, "color": colour, "tooltip": [parts.tip("case", "marks here")]},
     }
-    marks = overlap.merged([{name: short(row[name]) for name in _OF_A_MARK if name in row} for row in rows], places(rows))
+    marks = merged([{name: short(row[name]) for name in _OF_A_MARK if name in row} for row in rows], places(rows))
     of_marks = [
         *([across] if parts.has(rows, "cost_low") else []),
         *([upward] if parts.has(rows, "accuracy_low") else []),
@@ -86,7 +98,7 @@ def against_accuracy(
     return {
         **parts.sized(HEIGHT_PX),
         "datasets": {"marks": marks},
-        "params": [parts.hidden()],
+        "params": [parts.HIDDEN],
         "layer": [
             *([band] if bands else []),
             *([steps] if fronts else []),
@@ -95,17 +107,90 @@ def against_accuracy(
     }
 
 
-def places(rows: Sequence[Mapping[str, Any]]) -> Callable[[float, float], overlap.Place]:
+def places(rows: Sequence[Mapping[str, Any]]) -> Callable[[float, float], Place]:
     """Return where a drawing of `against_accuracy` has a cost and an accuracy, in pixels from the left and from below."""
     costs, accuracies = (
         [row[name] for row in rows for name in (of, f"{of}_low", f"{of}_high") if row[name] is not None] for of in ("cost", "accuracy")
     )
     is_log = spread_ratio(row["cost"] for row in rows) >= parts.LOG_FROM_RATIO
-    across = overlap.axis(costs, WIDTH_PX, is_log=is_log, from_zero=True)
-    upward = overlap.axis(accuracies, HEIGHT_PX, is_log=False, from_zero=False)
+    across = axis(costs, WIDTH_PX, is_log=is_log, from_zero=True)
+    upward = axis(accuracies, HEIGHT_PX, is_log=False, from_zero=False)
     return lambda cost, accuracy: (across(cost), upward(accuracy))
 
 
-def _interval_texts(*names: str) -> list[Spec]:
-    texts = {name: parts.INTERVAL.replace("datum.low", f"datum.{name}_low").replace("datum.high", f"datum.{name}_high") for name in names}
-    return [{"calculate": text, "as": f"{name}_interval"} for name, text in texts.items()]
+def merged(rows: Sequence[Row], place: Callable[[float, float], Place]) -> list[dict[str, Any]]:
+    """Return the marks of `rows` of `case`, `series`, `cost`.., `accuracy`.., `standing`, `verdict`, `label`, none of which covers another.
+
+    `place` returns where a cost and an accuracy are drawn, in pixels. A mark of one row is that row with an empty `count`. A mark of
+    several is at their medians; its interval reaches from the lowest to the highest end of theirs.
+    """
+    groups = [[row] for row in rows]
+    while True:
+        found: list[tuple[Place, list[Row]]] = []
+        for group in groups:
+            at = place(median(row["cost"] for row in group), median(row["accuracy"] for row in group))
+            other = next((members for there, members in found if _cover(at, there, len(group) > 1 < len(members))), None)
+            if other is None:
+                found.append((at, [*group]))
+            else:
+                other.extend(group)
+        if len(found) == len(groups):
+            return [_mark(group) for group in groups]
+        groups = [group for _, group in found]
+
+
+def axis(values: Sequence[float], reach_px: float, *, is_log: bool, from_zero: bool) -> Callable[[float], float]:
+    """Return the pixel at which Vega draws an amount on an axis that holds `values`, with its padding and its rounded ends."""
+    least = min((value for value in values if value > 0), default=1.0)
+    to = (lambda value: math.log(max(value, least))) if is_log else float
+    low, high = 0.0 if from_zero and not is_log else to(min(values)), to(max(values))
+    if is_log or not from_zero:
+        margin = (high - low) * PADDING_PX / (reach_px - 2 * PADDING_PX)
+        low, high = low - margin, high + margin
+    if not is_log:
+        low, high = _rounded(low, high)
+    return lambda value: reach_px * (to(value) - low) / ((high - low) or 1.0)
+
+
+def _cover(one: Place, other: Place, have_numbers: bool) -> bool:  # noqa: FBT001 - of the two
+    width, height = COUNT_PX if have_numbers else MARK_PX
+    return abs(one[0] - other[0]) < max(width, MARK_PX[0]) and abs(one[1] - other[1]) < max(height, MARK_PX[1])
+
+
+def _mark(group: Sequence[Row]) -> dict[str, Any]:
+    first = group[0]
+    if len(group) == 1:
+        return {**first, "count": ""}
+    more = f" and {len(group) - NAMED} more" if len(group) > NAMED else ""
+    series = {row["series"] for row in group}
+    ends = {
+        name: choose((row[name] for row in group if row[name] is not None), default=None)
+        for name, choose in (("cost_low", min), ("cost_high", max), ("accuracy_low", min), ("accuracy_high", max))
+    }
+    return {
+        **first, **ends, "count": f"×{len(group)}",  # noqa: RUF001 - the sign of times
+        "case": f"{len(group)} cases: {'; '.join(str(row['case']) for row in group[:NAMED])}{more}",
+        "series": first["series"] if len(series) == 1 else SEVERAL,
+        "cost": median(row["cost"] for row in group), "accuracy": median(row["accuracy"] for row in group),
+        "standing": _joined(group, "standing"), "verdict": _joined(group, "verdict"),
+        "is_hollow": all(row["is_hollow"] or row["verdict"] == "suspect" for row in group), "label": None,
+    }  # fmt: skip
+
+
+def _joined(group: Sequence[Row], name: str) -> str:
+    return "; ".join(dict.fromkeys(str(row[name]) for row in group))
+
+
+def _rounded(low: float, high: float) -> tuple[float, float]:
+    """Return the ends of a linear axis as d3's `nice` rounds them for ten ticks. Source: d3-scale, `linear.js`."""
+    last = None
+    for _ in range(10):
+        if high <= low:
+            break
+        raw = (high - low) / 10
+        power = 10.0 ** math.floor(math.log10(raw))
+        step = power * next((by for by, least in ((10, 50**0.5), (5, 10**0.5), (2, 2**0.5)) if raw / power >= least), 1)
+        if step == last:
+            break
+        low, high, last = math.floor(low / step) * step, math.ceil(high / step) * step, step
+    return low, high

@@ -13,6 +13,9 @@ DAY = "%d %b %Y, %H:%M"
 HOLLOW = {"condition": {"test": "datum.verdict === 'suspect' || datum.is_hollow === true", "value": 0.0}, "value": 0.85}
 INTERVAL = "isValid(datum.low) && isValid(datum.high) ? format(datum.low, ',.4~r') + ' to ' + format(datum.high, ',.4~r') : 'no interval'"
 Style = tuple[str, str, str]
+# The parameter that holds what the legend switched off, and what separates series.
+HIDDEN: Spec = {"name": "hidden", "value": []}
+SERIES: Spec = {"field": "series", "type": "nominal"}
 _MOMENTS = {
     **dict.fromkeys(("milliseconds", "seconds"), "%H:%M:%S"), **dict.fromkeys(("minutes", "hours"), "%H:%M"),
     **dict.fromkeys(("day", "date", "week"), "%d %b"), **dict.fromkeys(("month", "quarter", "year"), "%d %b %Y"),
@@ -31,11 +34,21 @@ def sized(height: int) -> Spec:
     return {"width": "container", "height": height}
 
 
+def channel(name: str, kind: str = "quantitative", **settings: Any) -> Spec:
+    """Return what is drawn of a field on an axis, as a colour or as a shape."""
+    return {"field": name, "type": kind, **settings}
+
+
 def tip(name: str, title: str | None = None, form: str | None = None, kind: str | None = None) -> Spec:
     """Return a line of a tooltip: the field, its title, how it is written and what kind it is."""
     kind = kind or ("quantitative" if form else "nominal")
     utc = {"formatType": "utcFormat"} if kind == "temporal" else {}
     return {"field": name, "title": title or name.replace("_", " "), "type": kind, **({"format": form} if form else {}), **utc}
+
+
+def tips_of_run(unit: str) -> list[Spec]:
+    """Return the lines of a run's tooltip."""
+    return [tip("value", unit, NUMBER), tip("interval"), tip("verdict"), tip("run")]
 
 
 def when(padding: int = 0) -> Spec:
@@ -47,20 +60,14 @@ def when(padding: int = 0) -> Spec:
 def amount(name: str, title: str, values: Iterable[float | None], *, from_zero: bool = True) -> Spec:
     """Return an axis for amounts above 0: logarithmic, and said to be so, where the range asks for it."""
     if spread_ratio(values) >= LOG_FROM_RATIO:
-        return {
-            "field": name,
-            "type": "quantitative",
-            "title": f"{title}, logarithmic",
-            "scale": {"type": "log", "nice": False, "padding": 12},
-        }
-    scale = {"zero": from_zero, "padding": 0 if from_zero else 12, "nice": from_zero}
-    return {"field": name, "type": "quantitative", "title": title, "scale": scale}
+        return channel(name, title=f"{title}, logarithmic", scale={"type": "log", "nice": False, "padding": 12})
+    return channel(name, title=title, scale={"zero": from_zero, "padding": 0 if from_zero else 12, "nice": from_zero})
 
 
 def colour(styles: Sequence[Style]) -> Spec:
     """Return the colour of each series, with its legend."""
-    scale = {"domain": [one[0] for one in styles], "range": [one[1] for one in styles]}
-    return {"field": "series", "type": "nominal", "scale": scale, "legend": LEGEND}
+    scale = {"domain": [style[0] for style in styles], "range": [style[1] for style in styles]}
+    return channel("series", "nominal", scale=scale, legend=LEGEND)
 
 
 def painted(colour: Spec) -> Spec:
@@ -68,21 +75,11 @@ def painted(colour: Spec) -> Spec:
     return {"stroke": colour, "fill": colour}
 
 
-def by_series() -> Spec:
-    """Return what tells series apart."""
-    return {"field": "series", "type": "nominal"}
-
-
 def rule(encoding: Spec) -> Spec:
     """Return a layer of intervals, where both ends are known."""
     low, high = (encoding[name]["field"] for name in ("x" if "x2" in encoding else "y", "x2" if "x2" in encoding else "y2"))
     there = f"isValid(datum.{low}) && isValid(datum.{high})"
     return {"transform": [{"filter": there}], "mark": {"type": "rule", "opacity": 0.55}, "encoding": encoding}
-
-
-def hidden() -> Spec:
-    """Return the parameter that holds what the legend switched off."""
-    return {"name": "hidden", "value": []}
 
 
 def zoom(axes: Sequence[str], *, pans_with_shift: bool = False) -> Spec:

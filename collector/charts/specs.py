@@ -25,14 +25,8 @@ def over_time(
     `span_ns` is what several charts have in common.
     """
     at = parts.when(padding=12)
-    value = _value(unit, from_zero=from_zero)
-    tips = [
-        parts.tip("at", "started (UTC)", parts.DAY, "temporal"),
-        parts.tip("value", unit, parts.NUMBER),
-        parts.tip("interval"),
-        parts.tip("verdict"),
-        parts.tip("run"),
-    ]
+    value = parts.channel("value", title=unit, scale={"zero": from_zero, "nice": True, "padding": 6})
+    tips = [parts.tip("at", "started (UTC)", parts.DAY, "temporal"), *parts.tips_of_run(unit)]
     dot = {
         "mark": {"type": "point", "filled": True, "size": 34, "stroke": "var(--s0)", "fill": "var(--s0)", "strokeWidth": 1.4},
         "encoding": {"x": at, "y": value, "fillOpacity": parts.HOLLOW, "tooltip": tips},
@@ -40,7 +34,7 @@ def over_time(
     }
     bar = {
         "mark": {"type": "rule", "stroke": "var(--s0)", "opacity": 0.5},
-        "encoding": {"x": at, "y": {"field": "low", "type": "quantitative"}, "y2": {"field": "high"}},
+        "encoding": {"x": at, "y": parts.channel("low"), "y2": {"field": "high"}},
         "transform": [{"filter": "isValid(datum.low) && isValid(datum.high)"}],
     }
     # Marks that are not seen hold the axis open.
@@ -63,24 +57,17 @@ def over_time(
 def cumulative(unit: str, styles: Sequence[parts.Style], values: Iterable[float | None]) -> Spec:
     """Return the share of queries at most as slow, a step line for each case: rows of `series`, `value`, `share`."""
     tips = [parts.tip("series", "case"), parts.tip("value", unit, parts.NUMBER), parts.tip("share", "share of queries", ".1%")]
-    names, colours = [one[0] for one in styles], [one[1] for one in styles]
     dashes = [[1, 0] if place < 7 else [6, 3] if place < 14 else [2, 3] for place in range(len(styles))]
     return {
         **parts.sized(260),
-        "params": [parts.hidden()],
+        "params": [parts.HIDDEN],
         "transform": [{"filter": "indexof(hidden, datum.series) < 0"}],
         "mark": {"type": "line", "interpolate": "step-after", "strokeWidth": 1.8},
         "encoding": {
             "x": parts.amount("value", unit, values, from_zero=False),
-            "y": {
-                "field": "share",
-                "type": "quantitative",
-                "title": "share of queries",
-                "axis": {"format": "%"},
-                "scale": {"domain": [0, 1]},
-            },
-            "color": {**parts.by_series(), "scale": {"domain": names, "range": colours}, "legend": parts.LEGEND},
-            "strokeDash": {**parts.by_series(), "scale": {"domain": names, "range": dashes}, "legend": parts.LEGEND},
+            "y": parts.channel("share", title="share of queries", axis={"format": "%"}, scale={"domain": [0, 1]}),
+            "color": parts.colour(styles),
+            "strokeDash": {**parts.SERIES, "scale": {"domain": [style[0] for style in styles], "range": dashes}, "legend": parts.LEGEND},
             "tooltip": tips,
         },
     }
@@ -88,25 +75,13 @@ def cumulative(unit: str, styles: Sequence[parts.Style], values: Iterable[float 
 
 def strips(unit: str, styles: Sequence[parts.Style], values: Iterable[float | None]) -> Spec:
     """Return a lane for each case, its runs scattered within it: rows of `series`, `value`, `low`, `high`, `verdict`, `run`."""
-    tips = [
-        parts.tip("series", "case"),
-        parts.tip("value", unit, parts.NUMBER),
-        parts.tip("interval"),
-        parts.tip("verdict"),
-        parts.tip("run"),
-    ]
-    lanes = {
-        "field": "series",
-        "type": "nominal",
-        "title": None,
-        "sort": [one[0] for one in styles],
-        "axis": parts.BARE,
-    }
+    tips = [parts.tip("series", "case"), *parts.tips_of_run(unit)]
+    lanes = {**parts.SERIES, "title": None, "sort": [style[0] for style in styles], "axis": parts.BARE}
     x = parts.amount("value", unit, values, from_zero=False)
     dots = {
         "mark": {"type": "point", "size": 30, "strokeWidth": 1.2},
         "encoding": {
-            "x": x, "y": lanes, "yOffset": {"field": "scatter", "type": "quantitative"}, **parts.painted(parts.colour(styles)),
+            "x": x, "y": lanes, "yOffset": parts.channel("scatter"), **parts.painted(parts.colour(styles)),
             "fillOpacity": parts.HOLLOW, "tooltip": tips,
         },
         "params": [parts.zoom(["x"])],
@@ -131,7 +106,7 @@ def stacked_bars(unit: str, names: Sequence[str], lanes: int) -> Spec:
     shades = [f"var(--p{place % 4})" for place in range(len(names))]
     return {
         "width": "container", "height": 12 + 26 * lanes,
-        "params": [parts.hidden()],
+        "params": [parts.HIDDEN],
         "transform": [{"filter": "indexof(hidden, datum.part) < 0"}],
         "mark": {"type": "bar", "stroke": "var(--sheet)", "strokeWidth": 0.6, "height": 16},
         "encoding": {
@@ -146,17 +121,13 @@ def stacked_bars(unit: str, names: Sequence[str], lanes: int) -> Spec:
 
 def ranked_bars(unit: str, lanes: int) -> Spec:
     """Return a bar for each row, in the order of the rows, with its figure: rows of `term`, `value`, `detail`."""
-    base = {"y": {"field": "term", "type": "nominal", "title": None, "sort": None, "axis": parts.BARE}}
-    x = {"field": "value", "type": "quantitative", "title": unit}
+    base = {"x": parts.channel("value", title=unit), "y": parts.channel("term", "nominal", title=None, sort=None, axis=parts.BARE)}
     tips = [parts.tip("term"), parts.tip("value", unit, ",.2~r"), parts.tip("detail", "degrees of freedom")]
     return {
         "width": "container", "height": 10 + 24 * lanes,
         "layer": [
-            {"mark": {"type": "bar", "color": "var(--p2)", "height": 13}, "encoding": {**base, "x": x, "tooltip": tips}},
-            {
-                "mark": {"type": "text", "align": "left", "dx": 4},
-                "encoding": {**base, "x": x, "text": {"field": "value", "format": ",.2~r"}},
-            },
+            {"mark": {"type": "bar", "color": "var(--p2)", "height": 13}, "encoding": {**base, "tooltip": tips}},
+            {"mark": {"type": "text", "align": "left", "dx": 4}, "encoding": {**base, "text": {"field": "value", "format": ",.2~r"}}},
         ],
     }  # fmt: skip
 
@@ -166,14 +137,13 @@ def heat_map(unit: str, values: Iterable[float | None], lanes: int) -> Spec:
     present = [value for value in values if value is not None]
     kind = "log" if spread_ratio(present) >= 2 and min(present, default=0) > 0 else "linear"
     top = {"labelAngle": -30, "orient": "top", "labelLimit": 170, "labelOverlap": False, **parts.BARE}
+    value, *others = parts.tip("value", unit, parts.NUMBER), parts.tip("interval"), parts.tip("detail")
     axes: Spec = {
-        "x": {"field": "column", "type": "nominal", "title": None, "axis": top},
-        "y": {"field": "row", "type": "nominal", "title": None, "axis": {**parts.BARE, "labelLimit": 230}},
-        "tooltip": [
-            parts.tip("row"), parts.tip("column"), parts.tip("value", unit, parts.NUMBER), parts.tip("interval"), parts.tip("detail"),
-        ],
-    }  # fmt: skip
-    shade = {"field": "value", "type": "quantitative", "scale": {"type": kind, "range": [0.1, 0.62]}, "legend": None}
+        "x": parts.channel("column", "nominal", title=None, axis=top),
+        "y": parts.channel("row", "nominal", title=None, axis={**parts.BARE, "labelLimit": 230}),
+        "tooltip": [parts.tip("row"), parts.tip("column"), value, *others],
+    }
+    shade = parts.channel("value", scale={"type": kind, "range": [0.1, 0.62]}, legend=None)
     return {
         "width": "container", "height": 40 * lanes,
         "transform": [{"calculate": parts.INTERVAL, "as": "interval"}],
@@ -194,12 +164,11 @@ def spark_lines(lanes: Sequence[str]) -> Spec:
         parts.tip("at", "day", "%d %b %Y", "temporal"), parts.tip("lane", "board type"), parts.tip("value", "p50 against its usual", ".3f"),
         parts.tip("runs", "runs", ","),
     ]  # fmt: skip
-    names = " : ".join(f"datum.value === {place} ? {name!r}" for place, name in enumerate(_plain_text(lane) for lane in lanes))
-    y = {
-        "field": "height", "type": "quantitative", "title": None,
-        "scale": {"domain": [-0.5, len(lanes) - 0.5], "reverse": True, "nice": False},
-        "axis": {"values": list(range(len(lanes))), "labelExpr": f"{names} : ''", "grid": False},
-    }  # fmt: skip
+    plain = ["".join(letter for letter in lane if letter.isprintable() and letter not in "'\"\\") for lane in lanes]
+    names = " : ".join(f"datum.value === {place} ? {name!r}" for place, name in enumerate(plain))
+    scale = {"domain": [-0.5, len(lanes) - 0.5], "reverse": True, "nice": False}
+    axis = {"values": list(range(len(lanes))), "labelExpr": f"{names} : ''", "grid": False}
+    y = parts.channel("height", title=None, scale=scale, axis=axis)
     x = parts.when()
     return {
         "width": "container", "height": max(60, 34 * len(lanes)),
@@ -229,19 +198,11 @@ def run_time_line(
     sensor_scale = {"domain": list(sensors), "range": [f"var(--s{1 + place % 6})" for place in range(len(sensors))]}
     layers: list[Spec] = []
     if bands:
-        shades = {
-            "domain": ["idle before", "warm-up", "timed", "idle after"],
-            "range": ["var(--p0)", "var(--s1)", "transparent", "var(--p0)"],
-        }
-        edges = {"x": {"field": "start", "type": "quantitative"}, "x2": {"field": "end"}}
-        colour = {"field": "name", "type": "nominal", "scale": shades, "legend": None}
+        stages, colours = ["idle before", "warm-up", "timed", "idle after"], ["var(--p0)", "var(--s1)", "transparent", "var(--p0)"]
+        fill = parts.channel("name", "nominal", scale={"domain": stages, "range": colours}, legend=None)
         tips = [parts.tip("name"), parts.tip("text", "conditions")]
-        layers += [
-            {
-                "data": {"values": list(bands)}, "mark": {"type": "rect", "opacity": 0.3},
-                "encoding": {**edges, "fill": colour, "tooltip": tips},
-            },
-        ]  # fmt: skip
+        encoding = {"x": parts.channel("start"), "x2": {"field": "end"}, "fill": fill, "tooltip": tips}
+        layers.append({"data": {"values": list(bands)}, "mark": {"type": "rect", "opacity": 0.3}, "encoding": encoding})
     dots = {
         "transform": [{"filter": "isValid(datum.latency_ms)"}],
         "mark": {"type": "point", "filled": True, "size": 12, "opacity": 0.5, "color": "var(--s0)"},
@@ -258,8 +219,8 @@ def run_time_line(
                 "transform": [{"filter": "isValid(datum.power_w)"}],
                 "mark": {"type": "line", "strokeWidth": 1.3},
                 "encoding": {
-                    "x": x, "y": {"field": "power_w", "type": "quantitative", "title": "power, W", "axis": right},
-                    "color": {"field": "sensor", "type": "nominal", "scale": sensor_scale, "legend": parts.LEGEND},
+                    "x": x, "y": parts.channel("power_w", title="power, W", axis=right),
+                    "color": parts.channel("sensor", "nominal", scale=sensor_scale, legend=parts.LEGEND),
                     "tooltip": [parts.tip("sensor"), at, parts.tip("power_w", "power, W", parts.NUMBER)],
                 },
             }
@@ -289,33 +250,20 @@ def among(unit: str, rows: Sequence[Mapping[str, Any]]) -> Spec:
 def periods(lanes: int) -> Spec:
     """Return the periods of open alerts: rows of `alert`, `rule`, `started_at_ns`, `end_ns`, `state`, `text`."""
     x = parts.when()
-    colour = {
-        "field": "state",
-        "type": "nominal",
-        "scale": {"domain": ["open", "closed"], "range": ["var(--s1)", "var(--p1)"]},
-        "legend": parts.LEGEND,
-    }
-    tips = [
-        parts.tip("alert"),
-        parts.tip("rule"),
-        parts.tip("state"),
-        parts.tip("at", "opened", parts.DAY, "temporal"),
-        parts.tip("text", "evidence"),
-    ]
+    scale = {"domain": ["open", "closed"], "range": ["var(--s1)", "var(--p1)"]}
+    colour = parts.channel("state", "nominal", scale=scale, legend=parts.LEGEND)
+    opened, evidence = parts.tip("at", "opened", parts.DAY, "temporal"), parts.tip("text", "evidence")
+    tips = [*map(parts.tip, ("alert", "rule", "state")), opened, evidence]
     return {
         "width": "container", "height": 8 + 22 * lanes,
         "transform": [{"calculate": "datum.started_at_ns / 1e6", "as": "at"}, {"calculate": "datum.end_ns / 1e6", "as": "until"}],
         "mark": {"type": "bar", "height": 12, "minBandSize": 3},
         "encoding": {
             "x": x, "x2": {"field": "until"}, "color": colour, "tooltip": tips,
-            "y": {"field": "alert", "type": "nominal", "title": None, "sort": None, "axis": parts.BARE},
+            "y": parts.channel("alert", "nominal", title=None, sort=None, axis=parts.BARE),
         },
         "params": [parts.zoom(["x"], pans_with_shift=True), parts.brush()],
     }  # fmt: skip
-
-
-def _value(unit: str, *, from_zero: bool) -> Spec:
-    return {"field": "value", "type": "quantitative", "title": unit, "scale": {"zero": from_zero, "nice": True, "padding": 6}}
 
 
 def _events(events: Sequence[Mapping[str, Any]]) -> list[Spec]:
@@ -332,7 +280,3 @@ def _events(events: Sequence[Mapping[str, Any]]) -> list[Spec]:
         },
         {"data": {"values": list(events)}, "mark": {"type": "text", "fontWeight": 600}, "encoding": number},
     ]  # fmt: skip
-
-
-def _plain_text(text: str) -> str:
-    return "".join(one for one in text if one.isprintable() and one not in "'\"\\")

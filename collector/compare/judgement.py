@@ -98,8 +98,7 @@ def energies_rank(case: CaseSummary, reference: CaseSummary) -> bool:
 def is_one_meter(case: CaseSummary, reference: CaseSummary) -> bool:
     """Return whether one meter measured both, so that its error cancels in the ratio."""
     own, other = case.energy, reference.energy
-    sides = (case.key.fleet, case.key.device), (reference.key.fleet, reference.key.device)
-    return own is not None and other is not None and own.sensor == other.sensor and sides[0] == sides[1]
+    return own is not None and other is not None and own.sensor == other.sensor and case.device == reference.device
 
 
 def _ratio(own: float, other: float) -> float | None:

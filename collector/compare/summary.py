@@ -193,6 +193,11 @@ class CaseSummary:
         return self.accuracy.value if self.accuracy else None
 
     @property
+    def device(self) -> tuple[str, str]:
+        """The fleet and the device that it ran on."""
+        return self.key.fleet, self.key.device
+
+    @property
     def newest(self) -> RunRecord:
         """The newest run: what is the same in all runs of the case is read from it."""
         return self.runs[-1]

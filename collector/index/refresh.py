@@ -14,6 +14,7 @@ from edgemeter.agent.contract.record import RunRecord
 from edgemeter.agent.contract.record_time import placed
 from edgemeter.collector.index.index_file import (
     COMMON,
+    COUNT_CASE,
     FACETS,
     OF_RUN,
     code_hash,
@@ -21,7 +22,6 @@ from edgemeter.collector.index.index_file import (
     pack_record,
     slim_record,
 )
-from edgemeter.collector.index.indexed_case import COUNT_CASE
 from edgemeter.collector.index.sources import RecordSource
 from edgemeter.collector.index.stored_summaries import packed_summary, runs_of
 from edgemeter.collector.runs.cases import UNKNOWN_BOARD, CaseRuns, Fingerprint, SeriesKey, fingerprint_of, series_of, unusable
@@ -40,18 +40,11 @@ _OWN_COLUMNS = [RUN_COLUMNS.index(name) for name in RUN_COLUMNS if name not in C
 
 
 @dataclasses.dataclass(slots=True)
-class _CaseSeen:
-    """A case of the index: its number, and the record that the others are compressed against."""
-
-    number: int
-    template: bytes
-
-
-@dataclasses.dataclass(slots=True)
 class KnownNumbers:
     """The row numbers already looked up; to be cleared if a transaction failed."""
 
-    cases: dict[CaseKey, _CaseSeen] = dataclasses.field(default_factory=dict)
+    # The number of a case, and the record that its others are compressed against.
+    cases: dict[CaseKey, tuple[int, bytes]] = dataclasses.field(default_factory=dict)
     # By the case on any device.
     templates: dict[CaseKey, tuple[int, bytes]] = dataclasses.field(default_factory=dict)
     common: dict[tuple[object, ...], int] = dataclasses.field(default_factory=dict)
@@ -119,18 +112,17 @@ class IndexRefresher:
         for row, received_ns, record in self._source.after(position, BATCH):
             run = record if received_ns is None else placed(record, received_ns)
             text = slim_record(run)
-            case, figures = self._case(run, text), figures_of(record, received_ns)
-            series = self._known.series.get((case.number, _board(run)))
+            (number, template), figures = self._case(run, text), figures_of(record, received_ns)
+            board = run.environment.board or UNKNOWN_BOARD
+            series = self._known.series.get((number, board))
             if series is None:
-                series = self._known.series[case.number, _board(run)] = self._series_number(series_of(run))
+                series = self._known.series[number, board] = self._series_number(series_of(run))
             figures = figures._replace(fingerprint=self._common_number(run, figures))
             reason = None if figures.is_usable else unusable(run)
-            rows.append(
-                (row, case.number, series, run.session, run.seq, reason, *(figures[place] for place in _OWN_COLUMNS), *figures.values)
-            )
-            bodies.append((row, pack_record(text, case.template)))
+            rows.append((row, number, series, run.session, run.seq, reason, *(figures[place] for place in _OWN_COLUMNS), *figures.values))
+            bodies.append((row, pack_record(text, template)))
             newest_of_series[series] = row
-            changed.add(case.number)
+            changed.add(number)
         if not rows:
             return position
         self._connection.executemany(_INSERT, rows)
@@ -145,18 +137,19 @@ class IndexRefresher:
         self._connection.execute(update, (reached, len(rows), has_repeats))
         return reached
 
-    def _case(self, run: RunRecord, text: bytes) -> _CaseSeen:
+    def _case(self, run: RunRecord, text: bytes) -> tuple[int, bytes]:
+        """Return the number of the case of a run, and the record that its others are compressed against."""
         key = key_of(run)
         found = self._known.cases.get(key)
         if found is None:
             template, first = self._template(msgspec.structs.replace(key, device=""), text)
             name = _name_of(key)
             columns = ", ".join(("key", *FACETS, "template"))
-            facets = (key.fleet, key.device, _board(run), key.model, key.runtime, key.precision)
+            facets = (key.fleet, key.device, run.environment.board or UNKNOWN_BOARD, key.model, key.runtime, key.precision)
             insert = f"INSERT OR IGNORE INTO cases ({columns}) VALUES (?, ?, ?, ?, ?, ?, ?, ?)"  # noqa: S608 - our own names
             self._connection.execute(insert, (name, *facets, template))
             number = int(self._connection.execute("SELECT case_number FROM cases WHERE key = ?", (name,)).fetchone()[0])
-            found = self._known.cases[key] = _CaseSeen(number, first)
+            found = self._known.cases[key] = number, first
         return found
 
     def _template(self, key: CaseKey, text: bytes) -> tuple[int, bytes]:
@@ -277,7 +270,3 @@ class IndexRefresher:
 
 def _name_of(key: CaseKey) -> str:
     return msgspec.json.encode(key).decode()
-
-
-def _board(run: RunRecord) -> str:
-    return run.environment.board or UNKNOWN_BOARD

@@ -58,13 +58,6 @@ def differences(before: ReferenceImport, now: ReferenceImport) -> str:
     return f"{count(len(new.keys() - old.keys()), 'new result')}, {changed} changed, {len(old.keys() - new.keys())} gone"
 
 
-def _another_file(before: ReferenceImport, now: ReferenceImport) -> str:
-    return (
-        f"{now.round} was already imported from another file (retrieved {before.retrieved}, {count(len(before.rows), 'result')}); this one "
-        f"has {differences(before, now)}: add --replace to take it instead"
-    )
-
-
 @dataclass(frozen=True, slots=True)
 class ReferenceStore:
     """The folder `path`; absent, it is empty but for the sample."""
@@ -101,11 +94,17 @@ class ReferenceStore:
         if not published.is_day(retrieved):
             raise ConfigError(f"--retrieved {retrieved!r} is not a date: write YYYY-MM-DD")
         digest = hashlib.sha256(path.read_bytes()).hexdigest()
-        present = {one.round: one for one in self._readable_imports(replaces=replaces)}
-        kept = []
+        try:
+            present = {entry.round: entry for entry in self.imports()}
+        except ConfigError:
+            # A damaged file is what an import with --replace puts right.
+            if not replaces:
+                raise
+            present = {}
+        imports = []
         for name in sorted({row.round for row in parsed.rows}):
             rows = tuple(row for row in parsed.rows if row.round == name)
-            found = ReferenceImport(
+            new = ReferenceImport(
                 round=name,
                 source=source or _repository(rows),
                 retrieved=retrieved,
@@ -116,20 +115,14 @@ class ReferenceStore:
             )
             before = present.get(name)
             if before is not None and before.file_sha256 != digest and not replaces:
-                raise ConfigError(_another_file(before, found))
-            kept.append(KeptImport(found, before))
-        for one in kept:
-            self._write(f"mlperf-{one.now.round}.json", msgspec.json.encode(one.now))
-        return kept
-
-    def _readable_imports(self, *, replaces: bool) -> list[ReferenceImport]:
-        try:
-            return self.imports()
-        except ConfigError:
-            # A damaged file is what an import with --replace puts right.
-            if replaces:
-                return []
-            raise
+                raise ConfigError(
+                    f"{name} was already imported from another file (retrieved {before.retrieved}, {count(len(before.rows), 'result')}); "
+                    f"this one has {differences(before, new)}: add --replace to take it instead"
+                )
+            imports.append(KeptImport(new, before))
+        for entry in imports:
+            self._write(f"mlperf-{entry.now.round}.json", msgspec.json.encode(entry.now))
+        return imports
 
     def add(self, rows: list[PublishedRow]) -> list[PublishedRow]:
         """Keep published rows; those that are there already are skipped. Return the new ones.
@@ -152,10 +145,10 @@ class ReferenceStore:
             if before is None:
                 present[row.id] = row
                 new.append(row)
-        own = self.path / "published.toml"
-        before_text = own.read_text() if own.exists() else ""
         if new:
-            self._write("published.toml", "\n".join([*([before_text] if before_text else []), *map(published.to_toml, new)]).encode())
+            path = self.path / "published.toml"
+            text = path.read_text() if path.exists() else ""
+            self._write("published.toml", "\n".join([*([text] if text else []), *map(published.to_toml, new)]).encode())
         return new
 
     def _write(self, name: str, content: bytes) -> None:
@@ -201,11 +194,11 @@ class ListingRequest:
     suite: str | None = None
     key: str | None = None
 
-    def holds(self, names: dict[str, str | None], keys: Sequence[str]) -> bool:
+    def holds(self, names: dict[str, str], keys: Sequence[str]) -> bool:
         """Return whether every filter is part of its name, and `key` begins one of `keys`."""
-        wanted = {"model": self.model, "device": self.device, "scenario": self.scenario, "suite": self.suite}
-        parts = all(text.casefold() in (names.get(name) or "").casefold() for name, text in wanted.items() if text is not None)
-        return parts and (self.key is None or any(name.casefold().startswith(self.key.casefold()) for name in keys))
+        filters = {name: text for name in ("model", "device", "scenario", "suite") if (text := getattr(self, name)) is not None}
+        is_match = all(text.casefold() in names.get(name, "").casefold() for name, text in filters.items())
+        return is_match and (self.key is None or any(name.casefold().startswith(self.key.casefold()) for name in keys))
 
 
 @dataclass(frozen=True, slots=True)
@@ -254,12 +247,7 @@ def _measured(case: CaseSummary, request: ListingRequest) -> ReferenceRow | None
 
 
 def _imported(found: ReferenceImport, row: MlperfRow, request: ListingRequest) -> ReferenceRow | None:
-    names: dict[str, str | None] = {
-        "model": row.model,
-        "device": f"{row.system} {row.accelerator}",
-        "scenario": row.scenario,
-        "suite": row.suite,
-    }
+    names = {"model": row.model, "device": f"{row.system} {row.accelerator}", "scenario": row.scenario, "suite": row.suite}
     if not request.holds(names, [row.key, row.id]):
         return None
     fields: ReferenceRow = {"key": row.key, **msgspec.to_builtins(row)}

@@ -210,7 +210,9 @@ def _repeat(before: MlperfRow, row: MlperfRow) -> str:
 def _row(found: Mapping[str, object], line: int) -> MlperfRow:
     given_id = _text(found, "ID", needed=True)
     unit = _text(found, "Performance_Units", needed=True)
-    measure, factor = _unit(unit)
+    if unit.casefold() not in UNITS:
+        raise ConfigError(f"Performance_Units {unit!r} are not known (known: {', '.join(UNITS)})")
+    measure, factor = UNITS[unit.casefold()]
     value = _positive(found, "Performance_Result") * factor
     power, power_unit = _power(found)
     energy = _energy_mj(measure, value, power, power_unit)
@@ -252,13 +254,6 @@ def _suite(found: Mapping[str, object]) -> str:
     if suite.casefold() not in SUITES:
         raise ConfigError(f"Suite {suite!r} is not known (known: {', '.join(SUITES)}): update edgemeter, or import the round of Inference")
     return suite.casefold()
-
-
-def _unit(unit: str) -> tuple[MlperfMeasure, float]:
-    known = UNITS.get(unit.strip().casefold())
-    if known is None:
-        raise ConfigError(f"Performance_Units {unit!r} are not known (known: {', '.join(UNITS)})")
-    return known
 
 
 def _power(found: Mapping[str, object]) -> tuple[float | None, str | None]:

@@ -113,6 +113,14 @@ def fault(row: PublishedRow) -> str | None:
     return _accuracy_fault(row) if row.metric == "accuracy" else None
 
 
+def _accuracy_fault(row: PublishedRow) -> str | None:
+    if row.images is None or row.images < FEWEST_IMAGES:
+        return f"an accuracy needs the number of images, at least {FEWEST_IMAGES}: this has {row.images}"
+    if row.canonical[0] > 1:
+        return f"an accuracy of {row.value:g} {row.unit} is above 1: give unit '%' where it is one in percent"
+    return None
+
+
 def is_day(text: str) -> bool:
     """Return whether `text` is a day of the calendar, as YYYY-MM-DD."""
     if not re.fullmatch(r"\d{4}-\d{2}-\d{2}", text):
@@ -122,14 +130,6 @@ def is_day(text: str) -> bool:
     except ValueError:
         return False
     return True
-
-
-def _accuracy_fault(row: PublishedRow) -> str | None:
-    if row.images is None or row.images < FEWEST_IMAGES:
-        return f"an accuracy needs the number of images, at least {FEWEST_IMAGES}: this has {row.images}"
-    if row.canonical[0] > 1:
-        return f"an accuracy of {row.value:g} {row.unit} is above 1: give unit '%' where it is one in percent"
-    return None
 
 
 def to_toml(row: PublishedRow) -> str:

@@ -10,14 +10,7 @@ from edgemeter.agent.base.decision import Difference, Scale, change_text, decide
 from edgemeter.agent.base.figures import significant
 from edgemeter.agent.base.metrics import metric_name
 from edgemeter.agent.contract.case_identity import relation
-from edgemeter.collector.compare.judgement import (
-    JUDGED,
-    SmallestDifferences,
-    decide_figure,
-    ratios,
-    speed_of,
-    why_not_compared,
-)
+from edgemeter.collector.compare.judgement import JUDGED, SmallestDifferences, decide_figure, ratios, speed_of, why_not_compared
 from edgemeter.collector.compare.spread import median_of
 from edgemeter.collector.compare.summary import CaseSummary, DaysCounted, rule_of, summaries_of
 from edgemeter.collector.runs.cases import group_cases, names_of
@@ -43,8 +36,8 @@ def find_choice(
     if [len(side) for side in sides] != [1, 1]:
         return None
     (a,), (b,) = sides
-    is_one_device = (a.key.fleet, a.key.device) == (b.key.fleet, b.key.device)
-    if not (is_one_device or a.around.environment["board"] == b.around.environment["board"]) or a.key.scenario != b.key.scenario:
+    is_one_type = a.device == b.device or a.around.environment["board"] == b.around.environment["board"]
+    if not is_one_type or a.key.scenario != b.key.scenario:
         return None
     names = names_of([a.key, b.key])
     marks = tuple(difference.words for difference in relation(b.key, a.key).marked)

@@ -26,7 +26,7 @@ _ESCAPED = str.maketrans({character: f"&#{ord(character)};" for character in "|<
 def to_markdown(review: Review, findings: Sequence[GateFinding]) -> str:
     """Return the comment, at most as long as may be posted; what is cut is counted."""
     closing = {pair.name: [finding for finding in findings if finding.case == pair.name and finding.is_closing] for pair in review.pairs}
-    ordered = sorted(review.pairs, key=lambda pair: (len(closing[pair.name]), *_badness(pair)), reverse=True)
+    ordered = sorted(review.pairs, key=lambda pair: (-len(closing[pair.name]), WORST_FIRST.index(worst(pair)), -(pair.ratios.p50 or 0.0)))
     rows = [_row(pair, closing[pair.name]) for pair in ordered]
     head = [
         MARK,
@@ -57,10 +57,6 @@ def worst(pair: ReviewPair) -> str:
         return "both" if is_worse and is_better else "worse" if is_worse else "better"
     outcomes = {one.outcome for one in judged} or {"not judged"}
     return next(outcome for outcome in ("not settled", "not judged", "alike") if outcome in outcomes)
-
-
-def _badness(pair: ReviewPair) -> tuple[int, float]:
-    return -WORST_FIRST.index(worst(pair)), pair.ratios.p50 or 0.0
 
 
 def _headline(review: Review, findings: Sequence[GateFinding]) -> str:

@@ -12,8 +12,7 @@ from typing import Literal
 
 from edgemeter.agent.base.decision import decide
 from edgemeter.agent.base.errors import ConfigError
-from edgemeter.collector.compare.judgement import ACCURACY, JUDGED, Judgement, judge_figure, speed_of, why_not_compared
-from edgemeter.collector.compare.summary import CaseSummary
+from edgemeter.collector.compare.judgement import ACCURACY, JUDGED, judge_figure, speed_of, why_not_compared
 from edgemeter.collector.review.review import Review, ReviewPair
 
 LimitOutcome = Literal["kept", "violated", "not judged"]
@@ -74,16 +73,12 @@ def judge(review: Review, limits: Sequence[GateLimit]) -> list[GateFinding]:
 def _refuse_other_boards(review: Review, limits: Sequence[GateLimit]) -> None:
     """One board on each side does not tell a change from the spread of its type: at 2% one pair of seven breaks a limit of 3%."""
     limit = next((one for one in limits if one.figure in OF_THE_BOARD), None)
-    other = next((pair for pair in review.pairs if _board(pair.case) != _board(pair.baseline)), None)
+    other = next((pair for pair in review.pairs if pair.case.device != pair.baseline.device), None)
     if limit is not None and other is not None:
         raise ConfigError(
             f"{limit.text} cannot be judged across two boards ({other.baseline.key.device} and {other.case.key.device}), because boards of "
             "one type differ by themselves: measure both sides on one board; memory and ap can be limited across boards"
         )
-
-
-def _board(case: CaseSummary) -> tuple[str, str]:
-    return case.key.fleet, case.key.device
 
 
 def is_closed(findings: Sequence[GateFinding]) -> bool:
@@ -111,19 +106,13 @@ def _finding(pair: ReviewPair, limit: GateLimit) -> GateFinding:
     judged = judge_figure(figure, pair.case, pair.baseline, pair.ratios, limit.by)
     if judged is None:
         return GateFinding(limit, pair.name, "not judged", f"no {figure}: {why_not_compared(figure, pair.case, pair.baseline)}")
-    is_beyond = _is_beyond(judged, limit)
+    # Whether the figure itself, chance apart, is worse by more than the limit.
+    value = judged.decision.value
+    exact = None if value is None else decide(value, (value, value), limit.by, judged.decision.scale)
+    is_beyond = exact is not None and exact.is_beyond_margin and exact.outcome != judged.better
     if judged.outcome == "not judged" or (is_beyond and judged.outcome == "not settled"):
         # More runs settle a ratio; the accuracy on these images stays what it is.
         is_closing = is_beyond and (judged.outcome == "not judged" or figure == "accuracy")
         words = f"{judged.words}; {IN_DOUBT}" if is_closing else judged.words
         return GateFinding(limit, pair.name, "not judged", words, is_closing)
     return GateFinding(limit, pair.name, "violated" if is_beyond else "kept", judged.words, is_closing=is_beyond)
-
-
-def _is_beyond(judged: Judgement, limit: GateLimit) -> bool:
-    """Return whether the figure itself, chance apart, is worse by more than the limit."""
-    value = judged.decision.value
-    if value is None:
-        return False
-    exact = decide(value, (value, value), limit.by, judged.decision.scale)
-    return exact.is_beyond_margin and exact.outcome != judged.better

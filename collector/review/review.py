@@ -11,7 +11,6 @@ import msgspec
 
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.contract.case_identity import like_with_like
-from edgemeter.agent.contract.record import RunRecord
 from edgemeter.agent.contract.record_conditions import Verdict
 from edgemeter.collector.compare.judgement import CaseJudgements, Ratios, SmallestDifferences, judge_case, ratios
 from edgemeter.collector.compare.summary import CaseSummary, DaysCounted, summaries_of, summarise
@@ -56,14 +55,6 @@ class Review:
     matters: SmallestDifferences
 
 
-@dataclass(frozen=True, slots=True)
-class _ReviewSide:
-    name: str
-    summaries: list[CaseSummary]
-    left_out: list[UnpairedCase]
-    unusable: dict[Hashable, str]
-
-
 def review(
     baseline: tuple[str, StoreContents],
     new: tuple[str, StoreContents],
@@ -81,37 +72,40 @@ def review(
             f"{len(both)} runs are on both sides ({min(both)} is one): separate the sides by ?since=, ?until=, ?device= or ?agent="
         )
     place = _place(baseline[1], new[1])
-    old, now = _side(baseline, place, days), _side(new, place, days)
-    known: dict[Hashable, list[CaseSummary]] = {}
-    for summary in old.summaries:
-        known.setdefault(_identity(summary, place), []).append(summary)
-    met = {_identity(summary, place) for summary in now.summaries}
-    gone = {identity: summaries[0] for identity, summaries in known.items() if identity not in met}
-    names = names_of(summary.key for summary in (*now.summaries, *gone.values()))
+    (old, old_left_out, _), (now, new_left_out, ruined) = _side(baseline, place, days), _side(new, place, days)
+    baselines: dict[Hashable, list[CaseSummary]] = {}
+    for summary in old:
+        baselines.setdefault(_identity(summary, place), []).append(summary)
+    matched = {_identity(summary, place) for summary in now}
+    gone = {identity: summaries[0] for identity, summaries in baselines.items() if identity not in matched}
+    names = names_of(summary.key for summary in (*now, *gone.values()))
     pairs: list[ReviewPair] = []
-    left_out = [*old.left_out, *now.left_out]
-    for summary in now.summaries:
-        found = known.get(_identity(summary, place))
-        if found is None:
-            left_out.append(UnpairedCase(now.name, names[summary.key], "the baseline has no valid run of this case"))
-        else:
+    left_out = [*old_left_out, *new_left_out]
+    for summary in now:
+        if candidates := baselines.get(_identity(summary, place)):
             # Of several versions the baseline is the one that was measured last.
-            pairs.append(_pair(names[summary.key], summary, max(found, key=lambda one: one.newest.started_at_ns), matters))
+            newest = max(candidates, key=lambda candidate: candidate.newest.started_at_ns)
+            pairs.append(_pair(names[summary.key], summary, newest, matters))
+        else:
+            left_out.append(UnpairedCase(new[0], names[summary.key], "the baseline has no valid run of this case"))
     for identity, summary in gone.items():
-        why = now.unusable.get(identity)
+        why = ruined.get(identity)
         reason = f"no usable run on the new side: {why}" if why else "not measured on the new side"
-        left_out.append(UnpairedCase(old.name, names[summary.key], reason, is_lost=why is not None))
-    return Review(old.name, now.name, tuple(pairs), tuple(left_out), matters)
+        left_out.append(UnpairedCase(baseline[0], names[summary.key], reason, is_lost=why is not None))
+    return Review(baseline[0], new[0], tuple(pairs), tuple(left_out), matters)
 
 
 def _place(baseline: StoreContents, new: StoreContents) -> Callable[[CaseSummary], Hashable]:
     devices = [{(run.fleet, run.device) for run in side.runs} for side in (baseline, new)]
     if devices[0] & devices[1]:
-        return lambda summary: (summary.key.fleet, summary.key.device)
+        return lambda summary: summary.device
     return lambda summary: summary.around.environment["board"]
 
 
-def _side(side: tuple[str, StoreContents], place: Callable[[CaseSummary], Hashable], days: DaysCounted) -> _ReviewSide:
+def _side(
+    side: tuple[str, StoreContents], place: Callable[[CaseSummary], Hashable], days: DaysCounted
+) -> tuple[list[CaseSummary], list[UnpairedCase], dict[Hashable, str]]:
+    """Return the cases of a side, what is left out of it, and by the identity of a case why a run of it is unusable."""
     name, contents = side
     cases, refused = group_cases(contents.runs)
     by_id = {run.id: run for run in contents.runs}
@@ -120,15 +114,11 @@ def _side(side: tuple[str, StoreContents], place: Callable[[CaseSummary], Hashab
     for entry in refused:
         if entry.run is not None:
             # An invalid run has no case of its own; summarised alone it shows which one it would have belonged to.
-            alone, _ = group_cases([_forgiven(by_id[entry.run])])
+            run = by_id[entry.run]
+            provenance = run.provenance | dict.fromkeys(("latency", "throughput"), "measured")
+            alone, _ = group_cases([msgspec.structs.replace(run, verdict=Verdict(state="valid"), provenance=provenance)])
             unusable.update({_identity(summarise(case), place): entry.reason for case in alone})
-    return _ReviewSide(name, summaries_of(cases, days), left_out, unusable)
-
-
-def _forgiven(run: RunRecord) -> RunRecord:
-    return msgspec.structs.replace(
-        run, verdict=Verdict(state="valid"), provenance=run.provenance | dict.fromkeys(("latency", "throughput"), "measured")
-    )
+    return summaries_of(cases, days), left_out, unusable
 
 
 def _identity(summary: CaseSummary, place: Callable[[CaseSummary], Hashable]) -> Hashable:

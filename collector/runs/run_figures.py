@@ -112,6 +112,11 @@ def figures_of(run: RunRecord, received_ns: int | None = None) -> RunFigures:
         if entry.has_bounds:
             ends = entry.bounds(run) if value is not None else None
             values += [entry.u_ratio(run) if value is not None else None, *(ends or (None, None))]
+    # The highest temperature before the run, which excludes the load's own heat; without one, the highest of any reading.
+    readings_c = {
+        when: [value for condition in run.conditions if condition.when == when for value in condition.temperatures_c.values()]
+        for when in ("before", "during", "after")
+    }
     energy = kind_of(run, "energy") if measured["energy"] else None
     accuracy = kind_of(run, "accuracy") if measured["accuracy"] else None
     provenance = energy_provenance(run) if energy else None
@@ -122,7 +127,7 @@ def figures_of(run: RunRecord, received_ns: int | None = None) -> RunFigures:
         received_ns=at_ns if received_ns is None else received_ns,
         verdict=run.verdict.state,
         is_usable=unusable(run) is None,
-        temperature_before_c=_temperature_before_c(run),
+        temperature_before_c=next((max(values_c) for values_c in readings_c.values() if values_c), None),
         has_own_energy=provenance == run.provenance.get("latency") if energy else None,
         fingerprint=0,
         energy_kind=energy.text if energy else None,
@@ -139,12 +144,3 @@ def of_newest_kind(runs: Sequence[RunFigures], entry: Figure) -> list[RunFigures
         return list(runs)
     newest = next((kind for run in reversed(runs) if (kind := run.kind(entry)) is not None), None)
     return [run for run in runs if run.kind(entry) == newest] if newest is not None else []
-
-
-def _temperature_before_c(run: RunRecord) -> float | None:
-    """Return the highest temperature before the run, which excludes the load's own heat; without one, the highest of any reading."""
-    for when in ("before", "during", "after"):
-        readings_c = [value for condition in run.conditions if condition.when == when for value in condition.temperatures_c.values()]
-        if readings_c:
-            return max(readings_c)
-    return None

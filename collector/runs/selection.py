@@ -99,16 +99,11 @@ class RunSelection:
         yield from contents.runs
 
     def _is_wanted(self, run: RunRecord) -> bool:
-        for name, value in self.wanted:
-            if name == "since":
-                fits = run.started_at_ns >= int(value)
-            elif name == "until":
-                fits = run.started_at_ns < int(value)
-            else:
-                fits = SELECTORS[name](run) == value
-            if not fits:
-                return False
-        return True
+        tests: Mapping[str, Callable[[str], bool]] = {
+            "since": lambda value: run.started_at_ns >= int(value),
+            "until": lambda value: run.started_at_ns < int(value),
+        }
+        return all(tests[name](value) if name in tests else SELECTORS[name](run) == value for name, value in self.wanted)
 
 
 def parse_selection(text: str) -> RunSelection:

@@ -218,12 +218,8 @@ class InfluxStore:
             connection.close()
         if left_out and not runs:
             raise ConfigError(f"no run in InfluxDB at {self.config} can be read: {left_out[0].reason}")
-        return StoreContents(_each_once(oldest_first(runs)), left_out)
-
-
-def _each_once(runs: Sequence[RunRecord]) -> list[RunRecord]:
-    """Return `runs` without duplicates: two collectors stamp a record without a synchronised clock at two times."""
-    first: dict[tuple[str, int | None, int | None, str], RunRecord] = {}
-    for run in runs:
-        first.setdefault((run.device, run.session, run.seq, run.id), run)
-    return list(first.values())
+        # Each once: two collectors stamp a record without a synchronised clock at two times.
+        first: dict[tuple[str, int | None, int | None, str], RunRecord] = {}
+        for run in oldest_first(runs):
+            first.setdefault((run.device, run.session, run.seq, run.id), run)
+        return StoreContents(list(first.values()), left_out)

@@ -15,7 +15,7 @@ from edgemeter.collector.trend.metrics import METRICS, TrendMetric, difference, 
 from edgemeter.collector.trend.noise import median as median_of_values
 from edgemeter.collector.trend.run_columns import TEMPERATURE, RunColumns, names_of, scaled
 from edgemeter.collector.units.spread import (
-    OutlyingBoard,
+    FLOOR,
     VarianceComponents,
     board_effects,
     boards_needed,
@@ -202,16 +202,25 @@ def _sick(name: str, lately: _Lately) -> tuple[OutlyingPeer, ...] | None:
     table = np.full((len(devices), len(columns)), np.nan)
     for device, case, part in counting:
         table[rows[device], columns[case]] = median_of_values(lately.x[part])
-    apart = outlying_boards(list(board_effects(table)), floor=_floor(metric))
+    # Accuracies of the same model on the same data are the same on healthy boards, but for rounding.
+    floor = FLOOR if metric.rule.scale == "log" else metric.rule.matters / 2
+    apart = outlying_boards(list(board_effects(table)), floor=floor)
     if not apart:
         return None if apart is None else ()
-    conditions = _conditions(lately, rows)
-    return tuple(_outlying_unit(name, metric, one, devices, table, conditions) for one in apart)
-
-
-def _floor(metric: TrendMetric) -> float:
-    # Accuracies of the same model on the same data are the same on healthy boards, but for rounding.
-    return 1.5 if metric.rule.scale == "log" else metric.rule.matters / 2
+    health = _conditions(lately, rows)
+    return tuple(
+        OutlyingPeer(
+            device=devices[board.place],
+            apart=difference(metric, board.distance),
+            cases=int(np.isfinite(table[board.place]).sum()),
+            score=board.score,
+            limit=board.limit,
+            look_at=tuple(
+                advice(name, health[devices[board.place]], [health[other] for other in devices if other != devices[board.place]])
+            ),
+        )
+        for board in apart
+    )
 
 
 def _spread(metric: TrendMetric, case: SeriesKey, members: Sequence[tuple[SeriesKey, slice]], lately: _Lately) -> CaseSpread:
@@ -249,24 +258,4 @@ def _condition(runs: RunColumns, places: NDArray[np.intp]) -> BoardCondition:
         throttled_ratio=float(throttled.sum()) / len(throttled) if len(throttled) else None,
         under_voltage_ratio=float(low.sum()) / len(low) if len(low) else None,
         below=runs.facts[runs.common[newest]].below,
-    )
-
-
-def _outlying_unit(
-    name: str,
-    metric: TrendMetric,
-    one: OutlyingBoard,
-    devices: Sequence[str],
-    table: np.ndarray[tuple[int, int], np.dtype[np.float64]],
-    health: dict[str, BoardCondition],
-) -> OutlyingPeer:
-    device = devices[one.place]
-    others = [health[other] for other in devices if other != device]
-    return OutlyingPeer(
-        device=device,
-        apart=difference(metric, one.distance),
-        cases=int(np.isfinite(table[one.place]).sum()),
-        score=one.score,
-        limit=one.limit,
-        look_at=tuple(advice(name, health[device], others)),
     )

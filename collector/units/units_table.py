@@ -25,8 +25,10 @@ def show_units(found: Sequence[BoardTypeSpread], console: Console) -> None:
         for case in one.cases:
             spread = case.spread
             row = (printable(one.board), printable(case.case), one.metric, _mean(one.metric, case), f"{spread.boards}")
-            needed = ABSENT if case.needed is None else count(case.needed, "board")
-            table.add_row(*row, *(_sd(one.metric, sd) for sd in (spread.between_boards, spread.between_days, spread.between_runs)), needed)
+            deviations = (spread.between_boards, spread.between_days, spread.between_runs)
+            sds = [None if sd is None else amount_text(one.metric, sd if sd > NOTHING else 0.0).removeprefix("+") for sd in deviations]
+            needed = None if case.needed is None else count(case.needed, "board")
+            table.add_row(*row, *(cell or ABSENT for cell in (*sds, needed)))
     if table.row_count:
         console.print(table)
     else:
@@ -40,10 +42,6 @@ def _mean(metric: str, case: CaseSpread) -> str:
     if case.low is None or case.high is None:
         return f"{level_text(metric, case.mean)} (this board only)"
     return f"{level_text(metric, case.mean)} ({level_text(metric, case.low)} .. {level_text(metric, case.high)})"
-
-
-def _sd(metric: str, value: float | None) -> str:
-    return ABSENT if value is None else amount_text(metric, value if value > NOTHING else 0.0).removeprefix("+")
 
 
 def _verdict_lines(one: BoardTypeSpread) -> list[str]:

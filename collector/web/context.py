@@ -8,7 +8,7 @@ from edgemeter.agent.contract.record import RunRecord
 from edgemeter.collector.charts.chart import Chart, ChartSheet, script_data
 from edgemeter.collector.compare.comparison import Comparison, of_summaries
 from edgemeter.collector.compare.judgement import SmallestDifferences
-from edgemeter.collector.index.indexed_case import IndexedCase
+from edgemeter.collector.index.index_file import IndexedCase
 from edgemeter.collector.index.sources import RecordSource
 from edgemeter.collector.web.events import TrendEvents
 from edgemeter.collector.web.markup import NOTHING, Markup, part, raw

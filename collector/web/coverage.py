@@ -7,7 +7,7 @@ from typing import Any
 from edgemeter.agent.base import figures
 from edgemeter.agent.base.nanoseconds import NS_PER_DAY
 from edgemeter.collector.charts.chart import ViewTable
-from edgemeter.collector.index.indexed_case import IndexedCase
+from edgemeter.collector.index.index_file import IndexedCase
 from edgemeter.collector.web.markup import Markup, render
 from edgemeter.collector.web.view import Links, link
 

@@ -15,7 +15,7 @@ from edgemeter.collector.charts.chart import Chart, ViewTable, rows_table
 from edgemeter.collector.charts.specs import among
 from edgemeter.collector.compare.spread import Spread
 from edgemeter.collector.compare.summary import CaseSummary
-from edgemeter.collector.index.indexed_case import IndexedCase
+from edgemeter.collector.index.index_file import IndexedCase
 from edgemeter.collector.runs.cases import MEASURED, UNKNOWN_BOARD
 from edgemeter.collector.runs.run_figures import RunFigures
 from edgemeter.collector.web.activity import described, read_activities

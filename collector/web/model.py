@@ -9,7 +9,7 @@ from edgemeter.collector.charts.chart import Chart, rows_table
 from edgemeter.collector.charts.specs import strips
 from edgemeter.collector.compare.comparison import Comparison, comparable
 from edgemeter.collector.compare.summary import CaseSummary
-from edgemeter.collector.index.indexed_case import IndexedCase
+from edgemeter.collector.index.index_file import IndexedCase
 from edgemeter.collector.runs.cases import not_measured
 from edgemeter.collector.show import comparison_charts
 from edgemeter.collector.show.conclusions import conclusions

@@ -12,7 +12,7 @@ from edgemeter.agent.base.progress import Tell, no_progress
 from edgemeter.collector.charts import vega
 from edgemeter.collector.charts.chart import Chart, ChartSheet
 from edgemeter.collector.compare.judgement import SmallestDifferences
-from edgemeter.collector.index.indexed_case import IndexedCase
+from edgemeter.collector.index.index_file import IndexedCase
 from edgemeter.collector.index.run_index import RunIndex, open_index
 from edgemeter.collector.index.sources import RecordSource
 from edgemeter.collector.web.context import REFERENCE, ViewContext, baselines, devices_of_role, live_chart

@@ -13,7 +13,7 @@ from edgemeter.agent.contract.health import Health
 from edgemeter.agent.ledger.presence import DevicePresence, calibration_days, certificate_days, clock_text, needs_attention
 from edgemeter.collector.charts.chart import Chart, ViewTable, rows_table
 from edgemeter.collector.charts.specs import spark_lines
-from edgemeter.collector.index.indexed_case import IndexedCase
+from edgemeter.collector.index.index_file import IndexedCase
 from edgemeter.collector.show.wording import listed
 from edgemeter.collector.web.activity import now_section
 from edgemeter.collector.web.context import ViewContext

@@ -103,7 +103,7 @@ async function restore(chart) {
   await chart.view.runAsync();
   await recount(chart);
 }
-// Marks that would cover each other as they are drawn now are one, with their number and one interval, as in `charts/overlap.py`.
+// Marks that would cover each other as they are drawn now are one, with their number and one interval, as in `charts/front.py`.
 async function recount(chart) {
   if (!chart.spec.datasets?.marks) return;
   const shown = shownRows(chart).map((row) => ({ ...row, count: "" }));

@@ -14,8 +14,7 @@ from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.base.nanoseconds import NS_PER_DAY
 from edgemeter.agent.contract.record import RunRecord
 from edgemeter.collector.compare.summary import CaseSummary, DaysCounted
-from edgemeter.collector.index.index_file import FACETS
-from edgemeter.collector.index.indexed_case import COUNTED, IndexedCase, decode_case
+from edgemeter.collector.index.index_file import COUNTED, FACETS, IndexedCase, decode_case
 from edgemeter.collector.index.stored_summaries import of_newest_runs, read_summaries
 from edgemeter.collector.index.stored_summaries import runs_of as records_of
 from edgemeter.collector.runs.cases import Fingerprint

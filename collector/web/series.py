@@ -14,7 +14,7 @@ from edgemeter.agent.contract.case_identity import CaseKey, in_series, names_in
 from edgemeter.agent.contract.figures import Figure, in_view
 from edgemeter.collector.charts.chart import Chart, ViewTable, rows_table
 from edgemeter.collector.charts.specs import over_time
-from edgemeter.collector.index.indexed_case import IndexedCase
+from edgemeter.collector.index.index_file import IndexedCase
 from edgemeter.collector.runs.cases import MEASURED, names_of
 from edgemeter.collector.runs.run_figures import RunFigures, of_newest_kind
 from edgemeter.collector.web.context import ViewContext

@@ -9,7 +9,7 @@ from edgemeter.agent.base import figures
 from edgemeter.collector.charts.chart import Chart, rows_table
 from edgemeter.collector.charts.specs import heat_map
 from edgemeter.collector.compare.comparison import Comparison, ComparisonRow
-from edgemeter.collector.index.indexed_case import IndexedCase
+from edgemeter.collector.index.index_file import IndexedCase
 from edgemeter.collector.show import comparison_charts
 from edgemeter.collector.show.conclusions import cautions, conclusions, title
 from edgemeter.collector.show.series_style import assign_styles, board_of

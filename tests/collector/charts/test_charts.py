@@ -6,9 +6,9 @@ import re
 import pytest
 
 from edgemeter.agent.base import config
-from edgemeter.collector.charts import overlap, specs, vega
+from edgemeter.collector.charts import specs, vega
 from edgemeter.collector.charts.chart import Chart, rows_table, script_data
-from edgemeter.collector.charts.front import HEIGHT_PX, places
+from edgemeter.collector.charts.front import HEIGHT_PX, MARK_PX, SEVERAL, merged, places
 from edgemeter.collector.compare.trade_off import FrontPoint, front_band, pareto_statuses
 from edgemeter.collector.show import comparison_charts
 from edgemeter.collector.show.series_style import assign_styles
@@ -55,7 +55,7 @@ def test_a_front_that_the_runs_do_not_settle_is_shaded_and_labelled(front):
 
 
 def test_what_every_corner_beats_is_beaten_and_nothing_else():
-    """Three points: one far worse, two that overlap."""
+    """Three points: one far worse, two that front."""
     points = [
         FrontPoint(10, 0.6, 9, 11, 0.58, 0.62),
         FrontPoint(10.5, 0.61, 9.5, 11.5, 0.59, 0.63),
@@ -99,7 +99,7 @@ def test_a_drawing_has_one_mark_and_one_interval_of_what_would_cover_each_other(
     places = symbols(drawn)
     assert len(places) == 3
     assert all(
-        max(abs(one[0] - other[0]), abs(one[1] - other[1])) >= overlap.MARK_PX[0]
+        max(abs(one[0] - other[0]), abs(one[1] - other[1])) >= MARK_PX[0]
         for at, one in enumerate(places)
         for other in places[at + 1 :]
     )
@@ -139,10 +139,10 @@ def test_a_mark_of_several_series_is_of_none_of_them():
         }
         for n, name in enumerate("abc")
     ]
-    (mark,) = overlap.merged(rows, lambda cost, accuracy: (cost, accuracy))
-    assert (mark["series"], mark["is_hollow"], mark["label"]) == (overlap.SEVERAL, False, None)
+    (mark,) = merged(rows, lambda cost, accuracy: (cost, accuracy))
+    assert (mark["series"], mark["is_hollow"], mark["label"]) == (SEVERAL, False, None)
     assert (mark["cost"], mark["cost_low"], mark["standing"]) == (2.0, None, "dominated")
-    assert overlap.merged(rows, lambda cost, accuracy: (cost * 20, accuracy)) == [{**one, "count": ""} for one in rows]
+    assert merged(rows, lambda cost, accuracy: (cost * 20, accuracy)) == [{**one, "count": ""} for one in rows]
 
 
 def test_ratios_that_matter_are_drawn_on_an_axis_titled_logarithmic():
