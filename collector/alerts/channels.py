@@ -83,7 +83,10 @@ def _page_link(page: str, firing: Firing) -> str:
 
 def notice_text(notices: Sequence[Notice]) -> str:
     """Return notices as plain text: two lines each, and the link."""
-    return "\n".join(f"[{one.severity}] {one.title} (#{one.number})\n{one.text}" + (f"\n{one.link}" if one.link else "") for one in notices)
+    return "\n".join(
+        f"[{notice.severity}] {notice.title} (#{notice.number})\n{notice.text}" + (f"\n{notice.link}" if notice.link else "")
+        for notice in notices
+    )
 
 
 def alert_document(notice: Notice) -> dict[str, object]:
@@ -100,7 +103,7 @@ def _rfc3339(time_ns: int) -> str:
     return datetime.fromtimestamp(time_ns // 1_000_000_000, timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
-def _secret(what: str, channel: str, file: str | None, variable: str | None) -> str | None:
+def _secret(kind: str, channel: str, file: str | None, variable: str | None) -> str | None:
     """Return the secret in `file`, or in the environment's `variable`; None if neither is named.
 
     Raises:
@@ -110,14 +113,14 @@ def _secret(what: str, channel: str, file: str | None, variable: str | None) -> 
         try:
             value = Path(file).expanduser().read_text(encoding="utf-8").strip()
         except (OSError, UnicodeDecodeError) as error:
-            raise ConfigError(f"channel {channel!r}: cannot read the {what} from {file!r}: {error}") from error
+            raise ConfigError(f"channel {channel!r}: cannot read the {kind} from {file!r}: {error}") from error
     elif variable is not None:
         value = os.environ.get(variable, "").strip()
     else:
         return None
     if not value:
-        place = f"the file {file!r}" if file is not None else f"the variable {variable}"
-        raise ConfigError(f"channel {channel!r}: {place} contains no {what}: write it there")
+        source = f"the file {file!r}" if file is not None else f"the variable {variable}"
+        raise ConfigError(f"channel {channel!r}: {source} contains no {kind}: write it there")
     return value
 
 
@@ -192,16 +195,16 @@ def _alert(notice: Notice) -> dict[str, object]:
     """Return an alert; its labels identify it: the rule and its subject, nothing that changes while it lasts."""
     labels = {"alertname": notice.rule, "severity": notice.severity, "number": str(notice.number)}
     labels |= {re.sub(r"[^a-zA-Z0-9_]", "_", name): value for name, value in notice.facts.items()}
-    found: dict[str, object] = {
+    alert: dict[str, object] = {
         "labels": labels,
         "annotations": {"summary": notice.title, "description": notice.text},
         "startsAt": notice.opened_at,
     }
     if notice.closed_at is not None:
-        found["endsAt"] = notice.closed_at
+        alert["endsAt"] = notice.closed_at
     if notice.link is not None:
-        found["generatorURL"] = notice.link
-    return found
+        alert["generatorURL"] = notice.link
+    return alert
 
 
 def _send_to_ntfy(channel: Channel, notices: Sequence[Notice]) -> None:

@@ -77,7 +77,7 @@ class Firing:
     @property
     def subjects(self) -> frozenset[str]:
         """The subjects that it fires for: its own, or those of its members."""
-        return frozenset(one.subject for one in self.members) or frozenset({self.subject})
+        return frozenset(member.subject for member in self.members) or frozenset({self.subject})
 
 
 def page_address(firing: Firing) -> tuple[str, dict[str, str]]:
@@ -122,33 +122,35 @@ def firings(rules: Sequence[AlertRule], context: FiringContext) -> list[Firing]:
 def _steps(rule: AlertRule, context: FiringContext) -> Iterator[Firing]:
     """Yield each event once: what one cause did to several boards, what hit a board type, what hit one board, and what is alone."""
     trends = _trends(rule, context)
-    own = _due_steps(rule, context, trends)
+    steps = _due_steps(rule, context, trends)
     of_types = [] if rule.device else _due_steps(rule, context, _trends(rule, context, by_type=True))
-    fleet_wide = [event for event in step_events(own) if event.kind == "fleet"]
-    told = told_by(fleet_wide)
-    by_cause = _by_kind([one for event in fleet_wide for one in event.members])
-    alone = [one for one in own if member_name(one) not in told]
+    fleet_wide = [event for event in step_events(steps) if event.kind == "fleet"]
+    reported = told_by(fleet_wide)
+    by_cause = _by_kind([member for event in fleet_wide for member in event.members])
+    alone = [step for step in steps if member_name(step) not in reported]
     # What people acknowledged on several boards is no news of their type.
-    declared = _by_kind([EventMember(one, step) for one in trends for step in one.steps if step.state == "declared"])
+    declared = _by_kind([EventMember(trend, step) for trend in trends for step in trend.steps if step.state == "declared"])
     of_boards = _by_kind(alone)
     new = [
-        one
-        for one in of_types
-        if not _beside(one, by_cause) and len(_beside(one, declared)) < FEWEST and not _is_of_one_board(one, _beside(one, of_boards))
+        of_type
+        for of_type in of_types
+        if not _beside(of_type, by_cause)
+        and len(_beside(of_type, declared)) < FEWEST
+        and not _is_of_one_board(of_type, _beside(of_type, of_boards))
     ]
     of_type = _by_kind(new)
     yield from (_of_event(rule, event) for event in fleet_wide)
     yield from _told_once(rule, new, step_events)
-    yield from _told_once(rule, [one for one in alone if not _beside(one, of_type)], step_events)
+    yield from _told_once(rule, [step for step in alone if not _beside(step, of_type)], step_events)
 
 
 def _told_once(
     rule: AlertRule, members: Sequence[EventMember], grouped: Callable[[Sequence[EventMember]], list[TrendEvent]]
 ) -> Iterator[Firing]:
     events = grouped(members)
-    told = told_by(events)
+    reported = told_by(events)
     yield from (_of_event(rule, event) for event in events)
-    yield from (_of_member(rule, one) for one in members if member_name(one) not in told)
+    yield from (_of_member(rule, member) for member in members if member_name(member) not in reported)
 
 
 def _due_steps(rule: AlertRule, context: FiringContext, trends: Sequence[SeriesTrend]) -> list[EventMember]:
@@ -183,8 +185,8 @@ def _by_kind(members: Sequence[EventMember]) -> dict[_Kind, list[EventMember]]:
     return by_kind
 
 
-def _beside(member: EventMember, others: dict[_Kind, list[EventMember]]) -> list[EventMember]:
-    return [one for one in others.get(_kind_of(member), ()) if abs(one.finding.day - member.finding.day) <= SAME_EVENT_DAYS]
+def _beside(member: EventMember, by_kind: dict[_Kind, list[EventMember]]) -> list[EventMember]:
+    return [other for other in by_kind.get(_kind_of(member), ()) if abs(other.finding.day - member.finding.day) <= SAME_EVENT_DAYS]
 
 
 def _is_of_one_board(of_type: EventMember, boards: Sequence[EventMember]) -> bool:
@@ -205,9 +207,9 @@ def _rises(rule: AlertRule, context: FiringContext) -> Iterator[Firing]:
         for name in RELATIVE.intersection(rule.metrics):
             days = watch.points(context.history, key, name)
             begin = max(cuts(context.annotations, key, name), default=0)
-            found = rise_of(METRICS[name], days, RiseLimits(rule.by, rule.against_days, rule.over_days), begin)
-            if found is not None and context.is_recent(found.last_day) and _is_in_direction(rule, is_worse=found.is_worse):
-                yield _of_metric(rule, key, name, "rise" if found.size > 0 else "fall", rise_text(name, found), found.day)
+            rise = rise_of(METRICS[name], days, RiseLimits(rule.by, rule.against_days, rule.over_days), begin)
+            if rise is not None and context.is_recent(rise.last_day) and _is_in_direction(rule, is_worse=rise.is_worse):
+                yield _of_metric(rule, key, name, "rise" if rise.size > 0 else "fall", rise_text(name, rise), rise.day)
 
 
 def _scatters(rule: AlertRule, context: FiringContext) -> Iterator[Firing]:
@@ -222,8 +224,8 @@ def _limits(rule: AlertRule, context: FiringContext) -> Iterator[Firing]:
     for trend in _trends(rule, context):
         is_exceeded = trend.level > limit if side == "above" else trend.level < limit
         if is_exceeded and context.is_recent(trend.last_day):
-            level, stated = level_text(trend.metric, trend.level), level_text(trend.metric, limit)
-            text = f"{level} since {iso(trend.begin_day)}, {side} the limit {stated}"
+            level, limit_level = level_text(trend.metric, trend.level), level_text(trend.metric, limit)
+            text = f"{level} since {iso(trend.begin_day)}, {side} the limit {limit_level}"
             yield _of_series(rule, trend, "limit", text, trend.begin_day)
 
 
@@ -287,42 +289,42 @@ def _stopped(rule: AlertRule, context: FiringContext) -> Iterator[Firing]:
 
 
 def _of_presence(rule: AlertRule, context: FiringContext) -> list[DevicePresence]:
-    return [one for one in context.devices if rule.fleet in (None, one.fleet) and rule.device in (None, one.device)]
+    return [device for device in context.devices if rule.fleet in (None, device.fleet) and rule.device in (None, device.device)]
 
 
-def _of_device(rule: AlertRule, device: DevicePresence, what: str, text: str, day: int) -> Firing:
+def _of_device(rule: AlertRule, device: DevicePresence, kind: str, text: str, day: int) -> Firing:
     facts = {"fleet": device.fleet, "device": device.device}
-    return Firing(rule.name, f"{device.fleet} | {device.device}", rule.severity, f"{what}: {device.device}", text, day, facts)
+    return Firing(rule.name, f"{device.fleet} | {device.device}", rule.severity, f"{kind}: {device.device}", text, day, facts)
 
 
-def _of_series(rule: AlertRule, one: SeriesTrend, what: str, text: str, day: int) -> Firing:
-    return _of_metric(rule, one.key, one.metric, what, text, day)
+def _of_series(rule: AlertRule, trend: SeriesTrend, kind: str, text: str, day: int) -> Firing:
+    return _of_metric(rule, trend.key, trend.metric, kind, text, day)
 
 
 def _of_member(rule: AlertRule, member: EventMember) -> Firing:
-    one, finding = member.series, member.finding
+    trend, finding = member.series, member.finding
     if isinstance(finding, Missing):
-        return _of_series(rule, one, "missing", missing_text(finding), finding.day)
-    return _of_series(rule, one, "step", step_text(one.metric, finding), finding.day)
+        return _of_series(rule, trend, "missing", missing_text(finding), finding.day)
+    return _of_series(rule, trend, "step", step_text(trend.metric, finding), finding.day)
 
 
 def _of_event(rule: AlertRule, event: TrendEvent) -> Firing:
     """Return the firing of an event. Its facts stay as they are when more boards or cases join it."""
-    alone = [_of_member(rule, one) for one in event.members]
+    alone = [_of_member(rule, member) for member in event.members]
     stable = ("fleet",) if event.kind == "fleet" else ("fleet", "board", "device")
     facts = {name: value for name, value in alone[0].facts.items() if name in stable}
     if event.cause:
         facts["cause"] = event.cause
     who = event_of(event)
-    members = tuple(FiringMember(one.subject, one.text, one.day, one.facts) for one in alone)
+    members = tuple(FiringMember(firing.subject, firing.text, firing.day, firing.facts) for firing in alone)
     subject = f"{facts['fleet']} | {event.cause if event.kind == 'fleet' and event.cause else who} | {iso(event.day_low)}"
     return Firing(rule.name, subject, rule.severity, f"{event_kind(event)}: {who}", event_text(event), event.day_low, facts, members)
 
 
-def _of_metric(rule: AlertRule, key: SeriesKey, metric: str, what: str, text: str, day: int) -> Firing:
+def _of_metric(rule: AlertRule, key: SeriesKey, metric: str, kind: str, text: str, day: int) -> Firing:
     # The number of devices is not in the subject: one more board is not another alert.
     who = key.device or f"all {key.board}"
-    title = f"{what}: {metric} of {key.model} {key.precision} on {who}"
+    title = f"{kind}: {metric} of {key.model} {key.precision} on {who}"
     return Firing(rule.name, f"{who} | {key.case()} | {metric}", rule.severity, title, text, day, _facts(key) | {"metric": metric})
 
 

@@ -47,7 +47,7 @@ class AlertChange:
 _COLUMNS = "number, body, opened_ns, updated_ns, closed_ns, outcome, remark"
 
 
-def settle_alerts(file: WatchStore, found: Sequence[Firing], now_ns: int, *, is_dry: bool = False) -> list[AlertChange]:
+def settle_alerts(file: WatchStore, firings: Sequence[Firing], now_ns: int, *, is_dry: bool = False) -> list[AlertChange]:
     """Open, update and close alerts according to what fires now; return the changes. With `is_dry` nothing is written.
 
     A finding that becomes part of an event stays the alert that it was; further alerts of its members end in it without a word.
@@ -57,7 +57,7 @@ def settle_alerts(file: WatchStore, found: Sequence[Firing], now_ns: int, *, is_
     still: set[int] = set()
     joined: set[int] = set()
     changes: list[AlertChange] = []
-    for firing in found:
+    for firing in firings:
         numbers = {alert.number: alert for subject in firing.subjects if (alert := open_now.get((firing.rule, subject)))}
         first = min(numbers.keys() - still, default=None)
         joined |= numbers.keys()
@@ -193,8 +193,8 @@ class RuleHealth:
 def rules_health(alerts: Sequence[Alert], names: Sequence[str], now_ns: int, days: int) -> list[RuleHealth]:
     """Return the health of the rules `names`, and of removed rules with alerts, over the last `days`."""
     lately = [alert for alert in alerts if alert.opened_ns >= now_ns - days * NS_PER_DAY or alert.closed_ns is None]
-    every = [*names, *dict.fromkeys(alert.firing.rule for alert in lately if alert.firing.rule not in names)]
-    return [_of_rule(name, [alert for alert in lately if alert.firing.rule == name]) for name in every]
+    rule_names = [*names, *dict.fromkeys(alert.firing.rule for alert in lately if alert.firing.rule not in names)]
+    return [_of_rule(name, [alert for alert in lately if alert.firing.rule == name]) for name in rule_names]
 
 
 def _of_rule(name: str, alerts: Sequence[Alert]) -> RuleHealth:

@@ -121,16 +121,16 @@ def read_rules(path: Path) -> AlertRules:
     Raises:
         ConfigError: it cannot be read, has an invalid or unknown key, or a rule names an unknown channel or metric.
     """
-    found = read_toml(path, AlertRules, "rules")
-    for fault in faults(found):
+    rules = read_toml(path, AlertRules, "rules")
+    for fault in faults(rules):
         raise ConfigError(f"rules {str(path)!r}: {fault}")
-    return found
+    return rules
 
 
 def faults(rules: AlertRules, _path: Path | None = None) -> list[str]:
     """Return what is wrong with rules and channels whose keys are right: unknown names, missing parts, names that are used twice."""
-    found = [*(_fault_of_rule(one, rules) for one in rules.rule), *map(_fault_of_channel, rules.channel), _duplicate_name(rules)]
-    return [fault for fault in found if fault]
+    results = [*(_fault_of_rule(rule, rules) for rule in rules.rule), *map(_fault_of_channel, rules.channel), _duplicate_name(rules)]
+    return [fault for fault in results if fault]
 
 
 def _duplicate_name(rules: AlertRules) -> str | None:
@@ -141,25 +141,25 @@ def _duplicate_name(rules: AlertRules) -> str | None:
     return None
 
 
-def _fault_of_channel(one: Channel) -> str | None:
-    lacking = next((names for names in _NEEDS[one.kind] if not any(getattr(one, name) for name in names)), None)
-    if one.kind == "alertmanager" and one.quiet:
-        return f"channel {one.name!r} (alertmanager) cannot be quiet, or Alertmanager takes the alerts for over: mute them there"
-    return f"channel {one.name!r} ({one.kind}) needs {' or '.join(lacking)}" if lacking else None
+def _fault_of_channel(channel: Channel) -> str | None:
+    lacking = next((names for names in _NEEDS[channel.kind] if not any(getattr(channel, name) for name in names)), None)
+    if channel.kind == "alertmanager" and channel.quiet:
+        return f"channel {channel.name!r} (alertmanager) cannot be quiet, or Alertmanager takes the alerts for over: mute them there"
+    return f"channel {channel.name!r} ({channel.kind}) needs {' or '.join(lacking)}" if lacking else None
 
 
-def _fault_of_rule(one: AlertRule, rules: AlertRules) -> str | None:
-    known = {channel.name for channel in rules.channel}
-    unknown = next((name for name in one.channels if name not in known), None)
+def _fault_of_rule(rule: AlertRule, rules: AlertRules) -> str | None:
+    channel_names = {channel.name for channel in rules.channel}
+    unknown = next((name for name in rule.channels if name not in channel_names), None)
     if unknown:
-        return f"rule {one.name!r} names the unknown channel {unknown!r}: add a [[channel]] with that name"
-    metric = next((name for name in one.metrics if name not in METRICS), None)
+        return f"rule {rule.name!r} names the unknown channel {unknown!r}: add a [[channel]] with that name"
+    metric = next((name for name in rule.metrics if name not in METRICS), None)
     if metric:
-        return f"rule {one.name!r} names the unknown metric {metric!r}: choose from {', '.join(METRICS)}"
-    if one.kind == "rise" and not RELATIVE.intersection(one.metrics):
-        return f"rule {one.name!r} (rise) needs a metric whose differences are ratios: {', '.join(sorted(RELATIVE))}"
-    if one.kind == "limit" and (one.above is None) == (one.below is None):
-        return f"rule {one.name!r} (limit) needs either above or below"
-    if one.kind == "limit" and len(one.metrics) != 1:
-        return f"rule {one.name!r} (limit) needs exactly one metric, which gives the unit of the limit"
+        return f"rule {rule.name!r} names the unknown metric {metric!r}: choose from {', '.join(METRICS)}"
+    if rule.kind == "rise" and not RELATIVE.intersection(rule.metrics):
+        return f"rule {rule.name!r} (rise) needs a metric whose differences are ratios: {', '.join(sorted(RELATIVE))}"
+    if rule.kind == "limit" and (rule.above is None) == (rule.below is None):
+        return f"rule {rule.name!r} (limit) needs either above or below"
+    if rule.kind == "limit" and len(rule.metrics) != 1:
+        return f"rule {rule.name!r} (limit) needs exactly one metric, which gives the unit of the limit"
     return None

@@ -37,8 +37,8 @@ class ViewTable:
         """Return the rows that started in a period; a table without `started_at_ns` is whole."""
         if "started_at_ns" not in self.columns:
             return self
-        place = self.columns.index("started_at_ns")
-        return replace(self, rows=tuple(row for row in self.rows if first_ns <= int(str(row[place])) <= last_ns))
+        column = self.columns.index("started_at_ns")
+        return replace(self, rows=tuple(row for row in self.rows if first_ns <= int(str(row[column])) <= last_ns))
 
 
 def rows_table(rows: Sequence[Mapping[str, Any]], name: str = "values") -> ViewTable:

@@ -118,25 +118,25 @@ def places(rows: Sequence[Mapping[str, Any]]) -> Callable[[float, float], Place]
     return lambda cost, accuracy: (across(cost), upward(accuracy))
 
 
-def merged(rows: Sequence[Row], place: Callable[[float, float], Place]) -> list[dict[str, Any]]:
+def merged(rows: Sequence[Row], position: Callable[[float, float], Place]) -> list[dict[str, Any]]:
     """Return the marks of `rows` of `case`, `series`, `cost`.., `accuracy`.., `standing`, `verdict`, `label`, none of which covers another.
 
-    `place` returns where a cost and an accuracy are drawn, in pixels. A mark of one row is that row with an empty `count`. A mark of
+    `position` returns where a cost and an accuracy are drawn, in pixels. A mark of one row is that row with an empty `count`. A mark of
     several is at their medians; its interval reaches from the lowest to the highest end of theirs.
     """
     groups = [[row] for row in rows]
     while True:
-        found: list[tuple[Place, list[Row]]] = []
+        clusters: list[tuple[Place, list[Row]]] = []
         for group in groups:
-            at = place(median(row["cost"] for row in group), median(row["accuracy"] for row in group))
-            other = next((members for there, members in found if _cover(at, there, len(group) > 1 < len(members))), None)
+            at = position(median(row["cost"] for row in group), median(row["accuracy"] for row in group))
+            other = next((members for centre, members in clusters if _cover(at, centre, len(group) > 1 < len(members))), None)
             if other is None:
-                found.append((at, [*group]))
+                clusters.append((at, [*group]))
             else:
                 other.extend(group)
-        if len(found) == len(groups):
+        if len(clusters) == len(groups):
             return [_mark(group) for group in groups]
-        groups = [group for _, group in found]
+        groups = [group for _, group in clusters]
 
 
 def axis(values: Sequence[float], reach_px: float, *, is_log: bool, from_zero: bool) -> Callable[[float], float]:
@@ -152,16 +152,16 @@ def axis(values: Sequence[float], reach_px: float, *, is_log: bool, from_zero: b
     return lambda value: reach_px * (to(value) - low) / ((high - low) or 1.0)
 
 
-def _cover(one: Place, other: Place, have_numbers: bool) -> bool:  # noqa: FBT001 - of the two
+def _cover(first: Place, other: Place, have_numbers: bool) -> bool:  # noqa: FBT001 - of the two
     width, height = COUNT_PX if have_numbers else MARK_PX
-    return abs(one[0] - other[0]) < max(width, MARK_PX[0]) and abs(one[1] - other[1]) < max(height, MARK_PX[1])
+    return abs(first[0] - other[0]) < max(width, MARK_PX[0]) and abs(first[1] - other[1]) < max(height, MARK_PX[1])
 
 
 def _mark(group: Sequence[Row]) -> dict[str, Any]:
     first = group[0]
     if len(group) == 1:
         return {**first, "count": ""}
-    more = f" and {len(group) - NAMED} more" if len(group) > NAMED else ""
+    remainder = f" and {len(group) - NAMED} more" if len(group) > NAMED else ""
     series = {row["series"] for row in group}
     ends = {
         name: choose((row[name] for row in group if row[name] is not None), default=None)
@@ -169,7 +169,7 @@ def _mark(group: Sequence[Row]) -> dict[str, Any]:
     }
     return {
         **first, **ends, "count": f"×{len(group)}",  # noqa: RUF001 - the sign of times
-        "case": f"{len(group)} cases: {'; '.join(str(row['case']) for row in group[:NAMED])}{more}",
+        "case": f"{len(group)} cases: {'; '.join(str(row['case']) for row in group[:NAMED])}{remainder}",
         "series": first["series"] if len(series) == 1 else SEVERAL,
         "cost": median(row["cost"] for row in group), "accuracy": median(row["accuracy"] for row in group),
         "standing": _joined(group, "standing"), "verdict": _joined(group, "verdict"),

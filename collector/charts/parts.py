@@ -78,8 +78,8 @@ def painted(colour: Spec) -> Spec:
 def rule(encoding: Spec) -> Spec:
     """Return a layer of intervals, where both ends are known."""
     low, high = (encoding[name]["field"] for name in ("x" if "x2" in encoding else "y", "x2" if "x2" in encoding else "y2"))
-    there = f"isValid(datum.{low}) && isValid(datum.{high})"
-    return {"transform": [{"filter": there}], "mark": {"type": "rule", "opacity": 0.55}, "encoding": encoding}
+    has_interval = f"isValid(datum.{low}) && isValid(datum.{high})"
+    return {"transform": [{"filter": has_interval}], "mark": {"type": "rule", "opacity": 0.55}, "encoding": encoding}
 
 
 def zoom(axes: Sequence[str], *, pans_with_shift: bool = False) -> Spec:

@@ -57,7 +57,7 @@ def over_time(
 def cumulative(unit: str, styles: Sequence[parts.Style], values: Iterable[float | None]) -> Spec:
     """Return the share of queries at most as slow, a step line for each case: rows of `series`, `value`, `share`."""
     tips = [parts.tip("series", "case"), parts.tip("value", unit, parts.NUMBER), parts.tip("share", "share of queries", ".1%")]
-    dashes = [[1, 0] if place < 7 else [6, 3] if place < 14 else [2, 3] for place in range(len(styles))]
+    dashes = [[1, 0] if index < 7 else [6, 3] if index < 14 else [2, 3] for index in range(len(styles))]
     return {
         **parts.sized(260),
         "params": [parts.HIDDEN],
@@ -103,7 +103,7 @@ def strips(unit: str, styles: Sequence[parts.Style], values: Iterable[float | No
 
 def stacked_bars(unit: str, names: Sequence[str], lanes: int) -> Spec:
     """Return a stacked bar for each case: rows of `series`, `part`, `value`, `place` of the part."""
-    shades = [f"var(--p{place % 4})" for place in range(len(names))]
+    shades = [f"var(--p{index % 4})" for index in range(len(names))]
     return {
         "width": "container", "height": 12 + 26 * lanes,
         "params": [parts.HIDDEN],
@@ -137,11 +137,11 @@ def heat_map(unit: str, values: Iterable[float | None], lanes: int) -> Spec:
     present = [value for value in values if value is not None]
     kind = "log" if spread_ratio(present) >= 2 and min(present, default=0) > 0 else "linear"
     top = {"labelAngle": -30, "orient": "top", "labelLimit": 170, "labelOverlap": False, **parts.BARE}
-    value, *others = parts.tip("value", unit, parts.NUMBER), parts.tip("interval"), parts.tip("detail")
+    value, *interval_and_detail = parts.tip("value", unit, parts.NUMBER), parts.tip("interval"), parts.tip("detail")
     axes: Spec = {
         "x": parts.channel("column", "nominal", title=None, axis=top),
         "y": parts.channel("row", "nominal", title=None, axis={**parts.BARE, "labelLimit": 230}),
-        "tooltip": [parts.tip("row"), parts.tip("column"), value, *others],
+        "tooltip": [parts.tip("row"), parts.tip("column"), value, *interval_and_detail],
     }
     shade = parts.channel("value", scale={"type": kind, "range": [0.1, 0.62]}, legend=None)
     return {
@@ -165,7 +165,7 @@ def spark_lines(lanes: Sequence[str]) -> Spec:
         parts.tip("runs", "runs", ","),
     ]  # fmt: skip
     plain = ["".join(letter for letter in lane if letter.isprintable() and letter not in "'\"\\") for lane in lanes]
-    names = " : ".join(f"datum.value === {place} ? {name!r}" for place, name in enumerate(plain))
+    names = " : ".join(f"datum.value === {index} ? {name!r}" for index, name in enumerate(plain))
     scale = {"domain": [-0.5, len(lanes) - 0.5], "reverse": True, "nice": False}
     axis = {"values": list(range(len(lanes))), "labelExpr": f"{names} : ''", "grid": False}
     y = parts.channel("height", title=None, scale=scale, axis=axis)
@@ -195,7 +195,7 @@ def run_time_line(
     """
     x = {"field": "at_s", "type": "quantitative", "title": across, "scale": {"zero": False, "nice": False}}
     at, right = parts.tip("at_s", "at, s", ",.3f"), {"orient": "right", "grid": False, "titleX": 0, "titleAlign": "right"}
-    sensor_scale = {"domain": list(sensors), "range": [f"var(--s{1 + place % 6})" for place in range(len(sensors))]}
+    sensor_scale = {"domain": list(sensors), "range": [f"var(--s{1 + index % 6})" for index in range(len(sensors))]}
     layers: list[Spec] = []
     if bands:
         stages, colours = ["idle before", "warm-up", "timed", "idle after"], ["var(--p0)", "var(--s1)", "transparent", "var(--p0)"]
@@ -232,12 +232,12 @@ def among(unit: str, rows: Sequence[Mapping[str, Any]]) -> Spec:
     """Return one device among others: `rows` of `device`, `value`, `low`, `high`, `is_own`."""
     x = parts.amount("value", unit, [row["value"] for row in rows], from_zero=False)
     tips = [parts.tip("device"), parts.tip("value", unit, parts.NUMBER), parts.tip("interval")]
-    own = {"condition": {"test": "datum.is_own", "value": "var(--s1)"}, "value": "var(--soft)"}
+    highlight = {"condition": {"test": "datum.is_own", "value": "var(--s1)"}, "value": "var(--soft)"}
     size = {"condition": {"test": "datum.is_own", "value": 130}, "value": 40}
-    bar = parts.rule({"x": {"field": "low", "type": "quantitative"}, "x2": {"field": "high"}, "y": {"value": 30}, "color": own})
+    bar = parts.rule({"x": {"field": "low", "type": "quantitative"}, "x2": {"field": "high"}, "y": {"value": 30}, "color": highlight})
     dots = {
         "mark": {"type": "point", "filled": True, "opacity": 0.75},
-        "encoding": {"x": x, "y": {"value": 30}, "color": own, "size": size, "tooltip": tips},
+        "encoding": {"x": x, "y": {"value": 30}, "color": highlight, "size": size, "tooltip": tips},
         "params": [parts.zoom(["x"])],
     }
     return {

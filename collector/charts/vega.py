@@ -27,8 +27,8 @@ _SNIPPET = "window.vegaEmbed = vegaEmbed;"
 @lru_cache(maxsize=1)
 def theme() -> Spec:
     """Return what all charts look like; colours are variables of the style sheet, so that dark and light need no second drawing."""
-    found: Spec = json.loads(_packaged("charts/theme.json"))
-    return found
+    spec: Spec = json.loads(_packaged("charts/theme.json"))
+    return spec
 
 
 @lru_cache(maxsize=1)
@@ -39,13 +39,13 @@ def bundle() -> str:
         UnavailableError: the library is not installed.
     """
     library = _library()
-    kept = config.home() / "charts" / f"vega-{library.__version__}-{VEGA_LITE}.js"
+    path = config.home() / "charts" / f"vega-{library.__version__}-{VEGA_LITE}.js"
     try:
-        return kept.read_text(encoding="utf-8")
+        return path.read_text(encoding="utf-8")
     except OSError:
-        made = str(library.javascript_bundle(_SNIPPET, vl_version=VEGA_LITE))
-    _keep(kept, made)
-    return made
+        script = str(library.javascript_bundle(_SNIPPET, vl_version=VEGA_LITE))
+    _keep(path, script)
+    return script
 
 
 @lru_cache(maxsize=1)
@@ -56,11 +56,13 @@ def bundle_name() -> str:
 
 def svg(chart: Chart, *, is_alone: bool = True) -> str:
     """Return the chart as SVG that needs no style sheet, in the colours of the light; within a page the page has its title."""
-    drawn = str(_library().vegalite_to_svg(_standing_alone(chart, is_alone=is_alone), vl_version=VEGA_LITE))
+    svg_text = str(_library().vegalite_to_svg(_standing_alone(chart, is_alone=is_alone), vl_version=VEGA_LITE))
     # Vega counts its identities up; ours are the same for the same chart, and others in every chart of a page.
-    own = hashlib.sha256(json.dumps(chart.document()).encode()).hexdigest()[:8]
+    chart_hash = hashlib.sha256(json.dumps(chart.document()).encode()).hexdigest()[:8]
     numbers: dict[str, int] = {}
-    return re.sub(r"\b(clip|gradient_)(\d+)\b", lambda one: f"{one[1]}{own}-{numbers.setdefault(one[2], len(numbers))}", drawn)
+    return re.sub(
+        r"\b(clip|gradient_)(\d+)\b", lambda match: f"{match[1]}{chart_hash}-{numbers.setdefault(match[2], len(numbers))}", svg_text
+    )
 
 
 def png(chart: Chart) -> bytes:
@@ -81,8 +83,8 @@ def _standing_alone(chart: Chart, *, is_alone: bool = True) -> Spec:
     spec = {**spec, "width": WIDTH_PX} if spec.get("width") == "container" else spec
     plain = {**spec, "config": {**theme(), "font": "Helvetica, Arial, sans-serif", "background": "var(--sheet)"}}
     colours = _light()
-    found: Spec = json.loads(re.sub(r"var\(--(\w+)\)", lambda one: colours[one[1]], json.dumps(plain)))
-    return found
+    spec_in_colour: Spec = json.loads(re.sub(r"var\(--(\w+)\)", lambda match: colours[match[1]], json.dumps(plain)))
+    return spec_in_colour
 
 
 @lru_cache(maxsize=1)

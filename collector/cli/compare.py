@@ -229,7 +229,7 @@ def _summed_up(store: "RunStore", days: "DaysCounted", *, whole: bool) -> "Rolle
     from edgemeter.collector.index.rollup import rolled_up, rollup_progress
 
     with rollup_progress() as progress:
-        return rolled_up(store, progress, days=days, whole=whole)
+        return rolled_up(store, progress, days=days, in_full=whole)
 
 
 def _compared(

@@ -29,20 +29,24 @@ def _at(path: str) -> Callable[[ComparisonRow], Plain]:
     parts = path.split(".")
 
     def value(row: ComparisonRow) -> Plain:
-        found: Any = row
+        result: Any = row
         for part in parts:
-            if found is None:
+            if result is None:
                 return None
-            found = (
-                found.get(part) if isinstance(found, Mapping) else found[int(part)] if isinstance(found, tuple) else getattr(found, part)
+            result = (
+                result.get(part)
+                if isinstance(result, Mapping)
+                else result[int(part)]
+                if isinstance(result, tuple)
+                else getattr(result, part)
             )
-        return list(found) if isinstance(found, tuple) else found
+        return list(result) if isinstance(result, tuple) else result
 
     return value
 
 
-def _under(place: str, *names: str, prefix: str = "") -> dict[str, str]:
-    return {f"{prefix}{name}": f"{place}.{name}" for name in names}
+def _under(path: str, *names: str, prefix: str = "") -> dict[str, str]:
+    return {f"{prefix}{name}": f"{path}.{name}" for name in names}
 
 
 def _figures(*groups: Group) -> dict[str, Callable[[ComparisonRow], Plain]]:
@@ -52,8 +56,8 @@ def _figures(*groups: Group) -> dict[str, Callable[[ComparisonRow], Plain]]:
 
 def _of_figure(entry: Figure) -> dict[str, Callable[[ComparisonRow], Plain]]:
     parts = {"": "median", "_min": "low", "_max": "high", "_low": "interval.low", "_high": "interval.high"}
-    kept = parts if entry.has_spread else {"": "median"}
-    columns = {with_part(entry.column, suffix): _at(f"case.spreads.{entry.name}.{part}") for suffix, part in kept.items()}
+    selected = parts if entry.has_spread else {"": "median"}
+    columns = {with_part(entry.column, suffix): _at(f"case.spreads.{entry.name}.{part}") for suffix, part in selected.items()}
     return columns | ({with_part(entry.column, "_u"): _at(f"case.uncertainties.{entry.name}")} if entry.u and entry.has_spread else {})
 
 

@@ -37,14 +37,14 @@ def not_ranked(case: CaseSummary, references: Sequence[CaseSummary]) -> str | No
         return None
     # The ratio that the suite of the newest run sets, else the default.
     ratio = GATE_RATIO if case.gate_ratio is None else case.gate_ratio
-    own, other = case.accuracy.value.median, best.accuracy.value.median
-    needed = needed_value(other, ratio, case.accuracy.better)
-    if is_reached(own, needed, case.accuracy.better):
+    accuracy, other = case.accuracy.value.median, best.accuracy.value.median
+    threshold = needed_value(other, ratio, case.accuracy.better)
+    if is_reached(accuracy, threshold, case.accuracy.better):
         return None
     metric = metric_name(case.accuracy.metric)
     return (
-        f"{named(case.key)}: {metric} {own:.3f} of the {other:.3f} that {named(best.key)} has, needed {needed:.3f} ({ratio:.0%} of it): "
-        "its speed is not ranked"
+        f"{named(case.key)}: {metric} {accuracy:.3f} of the {other:.3f} that {named(best.key)} has, needed {threshold:.3f} "
+        f"({ratio:.0%} of it): its speed is not ranked"
     )
 
 
@@ -57,15 +57,20 @@ def most_precise(summaries: Sequence[CaseSummary]) -> dict[str, list[CaseSummary
     for case in summaries:
         if (accuracy := case.accuracy) is not None:
             kinds.setdefault((_gated(case.key), *accuracy.measure), []).append(case)
-    found: dict[str, list[CaseSummary]] = {case.key.model: [] for case in summaries}
+    candidates: dict[str, list[CaseSummary]] = {case.key.model: [] for case in summaries}
     for cases in kinds.values():
-        found[cases[0].key.model] += sorted(cases, key=_precision, reverse=True)[:2]
-    return found
+        candidates[cases[0].key.model] += sorted(cases, key=_precision, reverse=True)[:2]
+    return candidates
 
 
 def _is_alike(case: CaseSummary, reference: CaseSummary) -> bool:
-    own, other = case.accuracy, reference.accuracy
-    return own is not None and other is not None and own.measure == other.measure and are_alike(_gated(case.key), _gated(reference.key))
+    accuracy, other = case.accuracy, reference.accuracy
+    return (
+        accuracy is not None
+        and other is not None
+        and accuracy.measure == other.measure
+        and are_alike(_gated(case.key), _gated(reference.key))
+    )
 
 
 def _precision(case: CaseSummary) -> tuple[int, float]:
@@ -111,8 +116,8 @@ class ComparisonRow:
     @cached_property
     def ratios(self) -> Ratios:
         """The case's figures against the reference's."""
-        found = ratios(self.case, self.reference)
-        return withheld(found) if self.not_ranked else found
+        compared = ratios(self.case, self.reference)
+        return withheld(compared) if self.not_ranked else compared
 
     @cached_property
     def judgements(self) -> CaseJudgements:
@@ -196,9 +201,9 @@ def of_summaries(
     alone = _alone(rows)
     left_out += [LeftOut(run, "no device run matches this reference run") for row in alone for run in row.case.run_ids]
     hidden = set(map(id, alone))
-    shown = [row for row in rows if id(row) not in hidden]
-    left_out += [LeftOut(run, f"not ranked: {row.not_ranked}") for row in shown if row.not_ranked for run in row.case.run_ids]
-    return Comparison(reference, tuple(sorted(shown, key=_place)), tuple(left_out), tuple(unlike))
+    visible = [row for row in rows if id(row) not in hidden]
+    left_out += [LeftOut(run, f"not ranked: {row.not_ranked}") for row in visible if row.not_ranked for run in row.case.run_ids]
+    return Comparison(reference, tuple(sorted(visible, key=_place)), tuple(left_out), tuple(unlike))
 
 
 def comparable(rows: Sequence[ComparisonRow]) -> list[list[ComparisonRow]]:
@@ -229,11 +234,11 @@ def reference_cases(devices: Iterable[str], roles: Iterable[str], reference: str
 
 def _alone(rows: Sequence[ComparisonRow]) -> list[ComparisonRow]:
     """Return the reference's rows that no device case matches; none where there is no device case at all."""
-    others = [row for row in rows if not row.is_reference]
-    matched = {id(row.reference) for row in others}
-    left = [row for row in rows if row.is_reference and id(row.case) not in matched] if others else []
-    devices = {likeness(row.case.key) for row in others} if left else set()
-    return [row for row in left if not any(are_alike(of_device, likeness(row.case.key)) for of_device in devices)]
+    device_rows = [row for row in rows if not row.is_reference]
+    matched = {id(row.reference) for row in device_rows}
+    unmatched = [row for row in rows if row.is_reference and id(row.case) not in matched] if device_rows else []
+    devices = {likeness(row.case.key) for row in device_rows} if unmatched else set()
+    return [row for row in unmatched if not any(are_alike(of_device, likeness(row.case.key)) for of_device in devices)]
 
 
 def _place(row: ComparisonRow) -> tuple[tuple[str, ...], bool, str, float]:
@@ -246,7 +251,7 @@ def _marks(row: ComparisonRow) -> tuple[str, ...]:
     both_energy = case.energy is not None and reference.energy is not None
     around = case.around
     differs = any(" | " in (around.environment[field] or "") for field in ("governor", "kernel", "firmware"))
-    found = {
+    has_mark = {
         **dict.fromkeys(row.relation.marks, True),
         "reference": row.is_reference,
         "current level": case.segment is not None,
@@ -261,7 +266,7 @@ def _marks(row: ComparisonRow) -> tuple[str, ...]:
         "mixed conditions": around.has_several_libraries or len(around.modes) > 1 or differs,
         "alike": latency is not None and latency.outcome == "alike",
     }
-    return tuple(mark for mark in MARKS if found.get(mark))
+    return tuple(mark for mark in MARKS if has_mark.get(mark))
 
 
 def _excludes(case: CaseSummary) -> frozenset[str]:

@@ -63,8 +63,8 @@ def ratios(case: CaseSummary, reference: CaseSummary) -> Ratios:
     for name, entry in JUDGED.items():
         if entry.group == "energy" and not energies_rank(case, reference):
             continue
-        own, other = case.spread(entry.name), reference.spread(entry.name)
-        if own and other and (ratio := _ratio(own.median, other.median)) is not None:
+        figure, other = case.spread(entry.name), reference.spread(entry.name)
+        if figure and other and (ratio := _ratio(figure.median, other.median)) is not None:
             values[name] = ratio
             if not is_itself and (bounds := _ratio_bounds(entry, case, reference)) is not None:
                 intervals[name] = bounds
@@ -82,49 +82,49 @@ def ratios(case: CaseSummary, reference: CaseSummary) -> Ratios:
     return Ratios(values, intervals, low, high, accuracy.reason)
 
 
-def withheld(found: Ratios) -> Ratios:
+def withheld(compared: Ratios) -> Ratios:
     """Return the ratios of a case whose speed is not ranked: only the difference of accuracy."""
-    difference, bounds = found.of(ACCURACY), found.interval(ACCURACY)
+    difference, bounds = compared.of(ACCURACY), compared.interval(ACCURACY)
     values = {} if difference is None else {ACCURACY: difference}
-    return Ratios(values, {} if bounds is None else {ACCURACY: bounds}, accuracy_reason=found.accuracy_reason)
+    return Ratios(values, {} if bounds is None else {ACCURACY: bounds}, accuracy_reason=compared.accuracy_reason)
 
 
 def energies_rank(case: CaseSummary, reference: CaseSummary) -> bool:
     """Return whether both have an energy, at one scope and of one provenance: then the two may be ranked together."""
-    own, other = case.energy, reference.energy
-    return own is not None and other is not None and own.ranks_as == other.ranks_as
+    energy, other = case.energy, reference.energy
+    return energy is not None and other is not None and energy.ranks_as == other.ranks_as
 
 
 def is_one_meter(case: CaseSummary, reference: CaseSummary) -> bool:
     """Return whether one meter measured both, so that its error cancels in the ratio."""
-    own, other = case.energy, reference.energy
-    return own is not None and other is not None and own.sensor == other.sensor and case.device == reference.device
+    energy, other = case.energy, reference.energy
+    return energy is not None and other is not None and energy.sensor == other.sensor and case.device == reference.device
 
 
-def _ratio(own: float, other: float) -> float | None:
-    return own / other if own > 0 and other > 0 else None
+def _ratio(value: float, other: float) -> float | None:
+    return value / other if value > 0 and other > 0 else None
 
 
 def _accuracy_difference(case: CaseSummary, reference: CaseSummary) -> float | None:
-    own, other = case.accuracy, reference.accuracy
-    if own is None or other is None:
+    accuracy, other = case.accuracy, reference.accuracy
+    if accuracy is None or other is None:
         return None
-    return own.value.median - other.value.median if own.measure == other.measure else None
+    return accuracy.value.median - other.value.median if accuracy.measure == other.measure else None
 
 
 def _ratio_bounds(entry: Figure, case: CaseSummary, reference: CaseSummary) -> Bounds | None:
     with_meter = bool(entry.u) and not is_one_meter(case, reference)
-    own, other = (_side(entry, side, with_meter=with_meter) for side in (case, reference))
-    return None if own is None or other is None else interval_of_ratio(*own, *other)
+    bounded, other = (_side(entry, side, with_meter=with_meter) for side in (case, reference))
+    return None if bounded is None or other is None else interval_of_ratio(*bounded, *other)
 
 
 def _side(entry: Figure, side: CaseSummary, *, with_meter: bool) -> tuple[float, Bounds] | None:
     """Return a figure and its bounds; an uncertainty of the meter that is not known leaves none."""
-    found, u = side.spread(entry.name), side.uncertainty(entry.name)
-    if found is None or found.interval is None or (with_meter and u is None):
+    spread, u = side.spread(entry.name), side.uncertainty(entry.name)
+    if spread is None or spread.interval is None or (with_meter and u is None):
         return None
-    bounds = found.interval.low, found.interval.high
-    return found.median, widened_interval(bounds, found.median, u) if with_meter and u is not None else bounds
+    bounds = spread.interval.low, spread.interval.high
+    return spread.median, widened_interval(bounds, spread.median, u) if with_meter and u is not None else bounds
 
 
 @dataclass(frozen=True, slots=True)
@@ -280,7 +280,7 @@ def _basis(sides: Sequence[Spread]) -> str:
 
 def within_of(sides: Sequence[Spread | None]) -> str:
     """Return what neither side sampled, in words: `this day, this board`; two that differ stand against each other, equal ones once."""
-    return " against ".join(dict.fromkeys(one.interval.within for one in sides if one and one.interval and one.interval.within))
+    return " against ".join(dict.fromkeys(side.interval.within for side in sides if side and side.interval and side.interval.within))
 
 
 def _foresight(decision: Decision, sides: Sequence[Spread]) -> str:
@@ -291,8 +291,8 @@ def _foresight(decision: Decision, sides: Sequence[Spread]) -> str:
     reach = max(math.log(bounds[1] / ratio), math.log(ratio / bounds[0]))
     room = abs(abs(math.log(ratio)) - limit)
     least = min(_intervals(sides), key=lambda interval: interval.members)
-    needed = least.members * (reach / room) ** 2 if room > 0 else math.inf
-    if needed > FORESEEN:
+    members = least.members * (reach / room) ** 2 if room > 0 else math.inf
+    if members > FORESEEN:
         return "; with this spread, so close to the limit, no reasonable number of runs would settle it"
-    more = max(1, math.ceil(needed) - least.members)
-    return f"; about {more} more {least.level}{'s' * (more > 1)} on each side would settle it"
+    additional = max(1, math.ceil(members) - least.members)
+    return f"; about {additional} more {least.level}{'s' * (additional > 1)} on each side would settle it"

@@ -99,7 +99,7 @@ def matrix(
     grouped: dict[tuple[RowKey, str], list[CaseSummary]] = {}
     for member in members:
         grouped.setdefault((row_of(member.key), _column(member.newest, across)), []).append(member)
-    unusable = {(row_of(key_of(one.run)), _column(one.run, across)): one.reason for one in refused}
+    unusable = {(row_of(key_of(refused_run.run)), _column(refused_run.run, across)): refused_run.reason for refused_run in refused}
     places = {*grouped, *unusable}
     rows = sorted({row for row, _ in places}, key=lambda row: [(value is not None, value) for value in row])
     columns = sorted({column for _, column in places})
@@ -109,7 +109,7 @@ def matrix(
         for row in rows
         for column in columns
     }
-    aged = {place: _aged(cell, now_ns, stale_days) for place, cell in cells.items()}
+    aged = {position: _aged(cell, now_ns, stale_days) for position, cell in cells.items()}
     for row in rows:
         _mark_best(aged, [(row, column) for column in columns], entry)
     return Matrix(entry, across, tuple(rows), tuple(columns), aged)
@@ -144,7 +144,7 @@ def _of_devices(key: CaseKey, members: Sequence[CaseSummary]) -> CaseSummary:
     if not changed:
         return summarise(CaseRuns(key, runs))
     reason = f"the newest change of level, of {len(changed)} on {len({run.device for run in runs})} devices"
-    segment = CurrentSegment(max(one.since_ns for one in changed), reason, sum(one.earlier for one in changed))
+    segment = CurrentSegment(max(segment.since_ns for segment in changed), reason, sum(segment.earlier for segment in changed))
     return summarise(CaseRuns(key, runs, segment))
 
 
@@ -155,18 +155,18 @@ def _cell(cases: Sequence[CaseSummary], by_model: dict[str, list[CaseSummary]], 
     ranked = [case for case, why in gates if why is None]
     if not ranked:
         return MatrixCell("below accuracy gate", cases[0], reason=gates[0][1], devices=_devices(cases[0]))
-    shown = [(case, spread) for case in ranked if (spread := case.spread(figure.name))]
-    if not shown:
+    candidates = [(case, spread) for case in ranked if (spread := case.spread(figure.name))]
+    if not candidates:
         return MatrixCell("no figure", ranked[0], reason=_why_none(ranked[0], figure), devices=_devices(ranked[0]))
     # Classes of energy do not rank with each other.
-    classes = {id(case): case.energy.ranks_as for case, _ in shown if figure.group == "energy" and case.energy}
+    classes = {id(case): case.energy.ranks_as for case, _ in candidates if figure.group == "energy" and case.energy}
 
     def order(member: tuple[CaseSummary, Spread]) -> tuple[tuple[bool, int], bool, float]:
         case, spread = member
         energy = classes.get(id(case))
         return energy.preference if energy else (False, 0), case.suspect > 0, _rank(case, figure, spread.median)
 
-    case, spread = min(shown, key=order)
+    case, spread = min(candidates, key=order)
     return MatrixCell("measured", case, spread, classes.get(id(case)), devices=_devices(case))
 
 
@@ -199,13 +199,13 @@ def _aged(cell: MatrixCell, now_ns: int, stale_days: int) -> MatrixCell:
 def _mark_best(cells: dict[tuple[RowKey, str], MatrixCell], places: Iterable[tuple[RowKey, str]], figure: Figure) -> None:
     """Mark the best cell of a row, of energies in each class: those of different classes do not rank together."""
     by_class: dict[EnergyClass | None, list[tuple[float, tuple[RowKey, str]]]] = {}
-    for place in places:
-        cell = cells[place]
+    for position in places:
+        cell = cells[position]
         if cell.figure is not None and cell.case is not None and not cell.case.suspect:
-            by_class.setdefault(cell.energy, []).append((_rank(cell.case, figure, cell.figure.median), place))
-    for found in by_class.values():
-        if len(found) > 1:
-            _, best = min(found)
+            by_class.setdefault(cell.energy, []).append((_rank(cell.case, figure, cell.figure.median), position))
+    for ranked in by_class.values():
+        if len(ranked) > 1:
+            _, best = min(ranked)
             cells[best] = replace(cells[best], is_best=True)
 
 
@@ -227,20 +227,20 @@ class MatrixCoverage(msgspec.Struct, frozen=True):
     gaps: tuple[CoverageGap, ...]
 
 
-def coverage(found: Matrix) -> MatrixCoverage:
+def coverage(matrix: Matrix) -> MatrixCoverage:
     """Return the coverage of a matrix, the gaps by state, then row and column."""
-    states: Counter[str] = Counter(cell.state for cell in found.cells.values())
+    states: Counter[str] = Counter(cell.state for cell in matrix.cells.values())
     gaps = [
-        CoverageGap(row_name(found, row), column, cell.state, cell.age_days, cell.reason)
-        for (row, column), cell in found.cells.items()
+        CoverageGap(row_name(matrix, row), column, cell.state, cell.age_days, cell.reason)
+        for (row, column), cell in matrix.cells.items()
         if cell.state != "measured"
     ]
-    return MatrixCoverage(len(found.cells), dict(states), tuple(sorted(gaps, key=lambda gap: (gap.state, gap.row, gap.column))))
+    return MatrixCoverage(len(matrix.cells), dict(states), tuple(sorted(gaps, key=lambda gap: (gap.state, gap.row, gap.column))))
 
 
-def row_name(found: Matrix, row: RowKey) -> str:
+def row_name(matrix: Matrix, row: RowKey) -> str:
     """Return a row as people call it; of a language model its data are the numbers of its tokens."""
-    cases = (found.cells[row, column].case for column in found.columns)
+    cases = (matrix.cells[row, column].case for column in matrix.columns)
     lengths = next((case.newest.dataset.name for case in cases if case and case.generates), None)
     parts = [row.model, *([row.served_model] if row.served_model else []), row.precision_class, row.scenario]
     parts += [f"{row.samples_per_query} a query"] if row.samples_per_query else []

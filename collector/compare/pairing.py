@@ -33,9 +33,9 @@ def _shown(field: IdentityField, case: CaseSummary) -> str:
 
 def _why_none(field: IdentityField, case: CaseSummary, references: Sequence[CaseSummary]) -> str:
     """Return the reason why none of `references`, which differ in the field, is like `case`."""
-    theirs = ", ".join(dict.fromkeys(_shown(field, reference) for reference in references)) or "no usable run"
+    values = ", ".join(dict.fromkeys(_shown(field, reference) for reference in references)) or "no usable run"
     wording = field.likeness.wording if field.likeness else ""
-    return f"no reference {wording}: this is {_shown(field, case)}, the reference has {theirs}"
+    return f"no reference {wording}: this is {_shown(field, case)}, the reference has {values}"
 
 
 class References:
@@ -66,11 +66,11 @@ class References:
             self._paired[kind] = best, _choice(case, best, alike)
         return self._paired[kind]
 
-    def _narrowed(self, own: tuple[object, ...]) -> tuple[Sequence[CaseSummary], IdentityField | None]:
+    def _narrowed(self, shared: tuple[object, ...]) -> tuple[Sequence[CaseSummary], IdentityField | None]:
         """Return the references that are alike, and None; or those alike in all before a field in which none is, and the field."""
         alike = self._likenesses
-        for place, (field, _) in enumerate(LIKENESSES):
-            narrowed = [one for one in alike if agree(own[place], one[1][place])]
+        for index, (field, _) in enumerate(LIKENESSES):
+            narrowed = [candidate for candidate in alike if agree(shared[index], candidate[1][index])]
             if not narrowed:
                 return [reference for reference, _ in alike], field
             alike = narrowed
@@ -104,13 +104,13 @@ def _choice(case: CaseSummary, best: CaseSummary, alike: Sequence[CaseSummary]) 
     among = f"; the first of {ties} such by verdict, settings and p50" if ties > 1 else ""
     if _same_kind(case, best):
         return f"same precision and runtime{among}"
-    wanted = f"the reference has no {case.key.precision} on {case.key.runtime}"
+    missing = f"the reference has no {case.key.precision} on {case.key.runtime}"
     highest = max(PRECISION_BITS.get(reference.key.precision, 0) for reference in alike)
     if PRECISION_BITS.get(best.key.precision, 0) < highest:
         rule = "the same class of precision"
     else:
         rule = "the only kind there is" if len(alike) == ties else "the highest precision there is"
-    return f"{rule} ({best.key.precision} on {best.key.runtime}{among}): {wanted}"
+    return f"{rule} ({best.key.precision} on {best.key.runtime}{among}): {missing}"
 
 
 class CaseDifference(msgspec.Struct, frozen=True):
@@ -131,8 +131,8 @@ class NearestCase(msgspec.Struct, frozen=True):
 
     def words(self) -> str:
         """Return in a sentence what to measure."""
-        what = "; ".join(f"{one.what}: {one.own}, there {one.nearest}" for one in self.differs_in)
-        return f"nearest to {self.case} is {self.reference}, which differs in {what}"
+        differences = "; ".join(f"{difference.what}: {difference.own}, there {difference.nearest}" for difference in self.differs_in)
+        return f"nearest to {self.case} is {self.reference}, which differs in {differences}"
 
 
 def nearest(case: CaseSummary, references: Sequence[CaseSummary]) -> NearestCase | None:

@@ -60,23 +60,25 @@ def interval_of_points(points: Sequence[RunPoint]) -> MedianInterval | None:
     if any(point.value <= 0 for point in points):
         return None
     level, values = _members(points)
-    found = median_interval(values)
-    if found is None:
+    interval = median_interval(values)
+    if interval is None:
         return None
     # Where members count unequally the median over all runs, which is what is shown, may lie outside of what is over days or devices.
     middle = median(point.value for point in points)
-    bounds = min(found.low, middle), max(found.high, middle)
+    bounds = min(interval.low, middle), max(interval.high, middle)
     if (apart := _apart(points)) > 0:
         bounds = widened_interval(bounds, middle, middle * math.expm1(_TWO_APART * apart))
     devices, days = {point.device for point in points}, {point.day for point in points}
     return MedianInterval(*bounds, level, len(values), len(devices), len(days), len(points))
 
 
-def interval_of_ratio(own: float, own_bounds: tuple[float, float], other: float, other_bounds: tuple[float, float]) -> tuple[float, float]:
-    """Return the bounds of `own` / `other`, which always hold the ratio itself; all are > 0."""
-    below = math.hypot(_reach(own_bounds[0], own), _reach(other, other_bounds[1]))
-    above = math.hypot(_reach(own, own_bounds[1]), _reach(other_bounds[0], other))
-    return own / other * math.exp(-below), own / other * math.exp(above)
+def interval_of_ratio(
+    value: float, own_bounds: tuple[float, float], other: float, other_bounds: tuple[float, float]
+) -> tuple[float, float]:
+    """Return the bounds of `value` / `other`, which always hold the ratio itself; all are > 0."""
+    below = math.hypot(_reach(own_bounds[0], value), _reach(other, other_bounds[1]))
+    above = math.hypot(_reach(value, own_bounds[1]), _reach(other_bounds[0], other))
+    return value / other * math.exp(-below), value / other * math.exp(above)
 
 
 def widened_interval(bounds: tuple[float, float], value: float, u_value: float) -> tuple[float, float]:
@@ -140,9 +142,9 @@ def point_of(run: RunRecord, value: float) -> RunPoint:
     return RunPoint(value, run.device, run.started_at_ns // NS_PER_DAY)
 
 
-def median_of(found: Spread | None) -> float | None:
+def median_of(spread: Spread | None) -> float | None:
     """Return the median, None where there is no spread."""
-    return found.median if found else None
+    return spread.median if spread else None
 
 
 def of_one_kind(runs: Sequence[RunRecord], group: Group) -> tuple[list[RunRecord], list[LeftOut]]:

@@ -64,9 +64,9 @@ class AccuracySummary:
 
 def accuracy_of(runs: Sequence[RunRecord]) -> tuple[AccuracySummary | None, str | None, list[LeftOut]]:
     """Return the accuracy of the runs of a case (oldest first), or why there is none, and what is left out of it."""
-    kept, left_out = of_one_kind(runs, "accuracy")
-    scores = [run.accuracy for run in kept if run.accuracy is not None]
-    value = of_points([point_of(run, score.value) for run, score in zip(kept, scores, strict=True)])
+    scored, left_out = of_one_kind(runs, "accuracy")
+    scores = [run.accuracy for run in scored if run.accuracy is not None]
+    value = of_points([point_of(run, score.value) for run, score in zip(scored, scores, strict=True)])
     if value is None:
         reasons = distinct([*(run.accuracy_reason for run in runs), *(entry.reason for entry in left_out)])
         return None, "; ".join(reasons) or "not scored", left_out
@@ -96,14 +96,14 @@ class EnergySummary:
 
 def energy_of(runs: Sequence[RunRecord]) -> tuple[EnergySummary | None, str | None, list[LeftOut]]:
     """Return what the energies of a case are (runs oldest first), or why there are none, and what is left out."""
-    kept, left_out = of_one_kind(runs, "energy")
-    energies = [run.energy for run in kept if run.energy is not None]
+    metered, left_out = of_one_kind(runs, "energy")
+    energies = [run.energy for run in metered if run.energy is not None]
     if not energies:
         reasons = distinct([*(run.energy_reason for run in runs), *map(_estimate, runs), *(entry.reason for entry in left_out)])
         return None, "; ".join(reasons) or "not measured", left_out
     newest = energies[-1]
     net_state = next((energy.net_state for energy in energies if energy.net_state != "resolved"), "resolved")
-    provenance = energy_provenance(kept[-1]) or ""
+    provenance = energy_provenance(metered[-1]) or ""
     return EnergySummary(provenance, newest.sensor, newest.scope, newest.excludes, net_state), None, left_out
 
 
@@ -274,11 +274,11 @@ def _figures(runs: Sequence[RunRecord]) -> tuple[dict[str, Spread], dict[str, fl
         valued = [(run, float(value)) for run in members[entry.group] if (value := entry.value(run)) is not None]
         if entry.needs_all and len(valued) < len(members[entry.group]):
             continue
-        if found := of_points([point_of(run, value) for run, value in valued]):
-            spreads[entry.name] = found
-        known = [reader(entry.u)(run) for run, _ in valued] if entry.u else []
-        if known and None not in known:
-            uncertainties[entry.name] = max(known)
+        if spread := of_points([point_of(run, value) for run, value in valued]):
+            spreads[entry.name] = spread
+        known_u = [reader(entry.u)(run) for run, _ in valued] if entry.u else []
+        if known_u and None not in known_u:
+            uncertainties[entry.name] = max(known_u)
     return spreads, uncertainties
 
 

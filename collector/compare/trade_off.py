@@ -19,12 +19,12 @@ def pareto_front(points: Sequence[tuple[float, float]]) -> list[int]:
     A point beats another when it is at least as good in both and better in one; of equal points all stay.
     """
     order = sorted(range(len(points)), key=lambda index: (points[index][0], -points[index][1]))
-    kept: list[int] = []
+    front: list[int] = []
     for index in order:
         cost, gain = points[index]
-        if not kept or gain > points[kept[-1]][1] or (cost, gain) == points[kept[-1]]:
-            kept.append(index)
-    return kept
+        if not front or gain > points[front[-1]][1] or (cost, gain) == points[front[-1]]:
+            front.append(index)
+    return front
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,11 +58,11 @@ def pareto_statuses(points: Sequence[FrontPoint]) -> list[ParetoStatus]:
     """Return what the intervals support: whether a point is dominated whatever the true figures are, optimal, or neither is settled."""
     statuses: list[ParetoStatus] = []
     for point in points:
-        others = [other for other in points if other is not point]
-        if any(_dominates(other.worst, point.best) for other in others):
+        rivals = [other for other in points if other is not point]
+        if any(_dominates(other.worst, point.best) for other in rivals):
             statuses.append("dominated")
         else:
-            is_open = any(_dominates(other.best, point.worst) for other in others)
+            is_open = any(_dominates(other.best, point.worst) for other in rivals)
             statuses.append("possibly Pareto-optimal" if is_open else "Pareto-optimal")
     return statuses
 

@@ -40,33 +40,33 @@ def gather(contents: StoreContents, days: DaysCounted = "current") -> GatheredCa
     return GatheredCases(summaries_of(cases, days), refused)
 
 
-def matrix_rows(found: Matrix) -> list[FlatRow]:
+def matrix_rows(matrix: Matrix) -> list[FlatRow]:
     """Return a flat row for each cell of a matrix."""
-    return [_cell(found, row, column) for row in found.rows for column in found.columns]
+    return [_cell(matrix, row, column) for row in matrix.rows for column in matrix.columns]
 
 
-def trade_off_rows(found: Sequence[TradeOff], cost: Cost) -> list[FlatRow]:
+def trade_off_rows(trade_offs: Sequence[TradeOff], cost: Cost) -> list[FlatRow]:
     """Return a flat row for each place of the trade-offs; `on_front` is whether nothing beats it."""
     rows: list[FlatRow] = []
-    for trade_off in found:
-        names = names_of(place.case.key for place in trade_off.places)
-        for place in trade_off.places:
-            key = place.case.key
+    for trade_off in trade_offs:
+        names = names_of(point.case.key for point in trade_off.places)
+        for point in trade_off.places:
+            key = point.case.key
             rows.append(
                 {
-                    **_case(place.case),
+                    **_case(point.case),
                     "scenario": key.scenario,
                     "dataset_sha256": key.dataset_sha256,
                     "accuracy_metric": trade_off.stage.metric,
-                    "accuracy_value": place.accuracy,
-                    "latency_p50_ms" if cost == "latency" else "energy_gross_mj": place.cost,
+                    "accuracy_value": point.accuracy,
+                    "latency_p50_ms" if cost == "latency" else "energy_gross_mj": point.cost,
                     "energy_scope": trade_off.stage.energy.scope if trade_off.stage.energy else None,
                     "energy_provenance": trade_off.stage.energy.provenance if trade_off.stage.energy else None,
-                    "on_front": place.beaten_by is None,
-                    "beaten_by": names[place.beaten_by.key] if place.beaten_by else None,
-                    "verdict": place.case.verdict,
-                    "runs": len(place.case.runs),
-                    "level_since": place.case.segment.words if place.case.segment else None,
+                    "on_front": point.beaten_by is None,
+                    "beaten_by": names[point.beaten_by.key] if point.beaten_by else None,
+                    "verdict": point.case.verdict,
+                    "runs": len(point.case.runs),
+                    "level_since": point.case.segment.words if point.case.segment else None,
                 }
             )
     return rows
@@ -74,7 +74,7 @@ def trade_off_rows(found: Sequence[TradeOff], cost: Cost) -> list[FlatRow]:
 
 def absent_rows(absent: Sequence[AbsentCase]) -> list[FlatRow]:
     """Return a flat row for each case without a place, with the reason."""
-    return [{**_case(one.case), "reason": one.reason} for one in absent]
+    return [{**_case(case.case), "reason": case.reason} for case in absent]
 
 
 def to_csv(rows: Sequence[FlatRow]) -> str:
@@ -88,15 +88,15 @@ def _case(case: CaseSummary) -> dict[str, Plain]:
     return {name: getattr(key, name) for name in names}
 
 
-def _cell(found: Matrix, row: RowKey, column: str) -> FlatRow:
-    cell = found.cells[row, column]
+def _cell(matrix: Matrix, row: RowKey, column: str) -> FlatRow:
+    cell = matrix.cells[row, column]
     interval = cell.figure.interval if cell.figure else None
     return {
-        "row": row_name(found, row),
-        found.across: column,
+        "row": row_name(matrix, row),
+        matrix.across: column,
         "state": cell.state,
-        "figure": found.figure.choice,
-        "unit": found.figure.unit or None,
+        "figure": matrix.figure.choice,
+        "unit": matrix.figure.unit or None,
         "value": cell.figure.median if cell.figure else None,
         "low": interval.low if interval else None,
         "high": interval.high if interval else None,

@@ -181,10 +181,10 @@ def _fault(constants: Constants) -> str | None:
         return f"link.rtt_ms {constants.link.rtt_ms} goes from worst to best: give the best first"
     for name, network in constants.network.items():
         has = (network.kwh_per_gb is not None, network.w_per_mbit_per_s is not None)
-        needed = "kwh_per_gb" if network.kind == "average" else "w_per_mbit_per_s"
-        if has != (needed == "kwh_per_gb", needed == "w_per_mbit_per_s"):
-            return f"network.{name} is {network.kind}: give {needed} and nothing else"
-    stated = constants.stated.datacenter
-    if stated and stated.idle_w > stated.max_w:
-        return f"stated.datacenter idles at {stated.idle_w:g} W, above its {stated.max_w:g} W at full load"
+        required = "kwh_per_gb" if network.kind == "average" else "w_per_mbit_per_s"
+        if has != (required == "kwh_per_gb", required == "w_per_mbit_per_s"):
+            return f"network.{name} is {network.kind}: give {required} and nothing else"
+    server = constants.stated.datacenter
+    if server and server.idle_w > server.max_w:
+        return f"stated.datacenter idles at {server.idle_w:g} W, above its {server.max_w:g} W at full load"
     return None

@@ -53,54 +53,55 @@ def proofs(part: ServerAnalysis, edge: EdgeSide) -> list[str]:
 def break_even_lines(part: ServerAnalysis, edge: EdgeSide) -> list[str]:
     """Return the break-evens for each estimate of the network."""
     return [
-        f"{one.network}: {_utilisation(one.utilisation_ratio)}; {_rate(one, edge)}; {_bytes(one.sent_bytes)}" for one in part.break_evens
+        f"{even.network}: {_utilisation(even.utilisation_ratio)}; {_rate(even, edge)}; {_bytes(even.sent_bytes)}"
+        for even in part.break_evens
     ]
 
 
 def cautions(analysis: Analysis) -> list[str]:
     """Return what to know before trusting it."""
     edge = analysis.edge
-    found = [f"the edge's {edge.why_no_idle}: no net energy and no request rate; gross energy is at full speed"] if edge.why_no_idle else []
+    texts = [f"the edge's {edge.why_no_idle}: no net energy and no request rate; gross energy is at full speed"] if edge.why_no_idle else []
     sides: list[EdgeSide | ServerSide] = [edge, *(part.server for part in analysis.parts)]
-    found += [
+    texts += [
         f"{side.name}: {side.provenance}, not measured; the same holds for every figure derived from it"
         for side in sides
         if side.provenance != "measured"
     ]
-    return [*found, *(f"{side.name}: {caution}" for side in sides for caution in side.cautions)]
+    return [*texts, *(f"{side.name}: {caution}" for side in sides for caution in side.cautions)]
 
 
-def band_text(found: Band, unit: str) -> str:
+def band_text(band: Band, unit: str) -> str:
     """Return `12.3 mJ (11 to 14)`."""
-    return f"{figures.significant(found.value)} {unit} ({figures.span(found.low, found.high)})"
+    return f"{figures.significant(band.value)} {unit} ({figures.span(band.low, band.high)})"
 
 
-def _utilisation(found: Band) -> str:
-    if found.low > 1:
+def _utilisation(band: Band) -> str:
+    if band.low > 1:
         return "the edge wins at any utilisation"
-    if math.isinf(found.high) or found.high > 1:
-        return f"the datacenter wins from a utilisation of {found.low:.1%} or, at the other end of the bands, never"
-    return f"the datacenter wins from a utilisation of {found.value:.1%} ({found.low:.1%} to {found.high:.1%})"
+    if math.isinf(band.high) or band.high > 1:
+        return f"the datacenter wins from a utilisation of {band.low:.1%} or, at the other end of the bands, never"
+    return f"the datacenter wins from a utilisation of {band.value:.1%} ({band.low:.1%} to {band.high:.1%})"
 
 
-def _rate(one: BreakEven, edge: EdgeSide) -> str:
-    found = one.rate_per_s
-    if found is None:
+def _rate(even: BreakEven, edge: EdgeSide) -> str:
+    rate_per_s = even.rate_per_s
+    if rate_per_s is None:
         return "request rate unknown without idle power"
-    most = edge.rate_per_s.value
-    if found.low > most:
-        return f"the datacenter wins at every rate the edge can reach ({figures.significant(most)} per s)"
-    if found.high > most:
-        return f"the edge wins from {figures.significant(found.low)} per s or, at the other end of the bands, at no rate it can reach"
-    return f"the edge wins from {figures.span(found.low, found.high)} per s"
+    highest_per_s = edge.rate_per_s.value
+    if rate_per_s.low > highest_per_s:
+        return f"the datacenter wins at every rate the edge can reach ({figures.significant(highest_per_s)} per s)"
+    if rate_per_s.high > highest_per_s:
+        return f"the edge wins from {figures.significant(rate_per_s.low)} per s or, at the other end of the bands, at no rate it can reach"
+    return f"the edge wins from {figures.span(rate_per_s.low, rate_per_s.high)} per s"
 
 
-def _bytes(found: Band) -> str:
-    if found.high <= 0:
+def _bytes(band: Band) -> str:
+    if band.high <= 0:
         return "the edge wins with any request"
-    if found.low <= 0:
-        return f"the edge wins from {figures.significant(found.high)} bytes a request, or with any"
-    return f"the edge wins from {figures.span(found.low, found.high)} bytes a request"
+    if band.low <= 0:
+        return f"the edge wins from {figures.significant(band.high)} bytes a request, or with any"
+    return f"the edge wins from {figures.span(band.low, band.high)} bytes a request"
 
 
 Document = dict[str, object]
@@ -133,13 +134,13 @@ def millions(part: ServerAnalysis, constants: Constants, grid: str) -> list[tupl
     return [(cell, million("datacenter", cell.other, (cell.utilisation_ratio or 1.0) * full, constants, grid)) for cell in part.gross]
 
 
-def plain(found: object) -> object:
+def plain(value: object) -> object:
     """Return dataclasses as dictionaries, and what is not finite as null."""
-    if is_dataclass(found) and not isinstance(found, type):
-        return {one.name: plain(getattr(found, one.name)) for one in fields(found)}
-    if isinstance(found, float):
-        return found if math.isfinite(found) else None
-    return [plain(one) for one in found] if isinstance(found, list | tuple) else found
+    if is_dataclass(value) and not isinstance(value, type):
+        return {field.name: plain(getattr(value, field.name)) for field in fields(value)}
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    return [plain(member) for member in value] if isinstance(value, list | tuple) else value
 
 
 def response_times(part: ServerAnalysis, constants: Constants, sent_bytes: float) -> list[tuple[float, Band]]:
@@ -171,11 +172,11 @@ def _part(analysis: Analysis, part: ServerAnalysis, constants: Constants, sent_b
         "net": [
             {**_fields(cell), "request_net_with_network_mj_per_output_token": _per_output_token(cell.other, tokens)} for cell in part.net
         ],
-        "break_even": [plain(one) for one in part.break_evens],
+        "break_even": [plain(even) for even in part.break_evens],
         "proof": proofs(part, analysis.edge),
         "per_million": [
-            {"utilisation_ratio": cell.utilisation_ratio, "network": cell.network, **_fields(found)}
-            for cell, found in millions(part, constants, grid)
+            {"utilisation_ratio": cell.utilisation_ratio, "network": cell.network, **_fields(cost)}
+            for cell, cost in millions(part, constants, grid)
         ],
         "response": [
             {"utilisation_ratio": share, "response_ms": plain(answer)} for share, answer in response_times(part, constants, sent_bytes)
@@ -187,5 +188,5 @@ def _per_output_token(request: Band | None, tokens: TokenWorkload | None) -> obj
     return plain(tokens.per_output_token(request)) if request and tokens else None
 
 
-def _fields(found: Million | AnalysisCell) -> Document:
-    return {one.name: plain(getattr(found, one.name)) for one in fields(found)}
+def _fields(content: Million | AnalysisCell) -> Document:
+    return {field.name: plain(getattr(content, field.name)) for field in fields(content)}

@@ -48,13 +48,13 @@ def through(formula: Callable[..., float], *inputs: Band) -> Band:
 
     The corners are wider than independent errors would be together: a statement over the whole band holds for every mixture within it.
     """
-    corners = [formula(*corner) for corner in itertools.product(*((one.low, one.high) for one in inputs))]
-    return Band(min(corners), formula(*(one.value for one in inputs)), max(corners))
+    corners = [formula(*corner) for corner in itertools.product(*((band.low, band.high) for band in inputs))]
+    return Band(min(corners), formula(*(band.value for band in inputs)), max(corners))
 
 
 def spanning(bands: Sequence[Band]) -> Band:
     """Return the band from the lowest to the highest of several; its value is between its ends."""
-    return between(min(one.low for one in bands), max(one.high for one in bands))
+    return between(min(band.low for band in bands), max(band.high for band in bands))
 
 
 def edge_mj(idle_w: float, net_mj: float, rate_per_s: float) -> float:
@@ -91,9 +91,9 @@ def break_even_utilisation(edge_mj: Band, network_mj: Band, pue: Band, idle_w: B
     u* = PUE P_idle / (R_max (E_edge - E_network) - PUE (P_max - P_idle)).
     """
 
-    def formula(edge: float, network: float, share: float, idle: float, most: float, rate: float) -> float:
+    def formula(edge: float, network: float, share: float, idle: float, full: float, rate: float) -> float:
         # W: what may be spent on an inference of the edge's cost, less what the server's work alone costs.
-        left_w = rate * (edge - network) / 1000 - share * (most - idle)
+        left_w = rate * (edge - network) / 1000 - share * (full - idle)
         return share * idle / left_w if left_w > 0 else math.inf
 
     return through(formula, edge_mj, network_mj, pue, idle_w, max_w, full_rate_per_s)
@@ -119,8 +119,8 @@ def break_even_sent_bytes(edge_mj: Band, datacenter_mj: Band, mj_per_byte: Band)
 
 def break_even_pue(edge_mj: float, network_mj: float, it_mj: float) -> float | None:
     """Return the PUE above which the edge wins, `it_mj` being what the server's computers draw for an inference; None: at any PUE."""
-    found = (edge_mj - network_mj) / it_mj
-    return found if found >= 1 else None
+    pue = (edge_mj - network_mj) / it_mj
+    return pue if pue >= 1 else None
 
 
 @dataclass(frozen=True, slots=True)

@@ -41,7 +41,7 @@ class ChosenSides:
     notes: tuple[str, ...]
 
 
-def choose_sides(summaries: Sequence[CaseSummary], request: SideRequest, stated: Stated) -> ChosenSides:
+def choose_sides(summaries: Sequence[CaseSummary], request: SideRequest, stated_sides: Stated) -> ChosenSides:
     """Return the sides: what is stated goes before what was measured.
 
     Raises:
@@ -49,12 +49,12 @@ def choose_sides(summaries: Sequence[CaseSummary], request: SideRequest, stated:
         UnavailableError: no case of a side has what is needed; the message names what to measure.
     """
     notes: list[str] = []
-    case = None if stated.edge else _edge_case(summaries, request, notes)
-    edge = stated_edge(stated.edge) if stated.edge else edge_of(case) if case else None
+    case = None if stated_sides.edge else _edge_case(summaries, request, notes)
+    edge = stated_edge(stated_sides.edge) if stated_sides.edge else edge_of(case) if case else None
     if edge is None:
         raise UnavailableError("no edge device has an energy figure: measure one with a power sensor (`edgemeter sensors`)")
-    if stated.datacenter:
-        servers: tuple[ServerSide, ...] = (stated_server(stated.datacenter),)
+    if stated_sides.datacenter:
+        servers: tuple[ServerSide, ...] = (stated_server(stated_sides.datacenter),)
     else:
         servers = _servers(summaries, case, edge.tokens, request, notes)
     for server in servers:
@@ -68,36 +68,36 @@ def _check_work(edge: EdgeSide, server: ServerSide, notes: list[str]) -> None:
     Raises:
         ConfigError: one side's figures are of requests of a language model and the other's are not, or of requests of another kind.
     """
-    mine, theirs = edge.tokens, server.tokens
-    if mine is None and theirs is None:
+    mine, server_tokens = edge.tokens, server.tokens
+    if mine is None and server_tokens is None:
         return
-    if mine is None or theirs is None:
+    if mine is None or server_tokens is None:
         lacking = edge.name if mine is None else server.name
         raise ConfigError(
             f"{lacking} has no tokens, and the other side is a language model: state its requests in --constants with "
             "tokens = { prompt_tokens = 512, output_tokens = 128, precision = 'q4_0', concurrency = 1 }"
         )
-    if unlike := differences(mine, theirs):
+    if unlike := differences(mine, server_tokens):
         raise ConfigError(f"{edge.name} and {server.name} do not do the same work: {'; '.join(unlike)}: compare equal requests")
-    if mine.is_in_process is not None and theirs.is_in_process is not None and mine.is_in_process != theirs.is_in_process:
-        served, own = (server.name, edge.name) if mine.is_in_process else (edge.name, server.name)
-        notes.append(f"{served} answered over HTTP, which its energy contains; {own} generated in the run's process")
+    if mine.is_in_process is not None and server_tokens.is_in_process is not None and mine.is_in_process != server_tokens.is_in_process:
+        served, in_process = (server.name, edge.name) if mine.is_in_process else (edge.name, server.name)
+        notes.append(f"{served} answered over HTTP, which its energy contains; {in_process} generated in the run's process")
 
 
 def _edge_case(summaries: Sequence[CaseSummary], request: SideRequest, notes: list[str]) -> CaseSummary:
     devices = [case for case in summaries if not _is_server(case, request) and case.key.role != "reference"]
-    wanted = [
+    candidates = [
         case
         for case in devices
         if request.model in (None, case.key.model)
         and request.precision in (None, case.key.precision)
         and request.edge in (None, case.key.device)
     ]
-    matching = [case for case in wanted if _has_lengths(case, request)]
+    matching = [case for case in candidates if _has_lengths(case, request)]
     if not matching:
-        there = ", ".join(sorted({f"{case.key.model} on {case.key.device}" for case in devices})) or "none"
-        lengths = f"; lengths: {', '.join(_lengths(wanted))}" if _lengths(wanted) else ""
-        raise ConfigError(f"no device case matches --edge, --model, --precision and the numbers of tokens; available: {there}{lengths}")
+        available = ", ".join(sorted({f"{case.key.model} on {case.key.device}" for case in devices})) or "none"
+        lengths = f"; lengths: {', '.join(_lengths(candidates))}" if _lengths(candidates) else ""
+        raise ConfigError(f"no device case matches --edge, --model, --precision and the numbers of tokens; available: {available}{lengths}")
     why_not = {id(case): case.energy_reason or not_ranked(case, summaries) or why_no_tokens(case) for case in matching}
     sound = [case for case in matching if why_not[id(case)] is None and case.energy is not None]
     if not sound:
@@ -126,8 +126,8 @@ def _has_lengths(case: CaseSummary, request: SideRequest) -> bool:
 
 
 def _lengths(cases: Sequence[CaseSummary]) -> list[str]:
-    found = sorted({(one.prompt_tokens, one.output_tokens) for case in cases if (one := case.newest.generation)})
-    return [f"{prompt}+{output}" for prompt, output in found]
+    lengths = sorted({(generation.prompt_tokens, generation.output_tokens) for case in cases if (generation := case.newest.generation)})
+    return [f"{prompt}+{output}" for prompt, output in lengths]
 
 
 def _check_one_workload(cases: Sequence[CaseSummary]) -> None:
@@ -159,8 +159,10 @@ def _servers(
             else:
                 alike.append(server)
     source = _source(case, alike)
-    others = [server for server in alike if server.energy and server.energy.provenance != source]
-    notes += [f"left out: {named(one.key)}: its energy is {one.energy.provenance}, not {source}" for one in others if one.energy]
+    unlike = [server for server in alike if server.energy and server.energy.provenance != source]
+    notes += [
+        f"left out: {named(server.key)}: its energy is {server.energy.provenance}, not {source}" for server in unlike if server.energy
+    ]
     alike = [server for server in alike if server.energy is None or server.energy.provenance == source]
     like = [server for server in alike if case is None or is_one_class(case, server)]
     best = _best(like, case, summaries, notes)
@@ -183,8 +185,8 @@ def _source(case: CaseSummary | None, servers: Sequence[CaseSummary]) -> str:
     """Return the provenance that the servers' energies must have: the edge's; beside a stated edge measured, if there is one."""
     if case is not None and case.energy is not None:
         return case.energy.provenance
-    found = [one.energy.provenance for one in servers if one.energy]
-    return MEASURED if MEASURED in found or not found else found[0]
+    provenances = [server.energy.provenance for server in servers if server.energy]
+    return MEASURED if MEASURED in provenances or not provenances else provenances[0]
 
 
 def _best(

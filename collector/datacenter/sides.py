@@ -73,20 +73,20 @@ class ServerSide(_Side):
 
 def edge_of(case: CaseSummary) -> EdgeSide | None:
     """Return a measured case as an edge device, None where it has no energy."""
-    found, gross = case.energy, case.gross_mj
-    if found is None or gross is None:
+    energy, gross = case.energy, case.gross_mj
+    if energy is None or gross is None:
         return None
     idle, why = _idle(case)
     resolved = case.spread("energy_net_mj")
     net = _band(resolved, case.uncertainty("energy_net_mj")) if resolved else None
     if idle is not None and net is None:
         # Net energy is lost in the noise of idle power: it is what is left of the gross energy, and may be nothing.
-        left = max(0.0, gross.median - idle.value / case.throughput_per_s.median * 1000)
-        net = Band(0.0, left, left + (case.gross_u_mj or gross.median))
+        remainder_mj = max(0.0, gross.median - idle.value / case.throughput_per_s.median * 1000)
+        net = Band(0.0, remainder_mj, remainder_mj + (case.gross_u_mj or gross.median))
     return EdgeSide(
         **_measured(case),
-        scope=found.scope,
-        excludes=found.excludes,
+        scope=energy.scope,
+        excludes=energy.excludes,
         saturated_mj=_band(gross, case.gross_u_mj),
         idle_w=idle,
         net_mj=net if idle is not None else None,
@@ -97,45 +97,45 @@ def edge_of(case: CaseSummary) -> EdgeSide | None:
 
 def server_of(case: CaseSummary) -> ServerSide | str:
     """Return a measured case as a server, or why it cannot be one."""
-    found, power = case.energy, case.spread("energy_mean_power_w")
-    if found is None or power is None:
+    energy, power = case.energy, case.spread("energy_mean_power_w")
+    if energy is None or power is None:
         return f"no energy: {case.energy_reason}"
     idle, why = _idle(case)
     if idle is None:
         return why or "no idle power"
-    scope: str = found.scope
-    excludes, most = found.excludes, _band(power, _relative_u(case) * power.median)
+    scope: str = energy.scope
+    excludes, mean_w = energy.excludes, _band(power, _relative_u(case) * power.median)
     if other_half := _other_half(case):
         other_scope, excludes, other_idle, other_most = other_half
-        scope = f"{found.scope} + {other_scope}"
-        idle, most = idle.plus(other_idle), most.plus(other_most)
+        scope = f"{energy.scope} + {other_scope}"
+        idle, mean_w = idle.plus(other_idle), mean_w.plus(other_most)
     return ServerSide(
         **_measured(case),
         load="batch-saturated" if case.key.scenario == "offline" else "single stream",
         scope=scope,
         excludes=excludes,
         idle_w=idle,
-        max_w=most,
+        max_w=mean_w,
         cautions=(*_cautions(case), *([UNBATCHED] if case.newest.generation else [])),
     )
 
 
-def stated_edge(stated: StatedEdge) -> EdgeSide:
+def stated_edge(edge: StatedEdge) -> EdgeSide:
     """Return an edge device by stated numbers."""
-    idle, net = exactly(stated.idle_w), exactly(stated.net_mj)
-    saturated = through(lambda watts, mj, per_s: watts / per_s * 1000 + mj, idle, net, exactly(stated.rate_per_s))
-    return EdgeSide(**_stated(stated), saturated_mj=saturated, idle_w=idle, net_mj=net)
+    idle, net = exactly(edge.idle_w), exactly(edge.net_mj)
+    saturated = through(lambda watts, mj, per_s: watts / per_s * 1000 + mj, idle, net, exactly(edge.rate_per_s))
+    return EdgeSide(**_stated(edge), saturated_mj=saturated, idle_w=idle, net_mj=net)
 
 
-def stated_server(stated: StatedDatacenter) -> ServerSide:
+def stated_server(server: StatedDatacenter) -> ServerSide:
     """Return a server by stated numbers."""
-    return ServerSide(**_stated(stated), load="as stated", idle_w=exactly(stated.idle_w), max_w=exactly(stated.max_w))
+    return ServerSide(**_stated(server), load="as stated", idle_w=exactly(server.idle_w), max_w=exactly(server.max_w))
 
 
-def _stated(stated: StatedEdge | StatedDatacenter) -> dict[str, Any]:
+def _stated(side: StatedEdge | StatedDatacenter) -> dict[str, Any]:
     return {
-        "name": f"stated: {stated.source}", "provenance": "stated", "scope": stated.scope, "excludes": (),
-        "rate_per_s": exactly(stated.rate_per_s), "latency_ms": stated.latency_ms, "tokens": stated_workload(stated.tokens),
+        "name": f"stated: {side.source}", "provenance": "stated", "scope": side.scope, "excludes": (),
+        "rate_per_s": exactly(side.rate_per_s), "latency_ms": side.latency_ms, "tokens": stated_workload(side.tokens),
     }  # fmt: skip
 
 
@@ -150,11 +150,11 @@ def _measured(case: CaseSummary) -> dict[str, Any]:
 def _idle(case: CaseSummary) -> tuple[Band | None, str | None]:
     """Return the idle power over the runs whose energy the case has, or why there is none."""
     powers = [(run, watts) for run in _kept(case) if run.energy and (watts := _idle_of(run.energy)) is not None]
-    found = of_points([point_of(run, watts) for run, watts in powers])
-    if found is None:
+    spread = of_points([point_of(run, watts) for run, watts in powers])
+    if spread is None:
         return None, "idle power was not measured: its runs have no idle period before or after"
     # The record gives no uncertainty of idle power; the same meter read it, so the relative uncertainty of the gross energy is used.
-    return _band(found, _relative_u(case) * found.median), None
+    return _band(spread, _relative_u(case) * spread.median), None
 
 
 def _relative_u(case: CaseSummary) -> float:
@@ -169,31 +169,31 @@ def _other_half(case: CaseSummary) -> tuple[str, tuple[str, ...], Band, Band] | 
     """
     if case.energy is None or case.energy.scope not in HALVES:
         return None
-    wanted = [EnergyClass(scope, case.energy.provenance) for scope in HALVES - {case.energy.scope}]
-    found = [(run, other) for run in _kept(case) for other in run.other_energies if _class_of(run, other) in wanted]
-    idle = [point_of(run, watts) for run, other in found if (watts := _idle_of(other)) is not None]
-    most = [point_of(run, other.mean_power_w) for run, other in found]
-    if not len(found) == len(idle) == len(_kept(case)):
+    other_classes = [EnergyClass(scope, case.energy.provenance) for scope in HALVES - {case.energy.scope}]
+    readings = [(run, other) for run in _kept(case) for other in run.other_energies if _class_of(run, other) in other_classes]
+    idle = [point_of(run, watts) for run, other in readings if (watts := _idle_of(other)) is not None]
+    mean = [point_of(run, other.mean_power_w) for run, other in readings]
+    if not len(readings) == len(idle) == len(_kept(case)):
         return None
-    idle_w, max_w = of_points(idle), of_points(most)
+    idle_w, max_w = of_points(idle), of_points(mean)
     if idle_w is None or max_w is None:
         return None
-    other = found[-1][1]
+    other = readings[-1][1]
     relative = other.gross_u_mj / other.gross_mj if other.gross_u_mj is not None and other.gross_mj > 0 else 0.0
     both = dict.fromkeys((*case.energy.excludes, *other.excludes))
-    excludes = tuple(one for one in both if not any(half in one for half in ("processor", "accelerator")))
+    excludes = tuple(excluded for excluded in both if not any(half in excluded for half in ("processor", "accelerator")))
     return other.scope, excludes, _band(idle_w, relative * idle_w.median), _band(max_w, relative * max_w.median)
 
 
 def _cautions(case: CaseSummary) -> tuple[str, ...]:
-    found = ["suspect: at least one run violates a measurement rule"] if case.suspect else []
-    found += ["measured once: its bands do not include run-to-run variation"] if len(case.runs) == 1 else []
-    found += [f"its level changed: only the runs {case.segment.words}, count"] if case.segment else []
+    texts = ["suspect: at least one run violates a measurement rule"] if case.suspect else []
+    texts += ["measured once: its bands do not include run-to-run variation"] if len(case.runs) == 1 else []
+    texts += [f"its level changed: only the runs {case.segment.words}, count"] if case.segment else []
     within = case.gross_mj.interval.within if case.gross_mj and case.gross_mj.interval else ""
-    found += [f"its bands are within {within}: how others differ is not in them"] if within else []
-    found += tokens.cautions() if (tokens := workload_of(case)) else []
+    texts += [f"its bands are within {within}: how others differ is not in them"] if within else []
+    texts += tokens.cautions() if (tokens := workload_of(case)) else []
     unknown = case.energy is not None and case.gross_u_mj is None
-    return tuple(found + (["the uncertainty of its meter is unknown: its bands are too narrow"] if unknown else []))
+    return tuple(texts + (["the uncertainty of its meter is unknown: its bands are too narrow"] if unknown else []))
 
 
 def _kept(case: CaseSummary) -> Sequence[RunRecord]:
@@ -208,11 +208,11 @@ def _class_of(run: RunRecord, energy: Energy) -> EnergyClass:
 
 
 def _idle_of(energy: Energy) -> float | None:
-    known = [watts for watts in (energy.idle_before_w, energy.idle_after_w) if watts is not None]
-    return median(known) if known else None
+    idle_w = [watts for watts in (energy.idle_before_w, energy.idle_after_w) if watts is not None]
+    return median(idle_w) if idle_w else None
 
 
-def _band(found: Spread, u: float | None) -> Band:
+def _band(spread: Spread, u: float | None) -> Band:
     """Return the band of a figure: its interval, or the range where runs are too few for one, and what the meter may be wrong by."""
-    low, high = (found.interval.low, found.interval.high) if found.interval else (found.low, found.high)
-    return Band(max(0.0, min(low, found.median) - (u or 0.0)), found.median, max(high, found.median) + (u or 0.0))
+    low, high = (spread.interval.low, spread.interval.high) if spread.interval else (spread.low, spread.high)
+    return Band(max(0.0, min(low, spread.median) - (u or 0.0)), spread.median, max(high, spread.median) + (u or 0.0))

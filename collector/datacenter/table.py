@@ -75,11 +75,11 @@ def _show_part(analysis: Analysis, part: ServerAnalysis, constants: Constants, s
     print_text(console, "equal where:")
     for line in break_even_lines(part, analysis.edge):
         print_text(console, f"  {line}")
-    found = [one for _, one in millions(part, constants, grid)]
-    money, carbon = spanning([one.electricity for one in found]), spanning([one.carbon_g for one in found])
+    costs = [cost for _, cost in millions(part, constants, grid)]
+    money, carbon = spanning([cost.electricity for cost in costs]), spanning([cost.carbon_g for cost in costs])
     currency = constants.tariff.datacenter.currency
     spent = f"{currency} {figures.span(money.low, money.high)} of electricity"
-    hardware = [one.hardware for one in found if one.hardware is not None]
+    hardware = [cost.hardware for cost in costs if cost.hardware is not None]
     spent += f", {figures.span(min(hardware), max(hardware))} of hardware" if hardware else ""
     print_text(console, f"a million there, with the network: {spent}, {figures.span(carbon.low, carbon.high)} g CO2e ({grid})")
     for share, answer in response_times(part, constants, sent_bytes):

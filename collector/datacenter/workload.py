@@ -49,30 +49,30 @@ class TokenWorkload:
 
 def workload_of(case: CaseSummary) -> TokenWorkload | None:
     """Return what a request of a measured case is; None of a model that generates nothing."""
-    found = case.newest.generation
-    if found is None:
+    generation = case.newest.generation
+    if generation is None:
         return None
     counted = {run.generation.counts for run in case.runs if run.generation}
     return TokenWorkload(
-        prompt_tokens=found.prompt_tokens,
-        output_tokens=found.output_tokens,
+        prompt_tokens=generation.prompt_tokens,
+        output_tokens=generation.output_tokens,
         precision=case.key.precision,
         concurrency=max((run.load.in_flight_max or 1 for run in case.runs if run.load), default=1),
-        counts="estimated" if "estimated" in counted else found.counts,
-        prompts=found.prompts,
-        sampling=found.sampling,
-        ends_at=found.ends_at,
-        speculative=found.speculative or "none",
-        kv_type=found.model.kv_type,
-        is_in_process=found.is_local,
+        counts="estimated" if "estimated" in counted else generation.counts,
+        prompts=generation.prompts,
+        sampling=generation.sampling,
+        ends_at=generation.ends_at,
+        speculative=generation.speculative or "none",
+        kv_type=generation.model.kv_type,
+        is_in_process=generation.is_local,
     )
 
 
-def stated_workload(stated: StatedTokens | None) -> TokenWorkload | None:
+def stated_workload(tokens: StatedTokens | None) -> TokenWorkload | None:
     """Return what a request is by stated numbers."""
-    if stated is None:
+    if tokens is None:
         return None
-    return TokenWorkload(stated.prompt_tokens, stated.output_tokens, stated.precision, stated.concurrency, "stated")
+    return TokenWorkload(tokens.prompt_tokens, tokens.output_tokens, tokens.precision, tokens.concurrency, "stated")
 
 
 def why_no_tokens(case: CaseSummary) -> str | None:
@@ -85,11 +85,11 @@ def why_no_tokens(case: CaseSummary) -> str | None:
 
 def differences(edge: TokenWorkload, server: TokenWorkload) -> list[str]:
     """Return in what the work differs, in words; what is not known of one side is no difference, but an unknown quantisation is."""
-    pairs = [(what, getattr(edge, name), getattr(server, name)) for name, what in _COMPARED.items()]
+    pairs = [(title, getattr(edge, name), getattr(server, name)) for name, title in _COMPARED.items()]
     return [
-        f"{what} {mine}, there {theirs}"
-        for what, mine, theirs in pairs
-        if mine is not None and theirs is not None and (mine != theirs or mine == UNKNOWN)
+        f"{title} {mine}, there {server_value}"
+        for title, mine, server_value in pairs
+        if mine is not None and server_value is not None and (mine != server_value or mine == UNKNOWN)
     ]
 
 

@@ -51,13 +51,13 @@ class LedgerHistory:
         UnavailableError: the index cannot be written.
     """
 
-    def __init__(self, place: LedgerPlace, index: Path | None = None, progress: Progress = lambda *_: None) -> None:
-        self._path = index or index_path(place)
+    def __init__(self, ledger: LedgerPlace, index: Path | None = None, progress: Progress = lambda *_: None) -> None:
+        self._path = index or index_path(ledger)
         with self._mapped():
             self._connection = connect_index(self._path)
         try:
             with self._mapped():
-                IndexRefresher(self._connection, LedgerSource(place), progress).take_in()
+                IndexRefresher(self._connection, LedgerSource(ledger), progress).take_in()
                 self._read()
         except BaseException:
             self.close()
@@ -67,10 +67,10 @@ class LedgerHistory:
         self._series: dict[SeriesKey, tuple[int, int]] = {}
         self._types: dict[SeriesKey, tuple[int, int]] = {}
         # Of which runs a result is, is said by the versions from before they were read.
-        for text, number, version, newest, place in self._connection.execute(
+        for text, number, version, newest, sort_key in self._connection.execute(
             "SELECT key, series, version, newest, place FROM series ORDER BY place"
         ):
-            if not place:
+            if not sort_key:
                 self._types[_key(text)] = number, version
             elif newest:
                 self._series[_key(text)] = number, version
@@ -85,12 +85,12 @@ class LedgerHistory:
         self._facts = {number: CommonFacts(texts[text], *kinds) for number, text, *kinds in self._connection.execute(query)}
 
     def _facts_of(self, numbers: Iterable[int]) -> list[CommonFacts]:
-        wanted = list(numbers)
-        if not self._facts.keys() >= set(wanted):
+        requested = list(numbers)
+        if not self._facts.keys() >= set(requested):
             # Another process took in runs since.
             with self._mapped():
                 self._read_facts()
-        return [self._facts[number] for number in wanted]
+        return [self._facts[number] for number in requested]
 
     def close(self) -> None:
         """Close the file."""
@@ -112,29 +112,29 @@ class LedgerHistory:
         """Return the runs of each series since a day, with the figures of these names."""
         numbers = np.array([self._held(key)[0] for key in keys], dtype=np.int64)
         columns = [followed_sql(FOLLOWED[name]) if name in FOLLOWED else name for name in names]
-        asked = f"series, at_ns / {NS_PER_DAY}, verdict = 'valid', fingerprint, {', '.join(columns)}"
+        selected = f"series, at_ns / {NS_PER_DAY}, verdict = 'valid', fingerprint, {', '.join(columns)}"
         parts = []
         for first in range(0, len(numbers), _AT_ONCE):
-            some = numbers[first : first + _AT_ONCE].tolist()
-            where = f"series IN ({', '.join('?' * len(some))}) AND at_ns >= ?"
-            query = f"SELECT {asked} FROM measured WHERE {where} ORDER BY series, at_ns, row"  # noqa: S608 - our own
+            part = numbers[first : first + _AT_ONCE].tolist()
+            where = f"series IN ({', '.join('?' * len(part))}) AND at_ns >= ?"
+            query = f"SELECT {selected} FROM measured WHERE {where} ORDER BY series, at_ns, row"  # noqa: S608 - our own
             with self._mapped():
-                cursor = self._connection.execute(query, (*some, since_day * NS_PER_DAY))
+                cursor = self._connection.execute(query, (*part, since_day * NS_PER_DAY))
                 while rows := cursor.fetchmany(_ROWS):
                     parts.append(np.array(rows, dtype=np.float64))
-        found = np.concatenate([np.zeros((0, 4 + len(names))), *parts])
+        table = np.concatenate([np.zeros((0, 4 + len(names))), *parts])
         # The rows come by the numbers of series; each series is wanted at the place of its key.
         by_number = np.argsort(numbers)
-        place = by_number[np.searchsorted(numbers, found[:, 0], sorter=by_number)]
-        order = np.argsort(place, kind="stable")
-        common, own = np.unique(found[order, 3].astype(np.int64), return_inverse=True)
+        position = by_number[np.searchsorted(numbers, table[:, 0], sorter=by_number)]
+        order = np.argsort(position, kind="stable")
+        common, inverse = np.unique(table[order, 3].astype(np.int64), return_inverse=True)
         return RunColumns(
-            edges=np.searchsorted(place[order], np.arange(len(keys) + 1)),
-            day=found[order, 1].astype(np.int64),
-            is_valid=found[order, 2] > 0,
-            common=own,
+            edges=np.searchsorted(position[order], np.arange(len(keys) + 1)),
+            day=table[order, 1].astype(np.int64),
+            is_valid=table[order, 2] > 0,
+            common=inverse,
             facts=self._facts_of(common.tolist()),
-            figures={name: found[order, 4 + column] for column, name in enumerate(names)},
+            figures={name: table[order, 4 + column] for column, name in enumerate(names)},
         )
 
     def last_day(self, key: SeriesKey) -> int:

@@ -149,10 +149,10 @@ class IndexedCase(NamedTuple):
 
 def decode_case(row: Sequence[Any]) -> IndexedCase:
     """Return the case of a row of its fields, the key as JSON."""
-    number, key, *others = row
+    number, key, *figures = row
     # The same words in ten thousand keys are kept once.
     fields: dict[str, Any] = {name: intern(value) if isinstance(value, str) else value for name, value in _decode_fields(key).items()}
-    return IndexedCase(number, CaseKey(**fields), *others)
+    return IndexedCase(number, CaseKey(**fields), *figures)
 
 
 def index_path(ledger: LedgerPlace) -> Path:
@@ -262,7 +262,7 @@ def code_hash() -> str:
     digest = hashlib.sha256(INDEX_SCHEMA.encode())
     records = [*sorted(Path(record.__file__).parent.glob("record*.py")), Path(figures.__file__), Path(case_identity.__file__)]
     folders = (Path(compare.__file__).parent, Path(trend.__file__).parent, Path(cases.__file__).parent, Path(__file__).parent)
-    for source in (*records, *(one for folder in folders for one in sorted(folder.glob("*.py")))):
+    for source in (*records, *(path for folder in folders for path in sorted(folder.glob("*.py")))):
         digest.update(source.read_bytes())
     return digest.hexdigest()[:16]
 

@@ -53,20 +53,24 @@ class KnownNumbers:
 
     def clear(self) -> None:
         """Forget all."""
-        for known in (self.cases, self.templates, self.common, self.series):
-            known.clear()
+        for numbers in (self.cases, self.templates, self.common, self.series):
+            numbers.clear()
 
 
 class IndexRefresher:
     """Refreshes the index over `connection` from `source`; several processes may do so at once."""
 
     def __init__(
-        self, connection: sqlite3.Connection, source: RecordSource, progress: Progress = lambda *_: None, known: KnownNumbers | None = None
+        self,
+        connection: sqlite3.Connection,
+        source: RecordSource,
+        progress: Progress = lambda *_: None,
+        known_numbers: KnownNumbers | None = None,
     ) -> None:
         self._connection = connection
         self._source = source
         self._progress = progress
-        self._known = KnownNumbers() if known is None else known
+        self._known = KnownNumbers() if known_numbers is None else known_numbers
 
     def refresh(self) -> int:
         """Add new runs, drop removed ones, sum up changed cases; return the row that was reached."""
@@ -79,8 +83,8 @@ class IndexRefresher:
         identity = f"{code_hash()} {self._source.identity()}"
         last = self._source.last_row()
         with self._writing():
-            held, position = self._connection.execute("SELECT identity, position FROM place").fetchone()
-            if held != identity or position > last:
+            stored_identity, position = self._connection.execute("SELECT identity, position FROM place").fetchone()
+            if stored_identity != identity or position > last:
                 empty_index(self._connection, identity)
                 self._known.clear()
         while True:
@@ -119,7 +123,7 @@ class IndexRefresher:
                 series = self._known.series[number, board] = self._series_number(series_of(run))
             figures = figures._replace(fingerprint=self._common_number(run, figures))
             reason = None if figures.is_usable else unusable(run)
-            rows.append((row, number, series, run.session, run.seq, reason, *(figures[place] for place in _OWN_COLUMNS), *figures.values))
+            rows.append((row, number, series, run.session, run.seq, reason, *(figures[column] for column in _OWN_COLUMNS), *figures.values))
             bodies.append((row, pack_record(text, template)))
             newest_of_series[series] = row
             changed.add(number)
@@ -130,7 +134,7 @@ class IndexRefresher:
         self._mark_stale(changed)
         self._mark_changed(newest_of_series)
         reached = int(str(rows[-1][OF_RUN.index("row")]))
-        ids = msgspec.json.encode([one[OF_RUN.index("id")] for one in rows]).decode()
+        ids = msgspec.json.encode([row_values[OF_RUN.index("id")] for row_values in rows]).decode()
         query = "SELECT count(*) FROM json_each(?) CROSS JOIN measured ON measured.id = json_each.value"
         has_repeats = self._connection.execute(query, (ids,)).fetchone()[0] != len(rows)
         update = "UPDATE place SET position = ?, runs = runs + ?, has_repeats = max(has_repeats, ?)"
@@ -140,8 +144,8 @@ class IndexRefresher:
     def _case(self, run: RunRecord, text: bytes) -> tuple[int, bytes]:
         """Return the number of the case of a run, and the record that its others are compressed against."""
         key = key_of(run)
-        found = self._known.cases.get(key)
-        if found is None:
+        numbered = self._known.cases.get(key)
+        if numbered is None:
             template, first = self._template(msgspec.structs.replace(key, device=""), text)
             name = _name_of(key)
             columns = ", ".join(("key", *FACETS, "template"))
@@ -149,17 +153,17 @@ class IndexRefresher:
             insert = f"INSERT OR IGNORE INTO cases ({columns}) VALUES (?, ?, ?, ?, ?, ?, ?, ?)"  # noqa: S608 - our own names
             self._connection.execute(insert, (name, *facets, template))
             number = int(self._connection.execute("SELECT case_number FROM cases WHERE key = ?", (name,)).fetchone()[0])
-            found = self._known.cases[key] = number, first
-        return found
+            numbered = self._known.cases[key] = number, first
+        return numbered
 
     def _template(self, key: CaseKey, text: bytes) -> tuple[int, bytes]:
         """Return the number and the text of the record that those of a case on any device are compressed against."""
-        found = self._known.templates.get(key)
-        if found is None:
+        numbered = self._known.templates.get(key)
+        if numbered is None:
             self._connection.execute("INSERT OR IGNORE INTO templates (name, text) VALUES (?, ?)", (_name_of(key), text))
             number, first = self._connection.execute("SELECT template, text FROM templates WHERE name = ?", (_name_of(key),)).fetchone()
-            found = self._known.templates[key] = number, first
-        return found
+            numbered = self._known.templates[key] = number, first
+        return numbered
 
     def _common_number(self, run: RunRecord, figures: RunFigures) -> int:
         fingerprint = fingerprint_of(run)
@@ -177,14 +181,14 @@ class IndexRefresher:
     def _series_number(self, key: SeriesKey) -> int:
         find = "SELECT series FROM series WHERE key = ?"
         text = msgspec.json.encode(key)
-        found = self._connection.execute(find, (text,)).fetchone()
-        if found is None:
+        row = self._connection.execute(find, (text,)).fetchone()
+        if row is None:
             # Boards of unknown type have no type in common.
             of_type = self._series_number(key.of_type()) if key.device and key.board != UNKNOWN_BOARD else None
-            place = "\x01".join(series_order(key)) if key.device else ""
+            sort_key = "\x01".join(series_order(key)) if key.device else ""
             insert = "INSERT INTO series (key, place, of_type, newest, version) VALUES (?, ?, ?, 0, 0)"
-            return int(self._connection.execute(insert, (text, place, of_type)).lastrowid or 0)
-        return int(found[0])
+            return int(self._connection.execute(insert, (text, sort_key, of_type)).lastrowid or 0)
+        return int(row[0])
 
     def _drop_removed(self) -> None:
         """Drop the runs that the ledger has no more: too old, invalid after all, or stored anew with another row."""
@@ -192,8 +196,8 @@ class IndexRefresher:
         if self._connection.execute(count).fetchone()[0] <= self._source.count():
             return
         with self._writing():
-            own = np.array(self._connection.execute("SELECT row FROM measured").fetchall(), np.int64).ravel()
-            gone = np.setdiff1d(own, np.fromiter(self._source.rows(), np.int64)).tolist()
+            indexed = np.array(self._connection.execute("SELECT row FROM measured").fetchall(), np.int64).ravel()
+            gone = np.setdiff1d(indexed, np.fromiter(self._source.rows(), np.int64)).tolist()
             marks = [(row,) for row in gone]
             find = "SELECT case_number, series FROM measured WHERE row = ?"
             changed = {self._connection.execute(find, row).fetchone() for row in marks}
@@ -207,7 +211,7 @@ class IndexRefresher:
                 self._connection.executemany(query, [(number,) for number, _ in changed])
             self._known.clear()
             (has_repeats,) = self._connection.execute("SELECT count(*) != count(DISTINCT id) FROM measured").fetchone()
-            self._connection.execute("UPDATE place SET runs = ?, has_repeats = ?", (len(own) - len(gone), has_repeats))
+            self._connection.execute("UPDATE place SET runs = ?, has_repeats = ?", (len(indexed) - len(gone), has_repeats))
 
     def _mark_stale(self, numbers: Iterable[int]) -> None:
         self._connection.executemany("INSERT OR IGNORE INTO stale VALUES (?)", [(number,) for number in numbers])
@@ -223,7 +227,7 @@ class IndexRefresher:
     def sum_up(self) -> None:
         """Sum up the cases whose runs changed, in portions, so that others may write in between."""
         (total,) = self._connection.execute("SELECT count(*) FROM stale").fetchone()
-        done = 0
+        completed = 0
         while True:
             with self._writing():
                 query = "SELECT case_number FROM stale ORDER BY case_number LIMIT ?"
@@ -232,8 +236,8 @@ class IndexRefresher:
                 self._connection.executemany("DELETE FROM stale WHERE case_number = ?", [(number,) for number in numbers])
             if not numbers:
                 return
-            done += len(numbers)
-            self._progress("summing up cases", done, max(done, total))
+            completed += len(numbers)
+            self._progress("summing up cases", completed, max(completed, total))
 
     def _sum_up_some(self, numbers: Sequence[int]) -> None:
         fingerprints: dict[int, Fingerprint] = {}
@@ -248,9 +252,9 @@ class IndexRefresher:
         if not runs:
             self._connection.execute("DELETE FROM summaries WHERE case_number = ?", (number,))
             return 0
-        whole, first = CaseRuns(key_of(runs[0]), tuple(runs)), runs[0]
-        now = current_case(whole, start)
-        summaries = *packed_summary(now), *(packed_summary(whole) if now.segment else (None, None))
+        all_days, first = CaseRuns(key_of(runs[0]), tuple(runs)), runs[0]
+        now = current_case(all_days, start)
+        summaries = *packed_summary(now), *(packed_summary(all_days) if now.segment else (None, None))
         values = number, first.started_at_ns, first.session or 0, first.seq or 0, *summaries
         self._connection.execute("INSERT OR REPLACE INTO summaries VALUES (?, ?, ?, ?, ?, ?, ?, ?)", values)
         return now.segment.since_ns if now.segment else 0
@@ -259,13 +263,13 @@ class IndexRefresher:
         """Return the usable runs of a case, oldest first, as the search for its current level reads them."""
         columns = ", ".join((*RUN_COLUMNS, *VALUE_COLUMNS))
         query = f"SELECT text, {columns} FROM measured JOIN common USING (fingerprint) WHERE case_number = ? AND is_usable {_IN_ORDER}"  # noqa: S608
-        found = []
+        points = []
         for text, *row in self._connection.execute(query, (number,)):
             run = run_of_row(row)
             if run.fingerprint not in fingerprints:
                 fingerprints[run.fingerprint] = msgspec.json.decode(text, type=Fingerprint)
-            found.append((level_figures(run._replace(at_ns=run.started_at_ns)), fingerprints[run.fingerprint]))
-        return found
+            points.append((level_figures(run._replace(at_ns=run.started_at_ns)), fingerprints[run.fingerprint]))
+        return points
 
 
 def _name_of(key: CaseKey) -> str:

@@ -62,12 +62,12 @@ def rolled_up(
     worth_runs: int = WORTH_RUNS,
     days: DaysCounted = "current",
     *,
-    whole: bool = True,
+    in_full: bool = True,
 ) -> RolledUp | None:
     """Return the content of `store` from its index, refreshed; None where its runs must be read.
 
-    `days` is whether the current level of each case is summed up or all its days. Unless `whole`, what is not asked for of a summary is not
-    read: for who shows a few of them.
+    `days` is whether the current level of each case is summed up or all its days. Unless `in_full`, what is not asked for of a summary is
+    not read: for who shows a few of them.
 
     That is so for a store that is no ledger, a small ledger, one that holds a run twice, and where no index can be written beside it.
 
@@ -86,7 +86,7 @@ def rolled_up(
     def read_index() -> RolledUp | None:
         with open_index_file(path) as connection:
             IndexRefresher(connection, source, progress).refresh()
-            return _read(connection, path, quarantined, days, whole=whole)
+            return _read(connection, path, quarantined, days, in_full=in_full)
 
     try:
         try:
@@ -102,30 +102,30 @@ def rolled_up(
         return None
 
 
-def keep_index(place: LedgerPlace, worth_runs: int = WORTH_RUNS) -> bool:
+def keep_index(ledger: LedgerPlace, worth_runs: int = WORTH_RUNS) -> bool:
     """Bring the index of a ledger up to date; return whether the ledger is large enough for one."""
-    source = LedgerSource(place)
+    source = LedgerSource(ledger)
     if source.last_row() < worth_runs:
         return False
     # The next reader says what is wrong with the file.
-    with contextlib.suppress(sqlite3.DatabaseError), open_index_file(index_path(place)) as connection:
+    with contextlib.suppress(sqlite3.DatabaseError), open_index_file(index_path(ledger)) as connection:
         IndexRefresher(connection, source).refresh()
     return True
 
 
-def compare_rolled_up(found: RolledUp, reference: str, matters: SmallestDifferences = SmallestDifferences()) -> Comparison:  # noqa: B008 - frozen
+def compare_rolled_up(rolled_up: RolledUp, reference: str, matters: SmallestDifferences = SmallestDifferences()) -> Comparison:  # noqa: B008 - frozen
     """Return the comparison of all cases with `reference`, as `comparison.compare` does; raises as that."""
-    belongs = comparing.reference_cases(found.devices, found.roles, reference)
-    return comparing.of_summaries(found.summaries, belongs, reference, [*found.unreadable, *found.rejected], matters)
+    belongs = comparing.reference_cases(rolled_up.devices, rolled_up.roles, reference)
+    return comparing.of_summaries(rolled_up.summaries, belongs, reference, [*rolled_up.unreadable, *rolled_up.rejected], matters)
 
 
 def _read(
-    connection: sqlite3.Connection, path: Path, quarantined: Sequence[QuarantinedMessage], days: DaysCounted, *, whole: bool
+    connection: sqlite3.Connection, path: Path, quarantined: Sequence[QuarantinedMessage], days: DaysCounted, *, in_full: bool
 ) -> RolledUp | None:
     with transaction(connection), without_garbage_collection():
         if connection.execute("SELECT has_repeats FROM place").fetchone()[0]:
             return None
-        summaries = list(read_summaries(connection, partial(open_index_file, path), days, whole=whole))
+        summaries = list(read_summaries(connection, partial(open_index_file, path), days, in_full=in_full))
         rejected = connection.execute(f"SELECT id, reason {_UNUSABLE.format('')}").fetchall()
         names = connection.execute("SELECT DISTINCT device, json_extract(key, '$.role') FROM cases").fetchall()
         unreadable = left_out_of(quarantined, _HeldRuns(connection)) if quarantined else []
@@ -156,9 +156,9 @@ def rollup_progress() -> Iterator[Progress]:
     with Bars(console=Console(stderr=True), transient=True) as bars:
         tasks: dict[str, TaskID] = {}
 
-        def report(what: str, done: int, total: int) -> None:
-            if what not in tasks:
-                tasks[what] = bars.add_task(what)
-            bars.update(tasks[what], completed=done, total=total)
+        def report(task: str, completed: int, total: int) -> None:
+            if task not in tasks:
+                tasks[task] = bars.add_task(task)
+            bars.update(tasks[task], completed=completed, total=total)
 
         yield report

@@ -48,7 +48,7 @@ class RunIndex:
         if version and self._seen == (version, self.position()):
             return self._seen[1]
         with self._opened() as connection:
-            refresher = IndexRefresher(connection, self.source, lambda _, done, last: progress(done, last), self._known)
+            refresher = IndexRefresher(connection, self.source, lambda _, row, last: progress(row, last), self._known)
             next_s = time.monotonic() + SUM_UP_S
 
             def sum_up_sometimes() -> None:
@@ -95,11 +95,11 @@ class RunIndex:
 
 def open_index(source: RecordSource, path: Path | None = None) -> RunIndex:
     """Return the index of `source` at `path`; by default beside the ledger, or in a folder of its own where that cannot be written."""
-    wanted = path
-    if wanted is None and isinstance(source, LedgerSource):
-        wanted = index_path(source.place)
-    if wanted is not None and _make(wanted):
-        return RunIndex(source, wanted)
+    target = path
+    if target is None and isinstance(source, LedgerSource):
+        target = index_path(source.place)
+    if target is not None and _make(target):
+        return RunIndex(source, target)
     folder = tempfile.TemporaryDirectory(prefix="edgemeter-index-")
     elsewhere = Path(folder.name) / "index.sqlite"
     if path is not None or not _make(elsewhere):

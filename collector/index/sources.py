@@ -79,16 +79,16 @@ class LedgerSource:
     def after(self, row: int, limit: int) -> Iterator[tuple[int, int | None, RunRecord]]:
         """Yield up to `limit` records after `row`."""
         with open_ledger(self.place, "read") as ledger:
-            for held in ledger.records(after_row=row, limit=limit):
-                yield held.row, held.received_ns, held.record
+            for entry in ledger.records(after_row=row, limit=limit):
+                yield entry.row, entry.received_ns, entry.record
 
     def one(self, row: int) -> RunRecord:
         """Return the record of a row with its raw samples."""
         with open_ledger(self.place, "read") as ledger:
-            found = next(iter(ledger.records(with_samples=True, after_row=row - 1, limit=1)), None)
-        if found is None or found.row != row:
+            entry = next(iter(ledger.records(with_samples=True, after_row=row - 1, limit=1)), None)
+        if entry is None or entry.row != row:
             raise UnavailableError(f"row {row} of the ledger {str(self.place)!r} no longer exists: it was deleted because of its age")
-        return found.record
+        return entry.record
 
     def devices(self) -> Sequence[DevicePresence]:
         """Return what devices reported."""

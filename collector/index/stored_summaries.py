@@ -61,11 +61,11 @@ class PartsOfCase(Sequence[Part]):
     @overload
     def __getitem__(self, index: slice) -> Sequence[Part]: ...
     def __getitem__(self, index: int | slice) -> Part | Sequence[Part]:
-        place = index if isinstance(index, int) else index.start if index.stop is index.step is None else None
-        wanted = min(-place, self.length) if place is not None and place < 0 else self.length
-        if len(self._read) < wanted:
+        start = index if isinstance(index, int) else index.start if index.stop is index.step is None else None
+        newest = min(-start, self.length) if start is not None and start < 0 else self.length
+        if len(self._read) < newest:
             with self.opened() as connection:
-                self._read = self.read(connection, self.number, wanted)
+                self._read = self.read(connection, self.number, newest)
         return self._read[index]
 
     def read_newest(self, connection: sqlite3.Connection) -> None:
@@ -90,68 +90,72 @@ class StoredSummary(CaseSummary):
         """Read what the head does not have of the case of this number."""
         query = f"SELECT {self._column} FROM summaries WHERE case_number = ?"  # noqa: S608 - our own names
         (body,) = connection.execute(query, (number,)).fetchone()
-        whole = _unpack_summary(body)
+        summary = _unpack_summary(body)
         for name in _REST:
-            object.__setattr__(self, name, getattr(whole, name))
+            object.__setattr__(self, name, getattr(summary, name))
 
 
-def read_rests(found: Iterable[CaseSummary]) -> None:
+def read_rests(summaries: Iterable[CaseSummary]) -> None:
     """Read at once what a table shows of stored summaries of one store, also their newest runs; others are whole already."""
-    stored = [(one, runs) for one in found if isinstance(one, StoredSummary) and isinstance(runs := one.runs, PartsOfCase)]
+    stored = [
+        (summary, runs) for summary in summaries if isinstance(summary, StoredSummary) and isinstance(runs := summary.runs, PartsOfCase)
+    ]
     if not stored:
         return
     with stored[0][1].opened() as connection:
-        for one, runs in stored:
-            one.read_rest(connection, runs.number)
+        for summary, runs in stored:
+            summary.read_rest(connection, runs.number)
             runs.read_newest(connection)
 
 
 def packed_summary(case: CaseRuns) -> tuple[bytes, bytes]:
     """Return the head of the summary of a case, and the summary without its runs."""
-    found = summarise(case)
-    return _pack(SummaryHead(*(getattr(found, name) for name in _HEAD))), _pack(dataclasses.replace(found, runs=(), run_ids=()))
+    summary = summarise(case)
+    return _pack(SummaryHead(*(getattr(summary, name) for name in _HEAD))), _pack(dataclasses.replace(summary, runs=(), run_ids=()))
 
 
 def read_summaries(
-    connection: sqlite3.Connection, opened: OpenIndex, days: DaysCounted, numbers: Sequence[int] | None = None, *, whole: bool = True
+    connection: sqlite3.Connection, opened: OpenIndex, days: DaysCounted, numbers: Sequence[int] | None = None, *, in_full: bool = True
 ) -> Iterator[CaseSummary]:
     """Yield the summaries of all cases, or of those of the `numbers`, in the order in which each first ran.
 
-    Unless `whole`, what is not asked for of a summary is not read. A case without a usable run has none.
+    Unless `in_full`, what is not asked for of a summary is not read. A case without a usable run has none.
     """
-    head, rest = ("head", "summary") if days == "current" else ("coalesce(head_of_all, head)", "coalesce(summary_of_all, summary)")
+    head, summary_column = (
+        ("head", "summary") if days == "current" else ("coalesce(head_of_all, head)", "coalesce(summary_of_all, summary)")
+    )
     narrowed = "" if numbers is None else "WHERE case_number IN (SELECT value FROM json_each(?))"
     values = () if numbers is None else (msgspec.json.encode(numbers).decode(),)
-    query = f"""SELECT case_number, usable, {rest if whole else head} FROM summaries JOIN cases USING (case_number) {narrowed}
+    query = f"""SELECT case_number, usable, {summary_column if in_full else head} FROM summaries JOIN cases USING (case_number) {narrowed}
     ORDER BY started_at_ns, device, session, seq"""  # noqa: S608 - our own names
     for number, usable, body in connection.execute(query, values):
-        found = _unpack_summary(body) if whole else _unpack_head(body)
-        length = usable - (found.segment.earlier if found.segment else 0)
+        unpacked = _unpack_summary(body) if in_full else _unpack_head(body)
+        length = usable - (unpacked.segment.earlier if unpacked.segment else 0)
         members = {"runs": PartsOfCase(opened, number, length, runs_of), "run_ids": PartsOfCase(opened, number, length, ids_of)}
-        if isinstance(found, CaseSummary):
-            yield dataclasses.replace(found, **members)  # type: ignore[arg-type]
+        if isinstance(unpacked, CaseSummary):
+            yield dataclasses.replace(unpacked, **members)  # type: ignore[arg-type]
             continue
         stored = StoredSummary.__new__(StoredSummary)
-        for name, value in ({name: getattr(found, name) for name in _HEAD} | members | {"_column": rest}).items():
+        for name, value in ({name: getattr(unpacked, name) for name in _HEAD} | members | {"_column": summary_column}).items():
             object.__setattr__(stored, name, value)
         yield stored
 
 
 def of_newest_runs(case: CaseSummary, newest: int) -> CaseSummary:
     """Return the summary of only the newest runs of a stored case, computed because it is not stored."""
-    found = summarise(CaseRuns(case.key, tuple(case.runs[-newest:]), case.segment))
+    summary = summarise(CaseRuns(case.key, tuple(case.runs[-newest:]), case.segment))
     lazy = {
-        name: dataclasses.replace(part, length=len(found.runs), _read=()) for name in ("runs", "run_ids") if (part := getattr(case, name))
+        name: dataclasses.replace(part, length=len(summary.runs), _read=()) for name in ("runs", "run_ids") if (part := getattr(case, name))
     }
-    return dataclasses.replace(found, **lazy)
+    return dataclasses.replace(summary, **lazy)
 
 
 def runs_of(connection: sqlite3.Connection, number: int, newest: int = -1, *, usable: bool = True) -> list[RunRecord]:
     """Return the usable runs of a case (or all), or the newest so many, oldest first, without the fields that the index leaves away."""
-    found = connection.execute("SELECT text FROM cases JOIN templates USING (template) WHERE case_number = ?", (number,)).fetchone()
+    template = connection.execute("SELECT text FROM cases JOIN templates USING (template) WHERE case_number = ?", (number,)).fetchone()
     query = f"SELECT body FROM measured JOIN bodies USING (row) WHERE case_number = ? AND is_usable >= ? {_BACKWARDS}"  # noqa: S608
     bodies = connection.execute(query, (number, usable, newest)).fetchall()
-    return [unpack_record(body, found[0]) for (body,) in reversed(bodies)] if found else []
+    return [unpack_record(body, template[0]) for (body,) in reversed(bodies)] if template else []
 
 
 def ids_of(connection: sqlite3.Connection, number: int, newest: int) -> tuple[str, ...]:

@@ -53,7 +53,7 @@ class KeptImport:
 
 def differences(before: ReferenceImport, now: ReferenceImport) -> str:
     """Return how the results of two files of one round differ."""
-    old, new = ({row.full_key: row for row in one.rows} for one in (before, now))
+    old, new = ({row.full_key: row for row in entry.rows} for entry in (before, now))
     changed = sum(not old[key].is_same(new[key]) for key in old.keys() & new.keys())
     return f"{count(len(new.keys() - old.keys()), 'new result')}, {changed} changed, {len(old.keys() - new.keys())} gone"
 
@@ -78,8 +78,8 @@ class ReferenceStore:
         Raises:
             ConfigError: a file cannot be read.
         """
-        own = self.path / "published.toml"
-        return [*published.read(SAMPLE), *(published.read(own) if own.exists() else [])]
+        path = self.path / "published.toml"
+        return [*published.read(SAMPLE), *(published.read(path) if path.exists() else [])]
 
     def keep_import(
         self, path: Path, parsed: mlperf.ParsedRound, source: str | None, retrieved: str, *, is_verified: bool, replaces: bool = False
@@ -225,8 +225,8 @@ def listing(
     """Return the matching rows of the three kinds."""
     return ReferenceListing(
         [row for case in measured if (row := _measured(case, request))],
-        [row for found in imports for one in found.rows if (row := _imported(found, one, request))],
-        [row for one in published if (row := _published(one, request))],
+        [row for imported in imports for result in imported.rows if (row := _imported(imported, result, request))],
+        [row for figure in published if (row := _published(figure, request))],
     )
 
 
@@ -246,12 +246,18 @@ def _measured(case: CaseSummary, request: ListingRequest) -> ReferenceRow | None
     }
 
 
-def _imported(found: ReferenceImport, row: MlperfRow, request: ListingRequest) -> ReferenceRow | None:
+def _imported(imported: ReferenceImport, row: MlperfRow, request: ListingRequest) -> ReferenceRow | None:
     names = {"model": row.model, "device": f"{row.system} {row.accelerator}", "scenario": row.scenario, "suite": row.suite}
     if not request.holds(names, [row.key, row.id]):
         return None
     fields: ReferenceRow = {"key": row.key, **msgspec.to_builtins(row)}
-    return {**fields, "provenance": "imported", "retrieved": found.retrieved, "source": found.source, "footnote": found.footnote(row)}
+    return {
+        **fields,
+        "provenance": "imported",
+        "retrieved": imported.retrieved,
+        "source": imported.source,
+        "footnote": imported.footnote(row),
+    }
 
 
 def _published(row: PublishedRow, request: ListingRequest) -> ReferenceRow | None:

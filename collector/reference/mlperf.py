@@ -22,38 +22,38 @@ def json_objects(path: Path) -> Iterator[tuple[int, dict[str, object]]]:
     """
     text = _json_text(path)
     decoder = json.JSONDecoder()
-    place = _skip(text, 0)
-    if text[place : place + 1] != "[":
-        raise _refusal(path, text, place, "a JSON list begins with [")
-    place = _skip(text, place + 1)
-    if text[place : place + 1] == "]":
-        _refuse_more(path, text, place + 1)
+    position = _skip(text, 0)
+    if text[position : position + 1] != "[":
+        raise _refusal(path, text, position, "a JSON list begins with [")
+    position = _skip(text, position + 1)
+    if text[position : position + 1] == "]":
+        _refuse_more(path, text, position + 1)
         return
     while True:
-        start = place
+        start = position
         try:
-            found, place = decoder.raw_decode(text, place)
+            value, position = decoder.raw_decode(text, position)
         except json.JSONDecodeError as error:
             raise _refusal(path, text, error.pos, f"{error.msg}: the file is truncated or not JSON") from error
         except RecursionError as error:
             raise _refusal(path, text, start, "nested too deeply") from error
-        if not isinstance(found, dict):
-            raise _refusal(path, text, start, f"expected an object, not {type(found).__name__}")
-        yield _line(text, start), found
-        place = _skip(text, place)
-        after = text[place : place + 1]
+        if not isinstance(value, dict):
+            raise _refusal(path, text, start, f"expected an object, not {type(value).__name__}")
+        yield _line(text, start), value
+        position = _skip(text, position)
+        after = text[position : position + 1]
         if after == "]":
-            _refuse_more(path, text, place + 1)
+            _refuse_more(path, text, position + 1)
             return
         if after != ",":
-            raise _refusal(path, text, place, "the file is truncated: expected , or ]")
-        place = _skip(text, place + 1)
+            raise _refusal(path, text, position, "the file is truncated: expected , or ]")
+        position = _skip(text, position + 1)
 
 
-def _refuse_more(path: Path, text: str, place: int) -> None:
-    place = _skip(text, place)
-    if place < len(text):
-        raise _refusal(path, text, place, "text after the end of the list: give the file as published")
+def _refuse_more(path: Path, text: str, position: int) -> None:
+    position = _skip(text, position)
+    if position < len(text):
+        raise _refusal(path, text, position, "text after the end of the list: give the file as published")
 
 
 def _json_text(path: Path) -> str:
@@ -65,18 +65,18 @@ def _json_text(path: Path) -> str:
         raise ConfigError(f"{str(path)!r} is not UTF-8 text (byte {error.start}): give the JSON file as it was published") from error
 
 
-def _skip(text: str, place: int) -> int:
-    while place < len(text) and text[place] in _SPACE:
-        place += 1
-    return place
+def _skip(text: str, position: int) -> int:
+    while position < len(text) and text[position] in _SPACE:
+        position += 1
+    return position
 
 
-def _line(text: str, place: int) -> int:
-    return text.count("\n", 0, place) + 1
+def _line(text: str, position: int) -> int:
+    return text.count("\n", 0, position) + 1
 
 
-def _refusal(path: Path, text: str, place: int, why: str) -> ConfigError:
-    return ConfigError(f"{str(path)!r}, line {_line(text, place)}: {why}")
+def _refusal(path: Path, text: str, position: int, why: str) -> ConfigError:
+    return ConfigError(f"{str(path)!r}, line {_line(text, position)}: {why}")
 
 
 MlperfMeasure = Literal["samples_per_s", "queries_per_s", "tokens_per_s", "latency_ms"]
@@ -175,12 +175,12 @@ def read(path: Path, *, skip_refused: bool = False) -> ParsedRound:
     refused: list[str] = []
     repeated: list[str] = []
     dropped = 0
-    for line, found in json_objects(path):
+    for line, fields in json_objects(path):
         try:
-            if _number(found, "errors", 0.0) != 0:
+            if _number(fields, "errors", 0.0) != 0:
                 dropped += 1
                 continue
-            row = _row(found, line)
+            row = _row(fields, line)
             before = rows.setdefault(row.full_key, row)
             if before is not row:
                 repeated.append(_repeat(before, row))
@@ -207,27 +207,27 @@ def _repeat(before: MlperfRow, row: MlperfRow) -> str:
     return f"line {row.line}: {row.key} repeats line {before.line}"
 
 
-def _row(found: Mapping[str, object], line: int) -> MlperfRow:
-    given_id = _text(found, "ID", needed=True)
-    unit = _text(found, "Performance_Units", needed=True)
+def _row(fields: Mapping[str, object], line: int) -> MlperfRow:
+    given_id = _text(fields, "ID", is_required=True)
+    unit = _text(fields, "Performance_Units", is_required=True)
     if unit.casefold() not in UNITS:
         raise ConfigError(f"Performance_Units {unit!r} are not known (known: {', '.join(UNITS)})")
     measure, factor = UNITS[unit.casefold()]
-    value = _positive(found, "Performance_Result") * factor
-    power, power_unit = _power(found)
+    value = _positive(fields, "Performance_Result") * factor
+    power, power_unit = _power(fields)
     energy = _energy_mj(measure, value, power, power_unit)
     return MlperfRow(
         id=given_id.removeprefix("v"),
-        round=_round(found, given_id),
-        suite=_suite(found),
-        division=_text(found, "Category", needed=True),
-        availability=_text(found, "Availability"),
-        submitter=_text(found, "Submitter", needed=True),
-        system=_text(found, "System"),
-        model=_text(found, "Model", needed=True),
-        used_model=_text(found, "UsedModel") or None,
-        scenario=_text(found, "Scenario", needed=True),
-        accuracy={name: float(number) for name, number in _METRIC.findall(_text(found, "Accuracy"))},
+        round=_round(fields, given_id),
+        suite=_suite(fields),
+        division=_text(fields, "Category", is_required=True),
+        availability=_text(fields, "Availability"),
+        submitter=_text(fields, "Submitter", is_required=True),
+        system=_text(fields, "System"),
+        model=_text(fields, "Model", is_required=True),
+        used_model=_text(fields, "UsedModel") or None,
+        scenario=_text(fields, "Scenario", is_required=True),
+        accuracy={name: float(number) for name, number in _METRIC.findall(_text(fields, "Accuracy"))},
         measure=measure,
         value=value,
         unit_as_published=unit,
@@ -235,34 +235,34 @@ def _row(found: Mapping[str, object], line: int) -> MlperfRow:
         power_unit=power_unit,
         energy_mj=energy,
         energy_per=None if energy is None else "stream" if power_unit == "millijoules" else _PER[measure],
-        nodes=_count(found, "Nodes"),
-        processor=_text(found, "Processor"),
-        accelerator=_text(found, "Accelerator"),
-        accelerators=_count(found, "a#"),
-        software=_text(found, "Software"),
-        weight_data_types=_text(found, "weight_data_types"),
-        compliance=_text(found, "compliance"),
-        is_inferred=_number(found, "inferred", 0.0) != 0,
-        notes=_text(found, "Notes"),
-        details=_text(found, "Details"),
+        nodes=_count(fields, "Nodes"),
+        processor=_text(fields, "Processor"),
+        accelerator=_text(fields, "Accelerator"),
+        accelerators=_count(fields, "a#"),
+        software=_text(fields, "Software"),
+        weight_data_types=_text(fields, "weight_data_types"),
+        compliance=_text(fields, "compliance"),
+        is_inferred=_number(fields, "inferred", 0.0) != 0,
+        notes=_text(fields, "Notes"),
+        details=_text(fields, "Details"),
         line=line,
     )
 
 
-def _suite(found: Mapping[str, object]) -> str:
-    suite = _text(found, "Suite", needed=True)
+def _suite(fields: Mapping[str, object]) -> str:
+    suite = _text(fields, "Suite", is_required=True)
     if suite.casefold() not in SUITES:
         raise ConfigError(f"Suite {suite!r} is not known (known: {', '.join(SUITES)}): update edgemeter, or import the round of Inference")
     return suite.casefold()
 
 
-def _power(found: Mapping[str, object]) -> tuple[float | None, str | None]:
-    if found.get("Power_Result") in (None, ""):
+def _power(fields: Mapping[str, object]) -> tuple[float | None, str | None]:
+    if fields.get("Power_Result") in (None, ""):
         return None, None
-    unit = _text(found, "Power_Units", needed=True).strip().casefold()
+    unit = _text(fields, "Power_Units", is_required=True).strip().casefold()
     if unit not in POWER_UNITS:
-        raise ConfigError(f"Power_Units {found['Power_Units']!r} are not known (known: Watts, millijoules)")
-    return _positive(found, "Power_Result"), unit
+        raise ConfigError(f"Power_Units {fields['Power_Units']!r} are not known (known: Watts, millijoules)")
+    return _positive(fields, "Power_Result"), unit
 
 
 def _energy_mj(measure: MlperfMeasure, value: float, power: float | None, power_unit: str | None) -> float | None:
@@ -274,23 +274,23 @@ def _energy_mj(measure: MlperfMeasure, value: float, power: float | None, power_
     return None if measure == "latency_ms" else power / value * 1000
 
 
-def _round(found: Mapping[str, object], given_id: str) -> str:
-    matched = _ROUND.match(_text(found, "version")) or _ROUND.match(given_id)
+def _round(fields: Mapping[str, object], given_id: str) -> str:
+    matched = _ROUND.match(_text(fields, "version")) or _ROUND.match(given_id)
     if matched is None:
-        raise ConfigError(f"neither version {found.get('version')!r} nor ID {given_id!r} names a round (v6.0)")
+        raise ConfigError(f"neither version {fields.get('version')!r} nor ID {given_id!r} names a round (v6.0)")
     return f"v{matched[1]}"
 
 
-def _text(found: Mapping[str, object], name: str, *, needed: bool = False) -> str:
-    value = found.get(name)
+def _text(fields: Mapping[str, object], name: str, *, is_required: bool = False) -> str:
+    value = fields.get(name)
     text = "" if value is None else str(value).strip()
-    if needed and not text:
+    if is_required and not text:
         raise ConfigError(f"{name!r} is missing: this is not a row of an MLPerf summary_results.json")
     return text
 
 
-def _number(found: Mapping[str, object], name: str, default: float) -> float:
-    value = found.get(name)
+def _number(fields: Mapping[str, object], name: str, default: float) -> float:
+    value = fields.get(name)
     if value in (None, ""):
         return default
     try:
@@ -299,17 +299,17 @@ def _number(found: Mapping[str, object], name: str, default: float) -> float:
         raise ConfigError(f"{name} {value!r} is not a number") from error
 
 
-def _positive(found: Mapping[str, object], name: str) -> float:
-    value = _number(found, name, math.nan)
+def _positive(fields: Mapping[str, object], name: str) -> float:
+    value = _number(fields, name, math.nan)
     # To Python `true` is the number 1.
-    if not math.isfinite(value) or value <= 0 or isinstance(found.get(name), bool):
-        raise ConfigError(f"{name} {found.get(name)!r} is not a number above 0")
+    if not math.isfinite(value) or value <= 0 or isinstance(fields.get(name), bool):
+        raise ConfigError(f"{name} {fields.get(name)!r} is not a number above 0")
     return value
 
 
-def _count(found: Mapping[str, object], name: str) -> int | None:
+def _count(fields: Mapping[str, object], name: str) -> int | None:
     """Return a count, None where a round leaves it empty; some write 8, some 8.0."""
-    value = _number(found, name, math.nan)
+    value = _number(fields, name, math.nan)
     return int(value) if math.isfinite(value) else None
 
 

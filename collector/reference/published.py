@@ -88,12 +88,12 @@ def read(path: Path) -> list[PublishedRow]:
     except OSError as error:
         raise ConfigError(f"cannot read {str(path)!r}: {error.strerror}") from error
     rows = _from_csv(path, content) if path.suffix.lower() == ".csv" else _from_toml(path, content)
-    seen: set[str] = set()
-    for place, row in rows:
-        why = fault(row) or (f"{row.model} on {row.device} of {row.key} appears twice" if row.id in seen else None)
+    ids: set[str] = set()
+    for position, row in rows:
+        why = fault(row) or (f"{row.model} on {row.device} of {row.key} appears twice" if row.id in ids else None)
         if why:
-            raise ConfigError(f"{str(path)!r}, {place}: {why}")
-        seen.add(row.id)
+            raise ConfigError(f"{str(path)!r}, {position}: {why}")
+        ids.add(row.id)
     return [row for _, row in rows]
 
 

@@ -60,38 +60,53 @@ FOLDED = 24
 PUBLISHED = ("id", "model", "device", "metric", "value", "unit", "runtime", "precision", "conditions", "key")
 
 
-def show(found: ReferenceListing, console: Console, most: int, kind: str | None = None) -> None:
-    """Print the three blocks, or that of one `kind`, of each the first `most` rows."""
+def show(references: ReferenceListing, console: Console, row_limit: int, kind: str | None = None) -> None:
+    """Print the three blocks, or that of one `kind`, of each the first `row_limit` rows."""
     if kind in (None, "measured"):
-        _block(console, "Measured by the same agent in the role reference: ranked together with devices", found.measured, MEASURED, most)
-    if found.imported:
+        _block(
+            console,
+            "Measured by the same agent in the role reference: ranked together with devices",
+            references.measured,
+            MEASURED,
+            row_limit,
+        )
+    if references.imported:
         notes = Notes()
-        shown = [{**row, "id": f"{row['id']} [{notes.cite(str(row['footnote']))}]"} for row in found.imported[:most]]
-        _block(console, "MLPerf\N{TRADE MARK SIGN} Inference, official results, not ranked", shown, IMPORTED, most, len(found.imported))
+        cited = [{**row, "id": f"{row['id']} [{notes.cite(str(row['footnote']))}]"} for row in references.imported[:row_limit]]
+        _block(
+            console,
+            "MLPerf\N{TRADE MARK SIGN} Inference, official results, not ranked",
+            cited,
+            IMPORTED,
+            row_limit,
+            len(references.imported),
+        )
         print_text(console, APART, "dim")
         print_notes(console, notes.texts)
-    if found.published:
-        _block(console, "Published elsewhere, not ranked, excluded from statistics", found.published, PUBLISHED, most)
+    if references.published:
+        _block(console, "Published elsewhere, not ranked, excluded from statistics", references.published, PUBLISHED, row_limit)
 
 
-def _block(console: Console, title: str, rows: Sequence[ReferenceRow], columns: Sequence[str], most: int, total: int | None = None) -> None:
+def _block(
+    console: Console, title: str, rows: Sequence[ReferenceRow], columns: Sequence[str], row_limit: int, total: int | None = None
+) -> None:
     print_text(console, title, "bold")
     if not rows:
         print_text(console, "  none")
         return
     present = [name for name in columns if any(row.get(name) not in (None, "", {}) for row in rows)]
-    kept = _fitting(present, rows[:most], console.width)
-    unfit, present = len(present) - len(kept), kept
+    fitting = _fitting(present, rows[:row_limit], console.width)
+    unfit, present = len(present) - len(fitting), fitting
     table = plain_table()
     for name in present:
         is_number = all(isinstance(row.get(name), int | float | None) and not isinstance(row.get(name), bool) for row in rows)
         table.add_column(Text(name.replace("_", " ").replace(" mj", " mJ")), justify="right" if is_number else "left", overflow="fold")
-    for row in rows[:most]:
+    for row in rows[:row_limit]:
         table.add_row(*(Text(_cell(row.get(name))) for name in present))
     console.print(table, crop=False)
     if unfit:
         print_text(console, f"  {figures.count(unfit, 'column')} do not fit: widen the terminal, or see --json", "dim")
-    hidden = (total or len(rows)) - min(len(rows), most)
+    hidden = (total or len(rows)) - min(len(rows), row_limit)
     if hidden:
         print_text(console, f"  and {hidden} more: filter with --model or --device, or see --json")
 
@@ -99,11 +114,11 @@ def _block(console: Console, title: str, rows: Sequence[ReferenceRow], columns: 
 def _fitting(names: Sequence[str], rows: Sequence[ReferenceRow], width: int) -> list[str]:
     """Return the columns that have room, each as wide as its text up to where it folds; what matters least goes first."""
     wide = {name: min(FOLDED, max([len(name), *(len(_cell(row.get(name))) for row in rows)])) + 1 for name in names}
-    kept = list(names)
+    fitting = list(names)
     for name in SPARED:
-        if sum(wide[one] for one in kept) > width and name in kept:
-            kept.remove(name)
-    return kept
+        if sum(wide[column] for column in fitting) > width and name in fitting:
+            fitting.remove(name)
+    return fitting
 
 
 def _cell(value: object) -> str:

@@ -38,24 +38,24 @@ def to_markdown(review: Review, findings: Sequence[GateFinding]) -> str:
     tail = [*_gate(findings), *_left_out(review.left_out), _how(review)]
     table = ["| case | p50 | energy | accuracy | verdict |", "|---|---|---|---|---|"]
     room = LONGEST - len("\n".join([*head, *table, *tail])) - 100
-    kept: list[str] = []
+    fitting: list[str] = []
     for row in rows:
         room -= len(row) + 1
         if room < 0:
             break
-        kept.append(row)
-    cut = [f"\n{len(rows) - len(kept)} more cases do not fit; list all with `--json`."] if len(kept) < len(rows) else []
-    body = [*table, *kept, *cut] if rows else ["No case could be compared."]
+        fitting.append(row)
+    cut = [f"\n{len(rows) - len(fitting)} more cases do not fit; list all with `--json`."] if len(fitting) < len(rows) else []
+    body = [*table, *fitting, *cut] if rows else ["No case could be compared."]
     return "\n".join([*head, *body, "", *tail]) + "\n"
 
 
 def worst(pair: ReviewPair) -> str:
     """Return in one word what became of a case: worse, better, both, alike, not settled or not judged."""
-    judged = [one for figure in (speed_of(pair.case), "energy", "accuracy") if (one := pair.judgements[figure])]
-    is_worse, is_better = any(one.is_worse for one in judged), any(one.is_better for one in judged)
+    judged = [judgement for figure in (speed_of(pair.case), "energy", "accuracy") if (judgement := pair.judgements[figure])]
+    is_worse, is_better = any(judgement.is_worse for judgement in judged), any(judgement.is_better for judgement in judged)
     if is_worse or is_better:
         return "both" if is_worse and is_better else "worse" if is_worse else "better"
-    outcomes = {one.outcome for one in judged} or {"not judged"}
+    outcomes = {judgement.outcome for judgement in judged} or {"not judged"}
     return next(outcome for outcome in ("not settled", "not judged", "alike") if outcome in outcomes)
 
 
@@ -84,9 +84,9 @@ def _row(pair: ReviewPair, closing: Sequence[GateFinding]) -> str:
     verdict = worst(pair)
     p50 = _change(baseline.p50_ms, case.p50_ms, "ms", judged["latency"])
     energy = _change(baseline.gross_mj, case.gross_mj, "mJ", judged["energy"])
-    shown = f"**{verdict}**" if verdict in ("worse", "both") else verdict
-    limits = [f"**{'violates' if one.outcome == 'violated' else 'not judged by'} {one.limit.text}**" for one in closing]
-    cells = [_escaped(pair.name), p50, energy, _accuracy(pair), "<br>".join([shown, *limits])]
+    verdict_cell = f"**{verdict}**" if verdict in ("worse", "both") else verdict
+    limits = [f"**{'violates' if finding.outcome == 'violated' else 'not judged by'} {finding.limit.text}**" for finding in closing]
+    cells = [_escaped(pair.name), p50, energy, _accuracy(pair), "<br>".join([verdict_cell, *limits])]
     doubt = " (suspect runs)" if case.suspect or baseline.suspect else ""
     notes = [*pair.changed, *levels(pair), *energy_classes(pair)]
     changed = f"<br><sub>{_escaped(', '.join(notes))}</sub>" if notes else ""
@@ -135,10 +135,10 @@ def _share(ratio: float) -> str:
 
 
 def _accuracy(pair: ReviewPair) -> str:
-    own, other = pair.case.accuracy, pair.baseline.accuracy
-    if own is None or other is None:
+    accuracy, other = pair.case.accuracy, pair.baseline.accuracy
+    if accuracy is None or other is None:
         return "no figure"
-    plain, judged = f"{figures.accuracy(other.value.median)} → {figures.accuracy(own.value.median)}", pair.judgements["accuracy"]
+    plain, judged = f"{figures.accuracy(other.value.median)} → {figures.accuracy(accuracy.value.median)}", pair.judgements["accuracy"]
     if judged is None or judged.decision.value is None:
         return f"{plain}, not comparable"
     bounds = judged.decision.bounds
@@ -160,10 +160,10 @@ def _gate(findings: Sequence[GateFinding]) -> list[str]:
             f"{sum(finding.outcome == outcome for finding in of_limit)} {outcome}" for outcome in ("violated", "kept", "not judged")
         )
         lines.append(f"- `{limit.text}`: {counts}")
-        shown = sorted((finding for finding in of_limit if finding.outcome != "kept"), key=lambda finding: not finding.is_closing)
+        listed = sorted((finding for finding in of_limit if finding.outcome != "kept"), key=lambda finding: not finding.is_closing)
         lines += [
             f"  - {finding.outcome}: {_escaped(f'{finding.case}: {finding.words}' if finding.case else finding.words)}"
-            for finding in shown[:FINDINGS_SHOWN]
+            for finding in listed[:FINDINGS_SHOWN]
         ]
     return [*lines, ""]
 
@@ -171,9 +171,9 @@ def _gate(findings: Sequence[GateFinding]) -> list[str]:
 def _left_out(left_out: Sequence[UnpairedCase]) -> list[str]:
     if not left_out:
         return []
-    lines = [f"- {_escaped(f'{left.what} ({left.side}): {left.reason}')}" for left in left_out[:LEFT_OUT_SHOWN]]
-    more = [f"- and {len(left_out) - LEFT_OUT_SHOWN} more: `--json` lists all"] if len(left_out) > LEFT_OUT_SHOWN else []
-    return [f"<details><summary>Left out ({len(left_out)})</summary>", "", *lines, *more, "", "</details>", ""]
+    lines = [f"- {_escaped(f'{case.what} ({case.side}): {case.reason}')}" for case in left_out[:LEFT_OUT_SHOWN]]
+    remainder = [f"- and {len(left_out) - LEFT_OUT_SHOWN} more: `--json` lists all"] if len(left_out) > LEFT_OUT_SHOWN else []
+    return [f"<details><summary>Left out ({len(left_out)})</summary>", "", *lines, *remainder, "", "</details>", ""]
 
 
 def _how(review: Review) -> str:
@@ -199,9 +199,11 @@ def to_json(review: Review, findings: Sequence[GateFinding], choice: CaseChoice 
         "new": review.new,
         "pairs": [_pair_document(pair, review.matters) for pair in review.pairs],
         "choice": choice,
-        "limits": [{"limit": one.limit.text, "case": one.case, "outcome": one.outcome, "words": one.words} for one in findings],
+        "limits": [
+            {"limit": finding.limit.text, "case": finding.case, "outcome": finding.outcome, "words": finding.words} for finding in findings
+        ],
         "is_broken": is_closed(findings),
-        "left_out": [{"side": left.side, "what": left.what, "reason": left.reason, "is_lost": left.is_lost} for left in review.left_out],
+        "left_out": [{"side": case.side, "what": case.what, "reason": case.reason, "is_lost": case.is_lost} for case in review.left_out],
     }
     return json_document(document)
 
@@ -217,8 +219,11 @@ def review_lines(review: Review, findings: Sequence[GateFinding]) -> list[str]:
             lines.append(f"    changed: {', '.join(pair.changed)}")
         lines += [f"    {text}; --all-days counts them" for text in levels(pair)]
         lines += [f"    {text}" for text in energy_classes(pair)]
-    lines += [f"limit {one.limit.text} {one.outcome}: {one.case + ': ' if one.case else ''}{one.words}" for one in findings]
-    lines += [f"left out: {left.what} ({left.side}): {left.reason}" for left in review.left_out]
+    lines += [
+        f"limit {finding.limit.text} {finding.outcome}: {finding.case + ': ' if finding.case else ''}{finding.words}"
+        for finding in findings
+    ]
+    lines += [f"left out: {case.what} ({case.side}): {case.reason}" for case in review.left_out]
     return lines
 
 

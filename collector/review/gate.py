@@ -72,7 +72,7 @@ def judge(review: Review, limits: Sequence[GateLimit]) -> list[GateFinding]:
 
 def _refuse_other_boards(review: Review, limits: Sequence[GateLimit]) -> None:
     """One board on each side does not tell a change from the spread of its type: at 2% one pair of seven breaks a limit of 3%."""
-    limit = next((one for one in limits if one.figure in OF_THE_BOARD), None)
+    limit = next((limit for limit in limits if limit.figure in OF_THE_BOARD), None)
     other = next((pair for pair in review.pairs if pair.case.device != pair.baseline.device), None)
     if limit is not None and other is not None:
         raise ConfigError(
@@ -94,10 +94,8 @@ def _limit(part: str, text: str) -> GateLimit:
         value = -1.0
     is_share = by.endswith("%")
     if figure not in FIGURES or is_share == (figure == "ap") or not 0 <= value < 10:
-        raise ConfigError(
-            f"{part!r} in {text!r} is not a limit: write {EXAMPLE}; {', '.join(one for one in FIGURES if one != 'ap')} take a percentage, "
-            "ap takes points of 100"
-        )
+        relative = ", ".join(name for name in FIGURES if name != "ap")
+        raise ConfigError(f"{part!r} in {text!r} is not a limit: write {EXAMPLE}; {relative} take a percentage, ap takes points of 100")
     return GateLimit(figure, value, part)
 
 

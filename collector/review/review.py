@@ -71,18 +71,18 @@ def review(
         raise ConfigError(
             f"{len(both)} runs are on both sides ({min(both)} is one): separate the sides by ?since=, ?until=, ?device= or ?agent="
         )
-    place = _place(baseline[1], new[1])
-    (old, old_left_out, _), (now, new_left_out, ruined) = _side(baseline, place, days), _side(new, place, days)
+    device_or_board = _place(baseline[1], new[1])
+    (old, old_left_out, _), (now, new_left_out, ruined) = _side(baseline, device_or_board, days), _side(new, device_or_board, days)
     baselines: dict[Hashable, list[CaseSummary]] = {}
     for summary in old:
-        baselines.setdefault(_identity(summary, place), []).append(summary)
-    matched = {_identity(summary, place) for summary in now}
+        baselines.setdefault(_identity(summary, device_or_board), []).append(summary)
+    matched = {_identity(summary, device_or_board) for summary in now}
     gone = {identity: summaries[0] for identity, summaries in baselines.items() if identity not in matched}
     names = names_of(summary.key for summary in (*now, *gone.values()))
     pairs: list[ReviewPair] = []
     left_out = [*old_left_out, *new_left_out]
     for summary in now:
-        if candidates := baselines.get(_identity(summary, place)):
+        if candidates := baselines.get(_identity(summary, device_or_board)):
             # Of several versions the baseline is the one that was measured last.
             newest = max(candidates, key=lambda candidate: candidate.newest.started_at_ns)
             pairs.append(_pair(names[summary.key], summary, newest, matters))
@@ -103,7 +103,7 @@ def _place(baseline: StoreContents, new: StoreContents) -> Callable[[CaseSummary
 
 
 def _side(
-    side: tuple[str, StoreContents], place: Callable[[CaseSummary], Hashable], days: DaysCounted
+    side: tuple[str, StoreContents], device_or_board: Callable[[CaseSummary], Hashable], days: DaysCounted
 ) -> tuple[list[CaseSummary], list[UnpairedCase], dict[Hashable, str]]:
     """Return the cases of a side, what is left out of it, and by the identity of a case why a run of it is unusable."""
     name, contents = side
@@ -117,26 +117,26 @@ def _side(
             run = by_id[entry.run]
             provenance = run.provenance | dict.fromkeys(("latency", "throughput"), "measured")
             alone, _ = group_cases([msgspec.structs.replace(run, verdict=Verdict(state="valid"), provenance=provenance)])
-            unusable.update({_identity(summarise(case), place): entry.reason for case in alone})
+            unusable.update({_identity(summarise(case), device_or_board): entry.reason for case in alone})
     return summaries_of(cases, days), left_out, unusable
 
 
-def _identity(summary: CaseSummary, place: Callable[[CaseSummary], Hashable]) -> Hashable:
-    return place(summary), like_with_like(summary.key)
+def _identity(summary: CaseSummary, device_or_board: Callable[[CaseSummary], Hashable]) -> Hashable:
+    return device_or_board(summary), like_with_like(summary.key)
 
 
 def _pair(name: str, case: CaseSummary, baseline: CaseSummary, matters: SmallestDifferences) -> ReviewPair:
-    found = ratios(case, baseline)
-    return ReviewPair(name, case, baseline, found, judge_case(case, baseline, found, matters), _changed(case, baseline))
+    compared = ratios(case, baseline)
+    return ReviewPair(name, case, baseline, compared, judge_case(case, baseline, compared, matters), _changed(case, baseline))
 
 
 def _changed(case: CaseSummary, baseline: CaseSummary) -> tuple[str, ...]:
-    own, other = case.key, baseline.key
+    key, other = case.key, baseline.key
     around = [(name, baseline.around.environment[name], case.around.environment[name]) for name in NOTED]
     facts: Sequence[tuple[str, str | None, str | None]] = (
-        ("device", other.device, own.device),
-        ("model file", other.model_sha256[:12], own.model_sha256[:12]),
-        (own.runtime_package, other.runtime_version, own.runtime_version),
+        ("device", other.device, key.device),
+        ("model file", other.model_sha256[:12], key.model_sha256[:12]),
+        (key.runtime_package, other.runtime_version, key.runtime_version),
         *around,
     )
     return tuple(f"{name} {before or 'none'} to {after or 'none'}" for name, before, after in facts if before != after)
@@ -148,8 +148,8 @@ def read_side(text: str) -> StoreContents:
     Raises:
         ConfigError: a file is absent or not ours, a selector is unknown, or no run is left.
     """
-    chosen = selection.parse_selection(text)
-    runs = oldest_first(chosen.runs())
+    run_selection = selection.parse_selection(text)
+    runs = oldest_first(run_selection.runs())
     if not runs:
         raise ConfigError(f"{shown(text)!r} has no run to compare: select others, or measure some")
-    return StoreContents(runs, chosen.unreadable)
+    return StoreContents(runs, run_selection.unreadable)

@@ -70,12 +70,12 @@ def group_cases(runs: Iterable[RunRecord]) -> tuple[list[CaseRuns], list[LeftOut
     """Return the cases of `runs`, in the order in which each first ran, and the runs that cannot be used, each with its reason."""
     grouped: dict[CaseKey, list[RunRecord]] = {}
     left_out: list[LeftOut] = []
-    seen: set[str] = set()
+    ids: set[str] = set()
     for run in runs:
         reason = unusable(run)
-        if run.id in seen:
+        if run.id in ids:
             reason = "the same run was read twice"
-        seen.add(run.id)
+        ids.add(run.id)
         if reason is None:
             grouped.setdefault(key_of(run), []).append(run)
         else:
@@ -141,8 +141,8 @@ class SeriesKey(msgspec.Struct, frozen=True, order=True):
         threads = f"{self.threads} thread" + ("" if self.threads == 1 else "s")
         batch = "" if self.batch == 1 else f", batch {self.batch}"
         tokens = "" if self.output_tokens is None else f", {self.prompt_tokens or 'some'}+{self.output_tokens} tokens"
-        others = "".join(f", {text}" for text in (self.settings, self.served_model, self.text_form) if text)
-        return f"{self.model} {self.precision} on {self.runtime} {self.backend}, {threads}{batch}, {self.scenario}{tokens}{others}"
+        details = "".join(f", {text}" for text in (self.settings, self.served_model, self.text_form) if text)
+        return f"{self.model} {self.precision} on {self.runtime} {self.backend}, {threads}{batch}, {self.scenario}{tokens}{details}"
 
     def of_type(self) -> "SeriesKey":
         """Return the same case on all devices of the board type."""
@@ -220,11 +220,11 @@ def names_of(keys: Iterable[CaseKey], called: Callable[[CaseKey], str] = named, 
 
 def _apart(key: CaseKey, alike: Sequence[CaseKey], parts: Sequence[Callable[[CaseKey], str]]) -> list[str]:
     """Return the fewest parts that distinguish a case from others of the same name."""
-    needed: list[str] = []
+    distinguishing: list[str] = []
     remaining = [other for other in alike if other != key]
     for part in parts:
         same = [other for other in remaining if part(other) == part(key)]
         if len(same) < len(remaining):
-            needed.append(part(key))
+            distinguishing.append(part(key))
             remaining = same
-    return needed
+    return distinguishing

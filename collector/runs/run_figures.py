@@ -26,7 +26,7 @@ def bound_columns(entry: Figure) -> tuple[str, str]:
 VALUE_COLUMNS = tuple(
     name for entry in INDEXED for name in (entry.key, *((u_column(entry), *bound_columns(entry)) if entry.has_bounds else ()))
 )
-_PLACES = {name: place for place, name in enumerate(VALUE_COLUMNS)}
+_PLACES = {name: index for index, name in enumerate(VALUE_COLUMNS)}
 
 
 class RunFigures(NamedTuple):
@@ -76,8 +76,8 @@ class RunFigures(NamedTuple):
 
     def with_value(self, key: str, value: float | None) -> "RunFigures":
         """Return the same with another value in a column."""
-        place = _PLACES[key]
-        return self._replace(values=(*self.values[:place], value, *self.values[place + 1 :]))
+        index = _PLACES[key]
+        return self._replace(values=(*self.values[:index], value, *self.values[index + 1 :]))
 
     def kind(self, entry: Figure) -> tuple[str | None, str | None] | None:
         """Return what was measured and by what, of a figure that has kinds."""
@@ -101,7 +101,7 @@ def figures_of(run: RunRecord, received_ns: int | None = None) -> RunFigures:
 
     A run of a device without a synchronised clock, or with one that cannot be right, is placed at the time of receipt, if known.
     """
-    stated = run if received_ns is None else placed(run, received_ns)
+    placed_run = run if received_ns is None else placed(run, received_ns)
     is_wrong = received_ns is not None and (run.clock_synchronised is False or off_by_ns(run.started_at_ns, received_ns) is not None)
     at_ns = received_ns if received_ns is not None and is_wrong else run.started_at_ns
     measured = {entry.group: entry.group == "conditions" or not_measured(run, entry.provenance_group) is None for entry in INDEXED}
@@ -122,7 +122,7 @@ def figures_of(run: RunRecord, received_ns: int | None = None) -> RunFigures:
     provenance = energy_provenance(run) if energy else None
     return RunFigures(
         id=run.id,
-        started_at_ns=stated.started_at_ns,
+        started_at_ns=placed_run.started_at_ns,
         at_ns=at_ns,
         received_ns=at_ns if received_ns is None else received_ns,
         verdict=run.verdict.state,

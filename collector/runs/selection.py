@@ -76,11 +76,13 @@ class RunSelection:
             return
         path = Path(where).expanduser()
         if path.is_dir():
-            files = sorted(one for one in path.iterdir() if one.suffix in (".edgemeter", ".json", ".sqlite"))
+            files = sorted(
+                path_in_folder for path_in_folder in path.iterdir() if path_in_folder.suffix in (".edgemeter", ".json", ".sqlite")
+            )
             if not files:
                 raise ConfigError(f"the folder {where!r} holds no bundle (*.edgemeter), document (*.json) or ledger (*.sqlite)")
-            for one in files:
-                yield from self._every(str(one), with_samples)
+            for file in files:
+                yield from self._every(str(file), with_samples)
         elif _is_bundle(path):
             record = read_bundle(path).record
             self.bundles[record.id] = path
@@ -91,8 +93,8 @@ class RunSelection:
     def _of_store(self, store: RunStore, with_samples: bool) -> Iterator[RunRecord]:  # noqa: FBT001 - passed on
         if isinstance(store, LedgerStore):
             with open_ledger(store.place, "read") as ledger:
-                for held in ledger.records(with_samples=with_samples):
-                    yield held.record
+                for entry in ledger.records(with_samples=with_samples):
+                    yield entry.record
             return
         contents = store.contents(with_samples=with_samples)
         self.unreadable += contents.left_out
@@ -117,19 +119,19 @@ def parse_selection(text: str) -> RunSelection:
     where, mark, query = text.partition("?")
     if not mark and "=" in text:
         raise ConfigError(f"no file {text!r}; to select runs of the ledger write '?{text}'")
-    wanted = parse_qsl(query, keep_blank_values=True)
-    if mark and not wanted:
+    selectors = parse_qsl(query, keep_blank_values=True)
+    if mark and not selectors:
         raise ConfigError(f"{text!r} selects nothing: write ?KEY=VALUE&KEY=VALUE with {_known()}")
-    return selections_of(where, dict(wanted))
+    return selections_of(where, dict(selectors))
 
 
-def selections_of(where: str, wanted: Mapping[str, str]) -> RunSelection:
+def selections_of(where: str, selectors: Mapping[str, str]) -> RunSelection:
     """Return the selection of the runs at `where` (empty: the default ledger) by keys of `SELECTORS` and `TIMES`; as `parse_selection`."""
-    unknown = [name for name in wanted if name not in SELECTORS and name not in TIMES]
+    unknown = [name for name in selectors if name not in SELECTORS and name not in TIMES]
     if unknown:
         raise ConfigError(f"{unknown[0]!r} is not a selector: choose from {_known()}")
-    chosen = [(name, _instant(value) if name in TIMES else value) for name, value in wanted.items()]
-    return RunSelection(where or str(default_path()), chosen)
+    conditions = [(name, _instant(value) if name in TIMES else value) for name, value in selectors.items()]
+    return RunSelection(where or str(default_path()), conditions)
 
 
 def _known() -> str:
@@ -139,10 +141,10 @@ def _known() -> str:
 def _instant(value: str) -> str:
     """Return a time in nanoseconds as text."""
     try:
-        found = datetime.fromisoformat(value)
+        moment = datetime.fromisoformat(value)
     except ValueError as error:
         raise ConfigError(f"{value!r} is not a time: write YYYY-MM-DD or YYYY-MM-DDTHH:MM:SS, in UTC") from error
-    aware = found if found.tzinfo else found.replace(tzinfo=timezone.utc)
+    aware = moment if moment.tzinfo else moment.replace(tzinfo=timezone.utc)
     return str(int(aware.timestamp()) * 1_000_000_000)
 
 

@@ -122,7 +122,7 @@ def open_store(*where: str, influx_token_file: Path | None = None) -> RunStore:
     Raises:
         ConfigError: there is none, or it is invalid.
     """
-    stores = [_open_one(one, influx_token_file) for one in where]
+    stores = [_open_one(address, influx_token_file) for address in where]
     return stores[0] if len(stores) == 1 else JoinedStore(stores)
 
 
@@ -140,15 +140,15 @@ class LedgerStore:
         return StoreContents(oldest_first(runs), left_out_of(quarantined, {run.id for run in runs}))
 
 
-def left_out_of(quarantined: Sequence[QuarantinedMessage], held: Container[str]) -> list[LeftOut]:
-    """Return the entries of a ledger's quarantine; `held` are the ids of its runs."""
+def left_out_of(quarantined: Sequence[QuarantinedMessage], run_ids: Container[str]) -> list[LeftOut]:
+    """Return the entries of a ledger's quarantine; `run_ids` are the ids of its runs."""
     left_out: list[LeftOut] = []
     unnamed = 0
     for entry in quarantined:
         run = _identity(entry.payload)
         if run is None:
             unnamed += 1
-        elif run not in held:
+        elif run not in run_ids:
             # What InfluxDB rejected is quarantined too, although the ledger holds the run.
             left_out.append(LeftOut(run, f"in the ledger's quarantine: {entry.reason}"))
     if unnamed:

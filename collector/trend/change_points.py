@@ -104,21 +104,21 @@ class _Walk:
 
 
 def change_points(
-    metric: TrendMetric, series: Sequence[Days], cuts: Sequence[Sequence[int]] | None = None, every: int = EVERY
+    metric: TrendMetric, series: Sequence[Days], cuts: Sequence[Sequence[int]] | None = None, stride: int = EVERY
 ) -> list[ChangePoints]:
     """Return the change points of each series; at each of its `cuts` an expected new level begins (an annotation).
 
     History is scanned at every so many points: a monitor's view takes `EVERY`.
     """
     results, walks = [], []
-    for place, days in enumerate(series):
-        begins = sorted({0, *(cut for cut in (cuts[place] if cuts else ()) if 0 < cut < len(days.day))})
+    for index, days in enumerate(series):
+        begins = sorted({0, *(cut for cut in (cuts[index] if cuts else ()) if 0 < cut < len(days.day))})
         changes = ChangePoints(tuple(begins))
         results.append(changes)
         changed = [at for at, texts in enumerate(days.changed) if texts]
         is_warm = metric.rule.follows_temperature and days.has_temperature()
         for begin, stop in pairwise([*begins, len(days.day)]):
-            walks.append(_Walk(days, changes, begin, stop, _ends(days, begin, stop, every), changed, is_warm))
+            walks.append(_Walk(days, changes, begin, stop, _ends(days, begin, stop, stride), changed, is_warm))
     while walks := [walk for walk in walks if walk.ends]:
         for first in range(0, len(walks), _TOGETHER):
             _scan_next(metric, walks[first : first + _TOGETHER])
@@ -127,13 +127,13 @@ def change_points(
     return results
 
 
-def _ends(days: Days, begin: int, stop: int, every: int) -> list[int]:
+def _ends(days: Days, begin: int, stop: int, stride: int) -> list[int]:
     first = begin + BEFORE + AFTER
     # Multiples of the index, so that tomorrow's scans include today's. A figure that never changes (most accuracies) has no step to find.
     if stop < first:
         return []
     moves = days.x[begin:stop].min() < days.x[begin:stop].max()
-    return [*(range(first + -first % every, stop, every) if moves else ()), stop]
+    return [*(range(first + -first % stride, stop, stride) if moves else ()), stop]
 
 
 def _scan_next(metric: TrendMetric, walks: Sequence[_Walk]) -> None:
@@ -146,10 +146,10 @@ def _scan_next(metric: TrendMetric, walks: Sequence[_Walk]) -> None:
         spans = [(max(walk.begin, end - WINDOW), end) for walk, end in zip(part, ends, strict=True)]
         declared = _declared(part, spans, with_heat=with_heat)
         is_newest = [end == len(walk.days.day) for walk, end in zip(part, ends, strict=True)]
-        asked = np.array([newest or one is not None for newest, one in zip(is_newest, declared, strict=True)])
-        found = _scan([walk.days for walk in part], spans, with_heat=with_heat, asked=asked)
-        for row, place in enumerate(found.rows.tolist()):
-            _record(metric, part[place], spans[place], (found, row), declared[place])
+        is_requested = np.array([newest or declared_step is not None for newest, declared_step in zip(is_newest, declared, strict=True)])
+        result = _scan([walk.days for walk in part], spans, with_heat=with_heat, is_requested=is_requested)
+        for row, index in enumerate(result.rows.tolist()):
+            _record(metric, part[index], spans[index], (result, row), declared[index])
 
 
 def _scan(
@@ -158,7 +158,7 @@ def _scan(
     *,
     with_heat: bool,
     only: NDArray[np.intp] | None = None,
-    asked: NDArray[np.bool_] | None = None,
+    is_requested: NDArray[np.bool_] | None = None,
 ) -> Scan:
     """Scan the spans, each at the end of a row; `only` are places of the series."""
     begins, ends = np.array(spans).T
@@ -166,7 +166,7 @@ def _scan(
     present = np.arange(longest)[None, :] >= longest - (ends - begins)[:, None]
     parts = list(zip(series, spans, strict=True))
     x = _rows([days.x[begin:end] for days, (begin, end) in parts], present)
-    known = _rows([days.known[begin:end] for days, (begin, end) in parts], present)
+    known_variance = _rows([days.known[begin:end] for days, (begin, end) in parts], present)
     heat = None
     if with_heat:
         heat = _rows([days.temperature_c[begin:end] for days, (begin, end) in parts], present)
@@ -174,32 +174,32 @@ def _scan(
             heat[row, present[row]] = _known_heat(heat[row, present[row]])
     if only is not None:
         only = only - ends + longest
-    return scan_series(x, known, present, np.array([days.floor for days in series]), heat, only, asked)
+    return scan_series(x, known_variance, present, np.array([days.floor for days in series]), heat, only, is_requested)
 
 
 def _rows(parts: Sequence[NDArray[np.float64]], present: NDArray[np.bool_]) -> NDArray[np.float64]:
     """Return each part at the end of a row, with 0 before it."""
-    every = np.concatenate(parts)
-    if len(every) == present.size:
-        return every.reshape(present.shape)
-    found = np.zeros(present.shape)
-    found[present] = every
-    return found
+    values = np.concatenate(parts)
+    if len(values) == present.size:
+        return values.reshape(present.shape)
+    rows = np.zeros(present.shape)
+    rows[present] = values
+    return rows
 
 
 def _known_heat(temperature_c: NDArray[np.float64]) -> NDArray[np.float64]:
     """Return the temperatures, with their mean where one is unknown."""
-    there = np.isfinite(temperature_c)
-    if there.all():
+    is_known = np.isfinite(temperature_c)
+    if is_known.all():
         return temperature_c
-    return np.where(there, temperature_c, temperature_c[there].mean() if there.any() else 0.0)
+    return np.where(is_known, temperature_c, temperature_c[is_known].mean() if is_known.any() else 0.0)
 
 
 def _declared(walks: Sequence[_Walk], spans: Sequence[tuple[int, int]], *, with_heat: bool) -> list[_DeclaredStep | None]:
     """Return for each series the step at the newest place where its fingerprint changed; None if it did not, or nothing stepped there."""
     newest = [bisect_right(walk.changed, end - AFTER) - 1 for walk, (_, end) in zip(walks, spans, strict=True)]
     places = {row: walks[row].changed[index] for row, index in enumerate(newest) if index >= 0}
-    rows = [row for row, place in places.items() if place >= spans[row][0] + BEFORE]
+    rows = [row for row, first_day in places.items() if first_day >= spans[row][0] + BEFORE]
     steps: list[_DeclaredStep | None] = [None] * len(walks)
     if rows:
         only = np.array([places[row] for row in rows])
@@ -217,25 +217,25 @@ def _record(metric: TrendMetric, walk: _Walk, span: tuple[int, int], scanned: tu
     step, error = float(result.step[row]), float(result.error[row])
     suspect, is_step = None, False
     if score >= SUSPECT_SCORE:
-        place = int(result.split[row]) - result.scores.shape[1] + end
-        suspect = Break(place, *_around(result.scores[row], end), score, chance)
-        runs, known = walk.days.runs[None, begin:end], walk.days.known[None, begin:end]
-        lowered = float(less_where_confirmed(runs, known, result.day_variance[row : row + 1], np.array([place - begin]))[0])
+        index = int(result.split[row]) - result.scores.shape[1] + end
+        suspect = Break(index, *_around(result.scores[row], end), score, chance)
+        runs, known_variance = walk.days.runs[None, begin:end], walk.days.known[None, begin:end]
+        lowered = float(less_where_confirmed(runs, known_variance, result.day_variance[row : row + 1], np.array([index - begin]))[0])
         is_step = score >= max(step_score(end - begin) - lowered, line)
     if declared and declared[1] >= line and (suspect is None or suspect.low <= declared[0] <= suspect.high):
-        place, score, step, error = declared
-        suspect, is_step = Break(place, place, place, score, chance), True
+        index, score, step, error = declared
+        suspect, is_step = Break(index, index, index, score, chance), True
     is_settled = suspect is not None and is_step and _is_settled(metric, step, error, end - suspect.place)
     if suspect is not None and is_settled and _survives(walk, span, suspect, step, float(result.slope[row])):
         _begin_level(walk, suspect, end)
     elif end == len(walk.days.day):
         names = ("drift", "drift_a_point", "drift_error", "slope", "slope_error", "hidden")
         figures = {name: float(getattr(result, name)[row]) for name in names}
-        left = result.left[row, result.left.shape[1] - (end - begin) :]
-        walk.changes.now = CurrentLevel(begin=begin, end=end, suspect=suspect, chance=chance, left=left, **figures)
+        residuals = result.left[row, result.left.shape[1] - (end - begin) :]
+        walk.changes.now = CurrentLevel(begin=begin, end=end, suspect=suspect, chance=chance, left=residuals, **figures)
 
 
-def _survives(walk: _Walk, span: tuple[int, int], found: Break, step: float, slope: float) -> bool:
+def _survives(walk: _Walk, span: tuple[int, int], candidate: Break, step: float, slope: float) -> bool:
     """Return whether a step remains both with the temperature readings as they are and after removing a jump of theirs next to it.
 
     An exchanged sensor shows a jump that the metric does not follow, a warmer board one that it does. Jumps of the size of the weather
@@ -245,29 +245,33 @@ def _survives(walk: _Walk, span: tuple[int, int], found: Break, step: float, slo
         return True
     days, (begin, end) = walk.days, span
     used = _known_heat(days.temperature_c[begin:end])
-    last = max(found.place, min(found.high, found.place + NEAR, end - AFTER))
-    places = range(max(found.low, found.place - NEAR, begin + BEFORE) - begin, last - begin + 1)
+    last = max(candidate.place, min(candidate.high, candidate.place + NEAR, end - AFTER))
+    places = range(max(candidate.low, candidate.place - NEAR, begin + BEFORE) - begin, last - begin + 1)
     sign = -math.copysign(1.0, step * slope)
     anywhere = range(BEFORE, end - begin - AFTER + 1)
     # A jump elsewhere misleads about how the metric follows the temperature.
-    others = [without_jump(used, places, sign, HIDDEN_BY_WEATHER), without_jump(used, anywhere, 1.0), without_jump(used, anywhere, -1.0)]
-    others += [] if days.read_c is None else [_known_heat(days.read_c[begin:end])]
-    again = _scan(
-        [replace(days, temperature_c=np.concatenate([days.temperature_c[:begin], other])) for other in others],
-        [span] * len(others),
+    temperatures_c = [
+        without_jump(used, places, sign, HIDDEN_BY_WEATHER),
+        without_jump(used, anywhere, 1.0),
+        without_jump(used, anywhere, -1.0),
+    ]
+    temperatures_c += [] if days.read_c is None else [_known_heat(days.read_c[begin:end])]
+    repeated = _scan(
+        [replace(days, temperature_c=np.concatenate([days.temperature_c[:begin], other])) for other in temperatures_c],
+        [span] * len(temperatures_c),
         with_heat=True,
-        only=np.full(len(others), found.place),
+        only=np.full(len(temperatures_c), candidate.place),
     )
-    return bool(((again.step * step > 0) & (again.score >= SURVIVING_RATIO * found.score)).all())
+    return bool(((repeated.step * step > 0) & (repeated.score >= SURVIVING_RATIO * candidate.score)).all())
 
 
-def _begin_level(walk: _Walk, found: Break, end: int) -> None:
-    walk.changes.breaks.append(found)
-    walk.begin = found.place
+def _begin_level(walk: _Walk, step: Break, end: int) -> None:
+    walk.changes.breaks.append(step)
+    walk.begin = step.place
     first = walk.begin + BEFORE + AFTER
     # The newest scan is repeated, on the new level alone.
-    again = [end] if end == walk.stop and end >= first else []
-    walk.ends = [later for later in walk.ends if later >= first] or again
+    newest_end = [end] if end == walk.stop and end >= first else []
+    walk.ends = [later for later in walk.ends if later >= first] or newest_end
 
 
 def _around(scores: NDArray[np.float64], end: int) -> tuple[int, int]:
@@ -284,21 +288,21 @@ def _is_settled(metric: TrendMetric, step: float, error: float, after: int) -> b
     return abs(step) >= metric.reported_from or abs(step) + CONFIDENCE_Z * error <= metric.rule.matters or after >= SETTLED
 
 
-def at_break(metric: TrendMetric, days: Days, begin: int, found: Break, end: int) -> tuple[Break, float, float]:
+def at_break(metric: TrendMetric, days: Days, begin: int, step_break: Break, end: int) -> tuple[Break, float, float]:
     """Return a break between the neighbouring ones `begin` and `end` as all later points place it, its step's size and standard error.
 
     A declared one keeps its place.
     """
-    span = (max(begin, found.place - RECENT), min(end, found.place + RECENT))
-    is_named = found.score == 0 or (found.low == found.high and bool(days.changed[found.place]))
-    first, last = max(span[0] + BEFORE, found.place - NEAR), min(span[1] - AFTER, found.place + NEAR)
-    places = [found.place] if is_named else sorted({found.place, *range(first, last + 1)})
+    span = (max(begin, step_break.place - RECENT), min(end, step_break.place + RECENT))
+    is_named = step_break.score == 0 or (step_break.low == step_break.high and bool(days.changed[step_break.place]))
+    first, last = max(span[0] + BEFORE, step_break.place - NEAR), min(span[1] - AFTER, step_break.place + NEAR)
+    places = [step_break.place] if is_named else sorted({step_break.place, *range(first, last + 1)})
     with_heat = metric.rule.follows_temperature and days.has_temperature()
     scanned = _scan([days] * len(places), [span] * len(places), with_heat=with_heat, only=np.array(places))
     # Each place with residuals clipped around its own two levels: a high day beside a step does not move it.
     # Where no step can be estimated there is nothing to date.
-    left = np.where(np.isfinite(scanned.error), (scanned.left**2).sum(axis=1), np.inf)
-    best = int(np.argmin(left))
-    near = [place for place, own in zip(places, left, strict=True) if own <= left[best] + CONFIDENCE_Z**2]
-    settled = replace(found, place=places[best], low=near[0], high=near[-1])
+    squares = np.where(np.isfinite(scanned.error), (scanned.left**2).sum(axis=1), np.inf)
+    best = int(np.argmin(squares))
+    near = [index for index, square in zip(places, squares, strict=True) if square <= squares[best] + CONFIDENCE_Z**2]
+    settled = replace(step_break, place=places[best], low=near[0], high=near[-1])
     return settled, float(scanned.step[best]), float(scanned.error[best])

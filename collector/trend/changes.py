@@ -37,19 +37,19 @@ class FleetChange:
 def changes_of(runs: Iterable[RunRecord]) -> list[FleetChange]:
     """Return the changes in `runs`, which may come in any order, oldest first."""
     # Many runs have the same facts: each set is stored once.
-    known: dict[_Facts, _Facts] = {}
-    seen = [(run.started_at_ns, known.setdefault(facts, facts)) for run in runs for facts in [_facts(run)]]
-    seen.sort(key=lambda one: one[0])
+    unique_facts: dict[_Facts, _Facts] = {}
+    timed_facts = [(run.started_at_ns, unique_facts.setdefault(facts, facts)) for run in runs for facts in [_facts(run)]]
+    timed_facts.sort(key=lambda entry: entry[0])
     now: dict[tuple[str, str, str, str], str] = {}
-    found: dict[FleetChange, None] = {}
-    for started_at_ns, (fleet, device, facts) in seen:
+    changes: dict[FleetChange, None] = {}
+    for started_at_ns, (fleet, device, facts) in timed_facts:
         for kind, subject, value in facts:
             before = now.get((fleet, device, kind, subject), value)
             now[fleet, device, kind, subject] = value
             if before != value:
                 text = f"{kind}{subject and ' ' + subject}: {before} to {value}"
-                found[FleetChange(started_at_ns, fleet, device, kind, text)] = None
-    return list(found)
+                changes[FleetChange(started_at_ns, fleet, device, kind, text)] = None
+    return list(changes)
 
 
 def change_point_line(change: FleetChange) -> str:
@@ -62,12 +62,12 @@ def change_point_line(change: FleetChange) -> str:
 def _facts(run: RunRecord) -> _Facts:
     """Return what may change: its kind, its subject if a device has several, and its value."""
     around = run.environment
-    found = [(kind.replace("_", " "), "", getattr(around, kind) or NOT_SET) for kind in ENVIRONMENT]
-    found.append(("runtime", run.runtime.package, run.runtime.version))
-    found.append(("model", f"{run.model.name} {run.precision} on {run.runtime.name}", run.model.sha256[:12]))
+    facts = [(kind.replace("_", " "), "", getattr(around, kind) or NOT_SET) for kind in ENVIRONMENT]
+    facts.append(("runtime", run.runtime.package, run.runtime.version))
+    facts.append(("model", f"{run.model.name} {run.precision} on {run.runtime.name}", run.model.sha256[:12]))
     if run.energy is not None:
-        found.append(("meter", "", run.energy.sensor))
-    return run.fleet, run.device, tuple(found)
+        facts.append(("meter", "", run.energy.sensor))
+    return run.fleet, run.device, tuple(facts)
 
 
 def noted_changes(ledger: LedgerPlace, history: History) -> list[FleetChange]:

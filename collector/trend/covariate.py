@@ -32,21 +32,21 @@ LEAST_SPREAD = 0.1
 
 def regressor(temperature_c: Array, x: Array) -> Array:
     """Return the temperatures of days (NaN: unknown) that the step search in `x` adjusts for, of its newest sensor; all [days]."""
-    known = np.flatnonzero(np.isfinite(temperature_c))
-    heat = temperature_c[known]
+    days_with_heat = np.flatnonzero(np.isfinite(temperature_c))
+    heat = temperature_c[days_with_heat]
     spread = _spread(heat)
     # Most series have neither a jump nor a misread day.
     if np.abs(heat[1:] - heat[:-1]).max(initial=0.0) <= JUMP * spread:
         return temperature_c
     heat, jumps = _without_misread_days(heat, spread), dict[int, float]()
-    while (place := _largest_jump(heat, spread, jumps)) is not None:
-        jumps[place] = _shift(heat, place)
-        heat[:place] += jumps[place]
-    for place, jump in sorted(jumps.items()):
-        heat[:place] -= _true_part(heat, x[known], place, jump, MARGIN * spread)
-    found: Array = temperature_c.copy()
-    found[known] = heat
-    return found
+    while (index := _largest_jump(heat, spread, jumps)) is not None:
+        jumps[index] = _shift(heat, index)
+        heat[:index] += jumps[index]
+    for index, jump in sorted(jumps.items()):
+        heat[:index] -= _true_part(heat, x[days_with_heat], index, jump, MARGIN * spread)
+    adjusted: Array = temperature_c.copy()
+    adjusted[days_with_heat] = heat
+    return adjusted
 
 
 def without_jump(heat: Array, places: range, sign: float, beyond: float = 0.0) -> Array:
@@ -56,12 +56,12 @@ def without_jump(heat: Array, places: range, sign: float, beyond: float = 0.0) -
     times the spread of neighbouring days.
     """
     weather = sign * beyond * _spread(heat)
-    jumps = {place: _shift(heat, place) + weather for place in places}
-    place = max(jumps, key=lambda one: sign * jumps[one], default=None)
-    found: Array = heat.copy()
-    if place is not None and sign * jumps[place] > 0:
-        found[:place] += jumps[place]
-    return found
+    jumps = {index: _shift(heat, index) + weather for index in places}
+    largest = max(jumps, key=lambda index: sign * jumps[index], default=None)
+    adjusted: Array = heat.copy()
+    if largest is not None and sign * jumps[largest] > 0:
+        adjusted[:largest] += jumps[largest]
+    return adjusted
 
 
 def _spread(heat: Array) -> float:
@@ -71,41 +71,41 @@ def _spread(heat: Array) -> float:
 
 def _without_misread_days(heat: Array, spread: float) -> Array:
     # The days beside each, the first and the last repeated.
-    beside = np.clip(np.arange(len(heat))[:, None] + np.arange(-2, 3), 0, len(heat) - 1)
-    middle = np.sort(heat[beside], axis=1)[:, 2]
+    neighbours = np.clip(np.arange(len(heat))[:, None] + np.arange(-2, 3), 0, len(heat) - 1)
+    middle = np.sort(heat[neighbours], axis=1)[:, 2]
     is_misread = np.abs(heat - middle) > MISREAD * spread
-    found: Array = np.where(is_misread, middle, heat)
-    return found
+    corrected: Array = np.where(is_misread, middle, heat)
+    return corrected
 
 
-def _largest_jump(heat: Array, spread: float, seen: Collection[int]) -> int | None:
+def _largest_jump(heat: Array, spread: float, removed: Collection[int]) -> int | None:
     """Return the first day of the level that differs most from the one before, None where none lasts."""
     near = np.flatnonzero(np.abs(heat[1:] - heat[:-1]) > JUMP * spread) + 1
-    found = {int(place): abs(_shift(heat, int(place))) for place in near if int(place) not in seen}
-    best = max(found, key=lambda place: found[place], default=None)
-    return best if best is not None and found[best] > JUMP * spread else None
+    sizes = {int(index): abs(_shift(heat, int(index))) for index in near if int(index) not in removed}
+    best = max(sizes, key=lambda index: sizes[index], default=None)
+    return best if best is not None and sizes[best] > JUMP * spread else None
 
 
-def _shift(values: Array, place: int) -> float:
+def _shift(values: Array, index: int) -> float:
     """Return the difference of the levels after and before a place."""
-    after, before = values[place : place + BESIDE], values[max(0, place - BESIDE) : place]
+    after, before = values[index : index + BESIDE], values[max(0, index - BESIDE) : index]
     return float(np.add.reduce(after) / len(after) - np.add.reduce(before) / len(before))
 
 
-def _true_part(heat: Array, x: Array, place: int, jump: float, margin: float) -> float:
-    """Return by how much the board itself got warmer at `place`, where a `jump` was taken out of `heat`, as the metric tells.
+def _true_part(heat: Array, x: Array, index: int, jump: float, margin: float) -> float:
+    """Return by how much the board itself got warmer at `index`, where a `jump` was taken out of `heat`, as the metric tells.
 
     If it moved as such a jump foretells, all of it; else what it says, but no more than the weather of some days may be (`margin`).
     """
-    sides = slice(max(0, place - NEAR), place), slice(place, place + NEAR)
-    warmth, own = (np.concatenate([values[side] - values[side].mean() for side in sides]) for values in (heat, x))
+    sides = slice(max(0, index - NEAR), index), slice(index, index + NEAR)
+    warmth, response = (np.concatenate([values[side] - values[side].mean() for side in sides]) for values in (heat, x))
     square = float((warmth**2).sum())
-    slope = float((warmth * own).sum()) / square if square > 0 else 0.0
+    slope = float((warmth * response).sum()) / square if square > 0 else 0.0
     if slope == 0:
         return 0.0
     before, after = sides
     moved = float(x[after].mean() - x[before].mean()) - slope * float(heat[after].mean() - heat[before].mean())
-    variance = float(np.var(own - slope * warmth))
+    variance = float(np.var(response - slope * warmth))
     of_mean = variance * (1 / len(x[before]) + 1 / len(x[after]))
     reach = FORETOLD * np.sqrt(of_mean + jump**2 * variance / square)
     if abs(moved - slope * jump) < min(reach, abs(moved)):

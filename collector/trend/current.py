@@ -51,19 +51,19 @@ def segment_starts(cases: Sequence[Points]) -> list[SegmentStart | None]:
     The verdict of a run does not matter: what is given, counts.
     """
     counted = [[(figures._replace(verdict="valid"), below) for figures, below in points] for points in cases]
-    found: list[SegmentStart | None] = [None] * len(cases)
+    starts: list[SegmentStart | None] = [None] * len(cases)
     for name in LEVELS:
         metric = METRICS[name]
         # A figure that never changes has no step: most accuracies.
-        moving = [place for place, points in enumerate(counted) if len({metric.value(figures) for figures, _ in points} - {None}) > 1]
-        days = [days_of(metric, counted[place]) for place in moving]
-        for place, own, changes in zip(moving, days, change_points(metric, days, every=EVERY), strict=True):
-            stepped = _stepped(name, counted[place], own, changes)
-            start = _carried(name, counted[place], stepped.place if stepped else 0) or stepped
-            known = found[place]
-            if start is not None and (known is None or start.place > known.place):
-                found[place] = start
-    return found
+        moving = [index for index, points in enumerate(counted) if len({metric.value(figures) for figures, _ in points} - {None}) > 1]
+        days = [days_of(metric, counted[index]) for index in moving]
+        for index, case_days, changes in zip(moving, days, change_points(metric, days, stride=EVERY), strict=True):
+            stepped = _stepped(name, counted[index], case_days, changes)
+            start = _carried(name, counted[index], stepped.place if stepped else 0) or stepped
+            newest = starts[index]
+            if start is not None and (newest is None or start.place > newest.place):
+                starts[index] = start
+    return starts
 
 
 def current_case(case: CaseRuns, start: SegmentStart | None) -> CaseRuns:
@@ -91,9 +91,9 @@ def _stepped(name: str, points: Points, days: Days, changes: ChangePoints) -> Se
         return None
     # The first run of the day that certainly has the new level; with a change of the fingerprint, its first run: that may be during a day,
     # which then is of both levels.
-    sure = next(place for place, (figures, _) in enumerate(points) if figures.day >= step.day_high)
-    near = [place for place in range(1, len(points)) if step.day_low - 1 <= points[place][0].day <= step.day_high]
-    changed = next((place for place in reversed(near) if _changes(points[place - 1][1], points[place][1])), None)
+    sure = next(index for index, (figures, _) in enumerate(points) if figures.day >= step.day_high)
+    near = [index for index in range(1, len(points)) if step.day_low - 1 <= points[index][0].day <= step.day_high]
+    changed = next((index for index in reversed(near) if _changes(points[index - 1][1], points[index][1])), None)
     if changed is None:
         return SegmentStart(sure, _reason(name, step.size, step.candidates))
     return SegmentStart(changed, _reason(name, step.size, step.candidates or _changes(points[changed - 1][1], points[changed][1])))
@@ -104,15 +104,15 @@ def _carried(name: str, points: Points, begin: int) -> SegmentStart | None:
     metric = METRICS[name]
     value = [metric.value(figures) for figures, _ in points]
     kind = next((metric.kind(figures) for figures, _ in reversed(points) if metric.value(figures) is not None), None)
-    places = [place for place in range(begin, len(points)) if value[place] is not None and metric.kind(points[place][0]) == kind]
+    places = [index for index in range(begin, len(points)) if value[index] is not None and metric.kind(points[index][0]) == kind]
     edges = [0, *(at for at in range(1, len(places)) if _changes(points[places[at - 1]][1], points[places[at]][1])), len(places)]
     for before, edge in zip(edges[-3::-1], edges[-2:0:-1], strict=True):
         sides = [places[before:edge], places[edge:]]
         if min(map(len, sides)) < FEWEST:
             continue
-        own, other = (_members(metric, [points[place][0] for place in side]) for side in sides)
-        size = float(np.mean(other) - np.mean(own))
-        p = welch_p(own, other)
+        earlier, other = (_members(metric, [points[index][0] for index in side]) for side in sides)
+        size = float(np.mean(other) - np.mean(earlier))
+        p = welch_p(earlier, other)
         if abs(size) >= metric.rule.matters and (p is None or p < CARRIED_P):
             texts = _changes(points[places[edge - 1]][1], points[places[edge]][1])
             return SegmentStart(places[edge], _reason(name, difference(metric, size), texts))
@@ -126,7 +126,7 @@ def _changes(before: Fingerprint, after: Fingerprint) -> Sequence[str]:
 def _members(metric: TrendMetric, runs: Sequence[RunFigures]) -> list[float]:
     """Return the mean of each day on the metric's scale, with fewer than three days every run."""
     valued = [(run.day, on_scale(metric, value)) for run in runs if (value := metric.value(run)) is not None]
-    by_day = [[value for _, value in own] for _, own in groupby(valued, lambda one: one[0])]
+    by_day = [[value for _, value in of_day] for _, of_day in groupby(valued, lambda day_value: day_value[0])]
     return [float(np.mean(values)) for values in by_day] if len(by_day) >= FEWEST else [value for values in by_day for value in values]
 
 

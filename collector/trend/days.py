@@ -94,18 +94,18 @@ def _points(metric: TrendMetric, runs: RunColumns, series: NDArray[np.intp], use
         mean = (np.bincount(series, x, minlength=size) / 100 + 1) / (np.diff(edges) + 2)
         floor = 100 * np.sqrt(mean * (1 - mean))
     else:
-        for place in np.flatnonzero(np.bincount(series[~is_first], minlength=size) >= ENOUGH_DIFFERENCES):
-            part = slice(edges[place], edges[place + 1])
-            within[place] = run_variance(x[part], day[part], u_square[part]) or 0.0
+        for index in np.flatnonzero(np.bincount(series[~is_first], minlength=size) >= ENOUGH_DIFFERENCES):
+            part = slice(edges[index], edges[index + 1])
+            within[index] = run_variance(x[part], day[part], u_square[part]) or 0.0
     of_points = series[first]
-    mean_x, known = _sums(x, first) / count, (_sums(u_square, first) / count + within[of_points]) / count
+    mean_x, known_variance = _sums(x, first) / count, (_sums(u_square, first) / count + within[of_points]) / count
     read_c = _means(runs.figures[TEMPERATURE][used], first)
     changed = _changes(runs, of_points, runs.common[used[np.append(first[1:], len(used)) - 1]] if len(used) else first)
-    for place, (begin, end) in enumerate(pairwise(np.searchsorted(of_points, np.arange(size + 1)).tolist())):
+    for index, (begin, end) in enumerate(pairwise(np.searchsorted(of_points, np.arange(size + 1)).tolist())):
         part = slice(begin, end)
         heat = regressor(read_c[part], mean_x[part]) if metric.rule.follows_temperature else read_c[part]
-        points = day[first[part]], mean_x[part], known[part], count[part], heat, tuple(changed[part])
-        yield Days(*points, float(floor[place]), read_c=read_c[part])
+        points = day[first[part]], mean_x[part], known_variance[part], count[part], heat, tuple(changed[part])
+        yield Days(*points, float(floor[index]), read_c=read_c[part])
 
 
 def _sums(values: Array, first: NDArray[np.intp]) -> Array:
@@ -113,18 +113,18 @@ def _sums(values: Array, first: NDArray[np.intp]) -> Array:
 
 
 def _means(values: Array, first: NDArray[np.intp]) -> Array:
-    there = ~np.isnan(values)
-    count = _sums(there.astype(np.float64), first)
-    return np.where(count > 0, _sums(np.where(there, values, 0.0), first) / np.maximum(count, 1), np.nan)
+    is_known = ~np.isnan(values)
+    count = _sums(is_known.astype(np.float64), first)
+    return np.where(count > 0, _sums(np.where(is_known, values, 0.0), first) / np.maximum(count, 1), np.nan)
 
 
 def _changes(runs: RunColumns, series: NDArray[np.intp], common: NDArray[np.intp]) -> list[tuple[str, ...]]:
     """Return for each point what changed since the one before in its series; `common` are of the last run of each."""
-    found: list[tuple[str, ...]] = [()] * len(series)
-    for place in np.flatnonzero((series[1:] == series[:-1]) & (common[1:] != common[:-1])) + 1:
-        earlier, later = (runs.facts[common[one]].below for one in (place - 1, place))
-        found[place] = tuple(earlier.changes_to(later)) if earlier is not later else ()
-    return found
+    changed: list[tuple[str, ...]] = [()] * len(series)
+    for point in np.flatnonzero((series[1:] == series[:-1]) & (common[1:] != common[:-1])) + 1:
+        earlier, later = (runs.facts[common[index]].below for index in (point - 1, point))
+        changed[point] = tuple(earlier.changes_to(later)) if earlier is not later else ()
+    return changed
 
 
 def of_type(members: Sequence[Days]) -> Days:
@@ -135,25 +135,25 @@ def of_type(members: Sequence[Days]) -> Days:
         return Days(no_days, empty, empty, no_days, empty, (), 0.0)
     floor = float(np.median([member.floor for member in usable])) / math.sqrt(len(usable))
     level = float(np.median([np.median(member.x) for member in usable]))
-    every = np.unique(np.concatenate([member.day for member in usable]))
-    total, variance, warmth = np.zeros(len(every)), np.zeros(len(every)), np.zeros(len(every))
-    devices, runs, warm = np.zeros(len(every)), np.zeros(len(every), np.int64), np.zeros(len(every))
+    all_days = np.unique(np.concatenate([member.day for member in usable]))
+    total, variance, warmth = np.zeros(len(all_days)), np.zeros(len(all_days)), np.zeros(len(all_days))
+    devices, runs, warm = np.zeros(len(all_days)), np.zeros(len(all_days), np.int64), np.zeros(len(all_days))
     for member in usable:
-        place = np.searchsorted(every, member.day)
-        total[place] += member.x - np.median(member.x)
-        variance[place] += member.known
-        devices[place] += 1
-        runs[place] += member.runs
+        indices = np.searchsorted(all_days, member.day)
+        total[indices] += member.x - np.median(member.x)
+        variance[indices] += member.known
+        devices[indices] += 1
+        runs[indices] += member.runs
         has_heat = np.isfinite(member.temperature_c)
         if has_heat.any():
-            warmth[place[has_heat]] += member.temperature_c[has_heat] - np.median(member.temperature_c[has_heat])
-            warm[place[has_heat]] += 1
+            warmth[indices[has_heat]] += member.temperature_c[has_heat] - np.median(member.temperature_c[has_heat])
+            warm[indices[has_heat]] += 1
     temperature_c = np.where(warm > 0, warmth / np.maximum(warm, 1), np.nan)
-    points = every, level + total / devices, variance / devices**2, runs, temperature_c, _common_changes(usable, every)
+    points = all_days, level + total / devices, variance / devices**2, runs, temperature_c, _common_changes(usable, all_days)
     return Days(*points, floor, usable[0].kind, len(usable))
 
 
-def _common_changes(members: Sequence[Days], every: NDArray[np.int64]) -> tuple[tuple[str, ...], ...]:
+def _common_changes(members: Sequence[Days], all_days: NDArray[np.int64]) -> tuple[tuple[str, ...], ...]:
     """Return for each day of a board type what changed on at least half of its devices, on the day when most of them changed."""
     days_of_text: dict[str, Counter[int]] = defaultdict(Counter)
     for member in members:
@@ -164,4 +164,4 @@ def _common_changes(members: Sequence[Days], every: NDArray[np.int64]) -> tuple[
     for text, days in days_of_text.items():
         if 2 * days.total() >= len(members):
             changes[days.most_common(1)[0][0]].append(f"{text} on {days.total()} of {len(members)} devices")
-    return tuple(tuple(changes.get(int(day), ())) for day in every)
+    return tuple(tuple(changes.get(int(day), ())) for day in all_days)

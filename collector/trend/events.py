@@ -43,14 +43,14 @@ class TrendEvent:
     @property
     def devices(self) -> tuple[str, ...]:
         """The devices that it hit, sorted; of a series of a board type all of that."""
-        return tuple(sorted({one.series.key.device or f"all {one.series.key.board}" for one in self.members}))
+        return tuple(sorted({member.series.key.device or f"all {member.series.key.board}" for member in self.members}))
 
 
-def events_of(found: Sequence[SeriesTrend], until: int) -> list[TrendEvent]:
-    """Return the events among the confirmed steps and the gaps of `found`, the newest first."""
+def events_of(trends: Sequence[SeriesTrend], until: int) -> list[TrendEvent]:
+    """Return the events among the confirmed steps and the gaps of `trends`, the newest first."""
     events = [
-        *step_events([EventMember(trend, step) for trend in found for step in trend.steps]),
-        *gap_events([EventMember(trend, gap) for trend in found if (gap := trend.missing(until)) is not None]),
+        *step_events([EventMember(trend, step) for trend in trends for step in trend.steps]),
+        *gap_events([EventMember(trend, gap) for trend in trends if (gap := trend.missing(until)) is not None]),
     ]
     return sorted(events, key=lambda event: (-event.day_high, -len(event.members)))
 
@@ -58,8 +58,8 @@ def events_of(found: Sequence[SeriesTrend], until: int) -> list[TrendEvent]:
 def step_events(steps: Sequence[EventMember]) -> list[TrendEvent]:
     """Return the events among steps, those of the whole fleet first."""
     events = list(_fleet_wide(steps))
-    taken = told_by(events)
-    return [*events, *_of_devices([one for one in steps if member_name(one) not in taken], "device")]
+    fleet_wide = told_by(events)
+    return [*events, *_of_devices([step for step in steps if member_name(step) not in fleet_wide], "device")]
 
 
 def gap_events(gaps: Sequence[EventMember]) -> list[TrendEvent]:
@@ -84,12 +84,12 @@ def member_name(member: EventMember) -> FindingName:
 
 def _fleet_wide(steps: Sequence[EventMember]) -> Iterator[TrendEvent]:
     """Yield the events with one cause on several devices; a step that coincides with several changes counts for the most frequent one."""
-    often = Counter((one.series.key.fleet, cause) for one in steps for cause in set(_causes(one)))
+    often = Counter((step.series.key.fleet, cause) for step in steps for cause in set(_causes(step)))
     by_cause: dict[tuple[str, str], list[EventMember]] = defaultdict(list)
-    for one in steps:
-        if causes := _causes(one):
-            cause = max(causes, key=lambda cause: (often[one.series.key.fleet, cause], cause))
-            by_cause[one.series.key.fleet, cause].append(one)
+    for step in steps:
+        if causes := _causes(step):
+            cause = max(causes, key=lambda cause: (often[step.series.key.fleet, cause], cause))
+            by_cause[step.series.key.fleet, cause].append(step)
     for (_, cause), members in by_cause.items():
         for together in _together(members):
             event = _event("fleet", cause, together)
@@ -99,15 +99,15 @@ def _fleet_wide(steps: Sequence[EventMember]) -> Iterator[TrendEvent]:
 
 def _of_devices(members: Sequence[EventMember], kind: EventKind) -> Iterator[TrendEvent]:
     by_device: dict[tuple[str, str, str], list[EventMember]] = defaultdict(list)
-    for one in members:
-        key = one.series.key
-        by_device[key.fleet, key.board, key.device].append(one)
-    for own in by_device.values():
-        for together in _together(own):
+    for member in members:
+        key = member.series.key
+        by_device[key.fleet, key.board, key.device].append(member)
+    for of_device in by_device.values():
+        for together in _together(of_device):
             if len(together) >= FEWEST:
-                shared = set.intersection(*(set(_causes(one)) for one in together))
+                shared = set.intersection(*(set(_causes(member)) for member in together))
                 # A board type has no device.
-                yield _event(kind if own[0].series.key.device else "fleet", ", ".join(sorted(shared)) or None, together)
+                yield _event(kind if of_device[0].series.key.device else "fleet", ", ".join(sorted(shared)) or None, together)
 
 
 def _causes(member: EventMember) -> tuple[str, ...]:
@@ -123,17 +123,17 @@ def _together(members: Sequence[EventMember]) -> Iterator[list[EventMember]]:
     """Yield the members in groups whose first days overlap or nearly do."""
     group: list[EventMember] = []
     last = 0
-    for one in sorted(members, key=_days):
-        low, high = _days(one)
+    for member in sorted(members, key=_days):
+        low, high = _days(member)
         if group and low > last + SPREAD_DAYS:
             yield group
             group = []
         last = max(last, high) if group else high
-        group.append(one)
+        group.append(member)
     if group:
         yield group
 
 
 def _event(kind: EventKind, cause: str | None, members: Sequence[EventMember]) -> TrendEvent:
-    days = [_days(one) for one in members]
+    days = [_days(member) for member in members]
     return TrendEvent(kind, cause, min(low for low, _ in days), max(high for _, high in days), tuple(members))

@@ -50,11 +50,11 @@ def packed_days(values: Array, present: Mask) -> Array:
     """Return each row's present values, in order, at its end, with 0 before them."""
     if not (present[:, :-1] & ~present[:, 1:]).any():
         return np.where(present, values, 0.0)
-    place = np.argsort(present, axis=1, kind="stable")
-    return np.where(np.take_along_axis(present, place, axis=1), np.take_along_axis(values, place, axis=1), 0.0)
+    order = np.argsort(present, axis=1, kind="stable")
+    return np.where(np.take_along_axis(present, order, axis=1), np.take_along_axis(values, order, axis=1), 0.0)
 
 
-def day_variances(x: Array, known: Array, present: Mask, floor: Array) -> tuple[Array, Array]:
+def day_variances(x: Array, known_variance: Array, present: Mask, floor: Array) -> tuple[Array, Array]:
     """Return the own variance of each point, and the scatter of days beside it, one for each series.
 
     Where days scatter less than the points' own variances promise, those are taken down: a meter's common error moves no day against
@@ -62,7 +62,7 @@ def day_variances(x: Array, known: Array, present: Mask, floor: Array) -> tuple[
     Source: the median of absolute differences of neighbours, as a step moves only one of them.
     """
     size = present.sum(axis=1)
-    values, variances = packed_days(x, present), packed_days(known, present)
+    values, variances = packed_days(x, present), packed_days(known_variance, present)
     follows = np.arange(x.shape[1] - 1)[None, :] >= (x.shape[1] - size)[:, None]
     difference = np.abs(np.diff(values, axis=1))
     both = variances[:, 1:] + variances[:, :-1]
@@ -73,7 +73,7 @@ def day_variances(x: Array, known: Array, present: Mask, floor: Array) -> tuple[
     high = np.nan_to_num(_median_of_first(difference.copy(), count)) / HALF_NORMAL + 1e-12
     between = _scatter(difference, both, count, high)[:, None] ** 2
     taken_down = np.clip(np.nan_to_num(ratio_alone, nan=1.0), 0.0, 1.0)[:, None] ** 2
-    return np.maximum(known * taken_down, tiny / 2), np.maximum(between[:, 0], tiny[:, 0] / 2)
+    return np.maximum(known_variance * taken_down, tiny / 2), np.maximum(between[:, 0], tiny[:, 0] / 2)
 
 
 def _scatter(difference: Array, both: Array, count: NDArray[np.int64], high: Array) -> Array:
@@ -86,25 +86,27 @@ def _scatter(difference: Array, both: Array, count: NDArray[np.int64], high: Arr
     excess = (difference / HALF_NORMAL) ** 2 - both - _TINY
     order, row = np.argsort(excess, axis=1), np.arange(len(excess))
     lower, upper = np.maximum(count - 1, 0) // 2, np.minimum(count // 2, excess.shape[1] - 1)
-    least, most = (np.where(count > 0, excess[row, order[row, place]], -np.inf) for place in (lower, upper))
-    has_two = bool((least < most).any())
+    least, highest = (np.where(count > 0, excess[row, order[row, rank]], -np.inf) for rank in (lower, upper))
+    has_two = bool((least < highest).any())
     if has_two:
-        own, known, is_enough = _middle(difference, both, excess, order, count)
-        more = np.flatnonzero((least < most) & ~is_enough)
+        middle_differences, middle_variances, is_enough = _middle(difference, both, excess, order, count)
+        unresolved = np.flatnonzero((least < highest) & ~is_enough)
     low = np.zeros(len(excess))
     for _ in range(_BISECTIONS):
         tried = (low + high) / 2
         twice = 2 * tried**2
         too_small = least > twice
         if has_two:
-            ratio = own / np.sqrt(known + twice + _TINY)
+            ratio = middle_differences / np.sqrt(middle_variances + twice + _TINY)
             mean = (np.maximum(ratio[0], ratio[1]) + np.minimum(ratio[2], ratio[3])) / 2
-            if len(more):
-                mean[more] = _median_of_first(difference[more] / np.sqrt(both[more] + twice[more, None] + _TINY), count[more])
-            too_small |= (most > twice) & (mean > HALF_NORMAL)
+            if len(unresolved):
+                mean[unresolved] = _median_of_first(
+                    difference[unresolved] / np.sqrt(both[unresolved] + twice[unresolved, None] + _TINY), count[unresolved]
+                )
+            too_small |= (highest > twice) & (mean > HALF_NORMAL)
         low, high = np.where(too_small, tried, low), np.where(too_small, high, tried)
-    found: Array = (low + high) / 2
-    return found
+    scatter: Array = (low + high) / 2
+    return scatter
 
 
 def _middle(difference: Array, both: Array, excess: Array, order: NDArray[np.intp], count: NDArray[np.int64]) -> tuple[Array, Array, Mask]:
@@ -125,13 +127,13 @@ def _middle(difference: Array, both: Array, excess: Array, order: NDArray[np.int
     return difference[row, columns[1:5]], both[row, columns[1:5]], is_enough
 
 
-def run_variance(values: Array, day: NDArray[np.int64], known: Array) -> float | None:
-    """Return how far runs of one day scatter beyond what is `known` of each [runs], one series; None if too few share a day."""
+def run_variance(values: Array, day: NDArray[np.int64], known_variance: Array) -> float | None:
+    """Return how far runs of one day scatter beyond what is `known_variance` of each [runs], one series; None if too few share a day."""
     same = day[1:] == day[:-1]
     if np.count_nonzero(same) < ENOUGH_DIFFERENCES:
         return None
     scale = float(np.median(np.abs(np.diff(values))[same])) / HALF_NORMAL
-    return max(0.0, scale**2 / 2 - float(np.median(known)))
+    return max(0.0, scale**2 / 2 - float(np.median(known_variance)))
 
 
 def shared_variance(residuals: Array, variance: Array, present: Mask) -> Array:
@@ -146,8 +148,8 @@ def shared_variance(residuals: Array, variance: Array, present: Mask) -> Array:
     mean_product = (weight * values[:, 1:] * values[:, :-1]).sum(axis=1) / total
     mean_square = (weight * values[:, 1:] ** 2).sum(axis=1) / total
     pairs = np.maximum(total**2 / np.maximum((weight**2).sum(axis=1), 1e-300), 1.0)
-    taken = TAKEN_BY_FIT * mean_square / np.maximum(present.sum(axis=1), 1)
-    shared: Array = np.maximum(mean_product + taken, UNSEEN * mean_square / np.sqrt(pairs))
+    absorbed = TAKEN_BY_FIT * mean_square / np.maximum(present.sum(axis=1), 1)
+    shared: Array = np.maximum(mean_product + absorbed, UNSEEN * mean_square / np.sqrt(pairs))
     return shared
 
 
@@ -156,7 +158,7 @@ def long_run(between: Array, shared: Array) -> Array:
 
     `between` was estimated from differences of neighbours, in which what they share cancels. Source: an autoregression of order one.
     """
-    whole = between + shared
-    ratio = np.minimum(shared / np.maximum(whole, 1e-300), LAG1_MOST)
-    lasting: Array = whole * (1 + ratio) / (1 - ratio) * (1 + POORLY_KNOWN * ratio) ** 2
+    total = between + shared
+    ratio = np.minimum(shared / np.maximum(total, 1e-300), LAG1_MOST)
+    lasting: Array = total * (1 + ratio) / (1 - ratio) * (1 + POORLY_KNOWN * ratio) ** 2
     return lasting

@@ -62,7 +62,7 @@ def names_of(metrics: Iterable[TrendMetric]) -> list[str]:
 
 def columns_of(series: Sequence[Sequence[tuple[RunFigures, Fingerprint]]], names: Iterable[str]) -> RunColumns:
     """Return the runs of each series, in any order, with the figures of these names."""
-    runs = [pair for own in series for pair in sorted(own, key=lambda pair: pair[0].at_ns)]
+    runs = [pair for runs_of_series in series for pair in sorted(runs_of_series, key=lambda pair: pair[0].at_ns)]
     facts: dict[CommonFacts, int] = {}
     common = [facts.setdefault(CommonFacts(below, run.energy_kind, run.accuracy_kind), len(facts)) for run, below in runs]
     return RunColumns(

@@ -66,18 +66,18 @@ def step_score(points: int) -> float:
 
 
 def less_where_confirmed(
-    runs: NDArray[np.int64], known: NDArray[np.float64], day_variance: NDArray[np.float64], split: NDArray[np.intp]
+    runs: NDArray[np.int64], known_variance: NDArray[np.float64], day_variance: NDArray[np.float64], split: NDArray[np.intp]
 ) -> NDArray[np.float64]:
     """Return by how much the threshold is lowered, 0 or `CONFIRMED_LESS` [series].
 
-    `runs` and `known` [series, days] are how many runs a day has (0: it has no point) and the variance that is known of it.
+    `runs` and `known_variance` [series, days] are how many runs a day has (0: it has no point) and the variance that is known of it.
     """
     after = np.arange(runs.shape[1])[None, :] >= split[:, None]
     is_repeated, is_there = runs > 1, runs > 0
     confirming = (is_repeated & after).sum(axis=1) >= CONFIRMING_DAYS
     before = (is_there & ~after).sum(axis=1)
     unusual = (is_repeated & ~after).sum(axis=1) <= _USUAL_RATIO * np.maximum(before, 1)
-    single = np.nan_to_num(masked_median(known * runs, is_there))
+    single = np.nan_to_num(masked_median(known_variance * runs, is_there))
     mostly_runs = single >= RUN_SHARE * (single + day_variance)
     return np.where(confirming & unusual & mostly_runs, CONFIRMED_LESS, 0.0)
 
@@ -97,7 +97,7 @@ def chance(score: float, points: int) -> float:
 @lru_cache(maxsize=256)
 def _quantiles(points: int) -> list[float]:
     """Return the scores that noise of a number of points exceeds with `_PROBABILITIES`."""
-    return [float(np.interp(points, list(CHANCE), [row[place] for row in CHANCE.values()])) for place in range(len(_PROBABILITIES))]
+    return [float(np.interp(points, list(CHANCE), [row[column] for row in CHANCE.values()])) for column in range(len(_PROBABILITIES))]
 
 
 class _Regressors(NamedTuple):
@@ -171,16 +171,18 @@ def fit_splits(x: Array, weight: Array, sd: Array, present: Mask, temperature: A
     scores = np.where(allowed, np.abs(scored), 0.0)
     row = np.arange(len(x))
     split = np.argmax(scores, axis=1) if only is None else only
-    found = allowed[row, split]
-    return SplitFit(x, sd, present, regressors, clipped, residual, scores, split, found, np.where(found, size[row, split], 1.0), hidden)
+    is_possible = allowed[row, split]
+    return SplitFit(
+        x, sd, present, regressors, clipped, residual, scores, split, is_possible, np.where(is_possible, size[row, split], 1.0), hidden
+    )
 
 
 def _clipped_residual(x: Array, sd: Array, regressors: _Regressors) -> tuple[Array, Array]:
-    there, reach = regressors.weight > 0, CLIP * sd
-    clipped = np.where(there, x, 0.0)
+    is_present, reach = regressors.weight > 0, CLIP * sd
+    clipped = np.where(is_present, x, 0.0)
     for _ in range(_ROUNDS):
         fitted = clipped - regressors.residuals(clipped)
-        clipped = np.where(there, fitted + np.clip(x - fitted, -reach, reach), 0.0)
+        clipped = np.where(is_present, fitted + np.clip(x - fitted, -reach, reach), 0.0)
     return clipped, regressors.residuals(clipped)
 
 
@@ -219,15 +221,15 @@ def with_step(fit: SplitFit) -> tuple[Array, Array]:
     weighted = weight * after
     square = (weighted * after).sum(axis=1)
     square = np.where(square > 0, square, 1.0)
-    there = weight > 0
-    clipped = np.where(there, x, 0.0)
+    is_present = weight > 0
+    clipped = np.where(is_present, x, 0.0)
     for _ in range(_ROUNDS + 1):
         residual = fit.regressors.residuals(clipped)
         step = (weighted * residual).sum(axis=1) / square
         fitted = clipped - residual + step[:, None] * after
-        left = np.clip((x - fitted) / sd, -CLIP, CLIP)
-        clipped = np.where(there, fitted + left * sd, 0.0)
-    return step, left
+        residuals = np.clip((x - fitted) / sd, -CLIP, CLIP)
+        clipped = np.where(is_present, fitted + residuals * sd, 0.0)
+    return step, residuals
 
 
 def straight_line(fit: SplitFit) -> tuple[Array, Array]:
@@ -268,35 +270,36 @@ class Scan:
 
 def scan_series(
     x: Array,
-    known: Array,
+    known_variance: Array,
     present: Mask,
     floor: Array,
     temperature: Array | None = None,
     only: NDArray[np.intp] | None = None,
-    asked: Mask | None = None,
+    is_requested: Mask | None = None,
 ) -> Scan:
     """Return the best split of each series; with `only` [series] that place is tested, once.
 
-    `known` is the variance that is known of each point, `floor` [series] the smallest standard deviation that one can have. With `asked`
-    [series] the result is only of these series and of those in which a step may be confirmed: most scans of history find nothing.
+    `known_variance` is the variance that is known of each point, `floor` [series] the smallest standard deviation that one can have. With
+    `is_requested` [series] the result is only of these series and of those in which a step may be confirmed: most scans of history find
+    nothing.
     """
-    known, between = day_variances(x, known, present, floor)
-    spread = np.sqrt(known + between[:, None])
+    known_variance, between = day_variances(x, known_variance, present, floor)
+    spread = np.sqrt(known_variance + between[:, None])
     first = fit_splits(x, 1 / spread**2, spread, present, temperature, only)
     least = np.interp(present.sum(axis=1), *STEP_SCORE) - CONFIRMED_LESS
     rows = np.arange(len(x))
-    if asked is not None and only is None:
-        rows = np.flatnonzero(asked | _may_reach(least, first, has_heat=temperature is not None))
-        first, asked = first.of(rows), asked[rows]
-        x, known, between, spread, least = (one[rows] for one in (x, known, between, spread, least))
+    if is_requested is not None and only is None:
+        rows = np.flatnonzero(is_requested | _may_reach(least, first, has_heat=temperature is not None))
+        first, is_requested = first.of(rows), is_requested[rows]
+        x, known_variance, between, spread, least = (array[rows] for array in (x, known_variance, between, spread, least))
         present = present[rows]
         temperature = None if temperature is None else temperature[rows]
     shared = shared_variance(with_step(first)[1] * spread, spread**2, present)
-    sd = np.sqrt(known + (between + shared)[:, None])
-    found = fit_splits(x, 1 / (known + long_run(between, shared)[:, None]), sd, present, temperature, only)
-    every = np.arange(len(x))
-    kept = every if asked is None else np.flatnonzero(asked | (found.scores[every, found.split] >= least))
-    return _scan_of(found if len(kept) == len(x) else found.of(kept), rows[kept], (between + shared)[kept])
+    sd = np.sqrt(known_variance + (between + shared)[:, None])
+    fit = fit_splits(x, 1 / (known_variance + long_run(between, shared)[:, None]), sd, present, temperature, only)
+    all_rows = np.arange(len(x))
+    reported = all_rows if is_requested is None else np.flatnonzero(is_requested | (fit.scores[all_rows, fit.split] >= least))
+    return _scan_of(fit if len(reported) == len(x) else fit.of(reported), rows[reported], (between + shared)[reported])
 
 
 def _may_reach(least: Array, first: SplitFit, *, has_heat: bool) -> Mask:
@@ -308,10 +311,10 @@ def _may_reach(least: Array, first: SplitFit, *, has_heat: bool) -> Mask:
     split hidden, in either fit.
     """
     sd, weight = np.where(first.present, first.sd, 1.0), first.regressors.weight
-    left = np.where(first.present, first.residual, 0.0)
-    square = (weight * left**2).sum(axis=1)
+    residuals = np.where(first.present, first.residual, 0.0)
+    square = (weight * residuals**2).sum(axis=1)
     uneven = (sd.max(axis=1, where=first.present, initial=0.0) / sd.min(axis=1, where=first.present, initial=np.inf)) ** 2 - 1
-    farthest = (np.abs(left) / sd).max(axis=1) + uneven / 2 * np.sqrt(square)
+    farthest = (np.abs(residuals) / sd).max(axis=1) + uneven / 2 * np.sqrt(square)
     is_drawn = (np.abs(np.where(first.present, first.x - first.clipped, 0.0)) > _ROUNDING * sd).any(axis=1)
     bound = first.scores[np.arange(len(least)), first.split] ** 2 + uneven / 4 * square
     is_open: Mask = (
@@ -324,7 +327,7 @@ def _may_reach(least: Array, first: SplitFit, *, has_heat: bool) -> Mask:
 
 
 def _scan_of(fit: SplitFit, rows: NDArray[np.intp], day_variance: Array) -> Scan:
-    step, left = with_step(fit)
+    step, residuals = with_step(fit)
     line, line_information = straight_line(fit)
     regressors = fit.regressors
     is_known = regressors.heat_square > 0
@@ -342,6 +345,6 @@ def _scan_of(fit: SplitFit, rows: NDArray[np.intp], day_variance: Array) -> Scan
         slope=np.where(is_known, slope, np.nan),
         slope_error=np.where(is_known, 1 / np.sqrt(np.where(is_known, regressors.heat_square, 1.0)), np.nan),
         hidden=fit.hidden,
-        left=np.where(fit.present, left, 0.0),
+        left=np.where(fit.present, residuals, 0.0),
         day_variance=day_variance,
     )

@@ -77,20 +77,22 @@ def trends(
     """Return the trend of each series that has a point; `cuts` are for each the days of declared new levels, and the reasons."""
     metric = METRICS[name]
     declared = cuts if cuts is not None else [{}] * len(series)
-    places = [{int(np.searchsorted(days.day, day)): text for day, text in own.items()} for days, own in zip(series, declared, strict=True)]
-    found_changes = change_points(metric, series, [list(own) for own in places])
-    found = zip(keys, series, found_changes, places, strict=True)
-    return [_trend(name, metric, key, days, changes, own) for key, days, changes, own in found if len(days.day)]
+    places = [
+        {int(np.searchsorted(days.day, day)): text for day, text in texts.items()} for days, texts in zip(series, declared, strict=True)
+    ]
+    found_changes = change_points(metric, series, [list(texts) for texts in places])
+    inputs = zip(keys, series, found_changes, places, strict=True)
+    return [_trend(name, metric, key, days, changes, texts) for key, days, changes, texts in inputs if len(days.day)]
 
 
 def _trend(name: str, metric: TrendMetric, key: SeriesKey, days: Days, changes: ChangePoints, cuts: Mapping[int, str]) -> SeriesTrend:
     now, size = changes.now, len(days.day)
-    edges = sorted({*changes.cuts, *(found.place for found in changes.breaks), size})
-    steps = [_step(metric, days, found, edges, "confirmed") for found in changes.breaks]
+    edges = sorted({*changes.cuts, *(step_break.place for step_break in changes.breaks), size})
+    steps = [_step(metric, days, step_break, edges, "confirmed") for step_break in changes.breaks]
     steps += [
-        replace(_step(metric, days, Break(place, place, place, 0.0, 1.0), edges, "declared"), candidates=(cuts[place],))
-        for place in changes.cuts[1:]
-        if size - place >= AFTER and place >= BEFORE
+        replace(_step(metric, days, Break(cut, cut, cut, 0.0, 1.0), edges, "declared"), candidates=(cuts[cut],))
+        for cut in changes.cuts[1:]
+        if size - cut >= AFTER and cut >= BEFORE
     ]
     suspect = _step(metric, days, now.suspect, edges, "suspect") if now is not None and now.suspect is not None else None
     drift = _drift(metric, days, now) if now is not None else None
@@ -131,7 +133,7 @@ def newest_step(metric: TrendMetric, days: Days, changes: ChangePoints) -> Step 
     """Return the newest confirmed step, None where there is none."""
     if not changes.breaks:
         return None
-    edges = sorted({*changes.cuts, *(found.place for found in changes.breaks), len(days.day)})
+    edges = sorted({*changes.cuts, *(step_break.place for step_break in changes.breaks), len(days.day)})
     return _step(metric, days, changes.breaks[-1], edges, "confirmed")
 
 
@@ -140,22 +142,22 @@ def _level(days: Days, begin: int, end: int) -> float:
     return float((days.x[begin:end] * weight).sum() / weight.sum())
 
 
-def _step(metric: TrendMetric, days: Days, found: Break, edges: Sequence[int], state: FindingState) -> Step:
+def _step(metric: TrendMetric, days: Days, step_break: Break, edges: Sequence[int], state: FindingState) -> Step:
     """Return the step at a break, estimated between its neighbours among the `edges`."""
-    begin = max(edge for edge in edges if edge < found.place)
-    end = min(edge for edge in edges if edge > found.place)
-    settled, size, error = at_break(metric, days, begin, found, end)
-    place, low, high = settled.place, settled.low, settled.high
+    begin = max(edge for edge in edges if edge < step_break.place)
+    end = min(edge for edge in edges if edge > step_break.place)
+    settled, size, error = at_break(metric, days, begin, step_break, end)
+    index, low, high = settled.place, settled.low, settled.high
     reach = CONFIDENCE_Z * error
     is_above, is_below = abs(size) - reach >= metric.rule.matters, abs(size) + reach <= metric.rule.matters
-    level = _level(days, begin, place)
+    level = _level(days, begin, index)
     # The boards of a type do not all change on the same day.
     near = 1 if days.devices > 1 else 0
-    beside = range(max(low - near, begin + 1), min(high + near + 1, end))
-    changed = {text: None for place in beside for text in days.changed[place]}
+    nearby = range(max(low - near, begin + 1), min(high + near + 1, end))
+    changed = {text: None for point in nearby for text in days.changed[point]}
     return Step(
         state=state,
-        day=int(days.day[place]),
+        day=int(days.day[index]),
         day_low=int(days.day[low]),
         day_high=int(days.day[high]),
         size=difference(metric, size),
@@ -163,12 +165,12 @@ def _step(metric: TrendMetric, days: Days, found: Break, edges: Sequence[int], s
         high=difference(metric, size + reach),
         before=off_scale(metric, level),
         after=off_scale(metric, level + size),
-        days_before=place - begin,
-        days_after=end - place,
-        runs_before=int(days.runs[begin:place].sum()),
-        runs_after=int(days.runs[place:end].sum()),
-        score=found.score,
-        chance=found.chance,
+        days_before=index - begin,
+        days_after=end - index,
+        runs_before=int(days.runs[begin:index].sum()),
+        runs_after=int(days.runs[index:end].sum()),
+        score=step_break.score,
+        chance=step_break.chance,
         is_worse=(size > 0) == (metric.worse == "higher"),
         matters=True if is_above else False if is_below else None,
         candidates=tuple(changed),
@@ -217,11 +219,11 @@ def _scatter(days: Days, now: CurrentLevel) -> Scatter | None:
     return Scatter(ratio, int(days.day[now.end - SCATTER_POINTS]), len(early), len(late))
 
 
-def standing_out(found: Sequence[SeriesTrend]) -> list[SeriesTrend]:
+def standing_out(trends: Sequence[SeriesTrend]) -> list[SeriesTrend]:
     """Return the series that stand out today, the most unlikely first, of which at most the share `FALSE_DISCOVERIES` is expected false.
 
     A series with a step just confirmed has begun a new level and is not among them.
     """
-    ordered = sorted(found, key=lambda trend: trend.chance)
+    ordered = sorted(trends, key=lambda trend: trend.chance)
     ranks = [rank for rank, trend in enumerate(ordered, start=1) if trend.chance <= FALSE_DISCOVERIES * rank / len(ordered)]
     return ordered[: max(ranks, default=0)]

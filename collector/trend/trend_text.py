@@ -93,25 +93,25 @@ def trend_verdict(step: Step) -> str:
     return way if step.matters else "too small to matter"
 
 
-def finding_lines(one: SeriesTrend, until: int, told: Collection[FindingName] = ()) -> list[tuple[str, str]]:
-    """Return the findings of a series: the kind (`step, worse`) and the sentence; without those in `told`, which events report."""
-    steps = [step for step in one.steps if finding_name(one, step) not in told] + ([one.suspect] if one.suspect else [])
-    found = [(f"step, {trend_verdict(step)}", step_text(one.metric, step)) for step in steps]
-    if one.drift is not None:
-        found.append((f"drift, {'worse' if one.drift.is_worse else 'better'}", drift_text(one.metric, one.drift)))
-    if one.scatter is not None:
-        found.append(("scatter", scatter_text(one.scatter)))
-    missing = one.missing(until)
-    if missing is not None and finding_name(one, missing) not in told:
-        found.append(("missing", missing_text(missing)))
-    return found
+def finding_lines(trend: SeriesTrend, until: int, reported: Collection[FindingName] = ()) -> list[tuple[str, str]]:
+    """Return the findings of a series: the kind (`step, worse`) and the sentence; without those in `reported`, which events report."""
+    steps = [step for step in trend.steps if finding_name(trend, step) not in reported] + ([trend.suspect] if trend.suspect else [])
+    lines = [(f"step, {trend_verdict(step)}", step_text(trend.metric, step)) for step in steps]
+    if trend.drift is not None:
+        lines.append((f"drift, {'worse' if trend.drift.is_worse else 'better'}", drift_text(trend.metric, trend.drift)))
+    if trend.scatter is not None:
+        lines.append(("scatter", scatter_text(trend.scatter)))
+    missing = trend.missing(until)
+    if missing is not None and finding_name(trend, missing) not in reported:
+        lines.append(("missing", missing_text(missing)))
+    return lines
 
 
 def event_kind(event: TrendEvent) -> str:
     """Return an event's kind in a few words: `fleet, worse`, `board, better`, `missing`."""
     if event.kind == "missing":
         return "missing"
-    worse = {one.finding.is_worse for one in event.members if isinstance(one.finding, Step)}
+    worse = {member.finding.is_worse for member in event.members if isinstance(member.finding, Step)}
     way = "worse and better" if len(worse) > 1 else "worse" if True in worse else "better"
     return f"{'fleet' if event.kind == 'fleet' else 'board'}, {way}"
 
@@ -122,12 +122,12 @@ def event_text(event: TrendEvent) -> str:
     if event.kind == "missing":
         return f"no run in {len(event.members):,} series since {days}"
     sizes: dict[str, list[float]] = {}
-    for one in event.members:
-        if isinstance(one.finding, Step):
-            sizes.setdefault(one.series.metric, []).append(one.finding.size)
+    for member in event.members:
+        if isinstance(member.finding, Step):
+            sizes.setdefault(member.series.metric, []).append(member.finding.size)
     amounts = "; ".join(
-        f"{metric} {interval_text(metric, min(some), max(some)) if len(some) > 1 else amount_text(metric, some[0])}"
-        for metric, some in sizes.items()
+        f"{metric} {interval_text(metric, min(values), max(values)) if len(values) > 1 else amount_text(metric, values[0])}"
+        for metric, values in sizes.items()
     )
     cause = f"changed with it: {event.cause}" if event.cause else "no known change on that day"
     return f"{count(len(event.members), 'step')}: {amounts}; first day {days}; {cause}"
@@ -137,31 +137,31 @@ def event_of(event: TrendEvent) -> str:
     """Return the devices of an event: up to three by name, more by their number and board types."""
     if len(event.devices) <= NAMED_DEVICES:
         return printable(", ".join(event.devices))
-    boards = sorted({one.series.key.board for one in event.members})
+    boards = sorted({member.series.key.board for member in event.members})
     return printable(f"{len(event.devices)} devices of {', '.join(boards)}")
 
 
-def show_trends(found: Sequence[SeriesTrend], until: int, console: "Console", *, with_quiet: bool, with_members: bool = True) -> None:
+def show_trends(trends: Sequence[SeriesTrend], until: int, console: "Console", *, with_quiet: bool, with_members: bool = True) -> None:
     """Print events (unless every member is to be shown), the other findings of each series, then notes."""
     from rich.table import Column, Table  # noqa: PLC0415 - the page writes sentences only
     from rich.text import Text  # noqa: PLC0415
 
-    events = [] if with_members else events_of(found, until)
+    events = [] if with_members else events_of(trends, until)
     rows = [(*_event_row(event), event_kind(event), event_text(event)) for event in events]
-    told = told_by(events)
-    for trend in found:
-        lines = finding_lines(trend, until, told)
+    reported = told_by(events)
+    for trend in trends:
+        lines = finding_lines(trend, until, reported)
         if with_quiet and not lines and not finding_lines(trend, until):
             lines = [("steady", _steady(trend))]
         rows += [(subject(trend), trend.key.case(), trend.metric, level_text(trend.metric, trend.level), *line) for line in lines]
     # Folded, never truncated: the ends of `simulated-pi5-07` and `simulated-pi5-08` matter.
     table = Table(*(Column(name, overflow="fold") for name in ("device", "case", "metric", "level now", "what", "evidence")))
-    for *cells, what, text in rows:
-        style = next((style for word, style in _STYLES.items() if what.endswith(word)), "")
-        table.add_row(*(Text(printable(cell)) for cell in cells), Text(what, style=style), Text(printable(text)))
+    for *cells, kind, text in rows:
+        style = next((style for word, style in _STYLES.items() if kind.endswith(word)), "")
+        table.add_row(*(Text(printable(cell)) for cell in cells), Text(kind, style=style), Text(printable(text)))
     if table.row_count:
         console.print(table)
-    for line in _notes(found, until):
+    for line in _notes(trends, until):
         console.print(line, markup=False, highlight=False, soft_wrap=True)
 
 
@@ -171,52 +171,52 @@ def _event_row(event: TrendEvent) -> tuple[str, str, str, str]:
     return event_of(event), cases[0] if len(cases) == 1 else count(len(cases), "case"), ", ".join(metrics), ""
 
 
-def subject(one: SeriesTrend) -> str:
+def subject(trend: SeriesTrend) -> str:
     """Return the device, or the board type with its number of devices."""
-    return printable(one.key.device or f"{one.key.board} ({one.devices} devices)")
+    return printable(trend.key.device or f"{trend.key.board} ({trend.devices} devices)")
 
 
-def _steady(one: SeriesTrend) -> str:
-    text = f"{count(one.points, 'day')}, {count(one.runs, 'run')}"
-    if one.temperature_slope is not None and one.temperature_slope_u is not None:
-        unit = _UNITS[METRICS[one.metric].rule.scale]
-        text += f"; {one.temperature_slope:+.2f} ± {2 * one.temperature_slope_u:.2f}{unit} per degree of board temperature"
+def _steady(trend: SeriesTrend) -> str:
+    text = f"{count(trend.points, 'day')}, {count(trend.runs, 'run')}"
+    if trend.temperature_slope is not None and trend.temperature_slope_u is not None:
+        unit = _UNITS[METRICS[trend.metric].rule.scale]
+        text += f"; {trend.temperature_slope:+.2f} ± {2 * trend.temperature_slope_u:.2f}{unit} per degree of board temperature"
     return text
 
 
-def _notes(found: Sequence[SeriesTrend], until: int) -> list[str]:
-    if not found:
+def _notes(trends: Sequence[SeriesTrend], until: int) -> list[str]:
+    if not trends:
         return ["no series: no valid run has this metric"]
-    quiet = sum(not finding_lines(one, until) for one in found)
+    quiet = sum(not finding_lines(trend, until) for trend in trends)
     notes = [
-        f"{count(len(found), 'series') if len(found) == 1 else f'{len(found):,} series'} up to {iso(until)}: {quiet:,} without a finding"
+        f"{count(len(trends), 'series') if len(trends) == 1 else f'{len(trends):,} series'} up to {iso(until)}: {quiet:,} without a finding"
     ]
-    if stand_out := len(standing_out(found)):
+    if stand_out := len(standing_out(trends)):
         expected = significant(FALSE_DISCOVERIES * stand_out, 2)
         notes.append(
-            f"{stand_out:,} of {len(found):,} stand out in the newest scan (Benjamini-Hochberg, q = "
+            f"{stand_out:,} of {len(trends):,} stand out in the newest scan (Benjamini-Hochberg, q = "
             f"{FALSE_DISCOVERIES:g}); about {expected} of them are expected by chance"
         )
-    hidden = sum(trend.hidden_ratio > 0.5 for trend in found)
+    hidden = sum(trend.hidden_ratio > 0.5 for trend in trends)
     if hidden:
         notes.append(f"in {hidden:,} most recent steps are not distinguishable from the board temperature, which changed with them")
-    other = sum(trend.left_out for trend in found)
+    other = sum(trend.left_out for trend in trends)
     if other:
         notes.append(f"{other:,} runs are left out: scope, metric or images differ from the newest run of their series")
-    invalid = sum(trend.not_valid for trend in found)
+    invalid = sum(trend.not_valid for trend in trends)
     if invalid:
         notes.append(f"{invalid:,} figures of suspect or invalid runs are excluded")
     return notes
 
 
-def trends_document(found: Sequence[SeriesTrend], until: int) -> str:
+def trends_document(trends: Sequence[SeriesTrend], until: int) -> str:
     """Return the trends as JSON."""
-    stand_out = {(trend.key, trend.metric) for trend in standing_out(found)}
+    stand_out = {(trend.key, trend.metric) for trend in standing_out(trends)}
     body = {
-        "until": iso(until) if found else None,
-        "series": [_row(trend, until, stands_out=(trend.key, trend.metric) in stand_out) for trend in found],
-        "events": [_event(event) for event in events_of(found, until)],
-        "digest": {"looked_at": len(found), "stand_out": len(stand_out), "false_discovery_ratio": FALSE_DISCOVERIES},
+        "until": iso(until) if trends else None,
+        "series": [_row(trend, until, stands_out=(trend.key, trend.metric) in stand_out) for trend in trends],
+        "events": [_event(event) for event in events_of(trends, until)],
+        "digest": {"looked_at": len(trends), "stand_out": len(stand_out), "false_discovery_ratio": FALSE_DISCOVERIES},
     }
     return json_document(body)
 
@@ -230,7 +230,7 @@ def _row(trend: SeriesTrend, until: int, *, stands_out: bool) -> dict[str, Any]:
     row["matters"] = rule.matters
     row["missing"] = asdict(missing) if missing else None
     row["stands_out"] = stands_out
-    row["findings"] = [{"what": what, "text": text} for what, text in finding_lines(trend, until)]
+    row["findings"] = [{"what": kind, "text": text} for kind, text in finding_lines(trend, until)]
     for part in (row, *row["steps"], row["suspect"], row["drift"], row["scatter"], row["missing"]):
         _write_days(part or {})
     return row
@@ -280,7 +280,7 @@ def points_csv(series: Sequence[tuple[SeriesKey, str, Days]]) -> str:
 
 def annotations_document(annotations: Sequence[Annotation]) -> dict[str, Any]:
     """Return the annotations for machines."""
-    return {"annotations": [asdict(one) | {"day": iso(one.day)} for one in annotations]}
+    return {"annotations": [asdict(annotation) | {"day": iso(annotation.day)} for annotation in annotations]}
 
 
 def annotations_table(annotations: Sequence[Annotation]) -> "Table":

@@ -61,18 +61,18 @@ def keys_of(history: History, selection: SeriesSelection) -> list[SeriesKey]:
     Raises:
         ConfigError: there are series, and none is selected.
     """
-    every = history.series()
-    found = [key for key in every if selection.takes(key)]
-    if every and not found:
+    series = history.series()
+    keys = [key for key in series if selection.takes(key)]
+    if series and not keys:
         selected = {name: value for name in selection.__slots__ if (value := getattr(selection, name)) is not None}
-        unmatched = next((name for name, value in selected.items() if all(getattr(key, name) != value for key in every)), None)
+        unmatched = next((name for name, value in selected.items() if all(getattr(key, name) != value for key in series)), None)
         if unmatched is None:
             conditions = ", ".join(f"{name} {value!r}" for name, value in selected.items())
             raise ConfigError(f"no run has {conditions}: give fewer conditions")
-        values = sorted({str(getattr(key, unmatched)) for key in every})
-        others = f" and {len(values) - SHOWN} more" if len(values) > SHOWN else ""
-        raise ConfigError(f"no run has {unmatched} {selected[unmatched]!r}; known are {', '.join(values[:SHOWN])}{others}")
-    return found
+        values = sorted({str(getattr(key, unmatched)) for key in series})
+        remainder = f" and {len(values) - SHOWN} more" if len(values) > SHOWN else ""
+        raise ConfigError(f"no run has {unmatched} {selected[unmatched]!r}; known are {', '.join(values[:SHOWN])}{remainder}")
+    return keys
 
 
 def trends_of(
@@ -97,22 +97,22 @@ def trends_of(
     if by_type:
         selected = {key: members for key, members in selected.items() if len(members) > 1}
     with without_garbage_collection():
-        found = {name: _kept(history, annotations, name, list(selected)) for name in metrics}
-        stale = {key: members for key, members in selected.items() if any(key not in found[name] for name in metrics)}
-        _compute(history, annotations, stale, found, workers, progress)
-    return [one for name in metrics for key in selected for one in found[name][key]]
+        by_metric = {name: _kept(history, annotations, name, list(selected)) for name in metrics}
+        stale = {key: members for key, members in selected.items() if any(key not in by_metric[name] for name in metrics)}
+        _compute(history, annotations, stale, by_metric, workers, progress)
+    return [trend for name in metrics for key in selected for trend in by_metric[name][key]]
 
 
 def trends_of_one(history: History, annotations: Sequence[Annotation], name: str, key: SeriesKey) -> list[SeriesTrend]:
     """Return the trends of a metric in a series; none where no run has it."""
-    found = {name: _kept(history, annotations, name, [key])}
-    _compute(history, annotations, {} if key in found[name] else {key: [key]}, found)
-    return found[name][key]
+    by_metric = {name: _kept(history, annotations, name, [key])}
+    _compute(history, annotations, {} if key in by_metric[name] else {key: [key]}, by_metric)
+    return by_metric[name][key]
 
 
 def points(history: History, key: SeriesKey, name: str) -> Days:
     """Return the points of a metric in a series, or in a board type where `key` names no device."""
-    members = [key] if key.device else [one for one in history.series() if one.of_type() == key]
+    members = [key] if key.device else [series for series in history.series() if series.of_type() == key]
     days = days_of_series(METRICS[name], history.columns(members, names_of([METRICS[name]])))
     return days[0] if key.device else of_type(days)
 
@@ -132,36 +132,36 @@ def _compute(
     history: History,
     annotations: Sequence[Annotation],
     selected: Mapping[SeriesKey, Sequence[SeriesKey]],
-    found: Mapping[str, dict[SeriesKey, _Found]],
+    by_metric: Mapping[str, dict[SeriesKey, _Found]],
     workers: int = 1,
     progress: Progress = lambda *_: None,
 ) -> None:
-    """Compute the trends of the selected series or board types into `found`, by metric, and keep them."""
-    done, names = 0, names_of(METRICS[name] for name in found)
+    """Compute the trends of the selected series or board types into `by_metric`, by metric, and keep them."""
+    completed, names = 0, names_of(METRICS[name] for name in by_metric)
     portions = (
         Portion(
             read=history.columns([member for key in part for member in selected[key]], names),
             keys=part,
             members=[len(selected[key]) for key in part],
-            cuts={name: [cuts(annotations, key, name) for key in part] for name in found},
+            cuts={name: [cuts(annotations, key, name) for key in part] for name in by_metric},
         )
         for part in parts_of({key: len(members) for key, members in selected.items()})
     )
     for portion, computed in in_processes(trends_in, portions, workers):
         for name, bodies in computed.items():
-            found[name].update(zip(portion.keys, map(_of_key, portion.keys, bodies), strict=True))
+            by_metric[name].update(zip(portion.keys, map(_of_key, portion.keys, bodies), strict=True))
             results = zip(portion.keys, map(_declared, portion.cuts[name]), bodies, strict=True)
             history.keep(f"{VERSION} {name}", results)
-        done += len(portion.keys)
-        progress("looking for changes in series", done, len(selected))
+        completed += len(portion.keys)
+        progress("looking for changes in series", completed, len(selected))
 
 
 def _of_key(key: SeriesKey, body: bytes) -> _Found:
     """Return a result that was kept without its key, which who asks knows, and which is larger than the rest."""
-    found = _decode(body)
-    for one in found:
-        msgspec.structs.force_setattr(one, "key", key)
-    return found
+    results = _decode(body)
+    for result in results:
+        msgspec.structs.force_setattr(result, "key", key)
+    return results
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,26 +178,29 @@ def parts_of(sizes: Mapping[SeriesKey, int]) -> Iterator[list[SeriesKey]]:
     """Yield the keys in parts whose runs fit into memory at once."""
     part: list[SeriesKey] = []
     size = 0
-    for key, own in sizes.items():
-        if part and size + own > MOST_SERIES:
+    for key, members in sizes.items():
+        if part and size + members > MOST_SERIES:
             yield part
             part, size = [], 0
         part.append(key)
-        size += own
+        size += members
     if part:
         yield part
 
 
 def trends_in(portion: Portion) -> dict[str, list[bytes]]:
     """Return by metric the trends of each series, none or one, in MessagePack and without the key."""
-    found = {}
+    by_metric = {}
     for name, declared in portion.cuts.items():
-        every = iter(days_of_series(METRICS[name], portion.read))
-        members = [list(islice(every, size)) for size in portion.members]
-        days = [own[0] if key.device else of_type(own) for key, own in zip(portion.keys, members, strict=True)]
-        by_key = {one.key: msgspec.structs.replace(one, key=NO_SERIES) for one in trends(name, portion.keys, days, declared)}
-        found[name] = [msgspec.msgpack.encode([by_key[key]] if key in by_key else []) for key in portion.keys]
-    return found
+        all_days = iter(days_of_series(METRICS[name], portion.read))
+        members = [list(islice(all_days, size)) for size in portion.members]
+        days = [
+            days_of_members[0] if key.device else of_type(days_of_members)
+            for key, days_of_members in zip(portion.keys, members, strict=True)
+        ]
+        by_key = {trend.key: msgspec.structs.replace(trend, key=NO_SERIES) for trend in trends(name, portion.keys, days, declared)}
+        by_metric[name] = [msgspec.msgpack.encode([by_key[key]] if key in by_key else []) for key in portion.keys]
+    return by_metric
 
 
 def in_processes(function: Callable[[_Task], _Result], tasks: Iterable[_Task], workers: int) -> Iterator[tuple[_Task, _Result]]:
@@ -224,8 +227,8 @@ def in_processes(function: Callable[[_Task], _Result], tasks: Iterable[_Task], w
             for task in ready:
                 waiting.append((task, pool.submit(function, task)))
                 if len(waiting) > workers:
-                    done, result = waiting.popleft()
-                    yield done, result.result()
+                    oldest, result = waiting.popleft()
+                    yield oldest, result.result()
             yield from ((task, result.result()) for task, result in waiting)
     except BrokenProcessPool as error:
         remedy = "memory may have run out: run the command again, on one core with `taskset -c 0`; what was found is kept"

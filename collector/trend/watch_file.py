@@ -142,8 +142,8 @@ def watch_file_beside(store: str) -> Path:
     return path.with_name(f"{path.name}.watch")
 
 
-def open_watch(place: LedgerPlace, access: sqlite_file.Access = "write") -> WatchStore:
-    """Return the annotations and alerts of the ledger (or document) at `place`; a file is created if absent.
+def open_watch(ledger: LedgerPlace, access: sqlite_file.Access = "write") -> WatchStore:
+    """Return the annotations and alerts of the ledger (or document) at `ledger`; a file is created if absent.
 
     With access `read` a server may be a standby.
 
@@ -151,11 +151,11 @@ def open_watch(place: LedgerPlace, access: sqlite_file.Access = "write") -> Watc
         ConfigError: it is of a newer version, or not ours.
         UnavailableError: it cannot be opened.
     """
-    if isinstance(place, Path):
-        return WatchFile(watch_file_beside(str(place)))
+    if isinstance(ledger, Path):
+        return WatchFile(watch_file_beside(str(ledger)))
     from edgemeter.collector.postgresql.postgres_watch import PostgresWatch  # noqa: PLC0415 - most ledgers are files
 
-    return PostgresWatch(place, access)
+    return PostgresWatch(ledger, access)
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,7 +175,7 @@ class Annotation:
     def is_about(self, key: SeriesKey, metric: str) -> bool:
         """Return whether it applies to this series; to a board type only if it names no device."""
         pairs = ((self.fleet, key.fleet), (self.device, key.device), (self.model, key.model), (self.metric, metric))
-        return all(own is None or own == other for own, other in pairs)
+        return all(selector is None or selector == other for selector, other in pairs)
 
 
 def add_annotation(file: WatchStore, annotation: Annotation) -> int:

@@ -56,25 +56,25 @@ class BoardCondition:
     below: Fingerprint
 
 
-def advice(metric: str, own: BoardCondition, others: Sequence[BoardCondition]) -> list[str]:
+def advice(metric: str, board: BoardCondition, peers: Sequence[BoardCondition]) -> list[str]:
     """Return what to check, the likeliest first: evidence before general advice."""
-    found = []
-    if own.under_voltage_ratio:
-        found.append(f"power supply and cable: under-voltage in {own.under_voltage_ratio:.0%} of its runs")
-    if own.throttled_ratio and own.throttled_ratio > THROTTLED_RATIO:
-        found.append(f"cooling: throttled in {own.throttled_ratio:.0%} of its runs")
-    temperatures_c = [other.temperature_c for other in others if other.temperature_c is not None]
-    if own.temperature_c is not None and temperatures_c and own.temperature_c - median(temperatures_c) > WARMER_C:
-        found.append(f"cooling: {own.temperature_c:.0f} °C, the other boards {median(temperatures_c):.0f} °C")
+    checks = []
+    if board.under_voltage_ratio:
+        checks.append(f"power supply and cable: under-voltage in {board.under_voltage_ratio:.0%} of its runs")
+    if board.throttled_ratio and board.throttled_ratio > THROTTLED_RATIO:
+        checks.append(f"cooling: throttled in {board.throttled_ratio:.0%} of its runs")
+    temperatures_c = [other.temperature_c for other in peers if other.temperature_c is not None]
+    if board.temperature_c is not None and temperatures_c and board.temperature_c - median(temperatures_c) > WARMER_C:
+        checks.append(f"cooling: {board.temperature_c:.0f} °C, the other boards {median(temperatures_c):.0f} °C")
     for name in Fingerprint.__struct_fields__:
-        usual, count = Counter(getattr(other.below, name) for other in others).most_common(1)[0]
-        if getattr(own.below, name) != usual and count > len(others) / 2:
-            found.append(
-                f"{name.replace('_', ' ')}: {getattr(own.below, name) or 'none'}, {count} of {len(others)} others have {usual or 'none'}"
+        usual, count = Counter(getattr(other.below, name) for other in peers).most_common(1)[0]
+        if getattr(board.below, name) != usual and count > len(peers) / 2:
+            checks.append(
+                f"{name.replace('_', ' ')}: {getattr(board.below, name) or 'none'}, {count} of {len(peers)} others have {usual or 'none'}"
             )
-    seen = {text.partition(":")[0] for text in found}
+    named = {text.partition(":")[0] for text in checks}
     habits = USUAL.get(metric.partition("-")[0], USUAL["energy"])
-    return found + [habit for habit in habits if habit not in seen]
+    return checks + [habit for habit in habits if habit not in named]
 
 
 # The present state of a board: its runs of this many days up to the newest of its type.
@@ -172,7 +172,7 @@ def _of_one_kind(metric: TrendMetric, runs: RunColumns, places: NDArray[np.intp]
     kind, kinds = runs.kinds(metric)
     count = np.bincount(kind[places], minlength=len(kinds)).tolist()
     # Of equally many the first by name.
-    usual = max(sorted(range(len(kinds)), key=lambda one: str(kinds[one])), key=count.__getitem__, default=0)
+    usual = max(sorted(range(len(kinds)), key=lambda kind_number: str(kinds[kind_number])), key=count.__getitem__, default=0)
     of_usual: NDArray[np.intp] = places[kind[places] == usual]
     return of_usual
 
@@ -227,15 +227,15 @@ def _spread(metric: TrendMetric, case: SeriesKey, members: Sequence[tuple[Series
     names = sorted({key.device for key, _ in members})
     board = np.concatenate([np.full(part.stop - part.start, names.index(key.device), dtype=np.int64) for key, part in members])
     day = np.concatenate([lately.runs.day[lately.counted[part]] for _, part in members])
-    found = variance_components(board, day, np.concatenate([lately.x[part] for _, part in members]))
-    needed = boards_needed(found.between_boards, WITHIN) if found.between_boards and metric.rule.scale == "log" else None
+    components = variance_components(board, day, np.concatenate([lately.x[part] for _, part in members]))
+    boards = boards_needed(components.between_boards, WITHIN) if components.between_boards and metric.rule.scale == "log" else None
     return CaseSpread(
         case=case.case(),
-        mean=off_scale(metric, found.mean),
-        low=None if found.low is None else off_scale(metric, found.low),
-        high=None if found.high is None else off_scale(metric, found.high),
-        spread=found,
-        needed=needed,
+        mean=off_scale(metric, components.mean),
+        low=None if components.low is None else off_scale(metric, components.low),
+        high=None if components.high is None else off_scale(metric, components.high),
+        spread=components,
+        needed=boards,
     )
 
 
@@ -244,7 +244,7 @@ def _conditions(lately: _Lately, rows: Mapping[str, int]) -> dict[str, BoardCond
     row = np.array([rows.get(key.device, len(rows)) for key in lately.keys])[lately.series]
     order = np.argsort(row, kind="stable")
     parts = np.split(order, np.searchsorted(row[order], np.arange(1, len(rows) + 1)))
-    return {device: _condition(lately.runs, parts[place]) for device, place in rows.items()}
+    return {device: _condition(lately.runs, parts[row_number]) for device, row_number in rows.items()}
 
 
 def _condition(runs: RunColumns, places: NDArray[np.intp]) -> BoardCondition:

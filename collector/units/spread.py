@@ -79,8 +79,8 @@ def variance_components(board: NDArray[np.int64], day: NDArray[np.int64], x: NDA
 def boards_needed(spread: float, within: float) -> int:
     """Return how many boards a type's mean needs for its 95% interval to be +-`within`, where boards spread by `spread`."""
     counts = range(2, MOST_BOARDS)
-    place = bisect_left(counts, True, key=lambda count: student_quantile(0.95, count - 1) * spread / math.sqrt(count) <= within)
-    return counts[place] if place < len(counts) else MOST_BOARDS
+    index = bisect_left(counts, True, key=lambda count: student_quantile(0.95, count - 1) * spread / math.sqrt(count) <= within)
+    return counts[index] if index < len(counts) else MOST_BOARDS
 
 
 def _mean_square(total: float, freedom: float) -> float | None:
@@ -97,14 +97,14 @@ _CLOSE = 1e-9
 
 def board_effects(table: NDArray[np.float64]) -> NDArray[np.float64]:
     """Return the effect of each row (board) of `table` [boards, cases]; NaN where it has no value at all. Missing cells are NaN."""
-    there = np.isfinite(table)
-    left = table.copy()
-    effect = np.where(there.any(axis=1), 0.0, np.nan)
+    is_present = np.isfinite(table)
+    residuals = table.copy()
+    effect = np.where(is_present.any(axis=1), 0.0, np.nan)
     for _ in range(_ROUNDS):
-        column = _medians(left, there, axis=0)
-        left = left - column[None, :]
-        row = _medians(left, there, axis=1)
-        left = left - row[:, None]
+        column = _medians(residuals, is_present, axis=0)
+        residuals = residuals - column[None, :]
+        row = _medians(residuals, is_present, axis=1)
+        residuals = residuals - row[:, None]
         effect = effect + row
         if max(np.abs(column).max(initial=0.0), np.abs(row).max(initial=0.0)) < _CLOSE:
             break
@@ -112,8 +112,8 @@ def board_effects(table: NDArray[np.float64]) -> NDArray[np.float64]:
     return np.asarray(effect - centre)
 
 
-def _medians(values: NDArray[np.float64], there: NDArray[np.bool_], axis: int) -> NDArray[np.float64]:
-    lines, masks = (values, there) if axis == 1 else (values.T, there.T)
+def _medians(values: NDArray[np.float64], is_present: NDArray[np.bool_], axis: int) -> NDArray[np.float64]:
+    lines, masks = (values, is_present) if axis == 1 else (values.T, is_present.T)
     return np.array([np.median(line[mask]) if mask.any() else 0.0 for line, mask in zip(lines, masks, strict=True)])
 
 
@@ -140,21 +140,21 @@ def outlying_boards(values: Sequence[float], floor: float = FLOOR) -> list[Outly
     if len(values) < FEWEST:
         return None
     x = np.asarray(values, dtype=np.float64)
-    left = list(range(len(x)))
-    seen: list[tuple[int, float, float]] = []
+    remaining = list(range(len(x)))
+    tested: list[tuple[int, float, float]] = []
     outlying = 0
     for _ in range(max(1, int(len(x) * MOST_OUTLYING_RATIO))):
-        place = left[int(np.argmax(np.abs(x[left] - x[left].mean())))]
-        others = x[[one for one in left if one != place]]
-        spread = max(float(others.std(ddof=1)), floor) * math.sqrt(1 + 1 / len(others))
-        score = abs(float(x[place] - others.mean())) / spread
-        limit = student_quantile(1 - FALSE_ACCUSATIONS / len(left), len(left) - 2)
-        seen.append((place, score, limit))
+        farthest = remaining[int(np.argmax(np.abs(x[remaining] - x[remaining].mean())))]
+        peers = x[[index for index in remaining if index != farthest]]
+        spread = max(float(peers.std(ddof=1)), floor) * math.sqrt(1 + 1 / len(peers))
+        score = abs(float(x[farthest] - peers.mean())) / spread
+        limit = student_quantile(1 - FALSE_ACCUSATIONS / len(remaining), len(remaining) - 2)
+        tested.append((farthest, score, limit))
         # All up to the last one beyond its limit: what deviates more than an outlier is one too.
         if score > limit:
-            outlying = len(seen)
-        left.remove(place)
-    apart = {place for place, _, _ in seen[:outlying]}
-    healthy = float(np.mean([value for place, value in enumerate(x) if place not in apart]))
-    found = [OutlyingBoard(place, float(x[place]) - healthy, score, limit) for place, score, limit in seen[:outlying]]
-    return sorted(found, key=lambda one: -abs(one.distance))
+            outlying = len(tested)
+        remaining.remove(farthest)
+    apart = {index for index, _, _ in tested[:outlying]}
+    healthy = float(np.mean([value for index, value in enumerate(x) if index not in apart]))
+    outliers = [OutlyingBoard(index, float(x[index]) - healthy, score, limit) for index, score, limit in tested[:outlying]]
+    return sorted(outliers, key=lambda board: -abs(board.distance))

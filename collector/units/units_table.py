@@ -17,24 +17,26 @@ from edgemeter.collector.units.spread import FEWEST
 NOTHING = 1e-6
 
 
-def show_units(found: Sequence[BoardTypeSpread], console: Console) -> None:
+def show_units(board_types: Sequence[BoardTypeSpread], console: Console) -> None:
     """Print the spread of every case on every type, then the outlying boards."""
     heads = ("board type", "case", "metric", "mean (95%)", "boards", "sd of boards", "of days", "of runs", f"for ± {WITHIN:g}%")
     table = Table(*(Column(name, overflow="fold") for name in heads))
-    for one in found:
-        for case in one.cases:
+    for board_type in board_types:
+        for case in board_type.cases:
             spread = case.spread
-            row = (printable(one.board), printable(case.case), one.metric, _mean(one.metric, case), f"{spread.boards}")
+            row = (printable(board_type.board), printable(case.case), board_type.metric, _mean(board_type.metric, case), f"{spread.boards}")
             deviations = (spread.between_boards, spread.between_days, spread.between_runs)
-            sds = [None if sd is None else amount_text(one.metric, sd if sd > NOTHING else 0.0).removeprefix("+") for sd in deviations]
-            needed = None if case.needed is None else count(case.needed, "board")
-            table.add_row(*row, *(cell or ABSENT for cell in (*sds, needed)))
+            sds = [
+                None if sd is None else amount_text(board_type.metric, sd if sd > NOTHING else 0.0).removeprefix("+") for sd in deviations
+            ]
+            boards = None if case.needed is None else count(case.needed, "board")
+            table.add_row(*row, *(cell or ABSENT for cell in (*sds, boards)))
     if table.row_count:
         console.print(table)
     else:
         console.print("No board type has a valid run with this metric; suspect and invalid runs do not count.")
-    for one in found:
-        for line in _verdict_lines(one):
+    for board_type in board_types:
+        for line in _verdict_lines(board_type):
             console.print(Text(printable(line)), soft_wrap=True)
 
 
@@ -44,20 +46,20 @@ def _mean(metric: str, case: CaseSpread) -> str:
     return f"{level_text(metric, case.mean)} ({level_text(metric, case.low)} .. {level_text(metric, case.high)})"
 
 
-def _verdict_lines(one: BoardTypeSpread) -> list[str]:
-    name = f"{one.board}, {one.metric}"
-    if one.sick is None:
-        few = "1 board is" if one.boards == 1 else f"{one.boards} boards are"
+def _verdict_lines(board_type: BoardTypeSpread) -> list[str]:
+    name = f"{board_type.board}, {board_type.metric}"
+    if board_type.sick is None:
+        few = "1 board is" if board_type.boards == 1 else f"{board_type.boards} boards are"
         return [f"{name}: {few} too few to find outliers; at least {FEWEST} are needed"]
-    if not one.sick:
-        return [f"{name}: no outlier among {one.boards} boards"]
+    if not board_type.sick:
+        return [f"{name}: no outlier among {board_type.boards} boards"]
     return [
-        f"{name}: {unit.device} deviates by {amount_text(one.metric, unit.apart)} over {count(unit.cases, 'case')} "
+        f"{name}: {unit.device} deviates by {amount_text(board_type.metric, unit.apart)} over {count(unit.cases, 'case')} "
         f"(score {unit.score:.1f}, limit {unit.limit:.1f}); check: {'; '.join(unit.look_at)}"
-        for unit in one.sick
+        for unit in board_type.sick
     ]
 
 
-def units_document(found: Sequence[BoardTypeSpread]) -> str:
+def units_document(board_types: Sequence[BoardTypeSpread]) -> str:
     """Return the board types as JSON."""
-    return json_document({"board_types": [asdict(one) for one in found]})
+    return json_document({"board_types": [asdict(board_type) for board_type in board_types]})

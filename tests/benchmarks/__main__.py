@@ -58,25 +58,25 @@ def main(arguments: list[str]) -> int:
     parser = argparse.ArgumentParser(prog="make bench ARGS=...", description=(__doc__ or "").partition("\n\n")[0])
     parser.add_argument("parts", nargs="*", metavar="PART", help=", ".join(PARTS))
     parser.add_argument("--full", action="store_true", help="also the parts that take long")
-    chosen = parser.parse_args(arguments)
-    unknown = [name for name in chosen.parts if name not in PARTS]
+    options = parser.parse_args(arguments)
+    unknown = [name for name in options.parts if name not in PARTS]
     if unknown:
         parser.error(f"no such part {unknown[0]!r}: choose of {', '.join(PARTS)}")
-    names = chosen.parts or [name for name, part in PARTS.items() if chosen.full or not part.is_long]
+    names = options.parts or [name for name, part in PARTS.items() if options.full or not part.is_long]
     begun_s = time.monotonic()
-    done = _run(names)
+    results = _run(names)
     commit = subprocess.run(
         ["git", "describe", "--always", "--dirty"], cwd=ROOT, capture_output=True, text=True, check=False
     ).stdout.strip()
     took_s = time.monotonic() - begun_s
-    _write(done, commit, took_s)
-    _table(done)
+    _write(results, commit, took_s)
+    _table(results)
     print(f"\n{took_s / 60:.1f} min; written to {RESULTS.name}/results.json, results.md and history/{commit}.json", file=sys.stderr)
-    return 1 if any(one.verdict == "missed" for one in done) else 0
+    return 1 if any(result.verdict == "missed" for result in results) else 0
 
 
 def _run(names: list[str]) -> list[Comparison]:
-    done: list[Comparison] = []
+    results: list[Comparison] = []
     begun_s, passed_s, whole_s = time.monotonic(), 0.0, sum(PARTS[name].takes_s for name in names)
     for number, name in enumerate(names, 1):
         # This machine's pace so far is the best guess at what is left.
@@ -85,57 +85,57 @@ def _run(names: list[str]) -> list[Comparison]:
         print(f"[{number}/{len(names)}] {name}, about {left_min:.0f} min left", file=sys.stderr, flush=True)
         part_s = time.monotonic()
         try:
-            for one in _comparisons(name):
-                done.append(one)
-                print(f"    {_line(one)}", file=sys.stderr, flush=True)
+            for result in _comparisons(name):
+                results.append(result)
+                print(f"    {_line(result)}", file=sys.stderr, flush=True)
         except LeftOutError as error:
             print(f"    left out: {error}", file=sys.stderr, flush=True)
         print(f"    took {time.monotonic() - part_s:.0f} s", file=sys.stderr, flush=True)
         passed_s += PARTS[name].takes_s
-    return done
+    return results
 
 
 def _comparisons(name: str) -> Iterable[Comparison]:
     # Late, so that a part alone needs only its own libraries.
-    found: Iterable[Comparison] = import_module(f"tests.benchmarks.{PARTS[name].module}").comparisons()
-    return found
+    results: Iterable[Comparison] = import_module(f"tests.benchmarks.{PARTS[name].module}").comparisons()
+    return results
 
 
-def _line(one: Comparison) -> str:
-    if one.ratio is None:
-        return f"{one.name}: {one.ours:.4g} {one.unit}"
-    goal = f"; {one.goal}: {one.verdict}" if one.goal else ""
-    return f"{one.name}: {one.ours:.4g} {one.unit} / {one.peer} {one.peer_value:.4g} = {_ratio(one)}{goal}"
+def _line(result: Comparison) -> str:
+    if result.ratio is None:
+        return f"{result.name}: {result.ours:.4g} {result.unit}"
+    goal = f"; {result.goal}: {result.verdict}" if result.goal else ""
+    return f"{result.name}: {result.ours:.4g} {result.unit} / {result.peer} {result.peer_value:.4g} = {_ratio(result)}{goal}"
 
 
-def _ratio(one: Comparison) -> str:
-    bounds = "" if one.ratio_low is None else f" ({one.ratio_low:.4f} to {one.ratio_high:.4f})"
-    return "" if one.ratio is None else f"{one.ratio:.4f}{bounds}"
+def _ratio(result: Comparison) -> str:
+    bounds = "" if result.ratio_low is None else f" ({result.ratio_low:.4f} to {result.ratio_high:.4f})"
+    return "" if result.ratio is None else f"{result.ratio:.4f}{bounds}"
 
 
-def _cells(one: Comparison) -> tuple[str, ...]:
-    peer_value = "" if one.peer_value is None else f"{one.peer_value:.4g} {one.unit}"
-    return one.name, f"{one.ours:.4g} {one.unit}", one.peer or "", peer_value, _ratio(one), one.goal or "", one.verdict
+def _cells(result: Comparison) -> tuple[str, ...]:
+    peer_value = "" if result.peer_value is None else f"{result.peer_value:.4g} {result.unit}"
+    return result.name, f"{result.ours:.4g} {result.unit}", result.peer or "", peer_value, _ratio(result), result.goal or "", result.verdict
 
 
 HEADINGS = ("benchmark", "ours", "peer", "peer's", "ratio (95%)", "goal", "")
 
 
-def _table(done: list[Comparison]) -> None:
+def _table(results: list[Comparison]) -> None:
     table = Table(*HEADINGS)
-    for one in done:
-        table.add_row(*_cells(one))
+    for result in results:
+        table.add_row(*_cells(result))
     console = Console()
     # Nobody reads a pipe at 80 columns.
     (console if console.is_terminal else Console(width=220)).print(table)
 
 
-def _write(done: list[Comparison], commit: str, took_s: float) -> None:
+def _write(results: list[Comparison], commit: str, took_s: float) -> None:
     RESULTS.mkdir(exist_ok=True)
-    (RESULTS / "results.json").write_text(json.dumps({"commit": commit, "took_s": took_s, "results": as_rows(done)}, indent=2) + "\n")
-    rows = [f"| {' | '.join(cells)} |" for cells in (HEADINGS, ("---",) * len(HEADINGS), *map(_cells, done))]
+    (RESULTS / "results.json").write_text(json.dumps({"commit": commit, "took_s": took_s, "results": as_rows(results)}, indent=2) + "\n")
+    rows = [f"| {' | '.join(cells)} |" for cells in (HEADINGS, ("---",) * len(HEADINGS), *map(_cells, results))]
     (RESULTS / "results.md").write_text("\n".join([f"{commit}, {this_machine()}, {took_s / 60:.1f} min", "", *rows, ""]))
-    history.write(RESULTS / "history" / f"{commit}.json", done)
+    history.write(RESULTS / "history" / f"{commit}.json", results)
 
 
 if __name__ == "__main__":

@@ -27,10 +27,10 @@ def comparisons() -> Iterator[Comparison]:
     if find_spec("pycocotools") is None:
         raise LeftOutError("pycocotools is not installed (extra `bench`)")
     truth, rows = made_up(IMAGES, OBJECTS, DETECTIONS)
-    ours: list[float] = []
-    theirs: list[float] = []
-    paired = interleaved(lambda: _timed(_ours, truth, rows, ours), lambda: _timed(_peer, truth, rows, theirs), ROUNDS, SECONDS)
-    apart = float(np.abs(np.subtract(ours, theirs)).max())
+    our_ms: list[float] = []
+    peer_ms: list[float] = []
+    paired = interleaved(lambda: _timed(_ours, truth, rows, our_ms), lambda: _timed(_peer, truth, rows, peer_ms), ROUNDS, SECONDS)
+    apart = float(np.abs(np.subtract(our_ms, peer_ms)).max())
     if apart > EQUAL:
         raise ValueError(f"our twelve figures differ from pycocotools' by up to {apart:g}: their times cannot be compared")
     yield at_most(f"COCO evaluation, {IMAGES:,} images, {DETECTIONS:,} detections", "s", "pycocotools", paired, RATIO)
@@ -48,14 +48,14 @@ def made_up(images: int, objects: int, detections: int) -> tuple[dict[str, Any],
         "categories": [{"id": number, "name": str(number)} for number in range(1, CATEGORIES + 1)],
         "annotations": [
             {
-                "id": place + 1,
-                "image_id": int(of_image[place]),
-                "category_id": int(category[place]),
-                "bbox": boxes[place].tolist(),
-                "area": float(sides[place].prod() * 0.6),
-                "iscrowd": int(place % 80 == 0),
+                "id": number + 1,
+                "image_id": int(of_image[number]),
+                "category_id": int(category[number]),
+                "bbox": boxes[number].tolist(),
+                "area": float(sides[number].prod() * 0.6),
+                "iscrowd": int(number % 80 == 0),
             }
-            for place in range(objects)
+            for number in range(objects)
         ],
     }
     near = draw.integers(0, objects, detections // 3)
@@ -63,9 +63,15 @@ def made_up(images: int, objects: int, detections: int) -> tuple[dict[str, Any],
     is_right = draw.random(len(near)) < 0.9
     classes = np.where(is_right, category[near], draw.integers(1, CATEGORIES + 1, len(near)))
     hits = np.column_stack([of_image[near], moved[:, :2], np.maximum(moved[:, 2:], 1), draw.beta(3, 2, len(near)), classes])
-    rest = detections - len(near)
-    places, extents = draw.random((rest, 2)) * 300, draw.uniform(5, 300, (rest, 2))
-    anywhere = [draw.integers(1, images + 1, rest), places, extents, draw.beta(1, 6, rest), draw.integers(1, CATEGORIES + 1, rest)]
+    remaining = detections - len(near)
+    places, extents = draw.random((remaining, 2)) * 300, draw.uniform(5, 300, (remaining, 2))
+    anywhere = [
+        draw.integers(1, images + 1, remaining),
+        places,
+        extents,
+        draw.beta(1, 6, remaining),
+        draw.integers(1, CATEGORIES + 1, remaining),
+    ]
     return truth, np.concatenate([hits, np.column_stack(anywhere)])
 
 
@@ -76,16 +82,16 @@ def _timed(evaluate: Any, truth: dict[str, Any], rows: NDArray[np.float64], figu
 
 
 def _ours(truth: dict[str, Any], rows: NDArray[np.float64]) -> list[float]:
-    found = CocoAp(truth, rows).figures([image["id"] for image in truth["images"]]).overall
-    return [-1.0 if value is None else value for value in found.values()]
+    overall = CocoAp(truth, rows).figures([image["id"] for image in truth["images"]]).overall
+    return [-1.0 if value is None else value for value in overall.values()]
 
 
 def _peer(truth: dict[str, Any], rows: NDArray[np.float64]) -> list[float]:
     with redirect_stdout(StringIO()):
-        wanted = import_module("pycocotools.coco").COCO()
-        wanted.dataset = truth
-        wanted.createIndex()
-        evaluation = import_module("pycocotools.cocoeval").COCOeval(wanted, wanted.loadRes(rows), "bbox")
+        coco_truth = import_module("pycocotools.coco").COCO()
+        coco_truth.dataset = truth
+        coco_truth.createIndex()
+        evaluation = import_module("pycocotools.cocoeval").COCOeval(coco_truth, coco_truth.loadRes(rows), "bbox")
         evaluation.evaluate()
         evaluation.accumulate()
         evaluation.summarize()

@@ -85,7 +85,7 @@ def this_machine() -> str:
     return f"{names[0] if names else platform.processor()} x {len(names)}, Python {platform.python_version()}"
 
 
-def interleaved(ours: Callable[[], float], peer: Callable[[], float], rounds: int, seconds: float = math.inf) -> Paired:
+def interleaved(measured: Callable[[], float], peer: Callable[[], float], rounds: int, seconds: float = math.inf) -> Paired:
     """Return what pairs of runs say, in the order ours-peer-peer-ours: `rounds`, or as many as fit into `seconds`, four at least."""
     pairs: list[tuple[float, float]] = []
     end_s = time.monotonic() + seconds
@@ -94,9 +94,9 @@ def interleaved(ours: Callable[[], float], peer: Callable[[], float], rounds: in
             break
         if turn % 2:
             other = peer()
-            pairs.append((ours(), other))
+            pairs.append((measured(), other))
         else:
-            mine = ours()
+            mine = measured()
             pairs.append((mine, peer()))
     logs = [math.log(mine / other) for mine, other in pairs]
     interval = run_statistics.pair_interval(logs)
@@ -127,7 +127,7 @@ def at_least(name: str, unit: str, peer: str, paired: Paired, limit: float) -> C
     )
 
 
-def beside(name: str, unit: str, peer: str, paired: Paired) -> Comparison:
+def unjudged(name: str, unit: str, peer: str, paired: Paired) -> Comparison:
     """Return the comparison of which nothing is asked."""
     return _judged(name, unit, peer, paired, None, met=None, is_sure=True)
 
@@ -138,9 +138,9 @@ def _judged(name: str, unit: str, peer: str, paired: Paired, goal: str | None, *
     )
 
 
-def figure(name: str, unit: str, ours: float) -> Comparison:
+def figure(name: str, unit: str, value: float) -> Comparison:
     """Return a figure that has no peer and is not judged."""
-    return Comparison(name, unit, ours, None, None, None, None, this_machine(), None)
+    return Comparison(name, unit, value, None, None, None, None, this_machine(), None)
 
 
 def size_within(name: str, ours_mb: float, limit_mb: float) -> Comparison:

@@ -42,8 +42,8 @@ def comparisons() -> Iterator[Comparison]:
 def _rails() -> Comparison:
     """Return the processor time of a reading of an AGX Orin's two monitors beside that of nothing but reading the same files."""
     with tempfile.TemporaryDirectory() as folder:
-        for place, channels in enumerate(AGX_ORIN):
-            machine_trees.write(Path(folder), ina3221(f"sys/class/hwmon/hwmon{place}", channels))
+        for number, channels in enumerate(AGX_ORIN):
+            machine_trees.write(Path(folder), ina3221(f"sys/class/hwmon/hwmon{number}", channels))
         sensor = Ina3221(SensorWorld(root=Path(folder)))
         files = [str(file) for channel in sensor._open().channels for file in channel.factors]
 

@@ -120,9 +120,9 @@ def collecting() -> Iterator[tuple[Server, subprocess.Popen[str], Path]]:
 
 def _ours(count: int, batch: int) -> float:
     with collecting() as (broker, _, _):
-        done = send(Settings(broker.port, count, batch))
-        assert done["receipted"] == count, f"{done['receipted']} of {count} receipted"
-        return count / float(str(done["took_s"]))
+        sent = send(Settings(broker.port, count, batch))
+        assert sent["receipted"] == count, f"{sent['receipted']} of {count} receipted"
+        return count / float(str(sent["took_s"]))
 
 
 def _peak_mb() -> float:
@@ -143,7 +143,7 @@ def _bare_commits() -> float:
         begun_s = time.monotonic()
         for start in range(0, len(ready), WINDOW):
             bare.execute("BEGIN")
-            bare.executemany("INSERT INTO record (body) VALUES (?)", ((one,) for one in ready[start : start + WINDOW]))
+            bare.executemany("INSERT INTO record (body) VALUES (?)", ((text,) for text in ready[start : start + WINDOW]))
             bare.execute("COMMIT")
         return len(ready) / (time.monotonic() - begun_s)
 
@@ -177,8 +177,8 @@ def _telegrafs() -> float:
             telegraf = subprocess.Popen([str(BIN / "telegraf"), "--config", str(configuration)], stderr=subprocess.DEVNULL)
             try:
                 time.sleep(2)
-                done = send(Settings(broker.port, SINGLE_RECORDS, awaits_receipts=False))
-                return SINGLE_RECORDS / (float(str(done["took_s"])) + _until_stored(influx, SINGLE_RECORDS))
+                sent = send(Settings(broker.port, SINGLE_RECORDS, awaits_receipts=False))
+                return SINGLE_RECORDS / (float(str(sent["took_s"])) + _until_stored(influx, SINGLE_RECORDS))
             finally:
                 telegraf.kill()
                 telegraf.wait()

@@ -85,12 +85,12 @@ def rectangle(load: Load, sensor: Sensor, phase: float) -> float:
 
 def halving(load: Load, sensor: Sensor, phase: float) -> float:
     """Return the mean of a running average that is halved once a second since long before, W."""
-    kept, average = [], None
+    averages, average = [], None
     for at, power_w in zip(ticks := np.arange(phase, load.end, 1.0), sensor.read_w(ticks), strict=True):
         average = power_w if average is None else (power_w + average) / 2
         if at >= load.begin:
-            kept.append(average)
-    return float(np.mean(kept))
+            averages.append(average)
+    return float(np.mean(averages))
 
 
 def every_15_s(load: Load, sensor: Sensor, phase: float) -> float:
@@ -106,13 +106,13 @@ def judged(case: Case, trials: int, seed: int = 1) -> dict[str, object]:
     """Return what came of a case: mean errors (of all, signed too) and the share of intervals that hold the truth."""
     draw = np.random.default_rng([seed, *case.name.encode()])
     errors: list[float] = []
-    held: dict[str, list[bool]] = {"gross": [], "net": []}
-    others: dict[str, list[float]] = {rival.__name__: [] for rival in RIVALS}
+    holds: dict[str, list[bool]] = {"gross": [], "net": []}
+    rival_errors: dict[str, list[float]] = {rival.__name__: [] for rival in RIVALS}
     refusals: list[str] = []
     widths: list[float] = []
     suffices: list[float] = []
     # Each trial has a gain from a part of the distribution of its own: what is left to chance is what is looked at.
-    gains = [statistics.NormalDist().inv_cdf((place + 0.5) / trials) for place in draw.permutation(trials)]
+    gains = [statistics.NormalDist().inv_cdf((rank + 0.5) / trials) for rank in draw.permutation(trials)]
     for gain_z in gains:
         load = Load(case.bursts, draw)
         sensor = Sensor(case.meter, load, draw, gain_z)
@@ -124,25 +124,25 @@ def judged(case: Case, trials: int, seed: int = 1) -> dict[str, object]:
         truth_w = load.mean_w()
         per_w = energy.window_ms / energy.inferences
         errors.append(energy.gross_mj / (truth_w * per_w) - 1)
-        held["gross"].append(abs(energy.gross_mj - truth_w * per_w) <= energy.gross_u_mj)
-        held["net"].append(abs(energy.net_mj - (truth_w - case.bursts.idle_w) * per_w) <= energy.net_u_mj)
+        holds["gross"].append(abs(energy.gross_mj - truth_w * per_w) <= energy.gross_u_mj)
+        holds["net"].append(abs(energy.net_mj - (truth_w - case.bursts.idle_w) * per_w) <= energy.net_u_mj)
         widths.append(energy.gross_u_mj / energy.gross_mj)
         suffices.append((energy.sufficient_window_s or math.inf) * 1000 / energy.window_ms)
         if case.meter.counter_step_mj is None:
             for rival in RIVALS:
-                others[rival.__name__].append(rival(load, sensor, draw.random()) / truth_w - 1)
+                rival_errors[rival.__name__].append(rival(load, sensor, draw.random()) / truth_w - 1)
     return {
         "case": case.name,
         "trials": len(errors),
         "refused": len(refusals),
         "mean_error_ratio": _mean_size(errors),
         "bias_ratio": statistics.fmean(errors),
-        "coverage_gross": statistics.fmean(held["gross"]),
-        "coverage_net": statistics.fmean(held["net"]),
+        "coverage_gross": statistics.fmean(holds["gross"]),
+        "coverage_net": statistics.fmean(holds["net"]),
         "gross_u_ratio": statistics.median(widths),
         "window_suffices": statistics.median(suffices) <= 1,
         "wide": case.wide,
-        "rivals_mean_error_ratio": {name: _mean_size(found) for name, found in others.items() if found},
+        "rivals_mean_error_ratio": {name: _mean_size(rival_sizes) for name, rival_sizes in rival_errors.items() if rival_sizes},
     }
 
 
@@ -158,48 +158,48 @@ def results(trials: int = TRIALS) -> list[dict[str, object]]:
 
 def comparisons() -> Iterator[Comparison]:
     """Yield for each case our mean error beside the best rival's, its and its coverage."""
-    for found in results():
-        yield from lines(found)
+    for result in results():
+        yield from lines(result)
 
 
-def lines(found: dict[str, object]) -> Iterator[Comparison]:
+def lines(result: dict[str, object]) -> Iterator[Comparison]:
     """Yield the lines of one case: the mean error beside the best rival, and how often the intervals hold the truth."""
-    ours, rivals = float(str(found["mean_error_ratio"])), found["rivals_mean_error_ratio"]
+    error_ratio, rivals = float(str(result["mean_error_ratio"])), result["rivals_mean_error_ratio"]
     if isinstance(rivals, dict) and rivals:
         best = min(rivals, key=lambda name: float(rivals[name]))
-        limit = "mean error <= 1%" if found["window_suffices"] else "no limit: the record says that the window is too short for 1%"
+        limit = "mean error <= 1%" if result["window_suffices"] else "no limit: the record says that the window is too short for 1%"
         yield Comparison(
-            name=f"energy: {found['case']}: mean error",
+            name=f"energy: {result['case']}: mean error",
             unit="of the energy",
-            ours=ours,
+            ours=error_ratio,
             peer=f"{best} rule",
             peer_value=rivals[best],
-            ratio=ours / rivals[best],
+            ratio=error_ratio / rivals[best],
             goal=limit,
             machine=this_machine(),
-            met=ours <= MEAN_ERROR_RATIO or not found["window_suffices"],
+            met=error_ratio <= MEAN_ERROR_RATIO or not result["window_suffices"],
         )
     for which in ("gross", "net"):
-        share = float(str(found[f"coverage_{which}"]))
-        most = 1.0 if found["wide"] else COVERAGE[1]
+        share = float(str(result[f"coverage_{which}"]))
+        highest = 1.0 if result["wide"] else COVERAGE[1]
         yield Comparison(
-            name=f"energy: {found['case']}: {which} intervals that hold the truth",
+            name=f"energy: {result['case']}: {which} intervals that hold the truth",
             unit="of the runs",
             ours=share,
             peer="stated",
             peer_value=0.95,
             ratio=share / 0.95,
-            goal=f"{COVERAGE[0]:.0%} to {most:.0%}" + (f" ({found['wide']})" if found["wide"] else ""),
+            goal=f"{COVERAGE[0]:.0%} to {highest:.0%}" + (f" ({result['wide']})" if result["wide"] else ""),
             machine=this_machine(),
-            met=COVERAGE[0] <= share <= most,
+            met=COVERAGE[0] <= share <= highest,
         )
 
 
 def main() -> int:
     """Print the results as JSON; `python -m tests.benchmarks.energy [TRIALS]`."""
     begin = time.monotonic()
-    found = results(int(sys.argv[1]) if len(sys.argv) > 1 else TRIALS)
-    document = {"cases": found, "seconds": time.monotonic() - begin}
+    cases = results(int(sys.argv[1]) if len(sys.argv) > 1 else TRIALS)
+    document = {"cases": cases, "seconds": time.monotonic() - begin}
     sys.stdout.write(json.dumps(document, indent=2) + "\n")
     return 0
 

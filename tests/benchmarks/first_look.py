@@ -10,7 +10,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from tests.benchmarks.comparison import Comparison, beside, figure, interleaved
+from tests.benchmarks.comparison import Comparison, figure, interleaved, unjudged
 
 ROUNDS, SECONDS = 12, 15.0
 # A run as it comes takes half a minute, which hardly varies.
@@ -33,7 +33,7 @@ def comparisons() -> Iterator[Comparison]:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         paired = interleaved(lambda: _taken_s(folder, [*COMMAND, "--help"])[1], lambda: _taken_s(folder, bare)[1], ROUNDS, SECONDS)
-        yield beside("`edgemeter --help`", "s", "python -c pass", paired)
+        yield unjudged("`edgemeter --help`", "s", "python -c pass", paired)
         (folder / "plug.json").write_text(json.dumps(PLUG))
         (folder / "plug.toml").write_text(f'power = ["replay"]\n[sensors.replay]\npath = "{folder / "plug.json"}"\n')
         for about, runs, options in (
@@ -41,9 +41,9 @@ def comparisons() -> Iterator[Comparison]:
             ("as it comes", RUNS_AS_IT_COMES, ["--power", "none"]),
             ("in rapid with a power sensor of 1 Hz", RUNS, ["--mode", "rapid", "--config", str(folder / "plug.toml")]),
         ):
-            taken = [_taken_s(folder, replay_run(folder, *options)) for _ in range(runs)]
-            yield figure(f"first words of a run of a 0.2 ms model {about}", "s", statistics.median(first for first, _ in taken))
-            yield figure(f"a run of a 0.2 ms model {about}", "s", statistics.median(whole for _, whole in taken))
+            times_s = [_taken_s(folder, replay_run(folder, *options)) for _ in range(runs)]
+            yield figure(f"first words of a run of a 0.2 ms model {about}", "s", statistics.median(first for first, _ in times_s))
+            yield figure(f"a run of a 0.2 ms model {about}", "s", statistics.median(total for _, total in times_s))
 
 
 def replay_run(folder: Path, *options: str) -> list[str]:

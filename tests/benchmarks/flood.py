@@ -38,11 +38,11 @@ class Settings:
 
 
 def _connected(port: int, name: str) -> socket.socket:
-    made = socket.create_connection(("127.0.0.1", port))
-    made.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    made.sendall(mqtt_wire.connect_packet(mqtt_wire.MqttLogin(name, 0, 0), "3.1.1"))
-    assert made.recv(4)[3] == 0
-    return made
+    connection = socket.create_connection(("127.0.0.1", port))
+    connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    connection.sendall(mqtt_wire.connect_packet(mqtt_wire.MqttLogin(name, 0, 0), "3.1.1"))
+    assert connection.recv(4)[3] == 0
+    return connection
 
 
 class Texts:
@@ -55,10 +55,10 @@ class Texts:
 
     def one(self, device: int, seq: int, number: int) -> bytes:
         """Return one record, the `number`th of all."""
-        before_id, before_device, before_seq, before_start, rest = self._parts
+        before_id, before_device, before_seq, before_start, remainder = self._parts
         return b"%s%013d-%022d%spi-%d%s%d%s%d%s" % (
             before_id, self._session, number, before_device, device, before_seq, seq, before_start, STARTED_AT_NS + number * 1_000_003,
-            rest,
+            remainder,
         )  # fmt: skip
 
 
@@ -70,7 +70,7 @@ def packets(settings: Settings, session: int) -> Iterator[bytes]:
     batch = settings.batch
     for number in range(settings.count // batch):
         device, turn = number % settings.devices, number // settings.devices
-        several = [texts.one(device, turn * batch + one + 1, number * batch + one) for one in range(batch)]
+        several = [texts.one(device, turn * batch + offset + 1, number * batch + offset) for offset in range(batch)]
         payload = several[0] if batch == 1 else zlib.compress(messages.join_records(several), 1)
         yield b"\x32" + mqtt_wire.sized(heads[device] + (number % 65535 + 1).to_bytes(2, "big") + payload)
 
@@ -109,7 +109,7 @@ def flood(settings: Settings) -> dict[str, object]:
 
 def _flood(settings: Settings, ready: list[bytes], publisher: socket.socket, receipts: Receipts) -> dict[str, object]:
     sent_s = [0.0] * len(ready) if settings.rate_per_s else []
-    done = answered = 0
+    sent = answered = 0
     pending = memoryview(b"")
     begun_s = time.perf_counter()
     while answered < len(ready) or (settings.awaits_receipts and receipts.named < settings.count):
@@ -119,15 +119,15 @@ def _flood(settings: Settings, ready: list[bytes], publisher: socket.socket, rec
         allowed = min(len(ready), answered + WINDOW)
         if settings.rate_per_s:
             allowed = min(allowed, int((now_s - begun_s) * settings.rate_per_s / settings.batch) + 1)
-        if not pending and done < allowed:
-            until, size_bytes = done, 0
+        if not pending and sent < allowed:
+            until, size_bytes = sent, 0
             while until < allowed and size_bytes < SEND_BYTES:
                 size_bytes += len(ready[until])
                 until += 1
-            pending = memoryview(b"".join(ready[done:until]))
-            for number in range(done, until) if sent_s else ():
+            pending = memoryview(b"".join(ready[sent:until]))
+            for number in range(sent, until) if sent_s else ():
                 sent_s[number] = now_s
-            done = until
+            sent = until
         wait_s = 0.001 if settings.rate_per_s else 1.0
         readable, writable, _ = select.select([publisher, receipts.socket], [publisher] if pending else [], [], wait_s)
         if writable:
@@ -138,7 +138,7 @@ def _flood(settings: Settings, ready: list[bytes], publisher: socket.socket, rec
             receipts.read(remember=bool(sent_s))
     return {
         "took_s": time.perf_counter() - begun_s,
-        "sent": done * settings.batch,
+        "sent": sent * settings.batch,
         "receipted": receipts.named,
         "message_bytes": sum(map(len, ready)) / len(ready),
         "delays_ms": _delays_ms(settings, sent_s, receipts),

@@ -20,7 +20,7 @@ from typing import Any
 from edgemeter.agent import generators
 from edgemeter.agent.generators import Generated, Limits, LoadedGenerator
 from edgemeter.agent.runtimes import Options
-from tests.benchmarks.comparison import ROOT, Comparison, LeftOutError, at_least, beside, figure, interleaved
+from tests.benchmarks.comparison import ROOT, Comparison, LeftOutError, at_least, figure, interleaved, unjudged
 from tests.fixtures.servers import free_port
 
 SHIPPED = ROOT / "models" / "language"
@@ -51,7 +51,7 @@ class Subject:
         """Return tokens that no query before began with."""
         self._asked += 1
         texts = self.found.text_tokens.tolist()
-        return [*self.found.first_tokens, *(texts[(self._asked * 7 + 31 * place) % len(texts)] for place in range(length))][:length]
+        return [*self.found.first_tokens, *(texts[(self._asked * 7 + 31 * index) % len(texts)] for index in range(length))][:length]
 
     def query(self, prompt_tokens: int = PROMPT_TOKENS) -> tuple[float, float, Generated]:
         """Return TTFT and TPOT by our stamps, in ms, and what the engine says."""
@@ -78,12 +78,12 @@ class Twins:
         """Return the second figure."""
         return self._take(1)
 
-    def _take(self, place: int) -> float:
+    def _take(self, index: int) -> float:
         if self._kept is None:
             self._kept = self._measure()
-            return self._kept[place]
-        found, self._kept = self._kept[place], None
-        return found
+            return self._kept[index]
+        figure_of_side, self._kept = self._kept[index], None
+        return figure_of_side
 
 
 def comparisons() -> Iterator[Comparison]:
@@ -107,7 +107,7 @@ def _engine(model: Path) -> Iterator[Comparison]:
     yield at_least("decode rate, 512+128 tokens", "tokens/s", "llama_perf of the same query", _paired(decode), 0.99)
     prefill = Twins(lambda: _ttfts(subject))
     yield at_least("prefill rate, 512 tokens", "tokens/s", "llama_perf of the same query", _paired(prefill), 0.99)
-    for name, peer, ours, theirs in (
+    for name, peer, measured, bare in (
         (
             "prefill rate, 512 tokens",
             "llama-bench's pp512",
@@ -116,7 +116,7 @@ def _engine(model: Path) -> Iterator[Comparison]:
         ),
         ("decode rate, 1+128 tokens", "llama-bench's tg128", lambda: 1e3 / subject.query(1)[1], lambda: _bare_decode(subject)),
     ):
-        yield at_least(name, "tokens/s", peer, interleaved(ours, theirs, ROUNDS, SECONDS), 0.99)
+        yield at_least(name, "tokens/s", peer, interleaved(measured, bare, ROUNDS, SECONDS), 0.99)
     subject.generator.close()
     shipped = Subject("llama", SHIPPED / "edgemeter-notes_f16.gguf")
     added = [US_PER_MS * (tpot - 1e3 / rate) for tpot, rate in (_own_decode(shipped) for _ in range(ROUNDS))]
@@ -136,18 +136,18 @@ def _tpots(subject: Subject) -> tuple[float, float]:
 def _own_decode(subject: Subject) -> tuple[float, float]:
     """Return our TPOT in ms, and the rate by the engine's own timings."""
     _, tpot_ms, answer = subject.query()
-    own = answer.own
-    if own is None:
+    timings = answer.own
+    if timings is None:
         raise LeftOutError("the engine tells no timings")
-    return tpot_ms, 1e3 * own.decoded_tokens / own.decode_ms
+    return tpot_ms, 1e3 * timings.decoded_tokens / timings.decode_ms
 
 
 def _ttfts(subject: Subject) -> tuple[float, float]:
     ttft_ms, _, answer = subject.query()
-    own = answer.own
-    if own is None:
+    timings = answer.own
+    if timings is None:
         raise LeftOutError("the engine tells no timings")
-    return 1e3 * PROMPT_TOKENS / ttft_ms, 1e3 * own.prefilled_tokens / own.prefill_ms
+    return 1e3 * PROMPT_TOKENS / ttft_ms, 1e3 * timings.prefilled_tokens / timings.prefill_ms
 
 
 def _bare_prefill(subject: Subject) -> float:
@@ -156,8 +156,8 @@ def _bare_prefill(subject: Subject) -> float:
 
     engine = subject.generator
     tokens = subject.prompt(PROMPT_TOKENS)
-    held = (api.c_int32 * len(tokens))(*tokens)
-    batch = api.batch_of(held, 0, len(tokens))
+    token_array = (api.c_int32 * len(tokens))(*tokens)
+    batch = api.batch_of(token_array, 0, len(tokens))
     engine._clear()
     begun = time.monotonic_ns()
     engine._decode(batch)
@@ -170,8 +170,8 @@ def _bare_decode(subject: Subject) -> float:
 
     engine = subject.generator
     tokens = subject.prompt(OUTPUT_TOKENS)
-    held = (api.c_int32 * len(tokens))(*tokens)
-    batches = [api.batch_of(held, place, 1) for place in range(len(tokens))]
+    token_array = (api.c_int32 * len(tokens))(*tokens)
+    batches = [api.batch_of(token_array, index, 1) for index in range(len(tokens))]
     engine._clear()
     begun = time.monotonic_ns()
     for batch in batches:
@@ -189,7 +189,7 @@ def _server(model: Path, folder: Path) -> Iterator[Comparison]:
         yield at_least("decode rate over HTTP, 512+128 tokens", "tokens/s", "the server's own timings", _paired(decode), 0.99)
         trip_ms = subject.found.network_round_trip_ms or 0.0
         prefill = Twins(lambda: _ttfts(subject))
-        yield beside(f"prefill rate over HTTP, round trip {trip_ms:.2f} ms", "tokens/s", "the server's own timings", _paired(prefill))
+        yield unjudged(f"prefill rate over HTTP, round trip {trip_ms:.2f} ms", "tokens/s", "the server's own timings", _paired(prefill))
         subject.generator.close()
         process.kill()
 
@@ -199,8 +199,8 @@ def _genai() -> Iterator[Comparison]:
         raise LeftOutError("onnxruntime_genai is not installed: pip install 'edgemeter[genai]'")
     subject = Subject("genai", SHIPPED / "edgemeter-notes_f16" / "genai_config.json")
     paired = interleaved(lambda: subject.query()[1], lambda: _bare_genai(subject), ROUNDS, SECONDS)
-    yield beside("onnxruntime-genai, a token of the shipped model", "ms", "its benchmark's loop", paired)
-    added = [US_PER_MS * (ours - theirs) for ours, theirs in paired.pairs]
+    yield unjudged("onnxruntime-genai, a token of the shipped model", "ms", "its benchmark's loop", paired)
+    added = [US_PER_MS * (our_ms - peer_ms) for our_ms, peer_ms in paired.pairs]
     yield figure("time a token that our loop adds to onnxruntime-genai's own", "us", statistics.median(added))
     subject.generator.close()
 

@@ -33,38 +33,38 @@ def course(values: Callable[[int], float], days: int) -> tuple[int, int, int | N
     """Return how many of so many golden runs were judged, how many more they caused, and on which day the board was suspected."""
     earlier: list[float] = []
     doubted: list[str] = []
-    judged = again = 0
+    judged = repeated = 0
     for day in range(1, days + 1):
         value = values(day)
         judged += baseline.band_of(earlier) is not None
-        found = baseline.judge_figure("latency_p50_ms", value, earlier)
-        if found and baseline.is_fault([found], doubted):
-            return judged, again, day
-        doubted = [found.side] if found else []
-        again += bool(doubted)
+        judgement = baseline.judge_figure("latency_p50_ms", value, earlier)
+        if judgement and baseline.is_fault([judgement], doubted):
+            return judged, repeated, day
+        doubted = [judgement.side] if judgement else []
+        repeated += bool(doubted)
         earlier.append(value)
-    return judged, again, None
+    return judged, repeated, None
 
 
 def false_alarms(draw: Draw, sigma: float, boards: int, seed: int = 1) -> tuple[float, float]:
     """Return, of boards on which nothing changes, the share of judged runs that end in suspicion, and that are repeated for a doubt."""
     rng = random.Random(seed)  # noqa: S311 - a simulation
     courses = [course(lambda _day: 10 * draw(rng, sigma), DAYS) for _ in range(boards)]
-    judged = sum(one[0] for one in courses)
-    return sum(one[2] is not None for one in courses) / judged, sum(one[1] for one in courses) / judged
+    judged = sum(of_board[0] for of_board in courses)
+    return sum(of_board[2] is not None for of_board in courses) / judged, sum(of_board[1] for of_board in courses) / judged
 
 
 def runs_to_find(draw: Draw, sigma: float, factor: float, boards: int, seed: int = 2) -> tuple[float, float, float]:
     """Return after how many golden runs a change by `factor` is found: median, nine in ten; and the share found within 10."""
     rng = random.Random(seed)  # noqa: S311 - a simulation
-    taken = []
+    runs_taken = []
     for _ in range(boards):
-        _, _, found = course(lambda day: 10 * draw(rng, sigma) * (factor if day > SHIFT_AT else 1), SHIFT_AT + LONGEST)
+        _, _, found_on_day = course(lambda day: 10 * draw(rng, sigma) * (factor if day > SHIFT_AT else 1), SHIFT_AT + LONGEST)
         # What was suspected before the change is a false alarm, counted above.
-        if found is None or found > SHIFT_AT:
-            taken.append(LONGEST if found is None else found - SHIFT_AT)
-    taken.sort()
-    return median(taken), taken[int(0.9 * len(taken))], sum(one <= 10 for one in taken) / len(taken)
+        if found_on_day is None or found_on_day > SHIFT_AT:
+            runs_taken.append(LONGEST if found_on_day is None else found_on_day - SHIFT_AT)
+    runs_taken.sort()
+    return median(runs_taken), runs_taken[int(0.9 * len(runs_taken))], sum(runs <= 10 for runs in runs_taken) / len(runs_taken)
 
 
 def main(boards: int) -> None:
@@ -75,8 +75,8 @@ def main(boards: int) -> None:
         for name, draw in (("normal", normal), ("heavy", heavy)):
             wrong, doubted = false_alarms(draw, sigma, boards)
             ten, twenty = (runs_to_find(draw, sigma, factor, max(200, boards // 5)) for factor in (1.1, 1.2))
-            told = [f"{one[0]:.0f} ({one[1]:.0f}; {one[2]:.0%})" for one in (ten, twenty)]
-            print(f"| {sigma:.1%} | {name} | {wrong:.4%} | {doubted:.2%} | {told[0]} | {told[1]} |")
+            cells = [f"{figures[0]:.0f} ({figures[1]:.0f}; {figures[2]:.0%})" for figures in (ten, twenty)]
+            print(f"| {sigma:.1%} | {name} | {wrong:.4%} | {doubted:.2%} | {cells[0]} | {cells[1]} |")
 
 
 if __name__ == "__main__":

@@ -24,16 +24,16 @@ NO_NAME = re.compile(r"[^A-Za-z0-9._:@-]+")
 MS = {"ms": 1.0, "us": 1e-3, "s": 1e3}
 
 
-def write(path: Path, done: list[Comparison]) -> None:
+def write(path: Path, results: list[Comparison]) -> None:
     """Write `{"comparisons": [...], "runs": [record, ...]}` of what was timed in pairs; nothing where that is nothing."""
-    timed = [one for one in done if one.rounds and unit_of_work_ms(one.unit, one.ours) is not None]
+    timed = [result for result in results if result.rounds and unit_of_work_ms(result.unit, result.ours) is not None]
     if not timed:
         return
-    here = _run_here()
-    runs = [_run(here, one, number, *pair) for one in timed for number, pair in enumerate(one.rounds)]
+    template = _run_here()
+    runs = [_run(template, result, number, *pair) for result in timed for number, pair in enumerate(result.rounds)]
     path.parent.mkdir(parents=True, exist_ok=True)
-    kept = json.dumps(as_rows(timed)).encode()
-    path.write_bytes(b'{"comparisons": ' + kept + b', "runs": [' + b",\n".join(map(record.encode, runs)) + b"]}\n")
+    rows = json.dumps(as_rows(timed)).encode()
+    path.write_bytes(b'{"comparisons": ' + rows + b', "runs": [' + b",\n".join(map(record.encode, runs)) + b"]}\n")
 
 
 def unit_of_work_ms(unit: str, value: float) -> float | None:
@@ -46,19 +46,19 @@ def unit_of_work_ms(unit: str, value: float) -> float | None:
 def _run_here() -> record.RunRecord:
     """Return a short run on this machine: its environment and conditions are those of the benchmark."""
     with tempfile.TemporaryDirectory() as name:
-        done = subprocess.run([*first_look.replay_run(Path(name)), "--json"], check=True, capture_output=True)
-    return record.decode(json.dumps(json.loads(done.stdout)["runs"][0]).encode())
+        completed = subprocess.run([*first_look.replay_run(Path(name)), "--json"], check=True, capture_output=True)
+    return record.decode(json.dumps(json.loads(completed.stdout)["runs"][0]).encode())
 
 
-def _run(here: record.RunRecord, one: Comparison, number: int, ours: float, peer: float) -> record.RunRecord:
-    ours_ms, peer_ms = unit_of_work_ms(one.unit, ours), unit_of_work_ms(one.unit, peer)
+def _run(template: record.RunRecord, result: Comparison, number: int, measured: float, peer: float) -> record.RunRecord:
+    ours_ms, peer_ms = unit_of_work_ms(result.unit, measured), unit_of_work_ms(result.unit, peer)
     assert ours_ms is not None
     assert peer_ms is not None
     took_ms = ours_ms / peer_ms
-    name = NO_NAME.sub(" ", f"{one.name} over {one.peer}").strip()
+    name = NO_NAME.sub(" ", f"{result.name} over {result.peer}").strip()
     peak_mb = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 / 1e6
     return msgspec.structs.replace(
-        here,
+        template,
         id=str(uuid.uuid4()),
         case=name,
         repeat=number,

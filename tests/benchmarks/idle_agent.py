@@ -86,8 +86,8 @@ def _commands(folder: Path, port: int) -> dict[str, list[str]]:
 
 def _programs() -> dict[str, str]:
     """Return the peers that are here; each is one file."""
-    found = {"Telegraf": str(TELEGRAF) if TELEGRAF.exists() else None, "node_exporter": which("prometheus-node-exporter")}
-    return {who: program for who, program in found.items() if program}
+    programs = {"Telegraf": str(TELEGRAF) if TELEGRAF.exists() else None, "node_exporter": which("prometheus-node-exporter")}
+    return {who: program for who, program in programs.items() if program}
 
 
 def _start(command: list[str], folder: Path) -> subprocess.Popen[bytes]:
@@ -105,28 +105,28 @@ def _tree_mb(pid: int) -> float:
     """Return the memory of a process and its children, pages that several share divided among them (PSS)."""
     root = psutil.Process(pid)
     total = 0
-    for one in (root, *root.children(recursive=True)):
+    for process in (root, *root.children(recursive=True)):
         with suppress(psutil.NoSuchProcess):
-            total += one.memory_full_info().pss
+            total += process.memory_full_info().pss
     return total / 1e6
 
 
 def _measuring_mb(folder: Path) -> float:
     """Return the most memory that a run of a replay model takes, sampled every 20 ms: harness alone, neither runtime nor model."""
-    peak_mb, done = [0.0], threading.Event()
+    peak_mb, has_ended = [0.0], threading.Event()
     process = subprocess.Popen(
         replay_run(folder), env={**os.environ, "EDGEMETER_HOME": str(folder / "home")}, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
     )
 
     def watch() -> None:
-        while not done.wait(0.02):
+        while not has_ended.wait(0.02):
             with suppress(psutil.NoSuchProcess):
                 peak_mb[0] = max(peak_mb[0], _tree_mb(process.pid))
 
     watcher = threading.Thread(target=watch)
     watcher.start()
     process.wait()
-    done.set()
+    has_ended.set()
     watcher.join()
     return peak_mb[0]
 
@@ -146,10 +146,10 @@ def _installed_mb() -> float:
             continue
         names.add(name)
         for need in metadata.requires(name) or []:
-            wanted, _, condition = need.partition(";")
-            if "extra ==" not in condition and (found := re.match(r"[\w.-]+", wanted)):
+            requirement, _, condition = need.partition(";")
+            if "extra ==" not in condition and (match := re.match(r"[\w.-]+", requirement)):
                 with suppress(metadata.PackageNotFoundError):
-                    waiting.append(metadata.distribution(found[0]).metadata["Name"])
+                    waiting.append(metadata.distribution(match[0]).metadata["Name"])
     files = {Path(str(file.locate())) for name in names - {"edgemeter"} for file in metadata.files(name) or [] if file.suffix != ".pyc"}
-    own = {file for folder in ("agent", "collector", "models", "provisioning") for file in (ROOT / folder).rglob("*")}
-    return sum(file.stat().st_size for file in files | own if file.is_file() and "__pycache__" not in file.parts) / 1e6
+    sources = {file for folder in ("agent", "collector", "models", "provisioning") for file in (ROOT / folder).rglob("*")}
+    return sum(file.stat().st_size for file in files | sources if file.is_file() and "__pycache__" not in file.parts) / 1e6

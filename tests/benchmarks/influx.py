@@ -45,14 +45,14 @@ def comparisons() -> Iterator[Comparison]:
         raise LeftOutError(f"{INFLUXD} is not there")
     with tempfile.TemporaryDirectory(prefix="edgemeter-bench-") as name:
         folder = Path(name)
-        plain, whole, traced = folder / "plain.sqlite", folder / "whole.sqlite", folder / "traced.sqlite"
+        plain, complete, traced = folder / "plain.sqlite", folder / "whole.sqlite", folder / "traced.sqlite"
         _fill(plain, RECORDS, ())
-        _fill(whole, WHOLE_RECORDS, ())
+        _fill(complete, WHOLE_RECORDS, ())
         _fill(traced, TRACED_RECORDS, _trace())
         yield _drained("drain: figures of records", plain, Points("figures"), folder)
-        yield _drained("drain: whole records", whole, Points(), folder)
+        yield _drained("drain: whole records", complete, Points(), folder)
         yield _drained("drain: whole records and their power traces", traced, Points(also=frozenset({"power_trace"})), folder)
-        yield _client("client: whole records", whole, Points(), folder)
+        yield _client("client: whole records", complete, Points(), folder)
 
 
 def _client(name: str, ledger: Path, points: Points, folder: Path) -> Comparison:
@@ -60,15 +60,15 @@ def _client(name: str, ledger: Path, points: Points, folder: Path) -> Comparison
     with SqliteLedger(ledger, "read") as opened:
         lines = [line for _, _, text in opened.texts(limit=CLIENT_RECORDS) for line in points.lines(text)]
     parts = [lines[start : start + BATCH_POINTS] for start in range(0, len(lines), BATCH_POINTS)]
-    with tempfile.TemporaryDirectory(dir=folder) as place:
-        server = Influx(INFLUXD, Path(place))
+    with tempfile.TemporaryDirectory(dir=folder) as server_folder:
+        server = Influx(INFLUXD, Path(server_folder))
         server.start()
         try:
             server.set_up()
             sink = open_sink(InfluxConfig(server.url, server.token, server.org, server.bucket))
             sink.prepare()
 
-            def ours() -> float:
+            def client_ms() -> float:
                 begun = time.process_time()
                 for part in parts:
                     sink.write(part)
@@ -78,7 +78,7 @@ def _client(name: str, ledger: Path, points: Points, folder: Path) -> Comparison
                 return 1e3 * _alone(server, ledger, points, lines) / len(parts)
 
             return at_most(
-                name, "ms a write", "the whole write, over a bare connection", interleaved(ours, peer, CLIENT_ROUNDS), CLIENT_RATIO
+                name, "ms a write", "the whole write, over a bare connection", interleaved(client_ms, peer, CLIENT_ROUNDS), CLIENT_RATIO
             )
         finally:
             server.kill()
@@ -89,8 +89,8 @@ def _drained(name: str, ledger: Path, points: Points, folder: Path) -> Compariso
         lines = [line for _, _, text in opened.texts() for line in points.lines(text)]
 
     def rate(way: Callable[[Influx, Path, Points, Sequence[str]], float]) -> float:
-        with tempfile.TemporaryDirectory(dir=folder) as place:
-            server = Influx(INFLUXD, Path(place))
+        with tempfile.TemporaryDirectory(dir=folder) as server_folder:
+            server = Influx(INFLUXD, Path(server_folder))
             server.start()
             try:
                 server.set_up()
@@ -135,9 +135,9 @@ def _alone(server: Influx, _ledger: Path, _points: Points, lines: Sequence[str])
             {"Authorization": f"Token {server.token}"},
         )
         answer = connection.getresponse()
-        said = answer.read()
+        body_text = answer.read()
         if answer.status != http.client.NO_CONTENT:
-            raise RuntimeError(said.decode())
+            raise RuntimeError(body_text.decode())
     return time.perf_counter() - begun
 
 
@@ -155,14 +155,17 @@ def _fill(path: Path, count: int, trace: tuple[record.Series, ...]) -> None:
             arrivals = []
             for number in range(start, start + COMMIT):
                 latency = msgspec.structs.replace(base.latency, p50_ms=12 + chance.random(), p90_ms=13 + chance.random())
-                made = msgspec.structs.replace(
+                run = msgspec.structs.replace(
                     base, id=f"{number:036d}", device=f"pi-{number % DEVICES}", session=1, seq=number // DEVICES + 1,
                     started_at_ns=STARTED_AT_NS + number * 1_000_000_007, latency=latency, throughput_per_s=80 * chance.random(),
                 )  # fmt: skip
-                arrivals.append(Arrival(made, record.encode(made), f"edgemeter/v1/lab/{made.device}/result", STARTED_AT_NS))
+                arrivals.append(Arrival(run, record.encode(run), f"edgemeter/v1/lab/{run.device}/result", STARTED_AT_NS))
             ledger.commit(arrivals)
 
 
 if __name__ == "__main__":
-    for one in comparisons():
-        print(f"{one.name}: {one.ours:,.0f} {one.unit}; {one.peer} {one.peer_value:,.0f}; ratio {one.ratio:.2f}; goal {one.goal}")
+    for result in comparisons():
+        print(
+            f"{result.name}: {result.ours:,.0f} {result.unit}; {result.peer} {result.peer_value:,.0f}; ratio {result.ratio:.2f}; "
+            f"goal {result.goal}"
+        )

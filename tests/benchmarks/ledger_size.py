@@ -61,9 +61,9 @@ def ask(command: list[str]) -> Asked:
     _, status, usage = os.wait4(pid, 0)
     if status:
         raise RuntimeError(f"{command} ended with {status}")
-    asked = Asked(usage.ru_utime + usage.ru_stime, usage.ru_maxrss / 1024, printed)
-    print(f"{asked.cpu_s:7.2f} s {asked.memory_mb:4.0f} MB: {' '.join(command[1:])[-100:]}", file=sys.stderr, flush=True)
-    return asked
+    answer = Asked(usage.ru_utime + usage.ru_stime, usage.ru_maxrss / 1024, printed)
+    print(f"{answer.cpu_s:7.2f} s {answer.memory_mb:4.0f} MB: {' '.join(command[1:])[-100:]}", file=sys.stderr, flush=True)
+    return answer
 
 
 def write_figures(path: Path) -> None:
@@ -81,8 +81,8 @@ def write_figures(path: Path) -> None:
 def scans(path: Path) -> dict[str, list[str]]:
     """Write the figures as a plain table and as Parquet beside the ledger; return the commands that scan them."""
     plain, text, parquet = (path.with_suffix(suffix) for suffix in (".plain", ".csv", ".parquet"))
-    for one in (plain, text, parquet):
-        one.unlink(missing_ok=True)
+    for file_path in (plain, text, parquet):
+        file_path.unlink(missing_ok=True)
     # In a process of its own: the memory of this one counts for those that it starts.
     with text.open("w") as file:
         subprocess.run([sys.executable, "-m", "tests.benchmarks.ledger_size", "--figures", str(path)], stdout=file, check=True)
@@ -92,11 +92,11 @@ def scans(path: Path) -> dict[str, list[str]]:
         rows = csv.reader(file)
         next(rows)
         connection.executemany(f"INSERT INTO runs VALUES ({', '.join('?' * len(COLUMNS))})", rows)  # noqa: S608 - question marks
-    found = {"SQLite": [sys.executable, "-c", IN_SQLITE, str(plain), SCAN.format("runs")]}
+    commands = {"SQLite": [sys.executable, "-c", IN_SQLITE, str(plain), SCAN.format("runs")]}
     if find_spec("duckdb") is None:
-        return found
+        return commands
     ask([sys.executable, "-c", IN_DUCKDB, f"COPY (FROM read_csv('{text}')) TO '{parquet}' (FORMAT parquet)"])
-    return found | {"DuckDB": [sys.executable, "-c", IN_DUCKDB, SCAN.format(f"'{parquet}'")]}
+    return commands | {"DuckDB": [sys.executable, "-c", IN_DUCKDB, SCAN.format(f"'{parquet}'")]}
 
 
 def main(arguments: list[str]) -> int:
@@ -112,21 +112,21 @@ def main(arguments: list[str]) -> int:
     words = {name: [word.format(path=path) for word in command] for name, command in QUESTIONS.items()}
     print("| question | from nothing, s | kept, s | memory, MB | printed, kB | +10 devices, s |\n|---|---|---|---|---|---|", flush=True)
     first = {name: ask(command) for name, command in words.items()}
-    again = {name: ask(command) for name, command in words.items()}
+    cached = {name: ask(command) for name, command in words.items()}
     of_peers = {name: ask(command) for name, command in scans(path).items()}
     write_ledger(path, Fleet(10, 1, fleet.cases, seed=2), first_day=fleet.days)
     later = {name: ask(command) for name, command in words.items()}
-    for name, one in again.items():
+    for name, answer in cached.items():
         cells = (
             f"{first[name].cpu_s:.1f}",
-            f"{one.cpu_s:.2f}",
-            f"{one.memory_mb:.0f}",
-            f"{one.printed / 1e3:.0f}",
+            f"{answer.cpu_s:.2f}",
+            f"{answer.memory_mb:.0f}",
+            f"{answer.printed / 1e3:.0f}",
             f"{later[name].cpu_s:.2f}",
         )
         print(f"| {name} | {' | '.join(cells)} |")
     for name, scan in of_peers.items():
-        ratios = ", ".join(f"{question} {one.cpu_s / scan.cpu_s:.2f}" for question, one in again.items())
+        ratios = ", ".join(f"{question} {answer.cpu_s / scan.cpu_s:.2f}" for question, answer in cached.items())
         print(f"{name} scans all in {scan.cpu_s:.2f} s with {scan.memory_mb:.0f} MB; as ratios: {ratios}")
     print(f"load {os.getloadavg()[0]:.0f} on {os.cpu_count()} cores")
     return 0

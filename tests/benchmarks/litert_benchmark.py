@@ -34,8 +34,8 @@ def _ours_ms(model: Path) -> float:
         suite = Path(folder) / "suite.toml"
         suite.write_text(f'name = "bench"\n[[case]]\nmodel = "{model}"\nqueries = {QUERIES}\nseconds = 0\nrepeats = 1\nmode = "rapid"\n')
         command = [sys.executable, "-m", "edgemeter.agent.cli.main", "run", str(suite), "--power", "none", "--json"]
-        done = subprocess.run(command, check=True, capture_output=True)
-    return float(json.loads(done.stdout)["runs"][0]["latency"]["p50_ms"])
+        completed = subprocess.run(command, check=True, capture_output=True)
+    return float(json.loads(completed.stdout)["runs"][0]["latency"]["p50_ms"])
 
 
 def _peer_ms(program: Path, model: Path) -> float:

@@ -104,23 +104,23 @@ class Deployment:
         """Return the memory of the collectors, and of the database: what each process has of its own, and what they share once."""
         database = 0.0
         for server in self.servers:
-            infos = [one.memory_full_info() for one in _family(server)]
+            infos = [process.memory_full_info() for process in _family(server)]
             database += sum(info.pss for info in infos)
-        return sum(one.memory_info().rss for one in self.collectors) / MB, database / MB
+        return sum(collector.memory_info().rss for collector in self.collectors) / MB, database / MB
 
     def ledger_bytes(self) -> int:
         """Return how much of the disk the ledger takes, without the WAL of a server."""
         if self.servers:
             return int(self.servers[0].sql("SELECT pg_database_size(current_database())", "edgemeter"))
-        return sum(one.stat().st_size for one in (self._folder / "ledger").iterdir() if not one.name.endswith(".index"))
+        return sum(path.stat().st_size for path in (self._folder / "ledger").iterdir() if not path.name.endswith(".index"))
 
     def traffic(self) -> tuple[float, float]:
         """Return how many packets and bytes the broker has received and sent, a second after the last."""
         time.sleep(SYS_S)
-        topics = [f"$SYS/broker/{what}/{way}" for what in ("messages", "bytes") for way in ("received", "sent")]
-        found = subscribe.simple(topics, hostname=LOOPBACK, port=self.broker.port, msg_count=len(topics))
-        values = {one.topic: float(one.payload) for one in found}
-        packets, size_bytes = (sum(value for topic, value in values.items() if f"/{what}/" in topic) for what in ("messages", "bytes"))
+        topics = [f"$SYS/broker/{unit}/{way}" for unit in ("messages", "bytes") for way in ("received", "sent")]
+        messages = subscribe.simple(topics, hostname=LOOPBACK, port=self.broker.port, msg_count=len(topics))
+        values = {message.topic: float(message.payload) for message in messages}
+        packets, size_bytes = (sum(value for topic, value in values.items() if f"/{unit}/" in topic) for unit in ("messages", "bytes"))
         return packets, size_bytes
 
     def _shared(self, *, has_standby: bool) -> str:
@@ -148,9 +148,9 @@ class Deployment:
         process = subprocess.Popen(command, stdout=log, stderr=log, env=environment)
         self._stack.callback(_end, process)
         deadline = time.monotonic() + UP_WITHIN_S
-        while "receiving from" not in (said := Path(log.name).read_text()):
+        while "receiving from" not in (text := Path(log.name).read_text()):
             if process.poll() is not None or time.monotonic() > deadline:
-                raise RuntimeError(f"the collector does not start: {said}")
+                raise RuntimeError(f"the collector does not start: {text}")
             time.sleep(0.1)
         return psutil.Process(process.pid)
 
@@ -169,7 +169,7 @@ def measure(setting: Setting, devices: int, paced_per_s: float, paced_s: float, 
         packets_now, traffic_now = deployment.traffic()
         return Round(
             setting.name, fast["records_per_s"], paced["latency_p50_ms"], paced["latency_p99_ms"], paced["resent"] + fast["resent"],
-            collectors_mb, database_mb, *(1e6 * one / sent for one in taken_s),
+            collectors_mb, database_mb, *(1e6 * used_s / sent for used_s in taken_s),
             (deployment.ledger_bytes() - size_bytes) / sent, (packets_now - packets) / sent, (traffic_now - traffic_bytes) / sent,
             os.getloadavg()[0],
         )  # fmt: skip
@@ -184,11 +184,11 @@ def _deployed(setting: Setting) -> Iterator[Deployment]:
 
 def _load(broker: Server, devices: int, how: list[str]) -> dict[str, float]:
     command = [*EDGEMETER, "collector", "load", "--broker", f"{LOOPBACK}:{broker.port}", "--devices", str(devices), "--mode", "crowd"]
-    done = subprocess.run([*command, "--patience", "120", "--json", *how], capture_output=True, text=True, check=False, timeout=900)
-    if done.returncode:
-        raise RuntimeError(f"the load ended with {done.returncode}: {done.stderr[-1000:]}")
-    found: dict[str, float] = json.loads(done.stdout)
-    return found
+    completed = subprocess.run([*command, "--patience", "120", "--json", *how], capture_output=True, text=True, check=False, timeout=900)
+    if completed.returncode:
+        raise RuntimeError(f"the load ended with {completed.returncode}: {completed.stderr[-1000:]}")
+    load: dict[str, float] = json.loads(completed.stdout)
+    return load
 
 
 def _family(server: Postgresql) -> list[psutil.Process]:
@@ -219,12 +219,12 @@ def _end(process: subprocess.Popen[bytes]) -> None:
 
 
 def _print_medians(rounds: list[Round]) -> None:
-    names = list(dict.fromkeys(one.name for one in rounds))
+    names = list(dict.fromkeys(round_.name for round_ in rounds))
     keys = [key for key in asdict(rounds[0]) if key != "name"]
     print("\n| median of rounds | " + " | ".join(names) + " |")
     print("|---|" + "---|" * len(names))
     for key in keys:
-        values = [statistics.median(getattr(one, key) for one in rounds if one.name == name) for name in names]
+        values = [statistics.median(getattr(round_, key) for round_ in rounds if round_.name == name) for name in names]
         print(f"| {key} | " + " | ".join(f"{value:,.4g}" if value < 1000 else f"{value:,.0f}" for value in values) + " |")
 
 
@@ -239,15 +239,15 @@ def main() -> int:
     parser.add_argument("--seconds", type=float, default=20.0, help="of the paced load")
     parser.add_argument("--records", type=int, default=60_000, help="of the load that sends what is taken")
     parser.add_argument("--only", default="", help="settings whose name matches this pattern")
-    asked = parser.parse_args()
+    options = parser.parse_args()
     if requirements.find("mosquitto") is None:
         print("mosquitto is not installed", file=sys.stderr)
         return 2
     rounds: list[Round] = []
-    for _ in range(asked.rounds):
+    for _ in range(options.rounds):
         for setting in SETTINGS:
-            if re.search(asked.only, setting.name):
-                rounds.append(measure(setting, asked.devices, asked.paced, asked.seconds, asked.records))
+            if re.search(options.only, setting.name):
+                rounds.append(measure(setting, options.devices, options.paced, options.seconds, options.records))
                 print(json.dumps(asdict(rounds[-1])), flush=True)
     _print_medians(rounds)
     return 0

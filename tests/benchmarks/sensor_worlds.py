@@ -69,9 +69,9 @@ def grid() -> Iterator[tuple[str, World]]:
 
 def judged(name: str, world: World, trials: int) -> dict[str, object]:
     """Return a line of the published table; refusals by their words without the numbers."""
-    found = coverage(world, trials)
-    refusals = Counter(re.sub(r"[0-9.]+", "#", reason) for reason in found.refusals)
-    line = dataclasses.asdict(found) | {"refusals": dict(refusals), "refused": len(found.refusals)}
+    covered = coverage(world, trials)
+    refusals = Counter(re.sub(r"[0-9.]+", "#", reason) for reason in covered.refusals)
+    line = dataclasses.asdict(covered) | {"refusals": dict(refusals), "refused": len(covered.refusals)}
     return {"cell": name, **{key: round(value, 4) if isinstance(value, float) else value for key, value in line.items()}}
 
 
@@ -79,17 +79,17 @@ def comparisons(trials: int = TRIALS) -> Iterator[Comparison]:
     """Yield how often the intervals of each cell hold the truth, gross and net; a cell whose every draw is refused has none."""
     names, worlds = zip(*grid(), strict=True)
     with ProcessPoolExecutor(os.cpu_count()) as pool:
-        for found in pool.map(judged, names, worlds, [trials] * len(names)):
-            yield from lines(found)
+        for result in pool.map(judged, names, worlds, [trials] * len(names)):
+            yield from lines(result)
 
 
-def lines(found: dict[str, object]) -> Iterator[Comparison]:
+def lines(result: dict[str, object]) -> Iterator[Comparison]:
     """Yield the lines of one cell."""
     for which in ("gross", "net"):
-        share = found[which]
+        share = result[which]
         if isinstance(share, float):
             yield Comparison(
-                name=f"energy: {found['cell']}: {which} intervals that hold the truth ({found['refused']} of {found['trials']} refused)",
+                name=f"energy: {result['cell']}: {which} intervals that hold the truth ({result['refused']} of {result['trials']} refused)",
                 unit="of the runs",
                 ours=share,
                 peer="stated",
@@ -103,7 +103,7 @@ def lines(found: dict[str, object]) -> Iterator[Comparison]:
 
 if __name__ == "__main__":
     trials = int(sys.argv[1]) if len(sys.argv) > 1 else TRIALS
-    wanted = sys.argv[2] if len(sys.argv) > 2 else ""
+    selection = sys.argv[2] if len(sys.argv) > 2 else ""
     for name, world in grid():
-        if wanted in name:
+        if selection in name:
             print(json.dumps(judged(name, world, trials)), flush=True)

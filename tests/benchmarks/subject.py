@@ -37,12 +37,12 @@ class Loops:
     def bare_ms(self) -> float:
         """Return p50 of a block in a loop of nothing but LiteRT's set_tensor, two clock reads and its invoke."""
         interpreter, clock, queries = self._runtime._interpreter, time.monotonic_ns, self._queries
-        place, set_tensor, invoke = interpreter.get_input_details()[0]["index"], interpreter.set_tensor, interpreter.invoke
-        arrays = [one for (one,) in self._inputs]
+        index, set_tensor, invoke = interpreter.get_input_details()[0]["index"], interpreter.set_tensor, interpreter.invoke
+        arrays = [array for (array,) in self._inputs]
         durations = array("q", bytes(8 * queries))
         with no_collection():
             for query in range(queries):
-                set_tensor(place, arrays[query % len(arrays)])
+                set_tensor(index, arrays[query % len(arrays)])
                 start = clock()
                 invoke()
                 durations[query] = clock() - start

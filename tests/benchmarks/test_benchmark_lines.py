@@ -33,7 +33,7 @@ def test_a_goal_is_missed_by_the_ratio_itself():
 
 def test_only_a_size_is_judged_by_a_limit_of_its_own():
     """Memory is met up to its limit; a time without a peer is printed and not judged."""
-    assert [size_within("n", ours, 25.0).verdict for ours in (25.0, 25.1)] == ["met", "missed"]
+    assert [size_within("n", size_mb, 25.0).verdict for size_mb in (25.0, 25.1)] == ["met", "missed"]
     assert (figure("n", "s", 3.0).met, figure("n", "s", 3.0).verdict) == (None, "")
 
 
@@ -53,10 +53,10 @@ def test_a_row_has_what_the_results_file_promises():
 def test_the_energy_benchmark_prints_errors_coverage_and_rivals():
     """A few trials of one case: our error is below each rival's, and the lines hold its goals."""
     case = next(case for case in energy.CASES if case.name == "30 fps, 10 Hz")
-    found = energy.judged(case, trials=20)
-    assert (found["trials"], found["refused"], found["window_suffices"]) == (20, 0, True)
-    assert found["mean_error_ratio"] < 0.01 < min(found["rivals_mean_error_ratio"].values())
-    lines = list(energy.lines(found))
+    result = energy.judged(case, trials=20)
+    assert (result["trials"], result["refused"], result["window_suffices"]) == (20, 0, True)
+    assert result["mean_error_ratio"] < 0.01 < min(result["rivals_mean_error_ratio"].values())
+    lines = list(energy.lines(result))
     assert [line.unit for line in lines] == ["of the energy", "of the runs", "of the runs"]
     assert lines[0].met
 

@@ -17,26 +17,26 @@ def test_only_ours_is_judged_between_two_commits(tmp_path):
     of = {"engine p50, 1 thread": (1.1, 1.0), "on a slower machine": (1.3, 1.3), "beside a slower peer": (1.0, 1.1)}
     draw = random.Random(1)  # noqa: S311 - a simulation
     for commit in ("old", "new"):
-        done = [figure("not timed in pairs", "s", 3.0)]
-        for name, (ours, peer) in of.items():
-            factors = (ours, peer) if commit == "new" else (1.0, 1.0)
+        results = [figure("not timed in pairs", "s", 3.0)]
+        for name, (measured, peer) in of.items():
+            factors = (measured, peer) if commit == "new" else (1.0, 1.0)
             mine, other = (lambda factor=factor: factor * draw.gauss(1, 0.01) for factor in factors)
-            done.append(at_most(name, "ms", "bare loop around invoke()", interleaved(mine, other, 12), 1.2))
-        history.write(tmp_path / f"{commit}.json", done)
-    found = CliRunner().invoke(
+            results.append(at_most(name, "ms", "bare loop around invoke()", interleaved(mine, other, 12), 1.2))
+        history.write(tmp_path / f"{commit}.json", results)
+    result = CliRunner().invoke(
         cli,
         ["compare", str(tmp_path / "old.json"), str(tmp_path / "new.json"), "--fail-on", "slower:5%", "--json"],
         catch_exceptions=False,
     )
-    assert found.exit_code == 1
-    outcomes = {limit["case"].split(" fp32")[0]: limit["outcome"] for limit in json.loads(found.stdout)["limits"]}
+    assert result.exit_code == 1
+    outcomes = {limit["case"].split(" fp32")[0]: limit["outcome"] for limit in json.loads(result.stdout)["limits"]}
     assert outcomes == {
         "engine p50 1 thread over bare loop around invoke": "violated",
         "on a slower machine over bare loop around invoke": "kept",
         "beside a slower peer over bare loop around invoke": "kept",
     }
-    kept = json.loads((tmp_path / "new.json").read_bytes())["comparisons"]
-    assert [one["name"] for one in kept] == list(of)
+    rows = json.loads((tmp_path / "new.json").read_bytes())["comparisons"]
+    assert [row["name"] for row in rows] == list(of)
 
 
 def test_a_rate_is_the_time_of_one_unit():

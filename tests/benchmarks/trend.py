@@ -87,8 +87,8 @@ def clean(draw: np.random.Generator, series: int) -> Drawn:
 
 def with_outliers(draw: np.random.Generator, series: int) -> Drawn:
     """Return clean days of which 3% are outliers."""
-    found = clean(draw, series)
-    return replace(found, day=found.day + outlying(draw, series))
+    series_days = clean(draw, series)
+    return replace(series_days, day=series_days.day + outlying(draw, series))
 
 
 def autocorrelated(draw: np.random.Generator, series: int) -> Drawn:
@@ -105,29 +105,29 @@ def unequal(draw: np.random.Generator, series: int) -> Drawn:
 
 def heavy_tailed(draw: np.random.Generator, series: int) -> Drawn:
     """Return days and runs with Student's t of 3 degrees of freedom."""
-    found = clean(draw, series)
-    return replace(found, day=0.5 * draw.standard_t(3, size=(series, DAYS)), heavy=True)
+    series_days = clean(draw, series)
+    return replace(series_days, day=0.5 * draw.standard_t(3, size=(series, DAYS)), heavy=True)
 
 
 def seasonal(draw: np.random.Generator, series: int) -> Drawn:
     """Return days that follow the board's temperature, which is read with 0.5 degrees of noise."""
-    found, warmth = clean(draw, series), season(draw, series)
-    return replace(found, day=found.day + 0.25 * warmth, temperature_c=warmth + 0.5 * draw.normal(size=(series, DAYS)))
+    series_days, warmth = clean(draw, series), season(draw, series)
+    return replace(series_days, day=series_days.day + 0.25 * warmth, temperature_c=warmth + 0.5 * draw.normal(size=(series, DAYS)))
 
 
 def exchanged(draw: np.random.Generator, series: int) -> Drawn:
     """Return days that follow the board's temperature, and a thermometer that reads 3 degrees more from day 101 on."""
-    found, warmth = clean(draw, series), season(draw, series)
+    series_days, warmth = clean(draw, series), season(draw, series)
     read = warmth + 0.5 * draw.normal(size=(series, DAYS))
     read[:, STEP_DAY:] += 3
-    return replace(found, day=found.day + 0.5 * warmth, temperature_c=read)
+    return replace(series_days, day=series_days.day + 0.5 * warmth, temperature_c=read)
 
 
 def warmed(draw: np.random.Generator, series: int) -> Drawn:
     """Return days of a board that is warmer by 8 degrees from day 101 on, which follow it."""
-    found, warmth = clean(draw, series), season(draw, series)
+    series_days, warmth = clean(draw, series), season(draw, series)
     warmth[:, STEP_DAY:] += 8
-    return replace(found, day=found.day + 0.5 * warmth, temperature_c=warmth + 0.5 * draw.normal(size=(series, DAYS)))
+    return replace(series_days, day=series_days.day + 0.5 * warmth, temperature_c=warmth + 0.5 * draw.normal(size=(series, DAYS)))
 
 
 def mix(draw: np.random.Generator, series: int) -> Drawn:
@@ -154,47 +154,47 @@ CASES: dict[str, Callable[[np.random.Generator, int], Drawn]] = {
 def sigma(case: str) -> float:
     """Return the unit of a case: the robust spread of its days of one run, without outliers and temperature."""
     draw = np.random.default_rng(7)
-    found = CASES[case if case in {"autocorrelated", "unequal noise", "heavy tails", "mix"} else "clean"](draw, 300)
-    x = found.day + found.run_sd * _tails(found, draw)
+    series_days = CASES[case if case in {"autocorrelated", "unequal noise", "heavy tails", "mix"} else "clean"](draw, 300)
+    x = series_days.day + series_days.run_sd * _tails(series_days, draw)
     if case == "mix":
-        x = 0.917 * autoregressive(draw, 300, 0.36) + found.run_sd * draw.normal(size=x.shape)
+        x = 0.917 * autoregressive(draw, 300, 0.36) + series_days.run_sd * draw.normal(size=x.shape)
     return float(np.median(np.abs(x - np.median(x))) / noise.HALF_NORMAL)
 
 
-def _tails(found: Drawn, draw: np.random.Generator) -> Array:
-    shape = found.day.shape
-    tails: Array = draw.standard_t(3, size=shape) if found.heavy else draw.normal(size=shape)
+def _tails(series_days: Drawn, draw: np.random.Generator) -> Array:
+    shape = series_days.day.shape
+    tails: Array = draw.standard_t(3, size=shape) if series_days.heavy else draw.normal(size=shape)
     return tails
 
 
-def ours(found: Drawn, draw: np.random.Generator) -> FirstAlarms:
+def edgemeter_alerts(series_days: Drawn, draw: np.random.Generator) -> FirstAlarms:
     """Watch as the product does. A series is over with its first alert."""
-    x = _one_run_a_day(found, draw)
+    x = _one_run_a_day(series_days, draw)
     first = np.full(len(x), NEVER)
     for day in range(FIRST_LOOK, DAYS):
         rows = np.flatnonzero(first == NEVER)
-        days = [_days(found, row, x[row, : day + 1]) for row in rows]
+        days = [_days(series_days, row, x[row, : day + 1]) for row in rows]
         # Only the newest look: those before it were had on their days.
-        for row, series, look in zip(rows, days, change_points(METRICS["latency"], days, every=DAYS + 1), strict=True):
+        for row, series, look in zip(rows, days, change_points(METRICS["latency"], days, stride=DAYS + 1), strict=True):
             step = newest_step(METRICS["latency"], series, look)
             if step is not None and is_event("latency", step):
                 first[row] = day
     return first
 
 
-def _one_run_a_day(found: Drawn, draw: np.random.Generator) -> Array:
-    return found.day + found.run_sd * _tails(found, draw)
+def _one_run_a_day(series_days: Drawn, draw: np.random.Generator) -> Array:
+    return series_days.day + series_days.run_sd * _tails(series_days, draw)
 
 
-def _days(found: Drawn, row: int, x: Array) -> Days:
+def _days(series_days: Drawn, row: int, x: Array) -> Days:
     """Return the days of one series as the product has them."""
     size = len(x)
-    read_c = np.full(size, np.nan) if found.temperature_c is None else found.temperature_c[row, :size]
+    read_c = np.full(size, np.nan) if series_days.temperature_c is None else series_days.temperature_c[row, :size]
     heat = regressor(read_c, x)
     return Days(
         np.arange(size),
         x,
-        found.u[row, :size] ** 2,
+        series_days.u[row, :size] ** 2,
         np.ones(size, dtype=np.int64),
         heat,
         ((),) * size,
@@ -203,9 +203,9 @@ def _days(found: Drawn, row: int, x: Array) -> Days:
     )
 
 
-def bencher(found: Drawn, draw: np.random.Generator) -> FirstAlarms:
+def bencher(series_days: Drawn, draw: np.random.Generator) -> FirstAlarms:
     """Watch each newest point against the .99 boundary of the up to 64 before it, as Bencher does by default."""
-    x = found.day + found.run_sd * _tails(found, draw)
+    x = series_days.day + series_days.run_sd * _tails(series_days, draw)
     first = np.full(len(x), NEVER)
     for day in range(FIRST_LOOK, DAYS):
         before = x[:, max(0, day - 64) : day]
@@ -216,9 +216,9 @@ def bencher(found: Drawn, draw: np.random.Generator) -> FirstAlarms:
     return first
 
 
-def cusum(found: Drawn, draw: np.random.Generator) -> FirstAlarms:
+def cusum(series_days: Drawn, draw: np.random.Generator) -> FirstAlarms:
     """Watch with two-sided cumulative sums around the level of the first 30 days."""
-    x = found.day + found.run_sd * _tails(found, draw)
+    x = series_days.day + series_days.run_sd * _tails(series_days, draw)
     z = (x - x[:, :FIRST_LOOK].mean(axis=1, keepdims=True)) / x[:, :FIRST_LOOK].std(axis=1, ddof=1, keepdims=True)
     first, up, down = np.full(len(x), NEVER), np.zeros(len(x)), np.zeros(len(x))
     for day in range(FIRST_LOOK, DAYS):
@@ -227,38 +227,38 @@ def cusum(found: Drawn, draw: np.random.Generator) -> FirstAlarms:
     return first
 
 
-def otava(found: Drawn, draw: np.random.Generator) -> FirstAlarms | None:
+def otava(series_days: Drawn, draw: np.random.Generator) -> FirstAlarms | None:
     """Watch with Apache Otava's defaults, None where it is not installed; every second day, to end before the evening."""
     try:
         analysis = import_module("otava.analysis")
     except ImportError:
         return None
-    x = found.day + found.run_sd * _tails(found, draw)
+    x = series_days.day + series_days.run_sd * _tails(series_days, draw)
     first = np.full(len(x), NEVER)
-    for row, own in enumerate(x):
+    for row, values in enumerate(x):
         for day in range(FIRST_LOOK, DAYS, 2):
-            changes, _ = analysis.compute_change_points([100 + float(value) for value in own[: day + 1]])
+            changes, _ = analysis.compute_change_points([100 + float(value) for value in values[: day + 1]])
             if changes:
                 first[row] = day
                 break
     return first
 
 
-def stepped(found: Drawn, size: float) -> Drawn:
+def stepped(series_days: Drawn, size: float) -> Drawn:
     """Return the series with a step on day 101."""
-    day = found.day.copy()
+    day = series_days.day.copy()
     day[:, STEP_DAY:] += size
-    return replace(found, day=day)
+    return replace(series_days, day=day)
 
 
-def scaled(found: Drawn, factor: float) -> Drawn:
+def scaled(series_days: Drawn, factor: float) -> Drawn:
     """Return the series with so many times the noise."""
-    return replace(found, day=factor * found.day, run_sd=factor * found.run_sd, u=factor * found.u)
+    return replace(series_days, day=factor * series_days.day, run_sd=factor * series_days.run_sd, u=factor * series_days.u)
 
 
 Watch = Callable[[Drawn, np.random.Generator], FirstAlarms | None]
 WATCHES: dict[str, Watch] = {
-    "ours": ours,
+    "ours": edgemeter_alerts,
     "bencher t .99": bencher,
     "cusum": cusum,
     "otava 1e-3": otava,
@@ -274,7 +274,7 @@ def judged(case: str, name: str, series: int) -> dict[str, object] | None:
     stable = WATCHES[name](scaled(CASES[case](draw, count), NOISE[1] / unit), draw)
     if stable is None:
         return None
-    found: dict[str, object] = {
+    result: dict[str, object] = {
         "case": case,
         "watch": name,
         "series": count,
@@ -282,9 +282,9 @@ def judged(case: str, name: str, series: int) -> dict[str, object] | None:
         "false_alarm_ratio": float(np.mean(stable < NEVER)),
     }
     if case not in DATED:
-        return found
+        return result
     quiet = WATCHES[name](scaled(CASES[case](draw, count), NOISE[3] / unit), draw)
-    found["false_alarm_ratio_at_1_per_cent"] = None if quiet is None else float(np.mean(quiet < NEVER))
+    result["false_alarm_ratio_at_1_per_cent"] = None if quiet is None else float(np.mean(quiet < NEVER))
     for size, noise_ratio in NOISE.items():
         part = max(count // 2, 10)
         late = WATCHES[name](stepped(scaled(CASES[case](draw, part), noise_ratio / unit), STEP), draw)
@@ -293,9 +293,9 @@ def judged(case: str, name: str, series: int) -> dict[str, object] | None:
             is_late = (late >= STEP_DAY) & (late < NEVER)
             days = np.where(is_late, late - STEP_DAY + 1, NEVER)
             middle = float(np.median(days))
-            found[f"days_to_{size}_sigma"] = middle if middle < NEVER else None
-            found[f"found_{size}_sigma_in_30"] = float(np.mean(days <= 30))
-    return found
+            result[f"days_to_{size}_sigma"] = middle if middle < NEVER else None
+            result[f"found_{size}_sigma_in_30"] = float(np.mean(days <= 30))
+    return result
 
 
 def sick_units(fleets: int = 2000) -> dict[str, float]:
@@ -305,7 +305,7 @@ def sick_units(fleets: int = 2000) -> dict[str, float]:
     sick = healthy.copy()
     sick[:, 0] += 10
     return {
-        "found_ratio": statistics.fmean(0 in {one.place for one in outlying_boards(list(values)) or ()} for values in sick),
+        "found_ratio": statistics.fmean(0 in {board.place for board in outlying_boards(list(values)) or ()} for values in sick),
         "accused_ratio": statistics.fmean(bool(outlying_boards(list(values))) for values in healthy),
     }
 
@@ -335,9 +335,9 @@ def comparisons(series: int = SERIES) -> Iterator[Comparison]:
             for size, days in sigmas.items():
                 title = f"trend: {case}: days until half of the steps of 3% are told at {NOISE[size]:g}% of noise ({size} sigma)"
                 yield _line(title, "days", mine[f"days_to_{size}_sigma"], ("limit", days), days)
-    found = sick_units()
-    yield _line("units: healthy fleets of 20 accused", "of the fleets", found["accused_ratio"], ("limit", 0.05), 0.05)
-    yield _line("units: sick boards (+10% at 2%) not found", "of the fleets", 1 - found["found_ratio"], ("limit", 0.2), 0.2)
+    boards = sick_units()
+    yield _line("units: healthy fleets of 20 accused", "of the fleets", boards["accused_ratio"], ("limit", 0.05), 0.05)
+    yield _line("units: sick boards (+10% at 2%) not found", "of the fleets", 1 - boards["found_ratio"], ("limit", 0.2), 0.2)
 
 
 def _line(name: str, unit: str, value: object, peer: tuple[str, float], limit: float) -> Comparison:

@@ -60,29 +60,31 @@ def _from_pixels(cv2: Any, name: str, files: list[Path]) -> Comparison:
     places = [place(photo.size, INPUT) for photo in photos]
     pixels = [np.ascontiguousarray(np.asarray(photo)[..., ::-1]) for photo in photos]
 
-    def ours() -> list[Any]:
+    def our_blobs() -> list[Any]:
         return [preprocessor.tensor(preprocessor.resized(photo, where), where) for photo, where in zip(photos, places, strict=True)]
 
     def peer() -> list[Any]:
-        return [_blob(cv2, one, where) for one, where in zip(pixels, places, strict=True)]
+        return [_blob(cv2, pixels_of_image, where) for pixels_of_image, where in zip(pixels, places, strict=True)]
 
-    _same(ours(), peer())
-    return at_most(name, "ms", "cv2.resize, copyMakeBorder, blobFromImage", _timed(ours, peer, len(files)), LIMIT)
+    _same(our_blobs(), peer())
+    return at_most(name, "ms", "cv2.resize, copyMakeBorder, blobFromImage", _timed(our_blobs, peer, len(files)), LIMIT)
 
 
 def _without_opencv(files: list[Path], side: int) -> Comparison:
-    wanted = model_card.ImageInput(height=side, width=side, layout="NCHW", resize="letterbox")
-    preprocessor = Preprocessor(wanted, TensorInfo("images", (1, 3, side, side), "float32"))
+    image_input = model_card.ImageInput(height=side, width=side, layout="NCHW", resize="letterbox")
+    preprocessor = Preprocessor(image_input, TensorInfo("images", (1, 3, side, side), "float32"))
     photos = [photograph.read(file) for file in files]
-    places = [place(photo.size, wanted) for photo in photos]
+    places = [place(photo.size, image_input) for photo in photos]
     pixels = [np.asarray(photo.convert("RGBX")) for photo in photos]
 
-    def placed(resize: Resize, one: Any, at: Placement) -> Any:
+    def placed(resize: Resize, photograph: Any, at: Placement) -> Any:
         # What has its size already is not resized, as in the product.
-        return preprocessor.tensor(one if one.shape[:2] == (at.height, at.width) else resize(one, at.width, at.height), at)
+        return preprocessor.tensor(
+            photograph if photograph.shape[:2] == (at.height, at.width) else resize(photograph, at.width, at.height), at
+        )
 
     def with_resize(resize: Resize) -> Callable[[], list[Any]]:
-        return lambda: [placed(resize, one, at) for one, at in zip(pixels, places, strict=True)]
+        return lambda: [placed(resize, photograph, at) for photograph, at in zip(pixels, places, strict=True)]
 
     paired = _timed(with_resize(resize_bilinear), with_resize(fastest_resize()), len(files))
     name = f"letterbox and normalise without OpenCV, {len(files)} photographs to {side} px"
@@ -93,13 +95,13 @@ def _from_files(cv2: Any, name: str, files: list[Path]) -> Comparison:
     preprocessor = _preprocessor()
     places = [place(photograph.read(file).size, INPUT) for file in files]
 
-    def ours() -> list[Any]:
+    def our_blobs() -> list[Any]:
         return [preprocessor.load(file)[0] for file in files]
 
     def peer() -> list[Any]:
         return [_blob(cv2, cv2.imread(str(file)), where) for file, where in zip(files, places, strict=True)]
 
-    return at_most(name, "ms", "cv2.imread and the same", _timed(ours, peer, len(files)), LIMIT)
+    return at_most(name, "ms", "cv2.imread and the same", _timed(our_blobs, peer, len(files)), LIMIT)
 
 
 def _preprocessor() -> Preprocessor:
@@ -131,7 +133,7 @@ def _answers(model: Path, files: list[Path]) -> Iterator[tuple[np.ndarray, Photo
 
 def _decoding(cv2: Any, answers: list[tuple[np.ndarray, PhotoFrame]], threshold: float, limit: float) -> Comparison:
     name = f"decode and suppress, YOLOv8 at {SIDE} px, score > {threshold:g}"
-    known = model_card.Card(
+    card = model_card.Card(
         name="bench",
         task="detection",
         family="yolov8",
@@ -139,39 +141,39 @@ def _decoding(cv2: Any, answers: list[tuple[np.ndarray, PhotoFrame]], threshold:
         input=INPUT,
         output=model_card.CardOutput(classes=80, nms_iou=IOU, score_threshold=threshold, max_detections=100),
     )
-    made = decoders.create(known, Loaded("none", "0", "cpu", (), (), {}, 0, 0))
+    decoder = decoders.create(card, Loaded("none", "0", "cpu", (), (), {}, 0, 0))
 
-    def ours() -> list[Any]:
-        return [made.decode([tensor], frame) for tensor, frame in answers]
+    def our_boxes() -> list[Any]:
+        return [decoder.decode([tensor], frame) for tensor, frame in answers]
 
     def peer() -> list[Any]:
         return [_suppressed(cv2, tensor, frame, threshold) for tensor, frame in answers]
 
-    return at_most(name, "ms", "the best class per anchor, cv2.dnn.NMSBoxesBatched", _timed(ours, peer, len(answers)), limit)
+    return at_most(name, "ms", "the best class per anchor, cv2.dnn.NMSBoxesBatched", _timed(our_boxes, peer, len(answers)), limit)
 
 
 def _suppressed(cv2: Any, tensor: Any, frame: PhotoFrame, threshold: float) -> tuple[Any, Any, Any]:
     """Return boxes in the photograph, scores and classes as users write it: one class an anchor, where ours scores every class."""
     rows = tensor[0].T
     best = rows[:, 4:].max(axis=1)
-    kept = best > threshold
-    rows, best = rows[kept], best[kept]
+    is_above = best > threshold
+    rows, best = rows[is_above], best[is_above]
     classes = rows[:, 4:].argmax(axis=1).astype(np.int32)
     corners = np.concatenate([rows[:, :2] - rows[:, 2:4] / 2, rows[:, 2:4]], axis=1)
-    chosen = np.asarray(cv2.dnn.NMSBoxesBatched(corners, best, classes, threshold, IOU), np.int64).ravel()[:100]
-    boxes = (corners[chosen] - [frame.offset_x, frame.offset_y, 0, 0]) / ([frame.scale_x, frame.scale_y] * 2)
-    return boxes, best[chosen], classes[chosen]
+    selected = np.asarray(cv2.dnn.NMSBoxesBatched(corners, best, classes, threshold, IOU), np.int64).ravel()[:100]
+    boxes = (corners[selected] - [frame.offset_x, frame.offset_y, 0, 0]) / ([frame.scale_x, frame.scale_y] * 2)
+    return boxes, best[selected], classes[selected]
 
 
-def _same(ours: list[Any], theirs: list[Any]) -> None:
+def _same(arrays: list[Any], peer_arrays: list[Any]) -> None:
     """Stop where the tensors are not the same but for the last bit of a division: a comparison would compare nothing."""
-    for one, other in zip(ours, theirs, strict=True):
-        if not np.allclose(one, other[0], atol=1e-6):
+    for array, other in zip(arrays, peer_arrays, strict=True):
+        if not np.allclose(array, other[0], atol=1e-6):
             message = "our tensor is not OpenCV's"
             raise ValueError(message)
 
 
-def _timed(ours: Callable[[], object], peer: Callable[[], object], photographs: int) -> Any:
+def _timed(measured: Callable[[], object], peer: Callable[[], object], photographs: int) -> Any:
     def ms(work: Callable[[], object]) -> float:
         times = []
         for _ in range(3):
@@ -180,4 +182,4 @@ def _timed(ours: Callable[[], object], peer: Callable[[], object], photographs: 
             times.append(time.perf_counter_ns() - begin)
         return statistics.median(times) / 1e6 / photographs
 
-    return interleaved(lambda: ms(ours), lambda: ms(peer), PAIRS, SECONDS)
+    return interleaved(lambda: ms(measured), lambda: ms(peer), PAIRS, SECONDS)

@@ -57,7 +57,7 @@ def running(server):
 
 
 @pytest.fixture(params=[pytest.param(2, marks=pytest.mark.influx), pytest.param(1, marks=pytest.mark.influx1)], ids=["influx2", "influx1"])
-def place(request):
+def influx_place(request):
     """Return a place of the test's own in each InfluxDB in turn; it is made by the first write."""
     server = request.getfixturevalue(f"influx{request.param}_server")
     return Place(request.param, server, f"place-{uuid.uuid4().hex}")
@@ -75,12 +75,12 @@ def broker(tmp_path):
 @pytest.fixture
 def sink_of():
     """Return a maker of sinks that closes them."""
-    made = []
+    sinks = []
 
     def make(config):
-        made.append(open_sink(config))
-        return made[-1]
+        sinks.append(open_sink(config))
+        return sinks[-1]
 
     yield make
-    for sink in made:
+    for sink in sinks:
         sink.close()

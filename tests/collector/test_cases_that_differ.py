@@ -39,7 +39,7 @@ from tests.fixtures.rows import table_row
 LANGUAGE = {"model": "notes", "task": "generation", "precision": "q4_0", "runtime": "llama", "ap": None}
 
 
-def made(fields, make=make_run, **shared):
+def run_with(fields, make=make_run, **shared):
     """Return a run with these fields; `of_runtime` are fields of its runtime."""
     fields = fields | shared
     run = make(**{name: value for name, value in fields.items() if name != "of_runtime"})
@@ -58,8 +58,8 @@ def cached(kv_type):
 
 def served(name, parameters, digest=None):
     """Return the fields of a run of `chat.server`, which says that it serves that model."""
-    stated = LanguageModel(name=name, parameters=parameters, digest_sha256=digest, quantisation=Quantisation(file_type="Q4_0"))
-    return LANGUAGE | {"model": "chat", "runtime": "server", "generation": make_generation(is_local=False, model=stated)}
+    language_model = LanguageModel(name=name, parameters=parameters, digest_sha256=digest, quantisation=Quantisation(file_type="Q4_0"))
+    return LANGUAGE | {"model": "chat", "runtime": "server", "generation": make_generation(is_local=False, model=language_model)}
 
 
 def pinned(*cpus):
@@ -87,7 +87,9 @@ PAIRS = {
 
 def runs_of(pair):
     """Return three runs of each of two cases, 100 ms and 140 ms."""
-    return [made(fields, p50_ms=p50_ms + number / 10) for fields, p50_ms in zip(pair, (100.0, 140.0), strict=True) for number in range(3)]
+    return [
+        run_with(fields, p50_ms=p50_ms + number / 10) for fields, p50_ms in zip(pair, (100.0, 140.0), strict=True) for number in range(3)
+    ]
 
 
 def test_compare_shows_two_rows_and_no_blend():
@@ -103,10 +105,10 @@ def test_the_matrix_blends_nothing():
     """The cell has the best of the cases; of two served models each has a row."""
     for name, pair in PAIRS.items():
         with table_row(name):
-            found = matrix(views.gather(StoreContents(runs_of(pair))).summaries, "latency", STARTED_AT_NS)
-            assert {round(cell.figure.median, 1) for cell in found.cells.values()} in ({100.1}, {100.1, 140.1})
+            result = matrix(views.gather(StoreContents(runs_of(pair))).summaries, "latency", STARTED_AT_NS)
+            assert {round(cell.figure.median, 1) for cell in result.cells.values()} in ({100.1}, {100.1, 140.1})
             if name == "served model":
-                assert len({row["row"] for row in views.matrix_rows(found)}) == 2
+                assert len({row["row"] for row in views.matrix_rows(result)}) == 2
 
 
 def test_the_trend_and_the_page_have_a_series_of_each():
@@ -140,11 +142,11 @@ def test_a_paper_names_both():
     """No two lines of a table have one name."""
     for name, pair in PAIRS.items():
         with table_row(name):
-            found = paper_cases(runs_of(pair), "all")
-            assert len(found.cases) == 2
+            cases = paper_cases(runs_of(pair), "all")
+            assert len(cases.cases) == 2
             lines = [
                 line.split("&")[:3]
-                for line in tables(found).split("tab:edgemeter-speed")[1].split("\\bottomrule")[0].splitlines()
+                for line in tables(cases).split("tab:edgemeter-speed")[1].split("\\bottomrule")[0].splitlines()
                 if "&" in line
             ]
             assert len({tuple(line[:1]) for line in lines}) == len(lines)
@@ -154,25 +156,25 @@ def test_a_review_compares_each_with_its_own():
     """A baseline with other settings is no baseline."""
     for name, pair in PAIRS.items():
         with table_row(name):
-            before = [made(pair[0]) for _ in range(3)]
-            found = review(("before", StoreContents(before)), ("after", StoreContents([made(pair[1]) for _ in range(3)])))
-            assert not found.pairs
+            before = [run_with(pair[0]) for _ in range(3)]
+            unlike = review(("before", StoreContents(before)), ("after", StoreContents([run_with(pair[1]) for _ in range(3)])))
+            assert not unlike.pairs
             both = review(("before", StoreContents(runs_of(pair))), ("after", StoreContents(runs_of(pair))))
-            assert [round(one.ratios.p50, 3) for one in both.pairs] == [1.0, 1.0]
+            assert [round(reviewed.ratios.p50, 3) for reviewed in both.pairs] == [1.0, 1.0]
             assert to_markdown(both, ()).count("| worse |") == 0
 
 
 def test_two_served_models_are_never_compared():
     """What the servers state decides, not the file that has their address."""
     small, large = PAIRS["served model"]
-    comparison = compare_runs(made(large, p50_ms=16.04), made(small, make_reference))
+    comparison = compare_runs(run_with(large, p50_ms=16.04), run_with(small, make_reference))
     assert not [row for row in comparison.rows if not row.is_reference]
     assert {entry.reason for entry in comparison.left_out if "serv" in entry.reason}
 
 
-def marked_pair(own, other):
+def marked_pair(fields, other):
     """Return the row of a device's case against the only one of the reference."""
-    (row,) = [row for row in compare_runs(made(own), made(other, make_reference)).rows if not row.is_reference]
+    (row,) = [row for row in compare_runs(run_with(fields), run_with(other, make_reference)).rows if not row.is_reference]
     return row
 
 
@@ -187,34 +189,36 @@ MARKED = {
 
 def test_a_pair_across_unequal_settings_is_marked():
     """In JSON and CSV as on the terminal, where the note says what differs."""
-    for mark, (own, other) in MARKED.items():
+    for mark, (fields, other) in MARKED.items():
         with table_row(mark):
-            row = marked_pair(own, other)
+            row = marked_pair(fields, other)
             assert mark in row.marks
             assert mark in flat(row)["marks"]
             console = Console(file=io.StringIO(), width=200)
-            show_comparison(compare_runs(made(own), made(other, make_reference)), console)
+            show_comparison(compare_runs(run_with(fields), run_with(other, make_reference)), console)
             assert mark in console.file.getvalue()
-            assert mark not in marked_pair(own, own).marks
+            assert mark not in marked_pair(fields, fields).marks
 
 
 def test_the_matrix_names_what_a_cell_differs_in_from_the_best():
     """As a note below it, and as columns."""
-    for mark, (own, other) in MARKED.items():
+    for mark, (fields, other) in MARKED.items():
         with table_row(mark):
-            found = matrix(views.gather(StoreContents([made(own), made(other, make_reference)])).summaries, "latency", STARTED_AT_NS)
+            result = matrix(
+                views.gather(StoreContents([run_with(fields), run_with(other, make_reference)])).summaries, "latency", STARTED_AT_NS
+            )
             console = Console(file=io.StringIO(), width=200)
-            show_matrix(found, console)
+            show_matrix(result, console)
             assert f"{mark}: " in console.file.getvalue()
             name = mark.removeprefix("other ").replace(" ", "_")
-            assert len({row[name] for row in views.matrix_rows(found)}) == 2
+            assert len({row[name] for row in views.matrix_rows(result)}) == 2
 
 
 def test_the_page_names_what_a_pair_differs_in():
     """In the list of what the marks mean, and in the row."""
-    for mark, (own, other) in MARKED.items():
+    for mark, (fields, other) in MARKED.items():
         with table_row(mark):
-            index = open_index(DocumentSource([made(own), made(other, make_reference)]))
+            index = open_index(DocumentSource([run_with(fields), run_with(other, make_reference)]))
             index.refresh()
             with index.reading() as connection:
                 context = ViewContext(connection, index.source, ServedLinks(), TrendEvents())
@@ -227,9 +231,9 @@ def test_the_page_names_what_a_pair_differs_in():
 
 def test_the_datacenter_names_what_its_sides_differ_in():
     """Between device and server as in a comparison."""
-    for mark, (own, other) in MARKED.items():
+    for mark, (fields, other) in MARKED.items():
         with table_row(mark):
-            runs = [made(own), made(other, make_reference)]
+            runs = [run_with(fields), run_with(other, make_reference)]
             request = SideRequest(edge=None, model=None, precision=None, server="reference")
-            chosen = choose_sides(views.gather(StoreContents(runs)).summaries, request, Stated())
-            assert any(mark in caution for server in chosen.servers for caution in server.cautions)
+            sides = choose_sides(views.gather(StoreContents(runs)).summaries, request, Stated())
+            assert any(mark in caution for server in sides.servers for caution in server.cautions)

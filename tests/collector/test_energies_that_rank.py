@@ -45,9 +45,9 @@ UNMEASURED = {
 
 def unmeasured(kind, gross_mj=20.0):
     """Return the fields of a run with an energy of that kind."""
-    sensor, stated = UNMEASURED[kind]
+    sensor, provenance = UNMEASURED[kind]
     energy = make_energy(gross_mj=gross_mj, net_mj=gross_mj / 2, **sensor)
-    return {"energy": energy, "provenance": {"latency": "measured", "energy": stated, "accuracy": "measured"}}
+    return {"energy": energy, "provenance": {"latency": "measured", "energy": provenance, "accuracy": "measured"}}
 
 
 def measured(gross_mj=80.0):
@@ -91,10 +91,10 @@ def test_a_case_takes_its_energy_from_runs_of_one_provenance():
     for kind in UNMEASURED:
         with table_row(kind):
             older, newer = ({"started_at_ns": STARTED_AT_NS + day * DAY_NS} for day in (0, 1))
-            (one,) = views.gather(StoreContents([make_run(**unmeasured(kind), **older), make_run(**measured(), **newer)])).summaries
-            assert (one.gross_mj.median, one.gross_mj.n, one.energy.provenance) == (80.0, 1, "measured")
-            (one,) = views.gather(StoreContents([make_run(**measured(), **older), make_run(**unmeasured(kind), **newer)])).summaries
-            assert (one.gross_mj.median, one.energy.provenance) in ((20.0, "replayed"), (80.0, "measured"))
+            (case,) = views.gather(StoreContents([make_run(**unmeasured(kind), **older), make_run(**measured(), **newer)])).summaries
+            assert (case.gross_mj.median, case.gross_mj.n, case.energy.provenance) == (80.0, 1, "measured")
+            (case,) = views.gather(StoreContents([make_run(**measured(), **older), make_run(**unmeasured(kind), **newer)])).summaries
+            assert (case.gross_mj.median, case.energy.provenance) in ((20.0, "replayed"), (80.0, "measured"))
 
 
 def test_the_matrix_stars_no_other():
@@ -104,13 +104,13 @@ def test_the_matrix_stars_no_other():
             runs = [make_run("pi-1", **measured(80.0)), make_run("pi-2", **measured(90.0)), make_run("pi-3", **unmeasured(kind))]
             runs += [make_run("pi-4", threads=1, **measured(95.0)), make_run("pi-4", threads=4, **unmeasured(kind))]
             for across in ("device", "board"):
-                found = matrix(views.gather(StoreContents(runs)).summaries, "energy", STARTED_AT_NS, across)
-                shown = {cell.figure.median: cell for cell in found.cells.values() if cell.figure}
-                assert not (20.0 in shown and shown[20.0].is_best)
+                result = matrix(views.gather(StoreContents(runs)).summaries, "energy", STARTED_AT_NS, across)
+                by_energy = {cell.figure.median: cell for cell in result.cells.values() if cell.figure}
+                assert not (20.0 in by_energy and by_energy[20.0].is_best)
                 if across == "device":
-                    assert shown[80.0].is_best
-                    assert found.cells[found.rows[0], "pi-4"].figure.median == 95.0
-                    (best,) = [one for one in views.matrix_rows(found) if one["value"] == 80.0]
+                    assert by_energy[80.0].is_best
+                    assert result.cells[result.rows[0], "pi-4"].figure.median == 95.0
+                    (best,) = [row for row in views.matrix_rows(result) if row["value"] == 80.0]
                     assert (best["energy_scope"], best["energy_provenance"]) == ("board-input", "measured")
 
 
@@ -123,12 +123,17 @@ def test_no_front_holds_both():
                 make_run("pi-2", ap=0.6, **unmeasured(kind)),
                 make_reference(ap=0.6, **measured(100.0)),
             ]
-            found, _ = trade_offs(views.gather(StoreContents(runs)).summaries, "energy")
-            front = {place.case.key.device: place.beaten_by for one in found for place in one.places if one.stage.energy.is_measured}
+            fronts, _ = trade_offs(views.gather(StoreContents(runs)).summaries, "energy")
+            front = {
+                point.case.key.device: point.beaten_by
+                for of_class in fronts
+                for point in of_class.places
+                if of_class.stage.energy.is_measured
+            }
             assert front == {"pi-1": None, "server-1": None}
             comparison = compare_runs(*runs)
             titles = [chart.title for chart in energy_front(comparison, assign_styles(comparison.rows)).charts]
-            assert len(titles) == len({one.stage.energy for one in found})
+            assert len(titles) == len({of_class.stage.energy for of_class in fronts})
 
 
 def test_the_page_never_sets_them_against_each_other():
@@ -142,17 +147,17 @@ def test_the_page_never_sets_them_against_each_other():
             with index.reading() as connection:
                 context = ViewContext(connection, index.source, ServedLinks(), TrendEvents())
                 view = side_by_side.compare_view(context, ViewRequest("compare", {}), CaseFilter())
-                drawn = series(context, queries.cases(connection, CaseFilter(device="pi-1")), FOLLOWED["gross_mj"], days=None, span=None)
+                line = series(context, queries.cases(connection, CaseFilter(device="pi-1")), FOLLOWED["gross_mj"], days=None, span=None)
             index.close()
             (plain,) = view.tables
             rows = [dict(zip(plain.columns, result, strict=True)) for result in plain.rows]
-            (own,) = [result for result in rows if result["device"] == "pi-1"]
-            assert (own["energy_gross_mj"], own["energy_provenance"], own["energy_gross_ratio"]) in (
+            (of_device,) = [result for result in rows if result["device"] == "pi-1"]
+            assert (of_device["energy_gross_mj"], of_device["energy_provenance"], of_device["energy_gross_ratio"]) in (
                 (20.0, "replayed", None),
                 (80.0, "measured", 0.8),
                 (None, None, None),
             )
-            assert drawn.points == 1
+            assert line.points == 1
 
 
 def test_a_gate_does_not_judge_one_by_the_other():
@@ -162,10 +167,10 @@ def test_a_gate_does_not_judge_one_by_the_other():
             before = make_side(agent="1")
             for factor in (1.0, 12.0):
                 after = make_side(agent="2", start=100, **unmeasured(kind, 20.0 * factor))
-                found = review(("before", StoreContents(before)), ("after", StoreContents(after)))
-                outcomes = {one.outcome for one in gate.judge(found, gate.parse("energy:5%")) if one.case is not None}
+                result = review(("before", StoreContents(before)), ("after", StoreContents(after)))
+                outcomes = {finding.outcome for finding in gate.judge(result, gate.parse("energy:5%")) if finding.case is not None}
                 assert outcomes == {"not judged"}
-                text = to_markdown(found, ())
+                text = to_markdown(result, ())
                 assert "no figure" in text or "gone" in text or "energy board-input against board-input, replayed: not comparable" in text
 
 
@@ -180,8 +185,8 @@ def test_no_alert_rests_on_the_change_from_one_to_the_other(tmp_path):
                 AlertRule(name="limit", kind="limit", metrics=("energy",), above=50.0),
             )
             with WatchFile(tmp_path / kind) as file:
-                done = check_alerts(RunHistory(runs), "x.json", file, AlertRules(rule=rules), (FIRST_DAY + 80) * DAY_NS, is_dry=True)
-            assert not done.changes
+                result = check_alerts(RunHistory(runs), "x.json", file, AlertRules(rule=rules), (FIRST_DAY + 80) * DAY_NS, is_dry=True)
+            assert not result.changes
 
 
 def test_no_board_is_an_outlier_by_it():
@@ -191,8 +196,8 @@ def test_no_board_is_an_outlier_by_it():
             runs = [run for unit in range(11) for run in make_days(noisy(80, 10, seed=unit), device=f"pi-{unit:02}", p50_ms=10.0)]
             runs += make_days([20.0] * 10, device="pi-11", p50_ms=10.0, **unmeasured(kind))
             history = RunHistory(runs)
-            (found,) = board_types(history, "energy", list(history.series()))
-            assert (found.boards, found.sick) == (11, ())
+            (board_type,) = board_types(history, "energy", list(history.series()))
+            assert (board_type.boards, board_type.sick) == (11, ())
 
 
 def test_the_datacenter_is_weighed_against_what_was_measured():
@@ -202,9 +207,9 @@ def test_the_datacenter_is_weighed_against_what_was_measured():
             runs = [make_run(threads=1, **measured()), make_run(threads=4, **unmeasured(kind))]
             servers = [make_reference(threads=1, **measured(60.0)), make_reference(threads=4, **unmeasured(kind))]
             request = SideRequest(edge=None, model=None, precision=None, server="reference")
-            chosen = choose_sides(views.gather(StoreContents([*runs, *servers])).summaries, request, Stated())
-            assert (chosen.edge.provenance, chosen.edge.saturated_mj.value) == ("measured", 80.0)
-            assert {server.provenance for server in chosen.servers} == {"measured"}
+            sides = choose_sides(views.gather(StoreContents([*runs, *servers])).summaries, request, Stated())
+            assert (sides.edge.provenance, sides.edge.saturated_mj.value) == ("measured", 80.0)
+            assert {server.provenance for server in sides.servers} == {"measured"}
 
 
 def test_replayed_energies_rank_among_themselves_and_are_marked():
@@ -216,6 +221,6 @@ def test_replayed_energies_rank_among_themselves_and_are_marked():
     ]
     (row,) = [row for row in compare_runs(*runs).rows if not row.is_reference]
     assert (row.ratios.of("energy"), "replayed energy" in row.marks) == (0.5, True)
-    found = matrix(views.gather(StoreContents(runs)).summaries, "energy", STARTED_AT_NS)
-    best = {column: (str(cell.energy), cell.is_best) for (_, column), cell in found.cells.items()}
+    result = matrix(views.gather(StoreContents(runs)).summaries, "energy", STARTED_AT_NS)
+    best = {column: (str(cell.energy), cell.is_best) for (_, column), cell in result.cells.items()}
     assert best == {"pi-1": ("board-input, replayed", True), "server-1": ("board-input, replayed", False)}

@@ -10,11 +10,11 @@ pytestmark = pytest.mark.postgresql
 @pytest.fixture
 def server():
     """Return a server of the test's own that holds one committed row."""
-    own = Postgresql()
-    own.start()
-    own.sql("CREATE TABLE kept (n int); INSERT INTO kept VALUES (1)")
-    yield own
-    own.close()
+    server = Postgresql()
+    server.start()
+    server.sql("CREATE TABLE kept (n int); INSERT INTO kept VALUES (1)")
+    yield server
+    server.close()
 
 
 def test_each_test_has_an_empty_database(postgresql, postgresql_server):

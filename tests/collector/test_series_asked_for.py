@@ -16,9 +16,9 @@ def store(tmp_path):
 
 def refusal(command, *arguments):
     """Return the error that the command ends with."""
-    with pytest.raises(ConfigError) as caught:
+    with pytest.raises(ConfigError) as error:
         command.main(list(arguments), standalone_mode=False)
-    return str(caught.value)
+    return str(error.value)
 
 
 def test_an_unknown_device_is_named_with_those_that_exist(store):

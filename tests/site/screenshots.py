@@ -37,21 +37,21 @@ VIEWS = {
 
 def take(page: Path, folder: Path) -> list[Path]:
     """Return the pictures of a page of one file, a light and a dark one of each view."""
-    taken = []
+    pictures = []
     # What the browser starts may write to its profile while it ends.
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as profile, Browser(find_chromium(), Path(profile)) as browser:
         for name, (address, height) in VIEWS.items():
             for theme in ("light", "dark"):
                 tab = browser.open(f"{page.resolve().as_uri()}#/{address}", width=WIDTH, height=height, dark=theme == "dark", offline=True)
                 tab.drawn()
-                taken.append(_small(tab.screenshot(folder / f"{name}-{theme}.png")))
+                pictures.append(_small(tab.screenshot(folder / f"{name}-{theme}.png")))
                 assert tab.complaints() == [], tab.complaints()
-    return taken
+    return pictures
 
 
 def take_live(ledger: Path, folder: Path) -> list[Path]:
     """Return the pictures of the overview while this machine measures: a real broker, collector, run and page on a copy of the ledger."""
-    taken = []
+    pictures = []
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as name, ExitStack() as stack:
         copy = Path(name) / "ledger.sqlite"
         shutil.copy(ledger, copy)
@@ -77,9 +77,9 @@ def take_live(ledger: Path, folder: Path) -> list[Path]:
             tab = browser.open(server.url, width=WIDTH, height=800, dark=theme == "dark")
             tab.until("document.querySelector('#now') !== null")
             tab.drawn()
-            taken.append(_small(tab.screenshot(folder / f"now-{theme}.png")))
+            pictures.append(_small(tab.screenshot(folder / f"now-{theme}.png")))
             assert tab.complaints() == [], tab.complaints()
-    return taken
+    return pictures
 
 
 def _small(path: Path) -> Path:
@@ -92,16 +92,16 @@ def _small(path: Path) -> Path:
 def main(arguments: list[str]) -> None:
     """Take the pictures of the page named, or of the demo's."""
     with tempfile.TemporaryDirectory() as folder:
-        given = Path(arguments[0]) if arguments else None
-        if given is None:
+        page_path = Path(arguments[0]) if arguments else None
+        if page_path is None:
             command = [*EDGEMETER, "demo", "--html", f"{folder}/report.html", "--home", f"{folder}/home"]
             subprocess.run(command, check=True, timeout=1200)
-        page = given or Path(folder) / "report-fleet.html"
+        page = page_path or Path(folder) / "report-fleet.html"
         IMAGES.mkdir(exist_ok=True)
-        taken = [] if page.suffix == ".sqlite" else take(page, IMAGES)
-        if given is None or page.suffix == ".sqlite":
-            taken += take_live(given or Path(folder) / "home" / "ledger.sqlite", IMAGES)
-        for path in taken:
+        pictures = [] if page.suffix == ".sqlite" else take(page, IMAGES)
+        if page_path is None or page.suffix == ".sqlite":
+            pictures += take_live(page_path or Path(folder) / "home" / "ledger.sqlite", IMAGES)
+        for path in pictures:
             print(path.relative_to(IMAGES.parents[1]), path.stat().st_size)
 
 

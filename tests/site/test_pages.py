@@ -18,8 +18,8 @@ from edgemeter.collector.alerts.check import check_alerts
 from edgemeter.collector.alerts.rules import read_rules
 from edgemeter.collector.trend.history import RunHistory
 from edgemeter.collector.trend.watch_file import WatchFile
-from tests.fixtures.series_factory import DAY_NS, FIRST_DAY, make_days, noisy
 from tests.fixtures.rows import table_row
+from tests.fixtures.series_factory import DAY_NS, FIRST_DAY, make_days, noisy
 from tests.fixtures.servers import Influx, free_port, mosquitto
 from tests.site import screenshots, walk
 
@@ -41,7 +41,7 @@ def name_of(path):
 
 def test_every_command_runs_in_a_test_or_states_why_not():
     """A block of commands without a mark belongs to a page that is walked through; `not run` has a reason."""
-    for page, block in ((page, block) for page in PAGES for block in walk.blocks(page)):
+    for page, block in ((path, block) for path in PAGES for block in walk.blocks(path)):
         where = f"{page.name}:{block.line}"
         if block.language in ("console", "python"):
             assert block.language == "python" or block.commands, f"{where}: no prompt"
@@ -76,9 +76,9 @@ def test_a_page_does_what_it_promises(page, tmp_path):
         if page.stem == "contributor":
             # Whose folder is the project.
             reader.folder = ROOT
-        done = list(reader.page(page))
-    blocks = (one for one in walk.blocks(page) if one.language in ("console", "python") and not one.title)
-    assert len(done) == sum(not one.mark.startswith(("not run", "until stopped")) for one in blocks)
+        executed = list(reader.page(page))
+    blocks = (block for block in walk.blocks(page) if block.language in ("console", "python") and not block.title)
+    assert len(executed) == sum(not block.mark.startswith(("not run", "until stopped")) for block in blocks)
 
 
 @pytest.mark.slow
@@ -90,10 +90,10 @@ def test_the_page_about_the_collector_does_what_it_promises(tmp_path):
     broker.start()
     try:
         with walk.walk(tmp_path, {"broker.example:1883": f"127.0.0.1:{broker.port}"}) as reader:
-            printed = [said for _, said in reader.page(DOCS / "tasks" / "collector.md")]
+            printed = [output for _, output in reader.page(DOCS / "tasks" / "collector.md")]
     finally:
         broker.kill()
-    assert any("online" in said or "offline" in said for said in printed)
+    assert any("online" in output or "offline" in output for output in printed)
 
 
 @pytest.mark.slow
@@ -103,7 +103,7 @@ def test_the_page_about_a_fleet_brings_a_result_to_its_collector(tmp_path):
     """Broker, service and collector from the files of `fleet init`; a board joins and delivers."""
     ports = {"18883": str(free_port()), "18884": str(free_port())}
     with walk.walk(tmp_path, ports) as reader:
-        printed = "".join(said for _, said in reader.page(DOCS / "tasks" / "fleet.md"))
+        printed = "".join(output for _, output in reader.page(DOCS / "tasks" / "fleet.md"))
         runs = list(csv.DictReader((reader.folder / "trial.csv").read_text().splitlines()))
     assert "1 device: " in printed
     assert {run["device"] for run in runs} == {"board-1"}
@@ -128,7 +128,7 @@ def test_the_page_about_twenty_boards_does_what_it_promises(influxd, tmp_path):
         }
         with walk.walk(tmp_path, replaced) as reader:
             (reader.folder / "admin.token").write_text(server.token)
-            printed = "".join(said for _, said in reader.page(DOCS / "start" / "fleet-grafana.md"))
+            printed = "".join(output for _, output in reader.page(DOCS / "start" / "fleet-grafana.md"))
             reader.stop()
             devices = server.query('SELECT count(distinct("device")) FROM (SELECT seq, device FROM run)', "edgemeter")
     finally:
@@ -140,14 +140,14 @@ def test_the_page_about_twenty_boards_does_what_it_promises(influxd, tmp_path):
 
 def test_the_alert_of_the_page_opens_beyond_five_per_cent(tmp_path):
     """A step of 8% of energy opens it, one of 2% does not."""
-    (block,) = (one for one in walk.blocks(DOCS / "start" / "fleet-grafana.md") if one.title == "alerts.toml")
+    (block,) = (candidate for candidate in walk.blocks(DOCS / "start" / "fleet-grafana.md") if candidate.title == "alerts.toml")
     (tmp_path / block.title).write_text(block.text)
     rules, now_ns = read_rules(tmp_path / block.title), (FIRST_DAY + 70) * DAY_NS
     for step_ratio, expected in ((1.02, set()), (1.08, {"opened"})):
         runs = make_days(noisy(100, 70, step_at=55, step_ratio=step_ratio))
         with WatchFile(tmp_path / f"watch-{step_ratio}") as file:
-            done = check_alerts(RunHistory(runs), "runs.json", file, rules, now_ns, is_dry=True)
-        assert {change.event for change in done.changes} == expected, step_ratio
+            result = check_alerts(RunHistory(runs), "runs.json", file, rules, now_ns, is_dry=True)
+        assert {change.event for change in result.changes} == expected, step_ratio
 
 
 @pytest.mark.chromium
@@ -159,9 +159,9 @@ def test_the_pictures_are_of_the_page_as_it_is(tmp_path):
     files = ["--html", str(tmp_path / "report.html"), "--home", str(tmp_path / "h")]
     command = [sys.executable, "-m", "edgemeter.agent.cli.main", "demo", *files]
     subprocess.run(command, check=True, capture_output=True, timeout=1200, env={**os.environ, "EDGEMETER_HOME": str(tmp_path)})
-    taken = screenshots.take(page, tmp_path)
-    assert {path.name for path in taken} == {path.name for path in screenshots.IMAGES.glob("*.png") if not path.name.startswith("now-")}
-    for path in taken:
+    pictures = screenshots.take(page, tmp_path)
+    assert {path.name for path in pictures} == {path.name for path in screenshots.IMAGES.glob("*.png") if not path.name.startswith("now-")}
+    for path in pictures:
         with Image.open(path) as new, Image.open(screenshots.IMAGES / path.name) as old:
             assert new.size == old.size
             # A page that did not draw is one colour.
@@ -175,9 +175,9 @@ def test_the_pictures_are_of_the_page_as_it_is(tmp_path):
 def test_the_pictures_of_what_is_measured_now_are_taken_while_it_is(tmp_path):
     """A real run, broker and collector: the page says what is measured, light and dark."""
     SqliteLedger(tmp_path / "ledger.sqlite").close()
-    taken = screenshots.take_live(tmp_path / "ledger.sqlite", tmp_path)
-    assert [path.name for path in taken] == ["now-light.png", "now-dark.png"]
-    for path in taken:
+    pictures = screenshots.take_live(tmp_path / "ledger.sqlite", tmp_path)
+    assert [path.name for path in pictures] == ["now-light.png", "now-dark.png"]
+    for path in pictures:
         with Image.open(path) as picture:
             assert len(picture.convert("RGB").getcolors(1 << 20)) > 50, path.name
 
@@ -187,10 +187,10 @@ def test_the_site_builds_and_loads_nothing_from_elsewhere(tmp_path):
     """Strict: a dead link, a dead anchor or a page outside the navigation fails it; and no script, style or picture is another server's."""
     pytest.importorskip("material", reason="make docs (requirements/docs.txt)")
     command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", str(tmp_path)]
-    done = subprocess.run(
+    completed = subprocess.run(
         command, cwd=ROOT, env={**os.environ, "NO_MKDOCS_2_WARNING": "1"}, capture_output=True, text=True, check=False, timeout=500
     )
-    assert (done.returncode, done.stdout + done.stderr) == (0, "")
+    assert (completed.returncode, completed.stdout + completed.stderr) == (0, "")
     pages = sorted(tmp_path.rglob("*.html"))
     assert len(pages) > 40
     for page in pages:
@@ -239,8 +239,8 @@ def test_the_table_of_sensors_to_buy_matches_the_sensors():
     from edgemeter.agent.power import fnirsi, http_plugs, ina2xx, ina_i2c, pi5_pmic, powerz, um25c  # noqa: PLC0415
 
     rows = re.findall(r"^\| (`.+?) \| .+? \| (\d+).*? \| (.+?) \|", (DOCS / "start" / "pi5-coral.md").read_text(), re.MULTILINE)
-    stated = {name: (int(readings), gain) for name, readings, gain in rows}
-    assert stated == {
+    by_sensor = {name: (int(readings), gain) for name, readings, gain in rows}
+    assert by_sensor == {
         "`pi5_pmic`": (1000 / pi5_pmic.PERIOD_MS, "unknown"),
         "`ina_i2c`": (1000 / ina_i2c.SHORTEST_PERIOD_MS, f"{ina2xx.BOARD_U_RATIO:.0%}; INA260 {ina2xx.INTERNAL_U_RATIO:.1%}"),
         "`fnirsi`": (1000 / fnirsi.PERIOD_MS, f"{fnirsi.GAIN_U_RATIO * 100:.3g}%"),
@@ -260,8 +260,8 @@ def test_every_page_is_in_the_navigation():
 
 def paths_in(nav):
     """Yield the pages of a navigation."""
-    for one in nav:
-        if isinstance(one, str):
-            yield one
+    for entry in nav:
+        if isinstance(entry, str):
+            yield entry
         else:
-            yield from paths_in(next(iter(one.values())))
+            yield from paths_in(next(iter(entry.values())))

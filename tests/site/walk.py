@@ -57,10 +57,10 @@ def blocks(page: Path) -> list[Block]:
     text = page.read_text()
     return [
         Block(
-            text.count("\n", 0, found.start()) + 1, found["mark"] or "", found["language"], found["title"] or "",
-            re.sub(rf"^{found['indent']}", "", found["text"], flags=re.MULTILINE),
+            text.count("\n", 0, fence.start()) + 1, fence["mark"] or "", fence["language"], fence["title"] or "",
+            re.sub(rf"^{fence['indent']}", "", fence["text"], flags=re.MULTILINE),
         )
-        for found in FENCE.finditer(text)
+        for fence in FENCE.finditer(text)
     ]  # fmt: skip
 
 
@@ -72,14 +72,14 @@ class Walk:
         self._replaced = replaced or {}
         self._running: list[subprocess.Popen[bytes]] = []
         programs, home = folder / "bin", folder / "home"
-        for one in (self.folder, programs, home):
-            one.mkdir(parents=True)
+        for path in (self.folder, programs, home):
+            path.mkdir(parents=True)
         for name, command in (("edgemeter", f'{sys.executable} -m edgemeter.agent.cli.main "$@"'), ("python", f'{sys.executable} "$@"')):
             (programs / name).write_text(f"#!/bin/sh\nexec {command}\n")
             (programs / name).chmod(0o755)
-        kept = {name: os.environ[name] for name in ("PYTHONPATH", "TMPDIR") if name in os.environ}
+        inherited = {name: os.environ[name] for name in ("PYTHONPATH", "TMPDIR") if name in os.environ}
         path = f"{programs}:/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin"
-        self._environment = {**kept, "PATH": path, "HOME": str(home), "COLUMNS": "100", "LANG": "C.UTF-8", **environment}
+        self._environment = {**inherited, "PATH": path, "HOME": str(home), "COLUMNS": "100", "LANG": "C.UTF-8", **environment}
         self._bring()
 
     def _bring(self) -> None:
@@ -111,8 +111,8 @@ class Walk:
                 status = int(block.mark.removeprefix("exits ")) if block.mark.startswith("exits") else 0
                 *first, last = block.commands
                 where = f"{page.name}:{block.line}"
-                said = "".join(self.run(command, where) for command in first)
-                yield block, said + self.run(last, where, status)
+                output = "".join(self.run(command, where) for command in first)
+                yield block, output + self.run(last, where, status)
 
     def run(self, command: str, where: str = "", status: int = 0) -> str:
         """Return what a command printed to standard output.
@@ -120,13 +120,15 @@ class Walk:
         Raises:
             AssertionError: its status is another one.
         """
-        done = subprocess.run(
+        completed = subprocess.run(
             ["bash", "-o", "pipefail", "-c", self._text(command)],
             cwd=self.folder, env=self._environment, capture_output=True, text=True, check=False, timeout=LIMIT_S,
         )  # fmt: skip
-        assert done.returncode == status, f"{where}: $ {command}\nstatus {done.returncode}\n{done.stdout}\n{done.stderr}"
-        assert "Traceback" not in done.stderr, f"{where}: $ {command}\n{done.stderr}"
-        return done.stdout
+        assert completed.returncode == status, (
+            f"{where}: $ {command}\nstatus {completed.returncode}\n{completed.stdout}\n{completed.stderr}"
+        )
+        assert "Traceback" not in completed.stderr, f"{where}: $ {command}\n{completed.stderr}"
+        return completed.stdout
 
     def _text(self, text: str) -> str:
         for name, value in self._replaced.items():
@@ -142,7 +144,9 @@ class Walk:
         self._running.append(process)
         deadline = time.monotonic() + LIMIT_S
         # Each of ours says so once it listens or is connected.
-        while not re.search(rb"receiving from|http://|connected|stop with Ctrl-C|serving the fleet|mosquitto version|Mosquitto should not", log.read_bytes()):
+        while not re.search(
+            rb"receiving from|http://|connected|stop with Ctrl-C|serving the fleet|mosquitto version|Mosquitto should not", log.read_bytes()
+        ):
             assert process.poll() is None, f"$ {command}\n{log.read_text()}"
             assert time.monotonic() < deadline, f"$ {command}\n{log.read_text()}"
             time.sleep(0.05)
@@ -157,8 +161,8 @@ class Walk:
 @contextmanager
 def walk(folder: Path, replaced: dict[str, str] | None = None, **environment: str) -> Iterator[Walk]:
     """Open a walk whose background commands end with it."""
-    made = Walk(folder, replaced, **environment)
+    walk = Walk(folder, replaced, **environment)
     try:
-        yield made
+        yield walk
     finally:
-        made.stop()
+        walk.stop()

@@ -57,15 +57,23 @@ def test_a_notice_links_to_the_series_and_the_period():
     """Of an event to what all its members have in common; of a board without a series to the board."""
 
     def linked(facts, members=(), day=20_000):
-        firing = Firing("r", "s", "warning", "t", "x", day, facts, tuple(FiringMember("s", "x", day, one) for one in members))
+        firing = Firing("r", "s", "warning", "t", "x", day, facts, tuple(FiringMember("s", "x", day, member) for member in members))
         return notice_of_alert("opened", Alert(1, firing, 0, 0, None, None, None), "https://f.example/").link
 
-    one = {"fleet": "lab", "device": "pi-1", "board": "Pi 5", "model": "tiny", "precision": "int8", "case": "c", "metric": "energy"}
+    facts_of_case = {
+        "fleet": "lab",
+        "device": "pi-1",
+        "board": "Pi 5",
+        "model": "tiny",
+        "precision": "int8",
+        "case": "c",
+        "metric": "energy",
+    }
     # Fields stand in the order of the alphabet.
     period = f"between={(20_000 - 14) * 86_400_000}%2C{(20_000 + 30) * 86_400_000}&board=Pi+5"
     narrowed = "&device=pi-1&fleet=lab&metric=gross_mj&model=tiny&precision=int8"
-    assert linked(one) == f"https://f.example/trend?{period}{narrowed}"
-    event = linked({"fleet": "lab"}, [one, {**one, "device": "pi-2", "precision": "fp32"}])
+    assert linked(facts_of_case) == f"https://f.example/trend?{period}{narrowed}"
+    event = linked({"fleet": "lab"}, [facts_of_case, {**facts_of_case, "device": "pi-2", "precision": "fp32"}])
     assert "device=" not in event
     assert "model=tiny" in event
     assert linked({"fleet": "lab", "device": "pi-1"}, day=0) == "https://f.example/device?device=pi-1&fleet=lab"
@@ -116,11 +124,11 @@ def test_a_mail_arrives_with_subject_and_text(mail):
         sender="e@x.org",
         recipients=("a@x.org", "b@x.org"),
     )
-    (kept,) = mail.kept
-    found = message_from_string(kept, policy=policy.default)
-    assert found["Subject"] == "Edgemeter: step: Gerät pi-1"
-    assert found["To"] == "a@x.org, b@x.org"
-    assert "+5%" in found.get_content()
+    (mail_text,) = mail.kept
+    message = message_from_string(mail_text, policy=policy.default)
+    assert message["Subject"] == "Edgemeter: step: Gerät pi-1"
+    assert message["To"] == "a@x.org, b@x.org"
+    assert "+5%" in message.get_content()
 
 
 def test_a_mail_server_that_refuses_is_distinguished_from_an_absent_one(mail):
@@ -169,7 +177,7 @@ def test_mqtt_gets_every_alert_as_json(tmp_path):
     channel = {"kind": "mqtt", "url": f"mqtt://{address_of(server)}", "topic": "edgemeter/alerts"}
     send([OPENED, CLOSED], **channel)
     assert wait_until(lambda: len(peer.messages) == 2)
-    bodies = [json.loads(one.payload) for one in peer.messages]
+    bodies = [json.loads(message.payload) for message in peer.messages]
     assert [(body["event"], body["alert"]["number"]) for body in bodies] == [("opened", 3), ("closed", 4)]
     assert "step: energy on pi-1" in bodies[0]["text"]
     peer.close()

@@ -34,9 +34,9 @@ def at(runs, rules, file, *, day, is_dry=False):
     return check_alerts(RunHistory(runs), "runs.json", file, rules, (FIRST_DAY + day) * DAY_NS, is_dry=is_dry)
 
 
-def titles(done):
+def titles(result):
     """Return event and title of what happened."""
-    return [(change.event, change.alert.firing.title) for change in done.changes]
+    return [(change.event, change.alert.firing.title) for change in result.changes]
 
 
 def test_a_confirmed_step_alerts_once_and_closes_when_it_is_history(file):
@@ -67,19 +67,23 @@ def test_what_befell_a_whole_board_type_is_one_alert(file):
             values[30:] *= 1.12
         runs += make_days(values, device=f"pi-{unit}", firmwares=["a"] * 60 + ["b"] * 20)
     rules = AlertRules(rule=(AlertRule(name="step", kind="step", metrics=("energy",)),))
-    done = at(runs, rules, file, day=80, is_dry=True)
-    (change,) = done.changes
+    result = at(runs, rules, file, day=80, is_dry=True)
+    (change,) = result.changes
     assert change.alert.firing.title == "fleet, worse: 10 devices of Raspberry Pi 5 Model B Rev 1.0"
     assert change.alert.firing.text.startswith("10 steps: energy +")
     assert "changed with it: firmware a to b" in change.alert.firing.text
-    assert {one.facts["device"] for one in change.alert.firing.members} == {f"pi-{unit}" for unit in range(10)}
+    assert {member.facts["device"] for member in change.alert.firing.members} == {f"pi-{unit}" for unit in range(10)}
 
 
 def updated(*units):
     """Return 80 days of boards whose firmware was changed on day 60, from when on they are slower and draw more."""
     firmwares = ["a"] * 60 + ["b"] * 20
     values = [noisy(100, 80, seed=unit + 50, step_at=60, step_ratio=1.08) for unit in units]
-    return [run for unit, own in zip(units, values, strict=True) for run in make_days(own, device=f"pi-{unit}", firmwares=firmwares)]
+    return [
+        run
+        for unit, values_of_unit in zip(units, values, strict=True)
+        for run in make_days(values_of_unit, device=f"pi-{unit}", firmwares=firmwares)
+    ]
 
 
 STEPS = AlertRules(rule=(AlertRule(name="step", kind="step", metrics=("energy", "latency")),))
@@ -96,7 +100,7 @@ def test_an_event_opens_one_alert_while_its_members_are_found_day_by_day(file):
     assert events == ["opened"]
     (alert,) = lifecycle.read_alerts(file, with_closed=True)
     assert len(alert.firing.members) == 8
-    rows = [alerts_table([alert], with_members=asked).row_count for asked in (False, True)]
+    rows = [alerts_table([alert], with_members=with_members).row_count for with_members in (False, True)]
     assert rows == [1, 9]
     assert alert.firing.facts == {"fleet": "lab", "cause": "firmware a to b"}
 
@@ -104,16 +108,16 @@ def test_an_event_opens_one_alert_while_its_members_are_found_day_by_day(file):
 def test_a_board_with_an_issue_has_an_alert_of_its_own_besides_the_fleets(file):
     """It stepped on the same day without the new firmware, in both metrics."""
     sick = make_days(noisy(100, 80, seed=9, step_at=60, step_ratio=1.25), device="pi-9")
-    done = at(updated(1, 2, 3) + sick, STEPS, file, day=80, is_dry=True)
-    assert sorted(title for _, title in titles(done)) == ["board, worse: pi-9", "fleet, worse: pi-1, pi-2, pi-3"]
+    result = at(updated(1, 2, 3) + sick, STEPS, file, day=80, is_dry=True)
+    assert sorted(title for _, title in titles(result)) == ["board, worse: pi-9", "fleet, worse: pi-1, pi-2, pi-3"]
 
 
 def test_a_board_with_an_issue_is_not_attributed_to_its_type(file):
     """A quarter more on one of four moves their mean, too."""
     healthy = [run for unit in range(3) for run in make_days(noisy(100, 80, seed=unit), device=f"pi-{unit}")]
     sick = make_days(noisy(100, 80, seed=9, step_at=60, step_ratio=1.25), device="pi-9")
-    done = at(healthy + sick, STEPS, file, day=80, is_dry=True)
-    assert [title for _, title in titles(done)] == ["board, worse: pi-9"]
+    result = at(healthy + sick, STEPS, file, day=80, is_dry=True)
+    assert [title for _, title in titles(result)] == ["board, worse: pi-9"]
 
 
 def test_a_change_too_small_for_each_board_is_found_on_their_type_and_reported_once(file):
@@ -123,24 +127,24 @@ def test_a_change_too_small_for_each_board_is_found_on_their_type_and_reported_o
         for case in (0, 1):
             values = noisy(100, 80, seed=unit + 100 * case, noise_ratio=0.05, step_at=60, step_ratio=1.045)
             runs += make_days(values, device=f"pi-{unit}", precision=("fp32", "int8")[case], seq=1000 * case)
-    done = at(runs, AlertRules(rule=(AlertRule(name="step", kind="step", metrics=("energy",)),)), file, day=80, is_dry=True)
-    assert [title for _, title in titles(done)] == ["fleet, worse: all Raspberry Pi 5 Model B Rev 1.0"]
+    result = at(runs, AlertRules(rule=(AlertRule(name="step", kind="step", metrics=("energy",)),)), file, day=80, is_dry=True)
+    assert [title for _, title in titles(result)] == ["fleet, worse: all Raspberry Pi 5 Model B Rev 1.0"]
 
 
 def test_a_board_that_is_gone_is_one_alert(file):
     """Both of its cases are missing."""
     rules = AlertRules(rule=(AlertRule(name="missing", kind="missing"),))
     runs = make_days(noisy(100, 20), device="pi-1") + make_days(noisy(100, 20), device="pi-1", precision="int8", seq=1000)
-    done = at(runs, rules, file, day=30)
-    assert [title for _, title in titles(done)] == ["missing: pi-1"]
-    assert len(done.changes[0].alert.firing.members) == 2
+    result = at(runs, rules, file, day=30)
+    assert [title for _, title in titles(result)] == ["missing: pi-1"]
+    assert len(result.changes[0].alert.firing.members) == 2
 
 
 def test_acknowledging_an_event_begins_a_new_level_in_each_of_its_series(file):
     """On the day of each; the next check finds nothing more to alert."""
     at(updated(1, 2), STEPS, file, day=80)
     lifecycle.acknowledge(file, 1, "the new firmware is slower")
-    assert len({(one.device, one.metric) for one in read_annotations(file)}) == 4
+    assert len({(annotation.device, annotation.metric) for annotation in read_annotations(file)}) == 4
     assert [event for event, _ in titles(at(updated(1, 2), STEPS, file, day=80))] == ["closed"]
 
 
@@ -195,10 +199,10 @@ def test_a_gap_a_drift_and_a_board_with_an_issue_alert_by_their_rules(file):
         runs += make_days(noisy(140 if unit == 4 else 100, 90, seed=60 + unit), device=f"board-{unit}")
     kinds = ("missing", "drift", "sick-unit")
     rules = AlertRules(rule=tuple(AlertRule(name=kind, kind=kind, metrics=("energy",)) for kind in kinds))
-    said = [title for _, title in titles(at(runs, rules, file, day=100, is_dry=True))]
-    assert sum(title.startswith("missing") for title in said) == 8
-    assert [title for title in said if title.startswith("drift")] == ["drift: energy of tiny-detector fp32 on pi-1"]
-    assert any(title.startswith("outlying board: board-4") for title in said)
+    opened = [title for _, title in titles(at(runs, rules, file, day=100, is_dry=True))]
+    assert sum(title.startswith("missing") for title in opened) == 8
+    assert [title for title in opened if title.startswith("drift")] == ["drift: energy of tiny-detector fp32 on pi-1"]
+    assert any(title.startswith("outlying board: board-4") for title in opened)
 
 
 def test_devices_that_are_lost_or_send_nothing_alert(tmp_path, file):
@@ -214,8 +218,8 @@ def test_devices_that_are_lost_or_send_nothing_alert(tmp_path, file):
         rule=(AlertRule(name="lost", kind="device-lost", hours=1.0), AlertRule(name="stopped", kind="outbox-stopped", hours=24.0)),
     )
     history = LedgerHistory(path)
-    done = check_alerts(history, str(path), file, rules, last_ns + 3 * DAY_NS)
-    assert titles(done) == [("opened", "device lost: pi-1"), ("opened", "outbox stopped: pi-2")]
+    result = check_alerts(history, str(path), file, rules, last_ns + 3 * DAY_NS)
+    assert titles(result) == [("opened", "device lost: pi-1"), ("opened", "outbox stopped: pi-2")]
     history.close()
 
 
@@ -251,9 +255,9 @@ def test_a_dry_run_writes_and_sends_nothing(file):
         rule=(AlertRule(name="step", kind="step", metrics=("energy",), channels=("chat",)),),
         channel=(Channel(name="chat", kind="webhook", url="http://127.0.0.1:1"),),
     )
-    done = at(make_days(STEPPED), rules, file, day=70, is_dry=True)
-    assert len(done.changes) == 1
-    assert done.sent == ()
+    result = at(make_days(STEPPED), rules, file, day=70, is_dry=True)
+    assert len(result.changes) == 1
+    assert result.sent == ()
     assert lifecycle.read_alerts(file, with_closed=True) == []
 
 
@@ -261,8 +265,8 @@ def test_a_rise_alerts_within_three_days(file):
     """Six per cent at 0.8% of noise: opened on the second or third day."""
     rules = AlertRules(rule=(AlertRule(name="rise", kind="rise", metrics=("energy",)),))
     values = noisy(100, 45, seed=3, noise_ratio=0.008, step_at=40, step_ratio=1.06)
-    done = {day: titles(at(make_days(values[: day + 1]), rules, file, day=day)) for day in range(38, 45)}
-    events = [(day, *change) for day, found in done.items() for change in found]
+    changes_of_day = {day: titles(at(make_days(values[: day + 1]), rules, file, day=day)) for day in range(38, 45)}
+    events = [(day, *change) for day, changes in changes_of_day.items() for change in changes]
     assert events[0][0] in (41, 42)
     assert events[0][1:] == ("opened", "rise: energy of tiny-detector fp32 on pi-1")
     assert "days against the 14 days before" in lifecycle.read_alerts(file)[0].firing.text
@@ -272,11 +276,11 @@ def test_a_rise_is_configured_and_a_fall_reported_on_request(file):
     """By 10% it does not alert at 6%; less energy is no bad news."""
     up, down = (make_days(noisy(100, 45, seed=3, noise_ratio=0.008, step_at=42, step_ratio=ratio)) for ratio in (1.06, 0.94))
 
-    def found(runs, **more):
-        rules = AlertRules(rule=(AlertRule(name="rise", kind="rise", metrics=("energy",), **more),))
+    def opened(runs, **settings):
+        rules = AlertRules(rule=(AlertRule(name="rise", kind="rise", metrics=("energy",), **settings),))
         return [title for _, title in titles(at(runs, rules, file, day=44, is_dry=True))]
 
-    assert len(found(up)) == 1
-    assert found(up, by=10.0) == []
-    assert found(down) == []
-    assert found(down, direction="both") == ["fall: energy of tiny-detector fp32 on pi-1"]
+    assert len(opened(up)) == 1
+    assert opened(up, by=10.0) == []
+    assert opened(down) == []
+    assert opened(down, direction="both") == ["fall: energy of tiny-detector fp32 on pi-1"]

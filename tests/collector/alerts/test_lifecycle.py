@@ -24,9 +24,9 @@ def file(tmp_path):
         yield opened
 
 
-def events(file, *found, day=0, is_dry=False):
+def events(file, *firings, day=0, is_dry=False):
     """Return what happens when these fire on a day."""
-    return [change.event for change in lifecycle.settle_alerts(file, list(found), NOW + day * DAY_NS, is_dry=is_dry)]
+    return [change.event for change in lifecycle.settle_alerts(file, list(firings), NOW + day * DAY_NS, is_dry=is_dry)]
 
 
 def test_an_alert_opens_once_is_updated_and_closes(file):
@@ -88,7 +88,7 @@ def test_findings_that_become_one_event_stay_one_alert(file):
     assert events(file, event_of("a", "b"), is_dry=True) == ["updated"]
     assert events(file, event_of("a", "b"), day=1) == ["updated"]
     assert events(file, event_of("a", "b", "c"), day=2) == ["updated"]
-    assert [(one.number, one.firing.subject) for one in lifecycle.read_alerts(file)] == [(1, "lab | 3 boards")]
+    assert [(alert.number, alert.firing.subject) for alert in lifecycle.read_alerts(file)] == [(1, "lab | 3 boards")]
     assert events(file, day=3) == ["closed"]
 
 
@@ -105,7 +105,7 @@ def test_an_event_that_falls_apart_loses_no_finding(file):
     """One of two goes on as the alert, the other opens."""
     events(file, event_of("a", "b"))
     assert events(file, firing(subject="a"), firing(subject="b"), day=1) == ["updated", "opened"]
-    assert sorted(one.firing.subject for one in lifecycle.read_alerts(file)) == ["a", "b"]
+    assert sorted(alert.firing.subject for alert in lifecycle.read_alerts(file)) == ["a", "b"]
 
 
 def test_a_dry_run_writes_nothing(file):
@@ -123,8 +123,8 @@ def test_an_alert_that_is_not_there_is_named(file):
 
 def test_the_health_of_a_rule_counts_what_became_of_its_alerts(file):
     """Two judged, one of them false: half are real; a rule that never spoke is there with nought."""
-    for place, subject in enumerate(("a", "b", "c")):
-        events(file, *(firing(subject=name) for name in ("a", "b", "c")[: place + 1]))
+    for index, subject in enumerate(("a", "b", "c")):
+        events(file, *(firing(subject=name) for name in ("a", "b", "c")[: index + 1]))
         assert subject
     lifecycle.judge_alert(file, 1, "confirmed", None)
     lifecycle.judge_alert(file, 2, "dismissed", "noise")

@@ -24,9 +24,9 @@ def test_the_sample_loads_and_shows_every_kind(tmp_path):
     text = files("edgemeter.collector.alerts").joinpath("sample_alerts.toml").read_text()
     path = tmp_path / "sample.toml"
     path.write_text(text)
-    found = rules.read_rules(path)
-    assert {rule.kind for rule in found.rule} == set(rules.RuleKind.__args__)
-    assert {channel.kind for channel in found.channel} == {"webhook", "alertmanager", "ntfy", "email", "mqtt", "apprise"}
+    read = rules.read_rules(path)
+    assert {rule.kind for rule in read.rule} == set(rules.RuleKind.__args__)
+    assert {channel.kind for channel in read.channel} == {"webhook", "alertmanager", "ntfy", "email", "mqtt", "apprise"}
     for key in (*rules.AlertRule.__struct_fields__, *rules.AlertRules.__struct_fields__):
         assert key in text, key
 
@@ -39,7 +39,7 @@ def test_the_usual_rules_name_what_is_there():
 
 def test_what_is_wrong_is_named(written):
     """One line with the file, the key, and what would be right."""
-    for text, said in (
+    for text, message in (
         ("[[rule]]\nname = 'a'\nkind = 'jump'\n", "jump"),
         ("[[rule]]\nname = 'a'\nkind = 'step'\nwhen = 'now'\n", "when"),
         ("[[rule]]\nname = 'a'\nkind = 'step'\nchannels = ['x']\n", "channel 'x'"),
@@ -54,7 +54,7 @@ def test_what_is_wrong_is_named(written):
         ("[[channel]]\nname = 'c'\nkind = 'webhook'\nurl = 'http://h'\nquiet = 'at night'\n", "quiet"),
         ("[[rule]\n", "correct"),
     ):
-        with table_row(text), pytest.raises(ConfigError, match=said.replace("(", r"\(")):
+        with table_row(text), pytest.raises(ConfigError, match=message.replace("(", r"\(")):
             written(text)
 
 

@@ -1,5 +1,6 @@
 """Facts about charts: what they draw is what the tables show, with its intervals, and it can be drawn anywhere."""
 
+import itertools
 import json
 import re
 
@@ -23,9 +24,9 @@ def runs_of(p50_ms, **changes):
     return [make_run(p50_ms=p50_ms * (1 + day / 100), started_at_ns=STARTED_AT_NS + day * NS_PER_DAY, **changes) for day in range(5)]
 
 
-def symbols(drawn):
+def symbols(svg):
     """Return where the marks of a drawing are, in pixels from the left and from above."""
-    (group,) = re.findall(r'<g class="mark-symbol role-mark.*?</g>', drawn)
+    (group,) = re.findall(r'<g class="mark-symbol role-mark.*?</g>', svg)
     return [(float(x), float(y)) for x, y in re.findall(r'transform="translate\(([\d.]+),([\d.]+)\)"', group)]
 
 
@@ -43,7 +44,9 @@ def test_a_chart_draws_the_figures_and_intervals_of_the_comparison(front):
     rows = chart.table.dicts()
     assert [row["cost"] for row in rows] == [row.case.p50_ms.median for row in comparison.rows]
     intervals = [row.case.p50_ms.interval for row in comparison.rows]
-    assert [(row["cost_low"], row["cost_high"]) for row in rows] == [(one.low, one.high) if one else (None, None) for one in intervals]
+    assert [(row["cost_low"], row["cost_high"]) for row in rows] == [
+        (interval.low, interval.high) if interval else (None, None) for interval in intervals
+    ]
     assert any(intervals)
 
 
@@ -55,7 +58,7 @@ def test_a_front_that_the_runs_do_not_settle_is_shaded_and_labelled(front):
 
 
 def test_what_every_corner_beats_is_beaten_and_nothing_else():
-    """Three points: one far worse, two that front."""
+    """Three points: one far worse, two that overlap."""
     points = [
         FrontPoint(10, 0.6, 9, 11, 0.58, 0.62),
         FrontPoint(10.5, 0.61, 9.5, 11.5, 0.59, 0.63),
@@ -83,11 +86,11 @@ def test_marks_that_cover_each_other_are_one_with_one_interval(crowded_chart):
     rows = [row for row in crowded_chart.table.dicts() if row["device"].startswith("pi-")]
     marks = crowded_chart.spec["datasets"]["marks"]
     assert len(rows) == 12
-    assert sorted(one["count"] for one in marks) == ["", "", "×12"]  # noqa: RUF001
-    (mark,) = [one for one in marks if one["count"]]
-    ends = min(one["cost_low"] for one in rows), max(one["cost_high"] for one in rows)
+    assert sorted(mark["count"] for mark in marks) == ["", "", "×12"]  # noqa: RUF001
+    (mark,) = [of_several for of_several in marks if of_several["count"]]
+    ends = min(row["cost_low"] for row in rows), max(row["cost_high"] for row in rows)
     assert (mark["cost_low"], mark["cost_high"]) == pytest.approx(ends, rel=1e-5)
-    assert min(one["cost"] for one in rows) < mark["cost"] < max(one["cost"] for one in rows)
+    assert min(row["cost"] for row in rows) < mark["cost"] < max(row["cost"] for row in rows)
     assert mark["case"].startswith("12 cases: pi-00, ")
     assert mark["case"].endswith("and 6 more")
 
@@ -95,16 +98,14 @@ def test_marks_that_cover_each_other_are_one_with_one_interval(crowded_chart):
 @pytest.mark.slow
 def test_a_drawing_has_one_mark_and_one_interval_of_what_would_cover_each_other(crowded_chart):
     """In the static SVG, as in the page: three marks, none over another; as many rules each way as marks have an interval."""
-    drawn = vega.svg(crowded_chart)
-    places = symbols(drawn)
-    assert len(places) == 3
+    svg = vega.svg(crowded_chart)
+    places_of_marks = symbols(svg)
+    assert len(places_of_marks) == 3
     assert all(
-        max(abs(one[0] - other[0]), abs(one[1] - other[1])) >= MARK_PX[0]
-        for at, one in enumerate(places)
-        for other in places[at + 1 :]
+        max(abs(x - other_x), abs(y - other_y)) >= MARK_PX[0] for (x, y), (other_x, other_y) in itertools.combinations(places_of_marks, 2)
     )
-    bounded = [sum(one[f"{of}_low"] is not None for one in crowded_chart.spec["datasets"]["marks"]) for of in ("cost", "accuracy")]
-    assert sum(group.count("<line") for group in re.findall(r'<g class="mark-rule role-mark.*?</g>', drawn)) == sum(bounded)
+    bounded = [sum(mark[f"{of}_low"] is not None for mark in crowded_chart.spec["datasets"]["marks"]) for of in ("cost", "accuracy")]
+    assert sum(group.count("<line") for group in re.findall(r'<g class="mark-rule role-mark.*?</g>', svg)) == sum(bounded)
 
 
 @pytest.mark.parametrize("reach", [1.1, 3.0, 40.0])
@@ -114,12 +115,12 @@ def test_marks_are_merged_by_the_places_that_a_drawing_gives_them(reach):
     comparison = compare_runs(*boards, make_reference())
     (chart,) = comparison_charts.latency_front(comparison, assign_styles(comparison.rows)).charts
     rows = chart.table.dicts()
-    place = places(rows)
-    drawn = symbols(vega.svg(chart))
+    position = places(rows)
+    positions = symbols(vega.svg(chart))
     marks = chart.spec["datasets"]["marks"]
-    assert len(drawn) == len(marks)
-    for (x, y), mark in zip(drawn, marks, strict=True):
-        across, upward = place(mark["cost"], mark["accuracy"])
+    assert len(positions) == len(marks)
+    for (x, y), mark in zip(positions, marks, strict=True):
+        across, upward = position(mark["cost"], mark["accuracy"])
         assert (x, HEIGHT_PX - y) == pytest.approx((across, upward), abs=1)
 
 
@@ -142,7 +143,7 @@ def test_a_mark_of_several_series_is_of_none_of_them():
     (mark,) = merged(rows, lambda cost, accuracy: (cost, accuracy))
     assert (mark["series"], mark["is_hollow"], mark["label"]) == (SEVERAL, False, None)
     assert (mark["cost"], mark["cost_low"], mark["standing"]) == (2.0, None, "dominated")
-    assert merged(rows, lambda cost, accuracy: (cost * 20, accuracy)) == [{**one, "count": ""} for one in rows]
+    assert merged(rows, lambda cost, accuracy: (cost * 20, accuracy)) == [{**row, "count": ""} for row in rows]
 
 
 def test_ratios_that_matter_are_drawn_on_an_axis_titled_logarithmic():
@@ -174,7 +175,7 @@ def test_the_same_chart_is_the_same_svg_and_two_charts_share_no_identity(front):
     chart, _ = front
     other = Chart("other", chart.spec, rows_table(chart.table.dicts()[:2]))
     assert vega.svg(chart) == vega.svg(chart)
-    ids = [set(re.findall(r'id="([^"]+)"', vega.svg(one))) for one in (chart, other)]
+    ids = [set(re.findall(r'id="([^"]+)"', vega.svg(drawing))) for drawing in (chart, other)]
     assert not ids[0] & ids[1]
 
 
@@ -191,14 +192,14 @@ def test_the_bundle_is_made_once_and_kept(tmp_path, monkeypatch):
     for cached in (vega.bundle, vega.bundle_name):
         cached.cache_clear()
     try:
-        made = vega.bundle()
-        (kept,) = (config.home() / "charts").iterdir()
-        assert kept.read_text() == made
-        kept.write_text("// kept")
+        script = vega.bundle()
+        (path,) = (config.home() / "charts").iterdir()
+        assert path.read_text() == script
+        path.write_text("// kept")
         vega.bundle.cache_clear()
         assert vega.bundle() == "// kept"
         assert re.fullmatch(r"charts-[0-9a-f]{16}\.js", vega.bundle_name())
-        assert "</script" not in made
+        assert "</script" not in script
     finally:
         for cached in (vega.bundle, vega.bundle_name):
             cached.cache_clear()

@@ -8,7 +8,7 @@ from tests.fixtures.comparison_factory import OTHER_DATA, compare_runs, make_ref
 from tests.fixtures.rows import table_row
 
 
-def asked(ratio):
+def gated_at(ratio):
     """Return a gate that the suite asked for."""
     return AccuracyGate(
         metric="coco_ap", value=0.5, reference_value=0.5, ratio=ratio, needed_value=0.5 * ratio, source="suite", passed=True
@@ -43,8 +43,8 @@ def test_the_gate_is_nine_tenths_of_the_reference():
 
 def test_the_gate_that_the_suite_asked_for_counts():
     """With gate = 0.99 a loss of two per cent is too much; with 0.5 a loss of a third is not."""
-    strict = compare_runs(make_run(precision="int8", ap=0.392, accuracy_gate=asked(0.99)), make_reference(ap=0.4))
-    loose = compare_runs(make_run(precision="int8", ap=0.27, accuracy_gate=asked(0.5)), make_reference(ap=0.4))
+    strict = compare_runs(make_run(precision="int8", ap=0.392, accuracy_gate=gated_at(0.99)), make_reference(ap=0.4))
+    loose = compare_runs(make_run(precision="int8", ap=0.27, accuracy_gate=gated_at(0.5)), make_reference(ap=0.4))
     assert row_of(strict, "int8").not_ranked
     assert row_of(loose, "int8").not_ranked is None
 

@@ -117,8 +117,8 @@ def test_a_language_model_has_its_rates_and_lengths():
     assert (row["energy_output_token_gross_mj"], row["energy_output_token_gross_u_mj"]) == (2000.0, 20.0)
     assert (row["energy_prefill_token_gross_mj"], row["energy_decode_token_gross_mj"]) == (20.0, 1000.0)
     assert row["energy_decode_token_gross_u_mj"] is None
-    stated = [make_run(generation=make_generation(energy=spent), provenance={"latency": "measured", "energy": "estimated"})]
-    row = next(row for row in both(compare_runs(*stated, reference))[0]["rows"] if row["device"] == "pi-1")
+    runs = [make_run(generation=make_generation(energy=spent), provenance={"latency": "measured", "energy": "estimated"})]
+    row = next(row for row in both(compare_runs(*runs, reference))[0]["rows"] if row["device"] == "pi-1")
     assert row["energy_output_token_gross_mj"] is None
     plain = both(compare_runs(make_run(), make_reference()))[0]["rows"][0]
     assert plain["ttft_p50_ms"] is plain["decode_tokens_per_s"] is plain["prompt_tokens"] is None

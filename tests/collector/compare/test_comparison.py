@@ -77,10 +77,10 @@ def of_texts(run, tokens, padding="tokens"):
 
 def test_texts_of_two_lengths_are_never_alike():
     """Nor padded ones and others, whatever the tensors were."""
-    for tokens, padding, own in ((128, "tokens", "128 tokens"), (384, "none", "384 tokens, not padded"), (None, "none", "any number of")):
+    for tokens, padding, text in ((128, "tokens", "128 tokens"), (384, "none", "384 tokens, not padded"), (None, "none", "any number of")):
         with table_row(tokens, padding):
             comparison = compare_runs(of_texts(make_run(), tokens, padding), of_texts(make_reference(), 384))
-            assert f"no reference of the same sequence length: this is {own}" in only_reason(comparison)
+            assert f"no reference of the same sequence length: this is {text}" in only_reason(comparison)
             assert only_reason(comparison).endswith("the reference has 384 tokens")
     assert not compare_runs(of_texts(make_run(), 384), of_texts(make_reference(), 384)).left_out
 
@@ -118,12 +118,12 @@ def test_the_layout_of_an_input_makes_no_difference():
 def test_a_rate_or_a_query_of_other_size_is_left_out():
     """Waiting times at another rate, and queries of more samples, are other figures; offline each machine takes its own batch."""
     slow, fast = (record_figures.Load(samples_per_query=1, samples=100, target_per_s=rate) for rate in (10.0, 50.0))
-    found = compare_runs(make_run(scenario="poisson", load=slow), make_reference(scenario="poisson", load=fast))
-    assert "no reference at the same rate: this is 10 per s, the reference has 50 per s" in only_reason(found)
-    one, eight = (record_figures.Load(samples_per_query=samples, samples=100) for samples in (1, 8))
-    found = compare_runs(make_run(scenario="multi_stream", load=one), make_reference(scenario="multi_stream", load=eight))
-    assert "no reference with as many samples a query: this is 1 a query, the reference has 8 a query" in only_reason(found)
-    assert device_row(compare_runs(make_run(scenario="offline", load=one), make_reference(scenario="offline", load=eight)))
+    comparison = compare_runs(make_run(scenario="poisson", load=slow), make_reference(scenario="poisson", load=fast))
+    assert "no reference at the same rate: this is 10 per s, the reference has 50 per s" in only_reason(comparison)
+    single, eight = (record_figures.Load(samples_per_query=samples, samples=100) for samples in (1, 8))
+    comparison = compare_runs(make_run(scenario="multi_stream", load=single), make_reference(scenario="multi_stream", load=eight))
+    assert "no reference with as many samples a query: this is 1 a query, the reference has 8 a query" in only_reason(comparison)
+    assert device_row(compare_runs(make_run(scenario="offline", load=single), make_reference(scenario="offline", load=eight)))
 
 
 def test_an_invalid_run_is_left_out_with_the_reasons_of_its_verdict():

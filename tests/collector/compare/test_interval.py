@@ -22,8 +22,8 @@ def test_the_interval_is_that_of_the_agent():
         with table_row(count):
             values = np.random.default_rng(count).lognormal(0, 0.1, count).tolist()
             expected = median_interval(values)
-            found = compare_spread.interval_of_points(points(values))
-            assert (found.low, found.high) == (expected.low, expected.high)
+            interval = compare_spread.interval_of_points(points(values))
+            assert (interval.low, interval.high) == (expected.low, expected.high)
 
 
 def test_the_interval_interpolates_between_exact_order_statistics():
@@ -31,13 +31,13 @@ def test_the_interval_interpolates_between_exact_order_statistics():
     for count in (6, 7, 12, 60, 1000):
         with table_row(count):
             ordered = np.sort(np.random.default_rng(count).lognormal(0, 0.1, count))
-            held = 1 - 2 * np.cumsum([math.comb(count, place) for place in range(count // 2 + 1)]) / 2.0**count
-            inner = int(np.searchsorted(-held, -0.95, side="right"))
-            share = (held[inner - 1] - 0.95) / (held[inner - 1] - held[inner])
+            coverage = 1 - 2 * np.cumsum([math.comb(count, rank) for rank in range(count // 2 + 1)]) / 2.0**count
+            inner = int(np.searchsorted(-coverage, -0.95, side="right"))
+            share = (coverage[inner - 1] - 0.95) / (coverage[inner - 1] - coverage[inner])
             weight = (count - inner) * share / (inner + (count - 2 * inner) * share)
             bounds = [(1 - weight) * side[inner - 1] + weight * side[inner] for side in (ordered, ordered[::-1])]
-            found = median_interval(ordered.tolist())
-            assert (found.low, found.high) == pytest.approx(bounds, rel=1e-9)
+            interval = median_interval(ordered.tolist())
+            assert (interval.low, interval.high) == pytest.approx(bounds, rel=1e-9)
 
 
 def test_two_runs_have_no_interval():
@@ -49,43 +49,43 @@ def test_two_runs_have_no_interval():
 def test_runs_of_several_days_count_as_days():
     """A thousand runs on three days are three days: their interval is far wider than that of the runs."""
     spread = [point for day, level in enumerate((1.0, 1.1, 1.2)) for point in points([level] * 300, day=day)]
-    found = compare_spread.interval_of_points(spread)
-    assert found.level == "day"
-    assert found.members == 3
-    assert found.days == 3
-    assert found.runs == 900
-    assert found.low < 1.0
-    assert found.high > 1.2
+    interval = compare_spread.interval_of_points(spread)
+    assert interval.level == "day"
+    assert interval.members == 3
+    assert interval.days == 3
+    assert interval.runs == 900
+    assert interval.low < 1.0
+    assert interval.high > 1.2
 
 
 def test_days_of_several_devices_count_as_devices():
     """Many days of three boards are three boards."""
     spread = [point for device in "abc" for day in range(DAYS) for point in points([1.0 + day / 100], device, day)]
-    found = compare_spread.interval_of_points(spread)
-    assert found.level == "device"
-    assert found.members == 3
-    assert found.devices == 3
-    assert found.days == DAYS
+    interval = compare_spread.interval_of_points(spread)
+    assert interval.level == "device"
+    assert interval.members == 3
+    assert interval.devices == 3
+    assert interval.days == DAYS
 
 
 def test_two_days_are_too_few_to_sample_days():
     """The runs are counted, and the interval states from how many days they are."""
-    found = compare_spread.interval_of_points([*points([1.0, 1.1, 1.2]), *points([1.0, 1.1, 1.2], day=1)])
-    assert found.level == "run"
-    assert found.members == 6
-    assert found.days == 2
-    assert found.over == "6 runs"
+    interval = compare_spread.interval_of_points([*points([1.0, 1.1, 1.2]), *points([1.0, 1.1, 1.2], day=1)])
+    assert interval.level == "run"
+    assert interval.members == 6
+    assert interval.days == 2
+    assert interval.over == "6 runs"
 
 
 def test_days_of_two_devices_are_called_device_days():
     """Five days of two boards are ten of them, and not ten days."""
-    found = compare_spread.interval_of_points([point for device in "ab" for day in range(5) for point in points([1.0], device, day)])
-    assert found.over == "10 device-days"
+    interval = compare_spread.interval_of_points([point for device in "ab" for day in range(5) for point in points([1.0], device, day)])
+    assert interval.over == "10 device-days"
 
 
 def test_the_interval_of_a_ratio_holds_its_truth_in_95_of_100_trials():
     """Two cases of one truth, five days of three runs, day to day as noisy as run to run; seeded."""
-    source, held, trials = np.random.default_rng(4), 0, 400
+    source, hits, trials = np.random.default_rng(4), 0, 400
     for _ in range(trials):
         sides = []
         for _ in range(2):
@@ -93,27 +93,27 @@ def test_the_interval_of_a_ratio_holds_its_truth_in_95_of_100_trials():
             for day in range(5):
                 level = source.normal(0, 0.01)
                 spread += points([math.exp(level + source.normal(0, 0.01)) for _ in range(3)], day=day)
-            found = compare_spread.interval_of_points(spread)
-            sides.append((sorted(point.value for point in spread)[7], (found.low, found.high)))
+            interval = compare_spread.interval_of_points(spread)
+            sides.append((sorted(point.value for point in spread)[7], (interval.low, interval.high)))
         low, high = compare_spread.interval_of_ratio(*sides[0], *sides[1])
-        held += low <= 1 <= high
-    assert 0.95 <= held / trials <= 0.999
+        hits += low <= 1 <= high
+    assert 0.95 <= hits / trials <= 0.999
 
 
 @pytest.mark.parametrize(("day_sd", "at_least"), [(0.0, 0.97), (0.01, 0.95), (0.03, 0.93)])
 def test_two_days_that_differ_widen_the_interval_to_what_the_next_may_be(day_sd, at_least):
     """Five runs on each of two days, days up to three times as noisy as runs; seeded. Without the widening 63% of the last would hold."""
-    source, held, trials = np.random.default_rng(6), 0, 300
+    source, hits, trials = np.random.default_rng(6), 0, 300
     for _ in range(trials):
         sides = []
         for _ in range(2):
             levels = source.normal(0, day_sd, 2)
-            spread = [one for day in range(2) for one in points(np.exp(levels[day] + source.normal(0, 0.01, 5)).tolist(), day=day)]
-            found = compare_spread.interval_of_points(spread)
-            sides.append((float(np.median([point.value for point in spread])), (found.low, found.high)))
+            spread = [point for day in range(2) for point in points(np.exp(levels[day] + source.normal(0, 0.01, 5)).tolist(), day=day)]
+            interval = compare_spread.interval_of_points(spread)
+            sides.append((float(np.median([point.value for point in spread])), (interval.low, interval.high)))
         low, high = compare_spread.interval_of_ratio(*sides[0], *sides[1])
-        held += low <= 1 <= high
-    assert held / trials >= at_least
+        hits += low <= 1 <= high
+    assert hits / trials >= at_least
 
 
 def test_the_interval_of_a_ratio_holds_the_ratio():
@@ -124,18 +124,18 @@ def test_the_interval_of_a_ratio_holds_the_ratio():
 
 def test_the_interval_of_unequal_days_holds_the_median_that_is_shown():
     """Twenty runs of one day pull the median over all runs out of what the other days span."""
-    found = compare_spread.interval_of_points(
-        [*points([12.0] * 20, day=0), *(one for day in range(1, 12) for one in points([10.0 + day / 100], day=day))]
+    interval = compare_spread.interval_of_points(
+        [*points([12.0] * 20, day=0), *(point for day in range(1, 12) for point in points([10.0 + day / 100], day=day))]
     )
-    assert (found.level, found.members) == ("day", 12)
-    assert found.low < 10.2
-    assert found.high >= 12.0
+    assert (interval.level, interval.members) == ("day", 12)
+    assert interval.low < 10.2
+    assert interval.high >= 12.0
 
 
 def test_a_thousand_runs_and_more_have_an_interval():
     """5,000 runs, although 2**1024 and more does not fit a float."""
-    found = median_interval([1.0 + place / 5000 for place in range(5000)])
-    assert 1.45 < found.low < 1.5 < found.high < 1.55
+    interval = median_interval([1.0 + index / 5000 for index in range(5000)])
+    assert 1.45 < interval.low < 1.5 < interval.high < 1.55
 
 
 def test_what_a_meter_may_be_wrong_by_widens_in_squares():
@@ -156,27 +156,27 @@ def test_an_interval_states_what_was_not_sampled():
         (3, 2, ""),
     ):
         with table_row(devices, days):
-            given = [
-                RunPoint(10 + 0.01 * place, f"pi-{device}", day) for device in range(devices) for day in range(days) for place in range(3)
+            run_points = [
+                RunPoint(10 + 0.01 * index, f"pi-{device}", day) for device in range(devices) for day in range(days) for index in range(3)
             ]
-            assert compare_spread.interval_of_points(given).within == within
+            assert compare_spread.interval_of_points(run_points).within == within
 
 
 def test_ten_runs_of_one_day_hold_the_level_of_other_days_in_a_third_of_all():
     """At 2% from day to day and 1% from run to run; so the interval says `within this day`. Over six days it holds it as it should."""
     draw = np.random.default_rng(1)
 
-    def held(days, runs):
-        found = []
+    def coverage(days, runs):
+        hits = []
         for _ in range(300):
-            own = [
+            run_points = [
                 RunPoint(10 * np.exp(0.02 * shift + 0.01 * draw.normal()), "pi-1", day)
                 for day, shift in enumerate(draw.normal(size=days))
                 for _ in range(runs)
             ]
-            interval = compare_spread.interval_of_points(own)
-            found.append((interval.low <= 10 <= interval.high, interval.within))
-        return np.mean([is_held for is_held, _ in found]), found[0][1]
+            interval = compare_spread.interval_of_points(run_points)
+            hits.append((interval.low <= 10 <= interval.high, interval.within))
+        return np.mean([is_held for is_held, _ in hits]), hits[0][1]
 
-    assert held(1, 10) == (pytest.approx(0.31, abs=0.08), "this day, this board")
-    assert held(6, 3) == (pytest.approx(0.95, abs=0.04), "this board")
+    assert coverage(1, 10) == (pytest.approx(0.31, abs=0.08), "this day, this board")
+    assert coverage(6, 3) == (pytest.approx(0.95, abs=0.04), "this board")

@@ -14,8 +14,8 @@ NOISE = (0.995, 1.0, 1.005, 0.998, 1.002, 1.001)
 def judged(own_ms, reference_ms=2.0, runs=NOISE, apart_ns=1, **changes):
     """Return the judgements on a device against the reference, one run for each factor, started so far apart."""
     both = []
-    for place, factor in enumerate(runs):
-        at = {"started_at_ns": 1_760_000_000 * 10**9 + place * apart_ns}
+    for index, factor in enumerate(runs):
+        at = {"started_at_ns": 1_760_000_000 * 10**9 + index * apart_ns}
         both += [make_run(p50_ms=own_ms * factor, **at, **changes), make_reference(p50_ms=reference_ms * factor, **at)]
     (row,) = [row for row in compare_runs(*both).rows if not row.is_reference]
     return row.judgements
@@ -31,15 +31,15 @@ def test_a_latency_is_judged_by_where_its_interval_lies():
         (1.94, "lower", "faster, perhaps by less than the 3% that matter: 0.970 times as long"),
     ):
         with table_row(own_ms):
-            found = judged(own_ms)["latency"]
-            assert (found.outcome, found.words.startswith(word)) == (state, True), found
+            judgement = judged(own_ms)["latency"]
+            assert (judgement.outcome, judgement.words.startswith(word)) == (state, True), judgement
 
 
 def test_noise_settles_nothing_and_the_outcome_states_how_many_runs_would():
     """The number is for each side."""
-    found = judged(2.1, runs=(0.8, 0.9, 1.0, 1.1, 1.2, 1.05))["latency"]
-    assert found.outcome == "not settled"
-    assert "more runs on each side would settle it" in found.words
+    judgement = judged(2.1, runs=(0.8, 0.9, 1.0, 1.1, 1.2, 1.05))["latency"]
+    assert judgement.outcome == "not settled"
+    assert "more runs on each side would settle it" in judgement.words
 
 
 def test_an_interval_states_what_it_rests_on():
@@ -50,15 +50,15 @@ def test_an_interval_states_what_it_rests_on():
 
 def test_a_single_run_has_a_ratio_and_no_verdict():
     """Nothing is known of the spread."""
-    found = judged(10.0, runs=(1.0,))["latency"]
-    assert found.outcome == "not judged"
-    assert found.words == "not judged: not enough runs (1 against 1; an interval takes 3 each), 5 times as long"
+    judgement = judged(10.0, runs=(1.0,))["latency"]
+    assert judgement.outcome == "not judged"
+    assert judgement.words == "not judged: not enough runs (1 against 1; an interval takes 3 each), 5 times as long"
 
 
 def test_another_class_of_precision_gets_no_verdict():
     """The ratio stands; like is not compared with like. 16-bit floats are one class."""
-    found = judged(10.0, precision="int8")["latency"]
-    assert (found.outcome, found.words.startswith("not judged: int8 against fp32, 5 times as long")) == ("not judged", True)
+    judgement = judged(10.0, precision="int8")["latency"]
+    assert (judgement.outcome, judgement.words.startswith("not judged: int8 against fp32, 5 times as long")) == ("not judged", True)
     halves = [make_run(precision="bf16"), make_reference(), make_reference(precision="fp16", sha256="b2" * 32)]
     row = compare_runs(*halves).rows[-1]
     assert (row.reference.key.precision, row.choice) == (
@@ -105,15 +105,15 @@ def test_one_meter_on_one_board_compares_two_cases_without_its_gain():
 def test_an_unknown_uncertainty_of_a_meter_leaves_no_interval():
     """A meter without a stated uncertainty is not taken for an exact one."""
     runs = [run for _ in NOISE for run in (make_run(energy=make_energy(gross_u_mj=None)), make_reference())]
-    found = compare_runs(*runs).rows[-1].judgements["energy"]
-    assert (found.outcome, found.words.startswith("not judged: the uncertainty of the meters is unknown")) == ("not judged", True)
+    judgement = compare_runs(*runs).rows[-1].judgements["energy"]
+    assert (judgement.outcome, judgement.words.startswith("not judged: the uncertainty of the meters is unknown")) == ("not judged", True)
 
 
 def test_accuracies_are_compared_by_their_bounds_over_images():
     """80 images do not separate 0.60 from 0.58; narrow bounds do; equal values of models that may fail on other images leave it open."""
 
-    def table_row(own, other, half):
-        accuracies = [make_accuracy(value=value, low=value - half, high=value + half) for value in (own, other)]
+    def table_row(value, other, half):
+        accuracies = [make_accuracy(value=value, low=value - half, high=value + half) for value in (value, other)]
         return compare_runs(make_run(accuracy=accuracies[0]), make_reference(accuracy=accuracies[1])).rows[-1].judgements["accuracy"]
 
     assert table_row(0.58, 0.60, 0.05).outcome == "not settled"
@@ -128,7 +128,7 @@ def test_an_unmatched_case_names_its_nearest():
     comparison = compare_runs(odd, make_run(), make_reference(), make_reference(model="big-detector", data=OTHER_DATA))
     (near,) = comparison.nearest
     assert near.runs == ("odd",)
-    assert (near.reference, [one.what for one in near.differs_in]) == ("tiny-detector fp32 on onnx, server-1", ["data"])
+    assert (near.reference, [difference.what for difference in near.differs_in]) == ("tiny-detector fp32 on onnx, server-1", ["data"])
     assert near.words().startswith(
         "nearest to tiny-detector fp32 on onnx, pi-1 is tiny-detector fp32 on onnx, server-1, which differs in data"
     )
@@ -153,24 +153,24 @@ def test_published_figures_never_reach_a_median():
 
 def test_accuracies_are_compared_image_by_image_where_the_records_allow_it():
     """Images that are hard for both decide nothing: 3 points are less accurate for certain, which two independent accuracies leave open."""
-    wobble = [0.004 * (place % 5 - 2) for place in range(20)]
-    one, other = (
+    wobble = [0.004 * (index % 5 - 2) for index in range(20)]
+    first, other = (
         make_accuracy(value=value, low=value - 0.05, high=value + 0.05, without_parts=tuple(value + size * step for step in wobble))
         for value, size in ((0.60, 1.0), (0.63, 1.1))
     )
 
-    def judged(own, reference):
-        return compare_runs(make_run(accuracy=own), make_reference(accuracy=reference)).rows[-1].judgements["accuracy"]
+    def judged(value, reference):
+        return compare_runs(make_run(accuracy=value), make_reference(accuracy=reference)).rows[-1].judgements["accuracy"]
 
-    assert judged(one, other).outcome == "lower"
-    assert judged(one, msgspec.structs.replace(other, without_parts=())).outcome == "not settled"
+    assert judged(first, other).outcome == "lower"
+    assert judged(first, msgspec.structs.replace(other, without_parts=())).outcome == "not settled"
 
 
 def test_a_difference_of_accuracies_that_no_part_moves_is_not_judged_by_an_interval():
     """The same in every part: the same. All found against nothing found: the difference and why it has no interval, not a sure verdict."""
 
-    def table_row(own, reference):
-        accuracies = [make_accuracy(value=value, low=None, high=None, without_parts=(value,) * 20) for value in (own, reference)]
+    def table_row(value, reference):
+        accuracies = [make_accuracy(value=value, low=None, high=None, without_parts=(value,) * 20) for value in (value, reference)]
         return compare_runs(make_run(accuracy=accuracies[0]), make_reference(accuracy=accuracies[1])).rows[-1]
 
     same, apart = table_row(1.0, 1.0), table_row(1.0, 0.0)

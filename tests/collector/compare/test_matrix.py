@@ -17,40 +17,40 @@ DAY_NS = 86_400 * 10**9
 NOW_NS = STARTED_AT_NS + DAY_NS
 
 
-def made(*runs, figure="latency", across="device", now_ns=NOW_NS):
+def matrix_of(*runs, figure="latency", across="device", now_ns=NOW_NS):
     """Return the matrix of `runs`."""
     gathered = views.gather(StoreContents(runs))
     return matrix(gathered.summaries, figure, now_ns, across, refused=gathered.refused)
 
 
-def cell(found, column, model="tiny-detector"):
+def cell(of_runs, column, model="tiny-detector"):
     """Return the one cell of a model in a column."""
-    (one,) = [cell for (row, name), cell in found.cells.items() if name == column and row.model == model]
-    return one
+    (only,) = [cell for (row, name), cell in of_runs.cells.items() if name == column and row.model == model]
+    return only
 
 
 def test_a_cell_holds_the_best_sound_case():
     """A faster case that is suspect gives way to one to believe; the best of a row is marked."""
     suspect = record_conditions.Verdict(state="suspect", reasons=("drift: x",))
     runs = [make_run(threads=1, p50_ms=10.0), make_run(threads=4, p50_ms=5.0, verdict=suspect), make_reference()]
-    found = made(*runs)
-    assert (cell(found, "pi-1").figure.median, cell(found, "pi-1").is_best) == (10.0, False)
-    assert (cell(found, "server-1").figure.median, cell(found, "server-1").is_best) == (2.0, True)
+    result = matrix_of(*runs)
+    assert (cell(result, "pi-1").figure.median, cell(result, "pi-1").is_best) == (10.0, False)
+    assert (cell(result, "server-1").figure.median, cell(result, "server-1").is_best) == (2.0, True)
 
 
 def test_throughput_and_accuracy_are_best_where_they_are_highest():
     """The other way round than latency."""
     runs = [make_run(throughput_per_s=10.0, ap=0.58), make_reference(throughput_per_s=20.0, ap=0.6)]
-    assert cell(made(*runs, figure="throughput"), "server-1").is_best
-    assert cell(made(*runs, figure="accuracy"), "server-1").is_best
+    assert cell(matrix_of(*runs, figure="throughput"), "server-1").is_best
+    assert cell(matrix_of(*runs, figure="accuracy"), "server-1").is_best
 
 
 def test_classes_of_precision_are_rows_of_their_own():
     """An int8 file does not compete with fp32; bf16 and fp16 do."""
-    found = made(
-        *[make_run(precision=precision, sha256=f"{place:02x}" * 32) for place, precision in enumerate(("fp32", "int8", "fp16", "bf16"))]
+    result = matrix_of(
+        *[make_run(precision=precision, sha256=f"{index:02x}" * 32) for index, precision in enumerate(("fp32", "int8", "fp16", "bf16"))]
     )
-    assert [row.precision_class for row in found.rows] == ["8-bit integer", "full", "half"]
+    assert [row.precision_class for row in result.rows] == ["8-bit integer", "full", "half"]
 
 
 def test_language_models_have_figures_of_their_own():
@@ -60,21 +60,24 @@ def test_language_models_have_figures_of_their_own():
     runs = [make_run(generation=make_generation(), **language), make_reference(generation=slower, **language), make_run()]
     for figure, values, best in (("ttft", (100.0, 50.0), 1), ("tpot", (10.0, 10.0), 0), ("tokens", (100.0, 90.0), 0)):
         with table_row(figure):
-            found = made(*runs, figure=figure)
-            cells = [cell(found, device, "notes") for device in ("pi-1", "server-1")]
-            assert tuple(one.figure.median for one in cells) == values
+            result = matrix_of(*runs, figure=figure)
+            cells = [cell(result, device, "notes") for device in ("pi-1", "server-1")]
+            assert tuple(cell_of_device.figure.median for cell_of_device in cells) == values
             assert cells[best].is_best
-            assert cell(found, "pi-1").reason == "generates no text"
-            rows = views.matrix_rows(found)
+            assert cell(result, "pi-1").reason == "generates no text"
+            rows = views.matrix_rows(result)
             assert {row["unit"] for row in rows} == {"tokens/s" if figure == "tokens" else "ms"}
             assert any("scenes (" in row["row"] for row in rows)
 
 
 def test_quantisations_of_a_language_model_are_rows_of_their_own():
     """Two kinds of 4 bits are one class for other models only."""
-    runs = [make_run(precision=one, task="generation", generation=make_generation(), ap=None) for one in ("int4", "fp4")]
-    assert [row.precision_class for row in made(*runs).rows] == ["fp4", "int4"]
-    assert len(made(*[make_run(precision=one, sha256=f"{place:02x}" * 32) for place, one in enumerate(("int4", "fp4"))]).rows) == 1
+    runs = [make_run(precision=precision, task="generation", generation=make_generation(), ap=None) for precision in ("int4", "fp4")]
+    assert [row.precision_class for row in matrix_of(*runs).rows] == ["fp4", "int4"]
+    assert (
+        len(matrix_of(*[make_run(precision=precision, sha256=f"{index:02x}" * 32) for index, precision in enumerate(("int4", "fp4"))]).rows)
+        == 1
+    )
 
 
 def test_energies_of_different_scopes_are_never_best_of_one_another():
@@ -83,9 +86,9 @@ def test_energies_of_different_scopes_are_never_best_of_one_another():
         make_run(energy=make_energy(scope="soc-rails", gross_mj=1.0)),
         make_reference(energy=make_energy(scope="wall-ac", gross_mj=9.0)),
     ]
-    found = made(*runs, figure="energy")
-    assert not any(one.is_best for one in found.cells.values())
-    assert {str(one.energy) for one in found.cells.values()} == {"soc-rails", "wall-ac"}
+    result = matrix_of(*runs, figure="energy")
+    assert not any(measured.is_best for measured in result.cells.values())
+    assert {str(measured.energy) for measured in result.cells.values()} == {"soc-rails", "wall-ac"}
 
 
 def test_what_was_never_measured_is_stale_or_unusable_is_distinguished():
@@ -98,37 +101,37 @@ def test_what_was_never_measured_is_stale_or_unusable_is_distinguished():
         make_reference(started_at_ns=STARTED_AT_NS - 90 * DAY_NS),
         make_run("pi-4", precision="int8", ap=0.1),
     ]
-    found = made(*runs)
-    covered = coverage(found)
-    assert cell(found, "pi-1", "other").state == "never measured"
+    result = matrix_of(*runs)
+    covered = coverage(result)
+    assert cell(result, "pi-1", "other").state == "never measured"
     states = {(gap.column, gap.state) for gap in covered.gaps}
     assert {("pi-3", "unusable"), ("server-1", "stale"), ("pi-4", "below accuracy gate"), ("pi-2", "never measured")} <= states
     (unusable,) = [gap for gap in covered.gaps if gap.state == "unusable"]
     assert unusable.reason == "invalid: throttled: hot"
-    assert covered.cells == sum(covered.states.values()) == len(found.rows) * len(found.columns)
+    assert covered.cells == sum(covered.states.values()) == len(result.rows) * len(result.columns)
 
 
 def test_a_board_type_is_over_all_its_devices():
     """Three boards are three members, not nine runs; a case without energy says why."""
     runs = [make_run(f"pi-{device}", p50_ms=10.0 + device, **no_energy()) for device in range(3) for _ in range(3)]
-    one = cell(made(*runs, across="board"), "Raspberry Pi 5 Model B Rev 1.0")
-    assert one.devices == 3
-    assert one.figure.median == 11.0
-    assert one.figure.interval.level == "device"
-    assert one.figure.interval.members == 3
-    without = cell(made(*runs, figure="energy", across="board"), "Raspberry Pi 5 Model B Rev 1.0")
+    of_board = cell(matrix_of(*runs, across="board"), "Raspberry Pi 5 Model B Rev 1.0")
+    assert of_board.devices == 3
+    assert of_board.figure.median == 11.0
+    assert of_board.figure.interval.level == "device"
+    assert of_board.figure.interval.members == 3
+    without = cell(matrix_of(*runs, figure="energy", across="board"), "Raspberry Pi 5 Model B Rev 1.0")
     assert (without.state, without.reason) == ("no figure", "no power sensor here")
 
 
 def test_a_power_mode_is_a_column_of_its_own():
     """The same board in another mode is another machine."""
     runs = [make_run(environment=make_environment(power_mode=mode)) for mode in ("15W", "MAXN")]
-    assert made(*runs).columns == ("pi-1 (15W)", "pi-1 (MAXN)")
+    assert matrix_of(*runs).columns == ("pi-1 (15W)", "pi-1 (MAXN)")
 
 
 def test_rows_are_the_same_in_json_and_csv():
     """A cell is a row, whatever its state."""
-    rows = views.matrix_rows(made(make_run(), make_reference(), make_run("pi-2", model="other")))
+    rows = views.matrix_rows(matrix_of(make_run(), make_reference(), make_run("pi-2", model="other")))
     table = list(csv.DictReader(io.StringIO(views.to_csv(rows))))
     document = json.loads(json_document({"matrix": rows}))["matrix"]
     assert len(rows) == len(table) == len(document) == 6
@@ -143,48 +146,48 @@ def test_the_front_holds_what_nothing_beats_and_names_what_beats_the_rest():
         make_run(model="worse", p50_ms=25.0, ap=0.5),
         make_run(model="blind", ap=None),
     ]
-    (found,), absent = trade_offs(views.gather(StoreContents(runs)).summaries, "latency")
-    assert [(place.case.key.model, place.beaten_by.key.model if place.beaten_by else None) for place in found.places] == [
+    (trade_off,), absent = trade_offs(views.gather(StoreContents(runs)).summaries, "latency")
+    assert [(point.case.key.model, point.beaten_by.key.model if point.beaten_by else None) for point in trade_off.places] == [
         ("quick", None),
         ("good", None),
         ("worse", "good"),
     ]
-    assert [(one.case.key.model, one.reason) for one in absent] == [("blind", "no accuracy: no ground truth")]
+    assert [(case.case.key.model, case.reason) for case in absent] == [("blind", "no accuracy: no ground truth")]
 
 
 def test_energies_of_two_scopes_are_two_fronts():
     """In latency they are one."""
     runs = [make_run(), make_run("pi-2", energy=make_energy(scope="wall-ac"))]
     for cost, stages in (("latency", 1), ("energy", 2)):
-        found, _ = trade_offs(views.gather(StoreContents(runs)).summaries, cost)
-        assert len(found) == stages, cost
+        by_class, _ = trade_offs(views.gather(StoreContents(runs)).summaries, cost)
+        assert len(by_class) == stages, cost
 
 
 def test_a_ruined_file_has_no_place_on_the_front():
     """A model that lost most of its accuracy is not ranked, however fast it is."""
-    found, absent = trade_offs(
+    by_class, absent = trade_offs(
         views.gather(StoreContents([make_run(), make_run(precision="int8", p50_ms=1.0, ap=0.2)])).summaries, "latency"
     )
-    assert [place.case.key.precision for place in found[0].places] == ["fp32"]
+    assert [point.case.key.precision for point in by_class[0].places] == ["fp32"]
     assert "is not ranked" in absent[0].reason
 
 
 def test_the_gate_decides_the_same_for_the_most_precise_as_for_all():
     """Whatever the precision, the accuracy and the input size of 60 cases."""
     runs = []
-    for place in range(60):
-        sized = record_conditions.Tensor(name="x", shape=(1, 3, 32 * (1 + place % 2), 32), dtype="float32")
+    for number in range(60):
+        sized = record_conditions.Tensor(name="x", shape=(1, 3, 32 * (1 + number % 2), 32), dtype="float32")
         runs.append(
             make_run(
-                f"pi-{place}", precision=("fp32", "int8", "fp16")[place % 3], ap=(0.6, 0.55, 0.5, 0.2)[place % 4],
-                inputs=() if place % 7 == 0 else (sized,), model=("a", "b")[place % 5 == 0],
+                f"pi-{number}", precision=("fp32", "int8", "fp16")[number % 3], ap=(0.6, 0.55, 0.5, 0.2)[number % 4],
+                inputs=() if number % 7 == 0 else (sized,), model=("a", "b")[number % 5 == 0],
             )
         )  # fmt: skip
     summaries = views.gather(StoreContents(runs)).summaries
     of_model = most_precise(summaries)
     assert sum(len(cases) for cases in of_model.values()) < len(summaries) / 2
     for case in summaries:
-        by_all = not_ranked(case, [one for one in summaries if one.key.model == case.key.model])
+        by_all = not_ranked(case, [summary for summary in summaries if summary.key.model == case.key.model])
         assert (not_ranked(case, of_model[case.key.model]) is None) == (by_all is None)
     assert any(not_ranked(case, summaries) for case in summaries)
 
@@ -193,7 +196,7 @@ def test_devices_of_unknown_boards_have_no_column_in_common():
     """Nothing says that they are of one type, so no figure is over both."""
     unknown = make_environment(board=None)
     runs = [make_run(device="pc-1", environment=unknown), make_run(device="pc-2", p50_ms=90.0, environment=unknown)]
-    assert made(*runs, across="board").columns == ("pc-1, unknown board", "pc-2, unknown board")
+    assert matrix_of(*runs, across="board").columns == ("pc-1, unknown board", "pc-2, unknown board")
 
 
 def test_a_stored_energy_at_or_below_zero_is_neither_best_nor_on_a_front():
@@ -202,9 +205,9 @@ def test_a_stored_energy_at_or_below_zero_is_neither_best_nor_on_a_front():
         with table_row(gross_mj):
             impossible = make_energy(gross_mj=gross_mj, mean_power_w=gross_mj / 10_000, net_mj=None, net_state="not_resolvable")
             runs = [make_run(energy=impossible), make_run("pi-2", energy=make_energy(gross_mj=80.0))]
-            found = made(*runs, figure="energy")
-            assert [(one.figure.median, one.is_best) for one in found.cells.values() if one.figure] == [(80.0, False)]
+            result = matrix_of(*runs, figure="energy")
+            assert [(measured.figure.median, measured.is_best) for measured in result.cells.values() if measured.figure] == [(80.0, False)]
             fronts, absent = trade_offs(views.gather(StoreContents(runs)).summaries, "energy")
-            assert [place.case.key.device for front in fronts for place in front.places] == ["pi-2"]
-            assert [one.case.key.device for one in absent] == ["pi-1"]
+            assert [point.case.key.device for front in fronts for point in front.places] == ["pi-2"]
+            assert [case.case.key.device for case in absent] == ["pi-1"]
             assert "is no energy: a reversed clamp or shunt" in absent[0].reason

@@ -44,8 +44,8 @@ def sides_of(latency, accuracy):
     return [
         [
             run
-            for place, p50_ms in enumerate(p50s_ms)
-            for run in make_side(agent=str(start), runs=1, spread=0, factor=p50_ms / 12.0, start=start + place, accuracy=scored)
+            for index, p50_ms in enumerate(p50s_ms)
+            for run in make_side(agent=str(start), runs=1, spread=0, factor=p50_ms / 12.0, start=start + index, accuracy=scored)
         ]
         for p50s_ms, scored, start in values
     ]
@@ -66,7 +66,7 @@ def reviewed(tmp_path, sides, *options):
 def compared(tmp_path, sides, *options):
     """Return what `edgemeter compare --reference` prints of the same figures, of a device against another."""
     of_reference = {"device": "server-1", "role": "reference"}
-    runs = [*(msgspec.structs.replace(one, **of_reference) for one in sides[0]), *sides[1]]
+    runs = [*(msgspec.structs.replace(run_of_side, **of_reference) for run_of_side in sides[0]), *sides[1]]
     return run(tmp_path, "--reference", "reference", "--store", tmp_path / "both.json", *options, both=runs).stdout
 
 
@@ -139,6 +139,6 @@ def test_a_loss_without_bounds_is_not_judged_and_keeps_the_gate_closed(tmp_path)
     words = "not judged: no bounds recorded, AP 0.593 against 0.600, -0.007; in doubt a gate stays closed"
     for form in ("table", "markdown"):
         with table_row(form):
-            done = run(tmp_path, *paths, "--fail-on", "ap:0.5", "--format", form, a=before, b=after)
-            assert (done.exit_code, words in done.stdout) == (1, True)
-    assert "**1 limit not judged, and in doubt a gate stays closed**" in done.stdout
+            result = run(tmp_path, *paths, "--fail-on", "ap:0.5", "--format", form, a=before, b=after)
+            assert (result.exit_code, words in result.stdout) == (1, True)
+    assert "**1 limit not judged, and in doubt a gate stays closed**" in result.stdout

@@ -48,8 +48,8 @@ def make_server(**changes):
 
 def analysed(edge=None, server=None, rate=None, networks=NETWORKS):
     """Return the analysis and its one part."""
-    found = analyse(edge or make_edge(), [server or make_server()], ASSUMED, AnalysisSetting(rate, 100_000, networks))
-    return found, found.parts[0]
+    analysis = analyse(edge or make_edge(), [server or make_server()], ASSUMED, AnalysisSetting(rate, 100_000, networks))
+    return analysis, analysis.parts[0]
 
 
 def winners(cells, network):
@@ -110,8 +110,8 @@ def test_net_of_idle_a_board_may_win_where_it_loses_gross():
 
 def test_break_evens_state_where_the_sides_are_equal():
     """In words that never promise more than the bands hold."""
-    found, part = analysed(rate=1.0)
-    low, high = datacenter_document.break_even_lines(part, found.edge)
+    analysis, part = analysed(rate=1.0)
+    low, high = datacenter_document.break_even_lines(part, analysis.edge)
     assert low.startswith("fixed-marginal: the datacenter wins from a utilisation of 2.")
     assert "mobile-gsma: the edge wins at any utilisation" in high
     assert "bytes a request" in low
@@ -120,31 +120,33 @@ def test_break_evens_state_where_the_sides_are_equal():
 def test_a_board_too_slow_for_the_break_even_rate_never_wins():
     """What it would have to serve is more than it can."""
     edge = make_edge(idle_w=exactly(30.0), net_mj=exactly(300.0), saturated_mj=exactly(1050.0), rate_per_s=exactly(40.0))
-    found, part = analysed(edge=edge, networks=("fixed-marginal",))
+    analysis, part = analysed(edge=edge, networks=("fixed-marginal",))
     server = make_server(idle_w=exactly(10.0), max_w=exactly(900.0))
-    found, part = analysed(edge=edge, server=server, networks=("fixed-marginal",))
-    assert "the datacenter wins at every rate the edge can reach (40.0 per s)" in datacenter_document.break_even_lines(part, found.edge)[0]
+    analysis, part = analysed(edge=edge, server=server, networks=("fixed-marginal",))
+    assert (
+        "the datacenter wins at every rate the edge can reach (40.0 per s)" in datacenter_document.break_even_lines(part, analysis.edge)[0]
+    )
 
 
 def test_without_idle_power_there_is_no_rate_and_no_net():
     """The gross energy at full speed is all there is, and that is noted."""
     edge = make_edge(idle_w=None, net_mj=None, why_no_idle="idle power was not measured")
-    found, part = analysed(edge=edge)
+    analysis, part = analysed(edge=edge)
     assert part.net == ()
     assert part.break_evens[0].rate_per_s is None
-    assert any("idle power was not measured" in line for line in datacenter_document.cautions(found))
+    assert any("idle power was not measured" in line for line in datacenter_document.cautions(analysis))
 
 
 def test_what_was_not_measured_is_marked():
     """A stated server makes a stated result."""
-    found, _ = analysed(server=make_server(provenance="stated"))
-    assert datacenter_document.cautions(found) == ["server: stated, not measured; the same holds for every figure derived from it"]
+    analysis, _ = analysed(server=make_server(provenance="stated"))
+    assert datacenter_document.cautions(analysis) == ["server: stated, not measured; the same holds for every figure derived from it"]
 
 
 def test_the_document_is_json_with_every_band_and_constant():
     """An infinite break-even is null."""
-    found, _ = analysed()
-    printed = json.loads(json.dumps(document(found, ASSUMED, 100_000, "DE", ("a note",)), allow_nan=False))
+    analysis, _ = analysed()
+    printed = json.loads(json.dumps(document(analysis, ASSUMED, 100_000, "DE", ("a note",)), allow_nan=False))
     part = printed["against"][0]
     assert part["break_even"][0]["utilisation_ratio"]["high"] is None
     assert [row["utilisation_ratio"] for row in part["gross_by_utilisation"]] == [0.05, 0.1, 0.2, 0.4, 0.8]

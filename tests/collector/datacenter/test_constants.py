@@ -9,31 +9,31 @@ from tests.fixtures.rows import table_row
 def test_every_constant_that_ships_has_a_source_and_a_year():
     """Down to the last network."""
 
-    def entries(found):
-        if isinstance(found, dict):
-            if "source" in found:
-                yield found
+    def entries(content):
+        if isinstance(content, dict):
+            if "source" in content:
+                yield content
             else:
-                for one in found.values():
-                    yield from entries(one)
+                for value in content.values():
+                    yield from entries(value)
 
-    every = list(entries({k: v for k, v in msgspec.to_builtins(constants.read_constants()).items() if v is not None}))
-    assert len(every) > 20
-    assert all(entry["source"] and 2000 < entry["year"] < 2100 for entry in every)
+    all_entries = list(entries({k: v for k, v in msgspec.to_builtins(constants.read_constants()).items() if v is not None}))
+    assert len(all_entries) > 20
+    assert all(entry["source"] and 2000 < entry["year"] < 2100 for entry in all_entries)
 
 
 def test_a_user_overrides_one_entry_and_adds_another(tmp_path):
     """The rest stays as it ships."""
-    own = tmp_path / "own.toml"
-    own.write_text(
+    path = tmp_path / "own.toml"
+    path.write_text(
         '[pue]\nlow = 1.05\nhigh = 1.2\nsource = "our hall"\nyear = 2026\n'
         '[network.ours]\nkind = "average"\naccess = "fixed"\nkwh_per_gb = 0.01\nsource = "our provider"\nyear = 2026\n'
         '[tariff.edge]\nper_kwh = 0.3\ncurrency = "EUR"\nsource = "our bill"\nyear = 2026\n'
     )
-    shipped, found = constants.read_constants(), constants.read_constants(own)
-    assert (found.pue.low, found.network["ours"].kwh_per_gb, found.tariff.edge.per_kwh) == (1.05, 0.01, 0.3)
-    assert found.tariff.datacenter == shipped.tariff.datacenter
-    assert {*shipped.network, "ours"} == set(found.network)
+    shipped, read = constants.read_constants(), constants.read_constants(path)
+    assert (read.pue.low, read.network["ours"].kwh_per_gb, read.tariff.edge.per_kwh) == (1.05, 0.01, 0.3)
+    assert read.tariff.datacenter == shipped.tariff.datacenter
+    assert {*shipped.network, "ours"} == set(read.network)
 
 
 def test_a_wrong_override_is_refused_and_named(tmp_path):
@@ -55,11 +55,11 @@ def test_a_wrong_override_is_refused_and_named(tmp_path):
         ("[pue", "are not valid TOML"),
     ):
         with table_row(text):
-            own = tmp_path / "own.toml"
-            own.write_text(text)
-            with pytest.raises(ConfigError, match=r"own\.toml'") as caught:
-                constants.read_constants(own)
-            assert message in str(caught.value)
+            path = tmp_path / "own.toml"
+            path.write_text(text)
+            with pytest.raises(ConfigError, match=r"own\.toml'") as error:
+                constants.read_constants(path)
+            assert message in str(error.value)
 
 
 def test_a_file_that_is_not_there_is_named(tmp_path):

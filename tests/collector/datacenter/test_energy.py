@@ -1,7 +1,7 @@
 import math
 
-import numpy as np
 import msgspec
+import numpy as np
 import pytest
 
 from edgemeter.collector.datacenter import constants, formulas
@@ -49,40 +49,40 @@ def test_an_edge_device_that_is_asked_less_costs_more():
 def test_at_the_break_even_utilisation_both_sides_cost_the_same():
     """The formula put back into the energies, for the best values and at both ends of the band."""
     network_mj, edge_mj = 40.0, 900.0
-    found = formulas.break_even_utilisation(
+    band = formulas.break_even_utilisation(
         exactly(edge_mj), exactly(network_mj), Band(1.1, 1.3, 1.6), exactly(1400.0), exactly(5019.0), exactly(10802.0)
     )
-    for share, pue in ((found.low, 1.1), (found.value, 1.3), (found.high, 1.6)):
-        there = formulas.datacenter_mj(pue, 1400.0, 5019.0, 10802.0, share)
-        assert there + network_mj == pytest.approx(edge_mj)
+    for share, pue in ((band.low, 1.1), (band.value, 1.3), (band.high, 1.6)):
+        server_mj = formulas.datacenter_mj(pue, 1400.0, 5019.0, 10802.0, share)
+        assert server_mj + network_mj == pytest.approx(edge_mj)
 
 
 def test_an_edge_below_the_servers_own_work_wins_at_any_utilisation():
     """There is no break-even, and that is infinite and not negative."""
-    found = formulas.break_even_utilisation(*map(exactly, (100.0, 40.0, 1.54, 1400.0, 5019.0, 10802.0)))
-    assert math.isinf(found.value)
+    band = formulas.break_even_utilisation(*map(exactly, (100.0, 40.0, 1.54, 1400.0, 5019.0, 10802.0)))
+    assert math.isinf(band.value)
 
 
 def test_at_the_break_even_rate_both_sides_cost_the_same():
     """And where the network is dearer than the edge's own work the rate exists; where it is cheaper it does not."""
-    found = formulas.break_even_rate_per_s(exactly(3.0), exactly(75.0), exactly(500.0))
-    assert formulas.edge_mj(3.0, 75.0, found.value) == pytest.approx(500.0)
+    band = formulas.break_even_rate_per_s(exactly(3.0), exactly(75.0), exactly(500.0))
+    assert formulas.edge_mj(3.0, 75.0, band.value) == pytest.approx(500.0)
     assert math.isinf(formulas.break_even_rate_per_s(exactly(3.0), exactly(75.0), exactly(60.0)).value)
 
 
 def test_at_the_break_even_bytes_both_sides_cost_the_same():
     """A cheaper edge needs none."""
     network = constants.read_constants().network["fixed-traficom"]
-    found = formulas.break_even_sent_bytes(exactly(900.0), exactly(300.0), exactly(formulas.mj_per_byte(network)))
-    assert 300.0 + formulas.network_mj(network, found.value) == pytest.approx(900.0)
+    band = formulas.break_even_sent_bytes(exactly(900.0), exactly(300.0), exactly(formulas.mj_per_byte(network)))
+    assert 300.0 + formulas.network_mj(network, band.value) == pytest.approx(900.0)
     assert formulas.break_even_sent_bytes(exactly(200.0), exactly(300.0), exactly(1.0)).high == 0.0
 
 
 def test_the_break_even_pue_is_where_both_cost_the_same():
     """Below 1 there is none: the edge wins at every PUE."""
     it_mj = formulas.datacenter_mj(1.0, 1400.0, 5019.0, 10802.0, 0.2)
-    found = formulas.break_even_pue(1500.0, 40.0, it_mj)
-    assert found * it_mj + 40.0 == pytest.approx(1500.0)
+    pue = formulas.break_even_pue(1500.0, 40.0, it_mj)
+    assert pue * it_mj + 40.0 == pytest.approx(1500.0)
     assert formulas.break_even_pue(10.0, 40.0, it_mj) is None
 
 
@@ -96,11 +96,11 @@ def test_bands_hold_every_mixture_within_them():
         Band(4900, 5019, 5100),
         Band(10000, 10802, 11000),
     )
-    found = formulas.break_even_utilisation(*inputs)
+    band = formulas.break_even_utilisation(*inputs)
     source = np.random.default_rng(3)
     for _ in range(2000):
-        drawn = [exactly(float(source.uniform(one.low, one.high))) for one in inputs]
-        assert found.low <= formulas.break_even_utilisation(*drawn).value <= found.high
+        sampled = [exactly(float(source.uniform(entry.low, entry.high))) for entry in inputs]
+        assert band.low <= formulas.break_even_utilisation(*sampled).value <= band.high
 
 
 def test_a_band_through_a_falling_formula_keeps_its_order():
@@ -111,19 +111,19 @@ def test_a_band_through_a_falling_formula_keeps_its_order():
 def test_a_million_inferences_cost_what_their_energy_and_hardware_do():
     """A million of 3.6 J are one kWh; 95 EUR over five years at two a second."""
     assumed = constants.read_constants()
-    found = formulas.million("edge", exactly(3600.0), 2.0, assumed, "DE")
-    assert found.electricity.value == pytest.approx(0.2872)
-    assert found.carbon_g.value == pytest.approx(342.0)
-    assert found.hardware is None
+    cost = formulas.million("edge", exactly(3600.0), 2.0, assumed, "DE")
+    assert cost.electricity.value == pytest.approx(0.2872)
+    assert cost.carbon_g.value == pytest.approx(342.0)
+    assert cost.hardware is None
     priced = Hardware(price=95.0, life_years=5.0, source="x", year=2026)
     assumed = msgspec.structs.replace(assumed, hardware=constants.Prices(edge=priced))
-    found = formulas.million("edge", exactly(3600.0), 2.0, assumed, "DE")
-    assert found.hardware == pytest.approx(1e6 * 95 / (5 * 365.25 * 86400 * 2))
+    cost = formulas.million("edge", exactly(3600.0), 2.0, assumed, "DE")
+    assert cost.hardware == pytest.approx(1e6 * 95 / (5 * 365.25 * 86400 * 2))
 
 
 def test_a_response_is_upload_round_trip_queue_and_service():
     """100 kB at 20 Mbit/s are 40 ms; half busy, a queue of 5 ms services is 2.5 ms long."""
     link = Link(uplink_mbit_per_s=20.0, rtt_ms=(10.0, 30.0), source="x", year=2026)
-    found = formulas.response_ms(link, 100_000, 8.0, 200.0, 0.5)
-    assert (found.low, found.value, found.high) == (pytest.approx(60.5), pytest.approx(70.5), pytest.approx(80.5))
+    band = formulas.response_ms(link, 100_000, 8.0, 200.0, 0.5)
+    assert (band.low, band.value, band.high) == (pytest.approx(60.5), pytest.approx(70.5), pytest.approx(80.5))
     assert math.isinf(formulas.response_ms(link, 100_000, 8.0, 200.0, 1.0).value)

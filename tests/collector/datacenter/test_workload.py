@@ -66,25 +66,25 @@ def server_runs(precision="q4_0", **changes):
 def run(tmp_path):
     """Return a function that runs the command on runs; `own` are constants."""
 
-    def command(runs, *arguments, own=""):
+    def command(runs, *arguments, constants=""):
         (tmp_path / "runs.json").write_bytes(document(*runs))
-        (tmp_path / "own.toml").write_text(own)
-        given = ["--store", str(tmp_path / "runs.json"), "--constants", str(tmp_path / "own.toml"), *arguments]
-        return CliRunner().invoke(datacenter, given, catch_exceptions=False).stdout
+        (tmp_path / "own.toml").write_text(constants)
+        options = ["--store", str(tmp_path / "runs.json"), "--constants", str(tmp_path / "own.toml"), *arguments]
+        return CliRunner().invoke(datacenter, options, catch_exceptions=False).stdout
 
     return command
 
 
 def test_joules_per_output_token_are_those_of_the_whole_request_by_its_output_tokens(run):
     """By hand: 22,000 mJ by 11 tokens; the server at 80% and a PUE of 1.1 to 1.6; the uncertainty of the meter is in the band."""
-    found = json.loads(run([*edge_runs(), *server_runs()], "--json"))
-    edge = found["edge_request_gross_mj_per_output_token"]
+    printed = json.loads(run([*edge_runs(), *server_runs()], "--json"))
+    edge = printed["edge_request_gross_mj_per_output_token"]
     assert edge["value"] == pytest.approx(2000.0)
-    assert edge["high"] == pytest.approx(found["edge_gross_mj"]["high"] / 11)
+    assert edge["high"] == pytest.approx(printed["edge_gross_mj"]["high"] / 11)
     assert edge["high"] > 2000 + 220 / 11
-    assert found["edge_request_net_mj_per_output_token"]["value"] == pytest.approx(1000.0)
-    assert found["per_output_token_definition"].startswith("energy of a whole request, prefill included, divided by its output tokens")
-    (part,) = found["against"]
+    assert printed["edge_request_net_mj_per_output_token"]["value"] == pytest.approx(1000.0)
+    assert printed["per_output_token_definition"].startswith("energy of a whole request, prefill included, divided by its output tokens")
+    (part,) = printed["against"]
     at_80 = part["gross_by_utilisation"][-1]
     it_mj = (300 + 100 * 0.8) / (0.8 * 4) * 1000
     assert at_80["request_gross_mj_per_output_token"]["low"] < 1.1 * it_mj / 11 < 1.6 * it_mj / 11
@@ -96,14 +96,14 @@ def test_joules_per_output_token_are_those_of_the_whole_request_by_its_output_to
 
 def test_the_terminal_names_tokens_and_requests(run):
     """What a request is, the energy by its output tokens, and what batching would change."""
-    shown = " ".join(run([*edge_runs(), *server_runs()]).split())
-    assert "a request is 512 prompt + 11 output tokens, q4_0" in shown
-    assert "by its output tokens, prefill included: gross 2,000 mJ" in shown
-    assert "Against single stream notes q4_0 on onnx, server-1 with 1 request at once: the edge wins in all 40 parts" in shown
-    assert "a server that batches requests takes less energy for each" in shown
-    assert "answered over HTTP, which its energy contains" in shown
-    assert "2,092 bytes a request" in shown
-    assert "per inference" not in shown
+    text = " ".join(run([*edge_runs(), *server_runs()]).split())
+    assert "a request is 512 prompt + 11 output tokens, q4_0" in text
+    assert "by its output tokens, prefill included: gross 2,000 mJ" in text
+    assert "Against single stream notes q4_0 on onnx, server-1 with 1 request at once: the edge wins in all 40 parts" in text
+    assert "a server that batches requests takes less energy for each" in text
+    assert "answered over HTTP, which its energy contains" in text
+    assert "2,092 bytes a request" in text
+    assert "per inference" not in text
 
 
 def test_the_bytes_of_a_request_are_those_of_its_text(run):
@@ -120,8 +120,8 @@ def test_neither_lengths_nor_quantisations_are_mixed_to_find_the_lowest_energy(r
         run([*edge_runs(), *short, *server_runs()])
     with pytest.raises(ConfigError, match="several quantisations, choose one with --precision: q4_0, q8_0"):
         run([*edge_runs(), *edge_runs("q8_0"), *server_runs()])
-    chosen = json.loads(run([*edge_runs(), *short, *server_runs()], "--json", "--prompt-tokens", "512"))
-    assert chosen["edge"]["tokens"]["prompt_tokens"] == 512
+    printed = json.loads(run([*edge_runs(), *short, *server_runs()], "--json", "--prompt-tokens", "512"))
+    assert printed["edge"]["tokens"]["prompt_tokens"] == 512
     with pytest.raises(ConfigError, match=r"the numbers of tokens; available: .*; lengths: 16\+8, 512\+11"):
         run([*edge_runs(), *short, *server_runs()], "--prompt-tokens", "99")
 
@@ -148,13 +148,13 @@ def test_an_unknown_quantisation_equals_nothing(run):
 
 def test_a_batching_server_is_stated_with_its_requests(run):
     """Its concurrency stands in the document; without its tokens, or with others, it is refused."""
-    found = json.loads(run(edge_runs(), "--json", own=STATED))
-    server = found["against"][0]["server"]
+    printed = json.loads(run(edge_runs(), "--json", own=STATED))
+    server = printed["against"][0]["server"]
     assert (server["tokens"]["concurrency"], server["tokens"]["counts"], server["provenance"]) == (32, "stated", "stated")
-    assert found["against"][0]["gross_by_utilisation"][-1]["request_gross_mj_per_output_token"]["low"] == pytest.approx(
+    assert printed["against"][0]["gross_by_utilisation"][-1]["request_gross_mj_per_output_token"]["low"] == pytest.approx(
         1.1 * (300 + 600 * 0.8) / (0.8 * 20) * 1000 / 11
     )
-    assert any("stated, not measured" in note for note in found["notes"])
+    assert any("stated, not measured" in note for note in printed["notes"])
     with pytest.raises(ConfigError, match="has no tokens, and the other side is a language model"):
         run(edge_runs(), own=STATED.replace(TOKENS, ""))
     with pytest.raises(ConfigError, match="do not do the same work: output tokens 11, there 128"):
@@ -165,17 +165,17 @@ def test_a_batching_server_is_stated_with_its_requests(run):
 
 def test_estimated_tokens_stay_an_estimate(run):
     """Tokens counted from chunks of text are marked as such."""
-    found = json.loads(run([*edge_runs(counts="estimated"), *server_runs()], "--json"))
-    assert found["edge"]["tokens"]["counts"] == "estimated"
-    assert any("estimated from chunks of text: so is its energy per output token" in note for note in found["notes"])
+    printed = json.loads(run([*edge_runs(counts="estimated"), *server_runs()], "--json"))
+    assert printed["edge"]["tokens"]["counts"] == "estimated"
+    assert any("estimated from chunks of text: so is its energy per output token" in note for note in printed["notes"])
 
 
 def test_a_model_that_generates_nothing_has_no_tokens(run):
     """The fields are null, and an option for tokens finds nothing."""
     runs = [make_run(energy=make_energy()), make_reference(energy=make_energy())]
-    found = json.loads(run(runs, "--json"))
-    assert found["edge_request_gross_mj_per_output_token"] is None
-    assert found["per_output_token_definition"] is None
+    printed = json.loads(run(runs, "--json"))
+    assert printed["edge_request_gross_mj_per_output_token"] is None
+    assert printed["per_output_token_definition"] is None
     with pytest.raises(ConfigError, match="no device case matches"):
         run(runs, "--output-tokens", "8")
 
@@ -187,9 +187,9 @@ def test_records_of_real_runs_are_compared(run, tmp_path):
     provenance = {**record.provenance, "energy": record.provenance["latency"]}
     edge = msgspec.structs.replace(record, energy=energy, energy_reason=None, provenance=provenance)
     server = msgspec.structs.replace(edge, id="00000000-0000-4000-8000-000000000001", device="rack", role="reference")
-    found = json.loads(run([edge, server], "--json"))
-    assert found["edge"]["tokens"]["output_tokens"] == 8
-    assert found["edge_request_gross_mj_per_output_token"]["value"] == pytest.approx(10.0)
+    printed = json.loads(run([edge, server], "--json"))
+    assert printed["edge"]["tokens"]["output_tokens"] == 8
+    assert printed["edge_request_gross_mj_per_output_token"]["value"] == pytest.approx(10.0)
 
 
 def test_what_is_not_known_of_a_stated_side_is_no_difference():
@@ -206,10 +206,10 @@ def test_a_stated_edge_is_compared_with_the_server_that_did_its_work(run):
         .replace("concurrency = 32", "concurrency = 1")
     )
     short = server_runs(prompt_tokens=16, output_tokens=8)
-    short = [msgspec.structs.replace(one, dataset=msgspec.structs.replace(one.dataset, sha256=SHA_DATA)) for one in short]
-    found = json.loads(run([*server_runs(), *short], "--json", own=edge))
-    assert found["against"][0]["server"]["tokens"]["prompt_tokens"] == 512
-    assert any("does other work: prompt tokens 512, there 16; output tokens 11, there 8" in note for note in found["notes"])
+    short = [msgspec.structs.replace(shorter, dataset=msgspec.structs.replace(shorter.dataset, sha256=SHA_DATA)) for shorter in short]
+    printed = json.loads(run([*server_runs(), *short], "--json", own=edge))
+    assert printed["against"][0]["server"]["tokens"]["prompt_tokens"] == 512
+    assert any("does other work: prompt tokens 512, there 16; output tokens 11, there 8" in note for note in printed["notes"])
     both = json.loads(run([make_run()], "--json", own=f"{edge}{STATED}"))
     assert both["edge_request_gross_mj_per_output_token"]["value"] == pytest.approx((300 / 20 * 1000 + 500) / 11)
 

@@ -82,7 +82,7 @@ def drained(path, sink, extent="all"):
 
 
 @pytest.fixture
-def filled(place, tmp_path, sink_of):
+def filled(influx_place, tmp_path, sink_of):
     """Return a place with runs of a small fleet of every verdict, a firmware change and a confirmed step in it, by our drain."""
     path = tmp_path / "ledger.sqlite"
     made = list(fleet_records(Fleet(devices=3, days=2, cases=4)))
@@ -96,12 +96,12 @@ def filled(place, tmp_path, sink_of):
         reported = (DeviceState(state="online", session=1), make_health())
         presence = [PresenceChange("lab", "board-0001", one, time.time_ns()) for one in reported]
         ledger.commit([Arrival(one, record.encode(one), "t", 7) for one in made], (), presence)
-    drained(path, sink_of(place.config()))
+    drained(path, sink_of(influx_place.config()))
     found = changes_of(made)
     assert found
     step = f'change,device=board-0002,fleet=lab,kind=step text="gross energy +5%" {made[-1].started_at_ns}'
-    sink_of(place.config()).write([*map(change_point_line, found), step])
-    return place
+    sink_of(influx_place.config()).write([*map(change_point_line, found), step])
+    return influx_place
 
 
 @pytest.mark.parametrize("path", DASHBOARDS, ids=lambda path: path.stem)
@@ -161,13 +161,13 @@ COUNTS = {"Devices with results", "Runs", "Suspect runs", "Invalid runs", "Runs 
 
 
 @pytest.mark.parametrize("extent", ["all", "figures"])
-def test_no_panel_blends_two_cases_or_two_kinds_of_energy(place, sink_of, tmp_path, extent):
+def test_no_panel_blends_two_cases_or_two_kinds_of_energy(influx_place, sink_of, tmp_path, extent):
     """Backends cuda and cpu, batch 1 and 8, wall and board, measured and replayed: each panel has each run's own figure, and no other."""
     runs = twins()
     path = tmp_path / "ledger.sqlite"
     with SqliteLedger(path) as ledger:
         ledger.commit([Arrival(one, record.encode(one), "t", 7) for one in runs.values()])
-    drained(path, sink_of(place.config()), extent)
+    drained(path, sink_of(influx_place.config()), extent)
     measured = {run.latency.p50_ms for run in runs.values()}
     looked_at = set()
     for dashboard_path in DASHBOARDS:
@@ -176,7 +176,7 @@ def test_no_panel_blends_two_cases_or_two_kinds_of_energy(place, sink_of, tmp_pa
                 if 'FROM "run"' not in target["query"] or panel["title"] in COUNTS:
                     continue
                 # One step of time for all of them, as on a wide view.
-                rows = place.query(asked(target["query"].replace("$__interval", "1d")))
+                rows = influx_place.query(asked(target["query"].replace("$__interval", "1d")))
                 if not rows and extent == "figures":
                     continue
                 figures = [
@@ -194,20 +194,20 @@ def test_no_panel_blends_two_cases_or_two_kinds_of_energy(place, sink_of, tmp_pa
     assert len(looked_at) > (15 if extent == "all" else 10)
 
 
-def test_presence_health_and_lag_are_written(place, sink_of, tmp_path):
+def test_presence_health_and_lag_are_written(influx_place, sink_of, tmp_path):
     """The state, what the device reports of itself and why it needs attention, and how far the drain is; the types stay."""
     path = tmp_path / "ledger.sqlite"
     with SqliteLedger(path) as ledger:
         ledger.commit([], (), [PresenceChange("lab", "pi-1", one, 5) for one in (DeviceState(state="lost", session=9), make_health())])
         name = ledger.identity()
-    for sink in (sink_of(place.config()), sink_of(place.config())):
+    for sink in (sink_of(influx_place.config()), sink_of(influx_place.config())):
         drained(path, sink)
-    newest = place.query('SELECT * FROM "device" ORDER BY time DESC LIMIT 1')[0]
+    newest = influx_place.query('SELECT * FROM "device" ORDER BY time DESC LIMIT 1')[0]
     assert {key: newest[key] for key in ("device", "fleet", "state", "is_online", "changed_ns", "session", "waiting_records")} == {
         "device": "pi-1", "fleet": "lab", "state": "lost", "is_online": False, "changed_ns": 5, "session": 9, "waiting_records": 3,
     }  # fmt: skip
     assert (newest["temperature_max_c"], newest["issues"], newest["attention"]) == (51.5, 1, "only 1% of its disk is free")
-    (lag,) = place.query('SELECT last(*) FROM "collector" GROUP BY "collector"')
+    (lag,) = influx_place.query('SELECT last(*) FROM "collector" GROUP BY "collector"')
     assert (lag["last_lag_rows"], lag["last_lag_s"], lag["last_rejected_records"]) == (0, 0.0, 0)
     assert lag["collector"] == name
 
@@ -234,7 +234,7 @@ def test_a_device_that_stopped_is_below_the_threshold_of_its_rule(filled):
     assert min(today.values()) >= 0.5
 
 
-def test_a_confirmed_step_is_within_the_period_of_its_rule(place, tmp_path, sink_of):
+def test_a_confirmed_step_is_within_the_period_of_its_rule(influx_place, tmp_path, sink_of):
     """It is confirmed two weeks after its first day, where it lies: what the product writes then is what the rule counts."""
     path, today = tmp_path / "ledger.sqlite", time.time_ns() // DAY_NS
     runs = [
@@ -243,10 +243,10 @@ def test_a_confirmed_step_is_within_the_period_of_its_rule(place, tmp_path, sink
     ]
     with SqliteLedger(path) as ledger:
         ledger.commit([Arrival(run, record.encode(run), "t", run.started_at_ns) for run in runs])
-    sink_of(place.config()).write([change_point_line(change) for change in noted_changes(path, LedgerHistory(path))])
+    sink_of(influx_place.config()).write([change_point_line(change) for change in noted_changes(path, LedgerHistory(path))])
     (rule,) = (one for one in alert_rules() if one["uid"] == "edgemeter-new-step")
     period = f"time >= now() - {rule['data'][0]['relativeTimeRange']['from']}s AND time <= now()"
-    (row,) = place.query(rule["data"][0]["model"]["query"].replace("$timeFilter", period))
+    (row,) = influx_place.query(rule["data"][0]["model"]["query"].replace("$timeFilter", period))
     assert row["device"] == "pi-1"
     assert row["count"] > rule["data"][-1]["model"]["conditions"][0]["evaluator"]["params"][0]
 
@@ -308,8 +308,12 @@ def test_the_provisioning_names_what_ships():
     assert any(mount.startswith("./grafana/alerts.yaml:/etc/grafana/provisioning/alerting/") for mount in mounts)
 
 
-def _cells(place):
-    return [(x, y) for x in range(place["x"], place["x"] + place["w"]) for y in range(place["y"], place["y"] + place["h"])]
+def _cells(influx_place):
+    return [
+        (x, y)
+        for x in range(influx_place["x"], influx_place["x"] + influx_place["w"])
+        for y in range(influx_place["y"], influx_place["y"] + influx_place["h"])
+    ]
 
 
 def test_nothing_of_another_machine_is_in_the_files():

@@ -43,7 +43,7 @@ def test_the_index_gives_the_same_figures_as_the_records(ledger):
     """Every figure of every point, and every finding."""
     indexed = LedgerHistory(ledger)
     with SqliteLedger(ledger, "read") as opened:
-        direct = RunHistory([held.record for held in opened.records()])
+        direct = RunHistory([entry.record for entry in opened.records()])
     assert list(indexed.series()) == list(direct.series())
     (key,) = indexed.series()
     points = [[run._replace(received_ns=0, fingerprint=0) for run, _ in history.points(key)] for history in (indexed, direct)]
@@ -71,13 +71,13 @@ def test_columns_hold_the_figures_of_the_points(fleet):
     history, names = LedgerHistory(fleet), names_of(KNOWN.values())
     keys = list(history.series())
     assert len(keys) > 3
-    for some in (keys, keys[::-1], keys[1:2], []):
-        found, expected = history.columns(some, names), columns_of([history.points(key) for key in some], names)
+    for selected in (keys, keys[::-1], keys[1:2], []):
+        read, expected = history.columns(selected, names), columns_of([history.points(key) for key in selected], names)
         for name in ("edges", "day", "is_valid"):
-            np.testing.assert_array_equal(getattr(found, name), getattr(expected, name))
-        assert [found.facts[place] for place in found.common] == [expected.facts[place] for place in expected.common]
+            np.testing.assert_array_equal(getattr(read, name), getattr(expected, name))
+        assert [read.facts[number] for number in read.common] == [expected.facts[number] for number in expected.common]
         for name in names:
-            np.testing.assert_array_equal(found.figures[name], expected.figures[name])
+            np.testing.assert_array_equal(read.figures[name], expected.figures[name])
     history.close()
 
 
@@ -88,11 +88,13 @@ def test_the_days_of_many_series_are_those_of_each_alone(fleet):
     for name, metric in KNOWN.items():
         with table_row(name):
             together = days_of_series(metric, history.columns(keys, names_of([metric])))
-            for key, found in zip(keys, together, strict=True):
+            for key, days in zip(keys, together, strict=True):
                 for field, expected in dataclasses.asdict(days_of(metric, history.points(key))).items():
-                    own = getattr(found, field)
+                    value = getattr(days, field)
                     assert (
-                        own == expected if isinstance(expected, tuple) else np.array_equal(own, expected, isinstance(expected, np.ndarray))
+                        value == expected
+                        if isinstance(expected, tuple)
+                        else np.array_equal(value, expected, isinstance(expected, np.ndarray))
                     ), field
             assert sum(len(days.day) for days in together) >= (0 if name in {"ttft", "tpot", "error", "energy-net"} else 100)
     history.close()
@@ -104,11 +106,11 @@ def test_what_came_since_is_taken_in(ledger):
     (before,) = watch.trends_of(first, (), ["energy"])
     first.close()
     keep(ledger, make_days([None] * 60 + noisy(108, 5, seed=9), seq=60))
-    told = []
-    second = LedgerHistory(ledger, progress=lambda _, row, last: told.append((row, last)))
+    reported = []
+    second = LedgerHistory(ledger, progress=lambda _, row, last: reported.append((row, last)))
     (after,) = watch.trends_of(second, (), ["energy"])
     assert (before.points, after.points) == (60, 65)
-    assert told == [(65, 65)]
+    assert reported == [(65, 65)]
     second.close()
 
 
@@ -116,11 +118,11 @@ def test_what_another_process_takes_in_meanwhile_can_be_read(ledger):
     """Its runs may have a firmware that was unknown when the history was opened."""
     history = LedgerHistory(ledger)
     (key,) = history.series()
-    known = len(history.points(key))
+    before = len(history.points(key))
     keep(ledger, make_days([100.0] * 61, seq=1000, firmwares=["1"] * 60 + ["9"])[60:])
     LedgerHistory(ledger).close()
     points = history.points(key)
-    assert len(points) == known + 1
+    assert len(points) == before + 1
     names = names_of(KNOWN.values())
     assert len(history.columns([key], names).facts) == len(columns_of([points], names).facts) > 1
     history.close()
@@ -129,13 +131,13 @@ def test_what_another_process_takes_in_meanwhile_can_be_read(ledger):
 def test_another_ledger_at_the_same_place_begins_anew(ledger):
     """A restored or new ledger has another collector: nothing of the old one is left in the index."""
     LedgerHistory(ledger).close()
-    for left in ledger.parent.glob("ledger.sqlite*"):
-        if not left.name.startswith("ledger.sqlite.index"):
-            left.unlink()
+    for path in ledger.parent.glob("ledger.sqlite*"):
+        if not path.name.startswith("ledger.sqlite.index"):
+            path.unlink()
     keep(ledger, make_days(noisy(50, 20), device="pi-2"))
     history = LedgerHistory(ledger)
     assert [key.device for key in history.series()] == ["pi-2"]
-    assert [one.points for one in watch.trends_of(history, (), ["energy"])] == [20]
+    assert [trend.points for trend in watch.trends_of(history, (), ["energy"])] == [20]
     history.close()
 
 
@@ -164,7 +166,7 @@ def test_a_document_of_a_board_is_a_history_too(tmp_path):
     path = tmp_path / "runs.json"
     path.write_bytes(document(*make_days(noisy(100, 15))))
     history = open_history([str(path)])
-    assert [one.points for one in watch.trends_of(history, (), ["energy"])] == [15]
+    assert [trend.points for trend in watch.trends_of(history, (), ["energy"])] == [15]
 
 
 def test_a_document_in_which_nothing_can_be_read_is_refused(tmp_path):
@@ -231,10 +233,10 @@ def test_what_is_kept_is_what_is_computed_from_nothing(tmp_path, seed):
                 ledger.release(0, arrivals_of(before, now_ns), (), drain_again=True)
             elif batches > 3:
                 ledger.forget(Retention(records_days=30.0), now_ns)
-        found, _ = trends_in(path)
-        assert found == trends_in(path, tmp_path / f"anew-{batches}")[0]
+        trends, _ = trends_in(path)
+        assert trends == trends_in(path, tmp_path / f"anew-{batches}")[0]
         at, batches = at + size, batches + 1
-    assert any(one.steps for one in found[0])
+    assert any(trend.steps for trend in trends[0])
 
 
 def test_only_what_changed_is_computed(tmp_path):
@@ -244,9 +246,9 @@ def test_only_what_changed_is_computed(tmp_path):
     with SqliteLedger(path) as ledger:
         ledger.commit(arrivals_of(runs[:20], FIRST_DAY * DAY_NS))
         ledger.commit(arrivals_of(runs[20:-1], (FIRST_DAY + 5) * DAY_NS))
-    found, computed = trends_in(path)
+    trends, computed = trends_in(path)
     assert {key.device for key in computed} == {"", "pi-0", "pi-1", "pi-2"}
-    assert trends_in(path) == (found, set())
+    assert trends_in(path) == (trends, set())
     with SqliteLedger(path) as ledger:
         ledger.commit(arrivals_of(runs[-1:], (FIRST_DAY + 6) * DAY_NS))
     assert {key.device for key in trends_in(path)[1]} == {"", runs[-1].device}
@@ -261,8 +263,8 @@ def test_a_declared_level_is_computed_anew_for_its_series(tmp_path):
     path = tmp_path / "ledger.sqlite"
     keep(path, shuffled(seeded(2)))
     note = Annotation(day=FIRST_DAY + 35, text="new firmware", device="pi-1")
-    for known in ((), (note,), ()):
+    for annotations in ((), (note,), ()):
         history = LedgerHistory(path)
-        found = watch.trends_of(history, known, ("energy",))
+        trends = watch.trends_of(history, annotations, ("energy",))
         history.close()
-        assert found == watch.trends_of(RunHistory(shuffled(seeded(2))), known, ("energy",))
+        assert trends == watch.trends_of(RunHistory(shuffled(seeded(2))), annotations, ("energy",))

@@ -30,7 +30,7 @@ def keep(path, runs, received_ns=7):
     """Put runs into a ledger, numbered where they are not."""
     with SqliteLedger(path) as ledger:
         first = ledger.last_row() + 1
-        numbered = [run if run.seq else msgspec.structs.replace(run, session=1, seq=first + place) for place, run in enumerate(runs)]
+        numbered = [run if run.seq else msgspec.structs.replace(run, session=1, seq=first + index) for index, run in enumerate(runs)]
         ledger.commit([Arrival(run, record.encode(run), "t", received_ns) for run in numbered])
 
 
@@ -41,9 +41,9 @@ def by_runs(path, reference="reference"):
 
 def by_rollup(path, reference="reference"):
     """Return the document of a comparison by the roll-up, which is the same where what is not asked for is not read."""
-    found, heads = (rollup.rolled_up(open_store(str(path)), worth_runs=0, whole=whole) for whole in (True, False))
-    assert found is not None
-    document = columns.to_json(rollup.compare_rolled_up(found, reference))
+    complete, heads = (rollup.rolled_up(open_store(str(path)), worth_runs=0, in_full=in_full) for in_full in (True, False))
+    assert complete is not None
+    document = columns.to_json(rollup.compare_rolled_up(complete, reference))
     assert document == columns.to_json(rollup.compare_rolled_up(heads, reference))
     return document
 
@@ -61,9 +61,9 @@ def test_cases_are_paired_without_reading_a_run(tmp_path, monkeypatch):
     """Of thousands of cases the summaries are enough: no run can be read, and every case has its reference."""
     path = tmp_path / "ledger.sqlite"
     write_ledger(path, Fleet(devices=4, days=3, cases=4))
-    found = rollup.rolled_up(open_store(str(path)), worth_runs=0, whole=False)
+    rolled_up = rollup.rolled_up(open_store(str(path)), worth_runs=0, in_full=False)
     monkeypatch.delattr(stored_summaries.PartsOfCase, "__getitem__")
-    rows = rollup.compare_rolled_up(found, "reference").rows
+    rows = rollup.compare_rolled_up(rolled_up, "reference").rows
     assert len(rows) == 16
     assert sum(row.is_reference for row in rows) == 4
 
@@ -73,7 +73,7 @@ def test_what_a_table_shows_is_read_at_once(tmp_path):
     path = tmp_path / "ledger.sqlite"
     write_ledger(path, Fleet(devices=4, days=3, cases=4))
     store = open_store(str(path))
-    rows = rollup.compare_rolled_up(rollup.rolled_up(store, worth_runs=0, whole=False), "reference").rows
+    rows = rollup.compare_rolled_up(rollup.rolled_up(store, worth_runs=0, in_full=False), "reference").rows
     opened = []
     for compared in rows:
         compared.case.runs.opened = counted(compared.case.runs.opened, opened)
@@ -97,7 +97,7 @@ def printed(rows):
 def test_records_of_any_content_compared_both_ways_are_one_document(tmp_path, count):
     """Every text and part present, absent and odd: nothing that a comparison reads is left out."""
     path = tmp_path / "ledger.sqlite"
-    made = []
+    runs = []
     for seed in range(count):
         run = random_record(seed, role=("reference", "device")[seed % 2], provenance={"latency": "measured"}, session=1 + seed % 3)
         sane = {
@@ -106,8 +106,8 @@ def test_records_of_any_content_compared_both_ways_are_one_document(tmp_path, co
         }
         inner = {"model": make_run().model, "dataset": make_run().dataset, "inputs": (), "scenario": "single_stream", "precision": "fp32"}
         # Many cases of several runs, all of them comparable.
-        made.append(msgspec.structs.replace(run, **inner, **sane, runtime=make_run().runtime, batch=1, load=None, device=f"d{seed % 7}"))
-    keep(path, made)
+        runs.append(msgspec.structs.replace(run, **inner, **sane, runtime=make_run().runtime, batch=1, load=None, device=f"d{seed % 7}"))
+    keep(path, runs)
     assert by_rollup(path) == by_runs(path)
     assert len(msgspec.json.decode(by_runs(path))["rows"]) > 5
 
@@ -130,8 +130,8 @@ def test_runs_that_differ_in_everything_that_matters_are_distinguished_as_before
 def test_what_comes_later_is_taken_in_at_the_next_query(tmp_path):
     """Also when it is older than all that was there: an outbox was cut off."""
     path = tmp_path / "ledger.sqlite"
-    made = list(fleet_records(Fleet(devices=3, days=9, cases=2)))
-    order = [*made[20:40], *made[:20], *made[40:]]
+    runs = list(fleet_records(Fleet(devices=3, days=9, cases=2)))
+    order = [*runs[20:40], *runs[:20], *runs[40:]]
     for start in range(0, len(order), 9):
         keep(path, order[start : start + 9])
         if start == 0:
@@ -240,16 +240,16 @@ def test_the_runs_of_a_summary_are_loaded_when_read(tmp_path):
     """Their number is known before, their figures are those of the ledger."""
     path = tmp_path / "ledger.sqlite"
     write_ledger(path, Fleet(devices=2, days=5, cases=2))
-    found = rollup.rolled_up(open_store(str(path)), worth_runs=0)
+    rolled_up = rollup.rolled_up(open_store(str(path)), worth_runs=0)
     contents = open_store(str(path)).contents()
     by_id = {run.id: run for run in contents.runs}
-    for one in found.summaries:
-        assert len(one.runs) == len(one.run_ids)
-        assert [run.id for run in one.runs] == list(one.run_ids)
-        assert all(run.latency == by_id[run.id].latency and run.energy == by_id[run.id].energy for run in one.runs)
-        assert one.runs[0].started_at_ns == one.around.first_started_at_ns
-    unusable = {one.run.id for one in found.unusable()}
-    assert unusable == by_id.keys() - {run for summary in found.summaries for run in summary.run_ids}
+    for of_case in rolled_up.summaries:
+        assert len(of_case.runs) == len(of_case.run_ids)
+        assert [run.id for run in of_case.runs] == list(of_case.run_ids)
+        assert all(run.latency == by_id[run.id].latency and run.energy == by_id[run.id].energy for run in of_case.runs)
+        assert of_case.runs[0].started_at_ns == of_case.around.first_started_at_ns
+    unusable = {refused.run.id for refused in rolled_up.unusable()}
+    assert unusable == by_id.keys() - {run for summary in rolled_up.summaries for run in summary.run_ids}
 
 
 def test_small_ledgers_and_other_stores_have_no_rollup(tmp_path):
@@ -266,22 +266,22 @@ def test_an_unknown_reference_is_refused_in_the_same_words(tmp_path):
     """The devices and roles that there are, also those of which no run can be used."""
     path = tmp_path / "ledger.sqlite"
     keep(path, [make_reference(), make_run("pi-bad", verdict=record_conditions.Verdict(state="invalid", reasons=("odd: 1",)))])
-    said = []
+    messages = []
     for look in (by_runs, by_rollup):
         with pytest.raises(ConfigError) as refused:
             look(path, "nobody")
-        said.append(str(refused.value))
-    assert said[0] == said[1]
-    assert "pi-bad" in said[0]
+        messages.append(str(refused.value))
+    assert messages[0] == messages[1]
+    assert "pi-bad" in messages[0]
 
 
 def test_every_part_of_a_summary_survives_being_kept():
     """Also one that somebody adds later: the roll-up keeps whatever a summary holds."""
     run = msgspec.structs.replace(make_run(), samples=())
     (case,), _ = comparison.group_cases([run])
-    kept = dataclasses.replace(summary.summarise(case), runs=(), run_ids=())
-    back = msgspec.msgpack.decode(msgspec.msgpack.encode(kept), type=type(kept))
-    assert dataclasses.replace(back, runs=(), run_ids=()) == kept
+    packed = dataclasses.replace(summary.summarise(case), runs=(), run_ids=())
+    back = msgspec.msgpack.decode(msgspec.msgpack.encode(packed), type=type(packed))
+    assert dataclasses.replace(back, runs=(), run_ids=()) == packed
 
 
 def test_a_case_whose_level_changed_is_one_document_both_ways(tmp_path):
@@ -293,10 +293,10 @@ def test_a_case_whose_level_changed_is_one_document_both_ways(tmp_path):
     assert (row["runs"], row["earlier_runs"]) == (20, 40)
     assert row["latency_p50_ms"] == pytest.approx(11, rel=0.01)
     store = open_store(str(path))
-    whole = rollup.compare_rolled_up(rollup.rolled_up(store, worth_runs=0, days="all"), "reference")
-    assert columns.to_json(whole) == columns.to_json(comparison.compare(store.contents(), "reference", days="all"))
-    (case,) = (one for one in rollup.rolled_up(store, worth_runs=0).summaries if one.key.device == "pi-1")
-    assert [run.id for run in case.runs] == [f"pi-1-{place}" for place in range(40, 60)]
+    all_days = rollup.compare_rolled_up(rollup.rolled_up(store, worth_runs=0, days="all"), "reference")
+    assert columns.to_json(all_days) == columns.to_json(comparison.compare(store.contents(), "reference", days="all"))
+    (case,) = (of_case for of_case in rollup.rolled_up(store, worth_runs=0).summaries if of_case.key.device == "pi-1")
+    assert [run.id for run in case.runs] == [f"pi-1-{number}" for number in range(40, 60)]
 
 
 def test_the_few_runs_that_cannot_be_compared_are_found_without_reading_the_others(tmp_path):

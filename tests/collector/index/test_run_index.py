@@ -67,11 +67,11 @@ def rows_of(comparison):
 def test_the_index_gives_the_same_comparison_as_reading_every_run(mixed):
     """Figure for figure: medians, ranges, intervals, energies, ratios, judgements."""
     path, index = mixed
-    whole = compare(LedgerStore(path).contents(), "reference")
+    by_runs = compare(LedgerStore(path).contents(), "reference")
     with index.reading() as connection:
-        held = ViewContext(connection, index.source, ServedLinks(), TrendEvents())
-        ours = context.compare(held, queries.cases(connection, CaseFilter()), CaseFilter(), "reference")
-        assert rows_of(ours) == rows_of(whole)
+        view_context = ViewContext(connection, index.source, ServedLinks(), TrendEvents())
+        by_index = context.compare(view_context, queries.cases(connection, CaseFilter()), CaseFilter(), "reference")
+        assert rows_of(by_index) == rows_of(by_runs)
 
 
 def test_what_comes_later_is_taken_in_and_nothing_twice(mixed):
@@ -85,8 +85,8 @@ def test_what_comes_later_is_taken_in_and_nothing_twice(mixed):
     with index.reading() as connection:
         (case,) = queries.cases(connection, CaseFilter(device="pi-1"))
         assert (case.runs, case.usable) == (9, 8)
-        (found,) = queries.summaries(connection, [case], CaseFilter())
-        assert found.p50_ms.high == 30.0
+        (summary,) = queries.summaries(connection, [case], CaseFilter())
+        assert summary.p50_ms.high == 30.0
         assert connection.execute("SELECT count(*) FROM runs").fetchone() == (before + 1,)
 
 
@@ -97,24 +97,24 @@ def test_another_ledger_at_the_same_place_is_read_anew(mixed):
         if not file.name.startswith("ledger.sqlite.index"):
             file.unlink()
     fill(path, [make_run(device="pi-9")])
-    again = open_index(LedgerSource(path))
-    again.refresh()
-    with again.reading() as connection:
+    reopened = open_index(LedgerSource(path))
+    reopened.refresh()
+    with reopened.reading() as connection:
         assert queries.choices(connection)["device"] == ["pi-9"]
 
 
 def test_a_file_in_its_place_is_made_anew(tmp_path):
     """An empty or a foreign file: an index holds nothing that the ledger does not."""
     path = fill(tmp_path / "ledger.sqlite", [make_run()])
-    beside = tmp_path / "ledger.sqlite.index"
+    index_file = tmp_path / "ledger.sqlite.index"
     for content in (b"", b"no database at all, and longer than a header of SQLite would be" * 20):
         with table_row(content[:20]):
-            remove_index(beside)
-            beside.write_bytes(content)
+            remove_index(index_file)
+            index_file.write_bytes(content)
             index = open_index(LedgerSource(path))
             index.refresh()
             assert index.position() == 1
-            assert (index.path, beside.read_bytes()[:6]) == (beside, b"SQLite")
+            assert (index.path, index_file.read_bytes()[:6]) == (index_file, b"SQLite")
             index.close()
 
 
@@ -145,8 +145,8 @@ def test_runs_that_the_ledger_removed_are_removed(tmp_path):
     path, day_ns = tmp_path / "ledger.sqlite", NS_PER_DAY
     with SqliteLedger(path) as ledger:
         for seq, (day, run) in enumerate([(1, make_run(p50_ms=10.0)), (1, make_run(device="pi-2")), (100, make_run(p50_ms=12.0))]):
-            one = msgspec.structs.replace(run, session=1, seq=seq)
-            ledger.commit([Arrival(one, record.encode(one), "edgemeter/v1/lab/pi-1/result", day * day_ns)])
+            numbered = msgspec.structs.replace(run, session=1, seq=seq)
+            ledger.commit([Arrival(numbered, record.encode(numbered), "edgemeter/v1/lab/pi-1/result", day * day_ns)])
     index = open_index(LedgerSource(path))
     index.refresh()
     with SqliteLedger(path) as ledger:
@@ -176,9 +176,9 @@ def test_a_period_holds_the_runs_of_that_period_only(mixed):
     """Of seven days the runs from the newest back; a case without any is not there."""
     _, index = mixed
     with index.reading() as connection:
-        whole = {case.key.device: case.runs for case in queries.cases(connection, CaseFilter())}
+        all_days = {case.key.device: case.runs for case in queries.cases(connection, CaseFilter())}
         late = {case.key.device: case.runs for case in queries.cases(connection, CaseFilter(days=7))}
-    assert whole["pi-1"] == 8
+    assert all_days["pi-1"] == 8
     assert late["pi-1"] == 8
     with index.reading() as connection:
         newest = connection.execute("SELECT max(started_at_ns) FROM runs").fetchone()[0]
@@ -200,8 +200,8 @@ def test_a_change_of_firmware_is_described_in_words():
     with index.reading() as connection:
         (case,) = queries.cases(connection, CaseFilter())
         before, after = queries.runs_of(connection, case.number, newest=10)
-        known = queries.fingerprints(connection, [before.fingerprint, after.fingerprint])
-    assert known[before.fingerprint].changes_to(known[after.fingerprint]) == ["firmware a to b"]
+        fingerprints = queries.fingerprints(connection, [before.fingerprint, after.fingerprint])
+    assert fingerprints[before.fingerprint].changes_to(fingerprints[after.fingerprint]) == ["firmware a to b"]
     index.close()
 
 
@@ -213,18 +213,18 @@ def test_a_case_whose_level_changed_shows_the_level_now_and_since_when(tmp_path)
     index.refresh()
     contents = LedgerStore(path).contents()
     with index.reading() as connection:
-        held = ViewContext(connection, index.source, ServedLinks(), TrendEvents())
+        view_context = ViewContext(connection, index.source, ServedLinks(), TrendEvents())
         for fields, days in (({}, "current"), ({"level": "all"}, "all")):
-            found = queries.parse_filter(fields)
-            ours = context.compare(held, queries.cases(connection, found), found, "reference")
-            whole = compare(contents, "reference", days=days)
-            assert rows_of(ours) == rows_of(whole)
-        shown = site.show(held, ViewRequest("compare", {"baseline": "reference"}))
-        assert "firmware 1 to 2 (latency +" in shown.body
-        assert "40 earlier runs left out" in shown.body
-        assert "earlier runs" not in site.show(held, ViewRequest("compare", {"baseline": "reference", "level": "all"})).body
+            case_filter = queries.parse_filter(fields)
+            by_index = context.compare(view_context, queries.cases(connection, case_filter), case_filter, "reference")
+            by_runs = compare(contents, "reference", days=days)
+            assert rows_of(by_index) == rows_of(by_runs)
+        view = site.show(view_context, ViewRequest("compare", {"baseline": "reference"}))
+        assert "firmware 1 to 2 (latency +" in view.body
+        assert "40 earlier runs left out" in view.body
+        assert "earlier runs" not in site.show(view_context, ViewRequest("compare", {"baseline": "reference", "level": "all"})).body
         (recent,) = queries.cases(connection, CaseFilter(device="pi-1", days=30))
         assert (recent.usable, len(queries.summaries(connection, [recent], CaseFilter(days=30))[0].runs)) == (30, 20)
-        assert "120 runs of 2 cases" in site.show(held, ViewRequest("overview")).lead
+        assert "120 runs of 2 cases" in site.show(view_context, ViewRequest("overview")).lead
     with pytest.raises(ConfigError, match="level='some' is unknown"):
         queries.parse_filter({"level": "some"})

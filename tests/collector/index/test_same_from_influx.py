@@ -12,13 +12,13 @@ from tests.fixtures.mqtt_peer import wait_until
 
 
 @pytest.mark.slow
-def test_a_fleet_compared_three_ways_is_one_document(place, tmp_path, sink_of):
+def test_a_fleet_compared_three_ways_is_one_document(influx_place, tmp_path, sink_of):
     """Every figure, interval, verdict and reason, on InfluxDB 1 and 2."""
     path = tmp_path / "ledger.sqlite"
     write_ledger(path, Fleet(devices=6, days=30, cases=4))
     with SqliteLedger(path, "read") as ledger:
         last = ledger.last_row()
-    drain = Drain(path, sink_of(place.config()))
+    drain = Drain(path, sink_of(influx_place.config()))
     drain.start()
     try:
         assert wait_until(lambda: drain.has_reached(last), 60), drain.trouble
@@ -26,6 +26,6 @@ def test_a_fleet_compared_three_ways_is_one_document(place, tmp_path, sink_of):
         drain.stop()
     by_runs = columns.to_json(comparison.compare(open_store(str(path)).contents(), "reference"))
     by_rollup = columns.to_json(rollup.compare_rolled_up(rollup.rolled_up(open_store(str(path)), worth_runs=0), "reference"))
-    by_influx = columns.to_json(comparison.compare(InfluxStore(place.config()).contents(), "reference"))
+    by_influx = columns.to_json(comparison.compare(InfluxStore(influx_place.config()).contents(), "reference"))
     assert by_rollup == by_runs
     assert by_influx == by_runs

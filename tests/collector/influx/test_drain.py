@@ -43,12 +43,12 @@ def drained(path, sink, points=None, timeout_s=20):
         drain.stop()
 
 
-def test_a_ledger_is_drained_in_order_with_bad_points_in_the_quarantine(place, sink_of, tmp_path, monkeypatch):
+def test_a_ledger_is_drained_in_order_with_bad_points_in_the_quarantine(influx_place, sink_of, tmp_path, monkeypatch):
     """Several batches; the position is kept; what the server does not take does not stop what follows."""
     monkeypatch.setattr(influx_drain, "BATCH_POINTS", 10)
     path = tmp_path / "ledger"
     fill(path, *(make_record(session=5, seq=seq, seed=2**63 if seq == 13 else 1) for seq in range(1, 36)))
-    sink = sink_of(place.config())
+    sink = sink_of(influx_place.config())
     drained(path, sink)
     with SqliteLedger(path, "read") as ledger:
         assert ledger.position(sink.name) == 35
@@ -56,15 +56,15 @@ def test_a_ledger_is_drained_in_order_with_bad_points_in_the_quarantine(place, s
     assert entry.reason.startswith("the sink rejects it: ")
     assert "unable to parse" in entry.reason
     assert quarantine.read_reference(entry.payload).seq == 13
-    assert sorted(run.seq for run in InfluxStore(place.config()).contents().runs) == [seq for seq in range(1, 36) if seq != 13]
+    assert sorted(run.seq for run in InfluxStore(influx_place.config()).contents().runs) == [seq for seq in range(1, 36) if seq != 13]
 
 
-def test_an_idle_sink_gets_a_small_batch_and_a_busy_one_whole_batches(place, sink_of, tmp_path, monkeypatch):
+def test_an_idle_sink_gets_a_small_batch_and_a_busy_one_whole_batches(influx_place, sink_of, tmp_path, monkeypatch):
     """The sink does not wait for a whole batch to be prepared, and what is prepared while it stores is one write."""
     monkeypatch.setattr(influx_drain, "BATCH_POINTS", 10)
     path = tmp_path / "ledger"
     fill(path, *(make_record(session=5, seq=seq) for seq in range(1, 36)))
-    sink = sink_of(place.config())
+    sink = sink_of(influx_place.config())
     sizes, write = [], sink.write
 
     def slow(lines):
@@ -75,7 +75,7 @@ def test_an_idle_sink_gets_a_small_batch_and_a_busy_one_whole_batches(place, sin
     monkeypatch.setattr(sink, "write", slow)
     drained(path, sink)
     assert sizes == [2, 10, 10, 10, 3]
-    assert seqs(place) == list(range(1, 36))
+    assert seqs(influx_place) == list(range(1, 36))
 
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
@@ -91,89 +91,89 @@ def test_a_drain_that_died_is_not_called_alive(sink_of, tmp_path, monkeypatch):
         drain.stop()
 
 
-def test_two_places_are_drained_apart(place, sink_of, tmp_path):
+def test_two_places_are_drained_apart(influx_place, sink_of, tmp_path):
     """Each sink has its own position in the ledger, by its name; a drain that starts again goes on where it was."""
     path = tmp_path / "ledger"
     fill(path, *(make_record(session=5, seq=seq) for seq in (1, 2)))
-    drained(path, sink_of(place.config()))
+    drained(path, sink_of(influx_place.config()))
     fill(path, make_record(session=5, seq=3))
-    drained(path, sink_of(place.config()))
-    other = "bucket" if place.version == 2 else "database"
-    drained(path, sink_of(place.config(**{other: f"{place.name}-other"})))
-    assert [row["count"] for row in place.query("SELECT count(seq) FROM run")] == [3]
-    assert [row["count"] for row in place.server.query("SELECT count(seq) FROM run", f"{place.name}-other")] == [3]
+    drained(path, sink_of(influx_place.config()))
+    other = "bucket" if influx_place.version == 2 else "database"
+    drained(path, sink_of(influx_place.config(**{other: f"{influx_place.name}-other"})))
+    assert [row["count"] for row in influx_place.query("SELECT count(seq) FROM run")] == [3]
+    assert [row["count"] for row in influx_place.server.query("SELECT count(seq) FROM run", f"{influx_place.name}-other")] == [3]
 
 
-def lose(place):
+def lose(influx_place):
     """Remove the bucket or database, with everything in it."""
-    if place.version == 1:
-        place.query(f'DROP DATABASE "{place.name}"')
+    if influx_place.version == 1:
+        influx_place.query(f'DROP DATABASE "{influx_place.name}"')
         return
-    (bucket,) = place.server.ask(f"/api/v2/buckets?name={place.name}")["buckets"]
-    url = f"{place.server.url}/api/v2/buckets/{bucket['id']}"
-    request = urllib.request.Request(url, headers={"Authorization": f"Token {place.server.token}"}, method="DELETE")  # noqa: S310 - loopback
+    (bucket,) = influx_place.server.ask(f"/api/v2/buckets?name={influx_place.name}")["buckets"]
+    url = f"{influx_place.server.url}/api/v2/buckets/{bucket['id']}"
+    request = urllib.request.Request(url, headers={"Authorization": f"Token {influx_place.server.token}"}, method="DELETE")  # noqa: S310 - loopback
     urllib.request.urlopen(request, timeout=60).close()  # noqa: S310 - loopback
 
 
-def seqs(place):
+def seqs(influx_place):
     """Return what the place has."""
-    return sorted(run.seq for run in InfluxStore(place.config()).contents().runs)
+    return sorted(run.seq for run in InfluxStore(influx_place.config()).contents().runs)
 
 
 @pytest.mark.parametrize("is_made_again", [False, True])
-def test_a_bucket_that_was_lost_is_filled_from_the_beginning(place, sink_of, tmp_path, is_made_again):
+def test_a_bucket_that_was_lost_is_filled_from_the_beginning(influx_place, sink_of, tmp_path, is_made_again):
     """83 of 997 arrived: a new bucket of the same name is another one, whoever made it."""
     path = tmp_path / "ledger"
     fill(path, *(make_record(session=5, seq=seq) for seq in range(1, 9)))
-    drained(path, sink_of(place.config()))
-    lose(place)
-    if is_made_again and place.version == 2:
-        (org,) = place.server.ask("/api/v2/orgs")["orgs"]
-        place.server.ask("/api/v2/buckets", {"name": place.name, "orgID": org["id"], "retentionRules": []})
+    drained(path, sink_of(influx_place.config()))
+    lose(influx_place)
+    if is_made_again and influx_place.version == 2:
+        (org,) = influx_place.server.ask("/api/v2/orgs")["orgs"]
+        influx_place.server.ask("/api/v2/buckets", {"name": influx_place.name, "orgID": org["id"], "retentionRules": []})
     fill(path, make_record(session=5, seq=9))
-    drained(path, sink_of(place.config()))
-    assert seqs(place) == list(range(1, 10))
+    drained(path, sink_of(influx_place.config()))
+    assert seqs(influx_place) == list(range(1, 10))
 
 
-def test_a_bucket_lost_under_a_running_drain_is_filled_again(place, sink_of, tmp_path):
+def test_a_bucket_lost_under_a_running_drain_is_filled_again(influx_place, sink_of, tmp_path):
     """It learns of it by the next write, makes the place anew and begins at the beginning."""
     path = tmp_path / "ledger"
     fill(path, *(make_record(session=5, seq=seq) for seq in range(1, 9)))
-    drain = Drain(path, sink_of(place.config()))
+    drain = Drain(path, sink_of(influx_place.config()))
     drain.start()
     try:
         assert wait_until(lambda: drain.has_reached(8))
-        lose(place)
+        lose(influx_place)
         fill(path, make_record(session=5, seq=9))
         drain.wake()
         assert wait_until(lambda: drain.has_reached(9), 40, patience=1.0)
     finally:
         drain.stop()
-    assert seqs(place) == list(range(1, 10))
+    assert seqs(influx_place) == list(range(1, 10))
 
 
-def test_a_bucket_that_was_emptied_is_filled_by_drain_again(place, sink_of, tmp_path):
+def test_a_bucket_that_was_emptied_is_filled_by_drain_again(influx_place, sink_of, tmp_path):
     """Restored from an old backup, or emptied: the bucket is the same one, so somebody has to say so; a running drain begins at once."""
     path = tmp_path / "ledger"
     fill(path, *(make_record(session=5, seq=seq) for seq in range(1, 9)))
-    drain = Drain(path, sink_of(place.config()))
+    drain = Drain(path, sink_of(influx_place.config()))
     drain.start()
     try:
         assert wait_until(lambda: drain.has_reached(8))
-        if place.version == 1:
-            place.query('DROP MEASUREMENT "run"')
+        if influx_place.version == 1:
+            influx_place.query('DROP MEASUREMENT "run"')
         else:
             whole = {"start": "1970-01-01T00:00:00Z", "stop": "2100-01-01T00:00:00Z"}
-            place.server.ask(f"/api/v2/delete?org={place.server.org}&bucket={place.name}", whole)
-        assert seqs(place) == []
-        url = place.server.url
+            influx_place.server.ask(f"/api/v2/delete?org={influx_place.server.org}&bucket={influx_place.name}", whole)
+        assert seqs(influx_place) == []
+        url = influx_place.server.url
         done = CliRunner().invoke(collector, ["drain", "--ledger", str(path), "--json"], catch_exceptions=False)
         assert [one["records_to_write"] for one in json.loads(done.stdout)["sinks"]] == [0]
         arguments = ["drain", "--again", "--ledger", str(path), "--store", url, "--since", "1970-01-01"]
         done = CliRunner().invoke(collector, arguments, catch_exceptions=False)
         assert "8 records to write" in done.stdout
         drain.wake()
-        assert wait_until(lambda: seqs(place) == list(range(1, 9)))
+        assert wait_until(lambda: seqs(influx_place) == list(range(1, 9)))
     finally:
         drain.stop()
     other = CliRunner().invoke(collector, ["drain", "--again", "--ledger", str(path), "--store", "http://other:1"])
@@ -308,17 +308,17 @@ def test_the_raw_samples_come_along_when_they_are_wanted(fussy, sink_of, tmp_pat
     assert [line.partition(b",")[0] for line in body.split(b"\n")] == [b"run", b"latency_histogram"]
 
 
-def test_records_with_thousands_of_names_and_values_leave_a_bucket_small(place, sink_of, tmp_path):
+def test_records_with_thousands_of_names_and_values_leave_a_bucket_small(influx_place, sink_of, tmp_path):
     """As many fields as the table has and as many values as a tag may have, on the server itself; every run is there."""
     path = tmp_path / "ledger"
     detail = {f"metric_{number}": float(number) for number in range(2000)}
     many = [make_record(session=5, seq=seq, suite=f"nightly-{seq}", accuracy=make_accuracy(detail=detail)) for seq in range(1, 31)]
     fill(path, *many)
-    drained(path, sink_of(place.config()), Points(known=TagValues(tmp_path / "tags", most=10)))
+    drained(path, sink_of(influx_place.config()), Points(known=TagValues(tmp_path / "tags", most=10)))
     fill(path, make_record(session=5, seq=31, suite="nightly-31"))
-    drained(path, sink_of(place.config()), Points(known=TagValues(tmp_path / "tags", most=10)))
-    assert len(place.query("SHOW FIELD KEYS FROM run")) < 300
-    assert len(place.query('SHOW TAG VALUES FROM run WITH KEY = "suite"')) == 11
-    found = InfluxStore(place.config()).contents().runs
+    drained(path, sink_of(influx_place.config()), Points(known=TagValues(tmp_path / "tags", most=10)))
+    assert len(influx_place.query("SHOW FIELD KEYS FROM run")) < 300
+    assert len(influx_place.query('SHOW TAG VALUES FROM run WITH KEY = "suite"')) == 11
+    found = InfluxStore(influx_place.config()).contents().runs
     assert {run.suite for run in found} == {f"nightly-{seq}" for seq in range(1, 32)}
     assert {run.accuracy.detail.get("metric_1999") for run in found} == {1999.0, None}

@@ -142,14 +142,14 @@ def test_what_is_not_a_number_or_damaged_comes_to_no_point():
 
 
 @pytest.mark.parametrize("extra", ["latency_histogram", "power_trace"])
-def test_the_samples_are_stored_and_again_the_same_points(place, sink_of, extra):
+def test_the_samples_are_stored_and_again_the_same_points(influx_place, sink_of, extra):
     """By both versions; a retry adds nothing."""
     record = with_power(("a", "power", [1.0, 2.5], [1000, 9000]))
     record = msgspec.structs.replace(record, samples=(*record.samples, series("latency", "ns", [5, 6, 7])))
     lines = Points(also=frozenset({extra})).lines(contract_record.encode(record))
     for _ in range(2):
-        assert sink_of(place.config()).write(lines) == []
-    rows = place.query(f"SELECT * FROM {extra}")  # noqa: S608 - a name of ours
+        assert sink_of(influx_place.config()).write(lines) == []
+    rows = influx_place.query(f"SELECT * FROM {extra}")  # noqa: S608 - a name of ours
     if extra == "power_trace":
         assert [(row["power_w"], row["sensor"], row["device"]) for row in rows] == [(1.0, "a", "pi-1"), (2.5, "a", "pi-1")]
     else:

@@ -32,26 +32,28 @@ def written(sink, lines):
 @pytest.mark.long
 @pytest.mark.slow
 @pytest.mark.parametrize("count", [80, pytest.param(400, marks=pytest.mark.slow)])
-def test_whatever_a_record_holds_comes_back_exactly(place, sink_of, count):
+def test_whatever_a_record_holds_comes_back_exactly(influx_place, sink_of, count):
     """Floats stay floats, integers integers, booleans, texts with anything in them, what is absent absent; none is refused."""
     made = [random_record(seed) for seed in range(count)]
-    assert written(sink_of(place.config()), [points.point_line(one) for one in made]) == []
-    contents = InfluxStore(place.config()).contents()
+    assert written(sink_of(influx_place.config()), [points.point_line(one) for one in made]) == []
+    contents = InfluxStore(influx_place.config()).contents()
     for _ in range(20):
         # On a loaded machine InfluxDB 1 was seen to show a point of so many new shards a moment after it had confirmed it.
         if len(contents.runs) == len(made):
             break
         time.sleep(1)
-        contents = InfluxStore(place.config()).contents()
+        contents = InfluxStore(influx_place.config()).contents()
     assert contents.left_out == []
     assert list(contents.runs) == oldest_first(made)
 
 
-def test_a_query_finds_the_figures_by_the_tags(place, sink_of):
+def test_a_query_finds_the_figures_by_the_tags(influx_place, sink_of):
     """What a dashboard asks, with the names of the record."""
     record = make_record(session=5, seq=1)
-    assert sink_of(place.config()).write([points.point_line(record)]) == []
-    (row,) = place.query("SELECT latency_p50_ms, accuracy_ap50, latency_refused_p95, id FROM run WHERE model = 'tiny-detector' GROUP BY *")
+    assert sink_of(influx_place.config()).write([points.point_line(record)]) == []
+    (row,) = influx_place.query(
+        "SELECT latency_p50_ms, accuracy_ap50, latency_refused_p95, id FROM run WHERE model = 'tiny-detector' GROUP BY *"
+    )
     assert (row["time"], row["id"]) == (points.point_ns(record), record.id)
     assert (row["latency_p50_ms"], row["accuracy_ap50"], row["latency_refused_p95"]) == (12.25, 0.875, 110)
     assert row["device"] == "pi-1"
@@ -67,13 +69,13 @@ def language_run(tmp_path_factory):
 
 
 @pytest.mark.parametrize("extent", ["all", "figures"])
-def test_a_query_finds_the_figures_of_a_language_model(place, sink_of, language_run, extent):
+def test_a_query_finds_the_figures_of_a_language_model(influx_place, sink_of, language_run, extent):
     """A real run's times, rates and joules by the token, in the short points too."""
     record = language_run
     generation = msgspec.structs.replace(record.generation, energy=make_generation_energy())
     record = msgspec.structs.replace(record, session=5, seq=1, generation=generation)
-    assert sink_of(place.config()).write([points.point_line(record, extent)]) == []
-    (row,) = place.query(
+    assert sink_of(influx_place.config()).write([points.point_line(record, extent)]) == []
+    (row,) = influx_place.query(
         "SELECT generation_ttft_p50_ms, generation_tpot_p50_ms, generation_decode_tokens_per_s, generation_output_tokens, "
         "generation_energy_output_token_gross_mj, generation_energy_decode_token_gross_mj FROM run"
     )
@@ -84,52 +86,52 @@ def test_a_query_finds_the_figures_of_a_language_model(place, sink_of, language_
     assert row["generation_output_tokens"] == 8
 
 
-def test_the_same_records_again_are_the_same_points(place, sink_of):
+def test_the_same_records_again_are_the_same_points(influx_place, sink_of):
     """A retry, and a second collector that holds the same records, add nothing."""
     lines = [points.point_line(make_record(session=5, seq=seq, id=f"id-{seq}")) for seq in range(1, 51)]
-    sink_of(place.config()).write(lines)
-    sink_of(place.config()).write(lines[10:])
-    assert place.query("SELECT count(seq) FROM run")[0]["count"] == 50
-    assert place.query("SELECT sum(seq) FROM run")[0]["sum"] == sum(range(1, 51))
+    sink_of(influx_place.config()).write(lines)
+    sink_of(influx_place.config()).write(lines[10:])
+    assert influx_place.query("SELECT count(seq) FROM run")[0]["count"] == 50
+    assert influx_place.query("SELECT sum(seq) FROM run")[0]["sum"] == sum(range(1, 51))
 
 
 @pytest.mark.parametrize("bad", [(), (0,), (7,), (0, 1, 19), tuple(range(20))])
-def test_exactly_the_malformed_points_are_returned_and_all_others_are_stored(place, sink_of, bad):
+def test_exactly_the_malformed_points_are_returned_and_all_others_are_stored(influx_place, sink_of, bad):
     """Version 2 stores nothing of such a batch, version 1 the rest: both end the same."""
     seeds = [2**63 if position in bad else 1 for position in range(20)]
     lines = [points.point_line(make_record(session=5, seq=position + 1, seed=seed)) for position, seed in enumerate(seeds)]
-    refused = sink_of(place.config()).write(lines)
+    refused = sink_of(influx_place.config()).write(lines)
     assert tuple(one.index for one in refused) == bad
     assert all("unable to parse" in one.reason and "\n" not in one.reason for one in refused)
-    stored = [row["seq"] for row in place.query("SELECT seq FROM run")]
+    stored = [row["seq"] for row in influx_place.query("SELECT seq FROM run")]
     assert sorted(stored) == [position + 1 for position in range(20) if position not in bad]
 
 
-def test_a_type_conflict_takes_only_its_own_points_out(place, sink_of):
+def test_a_type_conflict_takes_only_its_own_points_out(influx_place, sink_of):
     """The server stores the rest and names the first only; somebody else had written the column with another type."""
-    sink = sink_of(place.config())
+    sink = sink_of(influx_place.config())
     sink.write(["run,device=x seed=1.5 1760000000000000001"])
     ours = [points.point_line(make_record(session=5, seq=seq)) for seq in (1, 2, 3)]
     others = [f"run,device=y other={number}i 176000000000000000{number}" for number in range(2, 9)]
     refused = sink.write([others[0], ours[0], *others[1:4], *ours[1:], *others[4:], "run,device=z a= 5"])
     assert [one.index for one in refused] == [1, 5, 6, 10]
     assert all("field type conflict" in one.reason for one in refused[:3])
-    assert [row["other"] for row in place.query("SELECT other FROM run")] == [2, 3, 4, 5, 6, 7, 8]
+    assert [row["other"] for row in influx_place.query("SELECT other FROM run")] == [2, 3, 4, 5, 6, 7, 8]
 
 
 @pytest.mark.slow
-def test_a_thousand_bad_points_among_good_ones_are_found(place, sink_of):
+def test_a_thousand_bad_points_among_good_ones_are_found(influx_place, sink_of):
     """However many: the good ones between them are all stored."""
     lines = [f"run,device=d seq={number}i{'' if number % 2 else 'x'} {number}" for number in range(1, 2001)]
-    refused = sink_of(place.config()).write(lines)
+    refused = sink_of(influx_place.config()).write(lines)
     assert [one.index for one in refused] == list(range(1, 2000, 2))
-    assert place.query("SELECT sum(seq) FROM run")[0]["sum"] == 1_000_000
+    assert influx_place.query("SELECT sum(seq) FROM run")[0]["sum"] == 1_000_000
 
 
-def test_points_older_than_what_is_kept_are_refused_together(place, sink_of, monkeypatch):
+def test_points_older_than_what_is_kept_are_refused_together(influx_place, sink_of, monkeypatch):
     """After an outage longer than the retention: not each asked about alone, and those within it are stored."""
-    set_up_influx(place.config(), InfluxPlan(2, {}))
-    sink, posts = sink_of(place.config()), []
+    set_up_influx(influx_place.config(), InfluxPlan(2, {}))
+    sink, posts = sink_of(influx_place.config()), []
     inner = sink._post
     monkeypatch.setattr(sink, "_post", lambda *parts: (posts.append(len(parts[-1])), inner(*parts)))
     now_ns = time.time_ns()
@@ -137,23 +139,23 @@ def test_points_older_than_what_is_kept_are_refused_together(place, sink_of, mon
     refused = sink.write(lines)
     assert [one.index for one in refused] == list(range(900))
     assert all("etention" in one.reason or "points beyond" in one.reason for one in refused)
-    assert place.query("SELECT count(seq) FROM run")[0]["count"] == 100
+    assert influx_place.query("SELECT count(seq) FROM run")[0]["count"] == 100
     assert len(posts) < 30
 
 
-def test_the_reason_is_reported_however_long_the_point(place, sink_of):
+def test_the_reason_is_reported_however_long_the_point(influx_place, sink_of):
     """The server quotes the whole line before the reason."""
     line = f'run,device=d text="{"x" * 5000}",seq=99999999999999999999i 1760000000000000001'
-    (refused,) = sink_of(place.config()).write([line])
+    (refused,) = sink_of(influx_place.config()).write([line])
     assert "out of range" in refused.reason
     assert len(refused.reason) < 400
 
 
-def test_more_points_than_one_write_takes_are_written_in_several(place, sink_of):
+def test_more_points_than_one_write_takes_are_written_in_several(influx_place, sink_of):
     """A long power trace is one record's."""
     lines = [f"power_trace,device=d power_w={number}.5 {number}" for number in range(1, 12_002)]
-    assert sink_of(place.config()).write(lines) == []
-    assert place.query("SELECT count(power_w) FROM power_trace")[0]["count"] == 12_001
+    assert sink_of(influx_place.config()).write(lines) == []
+    assert influx_place.query("SELECT count(power_w) FROM power_trace")[0]["count"] == 12_001
 
 
 class Scripted(http.server.BaseHTTPRequestHandler):

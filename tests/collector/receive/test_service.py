@@ -125,9 +125,9 @@ def test_the_lag_of_a_sink_is_the_age_of_the_oldest_record_that_it_does_not_have
 
 
 @pytest.mark.mosquitto
-def test_a_sink_that_has_everything_has_no_lag_and_what_it_refused_is_counted(place, broker, device, tmp_path):
+def test_a_sink_that_has_everything_has_no_lag_and_what_it_refused_is_counted(influx_place, broker, device, tmp_path):
     """A real InfluxDB that takes one of two records."""
-    collector = Collector(broker, tmp_path / "ledger", place.config())
+    collector = Collector(broker, tmp_path / "ledger", influx_place.config())
     collector.start()
     try:
         for payload in (run(1), run(2, seed=2**63)):

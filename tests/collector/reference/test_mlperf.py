@@ -145,9 +145,9 @@ def test_what_is_no_such_file_is_refused(official):
     for content in (b"", b"{}", b"hello", b"[1]", b"[[]]", b"\xff\xfe\x00", b"[" * 100_000, b"[null]", b'[{"a": 1}', b"[]"):
         with table_row(content[:80]):
             official.write_bytes(content)
-            with pytest.raises(ConfigError, match=r"summary_results\.json'") as caught:
+            with pytest.raises(ConfigError, match=r"summary_results\.json'") as error:
                 mlperf.read(official, skip_refused=True)
-            assert "\n" not in str(caught.value)
+            assert "\n" not in str(error.value)
 
 
 def test_a_file_that_is_not_there_is_named(official):
@@ -158,9 +158,9 @@ def test_a_file_that_is_not_there_is_named(official):
 
 def test_what_stands_behind_the_list_is_refused(official):
     """Two files in one, or a list that was closed too early, would lose rows unseen."""
-    for more in ("x", "[]", '\n,{"ID": "6.0-0001"}]'):
-        with table_row(more):
-            official.write_text(json.dumps([make_row()], indent=2) + more)
+    for suffix in ("x", "[]", '\n,{"ID": "6.0-0001"}]'):
+        with table_row(suffix):
+            official.write_text(json.dumps([make_row()], indent=2) + suffix)
             with pytest.raises(ConfigError, match=r"line \d+: text after the end of the list"):
                 mlperf.read(official)
 

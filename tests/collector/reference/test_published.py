@@ -60,8 +60,8 @@ def test_published_units_become_ours():
         ("accuracy", 39.5, "%", (0.395, "ratio")),
     ):
         with table_row(metric, unit):
-            found = make_row(metric=metric, value=value, unit=unit, images=5000).canonical
-            assert found == (pytest.approx(canonical[0]), canonical[1])
+            converted = make_row(metric=metric, value=value, unit=unit, images=5000).canonical
+            assert converted == (pytest.approx(canonical[0]), canonical[1])
 
 
 def test_an_impossible_figure_is_refused(tmp_path):

@@ -39,8 +39,8 @@ def outcomes(before, after, limits=LIMITS):
 def test_a_change_that_changes_nothing_keeps_every_limit_whatever_the_seed():
     """A gate that cries wolf is switched off."""
     for seed in range(50):
-        found = outcomes(make_side(agent="1", seed=seed), make_side(agent="2", seed=100 + seed, start=100))
-        assert found == {"slower": "kept", "energy": "kept", "ap": "kept"}, seed
+        by_figure = outcomes(make_side(agent="1", seed=seed), make_side(agent="2", seed=100 + seed, start=100))
+        assert by_figure == {"slower": "kept", "energy": "kept", "ap": "kept"}, seed
 
 
 def test_what_is_worse_by_more_than_the_limit_violates_it_and_nothing_else():
@@ -53,15 +53,15 @@ def test_what_is_worse_by_more_than_the_limit_violates_it_and_nothing_else():
         ({"ap": 0.62}, set()),
     ):
         with table_row(change):
-            found = outcomes(make_side(agent="1"), make_side(agent="2", seed=2, start=100, **change))
-            assert {figure for figure, outcome in found.items() if outcome == "violated"} == violated
-            assert set(found.values()) <= {"violated", "kept"}
+            by_figure = outcomes(make_side(agent="1"), make_side(agent="2", seed=2, start=100, **change))
+            assert {figure for figure, outcome in by_figure.items() if outcome == "violated"} == violated
+            assert set(by_figure.values()) <= {"violated", "kept"}
 
 
 def test_a_difference_that_may_be_chance_does_not_violate_a_limit():
     """Three noisy runs each, 4% apart: it says that more runs would settle it."""
     before, after = make_side(agent="1", runs=3, spread=0.05, seed=3), make_side(agent="2", runs=3, spread=0.05, seed=5, start=100)
-    (finding,) = (one for one in gate.judge(reviewed(before, after), gate.parse("slower:0%")) if one.case)
+    (finding,) = (finding for finding in gate.judge(reviewed(before, after), gate.parse("slower:0%")) if finding.case)
     assert finding.outcome in ("not judged", "kept")
     assert "95%" in finding.words
 
@@ -111,9 +111,9 @@ def test_memory_is_judged_by_its_interval_over_runs():
     before, after = (
         [
             run
-            for place, peak_mb in enumerate(peaks_mb)
+            for index, peak_mb in enumerate(peaks_mb)
             for run in make_side(
-                agent=agent, runs=1, start=start + place, memory=Memory(peak_mb=peak_mb, before_load_mb=60.0, loaded_mb=80.0)
+                agent=agent, runs=1, start=start + index, memory=Memory(peak_mb=peak_mb, before_load_mb=60.0, loaded_mb=80.0)
             )
         ]
         for agent, start, peaks_mb in (("1", 0, (100.0, 110.0, 121.0)), ("2", 100, (122.0, 123.0, 140.0)))
@@ -125,11 +125,11 @@ def test_memory_is_judged_by_its_interval_over_runs():
 
 def test_a_gate_that_cannot_judge_does_not_open():
     """One run each has no interval: nothing was judged, and beyond the limit the case is named."""
-    one = make_side(agent="1", runs=1)
-    (beyond,) = gate.judge(reviewed(one, make_side(agent="2", runs=1, factor=1.5, start=100)), gate.parse("slower:3%"))
+    baseline = make_side(agent="1", runs=1)
+    (beyond,) = gate.judge(reviewed(baseline, make_side(agent="2", runs=1, factor=1.5, start=100)), gate.parse("slower:3%"))
     assert (beyond.outcome, beyond.is_closing) == ("not judged", True)
     assert beyond.words.startswith("not judged: not enough runs (1 against 1; an interval takes 3 each), 1.")
-    (within, of_all) = gate.judge(reviewed(one, make_side(agent="2", runs=1, start=100)), gate.parse("slower:3%"))
+    (within, of_all) = gate.judge(reviewed(baseline, make_side(agent="2", runs=1, start=100)), gate.parse("slower:3%"))
     assert (within.outcome, within.is_closing) == ("not judged", False)
     assert (of_all.case, of_all.outcome, of_all.is_closing) == (None, "not judged", True)
     assert of_all.words == "no case was judged, and in doubt a gate stays closed"
@@ -164,24 +164,24 @@ def test_no_other_baseline_takes_the_place_of_one_that_is_missing():
         {"model": "b"},
     ):
         with table_row(other):
-            found = reviewed(make_side(agent="1", **other), make_side(agent="2", start=100))
-            assert found.pairs == ()
-            assert [left.side for left in found.left_out] == ["after", "before"]
+            result = reviewed(make_side(agent="1", **other), make_side(agent="2", start=100))
+            assert result.pairs == ()
+            assert [case.side for case in result.left_out] == ["after", "before"]
 
 
 def test_another_board_is_no_baseline_and_another_unit_of_the_same_board_is_one():
     """Where no device is on both sides, boards of one type stand for each other, and the change is named."""
-    found = reviewed(make_side(agent="1", device="pi-1"), make_side(agent="1", start=100, device="pi-2"))
-    assert found.pairs[0].changed == ("device pi-1 to pi-2",)
+    result = reviewed(make_side(agent="1", device="pi-1"), make_side(agent="1", start=100, device="pi-2"))
+    assert result.pairs[0].changed == ("device pi-1 to pi-2",)
     two = [*make_side(agent="1", device="pi-1"), *make_side(agent="1", start=50, device="pi-2", factor=2.0)]
-    found = reviewed(two, make_side(agent="2", start=100, device="pi-2", factor=2.0))
-    assert found.pairs[0].ratios.p50 == pytest.approx(1, abs=0.02)
+    result = reviewed(two, make_side(agent="2", start=100, device="pi-2", factor=2.0))
+    assert result.pairs[0].ratios.p50 == pytest.approx(1, abs=0.02)
 
 
 def test_the_versions_that_changed_are_named_beside_the_case():
     """Agent, runtime and model file."""
-    found = reviewed(make_side(agent="1"), make_side(agent="2", start=100, version="1.23", sha256="b2" * 32))
-    assert found.pairs[0].changed == ("model file a1a1a1a1a1a1 to b2b2b2b2b2b2", "onnxruntime 1.22.1 to 1.23", "agent 1 to 2")
+    result = reviewed(make_side(agent="1"), make_side(agent="2", start=100, version="1.23", sha256="b2" * 32))
+    assert result.pairs[0].changed == ("model file a1a1a1a1a1a1 to b2b2b2b2b2b2", "onnxruntime 1.22.1 to 1.23", "agent 1 to 2")
 
 
 def test_runs_on_both_sides_are_refused():
@@ -202,8 +202,8 @@ def test_a_comment_begins_with_its_mark_and_the_verdict_and_the_worst_case():
     """So that it can be found again, and read in a second."""
     before = [*make_side(agent="1"), *make_side(agent="1", start=50, model="other")]
     after = [*make_side(agent="2", start=100), *make_side(agent="2", start=150, model="other", factor=1.2)]
-    found = reviewed(before, after)
-    text = review_document.to_markdown(found, gate.judge(found, gate.parse(LIMITS)))
+    result = reviewed(before, after)
+    text = review_document.to_markdown(result, gate.judge(result, gate.parse(LIMITS)))
     lines = text.splitlines()
     assert lines[0] == review_document.MARK
     assert lines[1] == "### Edgemeter: **1 limit violated**, 2 cases compared: 1 worse, 1 alike"
@@ -224,8 +224,8 @@ def test_a_comment_is_never_too_long_to_post():
             make_side(agent="1", runs=1, start=number, model=f"m{number}"),
             make_side(agent="2", runs=1, start=9000 + number, model=f"m{number}"),
         ]
-    found = reviewed([run for side in pairs[::2] for run in side], [run for side in pairs[1::2] for run in side])
-    text = review_document.to_markdown(found, gate.judge(found, gate.parse(LIMITS)))
+    result = reviewed([run for side in pairs[::2] for run in side], [run for side in pairs[1::2] for run in side])
+    text = review_document.to_markdown(result, gate.judge(result, gate.parse(LIMITS)))
     assert len(text) < 65_536
     assert "more cases do not fit" in text
 
@@ -234,8 +234,8 @@ def test_texts_from_devices_are_only_text_in_a_comment():
     """No table is broken, nobody is mentioned, no page and no image is linked."""
     odd = "odd: a|b <img src=x> `c` @someone ![x](http://x)\n# head"
     after = make_side(agent="2 @all|x", start=100, verdict=record_conditions.Verdict(state="invalid", reasons=(odd,)))
-    found = reviewed(make_side(agent="1"), [*after, *make_side(agent="2 @all|x", start=200)])
-    text = review_document.to_markdown(found, ())
+    result = reviewed(make_side(agent="1"), [*after, *make_side(agent="2 @all|x", start=200)])
+    text = review_document.to_markdown(result, ())
     body = text.split("\n", 1)[1]
     assert not re.search(r"@(someone|all)|<img|!\[|\n# head", body)
     for line in body.splitlines():
@@ -282,9 +282,9 @@ def test_the_command_prints_the_comment_and_fails_where_a_limit_is_violated(tmp_
     assert (violated.exit_code, violated.stdout.splitlines()[0]) == (1, review_document.MARK)
     assert run(cli, ["compare", str(before), str(same), "--format", "markdown", "--fail-on", LIMITS]).exit_code == 0
     assert run(cli, ["compare", str(before), str(after)]).exit_code == 0
-    found = json.loads(run(cli, ["compare", str(before), str(after), "--json", "--fail-on", LIMITS]).stdout)
-    assert found["is_broken"] is True
-    assert found["pairs"][0]["latency_p50_ratio"]["value"] == pytest.approx(1.2, rel=0.02)
+    document_of_review = json.loads(run(cli, ["compare", str(before), str(after), "--json", "--fail-on", LIMITS]).stdout)
+    assert document_of_review["is_broken"] is True
+    assert document_of_review["pairs"][0]["latency_p50_ratio"]["value"] == pytest.approx(1.2, rel=0.02)
     for wrong in ([str(before)], [str(before), str(after), "--reference", "x"], ["--format", "markdown"], ["--fail-on", LIMITS]):
         assert run(cli, ["compare", *wrong]).exit_code == 2
 
@@ -293,24 +293,24 @@ def test_of_two_cases_that_are_called_alike_only_the_one_that_violates_the_limit
     """The same model with 1 thread and with 4: each has a name of its own, and its own findings."""
     before = [*make_side(agent="1", threads=1), *make_side(agent="1", start=50, threads=4)]
     after = [*make_side(agent="2", start=100, threads=1), *make_side(agent="2", start=150, threads=4, factor=1.3)]
-    found = reviewed(before, after)
-    assert sorted(pair.name.rpartition(", ")[2] for pair in found.pairs) == ["1 thread", "4 threads"]
-    text = review_document.to_markdown(found, gate.judge(found, gate.parse("slower:3%")))
-    one, four = (
+    result = reviewed(before, after)
+    assert sorted(pair.name.rpartition(", ")[2] for pair in result.pairs) == ["1 thread", "4 threads"]
+    text = review_document.to_markdown(result, gate.judge(result, gate.parse("slower:3%")))
+    single, four = (
         next(line for line in text.splitlines() if line.startswith("| ") and threads in line) for threads in ("1 thread", "4 threads")
     )
     assert "violates" in four
-    assert "violates" not in one
-    assert found.left_out == ()
+    assert "violates" not in single
+    assert result.left_out == ()
 
 
 def test_a_case_that_only_the_baseline_has_is_not_called_as_one_that_was_compared():
     """What was lost blames no other case."""
-    found = reviewed(
+    result = reviewed(
         [*make_side(agent="1", threads=1), *make_side(agent="1", start=50, threads=4)], make_side(agent="2", start=100, threads=1)
     )
-    assert found.pairs[0].name.endswith("1 thread")
-    assert found.left_out[0].what.endswith("4 threads")
+    assert result.pairs[0].name.endswith("1 thread")
+    assert result.left_out[0].what.endswith("4 threads")
 
 
 def test_an_empty_gate_is_no_gate_that_passes(tmp_path):
@@ -328,23 +328,23 @@ def test_the_baseline_is_the_level_that_it_had_at_its_end():
     before = level_runs(stepped_ms(60, 40, 1.1))
     after = level_runs(stepped_ms(20, 0, 1.1, seed=2), [60 + day for day in range(20)], seq=60)
     sides = ("before", StoreContents(before)), ("after", StoreContents(after))
-    found = review(*sides)
-    (pair,) = found.pairs
+    result = review(*sides)
+    (pair,) = result.pairs
     assert pair.baseline.segment.earlier == 40
     assert pair.ratios.interval("latency")[0] < 1 < pair.ratios.interval("latency")[1]
-    assert not gate.is_closed(gate.judge(found, gate.parse("slower:3%")))
-    assert "baseline since 2024-11-13" in review_document.to_markdown(found, ())
-    assert "--all-days" in "\n".join(review_document.review_lines(found, ()))
+    assert not gate.is_closed(gate.judge(result, gate.parse("slower:3%")))
+    assert "baseline since 2024-11-13" in review_document.to_markdown(result, ())
+    assert "--all-days" in "\n".join(review_document.review_lines(result, ()))
     assert gate.is_closed(gate.judge(review(*sides, days="all"), gate.parse("slower:3%")))
 
 
 def test_speed_and_energy_are_not_gated_across_two_boards_of_one_type():
     """Boards that differ by 4% and a change that does nothing: refused with the remedy; memory and accuracy are judged as ever."""
-    found = reviewed(make_side(agent="1", device="pi-1"), make_side(agent="2", start=100, device="pi-2", factor=1.04))
+    result = reviewed(make_side(agent="1", device="pi-1"), make_side(agent="2", start=100, device="pi-2", factor=1.04))
     for limit in ("slower:3%", "ap:0.5,energy:5%"):
         with pytest.raises(ConfigError, match=r"cannot be judged across two boards \(pi-1 and pi-2\).*measure both sides on one board"):
-            gate.judge(found, gate.parse(limit))
-    assert {finding.outcome for finding in gate.judge(found, gate.parse("ap:0.5,memory:10%"))} == {"kept"}
+            gate.judge(result, gate.parse(limit))
+    assert {finding.outcome for finding in gate.judge(result, gate.parse("ap:0.5,memory:10%"))} == {"kept"}
     assert gate.judge(reviewed(make_side(agent="1"), make_side(agent="2", start=100)), gate.parse("slower:3%"))[0].outcome == "kept"
 
 
@@ -367,8 +367,12 @@ def test_two_models_that_were_measured_before_are_chosen_between(tmp_path):
     assert lines[-1].startswith("B is 1.4")
     assert " times faster (95% 1.4" in lines[-1]
     assert ", loses 3.7 AP points (95% 3.7 to 3.7) and costs 2" in lines[-1]
-    found = json.loads(CliRunner().invoke(cli, ["compare", *paths, "--json"], catch_exceptions=False).stdout)
-    assert (found["pairs"], found["choice"]["sentence"], found["choice"]["marks"]) == ([], lines[-1].rstrip("."), marks)
+    document_of_review = json.loads(CliRunner().invoke(cli, ["compare", *paths, "--json"], catch_exceptions=False).stdout)
+    assert (document_of_review["pairs"], document_of_review["choice"]["sentence"], document_of_review["choice"]["marks"]) == (
+        [],
+        lines[-1].rstrip("."),
+        marks,
+    )
     assert CliRunner().invoke(cli, ["compare", *paths, "--fail-on", "slower:3%"]).exit_code == 1
 
 

@@ -55,29 +55,31 @@ def drain_to(path, config, runs, points=None):
         drain.stop()
 
 
-def url_of(place):
+def url_of(influx_place):
     """Return the URL of a place, as somebody types it."""
-    return f"{place.server.url}?" + (f"db={place.name}" if place.version == 1 else f"org={place.server.org}&bucket={place.name}")
+    return f"{influx_place.server.url}?" + (
+        f"db={influx_place.name}" if influx_place.version == 1 else f"org={influx_place.server.org}&bucket={influx_place.name}"
+    )
 
 
 @pytest.fixture
-def token(place, tmp_path):
+def token(influx_place, tmp_path):
     """Return the options that give the token; an InfluxDB 1 without authentication needs none."""
-    if place.version == 1:
+    if influx_place.version == 1:
         return []
     file = tmp_path / "token"
-    file.write_text(place.server.token)
+    file.write_text(influx_place.server.token)
     return ["--influx-token-file", str(file)]
 
 
 @pytest.mark.parametrize("form", ["json", "csv"])
-def test_compare_gives_the_same_document_from_the_ledger_and_from_influxdb(place, token, tmp_path, form):
+def test_compare_gives_the_same_document_from_the_ledger_and_from_influxdb(influx_place, token, tmp_path, form):
     """The same document, to the byte."""
     path = tmp_path / "ledger.sqlite"
-    drain_to(path, place.config(), fleet())
-    asked = ["--reference", "reference", "--format", form, "--store"]
-    from_ledger = CliRunner().invoke(compare, [*asked, str(path)])
-    from_influx = CliRunner().invoke(compare, [*asked, url_of(place), *token])
+    drain_to(path, influx_place.config(), fleet())
+    options = ["--reference", "reference", "--format", form, "--store"]
+    from_ledger = CliRunner().invoke(compare, [*options, str(path)])
+    from_influx = CliRunner().invoke(compare, [*options, url_of(influx_place), *token])
     assert from_ledger.exit_code == from_influx.exit_code == 0, from_influx.output
     assert from_influx.stdout == from_ledger.stdout
     if form == "json":
@@ -86,64 +88,64 @@ def test_compare_gives_the_same_document_from_the_ledger_and_from_influxdb(place
         assert len(document["left_out"]) > 0
 
 
-def test_the_store_can_be_named_in_the_environment(place, tmp_path, monkeypatch):
+def test_the_store_can_be_named_in_the_environment(influx_place, tmp_path, monkeypatch):
     """A URL has colons, which divide files there."""
-    drain_to(tmp_path / "ledger.sqlite", place.config(), fleet())
-    monkeypatch.setenv("EDGEMETER_STORE", url_of(place))
-    monkeypatch.setenv("EDGEMETER_INFLUX_TOKEN", getattr(place.server, "token", ""))
-    asked = CliRunner().invoke(compare, ["--reference", "server-1", "--json"])
-    assert asked.exit_code == 0, asked.output
-    assert json.loads(asked.stdout)["rows"]
+    drain_to(tmp_path / "ledger.sqlite", influx_place.config(), fleet())
+    monkeypatch.setenv("EDGEMETER_STORE", url_of(influx_place))
+    monkeypatch.setenv("EDGEMETER_INFLUX_TOKEN", getattr(influx_place.server, "token", ""))
+    result = CliRunner().invoke(compare, ["--reference", "server-1", "--json"])
+    assert result.exit_code == 0, result.output
+    assert json.loads(result.stdout)["rows"]
 
 
 @pytest.mark.slow
-def test_many_runs_are_read_in_chunks(place, tmp_path):
+def test_many_runs_are_read_in_chunks(influx_place, tmp_path):
     """More than one chunk of the answer; each run once, in order."""
     runs = [msgspec.structs.replace(make_run(), id=f"r{seq}", session=7, seq=seq) for seq in range(1, 1502)]
-    drain_to(tmp_path / "ledger.sqlite", place.config(), runs)
-    assert [run.seq for run in InfluxStore(place.config()).contents().runs] == list(range(1, 1502))
+    drain_to(tmp_path / "ledger.sqlite", influx_place.config(), runs)
+    assert [run.seq for run in InfluxStore(influx_place.config()).contents().runs] == list(range(1, 1502))
 
 
-def test_a_ledger_and_an_influxdb_are_read_as_one(place, tmp_path):
+def test_a_ledger_and_an_influxdb_are_read_as_one(influx_place, tmp_path):
     """What both hold is named as read twice by the comparison, what one holds counts."""
     path = tmp_path / "ledger.sqlite"
-    drain_to(path, place.config(), fleet()[:3])
-    more = tmp_path / "more.sqlite"
-    shutil.copy(path, more)
-    (token := tmp_path / "token").write_text(getattr(place.server, "token", "none:none"))
-    found = open_store(str(more), url_of(place), influx_token_file=token).contents().runs
-    assert [run.seq for run in found] == [1, 1, 2, 2, 3, 3]
+    drain_to(path, influx_place.config(), fleet()[:3])
+    copy = tmp_path / "more.sqlite"
+    shutil.copy(path, copy)
+    (token := tmp_path / "token").write_text(getattr(influx_place.server, "token", "none:none"))
+    runs = open_store(str(copy), url_of(influx_place), influx_token_file=token).contents().runs
+    assert [run.seq for run in runs] == [1, 1, 2, 2, 3, 3]
 
 
-def test_points_of_the_figures_alone_cannot_be_compared_and_state_why(place, tmp_path):
+def test_points_of_the_figures_alone_cannot_be_compared_and_state_why(influx_place, tmp_path):
     """What compare needs has to be in the point."""
-    drain_to(tmp_path / "ledger.sqlite", place.config(), fleet(), Points("figures"))
+    drain_to(tmp_path / "ledger.sqlite", influx_place.config(), fleet(), Points("figures"))
     with pytest.raises(ConfigError, match=r"no run in InfluxDB .* can be read: .*does not hold the whole record .*missing required field"):
-        InfluxStore(place.config()).contents()
-    drain_to(tmp_path / "whole.sqlite", place.config(), fleet()[:1])
+        InfluxStore(influx_place.config()).contents()
+    drain_to(tmp_path / "whole.sqlite", influx_place.config(), fleet()[:1])
     other = [msgspec.structs.replace(run, id=f"other-{run.seq}", session=8) for run in fleet()[:2]]
-    drain_to(tmp_path / "few.sqlite", place.config(), other, Points("figures"))
-    contents = InfluxStore(place.config()).contents()
+    drain_to(tmp_path / "few.sqlite", influx_place.config(), other, Points("figures"))
+    contents = InfluxStore(influx_place.config()).contents()
     assert [run.id for run in contents.runs] == ["run-1"]
     assert {entry.run for entry in contents.left_out} >= {"other-1", "other-2"}
 
 
-def test_a_record_that_two_collectors_stamped_is_one_run(place, tmp_path):
+def test_a_record_that_two_collectors_stamped_is_one_run(influx_place, tmp_path):
     """Without a clock the stamp is the time of receipt, which differs: on two days it is two points, and one record."""
     run = msgspec.structs.replace(fleet()[0], clock_synchronised=False, stamped_by="collector")
-    again = msgspec.structs.replace(run, started_at_ns=run.started_at_ns + 86_400_000_000_000)
-    for name, one in (("one", run), ("other", again)):
-        drain_to(tmp_path / name, place.config(), [one])
-    (row,) = place.query("SELECT count(seq) FROM run")
+    restamped = msgspec.structs.replace(run, started_at_ns=run.started_at_ns + 86_400_000_000_000)
+    for name, stamped in (("one", run), ("other", restamped)):
+        drain_to(tmp_path / name, influx_place.config(), [stamped])
+    (row,) = influx_place.query("SELECT count(seq) FROM run")
     assert row["count"] == 2
-    assert InfluxStore(place.config()).contents().runs == [msgspec.structs.replace(run, samples=())]
+    assert InfluxStore(influx_place.config()).contents().runs == [msgspec.structs.replace(run, samples=())]
 
 
-def test_an_empty_place_is_a_store_without_runs_and_an_absent_one_an_error(place, sink_of):
+def test_an_empty_place_is_a_store_without_runs_and_an_absent_one_an_error(influx_place, sink_of):
     """The bucket is there and holds nothing yet; a typo in its name is reported."""
-    sink_of(place.config()).prepare()
-    assert InfluxStore(place.config()).contents().runs == []
-    absent = place.config(**{"bucket" if place.version == 2 else "database": "typo"})
+    sink_of(influx_place.config()).prepare()
+    assert InfluxStore(influx_place.config()).contents().runs == []
+    absent = influx_place.config(**{"bucket" if influx_place.version == 2 else "database": "typo"})
     with pytest.raises(ConfigError, match=r"'typo'.*not found: .*name an existing one"):
         InfluxStore(absent).contents()
 

@@ -13,8 +13,10 @@ def test_annotations_are_kept_listed_and_taken_back(tmp_path):
     with WatchFile(tmp_path / "w") as file:
         late = watch_file.add_annotation(file, Annotation(9, "new supply", device="pi-1", author="ada"))
         watch_file.add_annotation(file, Annotation(3, "moved", begins_level=False))
-        found = watch_file.read_annotations(file)
-        assert [(one.day, one.text, one.begins_level, one.device, one.author) for one in found] == [
+        annotations = watch_file.read_annotations(file)
+        assert [
+            (annotation.day, annotation.text, annotation.begins_level, annotation.device, annotation.author) for annotation in annotations
+        ] == [
             (3, "moved", False, None, None),
             (9, "new supply", True, "pi-1", "ada"),
         ]

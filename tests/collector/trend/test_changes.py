@@ -25,18 +25,18 @@ def test_a_new_firmware_is_one_change_at_the_first_run_that_has_it():
     """Many runs before and after, of two cases, make one mark."""
     before = [run_on(day, environment=make_environment(firmware="a")) for day in range(5)]
     after = [run_on(day, environment=make_environment(firmware="b")) for day in range(5, 9)]
-    (found,) = changes_of([*before, *after])
-    assert found.started_at_ns == 5 * DAY_NS
-    assert found.device == "pi-1"
-    assert found.kind == "firmware"
-    assert found.text == "firmware: a to b"
+    (change,) = changes_of([*before, *after])
+    assert change.started_at_ns == 5 * DAY_NS
+    assert change.device == "pi-1"
+    assert change.kind == "firmware"
+    assert change.text == "firmware: a to b"
 
 
 def test_records_that_come_late_change_nothing():
     """An outbox that was cut off for days delivers the old after the new, and a change back is not lost."""
     of_day = {day: run_on(day, environment=make_environment(kernel="new" if 3 <= day < 6 else "old")) for day in range(9)}
     in_order = changes_of(of_day.values())
-    assert [(one.started_at_ns // DAY_NS, one.text) for one in in_order] == [(3, "kernel: old to new"), (6, "kernel: new to old")]
+    assert [(change.started_at_ns // DAY_NS, change.text) for change in in_order] == [(3, "kernel: old to new"), (6, "kernel: new to old")]
     late = [of_day[day] for day in (0, 1, 2, 6, 7, 8, 3, 4, 5)]
     assert changes_of(late) == in_order
 
@@ -53,7 +53,7 @@ def test_two_runtimes_in_turn_are_no_change():
         for day in range(3)
         for name in versions
     ]
-    assert [one.text for one in changes_of(runs)] == ["runtime onnx: 1.22 to 1.23"]
+    assert [change.text for change in changes_of(runs)] == ["runtime onnx: 1.22 to 1.23"]
 
 
 def test_a_point_bears_any_text():
@@ -62,20 +62,20 @@ def test_a_point_bears_any_text():
     assert change_point_line(changes_of(runs)[0]) == f'change,device=pi-1,fleet=lab,kind=firmware text="firmware: a\\"b to c\\\\" {DAY_NS}'
 
 
-def test_the_command_lists_and_writes_them(place, tmp_path, monkeypatch):
+def test_the_command_lists_and_writes_them(influx_place, tmp_path, monkeypatch):
     """Once or twice, InfluxDB holds each change once."""
     path = tmp_path / "ledger.sqlite"
     runs = [run_on(20_000 + day, session=1, seq=day + 1, environment=make_environment(firmware=f"v{day}")) for day in range(3)]
     with SqliteLedger(path) as ledger:
-        ledger.commit([Arrival(one, record.encode(one), "t", 7) for one in runs])
-    config = place.config()
+        ledger.commit([Arrival(run, record.encode(run), "t", 7) for run in runs])
+    config = influx_place.config()
     monkeypatch.setenv("EDGEMETER_INFLUX_TOKEN", config.token or "nobody:nothing")
-    url = f"{config.url}?db={config.database}" if place.version == 1 else f"{config.url}?org={config.org}&bucket={config.bucket}"
+    url = f"{config.url}?db={config.database}" if influx_place.version == 1 else f"{config.url}?org={config.org}&bucket={config.bucket}"
     for _ in range(2):
-        done = CliRunner().invoke(collector, ["changes", "--ledger", str(path), "--influx", url, "--json"])
-        assert done.exit_code == 0, done.output
-    assert [one["text"] for one in json.loads(done.stdout)["changes"]] == ["firmware: v0 to v1", "firmware: v1 to v2"]
-    rows = place.query("SELECT * FROM change")
+        result = CliRunner().invoke(collector, ["changes", "--ledger", str(path), "--influx", url, "--json"])
+        assert result.exit_code == 0, result.output
+    assert [change["text"] for change in json.loads(result.stdout)["changes"]] == ["firmware: v0 to v1", "firmware: v1 to v2"]
+    rows = influx_place.query("SELECT * FROM change")
     assert [(row["device"], row["kind"], row["text"]) for row in rows] == [
         ("pi-1", "firmware", "firmware: v0 to v1"),
         ("pi-1", "firmware", "firmware: v1 to v2"),
@@ -93,12 +93,14 @@ def test_confirmed_steps_and_notes_are_changes_too(tmp_path):
         energy, environment = make_energy(gross_mj=gross_mj, gross_u_mj=0.6), make_environment(firmware=firmware)
         runs.append(run_on(20_000 + day, id=f"run-{day}", session=1, seq=day + 1, energy=energy, environment=environment))
     with SqliteLedger(path) as ledger:
-        ledger.commit([Arrival(one, record.encode(one), "t", 7) for one in runs])
+        ledger.commit([Arrival(run, record.encode(run), "t", 7) for run in runs])
     with watch_file.WatchFile(watch_file.watch_file_beside(str(path))) as file:
         watch_file.add_annotation(file, watch_file.Annotation(20_010, "moved to the other room", begins_level=False))
-    done = CliRunner().invoke(collector, ["changes", "--ledger", str(path), "--json"])
-    found = [(one["kind"], one["device"], one["started_at_ns"] // DAY_NS - 20_000) for one in json.loads(done.stdout)["changes"]]
-    assert ("note", "all", 10) in found
-    assert ("firmware", "pi-1", 60) in found
-    (step,) = [day for kind, _, day in found if kind == "step"]
+    result = CliRunner().invoke(collector, ["changes", "--ledger", str(path), "--json"])
+    listed = [
+        (change["kind"], change["device"], change["started_at_ns"] // DAY_NS - 20_000) for change in json.loads(result.stdout)["changes"]
+    ]
+    assert ("note", "all", 10) in listed
+    assert ("firmware", "pi-1", 60) in listed
+    (step,) = [day for kind, _, day in listed if kind == "step"]
     assert abs(step - 60) <= 1

@@ -29,11 +29,11 @@ def confirmed_ratio(x, temperatures_c):
                 .with_value("p50_ms_u", 1e-4),
                 None,
             )
-            for day, (value, warmth) in enumerate(zip(own, heat, strict=True))
+            for day, (value, warmth) in enumerate(zip(values, heat, strict=True))
         ])
-        for own, heat in zip(x, temperatures_c, strict=True)
+        for values, heat in zip(x, temperatures_c, strict=True)
     ]  # fmt: skip
-    return np.mean([bool(found.breaks) for found in change_points(metric, days, every=2)])
+    return np.mean([bool(changes.breaks) for changes in change_points(metric, days, stride=2)])
 
 
 def world(seed, slope):
@@ -109,11 +109,11 @@ def test_the_readings_before_an_exchange_become_those_of_the_newest_sensor():
     read = warmth.copy()
     read[70:] += 8
     read[20] = np.nan
-    found = regressor(read, x)
-    known = np.isfinite(read)
-    assert found[70:] == pytest.approx(read[70:])
-    assert found[:70][known[:70]] == pytest.approx(warmth[:70][known[:70]] + 8, abs=1)
-    assert np.isnan(found[20])
+    adjusted = regressor(read, x)
+    is_known = np.isfinite(read)
+    assert adjusted[70:] == pytest.approx(read[70:])
+    assert adjusted[:70][is_known[:70]] == pytest.approx(warmth[:70][is_known[:70]] + 8, abs=1)
+    assert np.isnan(adjusted[20])
 
 
 def test_few_or_no_temperatures_are_left_as_they_are():
@@ -131,5 +131,5 @@ def test_a_step_on_another_day_than_the_exchange_is_still_found():
     warmth[60:] += 8
     points = [(figures_of(run), None) for run in make_days(values, temperatures_c=warmth)]
     days = days_of(METRICS["energy"], points)
-    (found,) = change_points(METRICS["energy"], [days])
-    assert [abs(one.place - 90) <= 1 for one in found.breaks] == [True]
+    (changes,) = change_points(METRICS["energy"], [days])
+    assert [abs(step.place - 90) <= 1 for step in changes.breaks] == [True]

@@ -15,23 +15,23 @@ def cases_of(runs):
 def test_after_a_confirmed_step_the_interval_holds_the_level_that_the_board_has_now():
     """Sixty days at 10 ms, forty at 10.8: of all days the interval holds neither."""
     cases = cases_of(level_runs(stepped_ms(100, 60, 1.08)))
-    (now,), (whole,) = summaries_of(cases), summaries_of(cases, "all")
+    (now,), (all_days,) = summaries_of(cases), summaries_of(cases, "all")
     assert now.p50_ms.interval.low < 10.8 < now.p50_ms.interval.high
-    assert not any(whole.p50_ms.interval.low <= level <= whole.p50_ms.interval.high for level in (10.0, 10.8))
+    assert not any(all_days.p50_ms.interval.low <= level <= all_days.p50_ms.interval.high for level in (10.0, 10.8))
     assert (len(now.runs), now.segment.earlier, now.segment.words[:16]) == (40, 60, "since 2024-12-03")
     assert "latency +" in now.segment.words
     assert "no known change" in now.segment.words
     assert len(now.left_out) == 60
     assert "earlier than the current level" in now.left_out[0].reason
-    assert whole.segment is None
+    assert all_days.segment is None
 
 
 def test_a_change_of_firmware_that_carries_the_step_is_its_reason():
     """The firmware changes between two runs of one day: those before it on that day do not count."""
     values = np.repeat(stepped_ms(60, 60, 1.0), 2)
-    firmwares = ["1.2" if place < 81 else "1.3" for place in range(120)]
-    (case,) = summaries_of(cases_of(level_runs([value * (1 + 0.06 * (place >= 81)) for place, value in enumerate(values)],
-                                               [place // 2 for place in range(120)], firmwares=firmwares)))  # fmt: skip
+    firmwares = ["1.2" if index < 81 else "1.3" for index in range(120)]
+    (case,) = summaries_of(cases_of(level_runs([value * (1 + 0.06 * (index >= 81)) for index, value in enumerate(values)],
+                                               [index // 2 for index in range(120)], firmwares=firmwares)))  # fmt: skip
     assert case.segment.reason.startswith("firmware 1.2 to 1.3 (latency +")
     assert case.segment.earlier in (81, 82)
 
@@ -75,8 +75,8 @@ def test_in_simulation_the_interval_holds_the_level_now_as_often_as_stated(at, r
         for run in level_runs(stepped_ms(100, at, ratio, seed=seed), firmwares=firmwares, device=f"pi-{seed}", seq=1000 * seed)
     ]
     cases = cases_of(runs)
-    held = [found.p50_ms.interval.low <= 10 * ratio <= found.p50_ms.interval.high for found in summaries_of(cases)]
-    assert np.mean(held) >= 0.9
+    holds = [summary.p50_ms.interval.low <= 10 * ratio <= summary.p50_ms.interval.high for summary in summaries_of(cases)]
+    assert np.mean(holds) >= 0.9
     if ratio > 1:
-        stale = [found.p50_ms.interval.low <= 10 * ratio <= found.p50_ms.interval.high for found in summaries_of(cases, "all")]
+        stale = [summary.p50_ms.interval.low <= 10 * ratio <= summary.p50_ms.interval.high for summary in summaries_of(cases, "all")]
         assert np.mean(stale) <= 0.02

@@ -24,22 +24,22 @@ METRICS = ("energy", "latency")
 
 def board(number, **changes):
     """Return the runs of a board, by default one whose firmware was changed and which became slower and hungrier that day."""
-    made = {"step_at": AT, "step_ratio": 1.08, "firmwares": FIRMWARES, "days": DAYS} | changes
-    values = noisy(100, made["days"], seed=number, step_at=made["step_at"], step_ratio=made["step_ratio"])
-    return make_days(values, device=f"pi-{number}", firmwares=made["firmwares"], seq=1000 * number)
+    settings = {"step_at": AT, "step_ratio": 1.08, "firmwares": FIRMWARES, "days": DAYS} | changes
+    values = noisy(100, settings["days"], seed=number, step_at=settings["step_at"], step_ratio=settings["step_ratio"])
+    return make_days(values, device=f"pi-{number}", firmwares=settings["firmwares"], seq=1000 * number)
 
 
 def found_in(*boards):
     """Return the trends of the boards, and their events by the last day of all."""
-    found = trends_of(RunHistory([run for one in boards for run in one]), (), METRICS)
-    return found, events_of(found, max(one.last_day for one in found))
+    trends = trends_of(RunHistory([run for runs_of_board in boards for run in runs_of_board]), (), METRICS)
+    return trends, events_of(trends, max(trend.last_day for trend in trends))
 
 
 def test_a_firmware_on_several_boards_is_one_event():
     """Four boards in two metrics are eight steps and one event, with all of them as its members."""
-    found, (event,) = found_in(*(board(number) for number in range(1, 5)))
+    trends, (event,) = found_in(*(board(number) for number in range(1, 5)))
     assert (event.kind, event.cause, event.devices) == ("fleet", "firmware a to b", ("pi-1", "pi-2", "pi-3", "pi-4"))
-    assert len(event.members) == sum(len(one.steps) for one in found) == 8
+    assert len(event.members) == sum(len(trend.steps) for trend in trends) == 8
     assert event.day_low <= FIRST_DAY + AT <= event.day_high
 
 
@@ -67,9 +67,9 @@ def test_the_update_of_a_single_board_is_its_own():
 
 def test_a_finding_that_is_alone_is_no_event():
     """It stays with its series."""
-    found = trends_of(RunHistory(board(1)), (), ("energy",))
-    assert len(found[0].steps) == 1
-    assert events_of(found, found[0].last_day) == []
+    trends = trends_of(RunHistory(board(1)), (), ("energy",))
+    assert len(trends[0].steps) == 1
+    assert events_of(trends, trends[0].last_day) == []
 
 
 def test_a_board_that_is_gone_is_reported_once():
@@ -91,13 +91,13 @@ def store(tmp_path):
 def test_the_command_shows_the_event_and_its_members_on_demand(store):
     """A row each for the fleet and the board that is gone; with --members twelve, and no event."""
     words = ["--store", store, "--metric", ",".join(METRICS), "--format", "markdown"]
-    told = CliRunner().invoke(trend, words, catch_exceptions=False).stdout
-    assert told.count("step, ") == told.count("no run for") == 0
-    (fleet,) = [line for line in told.splitlines() if "fleet, worse" in line]
+    printed = CliRunner().invoke(trend, words, catch_exceptions=False).stdout
+    assert printed.count("step, ") == printed.count("no run for") == 0
+    (fleet,) = [line for line in printed.splitlines() if "fleet, worse" in line]
     assert "5 devices of" in fleet
     assert "10 steps: energy +" in fleet
     assert "changed with it: firmware a to b" in fleet
-    (gone,) = [line for line in told.splitlines() if "pi-7" in line]
+    (gone,) = [line for line in printed.splitlines() if "pi-7" in line]
     assert "no run in 2 series since" in gone
     members = CliRunner().invoke(trend, [*words, "--members"], catch_exceptions=False).stdout
     assert (members.count("step, worse"), members.count("no run for"), members.count("fleet, ")) == (10, 2, 0)
@@ -105,25 +105,25 @@ def test_the_command_shows_the_event_and_its_members_on_demand(store):
 
 def test_json_has_the_events_beside_the_series(store):
     """Each with its members by series, day and size."""
-    told = CliRunner().invoke(trend, ["--store", store, "--metric", "energy", "--json"], catch_exceptions=False)
-    found = json.loads(told.stdout)
-    (event,) = found["events"]
+    result = CliRunner().invoke(trend, ["--store", store, "--metric", "energy", "--json"], catch_exceptions=False)
+    document = json.loads(result.stdout)
+    (event,) = document["events"]
     assert (event["kind"], event["cause"], len(event["members"])) == ("fleet", "firmware a to b", 5)
-    steps = {(one["key"]["device"], step["day"], step["size"]) for one in found["series"] for step in one["steps"]}
-    assert {(one["device"], one["day"], one["size"]) for one in event["members"]} == steps
+    steps = {(series["key"]["device"], step["day"], step["size"]) for series in document["series"] for step in series["steps"]}
+    assert {(member["device"], member["day"], member["size"]) for member in event["members"]} == steps
 
 
 @pytest.mark.slow
 def test_the_simulated_fleet_fits_on_a_screen():
     """40 boards over 90 days: the update of one type and the board that is lost are a row each, and nothing is left over."""
-    found = trends_of(RunHistory(list(records_of(make_run(), end_ns=(FIRST_DAY + 100) * DAY_NS))), (), ("energy", "latency", "throttling"))
-    last = max(one.last_day for one in found)
+    trends = trends_of(RunHistory(list(records_of(make_run(), end_ns=(FIRST_DAY + 100) * DAY_NS))), (), ("energy", "latency", "throttling"))
+    last = max(trend.last_day for trend in trends)
     console = Console(width=200, record=True, file=io.StringIO())
-    show_trends(found, last, console, with_quiet=False, with_members=False)
-    told = console.export_text()
-    assert len(told.splitlines()) <= 24
-    assert f"{TYPES[0].units} devices of {TYPES[0].name}" in told
-    (fleet,) = [event for event in events_of(found, last) if event.kind == "fleet"]
+    show_trends(trends, last, console, with_quiet=False, with_members=False)
+    printed = console.export_text()
+    assert len(printed.splitlines()) <= 24
+    assert f"{TYPES[0].units} devices of {TYPES[0].name}" in printed
+    (fleet,) = [event for event in events_of(trends, last) if event.kind == "fleet"]
     assert fleet.cause == "firmware {} to {}".format(*DEMO_FIRMWARES)
-    (gone,) = [event for event in events_of(found, last) if event.kind == "missing"]
+    (gone,) = [event for event in events_of(trends, last) if event.kind == "missing"]
     assert gone.devices == (LOST,)

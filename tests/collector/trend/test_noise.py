@@ -34,9 +34,9 @@ def test_the_median_of_present_values_is_that_of_numpy():
     """Odd and even counts, and none."""
     values = np.array([[3.0, 9.0, 1.0, 7.0], [3.0, 9.0, 1.0, 7.0], [1.0, 1.0, 1.0, 1.0]])
     present = np.array([[True, True, True, True], [True, False, True, True], [False] * 4])
-    found = noise.masked_median(values, present)
-    assert list(found[:2]) == [5.0, 3.0]
-    assert np.isnan(found[2])
+    medians = noise.masked_median(values, present)
+    assert list(medians[:2]) == [5.0, 3.0]
+    assert np.isnan(medians[2])
 
 
 def test_runs_of_a_day_show_their_own_scatter():
@@ -84,5 +84,5 @@ def test_the_scatter_is_that_of_a_bisection_with_every_ratio():
             difference[np.arange(days)[None, :] < days - count[:, None]] = np.inf
             both = 0.3 * draw.choice([0.0, 1.0], size=(300, 1)) * (1 + uneven * draw.random((300, days)))
             high = draw.uniform(1, 20, size=300)
-            found = noise._scatter(difference, both, count, high)
-            assert found.tolist() == bisected(difference, both, count, high).tolist()
+            scatter = noise._scatter(difference, both, count, high)
+            assert scatter.tolist() == bisected(difference, both, count, high).tolist()

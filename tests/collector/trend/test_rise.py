@@ -18,9 +18,9 @@ def days_of(x, day=None):
     return Days(day, x, np.full(size, 1e-4), np.ones(size, np.int64), np.full(size, np.nan), ((),) * size, 0.05)
 
 
-def rise(x, limits=USUAL, **more):
+def rise(x, limits=USUAL, **changes):
     """Return the rise at the end of these values."""
-    return rise_of(METRICS["latency"], days_of(x), limits, **more)
+    return rise_of(METRICS["latency"], days_of(x), limits, **changes)
 
 
 def first_day(x, start):
@@ -59,14 +59,14 @@ def test_size_levels_and_days_are_reported():
     """Ten per cent over the last three days, and a fall as well."""
     x = np.full(40, 230.0) + 0.1 * np.random.default_rng(4).normal(size=40)
     x[-3:] += 100 * np.log(1.1)
-    found = rise(x, RiseLimits(by=5.0, against_days=20, over_days=3))
-    assert found.size == pytest.approx(10, abs=0.3)
-    assert found.after / found.before == pytest.approx(1.1, abs=0.003)
-    assert found.day == 37
-    assert found.last_day == 39
-    assert found.over_days == 3
-    assert found.against_days == 20
-    assert found.is_worse is True
+    risen = rise(x, RiseLimits(by=5.0, against_days=20, over_days=3))
+    assert risen.size == pytest.approx(10, abs=0.3)
+    assert risen.after / risen.before == pytest.approx(1.1, abs=0.003)
+    assert risen.day == 37
+    assert risen.last_day == 39
+    assert risen.over_days == 3
+    assert risen.against_days == 20
+    assert risen.is_worse is True
     assert rise(-x).is_worse is False
     assert rise(x, RiseLimits(by=12.0, against_days=20, over_days=3)) is None
 

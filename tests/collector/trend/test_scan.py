@@ -8,48 +8,48 @@ from edgemeter.collector.trend.scan import scan_series
 from tests.fixtures.rows import table_row
 
 
-def looked(x, known=None, temperature=None, only=None, present=None):
+def looked(x, known_variance=None, temperature=None, only=None, present=None):
     """Return the scan of series of full days."""
     x = np.atleast_2d(np.asarray(x, dtype=float))
-    known = np.zeros_like(x) if known is None else np.atleast_2d(known)
+    known_variance = np.zeros_like(x) if known_variance is None else np.atleast_2d(known_variance)
     present = np.ones_like(x, dtype=bool) if present is None else present
-    return scan_series(x, known, present, np.full(len(x), 0.01), temperature, only)
+    return scan_series(x, known_variance, present, np.full(len(x), 0.01), temperature, only)
 
 
 def test_a_step_is_found_at_its_day_with_its_size():
     """Two hundred series with a step of 3 sigma at day 70: the day is right within two, the size without a bias."""
     x = np.random.default_rng(1).normal(size=(200, 100))
     x[:, 70:] += 3.0
-    found = looked(x)
-    assert np.mean(np.abs(found.split - 70) <= 2) > 0.9
-    assert np.mean(found.step) == pytest.approx(3.0, abs=0.1)
-    assert np.mean(np.abs(found.step - 3.0) <= 1.96 * found.error) > 0.88
+    result = looked(x)
+    assert np.mean(np.abs(result.split - 70) <= 2) > 0.9
+    assert np.mean(result.step) == pytest.approx(3.0, abs=0.1)
+    assert np.mean(np.abs(result.step - 3.0) <= 1.96 * result.error) > 0.88
 
 
 def test_a_step_is_that_of_a_regression_that_is_computed_the_long_way():
     """Suffix sums give size and error that weighted least squares of [1, temperature, step] give for that day."""
     draw = np.random.default_rng(2)
     x, heat = draw.uniform(-1, 1, size=(1, 50)), draw.normal(size=(1, 50))
-    known = draw.uniform(0.5, 4.0, size=(1, 50))
-    found = looked(x, known, heat, only=np.array([30]))
-    own, between = noise.day_variances(x, known, np.ones_like(x, dtype=bool), np.array([0.01]))
-    weight = 1 / (own[0] + noise.long_run(between, found.day_variance - between))
+    known_variance = draw.uniform(0.5, 4.0, size=(1, 50))
+    result = looked(x, known_variance, heat, only=np.array([30]))
+    variances, between = noise.day_variances(x, known_variance, np.ones_like(x, dtype=bool), np.array([0.01]))
+    weight = 1 / (variances[0] + noise.long_run(between, result.day_variance - between))
     design = np.stack([np.ones(50), heat[0], (np.arange(50) >= 30).astype(float)], axis=1)
     covariance = np.linalg.inv(design.T @ (weight[:, None] * design))
     coefficients = covariance @ design.T @ (weight * x[0])
-    assert found.step[0] == pytest.approx(coefficients[2], rel=1e-9)
-    assert found.error[0] == pytest.approx(np.sqrt(covariance[2, 2]), rel=1e-9)
-    assert found.score[0] == pytest.approx(abs(coefficients[2]) / np.sqrt(covariance[2, 2]), rel=1e-9)
-    assert found.slope_error[0] > 0
+    assert result.step[0] == pytest.approx(coefficients[2], rel=1e-9)
+    assert result.error[0] == pytest.approx(np.sqrt(covariance[2, 2]), rel=1e-9)
+    assert result.score[0] == pytest.approx(abs(coefficients[2]) / np.sqrt(covariance[2, 2]), rel=1e-9)
+    assert result.slope_error[0] > 0
 
 
 def test_a_large_step_is_not_taken_for_outliers():
     """Forty sigma: every day after it lies beyond what is clipped, and the size is right all the same."""
     x = np.random.default_rng(3).normal(size=(20, 60))
     x[:, 50:] += 40.0
-    found = looked(x)
-    assert set(found.split) == {50}
-    assert np.allclose(found.step, 40.0, atol=1.5)
+    result = looked(x)
+    assert set(result.split) == {50}
+    assert np.allclose(result.step, 40.0, atol=1.5)
 
 
 def test_days_without_a_point_change_nothing():
@@ -95,23 +95,23 @@ def test_an_uncertainty_that_all_days_share_does_not_blunt_the_scan():
     """A meter is known to 2% only, but repeats to 0.2%: a step of 1% stands out."""
     x = 0.2 * np.random.default_rng(9).normal(size=(50, 80))
     x[:, 60:] += 1.0
-    found = looked(x, np.full((50, 80), 4.0))
-    assert np.all(found.score > scan.step_score(80))
+    result = looked(x, np.full((50, 80), 4.0))
+    assert np.all(result.score > scan.step_score(80))
 
 
 def test_a_straight_line_is_a_drift_and_no_step():
     """A line explains more than any step in it does."""
     x = np.random.default_rng(10).normal(size=(50, 100)) + np.linspace(0, 5, 100)
-    found = looked(x)
-    assert np.mean(found.drift > found.score) > 0.95
-    assert np.mean(found.drift_a_point) == pytest.approx(5 / 99, rel=0.1)
+    result = looked(x)
+    assert np.mean(result.drift > result.score) > 0.95
+    assert np.mean(result.drift_a_point) == pytest.approx(5 / 99, rel=0.1)
 
 
 def test_figures_that_never_change_have_no_score():
     """Constant days: no division by nought, nothing found."""
-    found = looked(np.full((2, 40), 62.5))
-    assert np.all(found.score == 0)
-    assert np.all(np.isfinite(found.step))
+    result = looked(np.full((2, 40), 62.5))
+    assert np.all(result.score == 0)
+    assert np.all(np.isfinite(result.step))
 
 
 def test_chance_falls_with_the_score_and_agrees_with_its_table():
@@ -133,18 +133,18 @@ def test_the_table_of_chance_holds_on_new_noise():
 
 def test_fresh_runs_that_confirm_a_suspect_lower_the_threshold_and_nothing_else_does():
     """Six days of five runs after the split, where runs scatter most; not before it too, not for days that scatter, not for two days."""
-    known, split = np.full((1, 60), 0.15), np.array([50])
+    known_variance, split = np.full((1, 60), 0.15), np.array([50])
     once = np.ones((1, 60), dtype=np.int64)
     confirmed, always, briefly = once.copy(), np.full((1, 60), 5), once.copy()
     confirmed[0, 54:] = briefly[0, 58:] = 5
     variance = np.where(confirmed > 1, 0.15, 0.75)
 
-    def less(runs, known, day_variance):
-        return scan.less_where_confirmed(runs, known, np.array([day_variance]), split)[0]
+    def less(runs, known_variance, day_variance):
+        return scan.less_where_confirmed(runs, known_variance, np.array([day_variance]), split)[0]
 
     assert less(confirmed, variance, 0.25) == scan.CONFIRMED_LESS
     assert less(confirmed, variance, 2.0) == 0
-    assert less(always, known, 0.25) == 0
+    assert less(always, known_variance, 0.25) == 0
     assert less(briefly, variance, 0.25) == 0
 
 
@@ -153,9 +153,9 @@ def test_a_temperature_that_never_changes_is_no_regressor():
     x = 230 + np.random.default_rng(5).normal(size=(50, 100))
     x[:, 92:] += 8
     alone = looked(x)
-    beside = looked(x, temperature=np.full(x.shape, 48.3))
-    assert beside.split == pytest.approx(alone.split)
-    assert beside.score == pytest.approx(alone.score)
+    with_heat = looked(x, temperature=np.full(x.shape, 48.3))
+    assert with_heat.split == pytest.approx(alone.split)
+    assert with_heat.score == pytest.approx(alone.score)
 
 
 @pytest.mark.slow
@@ -168,12 +168,15 @@ def test_what_is_not_fitted_a_second_time_cannot_be_a_step():
             x += np.cumsum(draw.normal(size=x.shape), axis=1) * draw.choice([0.0, 0.3], size=(400, 1)) + 0.5 * heat
             x[::2, -6:] += draw.uniform(0, 12, size=(200, 1))
             x[::3] += (draw.random((134, days)) < 0.03) * 10
-            known, present = 0.3 * (1 + uneven * draw.random(x.shape)), draw.random(x.shape) < draw.choice([0.8, 1.0], size=(400, 1))
-            floor, asked = np.full(400, 0.01), np.zeros(400, dtype=bool)
+            known_variance, present = (
+                0.3 * (1 + uneven * draw.random(x.shape)),
+                draw.random(x.shape) < draw.choice([0.8, 1.0], size=(400, 1)),
+            )
+            floor, is_requested = np.full(400, 0.01), np.zeros(400, dtype=bool)
             for temperature in (None, heat):
-                every = scan_series(x, known, present, floor, temperature)
-                some = scan_series(x, known, present, floor, temperature, asked=asked)
+                full = scan_series(x, known_variance, present, floor, temperature)
+                partial = scan_series(x, known_variance, present, floor, temperature, is_requested=is_requested)
                 least = np.interp(present.sum(axis=1), *scan.STEP_SCORE) - scan.CONFIRMED_LESS
-                assert some.rows.tolist() == np.flatnonzero(every.score >= least).tolist()
-                assert some.score.tolist() == every.score[some.rows].tolist()
-                assert some.day_variance.tolist() == every.day_variance[some.rows].tolist()
+                assert partial.rows.tolist() == np.flatnonzero(full.score >= least).tolist()
+                assert partial.score.tolist() == full.score[partial.rows].tolist()
+                assert partial.day_variance.tolist() == full.day_variance[partial.rows].tolist()

@@ -15,10 +15,10 @@ from tests.fixtures.record_factory import make_accuracy, make_generation, make_l
 from tests.fixtures.series_factory import DAY_NS, FIRST_DAY, make_days, noisy
 
 
-def trend(runs, metric="energy", known=()):
+def trend(runs, metric="energy", annotations=()):
     """Return the trend of the one series that `runs` are."""
-    (found,) = watch.trends_of(RunHistory(runs), known, [metric])
-    return found
+    (series_trend,) = watch.trends_of(RunHistory(runs), annotations, [metric])
+    return series_trend
 
 
 def test_a_step_is_reported_with_size_interval_day_and_what_it_rests_on():
@@ -58,8 +58,8 @@ def test_another_scope_is_another_series_of_days():
     """Energies at the wall are not compared with those of the board's input: the older kind is left out and counted."""
     early = make_days(noisy(100, 40, seed=5))
     late = [replace(run, energy=replace(run.energy, scope="wall-ac")) for run in make_days([None] * 40 + noisy(140, 40, seed=6), seq=40)]
-    found = trend(early + late)
-    assert (found.steps, found.left_out, found.points) == ((), 40, 40)
+    result = trend(early + late)
+    assert (result.steps, result.left_out, result.points) == ((), 40, 40)
 
 
 def test_temperature_alone_is_no_finding_and_its_coefficient_is():
@@ -68,20 +68,20 @@ def test_temperature_alone_is_no_finding_and_its_coefficient_is():
     warmth = 45 + 8 * np.sin(np.linspace(0, 5, 110)) + draw.normal(size=110)
     values = 100 * np.exp(0.005 * (warmth - 45) + 0.006 * draw.normal(size=110))
     blind = trend(make_days(values))
-    found = trend(make_days(values, temperatures_c=warmth))
+    result = trend(make_days(values, temperatures_c=warmth))
     assert blind.steps or blind.drift
-    assert not (found.steps)
-    assert not (found.suspect)
-    assert not (found.drift)
-    assert found.temperature_slope == pytest.approx(0.5, abs=4 * found.temperature_slope_u)
+    assert not (result.steps)
+    assert not (result.suspect)
+    assert not (result.drift)
+    assert result.temperature_slope == pytest.approx(0.5, abs=4 * result.temperature_slope_u)
 
 
 def test_a_drift_is_reported_as_a_drift():
     """Six per cent in a hundred days, steadily."""
-    found = trend(make_days(np.array(noisy(100, 100, seed=8)) * np.exp(np.linspace(0, 0.06, 100))))
-    assert found.steps == ()
-    assert found.drift.low < 1.8 < found.drift.high
-    assert found.drift.is_worse
+    result = trend(make_days(np.array(noisy(100, 100, seed=8)) * np.exp(np.linspace(0, 0.06, 100))))
+    assert result.steps == ()
+    assert result.drift.low < 1.8 < result.drift.high
+    assert result.drift.is_worse
 
 
 @pytest.mark.slow
@@ -89,27 +89,27 @@ def test_larger_scatter_at_the_same_level_is_a_message_of_its_own():
     """Three times the noise over the last 35 days: found in most of twenty series, in none that goes on as before."""
     noisier = [trend(make_days(noisy(100, 80, seed=seed) + noisy(100, 35, seed=seed + 99, noise_ratio=0.03))) for seed in range(20)]
     steady = [trend(make_days(noisy(100, 115, seed=seed))) for seed in range(20)]
-    told = [one.scatter for one in noisier if one.scatter]
-    assert len(told) >= 12
-    assert all(scatter.ratio > 1.8 for scatter in told)
-    assert not any(one.scatter for one in steady)
+    scatters = [result.scatter for result in noisier if result.scatter]
+    assert len(scatters) >= 12
+    assert all(scatter.ratio > 1.8 for scatter in scatters)
+    assert not any(result.scatter for result in steady)
 
 
 def test_a_gap_at_the_end_is_missing_until_the_series_is_over():
     """Ten days without a run are a gap, two are none, a hundred are the end of the series."""
-    found = trend(make_days(noisy(100, 30, seed=11)))
+    result = trend(make_days(noisy(100, 30, seed=11)))
     last = FIRST_DAY + 29
-    assert found.missing(last + 2) is None
-    assert found.missing(last + 10).silent_days == 10
-    assert found.missing(last + 100) is None
+    assert result.missing(last + 2) is None
+    assert result.missing(last + 10).silent_days == 10
+    assert result.missing(last + 100) is None
 
 
 def test_runs_that_are_not_valid_and_energies_that_are_not_resolved_do_not_count():
     """A week of invalid runs at ten times the energy moves nothing; net energies that are lost in noise are no points."""
     good, bad = noisy(100, 60, seed=12), noisy(1000, 7, seed=13)
     runs = make_days(good) + make_days([None] * 60 + bad, seq=60, verdict=Verdict(state="invalid", reasons=("load: busy",)))
-    found = trend(runs)
-    assert (found.steps, found.points, found.not_valid) == ((), 60, 7)
+    result = trend(runs)
+    assert (result.steps, result.points, result.not_valid) == ((), 60, 7)
     lost = [replace(run, energy=replace(run.energy, net_state="not_resolvable")) for run in make_days(good)]
     assert watch.trends_of(RunHistory(lost), (), ["energy-net"]) == []
 
@@ -118,8 +118,8 @@ def test_one_wild_day_is_no_step():
     """A single day at twice the energy, as when somebody else used the board."""
     values = noisy(100, 80, seed=14)
     values[70] *= 2
-    found = trend(make_days(values))
-    assert found.steps == ()
+    result = trend(make_days(values))
+    assert result.steps == ()
 
 
 def test_a_step_that_does_not_matter_is_called_small():
@@ -143,25 +143,27 @@ def test_an_annotation_begins_a_new_level_and_history_stays():
     """A new power supply on day 60 takes 6% off: declared, with its size; the step of day 25 before it is still there."""
     values = np.array(noisy(100, 100, seed=17, step_at=25, step_ratio=1.1))
     values[60:] *= 0.94
-    known = [Annotation(FIRST_DAY + 60, "new power supply", device="pi-1")]
-    found = trend(make_days(values), known=known)
-    first, second = found.steps
+    annotations = [Annotation(FIRST_DAY + 60, "new power supply", device="pi-1")]
+    result = trend(make_days(values), annotations=annotations)
+    first, second = result.steps
     assert (first.state, second.state, second.candidates) == ("confirmed", "declared", ("new power supply",))
     assert second.low < -6 < second.high
-    assert found.begin_day == FIRST_DAY + 60
-    assert trend(make_days(values), known=[Annotation(FIRST_DAY + 60, "of another board", device="pi-2")]).steps[1].state == "confirmed"
+    assert result.begin_day == FIRST_DAY + 60
+    assert (
+        trend(make_days(values), annotations=[Annotation(FIRST_DAY + 60, "of another board", device="pi-2")]).steps[1].state == "confirmed"
+    )
 
 
 def test_a_remark_changes_nothing():
     """It is to be read, not to be computed with."""
     runs = make_days(noisy(100, 90, seed=1, step_at=60, step_ratio=1.05))
-    assert trend(runs, known=[Annotation(FIRST_DAY + 60, "moved the rack", begins_level=False)]).steps == trend(runs).steps
+    assert trend(runs, annotations=[Annotation(FIRST_DAY + 60, "moved the rack", begins_level=False)]).steps == trend(runs).steps
 
 
 def test_an_accuracy_that_falls_is_worse_and_one_that_never_changes_has_no_finding():
     """Ten points down; the same value every day before."""
     runs = make_days(noisy(100, 60, seed=18))
-    fallen = [replace(run, accuracy=make_accuracy(value=0.6 if place < 40 else 0.5)) for place, run in enumerate(runs)]
+    fallen = [replace(run, accuracy=make_accuracy(value=0.6 if index < 40 else 0.5)) for index, run in enumerate(runs)]
     (step,) = trend(fallen, "accuracy").steps
     assert (step.day, step.is_worse, step.size) == (FIRST_DAY + 40, True, pytest.approx(-10, abs=0.1))
     assert trend(runs, "accuracy").steps == ()
@@ -172,7 +174,7 @@ def test_a_board_that_begins_to_throttle_is_found_by_its_share():
     hot = Verdict(state="suspect", reasons=("throttled: the board throttled (during the run): cool it",))
     runs = make_days([100.0] * 90, runs_a_day=3)
     runs = [
-        replace(run, verdict=hot) if run.started_at_ns >= (FIRST_DAY + 60) * DAY_NS and place % 5 else run for place, run in enumerate(runs)
+        replace(run, verdict=hot) if run.started_at_ns >= (FIRST_DAY + 60) * DAY_NS and index % 5 else run for index, run in enumerate(runs)
     ]
     (step,) = trend(runs, "throttling").steps
     assert abs(step.day - FIRST_DAY - 60) <= 2
@@ -186,9 +188,9 @@ def test_a_board_type_is_examined_as_a_whole_and_what_changed_is_counted():
         level = 100 * (1 + 0.04 * (unit - 3.5) / 3.5)
         values = noisy(level, 80, seed=100 + unit, step_at=50, step_ratio=1.045)
         runs += make_days(values, device=f"pi-{unit}", firmwares=["a"] * 50 + ["b"] * 30)
-    (found,) = watch.trends_of(RunHistory(runs), (), ["energy"], by_type=True)
-    (step,) = found.steps
-    assert found.devices == 8
+    (result,) = watch.trends_of(RunHistory(runs), (), ["energy"], by_type=True)
+    (step,) = result.steps
+    assert result.devices == 8
     assert step.low < 4.5 < step.high
     assert step.high - step.low < 1.2
     assert step.candidates == ("firmware a to b on 8 of 8 devices",)
@@ -212,8 +214,8 @@ def test_of_many_series_the_summary_names_those_that_stand_out():
     for unit in range(36):
         values = noisy(100, 60, seed=200 + unit, step_at=52 if unit < 6 else None, step_ratio=1.022)
         runs += make_days(values, device=f"pi-{unit:02}")
-    found = watch.trends_of(RunHistory(runs), (), ["energy"])
-    named = {trend.key.device for trend in standing_out(found)}
+    trends = watch.trends_of(RunHistory(runs), (), ["energy"])
+    named = {trend.key.device for trend in standing_out(trends)}
     stepped = {f"pi-{unit:02}" for unit in range(6)}
     assert len(named & stepped) >= 4
     assert len(named - stepped) <= 1
@@ -222,23 +224,23 @@ def test_of_many_series_the_summary_names_those_that_stand_out():
 def test_cuts_are_those_of_the_series_and_of_all():
     """An annotation without a device is about every device; another fleet's is about none of these."""
     (key,) = RunHistory(make_days([100.0])).series()
-    known = [
+    annotations = [
         Annotation(5, "all"),
         Annotation(5, "mine", device="pi-1"),
         Annotation(7, "theirs", fleet="other"),
         Annotation(9, "ap", metric="accuracy"),
     ]
-    assert watch_file.cuts(known, key, "energy") == {5: "all; mine"}
+    assert watch_file.cuts(annotations, key, "energy") == {5: "all; mine"}
 
 
 def test_a_step_that_came_long_ago_has_an_interval_too():
     """Throttled for a while, then never again: what is dated once more stays where a step can be told."""
     throttled = {10, 74, 77, 78, 79, 80, 84, 106, 125, 130, 160, 188, 241, 296}
     runs = make_days(noisy(100, 300, seed=1))
-    told = [replace(run.conditions[0], throttled_now=day in throttled) for day, run in enumerate(runs)]
-    found = trend([replace(run, conditions=(one,)) for run, one in zip(runs, told, strict=True)], "throttling")
-    assert found.steps
-    assert all(np.isfinite([step.low, step.high]).all() and step.size != 0 for step in found.steps)
+    conditions = [replace(run.conditions[0], throttled_now=day in throttled) for day, run in enumerate(runs)]
+    result = trend([replace(run, conditions=(condition,)) for run, condition in zip(runs, conditions, strict=True)], "throttling")
+    assert result.steps
+    assert all(np.isfinite([step.low, step.high]).all() and step.size != 0 for step in result.steps)
 
 
 @pytest.mark.slow
@@ -248,8 +250,8 @@ def test_a_step_of_just_what_matters_is_an_event_within_ten_days_in_most_series(
     late = []
     for seed in range(40):
         x = 100 * np.log(noisy(100, 90, seed=seed)) + np.where(np.arange(90) >= 60, 3.0, 0)
-        found = (day for day in range(62, 90) if is_found(metric, x[: day + 1]))
-        late.append(next(found, 1000) - 59)
+        days = (day for day in range(62, 90) if is_found(metric, x[: day + 1]))
+        late.append(next(days, 1000) - 59)
     assert np.median(late) <= 10
     assert np.mean(np.array(late) > 30) <= 0.1
 
@@ -258,8 +260,8 @@ def is_found(metric, x):
     """Return whether the newest look at these values has a step that is told to people."""
     size = len(x)
     days = Days(np.arange(size), x, np.full(size, 0.04), np.ones(size, np.int64), np.full(size, np.nan), ((),) * size, 0.05)
-    (found,) = change_points(metric, [days], every=1000)
-    step = newest_step(metric, days, found)
+    (changes,) = change_points(metric, [days], stride=1000)
+    step = newest_step(metric, days, changes)
     return step is not None and is_event("energy", step)
 
 

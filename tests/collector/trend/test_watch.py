@@ -18,26 +18,26 @@ def test_several_processes_find_what_one_finds_in_the_same_order(monkeypatch):
         for n in range(11)
         for run in make_days(noisy(100, 30, seed=n, step_at=20 if n == 4 else None, step_ratio=1.2), device=f"pi-{n:02}")
     ]
-    told = []
+    reported = []
     alone, together = (
-        watch.trends_of(RunHistory(runs), (), ("energy", "latency"), workers=workers, progress=lambda _, *done: told.append(done))
+        watch.trends_of(RunHistory(runs), (), ("energy", "latency"), workers=workers, progress=lambda _, *counts: reported.append(counts))
         for workers in (1, 2)
     )
     assert together == alone
-    assert [len(one.steps) for one in alone if one.metric == "energy"] == [int(n == 4) for n in range(11)]
-    assert told == 2 * [(3, 11), (6, 11), (9, 11), (11, 11)]
+    assert [len(trend.steps) for trend in alone if trend.metric == "energy"] == [int(n == 4) for n in range(11)]
+    assert reported == 2 * [(3, 11), (6, 11), (9, 11), (11, 11)]
 
 
 def test_no_more_tasks_are_made_than_processes_work_on():
     """Runs of a million rows are not read all at once because reading is faster."""
-    made = []
+    begun = []
 
     def tasks():
         for task in range(12):
-            made.append(task)
+            begun.append(task)
             yield task
 
-    ahead = [len(made) - task for task, _ in watch.in_processes(abs, tasks(), 2)]
+    ahead = [len(begun) - task for task, _ in watch.in_processes(abs, tasks(), 2)]
     assert len(ahead) == 12
     assert max(ahead) <= 3
 
@@ -50,11 +50,11 @@ def test_a_process_that_is_killed_ends_in_one_line_that_names_the_remedy():
 
 def test_a_machine_of_many_cores_holds_no_more_tasks_than_four_processes_do():
     """Runs of each task are in memory."""
-    made = []
+    begun = []
 
     def tasks():
         for task in range(9):
-            made.append(task)
+            begun.append(task)
             yield task
 
-    assert max(len(made) - task for task, _ in watch.in_processes(abs, tasks(), 64)) <= watch.MOST_PROCESSES + 1
+    assert max(len(begun) - task for task, _ in watch.in_processes(abs, tasks(), 64)) <= watch.MOST_PROCESSES + 1

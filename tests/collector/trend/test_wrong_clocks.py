@@ -75,13 +75,13 @@ def test_the_page_has_them_on_the_day_of_their_receipt(ledgers):
 
 def test_the_trend_has_them_on_the_day_of_their_receipt(ledgers):
     """Days and figures are those of right clocks: no run decades away, no step that comes from it."""
-    found = []
+    histories = []
     for path in ledgers:
         history = open_history([str(path)])
         (key,) = history.series()
-        found.append([(figures.day, figures.value("p50_ms")) for figures, _ in history.points(key)])
+        histories.append([(figures.day, figures.value("p50_ms")) for figures, _ in history.points(key)])
         history.close()
-    assert found[0] == found[1]
+    assert histories[0] == histories[1]
 
 
 def test_a_comparison_counts_the_runs_of_the_current_level_only(ledgers):
@@ -91,27 +91,27 @@ def test_a_comparison_counts_the_runs_of_the_current_level_only(ledgers):
         lambda store: views.gather(store.contents(), "current").summaries,
     ):
         right, wrong = (summaries(open_store(str(path))) for path in ledgers)
-        assert [([run.id for run in one.runs], one.p50_ms) for one in wrong] == [
-            ([run.id for run in one.runs], one.p50_ms) for one in right
+        assert [([run.id for run in summary.runs], summary.p50_ms) for summary in wrong] == [
+            ([run.id for run in summary.runs], summary.p50_ms) for summary in right
         ]
 
 
 def test_the_stored_record_is_what_the_device_stated(ledgers):
     """Nothing is rewritten; retention goes by the time of receipt."""
     with SqliteLedger(ledgers[1]) as ledger:
-        years = sorted(round((held.record.started_at_ns - held.received_ns) / YEAR_NS) for held in ledger.records())
-        assert {abs(one) for one in years} in ({0, 30}, {0, 50})
-        assert {held.record.stamped_by for held in ledger.records()} == {"device"}
-        newest_ns = max(held.received_ns for held in ledger.records())
+        years = sorted(round((entry.record.started_at_ns - entry.received_ns) / YEAR_NS) for entry in ledger.records())
+        assert {abs(year) for year in years} in ({0, 30}, {0, 50})
+        assert {entry.record.stamped_by for entry in ledger.records()} == {"device"}
+        newest_ns = max(entry.received_ns for entry in ledger.records())
         while not ledger.forget(Retention(records_days=10), newest_ns + 1).is_all:
             pass
-        assert [held.record.seq for held in ledger.records()] == list(range(DAYS - 9, DAYS + 1))
+        assert [entry.record.seq for entry in ledger.records()] == list(range(DAYS - 9, DAYS + 1))
 
 
 @pytest.mark.parametrize("extent", ["all", "figures"])
-def test_a_bucket_with_a_retention_takes_every_point(place, sink_of, tmp_path, extent):
+def test_a_bucket_with_a_retention_takes_every_point(influx_place, sink_of, tmp_path, extent):
     """At the time of receipt: none is rejected as beyond the retention, none lies in a year to come."""
-    set_up_influx(place.config(), InfluxPlan(30, {}))
+    set_up_influx(influx_place.config(), InfluxPlan(30, {}))
     now_ns = time.time_ns()
     runs = [msgspec.structs.replace(run, started_at_ns=now_ns) for run in level_runs([10.0] * 6)]
     pairs = [claimed([run], off_ns, [now_ns])[0] for run, off_ns in zip(runs, (0, 5, 30, -30, -56, 0), strict=True)]
@@ -120,7 +120,7 @@ def test_a_bucket_with_a_retention_takes_every_point(place, sink_of, tmp_path, e
         for (run, at), years in zip(pairs, (0, 5, 30, -30, -56, 0), strict=True)
     ]
     store(tmp_path / "ledger", pairs)
-    sink = sink_of(place.config())
+    sink = sink_of(influx_place.config())
     drain = Drain(tmp_path / "ledger", sink, Points(extent))
     drain.start()
     try:
@@ -129,11 +129,11 @@ def test_a_bucket_with_a_retention_takes_every_point(place, sink_of, tmp_path, e
         drain.stop()
     with SqliteLedger(tmp_path / "ledger", "read") as ledger:
         assert ledger.quarantined() == []
-    rows = place.query("SELECT seq FROM run")
+    rows = influx_place.query("SELECT seq FROM run")
     assert sorted(row["seq"] for row in rows) == [1, 2, 3, 4, 5, 6]
     assert all(abs(row["time"] - now_ns) <= NS_PER_DAY for row in rows)
     if extent == "all":
-        marks = {run.seq: run.stamped_by for run in InfluxStore(place.config()).contents().runs}
+        marks = {run.seq: run.stamped_by for run in InfluxStore(influx_place.config()).contents().runs}
         assert marks == {1: "device", 2: "collector", 3: "collector", 4: "collector", 5: "collector", 6: "device"}
 
 
@@ -142,8 +142,8 @@ def test_the_device_is_listed_with_the_remedy(tmp_path):
     """Its own report says synchronised; the collector knows better, and again not when the clock is right."""
     server = mosquitto(tmp_path)
     server.start()
-    made = Collector(address_of(server), tmp_path / "ledger")
-    made.start()
+    service = Collector(address_of(server), tmp_path / "ledger")
+    service.start()
     try:
         peer = Peer(address_of(server))
         for off_ns, text in (
@@ -151,14 +151,14 @@ def test_the_device_is_listed_with_the_remedy(tmp_path):
             (0, None),
             (-40 * YEAR_NS, "years behind: set it"),
         ):
-            told = Health(
+            health = Health(
                 device="pi-1", fleet="lab", session=5, told_ns=time.time_ns() + off_ns, agent="1", clock=Clock(is_synchronised=True)
             )
-            peer.session.publish("edgemeter/v1/lab/pi-1/health", encode_health(told), lasting="retained")
+            peer.session.publish("edgemeter/v1/lab/pi-1/health", encode_health(health), lasting="retained")
             assert wait_until(lambda text=text: attention(tmp_path / "ledger", text))
         peer.close()
     finally:
-        made.stop()
+        service.stop()
         server.kill()
 
 
@@ -168,5 +168,5 @@ def attention(path, text):
     devices = msgspec.json.decode(listed.stdout)["devices"]
     if not devices:
         return False
-    found = devices[0]["look_at"]
-    return found is None if text is None else text in (found or "")
+    remedy = devices[0]["look_at"]
+    return remedy is None if text is None else text in (remedy or "")

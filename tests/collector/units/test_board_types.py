@@ -14,29 +14,29 @@ def fleet(boards=10, *, sick=None, firmware=None, ratio=1.1, precisions=("fp32",
     draw = np.random.default_rng(seed)
     runs = []
     for unit in range(boards):
-        own = 1 + 0.02 * draw.normal()
-        for place, precision in enumerate(precisions):
-            values = np.array(noisy(100 / (1 + place), 20, seed=1000 * unit + place)) * own * (ratio if unit == sick else 1.0)
+        factor = 1 + 0.02 * draw.normal()
+        for index, precision in enumerate(precisions):
+            values = np.array(noisy(100 / (1 + index), 20, seed=1000 * unit + index)) * factor * (ratio if unit == sick else 1.0)
             marks = [firmware if unit == sick and firmware else "2026-01"] * 20
-            runs += make_days(values, device=f"pi-{unit:02}", precision=precision, firmwares=marks, seq=100 * place)
+            runs += make_days(values, device=f"pi-{unit:02}", precision=precision, firmwares=marks, seq=100 * index)
     return runs
 
 
 def judged(runs, metric="energy"):
     """Return the one board type of `runs`."""
     history = RunHistory(runs)
-    (found,) = board_types(history, metric, list(history.series()))
-    return found
+    (board_type,) = board_types(history, metric, list(history.series()))
+    return board_type
 
 
 def test_a_board_with_an_issue_is_named_over_all_of_its_cases():
     """By how much, on how many cases, and what to check first."""
-    found = judged(fleet(20, sick=7, ratio=1.15))
-    (one,) = found.sick
-    assert (one.device, one.cases) == ("pi-07", 2)
-    assert one.apart == pytest.approx(15, abs=5)
-    assert "power supply" in one.look_at[0]
-    assert found.boards == 20
+    board_type = judged(fleet(20, sick=7, ratio=1.15))
+    (outlier,) = board_type.sick
+    assert (outlier.device, outlier.cases) == ("pi-07", 2)
+    assert outlier.apart == pytest.approx(15, abs=5)
+    assert "power supply" in outlier.look_at[0]
+    assert board_type.boards == 20
 
 
 def test_what_differs_on_the_board_itself_is_checked_first():
@@ -45,8 +45,8 @@ def test_what_differs_on_the_board_itself_is_checked_first():
     hot = Condition(when="before", temperatures_c={"cpu": 80.0}, throttled_now=True, under_voltage_now=True)
     cool = Condition(when="before", temperatures_c={"cpu": 50.0}, throttled_now=False, under_voltage_now=False)
     runs = [replace(run, conditions=(hot if run.device == "pi-03" else cool,)) for run in runs]
-    (one,) = judged(runs).sick
-    text = "; ".join(one.look_at[:4])
+    (outlier,) = judged(runs).sick
+    text = "; ".join(outlier.look_at[:4])
     assert "under-voltage in 100%" in text.replace("100%", "100%")
     assert "throttled in 100%" in text
     assert "80 °C, the other boards 50 °C" in text
@@ -73,9 +73,9 @@ def test_another_meter_scope_gives_no_board_an_issue():
     runs = [
         replace(run, energy=replace(run.energy, scope="wall-ac")) if run.device == "pi-02" else run for run in fleet(8, sick=2, ratio=1.5)
     ]
-    found = judged(runs)
-    assert found.boards == 7
-    assert found.sick == ()
+    board_type = judged(runs)
+    assert board_type.boards == 7
+    assert board_type.sick == ()
 
 
 def test_servers_are_no_boards():
@@ -88,6 +88,8 @@ def test_boards_that_do_not_report_their_type_accuse_nobody():
     """Ten PCs whose board is not known are ten types: that one draws three times as much is no issue."""
     runs = [replace(run, environment=replace(run.environment, board=None)) for run in fleet(10, sick=3, ratio=3.0)]
     history = RunHistory(runs)
-    found = board_types(history, "energy", list(history.series()))
-    assert [(one.board, one.boards, one.sick) for one in found] == [(f"pi-{unit:02}, unknown board", 1, None) for unit in range(10)]
+    spreads = board_types(history, "energy", list(history.series()))
+    assert [(spread.board, spread.boards, spread.sick) for spread in spreads] == [
+        (f"pi-{unit:02}, unknown board", 1, None) for unit in range(10)
+    ]
     assert watch.trends_of(history, (), ("energy",), by_type=True) == []

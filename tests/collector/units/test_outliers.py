@@ -11,26 +11,26 @@ def test_a_board_ten_per_cent_off_is_found_and_healthy_fleets_are_hardly_accused
     healthy = [2 * draw.normal(size=20) for _ in range(1500)]
     sick = [np.concatenate([[values[0] + 10], values[1:]]) for values in healthy]
     assert np.mean([bool(outlying_boards(values)) for values in healthy]) <= 0.05
-    assert np.mean([0 in {one.place for one in outlying_boards(values) or ()} for values in sick]) >= 0.80
+    assert np.mean([0 in {outlier.place for outlier in outlying_boards(values) or ()} for values in sick]) >= 0.80
 
 
 def test_two_boards_with_an_issue_do_not_hide_each_other():
     """Both are off by 10% among twenty."""
     draw = np.random.default_rng(2)
-    found = []
+    are_both = []
     for _ in range(400):
         values = 2 * draw.normal(size=20)
         values[:2] += 10
-        found.append({0, 1} <= {one.place for one in outlying_boards(values) or ()})
-    assert np.mean(found) > 0.65
+        are_both.append({0, 1} <= {outlier.place for outlier in outlying_boards(values) or ()})
+    assert np.mean(are_both) > 0.65
 
 
 def test_below_six_boards_nobody_is_judged():
     """Five boards, one of them at twice the energy: too few; with six it is named."""
     assert outlying_boards([0.0, 1.0, 0.0, -1.0, 100.0]) is None
-    (one,) = outlying_boards([0.0, 1.0, 0.0, -1.0, 0.5, 100.0])
-    assert one.place == 5
-    assert one.distance == pytest.approx(99.9, abs=0.1)
+    (outlier,) = outlying_boards([0.0, 1.0, 0.0, -1.0, 0.5, 100.0])
+    assert outlier.place == 5
+    assert outlier.distance == pytest.approx(99.9, abs=0.1)
 
 
 def test_boards_that_are_all_alike_accuse_none_for_a_trifle():
@@ -53,5 +53,5 @@ def test_the_limit_is_the_quantile_of_t_for_so_many_boards():
     """4% of false accusations shared by all boards, both sides, boards - 2 degrees of freedom; checked by integrating the density."""
     for boards, t in ((6, 5.1668), (10, 3.9910), (20, 3.6105)):
         with table_row(boards):
-            (one,) = outlying_boards([0.0] * (boards - 1) + [100.0])
-            assert one.limit == pytest.approx(t, rel=1e-3)
+            (outlier,) = outlying_boards([0.0] * (boards - 1) + [100.0])
+            assert outlier.limit == pytest.approx(t, rel=1e-3)
