@@ -5,16 +5,16 @@ Notifications that cannot be sent are kept, and retried at the next check.
 
 import logging
 from collections.abc import Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from datetime import datetime
 
 from edgemeter.agent.base.errors import ConfigError, EdgemeterError
-from edgemeter.agent.ledger.presence import DevicePresence
 from edgemeter.collector.alerts import lifecycle
 from edgemeter.collector.alerts.channels import Notice, notice_of_alert, send_notices
 from edgemeter.collector.alerts.firing import FiringContext, firings
 from edgemeter.collector.alerts.lifecycle import AlertChange
-from edgemeter.collector.alerts.rules import AlertRules, Channel
+from edgemeter.collector.alerts.rules import AlertRules
 from edgemeter.collector.index.history import LedgerHistory
 from edgemeter.collector.ledgers.place import ledger_place, open_ledger
 from edgemeter.collector.trend.history import History
@@ -64,7 +64,9 @@ def send_changes(file: WatchStore, rules: AlertRules, changes: Sequence[AlertCha
         notices = [notice for _, notice in before] + new
         if channel.kind == "alertmanager":
             # It expects every open alert to be sent repeatedly; of several notices of an alert the first counts.
-            every_open = reversed(notices + _still_open(file, channel, rules))
+            names = {rule.name for rule in rules.rule if channel.name in rule.channels}
+            still_open = [alert for alert in lifecycle.read_alerts(file) if alert.firing.rule in names]
+            every_open = reversed(notices + [notice_of_alert("updated", alert, rules.link) for alert in still_open])
             notices = list({notice.number: notice for notice in every_open}.values())[::-1]
         if not notices:
             continue
@@ -94,11 +96,6 @@ def send_test(rules: AlertRules, name: str) -> None:
     text = "Sent by `edgemeter trend alerts test`: no alert has opened."
     notice = Notice("opened", 0, "test", "info", "test of Edgemeter", text, {}, "1970-01-01T00:00:00Z", None, rules.link)
     send_notices(channels[name], [notice])
-
-
-def _still_open(file: WatchStore, channel: Channel, rules: AlertRules) -> list[Notice]:
-    names = {rule.name for rule in rules.rule if channel.name in rule.channels}
-    return [notice_of_alert("updated", alert, rules.link) for alert in lifecycle.read_alerts(file) if alert.firing.rule in names]
 
 
 def _unsent(file: WatchStore, channel: str, rules: AlertRules) -> list[tuple[int, Notice]]:
@@ -134,13 +131,8 @@ class AlertCheck:
 
 def check_alerts(history: History, store: str, file: WatchStore, rules: AlertRules, now_ns: int, *, is_dry: bool = False) -> AlertCheck:
     """Check the rules once; with `is_dry` nothing is written and nothing sent."""
-    context = FiringContext(history, read_annotations(file), _devices(history, store), now_ns)
+    with open_ledger(ledger_place(store), "read") if isinstance(history, LedgerHistory) else nullcontext() as ledger:
+        devices = ledger.devices() if ledger else ()
+    context = FiringContext(history, read_annotations(file), devices, now_ns)
     changes = lifecycle.settle_alerts(file, firings(rules.rule, context), now_ns, is_dry=is_dry)
     return AlertCheck(changes, () if is_dry else send_changes(file, rules, changes, now_ns))
-
-
-def _devices(history: History, store: str) -> Sequence[DevicePresence]:
-    if not isinstance(history, LedgerHistory):
-        return ()
-    with open_ledger(ledger_place(store), "read") as ledger:
-        return ledger.devices()

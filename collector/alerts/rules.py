@@ -129,16 +129,11 @@ def read_rules(path: Path) -> AlertRules:
 
 def faults(rules: AlertRules, _path: Path | None = None) -> list[str]:
     """Return what is wrong with rules and channels whose keys are right: unknown names, missing parts, names that are used twice."""
-    results = [*(_fault_of_rule(rule, rules) for rule in rules.rule), *map(_fault_of_channel, rules.channel), _duplicate_name(rules)]
+    results = [*(_fault_of_rule(rule, rules) for rule in rules.rule), *map(_fault_of_channel, rules.channel)]
+    names = [("rule", rule.name) for rule in rules.rule] + [("channel", channel.name) for channel in rules.channel]
+    repeated = next((name for name in names if names.count(name) > 1), None)
+    results += [f"the name {repeated[1]!r} is used twice: names must be unique"] if repeated else []
     return [fault for fault in results if fault]
-
-
-def _duplicate_name(rules: AlertRules) -> str | None:
-    for names in ([rule.name for rule in rules.rule], [channel.name for channel in rules.channel]):
-        for name in names:
-            if names.count(name) > 1:
-                return f"the name {name!r} is used twice: names must be unique"
-    return None
 
 
 def _fault_of_channel(channel: Channel) -> str | None:

@@ -3,15 +3,15 @@
 No other module knows the library. Nothing of it is fetched: the package holds all JavaScript.
 """
 
+import contextlib
 import hashlib
 import json
 import re
 from functools import lru_cache
 from importlib.resources import files
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from edgemeter.agent.base import config
+from edgemeter.agent.base import config, durable_file
 from edgemeter.agent.base.errors import UnavailableError
 from edgemeter.collector.charts.chart import WIDTH_PX, Chart, Spec
 
@@ -44,7 +44,9 @@ def bundle() -> str:
         return path.read_text(encoding="utf-8")
     except OSError:
         script = str(library.javascript_bundle(_SNIPPET, vl_version=VEGA_LITE))
-    _keep(path, script)
+    # What cannot be kept is made again by the next process.
+    with contextlib.suppress(UnavailableError):
+        durable_file.write(path, script.encode(), 0o644)
     return script
 
 
@@ -102,14 +104,3 @@ def _library() -> "ModuleType | Any":
     except ImportError as error:
         raise UnavailableError("charts need vl-convert-python: pip install 'edgemeter[collector]'") from error
     return vl_convert
-
-
-def _keep(path: Path, text: str) -> None:
-    part = path.with_name(f"{path.name}.part")
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        part.write_text(text, encoding="utf-8")
-        part.replace(path)
-    except OSError:
-        # Made again by the next process.
-        part.unlink(missing_ok=True)

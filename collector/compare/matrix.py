@@ -109,10 +109,14 @@ def matrix(
         for row in rows
         for column in columns
     }
-    aged = {position: _aged(cell, now_ns, stale_days) for position, cell in cells.items()}
+    for position, cell in cells.items():
+        if cell.case is not None:
+            age = max(0, (now_ns - cell.case.newest.started_at_ns) // NS_PER_DAY)
+            is_stale = cell.state == "measured" and age > stale_days
+            cells[position] = replace(cell, age_days=age, state="stale" if is_stale else cell.state)
     for row in rows:
-        _mark_best(aged, [(row, column) for column in columns], entry)
-    return Matrix(entry, across, tuple(rows), tuple(columns), aged)
+        _mark_best(cells, [(row, column) for column in columns], entry)
+    return Matrix(entry, across, tuple(rows), tuple(columns), cells)
 
 
 def row_of(key: CaseKey) -> RowKey:
@@ -187,13 +191,6 @@ def _why_none(case: CaseSummary, figure: Figure) -> str:
 def _devices(case: CaseSummary) -> int:
     # A case is of one device, but for those that were summed up over a board type.
     return len({run.device for run in case.runs}) if case.key.device == _column(case.newest, "board") else 1
-
-
-def _aged(cell: MatrixCell, now_ns: int, stale_days: int) -> MatrixCell:
-    if cell.case is None:
-        return cell
-    age = max(0, (now_ns - cell.case.newest.started_at_ns) // NS_PER_DAY)
-    return replace(cell, age_days=age, state="stale" if cell.state == "measured" and age > stale_days else cell.state)
 
 
 def _mark_best(cells: dict[tuple[RowKey, str], MatrixCell], places: Iterable[tuple[RowKey, str]], figure: Figure) -> None:

@@ -142,7 +142,14 @@ def nearest(case: CaseSummary, references: Sequence[CaseSummary]) -> NearestCase
     """
     if not references:
         return None
-    best = min(references, key=lambda reference: _distance(case, reference))
+
+    def distance(reference: CaseSummary) -> tuple[int, bool, int]:
+        unlike = relation(case.key, reference.key).unlike
+        grave = sum(field.name in ("model", "task") for field in unlike)
+        is_other_precision = case.key.precision != reference.key.precision
+        return grave * len(LIKENESSES) + len(unlike), is_other_precision, -PRECISION_BITS.get(reference.key.precision, 0)
+
+    best = min(references, key=distance)
     differences = tuple(
         CaseDifference(field.likeness.title, _shown(field, case), _shown(field, best))
         for field in relation(case.key, best.key).unlike
@@ -151,13 +158,6 @@ def nearest(case: CaseSummary, references: Sequence[CaseSummary]) -> NearestCase
     if not differences:
         return None
     return NearestCase(named(case.key), tuple(case.run_ids), named(best.key), differences)
-
-
-def _distance(case: CaseSummary, reference: CaseSummary) -> tuple[int, bool, int]:
-    unlike = relation(case.key, reference.key).unlike
-    grave = sum(field.name in ("model", "task") for field in unlike)
-    is_other_precision = case.key.precision != reference.key.precision
-    return grave * len(LIKENESSES) + len(unlike), is_other_precision, -PRECISION_BITS.get(reference.key.precision, 0)
 
 
 Row = dict[str, str]

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import TypeAlias
 
 from edgemeter.agent.base.errors import UnavailableError
 from edgemeter.agent.contract.record import RunRecord
@@ -11,58 +11,14 @@ from edgemeter.collector.ledgers.place import LedgerPlace, ledger_version, open_
 from edgemeter.collector.runs.store import LedgerStore, RunStore, open_store
 
 
-class RecordSource(Protocol):
-    """Records in the order in which they came, by row. Called from any thread."""
-
-    def last_row(self) -> int:
-        """Return the row of the newest record, 0 when there is none."""
-        ...
-
-    def count(self) -> int:
-        """Return how many records there are."""
-        ...
-
-    def rows(self) -> Iterable[int]:
-        """Return the row of every record."""
-        ...
-
-    def after(self, row: int, limit: int) -> Iterator[tuple[int, int | None, RunRecord]]:
-        """Yield up to `limit` records after `row`: its row, when it was received (None: unknown), and the record without samples."""
-        ...
-
-    def one(self, row: int) -> RunRecord:
-        """Return the record of a row with its raw samples.
-
-        Raises:
-            UnavailableError: it is not there any more.
-        """
-        ...
-
-    def devices(self) -> Sequence[DevicePresence]:
-        """Return what devices reported."""
-        ...
-
-    def retained(self) -> Sequence[RetainedMessage]:
-        """Return what is measured now: the latest message of each topic."""
-        ...
-
-    def identity(self) -> str:
-        """Return the identity of this source: another one at the same place has another."""
-        ...
-
-    def version(self) -> str:
-        """Return what changes whenever something is written to it; empty where nothing ever is."""
-        ...
-
-
 @dataclass(frozen=True, slots=True)
 class LedgerSource:
-    """The ledger at `place`, opened to read for each call: a running collector is not disturbed."""
+    """The ledger at `place`, opened to read for each call, from any thread: a running collector is not disturbed."""
 
     place: LedgerPlace
 
     def last_row(self) -> int:
-        """Return the row of the newest record."""
+        """Return the row of the newest record, 0 when there is none."""
         with open_ledger(self.place, "read") as ledger:
             return ledger.last_row()
 
@@ -77,13 +33,17 @@ class LedgerSource:
             yield from ledger.rows()
 
     def after(self, row: int, limit: int) -> Iterator[tuple[int, int | None, RunRecord]]:
-        """Yield up to `limit` records after `row`."""
+        """Yield up to `limit` records after `row`: its row, when it was received (None: unknown), and the record without samples."""
         with open_ledger(self.place, "read") as ledger:
             for entry in ledger.records(after_row=row, limit=limit):
                 yield entry.row, entry.received_ns, entry.record
 
     def one(self, row: int) -> RunRecord:
-        """Return the record of a row with its raw samples."""
+        """Return the record of a row with its raw samples.
+
+        Raises:
+            UnavailableError: it is not there any more.
+        """
         with open_ledger(self.place, "read") as ledger:
             entry = next(iter(ledger.records(with_samples=True, after_row=row - 1, limit=1)), None)
         if entry is None or entry.row != row:
@@ -101,7 +61,7 @@ class LedgerSource:
             return ledger.retained()
 
     def identity(self) -> str:
-        """Return the epoch of the ledger's rows."""
+        """Return the epoch of the ledger's rows: another ledger at the same place has another."""
         with open_ledger(self.place, "read") as ledger:
             return ledger.epoch()
 
@@ -152,6 +112,10 @@ class DocumentSource:
     def version(self) -> str:
         """Return always the same: it was read once."""
         return ""
+
+
+# Records in the order in which they came, by row.
+RecordSource: TypeAlias = LedgerSource | DocumentSource
 
 
 def source_of(store: RunStore) -> RecordSource:

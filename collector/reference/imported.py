@@ -1,13 +1,14 @@
 """Imported and published figures, kept apart from the ledger, and the listing of all references in three blocks that never mix."""
 
-import hashlib
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import msgspec
 
-from edgemeter.agent.base.errors import ConfigError, UnavailableError
+from edgemeter.agent.base import durable_file
+from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.base.figures import count
 from edgemeter.agent.contract.figures import in_view
 from edgemeter.collector.compare.spread import median_of
@@ -93,7 +94,7 @@ class ReferenceStore:
         """
         if not published.is_day(retrieved):
             raise ConfigError(f"--retrieved {retrieved!r} is not a date: write YYYY-MM-DD")
-        digest = hashlib.sha256(path.read_bytes()).hexdigest()
+        digest = durable_file.sha256_of(path)
         try:
             present = {entry.round: entry for entry in self.imports()}
         except ConfigError:
@@ -121,7 +122,7 @@ class ReferenceStore:
                 )
             imports.append(KeptImport(new, before))
         for entry in imports:
-            self._write(f"mlperf-{entry.now.round}.json", msgspec.json.encode(entry.now))
+            durable_file.write(self.path / f"mlperf-{entry.now.round}.json", msgspec.json.encode(entry.now), 0o644)
         return imports
 
     def add(self, rows: list[PublishedRow]) -> list[PublishedRow]:
@@ -148,17 +149,8 @@ class ReferenceStore:
         if new:
             path = self.path / "published.toml"
             text = path.read_text() if path.exists() else ""
-            self._write("published.toml", "\n".join([*([text] if text else []), *map(published.to_toml, new)]).encode())
+            durable_file.write(path, "\n".join([*([text] if text else []), *map(published.to_toml, new)]).encode(), 0o644)
         return new
-
-    def _write(self, name: str, content: bytes) -> None:
-        partial = self.path / f"{name}.part"
-        try:
-            self.path.mkdir(parents=True, exist_ok=True)
-            partial.write_bytes(content)
-            partial.replace(self.path / name)
-        except OSError as error:
-            raise UnavailableError(f"cannot write {name!r} in {str(self.path)!r}: {error.strerror}") from error
 
 
 def _read_import(path: Path) -> ReferenceImport:
@@ -175,9 +167,8 @@ def _read_import(path: Path) -> ReferenceImport:
 def _repository(rows: tuple[MlperfRow, ...]) -> str:
     """Return the repository that the rows' details lie in: owner and name behind the host."""
     for row in rows:
-        parts = row.details.split("/")
-        if row.details.startswith("https://") and len(parts) >= 5:
-            return "/".join(parts[:5])
+        if address := re.match(r"https://[^/]*/[^/]*/[^/]*", row.details):
+            return address[0]
     raise ConfigError("no row names where the results were published: name the address with --source")
 
 

@@ -38,7 +38,11 @@ def regressor(temperature_c: Array, x: Array) -> Array:
     # Most series have neither a jump nor a misread day.
     if np.abs(heat[1:] - heat[:-1]).max(initial=0.0) <= JUMP * spread:
         return temperature_c
-    heat, jumps = _without_misread_days(heat, spread), dict[int, float]()
+    # The days beside each, the first and the last repeated.
+    neighbours = np.clip(np.arange(len(heat))[:, None] + np.arange(-2, 3), 0, len(heat) - 1)
+    middle = np.sort(heat[neighbours], axis=1)[:, 2]
+    heat = np.where(np.abs(heat - middle) > MISREAD * spread, middle, heat)
+    jumps: dict[int, float] = {}
     while (index := _largest_jump(heat, spread, jumps)) is not None:
         jumps[index] = _shift(heat, index)
         heat[:index] += jumps[index]
@@ -67,15 +71,6 @@ def without_jump(heat: Array, places: range, sign: float, beyond: float = 0.0) -
 def _spread(heat: Array) -> float:
     """Return the robust standard deviation of the differences of neighbouring days."""
     return max(median(np.abs(heat[1:] - heat[:-1])) / HALF_NORMAL, LEAST_SPREAD) if len(heat) > 1 else LEAST_SPREAD
-
-
-def _without_misread_days(heat: Array, spread: float) -> Array:
-    # The days beside each, the first and the last repeated.
-    neighbours = np.clip(np.arange(len(heat))[:, None] + np.arange(-2, 3), 0, len(heat) - 1)
-    middle = np.sort(heat[neighbours], axis=1)[:, 2]
-    is_misread = np.abs(heat - middle) > MISREAD * spread
-    corrected: Array = np.where(is_misread, middle, heat)
-    return corrected
 
 
 def _largest_jump(heat: Array, spread: float, removed: Collection[int]) -> int | None:

@@ -99,7 +99,9 @@ def _points(metric: TrendMetric, runs: RunColumns, series: NDArray[np.intp], use
             within[index] = run_variance(x[part], day[part], u_square[part]) or 0.0
     of_points = series[first]
     mean_x, known_variance = _sums(x, first) / count, (_sums(u_square, first) / count + within[of_points]) / count
-    read_c = _means(runs.figures[TEMPERATURE][used], first)
+    used_c = runs.figures[TEMPERATURE][used]
+    readings = _sums((~np.isnan(used_c)).astype(np.float64), first)
+    read_c = np.where(readings > 0, _sums(np.nan_to_num(used_c), first) / np.maximum(readings, 1), np.nan)
     changed = _changes(runs, of_points, runs.common[used[np.append(first[1:], len(used)) - 1]] if len(used) else first)
     for index, (begin, end) in enumerate(pairwise(np.searchsorted(of_points, np.arange(size + 1)).tolist())):
         part = slice(begin, end)
@@ -110,12 +112,6 @@ def _points(metric: TrendMetric, runs: RunColumns, series: NDArray[np.intp], use
 
 def _sums(values: Array, first: NDArray[np.intp]) -> Array:
     return np.add.reduceat(values, first) if len(first) else values
-
-
-def _means(values: Array, first: NDArray[np.intp]) -> Array:
-    is_known = ~np.isnan(values)
-    count = _sums(is_known.astype(np.float64), first)
-    return np.where(count > 0, _sums(np.where(is_known, values, 0.0), first) / np.maximum(count, 1), np.nan)
 
 
 def _changes(runs: RunColumns, series: NDArray[np.intp], common: NDArray[np.intp]) -> list[tuple[str, ...]]:

@@ -74,7 +74,9 @@ def _has_risen(days: Days, begin: int, level: float, limits: RiseLimits) -> bool
     before, apart = _before(days, begin, limits, 0), days.x[begin : begin + limits.over_days] - level
     moved = float(apart.mean())
     least = _least(limits.by, moved)
-    spread = max(float(np.median(np.abs(before - level))) / HALF_NORMAL, _usual_spread(days.x[:begin]), days.floor)
+    # From the differences of neighbours, which a step hardly moves; there are at least as many days before as give the level.
+    usual = float(np.median(np.abs(np.diff(days.x[:begin][-USUAL:])))) / HALF_NORMAL / math.sqrt(2)
+    spread = max(float(np.median(np.abs(before - level))) / HALF_NORMAL, usual, days.floor)
     error = spread * math.sqrt(1 / len(apart) + math.pi / 2 / len(before))
     return abs(moved) >= max(least, BEYOND * error) and bool((apart * math.copysign(1, moved) >= EACH_DAY * least).all())
 
@@ -84,10 +86,3 @@ def _least(by: float, moved: float) -> float:
     if moved < 0 and by >= 100:
         return math.inf
     return abs(100 * math.log1p(math.copysign(by, moved) / 100))
-
-
-def _usual_spread(x: NDArray[np.float64]) -> float:
-    """Return how far days scatter, from the differences of neighbours, which a step hardly moves."""
-    if len(x) < 2:
-        return 0.0
-    return float(np.median(np.abs(np.diff(x[-USUAL:])))) / HALF_NORMAL / math.sqrt(2)

@@ -6,6 +6,7 @@ Of many series, those stand out that the procedure of Benjamini and Hochberg sel
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -94,9 +95,15 @@ def _trend(name: str, metric: TrendMetric, key: SeriesKey, days: Days, changes: 
         for cut in changes.cuts[1:]
         if size - cut >= AFTER and cut >= BEFORE
     ]
-    suspect = _step(metric, days, now.suspect, edges, "suspect") if now is not None and now.suspect is not None else None
-    drift = _drift(metric, days, now) if now is not None else None
-    has_slope = now is not None and math.isfinite(now.slope)
+    current: dict[str, Any] = {} if now is None else {"chance": now.chance, "hidden_ratio": now.hidden, "drift": _drift(metric, days, now)}
+    if now is not None and now.suspect is not None and current["drift"] is None:
+        suspect = _step(metric, days, now.suspect, edges, "suspect")
+        # A step too small to matter is no suspect.
+        current["suspect"] = None if suspect.matters is False else suspect
+    if now is not None and math.isfinite(now.slope):
+        current |= {"temperature_slope": now.slope, "temperature_slope_u": now.slope_error}
+    if now is not None and metric.rule.scale != "share":
+        current["scatter"] = _scatter(days, now)
     begin = edges[-2] if size else 0
     return SeriesTrend(
         key=key,
@@ -111,16 +118,9 @@ def _trend(name: str, metric: TrendMetric, key: SeriesKey, days: Days, changes: 
         begin_day=int(days.day[begin]),
         level=off_scale(metric, _level(days, begin, size)),
         steps=tuple(sorted(steps, key=lambda step: step.day)),
-        # A step too small to matter is no suspect.
-        suspect=None if drift is not None or (suspect is not None and suspect.matters is False) else suspect,
-        drift=drift,
-        scatter=_scatter(days, now) if now is not None and metric.rule.scale != "share" else None,
-        temperature_slope=now.slope if now is not None and has_slope else None,
-        temperature_slope_u=now.slope_error if now is not None and has_slope else None,
-        hidden_ratio=now.hidden if now is not None else 0.0,
-        chance=now.chance if now is not None else 1.0,
         left_out=days.left_out,
         not_valid=days.not_valid,
+        **current,
     )
 
 

@@ -27,17 +27,18 @@ RESULTS = ROOT / ".bench"
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """A module with `comparisons()`, and how long it takes on two quiet cores."""
+    """A module and its function that yields comparisons, and how long it takes on two quiet cores."""
 
     module: str
     takes_s: float
     is_long: bool = False
+    function: str = "comparisons"
 
 
 PARTS = {
     "loop": Part("engine", 70),
-    "loadgen": Part("loadgen", 30),
-    "litert-benchmark": Part("litert_benchmark", 60),
+    "loadgen": Part("engine", 30, function="beside_loadgen"),
+    "litert-benchmark": Part("engine", 60, function="beside_litert_benchmark"),
     "observers": Part("costs", 60),
     "coco": Part("coco", 60),
     "vision": Part("vision", 40),
@@ -97,7 +98,8 @@ def _run(names: list[str]) -> list[Comparison]:
 
 def _comparisons(name: str) -> Iterable[Comparison]:
     # Late, so that a part alone needs only its own libraries.
-    results: Iterable[Comparison] = import_module(f"tests.benchmarks.{PARTS[name].module}").comparisons()
+    part = PARTS[name]
+    results: Iterable[Comparison] = getattr(import_module(f"tests.benchmarks.{part.module}"), part.function)()
     return results
 
 

@@ -18,6 +18,7 @@ from edgemeter.agent.base import run_statistics
 ROOT = Path(__file__).resolve().parents[2]
 # Fewer pairs have an interval that is too wide to say anything.
 LEAST_PAIRS = 4
+COVERAGE = (0.93, 0.97)
 
 
 class LeftOutError(Exception):
@@ -143,10 +144,22 @@ def figure(name: str, unit: str, value: float) -> Comparison:
     return Comparison(name, unit, value, None, None, None, None, this_machine(), None)
 
 
+def against(name: str, unit: str, value: float, peer: tuple[str, float], goal: str, *, met: bool) -> Comparison:
+    """Return the comparison of a value with a peer's, by name and value, that was not taken in pairs."""
+    ratio = value / peer[1] if peer[1] else math.inf
+    return Comparison(name, unit, value, *peer, ratio, goal, this_machine(), met)
+
+
 def size_within(name: str, ours_mb: float, limit_mb: float) -> Comparison:
     """Return the comparison of a size in memory or on disk with the most that it may be."""
-    goal = f"<= {limit_mb:g} MB"
-    return Comparison(name, "MB", ours_mb, "limit", limit_mb, ours_mb / limit_mb, goal, this_machine(), ours_mb <= limit_mb)
+    return against(name, "MB", ours_mb, ("limit", limit_mb), f"<= {limit_mb:g} MB", met=ours_mb <= limit_mb)
+
+
+def covered(name: str, share: float, reason: str | None = None) -> Comparison:
+    """Return the share of intervals that hold the truth, which should be 93 to 97%; with the `reason` why they may be wide to 100%."""
+    low, high = COVERAGE[0], 1.0 if reason else COVERAGE[1]
+    goal = f"{low:.0%} to {high:.0%}" + (f" ({reason})" if reason else "")
+    return against(name, "of the runs", share, ("stated", 0.95), goal, met=low <= share <= high)
 
 
 def as_rows(comparisons: Sequence[Comparison]) -> list[dict[str, object]]:

@@ -20,12 +20,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from edgemeter.agent.energy.per_inference import assess
-from tests.benchmarks.comparison import Comparison, this_machine
+from tests.benchmarks.comparison import Comparison, against, covered
 from tests.fixtures.burst_loads import Array, Bursts, Load, Meter, Sensor, run_of
 
 TRIALS = 1000
 MEAN_ERROR_RATIO = 0.01
-COVERAGE = (0.93, 0.97)
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,31 +167,13 @@ def lines(result: dict[str, object]) -> Iterator[Comparison]:
     if isinstance(rivals, dict) and rivals:
         best = min(rivals, key=lambda name: float(rivals[name]))
         limit = "mean error <= 1%" if result["window_suffices"] else "no limit: the record says that the window is too short for 1%"
-        yield Comparison(
-            name=f"energy: {result['case']}: mean error",
-            unit="of the energy",
-            ours=error_ratio,
-            peer=f"{best} rule",
-            peer_value=rivals[best],
-            ratio=error_ratio / rivals[best],
-            goal=limit,
-            machine=this_machine(),
-            met=error_ratio <= MEAN_ERROR_RATIO or not result["window_suffices"],
-        )
+        is_met = error_ratio <= MEAN_ERROR_RATIO or not result["window_suffices"]
+        peer = f"{best} rule", rivals[best]
+        yield against(f"energy: {result['case']}: mean error", "of the energy", error_ratio, peer, limit, met=is_met)
     for which in ("gross", "net"):
-        share = float(str(result[f"coverage_{which}"]))
-        highest = 1.0 if result["wide"] else COVERAGE[1]
-        yield Comparison(
-            name=f"energy: {result['case']}: {which} intervals that hold the truth",
-            unit="of the runs",
-            ours=share,
-            peer="stated",
-            peer_value=0.95,
-            ratio=share / 0.95,
-            goal=f"{COVERAGE[0]:.0%} to {highest:.0%}" + (f" ({result['wide']})" if result["wide"] else ""),
-            machine=this_machine(),
-            met=COVERAGE[0] <= share <= highest,
-        )
+        reason = str(result["wide"]) if result["wide"] else None
+        name = f"energy: {result['case']}: {which} intervals that hold the truth"
+        yield covered(name, float(str(result[f"coverage_{which}"])), reason)
 
 
 def main() -> int:

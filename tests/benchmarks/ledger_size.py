@@ -21,7 +21,7 @@ from edgemeter.collector.index.history import LedgerHistory
 from tests.fixtures.fleet_ledger import Fleet, write_ledger
 
 OURS = [sys.executable, "-m", "edgemeter.agent.cli.main"]
-PAGE = [sys.executable, "-m", "tests.benchmarks.page_view"]
+PAGE = [sys.executable, "-m", "tests.benchmarks.ledger_size", "--page"]
 QUESTIONS = {
     "trend of one device": [*OURS, "trend", "--device", "board-0007", "--store", "{path}"],
     "trend": [*OURS, "trend", "--store", "{path}"],
@@ -78,6 +78,20 @@ def write_figures(path: Path) -> None:
     history.close()
 
 
+def print_page(path: Path, address: str) -> None:
+    """Bring the index up to date and print a view of the page as the server makes it."""
+    # The memory of the process that asks counts for those that it starts.
+    from edgemeter.collector.index.run_index import open_index  # noqa: PLC0415
+    from edgemeter.collector.index.sources import LedgerSource  # noqa: PLC0415
+    from edgemeter.collector.web.events import TrendEvents  # noqa: PLC0415
+    from edgemeter.collector.web.server import PageServer  # noqa: PLC0415
+    from edgemeter.collector.web.view import read_address  # noqa: PLC0415
+
+    index = open_index(LedgerSource(path))
+    index.refresh()
+    sys.stdout.buffer.write(PageServer(index, TrendEvents(index.source)).answer(read_address(address), "").body)
+
+
 def scans(path: Path) -> dict[str, list[str]]:
     """Write the figures as a plain table and as Parquet beside the ledger; return the commands that scan them."""
     plain, text, parquet = (path.with_suffix(suffix) for suffix in (".plain", ".csv", ".parquet"))
@@ -104,6 +118,9 @@ def main(arguments: list[str]) -> int:
     if arguments[0] == "--figures":
         write_figures(Path(arguments[1]))
         return 0
+    if arguments[0] == "--page":
+        print_page(Path(arguments[1]), arguments[2])
+        return 0
     path, fleet = Path(arguments[0]), Fleet(*(int(size) for size in arguments[1:]))
     if not path.exists():
         began = time.monotonic()
@@ -117,14 +134,8 @@ def main(arguments: list[str]) -> int:
     write_ledger(path, Fleet(10, 1, fleet.cases, seed=2), first_day=fleet.days)
     later = {name: ask(command) for name, command in words.items()}
     for name, answer in cached.items():
-        cells = (
-            f"{first[name].cpu_s:.1f}",
-            f"{answer.cpu_s:.2f}",
-            f"{answer.memory_mb:.0f}",
-            f"{answer.printed / 1e3:.0f}",
-            f"{later[name].cpu_s:.2f}",
-        )
-        print(f"| {name} | {' | '.join(cells)} |")
+        costs = f"{first[name].cpu_s:.1f} | {answer.cpu_s:.2f} | {answer.memory_mb:.0f} | {answer.printed / 1e3:.0f}"
+        print(f"| {name} | {costs} | {later[name].cpu_s:.2f} |")
     for name, scan in of_peers.items():
         ratios = ", ".join(f"{question} {answer.cpu_s / scan.cpu_s:.2f}" for question, answer in cached.items())
         print(f"{name} scans all in {scan.cpu_s:.2f} s with {scan.memory_mb:.0f} MB; as ratios: {ratios}")

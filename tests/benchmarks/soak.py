@@ -6,7 +6,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from tests.benchmarks.comparison import Comparison, this_machine
+from tests.benchmarks.comparison import Comparison, against
 from tests.benchmarks.delivery import collecting
 from tests.benchmarks.flood import Settings, send
 
@@ -25,7 +25,7 @@ def comparisons() -> Iterator[Comparison]:
     half = len(warm) // 2
     early, late = max(warm[:half]), max(warm[half:])
     name = f"delivery: memory over {SOAK_S:.0f} s with {DEVICES:,} devices, once warm, second half beside first"
-    yield Comparison(name, "MB", late, "first half", early, late / early, f"ratio <= {RATIO:g}", this_machine(), late <= RATIO * early)
+    yield against(name, "MB", late, ("first half", early), f"ratio <= {RATIO:g}", met=late <= RATIO * early)
 
 
 def soak(seconds: float) -> list[float]:

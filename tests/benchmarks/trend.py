@@ -30,7 +30,7 @@ from edgemeter.collector.trend.days import Days
 from edgemeter.collector.trend.metrics import METRICS
 from edgemeter.collector.trend.series_trend import is_event, newest_step
 from edgemeter.collector.units.spread import outlying_boards
-from tests.benchmarks.comparison import Comparison, this_machine
+from tests.benchmarks.comparison import Comparison, against
 
 Array = NDArray[np.float64]
 # The day of the first alarm of each series.
@@ -169,7 +169,7 @@ def _tails(series_days: Drawn, draw: np.random.Generator) -> Array:
 
 def edgemeter_alerts(series_days: Drawn, draw: np.random.Generator) -> FirstAlarms:
     """Watch as the product does. A series is over with its first alert."""
-    x = _one_run_a_day(series_days, draw)
+    x = series_days.day + series_days.run_sd * _tails(series_days, draw)
     first = np.full(len(x), NEVER)
     for day in range(FIRST_LOOK, DAYS):
         rows = np.flatnonzero(first == NEVER)
@@ -182,25 +182,12 @@ def edgemeter_alerts(series_days: Drawn, draw: np.random.Generator) -> FirstAlar
     return first
 
 
-def _one_run_a_day(series_days: Drawn, draw: np.random.Generator) -> Array:
-    return series_days.day + series_days.run_sd * _tails(series_days, draw)
-
-
 def _days(series_days: Drawn, row: int, x: Array) -> Days:
     """Return the days of one series as the product has them."""
-    size = len(x)
+    size, floor = len(x), METRICS["latency"].rule.floor
     read_c = np.full(size, np.nan) if series_days.temperature_c is None else series_days.temperature_c[row, :size]
-    heat = regressor(read_c, x)
-    return Days(
-        np.arange(size),
-        x,
-        series_days.u[row, :size] ** 2,
-        np.ones(size, dtype=np.int64),
-        heat,
-        ((),) * size,
-        METRICS["latency"].rule.floor,
-        read_c=read_c,
-    )
+    known_variance, runs = series_days.u[row, :size] ** 2, np.ones(size, dtype=np.int64)
+    return Days(np.arange(size), x, known_variance, runs, regressor(read_c, x), ((),) * size, floor, read_c=read_c)
 
 
 def bencher(series_days: Drawn, draw: np.random.Generator) -> FirstAlarms:
@@ -342,17 +329,7 @@ def comparisons(series: int = SERIES) -> Iterator[Comparison]:
 
 def _line(name: str, unit: str, value: object, peer: tuple[str, float], limit: float) -> Comparison:
     figure = float("inf") if value is None else float(str(value))
-    return Comparison(
-        name=name,
-        unit=unit,
-        ours=figure,
-        peer=peer[0],
-        peer_value=peer[1],
-        ratio=figure / peer[1] if peer[1] else float("inf"),
-        goal=f"<= {limit:g} {unit}",
-        machine=this_machine(),
-        met=figure <= limit,
-    )
+    return against(name, unit, figure, peer, f"<= {limit:g} {unit}", met=figure <= limit)
 
 
 def main() -> int:

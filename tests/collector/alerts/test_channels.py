@@ -16,6 +16,7 @@ from tests.fixtures.rows import table_row
 from tests.fixtures.servers import address_of, mosquitto
 
 FACTS = {"fleet": "lab", "device": "pi-1", "metric": "energy"}
+MAIL = {"kind": "email", "host": "127.0.0.1", "sender": "e@x.org", "recipients": ("a@x.org",)}
 OPENED = Notice(
     "opened", 3, "confirmed step", "critical", "step: energy on pi-1", "+5%", FACTS, "2026-11-20T08:00:00Z", None, "https://f.example"
 )
@@ -60,15 +61,7 @@ def test_a_notice_links_to_the_series_and_the_period():
         firing = Firing("r", "s", "warning", "t", "x", day, facts, tuple(FiringMember("s", "x", day, member) for member in members))
         return notice_of_alert("opened", Alert(1, firing, 0, 0, None, None, None), "https://f.example/").link
 
-    facts_of_case = {
-        "fleet": "lab",
-        "device": "pi-1",
-        "board": "Pi 5",
-        "model": "tiny",
-        "precision": "int8",
-        "case": "c",
-        "metric": "energy",
-    }
+    facts_of_case = FACTS | {"board": "Pi 5", "model": "tiny", "precision": "int8", "case": "c"}
     # Fields stand in the order of the alphabet.
     period = f"between={(20_000 - 14) * 86_400_000}%2C{(20_000 + 30) * 86_400_000}&board=Pi+5"
     narrowed = "&device=pi-1&fleet=lab&metric=gross_mj&model=tiny&precision=int8"
@@ -115,15 +108,7 @@ def test_ntfy_gets_one_message_as_urgent_as_its_most_urgent(http, monkeypatch):
 def test_a_mail_arrives_with_subject_and_text(mail):
     """Handed in to a real SMTP server, umlauts and all."""
     notice = Notice(**{name: getattr(OPENED, name) for name in Notice.__slots__} | {"title": "step: Gerät pi-1"})
-    send(
-        [notice],
-        kind="email",
-        host="127.0.0.1",
-        port=mail.server_address[1],
-        security="none",
-        sender="e@x.org",
-        recipients=("a@x.org", "b@x.org"),
-    )
+    send([notice], **MAIL | {"recipients": ("a@x.org", "b@x.org")}, port=mail.server_address[1], security="none")
     (mail_text,) = mail.kept
     message = message_from_string(mail_text, policy=policy.default)
     assert message["Subject"] == "Edgemeter: step: Gerät pi-1"
@@ -133,14 +118,14 @@ def test_a_mail_arrives_with_subject_and_text(mail):
 
 def test_a_mail_server_that_refuses_is_distinguished_from_an_absent_one(mail):
     """No TLS where it was asked for, a recipient it does not know: correct it. Nobody listens: later."""
-    base = {"kind": "email", "host": "127.0.0.1", "sender": "e@x.org", "recipients": ("a@x.org",)}
     port = mail.server_address[1]
-    with pytest.raises(UnavailableError, match="refuses"):
-        send([OPENED], **base, port=port)
-    with pytest.raises(UnavailableError, match="refuses"):
-        send([OPENED], **(base | {"recipients": ("nobody@x.org",)}), port=port, security="none")
-    with pytest.raises(TransientError, match="cannot be reached"):
-        send([OPENED], **base, port=1, security="none")
+    for changes, error, words in (
+        ({"port": port}, UnavailableError, "refuses"),
+        ({"port": port, "security": "none", "recipients": ("nobody@x.org",)}, UnavailableError, "refuses"),
+        ({"port": 1, "security": "none"}, TransientError, "cannot be reached"),
+    ):
+        with table_row(changes), pytest.raises(error, match=words):
+            send([OPENED], **MAIL | changes)
 
 
 def test_the_reply_of_a_server_decides_whether_it_is_tried_again(http):
@@ -157,15 +142,15 @@ def test_the_reply_of_a_server_decides_whether_it_is_tried_again(http):
 def test_an_address_that_is_none_and_a_secret_that_is_absent_are_errors(tmp_path, monkeypatch):
     """Each named, each with what to do."""
     monkeypatch.delenv("NOPE", raising=False)
-    with pytest.raises(ConfigError, match="not an http"):
-        send([OPENED], kind="webhook", url="ftp://x")
-    with pytest.raises(ConfigError, match="NOPE contains no address"):
-        send([OPENED], kind="webhook", url_env="NOPE")
-    with pytest.raises(ConfigError, match="cannot read the address"):
-        send([OPENED], kind="webhook", url_file=str(tmp_path / "none"))
     (tmp_path / "url").write_text("http://127.0.0.1:1/x\n")
-    with pytest.raises(TransientError, match="cannot be reached"):
-        send([OPENED], kind="webhook", url_file=str(tmp_path / "url"))
+    for address, error, words in (
+        ({"url": "ftp://x"}, ConfigError, "not an http"),
+        ({"url_env": "NOPE"}, ConfigError, "NOPE contains no address"),
+        ({"url_file": str(tmp_path / "none")}, ConfigError, "cannot read the address"),
+        ({"url_file": str(tmp_path / "url")}, TransientError, "cannot be reached"),
+    ):
+        with table_row(address), pytest.raises(error, match=words):
+            send([OPENED], kind="webhook", **address)
 
 
 @pytest.mark.mosquitto

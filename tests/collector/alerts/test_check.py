@@ -3,10 +3,8 @@ from datetime import datetime
 import numpy as np
 import pytest
 
-from edgemeter.agent.contract import record
 from edgemeter.agent.contract.messages import DeviceState
 from edgemeter.agent.contract.record_conditions import Verdict
-from edgemeter.agent.ledger.chunks import Arrival
 from edgemeter.agent.ledger.presence import PresenceChange
 from edgemeter.agent.ledger.sqlite_ledger import SqliteLedger
 from edgemeter.collector.alerts import lifecycle
@@ -16,10 +14,16 @@ from edgemeter.collector.alerts.rules import AlertRule, AlertRules, Channel
 from edgemeter.collector.index.history import LedgerHistory
 from edgemeter.collector.trend.history import RunHistory
 from edgemeter.collector.trend.watch_file import WatchFile, read_annotations
+from tests.fixtures.ledgers import arrival
 from tests.fixtures.listeners import http_listener
 from tests.fixtures.series_factory import DAY_NS, FIRST_DAY, make_days, noisy
 
 STEPPED = noisy(100, 70, step_at=55, step_ratio=1.09)
+
+
+def rules_of(kind, *metrics, **settings):
+    """Return the one rule of a kind, by default about the energy."""
+    return AlertRules(rule=(AlertRule(name=kind, kind=kind, metrics=metrics or ("energy",), **settings),))
 
 
 @pytest.fixture
@@ -41,8 +45,7 @@ def titles(result):
 
 def test_a_confirmed_step_alerts_once_and_closes_when_it_is_history(file):
     """Open on day 70, silent on day 71, closed when the step is two months old."""
-    rules = AlertRules(rule=(AlertRule(name="step", kind="step", metrics=("energy",)),))
-    runs = make_days(STEPPED)
+    rules, runs = rules_of("step"), make_days(STEPPED)
     assert titles(at(runs, rules, file, day=70)) == [("opened", "step: energy of tiny-detector fp32 on pi-1")]
     assert titles(at(runs, rules, file, day=71)) == []
     assert [event for event, _ in titles(at(runs, rules, file, day=55 + 61))] == ["closed"]
@@ -51,11 +54,8 @@ def test_a_confirmed_step_alerts_once_and_closes_when_it_is_history(file):
 def test_an_improvement_alerts_only_where_both_are_asked_for(file):
     """Nine per cent less energy is no bad news."""
     better = make_days(noisy(100, 70, step_at=55, step_ratio=0.91))
-    worse, both = (AlertRules(rule=(AlertRule(name="step", kind="step", metrics=("energy",), direction=way),)) for way in ("worse", "both"))
-    assert titles(at(better, worse, file, day=70, is_dry=True)) == []
-    assert len(titles(at(better, both, file, day=70, is_dry=True))) == 1
-    large = AlertRules(rule=(AlertRule(name="step", kind="step", metrics=("energy",), direction="both", at_least=20.0),))
-    assert titles(at(better, large, file, day=70, is_dry=True)) == []
+    for settings, count in (({"direction": "worse"}, 0), ({"direction": "both"}, 1), ({"direction": "both", "at_least": 20.0}, 0)):
+        assert len(titles(at(better, rules_of("step", **settings), file, day=70, is_dry=True))) == count, settings
 
 
 def test_what_befell_a_whole_board_type_is_one_alert(file):
@@ -66,8 +66,7 @@ def test_what_befell_a_whole_board_type_is_one_alert(file):
         if unit == 3:
             values[30:] *= 1.12
         runs += make_days(values, device=f"pi-{unit}", firmwares=["a"] * 60 + ["b"] * 20)
-    rules = AlertRules(rule=(AlertRule(name="step", kind="step", metrics=("energy",)),))
-    result = at(runs, rules, file, day=80, is_dry=True)
+    result = at(runs, rules_of("step"), file, day=80, is_dry=True)
     (change,) = result.changes
     assert change.alert.firing.title == "fleet, worse: 10 devices of Raspberry Pi 5 Model B Rev 1.0"
     assert change.alert.firing.text.startswith("10 steps: energy +")
@@ -86,7 +85,7 @@ def updated(*units):
     ]
 
 
-STEPS = AlertRules(rule=(AlertRule(name="step", kind="step", metrics=("energy", "latency")),))
+STEPS = rules_of("step", "energy", "latency")
 
 
 @pytest.mark.slow
@@ -127,7 +126,7 @@ def test_a_change_too_small_for_each_board_is_found_on_their_type_and_reported_o
         for case in (0, 1):
             values = noisy(100, 80, seed=unit + 100 * case, noise_ratio=0.05, step_at=60, step_ratio=1.045)
             runs += make_days(values, device=f"pi-{unit}", precision=("fp32", "int8")[case], seq=1000 * case)
-    result = at(runs, AlertRules(rule=(AlertRule(name="step", kind="step", metrics=("energy",)),)), file, day=80, is_dry=True)
+    result = at(runs, rules_of("step"), file, day=80, is_dry=True)
     assert [title for _, title in titles(result)] == ["fleet, worse: all Raspberry Pi 5 Model B Rev 1.0"]
 
 
@@ -153,20 +152,20 @@ def test_a_notice_waits_for_the_end_of_the_quiet_time(file):
     with http_listener() as server:
         url = f"http://127.0.0.1:{server.server_port}"
         channel = Channel(name="chat", kind="webhook", url=url, format="slack", quiet="22:00-07:30")
-        rules = {
-            severity: AlertRules(
+        warning, critical = (
+            AlertRules(
                 rule=(AlertRule(name=severity, kind="step", metrics=("energy",), severity=severity, channels=("chat",)),),
                 channel=(channel,),
             )
             for severity in ("warning", "critical")
-        }
+        )
         # By the clock of this machine.
         midnight = datetime.fromtimestamp((FIRST_DAY + 71) * 86_400).astimezone().replace(hour=0, minute=0, second=0)
         now_ns, history = int(midnight.timestamp()) * 1_000_000_000, RunHistory(make_days(STEPPED))
-        assert check_alerts(history, "runs.json", file, rules["warning"], now_ns).sent == []
-        assert len(check_alerts(history, "runs.json", file, rules["critical"], now_ns).sent) == 1
+        assert check_alerts(history, "runs.json", file, warning, now_ns).sent == []
+        assert len(check_alerts(history, "runs.json", file, critical, now_ns).sent) == 1
         server.kept.clear()
-        (sent,) = check_alerts(history, "runs.json", file, rules["warning"], now_ns + 8 * 3_600_000_000_000).sent
+        (sent,) = check_alerts(history, "runs.json", file, warning, now_ns + 8 * 3_600_000_000_000).sent
         assert (sent.error, sent.notices, len(server.kept)) == (None, 1, 1)
 
 
@@ -174,17 +173,13 @@ def test_a_limit_alerts_while_the_level_is_beyond_it(file):
     """Above 105 mJ; with a limit of 120 there is silence; an accuracy below is another."""
     runs = make_days(STEPPED)
 
-    def firing(**limit):
-        return titles(at(runs, AlertRules(rule=(AlertRule(name="limit", kind="limit", **limit),)), file, day=70, is_dry=True))
-
-    assert len(firing(metrics=("energy",), above=105.0)) == 1
-    assert firing(metrics=("energy",), above=120.0) == []
-    assert len(firing(metrics=("accuracy",), below=0.7)) == 1
+    for metric, limit, count in (("energy", {"above": 105.0}, 1), ("energy", {"above": 120.0}, 0), ("accuracy", {"below": 0.7}, 1)):
+        assert len(titles(at(runs, rules_of("limit", metric, **limit), file, day=70, is_dry=True))) == count, (metric, limit)
 
 
 def test_a_verdict_that_went_invalid_alerts_and_recovers(file):
     """The two newest runs are invalid; a valid one after them closes the alert."""
-    rules = AlertRules(rule=(AlertRule(name="invalid", kind="invalid", runs=2),))
+    rules = rules_of("invalid", runs=2)
     bad = make_days([None] * 10 + [100.0, 100.0], seq=10, verdict=Verdict(state="invalid", reasons=("answers: always the same",)))
     runs = make_days(noisy(100, 10)) + bad
     assert [event for event, _ in titles(at(runs, rules, file, day=12))] == ["opened"]
@@ -211,7 +206,7 @@ def test_devices_that_are_lost_or_send_nothing_alert(tmp_path, file):
     runs = make_days(noisy(100, 20), device="pi-1") + make_days(noisy(100, 20), device="pi-2")
     last_ns = (FIRST_DAY + 19) * DAY_NS
     with SqliteLedger(path) as ledger:
-        ledger.commit([Arrival(run, record.encode(run), "t", run.started_at_ns) for run in runs])
+        ledger.commit([arrival(run, run.started_at_ns) for run in runs])
         states = [("pi-1", "lost", last_ns + 3 * DAY_NS - 7_200_000_000_000), ("pi-2", "online", last_ns)]
         ledger.commit([], [], [PresenceChange("lab", device, DeviceState(state=state, session=1), when) for device, state, when in states])
     rules = AlertRules(
@@ -227,7 +222,7 @@ def test_what_does_not_get_through_is_sent_at_the_next_check(file):
     """The chat is down when the alert opens, and gets it a day later, once."""
     with http_listener() as server:
         channel = Channel(name="chat", kind="webhook", url=f"http://127.0.0.1:{server.server_port}", format="slack")
-        rules = AlertRules(rule=(AlertRule(name="step", kind="step", metrics=("energy",), channels=("chat",)),), channel=(channel,))
+        rules = AlertRules(rule=rules_of("step", channels=("chat",)).rule, channel=(channel,))
         runs = make_days(STEPPED)
         server.status = 503
         (failed,) = at(runs, rules, file, day=70).sent
@@ -243,7 +238,7 @@ def test_alertmanager_hears_of_what_is_open_at_every_check(file):
     """Or it would take the alert for over."""
     with http_listener() as server:
         channel = Channel(name="pager", kind="alertmanager", url=f"http://127.0.0.1:{server.server_port}")
-        rules = AlertRules(rule=(AlertRule(name="step", kind="step", metrics=("energy",), channels=("pager",)),), channel=(channel,))
+        rules = AlertRules(rule=rules_of("step", channels=("pager",)).rule, channel=(channel,))
         for day in (70, 71, 72):
             at(make_days(STEPPED), rules, file, day=day)
         assert [len(body) for _, _, body in server.kept] == [1, 1, 1]
@@ -251,10 +246,8 @@ def test_alertmanager_hears_of_what_is_open_at_every_check(file):
 
 def test_a_dry_run_writes_and_sends_nothing(file):
     """It says what would happen."""
-    rules = AlertRules(
-        rule=(AlertRule(name="step", kind="step", metrics=("energy",), channels=("chat",)),),
-        channel=(Channel(name="chat", kind="webhook", url="http://127.0.0.1:1"),),
-    )
+    channel = Channel(name="chat", kind="webhook", url="http://127.0.0.1:1")
+    rules = AlertRules(rule=rules_of("step", channels=("chat",)).rule, channel=(channel,))
     result = at(make_days(STEPPED), rules, file, day=70, is_dry=True)
     assert len(result.changes) == 1
     assert result.sent == ()
@@ -263,7 +256,7 @@ def test_a_dry_run_writes_and_sends_nothing(file):
 
 def test_a_rise_alerts_within_three_days(file):
     """Six per cent at 0.8% of noise: opened on the second or third day."""
-    rules = AlertRules(rule=(AlertRule(name="rise", kind="rise", metrics=("energy",)),))
+    rules = rules_of("rise")
     values = noisy(100, 45, seed=3, noise_ratio=0.008, step_at=40, step_ratio=1.06)
     changes_of_day = {day: titles(at(make_days(values[: day + 1]), rules, file, day=day)) for day in range(38, 45)}
     events = [(day, *change) for day, changes in changes_of_day.items() for change in changes]
@@ -276,11 +269,11 @@ def test_a_rise_is_configured_and_a_fall_reported_on_request(file):
     """By 10% it does not alert at 6%; less energy is no bad news."""
     up, down = (make_days(noisy(100, 45, seed=3, noise_ratio=0.008, step_at=42, step_ratio=ratio)) for ratio in (1.06, 0.94))
 
-    def opened(runs, **settings):
-        rules = AlertRules(rule=(AlertRule(name="rise", kind="rise", metrics=("energy",), **settings),))
-        return [title for _, title in titles(at(runs, rules, file, day=44, is_dry=True))]
-
-    assert len(opened(up)) == 1
-    assert opened(up, by=10.0) == []
-    assert opened(down) == []
-    assert opened(down, direction="both") == ["fall: energy of tiny-detector fp32 on pi-1"]
+    of_case = "energy of tiny-detector fp32 on pi-1"
+    for runs, settings, opened in (
+        (up, {}, [f"rise: {of_case}"]),
+        (up, {"by": 10.0}, []),
+        (down, {}, []),
+        (down, {"direction": "both"}, [f"fall: {of_case}"]),
+    ):
+        assert [title for _, title in titles(at(runs, rules_of("rise", **settings), file, day=44, is_dry=True))] == opened, settings

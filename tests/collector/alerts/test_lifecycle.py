@@ -37,10 +37,7 @@ def test_an_alert_opens_once_is_updated_and_closes(file):
     assert events(file, day=3) == ["closed"]
     assert events(file, day=4) == []
     (alert,) = lifecycle.read_alerts(file, with_closed=True)
-    assert alert.firing.text == "+6%"
-    assert alert.outcome == "over"
-    assert alert.opened_ns == NOW
-    assert alert.closed_ns == NOW + 3 * DAY_NS
+    assert (alert.firing.text, alert.outcome, alert.opened_ns, alert.closed_ns) == ("+6%", "over", NOW, NOW + 3 * DAY_NS)
 
 
 def test_a_step_that_fades_and_comes_back_is_the_same_alert(file):
@@ -68,10 +65,7 @@ def test_acknowledging_begins_a_new_level(file):
     events(file, firing())
     lifecycle.acknowledge(file, 1, "new power supply")
     (note,) = watch_file.read_annotations(file)
-    assert note.day == 19_990
-    assert note.device == "pi-1"
-    assert note.metric == "energy"
-    assert note.text == "new power supply"
+    assert (note.day, note.device, note.metric, note.text) == (19_990, "pi-1", "energy", "new power supply")
     assert events(file, day=1) == ["closed"]
     assert lifecycle.find_alert(file, 1).outcome == "confirmed"
 
@@ -123,9 +117,8 @@ def test_an_alert_that_is_not_there_is_named(file):
 
 def test_the_health_of_a_rule_counts_what_became_of_its_alerts(file):
     """Two judged, one of them false: half are real; a rule that never spoke is there with nought."""
-    for index, subject in enumerate(("a", "b", "c")):
-        events(file, *(firing(subject=name) for name in ("a", "b", "c")[: index + 1]))
-        assert subject
+    for count in (1, 2, 3):
+        events(file, *(firing(subject=name) for name in "abc"[:count]))
     lifecycle.judge_alert(file, 1, "confirmed", None)
     lifecycle.judge_alert(file, 2, "dismissed", "noise")
     spoke, silent = rules_health(lifecycle.read_alerts(file, with_closed=True), ["confirmed step", "drift"], NOW, 90)

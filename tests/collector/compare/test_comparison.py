@@ -25,10 +25,7 @@ def device_row(comparison):
 def test_the_reference_comes_first_and_stands_beside_itself():
     """A reader sees what the others are compared with, with ratio 1."""
     first, second = compare_runs(make_run(), make_reference()).rows
-    assert first.is_reference is True
-    assert first.case.key.device == "server-1"
-    assert first.ratios.p50 == 1.0
-    assert first.ratios.p50_low == 1.0
+    assert (first.is_reference, first.case.key.device, first.ratios.p50, first.ratios.p50_low) == (True, "server-1", 1.0, 1.0)
     assert "reference" in first.marks
     assert (second.is_reference, second.reference) == (False, first.case)
 
@@ -36,21 +33,15 @@ def test_the_reference_comes_first_and_stands_beside_itself():
 def test_figures_are_medians_over_the_runs_of_a_case_with_their_range():
     """Not the mean, not the best: one slow run moves the range and not the figure."""
     runs = [make_run(p50_ms=p50) for p50 in (10.0, 11.0, 50.0)]
-    case = device_row(compare_runs(*runs, make_reference())).case
-    assert case.p50_ms.median == 11.0
-    assert case.p50_ms.low == 10.0
-    assert case.p50_ms.high == 50.0
-    assert case.p50_ms.n == 3
+    p50_ms = device_row(compare_runs(*runs, make_reference())).case.p50_ms
+    assert (p50_ms.median, p50_ms.low, p50_ms.high, p50_ms.n) == (11.0, 10.0, 50.0, 3)
 
 
 def test_ratios_are_device_over_reference():
     """Five times the time is a latency ratio of 5 and a throughput ratio of 1/5."""
     ratios = device_row(compare_runs(make_run(ap=0.55), make_reference(ap=0.6))).ratios
-    assert ratios.p50 == pytest.approx(5)
-    assert ratios.of("latency-p90") == pytest.approx(5)
-    assert ratios.of("throughput") == pytest.approx(0.2)
-    assert ratios.of("memory") == pytest.approx(1)
-    assert ratios.of("accuracy") == pytest.approx(-0.05)
+    expected = {"latency": 5, "latency-p90": 5, "throughput": 0.2, "memory": 1, "accuracy": -0.05}
+    assert {figure: ratios.of(figure) for figure in expected} == pytest.approx(expected)
 
 
 def test_the_extremes_of_a_ratio_pair_the_slowest_with_the_fastest():
@@ -58,15 +49,6 @@ def test_the_extremes_of_a_ratio_pair_the_slowest_with_the_fastest():
     runs = [make_run(p50_ms=10.0), make_run(p50_ms=12.0), make_reference(p50_ms=2.0), make_reference(p50_ms=3.0)]
     ratios = device_row(compare_runs(*runs)).ratios
     assert (ratios.p50_low, ratios.p50_high) == (pytest.approx(10 / 3), pytest.approx(6))
-
-
-def test_a_run_on_other_data_is_left_out_with_the_reason():
-    """Accuracy and latency on other photographs say nothing about these."""
-    comparison = compare_runs(make_run(id="other", data=OTHER_DATA), make_run(), make_reference())
-    assert [entry.run for entry in comparison.left_out] == ["other"]
-    assert (
-        only_reason(comparison) == "no reference on the same data: this is scenes (0b0b0b0b0b0b), the reference has scenes (d5d5d5d5d5d5)"
-    )
 
 
 def of_texts(run, tokens, padding="tokens"):
@@ -86,8 +68,9 @@ def test_texts_of_two_lengths_are_never_alike():
 
 
 def test_what_is_not_alike_is_left_out_with_the_difference():
-    """Model, task, scenario and input size each have their own words."""
+    """Model, data, task, scenario and input size each have their own words."""
     for change, reason in (
+        ({"data": OTHER_DATA}, "no reference on the same data: this is scenes (0b0b0b0b0b0b), the reference has scenes (d5d5d5d5d5d5)"),
         ({"model": "big-detector"}, "no reference for the same model: this is big-detector, the reference has tiny-detector"),
         ({"task": "classification"}, "no reference for the same task: this is classification, the reference has detection"),
         ({"scenario": "offline"}, "no reference in the same scenario: this is offline, the reference has single_stream"),
@@ -96,7 +79,8 @@ def test_what_is_not_alike_is_left_out_with_the_difference():
             "no reference at the same input size: this is 12288 values, the reference has 27648 values",
         ),
     ):
-        assert only_reason(compare_runs(make_run(**change), make_run(), make_reference())) == reason, change
+        comparison = compare_runs(make_run(id="other", **change), make_run(), make_reference())
+        assert ([entry.run for entry in comparison.left_out], only_reason(comparison)) == (["other"], reason), change
 
 
 def test_quantisations_of_a_language_model_are_not_compared_by_speed():
@@ -145,17 +129,16 @@ def test_a_suspect_run_stays_and_is_marked_with_its_reasons():
     assert {"suspect", "suspect reference"} <= set(row.marks)
 
 
-def test_an_estimated_or_published_latency_never_ranks_beside_a_measured_one():
-    """The whole run is left out, since its latency is what is compared."""
-    for source in ("estimated", "published"):
-        with table_row(source):
-            comparison = compare_runs(make_run(id="x", provenance={"latency": source}), make_run(), make_reference())
-            assert comparison.left_out == (LeftOut("x", f"latency: {source}, not measured: it does not rank beside measurements"),)
-
-
-def test_a_run_without_the_provenance_of_its_latency_is_left_out():
-    """A latency without a provenance is not taken for a measured one."""
-    assert "does not state that it was measured" in only_reason(compare_runs(make_run(provenance={}), make_run(), make_reference()))
+def test_a_latency_that_was_not_measured_never_ranks_beside_a_measured_one():
+    """The whole run is left out, since its latency is what is compared; one without a provenance is not taken for a measured one."""
+    for provenance, reason in (
+        ({"latency": "estimated"}, "latency: estimated, not measured: it does not rank beside measurements"),
+        ({"latency": "published"}, "latency: published, not measured: it does not rank beside measurements"),
+        ({}, "latency: the record does not state that it was measured"),
+    ):
+        with table_row(provenance):
+            comparison = compare_runs(make_run(id="x", provenance=provenance), make_run(), make_reference())
+            assert comparison.left_out == (LeftOut("x", reason),)
 
 
 def test_an_estimated_energy_is_left_out_and_the_rest_of_the_run_is_compared():
@@ -210,25 +193,17 @@ def test_a_valid_reference_is_preferred_to_a_faster_suspect_one():
     assert row.choice == "same precision and runtime; the first of 2 such by verdict, settings and p50"
 
 
-def test_energies_of_different_scopes_have_no_ratio():
-    """A board's input and a wall socket are never divided."""
-    row = device_row(compare_runs(make_run(), make_reference(energy=make_energy(scope="wall-ac"))))
-    assert (row.ratios.of("energy"), row.ratios.of("energy-net")) == (None, None)
-    assert "other energy scope" in row.marks
-
-
-def test_energies_of_one_scope_have_ratios_gross_and_net():
-    """Same scope, same coverage: both are divided."""
-    row = device_row(compare_runs(make_run(energy=make_energy(gross_mj=125.0, net_mj=15.0)), make_reference()))
-    assert (row.ratios.of("energy"), row.ratios.of("energy-net")) == (2.0, 0.5)
-    assert not {"other energy scope", "other energy coverage"} & set(row.marks)
-
-
-def test_meters_of_one_scope_that_leave_out_different_things_are_marked():
-    """A ratio is given, and the reader is shown that."""
-    row = device_row(compare_runs(make_run(energy=make_energy(excludes=("USB",))), make_reference()))
-    assert row.ratios.of("energy") == 1.0
-    assert "other energy coverage" in row.marks
+def test_energies_of_one_scope_are_divided_and_those_of_two_never():
+    """Gross and net; meters that leave out different things are marked, a board's input and a wall socket have no ratio."""
+    for device, reference, ratios, marks in (
+        ({"gross_mj": 125.0, "net_mj": 15.0}, {}, (2.0, 0.5), set()),
+        ({"excludes": ("USB",)}, {}, (1.0, 1.0), {"other energy coverage"}),
+        ({}, {"scope": "wall-ac"}, (None, None), {"other energy scope"}),
+    ):
+        with table_row(device, reference):
+            row = device_row(compare_runs(make_run(energy=make_energy(**device)), make_reference(energy=make_energy(**reference))))
+            assert (row.ratios.of("energy"), row.ratios.of("energy-net")) == ratios
+            assert {"other energy scope", "other energy coverage"} & set(row.marks) == marks
 
 
 def test_one_unresolved_run_leaves_the_case_without_net_energy():
@@ -266,8 +241,7 @@ def test_a_case_without_energy_states_why():
 
 def test_accuracies_of_different_metrics_have_no_difference():
     """AP minus top-1 is no number."""
-    row = device_row(compare_runs(make_run(accuracy=make_accuracy(metric="top1")), make_reference()))
-    assert row.ratios.of("accuracy") is None
+    assert device_row(compare_runs(make_run(accuracy=make_accuracy(metric="top1")), make_reference())).ratios.of("accuracy") is None
 
 
 def test_another_power_mode_is_another_case():
@@ -304,10 +278,7 @@ def test_what_is_not_settled_is_not_called_alike():
 def test_a_percentile_that_was_refused_has_no_figure_and_no_ratio():
     """Too few queries give None, not 0."""
     row = device_row(compare_runs(make_run(p50_ms=None, latencies_ms=[]), make_reference()))
-    assert row.case.p50_ms is None
-    assert row.ratios.p50 is None
-    assert row.ratios.p50_low is None
-    assert row.ratios.of("throughput") is None
+    assert row.case.p50_ms is row.ratios.p50 is row.ratios.p50_low is row.ratios.of("throughput") is None
 
 
 def test_the_reference_may_be_named_by_device_or_by_role():

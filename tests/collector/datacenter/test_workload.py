@@ -64,7 +64,7 @@ def server_runs(precision="q4_0", **changes):
 
 @pytest.fixture
 def run(tmp_path):
-    """Return a function that runs the command on runs; `own` are constants."""
+    """Return a function that runs the command on runs; `constants` replace those that ship."""
 
     def command(runs, *arguments, constants=""):
         (tmp_path / "runs.json").write_bytes(document(*runs))
@@ -148,7 +148,7 @@ def test_an_unknown_quantisation_equals_nothing(run):
 
 def test_a_batching_server_is_stated_with_its_requests(run):
     """Its concurrency stands in the document; without its tokens, or with others, it is refused."""
-    printed = json.loads(run(edge_runs(), "--json", own=STATED))
+    printed = json.loads(run(edge_runs(), "--json", constants=STATED))
     server = printed["against"][0]["server"]
     assert (server["tokens"]["concurrency"], server["tokens"]["counts"], server["provenance"]) == (32, "stated", "stated")
     assert printed["against"][0]["gross_by_utilisation"][-1]["request_gross_mj_per_output_token"]["low"] == pytest.approx(
@@ -156,11 +156,11 @@ def test_a_batching_server_is_stated_with_its_requests(run):
     )
     assert any("stated, not measured" in note for note in printed["notes"])
     with pytest.raises(ConfigError, match="has no tokens, and the other side is a language model"):
-        run(edge_runs(), own=STATED.replace(TOKENS, ""))
+        run(edge_runs(), constants=STATED.replace(TOKENS, ""))
     with pytest.raises(ConfigError, match="do not do the same work: output tokens 11, there 128"):
-        run(edge_runs(), own=STATED.replace("output_tokens = 11", "output_tokens = 128"))
+        run(edge_runs(), constants=STATED.replace("output_tokens = 11", "output_tokens = 128"))
     with pytest.raises(ConfigError, match="has no tokens"):
-        run([make_run(energy=make_energy())], own=STATED)
+        run([make_run(energy=make_energy())], constants=STATED)
 
 
 def test_estimated_tokens_stay_an_estimate(run):
@@ -207,10 +207,10 @@ def test_a_stated_edge_is_compared_with_the_server_that_did_its_work(run):
     )
     short = server_runs(prompt_tokens=16, output_tokens=8)
     short = [msgspec.structs.replace(shorter, dataset=msgspec.structs.replace(shorter.dataset, sha256=SHA_DATA)) for shorter in short]
-    printed = json.loads(run([*server_runs(), *short], "--json", own=edge))
+    printed = json.loads(run([*server_runs(), *short], "--json", constants=edge))
     assert printed["against"][0]["server"]["tokens"]["prompt_tokens"] == 512
     assert any("does other work: prompt tokens 512, there 16; output tokens 11, there 8" in note for note in printed["notes"])
-    both = json.loads(run([make_run()], "--json", own=f"{edge}{STATED}"))
+    both = json.loads(run([make_run()], "--json", constants=f"{edge}{STATED}"))
     assert both["edge_request_gross_mj_per_output_token"]["value"] == pytest.approx((300 / 20 * 1000 + 500) / 11)
 
 

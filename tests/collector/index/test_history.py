@@ -7,9 +7,7 @@ import numpy as np
 import pytest
 
 from edgemeter.agent.base.errors import ConfigError, UnavailableError
-from edgemeter.agent.contract import record
 from edgemeter.agent.contract.record_conditions import Verdict
-from edgemeter.agent.ledger.chunks import Arrival
 from edgemeter.agent.ledger.retention import Retention
 from edgemeter.agent.ledger.sqlite_ledger import SqliteLedger
 from edgemeter.collector.index import index_file
@@ -21,6 +19,7 @@ from edgemeter.collector.trend.metrics import METRICS as KNOWN
 from edgemeter.collector.trend.run_columns import columns_of, names_of
 from edgemeter.collector.trend.watch_file import Annotation
 from tests.fixtures.comparison_factory import document
+from tests.fixtures.ledgers import arrival
 from tests.fixtures.rows import table_row
 from tests.fixtures.series_factory import DAY_NS, FIRST_DAY, make_days, noisy
 
@@ -28,13 +27,12 @@ from tests.fixtures.series_factory import DAY_NS, FIRST_DAY, make_days, noisy
 def keep(path, runs):
     """Commit runs to the ledger at `path`."""
     with SqliteLedger(path) as ledger:
-        ledger.commit([Arrival(run, record.encode(run), "edgemeter/v1/lab/pi-1/result", run.started_at_ns) for run in runs])
+        ledger.commit([arrival(run, run.started_at_ns) for run in runs])
 
 
 @pytest.fixture
-def ledger(tmp_path):
+def ledger(path):
     """Return the path of a ledger with a step in it."""
-    path = tmp_path / "ledger.sqlite"
     keep(path, make_days(noisy(100, 60, step_at=45, step_ratio=1.08)))
     return path
 
@@ -197,7 +195,7 @@ def trends_in(path, index=None):
 
 def arrivals_of(runs, received_ns):
     """Return runs as they arrive."""
-    return [Arrival(run, record.encode(run), f"edgemeter/v1/lab/{run.device}/result", received_ns) for run in runs]
+    return [arrival(run, received_ns) for run in runs]
 
 
 def seeded(seed):
@@ -239,9 +237,8 @@ def test_what_is_kept_is_what_is_computed_from_nothing(tmp_path, seed):
     assert any(trend.steps for trend in trends[0])
 
 
-def test_only_what_changed_is_computed(tmp_path):
+def test_only_what_changed_is_computed(path):
     """Nothing the second time; with a run of one board its series and its type; with one that is removed the same."""
-    path = tmp_path / "ledger.sqlite"
     runs = shuffled(seeded(1))
     with SqliteLedger(path) as ledger:
         ledger.commit(arrivals_of(runs[:20], FIRST_DAY * DAY_NS))
@@ -258,9 +255,8 @@ def test_only_what_changed_is_computed(tmp_path):
     assert {key.device for key in trends_in(path)[1]} == {"", runs[40].device}
 
 
-def test_a_declared_level_is_computed_anew_for_its_series(tmp_path):
+def test_a_declared_level_is_computed_anew_for_its_series(path):
     """The trends follow when a level is declared and when it is taken back."""
-    path = tmp_path / "ledger.sqlite"
     keep(path, shuffled(seeded(2)))
     note = Annotation(day=FIRST_DAY + 35, text="new firmware", device="pi-1")
     for annotations in ((), (note,), ()):

@@ -25,9 +25,8 @@ def kept_trends(path):
 
 
 @pytest.mark.slow
-def test_a_large_ledger_gets_its_index_without_being_asked(tmp_path):
+def test_a_large_ledger_gets_its_index_without_being_asked(path):
     """And the keeper ends when its standard input does."""
-    path = tmp_path / "ledger.sqlite"
     write_ledger(path, Fleet(devices=10, days=50, cases=5))
     process = subprocess.Popen([sys.executable, "-c", QUICK.format(str(path))], stdin=subprocess.PIPE)
     try:

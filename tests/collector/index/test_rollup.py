@@ -49,17 +49,15 @@ def by_rollup(path, reference="reference"):
 
 
 @pytest.mark.slow
-def test_a_fleet_compared_both_ways_is_one_document(tmp_path):
+def test_a_fleet_compared_both_ways_is_one_document(path):
     """Suspect and invalid runs, a change of firmware, two runtimes, days in between."""
-    path = tmp_path / "ledger.sqlite"
     write_ledger(path, Fleet(devices=6, days=30, cases=4))
     assert by_rollup(path) == by_runs(path)
     assert by_rollup(path, "board-0003") == by_runs(path, "board-0003")
 
 
-def test_cases_are_paired_without_reading_a_run(tmp_path, monkeypatch):
+def test_cases_are_paired_without_reading_a_run(path, monkeypatch):
     """Of thousands of cases the summaries are enough: no run can be read, and every case has its reference."""
-    path = tmp_path / "ledger.sqlite"
     write_ledger(path, Fleet(devices=4, days=3, cases=4))
     rolled_up = rollup.rolled_up(open_store(str(path)), worth_runs=0, in_full=False)
     monkeypatch.delattr(stored_summaries.PartsOfCase, "__getitem__")
@@ -68,9 +66,8 @@ def test_cases_are_paired_without_reading_a_run(tmp_path, monkeypatch):
     assert sum(row.is_reference for row in rows) == 4
 
 
-def test_what_a_table_shows_is_read_at_once(tmp_path):
+def test_what_a_table_shows_is_read_at_once(path):
     """The index is opened once for all rows, and the table is that of the runs."""
-    path = tmp_path / "ledger.sqlite"
     write_ledger(path, Fleet(devices=4, days=3, cases=4))
     store = open_store(str(path))
     rows = rollup.compare_rolled_up(rollup.rolled_up(store, worth_runs=0, in_full=False), "reference").rows
@@ -94,9 +91,8 @@ def printed(rows):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("count", [100, pytest.param(300, marks=pytest.mark.slow)])
-def test_records_of_any_content_compared_both_ways_are_one_document(tmp_path, count):
+def test_records_of_any_content_compared_both_ways_are_one_document(path, count):
     """Every text and part present, absent and odd: nothing that a comparison reads is left out."""
-    path = tmp_path / "ledger.sqlite"
     runs = []
     for seed in range(count):
         run = random_record(seed, role=("reference", "device")[seed % 2], provenance={"latency": "measured"}, session=1 + seed % 3)
@@ -112,9 +108,8 @@ def test_records_of_any_content_compared_both_ways_are_one_document(tmp_path, co
     assert len(msgspec.json.decode(by_runs(path))["rows"]) > 5
 
 
-def test_runs_that_differ_in_everything_that_matters_are_distinguished_as_before(tmp_path):
+def test_runs_that_differ_in_everything_that_matters_are_distinguished_as_before(path):
     """Ruined accuracy, absent energy, other data, estimates, replays, and two cases that began in the same nanosecond."""
-    path = tmp_path / "ledger.sqlite"
     estimated = {"latency": "measured", "energy": "estimated"}
     runs = [make_reference(), make_run(ap=0.1), make_run("pi-2", **no_energy()), make_run("pi-3", data="0b" * 32)]
     runs += [make_run("pi-4", provenance=estimated), make_run("pi-4", p50_ms=12.0, provenance=estimated), make_run("pi-5", p50_ms=None)]
@@ -127,9 +122,8 @@ def test_runs_that_differ_in_everything_that_matters_are_distinguished_as_before
     assert by_rollup(path) == by_runs(path)
 
 
-def test_what_comes_later_is_taken_in_at_the_next_query(tmp_path):
+def test_what_comes_later_is_taken_in_at_the_next_query(path):
     """Also when it is older than all that was there: an outbox was cut off."""
-    path = tmp_path / "ledger.sqlite"
     runs = list(fleet_records(Fleet(devices=3, days=9, cases=2)))
     order = [*runs[20:40], *runs[:20], *runs[40:]]
     for start in range(0, len(order), 9):
@@ -139,9 +133,8 @@ def test_what_comes_later_is_taken_in_at_the_next_query(tmp_path):
         assert by_rollup(path) == by_runs(path)
 
 
-def test_only_what_changed_is_summed_up_again(tmp_path, monkeypatch):
+def test_only_what_changed_is_summed_up_again(path, monkeypatch):
     """One new run costs one case."""
-    path = tmp_path / "ledger.sqlite"
     write_ledger(path, Fleet(devices=4, days=3, cases=2))
     by_rollup(path)
     summed = []
@@ -151,9 +144,8 @@ def test_only_what_changed_is_summed_up_again(tmp_path, monkeypatch):
     assert summed == ["board-0001"]
 
 
-def test_what_was_forgotten_because_of_its_age_is_forgotten_here_too(tmp_path):
+def test_what_was_forgotten_because_of_its_age_is_forgotten_here_too(path):
     """The oldest rows go; a case of which nothing is left is gone."""
-    path = tmp_path / "ledger.sqlite"
     keep(path, [make_run("pi-old"), make_run("pi-1", p50_ms=5.0)], received_ns=0)
     keep(path, [make_reference(), make_run("pi-1")], received_ns=100 * DAY_NS)
     before = by_rollup(path)
@@ -164,9 +156,8 @@ def test_what_was_forgotten_because_of_its_age_is_forgotten_here_too(tmp_path):
     assert "pi-old" not in after
 
 
-def test_quarantine_and_unusable_runs_are_left_out_with_the_same_words(tmp_path):
+def test_quarantine_and_unusable_runs_are_left_out_with_the_same_words(path):
     """A record that was refused is named; what is no record is counted."""
-    path = tmp_path / "ledger.sqlite"
     keep(path, [make_reference(), make_run(), make_run(verdict=record_conditions.Verdict(state="invalid", reasons=("odd: 1",)))])
     refused = [Rejection("t", record.encode(make_run()), "too new", 7), Rejection("t", b"junk", "no record", 7)]
     with SqliteLedger(path) as ledger:
@@ -175,16 +166,14 @@ def test_quarantine_and_unusable_runs_are_left_out_with_the_same_words(tmp_path)
     assert "quarantine" in by_rollup(path)
 
 
-def test_a_run_that_is_there_twice_is_read_from_the_runs(tmp_path):
+def test_a_run_that_is_there_twice_is_read_from_the_runs(path):
     """Which of the two counts depends on what came before: the roll-up does not guess."""
-    path = tmp_path / "ledger.sqlite"
     keep(path, [make_reference(), make_run(id="twice"), make_run(id="twice", p50_ms=11.0)])
     assert rollup.rolled_up(open_store(str(path)), worth_runs=0) is None
 
 
-def test_a_damaged_rollup_is_made_again(tmp_path):
+def test_a_damaged_rollup_is_made_again(path):
     """A foreign file, an empty one, and one whose pages were overwritten: it holds nothing that the ledger does not."""
-    path = tmp_path / "ledger.sqlite"
     write_ledger(path, Fleet(devices=3, days=40, cases=2))
     before = by_rollup(path)
     file = index_file.index_path(path)
@@ -201,9 +190,8 @@ def test_a_damaged_rollup_is_made_again(tmp_path):
             assert by_rollup(path) == before
 
 
-def test_another_programs_file_of_that_name_is_left_alone(tmp_path):
+def test_another_programs_file_of_that_name_is_left_alone(path):
     """It is not ours to delete; the runs are read."""
-    path = tmp_path / "ledger.sqlite"
     keep(path, [make_reference(), make_run()])
     with sqlite3.connect(index_file.index_path(path)) as connection:
         connection.execute("CREATE TABLE mine (x)")
@@ -213,9 +201,8 @@ def test_another_programs_file_of_that_name_is_left_alone(tmp_path):
     assert index_file.index_path(path).read_bytes() == before
 
 
-def test_figures_of_other_code_are_computed_again(tmp_path, monkeypatch):
+def test_figures_of_other_code_are_computed_again(path, monkeypatch):
     """After an update of edgemeter no old figure is shown."""
-    path = tmp_path / "ledger.sqlite"
     keep(path, [make_reference(), make_run()])
     before = by_rollup(path)
     with sqlite3.connect(index_file.index_path(path)) as connection:
@@ -225,9 +212,8 @@ def test_figures_of_other_code_are_computed_again(tmp_path, monkeypatch):
     assert by_rollup(path) == before
 
 
-def test_another_ledger_at_the_same_place_has_a_rollup_of_its_own(tmp_path):
+def test_another_ledger_at_the_same_place_has_a_rollup_of_its_own(path):
     """The file was moved away and a new one begun."""
-    path = tmp_path / "ledger.sqlite"
     keep(path, [make_reference(), make_run("pi-old"), make_run("pi-old")])
     by_rollup(path)
     for suffix in ("", "-wal", "-shm"):
@@ -236,9 +222,8 @@ def test_another_ledger_at_the_same_place_has_a_rollup_of_its_own(tmp_path):
     assert by_rollup(path) == by_runs(path)
 
 
-def test_the_runs_of_a_summary_are_loaded_when_read(tmp_path):
+def test_the_runs_of_a_summary_are_loaded_when_read(path):
     """Their number is known before, their figures are those of the ledger."""
-    path = tmp_path / "ledger.sqlite"
     write_ledger(path, Fleet(devices=2, days=5, cases=2))
     rolled_up = rollup.rolled_up(open_store(str(path)), worth_runs=0)
     contents = open_store(str(path)).contents()
@@ -262,9 +247,8 @@ def test_small_ledgers_and_other_stores_have_no_rollup(tmp_path):
     assert not index_file.index_path(path).exists()
 
 
-def test_an_unknown_reference_is_refused_in_the_same_words(tmp_path):
+def test_an_unknown_reference_is_refused_in_the_same_words(path):
     """The devices and roles that there are, also those of which no run can be used."""
-    path = tmp_path / "ledger.sqlite"
     keep(path, [make_reference(), make_run("pi-bad", verdict=record_conditions.Verdict(state="invalid", reasons=("odd: 1",)))])
     messages = []
     for look in (by_runs, by_rollup):
@@ -284,9 +268,8 @@ def test_every_part_of_a_summary_survives_being_kept():
     assert dataclasses.replace(back, runs=(), run_ids=()) == packed
 
 
-def test_a_case_whose_level_changed_is_one_document_both_ways(tmp_path):
+def test_a_case_whose_level_changed_is_one_document_both_ways(path):
     """Of the current level, and of all days; the runs of the summary are those that count."""
-    path = tmp_path / "ledger.sqlite"
     keep(path, level_runs(stepped_ms(60, 40, 1.1)) + level_runs(stepped_ms(60, 60, 1.0, level=2.0), device="server-1", role="reference"))
     assert by_rollup(path) == by_runs(path)
     (row,) = (row for row in msgspec.json.decode(by_rollup(path))["rows"] if row["device"] == "pi-1")

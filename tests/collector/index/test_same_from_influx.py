@@ -12,9 +12,8 @@ from tests.fixtures.mqtt_peer import wait_until
 
 
 @pytest.mark.slow
-def test_a_fleet_compared_three_ways_is_one_document(influx_place, tmp_path, sink_of):
+def test_a_fleet_compared_three_ways_is_one_document(influx_place, path, sink_of):
     """Every figure, interval, verdict and reason, on InfluxDB 1 and 2."""
-    path = tmp_path / "ledger.sqlite"
     write_ledger(path, Fleet(devices=6, days=30, cases=4))
     with SqliteLedger(path, "read") as ledger:
         last = ledger.last_row()

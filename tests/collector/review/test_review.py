@@ -8,16 +8,15 @@ from click.testing import CliRunner
 
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.cli.main import cli
-from edgemeter.agent.contract import record, record_conditions
+from edgemeter.agent.contract import record_conditions
 from edgemeter.agent.contract.record_figures import Memory
-from edgemeter.agent.ledger.chunks import Arrival
-from edgemeter.agent.ledger.sqlite_ledger import SqliteLedger
 from edgemeter.collector.review import document as review_document
 from edgemeter.collector.review import gate
 from edgemeter.collector.review.review import read_side, review
 from edgemeter.collector.runs.store import StoreContents
 from tests.fixtures.bundle_factory import write_bundle
 from tests.fixtures.comparison_factory import document, no_energy
+from tests.fixtures.ledgers import fill
 from tests.fixtures.level_factory import level_runs, stepped_ms
 from tests.fixtures.record_factory import make_accuracy, make_environment
 from tests.fixtures.review_runs import make_side
@@ -247,8 +246,7 @@ def test_a_side_is_a_ledger_a_document_a_bundle_or_a_folder_narrowed_by_selector
     """What a file is, its first bytes say."""
     runs = [*make_side(agent="1", runs=2), *make_side(agent="2", runs=3, start=86_400, device="pi-2")]
     path, printed, folder = tmp_path / "ledger.sqlite", tmp_path / "runs.json", tmp_path / "bundles"
-    with SqliteLedger(path) as ledger:
-        ledger.commit([Arrival(run, record.encode(run), "t", 7) for run in runs])
+    fill(path, runs)
     printed.write_bytes(document(*runs))
     folder.mkdir()
     write_bundle(folder)

@@ -8,9 +8,7 @@ import pytest
 from click.testing import CliRunner
 
 from edgemeter.agent.base.errors import ConfigError, TransientError
-from edgemeter.agent.contract import record, record_conditions
-from edgemeter.agent.ledger.chunks import Arrival
-from edgemeter.agent.ledger.sqlite_ledger import SqliteLedger
+from edgemeter.agent.contract import record_conditions
 from edgemeter.collector.cli.compare import compare
 from edgemeter.collector.influx.drain import Drain
 from edgemeter.collector.influx.influx_config import InfluxConfig
@@ -18,6 +16,7 @@ from edgemeter.collector.influx.points import Points
 from edgemeter.collector.influx.sink import open_sink
 from edgemeter.collector.runs.store import InfluxStore, open_store
 from tests.fixtures.comparison_factory import make_reference, make_run, no_energy
+from tests.fixtures.ledgers import fill
 from tests.fixtures.mqtt_peer import wait_until
 from tests.fixtures.servers import free_port
 
@@ -45,8 +44,7 @@ def fleet():
 
 def drain_to(path, config, runs, points=None):
     """Keep `runs` in a ledger at `path` and drain it to `config`."""
-    with SqliteLedger(path) as ledger:
-        ledger.commit([Arrival(run, record.encode(run), f"edgemeter/v1/{run.fleet}/{run.device}/result", 7) for run in runs])
+    fill(path, runs)
     drain = Drain(path, open_sink(config), points)
     drain.start()
     try:

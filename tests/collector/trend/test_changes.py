@@ -5,12 +5,10 @@ import random
 
 from click.testing import CliRunner
 
-from edgemeter.agent.contract import record
-from edgemeter.agent.ledger.chunks import Arrival
-from edgemeter.agent.ledger.sqlite_ledger import SqliteLedger
 from edgemeter.collector.cli.collector import collector
 from edgemeter.collector.trend import watch_file
 from edgemeter.collector.trend.changes import change_point_line, changes_of
+from tests.fixtures.ledgers import fill
 from tests.fixtures.record_factory import make_energy, make_environment, make_record, make_runtime
 
 DAY_NS = 86_400 * 10**9
@@ -26,10 +24,7 @@ def test_a_new_firmware_is_one_change_at_the_first_run_that_has_it():
     before = [run_on(day, environment=make_environment(firmware="a")) for day in range(5)]
     after = [run_on(day, environment=make_environment(firmware="b")) for day in range(5, 9)]
     (change,) = changes_of([*before, *after])
-    assert change.started_at_ns == 5 * DAY_NS
-    assert change.device == "pi-1"
-    assert change.kind == "firmware"
-    assert change.text == "firmware: a to b"
+    assert (change.started_at_ns, change.device, change.kind, change.text) == (5 * DAY_NS, "pi-1", "firmware", "firmware: a to b")
 
 
 def test_records_that_come_late_change_nothing():
@@ -66,8 +61,7 @@ def test_the_command_lists_and_writes_them(influx_place, tmp_path, monkeypatch):
     """Once or twice, InfluxDB holds each change once."""
     path = tmp_path / "ledger.sqlite"
     runs = [run_on(20_000 + day, session=1, seq=day + 1, environment=make_environment(firmware=f"v{day}")) for day in range(3)]
-    with SqliteLedger(path) as ledger:
-        ledger.commit([Arrival(run, record.encode(run), "t", 7) for run in runs])
+    fill(path, runs)
     config = influx_place.config()
     monkeypatch.setenv("EDGEMETER_INFLUX_TOKEN", config.token or "nobody:nothing")
     url = f"{config.url}?db={config.database}" if influx_place.version == 1 else f"{config.url}?org={config.org}&bucket={config.bucket}"
@@ -92,8 +86,7 @@ def test_confirmed_steps_and_notes_are_changes_too(tmp_path):
         firmware = "a" if day < 60 else "b"
         energy, environment = make_energy(gross_mj=gross_mj, gross_u_mj=0.6), make_environment(firmware=firmware)
         runs.append(run_on(20_000 + day, id=f"run-{day}", session=1, seq=day + 1, energy=energy, environment=environment))
-    with SqliteLedger(path) as ledger:
-        ledger.commit([Arrival(run, record.encode(run), "t", 7) for run in runs])
+    fill(path, runs)
     with watch_file.WatchFile(watch_file.watch_file_beside(str(path))) as file:
         watch_file.add_annotation(file, watch_file.Annotation(20_010, "moved to the other room", begins_level=False))
     result = CliRunner().invoke(collector, ["changes", "--ledger", str(path), "--json"])

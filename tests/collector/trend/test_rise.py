@@ -62,11 +62,7 @@ def test_size_levels_and_days_are_reported():
     risen = rise(x, RiseLimits(by=5.0, against_days=20, over_days=3))
     assert risen.size == pytest.approx(10, abs=0.3)
     assert risen.after / risen.before == pytest.approx(1.1, abs=0.003)
-    assert risen.day == 37
-    assert risen.last_day == 39
-    assert risen.over_days == 3
-    assert risen.against_days == 20
-    assert risen.is_worse is True
+    assert (risen.day, risen.last_day, risen.over_days, risen.against_days, risen.is_worse) == (37, 39, 3, 20, True)
     assert rise(-x).is_worse is False
     assert rise(x, RiseLimits(by=12.0, against_days=20, over_days=3)) is None
 

@@ -38,9 +38,7 @@ def test_the_interval_of_a_type_holds_its_mean():
 def test_one_board_supports_nothing_about_its_type():
     """No interval, no spread of boards; days and runs are shown."""
     components = variance_components(*simulated(np.random.default_rng(3), boards=1))
-    assert components.low is None
-    assert components.high is None
-    assert components.between_boards is None
+    assert components.low is components.high is components.between_boards is None
     assert components.boards == 1
     assert components.between_days is not None
 
@@ -54,8 +52,9 @@ def test_one_run_a_day_does_not_separate_days_from_runs():
 
 
 def test_how_many_boards_a_mean_needs():
-    """The figures that t-quantiles give."""
-    for between_boards, within, boards in ((1, 1, 7), (1, 2, 4), (2, 1, 18), (2, 2, 7), (2, 3, 5), (3, 2, 12), (5, 2, 27)):
+    """The figures that t-quantiles give; boards that spread too far need the most that are counted."""
+    rows = ((1, 1, 7), (1, 2, 4), (2, 1, 18), (2, 2, 7), (2, 3, 5), (3, 2, 12), (5, 2, 27), (1e6, 1.0, spread.MOST_BOARDS))
+    for between_boards, within, boards in rows:
         assert boards_needed(between_boards, within) == boards, (between_boards, within)
 
 
@@ -66,8 +65,3 @@ def test_the_interval_of_few_boards_is_that_of_the_tables_of_t():
             x = np.arange(boards, dtype=float)
             components = variance_components(np.arange(boards), np.zeros(boards, int), x)
             assert components.high - components.mean == pytest.approx(t * x.std(ddof=1) / np.sqrt(boards), rel=2e-4)
-
-
-def test_boards_that_spread_too_far_need_the_most_that_are_counted():
-    """The search for the number of boards ends at its limit."""
-    assert boards_needed(1e6, 1.0) == spread.MOST_BOARDS
