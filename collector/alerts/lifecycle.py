@@ -159,7 +159,7 @@ def acknowledge(file: WatchStore, number: int, remark: str | None) -> str:
     series = [(member.day, member.facts) for member in firing.members] or [(firing.day, firing.facts)]
     text = remark or f"acknowledged: {firing.title}"
     notes = dict.fromkeys(
-        Annotation(day, text, **{name: facts.get(name) for name in ("fleet", "device", "model", "metric")})
+        Annotation(day, text, fleet=facts.get("fleet"), device=facts.get("device"), model=facts.get("model"), metric=facts["metric"])
         for day, facts in series
         if day and "metric" in facts
     )

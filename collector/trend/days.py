@@ -94,9 +94,9 @@ def _points(metric: TrendMetric, runs: RunColumns, series: NDArray[np.intp], use
         mean = (np.bincount(series, x, minlength=size) / 100 + 1) / (np.diff(edges) + 2)
         floor = 100 * np.sqrt(mean * (1 - mean))
     else:
-        for index in np.flatnonzero(np.bincount(series[~is_first], minlength=size) >= ENOUGH_DIFFERENCES):
-            part = slice(edges[index], edges[index + 1])
-            within[index] = run_variance(x[part], day[part], u_square[part]) or 0.0
+        for row in np.flatnonzero(np.bincount(series[~is_first], minlength=size) >= ENOUGH_DIFFERENCES):
+            part = slice(edges[row], edges[row + 1])
+            within[row] = run_variance(x[part], day[part], u_square[part]) or 0.0
     of_points = series[first]
     mean_x, known_variance = _sums(x, first) / count, (_sums(u_square, first) / count + within[of_points]) / count
     used_c = runs.figures[TEMPERATURE][used]

@@ -156,8 +156,8 @@ class SplitFit:
     def of(self, rows: NDArray[np.intp]) -> "SplitFit":
         """Return the fit of these series alone."""
         arrays: list[Any] = [None if array is None else array[rows] for array in self.regressors]
-        regressors = _Regressors(*arrays)
-        return SplitFit(**{name: regressors if name == "regressors" else getattr(self, name)[rows] for name in self.__slots__})
+        fields: dict[str, Any] = {name: getattr(self, name)[rows] for name in self.__slots__ if name != "regressors"}
+        return SplitFit(regressors=_Regressors(*arrays), **fields)
 
 
 def fit_splits(x: Array, weight: Array, sd: Array, present: Mask, temperature: Array | None, only: NDArray[np.intp] | None) -> SplitFit:

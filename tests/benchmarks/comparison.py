@@ -4,6 +4,7 @@ Machines are shared, and one is six times slower than it was yesterday: only rat
 never judged, but for sizes in memory and on disk, which the load of a machine does not change.
 """
 
+import itertools
 import math
 import os
 import platform
@@ -88,17 +89,23 @@ def this_machine() -> str:
 
 def interleaved(measured: Callable[[], float], peer: Callable[[], float], rounds: int, seconds: float = math.inf) -> Paired:
     """Return what pairs of runs say, in the order ours-peer-peer-ours: `rounds`, or as many as fit into `seconds`, four at least."""
+    turns = itertools.count()
+
+    def pair() -> tuple[float, float]:
+        if next(turns) % 2:
+            other = peer()
+            return measured(), other
+        return measured(), peer()
+
+    return paired_by(pair, rounds, seconds)
+
+
+def paired_by(pair: Callable[[], tuple[float, float]], rounds: int, seconds: float = math.inf) -> Paired:
+    """Return what pairs say that one measurement each gives: `rounds`, or as many as fit into `seconds`, four at least."""
     pairs: list[tuple[float, float]] = []
     end_s = time.monotonic() + seconds
-    for turn in range(rounds):
-        if turn >= LEAST_PAIRS and time.monotonic() > end_s:
-            break
-        if turn % 2:
-            other = peer()
-            pairs.append((measured(), other))
-        else:
-            mine = measured()
-            pairs.append((mine, peer()))
+    while len(pairs) < rounds and (len(pairs) < LEAST_PAIRS or time.monotonic() <= end_s):
+        pairs.append(pair())
     logs = [math.log(mine / other) for mine, other in pairs]
     interval = run_statistics.pair_interval(logs)
     if interval is None:

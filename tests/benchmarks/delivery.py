@@ -16,12 +16,14 @@ import time
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
+from typing import TypeVar
 
 from tests import requirements
 from tests.benchmarks.comparison import ROOT, Comparison, LeftOutError, at_least, at_most, interleaved, size_within
 from tests.benchmarks.flood import WINDOW, Settings, Texts, send
 from tests.fixtures.servers import Influx, Server, mosquitto
 
+AnyServer = TypeVar("AnyServer", bound=Server)
 BIN = ROOT.parent / "shared" / "bin"
 BROKER = ("set_tcp_nodelay true", "max_inflight_messages 2000", "max_queued_messages 0")
 SINGLE_RECORDS = 40_000
@@ -95,7 +97,8 @@ def _folder() -> Iterator[Path]:
 
 
 @contextmanager
-def _running(server: Server) -> Iterator[Server]:
+def running(server: AnyServer) -> Iterator[AnyServer]:
+    """Run a server for the block."""
     server.start()
     try:
         yield server
@@ -106,7 +109,7 @@ def _running(server: Server) -> Iterator[Server]:
 @contextmanager
 def collecting() -> Iterator[tuple[Server, subprocess.Popen[str], Path]]:
     """Start a broker and a collector on it; give broker, collector and their folder."""
-    with _folder() as folder, _running(mosquitto(folder, *BROKER)) as broker:
+    with _folder() as folder, running(mosquitto(folder, *BROKER)) as broker:
         command = [sys.executable, "-m", "edgemeter.agent.cli.main", "collector", "up", "--broker", f"127.0.0.1:{broker.port}"]
         collector = subprocess.Popen([*command, "--ledger", str(folder / "ledger.sqlite")], stderr=subprocess.PIPE, text=True)
         assert collector.stderr is not None
@@ -168,20 +171,18 @@ def _fsync_ms() -> float:
 
 
 def _telegrafs() -> float:
-    with _folder() as folder, _running(mosquitto(folder, *BROKER)) as broker:
-        influx = Influx(BIN / "influxd", folder)
-        with _running(influx):
-            influx.set_up()
-            configuration = folder / "telegraf.conf"
-            configuration.write_text(_telegraf_configuration(broker.port, influx))
-            telegraf = subprocess.Popen([str(BIN / "telegraf"), "--config", str(configuration)], stderr=subprocess.DEVNULL)
-            try:
-                time.sleep(2)
-                sent = send(Settings(broker.port, SINGLE_RECORDS, awaits_receipts=False))
-                return SINGLE_RECORDS / (float(str(sent["took_s"])) + _until_stored(influx, SINGLE_RECORDS))
-            finally:
-                telegraf.kill()
-                telegraf.wait()
+    with _folder() as folder, running(mosquitto(folder, *BROKER)) as broker, running(Influx(BIN / "influxd", folder)) as influx:
+        influx.set_up()
+        configuration = folder / "telegraf.conf"
+        configuration.write_text(_telegraf_configuration(broker.port, influx))
+        telegraf = subprocess.Popen([str(BIN / "telegraf"), "--config", str(configuration)], stderr=subprocess.DEVNULL)
+        try:
+            time.sleep(2)
+            sent = send(Settings(broker.port, SINGLE_RECORDS, awaits_receipts=False))
+            return SINGLE_RECORDS / (float(str(sent["took_s"])) + _until_stored(influx, SINGLE_RECORDS))
+        finally:
+            telegraf.kill()
+            telegraf.wait()
 
 
 def _until_stored(influx: Influx, count: int) -> float:

@@ -13,14 +13,14 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from edgemeter.agent import generators
 from edgemeter.agent.generators import Generated, Limits, LoadedGenerator
 from edgemeter.agent.runtimes import Options
-from tests.benchmarks.comparison import ROOT, Comparison, LeftOutError, at_least, figure, interleaved, unjudged
+from tests.benchmarks.comparison import ROOT, Comparison, LeftOutError, Paired, at_least, figure, interleaved, paired_by, unjudged
 from tests.fixtures.servers import free_port
 
 SHIPPED = ROOT / "models" / "language"
@@ -63,29 +63,6 @@ class Subject:
         return (moments[0] - begun) / 1e6, (moments[-1] - moments[0]) / (answer.output_tokens - 1) / 1e6, answer
 
 
-class Twins:
-    """Two figures of one measurement, as what `interleaved` takes: whichever is asked for first measures."""
-
-    def __init__(self, measure: Callable[[], Sequence[float]]) -> None:
-        self._measure = measure
-        self._kept: Sequence[float] | None = None
-
-    def one(self) -> float:
-        """Return the first figure."""
-        return self._take(0)
-
-    def other(self) -> float:
-        """Return the second figure."""
-        return self._take(1)
-
-    def _take(self, index: int) -> float:
-        if self._kept is None:
-            self._kept = self._measure()
-            return self._kept[index]
-        figure_of_side, self._kept = self._kept[index], None
-        return figure_of_side
-
-
 def comparisons() -> Iterator[Comparison]:
     """Yield the comparisons; none without llama.cpp."""
     missing = [name for name in ("xllamacpp", "gguf") if importlib.util.find_spec(name) is None]
@@ -103,10 +80,9 @@ def comparisons() -> Iterator[Comparison]:
 
 def _engine(model: Path) -> Iterator[Comparison]:
     subject = Subject("llama", model)
-    decode = Twins(lambda: _tpots(subject))
-    yield at_least("decode rate, 512+128 tokens", "tokens/s", "llama_perf of the same query", _paired(decode), 0.99)
-    prefill = Twins(lambda: _ttfts(subject))
-    yield at_least("prefill rate, 512 tokens", "tokens/s", "llama_perf of the same query", _paired(prefill), 0.99)
+    decode, prefill = _rates(subject)
+    yield at_least("decode rate, 512+128 tokens", "tokens/s", "llama_perf of the same query", decode, 0.99)
+    yield at_least("prefill rate, 512 tokens", "tokens/s", "llama_perf of the same query", prefill, 0.99)
     for name, peer, measured, bare in (
         (
             "prefill rate, 512 tokens",
@@ -119,35 +95,33 @@ def _engine(model: Path) -> Iterator[Comparison]:
         yield at_least(name, "tokens/s", peer, interleaved(measured, bare, ROUNDS, SECONDS), 0.99)
     subject.generator.close()
     shipped = Subject("llama", SHIPPED / "edgemeter-notes_f16.gguf")
-    added = [US_PER_MS * (tpot - 1e3 / rate) for tpot, rate in (_own_decode(shipped) for _ in range(ROUNDS))]
+    rates = [_decode_rates(shipped) for _ in range(ROUNDS)]
+    added = [US_PER_MS * 1e3 * (1 / by_stamps - 1 / by_engine) for by_stamps, by_engine in rates]
     yield figure("time a token that is not the engine's own decode (sampling, call, stamp), shipped model", "us", statistics.median(added))
     shipped.generator.close()
 
 
-def _paired(twins: Twins) -> Any:
-    return interleaved(twins.one, twins.other, ROUNDS, SECONDS)
+def _rates(subject: Subject) -> tuple[Paired, Paired]:
+    """Return the rates of decoding and of prefill, by our stamps and by the engine's own timings of the same query."""
+    decode = paired_by(lambda: _decode_rates(subject), ROUNDS, SECONDS)
+    return decode, paired_by(lambda: _prefill_rates(subject), ROUNDS, SECONDS)
 
 
-def _tpots(subject: Subject) -> tuple[float, float]:
-    tpot_ms, own_rate = _own_decode(subject)
-    return 1e3 / tpot_ms, own_rate
+def _decode_rates(subject: Subject) -> tuple[float, float]:
+    _, tpot_ms, timings = _timed(subject)
+    return 1e3 / tpot_ms, 1e3 * timings.decoded_tokens / timings.decode_ms
 
 
-def _own_decode(subject: Subject) -> tuple[float, float]:
-    """Return our TPOT in ms, and the rate by the engine's own timings."""
-    _, tpot_ms, answer = subject.query()
-    timings = answer.own
-    if timings is None:
-        raise LeftOutError("the engine tells no timings")
-    return tpot_ms, 1e3 * timings.decoded_tokens / timings.decode_ms
-
-
-def _ttfts(subject: Subject) -> tuple[float, float]:
-    ttft_ms, _, answer = subject.query()
-    timings = answer.own
-    if timings is None:
-        raise LeftOutError("the engine tells no timings")
+def _prefill_rates(subject: Subject) -> tuple[float, float]:
+    ttft_ms, _, timings = _timed(subject)
     return 1e3 * PROMPT_TOKENS / ttft_ms, 1e3 * timings.prefilled_tokens / timings.prefill_ms
+
+
+def _timed(subject: Subject) -> tuple[float, float, Any]:
+    ttft_ms, tpot_ms, answer = subject.query()
+    if answer.own is None:
+        raise LeftOutError("the engine tells no timings")
+    return ttft_ms, tpot_ms, answer.own
 
 
 def _bare_prefill(subject: Subject) -> float:
@@ -185,11 +159,10 @@ def _server(model: Path, folder: Path) -> Iterator[Comparison]:
         path = folder / "bench.server"
         path.write_text(f'url = "{(process.stdout or sys.stdin).readline().strip()}"\n')
         subject = Subject("server", path)
-        decode = Twins(lambda: _tpots(subject))
-        yield at_least("decode rate over HTTP, 512+128 tokens", "tokens/s", "the server's own timings", _paired(decode), 0.99)
+        decode, prefill = _rates(subject)
+        yield at_least("decode rate over HTTP, 512+128 tokens", "tokens/s", "the server's own timings", decode, 0.99)
         trip_ms = subject.found.network_round_trip_ms or 0.0
-        prefill = Twins(lambda: _ttfts(subject))
-        yield unjudged(f"prefill rate over HTTP, round trip {trip_ms:.2f} ms", "tokens/s", "the server's own timings", _paired(prefill))
+        yield unjudged(f"prefill rate over HTTP, round trip {trip_ms:.2f} ms", "tokens/s", "the server's own timings", prefill)
         subject.generator.close()
         process.kill()
 

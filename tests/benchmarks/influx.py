@@ -9,6 +9,7 @@ import http.client
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 import msgspec
@@ -22,6 +23,7 @@ from edgemeter.collector.influx.influx_config import InfluxConfig
 from edgemeter.collector.influx.points import Points
 from edgemeter.collector.influx.sink import open_sink
 from tests.benchmarks.comparison import Comparison, LeftOutError, at_least, at_most, interleaved
+from tests.benchmarks.delivery import running
 from tests.fixtures.record_factory import STARTED_AT_NS, make_record
 from tests.fixtures.servers import Influx
 
@@ -60,28 +62,28 @@ def _client(name: str, ledger: Path, points: Points, folder: Path) -> Comparison
     with SqliteLedger(ledger, "read") as opened:
         lines = [line for _, _, text in opened.texts(limit=CLIENT_RECORDS) for line in points.lines(text)]
     parts = [lines[start : start + BATCH_POINTS] for start in range(0, len(lines), BATCH_POINTS)]
-    with tempfile.TemporaryDirectory(dir=folder) as server_folder:
-        server = Influx(INFLUXD, Path(server_folder))
-        server.start()
-        try:
-            server.set_up()
-            sink = open_sink(InfluxConfig(server.url, server.token, server.org, server.bucket))
-            sink.prepare()
+    with _influx(folder) as server:
+        sink = open_sink(InfluxConfig(server.url, server.token, server.org, server.bucket))
+        sink.prepare()
 
-            def client_ms() -> float:
-                begun = time.process_time()
-                for part in parts:
-                    sink.write(part)
-                return 1e3 * (time.process_time() - begun) / len(parts)
+        def client_ms() -> float:
+            begun = time.process_time()
+            for part in parts:
+                sink.write(part)
+            return 1e3 * (time.process_time() - begun) / len(parts)
 
-            def peer() -> float:
-                return 1e3 * _alone(server, ledger, points, lines) / len(parts)
+        def peer() -> float:
+            return 1e3 * _alone(server, ledger, points, lines) / len(parts)
 
-            return at_most(
-                name, "ms a write", "the whole write, over a bare connection", interleaved(client_ms, peer, CLIENT_ROUNDS), CLIENT_RATIO
-            )
-        finally:
-            server.kill()
+        paired = interleaved(client_ms, peer, CLIENT_ROUNDS)
+        return at_most(name, "ms a write", "the whole write, over a bare connection", paired, CLIENT_RATIO)
+
+
+@contextmanager
+def _influx(folder: Path) -> Iterator[Influx]:
+    with tempfile.TemporaryDirectory(dir=folder) as server_folder, running(Influx(INFLUXD, Path(server_folder))) as server:
+        server.set_up()
+        yield server
 
 
 def _drained(name: str, ledger: Path, points: Points, folder: Path) -> Comparison:
@@ -89,14 +91,8 @@ def _drained(name: str, ledger: Path, points: Points, folder: Path) -> Compariso
         lines = [line for _, _, text in opened.texts() for line in points.lines(text)]
 
     def rate(way: Callable[[Influx, Path, Points, Sequence[str]], float]) -> float:
-        with tempfile.TemporaryDirectory(dir=folder) as server_folder:
-            server = Influx(INFLUXD, Path(server_folder))
-            server.start()
-            try:
-                server.set_up()
-                return len(lines) / way(server, ledger, points, lines)
-            finally:
-                server.kill()
+        with _influx(folder) as server:
+            return len(lines) / way(server, ledger, points, lines)
 
     paired = interleaved(lambda: rate(_ours), lambda: rate(_alone), ROUNDS, SECONDS)
     return at_least(name, "points/s", "the same lines, ready made", paired, RATIO)

@@ -122,10 +122,6 @@ def test_the_health_of_a_rule_counts_what_became_of_its_alerts(file):
     lifecycle.judge_alert(file, 1, "confirmed", None)
     lifecycle.judge_alert(file, 2, "dismissed", "noise")
     spoke, silent = rules_health(lifecycle.read_alerts(file, with_closed=True), ["confirmed step", "drift"], NOW, 90)
-    assert spoke.opened == 3
-    assert spoke.open_now == 2
-    assert spoke.confirmed == 1
-    assert spoke.dismissed == 1
-    assert spoke.not_judged == 1
+    assert (spoke.opened, spoke.open_now, spoke.confirmed, spoke.dismissed, spoke.not_judged) == (3, 2, 1, 1, 1)
     assert spoke.precise_ratio == 0.5
     assert (silent.rule, silent.opened, silent.precise_ratio) == ("drift", 0, None)

@@ -115,10 +115,8 @@ def test_a_board_type_is_over_all_its_devices():
     """Three boards are three members, not nine runs; a case without energy says why."""
     runs = [make_run(f"pi-{device}", p50_ms=10.0 + device, **no_energy()) for device in range(3) for _ in range(3)]
     of_board = cell(matrix_of(*runs, across="board"), "Raspberry Pi 5 Model B Rev 1.0")
-    assert of_board.devices == 3
-    assert of_board.figure.median == 11.0
-    assert of_board.figure.interval.level == "device"
-    assert of_board.figure.interval.members == 3
+    assert (of_board.devices, of_board.figure.median) == (3, 11.0)
+    assert (of_board.figure.interval.level, of_board.figure.interval.members) == ("device", 3)
     without = cell(matrix_of(*runs, figure="energy", across="board"), "Raspberry Pi 5 Model B Rev 1.0")
     assert (without.state, without.reason) == ("no figure", "no power sensor here")
 
