@@ -103,8 +103,8 @@ def _seen(value: Plain, is_time: bool) -> Plain:  # noqa: FBT001 - one of a row
     return value // NS_PER_MS * NS_PER_MS if is_time and isinstance(value, int) else short(value)
 
 
-def short(value: Plain) -> Plain:
+def short(value: Plain, digits: int = DIGITS) -> Plain:
     """Return a figure rounded to significant digits, None where it is not finite; anything else unchanged."""
     if isinstance(value, float):
-        return float(f"{value:.{DIGITS}g}") if math.isfinite(value) else None
+        return float(f"{value:.{digits}g}") if math.isfinite(value) else None
     return value
