@@ -6,14 +6,14 @@ should reach, or with other kernels that ran the same file.
 
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
+from functools import update_wrapper
 
 import numpy as np
 
 from edgemeter.agent.base.metrics import is_reached
 from edgemeter.agent.engine.job import MeasuredRun, Scored
 from edgemeter.agent.recognition.recognise import UNSURE_FAMILY
-from edgemeter.agent.verdict.rule import Rule, RunFacts
+from edgemeter.agent.verdict.rule import Rule, Rules, RunFacts
 
 # The weakest detectors in use reach a COCO AP of about 0.1, classifiers a top-1 of 0.4; below half of the lower something is wrong.
 IMPLAUSIBLE = 0.05
@@ -21,6 +21,8 @@ IMPLAUSIBLE = 0.05
 FEW = 50
 # A working detector exceeds this score on some photograph.
 LOWEST_SCORE = 0.05
+# Metrics of all items, with what a model that learned nothing does not reach; of an error, what it exceeds.
+_WORTHLESS = {"top1": IMPLAUSIBLE, "accuracy": IMPLAUSIBLE, "miou": IMPLAUSIBLE, "abs_rel": 0.95}
 # A quantised score may exceed 1 by some steps, the product of two of them by more; from here on it is not a score.
 NO_SCORE = 2.0
 # Different inputs with the same outputs, before these count as constant.
@@ -37,8 +39,25 @@ AGREED_RATIO = 0.8
 AGREED_COSINE = 0.98
 # The predictions of a model, timed or not.
 Evaluated = MeasuredRun | Scored
+RULES = Rules()
 
 
+class _OfOutputs:
+    """Evidence that needs nothing but the outputs, so that it holds for a model that is only scored too."""
+
+    def __init__(self, evidence: Callable[[Evaluated], str | None]) -> None:
+        self.evidence = evidence
+        update_wrapper(self, evidence)
+
+    def __call__(self, facts: RunFacts) -> str | None:
+        return self.evidence(facts.measured)
+
+
+@RULES.invalid(
+    "no output holds NaN or infinity",
+    "a kernel that overflows may be fast, but its outputs are worthless",
+)
+@_OfOutputs
 def _not_finite(found: Evaluated) -> str | None:
     seen = found.answers
     if seen is None or seen.not_finite == 0:
@@ -48,10 +67,20 @@ def _not_finite(found: Evaluated) -> str | None:
     )
 
 
-def _constant(found: Evaluated) -> str | None:
+@RULES.invalid(
+    f"{DIFFERENT_INPUTS} or more different photographs do not all have the same outputs",
+    "the speed of a runtime that repeats its first output, or of a model broken by conversion, is worthless",
+)
+@_OfOutputs
+def _constant_output(found: Evaluated) -> str | None:
     return _repeated(found) if _photographs(found) else None
 
 
+@RULES.note(
+    f"without photographs, {DIFFERENT_INPUTS} or more inputs of noise do not all have the same outputs",
+    "a detector whose graph suppresses by itself may rightly find nothing in noise",
+)
+@_OfOutputs
 def _constant_on_noise(found: Evaluated) -> str | None:
     evidence = None if _photographs(found) else _repeated(found)
     return evidence and f"{evidence}; or it finds nothing in noise, as a detector that suppresses in its graph may: give --images to know"
@@ -70,6 +99,11 @@ def _repeated(found: Evaluated) -> str | None:
     return f"{seen.inputs} different inputs got the same outputs, bit by bit: the model or its runtime ignores the input"
 
 
+@RULES.invalid(
+    f"something is detected in photographs with annotated objects; with {FEW} objects, some score exceeds {LOWEST_SCORE}",
+    "one output scale for boxes in pixels and scores of 0..1 rounds all scores to 0, which also leaves suppression without work",
+)
+@_OfOutputs
 def _no_detections(found: Evaluated) -> str | None:
     seen = found.answers
     if seen is None or seen.found is None or not seen.objects:
@@ -94,30 +128,11 @@ def _coarse_output(found: Evaluated) -> str:
     )
 
 
-def _coarse_scores(found: Evaluated) -> str | None:
-    seen = found.answers
-    if seen is None or not seen.found or seen.found < MANY_BOXES or seen.distinct_scores is None:
-        return None
-    if seen.distinct_scores >= FEW_SCORES:
-        return _coarse_together(found)
-    return f"{seen.found} boxes share {seen.distinct_scores} different scores: ties decide their ranking{_coarse_output(found)}"
-
-
-def _coarse_together(found: Evaluated) -> str | None:
-    """Return the evidence against the step of an output of both boxes and scores; logits, far below 0, may have larger steps."""
-    if len(found.outputs) != 1 or found.outputs[0].dtype not in ("int8", "uint8"):
-        return None
-    (tensor,) = found.outputs
-    scale = tensor.scale or 0.0
-    lowest = scale * (np.iinfo(tensor.dtype).min - (tensor.zero_point or 0))
-    if scale < COARSE_SHARE or lowest <= -1:
-        return None
-    return (
-        f"output {tensor.name!r} holds boxes and scores in steps of {scale:.3g}, {1 / scale:.0f} of them for 0..1: it was quantised for "
-        "another range; quantise it again with representative calibration images"
-    )
-
-
+@RULES.invalid(
+    f"every score is below {NO_SCORE:g}",
+    "a threshold on logits drops boxes that the sigmoid would keep, so the AP is that of another model",
+)
+@_OfOutputs
 def _no_scores(found: Evaluated) -> str | None:
     seen = found.answers
     if seen is None or seen.highest_score is None or seen.highest_score < NO_SCORE:
@@ -128,11 +143,13 @@ def _no_scores(found: Evaluated) -> str | None:
     )
 
 
-# Metrics of all items, with what a model that learned nothing does not reach; of an error, what it exceeds.
-_WORTHLESS = {"top1": IMPLAUSIBLE, "accuracy": IMPLAUSIBLE, "miou": IMPLAUSIBLE, "abs_rel": 0.95}
-
-
-def _implausible(found: Evaluated) -> str | None:
+@RULES.invalid(
+    f"on {FEW} or more items a classifier's accuracy is at least {IMPLAUSIBLE} and that of guessing, mIoU at least {IMPLAUSIBLE}, "
+    f"AbsRel below {_WORTHLESS['abs_rel']}, or a reference confirms it",
+    "models in use reach twice that; below it, quantisation broke the model, or model, card and data do not match",
+)
+@_OfOutputs
+def _implausible_accuracy(found: Evaluated) -> str | None:
     accuracy = found.accuracy
     if accuracy is None or accuracy.metric not in _WORTHLESS or accuracy.images < FEW or _is_known(found):
         return None
@@ -148,6 +165,11 @@ def _implausible(found: Evaluated) -> str | None:
     )
 
 
+@RULES.suspect(
+    f"on {FEW} or more objects a detector's AP is at least {IMPLAUSIBLE}, or a reference confirms it",
+    "detectors in use reach twice that; below it, the model is untrained or broken, its objects tiny, or card and data do not match",
+)
+@_OfOutputs
 def _low_ap(found: Evaluated) -> str | None:
     accuracy, objects = found.accuracy, found.answers.objects if found.answers else None
     if accuracy is None or (objects or 0) < FEW or accuracy.value >= IMPLAUSIBLE or _is_known(found):
@@ -173,7 +195,11 @@ def _chance(found: Evaluated) -> float:
     return 1 / shapes[0][-1] if shapes and shapes[0] and shapes[0][-1] > 1 else 0.0
 
 
-def _gate(facts: RunFacts) -> str | None:
+@RULES.invalid(
+    "the accuracy reaches the gate's share of the reference accuracy, where that is known",
+    "as in MLPerf, a result that misses the accuracy target does not count, however fast",
+)
+def _accuracy_gate(facts: RunFacts) -> str | None:
     gate = facts.measured.accuracy_gate
     if gate is None or gate.passed:
         return None
@@ -183,6 +209,39 @@ def _gate(facts: RunFacts) -> str | None:
     )
 
 
+@RULES.suspect(
+    f"{MANY_BOXES} or more boxes have at least {FEW_SCORES} different scores; an output of boxes and scores has steps of at most 1/64",
+    "with few quantisation steps for all scores, ties decide the AP, and suppression keeps whatever comes first",
+)
+@_OfOutputs
+def _coarse_scores(found: Evaluated) -> str | None:
+    seen = found.answers
+    if seen is None or not seen.found or seen.found < MANY_BOXES or seen.distinct_scores is None:
+        return None
+    if seen.distinct_scores >= FEW_SCORES:
+        return _coarse_together(found)
+    return f"{seen.found} boxes share {seen.distinct_scores} different scores: ties decide their ranking{_coarse_output(found)}"
+
+
+def _coarse_together(found: Evaluated) -> str | None:
+    """Return the evidence against the step of an output of both boxes and scores; logits, far below 0, may have larger steps."""
+    if len(found.outputs) != 1 or found.outputs[0].dtype not in ("int8", "uint8"):
+        return None
+    (tensor,) = found.outputs
+    scale = tensor.scale or 0.0
+    lowest = scale * (np.iinfo(tensor.dtype).min - (tensor.zero_point or 0))
+    if scale < COARSE_SHARE or lowest <= -1:
+        return None
+    return (
+        f"output {tensor.name!r} holds boxes and scores in steps of {scale:.3g}, {1 / scale:.0f} of them for 0..1: it was quantised for "
+        "another range; quantise it again with representative calibration images"
+    )
+
+
+@RULES.suspect(
+    f"{AGREED_RATIO:.0%} of the predictions (else a cosine of {AGREED_COSINE}) agree with reference kernels that run the same file",
+    "a delegate with wrong kernels may be fast",
+)
 def _disagrees(facts: RunFacts) -> str | None:
     found = facts.measured.agreement
     if found is None:
@@ -198,105 +257,17 @@ def _disagrees(facts: RunFacts) -> str | None:
     return None
 
 
-def _unsure(facts: RunFacts) -> str | None:
+@RULES.note(
+    "a card, the file or its shapes confirm the model's family, and what the accuracy assumes",
+    "a pose's head looks like a detector's, and a wrong assumption may cost accuracy without a trace; a card settles it",
+)
+def _unsure_model(facts: RunFacts) -> str | None:
     matters = " unsure: |" if facts.measured.accuracy is not None else ""
     found = [re.split(f"{matters} {UNSURE_FAMILY}", guess, maxsplit=1) for guess in facts.measured.guesses]
     doubts = [parts[1] for parts in found if len(parts) == 2]
     if not doubts:
         return None
     return f"the model has no card, or a guessed one, and nothing in its file confirms what was assumed: {'; '.join(doubts)}"
-
-
-@dataclass(frozen=True, slots=True)
-class _OfOutputs:
-    """Evidence that needs nothing but the outputs, so that it holds for a model that is only scored too."""
-
-    evidence: Callable[[Evaluated], str | None]
-
-    def __call__(self, facts: RunFacts) -> str | None:
-        return self.evidence(facts.measured)
-
-
-RULES: tuple[Rule, ...] = (
-    Rule(
-        "not-finite",
-        "invalid",
-        "no output holds NaN or infinity",
-        _OfOutputs(_not_finite),
-        "a kernel that overflows may be fast, but its outputs are worthless",
-    ),
-    Rule(
-        "constant-output",
-        "invalid",
-        f"{DIFFERENT_INPUTS} or more different photographs do not all have the same outputs",
-        _OfOutputs(_constant),
-        "the speed of a runtime that repeats its first output, or of a model broken by conversion, is worthless",
-    ),
-    Rule(
-        "constant-on-noise",
-        "note",
-        f"without photographs, {DIFFERENT_INPUTS} or more inputs of noise do not all have the same outputs",
-        _OfOutputs(_constant_on_noise),
-        "a detector whose graph suppresses by itself may rightly find nothing in noise",
-    ),
-    Rule(
-        "no-detections",
-        "invalid",
-        f"something is detected in photographs with annotated objects; with {FEW} objects, some score exceeds {LOWEST_SCORE}",
-        _OfOutputs(_no_detections),
-        "one output scale for boxes in pixels and scores of 0..1 rounds all scores to 0, which also leaves suppression without work",
-    ),
-    Rule(
-        "no-scores",
-        "invalid",
-        f"every score is below {NO_SCORE:g}",
-        _OfOutputs(_no_scores),
-        "a threshold on logits drops boxes that the sigmoid would keep, so the AP is that of another model",
-    ),
-    Rule(
-        "implausible-accuracy",
-        "invalid",
-        f"on {FEW} or more items a classifier's accuracy is at least {IMPLAUSIBLE} and that of guessing, mIoU at least {IMPLAUSIBLE}, "
-        f"AbsRel below {_WORTHLESS['abs_rel']}, or a reference confirms it",
-        _OfOutputs(_implausible),
-        "models in use reach twice that; below it, quantisation broke the model, or model, card and data do not match",
-    ),
-    Rule(
-        "low-ap",
-        "suspect",
-        f"on {FEW} or more objects a detector's AP is at least {IMPLAUSIBLE}, or a reference confirms it",
-        _OfOutputs(_low_ap),
-        "detectors in use reach twice that; below it, the model is untrained or broken, its objects tiny, or card and data do not match",
-    ),
-    Rule(
-        "accuracy-gate",
-        "invalid",
-        "the accuracy reaches the gate's share of the reference accuracy, where that is known",
-        _gate,
-        "as in MLPerf, a result that misses the accuracy target does not count, however fast",
-    ),
-    Rule(
-        "coarse-scores",
-        "suspect",
-        f"{MANY_BOXES} or more boxes have at least {FEW_SCORES} different scores; an output of boxes and scores has steps of at most 1/64",
-        _OfOutputs(_coarse_scores),
-        "with few quantisation steps for all scores, ties decide the AP, and suppression keeps whatever comes first",
-    ),
-    Rule(
-        "disagrees",
-        "suspect",
-        f"{AGREED_RATIO:.0%} of the predictions (else a cosine of {AGREED_COSINE}) agree with reference kernels that run the same file",
-        _disagrees,
-        "a delegate with wrong kernels may be fast",
-    ),
-    Rule(
-        "unsure-model",
-        "note",
-        "a card, the file or its shapes confirm the model's family, and what the accuracy assumes",
-        _unsure,
-        "a pose's head looks like a detector's, and a wrong assumption may cost accuracy without a trace; a card settles it",
-    ),
-)
 
 
 def violated(found: Evaluated) -> tuple[tuple[Rule, str], ...]:

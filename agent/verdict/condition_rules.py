@@ -4,7 +4,7 @@ from collections.abc import Iterable
 
 from edgemeter.agent.contract.record_conditions import Condition
 from edgemeter.agent.machine import throttling
-from edgemeter.agent.verdict.rule import Rule, RunFacts
+from edgemeter.agent.verdict.rule import Rules, RunFacts
 
 # One busy core of a four-core board is 25%, a desktop that redraws a few per cent.
 LOAD_RATIO = 0.10
@@ -16,27 +16,27 @@ OBSERVER_RATIO = 0.01
 UNDER_VOLTAGE_COUNTER = "oc1"
 
 
-def _busy(facts: RunFacts) -> str | None:
-    during = next((one for one in facts.at("during") if one.other_load_ratio is not None), None)
-    if during is None or during.other_load_ratio is None or during.other_load_ratio <= LOAD_RATIO:
+RULES = Rules()
+
+
+@RULES.suspect(
+    "the requested start temperature was reached",
+    "runs that start at different temperatures throttle at different times, so they are not repeats of each other",
+)
+def _not_cooled(facts: RunFacts) -> str | None:
+    cooled = facts.cool_down
+    if cooled is None or cooled.is_reached is not False or cooled.temperature_c is None:
         return None
-    return f"other processes used {during.other_load_ratio:.0%} of the machine's cores during the run{_by_whom(during)}"
+    return (
+        f"after {cooled.waited_s:.0f} s the hottest sensor still read {cooled.temperature_c:.0f} C, not below {cooled.below_c:g} C: "
+        "raise cool_down_limit_s or start_below_c"
+    )
 
 
-def _by_whom(during: Condition) -> str:
-    worst = during.busiest_other
-    if worst is None or during.other_load_ratio is None:
-        return ""
-    more = f" and {worst.count - 1} more" if worst.count > 1 else ""
-    named = f"`{worst.name}` (pid {worst.pid}{more})"
-    return f", most of it {named}" if worst.load_ratio >= during.other_load_ratio / 2 else f", the busiest {named} {worst.load_ratio:.0%}"
-
-
-def _steal(facts: RunFacts) -> str | None:
-    steal = max((one.steal_ratio for one in facts.at("during") if one.steal_ratio is not None), default=None)
-    return None if steal is None or steal <= STEAL_RATIO else f"the hypervisor took {steal:.1%} of the processor time during the run"
-
-
+@RULES.invalid(
+    "the board did not throttle: no flag is set, none was set during the run, no event counter rose",
+    "under a reduced clock, the latency is a property of the heat sink rather than of the model",
+)
 def _throttled(facts: RunFacts) -> str | None:
     rose = _events_that_rose(facts)
     rose.pop(UNDER_VOLTAGE_COUNTER, None)
@@ -50,6 +50,10 @@ def _throttled(facts: RunFacts) -> str | None:
     return "the board's flag `throttled since boot` was set during the run: cool it" if came_up else None
 
 
+@RULES.suspect(
+    "the supply voltage was sufficient: no flag is set, none was set during the run, no event counter rose",
+    "a weak supply lowers clocks briefly and falsifies energy figures",
+)
 def _under_voltage(facts: RunFacts) -> str | None:
     seen = [one.when for one in facts.at() if one.under_voltage_now]
     if seen:
@@ -70,12 +74,55 @@ def _came_up(flags: Iterable[bool | None]) -> bool:
     return bool(known) and known[-1] and not known[0]
 
 
+@RULES.suspect(
+    "processes other than the measured one and the agent used at most 10% of the cores while queries were timed",
+    "one busy core of four is 25%; a timed part that is too short for clock ticks (0.5 s of one core) is checked together with "
+    "warm-up and loading",
+)
+def _busy_machine(facts: RunFacts) -> str | None:
+    during = next((one for one in facts.at("during") if one.other_load_ratio is not None), None)
+    if during is None or during.other_load_ratio is None or during.other_load_ratio <= LOAD_RATIO:
+        return None
+    return f"other processes used {during.other_load_ratio:.0%} of the machine's cores during the run{_by_whom(during)}"
+
+
+def _by_whom(during: Condition) -> str:
+    worst = during.busiest_other
+    if worst is None or during.other_load_ratio is None:
+        return ""
+    more = f" and {worst.count - 1} more" if worst.count > 1 else ""
+    named = f"`{worst.name}` (pid {worst.pid}{more})"
+    return f", most of it {named}" if worst.load_ratio >= during.other_load_ratio / 2 else f", the busiest {named} {worst.load_ratio:.0%}"
+
+
+@RULES.suspect(
+    "a hypervisor took at most 2% of the processor time",
+    "stolen time adds to latency one to one",
+)
+def _stolen_time(facts: RunFacts) -> str | None:
+    steal = max((one.steal_ratio for one in facts.at("during") if one.steal_ratio is not None), default=None)
+    return None if steal is None or steal <= STEAL_RATIO else f"the hypervisor took {steal:.1%} of the processor time during the run"
+
+
+@RULES.suspect(
+    "less than 16 MB went to swap during the run",
+    "a query that waits for the disk takes milliseconds longer; a few unused pages may go to swap at any time",
+)
 def _swapping(facts: RunFacts) -> str | None:
-    used = [one.swap_used_mb for one in facts.at() if one.swap_used_mb is not None]
+    return swapping_evidence(facts, "during the run: close programs, or use a smaller model")
+
+
+def swapping_evidence(facts: RunFacts, remedy: str) -> str | None:
+    """Return by how much the used swap grew over a run, with `remedy`; None below 16 MB."""
+    used = [condition.swap_used_mb for condition in facts.at() if condition.swap_used_mb is not None]
     grown = max(used) - used[0] if used else 0.0
-    return None if grown < SWAPPED_MB else f"{grown:.0f} MB went to swap during the run: close programs, or use a smaller model"
+    return None if grown < SWAPPED_MB else f"{grown:.0f} MB went to swap {remedy}"
 
 
+@RULES.suspect(
+    "governor and power mode were the same before and after",
+    "otherwise parts of the run were measured under different settings",
+)
 def _settings_changed(facts: RunFacts) -> str | None:
     before, after = facts.at("before"), facts.at("after")
     if not before or not after:
@@ -88,17 +135,11 @@ def _settings_changed(facts: RunFacts) -> str | None:
     return "; ".join(changed) or None
 
 
-def _observer(facts: RunFacts) -> str | None:
-    effect = facts.observer
-    if effect is None or effect.effect_ratio <= OBSERVER_RATIO or effect.low_ratio <= 0:
-        return None
-    return (
-        f"power and condition sampling adds {effect.effect_ratio:.1%} to p50 here (95% bounds {effect.low_ratio:.1%} to "
-        f"{effect.high_ratio:.1%}, {effect.pairs} pairs of {effect.case})"
-    )
-
-
-def _compiled(facts: RunFacts) -> str | None:
+@RULES.note(
+    "no Python module had to be compiled during the cold start",
+    "compiling makes imports two to three times longer; only the cold start contains them, no timed query does",
+)
+def _compiled_at_start(facts: RunFacts) -> str | None:
     modules = facts.measured.cold_start.compiled_modules
     if not modules:
         return None
@@ -108,73 +149,15 @@ def _compiled(facts: RunFacts) -> str | None:
     )
 
 
-def _not_cooled(facts: RunFacts) -> str | None:
-    cooled = facts.cool_down
-    if cooled is None or cooled.is_reached is not False or cooled.temperature_c is None:
+@RULES.suspect(
+    "`edgemeter doctor overhead` found that sampling adds at most 1% to p50 here",
+    "1% is a third of the smallest difference that matters; checked only where it was calibrated, and beyond chance",
+)
+def _observer_effect(facts: RunFacts) -> str | None:
+    effect = facts.observer
+    if effect is None or effect.effect_ratio <= OBSERVER_RATIO or effect.low_ratio <= 0:
         return None
     return (
-        f"after {cooled.waited_s:.0f} s the hottest sensor still read {cooled.temperature_c:.0f} C, not below {cooled.below_c:g} C: "
-        "raise cool_down_limit_s or start_below_c"
+        f"power and condition sampling adds {effect.effect_ratio:.1%} to p50 here (95% bounds {effect.low_ratio:.1%} to "
+        f"{effect.high_ratio:.1%}, {effect.pairs} pairs of {effect.case})"
     )
-
-
-RULES: tuple[Rule, ...] = (
-    Rule(
-        "not-cooled",
-        "suspect",
-        "the requested start temperature was reached",
-        _not_cooled,
-        "runs that start at different temperatures throttle at different times, so they are not repeats of each other",
-    ),
-    Rule(
-        "throttled",
-        "invalid",
-        "the board did not throttle: no flag is set, none was set during the run, no event counter rose",
-        _throttled,
-        "under a reduced clock, the latency is a property of the heat sink rather than of the model",
-    ),
-    Rule(
-        "under-voltage",
-        "suspect",
-        "the supply voltage was sufficient: no flag is set, none was set during the run, no event counter rose",
-        _under_voltage,
-        "a weak supply lowers clocks briefly and falsifies energy figures",
-    ),
-    Rule(
-        "busy-machine",
-        "suspect",
-        "processes other than the measured one and the agent used at most 10% of the cores while queries were timed",
-        _busy,
-        "one busy core of four is 25%; a timed part that is too short for clock ticks (0.5 s of one core) is checked together with "
-        "warm-up and loading",
-    ),
-    Rule("stolen-time", "suspect", "a hypervisor took at most 2% of the processor time", _steal, "stolen time adds to latency one to one"),
-    Rule(
-        "swapping",
-        "suspect",
-        "less than 16 MB went to swap during the run",
-        _swapping,
-        "a query that waits for the disk takes milliseconds longer; a few unused pages may go to swap at any time",
-    ),
-    Rule(
-        "settings-changed",
-        "suspect",
-        "governor and power mode were the same before and after",
-        _settings_changed,
-        "otherwise parts of the run were measured under different settings",
-    ),
-    Rule(
-        "compiled-at-start",
-        "note",
-        "no Python module had to be compiled during the cold start",
-        _compiled,
-        "compiling makes imports two to three times longer; only the cold start contains them, no timed query does",
-    ),
-    Rule(
-        "observer-effect",
-        "suspect",
-        "`edgemeter doctor overhead` found that sampling adds at most 1% to p50 here",
-        _observer,
-        "1% is a third of the smallest difference that matters; checked only where it was calibrated, and beyond chance",
-    ),
-)

@@ -1,14 +1,15 @@
 """Rules on generated text: caches, lengths, what a processor or memory can do at most, the engine's own timings, layers on the GPU."""
 
-from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
 
 import numpy as np
 
 from edgemeter.agent.contract import samples
 from edgemeter.agent.contract.record_generation import Generation
 from edgemeter.agent.engine.scenarios.generation_statistics import MOMENTS, TokenMoments, tpot_ns
-from edgemeter.agent.verdict.condition_rules import SWAPPED_MB
-from edgemeter.agent.verdict.rule import Rule, RunFacts
+from edgemeter.agent.verdict.condition_rules import swapping_evidence
+from edgemeter.agent.verdict.rule import Rule, Rules, RunFacts
 
 # A begin-of-text token may stay in a cache.
 MOST_CACHED = 1
@@ -45,67 +46,33 @@ OPERATIONS_PER_CYCLE = {"x86_64": 2048, "aarch64": 256, "armv7l": 64}
 OPERATIONS_PER_WEIGHT = 2
 
 
-def _of_generation(evidence: Callable[[RunFacts, Generation], str | None]) -> Callable[[RunFacts], str | None]:
-    """Return the evidence for runs that generated text; other runs violate nothing."""
-
-    def judged(facts: RunFacts) -> str | None:
-        found = facts.measured.generation
-        return None if found is None else evidence(facts, found)
-
-    return judged
+# Each function judges a run that generated text; other runs violate nothing.
+_RULES = Rules()
 
 
-@_of_generation
-def _cached(_: RunFacts, found: Generation) -> str | None:
+@_RULES.invalid(
+    "of each prompt at most one token (the begin of text) comes from a cache",
+    "a cached prompt is not processed: its time to first token is that of a lookup",
+)
+def _cached_prompt(_: RunFacts, found: Generation) -> str | None:
     if found.cached_tokens is None or found.cached_tokens <= MOST_CACHED:
         return None
     return f"{found.cached_tokens} of {found.prompt_tokens} prompt tokens came from a cache: switch the engine's prompt cache off"
 
 
-@_of_generation
-def _cache_unknown(_: RunFacts, found: Generation) -> str | None:
-    if found.cached_tokens is not None:
-        return None
-    return "the server does not state how many prompt tokens came from a cache: the prefill rate takes it that none did"
+@_RULES.invalid(
+    "less than 16 MB go to swap while tokens are timed",
+    "every token reads all weights: what was swapped is read from the disk again and again",
+)
+def _weights_swapped(facts: RunFacts, _: Generation) -> str | None:
+    return swapping_evidence(facts, "while tokens were timed: use a smaller model or context")
 
 
-@_of_generation
-def _swapped(facts: RunFacts, _: Generation) -> str | None:
-    used = [one.swap_used_mb for one in facts.at() if one.swap_used_mb is not None]
-    grown = max(used) - used[0] if used else 0.0
-    return None if grown < SWAPPED_MB else f"{grown:.0f} MB went to swap while tokens were timed: use a smaller model or context"
-
-
-@_of_generation
-def _short(_: RunFacts, found: Generation) -> str | None:
-    if not found.ended_early:
-        return None
-    queries = f"{found.ended_early} of {found.ttft.count} queries"
-    return f"{queries} ended before {found.output_tokens} tokens: let the engine ignore the end of text"
-
-
-@_of_generation
-def _estimated(_: RunFacts, found: Generation) -> str | None:
-    return "the engine states no number of tokens, so they are estimated from chunks of text" if found.counts == "estimated" else None
-
-
-@_of_generation
-def _joined(_: RunFacts, found: Generation) -> str | None:
-    if found.stamped_tokens_max <= 1:
-        return None
-    return f"up to {found.stamped_tokens_max} tokens came together: there is no inter-token latency, TPOT is right"
-
-
-@_of_generation
-def _served(facts: RunFacts, found: Generation) -> str | None:
-    if found.is_local:
-        return None
-    where = facts.measured.runtime.facts.get("server_url", "a server")
-    return f"{where} generated the text: memory, load and waiting for cores are those of the process that asked it"
-
-
-@_of_generation
-def _above_compute(facts: RunFacts, found: Generation) -> str | None:
+@_RULES.suspect(
+    "prefill rate x 2 x weights stays below what the cores could compute at most (CPU, where the clock is known)",
+    "a prompt of random tokens has to be computed; a rate beyond the processor's means that it was not",
+)
+def _prefill_above_compute(facts: RunFacts, found: Generation) -> str | None:
     weights, rate = found.model.read_parameters, found.prefill_tokens_per_s
     clocks = [hz for one in facts.at() for hz in (one.clock_max_hz, one.clock_hz) if hz]
     per_cycle = OPERATIONS_PER_CYCLE.get(facts.environment.arch) if facts.environment else None
@@ -121,8 +88,11 @@ def _above_compute(facts: RunFacts, found: Generation) -> str | None:
     )
 
 
-@_of_generation
-def _above_bandwidth(facts: RunFacts, found: Generation) -> str | None:
+@_RULES.suspect(
+    "decode rate x bytes of weights stays below the memory bandwidth of the board (known boards, weights of 64 MB or more)",
+    "a dense model reads every weight once per token, so the memory's bandwidth limits the rate",
+)
+def _decode_above_bandwidth(facts: RunFacts, found: Generation) -> str | None:
     board = (facts.environment.board if facts.environment else None) or ""
     most = next((value for name, value in MEMORY_MB_PER_S.items() if name.lower() in board.lower()), None)
     weights_mb, read = found.model.weights_mb or 0.0, found.weight_bandwidth_mb_per_s
@@ -134,8 +104,11 @@ def _above_bandwidth(facts: RunFacts, found: Generation) -> str | None:
     )
 
 
-@_of_generation
-def _own_differ(_: RunFacts, found: Generation) -> str | None:
+@_RULES.suspect(
+    "our rates and the engine's own lie within 5% (or 50 us a token, 1 ms a prompt beside the network)",
+    "two clocks on one thing that disagree measure two things",
+)
+def _own_timings_differ(_: RunFacts, found: Generation) -> str | None:
     network_ms = found.network_round_trip_ms or 0.0
     parts = (
         _differs(
@@ -157,8 +130,11 @@ def _differs(what: str, ours_per_s: float | None, own_per_s: float | None, allow
     return f"{what}: {ours_per_s:,.4g} tokens/s by our stamps, {own_per_s:,.4g} by the engine's own timings"
 
 
-@_of_generation
-def _fewer_layers(facts: RunFacts, _: Generation) -> str | None:
+@_RULES.suspect(
+    "as many layers are on the GPU as were asked for",
+    'the rest runs on the CPU: many a published "GPU" result was one of the CPU',
+)
+def _fewer_gpu_layers(facts: RunFacts, _: Generation) -> str | None:
     stated = facts.measured.runtime.facts
     asked, got = stated.get("gpu_layers_asked", ""), stated.get("gpu_layers", "")
     if not (asked.isdecimal() and got.isdecimal()) or int(got) >= int(asked):
@@ -166,8 +142,30 @@ def _fewer_layers(facts: RunFacts, _: Generation) -> str | None:
     return f"{got} of the {asked} layers asked for are on the GPU: free its memory, or ask for fewer"
 
 
-@_of_generation
-def _slowed(facts: RunFacts, found: Generation) -> str | None:
+@_RULES.suspect(
+    "all queries generate as many tokens as were asked for",
+    "nobody gets fast by stopping early; such queries are left out of TPOT",
+)
+def _short_output(_: RunFacts, found: Generation) -> str | None:
+    if not found.ended_early:
+        return None
+    queries = f"{found.ended_early} of {found.ttft.count} queries"
+    return f"{queries} ended before {found.output_tokens} tokens: let the engine ignore the end of text"
+
+
+@_RULES.suspect(
+    "tokens are counted by the engine, not estimated from chunks of text",
+    "a chunk may hold a part of a token, or several",
+)
+def _estimated_tokens(_: RunFacts, found: Generation) -> str | None:
+    return "the engine states no number of tokens, so they are estimated from chunks of text" if found.counts == "estimated" else None
+
+
+@_RULES.suspect(
+    "the median TPOT of the last third of queries is at most 10% above that of the first",
+    "all queries begin at the same depth, so a slower decode is a slower machine: throttling, or other load",
+)
+def _decode_slowed(facts: RunFacts, found: Generation) -> str | None:
     series = {one.name: samples.unpack(one) for one in facts.measured.samples if one.name in MOMENTS}
     if len(series) < len(MOMENTS):
         return None
@@ -184,89 +182,39 @@ def _slowed(facts: RunFacts, found: Generation) -> str | None:
     )
 
 
-RULES: tuple[Rule, ...] = (
-    Rule(
-        "cached-prompt",
-        "invalid",
-        "of each prompt at most one token (the begin of text) comes from a cache",
-        _cached,
-        "a cached prompt is not processed: its time to first token is that of a lookup",
-    ),
-    Rule(
-        "weights-swapped",
-        "invalid",
-        "less than 16 MB go to swap while tokens are timed",
-        _swapped,
-        "every token reads all weights: what was swapped is read from the disk again and again",
-    ),
-    Rule(
-        "prefill-above-compute",
-        "suspect",
-        "prefill rate x 2 x weights stays below what the cores could compute at most (CPU, where the clock is known)",
-        _above_compute,
-        "a prompt of random tokens has to be computed; a rate beyond the processor's means that it was not",
-    ),
-    Rule(
-        "decode-above-bandwidth",
-        "suspect",
-        "decode rate x bytes of weights stays below the memory bandwidth of the board (known boards, weights of 64 MB or more)",
-        _above_bandwidth,
-        "a dense model reads every weight once per token, so the memory's bandwidth limits the rate",
-    ),
-    Rule(
-        "own-timings-differ",
-        "suspect",
-        "our rates and the engine's own lie within 5% (or 50 us a token, 1 ms a prompt beside the network)",
-        _own_differ,
-        "two clocks on one thing that disagree measure two things",
-    ),
-    Rule(
-        "fewer-gpu-layers",
-        "suspect",
-        "as many layers are on the GPU as were asked for",
-        _fewer_layers,
-        'the rest runs on the CPU: many a published "GPU" result was one of the CPU',
-    ),
-    Rule(
-        "short-output",
-        "suspect",
-        "all queries generate as many tokens as were asked for",
-        _short,
-        "nobody gets fast by stopping early; such queries are left out of TPOT",
-    ),
-    Rule(
-        "estimated-tokens",
-        "suspect",
-        "tokens are counted by the engine, not estimated from chunks of text",
-        _estimated,
-        "a chunk may hold a part of a token, or several",
-    ),
-    Rule(
-        "decode-slowed",
-        "suspect",
-        "the median TPOT of the last third of queries is at most 10% above that of the first",
-        _slowed,
-        "all queries begin at the same depth, so a slower decode is a slower machine: throttling, or other load",
-    ),
-    Rule(
-        "served",
-        "note",
-        "the engine runs in the measured process",
-        _served,
-        "what the kernel counts for this process says nothing of a server's",
-    ),
-    Rule(
-        "cache-unknown",
-        "note",
-        "the engine states how many prompt tokens came from a cache",
-        _cache_unknown,
-        "every prompt differs, but only the engine knows what it took from a cache",
-    ),
-    Rule(
-        "joined-tokens",
-        "note",
-        "tokens come one by one",
-        _joined,
-        "of tokens that come together only the mean time is known",
-    ),
+@_RULES.note(
+    "the engine runs in the measured process",
+    "what the kernel counts for this process says nothing of a server's",
 )
+def _served(facts: RunFacts, found: Generation) -> str | None:
+    if found.is_local:
+        return None
+    where = facts.measured.runtime.facts.get("server_url", "a server")
+    return f"{where} generated the text: memory, load and waiting for cores are those of the process that asked it"
+
+
+@_RULES.note(
+    "the engine states how many prompt tokens came from a cache",
+    "every prompt differs, but only the engine knows what it took from a cache",
+)
+def _cache_unknown(_: RunFacts, found: Generation) -> str | None:
+    if found.cached_tokens is not None:
+        return None
+    return "the server does not state how many prompt tokens came from a cache: the prefill rate takes it that none did"
+
+
+@_RULES.note(
+    "tokens come one by one",
+    "of tokens that come together only the mean time is known",
+)
+def _joined_tokens(_: RunFacts, found: Generation) -> str | None:
+    if found.stamped_tokens_max <= 1:
+        return None
+    return f"up to {found.stamped_tokens_max} tokens came together: there is no inter-token latency, TPOT is right"
+
+
+def _of_generation(rule: Rule, facts: RunFacts) -> str | None:
+    return rule.evidence(facts, facts.measured.generation) if facts.measured.generation is not None else None
+
+
+RULES = tuple(replace(rule, evidence=partial(_of_generation, rule)) for rule in _RULES)

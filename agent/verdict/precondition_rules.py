@@ -3,13 +3,14 @@
 import os
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import replace
+from functools import partial
 
 from edgemeter.agent.contract.record_conditions import Condition, Environment
 from edgemeter.agent.machine import conditions, fingerprint, load
 from edgemeter.agent.machine.attached import is_on_usb_2
 from edgemeter.agent.machine.machine import THIS_MACHINE, Machine
-from edgemeter.agent.verdict.rule import Effect, Rule, RunFacts
+from edgemeter.agent.verdict.rule import Rule, Rules, RunFacts
 
 # A board warms by some degrees within the first seconds of load: nearer to its limit it throttles in a run of ten seconds.
 HEADROOM_C = 5.0
@@ -22,32 +23,25 @@ BUSY_RATIO = 0.10
 PREFLIGHT_S = 0.5
 
 
-@dataclass(frozen=True, slots=True)
-class Precondition:
-    """Something that should hold before measuring; `evidence` judges the machine before the run and returns None where it holds."""
-
-    name: str
-    state: Effect
-    requirement: str
-    evidence: Callable[[Condition, Environment | None], str | None]
-    rationale: str
-
-    def rule(self) -> Rule:
-        """Return the rule of the verdict that requires the same of every run."""
-        return Rule(self.name, self.state, f"before the run: {self.requirement}", self._of, self.rationale)
-
-    def _of(self, facts: RunFacts) -> str | None:
-        before = facts.at("before")
-        return self.evidence(before[0], facts.environment) if before else None
+# Each function judges the condition before the run, and the environment.
+PRECONDITIONS = Rules()
 
 
+@PRECONDITIONS.note(
+    "the processor's governor is `performance`",
+    "under other governors, the clock and so the latency depend on the load; the record holds the governor",
+)
 def _governor(before: Condition, _: Environment | None) -> str | None:
     if before.governor in (None, "performance"):
         return None
     return f"the governor is {before.governor!r}: clock and latencies follow the load; `performance` keeps the clock constant"
 
 
-def _throttled_since_boot(before: Condition, _: Environment | None) -> str | None:
+@PRECONDITIONS.note(
+    "the board has not throttled or lacked voltage since boot",
+    "such a flag stays set until the next boot, and hides a short event of the same kind",
+)
+def _flags_since_boot(before: Condition, _: Environment | None) -> str | None:
     counted = ", ".join(f"{name} {count}" for name, count in before.throttle_events.items() if count)
     if counted:
         return f"throttle events have been counted since the board was switched on ({counted}): check its cooling and power supply"
@@ -57,7 +51,11 @@ def _throttled_since_boot(before: Condition, _: Environment | None) -> str | Non
     return f"the board has {what} since it was switched on: a set flag hides a repetition during the run; reboot to clear it"
 
 
-def _hot(before: Condition, _: Environment | None) -> str | None:
+@PRECONDITIONS.suspect(
+    "every temperature is at least 5 C below its limit (80 C where it is unknown)",
+    "a board warms by some degrees in the first seconds of load",
+)
+def _hot_start(before: Condition, _: Environment | None) -> str | None:
     rest = {name: before.temperature_limits_c.get(name, ASSUMED_LIMIT_C) - value for name, value in before.temperatures_c.items()}
     nearest = min(rest, key=lambda name: rest[name], default=None)
     if nearest is None or rest[nearest] >= HEADROOM_C:
@@ -67,7 +65,11 @@ def _hot(before: Condition, _: Environment | None) -> str | None:
     return f"{nearest} is at {before.temperatures_c[nearest]:.0f} C, within {HEADROOM_C:.0f} C of {limit}: let it cool"
 
 
-def _swap(before: Condition, _: Environment | None) -> str | None:
+@PRECONDITIONS.note(
+    "swap is off or unused",
+    "what is in swap already may never be needed; growth during a run violates `swapping`",
+)
+def _swap_in_use(before: Condition, _: Environment | None) -> str | None:
     return (
         f"{before.swap_used_mb:.0f} MB are in swap: run `sudo swapoff -a` before measuring if the memory suffices"
         if before.swap_used_mb
@@ -75,12 +77,20 @@ def _swap(before: Condition, _: Environment | None) -> str | None:
     )
 
 
-def _memory(before: Condition, _: Environment | None) -> str | None:
+@PRECONDITIONS.note(
+    "at least 300 MB of memory are available",
+    "with less, a larger model makes the machine swap",
+)
+def _little_memory(before: Condition, _: Environment | None) -> str | None:
     free_mb = before.memory_available_mb
     return None if free_mb is None or free_mb >= LITTLE_MEMORY_MB else f"only {free_mb:.0f} MB of memory are available: end other programs"
 
 
-def _clock(before: Condition, _: Environment | None) -> str | None:
+@PRECONDITIONS.note(
+    "the wall clock is synchronised",
+    "the timestamps of records depend on it, durations never do",
+)
+def _clock_unknown(before: Condition, _: Environment | None) -> str | None:
     if before.clock_synchronised:
         return None
     if before.clock_synchronised is None:
@@ -88,84 +98,45 @@ def _clock(before: Condition, _: Environment | None) -> str | None:
     return "the wall clock is not synchronised: timestamps may be wrong, durations do not depend on it"
 
 
-def _coral(before: Condition, _: Environment | None) -> str | None:
+@PRECONDITIONS.note(
+    "a USB Coral is on USB 3",
+    "USB 2 moves inputs and weights at 480 Mbit/s instead of 5,000; runs that do not use the Coral are unaffected",
+)
+def _coral_on_usb_2(before: Condition, _: Environment | None) -> str | None:
     slow = [text for text in before.attached if is_on_usb_2(text)]
     return f"{slow[0]}: plug it into a USB 3 port, with a USB 3 cable" if slow else None
 
 
-def _busy(before: Condition, _: Environment | None) -> str | None:
+@PRECONDITIONS.note(
+    "other processes use at most 10% of the cores",
+    "checked for half a second before the first run; `busy-machine` checks the run itself",
+)
+def _busy_before(before: Condition, _: Environment | None) -> str | None:
     load = before.other_load_ratio
     return None if load is None or load <= BUSY_RATIO else f"other processes use {load:.0%} of the machine's cores: end them first"
 
 
-def _shared(_: Condition, environment: Environment | None) -> str | None:
+@PRECONDITIONS.note(
+    "the machine is not a guest of a hypervisor or a container",
+    "the load of other guests shows as `stolen-time` at best",
+)
+def _shared_machine(_: Condition, environment: Environment | None) -> str | None:
     guest = environment.virtualisation if environment else None
     return f"the machine is a guest ({guest}): it shares the processor with others" if guest else None
 
 
-PRECONDITIONS: tuple[Precondition, ...] = (
-    Precondition(
-        "governor",
-        "note",
-        "the processor's governor is `performance`",
-        _governor,
-        "under other governors, the clock and so the latency depend on the load; the record holds the governor",
-    ),
-    Precondition(
-        "flags-since-boot",
-        "note",
-        "the board has not throttled or lacked voltage since boot",
-        _throttled_since_boot,
-        "such a flag stays set until the next boot, and hides a short event of the same kind",
-    ),
-    Precondition(
-        "hot-start",
-        "suspect",
-        "every temperature is at least 5 C below its limit (80 C where it is unknown)",
-        _hot,
-        "a board warms by some degrees in the first seconds of load",
-    ),
-    Precondition(
-        "swap-in-use",
-        "note",
-        "swap is off or unused",
-        _swap,
-        "what is in swap already may never be needed; growth during a run violates `swapping`",
-    ),
-    Precondition(
-        "little-memory", "note", "at least 300 MB of memory are available", _memory, "with less, a larger model makes the machine swap"
-    ),
-    Precondition(
-        "clock-unknown", "note", "the wall clock is synchronised", _clock, "the timestamps of records depend on it, durations never do"
-    ),
-    Precondition(
-        "coral-on-usb-2",
-        "note",
-        "a USB Coral is on USB 3",
-        _coral,
-        "USB 2 moves inputs and weights at 480 Mbit/s instead of 5,000; runs that do not use the Coral are unaffected",
-    ),
-    Precondition(
-        "busy-before",
-        "note",
-        "other processes use at most 10% of the cores",
-        _busy,
-        "checked for half a second before the first run; `busy-machine` checks the run itself",
-    ),
-    Precondition(
-        "shared-machine",
-        "note",
-        "the machine is not a guest of a hypervisor or a container",
-        _shared,
-        "the load of other guests shows as `stolen-time` at best",
-    ),
-)
-RULES: tuple[Rule, ...] = tuple(one.rule() for one in PRECONDITIONS)
+def _of_run(precondition: Rule, facts: RunFacts) -> str | None:
+    before = facts.at("before")
+    return precondition.evidence(before[0], facts.environment) if before else None
 
 
-def violated(before: Condition, environment: Environment | None) -> list[tuple[Precondition, str]]:
+# The rules of the verdict that require the same of every run.
+RULES = tuple(replace(rule, requirement=f"before the run: {rule.requirement}", evidence=partial(_of_run, rule)) for rule in PRECONDITIONS)
+
+
+def violated(before: Condition, environment: Environment | None) -> list[tuple[Rule, str]]:
     """Return the preconditions that do not hold, each with its evidence."""
-    return [(one, evidence) for one in PRECONDITIONS if (evidence := one.evidence(before, environment)) is not None]
+    return [(rule, evidence) for rule in PRECONDITIONS if (evidence := rule.evidence(before, environment)) is not None]
 
 
 def preflight_notes(machine: Machine = THIS_MACHINE, sleep: Callable[[float], None] = time.sleep) -> list[str]:
@@ -173,4 +144,4 @@ def preflight_notes(machine: Machine = THIS_MACHINE, sleep: Callable[[float], No
     since = load.read_usage(machine, None, os.getpid())
     sleep(PREFLIGHT_S)
     before = conditions.inspect("before", machine, since=since)
-    return [f"{one.name}: {evidence}" for one, evidence in violated(before, fingerprint.read(machine))]
+    return [f"{rule.name}: {evidence}" for rule, evidence in violated(before, fingerprint.read(machine))]

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,6 +14,7 @@ from edgemeter.agent.engine.job import MeasuredRun
 
 # `note`: worth knowing, but no reason to doubt the figures.
 Effect = Literal["note", "suspect", "invalid"]
+Evidence = TypeVar("Evidence", bound=Callable[..., Any])
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,5 +55,29 @@ class Rule:
     name: str
     state: Effect
     requirement: str
-    evidence: Callable[[RunFacts], str | None]
+    evidence: Callable[..., str | None]
     rationale: str = ""
+
+
+class Rules(list[Rule]):
+    """The rules of one subject in the order of their functions, which return the evidence; a rule has the name of its function."""
+
+    def invalid(self, requirement: str, rationale: str) -> Callable[[Evidence], Evidence]:
+        """Make a rule of the function below: a run that violates it is invalid."""
+        return self._added("invalid", requirement, rationale)
+
+    def suspect(self, requirement: str, rationale: str) -> Callable[[Evidence], Evidence]:
+        """Make a rule of the function below: a run that violates it is suspect."""
+        return self._added("suspect", requirement, rationale)
+
+    def note(self, requirement: str, rationale: str) -> Callable[[Evidence], Evidence]:
+        """Make a rule of the function below: it casts no doubt on a run that violates it."""
+        return self._added("note", requirement, rationale)
+
+    def _added(self, state: Effect, requirement: str, rationale: str) -> Callable[[Evidence], Evidence]:
+        def add(evidence: Evidence) -> Evidence:
+            name = evidence.__name__.strip("_").replace("_", "-")
+            self.append(Rule(name, state, requirement, evidence, rationale))
+            return evidence
+
+        return add

@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edgemeter.agent.contract.record_figures import Energy, Scope
-from edgemeter.agent.verdict.rule import Rule, RunFacts
+from edgemeter.agent.verdict.rule import Rules, RunFacts
 
 # Twice the smallest difference that matters (3%), rounded down: a smaller drift cannot reverse a comparison.
 DRIFT_RATIO = 0.05
@@ -32,8 +32,25 @@ INSIDE: dict[Scope, tuple[Scope, ...]] = {
 UNKNOWN_GAIN_RATIO = 0.10
 # How far a mean power may lie outside the load steps of a calibration, as a share of their span: the board never idles twice alike.
 CALIBRATED_SLACK_RATIO = 0.02
+RULES, ENERGY_RULES = Rules(), Rules()
 
 
+@RULES.invalid(
+    "an open loop keeps up with the rate at which queries arrive",
+    "beyond that rate the queue grows throughout the run, so that latency depends on how long the run is",
+)
+def _rate_not_sustained(facts: RunFacts) -> str | None:
+    load = facts.measured.load
+    if load is None or load.is_sustained is not False:
+        return None
+    unserved = f", {load.unserved} were dropped" if load.unserved else ""
+    return f"{load.target_per_s:g} queries/s arrived, {load.achieved_per_s:.4g}/s were served{unserved}: lower the rate"
+
+
+@RULES.invalid(
+    "outputs of timed queries equal those for the same inputs later: within 0.1% of each channel's maximum, or in all boxes",
+    "a latency counts only for correct outputs (the intent of MLPerf's TEST01); float kernels may sum in another order",
+)
 def _outputs_differ(facts: RunFacts) -> str | None:
     check = facts.measured.output_check
     if check.differing == 0:
@@ -41,16 +58,28 @@ def _outputs_differ(facts: RunFacts) -> str | None:
     return f"{check.differing} of {check.compared} outputs kept while timing differ from those for the same input later"
 
 
-def _too_few(facts: RunFacts) -> str | None:
+@RULES.invalid(
+    "there are at least 11 queries",
+    "fewer do not support a median with 99% confidence (MLPerf's early stopping)",
+)
+def _too_few_queries(facts: RunFacts) -> str | None:
     latency = facts.measured.latency
     return None if latency.p50_ms is not None else f"{latency.count} queries do not support a median: it needs {latency.refused['p50']}"
 
 
+@RULES.suspect(
+    "latency had settled before timing began",
+    "latency while caches fill and clocks rise differs from the latency in steady state",
+)
 def _not_steady(facts: RunFacts) -> str | None:
     warm = facts.measured.warm_up
     return None if warm.steady else f"the median latency had not settled after {warm.queries} queries ({warm.duration_ms / 1000:.1f} s)"
 
 
+@RULES.suspect(
+    "the medians of the three thirds lie within 5%, or not further apart than chance (rank sum, z < 3.9)",
+    "5% is about twice the smallest difference that matters; chance alone can move the median of a few queries by as much",
+)
 def _drift(facts: RunFacts) -> str | None:
     """Compare the fastest and the slowest third: more than chance, and more than matters."""
     thirds = np.array_split(facts.latency_ms(), 3)
@@ -80,6 +109,10 @@ def rank_sum_z(first: NDArray[np.float64], second: NDArray[np.float64]) -> float
     return above / float(np.sqrt(variance)) if variance > 0 else 0.0
 
 
+@RULES.suspect(
+    "the 95% bounds of p50 are at most 10% of it apart",
+    "a median with a larger uncertainty than 5% either way cannot be compared",
+)
 def _wide_bounds(facts: RunFacts) -> str | None:
     latency = facts.measured.latency
     if latency.p50_ms is None or latency.p50_low_ms is None or latency.p50_high_ms is None:
@@ -88,7 +121,11 @@ def _wide_bounds(facts: RunFacts) -> str | None:
     return None if width <= BOUND_RATIO else f"the 95% bounds of p50 are {width:.0%} of it apart: time more queries (a longer mode)"
 
 
-def _waited(facts: RunFacts) -> str | None:
+@RULES.suspect(
+    "its threads waited for a free core in at most 3% of the timed part (not checked with more threads than cores)",
+    "the kernel counts this in ns, so that it shows even in 64 queries of 0.2 ms; idle machines stay below 0.1%",
+)
+def _waited_for_core(facts: RunFacts) -> str | None:
     """Check how long threads waited for a core; a run with more threads than cores waits for itself."""
     seen = facts.measured.scheduling
     threads = facts.measured.runtime.threads
@@ -100,80 +137,20 @@ def _waited(facts: RunFacts) -> str | None:
     return f"its threads waited {seen.waited_ms:,.1f} ms for a core, {share:.0%} of the {seen.window_ms:,.1f} ms that were timed"
 
 
-def _rate_not_sustained(facts: RunFacts) -> str | None:
-    load = facts.measured.load
-    if load is None or load.is_sustained is not False:
-        return None
-    unserved = f", {load.unserved} were dropped" if load.unserved else ""
-    return f"{load.target_per_s:g} queries/s arrived, {load.achieved_per_s:.4g}/s were served{unserved}: lower the rate"
-
-
-def _portable(facts: RunFacts) -> str | None:
+@RULES.note(
+    "an ExecuTorch program leaves no operator to portable kernels",
+    "they are of reference quality, a hundred times slower for a convolution: export the model with a partitioner that delegates them",
+)
+def _portable_kernels(facts: RunFacts) -> str | None:
     """Name the operators that an ExecuTorch program calls one by one."""
     left = facts.measured.runtime.facts.get("left_to_portable")
     return None if left is None else f"portable kernels run {left}"
 
 
-RULES: tuple[Rule, ...] = (
-    Rule(
-        "rate-not-sustained",
-        "invalid",
-        "an open loop keeps up with the rate at which queries arrive",
-        _rate_not_sustained,
-        "beyond that rate the queue grows throughout the run, so that latency depends on how long the run is",
-    ),
-    Rule(
-        "outputs-differ",
-        "invalid",
-        "outputs of timed queries equal those for the same inputs later: within 0.1% of each channel's maximum, or in all boxes",
-        _outputs_differ,
-        "a latency counts only for correct outputs (the intent of MLPerf's TEST01); float kernels may sum in another order",
-    ),
-    Rule(
-        "too-few-queries",
-        "invalid",
-        "there are at least 11 queries",
-        _too_few,
-        "fewer do not support a median with 99% confidence (MLPerf's early stopping)",
-    ),
-    Rule(
-        "not-steady",
-        "suspect",
-        "latency had settled before timing began",
-        _not_steady,
-        "latency while caches fill and clocks rise differs from the latency in steady state",
-    ),
-    Rule(
-        "drift",
-        "suspect",
-        "the medians of the three thirds lie within 5%, or not further apart than chance (rank sum, z < 3.9)",
-        _drift,
-        "5% is about twice the smallest difference that matters; chance alone can move the median of a few queries by as much",
-    ),
-    Rule(
-        "wide-bounds",
-        "suspect",
-        "the 95% bounds of p50 are at most 10% of it apart",
-        _wide_bounds,
-        "a median with a larger uncertainty than 5% either way cannot be compared",
-    ),
-    Rule(
-        "waited-for-core",
-        "suspect",
-        "its threads waited for a free core in at most 3% of the timed part (not checked with more threads than cores)",
-        _waited,
-        "the kernel counts this in ns, so that it shows even in 64 queries of 0.2 ms; idle machines stay below 0.1%",
-    ),
-    Rule(
-        "portable-kernels",
-        "note",
-        "an ExecuTorch program leaves no operator to portable kernels",
-        _portable,
-        "they are of reference quality, a hundred times slower for a convolution: export the model with a partitioner that delegates them",
-    ),
+@ENERGY_RULES.suspect(
+    "no power sensor of a narrower scope reads more than one of a wider scope, beyond both uncertainties (k = 2)",
+    "a part cannot draw more than the whole, so one of the two is wrong; a sensor with unknown gain is allowed 10%",
 )
-
-
 def _implausible_power(facts: RunFacts) -> str | None:
     return "; ".join(filter(None, (_contradiction(one, other) for one, other in combinations(facts.energies, 2)))) or None
 
@@ -203,19 +180,26 @@ def _u_w(energy: Energy) -> float:
     return math.hypot(UNKNOWN_GAIN_RATIO * energy.mean_power_w, 2 * math.hypot(*known) / per_w)
 
 
-def _frozen(facts: RunFacts) -> str | None:
-    return "; ".join(_stuck(energy) for energy in facts.energies if energy.sensor in facts.sensor_faults.frozen) or None
-
-
-def _stuck(energy: Energy) -> str:
-    step = "" if not energy.resolution_w else f", or a step of {energy.resolution_w:.3g} W hides the load"
-    return (
-        f"{energy.sensor} showed {energy.mean_power_w:.4g} W while idle and in every reading under load: it hangs{step}; "
+@ENERGY_RULES.suspect(
+    "no power sensor repeats one value while the machine idles and in all its readings under load",
+    "a driver or plug that hangs repeats its last value, and a coarse step may hide the load: the energy is then not the load's",
+)
+def _frozen_sensor(facts: RunFacts) -> str | None:
+    frozen = [energy for energy in facts.energies if energy.sensor in facts.sensor_faults.frozen]
+    evidence = (
+        f"{energy.sensor} showed {energy.mean_power_w:.4g} W while idle and in every reading under load: it hangs"
+        f"{f', or a step of {energy.resolution_w:.3g} W hides the load' if energy.resolution_w else ''}; "
         "restart it, and check it with a load that you know"
+        for energy in frozen
     )
+    return "; ".join(evidence) or None
 
 
-def _lost(facts: RunFacts) -> str | None:
+@ENERGY_RULES.suspect(
+    "no configured power sensor is absent or stops while the energy is taken from another of its scope, or a narrower one",
+    "otherwise a series of energies at the wall would go on with those of a module, which leave out a part of the board",
+)
+def _lost_sensor(facts: RunFacts) -> str | None:
     if not facts.energies or not facts.sensor_faults.lost:
         return None
     why, instead = "; ".join(facts.sensor_faults.lost), facts.energies[0]
@@ -225,6 +209,10 @@ def _lost(facts: RunFacts) -> str | None:
     )
 
 
+@ENERGY_RULES.note(
+    "no mean power lies outside the load steps that its sensor was calibrated with",
+    "beyond them the line is extrapolated; from a quarter of their span on there is no energy",
+)
 def _outside_calibration(facts: RunFacts) -> str | None:
     return "; ".join(filter(None, map(_beyond, facts.energies))) or None
 
@@ -246,44 +234,9 @@ def _beyond(energy: Energy) -> str | None:
     )
 
 
-def _sensor_warnings(facts: RunFacts) -> str | None:
-    return "; ".join(facts.power_warnings) or None
-
-
-ENERGY_RULES: tuple[Rule, ...] = (
-    Rule(
-        "implausible-power",
-        "suspect",
-        "no power sensor of a narrower scope reads more than one of a wider scope, beyond both uncertainties (k = 2)",
-        _implausible_power,
-        "a part cannot draw more than the whole, so one of the two is wrong; a sensor with unknown gain is allowed 10%",
-    ),
-    Rule(
-        "frozen-sensor",
-        "suspect",
-        "no power sensor repeats one value while the machine idles and in all its readings under load",
-        _frozen,
-        "a driver or plug that hangs repeats its last value, and a coarse step may hide the load: the energy is then not the load's",
-    ),
-    Rule(
-        "lost-sensor",
-        "suspect",
-        "no configured power sensor is absent or stops while the energy is taken from another of its scope, or a narrower one",
-        _lost,
-        "otherwise a series of energies at the wall would go on with those of a module, which leave out a part of the board",
-    ),
-    Rule(
-        "outside-calibration",
-        "note",
-        "no mean power lies outside the load steps that its sensor was calibrated with",
-        _outside_calibration,
-        "beyond them the line is extrapolated; from a quarter of their span on there is no energy",
-    ),
-    Rule(
-        "power-sensor-warning",
-        "note",
-        "no power sensor warns about its own figures",
-        _sensor_warnings,
-        "the sensor's driver knows what may be wrong: an unconfirmed shunt, a missing calibration, a coarse resolution",
-    ),
+@ENERGY_RULES.note(
+    "no power sensor warns about its own figures",
+    "the sensor's driver knows what may be wrong: an unconfirmed shunt, a missing calibration, a coarse resolution",
 )
+def _power_sensor_warning(facts: RunFacts) -> str | None:
+    return "; ".join(facts.power_warnings) or None
