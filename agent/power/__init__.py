@@ -5,6 +5,7 @@ Others register theirs through the entry point group `edgemeter.power`.
 """
 
 import inspect
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol
@@ -66,8 +67,8 @@ class Description:
     excludes: tuple[str, ...]
     kind: Literal["power", "energy"]
     period_ms: float
-    resolution_w: float | None
-    gain_u_ratio: float | None
+    resolution_w: float | None = None
+    gain_u_ratio: float | None = None
     resolution_mj: float | None = None
     warnings: tuple[str, ...] = ()
     blocked: str | None = None
@@ -101,7 +102,7 @@ class Reading:
 
 
 class PowerSensor(Protocol):
-    """Reads one sensor; read from a thread of its own, may block for a period.
+    """Reads one sensor; read from a thread of its own, may block for a period. What inherits it holds nothing open, and knows no recording.
 
     Constructed, without reading anything, with its configuration as keywords (strings), and with `world` (`edgemeter.agent.power.world`)
     where another than this machine is to be read.
@@ -128,15 +129,14 @@ class PowerSensor(Protocol):
 
     def close(self) -> None:
         """Release everything; may be called twice."""
-        ...
 
     @staticmethod
-    def recognises(content: bytes) -> bool:
+    def recognises(content: bytes) -> bool:  # noqa: ARG004 - a file has the form of some sensors only
         """Return whether a recorded file has the form of this sensor's output, or of an error that its source prints.
 
         False for a sensor that reads a tree of files: a tree is tried by `describe`.
         """
-        ...
+        return False
 
 
 def names() -> list[str]:
@@ -151,8 +151,8 @@ def sensor_class(name: str) -> type[PowerSensor]:
         ConfigError: no sensor has that name.
         UnavailableError: it is another package's, and cannot be imported.
     """
-    found: type[PowerSensor] = find_plugin("power sensor", SENSORS, name, ENTRY_POINTS)
-    return found
+    sensor: type[PowerSensor] = find_plugin("power sensor", SENSORS, name, ENTRY_POINTS)
+    return sensor
 
 
 def create(name: str, **configuration: Any) -> PowerSensor:
@@ -192,3 +192,22 @@ def settings_of(kind: str) -> list[str]:
     """
     parameters = inspect.signature(sensor_class(kind)).parameters.values()
     return ["type", *(one.name for one in parameters if one.annotation in _TEXTS)]
+
+
+def data_sheet(name: str) -> str:
+    """Return the sensor's own words: those of its class, then those of its module, without indentation."""
+    kind = sensor_class(name)
+    return "\n\n".join(inspect.cleandoc(text) for text in (kind.__doc__, getattr(inspect.getmodule(kind), "__doc__", None)) if text)
+
+
+def example(name: str) -> str:
+    """Return the example of its table, `[sensors.NAME]` and the lines below it, as TOML; empty for a sensor without settings."""
+    table = re.search(rf"^ +\[sensors\.{re.escape(name)}\]\n(?: +\S.*\n?)*", data_sheet(name), re.MULTILINE)
+    return "" if table is None else inspect.cleandoc(table[0]) + "\n"
+
+
+def defaults(name: str) -> Mapping[str, str]:
+    """Return the keys of its table with their defaults; an empty text stands for none."""
+    parameters = inspect.signature(sensor_class(name)).parameters
+    keys = [key for key in settings_of(name) if key != "type"]
+    return {key: "" if parameters[key].default in (None, inspect.Parameter.empty) else str(parameters[key].default) for key in keys}

@@ -15,12 +15,13 @@ Tested with: trees of the ABI's form; not yet on a board.
 import re
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 from edgemeter.agent.base.errors import TransientError, UnavailableError
-from edgemeter.agent.power import AbsentError, Description, Rail, Reading
-from edgemeter.agent.power.sysfs import WHOLE_NUMBER, TreeSensor, list_folder, read_text
+from edgemeter.agent.power import AbsentError, Description, PowerSensor, Rail, Reading
+from edgemeter.agent.power.sysfs import WHOLE_NUMBER, list_folder, read_text
 from edgemeter.agent.power.values import as_unavailable, plausible_power_w
 from edgemeter.agent.power.world import HERE, SensorWorld
 
@@ -43,16 +44,13 @@ class _Supply:
 
     def text(self, key: str) -> str | None:
         """Return a property from its file, else from uevent; None where neither has it."""
-        try:
+        with suppress(AbsentError):
             return read_text(self.folder / key) or None
-        except AbsentError:
-            pass
-        try:
-            lines = read_text(self.folder / "uevent").splitlines()
-        except AbsentError:
-            return None
         begin = f"POWER_SUPPLY_{key.upper()}="
-        return next((line.removeprefix(begin).strip() for line in lines if line.startswith(begin)), None)
+        with suppress(AbsentError):
+            lines = read_text(self.folder / "uevent").splitlines()
+            return next((line.removeprefix(begin).strip() for line in lines if line.startswith(begin)), None)
+        return None
 
     def number(self, key: str) -> int | None:
         """Return a property's number; None where there is none."""
@@ -79,7 +77,7 @@ class _Supply:
         raise TransientError(f"battery {self.folder.name!r} discharges and shows no power: its gauge has not measured yet; read it again")
 
 
-class Battery(TreeSensor):
+class Battery(PowerSensor):
     """Reads what the batteries give while they alone feed the machine."""
 
     def __init__(self, world: SensorWorld = HERE, clock: Callable[[], int] = time.monotonic_ns) -> None:
@@ -98,8 +96,6 @@ class Battery(TreeSensor):
             excludes=("power-supply loss", "battery loss"),
             kind="power",
             period_ms=PERIOD_MS,
-            resolution_w=None,
-            gain_u_ratio=None,
             warnings=("fuel gauges average over seconds: measure for minutes",),
         )
 

@@ -17,6 +17,8 @@ from edgemeter.agent.contract.record_figures import Scope
 from edgemeter.agent.power import Description, PowerSensor, Reading
 
 CALIBRATIONS_FOLDER = "calibrations"
+# How far beyond the calibrated power the line is still believed, as a share of the calibrated span.
+BEYOND_RATIO = 0.25
 
 
 class SensorCalibration(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -97,11 +99,7 @@ def find_calibration(
     return found
 
 
-# How far beyond the calibrated power the line is still believed, as a share of the calibrated span.
-BEYOND_RATIO = 0.25
-
-
-class CalibratedSensor:
+class CalibratedSensor(PowerSensor):
     """Reads a sensor and gives what the reference instrument would have shown; the rails stay as the sensor gave them."""
 
     def __init__(self, sensor: PowerSensor, calibration: SensorCalibration) -> None:
@@ -143,8 +141,3 @@ class CalibratedSensor:
     def close(self) -> None:
         """Close the sensor."""
         self._sensor.close()
-
-    @staticmethod
-    def recognises(content: bytes) -> bool:  # noqa: ARG004 - a recording is not calibrated
-        """Return False."""
-        return False

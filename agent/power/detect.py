@@ -5,7 +5,7 @@ Without a choice by the user it is the sensor with the widest scope.
 
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import dataclass, replace
 
 from edgemeter.agent import power
@@ -20,6 +20,11 @@ from edgemeter.agent.power.world import HERE, SensorWorld
 # It plays a recording: never taken for a sensor of this machine unless it was asked for.
 NEVER_FOUND = frozenset({"replay"})
 NO_SENSOR = "no power sensor on this machine"
+# `pi5_pmic+desk` is the sensor pi5_pmic, promoted to a wider scope by the model `desk`.
+PROMOTED_BY = "+"
+# How long a counter is watched to measure its power: fifty times the slowest update of one that is worth reading (100 ms) would be better,
+# and too long to wait for in a listing.
+COUNTER_S = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,18 +98,13 @@ def scope_rank(scope: Scope) -> int:
 def _inspect(name: str, settings: Mapping[str, str], world: SensorWorld) -> DetectedSensor:
     unasked = settings.get("type", name) not in NEVER_FOUND
     try:
-        sensor = power.create(name, **settings, **({} if world is HERE else {"world": world}))
-    except EdgemeterError as error:
-        return DetectedSensor(name, None, str(error), is_chosen_unasked=unasked)
-    try:
-        return DetectedSensor(name, sensor.describe(), None, is_chosen_unasked=unasked)
+        with closing(power.create(name, **settings, **({} if world is HERE else {"world": world}))) as sensor:
+            return DetectedSensor(name, sensor.describe(), None, is_chosen_unasked=unasked)
     except EdgemeterError as error:
         return DetectedSensor(name, None, str(error), isinstance(error, AbsentError), unasked)
-    finally:
-        sensor.close()
 
 
-class MissingSensor:
+class MissingSensor(PowerSensor):
     """A configured sensor that gave nothing when a session began: it stays so until the session ends, whatever comes back."""
 
     def __init__(self, why: str) -> None:
@@ -117,18 +117,6 @@ class MissingSensor:
     def read(self) -> Reading:
         """Raise the error that explains why the sensor cannot be read."""
         raise UnavailableError(self._why)
-
-    def close(self) -> None:
-        """Nothing is held."""
-
-    @staticmethod
-    def recognises(content: bytes) -> bool:  # noqa: ARG004 - as the protocol has it
-        """Return that no recording is of it."""
-        return False
-
-
-# `pi5_pmic+desk` is the sensor pi5_pmic, promoted to a wider scope by the model `desk`.
-PROMOTED_BY = "+"
 
 
 @contextmanager
@@ -149,7 +137,7 @@ def open_sensors(
         return
     names, why = [name.strip() for name in requested.split(",")] if requested else list(usual), ""
     sensors: dict[str, PowerSensor] = {}
-    try:
+    with ExitStack() as stack:
         if not names:
             for name, table in settings.items():
                 power.check_settings(name, table)
@@ -159,11 +147,8 @@ def open_sensors(
             taken = next((one for one in found if one.name == chosen), None)
             sensors = {one.name: MissingSensor(one.missed or "") for one in passed_over(found, taken)} if taken else {}
         for name in names:
-            sensors[name] = open_sensor(name, settings)
+            sensors[name] = stack.enter_context(closing(open_sensor(name, settings)))
         yield sensors, why
-    finally:
-        for sensor in sensors.values():
-            sensor.close()
 
 
 def described(sensors: Mapping[str, PowerSensor]) -> dict[str, Description]:
@@ -183,24 +168,16 @@ def open_sensor(name: str, settings: Mapping[str, Mapping[str, str]]) -> PowerSe
         ConfigError: there is no such sensor or promotion, or a setting is wrong.
     """
     plain, _, promotion = name.partition(PROMOTED_BY)
-    sensor = power.create(plain, **settings.get(plain, {}))
-    try:
+    with ExitStack() as stack:
+        sensor = stack.enter_context(closing(power.create(plain, **settings.get(plain, {}))))
         # A sensor that was asked for by name and is not here ends the command before anything is measured.
-        found = find_calibration(board_key(), sensor.describe(), promotion or None)
-    except EdgemeterError:
-        sensor.close()
-        raise
-    if found is None and promotion:
-        sensor.close()
-        raise ConfigError(
-            f"no promotion of {plain!r} is called {promotion!r} on this board: `edgemeter sensors calibrate {plain} --promotion NAME`"
-        )
-    return sensor if found is None else CalibratedSensor(sensor, found)
-
-
-# How long a counter is watched to measure its power: fifty times the slowest update of one that is worth reading (100 ms) would be better,
-# and too long to wait for in a listing.
-COUNTER_S = 1.0
+        calibration = find_calibration(board_key(), sensor.describe(), promotion or None)
+        if calibration is None and promotion:
+            raise ConfigError(
+                f"no promotion of {plain!r} is called {promotion!r} on this board: `edgemeter sensors calibrate {plain} --promotion NAME`"
+            )
+        stack.pop_all()
+    return sensor if calibration is None else CalibratedSensor(sensor, calibration)
 
 
 @dataclass(frozen=True, slots=True)

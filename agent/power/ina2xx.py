@@ -29,8 +29,8 @@ from typing import Literal
 
 from edgemeter.agent.base.errors import TransientError, UnavailableError
 from edgemeter.agent.contract.record_figures import Averaging
-from edgemeter.agent.power import AbsentError, Description, Rail, Reading
-from edgemeter.agent.power.sysfs import HwmonChip, TreeSensor, hwmon_chips
+from edgemeter.agent.power import AbsentError, Description, PowerSensor, Rail, Reading
+from edgemeter.agent.power.sysfs import HwmonChip, hwmon_chips
 from edgemeter.agent.power.values import as_unavailable, direction_setting, plausible_power_w, positive_setting, scope_setting
 from edgemeter.agent.power.world import HERE, SensorWorld
 
@@ -113,7 +113,7 @@ class _Meter:
         return max(step_ma, DRIVER_STEP_MA) * self.current_ratio / 1000
 
 
-class Ina2xx(TreeSensor):
+class Ina2xx(PowerSensor):
     """Multiplies voltage and current of one chip, or of several that the user adds up."""
 
     def __init__(

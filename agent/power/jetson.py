@@ -22,9 +22,9 @@ from pathlib import Path
 
 from edgemeter.agent.base.errors import EdgemeterError, TransientError, UnavailableError
 from edgemeter.agent.contract.record_figures import Averaging
-from edgemeter.agent.power import AbsentError, Description, Rail, Reading, jetson_rails
+from edgemeter.agent.power import AbsentError, Description, PowerSensor, Rail, Reading, jetson_rails
 from edgemeter.agent.power.jetson_rails import JetsonBoard
-from edgemeter.agent.power.sysfs import TreeSensor, i2c_address_of, read_number, read_text
+from edgemeter.agent.power.sysfs import i2c_address_of, read_number, read_text
 from edgemeter.agent.power.values import as_unavailable
 from edgemeter.agent.power.world import HERE, SensorWorld
 
@@ -265,7 +265,7 @@ def _iio_channel(folder: Path, name: Path) -> JetsonChannel | None:
     return JetsonChannel(label, (voltage, current), voltage_mv=voltage)
 
 
-class JetsonSensor(TreeSensor, ABC):
+class JetsonSensor(PowerSensor, ABC):
     """The base of the three sensors: power monitors that are located once and read again and again."""
 
     def __init__(self, world: SensorWorld = HERE) -> None:

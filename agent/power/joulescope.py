@@ -63,7 +63,6 @@ class Joulescope:
             excludes=("power-supply loss",),
             kind="energy",
             period_ms=PERIOD_MS,
-            resolution_w=None,
             gain_u_ratio=positive_setting("joulescope", "gain_u", self._gain_u) if self._gain_u else None,
             resolution_mj=1e-6,
             # The instrument takes its own zero away; what is left of it is part of its certificate.

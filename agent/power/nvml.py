@@ -21,7 +21,7 @@ from typing import Any, Literal, get_args
 
 from edgemeter.agent.base.errors import ConfigError, TransientError, UnavailableError
 from edgemeter.agent.contract.record_figures import Averaging
-from edgemeter.agent.power import AbsentError, Description, Rail, Reading
+from edgemeter.agent.power import AbsentError, Description, PowerSensor, Rail, Reading
 from edgemeter.agent.power.world import HERE, SensorWorld
 
 PERIOD_MS = 100.0
@@ -51,7 +51,7 @@ def _averaging(source: Source | None, name: str) -> Averaging | None:
     return Averaging(update_interval_s=update_s, seen_ratio=seen, sources={"update_interval_s": "published", "seen_ratio": "published"})
 
 
-class Nvml:
+class Nvml(PowerSensor):
     """Reads one GPU."""
 
     def __init__(self, gpu: str = "0", world: SensorWorld = HERE, clock: Callable[[], int] = time.monotonic_ns) -> None:
@@ -112,11 +112,6 @@ class Nvml:
         if self._library is not None:
             self._library.nvmlShutdown()
             self._library, self._handle = None, None
-
-    @staticmethod
-    def recognises(content: bytes) -> bool:  # noqa: ARG004 - it asks a library
-        """Return False."""
-        return False
 
     def _open(self) -> None:
         if self._handle is not None:

@@ -20,7 +20,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from edgemeter.agent.base.errors import TransientError, UnavailableError
-from edgemeter.agent.power import USB_DEVICES, AbsentError, Description, Rail, Reading
+from edgemeter.agent.power import USB_DEVICES, AbsentError, Description, PowerSensor, Rail, Reading
 from edgemeter.agent.power.sysfs import read_text
 from edgemeter.agent.power.values import as_unavailable, plausible_power_w
 from edgemeter.agent.power.world import HERE, SensorWorld
@@ -57,7 +57,7 @@ class _PmicRail:
     voltage_v: float | None = None
 
 
-class Pi5Pmic:
+class Pi5Pmic(PowerSensor):
     """Adds up the rails of the power-management chip."""
 
     def __init__(self, world: SensorWorld = HERE, clock: Callable[[], int] = time.monotonic_ns) -> None:
@@ -75,7 +75,6 @@ class Pi5Pmic:
             kind="power",
             period_ms=PERIOD_MS,
             resolution_w=RESOLUTION_W,
-            gain_u_ratio=None,
             warnings=tuple(_warnings(rails)),
         )
 
@@ -90,9 +89,6 @@ class Pi5Pmic:
             if rail.current_a is not None and rail.voltage_v is not None
         )
         return Reading(taken_ns=taken_ns, power_w=sum(rail.power_w or 0.0 for rail in powers), rails=powers)
-
-    def close(self) -> None:
-        """Nothing is held."""
 
     @staticmethod
     def recognises(content: bytes) -> bool:

@@ -24,8 +24,8 @@ from pathlib import Path
 
 from edgemeter.agent.base.errors import TransientError, UnavailableError
 from edgemeter.agent.contract.record_figures import Averaging, Scope
-from edgemeter.agent.power import AbsentError, Description, Rail, Reading, ina2xx, powerz
-from edgemeter.agent.power.sysfs import HwmonChip, TreeSensor, hwmon_chips, list_folder
+from edgemeter.agent.power import AbsentError, Description, PowerSensor, Rail, Reading, ina2xx, powerz
+from edgemeter.agent.power.sysfs import HwmonChip, hwmon_chips, list_folder
 from edgemeter.agent.power.values import as_unavailable, plausible_power_w, scope_setting
 from edgemeter.agent.power.world import HERE, SensorWorld
 
@@ -82,7 +82,7 @@ class _Channel:
         return self.chip.number(self.file)
 
 
-class PowerHwmon(TreeSensor):
+class PowerHwmon(PowerSensor):
     """Reads one channel of one chip, or the sum of those that the user names."""
 
     def __init__(
@@ -119,8 +119,6 @@ class PowerHwmon(TreeSensor):
             excludes=kind.excludes if self._scope in {None, kind.scope} else (),
             kind="energy" if self._channels[0].is_energy else "power",
             period_ms=PERIOD_MS,
-            resolution_w=None,
-            gain_u_ratio=None,
             warnings=(kind.warning,) if kind.warning and self._scope is None else (),
             blocked=blocked if is_unknown else None,
             averaging=self._averaging(),

@@ -18,8 +18,8 @@ import time
 from collections.abc import Callable
 
 from edgemeter.agent.base.errors import UnavailableError
-from edgemeter.agent.power import AbsentError, Description, Rail, Reading
-from edgemeter.agent.power.sysfs import HwmonChip, TreeSensor, hwmon_chips
+from edgemeter.agent.power import AbsentError, Description, PowerSensor, Rail, Reading
+from edgemeter.agent.power.sysfs import HwmonChip, hwmon_chips
 from edgemeter.agent.power.values import as_unavailable, direction_setting, plausible_power_w, scope_setting
 from edgemeter.agent.power.world import HERE, SensorWorld
 
@@ -31,7 +31,7 @@ HIGHEST_W = 500.0
 CURRENT_STEP_A = 0.001
 
 
-class PowerZ(TreeSensor):
+class PowerZ(PowerSensor):
     """Multiplies voltage and current of the USB-C lead."""
 
     def __init__(
@@ -64,7 +64,6 @@ class PowerZ(TreeSensor):
             kind="power",
             period_ms=PERIOD_MS,
             resolution_w=max(voltage_v, 1.0) * CURRENT_STEP_A,
-            gain_u_ratio=None,
             warnings=(warning,) if backwards else (),
         )
 

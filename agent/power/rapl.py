@@ -20,8 +20,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from edgemeter.agent.base.errors import TransientError, UnavailableError
-from edgemeter.agent.power import AbsentError, Description, Rail, Reading
-from edgemeter.agent.power.sysfs import TreeSensor, list_folder, read_number, read_text
+from edgemeter.agent.power import AbsentError, Description, PowerSensor, Rail, Reading
+from edgemeter.agent.power.sysfs import list_folder, read_number, read_text
 from edgemeter.agent.power.values import as_unavailable
 from edgemeter.agent.power.world import HERE, SensorWorld
 
@@ -51,7 +51,7 @@ class _Zone:
     sum_uj: int = 0
 
 
-class Rapl(TreeSensor):
+class Rapl(PowerSensor):
     """Adds up the processor's packages and memory, or reads the platform's counter."""
 
     def __init__(
@@ -74,8 +74,6 @@ class Rapl(TreeSensor):
             excludes=excludes if platform or "dram" in names else ("memory", *excludes),
             kind="energy",
             period_ms=PERIOD_MS,
-            resolution_w=None,
-            gain_u_ratio=None,
             resolution_mj=STEP_MJ,
         )
 

@@ -88,15 +88,6 @@ def list_folder(place: Path, what: str) -> list[Path]:
         raise UnavailableError(f"cannot look for {what} in {str(place)!r}: {error.strerror}: run where /sys is readable") from error
 
 
-class TreeSensor:
-    """A sensor that reads a tree of files: a recorded tree is tried by its `describe`, and no single file is its own by its form."""
-
-    @staticmethod
-    def recognises(content: bytes) -> bool:  # noqa: ARG004 - see above
-        """Return False."""
-        return False
-
-
 @dataclass(frozen=True, slots=True)
 class HwmonChip:
     """One folder hwmonN; `name` is None where the file is not there or empty (an excerpt of a tree); `address` is one like 1-0040."""

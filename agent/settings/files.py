@@ -15,7 +15,6 @@ from edgemeter.agent.base.toml import parse_toml
 from edgemeter.agent.base.toml_mistakes import Mistake, mistakes, near, without
 from edgemeter.agent.contract import suite
 from edgemeter.agent.contract.suite import SuiteFile
-from edgemeter.agent.power import data_sheet
 from edgemeter.agent.power.detect import PROMOTED_BY
 
 
@@ -68,7 +67,7 @@ def sample(kind: str) -> str:
         return _explained(text)
     if kind != "agent":
         return text
-    tables = [data_sheet.example(name) for name in power.SENSORS]
+    tables = [power.example(name) for name in power.SENSORS]
     new_tables = [table.splitlines() for table in tables if table and table.splitlines()[0] not in text]
     return text + "".join("\n" + "".join(f"# {line.removeprefix('# ')}\n" for line in lines) for lines in new_tables)
 

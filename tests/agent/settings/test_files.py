@@ -9,7 +9,6 @@ from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.base.toml_mistakes import mistakes
 from edgemeter.agent.contract import suite
 from edgemeter.agent.contract.suite import SuiteFile
-from edgemeter.agent.power import data_sheet
 from edgemeter.agent.settings import files
 from edgemeter.collector.alerts.rules import AlertRules
 from edgemeter.provisioning.campaigns.planning import CampaignFile
@@ -64,7 +63,7 @@ def test_the_sample_has_a_table_for_every_sensor_with_settings(tmp_path):
     assert files.check_file(path) == ("agent", [])
     tables = msgspec.toml.decode(path.read_text())["sensors"]
     assert {name: set(table) for name, table in tables.items()} == {
-        name: set(data_sheet.defaults(name)) for name in power.SENSORS if data_sheet.defaults(name)
+        name: set(power.defaults(name)) for name in power.SENSORS if power.defaults(name)
     }
 
 

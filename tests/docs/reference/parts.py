@@ -7,7 +7,6 @@ from types import ModuleType
 
 from edgemeter.agent import generators, power, runtimes
 from edgemeter.agent.contract.suite import FORMATS, READERS
-from edgemeter.agent.power import data_sheet
 from edgemeter.agent.vision import decoders
 from tests.docs.reference.tables import anchor, table
 
@@ -40,7 +39,7 @@ outputs, or named by `family` in the model's card (`MODEL.toml` beside the model
 def sensors_page() -> str:
     """Return the page of sensors: an overview, then the data sheets, a module's sensors together."""
     rows = [
-        (f"[`{name}`](#{anchor(', '.join(_beside(name)))})", _first(power.sensor_class(name).__doc__), _codes(data_sheet.defaults(name)))
+        (f"[`{name}`](#{anchor(', '.join(_beside(name)))})", _first(power.sensor_class(name).__doc__), _codes(power.defaults(name)))
         for name in power.SENSORS
     ]
     text = SENSORS_HEAD + table(["sensor", "what it reads", "keys"], rows)
@@ -84,7 +83,7 @@ def decoders_page() -> str:
 
 
 def _sensor(name: str, level: int) -> str:
-    rows = [(f"`{key}`", f"`{value}`" if value else "none") for key, value in data_sheet.defaults(name).items()]
+    rows = [(f"`{key}`", f"`{value}`" if value else "none") for key, value in power.defaults(name).items()]
     text = f"{'#' * level} {name}\n\n" if level else ""
     text += f"{inspect.cleandoc(power.sensor_class(name).__doc__ or '')}\n"
     return text + (f"\nKeys of `[sensors.{name}]`:\n\n{table(['key', 'default'], rows)}" if rows else "")
