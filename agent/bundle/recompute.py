@@ -18,9 +18,9 @@ from edgemeter.agent.contract.record import RunRecord
 from edgemeter.agent.contract.record_figures import Windows
 from edgemeter.agent.energy import per_inference, queries
 from edgemeter.agent.energy.accelerators import accelerator_link
-from edgemeter.agent.energy.frozen_sensor import is_frozen
 from edgemeter.agent.energy.generation_energy import generation_energy, generation_windows, served_elsewhere
 from edgemeter.agent.energy.per_inference import estimated_energy
+from edgemeter.agent.energy.refusals import is_frozen
 from edgemeter.agent.energy.sampler import SensorTrace, unpack_trace
 from edgemeter.agent.energy.sensor_run import EnergyRun
 from edgemeter.agent.energy.window import absolute_windows

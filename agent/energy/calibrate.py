@@ -195,6 +195,8 @@ class _MeanPower:
 
 
 OnStep = Callable[[HeldStep | float], None]
+# Of a load step: its share of the cores, the readings of the sensor, those of the reference or its mean, and their window.
+_Readings = tuple[float, SensorTrace, SensorTrace | _MeanPower, Window]
 
 
 def steps_against(
@@ -205,20 +207,11 @@ def steps_against(
     Raises:
         MeasurementError: one of them gave too few readings.
     """
-    held: list[tuple[float, SensorTrace, SensorTrace, Window]] = []
+    held: list[_Readings] = []
     for share, traces, window, _ in _steps(sensors, plan, load, on_step, lambda _: None):
         held.append((share, traces[sensor], traces[reference], window))
-        on_step(_held_against(held)[-1])
-    return _held_against(held)
-
-
-def _held_against(held: Sequence[tuple[float, SensorTrace, SensorTrace, Window]]) -> list[HeldStep]:
-    """Return the steps; what all readings together show of the step of a sensor that describes none counts in each of them."""
-    assumed = assumed_step([one for _, one, _, _ in held]), assumed_step([other for _, _, other, _ in held])
-    return [
-        HeldStep(share, _load_step(_mean_power(one, window, assumed[0]), _mean_power(other, window, assumed[1])), assumed)
-        for share, one, other, window in held
-    ]
+        on_step(_held_steps(held)[-1])
+    return _held_steps(held)
 
 
 def steps_typed(
@@ -228,16 +221,24 @@ def steps_typed(
 
     The load stays on, and the sensor is read, until the reading is entered.
     """
-    held: list[tuple[float, SensorTrace, _MeanPower, Window]] = []
+    held: list[_Readings] = []
     for share, traces, window, (reading_w, digit_w) in _steps({name: sensor}, plan, load, on_step, ask):
         held.append((share, traces[name], _MeanPower(reading_w, 0.0, digit_w / DISPLAY_DIVISOR), window))
-        on_step(_held_typed(held)[-1])
-    return _held_typed(held)
+        on_step(_held_steps(held)[-1])
+    return _held_steps(held)
 
 
-def _held_typed(held: Sequence[tuple[float, SensorTrace, _MeanPower, Window]]) -> list[HeldStep]:
-    assumed = assumed_step([one for _, one, _, _ in held])
-    return [HeldStep(share, _load_step(_mean_power(one, window, assumed), typed), (assumed, None)) for share, one, typed, window in held]
+def _held_steps(held: Sequence[_Readings]) -> list[HeldStep]:
+    """Return the steps; what all readings together show of the step of a sensor that describes none counts in each of them."""
+    references = [reference for _, _, reference, _ in held if isinstance(reference, SensorTrace)]
+    assumed_w = assumed_step([trace for _, trace, _, _ in held]), assumed_step(references)
+    steps = []
+    for share, trace, reference, window in held:
+        sensor = _mean_power(trace, window, assumed_w[0])
+        typed = _mean_power(reference, window, assumed_w[1]) if isinstance(reference, SensorTrace) else reference
+        quantised_w = math.hypot(sensor.quantised_u_w, typed.quantised_u_w)
+        steps.append(HeldStep(share, LoadStep(sensor.power_w, sensor.u_w, typed.power_w, typed.u_w, quantised_w), assumed_w))
+    return steps
 
 
 def assumed_step(traces: Iterable[SensorTrace]) -> float | None:
@@ -323,11 +324,6 @@ def _steps(
             sampler.stop()
             window = Window(start, time.monotonic_ns())
         yield share, sampler.traces(), window, asked
-
-
-def _load_step(sensor: _MeanPower, reference: _MeanPower) -> LoadStep:
-    quantised_w = math.hypot(sensor.quantised_u_w, reference.quantised_u_w)
-    return LoadStep(sensor.power_w, sensor.u_w, reference.power_w, reference.u_w, quantised_w)
 
 
 def _mean_power(trace: SensorTrace, window: Window, assumed_w: float | None) -> _MeanPower:

@@ -147,13 +147,16 @@ class _Split:
         length_ms = float(lengths_ms.mean())
         gross_mj = float(each_mj.mean())
         shared = self._shared_terms(each_mj, length_ms)
-        gain = self.description.gain_u_ratio
-        offset_w = budget.offset_u_w(self.description)
-        gross_u = budget.expanded(
-            [*shared, (None if gain is None else gain * abs(gross_mj), None), (None if offset_w is None else offset_w * length_ms, None)]
-        )
+        gross_u_mj = self._expanded_mj(shared, gross_mj, budget.offset_u_w(self.description), length_ms)
         net_mj, net_u_mj = self._net(gross_mj, length_ms, shared)
-        return _per_token(tokens, gross_mj, gross_u.u_mj if gross_u else None, net_mj, net_u_mj), None
+        return _per_token(tokens, gross_mj, gross_u_mj, net_mj, net_u_mj), None
+
+    def _expanded_mj(self, shared: Sequence[budget.Term], energy_mj: float, zero_u_w: float | None, length_ms: float) -> float | None:
+        """Return the expanded uncertainty with those of the gain and of the zero; None where a term is not known."""
+        gain = self.description.gain_u_ratio
+        gain_term = (None if gain is None else gain * abs(energy_mj), None)
+        expanded = budget.expanded([*shared, gain_term, (None if zero_u_w is None else zero_u_w * length_ms, None)])
+        return expanded.u_mj if expanded else None
 
     def _net(self, gross_mj: float, length_ms: float, shared: Sequence[budget.Term]) -> tuple[float | None, float | None]:
         """Return the energy of a part above idle power, and its expanded uncertainty; the gain acts on the difference, the zero cancels."""
@@ -164,11 +167,7 @@ class _Split:
         known = [u_mj for u_mj in idle_terms if u_mj is not None]
         idle_u_w = math.hypot(*known) * self.energy.inferences / self.energy.window_ms if len(known) == len(idle_terms) else None
         net_mj = gross_mj - sum(sides) / len(sides) * length_ms
-        gain = self.description.gain_u_ratio
-        net_u = budget.expanded(
-            [*shared, (None if gain is None else gain * abs(net_mj), None), (None if idle_u_w is None else idle_u_w * length_ms, None)]
-        )
-        return net_mj, net_u.u_mj if net_u else None
+        return net_mj, self._expanded_mj(shared, net_mj, idle_u_w, length_ms)
 
     def _shared_terms(self, each_mj: NDArray[np.float64], length_ms: float) -> list[budget.Term]:
         """Return the terms of gross and net energy of a query's part, mJ: scatter, step, and the border between the parts."""

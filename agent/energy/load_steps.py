@@ -3,7 +3,7 @@
 import multiprocessing
 import os
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 
 # Short against a sensor's period, so that a reading sees the mean; long against a scheduler's tick.
@@ -23,22 +23,17 @@ def load(share: float, cores: int | None = None) -> Iterator[None]:
     busy = [1.0] * int(share * cores)
     rest = share * cores - len(busy)
     shares = [*busy, rest] if rest > 1e-9 else busy
-    started = _start(shares)
+    context = multiprocessing.get_context("spawn")
+    processes = [context.Process(target=_compute, args=(core_share,), daemon=True) for core_share in shares]
+    for process in processes:
+        process.start()
     try:
         yield
     finally:
-        for process in started:
+        for process in processes:
             process.terminate()
-        for process in started:
+        for process in processes:
             process.join()
-
-
-def _start(shares: Sequence[float]) -> list[multiprocessing.process.BaseProcess]:
-    context = multiprocessing.get_context("spawn")
-    processes = [context.Process(target=_compute, args=(share,), daemon=True) for share in shares]
-    for process in processes:
-        process.start()
-    return list(processes)
 
 
 def _compute(share: float) -> None:

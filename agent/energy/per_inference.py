@@ -10,8 +10,7 @@ from edgemeter.agent.contract.record_figures import Energy, UncertaintyTerm
 from edgemeter.agent.energy import budget
 from edgemeter.agent.energy.accelerators import excluded
 from edgemeter.agent.energy.curve import PowerCurve, curve_of
-from edgemeter.agent.energy.frozen_sensor import is_frozen
-from edgemeter.agent.energy.refusals import failures_text, in_step, lacks, refusal_of, settling_idle_s, too_short, unsettled
+from edgemeter.agent.energy.refusals import failures_text, in_step, is_frozen, lacks, refusal_of, settling_idle_s, too_short, unsettled
 from edgemeter.agent.energy.sampler import SensorTrace
 from edgemeter.agent.energy.sensor_run import (
     FEWEST_IDLE_PERIODS,
@@ -101,16 +100,16 @@ def energies_of(traces: Iterable[SensorTrace], run: EnergyRun) -> Energies:
 
 def ranked(traces: Iterable[SensorTrace]) -> list[SensorTrace]:
     """Return the traces in the order in which their energies are given: that of the widest scope first."""
-    return sorted(traces, key=_place)
 
+    def order(trace: SensorTrace) -> tuple[bool, int]:
+        description = trace.description
+        if description is None:
+            return False, -1
+        # What the sensor did not measure here stands behind what another one did, however wide its scope.
+        is_measured = sensor_provenance(description.id, "measured", is_modelled=description.is_modelled) == "measured"
+        return not is_measured, scope_rank(description.scope)
 
-def _place(trace: SensorTrace) -> tuple[bool, int]:
-    description = trace.description
-    if description is None:
-        return False, -1
-    # What the sensor did not measure here stands behind what another one did, however wide its scope.
-    is_measured = sensor_provenance(description.id, "measured", is_modelled=description.is_modelled) == "measured"
-    return not is_measured, scope_rank(description.scope)
+    return sorted(traces, key=order)
 
 
 def assess(trace: SensorTrace, run: EnergyRun) -> EnergyOrReason:
@@ -163,15 +162,17 @@ def _usable(case: SensorRun, window: Window | None, settling: Settling | None) -
 
 
 def _energy(case: SensorRun, idling: budget.IdlePower | None, settling: Settling | None) -> Energy:
-    timed, description = case.timed, case.description
+    timed, description = case.run.timed, case.description
     energy_mj = case.curve.energy_mj(timed) + (0.0 if settling is None else settling.late_mj)
     power_w = energy_mj * NS_PER_MS / timed.length_ns
-    gross_mj = energy_mj / case.inferences
-    terms = budget.terms(case.curve, description, timed, case.inferences, idling, settling, case.renewal)
-    net_mj = None if idling is None else gross_mj - idling.mean_w * timed.length_ns / NS_PER_MS / case.inferences
+    gross_mj = energy_mj / case.run.inferences
+    terms = budget.terms(case.curve, description, timed, case.run.inferences, idling, settling, case.renewal)
+    net_mj = None if idling is None else gross_mj - idling.mean_w * timed.length_ns / NS_PER_MS / case.run.inferences
     gross_u = budget.gross(terms)
     net_u = None if net_mj is None else budget.net(terms, gross_mj, net_mj)
-    resolved = idling is not None and net_mj is not None and _is_resolved(idling, power_w - idling.mean_w, terms, net_mj)
+    # More than three uncertainties of idle power, and more than its own (k = 2), but for the gain's.
+    clears_idle = idling is not None and power_w - idling.mean_w > RESOLVABLE * idling.u_w
+    resolved = clears_idle and net_mj is not None and net_mj > COVERAGE_FACTOR * math.hypot(*_net_terms(terms).values())
     return Energy(
         sensor=description.id,
         scope=description.scope,
@@ -184,7 +185,7 @@ def _energy(case: SensorRun, idling: budget.IdlePower | None, settling: Settling
         mean_power_w=power_w,
         idle_before_w=idling.before_w if idling else None,
         idle_after_w=idling.after_w if idling else None,
-        inferences=case.inferences,
+        inferences=case.run.inferences,
         window_ms=timed.length_ns / NS_PER_MS,
         samples=sum(timed.start_ns <= reading.taken_ns <= timed.end_ns for reading in case.trace.readings),
         period_ms=description.period_ms,
@@ -203,11 +204,6 @@ def _energy(case: SensorRun, idling: budget.IdlePower | None, settling: Settling
     )
 
 
-def _is_resolved(idling: budget.IdlePower, net_w: float, terms: Iterable[UncertaintyTerm], net_mj: float) -> bool:
-    """Return whether the net energy is more than three uncertainties of idle power, and more than its own (k = 2), but for the gain's."""
-    return net_w > RESOLVABLE * idling.u_w and net_mj > COVERAGE_FACTOR * math.hypot(*_net_terms(terms).values())
-
-
 def _net_terms(terms: Iterable[UncertaintyTerm]) -> dict[str, float]:
     """Return the known terms of a net energy that could hide it: the gain only stretches it, and the offset cancels."""
     return {term.term: term.u_mj or 0.0 for term in terms if term.term not in {"gain", "offset"}}
@@ -215,8 +211,8 @@ def _net_terms(terms: Iterable[UncertaintyTerm]) -> dict[str, float]:
 
 def _resolving_window_s(case: SensorRun, idling: budget.IdlePower, net_w: float, terms: Iterable[UncertaintyTerm]) -> float | None:
     """Return how long idle and load would have to be measured for the net power to be resolved; None where that would not help."""
-    load_s = seconds(case.timed)
-    seen_w = {name: u_mj * case.inferences / load_s / 1000 for name, u_mj in _net_terms(terms).items()}
+    load_s = seconds(case.run.timed)
+    seen_w = {name: u_mj * case.run.inferences / load_s / 1000 for name, u_mj in _net_terms(terms).items()}
     # What comes from scatter shrinks with the root of the length.
     by_idle = (net_w / RESOLVABLE) ** 2 - idling.lasting_u_w**2
     by_all = (net_w / COVERAGE_FACTOR) ** 2 - idling.lasting_u_w**2 - seen_w["quantisation"] ** 2
@@ -235,5 +231,5 @@ def _sufficient_window_s(case: SensorRun, terms: Iterable[UncertaintyTerm], gros
         return None
     # PowerScatter shrinks with the root of the length; what the edges contribute shrinks faster.
     return max(
-        needed_s(case.description, case.run, case.renewal), seconds(case.timed) * (seen["sampling"] ** 2 + seen["edges"] ** 2) / allowed
+        needed_s(case.description, case.run, case.renewal), seconds(case.run.timed) * (seen["sampling"] ** 2 + seen["edges"] ** 2) / allowed
     )

@@ -1,9 +1,8 @@
-"""Why readings support no energy, each reason in a sentence that names what would give one."""
+"""Why readings support no energy, each reason in a sentence that names what would give one; and which sensor repeats one value."""
 
 from edgemeter.agent.base.nanoseconds import NS_PER_MS
 from edgemeter.agent.energy.accelerators import accelerator_refusal
 from edgemeter.agent.energy.curve import CounterCurve, mean_w
-from edgemeter.agent.energy.impossible_power import power_refusal
 from edgemeter.agent.energy.queries import Queries
 from edgemeter.agent.energy.renewal import (
     LOCKED,
@@ -26,6 +25,7 @@ from edgemeter.agent.energy.sensor_run import (
     seconds,
 )
 from edgemeter.agent.energy.settling import Settling
+from edgemeter.agent.energy.window import Window
 from edgemeter.agent.power import Description
 
 # The timed part begins with its first query, a little after its clock was started.
@@ -35,6 +35,18 @@ LARGEST_STEP_RATIO = 0.02
 LARGEST_LATE_RATIO = 0.01
 # How much longer it has to idle then: how slow the sensor is was not seen to its end.
 LONGER = 3.0
+# Fewer equal readings may be chance where a sensor's step is coarse.
+FEWEST_EQUAL = 5
+# The sensors that know a setting `direction`.
+REVERSIBLE = frozenset({"ina2xx", "ina_i2c", "powerz"})
+_PLUG_TURNED = "its clamp or its wiring is reversed: turn the clamp around, or exchange line and load"
+_PLUG_LOW = (
+    "the load is below what the plug can show, or is not plugged into it: use a meter in the board's supply (scope board-input: an INA2xx "
+    "or a USB-C meter)"
+)
+_SUPPLY_TURNED = "its shunt or its cable is reversed: exchange its two ends"
+_SUPPLY_LOW = "the current bypasses its shunt or cable, or is below its step: put it into the only supply of the board"
+_RAILS = "its offset exceeds what its rails draw: calibrate it, or use a meter in the board's supply (scope board-input)"
 
 
 def refusal_of(case: SensorRun) -> str | None:
@@ -51,7 +63,7 @@ def _impossible(case: SensorRun) -> str | None:
     idle = [window for window in (case.run.idle_before, case.run.idle_after) if window is not None and case.curve.values(window)]
     # Of a stretch that is all edge, the whole is looked at.
     inner_parts = [inner if (inner := quiet(case, window)).length_ns > 0 and case.curve.values(inner) else window for window in idle]
-    stretches = [(case.timed, "over the timed part"), *((window, "while idle") for window in inner_parts)]
+    stretches = [(case.run.timed, "over the timed part"), *((window, "while idle") for window in inner_parts)]
     means = ((mean_w(case.curve, window), when) for window, when in stretches if window.length_ns > 0 and case.curve.values(window))
     return next((why for power_w, when in means if (why := power_refusal(case.description, power_w, when))), None)
 
@@ -71,10 +83,10 @@ def too_short(description: Description, run: EnergyRun, renewal: Renewal | None)
 
 
 def _missing(case: SensorRun) -> str | None:
-    window_s = seconds(case.timed)
-    if not misses_readings(case, case.timed):
+    window_s = seconds(case.run.timed)
+    if not misses_readings(case, case.run.timed):
         return None
-    _, missing_ns = gaps_ns(case, case.timed)
+    _, missing_ns = gaps_ns(case, case.run.timed)
     gone = f"; {case.trace.ended}" if case.trace.ended else ""
     allowed = f"at most {LARGEST_GAP_RATIO:.0%} may be: find what keeps them from coming, and measure again"
     failed = failures_text(case.trace)
@@ -82,7 +94,7 @@ def _missing(case: SensorRun) -> str | None:
 
 
 def _calibration_refusal(case: SensorRun) -> str | None:
-    power_w, valid_w = mean_w(case.curve, case.timed), case.description.valid_w
+    power_w, valid_w = mean_w(case.curve, case.run.timed), case.description.valid_w
     if valid_w is None or valid_w[0] <= power_w <= valid_w[1]:
         return None
     return f"{power_w:.3g} W is outside the range of its calibration ({valid_w[0]:.3g} to {valid_w[1]:.3g} W): calibrate it under this load"
@@ -91,7 +103,7 @@ def _calibration_refusal(case: SensorRun) -> str | None:
 def _counter_refusal(case: SensorRun, curve: CounterCurve) -> str | None:
     if curve.went_back:
         return "the energy counter went backwards: it was reset while measuring, measure again"
-    energy_mj = curve.energy_mj(case.timed)
+    energy_mj = curve.energy_mj(case.run.timed)
     if energy_mj <= 0:
         return (
             "the energy counter did not move while inferences were timed: it does not measure this load, or one of its steps exceeds "
@@ -99,7 +111,7 @@ def _counter_refusal(case: SensorRun, curve: CounterCurve) -> str | None:
         )
     if curve.step_mj is not None and curve.step_mj > LARGEST_STEP_RATIO * energy_mj:
         share = curve.step_mj / energy_mj
-        needed_s = seconds(case.timed) * share / LARGEST_STEP_RATIO
+        needed_s = seconds(case.run.timed) * share / LARGEST_STEP_RATIO
         step = f"{_short(curve.step_mj / 1000)} J, {share:.1%} of the measured energy"
         return f"one step of the energy counter is {step}: time at least {_short(needed_s)} s"
     return None
@@ -107,7 +119,7 @@ def _counter_refusal(case: SensorRun, curve: CounterCurve) -> str | None:
 
 def lacks(case: SensorRun, settling: Settling) -> bool:
     """Return whether a part of the energy that matters may come after the idle stretch."""
-    return not settling.is_reached and settling.u_mj > LARGEST_LATE_RATIO * abs(case.curve.energy_mj(case.timed))
+    return not settling.is_reached and settling.u_mj > LARGEST_LATE_RATIO * abs(case.curve.energy_mj(case.run.timed))
 
 
 def settling_idle_s(case: SensorRun, settling: Settling) -> float:
@@ -163,7 +175,7 @@ def _unseen_in_step(case: SensorRun, queries: Queries) -> Renewal | None:
     renewal = Renewal(curve.spacing_ns, NOMINAL_U_RATIO)
     if not keeps_step(queries, renewal, LOCKED):
         return None
-    return renewal if unseen_phases_ns(*curve.readings(case.timed), curve.spacing_ns) else None
+    return renewal if unseen_phases_ns(*curve.readings(case.run.timed), curve.spacing_ns) else None
 
 
 def _short(value: float) -> str:
@@ -173,3 +185,41 @@ def _short(value: float) -> str:
 def failures_text(trace: SensorTrace) -> str:
     """Return how many reads failed, in brackets; nothing where none did."""
     return f" ({trace.failures} reads failed)" if trace.failures else ""
+
+
+def power_refusal(description: Description, power_w: float, when: str) -> str | None:
+    """Return why a mean power of a sensor gives no energy; None of a power above 0 W. `when` follows the figure: "while idle"."""
+    if power_w > 0:
+        return None
+    return f"it shows a mean of {power_w:.3g} W {when}, which no machine draws: {_cause(description, power_w)}"
+
+
+def _cause(description: Description, power_w: float) -> str:
+    """Return the likely cause and the remedy, by the scope that the sensor sees, by its name, and by the sign."""
+    if description.scope == "wall-ac":
+        return _PLUG_TURNED if power_w < 0 else _PLUG_LOW
+    name = description.id.partition(":")[0]
+    if description.scope != "board-input" and name not in REVERSIBLE:
+        return _RAILS
+    if power_w == 0:
+        return _SUPPLY_LOW
+    return f'{_SUPPLY_TURNED}, or set direction = "reverse" in [sensors.{name}]' if name in REVERSIBLE else _SUPPLY_TURNED
+
+
+def is_frozen(trace: SensorTrace, timed: Window, idle_before: Window | None, idle_after: Window | None) -> bool:
+    """Return whether a sensor of power repeated one value from the end of idle through all of the timed part; a counter never does.
+
+    Such a sensor hangs: it goes on with the last value that it showed while the machine idled.
+    """
+    before = _powers_w(trace, idle_before)[-FEWEST_EQUAL:]
+    # After a load a slow sensor still shows it for a while.
+    idle = before or _powers_w(trace, idle_after)
+    load = _powers_w(trace, timed)
+    return min(len(idle), len(load)) >= FEWEST_EQUAL and len({*idle, *load}) == 1
+
+
+def _powers_w(trace: SensorTrace, window: Window | None) -> list[float]:
+    if window is None:
+        return []
+    inside = [one.power_w for one in trace.readings if one.energy_mj is None and window.start_ns <= one.taken_ns <= window.end_ns]
+    return [power_w for power_w in inside if power_w is not None]

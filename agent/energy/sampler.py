@@ -111,7 +111,7 @@ class _SensorThread(threading.Thread):
         try:
             self._description = self._sensor.describe()
             schedule = ReadSchedule(time.monotonic_ns(), int(self._description.period_ms * 1e6), self._draw)
-            while not self.ended.wait(self._until(schedule)):
+            while not self.ended.wait((schedule.after(now_ns := time.monotonic_ns()) - now_ns) / 1e9):
                 self._read()
             self._why = None
         except EdgemeterError as error:
@@ -122,10 +122,6 @@ class _SensorThread(threading.Thread):
         """Return what was read so far."""
         why = None if self.is_alive() else self._why
         return SensorTrace(self.sensor_name, self._description, tuple(self._readings), self._failures, why)
-
-    def _until(self, schedule: ReadSchedule) -> float:
-        now = time.monotonic_ns()
-        return (schedule.after(now) - now) / 1e9
 
     def _read(self) -> None:
         try:

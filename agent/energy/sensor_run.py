@@ -67,16 +67,6 @@ class SensorRun:
     run: EnergyRun
     renewal: Renewal | None = None
 
-    @property
-    def timed(self) -> Window:
-        """Return the timed part."""
-        return self.run.timed
-
-    @property
-    def inferences(self) -> int:
-        """Return how many inferences were timed."""
-        return self.run.inferences
-
 
 def sensor_renewal(curve: PowerCurve, run: EnergyRun) -> Renewal | None:
     """Return the sensor's own clock, from the readings of the timed part; where these are too few, from those of idle too."""
@@ -104,7 +94,7 @@ def settling_of(case: SensorRun) -> Settling | None:
     if isinstance(curve, CounterCurve) or after is None or misses_readings(case, after):
         return None
     margin_ns = round(IDLE_MARGIN_PERIODS * case.description.period_ms * NS_PER_MS)
-    return settling_after(curve, case.timed, Window(after.start_ns, after.end_ns - margin_ns))
+    return settling_after(curve, case.run.timed, Window(after.start_ns, after.end_ns - margin_ns))
 
 
 def quiet(case: SensorRun, window: Window, settles_s: float = 0.0) -> Window:

@@ -28,7 +28,7 @@ from edgemeter.agent.base.errors import ConfigError, TransientError, Unavailable
 from edgemeter.agent.base.http_client import DeviceClient, json_number, json_object, password_from
 from edgemeter.agent.contract.record_figures import Averaging
 from edgemeter.agent.power import AbsentError, Description, Rail, Reading
-from edgemeter.agent.power.values import as_unavailable
+from edgemeter.agent.power.values import as_unavailable, averaging_by
 from edgemeter.agent.power.world import HERE, SensorWorld
 
 TIMEOUT_S = 3.0
@@ -207,7 +207,7 @@ class Shelly(HttpPlug):
     """
 
     sensor = "shelly"
-    averaging = Averaging(window_s=MEAN_S, update_interval_s=MEAN_S, sources={"window_s": "published", "update_interval_s": "published"})
+    averaging = averaging_by("published", window_s=MEAN_S, update_interval_s=MEAN_S)
     _path: str | None = None
 
     @staticmethod
@@ -253,7 +253,7 @@ class Tasmota(HttpPlug):
 
     sensor = "tasmota"
     # The chips (HLW8012, BL0937) turn power into pulses and miss none of it. Source: their data sheets.
-    averaging = Averaging(seen_ratio=1.0, sources={"seen_ratio": "published"})
+    averaging = averaging_by("published", seen_ratio=1.0)
     _command: str | None = None
 
     @staticmethod

@@ -28,10 +28,9 @@ from dataclasses import dataclass
 from typing import Literal
 
 from edgemeter.agent.base.errors import TransientError, UnavailableError
-from edgemeter.agent.contract.record_figures import Averaging
 from edgemeter.agent.power import AbsentError, Description, PowerSensor, Rail, Reading
-from edgemeter.agent.power.sysfs import HwmonChip, hwmon_chips
-from edgemeter.agent.power.values import as_unavailable, direction_setting, plausible_power_w, positive_setting, scope_setting
+from edgemeter.agent.power.sysfs import HwmonChip, hwmon_chips, optional_number
+from edgemeter.agent.power.values import as_unavailable, averaging_by, direction_setting, plausible_power_w, positive_setting, scope_setting
 from edgemeter.agent.power.world import HERE, SensorWorld
 
 PERIOD_MS = 100.0
@@ -104,13 +103,8 @@ class _Meter:
         voltage_step_v = max(BUS_STEP_MV.get(name, USUAL_BUS_STEP_MV), DRIVER_STEP_MV) / 1000
         voltage_v = abs(self.chip.number("in1_input")) / 1000
         current_a = abs(self.chip.number("curr1_input")) * self.current_ratio / 1000
-        return max(voltage_v * self._current_step_a(name), current_a * voltage_step_v)
-
-    def _current_step_a(self, name: str) -> float:
-        if self.shunt is None:
-            return max(INTERNAL_STEP_MA[name], DRIVER_STEP_MA) / 1000
-        step_ma = SHUNT_STEP_UV.get(name, UNKNOWN_STEP_UV) / self.shunt.driver_ohm / 1000
-        return max(step_ma, DRIVER_STEP_MA) * self.current_ratio / 1000
+        step_ma = INTERNAL_STEP_MA[name] if self.shunt is None else SHUNT_STEP_UV.get(name, UNKNOWN_STEP_UV) / self.shunt.driver_ohm / 1000
+        return max(voltage_v * max(step_ma, DRIVER_STEP_MA) * self.current_ratio / 1000, current_a * voltage_step_v)
 
 
 class Ina2xx(PowerSensor):
@@ -144,18 +138,19 @@ class Ina2xx(PowerSensor):
             reading = self.read()
         counts = reading.energy_mj is not None
         internal = all(meter.shunt is None for meter in self._meters)
+        update_ms = float(max(optional_number(meter.chip.folder / "update_interval") or 0 for meter in self._meters))
         return Description(
             id=f"ina2xx:{'+'.join(meter.chip.known_as.replace(' at ', '@') for meter in self._meters)}",
             scope=self._scope or "board-input",
             excludes=("power-supply loss",),
             kind="energy" if counts else "power",
-            period_ms=max(PERIOD_MS, *(_update_ms(meter.chip) for meter in self._meters)),
+            period_ms=max(PERIOD_MS, update_ms),
             resolution_w=None if counts else resolution_w,
             # What the chip counts went through the same converter: its zero is known no better.
             offset_u_w=resolution_w / math.sqrt(3) if counts else None,
             gain_u_ratio=INTERNAL_U_RATIO if internal else BOARD_U_RATIO,
             warnings=tuple(self._warnings(reading)),
-            averaging=_averaging(self._meters),
+            averaging=averaging_by("driver", update_interval_s=update_ms / 1000),
             blocked="; ".join(filter(None, map(_blocked, self._meters))) or None,
         )
 
@@ -167,7 +162,10 @@ class Ina2xx(PowerSensor):
         counts = all(meter.counts for meter in self._meters)
         energy_mj = sum(meter.energy_mj() for meter in self._meters) if counts else None
         taken_ns = (begin + self._clock()) // 2
-        rails = tuple(Rail(_rail(meter.chip), power) for meter, power in zip(self._meters, powers_w, strict=True))
+        rails = tuple(
+            Rail(meter.chip.text("label") or meter.chip.name or "ina2xx", power)
+            for meter, power in zip(self._meters, powers_w, strict=True)
+        )
         if energy_mj is None:
             return Reading(taken_ns=taken_ns, power_w=sum(powers_w), rails=rails)
         self._check_counter(energy_mj, powers_w)
@@ -193,9 +191,10 @@ class Ina2xx(PowerSensor):
                 f"no INA2xx chip is called {', '.join(unknown)!r}: correct device in [sensors.ina2xx]; there are {names}"
             )
         if len(chosen) > max(1, len(self._devices)) or (len(chosen) > 1 and not self._devices):
+            first = chosen[0].address or chosen[0].folder.name
             raise UnavailableError(
                 f"there are {len(chosen)} INA2xx chips ({', '.join(map(_seen, chosen))}), and it is unknown which of them is the total: "
-                f'set device = "{_handle(chosen[0])}" in [sensors.ina2xx], or several joined by commas to add them up'
+                f'set device = "{first}" in [sensors.ina2xx], or several joined by commas to add them up'
             )
         return chosen
 
@@ -236,11 +235,9 @@ def is_ina2xx(chip: HwmonChip) -> bool:
         return chip.name in NAMES
     if not (chip.has("in1_input") and chip.has("curr1_input")):
         return False
-    return chip.has("shunt_resistor") or _multiplies(chip)
-
-
-def _multiplies(chip: HwmonChip) -> bool:
-    """Return whether its power is the product of its bus voltage and its current, but for sign and steps."""
+    if chip.has("shunt_resistor"):
+        return True
+    # Its power is the product of its bus voltage and its current, but for sign and steps.
     try:
         product_w = abs(chip.number("in1_input") * chip.number("curr1_input")) / 1e6
         return abs(chip.number("power1_input") / 1e6 - product_w) <= PRODUCT_RATIO * product_w + PRODUCT_W
@@ -277,27 +274,6 @@ def _blocked(meter: _Meter) -> str | None:
         f"{meter.chip.known_as} uses the driver's default shunt of {DRIVER_SHUNT_OHM:g} Ohm, where most boards have 0.1 Ohm and a tenth of "
         'the power: look at the shunt (R100 is 0.1 Ohm, R010 is 0.01) and set shunt_ohm = "0.1" in [sensors.ina2xx]'
     )
-
-
-def _averaging(meters: Sequence[_Meter]) -> Averaging | None:
-    """Return the interval of new values that the slowest chip's driver shows; None where none does."""
-    slowest_ms = max(_update_ms(meter.chip) for meter in meters)
-    return Averaging(update_interval_s=slowest_ms / 1000, sources={"update_interval_s": "driver"}) if slowest_ms > 0 else None
-
-
-def _update_ms(chip: HwmonChip) -> float:
-    try:
-        return float(chip.number("update_interval"))
-    except (UnavailableError, TransientError):
-        return 0.0
-
-
-def _rail(chip: HwmonChip) -> str:
-    return chip.text("label") or chip.name or "ina2xx"
-
-
-def _handle(chip: HwmonChip) -> str:
-    return chip.address or chip.folder.name
 
 
 def _seen(chip: HwmonChip) -> str:

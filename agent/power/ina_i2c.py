@@ -21,14 +21,14 @@ import math
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 
 from edgemeter.agent.base.errors import ConfigError, TransientError, UnavailableError
-from edgemeter.agent.contract.record_figures import Averaging
 from edgemeter.agent.power import AbsentError, Description, Rail, Reading, i2c_bus
 from edgemeter.agent.power.i2c_bus import I2cBus, I2cRegisters
 from edgemeter.agent.power.ina2xx import BOARD_U_RATIO, INTERNAL_U_RATIO
-from edgemeter.agent.power.values import as_unavailable, direction_setting, positive_setting, scope_setting
+from edgemeter.agent.power.values import as_unavailable, averaging_by, direction_setting, positive_setting, scope_setting
 from edgemeter.agent.power.world import HERE, SensorWorld
 
 TEXAS_INSTRUMENTS = 0x5449
@@ -207,14 +207,6 @@ WITHOUT_IDENTITY = "ina219"
 ADDRESSES = range(0x40, 0x50)
 
 
-def _averaging(cycle_ms: float) -> Averaging | None:
-    """Return what the chip was set to: it measures without pause, and a value is the mean of a cycle."""
-    if cycle_ms <= 0:
-        return None
-    parts = {"window_s": cycle_ms / 1000, "update_interval_s": cycle_ms / 1000}
-    return Averaging(**parts, sources=dict.fromkeys(parts, "driver"))
-
-
 class InaI2c:
     """Reads one chip on the bus that the settings name."""
 
@@ -272,7 +264,7 @@ class InaI2c:
             offset_u_w=max(steps_w) / math.sqrt(3) if counts else None,
             gain_u_ratio=INTERNAL_U_RATIO if chip.has_shunt else BOARD_U_RATIO,
             resolution_mj=chip.energy_step_mj(shunt_ohm) if counts else None,
-            averaging=_averaging(self._period_ms),
+            averaging=averaging_by("driver", window_s=self._period_ms / 1000, update_interval_s=self._period_ms / 1000),
             warnings=()
             if self._scope
             else ("taken for the board's input: set scope in [sensors.ina_i2c] where the shunt feeds something else",),
@@ -289,7 +281,11 @@ class InaI2c:
         step_mj = chip.energy_step_mj(self._shunt())
         if step_mj is None or measured.energy_count is None or self._sign < 0:
             return Reading(taken_ns=taken_ns, power_w=power_w, rails=rails)
-        self._check_direction(measured, chip)
+        if measured.current_a < -OFFSET_STEPS * chip.current_step_a(self._shunt()):
+            raise UnavailableError(
+                f"the {chip.name}'s energy counter has no sign, and current flows backwards through it: turn IN+ and IN- around, "
+                'or set direction = "reverse" in [sensors.ina_i2c] to read power instead'
+            )
         return Reading(taken_ns=taken_ns, energy_mj=self._count(measured.energy_count, taken_ns, step_mj) * step_mj, rails=rails)
 
     def close(self) -> None:
@@ -332,7 +328,11 @@ class InaI2c:
             raise ConfigError(f"[sensors.ina_i2c] chip = {self._chip_name!r}: choose one of {', '.join(CHIPS)}")
         # Asked first, so that a chip which is not there is not taken for one without an identity.
         registers.unsigned(0x00)
-        identified = next((chip for chip in CHIPS.values() if _identifies(chip, registers)), None)
+        identified = None
+        for chip in CHIPS.values():
+            with suppress(TransientError, UnavailableError):
+                if identified is None and chip.is_here(registers):
+                    identified = chip
         if identified is not None and self._chip_name in {"", identified.name}:
             return identified
         if identified is None and self._chip_name == WITHOUT_IDENTITY:
@@ -349,13 +349,6 @@ class InaI2c:
     def _shunt(self) -> float:
         return self._shunt_ohm or 1.0
 
-    def _check_direction(self, measured: Measured, chip: Ina) -> None:
-        if measured.current_a < -OFFSET_STEPS * chip.current_step_a(self._shunt()):
-            raise UnavailableError(
-                f"the {chip.name}'s energy counter has no sign, and current flows backwards through it: turn IN+ and IN- around, "
-                'or set direction = "reverse" in [sensors.ina_i2c] to read power instead'
-            )
-
     def _count(self, now: int, now_ns: int, step_mj: float) -> int:
         if self._last is not None:
             before, before_ns = self._last
@@ -365,13 +358,6 @@ class InaI2c:
             self._counted += moved
         self._last = (now, now_ns)
         return self._counted
-
-
-def _identifies(chip: Ina, registers: I2cRegisters) -> bool:
-    try:
-        return chip.is_here(registers)
-    except (TransientError, UnavailableError):
-        return False
 
 
 def _whole(key: str, text: str, base: int) -> int:

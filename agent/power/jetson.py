@@ -13,10 +13,10 @@ Source: Linux drivers/hwmon/ina3221.c, ina238.c and Documentation/hwmon; L4T 4.9
 """
 
 import dataclasses
-import re
+import math
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -24,20 +24,12 @@ from edgemeter.agent.base.errors import EdgemeterError, TransientError, Unavaila
 from edgemeter.agent.contract.record_figures import Averaging
 from edgemeter.agent.power import AbsentError, Description, PowerSensor, Rail, Reading, jetson_rails
 from edgemeter.agent.power.jetson_rails import JetsonBoard
-from edgemeter.agent.power.sysfs import i2c_address_of, read_number, read_text
-from edgemeter.agent.power.values import as_unavailable
+from edgemeter.agent.power.sysfs import each_once, hwmon_chips, optional_number, read_number, read_text
+from edgemeter.agent.power.values import as_unavailable, averaging_by
 from edgemeter.agent.power.world import HERE, SensorWorld
 
 # How often we read, unless the chip is slower: its three channels take 6.6 ms by default.
 HWMON_PERIOD_MS = 100.0
-# Where a chip's folder may be. hwmonN changes from boot to boot and names one device in all of them.
-HWMON_PLACES = (
-    "sys/class/hwmon/hwmon*",
-    "sys/bus/i2c/drivers/{driver}/*/hwmon/hwmon*",
-    "sys/bus/i2c/devices/*/hwmon/hwmon*",
-    "sys/devices/platform/*/i2c-*/*/hwmon/hwmon*",
-    "sys/devices/platform/*/*/i2c-*/*/hwmon/hwmon*",
-)
 CHANNELS = (1, 2, 3)
 INA238_LABELS = ("in1_label", "power1_label", "curr1_label", "label")
 UW_PER_W = 1_000_000
@@ -67,22 +59,15 @@ class JetsonChannel:
 
     def power_w(self) -> float:
         """Return the power now; negative where the offset or the current is. Raises as `read_number`."""
-        product = 1
-        for factor in self.factors:
-            product *= read_number(factor)
-        return product / self.per_w
+        return math.prod(map(read_number, self.factors)) / self.per_w
 
     def step_w(self, usual_shunt_uohm: int) -> float | None:
         """Return the step of the power at the present voltage, None if the voltage is unknown."""
-        voltage_mv = _number(self.voltage_mv)
-        shunt_uohm = _number(self.shunt_uohm) or usual_shunt_uohm
+        voltage_mv = optional_number(self.voltage_mv)
+        shunt_uohm = optional_number(self.shunt_uohm) or usual_shunt_uohm
         if voltage_mv is None or voltage_mv <= 0 or shunt_uohm <= 0:
             return None
         return jetson_rails.SHUNT_STEP_UV / shunt_uohm * voltage_mv / 1000
-
-    def is_off(self) -> bool:
-        """Return whether its measurement is switched off in the chip."""
-        return _number(self.enable) == 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,44 +132,20 @@ def find_monitors(sensor: str, root: Path, channels: Sequence[JetsonChannel], pe
             raise UnavailableError(
                 f"rail {rail!r} is there more than once ({', '.join(places)}), and it is unknown which of them is the board's: report it"
             )
-    return JetsonMonitors(sensor, board, tuple(channels), frozenset(one.label for one in channels if one.is_off()), period_ms)
+    return JetsonMonitors(
+        sensor, board, tuple(channels), frozenset(one.label for one in channels if optional_number(one.enable) == 0), period_ms
+    )
 
 
 def monitor_chips(root: Path, driver: str) -> list[Path]:
-    """Return the hwmon folders of the driver's chips, each once.
-
-    Raises:
-        UnavailableError: none is identified, and the name of one may not be read.
-    """
-    found: list[Path] = []
-    refused = None
-    for place in HWMON_PLACES:
-        for folder in sorted(root.glob(place.format(driver=driver))):
-            try:
-                is_ours = "/drivers/" in place or read_text(folder / "name") == driver
-            except AbsentError:
-                is_ours = driver == "ina3221" and _is_jetsons(folder)
-            except EdgemeterError as error:
-                is_ours, refused = False, error
-            if is_ours:
-                found.append(folder)
-    if not found and refused is not None:
-        raise UnavailableError(str(refused)) from refused
-    return sorted(_once(found), key=lambda folder: int(re.sub(r"\D", "", folder.name) or 0))
+    """Return the hwmon folders of the driver's chips, each once; raises as `hwmon_chips`."""
+    return [chip.folder for chip in hwmon_chips(root) if chip.name == driver or (chip.name is None and _is_unnamed(chip.folder, driver))]
 
 
-def _once(folders: Iterable[Path]) -> list[Path]:
-    """Return each device once: its links, and a recording's copies of them, bear its number and, if they show it, its address."""
-    found: list[tuple[str | None, Path]] = []
-    for folder in folders:
-        address = i2c_address_of(folder)
-        for place, (known, first) in enumerate(found):
-            if first.name == folder.name and (known == address or None in (known, address)):
-                found[place] = (known or address, first)
-                break
-        else:
-            found.append((address, folder))
-    return [folder for _, folder in found]
+def _is_unnamed(folder: Path, driver: str) -> bool:
+    """Return whether a chip without a name (an excerpt of a tree) is the driver's: by its place, or by a rail that only Jetsons have."""
+    has_rail = any(_label(folder / f"in{number}_label") in jetson_rails.KNOWN_RAILS for number in CHANNELS)
+    return driver in folder.parts or (driver == "ina3221" and has_rail)
 
 
 def _ina3221_channels(folders: Sequence[Path]) -> list[JetsonChannel]:
@@ -193,11 +154,11 @@ def _ina3221_channels(folders: Sequence[Path]) -> list[JetsonChannel]:
 
 def _thor_input(root: Path, folders: Sequence[Path], rails: Sequence[str]) -> JetsonChannel | None:
     """Return the input of a Jetson Thor among these chips: the one labelled VIN, or, on a Thor, the only one without a label."""
-    labelled = {folder: _first_label(folder) for folder in folders}
-    inputs = [folder for folder, label in labelled.items() if label == "VIN"]
+    labels = {folder: [label for name in INA238_LABELS if (label := _label(folder / name)) is not None] for folder in folders}
+    inputs = [folder for folder in folders if labels[folder][:1] == ["VIN"]]
     is_thor = "VDD_CPU_SOC_MSS" in rails or any(word in jetson_rails.device_tree_names(root) for word in jetson_rails.THOR.words)
     if not inputs and is_thor:
-        inputs = [folder for folder, label in labelled.items() if label is None]
+        inputs = [folder for folder in folders if not labels[folder]]
     if len(inputs) != 1:
         return None
     folder = inputs[0]
@@ -208,8 +169,8 @@ def _thor_input(root: Path, folders: Sequence[Path], rails: Sequence[str]) -> Je
 
 def _with_updates(found: JetsonMonitors, folders: Sequence[Path]) -> JetsonMonitors:
     """Return the monitors with how often a fresh value can be had of all these chips; they are read so often at most."""
-    slowest_ms = max(float(_number(folder / "update_interval") or 0) for folder in folders)
-    averaging = Averaging(update_interval_s=slowest_ms / 1000, sources={"update_interval_s": "driver"}) if slowest_ms > 0 else None
+    slowest_ms = max(float(optional_number(folder / "update_interval") or 0) for folder in folders)
+    averaging = averaging_by("driver", update_interval_s=slowest_ms / 1000)
     return dataclasses.replace(found, period_ms=max(HWMON_PERIOD_MS, slowest_ms), averaging=averaging)
 
 
@@ -235,23 +196,6 @@ def _channel(folder: Path, number: int) -> JetsonChannel | None:
         shunt_uohm=folder / f"shunt{number}_resistor",
         enable=folder / f"in{number}_enable",
     )
-
-
-def _is_jetsons(folder: Path) -> bool:
-    """Return whether a chip without a name (an excerpt of a tree) has a rail that only Jetsons have."""
-    return any(_label(folder / f"in{number}_label") in jetson_rails.KNOWN_RAILS for number in CHANNELS)
-
-
-def _first_label(folder: Path) -> str | None:
-    return next((found for name in INA238_LABELS if (found := _label(folder / name)) is not None), None)
-
-
-def _number(path: Path | None) -> int | None:
-    """Return the number in an optional file."""
-    try:
-        return None if path is None else read_number(path)
-    except EdgemeterError:
-        return None
 
 
 def _iio_channel(folder: Path, name: Path) -> JetsonChannel | None:
@@ -332,7 +276,7 @@ class Ina3221x(JetsonSensor):
     """
 
     def _find(self) -> JetsonMonitors:
-        folders = _once(folder for place in IIO_PLACES for folder in sorted(self._root.glob(place)))
+        folders = [folder for folder, _ in each_once(path for place in IIO_PLACES for path in sorted(self._root.glob(place)))]
         names = {path: folder for folder in folders for path in sorted(folder.glob("rail_name_*"))}
         if not names:
             raise AbsentError(f"no ina3221x below {str(self._root / 'sys/bus')!r}: Jetsons with JetPack 4 have one")

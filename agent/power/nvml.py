@@ -22,6 +22,7 @@ from typing import Any, Literal, get_args
 from edgemeter.agent.base.errors import ConfigError, TransientError, UnavailableError
 from edgemeter.agent.contract.record_figures import Averaging
 from edgemeter.agent.power import AbsentError, Description, PowerSensor, Rail, Reading
+from edgemeter.agent.power.values import averaging_by
 from edgemeter.agent.power.world import HERE, SensorWorld
 
 PERIOD_MS = 100.0
@@ -43,12 +44,9 @@ SEEN = (
 def _averaging(source: Source | None, name: str) -> Averaging | None:
     """Return the published averaging of this GPU's power readings; None for an energy counter or an unknown GPU."""
     if source == "averaged":
-        return Averaging(window_s=AVERAGED_MS / 1000, sources={"window_s": "published"})
-    found = next(((update_s, seen) for pattern, update_s, seen in SEEN if pattern.search(name)), None)
-    if source == "counter" or found is None:
-        return None
-    update_s, seen = found
-    return Averaging(update_interval_s=update_s, seen_ratio=seen, sources={"update_interval_s": "published", "seen_ratio": "published"})
+        return averaging_by("published", window_s=AVERAGED_MS / 1000)
+    update_s, seen_ratio = next(((update_s, ratio) for pattern, update_s, ratio in SEEN if pattern.search(name)), (0.0, 0.0))
+    return None if source == "counter" else averaging_by("published", update_interval_s=update_s, seen_ratio=seen_ratio)
 
 
 class Nvml(PowerSensor):

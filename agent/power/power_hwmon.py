@@ -20,13 +20,12 @@ import re
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
-from edgemeter.agent.base.errors import TransientError, UnavailableError
+from edgemeter.agent.base.errors import UnavailableError
 from edgemeter.agent.contract.record_figures import Averaging, Scope
 from edgemeter.agent.power import AbsentError, Description, PowerSensor, Rail, Reading, ina2xx, powerz
-from edgemeter.agent.power.sysfs import HwmonChip, hwmon_chips, list_folder
-from edgemeter.agent.power.values import as_unavailable, plausible_power_w, scope_setting
+from edgemeter.agent.power.sysfs import HwmonChip, hwmon_chips, list_folder, optional_number
+from edgemeter.agent.power.values import as_unavailable, averaging_by, plausible_power_w, scope_setting
 from edgemeter.agent.power.world import HERE, SensorWorld
 
 PERIOD_MS = 100.0
@@ -146,12 +145,9 @@ class PowerHwmon(PowerSensor):
 
     def _averaging(self) -> Averaging | None:
         """Return what the kernel shows of it, the slowest of the channels: the interval of a mean, and of new values, both ms."""
-        averaged = [one for one in self._channels if one.file.endswith("_average")]
-        means = [_milliseconds(one.chip, f"{one.file}_interval") for one in averaged]
-        updates = [_milliseconds(one.chip, "update_interval") for one in self._channels]
-        found = {"window_s": max(means, default=0) / 1000, "update_interval_s": max(updates, default=0) / 1000}
-        known = {name: seconds for name, seconds in found.items() if seconds > 0}
-        return Averaging(**known, sources=dict.fromkeys(known, "driver")) if known else None
+        means = [_ms(channel.chip, f"{channel.file}_interval") for channel in self._channels if channel.file.endswith("_average")]
+        updates = [_ms(channel.chip, "update_interval") for channel in self._channels]
+        return averaging_by("driver", window_s=max(means, default=0) / 1000, update_interval_s=max(updates, default=0) / 1000)
 
     def _choose(self) -> tuple[_Channel, ...]:
         found = {chip: channels for chip in hwmon_chips(self._world.root) if (channels := self._channels_of(chip))}
@@ -198,10 +194,10 @@ class PowerHwmon(PowerSensor):
         return list(found.values())
 
     def _is_battery(self, chip: HwmonChip) -> bool:
-        supplies = self._world.root / "sys/class/power_supply"
-        if chip.name and (BATTERY.fullmatch(chip.name) or _is_supply(supplies, chip.name)):
-            return True
-        return chip.text("device/type") in {"Battery", "Mains", "UPS", "USB"}
+        # The kernel's hwmon for a power supply bears its name, with dashes made underscores.
+        supplies = {path.name.replace("-", "_") for path in (self._world.root / "sys/class/power_supply").glob("*")}
+        is_named_so = chip.name is not None and (BATTERY.fullmatch(chip.name) is not None or chip.name in supplies)
+        return is_named_so or chip.text("device/type") in {"Battery", "Mains", "UPS", "USB"}
 
     def _check_counter(self, channel: _Channel, now_uj: int) -> None:
         last_uj = self._last_uj.get(channel.id)
@@ -212,20 +208,8 @@ class PowerHwmon(PowerSensor):
         self._last_uj[channel.id] = now_uj
 
 
-def _milliseconds(chip: HwmonChip, file: str) -> int:
-    """Return the number of a file that not every driver has; 0 where it is absent or unreadable."""
-    try:
-        return chip.number(file)
-    except (UnavailableError, TransientError):
-        return 0
-
-
-def _is_supply(supplies: Path, name: str) -> bool:
-    # The kernel's hwmon for a power supply bears its name, with dashes made underscores.
-    try:
-        return any(path.name.replace("-", "_") == name for path in supplies.iterdir())
-    except OSError:
-        return False
+def _ms(chip: HwmonChip, file: str) -> int:
+    return optional_number(chip.folder / file) or 0
 
 
 def _order(file: str) -> tuple[str, int, str]:
@@ -234,11 +218,10 @@ def _order(file: str) -> tuple[str, int, str]:
 
 
 def _seen(channels: Sequence[_Channel]) -> str:
-    return ", ".join(f"{channel.id}{f' ({channel.label})' if channel.label else ''} {_value(channel)}" for channel in channels)
-
-
-def _value(channel: _Channel) -> str:
-    try:
-        return f"{channel.number() / 1e6:.3f} {'J' if channel.is_energy else 'W'}"
-    except (UnavailableError, TransientError):
-        return "unreadable"
+    numbers = [optional_number(channel.chip.folder / channel.file) for channel in channels]
+    values = [
+        "unreadable" if number is None else f"{number / 1e6:.3f} {'J' if channel.is_energy else 'W'}"
+        for channel, number in zip(channels, numbers, strict=True)
+    ]
+    shown = zip(channels, values, strict=True)
+    return ", ".join(f"{channel.id}{f' ({channel.label})' if channel.label else ''} {value}" for channel, value in shown)

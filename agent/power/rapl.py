@@ -21,7 +21,7 @@ from pathlib import Path
 
 from edgemeter.agent.base.errors import TransientError, UnavailableError
 from edgemeter.agent.power import AbsentError, Description, PowerSensor, Rail, Reading
-from edgemeter.agent.power.sysfs import list_folder, read_number, read_text
+from edgemeter.agent.power.sysfs import list_folder, optional_number, read_number, read_text
 from edgemeter.agent.power.values import as_unavailable
 from edgemeter.agent.power.world import HERE, SensorWorld
 
@@ -106,9 +106,9 @@ class Rapl(PowerSensor):
         return platform if platform and self._is_alive(platform[0], packages) else chosen
 
     def _find(self) -> list[_Zone]:
-        folders = next(filter(None, map(_zone_folders, self._folders)), [])
+        top = next(filter(None, (_zone_folders(folder) for folder in self._folders)), [])
         # The class folder lists sub-zones beside their zone, which holds them too.
-        by_name = {folder.name: folder for folder in folders if ZONE.match(folder.name)}
+        by_name = {folder.name: folder for folder in (*top, *(below for zone in top for below in _zone_folders(zone)))}
         return [zone for _, folder in sorted(by_name.items()) if (zone := _zone(folder))]
 
     def _is_alive(self, platform: _Zone, packages: list[_Zone]) -> bool:
@@ -123,7 +123,10 @@ class Rapl(PowerSensor):
 
     def _count(self, zone: _Zone) -> int:
         """Return the energy of one zone since its first reading, microjoules."""
-        now_uj, now_ns = _energy_uj(zone.path), self._clock()
+        try:
+            now_uj, now_ns = read_number(zone.path), self._clock()
+        except AbsentError as error:
+            raise UnavailableError(f"{error}, though its zone is here: see the kernel log for intel_rapl") from error
         if zone.last_uj is not None:
             moved = now_uj - zone.last_uj
             if moved < 0:
@@ -135,10 +138,8 @@ class Rapl(PowerSensor):
         return zone.sum_uj
 
 
-def _zone_folders(place: Path) -> list[Path]:
-    """Return the folders of zones in this one, and what lies in them."""
-    zones = [path for path in list_folder(place, "RAPL counters") if ZONE.match(path.name)]
-    return [*zones, *(path for zone in zones for path in list_folder(zone, "RAPL counters"))]
+def _zone_folders(parent: Path) -> list[Path]:
+    return [path for path in list_folder(parent, "RAPL counters") if ZONE.match(path.name)]
 
 
 def _zone(folder: Path) -> _Zone | None:
@@ -146,15 +147,4 @@ def _zone(folder: Path) -> _Zone | None:
         name = read_text(folder / "name")
     except (UnavailableError, TransientError):
         return None
-    try:
-        range_uj = read_number(folder / "max_energy_range_uj")
-    except (UnavailableError, TransientError):
-        range_uj = None
-    return _Zone(str(folder / "energy_uj"), name, range_uj)
-
-
-def _energy_uj(path: str) -> int:
-    try:
-        return read_number(path)
-    except AbsentError as error:
-        raise UnavailableError(f"{error}, though its zone is here: see the kernel log for intel_rapl") from error
+    return _Zone(str(folder / "energy_uj"), name, optional_number(folder / "max_energy_range_uj"))

@@ -4,7 +4,7 @@ import errno
 import os
 import re
 import struct
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -19,6 +19,14 @@ TRANSIENT_ERRNOS = frozenset({errno.EAGAIN, errno.EBUSY, errno.EIO, errno.ENODAT
 # What a recording holds of a file that `cat` could not show: it is taken for the error that it was.
 SHELL_ERROR = re.compile(rb"(?:cat|grep|head|tail): .*: (?P<why>[^:\n]+)\s*")
 ERRNO_OF_TEXT = {os.strerror(code).encode(): code for code in errno.errorcode if code not in (errno.ENOENT, errno.ENOTDIR)}
+# The class folder links to the devices; a recorded tree may hold copies of them, or the devices alone.
+DEVICE_LINK = {"sys/class/hwmon": ("hwmon*",)} | dict.fromkeys(
+    ("sys/bus/i2c/devices", "sys/bus/i2c/drivers"), ("*/hwmon/hwmon*", "*/*/hwmon/hwmon*")
+)
+DEVICES = {"sys/devices": tuple(f"platform/{'*/' * depth}i2c-*/*/hwmon/hwmon*" for depth in range(1, 5))}
+# A transcript of a shell may show a folder by its pattern.
+HWMON_FOLDER = re.compile(r"hwmon(\d+|\*)")
+I2C_ADDRESS = re.compile(r"\d+-00[0-9a-f]{2}")
 
 
 def read_text(path: Path | str) -> str:
@@ -65,13 +73,12 @@ def read_number(path: Path | str) -> int:
     return int(content)
 
 
-# The class folder links to the devices; a recorded tree may hold copies of them, or the devices alone.
-DEVICE_LINK = {"sys/class/hwmon": ("hwmon*",)} | dict.fromkeys(
-    ("sys/bus/i2c/devices", "sys/bus/i2c/drivers"), ("*/hwmon/hwmon*", "*/*/hwmon/hwmon*")
-)
-DEVICES = {"sys/devices": tuple(f"platform/{'*/' * depth}i2c-*/*/hwmon/hwmon*" for depth in range(1, 5))}
-HWMON_FOLDER = re.compile(r"hwmon\d+")
-I2C_ADDRESS = re.compile(r"\d+-00[0-9a-f]{2}")
+def optional_number(path: Path | None) -> int | None:
+    """Return the number in a file that not every driver has; None where it is absent or unreadable."""
+    try:
+        return None if path is None else read_number(path)
+    except (UnavailableError, TransientError):
+        return None
 
 
 def list_folder(place: Path, what: str) -> list[Path]:
@@ -136,27 +143,35 @@ def hwmon_chips(root: Path) -> list[HwmonChip]:
     Raises:
         UnavailableError: there are some, and this user may not list them.
     """
-    found = _found(root, DEVICE_LINK) or _found(root, DEVICES)
-    return sorted(found.values(), key=lambda chip: int(chip.folder.name.removeprefix("hwmon")))
+    folders = list(_hwmon_folders(root, DEVICE_LINK)) or list(_hwmon_folders(root, DEVICES))
+    chips = [HwmonChip(folder, _name(folder), address) for folder, address in each_once(folders)]
+    return sorted(chips, key=lambda chip: int(re.sub(r"\D", "", chip.folder.name) or 0))
 
 
-def _found(root: Path, places: Mapping[str, Sequence[str]]) -> dict[str, HwmonChip]:
-    found: dict[str, HwmonChip] = {}
+def _hwmon_folders(root: Path, places: Mapping[str, Sequence[str]]) -> Iterator[Path]:
     for place, patterns in places.items():
-        for folder in _below(root / place, patterns):
-            known = found.get(folder.name)
-            if known is None or known.address is None:
-                address = i2c_address_of(folder)
-                if known is None or address is not None:
-                    found[folder.name] = HwmonChip(folder, _name(folder), address)
-    return found
+        # A glob finds nothing in a folder that it may not list, without an error.
+        if list_folder(root / place, "chips"):
+            for pattern in patterns:
+                yield from (folder for folder in (root / place).glob(pattern) if HWMON_FOLDER.fullmatch(folder.name) and folder.is_dir())
 
 
-def _below(place: Path, patterns: Sequence[str]) -> Iterator[Path]:
-    # A glob finds nothing in a folder that it may not list, without an error.
-    if list_folder(place, "chips"):
-        for pattern in patterns:
-            yield from (folder for folder in place.glob(pattern) if HWMON_FOLDER.fullmatch(folder.name) and folder.is_dir())
+def each_once(folders: Iterable[Path]) -> list[tuple[Path, str | None]]:
+    """Return each device once, with its address on its bus, like 1-0040, or None.
+
+    Its links, and a recording's copies of them, bear its number and, if they show it, its address.
+    """
+    devices: list[tuple[Path, str | None]] = []
+    for folder in folders:
+        parts = [*(folder / "device").resolve().parts, *folder.resolve().parts]
+        address = next((part for part in reversed(parts) if I2C_ADDRESS.fullmatch(part)), None)
+        for index, (first, first_address) in enumerate(devices):
+            if first.name == folder.name and (first_address == address or None in (first_address, address)):
+                devices[index] = first, first_address or address
+                break
+        else:
+            devices.append((folder, address))
+    return devices
 
 
 def _name(folder: Path) -> str | None:
@@ -168,9 +183,3 @@ def _name(folder: Path) -> str | None:
         except TransientError:
             return None
     return None
-
-
-def i2c_address_of(folder: Path) -> str | None:
-    """Return the chip's address on its bus, like 1-0040; None if its path does not show it."""
-    parts = [*(folder / "device").resolve().parts, *folder.resolve().parts]
-    return next((part for part in reversed(parts) if I2C_ADDRESS.fullmatch(part)), None)

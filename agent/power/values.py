@@ -1,12 +1,12 @@
-"""Checks that several sensors share: of their settings, of the plausibility of a power, and of a reading that fails."""
+"""What several sensors share: checks of settings, of a power and of a reading that fails; the averaging of readings."""
 
 import math
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import get_args
+from typing import cast, get_args
 
 from edgemeter.agent.base.errors import ConfigError, EdgemeterError, TransientError, UnavailableError
-from edgemeter.agent.contract.record_figures import Scope
+from edgemeter.agent.contract.record_figures import Averaging, AveragingSource, Scope
 
 
 def scope_setting(sensor: str, text: str) -> Scope:
@@ -15,10 +15,9 @@ def scope_setting(sensor: str, text: str) -> Scope:
     Raises:
         ConfigError: there is none.
     """
-    for known in get_args(Scope):
-        if text == known:
-            return known  # type: ignore[no-any-return]
-    raise ConfigError(f"[sensors.{sensor}] scope = {text!r}: choose one of {', '.join(get_args(Scope))}")
+    if text not in get_args(Scope):
+        raise ConfigError(f"[sensors.{sensor}] scope = {text!r}: choose one of {', '.join(get_args(Scope))}")
+    return cast("Scope", text)
 
 
 def positive_setting(sensor: str, key: str, text: str) -> float:
@@ -61,8 +60,13 @@ def plausible_power_w(found_w: float, highest_w: float, what: str) -> float:
 @contextmanager
 def as_unavailable(*kinds: type[EdgemeterError]) -> Iterator[None]:
     """Turn a TransientError inside, or one of `kinds`, into an UnavailableError: the sensor is here, and cannot be described."""
-    caught: tuple[type[EdgemeterError], ...] = (TransientError, *kinds)
     try:
         yield
-    except caught as error:
+    except (TransientError, *kinds) as error:
         raise UnavailableError(str(error)) from error
+
+
+def averaging_by(source: AveragingSource, **parts: float) -> Averaging | None:
+    """Return the averaging whose `parts` all come from one source; None where none is above 0, which stands for unknown."""
+    known_parts = {name: value for name, value in parts.items() if value > 0}
+    return Averaging(**known_parts, sources=dict.fromkeys(known_parts, source)) if known_parts else None

@@ -8,7 +8,7 @@ import pytest
 from edgemeter.agent.bundle.recompute import FigureDifference, recompute
 from edgemeter.agent.contract import suite
 from edgemeter.agent.energy import sensor_run
-from edgemeter.agent.energy.frozen_sensor import is_frozen
+from edgemeter.agent.energy.refusals import is_frozen
 from edgemeter.agent.energy.window import Window
 from edgemeter.agent.power.replay import ReplaySensor
 from edgemeter.agent.session import session

@@ -8,7 +8,7 @@ import pytest
 from edgemeter.agent import power
 from edgemeter.agent.contract import suite
 from edgemeter.agent.contract.record import RunRecord
-from edgemeter.agent.energy.impossible_power import REVERSIBLE, power_refusal
+from edgemeter.agent.energy.refusals import REVERSIBLE, power_refusal
 from edgemeter.agent.power.replay import ReplaySensor
 from edgemeter.agent.session import session
 from edgemeter.collector.compare.summary import energy_of
