@@ -67,7 +67,7 @@ def profile(
     (case,) = suite.cases
     profiler.create(case.runtime)
     recorded = profile_in_child(ProfileJob(case=case, queries=queries))
-    summary = summarise(case.runtime, recorded)
+    summary = summarise(recorded)
     if trace:
         write_trace(trace, recorded)
         note(f"the trace: {trace.resolve()}")

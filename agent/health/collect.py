@@ -73,11 +73,10 @@ RELEASES_FOLDER = "releases"
 
 def read_releases(prefix: Path, home: Path) -> tuple[str | None, tuple[str, ...]]:
     """Return the other release that is kept here, and the versions that did not work on this board."""
-    bad = tuple(sorted(bad_versions(home)))
-    return _other(prefix), bad
+    return _other_release(prefix), tuple(sorted(bad_versions(home)))
 
 
-def _other(prefix: Path) -> str | None:
+def _other_release(prefix: Path) -> str | None:
     folder = prefix.resolve().parent
     if folder.name != RELEASES_FOLDER:
         return None
@@ -97,7 +96,8 @@ def _changed(path: Path) -> float:
 
 RSTS = ("proc/device-tree/chosen/bootloader/rsts", "proc/device-tree/chosen/bootloader/pm_rsts")
 POWER_ON, WATCHDOG, SOFTWARE = 0x1000, 0x0070, 0x0700
-OVERHEATED, POWER_FAULT, CARD_RESET = 0x0001, 0x0010, 0x0020
+# What the watchdog saw, the most certain first.
+WATCHDOG_REASONS = {0x0020: "watchdog", 0x0001: "overheated", 0x0010: "power fault"}
 PANIC = "the kernel crashed (a record of it lies in /sys/fs/pstore)"
 
 
@@ -106,7 +106,9 @@ def read_reset_reason(machine: Machine) -> str | None:
     # What the kernel wrote while it died is more than what the hardware saw.
     if any(path.name.startswith("dmesg-") for path in machine.find("sys/fs/pstore/*")):
         return PANIC
-    return _raspberry_pi(machine) or _tegra(machine) or _watchdog(machine)
+    pmc = (*machine.find("sys/devices/platform/*pmc*/reset_reason"), *machine.find("sys/devices/platform/*/*pmc*/reset_reason"))
+    tegra = next((reason for path in pmc if (reason := machine.line(path))), None)
+    return _raspberry_pi(machine) or tegra or _watchdog(machine)
 
 
 def _raspberry_pi(machine: Machine) -> str | None:
@@ -123,22 +125,12 @@ def _raspberry_pi(machine: Machine) -> str | None:
     return None
 
 
-def _tegra(machine: Machine) -> str | None:
-    for path in (*machine.find("sys/devices/platform/*pmc*/reset_reason"), *machine.find("sys/devices/platform/*/*pmc*/reset_reason")):
-        if reason := machine.line(path):
-            return reason
-    return None
-
-
 def _watchdog(machine: Machine) -> str | None:
     for path in machine.find("sys/class/watchdog/watchdog*/bootstatus"):
         status = machine.number(path) or 0
-        if status & CARD_RESET:
-            return "watchdog"
-        if status & OVERHEATED:
-            return "overheated"
-        if status & POWER_FAULT:
-            return "power fault"
+        for flag, reason in WATCHDOG_REASONS.items():
+            if status & flag:
+                return reason
     return None
 
 

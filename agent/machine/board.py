@@ -125,7 +125,10 @@ def firmware(machine: Machine) -> str | None:
     if release:
         return f"L4T {release[1]}.{release[2]}"
     if is_raspberry_pi(machine):
-        return _videocore(machine.output(["vcgencmd", "version"]))
+        # A date, a copyright, `version HASH (release) ...`.
+        lines = (machine.output(["vcgencmd", "version"]) or "").splitlines()
+        version = next((line.split()[1] for line in lines if line.startswith("version ") and len(line.split()) > 1), None)
+        return f"{version} of {' '.join(lines[0].split())}" if version else None
     bios = [text for file in ("bios_vendor", "bios_version", "bios_date") if (text := _dmi(machine, file))]
     return " ".join(bios) or None
 
@@ -152,13 +155,6 @@ def is_jetson(machine: Machine) -> bool:
 def _dmi(machine: Machine, file: str) -> str | None:
     text = machine.line(f"sys/class/dmi/id/{file}")
     return None if text is None or PLACEHOLDERS.match(text) else text
-
-
-def _videocore(output: str | None) -> str | None:
-    """Return hash and date out of what `vcgencmd version` prints: a date, a copyright, `version HASH (release) ...`."""
-    lines = (output or "").splitlines()
-    version = next((line.split()[1] for line in lines if line.startswith("version ") and len(line.split()) > 1), None)
-    return f"{version} of {' '.join(lines[0].split())}" if version else None
 
 
 def board_key(machine: Machine = THIS_MACHINE) -> str | None:
@@ -194,21 +190,17 @@ def hypervisor(machine: Machine) -> str | None:
         return "wsl"
     if device_tree := machine.text("proc/device-tree/hypervisor/compatible"):
         return device_tree.split("\0")[0].removeprefix("linux,").split(",")[0]
-    vendors = _vendors(machine)
+    files = ("sys_vendor", "product_name", "board_vendor", "bios_vendor")
+    texts = [machine.text(f"sys/class/dmi/id/{file}") for file in files]
+    if "linux,dummy-virt" in (machine.text("proc/device-tree/compatible") or ""):
+        texts.append("qemu")
+    vendors = " ".join(filter(None, texts)).lower()
     # Cloud providers write the same vendor on bare-metal machines.
     named = None if ".metal" in vendors else next((name for sign, name in HYPERVISOR_MAKERS if sign in vendors), None)
     if not _processor_says_guest(machine):
         return None if machine.arch in {"x86_64", "i686"} else named
     clocks = machine.text("sys/devices/system/clocksource/clocksource0/available_clocksource") or ""
     return named or next((name for sign, name in GUEST_CLOCKS if sign in clocks), "vm")
-
-
-def _vendors(machine: Machine) -> str:
-    files = ("sys_vendor", "product_name", "board_vendor", "bios_vendor")
-    texts = [machine.text(f"sys/class/dmi/id/{file}") for file in files]
-    if "linux,dummy-virt" in (machine.text("proc/device-tree/compatible") or ""):
-        texts.append("qemu")
-    return " ".join(text for text in texts if text).lower()
 
 
 def _processor_says_guest(machine: Machine) -> bool:

@@ -4,10 +4,10 @@ import os
 import statistics
 import threading
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import reduce
 from operator import or_
-from typing import Literal
+from typing import Any, Literal
 
 import msgspec
 
@@ -91,12 +91,7 @@ class ConditionWatcher:
     """
 
     def __init__(
-        self,
-        pid: int | None = None,
-        machine: Machine = THIS_MACHINE,
-        *,
-        period_s: float = PERIOD_S,
-        table: ProcessTable | None = None,
+        self, pid: int | None = None, machine: Machine = THIS_MACHINE, *, period_s: float = PERIOD_S, table: ProcessTable | None = None
     ) -> None:
         self._pid = pid
         self._machine = machine
@@ -163,32 +158,25 @@ class ConditionWatcher:
 
 def summary(seen: Sequence[Condition], usage: load.ProcessorLoad | None, events: Sequence[Mapping[str, int]] = ()) -> Condition:
     """Return several conditions as one; a counter of throttle events that rose means that the machine throttled."""
-    names = dict.fromkeys(name for one in seen for name in one.temperatures_c)
+    temperatures_c: dict[str, float] = {}
+    for name, value_c in (item for condition in seen for item in condition.temperatures_c.items()):
+        temperatures_c[name] = max(value_c, temperatures_c.get(name, value_c))
     rose = [True] if events and throttling.rose(events[0], events[-1]) else []
-    flags = [one.throttle_flags for one in seen if one.throttle_flags is not None]
+
+    def values_of(field: str) -> list[Any]:
+        return [value for condition in seen if (value := getattr(condition, field)) is not None]
+
+    flags = ("throttled_since_boot", "under_voltage_now", "under_voltage_since_boot")
+    figures: dict[str, Any] = {field: throttling.any_known(values_of(field)) for field in flags}
+    figures |= {field: max(values_of(field), default=None) for field in ("clock_max_hz", "gpu_clock_max_hz", "swap_used_mb")}
+    figures |= {field: statistics.median(values_of(field)) for field in ("clock_hz", "gpu_clock_hz") if values_of(field)}
     condition = Condition(
         when="during",
-        temperatures_c={name: max(one.temperatures_c[name] for one in seen if name in one.temperatures_c) for name in names},
-        clock_hz=_median(one.clock_hz for one in seen),
-        clock_max_hz=_highest(one.clock_max_hz for one in seen),
-        gpu_clock_hz=_median(one.gpu_clock_hz for one in seen),
-        gpu_clock_max_hz=_highest(one.gpu_clock_max_hz for one in seen),
-        throttled_now=throttling.any_known([*(one.throttled_now for one in seen), *rose]),
-        throttled_since_boot=throttling.any_known(one.throttled_since_boot for one in seen),
-        under_voltage_now=throttling.any_known(one.under_voltage_now for one in seen),
-        under_voltage_since_boot=throttling.any_known(one.under_voltage_since_boot for one in seen),
-        throttle_flags=reduce(or_, flags) if flags else None,
+        temperatures_c=temperatures_c,
+        throttled_now=throttling.any_known([*values_of("throttled_now"), *rose]),
+        throttle_flags=reduce(or_, values_of("throttle_flags")) if values_of("throttle_flags") else None,
         throttle_events=dict(events[-1]) if events else {},
-        swap_used_mb=_highest(one.swap_used_mb for one in seen),
-        memory_available_mb=min((one.memory_available_mb for one in seen if one.memory_available_mb is not None), default=None),
+        memory_available_mb=min(values_of("memory_available_mb"), default=None),
+        **figures,
     )
     return _with_load(condition, usage)
-
-
-def _median(values: Iterable[float | None]) -> float | None:
-    known = [value for value in values if value is not None]
-    return statistics.median(known) if known else None
-
-
-def _highest(values: Iterable[float | None]) -> float | None:
-    return max((value for value in values if value is not None), default=None)

@@ -59,15 +59,11 @@ def _as_named(machine: Machine) -> Iterator[tuple[str, float | None, Path]]:
 
 def _limit(machine: Machine, place: Path) -> float | None:
     """Return the lowest limit beside a sensor: trip points of a thermal zone or a Coral, maximum of a hwmon chip."""
-    trips = [path for path in machine.find(f"{place}/trip_point*_temp") if _slows(machine, path)]
+    # A Coral's trip points have no type: each lowers its clock.
+    types = {path: machine.text(path.with_name(path.name.replace("_temp", "_type"))) for path in machine.find(f"{place}/trip_point*_temp")}
+    trips = [path for path, kind in types.items() if kind is None or kind in LIMITING]
     found = [_celsius(machine, path) for path in (*trips, *machine.find(f"{place}/temp*_max"), *machine.find(f"{place}/temp*_crit"))]
     return min((value for value in found if value is not None and value >= LOWEST_LIMIT_C), default=None)
-
-
-def _slows(machine: Machine, path: Path) -> bool:
-    # A Coral's trip points have no type: each lowers its clock.
-    kind = machine.text(path.with_name(path.name.replace("_temp", "_type")))
-    return kind is None or kind in LIMITING
 
 
 def _celsius(machine: Machine, path: Path) -> float | None:

@@ -40,7 +40,9 @@ class Throttling:
 
 def read(machine: Machine) -> Throttling:
     """Return the combined state of firmware flags, cooling devices and event counters."""
-    flags = _pi_flags(machine)
+    flags = next((flags for path in machine.find(PI_SYSFS) if (flags := flags_of(machine.text(path))) is not None), None)
+    if flags is None and board.is_raspberry_pi(machine):
+        flags = flags_of(machine.output(["vcgencmd", "get_throttled"]))
     events = _events(machine)
     under_voltage_events = events.get("oc1")
     return Throttling(
@@ -65,14 +67,6 @@ def flags_of(text: str | None) -> int | None:
     return None if text is None else whole_number(text.strip().removeprefix("throttled="), 16)
 
 
-def _pi_flags(machine: Machine) -> int | None:
-    for path in machine.find(PI_SYSFS):
-        flags = flags_of(machine.text(path))
-        if flags is not None:
-            return flags
-    return flags_of(machine.output(["vcgencmd", "get_throttled"])) if board.is_raspberry_pi(machine) else None
-
-
 def _events(machine: Machine) -> dict[str, int]:
     """Return a Jetson's counters (oc1 under-voltage, oc2 average and oc3 instantaneous over-current) and that of x86 cores together."""
     found: dict[str, int] = {}
@@ -80,8 +74,7 @@ def _events(machine: Machine) -> dict[str, int]:
         if machine.text(sensor / "name") != "soctherm_oc":
             continue
         for path in machine.find(f"{sensor}/oc*_event_cnt"):
-            count = machine.number(path)
-            if count is not None:
+            if (count := machine.number(path)) is not None:
                 found[path.name.partition("_")[0]] = count
     cores = [machine.number(path) for path in machine.find("sys/devices/system/cpu/cpu[0-9]*/thermal_throttle/core_throttle_count")]
     known = [count for count in cores if count is not None]

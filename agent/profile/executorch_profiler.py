@@ -5,51 +5,33 @@ Source: devtools/etdump/etdump_schema_flatcc.fbs (ED00, behind its size in 4 byt
 """
 
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 
-from edgemeter.agent import runtimes
 from edgemeter.agent.base.errors import MeasurementError
 from edgemeter.agent.base.nanoseconds import NS_PER_US
-from edgemeter.agent.contract.suite import Case
-from edgemeter.agent.engine.loading import LoadedModel
-from edgemeter.agent.profile.profiler import ProfileEvent, timed_calls
-from edgemeter.agent.runtimes import Array
+from edgemeter.agent.profile.profiler import WARM_UP_QUERIES, ProfileEvent, SecondProgram, inference
 from edgemeter.agent.runtimes.execu_torch import ExecuTorch
 from edgemeter.agent.runtimes.tflite_file import FlatBufferTable, GarbledError, root_table
 
 _SIZE_BYTES = 4
 _INFERENCE, _DELEGATE, _KERNEL = "Method::execute", "DELEGATE_CALL", "native_call_"
-_WARM_UP_QUERIES = 3
 
 
-class ExecuTorchProfiler:
+class ExecuTorchProfiler(SecondProgram):
     """Runs a second program with its events recorded."""
 
     def __init__(self) -> None:
-        self._runtime = ExecuTorch(records_events=True)
-        self._is_warm = False
-
-    def open(self, case: Case, model: LoadedModel) -> None:
-        """Load the second program."""
-        del model
-        self._runtime.load(Path(case.model), runtimes.Options(threads=case.threads, backend=case.backend, extra=case.options))
-
-    def record(self, inputs: Sequence[list[Array]]) -> list[int]:
-        """Run the queries, the first time after a short warm-up, whose events are skipped later."""
-        if not self._is_warm:
-            self._is_warm = True
-            for _ in range(_WARM_UP_QUERIES):
-                self._runtime.bind(inputs[0])()
-        return timed_calls(self._runtime.bind, inputs)
+        self._program = ExecuTorch(records_events=True)
+        super().__init__(self._program)
 
     def events(self) -> list[ProfileEvent]:
         """Write the events and read them."""
         with tempfile.TemporaryDirectory(prefix="edgemeter-profile-") as folder:
             path = Path(folder) / "events.etdp"
-            self._runtime.write_events(path)
-            self._runtime.close()
-            return parse_events(path.read_bytes(), skip=_WARM_UP_QUERIES)
+            self._program.write_events(path)
+            self._program.close()
+            return parse_events(path.read_bytes(), skip=WARM_UP_QUERIES)
 
 
 def parse_events(content: bytes, skip: int) -> list[ProfileEvent]:
@@ -77,8 +59,9 @@ def _events(run: FlatBufferTable) -> Iterator[ProfileEvent]:
         name, inner, place = event.text(0), event.text(4), event.integer(2, default=-1)
         start_ns, end_ns = event.integer(6, "<Q"), event.integer(7, "<Q")
         if name == _INFERENCE:
-            shown, kind = "inference", "inference"
-        elif inner:
+            yield inference(start_ns / NS_PER_US, (end_ns - start_ns) / NS_PER_US)
+            continue
+        if inner:
             shown, kind = inner, inner.rpartition(" #")[0] or inner
         elif name == _DELEGATE:
             shown, kind = f"delegate call #{place}", "delegate call"
@@ -88,10 +71,4 @@ def _events(run: FlatBufferTable) -> Iterator[ProfileEvent]:
         else:
             # A wrapper around a kernel, or the loading of the program.
             continue
-        yield ProfileEvent(
-            name=shown,
-            type=kind,
-            start_us=start_ns / NS_PER_US,
-            duration_us=(end_ns - start_ns) / NS_PER_US,
-            category="inference" if name == _INFERENCE else "operator",
-        )
+        yield ProfileEvent(name=shown, type=kind, start_us=start_ns / NS_PER_US, duration_us=(end_ns - start_ns) / NS_PER_US)

@@ -20,7 +20,7 @@ from typing import Any
 from edgemeter.agent.base.errors import MeasurementError, UnavailableError
 from edgemeter.agent.contract.suite import Case
 from edgemeter.agent.engine.loading import LoadedModel
-from edgemeter.agent.profile.profiler import ProfileEvent, timed_calls
+from edgemeter.agent.profile.profiler import WARM_UP_QUERIES, ProfileEvent, inference, timed_calls
 from edgemeter.agent.runtimes import Array
 
 _CPU = 1
@@ -37,7 +37,6 @@ _FILL = 0xA5
 _HEAD = struct.Struct("<Qi4xQQ")
 # Source: litert/c/litert_profiler_event.h, LiteRtProfilerEventType.
 _OPERATOR, _DELEGATE_OPERATOR, _RUN = 1 << 1, 1 << 3, 1 << 4
-_WARM_UP_QUERIES = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -220,8 +219,7 @@ class LiteRtProfiler:
         if compiled is None or not inputs:
             return []
         if not self._events:
-            for _ in range(_WARM_UP_QUERIES):
-                compiled.bind(inputs[0])()
+            timed_calls(compiled.bind, [inputs[0]] * WARM_UP_QUERIES)
         compiled.start()
         durations = timed_calls(compiled.bind, inputs)
         self._events.extend(operator_events(compiled.stop()))
@@ -239,7 +237,7 @@ def operator_events(raw: Sequence[RawEvent]) -> Iterator[ProfileEvent]:
     for one in raw:
         if one.kind == _RUN:
             now_us, counts = float(one.start_us), {}
-            yield ProfileEvent(name="inference", type="inference", start_us=now_us, duration_us=one.elapsed_us, category="inference")
+            yield inference(now_us, one.elapsed_us)
         elif one.kind in (_OPERATOR, _DELEGATE_OPERATOR):
             start_us = float(one.start_us) or now_us
             counts[one.tag] = counts.get(one.tag, 0) + 1

@@ -6,50 +6,31 @@ The profiled session exists beside the plain one, with the same options. Tested 
 import json
 import tempfile
 from bisect import bisect_right
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from edgemeter.agent import runtimes
 from edgemeter.agent.base.errors import MeasurementError
-from edgemeter.agent.contract.suite import Case
-from edgemeter.agent.engine.loading import LoadedModel
-from edgemeter.agent.profile.profiler import ProfileEvent, timed_calls
-from edgemeter.agent.runtimes import Array
+from edgemeter.agent.profile.profiler import WARM_UP_QUERIES, ProfileEvent, SecondProgram, inference
 from edgemeter.agent.runtimes.onnx_runtime import OnnxRuntime
 
 _KERNEL = "_kernel_time"
-_WARM_UP_QUERIES = 3
 
 
-class OnnxProfiler:
+class OnnxProfiler(SecondProgram):
     """Runs a second session with profiling on."""
 
     def __init__(self) -> None:
         self._folder = tempfile.TemporaryDirectory(prefix="edgemeter-profile-")
-        self._runtime = OnnxRuntime(profile_prefix=str(Path(self._folder.name) / "onnx"))
-        self._warm = False
-
-    def open(self, case: Case, model: LoadedModel) -> None:
-        """Make the second session."""
-        del model
-        self._runtime.load(Path(case.model), runtimes.Options(threads=case.threads, backend=case.backend, extra=case.options))
-
-    def record(self, inputs: Sequence[list[Array]]) -> list[int]:
-        """Run the queries, the first time after a short warm-up, whose events are skipped later."""
-        if not self._warm:
-            self._warm = True
-            for _ in range(_WARM_UP_QUERIES):
-                self._runtime.bind(inputs[0])()
-        return timed_calls(self._runtime.bind, inputs)
+        self._session = OnnxRuntime(profile_prefix=str(Path(self._folder.name) / "onnx"))
+        super().__init__(self._session)
 
     def events(self) -> list[ProfileEvent]:
         """End profiling and read the file."""
-        path = Path(self._runtime.end_profiling())
+        path = Path(self._session.end_profiling())
         try:
-            return parse_profile(path.read_bytes(), skip=_WARM_UP_QUERIES)
+            return parse_profile(path.read_bytes(), skip=WARM_UP_QUERIES)
         finally:
-            self._runtime.close()
+            self._session.close()
             self._folder.cleanup()
 
 
@@ -79,14 +60,9 @@ def _is_wanted(entry: dict[str, Any]) -> bool:
 
 
 def _event(entry: dict[str, Any]) -> ProfileEvent:
-    is_run = entry["cat"] == "Session"
-    name = "inference" if is_run else str(entry["name"]).removesuffix(_KERNEL)
-    kind = "inference" if is_run else str(entry.get("args", {}).get("op_name", name))
-    return ProfileEvent(
-        name=name,
-        type=kind,
-        start_us=float(entry["ts"]),
-        duration_us=float(entry["dur"]),
-        category="inference" if is_run else "operator",
-        thread=int(entry.get("tid", 0)),
-    )
+    start_us, duration_us, thread = float(entry["ts"]), float(entry["dur"]), int(entry.get("tid", 0))
+    if entry["cat"] == "Session":
+        return inference(start_us, duration_us, thread)
+    name = str(entry["name"]).removesuffix(_KERNEL)
+    kind = str(entry.get("args", {}).get("op_name", name))
+    return ProfileEvent(name=name, type=kind, start_us=start_us, duration_us=duration_us, thread=thread)

@@ -13,11 +13,10 @@ from typing import Literal
 
 import msgspec
 import numpy as np
-from rich.box import SIMPLE_HEAD
 from rich.console import Console
-from rich.table import Table
 
 from edgemeter.agent.base.figures import ABSENT, plain_digits
+from edgemeter.agent.base.terminal import plain_table, print_lines, print_text
 from edgemeter.agent.contract.energy_provenance import EnergyProvenance, energy_provenance
 from edgemeter.agent.contract.record import RunRecord
 from edgemeter.agent.profile.operator_models import OperatorModel
@@ -100,7 +99,10 @@ def measured_operators(
     found = [(model, by_file[model.file.name]) for model in models if model.file.name in by_file]
     products = [(model.flops / record.latency.min_ms / 1e6, record) for model, record in found if model.kind in _PRODUCTS and model.flops]
     peak, fastest = max(products, key=lambda one: one[0], default=(None, None))
-    doubts = () if fastest is None or fastest.verdict.state == "valid" else (_doubt(fastest),)
+    doubts = []
+    if fastest is not None and fastest.verdict.state != "valid":
+        run = f"the run that gave the peak ({fastest.model.name}) is {fastest.verdict.state}"
+        doubts.append(f"{run}: the peak may be too low, and shares of the roof too high")
     listed = [(model, record) for model, record in found if whole is None or model.profiled_ratio is not None]
     rows = [_row(model, record, peak, copy_gbyte_per_s, whole_ms) for model, record in listed]
     spent = [row.p50_ms * row.count for row in rows if row.p50_ms is not None]
@@ -120,24 +122,12 @@ def measured_operators(
         profiled_sum_ratio=sum(profiled) if profiled else None,
         operators=tuple(rows),
         left_out=tuple(left_out),
-        doubts=doubts,
+        doubts=tuple(doubts),
     )
 
 
-def _doubt(record: RunRecord) -> str:
-    """Return why the peak may be too low."""
-    run = f"the run that gave the peak ({record.model.name}) is {record.verdict.state}"
-    return f"{run}: the peak may be too low, and shares of the roof too high"
-
-
-def _gflop_per_s(model: OperatorModel, record: RunRecord) -> float | None:
-    p50_ms = record.latency.p50_ms
-    return model.flops / p50_ms / 1e6 if model.flops is not None and p50_ms else None
-
-
 def _row(model: OperatorModel, record: RunRecord, peak: float | None, copied: float, whole_ms: float | None) -> MeasuredOperator:
-    p50_ms, gflop_per_s = record.latency.p50_ms, _gflop_per_s(model, record)
-    gbyte_per_s = model.bytes / p50_ms / 1e6 if p50_ms else None
+    p50_ms = record.latency.p50_ms
     memory_ms = model.bytes / copied / 1e6
     compute_ms = model.flops / peak / 1e6 if model.flops is not None and peak else None
     bound: Literal["compute", "memory"] | None = None
@@ -154,8 +144,8 @@ def _row(model: OperatorModel, record: RunRecord, peak: float | None, copied: fl
         flops=model.flops,
         bytes=model.bytes,
         intensity_flop_per_byte=model.flops / model.bytes if model.flops is not None and model.bytes else None,
-        gflop_per_s=gflop_per_s,
-        gbyte_per_s=gbyte_per_s,
+        gflop_per_s=model.flops / p50_ms / 1e6 if model.flops is not None and p50_ms else None,
+        gbyte_per_s=model.bytes / p50_ms / 1e6 if p50_ms else None,
         bound=bound,
         roof_ratio=least_ms / p50_ms if least_ms is not None and p50_ms else None,
         share_ratio=model.count * p50_ms / whole_ms if p50_ms and whole_ms else None,
@@ -170,7 +160,7 @@ def _row(model: OperatorModel, record: RunRecord, peak: float | None, copied: fl
 
 def show_operators(found: OperatorProfile, console: Console) -> None:
     """Print the operators as a table, and below it what the sum and the roof mean."""
-    table = Table(box=SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, 1, 0, 0))
+    table = plain_table()
     has_energy = any(row.energy_mj is not None for row in found.operators)
     in_model = found.whole_p50_ms is not None
     table.add_column("operator", overflow="fold")
@@ -190,10 +180,9 @@ def show_operators(found: OperatorProfile, console: Console) -> None:
         ]
         table.add_row(row.operator, *shown, *([_energy_text(row)] if has_energy else []), row.verdict)
     threads = f"{found.threads} thread{'s' * (found.threads > 1)}"
-    console.print(f"{found.model or 'operators'} on {found.runtime} ({found.backend}, {threads})", markup=False, highlight=False)
+    print_text(console, f"{found.model or 'operators'} on {found.runtime} ({found.backend}, {threads})")
     console.print(table)
-    for line in operator_notes(found):
-        console.print(line, markup=False, highlight=False, soft_wrap=True)
+    print_lines(console, operator_notes(found))
 
 
 def _energy_text(row: MeasuredOperator) -> str:

@@ -19,7 +19,7 @@ from edgemeter.agent.contract.suite import Case
 from edgemeter.agent.engine.isolation import ending, error_of, last_line
 from edgemeter.agent.engine.job import Failed
 from edgemeter.agent.engine.loading import LoadedModel
-from edgemeter.agent.runtimes import Array
+from edgemeter.agent.runtimes import Array, Options, Runtime
 
 PROFILERS: Mapping[str, str] = {
     "litert": "edgemeter.agent.profile.litert_profiler:LiteRtProfiler",
@@ -34,6 +34,8 @@ ABSENT: Mapping[str, str] = {
     "tensorrt": "use `trtexec --loadEngine=FILE --dumpProfile --separateProfileRun`",
     "replay": "a replay plays back recorded latencies and runs no operators: profile the recorded model",
 }
+# Before the first recorded query.
+WARM_UP_QUERIES = 3
 encode_message = msgspec.json.Encoder().encode
 
 
@@ -73,6 +75,31 @@ class Profiler(Protocol):
         ...
 
 
+def inference(start_us: float, duration_us: float, thread: int = 0) -> ProfileEvent:
+    """Return the event of one inference."""
+    return ProfileEvent(name="inference", type="inference", start_us=start_us, duration_us=duration_us, category="inference", thread=thread)
+
+
+class SecondProgram:
+    """The profiler of a runtime that records from the beginning: a second program beside the plain one, of the same file and options."""
+
+    def __init__(self, runtime: Runtime) -> None:
+        self._runtime = runtime
+        self._is_warm = False
+
+    def open(self, case: Case, model: LoadedModel) -> None:
+        """Load the second program."""
+        del model
+        self._runtime.load(Path(case.model), Options(threads=case.threads, backend=case.backend, extra=case.options))
+
+    def record(self, inputs: Sequence[list[Array]]) -> list[int]:
+        """Run the queries, the first time after a short warm-up, whose events are skipped later."""
+        if not self._is_warm:
+            self._is_warm = True
+            timed_calls(self._runtime.bind, [inputs[0]] * WARM_UP_QUERIES)
+        return timed_calls(self._runtime.bind, inputs)
+
+
 def timed_calls(bind: Callable[[Sequence[Array]], Callable[[], object]], inputs: Sequence[list[Array]]) -> list[int]:
     """Run one query for each set of inputs and return how long each call took, ns."""
     durations = []
@@ -90,12 +117,12 @@ def create(runtime: str) -> Profiler:
     Raises:
         UnavailableError: it has none.
     """
-    if runtime in PROFILERS:
-        module, _, attribute = PROFILERS[runtime].partition(":")
-        profiler: Profiler = getattr(import_module(module), attribute)()
-        return profiler
-    reason = ABSENT.get(runtime, f"use its own tools, or one of {', '.join(PROFILERS)}")
-    raise UnavailableError(f"runtime {runtime!r} has no profiler here: {reason}")
+    if runtime not in PROFILERS:
+        reason = ABSENT.get(runtime, f"use its own tools, or one of {', '.join(PROFILERS)}")
+        raise UnavailableError(f"runtime {runtime!r} has no profiler here: {reason}")
+    module, _, attribute = PROFILERS[runtime].partition(":")
+    profiler: Profiler = getattr(import_module(module), attribute)()
+    return profiler
 
 
 class ProfileJob(msgspec.Struct, frozen=True, kw_only=True):
@@ -105,15 +132,21 @@ class ProfileJob(msgspec.Struct, frozen=True, kw_only=True):
     queries: int
 
 
-class RecordedProfile(msgspec.Struct, frozen=True, kw_only=True, tag=True):
-    """Wall time of each query without and with the profiler, taken in turns, and the profiler's events of the latter."""
+class ProfiledModel(msgspec.Struct, frozen=True, kw_only=True):
+    """What was profiled: the model's file, by what, and on which data."""
 
     model: str
+    runtime: str
     package: str
     version: str
     backend: str
     threads: int
     data: str
+
+
+class RecordedProfile(ProfiledModel, frozen=True, kw_only=True, tag=True):
+    """Wall time of each query without and with the profiler, taken in turns, and the profiler's events of the latter."""
+
     plain_ns: list[int]
     profiled_ns: list[int]
     events: list[ProfileEvent]

@@ -18,7 +18,8 @@ from rich.table import Table
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.base.figures import plain_digits
 from edgemeter.agent.base.nanoseconds import NS_PER_MS
-from edgemeter.agent.profile.profiler import ProfileEvent, RecordedProfile
+from edgemeter.agent.base.terminal import print_lines, print_text
+from edgemeter.agent.profile.profiler import ProfiledModel, ProfileEvent, RecordedProfile
 
 US_PER_MS = 1000.0
 # Below this much of the time in operators, what is slow may lie outside the table.
@@ -41,19 +42,12 @@ class ProfiledOperator(msgspec.Struct, frozen=True, kw_only=True):
     share_ratio: float
 
 
-class Profile(msgspec.Struct, frozen=True, kw_only=True):
+class Profile(ProfiledModel, frozen=True, kw_only=True):
     """A profile. `coverage_ratio`: the share of the inferences' wall time that is spent in operators.
 
     `slowdown_ratio`: how much slower the median inference is with the profiler than without, taken in turns in the same process.
     """
 
-    model: str
-    runtime: str
-    package: str
-    version: str
-    backend: str
-    threads: int
-    data: str
     queries: int
     plain_p50_ms: float
     profiled_p50_ms: float
@@ -63,19 +57,13 @@ class Profile(msgspec.Struct, frozen=True, kw_only=True):
     types: tuple[ProfiledOperator, ...]
 
 
-def summarise(runtime: str, recorded: RecordedProfile) -> Profile:
+def summarise(recorded: RecordedProfile) -> Profile:
     """Return which operators took the time, slowest first."""
     wall_ms = sum(recorded.profiled_ns) / NS_PER_MS
     own = self_times([event for event in recorded.events if event.category == "operator"])
     plain_ms, profiled_ms = (statistics.median(times) / NS_PER_MS for times in (recorded.plain_ns, recorded.profiled_ns))
     return Profile(
-        model=recorded.model,
-        runtime=runtime,
-        package=recorded.package,
-        version=recorded.version,
-        backend=recorded.backend,
-        threads=recorded.threads,
-        data=recorded.data,
+        **{name: getattr(recorded, name) for name in ProfiledModel.__struct_fields__},
         queries=len(recorded.profiled_ns),
         plain_p50_ms=plain_ms,
         profiled_p50_ms=profiled_ms,
@@ -129,16 +117,10 @@ def show_profile(profile: Profile, *, by_type: bool, top: int, console: Console 
     # Where operators have no names of their own, show their types.
     by_type = by_type or all(row.name == row.type for row in rows)
     threads = f"{profile.threads} thread{'s' * (profile.threads > 1)}"
-    console.print(
-        f"{profile.model} on {profile.package} {profile.version} ({profile.backend}, {threads}): "
-        f"{profile.queries} inferences of {profile.data} under the profiler",
-        markup=False,
-        highlight=False,
-        soft_wrap=True,
-    )
+    about = f"{profile.model} on {profile.package} {profile.version} ({profile.backend}, {threads})"
+    print_text(console, f"{about}: {profile.queries} inferences of {profile.data} under the profiler")
     console.print(_table(rows[:top], profile, left_out=rows[top:], by_type=by_type))
-    for line in profile_notes(profile):
-        console.print(line, markup=False, highlight=False, soft_wrap=True)
+    print_lines(console, profile_notes(profile))
 
 
 def profile_notes(profile: Profile) -> list[str]:
@@ -146,9 +128,8 @@ def profile_notes(profile: Profile) -> list[str]:
     coverage = f"coverage: {profile.coverage_ratio:.1%} of the inference time is spent in operators"
     if profile.coverage_ratio < LOW_COVERAGE_RATIO:
         coverage += "; the rest is overhead of the runtime and rounding of the profiler, which this table does not show"
-    change = f"{profile.slowdown_ratio:.0%} slower"
-    if profile.slowdown_ratio < 0:
-        change = "the overhead of the profiler is less than the noise"
+    is_faster = profile.slowdown_ratio < 0
+    change = "the overhead of the profiler is less than the noise" if is_faster else f"{profile.slowdown_ratio:.0%} slower"
     slower = (
         f"these are not latencies: with the profiler the median inference took {plain_digits(profile.profiled_p50_ms)} ms, "
         f"without {plain_digits(profile.plain_p50_ms)} ms ({change}); `edgemeter run` measures latency"

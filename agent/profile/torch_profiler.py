@@ -13,7 +13,7 @@ from typing import Any
 from edgemeter.agent.base.errors import UnavailableError
 from edgemeter.agent.contract.suite import Case
 from edgemeter.agent.engine.loading import LoadedModel
-from edgemeter.agent.profile.profiler import ProfileEvent
+from edgemeter.agent.profile.profiler import ProfileEvent, inference
 from edgemeter.agent.runtimes import Array
 
 _INFERENCE = "edgemeter inference"
@@ -49,15 +49,13 @@ class TorchProfiler:
                     begin = time.monotonic_ns()
                     call()
                     durations.append(time.monotonic_ns() - begin)
-        self._events.extend(_events(seen.events(), self._ends_us()))
+        ends_us = max((event.start_us + event.duration_us + _BETWEEN_TURNS_US for event in self._events), default=0.0)
+        self._events.extend(_events(seen.events(), ends_us))
         return durations
 
     def events(self) -> list[ProfileEvent]:
         """Return the events inside the inferences."""
         return self._events
-
-    def _ends_us(self) -> float:
-        return max((event.start_us + event.duration_us + _BETWEEN_TURNS_US for event in self._events), default=0.0)
 
 
 def _events(seen: Sequence[Any], offset_us: float) -> list[ProfileEvent]:
@@ -65,18 +63,16 @@ def _events(seen: Sequence[Any], offset_us: float) -> list[ProfileEvent]:
     if not spans:
         return []
     first_us = min(float(entry.time_range.start) for entry in spans)
-    return [
-        ProfileEvent(
-            name="inference" if entry.name == _INFERENCE else entry.name,
-            type="inference" if entry.name == _INFERENCE else entry.name,
-            start_us=float(entry.time_range.start) - first_us + offset_us,
-            duration_us=float(entry.time_range.end - entry.time_range.start),
-            category="inference" if entry.name == _INFERENCE else "operator",
-            thread=int(entry.thread),
-        )
-        for entry in seen
-        if entry.name == _INFERENCE or ("::" in entry.name and _is_inside(entry))
-    ]
+    events = []
+    for entry in seen:
+        start_us, duration_us = float(entry.time_range.start) - first_us + offset_us, float(entry.time_range.end - entry.time_range.start)
+        if entry.name == _INFERENCE:
+            events.append(inference(start_us, duration_us, int(entry.thread)))
+        elif "::" in entry.name and _is_inside(entry):
+            events.append(
+                ProfileEvent(name=entry.name, type=entry.name, start_us=start_us, duration_us=duration_us, thread=int(entry.thread))
+            )
+    return events
 
 
 def _is_inside(entry: Any) -> bool:

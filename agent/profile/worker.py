@@ -12,10 +12,8 @@ from pathlib import Path
 from edgemeter.agent import runtimes
 from edgemeter.agent.engine import loading
 from edgemeter.agent.engine.job import Failed, failure, take_stdout
-from edgemeter.agent.engine.loading import LoadedModel
 from edgemeter.agent.profile import profiler
 from edgemeter.agent.profile.profiler import ProfileJob, RecordedProfile, decode_job, encode_message
-from edgemeter.agent.runtimes import Array
 
 # In turns, so that a machine that gets warmer or busier slows both alike.
 TURNS = 5
@@ -34,7 +32,11 @@ def record_profile(job: ProfileJob) -> RecordedProfile:
     try:
         model = loading.load_model(job.case, runtime)
         inputs = loading.prepare_calls(model, model.calls_of(0, job.case.seed), job.case.seed).calls
-        _warm_up(model, inputs)
+        begin = time.monotonic()
+        for count, arrays in enumerate(itertools.cycle(inputs), 1):
+            model.runtime.bind(arrays)()
+            if count >= WARM_UP_QUERIES and time.monotonic() - begin > WARM_UP_S:
+                break
         found.open(job.case, model)
         plain_ns: list[int] = []
         profiled_ns: list[int] = []
@@ -46,6 +48,7 @@ def record_profile(job: ProfileJob) -> RecordedProfile:
             profiled_ns.extend(found.record(some))
         return RecordedProfile(
             model=Path(job.case.model).name,
+            runtime=job.case.runtime,
             package=model.loaded.package,
             version=model.loaded.version,
             backend=model.loaded.backend,
@@ -57,14 +60,6 @@ def record_profile(job: ProfileJob) -> RecordedProfile:
         )
     finally:
         runtime.close()
-
-
-def _warm_up(model: LoadedModel, inputs: list[list[Array]]) -> None:
-    begin = time.monotonic()
-    for count, one in enumerate(itertools.cycle(inputs)):
-        model.runtime.bind(one)()
-        if count + 1 >= WARM_UP_QUERIES and time.monotonic() - begin > WARM_UP_S:
-            return
 
 
 def main() -> int:

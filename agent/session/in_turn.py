@@ -4,6 +4,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from statistics import median
+from string import ascii_uppercase
 from typing import Literal
 
 import msgspec
@@ -171,17 +172,13 @@ def measure_in_turn(cases: Sequence[Case], rounds: int, bench: Bench, matters: M
 
 def names_of(cases: Sequence[Case]) -> list[str]:
     """Return what the cases are called: A, B, C, ..."""
-    return [chr(ord("A") + place) for place in range(len(cases))]
+    return list(ascii_uppercase[: len(cases)])
 
 
 def _is_clear(done: _Done, rounds: int, matters_ratio: float) -> bool:
     """Return whether every latency, and every energy that is measured, is settled."""
-    for side in range(1, len(done.cases)):
-        pairs = done.pairs(side)
-        series = [_log_ratios(pairs, _p50_ms), _log_ratios(pairs, _gross_mj)]
-        if not all(is_settled(ratios, rounds, matters_ratio) for ratios in series if ratios):
-            return False
-    return True
+    series = [_log_ratios(done.pairs(side), figure) for side in range(1, len(done.cases)) for figure in (_p50_ms, _gross_mj)]
+    return all(is_settled(ratios, rounds, matters_ratio) for ratios in series if ratios)
 
 
 def _p50_ms(run: RunRecord) -> float | None:
@@ -200,7 +197,9 @@ def _log_ratios(pairs: Sequence[tuple[RunRecord, RunRecord]], figure: Callable[[
 
 def _compared(done: _Done, matters: Matters) -> MeasuredInTurn:
     names = names_of(done.cases)
-    left_out = tuple(f"{_run_name(done, run.round)}, {names[run.side]}: {run.why}" for run in done.runs if not run.is_sound)
+    unsound = [run for run in done.runs if not run.is_sound]
+    titles = ["the run to be scored" if done.is_scoring(run.round) else f"pair {run.round + (not done.has_scoring)}" for run in unsound]
+    left_out = tuple(f"{title}, {names[run.side]}: {run.why}" for title, run in zip(titles, unsound, strict=True))
     others = range(1, len(done.cases))
     if not any(done.pairs(side) for side in others):
         raise MeasurementError(f"no pair of runs can be compared: {'; '.join(dict.fromkeys(left_out))}")
@@ -215,10 +214,6 @@ def _compared(done: _Done, matters: Matters) -> MeasuredInTurn:
     )
 
 
-def _run_name(done: _Done, place: int) -> str:
-    return "the run to be scored" if done.is_scoring(place) else f"pair {place + (not done.has_scoring)}"
-
-
 def _side(done: _Done, side: int, name: str) -> Side:
     runs = [run.outcome for run in done.runs if run.side == side and run.is_sound and not done.is_scoring(run.round)]
     records = [run for run in runs if isinstance(run, RunRecord)]
@@ -228,6 +223,15 @@ def _side(done: _Done, side: int, name: str) -> Side:
     scored = done.scored(side)
     newest = scored if isinstance(scored, RunRecord) else records[-1] if records else None
     accuracy = newest.accuracy if newest else None
+    energy_reason = accuracy_reason = None
+    if records and not gross_mj:
+        run = records[-1]
+        origin = energy_provenance(run) or "of unknown origin"
+        energy_reason = (run.energy_reason or "not measured") if run.energy is None else f"it is {origin}, not measured"
+    if accuracy is None:
+        accuracy_reason = (
+            str(scored) if isinstance(scored, EdgemeterError) else (newest.accuracy_reason if newest else None) or "not scored"
+        )
     return Side(
         name=name,
         label=done.cases[side].label,
@@ -236,22 +240,12 @@ def _side(done: _Done, side: int, name: str) -> Side:
         low_ms=interval.low if interval else None,
         high_ms=interval.high if interval else None,
         gross_mj=median(gross_mj) if gross_mj else None,
-        energy_reason=None if gross_mj or not records else _why_no_energy(records[-1]),
+        energy_reason=energy_reason,
         accuracy_metric=accuracy.metric if accuracy else None,
         accuracy_value=accuracy.value if accuracy else None,
-        accuracy_reason=None if accuracy else str(scored) if isinstance(scored, EdgemeterError) else _why_no_accuracy(newest),
+        accuracy_reason=accuracy_reason,
         peak_mb=newest.memory.peak_mb if newest else None,
     )
-
-
-def _why_no_energy(run: RunRecord) -> str:
-    if run.energy is None:
-        return run.energy_reason or "not measured"
-    return f"it is {energy_provenance(run) or 'of unknown origin'}, not measured"
-
-
-def _why_no_accuracy(run: RunRecord | None) -> str:
-    return (run.accuracy_reason if run else None) or "not scored"
 
 
 def _contrast(done: _Done, sides: Sequence[Side], side: int, matters: Matters) -> Contrast:

@@ -72,18 +72,9 @@ def check(suite: Suite) -> None:
             raise ConfigError(f"{case.model!r} has sha256 {found}, not {case.sha256}: fetch it again, or correct the hash")
         if not case.sha256:
             _require_model(case.model)
-        if case.images and not Path(case.images).exists():
-            raise ConfigError(f"there is no data at {case.images!r}: correct the path")
-        if case.annotations and not Path(case.annotations).exists():
-            raise ConfigError(f"there are no annotations at {case.annotations!r}: correct the path")
-
-
-def _refuse_estimates(suite: Suite, sensors: Mapping[str, PowerSensor]) -> None:
-    if sensors and any(case.estimate_power_w is not None for case in suite.cases):
-        raise ConfigError(
-            f"estimate_power_w states the power, but the sensor {', '.join(sensors)!r} measures it: "
-            "remove estimate_power_w, or measure without the sensor (--power none)"
-        )
+        for path, absent in ((case.images, "is no data"), (case.annotations, "are no annotations")):
+            if path and not Path(path).exists():
+                raise ConfigError(f"there {absent} at {path!r}: correct the path")
 
 
 def _require_model(path: str) -> None:
@@ -136,7 +127,11 @@ def measure(
         ConfigError: as `check`, or power is both estimated and measured.
     """
     check(suite)
-    _refuse_estimates(suite, sensors)
+    if sensors and any(case.estimate_power_w is not None for case in suite.cases):
+        raise ConfigError(
+            f"estimate_power_w states the power, but the sensor {', '.join(sensors)!r} measures it: "
+            "remove estimate_power_w, or measure without the sensor (--power none)"
+        )
     seed = suite.cases[0].seed
     order_seed = seed if order is None else None
     order = run_order(suite, seed) if order is None else order

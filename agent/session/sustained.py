@@ -103,7 +103,8 @@ def judged(points: tuple[CurvePoint, ...], interval_s: float) -> Sustained:
     """Return the curve with the levels of its first minute (its first third where it is short), and when they were left."""
     first = max(FEWEST_LEVEL, min(int(LEVEL_S // interval_s), len(points) // LEVEL_SHARE))
     latency, clock = _level(points[:first], lambda point: point.p50_ms), _level(points[:first], lambda point: point.clock_hz)
-    left = [found for found in (_slower(points, first, latency), _lower(points, first, clock)) if found]
+    judgements = (latency and _slower(points, first, latency), clock and _lower(points, first, clock))
+    left = [found for found in judgements if found]
     earliest = min(left, key=lambda found: found.t_s, default=None)
     return Sustained(
         interval_s=interval_s,
@@ -124,24 +125,17 @@ def _level(points: Sequence[CurvePoint], value: Callable[[CurvePoint], float | N
     return level, NORMAL * statistics.median(abs(one - level) for one in known)
 
 
-def _slower(points: Sequence[CurvePoint], first: int, level: tuple[float, float] | None) -> _Left | None:
-    if level is None:
-        return None
+def _slower(points: Sequence[CurvePoint], first: int, level: tuple[float, float]) -> _Left | None:
     limit_ms = level[0] + max(LEFT_RATIO * level[0], SCATTERS * level[1])
     t_s = _left(points[first:], lambda point: None if point.p50_ms is None else point.p50_ms > limit_ms)
-    if t_s is None:
-        return None
-    return _Left(t_s, f"from {t_s:.0f} s on p50 is above {limit_ms:.4g} ms (first minute: {level[0]:.4g} ms)")
+    return None if t_s is None else _Left(t_s, f"from {t_s:.0f} s on p50 is above {limit_ms:.4g} ms (first minute: {level[0]:.4g} ms)")
 
 
-def _lower(points: Sequence[CurvePoint], first: int, level: tuple[float, float] | None) -> _Left | None:
-    if level is None:
-        return None
+def _lower(points: Sequence[CurvePoint], first: int, level: tuple[float, float]) -> _Left | None:
     limit_hz = level[0] * (1 - LEFT_RATIO)
     t_s = _left(points[first:], lambda point: None if point.clock_hz is None else point.clock_hz < limit_hz)
-    if t_s is None:
-        return None
-    return _Left(t_s, f"from {t_s:.0f} s on the clock is below {limit_hz / 1e6:.0f} MHz (first minute: {level[0] / 1e6:.0f} MHz)")
+    evidence = f"the clock is below {limit_hz / 1e6:.0f} MHz (first minute: {level[0] / 1e6:.0f} MHz)"
+    return None if t_s is None else _Left(t_s, f"from {t_s:.0f} s on {evidence}")
 
 
 def _left(points: Sequence[CurvePoint], is_beyond: Callable[[CurvePoint], bool | None]) -> float | None:

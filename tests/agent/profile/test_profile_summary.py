@@ -18,7 +18,9 @@ def op(name, start_us, duration_us, **fields):
 def recorded(events, profiled_ms=(1.0, 1.0), plain_ms=(0.8, 0.8)):
     """Return what a process that profiled answers."""
     times = {name: [round(ms * 1e6) for ms in each] for name, each in (("plain_ns", plain_ms), ("profiled_ns", profiled_ms))}
-    return RecordedProfile(model="m", package="p", version="1", backend="cpu", threads=1, data="noise", events=list(events), **times)
+    return RecordedProfile(
+        model="m", runtime="onnx", package="p", version="1", backend="cpu", threads=1, data="noise", events=list(events), **times
+    )
 
 
 def test_an_operator_does_not_count_what_it_called():
@@ -55,7 +57,7 @@ def test_made_up_starts_nest_in_nothing():
 def test_totals_shares_and_coverage():
     """Shares are of the wall time of the profiled inferences, and coverage is their sum."""
     inference = ProfileEvent(name="inference", type="inference", start_us=0, duration_us=990, category="inference")
-    found = summarise("onnx", recorded([op("conv1", 0, 300), op("conv1", 1000, 500), op("add", 600, 200), op("copy", 800, 200), inference]))
+    found = summarise(recorded([op("conv1", 0, 300), op("conv1", 1000, 500), op("add", 600, 200), op("copy", 800, 200), inference]))
     assert [(one.name, one.calls, one.total_ms, one.mean_ms, one.share_ratio) for one in found.operators] == [
         ("conv1", 2, 0.8, 0.4, 0.4),
         ("add", 1, 0.2, 0.2, 0.1),
@@ -76,7 +78,7 @@ def printed(profile, **options):
 
 def test_nobody_believes_a_profile_that_covers_half():
     """Coverage, the time in no operator and the profiler's own cost are printed."""
-    text = printed(summarise("onnx", recorded([op("conv1", 0, 900), op("add", 0, 100, thread=1)])))
+    text = printed(summarise(recorded([op("conv1", 0, 900), op("add", 0, 100, thread=1)])))
     assert "(in no operator)" in text
     assert "50.0%" in text
     assert "coverage: 50.0% of the inference time is spent in operators; the rest is overhead of the runtime" in text
@@ -86,14 +88,14 @@ def test_nobody_believes_a_profile_that_covers_half():
 
 def test_a_profiler_that_costs_nothing_is_not_believed():
     """Profiled faster than plain: noise, and reported as such."""
-    found = summarise("onnx", recorded([op("conv1", 0, 1900)], plain_ms=(1.2, 1.2)))
+    found = summarise(recorded([op("conv1", 0, 1900)], plain_ms=(1.2, 1.2)))
     assert "the overhead of the profiler is less than the noise" in profile_notes(found)[1]
     assert "the rest is" not in profile_notes(found)[0]
 
 
 def test_what_is_not_shown_is_summed_up():
     """The rows below the top are one row."""
-    found = summarise("onnx", recorded([op(f"x{n}", n * 100, 90 - n) for n in range(20)]))
+    found = summarise(recorded([op(f"x{n}", n * 100, 90 - n) for n in range(20)]))
     text = printed(found, top=5)
     assert "(15 more)" in text
     assert "x4" in text
@@ -102,5 +104,5 @@ def test_what_is_not_shown_is_summed_up():
 
 def test_a_profile_is_json():
     """Every field of it."""
-    found = summarise("onnx", recorded([op("conv1", 0, 300)]))
+    found = summarise(recorded([op("conv1", 0, 300)]))
     assert msgspec.json.decode(msgspec.json.encode(found), type=type(found)) == found
