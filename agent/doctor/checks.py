@@ -141,7 +141,13 @@ def _heat(machine: Machine) -> Iterator[Finding]:
 
 def _supply(machine: Machine) -> Iterator[Finding]:
     state = throttling.read(machine)
-    yield _flag("throttling", state.now, state.since_boot, "the processor is throttled", "cool the board, then reboot to clear the flag")
+    yield _flag(
+        "throttling",
+        state.throttled_now,
+        state.throttled_since_boot,
+        "the processor is throttled",
+        "cool the board, then reboot to clear the flag",
+    )
     if state.under_voltage_now is not None or state.under_voltage_since_boot is not None:
         remedy = "use the manufacturer's power supply and a short cable"
         yield _flag("supply", state.under_voltage_now, state.under_voltage_since_boot, "the supply voltage is too low", remedy)

@@ -31,6 +31,8 @@ ENOUGH_FREEDOM = 1e4
 
 # A standard uncertainty (None: unknown) and its degrees of freedom (None: more than matter).
 Term = tuple[float | None, float | None]
+# An expanded uncertainty, mJ, and the factor k that made it out of the standard uncertainty; None where a term is not known.
+Expanded = tuple[float | None, float | None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,14 +61,6 @@ class IdlePower:
     def lasting_u_w(self) -> float:
         """Return the part of it that does not shrink with longer stretches."""
         return math.hypot(self.quantisation_u_w or 0.0, self.drift_u_w or 0.0)
-
-
-@dataclass(frozen=True, slots=True)
-class ExpandedUncertainty:
-    """An expanded uncertainty and the factor k that made it out of the standard uncertainty."""
-
-    u_mj: float
-    k: float
 
 
 def idle(curve: Curve, timed: Window, before: Window | None, after: Window | None) -> IdlePower | None:
@@ -129,12 +123,12 @@ def terms(
     )
 
 
-def gross(budget: Iterable[UncertaintyTerm]) -> ExpandedUncertainty | None:
-    """Return the expanded uncertainty of the gross energy; None where a term is not known."""
+def gross(budget: Iterable[UncertaintyTerm]) -> Expanded:
+    """Return the expanded uncertainty of the gross energy."""
     return expanded((term.u_mj, term.degrees_of_freedom) for term in budget if not term.term.startswith("idle_"))
 
 
-def net(budget: Iterable[UncertaintyTerm], gross_mj: float, net_mj: float) -> ExpandedUncertainty | None:
+def net(budget: Iterable[UncertaintyTerm], gross_mj: float, net_mj: float) -> Expanded:
     """Return the expanded uncertainty of the net energy: the gain acts on the difference only, and the offset cancels."""
     share = abs(net_mj / gross_mj) if gross_mj else 0.0
     known = {term.term: (term.u_mj, term.degrees_of_freedom) for term in budget if term.term != "offset"}
@@ -178,15 +172,15 @@ def _drift(means: Sequence[float], scatters: Sequence[PowerScatter]) -> float:
     return math.sqrt(max(0.0, (means[1] - means[0]) ** 2 - chance) / 12)
 
 
-def expanded(parts: Iterable[Term]) -> ExpandedUncertainty | None:
-    """Return the root of the sum of the squares of independent terms times k; None where a term is not known."""
+def expanded(parts: Iterable[Term]) -> Expanded:
+    """Return the root of the sum of the squares of independent terms times k."""
     pairs = list(parts)
     known = [(u, freedom) for u, freedom in pairs if u is not None]
     if len(known) < len(pairs):
-        return None
+        return None, None
     freedom = _freedom(known)
     k = 2.0 if freedom is None else student_quantile(CONFIDENCE, freedom)
-    return ExpandedUncertainty(k * math.hypot(*(u for u, _ in known)), k)
+    return k * math.hypot(*(u for u, _ in known)), k
 
 
 def _freedom(parts: Iterable[tuple[float, float | None]]) -> float | None:

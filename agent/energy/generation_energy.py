@@ -155,8 +155,7 @@ class _Split:
         """Return the expanded uncertainty with those of the gain and of the zero; None where a term is not known."""
         gain = self.description.gain_u_ratio
         gain_term = (None if gain is None else gain * abs(energy_mj), None)
-        expanded = budget.expanded([*shared, gain_term, (None if zero_u_w is None else zero_u_w * length_ms, None)])
-        return expanded.u_mj if expanded else None
+        return budget.expanded([*shared, gain_term, (None if zero_u_w is None else zero_u_w * length_ms, None)])[0]
 
     def _net(self, gross_mj: float, length_ms: float, shared: Sequence[budget.Term]) -> tuple[float | None, float | None]:
         """Return the energy of a part above idle power, and its expanded uncertainty; the gain acts on the difference, the zero cancels."""

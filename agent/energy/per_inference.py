@@ -168,8 +168,8 @@ def _energy(case: SensorRun, idling: budget.IdlePower | None, settling: Settling
     gross_mj = energy_mj / case.run.inferences
     terms = budget.terms(case.curve, description, timed, case.run.inferences, idling, settling, case.renewal)
     net_mj = None if idling is None else gross_mj - idling.mean_w * timed.length_ns / NS_PER_MS / case.run.inferences
-    gross_u = budget.gross(terms)
-    net_u = None if net_mj is None else budget.net(terms, gross_mj, net_mj)
+    gross_u_mj, gross_k = budget.gross(terms)
+    net_u_mj, net_k = (None, None) if net_mj is None else budget.net(terms, gross_mj, net_mj)
     # More than three uncertainties of idle power, and more than its own (k = 2), but for the gain's.
     clears_idle = idling is not None and power_w - idling.mean_w > RESOLVABLE * idling.u_w
     resolved = clears_idle and net_mj is not None and net_mj > COVERAGE_FACTOR * math.hypot(*_net_terms(terms).values())
@@ -178,9 +178,9 @@ def _energy(case: SensorRun, idling: budget.IdlePower | None, settling: Settling
         scope=description.scope,
         excludes=excluded(description, case.run.attached),
         gross_mj=gross_mj,
-        gross_u_mj=gross_u.u_mj if gross_u else None,
+        gross_u_mj=gross_u_mj,
         net_mj=net_mj if resolved else None,
-        net_u_mj=net_u.u_mj if net_u else None,
+        net_u_mj=net_u_mj,
         net_state="no_idle" if idling is None else "resolved" if resolved else "not_resolvable",
         mean_power_w=power_w,
         idle_before_w=idling.before_w if idling else None,
@@ -193,8 +193,8 @@ def _energy(case: SensorRun, idling: budget.IdlePower | None, settling: Settling
         longest_gap_ms=gaps_ns(case, timed)[0] / NS_PER_MS,
         budget=terms,
         is_modelled=description.is_modelled,
-        gross_k=gross_u.k if gross_u else None,
-        net_k=net_u.k if net_u else None,
+        gross_k=gross_k,
+        net_k=net_k,
         resolving_window_s=None if resolved or idling is None else _resolving_window_s(case, idling, power_w - idling.mean_w, terms),
         sufficient_window_s=_sufficient_window_s(case, terms, gross_mj),
         follows_queries=case.curve.follows_queries,

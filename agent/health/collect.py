@@ -153,8 +153,9 @@ def read_health(order: CollectOrder, machine: Machine = THIS_MACHINE) -> Health:
     """Return the health of this device; what cannot be had is None."""
     settings = config.read(Path(order.config) if order.config else None)
     home = config.home()
-    here = fingerprint.read(machine)
-    held = throttling.read(machine)
+    environment = fingerprint.read(machine)
+    shared = {name: getattr(environment, name) for name in environment.__struct_fields__ if name in Health.__struct_fields__}
+    throttled = throttling.read(machine)
     waiting, dropped, outbox_trouble = _outbox(home / OUTBOX, order.device)
     previous, bad = read_releases(Path(sys.prefix), home)
     identity = _identity(home)
@@ -165,20 +166,12 @@ def read_health(order: CollectOrder, machine: Machine = THIS_MACHINE) -> Health:
         fleet=order.fleet,
         session=order.session,
         told_ns=now_ns,
-        agent=here.agent,
         release=RUNNING_RELEASE.version if RUNNING_RELEASE else None,
         previous_agent=previous,
         bad_agents=bad,
-        board=here.board,
         serial=_serial(identity, machine),
-        os=here.os,
-        kernel=here.kernel,
-        power_mode=here.power_mode,
-        governor=here.governor,
-        python=here.python,
         glibc=_glibc(),
-        arch=here.arch,
-        sensors=_sensors(here.board, settings, now_ns),
+        sensors=_sensors(environment.board, settings, now_ns),
         certificate_not_after_ns=certificate_end_ns(certificate_path(settings, home), machine),
         clock=_clock(machine, floor_ns, now_ns),
         disk=read_disk(home, machine),
@@ -188,13 +181,13 @@ def read_health(order: CollectOrder, machine: Machine = THIS_MACHINE) -> Health:
         outbox_trouble=outbox_trouble[:LONGEST_LINE] if outbox_trouble else msgspec.UNSET,
         runs=recent_runs(home),
         temperatures_c={name[:LONGEST_LINE]: round(value_c, 1) for name, value_c in temperatures.read(machine).items()},
-        is_throttled_since_boot=held.since_boot,
-        is_under_voltage_since_boot=held.under_voltage_since_boot,
-        throttle_events=dict(held.events),
+        is_throttled_since_boot=throttled.throttled_since_boot,
+        is_under_voltage_since_boot=throttled.under_voltage_since_boot,
+        throttle_events=dict(throttled.throttle_events),
         uptime_s=_uptime_s(machine),
-        boot_id=here.boot_id,
         reset_reason=read_reset_reason(machine),
         last_words=order.last_words,
+        **shared,
     )
 
 

@@ -8,7 +8,6 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
@@ -158,14 +157,9 @@ TOUCH_S = 3600.0
 DISK_STEPS = (0.02, 0.05, 0.1, 0.2)
 
 
-@dataclass(frozen=True, slots=True)
-class ImportantState:
-    """The state checked once a minute, without a child process: a change is reported at once."""
-
-    is_synchronised: bool | None
-    disk_step: int | None
-    certificate_ns: int | None
-    throttle_flags: tuple[str | None, ...]
+# What is checked once a minute, without a child process: is the clock synchronised, the step of the disk, the date of the certificate, and
+# a Raspberry Pi's throttle flags. A change is reported at once.
+ImportantState = tuple[bool | None, int | None, int | None, tuple[str | None, ...]]
 
 
 class HealthHandler:
@@ -241,7 +235,7 @@ class HealthHandler:
         except OSError:
             step = None
         flags = tuple(THIS_MACHINE.line(path) for path in THIS_MACHINE.find(PI_SYSFS))
-        return ImportantState(clock.synchronised(), step, self._certificate_ns(), flags)
+        return clock.synchronised(), step, self._certificate_ns(), flags
 
     def _certificate_ns(self) -> int | None:
         """Return when the device's certificate was written: a renewed one is worth a message."""

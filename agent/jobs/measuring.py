@@ -24,7 +24,7 @@ from edgemeter.agent.jobs.carry_out import WORK_FOLDER, OrderContext, OrderOutco
 from edgemeter.agent.jobs.content import DATA, PART
 from edgemeter.agent.power.detect import open_sensors
 from edgemeter.agent.session import session
-from edgemeter.agent.session.activity import ActivityReport
+from edgemeter.agent.session.session import ActivityReport
 
 
 def open_data(archive: Path) -> DataFolder:

@@ -5,6 +5,7 @@ import statistics
 import threading
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from functools import reduce
 from operator import or_
 from typing import Any, Literal
@@ -36,7 +37,6 @@ def inspect(when: When, machine: Machine = THIS_MACHINE, *, since: ProcessorUsag
 
 
 def _quick(when: When, machine: Machine, pid: int | None) -> Condition:
-    state = throttling.read(machine)
     memory = read_memory(machine)
     now_hz, highest_hz = cpu_clocks_hz(machine, None if pid is None else load.core_of(machine, pid))
     gpu_hz, gpu_highest_hz = gpu_clocks_hz(machine)
@@ -47,14 +47,9 @@ def _quick(when: When, machine: Machine, pid: int | None) -> Condition:
         clock_max_hz=highest_hz,
         gpu_clock_hz=gpu_hz,
         gpu_clock_max_hz=gpu_highest_hz,
-        throttled_now=state.now,
-        throttled_since_boot=state.since_boot,
-        under_voltage_now=state.under_voltage_now,
-        under_voltage_since_boot=state.under_voltage_since_boot,
-        throttle_flags=state.flags,
-        throttle_events=dict(state.events),
         swap_used_mb=memory.swap_used_mb,
         memory_available_mb=memory.available_mb,
+        **asdict(throttling.read(machine)),
     )
 
 
@@ -73,15 +68,7 @@ def _thorough(quick: Condition, machine: Machine) -> Condition:
 
 
 def _with_load(condition: Condition, usage: load.ProcessorLoad | None) -> Condition:
-    if usage is None:
-        return condition
-    return msgspec.structs.replace(
-        condition,
-        other_load_ratio=usage.other_ratio,
-        steal_ratio=usage.steal_ratio,
-        agent_load_ratio=usage.agent_ratio,
-        load_window_ms=usage.window_ms,
-    )
+    return condition if usage is None else msgspec.structs.replace(condition, **asdict(usage))
 
 
 class ConditionWatcher:
@@ -151,7 +138,7 @@ class ConditionWatcher:
         # The process may end before its last event is read: the last usage while it lived counts.
         if usage is not None and usage.own is not None:
             self._last = usage
-        events = throttling.read(self._machine).events
+        events = throttling.read(self._machine).throttle_events
         if events:
             self._events.append(events)
 

@@ -33,12 +33,12 @@ class ProcessorUsage:
 
 @dataclass(frozen=True, slots=True)
 class ProcessorLoad:
-    """Shares of the processor time of all cores, 0..1, over a window."""
+    """Shares of the processor time of all cores, 0..1, over a window; the names are those of a record's condition."""
 
-    other_ratio: float | None
+    other_load_ratio: float | None
     steal_ratio: float
-    agent_ratio: float = 0.0
-    window_ms: float = 0.0
+    agent_load_ratio: float = 0.0
+    load_window_ms: float = 0.0
 
 
 def read_usage(machine: Machine, pid: int | None = None, agent_pid: int | None = None) -> ProcessorUsage | None:

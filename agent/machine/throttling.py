@@ -27,15 +27,15 @@ GPU_DEVICE = re.compile(r"gpu|\.g[apv]\d+b$", re.IGNORECASE)
 class Throttling:
     """The throttling that the machine reports; None where it cannot report it.
 
-    `flags` are a Raspberry Pi's, unparsed; `events` counts throttle events since boot, by the name of their counter.
+    `throttle_flags` are a Raspberry Pi's, unparsed; `throttle_events` counts throttle events since boot, by the name of their counter.
     """
 
-    now: bool | None = None
-    since_boot: bool | None = None
+    throttled_now: bool | None = None
+    throttled_since_boot: bool | None = None
     under_voltage_now: bool | None = None
     under_voltage_since_boot: bool | None = None
-    flags: int | None = None
-    events: Mapping[str, int] = field(default_factory=dict)
+    throttle_flags: int | None = None
+    throttle_events: Mapping[str, int] = field(default_factory=dict)
 
 
 def read(machine: Machine) -> Throttling:
@@ -46,14 +46,14 @@ def read(machine: Machine) -> Throttling:
     events = _events(machine)
     under_voltage_events = events.get("oc1")
     return Throttling(
-        now=any_known([_bits(flags, HELD_BACK), _slowed(machine)]),
-        since_boot=any_known([_bits(flags, HELD_BACK << SINCE_BOOT), any(events.values()) if events else None]),
+        throttled_now=any_known([_bits(flags, HELD_BACK), _slowed(machine)]),
+        throttled_since_boot=any_known([_bits(flags, HELD_BACK << SINCE_BOOT), any(events.values()) if events else None]),
         under_voltage_now=any_known([_bits(flags, UNDER_VOLTAGE), _voltage_alarm(machine)]),
         under_voltage_since_boot=any_known(
             [_bits(flags, UNDER_VOLTAGE << SINCE_BOOT), None if under_voltage_events is None else under_voltage_events > 0]
         ),
-        flags=flags,
-        events=events,
+        throttle_flags=flags,
+        throttle_events=events,
     )
 
 

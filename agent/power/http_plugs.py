@@ -116,7 +116,7 @@ UNKNOWN = re.compile(rb'\{\s*"Command"\s*:\s*"Unknown"')
 POWER = re.compile(rb'"Power"\s*:\s*\[?\s*"?\s*-?\d+(?:\.(\d+))?')
 
 
-class HttpPlug(ABC):
+class HttpPlug(HttpMeter, ABC):
     """The base of both kinds: one response holds the power of all channels. Subclasses request it and read it."""
 
     sensor = ""
@@ -131,7 +131,7 @@ class HttpPlug(ABC):
         world: SensorWorld = HERE,
         clock: Callable[[], int] = time.monotonic_ns,
     ) -> None:
-        self._meter = HttpMeter(self.sensor, address, user, password_file)
+        super().__init__(self.sensor, address, user, password_file)
         self._channel = channel
         self._world = world
         self._clock = clock
@@ -145,7 +145,7 @@ class HttpPlug(ABC):
         if len(channels) > 1:
             warnings.insert(0, f"{len(channels)} channels are added up ({', '.join(channels)}): set channel to measure one")
         return Description(
-            id=f"{self.sensor}:{self._meter.address or 'recorded'}{f'/{self._channel}' if self._channel else ''}",
+            id=f"{self.sensor}:{self.address or 'recorded'}{f'/{self._channel}' if self._channel else ''}",
             scope="wall-ac",
             excludes=(),
             kind="power",
@@ -163,10 +163,6 @@ class HttpPlug(ABC):
         channels = self._chosen(self._response())
         rails = tuple(Rail(name, power_w) for name, power_w in channels.items())
         return Reading(taken_ns=(begin + self._clock()) // 2, power_w=sum(channels.values()), rails=rails)
-
-    def close(self) -> None:
-        """Close the connection."""
-        self._meter.close()
 
     def _response(self) -> bytes:
         return self._fetched() if self._world.content is None else self._world.content
@@ -220,13 +216,13 @@ class Shelly(HttpPlug):
 
     def _fetched(self) -> bytes:
         if self._path is not None:
-            return self._meter.get(self._path)
+            return self.get(self._path)
         try:
-            answer, self._path = self._meter.get(GEN2), GEN2
+            answer, self._path = self.get(GEN2), GEN2
         except UnavailableError as error:
             if "answers 404" not in str(error):
                 raise
-            answer, self._path = self._meter.get(GEN1), GEN1
+            answer, self._path = self.get(GEN1), GEN1
         return answer
 
     def _channels(self, response: bytes) -> dict[str, float | None]:
@@ -264,9 +260,9 @@ class Tasmota(HttpPlug):
 
     def _fetched(self) -> bytes:
         if self._command is not None:
-            return self._meter.get(self._path(self._command))
+            return self.get(self._path(self._command))
         for command in COMMANDS:
-            answer = self._meter.get(self._path(command))
+            answer = self.get(self._path(command))
             if b'"ENERGY"' in answer or b'"StatusPWR"' in answer:
                 self._command = command
                 break
@@ -274,7 +270,7 @@ class Tasmota(HttpPlug):
 
     def _path(self, command: str) -> str:
         # Tasmota takes the password in the query; only its newest versions know HTTP authentication.
-        known = f"user={quote(self._meter.user)}&password={quote(self._meter.password())}&" if self._meter.password_file else ""
+        known = f"user={quote(self.user)}&password={quote(self.password())}&" if self.password_file else ""
         return f"/cm?{known}cmnd={quote(command)}"
 
     def _channels(self, response: bytes) -> dict[str, float | None]:

@@ -67,7 +67,8 @@ class Jtop:
         """Return which board's total it is, and the service's interval."""
         rails = self._power()
         board = jetson_rails.board_of(list(rails), jetson_rails.device_tree_names(self._world.root))
-        steps_w = {name: _step_w(rails[name], board.shunt_uohm) for name in board.total if board.usual_step_w(name) is not None}
+        volts = {name: rails[name].volt for name in board.total if board.usual_step_w(name) is not None}
+        steps_w = {name: jetson_rails.SHUNT_STEP_UV / board.shunt_uohm * volt / MV_PER_V if volt else None for name, volt in volts.items()}
         warnings = [f"rail {name!r} is offline and not needed for the total" for name, rail in rails.items() if not rail.online]
         try:
             return jetson_rails.describe("jtop", board, _shown(rails), self._period_ms(), steps_w, warnings)
@@ -188,10 +189,6 @@ def _input(flat_mw: dict[str, Any], total_mw: Any) -> dict[str, Any] | None:
 
 def _shown(rails: dict[str, _JtopRail]) -> tuple[Rail, ...]:
     return tuple(Rail(name, rail.power / MW_PER_W if rail.online else None) for name, rail in rails.items())
-
-
-def _step_w(rail: _JtopRail, shunt_uohm: int) -> float | None:
-    return None if not rail.volt else jetson_rails.SHUNT_STEP_UV / shunt_uohm * rail.volt / MV_PER_V
 
 
 def _refused(error: Exception) -> str:

@@ -16,7 +16,6 @@ Tested with: lines recorded on Nano, TX2, AGX Xavier, AGX Orin and Orin Nano und
 
 import re
 import time
-from dataclasses import dataclass
 
 from edgemeter.agent.base.errors import ConfigError, EdgemeterError, TransientError, UnavailableError
 from edgemeter.agent.base.nanoseconds import NS_PER_MS
@@ -47,12 +46,6 @@ NAMED = re.compile(r"\btegrastats\b")
 RAIL_BEGINS = re.compile(r"\b(?:POM|VDD|VIN)\w*")
 
 
-@dataclass(frozen=True, slots=True)
-class _TegrastatsLine:
-    rails: tuple[Rail, ...]
-    has_units: bool
-
-
 class Tegrastats:
     """Reads the rails that tegrastats prints."""
 
@@ -66,25 +59,25 @@ class Tegrastats:
     def describe(self) -> Description:
         """Return which board's total it is; starts tegrastats for one line."""
         try:
-            line, board = self._first()
+            rails, has_units, board = self._first()
         finally:
             # What it prints until the first reading would be old by then.
             self.close()
         # Without units it is JetPack 4, whose driver may take 422 ms for a fresh value.
-        period_ms = float(self._interval()) if line.has_units else max(IIO_PERIOD_MS, self._interval())
-        return jetson_rails.describe("tegrastats", board, line.rails, period_ms)
+        period_ms = float(self._interval()) if has_units else max(IIO_PERIOD_MS, self._interval())
+        return jetson_rails.describe("tegrastats", board, rails, period_ms)
 
     def read(self) -> Reading:
         """Return what it printed last."""
         if self._world.content is None and time.monotonic_ns() - self._read_ns > STALE_LINES * self._interval() * NS_PER_MS:
             self.close()
         if self._stream is None or self._board is None:
-            line, board = self._first()
+            rails, _, board = self._first()
         else:
-            line, board = _parsed(self._newest(self._stream)), self._board
+            (rails, _), board = _parsed(self._newest(self._stream)), self._board
         # It measures just before it prints.
         self._read_ns = time.monotonic_ns()
-        return Reading(taken_ns=self._read_ns, power_w=jetson_rails.total_w(board, line.rails), rails=line.rails)
+        return Reading(taken_ns=self._read_ns, power_w=jetson_rails.total_w(board, rails), rails=rails)
 
     def close(self) -> None:
         """End tegrastats."""
@@ -105,36 +98,36 @@ class Tegrastats:
             )
         return int(self._interval_ms)
 
-    def _timeout_s(self) -> float:
-        return LINE_TIMEOUT_S + 2 * self._interval() / MS_PER_S
-
-    def _first(self) -> tuple[_TegrastatsLine, JetsonBoard]:
-        """Start tegrastats and return its first whole line, and whose it is."""
+    def _first(self) -> tuple[tuple[Rail, ...], bool, JetsonBoard]:
+        """Start tegrastats and return the rails of its first whole line, whether these have units, and whose they are."""
         self._stream = self._world.stream(["tegrastats", "--interval", str(self._interval())])
+        timeout_s = LINE_TIMEOUT_S + 2 * self._interval() / MS_PER_S
         failed: EdgemeterError | None = None
         unexpected, lines = "", 0
         for _ in range(SEARCHED_LINES):
             try:
-                text = self._stream.line(self._timeout_s())
+                text = self._stream.line(timeout_s)
             except EdgemeterError as error:
                 raise failed or UnavailableError(_why(unexpected, error)) from error
             if not LINE.search(text):
                 unexpected = unexpected or text.strip()
                 continue
             try:
-                line = _parsed(text)
-                self._board = _board(line)
+                rails, has_units = _parsed(text)
+                if not rails:
+                    raise UnavailableError("tegrastats prints no power rails: on this release only root sees them; run as root")
+                self._board = jetson_rails.board_of([rail.name for rail in rails])
             except EdgemeterError as error:
                 failed, lines = failed or error, lines + 1
                 if lines == FIRST_LINES:
                     break
             else:
-                return line, self._board
+                return rails, has_units, self._board
         raise failed or UnavailableError(_why(unexpected, None))
 
     def _newest(self, stream: CommandStream) -> str:
         """Return the newest line that waits, else the next; of a recording, the next."""
-        line = stream.line(self._timeout_s())
+        line = stream.line(LINE_TIMEOUT_S + 2 * self._interval() / MS_PER_S)
         while self._world.content is None:
             try:
                 line = stream.line(0)
@@ -143,7 +136,8 @@ class Tegrastats:
         return line
 
 
-def _parsed(text: str) -> _TegrastatsLine:
+def _parsed(text: str) -> tuple[tuple[Rail, ...], bool]:
+    """Return the rails of a line, and whether they have units."""
     found = [match for match in RAIL.finditer(MEMORY.sub(" ", text)) if jetson_rails.is_rail(match["name"])]
     names = [match["name"] for match in found]
     if len(set(names)) < len(names):
@@ -152,13 +146,7 @@ def _parsed(text: str) -> _TegrastatsLine:
         raise TransientError(
             f"tegrastats printed {text[begun.start() :][:40].strip()!r}, and no whole rail: the line is cut or garbled; read it again"
         )
-    return _TegrastatsLine(tuple(Rail(match["name"], int(match["now"]) / 1000) for match in found), any(match["unit"] for match in found))
-
-
-def _board(line: _TegrastatsLine) -> JetsonBoard:
-    if not line.rails:
-        raise UnavailableError("tegrastats prints no power rails: on this release only root sees them; run as root")
-    return jetson_rails.board_of([rail.name for rail in line.rails])
+    return tuple(Rail(match["name"], int(match["now"]) / 1000) for match in found), any(match["unit"] for match in found)
 
 
 def _why(unexpected: str, error: EdgemeterError | None) -> str:

@@ -69,33 +69,14 @@ def run_command(arguments: Sequence[str]) -> CommandOutput:
     return CommandOutput(done.stdout.decode(errors="replace"), done.stderr.decode(errors="replace"), done.returncode)
 
 
-def stream_command(arguments: Sequence[str]) -> CommandStream:
-    """Start a command that goes on printing.
+class CommandProcess:
+    """A command that goes on printing, started.
 
     Raises:
         AbsentError: there is no such command.
         UnavailableError: it may not be started.
     """
-    return _Process(arguments)
 
-
-@dataclass(frozen=True, slots=True)
-class SensorWorld:
-    """The sources that a sensor reads: `root` holds sys, proc and dev; `run` and `stream` start commands.
-
-    `content` is what a recorded file holds, for sensors that read a network, a port or a library; None in the real world.
-    """
-
-    root: Path = field(default_factory=lambda: Path("/"))
-    run: Callable[[Sequence[str]], CommandOutput] = run_command
-    stream: Callable[[Sequence[str]], CommandStream] = stream_command
-    content: bytes | None = None
-
-
-HERE = SensorWorld()
-
-
-class _Process:
     def __init__(self, arguments: Sequence[str]) -> None:
         self._name = arguments[0]
         try:
@@ -138,6 +119,22 @@ class _Process:
                 self._process.wait()
         if self._process.stdout is not None:
             self._process.stdout.close()
+
+
+@dataclass(frozen=True, slots=True)
+class SensorWorld:
+    """The sources that a sensor reads: `root` holds sys, proc and dev; `run` and `stream` start commands.
+
+    `content` is what a recorded file holds, for sensors that read a network, a port or a library; None in the real world.
+    """
+
+    root: Path = field(default_factory=lambda: Path("/"))
+    run: Callable[[Sequence[str]], CommandOutput] = run_command
+    stream: Callable[[Sequence[str]], CommandStream] = CommandProcess
+    content: bytes | None = None
+
+
+HERE = SensorWorld()
 
 
 def _not_started(arguments: Sequence[str], error: OSError) -> UnavailableError:

@@ -63,30 +63,27 @@ class PlannedRun:
     session: SessionContext
 
 
-@dataclass(frozen=True, slots=True)
-class RunContext:
-    """The readings taken outside the run's process: its start, the machine's conditions, the energy."""
-
-    monotonic_ns: int
-    conditions: Sequence[Condition]
-    power: Energies
-    power_traces: tuple[PowerTrace, ...]
-    cool_down: CoolDown | None
-    sustained: Sustained | None
-
-
-def run_record(run: PlannedRun, measured: MeasuredRun, context: RunContext) -> RunRecord:
-    """Return the record of a run."""
-    case, power = run.case, context.power
+def run_record(
+    run: PlannedRun,
+    measured: MeasuredRun,
+    monotonic_ns: int,
+    conditions: Sequence[Condition],
+    power: Energies,
+    power_traces: tuple[PowerTrace, ...],
+    cool_down: CoolDown | None,
+    sustained: Sustained | None,
+) -> RunRecord:
+    """Return the record of a run; beside its process were read its start, the machine's conditions and the energy."""
+    case = run.case
     shared = {name: getattr(measured, name) for name in measured.__struct_fields__ if name in RunRecord.__struct_fields__}
     return RunRecord(
         id=uuid.uuid4().hex,
         device=run.session.device,
         fleet=run.session.fleet,
         role=case.role,
-        started_at_ns=clock.wall_ns(context.monotonic_ns),
+        started_at_ns=clock.wall_ns(monotonic_ns),
         clock_synchronised=clock.synchronised(),
-        monotonic_ns=context.monotonic_ns,
+        monotonic_ns=monotonic_ns,
         suite=run.session.suite,
         case=_case_id(run, measured),
         repeat=run.repeat,
@@ -99,24 +96,24 @@ def run_record(run: PlannedRun, measured: MeasuredRun, context: RunContext) -> R
         other_energy_reasons=power.refused,
         energy_method=METHOD,
         environment=run.session.environment,
-        conditions=tuple(context.conditions),
+        conditions=tuple(conditions),
         observer=run.session.observer,
         verdict=judge(
             measured,
-            context.conditions,
+            conditions,
             run.session.environment,
             run.session.observer,
-            context.cool_down,
+            cool_down,
             power.all(),
-            sensor_warnings(context.power_traces),
-            SensorFaults(power.frozen, lost_sensors(context.power_traces, power.all())),
+            sensor_warnings(power_traces),
+            SensorFaults(power.frozen, lost_sensors(power_traces, power.all())),
         ),
         provenance=_provenance(measured, power.energy),
-        sustained=context.sustained,
-        cool_down=context.cool_down,
+        sustained=sustained,
+        cool_down=cool_down,
         order_seed=run.session.order_seed,
         order_place=run.place,
-        power_traces=context.power_traces,
+        power_traces=power_traces,
         windows=relative_windows(measured),
         **shared,
     )

@@ -13,6 +13,7 @@ import msgspec
 
 from edgemeter.agent.base.errors import ConfigError, EdgemeterError
 from edgemeter.agent.contract import model_file
+from edgemeter.agent.contract.messages import Measuring
 from edgemeter.agent.contract.record import RunRecord
 from edgemeter.agent.contract.record_figures import Energy
 from edgemeter.agent.contract.suite import Case, Suite
@@ -28,7 +29,7 @@ from edgemeter.agent.power import PowerSensor
 from edgemeter.agent.power.detect import described
 from edgemeter.agent.session import run_record, sustained
 from edgemeter.agent.session.observation import Observation, Observing, find_observer_effect, wait_until_cool
-from edgemeter.agent.session.run_record import PlannedRun, RunContext, SessionContext
+from edgemeter.agent.session.run_record import PlannedRun, SessionContext
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +49,8 @@ class RunEnds:
     outcome: RunRecord | EdgemeterError
 
 
+# Of what is reported while a session goes on.
+LONGEST_TEXT = 300
 # Called in this order: a run begins, its events, it ends.
 OnEvent = Callable[[RunBegins | job.Event | RunEnds], None]
 
@@ -58,6 +61,31 @@ class DeviceIdentity:
 
     device: str
     fleet: str
+
+
+class ActivityReport:
+    """Passes to `report` what is measured now, as each run begins; it may not wait. Its owner reports the end of the session."""
+
+    def __init__(self, suite: str, report: Callable[[Measuring], None], order: str | None = None) -> None:
+        self._suite = suite
+        self._report = report
+        self._order = order
+        self._failed = 0
+
+    def __call__(self, event: RunBegins | job.Event | RunEnds) -> None:
+        """Note one event of the session; a report is sent only when a run begins."""
+        if isinstance(event, RunBegins):
+            measuring = Measuring(
+                suite=self._suite[:LONGEST_TEXT],
+                case=event.case.label[:LONGEST_TEXT],
+                run=event.place,
+                runs=event.total,
+                failed=self._failed,
+                job=self._order,
+            )
+            self._report(measuring)
+        elif isinstance(event, RunEnds) and isinstance(event.outcome, EdgemeterError):
+            self._failed += 1
 
 
 def check(suite: Suite) -> None:
@@ -190,8 +218,8 @@ def _measure_run(run: PlannedRun, sensors: Mapping[str, PowerSensor], why_no_pow
     series = pack_traces(traces, measured.timed.start_ns)
     measured = msgspec.structs.replace(measured, samples=(*measured.samples, *series))
     curve = sustained.sustained_of(measured, observation.timed_conditions, traces) if case.mode == "sustained" else None
-    context = RunContext(monotonic_ns, observation.seen, power, tuple(map(describe_trace, traces)), cooled, curve)
-    return run_record.run_record(run, measured, context)
+    described_traces = tuple(map(describe_trace, traces))
+    return run_record.run_record(run, measured, monotonic_ns, observation.seen, power, described_traces, cooled, curve)
 
 
 def _with_token_energy(measured: job.MeasuredRun, energy: Energy | None, traces: Sequence[SensorTrace]) -> job.MeasuredRun:

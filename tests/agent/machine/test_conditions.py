@@ -64,15 +64,15 @@ def test_the_flags_of_a_throttled_pi_are_distinguished(tmp_path):
     machine = recorded(tmp_path)
     write(tmp_path, {FIRMWARE: "50005\n"})
     assert throttling.read(machine) == throttling.Throttling(
-        now=True, since_boot=True, under_voltage_now=True, under_voltage_since_boot=True, flags=0x50005
+        throttled_now=True, throttled_since_boot=True, under_voltage_now=True, under_voltage_since_boot=True, throttle_flags=0x50005
     )
     write(tmp_path, {FIRMWARE: "20000\n"})
     assert throttling.read(machine) == throttling.Throttling(
-        now=False, since_boot=True, under_voltage_now=False, under_voltage_since_boot=False, flags=0x20000
+        throttled_now=False, throttled_since_boot=True, under_voltage_now=False, under_voltage_since_boot=False, throttle_flags=0x20000
     )
     write(tmp_path, {FIRMWARE: "8\n"})
     assert throttling.read(machine) == throttling.Throttling(
-        now=True, since_boot=False, under_voltage_now=False, under_voltage_since_boot=False, flags=0x8
+        throttled_now=True, throttled_since_boot=False, under_voltage_now=False, under_voltage_since_boot=False, throttle_flags=0x8
     )
 
 
@@ -80,22 +80,22 @@ def test_vcgencmd_is_asked_where_sysfs_has_no_flags(tmp_path):
     """Only on a Raspberry Pi, and its error line is no flag."""
     machine = recorded(write(tmp_path, {"proc/device-tree/model": b"Raspberry Pi 4 Model B Rev 1.1\0"}))
     answering = dataclasses.replace(machine, output=lambda arguments: "throttled=0x50005\n" if "get_throttled" in arguments else None)
-    assert throttling.read(answering).now is True
+    assert throttling.read(answering).throttled_now is True
     failing = dataclasses.replace(machine, output=lambda _: 'error=1 error_msg="Command not registered"\n')
-    assert throttling.read(failing).now is None
+    assert throttling.read(failing).throttled_now is None
     write(tmp_path, {"proc/device-tree/model": b"Somebody's board\0"})
-    assert throttling.read(answering).now is None
+    assert throttling.read(answering).throttled_now is None
 
 
 def test_a_jetson_counts_over_current_events(tmp_path):
     """Two events since boot throttle flags; oc1 counts under-voltage; the throttle alert shows the present."""
     machine = recorded(machine_trees.jetson_orin_nano(tmp_path))
     assert throttling.read(machine) == throttling.Throttling(
-        now=False, since_boot=True, under_voltage_since_boot=False, events={"oc1": 0, "oc2": 0, "oc3": 2}
+        throttled_now=False, throttled_since_boot=True, under_voltage_since_boot=False, throttle_events={"oc1": 0, "oc2": 0, "oc3": 2}
     )
     write(tmp_path, {"sys/class/thermal/cooling_device0/cur_state": "1\n", "sys/class/hwmon/hwmon3/oc1_event_cnt": "1\n"})
     assert throttling.read(machine) == throttling.Throttling(
-        now=True, since_boot=True, under_voltage_since_boot=True, events={"oc1": 1, "oc2": 0, "oc3": 2}
+        throttled_now=True, throttled_since_boot=True, under_voltage_since_boot=True, throttle_events={"oc1": 1, "oc2": 0, "oc3": 2}
     )
 
 
@@ -150,9 +150,9 @@ def test_conditions_before_and_after_also_hold_what_takes_longer(tmp_path):
 def test_a_fan_that_runs_is_no_throttling(tmp_path):
     """Only cooling devices that take speed away count."""
     write(tmp_path, {"sys/class/thermal/cooling_device0/type": "pwm-fan", "sys/class/thermal/cooling_device0/cur_state": "4"})
-    assert throttling.read(recorded(tmp_path)).now is None
+    assert throttling.read(recorded(tmp_path)).throttled_now is None
     write(tmp_path, {"sys/class/thermal/cooling_device1/type": "cpufreq-cpu0", "sys/class/thermal/cooling_device1/cur_state": "1"})
-    assert throttling.read(recorded(tmp_path)).now is True
+    assert throttling.read(recorded(tmp_path)).throttled_now is True
 
 
 def test_thermometers_that_are_off_or_fake_are_left_out(tmp_path):
@@ -194,7 +194,7 @@ def test_the_load_of_others_leaves_out_the_measured_process(tmp_path):
     write(tmp_path, {"proc/stat": "cpu 120 0 110 750 115 0 0 5 9 9\n", "proc/7/stat": _stat(7, 65, 55)})
     found = load.load_between(first, load.read_usage(machine, 7))
     assert found is not None
-    assert (found.other_ratio, found.steal_ratio, found.agent_ratio) == (0.1, 0.05, 0.0)
+    assert (found.other_load_ratio, found.steal_ratio, found.agent_load_ratio) == (0.1, 0.05, 0.0)
 
 
 def test_the_agent_is_not_one_of_the_others(tmp_path):
@@ -207,8 +207,8 @@ def test_the_agent_is_not_one_of_the_others(tmp_path):
     )
     found = load.load_between(first, load.read_usage(machine, 7, 9))
     assert found is not None
-    assert (found.other_ratio, found.agent_ratio) == (0.25, 0.15)
-    assert found.window_ms > 0
+    assert (found.other_load_ratio, found.agent_load_ratio) == (0.25, 0.15)
+    assert found.load_window_ms > 0
 
 
 def test_a_window_too_short_for_ticks_is_widened_to_the_mark_before_it():
@@ -216,7 +216,7 @@ def test_a_window_too_short_for_ticks_is_widened_to_the_mark_before_it():
     marks = [load.ProcessorUsage(0, 0, 0, 0), load.ProcessorUsage(100, 50, 0, 0), load.ProcessorUsage(190, 50, 0, 0)]
     found = load.load_up_to(marks, load.ProcessorUsage(200, 60, 0, 0))
     assert found is not None
-    assert found.other_ratio == pytest.approx(0.1)
+    assert found.other_load_ratio == pytest.approx(0.1)
     assert load.load_up_to(marks[2:], load.ProcessorUsage(200, 60, 0, 0)) is None
     assert load.load_up_to([], None) is None
 
@@ -265,7 +265,7 @@ def test_a_process_that_is_gone_makes_the_load_of_others_unknown(tmp_path):
     write(tmp_path, {"proc/stat": "cpu 50 0 0 150 0 0 0 0\n"})
     found = load.load_between(first, load.read_usage(machine, 7))
     assert found is not None
-    assert (found.other_ratio, found.steal_ratio) == (None, 0.0)
+    assert (found.other_load_ratio, found.steal_ratio) == (None, 0.0)
 
 
 def test_a_watcher_sums_up_its_worst_conditions():
@@ -343,5 +343,5 @@ def test_captured_throttle_flags_and_trees_are_read(captures):
     orin = recorded(captures / "jetson/sysfs_orin_nano_tree_partial")
     assert temperatures.read(orin) == {"cpu-thermal": 63.625}
     assert throttling.read(orin) == throttling.Throttling(
-        since_boot=True, under_voltage_since_boot=True, events={"oc1": 1, "oc2": 0, "oc3": 2}
+        throttled_since_boot=True, under_voltage_since_boot=True, throttle_events={"oc1": 1, "oc2": 0, "oc3": 2}
     )

@@ -8,7 +8,7 @@ import pytest
 
 from edgemeter.agent.base.errors import TransientError, UnavailableError
 from edgemeter.agent.power import AbsentError, world
-from edgemeter.agent.power.world import run_command, stream_command
+from edgemeter.agent.power.world import CommandProcess, run_command
 from tests.fixtures.ordinary_user import closed_mode, ordinary_user
 
 
@@ -22,7 +22,7 @@ def test_a_command_that_is_not_there_is_absent_and_one_that_may_not_be_run_is_no
     """The first is no fault of the machine."""
     program = tmp_path / "program"
     program.write_text("#!/bin/sh\n")
-    for start in (run_command, stream_command):
+    for start in (run_command, CommandProcess):
         with pytest.raises(AbsentError, match="no-such-command"):
             start(["no-such-command"])
         with pytest.raises(UnavailableError, match="run it by hand") as caught:
@@ -36,7 +36,7 @@ def test_an_absent_command_is_absent_though_a_folder_of_path_is_closed(monkeypat
         Path(folder, "closed").mkdir()
         Path(folder).chmod(closed_mode())
         monkeypatch.setenv("PATH", f"{folder}/closed:/usr/bin")
-        for start in (run_command, stream_command):
+        for start in (run_command, CommandProcess):
             with ordinary_user(), pytest.raises(AbsentError, match="no-such-command"):
                 start(["no-such-command"])
         Path(folder).chmod(0o700)
@@ -52,7 +52,7 @@ def test_a_command_that_takes_too_long_is_a_reading_that_failed(monkeypatch):
 def test_lines_come_as_they_are_printed_and_the_end_is_reported():
     """Several in one write, half a line held back until its rest comes."""
     program = "import sys, time\nfor part in ('a\\nb\\nc', 'd\\n'):\n    sys.stdout.write(part); sys.stdout.flush(); time.sleep(0.1)"
-    lines = stream_command([sys.executable, "-u", "-c", program])
+    lines = CommandProcess([sys.executable, "-u", "-c", program])
     assert [lines.line(5), lines.line(5), lines.line(5)] == ["a", "b", "cd"]
     with pytest.raises(UnavailableError, match="ended unexpectedly"):
         lines.line(5)
@@ -64,7 +64,7 @@ def test_lines_come_as_they_are_printed_and_the_end_is_reported():
 
 def test_silence_is_a_reading_that_failed_and_closing_ends_the_command():
     """The next line may come."""
-    lines = stream_command(["sleep", "30"])
+    lines = CommandProcess(["sleep", "30"])
     with pytest.raises(TransientError, match="printed nothing"):
         lines.line(0.05)
     lines.close()

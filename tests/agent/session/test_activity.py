@@ -6,8 +6,7 @@ from edgemeter.agent.base.errors import MeasurementError
 from edgemeter.agent.contract.messages import Measuring
 from edgemeter.agent.contract.suite import Settings, SuiteFile, expand
 from edgemeter.agent.engine import job
-from edgemeter.agent.session.activity import ActivityReport
-from edgemeter.agent.session.session import RunBegins, RunEnds
+from edgemeter.agent.session.session import ActivityReport, RunBegins, RunEnds
 from tests.fixtures.record_factory import make_record
 
 PHASES = ("cool-down", "load", "prepare", "warm-up", "idle before", "timed", "idle after", "accuracy")

@@ -1,7 +1,7 @@
 from edgemeter.agent.contract.record_generation import LanguageModel
 from edgemeter.agent.contract.suite import Settings, SuiteFile, expand
 from edgemeter.agent.energy.per_inference import Energies
-from edgemeter.agent.session.run_record import PlannedRun, RunContext, SessionContext, run_record
+from edgemeter.agent.session.run_record import PlannedRun, SessionContext, run_record
 from tests.fixtures.measured_factory import measured
 from tests.fixtures.record_factory import SHA_MODEL, make_environment, make_generation
 
@@ -11,7 +11,7 @@ def id_of(tmp_path, generation):
     (case,) = expand(SuiteFile(name="s", case=[Settings(model="chat.server")]), tmp_path).cases
     shared = SessionContext("s", "pi-1", "lab", None, make_environment(), None, None)
     planned = PlannedRun(case, 0, 0, 1, SHA_MODEL, shared)
-    return run_record(planned, measured(generation=generation), RunContext(0, (), Energies(None, "no sensor"), (), None, None)).case
+    return run_record(planned, measured(generation=generation), 0, (), Energies(None, "no sensor"), (), None, None).case
 
 
 def test_the_id_of_a_case_holds_what_a_server_states(tmp_path):
