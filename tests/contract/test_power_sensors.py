@@ -17,6 +17,7 @@ from edgemeter.agent.power import AbsentError
 from edgemeter.agent.power.recording import PowerRecording
 from tests.fixtures.machine_trees import write
 from tests.fixtures.ordinary_user import closed_mode, ordinary_user
+from tests.fixtures.recordings import read_recording
 
 FIXTURES = Path(__file__).resolve().parents[1] / "fixtures" / "power"
 
@@ -93,8 +94,7 @@ def test_a_source_that_we_may_not_read_is_an_error_of_ours(name, recording):
 def test_a_recording_finds_its_own_reader(name, recording):
     """Without being told which: a tree by what is in it, a file by its form."""
     path = recording if (recording / "sys").exists() else _files(recording)[0]
-    with PowerRecording(path) as source:
-        assert source.read().name == name
+    assert read_recording(path).name == name
 
 
 def test_the_replay_fixture_is_valid_json():

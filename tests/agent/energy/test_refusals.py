@@ -1,16 +1,28 @@
-"""Facts about `edgemeter.agent.energy.refusals`: what readings do not support, and what would."""
+"""Facts about `edgemeter.agent.energy.refusals`: what readings do not support, and what would; and what becomes of such a run."""
 
 import dataclasses
+import inspect
+import json
 import random
 
 import pytest
 
-from edgemeter.agent.energy import per_inference
+from edgemeter.agent import power
+from edgemeter.agent.bundle.recompute import FigureDifference, recompute
+from edgemeter.agent.contract import suite
+from edgemeter.agent.contract.record import RunRecord
+from edgemeter.agent.energy import per_inference, sensor_run
+from edgemeter.agent.energy.refusals import REVERSIBLE, is_frozen, power_refusal
 from edgemeter.agent.energy.sampler import SensorTrace
 from edgemeter.agent.energy.sensor_run import EnergyRun
 from edgemeter.agent.energy.window import Window
 from edgemeter.agent.power import USB_DEVICES
-from tests.fixtures.power_traces import AFTER, BEFORE, TIMED, S, assess, energy_of, load_step, make_counter, make_trace
+from edgemeter.agent.power.replay import ReplaySensor
+from edgemeter.agent.session import session
+from edgemeter.collector.compare.summary import energy_of
+from edgemeter.collector.runs.cases import group_cases
+from tests.fixtures.power_traces import AFTER, BEFORE, TIMED, S, assess, energy_of, load_step, make_counter, make_description, make_trace
+from tests.fixtures.replay_case import replay_case
 from tests.fixtures.rows import table_row
 
 
@@ -160,3 +172,79 @@ def test_idle_readings_beside_the_load_and_single_negative_ones_are_no_fault():
     noise = random.Random(5)  # noqa: S311 - repeatable
     found = energy_of(make_trace(lambda t: load_step(t) - 1.8 + noise.gauss(0, 0.3), 70))
     assert found.idle_before_w == pytest.approx(0.2, abs=0.1)
+
+
+def test_a_sensor_is_frozen_if_it_repeats_its_idle_value_through_the_load():
+    """Whether it hung from the start or while the machine idled; not one that lags, and not without idle to compare with."""
+    for number, (power_of, before, after, expected) in enumerate(
+        [
+            (lambda _: 3.25, BEFORE, AFTER, True),
+            (lambda t: 2.0 + t / 100 if t < 15 else 3.25, BEFORE, AFTER, True),
+            (lambda t: 5.0 if 20 <= t < 50 else 2.0, BEFORE, AFTER, False),
+            (lambda t: 5.0 if 20 <= t < 53 else 2.0, BEFORE, AFTER, False),
+            (lambda t: 5.0 if 20 <= t < 53 else 2.0, None, AFTER, False),
+            (lambda _: 3.25, None, AFTER, True),
+            (lambda _: 3.25, None, None, False),
+            (lambda _: 3.25, Window(0, S // 5), None, False),
+        ]
+    ):
+        assert is_frozen(make_trace(power_of, 70), TIMED, before, after) == expected, f"row {number}"
+
+
+def test_a_counter_that_moves_evenly_is_not_frozen():
+    """Its readings differ; one that stands still gives no energy at all. A power that it shows beside does not count."""
+    counter = make_counter(3.25, 70)
+    readings = tuple(dataclasses.replace(one, power_w=3.25) for one in counter.readings)
+    assert not is_frozen(dataclasses.replace(counter, readings=readings), TIMED, BEFORE, AFTER)
+
+
+def test_a_run_with_a_frozen_sensor_is_suspect_and_verify_agrees(tmp_path, monkeypatch):
+    """From the readings to the verdict in the record, and from the record to the same verdict."""
+    monkeypatch.setattr(sensor_run, "SHORTEST_S", 0.05)
+    # A busy machine may keep the sampler from reading for a while.
+    monkeypatch.setattr(sensor_run, "LARGEST_GAP_RATIO", 0.9)
+    monkeypatch.setattr(sensor_run, "FEWEST_INFERENCES", 1)
+    document = {"id": "plug", "scope": "wall-ac", "period_ms": 10, "gain_u_ratio": 0.01, "resolution_w": 1.0}
+    (tmp_path / "plug.json").write_text(json.dumps({**document, "t_s": [0, 1], "power_w": [4, 4]}))
+    # Out of step with the period of the sensor, which would be refused.
+    replay_case(tmp_path, "a", 23.4)
+    (tmp_path / "suite.toml").write_text(
+        'name = "s"\n[[case]]\nmodel = "a.replay.json"\nmode = "rapid"\nrepeats = 1\nidle_seconds = 1\nagreement = "never"\n'
+    )
+    cases, sensors = suite.read(tmp_path / "suite.toml"), {"plug": ReplaySensor(str(tmp_path / "plug.json"))}
+    (record,) = session.measure(cases, session.DeviceIdentity("bench", "f"), sensors, "", lambda _: None)
+    assert record.energy is not None, record.energy_reason
+    assert record.energy.mean_power_w == pytest.approx(4)
+    assert any(reason.startswith("frozen-sensor: replay:plug showed 4 W") for reason in record.verdict.reasons)
+    assert record.verdict.state in {"suspect", "invalid"}
+    assert [one for one in recompute(record) if isinstance(one, FigureDifference) and one.field.startswith("verdict")] == []
+
+
+def test_the_sensors_whose_remedy_is_a_direction_are_those_that_have_the_setting():
+    """A remedy that the sensor refuses would be worse than none."""
+    knowing = {name for name in power.SENSORS if "direction" in inspect.signature(power.sensor_class(name)).parameters}
+    assert knowing == REVERSIBLE
+
+
+def test_a_power_above_zero_is_possible():
+    """A power of 1 nW while idle is not refused."""
+    assert power_refusal(make_description(), 1e-9, "while idle") is None
+
+
+@pytest.mark.parametrize(("power_w", "reason"), [(-3.066, "its clamp or its wiring is reversed"), (0.0, "below what the plug can show")])
+def test_a_run_with_an_impossible_power_has_a_reason_and_no_energy_in_record_and_comparison(tmp_path, power_w, reason):
+    """A real session with a sensor that reads so: no energy in the record, and `compare` shows the reason."""
+    trace = tmp_path / "plug.json"
+    trace.write_text(json.dumps({"id": "plug", "scope": "wall-ac", "period_ms": 20, "t_s": [0, 1], "power_w": [power_w, power_w]}))
+    replay_case(tmp_path, "a", 5.0)
+    (tmp_path / "suite.toml").write_text(
+        'name = "s"\n[[case]]\nmodel = "a.replay.json"\nmode = "rapid"\nrepeats = 1\nidle_seconds = 0.5\nagreement = "never"\n'
+    )
+    cases = suite.read(tmp_path / "suite.toml")
+    (record,) = session.measure(cases, session.DeviceIdentity("bench", "f"), {"plug": ReplaySensor(str(trace))}, "", lambda _: None)
+    assert isinstance(record, RunRecord), record
+    assert record.energy is None
+    assert reason in record.energy_reason
+    assert "energy" not in record.provenance
+    (case,), _ = group_cases([record])
+    assert energy_of(case.runs)[:2] == (None, record.energy_reason)

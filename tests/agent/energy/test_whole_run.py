@@ -20,22 +20,13 @@ from edgemeter.agent.session import session
 from edgemeter.agent.session.run_record import lost_sensors
 from tests.fixtures.bundle_factory import make_sound_record
 from tests.fixtures.record_factory import make_energy, make_runtime
-
-MODEL = {
-    "format": "edgemeter-replay",
-    "schema": 1,
-    "latencies_ms": [20.0],
-    "inputs": [{"name": "x", "shape": [1, 4], "dtype": "float32"}],
-    "outputs": [{"name": "y", "shape": [1], "dtype": "float32"}],
-}
+from tests.fixtures.replay_case import replay_model
 
 
 @pytest.fixture
 def model(tmp_path):
     """Return a replay model of 20 ms a query."""
-    path = tmp_path / "m.replay.json"
-    path.write_text(json.dumps(MODEL))
-    return path
+    return replay_model(tmp_path, 20.0)
 
 
 def _meter(folder, scope, power_w):

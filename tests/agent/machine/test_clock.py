@@ -10,6 +10,7 @@ import time
 import pytest
 
 from edgemeter.agent.machine import clock
+from tests.fixtures.replay_case import replay_model
 
 # A wall clock that goes an hour back every time that it is asked, in every process of the command.
 STEPPING = """
@@ -18,13 +19,6 @@ STEPPING = """
     time.time_ns = lambda: _true_ns() - next(_asked) * 3_600_000_000_000
     time.time = lambda: time.time_ns() / 1e9
 """
-MODEL = {
-    "format": "edgemeter-replay",
-    "schema": 1,
-    "latencies_ms": [2.0],
-    "inputs": [{"name": "x", "shape": [1, 4], "dtype": "float32"}],
-    "outputs": [{"name": "y", "shape": [1], "dtype": "float32"}],
-}
 
 
 def test_a_stamp_is_by_the_clock_as_it_is_now(monkeypatch):
@@ -40,22 +34,9 @@ def test_a_stamp_is_by_the_clock_as_it_is_now(monkeypatch):
 def test_a_wall_clock_that_jumps_changes_no_duration(tmp_path):
     """A whole run under a clock that goes back an hour at every look: latencies, windows and cold start are what they were."""
     (tmp_path / "sitecustomize.py").write_text(textwrap.dedent(STEPPING))
-    (tmp_path / "m.replay.json").write_text(json.dumps(MODEL))
-    command = [
-        sys.executable,
-        "-m",
-        "edgemeter.agent.cli.main",
-        "run",
-        "--model",
-        "m.replay.json",
-        "--repeats",
-        "1",
-        "--mode",
-        "rapid",
-        "--power",
-        "none",
-        "--json",
-    ]
+    replay_model(tmp_path, 2.0)
+    options = "--model m.replay.json --repeats 1 --mode rapid --power none --json"
+    command = [sys.executable, "-m", "edgemeter.agent.cli.main", "run", *options.split()]
     environment = {**os.environ, "PYTHONPATH": str(tmp_path), "EDGEMETER_HOME": str(tmp_path)}
     done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=True, timeout=600)
     (record,) = json.loads(done.stdout)["runs"]

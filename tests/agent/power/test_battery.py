@@ -5,9 +5,9 @@ import pytest
 from edgemeter.agent.base.errors import TransientError, UnavailableError
 from edgemeter.agent.power import AbsentError
 from edgemeter.agent.power.battery import Battery
-from edgemeter.agent.power.recording import PowerRecording
 from edgemeter.agent.power.world import SensorWorld
 from tests.fixtures.machine_trees import write
+from tests.fixtures.recordings import read_recording
 from tests.fixtures.rows import in_folders, table_row
 
 BASE = "sys/class/power_supply"
@@ -170,8 +170,7 @@ def test_transcripts_of_a_shell_are_read(tmp_path):
     ]:
         path = tmp_path / "report.txt"
         path.write_text(text)
-        with PowerRecording(path) as source:
-            said = source.read()
+        said = read_recording(path)
         assert (said.name, said.reading.power_w) == ("battery", pytest.approx(6.08)), f"{text!r}"
 
 
@@ -179,5 +178,4 @@ def test_a_folder_of_supplies_or_one_battery_is_put_in_its_place(tmp_path):
     """As copied from /sys/class/power_supply."""
     _supply(tmp_path)
     for folder in (tmp_path / BASE, tmp_path / BASE / "BAT0"):
-        with PowerRecording(folder) as source:
-            assert source.read().reading.power_w == pytest.approx(6.123)
+        assert read_recording(folder).reading.power_w == pytest.approx(6.123)

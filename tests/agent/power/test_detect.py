@@ -9,11 +9,10 @@ from edgemeter.agent import power
 from edgemeter.agent.base.errors import ConfigError, TransientError, UnavailableError
 from edgemeter.agent.contract.record_figures import WIDEST_FIRST, Scope
 from edgemeter.agent.power import Reading, calibration, detect
-from edgemeter.agent.power.calibration import SensorCalibration
 from edgemeter.agent.power.detect import NO_SENSOR, DetectedSensor, choose_sensor, detect_sensors, open_sensors, read_now
 from edgemeter.agent.power.world import SensorWorld
 from tests.fixtures.machine_trees import intel_pc
-from tests.fixtures.power_traces import make_description
+from tests.fixtures.power_traces import PlayedSensor, make_calibration, make_description
 from tests.fixtures.rows import table_row
 
 
@@ -98,11 +97,7 @@ def settings(tmp_path, monkeypatch):
 
 def calibrate(**changes):
     """Keep a calibration of it: 1 W + 1.5 x shown."""
-    usual = {
-        "kind": "gain", "board": "b", "sensor": "replay:bench", "scope": "module", "gain": 1.5, "offset_w": 1.0, "gain_u_ratio": 0.01,
-        "offset_u_w": 0.1, "residual_w": 0.1, "lowest_w": 1.0, "highest_w": 9.0, "steps": 6, "reference": "r", "made_at": "2026-11-20",
-    }  # fmt: skip
-    calibration.save_calibration(SensorCalibration(**(usual | changes)))
+    calibration.save_calibration(make_calibration(**({"sensor": "replay:bench", "gain": 1.5, "offset_w": 1.0} | changes)))
 
 
 def test_power_none_opens_no_sensor_and_states_the_reason(settings):
@@ -237,45 +232,30 @@ def test_every_sensor_shows_its_keys():
     assert not {"world", "clock", "sleep", "open_bus"} & set().union(*keys.values())
 
 
-class _Plays:
-    def __init__(self, *readings, **described):
-        self._readings = iter(readings)
-        self._description = make_description(**described)
-
-    def describe(self):
-        return self._description
-
-    def read(self):
-        reading = next(self._readings)
-        if isinstance(reading, Exception):
-            raise reading
-        return reading
-
-
 def test_a_power_sensor_shows_its_reading():
     """The first reading of a sensor of power is shown without waiting for a second one."""
-    assert read_now("x", _Plays(Reading(1, power_w=-0.4)), sleep=pytest.fail).power_w == -0.4
+    assert read_now("x", PlayedSensor(Reading(1, power_w=-0.4)), sleep=pytest.fail).power_w == -0.4
 
 
 def test_a_counter_shows_how_fast_it_moves():
     """2.5 J in half a second are 5 W."""
     readings = Reading(0, energy_mj=1000.0), Reading(500_000_000, energy_mj=3500.0)
-    assert read_now("x", _Plays(*readings, kind="energy"), sleep=lambda _: None).power_w == pytest.approx(5.0)
+    assert read_now("x", PlayedSensor(*readings, kind="energy"), sleep=lambda _: None).power_w == pytest.approx(5.0)
 
 
 def test_a_counter_that_stands_still_shows_no_power():
     """Not zero: it may move in coarse steps."""
     readings = Reading(0, energy_mj=1000.0), Reading(500_000_000, energy_mj=1000.0)
-    assert read_now("x", _Plays(*readings, kind="energy"), sleep=lambda _: None).power_w is None
+    assert read_now("x", PlayedSensor(*readings, kind="energy"), sleep=lambda _: None).power_w is None
 
 
 def test_a_counter_that_knows_its_power_shows_it():
     """Without a second reading."""
-    assert read_now("x", _Plays(Reading(0, energy_mj=1.0, power_w=4.5), kind="energy"), sleep=pytest.fail).power_w == 4.5
+    assert read_now("x", PlayedSensor(Reading(0, energy_mj=1.0, power_w=4.5), kind="energy"), sleep=pytest.fail).power_w == 4.5
 
 
 def test_a_reading_that_fails_is_shown_with_its_reason():
     """A list of sensors goes on."""
-    shown = read_now("x", _Plays(TransientError("busy")))
+    shown = read_now("x", PlayedSensor(TransientError("busy")))
     assert (shown.power_w, shown.error) == (None, "busy")
     assert shown.description is not None

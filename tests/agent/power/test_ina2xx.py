@@ -11,9 +11,9 @@ from edgemeter.agent.base.errors import ConfigError, TransientError, Unavailable
 from edgemeter.agent.cli.sensors import sensors
 from edgemeter.agent.power import AbsentError
 from edgemeter.agent.power.ina2xx import Ina2xx
-from edgemeter.agent.power.recording import PowerRecording
 from edgemeter.agent.power.world import SensorWorld
 from tests.fixtures.machine_trees import write
+from tests.fixtures.recordings import read_recording
 from tests.fixtures.rows import in_folders, table_row
 
 FOLDER = "sys/class/hwmon/hwmon2"
@@ -249,15 +249,13 @@ def test_transcripts_of_a_shell_are_read(tmp_path):
     ]:
         path = tmp_path / "report.txt"
         path.write_text(text)
-        with PowerRecording(path) as source:
-            said = source.read()
+        said = read_recording(path)
         assert (said.name, said.reading.power_w) == ("ina2xx", pytest.approx(2.45)), f"{text!r}"
 
 
 @pytest.mark.captures
 def test_a_captured_battery_board_gives_a_negative_power(captures):
     """4.228 V x -0.040 A, where the power register says +0.176 W."""
-    with PowerRecording(captures / "ina/ina219_hwmon_ups_on_battery.txt") as source:
-        said = source.read()
+    said = read_recording(captures / "ina/ina219_hwmon_ups_on_battery.txt")
     assert (said.name, said.reading.power_w) == ("ina2xx", pytest.approx(-0.16912))
     assert said.description.blocked is None

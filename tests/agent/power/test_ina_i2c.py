@@ -11,8 +11,8 @@ from edgemeter.agent.base.errors import ConfigError, TransientError, Unavailable
 from edgemeter.agent.power import AbsentError
 from edgemeter.agent.power.i2c_bus import open_bus
 from edgemeter.agent.power.ina_i2c import InaI2c
-from edgemeter.agent.power.recording import PowerRecording
 from edgemeter.agent.power.world import SensorWorld
+from tests.fixtures.recordings import read_recording
 from tests.fixtures.rows import table_row
 
 TI = 0x5449
@@ -306,8 +306,7 @@ def test_a_dump_is_read_as_the_chip(tmp_path):
     )
     (tmp_path / "get.txt").write_text(single)
     for path in (DUMP, tmp_path / "get.txt"):
-        with PowerRecording(path) as source:
-            said = source.read()
+        said = read_recording(path)
         assert (said.name, said.reading.power_w) == ("ina_i2c", pytest.approx(0.625 * 5.11))
 
 
@@ -315,8 +314,8 @@ def test_a_dump_without_what_is_needed_is_no_number(tmp_path):
     """A register that did not answer; a chip of which nobody says the shunt."""
     path = tmp_path / "dump.txt"
     path.write_text(DUMP.read_text().replace("f401", "XXXX"))
-    with PowerRecording(path) as source, pytest.raises(UnavailableError, match="register 0x01"):
-        source.read()
+    with pytest.raises(UnavailableError, match="register 0x01"):
+        read_recording(path)
     path.write_text(DUMP.read_text().replace("7022", "6022"))
-    with PowerRecording(path) as source, pytest.raises(ConfigError, match="shunt"):
-        source.read()
+    with pytest.raises(ConfigError, match="shunt"):
+        read_recording(path)

@@ -10,9 +10,9 @@ import pytest
 from edgemeter.agent.base.errors import ConfigError, TransientError, UnavailableError
 from edgemeter.agent.power import AbsentError
 from edgemeter.agent.power.jtop_service import Jtop
-from edgemeter.agent.power.recording import PowerRecording
 from edgemeter.agent.power.world import SensorWorld
 from tests.fixtures.machine_trees import write
+from tests.fixtures.recordings import read_recording, read_text
 from tests.fixtures.rows import table_row
 
 if sys.version_info >= (3, 11):
@@ -40,12 +40,9 @@ def recorded(tmp_path):
     """Return what reads a text as a recording, by the reader that knows it."""
 
     def read(text):
-        path = tmp_path / "recorded"
-        path.write_text(text)
-        with PowerRecording(path) as recording:
-            found = recording.read()
-        assert found.name == "jtop"
-        return found
+        sensor = read_text(tmp_path, text)
+        assert sensor.name == "jtop"
+        return sensor
 
     return read
 
@@ -257,7 +254,6 @@ def test_nothing_else_imports_or_needs_jetson_stats():
 @pytest.mark.captures
 def test_the_captured_reply_gives_the_input_s_present_power(captures):
     """5133 mW of VDD_IN; its mean is 4800. Resolution: 8 mA at 4.936 V."""
-    with PowerRecording(captures / "jetson/jtop_power_orin_nano4gb_jp62.json") as recording:
-        found = recording.read()
+    found = read_recording(captures / "jetson/jtop_power_orin_nano4gb_jp62.json")
     assert (found.name, found.description.scope, found.reading.power_w) == ("jtop", "module", 5.133)
     assert found.description.resolution_w == pytest.approx(0.008 * 4.936)

@@ -8,9 +8,9 @@ import pytest
 from edgemeter.agent.base.errors import TransientError, UnavailableError
 from edgemeter.agent.power import USB_DEVICES, AbsentError
 from edgemeter.agent.power.pi5_pmic import RAILS, Pi5Pmic
-from edgemeter.agent.power.recording import PowerRecording
 from edgemeter.agent.power.world import CommandOutput, SensorWorld
 from tests.fixtures.machine_trees import raspberry_pi_5, write
+from tests.fixtures.recordings import read_recording
 from tests.fixtures.rows import table_row
 
 SWEEP = (Path(__file__).resolve().parents[2] / "fixtures/power/pi5_pmic/pmic_read_adc.txt").read_text()
@@ -167,8 +167,7 @@ def test_a_shell_around_the_sweep_does_no_harm(tmp_path):
     """The prompt and the command above, a prompt below, carriage returns."""
     path = tmp_path / "report.txt"
     path.write_text("pi@raspberrypi:~ $ vcgencmd pmic_read_adc\r\n" + SWEEP.replace("\n", "\r\n") + "pi@raspberrypi:~ $ \n")
-    with PowerRecording(path) as source:
-        said = source.read()
+    said = read_recording(path)
     assert said.name == "pi5_pmic"
     assert said.reading.power_w == pytest.approx(_sensor(SWEEP).read().power_w)
 
@@ -177,13 +176,12 @@ def test_a_shell_around_the_sweep_does_no_harm(tmp_path):
 @pytest.mark.parametrize(("file", "power_w"), [("pmic_read_adc_edu_idle", 2.2822), ("pmic_read_adc_jfikar_load_10A_core", 10.7999)])
 def test_captured_sweeps_give_the_known_sums(captures, file, power_w):
     """Sums that others published of the same lines."""
-    with PowerRecording(captures / f"pi/{file}.txt") as source:
-        said = source.read()
+    said = read_recording(captures / f"pi/{file}.txt")
     assert (said.name, round(said.reading.power_w, 4)) == ("pi5_pmic", power_w)
 
 
 @pytest.mark.captures
 def test_a_captured_refusal_is_no_number(captures):
     """A Pi 3 with old firmware."""
-    with PowerRecording(captures / "pi/vcgencmd_error_pi3_old.txt") as source, pytest.raises(UnavailableError, match="Pi 4 or older"):
-        source.read()
+    with pytest.raises(UnavailableError, match="Pi 4 or older"):
+        read_recording(captures / "pi/vcgencmd_error_pi3_old.txt")

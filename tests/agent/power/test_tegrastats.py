@@ -11,6 +11,7 @@ from edgemeter.agent.power import AbsentError
 from edgemeter.agent.power.recording import PowerRecording
 from edgemeter.agent.power.tegrastats import Tegrastats
 from edgemeter.agent.power.world import SensorWorld
+from tests.fixtures.recordings import read_recording, read_text
 from tests.fixtures.rows import table_row
 
 NANO = (
@@ -63,12 +64,9 @@ def recorded(tmp_path):
     """Return what reads a text as a recording, by the reader that knows it."""
 
     def read(text):
-        path = tmp_path / "recorded.txt"
-        path.write_text(text)
-        with PowerRecording(path) as recording:
-            found = recording.read()
-        assert found.name == "tegrastats"
-        return found
+        sensor = read_text(tmp_path, text)
+        assert sensor.name == "tegrastats"
+        return sensor
 
     return read
 
@@ -252,8 +250,7 @@ def test_a_machine_without_it_is_reported():
 )
 def test_captured_lines_give_the_board_s_total(captures, name, power_w):
     """By hand from the first figures of each rail."""
-    with PowerRecording(captures / f"jetson/tegrastats_{name}.txt") as recording:
-        found = recording.read()
+    found = read_recording(captures / f"jetson/tegrastats_{name}.txt")
     assert (found.name, found.description.scope) == ("tegrastats", "module")
     assert found.reading.power_w == pytest.approx(power_w)
 

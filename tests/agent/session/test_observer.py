@@ -16,6 +16,7 @@ from edgemeter.agent.machine import fingerprint
 from edgemeter.agent.power.replay import ReplaySensor
 from edgemeter.agent.session import observation, observer, session
 from tests.fixtures.record_factory import make_environment
+from tests.fixtures.replay_case import write_replay
 
 WHO = session.DeviceIdentity("bench", "lab")
 EFFECT = ObserverEffect(effect_ratio=0.02, low_ratio=0.015, high_ratio=0.03, pairs=10, measured_at_ns=5, case="m replay", p50_ms=2.0)
@@ -24,16 +25,7 @@ EFFECT = ObserverEffect(effect_ratio=0.02, low_ratio=0.015, high_ratio=0.03, pai
 @pytest.fixture
 def model(tmp_path):
     """Return a replay model of 2 ms a query."""
-    document = {
-        "format": "edgemeter-replay",
-        "schema": 1,
-        "latencies_ms": [2.0],
-        "inputs": [{"name": "x", "shape": [1, 4], "dtype": "float32"}],
-        "outputs": [{"name": "y", "shape": [1, 2], "dtype": "float32", "values": [0.25, 0.75]}],
-    }
-    path = tmp_path / "m.replay.json"
-    path.write_text(json.dumps(document))
-    return path
+    return write_replay(tmp_path)
 
 
 def suite_of(model):

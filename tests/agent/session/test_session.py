@@ -1,6 +1,5 @@
-"""Facts about `edgemeter.agent.session.session`: whole runs in real processes, on the replay runtime."""
+"""Facts about `edgemeter.agent.session.session`: whole runs in real processes, on the replay runtime, and what is reported of them."""
 
-import json
 import os
 import signal
 from pathlib import Path
@@ -12,25 +11,16 @@ import pytest
 from edgemeter.agent.base.errors import ConfigError, EdgemeterError, MeasurementError
 from edgemeter.agent.contract import samples
 from edgemeter.agent.contract import suite as contract_suite
+from edgemeter.agent.contract.messages import Measuring
 from edgemeter.agent.contract.record import RunRecord
+from edgemeter.agent.contract.suite import Settings, SuiteFile, expand
 from edgemeter.agent.engine import job
 from edgemeter.agent.session import session
+from edgemeter.agent.session.session import ActivityReport, RunBegins, RunEnds
+from tests.fixtures.record_factory import make_record
+from tests.fixtures.replay_case import write_replay
 
 WHO = session.DeviceIdentity("bench", "lab")
-
-
-def replay(folder: Path, name: str = "m", **changes) -> Path:
-    """Write a replay model of 2 ms a query, and return its path."""
-    document = {
-        "format": "edgemeter-replay",
-        "schema": 1,
-        "latencies_ms": [2.0],
-        "inputs": [{"name": "x", "shape": [1, 4], "dtype": "float32"}],
-        "outputs": [{"name": "y", "shape": [1, 2], "dtype": "float32", "values": [0.25, 0.75]}],
-    } | changes
-    path = folder / f"{name}.replay.json"
-    path.write_text(json.dumps(document))
-    return path
 
 
 def suite(folder: Path, *lines: str) -> contract_suite.Suite:
@@ -48,7 +38,7 @@ def measure(cases: contract_suite.Suite, **changes) -> list[RunRecord | Edgemete
 
 def test_a_run_becomes_a_complete_record(tmp_path):
     """What was replayed is what is recorded, with everything around it."""
-    replay(tmp_path, load_ms=30.0, first_ms=20.0)
+    write_replay(tmp_path, load_ms=30.0, first_ms=20.0)
     events: list[object] = []
     (record,) = measure(suite(tmp_path, 'model = "m.replay.json"', 'role = "reference"'), events=events)
     assert isinstance(record, RunRecord), record
@@ -80,7 +70,7 @@ def test_a_run_becomes_a_complete_record(tmp_path):
 def test_repeats_are_processes_of_their_own_in_shuffled_rounds(tmp_path):
     """Every round holds each case once; a second session with the same seed has the same order."""
     for name in "abcdef":
-        replay(tmp_path, name)
+        write_replay(tmp_path, name)
     cases = suite(tmp_path, f"model = {[f'{n}.replay.json' for n in 'abcdef']}", "repeats = 3")
     order = [(Path(case.model).name[0], repeat) for case, repeat in session.run_order(cases, 5)]
     assert order == [(Path(case.model).name[0], repeat) for case, repeat in session.run_order(cases, 5)]
@@ -92,7 +82,7 @@ def test_repeats_are_processes_of_their_own_in_shuffled_rounds(tmp_path):
 
 def test_the_same_case_has_the_same_name_every_time(tmp_path):
     """Repeats share their case's name and differ in id; another thread count is another case."""
-    replay(tmp_path)
+    write_replay(tmp_path)
     records = measure(suite(tmp_path, 'model = "m.replay.json"', "repeats = 2", "threads = [1, 2]"))
     assert all(isinstance(record, RunRecord) for record in records)
     assert len({record.id for record in records}) == 4
@@ -103,7 +93,7 @@ def test_the_same_case_has_the_same_name_every_time(tmp_path):
 @pytest.mark.slow
 def test_a_failing_case_does_not_stop_the_others(tmp_path):
     """A broken model is an error in its place; the next case is measured."""
-    replay(tmp_path, "good")
+    write_replay(tmp_path, "good")
     (tmp_path / "bad.replay.json").write_text("{}")
     outcomes = measure(suite(tmp_path, 'model = ["bad.replay.json", "good.replay.json"]'))
     assert sorted(type(outcome).__name__ for outcome in outcomes) == ["ConfigError", "RunRecord"]
@@ -111,7 +101,7 @@ def test_a_failing_case_does_not_stop_the_others(tmp_path):
 
 def test_a_process_that_dies_is_an_error_that_names_the_cause(tmp_path):
     """SIGILL, as some runtimes' wheels give on some boards, names the signal and the remedy."""
-    replay(tmp_path, latencies_ms=[50.0])
+    write_replay(tmp_path, latencies_ms=[50.0])
 
     def kill(event):
         if isinstance(event, job.Phase) and event.name == "timed":
@@ -126,14 +116,14 @@ def test_a_process_that_dies_is_an_error_that_names_the_cause(tmp_path):
 
 def test_a_model_with_another_hash_is_refused_before_anything_runs(tmp_path):
     """The suite's sha256 is checked first."""
-    replay(tmp_path)
+    write_replay(tmp_path)
     with pytest.raises(ConfigError, match=f"not {'0' * 64}"):
         measure(suite(tmp_path, 'model = "m.replay.json"', f'sha256 = "{"0" * 64}"'))
 
 
 def test_what_keep_returns_is_the_record(tmp_path):
     """The outbox's numbers are in the record that the session yields."""
-    replay(tmp_path)
+    write_replay(tmp_path)
     (record,) = measure(suite(tmp_path, 'model = "m.replay.json"'), keep=lambda one: msgspec.structs.replace(one, seq=7))
     assert record.seq == 7
 
@@ -152,7 +142,7 @@ def series(record: RunRecord, name: str):
 
 def test_a_query_of_several_samples_is_recorded_as_such(tmp_path):
     """Eight samples of 2 ms, one after the other: queries of 16 ms, 500 samples a second."""
-    replay(tmp_path)
+    write_replay(tmp_path)
     record = one(tmp_path, 'scenario = "multi_stream"')
     assert (record.scenario, record.batch, record.latency.count) == ("multi_stream", 1, 64)
     assert (record.load.samples_per_query, record.load.calls_per_query, record.load.samples) == (8, 8, 512)
@@ -162,7 +152,7 @@ def test_a_query_of_several_samples_is_recorded_as_such(tmp_path):
 
 def test_offline_fills_the_batch_that_the_model_leaves_open(tmp_path):
     """Four samples a call; throughput counts samples over the whole window, and the record holds the inputs."""
-    replay(tmp_path, inputs=[{"name": "x", "shape": [None, 4], "dtype": "float32"}])
+    write_replay(tmp_path, inputs=[{"name": "x", "shape": [None, 4], "dtype": "float32"}])
     record = one(tmp_path, 'scenario = "offline"', "batch = 4")
     assert record.batch == 4
     assert record.inputs[0].shape == (4, 4)
@@ -175,7 +165,7 @@ def test_offline_fills_the_batch_that_the_model_leaves_open(tmp_path):
 
 def test_an_open_loop_keeps_queueing_apart(tmp_path):
     """At a tenth of what it can the rate is sustained; latency is queueing and service, and can be computed from the raw samples."""
-    replay(tmp_path)
+    write_replay(tmp_path)
     record = one(tmp_path, 'scenario = "poisson"', "rate_per_s = 50.0")
     load = record.load
     assert (load.target_per_s, load.is_sustained, load.unserved) == (50.0, True, 0)
@@ -190,7 +180,7 @@ def test_an_open_loop_keeps_queueing_apart(tmp_path):
 
 def test_a_rate_beyond_the_model_is_recorded_as_not_sustained(tmp_path):
     """Five times what it can: utilisation above 1, arrivals given up on."""
-    replay(tmp_path)
+    write_replay(tmp_path)
     record = one(tmp_path, 'scenario = "poisson"', "rate_per_s = 2500.0", "queries = 500")
     assert record.load.is_sustained is False
     assert record.load.utilisation_ratio > 1
@@ -201,7 +191,7 @@ def test_a_rate_beyond_the_model_is_recorded_as_not_sustained(tmp_path):
 @pytest.mark.alone
 def test_a_run_that_slows_down_shows_it_over_time(tmp_path):
     """Nine seconds whose second half is half as fast again: the curve shows it, and when it began."""
-    replay(tmp_path, latencies_ms=[2.0] * 2600 + [3.0] * 3000)
+    write_replay(tmp_path, latencies_ms=[2.0] * 2600 + [3.0] * 3000)
     record = one(tmp_path, 'mode = "sustained"', "minutes = 0.15", "repeats = 1")
     found = record.sustained
     assert (record.mode, len(found.points), found.interval_s) == ("sustained", 9, 1.0)
@@ -213,7 +203,7 @@ def test_a_run_that_slows_down_shows_it_over_time(tmp_path):
 
 def test_a_run_keeps_to_its_cores_and_records_them(tmp_path):
     """The child sets its affinity; the record holds what the kernel reported there."""
-    replay(tmp_path)
+    write_replay(tmp_path)
     core = max(os.sched_getaffinity(0))
     seen: list[set[int]] = []
 
@@ -230,7 +220,7 @@ def test_a_run_keeps_to_its_cores_and_records_them(tmp_path):
 
 def test_a_core_that_is_not_there_ends_the_session_before_it_begins(tmp_path):
     """Nothing is measured on other cores than those asked for."""
-    replay(tmp_path)
+    write_replay(tmp_path)
     with pytest.raises(ConfigError, match="4000 not available here"):
         one(tmp_path, "cpus = [4000]")
 
@@ -239,7 +229,7 @@ def test_a_core_that_is_not_there_ends_the_session_before_it_begins(tmp_path):
 def test_the_order_of_runs_can_be_had_again(tmp_path):
     """The record names the seed and the place; the plan of that seed has the run in that place."""
     for name in "ab":
-        replay(tmp_path, name)
+        write_replay(tmp_path, name)
     cases = suite(tmp_path, 'model = ["a.replay.json", "b.replay.json"]', "seed = 9")
     found = measure(cases)
     assert [(record.order_seed, record.order_place) for record in found] == [(9, 1), (9, 2)]
@@ -249,7 +239,44 @@ def test_the_order_of_runs_can_be_had_again(tmp_path):
 
 def test_a_wanted_start_temperature_is_in_the_record(tmp_path):
     """A machine that is cool, or has no thermometer, is not waited for; the record states which."""
-    replay(tmp_path)
+    write_replay(tmp_path)
     record = one(tmp_path, "start_below_c = 150.0")
     assert (record.cool_down.below_c, record.cool_down.waited_s < 1.0) == (150.0, True)
     assert record.cool_down.is_reached in (True, None)
+
+
+PHASES = ("cool-down", "load", "prepare", "warm-up", "idle before", "timed", "idle after", "accuracy")
+
+
+def events(case, outcomes):
+    """Yield the events of a session of one case whose runs end with these outcomes."""
+    for place, outcome in enumerate(outcomes, 1):
+        yield RunBegins(case, place - 1, place, len(outcomes))
+        yield from (job.Phase(name=name) for name in PHASES)
+        yield job.RunProgress(done=1, total=2)
+        yield RunEnds(outcome)
+
+
+def test_only_the_beginning_of_a_run_is_reported():
+    """Nothing while it is warmed up, timed, idles or is scored; which run of how many, and how many failed before."""
+    (case,) = expand(SuiteFile(name="s", case=[Settings(model=["/m/tiny.tflite"], runtime=["litert"])]), Path("/m")).cases
+    sent, seen = [], []
+    report = ActivityReport("nightly", sent.append, "job-1")
+    for event in events(case, [make_record(), MeasurementError("no"), make_record()]):
+        before = len(sent)
+        report(event)
+        seen.append((type(event), len(sent) - before))
+    assert {kind for kind, count in seen if count} == {RunBegins}
+    assert sent == [
+        Measuring(suite="nightly", case=case.label, run=place, runs=3, failed=failed, job="job-1")
+        for place, failed in ((1, 0), (2, 0), (3, 1))
+    ]
+
+
+def test_names_of_any_length_make_a_message_that_is_accepted():
+    """A suite and a file may be called anything."""
+    settings = Settings(model=["/m/tiny.tflite"], runtime=["litert"], name="m" * 5000)
+    (case,) = expand(SuiteFile(name="s", case=[settings]), Path("/m")).cases
+    sent = []
+    ActivityReport("s" * 5000, sent.append)(RunBegins(case, 0, 1, 1))
+    assert (len(sent[0].suite), len(sent[0].case)) == (300, 300)

@@ -1,4 +1,4 @@
-"""Facts about `edgemeter.agent.power.jetson`, and of the channels it shares with others."""
+"""Facts about `edgemeter.agent.power.jetson`: the monitors of JetPack 4 to 7, and the input of a Thor."""
 
 import math
 import tempfile
@@ -8,13 +8,13 @@ import pytest
 
 from edgemeter.agent import power
 from edgemeter.agent.base.errors import TransientError, UnavailableError
-from edgemeter.agent.power import AbsentError, detect
-from edgemeter.agent.power.jetson import Ina3221
-from edgemeter.agent.power.recording import PowerRecording
+from edgemeter.agent.power import USB_DEVICES, AbsentError, detect
+from edgemeter.agent.power.jetson import Ina3221, Ina3221x, JetsonThor
 from edgemeter.agent.power.world import SensorWorld
-from tests.fixtures.jetson_trees import AGX_ORIN, AGX_XAVIER, ORIN_NANO, THOR, device_tree, ina3221
+from tests.fixtures.jetson_trees import AGX_ORIN, AGX_XAVIER, ORIN_NANO, THOR, device_tree, ina3221, ina3221x
 from tests.fixtures.machine_trees import write
 from tests.fixtures.ordinary_user import closed_mode, ordinary_user
+from tests.fixtures.recordings import read_recording
 from tests.fixtures.rows import in_folders, table_row
 
 HWMON = "sys/class/hwmon"
@@ -107,12 +107,11 @@ def test_an_excerpt_without_the_chip_s_name_is_known_by_its_rails(tmp_path):
     """As people show them: labels, voltages, currents; but not a chip whose rails no Jetson has."""
     path = tmp_path / "transcript"
     path.write_text("$ cat /sys/class/hwmon/hwmon1/in1_label /sys/class/hwmon/hwmon1/{in1_input,curr1_input}\nVDD_IN\n4984\n1856\n")
-    with PowerRecording(path) as recording:
-        found = recording.read()
+    found = read_recording(path)
     assert (found.name, found.reading.power_w) == ("ina3221", pytest.approx(9.250304))
     path.write_text(path.read_text().replace("VDD_IN", "PoE"))
-    with PowerRecording(path) as recording, pytest.raises(UnavailableError, match="no power sensor"):
-        recording.read()
+    with pytest.raises(UnavailableError, match="no power sensor"):
+        read_recording(path)
 
 
 def test_a_garbled_number_is_no_reading(tmp_path):
@@ -243,12 +242,11 @@ def test_what_cat_was_refused_in_a_transcript_is_that_error(tmp_path):
         with table_row(reason):
             path = tmp_path / "session.txt"
             path.write_text(TRANSCRIPT.replace("REASON", reason))
-            with PowerRecording(path) as recording, pytest.raises(UnavailableError, match=message) as caught:
-                recording.read()
+            with pytest.raises(UnavailableError, match=message) as caught:
+                read_recording(path)
             assert not isinstance(caught.value, AbsentError)
             path.write_text(TRANSCRIPT.replace("cat: /sys/bus/i2c/drivers/ina3221/1-0040/hwmon/hwmon*/curr1_input: REASON", "1856"))
-            with PowerRecording(path) as recording:
-                assert recording.read().reading.power_w == pytest.approx(9.250304)
+            assert read_recording(path).reading.power_w == pytest.approx(9.250304)
 
 
 def test_a_file_that_cat_did_not_find_leaves_the_others_their_values(tmp_path):
@@ -257,8 +255,7 @@ def test_a_file_that_cat_did_not_find_leaves_the_others_their_values(tmp_path):
     folder = "/sys/class/hwmon/hwmon1"
     lines = ["ina3221", "VDD_IN", "4984", f"cat: {folder}/curr1_average: No such file or directory", "1856"]
     path.write_text("\n".join((f"$ cat {folder}/{{name,in1_label,in1_input,curr1_average,curr1_input}}", *lines)))
-    with PowerRecording(path) as recording:
-        assert recording.read().reading.power_w == pytest.approx(9.250304)
+    assert read_recording(path).reading.power_w == pytest.approx(9.250304)
 
 
 def test_a_folder_of_the_tree_is_put_in_its_place(tmp_path):
@@ -269,15 +266,194 @@ def test_a_folder_of_the_tree_is_put_in_its_place(tmp_path):
         write(folder, device_tree("x", "nvidia,tegra234"))
         root = HWMON if "class" in below else f"{DRIVER}/1-0040/hwmon"
         write(folder, ina3221(f"{root}/hwmon4", ORIN_NANO))
-        with PowerRecording(folder / below) as recording:
-            found = recording.read()
+        found = read_recording(folder / below)
         assert (found.name, found.reading.power_w) == ("ina3221", pytest.approx(5.515072)), f"{below!r}"
 
 
 @pytest.mark.captures
 def test_the_captured_orin_nano_draws_the_power_of_its_input(captures):
     """4.984 V x 1.856 A."""
-    with PowerRecording(captures / "jetson/sysfs_orin_nano_tree_partial") as recording:
-        found = recording.read()
+    found = read_recording(captures / "jetson/sysfs_orin_nano_tree_partial")
     assert (found.name, found.description.scope) == ("ina3221", "module")
     assert found.reading.power_w == pytest.approx(9.250304)
+
+
+DRIVER_IIO = "sys/bus/i2c/drivers/ina3221x"
+NANO = (("POM_5V_IN", 5088, 392), ("POM_5V_GPU", 5080, 24), ("POM_5V_CPU", 5080, 112))
+
+
+def test_the_driver_s_milliwatts_are_the_power(tmp_path):
+    """5088 mV x 392 mA, which the driver cuts to 1994 mW; fresh every 422 ms at worst."""
+    write(tmp_path, ina3221x(f"{DRIVER_IIO}/6-0040/iio:device0", NANO))
+    sensor = Ina3221x(SensorWorld(tmp_path))
+    found, reading = sensor.describe(), sensor.read()
+    assert (reading.power_w, [rail.power_w for rail in reading.rails]) == (1.994, [1.994, 0.121, 0.568])
+    assert (found.id, found.scope, found.period_ms) == ("ina3221x:POM_5V_IN", "module", 422.0)
+    assert found.resolution_w == pytest.approx(0.008 * 5.088)
+
+
+def test_the_device_is_found_wherever_it_is(tmp_path):
+    """Recordings of the devices alone, of the boards and releases there were."""
+    for folder, place in in_folders(
+        tmp_path,
+        [
+            "sys/devices/50000000.host1x/546c0000.i2c/i2c-6/6-0040/iio:device0",
+            "sys/devices/3160000.i2c/i2c-0/0-0041/iio_device",
+            "sys/devices/platform/7000c400.i2c/i2c-1/1-0040/iio_device",
+            "sys/bus/iio/devices/iio:device0",
+        ],
+    ):
+        write(folder, ina3221x(place, NANO))
+        assert Ina3221x(SensorWorld(folder)).read().power_w == 1.994, f"{place!r}"
+
+
+def test_without_power_files_it_is_voltage_times_current(tmp_path):
+    """Of a recording that kept those only."""
+    files = {path: text for path, text in ina3221x(f"{DRIVER_IIO}/6-0040/iio:device0", NANO).items() if "in_power" not in path}
+    write(tmp_path, files)
+    assert Ina3221x(SensorWorld(tmp_path)).read().power_w == pytest.approx(1.994496)
+
+
+def test_agx_xavier_adds_up_both_its_chips_once(tmp_path):
+    """By driver, by address and by IIO: copies that a recording made of the links."""
+    for place in (DRIVER_IIO, "sys/bus/i2c/devices"):
+        for number, channels in enumerate(AGX_XAVIER):
+            write(tmp_path, ina3221x(f"{place}/1-004{number}/iio:device{number}", channels))
+    write(tmp_path, ina3221x("sys/bus/iio/devices/iio:device1", AGX_XAVIER[1]))
+    write(tmp_path, {"sys/bus/iio/devices/iio:device2/name": "adc\n"})
+    reading = Ina3221x(SensorWorld(tmp_path)).read()
+    assert reading.power_w == pytest.approx((465 + 465 + 1240 + 0 + 310 + 2754) / 1000)
+    assert len(reading.rails) == 6
+
+
+@pytest.mark.parametrize("name", ["iio_device", "iio:device0"])
+def test_devices_of_one_name_are_distinguished_by_their_address(tmp_path, name):
+    """Some kernels call each of them iio_device; and a recording may be put together by hand."""
+    for number, channels in enumerate(AGX_XAVIER):
+        write(tmp_path, ina3221x(f"{DRIVER_IIO}/1-004{number}/{name}", channels))
+    assert len(Ina3221x(SensorWorld(tmp_path)).read().rails) == 6
+
+
+def test_tx2_is_its_module_and_not_its_carrier(tmp_path):
+    """VDD_MUX feeds the carrier beside VDD_IN, and not through it."""
+    module = [("VDD_IN", 19096, 160), ("VDD_SYS_CPU", 19096, 16), ("VDD_SYS_DDR", 4784, 184)]
+    write(
+        tmp_path,
+        ina3221x(f"{DRIVER_IIO}/0-0041/iio:device1", module),
+    )
+    write(tmp_path, ina3221x(f"{DRIVER_IIO}/0-0042/iio:device2", [("VDD_MUX", 19088, 300), ("VDD_5V0_IO_SYS", 4984, 520)]))
+    sensor = Ina3221x(SensorWorld(tmp_path))
+    assert sensor.read().power_w == pytest.approx(3.055)
+    assert "carrier board" in sensor.describe().excludes
+
+
+def test_a_rail_that_garbles_fails_the_reading(tmp_path):
+    """The next one may not."""
+    write(tmp_path, ina3221x(f"{DRIVER_IIO}/6-0040/iio:device0", NANO))
+    sensor = Ina3221x(SensorWorld(tmp_path))
+    sensor.describe()
+    power = tmp_path / DRIVER_IIO / "6-0040/iio:device0/in_power0_input"
+    power.write_text("")
+    with pytest.raises(TransientError, match="in_power0_input"):
+        sensor.read()
+    power.write_text("1500\n")
+    assert sensor.read().power_w == 1.5
+    (tmp_path / DRIVER_IIO / "6-0040/iio:device0/rail_name_0").write_text("")
+    with pytest.raises(UnavailableError, match="needs POM_5V_IN"):
+        Ina3221x(SensorWorld(tmp_path)).describe()
+
+
+def test_a_transcript_with_the_shell_s_backslash_is_read(tmp_path):
+    """As people type it, before the colon."""
+    path = tmp_path / "session.txt"
+    folder = f"/{DRIVER_IIO}/6-0040/iio\\:device0"
+    path.write_text(f"$ cat {folder}/rail_name_0 {folder}/in_power0_input\nPOM_5V_IN\n1994\n")
+    found = read_recording(path)
+    assert (found.name, found.reading.power_w) == ("ina3221x", 1.994)
+
+
+def test_a_folder_of_an_iio_tree_is_put_in_its_place(tmp_path):
+    """As people attach one."""
+    for folder, below in in_folders(tmp_path, [DRIVER_IIO, f"{DRIVER_IIO}/6-0040", f"{DRIVER_IIO}/6-0040/iio:device0"]):
+        write(folder, ina3221x(f"{DRIVER_IIO}/6-0040/iio:device0", NANO))
+        found = read_recording(folder / below)
+        assert (found.name, found.reading.power_w) == ("ina3221x", 1.994), f"{below!r}"
+
+
+@pytest.mark.captures
+def test_the_captured_tree_gives_its_input(captures):
+    """4321 mW by in_power0_input; voltage times current would give 4320."""
+    found = read_recording(captures / "jetson/sysfs_jp4_ina3221x_tree_synthetic_values")
+    assert (found.name, found.description.scope, found.reading.power_w) == ("ina3221x", "module", 4.321)
+
+
+INPUT = {f"{HWMON}/hwmon3/name": "ina238\n", f"{HWMON}/hwmon3/in1_input": "19912\n", f"{HWMON}/hwmon3/curr1_input": "1290\n"}
+POWER = {f"{HWMON}/hwmon3/power1_input": "25686000\n"}
+
+
+@pytest.fixture
+def thor(tmp_path):
+    """Return a Thor whose INA238 has no label."""
+    return write(tmp_path, INPUT | POWER | ina3221(f"{HWMON}/hwmon5", THOR, 2000))
+
+
+def test_the_input_is_the_total_and_its_rails_lie_inside(thor):
+    """25.686 W out of microwatts; a GPU at -392 mW is shown as it is, and nothing is added."""
+    found = read_recording(thor)
+    assert (found.name, found.description.scope, found.description.excludes) == ("jetson_thor", "board-input", ("power-supply loss",))
+    assert USB_DEVICES not in found.description.excludes
+    assert found.reading.power_w == pytest.approx(25.686)
+    rails = {rail.name: rail.power_w for rail in found.reading.rails}
+    assert rails["VDD_GPU"] == pytest.approx(-0.39232)
+    assert list(rails) == ["VIN", "VDD_GPU", "VDD_CPU_SOC_MSS", "VIN_SYS_5V0"]
+    assert (found.description.resolution_w, found.description.gain_u_ratio, found.description.warnings) == (None, None, ())
+
+
+def test_a_labelled_input_needs_no_other_evidence(tmp_path):
+    """By a label of the channel or of the chip; one with another label is somebody's own."""
+    for name in ("in1_label", "power1_label", "label"):
+        root = write(tmp_path / name, INPUT | POWER | {f"{HWMON}/hwmon3/{name}": "VIN\n"})
+        assert JetsonThor(SensorWorld(root)).read().power_w == pytest.approx(25.686)
+    root = write(tmp_path / "other", INPUT | POWER | {f"{HWMON}/hwmon3/label": "12V_AUX\n"} | ina3221(f"{HWMON}/hwmon5", THOR))
+    with pytest.raises(AbsentError):
+        JetsonThor(SensorWorld(root)).describe()
+
+
+def test_an_ina238_without_a_label_is_a_thor_s_only_on_a_thor(tmp_path):
+    """By the device tree, or the rail that only Thor has; not beside an Orin Nano's, not alone, not one of two."""
+    with pytest.raises(AbsentError):
+        JetsonThor(SensorWorld(write(tmp_path / "alone", INPUT | POWER))).describe()
+    with pytest.raises(AbsentError):
+        JetsonThor(SensorWorld(write(tmp_path / "nano", INPUT | POWER | ina3221(f"{HWMON}/hwmon5", ORIN_NANO)))).describe()
+    root = write(
+        tmp_path / "tree", INPUT | POWER | device_tree("NVIDIA Jetson AGX Thor Developer Kit", "nvidia,p3834-0008", "nvidia,tegra264")
+    )
+    assert JetsonThor(SensorWorld(root)).read().power_w == pytest.approx(25.686)
+    write(root, {path.replace("hwmon3", "hwmon7"): text for path, text in (INPUT | POWER).items()})
+    with pytest.raises(AbsentError):
+        JetsonThor(SensorWorld(root)).describe()
+
+
+def test_without_a_power_file_it_is_voltage_times_current(tmp_path):
+    """19.912 V x 1.29 A."""
+    root = write(tmp_path, INPUT | ina3221(f"{HWMON}/hwmon5", THOR))
+    assert JetsonThor(SensorWorld(root)).read().power_w == pytest.approx(19.912 * 1.29)
+
+
+def test_rails_that_cannot_be_read_leave_the_input(thor):
+    """They are not needed for it: a warning."""
+    (thor / f"{HWMON}/hwmon5/curr2_input").write_text("")
+    sensor = JetsonThor(SensorWorld(thor))
+    assert "VDD_CPU_SOC_MSS" in sensor.describe().warnings[0]
+    assert sensor.read().power_w == pytest.approx(25.686)
+
+
+def test_an_input_that_cannot_be_read_is_not_replaced_by_rails(thor):
+    """They are less than it."""
+    sensor = JetsonThor(SensorWorld(thor))
+    sensor.describe()
+    (thor / f"{HWMON}/hwmon3/power1_input").write_text("\n")
+    with pytest.raises(TransientError, match="power1_input"):
+        sensor.read()
+    with pytest.raises(UnavailableError, match="VIN"):
+        read_recording(thor, "jetson_thor")

@@ -1,0 +1,433 @@
+"""Facts about `edgemeter.agent.power.http_plugs`: a real HTTP server plays the meter, a Shelly and a Tasmota plug."""
+
+import json
+from contextlib import closing
+
+import pytest
+
+from edgemeter.agent.base.errors import ConfigError, TransientError, UnavailableError
+from edgemeter.agent.base.http_client import authorisation, challenge, json_number, json_object
+from edgemeter.agent.power import AbsentError, http_plugs
+from edgemeter.agent.power.http_plugs import HttpMeter, Shelly, Tasmota
+from edgemeter.agent.power.world import SensorWorld
+from tests.fixtures.http_meter import PlayedMeter, playing
+from tests.fixtures.recordings import read_recording
+from tests.fixtures.rows import table_row
+
+
+@pytest.fixture
+def password_file(tmp_path):
+    """Return a file with the meter's password."""
+    path = tmp_path / "password"
+    path.write_text("secret\n")
+    return str(path)
+
+
+def ask(path, *meter, **settings):
+    """Return what the meter answers, its connection closed afterwards."""
+    with closing(HttpMeter(*meter, **settings)) as one:
+        return one.get(path)
+
+
+def answers(body=b"{}", status=200):
+    """Return a meter that answers every request with `body`."""
+    return PlayedMeter(lambda _: (status, body))
+
+
+@pytest.mark.parametrize(("algorithm", "response"), [
+    ("MD5", "8ca523f5e9506fed4657c9700eebdbec"),
+    ("SHA-256", "753927fa0e85d155564e2e272a28d1802ca10daf4496794697cf8db5856cb6c1"),
+])  # fmt: skip
+def test_the_digest_is_that_of_the_standards_own_example(algorithm, response):
+    """RFC 7616, section 3.9.1."""
+    header = (
+        f'Digest realm="http-auth@example.org", qop="auth, auth-int", algorithm={algorithm}, '
+        'nonce="7ypf/xlj9XXwfDPEoM4URrv/xwf94BcCAzFZH4GiTo0v", opaque="FQhe/qaU925kfnzjCev0ciny7QMkPqMAFRtzCUYo5tdS"'
+    )
+    asked = challenge(header, "the meter")
+    own = "f2/wE4q74E6zIJEtWaHKaf5wv/H5QzzpXusqGemxURZJ"
+    said = authorisation(asked, "GET", "/dir/index.html", "Mufasa", "Circle of Life", 1, own)
+    assert f'response="{response}"' in said
+    assert 'opaque="FQhe/qaU925kfnzjCev0ciny7QMkPqMAFRtzCUYo5tdS"' in said
+
+
+@pytest.mark.parametrize("protect", ["SHA-256", "MD5", "basic"])
+def test_a_password_is_given_where_it_is_asked_for(protect, password_file):
+    """Once asked, every later request carries it at once."""
+    played = answers(b'{"apower": 1}')
+    played.protect = protect
+    with playing(played):
+        meter = HttpMeter("shelly", played.address, password_file=password_file)
+        assert [meter.get("/a"), meter.get("/b?id=0")] == [b'{"apower": 1}'] * 2
+        assert played.asked == ["/a", "/a", "/b?id=0"]
+        # The device was started again, with another nonce.
+        played.nonce = "71ab"
+        assert meter.get("/c") == b'{"apower": 1}'
+        meter.close()
+
+
+def test_a_wrong_password_is_reported_and_not_shown(tmp_path, password_file):
+    """Nor does a missing one pass in silence."""
+    played = answers()
+    played.protect, played.password = "SHA-256", "another"
+    with playing(played):
+        with pytest.raises(UnavailableError, match="refuses the password of 'admin'") as caught:
+            ask("/", "shelly", played.address, password_file=password_file)
+        assert "secret" not in str(caught.value)
+        with pytest.raises(UnavailableError, match="set password_file"):
+            ask("/", "shelly", played.address)
+        with pytest.raises(ConfigError, match="cannot read"):
+            ask("/", "shelly", played.address, password_file=str(tmp_path / "absent"))
+
+
+def test_a_slow_meter_is_a_reading_that_failed(monkeypatch):
+    """Its answer is not waited for without end, and does not turn up as that of the next request."""
+    monkeypatch.setattr(http_plugs, "TIMEOUT_S", 0.2)
+    played = answers(b"late")
+    played.delay_s = 1.0
+    with playing(played):
+        meter = HttpMeter("shelly", played.address)
+        with pytest.raises(TransientError, match="timed out"):
+            meter.get("/")
+        played.delay_s, played.answer = 0.0, lambda _: (200, b"now")
+        assert meter.get("/") == b"now"
+        meter.close()
+
+
+def test_a_dropped_connection_is_opened_again():
+    """One reading fails, the next does not."""
+    played = answers(b"here")
+    with playing(played):
+        meter = HttpMeter("shelly", played.address)
+        assert meter.get("/") == b"here"
+        meter.close()
+        played.drops = 1
+        with pytest.raises(TransientError, match="does not answer"):
+            meter.get("/")
+        assert meter.get("/") == b"here"
+        meter.close()
+
+
+@pytest.mark.parametrize(
+    ("status", "error"), [(404, UnavailableError), (500, TransientError), (503, TransientError), (429, TransientError)]
+)
+def test_a_refusal_is_distinguished_from_a_busy_meter(status, error):
+    """And the query, which may hold a password, is not shown."""
+    with playing(answers(b"no", status)) as played, pytest.raises(error, match=str(status)) as caught:
+        ask("/cm?password=secret", "tasmota", played.address)
+    assert "secret" not in str(caught.value)
+
+
+def test_a_flood_is_not_read():
+    """A megabyte is more than any meter says."""
+    with playing(answers(b" " * ((1 << 20) + 1))) as played, pytest.raises(UnavailableError, match="more than 1 MiB"):
+        ask("/", "shelly", played.address)
+
+
+def test_a_port_without_listener_is_a_reading_that_failed():
+    """A port that nobody listens on."""
+    with playing(answers()) as played:
+        address = played.address
+    with pytest.raises(TransientError, match="switched on"):
+        ask("/", "shelly", address)
+
+
+def test_an_address_that_was_not_set_is_an_absent_meter():
+    """And one that cannot be used is a mistake in the configuration."""
+    with pytest.raises(AbsentError, match="set address"):
+        ask("/", "shelly", "")
+    for address in ("https://plug", "http://", "plug:port", "//[", "ftp://plug"):
+        with pytest.raises(ConfigError, match="give HOST"):
+            ask("/", "shelly", address)
+
+
+def test_an_unknown_challenge_is_refused():
+    """Rather than answered with something weaker."""
+    with pytest.raises(UnavailableError, match="'SHA-512-256'"):
+        challenge('Digest realm="x", nonce="y", algorithm=SHA-512-256', "the meter")
+    with pytest.raises(UnavailableError, match="not known here"):
+        challenge("Negotiate", "the meter")
+
+
+CUT = [
+    b"",
+    b"{",
+    b'{"a": 1',
+    b"\xff{\xfe}",
+    b"[1]",
+    b'"text"',
+    b"{" * 100_000,
+    b'{"a": NaN}',
+    b'"b": {"a": 1}, "c": 2}',
+    b'"b": {"a": 1}}',
+    b'[{"a": 1}]',
+]
+
+
+def test_a_reply_that_is_cut_or_garbled_is_a_reading_that_failed():
+    """In one line, whatever its depth."""
+    for content in CUT:
+        with table_row(content[:20]), pytest.raises(TransientError) as caught:
+            json_object(content, "the meter")
+        assert len(str(caught.value)) < 300, f"{content[:20]!r}"
+
+
+def test_headers_or_a_topic_before_the_reply_do_no_harm():
+    """As people paste them."""
+    assert json_object(b'HTTP/1.1 200 OK\r\nServer: x\r\n\r\n{"a": 1}', "") == {"a": 1}
+    assert json_object(b'tele/plug/SENSOR = {"a": 1}\n', "") == {"a": 1}
+
+
+def test_text_after_a_reply_does_no_harm():
+    """The prompt behind curl's output, which ends without a new line, and the next replies of a log."""
+    assert json_object(b'{"a": 1}pi@board:~ $ ', "") == {"a": 1}
+    assert json_object(b'{"a": 1}\n{"a": 2}\n', "") == {"a": 1}
+
+
+def test_numbers_may_be_strings_and_nothing_else():
+    """True is no watt, and infinity none either."""
+    assert [json_number(value) for value in (1, 2.5, "3.5", " 4")] == [1.0, 2.5, 3.5, 4.0]
+    assert [json_number(value) for value in (True, None, "", "x", [1], {}, "inf", "nan", float("inf"))] == [None] * 9
+
+
+SWITCH = {"id": 0, "source": "init", "output": True, "apower": 25.7, "voltage": 230.1, "current": 0.13, "aenergy": {"total": 5.0}}
+
+
+def shown(document, **settings):
+    """Return the reading of a recorded answer."""
+    content = document if isinstance(document, bytes) else json.dumps(document).encode()
+    return Shelly(world=SensorWorld(content=content), **settings).read()
+
+
+def test_the_power_of_every_form_of_reply():
+    """Of one component or the whole device, of all generations, by HTTP or MQTT; a negative power stays negative."""
+    for document, total_w, names in [
+        (SWITCH, 25.7, ["channel:0"]),
+        ({"ble": {}, "switch:0": SWITCH, "wifi": {"rssi": -50}}, 25.7, ["switch:0"]),
+        ({"switch:0": SWITCH, "switch:1": SWITCH | {"id": 1, "apower": 4.3}}, 30.0, ["switch:0", "switch:1"]),
+        ({"id": 1, "src": "shellyplugsg3", "result": SWITCH}, 25.7, ["channel:0"]),
+        ({"src": "x", "method": "NotifyStatus", "params": {"ts": 1.0, "switch:0": {"id": 0, "apower": 7.1}}}, 7.1, ["switch:0"]),
+        ({"id": 0, "voltage": 231.0, "current": 0.02, "apower": 1.2, "freq": 50.0}, 1.2, ["channel:0"]),
+        ({"pm1:0": {"id": 0, "apower": 3.3, "voltage": 230.0}}, 3.3, ["pm1:0"]),
+        ({"em1:0": {"id": 0, "act_power": -12.4, "pf": -0.7}}, -12.4, ["em1:0"]),
+        ({"em:0": {"a_act_power": 1.0, "b_act_power": 2.0, "c_act_power": 3.0, "total_act_power": 6.0}}, 6.0, ["em:0"]),
+        ({"em:0": {"a_act_power": 1.0, "b_act_power": 2.5, "c_act_power": -3.0}}, 0.5, ["em:0"]),
+        ({"meters": [{"power": 47.11, "is_valid": True, "total": 60}], "relays": [{}]}, 47.11, ["meter:0"]),
+        ({"emeters": [{"power": 10.0, "is_valid": True}, {"power": -2.5, "is_valid": True}], "meters": [{"power": 9.0}]}, 7.5,
+         ["emeter:0", "emeter:1"]),
+        ({"power": 12.5, "is_valid": True, "total": 3}, 12.5, ["channel:0"]),
+        (SWITCH | {"apower": "25.7"}, 25.7, ["channel:0"]),
+        ({"cct:0": {"id": 0, "output": True, "apower": 8.5}, "rgb:0": {"id": 0, "apower": 1.5}}, 10.0, ["cct:0", "rgb:0"]),
+        (b'$ curl -d \'{"id":1,"method":"Switch.GetStatus"}\' http://192.0.2.7/rpc\n{"id":0,"apower":3.5}\n', 3.5, ["channel:0"]),
+        (b'x/events/rpc {"params":{"switch:0":{"temperature":{}}}}\nx/events/rpc {"params":{"switch:0":{"apower":4}}}', 4.0, ["switch:0"]),
+        (SWITCH | {"apower": 0.0}, 0.0, ["channel:0"]),
+    ]:  # fmt: skip
+        reading = shown(document)
+        assert reading.power_w == pytest.approx(total_w), f"{document!r}"
+        assert [rail.name for rail in reading.rails] == names, f"{document!r}"
+
+
+def test_a_reply_without_a_power_gives_none():
+    """Never zero, and never the last one."""
+    for document, error, said in [
+        ({"id": 0, "source": "init", "output": True, "temperature": {"tC": 30}}, UnavailableError, "does not measure"),
+        ({"switch:0": {"id": 0, "output": True}}, UnavailableError, "does not measure"),
+        ({"code": 404, "message": "No handler for Switch.GetStatus"}, UnavailableError, "404: No handler"),
+        ({"meters": [{"power": 3.0, "is_valid": False}]}, TransientError, "no valid power"),
+        (SWITCH | {"apower": None}, TransientError, "no valid power"),
+        ({"em:0": {"a_act_power": 1.0, "b_act_power": None, "c_act_power": 3.0}}, TransientError, "no valid power"),
+        (SWITCH | {"apower": "many"}, TransientError, "no valid power"),
+        (SWITCH | {"apower": "25,7"}, TransientError, "no valid power"),
+        (SWITCH | {"apower": "1_000"}, TransientError, "no valid power"),
+        (SWITCH | {"apower": 9.9e12}, TransientError, "no valid power"),
+        ({"code": -105, "message": "Argument 'id', value 5 not found!"}, UnavailableError, "-105: Argument"),
+        (b'{"id":0,"apower":193.5,"voltage', TransientError, "cut or garbled"),
+        (b'{"apower": NaN}', TransientError, "cut or garbled"),
+    ]:
+        with table_row(document), pytest.raises(error, match=said):
+            shown(document)
+
+
+def test_one_channel_of_several_is_measured_when_it_is_named():
+    """Without a name all are added up, which is noted."""
+    both = {"switch:0": SWITCH, "switch:1": SWITCH | {"apower": 4.3}}
+    assert shown(both, channel="switch:1").power_w == 4.3
+    with pytest.raises(ConfigError, match="this device has switch:0, switch:1"):
+        shown(both, channel="switch:2")
+    warnings = Shelly(world=SensorWorld(content=json.dumps(both).encode())).describe().warnings
+    assert warnings == ("2 channels are added up (switch:0, switch:1): set channel to measure one",)
+
+
+def test_a_small_power_is_doubted():
+    """Some models show nothing below a few watts."""
+    content = json.dumps(SWITCH | {"apower": 2.0}).encode()
+    assert "check this one with a known load" in Shelly(world=SensorWorld(content=content)).describe().warnings[0]
+
+
+@pytest.mark.parametrize(
+    ("answers", "path"),
+    [
+        ({"/rpc/Shelly.GetStatus": (200, {"switch:0": SWITCH})}, "/rpc/Shelly.GetStatus"),
+        ({"/rpc/Shelly.GetStatus": (404, {}), "/status": (200, {"meters": [{"power": 25.7, "is_valid": True}]})}, "/status"),
+    ],
+)
+def test_a_device_is_asked_in_the_way_of_its_generation(answers, path):
+    """Found out once, by what it answers."""
+
+    def answer(asked):
+        status, document = answers[asked]
+        return status, json.dumps(document).encode()
+
+    with playing(PlayedMeter(answer)) as played, closing(Shelly(played.address)) as sensor:
+        found = sensor.describe()
+        assert found.id == f"shelly:{played.address}"
+        assert found.scope == "wall-ac"
+        assert found.kind == "power"
+        assert found.excludes == ()
+        assert sensor.read().power_w == sensor.read().power_w == 25.7
+        assert played.asked[-2:] == [path, path]
+
+
+def test_a_reading_that_fails_is_no_end(tmp_path):
+    """The device drops a connection, asks for its password, and goes on."""
+    (tmp_path / "password").write_text("secret")
+    played = PlayedMeter(lambda _: (200, json.dumps({"switch:0": SWITCH}).encode()), protect="SHA-256")
+    with playing(played), closing(Shelly(played.address, password_file=str(tmp_path / "password"))) as sensor:
+        assert sensor.read().power_w == 25.7
+        sensor.close()
+        played.drops = 1
+        with pytest.raises(TransientError):
+            sensor.read()
+        assert sensor.read().power_w == 25.7
+
+
+@pytest.mark.captures
+@pytest.mark.parametrize(("name", "total_w"), [("shelly_switch_getstatus_load_193W.json", 193.5), ("shelly_gen1_status_1pm.json", 4711.12)])
+def test_what_real_devices_sent(captures, name, total_w):
+    """As captured; the reader is found by the form, and cut replies give no number."""
+    path = captures / "plugs" / name
+    found = read_recording(path)
+    assert (found.name, found.reading.power_w, found.description.scope) == ("shelly", total_w, "wall-ac")
+    content = path.read_bytes()
+    for length in range(120, len(content) - 2, 37):
+        with pytest.raises((TransientError, UnavailableError)):
+            shown(content[:length])
+
+
+def test_a_shellys_power_is_a_mean_of_a_second():
+    """As its maker publishes."""
+    found = Shelly(world=SensorWorld(content=b'{"switch:0": {"apower": 12.5}}')).describe().averaging
+    assert (found.window_s, found.update_interval_s, set(found.sources.values())) == (1.0, 1.0, {"published"})
+
+
+def sensor_of(answer, **settings):
+    """Return the sensor on a recorded answer."""
+    content = answer if isinstance(answer, bytes) else json.dumps(answer).encode()
+    return Tasmota(world=SensorWorld(content=content), **settings)
+
+
+def status(power, **energy):
+    """Return a status with that power."""
+    return {"StatusSNS": {"Time": "2026-11-20T09:00:00", "ENERGY": {"Total": 1.5, "Power": power, "Voltage": 230, **energy}}}
+
+
+def test_the_power_of_every_form_of_a_tasmota_reply():
+    """Status and telemetry, one channel and lists, numbers and strings, old firmware and new."""
+    for answer, total_w, channels in [
+        (status(26), 26.0, 1),
+        (status([11, 0, 4.5]), 15.5, 3),
+        (status("26.4"), 26.4, 1),
+        (status(-3.2), -3.2, 1),
+        (status(0), 0.0, 1),
+        ({"Time": "2024-05-05T13:27:21", "ENERGY": {"Power": 7.25}}, 7.25, 1),
+        ({"StatusPWR": {"Total": 1.0, "Power": 12, "Factor": 0.9}}, 12.0, 1),
+        ({"StatusSNS": {"DHT11": {"Temperature": "21.0"}, "ENERGY": {"Power": 3}}}, 3.0, 1),
+        (b'STATUS8 = {"StatusSNS":{"ENERGY":{"Power": 0}}}', 0.0, 1),
+        (b'STATUS = {"Status":{"Power":1}}\nSTATUS8 = {"StatusSNS":{"ENERGY":{"Power":26}}}', 26.0, 1),
+        (b'tele/x/STATE {"POWER":"ON"}\ntele/x/SENSOR {"ENERGY":{"Power":[3,4]}}', 7.0, 2),
+    ]:
+        reading = sensor_of(answer).read()
+        assert reading.power_w == pytest.approx(total_w), f"{answer!r}"
+        assert len(reading.rails) == channels, f"{answer!r}"
+
+
+def test_a_tasmota_reply_without_a_power_gives_none():
+    """Part of a list is no total."""
+    for answer, error, said in [
+        ({"StatusSNS": {"Time": "x"}}, UnavailableError, "does not measure power"),
+        ({"StatusSNS": {"ENERGY": {"Total": 1}}}, UnavailableError, "does not measure power"),
+        ({"Command": "Unknown"}, UnavailableError, "does not measure power"),
+        ({"WARNING": "Need user=<username>&password=<password>"}, UnavailableError, "set user and password_file"),
+        (status(None), TransientError, "gives no valid power"),
+        (status([11, None]), TransientError, "gives no valid power"),
+        (status([]), TransientError, "gives no valid power"),
+        (status("much"), TransientError, "gives no valid power"),
+        (status("26,5"), TransientError, "gives no valid power"),
+        (status(1e13), TransientError, "gives no valid power"),
+        (b'STATE {"POWER":"ON"}\nSENSOR {"ENERGY":{"Power":26', TransientError, "cut or garbled"),
+        (status(True), TransientError, "gives no valid power"),
+        (b'{"StatusSNS":{"ENERGY":{"Power":26', TransientError, "cut or garbled"),
+    ]:
+        with table_row(answer), pytest.raises(error, match=said):
+            sensor_of(answer).read()
+
+
+def test_the_resolution_is_what_the_plug_shows():
+    """Whole watts by default, which is reported with the remedy."""
+    for answer, step_w in [(status(26), 1.0), (status(26.4), 0.1), (status([26.45, 0]), 0.01), (status("2.125"), 0.001)]:
+        found = sensor_of(answer).describe()
+        assert found.resolution_w == pytest.approx(step_w), f"{answer!r}"
+        assert any("WattRes 1" in warning for warning in found.warnings) == (step_w == 1.0), f"{answer!r}"
+
+
+def test_one_tasmota_channel_of_several_is_measured_when_it_is_named():
+    """Counted from 1, as on the plug."""
+    assert sensor_of(status([11, 0, 4.5]), channel="3").read().power_w == 4.5
+    with pytest.raises(ConfigError, match="this device has 1, 2, 3"):
+        sensor_of(status([11, 0, 4.5]), channel="4").read()
+
+
+def test_a_plug_is_polled_over_http(tmp_path):
+    """A real server: the command it knows is found once, the password goes with each request, and is not shown when it fails."""
+    (tmp_path / "password").write_text("se&cret")
+
+    def answer(path):
+        if "password=se&cret" not in path:
+            return 200, b'{"WARNING":"Need user=<username>&password=<password>"}'
+        return 200, json.dumps(status(5.5) if path.endswith("Status 10") else {"Command": "Unknown"}).encode()
+
+    with playing(PlayedMeter(answer)) as played:
+        with closing(Tasmota(played.address, password_file=str(tmp_path / "password"))) as sensor:
+            assert sensor.describe().id == f"tasmota:{played.address}"
+            assert sensor.read().power_w == sensor.read().power_w == 5.5
+        assert [path.rpartition("cmnd=")[2] for path in played.asked] == ["Status 8", "Status 10", "Status 10", "Status 10"]
+        with closing(Tasmota(played.address)) as sensor, pytest.raises(UnavailableError, match="refuses"):
+            sensor.describe()
+        played.answer = lambda _: (500, b"")
+        with closing(Tasmota(played.address, password_file=str(tmp_path / "password"))) as sensor, pytest.raises(TransientError) as caught:
+            sensor.read()
+        assert "cret" not in str(caught.value)
+
+
+@pytest.mark.captures
+@pytest.mark.parametrize(("name", "total_w"), [("tasmota_status8_2019.json", 26.0), ("tasmota_tele_SENSOR_3phase_power_array.json", 11.0)])
+def test_what_real_plugs_sent(captures, name, total_w):
+    """As captured: 26 W; and three phases of 11, 0 and 0 W. Cut replies give no number."""
+    path = captures / "plugs" / name
+    found = read_recording(path)
+    assert (found.name, found.reading.power_w, found.description.scope) == ("tasmota", total_w, "wall-ac")
+    content = path.read_bytes().rstrip()
+    for length in range(10, len(content) - 1, 17):
+        with pytest.raises((TransientError, UnavailableError)):
+            sensor_of(content[:length]).read()
+
+
+def test_a_refusal_is_recognised_however_its_json_is_spaced():
+    """A command that the firmware does not know."""
+    assert all(map(Tasmota.recognises, (b'{"Command":"Unknown"}', b'{ "Command": "Unknown" }')))
+
+
+def test_a_plug_that_counts_pulses_sees_all_of_the_time():
+    """So it is never in step with the queries, however often it renews its value."""
+    found = sensor_of(status(26)).describe().averaging
+    assert (found.seen_ratio, found.window_s, found.sources) == (1.0, None, {"seen_ratio": "published"})
