@@ -70,7 +70,6 @@ def test_a_sensor_that_is_fast_enough_gives_both_parts():
     """Prefill is 100 mJ a prompt token and decode 600 mJ a further one, within the stated uncertainty; net takes each part's own time."""
     found, why = generation_energy(energy(), [trace()], windows())
     assert why is None
-    assert found is not None
     assert found.prefill_token is not None
     assert found.decode_token is not None
     assert found.output_token_gross_mj == pytest.approx(PER_QUERY_MJ / 31)
@@ -85,9 +84,6 @@ def test_a_sensor_that_is_fast_enough_gives_both_parts():
 def test_the_parts_make_the_request():
     """Nothing is counted twice: prefill and decode are together what the whole query took."""
     found, _ = generation_energy(energy(), [trace()], windows())
-    assert found is not None
-    assert found.prefill_token is not None
-    assert found.decode_token is not None
     whole = found.prefill_token.gross_mj * 100 + found.decode_token.gross_mj * 30
     assert whole == pytest.approx(PER_QUERY_MJ, rel=0.002)
 
@@ -102,7 +98,6 @@ def test_a_part_needs_windows_of_ten_periods_of_the_sensor():
     ]:
         with table_row(changes):
             found, _ = generation_energy(energy(), [trace(**changes)], windows())
-            assert found is not None
             assert (found.prefill_token is not None, found.decode_token is not None) == parts
             if not parts[0]:
                 assert found.prefill_reason is not None
@@ -112,8 +107,6 @@ def test_a_part_needs_windows_of_ten_periods_of_the_sensor():
 def test_a_run_of_one_token_is_all_prefill_whatever_the_sensor():
     """Its whole energy by its prompt tokens, and nothing was decoded."""
     found, _ = generation_energy(energy(), [trace(period_ms=1000.0)], windows(prefill_s=WHOLE_S, output_tokens=1))
-    assert found is not None
-    assert found.prefill_token is not None
     assert found.prefill_token.gross_mj == pytest.approx(PER_QUERY_MJ / 100)
     assert found.prefill_token.gross_u_mj == pytest.approx(1.0)
     assert found.decode_token is None
@@ -125,7 +118,6 @@ def test_users_that_overlap_have_energy_by_the_request_only():
     whole = windows()
     found, why = generation_energy(energy(), [trace()], replace(whole, overlap=True))
     assert why is None
-    assert found is not None
     assert found.output_token_gross_mj == pytest.approx(PER_QUERY_MJ / 31)
     assert found.prefill_token is found.decode_token is None
     assert "overlap" in (found.prefill_reason or "")
@@ -135,13 +127,9 @@ def test_users_that_overlap_have_energy_by_the_request_only():
 def test_what_is_unknown_stays_unknown():
     """An unknown gain leaves no uncertainty, net energy that was not resolved no net part, few queries no part at all."""
     found, _ = generation_energy(energy(net_state="no_idle", idle_before_w=None, idle_after_w=None), [trace(gain_u_ratio=None)], windows())
-    assert found is not None
-    assert found.decode_token is not None
     assert found.decode_token.gross_u_mj is found.decode_token.net_mj is None
     few, _ = generation_energy(energy(), [trace()], windows(queries=4))
-    assert few is not None
     assert few.decode_token is None
-    assert few.decode_reason is not None
     assert few.decode_reason.startswith("4 complete queries")
 
 

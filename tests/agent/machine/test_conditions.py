@@ -193,7 +193,6 @@ def test_the_load_of_others_leaves_out_the_measured_process(tmp_path):
     first = load.read_usage(machine, 7)
     write(tmp_path, {"proc/stat": "cpu 120 0 110 750 115 0 0 5 9 9\n", "proc/7/stat": _stat(7, 65, 55)})
     found = load.load_between(first, load.read_usage(machine, 7))
-    assert found is not None
     assert (found.other_load_ratio, found.steal_ratio, found.agent_load_ratio) == (0.1, 0.05, 0.0)
 
 
@@ -206,7 +205,6 @@ def test_the_agent_is_not_one_of_the_others(tmp_path):
         tmp_path, {"proc/stat": "cpu 160 0 100 740 100 0 0 0\n", "proc/7/stat": _stat(7, 70, 50), "proc/9/stat": _stat(9, 20, 0, waited=8)}
     )
     found = load.load_between(first, load.read_usage(machine, 7, 9))
-    assert found is not None
     assert (found.other_load_ratio, found.agent_load_ratio) == (0.25, 0.15)
     assert found.load_window_ms > 0
 
@@ -215,7 +213,6 @@ def test_a_window_too_short_for_ticks_is_widened_to_the_mark_before_it():
     """The latest mark that is far enough away counts; none is: unknown."""
     marks = [load.ProcessorUsage(0, 0, 0, 0), load.ProcessorUsage(100, 50, 0, 0), load.ProcessorUsage(190, 50, 0, 0)]
     found = load.load_up_to(marks, load.ProcessorUsage(200, 60, 0, 0))
-    assert found is not None
     assert found.other_load_ratio == pytest.approx(0.1)
     assert load.load_up_to(marks[2:], load.ProcessorUsage(200, 60, 0, 0)) is None
     assert load.load_up_to([], None) is None
@@ -264,7 +261,6 @@ def test_a_process_that_is_gone_makes_the_load_of_others_unknown(tmp_path):
     first = load.read_usage(machine, 7)
     write(tmp_path, {"proc/stat": "cpu 50 0 0 150 0 0 0 0\n"})
     found = load.load_between(first, load.read_usage(machine, 7))
-    assert found is not None
     assert (found.other_load_ratio, found.steal_ratio) == (None, 0.0)
 
 
