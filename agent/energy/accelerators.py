@@ -44,7 +44,7 @@ def accelerator_link(runtime: RuntimeInfo, attached: Sequence[str]) -> Link | No
         return "PCIe"
     if not words & _EDGE_TPU:
         return None
-    kinds = {kind for kind in (CORAL_USB, CORAL_PCIE) for one in attached if one.startswith(kind)}
+    kinds = {kind for kind in (CORAL_USB, CORAL_PCIE) for device in attached if device.startswith(kind)}
     return "PCIe" if kinds == {CORAL_PCIE} else "USB"
 
 
@@ -66,12 +66,12 @@ def accelerator_refusal(description: Description, link: Link | None) -> str | No
 
 def excluded(description: Description, attached: Sequence[str]) -> tuple[str, ...]:
     """Return what a sensor leaves out on this board: what it always does, and what is attached and lies beyond its scope."""
-    found = dict.fromkeys(description.excludes)
+    parts = dict.fromkeys(description.excludes)
     if not _sees_board(description):
-        for part, names in (draw for one in attached for kind, draw in _DRAWS.items() if one.startswith(kind)):
-            if not names & found.keys():
-                found[part] = None
-    return tuple(found)
+        for part, names in (draw for device in attached for kind, draw in _DRAWS.items() if device.startswith(kind)):
+            if not names & parts.keys():
+                parts[part] = None
+    return tuple(parts)
 
 
 def _sees_board(description: Description) -> bool:

@@ -70,16 +70,16 @@ def idle(curve: Curve, timed: Window, before: Window | None, after: Window | Non
         return None
     means = [mean_w(curve, window) for window in stretches]
     steps = [curve.quantisation_u_w(window) for window in stretches]
-    known = [step for step in steps if step is not None]
-    found = stretch_means(curve, stretches)
+    known_steps = [step for step in steps if step is not None]
+    idle_means = stretch_means(curve, stretches)
     return IdlePower(
         before_w=means[0] if before else None,
         after_w=means[-1] if after else None,
         mean_w=statistics.fmean(means),
-        sampling=PowerScatter(found.u_w, _freedom((one.u_w, one.freedom) for one in found.each)),
-        quantisation_u_w=max(known) if len(known) == len(steps) else None,
-        drift_u_w=_drift(means, found.each) if len(means) == 2 else None,
-        wander_u_w=found.wander_u_w(timed.length_ns),
+        sampling=PowerScatter(idle_means.u_w, _freedom((scatter.u_w, scatter.freedom) for scatter in idle_means.each)),
+        quantisation_u_w=max(known_steps) if len(known_steps) == len(steps) else None,
+        drift_u_w=_drift(means, idle_means.each) if len(means) == 2 else None,
+        wander_u_w=idle_means.wander_u_w(timed.length_ns),
         length_s=min(window.length_ns for window in stretches) / 1e9,
     )
 
@@ -131,9 +131,9 @@ def gross(budget: Iterable[UncertaintyTerm]) -> Expanded:
 def net(budget: Iterable[UncertaintyTerm], gross_mj: float, net_mj: float) -> Expanded:
     """Return the expanded uncertainty of the net energy: the gain acts on the difference only, and the offset cancels."""
     share = abs(net_mj / gross_mj) if gross_mj else 0.0
-    known = {term.term: (term.u_mj, term.degrees_of_freedom) for term in budget if term.term != "offset"}
-    gain, _ = known.pop("gain")
-    return expanded([(None if gain is None else gain * share, None), *known.values()])
+    terms_by_name = {term.term: (term.u_mj, term.degrees_of_freedom) for term in budget if term.term != "offset"}
+    gain, _ = terms_by_name.pop("gain")
+    return expanded([(None if gain is None else gain * share, None), *terms_by_name.values()])
 
 
 def _delay_s(averaging: Averaging | None) -> float:
@@ -149,11 +149,11 @@ def _sampling(curve: Curve, timed: Window, settling: Settling | None, renewal: R
     if renewal is None:
         return curve.sampling(timed, settled_ns)
     settled = Window(timed.start_ns + round(settled_ns), timed.end_ns)
-    found = stretch_means(curve, [settled], renewal.interval_ns).each[0]
+    scatter = stretch_means(curve, [settled], renewal.interval_ns).each[0]
     if isinstance(curve, CounterCurve) or renewal.scatter_ratio <= REGULAR_RATIO:
-        return found
+        return scatter
     times_ns, powers_w = curve.readings(settled)
-    return max(found, held_values(powers_w, times_ns), key=lambda scatter: scatter.u_w)
+    return max(scatter, held_values(powers_w, times_ns), key=lambda scatter: scatter.u_w)
 
 
 def offset_u_w(description: Description) -> float | None:
@@ -168,24 +168,24 @@ def _drift(means: Sequence[float], scatters: Sequence[PowerScatter]) -> float:
 
     Source: a value that lies anywhere between the two, GUM 4.3.7 (rectangular).
     """
-    chance = sum(one.u_w**2 for one in scatters)
+    chance = sum(scatter.u_w**2 for scatter in scatters)
     return math.sqrt(max(0.0, (means[1] - means[0]) ** 2 - chance) / 12)
 
 
 def expanded(parts: Iterable[Term]) -> Expanded:
     """Return the root of the sum of the squares of independent terms times k."""
     pairs = list(parts)
-    known = [(u, freedom) for u, freedom in pairs if u is not None]
-    if len(known) < len(pairs):
+    known_terms = [(u, freedom) for u, freedom in pairs if u is not None]
+    if len(known_terms) < len(pairs):
         return None, None
-    freedom = _freedom(known)
+    freedom = _freedom(known_terms)
     k = 2.0 if freedom is None else student_quantile(CONFIDENCE, freedom)
-    return k * math.hypot(*(u for u, _ in known)), k
+    return k * math.hypot(*(u for u, _ in known_terms)), k
 
 
 def _freedom(parts: Iterable[tuple[float, float | None]]) -> float | None:
     """Return the effective degrees of freedom of a sum; None where there are too many to matter. Source: GUM G.4.1."""
-    known = list(parts)
-    whole = math.fsum(u**2 for u, _ in known) ** 2
-    each = math.fsum(u**4 / freedom for u, freedom in known if freedom is not None)
-    return whole / each if each > 0 and whole / each < ENOUGH_FREEDOM else None
+    terms = list(parts)
+    total = math.fsum(u**2 for u, _ in terms) ** 2
+    each = math.fsum(u**4 / freedom for u, freedom in terms if freedom is not None)
+    return total / each if each > 0 and total / each < ENOUGH_FREEDOM else None

@@ -83,16 +83,16 @@ def fit_line(steps: Sequence[LoadStep]) -> CalibrationLine:
     _check(steps)
     slope = _unweighted(steps)
     for _ in range(ROUNDS):
-        found = _york(steps, slope)
-        if abs(found.gain - slope) <= SETTLED_RATIO * abs(slope):
+        line = _york(steps, slope)
+        if abs(line.gain - slope) <= SETTLED_RATIO * abs(slope):
             break
-        slope = found.gain
-    if not GAIN_RANGE[0] <= found.gain <= GAIN_RANGE[1]:
+        slope = line.gain
+    if not GAIN_RANGE[0] <= line.gain <= GAIN_RANGE[1]:
         raise MeasurementError(
-            f"the reference shows {found.gain:.3g} times the power of the sensor: they do not measure the same load; check what the "
+            f"the reference shows {line.gain:.3g} times the power of the sensor: they do not measure the same load; check what the "
             "reference measures, and that nothing else drew power meanwhile"
         )
-    return found
+    return line
 
 
 def _check(steps: Sequence[LoadStep]) -> None:
@@ -207,11 +207,11 @@ def steps_against(
     Raises:
         MeasurementError: one of them gave too few readings.
     """
-    held: list[_Readings] = []
+    readings: list[_Readings] = []
     for share, traces, window, _ in _steps(sensors, plan, load, on_step, lambda _: None):
-        held.append((share, traces[sensor], traces[reference], window))
-        on_step(_held_steps(held)[-1])
-    return _held_steps(held)
+        readings.append((share, traces[sensor], traces[reference], window))
+        on_step(_held_steps(readings)[-1])
+    return _held_steps(readings)
 
 
 def steps_typed(
@@ -221,19 +221,19 @@ def steps_typed(
 
     The load stays on, and the sensor is read, until the reading is entered.
     """
-    held: list[_Readings] = []
+    readings: list[_Readings] = []
     for share, traces, window, (reading_w, digit_w) in _steps({name: sensor}, plan, load, on_step, ask):
-        held.append((share, traces[name], _MeanPower(reading_w, 0.0, digit_w / DISPLAY_DIVISOR), window))
-        on_step(_held_steps(held)[-1])
-    return _held_steps(held)
+        readings.append((share, traces[name], _MeanPower(reading_w, 0.0, digit_w / DISPLAY_DIVISOR), window))
+        on_step(_held_steps(readings)[-1])
+    return _held_steps(readings)
 
 
-def _held_steps(held: Sequence[_Readings]) -> list[HeldStep]:
+def _held_steps(readings: Sequence[_Readings]) -> list[HeldStep]:
     """Return the steps; what all readings together show of the step of a sensor that describes none counts in each of them."""
-    references = [reference for _, _, reference, _ in held if isinstance(reference, SensorTrace)]
-    assumed_w = assumed_step([trace for _, trace, _, _ in held]), assumed_step(references)
+    references = [reference for _, _, reference, _ in readings if isinstance(reference, SensorTrace)]
+    assumed_w = assumed_step([trace for _, trace, _, _ in readings]), assumed_step(references)
     steps = []
-    for share, trace, reference, window in held:
+    for share, trace, reference, window in readings:
         sensor = _mean_power(trace, window, assumed_w[0])
         typed = _mean_power(reference, window, assumed_w[1]) if isinstance(reference, SensorTrace) else reference
         quantised_w = math.hypot(sensor.quantised_u_w, typed.quantised_u_w)
@@ -247,7 +247,9 @@ def assumed_step(traces: Iterable[SensorTrace]) -> float | None:
     The step is that or a part of it, so it is not taken for too small.
     Where all values are the same, nothing is known: then it is the value itself.
     """
-    undescribed = [one for one in traces if one.description and one.description.kind == "power" and one.description.resolution_w is None]
+    undescribed = [
+        trace for trace in traces if trace.description and trace.description.kind == "power" and trace.description.resolution_w is None
+    ]
     values = np.unique([reading.power_w for trace in undescribed for reading in trace.readings if reading.power_w is not None])
     if not values.size:
         return None
@@ -274,7 +276,7 @@ def calibrated_scope(description: Description, reference: ReferenceInstrument, n
 
 
 def calibration_of(
-    board: str, description: Description, reference: ReferenceInstrument, held: list[HeldStep], name: str | None
+    board: str, description: Description, reference: ReferenceInstrument, held_steps: list[HeldStep], name: str | None
 ) -> SensorCalibration:
     """Return the calibration from the steps; with a `name` it is a promotion to the reference's scope.
 
@@ -282,26 +284,26 @@ def calibration_of(
         MeasurementError: as `fit_line` and `calibrated_scope`.
     """
     scope = calibrated_scope(description, reference, name)
-    found: CalibrationLine = fit_line([one.step for one in held])
-    shown = [one.step.sensor_w for one in held]
-    gain_u = None if reference.gain_u_ratio is None else math.hypot(found.gain_u / found.gain, reference.gain_u_ratio)
-    assumed_w = held[-1].assumed_w[1] or 0.0 if reference.offset_u_w == 0 else 0.0
+    line: CalibrationLine = fit_line([held_step.step for held_step in held_steps])
+    sensor_powers_w = [held_step.step.sensor_w for held_step in held_steps]
+    gain_u = None if reference.gain_u_ratio is None else math.hypot(line.gain_u / line.gain, reference.gain_u_ratio)
+    assumed_w = held_steps[-1].assumed_w[1] or 0.0 if reference.offset_u_w == 0 else 0.0
     # A promotion's points lie off its line for reasons that do not average out: they stay as the uncertainty of each figure.
-    offset_u_w = math.hypot(found.offset_u_w, reference.offset_u_w, assumed_w / math.sqrt(3), found.residual_w if name else 0.0)
+    offset_u_w = math.hypot(line.offset_u_w, reference.offset_u_w, assumed_w / math.sqrt(3), line.residual_w if name else 0.0)
     return SensorCalibration(
         kind="promotion" if name else "gain",
         name=name,
         board=board,
         sensor=description.id,
         scope=scope,
-        gain=found.gain,
-        offset_w=found.offset_w,
+        gain=line.gain,
+        offset_w=line.offset_w,
         gain_u_ratio=gain_u,
         offset_u_w=offset_u_w,
-        residual_w=found.residual_w,
-        lowest_w=min(found.offset_w + found.gain * watts for watts in shown),
-        highest_w=max(found.offset_w + found.gain * watts for watts in shown),
-        steps=found.steps,
+        residual_w=line.residual_w,
+        lowest_w=min(line.offset_w + line.gain * watts for watts in sensor_powers_w),
+        highest_w=max(line.offset_w + line.gain * watts for watts in sensor_powers_w),
+        steps=line.steps,
         reference=reference.name,
         excludes=reference.excludes if name else description.excludes,
         made_at=dt.datetime.now(dt.timezone.utc).isoformat(timespec="seconds"),
@@ -319,11 +321,11 @@ def _steps(
             sampler = Sampler(sensors)
             start = time.monotonic_ns()
             sampler.start()
-            asked = ask(share)
+            answer = ask(share)
             time.sleep(max(0.0, plan.seconds - (time.monotonic_ns() - start) / 1e9))
             sampler.stop()
             window = Window(start, time.monotonic_ns())
-        yield share, sampler.traces(), window, asked
+        yield share, sampler.traces(), window, answer
 
 
 def _mean_power(trace: SensorTrace, window: Window, assumed_w: float | None) -> _MeanPower:
@@ -336,7 +338,7 @@ def _mean_power(trace: SensorTrace, window: Window, assumed_w: float | None) -> 
         described = replace(described, resolution_w=assumed_w)
     curve = curve_of(trace.readings, described)
     inner = Window(max(window.start_ns, trace.readings[0].taken_ns), min(window.end_ns, trace.readings[-1].taken_ns))
-    edges = [inner.start_ns + inner.length_ns * place // PARTS for place in range(PARTS + 1)]
+    edges = [inner.start_ns + inner.length_ns * number // PARTS for number in range(PARTS + 1)]
     means = [mean_w(curve, Window(begin, end)) for begin, end in itertools.pairwise(edges)]
     quantised_w = curve.quantisation_u_w(inner)
     if quantised_w is None:

@@ -52,13 +52,13 @@ class _Edges(ABC):
         """Return how far the mean power stepped at a moment; all of the power where one side is unknown."""
         before, after = self._adjacent(int(np.searchsorted(self._times, moment_ns)))
         if not before.size or not after.size:
-            known = before if before.size else after
-            return abs(float(known.mean())) if known.size else 0.0
+            known_side = before if before.size else after
+            return abs(float(known_side.mean())) if known_side.size else 0.0
         return abs(float(after.mean() - before.mean()))
 
     @abstractmethod
-    def _adjacent(self, place: int) -> tuple[Array, Array]:
-        """Return a few powers before and after value `place`."""
+    def _adjacent(self, index: int) -> tuple[Array, Array]:
+        """Return a few powers before and after value `index`."""
 
 
 class PowerCurve(_Edges):
@@ -70,10 +70,10 @@ class PowerCurve(_Edges):
 
     def __init__(self, readings: Sequence[Reading], description: Description, queries: Queries | None = None) -> None:
         self._times, self._seen = _increasing((reading.taken_ns, reading.power_w) for reading in readings)
-        found = None if queries is None else without_rhythm(self._times, self._seen, queries)
-        self._powers = self._seen if found is None else found.powers_w
-        self.follows_queries = found is not None
-        self._fitted = 0 if found is None else found.parameters
+        steadied = None if queries is None else without_rhythm(self._times, self._seen, queries)
+        self._powers = self._seen if steadied is None else steadied.powers_w
+        self.follows_queries = steadied is not None
+        self._fitted = 0 if steadied is None else steadied.parameters
         self._resolution_w = description.resolution_w
         self.spacing_ns = description.period_ms * NS_PER_MS
 
@@ -142,22 +142,22 @@ class PowerCurve(_Edges):
         moments = np.concatenate(([0], self._times[begin:end] - window.start_ns, [window.length_ns]))
         return moments.astype(np.float64), slice(begin, end)
 
-    def _adjacent(self, place: int) -> tuple[Array, Array]:
-        return self._powers[max(0, place - BESIDE_EDGE) : place], self._powers[place : place + BESIDE_EDGE]
+    def _adjacent(self, index: int) -> tuple[Array, Array]:
+        return self._powers[max(0, index - BESIDE_EDGE) : index], self._powers[index : index + BESIDE_EDGE]
 
-    def _at_edge(self, moment_ns: int, place: int, *, looks_back: bool) -> float:
-        """Return the power inside a window at its edge; reading `place` is the first after it.
+    def _at_edge(self, moment_ns: int, index: int, *, looks_back: bool) -> float:
+        """Return the power inside a window at its edge; reading `index` is the first after it.
 
         Interpolated, unless the power stepped there, as it does when a load begins: a line across a step would put half of it on the
         wrong side. Then the nearest reading inside holds up to the edge.
         """
-        before, after = self._adjacent(place)
+        before, after = self._adjacent(index)
         stepped = _has_stepped(before, after)
         if stepped:
             return float(before[-1] if looks_back else after[0])
         if not before.size or not after.size:
             return float(after[0] if after.size else before[-1])
-        t0, t1 = self._times[place - 1], self._times[place]
+        t0, t1 = self._times[index - 1], self._times[index]
         return float(before[-1] + (after[0] - before[-1]) * float(moment_ns - t0) / float(t1 - t0))
 
 
@@ -192,8 +192,8 @@ class CounterCurve(_Edges):
         """Return the stretches without a read at the edges; in between, the counter goes on counting unread."""
         edges = []
         for edge_ns in (window.start_ns, window.end_ns):
-            place = int(np.searchsorted(self._read_at, edge_ns))
-            before, after = self._read_at[max(0, place - 1)], self._read_at[min(place, len(self._read_at) - 1)]
+            index = int(np.searchsorted(self._read_at, edge_ns))
+            before, after = self._read_at[max(0, index - 1)], self._read_at[min(index, len(self._read_at) - 1)]
             begin, end = min(before, edge_ns), max(after, edge_ns)
             edges.append(float(min(end, window.end_ns) - max(begin, window.start_ns)))
         return max(edges), sum(edge for edge in edges if edge > limit_ns)
@@ -206,9 +206,9 @@ class CounterCurve(_Edges):
         """Return a step's uncertainty at both edges, over the window."""
         return None if self.step_mj is None else self.step_mj / math.sqrt(6) * NS_PER_MS / window.length_ns
 
-    def _adjacent(self, place: int) -> tuple[Array, Array]:
-        """Return the mean powers of the intervals before and after the one that ends with update `place`."""
-        return self._slopes[max(0, place - 1 - BESIDE_EDGE) : max(0, place - 1)], self._slopes[place : place + BESIDE_EDGE]
+    def _adjacent(self, index: int) -> tuple[Array, Array]:
+        """Return the mean powers of the intervals before and after the one that ends with update `index`."""
+        return self._slopes[max(0, index - 1 - BESIDE_EDGE) : max(0, index - 1)], self._slopes[index : index + BESIDE_EDGE]
 
     def _at_edge(self, moment_ns: int, *, looks_back: bool) -> float:
         """Return the value of the counter at a window's edge.
@@ -217,12 +217,12 @@ class CounterCurve(_Edges):
         """
         if len(self._times) < 2:
             return 0.0
-        place = min(max(int(np.searchsorted(self._times, moment_ns)), 1), len(self._times) - 1)
-        before, after = self._adjacent(place)
+        index = min(max(int(np.searchsorted(self._times, moment_ns)), 1), len(self._times) - 1)
+        before, after = self._adjacent(index)
         stepped = _has_stepped(before, after)
-        slope = self._slopes[place - 1] if not stepped else before.mean() if looks_back else after.mean()
-        known = place if stepped and not looks_back else place - 1
-        return float(self._energies[known] + slope * float(moment_ns - self._times[known]) / NS_PER_MS)
+        slope = self._slopes[index - 1] if not stepped else before.mean() if looks_back else after.mean()
+        known_index = index if stepped and not looks_back else index - 1
+        return float(self._energies[known_index] + slope * float(moment_ns - self._times[known_index]) / NS_PER_MS)
 
 
 Curve = PowerCurve | CounterCurve

@@ -52,27 +52,27 @@ class GenerationWindows:
     overlap: bool = False
 
 
-def generation_windows(series: Iterable[Series], timed_start_ns: int, found: Generation) -> GenerationWindows:
+def generation_windows(series: Iterable[Series], timed_start_ns: int, generation: Generation) -> GenerationWindows:
     """Return the windows of the complete queries from the raw samples of a run, which began at `timed_start_ns`."""
-    needed = {"query_start", "first_token", "latency", "output_tokens", "arrival"}
-    raw = {one.name: samples.unpack(one) for one in series if one.name in needed}
-    complete = raw["output_tokens"] >= found.output_tokens
+    names = {"query_start", "first_token", "latency", "output_tokens", "arrival"}
+    raw = {sample_series.name: samples.unpack(sample_series) for sample_series in series if sample_series.name in names}
+    complete = raw["output_tokens"] >= generation.output_tokens
     # Moments of an open loop count from the arrival.
     starts_ns = raw.get("arrival", raw["query_start"])[complete] + timed_start_ns
     return GenerationWindows(
         starts_ns,
         starts_ns + raw["first_token"][complete],
         starts_ns + raw["latency"][complete],
-        found.prompt_tokens,
-        found.output_tokens,
+        generation.prompt_tokens,
+        generation.output_tokens,
         float(raw["output_tokens"].mean()),
         overlap="arrival" in raw,
     )
 
 
-def served_elsewhere(found: Generation | None, runtime: RuntimeInfo) -> str | None:
+def served_elsewhere(generation: Generation | None, runtime: RuntimeInfo) -> str | None:
     """Return why no sensor of this machine sees what generated the text: a server on another one did; None otherwise."""
-    if found is None or found.is_local:
+    if generation is None or generation.is_local:
         return None
     host = urlsplit(runtime.facts.get("server_url", "")).hostname or "unknown host"
     if host in THIS_HOST:
@@ -88,7 +88,7 @@ def generation_energy(
         return None, "the run has no energy"
     if energy.sensor == ESTIMATE_SENSOR:
         return None, "a stated power is the same for prefill and decode"
-    trace = next((one for one in traces if one.description is not None and one.description.id == energy.sensor), None)
+    trace = next((trace for trace in traces if trace.description is not None and trace.description.id == energy.sensor), None)
     if trace is None or trace.description is None:
         return None, f"the readings of {energy.sensor} are not there"
     split = _Split(energy, trace.description, curve_of(trace.readings, trace.description), windows)
@@ -123,8 +123,8 @@ class _Split:
             return None, "the server does not state how many tokens a prompt has"
         if self.windows.output_tokens > 1:
             return self._part("prefill", self.windows.starts_ns, self.windows.first_ns, tokens)
-        whole = self.energy
-        return _per_token(tokens, whole.gross_mj, whole.gross_u_mj, whole.net_mj, whole.net_u_mj), None
+        energy = self.energy
+        return _per_token(tokens, energy.gross_mj, energy.gross_u_mj, energy.net_mj, energy.net_u_mj), None
 
     def decode(self) -> tuple[TokenEnergy | None, str | None]:
         """Return the energy per token after the first."""
@@ -159,12 +159,12 @@ class _Split:
 
     def _net(self, gross_mj: float, length_ms: float, shared: Sequence[budget.Term]) -> tuple[float | None, float | None]:
         """Return the energy of a part above idle power, and its expanded uncertainty; the gain acts on the difference, the zero cancels."""
-        sides = [one for one in (self.energy.idle_before_w, self.energy.idle_after_w) if one is not None]
+        sides = [idle_w for idle_w in (self.energy.idle_before_w, self.energy.idle_after_w) if idle_w is not None]
         if self.energy.net_state != "resolved" or not sides:
             return None, None
         idle_terms = [term.u_mj for term in self.energy.budget if term.term.startswith("idle_")]
-        known = [u_mj for u_mj in idle_terms if u_mj is not None]
-        idle_u_w = math.hypot(*known) * self.energy.inferences / self.energy.window_ms if len(known) == len(idle_terms) else None
+        known_mj = [u_mj for u_mj in idle_terms if u_mj is not None]
+        idle_u_w = math.hypot(*known_mj) * self.energy.inferences / self.energy.window_ms if len(known_mj) == len(idle_terms) else None
         net_mj = gross_mj - sum(sides) / len(sides) * length_ms
         return net_mj, self._expanded_mj(shared, net_mj, idle_u_w, length_ms)
 
@@ -190,8 +190,10 @@ class _Split:
 
     def _spacing_ms(self) -> float:
         """Return the time that the sensor's values are apart, or the mean of, whichever is longest."""
-        seen = self.description.averaging
-        own_s = max(self.energy.renewed_s or 0.0, *((seen.window_s or 0.0, seen.update_interval_s or 0.0) if seen else (0.0,)))
+        averaging = self.description.averaging
+        own_s = max(
+            self.energy.renewed_s or 0.0, *((averaging.window_s or 0.0, averaging.update_interval_s or 0.0) if averaging else (0.0,))
+        )
         return float(max(self.description.period_ms, self.curve.spacing_ns / NS_PER_MS, 1000 * own_s))
 
 

@@ -12,7 +12,7 @@ CYCLE_S = 0.02
 
 def levels(steps: int) -> list[float]:
     """Return the shares of all cores to load, 0 to 1, equally spaced; up and down again, so that a drift does not look like a gain."""
-    rising = [place / (steps - 1) for place in range(steps)]
+    rising = [number / (steps - 1) for number in range(steps)]
     return rising[::2] + rising[1::2][::-1]
 
 
@@ -21,8 +21,8 @@ def load(share: float, cores: int | None = None) -> Iterator[None]:
     """Keep `share` of all cores busy while the context lasts: as many whole ones as go into it, and one for the rest."""
     cores = cores or len(os.sched_getaffinity(0))
     busy = [1.0] * int(share * cores)
-    rest = share * cores - len(busy)
-    shares = [*busy, rest] if rest > 1e-9 else busy
+    remaining_share = share * cores - len(busy)
+    shares = [*busy, remaining_share] if remaining_share > 1e-9 else busy
     context = multiprocessing.get_context("spawn")
     processes = [context.Process(target=_compute, args=(core_share,), daemon=True) for core_share in shares]
     for process in processes:

@@ -82,7 +82,7 @@ class Energies:
 
 def energies_of(traces: Iterable[SensorTrace], run: EnergyRun) -> Energies:
     """Return the energies that the readings of all sensors support, each by itself; a measured one goes before a modelled one."""
-    found: list[Energy] = []
+    energies: list[Energy] = []
     reasons: list[str] = []
     frozen: list[str] = []
     for trace in ranked(traces):
@@ -90,12 +90,12 @@ def energies_of(traces: Iterable[SensorTrace], run: EnergyRun) -> Energies:
         if energy is None:
             reasons.append(reason or "")
             continue
-        found.append(energy)
+        energies.append(energy)
         if is_frozen(trace, run.timed, run.idle_before, run.idle_after):
             frozen.append(energy.sensor)
-    if not found:
+    if not energies:
         return Energies(None, "; ".join(reasons) or NO_SENSOR)
-    return Energies(found[0], None, tuple(found[1:]), tuple(reasons), tuple(frozen))
+    return Energies(energies[0], None, tuple(energies[1:]), tuple(reasons), tuple(frozen))
 
 
 def ranked(traces: Iterable[SensorTrace]) -> list[SensorTrace]:
@@ -143,9 +143,9 @@ def more_idle_s(traces: Iterable[SensorTrace], run: EnergyRun) -> float:
         for trace in traces
         if trace.description is not None and len(trace.readings) > 1
     ]
-    found = [(case, settling) for case in cases if (settling := settling_of(case)) is not None]
+    settlings = [(case, settling) for case in cases if (settling := settling_of(case)) is not None]
     idled_s = 0.0 if run.idle_after is None else seconds(run.idle_after)
-    return max((settling_idle_s(case, settling) - idled_s for case, settling in found if lacks(case, settling)), default=0.0)
+    return max((settling_idle_s(case, settling) - idled_s for case, settling in settlings if lacks(case, settling)), default=0.0)
 
 
 def _usable(case: SensorRun, window: Window | None, settling: Settling | None) -> Window | None:
@@ -225,11 +225,12 @@ def _resolving_window_s(case: SensorRun, idling: budget.IdlePower, net_w: float,
 
 def _sufficient_window_s(case: SensorRun, terms: Iterable[UncertaintyTerm], gross_mj: float) -> float | None:
     """Return how long a timed part suffices for the energy to be off by less than 1% on average; None where no length would do."""
-    seen = {term.term: term.u_mj or 0.0 for term in terms}
-    allowed = (SUFFICIENT_U_RATIO * gross_mj) ** 2 - sum(seen[name] ** 2 for name in ("gain", "offset", "quantisation"))
+    terms_mj = {term.term: term.u_mj or 0.0 for term in terms}
+    allowed = (SUFFICIENT_U_RATIO * gross_mj) ** 2 - sum(terms_mj[name] ** 2 for name in ("gain", "offset", "quantisation"))
     if allowed <= 0:
         return None
     # PowerScatter shrinks with the root of the length; what the edges contribute shrinks faster.
     return max(
-        needed_s(case.description, case.run, case.renewal), seconds(case.run.timed) * (seen["sampling"] ** 2 + seen["edges"] ** 2) / allowed
+        needed_s(case.description, case.run, case.renewal),
+        seconds(case.run.timed) * (terms_mj["sampling"] ** 2 + terms_mj["edges"] ** 2) / allowed,
     )

@@ -51,7 +51,7 @@ def queries_of(series: Iterable[Series], timed_start_ns: int, timed_end_ns: int)
     Raises:
         ConfigError: the samples are damaged.
     """
-    by_name = {one.name: one for one in series if one.name in {"query_start", "latency", "arrival"}}
+    by_name = {sample_series.name: sample_series for sample_series in series if sample_series.name in {"query_start", "latency", "arrival"}}
     if not {"query_start", "latency"} <= set(by_name):
         return None
     starts, durations = samples.unpack(by_name["query_start"]).astype(np.int64), samples.unpack(by_name["latency"]).astype(np.int64)
@@ -76,18 +76,18 @@ def without_rhythm(times_ns: Times, powers_w: Array, queries: Queries) -> Steadi
     basis = _basis(times_ns[begin:end], queries, (n // READINGS_PER_PARAMETER))
     if basis is None:
         return None
-    seen = powers_w[begin:end]
+    read_w = powers_w[begin:end]
     centred = basis - basis.mean(axis=0)
     # The normal equations: the columns are nearly orthogonal, and a few numbers on each side are solved at once on any board.
-    found, _, rank, _ = np.linalg.lstsq(centred.T @ centred, centred.T @ (seen - seen.mean()), rcond=None)
-    variance = float(seen.var(ddof=1))
-    left = float(np.sum((seen - seen.mean() - centred @ found) ** 2)) / max(1, n - 1 - int(rank))
-    if not left < (1 - LEAST_EXPLAINED) * variance:
+    coefficients, _, rank, _ = np.linalg.lstsq(centred.T @ centred, centred.T @ (read_w - read_w.mean()), rcond=None)
+    variance = float(read_w.var(ddof=1))
+    residual_variance = float(np.sum((read_w - read_w.mean() - centred @ coefficients) ** 2)) / max(1, n - 1 - int(rank))
+    if not residual_variance < (1 - LEAST_EXPLAINED) * variance:
         return None
     steadied = powers_w.copy()
     # Each function of the basis integrates to zero over the timed part: nothing is added to the energy, nothing taken off.
-    steadied[begin:end] -= basis @ found
-    return Steadied(steadied, int(rank), left / variance)
+    steadied[begin:end] -= basis @ coefficients
+    return Steadied(steadied, int(rank), residual_variance / variance)
 
 
 def _basis(times_ns: Times, queries: Queries, parameters: int) -> Array | None:
@@ -99,13 +99,13 @@ def _basis(times_ns: Times, queries: Queries, parameters: int) -> Array | None:
     if np.any(cycles_ns <= 0):
         return None
     busy_ns = np.clip(queries.durations_ns, 0, cycles_ns)
-    place = np.clip(np.searchsorted(queries.starts_ns, times_ns, "right") - 1, 0, cycles_ns.size - 1)
-    since_ns = times_ns - queries.starts_ns[place]
+    query = np.clip(np.searchsorted(queries.starts_ns, times_ns, "right") - 1, 0, cycles_ns.size - 1)
+    since_ns = times_ns - queries.starts_ns[query]
     columns = []
     share = float(busy_ns.sum()) / float(cycles_ns.sum())
     if ALWAYS_RATIO < share < 1 - ALWAYS_RATIO:
-        columns.append((since_ns < busy_ns[place]) - share)
-    phase = 2 * np.pi * since_ns / cycles_ns[place]
+        columns.append((since_ns < busy_ns[query]) - share)
+    phase = 2 * np.pi * since_ns / cycles_ns[query]
     for harmonic in range(1, min(MOST_HARMONICS, (parameters - len(columns)) // 2) + 1):
         columns += [np.cos(harmonic * phase), np.sin(harmonic * phase)]
     return np.stack(columns, axis=1).astype(np.float64) if columns else None

@@ -73,13 +73,13 @@ def too_short(description: Description, run: EnergyRun, renewal: Renewal | None)
     window_s, least_s = seconds(run.timed), needed_s(description, run, renewal)
     if window_s * (1 + TOLERANCE_RATIO) >= least_s:
         return None
-    every = f"a reading every {_short(description.period_ms)} ms"
+    reading_rate = f"a reading every {_short(description.period_ms)} ms"
     if renewal is not None:
-        every += f", renewed every {_short(renewal.interval_ns / 1e9)} s"
+        reading_rate += f", renewed every {_short(renewal.interval_ns / 1e9)} s"
     if run.counts_inferences:
-        few = f"{run.inferences} inferences in {window_s:.3g} s are too few for an energy from {every}"
+        few = f"{run.inferences} inferences in {window_s:.3g} s are too few for an energy from {reading_rate}"
         return f"{few}: time at least {_short(least_s)} s of them (a longer mode)"
-    return f"{window_s:.3g} s are too short for an energy from {every}: watch at least {_short(least_s)} s of it (repeat the work)"
+    return f"{window_s:.3g} s are too short for an energy from {reading_rate}: watch at least {_short(least_s)} s of it (repeat the work)"
 
 
 def _missing(case: SensorRun) -> str | None:
@@ -145,8 +145,8 @@ def in_step(case: SensorRun, settling: Settling | None) -> str | None:
     if queries is None or each_ns is None:
         return None
     renewal = described_renewal(averaging, case.renewal)
-    known = renewal is not None and keeps_step(queries, renewal)
-    renewal = renewal if known else _unseen_in_step(case, queries)
+    is_known = renewal is not None and keeps_step(queries, renewal)
+    renewal = renewal if is_known else _unseen_in_step(case, queries)
     if renewal is None:
         return None
     sees_a_part = averaging is not None and averaging.seen_ratio is not None
@@ -154,7 +154,7 @@ def in_step(case: SensorRun, settling: Settling | None) -> str | None:
     # between them: one that is later averages, and over more than that.
     if not sees_a_part and settling is not None and settling.least_delay_s * 1e9 > renewal.interval_ns + case.curve.spacing_ns:
         return None
-    renews, clock = ("renews", "its own clock") if known else ("may renew", "a clock that readings as far apart do not show")
+    renews, clock = ("renews", "its own clock") if is_known else ("may renew", "a clock that readings as far apart do not show")
     return (
         f"it {renews} its value every {_short(renewal.interval_ns / NS_PER_MS)} ms by {clock}, in step with queries every "
         f"{_short(each_ns / NS_PER_MS)} ms: it may see the same part of each; time them at another rate (scenario poisson, rate_per_s), "
@@ -221,5 +221,7 @@ def is_frozen(trace: SensorTrace, timed: Window, idle_before: Window | None, idl
 def _powers_w(trace: SensorTrace, window: Window | None) -> list[float]:
     if window is None:
         return []
-    inside = [one.power_w for one in trace.readings if one.energy_mj is None and window.start_ns <= one.taken_ns <= window.end_ns]
+    inside = [
+        reading.power_w for reading in trace.readings if reading.energy_mj is None and window.start_ns <= reading.taken_ns <= window.end_ns
+    ]
     return [power_w for power_w in inside if power_w is not None]

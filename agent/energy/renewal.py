@@ -87,8 +87,8 @@ def renewal_of(times_ns: Times, powers_w: Array, period_ns: float, cycle_ns: flo
     # Readings that repeat although something new was there were delivered twice.
     twice = float(np.mean(gaps[once & repeats] > LATEST_RATIO * interval)) > LATE_RATIO
     counts_all = interval >= COUNTED_PERIODS * period_ns and chance <= FINE_CHANCE
-    found = _counted(times_ns[1:][~repeats], period_ns) if counts_all else Renewal(interval, u_share / (1 - share))
-    return None if twice else found
+    renewal = _counted(times_ns[1:][~repeats], period_ns) if counts_all else Renewal(interval, u_share / (1 - share))
+    return None if twice else renewal
 
 
 def _chance(powers_w: Array) -> float:
@@ -115,8 +115,8 @@ def unseen_phases_ns(times_ns: Times, powers_w: Array, period_ns: float) -> list
     possible = np.flatnonzero((counts <= repeats) & (np.diff(bounds) > 0))
     if not possible.size:
         return []
-    chosen = possible[np.linspace(0, possible.size - 1, min(MOST_PHASES, possible.size)).round().astype(int)]
-    return [float(bounds[place] + bounds[place + 1]) / 2 for place in chosen]
+    intervals = possible[np.linspace(0, possible.size - 1, min(MOST_PHASES, possible.size)).round().astype(int)]
+    return [float(bounds[index] + bounds[index + 1]) / 2 for index in intervals]
 
 
 def unseen_renewal(times_ns: Times, powers_w: Array, period_ns: float, queries: Queries) -> Renewal | None:
@@ -125,16 +125,16 @@ def unseen_renewal(times_ns: Times, powers_w: Array, period_ns: float, queries: 
         return None
     phases_ns = unseen_phases_ns(times_ns, powers_w, period_ns)
     ticks = [((times_ns - phase_ns) // period_ns * period_ns + phase_ns).astype(np.int64) for phase_ns in phases_ns]
-    found = [_left_ratio(tick_ns, powers_w, queries) for tick_ns in ticks]
-    if not found or min(found) >= min(1.0, _left_ratio(times_ns, powers_w, queries)):
+    residual_ratios = [_left_ratio(tick_ns, powers_w, queries) for tick_ns in ticks]
+    if not residual_ratios or min(residual_ratios) >= min(1.0, _left_ratio(times_ns, powers_w, queries)):
         return None
     return Renewal(period_ns, NOMINAL_U_RATIO)
 
 
 def _left_ratio(times_ns: Times, powers_w: Array, queries: Queries) -> float:
     """Return the share of the readings' variance that the queries' rhythm does not explain, had they been taken at these times; 1: all."""
-    found = without_rhythm(times_ns, powers_w, queries)
-    return 1.0 if found is None else found.left_ratio
+    steadied = without_rhythm(times_ns, powers_w, queries)
+    return 1.0 if steadied is None else steadied.left_ratio
 
 
 def _at_its_period(periods: Array, repeats: NDArray[np.bool_], chance: float) -> bool:
@@ -165,20 +165,20 @@ def _interval(gaps: Array, share: float) -> float:
     return (low + high) / 2
 
 
-def described_renewal(averaging: Averaging | None, found: Renewal | None) -> Renewal | None:
+def described_renewal(averaging: Averaging | None, shown_renewal: Renewal | None) -> Renewal | None:
     """Return the clock by which a sensor may see a part of each query only: as it is described, else as its readings show it.
 
     None of a sensor that is known to look at the power all the time.
     """
     if averaging is None:
-        return found
+        return shown_renewal
     if averaging.seen_ratio == 1:
         return None
     if averaging.update_interval_s is None:
-        return found
+        return shown_renewal
     if averaging.window_s is not None and averaging.window_s >= averaging.update_interval_s:
         return None
-    return found if averaging.seen_ratio is None else Renewal(averaging.update_interval_s * 1e9, NOMINAL_U_RATIO)
+    return shown_renewal if averaging.seen_ratio is None else Renewal(averaging.update_interval_s * 1e9, NOMINAL_U_RATIO)
 
 
 def keeps_step(queries: Queries, renewal: Renewal, share: float = IN_STEP) -> bool:
@@ -197,8 +197,8 @@ def keeps_step(queries: Queries, renewal: Renewal, share: float = IN_STEP) -> bo
     for harmonic in range(1, HARMONICS + 1):
         if harmonic * open_ratio > LARGEST_OPEN:
             return False
-        seen = np.abs(np.fft.fft(np.exp(2j * np.pi * harmonic * turns), FINER * turns.size)) / turns.size
-        reach = math.ceil(harmonic * open_ratio * seen.size) + 1
-        if max(seen[: reach + 1].max(), seen[-reach:].max()) > share:
+        spectrum = np.abs(np.fft.fft(np.exp(2j * np.pi * harmonic * turns), FINER * turns.size)) / turns.size
+        reach = math.ceil(harmonic * open_ratio * spectrum.size) + 1
+        if max(spectrum[: reach + 1].max(), spectrum[-reach:].max()) > share:
             return True
     return False

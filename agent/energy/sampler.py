@@ -25,7 +25,7 @@ STOP_TIMEOUT_S = 10.0
 # The spans between which readings fall are shorter or longer than a period by so much at most.
 SPAN_SPREAD = 0.25
 # What a record holds of a sensor's description, under the same names.
-_DESCRIBED = tuple(one.name for one in fields(Description) if one.name in PowerTrace.__struct_fields__)
+_DESCRIBED = tuple(field.name for field in fields(Description) if field.name in PowerTrace.__struct_fields__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,8 +144,8 @@ def pack_traces(traces: Iterable[SensorTrace], timed_start_ns: int) -> tuple[Ser
 
 def describe_trace(trace: SensorTrace) -> PowerTrace:
     """Return the sensor's description as part of a record."""
-    found = trace.description
-    described = {} if found is None else {"sensor": found.id, **{name: getattr(found, name) for name in _DESCRIBED}}
+    description = trace.description
+    described = {} if description is None else {"sensor": description.id, **{name: getattr(description, name) for name in _DESCRIBED}}
     return PowerTrace(name=trace.name, failures=trace.failures, ended=trace.ended, **described)
 
 
@@ -181,8 +181,8 @@ def _pair(trace: SensorTrace, timed_start_ns: int) -> tuple[Series, Series]:
 
     from edgemeter.agent.contract import samples  # noqa: PLC0415 - as above
 
-    taken = np.array([reading.taken_ns - timed_start_ns for reading in trace.readings], np.int64)
+    taken_ns = np.array([reading.taken_ns - timed_start_ns for reading in trace.readings], np.int64)
     is_counter = trace.readings[0].energy_mj is not None
     values = [reading.energy_mj if is_counter else reading.power_w for reading in trace.readings]
     name, unit = (f"energy.{trace.name}", "mJ") if is_counter else (f"power.{trace.name}", "W")
-    return samples.pack(name, unit, np.array(values, np.float64)), samples.pack(f"power_at.{trace.name}", "ns", taken)
+    return samples.pack(name, unit, np.array(values, np.float64)), samples.pack(f"power_at.{trace.name}", "ns", taken_ns)

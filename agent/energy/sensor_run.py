@@ -70,15 +70,15 @@ class SensorRun:
 
 def sensor_renewal(curve: PowerCurve, run: EnergyRun) -> Renewal | None:
     """Return the sensor's own clock, from the readings of the timed part; where these are too few, from those of idle too."""
-    found = renewal_of(*curve.readings(run.timed), curve.spacing_ns, cycle_ns(run))
-    if found is not None:
-        return found
+    renewal = renewal_of(*curve.readings(run.timed), curve.spacing_ns, cycle_ns(run))
+    if renewal is not None:
+        return renewal
     stretches = [window for window in (run.idle_before, run.timed, run.idle_after) if window is not None]
-    whole = Window(min(one.start_ns for one in stretches), max(one.end_ns for one in stretches))
+    whole_run = Window(min(stretch.start_ns for stretch in stretches), max(stretch.end_ns for stretch in stretches))
     # Coarse values repeat while the machine idles and while it works, whatever the sensor's clock: without queries only fine ones count.
-    found = renewal_of(*curve.readings(whole), curve.spacing_ns, None)
-    if found is not None or run.queries is None:
-        return found
+    renewal = renewal_of(*curve.readings(whole_run), curve.spacing_ns, None)
+    if renewal is not None or run.queries is None:
+        return renewal
     return unseen_renewal(*curve.readings(run.timed), curve.spacing_ns, run.queries)
 
 

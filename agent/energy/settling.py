@@ -111,20 +111,20 @@ class _Fall:
 def _fall(curve: PowerCurve, timed: Window, idle: Window, length_ns: float) -> _Fall | None:
     """Return the fall within `length_ns` after the timed part; None where no step is to be seen."""
     fallen = Window(idle.start_ns, idle.start_ns + round(length_ns))
-    rest = Window(fallen.end_ns, idle.end_ns)
+    settled_idle = Window(fallen.end_ns, idle.end_ns)
     level_ns = max(length_ns / 2 / SETTLED_DELAYS, LEVEL_SPACINGS * curve.spacing_ns)
     level = Window(max(timed.start_ns, timed.end_ns - round(level_ns)), timed.end_ns)
-    idle_w = mean_w(curve, rest)
+    idle_w = mean_w(curve, settled_idle)
     step_w = mean_w(curve, level) - idle_w
-    noise_w = math.hypot(curve.sampling(rest).u_w, curve.sampling(level).u_w)
+    noise_w = math.hypot(curve.sampling(settled_idle).u_w, curve.sampling(level).u_w)
     if abs(step_w) <= max(CLEAR_STEP * noise_w, LEAST_STEP_RATIO * abs(idle_w)):
         return None
     # The wandering of the idle power within the area, and what is not known of the level below it.
-    u_w = stretch_means(curve, [rest]).u_w
+    u_w = stretch_means(curve, [settled_idle]).u_w
     last = Window(fallen.end_ns - round(length_ns / 3), fallen.end_ns)
     return _Fall(
         area_mj=curve.energy_mj(fallen) - idle_w * length_ns / NS_PER_MS,
-        u_mj=u_w * math.hypot(length_ns, math.sqrt(length_ns * rest.length_ns)) / NS_PER_MS,
+        u_mj=u_w * math.hypot(length_ns, math.sqrt(length_ns * settled_idle.length_ns)) / NS_PER_MS,
         step_w=step_w,
         idle_w=idle_w,
         highest_w=float(np.abs(curve.readings(level)[1] - idle_w).max(initial=0.0)),

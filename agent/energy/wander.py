@@ -37,7 +37,7 @@ class StretchMeans:
     @property
     def u_w(self) -> float:
         """Return the standard uncertainty of the mean of all stretches."""
-        return math.hypot(*(one.u_w for one in self.each)) / len(self.each)
+        return math.hypot(*(scatter.u_w for scatter in self.each)) / len(self.each)
 
     def wander_u_w(self, length_ns: float) -> float:
         """Return how far the mean over another stretch may lie off, beyond what independent blocks would scatter."""
@@ -49,16 +49,16 @@ def stretch_means(curve: Curve, stretches: Sequence[Window], renewed_ns: float |
     """Return how well the mean power of each of these stretches is known; `renewed_ns` is how often the sensor renews its value."""
     shortest_ns = min(window.length_ns for window in stretches)
     values = min(curve.values(window) for window in stretches)
-    most = min(BLOCKS, values // FEWEST_IN_BLOCK) if renewed_ns is None else round(shortest_ns / renewed_ns)
-    n = max(FEWEST_BLOCKS, most)
+    most_blocks = min(BLOCKS, values // FEWEST_IN_BLOCK) if renewed_ns is None else round(shortest_ns / renewed_ns)
+    n = max(FEWEST_BLOCKS, most_blocks)
     block_ns = shortest_ns / n
     blocks = [_block_means(curve, window, max(n, round(window.length_ns / block_ns))) for window in stretches]
     centred = [means - means.mean() for means in blocks]
     squares = math.fsum(float(np.sum(means**2)) for means in centred)
     freedom = sum(means.size - 1 for means in blocks)
     products = math.fsum(float(np.sum(means[1:] * means[:-1])) for means in centred)
-    seen = products / squares if squares else 0.0
-    correlation = min(1 - 1 / (LONGEST_RATIO * n), max(0.0, seen + (1 + 4 * seen) / n))
+    raw_correlation = products / squares if squares else 0.0
+    correlation = min(1 - 1 / (LONGEST_RATIO * n), max(0.0, raw_correlation + (1 + 4 * raw_correlation) / n))
     # The mean of a stretch has gone along with the wandering: what is left of the scatter is less than there was.
     lost = [(_inflation(means.size, correlation) - 1) / (means.size - 1) for means in blocks]
     variance = squares / freedom / max(1e-3, 1 - sum(lost) / len(lost))
@@ -86,12 +86,12 @@ def held_values(powers_w: NDArray[np.float64], times_ns: NDArray[np.int64]) -> P
 
 
 def _block_means(curve: Curve, window: Window, n: int) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
-    edges = [window.start_ns + window.length_ns * place // n for place in range(n + 1)]
+    edges = [window.start_ns + window.length_ns * number // n for number in range(n + 1)]
     return np.array([mean_w(curve, Window(begin, end)) for begin, end in itertools.pairwise(edges)])
 
 
 def _inflation(n: float, correlation: float) -> float:
     """Return the variance of a mean of n values of a first-order process over that of n independent ones."""
     r = correlation
-    found: float = (1 + r) / (1 - r) - 2 * r * (1 - r**n) / (n * (1 - r) ** 2)
-    return found
+    inflation: float = (1 + r) / (1 - r) - 2 * r * (1 - r**n) / (n * (1 - r) ** 2)
+    return inflation

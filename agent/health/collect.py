@@ -33,15 +33,15 @@ URGENT = 3
 def read_disk(home: Path, machine: Machine) -> Disk:
     """Return the state of the file system that `home` is on."""
     try:
-        seen = os.statvfs(home)
+        file_system = os.statvfs(home)
         number = home.stat().st_dev
     except OSError:
         return Disk()
     block = f"sys/dev/block/{os.major(number)}:{os.minor(number)}"
     wear_ratio, is_worn_out = wear(block, machine)
     return Disk(
-        free_bytes=seen.f_bavail * seen.f_frsize,
-        size_bytes=seen.f_blocks * seen.f_frsize,
+        free_bytes=file_system.f_bavail * file_system.f_frsize,
+        size_bytes=file_system.f_blocks * file_system.f_frsize,
         wear_ratio=wear_ratio,
         is_worn_out=is_worn_out,
         written_bytes=_written_mb(block, machine),
@@ -51,7 +51,7 @@ def read_disk(home: Path, machine: Machine) -> Disk:
 def wear(block: str, machine: Machine) -> tuple[float | None, bool | None]:
     """Return how much of its life an eMMC has used at most, and whether its end is announced; None where the medium does not tell."""
     for device in (f"{block}/device", f"{block}/../device"):
-        used = [found for word in (machine.text(f"{device}/life_time") or "").split() if (found := whole_number(word, 16))]
+        used = [stage for word in (machine.text(f"{device}/life_time") or "").split() if (stage := whole_number(word, 16))]
         end = whole_number(machine.text(f"{device}/pre_eol_info"), 16)
         if used or end:
             ratio = min(1.0, STEP_RATIO * max(used)) if used else None
@@ -81,10 +81,10 @@ def _other_release(prefix: Path) -> str | None:
     if folder.name != RELEASES_FOLDER:
         return None
     try:
-        others = sorted((path for path in folder.iterdir() if path.is_dir() and path.name != prefix.resolve().name), key=_changed)
+        other_releases = sorted((path for path in folder.iterdir() if path.is_dir() and path.name != prefix.resolve().name), key=_changed)
     except OSError:
         return None
-    return others[-1].name if others else None
+    return other_releases[-1].name if other_releases else None
 
 
 def _changed(path: Path) -> float:
@@ -192,17 +192,17 @@ def read_health(order: CollectOrder, machine: Machine = THIS_MACHINE) -> Health:
 
 
 def _sensors(board: str | None, settings: config.Config, now_ns: int) -> tuple[Sensor, ...]:
-    found = []
-    for one in detect.detect_sensors(settings.sensors):
-        if one.description is not None:
-            age_days, trouble = _calibration(board, one, now_ns)
-            described = one.description
-            found.append(
-                Sensor(name=one.name, id=described.id, scope=described.scope, calibration_age_days=age_days, trouble=_line(trouble))
+    sensors = []
+    for detected in detect.detect_sensors(settings.sensors):
+        if detected.description is not None:
+            age_days, trouble = _calibration(board, detected, now_ns)
+            described = detected.description
+            sensors.append(
+                Sensor(name=detected.name, id=described.id, scope=described.scope, calibration_age_days=age_days, trouble=_line(trouble))
             )
-        elif not one.is_absent:
-            found.append(Sensor(name=one.name, trouble=_line(one.reason)))
-    return tuple(found)
+        elif not detected.is_absent:
+            sensors.append(Sensor(name=detected.name, trouble=_line(detected.reason)))
+    return tuple(sensors)
 
 
 def _calibration(board: str | None, sensor: detect.DetectedSensor, now_ns: int) -> tuple[float | None, str | None]:
@@ -211,15 +211,15 @@ def _calibration(board: str | None, sensor: detect.DetectedSensor, now_ns: int) 
         return None, sensor.reason
     blocked = sensor.description.blocked
     try:
-        known = find_calibration(board, sensor.description)
+        calibration = find_calibration(board, sensor.description)
     except EdgemeterError as error:
         return None, str(error)
-    if known is None:
+    if calibration is None:
         return None, blocked
     try:
-        made_s = dt.datetime.fromisoformat(known.made_at).timestamp()
+        made_s = dt.datetime.fromisoformat(calibration.made_at).timestamp()
     except ValueError:
-        return None, f"its calibration has no valid date ({known.made_at!r})"
+        return None, f"its calibration has no valid date ({calibration.made_at!r})"
     return round((now_ns / 1e9 - made_s) / S_PER_DAY, 2), blocked
 
 
@@ -259,8 +259,8 @@ def _serial(identity: Identity | None, machine: Machine) -> str | None:
     """Return the serial number by which the fleet knows this board, else the one that it has; None where it has none."""
     if identity is not None:
         return identity.serial
-    found = read_board_serial(machine)
-    return None if found.source == "made" else found.serial
+    board_serial = read_board_serial(machine)
+    return None if board_serial.source == "made" else board_serial.serial
 
 
 def _glibc() -> str | None:

@@ -215,15 +215,15 @@ class HealthHandler:
         self._marker.end(sys.exc_info()[1], lines[-1] if lines else None)
 
     def _is_due(self, now_s: float) -> bool:
-        seen = self._inspect()
+        state = self._inspect()
         if self._reported_s is None:
-            self._known = seen
+            self._known = state
             return True
         passed_s = now_s - self._reported_s
         if self._failures:
             return passed_s >= self._pause_s()
-        if seen != self._known and passed_s >= AT_MOST_EVERY_S:
-            self._known = seen
+        if state != self._known and passed_s >= AT_MOST_EVERY_S:
+            self._known = state
             return True
         return passed_s >= DAILY_S
 
@@ -231,7 +231,7 @@ class HealthHandler:
         try:
             disk = os.statvfs(self._context.home)
             free_ratio = disk.f_bavail / max(1, disk.f_blocks)
-            step = sum(free_ratio >= one for one in DISK_STEPS)
+            step = sum(free_ratio >= limit_ratio for limit_ratio in DISK_STEPS)
         except OSError:
             step = None
         flags = tuple(THIS_MACHINE.line(path) for path in THIS_MACHINE.find(PI_SYSFS))

@@ -18,8 +18,8 @@ HAILO_CHIPS = {"0x2864": "Hailo-8", "0x45c4": "Hailo-10H", "0x43a2": "Hailo-15L"
 
 def edge_tpus(machine: Machine) -> tuple[str, ...]:
     """Return the attached Corals, each with the speed of its USB link: a Coral on USB 2 is slow."""
-    found = [text for device in machine.find("sys/bus/usb/devices/*") if (text := _usb_accelerator(machine, device))]
-    return (*found, *(f"{CORAL_PCIE} ({path.name})" for path in machine.find("dev/apex_*")))
+    usb_devices = [text for device in machine.find("sys/bus/usb/devices/*") if (text := _usb_accelerator(machine, device))]
+    return (*usb_devices, *(f"{CORAL_PCIE} ({path.name})" for path in machine.find("dev/apex_*")))
 
 
 def accelerators(machine: Machine) -> tuple[str, ...]:
@@ -42,11 +42,11 @@ def is_on_usb_2(accelerator: str) -> bool:
 
 def _usb_accelerator(machine: Machine, device: Path) -> str | None:
     vendor, product = machine.text(device / "idVendor"), machine.text(device / "idProduct")
-    known = USB_ACCELERATORS.get(f"{vendor}:{product}".lower())
-    if known is None:
+    label = USB_ACCELERATORS.get(f"{vendor}:{product}".lower())
+    if label is None:
         return None
     speed = machine.text(device / "speed")
-    return f"{known} at {speed} Mbit/s" if speed else known
+    return f"{label} at {speed} Mbit/s" if speed else label
 
 
 def _hailo(machine: Machine, device: Path) -> str | None:

@@ -159,16 +159,16 @@ def _dmi(machine: Machine, file: str) -> str | None:
 
 def board_key(machine: Machine = THIS_MACHINE) -> str | None:
     """Return this board's key, 16 hexadecimal digits: a hash, so that no serial number leaves the machine; None without a serial number."""
-    for place in SERIAL_PLACES:
-        if serial := machine.line(place):
-            return hashlib.sha256(f"{place} {serial}".encode()).hexdigest()[:KEY_LENGTH]
+    for path in SERIAL_PLACES:
+        if serial := machine.line(path):
+            return hashlib.sha256(f"{path} {serial}".encode()).hexdigest()[:KEY_LENGTH]
     return None
 
 
 def detect_virtualisation(machine: Machine) -> str | None:
     """Return what the operating system runs in, the innermost first (`docker in kvm`); None where it does not seem to be a guest."""
-    found = [name for name in (container(machine), hypervisor(machine)) if name]
-    return " in ".join(found) or None
+    guests = [name for name in (container(machine), hypervisor(machine)) if name]
+    return " in ".join(guests) or None
 
 
 def container(machine: Machine) -> str | None:

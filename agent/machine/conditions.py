@@ -117,13 +117,13 @@ class ConditionWatcher:
         self._thread.join()
         self._thread = None
         self._count()
-        seen = [condition for _, condition in self.taken] or [inspect("during", self._machine, pid=self._pid)]
-        together = summary(seen, load.load_up_to(self._marks, self._last), self._events)
+        conditions_during = [condition for _, condition in self.taken] or [inspect("during", self._machine, pid=self._pid)]
+        together = summary(conditions_during, load.load_up_to(self._marks, self._last), self._events)
         self._marks = []
         if self._table is None:
             return [together]
-        ours = {os.getpid(), *([] if self._pid is None else [self._pid])}
-        return [msgspec.structs.replace(together, busiest_other=busiest(self._table, read_processes(self._machine), ours))]
+        own_pids = {os.getpid(), *([] if self._pid is None else [self._pid])}
+        return [msgspec.structs.replace(together, busiest_other=busiest(self._table, read_processes(self._machine), own_pids))]
 
     def _watch(self) -> None:
         wait_s = min(FIRST_S, self._period_s)
@@ -143,15 +143,17 @@ class ConditionWatcher:
             self._events.append(events)
 
 
-def summary(seen: Sequence[Condition], usage: load.ProcessorLoad | None, events: Sequence[Mapping[str, int]] = ()) -> Condition:
+def summary(
+    conditions_during: Sequence[Condition], usage: load.ProcessorLoad | None, events: Sequence[Mapping[str, int]] = ()
+) -> Condition:
     """Return several conditions as one; a counter of throttle events that rose means that the machine throttled."""
     temperatures_c: dict[str, float] = {}
-    for name, value_c in (item for condition in seen for item in condition.temperatures_c.items()):
+    for name, value_c in (item for condition in conditions_during for item in condition.temperatures_c.items()):
         temperatures_c[name] = max(value_c, temperatures_c.get(name, value_c))
     rose = [True] if events and throttling.rose(events[0], events[-1]) else []
 
     def values_of(field: str) -> list[Any]:
-        return [value for condition in seen if (value := getattr(condition, field)) is not None]
+        return [value for condition in conditions_during if (value := getattr(condition, field)) is not None]
 
     flags = ("throttled_since_boot", "under_voltage_now", "under_voltage_since_boot")
     figures: dict[str, Any] = {field: throttling.any_known(values_of(field)) for field in flags}

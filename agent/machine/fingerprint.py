@@ -77,7 +77,7 @@ def is_32_bit() -> bool:
 
 def libraries() -> dict[str, str]:
     """Return the versions of those LIBRARIES that are installed; none of them is imported."""
-    return {name: found for name in LIBRARIES if (found := version(name))}
+    return {name: installed for name in LIBRARIES if (installed := version(name))}
 
 
 def version(distribution: str) -> str | None:

@@ -51,9 +51,9 @@ def read_usage(machine: Machine, pid: int | None = None, agent_pid: int | None =
     stolen = counts[7] if len(counts) > 7 else 0
     waiting = counts[3] + counts[4]
     total = sum(counts)
-    own = 0 if pid is None else ticks_of(machine, pid)
+    own_ticks = 0 if pid is None else ticks_of(machine, pid)
     agent = 0 if agent_pid is None else ticks_of(machine, agent_pid, with_children=True) or 0
-    return ProcessorUsage(total, total - waiting - stolen, stolen, own, agent, time.monotonic_ns())
+    return ProcessorUsage(total, total - waiting - stolen, stolen, own_ticks, agent, time.monotonic_ns())
 
 
 def load_between(first: ProcessorUsage | None, second: ProcessorUsage | None) -> ProcessorLoad | None:
@@ -66,21 +66,21 @@ def load_between(first: ProcessorUsage | None, second: ProcessorUsage | None) ->
     window_ms = (second.taken_ns - first.taken_ns) / 1e6
     if first.own is None or second.own is None:
         return ProcessorLoad(None, steal, agent, window_ms)
-    others = second.busy - first.busy - (second.own - first.own) - (second.agent - first.agent)
-    return ProcessorLoad(_ratio(others, total), steal, agent, window_ms)
+    other_ticks = second.busy - first.busy - (second.own - first.own) - (second.agent - first.agent)
+    return ProcessorLoad(_ratio(other_ticks, total), steal, agent, window_ms)
 
 
 def load_up_to(marks: Sequence[ProcessorUsage], last: ProcessorUsage | None) -> ProcessorLoad | None:
     """Return the load from the latest of the `marks` (in the order of time) that is far enough from `last`."""
-    return next((found for mark in reversed(marks) if (found := load_between(mark, last))), None)
+    return next((usage for mark in reversed(marks) if (usage := load_between(mark, last))), None)
 
 
 def ticks_of(machine: Machine, pid: int, *, with_children: bool = False) -> int | None:
     """Return the clock ticks that a process has used, optionally with those of its finished children; None when it is gone."""
     _, fields = _stat(machine, f"proc/{pid}/stat")
     ticks = [whole_number(field) for field in fields[11 : 15 if with_children else 13]]
-    known = [tick for tick in ticks if tick is not None]
-    return sum(known) if len(known) == (4 if with_children else 2) else None
+    known_ticks = [tick for tick in ticks if tick is not None]
+    return sum(known_ticks) if len(known_ticks) == (4 if with_children else 2) else None
 
 
 def core_of(machine: Machine, pid: int) -> int | None:
@@ -91,12 +91,12 @@ def core_of(machine: Machine, pid: int) -> int | None:
 
 def _stat(machine: Machine, path: str | Path) -> tuple[str, list[str]]:
     """Return the name of a process, and the fields after it; the name is in brackets and may hold spaces and brackets itself."""
-    head, _, rest = (machine.text(path) or "").rpartition(")")
-    return head.partition("(")[2], rest.split()
+    head, _, fields_text = (machine.text(path) or "").rpartition(")")
+    return head.partition("(")[2], fields_text.split()
 
 
-def _ratio(part: int, whole: int) -> float:
-    return min(1.0, max(0.0, part / whole))
+def _ratio(part: int, total: int) -> float:
+    return min(1.0, max(0.0, part / total))
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,8 +113,8 @@ def read_memory(machine: Machine) -> MemInfo:
     """Return the machine's memory as it is now."""
     fields: dict[str, float] = {}
     for line in (machine.text("proc/meminfo") or "").splitlines():
-        name, _, rest = line.partition(":")
-        kibibytes = whole_number(rest.removesuffix("kB").strip())
+        name, _, value = line.partition(":")
+        kibibytes = whole_number(value.removesuffix("kB").strip())
         if kibibytes is not None:
             fields[name] = kibibytes * 1024 / 1e6
     total, free = fields.get("SwapTotal"), fields.get("SwapFree")
@@ -134,16 +134,16 @@ class ProcessTable:
 def read_processes(machine: Machine) -> ProcessTable:
     """Return the processes that run now. About 2 ms for a hundred of them, so not while queries are timed."""
     usage = read_usage(machine)
-    found = ProcessTable(usage.total if usage else 0)
+    table = ProcessTable(usage.total if usage else 0)
     for path in machine.find("proc/[0-9]*/stat"):
         name, fields = _stat(machine, path)
-        numbers = [whole_number(fields[place]) for place in (11, 12, 19)] if len(fields) > 19 else [None]
-        known = [number for number in numbers if number is not None]
-        if len(known) == 3:
+        numbers = [whole_number(fields[index]) for index in (11, 12, 19)] if len(fields) > 19 else [None]
+        known_numbers = [number for number in numbers if number is not None]
+        if len(known_numbers) == 3:
             pid = int(path.parent.name)
-            found.ticks[pid, known[2]] = known[0] + known[1]
-            found.names[pid] = "".join(char for char in name if char.isprintable())
-    return found
+            table.ticks[pid, known_numbers[2]] = known_numbers[0] + known_numbers[1]
+            table.names[pid] = "".join(char for char in name if char.isprintable())
+    return table
 
 
 def busiest(first: ProcessTable, second: ProcessTable, leave_out: Collection[int]) -> OtherProcess | None:

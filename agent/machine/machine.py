@@ -14,7 +14,7 @@ COMMAND_TIMEOUT_S = 5.0
 def command_output(arguments: Sequence[str]) -> str | None:
     """Return what the command prints, or None where it is absent, fails, or takes longer than 5 s."""
     try:
-        done = subprocess.run(
+        completed = subprocess.run(
             list(arguments),
             capture_output=True,
             check=True,
@@ -24,7 +24,7 @@ def command_output(arguments: Sequence[str]) -> str | None:
         )
     except (OSError, subprocess.SubprocessError):
         return None
-    return done.stdout.decode(errors="replace")
+    return completed.stdout.decode(errors="replace")
 
 
 def no_command(_arguments: Sequence[str]) -> None:
@@ -70,10 +70,10 @@ class Machine:
     def find(self, pattern: str) -> list[Path]:
         """Return the paths below the root that match a glob pattern, relative to the root, numbers in counting order."""
         try:
-            found = [path.relative_to(self.root) for path in self.root.glob(pattern)]
+            paths = [path.relative_to(self.root) for path in self.root.glob(pattern)]
         except OSError:
             return []
-        return sorted(found, key=lambda path: [(part.isdigit(), part.zfill(20)) for part in re.split(r"(\d+)", str(path))])
+        return sorted(paths, key=lambda path: [(part.isdigit(), part.zfill(20)) for part in re.split(r"(\d+)", str(path))])
 
 
 THIS_MACHINE = Machine()

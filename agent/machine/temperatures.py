@@ -30,19 +30,19 @@ def read(machine: Machine) -> dict[str, float]:
 
 def limits(machine: Machine) -> dict[str, float]:
     """Return for each sensor with a known limit the temperature at which the machine begins to slow down or to shut off."""
-    found = {name: limit_c for name, _, place in _thermometers(machine) if (limit_c := _limit(machine, place)) is not None}
+    limits_c = {name: limit_c for name, _, folder in _thermometers(machine) if (limit_c := _limit(machine, folder)) is not None}
     if board.is_raspberry_pi(machine):
-        found["cpu-thermal"] = PI_EARLY_LIMIT_C if (board.model(machine) or "").startswith(PI_EARLY) else PI_LIMIT_C
-    return found
+        limits_c["cpu-thermal"] = PI_EARLY_LIMIT_C if (board.model(machine) or "").startswith(PI_EARLY) else PI_LIMIT_C
+    return limits_c
 
 
 def _thermometers(machine: Machine) -> Iterator[tuple[str, float, Path]]:
     """Yield name, temperature and folder of each; where two sockets have sensors of the same name, the second gets a number."""
-    given: dict[str, int] = {}
-    for name, value_c, place in _as_named(machine):
+    counts: dict[str, int] = {}
+    for name, value_c, folder in _as_named(machine):
         if value_c is not None and not (name.upper().startswith("PMIC") and value_c in FAKE_PMIC_C):
-            given[name] = given.get(name, 0) + 1
-            yield name if given[name] == 1 else f"{name}-{given[name]}", value_c, place
+            counts[name] = counts.get(name, 0) + 1
+            yield name if counts[name] == 1 else f"{name}-{counts[name]}", value_c, folder
 
 
 def _as_named(machine: Machine) -> Iterator[tuple[str, float | None, Path]]:
@@ -57,13 +57,13 @@ def _as_named(machine: Machine) -> Iterator[tuple[str, float | None, Path]]:
         yield apex.name, _celsius(machine, apex / "temp"), apex
 
 
-def _limit(machine: Machine, place: Path) -> float | None:
+def _limit(machine: Machine, folder: Path) -> float | None:
     """Return the lowest limit beside a sensor: trip points of a thermal zone or a Coral, maximum of a hwmon chip."""
     # A Coral's trip points have no type: each lowers its clock.
-    types = {path: machine.text(path.with_name(path.name.replace("_temp", "_type"))) for path in machine.find(f"{place}/trip_point*_temp")}
+    types = {path: machine.text(path.with_name(path.name.replace("_temp", "_type"))) for path in machine.find(f"{folder}/trip_point*_temp")}
     trips = [path for path, kind in types.items() if kind is None or kind in LIMITING]
-    found = [_celsius(machine, path) for path in (*trips, *machine.find(f"{place}/temp*_max"), *machine.find(f"{place}/temp*_crit"))]
-    return min((value for value in found if value is not None and value >= LOWEST_LIMIT_C), default=None)
+    limits_c = [_celsius(machine, path) for path in (*trips, *machine.find(f"{folder}/temp*_max"), *machine.find(f"{folder}/temp*_crit"))]
+    return min((value for value in limits_c if value is not None and value >= LOWEST_LIMIT_C), default=None)
 
 
 def _celsius(machine: Machine, path: Path) -> float | None:

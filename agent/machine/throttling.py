@@ -69,16 +69,16 @@ def flags_of(text: str | None) -> int | None:
 
 def _events(machine: Machine) -> dict[str, int]:
     """Return a Jetson's counters (oc1 under-voltage, oc2 average and oc3 instantaneous over-current) and that of x86 cores together."""
-    found: dict[str, int] = {}
+    counts: dict[str, int] = {}
     for sensor in machine.find("sys/class/hwmon/hwmon*"):
         if machine.text(sensor / "name") != "soctherm_oc":
             continue
         for path in machine.find(f"{sensor}/oc*_event_cnt"):
             if (count := machine.number(path)) is not None:
-                found[path.name.partition("_")[0]] = count
+                counts[path.name.partition("_")[0]] = count
     cores = [machine.number(path) for path in machine.find("sys/devices/system/cpu/cpu[0-9]*/thermal_throttle/core_throttle_count")]
-    known = [count for count in cores if count is not None]
-    return found | ({"core": sum(known)} if known else {})
+    known_counts = [count for count in cores if count is not None]
+    return counts | ({"core": sum(known_counts)} if known_counts else {})
 
 
 def _slowed(machine: Machine) -> bool | None:
@@ -105,8 +105,8 @@ def _bits(flags: int | None, mask: int) -> bool | None:
 
 def any_known(states: Iterable[bool | None]) -> bool | None:
     """Return whether any of the known states is true; None where none is known."""
-    known = [state for state in states if state is not None]
-    return any(known) if known else None
+    known_states = [state for state in states if state is not None]
+    return any(known_states) if known_states else None
 
 
 def governor(machine: Machine) -> str | None:
@@ -121,9 +121,9 @@ def cpu_clocks_hz(machine: Machine, cpu: int | None = None) -> tuple[float | Non
     The upper limit is the hardware's, not the policy's: thermal throttling lowers the policy's.
     """
     where = [f"{CPUS}/cpu{cpu}/cpufreq"] if cpu is not None else []
-    found = [pair for path in where if (pair := _cpu_clocks(machine, path))]
-    found = found or [pair for path in machine.find(f"{CPUS}/cpufreq/policy*") if (pair := _cpu_clocks(machine, str(path)))]
-    return max(found) if found else (None, None)
+    clocks_hz = [pair for path in where if (pair := _cpu_clocks(machine, path))]
+    clocks_hz = clocks_hz or [pair for path in machine.find(f"{CPUS}/cpufreq/policy*") if (pair := _cpu_clocks(machine, str(path)))]
+    return max(clocks_hz) if clocks_hz else (None, None)
 
 
 def _cpu_clocks(machine: Machine, path: str) -> tuple[float, float] | None:
@@ -137,11 +137,11 @@ def gpu_clocks_hz(machine: Machine) -> tuple[float | None, float | None]:
 
     The upper limit is the hardware's list, where it is there: the power mode lowers `max_freq`.
     """
-    found = []
+    clocks_hz = []
     for device in machine.find("sys/class/devfreq/*"):
         now = machine.number(device / "cur_freq") if GPU_DEVICE.search(device.name) else None
         listed = [hz for text in (machine.text(device / "available_frequencies") or "").split() if (hz := whole_number(text))]
         highest = max(listed, default=None) or machine.number(device / "max_freq")
         if now and highest:
-            found.append((float(now), float(highest)))
-    return max(found) if found else (None, None)
+            clocks_hz.append((float(now), float(highest)))
+    return max(clocks_hz) if clocks_hz else (None, None)

@@ -173,9 +173,9 @@ def check_settings(name: str, settings: Mapping[str, Any]) -> None:
     """
     kind = settings.get("type", name)
     wrong = next((key for key, value in settings.items() if not isinstance(value, str)), None)
-    known = None if wrong == "type" else settings_of(kind)
-    unknown = None if known is None else next((key for key in settings if key not in known), None)
-    exist = "" if known is None else f"; the keys of {kind} are {', '.join(known)}"
+    keys = None if wrong == "type" else settings_of(kind)
+    unknown = None if keys is None else next((key for key in settings if key not in keys), None)
+    exist = "" if keys is None else f"; the keys of {kind} are {', '.join(keys)}"
     if unknown is not None:
         raise ConfigError(f"power sensor {name!r} has no setting {unknown!r}: correct [sensors.{name}] in the configuration{exist}")
     if wrong is not None:
@@ -191,7 +191,7 @@ def settings_of(kind: str) -> list[str]:
         ConfigError: there is no such sensor.
     """
     parameters = inspect.signature(sensor_class(kind)).parameters.values()
-    return ["type", *(one.name for one in parameters if one.annotation in _TEXTS)]
+    return ["type", *(parameter.name for parameter in parameters if parameter.annotation in _TEXTS)]
 
 
 def data_sheet(name: str) -> str:

@@ -126,11 +126,11 @@ class Battery(PowerSensor):
     def _feeding(self) -> list[_Supply]:
         states = {battery: battery.text("status") for battery in self._batteries}
         feeding = [battery for battery, status in states.items() if status == DISCHARGING]
-        others = [status for status in states.values() if status != DISCHARGING and status not in RESTING]
-        seen = ", ".join(f"{battery.folder.name} is {status or 'without a status'}" for battery, status in states.items())
-        if not feeding or others:
+        other_statuses = [status for status in states.values() if status != DISCHARGING and status not in RESTING]
+        states_text = ", ".join(f"{battery.folder.name} is {status or 'without a status'}" for battery, status in states.items())
+        if not feeding or other_statuses:
             raise UnavailableError(
-                f"the battery does not feed the machine alone ({seen}), so it does not see what the machine draws: {REMEDY}"
+                f"the battery does not feed the machine alone ({states_text}), so it does not see what the machine draws: {REMEDY}"
             )
         adapters = [
             supply.folder.name
@@ -138,7 +138,7 @@ class Battery(PowerSensor):
             if supply.text("type") in ADAPTERS and supply.text("online") not in {None, "0"}
         ]
         if adapters:
-            raise UnavailableError(f"{', '.join(adapters)} feeds the machine in addition to the battery ({seen}): {REMEDY}")
+            raise UnavailableError(f"{', '.join(adapters)} feeds the machine in addition to the battery ({states_text}): {REMEDY}")
         return feeding
 
 

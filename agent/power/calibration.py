@@ -81,7 +81,7 @@ def find_calibration(
         return None
     path = calibration_path(board, description.id, name, folder)
     try:
-        found = msgspec.json.decode(path.read_bytes(), type=SensorCalibration)
+        calibration = msgspec.json.decode(path.read_bytes(), type=SensorCalibration)
     except FileNotFoundError:
         return None
     except OSError as error:
@@ -90,13 +90,12 @@ def find_calibration(
         ) from error
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
         raise ConfigError(f"calibration {str(path)!r} is damaged ({error}): delete it and calibrate again") from error
-    if (found.board, found.sensor, found.name) != (board, description.id, name):
-        raise ConfigError(
-            f"calibration {str(path)!r} is of sensor {found.sensor!r} on board {found.board!r}: it does not apply here: delete it"
-        )
-    if not all(map(math.isfinite, (found.gain, found.offset_w, found.offset_u_w))):
+    if (calibration.board, calibration.sensor, calibration.name) != (board, description.id, name):
+        other = f"of sensor {calibration.sensor!r} on board {calibration.board!r}"
+        raise ConfigError(f"calibration {str(path)!r} is {other}: it does not apply here: delete it")
+    if not all(map(math.isfinite, (calibration.gain, calibration.offset_w, calibration.offset_u_w))):
         raise ConfigError(f"calibration {str(path)!r} holds a number that is not finite: delete it and calibrate again")
-    return found
+    return calibration
 
 
 class CalibratedSensor(PowerSensor):
@@ -109,22 +108,27 @@ class CalibratedSensor(PowerSensor):
 
     def describe(self) -> Description:
         """Return the sensor's description with the gain's uncertainty known, or the scope that a promotion models."""
-        found, by = self._sensor.describe(), self._calibration
+        description, by = self._sensor.describe(), self._calibration
         beyond = BEYOND_RATIO * (by.highest_w - by.lowest_w)
         described = dataclasses.replace(
-            found,
+            description,
             gain_u_ratio=by.gain_u_ratio,
             offset_u_w=by.offset_u_w,
-            resolution_w=None if found.resolution_w is None else found.resolution_w * by.gain,
-            resolution_mj=None if found.resolution_mj is None else found.resolution_mj * by.gain,
+            resolution_w=None if description.resolution_w is None else description.resolution_w * by.gain,
+            resolution_mj=None if description.resolution_mj is None else description.resolution_mj * by.gain,
             calibrated_w=(by.lowest_w, by.highest_w),
             valid_w=(by.lowest_w - beyond, by.highest_w + beyond),
         )
         if by.kind == "gain":
             return described
-        model = f"{by.scope} is modelled from {found.scope} by {by.name!r} ({by.steps} load steps against {by.reference})"
+        model = f"{by.scope} is modelled from {description.scope} by {by.name!r} ({by.steps} load steps against {by.reference})"
         return dataclasses.replace(
-            described, id=f"{found.id}+{by.name}", scope=by.scope, excludes=by.excludes, warnings=(*found.warnings, model), is_modelled=True
+            described,
+            id=f"{description.id}+{by.name}",
+            scope=by.scope,
+            excludes=by.excludes,
+            warnings=(*description.warnings, model),
+            is_modelled=True,
         )
 
     def read(self) -> Reading:

@@ -59,35 +59,37 @@ def detect_sensors(
     `replay` is inspected only where it is configured or named.
     """
     configured = settings or {}
-    known = [name for name in power.names() if name not in NEVER_FOUND or name in configured]
-    asked = names or [*known, *(name for name in configured if name not in known)]
-    found = [replace(_inspect(name, configured.get(name, {}), world), is_configured=name in configured) for name in asked]
-    return sorted(found, key=lambda one: (one.description is None, scope_rank(one.description.scope) if one.description else 0))
+    usual_names = [name for name in power.names() if name not in NEVER_FOUND or name in configured]
+    requested_names = names or [*usual_names, *(name for name in configured if name not in usual_names)]
+    sensors = [replace(_inspect(name, configured.get(name, {}), world), is_configured=name in configured) for name in requested_names]
+    return sorted(
+        sensors, key=lambda sensor: (sensor.description is None, scope_rank(sensor.description.scope) if sensor.description else 0)
+    )
 
 
-def choose_sensor(found: Iterable[DetectedSensor]) -> tuple[str | None, str]:
+def choose_sensor(detected: Iterable[DetectedSensor]) -> tuple[str | None, str]:
     """Return the name of the sensor with the widest scope, and why; without any, None and the reason for that.
 
     One that is blocked from giving an energy yields to one that is not. A configured one that gives nothing is named with its reason.
     """
-    known = list(found)
-    here = [(one, one.description) for one in known if one.description is not None and one.is_chosen_unasked]
-    if not here:
-        return None, "; ".join(f"{one.name} {one.missed}" for one in known if one.missed) or NO_SENSOR
-    best, description = min(here, key=lambda pair: (pair[1].blocked is not None, scope_rank(pair[1].scope)))
-    others = [one.name for one, other in here if one is not best and scope_rank(other.scope) > scope_rank(description.scope)]
-    equals = [one.name for one, other in here if one is not best and other.scope == description.scope]
+    sensors = list(detected)
+    present = [(sensor, sensor.description) for sensor in sensors if sensor.description is not None and sensor.is_chosen_unasked]
+    if not present:
+        return None, "; ".join(f"{sensor.name} {sensor.missed}" for sensor in sensors if sensor.missed) or NO_SENSOR
+    best, description = min(present, key=lambda pair: (pair[1].blocked is not None, scope_rank(pair[1].scope)))
+    narrower = [sensor.name for sensor, other in present if sensor is not best and scope_rank(other.scope) > scope_rank(description.scope)]
+    equals = [sensor.name for sensor, other in present if sensor is not best and other.scope == description.scope]
     reason = f"{best.name}, which sees {description.scope}"
-    reason += f", more than {', '.join(others)}" if others else ""
+    reason += f", more than {', '.join(narrower)}" if narrower else ""
     reason += f", before {', '.join(equals)} of the same scope" if equals else ""
-    return best.name, "; ".join([reason, *(f"{one.name} {one.missed}" for one in passed_over(known, best))])
+    return best.name, "; ".join([reason, *(f"{sensor.name} {sensor.missed}" for sensor in passed_over(sensors, best))])
 
 
-def passed_over(found: Iterable[DetectedSensor], chosen: DetectedSensor) -> list[DetectedSensor]:
+def passed_over(detected: Iterable[DetectedSensor], selected: DetectedSensor) -> list[DetectedSensor]:
     """Return the configured sensors that give nothing, unless they see less than the chosen one."""
-    least = None if chosen.description is None else scope_rank(chosen.description.scope)
-    missing = [one for one in found if one is not chosen and one.is_configured and one.missed]
-    return [one for one in missing if one.description is None or least is None or scope_rank(one.description.scope) <= least]
+    least = None if selected.description is None else scope_rank(selected.description.scope)
+    missing = [sensor for sensor in detected if sensor is not selected and sensor.is_configured and sensor.missed]
+    return [sensor for sensor in missing if sensor.description is None or least is None or scope_rank(sensor.description.scope) <= least]
 
 
 def scope_rank(scope: Scope) -> int:
@@ -141,11 +143,11 @@ def open_sensors(
         if not names:
             for name, table in settings.items():
                 power.check_settings(name, table)
-            found = detect_sensors(settings)
-            chosen, why = choose_sensor(found)
-            names = [chosen] if chosen else []
-            taken = next((one for one in found if one.name == chosen), None)
-            sensors = {one.name: MissingSensor(one.missed or "") for one in passed_over(found, taken)} if taken else {}
+            detected = detect_sensors(settings)
+            selected_name, why = choose_sensor(detected)
+            names = [selected_name] if selected_name else []
+            selected = next((sensor for sensor in detected if sensor.name == selected_name), None)
+            sensors = {sensor.name: MissingSensor(sensor.missed or "") for sensor in passed_over(detected, selected)} if selected else {}
         for name in names:
             sensors[name] = stack.enter_context(closing(open_sensor(name, settings)))
         yield sensors, why
@@ -153,11 +155,11 @@ def open_sensors(
 
 def described(sensors: Mapping[str, PowerSensor]) -> dict[str, Description]:
     """Return what the open sensors are; one that cannot tell, such as a MissingSensor, is left out."""
-    found: dict[str, Description] = {}
+    descriptions: dict[str, Description] = {}
     for name, sensor in sensors.items():
         with suppress(EdgemeterError):
-            found[name] = sensor.describe()
-    return found
+            descriptions[name] = sensor.describe()
+    return descriptions
 
 
 def open_sensor(name: str, settings: Mapping[str, Mapping[str, str]]) -> PowerSensor:

@@ -90,8 +90,8 @@ class Fnirsi:
         """Return the mean power since the last reading, stamped at its middle."""
         samples = self._live() if self._world.content is None else _recorded(self._world.content)
         watts = statistics.fmean(samples)
-        taken = self._clock() - len(samples) * SAMPLE_NS // 2
-        return Reading(taken_ns=taken, power_w=watts, rails=(Rail("USB", watts),))
+        taken_ns = self._clock() - len(samples) * SAMPLE_NS // 2
+        return Reading(taken_ns=taken_ns, power_w=watts, rails=(Rail("USB", watts),))
 
     def close(self) -> None:
         """Close the device."""
@@ -183,7 +183,7 @@ def _watts(packet: bytes) -> list[float]:
         raise TransientError(f"a packet of the FNIRSI meter is garbled: checksum 0x{packet[-1]:02x} instead of 0x{crc8(packet[1:-1]):02x}")
     if packet[1] != MEASUREMENTS:
         return []
-    values = [struct.unpack_from("<II", packet, 2 + place * SAMPLE_BYTES) for place in range(SAMPLES)]
+    values = [struct.unpack_from("<II", packet, 2 + number * SAMPLE_BYTES) for number in range(SAMPLES)]
     return [_power_w(volts * DIGIT, amperes * DIGIT) for volts, amperes in values]
 
 
@@ -209,7 +209,7 @@ def _recorded(content: bytes) -> list[float]:
 
 def _logged(text: str) -> list[float]:
     lines = [line for line in text.splitlines() if line.strip()]
-    heading = next(place for place, line in enumerate(lines) if "voltage_V" in line)
+    heading = next(index for index, line in enumerate(lines) if "voltage_V" in line)
     # A comma is a decimal sign where the columns stand apart by something else: such a line has no number.
     apart = next((sign for sign in (";", ",") if sign in lines[heading]), None)
     names = [name.strip() for name in lines[heading].strip(" #").split(apart)]
@@ -242,7 +242,7 @@ def _find(root: Path) -> tuple[str, str]:
 def _model_of(root: Path, name: str) -> str | None:
     """Return the model at /dev/NAME by its USB numbers; None of any other device."""
     try:
-        found = HID_ID.search(read_text(root / "sys/class/hidraw" / name / "device/uevent").upper())
+        match = HID_ID.search(read_text(root / "sys/class/hidraw" / name / "device/uevent").upper())
     except (UnavailableError, TransientError):
         return None
-    return METERS.get(f"{found.group(1)}:{found.group(2)}") if found else None
+    return METERS.get(f"{match.group(1)}:{match.group(2)}") if match else None

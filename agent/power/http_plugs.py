@@ -88,8 +88,8 @@ class HttpMeter:
 
 def json_watts(value: Any) -> float | None:
     """Return a number of watts that a meter can show; None of anything else."""
-    found = json_number(value)
-    return None if found is None or abs(found) > HIGHEST_W else found
+    power_w = json_number(value)
+    return None if power_w is None or abs(power_w) > HIGHEST_W else power_w
 
 
 PERIOD_MS = 1000.0
@@ -168,14 +168,14 @@ class HttpPlug(HttpMeter, ABC):
         return self._fetched() if self._world.content is None else self._world.content
 
     def _chosen(self, response: bytes) -> dict[str, float]:
-        found = self._channels(response)
-        if self._channel and self._channel not in found:
-            raise ConfigError(f"[sensors.{self.sensor}] channel = {self._channel!r}: this device has {', '.join(found)}")
-        chosen = {name: power_w for name, power_w in found.items() if self._channel in {"", name}}
-        valid = {name: power_w for name, power_w in chosen.items() if power_w is not None}
-        if not valid or len(valid) < len(chosen):
+        channels = self._channels(response)
+        if self._channel and self._channel not in channels:
+            raise ConfigError(f"[sensors.{self.sensor}] channel = {self._channel!r}: this device has {', '.join(channels)}")
+        selected = {name: power_w for name, power_w in channels.items() if self._channel in {"", name}}
+        valid = {name: power_w for name, power_w in selected.items() if power_w is not None}
+        if not valid or len(valid) < len(selected):
             raise TransientError(
-                f"{self.sensor} gives no valid power for {', '.join(chosen.keys() - valid.keys()) or 'any channel'}: read it again"
+                f"{self.sensor} gives no valid power for {', '.join(selected.keys() - valid.keys()) or 'any channel'}: read it again"
             )
         return valid
 
@@ -226,10 +226,10 @@ class Shelly(HttpPlug):
         return answer
 
     def _channels(self, response: bytes) -> dict[str, float | None]:
-        found = dict(shelly_channels(json_object(response, "the Shelly", _measures)))
-        if not found:
+        channels = dict(shelly_channels(json_object(response, "the Shelly", _measures)))
+        if not channels:
             raise UnavailableError("this Shelly shows no power (no apower, act_power or meters): it is a model that does not measure")
-        return found
+        return channels
 
     def _limits(self, response: bytes, channels: Mapping[str, float]) -> tuple[float, list[str]]:
         del response
@@ -270,8 +270,8 @@ class Tasmota(HttpPlug):
 
     def _path(self, command: str) -> str:
         # Tasmota takes the password in the query; only its newest versions know HTTP authentication.
-        known = f"user={quote(self.user)}&password={quote(self.password())}&" if self.password_file else ""
-        return f"/cm?{known}cmnd={quote(command)}"
+        credentials = f"user={quote(self.user)}&password={quote(self.password())}&" if self.password_file else ""
+        return f"/cm?{credentials}cmnd={quote(command)}"
 
     def _channels(self, response: bytes) -> dict[str, float | None]:
         document = json_object(response, "the Tasmota plug", lambda document: _energy(document) is not None)
@@ -281,7 +281,7 @@ class Tasmota(HttpPlug):
         if energy is None:
             raise UnavailableError("this Tasmota device shows no ENERGY.Power: it does not measure power, or answers another command")
         power = energy["Power"]
-        return {str(place): json_watts(one) for place, one in enumerate(power if isinstance(power, list) else [power], start=1)}
+        return {str(index): json_watts(value) for index, value in enumerate(power if isinstance(power, list) else [power], start=1)}
 
     def _limits(self, response: bytes, channels: Mapping[str, float]) -> tuple[float, list[str]]:
         del channels
@@ -306,8 +306,8 @@ def shelly_channels(document: Mapping[str, Any]) -> Iterator[tuple[str, float | 
     # Where a Gen1 device has both, the second are its relays' estimates of the same load.
     for key in ("emeters", "meters"):
         if isinstance(document.get(key), list) and document[key]:
-            for place, meter in enumerate(document[key]):
-                yield f"{key[:-1]}:{place}", _power(meter) if isinstance(meter, dict) else None
+            for index, meter in enumerate(document[key]):
+                yield f"{key[:-1]}:{index}", _power(meter) if isinstance(meter, dict) else None
             return
     if any(key in document for key in MEASURES):
         yield f"channel:{document.get('id', 0)}", _power(document)

@@ -116,9 +116,9 @@ class I2cDump:
         text = content.decode(errors="replace")
         self._words: dict[int, int] = {}
         for row in DUMP_ROW.finditer(text):
-            for place, word in enumerate(DUMP_WORD.findall(row["words"])):
+            for index, word in enumerate(DUMP_WORD.findall(row["words"])):
                 if word != "XXXX":
-                    self._words[int(row["row"], 16) + place] = int(word, 16)
+                    self._words[int(row["row"], 16) + index] = int(word, 16)
         for got in GET.finditer(text):
             self._words[int(got["register"], 16)] = int(got["word"], 16)
 

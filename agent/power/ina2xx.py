@@ -130,10 +130,10 @@ class Ina2xx(PowerSensor):
 
     def describe(self) -> Description:
         """Return which chip is read, and whether its shunt is known."""
-        chosen = self._chosen()
+        chips = self._chosen()
         # The chip is here: a missing file does not mean an absent chip.
         with as_unavailable(AbsentError):
-            self._meters = tuple(map(self._meter, chosen))
+            self._meters = tuple(map(self._meter, chips))
             resolution_w = max(meter.resolution_w() for meter in self._meters)
             reading = self.read()
         counts = reading.energy_mj is not None
@@ -177,26 +177,27 @@ class Ina2xx(PowerSensor):
         self._last_mj = None
 
     def _chosen(self) -> list[HwmonChip]:
-        found = [chip for chip in hwmon_chips(self._world.root) if is_ina2xx(chip)]
-        if not found:
+        chips = [chip for chip in hwmon_chips(self._world.root) if is_ina2xx(chip)]
+        if not chips:
             raise AbsentError(
                 f"no INA2xx chip in {str(self._world.root / 'sys/class/hwmon')!r}: wire one and load its driver, "
                 "`echo ina219 0x40 | sudo tee /sys/bus/i2c/devices/i2c-1/new_device`"
             )
-        chosen = [chip for chip in found if not self._devices or any(chip.answers_to(device) for device in self._devices)]
-        names = ", ".join(chip.known_as for chip in found)
-        unknown = [device for device in self._devices if not any(chip.answers_to(device) for chip in found)]
+        selected = [chip for chip in chips if not self._devices or any(chip.answers_to(device) for device in self._devices)]
+        names = ", ".join(chip.known_as for chip in chips)
+        unknown = [device for device in self._devices if not any(chip.answers_to(device) for chip in chips)]
         if unknown:
             raise UnavailableError(
                 f"no INA2xx chip is called {', '.join(unknown)!r}: correct device in [sensors.ina2xx]; there are {names}"
             )
-        if len(chosen) > max(1, len(self._devices)) or (len(chosen) > 1 and not self._devices):
-            first = chosen[0].address or chosen[0].folder.name
+        if len(selected) > max(1, len(self._devices)) or (len(selected) > 1 and not self._devices):
+            first = selected[0].address or selected[0].folder.name
+            labels = ", ".join(map(_seen, selected))
             raise UnavailableError(
-                f"there are {len(chosen)} INA2xx chips ({', '.join(map(_seen, chosen))}), and it is unknown which of them is the total: "
+                f"there are {len(selected)} INA2xx chips ({labels}), and it is unknown which of them is the total: "
                 f'set device = "{first}" in [sensors.ina2xx], or several joined by commas to add them up'
             )
-        return chosen
+        return selected
 
     def _meter(self, chip: HwmonChip) -> _Meter:
         shunt = None if chip.name in INTERNAL_STEP_MA else _shunt(chip, self._confirmed_ohm)

@@ -92,7 +92,7 @@ class JetsonMonitors:
                     raise UnavailableError(f"rail {channel.label!r} is part of the total and cannot be read: {error}") from error
                 rails.append(Rail(channel.label, None))
                 warnings.append(f"rail {channel.label!r} cannot be read and is not needed for the total: {error}")
-        steps_w = {one.label: one.step_w(self.board.shunt_uohm) for one in self.channels if one.label in self.board.total}
+        steps_w = {channel.label: channel.step_w(self.board.shunt_uohm) for channel in self.channels if channel.label in self.board.total}
         with as_unavailable():
             described = jetson_rails.describe(self.sensor, self.board, rails, self.period_ms, steps_w, warnings)
         return dataclasses.replace(described, averaging=self.averaging)
@@ -133,7 +133,7 @@ def find_monitors(sensor: str, root: Path, channels: Sequence[JetsonChannel], pe
                 f"rail {rail!r} is there more than once ({', '.join(places)}), and it is unknown which of them is the board's: report it"
             )
     return JetsonMonitors(
-        sensor, board, tuple(channels), frozenset(one.label for one in channels if optional_number(one.enable) == 0), period_ms
+        sensor, board, tuple(channels), frozenset(channel.label for channel in channels if optional_number(channel.enable) == 0), period_ms
     )
 
 
@@ -167,11 +167,11 @@ def _thor_input(root: Path, folders: Sequence[Path], rails: Sequence[str]) -> Je
     return JetsonChannel("VIN", (folder / "in1_input", folder / "curr1_input"))
 
 
-def _with_updates(found: JetsonMonitors, folders: Sequence[Path]) -> JetsonMonitors:
+def _with_updates(monitors: JetsonMonitors, folders: Sequence[Path]) -> JetsonMonitors:
     """Return the monitors with how often a fresh value can be had of all these chips; they are read so often at most."""
     slowest_ms = max(float(optional_number(folder / "update_interval") or 0) for folder in folders)
     averaging = averaging_by("driver", update_interval_s=slowest_ms / 1000)
-    return dataclasses.replace(found, period_ms=max(HWMON_PERIOD_MS, slowest_ms), averaging=averaging)
+    return dataclasses.replace(monitors, period_ms=max(HWMON_PERIOD_MS, slowest_ms), averaging=averaging)
 
 
 def _label(path: Path) -> str | None:
@@ -276,7 +276,7 @@ class Ina3221x(JetsonSensor):
     """
 
     def _find(self) -> JetsonMonitors:
-        folders = [folder for folder, _ in each_once(path for place in IIO_PLACES for path in sorted(self._root.glob(place)))]
+        folders = [folder for folder, _ in each_once(path for pattern in IIO_PLACES for path in sorted(self._root.glob(pattern)))]
         names = {path: folder for folder in folders for path in sorted(folder.glob("rail_name_*"))}
         if not names:
             raise AbsentError(f"no ina3221x below {str(self._root / 'sys/bus')!r}: Jetsons with JetPack 4 have one")

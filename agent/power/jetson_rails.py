@@ -102,15 +102,15 @@ KNOWN_RAILS = frozenset(rail for board in JETSON_BOARDS for rail in (*board.tota
 
 def device_tree_names(root: Path) -> str:
     """Return the machine's names in the device tree, in lower case; empty without one."""
-    found = []
+    names = []
     for file in ("compatible", "model"):
         for tree in DEVICE_TREES:
             try:
-                found.append(read_text(root / tree / file))
+                names.append(read_text(root / tree / file))
             except EdgemeterError:
                 continue
             break
-    return " ".join(found).replace("\0", " ").lower()
+    return " ".join(names).replace("\0", " ").lower()
 
 
 def is_rail(label: str) -> bool:
@@ -167,8 +167,8 @@ def describe(
     warnings: Sequence[str] = (),
 ) -> Description:
     """Return what a sensor is that reads these rails; `steps_w` are the steps of those of the total, where the reader knows them."""
-    known = steps_w or {}
-    steps = [known.get(rail) or board.usual_step_w(rail) for rail in board.total]
+    reader_steps_w = steps_w or {}
+    steps = [reader_steps_w.get(rail) or board.usual_step_w(rail) for rail in board.total]
     # Each rail is rounded by itself: the steps of a sum add up in squares.
     resolution_w = None if None in steps else math.hypot(*(step for step in steps if step is not None))
     return Description(
@@ -188,20 +188,18 @@ def _doubts(board: JetsonBoard, rails: Sequence[Rail]) -> list[str]:
     parts_w, whole_w = sum(parts.values()), total_w(board, rails)
     if not parts or parts_w <= whole_w * PARTS_RATIO:
         return []
-    shown = ", ".join(f"{name} {power_w:.2f} W" for name, power_w in parts.items())
+    parts_text = ", ".join(f"{name} {power_w:.2f} W" for name, power_w in parts.items())
     doubt = (
-        f"the rails inside {'+'.join(board.total)} draw more than it does ({shown}; the whole {whole_w:.2f} W): "
+        f"the rails inside {'+'.join(board.total)} draw more than it does ({parts_text}; the whole {whole_w:.2f} W): "
         "the device tree may name the rails in another order than the board has them; compare with a meter at the input"
     )
     return [doubt]
 
 
 def _unfit(rails: Collection[str], boards: Sequence[JetsonBoard]) -> str:
-    seen = ", ".join(sorted(rails)) or "none"
+    seen_text = f"no total from the rails seen ({', '.join(sorted(rails)) or 'none'})"
     nearest = max(boards, key=lambda board: len({*board.total, *board.parts}.intersection(rails)))
     missing = ", ".join(rail for rail in nearest.total if rail not in rails)
     if len(boards) == 1 or {*nearest.total, *nearest.parts}.intersection(rails):
-        return (
-            f"no total from the rails seen ({seen}): that of a {nearest.name} needs {missing} too; see that nothing is cut off or disabled"
-        )
-    return f"no total from the rails seen ({seen}): no Jetson that we know has these; report it with the board's name"
+        return f"{seen_text}: that of a {nearest.name} needs {missing} too; see that nothing is cut off or disabled"
+    return f"{seen_text}: no Jetson that we know has these; report it with the board's name"

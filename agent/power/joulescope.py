@@ -117,16 +117,18 @@ class Joulescope:
         self._driver = driver
 
     def _choose(self, connected: Any) -> str:
-        found = [str(path) for path in connected if any(name in str(path) for name in INSTRUMENTS)]
+        instruments = [str(path) for path in connected if any(name in str(path) for name in INSTRUMENTS)]
         if self._asked:
-            if self._asked in found:
+            if self._asked in instruments:
                 return self._asked
-            raise AbsentError(f"[sensors.joulescope] device = {self._asked!r} is not connected: there is {', '.join(found) or 'none'}")
-        if len(found) == 1:
-            return found[0]
-        if not found:
+            raise AbsentError(
+                f"[sensors.joulescope] device = {self._asked!r} is not connected: there is {', '.join(instruments) or 'none'}"
+            )
+        if len(instruments) == 1:
+            return instruments[0]
+        if not instruments:
             raise AbsentError("no Joulescope is connected")
-        raise UnavailableError(f"several Joulescopes are connected ({', '.join(found)}): set device in [sensors.joulescope]")
+        raise UnavailableError(f"several Joulescopes are connected ({', '.join(instruments)}): set device in [sensors.joulescope]")
 
     def _begin(self, driver: Any) -> None:
         """Let current range and statistics run, and listen."""
@@ -151,7 +153,9 @@ class Joulescope:
     def _recorded(self, content: bytes) -> Reading:
         with as_unavailable():
             value = (
-                _printed(content) if PRINTED.search(content) else json_object(content, "the Joulescope", lambda one: "accumulators" in one)
+                _printed(content)
+                if PRINTED.search(content)
+                else json_object(content, "the Joulescope", lambda document: "accumulators" in document)
             )
             return _reading(value, self._clock())
 
@@ -169,8 +173,8 @@ def _reading(value: Mapping[str, Any], taken_ns: int) -> Reading:
     try:
         energy, power = value["accumulators"]["energy"], value["signals"]["power"]["avg"]
         # The library gives each with its units; what others keep of it may be the bare numbers.
-        joules, watts = (json_number(one["value"] if isinstance(one, Mapping) else one) for one in (energy, power))
-        units = tuple(one.get("units", unit) if isinstance(one, Mapping) else unit for one, unit in ((energy, "J"), (power, "W")))
+        joules, watts = (json_number(figure["value"] if isinstance(figure, Mapping) else figure) for figure in (energy, power))
+        units = tuple(figure.get("units", unit) if isinstance(figure, Mapping) else unit for figure, unit in ((energy, "J"), (power, "W")))
     except (KeyError, TypeError, AttributeError) as error:
         raise TransientError(f"the Joulescope's value holds no accumulators.energy and signals.power.avg ({error})") from error
     if joules is None or watts is None or units != ("J", "W"):

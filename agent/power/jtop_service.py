@@ -80,8 +80,8 @@ class Jtop:
         rails = self._power()
         taken_ns = time.monotonic_ns()
         board = jetson_rails.board_of(list(rails), jetson_rails.device_tree_names(self._world.root))
-        shown = _shown(rails)
-        return Reading(taken_ns=taken_ns, power_w=jetson_rails.total_w(board, shown), rails=shown)
+        rail_powers = _shown(rails)
+        return Reading(taken_ns=taken_ns, power_w=jetson_rails.total_w(board, rail_powers), rails=rail_powers)
 
     def close(self) -> None:
         """Leave the service."""
@@ -167,14 +167,14 @@ def _rails(power: object) -> dict[str, _JtopRail]:
         total_mw = flat.pop("TOT", None)
         power = {"rail": {name: {"power": value} for name, value in flat.items()}, "tot": _input(flat, total_mw)}
     try:
-        found = msgspec.convert(power, type=_Power)
+        converted = msgspec.convert(power, type=_Power)
     except msgspec.ValidationError as error:
         raise UnavailableError(
             f"jtop's power has an unknown format ({error}): this needs jetson-stats 4.3 or newer; report its version"
         ) from error
-    rails = {name: rail for name, rail in found.rail.items() if jetson_rails.is_rail(name)}
-    if found.tot is not None and found.tot.name:
-        rails[found.tot.name] = found.tot
+    rails = {name: rail for name, rail in converted.rail.items() if jetson_rails.is_rail(name)}
+    if converted.tot is not None and converted.tot.name:
+        rails[converted.tot.name] = converted.tot
     return rails
 
 

@@ -100,10 +100,10 @@ class Nvml(PowerSensor):
             raise (UnavailableError if gone else TransientError)(
                 f"GPU {self._gpu} gave no power ({error})" + (": it fell off the bus, see the kernel log" if gone else "")
             ) from error
-        taken = (begin + self._clock()) // 2
+        taken_ns = (begin + self._clock()) // 2
         if self._source == "counter":
-            return Reading(taken_ns=taken, energy_mj=float(value), rails=(Rail(f"GPU {self._gpu}", None),))
-        return Reading(taken_ns=taken, power_w=value * W_PER_MW, rails=(Rail(f"GPU {self._gpu}", value * W_PER_MW),))
+            return Reading(taken_ns=taken_ns, energy_mj=float(value), rails=(Rail(f"GPU {self._gpu}", None),))
+        return Reading(taken_ns=taken_ns, power_w=value * W_PER_MW, rails=(Rail(f"GPU {self._gpu}", value * W_PER_MW),))
 
     def close(self) -> None:
         """Shut the library down."""

@@ -158,9 +158,11 @@ def _check_whole(rails: Mapping[str, _PmicRail]) -> None:
 
 def _warnings(rails: Mapping[str, _PmicRail]) -> list[str]:
     warnings = []
-    if more := [name for name in rails if name not in RAILS and name not in VOLTAGE_ONLY]:
-        counted = [name for name in more if rails[name].current_a is not None]
-        warnings.append(f"rails that this version does not know: {', '.join(more)}; counted: {', '.join(counted) or 'none (no current)'}")
+    if unknown := [name for name in rails if name not in RAILS and name not in VOLTAGE_ONLY]:
+        counted = [name for name in unknown if rails[name].current_a is not None]
+        warnings.append(
+            f"rails that this version does not know: {', '.join(unknown)}; counted: {', '.join(counted) or 'none (no current)'}"
+        )
     external = rails.get("EXT5V")
     if external is not None and external.voltage_v is not None and external.voltage_v < LOWEST_INPUT_V:
         warnings.append(f"the 5 V input is at {external.voltage_v:.2f} V, below {LOWEST_INPUT_V} V: use a better supply or cable")

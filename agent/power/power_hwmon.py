@@ -150,25 +150,25 @@ class PowerHwmon(PowerSensor):
         return averaging_by("driver", window_s=max(means, default=0) / 1000, update_interval_s=max(updates, default=0) / 1000)
 
     def _choose(self) -> tuple[_Channel, ...]:
-        found = {chip: channels for chip in hwmon_chips(self._world.root) if (channels := self._channels_of(chip))}
-        if not found:
+        channels_of_chip = {chip: channels for chip in hwmon_chips(self._world.root) if (channels := self._channels_of(chip))}
+        if not channels_of_chip:
             raise AbsentError(
                 f"no chip in {str(self._world.root / 'sys/class/hwmon')!r} shows powerN_input, powerN_average or energyN_input"
             )
-        meant = [chip for chip in found if not self._device or chip.answers_to(self._device)]
+        meant = [chip for chip in channels_of_chip if not self._device or chip.answers_to(self._device)]
         if len(meant) != 1:
-            seen = "; ".join(f"{chip.known_as}: {_seen(channels)}" for chip, channels in found.items())
+            chips_text = "; ".join(f"{chip.known_as}: {_seen(channels)}" for chip, channels in channels_of_chip.items())
             raise UnavailableError(
-                f"device = {self._device!r} matches {len(meant)} of the {len(found)} chips with power of their own: "
-                f"{seen}; name one as device in [sensors.power_hwmon]"
+                f"device = {self._device!r} matches {len(meant)} of the {len(channels_of_chip)} chips with power of their own: "
+                f"{chips_text}; name one as device in [sensors.power_hwmon]"
             )
-        return self._total(meant[0], found[meant[0]])
+        return self._total(meant[0], channels_of_chip[meant[0]])
 
     def _total(self, chip: HwmonChip, channels: Sequence[_Channel]) -> tuple[_Channel, ...]:
         if self._wanted:
-            chosen = tuple(channel for channel in channels if {channel.id, channel.label} & set(self._wanted))
-            if len(chosen) == len(self._wanted) and len({channel.is_energy for channel in chosen}) == 1:
-                return chosen
+            selected = tuple(channel for channel in channels if {channel.id, channel.label} & set(self._wanted))
+            if len(selected) == len(self._wanted) and len({channel.is_energy for channel in selected}) == 1:
+                return selected
             raise UnavailableError(
                 f"channel = {','.join(self._wanted)!r} in [sensors.power_hwmon] does not fit {chip.known_as}: it has {_seen(channels)}"
             )
@@ -186,12 +186,12 @@ class PowerHwmon(PowerSensor):
         if chip.name == "ina3221" or ina2xx.is_ina2xx(chip) or powerz.is_powerz(chip) or self._is_battery(chip):
             return []
         files = [path.name for path in list_folder(chip.folder, "channels")]
-        found: dict[str, _Channel] = {}
+        by_id: dict[str, _Channel] = {}
         for file in sorted(files, key=_order):
             # `_average` sorts before `_input`, which is the newer value and takes its place.
             if match := CHANNEL.fullmatch(file):
-                found[match["id"]] = _Channel(chip, match["id"], file, chip.text(f"{match['id']}_label"))
-        return list(found.values())
+                by_id[match["id"]] = _Channel(chip, match["id"], file, chip.text(f"{match['id']}_label"))
+        return list(by_id.values())
 
     def _is_battery(self, chip: HwmonChip) -> bool:
         # The kernel's hwmon for a power supply bears its name, with dashes made underscores.
@@ -223,5 +223,5 @@ def _seen(channels: Sequence[_Channel]) -> str:
         "unreadable" if number is None else f"{number / 1e6:.3f} {'J' if channel.is_energy else 'W'}"
         for channel, number in zip(channels, numbers, strict=True)
     ]
-    shown = zip(channels, values, strict=True)
-    return ", ".join(f"{channel.id}{f' ({channel.label})' if channel.label else ''} {value}" for channel, value in shown)
+    labelled = zip(channels, values, strict=True)
+    return ", ".join(f"{channel.id}{f' ({channel.label})' if channel.label else ''} {value}" for channel, value in labelled)

@@ -80,18 +80,18 @@ class PowerZ(PowerSensor):
         self._chip = None
 
     def _find(self) -> HwmonChip:
-        found = [chip for chip in hwmon_chips(self._world.root) if is_powerz(chip)]
-        chosen = [chip for chip in found if not self._device or chip.answers_to(self._device)]
-        if not found:
+        meters = [chip for chip in hwmon_chips(self._world.root) if is_powerz(chip)]
+        selected = [chip for chip in meters if not self._device or chip.answers_to(self._device)]
+        if not meters:
             raise AbsentError(
                 f"no POWER-Z in {str(self._world.root / 'sys/class/hwmon')!r}: plug one in; its driver is in Linux 6.7 (`modprobe powerz`)"
             )
-        if len(chosen) != 1:
+        if len(selected) != 1:
             raise UnavailableError(
-                f"device = {self._device!r} matches {len(chosen)} of {len(found)} POWER-Z meters: "
-                f"name one in [sensors.powerz], {' or '.join(chip.folder.name for chip in found)}"
+                f"device = {self._device!r} matches {len(selected)} of {len(meters)} POWER-Z meters: "
+                f"name one in [sensors.powerz], {' or '.join(chip.folder.name for chip in meters)}"
             )
-        return chosen[0]
+        return selected[0]
 
 
 def is_powerz(chip: HwmonChip) -> bool:

@@ -57,7 +57,7 @@ class Rapl(PowerSensor):
     def __init__(
         self, world: SensorWorld = HERE, clock: Callable[[], int] = time.monotonic_ns, sleep: Callable[[float], None] = time.sleep
     ) -> None:
-        self._folders = tuple(world.root / place for place in PLACES)
+        self._folders = tuple(world.root / folder for folder in PLACES)
         self._clock = clock
         self._sleep = sleep
         self._zones: list[_Zone] = []
@@ -94,16 +94,16 @@ class Rapl(PowerSensor):
         packages = [zone for zone in zones if zone.name.startswith("package")]
         memory = [zone for zone in zones if zone.name == "dram"]
         platform = [zone for zone in zones if zone.name == "psys"][:1]
-        chosen = packages + memory
-        if not chosen and not platform:
+        counters = packages + memory
+        if not counters and not platform:
             raise AbsentError(
                 f"no RAPL counter in {str(self._folders[0])!r}: a virtual machine and most ARM boards have none; "
                 "on an Intel or AMD machine try `sudo modprobe intel_rapl_msr`"
             )
         with as_unavailable():
-            for zone in [*chosen, *platform]:
+            for zone in [*counters, *platform]:
                 self._count(zone)
-        return platform if platform and self._is_alive(platform[0], packages) else chosen
+        return platform if platform and self._is_alive(platform[0], packages) else counters
 
     def _find(self) -> list[_Zone]:
         top = next(filter(None, (_zone_folders(folder) for folder in self._folders)), [])

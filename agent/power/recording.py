@@ -40,13 +40,13 @@ FILE_PLACES = (
 
 def place_of_folder(name: str) -> str | None:
     """Return the folder in which one of that name lies, None of any other."""
-    return next((place for pattern, place in FOLDER_PLACES if pattern.fullmatch(name)), None)
+    return next((folder for pattern, folder in FOLDER_PLACES if pattern.fullmatch(name)), None)
 
 
 def place_of_files(names: Iterable[str]) -> str | None:
     """Return the folder of the device that has files of these names, None if there is no such place."""
-    known = set(names)
-    return next((place for pattern, place in FILE_PLACES if any(map(pattern.fullmatch, known))), None)
+    file_names = set(names)
+    return next((folder for pattern, folder in FILE_PLACES if any(map(pattern.fullmatch, file_names))), None)
 
 
 # `$ cat /sys/class/hwmon/hwmon2/{in0_input,name}` and the values below it, a line each.
@@ -84,13 +84,13 @@ def files_shown(text: str) -> dict[str, str]:
     Raises:
         ConfigError: which value is which file's is not known, as some are missing or there are too many.
     """
-    found = _Transcript()
+    transcript = _Transcript()
     for line in text.splitlines():
         # No file of the kernel is longer than a page.
         if len(line) <= LONGEST_LINE:
-            found.take(line)
-    found.check_whole()
-    return found.files | found.placed()
+            transcript.take(line)
+    transcript.check_whole()
+    return transcript.files | transcript.placed()
 
 
 class _Transcript:
@@ -140,22 +140,22 @@ class _Transcript:
     def placed(self) -> dict[str, str]:
         """Return the files that were shown without their folder, in the place where those of their names lie."""
         # A line like `name: x` occurs in any text; one like `in1_input:5000` does not.
-        place = place_of_files(path.rpartition("/")[2] for path in self._short)
-        if place is None:
+        folder = place_of_files(path.rpartition("/")[2] for path in self._short)
+        if folder is None:
             return {}
-        return {f"/{_folder_of(path, place)}/{path.rpartition('/')[2]}": value for path, value in self._short.items()}
+        return {f"/{_folder_of(path, folder)}/{path.rpartition('/')[2]}": value for path, value in self._short.items()}
 
     def _add(self, path: str, line: str) -> None:
         self.files[path] = f"{self.files[path]}\n{line}" if path in self.files else line
 
     def _is_command(self, line: str) -> bool:
         """Return whether the line shows no value but a command: which values follow, or the folder."""
-        if shown := SHOWN.match(line) or HEADED.match(line):
+        if command := SHOWN.match(line) or HEADED.match(line):
             # A shell's user writes iio\:device0.
-            words = shown.group("words").replace("\\", "").split()
+            words = command.group("words").replace("\\", "").split()
             self._wait_for(path for word in words for path in _expanded(word))
-        elif shown := SHORT_HEADED.match(line):
-            self._waiting, self._asked = [shown.group("file")], 1
+        elif command := SHORT_HEADED.match(line):
+            self._waiting, self._asked = [command.group("file")], 1
         elif (within := WITHIN.match(line)) and any(within.groups()):
             self._folder = within["cd"] or within["prompt"] or self._folder
             words = (within["words"] or "").replace("\\", "").split()
@@ -173,10 +173,10 @@ class _Transcript:
         return f"{self._folder}/{path}" if self._folder and not path.startswith("/") else path
 
 
-def _folder_of(path: str, place: str) -> str:
+def _folder_of(path: str, device_folder: str) -> str:
     folder = path.rpartition("/")[0]
     above = place_of_folder(folder)
-    return f"{above}/{folder}" if above else place
+    return f"{above}/{folder}" if above else device_folder
 
 
 def _expanded(word: str) -> list[str]:
@@ -252,18 +252,18 @@ class PowerRecording:
         return self._read(names[0])
 
     def _widest(self) -> RecordedSensor:
-        found, reasons = [], []
+        sensors, reasons = [], []
         for name in power.SENSORS:
             try:
-                found.append(self._read(name))
+                sensors.append(self._read(name))
             except AbsentError:
                 continue
             except EdgemeterError as error:
                 # What lacks a setting is not in the tree; what has a wrong one may be.
                 if name in self._settings or not isinstance(error, ConfigError):
                     reasons.append(error)
-        if found:
-            return min(found, key=lambda one: (one.description.blocked is not None, scope_rank(one.description.scope)))
+        if sensors:
+            return min(sensors, key=lambda sensor: (sensor.description.blocked is not None, scope_rank(sensor.description.scope)))
         if reasons:
             raise reasons[0]
         raise UnavailableError(f"there is no power sensor in the tree {str(self._path)!r}: it must be laid out as / (sys/class/hwmon/...)")
@@ -273,10 +273,10 @@ class PowerRecording:
         settings = {key: value for key, value in self._settings.get(name, {}).items() if key != "path"}
         sensor: PowerSensor = power.create(name, **settings, world=self.world)
         try:
-            found = sensor.describe()
-            warnings = tuple(map(self._without_folder, found.warnings))
-            blocked = None if found.blocked is None else self._without_folder(found.blocked)
-            return RecordedSensor(name, replace(found, warnings=warnings, blocked=blocked), sensor.read())
+            description = sensor.describe()
+            warnings = tuple(map(self._without_folder, description.warnings))
+            blocked = None if description.blocked is None else self._without_folder(description.blocked)
+            return RecordedSensor(name, replace(description, warnings=warnings, blocked=blocked), sensor.read())
         except EdgemeterError as error:
             if self._kept is None:
                 raise
@@ -298,8 +298,8 @@ class PowerRecording:
             return _world_of_tree(path / children.pop())
         if above := place_of_folder(name):
             return _world_of_tree(self._linked(f"{above}/{name}", path))
-        place = next(filter(None, map(place_of_folder, sorted(children))), None) or place_of_files(children)
-        return _world_of_tree(self._linked(place, path) if place else path)
+        folder = next(filter(None, map(place_of_folder, sorted(children))), None) or place_of_files(children)
+        return _world_of_tree(self._linked(folder, path) if folder else path)
 
     def _file(self, path: Path) -> SensorWorld:
         with path.open("rb") as file:
@@ -311,13 +311,13 @@ class PowerRecording:
         if HEX.fullmatch(content):
             # Bytes as people put them into a text.
             content = bytes.fromhex(content.decode())
-        shown = files_shown(content.decode(errors="replace"))
-        if shown:
-            return _world_of_tree(self._built(shown))
+        files = files_shown(content.decode(errors="replace"))
+        if files:
+            return _world_of_tree(self._built(files))
         return _world_of_file(path, content)
 
-    def _linked(self, place: str, path: Path) -> Path:
-        at = self._folder() / place
+    def _linked(self, folder: str, path: Path) -> Path:
+        at = self._folder() / folder
         at.parent.mkdir(parents=True, exist_ok=True)
         at.symlink_to(path.resolve())
         return self._folder()

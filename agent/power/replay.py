@@ -104,9 +104,9 @@ class ReplaySensor:
 
     def _known_scope(self, recording: ReplayTrace) -> Scope:
         scope = self._scope or recording.scope
-        for known in get_args(Scope):
-            if scope == known:
-                return known  # type: ignore[no-any-return]
+        for known_scope in get_args(Scope):
+            if scope == known_scope:
+                return known_scope  # type: ignore[no-any-return]
         raise ConfigError(
             f"recording {_shown(self._path, self._world)!r} has scope {scope!r}: set scope to one of {', '.join(get_args(Scope))}, "
             "in it or in [sensors.replay]"
@@ -118,11 +118,11 @@ def _load(path: str, world: SensorWorld) -> ReplayTrace:
     try:
         recording = msgspec.json.decode(content, type=ReplayTrace) if content.lstrip()[:1] == b"{" else _csv(content.decode("utf-8-sig"))
     except (msgspec.MsgspecError, ValueError, KeyError, TypeError, csv.Error) as error:
-        needed = "it needs JSON with t_s and power_w, or CSV with the header t_s,power_w"
-        raise ConfigError(f"{_shown(path, world)!r} is not a power recording ({error}): {needed}") from error
-    whole = len(recording.t_s) == len(recording.power_w) >= 2
+        requirement = "it needs JSON with t_s and power_w, or CSV with the header t_s,power_w"
+        raise ConfigError(f"{_shown(path, world)!r} is not a power recording ({error}): {requirement}") from error
+    is_whole = len(recording.t_s) == len(recording.power_w) >= 2
     if (
-        not whole
+        not is_whole
         or not all(map(math.isfinite, (*recording.power_w, *recording.t_s)))
         or any(not b - a > 0 for a, b in pairwise(recording.t_s))
     ):
@@ -155,7 +155,7 @@ def _csv(text: str) -> ReplayTrace:
 
 
 def _at(recording: ReplayTrace, moment_s: float) -> float:
-    place = min(max(bisect_right(recording.t_s, moment_s), 1), len(recording.t_s) - 1)
-    t0, t1 = recording.t_s[place - 1], recording.t_s[place]
-    p0, p1 = recording.power_w[place - 1], recording.power_w[place]
+    index = min(max(bisect_right(recording.t_s, moment_s), 1), len(recording.t_s) - 1)
+    t0, t1 = recording.t_s[index - 1], recording.t_s[index]
+    p0, p1 = recording.power_w[index - 1], recording.power_w[index]
     return p0 + (p1 - p0) * (moment_s - t0) / (t1 - t0)

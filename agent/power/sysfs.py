@@ -81,18 +81,18 @@ def optional_number(path: Path | None) -> int | None:
         return None
 
 
-def list_folder(place: Path, what: str) -> list[Path]:
+def list_folder(folder: Path, contents: str) -> list[Path]:
     """Return what lies in a folder, sorted; nothing if there is no such folder.
 
     Raises:
-        UnavailableError: it may not be listed; `what` was looked for.
+        UnavailableError: it may not be listed; `contents` was looked for.
     """
     try:
-        return sorted(place.iterdir())
+        return sorted(folder.iterdir())
     except (FileNotFoundError, NotADirectoryError):
         return []
     except OSError as error:
-        raise UnavailableError(f"cannot look for {what} in {str(place)!r}: {error.strerror}: run where /sys is readable") from error
+        raise UnavailableError(f"cannot look for {contents} in {str(folder)!r}: {error.strerror}: run where /sys is readable") from error
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,11 +149,11 @@ def hwmon_chips(root: Path) -> list[HwmonChip]:
 
 
 def _hwmon_folders(root: Path, places: Mapping[str, Sequence[str]]) -> Iterator[Path]:
-    for place, patterns in places.items():
+    for parent, patterns in places.items():
         # A glob finds nothing in a folder that it may not list, without an error.
-        if list_folder(root / place, "chips"):
+        if list_folder(root / parent, "chips"):
             for pattern in patterns:
-                yield from (folder for folder in (root / place).glob(pattern) if HWMON_FOLDER.fullmatch(folder.name) and folder.is_dir())
+                yield from (folder for folder in (root / parent).glob(pattern) if HWMON_FOLDER.fullmatch(folder.name) and folder.is_dir())
 
 
 def each_once(folders: Iterable[Path]) -> list[tuple[Path, str | None]]:

@@ -138,15 +138,15 @@ class Tegrastats:
 
 def _parsed(text: str) -> tuple[tuple[Rail, ...], bool]:
     """Return the rails of a line, and whether they have units."""
-    found = [match for match in RAIL.finditer(MEMORY.sub(" ", text)) if jetson_rails.is_rail(match["name"])]
-    names = [match["name"] for match in found]
+    matches = [match for match in RAIL.finditer(MEMORY.sub(" ", text)) if jetson_rails.is_rail(match["name"])]
+    names = [match["name"] for match in matches]
     if len(set(names)) < len(names):
         raise TransientError(f"tegrastats printed a rail twice in one line ({', '.join(names)}): the line is garbled; read it again")
-    if not found and (begun := RAIL_BEGINS.search(text)):
+    if not matches and (begun := RAIL_BEGINS.search(text)):
         raise TransientError(
             f"tegrastats printed {text[begun.start() :][:40].strip()!r}, and no whole rail: the line is cut or garbled; read it again"
         )
-    return tuple(Rail(match["name"], int(match["now"]) / 1000) for match in found), any(match["unit"] for match in found)
+    return tuple(Rail(match["name"], int(match["now"]) / 1000) for match in matches), any(match["unit"] for match in matches)
 
 
 def _why(unexpected: str, error: EdgemeterError | None) -> str:

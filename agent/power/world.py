@@ -52,7 +52,7 @@ def run_command(arguments: Sequence[str]) -> CommandOutput:
         TransientError: it took longer than 5 s.
     """
     try:
-        done = subprocess.run(
+        completed = subprocess.run(
             list(arguments),
             capture_output=True,
             check=False,
@@ -66,7 +66,7 @@ def run_command(arguments: Sequence[str]) -> CommandOutput:
         ) from error
     except OSError as error:
         raise _not_started(arguments, error) from error
-    return CommandOutput(done.stdout.decode(errors="replace"), done.stderr.decode(errors="replace"), done.returncode)
+    return CommandOutput(completed.stdout.decode(errors="replace"), completed.stderr.decode(errors="replace"), completed.returncode)
 
 
 class CommandProcess:

@@ -41,10 +41,10 @@ def parse_events(content: bytes, skip: int) -> list[ProfileEvent]:
         MeasurementError: it is not a dump of ExecuTorch, or holds no further inferences.
     """
     try:
-        found = [list(_events(run)) for run in root_table(content[_SIZE_BYTES:]).tables(1)]
+        runs = [list(_events(run)) for run in root_table(content[_SIZE_BYTES:]).tables(1)]
     except GarbledError as error:
         raise MeasurementError(f"ExecuTorch wrote events that cannot be read ({error}): measure with `edgemeter run` instead") from error
-    everything = [event for run in found for event in run]
+    everything = [event for run in runs for event in run]
     ends = sorted(event.start_us + event.duration_us for event in everything if event.category == "inference")
     if len(ends) <= skip:
         raise MeasurementError(f"ExecuTorch recorded {len(ends)} inferences, but more than {skip} were made: measure with `edgemeter run`")
@@ -56,19 +56,19 @@ def _events(run: FlatBufferTable) -> Iterator[ProfileEvent]:
     for event in (event.table(0) for event in run.tables(3)):
         if event is None:
             continue
-        name, inner, place = event.text(0), event.text(4), event.integer(2, default=-1)
+        name, inner, instruction = event.text(0), event.text(4), event.integer(2, default=-1)
         start_ns, end_ns = event.integer(6, "<Q"), event.integer(7, "<Q")
         if name == _INFERENCE:
             yield inference(start_ns / NS_PER_US, (end_ns - start_ns) / NS_PER_US)
             continue
         if inner:
-            shown, kind = inner, inner.rpartition(" #")[0] or inner
+            label, kind = inner, inner.rpartition(" #")[0] or inner
         elif name == _DELEGATE:
-            shown, kind = f"delegate call #{place}", "delegate call"
+            label, kind = f"delegate call #{instruction}", "delegate call"
         elif name.startswith(_KERNEL):
             kind = name.removeprefix(_KERNEL).removesuffix(".out")
-            shown = f"{kind} #{place}"
+            label = f"{kind} #{instruction}"
         else:
             # A wrapper around a kernel, or the loading of the program.
             continue
-        yield ProfileEvent(name=shown, type=kind, start_us=start_ns / NS_PER_US, duration_us=(end_ns - start_ns) / NS_PER_US)
+        yield ProfileEvent(name=label, type=kind, start_us=start_ns / NS_PER_US, duration_us=(end_ns - start_ns) / NS_PER_US)

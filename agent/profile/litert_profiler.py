@@ -113,13 +113,13 @@ class CompiledModel:
         self._call("LiteRtCreateOptions", ctypes.byref(options))
         self._call("LiteRtSetOptionsHardwareAccelerators", options, ctypes.c_int(_CPU))
         for name, text in (("runtime_options_string", "enable_profiling = true\n"), ("xnnpack", cpu)):
-            one = ctypes.c_void_p()
+            part = ctypes.c_void_p()
             # LiteRT frees the text by the C library, which therefore must allocate it.
             system = ctypes.CDLL(None)
             system.strdup.restype = ctypes.c_void_p
             payload = ctypes.c_void_p(system.strdup(text.encode()))
-            self._call("LiteRtCreateOpaqueOptions", name.encode(), payload, system.free, ctypes.byref(one))
-            self._call("LiteRtAddOpaqueOptions", options, one)
+            self._call("LiteRtCreateOpaqueOptions", name.encode(), payload, system.free, ctypes.byref(part))
+            self._call("LiteRtAddOpaqueOptions", options, part)
         return options
 
     def _count(self, kind: str) -> int:
@@ -130,19 +130,19 @@ class CompiledModel:
     def _buffers(self, kind: str, sizes: Sequence[int]) -> Any:
         """Return a buffer for each tensor, of the size that it needs, or `sizes` where that is more: shapes may be open until it ran."""
         buffers = (ctypes.c_void_p * len(sizes))()
-        for place, least in enumerate(sizes):
+        for index, least in enumerate(sizes):
             needs, tensor, buffer, size = ctypes.c_void_p(), ctypes.c_void_p(), ctypes.c_void_p(), ctypes.c_size_t()
-            at = ctypes.c_size_t(place)
+            at = ctypes.c_size_t(index)
             self._call(f"LiteRtGetCompiledModel{kind}BufferRequirements", self._compiled, ctypes.c_size_t(0), at, ctypes.byref(needs))
             self._call("LiteRtGetTensorBufferRequirementsBufferSize", needs, ctypes.byref(size))
             self._call(f"LiteRtGetSignature{kind}TensorByIndex", self._signature, at, ctypes.byref(tensor))
             kind_of = ctypes.create_string_buffer(_TENSOR_TYPE_BYTES)
             self._call("LiteRtGetRankedTensorType", tensor, kind_of)
-            most = ctypes.c_size_t(max(size.value, least))
+            size_bytes = ctypes.c_size_t(max(size.value, least))
             self._call(
-                "LiteRtCreateManagedTensorBuffer", self._environment, ctypes.c_int(_HOST_MEMORY), kind_of, most, ctypes.byref(buffer)
+                "LiteRtCreateManagedTensorBuffer", self._environment, ctypes.c_int(_HOST_MEMORY), kind_of, size_bytes, ctypes.byref(buffer)
             )
-            buffers[place] = buffer.value
+            buffers[index] = buffer.value
         return buffers
 
     def _write(self, buffer: ctypes.c_void_p, array: Array) -> None:
@@ -171,8 +171,8 @@ def unpack_events(raw: bytes, count: int, text: Callable[[int], str]) -> list[Ra
     # Up to 7 bytes of padding may follow the last field of the last event.
     event_bytes = -(-written // count // 8) * 8
     events = []
-    for place in range(count):
-        address, kind, start_us, elapsed_us = _HEAD.unpack_from(raw, place * event_bytes)
+    for number in range(count):
+        address, kind, start_us, elapsed_us = _HEAD.unpack_from(raw, number * event_bytes)
         events.append(RawEvent(text(address) if address else "", kind, start_us, elapsed_us))
     return events
 
@@ -180,7 +180,7 @@ def unpack_events(raw: bytes, count: int, text: Callable[[int], str]) -> list[Ra
 def _library() -> Any:
     spec = find_spec("ai_edge_litert")
     places = spec.submodule_search_locations if spec and spec.submodule_search_locations else []
-    path = next((Path(place) / "libLiteRt.so" for place in places if (Path(place) / "libLiteRt.so").is_file()), None)
+    path = next((Path(folder) / "libLiteRt.so" for folder in places if (Path(folder) / "libLiteRt.so").is_file()), None)
     try:
         library = ctypes.CDLL(str(path)) if path else None
     except OSError as error:
@@ -234,14 +234,18 @@ def operator_events(raw: Sequence[RawEvent]) -> Iterator[ProfileEvent]:
     """Yield the operators and inferences among the library's events; one without a start follows the one before it."""
     now_us = 0.0
     counts: dict[str, int] = {}
-    for one in raw:
-        if one.kind == _RUN:
-            now_us, counts = float(one.start_us), {}
-            yield inference(now_us, one.elapsed_us)
-        elif one.kind in (_OPERATOR, _DELEGATE_OPERATOR):
-            start_us = float(one.start_us) or now_us
-            counts[one.tag] = counts.get(one.tag, 0) + 1
+    for event in raw:
+        if event.kind == _RUN:
+            now_us, counts = float(event.start_us), {}
+            yield inference(now_us, event.elapsed_us)
+        elif event.kind in (_OPERATOR, _DELEGATE_OPERATOR):
+            start_us = float(event.start_us) or now_us
+            counts[event.tag] = counts.get(event.tag, 0) + 1
             yield ProfileEvent(
-                name=f"{one.tag} #{counts[one.tag]}", type=one.tag, start_us=start_us, duration_us=one.elapsed_us, laid_out=not one.start_us
+                name=f"{event.tag} #{counts[event.tag]}",
+                type=event.tag,
+                start_us=start_us,
+                duration_us=event.elapsed_us,
+                laid_out=not event.start_us,
             )
-            now_us = start_us + one.elapsed_us
+            now_us = start_us + event.elapsed_us

@@ -43,14 +43,14 @@ def parse_profile(text: bytes, skip: int) -> list[ProfileEvent]:
     try:
         entries: list[dict[str, Any]] = [entry for entry in json.loads(text) if isinstance(entry, dict)]
         runs = sorted(float(entry["ts"]) for entry in entries if entry.get("cat") == "Session" and entry.get("name") == "model_run")
-        found = [_event(entry) for entry in entries if _is_wanted(entry)]
+        events = [_event(entry) for entry in entries if _is_wanted(entry)]
     except (ValueError, KeyError, TypeError) as error:
         raise MeasurementError(
             f"ONNX Runtime wrote a profile that cannot be read ({type(error).__name__}: {error}): profile with another version"
         ) from error
     if len(runs) <= skip:
         raise MeasurementError(f"ONNX Runtime's profile holds {len(runs)} runs, but more than {skip} were made: profile fewer queries")
-    return [event for event in found if bisect_right(runs, event.start_us) > skip]
+    return [event for event in events if bisect_right(runs, event.start_us) > skip]
 
 
 def _is_wanted(entry: dict[str, Any]) -> bool:

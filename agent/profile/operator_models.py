@@ -111,58 +111,58 @@ def prepare(model: Path, target: Path) -> Any:
     if model.suffix.lower() != ".onnx":
         raise ConfigError(f"operators are cut out of ONNX models, {str(model)!r} is none: convert it first (edgemeter models convert)")
     try:
-        whole = onnx.load(str(model))
-        for place, node in enumerate(whole.graph.node):
-            node.name = node.name or f"{node.op_type}_{place}"
-        onnx.save(whole, str(target))
-        constants = {tensor.name for tensor in whole.graph.initializer}
-        for entry in whole.graph.input:
+        named_model = onnx.load(str(model))
+        for index, node in enumerate(named_model.graph.node):
+            node.name = node.name or f"{node.op_type}_{index}"
+        onnx.save(named_model, str(target))
+        constants = {tensor.name for tensor in named_model.graph.initializer}
+        for entry in named_model.graph.input:
             first = entry.type.tensor_type.shape.dim[:1]
             if entry.name not in constants and first and not first[0].dim_value:
                 first[0].dim_value = 1
         # Sizes that were computed for an open batch would contradict the batch of 1.
-        del whole.graph.value_info[:]
-        for entry in whole.graph.output:
+        del named_model.graph.value_info[:]
+        for entry in named_model.graph.output:
             entry.type.tensor_type.ClearField("shape")
-        whole = onnx.shape_inference.infer_shapes(whole, data_prop=True)
+        named_model = onnx.shape_inference.infer_shapes(named_model, data_prop=True)
     except (OSError, ValueError, RuntimeError, onnx.shape_inference.InferenceError, broken) as error:
         raise ConfigError(f"cannot cut operators out of {str(model)!r}: {one_line(error)}; give a whole ONNX file") from error
-    if any(node.op_type == "QuantizeLinear" for node in whole.graph.node):
+    if any(node.op_type == "QuantizeLinear" for node in named_model.graph.node):
         raise ConfigError(f"{str(model)!r} is int8 by QuantizeLinear, and its layers alone would be float: give the fp32 or fp16 model")
-    return whole
+    return named_model
 
 
 def cut_slowest(
-    whole: Any, events: Sequence[ProfileEvent], wall_us: float, most: int, folder: Path
+    whole_model: Any, events: Sequence[ProfileEvent], wall_us: float, count: int, folder: Path
 ) -> tuple[list[OperatorModel], list[str]]:
-    """Write the `most` slowest layers as models; return them, slowest first, and why others of the slowest are not among them.
+    """Write the `count` slowest layers as models; return them, slowest first, and why others of the slowest are not among them.
 
     `events` are those of ONNX Runtime's profiler for the same nodes, `wall_us` the time of its inferences. Time spent in what the runtime
     fused to another kind of operator, or added, belongs to no node.
     """
-    cutter = _Cutter(whole)
+    cutter = _Cutter(whole_model)
     spent: dict[str, float] = defaultdict(float)
-    own: dict[str, float] = defaultdict(float)
+    unnamed_us: dict[str, float] = defaultdict(float)
     left_out: list[str] = []
     for event, own_us in self_times([event for event in events if event.category == "operator"]):
         name = cutter.node_of(event)
-        (own if name is None else spent)[name or event.type] += own_us
+        (unnamed_us if name is None else spent)[name or event.type] += own_us
     groups: dict[tuple[Any, ...], list[Any]] = defaultdict(list)
-    for node in whole.graph.node:
+    for node in whole_model.graph.node:
         if node.name in spent:
             groups[cutter.signature(node)].append(node)
     ranked = sorted(groups.values(), key=lambda nodes: -sum(spent[node.name] for node in nodes))
     cut: list[OperatorModel] = []
     for nodes in ranked:
         ratio = sum(spent[node.name] for node in nodes) / wall_us
-        if len(cut) == most:
+        if len(cut) == count:
             break
         if reason := cutter.obstacle(nodes[0]):
             left_out.append(f"{nodes[0].op_type} {nodes[0].name!r} ({ratio:.1%} of the time): {reason}")
             continue
         cut.append(cutter.write(nodes, ratio, folder))
-    if (unnamed := sum(own.values()) / wall_us) >= LEAST_NAMED_RATIO:
-        kinds = ", ".join(sorted(own, key=lambda kind: -own[kind])[:4])
+    if (unnamed := sum(unnamed_us.values()) / wall_us) >= LEAST_NAMED_RATIO:
+        kinds = ", ".join(sorted(unnamed_us, key=lambda kind: -unnamed_us[kind])[:4])
         left_out.append(f"what the runtime fused or added itself ({kinds}): {unnamed:.1%} of the time")
     return cut, left_out
 
@@ -175,10 +175,10 @@ def write_shapes(shapes: Sequence[Shape], folder: Path) -> list[OperatorModel]:
 class _Cutter:
     """Cuts nodes out of a model whose shapes are inferred."""
 
-    def __init__(self, whole: Any) -> None:
+    def __init__(self, whole_model: Any) -> None:
         self._onnx = _onnx()
-        self._whole = whole
-        graph = whole.graph
+        self._whole = whole_model
+        graph = whole_model.graph
         self._constants = {tensor.name: tensor for tensor in graph.initializer}
         for node in graph.node:
             if node.op_type == "Constant" and node.attribute[0].name == "value":
@@ -206,8 +206,8 @@ class _Cutter:
     def signature(self, node: Any) -> tuple[Any, ...]:
         """Return what makes two nodes the same operator: kind, attributes, and shapes and types of inputs, fixed or not."""
         attributes = tuple(sorted(attribute.SerializeToString(deterministic=True) for attribute in node.attribute))
-        given = tuple((self._shape(name), self._dtype(name), name in self._constants) for name in node.input)
-        return node.op_type, node.domain, attributes, given
+        inputs = tuple((self._shape(name), self._dtype(name), name in self._constants) for name in node.input)
+        return node.op_type, node.domain, attributes, inputs
 
     def obstacle(self, node: Any) -> str | None:
         """Return why a node cannot stand alone, None if it can."""
@@ -233,7 +233,7 @@ class _Cutter:
         graph = onnx.helper.make_graph([node], "operator", *ends, fixed)
         opsets = list(self._whole.opset_import)
         used = [name for name in dict.fromkeys((*node.input, *node.output)) if name]
-        attributes = {one.name: onnx.helper.get_attribute_value(one) for one in node.attribute}
+        attributes = {attribute.name: onnx.helper.get_attribute_value(attribute) for attribute in node.attribute}
         shapes = [self._shape(name) or () for name in node.input]
         output = self._shape(node.output[0]) or ()
         name = _name(node.op_type, shapes, attributes)
@@ -243,7 +243,7 @@ class _Cutter:
             file=_save(graph, opsets, self._whole.ir_version, name, folder),
             count=len(nodes),
             flops=operator_flops(node.op_type, shapes, output, attributes),
-            bytes=sum(math.prod(self._shape(one) or ()) * self._bytes(one) for one in used),
+            bytes=sum(math.prod(self._shape(name) or ()) * self._bytes(name) for name in used),
             profiled_ratio=ratio,
         )
 
@@ -267,10 +267,10 @@ class _Cutter:
 
 def _name(kind: str, shapes: Sequence[Sequence[int]], attributes: Mapping[str, Any]) -> str:
     """Return a name that is the same on every device: `Conv 1x64x56x56 by 64x64x3x3 stride 2`."""
-    first, *rest = ["x".join(map(str, shape)) for shape in shapes if shape]
+    first, *further = ["x".join(map(str, shape)) for shape in shapes if shape]
     stride = max(attributes.get("strides", [1]))
     groups = attributes.get("group", 1)
-    words = [kind, first, *(["by", rest[0]] if rest else [])]
+    words = [kind, first, *(["by", further[0]] if further else [])]
     return " ".join([*words, *([f"stride {stride}"] if stride > 1 else []), *([f"groups {groups}"] if groups > 1 else [])])
 
 
@@ -315,14 +315,14 @@ def _write_shape(shape: Shape, folder: Path) -> OperatorModel:
 
 def _save(graph: Any, opsets: Sequence[Any], ir_version: int, name: str, folder: Path) -> Path:
     onnx = _onnx()
-    made = onnx.helper.make_model(graph, opset_imports=opsets, ir_version=ir_version, producer_name="edgemeter")
-    onnx.helper.set_model_props(made, {OPERATOR_MARK: name})
+    operator_model = onnx.helper.make_model(graph, opset_imports=opsets, ir_version=ir_version, producer_name="edgemeter")
+    onnx.helper.set_model_props(operator_model, {OPERATOR_MARK: name})
     file = folder / f"{name.replace(' ', '_')}.onnx"
     number = 1
     while file.exists():
         number += 1
         file = folder / f"{name.replace(' ', '_')}_{number}.onnx"
-    file.write_bytes(made.SerializeToString(deterministic=True))
+    file.write_bytes(operator_model.SerializeToString(deterministic=True))
     return file
 
 

@@ -94,23 +94,25 @@ def measured_operators(
 ) -> OperatorProfile:
     """Return the operators in the order given with what was measured of each; `records` may hold the whole model's run too."""
     by_file = {record.model.file: record for record in records}
-    whole = next((record for record in records if record.model.task != "operator"), None)
-    whole_ms = whole.latency.p50_ms if whole else None
-    found = [(model, by_file[model.file.name]) for model in models if model.file.name in by_file]
-    products = [(model.flops / record.latency.min_ms / 1e6, record) for model, record in found if model.kind in _PRODUCTS and model.flops]
-    peak, fastest = max(products, key=lambda one: one[0], default=(None, None))
+    whole_run = next((record for record in records if record.model.task != "operator"), None)
+    whole_ms = whole_run.latency.p50_ms if whole_run else None
+    measured = [(model, by_file[model.file.name]) for model in models if model.file.name in by_file]
+    products = [
+        (model.flops / record.latency.min_ms / 1e6, record) for model, record in measured if model.kind in _PRODUCTS and model.flops
+    ]
+    peak, fastest = max(products, key=lambda product: product[0], default=(None, None))
     doubts = []
     if fastest is not None and fastest.verdict.state != "valid":
         run = f"the run that gave the peak ({fastest.model.name}) is {fastest.verdict.state}"
         doubts.append(f"{run}: the peak may be too low, and shares of the roof too high")
-    listed = [(model, record) for model, record in found if whole is None or model.profiled_ratio is not None]
+    listed = [(model, record) for model, record in measured if whole_run is None or model.profiled_ratio is not None]
     rows = [_row(model, record, peak, copy_gbyte_per_s, whole_ms) for model, record in listed]
     spent = [row.p50_ms * row.count for row in rows if row.p50_ms is not None]
     total = sum(spent) if spent and len(spent) == len(rows) else None
     profiled = [row.profiled_ratio for row in rows if row.profiled_ratio is not None]
     first = records[0]
     return OperatorProfile(
-        model=whole.model.name if whole else None,
+        model=whole_run.model.name if whole_run else None,
         runtime=f"{first.runtime.package} {first.runtime.version}",
         backend=first.runtime.backend,
         threads=first.runtime.threads,
@@ -158,18 +160,18 @@ def _row(model: OperatorModel, record: RunRecord, peak: float | None, copied: fl
     )
 
 
-def show_operators(found: OperatorProfile, console: Console) -> None:
+def show_operators(profile: OperatorProfile, console: Console) -> None:
     """Print the operators as a table, and below it what the sum and the roof mean."""
     table = plain_table()
-    has_energy = any(row.energy_mj is not None for row in found.operators)
-    in_model = found.whole_p50_ms is not None
+    has_energy = any(row.energy_mj is not None for row in profile.operators)
+    in_model = profile.whole_p50_ms is not None
     table.add_column("operator", overflow="fold")
     numbers = [*(["x", "share", "in model"] if in_model else []), "p50 ms", "+-", "GFLOP/s", "FLOP/B", "bound", "of roof"]
     for heading in [*numbers, *(["mJ"] if has_energy else []), "verdict"]:
         table.add_column(heading, justify="right", no_wrap=True)
-    for row in found.operators:
+    for row in profile.operators:
         spread = (row.p50_high_ms - row.p50_low_ms) / 2 if row.p50_low_ms is not None and row.p50_high_ms is not None else None
-        shown = [
+        cells = [
             *([str(row.count), _percent(row.share_ratio), _percent(row.profiled_ratio)] if in_model else []),
             plain_digits(row.p50_ms),
             _percent(spread / row.p50_ms if spread is not None and row.p50_ms else None),
@@ -178,11 +180,11 @@ def show_operators(found: OperatorProfile, console: Console) -> None:
             row.bound or ABSENT,
             _percent(row.roof_ratio),
         ]
-        table.add_row(row.operator, *shown, *([_energy_text(row)] if has_energy else []), row.verdict)
-    threads = f"{found.threads} thread{'s' * (found.threads > 1)}"
-    print_text(console, f"{found.model or 'operators'} on {found.runtime} ({found.backend}, {threads})")
+        table.add_row(row.operator, *cells, *([_energy_text(row)] if has_energy else []), row.verdict)
+    threads = f"{profile.threads} thread{'s' * (profile.threads > 1)}"
+    print_text(console, f"{profile.model or 'operators'} on {profile.runtime} ({profile.backend}, {threads})")
     console.print(table)
-    print_lines(console, operator_notes(found))
+    print_lines(console, operator_notes(profile))
 
 
 def _energy_text(row: MeasuredOperator) -> str:
@@ -194,17 +196,17 @@ def _energy_text(row: MeasuredOperator) -> str:
     return f"{plain_digits(row.energy_mj)} ±{'?' if row.energy_u_mj is None else plain_digits(row.energy_u_mj, 2)}"
 
 
-def operator_notes(found: OperatorProfile) -> list[str]:
+def operator_notes(profile: OperatorProfile) -> list[str]:
     """Return what the table does not show: the roof, the sum beside the whole, and what is not in it."""
-    peak, copied = plain_digits(found.peak_gflop_per_s), plain_digits(found.copy_gbyte_per_s)
+    peak, copied = plain_digits(profile.peak_gflop_per_s), plain_digits(profile.copy_gbyte_per_s)
     roof = f"roof, measured in this run: {peak} GFLOP/s (the fastest product of matrices here), {copied} GB/s (copying memory)"
     notes = [f"{roof}; above 100% of it, data stay in caches or the algorithm needs fewer operations"]
-    if found.sum_ms is not None and found.sum_ratio is not None:
-        alone = f"{plain_digits(found.sum_ms)} ms, {found.sum_ratio:.1%} of the whole model's {plain_digits(found.whole_p50_ms)} ms"
-        inside = f"inside it the profiler gives them {_percent(found.profiled_sum_ratio)}"
+    if profile.sum_ms is not None and profile.sum_ratio is not None:
+        alone = f"{plain_digits(profile.sum_ms)} ms, {profile.sum_ratio:.1%} of the whole model's {plain_digits(profile.whole_p50_ms)} ms"
+        inside = f"inside it the profiler gives them {_percent(profile.profiled_sum_ratio)}"
         why = "alone, an operator finds its data in caches, is not fused with its neighbours and pays for a call of its own"
         notes.append(f"sum: by their counts the operators alone take {alone}; {inside}. The two differ: {why}")
-    return [*notes, *found.doubts, *(f"left out: {one}" for one in found.left_out)]
+    return [*notes, *profile.doubts, *(f"left out: {reason}" for reason in profile.left_out)]
 
 
 def _percent(ratio: float | None) -> str:

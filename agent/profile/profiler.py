@@ -103,8 +103,8 @@ class SecondProgram:
 def timed_calls(bind: Callable[[Sequence[Array]], Callable[[], object]], inputs: Sequence[list[Array]]) -> list[int]:
     """Run one query for each set of inputs and return how long each call took, ns."""
     durations = []
-    for one in inputs:
-        call = bind(one)
+    for arrays in inputs:
+        call = bind(arrays)
         begin = time.monotonic_ns()
         call()
         durations.append(time.monotonic_ns() - begin)
@@ -162,7 +162,7 @@ def profile_in_child(work: ProfileJob) -> RecordedProfile:
     Raises:
         EdgemeterError: the error of that process; MeasurementError where it crashed.
     """
-    done = subprocess.run(
+    completed = subprocess.run(
         [sys.executable, "-m", "edgemeter.agent.profile.worker"],
         input=encode_message(work),
         capture_output=True,
@@ -171,10 +171,12 @@ def profile_in_child(work: ProfileJob) -> RecordedProfile:
         env={**os.environ, "PYTHONSAFEPATH": "1"},
     )
     try:
-        result: RecordedProfile | Failed = decode_result(done.stdout)
+        result: RecordedProfile | Failed = decode_result(completed.stdout)
     except msgspec.MsgspecError as error:
-        what = f"the process that profiled {Path(work.case.model).name!r} on {work.case.runtime} {ending(done.returncode)}"
-        raise MeasurementError(f"{what}: measure it with `edgemeter run` instead{last_line(done.stderr, '; its last output: ')}") from error
+        failure = f"the process that profiled {Path(work.case.model).name!r} on {work.case.runtime} {ending(completed.returncode)}"
+        raise MeasurementError(
+            f"{failure}: measure it with `edgemeter run` instead{last_line(completed.stderr, '; its last output: ')}"
+        ) from error
     if isinstance(result, Failed):
         raise error_of(result.kind, result.message)
     return result

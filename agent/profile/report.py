@@ -60,7 +60,7 @@ class Profile(ProfiledModel, frozen=True, kw_only=True):
 def summarise(recorded: RecordedProfile) -> Profile:
     """Return which operators took the time, slowest first."""
     wall_ms = sum(recorded.profiled_ns) / NS_PER_MS
-    own = self_times([event for event in recorded.events if event.category == "operator"])
+    self_us = self_times([event for event in recorded.events if event.category == "operator"])
     plain_ms, profiled_ms = (statistics.median(times) / NS_PER_MS for times in (recorded.plain_ns, recorded.profiled_ns))
     return Profile(
         **{name: getattr(recorded, name) for name in ProfiledModel.__struct_fields__},
@@ -68,46 +68,46 @@ def summarise(recorded: RecordedProfile) -> Profile:
         plain_p50_ms=plain_ms,
         profiled_p50_ms=profiled_ms,
         slowdown_ratio=profiled_ms / plain_ms - 1,
-        coverage_ratio=sum(us for _, us in own) / US_PER_MS / wall_ms,
-        operators=_grouped(own, wall_ms, lambda event: (event.name, event.type)),
-        types=_grouped(own, wall_ms, lambda event: (event.type, event.type)),
+        coverage_ratio=sum(us for _, us in self_us) / US_PER_MS / wall_ms,
+        operators=_grouped(self_us, wall_ms, lambda event: (event.name, event.type)),
+        types=_grouped(self_us, wall_ms, lambda event: (event.type, event.type)),
     )
 
 
 def self_times(operators: Sequence[ProfileEvent]) -> list[tuple[ProfileEvent, float]]:
     """Return each operator with the time that it took itself, us: without the operators that ran inside it, on its thread."""
-    own = {place: event.duration_us for place, event in enumerate(operators)}
-    order = sorted(own, key=lambda place: (operators[place].thread, operators[place].start_us, -operators[place].duration_us))
+    self_us = {index: event.duration_us for index, event in enumerate(operators)}
+    order = sorted(self_us, key=lambda index: (operators[index].thread, operators[index].start_us, -operators[index].duration_us))
     open_places: list[int] = []
-    for place in order:
-        while open_places and not _is_inside(operators[place], operators[open_places[-1]]):
+    for index in order:
+        while open_places and not _is_inside(operators[index], operators[open_places[-1]]):
             open_places.pop()
         if open_places:
-            own[open_places[-1]] -= operators[place].duration_us
-        open_places.append(place)
-    return [(operators[place], max(0.0, us)) for place, us in own.items()]
+            self_us[open_places[-1]] -= operators[index].duration_us
+        open_places.append(index)
+    return [(operators[index], max(0.0, us)) for index, us in self_us.items()]
 
 
-def _is_inside(one: ProfileEvent, other: ProfileEvent) -> bool:
+def _is_inside(event: ProfileEvent, other: ProfileEvent) -> bool:
     """Return whether one operator ran within another; unknown, so False, where the start is made up."""
-    if one.thread != other.thread or one.laid_out or other.laid_out:
+    if event.thread != other.thread or event.laid_out or other.laid_out:
         return False
-    return other.start_us <= one.start_us and one.start_us + one.duration_us <= other.start_us + other.duration_us
+    return other.start_us <= event.start_us and event.start_us + event.duration_us <= other.start_us + other.duration_us
 
 
 def _grouped(
-    own: Iterable[tuple[ProfileEvent, float]], wall_ms: float, key: Callable[[ProfileEvent], tuple[str, str]]
+    operator_times: Iterable[tuple[ProfileEvent, float]], wall_ms: float, key: Callable[[ProfileEvent], tuple[str, str]]
 ) -> tuple[ProfiledOperator, ...]:
     times: dict[tuple[str, str], list[float]] = defaultdict(list)
-    for event, us in own:
+    for event, us in operator_times:
         times[key(event)].append(us / US_PER_MS)
-    found = [
+    operators = [
         ProfiledOperator(
             name=name, type=kind, calls=len(each), total_ms=sum(each), mean_ms=statistics.fmean(each), share_ratio=sum(each) / wall_ms
         )
         for (name, kind), each in times.items()
     ]
-    return tuple(sorted(found, key=lambda one: -one.total_ms))
+    return tuple(sorted(operators, key=lambda operator: -operator.total_ms))
 
 
 def show_profile(profile: Profile, *, by_type: bool, top: int, console: Console | None = None) -> None:
@@ -182,7 +182,7 @@ def trace_document(recorded: RecordedProfile) -> dict[str, Any]:
 def _lines(recorded: RecordedProfile) -> dict[int, int]:
     """Return the line of each thread, numbered from 1."""
     threads = sorted({event.thread for event in recorded.events if event.category == "operator"})
-    return {thread: place for place, thread in enumerate(threads, _INFERENCES + 1)}
+    return {thread: index for index, thread in enumerate(threads, _INFERENCES + 1)}
 
 
 def _names(recorded: RecordedProfile) -> Iterator[dict[str, Any]]:
@@ -196,7 +196,7 @@ def _names(recorded: RecordedProfile) -> Iterator[dict[str, Any]]:
 def _events(recorded: RecordedProfile) -> Iterator[dict[str, Any]]:
     lines = _lines(recorded)
     first_us = min((event.start_us for event in recorded.events), default=0.0)
-    for event in sorted(recorded.events, key=lambda one: (one.start_us, -one.duration_us)):
+    for event in sorted(recorded.events, key=lambda event: (event.start_us, -event.duration_us)):
         yield {
             "name": event.name,
             "cat": event.category,

@@ -42,15 +42,15 @@ class TorchProfiler:
             return []
         profiling = import_module("torch.profiler")
         durations = []
-        with profiling.profile(activities=[profiling.ProfilerActivity.CPU]) as seen:
-            for one in inputs:
-                call = self._model.runtime.bind(one)
+        with profiling.profile(activities=[profiling.ProfilerActivity.CPU]) as profile:
+            for arrays in inputs:
+                call = self._model.runtime.bind(arrays)
                 with profiling.record_function(_INFERENCE):
                     begin = time.monotonic_ns()
                     call()
                     durations.append(time.monotonic_ns() - begin)
         ends_us = max((event.start_us + event.duration_us + _BETWEEN_TURNS_US for event in self._events), default=0.0)
-        self._events.extend(_events(seen.events(), ends_us))
+        self._events.extend(_events(profile.events(), ends_us))
         return durations
 
     def events(self) -> list[ProfileEvent]:
@@ -58,13 +58,13 @@ class TorchProfiler:
         return self._events
 
 
-def _events(seen: Sequence[Any], offset_us: float) -> list[ProfileEvent]:
-    spans = [entry for entry in seen if entry.name == _INFERENCE]
+def _events(entries: Sequence[Any], offset_us: float) -> list[ProfileEvent]:
+    spans = [entry for entry in entries if entry.name == _INFERENCE]
     if not spans:
         return []
     first_us = min(float(entry.time_range.start) for entry in spans)
     events = []
-    for entry in seen:
+    for entry in entries:
         start_us, duration_us = float(entry.time_range.start) - first_us + offset_us, float(entry.time_range.end - entry.time_range.start)
         if entry.name == _INFERENCE:
             events.append(inference(start_us, duration_us, int(entry.thread)))

@@ -27,7 +27,7 @@ def record_profile(job: ProfileJob) -> RecordedProfile:
     Raises:
         EdgemeterError: the profile failed; its class shows what the caller can do.
     """
-    found = profiler.create(job.case.runtime)
+    event_profiler = profiler.create(job.case.runtime)
     runtime = runtimes.create(job.case.runtime)
     try:
         model = loading.load_model(job.case, runtime)
@@ -37,15 +37,15 @@ def record_profile(job: ProfileJob) -> RecordedProfile:
             model.runtime.bind(arrays)()
             if count >= WARM_UP_QUERIES and time.monotonic() - begin > WARM_UP_S:
                 break
-        found.open(job.case, model)
+        event_profiler.open(job.case, model)
         plain_ns: list[int] = []
         profiled_ns: list[int] = []
         supply = itertools.cycle(inputs)
         for turn in range(TURNS):
             count = job.queries * (turn + 1) // TURNS - job.queries * turn // TURNS
-            some = list(itertools.islice(supply, count))
-            plain_ns.extend(profiler.timed_calls(model.runtime.bind, some))
-            profiled_ns.extend(found.record(some))
+            turn_inputs = list(itertools.islice(supply, count))
+            plain_ns.extend(profiler.timed_calls(model.runtime.bind, turn_inputs))
+            profiled_ns.extend(event_profiler.record(turn_inputs))
         return RecordedProfile(
             model=Path(job.case.model).name,
             runtime=job.case.runtime,
@@ -56,7 +56,7 @@ def record_profile(job: ProfileJob) -> RecordedProfile:
             data=model.data.name if model.data else "noise",
             plain_ns=plain_ns,
             profiled_ns=profiled_ns,
-            events=found.events(),
+            events=event_profiler.events(),
         )
     finally:
         runtime.close()

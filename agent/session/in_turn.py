@@ -121,12 +121,12 @@ class _Done:
         """Return the runs of the first case and of `side` in every round in which both are sound."""
         sound = {(run.round, run.side): run.outcome for run in self.runs if run.is_sound and not self.is_scoring(run.round)}
         rounds = dict.fromkeys(run.round for run in self.runs)
-        both = [(sound.get((one, 0)), sound.get((one, side))) for one in rounds]
+        both = [(sound.get((number, 0)), sound.get((number, side))) for number in rounds]
         return [(a, b) for a, b in both if isinstance(a, RunRecord) and isinstance(b, RunRecord)]
 
-    def is_scoring(self, place: int) -> bool:
+    def is_scoring(self, number: int) -> bool:
         """Return whether this round is the one that scores accuracy, if there is one."""
-        return self.has_scoring and place == SCORING
+        return self.has_scoring and number == SCORING
 
     def scored(self, side: int) -> RunRecord | EdgemeterError | None:
         """Return what came of the run that was scored, None where none was to be."""
@@ -135,8 +135,8 @@ class _Done:
 
 def order_of(cases: Sequence[Case], rounds: int, *, with_scoring: bool) -> list[tuple[Case, int]]:
     """Return the runs in the order AB BA AB BA ..., so that a steady drift favours neither; before them each once to be scored."""
-    turns = [(case, place) for place in range(rounds) for case in (cases[::-1] if place % 2 else cases)]
-    return [*((case, SCORING) for case in cases), *((case, place + 1) for case, place in turns)] if with_scoring else turns
+    turns = [(case, number) for number in range(rounds) for case in (cases[::-1] if number % 2 else cases)]
+    return [*((case, SCORING) for case in cases), *((case, number + 1) for case, number in turns)] if with_scoring else turns
 
 
 def measure_in_turn(cases: Sequence[Case], rounds: int, bench: Bench, matters: Matters = Matters()) -> MeasuredInTurn:
@@ -160,14 +160,14 @@ def measure_in_turn(cases: Sequence[Case], rounds: int, bench: Bench, matters: M
     order = order_of(cases, rounds, with_scoring=has_scoring)
     suite = Suite("/".join(names_of(cases)).lower(), tuple(cases))
     measured = session.measure(suite, bench.identity, bench.sensors, bench.why_no_power, bench.on_event, bench.keep, order=order)
-    sides = {id(case): place for place, case in enumerate(cases)}
-    done = _Done(cases, has_scoring)
-    for (case, place), outcome in zip(order, measured, strict=False):
-        done.runs.append(_Run(sides[id(case)], place, outcome))
-        is_round = sum(run.round == place for run in done.runs) == len(cases)
-        if not done.is_scoring(place) and is_round and _is_clear(done, rounds, matters.ratio):
+    sides = {id(case): side for side, case in enumerate(cases)}
+    progress = _Done(cases, has_scoring)
+    for (case, number), outcome in zip(order, measured, strict=False):
+        progress.runs.append(_Run(sides[id(case)], number, outcome))
+        is_round = sum(run.round == number for run in progress.runs) == len(cases)
+        if not progress.is_scoring(number) and is_round and _is_clear(progress, rounds, matters.ratio):
             break
-    return _compared(done, matters)
+    return _compared(progress, matters)
 
 
 def names_of(cases: Sequence[Case]) -> list[str]:
@@ -175,9 +175,9 @@ def names_of(cases: Sequence[Case]) -> list[str]:
     return list(ascii_uppercase[: len(cases)])
 
 
-def _is_clear(done: _Done, rounds: int, matters_ratio: float) -> bool:
+def _is_clear(progress: _Done, rounds: int, matters_ratio: float) -> bool:
     """Return whether every latency, and every energy that is measured, is settled."""
-    series = [_log_ratios(done.pairs(side), figure) for side in range(1, len(done.cases)) for figure in (_p50_ms, _gross_mj)]
+    series = [_log_ratios(progress.pairs(side), figure) for side in range(1, len(progress.cases)) for figure in (_p50_ms, _gross_mj)]
     return all(is_settled(ratios, rounds, matters_ratio) for ratios in series if ratios)
 
 
@@ -195,32 +195,34 @@ def _log_ratios(pairs: Sequence[tuple[RunRecord, RunRecord]], figure: Callable[[
     return [math.log(b / a) for a, b in both if a and b]
 
 
-def _compared(done: _Done, matters: Matters) -> MeasuredInTurn:
-    names = names_of(done.cases)
-    unsound = [run for run in done.runs if not run.is_sound]
-    titles = ["the run to be scored" if done.is_scoring(run.round) else f"pair {run.round + (not done.has_scoring)}" for run in unsound]
+def _compared(progress: _Done, matters: Matters) -> MeasuredInTurn:
+    names = names_of(progress.cases)
+    unsound = [run for run in progress.runs if not run.is_sound]
+    titles = [
+        "the run to be scored" if progress.is_scoring(run.round) else f"pair {run.round + (not progress.has_scoring)}" for run in unsound
+    ]
     left_out = tuple(f"{title}, {names[run.side]}: {run.why}" for title, run in zip(titles, unsound, strict=True))
-    others = range(1, len(done.cases))
-    if not any(done.pairs(side) for side in others):
+    other_sides = range(1, len(progress.cases))
+    if not any(progress.pairs(side) for side in other_sides):
         raise MeasurementError(f"no pair of runs can be compared: {'; '.join(dict.fromkeys(left_out))}")
-    sound = [run.outcome for run in done.runs if run.is_sound and isinstance(run.outcome, RunRecord)]
-    sides = tuple(_side(done, side, names[side]) for side in range(len(done.cases)))
+    sound = [run.outcome for run in progress.runs if run.is_sound and isinstance(run.outcome, RunRecord)]
+    sides = tuple(_side(progress, side, names[side]) for side in range(len(progress.cases)))
     return MeasuredInTurn(
         sides=sides,
-        contrasts=tuple(_contrast(done, sides, side, matters) for side in others if done.pairs(side)),
+        contrasts=tuple(_contrast(progress, sides, side, matters) for side in other_sides if progress.pairs(side)),
         left_out=left_out,
         doubts=_doubts(sound),
-        runs=tuple(run.outcome for run in done.runs if isinstance(run.outcome, RunRecord)),
+        runs=tuple(run.outcome for run in progress.runs if isinstance(run.outcome, RunRecord)),
     )
 
 
-def _side(done: _Done, side: int, name: str) -> Side:
-    runs = [run.outcome for run in done.runs if run.side == side and run.is_sound and not done.is_scoring(run.round)]
+def _side(progress: _Done, side: int, name: str) -> Side:
+    runs = [run.outcome for run in progress.runs if run.side == side and run.is_sound and not progress.is_scoring(run.round)]
     records = [run for run in runs if isinstance(run, RunRecord)]
     p50_ms = tuple(value for run in records if (value := _p50_ms(run)) is not None)
     gross_mj = [value for run in records if (value := _gross_mj(run)) is not None]
     interval = run_statistics.median_interval(p50_ms)
-    scored = done.scored(side)
+    scored = progress.scored(side)
     newest = scored if isinstance(scored, RunRecord) else records[-1] if records else None
     accuracy = newest.accuracy if newest else None
     energy_reason = accuracy_reason = None
@@ -234,7 +236,7 @@ def _side(done: _Done, side: int, name: str) -> Side:
         )
     return Side(
         name=name,
-        label=done.cases[side].label,
+        label=progress.cases[side].label,
         p50_ms=p50_ms,
         median_ms=median(p50_ms) if p50_ms else None,
         low_ms=interval.low if interval else None,
@@ -248,19 +250,19 @@ def _side(done: _Done, side: int, name: str) -> Side:
     )
 
 
-def _contrast(done: _Done, sides: Sequence[Side], side: int, matters: Matters) -> Contrast:
-    pairs, first, own = done.pairs(side), sides[0], sides[side]
+def _contrast(progress: _Done, sides: Sequence[Side], side: int, matters: Matters) -> Contrast:
+    pairs, first, contender = progress.pairs(side), sides[0], sides[side]
     latency = judge_pairs(_log_ratios(pairs, _p50_ms), matters.ratio)
     energies = _log_ratios(pairs, _gross_mj)
     energy = judge_pairs(energies, matters.ratio) if energies else None
     differences = (
-        _of_pairs("latency", "ms", latency, (first.median_ms, own.median_ms)),
-        _of_accuracy(done, sides, side, matters.accuracy),
-        _of_energy(energy, first, own, matters.ratio),
+        _of_pairs("latency", "ms", latency, (first.median_ms, contender.median_ms)),
+        _of_accuracy(progress, sides, side, matters.accuracy),
+        _of_energy(energy, first, contender, matters.ratio),
     )
     logs = [[math.log(value) for run in runs if (value := _p50_ms(run))] for runs in zip(*pairs, strict=True)]
     return Contrast(
-        name=own.name,
+        name=contender.name,
         latency=latency,
         energy=energy,
         differences=differences,
@@ -269,7 +271,7 @@ def _contrast(done: _Done, sides: Sequence[Side], side: int, matters: Matters) -
             mann_whitney_p=run_statistics.mann_whitney_p(*logs),
             hedges_g=run_statistics.hedges_g(*logs),
         ),
-        sentence=sentence(own.name, first.name, differences, _why_doubt(done, sides, side)),
+        sentence=sentence(contender.name, first.name, differences, _why_doubt(progress, sides, side)),
     )
 
 
@@ -295,41 +297,43 @@ def _of_pairs(
     )
 
 
-def _of_energy(judged: PairJudgement | None, first: Side, own: Side, matters_ratio: float) -> Difference:
-    values = first.gross_mj, own.gross_mj
+def _of_energy(judged: PairJudgement | None, first: Side, contender: Side, matters_ratio: float) -> Difference:
+    values = first.gross_mj, contender.gross_mj
     if judged is None:
-        reason = first.energy_reason or own.energy_reason or "no round has it on both sides"
+        reason = first.energy_reason or contender.energy_reason or "no round has it on both sides"
         return difference("energy", "mJ", decide(None, None, matters_ratio, reason=reason), values)
     return _of_pairs("energy", "mJ", judged, values)
 
 
-def _of_accuracy(done: _Done, sides: Sequence[Side], side: int, matters: float) -> Difference:
-    one, other = (run.accuracy if isinstance(run, RunRecord) else None for run in (done.scored(0), done.scored(side)))
-    if one is None or other is None:
+def _of_accuracy(progress: _Done, sides: Sequence[Side], side: int, matters: float) -> Difference:
+    baseline, other = (run.accuracy if isinstance(run, RunRecord) else None for run in (progress.scored(0), progress.scored(side)))
+    if baseline is None or other is None:
         reason = sides[0].accuracy_reason or sides[side].accuracy_reason or "not scored"
     else:
-        kinds = [(accuracy.metric, accuracy.images, accuracy.dataset_sha256) for accuracy in (one, other)]
+        kinds = [(accuracy.metric, accuracy.images, accuracy.dataset_sha256) for accuracy in (baseline, other)]
         if kinds[0] == kinds[1]:
-            bounds = difference_bounds(*(BoundedFigure(a.value, a.low, a.high, a.without_parts, a.interval_reason) for a in (other, one)))
-            decision = decide_accuracy(other.value - one.value, bounds, matters)
-            return difference("accuracy", metric_name(one.metric), decision, (one.value, other.value), one.better)
-        what = " against ".join(f"{metric} on {images} images" for metric, images, _ in kinds)
-        reason = f"{what}: not the same metric on the same images"
+            bounds = difference_bounds(
+                *(BoundedFigure(a.value, a.low, a.high, a.without_parts, a.interval_reason) for a in (other, baseline))
+            )
+            decision = decide_accuracy(other.value - baseline.value, bounds, matters)
+            return difference("accuracy", metric_name(baseline.metric), decision, (baseline.value, other.value), baseline.better)
+        mismatch = " against ".join(f"{metric} on {images} images" for metric, images, _ in kinds)
+        reason = f"{mismatch}: not the same metric on the same images"
     values = sides[0].accuracy_value, sides[side].accuracy_value
     return difference("accuracy", "accuracy", decide(None, None, matters, "difference", reason), values)
 
 
-def _why_doubt(done: _Done, sides: Sequence[Side], side: int) -> list[str]:
+def _why_doubt(progress: _Done, sides: Sequence[Side], side: int) -> list[str]:
     """Return what speaks against believing the sentence: runs of the two that are suspect, and a scored run that is invalid."""
-    pairs = done.pairs(side)
+    pairs = progress.pairs(side)
     runs = [run for pair in pairs for run in pair]
     suspect = [run for run in runs if run.verdict.state == "suspect"]
     rules = dict.fromkeys(reason.partition(":")[0] for run in suspect for reason in run.verdict.reasons)
     doubts = [f"{len(suspect)} of {len(runs)} runs are suspect ({', '.join(rules)})"] if suspect else []
-    for place in (0, side):
-        scored = done.scored(place)
+    for scored_side in (0, side):
+        scored = progress.scored(scored_side)
         if isinstance(scored, RunRecord) and scored.verdict.state == "invalid":
-            doubts.append(f"{sides[place].name} is invalid ({'; '.join(scored.verdict.reasons)})")
+            doubts.append(f"{sides[scored_side].name} is invalid ({'; '.join(scored.verdict.reasons)})")
     return doubts
 
 

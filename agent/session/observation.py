@@ -154,9 +154,9 @@ class Observation:
         if event.name == "timed":
             self._watcher.start()
             return
-        seen = self._watcher.stop()
-        self.seen.extend(seen)
-        if seen:
+        conditions_during = self._watcher.stop()
+        self.seen.extend(conditions_during)
+        if conditions_during:
             self.timed_conditions.extend(self._watcher.taken)
             self._watcher = None
         else:

@@ -39,14 +39,14 @@ def calibrate(
     """
     # Idle stretches and accuracy would only lengthen the time between the two runs of a pair.
     bare = msgspec.structs.replace(case, repeats=1, idle_seconds=0.0, accuracy="never", agreement="never")
-    found: list[tuple[float, float]] = []
+    pairs_ms: list[tuple[float, float]] = []
     doubts: list[str] = []
     for pair in range(pairs):
         order: tuple[Observing, Observing] = ("nothing", "all") if pair % 2 else ("all", "nothing")
         p50_ms = {observing: _run(bare, identity, sensors, on_event, observing, doubts) for observing in order}
-        found.append((p50_ms["all"], p50_ms["nothing"]))
+        pairs_ms.append((p50_ms["all"], p50_ms["nothing"]))
     counted = tuple(f"{rule}: {count} of {2 * pairs} runs" for rule, count in Counter(doubts).items())
-    return CalibratedObserver(effect_of(found, case.label, tuple(sorted(sensors))), tuple(found), counted)
+    return CalibratedObserver(effect_of(pairs_ms, case.label, tuple(sorted(sensors))), tuple(pairs_ms), counted)
 
 
 def effect_of(pairs_ms: list[tuple[float, float]], case: str, sensors: tuple[str, ...]) -> ObserverEffect:

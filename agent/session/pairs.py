@@ -50,12 +50,12 @@ def judge_pairs(log_ratios: Sequence[float], matters_ratio: float = MATTERS_RATI
     """Return the judgement on the log ratios ln(B / A) of all pairs."""
     limit = math.log1p(matters_ratio)
     state = _state(log_ratios, limit, DECISION, CONFIDENCE)
-    stated = pair_interval(log_ratios)
+    interval = pair_interval(log_ratios)
     return PairJudgement(
         state=state,
         ratio=math.exp(centre(log_ratios)) if log_ratios else None,
-        low=math.exp(stated.low) if stated else None,
-        high=math.exp(stated.high) if stated else None,
+        low=math.exp(interval.low) if interval else None,
+        high=math.exp(interval.high) if interval else None,
         pairs=len(log_ratios),
         more_pairs=_more(log_ratios, limit) if state == "not settled" else None,
         matters_ratio=matters_ratio,
@@ -74,8 +74,8 @@ def is_settled(log_ratios: Sequence[float], planned: int, matters_ratio: float =
 
 
 def _state(log_ratios: Sequence[float], limit: float, decision: float, confidence: float) -> Outcome:
-    stated, decided = (_outcome(log_ratios, limit, level) for level in (confidence, decision))
-    return stated if stated == "alike" else decided
+    stated_outcome, decided = (_outcome(log_ratios, limit, level) for level in (confidence, decision))
+    return stated_outcome if stated_outcome == "alike" else decided
 
 
 def _outcome(log_ratios: Sequence[float], limit: float, confidence: float) -> Outcome:

@@ -140,9 +140,9 @@ def _provenance(measured: MeasuredRun, power: Energy | None) -> dict[str, Proven
     if measured.accuracy:
         groups["accuracy"] = timed
     if power:
-        found = provenance_of(power, timed) or timed
+        energy_origin = provenance_of(power, timed) or timed
         # A modelled energy is an estimate to readers that know no more than that.
-        groups["energy"] = "estimated" if found == "modelled" else found
+        groups["energy"] = "estimated" if energy_origin == "modelled" else energy_origin
     return groups
 
 

@@ -96,8 +96,8 @@ def check(suite: Suite) -> None:
     """
     for case in suite.cases:
         check_affinity(case.cpus)
-        if case.sha256 and (found := sha256(case.model)) != case.sha256:
-            raise ConfigError(f"{case.model!r} has sha256 {found}, not {case.sha256}: fetch it again, or correct the hash")
+        if case.sha256 and (model_sha256 := sha256(case.model)) != case.sha256:
+            raise ConfigError(f"{case.model!r} has sha256 {model_sha256}, not {case.sha256}: fetch it again, or correct the hash")
         if not case.sha256:
             _require_model(case.model)
         for path, absent in ((case.images, "is no data"), (case.annotations, "are no annotations")):
@@ -111,7 +111,9 @@ def _require_model(path: str) -> None:
     folder = Path(path).parent
     if not folder.is_dir():
         raise ConfigError(f"there is no model at {path!r}, for there is no folder {str(folder)!r}: correct the path")
-    near = difflib.get_close_matches(Path(path).name, [one.name for one in folder.iterdir()] if os.access(folder, os.R_OK) else [], 2)
+    near = difflib.get_close_matches(
+        Path(path).name, [neighbour.name for neighbour in folder.iterdir()] if os.access(folder, os.R_OK) else [], 2
+    )
     hint = f"did you mean {' or '.join(near)}?" if near else "correct the path, or see `edgemeter models list`"
     raise ConfigError(f"there is no model at {path!r}: {hint}")
 
@@ -167,12 +169,12 @@ def measure(
     observer = find_observer_effect(environment, sensors) if observing == "all" else None
     context = SessionContext(suite.name, identity.device, identity.fleet, order_seed, environment, observing, observer)
     hashes: dict[str, str] = {}
-    for place, (case, repeat) in enumerate(order, 1):
-        on_event(RunBegins(case, repeat, place, len(order)))
+    for number, (case, repeat) in enumerate(order, 1):
+        on_event(RunBegins(case, repeat, number, len(order)))
         outcome: RunRecord | EdgemeterError
         try:
             hashes[case.model] = hashes.get(case.model) or sha256(case.model)
-            run = PlannedRun(case, repeat, seed + repeat, place, hashes[case.model], context)
+            run = PlannedRun(case, repeat, seed + repeat, number, hashes[case.model], context)
             outcome = keep(_measure_run(run, sensors, why_no_power, on_event))
         except EdgemeterError as error:
             outcome = error
@@ -227,8 +229,10 @@ def _with_token_energy(measured: job.MeasuredRun, energy: Energy | None, traces:
     if measured.generation is None:
         return measured
     windows = generation_windows(measured.samples, measured.timed.start_ns, measured.generation)
-    found, why = generation_energy(energy, traces, windows)
-    return msgspec.structs.replace(measured, generation=msgspec.structs.replace(measured.generation, energy=found, energy_reason=why))
+    token_energy, why = generation_energy(energy, traces, windows)
+    return msgspec.structs.replace(
+        measured, generation=msgspec.structs.replace(measured.generation, energy=token_energy, energy_reason=why)
+    )
 
 
 def _energies(traces: Sequence[SensorTrace], run: PlannedRun, measured: job.MeasuredRun, why: str) -> per_inference.Energies:

@@ -50,14 +50,18 @@ class _Left:
 
 def sustained_of(measured: MeasuredRun, conditions: TimedConditions, traces: Sequence[SensorTrace]) -> Sustained:
     """Return the curve of a run, from its own raw samples and what was read beside it."""
-    series = {one.name: samples.unpack(one) for one in measured.samples if one.name in ("query_start", *MOMENTS)}
+    series = {
+        sample_series.name: samples.unpack(sample_series)
+        for sample_series in measured.samples
+        if sample_series.name in ("query_start", *MOMENTS)
+    }
     length_s = measured.timed.length_ns / 1e9
     interval_s = max(SHORTEST_S, length_s / INTERVALS)
     places = (series["query_start"] / 1e9 // interval_s).astype(np.int64)
     power = _power(traces)
     points = tuple(
-        _point(series["latency"][places == place], measured.timed.start_ns, (place * interval_s, interval_s), conditions, power)
-        for place in range(max(1, round(length_s / interval_s)))
+        _point(series["latency"][places == number], measured.timed.start_ns, (number * interval_s, interval_s), conditions, power)
+        for number in range(max(1, round(length_s / interval_s)))
     )
     if measured.generation is not None and set(MOMENTS) <= set(series):
         points = _with_tpot(points, places, TokenMoments(**{field: series[name] for name, field in MOMENTS.items()}), measured.generation)
@@ -69,9 +73,9 @@ def _point(
 ) -> CurvePoint:
     t_s, interval_s = start_and_length_s
     window = Window(start_ns + int(t_s * 1e9), start_ns + int((t_s + interval_s) * 1e9))
-    seen = [condition for taken_ns, condition in conditions if window.start_ns <= taken_ns < window.end_ns]
-    clocks = [condition.clock_hz for condition in seen if condition.clock_hz is not None]
-    hottest = [max(condition.temperatures_c.values()) for condition in seen if condition.temperatures_c]
+    conditions_within = [condition for taken_ns, condition in conditions if window.start_ns <= taken_ns < window.end_ns]
+    clocks = [condition.clock_hz for condition in conditions_within if condition.clock_hz is not None]
+    hottest = [max(condition.temperatures_c.values()) for condition in conditions_within if condition.temperatures_c]
     return CurvePoint(
         t_s=t_s,
         queries=int(latency_ns.size),
@@ -82,20 +86,22 @@ def _point(
     )
 
 
-def _with_tpot(points: Sequence[CurvePoint], places: NDArray[np.int64], moments: TokenMoments, found: Generation) -> tuple[CurvePoint, ...]:
+def _with_tpot(
+    points: Sequence[CurvePoint], places: NDArray[np.int64], moments: TokenMoments, generation: Generation
+) -> tuple[CurvePoint, ...]:
     """Return the points with the median TPOT of the complete queries that began in each."""
-    chosen = moments.complete(found.output_tokens) & (moments.output_tokens > 1)
-    each_ms, where = tpot_ns(moments, found.output_tokens) / 1e6, places[chosen]
-    medians = [float(np.median(each_ms[where == place])) if np.any(where == place) else None for place in range(len(points))]
+    is_counted = moments.complete(generation.output_tokens) & (moments.output_tokens > 1)
+    each_ms, where = tpot_ns(moments, generation.output_tokens) / 1e6, places[is_counted]
+    medians = [float(np.median(each_ms[where == number])) if np.any(where == number) else None for number in range(len(points))]
     return tuple(msgspec.structs.replace(point, tpot_ms=median) for point, median in zip(points, medians, strict=True))
 
 
 def _power(traces: Sequence[SensorTrace]) -> Curve | None:
     """Return the curve of the sensor with the widest scope; None without readings."""
-    found = [(trace.description, trace.readings) for trace in traces if trace.description and len(trace.readings) > 1]
-    if not found:
+    sensor_readings = [(trace.description, trace.readings) for trace in traces if trace.description and len(trace.readings) > 1]
+    if not sensor_readings:
         return None
-    description, readings = min(found, key=lambda pair: scope_rank(pair[0].scope))
+    description, readings = min(sensor_readings, key=lambda pair: scope_rank(pair[0].scope))
     return curve_of(readings, description)
 
 
@@ -104,25 +110,25 @@ def judged(points: tuple[CurvePoint, ...], interval_s: float) -> Sustained:
     first = max(FEWEST_LEVEL, min(int(LEVEL_S // interval_s), len(points) // LEVEL_SHARE))
     latency, clock = _level(points[:first], lambda point: point.p50_ms), _level(points[:first], lambda point: point.clock_hz)
     judgements = (latency and _slower(points, first, latency), clock and _lower(points, first, clock))
-    left = [found for found in judgements if found]
-    earliest = min(left, key=lambda found: found.t_s, default=None)
+    departures = [judgement for judgement in judgements if judgement]
+    earliest = min(departures, key=lambda departure: departure.t_s, default=None)
     return Sustained(
         interval_s=interval_s,
         points=points,
         level_p50_ms=latency[0] if latency else None,
         level_clock_hz=clock[0] if clock else None,
         throttled_after_s=earliest.t_s if earliest else None,
-        evidence="; ".join(found.evidence for found in left) or None,
+        evidence="; ".join(departure.evidence for departure in departures) or None,
     )
 
 
 def _level(points: Sequence[CurvePoint], value: Callable[[CurvePoint], float | None]) -> tuple[float, float] | None:
     """Return median and scatter of the values; None when fewer than three are known."""
-    known = [found for point in points if (found := value(point)) is not None]
-    if len(known) < FEWEST_LEVEL:
+    values = [number for point in points if (number := value(point)) is not None]
+    if len(values) < FEWEST_LEVEL:
         return None
-    level = statistics.median(known)
-    return level, NORMAL * statistics.median(abs(one - level) for one in known)
+    level = statistics.median(values)
+    return level, NORMAL * statistics.median(abs(number - level) for number in values)
 
 
 def _slower(points: Sequence[CurvePoint], first: int, level: tuple[float, float]) -> _Left | None:

@@ -58,13 +58,12 @@ class _OfOutputs:
     "a kernel that overflows may be fast, but its outputs are worthless",
 )
 @_OfOutputs
-def _not_finite(found: Evaluated) -> str | None:
-    seen = found.answers
-    if seen is None or seen.not_finite == 0:
+def _not_finite(run: Evaluated) -> str | None:
+    answers = run.answers
+    if answers is None or answers.not_finite == 0:
         return None
-    return (
-        f"the outputs for {seen.not_finite} of {seen.inputs} inputs hold NaN or infinity: check for overflow (fp16?) or a broken conversion"
-    )
+    share = f"{answers.not_finite} of {answers.inputs}"
+    return f"the outputs for {share} inputs hold NaN or infinity: check for overflow (fp16?) or a broken conversion"
 
 
 @RULES.invalid(
@@ -72,8 +71,8 @@ def _not_finite(found: Evaluated) -> str | None:
     "the speed of a runtime that repeats its first output, or of a model broken by conversion, is worthless",
 )
 @_OfOutputs
-def _constant_output(found: Evaluated) -> str | None:
-    return _repeated(found) if _photographs(found) else None
+def _constant_output(run: Evaluated) -> str | None:
+    return _repeated(run) if _photographs(run) else None
 
 
 @RULES.note(
@@ -81,22 +80,22 @@ def _constant_output(found: Evaluated) -> str | None:
     "a detector whose graph suppresses by itself may rightly find nothing in noise",
 )
 @_OfOutputs
-def _constant_on_noise(found: Evaluated) -> str | None:
-    evidence = None if _photographs(found) else _repeated(found)
+def _constant_on_noise(run: Evaluated) -> str | None:
+    evidence = None if _photographs(run) else _repeated(run)
     return evidence and f"{evidence}; or it finds nothing in noise, as a detector that suppresses in its graph may: give --images to know"
 
 
-def _photographs(found: Evaluated) -> int:
+def _photographs(run: Evaluated) -> int:
     """Return on how many photographs the model ran, 0 on noise."""
-    return found.dataset.images if isinstance(found, MeasuredRun) else found.images
+    return run.dataset.images if isinstance(run, MeasuredRun) else run.images
 
 
-def _repeated(found: Evaluated) -> str | None:
-    seen = found.answers
+def _repeated(run: Evaluated) -> str | None:
+    answers = run.answers
     # A replay returns what was recorded, whatever its input.
-    if seen is None or found.runtime.name == "replay" or seen.inputs < DIFFERENT_INPUTS or seen.alike < seen.inputs - 1:
+    if answers is None or run.runtime.name == "replay" or answers.inputs < DIFFERENT_INPUTS or answers.alike < answers.inputs - 1:
         return None
-    return f"{seen.inputs} different inputs got the same outputs, bit by bit: the model or its runtime ignores the input"
+    return f"{answers.inputs} different inputs got the same outputs, bit by bit: the model or its runtime ignores the input"
 
 
 @RULES.invalid(
@@ -104,21 +103,21 @@ def _repeated(found: Evaluated) -> str | None:
     "one output scale for boxes in pixels and scores of 0..1 rounds all scores to 0, which also leaves suppression without work",
 )
 @_OfOutputs
-def _no_detections(found: Evaluated) -> str | None:
-    seen = found.answers
-    if seen is None or seen.found is None or not seen.objects:
+def _no_detections(run: Evaluated) -> str | None:
+    answers = run.answers
+    if answers is None or answers.found is None or not answers.objects:
         return None
-    where = f"{seen.inputs} photographs with {seen.objects} annotated objects"
-    if seen.found == 0:
-        return f"nothing was found in {where}: no score is above the threshold{_coarse_output(found)}"
-    if seen.highest_score is None or seen.highest_score >= LOWEST_SCORE or seen.objects < FEW:
+    where = f"{answers.inputs} photographs with {answers.objects} annotated objects"
+    if answers.found == 0:
+        return f"nothing was found in {where}: no score is above the threshold{_coarse_output(run)}"
+    if answers.highest_score is None or answers.highest_score >= LOWEST_SCORE or answers.objects < FEW:
         return None
-    return f"the highest score in {where} is {seen.highest_score:.2g}: a detector that works exceeds {LOWEST_SCORE}{_coarse_output(found)}"
+    return f"the highest score in {where} is {answers.highest_score:.2g}: a detector that works exceeds {LOWEST_SCORE}{_coarse_output(run)}"
 
 
-def _coarse_output(found: Evaluated) -> str:
+def _coarse_output(run: Evaluated) -> str:
     """Return how the scale of a quantised output affects its scores; empty where it does not."""
-    coarse = [tensor for tensor in found.outputs if tensor.dtype in ("int8", "uint8") and (tensor.scale or 0) >= COARSE_STEP]
+    coarse = [tensor for tensor in run.outputs if tensor.dtype in ("int8", "uint8") and (tensor.scale or 0) >= COARSE_STEP]
     if not coarse:
         return ""
     tensor = coarse[0]
@@ -133,12 +132,12 @@ def _coarse_output(found: Evaluated) -> str:
     "a threshold on logits drops boxes that the sigmoid would keep, so the AP is that of another model",
 )
 @_OfOutputs
-def _no_scores(found: Evaluated) -> str | None:
-    seen = found.answers
-    if seen is None or seen.highest_score is None or seen.highest_score < NO_SCORE:
+def _no_scores(run: Evaluated) -> str | None:
+    answers = run.answers
+    if answers is None or answers.highest_score is None or answers.highest_score < NO_SCORE:
         return None
     return (
-        f"the highest score is {seen.highest_score:.3g}, and scores are 0..1: the values are logits or another column; "
+        f"the highest score is {answers.highest_score:.3g}, and scores are 0..1: the values are logits or another column; "
         "export the model with its sigmoid, or correct `family` and output.classes in its card"
     )
 
@@ -149,13 +148,13 @@ def _no_scores(found: Evaluated) -> str | None:
     "models in use reach twice that; below it, quantisation broke the model, or model, card and data do not match",
 )
 @_OfOutputs
-def _implausible_accuracy(found: Evaluated) -> str | None:
-    accuracy = found.accuracy
-    if accuracy is None or accuracy.metric not in _WORTHLESS or accuracy.images < FEW or _is_known(found):
+def _implausible_accuracy(run: Evaluated) -> str | None:
+    accuracy = run.accuracy
+    if accuracy is None or accuracy.metric not in _WORTHLESS or accuracy.images < FEW or _is_known(run):
         return None
     limit = _WORTHLESS[accuracy.metric]
     if accuracy.metric in ("top1", "accuracy"):
-        limit = max(limit, _chance(found))
+        limit = max(limit, _chance(run))
     if is_reached(accuracy.value, limit, accuracy.better):
         return None
     words = "reach at least" if accuracy.better == "higher" else "are below"
@@ -170,9 +169,9 @@ def _implausible_accuracy(found: Evaluated) -> str | None:
     "detectors in use reach twice that; below it, the model is untrained or broken, its objects tiny, or card and data do not match",
 )
 @_OfOutputs
-def _low_ap(found: Evaluated) -> str | None:
-    accuracy, objects = found.accuracy, found.answers.objects if found.answers else None
-    if accuracy is None or (objects or 0) < FEW or accuracy.value >= IMPLAUSIBLE or _is_known(found):
+def _low_ap(run: Evaluated) -> str | None:
+    accuracy, objects = run.accuracy, run.answers.objects if run.answers else None
+    if accuracy is None or (objects or 0) < FEW or accuracy.value >= IMPLAUSIBLE or _is_known(run):
         return None
     sizes = ((size, accuracy.detail.get(f"ap_{size}")) for size in ("small", "medium", "large"))
     by_size = ", ".join(f"{size} {value:.3f}" for size, value in sizes if value is not None)
@@ -180,18 +179,18 @@ def _low_ap(found: Evaluated) -> str | None:
         f"{accuracy.metric} {accuracy.value:.3f} on {objects} annotated objects in {accuracy.images} photographs"
         f"{f' (objects by size: {by_size})' if by_size else ''}; detectors in use reach at least {IMPLAUSIBLE}: the model is untrained, "
         "the objects are tiny, quantisation broke it, or its card (classes, normalisation, layout) or the annotations do not match it; "
-        f"the accuracy of the fp32 model as a reference tells which{_coarse_output(found)}"
+        f"the accuracy of the fp32 model as a reference tells which{_coarse_output(run)}"
     )
 
 
-def _is_known(found: Evaluated) -> bool:
+def _is_known(run: Evaluated) -> bool:
     """Return whether a reference confirms the accuracy; one that it misses is the gate's business."""
-    return isinstance(found, MeasuredRun) and found.accuracy_gate is not None and found.accuracy_gate.passed
+    return isinstance(run, MeasuredRun) and run.accuracy_gate is not None and run.accuracy_gate.passed
 
 
-def _chance(found: Evaluated) -> float:
+def _chance(run: Evaluated) -> float:
     """Return the accuracy of guessing: one over the number of classes, 0 where that is unknown."""
-    shapes = [tensor.shape for tensor in found.outputs]
+    shapes = [tensor.shape for tensor in run.outputs]
     return 1 / shapes[0][-1] if shapes and shapes[0] and shapes[0][-1] > 1 else 0.0
 
 
@@ -214,20 +213,20 @@ def _accuracy_gate(facts: RunFacts) -> str | None:
     "with few quantisation steps for all scores, ties decide the AP, and suppression keeps whatever comes first",
 )
 @_OfOutputs
-def _coarse_scores(found: Evaluated) -> str | None:
-    seen = found.answers
-    if seen is None or not seen.found or seen.found < MANY_BOXES or seen.distinct_scores is None:
+def _coarse_scores(run: Evaluated) -> str | None:
+    answers = run.answers
+    if answers is None or not answers.found or answers.found < MANY_BOXES or answers.distinct_scores is None:
         return None
-    if seen.distinct_scores >= FEW_SCORES:
-        return _coarse_together(found)
-    return f"{seen.found} boxes share {seen.distinct_scores} different scores: ties decide their ranking{_coarse_output(found)}"
+    if answers.distinct_scores >= FEW_SCORES:
+        return _coarse_together(run)
+    return f"{answers.found} boxes share {answers.distinct_scores} different scores: ties decide their ranking{_coarse_output(run)}"
 
 
-def _coarse_together(found: Evaluated) -> str | None:
+def _coarse_together(run: Evaluated) -> str | None:
     """Return the evidence against the step of an output of both boxes and scores; logits, far below 0, may have larger steps."""
-    if len(found.outputs) != 1 or found.outputs[0].dtype not in ("int8", "uint8"):
+    if len(run.outputs) != 1 or run.outputs[0].dtype not in ("int8", "uint8"):
         return None
-    (tensor,) = found.outputs
+    (tensor,) = run.outputs
     scale = tensor.scale or 0.0
     lowest = scale * (np.iinfo(tensor.dtype).min - (tensor.zero_point or 0))
     if scale < COARSE_SHARE or lowest <= -1:
@@ -243,16 +242,16 @@ def _coarse_together(found: Evaluated) -> str | None:
     "a delegate with wrong kernels may be fast",
 )
 def _disagrees(facts: RunFacts) -> str | None:
-    found = facts.measured.agreement
-    if found is None:
+    agreement = facts.measured.agreement
+    if agreement is None:
         return None
-    against = f"with {found.reference} on {found.inputs} inputs"
-    if found.same_answer_ratio is not None:
-        if found.same_answer_ratio >= AGREED_RATIO:
+    against = f"with {agreement.reference} on {agreement.inputs} inputs"
+    if agreement.same_answer_ratio is not None:
+        if agreement.same_answer_ratio >= AGREED_RATIO:
             return None
-        return f"{found.same_answer_ratio:.0%} of the predictions agree {against}: the timed kernels or the conversion may be wrong"
-    if found.lowest_cosine is None or found.lowest_cosine < AGREED_COSINE:
-        cosine = "the outputs have no cosine" if found.lowest_cosine is None else f"the lowest cosine is {found.lowest_cosine:.3f}"
+        return f"{agreement.same_answer_ratio:.0%} of the predictions agree {against}: the timed kernels or the conversion may be wrong"
+    if agreement.lowest_cosine is None or agreement.lowest_cosine < AGREED_COSINE:
+        cosine = "the outputs have no cosine" if agreement.lowest_cosine is None else f"the lowest cosine is {agreement.lowest_cosine:.3f}"
         return f"{cosine} {against}: the timed kernels or the conversion may be wrong"
     return None
 
@@ -263,14 +262,14 @@ def _disagrees(facts: RunFacts) -> str | None:
 )
 def _unsure_model(facts: RunFacts) -> str | None:
     matters = " unsure: |" if facts.measured.accuracy is not None else ""
-    found = [re.split(f"{matters} {UNSURE_FAMILY}", guess, maxsplit=1) for guess in facts.measured.guesses]
-    doubts = [parts[1] for parts in found if len(parts) == 2]
+    guess_parts = [re.split(f"{matters} {UNSURE_FAMILY}", guess, maxsplit=1) for guess in facts.measured.guesses]
+    doubts = [parts[1] for parts in guess_parts if len(parts) == 2]
     if not doubts:
         return None
     return f"the model has no card, or a guessed one, and nothing in its file confirms what was assumed: {'; '.join(doubts)}"
 
 
-def violated(found: Evaluated) -> tuple[tuple[Rule, str], ...]:
+def violated(run: Evaluated) -> tuple[tuple[Rule, str], ...]:
     """Return the rules that the outputs alone violate, each with its evidence."""
-    checks = [(rule, rule.evidence.evidence(found)) for rule in RULES if isinstance(rule.evidence, _OfOutputs)]
+    checks = [(rule, rule.evidence.evidence(run)) for rule in RULES if isinstance(rule.evidence, _OfOutputs)]
     return tuple((rule, evidence) for rule, evidence in checks if evidence is not None)

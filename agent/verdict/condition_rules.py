@@ -43,10 +43,10 @@ def _throttled(facts: RunFacts) -> str | None:
     if rose:
         counted = ", ".join(f"{name} +{count}" for name, count in rose.items())
         return f"throttle events were counted during the run ({counted}): cool the board, or use a stronger power supply"
-    seen = [one.when for one in facts.at() if one.throttled_now]
-    if seen:
-        return f"the board throttled ({', '.join(dict.fromkeys(seen))} the run): cool it"
-    came_up = _came_up(one.throttled_since_boot for one in facts.at())
+    moments = [condition.when for condition in facts.at() if condition.throttled_now]
+    if moments:
+        return f"the board throttled ({', '.join(dict.fromkeys(moments))} the run): cool it"
+    came_up = _came_up(condition.throttled_since_boot for condition in facts.at())
     return "the board's flag `throttled since boot` was set during the run: cool it" if came_up else None
 
 
@@ -55,23 +55,23 @@ def _throttled(facts: RunFacts) -> str | None:
     "a weak supply lowers clocks briefly and falsifies energy figures",
 )
 def _under_voltage(facts: RunFacts) -> str | None:
-    seen = [one.when for one in facts.at() if one.under_voltage_now]
-    if seen:
-        return f"the supply voltage was too low ({', '.join(dict.fromkeys(seen))} the run): use a stronger power supply"
-    came_up = _came_up(one.under_voltage_since_boot for one in facts.at())
+    moments = [condition.when for condition in facts.at() if condition.under_voltage_now]
+    if moments:
+        return f"the supply voltage was too low ({', '.join(dict.fromkeys(moments))} the run): use a stronger power supply"
+    came_up = _came_up(condition.under_voltage_since_boot for condition in facts.at())
     if came_up or UNDER_VOLTAGE_COUNTER in _events_that_rose(facts):
         return "the supply voltage fell too low for a moment during the run: use a stronger power supply"
     return None
 
 
 def _events_that_rose(facts: RunFacts) -> dict[str, int]:
-    events = [one.throttle_events for one in facts.at() if one.throttle_events]
+    events = [condition.throttle_events for condition in facts.at() if condition.throttle_events]
     return throttling.rose(events[0], events[-1]) if events else {}
 
 
 def _came_up(flags: Iterable[bool | None]) -> bool:
-    known = [flag for flag in flags if flag is not None]
-    return bool(known) and known[-1] and not known[0]
+    known_flags = [flag for flag in flags if flag is not None]
+    return bool(known_flags) and known_flags[-1] and not known_flags[0]
 
 
 @RULES.suspect(
@@ -80,7 +80,7 @@ def _came_up(flags: Iterable[bool | None]) -> bool:
     "warm-up and loading",
 )
 def _busy_machine(facts: RunFacts) -> str | None:
-    during = next((one for one in facts.at("during") if one.other_load_ratio is not None), None)
+    during = next((condition for condition in facts.at("during") if condition.other_load_ratio is not None), None)
     if during is None or during.other_load_ratio is None or during.other_load_ratio <= LOAD_RATIO:
         return None
     return f"other processes used {during.other_load_ratio:.0%} of the machine's cores during the run{_by_whom(during)}"
@@ -90,8 +90,8 @@ def _by_whom(during: Condition) -> str:
     worst = during.busiest_other
     if worst is None or during.other_load_ratio is None:
         return ""
-    more = f" and {worst.count - 1} more" if worst.count > 1 else ""
-    named = f"`{worst.name}` (pid {worst.pid}{more})"
+    others_text = f" and {worst.count - 1} more" if worst.count > 1 else ""
+    named = f"`{worst.name}` (pid {worst.pid}{others_text})"
     return f", most of it {named}" if worst.load_ratio >= during.other_load_ratio / 2 else f", the busiest {named} {worst.load_ratio:.0%}"
 
 
@@ -100,7 +100,7 @@ def _by_whom(during: Condition) -> str:
     "stolen time adds to latency one to one",
 )
 def _stolen_time(facts: RunFacts) -> str | None:
-    steal = max((one.steal_ratio for one in facts.at("during") if one.steal_ratio is not None), default=None)
+    steal = max((condition.steal_ratio for condition in facts.at("during") if condition.steal_ratio is not None), default=None)
     return None if steal is None or steal <= STEAL_RATIO else f"the hypervisor took {steal:.1%} of the processor time during the run"
 
 

@@ -54,10 +54,10 @@ _RULES = Rules()
     "of each prompt at most one token (the begin of text) comes from a cache",
     "a cached prompt is not processed: its time to first token is that of a lookup",
 )
-def _cached_prompt(_: RunFacts, found: Generation) -> str | None:
-    if found.cached_tokens is None or found.cached_tokens <= MOST_CACHED:
+def _cached_prompt(_: RunFacts, generation: Generation) -> str | None:
+    if generation.cached_tokens is None or generation.cached_tokens <= MOST_CACHED:
         return None
-    return f"{found.cached_tokens} of {found.prompt_tokens} prompt tokens came from a cache: switch the engine's prompt cache off"
+    return f"{generation.cached_tokens} of {generation.prompt_tokens} prompt tokens came from a cache: switch the engine's prompt cache off"
 
 
 @_RULES.invalid(
@@ -72,19 +72,19 @@ def _weights_swapped(facts: RunFacts, _: Generation) -> str | None:
     "prefill rate x 2 x weights stays below what the cores could compute at most (CPU, where the clock is known)",
     "a prompt of random tokens has to be computed; a rate beyond the processor's means that it was not",
 )
-def _prefill_above_compute(facts: RunFacts, found: Generation) -> str | None:
-    weights, rate = found.model.read_parameters, found.prefill_tokens_per_s
-    clocks = [hz for one in facts.at() for hz in (one.clock_max_hz, one.clock_hz) if hz]
+def _prefill_above_compute(facts: RunFacts, generation: Generation) -> str | None:
+    weights, rate = generation.model.read_parameters, generation.prefill_tokens_per_s
+    clocks = [hz for condition in facts.at() for hz in (condition.clock_max_hz, condition.clock_hz) if hz]
     per_cycle = OPERATIONS_PER_CYCLE.get(facts.environment.arch) if facts.environment else None
-    if not (weights and rate and clocks and per_cycle) or facts.measured.runtime.backend != "cpu" or not found.is_local:
+    if not (weights and rate and clocks and per_cycle) or facts.measured.runtime.backend != "cpu" or not generation.is_local:
         return None
     cores = min(facts.measured.runtime.threads, facts.measured.scheduling.cores if facts.measured.scheduling else 1 << 30)
-    needed, most = rate * weights * OPERATIONS_PER_WEIGHT, cores * max(clocks) * per_cycle
-    if needed <= most:
+    needed_per_s, most_per_s = rate * weights * OPERATIONS_PER_WEIGHT, cores * max(clocks) * per_cycle
+    if needed_per_s <= most_per_s:
         return None
     return (
-        f"{rate:,.0f} prompt tokens/s through {weights:,} weights are {needed / 1e9:,.0f} Gop/s, {cores} cores have at most "
-        f"{most / 1e9:,.0f}: the prompt was not processed"
+        f"{rate:,.0f} prompt tokens/s through {weights:,} weights are {needed_per_s / 1e9:,.0f} Gop/s, {cores} cores have at most "
+        f"{most_per_s / 1e9:,.0f}: the prompt was not processed"
     )
 
 
@@ -92,15 +92,22 @@ def _prefill_above_compute(facts: RunFacts, found: Generation) -> str | None:
     "decode rate x bytes of weights stays below the memory bandwidth of the board (known boards, weights of 64 MB or more)",
     "a dense model reads every weight once per token, so the memory's bandwidth limits the rate",
 )
-def _decode_above_bandwidth(facts: RunFacts, found: Generation) -> str | None:
+def _decode_above_bandwidth(facts: RunFacts, generation: Generation) -> str | None:
     board = (facts.environment.board if facts.environment else None) or ""
-    most = next((value for name, value in MEMORY_MB_PER_S.items() if name.lower() in board.lower()), None)
-    weights_mb, read = found.model.weights_mb or 0.0, found.weight_bandwidth_mb_per_s
-    if most is None or read is None or not found.is_local or found.speculative or weights_mb < LEAST_WEIGHTS_MB or read <= most:
+    most_mb_per_s = next((value for name, value in MEMORY_MB_PER_S.items() if name.lower() in board.lower()), None)
+    weights_mb, read = generation.model.weights_mb or 0.0, generation.weight_bandwidth_mb_per_s
+    if (
+        most_mb_per_s is None
+        or read is None
+        or not generation.is_local
+        or generation.speculative
+        or weights_mb < LEAST_WEIGHTS_MB
+        or read <= most_mb_per_s
+    ):
         return None
     return (
-        f"{found.decode_tokens_per_s:,.4g} tokens/s read {weights_mb:,.0f} MB of weights each, {read / 1000:,.1f} GB/s; "
-        f"the memory of {board} gives at most {most / 1000:,.1f} GB/s"
+        f"{generation.decode_tokens_per_s:,.4g} tokens/s read {weights_mb:,.0f} MB of weights each, {read / 1000:,.1f} GB/s; "
+        f"the memory of {board} gives at most {most_mb_per_s / 1000:,.1f} GB/s"
     )
 
 
@@ -108,18 +115,22 @@ def _decode_above_bandwidth(facts: RunFacts, found: Generation) -> str | None:
     "our rates and the engine's own lie within 5% (or 50 us a token, 1 ms a prompt beside the network)",
     "two clocks on one thing that disagree measure two things",
 )
-def _own_timings_differ(_: RunFacts, found: Generation) -> str | None:
-    network_ms = found.network_round_trip_ms or 0.0
+def _own_timings_differ(_: RunFacts, generation: Generation) -> str | None:
+    network_ms = generation.network_round_trip_ms or 0.0
     parts = (
         _differs(
-            "prefill", found.prefill_tokens_per_s, found.own_prefill_tokens_per_s, OWN_PREFILL_MS + network_ms, found.prompt_tokens or 0
+            "prefill",
+            generation.prefill_tokens_per_s,
+            generation.own_prefill_tokens_per_s,
+            OWN_PREFILL_MS + network_ms,
+            generation.prompt_tokens or 0,
         ),
-        _differs("decode", found.decode_tokens_per_s, found.own_decode_tokens_per_s, OWN_DECODE_MS, 1),
+        _differs("decode", generation.decode_tokens_per_s, generation.own_decode_tokens_per_s, OWN_DECODE_MS, 1),
     )
     return "; ".join(filter(None, parts)) or None
 
 
-def _differs(what: str, ours_per_s: float | None, own_per_s: float | None, allowed_ms: float, tokens: int) -> str | None:
+def _differs(phase: str, ours_per_s: float | None, own_per_s: float | None, allowed_ms: float, tokens: int) -> str | None:
     """Return how our rate and the engine's own contradict each other; `allowed_ms` is what `tokens` of them may take longer with us."""
     if not ours_per_s or not own_per_s:
         return None
@@ -127,7 +138,7 @@ def _differs(what: str, ours_per_s: float | None, own_per_s: float | None, allow
     ratio = abs(own_per_s / ours_per_s - 1)
     if ratio <= OWN_RATIO or apart_ms <= allowed_ms:
         return None
-    return f"{what}: {ours_per_s:,.4g} tokens/s by our stamps, {own_per_s:,.4g} by the engine's own timings"
+    return f"{phase}: {ours_per_s:,.4g} tokens/s by our stamps, {own_per_s:,.4g} by the engine's own timings"
 
 
 @_RULES.suspect(
@@ -135,43 +146,45 @@ def _differs(what: str, ours_per_s: float | None, own_per_s: float | None, allow
     'the rest runs on the CPU: many a published "GPU" result was one of the CPU',
 )
 def _fewer_gpu_layers(facts: RunFacts, _: Generation) -> str | None:
-    stated = facts.measured.runtime.facts
-    asked, got = stated.get("gpu_layers_asked", ""), stated.get("gpu_layers", "")
-    if not (asked.isdecimal() and got.isdecimal()) or int(got) >= int(asked):
+    runtime_facts = facts.measured.runtime.facts
+    requested_layers, got = runtime_facts.get("gpu_layers_asked", ""), runtime_facts.get("gpu_layers", "")
+    if not (requested_layers.isdecimal() and got.isdecimal()) or int(got) >= int(requested_layers):
         return None
-    return f"{got} of the {asked} layers asked for are on the GPU: free its memory, or ask for fewer"
+    return f"{got} of the {requested_layers} layers asked for are on the GPU: free its memory, or ask for fewer"
 
 
 @_RULES.suspect(
     "all queries generate as many tokens as were asked for",
     "nobody gets fast by stopping early; such queries are left out of TPOT",
 )
-def _short_output(_: RunFacts, found: Generation) -> str | None:
-    if not found.ended_early:
+def _short_output(_: RunFacts, generation: Generation) -> str | None:
+    if not generation.ended_early:
         return None
-    queries = f"{found.ended_early} of {found.ttft.count} queries"
-    return f"{queries} ended before {found.output_tokens} tokens: let the engine ignore the end of text"
+    queries = f"{generation.ended_early} of {generation.ttft.count} queries"
+    return f"{queries} ended before {generation.output_tokens} tokens: let the engine ignore the end of text"
 
 
 @_RULES.suspect(
     "tokens are counted by the engine, not estimated from chunks of text",
     "a chunk may hold a part of a token, or several",
 )
-def _estimated_tokens(_: RunFacts, found: Generation) -> str | None:
-    return "the engine states no number of tokens, so they are estimated from chunks of text" if found.counts == "estimated" else None
+def _estimated_tokens(_: RunFacts, generation: Generation) -> str | None:
+    return "the engine states no number of tokens, so they are estimated from chunks of text" if generation.counts == "estimated" else None
 
 
 @_RULES.suspect(
     "the median TPOT of the last third of queries is at most 10% above that of the first",
     "all queries begin at the same depth, so a slower decode is a slower machine: throttling, or other load",
 )
-def _decode_slowed(facts: RunFacts, found: Generation) -> str | None:
-    series = {one.name: samples.unpack(one) for one in facts.measured.samples if one.name in MOMENTS}
+def _decode_slowed(facts: RunFacts, generation: Generation) -> str | None:
+    series = {
+        sample_series.name: samples.unpack(sample_series) for sample_series in facts.measured.samples if sample_series.name in MOMENTS
+    }
     if len(series) < len(MOMENTS):
         return None
-    each = tpot_ns(TokenMoments(**{field: series[name] for name, field in MOMENTS.items()}), found.output_tokens)
+    each = tpot_ns(TokenMoments(**{field: series[name] for name, field in MOMENTS.items()}), generation.output_tokens)
     thirds = np.array_split(each, 3)
-    if thirds[-1].size < FEWEST_IN_THIRD or found.output_tokens < 2:
+    if thirds[-1].size < FEWEST_IN_THIRD or generation.output_tokens < 2:
         return None
     first, last = (float(np.median(third)) / 1e6 for third in (thirds[0], thirds[-1]))
     if last <= (1 + SLOWED_RATIO) * first:
@@ -186,8 +199,8 @@ def _decode_slowed(facts: RunFacts, found: Generation) -> str | None:
     "the engine runs in the measured process",
     "what the kernel counts for this process says nothing of a server's",
 )
-def _served(facts: RunFacts, found: Generation) -> str | None:
-    if found.is_local:
+def _served(facts: RunFacts, generation: Generation) -> str | None:
+    if generation.is_local:
         return None
     where = facts.measured.runtime.facts.get("server_url", "a server")
     return f"{where} generated the text: memory, load and waiting for cores are those of the process that asked it"
@@ -197,8 +210,8 @@ def _served(facts: RunFacts, found: Generation) -> str | None:
     "the engine states how many prompt tokens came from a cache",
     "every prompt differs, but only the engine knows what it took from a cache",
 )
-def _cache_unknown(_: RunFacts, found: Generation) -> str | None:
-    if found.cached_tokens is not None:
+def _cache_unknown(_: RunFacts, generation: Generation) -> str | None:
+    if generation.cached_tokens is not None:
         return None
     return "the server does not state how many prompt tokens came from a cache: the prefill rate takes it that none did"
 
@@ -207,10 +220,10 @@ def _cache_unknown(_: RunFacts, found: Generation) -> str | None:
     "tokens come one by one",
     "of tokens that come together only the mean time is known",
 )
-def _joined_tokens(_: RunFacts, found: Generation) -> str | None:
-    if found.stamped_tokens_max <= 1:
+def _joined_tokens(_: RunFacts, generation: Generation) -> str | None:
+    if generation.stamped_tokens_max <= 1:
         return None
-    return f"up to {found.stamped_tokens_max} tokens came together: there is no inter-token latency, TPOT is right"
+    return f"up to {generation.stamped_tokens_max} tokens came together: there is no inter-token latency, TPOT is right"
 
 
 def _of_generation(rule: Rule, facts: RunFacts) -> str | None:

@@ -47,8 +47,8 @@ def _flags_since_boot(before: Condition, _: Environment | None) -> str | None:
         return f"throttle events have been counted since the board was switched on ({counted}): check its cooling and power supply"
     if not (before.throttled_since_boot or before.under_voltage_since_boot):
         return None
-    what = "throttled" if before.throttled_since_boot else "had too low a supply voltage"
-    return f"the board has {what} since it was switched on: a set flag hides a repetition during the run; reboot to clear it"
+    event = "throttled" if before.throttled_since_boot else "had too low a supply voltage"
+    return f"the board has {event} since it was switched on: a set flag hides a repetition during the run; reboot to clear it"
 
 
 @PRECONDITIONS.suspect(
@@ -56,9 +56,9 @@ def _flags_since_boot(before: Condition, _: Environment | None) -> str | None:
     "a board warms by some degrees in the first seconds of load",
 )
 def _hot_start(before: Condition, _: Environment | None) -> str | None:
-    rest = {name: before.temperature_limits_c.get(name, ASSUMED_LIMIT_C) - value for name, value in before.temperatures_c.items()}
-    nearest = min(rest, key=lambda name: rest[name], default=None)
-    if nearest is None or rest[nearest] >= HEADROOM_C:
+    headrooms_c = {name: before.temperature_limits_c.get(name, ASSUMED_LIMIT_C) - value for name, value in before.temperatures_c.items()}
+    nearest = min(headrooms_c, key=lambda name: headrooms_c[name], default=None)
+    if nearest is None or headrooms_c[nearest] >= HEADROOM_C:
         return None
     limit_c = before.temperature_limits_c.get(nearest)
     limit = f"{ASSUMED_LIMIT_C:.0f} C, the assumed limit" if limit_c is None else f"its limit of {limit_c:.0f} C"

@@ -44,8 +44,8 @@ class RunFacts:
 
     def latency_ms(self) -> NDArray[np.float64]:
         """Return the latencies of the timed queries in their order, float64 [n]; empty where they were not kept."""
-        found = next((series for series in self.measured.samples if series.name == "latency"), None)
-        return np.zeros(0) if found is None else samples.unpack(found) / 1e6
+        latency = next((series for series in self.measured.samples if series.name == "latency"), None)
+        return np.zeros(0) if latency is None else samples.unpack(latency) / 1e6
 
 
 @dataclass(frozen=True, slots=True)

@@ -90,8 +90,8 @@ def _drift(facts: RunFacts) -> str | None:
     change = medians[high] / medians[low] - 1 if medians[low] > 0 else 0.0
     if change <= DRIFT_RATIO or rank_sum_z(thirds[low], thirds[high]) < DRIFT_Z:
         return None
-    shown = ", ".join(f"{median:.4g}" for median in medians)
-    return f"median latency of the three thirds was {shown} ms: {change:.0%} apart"
+    medians_text = ", ".join(f"{median:.4g}" for median in medians)
+    return f"median latency of the three thirds was {medians_text} ms: {change:.0%} apart"
 
 
 def rank_sum_z(first: NDArray[np.float64], second: NDArray[np.float64]) -> float:
@@ -100,8 +100,8 @@ def rank_sum_z(first: NDArray[np.float64], second: NDArray[np.float64]) -> float
     Source: Mann and Whitney's U, normal approximation with the correction for ties (Lehmann, Nonparametrics, section 1.4).
     """
     together = np.concatenate([first, second])
-    _, place, counts = np.unique(together, return_inverse=True, return_counts=True)
-    ranks = (np.cumsum(counts) - (counts - 1) / 2)[place]
+    _, index, counts = np.unique(together, return_inverse=True, return_counts=True)
+    ranks = (np.cumsum(counts) - (counts - 1) / 2)[index]
     n, m = first.size, second.size
     ties = float(np.sum(counts.astype(np.float64) ** 3 - counts)) / ((n + m) * (n + m - 1))
     variance = n * m / 12 * (n + m + 1 - ties)
@@ -127,14 +127,16 @@ def _wide_bounds(facts: RunFacts) -> str | None:
 )
 def _waited_for_core(facts: RunFacts) -> str | None:
     """Check how long threads waited for a core; a run with more threads than cores waits for itself."""
-    seen = facts.measured.scheduling
+    scheduling = facts.measured.scheduling
     threads = facts.measured.runtime.threads
-    if seen is None or seen.waited_ms is None or seen.window_ms <= 0 or threads > seen.cores:
+    if scheduling is None or scheduling.waited_ms is None or scheduling.window_ms <= 0 or threads > scheduling.cores:
         return None
-    share = seen.waited_ms / (seen.window_ms * min(threads, seen.cores))
+    share = scheduling.waited_ms / (scheduling.window_ms * min(threads, scheduling.cores))
     if share <= WAITED_RATIO:
         return None
-    return f"its threads waited {seen.waited_ms:,.1f} ms for a core, {share:.0%} of the {seen.window_ms:,.1f} ms that were timed"
+    return (
+        f"its threads waited {scheduling.waited_ms:,.1f} ms for a core, {share:.0%} of the {scheduling.window_ms:,.1f} ms that were timed"
+    )
 
 
 @RULES.note(
@@ -143,8 +145,8 @@ def _waited_for_core(facts: RunFacts) -> str | None:
 )
 def _portable_kernels(facts: RunFacts) -> str | None:
     """Name the operators that an ExecuTorch program calls one by one."""
-    left = facts.measured.runtime.facts.get("left_to_portable")
-    return None if left is None else f"portable kernels run {left}"
+    left_operators = facts.measured.runtime.facts.get("left_to_portable")
+    return None if left_operators is None else f"portable kernels run {left_operators}"
 
 
 @ENERGY_RULES.suspect(
@@ -152,12 +154,12 @@ def _portable_kernels(facts: RunFacts) -> str | None:
     "a part cannot draw more than the whole, so one of the two is wrong; a sensor with unknown gain is allowed 10%",
 )
 def _implausible_power(facts: RunFacts) -> str | None:
-    return "; ".join(filter(None, (_contradiction(one, other) for one, other in combinations(facts.energies, 2)))) or None
+    return "; ".join(filter(None, (_contradiction(energy, other) for energy, other in combinations(facts.energies, 2)))) or None
 
 
-def _contradiction(one: Energy, other: Energy) -> str | None:
+def _contradiction(energy: Energy, other: Energy) -> str | None:
     """Return how two energies of a run contradict each other; None where both can be right."""
-    narrow, wide = (one, other) if other.scope in INSIDE[one.scope] else (other, one)
+    narrow, wide = (energy, other) if other.scope in INSIDE[energy.scope] else (other, energy)
     ratio = narrow.mean_power_w / wide.mean_power_w if wide.mean_power_w else math.inf
     figures = f"{narrow.mean_power_w:.4g} W ({narrow.sensor}, {narrow.scope}) and {wide.mean_power_w:.4g} W ({wide.sensor}, {wide.scope})"
     beyond = narrow.mean_power_w - wide.mean_power_w
@@ -176,8 +178,8 @@ def _u_w(energy: Energy) -> float:
     per_w = energy.window_ms / max(1, energy.inferences)
     if energy.gross_u_mj is not None:
         return energy.gross_u_mj / per_w
-    known = [term.u_mj for term in energy.budget if term.u_mj is not None and not term.term.startswith("idle_")]
-    return math.hypot(UNKNOWN_GAIN_RATIO * energy.mean_power_w, 2 * math.hypot(*known) / per_w)
+    known_mj = [term.u_mj for term in energy.budget if term.u_mj is not None and not term.term.startswith("idle_")]
+    return math.hypot(UNKNOWN_GAIN_RATIO * energy.mean_power_w, 2 * math.hypot(*known_mj) / per_w)
 
 
 @ENERGY_RULES.suspect(
