@@ -33,9 +33,9 @@ def fixture_of(name: str) -> Path:
     """Return the generator's model (`NAME.SUFFIX`, a file or a folder)."""
     if name in SHIPPED:
         return SHIPPED[name]
-    found = sorted(FIXTURES.glob(f"{name}.*"))
-    assert len(found) == 1, f"generator {name!r} needs one fixture tests/fixtures/generators/{name}.SUFFIX, has {found}"
-    return found[0]
+    paths = sorted(FIXTURES.glob(f"{name}.*"))
+    assert len(paths) == 1, f"generator {name!r} needs one fixture tests/fixtures/generators/{name}.SUFFIX, has {paths}"
+    return paths[0]
 
 
 @pytest.fixture(params=list(GENERATORS))
@@ -68,11 +68,11 @@ def loaded(installed, model):
     generator.close()
 
 
-def prompt_of(found, length: int = 5) -> list[int] | str:
+def prompt_of(engine, length: int = 5) -> list[int] | str:
     """Return a prompt that the generator takes."""
-    if not found.text_tokens.size:
+    if not engine.text_tokens.size:
         return "the board on the bench " * length
-    return [*found.first_tokens, *found.text_tokens[3 : 3 + length].tolist()]
+    return [*engine.first_tokens, *engine.text_tokens[3 : 3 + length].tolist()]
 
 
 @pytest.mark.parametrize("name", GENERATORS)
@@ -93,77 +93,77 @@ def test_importing_and_constructing_the_generators_imports_no_library():
         f"for name in {list(GENERATORS)!r}:\n"
         f"    create(name); print(name, [library for library in {libraries!r} if library in sys.modules])\n"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.splitlines() == [f"{name} []" for name in GENERATORS]
+    completed = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert completed.stdout.splitlines() == [f"{name} []" for name in GENERATORS]
 
 
 @pytest.mark.parametrize("name", [name for name in GENERATORS if LIBRARIES[name]])
 def test_an_absent_library_is_unavailable_and_names_the_extra(name, monkeypatch):
     """Without its library a generator says in one line what to install, and that extra exists."""
     for library in LIBRARIES[name]:
-        for module in [one for one in sys.modules if f"{one}.".startswith(f"{library}.")]:
+        for module in [module for module in sys.modules if f"{module}.".startswith(f"{library}.")]:
             monkeypatch.delitem(sys.modules, module)
         monkeypatch.setitem(sys.modules, library, None)
     generator = create(name)
-    with pytest.raises(UnavailableError, match=r"pip install 'edgemeter\[\w+\]'$") as caught:
+    with pytest.raises(UnavailableError, match=r"pip install 'edgemeter\[\w+\]'$") as refusal:
         generator.load(fixture_of(name), Options(), CONTEXT)
-    assert "\n" not in str(caught.value)
-    extra = str(caught.value).rpartition("[")[2].partition("]")[0]
+    assert "\n" not in str(refusal.value)
+    extra = str(refusal.value).rpartition("[")[2].partition("]")[0]
     assert extra in msgspec.toml.decode((ROOT / "pyproject.toml").read_bytes())["project"]["optional-dependencies"]
     generator.close()
 
 
 def test_every_token_is_stamped_and_lengths_are_exact(loaded):
     """The stamps of a query add up to its tokens, and those are as many as were asked for."""
-    generator, found = loaded
+    generator, engine = loaded
     stamps: list[int] = []
-    answer = generator.bind(prompt_of(found), Limits(7))(stamps.append)
+    answer = generator.bind(prompt_of(engine), Limits(7))(stamps.append)
     assert sum(stamps) == answer.output_tokens
-    if found.abilities.ignores_end:
+    if engine.abilities.ignores_end:
         assert answer.output_tokens == 7
         assert answer.ended == "length"
-    if found.text_tokens.size:
+    if engine.text_tokens.size:
         assert len(answer.tokens) == answer.output_tokens
-        assert answer.prompt_tokens == len(prompt_of(found))
+        assert answer.prompt_tokens == len(prompt_of(engine))
 
 
 def test_the_same_prompt_gives_the_same_tokens_with_nothing_cached(loaded):
     """Greedy generation repeats itself, and the caches are dropped before each query."""
-    generator, found = loaded
-    answers = [generator.bind(prompt_of(found, length), Limits(6))(lambda _: None) for length in (5, 8, 5)]
+    generator, engine = loaded
+    answers = [generator.bind(prompt_of(engine, length), Limits(6))(lambda _: None) for length in (5, 8, 5)]
     assert (answers[0].tokens, answers[0].text) == (answers[2].tokens, answers[2].text)
     assert answers[2].cached_tokens <= 1
 
 
 def test_one_token_is_a_query_of_prefill_only(loaded):
     """With one token of output there is one stamp."""
-    generator, found = loaded
+    generator, engine = loaded
     stamps: list[int] = []
-    assert generator.bind(prompt_of(found), Limits(1))(stamps.append).output_tokens == 1
+    assert generator.bind(prompt_of(engine), Limits(1))(stamps.append).output_tokens == 1
     assert stamps == [1]
 
 
 def test_what_does_not_fit_the_context_or_the_vocabulary_is_refused(loaded):
     """A query that cannot be as long as it was asked for is refused before it is timed, in one line."""
-    generator, found = loaded
-    if not found.text_tokens.size:
+    generator, engine = loaded
+    if not engine.text_tokens.size:
         pytest.skip("it takes texts, whose length only the server knows")
     for prompt, limits in (
-        (prompt_of(found), Limits(found.context_tokens)),
-        (prompt_of(found), Limits(0)),
+        (prompt_of(engine), Limits(engine.context_tokens)),
+        (prompt_of(engine), Limits(0)),
         ([], Limits(1)),
         ([-1], Limits(1)),
-        ([int(found.text_tokens.max()) + 1_000_000], Limits(1)),
+        ([int(engine.text_tokens.max()) + 1_000_000], Limits(1)),
     ):
-        with pytest.raises(ConfigError) as caught:
+        with pytest.raises(ConfigError) as refusal:
             generator.bind(prompt, limits)
-        assert "\n" not in str(caught.value)
+        assert "\n" not in str(refusal.value)
 
 
 def test_a_text_becomes_tokens_that_it_generates_from(loaded):
     """Where a generator tokenises, its tokens are its own prompt."""
-    generator, found = loaded
-    if not found.text_tokens.size:
+    generator, engine = loaded
+    if not engine.text_tokens.size:
         with pytest.raises(UnavailableError):
             generator.encode("the board")
         return
@@ -173,10 +173,10 @@ def test_a_text_becomes_tokens_that_it_generates_from(loaded):
 
 def test_likelihoods_are_what_its_abilities_promise(loaded):
     """A generator that says so returns the log likelihood of every token but the first."""
-    generator, found = loaded
-    assert isinstance(generator, LikelihoodGenerator) == found.abilities.likelihoods
+    generator, engine = loaded
+    assert isinstance(generator, LikelihoodGenerator) == engine.abilities.likelihoods
     if isinstance(generator, LikelihoodGenerator):
-        tokens = prompt_of(found, 12)
+        tokens = prompt_of(engine, 12)
         likely = generator.likelihoods(tokens)
         assert likely.dtype == np.float64
         assert likely.shape == (len(tokens) - 1,)
@@ -207,10 +207,10 @@ def test_what_is_no_model_ends_in_one_line(installed, tmp_path):
             (tmp_path / kind).mkdir()
             path = broken(kind, tmp_path / kind, installed)
             generator = create(installed)
-            with pytest.raises(ConfigError) as caught:
+            with pytest.raises(ConfigError) as refusal:
                 generator.load(path, Options(), CONTEXT)
-            assert str(path) in str(caught.value)
-            assert "\n" not in str(caught.value)
+            assert str(path) in str(refusal.value)
+            assert "\n" not in str(refusal.value)
             generator.close()
             generator.close()
 
@@ -220,9 +220,9 @@ def test_unknown_settings_are_refused(installed, model):
     for options in (Options(backend="nowhere"), Options(extra={"colour": "red"}), Options(threads=0)):
         with table_row(options):
             generator = create(installed)
-            with pytest.raises(ConfigError) as caught:
+            with pytest.raises(ConfigError) as refusal:
                 generator.load(model, options, CONTEXT)
-            assert "\n" not in str(caught.value)
+            assert "\n" not in str(refusal.value)
             generator.close()
 
 

@@ -43,9 +43,9 @@ def home(tmp_path, monkeypatch):
     monkeypatch.setenv("EDGEMETER_HOME", str(tmp_path / "home"))
 
 
-def keep(place, runs, received_ns=7):
+def keep(ledger_path, runs, received_ns=7):
     """Commit runs, numbered where they are not."""
-    with open_ledger(place) as ledger:
+    with open_ledger(ledger_path) as ledger:
         first = ledger.count() + 1
         numbered = [run if run.seq else msgspec.structs.replace(run, session=1, seq=first + at) for at, run in enumerate(runs)]
         topic = "edgemeter/v1/{0.fleet}/{0.device}/result"
@@ -54,9 +54,9 @@ def keep(place, runs, received_ns=7):
 
 def edgemeter(*arguments):
     """Return what a command prints; it has to succeed."""
-    done = CliRunner().invoke(cli, list(map(str, arguments)))
-    assert done.exit_code == 0, done.output
-    return done.stdout
+    result = CliRunner().invoke(cli, list(map(str, arguments)))
+    assert result.exit_code == 0, result.output
+    return result.stdout
 
 
 @pytest.mark.slow
@@ -65,19 +65,19 @@ def test_compare_gives_the_same_by_runs_and_by_the_roll_up(ledger_place):
     keep(ledger_place, fleet_records(Fleet(devices=4, days=10, cases=3)))
     for change in (lambda: None, lambda: keep(ledger_place, [make_reference(), make_run(device="late")]), lambda: forget(ledger_place)):
         change()
-        found = rollup.rolled_up(open_store(text_of(ledger_place)), worth_runs=0)
+        summaries = rollup.rolled_up(open_store(text_of(ledger_place)), worth_runs=0)
         by_runs = comparison.compare(open_store(text_of(ledger_place)).contents(), "reference")
-        assert columns.to_json(rollup.compare_rolled_up(found, "reference")) == columns.to_json(by_runs)
+        assert columns.to_json(rollup.compare_rolled_up(summaries, "reference")) == columns.to_json(by_runs)
     assert beside(ledger_place, ".index").exists()
 
 
-def forget(place):
+def forget(ledger_path):
     """Remove the oldest records, as retention does."""
-    with open_ledger(place) as ledger:
-        held = ledger.count()
+    with open_ledger(ledger_path) as ledger:
+        count = ledger.count()
         removed = ledger.forget(Retention(records_days=1), 10 * DAY_NS)
-        assert (removed.records, ledger.count()) == (held, 0)
-    keep(place, [make_reference(session=77, seq=1), make_run(device="new", session=77, seq=1)], received_ns=11 * DAY_NS)
+        assert (removed.records, ledger.count()) == (count, 0)
+    keep(ledger_path, [make_reference(session=77, seq=1), make_run(device="new", session=77, seq=1)], received_ns=11 * DAY_NS)
 
 
 def test_trends_follow_the_ledger(ledger_place):
@@ -87,7 +87,7 @@ def test_trends_follow_the_ledger(ledger_place):
     assert sum(len(LedgerHistory(ledger_place).points(key)) for key in LedgerHistory(ledger_place).series()) == 40
     keep(ledger_place, runs[40:])
     history = open_history([text_of(ledger_place)])
-    assert [step.day for one in watch.trends_of(history, [], ("energy",)) for step in one.steps] == [FIRST_DAY + 55]
+    assert [step.day for trend in watch.trends_of(history, [], ("energy",)) for step in trend.steps] == [FIRST_DAY + 55]
 
 
 def test_annotations_and_alerts_are_kept(ledger_place):
@@ -95,7 +95,7 @@ def test_annotations_and_alerts_are_kept(ledger_place):
     keep(ledger_place, make_days(STEPPED))
     rules = AlertRules(rule=(AlertRule(name="step", kind="step", metrics=("energy",)),))
     with watch_file.open_watch(ledger_place) as file:
-        made = watch_file.add_annotation(file, Annotation(9, "new supply", device="pi-1", author="ada"))
+        annotation = watch_file.add_annotation(file, Annotation(9, "new supply", device="pi-1", author="ada"))
         watch_file.add_annotation(file, Annotation(3, "moved", begins_level=False))
         history = open_history([text_of(ledger_place)])
         for _ in range(2):
@@ -103,9 +103,9 @@ def test_annotations_and_alerts_are_kept(ledger_place):
         (alert,) = lifecycle.read_alerts(file)
         assert alert.firing.title == "step: energy of tiny-detector fp32 on pi-1"
         assert "a new level begins" in lifecycle.acknowledge(file, alert.number, "known")
-        assert watch_file.remove_annotation(file, made)
-        assert not watch_file.remove_annotation(file, made)
-    assert [one.text for one in watch_file.annotations_of(text_of(ledger_place))] == ["moved", "known"]
+        assert watch_file.remove_annotation(file, annotation)
+        assert not watch_file.remove_annotation(file, annotation)
+    assert [annotation.text for annotation in watch_file.annotations_of(text_of(ledger_place))] == ["moved", "known"]
 
 
 def test_the_page_reads_it_and_learns_of_what_is_new(ledger_place):
@@ -118,7 +118,7 @@ def test_the_page_reads_it_and_learns_of_what_is_new(ledger_place):
     with open_ledger(ledger_place) as ledger:
         ledger.commit([], [], [PresenceChange("lab", "pi-1", DeviceState(state="online", session=5), 3)])
     versions.append(source.version())
-    assert [one.state for one in source.devices()] == ["online"]
+    assert [device.state for device in source.devices()] == ["online"]
     (_, _, last) = source.after(1, 1).__next__()
     assert msgspec.structs.replace(source.one(source.last_row()), samples=()) == last
     events = TrendEvents(source)
@@ -161,12 +161,12 @@ def test_the_commands_of_a_ledger_work(ledger_place):
     edgemeter("collector", "quarantine", "retry", entry["row"], "--ledger", where)
     (device,) = json.loads(edgemeter("collector", "devices", "--ledger", where, "--json"))["devices"]
     assert (device["records"], device["missing"]) == (2, 2)
-    found = json.loads(edgemeter("collector", "stats", "--ledger", where, "--json"))
-    assert found["runs"] == 2
-    assert found["devices"] == 1
-    assert found["quarantined"] == 0
-    assert found["safety"][:8] == "one disk"
-    assert found["size_bytes"] > 1000
+    document = json.loads(edgemeter("collector", "stats", "--ledger", where, "--json"))
+    assert document["runs"] == 2
+    assert document["devices"] == 1
+    assert document["quarantined"] == 0
+    assert document["safety"][:8] == "one disk"
+    assert document["size_bytes"] > 1000
     assert json.loads(edgemeter("collector", "drain", "--ledger", where, "--again", "--json"))["sinks"][0]["records_to_write"] == 2
     edgemeter("collector", "retire", "pi-1", "--ledger", where)
     edgemeter("collector", "changes", "--ledger", where)
@@ -188,7 +188,7 @@ def test_what_a_sink_rejected_is_drained_again_after_a_retry(ledger_place):
         last = ledger.last_row()
     edgemeter("collector", "quarantine", "retry", "--ledger", text_of(ledger_place))
     with open_ledger(ledger_place) as ledger:
-        assert [held.record.seq for held in ledger.records(after_row=last)] == [1]
+        assert [record.record.seq for record in ledger.records(after_row=last)] == [1]
         assert (ledger.count(), ledger.quarantined_count()) == (2, 0)
         assert ledger.text(first.record) == payload
         assert LedgerStore(ledger_place).contents().runs[0].seq == 1

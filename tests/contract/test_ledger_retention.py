@@ -39,10 +39,10 @@ def days(ledger):
 def test_records_go_after_their_days_and_samples_sooner(days):
     """30 days for records, 7 for samples: to the day."""
     assert forget(days, Retention(records_days=30, samples_days=7)) == (69, 92)
-    held = list(days.records(with_samples=True))
-    assert [one.record.seq for one in held] == list(range(70, 100))
-    assert [one.record.seq for one in held if one.record.samples] == list(range(93, 100))
-    assert held[0].record == msgspec.structs.replace(held[0].record, samples=())
+    records = list(days.records(with_samples=True))
+    assert [entry.record.seq for entry in records] == list(range(70, 100))
+    assert [entry.record.seq for entry in records if entry.record.samples] == list(range(93, 100))
+    assert records[0].record == msgspec.structs.replace(records[0].record, samples=())
     assert forget(days, Retention(records_days=30, samples_days=7)) == (0, 0)
 
 
@@ -66,11 +66,11 @@ def test_a_record_that_was_forgotten_is_not_taken_for_new(days):
     days.commit([arrival(make_record(device="pi-2", session=8, seq=seq), 2) for seq in (1, 2, 4)])
     forget(days, Retention(limit_bytes=1))
     assert days.count() == 0
-    again = days.commit([arrival(make_record(session=5, seq=seq), 100) for seq in (3, 99, 100)])
-    assert (again.inserted, again.duplicates, len(again.held)) == (1, 2, 3)
+    commit = days.commit([arrival(make_record(session=5, seq=seq), 100) for seq in (3, 99, 100)])
+    assert (commit.inserted, commit.duplicates, len(commit.held)) == (1, 2, 3)
     late = days.commit([arrival(make_record(device="pi-2", session=8, seq=seq), 100) for seq in (1, 3, 4)])
     assert (late.inserted, late.duplicates) == (1, 2)
-    assert {(one.device, one.session, one.missing) for one in days.sessions()} == {("pi-1", 5, 0), ("pi-2", 8, 0)}
+    assert {(session.device, session.session, session.missing) for session in days.sessions()} == {("pi-1", 5, 0), ("pi-2", 8, 0)}
 
 
 def test_missing_numbers_are_counted_and_forgotten_ones_are_not_missing(days):
@@ -78,7 +78,7 @@ def test_missing_numbers_are_counted_and_forgotten_ones_are_not_missing(days):
     days.commit([arrival(make_record(session=6, seq=seq), 50) for seq in (2, 3, 5)])
     assert days.sessions() == [SessionHeld("lab", "pi-1", 5, 99, 0, 99 * DAY_NS), SessionHeld("lab", "pi-1", 6, 3, 2, 50 * DAY_NS)]
     forget(days, Retention(records_days=30))
-    assert [(one.session, one.records, one.missing) for one in days.sessions()] == [(5, 30, 0), (6, 3, 2)]
+    assert [(session.session, session.records, session.missing) for session in days.sessions()] == [(5, 30, 0), (6, 3, 2)]
 
 
 def test_more_days_than_time_is_counted_is_for_ever(days):

@@ -23,7 +23,7 @@ TOPIC = "edgemeter/v1/lab/pi-1/result"
 
 def arrived_batch(many, received_ns=7, *, level=6):
     """Return records as they arrive in one message."""
-    text = b"[" + b",".join(contract_record.encode(one) for one in many) + b"]"
+    text = b"[" + b",".join(contract_record.encode(record) for record in many) + b"]"
     return ArrivedBatch(many, zlib.compress(text, level), TOPIC, received_ns)
 
 
@@ -47,8 +47,8 @@ def test_a_repeated_record_is_held_but_not_kept_twice(ledger):
     """A duplicate counts as held, so that the receipt goes out again."""
     record = make_record(session=5, seq=1)
     ledger.commit([arrival(record)])
-    again = ledger.commit([arrival(record), arrival(record)])
-    assert again == Committed(duplicates=2, held=(("lab", "pi-1", 5, 1), ("lab", "pi-1", 5, 1)))
+    commit = ledger.commit([arrival(record), arrival(record)])
+    assert commit == Committed(duplicates=2, held=(("lab", "pi-1", 5, 1), ("lab", "pi-1", 5, 1)))
     assert ledger.count() == 1
 
 
@@ -60,7 +60,7 @@ def test_two_records_of_one_number_are_a_collision_and_the_second_is_quarantined
     (entry,) = ledger.quarantined()
     assert entry.reason == COLLISION
     assert contract_record.decode(entry.payload) == second
-    assert [held.record.id for held in ledger.records()] == [first.id]
+    assert [record.record.id for record in ledger.records()] == [first.id]
 
 
 def test_a_quarantined_entry_whose_record_still_collides_stays_as_it_is(ledger):
@@ -77,15 +77,15 @@ def test_a_field_that_this_version_does_not_know_is_kept(ledger):
     record = make_record(session=5, seq=1)
     payload = contract_record.encode(record)[:-1] + b',"humidity_ratio":0.5}'
     ledger.commit([Arrival(record, payload, "edgemeter/v1/lab/pi-1/result", 7)])
-    ((_, _, kept),) = ledger.texts()
-    assert msgspec.json.decode(kept)["humidity_ratio"] == 0.5
+    ((_, _, text),) = ledger.texts()
+    assert msgspec.json.decode(text)["humidity_ratio"] == 0.5
 
 
 def test_ranges_are_those_of_one_device_and_session(ledger):
     """Gaps show; another device's and another session's numbers do not."""
-    ours = [make_record(session=5, seq=seq) for seq in (1, 2, 3, 7, 9)]
-    others = [make_record(session=6, seq=4), make_record(device="pi-2", session=5, seq=4)]
-    ledger.commit([arrival(record) for record in ours + others])
+    own_records = [make_record(session=5, seq=seq) for seq in (1, 2, 3, 7, 9)]
+    other_records = [make_record(session=6, seq=4), make_record(device="pi-2", session=5, seq=4)]
+    ledger.commit([arrival(record) for record in own_records + other_records])
     assert ledger.ranges("pi-1", 5) == [(1, 3), (7, 7), (9, 9)]
 
 
@@ -113,7 +113,7 @@ def test_each_column_of_the_filter_selects(ledger):
 def test_records_are_read_from_a_row_on_and_up_to_a_limit(ledger):
     """What the drain pages by."""
     ledger.commit([arrival(make_record(session=5, seq=seq, model=make_model(name=f"m{seq}"))) for seq in range(1, 6)])
-    assert [held.record.seq for held in ledger.records(after_row=2, limit=2)] == [3, 4]
+    assert [record.record.seq for record in ledger.records(after_row=2, limit=2)] == [3, 4]
     assert ledger.last_row() == 5
 
 
@@ -152,8 +152,8 @@ def test_what_a_sink_refused_is_never_evicted(ledger, monkeypatch):
     monkeypatch.setattr(quarantine, "ROWS_LIMIT", 30)
     ledger.advance("influx http://x", 9, [Rejection("influx http://x", b"%d" % number, "old", number) for number in range(200)])
     ledger.commit([], flood("pi-1", 100))
-    kept = Counter(entry.topic for entry in ledger.quarantined())
-    assert kept == {"influx http://x": 200, "edgemeter/v1/lab/pi-1/result": 27}
+    topics = Counter(entry.topic for entry in ledger.quarantined())
+    assert topics == {"influx http://x": 200, "edgemeter/v1/lab/pi-1/result": 27}
 
 
 def test_a_position_belongs_to_a_bucket_and_not_to_an_address(ledger):
@@ -193,10 +193,10 @@ def test_no_device_evicts_the_entries_of_another(ledger, monkeypatch):
     for _ in range(3):
         ledger.commit([], flood("bad", 1000))
         ledger.commit([], flood("large", 200, size=9000))
-    kept = Counter(entry.topic.split("/")[3] for entry in ledger.quarantined())
-    assert (kept["pi-1"], kept["pi-2"]) == (20, 5)
-    assert kept["bad"] > 20
-    assert kept["large"] > 2
+    topics = Counter(entry.topic.split("/")[3] for entry in ledger.quarantined())
+    assert (topics["pi-1"], topics["pi-2"]) == (20, 5)
+    assert topics["bad"] > 20
+    assert topics["large"] > 2
     newest = [entry.payload for entry in ledger.quarantined() if "/bad/" in entry.topic]
     assert newest == [b"x %d" % number for number in range(1000 - len(newest), 1000)]
 
@@ -204,8 +204,8 @@ def test_no_device_evicts_the_entries_of_another(ledger, monkeypatch):
 def test_a_will_of_a_session_that_is_over_does_not_hide_the_living_one(ledger):
     """`lost` counts for the session it names."""
     birth = Birth(device="pi-1", fleet="lab", session=2, agent="0.1.0", board=None, os=None, arch="aarch64", runtimes={})
-    said = [birth, DeviceState(state="online", session=1), DeviceState(state="online", session=2), DeviceState(state="lost", session=1)]
-    ledger.commit([], [], [PresenceChange("lab", "pi-1", message, number) for number, message in enumerate(said)])
+    states = [birth, DeviceState(state="online", session=1), DeviceState(state="online", session=2), DeviceState(state="lost", session=1)]
+    ledger.commit([], [], [PresenceChange("lab", "pi-1", message, number) for number, message in enumerate(states)])
     (device,) = ledger.devices()
     assert (device.state, device.session, device.birth) == ("online", 2, birth)
     ledger.commit([], [], [PresenceChange("lab", "pi-1", DeviceState(state="lost", session=2), 9)])
@@ -218,20 +218,20 @@ def test_a_batch_is_read_back_record_by_record(ledger, level):
     many = [make_record(session=5, seq=seq) for seq in range(1, 251)]
     committed = ledger.commit([], batches=[arrived_batch(many, level=level)])
     assert (committed.inserted, len(committed.held)) == (250, 250)
-    assert [held.record for held in ledger.records(with_samples=True)] == many
-    assert [held.row for held in ledger.records(after_row=248)] == [249, 250]
+    assert [record.record for record in ledger.records(with_samples=True)] == many
+    assert [record.row for record in ledger.records(after_row=248)] == [249, 250]
     assert [row for row, _, _ in ledger.texts(after_row=248)] == [249, 250]
 
 
 def test_repeats_in_any_form_are_dropped_and_held(ledger):
     """Alone, in a arrived_batch, within one, across groups: each record once, and every one of them receipted."""
     many = [make_record(session=5, seq=seq) for seq in range(1, 151)]
-    ledger.commit([arrival(one) for one in many[:30]])
-    again = ledger.commit([arrival(many[40])], batches=[arrived_batch(many), arrived_batch([many[149], many[149]])])
-    assert (again.inserted, again.duplicates, again.collisions) == (120, 33, 0)
-    assert {key[3] for key in again.held} == set(range(1, 151))
+    ledger.commit([arrival(record) for record in many[:30]])
+    commit = ledger.commit([arrival(many[40])], batches=[arrived_batch(many), arrived_batch([many[149], many[149]])])
+    assert (commit.inserted, commit.duplicates, commit.collisions) == (120, 33, 0)
+    assert {key[3] for key in commit.held} == set(range(1, 151))
     assert ledger.ranges("pi-1", 5) == [(1, 150)]
-    assert sorted(held.record.seq for held in ledger.records()) == list(range(1, 151))
+    assert sorted(record.record.seq for record in ledger.records()) == list(range(1, 151))
     assert ledger.commit([], batches=[arrived_batch(many)]).inserted == 0
     assert ledger.stats().chunks == 3
 
@@ -264,23 +264,23 @@ def test_two_processes_may_write(ledger, ledger_place):
         for seq in range(1, 21):
             writer = (ledger, other)[seq % 2]
             writer.commit([arrival(make_record(session=5, seq=seq, model=make_model(name=f"m{seq % 3}")))])
-        assert [held.record.seq for held in other.records()] == list(range(1, 21))
-        assert all(held.record.model.name == f"m{held.record.seq % 3}" for held in ledger.records())
+        assert [record.record.seq for record in other.records()] == list(range(1, 21))
+        assert all(record.record.model.name == f"m{record.record.seq % 3}" for record in ledger.records())
 
 
 def test_batches_as_the_agent_joins_them_are_texts_again(ledger):
     """`messages.split` and a chunk agree on where a record ends."""
     many = [make_record(session=5, seq=seq) for seq in range(1, 4)]
-    payload = messages.join_records([contract_record.encode(one) for one in many])
+    payload = messages.join_records([contract_record.encode(record) for record in many])
     ledger.commit([], batches=[ArrivedBatch(many, zlib.compress(payload), TOPIC, 7)])
     assert [text for _, _, text in ledger.texts()] == messages.split_records(payload)
 
 
 def test_of_what_is_measured_now_the_latest_counts_since_it_was_first_received(ledger):
     """By topic; what the broker brings again after a restart is not new; an empty message takes its topic away."""
-    first, again, other = (RetainedMessage("a/activity", body, at) for body, at in ((b"one", 5), (b"one", 9), (b"two", 12)))
+    first, second, other = (RetainedMessage("a/activity", body, at) for body, at in ((b"one", 5), (b"one", 9), (b"two", 12)))
     ledger.commit([], [], [first, RetainedMessage("b/activity", b"b", 6)])
-    ledger.commit([], [], [again])
+    ledger.commit([], [], [second])
     assert ledger.retained() == [first, RetainedMessage("b/activity", b"b", 6)]
     ledger.commit([], [], [other, RetainedMessage("b/activity", b"", 13), RetainedMessage("never/there", b"", 14)])
     assert ledger.retained() == [other]

@@ -44,9 +44,9 @@ CHECKS = [check for check in conformance.CHECKS if check not in NEED_NO_LIBRARY]
 
 def fixture_of(name: str) -> Path:
     """Return the runtime's model of y = 2x + 1 (`NAME.SUFFIX`)."""
-    found = sorted(path for path in FIXTURES.glob(f"{name}.*") if path.suffix != ".bin")
-    assert len(found) == 1, f"runtime {name!r} needs one fixture tests/fixtures/runtimes/{name}.SUFFIX, has {found}"
-    return found[0]
+    paths = sorted(path for path in FIXTURES.glob(f"{name}.*") if path.suffix != ".bin")
+    assert len(paths) == 1, f"runtime {name!r} needs one fixture tests/fixtures/runtimes/{name}.SUFFIX, has {paths}"
+    return paths[0]
 
 
 def options_for(name: str, path: Path) -> Options:
@@ -105,10 +105,10 @@ def test_an_absent_library_is_unavailable_and_names_the_extra(name, monkeypatch)
             monkeypatch.delitem(sys.modules, module)
         monkeypatch.setitem(sys.modules, library, None)
     runtime = create(name)
-    with pytest.raises(UnavailableError, match=r"pip install 'edgemeter\[\w+\]'$") as caught:
+    with pytest.raises(UnavailableError, match=r"pip install 'edgemeter\[\w+\]'$") as refusal:
         runtime.load(fixture_of(name), options_for(name, fixture_of(name)))
-    assert "\n" not in str(caught.value)
-    extra = str(caught.value).rpartition("[")[2].partition("]")[0]
+    assert "\n" not in str(refusal.value)
+    extra = str(refusal.value).rpartition("[")[2].partition("]")[0]
     assert extra in msgspec.toml.decode((ROOT / "pyproject.toml").read_bytes())["project"]["optional-dependencies"]
     runtime.close()
 

@@ -65,7 +65,7 @@ def test_a_serial_sensor_reads_its_device_from_a_thread(name, pieces):
         assert sensor.describe().period_ms > 0
         readings = in_thread(lambda: [sensor.read() for _ in range(3)])
         assert all(map(is_value, readings))
-        assert [one.taken_ns for one in readings] == sorted(one.taken_ns for one in readings)
+        assert [reading.taken_ns for reading in readings] == sorted(reading.taken_ns for reading in readings)
         assert port.requests >= (4 if DIALOGUES[name].request else 0)
 
 
@@ -73,12 +73,12 @@ def test_a_serial_sensor_reads_its_device_from_a_thread(name, pieces):
 @pytest.mark.parametrize("broken", ["cut", "garbled"])
 def test_a_garbled_reply_costs_a_reading_and_no_more(name, broken):
     """The reading fails as transient, or waits for the next whole reply; those after it are good."""
-    whole = recorded(name)
-    bad = whole[: len(whole) // 2] if broken == "cut" else bytes(len(whole))
-    with played(name, [whole, bad, whole]) as port, closing(sensor_at(name, port)) as sensor:
+    content = recorded(name)
+    bad = content[: len(content) // 2] if broken == "cut" else bytes(len(content))
+    with played(name, [content, bad, content]) as port, closing(sensor_at(name, port)) as sensor:
         expected = sensor.describe()
         results = [in_thread(sensor.read) for _ in range(4)]
-        assert all(isinstance(one, TransientError) or is_value(one) for one in results)
+        assert all(isinstance(result, TransientError) or is_value(result) for result in results)
         assert is_value(results[-1])
         assert sensor.describe().id == expected.id
 

@@ -76,17 +76,17 @@ def oriented_boxes(data):
 def with_outlines():
     """Return the annotated boxes as outlines."""
     truth = make_truth(2)
-    for one in truth["annotations"]:
-        x, y, width, height = one["bbox"]
-        one["segmentation"] = [[x, y, x + width, y, x + width, y + height, x, y + height]]
+    for annotation in truth["annotations"]:
+        x, y, width, height = annotation["bbox"]
+        annotation["segmentation"] = [[x, y, x + width, y, x + width, y + height, x, y + height]]
     return truth
 
 
 def with_keypoints():
     """Return one person a photograph, with all keypoints at 16, 16."""
     truth = make_truth(2, ("person",))
-    for one in truth["annotations"]:
-        one |= {"keypoints": [16, 16, 2] * 17, "num_keypoints": 17, "area": 2000}
+    for annotation in truth["annotations"]:
+        annotation |= {"keypoints": [16, 16, 2] * 17, "num_keypoints": 17, "area": 2000}
     return truth
 
 
@@ -117,9 +117,9 @@ def text_classification(data):
 
 def question_answering(data):
     """Return the case of a model that finds the answer to question 0 in the second window, and that question 1 has none."""
-    found, none = np.zeros((1, 12), np.float32), np.zeros((1, 12), np.float32)
-    found[0, 8] = none[0, 0] = 3
-    outputs = (((none, none), (found, found), (none, none)), ((none, none),))
+    boxes, none = np.zeros((1, 12), np.float32), np.zeros((1, 12), np.float32)
+    boxes[0, 8] = none[0, 0] = 3
+    outputs = (((none, none), (boxes, boxes), (none, none)), ((none, none),))
     calls = ((*outputs[0],), (*outputs[1],))
     return TaskCase(text_card(data, "question-answering"), make_loaded(tensors((1, 12), (1, 12)), ENCODED), data, calls=calls)
 
@@ -170,13 +170,13 @@ def test_every_task_stands_here():
 @pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.__name__)
 def test_a_task_keeps_the_contract(check, task, tmp_path):
     """The checks that ship, over every task with two photographs, recordings or texts."""
-    check(made(task, tmp_path), tmp_path / "empty")
+    check(task_case(task, tmp_path), tmp_path / "empty")
 
 
 @pytest.mark.parametrize("task", CASES)
 def test_corrupted_items_keep_their_ground_truth(task, tmp_path):
     """For every task: inputs change, what is right does not, so that the same outputs get the same score at every severity."""
-    case = made(task, tmp_path)
+    case = task_case(task, tmp_path)
     clean = answered(case).score()
     changed, before = [], answered(case)
 
@@ -186,16 +186,15 @@ def test_corrupted_items_keep_their_ground_truth(task, tmp_path):
             [values.tobytes() for call in calls for values in call.values()]
             != [values.tobytes() for call in before.prepare(index) for values in call.values()]
         )
-        given = case.by_item[index]
+        answer = case.by_item[index]
         # A question with a typo has other tokens, and so perhaps another number of windows.
-        work.predict(index, given if len(given) == len(calls) else [given[0]] * len(calls))
+        work.predict(index, answer if len(answer) == len(calls) else [answer[0]] * len(calls))
 
     def start(items):
         return tasks.create(case.card, case.loaded, replace(case.data, items=items))
 
     names = CORRUPTIONS[case.data.items[0].kind][:1]
-    found = robustness(case.data.items, names, 0, clean, start, predict, lambda *_: None)
-    (corruption,) = found.corruptions
+    (corruption,) = robustness(case.data.items, names, 0, clean, start, predict, lambda *_: None).corruptions
     assert len(changed) == 10
     assert any(changed)
     # The score of an anomaly is how far output and input are apart, and the inputs are others.
@@ -206,13 +205,13 @@ def test_corrupted_items_keep_their_ground_truth(task, tmp_path):
 def answered(case):
     """Return the task with the case's outputs."""
     work = tasks.create(case.card, case.loaded, case.data)
-    for index, given in enumerate(case.by_item):
+    for index, answer in enumerate(case.by_item):
         work.prepare(index)
-        work.predict(index, given)
+        work.predict(index, answer)
     return work
 
 
-def made(task, tmp_path):
+def task_case(task, tmp_path):
     """Return the case of a task, its data written to a folder, in which there is an empty one too."""
     make, truth = CASES[task]
     for index in range(2):

@@ -18,19 +18,19 @@ def main() -> int:
     parser.add_argument("--seconds", type=float, default=float("inf"))
     parser.add_argument("--seed", type=int, default=int(time.time()))
     parser.add_argument("--processes", type=int, default=os.cpu_count() or 1)
-    asked = parser.parse_args()
+    args = parser.parse_args()
     began = time.monotonic()
-    share = -(-asked.inputs // asked.processes)
-    jobs = [(asked.seed + number, share, began + asked.seconds) for number in range(asked.processes)]
-    with multiprocessing.get_context("spawn").Pool(asked.processes) as pool:
-        done = pool.starmap(work, jobs)
-    flaws = [one for one in done if isinstance(one, str)]
+    share = -(-args.inputs // args.processes)
+    jobs = [(args.seed + number, share, began + args.seconds) for number in range(args.processes)]
+    with multiprocessing.get_context("spawn").Pool(args.processes) as pool:
+        result = pool.starmap(work, jobs)
+    flaws = [result for result in result if isinstance(result, str)]
     for flaw in flaws:
         print(flaw)
-    counts = sum((one for one in done if isinstance(one, Counter)), Counter[str]())
+    counts = sum((result for result in result if isinstance(result, Counter)), Counter[str]())
     seconds = time.monotonic() - began
     rate = counts["inputs"] / seconds
-    print(json.dumps({"seed": asked.seed, **counts, "flaws": len(flaws), "seconds": round(seconds, 1), "inputs_per_s": round(rate)}))
+    print(json.dumps({"seed": args.seed, **counts, "flaws": len(flaws), "seconds": round(seconds, 1), "inputs_per_s": round(rate)}))
     return 1 if flaws else 0
 
 

@@ -40,7 +40,7 @@ ODD = [
         b"\xff",
         b"\xed\xa0\x80",
     ),
-    *(str(2**power + more).encode() for power in (15, 31, 53, 63, 64, 70) for more in (-1, 0, 1)),
+    *(str(2**power + offset).encode() for power in (15, 31, 53, 63, 64, 70) for offset in (-1, 0, 1)),
     *(b"9" * 400, b"[" * 300, b'{"a":' * 300, b'"' + b"x" * 300 + b'"', b" " * 50, b"\0", b"\xef\xbb\xbf", b"x\x9c"),
 ]
 
@@ -93,41 +93,41 @@ class Fuzzer:
 
     def _mutated(self, payload: bytes) -> bytes:
         draw = self._draw
-        place = draw.randrange(len(payload) + 1)
+        index = draw.randrange(len(payload) + 1)
         kind = draw.randrange(8)
         if kind == 0:
-            return payload[:place]
+            return payload[:index]
         if kind == 1:
-            return payload[:place] + bytes([draw.randrange(256)]) + payload[place + 1 :]
+            return payload[:index] + bytes([draw.randrange(256)]) + payload[index + 1 :]
         if kind == 2:
-            return payload[:place] + payload[place + draw.randrange(1, 40) :]
+            return payload[:index] + payload[index + draw.randrange(1, 40) :]
         if kind == 3:
             return b"[" + b",".join([payload] * draw.choice((1, 2, 3))) + b"]"
-        return self._with_something_else(payload, place, kind)
+        return self._with_something_else(payload, index, kind)
 
-    def _with_something_else(self, payload: bytes, place: int, kind: int) -> bytes:
+    def _with_something_else(self, payload: bytes, index: int, kind: int) -> bytes:
         draw = self._draw
         if kind == 4:
-            return payload[:place] + draw.choice(ODD) + payload[place:]
+            return payload[:index] + draw.choice(ODD) + payload[index:]
         if kind == 5:
             other = draw.choice(self._good)
-            return payload[:place] + other[draw.randrange(len(other)) :]
-        return self._with_odd_value(payload, place)
+            return payload[:index] + other[draw.randrange(len(other)) :]
+        return self._with_odd_value(payload, index)
 
-    def _with_odd_value(self, payload: bytes, place: int) -> bytes:
+    def _with_odd_value(self, payload: bytes, index: int) -> bytes:
         # After a colon stands a value: an odd one in its place gets past the outer syntax.
-        start = payload.find(b":", place) + 1
+        start = payload.find(b":", index) + 1
         ends = [end for end in (payload.find(mark, start) for mark in (b",", b"}", b"]")) if end >= 0]
         return payload[:start] + self._draw.choice(ODD) + payload[min(ends) :] if start and ends else payload + self._draw.choice(ODD)
 
     def _try(self, payload: bytes) -> None:
         message = Message(TOPIC, payload, 1, 1, 1)
-        whole, quick = Admitted("whole"), Admitted("envelope")
-        for admitted in (whole, quick):
+        full, quick = Admitted("whole"), Admitted("envelope")
+        for admitted in (full, quick):
             admitted.add(message, 1)
             _check(admitted, payload)
-        _compare(whole, quick)
-        self.counts["admitted" if whole.arrivals or whole.batches else "refused"] += 1
+        _compare(full, quick)
+        self.counts["admitted" if full.arrivals or full.batches else "refused"] += 1
         for kind in ("birth", "state"):
             Admitted().add(Message(f"edgemeter/v1/lab/pi-1/{kind}", payload, 1, 1, 1), 1)
         try:
@@ -159,17 +159,19 @@ class Fuzzer:
         self.counts["streams"] += 1
 
 
+def _records(admitted: Admitted) -> list[record.RunRecord]:
+    return [arrival.record for arrival in admitted.arrivals] + [each for batch in admitted.batches for each in batch.records]
+
+
 def _check(admitted: Admitted, payload: bytes) -> None:
-    kept = [arrival.record for arrival in admitted.arrivals] + [
-        record for arrived_batch in admitted.batches for record in arrived_batch.records
-    ]
-    if not kept and not admitted.rejections and payload.lstrip() != b"[]" and not _is_empty_batch(payload):
+    records = _records(admitted)
+    if not records and not admitted.rejections and payload.lstrip() != b"[]" and not _is_empty_batch(payload):
         raise AssertionError("neither taken nor refused")
-    for one in kept:
-        if (one.fleet, one.device) != ("lab", "pi-1") or not (0 < (one.session or 0) < NUMBER_LIMIT and 0 < (one.seq or 0) < NUMBER_LIMIT):
-            raise AssertionError(one)
-        if not 0 < one.started_at_ns < TIME_LIMIT_NS or one.schema > record.SCHEMA:
-            raise AssertionError(one)
+    for run in records:
+        if (run.fleet, run.device) != ("lab", "pi-1") or not (0 < (run.session or 0) < NUMBER_LIMIT and 0 < (run.seq or 0) < NUMBER_LIMIT):
+            raise AssertionError(run)
+        if not 0 < run.started_at_ns < TIME_LIMIT_NS or run.schema > record.SCHEMA:
+            raise AssertionError(run)
 
 
 def _is_empty_batch(payload: bytes) -> bool:
@@ -180,18 +182,15 @@ def _is_empty_batch(payload: bytes) -> bool:
         return False
 
 
-def _compare(whole: Admitted, quick: Admitted) -> None:
+def _compare(admitted: Admitted, quick: Admitted) -> None:
     # What the whole record is taken by, its envelope has to be taken by: else one look would refuse what the other holds.
-    taken = _keys(whole)
-    if not taken <= _keys(quick):
-        raise AssertionError(taken)
+    keys = _keys(admitted)
+    if not keys <= _keys(quick):
+        raise AssertionError(keys)
 
 
 def _keys(admitted: Admitted) -> set[tuple[object, ...]]:
-    kept = [arrival.record for arrival in admitted.arrivals] + [
-        record for arrived_batch in admitted.batches for record in arrived_batch.records
-    ]
-    return {(one.id, one.session, one.seq, one.started_at_ns) for one in kept}
+    return {(run.id, run.session, run.seq, run.started_at_ns) for run in _records(admitted)}
 
 
 def _packet(draw: random.Random, version: str) -> bytes:
@@ -209,15 +208,15 @@ def _packet(draw: random.Random, version: str) -> bytes:
 
 def _read(pieces: list[bytes], version: str) -> tuple[list[object], str | None]:
     reader = PacketReader(version, 1, lambda: 0.0)  # type: ignore[arg-type]
-    found: list[object] = []
-    for piece in pieces:
+    values: list[object] = []
+    for part in pieces:
         try:
-            came, answers = reader.read(piece)
+            came, answers = reader.read(part)
         except TransientError:
             # Of a stream that breaks off, how much was read before depends on the pieces.
             return [], "broken"
-        found += [*came, *answers]
-    return sorted(found, key=repr), None
+        values += [*came, *answers]
+    return sorted(values, key=repr), None
 
 
 def _seeds() -> list[bytes]:

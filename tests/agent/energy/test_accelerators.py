@@ -67,8 +67,8 @@ def _real_sensors(root):
     sweep = (Path(__file__).resolve().parents[2] / "fixtures/power/pi5_pmic/pmic_read_adc.txt").read_text()
     hwmon = "sys/class/hwmon"
     orin, agx = write(root / "orin", ina3221(f"{hwmon}/hwmon4", ORIN_NANO)), root / "agx"
-    for place, channels in enumerate(AGX_ORIN):
-        write(agx, ina3221(f"{hwmon}/hwmon{place}", channels, shunt_uohm=2000))
+    for index, channels in enumerate(AGX_ORIN):
+        write(agx, ina3221(f"{hwmon}/hwmon{index}", channels, shunt_uohm=2000))
     sensors = {
         "pi 5": Pi5Pmic(SensorWorld(root, lambda _: CommandOutput(sweep, "", 0))),
         "orin": Ina3221(SensorWorld(orin)),
@@ -89,10 +89,10 @@ def test_a_board_s_own_sensor_gives_no_energy_of_a_run_on_an_accelerator_beside_
     ]:
         for board in ["pi 5", "orin", "agx"]:
             with table_row(board, backend):
-                found = sensors[board]
+                sensor = sensors[board]
                 link = accelerator_link(make_runtime(backend=backend, options={}), attached)
                 run = EnergyRun(Window(20 * S, 50 * S), None, None, 1000, accelerator=link, attached=attached)
-                described = {"id": found.id, "scope": found.scope, "excludes": found.excludes}
+                described = {"id": sensor.id, "scope": sensor.scope, "excludes": sensor.excludes}
                 energy, reason = per_inference.assess(make_trace(lambda _: 5.0, 70, **described), run)
                 assert (energy is None) == (devices is not None)
                 assert devices is None or (f"it does not measure {devices}" in reason and "use a meter in the board's supply" in reason)
@@ -100,9 +100,9 @@ def test_a_board_s_own_sensor_gives_no_energy_of_a_run_on_an_accelerator_beside_
 
 def test_a_drive_or_hat_that_merely_sits_there_is_left_out_by_name(tmp_path):
     """By the part that holds it, where a sensor names that already, so that a series keeps its kind; a meter in the supply sees all."""
-    for found in _real_sensors(tmp_path).values():
-        assert excluded(found, (*USB, *PCIE, *HAILO, *STORAGE)) == found.excludes
-        assert {"NVMe drives", "carrier board"} & set(found.excludes)
+    for value in _real_sensors(tmp_path).values():
+        assert excluded(value, (*USB, *PCIE, *HAILO, *STORAGE)) == value.excludes
+        assert {"NVMe drives", "carrier board"} & set(value.excludes)
     shunt = make_description(scope="module", excludes=("power-supply loss",))
     assert excluded(shunt, STORAGE) == ("power-supply loss", "NVMe drives", "HATs")
     assert excluded(shunt, (*USB, *PCIE, *HAILO)) == ("power-supply loss", USB_DEVICES, PCIE_DEVICES)

@@ -38,9 +38,9 @@ def steps(gain, offset_w, u_w, seed=0, powers=(2.0, 3.0, 4.0, 5.0, 6.0, 7.0), u_
 
 def test_points_on_a_line_give_that_line():
     """Gain and offset exactly, and nothing left over."""
-    found = fit_line(steps(1.1451, 0.5879, 0.0))
-    assert (found.gain, found.offset_w) == (pytest.approx(1.1451, abs=1e-9), pytest.approx(0.5879, abs=1e-9))
-    assert found.residual_w < 1e-9
+    line = fit_line(steps(1.1451, 0.5879, 0.0))
+    assert (line.gain, line.offset_w) == (pytest.approx(1.1451, abs=1e-9), pytest.approx(0.5879, abs=1e-9))
+    assert line.residual_w < 1e-9
 
 
 @pytest.mark.parametrize("u_reference_w", [0.001, 0.02])
@@ -48,27 +48,25 @@ def test_the_stated_uncertainties_cover_the_truth(u_reference_w):
     """Of 400 fits at two standard uncertainties nearly all hold gain and offset; not all do, so they are not wide for nothing."""
     covered = [0, 0]
     for seed in range(400):
-        found = fit_line(steps(1.05, 0.3, 0.02, seed, u_reference_w=u_reference_w))
-        covered[0] += abs(found.gain - 1.05) <= 2 * found.gain_u
-        covered[1] += abs(found.offset_w - 0.3) <= 2 * found.offset_u_w
+        line = fit_line(steps(1.05, 0.3, 0.02, seed, u_reference_w=u_reference_w))
+        covered[0] += abs(line.gain - 1.05) <= 2 * line.gain_u
+        covered[1] += abs(line.offset_w - 0.3) <= 2 * line.offset_u_w
     # With four degrees of freedom the widening adds to 95%.
     assert all(372 <= count <= 399 for count in covered), covered
 
 
 def test_scatter_of_the_sensor_does_not_flatten_the_slope():
     """An ordinary regression of y on x would give 0.97: its slope is pulled down by errors in x."""
-    gains = [
-        fit_line(steps(1.0, 0.0, 0.3, seed, powers=[2 + place / 5 for place in range(50)], u_reference_w=0.01)).gain for seed in range(60)
-    ]
+    gains = [fit_line(steps(1.0, 0.0, 0.3, seed, powers=[2 + n / 5 for n in range(50)], u_reference_w=0.01)).gain for seed in range(60)]
     assert sum(gains) / len(gains) == pytest.approx(1.0, abs=0.01)
 
 
 def test_points_off_the_line_widen_the_uncertainty():
     """A curve that no straight line fits is known to what the points lie off it, not to their scatter."""
     bent = [LoadStep(x, 0.001, x + 0.1 * (x - 4.5) ** 2, 0.001) for x in (2.0, 3.0, 4.0, 5.0, 6.0, 7.0)]
-    found = fit_line(bent)
-    assert found.residual_w > 0.1
-    assert found.offset_u_w > 0.05
+    line = fit_line(bent)
+    assert line.residual_w > 0.1
+    assert line.offset_u_w > 0.05
 
 
 def test_steps_without_information_are_refused():
@@ -146,22 +144,22 @@ def test_a_sensor_is_calibrated_against_another_one(kind):
     """A sensor that shows 0.8 of the truth less 0.1 W: the line that corrects it, for samples and for a counter as reference."""
     board = _Board()
     sensors = {"cheap": _Meter(board, 0.8, -0.1), "good": _Meter(board, kind=kind)}
-    held = held_against(sensors, "cheap", "good", board)
-    found = calibration_of("b", sensors["cheap"].describe(), ReferenceInstrument("good", None, (), 0.01, 0.0), held, None)
-    assert (found.gain, found.offset_w) == (pytest.approx(1.25, rel=0.01), pytest.approx(0.125, abs=0.05))
-    assert found.gain_u_ratio >= 0.01
-    assert (found.lowest_w, found.highest_w) == (pytest.approx(2.0, rel=0.02), pytest.approx(6.0, rel=0.02))
-    assert (found.kind, found.steps, found.sensor) == ("gain", 4, "bench")
+    steps = held_against(sensors, "cheap", "good", board)
+    calibration = calibration_of("b", sensors["cheap"].describe(), ReferenceInstrument("good", None, (), 0.01, 0.0), steps, None)
+    assert (calibration.gain, calibration.offset_w) == (pytest.approx(1.25, rel=0.01), pytest.approx(0.125, abs=0.05))
+    assert calibration.gain_u_ratio >= 0.01
+    assert (calibration.lowest_w, calibration.highest_w) == (pytest.approx(2.0, rel=0.02), pytest.approx(6.0, rel=0.02))
+    assert (calibration.kind, calibration.steps, calibration.sensor) == ("gain", 4, "bench")
 
 
 def test_a_sensor_is_calibrated_by_typed_readings():
     """What somebody reads off a display, with its last digit as its uncertainty."""
     board = _Board()
     sensor = _Meter(board, 0.5)
-    held = steps_typed("meter", sensor, PLAN, board.load, silent, lambda _: (round(board.power_w, 2), 0.01))
-    found = calibration_of("b", sensor.describe(), ReferenceInstrument("a display", None, (), None, 0.0), held, None)
-    assert found.gain == pytest.approx(2.0, rel=0.02)
-    assert found.gain_u_ratio is None
+    steps = steps_typed("meter", sensor, PLAN, board.load, silent, lambda _: (round(board.power_w, 2), 0.01))
+    calibration = calibration_of("b", sensor.describe(), ReferenceInstrument("a display", None, (), None, 0.0), steps, None)
+    assert calibration.gain == pytest.approx(2.0, rel=0.02)
+    assert calibration.gain_u_ratio is None
 
 
 def _held(offset_w=0.5):
@@ -173,12 +171,12 @@ def test_another_scope_is_a_promotion_and_must_be_named():
     rails, wall = make_description(scope="soc-rails"), ReferenceInstrument("plug", "wall-ac", ("nothing",), 0.01, 0.1)
     with pytest.raises(MeasurementError, match="--promotion NAME"):
         calibration_of("b", rails, wall, _held(), None)
-    found = calibration_of("b", rails, wall, _held(), "desk")
-    assert found.kind == "promotion"
-    assert found.name == "desk"
-    assert found.scope == "wall-ac"
-    assert found.excludes == ("nothing",)
-    assert found.offset_u_w >= 0.1
+    calibration = calibration_of("b", rails, wall, _held(), "desk")
+    assert calibration.kind == "promotion"
+    assert calibration.name == "desk"
+    assert calibration.scope == "wall-ac"
+    assert calibration.excludes == ("nothing",)
+    assert calibration.offset_u_w >= 0.1
 
 
 def test_a_promotion_to_no_more_than_the_sensor_sees_is_refused():
@@ -211,16 +209,16 @@ def quantised_steps(monkeypatch, step_w, draw, stated_w=AS_IT_IS):
     powers = [power + draw.uniform(-0.5, 0.5) for power in POWERS_W]
 
     def trace(name, power, gain, step, resolution_w):
-        shown = tuple(Reading(n * S, power_w=round((gain * power + draw.gauss(0, 0.01)) / step) * step) for n in range(21))
-        return SensorTrace(name, make_description(period_ms=1000.0, resolution_w=resolution_w), shown)
+        readings = tuple(Reading(n * S, power_w=round((gain * power + draw.gauss(0, 0.01)) / step) * step) for n in range(21))
+        return SensorTrace(name, make_description(period_ms=1000.0, resolution_w=resolution_w), readings)
 
-    def held(*_):
+    def load_steps(*_):
         for power in powers:
             plug = trace("plug", power, 0.95, step_w, step_w if stated_w == AS_IT_IS else stated_w)
             yield 0.0, {"plug": plug, "good": trace("good", power, 1, 1e-3, 1e-3)}, Window(0, 20 * S), None
 
-    monkeypatch.setattr(calibrate, "_steps", held)
-    return [one.step for one in steps_against({}, "plug", "good", PLAN, None, silent)]
+    monkeypatch.setattr(calibrate, "_steps", load_steps)
+    return [held_step.step for held_step in steps_against({}, "plug", "good", PLAN, None, silent)]
 
 
 # Two hundred fits tell 93% from 90%; thirty see a term that is missing.
@@ -233,9 +231,9 @@ def test_the_stated_gain_of_a_coarse_sensor_holds_the_truth(monkeypatch, step_w,
     """Whole watts and tenths, which noise of 10 mW hardly dithers: 93% at least of the gains hold the truth at two uncertainties."""
     draw = random.Random(4)  # noqa: S311 - repeatable
     fits = [fit_line(quantised_steps(monkeypatch, step_w, draw)) for _ in range(count)]
-    held = [abs(found.gain - 1 / 0.95) <= 2 * found.gain_u for found in fits]
-    assert sum(held) >= 0.93 * count
-    assert statistics.median(found.gain_u for found in fits) < 0.09 * step_w
+    covered = [abs(fit.gain - 1 / 0.95) <= 2 * fit.gain_u for fit in fits]
+    assert sum(covered) >= 0.93 * count
+    assert statistics.median(fit.gain_u for fit in fits) < 0.09 * step_w
 
 
 @pytest.mark.slow
@@ -244,7 +242,7 @@ def test_without_its_steps_a_coarse_sensor_would_be_taken_for_exact(monkeypatch,
     """The same readings, their step not known: a load step that does not dither weighs as if it were exact."""
     draw = random.Random(4)  # noqa: S311 - repeatable
     fits = [fit_line(quantised_steps(monkeypatch, 1.0, draw, stated_w=0.0)) for _ in range(count)]
-    assert sum(abs(found.gain - 1 / 0.95) <= 2 * found.gain_u for found in fits) < 0.9 * count
+    assert sum(abs(fit.gain - 1 / 0.95) <= 2 * fit.gain_u for fit in fits) < 0.9 * count
 
 
 @pytest.mark.slow
@@ -253,16 +251,16 @@ def test_a_step_that_nobody_described_is_read_off_all_readings(monkeypatch, step
     """The smallest difference of two values is the step or several: 93% at least of the gains hold the truth."""
     draw = random.Random(4)  # noqa: S311 - repeatable
     fits = [fit_line(quantised_steps(monkeypatch, step_w, draw, stated_w=None)) for _ in range(count)]
-    assert sum(abs(found.gain - 1 / 0.95) <= 2 * found.gain_u for found in fits) >= 0.93 * count
-    assert statistics.median(found.gain_u for found in fits) < 0.18 * step_w
+    assert sum(abs(fit.gain - 1 / 0.95) <= 2 * fit.gain_u for fit in fits) >= 0.93 * count
+    assert statistics.median(fit.gain_u for fit in fits) < 0.18 * step_w
 
 
 def test_the_assumed_step_is_the_smallest_difference_of_values_and_none_where_one_is_described():
     """0.25 W apart; one value alone may be off by itself; rounding of floating point is no step."""
 
     def trace(powers, resolution_w=None):
-        shown = tuple(Reading(n * S, power_w=power) for n, power in enumerate(powers))
-        return SensorTrace("plug", make_description(resolution_w=resolution_w), shown)
+        readings = tuple(Reading(n * S, power_w=power) for n, power in enumerate(powers))
+        return SensorTrace("plug", make_description(resolution_w=resolution_w), readings)
 
     assert calibrate.assumed_step([trace([2.0, 2.5, 2.5]), trace([3.0, 3.25, 3.25 + 1e-13])]) == pytest.approx(0.25)
     assert calibrate.assumed_step([trace([2.0, 2.0])]) == pytest.approx(2.0)
@@ -271,9 +269,9 @@ def test_the_assumed_step_is_the_smallest_difference_of_values_and_none_where_on
 
 def test_an_assumed_step_of_the_reference_leaves_its_zero_open():
     """Half a watt: the zero is not known better than a step over the root of 3, as where it is described."""
-    held = [dataclasses.replace(one, assumed_w=(None, 0.5)) for one in _held()]
-    found = calibration_of("b", make_description(), ReferenceInstrument("good", None, (), 0.01, 0.0), held, None)
-    assert found.offset_u_w >= 0.5 / 3**0.5
+    steps = [dataclasses.replace(step, assumed_w=(None, 0.5)) for step in _held()]
+    calibration = calibration_of("b", make_description(), ReferenceInstrument("good", None, (), 0.01, 0.0), steps, None)
+    assert calibration.offset_u_w >= 0.5 / 3**0.5
 
 
 def test_a_step_that_does_not_dither_is_off_by_as_much_all_through(monkeypatch):

@@ -68,12 +68,12 @@ def energy(**changes: Any) -> Energy:
 
 def test_a_sensor_that_is_fast_enough_gives_both_parts():
     """Prefill is 100 mJ a prompt token and decode 600 mJ a further one, within the stated uncertainty; net takes each part's own time."""
-    found, why = generation_energy(energy(), [trace()], windows())
+    tokens, why = generation_energy(energy(), [trace()], windows())
     assert why is None
-    assert found.prefill_token is not None
-    assert found.decode_token is not None
-    assert found.output_token_gross_mj == pytest.approx(PER_QUERY_MJ / 31)
-    for part, gross_mj, net_mj in ((found.prefill_token, 100.0, 60.0), (found.decode_token, 600.0, 200.0)):
+    assert tokens.prefill_token is not None
+    assert tokens.decode_token is not None
+    assert tokens.output_token_gross_mj == pytest.approx(PER_QUERY_MJ / 31)
+    for part, gross_mj, net_mj in ((tokens.prefill_token, 100.0, 60.0), (tokens.decode_token, 600.0, 200.0)):
         assert part.gross_u_mj is not None
         assert part.net_mj is not None
         assert part.net_u_mj is not None
@@ -83,9 +83,9 @@ def test_a_sensor_that_is_fast_enough_gives_both_parts():
 
 def test_the_parts_make_the_request():
     """Nothing is counted twice: prefill and decode are together what the whole query took."""
-    found, _ = generation_energy(energy(), [trace()], windows())
-    whole = found.prefill_token.gross_mj * 100 + found.decode_token.gross_mj * 30
-    assert whole == pytest.approx(PER_QUERY_MJ, rel=0.002)
+    tokens, _ = generation_energy(energy(), [trace()], windows())
+    query_mj = tokens.prefill_token.gross_mj * 100 + tokens.decode_token.gross_mj * 30
+    assert query_mj == pytest.approx(PER_QUERY_MJ, rel=0.002)
 
 
 def test_a_part_needs_windows_of_ten_periods_of_the_sensor():
@@ -97,37 +97,37 @@ def test_a_part_needs_windows_of_ten_periods_of_the_sensor():
         ({"period_ms": 20.0, "averaging": Averaging(update_interval_s=0.31)}, (False, False)),
     ]:
         with table_row(changes):
-            found, _ = generation_energy(energy(), [trace(**changes)], windows())
-            assert (found.prefill_token is not None, found.decode_token is not None) == parts
+            tokens, _ = generation_energy(energy(), [trace(**changes)], windows())
+            assert (tokens.prefill_token is not None, tokens.decode_token is not None) == parts
             if not parts[0]:
-                assert found.prefill_reason is not None
-                assert "--output-tokens 1" in found.prefill_reason
+                assert tokens.prefill_reason is not None
+                assert "--output-tokens 1" in tokens.prefill_reason
 
 
 def test_a_run_of_one_token_is_all_prefill_whatever_the_sensor():
     """Its whole energy by its prompt tokens, and nothing was decoded."""
-    found, _ = generation_energy(energy(), [trace(period_ms=1000.0)], windows(prefill_s=WHOLE_S, output_tokens=1))
-    assert found.prefill_token.gross_mj == pytest.approx(PER_QUERY_MJ / 100)
-    assert found.prefill_token.gross_u_mj == pytest.approx(1.0)
-    assert found.decode_token is None
-    assert found.decode_reason == "queries of one token decode nothing"
+    tokens, _ = generation_energy(energy(), [trace(period_ms=1000.0)], windows(prefill_s=WHOLE_S, output_tokens=1))
+    assert tokens.prefill_token.gross_mj == pytest.approx(PER_QUERY_MJ / 100)
+    assert tokens.prefill_token.gross_u_mj == pytest.approx(1.0)
+    assert tokens.decode_token is None
+    assert tokens.decode_reason == "queries of one token decode nothing"
 
 
 def test_users_that_overlap_have_energy_by_the_request_only():
     """No reading is of one user's prefill or decode."""
-    whole = windows()
-    found, why = generation_energy(energy(), [trace()], replace(whole, overlap=True))
+    phases = windows()
+    tokens, why = generation_energy(energy(), [trace()], replace(phases, overlap=True))
     assert why is None
-    assert found.output_token_gross_mj == pytest.approx(PER_QUERY_MJ / 31)
-    assert found.prefill_token is found.decode_token is None
-    assert "overlap" in (found.prefill_reason or "")
-    assert "single_stream" in (found.decode_reason or "")
+    assert tokens.output_token_gross_mj == pytest.approx(PER_QUERY_MJ / 31)
+    assert tokens.prefill_token is tokens.decode_token is None
+    assert "overlap" in (tokens.prefill_reason or "")
+    assert "single_stream" in (tokens.decode_reason or "")
 
 
 def test_what_is_unknown_stays_unknown():
     """An unknown gain leaves no uncertainty, net energy that was not resolved no net part, few queries no part at all."""
-    found, _ = generation_energy(energy(net_state="no_idle", idle_before_w=None, idle_after_w=None), [trace(gain_u_ratio=None)], windows())
-    assert found.decode_token.gross_u_mj is found.decode_token.net_mj is None
+    tokens, _ = generation_energy(energy(net_state="no_idle", idle_before_w=None, idle_after_w=None), [trace(gain_u_ratio=None)], windows())
+    assert tokens.decode_token.gross_u_mj is tokens.decode_token.net_mj is None
     few, _ = generation_energy(energy(), [trace()], windows(queries=4))
     assert few.decode_token is None
     assert few.decode_reason.startswith("4 complete queries")
@@ -136,8 +136,8 @@ def test_what_is_unknown_stays_unknown():
 def test_without_an_energy_there_is_a_reason():
     """No energy, a stated power, or readings that are gone."""
     assert generation_energy(None, [], windows()) == (None, "the run has no energy")
-    stated = estimated_energy(5.0, Window(0, 10 * S), 2)
-    assert generation_energy(stated, [], windows())[1] == "a stated power is the same for prefill and decode"
+    estimate = estimated_energy(5.0, Window(0, 10 * S), 2)
+    assert generation_energy(estimate, [], windows())[1] == "a stated power is the same for prefill and decode"
     assert generation_energy(energy(), [], windows())[1] == "the readings of bench are not there"
 
 

@@ -39,9 +39,9 @@ def test_what_a_mode_cannot_resolve_is_known_before_with_the_mode_that_can(tmp_p
         ("full", 100_000, "no energy, unless", "set seconds = 5000 and idle_seconds = 1400 in a suite"),
         ("sustained", 1000, None, None),
     ]:
-        found = shortcoming(case_of(tmp_path, mode), make_description(period_ms=float(period_ms)))
-        assert (found is None) == (lacks is None), f"{mode!r}, {period_ms!r}"
-        assert lacks is None or (f"there will be {lacks}" in found and found.endswith(remedy)), f"{mode!r}, {period_ms!r}"
+        reason = shortcoming(case_of(tmp_path, mode), make_description(period_ms=float(period_ms)))
+        assert (reason is None) == (lacks is None), f"{mode!r}, {period_ms!r}"
+        assert lacks is None or (f"there will be {lacks}" in reason and reason.endswith(remedy)), f"{mode!r}, {period_ms!r}"
 
 
 def test_it_predicts_what_the_energy_is_refused_for_afterwards(tmp_path):
@@ -50,7 +50,7 @@ def test_it_predicts_what_the_energy_is_refused_for_afterwards(tmp_path):
         for period_ms in [50.0, 1000.0, 2500.0, 6000.0]:
             with table_row(mode, period_ms):
                 case = case_of(tmp_path, mode)
-                found = shortcoming(case, make_description(period_ms=period_ms))
+                warning = shortcoming(case, make_description(period_ms=period_ms))
                 idle_ns, timed_ns = int((case.idle_seconds + 0.01) * S), int(case.seconds * S)
                 before, timed = Window(0, idle_ns), Window(idle_ns, idle_ns + timed_ns)
                 after = Window(timed.end_ns, timed.end_ns + idle_ns)
@@ -61,9 +61,9 @@ def test_it_predicts_what_the_energy_is_refused_for_afterwards(tmp_path):
                     period_ms=period_ms,
                 )
                 energy, reason = per_inference.assess(trace, EnergyRun(timed, before, after, 100_000))
-                assert (energy is None) == (found is not None and "there will be no energy" in found), reason
+                assert (energy is None) == (warning is not None and "there will be no energy" in warning), reason
                 if energy is not None:
-                    assert (energy.net_state == "no_idle") == (found is not None and "there will be no net energy" in found)
+                    assert (energy.net_state == "no_idle") == (warning is not None and "there will be no net energy" in warning)
 
 
 def test_the_remedy_suffices(tmp_path):
@@ -93,12 +93,12 @@ def test_a_run_predicts_a_refused_energy_before_it_measures(tmp_path, monkeypatc
     config.write_text(f'power = ["replay"]\n[sensors.replay]\npath = "{tmp_path / "trace.json"}"\n')
     replay_case(tmp_path, "a", 1.0)
     (tmp_path / "suite.toml").write_text('name = "s"\n[[case]]\nmodel = "a.replay.json"\nmode = "rapid"\nrepeats = 1\nidle_seconds = 2\n')
-    found = CliRunner().invoke(cli, ["run", str(tmp_path / "suite.toml"), "--config", str(config)], catch_exceptions=False)
-    (line,) = [line for line in found.stderr.splitlines() if line.startswith("power: replay: ")]
+    result = CliRunner().invoke(cli, ["run", str(tmp_path / "suite.toml"), "--config", str(config)], catch_exceptions=False)
+    (line,) = [line for line in result.stderr.splitlines() if line.startswith("power: replay: ")]
     assert "there will be no energy; use mode normal" in line
-    assert ": timed" in found.stderr
-    assert ": idle before" not in found.stderr
-    assert "too few for an energy from a reading every 1000 ms" in found.stdout
+    assert ": timed" in result.stderr
+    assert ": idle before" not in result.stderr
+    assert "too few for an energy from a reading every 1000 ms" in result.stdout
 
 
 def test_a_configured_sensor_that_is_absent_is_named_before_the_run_and_in_its_record(tmp_path, monkeypatch):
@@ -109,7 +109,7 @@ def test_a_configured_sensor_that_is_absent_is_named_before_the_run_and_in_its_r
     config.write_text('[sensors.shelly]\naddress = "127.0.0.1:9"\n')
     replay_case(tmp_path, "a", 1.0)
     arguments = ["run", "--model", str(tmp_path / "a.replay.json"), "--mode", "rapid", "--repeats", "1", "--config", str(config)]
-    found = CliRunner().invoke(cli, arguments, catch_exceptions=False)
-    assert "power: shelly is here and cannot be read: shelly at '127.0.0.1:9'" in found.stderr
-    assert "no energy: shelly is here and cannot be read: shelly at '127.0.0.1:9'" in found.stdout
-    assert "tasmota" not in found.output
+    result = CliRunner().invoke(cli, arguments, catch_exceptions=False)
+    assert "power: shelly is here and cannot be read: shelly at '127.0.0.1:9'" in result.stderr
+    assert "no energy: shelly is here and cannot be read: shelly at '127.0.0.1:9'" in result.stdout
+    assert "tasmota" not in result.output

@@ -70,8 +70,8 @@ def test_what_is_taken_off_has_no_energy():
 def test_queries_come_out_of_the_raw_samples_of_a_run():
     """Starts are counted from the timed part; in an open loop a query works from its call on, not from its arrival."""
     starts, latency = samples.pack("query_start", "ns", np.array([0, 100, 250])), samples.pack("latency", "ns", np.array([60, 90, 80]))
-    found = queries_of((starts, latency), 1000, 1400)
-    assert (found.starts_ns.tolist(), found.durations_ns.tolist(), found.end_ns) == ([1000, 1100, 1250], [60, 90, 80], 1400)
+    queries = queries_of((starts, latency), 1000, 1400)
+    assert (queries.starts_ns.tolist(), queries.durations_ns.tolist(), queries.end_ns) == ([1000, 1100, 1250], [60, 90, 80], 1400)
     arrivals = samples.pack("arrival", "ns", np.array([0, 80, 250]))
     assert queries_of((starts, latency, arrivals), 1000, 1400).durations_ns.tolist() == [60, 70, 80]
 

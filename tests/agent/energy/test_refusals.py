@@ -34,8 +34,8 @@ def test_a_window_that_is_too_short_is_refused_with_what_it_needs():
         (Window(20 * S, 50 * S), 64, 100.0, "at least 46.9 s"),
         (Window(20 * S, 50 * S), 0, 100.0, "at least 3000 s"),
     ]:
-        found, reason = assess(make_trace(load_step, 70, period_ms=period_ms), timed, BEFORE, AFTER, inferences)
-        assert found is None, f"{timed!r}, {inferences!r}, {period_ms!r}"
+        energy, reason = assess(make_trace(load_step, 70, period_ms=period_ms), timed, BEFORE, AFTER, inferences)
+        assert energy is None, f"{timed!r}, {inferences!r}, {period_ms!r}"
         assert needs in reason, f"{timed!r}, {inferences!r}, {period_ms!r}"
 
 
@@ -49,11 +49,11 @@ def test_readings_that_are_missing_end_in_a_refusal():
 
     def without(begin_s, end_s):
         trace = make_trace(load_step, 70)
-        kept = tuple(reading for reading in trace.readings if not begin_s * S < reading.taken_ns < end_s * S)
-        return dataclasses.replace(trace, readings=kept, failures=9)
+        readings = tuple(reading for reading in trace.readings if not begin_s * S < reading.taken_ns < end_s * S)
+        return dataclasses.replace(trace, readings=readings, failures=9)
 
-    found, reason = assess(without(30, 32), TIMED, BEFORE, AFTER, 1000)
-    assert found is None
+    energy, reason = assess(without(30, 32), TIMED, BEFORE, AFTER, 1000)
+    assert energy is None
     assert "missing in 2 s of the 30 s" in reason
     assert "9 reads failed" in reason
     assert energy_of(without(30, 30.5)).longest_gap_ms == pytest.approx(500)
@@ -62,21 +62,21 @@ def test_readings_that_are_missing_end_in_a_refusal():
 def test_a_sensor_that_stopped_early_gives_the_reason():
     """Readings end in the middle of the timed part."""
     trace = make_trace(load_step, 35)
-    found, reason = assess(dataclasses.replace(trace, ended="the plug does not answer any more"), TIMED, BEFORE, AFTER, 1000)
-    assert found is None
+    energy, reason = assess(dataclasses.replace(trace, ended="the plug does not answer any more"), TIMED, BEFORE, AFTER, 1000)
+    assert energy is None
     assert reason.endswith("the plug does not answer any more")
 
 
 def test_a_sensor_that_never_spoke_gives_its_own_reason():
     """The reason of the driver, not one of ours."""
-    found, reason = assess(SensorTrace("rapl", None, (), 0, "may not read it"), TIMED, None, None, 1000)
-    assert (found, reason) == (None, "rapl: may not read it")
+    energy, reason = assess(SensorTrace("rapl", None, (), 0, "may not read it"), TIMED, None, None, 1000)
+    assert (energy, reason) == (None, "rapl: may not read it")
 
 
 def test_a_counter_with_coarse_steps_is_refused_with_the_time_it_needs():
     """A smart plug's counter moves by 770 J; 180 J were used."""
-    found, reason = assess(make_counter(30.0, 300, step_mj=770_000.0), Window(20 * S, 80 * S), None, None, 1000)
-    assert found is None
+    energy, reason = assess(make_counter(30.0, 300, step_mj=770_000.0), Window(20 * S, 80 * S), None, None, 1000)
+    assert energy is None
     assert "is 770 J" in reason
     assert "time at least" in reason
 
@@ -99,17 +99,17 @@ def test_a_sensor_that_is_blocked_gives_no_energy_and_its_own_reason():
 def test_a_case_on_a_usb_accelerator_has_no_energy_from_a_sensor_that_does_not_see_it():
     """It would count the board without what is measured; the reason names the meters that would do."""
     for scope, excludes, sees in [("soc-rails", (USB_DEVICES,), False), ("module", (), False), ("wall-ac", (), True)]:
-        found, reason = per_inference.assess(
+        energy, reason = per_inference.assess(
             make_trace(load_step, 70, scope=scope, excludes=excludes), EnergyRun(TIMED, BEFORE, AFTER, 1000, accelerator="USB")
         )
-        assert (found is not None) == sees, f"{scope!r}"
+        assert (energy is not None) == sees, f"{scope!r}"
         assert sees or ("does not measure USB devices" in reason and "board-input" in reason and "wall-ac" in reason), f"{scope!r}"
 
 
 def test_outside_what_a_calibration_holds_for_there_is_no_energy():
     """A line fitted between 2 and 5 W does not hold at 7 W."""
-    found, reason = assess(make_trace(lambda _: 7.0, 70, valid_w=(2.0, 5.0)), TIMED, BEFORE, AFTER, 1000)
-    assert found is None
+    energy, reason = assess(make_trace(lambda _: 7.0, 70, valid_w=(2.0, 5.0)), TIMED, BEFORE, AFTER, 1000)
+    assert energy is None
     assert "7 W is outside the range of its calibration (2 to 5 W)" in reason
     assert energy_of(make_trace(lambda _: 4.0, 70, valid_w=(2.0, 5.0))).gross_mj == pytest.approx(120)
 
@@ -117,9 +117,9 @@ def test_outside_what_a_calibration_holds_for_there_is_no_energy():
 def test_work_that_is_no_inference_needs_time_and_no_number():
     """One piece of work of 30 s has an energy; for one of 5 s the needed time is stated."""
     trace = make_trace(load_step, 70, seed=1)
-    found, reason = per_inference.assess(trace, EnergyRun(TIMED, BEFORE, AFTER, 1, counts_inferences=False))
+    energy, reason = per_inference.assess(trace, EnergyRun(TIMED, BEFORE, AFTER, 1, counts_inferences=False))
     assert reason is None
-    assert abs(found.gross_mj - 150_000) <= found.gross_u_mj
+    assert abs(energy.gross_mj - 150_000) <= energy.gross_u_mj
     short = Window(TIMED.start_ns, TIMED.start_ns + 5 * S)
     assert "watch at least 10 s of it" in per_inference.assess(trace, EnergyRun(short, BEFORE, AFTER, 1, counts_inferences=False))[1]
 
@@ -137,10 +137,10 @@ def test_a_power_that_no_machine_draws_gives_no_energy_but_its_likely_cause():
     ]:
         with table_row(power_w, sensor):
             for timed in (TIMED, Window(20 * S, 22 * S)):
-                found, reason = assess(
+                energy, reason = assess(
                     make_trace(lambda _, power_w=power_w: power_w, 70, scope=scope, id=sensor), timed, BEFORE, AFTER, 1000
                 )
-                assert found is None
+                assert energy is None
                 assert f"mean of {power_w:.3g} W over the timed part" in reason
                 assert words in reason
                 assert "\n" not in reason
@@ -153,8 +153,8 @@ def test_an_idle_power_that_no_machine_draws_gives_no_energy():
             trace = make_trace(
                 lambda t, idle=(before_w, after_w): 5.0 if 20 <= t < 50 else idle[t >= 50], 70, scope="wall-ac", id="shelly:plug"
             )
-            found, reason = assess(trace, TIMED, BEFORE, AFTER, 1000)
-            assert found is None
+            energy, reason = assess(trace, TIMED, BEFORE, AFTER, 1000)
+            assert energy is None
             assert "W while idle, which no machine draws" in reason
             assert assess(trace, TIMED, None, None, 1000)[1] is None
 
@@ -162,16 +162,16 @@ def test_an_idle_power_that_no_machine_draws_gives_no_energy():
 def test_an_idle_of_a_few_readings_only_is_checked_too():
     """A plug of 0.5 Hz that shows nothing in its 6 s of idle, all of it beside an edge."""
     trace = make_trace(lambda t: 5.0 if t >= 20 else 0.0, 130, period_ms=2000.0, scope="wall-ac", id="shelly:plug")
-    found, reason = assess(trace, Window(20 * S, 125 * S), Window(14 * S, 20 * S), None, 1000)
-    assert found is None
+    energy, reason = assess(trace, Window(20 * S, 125 * S), Window(14 * S, 20 * S), None, 1000)
+    assert energy is None
     assert "mean of 0 W while idle" in reason
 
 
 def test_idle_readings_beside_the_load_and_single_negative_ones_are_no_fault():
     """Only the mean counts: an offset of less than the power, and noise around it, are what the budget is for."""
     noise = random.Random(5)  # noqa: S311 - repeatable
-    found = energy_of(make_trace(lambda t: load_step(t) - 1.8 + noise.gauss(0, 0.3), 70))
-    assert found.idle_before_w == pytest.approx(0.2, abs=0.1)
+    energy = energy_of(make_trace(lambda t: load_step(t) - 1.8 + noise.gauss(0, 0.3), 70))
+    assert energy.idle_before_w == pytest.approx(0.2, abs=0.1)
 
 
 def test_a_sensor_is_frozen_if_it_repeats_its_idle_value_through_the_load():
@@ -194,7 +194,7 @@ def test_a_sensor_is_frozen_if_it_repeats_its_idle_value_through_the_load():
 def test_a_counter_that_moves_evenly_is_not_frozen():
     """Its readings differ; one that stands still gives no energy at all. A power that it shows beside does not count."""
     counter = make_counter(3.25, 70)
-    readings = tuple(dataclasses.replace(one, power_w=3.25) for one in counter.readings)
+    readings = tuple(dataclasses.replace(reading, power_w=3.25) for reading in counter.readings)
     assert not is_frozen(dataclasses.replace(counter, readings=readings), TIMED, BEFORE, AFTER)
 
 
@@ -217,7 +217,7 @@ def test_a_run_with_a_frozen_sensor_is_suspect_and_verify_agrees(tmp_path, monke
     assert record.energy.mean_power_w == pytest.approx(4)
     assert any(reason.startswith("frozen-sensor: replay:plug showed 4 W") for reason in record.verdict.reasons)
     assert record.verdict.state in {"suspect", "invalid"}
-    assert [one for one in recompute(record) if isinstance(one, FigureDifference) and one.field.startswith("verdict")] == []
+    assert [finding for finding in recompute(record) if isinstance(finding, FigureDifference) and finding.field.startswith("verdict")] == []
 
 
 def test_the_sensors_whose_remedy_is_a_direction_are_those_that_have_the_setting():

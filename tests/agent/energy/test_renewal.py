@@ -13,7 +13,7 @@ from edgemeter.agent.energy.sampler import SPAN_SPREAD
 from tests.fixtures.sensor_worlds import World, coverage, drawn
 
 
-def seen(world, seed=3):
+def renewal_in(world, seed=3):
     """Return one draw, and what its readings show of the sensor's clock."""
     trial = drawn(world, np.random.default_rng(seed))
     curve = PowerCurve(trial.trace.readings, trial.trace.description)
@@ -29,9 +29,9 @@ def test_repeated_readings_show_how_often_a_sensor_renews_its_value():
         (World(rate=100, timed_s=30, update_s=(0.1, 0.1)), 0.1),
         (World(rate=1, timed_s=300, update_s=(3, 6)), 4.5),
     ]:
-        _, found = seen(world)
-        assert found.interval_ns / 1e9 == pytest.approx(interval_s, rel=0.07), f"{world!r}"
-        assert abs(found.interval_ns / 1e9 - interval_s) < 4 * found.u_ratio * interval_s, f"{world!r}"
+        _, renewal = renewal_in(world)
+        assert renewal.interval_ns / 1e9 == pytest.approx(interval_s, rel=0.07), f"{world!r}"
+        assert abs(renewal.interval_ns / 1e9 - interval_s) < 4 * renewal.u_ratio * interval_s, f"{world!r}"
 
 
 def test_a_sensor_that_replies_when_it_is_read_has_no_clock_of_its_own():
@@ -44,25 +44,25 @@ def test_a_sensor_that_replies_when_it_is_read_has_no_clock_of_its_own():
         World(step_w=0.1),
         World(rate=100, step_w=1.0),
     ]:
-        assert seen(world)[1] is None, f"{world!r}"
+        assert renewal_in(world)[1] is None, f"{world!r}"
 
 
 def test_a_value_that_was_delivered_twice_is_no_renewal():
     """One reading in ten bears the value of the one before, at its own time, however long after it."""
-    trial, _ = seen(World())
+    trial, _ = renewal_in(World())
     draw = np.random.default_rng(1)
     curve = PowerCurve(trial.trace.readings, trial.trace.description)
     times, powers = curve.readings(trial.run.timed)
-    again = np.flatnonzero(draw.random(powers.size - 1) < 0.1) + 1
+    doubled = np.flatnonzero(draw.random(powers.size - 1) < 0.1) + 1
     powers = powers.copy()
-    powers[again] = powers[again - 1]
+    powers[doubled] = powers[doubled - 1]
     assert renewal_of(times, powers, 1e8, 1e9 / 30) is None
 
 
 def test_a_sensor_in_step_with_the_queries_gives_no_energy_but_what_would_give_one():
     """25 ms of each 100 ms, and three queries of exactly the same length in each: it may see the same part of all."""
-    trial, found = seen(World(update_s=(0.1, 0.1), seen=0.25, jitter=0))
-    assert keeps_step(trial.run.queries, found)
+    trial, renewal = renewal_in(World(update_s=(0.1, 0.1), seen=0.25, jitter=0))
+    assert keeps_step(trial.run.queries, renewal)
     energy, reason = assess(trial.trace, trial.run)
     assert energy is None
     assert "renews its value every 100 ms by its own clock, in step with queries every 33.3 ms" in reason
@@ -76,15 +76,15 @@ UNSEEN_SEED = 15
 
 def test_a_clock_that_ticks_between_all_readings_shows_in_what_they_follow():
     """No value repeats; they follow the part of a query that a tick fell on, and the load is in step with the ticks."""
-    trial, found = seen(UNSEEN, UNSEEN_SEED)
-    assert found is None
+    trial, renewal = renewal_in(UNSEEN, UNSEEN_SEED)
+    assert renewal is None
     assert "it renews its value every 1000 ms by its own clock, in step with queries" in assess(trial.trace, trial.run)[1]
 
 
 def test_a_clock_that_nothing_shows_nor_rules_out_gives_no_energy_in_step():
     """Each tick sees the same part of a query, so all readings agree; a sensor that describes its mean over a period is believed."""
-    trial, found = seen(World(update_s=(0.1, 0.1), seen=0.25, jitter=0, span_spread=0.0), 38)
-    assert found is None
+    trial, renewal = renewal_in(World(update_s=(0.1, 0.1), seen=0.25, jitter=0, span_spread=0.0), 38)
+    assert renewal is None
     reason = assess(trial.trace, trial.run)[1]
     assert "it may renew its value every 100 ms by a clock that readings as far apart do not show, in step with queries" in reason
     assert described(trial, window_s=0.1)[1] is None
@@ -93,7 +93,7 @@ def test_a_clock_that_nothing_shows_nor_rules_out_gives_no_energy_in_step():
 def test_readings_that_are_not_a_whole_period_apart_rule_out_every_clock_of_that_period():
     """At whatever phase, it would have repeated a value: so a mean of 100 ms gives an energy in step as out of it."""
     for world in [World(), World(rate=1), World(lag_s=1), World(window_s=0.1, jitter=0)]:
-        trial, _ = seen(world)
+        trial, _ = renewal_in(world)
         curve = PowerCurve(trial.trace.readings, trial.trace.description)
         times, powers = curve.readings(trial.run.timed)
         assert unseen_phases_ns(times, powers, 1e9 / world.rate) == [], f"{world!r}"
@@ -102,14 +102,14 @@ def test_readings_that_are_not_a_whole_period_apart_rule_out_every_clock_of_that
 
 def test_a_held_peak_does_not_look_like_an_average():
     """A value held for one interval looks longer than that, if it is far above the mean: the delay is at least that from the peak."""
-    trial, _ = seen(World(rate=10, update_s=(1.0, 1.0), jitter=0, fps=30))
+    trial, _ = renewal_in(World(rate=10, update_s=(1.0, 1.0), jitter=0, fps=30))
     assert "in step with queries" in assess(trial.trace, trial.run)[1]
 
 
 def test_a_sensor_that_is_later_than_its_clock_averages_and_is_never_in_step():
     """The mean of 2 s, renewed every second, and 30 queries in each: what is 1.5 s late covered all of them."""
-    trial, found = seen(World(window_s=2.0, update_s=(1.0, 1.0), jitter=0))
-    assert keeps_step(trial.run.queries, found)
+    trial, renewal = renewal_in(World(window_s=2.0, update_s=(1.0, 1.0), jitter=0))
+    assert keeps_step(trial.run.queries, renewal)
     energy, reason = assess(trial.trace, trial.run)
     assert reason is None
     assert abs(energy.mean_power_w - trial.gross_w) < energy.gross_u_mj / energy.gross_mj * trial.gross_w
@@ -119,15 +119,15 @@ def test_a_sensor_that_is_later_than_its_clock_averages_and_is_never_in_step():
 
 def test_a_sensor_out_of_step_with_the_queries_gives_an_energy():
     """At 27.3 queries a second the looks fall on all parts of a query."""
-    trial, found = seen(World(update_s=(0.1, 0.1), seen=0.25, jitter=0, fps=27.3))
-    assert not keeps_step(trial.run.queries, found)
+    trial, renewal = renewal_in(World(update_s=(0.1, 0.1), seen=0.25, jitter=0, fps=27.3))
+    assert not keeps_step(trial.run.queries, renewal)
     energy, _ = assess(trial.trace, trial.run)
     assert abs(energy.mean_power_w - trial.gross_w) < 0.02 * trial.gross_w
 
 
 def test_too_few_renewals_give_no_energy():
     """Ten values at least: 20 s hold four of a plug that renews its value every 5 s."""
-    trial, _ = seen(World(rate=10, timed_s=20, update_s=(5, 5), seen=0.5))
+    trial, _ = renewal_in(World(rate=10, timed_s=20, update_s=(5, 5), seen=0.5))
     _, reason = assess(trial.trace, trial.run)
     assert 30 < float(reason.split("time at least ")[1].split(" s")[0]) < 60
 
@@ -140,16 +140,16 @@ def described(trial, **averaging):
 
 def test_a_described_share_of_the_time_is_refused_in_step_where_readings_cannot_show_it():
     """Read once a second, a sensor of 25 in 100 ms never repeats a value; its description shows what the readings do not."""
-    trial, found = seen(World(rate=1, update_s=(0.1, 0.1), seen=0.25, jitter=0))
-    assert found is None
+    trial, renewal = renewal_in(World(rate=1, update_s=(0.1, 0.1), seen=0.25, jitter=0))
+    assert renewal is None
     assert "in step with queries" in described(trial, update_interval_s=0.1, seen_ratio=0.25)[1]
 
 
 def test_a_sensor_that_is_known_to_see_all_of_the_time_is_never_in_step():
     """The mean of the whole interval, or all of it seen: three queries in each are what it measures."""
-    trial, _ = seen(World(update_s=(0.1, 0.1), window_s=0.1, jitter=0))
-    for known in ({"window_s": 0.1}, {"seen_ratio": 1.0}):
-        energy, reason = described(trial, update_interval_s=0.1, **known)
+    trial, _ = renewal_in(World(update_s=(0.1, 0.1), window_s=0.1, jitter=0))
+    for facts in ({"window_s": 0.1}, {"seen_ratio": 1.0}):
+        energy, reason = described(trial, update_interval_s=0.1, **facts)
         assert reason is None
         assert abs(energy.mean_power_w - trial.gross_w) < 0.02 * trial.gross_w
     assert described(trial, seen_ratio=1.0)[1] is None
@@ -158,9 +158,9 @@ def test_a_sensor_that_is_known_to_see_all_of_the_time_is_never_in_step():
 
 def test_a_delay_that_is_known_and_not_seen_is_bounded():
     """Without idle after the load nothing shows it: a mean of 3 s that is described so leaves a term in the budget."""
-    trial, _ = seen(World(window_s=3.0))
+    trial, _ = renewal_in(World(window_s=3.0))
     trial = dataclasses.replace(trial, run=dataclasses.replace(trial.run, idle_after=None))
-    terms = [{one.term: one.u_mj for one in described(trial, **known)[0].budget}["averaging"] for known in ({}, {"window_s": 3.0})]
+    terms = [{term.term: term.u_mj for term in described(trial, **facts)[0].budget}["averaging"] for facts in ({}, {"window_s": 3.0})]
     assert terms[0] == 0
     assert terms[1] > 0
 
@@ -180,9 +180,9 @@ CLOCKS = {
 @pytest.mark.parametrize("world", CLOCKS.values(), ids=CLOCKS)
 def test_intervals_hold_the_truth_whatever_the_sensors_clock(world):
     """Of 100 draws those that give an energy hold it within three standard errors of 95%, or more often; few are refused."""
-    found = coverage(world, 100)
-    assert min(found.gross, found.net) >= 0.88
-    assert len(found.refusals) <= 20
+    result = coverage(world, 100)
+    assert min(result.gross, result.net) >= 0.88
+    assert len(result.refusals) <= 20
 
 
 @pytest.mark.long
@@ -205,5 +205,5 @@ def test_of_sensors_that_renew_their_value_once_a_period_those_that_hide_it_are_
 def test_no_load_locked_to_a_sensor_that_describes_its_share_gives_an_energy():
     """However late its readings come out: an A100's or H100's interval and share are published."""
     for seed in range(60):
-        trial, _ = seen(World(update_s=(0.1, 0.1), seen=0.25, jitter=0), seed)
+        trial, _ = renewal_in(World(update_s=(0.1, 0.1), seen=0.25, jitter=0), seed)
         assert "in step with queries" in described(trial, update_interval_s=0.1, seen_ratio=0.25)[1]

@@ -136,15 +136,15 @@ TIMED = Window(20 * S, 50 * S)
 def test_the_energy_can_be_computed_again_from_the_record():
     """Packed and unpacked, the readings hold the same energy, of samples and of a counter."""
     trace = make_trace(lambda t: 3 + t % 7, 70, seed=4)
-    values, taken = (samples.unpack(series) for series in sampler.pack_traces([trace], TIMED.start_ns))
-    again = [Reading(int(at) + TIMED.start_ns, power_w=float(value)) for at, value in zip(taken, values, strict=True)]
+    values, times = (samples.unpack(series) for series in sampler.pack_traces([trace], TIMED.start_ns))
+    unpacked = [Reading(int(at) + TIMED.start_ns, power_w=float(value)) for at, value in zip(times, values, strict=True)]
     exact = PowerCurve(trace.readings, trace.description).energy_mj(TIMED)
-    assert PowerCurve(again, make_description()).energy_mj(TIMED) == exact > 0
+    assert PowerCurve(unpacked, make_description()).energy_mj(TIMED) == exact > 0
 
     counter = make_counter(6.0, 70)
-    values, taken = (samples.unpack(series) for series in sampler.pack_traces([counter], TIMED.start_ns))
-    again = [Reading(int(at) + TIMED.start_ns, energy_mj=float(value)) for at, value in zip(taken, values, strict=True)]
-    assert CounterCurve(again, counter.description).energy_mj(TIMED) == pytest.approx(180_000)
+    values, times = (samples.unpack(series) for series in sampler.pack_traces([counter], TIMED.start_ns))
+    unpacked = [Reading(int(at) + TIMED.start_ns, energy_mj=float(value)) for at, value in zip(times, values, strict=True)]
+    assert CounterCurve(unpacked, counter.description).energy_mj(TIMED) == pytest.approx(180_000)
 
 
 def test_each_sensor_has_its_own_pair_of_series():
@@ -160,5 +160,5 @@ def test_each_sensor_has_its_own_pair_of_series():
 
 def test_readings_before_the_timed_part_have_negative_times():
     """The idle stretch before it is part of the trace."""
-    _, taken = sampler.pack_traces([make_trace(lambda _: 1.0, 70)], TIMED.start_ns)
-    assert samples.unpack(taken)[0] == -20 * S
+    _, times = sampler.pack_traces([make_trace(lambda _: 1.0, 70)], TIMED.start_ns)
+    assert samples.unpack(times)[0] == -20 * S

@@ -38,28 +38,28 @@ def test_a_sensor_that_shows_power_late_loses_none_of_it():
     """5 W over 30 s and 1,000 inferences are 150 mJ gross and 90 mJ net, whatever the sensor's response: readings alone lose up to 10%."""
     for response, time_s in [(lagged, 0.5), (lagged, 1.0), (lagged, 3.0), (averaged, 1.0), (averaged, 4.0)]:
         with table_row(response.__name__, time_s):
-            found, reason = assess(make_trace(response(time_s), 90, seed=2), EnergyRun(TIMED, BEFORE, AFTER, 1000))
+            energy, reason = assess(make_trace(response(time_s), 90, seed=2), EnergyRun(TIMED, BEFORE, AFTER, 1000))
             assert reason is None
-            assert found.gross_mj == pytest.approx(150, rel=1e-3)
-            assert found.net_mj == pytest.approx(90, rel=2e-3)
-            assert found.mean_power_w == pytest.approx(5, rel=1e-3)
-            assert found.gross_u_mj < 0.02 * found.gross_mj
+            assert energy.gross_mj == pytest.approx(150, rel=1e-3)
+            assert energy.net_mj == pytest.approx(90, rel=2e-3)
+            assert energy.mean_power_w == pytest.approx(5, rel=1e-3)
+            assert energy.gross_u_mj < 0.02 * energy.gross_mj
 
 
 def test_the_delay_is_what_the_readings_show():
     """The time constant of a lag, half of a window."""
     for power, delay_s in [(lagged(0.5), 0.5), (lagged(3.0), 3.0), (averaged(4.0), 2.0)]:
         trace = make_trace(power, 90, seed=2)
-        found = settling_after(PowerCurve(trace.readings, trace.description), TIMED, AFTER)
-        assert found.delay_s == pytest.approx(delay_s, rel=0.05), f"{delay_s!r}"
-        assert found.settles_s >= 3 * delay_s, f"{delay_s!r}"
+        settling = settling_after(PowerCurve(trace.readings, trace.description), TIMED, AFTER)
+        assert settling.delay_s == pytest.approx(delay_s, rel=0.05), f"{delay_s!r}"
+        assert settling.settles_s >= 3 * delay_s, f"{delay_s!r}"
 
 
 def test_a_sensor_that_shows_power_at_once_has_no_delay_and_stays_as_certain():
     """Sharp edges: nothing is added to the energy, and the budget's new term is nothing."""
     trace = make_trace(lambda t: 5.0 if 30 <= t < 60 else 2.0, 90, seed=2)
-    found = settling_after(PowerCurve(trace.readings, trace.description), TIMED, AFTER)
-    assert (found.delay_s, found.late_mj, found.u_mj) == (0, pytest.approx(0, abs=1e-6), pytest.approx(0, abs=1e-6))
+    settling = settling_after(PowerCurve(trace.readings, trace.description), TIMED, AFTER)
+    assert (settling.delay_s, settling.late_mj, settling.u_mj) == (0, pytest.approx(0, abs=1e-6), pytest.approx(0, abs=1e-6))
 
 
 def test_a_load_that_went_on_before_the_timed_part_is_not_counted_twice():
@@ -68,15 +68,15 @@ def test_a_load_that_went_on_before_the_timed_part_is_not_counted_twice():
     def power(t):
         return 5.0 if t < 60 else 2 + 3 * math.exp(-(t - 60) / 3.0)
 
-    found, _ = assess(make_trace(power, 90, seed=2), EnergyRun(TIMED, None, AFTER, 1000))
-    assert found.gross_mj == pytest.approx(150, rel=2e-3)
+    energy, _ = assess(make_trace(power, 90, seed=2), EnergyRun(TIMED, None, AFTER, 1000))
+    assert energy.gross_mj == pytest.approx(150, rel=2e-3)
 
 
 def test_a_sensor_that_has_not_settled_when_idle_ends_gives_no_energy_but_how_long_it_takes():
     """A lag of 20 s and 30 s of idle: what is missing cannot be known; with the idle that is asked for it can."""
     trace = make_trace(lagged(20.0), 400, seed=2)
-    found, reason = assess(trace, EnergyRun(TIMED, BEFORE, AFTER, 1000))
-    assert found is None
+    energy, reason = assess(trace, EnergyRun(TIMED, BEFORE, AFTER, 1000))
+    assert energy is None
     assert "still shows the load when the 30 s of idle after it end" in reason
     asked_s = float(reason.split("at least ")[1].split(" s")[0])
     assert 60 <= asked_s < 340
@@ -87,15 +87,15 @@ def test_a_sensor_that_has_not_settled_when_idle_ends_gives_no_energy_but_how_lo
 
 def test_idle_power_is_read_once_the_sensor_has_settled():
     """The tail of the load in the idle stretch is none of the idle power."""
-    found, _ = assess(make_trace(lagged(3.0), 90, seed=2), EnergyRun(TIMED, BEFORE, AFTER, 1000))
-    assert found.idle_after_w == pytest.approx(2.0, abs=0.01)
+    energy, _ = assess(make_trace(lagged(3.0), 90, seed=2), EnergyRun(TIMED, BEFORE, AFTER, 1000))
+    assert energy.idle_after_w == pytest.approx(2.0, abs=0.01)
 
 
 @pytest.mark.parametrize("idle_after", [AFTER, None])
 def test_a_period_is_open_at_the_edges_only_where_nothing_shows_how_late_the_readings_are(idle_after):
     """With the idle after it what the readings lack is added, and how well that is known; without, a reading may be late by a period."""
-    found, _ = assess(make_trace(lagged(0.5), 90, seed=2), EnergyRun(TIMED, BEFORE, idle_after, 1000))
-    terms = {one.term: one.u_mj for one in found.budget}
+    energy, _ = assess(make_trace(lagged(0.5), 90, seed=2), EnergyRun(TIMED, BEFORE, idle_after, 1000))
+    terms = {term.term: term.u_mj for term in energy.budget}
     assert (terms["edges"] > 0) is (idle_after is None)
 
 
@@ -116,10 +116,10 @@ SENSORS = {
 @pytest.mark.parametrize("world", SENSORS.values(), ids=SENSORS)
 def test_intervals_hold_the_truth_whatever_the_sensors_response(world):
     """Of 100 draws 90 to 100 do, where a lag of 3 s held it in none, and the gain's 0.6% of the power is nearly all of its width."""
-    found = coverage(world, 100)
-    assert found.refusals == ()
-    assert min(found.gross, found.net) >= 0.9
-    assert found.gross_u_w < 0.007 * 6
+    result = coverage(world, 100)
+    assert result.refusals == ()
+    assert min(result.gross, result.net) >= 0.9
+    assert result.gross_u_w < 0.007 * 6
 
 
 @pytest.mark.slow

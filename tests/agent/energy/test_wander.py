@@ -29,42 +29,42 @@ def process(correlation, seed):
     return power
 
 
-def seen(correlation, seed):
+def means_and_error(correlation, seed):
     """Return the found uncertainty of the stretches' mean, and its true error."""
     trace = make_trace(process(correlation, seed), 120)
     curve = PowerCurve(trace.readings, trace.description)
-    return stretch_means(curve, STRETCHES), statistics.fmean(mean_w(curve, one) for one in STRETCHES) - 2
+    return stretch_means(curve, STRETCHES), statistics.fmean(mean_w(curve, stretch) for stretch in STRETCHES) - 2
 
 
 @pytest.mark.parametrize("correlation", [0.0, 0.9, 0.98])
 def test_the_uncertainty_of_a_mean_is_what_its_errors_scatter(correlation):
     """Independent readings, and correlation times of 1 s and 5 s, in stretches of 30 s."""
-    found = [seen(correlation, seed) for seed in range(100)]
-    errors = statistics.pstdev(error for _, error in found)
-    stated = statistics.median(one.u_w for one, _ in found)
-    assert 0.8 * errors < stated < 1.8 * errors
+    outcomes = [means_and_error(correlation, seed) for seed in range(100)]
+    errors = statistics.pstdev(error for _, error in outcomes)
+    median_u_w = statistics.median(means.u_w for means, _ in outcomes)
+    assert 0.8 * errors < median_u_w < 1.8 * errors
 
 
 def test_independent_readings_do_not_wander():
     """Over another stretch nothing is added, to a tenth of what the scatter itself costs."""
-    added = [seen(0.0, seed)[0] for seed in range(20)]
-    assert statistics.median(one.wander_u_w(60e9) for one in added) < 0.5 * statistics.median(one.u_w for one in added)
+    added = [means_and_error(0.0, seed)[0] for seed in range(20)]
+    assert statistics.median(means.wander_u_w(60e9) for means in added) < 0.5 * statistics.median(means.u_w for means in added)
 
 
 def test_a_power_that_stands_still_is_known():
     """No scatter, no uncertainty."""
     trace = make_trace(lambda _: 2.0, 120)
-    found = stretch_means(PowerCurve(trace.readings, trace.description), STRETCHES)
-    assert (found.u_w, found.wander_u_w(60e9)) == (pytest.approx(0, abs=1e-9), pytest.approx(0, abs=1e-9))
+    means = stretch_means(PowerCurve(trace.readings, trace.description), STRETCHES)
+    assert (means.u_w, means.wander_u_w(60e9)) == (pytest.approx(0, abs=1e-9), pytest.approx(0, abs=1e-9))
 
 
 def test_the_budget_holds_what_idle_power_did_unseen():
     """While the load ran, idle power wandered too: a term of its own, in the net energy only."""
-    found, _ = assess(make_trace(process(0.98, 1), 120), EnergyRun(Window(30 * S, 90 * S), STRETCHES[0], STRETCHES[1], 1000))
-    terms = {term.term: term.u_mj for term in found.budget}
+    energy, _ = assess(make_trace(process(0.98, 1), 120), EnergyRun(Window(30 * S, 90 * S), STRETCHES[0], STRETCHES[1], 1000))
+    terms = {term.term: term.u_mj for term in energy.budget}
     assert terms["idle_wander"] > 0
-    assert found.net_u_mj > 2 * terms["idle_wander"]
-    assert found.gross_u_mj < terms["idle_wander"]
+    assert energy.net_u_mj > 2 * terms["idle_wander"]
+    assert energy.gross_u_mj < terms["idle_wander"]
 
 
 @pytest.mark.long
@@ -72,6 +72,6 @@ def test_the_budget_holds_what_idle_power_did_unseen():
 @pytest.mark.parametrize(("idle_s", "timed_s"), [(30, 60), (60, 60), (60, 300)])
 def test_net_intervals_hold_the_truth_while_idle_wanders(idle_s, timed_s):
     """0.2 W with a correlation of 5 s: 90 to 100 of 100 draws hold, where blocks taken for independent held 66."""
-    found = coverage(World(wander_w=0.2, idle_s=idle_s, timed_s=timed_s), 100)
-    assert found.refusals == ()
-    assert found.net >= 0.9
+    result = coverage(World(wander_w=0.2, idle_s=idle_s, timed_s=timed_s), 100)
+    assert result.refusals == ()
+    assert result.net >= 0.9

@@ -99,14 +99,14 @@ def test_idle_lasts_as_long_as_the_slowest_sensor_needs_and_this_is_known_before
     slow, fast = _replayed(tmp_path, "slow", period_ms=2000), _replayed(tmp_path, "fast", period_ms=100)
     for named, idle_s in (("slow,fast", 28.0), ("fast", 10.0)):
         hasty.clear()
-        said = []
+        notes = []
         with EnergyWatch(
-            named, settings=config.Config(sensors=slow | fast), report=lambda note, said=said: said.append((note, len(hasty)))
+            named, settings=config.Config(sensors=slow | fast), report=lambda note, notes=notes: notes.append((note, len(hasty)))
         ) as watching:
             pass
         assert hasty == [idle_s, idle_s]
         assert watching.seen.idle_s == idle_s
-        before = [note for note, sleeps in said if sleeps == 0]
+        before = [note for note, sleeps in notes if sleeps == 0]
         assert before[-1] == f"idling for {idle_s:g} s ..."
         needs = {
             "slow,fast": "slow: with a reading every 2,000 ms an energy takes 100 s of work, a net energy 28 s of idle",
@@ -117,21 +117,21 @@ def test_idle_lasts_as_long_as_the_slowest_sensor_needs_and_this_is_known_before
 
 def test_a_requested_idle_is_kept_and_what_it_does_not_give_is_reported_before(tmp_path, hasty):
     """Five seconds with a meter of 1 Hz."""
-    said = []
+    notes = []
     settings = config.Config(sensors=_replayed(tmp_path, period_ms=1000))
-    with EnergyWatch("meter", idle_s=5.0, settings=settings, report=lambda note: said.append((note, len(hasty)))):
+    with EnergyWatch("meter", idle_s=5.0, settings=settings, report=lambda note: notes.append((note, len(hasty)))):
         pass
     assert hasty == [5.0, 5.0]
-    assert (said[0][0].endswith("14 s of idle before and after: idling for 5 s gives no net energy"), said[0][1]) == (True, 0)
+    assert (notes[0][0].endswith("14 s of idle before and after: idling for 5 s gives no net energy"), notes[0][1]) == (True, 0)
 
 
 def test_a_configured_sensor_that_is_absent_is_named_before_the_watch(tmp_path, hasty, monkeypatch):
     """And is among the reasons afterwards."""
     monkeypatch.setattr(watch, "open_sensors", _with_a_missing_one(tmp_path))
-    said = []
-    with EnergyWatch(settings=config.Config(), report=said.append) as watching:
+    notes = []
+    with EnergyWatch(settings=config.Config(), report=notes.append) as watching:
         pass
-    assert said[0] == "power: rails; shelly is here and cannot be read: no answer"
+    assert notes[0] == "power: rails; shelly is here and cannot be read: no answer"
     assert "shelly: is here and cannot be read: no answer" in watching.seen.energies.reason
     assert hasty
 
@@ -155,12 +155,12 @@ def test_a_sensor_that_lags_is_given_the_idle_that_it_needs(tmp_path, monkeypatc
     monkeypatch.setattr(sensor_run, "LARGEST_GAP_RATIO", 0.5)
     times = [n * 0.02 for n in range(1500)]
     # The block is at work from 2 s to 4 s, and the sensor shows it late.
-    shown = [2 + 4 * ((1 - math.exp(-max(0.0, min(t, 4.0) - 2.0))) * math.exp(-max(0.0, t - 4.0))) for t in times]
-    settings = config.Config(sensors=_replayed(tmp_path, period_ms=20, resolution_w=0.001, gain_u_ratio=0.01, t_s=times, power_w=shown))
-    said = []
-    with EnergyWatch("meter", idle_s=2.0, settings=settings, report=said.append) as watching:
+    shown_w = [2 + 4 * ((1 - math.exp(-max(0.0, min(t, 4.0) - 2.0))) * math.exp(-max(0.0, t - 4.0))) for t in times]
+    settings = config.Config(sensors=_replayed(tmp_path, period_ms=20, resolution_w=0.001, gain_u_ratio=0.01, t_s=times, power_w=shown_w))
+    notes = []
+    with EnergyWatch("meter", idle_s=2.0, settings=settings, report=notes.append) as watching:
         time.sleep(2.0)
-    assert any("s more: a sensor lags, and still shows the work" in note for note in said)
+    assert any("s more: a sensor lags, and still shows the work" in note for note in notes)
     energy = watching.seen.energies.energy
     assert energy is not None, watching.seen.energies.reason
     assert energy.gross_mj == pytest.approx(12_000, rel=0.05)

@@ -114,9 +114,9 @@ def test_the_option_reaches_the_record_and_the_table(model, tmp_path, monkeypatc
     """`--estimate-power-w 7` prints an energy that is called estimated; 0 W is wrong usage."""
     monkeypatch.setenv("EDGEMETER_HOME", str(tmp_path))
     options = ["run", "--model", str(model), "--mode", "rapid", "--repeats", "1", "--power", "none"]
-    found = CliRunner().invoke(cli, [*options, "--estimate-power-w", "7"], env={"COLUMNS": "160"}, catch_exceptions=False)
-    assert "(estimated)" in found.stdout
-    assert "is estimated from a stated 7 W, not measured: it ranks nowhere" in found.stdout
+    result = CliRunner().invoke(cli, [*options, "--estimate-power-w", "7"], env={"COLUMNS": "160"}, catch_exceptions=False)
+    assert "(estimated)" in result.stdout
+    assert "is estimated from a stated 7 W, not measured: it ranks nowhere" in result.stdout
     assert CliRunner().invoke(cli, [*options, "--estimate-power-w", "0"]).exit_code == 2
 
 

@@ -38,8 +38,8 @@ def test_an_emmc_reports_its_wear_and_a_card_reports_nothing(tmp_path):
 
 def test_the_disk_of_a_folder_is_counted_and_one_that_is_gone_is_unknown(tmp_path):
     """Free is never more than all."""
-    found = collect.read_disk(tmp_path, THIS_MACHINE)
-    assert 0 <= found.free_bytes <= found.size_bytes
+    disk = collect.read_disk(tmp_path, THIS_MACHINE)
+    assert 0 <= disk.free_bytes <= disk.size_bytes
     assert collect.read_disk(tmp_path / "gone", THIS_MACHINE).free_bytes is None
 
 
@@ -67,9 +67,9 @@ def test_the_end_of_a_certificate_is_read_by_openssl(tmp_path):
     key, path = tmp_path / "key", tmp_path / "crt"
     command = ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-subj", "/CN=pi-1"]
     subprocess.run([*command, "-days", "30", "-keyout", key, "-out", path], check=True, capture_output=True)
-    told = subprocess.run(["openssl", "x509", "-noout", "-enddate", "-in", path], check=True, capture_output=True, text=True).stdout
+    printed = subprocess.run(["openssl", "x509", "-noout", "-enddate", "-in", path], check=True, capture_output=True, text=True).stdout
     found_ns = health_handler.certificate_end_ns(path, THIS_MACHINE)
-    date = subprocess.run(["date", "-u", "-d", told.split("=")[1], "+%s"], check=True, capture_output=True, text=True).stdout
+    date = subprocess.run(["date", "-u", "-d", printed.split("=")[1], "+%s"], check=True, capture_output=True, text=True).stdout
     assert found_ns == int(date) * 10**9
     path.write_text("-----BEGIN CERTIFICATE-----\nMII\n")
     assert health_handler.certificate_end_ns(path, THIS_MACHINE) is None
@@ -108,17 +108,17 @@ def test_what_has_its_receipt_does_not_wait(home):
         for _ in range(3):
             outbox.put(make_record(device="pi-1"))
         outbox.forget(Receipt(session=outbox.session, held=((1, 2),)))
-    found = read_health(ORDER)
-    assert (waiting_records(found), dropped_records(found), found.outbox_trouble) == (1, 0, msgspec.UNSET)
+    health = read_health(ORDER)
+    assert (waiting_records(health), dropped_records(health), health.outbox_trouble) == (1, 0, msgspec.UNSET)
 
 
 def test_an_outbox_that_cannot_be_read_is_unknown_and_never_empty(home):
     """It is named, and a reader of before still takes the message."""
     (home / "outbox.sqlite").write_text("shopping list")
     sent = encode_health(read_health(ORDER))
-    found = decode_health(sent)
-    assert isinstance(found, Health)
-    assert waiting_records(found) is dropped_records(found) is None
-    assert "is not an edgemeter outbox" in found.outbox_trouble
-    assert "its outbox cannot be read" in needs_attention(found, found.told_ns)
+    health = decode_health(sent)
+    assert isinstance(health, Health)
+    assert waiting_records(health) is dropped_records(health) is None
+    assert "is not an edgemeter outbox" in health.outbox_trouble
+    assert "its outbox cannot be read" in needs_attention(health, health.told_ns)
     assert msgspec.json.decode(sent, type=HealthBefore) == HealthBefore()

@@ -62,9 +62,9 @@ def handler(tmp_path, published, monkeypatch):
         restart=lambda: None,
         log=lambda: ("2026-11-20T12:00:00Z info nothing special",),
     )
-    one = HealthHandler(context, lambda: published.is_busy, lambda: published.now_s)
-    yield one
-    one.close()
+    handler = HealthHandler(context, lambda: published.is_busy, lambda: published.now_s)
+    yield handler
+    handler.close()
 
 
 def collected(handler, published):
@@ -190,15 +190,15 @@ def test_the_last_stop_is_reported_by_the_next_start(handler, tmp_path):
         handler.close()
     assert StopMarker(tmp_path).last_words.text == "ValueError: invalid literal for int() with base 10: 'no spoon'"
     handler.close()
-    found = StopMarker(tmp_path).last_words
-    assert (found.kind, found.text) == ("clean", "2026-11-20T12:00:00Z info nothing special")
+    last_stop = StopMarker(tmp_path).last_words
+    assert (last_stop.kind, last_stop.text) == ("clean", "2026-11-20T12:00:00Z info nothing special")
 
 
 def test_it_brings_nothing_heavy_into_the_agent_that_stays():
     """What only the child needs is not imported here."""
     code = "import edgemeter.agent.health.health_handler, sys; print([name for name in ('numpy', 'click', 'rich') if name in sys.modules])"
-    done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
-    assert done.stdout.strip() == "[]"
+    completed = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
+    assert completed.stdout.strip() == "[]"
 
 
 BOOT = "proc/sys/kernel/random/boot_id"
@@ -228,8 +228,8 @@ def test_an_agent_that_got_a_signal_ended_cleanly(tmp_path, board):
 def test_a_crash_leaves_its_line(tmp_path, board):
     """An exception that nothing caught is reported at the next start: its type and its message."""
     StopMarker(tmp_path, board()).end(ValueError("the spoon is not there"))
-    found = StopMarker(tmp_path, board()).last_words
-    assert (found.kind, found.text) == ("crash", "ValueError: the spoon is not there")
+    last_stop = StopMarker(tmp_path, board()).last_words
+    assert (last_stop.kind, last_stop.text) == ("crash", "ValueError: the spoon is not there")
 
 
 @pytest.mark.parametrize(("boot", "oom", "kind"), [("b", 0, "power-loss"), ("a", 2, "oom"), ("a", 0, "killed")])
@@ -253,8 +253,7 @@ def test_the_floor_of_the_clock_only_rises(tmp_path, board):
     text = (tmp_path / STOP_MARKER_FILE).read_text()
     later_ns = marker.floor_ns + 10**18
     (tmp_path / STOP_MARKER_FILE).write_text(text.replace(f'"floor_ns":{marker.floor_ns}', f'"floor_ns":{later_ns}'))
-    again = StopMarker(tmp_path, board())
-    again.touch()
+    StopMarker(tmp_path, board()).touch()
     assert StopMarker(tmp_path, board()).floor_ns == later_ns
 
 

@@ -9,9 +9,9 @@ def test_a_coral_on_usb_2_and_one_on_pcie_are_found(tmp_path):
     """After its firmware is loaded the USB one has another id; the PCIe one is a device node."""
     device = "sys/bus/usb/devices/1-1"
     files = {f"{device}/idVendor": "18d1\n", f"{device}/idProduct": "9302\n", f"{device}/speed": "480\n", "dev/apex_0": ""}
-    found = edge_tpus(recorded(machine_trees.write(tmp_path, files)))
-    assert found == ("Coral USB (18d1:9302) at 480 Mbit/s", "Coral PCIe (apex_0)")
-    assert [is_on_usb_2(one) for one in found] == [True, False]
+    devices = edge_tpus(recorded(machine_trees.write(tmp_path, files)))
+    assert devices == ("Coral USB (18d1:9302) at 480 Mbit/s", "Coral PCIe (apex_0)")
+    assert [is_on_usb_2(device) for device in devices] == [True, False]
 
 
 def test_a_hailo_is_found_by_its_pci_numbers(tmp_path):

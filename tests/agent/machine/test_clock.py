@@ -38,8 +38,8 @@ def test_a_wall_clock_that_jumps_changes_no_duration(tmp_path):
     options = "--model m.replay.json --repeats 1 --mode rapid --power none --json"
     command = [sys.executable, "-m", "edgemeter.agent.cli.main", "run", *options.split()]
     environment = {**os.environ, "PYTHONPATH": str(tmp_path), "EDGEMETER_HOME": str(tmp_path)}
-    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=True, timeout=600)
-    (record,) = json.loads(done.stdout)["runs"]
+    completed = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=True, timeout=600)
+    (record,) = json.loads(completed.stdout)["runs"]
     latency, windows = record["latency"], record["windows"]
     assert 2.0 <= latency["min_ms"] <= latency["p50_ms"] < 60
     assert 64 * 2.0 <= windows["timed_end_ns"] / 1e6 < 30_000

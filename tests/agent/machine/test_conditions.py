@@ -20,12 +20,12 @@ FIRMWARE = "sys/devices/platform/soc/soc:firmware/get_throttled"
 
 def test_a_cool_raspberry_pi_5_has_nothing_to_report(tmp_path):
     """Temperature, clock and four flags, all clear."""
-    found = conditions.inspect("before", recorded(machine_trees.raspberry_pi_5(tmp_path)))
-    assert found.temperatures_c == {"cpu-thermal": 47.7}
-    assert (found.clock_hz, found.clock_max_hz) == (1.5e9, 2.4e9)
-    flags = (found.throttled_now, found.throttled_since_boot, found.under_voltage_now, found.under_voltage_since_boot)
+    condition = conditions.inspect("before", recorded(machine_trees.raspberry_pi_5(tmp_path)))
+    assert condition.temperatures_c == {"cpu-thermal": 47.7}
+    assert (condition.clock_hz, condition.clock_max_hz) == (1.5e9, 2.4e9)
+    flags = (condition.throttled_now, condition.throttled_since_boot, condition.under_voltage_now, condition.under_voltage_since_boot)
     assert flags == (False, False, False, False)
-    assert (found.other_load_ratio, found.steal_ratio, found.swap_used_mb) == (None, None, 0.0)
+    assert (condition.other_load_ratio, condition.steal_ratio, condition.swap_used_mb) == (None, None, 0.0)
 
 
 def test_an_empty_machine_has_no_conditions(tmp_path):
@@ -41,8 +41,8 @@ def test_this_machines_kernel_reports_how_far_its_clock_is_off():
         pytest.skip("the kernel may not be asked here")
     assert state.error_ms >= 0
     assert abs(state.offset_ms) < 1000
-    found = conditions.inspect("before")
-    assert (found.clock_offset_ms is None) == (found.clock_error_ms is None) is False
+    condition = conditions.inspect("before")
+    assert (condition.clock_offset_ms is None) == (condition.clock_error_ms is None) is False
 
 
 def test_throttle_flags_are_hexadecimal_with_or_without_0x():
@@ -116,8 +116,8 @@ def test_limits_are_those_that_slow_the_machine(tmp_path):
     zone = "sys/class/thermal/thermal_zone{}"
     machine = recorded(machine_trees.jetson_orin_nano(tmp_path / "jetson"))
     trips = {(0, 0): ("active", 51), (0, 1): ("passive", 99), (0, 2): ("critical", 104.5), (0, 3): ("hot", 0), (10, 0): ("hot", 97)}
-    for (place, trip), (kind, celsius) in trips.items():
-        base = zone.format(place)
+    for (zone_number, trip), (kind, celsius) in trips.items():
+        base = zone.format(zone_number)
         content = {f"{base}/trip_point_{trip}_type": f"{kind}\n", f"{base}/trip_point_{trip}_temp": f"{celsius * 1000:.0f}\n"}
         write(tmp_path / "jetson", content)
     assert temperatures.limits(machine) == {"cpu-thermal": 99.0, "cpu-thermal-2": 97.0}
@@ -157,8 +157,8 @@ def test_a_fan_that_runs_is_no_throttling(tmp_path):
 
 def test_thermometers_that_are_off_or_fake_are_left_out(tmp_path):
     """-256 C, a constant 100 C of the PMIC and a zone without a value go; the second zone of a name gets a number."""
-    found = temperatures.read(recorded(machine_trees.jetson_orin_nano(tmp_path)))
-    assert found == {"cpu-thermal": 63.625, "cpu-thermal-2": 61.0}
+    read_c = temperatures.read(recorded(machine_trees.jetson_orin_nano(tmp_path)))
+    assert read_c == {"cpu-thermal": 63.625, "cpu-thermal-2": 61.0}
 
 
 def test_processors_without_a_thermal_zone_show_their_hottest_core(tmp_path):
@@ -192,8 +192,8 @@ def test_the_load_of_others_leaves_out_the_measured_process(tmp_path):
     machine = recorded(write(tmp_path, {"proc/stat": "cpu 100 0 100 700 100 0 0 0 9 9\n", "proc/7/stat": _stat(7, 50, 50)}))
     first = load.read_usage(machine, 7)
     write(tmp_path, {"proc/stat": "cpu 120 0 110 750 115 0 0 5 9 9\n", "proc/7/stat": _stat(7, 65, 55)})
-    found = load.load_between(first, load.read_usage(machine, 7))
-    assert (found.other_load_ratio, found.steal_ratio, found.agent_load_ratio) == (0.1, 0.05, 0.0)
+    usage = load.load_between(first, load.read_usage(machine, 7))
+    assert (usage.other_load_ratio, usage.steal_ratio, usage.agent_load_ratio) == (0.1, 0.05, 0.0)
 
 
 def test_the_agent_is_not_one_of_the_others(tmp_path):
@@ -204,16 +204,16 @@ def test_the_agent_is_not_one_of_the_others(tmp_path):
     write(
         tmp_path, {"proc/stat": "cpu 160 0 100 740 100 0 0 0\n", "proc/7/stat": _stat(7, 70, 50), "proc/9/stat": _stat(9, 20, 0, waited=8)}
     )
-    found = load.load_between(first, load.read_usage(machine, 7, 9))
-    assert (found.other_load_ratio, found.agent_load_ratio) == (0.25, 0.15)
-    assert found.load_window_ms > 0
+    usage = load.load_between(first, load.read_usage(machine, 7, 9))
+    assert (usage.other_load_ratio, usage.agent_load_ratio) == (0.25, 0.15)
+    assert usage.load_window_ms > 0
 
 
 def test_a_window_too_short_for_ticks_is_widened_to_the_mark_before_it():
     """The latest mark that is far enough away counts; none is: unknown."""
     marks = [load.ProcessorUsage(0, 0, 0, 0), load.ProcessorUsage(100, 50, 0, 0), load.ProcessorUsage(190, 50, 0, 0)]
-    found = load.load_up_to(marks, load.ProcessorUsage(200, 60, 0, 0))
-    assert found.other_load_ratio == pytest.approx(0.1)
+    usage = load.load_up_to(marks, load.ProcessorUsage(200, 60, 0, 0))
+    assert usage.other_load_ratio == pytest.approx(0.1)
     assert load.load_up_to(marks[2:], load.ProcessorUsage(200, 60, 0, 0)) is None
     assert load.load_up_to([], None) is None
 
@@ -242,9 +242,9 @@ def test_a_watcher_with_a_table_names_the_worst(tmp_path):
     watcher = conditions.ConditionWatcher(None, machine, table=load.read_processes(machine))
     watcher.start()
     write(tmp_path, {"proc/stat": "cpu 80 0 0 120 0 0 0 0\n", "proc/5/stat": _stat(5, 75, 0)})
-    (found,) = watcher.stop()
-    assert found.other_load_ratio == 0.8
-    assert found.busiest_other == OtherProcess(name="a) b (c", pid=5, load_ratio=0.75)
+    (condition,) = watcher.stop()
+    assert condition.other_load_ratio == 0.8
+    assert condition.busiest_other == OtherProcess(name="a) b (c", pid=5, load_ratio=0.75)
 
 
 def test_a_load_over_too_few_ticks_is_none(tmp_path):
@@ -260,8 +260,8 @@ def test_a_process_that_is_gone_makes_the_load_of_others_unknown(tmp_path):
     machine = recorded(write(tmp_path, {"proc/stat": "cpu 0 0 0 100 0 0 0 0\n"}))
     first = load.read_usage(machine, 7)
     write(tmp_path, {"proc/stat": "cpu 50 0 0 150 0 0 0 0\n"})
-    found = load.load_between(first, load.read_usage(machine, 7))
-    assert (found.other_load_ratio, found.steal_ratio) == (None, 0.0)
+    usage = load.load_between(first, load.read_usage(machine, 7))
+    assert (usage.other_load_ratio, usage.steal_ratio) == (None, 0.0)
 
 
 def test_a_watcher_sums_up_its_worst_conditions():
@@ -274,12 +274,12 @@ def test_a_watcher_sums_up_its_worst_conditions():
         Condition(when="during", temperatures_c={"cpu": 60.0}, clock_hz=2e9, clock_max_hz=2e9, throttled_now=False),
     ]
     usage = load.load_between(load.ProcessorUsage(1000, 500, 0, 100), load.ProcessorUsage(1200, 580, 20, 150))
-    found = conditions.summary(looks, usage, events=[{"core": 4}, {"core": 4}, {"core": 5}])
-    assert found.throttle_events == {"core": 5}
-    assert found.temperatures_c == {"cpu": 70.0, "gpu": 40.0}
-    assert (found.clock_hz, found.clock_max_hz, found.swap_used_mb) == (2e9, 2e9, 3.0)
-    assert (found.throttled_now, found.under_voltage_now, found.throttled_since_boot) == (True, True, None)
-    assert (found.other_load_ratio, found.steal_ratio) == (pytest.approx(0.15), pytest.approx(0.1))
+    condition = conditions.summary(looks, usage, events=[{"core": 4}, {"core": 4}, {"core": 5}])
+    assert condition.throttle_events == {"core": 5}
+    assert condition.temperatures_c == {"cpu": 70.0, "gpu": 40.0}
+    assert (condition.clock_hz, condition.clock_max_hz, condition.swap_used_mb) == (2e9, 2e9, 3.0)
+    assert (condition.throttled_now, condition.under_voltage_now, condition.throttled_since_boot) == (True, True, None)
+    assert (condition.other_load_ratio, condition.steal_ratio) == (pytest.approx(0.15), pytest.approx(0.1))
     assert conditions.summary(looks, usage, events=[{"core": 4}, {"core": 4}]).throttled_now is False
 
 
@@ -294,8 +294,8 @@ def test_a_watcher_inspects_the_machine_while_it_runs(tmp_path):
     deadline = time.monotonic() + 150
     while len(watcher.taken) < 3 and time.monotonic() < deadline:
         time.sleep(0.01)
-    (found,) = watcher.stop()
-    assert (found.when, found.throttled_now) == ("during", True)
+    (condition,) = watcher.stop()
+    assert (condition.when, condition.throttled_now) == ("during", True)
     assert watcher.stop() == []
 
 
@@ -303,8 +303,8 @@ def test_a_watcher_stopped_at_once_has_still_inspected(tmp_path):
     """A run shorter than the first look is looked at when it ends."""
     watcher = conditions.ConditionWatcher(os.getpid(), recorded(machine_trees.raspberry_pi_5(tmp_path)))
     watcher.start()
-    (found,) = watcher.stop()
-    assert found.temperatures_c == {"cpu-thermal": 47.7}
+    (condition,) = watcher.stop()
+    assert condition.temperatures_c == {"cpu-thermal": 47.7}
 
 
 @pytest.mark.skipif(not os.path.exists("/proc/stat"), reason="no /proc here")  # noqa: PTH110 - runs at import
@@ -313,12 +313,12 @@ def test_the_real_kernel_separates_our_load_from_that_of_others():
     """A process that spins is no load of others when it is the measured one, and is when it is not."""
     spin = subprocess.Popen([sys.executable, "-c", "while True: pass"])
     try:
-        ours, others = conditions.ConditionWatcher(spin.pid, period_s=0.2), conditions.ConditionWatcher(None, period_s=0.2)
-        ours.start()
-        others.start()
+        own_watcher, other_watcher = conditions.ConditionWatcher(spin.pid, period_s=0.2), conditions.ConditionWatcher(None, period_s=0.2)
+        own_watcher.start()
+        other_watcher.start()
         begin = time.monotonic()
         time.sleep(1.0)
-        (without,), (with_it,) = ours.stop(), others.stop()
+        (without,), (with_it,) = own_watcher.stop(), other_watcher.stop()
         # On a busy machine the process does not get a whole core.
         share = psutil.Process(spin.pid).cpu_times().user / (time.monotonic() - begin) / (os.cpu_count() or 1)
     finally:

@@ -23,29 +23,29 @@ def test_a_raspberry_pi_5_is_known_by_its_device_tree(tmp_path):
     """Board, chip, core design and firmware, although its cpuinfo has no model name."""
     machine = recorded(machine_trees.raspberry_pi_5(tmp_path), arch="aarch64")
     machine = _answering(machine, {"vcgencmd version": VCGENCMD_VERSION})
-    found = fingerprint.read(machine)
-    assert found.board == "Raspberry Pi 5 Model B Rev 1.0"
-    assert found.soc == "brcm,bcm2712"
-    assert found.arch == "aarch64"
-    assert found.cpu == "Cortex-A76"
-    assert found.cores == 4
-    assert found.firmware == "26826259 of 2024/09/23 14:02:56"
-    assert (found.os, found.kernel) == ("Debian GNU/Linux 12 (bookworm)", "6.6.51+rpt-rpi-2712")
-    assert (found.governor, found.power_mode) == ("ondemand", None)
-    assert found.memory_mb == pytest.approx(8244640 * 1024 / 1e6)
-    assert found.swap_used_mb == 0
-    assert found.boot_id == "0b9f5a7e-0000-4000-8000-1234567890ab"
-    assert found.attached == ("Coral USB (1a6e:089a, not used since it was plugged in) at 5000 Mbit/s",)
-    assert found.virtualisation is None
+    environment = fingerprint.read(machine)
+    assert environment.board == "Raspberry Pi 5 Model B Rev 1.0"
+    assert environment.soc == "brcm,bcm2712"
+    assert environment.arch == "aarch64"
+    assert environment.cpu == "Cortex-A76"
+    assert environment.cores == 4
+    assert environment.firmware == "26826259 of 2024/09/23 14:02:56"
+    assert (environment.os, environment.kernel) == ("Debian GNU/Linux 12 (bookworm)", "6.6.51+rpt-rpi-2712")
+    assert (environment.governor, environment.power_mode) == ("ondemand", None)
+    assert environment.memory_mb == pytest.approx(8244640 * 1024 / 1e6)
+    assert environment.swap_used_mb == 0
+    assert environment.boot_id == "0b9f5a7e-0000-4000-8000-1234567890ab"
+    assert environment.attached == ("Coral USB (1a6e:089a, not used since it was plugged in) at 5000 Mbit/s",)
+    assert environment.virtualisation is None
 
 
 def test_a_jetson_names_its_release_and_power_mode(tmp_path):
     """L4T release from its file, mode id and name from nvpmodel."""
     machine = recorded(machine_trees.jetson_orin_nano(tmp_path), arch="aarch64")
     machine = _answering(machine, {"nvpmodel -q": "NV Power Mode: MAXN_SUPER\n2\n"})
-    found = fingerprint.read(machine)
-    assert (found.firmware, found.power_mode, found.soc) == ("L4T 36.4.3", "2 MAXN_SUPER", "nvidia,tegra234")
-    assert (found.cpu, found.cores, found.governor) == ("Cortex-A78AE", 6, "schedutil")
+    environment = fingerprint.read(machine)
+    assert (environment.firmware, environment.power_mode, environment.soc) == ("L4T 36.4.3", "2 MAXN_SUPER", "nvidia,tegra234")
+    assert (environment.cpu, environment.cores, environment.governor) == ("Cortex-A78AE", 6, "schedutil")
 
 
 def test_nvpmodel_with_a_fan_mode_still_gives_the_power_mode(tmp_path):
@@ -58,13 +58,13 @@ def test_nvpmodel_with_a_fan_mode_still_gives_the_power_mode(tmp_path):
 
 def test_a_pc_is_known_by_its_dmi_table(tmp_path):
     """Maker and product, BIOS as firmware, ACPI's profile as power mode, swap in use."""
-    found = fingerprint.read(recorded(machine_trees.intel_pc(tmp_path), arch="x86_64"))
-    assert found.board == "LENOVO 20L7S00000"
-    assert found.cpu == "Intel(R) Core(TM) i5-8350U CPU @ 1.70GHz"
-    assert found.firmware == "LENOVO N22ET75W (1.52 ) 11/18/2022"
-    assert found.power_mode == "balanced"
-    assert found.swap_used_mb == pytest.approx(512.0)
-    assert (found.soc, found.attached, found.virtualisation) == (None, (), None)
+    environment = fingerprint.read(recorded(machine_trees.intel_pc(tmp_path), arch="x86_64"))
+    assert environment.board == "LENOVO 20L7S00000"
+    assert environment.cpu == "Intel(R) Core(TM) i5-8350U CPU @ 1.70GHz"
+    assert environment.firmware == "LENOVO N22ET75W (1.52 ) 11/18/2022"
+    assert environment.power_mode == "balanced"
+    assert environment.swap_used_mb == pytest.approx(512.0)
+    assert (environment.soc, environment.attached, environment.virtualisation) == (None, (), None)
 
 
 def test_placeholders_of_makers_are_no_names(tmp_path):
@@ -92,10 +92,10 @@ def test_governors_that_differ_are_all_named(tmp_path):
 
 def test_an_empty_machine_has_a_fingerprint_of_nulls(tmp_path):
     """Nothing readable raises nothing, and a number that is not known is null."""
-    found = fingerprint.read(recorded(tmp_path))
+    environment = fingerprint.read(recorded(tmp_path))
     unknown = ("board", "soc", "cpu", "os", "firmware", "governor", "power_mode", "memory_mb", "swap_used_mb", "boot_id", "virtualisation")
-    assert {name: getattr(found, name) for name in unknown} == dict.fromkeys(unknown)
-    assert found.cores == os.cpu_count()
+    assert {name: getattr(environment, name) for name in unknown} == dict.fromkeys(unknown)
+    assert environment.cores == os.cpu_count()
 
 
 def test_what_is_attached_is_part_of_the_fingerprint(tmp_path):
@@ -111,20 +111,20 @@ def test_garbled_files_raise_nothing(tmp_path):
     for path in tmp_path.rglob("*"):
         if path.is_file():
             path.write_bytes(b"\xff\xfe:\x00= \n\t-\n99999999999999999999 \xf0")
-    found = fingerprint.read(recorded(tmp_path))
-    assert found.memory_mb is None
-    assert found.power_mode is None
-    assert found.board.isprintable()
+    environment = fingerprint.read(recorded(tmp_path))
+    assert environment.memory_mb is None
+    assert environment.power_mode is None
+    assert environment.board.isprintable()
 
 
 def test_this_machine_fits_the_record():
     """The real machine gives a fingerprint that survives the wire."""
-    found = fingerprint.read()
-    assert msgspec.json.decode(msgspec.json.encode(found), type=Environment) == found
-    assert found.arch == platform.machine()
-    assert found.python.startswith(platform.python_version())
-    assert found.memory_mb == pytest.approx(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") / 1e6, rel=1e-3)
-    assert "numpy" in found.libraries
+    environment = fingerprint.read()
+    assert msgspec.json.decode(msgspec.json.encode(environment), type=Environment) == environment
+    assert environment.arch == platform.machine()
+    assert environment.python.startswith(platform.python_version())
+    assert environment.memory_mb == pytest.approx(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") / 1e6, rel=1e-3)
+    assert "numpy" in environment.libraries
 
 
 def test_versions_are_read_without_an_import():

@@ -25,11 +25,11 @@ def _sensor(root):
 def test_a_discharging_battery_gives_the_boards_power(tmp_path):
     """Microwatts of the kernel become watts; the scope is the input of the board."""
     sensor = _sensor(_supply(tmp_path))
-    found = sensor.describe()
-    assert found.id == "battery:BAT0"
-    assert found.scope == "board-input"
-    assert found.kind == "power"
-    assert found.period_ms == 1000
+    description = sensor.describe()
+    assert description.id == "battery:BAT0"
+    assert description.scope == "board-input"
+    assert description.kind == "power"
+    assert description.period_ms == 1000
     assert sensor.read().power_w == pytest.approx(6.123)
 
 
@@ -56,9 +56,9 @@ def test_current_times_voltage_whatever_the_drivers_sign(tmp_path, sign):
 def test_a_battery_that_does_not_feed_the_machine_is_no_number(tmp_path):
     """Its power is then what the charger gives."""
     for folder, status in in_folders(tmp_path, ["Charging", "Full", "Not charging", "Unknown", "garbage", None]):
-        with table_row(status), pytest.raises(UnavailableError, match="unplug") as caught:
+        with table_row(status), pytest.raises(UnavailableError, match="unplug") as refusal:
             _sensor(_supply(folder, status=status)).describe()
-        assert not isinstance(caught.value, AbsentError), f"{status!r}"
+        assert not isinstance(refusal.value, AbsentError), f"{status!r}"
 
 
 def test_an_adapter_beside_the_battery_is_refused(tmp_path):
@@ -133,7 +133,7 @@ def test_what_no_battery_can_be_is_no_number(tmp_path):
     ):
         write(
             folder,
-            {f"sys/class/power_supply/BAT0/{name}": said for name, said in {"type": "Battery", "status": "Discharging", **files}.items()},
+            {f"sys/class/power_supply/BAT0/{name}": text for name, text in {"type": "Battery", "status": "Discharging", **files}.items()},
         )
         with table_row(files), pytest.raises(UnavailableError):
             Battery(SensorWorld(folder)).describe()
@@ -170,8 +170,8 @@ def test_transcripts_of_a_shell_are_read(tmp_path):
     ]:
         path = tmp_path / "report.txt"
         path.write_text(text)
-        said = read_recording(path)
-        assert (said.name, said.reading.power_w) == ("battery", pytest.approx(6.08)), f"{text!r}"
+        recording = read_recording(path)
+        assert (recording.name, recording.reading.power_w) == ("battery", pytest.approx(6.08)), f"{text!r}"
 
 
 def test_a_folder_of_supplies_or_one_battery_is_put_in_its_place(tmp_path):

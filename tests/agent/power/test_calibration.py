@@ -35,23 +35,23 @@ def test_a_counter_is_corrected_over_time():
 
 def test_the_gain_is_known_afterwards_and_the_scope_is_the_same():
     """What was unknown is now what the calibration says, and where it holds."""
-    found = CalibratedSensor(PlayedSensor(gain_u_ratio=None, resolution_w=0.1), make_calibration()).describe()
-    assert (found.gain_u_ratio, found.offset_u_w, found.resolution_w) == (0.01, 0.02, pytest.approx(0.11))
-    assert found.id == "bench"
-    assert found.scope == "board-input"
-    assert found.is_modelled is False
-    assert found.valid_w == (2.0, 8.0)
+    description = CalibratedSensor(PlayedSensor(gain_u_ratio=None, resolution_w=0.1), make_calibration()).describe()
+    assert (description.gain_u_ratio, description.offset_u_w, description.resolution_w) == (0.01, 0.02, pytest.approx(0.11))
+    assert description.id == "bench"
+    assert description.scope == "board-input"
+    assert description.is_modelled is False
+    assert description.valid_w == (2.0, 8.0)
 
 
 def test_a_promotion_is_a_model_with_a_name():
     """It has another identity and scope, and says what it was made from."""
     promoted = make_calibration(kind="promotion", name="desk", scope="wall-ac", excludes=("network switch",))
-    found = CalibratedSensor(PlayedSensor(scope="soc-rails"), promoted).describe()
-    assert found.id == "bench+desk"
-    assert found.scope == "wall-ac"
-    assert found.excludes == ("network switch",)
-    assert found.is_modelled is True
-    assert "wall-ac is modelled from soc-rails by 'desk' (6 load steps against joulescope)" in found.warnings
+    description = CalibratedSensor(PlayedSensor(scope="soc-rails"), promoted).describe()
+    assert description.id == "bench+desk"
+    assert description.scope == "wall-ac"
+    assert description.excludes == ("network switch",)
+    assert description.is_modelled is True
+    assert "wall-ac is modelled from soc-rails by 'desk' (6 load steps against joulescope)" in description.warnings
 
 
 def test_closing_closes_the_sensor():

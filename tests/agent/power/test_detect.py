@@ -23,12 +23,12 @@ def test_every_scope_has_its_place():
 
 def test_the_widest_scope_is_chosen_and_reported():
     """The wall plug before the module's rails; what it was preferred to is named."""
-    found = [
+    rows = [
         DetectedSensor("rails", make_description(scope="soc-rails"), None),
         DetectedSensor("plug", make_description(scope="wall-ac"), None),
         DetectedSensor("absent", None, "not here"),
     ]
-    assert choose_sensor(found) == ("plug", "plug, which sees wall-ac, more than rails")
+    assert choose_sensor(rows) == ("plug", "plug, which sees wall-ac, more than rails")
 
 
 def test_without_a_sensor_nothing_is_chosen():
@@ -39,8 +39,11 @@ def test_without_a_sensor_nothing_is_chosen():
 
 def test_a_sensor_that_is_here_and_not_readable_is_reported():
     """Rails that only root may read are not reported as absent."""
-    found = [DetectedSensor("rapl", None, "no counters", is_absent=True), DetectedSensor("ina3221", None, "no permission to read '/sys/x'")]
-    assert choose_sensor(found) == (None, "ina3221 is here and cannot be read: no permission to read '/sys/x'")
+    rows = [
+        DetectedSensor("rapl", None, "no counters", is_absent=True),
+        DetectedSensor("ina3221", None, "no permission to read '/sys/x'"),
+    ]
+    assert choose_sensor(rows) == (None, "ina3221 is here and cannot be read: no permission to read '/sys/x'")
 
 
 def test_a_blocked_sensor_yields_to_one_that_may_give_an_energy():
@@ -53,8 +56,8 @@ def test_a_blocked_sensor_yields_to_one_that_may_give_an_energy():
 
 def test_a_present_sensor_is_described_and_an_absent_one_has_its_reason(tmp_path):
     """The real driver on two trees."""
-    (here,) = detect_sensors(names=["rapl"], world=SensorWorld(intel_pc(tmp_path)))
-    assert (here.name, here.description.id, here.reason) == ("rapl", "rapl:package-0+dram", None)
+    (rapl,) = detect_sensors(names=["rapl"], world=SensorWorld(intel_pc(tmp_path)))
+    assert (rapl.name, rapl.description.id, rapl.reason) == ("rapl", "rapl:package-0+dram", None)
     (absent,) = detect_sensors(names=["rapl"], world=SensorWorld(tmp_path / "nothing"))
     assert absent.description is None
     assert "no RAPL counter" in absent.reason
@@ -63,12 +66,12 @@ def test_a_present_sensor_is_described_and_an_absent_one_has_its_reason(tmp_path
 
 def test_a_replay_is_found_only_when_configured_and_never_chosen(tmp_path):
     """It plays a recording; nobody may take it for a meter unasked."""
-    assert "replay" not in [found.name for found in detect_sensors()]
+    assert "replay" not in [sensor.name for sensor in detect_sensors()]
     path = tmp_path / "trace.json"
     path.write_text(json.dumps({"scope": "wall-ac", "t_s": [0, 1], "power_w": [1, 1]}))
-    found = {one.name: one for one in detect_sensors({"replay": {"path": str(path)}}, ["replay", "rapl"], SensorWorld(tmp_path))}
-    assert found["replay"].description is not None
-    assert choose_sensor(found.values())[0] is None
+    sensors = {sensor.name: sensor for sensor in detect_sensors({"replay": {"path": str(path)}}, ["replay", "rapl"], SensorWorld(tmp_path))}
+    assert sensors["replay"].description is not None
+    assert choose_sensor(sensors.values())[0] is None
 
 
 def test_a_wrong_setting_is_a_reason_and_no_exception():
@@ -82,7 +85,7 @@ def test_a_wrong_setting_is_a_reason_and_no_exception():
 
 def test_all_our_sensors_are_searched():
     """Every name of the table but the replay."""
-    assert {found.name for found in detect_sensors()} >= set(power.SENSORS) - {"replay"}
+    assert {sensor.name for sensor in detect_sensors()} >= set(power.SENSORS) - {"replay"}
 
 
 @pytest.fixture
@@ -108,15 +111,15 @@ def test_power_none_opens_no_sensor_and_states_the_reason(settings):
 
 def test_what_is_named_goes_before_what_is_usual(settings):
     """And what is usual before what is found."""
-    for said, usual in (("replay", ()), (" replay ,replay", ()), (None, ("replay",))):
-        with open_sensors(said, usual, settings) as (sensors, _):
+    for names, usual in (("replay", ()), (" replay ,replay", ()), (None, ("replay",))):
+        with open_sensors(names, usual, settings) as (sensors, _):
             assert list(sensors) == ["replay"]
 
 
 def test_a_named_sensor_that_is_not_here_ends_the_command(settings):
     """Before anything is measured; those that were opened before it are closed."""
-    for said in ("replay,shelly", "shelly"):
-        with pytest.raises(UnavailableError, match="set address"), open_sensors(said, (), settings):
+    for names in ("replay,shelly", "shelly"):
+        with pytest.raises(UnavailableError, match="set address"), open_sensors(names, (), settings):
             pytest.fail("opened")
     with pytest.raises(ConfigError, match="wattmeter"), open_sensors("wattmeter", (), settings):
         pytest.fail("opened")
@@ -140,25 +143,25 @@ def test_a_promotion_is_applied_by_its_name_only(settings):
     with open_sensors("replay", (), settings) as (sensors, _):
         assert sensors["replay"].describe().scope == "module"
     with open_sensors("replay+desk", (), settings) as (sensors, _):
-        found = sensors["replay+desk"].describe()
-    assert (found.scope, found.is_modelled) == ("wall-ac", True)
+        description = sensors["replay+desk"].describe()
+    assert (description.scope, description.is_modelled) == ("wall-ac", True)
     with pytest.raises(ConfigError, match="'lab'"), open_sensors("replay+lab", (), settings):
         pytest.fail("opened")
 
 
 @pytest.fixture
-def here(monkeypatch, tmp_path):
+def rails_only(monkeypatch, tmp_path):
     """Let a module's rails be the only sensor of this machine: `power.create` gives it a replay of 2 W for `ina3221`."""
     path = tmp_path / "rails.json"
     path.write_text(json.dumps({"id": "rails", "scope": "module", "t_s": [0, 1], "power_w": [2, 2]}))
     create = power.create
     monkeypatch.setattr(
-        power, "create", lambda name, **given: create("replay", path=str(path)) if name == "ina3221" else create(name, **given)
+        power, "create", lambda name, **settings: create("replay", path=str(path)) if name == "ina3221" else create(name, **settings)
     )
     monkeypatch.setattr(power, "names", lambda: ["ina3221", "shelly", "rapl"])
 
 
-@pytest.mark.usefixtures("here")
+@pytest.mark.usefixtures("rails_only")
 def test_a_configured_sensor_that_is_absent_is_named_in_the_record():
     """The plug of the configuration does not reply: the rails take its place, and it is named; what nobody configured is not missed."""
     plug = {"shelly": {"address": "127.0.0.1:1"}}
@@ -206,11 +209,11 @@ def test_a_misspelt_or_wrongly_typed_key_is_named_with_the_keys_that_exist():
         ({"clock": "x"}, "no setting 'clock'"),
     ]:
         with table_row(table):
-            for asked in (None, "shelly"):
-                with pytest.raises(ConfigError, match=says) as found, open_sensors(asked, (), {"shelly": table}):
+            for name in (None, "shelly"):
+                with pytest.raises(ConfigError, match=says) as refusal, open_sensors(name, (), {"shelly": table}):
                     pytest.fail("opened")
-                assert "[sensors.shelly]" in str(found.value)
-                assert str(found.value).endswith("the keys of shelly are type, address, channel, user, password_file")
+                assert "[sensors.shelly]" in str(refusal.value)
+                assert str(refusal.value).endswith("the keys of shelly are type, address, channel, user, password_file")
 
 
 def test_a_sensor_of_the_users_own_name_is_checked_by_its_type():
@@ -256,6 +259,6 @@ def test_a_counter_that_knows_its_power_shows_it():
 
 def test_a_reading_that_fails_is_shown_with_its_reason():
     """A list of sensors goes on."""
-    shown = read_now("x", PlayedSensor(TransientError("busy")))
-    assert (shown.power_w, shown.error) == (None, "busy")
-    assert shown.description is not None
+    live = read_now("x", PlayedSensor(TransientError("busy")))
+    assert (live.power_w, live.error) == (None, "busy")
+    assert live.description is not None

@@ -34,33 +34,33 @@ def recorded(content):
     return Fnirsi(world=SensorWorld(content=content))
 
 
-def hang_up(ours, theirs, thread):
+def hang_up(master, slave, thread):
     """Close both ends, ours once the thread that reads it has ended: the next test's device gets the same number."""
-    os.close(theirs)
+    os.close(slave)
     thread.join()
-    os.close(ours)
+    os.close(master)
 
 
 @contextmanager
 def device(*packets):
     """Yield the name of a device that sends `packets` once it was asked to begin, and what it was asked."""
-    ours, theirs = pty.openpty()
-    tty.setraw(theirs)
-    asked = []
+    master, slave = pty.openpty()
+    tty.setraw(slave)
+    requests = []
 
     def play():
         with suppress(OSError):
-            while len(asked) < 3:
-                asked.append(os.read(ours, 65))
+            while len(requests) < 3:
+                requests.append(os.read(master, 65))
             for packet in packets:
-                os.write(ours, packet)
+                os.write(master, packet)
 
     thread = threading.Thread(target=play, daemon=True)
     thread.start()
     try:
-        yield os.ttyname(theirs), asked, thread
+        yield os.ttyname(slave), requests, thread
     finally:
-        hang_up(ours, theirs, thread)
+        hang_up(master, slave, thread)
 
 
 def waiting_bytes(descriptor):
@@ -74,26 +74,26 @@ def asked_device(*, answers=1000, swallows=()):
 
     It says what it is when it is asked to begin, and swallows the requests of these places.
     """
-    ours, theirs = pty.openpty()
-    tty.setraw(theirs)
-    asked = []
+    master, slave = pty.openpty()
+    tty.setraw(slave)
+    requests = []
 
     def play():
         with suppress(OSError):
             while True:
-                request = os.read(ours, 65)
-                asked.append(request[2])
+                request = os.read(master, 65)
+                requests.append(request[2])
                 if request[2] == fnirsi.START:
-                    os.write(ours, fnirsi_packet([(9.0, 9.0)] * 4, kind=0x03))
-                if request[2] == fnirsi.GO_ON and asked.count(fnirsi.GO_ON) not in swallows and asked.count(fnirsi.GO_ON) <= answers:
-                    os.write(ours, fnirsi_packet([(5.0, asked.count(fnirsi.GO_ON) / 100)] * 4))
+                    os.write(master, fnirsi_packet([(9.0, 9.0)] * 4, kind=0x03))
+                if request[2] == fnirsi.GO_ON and requests.count(fnirsi.GO_ON) not in swallows and requests.count(fnirsi.GO_ON) <= answers:
+                    os.write(master, fnirsi_packet([(5.0, requests.count(fnirsi.GO_ON) / 100)] * 4))
 
     thread = threading.Thread(target=play, daemon=True)
     thread.start()
     try:
-        yield os.ttyname(theirs), asked
+        yield os.ttyname(slave), requests
     finally:
-        hang_up(ours, theirs, thread)
+        hang_up(master, slave, thread)
 
 
 def hidraw(root, numbers, name):
@@ -107,14 +107,14 @@ def hidraw(root, numbers, name):
 @pytest.mark.parametrize(("numbers", "model"), [(("0483", "003A"), "FNB48"), (("0483", "003B"), "C1")])
 def test_a_meter_that_replies_once_a_request_gets_one_after_each_packet(tmp_path, numbers, model):
     """FNB48 and C1: with a request a second only one reading in ten would come."""
-    with asked_device() as (name, asked), closing(Fnirsi(world=SensorWorld(tmp_path))) as sensor:
+    with asked_device() as (name, requests), closing(Fnirsi(world=SensorWorld(tmp_path))) as sensor:
         hidraw(tmp_path, numbers, name)
         assert sensor.describe().id == f"fnirsi:{model}"
-        shown = [sensor.read().power_w for _ in range(10)]
+        powers_w = [sensor.read().power_w for _ in range(10)]
     # Two packets a reading, each once and in their order.
-    assert shown == pytest.approx([5 * (4 * n + 3) / 200 for n in range(10)])
-    assert asked[:3] == [fnirsi.START, fnirsi.NEXT, fnirsi.GO_ON]
-    assert 20 <= asked.count(fnirsi.GO_ON) <= 21
+    assert powers_w == pytest.approx([5 * (4 * n + 3) / 200 for n in range(10)])
+    assert requests[:3] == [fnirsi.START, fnirsi.NEXT, fnirsi.GO_ON]
+    assert 20 <= requests.count(fnirsi.GO_ON) <= 21
 
 
 def test_a_request_that_was_lost_is_made_again(tmp_path, monkeypatch):
@@ -133,14 +133,14 @@ def test_a_meter_that_sends_by_itself_gets_a_request_once_a_second(tmp_path, mon
     """FNB58 and FNB48S: begun by 0x82 twice, and no request for each packet."""
     now_ns = [0]
     packets = [fnirsi_packet([(5.0, 1.0)] * 4)] * 3
-    with device(*packets) as (name, asked, thread), closing(Fnirsi(world=SensorWorld(tmp_path), clock=lambda: now_ns[0])) as sensor:
+    with device(*packets) as (name, requests, thread), closing(Fnirsi(world=SensorWorld(tmp_path), clock=lambda: now_ns[0])) as sensor:
         hidraw(tmp_path, numbers, name)
         assert sensor.describe().id == f"fnirsi:{model}"
         thread.join(150)
         # The kernel hands them to the other end by a worker of its own.
         assert wait_until(lambda: waiting_bytes(sensor._descriptor) == sum(map(len, packets)))
         assert sensor.read().power_w == pytest.approx(5.0)
-        assert [request[2] for request in asked] == [fnirsi.START, fnirsi.NEXT, fnirsi.NEXT]
+        assert [request[2] for request in requests] == [fnirsi.START, fnirsi.NEXT, fnirsi.NEXT]
         told_ns, now_ns[0] = sensor._told_ns, int(1.1e9)
         monkeypatch.setattr(fnirsi, "TIMEOUT_S", 0.1)
         with pytest.raises(TransientError, match="sent nothing"):
@@ -177,10 +177,10 @@ def test_a_recording_gives_the_mean_of_all_its_packets():
 
 def test_a_packet_with_one_wrong_byte_gives_no_number():
     """A flipped bit at the start, in the data or in the checksum is found."""
-    for place in [0, 2, 30, 63]:
+    for index in [0, 2, 30, 63]:
         packet = bytearray(fnirsi_packet([(5.0, 1.0)] * 4))
-        packet[place] ^= 0x10
-        with table_row(place), pytest.raises((TransientError, UnavailableError)):
+        packet[index] ^= 0x10
+        with table_row(index), pytest.raises((TransientError, UnavailableError)):
             recorded(bytes(packet)).read()
 
 
@@ -228,12 +228,15 @@ def test_decimal_commas_are_no_columns():
 
 def test_a_device_is_started_and_read_until_its_buffer_is_empty():
     """A real terminal: the three commands, then the mean of what came since the last reading."""
-    with device(fnirsi_packet([(5.0, 1.0)] * 4), fnirsi_packet([(5.0, 2.0)] * 4)) as (name, asked, thread), closing(Fnirsi(name)) as sensor:
+    with (
+        device(fnirsi_packet([(5.0, 1.0)] * 4), fnirsi_packet([(5.0, 2.0)] * 4)) as (name, requests, thread),
+        closing(Fnirsi(name)) as sensor,
+    ):
         assert sensor.describe().period_ms == 100.0
         thread.join(150)
         assert sensor.read().power_w == pytest.approx(7.5)
-    assert [packet[:3] for packet in asked] == [b"\x00\xaa\x81", b"\x00\xaa\x82", b"\x00\xaa\x83"]
-    assert asked[0][-1] == 0x8E
+    assert [packet[:3] for packet in requests] == [b"\x00\xaa\x81", b"\x00\xaa\x82", b"\x00\xaa\x83"]
+    assert requests[0][-1] == 0x8E
 
 
 def test_a_silent_device_is_not_waited_for_without_end(monkeypatch):

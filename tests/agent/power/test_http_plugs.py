@@ -25,8 +25,8 @@ def password_file(tmp_path):
 
 def ask(path, *meter, **settings):
     """Return what the meter answers, its connection closed afterwards."""
-    with closing(HttpMeter(*meter, **settings)) as one:
-        return one.get(path)
+    with closing(HttpMeter(*meter, **settings)) as client:
+        return client.get(path)
 
 
 def answers(body=b"{}", status=200):
@@ -44,11 +44,11 @@ def test_the_digest_is_that_of_the_standards_own_example(algorithm, response):
         f'Digest realm="http-auth@example.org", qop="auth, auth-int", algorithm={algorithm}, '
         'nonce="7ypf/xlj9XXwfDPEoM4URrv/xwf94BcCAzFZH4GiTo0v", opaque="FQhe/qaU925kfnzjCev0ciny7QMkPqMAFRtzCUYo5tdS"'
     )
-    asked = challenge(header, "the meter")
-    own = "f2/wE4q74E6zIJEtWaHKaf5wv/H5QzzpXusqGemxURZJ"
-    said = authorisation(asked, "GET", "/dir/index.html", "Mufasa", "Circle of Life", 1, own)
-    assert f'response="{response}"' in said
-    assert 'opaque="FQhe/qaU925kfnzjCev0ciny7QMkPqMAFRtzCUYo5tdS"' in said
+    puzzle = challenge(header, "the meter")
+    nonce = "f2/wE4q74E6zIJEtWaHKaf5wv/H5QzzpXusqGemxURZJ"
+    header_value = authorisation(puzzle, "GET", "/dir/index.html", "Mufasa", "Circle of Life", 1, nonce)
+    assert f'response="{response}"' in header_value
+    assert 'opaque="FQhe/qaU925kfnzjCev0ciny7QMkPqMAFRtzCUYo5tdS"' in header_value
 
 
 @pytest.mark.parametrize("protect", ["SHA-256", "MD5", "basic"])
@@ -71,9 +71,9 @@ def test_a_wrong_password_is_reported_and_not_shown(tmp_path, password_file):
     played = answers()
     played.protect, played.password = "SHA-256", "another"
     with playing(played):
-        with pytest.raises(UnavailableError, match="refuses the password of 'admin'") as caught:
+        with pytest.raises(UnavailableError, match="refuses the password of 'admin'") as refusal:
             ask("/", "shelly", played.address, password_file=password_file)
-        assert "secret" not in str(caught.value)
+        assert "secret" not in str(refusal.value)
         with pytest.raises(UnavailableError, match="set password_file"):
             ask("/", "shelly", played.address)
         with pytest.raises(ConfigError, match="cannot read"):
@@ -113,9 +113,9 @@ def test_a_dropped_connection_is_opened_again():
 )
 def test_a_refusal_is_distinguished_from_a_busy_meter(status, error):
     """And the query, which may hold a password, is not shown."""
-    with playing(answers(b"no", status)) as played, pytest.raises(error, match=str(status)) as caught:
+    with playing(answers(b"no", status)) as played, pytest.raises(error, match=str(status)) as refusal:
         ask("/cm?password=secret", "tasmota", played.address)
-    assert "secret" not in str(caught.value)
+    assert "secret" not in str(refusal.value)
 
 
 def test_a_flood_is_not_read():
@@ -167,9 +167,9 @@ CUT = [
 def test_a_reply_that_is_cut_or_garbled_is_a_reading_that_failed():
     """In one line, whatever its depth."""
     for content in CUT:
-        with table_row(content[:20]), pytest.raises(TransientError) as caught:
+        with table_row(content[:20]), pytest.raises(TransientError) as refusal:
             json_object(content, "the meter")
-        assert len(str(caught.value)) < 300, f"{content[:20]!r}"
+        assert len(str(refusal.value)) < 300, f"{content[:20]!r}"
 
 
 def test_headers_or_a_topic_before_the_reply_do_no_harm():
@@ -193,7 +193,7 @@ def test_numbers_may_be_strings_and_nothing_else():
 SWITCH = {"id": 0, "source": "init", "output": True, "apower": 25.7, "voltage": 230.1, "current": 0.13, "aenergy": {"total": 5.0}}
 
 
-def shown(document, **settings):
+def reading_of(document, **settings):
     """Return the reading of a recorded answer."""
     content = document if isinstance(document, bytes) else json.dumps(document).encode()
     return Shelly(world=SensorWorld(content=content), **settings).read()
@@ -222,14 +222,14 @@ def test_the_power_of_every_form_of_reply():
         (b'x/events/rpc {"params":{"switch:0":{"temperature":{}}}}\nx/events/rpc {"params":{"switch:0":{"apower":4}}}', 4.0, ["switch:0"]),
         (SWITCH | {"apower": 0.0}, 0.0, ["channel:0"]),
     ]:  # fmt: skip
-        reading = shown(document)
+        reading = reading_of(document)
         assert reading.power_w == pytest.approx(total_w), f"{document!r}"
         assert [rail.name for rail in reading.rails] == names, f"{document!r}"
 
 
 def test_a_reply_without_a_power_gives_none():
     """Never zero, and never the last one."""
-    for document, error, said in [
+    for document, error, match in [
         ({"id": 0, "source": "init", "output": True, "temperature": {"tC": 30}}, UnavailableError, "does not measure"),
         ({"switch:0": {"id": 0, "output": True}}, UnavailableError, "does not measure"),
         ({"code": 404, "message": "No handler for Switch.GetStatus"}, UnavailableError, "404: No handler"),
@@ -244,16 +244,16 @@ def test_a_reply_without_a_power_gives_none():
         (b'{"id":0,"apower":193.5,"voltage', TransientError, "cut or garbled"),
         (b'{"apower": NaN}', TransientError, "cut or garbled"),
     ]:
-        with table_row(document), pytest.raises(error, match=said):
-            shown(document)
+        with table_row(document), pytest.raises(error, match=match):
+            reading_of(document)
 
 
 def test_one_channel_of_several_is_measured_when_it_is_named():
     """Without a name all are added up, which is noted."""
     both = {"switch:0": SWITCH, "switch:1": SWITCH | {"apower": 4.3}}
-    assert shown(both, channel="switch:1").power_w == 4.3
+    assert reading_of(both, channel="switch:1").power_w == 4.3
     with pytest.raises(ConfigError, match="this device has switch:0, switch:1"):
-        shown(both, channel="switch:2")
+        reading_of(both, channel="switch:2")
     warnings = Shelly(world=SensorWorld(content=json.dumps(both).encode())).describe().warnings
     assert warnings == ("2 channels are added up (switch:0, switch:1): set channel to measure one",)
 
@@ -274,16 +274,16 @@ def test_a_small_power_is_doubted():
 def test_a_device_is_asked_in_the_way_of_its_generation(answers, path):
     """Found out once, by what it answers."""
 
-    def answer(asked):
-        status, document = answers[asked]
+    def answer(path_asked):
+        status, document = answers[path_asked]
         return status, json.dumps(document).encode()
 
     with playing(PlayedMeter(answer)) as played, closing(Shelly(played.address)) as sensor:
-        found = sensor.describe()
-        assert found.id == f"shelly:{played.address}"
-        assert found.scope == "wall-ac"
-        assert found.kind == "power"
-        assert found.excludes == ()
+        description = sensor.describe()
+        assert description.id == f"shelly:{played.address}"
+        assert description.scope == "wall-ac"
+        assert description.kind == "power"
+        assert description.excludes == ()
         assert sensor.read().power_w == sensor.read().power_w == 25.7
         assert played.asked[-2:] == [path, path]
 
@@ -306,18 +306,18 @@ def test_a_reading_that_fails_is_no_end(tmp_path):
 def test_what_real_devices_sent(captures, name, total_w):
     """As captured; the reader is found by the form, and cut replies give no number."""
     path = captures / "plugs" / name
-    found = read_recording(path)
-    assert (found.name, found.reading.power_w, found.description.scope) == ("shelly", total_w, "wall-ac")
+    recording = read_recording(path)
+    assert (recording.name, recording.reading.power_w, recording.description.scope) == ("shelly", total_w, "wall-ac")
     content = path.read_bytes()
     for length in range(120, len(content) - 2, 37):
         with pytest.raises((TransientError, UnavailableError)):
-            shown(content[:length])
+            reading_of(content[:length])
 
 
 def test_a_shellys_power_is_a_mean_of_a_second():
     """As its maker publishes."""
-    found = Shelly(world=SensorWorld(content=b'{"switch:0": {"apower": 12.5}}')).describe().averaging
-    assert (found.window_s, found.update_interval_s, set(found.sources.values())) == (1.0, 1.0, {"published"})
+    averaging = Shelly(world=SensorWorld(content=b'{"switch:0": {"apower": 12.5}}')).describe().averaging
+    assert (averaging.window_s, averaging.update_interval_s, set(averaging.sources.values())) == (1.0, 1.0, {"published"})
 
 
 def sensor_of(answer, **settings):
@@ -353,7 +353,7 @@ def test_the_power_of_every_form_of_a_tasmota_reply():
 
 def test_a_tasmota_reply_without_a_power_gives_none():
     """Part of a list is no total."""
-    for answer, error, said in [
+    for answer, error, match in [
         ({"StatusSNS": {"Time": "x"}}, UnavailableError, "does not measure power"),
         ({"StatusSNS": {"ENERGY": {"Total": 1}}}, UnavailableError, "does not measure power"),
         ({"Command": "Unknown"}, UnavailableError, "does not measure power"),
@@ -368,16 +368,16 @@ def test_a_tasmota_reply_without_a_power_gives_none():
         (status(True), TransientError, "gives no valid power"),
         (b'{"StatusSNS":{"ENERGY":{"Power":26', TransientError, "cut or garbled"),
     ]:
-        with table_row(answer), pytest.raises(error, match=said):
+        with table_row(answer), pytest.raises(error, match=match):
             sensor_of(answer).read()
 
 
 def test_the_resolution_is_what_the_plug_shows():
     """Whole watts by default, which is reported with the remedy."""
     for answer, step_w in [(status(26), 1.0), (status(26.4), 0.1), (status([26.45, 0]), 0.01), (status("2.125"), 0.001)]:
-        found = sensor_of(answer).describe()
-        assert found.resolution_w == pytest.approx(step_w), f"{answer!r}"
-        assert any("WattRes 1" in warning for warning in found.warnings) == (step_w == 1.0), f"{answer!r}"
+        description = sensor_of(answer).describe()
+        assert description.resolution_w == pytest.approx(step_w), f"{answer!r}"
+        assert any("WattRes 1" in warning for warning in description.warnings) == (step_w == 1.0), f"{answer!r}"
 
 
 def test_one_tasmota_channel_of_several_is_measured_when_it_is_named():
@@ -404,9 +404,9 @@ def test_a_plug_is_polled_over_http(tmp_path):
         with closing(Tasmota(played.address)) as sensor, pytest.raises(UnavailableError, match="refuses"):
             sensor.describe()
         played.answer = lambda _: (500, b"")
-        with closing(Tasmota(played.address, password_file=str(tmp_path / "password"))) as sensor, pytest.raises(TransientError) as caught:
+        with closing(Tasmota(played.address, password_file=str(tmp_path / "password"))) as sensor, pytest.raises(TransientError) as refusal:
             sensor.read()
-        assert "cret" not in str(caught.value)
+        assert "cret" not in str(refusal.value)
 
 
 @pytest.mark.captures
@@ -414,8 +414,8 @@ def test_a_plug_is_polled_over_http(tmp_path):
 def test_what_real_plugs_sent(captures, name, total_w):
     """As captured: 26 W; and three phases of 11, 0 and 0 W. Cut replies give no number."""
     path = captures / "plugs" / name
-    found = read_recording(path)
-    assert (found.name, found.reading.power_w, found.description.scope) == ("tasmota", total_w, "wall-ac")
+    recording = read_recording(path)
+    assert (recording.name, recording.reading.power_w, recording.description.scope) == ("tasmota", total_w, "wall-ac")
     content = path.read_bytes().rstrip()
     for length in range(10, len(content) - 1, 17):
         with pytest.raises((TransientError, UnavailableError)):
@@ -429,5 +429,5 @@ def test_a_refusal_is_recognised_however_its_json_is_spaced():
 
 def test_a_plug_that_counts_pulses_sees_all_of_the_time():
     """So it is never in step with the queries, however often it renews its value."""
-    found = sensor_of(status(26)).describe().averaging
-    assert (found.seen_ratio, found.window_s, found.sources) == (1.0, None, {"seen_ratio": "published"})
+    averaging = sensor_of(status(26)).describe().averaging
+    assert (averaging.seen_ratio, averaging.window_s, averaging.sources) == (1.0, None, {"seen_ratio": "published"})

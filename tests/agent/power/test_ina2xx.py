@@ -32,8 +32,8 @@ def _sensor(root, **settings):
 def test_power_is_voltage_times_current_not_the_power_register(tmp_path):
     """5 V x 0.49 A = 2.45 W, where the register's coarse steps say 2.44."""
     sensor = _sensor(_chip(tmp_path))
-    found = sensor.describe()
-    assert (found.scope, found.kind, found.blocked) == ("board-input", "power", None)
+    description = sensor.describe()
+    assert (description.scope, description.kind, description.blocked) == ("board-input", "power", None)
     assert sensor.read().power_w == pytest.approx(2.45)
 
 
@@ -61,9 +61,9 @@ def test_a_default_shunt_blocks_until_it_is_confirmed(tmp_path):
     assert confirmed.describe().blocked is None
     assert confirmed.read().power_w == pytest.approx(2.45)
     corrected = _sensor(root, shunt_ohm="0.1")
-    found = corrected.describe()
-    assert found.blocked is None
-    assert any("multiplied by 0.1" in warning for warning in found.warnings)
+    description = corrected.describe()
+    assert description.blocked is None
+    assert any("multiplied by 0.1" in warning for warning in description.warnings)
     assert corrected.read().power_w == pytest.approx(0.245)
 
 
@@ -87,9 +87,9 @@ def test_a_chip_whose_driver_shows_no_shunt_is_blocked_too(tmp_path):
 
 def test_a_shunt_inside_the_chip_needs_no_word(tmp_path):
     """INA260: steps of 1.25 mA, so 6.25 mW at 5 V."""
-    found = _sensor(_chip(tmp_path, name="ina260", shunt_resistor=None)).describe()
-    assert (found.blocked, found.gain_u_ratio) == (None, 0.005)
-    assert found.resolution_w == pytest.approx(0.00625)
+    description = _sensor(_chip(tmp_path, name="ina260", shunt_resistor=None)).describe()
+    assert (description.blocked, description.gain_u_ratio) == (None, 0.005)
+    assert description.resolution_w == pytest.approx(0.00625)
 
 
 def test_the_step_is_the_coarser_of_chip_and_driver(tmp_path):
@@ -106,8 +106,8 @@ def test_the_step_is_the_coarser_of_chip_and_driver(tmp_path):
             ("ina219", 100000, 3000, 0.012),
         ],
     ):
-        found = _sensor(_chip(folder, name=name, shunt_resistor=shunt_uohm, curr1_input=current_ma)).describe()
-        assert found.resolution_w == pytest.approx(step_w), f"{name!r}, {shunt_uohm!r}, {current_ma!r}"
+        description = _sensor(_chip(folder, name=name, shunt_resistor=shunt_uohm, curr1_input=current_ma)).describe()
+        assert description.resolution_w == pytest.approx(step_w), f"{name!r}, {shunt_uohm!r}, {current_ma!r}"
 
 
 def test_a_folder_without_a_name_is_known_by_its_shunt(tmp_path):
@@ -162,10 +162,10 @@ def test_an_energy_counter_is_preferred_and_rescaled(tmp_path):
     """INA228: energy in mJ, the present watts beside it as a rail."""
     root = _chip(tmp_path, name="ina228", shunt_resistor=None, energy1_input=5_000_000)
     sensor = _sensor(root, shunt_ohm="0.1")
-    found = sensor.describe()
-    assert (found.kind, found.resolution_w) == ("energy", None)
+    description = sensor.describe()
+    assert (description.kind, description.resolution_w) == ("energy", None)
     # Its zero is known to a step of its converter, as that of its watts: 1 mA of the driver's, a tenth of it with this shunt.
-    assert found.offset_u_w == pytest.approx(5.0 * 0.0001 / math.sqrt(3))
+    assert description.offset_u_w == pytest.approx(5.0 * 0.0001 / math.sqrt(3))
     first = sensor.read()
     assert first.energy_mj == pytest.approx(500)
     assert first.rails[0].power_w == pytest.approx(0.245)
@@ -179,8 +179,8 @@ def test_an_energy_counter_is_preferred_and_rescaled(tmp_path):
 def test_a_recorded_counter_shows_the_watts_beside_it(tmp_path):
     """A single state of the counter holds none, voltage and current do."""
     root = _chip(tmp_path, name="ina228", shunt_resistor=None, energy1_input=5_000_000)
-    shown = CliRunner().invoke(sensors, ["read", "--from", str(root), "--json"])
-    assert json.loads(shown.output)["total_w"] == pytest.approx(2.45)
+    result = CliRunner().invoke(sensors, ["read", "--from", str(root), "--json"])
+    assert json.loads(result.output)["total_w"] == pytest.approx(2.45)
 
 
 def test_a_counter_without_sign_is_not_used_backwards(tmp_path):
@@ -198,8 +198,9 @@ def test_a_counter_without_sign_is_not_used_backwards(tmp_path):
 def test_an_averaging_chip_is_read_no_faster_than_it_measures(tmp_path):
     """update_interval, where the driver shows it."""
     assert _sensor(_chip(tmp_path, update_interval=563)).describe().period_ms == 563
-    found = _sensor(_chip(tmp_path, update_interval=35)).describe()
-    assert (found.period_ms, found.averaging.update_interval_s, found.averaging.sources) == (100, 0.035, {"update_interval_s": "driver"})
+    description = _sensor(_chip(tmp_path, update_interval=35)).describe()
+    averaging = description.averaging
+    assert (description.period_ms, averaging.update_interval_s, averaging.sources) == (100, 0.035, {"update_interval_s": "driver"})
 
 
 @pytest.mark.parametrize("file", ["in1_input", "curr1_input"])
@@ -214,9 +215,9 @@ def test_a_file_that_garbles_is_no_number(tmp_path, file):
     with pytest.raises(UnavailableError, match="whole number"):
         _sensor(root).describe()
     (root / FOLDER / file).unlink()
-    with pytest.raises(UnavailableError, match=file) as caught:
+    with pytest.raises(UnavailableError, match=file) as refusal:
         _sensor(root).describe()
-    assert not isinstance(caught.value, AbsentError)
+    assert not isinstance(refusal.value, AbsentError)
 
 
 def test_a_wrong_setting_is_refused_with_its_name():
@@ -249,13 +250,13 @@ def test_transcripts_of_a_shell_are_read(tmp_path):
     ]:
         path = tmp_path / "report.txt"
         path.write_text(text)
-        said = read_recording(path)
-        assert (said.name, said.reading.power_w) == ("ina2xx", pytest.approx(2.45)), f"{text!r}"
+        recording = read_recording(path)
+        assert (recording.name, recording.reading.power_w) == ("ina2xx", pytest.approx(2.45)), f"{text!r}"
 
 
 @pytest.mark.captures
 def test_a_captured_battery_board_gives_a_negative_power(captures):
     """4.228 V x -0.040 A, where the power register says +0.176 W."""
-    said = read_recording(captures / "ina/ina219_hwmon_ups_on_battery.txt")
-    assert (said.name, said.reading.power_w) == ("ina2xx", pytest.approx(-0.16912))
-    assert said.description.blocked is None
+    recording = read_recording(captures / "ina/ina219_hwmon_ups_on_battery.txt")
+    assert (recording.name, recording.reading.power_w) == ("ina2xx", pytest.approx(-0.16912))
+    assert recording.description.blocked is None

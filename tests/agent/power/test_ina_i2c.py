@@ -80,11 +80,11 @@ def test_an_ina226_is_volts_times_shunt_volts_over_ohms():
     """5.12 V; 62.5 mV over 0.1 Ohm is 0.625 A."""
     bus = _Bus("ina226", x01=25000, x02=4096)
     sensor = _sensor(bus, shunt_ohm="0.1")
-    found = sensor.describe()
-    assert (found.id, found.scope, found.kind) == ("ina_i2c:ina226@1-0040", "board-input", "power")
+    description = sensor.describe()
+    assert (description.id, description.scope, description.kind) == ("ina_i2c:ina226@1-0040", "board-input", "power")
     assert sensor.read().power_w == pytest.approx(5.12 * 0.625)
     # A step of current, 2.5 uV / 0.1 Ohm, at 5.12 V is less than one of voltage, 1.25 mV, at 0.625 A.
-    assert found.resolution_w == pytest.approx(0.625 * 0.00125)
+    assert description.resolution_w == pytest.approx(0.625 * 0.00125)
 
 
 def test_an_ina219_keeps_flags_out_of_its_volts():
@@ -100,8 +100,8 @@ def test_an_ina260_has_its_shunt_inside():
     bus = _Bus("ina260", x01=400, x02=4000)
     for settings in ({}, {"shunt_ohm": "0.1"}):
         sensor = _sensor(bus, **settings)
-        found = sensor.describe()
-        assert (found.gain_u_ratio, sensor.read().power_w) == (0.005, pytest.approx(2.5))
+        description = sensor.describe()
+        assert (description.gain_u_ratio, sensor.read().power_w) == (0.005, pytest.approx(2.5))
 
 
 def test_current_that_flows_backwards_is_negative():
@@ -129,9 +129,9 @@ def test_averaging_is_set_and_the_period_follows():
         ("ina228", "64", [(0x00, 0), (0x02, 4096), (0x01, 0xFB6B)], 3 * 64 * 1.052),
     ]:
         bus = _Bus(name)
-        found = _sensor(bus, chip=name, shunt_ohm="0.1", averages=averages).describe()
+        description = _sensor(bus, chip=name, shunt_ohm="0.1", averages=averages).describe()
         assert bus.written == written, f"{name!r}, {averages!r}"
-        assert found.period_ms == pytest.approx(period_ms), f"{name!r}, {averages!r}"
+        assert description.period_ms == pytest.approx(period_ms), f"{name!r}, {averages!r}"
 
 
 def test_an_average_that_the_chip_cannot_make_is_refused():
@@ -164,8 +164,8 @@ def test_an_ina228_counts_energy_and_its_counter_wraps():
     clock = _Clock()
     bus = _Bus("ina228", x04=(1 << 4) * 32000, x05=(1 << 4) * 25600, x09=(1 << 40) - 1000)
     sensor = _sensor(bus, shunt_ohm="0.01", clock=clock)
-    found = sensor.describe()
-    assert (found.kind, found.resolution_w, found.resolution_mj) == ("energy", None, pytest.approx(1.6))
+    description = sensor.describe()
+    assert (description.kind, description.resolution_w, description.resolution_mj) == ("energy", None, pytest.approx(1.6))
     start = sensor.read()
     # 25600 x 195.3125 uV is 5 V; 32000 x 312.5 nV is 10 mV, over 0.01 Ohm 1 A.
     assert start.rails[0].power_w == pytest.approx(5.0)
@@ -306,8 +306,8 @@ def test_a_dump_is_read_as_the_chip(tmp_path):
     )
     (tmp_path / "get.txt").write_text(single)
     for path in (DUMP, tmp_path / "get.txt"):
-        said = read_recording(path)
-        assert (said.name, said.reading.power_w) == ("ina_i2c", pytest.approx(0.625 * 5.11))
+        recording = read_recording(path)
+        assert (recording.name, recording.reading.power_w) == ("ina_i2c", pytest.approx(0.625 * 5.11))
 
 
 def test_a_dump_without_what_is_needed_is_no_number(tmp_path):

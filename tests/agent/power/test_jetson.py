@@ -29,26 +29,26 @@ def test_power_is_voltage_times_current_of_the_input_rail(tmp_path):
     """5.032 V x 1.096 A; not millivolts for milliwatts, not the shunt voltages, not the sums."""
     write(tmp_path, ina3221(f"{HWMON}/hwmon4", ORIN_NANO))
     sensor = Ina3221(SensorWorld(tmp_path))
-    found, reading = sensor.describe(), sensor.read()
+    description, reading = sensor.describe(), sensor.read()
     assert reading.power_w == pytest.approx(5.515072)
     assert [(rail.name, rail.power_w) for rail in reading.rails] == [
         ("VDD_IN", pytest.approx(5.515072)),
         ("VDD_CPU_GPU_CV", pytest.approx(1.046656)),
         ("VDD_SOC", pytest.approx(1.53216)),
     ]
-    assert found.id == "ina3221:VDD_IN"
-    assert found.scope == "module"
-    assert found.kind == "power"
-    assert found.period_ms == 100.0
-    assert found.warnings == ()
+    assert description.id == "ina3221:VDD_IN"
+    assert description.scope == "module"
+    assert description.kind == "power"
+    assert description.period_ms == 100.0
+    assert description.warnings == ()
     # 40 uV / 5 mOhm x 5.032 V.
-    assert found.resolution_w == pytest.approx(0.040256)
+    assert description.resolution_w == pytest.approx(0.040256)
 
 
 def test_agx_orin_is_not_counted_twice(tmp_path):
     """VDDQ_VDD2_1V8AO lies inside VIN_SYS_5V0; NC channels are not shown."""
-    for place, (chip, channels) in enumerate(zip(("hwmon3", "hwmon2"), AGX_ORIN, strict=True)):
-        write(tmp_path, ina3221(f"{DRIVER}/1-004{place}/hwmon/{chip}", channels, shunt_uohm=2000))
+    for index, (chip, channels) in enumerate(zip(("hwmon3", "hwmon2"), AGX_ORIN, strict=True)):
+        write(tmp_path, ina3221(f"{DRIVER}/1-004{index}/hwmon/{chip}", channels, shunt_uohm=2000))
     sensor = Ina3221(SensorWorld(tmp_path))
     reading = sensor.read()
     assert reading.power_w == pytest.approx(19.896 * 0.140 + 19.896 * 0.040 + 5.032 * 0.780)
@@ -82,11 +82,11 @@ def test_a_chip_found_on_several_ways_is_one(tmp_path):
 
 def test_the_chip_is_found_wherever_it_is(tmp_path):
     """The numbers of hwmon and of the bus change; chips of other makes stand beside it."""
-    for folder, place in in_folders(
+    for folder, path in in_folders(
         tmp_path, [f"{HWMON}/hwmon12", f"{DRIVER}/7-0040/hwmon/hwmon0", "sys/bus/i2c/devices/1-0040/hwmon/hwmon5"]
     ):
-        write(folder, {f"{HWMON}/hwmon1/name": "tmp451\n", f"{HWMON}/hwmon1/in1_input": "5000\n"} | ina3221(place, ORIN_NANO))
-        assert _total_w(folder) == pytest.approx(5.515072), f"{place!r}"
+        write(folder, {f"{HWMON}/hwmon1/name": "tmp451\n", f"{HWMON}/hwmon1/in1_input": "5000\n"} | ina3221(path, ORIN_NANO))
+        assert _total_w(folder) == pytest.approx(5.515072), f"{path!r}"
 
 
 def test_two_rails_of_the_total_s_name_are_not_guessed_between(tmp_path):
@@ -98,8 +98,8 @@ def test_two_rails_of_the_total_s_name_are_not_guessed_between(tmp_path):
 
 def test_chips_of_one_number_are_distinguished_by_their_address(tmp_path):
     """A recording that was put together by hand."""
-    for place, channels in enumerate(AGX_XAVIER):
-        write(tmp_path, ina3221(f"{DRIVER}/1-004{place}/hwmon/hwmon0", channels))
+    for index, channels in enumerate(AGX_XAVIER):
+        write(tmp_path, ina3221(f"{DRIVER}/1-004{index}/hwmon/hwmon0", channels))
     assert len(Ina3221(SensorWorld(tmp_path)).read().rails) == 6
 
 
@@ -107,8 +107,8 @@ def test_an_excerpt_without_the_chip_s_name_is_known_by_its_rails(tmp_path):
     """As people show them: labels, voltages, currents; but not a chip whose rails no Jetson has."""
     path = tmp_path / "transcript"
     path.write_text("$ cat /sys/class/hwmon/hwmon1/in1_label /sys/class/hwmon/hwmon1/{in1_input,curr1_input}\nVDD_IN\n4984\n1856\n")
-    found = read_recording(path)
-    assert (found.name, found.reading.power_w) == ("ina3221", pytest.approx(9.250304))
+    recording = read_recording(path)
+    assert (recording.name, recording.reading.power_w) == ("ina3221", pytest.approx(9.250304))
     path.write_text(path.read_text().replace("VDD_IN", "PoE"))
     with pytest.raises(UnavailableError, match="no power sensor"):
         read_recording(path)
@@ -132,8 +132,9 @@ def test_the_step_follows_shunt_and_voltage(tmp_path):
 def test_a_slow_chip_is_not_read_faster_than_it_measures(tmp_path):
     """With 64 samples a cycle takes longer than our 100 ms."""
     write(tmp_path, ina3221(f"{HWMON}/hwmon4", ORIN_NANO) | {f"{HWMON}/hwmon4/update_interval": "422\n"})
-    found = Ina3221(SensorWorld(tmp_path)).describe()
-    assert (found.period_ms, found.averaging.update_interval_s, found.averaging.sources) == (422.0, 0.422, {"update_interval_s": "driver"})
+    description = Ina3221(SensorWorld(tmp_path)).describe()
+    averaging = description.averaging
+    assert (description.period_ms, averaging.update_interval_s, averaging.sources) == (422.0, 0.422, {"update_interval_s": "driver"})
 
 
 def test_a_negative_current_stays_negative(tmp_path):
@@ -165,11 +166,11 @@ def test_a_driver_that_returns_an_error_gives_no_number(tmp_path):
     write(tmp_path, ina3221(f"{HWMON}/hwmon4", ORIN_NANO))
     sensor = Ina3221(SensorWorld(tmp_path))
     sensor.describe()
-    for number, needed in ((3, False), (1, True)):
+    for number, is_total in ((3, False), (1, True)):
         path = tmp_path / f"{HWMON}/hwmon4/curr{number}_input"
         path.unlink()
         path.symlink_to("/proc/self/mem")
-        if needed:
+        if is_total:
             with pytest.raises(TransientError, match=r"curr1_input.*Input/output error"):
                 sensor.read()
             with pytest.raises(UnavailableError, match=r"'VDD_IN'.*Input/output error"):
@@ -190,9 +191,9 @@ def test_files_that_only_root_may_read_come_with_the_remedy():
         write(Path(folder), ina3221(f"{HWMON}/hwmon4", ORIN_NANO))
         (Path(folder) / f"{HWMON}/hwmon4/curr1_input").chmod(closed_mode())
         with ordinary_user():
-            with pytest.raises(UnavailableError, match="run as root") as caught:
+            with pytest.raises(UnavailableError, match="run as root") as refusal:
                 Ina3221(SensorWorld(Path(folder))).describe()
-            assert not isinstance(caught.value, AbsentError)
+            assert not isinstance(refusal.value, AbsentError)
             name, why = detect.choose_sensor(detect.detect_sensors(world=SensorWorld(Path(folder))))
         assert name is None
         assert "ina3221 is here and cannot be read" in why
@@ -209,17 +210,17 @@ def test_rails_without_labels_make_no_total(tmp_path):
 def test_a_rail_whose_files_are_not_there_is_not_absent_hardware(tmp_path):
     """A recording that kept the labels only."""
     write(tmp_path, {f"{HWMON}/hwmon4/name": "ina3221\n", f"{HWMON}/hwmon4/in1_label": "VDD_IN\n"})
-    with pytest.raises(UnavailableError, match="in1_input") as caught:
+    with pytest.raises(UnavailableError, match="in1_input") as refusal:
         Ina3221(SensorWorld(tmp_path)).describe()
-    assert not isinstance(caught.value, AbsentError)
+    assert not isinstance(refusal.value, AbsentError)
 
 
 def test_a_thor_is_left_to_the_sensor_that_sees_its_input(tmp_path):
     """With its INA238 absent here; without it there is a chip and no total."""
     write(tmp_path, ina3221(f"{HWMON}/hwmon4", THOR, 2000))
-    with pytest.raises(UnavailableError, match="needs VIN") as caught:
+    with pytest.raises(UnavailableError, match="needs VIN") as refusal:
         _total_w(tmp_path)
-    assert not isinstance(caught.value, AbsentError)
+    assert not isinstance(refusal.value, AbsentError)
     write(tmp_path, {f"{HWMON}/hwmon3/name": "ina238\n", f"{HWMON}/hwmon3/power1_input": "25000000\n"})
     with pytest.raises(AbsentError, match="jetson_thor"):
         _total_w(tmp_path)
@@ -242,9 +243,9 @@ def test_what_cat_was_refused_in_a_transcript_is_that_error(tmp_path):
         with table_row(reason):
             path = tmp_path / "session.txt"
             path.write_text(TRANSCRIPT.replace("REASON", reason))
-            with pytest.raises(UnavailableError, match=message) as caught:
+            with pytest.raises(UnavailableError, match=message) as refusal:
                 read_recording(path)
-            assert not isinstance(caught.value, AbsentError)
+            assert not isinstance(refusal.value, AbsentError)
             path.write_text(TRANSCRIPT.replace("cat: /sys/bus/i2c/drivers/ina3221/1-0040/hwmon/hwmon*/curr1_input: REASON", "1856"))
             assert read_recording(path).reading.power_w == pytest.approx(9.250304)
 
@@ -266,16 +267,16 @@ def test_a_folder_of_the_tree_is_put_in_its_place(tmp_path):
         write(folder, device_tree("x", "nvidia,tegra234"))
         root = HWMON if "class" in below else f"{DRIVER}/1-0040/hwmon"
         write(folder, ina3221(f"{root}/hwmon4", ORIN_NANO))
-        found = read_recording(folder / below)
-        assert (found.name, found.reading.power_w) == ("ina3221", pytest.approx(5.515072)), f"{below!r}"
+        recording = read_recording(folder / below)
+        assert (recording.name, recording.reading.power_w) == ("ina3221", pytest.approx(5.515072)), f"{below!r}"
 
 
 @pytest.mark.captures
 def test_the_captured_orin_nano_draws_the_power_of_its_input(captures):
     """4.984 V x 1.856 A."""
-    found = read_recording(captures / "jetson/sysfs_orin_nano_tree_partial")
-    assert (found.name, found.description.scope) == ("ina3221", "module")
-    assert found.reading.power_w == pytest.approx(9.250304)
+    recording = read_recording(captures / "jetson/sysfs_orin_nano_tree_partial")
+    assert (recording.name, recording.description.scope) == ("ina3221", "module")
+    assert recording.reading.power_w == pytest.approx(9.250304)
 
 
 DRIVER_IIO = "sys/bus/i2c/drivers/ina3221x"
@@ -286,15 +287,15 @@ def test_the_driver_s_milliwatts_are_the_power(tmp_path):
     """5088 mV x 392 mA, which the driver cuts to 1994 mW; fresh every 422 ms at worst."""
     write(tmp_path, ina3221x(f"{DRIVER_IIO}/6-0040/iio:device0", NANO))
     sensor = Ina3221x(SensorWorld(tmp_path))
-    found, reading = sensor.describe(), sensor.read()
+    description, reading = sensor.describe(), sensor.read()
     assert (reading.power_w, [rail.power_w for rail in reading.rails]) == (1.994, [1.994, 0.121, 0.568])
-    assert (found.id, found.scope, found.period_ms) == ("ina3221x:POM_5V_IN", "module", 422.0)
-    assert found.resolution_w == pytest.approx(0.008 * 5.088)
+    assert (description.id, description.scope, description.period_ms) == ("ina3221x:POM_5V_IN", "module", 422.0)
+    assert description.resolution_w == pytest.approx(0.008 * 5.088)
 
 
 def test_the_device_is_found_wherever_it_is(tmp_path):
     """Recordings of the devices alone, of the boards and releases there were."""
-    for folder, place in in_folders(
+    for folder, path in in_folders(
         tmp_path,
         [
             "sys/devices/50000000.host1x/546c0000.i2c/i2c-6/6-0040/iio:device0",
@@ -303,8 +304,8 @@ def test_the_device_is_found_wherever_it_is(tmp_path):
             "sys/bus/iio/devices/iio:device0",
         ],
     ):
-        write(folder, ina3221x(place, NANO))
-        assert Ina3221x(SensorWorld(folder)).read().power_w == 1.994, f"{place!r}"
+        write(folder, ina3221x(path, NANO))
+        assert Ina3221x(SensorWorld(folder)).read().power_w == 1.994, f"{path!r}"
 
 
 def test_without_power_files_it_is_voltage_times_current(tmp_path):
@@ -316,9 +317,9 @@ def test_without_power_files_it_is_voltage_times_current(tmp_path):
 
 def test_agx_xavier_adds_up_both_its_chips_once(tmp_path):
     """By driver, by address and by IIO: copies that a recording made of the links."""
-    for place in (DRIVER_IIO, "sys/bus/i2c/devices"):
+    for base in (DRIVER_IIO, "sys/bus/i2c/devices"):
         for number, channels in enumerate(AGX_XAVIER):
-            write(tmp_path, ina3221x(f"{place}/1-004{number}/iio:device{number}", channels))
+            write(tmp_path, ina3221x(f"{base}/1-004{number}/iio:device{number}", channels))
     write(tmp_path, ina3221x("sys/bus/iio/devices/iio:device1", AGX_XAVIER[1]))
     write(tmp_path, {"sys/bus/iio/devices/iio:device2/name": "adc\n"})
     reading = Ina3221x(SensorWorld(tmp_path)).read()
@@ -368,23 +369,23 @@ def test_a_transcript_with_the_shell_s_backslash_is_read(tmp_path):
     path = tmp_path / "session.txt"
     folder = f"/{DRIVER_IIO}/6-0040/iio\\:device0"
     path.write_text(f"$ cat {folder}/rail_name_0 {folder}/in_power0_input\nPOM_5V_IN\n1994\n")
-    found = read_recording(path)
-    assert (found.name, found.reading.power_w) == ("ina3221x", 1.994)
+    recording = read_recording(path)
+    assert (recording.name, recording.reading.power_w) == ("ina3221x", 1.994)
 
 
 def test_a_folder_of_an_iio_tree_is_put_in_its_place(tmp_path):
     """As people attach one."""
     for folder, below in in_folders(tmp_path, [DRIVER_IIO, f"{DRIVER_IIO}/6-0040", f"{DRIVER_IIO}/6-0040/iio:device0"]):
         write(folder, ina3221x(f"{DRIVER_IIO}/6-0040/iio:device0", NANO))
-        found = read_recording(folder / below)
-        assert (found.name, found.reading.power_w) == ("ina3221x", 1.994), f"{below!r}"
+        recording = read_recording(folder / below)
+        assert (recording.name, recording.reading.power_w) == ("ina3221x", 1.994), f"{below!r}"
 
 
 @pytest.mark.captures
 def test_the_captured_tree_gives_its_input(captures):
     """4321 mW by in_power0_input; voltage times current would give 4320."""
-    found = read_recording(captures / "jetson/sysfs_jp4_ina3221x_tree_synthetic_values")
-    assert (found.name, found.description.scope, found.reading.power_w) == ("ina3221x", "module", 4.321)
+    recording = read_recording(captures / "jetson/sysfs_jp4_ina3221x_tree_synthetic_values")
+    assert (recording.name, recording.description.scope, recording.reading.power_w) == ("ina3221x", "module", 4.321)
 
 
 INPUT = {f"{HWMON}/hwmon3/name": "ina238\n", f"{HWMON}/hwmon3/in1_input": "19912\n", f"{HWMON}/hwmon3/curr1_input": "1290\n"}
@@ -399,14 +400,18 @@ def thor(tmp_path):
 
 def test_the_input_is_the_total_and_its_rails_lie_inside(thor):
     """25.686 W out of microwatts; a GPU at -392 mW is shown as it is, and nothing is added."""
-    found = read_recording(thor)
-    assert (found.name, found.description.scope, found.description.excludes) == ("jetson_thor", "board-input", ("power-supply loss",))
-    assert USB_DEVICES not in found.description.excludes
-    assert found.reading.power_w == pytest.approx(25.686)
-    rails = {rail.name: rail.power_w for rail in found.reading.rails}
+    recording = read_recording(thor)
+    assert (recording.name, recording.description.scope, recording.description.excludes) == (
+        "jetson_thor",
+        "board-input",
+        ("power-supply loss",),
+    )
+    assert USB_DEVICES not in recording.description.excludes
+    assert recording.reading.power_w == pytest.approx(25.686)
+    rails = {rail.name: rail.power_w for rail in recording.reading.rails}
     assert rails["VDD_GPU"] == pytest.approx(-0.39232)
     assert list(rails) == ["VIN", "VDD_GPU", "VDD_CPU_SOC_MSS", "VIN_SYS_5V0"]
-    assert (found.description.resolution_w, found.description.gain_u_ratio, found.description.warnings) == (None, None, ())
+    assert (recording.description.resolution_w, recording.description.gain_u_ratio, recording.description.warnings) == (None, None, ())
 
 
 def test_a_labelled_input_needs_no_other_evidence(tmp_path):

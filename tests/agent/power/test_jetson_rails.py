@@ -28,15 +28,15 @@ def test_each_board_adds_up_its_own_rails_and_no_other():
     """Powers of two tell every sum apart: nothing is counted twice, nothing left out."""
     for total, names in ALL.items():
         with table_row(total):
-            rails = [Rail(name, float(2**place)) for place, name in enumerate(names.split())]
+            rails = [Rail(name, float(2**index)) for index, name in enumerate(names.split())]
             board = jetson_rails.board_of([rail.name for rail in rails])
             expected = sum(rail.power_w for rail in rails if rail.name in total.strip().split("+"))
             assert jetson_rails.total_w(board, rails) == expected
-            found = jetson_rails.describe("tegrastats", board, rails, 100.0)
-            assert found.id == f"tegrastats:{total.strip()}"
-            assert found.scope == ("board-input" if total == "VIN" else "module")
-            assert (USB_DEVICES in found.excludes, "carrier board" in found.excludes) == (total != "VIN",) * 2
-            assert "power-supply loss" in found.excludes
+            description = jetson_rails.describe("tegrastats", board, rails, 100.0)
+            assert description.id == f"tegrastats:{total.strip()}"
+            assert description.scope == ("board-input" if total == "VIN" else "module")
+            assert (USB_DEVICES in description.excludes, "carrier board" in description.excludes) == (total != "VIN",) * 2
+            assert "power-supply loss" in description.excludes
 
 
 def test_without_one_of_its_rails_there_is_no_total():
@@ -44,17 +44,17 @@ def test_without_one_of_its_rails_there_is_no_total():
     for total, names in ALL.items():
         with table_row(total):
             for missing in total.strip().split("+"):
-                seen = [name for name in names.split() if name != missing]
-                with pytest.raises(UnavailableError, match=rf"needs .*{missing}") as caught:
-                    jetson_rails.board_of(seen)
-                assert all(name in str(caught.value) for name in seen)
+                rails = [name for name in names.split() if name != missing]
+                with pytest.raises(UnavailableError, match=rf"needs .*{missing}") as refusal:
+                    jetson_rails.board_of(rails)
+                assert all(name in str(refusal.value) for name in rails)
 
 
 def test_unknown_rails_make_no_total():
     """Labels match to the letter; the carrier's rails of a TX2 are not its module's."""
-    for seen in [[], ["vdd_in"], ["VDD_IN_2"], ["VDD_MUX", "VDD_3V3_SYS"], ["CV", "VDD_CPU_GPU_CV"]]:
-        with table_row(seen), pytest.raises(UnavailableError, match="no total from the rails seen"):
-            jetson_rails.board_of(seen)
+    for rails in [[], ["vdd_in"], ["VDD_IN_2"], ["VDD_MUX", "VDD_3V3_SYS"], ["CV", "VDD_CPU_GPU_CV"]]:
+        with table_row(rails), pytest.raises(UnavailableError, match="no total from the rails seen"):
+            jetson_rails.board_of(rails)
 
 
 def test_the_device_tree_overrules_a_likeness_of_names(tmp_path):
@@ -63,11 +63,11 @@ def test_the_device_tree_overrules_a_likeness_of_names(tmp_path):
         tmp_path,
         device_tree("NVIDIA Jetson AGX Thor Developer Kit", "nvidia,p4071-0000+p3834-0008", "nvidia,p3834-0008", "nvidia,tegra264"),
     )
-    said = jetson_rails.device_tree_names(tmp_path)
+    tree_names = jetson_rails.device_tree_names(tmp_path)
     with pytest.raises(UnavailableError, match="Jetson Thor needs VIN"):
-        jetson_rails.board_of(["VDD_IN", "VDD_SOC"], said)
+        jetson_rails.board_of(["VDD_IN", "VDD_SOC"], tree_names)
     assert jetson_rails.board_of(["VDD_IN", "VDD_SOC"], "").total.keys() == {"VDD_IN"}
-    assert jetson_rails.board_of(["VIN", "VDD_GPU"], said) is jetson_rails.THOR
+    assert jetson_rails.board_of(["VIN", "VDD_GPU"], tree_names) is jetson_rails.THOR
 
 
 def test_a_device_tree_leaves_its_own_board_possible(tmp_path):

@@ -37,9 +37,9 @@ class Driver:
         """Open one."""
         self.told.append(device)
 
-    def publish(self, topic, said):
+    def publish(self, topic, value):
         """Take a setting."""
-        self.told.append((topic, said))
+        self.told.append((topic, value))
 
     def subscribe(self, topic, _flags, listener):
         """Take a listener."""
@@ -78,8 +78,8 @@ def test_the_energy_is_the_instruments_own_sum(played, monkeypatch):
     """Two values half a second apart: joules as mJ, stamped when they came, with the mean power beside."""
     clock = iter([1_000, 500_001_000])
     sensor = Joulescope(gain_u="0.0023", clock=lambda: next(clock))
-    found = sensor.describe()
-    assert (found.kind, found.scope, found.gain_u_ratio) == ("energy", "board-input", 0.0023)
+    description = sensor.describe()
+    assert (description.kind, description.scope, description.gain_u_ratio) == ("energy", "board-input", 0.0023)
     driver = played.newest
     assert ("u/js220/000123/s/i/range/mode", "auto") in driver.told
     assert ("u/js220/000123/s/stats/scnt", 500_000) in driver.told
@@ -93,8 +93,8 @@ def test_the_energy_is_the_instruments_own_sum(played, monkeypatch):
     sensor.close()
     assert driver.closed == 1
     monkeypatch.setattr(joulescope, "TIMEOUT_S", 0.05)
-    with closing(Joulescope()) as again, pytest.raises(TransientError, match="published nothing"):
-        again.read()
+    with closing(Joulescope()) as silent, pytest.raises(TransientError, match="published nothing"):
+        silent.read()
 
 
 def test_the_first_generation_publishes_elsewhere(played, monkeypatch):

@@ -50,11 +50,15 @@ def recorded(tmp_path):
 def test_the_named_total_is_taken_and_never_a_mean(recorded):
     """Of an Orin Nano `tot` is the rail VDD_IN; as JSON, and as Python prints it."""
     for text in (json.dumps(ORIN_NANO, indent=1), repr(ORIN_NANO)):
-        found = recorded(text)
-        assert found.reading.power_w == 6.3
-        assert {one.name: one.power_w for one in found.reading.rails} == {"VDD_CPU_GPU_CV": 1.123, "VDD_SOC": 2.046, "VDD_IN": 6.3}
-        assert (found.description.id, found.description.scope) == ("jtop:VDD_IN", "module")
-        assert found.description.resolution_w == pytest.approx(0.04)
+        facts = recorded(text)
+        assert facts.reading.power_w == 6.3
+        assert {rail.name: rail.power_w for rail in facts.reading.rails} == {
+            "VDD_CPU_GPU_CV": 1.123,
+            "VDD_SOC": 2.046,
+            "VDD_IN": 6.3,
+        }
+        assert (facts.description.id, facts.description.scope) == ("jtop:VDD_IN", "module")
+        assert facts.description.resolution_w == pytest.approx(0.04)
 
 
 def test_agx_orin_s_sum_is_ours_and_not_jtop_s(recorded):
@@ -65,13 +69,17 @@ def test_agx_orin_s_sum_is_ours_and_not_jtop_s(recorded):
 def test_thor_s_total_is_its_input(recorded):
     """As jetson-stats 7 has it."""
     power = {"rail": {"VDD_GPU": rail(-392), "VDD_CPU_SOC_MSS": rail(6278), "VIN_SYS_5V0": rail(5901)}, "tot": rail(25112, name="VIN")}
-    found = recorded(json.dumps(power))
-    assert (found.description.scope, found.reading.power_w, found.description.resolution_w) == ("board-input", 25.112, None)
+    facts = recorded(json.dumps(power))
+    assert (facts.description.scope, facts.reading.power_w, facts.description.resolution_w) == (
+        "board-input",
+        25.112,
+        None,
+    )
 
 
 def test_the_flat_view_has_the_rails_and_an_unnamed_total(recorded):
     """AGX Orin's rails make one; an Orin Nano's total is its input, unless it is no more than the sum of the rails: then there is none."""
-    flat = {"GPU": 3, **{f"Power {name}": one["power"] for name, one in AGX_ORIN["rail"].items()}, "Power TOT": 7900}
+    flat = {"GPU": 3, **{f"Power {name}": entry["power"] for name, entry in AGX_ORIN["rail"].items()}, "Power TOT": 7900}
     assert recorded(json.dumps(flat)).reading.power_w == pytest.approx(7.3)
     orin_nano = {"Power VDD_CPU_GPU_CV": 1123, "Power VDD_SOC": 2046}
     assert recorded(json.dumps({**orin_nano, "Power TOT": 6300})).reading.power_w == pytest.approx(6.3)
@@ -84,10 +92,10 @@ def test_an_offline_rail_is_no_zero(recorded):
     """Of the total: no reading. Elsewhere: a warning."""
     with pytest.raises(UnavailableError, match="VDD_IN"):
         recorded(json.dumps({**ORIN_NANO, "tot": rail(0, name="VDD_IN", online=False)}))
-    found = recorded(json.dumps({**ORIN_NANO, "rail": {"VDD_SOC": rail(0, online=False)}}))
-    assert found.reading.power_w == 6.3
-    assert next(one.power_w for one in found.reading.rails if one.name == "VDD_SOC") is None
-    assert "VDD_SOC" in found.description.warnings[0]
+    facts = recorded(json.dumps({**ORIN_NANO, "rail": {"VDD_SOC": rail(0, online=False)}}))
+    assert facts.reading.power_w == 6.3
+    assert next(rail.power_w for rail in facts.reading.rails if rail.name == "VDD_SOC") is None
+    assert "VDD_SOC" in facts.description.warnings[0]
 
 
 def test_a_spoiled_recording_gives_no_number(recorded):
@@ -111,9 +119,9 @@ def test_the_error_of_jtop_is_reported(recorded):
         "I can't access jtop.service.\nPlease logout or reboot this board.",
         "jtop.core.exceptions.JtopException: Lost connection with jtop server",
     ]:
-        with table_row(text), pytest.raises(UnavailableError, match=re.escape(text.splitlines()[0])) as caught:
+        with table_row(text), pytest.raises(UnavailableError, match=re.escape(text.splitlines()[0])) as refusal:
             recorded(text)
-        assert "\n" not in str(caught.value), f"{text!r}"
+        assert "\n" not in str(refusal.value), f"{text!r}"
 
 
 def test_a_document_without_end_gives_no_power(recorded):
@@ -202,11 +210,11 @@ def test_a_rail_that_goes_offline_fails_the_reading(service):
 def test_a_service_that_refuses_or_goes_is_reported_with_the_reason(service):
     """Its own words, in one line, and what to check; no foreign exception."""
     words = "Mismatch version jtop service: [4.2.7] and client: [7.2.2]. Please run:\n\nsudo jtop --install-service"
-    for refuses, told in ((words, "4.2.7"), ("socket", "reset")):
-        with pytest.raises(UnavailableError, match=told) as caught:
+    for refuses, reason in ((words, "4.2.7"), ("socket", "reset")):
+        with pytest.raises(UnavailableError, match=reason) as refusal:
             Jtop(world=service(refuses=refuses)).describe()
-        assert "\n" not in str(caught.value)
-        assert not isinstance(caught.value, AbsentError)
+        assert "\n" not in str(refusal.value)
+        assert not isinstance(refusal.value, AbsentError)
 
 
 def test_a_connection_that_is_lost_is_an_error(service):
@@ -223,9 +231,9 @@ def test_a_missing_library_names_how_to_get_it(tmp_path, monkeypatch):
     with pytest.raises(AbsentError, match=r"edgemeter\[jtop\]"):
         Jtop(world=SensorWorld(tmp_path)).describe()
     write(tmp_path, {"run/jtop.sock": ""})
-    with pytest.raises(UnavailableError, match=r"pip install 'edgemeter\[jtop\]'") as caught:
+    with pytest.raises(UnavailableError, match=r"pip install 'edgemeter\[jtop\]'") as refusal:
         Jtop(world=SensorWorld(tmp_path)).describe()
-    assert not isinstance(caught.value, AbsentError)
+    assert not isinstance(refusal.value, AbsentError)
 
 
 def test_an_interval_that_is_none_is_refused(tmp_path):
@@ -254,6 +262,6 @@ def test_nothing_else_imports_or_needs_jetson_stats():
 @pytest.mark.captures
 def test_the_captured_reply_gives_the_input_s_present_power(captures):
     """5133 mW of VDD_IN; its mean is 4800. Resolution: 8 mA at 4.936 V."""
-    found = read_recording(captures / "jetson/jtop_power_orin_nano4gb_jp62.json")
-    assert (found.name, found.description.scope, found.reading.power_w) == ("jtop", "module", 5.133)
-    assert found.description.resolution_w == pytest.approx(0.008 * 4.936)
+    recording = read_recording(captures / "jetson/jtop_power_orin_nano4gb_jp62.json")
+    assert (recording.name, recording.description.scope, recording.reading.power_w) == ("jtop", "module", 5.133)
+    assert recording.description.resolution_w == pytest.approx(0.008 * 4.936)

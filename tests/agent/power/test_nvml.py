@@ -38,14 +38,14 @@ def test_a_gpu_is_read_by_the_best_that_it_has(library, gpu, kind, period_ms, po
     """The counter, else the instant power, else the mean of a second, which is noted."""
     library.GPU = gpu
     with closing(Nvml()) as sensor:
-        found, reading = sensor.describe(), sensor.read()
-    assert found.id == "nvml:Played GPU:GPU-0"
-    assert found.scope == "gpu-board"
-    assert found.kind == kind
-    assert found.period_ms == period_ms
+        description, reading = sensor.describe(), sensor.read()
+    assert description.id == "nvml:Played GPU:GPU-0"
+    assert description.scope == "gpu-board"
+    assert description.kind == kind
+    assert description.period_ms == period_ms
     assert reading.power_w == power_w
     assert (reading.energy_mj is not None) == (kind == "energy")
-    assert any("mean of a second" in warning for warning in found.warnings) == (period_ms == 1000.0)
+    assert any("mean of a second" in warning for warning in description.warnings) == (period_ms == 1000.0)
 
 
 def test_a_gpu_without_power_is_no_sensor(library):
@@ -103,14 +103,14 @@ def test_a_gpu_that_is_lost_before_it_was_described_is_one_line(library, monkeyp
 def test_the_real_library_is_asked():
     """Where there is no GPU it says so; where there is one it gives a reading."""
     pytest.importorskip("pynvml")
-    (found,) = detect_sensors(names=["nvml"])
-    if found.description is None:
-        assert found.is_absent
-        assert "NVIDIA" in found.reason or "no power" in found.reason
+    (sensor_found,) = detect_sensors(names=["nvml"])
+    if sensor_found.description is None:
+        assert sensor_found.is_absent
+        assert "NVIDIA" in sensor_found.reason or "no power" in sensor_found.reason
         return
     with closing(Nvml()) as sensor:
         reading = sensor.read()
-    assert found.description.scope == "gpu-board"
+    assert sensor_found.description.scope == "gpu-board"
     assert (reading.energy_mj or reading.power_w) > 0
 
 
@@ -128,9 +128,9 @@ def test_what_is_published_of_a_gpus_power_is_described(library, monkeypatch, gp
     library.GPU = gpu
     monkeypatch.setattr(library, "nvmlDeviceGetName", lambda _: name)
     with closing(Nvml()) as sensor:
-        found = sensor.describe().averaging
-    assert (found.window_s, found.update_interval_s, found.seen_ratio) == averaging
-    assert set(found.sources.values()) == {"published"}
+        published = sensor.describe().averaging
+    assert (published.window_s, published.update_interval_s, published.seen_ratio) == averaging
+    assert set(published.sources.values()) == {"published"}
 
 
 def test_of_a_counter_or_an_unknown_gpu_nothing_is_published(library):

@@ -40,10 +40,10 @@ def test_the_order_of_lines_and_their_numbers_do_not_matter():
 
 def test_it_reports_that_it_does_not_see_usb_devices():
     """A USB Coral's watts are in no rail; nobody knows the gain, which is not zero."""
-    found = _sensor(SWEEP).describe()
-    assert (found.scope, found.kind, found.gain_u_ratio) == ("soc-rails", "power", None)
-    assert USB_DEVICES in found.excludes
-    assert found.warnings == ()
+    description = _sensor(SWEEP).describe()
+    assert (description.scope, description.kind, description.gain_u_ratio) == ("soc-rails", "power", None)
+    assert USB_DEVICES in description.excludes
+    assert description.warnings == ()
 
 
 def test_a_rail_that_shows_what_no_board_draws_is_garbled():
@@ -68,8 +68,8 @@ def test_a_missing_line_is_no_smaller_sum():
 
 def test_a_missing_voltage_only_line_changes_nothing():
     """EXT5V and BATT have no current."""
-    whole = _sensor(SWEEP).read().power_w
-    assert _sensor("\n".join(SWEEP.splitlines()[:24])).read().power_w == pytest.approx(whole)
+    total_w = _sensor(SWEEP).read().power_w
+    assert _sensor("\n".join(SWEEP.splitlines()[:24])).read().power_w == pytest.approx(total_w)
 
 
 def test_a_sweep_cut_anywhere_in_its_rails_is_refused():
@@ -132,9 +132,9 @@ def test_an_older_board_refuses_on_stdout_whatever_its_status(status, tmp_path):
     with pytest.raises(AbsentError, match="no power sensor"):
         _sensor(OLD_BOARD, status=status, root=tmp_path).describe()
     for root in (raspberry_pi_5(tmp_path), "/nowhere"):
-        with pytest.raises(UnavailableError, match="rpi-eeprom-update") as caught:
+        with pytest.raises(UnavailableError, match="rpi-eeprom-update") as refusal:
             _sensor(OLD_BOARD, status=status, root=root).describe()
-        assert not isinstance(caught.value, AbsentError)
+        assert not isinstance(refusal.value, AbsentError)
 
 
 def test_what_is_no_sweep_is_an_error_that_names_the_remedy():
@@ -150,15 +150,15 @@ def test_what_is_no_sweep_is_an_error_that_names_the_remedy():
         ("", "", "no rail"),
         ('error=2 error_msg="Invalid arguments"\n', "", "Invalid arguments"),
     ]:
-        with table_row(stdout, stderr), pytest.raises(UnavailableError, match=match) as caught:
+        with table_row(stdout, stderr), pytest.raises(UnavailableError, match=match) as refusal:
             _sensor(stdout, stderr).describe()
-        assert "\n" not in str(caught.value), f"{stdout!r}, {stderr!r}"
+        assert "\n" not in str(refusal.value), f"{stdout!r}, {stderr!r}"
 
 
 def test_it_recognises_its_own_and_the_refusals_only():
     """Other commands of vcgencmd are not its affair."""
-    for ours in (SWEEP, SWEEP[:60], OLD_BOARD, "VCHI initialization failed\n"):
-        assert Pi5Pmic.recognises(ours.encode())
+    for text in (SWEEP, SWEEP[:60], OLD_BOARD, "VCHI initialization failed\n"):
+        assert Pi5Pmic.recognises(text.encode())
     for other in ("throttled=0x0\n", "temp=47.7'C\n", "volt=0.8500V\n", "frequency(48)=600169920\n", "50005\n", "", "RAM 1/2MB"):
         assert not Pi5Pmic.recognises(other.encode())
 
@@ -167,17 +167,17 @@ def test_a_shell_around_the_sweep_does_no_harm(tmp_path):
     """The prompt and the command above, a prompt below, carriage returns."""
     path = tmp_path / "report.txt"
     path.write_text("pi@raspberrypi:~ $ vcgencmd pmic_read_adc\r\n" + SWEEP.replace("\n", "\r\n") + "pi@raspberrypi:~ $ \n")
-    said = read_recording(path)
-    assert said.name == "pi5_pmic"
-    assert said.reading.power_w == pytest.approx(_sensor(SWEEP).read().power_w)
+    recording = read_recording(path)
+    assert recording.name == "pi5_pmic"
+    assert recording.reading.power_w == pytest.approx(_sensor(SWEEP).read().power_w)
 
 
 @pytest.mark.captures
 @pytest.mark.parametrize(("file", "power_w"), [("pmic_read_adc_edu_idle", 2.2822), ("pmic_read_adc_jfikar_load_10A_core", 10.7999)])
 def test_captured_sweeps_give_the_known_sums(captures, file, power_w):
     """Sums that others published of the same lines."""
-    said = read_recording(captures / f"pi/{file}.txt")
-    assert (said.name, round(said.reading.power_w, 4)) == ("pi5_pmic", power_w)
+    recording = read_recording(captures / f"pi/{file}.txt")
+    assert (recording.name, round(recording.reading.power_w, 4)) == ("pi5_pmic", power_w)
 
 
 @pytest.mark.captures

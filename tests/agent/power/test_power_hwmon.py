@@ -25,8 +25,8 @@ def _sensor(root, **settings):
 def test_microwatts_become_watts_of_a_known_scope(tmp_path):
     """A graphics card: its average, under its label."""
     sensor = _sensor(_chip(tmp_path, "amdgpu", power1_average=38112000, power1_label="PPT", power1_cap=180000000))
-    found = sensor.describe()
-    assert (found.scope, found.kind, found.blocked) == ("gpu-board", "power", None)
+    description = sensor.describe()
+    assert (description.scope, description.kind, description.blocked) == ("gpu-board", "power", None)
     reading = sensor.read()
     assert reading.power_w == pytest.approx(38.112)
     assert [(rail.name, rail.power_w) for rail in reading.rails] == [("PPT", pytest.approx(38.112))]
@@ -49,15 +49,15 @@ def test_an_unknown_chip_gives_no_energy_until_its_scope_is_configured(tmp_path)
     sensor = _sensor(root)
     assert "set scope" in sensor.describe().blocked
     assert sensor.read().power_w == pytest.approx(12.5)
-    said = _sensor(root, scope="board-input").describe()
-    assert (said.scope, said.blocked) == ("board-input", None)
+    description = _sensor(root, scope="board-input").describe()
+    assert (description.scope, description.blocked) == ("board-input", None)
 
 
 def test_a_firmware_meter_states_what_is_not_known_of_it(tmp_path):
     """ACPI does not report which side of the power supply it is on."""
-    found = _sensor(_chip(tmp_path, "power_meter", power1_average=210000000)).describe()
-    assert found.scope == "board-input"
-    assert 'scope = "wall-ac"' in found.warnings[0]
+    description = _sensor(_chip(tmp_path, "power_meter", power1_average=210000000)).describe()
+    assert description.scope == "board-input"
+    assert 'scope = "wall-ac"' in description.warnings[0]
     assert _sensor(tmp_path, scope="wall-ac").describe().warnings == ()
 
 
@@ -148,9 +148,11 @@ def test_a_sensor_that_may_give_an_energy_comes_before_a_wider_one_that_may_not(
 
 def test_the_interval_of_a_mean_is_read_from_the_driver(tmp_path):
     """ACPI power meters show it in ms, and any driver how often it renews its values; without them nothing is known."""
-    found = _sensor(_chip(tmp_path, "power_meter", power1_average=210000000, power1_average_interval=3000, update_interval=500)).describe()
-    assert (found.averaging.window_s, found.averaging.update_interval_s) == (3.0, 0.5)
-    assert found.averaging.sources == {"window_s": "driver", "update_interval_s": "driver"}
+    description = _sensor(
+        _chip(tmp_path, "power_meter", power1_average=210000000, power1_average_interval=3000, update_interval=500)
+    ).describe()
+    assert (description.averaging.window_s, description.averaging.update_interval_s) == (3.0, 0.5)
+    assert description.averaging.sources == {"window_s": "driver", "update_interval_s": "driver"}
     (tmp_path / FOLDER / "update_interval").unlink()
     assert _sensor(tmp_path).describe().averaging.update_interval_s is None
     (tmp_path / FOLDER / "power1_average_interval").write_text("garbled\n")

@@ -24,12 +24,12 @@ def _meter(root, number=4, voltage_mv=5000, current_ma=600):
 def test_power_is_vbus_times_ibus(tmp_path):
     """5 V x 0.6 A; in1 is a configuration channel's voltage, not the bus'."""
     sensor = PowerZ(world=SensorWorld(_meter(tmp_path)))
-    found = sensor.describe()
-    assert found.scope == "board-input"
-    assert found.kind == "power"
-    assert found.gain_u_ratio is None
-    assert found.warnings == ()
-    assert found.resolution_w == pytest.approx(0.005)
+    description = sensor.describe()
+    assert description.scope == "board-input"
+    assert description.kind == "power"
+    assert description.gain_u_ratio is None
+    assert description.warnings == ()
+    assert description.resolution_w == pytest.approx(0.005)
     assert sensor.read().power_w == pytest.approx(3.0)
 
 

@@ -46,10 +46,10 @@ def test_packages_and_memory_add_up_and_cores_do_not(pc):
     pc.now_ns = 100_000_000
     pc.set(_0=1_500_000, _0_0=1_300_000, _0_1=230_000)
     assert sensor.read().energy_mj == pytest.approx(530)
-    found = sensor.describe()
-    assert (found.id, found.scope, found.kind) == ("rapl:package-0+dram", "cpu-package", "energy")
-    assert "memory" not in found.excludes
-    assert (found.gain_u_ratio, found.resolution_w) == (None, None)
+    description = sensor.describe()
+    assert (description.id, description.scope, description.kind) == ("rapl:package-0+dram", "cpu-package", "energy")
+    assert "memory" not in description.excludes
+    assert (description.gain_u_ratio, description.resolution_w) == (None, None)
 
 
 def test_two_sockets_are_both_counted(pc):
@@ -100,8 +100,8 @@ def test_the_platform_counter_is_preferred_while_it_counts(pc):
     """Psys sees more than the packages: it is taken alone."""
     write(pc.root, rapl_zone("intel-rapl:2", "psys", 7_000_000))
     sensor = pc.sensor(lambda: pc.set(_0=1_100_000, _2=7_300_000))
-    found = sensor.describe()
-    assert (found.id, found.scope) == ("rapl:psys", "board-input")
+    description = sensor.describe()
+    assert (description.id, description.scope) == ("rapl:psys", "board-input")
     start = sensor.read().energy_mj
     pc.now_ns = 100_000_000
     pc.set(_0=9_000_000, _2=8_300_000)

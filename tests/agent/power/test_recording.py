@@ -17,7 +17,7 @@ from tests.fixtures.rows import table_row
 
 def test_a_folder_lies_where_its_name_points():
     """As the kernel lays it out."""
-    for name, place in [
+    for name, folder in [
         ("hwmon12", "sys/class/hwmon"),
         ("intel-rapl:0:2", "sys/class/powercap"),
         ("BAT1", "sys/class/power_supply"),
@@ -26,19 +26,19 @@ def test_a_folder_lies_where_its_name_points():
         ("hwmon", None),
         ("", None),
     ]:
-        assert recording.place_of_folder(name) == place, f"{name!r}"
+        assert recording.place_of_folder(name) == folder, f"{name!r}"
 
 
 def test_files_lie_in_the_device_that_has_such():
     """A name that any device has proves nothing."""
-    for names, place in [
+    for names, folder in [
         (["name", "in1_input"], "sys/class/hwmon/hwmon0"),
         (["name", "energy_uj"], "sys/class/powercap/intel-rapl:0"),
         (["status", "power_now"], "sys/class/power_supply/recorded"),
         (["rail_name_0", "in_power0_input"], "sys/bus/i2c/drivers/ina3221x/0-0040/iio:device0"),
         (["name", "status"], None),
     ]:
-        assert recording.place_of_files(names) == place, f"{names!r}"
+        assert recording.place_of_files(names) == folder, f"{names!r}"
 
 
 def test_a_transcript_of_files_becomes_a_tree():
@@ -102,8 +102,8 @@ TRACE = '{"scope": "module", "t_s": [0, 1], "power_w": [2.5, 2.5]}'
 
 def test_a_tree_is_read_by_the_sensor_that_is_in_it(tmp_path):
     """Laid out as /: the real driver finds its files."""
-    found = read_recording(intel_pc(tmp_path))
-    assert (found.name, found.description.scope, found.reading.energy_mj) == ("rapl", "cpu-package", 0.0)
+    recording = read_recording(intel_pc(tmp_path))
+    assert (recording.name, recording.description.scope, recording.reading.energy_mj) == ("rapl", "cpu-package", 0.0)
 
 
 @pytest.mark.parametrize("below", ["sys/class/powercap", "sys/class/powercap/intel-rapl:0"])
@@ -124,8 +124,8 @@ def test_a_file_is_read_by_the_sensor_that_knows_its_form(tmp_path):
     path = tmp_path / "a file"
     path.write_text(TRACE)
     for name in (None, "replay"):
-        found = read_recording(path, name)
-        assert (found.name, found.reading.power_w) == ("replay", 2.5)
+        recording = read_recording(path, name)
+        assert (recording.name, recording.reading.power_w) == ("replay", 2.5)
 
 
 def test_an_empty_file_is_reported(tmp_path):
@@ -206,13 +206,13 @@ def test_a_text_that_a_windows_shell_wrote_is_read(tmp_path):
         path = tmp_path / "tegrastats.txt"
         text = "RAM 2310/7620MB (lfb 24x4MB) VDD_IN 7160mW/6740mW VDD_CPU_GPU_CV 1760mW/1440mW VDD_SOC 2088mW/2068mW\r\n"
         path.write_bytes(("\ufeff" if encoding == "utf-16-be" else "").encode(encoding) + text.encode(encoding))
-        found = read_recording(path)
-        assert (found.name, found.reading.power_w) == ("tegrastats", 7.16), f"{encoding!r}"
+        recording = read_recording(path)
+        assert (recording.name, recording.reading.power_w) == ("tegrastats", 7.16), f"{encoding!r}"
 
 
 def test_bytes_may_be_written_as_hexadecimal_digits(tmp_path):
     """As people put them into a text."""
     path = tmp_path / "packet.txt"
     path.write_text("\n".join(fnirsi_packet([(5.0, 2.0)] * 4).hex(" ")[at : at + 48] for at in range(0, 192, 48)))
-    found = read_recording(path)
-    assert (found.name, found.reading.power_w) == ("fnirsi", 10.0)
+    recording = read_recording(path)
+    assert (recording.name, recording.reading.power_w) == ("fnirsi", 10.0)

@@ -57,12 +57,12 @@ def test_the_energy_of_a_replay_is_that_of_its_recording(tmp_path):
 def test_a_recording_names_its_sensor(tmp_path):
     """Its identity is kept, marked as a replay; what it does not state is unknown, and its spacing is its period."""
     path = _write(tmp_path, id="ina226", scope="board-input", excludes=["x"], resolution_w=0.1, t_s=[0, 0.5, 1], power_w=[1, 1, 1])
-    found = ReplaySensor(path).describe()
-    assert found.id == "replay:ina226"
-    assert found.scope == "board-input"
-    assert found.excludes == ("x",)
-    assert found.period_ms == 500.0
-    assert (found.resolution_w, found.gain_u_ratio, found.kind) == (0.1, None, "power")
+    description = ReplaySensor(path).describe()
+    assert description.id == "replay:ina226"
+    assert description.scope == "board-input"
+    assert description.excludes == ("x",)
+    assert description.period_ms == 500.0
+    assert (description.resolution_w, description.gain_u_ratio, description.kind) == (0.1, None, "power")
 
 
 def test_a_csv_needs_its_scope_from_the_configuration(tmp_path):

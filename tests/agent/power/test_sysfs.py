@@ -30,9 +30,9 @@ def test_what_is_absent_is_distinguished_from_what_may_not_be_read(tmp_path):
         with pytest.raises(AbsentError, match=re.escape(str(path))):
             sysfs.read_text(path)
     (tmp_path / "file").chmod(closed_mode())
-    with ordinary_user(), pytest.raises(UnavailableError) as caught:
+    with ordinary_user(), pytest.raises(UnavailableError) as refusal:
         sysfs.read_text(tmp_path / "file")
-    assert not isinstance(caught.value, AbsentError)
+    assert not isinstance(refusal.value, AbsentError)
 
 
 @pytest.mark.parametrize("code", [errno.EAGAIN, errno.EIO, errno.ENODATA, errno.EBUSY])
@@ -58,11 +58,11 @@ def test_what_is_no_whole_number_is_a_reading_that_failed(tmp_path):
 
 def test_what_cat_could_not_show_is_the_error_that_it_was(tmp_path):
     """A recording holds the line where the value should be; of a file that was not there it holds no error."""
-    for said in ["No such device or address", "Broken pipe", "Permission denied", "Input/output error"]:
-        (tmp_path / "in1_input").write_text(f"cat: /sys/class/hwmon/hwmon1/in1_input: {said}\n")
-        with table_row(said), pytest.raises((TransientError, UnavailableError), match=f"{said}|no permission to read"):
+    for message in ["No such device or address", "Broken pipe", "Permission denied", "Input/output error"]:
+        (tmp_path / "in1_input").write_text(f"cat: /sys/class/hwmon/hwmon1/in1_input: {message}\n")
+        with table_row(message), pytest.raises((TransientError, UnavailableError), match=f"{message}|no permission to read"):
             sysfs.read_number(tmp_path / "in1_input")
-        assert b"No such file or directory" not in sysfs.ERRNO_OF_TEXT, f"{said!r}"
+        assert b"No such file or directory" not in sysfs.ERRNO_OF_TEXT, f"{message!r}"
 
 
 def test_chips_come_in_the_order_of_their_numbers(tmp_path):

@@ -74,23 +74,23 @@ def recorded(tmp_path):
 @pytest.mark.parametrize("line", TOTALS_W, ids=["nano", "tx2", "agx_xavier", "agx_orin", "orin_nano", "thor"])
 def test_the_present_power_of_each_board_s_total_is_taken(recorded, line):
     """The first figure of a rail, in mW with or without a unit; never the mean behind it."""
-    found = recorded(line + "\n")
-    assert found.reading.power_w == pytest.approx(TOTALS_W[line])
-    assert found.description.scope == ("board-input" if line is THOR else "module")
-    assert not {"RAM", "SWAP", "IRAM", "NC"}.intersection(rail.name for rail in found.reading.rails)
-    assert found.description.warnings == ()
+    facts = recorded(line + "\n")
+    assert facts.reading.power_w == pytest.approx(TOTALS_W[line])
+    assert facts.description.scope == ("board-input" if line is THOR else "module")
+    assert not {"RAM", "SWAP", "IRAM", "NC"}.intersection(rail.name for rail in facts.reading.rails)
+    assert facts.description.warnings == ()
     # JetPack 4 prints no unit, and its driver takes 422 ms for a fresh value.
-    assert found.description.period_ms == (422.0 if line in (NANO, TX2) else 100.0)
+    assert facts.description.period_ms == (422.0 if line in (NANO, TX2) else 100.0)
 
 
 @pytest.mark.parametrize("line", TOTALS_W, ids=["nano", "tx2", "agx_xavier", "agx_orin", "orin_nano", "thor"])
 def test_a_line_that_is_cut_anywhere_gives_its_total_or_none(line):
     """Before or behind every character: never a part of a figure, never a sum without a rail."""
     outcomes = set()
-    for place in range(1, len(line)):
-        for kept in (line[:place], line[place:]):
+    for cut in range(1, len(line)):
+        for part in (line[:cut], line[cut:]):
             try:
-                power_w = Tegrastats(world=SensorWorld(stream=lambda _, kept=kept: _Line(kept), content=kept.encode())).read().power_w
+                power_w = Tegrastats(world=SensorWorld(stream=lambda _, part=part: _Line(part), content=part.encode())).read().power_w
             except EdgemeterError:
                 power_w = None
             outcomes.add(None if power_w is None else round(power_w, 6))
@@ -112,9 +112,9 @@ def test_spaces_do_not_matter(recorded):
 
 def test_lines_without_rails_explain_that_root_sees_more(recorded):
     """As an ordinary user's on AGX Orin: an error, not 0 W."""
-    with pytest.raises(UnavailableError, match="run as root") as caught:
+    with pytest.raises(UnavailableError, match="run as root") as refusal:
         recorded(AGX_ORIN.split(" VDD_GPU_SOC", maxsplit=1)[0])
-    assert not isinstance(caught.value, AbsentError)
+    assert not isinstance(refusal.value, AbsentError)
 
 
 def test_rails_that_make_no_total_are_named(recorded):
@@ -131,13 +131,13 @@ def test_a_rail_that_stands_twice_in_a_line_is_garbled(recorded):
 
 def test_what_tegrastats_printed_in_place_of_figures_is_reported(recorded):
     """A recording of a failure is that failure."""
-    for said in [
+    for text in [
         "bash: tegrastats: command not found",
         "tegrastats: error while loading shared libraries: libc.so.6",
         "sudo tegrastats\nPassword:",
     ]:
-        with table_row(said), pytest.raises(UnavailableError, match=said.split("\n", maxsplit=1)[0]):
-            recorded(said)
+        with table_row(text), pytest.raises(UnavailableError, match=text.split("\n", maxsplit=1)[0]):
+            recorded(text)
 
 
 def test_what_stands_before_the_first_line_is_passed_over(recorded):
@@ -191,8 +191,8 @@ def test_a_running_tegrastats_gives_its_newest_line(program):
     first, second = sensor.read(), sensor.read()
     assert (first.power_w, second.power_w) == (7.16, 7.36)
     assert second.taken_ns >= first.taken_ns
-    process, *asked = (folder / "asked").read_text().split()
-    assert asked == ["--interval", "100"]
+    process, *arguments = (folder / "asked").read_text().split()
+    assert arguments == ["--interval", "100"]
     sensor.close()
     with pytest.raises(ProcessLookupError):
         os.kill(int(process), 0)
@@ -224,9 +224,9 @@ def test_a_tegrastats_that_ends_is_an_error(program):
 
 def test_a_line_that_breaks_off_in_its_only_rail_is_not_taken_for_one_without_rails(recorded):
     """To run it as root would not help."""
-    for rest in ["VDD_IN 4", "VDD_IN 4556mW/", "VDD_I", "VDD_IN 45x6mW/4556mW"]:
-        with table_row(rest), pytest.raises(EdgemeterError, match="cut or garbled"):
-            recorded(f"RAM 2147/7620MB (lfb 2x4MB) CPU [0%@729] tj@48.6C {rest}")
+    for end in ["VDD_IN 4", "VDD_IN 4556mW/", "VDD_I", "VDD_IN 45x6mW/4556mW"]:
+        with table_row(end), pytest.raises(EdgemeterError, match="cut or garbled"):
+            recorded(f"RAM 2147/7620MB (lfb 2x4MB) CPU [0%@729] tj@48.6C {end}")
 
 
 @pytest.mark.skipif(shutil.which("tegrastats") is not None, reason="a Jetson")
@@ -250,9 +250,9 @@ def test_a_machine_without_it_is_reported():
 )
 def test_captured_lines_give_the_board_s_total(captures, name, power_w):
     """By hand from the first figures of each rail."""
-    found = read_recording(captures / f"jetson/tegrastats_{name}.txt")
-    assert (found.name, found.description.scope) == ("tegrastats", "module")
-    assert found.reading.power_w == pytest.approx(power_w)
+    recording = read_recording(captures / f"jetson/tegrastats_{name}.txt")
+    assert (recording.name, recording.description.scope) == ("tegrastats", "module")
+    assert recording.reading.power_w == pytest.approx(power_w)
 
 
 @pytest.mark.captures

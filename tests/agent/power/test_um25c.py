@@ -42,9 +42,9 @@ def test_a_meter_is_asked_over_its_port():
     """A real terminal: each reading asks once; a block that stays out is a reading that failed."""
     blocks = [um25c_block(), um25c_block(5.0, 1.0), um25c_block()[:60], um25c_block(5.0, 2.0)]
     with meter(blocks) as port, closing(Um25c(port.name)) as sensor:
-        found = sensor.describe()
-        assert (found.scope, found.excludes) == ("board-input", ("power-supply loss",))
-        assert found.resolution_w == pytest.approx(0.0001 * 5.123)
+        description = sensor.describe()
+        assert (description.scope, description.excludes) == ("board-input", ("power-supply loss",))
+        assert description.resolution_w == pytest.approx(0.0001 * 5.123)
         assert sensor.read().power_w == pytest.approx(5.0)
         with pytest.raises(TransientError, match="60 of 130 bytes"):
             sensor.read()
@@ -65,6 +65,6 @@ def test_an_absent_port_is_distinguished_from_one_that_may_not_be_opened(tmp_pat
     with pytest.raises(AbsentError, match="bind the meter"):
         Um25c(str(tmp_path / "rfcomm0")).describe()
     (tmp_path / "rfcomm0").write_text("")
-    with pytest.raises(UnavailableError, match="dialout") as caught:
+    with pytest.raises(UnavailableError, match="dialout") as refusal:
         Um25c(str(tmp_path / "rfcomm0")).describe()
-    assert not isinstance(caught.value, AbsentError)
+    assert not isinstance(refusal.value, AbsentError)

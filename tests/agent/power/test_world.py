@@ -25,9 +25,9 @@ def test_a_command_that_is_not_there_is_absent_and_one_that_may_not_be_run_is_no
     for start in (run_command, CommandProcess):
         with pytest.raises(AbsentError, match="no-such-command"):
             start(["no-such-command"])
-        with pytest.raises(UnavailableError, match="run it by hand") as caught:
+        with pytest.raises(UnavailableError, match="run it by hand") as refusal:
             start([str(program)])
-        assert not isinstance(caught.value, AbsentError)
+        assert not isinstance(refusal.value, AbsentError)
 
 
 def test_an_absent_command_is_absent_though_a_folder_of_path_is_closed(monkeypatch):

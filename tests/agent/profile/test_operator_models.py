@@ -29,7 +29,7 @@ V = DRAW.standard_normal((4, 4, 3, 3)).astype(np.float32)
 
 def save(path, nodes, inputs, outputs, weights, opset=17):
     """Write an ONNX file, and return its path."""
-    ends = [[helper.make_tensor_value_info(name, kind, shape) for name, kind, shape in some] for some in (inputs, outputs)]
+    ends = [[helper.make_tensor_value_info(name, kind, shape) for name, kind, shape in values] for values in (inputs, outputs)]
     graph = helper.make_graph(nodes, "g", *ends, [numpy_helper.from_array(value, name) for name, value in weights.items()])
     onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=8), str(path))
     return path
@@ -55,8 +55,8 @@ def event(name, kind, duration_us, start_us):
 
 def test_a_layer_alone_computes_what_it_computes_in_its_model(two_convolutions, tmp_path):
     """The outputs are bit for bit those of the whole model at that place; layers alike are one model with a count."""
-    whole = operator_models.prepare(two_convolutions, tmp_path / "named.onnx")
-    assert [node.name for node in whole.graph.node] == ["first", "act", "Conv_2", "size"]
+    prepared = operator_models.prepare(two_convolutions, tmp_path / "named.onnx")
+    assert [node.name for node in prepared.graph.node] == ["first", "act", "Conv_2", "size"]
     # ONNX Runtime fuses the Relu into the first convolution, and names it by the Relu's output.
     events = [
         event("b_nchwc", "Conv", 60, 0),
@@ -65,18 +65,18 @@ def test_a_layer_alone_computes_what_it_computes_in_its_model(two_convolutions, 
         event("re", "Reorder", 5, 90),
     ]
     (tmp_path / "cut").mkdir()
-    cut, left_out = operator_models.cut_slowest(whole, events, 100.0, 5, tmp_path / "cut")
-    one = cut[0]
-    assert one.name == "Conv 1x4x8x8 by 4x4x3x3"
-    assert one.kind == "Conv"
-    assert one.count == 2
-    assert one.profiled_ratio == pytest.approx(0.8)
-    assert one.flops == 2 * (4 * 8 * 8) * (4 * 3 * 3)
-    assert one.bytes == 4 * (4 * 8 * 8 + 4 * 4 * 3 * 3 + 4 * 8 * 8)
+    cut, left_out = operator_models.cut_slowest(prepared, events, 100.0, 5, tmp_path / "cut")
+    slowest = cut[0]
+    assert slowest.name == "Conv 1x4x8x8 by 4x4x3x3"
+    assert slowest.kind == "Conv"
+    assert slowest.count == 2
+    assert slowest.profiled_ratio == pytest.approx(0.8)
+    assert slowest.flops == 2 * (4 * 8 * 8) * (4 * 3 * 3)
+    assert slowest.bytes == 4 * (4 * 8 * 8 + 4 * 4 * 3 * 3 + 4 * 8 * 8)
     assert left_out == ["what the runtime fused or added itself (Reorder): 5.0% of the time"]
     x = DRAW.standard_normal((1, 4, 8, 8)).astype(np.float32)
-    alone = onnxruntime.InferenceSession(str(one.file))
-    assert alone.get_modelmeta().custom_metadata_map == {"edgemeter_operator": one.name}
+    alone = onnxruntime.InferenceSession(str(slowest.file))
+    assert alone.get_modelmeta().custom_metadata_map == {"edgemeter_operator": slowest.name}
     model = onnx.load(str(two_convolutions))
     model.graph.output.append(helper.make_tensor_value_info("a", 1, ["batch", 4, 8, 8]))
     inside = onnxruntime.InferenceSession(model.SerializeToString()).run(["a"], {"x": x})[0]
@@ -88,10 +88,10 @@ def test_the_same_layer_is_the_same_file_on_every_device(two_convolutions, tmp_p
     contents = []
     for folder in (tmp_path / "one", tmp_path / "two"):
         folder.mkdir()
-        whole = operator_models.prepare(two_convolutions, folder / "named.onnx")
-        (cut, *_), _ = operator_models.cut_slowest(whole, [event("first", "Conv", 1, 0)], 1.0, 1, folder)
+        model = operator_models.prepare(two_convolutions, folder / "named.onnx")
+        (cut, *_), _ = operator_models.cut_slowest(model, [event("first", "Conv", 1, 0)], 1.0, 1, folder)
         contents.append(
-            [cut.file.read_bytes(), *(one.file.read_bytes() for one in operator_models.write_shapes([operator_models.PEAK], folder))]
+            [cut.file.read_bytes(), *(shape.file.read_bytes() for shape in operator_models.write_shapes([operator_models.PEAK], folder))]
         )
     assert contents[0] == contents[1]
 
@@ -114,18 +114,18 @@ def test_flops_are_those_of_the_definition():
 @pytest.mark.slow
 def test_the_operators_of_the_list_compute_what_they_are_called(tmp_path):
     """Shapes as stated; the product of matrices and attention against numpy."""
-    for one in operator_models.write_shapes(operator_models.STANDARD, tmp_path):
-        session = onnxruntime.InferenceSession(str(one.file))
+    for shape in operator_models.write_shapes(operator_models.STANDARD, tmp_path):
+        session = onnxruntime.InferenceSession(str(shape.file))
         inputs = {entry.name: DRAW.standard_normal(entry.shape).astype(np.float32) for entry in session.get_inputs()}
-        (found,) = session.run(None, inputs)
-        if one.kind == "Gemm":
-            (weights,) = (numpy_helper.to_array(tensor) for tensor in onnx.load(str(one.file)).graph.initializer)
-            np.testing.assert_allclose(found, inputs["x"] @ weights, rtol=1e-2, atol=1e-2)
-        if one.kind == "Attention":
+        (result,) = session.run(None, inputs)
+        if shape.kind == "Gemm":
+            (weights,) = (numpy_helper.to_array(tensor) for tensor in onnx.load(str(shape.file)).graph.initializer)
+            np.testing.assert_allclose(result, inputs["x"] @ weights, rtol=1e-2, atol=1e-2)
+        if shape.kind == "Attention":
             scores = inputs["x"] @ inputs["key"].swapaxes(-1, -2) / np.sqrt(inputs["x"].shape[-1])
             weights = np.exp(scores - scores.max(-1, keepdims=True))
-            np.testing.assert_allclose(found, weights / weights.sum(-1, keepdims=True) @ inputs["value"], rtol=1e-3, atol=1e-4)
-    assert len({one.name for one in operator_models.write_shapes(operator_models.STANDARD, tmp_path)}) == len(operator_models.STANDARD)
+            np.testing.assert_allclose(result, weights / weights.sum(-1, keepdims=True) @ inputs["value"], rtol=1e-3, atol=1e-4)
+    assert len({shape.name for shape in operator_models.write_shapes(operator_models.STANDARD, tmp_path)}) == len(operator_models.STANDARD)
 
 
 def test_what_cannot_be_cut_is_refused(tmp_path):
@@ -145,17 +145,17 @@ def test_a_layer_of_unknown_shape_is_left_out_with_its_share(tmp_path):
     """Its size follows from the data."""
     nodes = [helper.make_node("NonZero", ["x"], ["where"], name="find"), helper.make_node("Cast", ["where"], ["y"], name="cast", to=1)]
     path = save(tmp_path / "n.onnx", nodes, [("x", 1, [1, 4])], [("y", 1, None)], {})
-    whole = operator_models.prepare(path, tmp_path / "named.onnx")
-    cut, left_out = operator_models.cut_slowest(whole, [event("find", "NonZero", 30, 0)], 100.0, 5, tmp_path)
+    model = operator_models.prepare(path, tmp_path / "named.onnx")
+    cut, left_out = operator_models.cut_slowest(model, [event("find", "NonZero", 30, 0)], 100.0, 5, tmp_path)
     assert cut == []
     assert left_out == ["NonZero 'find' (30.0% of the time): the shape of 'where' is not known before the model runs"]
 
 
 def record_of(file, p50_ms, task="operator"):
     """Return a record of this file with this median."""
-    made = make_record()
-    latency = msgspec.structs.replace(made.latency, min_ms=p50_ms, p50_ms=p50_ms, p50_low_ms=p50_ms * 0.9, p50_high_ms=p50_ms * 1.1)
-    return msgspec.structs.replace(made, latency=latency, model=msgspec.structs.replace(made.model, file=file, name=file, task=task))
+    record = make_record()
+    latency = msgspec.structs.replace(record.latency, min_ms=p50_ms, p50_ms=p50_ms, p50_low_ms=p50_ms * 0.9, p50_high_ms=p50_ms * 1.1)
+    return msgspec.structs.replace(record, latency=latency, model=msgspec.structs.replace(record.model, file=file, name=file, task=task))
 
 
 def operator(name, kind, flops, moved, count=1, ratio=None):
@@ -172,9 +172,9 @@ def test_the_place_under_the_roofline_is_by_the_peak_and_bandwidth_of_the_same_r
         operator("plain", "Relu", None, 1_000_000, ratio=0.1),
     ]
     records = [record_of("peak.onnx", 10.0), record_of("dense.onnx", 1.0), record_of("thin.onnx", 0.5), record_of("plain.onnx", 0.2)]
-    found = operator_report.measured_operators(models, [*records, record_of("whole.onnx", 4.0, "unknown")], 10.0, ["x"])
-    dense, thin, plain = found.operators
-    assert (found.peak_gflop_per_s, found.copy_gbyte_per_s, found.whole_p50_ms) == (pytest.approx(200), 10.0, 4.0)
+    profile = operator_report.measured_operators(models, [*records, record_of("whole.onnx", 4.0, "unknown")], 10.0, ["x"])
+    dense, thin, plain = profile.operators
+    assert (profile.peak_gflop_per_s, profile.copy_gbyte_per_s, profile.whole_p50_ms) == (pytest.approx(200), 10.0, 4.0)
     # 100 MFLOP at 200 GFLOP/s are 0.5 ms; 1 MB at 10 GB/s is 0.1 ms.
     assert (dense.bound, dense.roof_ratio, dense.intensity_flop_per_byte) == ("compute", pytest.approx(0.5), 100)
     assert (thin.bound, thin.roof_ratio, thin.gflop_per_s) == ("memory", pytest.approx(0.2), pytest.approx(2))
@@ -183,10 +183,10 @@ def test_the_place_under_the_roofline_is_by_the_peak_and_bandwidth_of_the_same_r
     assert plain.gflop_per_s is None
     assert plain.gbyte_per_s == pytest.approx(5)
     assert (dense.share_ratio, thin.share_ratio) == (pytest.approx(0.5), pytest.approx(0.125))
-    assert (found.sum_ms, found.sum_ratio, found.profiled_sum_ratio) == (pytest.approx(2.7), pytest.approx(0.675), pytest.approx(0.7))
-    notes = " ".join(operator_report.operator_notes(found))
+    assert (profile.sum_ms, profile.sum_ratio, profile.profiled_sum_ratio) == (pytest.approx(2.7), pytest.approx(0.675), pytest.approx(0.7))
+    notes = " ".join(operator_report.operator_notes(profile))
     assert "200 GFLOP/s" in notes
-    assert found.doubts == ()
+    assert profile.doubts == ()
     verdict = msgspec.structs.replace(records[0].verdict, state="suspect")
     busy = msgspec.structs.replace(records[0], verdict=verdict)
     (doubt,) = operator_report.measured_operators(models, [busy, *records[1:]], 10.0).doubts
@@ -201,23 +201,23 @@ def test_an_energy_of_an_operator_has_its_uncertainty_and_an_estimate_is_marked(
         msgspec.structs.replace(record_of(f"{name}.onnx", 1.0), energy=make_energy(gross_mj=62.5, **changes))
         for name, changes in (("a", {"gross_u_mj": 2.5}), ("b", {"gross_u_mj": None}), ("c", {"sensor": "estimate"}))
     )
-    found = operator_report.measured_operators(models, [measured, unsure, estimated], 10.0)
-    assert [(one.energy_u_mj, one.energy_provenance) for one in found.operators][:2] == [(2.5, "measured"), (None, "measured")]
-    assert found.operators[2].energy_provenance == "estimated"
+    profile = operator_report.measured_operators(models, [measured, unsure, estimated], 10.0)
+    assert [(row.energy_u_mj, row.energy_provenance) for row in profile.operators][:2] == [(2.5, "measured"), (None, "measured")]
+    assert profile.operators[2].energy_provenance == "estimated"
     console = Console(record=True, width=200, file=io.StringIO())
-    operator_report.show_operators(found, console)
+    operator_report.show_operators(profile, console)
     text = console.export_text()
-    assert all(shown in text for shown in ("62.5 ±2.5", "62.5 ±?", "62.5 (estimated)"))
+    assert all(figure in text for figure in ("62.5 ±2.5", "62.5 ±?", "62.5 (estimated)"))
 
 
 def test_a_sum_with_an_unknown_part_is_unknown():
     """A median that too few queries support is none."""
     models = [operator("a", "Conv", 10, 10, ratio=0.5), operator("b", "Conv", 10, 10, ratio=0.5)]
-    made = record_of("b.onnx", 1.0)
-    refused = msgspec.structs.replace(made, latency=msgspec.structs.replace(made.latency, p50_ms=None))
-    found = operator_report.measured_operators(models, [record_of("a.onnx", 1.0), refused, record_of("w.onnx", 4.0, "unknown")], 10.0)
-    assert (found.sum_ms, found.sum_ratio, found.peak_gflop_per_s) == (None, None, None)
-    assert found.operators[1].gflop_per_s is None
+    record = record_of("b.onnx", 1.0)
+    refused = msgspec.structs.replace(record, latency=msgspec.structs.replace(record.latency, p50_ms=None))
+    profile = operator_report.measured_operators(models, [record_of("a.onnx", 1.0), refused, record_of("w.onnx", 4.0, "unknown")], 10.0)
+    assert (profile.sum_ms, profile.sum_ratio, profile.peak_gflop_per_s) == (None, None, None)
+    assert profile.operators[1].gflop_per_s is None
 
 
 @pytest.mark.slow
@@ -225,7 +225,7 @@ def test_operators_are_measured_and_kept_as_runs_of_their_own_task(two_convoluti
     """By the command: verdicts, the ledger, and a suite that `edgemeter run` delivers."""
     environment = {**os.environ, "EDGEMETER_HOME": str(tmp_path / "home"), "COLUMNS": "200"}
     command = ["models", "profile", "--model", two_convolutions, "--operators", "--top", "1", "--queries", "5", "--out", tmp_path / "out"]
-    done = subprocess.run(
+    completed = subprocess.run(
         [sys.executable, "-m", "edgemeter.agent.cli.main", *map(str, command), "--power", "none", "--json"],
         capture_output=True,
         text=True,
@@ -233,11 +233,11 @@ def test_operators_are_measured_and_kept_as_runs_of_their_own_task(two_convoluti
         timeout=900,
         env=environment,
     )
-    assert done.returncode == 0, done.stderr
-    found = json.loads(done.stdout)
-    (row,) = found["operators"]
+    assert completed.returncode == 0, completed.stderr
+    document = json.loads(completed.stdout)
+    (row,) = document["operators"]
     assert (row["operator"], row["count"]) == ("Conv 1x4x8x8 by 4x4x3x3", 2)
-    assert row["share_ratio"] == pytest.approx(2 * row["p50_ms"] / found["whole_p50_ms"])
+    assert row["share_ratio"] == pytest.approx(2 * row["p50_ms"] / document["whole_p50_ms"])
     assert row["verdict"] in {"valid", "suspect", "invalid"}
-    assert found["peak_gflop_per_s"] > 0
+    assert document["peak_gflop_per_s"] > 0
     assert (tmp_path / "out" / "operators.toml").is_file()

@@ -34,9 +34,9 @@ def edgemeter(*arguments, **environment):
 
 def profiled(*arguments):
     """Return the profile as the command prints it for machines."""
-    done = edgemeter("models", "profile", *arguments, "--queries", QUERIES, "--json")
-    assert done.returncode == 0, done.stderr
-    return json.loads(done.stdout)
+    result = edgemeter("models", "profile", *arguments, "--queries", QUERIES, "--json")
+    assert result.returncode == 0, result.stderr
+    return json.loads(result.stdout)
 
 
 def check_trace(path):
@@ -79,34 +79,34 @@ def test_every_operator_ran_once_an_inference(tmp_path, model, runtime):
     """The plain and the profiled queries are counted, no operator is lost, and coverage is a ratio of what was timed."""
     if importlib.util.find_spec(LIBRARIES[runtime]) is None:
         pytest.skip(f"{LIBRARIES[runtime]} is not installed")
-    found = profiled("--model", FIXTURES / model, "--trace", tmp_path / "trace.json")
-    assert found["queries"] == QUERIES
-    assert found["runtime"] == runtime
-    assert found["operators"]
-    assert {one["calls"] % QUERIES for one in found["operators"]} == {0}
+    document = profiled("--model", FIXTURES / model, "--trace", tmp_path / "trace.json")
+    assert document["queries"] == QUERIES
+    assert document["runtime"] == runtime
+    assert document["operators"]
+    assert {row["calls"] % QUERIES for row in document["operators"]} == {0}
     # LiteRT counts whole microseconds: of a model this small it sees none. On a busy machine an inference is mostly waiting.
-    assert (0 if runtime == "litert" else 1e-4) <= found["coverage_ratio"] <= 1
-    assert sum(one["share_ratio"] for one in found["operators"]) == pytest.approx(found["coverage_ratio"])
-    assert sum(one["share_ratio"] for one in found["types"]) == pytest.approx(found["coverage_ratio"])
-    assert found["profiled_p50_ms"] > 0
-    assert found["slowdown_ratio"] == pytest.approx(found["profiled_p50_ms"] / found["plain_p50_ms"] - 1)
+    assert (0 if runtime == "litert" else 1e-4) <= document["coverage_ratio"] <= 1
+    assert sum(row["share_ratio"] for row in document["operators"]) == pytest.approx(document["coverage_ratio"])
+    assert sum(row["share_ratio"] for row in document["types"]) == pytest.approx(document["coverage_ratio"])
+    assert document["profiled_p50_ms"] > 0
+    assert document["slowdown_ratio"] == pytest.approx(document["profiled_p50_ms"] / document["plain_p50_ms"] - 1)
     events = check_trace(tmp_path / "trace.json")
     assert sum(event["cat"] == "inference" for event in events) == QUERIES
-    assert sum(event["cat"] == "operator" for event in events) == sum(one["calls"] for one in found["operators"])
+    assert sum(event["cat"] == "operator" for event in events) == sum(row["calls"] for row in document["operators"])
 
 
 @pytest.mark.realdata
 @pytest.mark.slow
 def test_a_real_detector_is_mostly_convolution(realdata, tmp_path):
     """YOLOX in ONNX Runtime: nodes by name, convolutions first, most of the time covered, inferences around their operators."""
-    found = profiled("--model", realdata / "models" / "yolox_nano.onnx", "--trace", tmp_path / "trace.json")
-    assert found["types"][0]["type"] == "Conv"
-    assert found["coverage_ratio"] > 0.6
-    assert len(found["operators"]) > 200
+    document = profiled("--model", realdata / "models" / "yolox_nano.onnx", "--trace", tmp_path / "trace.json")
+    assert document["types"][0]["type"] == "Conv"
+    assert document["coverage_ratio"] > 0.6
+    assert len(document["operators"]) > 200
     events = check_trace(tmp_path / "trace.json")
     spans = [(event["ts"], event["ts"] + event["dur"]) for event in events if event["cat"] == "inference"]
     operators = [event for event in events if event["cat"] == "operator"]
-    assert all(any(begin - 1 <= one["ts"] and one["ts"] + one["dur"] <= end + 1 for begin, end in spans) for one in operators)
+    assert all(any(begin - 1 <= row["ts"] and row["ts"] + row["dur"] <= end + 1 for begin, end in spans) for row in operators)
 
 
 @pytest.mark.slow
@@ -116,12 +116,12 @@ def test_litert_names_each_operator_of_a_real_model(realdata):
     if importlib.util.find_spec("ai_edge_litert") is None:
         pytest.skip("ai_edge_litert is not installed")
     model = realdata / "models" / "mobilenet_v1_0.25_128_quant.tflite"
-    found = profiled("--model", model, "--backend", "builtin")
-    calls = {one["type"]: one["calls"] / QUERIES for one in found["types"]}
+    document = profiled("--model", model, "--backend", "builtin")
+    calls = {row["type"]: row["calls"] / QUERIES for row in document["types"]}
     assert calls == {"CONV_2D": 15, "DEPTHWISE_CONV_2D": 13, "AVERAGE_POOL_2D": 1, "RESHAPE": 1, "SOFTMAX": 1}
-    found = profiled("--model", model)
-    assert found["backend"] == "xnnpack"
-    assert sum(one["calls"] for one in found["operators"] if "QU8" in one["type"]) == 28 * QUERIES
+    document = profiled("--model", model)
+    assert document["backend"] == "xnnpack"
+    assert sum(row["calls"] for row in document["operators"] if "QU8" in row["type"]) == 28 * QUERIES
 
 
 @pytest.mark.slow
@@ -132,10 +132,10 @@ def test_photographs_and_outputs_of_open_size_are_taken(realdata):
     if importlib.util.find_spec("ai_edge_litert") is None:
         pytest.skip("ai_edge_litert is not installed")
     model = realdata / "models" / "coco_ssd_mobilenet_v1_1.0_quant_2018_06_29.tflite"
-    found = profiled("--model", model, "--images", realdata / "images" / "coco_tiny_80", "--threads", 2)
-    assert found["data"] == "coco_tiny_80"
-    assert "TFLite_Detection_PostProcess" in {one["type"] for one in found["types"]}
-    assert found["coverage_ratio"] > 0.8
+    document = profiled("--model", model, "--images", realdata / "images" / "coco_tiny_80", "--threads", 2)
+    assert document["data"] == "coco_tiny_80"
+    assert "TFLite_Detection_PostProcess" in {row["type"] for row in document["types"]}
+    assert document["coverage_ratio"] > 0.8
 
 
 @pytest.mark.slow
@@ -151,16 +151,16 @@ def test_photographs_and_outputs_of_open_size_are_taken(realdata):
 )
 def test_what_cannot_be_profiled_is_one_line(arguments, status, message):
     """The exit status tells wrong usage from failure, and the message says what is wrong, without a traceback."""
-    done = edgemeter("models", "profile", *arguments)
-    assert done.returncode == status, done.stderr
-    assert message in done.stderr
-    assert "Traceback" not in done.stderr
+    result = edgemeter("models", "profile", *arguments)
+    assert result.returncode == status, result.stderr
+    assert message in result.stderr
+    assert "Traceback" not in result.stderr
 
 
 def test_a_crash_of_the_library_is_one_line(tmp_path):
     """The process that profiles dies by a signal: the command reports it, with a remedy."""
     (tmp_path / "onnxruntime.py").write_text("import os, signal\nos.kill(os.getpid(), signal.SIGSEGV)\n")
-    done = edgemeter("models", "profile", "--model", FIXTURES / "onnx.onnx", PYTHONPATH=str(tmp_path))
-    assert done.returncode == 1
-    assert "the process that profiled 'onnx.onnx' on onnx was killed by SIGSEGV" in done.stderr
-    assert "Traceback" not in done.stderr
+    result = edgemeter("models", "profile", "--model", FIXTURES / "onnx.onnx", PYTHONPATH=str(tmp_path))
+    assert result.returncode == 1
+    assert "the process that profiled 'onnx.onnx' on onnx was killed by SIGSEGV" in result.stderr
+    assert "Traceback" not in result.stderr

@@ -50,23 +50,23 @@ def test_the_order_of_events_does_not_matter():
 
 
 def test_made_up_starts_nest_in_nothing():
-    """A duration that was laid out by us inside another operator's time does not concern that operator."""
+    """A duration that was laid out by us inside another operator's time does not concern that row."""
     assert [us for _, us in self_times([op("a", 0, 100), op("b", 10, 50, laid_out=True)])] == [100, 50]
 
 
 def test_totals_shares_and_coverage():
     """Shares are of the wall time of the profiled inferences, and coverage is their sum."""
     inference = ProfileEvent(name="inference", type="inference", start_us=0, duration_us=990, category="inference")
-    found = summarise(recorded([op("conv1", 0, 300), op("conv1", 1000, 500), op("add", 600, 200), op("copy", 800, 200), inference]))
-    assert [(one.name, one.calls, one.total_ms, one.mean_ms, one.share_ratio) for one in found.operators] == [
+    summary = summarise(recorded([op("conv1", 0, 300), op("conv1", 1000, 500), op("add", 600, 200), op("copy", 800, 200), inference]))
+    assert [(row.name, row.calls, row.total_ms, row.mean_ms, row.share_ratio) for row in summary.operators] == [
         ("conv1", 2, 0.8, 0.4, 0.4),
         ("add", 1, 0.2, 0.2, 0.1),
         ("copy", 1, 0.2, 0.2, 0.1),
     ]
-    assert [(one.name, one.calls) for one in found.types] == [("c", 3), ("a", 1)]
-    assert found.coverage_ratio == pytest.approx(0.6)
-    assert found.slowdown_ratio == pytest.approx(0.25)
-    assert found.queries == 2
+    assert [(row.name, row.calls) for row in summary.types] == [("c", 3), ("a", 1)]
+    assert summary.coverage_ratio == pytest.approx(0.6)
+    assert summary.slowdown_ratio == pytest.approx(0.25)
+    assert summary.queries == 2
 
 
 def printed(profile, **options):
@@ -88,15 +88,15 @@ def test_nobody_believes_a_profile_that_covers_half():
 
 def test_a_profiler_that_costs_nothing_is_not_believed():
     """Profiled faster than plain: noise, and reported as such."""
-    found = summarise(recorded([op("conv1", 0, 1900)], plain_ms=(1.2, 1.2)))
-    assert "the overhead of the profiler is less than the noise" in profile_notes(found)[1]
-    assert "the rest is" not in profile_notes(found)[0]
+    summary = summarise(recorded([op("conv1", 0, 1900)], plain_ms=(1.2, 1.2)))
+    assert "the overhead of the profiler is less than the noise" in profile_notes(summary)[1]
+    assert "the rest is" not in profile_notes(summary)[0]
 
 
 def test_what_is_not_shown_is_summed_up():
     """The rows below the top are one row."""
-    found = summarise(recorded([op(f"x{n}", n * 100, 90 - n) for n in range(20)]))
-    text = printed(found, top=5)
+    summary = summarise(recorded([op(f"x{n}", n * 100, 90 - n) for n in range(20)]))
+    text = printed(summary, top=5)
     assert "(15 more)" in text
     assert "x4" in text
     assert "x5" not in text
@@ -104,5 +104,5 @@ def test_what_is_not_shown_is_summed_up():
 
 def test_a_profile_is_json():
     """Every field of it."""
-    found = summarise(recorded([op("conv1", 0, 300)]))
-    assert msgspec.json.decode(msgspec.json.encode(found), type=type(found)) == found
+    summary = summarise(recorded([op("conv1", 0, 300)]))
+    assert msgspec.json.decode(msgspec.json.encode(summary), type=type(summary)) == summary

@@ -28,8 +28,8 @@ def test_onnx_events_are_those_of_the_recorded_runs():
     """Warm-up runs, fences and the executor around the nodes are left out."""
     start = [{"cat": "Session", "ph": "X", "name": "session_initialization", "ts": 1, "dur": 1000, "args": {}}]
     text = json.dumps([*start, *run_at(2000), *run_at(3000), *run_at(4000), *run_at(5000)]).encode()
-    found = onnx_profiler.parse_profile(text, skip=2)
-    assert [(one.name, one.type, one.start_us, one.duration_us, one.category) for one in found] == [
+    parsed = onnx_profiler.parse_profile(text, skip=2)
+    assert [(event.name, event.type, event.start_us, event.duration_us, event.category) for event in parsed] == [
         ("conv", "Conv", 4010, 50, "operator"),
         ("relu", "Relu", 4070, 5, "operator"),
         ("inference", "inference", 4000, 100, "inference"),
@@ -56,13 +56,13 @@ def test_litert_events_of_any_size_are_read():
     """What stands behind the first four fields grew from version to version; the last four bytes may be left unwritten."""
     for written, event_bytes in product([0, 4], [88, 104, 120]):
         with table_row(event_bytes, written):
-            events = [(8 * place, 1 << place % 5, 1000 * place, 10 + place) for place in range(1, 30)]
+            events = [(8 * n, 1 << n % 5, 1000 * n, 10 + n) for n in range(1, 30)]
             raw = b""
             for event in events:
                 raw += struct.pack("<Qi4xQQ", *event).ljust(event_bytes - 4, b"\0") + (b"\0\0\0\0" if written else b"\xa5\xa5\xa5\xa5")
             raw += b"\xa5" * (len(events) * 512 - len(raw))
-            found = litert_profiler.unpack_events(raw, len(events), lambda address: f"at {address}")
-            assert [(one.tag, one.kind, one.start_us, one.elapsed_us) for one in found] == [
+            unpacked = litert_profiler.unpack_events(raw, len(events), lambda address: f"at {address}")
+            assert [(raw_event.tag, raw_event.kind, raw_event.start_us, raw_event.elapsed_us) for raw_event in unpacked] == [
                 (f"at {address}", kind, start, elapsed) for address, kind, start, elapsed in events
             ]
 
@@ -80,8 +80,8 @@ def test_litert_durations_without_a_start_follow_each_other():
         RawEvent("invoke", 16, 5300, 100),
         RawEvent("Conv", 8, 0, 41),
     ]
-    found = list(litert_profiler.operator_events(raw))
-    assert [(one.name, one.type, one.start_us, one.duration_us, one.laid_out) for one in found] == [
+    parsed = list(litert_profiler.operator_events(raw))
+    assert [(event.name, event.type, event.start_us, event.duration_us, event.laid_out) for event in parsed] == [
         ("inference", "inference", 5100, 100, False),
         ("Conv #1", "Conv", 5100, 40, True),
         ("Conv #2", "Conv", 5140, 30, True),

@@ -40,10 +40,10 @@ def test_a_replayed_run_is_marked_and_a_short_one_is_suspect(tmp_path):
 @pytest.mark.slow
 def test_other_lengths_are_another_case(tmp_path):
     """The id of the case, its data and its inputs tell prompts of 16 and of 24 tokens apart."""
-    one, other = measured(tmp_path), measured(tmp_path, prompt_tokens=24)
-    assert one.case != other.case
-    assert one.dataset.sha256 != other.dataset.sha256
-    assert one.dataset.name == "synthetic 16+8 tokens"
+    first, other = measured(tmp_path), measured(tmp_path, prompt_tokens=24)
+    assert first.case != other.case
+    assert first.dataset.sha256 != other.dataset.sha256
+    assert first.dataset.name == "synthetic 16+8 tokens"
 
 
 @pytest.mark.slow

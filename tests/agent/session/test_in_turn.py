@@ -11,7 +11,7 @@ from tests.fixtures.replay_case import replay_case
 
 WHO = session.DeviceIdentity("bench", "lab")
 BENCH = in_turn.Bench(WHO, {}, "no sensor here", lambda _: None)
-PARTS = tuple(0.001 * (place % 3) for place in range(20))
+PARTS = tuple(0.001 * (n % 3) for n in range(20))
 
 
 def run_of(p50_ms: float, state: str = "valid", *reasons: str, gross_mj: float | None = None, **changes):
@@ -31,11 +31,11 @@ def compare(monkeypatch, tmp_path):
     """Return a comparison whose runs come from functions of the round, from 1: `compare(a, b, ...)`; with images 0 is the scored one."""
 
     def compared(*sides, rounds=10, images=None):
-        cases = [msgspec.structs.replace(replay_case(tmp_path, f"side{place}", 1.0), images=images) for place in range(len(sides))]
+        cases = [msgspec.structs.replace(replay_case(tmp_path, f"side{n}", 1.0), images=images) for n in range(len(sides))]
 
         def measure(_suite, _identity, _sensors, _why, _on_event, _keep, *, order):
-            for case, place in order:
-                yield sides[int(case.model[-13])](place if images else place + 1)
+            for case, n in order:
+                yield sides[int(case.model[-13])](n if images else n + 1)
 
         monkeypatch.setattr(session, "measure", measure)
         return in_turn.measure_in_turn(cases, rounds, BENCH)
@@ -52,11 +52,11 @@ def test_runs_are_measured_in_turn_and_each_round_the_other_way_round(tmp_path):
 
 def test_each_side_gets_its_own_runs(compare):
     """B's latencies are B's in every pair, whichever came first; a difference of 50% ends it after five pairs."""
-    found = compare(lambda place: run_of(9.99 + 0.01 * place), lambda place: run_of(15.01 - 0.01 * place))
-    (a, b), (contrast,) = found.sides, found.contrasts
+    comparison = compare(lambda n: run_of(9.99 + 0.01 * n), lambda n: run_of(15.01 - 0.01 * n))
+    (a, b), (contrast,) = comparison.sides, comparison.contrasts
     assert a.p50_ms == pytest.approx((10.0, 10.01, 10.02, 10.03, 10.04))
     assert b.p50_ms == pytest.approx((15.0, 14.99, 14.98, 14.97, 14.96))
-    assert (contrast.latency.state, contrast.latency.pairs, len(found.runs)) == ("higher", 5, 10)
+    assert (contrast.latency.state, contrast.latency.pairs, len(comparison.runs)) == ("higher", 5, 10)
     assert contrast.latency.ratio == pytest.approx(1.495, abs=0.003)
     assert b.median_ms == pytest.approx(14.98)
     assert b.low_ms < 14.96
@@ -68,26 +68,26 @@ def test_each_side_gets_its_own_runs(compare):
 
 def test_one_sentence_decides_between_two_models(compare):
     """Faster, less accurate, less energy, each with its interval; accuracies are those of the round that was scored."""
-    found = compare(
-        lambda place: run_of(14.0 + 0.01 * place, gross_mj=100 + 0.1 * place) if place else scored_run(0.4),
-        lambda place: run_of(10.0 - 0.01 * place, gross_mj=77 - 0.1 * place) if place else scored_run(0.363, 2.0),
+    comparison = compare(
+        lambda n: run_of(14.0 + 0.01 * n, gross_mj=100 + 0.1 * n) if n else scored_run(0.4),
+        lambda n: run_of(10.0 - 0.01 * n, gross_mj=77 - 0.1 * n) if n else scored_run(0.363, 2.0),
         images="photos",
     )
-    (contrast,) = found.contrasts
+    (contrast,) = comparison.contrasts
     assert contrast.sentence == (
         "B is 1.41 times faster (95% 1.40 to 1.41), loses 3.7 AP points (95% 3.0 to 4.4) and costs 23.5% less energy (95% 23.2 to 23.9%)"
     )
-    assert [max(one.p50_ms) for one in found.sides] == [pytest.approx(14.05), pytest.approx(9.99)]
-    assert [one.accuracy_value for one in found.sides] == [0.4, 0.363]
+    assert [max(side.p50_ms) for side in comparison.sides] == [pytest.approx(14.05), pytest.approx(9.99)]
+    assert [side.accuracy_value for side in comparison.sides] == [0.4, 0.363]
 
 
 def test_an_energy_that_is_not_settled_keeps_the_runs_coming(compare):
     """Latency is clear after five pairs, energy never: all ten are measured, and the sentence says that it is not sure."""
-    found = compare(
-        lambda place: run_of(10.0 + 0.01 * place, gross_mj=100 + 8 * (place % 3)),
-        lambda place: run_of(15.0 - 0.01 * place, gross_mj=100 + 8 * (place % 4)),
+    comparison = compare(
+        lambda n: run_of(10.0 + 0.01 * n, gross_mj=100 + 8 * (n % 3)),
+        lambda n: run_of(15.0 - 0.01 * n, gross_mj=100 + 8 * (n % 4)),
     )
-    (contrast,) = found.contrasts
+    (contrast,) = comparison.contrasts
     assert (contrast.latency.pairs, contrast.energy.state) == (10, "not settled")
     assert contrast.sentence.startswith("B is 1.4")
     assert "; not settled: energy (1.0" in contrast.sentence
@@ -95,12 +95,12 @@ def test_an_energy_that_is_not_settled_keeps_the_runs_coming(compare):
 
 def test_what_was_not_measured_is_left_out_of_the_sentence_and_explained(compare):
     """No sensor, no photographs, an estimate: no word of energy or accuracy, and the reason beside the table."""
-    found = compare(lambda place: run_of(10.0 + 0.01 * place), lambda place: run_of(15.0 + 0.01 * place))
-    missing = {one.figure: one.note for one in found.contrasts[0].differences if one.state == "not judged"}
+    comparison = compare(lambda n: run_of(10.0 + 0.01 * n), lambda n: run_of(15.0 + 0.01 * n))
+    missing = {difference.figure: difference.note for difference in comparison.contrasts[0].differences if difference.state == "not judged"}
     assert missing == {"energy": "no sensor here", "accuracy": "not scored"}
-    assert not {"energy", "AP"} & set(found.contrasts[0].sentence.split())
-    stated = {"provenance": {"latency": "measured", "energy": "estimated"}}
-    estimated = compare(*[lambda place: run_of(10.0 + 0.01 * place, gross_mj=50.0, **stated)] * 2)
+    assert not {"energy", "AP"} & set(comparison.contrasts[0].sentence.split())
+    changes = {"provenance": {"latency": "measured", "energy": "estimated"}}
+    estimated = compare(*[lambda n: run_of(10.0 + 0.01 * n, gross_mj=50.0, **changes)] * 2)
     assert estimated.contrasts[0].energy is None
     assert estimated.sides[0].energy_reason == "it is estimated, not measured"
 
@@ -108,45 +108,45 @@ def test_what_was_not_measured_is_left_out_of_the_sentence_and_explained(compare
 def test_accuracies_of_other_images_are_not_compared(compare):
     """Another metric or other images: both are shown, and no difference."""
     sides = [scored_run(0.4), scored_run(0.5, metric="top1")]
-    found = compare(*[lambda place, one=one: run_of(10.0 + 0.01 * place) if place else one for one in sides], images="photos")
-    (accuracy,) = [one for one in found.contrasts[0].differences if one.figure == "accuracy"]
+    comparison = compare(*[lambda n, first=first: run_of(10.0 + 0.01 * n) if n else first for first in sides], images="photos")
+    (accuracy,) = [difference for difference in comparison.contrasts[0].differences if difference.figure == "accuracy"]
     assert (accuracy.state, accuracy.a, accuracy.b) == ("not judged", 0.4, 0.5)
     assert accuracy.note == "coco_ap on 80 images against top1 on 80 images: not the same metric on the same images"
 
 
 def test_of_several_models_each_is_compared_with_the_first(compare):
     """Three sides, two sentences; it ends when both are clear."""
-    found = compare(*[lambda place, ms=ms: run_of(ms + 0.01 * place) for ms in (10.0, 5.0, 20.0)])
-    assert [one.sentence[:23] for one in found.contrasts] == ["B is 1.99 times faster ", "C is 2.00 times slower "]
-    assert [one.name for one in found.sides] == ["A", "B", "C"]
-    assert len(found.runs) == 15
+    comparison = compare(*[lambda n, ms=ms: run_of(ms + 0.01 * n) for ms in (10.0, 5.0, 20.0)])
+    assert [contrast.sentence[:23] for contrast in comparison.contrasts] == ["B is 1.99 times faster ", "C is 2.00 times slower "]
+    assert [side.name for side in comparison.sides] == ["A", "B", "C"]
+    assert len(comparison.runs) == 15
 
 
 def test_a_pair_with_a_failed_or_invalid_run_is_left_out_and_named(compare):
     """The other run of the pair does not count either; the reasons are stated."""
 
-    def b(place):
-        if place == 2:
+    def b(n):
+        if n == 2:
             return MeasurementError("it died")
-        return run_of(10.0, "invalid", "throttled: the board throttled") if place == 3 else run_of(10.0)
+        return run_of(10.0, "invalid", "throttled: the board throttled") if n == 3 else run_of(10.0)
 
-    found = compare(lambda place: run_of(9.0 + place), b, rounds=4)
-    assert found.contrasts[0].latency.pairs == 2
-    assert found.left_out == ("pair 2, B: it died", "pair 3, B: throttled: the board throttled")
-    assert len(found.runs) == 7
+    comparison = compare(lambda n: run_of(9.0 + n), b, rounds=4)
+    assert comparison.contrasts[0].latency.pairs == 2
+    assert comparison.left_out == ("pair 2, B: it died", "pair 3, B: throttled: the board throttled")
+    assert len(comparison.runs) == 7
 
 
 def test_the_sentence_names_the_doubtful_runs(compare):
     """Suspect runs count and are counted; a model whose scored run is invalid is called that."""
     ruined = msgspec.structs.replace(scored_run(0.1), verdict=Verdict(state="invalid", reasons=("accuracy-gate: 0.1 of 0.4",)))
-    found = compare(
-        lambda place: run_of(10.0 + 0.01 * place, "suspect", "busy-machine: 20%") if place else scored_run(0.4),
-        lambda place: run_of(10.0 + 0.02 * place) if place else ruined,
+    comparison = compare(
+        lambda n: run_of(10.0 + 0.01 * n, "suspect", "busy-machine: 20%") if n else scored_run(0.4),
+        lambda n: run_of(10.0 + 0.02 * n) if n else ruined,
         images="photos",
         rounds=3,
     )
-    assert found.doubts == ("busy-machine: 3 of 7 runs",)
-    assert found.contrasts[0].sentence.endswith("; 3 of 6 runs are suspect (busy-machine); B is invalid (accuracy-gate: 0.1 of 0.4)")
+    assert comparison.doubts == ("busy-machine: 3 of 7 runs",)
+    assert comparison.contrasts[0].sentence.endswith("; 3 of 6 runs are suspect (busy-machine); B is invalid (accuracy-gate: 0.1 of 0.4)")
 
 
 def test_without_one_sound_pair_there_is_no_comparison(compare):
@@ -158,10 +158,10 @@ def test_without_one_sound_pair_there_is_no_comparison(compare):
 @pytest.mark.slow
 @pytest.mark.alone
 def test_a_real_comparison_finds_the_slower_model(tmp_path):
-    """In real processes: a replay of 3 ms against one of 2 ms; every record is kept."""
-    kept = []
-    bench = in_turn.Bench(WHO, {}, "none", lambda _: None, lambda record: kept.append(record) or record)
-    found = in_turn.measure_in_turn([replay_case(tmp_path, "a", 2.0), replay_case(tmp_path, "b", 3.0)], 3, bench)
-    assert found.contrasts[0].latency.state == "higher"
-    assert found.contrasts[0].latency.ratio == pytest.approx(1.5, rel=0.1)
-    assert tuple(kept) == found.runs
+    """In real processes: a replay of 3 ms against one of 2 ms; every record is records."""
+    records = []
+    bench = in_turn.Bench(WHO, {}, "none", lambda _: None, lambda record: records.append(record) or record)
+    comparison = in_turn.measure_in_turn([replay_case(tmp_path, "a", 2.0), replay_case(tmp_path, "b", 3.0)], 3, bench)
+    assert comparison.contrasts[0].latency.state == "higher"
+    assert comparison.contrasts[0].latency.ratio == pytest.approx(1.5, rel=0.1)
+    assert tuple(records) == comparison.runs

@@ -22,7 +22,7 @@ def test_the_conditions_during_the_timed_part_are_read_on_request_only(tmp_path,
         observation.follow(job.Phase(name=name), os.getpid())
     observation.end()
     observation.inspect_after()
-    assert [one.when for one in observation.seen] == looks
+    assert [condition.when for condition in observation.seen] == looks
 
 
 def test_a_run_that_breaks_off_leaves_no_thread_behind(tmp_path):
@@ -77,8 +77,8 @@ class Board:
 def test_a_hot_board_is_waited_for(tmp_path):
     """From 60 to below 45 degrees takes 16 looks of a second; the wait is shown."""
     board = Board(tmp_path, 60.0)
-    found = board.wait(45.0, 300.0)
-    assert (found.waited_s, found.temperature_c, found.is_reached) == (16.0, 44.0, True)
+    cool_down = board.wait(45.0, 300.0)
+    assert (cool_down.waited_s, cool_down.temperature_c, cool_down.is_reached) == (16.0, 44.0, True)
     assert board.begun == 1
 
 
@@ -91,12 +91,12 @@ def test_a_cool_board_is_not_waited_for(tmp_path):
 
 def test_the_limit_ends_the_wait_and_is_reported(tmp_path):
     """After ten seconds the run begins as hot as it is."""
-    found = Board(tmp_path, 80.0).wait(45.0, 10.0)
-    assert (found.waited_s, found.temperature_c, found.is_reached) == (10.0, 70.0, False)
+    cool_down = Board(tmp_path, 80.0).wait(45.0, 10.0)
+    assert (cool_down.waited_s, cool_down.temperature_c, cool_down.is_reached) == (10.0, 70.0, False)
 
 
 def test_a_machine_without_a_thermometer_is_not_waited_for(tmp_path):
     """Nothing can be read, and nothing is claimed."""
-    found = observation.wait_until_cool(45.0, 300.0, pytest.fail, recorded(tmp_path))
-    assert (found.temperature_c, found.is_reached) == (None, None)
-    assert found.waited_s < 1
+    cool_down = observation.wait_until_cool(45.0, 300.0, pytest.fail, recorded(tmp_path))
+    assert (cool_down.temperature_c, cool_down.is_reached) == (None, None)
+    assert cool_down.waited_s < 1

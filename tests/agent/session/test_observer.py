@@ -66,14 +66,14 @@ def test_pairs_are_measured_with_and_without_sampling(model, tmp_path):
             before.append(len(reads))
 
     (case,) = suite_of(model).cases
-    found = observer.calibrate(case, WHO, {"replay": sensor}, 3, on_event)
-    assert [len(found.pairs_ms), found.effect.pairs, len(before)] == [3, 3, 6]
-    assert found.effect.sensors == ("replay",)
+    effect = observer.calibrate(case, WHO, {"replay": sensor}, 3, on_event)
+    assert [len(effect.pairs_ms), effect.effect.pairs, len(before)] == [3, 3, 6]
+    assert effect.effect.sensors == ("replay",)
     # A replayed query takes 2 ms or, on a busy machine, more.
-    assert all(2.0 <= p50_ms < 4.0 for pair in found.pairs_ms for p50_ms in pair)
+    assert all(2.0 <= p50_ms < 4.0 for pair in effect.pairs_ms for p50_ms in pair)
     was_read = [later > earlier for earlier, later in zip(before, [*before[1:], len(reads)], strict=True)]
     assert was_read == [True, False, False, True, True, False]
-    assert all(doubt.endswith(" of 6 runs") for doubt in found.doubts)
+    assert all(doubt.endswith(" of 6 runs") for doubt in effect.doubts)
 
 
 def test_a_run_that_fails_ends_the_calibration(tmp_path):
@@ -124,12 +124,12 @@ def test_the_command_calibrates_stores_and_reports(model, tmp_path, monkeypatch)
     """Five pairs on a replay that lasts what it lasts: the difference is small, and is in the file."""
     monkeypatch.setenv("EDGEMETER_HOME", str(tmp_path / "home"))
     arguments = ["overhead", "--model", str(model), "--mode", "rapid", "--pairs", "5", "--power", "none", "--json"]
-    done = CliRunner().invoke(doctor, arguments, catch_exceptions=False)
-    document = json.loads(done.stdout)
+    result = CliRunner().invoke(doctor, arguments, catch_exceptions=False)
+    document = json.loads(result.stdout)
     assert abs(document["effect"]["effect_ratio"]) < 0.05
     assert len(document["pairs_ms"]) == 5
-    kept = json.loads((tmp_path / "home" / observation.OBSERVER_FILE).read_text())
-    assert list(kept.values()) == [document["effect"]]
+    stored = json.loads((tmp_path / "home" / observation.OBSERVER_FILE).read_text())
+    assert list(stored.values()) == [document["effect"]]
 
 
 def test_calibrate_needs_one_case():

@@ -29,11 +29,11 @@ def test_ratio_and_spread_make_the_verdict():
         (1.0, 5.0, "not settled"),
     ]:
         with table_row(ratio, scale):
-            found = judged(log(ratio), scale)
-            assert found.state == state
-            assert found.low <= ratio <= found.high
-            assert found.ratio == pytest.approx(ratio, rel=0.01 * scale)
-            assert (found.more_pairs is None) == (state != "not settled")
+            judgement = judged(log(ratio), scale)
+            assert judgement.state == state
+            assert judgement.low <= ratio <= judgement.high
+            assert judgement.ratio == pytest.approx(ratio, rel=0.01 * scale)
+            assert (judgement.more_pairs is None) == (state != "not settled")
 
 
 def test_what_matters_is_the_users_choice():
@@ -44,12 +44,12 @@ def test_what_matters_is_the_users_choice():
 
 def test_the_foreseen_pairs_are_about_enough():
     """Four of five comparisons with the foreseen number of pairs are settled; the wider the spread, the more are foreseen."""
-    found = judged(0.0, 5.0)
-    assert found.state == "not settled"
-    assert 5 < found.more_pairs < judged(0.0, 9.0).more_pairs
+    judgement = judged(0.0, 5.0)
+    assert judgement.state == "not settled"
+    assert 5 < judgement.more_pairs < judged(0.0, 9.0).more_pairs
     draw, spread = np.random.default_rng(1), float(np.std(5 * NOISE, ddof=1))
-    centre = log(found.ratio)
-    states = [pairs.judge_pairs(draw.normal(centre, spread, 10 + found.more_pairs).tolist()).state for _ in range(200)]
+    centre = log(judgement.ratio)
+    states = [pairs.judge_pairs(draw.normal(centre, spread, 10 + judgement.more_pairs).tolist()).state for _ in range(200)]
     assert 0.7 <= 1 - states.count("not settled") / 200 <= 0.92
 
 
@@ -60,12 +60,12 @@ def test_where_a_thousand_pairs_would_not_do_none_are_foreseen():
 
 def test_one_pair_gives_only_its_ratio():
     """There is no spread to judge by, and so no interval."""
-    found = pairs.judge_pairs([log(1.5)])
-    assert found.state == "not judged"
-    assert found.ratio == pytest.approx(1.5)
-    assert found.low is None
-    assert found.high is None
-    assert found.more_pairs is None
+    judgement = pairs.judge_pairs([log(1.5)])
+    assert judgement.state == "not judged"
+    assert judgement.ratio == pytest.approx(1.5)
+    assert judgement.low is None
+    assert judgement.high is None
+    assert judgement.more_pairs is None
     assert pairs.judge_pairs([]).ratio is None
 
 

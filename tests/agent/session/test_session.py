@@ -76,7 +76,7 @@ def test_repeats_are_processes_of_their_own_in_shuffled_rounds(tmp_path):
     assert order == [(Path(case.model).name[0], repeat) for case, repeat in session.run_order(cases, 5)]
     assert [repeat for _, repeat in order] == [0] * 6 + [1] * 6 + [2] * 6
     rounds = ["".join(name for name, repeat in order if repeat == r) for r in range(3)]
-    assert all(sorted(one) == list("abcdef") for one in rounds)
+    assert all(sorted(order) == list("abcdef") for order in rounds)
     assert len(set(rounds)) > 1
 
 
@@ -124,11 +124,11 @@ def test_a_model_with_another_hash_is_refused_before_anything_runs(tmp_path):
 def test_what_keep_returns_is_the_record(tmp_path):
     """The outbox's numbers are in the record that the session yields."""
     write_replay(tmp_path)
-    (record,) = measure(suite(tmp_path, 'model = "m.replay.json"'), keep=lambda one: msgspec.structs.replace(one, seq=7))
+    (record,) = measure(suite(tmp_path, 'model = "m.replay.json"'), keep=lambda record: msgspec.structs.replace(record, seq=7))
     assert record.seq == 7
 
 
-def one(folder: Path, *lines: str) -> RunRecord:
+def single_run(folder: Path, *lines: str) -> RunRecord:
     """Return the record of a suite of one run."""
     (record,) = measure(suite(folder, 'model = "m.replay.json"', *lines))
     assert isinstance(record, RunRecord), record
@@ -143,7 +143,7 @@ def series(record: RunRecord, name: str):
 def test_a_query_of_several_samples_is_recorded_as_such(tmp_path):
     """Eight samples of 2 ms, one after the other: queries of 16 ms, 500 samples a second."""
     write_replay(tmp_path)
-    record = one(tmp_path, 'scenario = "multi_stream"')
+    record = single_run(tmp_path, 'scenario = "multi_stream"')
     assert (record.scenario, record.batch, record.latency.count) == ("multi_stream", 1, 64)
     assert (record.load.samples_per_query, record.load.calls_per_query, record.load.samples) == (8, 8, 512)
     assert record.latency.min_ms >= 16.0
@@ -153,7 +153,7 @@ def test_a_query_of_several_samples_is_recorded_as_such(tmp_path):
 def test_offline_fills_the_batch_that_the_model_leaves_open(tmp_path):
     """Four samples a call; throughput counts samples over the whole window, and the record holds the inputs."""
     write_replay(tmp_path, inputs=[{"name": "x", "shape": [None, 4], "dtype": "float32"}])
-    record = one(tmp_path, 'scenario = "offline"', "batch = 4")
+    record = single_run(tmp_path, 'scenario = "offline"', "batch = 4")
     assert record.batch == 4
     assert record.inputs[0].shape == (4, 4)
     assert record.latency.count == 16
@@ -166,7 +166,7 @@ def test_offline_fills_the_batch_that_the_model_leaves_open(tmp_path):
 def test_an_open_loop_keeps_queueing_apart(tmp_path):
     """At a tenth of what it can the rate is sustained; latency is queueing and service, and can be computed from the raw samples."""
     write_replay(tmp_path)
-    record = one(tmp_path, 'scenario = "poisson"', "rate_per_s = 50.0")
+    record = single_run(tmp_path, 'scenario = "poisson"', "rate_per_s = 50.0")
     load = record.load
     assert (load.target_per_s, load.is_sustained, load.unserved) == (50.0, True, 0)
     assert 0.05 <= load.utilisation_ratio < 0.9
@@ -181,7 +181,7 @@ def test_an_open_loop_keeps_queueing_apart(tmp_path):
 def test_a_rate_beyond_the_model_is_recorded_as_not_sustained(tmp_path):
     """Five times what it can: utilisation above 1, arrivals given up on."""
     write_replay(tmp_path)
-    record = one(tmp_path, 'scenario = "poisson"', "rate_per_s = 2500.0", "queries = 500")
+    record = single_run(tmp_path, 'scenario = "poisson"', "rate_per_s = 2500.0", "queries = 500")
     assert record.load.is_sustained is False
     assert record.load.utilisation_ratio > 1
     assert record.load.unserved + record.latency.count == 500
@@ -192,29 +192,29 @@ def test_a_rate_beyond_the_model_is_recorded_as_not_sustained(tmp_path):
 def test_a_run_that_slows_down_shows_it_over_time(tmp_path):
     """Nine seconds whose second half is half as fast again: the curve shows it, and when it began."""
     write_replay(tmp_path, latencies_ms=[2.0] * 2600 + [3.0] * 3000)
-    record = one(tmp_path, 'mode = "sustained"', "minutes = 0.15", "repeats = 1")
-    found = record.sustained
-    assert (record.mode, len(found.points), found.interval_s) == ("sustained", 9, 1.0)
-    assert found.points[1].p50_ms == pytest.approx(2.0, rel=0.1)
-    assert found.points[8].p50_ms == pytest.approx(3.0, rel=0.1)
-    assert 3.0 <= found.throttled_after_s <= 6.0
-    assert found.evidence.startswith(f"from {found.throttled_after_s:.0f} s on p50 is above ")
+    record = single_run(tmp_path, 'mode = "sustained"', "minutes = 0.15", "repeats = 1")
+    sustained = record.sustained
+    assert (record.mode, len(sustained.points), sustained.interval_s) == ("sustained", 9, 1.0)
+    assert sustained.points[1].p50_ms == pytest.approx(2.0, rel=0.1)
+    assert sustained.points[8].p50_ms == pytest.approx(3.0, rel=0.1)
+    assert 3.0 <= sustained.throttled_after_s <= 6.0
+    assert sustained.evidence.startswith(f"from {sustained.throttled_after_s:.0f} s on p50 is above ")
 
 
 def test_a_run_keeps_to_its_cores_and_records_them(tmp_path):
     """The child sets its affinity; the record holds what the kernel reported there."""
     write_replay(tmp_path)
     core = max(os.sched_getaffinity(0))
-    seen: list[set[int]] = []
+    cores: list[set[int]] = []
 
     def look(event):
         if isinstance(event, job.Phase) and event.name == "load":
-            seen.extend(
+            cores.extend(
                 set(child.cpu_affinity()) for child in psutil.Process().children() if "edgemeter.agent.engine.worker" in child.cmdline()
             )
 
     (record,) = session.measure(suite(tmp_path, 'model = "m.replay.json"', f"cpus = [{core}]"), WHO, {}, "none", look)
-    assert seen == [{core}]
+    assert cores == [{core}]
     assert record.cpus == (core,)
 
 
@@ -222,7 +222,7 @@ def test_a_core_that_is_not_there_ends_the_session_before_it_begins(tmp_path):
     """Nothing is measured on other cores than those asked for."""
     write_replay(tmp_path)
     with pytest.raises(ConfigError, match="4000 not available here"):
-        one(tmp_path, "cpus = [4000]")
+        single_run(tmp_path, "cpus = [4000]")
 
 
 @pytest.mark.slow
@@ -231,16 +231,16 @@ def test_the_order_of_runs_can_be_had_again(tmp_path):
     for name in "ab":
         write_replay(tmp_path, name)
     cases = suite(tmp_path, 'model = ["a.replay.json", "b.replay.json"]', "seed = 9")
-    found = measure(cases)
-    assert [(record.order_seed, record.order_place) for record in found] == [(9, 1), (9, 2)]
+    outcomes = measure(cases)
+    assert [(record.order_seed, record.order_place) for record in outcomes] == [(9, 1), (9, 2)]
     order = [(Path(case.model).name, repeat) for case, repeat in session.run_order(cases, 9)]
-    assert [(record.model.file, record.repeat) for record in found] == order
+    assert [(record.model.file, record.repeat) for record in outcomes] == order
 
 
 def test_a_wanted_start_temperature_is_in_the_record(tmp_path):
     """A machine that is cool, or has no thermometer, is not waited for; the record states which."""
     write_replay(tmp_path)
-    record = one(tmp_path, "start_below_c = 150.0")
+    record = single_run(tmp_path, "start_below_c = 150.0")
     assert (record.cool_down.below_c, record.cool_down.waited_s < 1.0) == (150.0, True)
     assert record.cool_down.is_reached in (True, None)
 
@@ -250,8 +250,8 @@ PHASES = ("cool-down", "load", "prepare", "warm-up", "idle before", "timed", "id
 
 def events(case, outcomes):
     """Yield the events of a session of one case whose runs end with these outcomes."""
-    for place, outcome in enumerate(outcomes, 1):
-        yield RunBegins(case, place - 1, place, len(outcomes))
+    for index, outcome in enumerate(outcomes, 1):
+        yield RunBegins(case, index - 1, index, len(outcomes))
         yield from (job.Phase(name=name) for name in PHASES)
         yield job.RunProgress(done=1, total=2)
         yield RunEnds(outcome)
@@ -260,16 +260,15 @@ def events(case, outcomes):
 def test_only_the_beginning_of_a_run_is_reported():
     """Nothing while it is warmed up, timed, idles or is scored; which run of how many, and how many failed before."""
     (case,) = expand(SuiteFile(name="s", case=[Settings(model=["/m/tiny.tflite"], runtime=["litert"])]), Path("/m")).cases
-    sent, seen = [], []
+    sent, events_seen = [], []
     report = ActivityReport("nightly", sent.append, "job-1")
     for event in events(case, [make_record(), MeasurementError("no"), make_record()]):
         before = len(sent)
         report(event)
-        seen.append((type(event), len(sent) - before))
-    assert {kind for kind, count in seen if count} == {RunBegins}
+        events_seen.append((type(event), len(sent) - before))
+    assert {kind for kind, count in events_seen if count} == {RunBegins}
     assert sent == [
-        Measuring(suite="nightly", case=case.label, run=place, runs=3, failed=failed, job="job-1")
-        for place, failed in ((1, 0), (2, 0), (3, 1))
+        Measuring(suite="nightly", case=case.label, run=n, runs=3, failed=failed, job="job-1") for n, failed in ((1, 0), (2, 0), (3, 1))
     ]
 
 

@@ -41,37 +41,37 @@ def looks(clock_hz, temperature_c):
 
 def test_a_steady_run_never_throttles():
     """180 points of 10 s, each with its median; no sensor, no clock: null."""
-    found = sustained.sustained_of(half_an_hour(), [], [])
-    assert (len(found.points), found.interval_s) == (180, pytest.approx(10.0, rel=1e-3))
-    assert found.points[90].t_s == pytest.approx(900.0, rel=1e-3)
-    assert {point.p50_ms for point in found.points} == {50.0}
-    assert sum(point.queries for point in found.points) == pytest.approx(36_000, rel=1e-3)
-    assert (found.level_p50_ms, found.throttled_after_s, found.evidence) == (50.0, None, None)
-    assert (found.points[3].clock_hz, found.points[3].temperature_c, found.points[3].power_w) == (None, None, None)
+    curve = sustained.sustained_of(half_an_hour(), [], [])
+    assert (len(curve.points), curve.interval_s) == (180, pytest.approx(10.0, rel=1e-3))
+    assert curve.points[90].t_s == pytest.approx(900.0, rel=1e-3)
+    assert {point.p50_ms for point in curve.points} == {50.0}
+    assert sum(point.queries for point in curve.points) == pytest.approx(36_000, rel=1e-3)
+    assert (curve.level_p50_ms, curve.throttled_after_s, curve.evidence) == (50.0, None, None)
+    assert (curve.points[3].clock_hz, curve.points[3].temperature_c, curve.points[3].power_w) == (None, None, None)
 
 
 def test_a_latency_that_steps_up_is_dated():
     """A quarter slower after 700 s: found there, with the numbers."""
-    found = sustained.sustained_of(half_an_hour(700), [], [])
-    assert found.throttled_after_s == pytest.approx(700, abs=10)
-    assert found.evidence.startswith("from 70")
-    assert found.evidence.endswith("s on p50 is above 52.5 ms (first minute: 50 ms)")
+    curve = sustained.sustained_of(half_an_hour(700), [], [])
+    assert curve.throttled_after_s == pytest.approx(700, abs=10)
+    assert curve.evidence.startswith("from 70")
+    assert curve.evidence.endswith("s on p50 is above 52.5 ms (first minute: 50 ms)")
 
 
 def test_a_clock_that_falls_is_dated_and_temperature_is_the_hottest_sensor():
     """The clock drops from 2.4 to 1.8 GHz after 500 s while latency holds (for example, it waits for memory)."""
-    seen = looks(lambda t_s: 2.4e9 if t_s < 500 else 1.8e9, lambda t_s: 40 + t_s / 60)
-    found = sustained.sustained_of(half_an_hour(), seen, [])
-    assert found.throttled_after_s == pytest.approx(500, abs=10)
-    assert found.level_clock_hz == 2.4e9
-    assert "the clock is below 2280 MHz (first minute: 2400 MHz)" in found.evidence
-    assert found.points[120].temperature_c == pytest.approx(60.0, abs=0.3)
+    conditions = looks(lambda t_s: 2.4e9 if t_s < 500 else 1.8e9, lambda t_s: 40 + t_s / 60)
+    curve = sustained.sustained_of(half_an_hour(), conditions, [])
+    assert curve.throttled_after_s == pytest.approx(500, abs=10)
+    assert curve.level_clock_hz == 2.4e9
+    assert "the clock is below 2280 MHz (first minute: 2400 MHz)" in curve.evidence
+    assert curve.points[120].temperature_c == pytest.approx(60.0, abs=0.3)
 
 
 def test_power_is_that_of_the_widest_sensor_by_interval():
     """Of a package and a wall meter the wall's trace is shown: 5 W, then 8 W."""
     readings = tuple(Reading(START_NS + s * 1_000_000_000, power_w=5.0 if s < 900 else 8.0) for s in range(1801))
-    narrow = tuple(Reading(one.taken_ns, power_w=1.0) for one in readings)
+    narrow = tuple(Reading(reading.taken_ns, power_w=1.0) for reading in readings)
     traces = [
         SensorTrace("a", Description("a", "cpu-package", (), "power", 1000.0, 0.1, None), narrow),
         SensorTrace("b", Description("b", "wall-ac", (), "power", 1000.0, 0.1, None), readings),
@@ -83,29 +83,29 @@ def test_power_is_that_of_the_widest_sensor_by_interval():
 def test_a_short_slowness_is_no_throttling():
     """Two slow intervals in a row are not three; an interval without a query is skipped."""
     values = [5.0] * 20 + [9.0, 9.0] + [5.0] * 10 + [9.0, None, 9.0] + [5.0] * 10
-    points = tuple(CurvePoint(t_s=10.0 * place, queries=9, p50_ms=value) for place, value in enumerate(values))
+    points = tuple(CurvePoint(t_s=10.0 * index, queries=9, p50_ms=value) for index, value in enumerate(values))
     assert sustained.judged(points, 10.0).throttled_after_s is None
 
 
 def test_too_short_a_run_has_no_level():
     """Two intervals are no first minute."""
-    points = tuple(CurvePoint(t_s=float(place), queries=9, p50_ms=5.0) for place in range(2))
+    points = tuple(CurvePoint(t_s=float(t_s), queries=9, p50_ms=5.0) for t_s in range(2))
     assert sustained.judged(points, 1.0).level_p50_ms is None
 
 
-@pytest.mark.parametrize(("scatter_ratio", "false_alarms", "found"), [(0.01, 0.002, 0.99), (0.02, 0.01, 0.98), (0.03, 0.04, 0.95)])
-def test_false_alarms_are_rare_and_a_fifth_slower_is_found(scatter_ratio, false_alarms, found):
+@pytest.mark.parametrize(("scatter_ratio", "false_alarms", "detections"), [(0.01, 0.002, 0.99), (0.02, 0.01, 0.98), (0.03, 0.04, 0.95)])
+def test_false_alarms_are_rare_and_a_fifth_slower_is_found(scatter_ratio, false_alarms, detections):
     """The rates of the docstring, on 400 seeded series each."""
     draw = np.random.default_rng(21)
 
     def throttles(level):
         medians = 5 * level * (1 + scatter_ratio * draw.standard_normal(180))
-        points = tuple(CurvePoint(t_s=10.0 * place, queries=9, p50_ms=float(value)) for place, value in enumerate(medians))
+        points = tuple(CurvePoint(t_s=10.0 * index, queries=9, p50_ms=float(value)) for index, value in enumerate(medians))
         return sustained.judged(points, 10.0).throttled_after_s is not None
 
     step = np.where(np.arange(180) < 90, 1.0, 1.2)
     assert np.mean([throttles(np.ones(180)) for _ in range(400)]) <= false_alarms
-    assert np.mean([throttles(step) for _ in range(400)]) >= found
+    assert np.mean([throttles(step) for _ in range(400)]) >= detections
 
 
 def test_a_language_model_has_its_tpot_by_interval():

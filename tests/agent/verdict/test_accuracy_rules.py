@@ -27,7 +27,7 @@ LOGITS = (Tensor(name="output0", shape=(1, 3598, 112), dtype="int8", scale=0.09,
 CLASSES = (Tensor(name="scores", shape=(1, 2), dtype="float32"),)
 
 
-def seen(**changes):
+def answered(**changes):
     """Return the summary of 80 predictions of a sound detector, with changes."""
     return {"answers": msgspec.structs.replace(SEEN, **changes)}
 
@@ -43,18 +43,18 @@ def scored(value, metric="coco_ap", images=80):
 
 
 CASES = [
-    ("not-finite", "invalid", seen(not_finite=3), "3 of 80 inputs hold NaN"),
+    ("not-finite", "invalid", answered(not_finite=3), "3 of 80 inputs hold NaN"),
     ("constant-output", "invalid", {"answers": Answers(inputs=8, alike=7, not_finite=0)}, "8 different inputs got the same outputs"),
-    ("no-detections", "invalid", seen(found=0, highest_score=None, distinct_scores=0), "nothing was found in 80 photographs with 815"),
-    ("no-detections", "invalid", seen(highest_score=0.04), "the highest score in 80 photographs with 815 annotated objects is 0.04"),
+    ("no-detections", "invalid", answered(found=0, highest_score=None, distinct_scores=0), "nothing was found in 80 photographs with 815"),
+    ("no-detections", "invalid", answered(highest_score=0.04), "the highest score in 80 photographs with 815 annotated objects is 0.04"),
     (
         "no-detections",
         "invalid",
-        seen(found=0) | {"outputs": PIXELS},
+        answered(found=0) | {"outputs": PIXELS},
         "output 'output0' has one scale for all values, a step is 2.51",
     ),
-    ("no-scores", "invalid", seen(highest_score=9.4), "the highest score is 9.4, and scores are 0..1"),
-    ("low-ap", "suspect", seen() | scored(0.02), "coco_ap 0.020 on 815 annotated objects in 80 photographs"),
+    ("no-scores", "invalid", answered(highest_score=9.4), "the highest score is 9.4, and scores are 0..1"),
+    ("low-ap", "suspect", answered() | scored(0.02), "coco_ap 0.020 on 815 annotated objects in 80 photographs"),
     ("implausible-accuracy", "invalid", scored(0.001, "top1", 200), "top1 0.001 on 200 items"),
     ("implausible-accuracy", "invalid", scored(0.45, "top1", 200) | {"outputs": CLASSES}, "models in use reach at least 0.5"),
     ("accuracy-gate", "invalid", {"accuracy_gate": GATE}, "coco_ap 0.020 of 0.400 (suite) needed 0.360, 90% of it"),
@@ -65,8 +65,8 @@ CASES = [
         {"accuracy": msgspec.structs.replace(scored(0.999, "abs_rel", 60)["accuracy"], better="lower")},
         "abs_rel 0.999 on 60 items; models in use are below 0.95",
     ),
-    ("coarse-scores", "suspect", seen(distinct_scores=3), "7000 boxes share 3 different scores"),
-    ("coarse-scores", "suspect", seen() | {"outputs": COARSE}, "boxes and scores in steps of 0.06, 17 of them for 0..1"),
+    ("coarse-scores", "suspect", answered(distinct_scores=3), "7000 boxes share 3 different scores"),
+    ("coarse-scores", "suspect", answered() | {"outputs": COARSE}, "boxes and scores in steps of 0.06, 17 of them for 0..1"),
     ("disagrees", "suspect", agreed(same_answer_ratio=0.5), "50% of the predictions agree with ai-edge-litert 2.3.0 reference on 4 inputs"),
     ("disagrees", "suspect", agreed(same_answer_ratio=None, lowest_cosine=0.3), "the lowest cosine is 0.300"),
     ("disagrees", "suspect", agreed(same_answer_ratio=None, lowest_cosine=None), "the outputs have no cosine"),
@@ -77,30 +77,30 @@ def test_worthless_predictions_are_caught_by_name():
     """Each by the rule that is named for it, by no other, with the figures that show it."""
     for rule, state, changes, evidence in CASES:
         with table_row(rule, changes):
-            found = verdict.judge(measured(**changes), ())
-            assert found.state == state
-            (reason,) = found.reasons
+            judgement = verdict.judge(measured(**changes), ())
+            assert judgement.state == state
+            (reason,) = judgement.reasons
             assert reason.startswith(f"{rule}: ")
             assert evidence in reason
 
 
 SOUND = [
     {},
-    seen() | scored(0.36),
-    seen(objects=None, found=0, highest_score=None, distinct_scores=0),
-    seen(objects=0, found=0, highest_score=None, distinct_scores=0),
-    seen(objects=20, highest_score=0.04) | scored(0.0),
+    answered() | scored(0.36),
+    answered(objects=None, found=0, highest_score=None, distinct_scores=0),
+    answered(objects=0, found=0, highest_score=None, distinct_scores=0),
+    answered(objects=20, highest_score=0.04) | scored(0.0),
     {"answers": Answers(inputs=3, alike=2, not_finite=0)},
     {"answers": Answers(inputs=80, alike=78, not_finite=0)},
     {
         "answers": Answers(inputs=8, alike=7, not_finite=0),
         "runtime": RuntimeInfo(name="replay", package="e", version="0", backend="r", threads=1),
     },
-    seen(found=60, distinct_scores=3),
-    seen(highest_score=1.3),
-    seen() | {"outputs": FINE},
-    seen() | {"outputs": LOGITS},
-    seen() | {"outputs": (*COARSE, *FINE)},
+    answered(found=60, distinct_scores=3),
+    answered(highest_score=1.3),
+    answered() | {"outputs": FINE},
+    answered() | {"outputs": LOGITS},
+    answered() | {"outputs": (*COARSE, *FINE)},
     scored(0.0, "top1", 49),
     scored(0.06, "miou", 200),
     {"accuracy": msgspec.structs.replace(scored(0.9, "abs_rel", 200)["accuracy"], better="lower")},
@@ -127,9 +127,9 @@ NOISE = DatasetInfo(name="noise", sha256="0" * 64, images=0, annotated=False)
 
 def test_the_same_outputs_for_noise_are_a_note():
     """A detector that suppresses in its graph may rightly find nothing in noise: only photographs show whether it works."""
-    found = verdict.judge(measured(answers=Answers(inputs=8, alike=7, not_finite=0), dataset=NOISE), ())
-    assert (found.state, found.reasons) == ("valid", ())
-    (note,) = found.notes
+    judgement = verdict.judge(measured(answers=Answers(inputs=8, alike=7, not_finite=0), dataset=NOISE), ())
+    assert (judgement.state, judgement.reasons) == ("valid", ())
+    (note,) = judgement.notes
     assert note.startswith("constant-on-noise: 8 different inputs got the same outputs")
     assert note.endswith("give --images to know")
 
@@ -138,7 +138,7 @@ def test_a_low_ap_has_its_evidence_by_size_of_the_objects():
     """Untrained, or on tiny objects: large ones found tell the second."""
     detail = {"ap_small": 0.004, "ap_medium": 0.1, "ap_large": None}
     accuracy = msgspec.structs.replace(make_accuracy(value=0.02, images=80), detail=detail)
-    (reason,) = verdict.judge(measured(**seen(), accuracy=accuracy), ()).reasons
+    (reason,) = verdict.judge(measured(**answered(), accuracy=accuracy), ()).reasons
     assert "(objects by size: small 0.004, medium 0.100)" in reason
     assert "the model is untrained, the objects are tiny" in reason
 
@@ -146,8 +146,8 @@ def test_a_low_ap_has_its_evidence_by_size_of_the_objects():
 def test_a_reference_counts_more_than_what_is_usual():
     """A low accuracy that the reference confirms is as it should be; one that misses it is invalid."""
     confirmed = msgspec.structs.replace(GATE, reference_value=0.021, needed_value=0.019, passed=True)
-    assert verdict.judge(measured(**seen(), **scored(0.02), accuracy_gate=confirmed), ()).reasons == ()
-    assert verdict.judge(measured(**seen(), **scored(0.02), accuracy_gate=GATE), ()).state == "invalid"
+    assert verdict.judge(measured(**answered(), **scored(0.02), accuracy_gate=confirmed), ()).reasons == ()
+    assert verdict.judge(measured(**answered(), **scored(0.02), accuracy_gate=GATE), ()).state == "invalid"
 
 
 GUESSES = ("m.onnx has no card; guessed: family yolox from its output", "m.onnx has no card; unsure: 80 classes, those of COCO")
@@ -155,12 +155,12 @@ GUESSES = ("m.onnx has no card; guessed: family yolox from its output", "m.onnx 
 
 def test_what_was_assumed_without_evidence_is_noted_beside_an_accuracy():
     """A note, no doubt in the figures: most assumptions are right, and a card settles them all. A guess with evidence is none."""
-    found = verdict.judge(measured(guesses=GUESSES, **seen(), **scored(0.36)), ())
-    assert (found.state, found.reasons) == ("valid", ())
-    (note,) = found.notes
+    judgement = verdict.judge(measured(guesses=GUESSES, **answered(), **scored(0.36)), ())
+    assert (judgement.state, judgement.reasons) == ("valid", ())
+    (note,) = judgement.notes
     assert note.startswith("unsure-model: ")
     assert note.endswith("assumed: 80 classes, those of COCO")
-    assert verdict.judge(measured(guesses=GUESSES[:1], **seen(), **scored(0.36)), ()).notes == ()
+    assert verdict.judge(measured(guesses=GUESSES[:1], **answered(), **scored(0.36)), ()).notes == ()
     assert verdict.judge(measured(guesses=GUESSES, accuracy=None), ()).notes == ()
 
 

@@ -19,7 +19,7 @@ TTFT_NS, STEP_NS = 100_000_000, 10_000_000
 
 def series(tpot_ns: list[int]) -> tuple[Any, ...]:
     """Return the raw samples of queries with these times per token."""
-    token = np.array([TTFT_NS + step * place for step in tpot_ns for place in range(TOKENS)], dtype=np.int64)
+    token = np.array([TTFT_NS + step * n for step in tpot_ns for n in range(TOKENS)], dtype=np.int64)
     last = np.array([TTFT_NS + step * (TOKENS - 1) for step in tpot_ns], dtype=np.int64)
     return (
         samples.pack("latency", "ns", last),
@@ -58,8 +58,8 @@ def violated(run: MeasuredRun, swapped_mb: float = 0.0, **board: Any) -> dict[st
 
 def test_a_sound_run_violates_no_rule_on_generation():
     """What the factory builds is the base that the others change."""
-    known = {rule.name for rule in verdict.generation_rules.RULES}
-    assert not known & set(violated(generating()))
+    rule_names = {rule.name for rule in verdict.generation_rules.RULES}
+    assert not rule_names & set(violated(generating()))
 
 
 # 4 cores x 2 GHz x 256 = 2,048 Gop/s; at 5,120 tokens/s x 2 that is 200 million weights.

@@ -37,7 +37,7 @@ def scheduled(waited_ms, cores=2):
 
 def with_condition(when, **facts):
     """Return the quiet conditions, one of them with other facts."""
-    return tuple(Condition(when=when, **facts) if one.when == when else one for one in QUIET)
+    return tuple(Condition(when=when, **facts) if condition.when == when else condition for condition in QUIET)
 
 
 CASES = [
@@ -76,43 +76,43 @@ def test_a_violated_rule_gives_its_state_and_evidence():
     """Each disturbance is caught by the rule that is named for it, and by no other."""
     for rule, state, run, conditions in CASES:
         with table_row(rule):
-            found = verdict.judge(run, conditions)
-            assert found.state == state
-            assert [reason.partition(":")[0] for reason in found.reasons] == [rule]
-            assert len(found.reasons[0].partition(": ")[2]) > 20
-            assert found.notes == ()
+            judged = verdict.judge(run, conditions)
+            assert judged.state == state
+            assert [reason.partition(":")[0] for reason in judged.reasons] == [rule]
+            assert len(judged.reasons[0].partition(": ")[2]) > 20
+            assert judged.notes == ()
 
 
 def test_a_sound_run_on_a_quiet_machine_is_valid():
     """Nothing violated: valid, without a reason or a note."""
-    found = verdict.judge(measured(scheduling=scheduled(0.1)), QUIET, make_environment())
-    assert (found.state, found.reasons, found.notes) == ("valid", (), ())
+    judged = verdict.judge(measured(scheduling=scheduled(0.1)), QUIET, make_environment())
+    assert (judged.state, judged.reasons, judged.notes) == ("valid", (), ())
 
 
 def test_a_run_that_began_too_warm_is_suspect():
     """Reached, or no thermometer: no reason; not reached: suspect, with the temperature."""
     for is_reached, temperature_c, state in [(True, 49.0, "valid"), (False, 63.0, "suspect"), (None, None, "valid")]:
         cooled = CoolDown(below_c=50.0, waited_s=300.0, temperature_c=temperature_c, is_reached=is_reached)
-        found = verdict.judge(measured(), QUIET, cool_down=cooled)
-        assert found.state == state, f"{is_reached!r}"
-        assert state == "valid" or "after 300 s the hottest sensor still read 63 C, not below 50 C" in found.reasons[0], f"{is_reached!r}"
+        judged = verdict.judge(measured(), QUIET, cool_down=cooled)
+        assert judged.state == state, f"{is_reached!r}"
+        assert state == "valid" or "after 300 s the hottest sensor still read 63 C, not below 50 C" in judged.reasons[0], f"{is_reached!r}"
 
 
 def test_every_rule_has_a_test():
     """A rule without a test of its own is not shown to work; the other files of rules have tests of their own."""
-    here = {case[0] for case in CASES} | {"observer-effect", "not-cooled", "compiled-at-start", "portable-kernels"}
-    others = (*accuracy_rules.RULES, *run_rules.ENERGY_RULES, *precondition_rules.RULES, *generation_rules.RULES)
-    elsewhere = {rule.name for rule in others}
-    assert {rule.name for rule in verdict.RULES} - elsewhere == here
+    in_cases = {case[0] for case in CASES} | {"observer-effect", "not-cooled", "compiled-at-start", "portable-kernels"}
+    other_rules = (*accuracy_rules.RULES, *run_rules.ENERGY_RULES, *precondition_rules.RULES, *generation_rules.RULES)
+    elsewhere = {rule.name for rule in other_rules}
+    assert {rule.name for rule in verdict.RULES} - elsewhere == in_cases
 
 
 def test_modules_compiled_in_the_cold_start_are_noted():
     """The run stays valid: its queries were not touched."""
     for modules, notes in [(None, 0), (0, 0), (60, 1)]:
         cold = msgspec.structs.replace(measured().cold_start, compiled_modules=modules)
-        found = verdict.judge(measured(cold_start=cold), QUIET)
-        assert (found.state, len(found.notes)) == ("valid", notes), f"{modules!r}"
-        assert notes == 0 or found.notes[0].startswith("compiled-at-start: 60 Python modules had no valid bytecode"), f"{modules!r}"
+        judged = verdict.judge(measured(cold_start=cold), QUIET)
+        assert (judged.state, len(judged.notes)) == ("valid", notes), f"{modules!r}"
+        assert notes == 0 or judged.notes[0].startswith("compiled-at-start: 60 Python modules had no valid bytecode"), f"{modules!r}"
 
 
 def test_names_of_rules_are_unique():
@@ -123,15 +123,15 @@ def test_names_of_rules_are_unique():
 
 def test_the_worst_state_wins_and_all_reasons_stay():
     """Suspect and invalid together are invalid, and nothing is hidden."""
-    found = verdict.judge(measured_of(SLOW_END), (*QUIET, Condition(when="during", throttled_now=True)))
-    assert found.state == "invalid"
-    assert [reason.partition(":")[0] for reason in found.reasons] == ["drift", "throttled"]
+    judged = verdict.judge(measured_of(SLOW_END), (*QUIET, Condition(when="during", throttled_now=True)))
+    assert judged.state == "invalid"
+    assert [reason.partition(":")[0] for reason in judged.reasons] == ["drift", "throttled"]
 
 
 def test_rounding_of_float_kernels_is_not_a_difference():
     """Outputs that differ in the sixth digit are the same outputs."""
-    found = verdict.judge(measured(output_check=OutputCheck(compared=8, identical=0, worst_ratio=1e-6)), QUIET)
-    assert found.state == "valid"
+    judged = verdict.judge(measured(output_check=OutputCheck(compared=8, identical=0, worst_ratio=1e-6)), QUIET)
+    assert judged.state == "valid"
 
 
 @pytest.mark.slow
@@ -139,8 +139,8 @@ def test_thirds_that_differ_by_chance_are_no_drift():
     """64 queries with 20% of spread: medians of thirds are often 5% apart, and hardly one run in a thousand counts as drift."""
     draw = np.random.default_rng(1)
     latencies_ns = [(5e6 * draw.lognormal(0, 0.2, 64)).astype(np.int64) for _ in range(500)]
-    runs = [measured_of(one) for one in latencies_ns]
-    thirds = [[np.median(third) for third in np.array_split(one, 3)] for one in latencies_ns]
+    runs = [measured_of(latencies) for latencies in latencies_ns]
+    thirds = [[np.median(third) for third in np.array_split(latencies, 3)] for latencies in latencies_ns]
     apart = [max(medians) / min(medians) - 1 for medians in thirds]
     assert np.mean(np.array(apart) > run_rules.DRIFT_RATIO) > 0.5
     drifted = sum("drift" in " ".join(verdict.judge(run, QUIET).reasons) for run in runs)
@@ -173,8 +173,8 @@ def test_a_run_with_more_threads_than_cores_may_wait_for_itself():
 
 def test_the_culprit_is_named():
     """Most of the load, or only the busiest of many; without a name where /proc shows none."""
-    one = OtherProcess(name="stress", pid=123, load_ratio=0.45)
-    (reason,) = verdict.judge(measured(), with_condition("during", other_load_ratio=0.48, busiest_other=one)).reasons
+    process = OtherProcess(name="stress", pid=123, load_ratio=0.45)
+    (reason,) = verdict.judge(measured(), with_condition("during", other_load_ratio=0.48, busiest_other=process)).reasons
     assert reason == "busy-machine: other processes used 48% of the machine's cores during the run, most of it `stress` (pid 123)"
     many = OtherProcess(name="make", pid=7, load_ratio=0.1, count=3)
     (reason,) = verdict.judge(measured(), with_condition("during", other_load_ratio=0.48, busiest_other=many)).reasons
@@ -197,9 +197,9 @@ def test_a_calibrated_observer_effect_above_one_per_cent_is_suspect():
     """Beyond chance and above 1%: suspect; 1.5% that may as well be nothing, or less than 1%: valid."""
     effects = [ObserverEffect(effect_ratio=0.015, **RATIO | change) for change in ({}, {"low_ratio": -0.01})]
     effects.append(ObserverEffect(effect_ratio=0.005, **RATIO | {"low_ratio": 0.004}))
-    found = [verdict.judge(measured(), QUIET, observer=effect) for effect in effects]
-    assert [one.state for one in found] == ["suspect", "valid", "valid"]
-    assert found[0].reasons[0].startswith("observer-effect: power and condition sampling adds 1.5% to p50 here (95% bounds 1.1% to 2.0%")
+    verdicts = [verdict.judge(measured(), QUIET, observer=effect) for effect in effects]
+    assert [judged.state for judged in verdicts] == ["suspect", "valid", "valid"]
+    assert verdicts[0].reasons[0].startswith("observer-effect: power and condition sampling adds 1.5% to p50 here (95% bounds 1.1% to 2.0%")
 
 
 def test_every_rule_has_a_requirement_and_a_rationale():
@@ -213,8 +213,8 @@ def test_every_rule_has_a_requirement_and_a_rationale():
 
 def test_the_command_prints_every_rule():
     """The most severe come first; names are whole in the table, and everything is in the JSON."""
-    shown = CliRunner().invoke(rules, [], env={"COLUMNS": "160"}, catch_exceptions=False).stdout
-    assert all(rule.name in shown for rule in judge.RULES)
+    text = CliRunner().invoke(rules, [], env={"COLUMNS": "160"}, catch_exceptions=False).stdout
+    assert all(rule.name in text for rule in judge.RULES)
     document = json.loads(CliRunner().invoke(rules, ["--json"], catch_exceptions=False).stdout)
     assert {row["name"]: row["broken_is"] for row in document["rules"]} == {rule.name: rule.state for rule in judge.RULES}
     assert document["rules"][0]["broken_is"] == "invalid"

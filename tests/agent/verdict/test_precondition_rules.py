@@ -48,21 +48,21 @@ def test_a_precondition_that_does_not_hold_is_found_and_is_part_of_the_verdict()
     for name, changes, evidence in CASES:
         with table_row(name):
             before = Condition(when="before", **SOUND | changes)
-            ((found, evidence_seen),) = precondition_rules.violated(before, make_environment())
-            assert found.name == name
+            ((rule, evidence_seen),) = precondition_rules.violated(before, make_environment())
+            assert rule.name == name
             assert evidence in evidence_seen
             judged = verdict.judge(measured(), (before,), make_environment())
-            carried = judged.notes if found.state == "note" else judged.reasons
+            carried = judged.notes if rule.state == "note" else judged.reasons
             assert carried == (f"{name}: {evidence_seen}",)
-            assert judged.state == ("valid" if found.state == "note" else found.state)
+            assert judged.state == ("valid" if rule.state == "note" else rule.state)
 
 
 def test_a_guest_is_reported_as_a_shared_machine():
     """Known from the environment, not from the conditions."""
-    ((found, evidence_seen),) = precondition_rules.violated(
+    ((rule, evidence_seen),) = precondition_rules.violated(
         Condition(when="before", **SOUND), make_environment(virtualisation="docker in kvm")
     )
-    assert (found.name, "docker in kvm" in evidence_seen) == ("shared-machine", True)
+    assert (rule.name, "docker in kvm" in evidence_seen) == ("shared-machine", True)
 
 
 def test_a_machine_in_order_gives_no_note():
@@ -72,12 +72,12 @@ def test_a_machine_in_order_gives_no_note():
 
 def test_what_is_unknown_violates_nothing_but_the_clock():
     """An empty machine: only its wall clock is in doubt."""
-    assert [one.name for one, _ in precondition_rules.violated(Condition(when="before"), None)] == ["clock-unknown"]
+    assert [rule.name for rule, _ in precondition_rules.violated(Condition(when="before"), None)] == ["clock-unknown"]
 
 
 def test_every_precondition_has_a_case_here():
     """A rule without a test of its own is not shown to work."""
-    assert {one.name for one in precondition_rules.PRECONDITIONS} == {case[0] for case in CASES} | {"shared-machine"}
+    assert {rule.name for rule in precondition_rules.PRECONDITIONS} == {case[0] for case in CASES} | {"shared-machine"}
 
 
 def test_a_recorded_pi_is_judged_as_it_was(tmp_path):
@@ -85,8 +85,8 @@ def test_a_recorded_pi_is_judged_as_it_was(tmp_path):
     write(machine_trees.raspberry_pi_5(tmp_path), {"sys/bus/usb/devices/2-1/speed": "480\n", "run/systemd/timesync/synchronized": ""})
     write(tmp_path, {"sys/devices/platform/soc@107c000000/soc@107c000000:firmware/get_throttled": "40000\n"})
     write(tmp_path, {"sys/class/thermal/thermal_zone0/temp": "78000\n"})
-    found = precondition_rules.violated(conditions.inspect("before", recorded(tmp_path)), None)
-    assert [one.name for one, _ in found] == ["governor", "flags-since-boot", "hot-start", "coral-on-usb-2"]
+    violations = precondition_rules.violated(conditions.inspect("before", recorded(tmp_path)), None)
+    assert [rule.name for rule, _ in violations] == ["governor", "flags-since-boot", "hot-start", "coral-on-usb-2"]
 
 
 def test_violated_preconditions_are_reported_before_the_first_run(tmp_path):

@@ -69,21 +69,21 @@ def test_one_sensor_contradicts_nobody():
 
 def test_what_a_sensor_doubts_is_a_note():
     """Its warning stands in the record, and casts no doubt on latencies."""
-    found = verdict.judge(measured(), (), power_warnings=("ina: shunt not confirmed",))
-    assert "power-sensor-warning: ina: shunt not confirmed" in found.notes
-    assert not any("power-sensor" in reason for reason in found.reasons)
+    judgement = verdict.judge(measured(), (), power_warnings=("ina: shunt not confirmed",))
+    assert "power-sensor-warning: ina: shunt not confirmed" in judgement.notes
+    assert not any("power-sensor" in reason for reason in judgement.reasons)
 
 
 def test_a_sensor_that_repeats_one_value_makes_the_run_suspect():
     """By a rule of its own, which also says that the sensor's step may be too coarse for the load."""
     coarse, other = _energy("wall-ac", 4.0, 0.02, sensor="plug", resolution_w=1.0), _energy("module", 3.0, 0.02, sensor="rails")
-    found = verdict.judge(measured(), (), energies=(coarse, other), sensor_faults=SensorFaults(frozen=("plug",)))
-    (reason,) = [reason for reason in found.reasons if reason.startswith("frozen-sensor: ")]
-    assert found.state == "suspect"
+    judgement = verdict.judge(measured(), (), energies=(coarse, other), sensor_faults=SensorFaults(frozen=("plug",)))
+    (reason,) = [reason for reason in judgement.reasons if reason.startswith("frozen-sensor: ")]
+    assert judgement.state == "suspect"
     assert "plug showed 4 W while idle and in every reading under load" in reason
     assert "a step of 1 W hides the load" in reason
     assert "rails" not in reason
-    assert not any("frozen" in one for one in verdict.judge(measured(), (), energies=(coarse, other)).reasons)
+    assert not any("frozen" in reason for reason in verdict.judge(measured(), (), energies=(coarse, other)).reasons)
 
 
 def test_an_energy_that_took_the_place_of_a_lost_sensor_makes_the_run_suspect():
@@ -91,7 +91,7 @@ def test_an_energy_that_took_the_place_of_a_lost_sensor_makes_the_run_suspect():
     faults = SensorFaults(lost=("shelly: it does not answer",))
     (reason,) = verdict.judge(measured(), (), energies=(_energy("module", 4.0, 0.02, sensor="rails"),), sensor_faults=faults).reasons
     assert reason.startswith("lost-sensor: shelly: it does not answer; the energy is that of rails (module) instead")
-    assert not any("lost-sensor" in one for one in verdict.judge(measured(), (), sensor_faults=faults).reasons)
+    assert not any("lost-sensor" in reason for reason in verdict.judge(measured(), (), sensor_faults=faults).reasons)
 
 
 def test_a_power_outside_the_calibrated_load_steps_is_a_note():
@@ -104,15 +104,15 @@ def test_a_power_outside_the_calibrated_load_steps_is_a_note():
     ]:
         power_w, before_w, after_w = powers
         energy = _energy("wall-ac", power_w, 0.02, calibrated_w=(2.0, 6.0), idle_before_w=before_w, idle_after_w=after_w)
-        found = [note for note in verdict.judge(measured(), (), energies=(energy,)).notes if note.startswith("outside-calibration: ")]
-        assert bool(found) == (outside is not None), f"{powers!r}"
-        assert outside is None or (outside in found[0] and "was calibrated from 2 to 6 W" in found[0]), f"{powers!r}"
+        notes = [note for note in verdict.judge(measured(), (), energies=(energy,)).notes if note.startswith("outside-calibration: ")]
+        assert bool(notes) == (outside is not None), f"{powers!r}"
+        assert outside is None or (outside in notes[0] and "was calibrated from 2 to 6 W" in notes[0]), f"{powers!r}"
 
 
 def test_operators_left_to_portable_kernels_are_noted():
     """A note, no doubt: the run is what the program is."""
     run = measured()
-    left = {"operators_on_xnnpack": "57", "left_to_portable": "upsample_nearest2d 1"}
-    found = verdict.judge(msgspec.structs.replace(run, runtime=msgspec.structs.replace(run.runtime, facts=left)), ())
-    assert "portable-kernels: portable kernels run upsample_nearest2d 1" in found.notes
+    facts = {"operators_on_xnnpack": "57", "left_to_portable": "upsample_nearest2d 1"}
+    judgement = verdict.judge(msgspec.structs.replace(run, runtime=msgspec.structs.replace(run.runtime, facts=facts)), ())
+    assert "portable-kernels: portable kernels run upsample_nearest2d 1" in judgement.notes
     assert not any(note.startswith("portable-kernels") for note in verdict.judge(run, ()).notes)
