@@ -129,6 +129,7 @@ class PowerSensor(Protocol):
 
     def close(self) -> None:
         """Release everything; may be called twice."""
+        return
 
     @staticmethod
     def recognises(content: bytes) -> bool:  # noqa: ARG004 - a file has the form of some sensors only

@@ -62,9 +62,10 @@ def plausible_power_w(found_w: float, highest_w: float, origin: str) -> float:
 @contextmanager
 def as_unavailable(*kinds: type[EdgemeterError]) -> Iterator[None]:
     """Turn a TransientError inside, or one of `kinds`, into an UnavailableError: the sensor is here, and cannot be described."""
+    errors: tuple[type[EdgemeterError], ...] = (TransientError, *kinds)
     try:
         yield
-    except (TransientError, *kinds) as error:
+    except errors as error:
         raise UnavailableError(str(error)) from error
 
 
