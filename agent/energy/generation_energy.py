@@ -55,7 +55,7 @@ class GenerationWindows:
 def generation_windows(series: Iterable[Series], timed_start_ns: int, generation: Generation) -> GenerationWindows:
     """Return the windows of the complete queries from the raw samples of a run, which began at `timed_start_ns`."""
     names = {"query_start", "first_token", "latency", "output_tokens", "arrival"}
-    raw = {sample_series.name: samples.unpack(sample_series) for sample_series in series if sample_series.name in names}
+    raw = {entry.name: samples.unpack(entry) for entry in series if entry.name in names}
     complete = raw["output_tokens"] >= generation.output_tokens
     # Moments of an open loop count from the arrival.
     starts_ns = raw.get("arrival", raw["query_start"])[complete] + timed_start_ns

@@ -51,7 +51,7 @@ def queries_of(series: Iterable[Series], timed_start_ns: int, timed_end_ns: int)
     Raises:
         ConfigError: the samples are damaged.
     """
-    by_name = {sample_series.name: sample_series for sample_series in series if sample_series.name in {"query_start", "latency", "arrival"}}
+    by_name = {entry.name: entry for entry in series if entry.name in {"query_start", "latency", "arrival"}}
     if not {"query_start", "latency"} <= set(by_name):
         return None
     starts, durations = samples.unpack(by_name["query_start"]).astype(np.int64), samples.unpack(by_name["latency"]).astype(np.int64)

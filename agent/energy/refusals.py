@@ -221,7 +221,5 @@ def is_frozen(trace: SensorTrace, timed: Window, idle_before: Window | None, idl
 def _powers_w(trace: SensorTrace, window: Window | None) -> list[float]:
     if window is None:
         return []
-    inside = [
-        reading.power_w for reading in trace.readings if reading.energy_mj is None and window.start_ns <= reading.taken_ns <= window.end_ns
-    ]
+    inside = [r.power_w for r in trace.readings if r.energy_mj is None and window.start_ns <= r.taken_ns <= window.end_ns]
     return [power_w for power_w in inside if power_w is not None]

@@ -117,8 +117,8 @@ class ConditionWatcher:
         self._thread.join()
         self._thread = None
         self._count()
-        conditions_during = [condition for _, condition in self.taken] or [inspect("during", self._machine, pid=self._pid)]
-        together = summary(conditions_during, load.load_up_to(self._marks, self._last), self._events)
+        looks = [condition for _, condition in self.taken] or [inspect("during", self._machine, pid=self._pid)]
+        together = summary(looks, load.load_up_to(self._marks, self._last), self._events)
         self._marks = []
         if self._table is None:
             return [together]
@@ -143,17 +143,15 @@ class ConditionWatcher:
             self._events.append(events)
 
 
-def summary(
-    conditions_during: Sequence[Condition], usage: load.ProcessorLoad | None, events: Sequence[Mapping[str, int]] = ()
-) -> Condition:
+def summary(looks: Sequence[Condition], usage: load.ProcessorLoad | None, events: Sequence[Mapping[str, int]] = ()) -> Condition:
     """Return several conditions as one; a counter of throttle events that rose means that the machine throttled."""
     temperatures_c: dict[str, float] = {}
-    for name, value_c in (item for condition in conditions_during for item in condition.temperatures_c.items()):
+    for name, value_c in (item for condition in looks for item in condition.temperatures_c.items()):
         temperatures_c[name] = max(value_c, temperatures_c.get(name, value_c))
     rose = [True] if events and throttling.rose(events[0], events[-1]) else []
 
     def values_of(field: str) -> list[Any]:
-        return [value for condition in conditions_during if (value := getattr(condition, field)) is not None]
+        return [value for condition in looks if (value := getattr(condition, field)) is not None]
 
     flags = ("throttled_since_boot", "under_voltage_now", "under_voltage_since_boot")
     figures: dict[str, Any] = {field: throttling.any_known(values_of(field)) for field in flags}

@@ -117,18 +117,16 @@ class Joulescope:
         self._driver = driver
 
     def _choose(self, connected: Any) -> str:
-        instruments = [str(path) for path in connected if any(name in str(path) for name in INSTRUMENTS)]
+        paths = [str(path) for path in connected if any(name in str(path) for name in INSTRUMENTS)]
         if self._asked:
-            if self._asked in instruments:
+            if self._asked in paths:
                 return self._asked
-            raise AbsentError(
-                f"[sensors.joulescope] device = {self._asked!r} is not connected: there is {', '.join(instruments) or 'none'}"
-            )
-        if len(instruments) == 1:
-            return instruments[0]
-        if not instruments:
+            raise AbsentError(f"[sensors.joulescope] device = {self._asked!r} is not connected: there is {', '.join(paths) or 'none'}")
+        if len(paths) == 1:
+            return paths[0]
+        if not paths:
             raise AbsentError("no Joulescope is connected")
-        raise UnavailableError(f"several Joulescopes are connected ({', '.join(instruments)}): set device in [sensors.joulescope]")
+        raise UnavailableError(f"several Joulescopes are connected ({', '.join(paths)}): set device in [sensors.joulescope]")
 
     def _begin(self, driver: Any) -> None:
         """Let current range and statistics run, and listen."""

@@ -46,17 +46,17 @@ def direction_setting(sensor: str, text: str) -> int:
     raise ConfigError(f"[sensors.{sensor}] direction = {text!r}: choose forward or reverse")
 
 
-def plausible_power_w(found_w: float, highest_w: float, origin: str) -> float:
+def plausible_power_w(power_w: float, highest_w: float, origin: str) -> float:
     """Return the power.
 
     Raises:
         TransientError: it is more than `origin` can show, in either direction.
     """
-    if abs(found_w) > highest_w:
+    if abs(power_w) > highest_w:
         raise TransientError(
-            f"{origin} shows {found_w:.3g} W, more than its maximum of {highest_w:g} W: the value is garbled; read it again"
+            f"{origin} shows {power_w:.3g} W, more than its maximum of {highest_w:g} W: the value is garbled; read it again"
         )
-    return found_w
+    return power_w
 
 
 @contextmanager

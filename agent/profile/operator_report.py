@@ -97,9 +97,7 @@ def measured_operators(
     whole_run = next((record for record in records if record.model.task != "operator"), None)
     whole_ms = whole_run.latency.p50_ms if whole_run else None
     measured = [(model, by_file[model.file.name]) for model in models if model.file.name in by_file]
-    products = [
-        (model.flops / record.latency.min_ms / 1e6, record) for model, record in measured if model.kind in _PRODUCTS and model.flops
-    ]
+    products = [(model.flops / run.latency.min_ms / 1e6, run) for model, run in measured if model.kind in _PRODUCTS and model.flops]
     peak, fastest = max(products, key=lambda product: product[0], default=(None, None))
     doubts = []
     if fastest is not None and fastest.verdict.state != "valid":

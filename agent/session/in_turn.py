@@ -110,7 +110,7 @@ class _Run:
 
 
 @dataclass(frozen=True, slots=True)
-class _Done:
+class _Tally:
     """The runs so far of `cases`, which are called A, B, C, ..."""
 
     cases: Sequence[Case]
@@ -161,13 +161,13 @@ def measure_in_turn(cases: Sequence[Case], rounds: int, bench: Bench, matters: M
     suite = Suite("/".join(names_of(cases)).lower(), tuple(cases))
     measured = session.measure(suite, bench.identity, bench.sensors, bench.why_no_power, bench.on_event, bench.keep, order=order)
     sides = {id(case): side for side, case in enumerate(cases)}
-    progress = _Done(cases, has_scoring)
+    tally = _Tally(cases, has_scoring)
     for (case, number), outcome in zip(order, measured, strict=False):
-        progress.runs.append(_Run(sides[id(case)], number, outcome))
-        is_round = sum(run.round == number for run in progress.runs) == len(cases)
-        if not progress.is_scoring(number) and is_round and _is_clear(progress, rounds, matters.ratio):
+        tally.runs.append(_Run(sides[id(case)], number, outcome))
+        is_round = sum(run.round == number for run in tally.runs) == len(cases)
+        if not tally.is_scoring(number) and is_round and _is_clear(tally, rounds, matters.ratio):
             break
-    return _compared(progress, matters)
+    return _compared(tally, matters)
 
 
 def names_of(cases: Sequence[Case]) -> list[str]:
@@ -175,9 +175,9 @@ def names_of(cases: Sequence[Case]) -> list[str]:
     return list(ascii_uppercase[: len(cases)])
 
 
-def _is_clear(progress: _Done, rounds: int, matters_ratio: float) -> bool:
+def _is_clear(tally: _Tally, rounds: int, matters_ratio: float) -> bool:
     """Return whether every latency, and every energy that is measured, is settled."""
-    series = [_log_ratios(progress.pairs(side), figure) for side in range(1, len(progress.cases)) for figure in (_p50_ms, _gross_mj)]
+    series = [_log_ratios(tally.pairs(side), figure) for side in range(1, len(tally.cases)) for figure in (_p50_ms, _gross_mj)]
     return all(is_settled(ratios, rounds, matters_ratio) for ratios in series if ratios)
 
 
@@ -195,34 +195,32 @@ def _log_ratios(pairs: Sequence[tuple[RunRecord, RunRecord]], figure: Callable[[
     return [math.log(b / a) for a, b in both if a and b]
 
 
-def _compared(progress: _Done, matters: Matters) -> MeasuredInTurn:
-    names = names_of(progress.cases)
-    unsound = [run for run in progress.runs if not run.is_sound]
-    titles = [
-        "the run to be scored" if progress.is_scoring(run.round) else f"pair {run.round + (not progress.has_scoring)}" for run in unsound
-    ]
+def _compared(tally: _Tally, matters: Matters) -> MeasuredInTurn:
+    names = names_of(tally.cases)
+    unsound = [run for run in tally.runs if not run.is_sound]
+    titles = ["the run to be scored" if tally.is_scoring(run.round) else f"pair {run.round + (not tally.has_scoring)}" for run in unsound]
     left_out = tuple(f"{title}, {names[run.side]}: {run.why}" for title, run in zip(titles, unsound, strict=True))
-    other_sides = range(1, len(progress.cases))
-    if not any(progress.pairs(side) for side in other_sides):
+    other_sides = range(1, len(tally.cases))
+    if not any(tally.pairs(side) for side in other_sides):
         raise MeasurementError(f"no pair of runs can be compared: {'; '.join(dict.fromkeys(left_out))}")
-    sound = [run.outcome for run in progress.runs if run.is_sound and isinstance(run.outcome, RunRecord)]
-    sides = tuple(_side(progress, side, names[side]) for side in range(len(progress.cases)))
+    sound = [run.outcome for run in tally.runs if run.is_sound and isinstance(run.outcome, RunRecord)]
+    sides = tuple(_side(tally, side, names[side]) for side in range(len(tally.cases)))
     return MeasuredInTurn(
         sides=sides,
-        contrasts=tuple(_contrast(progress, sides, side, matters) for side in other_sides if progress.pairs(side)),
+        contrasts=tuple(_contrast(tally, sides, side, matters) for side in other_sides if tally.pairs(side)),
         left_out=left_out,
         doubts=_doubts(sound),
-        runs=tuple(run.outcome for run in progress.runs if isinstance(run.outcome, RunRecord)),
+        runs=tuple(run.outcome for run in tally.runs if isinstance(run.outcome, RunRecord)),
     )
 
 
-def _side(progress: _Done, side: int, name: str) -> Side:
-    runs = [run.outcome for run in progress.runs if run.side == side and run.is_sound and not progress.is_scoring(run.round)]
+def _side(tally: _Tally, side: int, name: str) -> Side:
+    runs = [run.outcome for run in tally.runs if run.side == side and run.is_sound and not tally.is_scoring(run.round)]
     records = [run for run in runs if isinstance(run, RunRecord)]
     p50_ms = tuple(value for run in records if (value := _p50_ms(run)) is not None)
     gross_mj = [value for run in records if (value := _gross_mj(run)) is not None]
     interval = run_statistics.median_interval(p50_ms)
-    scored = progress.scored(side)
+    scored = tally.scored(side)
     newest = scored if isinstance(scored, RunRecord) else records[-1] if records else None
     accuracy = newest.accuracy if newest else None
     energy_reason = accuracy_reason = None
@@ -236,7 +234,7 @@ def _side(progress: _Done, side: int, name: str) -> Side:
         )
     return Side(
         name=name,
-        label=progress.cases[side].label,
+        label=tally.cases[side].label,
         p50_ms=p50_ms,
         median_ms=median(p50_ms) if p50_ms else None,
         low_ms=interval.low if interval else None,
@@ -250,14 +248,14 @@ def _side(progress: _Done, side: int, name: str) -> Side:
     )
 
 
-def _contrast(progress: _Done, sides: Sequence[Side], side: int, matters: Matters) -> Contrast:
-    pairs, first, contender = progress.pairs(side), sides[0], sides[side]
+def _contrast(tally: _Tally, sides: Sequence[Side], side: int, matters: Matters) -> Contrast:
+    pairs, first, contender = tally.pairs(side), sides[0], sides[side]
     latency = judge_pairs(_log_ratios(pairs, _p50_ms), matters.ratio)
     energies = _log_ratios(pairs, _gross_mj)
     energy = judge_pairs(energies, matters.ratio) if energies else None
     differences = (
         _of_pairs("latency", "ms", latency, (first.median_ms, contender.median_ms)),
-        _of_accuracy(progress, sides, side, matters.accuracy),
+        _of_accuracy(tally, sides, side, matters.accuracy),
         _of_energy(energy, first, contender, matters.ratio),
     )
     logs = [[math.log(value) for run in runs if (value := _p50_ms(run))] for runs in zip(*pairs, strict=True)]
@@ -271,7 +269,7 @@ def _contrast(progress: _Done, sides: Sequence[Side], side: int, matters: Matter
             mann_whitney_p=run_statistics.mann_whitney_p(*logs),
             hedges_g=run_statistics.hedges_g(*logs),
         ),
-        sentence=sentence(contender.name, first.name, differences, _why_doubt(progress, sides, side)),
+        sentence=sentence(contender.name, first.name, differences, _why_doubt(tally, sides, side)),
     )
 
 
@@ -305,33 +303,31 @@ def _of_energy(judged: PairJudgement | None, first: Side, contender: Side, matte
     return _of_pairs("energy", "mJ", judged, values)
 
 
-def _of_accuracy(progress: _Done, sides: Sequence[Side], side: int, matters: float) -> Difference:
-    baseline, other = (run.accuracy if isinstance(run, RunRecord) else None for run in (progress.scored(0), progress.scored(side)))
-    if baseline is None or other is None:
+def _of_accuracy(tally: _Tally, sides: Sequence[Side], side: int, matters: float) -> Difference:
+    first, other = (run.accuracy if isinstance(run, RunRecord) else None for run in (tally.scored(0), tally.scored(side)))
+    if first is None or other is None:
         reason = sides[0].accuracy_reason or sides[side].accuracy_reason or "not scored"
     else:
-        kinds = [(accuracy.metric, accuracy.images, accuracy.dataset_sha256) for accuracy in (baseline, other)]
+        kinds = [(accuracy.metric, accuracy.images, accuracy.dataset_sha256) for accuracy in (first, other)]
         if kinds[0] == kinds[1]:
-            bounds = difference_bounds(
-                *(BoundedFigure(a.value, a.low, a.high, a.without_parts, a.interval_reason) for a in (other, baseline))
-            )
-            decision = decide_accuracy(other.value - baseline.value, bounds, matters)
-            return difference("accuracy", metric_name(baseline.metric), decision, (baseline.value, other.value), baseline.better)
+            bounds = difference_bounds(*(BoundedFigure(a.value, a.low, a.high, a.without_parts, a.interval_reason) for a in (other, first)))
+            decision = decide_accuracy(other.value - first.value, bounds, matters)
+            return difference("accuracy", metric_name(first.metric), decision, (first.value, other.value), first.better)
         mismatch = " against ".join(f"{metric} on {images} images" for metric, images, _ in kinds)
         reason = f"{mismatch}: not the same metric on the same images"
     values = sides[0].accuracy_value, sides[side].accuracy_value
     return difference("accuracy", "accuracy", decide(None, None, matters, "difference", reason), values)
 
 
-def _why_doubt(progress: _Done, sides: Sequence[Side], side: int) -> list[str]:
+def _why_doubt(tally: _Tally, sides: Sequence[Side], side: int) -> list[str]:
     """Return what speaks against believing the sentence: runs of the two that are suspect, and a scored run that is invalid."""
-    pairs = progress.pairs(side)
+    pairs = tally.pairs(side)
     runs = [run for pair in pairs for run in pair]
     suspect = [run for run in runs if run.verdict.state == "suspect"]
     rules = dict.fromkeys(reason.partition(":")[0] for run in suspect for reason in run.verdict.reasons)
     doubts = [f"{len(suspect)} of {len(runs)} runs are suspect ({', '.join(rules)})"] if suspect else []
     for scored_side in (0, side):
-        scored = progress.scored(scored_side)
+        scored = tally.scored(scored_side)
         if isinstance(scored, RunRecord) and scored.verdict.state == "invalid":
             doubts.append(f"{sides[scored_side].name} is invalid ({'; '.join(scored.verdict.reasons)})")
     return doubts

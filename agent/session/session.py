@@ -111,9 +111,7 @@ def _require_model(path: str) -> None:
     folder = Path(path).parent
     if not folder.is_dir():
         raise ConfigError(f"there is no model at {path!r}, for there is no folder {str(folder)!r}: correct the path")
-    near = difflib.get_close_matches(
-        Path(path).name, [neighbour.name for neighbour in folder.iterdir()] if os.access(folder, os.R_OK) else [], 2
-    )
+    near = difflib.get_close_matches(Path(path).name, [file.name for file in folder.iterdir()] if os.access(folder, os.R_OK) else [], 2)
     hint = f"did you mean {' or '.join(near)}?" if near else "correct the path, or see `edgemeter models list`"
     raise ConfigError(f"there is no model at {path!r}: {hint}")
 
@@ -229,10 +227,8 @@ def _with_token_energy(measured: job.MeasuredRun, energy: Energy | None, traces:
     if measured.generation is None:
         return measured
     windows = generation_windows(measured.samples, measured.timed.start_ns, measured.generation)
-    token_energy, why = generation_energy(energy, traces, windows)
-    return msgspec.structs.replace(
-        measured, generation=msgspec.structs.replace(measured.generation, energy=token_energy, energy_reason=why)
-    )
+    tokens, why = generation_energy(energy, traces, windows)
+    return msgspec.structs.replace(measured, generation=msgspec.structs.replace(measured.generation, energy=tokens, energy_reason=why))
 
 
 def _energies(traces: Sequence[SensorTrace], run: PlannedRun, measured: job.MeasuredRun, why: str) -> per_inference.Energies:

@@ -17,7 +17,6 @@ from numpy.typing import NDArray
 from edgemeter.agent.contract import samples
 from edgemeter.agent.contract.record_conditions import Condition
 from edgemeter.agent.contract.record_figures import CurvePoint, Sustained
-from edgemeter.agent.contract.record_generation import Generation
 from edgemeter.agent.energy.curve import Curve, curve_of, mean_w
 from edgemeter.agent.energy.sampler import SensorTrace
 from edgemeter.agent.energy.window import Window
@@ -50,11 +49,7 @@ class _Left:
 
 def sustained_of(measured: MeasuredRun, conditions: TimedConditions, traces: Sequence[SensorTrace]) -> Sustained:
     """Return the curve of a run, from its own raw samples and what was read beside it."""
-    series = {
-        sample_series.name: samples.unpack(sample_series)
-        for sample_series in measured.samples
-        if sample_series.name in ("query_start", *MOMENTS)
-    }
+    series = {entry.name: samples.unpack(entry) for entry in measured.samples if entry.name in ("query_start", *MOMENTS)}
     length_s = measured.timed.length_ns / 1e9
     interval_s = max(SHORTEST_S, length_s / INTERVALS)
     places = (series["query_start"] / 1e9 // interval_s).astype(np.int64)
@@ -64,7 +59,8 @@ def sustained_of(measured: MeasuredRun, conditions: TimedConditions, traces: Seq
         for number in range(max(1, round(length_s / interval_s)))
     )
     if measured.generation is not None and set(MOMENTS) <= set(series):
-        points = _with_tpot(points, places, TokenMoments(**{field: series[name] for name, field in MOMENTS.items()}), measured.generation)
+        moments = TokenMoments(**{field: series[name] for name, field in MOMENTS.items()})
+        points = _with_tpot(points, places, moments, measured.generation.output_tokens)
     return judged(points, interval_s)
 
 
@@ -86,12 +82,10 @@ def _point(
     )
 
 
-def _with_tpot(
-    points: Sequence[CurvePoint], places: NDArray[np.int64], moments: TokenMoments, generation: Generation
-) -> tuple[CurvePoint, ...]:
+def _with_tpot(points: Sequence[CurvePoint], places: NDArray[np.int64], moments: TokenMoments, tokens: int) -> tuple[CurvePoint, ...]:
     """Return the points with the median TPOT of the complete queries that began in each."""
-    is_counted = moments.complete(generation.output_tokens) & (moments.output_tokens > 1)
-    each_ms, where = tpot_ns(moments, generation.output_tokens) / 1e6, places[is_counted]
+    is_counted = moments.complete(tokens) & (moments.output_tokens > 1)
+    each_ms, where = tpot_ns(moments, tokens) / 1e6, places[is_counted]
     medians = [float(np.median(each_ms[where == number])) if np.any(where == number) else None for number in range(len(points))]
     return tuple(msgspec.structs.replace(point, tpot_ms=median) for point, median in zip(points, medians, strict=True))
 

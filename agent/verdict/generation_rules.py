@@ -94,20 +94,13 @@ def _prefill_above_compute(facts: RunFacts, generation: Generation) -> str | Non
 )
 def _decode_above_bandwidth(facts: RunFacts, generation: Generation) -> str | None:
     board = (facts.environment.board if facts.environment else None) or ""
-    most_mb_per_s = next((value for name, value in MEMORY_MB_PER_S.items() if name.lower() in board.lower()), None)
+    limit = next((value for name, value in MEMORY_MB_PER_S.items() if name.lower() in board.lower()), None)
     weights_mb, read = generation.model.weights_mb or 0.0, generation.weight_bandwidth_mb_per_s
-    if (
-        most_mb_per_s is None
-        or read is None
-        or not generation.is_local
-        or generation.speculative
-        or weights_mb < LEAST_WEIGHTS_MB
-        or read <= most_mb_per_s
-    ):
+    if limit is None or read is None or read <= limit or weights_mb < LEAST_WEIGHTS_MB or not generation.is_local or generation.speculative:
         return None
     return (
         f"{generation.decode_tokens_per_s:,.4g} tokens/s read {weights_mb:,.0f} MB of weights each, {read / 1000:,.1f} GB/s; "
-        f"the memory of {board} gives at most {most_mb_per_s / 1000:,.1f} GB/s"
+        f"the memory of {board} gives at most {limit / 1000:,.1f} GB/s"
     )
 
 
@@ -177,9 +170,7 @@ def _estimated_tokens(_: RunFacts, generation: Generation) -> str | None:
     "all queries begin at the same depth, so a slower decode is a slower machine: throttling, or other load",
 )
 def _decode_slowed(facts: RunFacts, generation: Generation) -> str | None:
-    series = {
-        sample_series.name: samples.unpack(sample_series) for sample_series in facts.measured.samples if sample_series.name in MOMENTS
-    }
+    series = {entry.name: samples.unpack(entry) for entry in facts.measured.samples if entry.name in MOMENTS}
     if len(series) < len(MOMENTS):
         return None
     each = tpot_ns(TokenMoments(**{field: series[name] for name, field in MOMENTS.items()}), generation.output_tokens)
