@@ -2,6 +2,7 @@
 
 import math
 import time
+from collections import Counter, defaultdict
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -19,7 +20,7 @@ from edgemeter.provisioning.inventory.fleet_folder import FleetFolder
 from edgemeter.provisioning.inventory.formatting import day, narrow_table, stamp
 from edgemeter.provisioning.jobs.job_view import one_line
 from edgemeter.provisioning.registry import campaigns
-from edgemeter.provisioning.registry.campaigns import CELL_STATES, CampaignCell, Coverage, count_cells, read_coverage
+from edgemeter.provisioning.registry.campaigns import CELL_STATES, CampaignCell, Coverage, read_coverage
 
 MOST_REASONS = 20
 
@@ -168,7 +169,10 @@ def _print_coverage(covered: Coverage, form: Format | None, *, in_full: bool) ->
     its = covered.campaign
     why = f" ({its.reason})" if its.reason else ""
     print_text(console, f"{its.campaign}: {its.state}{why}, group {its.wave + 1} of {its.waves}")
-    rows = [(model, mode, *(str(counts[state]) for state in CELL_STATES)) for (model, mode), counts in count_cells(covered.cells).items()]
+    cases: dict[tuple[str, str], Counter[str]] = defaultdict(Counter)
+    for one in covered.cells:
+        cases[one.cell.model, one.cell.mode][one.state] += 1
+    rows = [(model, mode, *(str(counts[state]) for state in CELL_STATES)) for (model, mode), counts in cases.items()]
     console.print(narrow_table(("model", "mode", *CELL_STATES), rows, folded={"model"}, right=CELL_STATES))
     print_text(console, f"coverage: {_ratio(covered)} of the possible cells")
     listed = [one for one in covered.cells if in_full or one.state in {"lost", "impossible"}]

@@ -20,8 +20,8 @@ from edgemeter.provisioning.health.baseline import judge_run
 from edgemeter.provisioning.inventory.fleet_file import WatchedFleetFile
 from edgemeter.provisioning.inventory.fleet_folder import FleetFolder
 from edgemeter.provisioning.registry.canary_runs import (
-    add_canary_jobs,
     count_canary_failures,
+    order_due_canaries,
     plan_canary,
     plan_canary_now,
     plan_canary_soon,
@@ -30,7 +30,6 @@ from edgemeter.provisioning.registry.canary_runs import (
     replan_canaries,
     reset_canary_failures,
     restart_baseline,
-    take_due_canaries,
 )
 from edgemeter.provisioning.registry.devices import (
     DeviceReport,
@@ -120,7 +119,8 @@ class FleetHealthHandler:
         if now_ns >= self._canary_ns:
             self._canary_ns = now_ns + int(CANARY_POLL_S * NS_PER_S)
             self._judge(now_ns)
-            self._order(now_ns)
+            with self._registry.transaction() as connection:
+                order_due_canaries(connection, now_ns, self._every_ns, MOST_JOBS)
 
     def close(self) -> None:
         """Write the last reports."""
@@ -191,8 +191,3 @@ class FleetHealthHandler:
             reset_canary_failures(connection, device)
         if before is None or before.state != now.state:
             logger.log(logging.WARNING if fault else logging.INFO, "%s is %s%s", device, now.state, f": {now.reason}" if now.reason else "")
-
-    def _order(self, now_ns: int) -> None:
-        with self._registry.transaction() as connection:
-            due = take_due_canaries(connection, now_ns, self._every_ns, MOST_JOBS)
-            add_canary_jobs(connection, due, now_ns)

@@ -2,7 +2,6 @@
 
 import sqlite3
 from collections import Counter
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Annotated, Literal, TypeAlias
 
@@ -178,11 +177,3 @@ def read_coverage(registry: Registry, name: str) -> Coverage:
     held = {(one.job, one.device): one for one in executions_of_campaign(registry, name)}
     cells = registry.rows(CampaignCell, "SELECT * FROM campaign_cells WHERE campaign = ? ORDER BY model, mode, device", name)
     return Coverage(campaign, tuple(CellCoverage(cell, held.get((cell.job or "", cell.device))) for cell in cells))
-
-
-def count_cells(cells: Sequence[CellCoverage]) -> dict[tuple[str, str], Counter[CellState]]:
-    """Return the number of cells in each state, by (model, mode)."""
-    rows: dict[tuple[str, str], Counter[CellState]] = {}
-    for one in cells:
-        rows.setdefault((one.cell.model, one.cell.mode), Counter())[one.state] += 1
-    return rows

@@ -2,7 +2,8 @@
 
 import hashlib
 import sqlite3
-from collections.abc import Iterable, Mapping
+from collections import defaultdict
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from edgemeter.agent.base.nanoseconds import NS_PER_S
@@ -41,29 +42,10 @@ class CanaryRun:
     is_kept: bool = True
 
 
-@dataclass(frozen=True, slots=True)
-class DueCanary:
-    """A device whose canary run is due; `is_first` since its board booted, so that its first run is discarded."""
-
-    device: str
-    fleet: str
-    is_first: bool = False
-
-
-def add_canary_jobs(connection: sqlite3.Connection, devices: Iterable[DueCanary], now_ns: int) -> list[str]:
-    """Queue the canary run of devices within the caller's transaction; return the names of the jobs."""
-    groups: dict[bool, list[tuple[str, str]]] = {}
-    for one in devices:
-        groups.setdefault(one.is_first, []).append((one.device, one.fleet))
-    return [
-        jobs.add(connection, NewJob(Canary(discard_first=is_first), "golden", TIMEOUT_S), members, now_ns)
-        for is_first, members in groups.items()
-    ]
-
-
 def plan_canary(connection: sqlite3.Connection, health: Health, now_ns: int) -> None:
     """Plan the first canary run of a device, or the one after a boot, within the caller's transaction."""
-    due_ns = now_ns + (AFTER_START_S + _slot(health.device)) * NS_PER_S
+    slot_s = int.from_bytes(hashlib.sha256(health.device.encode()).digest()[:4], "big") % SPREAD_S
+    due_ns = now_ns + (AFTER_START_S + slot_s) * NS_PER_S
     connection.execute(
         "INSERT INTO golden_plan (device, fleet, due_ns, boot_id, is_first) VALUES (?, ?, ?, ?, 1) ON CONFLICT (device) DO UPDATE"
         " SET fleet = excluded.fleet, due_ns = min(due_ns, excluded.due_ns), boot_id = excluded.boot_id, is_first = 1"
@@ -72,13 +54,18 @@ def plan_canary(connection: sqlite3.Connection, health: Health, now_ns: int) -> 
     )
 
 
-def take_due_canaries(connection: sqlite3.Connection, now_ns: int, every_ns: int, limit: int) -> list[DueCanary]:
-    """Return the online devices whose canary run is due, and plan the one after it; a device with an open one waits."""
-    rows = connection.execute(_DUE, (now_ns, limit)).fetchall()
-    found = [DueCanary(row[0], row[1], bool(row[2])) for row in rows]
+def order_due_canaries(connection: sqlite3.Connection, now_ns: int, every_ns: int, limit: int) -> None:
+    """Queue the due canary runs of devices that are online, and plan the next ones; a device with an open one waits.
+
+    The first run since a board booted is discarded.
+    """
     next_ns = now_ns + every_ns if every_ns else NEVER_NS
-    connection.executemany("UPDATE golden_plan SET due_ns = ?, is_first = 0 WHERE device = ?", [(next_ns, one.device) for one in found])
-    return found
+    groups: dict[bool, list[tuple[str, str]]] = defaultdict(list)
+    for device, fleet, is_first in connection.execute(_DUE, (now_ns, limit)).fetchall():
+        groups[bool(is_first)].append((device, fleet))
+        connection.execute("UPDATE golden_plan SET due_ns = ?, is_first = 0 WHERE device = ?", (next_ns, device))
+    for is_first, devices in groups.items():
+        jobs.add(connection, NewJob(Canary(discard_first=is_first), "golden", TIMEOUT_S), devices, now_ns)
 
 
 def replan_canaries(connection: sqlite3.Connection, now_ns: int, every_ns: int) -> None:
@@ -126,16 +113,10 @@ def put_canary_run(connection: sqlite3.Connection, run: CanaryRun) -> None:
 def restart_baseline(connection: sqlite3.Connection, device: str) -> None:
     """Start the baseline of a device again, from the runs that were outside since its last one within."""
     newest = "SELECT max(ended_ns) FROM golden_runs WHERE device = ? AND is_kept"
-    connection.execute(
-        f"UPDATE golden_runs SET is_kept = ended_ns > coalesce(({newest}), 0) WHERE device = ?",  # noqa: S608 - our own words
-        (device, device),
-    )
+    statement = f"UPDATE golden_runs SET is_kept = ended_ns > coalesce(({newest}), 0) WHERE device = ?"  # noqa: S608 - our own words
+    connection.execute(statement, (device, device))
 
 
 def read_canary_runs(registry: Registry, device: str) -> list[CanaryRun]:
     """Return the canary runs of a device, the oldest first."""
     return registry.rows(CanaryRun, "SELECT * FROM golden_runs WHERE device = ? ORDER BY ended_ns", device)
-
-
-def _slot(device: str) -> int:
-    return int.from_bytes(hashlib.sha256(device.encode()).digest()[:4], "big") % SPREAD_S

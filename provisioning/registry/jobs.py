@@ -72,14 +72,6 @@ def last_serial(connection: sqlite3.Connection) -> int:
     return int(connection.execute("SELECT COALESCE(MAX(serial), 0) FROM executions").fetchone()[0])
 
 
-def insert_executions(connection: sqlite3.Connection, executions: Collection[Execution]) -> None:
-    """Write new executions, within the caller's transaction; their `id` and `serial` are assigned here."""
-    serial = last_serial(connection)
-    highest = int(connection.execute("SELECT COALESCE(MAX(id), 0) FROM executions").fetchone()[0])
-    rows = [replace(one, id=highest + place, serial=serial + place) for place, one in enumerate(executions, start=1)]
-    insert_rows(connection, "executions", rows)
-
-
 def update_executions(connection: sqlite3.Connection, changed: Collection[Execution]) -> None:
     """Write changed executions, within the caller's transaction; each gets a new serial."""
     serial = last_serial(connection)
@@ -129,12 +121,7 @@ def find_execution(registry: Registry, job: str, device: str) -> Execution | Non
 
 def find_in_flight(registry: Registry, device: str) -> Execution | None:
     """Return the execution that is in flight on a device, None when there is none."""
-    statement = "SELECT * FROM executions WHERE device = ? AND state IN ('sent', 'accepted', 'running')"
-    return registry.row(Execution, statement, device)
-
-
-RETRIES = 1
-RETRY_PAUSE_S = 30.0
+    return registry.row(Execution, "SELECT * FROM executions WHERE device = ? AND state IN ('sent', 'accepted', 'running')", device)
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,26 +136,18 @@ class NewJob:
     work: Work
     title: str
     timeout_s: float
-    retries: int = RETRIES
-    retry_pause_s: float = RETRY_PAUSE_S
+    retries: int = 1
+    retry_pause_s: float = 30.0
     cool_down_s: float = 0.0
     exclusive: tuple[str, ...] = ()
     campaign: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Job:
-    """A job in the registry; its fields are those of `NewJob`."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Job(NewJob):
+    """A job in the registry, with its name."""
 
     job: str
-    title: str
-    work: Work
-    timeout_s: float
-    retries: int
-    retry_pause_s: float
-    cool_down_s: float
-    exclusive: tuple[str, ...]
-    campaign: str | None
     made_ns: int
 
     @property
@@ -197,12 +176,15 @@ def add(
     if len(encode_order(order)) > LARGEST_ORDER_BYTES:
         raise ConfigError(f"the order {new.title!r} is larger than {LARGEST_ORDER_BYTES} bytes: name fewer models in one suite")
     insert_rows(connection, "jobs", [new], job=job, made_ns=now_ns)
-    waves = waves or {}
+    serial = last_serial(connection)
+    highest_id = int(connection.execute("SELECT COALESCE(MAX(id), 0) FROM executions").fetchone()[0])
     rows = [
-        Execution(0, 0, job, device, fleet, state, due_ns=now_ns, campaign=new.campaign, wave=waves.get(device))
-        for device, fleet in devices
+        Execution(
+            highest_id + n, serial + n, job, device, fleet, state, due_ns=now_ns, campaign=new.campaign, wave=waves and waves.get(device)
+        )
+        for n, (device, fleet) in enumerate(devices, start=1)
     ]
-    insert_executions(connection, rows)
+    insert_rows(connection, "executions", rows)
     return job
 
 

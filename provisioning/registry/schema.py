@@ -1,6 +1,7 @@
 """The tables of the registry."""
 
-DEVICES = """CREATE TABLE devices (
+SCHEMA = """\
+CREATE TABLE devices (
     device TEXT PRIMARY KEY,
     fleet TEXT NOT NULL,
     serial TEXT UNIQUE,
@@ -12,9 +13,7 @@ DEVICES = """CREATE TABLE devices (
     enrolled_ns INTEGER,
     changed_ns INTEGER NOT NULL
 );
-"""
-
-JOBS = """CREATE TABLE jobs (
+CREATE TABLE jobs (
     job TEXT PRIMARY KEY,
     title TEXT NOT NULL,
     work BLOB NOT NULL,
@@ -27,9 +26,7 @@ JOBS = """CREATE TABLE jobs (
     made_ns INTEGER NOT NULL
 );
 CREATE INDEX jobs_by_time ON jobs (made_ns);
-"""
-
-EXECUTIONS = """CREATE TABLE executions (
+CREATE TABLE executions (
     id INTEGER PRIMARY KEY,
     serial INTEGER NOT NULL UNIQUE,
     job TEXT NOT NULL,
@@ -59,9 +56,7 @@ CREATE INDEX executions_of_device ON executions (device, id);
 CREATE INDEX executions_of_campaign ON executions (campaign, wave, state, serial) WHERE campaign IS NOT NULL;
 CREATE UNIQUE INDEX executions_in_flight ON executions (device) WHERE state IN ('sent', 'accepted', 'running');
 CREATE INDEX executions_open ON executions (id) WHERE ended_ns IS NULL;
-"""
-
-CAMPAIGNS = """CREATE TABLE campaigns (
+CREATE TABLE campaigns (
     campaign TEXT PRIMARY KEY,
     state TEXT NOT NULL,
     reason TEXT,
@@ -82,10 +77,8 @@ CREATE TABLE campaign_cells (
     impossible TEXT,
     PRIMARY KEY (campaign, model, mode, device)
 ) WITHOUT ROWID;
-"""
-
-# `password` is the token as the broker's password file holds it, salted and hashed; `key_sha256` whose key it was used for.
-TOKENS = """CREATE TABLE claims (
+-- `password` is the token as the broker's password file holds it, salted and hashed; `key_sha256` whose key it was used for.
+CREATE TABLE claims (
     claim TEXT PRIMARY KEY,
     password TEXT NOT NULL,
     device TEXT NOT NULL,
@@ -95,10 +88,8 @@ TOKENS = """CREATE TABLE claims (
     key_sha256 TEXT,
     closed_ns INTEGER
 );
-"""
-
-# `serial` is the board's, `number` the certificate's own.
-CERTIFICATES = """CREATE TABLE certificates (
+-- `serial` is the board's, `number` the certificate's own.
+CREATE TABLE certificates (
     number TEXT PRIMARY KEY,
     device TEXT NOT NULL,
     serial TEXT NOT NULL,
@@ -110,10 +101,8 @@ CERTIFICATES = """CREATE TABLE certificates (
     reason TEXT
 );
 CREATE INDEX certificates_by_key ON certificates (key_sha256);
-"""
-
-# `topic` is where the answer goes; `name` the accepted name; `decision` is NULL until there is one.
-REQUESTS = """CREATE TABLE requests (
+-- `topic` is where the answer goes, `name` the accepted name; `decision` is NULL until there is one.
+CREATE TABLE requests (
     request TEXT PRIMARY KEY,
     topic TEXT NOT NULL,
     claim TEXT,
@@ -129,15 +118,11 @@ REQUESTS = """CREATE TABLE requests (
     decision TEXT,
     name TEXT
 );
-"""
-
-PENDING_DISCONNECTS = """CREATE TABLE expulsions (
+CREATE TABLE expulsions (
     device TEXT PRIMARY KEY,
     since_ns INTEGER NOT NULL
 );
-"""
-
-PRESENCE = """CREATE TABLE presence (
+CREATE TABLE presence (
     device TEXT PRIMARY KEY,
     fleet TEXT NOT NULL,
     state TEXT,
@@ -150,9 +135,7 @@ PRESENCE = """CREATE TABLE presence (
     activity_ns INTEGER
 );
 CREATE INDEX presence_lost ON presence (since_ns) WHERE state = 'lost';
-"""
-
-HEALTH_STATES = """CREATE TABLE standings (
+CREATE TABLE standings (
     device TEXT PRIMARY KEY,
     state TEXT NOT NULL,
     reason TEXT,
@@ -160,9 +143,7 @@ HEALTH_STATES = """CREATE TABLE standings (
     good_runs INTEGER NOT NULL DEFAULT 0
 );
 CREATE INDEX standings_suspect ON standings (device) WHERE state = 'suspect';
-"""
-
-CANARY_RUNS = """CREATE TABLE golden_runs (
+CREATE TABLE golden_runs (
     job TEXT NOT NULL,
     device TEXT NOT NULL,
     ended_ns INTEGER NOT NULL,
@@ -181,13 +162,9 @@ CREATE TABLE golden_plan (
     failures INTEGER NOT NULL DEFAULT 0
 );
 CREATE INDEX golden_plan_due ON golden_plan (due_ns);
-"""
-
-HEALTH_POSITION = """CREATE TABLE health_position (serial INTEGER NOT NULL);
+CREATE TABLE health_position (serial INTEGER NOT NULL);
 INSERT INTO health_position VALUES (0);
-"""
-
-RESCUES = """CREATE TABLE rescues (
+CREATE TABLE rescues (
     device TEXT PRIMARY KEY,
     attempts INTEGER NOT NULL,
     next_ns INTEGER NOT NULL,
@@ -206,15 +183,11 @@ CREATE TABLE power_actions (
 );
 CREATE INDEX power_actions_of_device ON power_actions (device, id);
 CREATE INDEX power_actions_open ON power_actions (id) WHERE ended_ns IS NULL;
-"""
-
-MEASURING = """CREATE TABLE heard_measuring (
+CREATE TABLE heard_measuring (
     device TEXT PRIMARY KEY,
     heard_ns INTEGER NOT NULL
 );
-"""
-
-RELEASES = """CREATE TABLE releases (
+CREATE TABLE releases (
     sha256 TEXT PRIMARY KEY,
     size_bytes INTEGER NOT NULL,
     name TEXT NOT NULL,
@@ -228,21 +201,3 @@ RELEASES = """CREATE TABLE releases (
     added_ns INTEGER NOT NULL
 );
 """
-
-SCHEMA = (
-    DEVICES
-    + JOBS
-    + EXECUTIONS
-    + CAMPAIGNS
-    + TOKENS
-    + CERTIFICATES
-    + REQUESTS
-    + PENDING_DISCONNECTS
-    + PRESENCE
-    + HEALTH_STATES
-    + CANARY_RUNS
-    + HEALTH_POSITION
-    + RESCUES
-    + MEASURING
-    + RELEASES
-)

@@ -1,9 +1,8 @@
 """Releases in the registry: signed bundles among the fleet's content, one row each; a version has one for each kind of board."""
 
-import sqlite3
 import tempfile
 import time
-from dataclasses import astuple, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 
 from edgemeter.agent.base.errors import ConfigError
@@ -12,7 +11,7 @@ from edgemeter.provisioning.bundle import manifest
 from edgemeter.provisioning.bundle.manifest import VerifiedRelease
 from edgemeter.provisioning.content.store import ContentStore
 from edgemeter.provisioning.inventory.fleet_folder import FleetFolder
-from edgemeter.provisioning.registry.registry import Registry
+from edgemeter.provisioning.registry.registry import Registry, insert_rows
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,15 +31,10 @@ class Release:
     added_ns: int
 
 
-def put_release(connection: sqlite3.Connection, release: Release) -> None:
-    """Keep a release, within the caller's transaction; the same bundle is kept once."""
-    connection.execute("INSERT OR IGNORE INTO releases VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", astuple(release))
-
-
-def read_releases(registry: "Registry") -> list[Release]:
+def read_releases(registry: Registry) -> list[Release]:
     """Return every release, the newest version first; of one version and target the latest build first."""
-    found = [Release(**dict(row)) for row in registry.query("SELECT * FROM releases ORDER BY board, python, built_ns DESC, sha256")]
-    return sorted(found, key=lambda one: version_key(one.version), reverse=True)
+    releases = registry.rows(Release, "SELECT * FROM releases ORDER BY board, python, built_ns DESC, sha256")
+    return sorted(releases, key=lambda one: version_key(one.version), reverse=True)
 
 
 def inspect_bundle(folder: FleetFolder, path: Path) -> VerifiedRelease:
@@ -84,7 +78,7 @@ def add_release(folder: FleetFolder, registry: Registry, found: VerifiedRelease)
         time.time_ns(),
     )
     with registry.transaction() as connection:
-        put_release(connection, release)
+        insert_rows(connection, "releases", [release], verb="INSERT OR IGNORE")
     return release
 
 
