@@ -2,35 +2,38 @@
 
 import logging
 import sqlite3
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.base.mqtt_session import Message
-from edgemeter.agent.base.nanoseconds import NS_PER_S
+from edgemeter.agent.base.nanoseconds import NS_PER_DAY, NS_PER_S
+from edgemeter.agent.contract.messages import CAMPAIGN_STATE, CampaignProgress, encode_message
 from edgemeter.agent.contract.orders import FINAL
-from edgemeter.provisioning.campaigns.campaign_reports import CampaignReports
 from edgemeter.provisioning.inventory.fleet_folder import FleetFolder
 from edgemeter.provisioning.registry import campaigns, jobs
 from edgemeter.provisioning.registry.campaigns import IS_OVER, AbortRules, Campaign
-from edgemeter.provisioning.registry.jobs import Execution, executions_of_campaign, last_serial, update_executions
+from edgemeter.provisioning.registry.jobs import IN_FLIGHT, Execution, executions_of_campaign, last_serial, update_executions
 from edgemeter.provisioning.registry.registry import Registry
 from edgemeter.provisioning.serve.handler import FleetPublish
 
 logger = logging.getLogger(__name__)
 
 # With ten thousand devices and many cells the counts take a tenth of a second.
-POLL_S = 1.0
+POLL_NS = NS_PER_S
+# Progress is retained for the collector and its page, at most one message of a campaign in this time.
+REPORT_NS = 5 * NS_PER_S
+# What has ended is reported for this long; then its topic is cleared.
+KEPT_NS = NS_PER_DAY
+_EPSILON = 1e-9
+
+# By (group, state).
+Counts = Mapping[tuple[int, str], int]
 
 
-@dataclass(frozen=True, slots=True)
-class _CampaignChange:
-    """A change by hand: what it does in words, and what is written (nothing where the campaign is None)."""
-
-    text: str
-    campaign: Campaign | None = None
-    executions: tuple[Execution, ...] = ()
-    is_resumed: bool = False
+# A change by hand: what it does in words, and what is written (nothing where the campaign is None).
+_CampaignChange = tuple[str, Campaign | None, tuple[Execution, ...]]
 
 
 def release_group(registry: Registry, connection: sqlite3.Connection, campaign: str, wave: int) -> None:
@@ -46,9 +49,9 @@ def pause_campaign(registry: Registry, name: str, *, is_dry_run: bool = False) -
     """
 
     def plan() -> _CampaignChange:
-        campaign, held = _open_one(registry, name), _held(registry, name)
+        campaign, held = _open_campaign(registry, name), _held(registry, name)
         text = f"paused; {len(held)} executions held, those in flight continue"
-        return _CampaignChange(text, replace(campaign, state="paused", reason="paused by hand"), held)
+        return text, replace(campaign, state="paused", reason="paused by hand"), held
 
     return _make(registry, plan, is_dry_run=is_dry_run)
 
@@ -61,14 +64,14 @@ def resume_campaign(registry: Registry, name: str, *, is_dry_run: bool = False) 
     """
 
     def plan() -> _CampaignChange:
-        campaign = _open_one(registry, name)
+        campaign = _open_campaign(registry, name)
         if campaign.state == "running":
-            return _CampaignChange("already running")
+            return "already running", None, ()
         was_short = campaign.state == "aborted" and campaign.reason is not None and campaign.reason.startswith("group ")
         wave = min(campaign.wave + was_short, campaign.waves - 1)
         released = _released(registry, name, wave)
         text = f"resumed with group {wave + 1} of {campaign.waves}, {len(released)} executions queued"
-        return _CampaignChange(text, replace(campaign, state="running", reason=None, wave=wave), released, is_resumed=True)
+        return text, replace(campaign, state="running", reason=None, wave=wave, judged_from=last_serial(registry.connection)), released
 
     return _make(registry, plan, is_dry_run=is_dry_run)
 
@@ -82,81 +85,66 @@ def cancel_campaign(registry: Registry, name: str, now_ns: int, *, is_dry_run: b
 
     def plan() -> _CampaignChange:
         if campaigns.find(registry, name).state == "cancelled":
-            return _CampaignChange("already cancelled")
-        campaign = _open_one(registry, name)
-        left = tuple(
-            jobs.cancel_execution(one, now_ns)
-            for one in executions_of_campaign(registry, name)
-            if not one.is_final and one.requested is None
-        )
-        in_flight = sum(not one.is_final for one in left)
-        text = f"cancelled; {len(left) - in_flight} executions not started, {in_flight} being cancelled"
-        return _CampaignChange(text, replace(campaign, state="cancelled", reason="cancelled by hand", ended_ns=now_ns), left)
+            return "already cancelled", None, ()
+        campaign = _open_campaign(registry, name)
+        cancelled = tuple(jobs.cancelled(executions_of_campaign(registry, name), now_ns))
+        in_flight = sum(not execution.is_final for execution in cancelled)
+        text = f"cancelled; {len(cancelled) - in_flight} executions not started, {in_flight} being cancelled"
+        return text, replace(campaign, state="cancelled", reason="cancelled by hand", ended_ns=now_ns), cancelled
 
     return _make(registry, plan, is_dry_run=is_dry_run)
 
 
 def _make(registry: Registry, plan: Callable[[], _CampaignChange], *, is_dry_run: bool) -> str:
     if is_dry_run:
-        change = plan()
-        return f"would be {change.text}" if change.campaign else change.text
+        text, campaign, _ = plan()
+        return f"would be {text}" if campaign else text
     with registry.transaction() as connection:
-        change = plan()
-        if change.campaign is not None:
-            judged_from = last_serial(connection) if change.is_resumed else change.campaign.judged_from
-            campaigns.write(connection, replace(change.campaign, judged_from=judged_from))
-            update_executions(connection, change.executions)
-    return change.text
+        text, campaign, executions = plan()
+        if campaign is not None:
+            campaigns.write(connection, campaign)
+            update_executions(connection, executions)
+    return text
 
 
 def _released(registry: Registry, campaign: str, wave: int) -> tuple[Execution, ...]:
-    found = executions_of_campaign(registry, campaign)
-    return tuple(replace(one, state="queued") for one in found if one.state == "held" and (one.wave or 0) <= wave)
+    executions = executions_of_campaign(registry, campaign)
+    return tuple(replace(one, state="queued") for one in executions if one.state == "held" and (one.wave or 0) <= wave)
 
 
 def _held(registry: Registry, campaign: str) -> tuple[Execution, ...]:
     return tuple(replace(one, state="held") for one in executions_of_campaign(registry, campaign) if one.state == "queued")
 
 
-def _open_one(registry: Registry, name: str) -> Campaign:
+def _open_campaign(registry: Registry, name: str) -> Campaign:
     campaign = campaigns.find(registry, name)
     if campaign.state in IS_OVER:
         raise ConfigError(f"campaign {name!r} is over ({campaign.state}): start another")
     return campaign
 
 
-# By (group, state).
-Counts = Mapping[tuple[int, str], int]
-_EPSILON = 1e-9
-
-
-@dataclass(frozen=True, slots=True)
-class CampaignStep:
-    """The campaign after the step; `releases` is the group that may start, None where none does."""
-
-    campaign: Campaign
-    releases: int | None = None
-
-
-def next_step(campaign: Campaign, counts: Counts, judged: Counts, now_ns: int) -> CampaignStep | None:
-    """Return the next step of a running campaign, None where nothing changes.
+def next_step(campaign: Campaign, counts: Counts, judged: Counts, now_ns: int) -> Campaign | None:
+    """Return a running campaign after its next step, None where nothing changes; while it runs, its group may start.
 
     `counts` are all of its executions, `judged` those that the abort rules apply to.
     """
     if campaign.state != "running":
         return None
     if why := why_abort(campaign.rules.abort, judged):
-        return CampaignStep(replace(campaign, state="aborted", reason=why))
-    done, total, left = _of_wave(counts, campaign.wave)
-    needed = campaign.rules.success_ratio * total - _EPSILON
+        return replace(campaign, state="aborted", reason=why)
     if campaign.wave + 1 >= campaign.waves:
         is_over = not any(count for (_, state), count in counts.items() if state not in FINAL)
-        return CampaignStep(replace(campaign, state="done", reason=None, ended_ns=now_ns)) if is_over else None
-    if done >= needed:
-        return CampaignStep(replace(campaign, wave=campaign.wave + 1), campaign.wave + 1)
-    if done + left < needed:
-        why = f"group {campaign.wave + 1} of {campaign.waves}: {done} of {total} done, {campaign.rules.success_ratio:.0%} needed"
-        return CampaignStep(replace(campaign, state="aborted", reason=why))
+        return replace(campaign, state="done", reason=None, ended_ns=now_ns) if is_over else None
+    # Cancelled executions do not count.
+    group = {state: count for (wave, state), count in counts.items() if wave == campaign.wave and state != "cancelled"}
+    done_count, total = group.get("done", 0), sum(group.values())
+    open_count = sum(count for state, count in group.items() if state not in FINAL)
+    least = campaign.rules.success_ratio * total - _EPSILON
+    if done_count >= least:
+        return replace(campaign, wave=campaign.wave + 1)
+    if done_count + open_count < least:
+        why = f"group {campaign.wave + 1} of {campaign.waves}: {done_count} of {total} done, {campaign.rules.success_ratio:.0%} needed"
+        return replace(campaign, state="aborted", reason=why)
     return None
 
 
@@ -172,43 +160,39 @@ def why_abort(rule: AbortRules, counts: Counts) -> str | None:
     return None
 
 
-def _of_wave(counts: Counts, wave: int) -> tuple[int, int, int]:
-    """Return how many executions of a group are done, in all, and still open; cancelled ones do not count."""
-    own = {state: count for (group, state), count in counts.items() if group == wave and state != "cancelled"}
-    return own.get("done", 0), sum(own.values()), sum(count for state, count in own.items() if state not in FINAL)
-
-
 class CampaignHandler:
-    """Takes running campaigns a step further; `serve/handler.py` documents how it is called."""
+    """Takes running campaigns a step further and reports their progress; `serve/handler.py` documents how it is called."""
 
     topics: Sequence[str] = ()
 
     def __init__(self, folder: FleetFolder, registry: Registry, publish: FleetPublish) -> None:  # noqa: ARG002 - a handler's signature
         self._registry = registry
-        self._reports = CampaignReports(registry, publish)
-        self._due_ns = 0
+        self._publish = publish
+        self._step_ns = 0
+        self._report_ns = 0
         self._seen: tuple[object, ...] = ()
+        self._published: dict[str, bytes] = {}
 
     def received(self, message: Message) -> None:
         """Ignore messages: it reads the registry."""
 
     def poll(self, now_ns: int) -> None:
         """Take every running campaign a step further, when anything changed since the last poll; report how far they are."""
-        if now_ns < self._due_ns:
-            return
-        self._due_ns = now_ns + int(POLL_S * NS_PER_S)
-        self._advance(now_ns)
-        self._reports.poll(now_ns)
+        if now_ns >= self._step_ns:
+            self._step_ns = now_ns + POLL_NS
+            self._advance(now_ns)
+        if now_ns >= self._report_ns:
+            self._report_ns = now_ns + REPORT_NS
+            self._report(now_ns)
 
     def close(self) -> None:
         """Hold nothing."""
 
     def _advance(self, now_ns: int) -> None:
-        running = [one for one in campaigns.read_open(self._registry) if one.state == "running"]
+        running = [campaign for campaign in campaigns.read_open(self._registry) if campaign.state == "running"]
         if not running:
             return
-        serial = self._registry.query("SELECT MAX(serial) AS serial FROM executions")[0]["serial"]
-        seen = (serial, *((one.campaign, one.wave, one.judged_from) for one in running))
+        seen = (last_serial(self._registry.connection), *((campaign.campaign, campaign.wave, campaign.judged_from) for campaign in running))
         if seen == self._seen:
             return
         for campaign in running:
@@ -221,22 +205,46 @@ class CampaignHandler:
             campaign = campaigns.find(self._registry, name)
             counts = campaigns.count_by_group(self._registry, name)
             judged = campaigns.count_by_group(self._registry, name, campaign.judged_from)
-            step = next_step(campaign, counts, judged, now_ns)
-            if step is None:
+            after = next_step(campaign, counts, judged, now_ns)
+            if after is None:
                 return
-            campaigns.write(connection, step.campaign)
-            if step.releases is not None:
-                release_group(self._registry, connection, name, step.releases)
-            elif step.campaign.state == "aborted":
+            campaigns.write(connection, after)
+            if after.state == "running":
+                release_group(self._registry, connection, name, after.wave)
+            elif after.state == "aborted":
                 update_executions(connection, _held(self._registry, name))
-        _log_step(step)
+        if after.state == "running":
+            logger.info("campaign %s: group %d of %d starts", name, after.wave + 1, after.waves)
+        elif after.state == "aborted":
+            logger.warning("campaign %s: aborted: %s", name, after.reason)
+        else:
+            logger.info("campaign %s: %s", name, after.state)
+
+    def _report(self, now_ns: int) -> None:
+        """Publish the progress of each campaign that has changed."""
+        for campaign in campaigns.read(self._registry):
+            is_past = campaign.ended_ns is not None and now_ns - campaign.ended_ns > KEPT_NS
+            payload = b"" if is_past else encode_message(_progress(self._registry, campaign))
+            # Also what ended while the service was away: its message may still be there.
+            if self._published.get(campaign.campaign) != payload:
+                self._publish(CAMPAIGN_STATE.format(campaign=campaign.campaign), payload, lasting="retained")
+                self._published[campaign.campaign] = payload
 
 
-def _log_step(step: CampaignStep) -> None:
-    campaign = step.campaign
-    if step.releases is not None:
-        logger.info("campaign %s: group %d of %d starts", campaign.campaign, step.releases + 1, campaign.waves)
-    elif campaign.state == "aborted":
-        logger.warning("campaign %s: aborted: %s", campaign.campaign, campaign.reason)
-    else:
-        logger.info("campaign %s: %s", campaign.campaign, campaign.state)
+def _progress(registry: Registry, campaign: Campaign) -> CampaignProgress:
+    states: Counter[str] = Counter()
+    for (_, state), count in campaigns.count_by_group(registry, campaign.campaign).items():
+        states[state] += count
+    return CampaignProgress(
+        campaign=campaign.campaign,
+        state=campaign.state,
+        reason=campaign.reason,
+        group=campaign.wave + 1,
+        groups=campaign.waves,
+        done=states["done"],
+        failed=states["failed"] + states["rejected"] + states["timed_out"],
+        cancelled=states["cancelled"],
+        running=sum(states[state] for state in IN_FLIGHT),
+        waiting=states["held"] + states["queued"],
+        impossible=campaigns.count_impossible(registry, campaign.campaign),
+    )

@@ -4,7 +4,6 @@
 """
 
 import math
-import sqlite3
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -24,7 +23,7 @@ from edgemeter.provisioning.content.store import ContentStore
 from edgemeter.provisioning.inventory import selection
 from edgemeter.provisioning.inventory.fleet_file import FleetFile, Tag
 from edgemeter.provisioning.jobs import packing
-from edgemeter.provisioning.jobs.packing import DataPacker, FindModel, PackedSuite
+from edgemeter.provisioning.jobs.packing import DataPacker, PackedSuite
 from edgemeter.provisioning.jobs.rules import DevicePlace, StartRules, why_never
 from edgemeter.provisioning.registry import campaigns, jobs
 from edgemeter.provisioning.registry.campaigns import Campaign, CampaignCell, GroupRules
@@ -101,31 +100,19 @@ class CampaignPlan:
         return (*notes, packing.size_note(packed.work for packed in self.work.values()))
 
 
-@dataclass(frozen=True, slots=True)
-class PlanSource:
-    """The source of a plan: the campaign file, the folder that its paths are relative to, fleet.toml, and the content store."""
-
-    written: CampaignFile
-    folder: Path
-    fleet_file: FleetFile | None
-    store: ContentStore
-    find: FindModel | None = None
-
-
-def plan(source: PlanSource, devices: Sequence[Device]) -> CampaignPlan:
-    """Return the plan for these devices.
+def plan(written: CampaignFile, folder: Path, fleet_file: FleetFile | None, store: ContentStore, devices: Sequence[Device]) -> CampaignPlan:
+    """Return the plan of a campaign file for these devices; its paths are relative to `folder`.
 
     Raises:
         ConfigError: a model or a mode is wrong, or no cell is possible.
         UnavailableError: a model cannot be fetched.
     """
-    written = source.written
     waves = groups(devices, written.rules)
     modes = {mode.name: mode for mode in written.modes}
     fits = {mode.name: selection.parse(mode.on).fits for mode in written.modes if mode.on is not None}
     cells = [
         CampaignCell(
-            model, name, device.device, waves[device.device], None, why_impossible(model, mode, device, source.fleet_file, fits.get(name))
+            model, name, device.device, waves[device.device], None, why_impossible(model, mode, device, fleet_file, fits.get(name))
         )
         for model in written.models
         for name, mode in modes.items()
@@ -134,11 +121,8 @@ def plan(source: PlanSource, devices: Sequence[Device]) -> CampaignPlan:
     possible = dict.fromkeys((cell.model, cell.mode) for cell in cells if cell.impossible is None)
     if not possible:
         raise ConfigError(f"campaign {written.name!r}: no cell is possible; the first: {cells[0].impossible}")
-    data = DataPacker(source.store)
-    work = {
-        (model, name): packing.pack(_suite(written, model, modes[name]), source.folder, source.store, source.find, data)
-        for model, name in possible
-    }
+    data = DataPacker(store)
+    work = {(model, name): packing.pack(_suite(written, model, modes[name]), folder, store, data=data) for model, name in possible}
     return CampaignPlan(written, tuple(devices), waves, work, tuple(cells))
 
 
@@ -151,7 +135,8 @@ def start(registry: Registry, made: CampaignPlan, now_ns: int) -> None:
     written = made.written
     fleets = {one.device: one.fleet for one in made.devices}
     with registry.transaction() as connection:
-        _refuse_twice(connection, written.name)
+        if connection.execute("SELECT 1 FROM campaigns WHERE campaign = ?", (written.name,)).fetchone():
+            raise ConfigError(f"a campaign named {written.name!r} exists already: give the new one another `name`, or resume that one")
         named = []
         for (model, mode), packed in made.work.items():
             own = [cell for cell in made.cells if (cell.model, cell.mode) == (model, mode)]
@@ -175,13 +160,13 @@ def start(registry: Registry, made: CampaignPlan, now_ns: int) -> None:
 
 def groups(devices: Sequence[Device], rules: GroupRules) -> dict[str, int]:
     """Return the group of each device, from 0: the canary group first, boards of every type in turn, so that each type is tried early."""
-    ordered = _mixed(devices)
+    by_board = defaultdict(list)
+    for device in devices:
+        by_board[device.board].append(device)
+    ordered = [device for row in zip_longest(*by_board.values()) for device in row if device is not None]
     canary = rules.canary or (math.ceil(rules.canary_ratio * len(ordered)) if rules.canary_ratio else 0)
     size = rules.group or len(ordered)
-    found = {}
-    for place, device in enumerate(ordered):
-        found[device.device] = 0 if place < canary else (place - canary) // size + (1 if canary else 0)
-    return found
+    return {device.device: 0 if index < canary else (index - canary) // size + (1 if canary else 0) for index, device in enumerate(ordered)}
 
 
 def why_impossible(model: str, mode: CampaignMode, device: Device, fleet_file: FleetFile | None, fits: object) -> str | None:
@@ -202,15 +187,3 @@ def why_impossible(model: str, mode: CampaignMode, device: Device, fleet_file: F
 def _suite(written: CampaignFile, model: str, mode: CampaignMode) -> SuiteFile:
     case = msgspec.structs.replace(mode.case, model=model, mode=mode.case.mode or "quick")
     return SuiteFile(name=written.name, case=[case], defaults=Settings())
-
-
-def _mixed(devices: Sequence[Device]) -> list[Device]:
-    by_board = defaultdict(list)
-    for device in devices:
-        by_board[device.board].append(device)
-    return [one for row in zip_longest(*by_board.values()) for one in row if one is not None]
-
-
-def _refuse_twice(connection: sqlite3.Connection, name: str) -> None:
-    if connection.execute("SELECT 1 FROM campaigns WHERE campaign = ?", (name,)).fetchone():
-        raise ConfigError(f"a campaign named {name!r} exists already: give the new one another `name`, or resume that one")

@@ -52,13 +52,12 @@ def start(file: Path, folder: FleetFolder, *, dry_run: bool, as_json: bool) -> N
         picked = ordering.pick(folder, registry, written.on)
         store = DryRunStore() if dry_run else ContentStore(folder.content)
         with Console(stderr=True).status(f"packing {file.name}"):
-            source = planning.PlanSource(written, file.resolve().parent, read_if_present(folder), store)
-            made = planning.plan(source, picked.devices)
-        print_notes((*picked.notes, *made.notes, *server_issues(folder, time.time_ns())))
+            plan = planning.plan(written, file.resolve().parent, read_if_present(folder), store, picked.devices)
+        print_notes((*picked.notes, *plan.notes, *server_issues(folder, time.time_ns())))
         if dry_run:
-            _print_plan(written.name, made.cells, as_json=as_json)
+            _print_plan(written.name, plan.cells, as_json=as_json)
             return
-        planning.start(registry, made, time.time_ns())
+        planning.start(registry, plan, time.time_ns())
         _print_coverage(read_coverage(registry, written.name), "json" if as_json else None, in_full=False)
 
 

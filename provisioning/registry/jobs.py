@@ -216,17 +216,17 @@ def find_by_prefix(registry: Registry, text: str) -> Job:
 def cancel(registry: Registry, job: str, device: str | None, now_ns: int) -> list[Execution]:
     """Cancel the open executions of a job, on one device or all, and return them: those never sent end at once."""
     with registry.transaction() as connection:
-        touched = [
-            cancel_execution(one, now_ns)
-            for one in executions_of_job(registry, job)
-            if not one.is_final and one.requested is None and device in {None, one.device}
-        ]
-        update_executions(connection, touched)
-    return touched
+        executions = cancelled([one for one in executions_of_job(registry, job) if device in {None, one.device}], now_ns)
+        update_executions(connection, executions)
+    return executions
 
 
-def cancel_execution(execution: Execution, now_ns: int) -> Execution:
-    """Return the execution with the request to cancel it; one that no device has is ended."""
-    if execution.state in IN_FLIGHT:
-        return replace(execution, requested="cancel")
-    return replace(execution, state="cancelled", ended_ns=now_ns, deadline_ns=None, version=execution.version + 1)
+def cancelled(executions: Iterable[Execution], now_ns: int) -> list[Execution]:
+    """Return the open ones of these executions, cancelled: a device that has one is requested to cancel it."""
+    return [
+        replace(execution, requested="cancel")
+        if execution.state in IN_FLIGHT
+        else replace(execution, state="cancelled", ended_ns=now_ns, deadline_ns=None, version=execution.version + 1)
+        for execution in executions
+        if not execution.is_final and execution.requested is None
+    ]

@@ -317,9 +317,9 @@ def test_a_plan_with_nothing_possible_is_refused(tmp_path):
     written = planning.CampaignFile(
         name="c", on="all", models=("edgemeter-shapes_int8.tflite",), modes=(planning.CampaignMode(name="m", on="board=none"),)
     )
-    source = planning.PlanSource(written, tmp_path, fleet_file.FleetFile(fleet="lab"), ContentStore(FleetFolder(tmp_path).content))
+    store = ContentStore(FleetFolder(tmp_path).content)
     with pytest.raises(ConfigError, match="mode 'm' is for board=none"):
-        planning.plan(source, [device("a")])
+        planning.plan(written, tmp_path, fleet_file.FleetFile(fleet="lab"), store, [device("a")])
 
 
 def test_the_registry_of_a_campaign_is_read_by_another_process(world):

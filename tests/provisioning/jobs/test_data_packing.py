@@ -269,7 +269,7 @@ def test_a_campaign_packs_a_data_set_once(store, tmp_path, monkeypatch):
     monkeypatch.setattr(dataset, "open_folder", lambda *given: opened.append(given) or open_folder(*given))
     modes = tuple(CampaignMode(name=mode, case=Settings(mode=mode, images=images, annotations=annotations)) for mode in ("rapid", "quick"))
     written = CampaignFile(name="c", on="all", models=(MODEL, "edgemeter-shapes_fp32.tflite"), modes=modes)
-    plan = planning.plan(planning.PlanSource(written, tmp_path, None, store), [PI])
+    plan = planning.plan(written, tmp_path, None, store, [PI])
     assert len(opened) == 1
     assert len(plan.work) == 4
     assert len({one.work.data for one in plan.work.values()}) == 1
