@@ -80,12 +80,11 @@ def test_a_campaign_always_comes_to_an_end():
             counts = {}
             for (wave, _), state in held.items():
                 counts[wave, state] = counts.get((wave, state), 0) + 1
-            taken = campaign_handler.next_step(campaign, counts, counts, 9)
-            if taken is not None:
-                campaign = taken.campaign
-                if taken.releases is not None:
-                    assert taken.releases == campaign.wave
-                    held.update({key: "queued" for key, state in held.items() if key[0] <= taken.releases and state == "held"})
+            step = campaign_handler.next_step(campaign, counts, counts, 9)
+            if step is not None:
+                campaign = step
+                if step.state == "running":
+                    held.update({key: "queued" for key, state in held.items() if key[0] <= step.wave and state == "held"})
                 if campaign.state != "running":
                     break
                 continue
