@@ -4,7 +4,10 @@ Every step looks first and changes only what differs, so that a repeated run cha
 """
 
 import contextlib
+import ipaddress
 import json
+import time
+from collections import Counter
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
@@ -14,14 +17,48 @@ from typing import Literal, TypeAlias
 import msgspec
 
 from edgemeter import provisioning
-from edgemeter.agent.base.errors import EdgemeterError, TransientError, UnavailableError
+from edgemeter.agent.base.errors import ConfigError, EdgemeterError, TransientError, UnavailableError
+from edgemeter.agent.contract.identity import join_file_text
 from edgemeter.provisioning.apply import offer
 from edgemeter.provisioning.apply.board import STAGE_ON_DISK, ExaminedBoard, Interpreter, RootShell, inspect_board, inspect_disk
 from edgemeter.provisioning.apply.offer import Offer, PythonTar
-from edgemeter.provisioning.apply.ssh import FileToCopy, SshConnection, SshOptions, SshTarget, copy_files, missing_files
+from edgemeter.provisioning.apply.ssh import FileToCopy, SshConnection, SshOptions, SshTarget, copy_files, last_line, missing_files
 from edgemeter.provisioning.bundle import install
+from edgemeter.provisioning.identity.admission import invite
+from edgemeter.provisioning.inventory.fleet_file import DeviceEntry, FleetFile, read_if_present
+from edgemeter.provisioning.inventory.fleet_folder import FleetFolder
+from edgemeter.provisioning.registry.registry import Registry
+
+ON_DEVICE = Path(__file__).with_name("on_device.py")
+UNITS = Path(provisioning.__file__).with_name("units")
+STAGE = ".cache/edgemeter/apply"
+
+# A release is built on the board: unpacking a hundred megabytes on a slow card.
+INSTALL_S = 1800.0
+JOIN_S = 120.0
+START_S = 900.0
+MB = 1e6
+SSH_PORT = 22
+# The token is used within minutes; one that is left unused expires soon.
+TOKEN_HOURS = 1.0
+GOVERNOR = """[Unit]
+Description=Edgemeter: the CPU governor that fleet.toml names
+After=cpufrequtils.service ondemand.service raspi-config.service nvpmodel.service
+Before=edgemeter-agent.service
+
+[Service]
+Type=oneshot
+RemainAfterExit=yes
+ExecStart=/bin/sh -c 'for file in /sys/devices/system/cpu/cpu*/cpufreq/scaling_governor; do echo {} > $file; done'
+
+[Install]
+WantedBy=multi-user.target
+"""
+PYTHON_DROP_IN = "[Service]\nExecStart=\nExecStart={} /opt/edgemeter/supervisor.py\n"
 
 ApplyState: TypeAlias = Literal["ok", "changed", "skipped", "failed"]
+# Called with whether something goes on now or a step is done, the device, and what.
+ReportStep = Callable[[Literal["now", "done"], str, str], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,46 +86,6 @@ class ApplyOutcome:
         if self.remedy is not None:
             return "failed"
         return "changed" if any(step.state == "changed" for step in self.steps) else "ok"
-
-
-_GOVERNOR = """[Unit]
-Description=Edgemeter: the CPU governor that fleet.toml names
-After=cpufrequtils.service ondemand.service raspi-config.service nvpmodel.service
-Before=edgemeter-agent.service
-
-[Service]
-Type=oneshot
-RemainAfterExit=yes
-ExecStart=/bin/sh -c 'for file in /sys/devices/system/cpu/cpu*/cpufreq/scaling_governor; do echo {} > $file; done'
-
-[Install]
-WantedBy=multi-user.target
-"""
-_PYTHON_DROP_IN = "[Service]\nExecStart=\nExecStart={} /opt/edgemeter/supervisor.py\n"
-
-
-def governor_unit(name: str) -> str:
-    """Return the unit that sets the CPU governor at each boot; the device checks that `name` is a plain word."""
-    return _GOVERNOR.format(name)
-
-
-def supervisor_python(path: str) -> str:
-    """Return the drop-in for a supervisor that runs with the interpreter at `path`."""
-    return _PYTHON_DROP_IN.format(path)
-
-
-ON_DEVICE = Path(__file__).with_name("on_device.py")
-UNITS = Path(provisioning.__file__).with_name("units")
-STAGE = ".cache/edgemeter/apply"
-
-# A release is built on the board: unpacking a hundred megabytes on a slow card.
-INSTALL_S = 1800.0
-JOIN_S = 120.0
-START_S = 900.0
-MB = 1e6
-
-# Called with whether something goes on now or a step is done, the device, and what.
-ReportStep = Callable[[Literal["now", "done"], str, str], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -246,35 +243,35 @@ class _Device:
             return offer.choose_offer(self._settings.offers, self._board)
         with contextlib.suppress(UnavailableError):
             return offer.choose_offer(self._settings.offers, self._board)
-        offer.choose_offer(self._settings.offers, replace(self._board, pythons=(Interpreter(tar.version, tar.place(prefix)),)))
+        offer.choose_offer(
+            self._settings.offers, replace(self._board, pythons=(Interpreter(tar.version, f"{tar.folder(prefix)}/bin/python3"),))
+        )
         if self._settings.is_dry:
             self._steps.add(ApplyStep("python", "changed", f"would install Python {tar.version}"))
             raise _DryRunEnds
         self._copy([FileToCopy(tar.path, "python.tar", tar.sha256, tar.path.stat().st_size)], tar.unpacked_bytes)
-        result = self._root.run(["sh", "-s", "--", f"{self._stage_seen}/python.tar", tar.folder(prefix)], tar.unpack, INSTALL_S)
-        if result.status != 0:
-            raise UnavailableError(f"cannot unpack the Python there: {result.errors[-300:]}: is it a CPython for {self._board.arch}?")
+        result = self._root.run(["sh", "-s", "--", f"{self._stage_seen}/python.tar", tar.folder(prefix)], offer.UNPACK, INSTALL_S)
+        if result.returncode != 0:
+            raise UnavailableError(f"cannot unpack the Python there: {result.stderr[-300:]}: is it a CPython for {self._board.arch}?")
         self._steps.add(ApplyStep("python", "changed", f"Python {tar.version} in {tar.folder('')}"))
         return offer.choose_offer(self._settings.offers, self.inspect())
 
     def _copy(self, files: list[FileToCopy], unpacked_bytes: int) -> None:
         """Copy the files into the stage, if they and what is unpacked of them fit."""
         board = self._board
-        to_copy = sum(part.file.size_bytes - part.offset for part in missing_files(self._connection, self._stage, files))
-        needed = {board.home_disk: to_copy}
-        needed[board.disk] = needed.get(board.disk, 0) + unpacked_bytes
-        free = {board.home_disk: board.home_free_bytes, board.disk: board.free_bytes}
-        for disk, needed_bytes in needed.items():
-            if needed_bytes > free[disk]:
+        demand_bytes = Counter({board.home_disk: sum(size for _, _, size in missing_files(self._connection, self._stage, files))})
+        demand_bytes[board.disk] += unpacked_bytes
+        free_bytes = {board.home_disk: board.home_free_bytes, board.disk: board.free_bytes}
+        for disk, size_bytes in demand_bytes.items():
+            if size_bytes > free_bytes[disk]:
                 raise UnavailableError(
-                    f"not enough room on {disk}: {needed_bytes / MB:.0f} MB are needed, {free[disk] / MB:.0f} MB are free: "
+                    f"not enough room on {disk}: {size_bytes / MB:.0f} MB are needed, {free_bytes[disk] / MB:.0f} MB are free: "
                     "remove something there (`sudo apt-get clean`, `journalctl --vacuum-size=50M`), or use a larger card"
                 )
         copied_bytes = copy_files(
             self._connection, self._stage, files, lambda done, of: self._steps.now(f"copying {done / MB:.1f} of {of / MB:.1f} MB")
         )
-        total_bytes = sum(file.size_bytes for file in files)
-        detail = f"{copied_bytes / MB:.1f} MB of {total_bytes / MB:.1f} MB"
+        detail = f"{copied_bytes / MB:.1f} MB of {sum(file.size_bytes for file in files) / MB:.1f} MB"
         self._steps.add(ApplyStep("copy", "changed" if copied_bytes else "ok", detail))
 
     def _on_device(self, steps: list[str], chosen: Offer, python: Interpreter, bundle: str | None, join: str | None) -> None:
@@ -290,8 +287,8 @@ class _Device:
             "manifest_sha256": chosen.sha256,
             "public_key": self._settings.public_key,
             "python": interpreter,
-            "python_drop_in": supervisor_python(interpreter),
-            "governor_unit": governor_unit(self._request.governor or ""),
+            "python_drop_in": PYTHON_DROP_IN.format(interpreter),
+            "governor_unit": GOVERNOR.format(self._request.governor or ""),
             "units": {path.name: path.read_text() for path in sorted(UNITS.glob("*.service"))},
             "rules": (UNITS / "70-edgemeter.rules").read_text(),
             "power_mode": self._request.power_mode,
@@ -305,13 +302,12 @@ class _Device:
         program = f"import json\nPLAN = json.loads({json.dumps(json.dumps(plan))})\n{ON_DEVICE.read_text()}"
         self._steps.now(f"{steps[0]} ...")
         result = self._root.run([python.path, "-"], program.encode(), INSTALL_S + START_S)
-        done = [_parse_step(line) for line in result.output.splitlines() if line.startswith("{")]
-        for step in done:
+        completed = [_parse_step(line) for line in result.stdout.splitlines() if line.startswith("{")]
+        for step in completed:
             self._steps.add(step)
-        if result.status != 0 or len(done) != len(steps):
-            missing = steps[len(done)] if len(done) < len(steps) else steps[-1]
-            last = (result.errors.splitlines() or ["no message"])[-1][:300]
-            raise TransientError(f"{missing} ended on the device: {last}: run it again")
+        if result.returncode != 0 or len(completed) != len(steps):
+            missing = steps[min(len(completed), len(steps) - 1)]
+            raise TransientError(f"{missing} ended on the device: {last_line(result.stderr, 300)}: run it again")
 
 
 def _parse_step(line: str) -> ApplyStep:
@@ -320,3 +316,55 @@ def _parse_step(line: str) -> ApplyStep:
     except msgspec.MsgspecError as error:
         raise TransientError(f"the device reports {line[:200]!r}: {error}: run it again") from error
     return replace(step, detail="".join(char for char in step.detail if char.isprintable()))
+
+
+def of_fleet(names: Sequence[str], fleet: FleetFile | None, user: str | None, port: int | None) -> list[ApplyRequest]:
+    """Return the devices of those names, as fleet.toml describes them; `user` and `port` of the command line come first.
+
+    Raises:
+        ConfigError: it does not name a device, or not its host.
+    """
+    requests = []
+    for name in dict.fromkeys(names):
+        entry = fleet.device.get(name) if fleet else None
+        if entry is None or entry.host is None:
+            lacking = f'`host = "..."` to [device.{name}]' if entry else f'[device.{name}] with `host = "..."`'
+            raise ConfigError(f"fleet.toml has no host for {name!r}: add {lacking}, or give --host")
+        requests.append(_request(name, entry.host, entry, user, port))
+    return requests
+
+
+def of_host(host: str, name: str | None, fleet: FleetFile | None, user: str | None, port: int | None) -> ApplyRequest:
+    """Return the device at `host`, called `name`; without a name it is called as the host.
+
+    Raises:
+        ConfigError: the host is an address, which is not a name.
+    """
+    if name is None:
+        try:
+            ipaddress.ip_address(host)
+        except ValueError:
+            name = host.split(".", 1)[0]
+        else:
+            raise ConfigError(f"{host!r} is not a name for a device: `edgemeter fleet apply NAME --host {host}`")
+    return _request(name, host, fleet.device.get(name) if fleet else None, user, port)
+
+
+def _request(name: str, host: str, entry: DeviceEntry | None, user: str | None, port: int | None) -> ApplyRequest:
+    entry = entry or DeviceEntry()
+    # 22 is the default: ssh's configuration may have another port.
+    port = port or (entry.port if entry.port != SSH_PORT else None)
+    return ApplyRequest(SshTarget(name, host, user or entry.user, port), entry.power_mode, entry.governor)
+
+
+def make_join_file(folder: FleetFolder, device: str) -> str:
+    """Return the text of join.toml for `device`, with a new token; its previous token expires.
+
+    Raises:
+        ConfigError: there is no fleet.toml, or it names no broker; the device's name is not allowed, or it was revoked.
+    """
+    inventory = read_if_present(folder)
+    if inventory is None:
+        raise ConfigError(f"{str(folder.fleet_file)!r} does not exist: `edgemeter fleet init` makes a fleet")
+    with contextlib.closing(Registry(folder.registry)) as registry:
+        return join_file_text(invite(folder, registry, inventory, device, TOKEN_HOURS, time.time_ns()).join)

@@ -1,13 +1,14 @@
 """A board as `look.sh` finds it (system, Python, libc, free space, rights), and programs that run there as root."""
 
 import re
+import subprocess
 from collections import defaultdict
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal, TypeAlias, get_args
 
 from edgemeter.agent.base.errors import ConfigError, UnavailableError
-from edgemeter.provisioning.apply.ssh import CommandResult, SshConnection
+from edgemeter.provisioning.apply.ssh import SshConnection, last_line
 
 LOOK = Path(__file__).with_name("look.sh")
 ENTER_DISK = Path(__file__).with_name("enter_disk.sh")
@@ -22,6 +23,18 @@ Rights: TypeAlias = Literal["root", "sudo", "password", "none", "unneeded"]
 
 # Major release of Linux for Tegra to JetPack. Source: NVIDIA's JetPack archive.
 JETPACK = {"32": "4", "34": "5", "35": "5", "36": "6", "38": "7", "39": "7"}
+ARCH_32_BIT = {"aarch64": "armv7l", "x86_64": "i686"}
+
+# What sudo leaves of standard input (a password that it did not ask for) is skipped, never run as a program.
+_BEGIN = b"#edgemeter\n"
+_SKIP = 'while IFS= read -r line; do [ "$line" = "#edgemeter" ] && exec "$@"; done; exit 97'
+
+# -k: sudo asks even if it remembers the password; -p '': without a prompt.
+_WITH_PASSWORD = ["sudo", "-k", "-S", "-p", "", "--"]
+
+# What sudo, and sudo in Rust, print to users without permission.
+_NOT_ALLOWED = ("not in the sudoers", "not allowed", "may not run", "afraid I can't do that")
+_WITHOUT = {"root": [], "unneeded": [], "sudo": ["sudo", "-n", "--"]}
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +81,7 @@ def inspect_board(connection: SshConnection, prefix: str) -> ExaminedBoard:
         TransientError: the connection was lost.
     """
     result = connection.run(["sh", "-s", "--", prefix], LOOK.read_bytes())
-    return parse_inspection(result.output, f"{connection.target.login} responds {(result.errors or result.output)[:200]!r}")
+    return parse_inspection(result.stdout, f"{connection.target.login} responds {(result.stderr or result.stdout)[:200]!r}")
 
 
 def inspect_disk(root: "RootShell", running: ExaminedBoard, disk: str) -> ExaminedBoard:
@@ -79,10 +92,10 @@ def inspect_disk(root: "RootShell", running: ExaminedBoard, disk: str) -> Examin
         TransientError: the connection was lost.
     """
     result = root.run(["sh", "-s", "--", ""], LOOK.read_bytes(), INSPECT_S)
-    if result.status == NOT_ENTERED:
-        raise UnavailableError(result.errors.splitlines()[-1][:300])
-    found = parse_inspection(result.output, f"the system on {disk} responds {(result.errors or result.output)[-200:]!r}")
-    return replace(found, disk=disk, home=running.home, home_disk=running.home_disk, home_free_bytes=running.home_free_bytes)
+    if result.returncode == NOT_ENTERED:
+        raise UnavailableError(last_line(result.stderr, 300))
+    board = parse_inspection(result.stdout, f"the system on {disk} responds {(result.stderr or result.stdout)[-200:]!r}")
+    return replace(board, disk=disk, home=running.home, home_disk=running.home_disk, home_free_bytes=running.home_free_bytes)
 
 
 def parse_inspection(text: str, otherwise: str) -> ExaminedBoard:
@@ -96,64 +109,48 @@ def parse_inspection(text: str, otherwise: str) -> ExaminedBoard:
         key, _, value = line.partition("=")
         # A terminal shows it: a board's name must not hold control characters.
         values[key].append("".join(char for char in value if char.isprintable()).strip())
-    one = {key: found[-1] for key, found in values.items()}
-    if one.get("end") != "yes":
+    last = {key: lines[-1] for key, lines in values.items()}
+    # A 64-bit kernel may run a 32-bit system (Raspberry Pi OS does).
+    machine = last.get("arch", "")
+    arch = ARCH_32_BIT.get(machine, machine) if last.get("bits") == "32" else machine
+    if last.get("end") != "yes":
         raise UnavailableError(f"{otherwise}: it has to be a Linux with a POSIX shell and a login without a dialogue")
-    libc = re.fullmatch(r"glibc (\d+)\.(\d+).*", one.get("libc", ""))
-    disk, free_bytes = _room(one.get("room", ""))
-    home_disk, home_free_bytes = _room(one.get("home_room", ""))
+    libc = re.fullmatch(r"glibc (\d+)\.(\d+).*", last.get("libc", ""))
+    disk, free_bytes = _room(last.get("room", ""))
+    home_disk, home_free_bytes = _room(last.get("home_room", ""))
     return ExaminedBoard(
-        arch=_arch(one.get("arch", ""), one.get("bits", "")),
-        system=_system(one),
-        board=one.get("model") or None,
+        arch=arch,
+        system=_system(last),
+        board=last.get("model") or None,
         pythons=tuple(Interpreter(*value.split(" ", 1)) for value in values["python"] if " " in value),
         glibc=(int(libc[1]), int(libc[2])) if libc else None,
-        rights=one["rights"] if one.get("rights") in get_args(Rights) else "none",  # type: ignore[arg-type]
-        has_systemd=one.get("systemd") == "yes",
-        has_openssl=bool(one.get("openssl")),
-        home=one.get("home", ""),
+        rights=last["rights"] if last.get("rights") in get_args(Rights) else "none",  # type: ignore[arg-type]
+        has_systemd=last.get("systemd") == "yes",
+        has_openssl=bool(last.get("openssl")),
+        home=last.get("home", ""),
         disk=disk,
         free_bytes=free_bytes,
         home_disk=home_disk,
         home_free_bytes=home_free_bytes,
-        release=Path(one["release"]).name if one.get("release") else None,
-        manifest_sha256=one.get("manifest") or None,
+        release=Path(last["release"]).name if last.get("release") else None,
+        manifest_sha256=last.get("manifest") or None,
     )
 
 
-def _arch(machine: str, bits: str) -> str:
-    """Return the architecture of programs: a 64-bit kernel may run a 32-bit system (Raspberry Pi OS does)."""
-    if bits == "32":
-        return {"aarch64": "armv7l", "x86_64": "i686"}.get(machine, machine)
-    return machine
-
-
-def _system(one: dict[str, str]) -> str:
-    name = one.get("os") or one.get("os_id") or "unknown system"
-    if tegra := one.get("tegra"):
+def _system(values: dict[str, str]) -> str:
+    name = values.get("os") or values.get("os_id") or "unknown system"
+    if tegra := values.get("tegra"):
         release = re.search(r"R(\d+).*REVISION: ([\d.]+)", tegra)
         generation = JETPACK.get(release[1]) if release else None
         return f"JetPack {generation} (L4T {release[1]}.{release[2]}, {name})" if release and generation else f"Jetson ({name})"
-    if one.get("mendel"):
-        return f"Mendel {one['mendel']}"
-    return f"Armbian {one['armbian']} ({name})" if one.get("armbian") else name
+    if values.get("mendel"):
+        return f"Mendel {values['mendel']}"
+    return f"Armbian {values['armbian']} ({name})" if values.get("armbian") else name
 
 
 def _room(text: str) -> tuple[str, int]:
     free_kb, _, disk = text.partition(" ")
     return disk, int(free_kb) * 1024 if free_kb.isdecimal() else 0
-
-
-# What sudo leaves of standard input (a password that it did not ask for) is skipped, never run as a program.
-_BEGIN = b"#edgemeter\n"
-_SKIP = 'while IFS= read -r line; do [ "$line" = "#edgemeter" ] && exec "$@"; done; exit 97'
-
-# -k: sudo asks even if it remembers the password; -p '': without a prompt.
-_WITH_PASSWORD = ["sudo", "-k", "-S", "-p", "", "--"]
-
-# What sudo, and sudo in Rust, print to users without permission.
-_NOT_ALLOWED = ("not in the sudoers", "not allowed", "may not run", "afraid I can't do that")
-_WITHOUT = {"root": [], "unneeded": [], "sudo": ["sudo", "-n", "--"]}
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,17 +184,17 @@ class RootShell:
         if self.password is None:
             raise ConfigError(f"sudo needs a password for {login}: give --ask-sudo-password or --sudo-password-file FILE")
         result = self.connection.run([*_WITH_PASSWORD, "true"], self._line())
-        if any(words in result.errors for words in _NOT_ALLOWED):
+        if any(words in result.stderr for words in _NOT_ALLOWED):
             raise UnavailableError(
                 f"{login} may not use sudo: `adduser {self.connection.target.user or 'USER'} sudo` as root there, or log in as another user"
             )
-        if result.status != 0:
-            reason = (result.errors.splitlines() or ["no message"])[-1][:200]
+        if result.returncode != 0:
             raise ConfigError(
-                f"sudo refuses the password of {login} ({reason}): give the right one with --ask-sudo-password or --sudo-password-file FILE"
+                f"sudo refuses the password of {login} ({last_line(result.stderr, 200)}): "
+                "give the right one with --ask-sudo-password or --sudo-password-file FILE"
             )
 
-    def run(self, interpreter: list[str], program: bytes, timeout_s: float) -> CommandResult:
+    def run(self, interpreter: list[str], program: bytes, timeout_s: float) -> subprocess.CompletedProcess[str]:
         """Run `program` as root by `interpreter`, from standard input, and return its result."""
         skipping = ["sh", "-c", _SKIP, "sh", *self.entry, *interpreter]
         if self.rights == "password":

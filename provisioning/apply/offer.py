@@ -16,6 +16,17 @@ from edgemeter.provisioning.bundle.install import FileEntry, Manifest
 from edgemeter.provisioning.bundle.manifest import read_bundle
 
 OLDEST_PYTHON = (3, 10)
+# Unpacks $1 into $2, whole or not at all; leftovers of an interruption are removed.
+UNPACK = b"""
+set -e
+[ -x "$2/bin/python3" ] && exit 0
+rm -rf "$2.new"; mkdir -p "$2.new"
+tar -xf "$1" -C "$2.new" --strip-components=1 --no-same-owner
+"$2.new/bin/python3" -c 'import ssl, venv'
+"$2.new/bin/python3" -m compileall -q -q --invalidation-mode unchecked-hash -x '/lib/python3[.][0-9]+/(.*/)?tests?/' \\
+    -s "$2.new" -p "$2" "$2.new/lib" || [ $? = 1 ]
+sync; mv "$2.new" "$2"
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,11 +51,8 @@ class Offer:
 
     def files(self) -> list[FileEntry]:
         """Return all files to copy: those of the manifest, the manifest and its signature."""
-        return [*self.manifest.files, *(self._entry(name) for name in (install.MANIFEST, install.SIGNATURE))]
-
-    def _entry(self, name: str) -> FileEntry:
-        path = self.folder / name
-        return FileEntry(name, install.sha256(path), path.stat().st_size)
+        signed = (self.folder / name for name in (install.MANIFEST, install.SIGNATURE))
+        return [*self.manifest.files, *(FileEntry(path.name, install.sha256(path), path.stat().st_size) for path in signed)]
 
     def unpacked_bytes(self) -> int:
         """Return the space that an installation takes below /opt: a second copy of the files, and the contents of the wheels, compiled."""
@@ -104,19 +112,6 @@ def _why_none(offers: Sequence[Offer], found: ExaminedBoard) -> str:
     return f"no given bundle fits {found.words} (given: {given}): build one: {wanted}"
 
 
-# Unpacks $1 into $2, whole or not at all; leftovers of an interruption are removed.
-_UNPACK = b"""
-set -e
-[ -x "$2/bin/python3" ] && exit 0
-rm -rf "$2.new"; mkdir -p "$2.new"
-tar -xf "$1" -C "$2.new" --strip-components=1 --no-same-owner
-"$2.new/bin/python3" -c 'import ssl, venv'
-"$2.new/bin/python3" -m compileall -q -q --invalidation-mode unchecked-hash -x '/lib/python3[.][0-9]+/(.*/)?tests?/' \\
-    -s "$2.new" -p "$2" "$2.new/lib" || [ $? = 1 ]
-sync; mv "$2.new" "$2"
-"""
-
-
 @dataclass(frozen=True, slots=True)
 class PythonTar:
     """A relocatable CPython in a tar, as python-build-standalone makes them."""
@@ -125,15 +120,10 @@ class PythonTar:
     version: str
     sha256: str
     unpacked_bytes: int
-    unpack: bytes = _UNPACK
 
     def folder(self, prefix: str) -> str:
         """Return its folder on the device, which is never replaced: virtual environments point there."""
         return f"{prefix}/opt/edgemeter/pythons/{self.version}-{self.sha256[:16]}"
-
-    def place(self, prefix: str) -> str:
-        """Return the path of its interpreter on the device."""
-        return f"{self.folder(prefix)}/bin/python3"
 
 
 def read_python_tar(path: Path) -> PythonTar:

@@ -64,8 +64,7 @@ class LocalDevice:
                 return False
         if not self.is_dry:
             if marker:
-                marker.parent.mkdir(parents=True, exist_ok=True)
-                marker.touch()
+                mark(marker)
             path.parent.mkdir(parents=True, exist_ok=True)
             new = path.with_name(path.name + ".new")
             # Never readable by more users than at the end, not even for a moment.
@@ -79,16 +78,15 @@ class LocalDevice:
 
     def drop(self, path: Path) -> bool:
         """Remove `path`; return whether it existed."""
-        was_there = path.exists()
-        if was_there and not self.is_dry:
+        existed = path.exists()
+        if existed and not self.is_dry:
             path.unlink()
-        return was_there
+        return existed
 
     def needs_restart(self) -> None:
         """Record that the agent has to be restarted."""
         if not self.is_dry:
-            self.restart.parent.mkdir(parents=True, exist_ok=True)
-            self.restart.touch()
+            mark(self.restart)
 
     @contextlib.contextmanager
     def quiet(self) -> Iterator[None]:
@@ -131,7 +129,7 @@ class LocalDevice:
             self.needs_restart()
             if not self.is_dry:
                 must("usermod", *own, "--append", "--groups", ",".join(lacking), USER)
-        return ("changed", ", ".join(changed)) if changed else ("ok", "")
+        return outcome(changed)
 
     def release(self) -> StepResult:
         """Install the release of the bundle and make it current."""
@@ -141,20 +139,18 @@ class LocalDevice:
         if current is not None and ordered(current) > ordered(version):
             return "skipped", f"{current} is installed, which is newer than the bundle's {version}"
         changed = ["release.pub"] if self.put(self.root / "release.pub", self.plan["public_key"].encode()) else []
-        if current != version or file_hash(link / "manifest.json") != self.plan["manifest_sha256"]:
+        manifest = link / "manifest.json"
+        manifest_sha256 = hashlib.sha256(manifest.read_bytes()).hexdigest() if manifest.exists() else None
+        if current != version or manifest_sha256 != self.plan["manifest_sha256"]:
             changed.append(f"{current or 'nothing'} -> {version}")
             self.needs_restart()
             if not self.is_dry:
-                self._install()
+                if not self.plan["bundle"]:
+                    raise_step("the bundle is missing: run it again")
+                command = [sys.executable, f"{self.plan['bundle']}/install.py", "--bundle", self.plan["bundle"], "--root", str(self.root)]
+                with self.quiet():
+                    must(*command, timeout_s=self.plan["install_s"])
         return ("changed", ", ".join(changed)) if changed else ("ok", version)
-
-    def _install(self) -> None:
-        bundle = self.plan["bundle"]
-        if not bundle:
-            raise_step("the bundle is missing: run it again")
-        command = [sys.executable, f"{bundle}/install.py", "--bundle", bundle, "--root", str(self.root)]
-        with self.quiet():
-            must(*command, timeout_s=self.plan["install_s"])
 
     def service(self) -> StepResult:
         """Write the unit files and enable them."""
@@ -198,7 +194,7 @@ class LocalDevice:
             for subsystem in ("usb", "apex", "powercap", "hwmon"):
                 must("udevadm", "trigger", f"--subsystem-match={subsystem}", "--action=change")
             self.drop(self.reload)
-        return outcome(changed, "")
+        return outcome(changed)
 
     def accelerators(self) -> StepResult:
         """Look whether attached accelerators have their libraries; a bundle with the maker's packages installs them."""
@@ -316,6 +312,12 @@ class LocalDevice:
         return "changed", "started" if idle else "restarted"
 
 
+def mark(path: Path) -> None:
+    """Make an empty file, and its folder."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.touch()
+
+
 def open_shared(path: Path) -> int:
     """Open a file that every user may lock, owned by its creator; others may not open it with O_CREAT (fs.protected_regular)."""
     flags = os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
@@ -333,7 +335,7 @@ def raise_step(message: str) -> NoReturn:
     raise StepError(message)
 
 
-def run(*command: str, timeout_s: float = 120.0) -> "subprocess.CompletedProcess[str]":
+def run(*command: str, timeout_s: float = 120.0) -> subprocess.CompletedProcess[str]:
     """Run a command with empty input and return its result."""
     try:
         return subprocess.run(
@@ -353,7 +355,7 @@ def must(*command: str, timeout_s: float = 120.0) -> str:
     return done.stdout
 
 
-def outcome(changed: list[str], why: str) -> StepResult:
+def outcome(changed: list[str], why: str = "") -> StepResult:
     """Return the result of a step that changed these things; `why` is a note on what was left."""
     return ("changed" if changed else "ok"), "; ".join(filter(None, [", ".join(changed), why]))
 
@@ -369,23 +371,12 @@ def power_mode_now() -> tuple[str, str]:
 
 def lines(path: Path) -> list[str]:
     """Return the lines of a file; none if it does not exist."""
-    try:
-        return path.read_text(errors="replace").splitlines()
-    except FileNotFoundError:
-        return []
+    return path.read_text(errors="replace").splitlines() if path.exists() else []
 
 
 def last_line(text: str) -> str:
     """Return the last line that is not blank."""
     return ([line.strip() for line in text.splitlines() if line.strip()] or ["no message"])[-1][:300]
-
-
-def file_hash(path: Path) -> str | None:
-    """Return the sha256 of a file, None if it does not exist."""
-    try:
-        return hashlib.sha256(path.read_bytes()).hexdigest()
-    except FileNotFoundError:
-        return None
 
 
 def ordered(version: str) -> tuple[list[int], bool]:
@@ -408,19 +399,17 @@ def shred(path: Path) -> None:
 def main(plan: dict[str, Any]) -> None:
     """Do the steps of `plan` in order, up to the first that fails."""
     os.environ.update(PATH=f"{os.environ.get('PATH', '')}:{PATH}", LC_ALL="C")
-    name, failure = plan["steps"][0], None
-    try:
-        device = LocalDevice(plan)
-        for name in plan["steps"]:
-            step: Callable[[], StepResult] = getattr(device, name)
+    for name in plan["steps"]:
+        try:
+            step: Callable[[], StepResult] = getattr(LocalDevice(plan), name)
             state, detail = step()
-            print(json.dumps({"step": name, "state": state, "detail": detail}), flush=True)  # noqa: T201 - its output
-    except StepError as error:
-        failure = {"step": name, "state": "failed", "detail": str(error)}
-    except OSError as error:
-        failure = {"step": name, "state": "failed", "detail": f"{error.strerror}: {error.filename}"}
-    if failure:
-        print(json.dumps(failure), flush=True)  # noqa: T201 - its output
+        except StepError as error:
+            state, detail = "failed", str(error)
+        except OSError as error:
+            state, detail = "failed", f"{error.strerror}: {error.filename}"
+        print(json.dumps({"step": name, "state": state, "detail": detail}), flush=True)  # noqa: T201 - its output
+        if state == "failed":
+            return
 
 
 if __name__ == "__main__":

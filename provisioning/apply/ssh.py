@@ -77,15 +77,6 @@ class SshOptions:
         ]
 
 
-@dataclass(frozen=True, slots=True)
-class CommandResult:
-    """The output of a command on the device; `errors` is its standard error."""
-
-    status: int
-    output: str
-    errors: str
-
-
 class SshConnection:
     """Commands on one device over one master connection; a context."""
 
@@ -105,7 +96,7 @@ class SshConnection:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         self.close()
 
-    def run(self, command: list[str], given: bytes | BinaryIO = b"", timeout_s: float = 60.0) -> CommandResult:
+    def run(self, command: list[str], given: bytes | BinaryIO = b"", timeout_s: float = 60.0) -> subprocess.CompletedProcess[str]:
         """Return the result of `command` on the device, with `given` (bytes, or a file from its position) on its standard input.
 
         Raises:
@@ -115,15 +106,17 @@ class SshConnection:
         line = ["ssh", *self._arguments, "--", self.target.login, shlex.join(command)]
         input_: dict[str, Any] = {"input": given} if isinstance(given, bytes) else {"stdin": given}
         try:
-            done: subprocess.CompletedProcess[bytes] = subprocess.run(line, capture_output=True, check=False, timeout=timeout_s, **input_)
+            completed: subprocess.CompletedProcess[bytes] = subprocess.run(
+                line, capture_output=True, check=False, timeout=timeout_s, **input_
+            )
         except subprocess.TimeoutExpired as error:
             raise TransientError(
                 f"{self.target.login}: no result within {timeout_s:g} s: check the board's load and network, and run it again"
             ) from error
-        output, errors = (part.decode(errors="replace") for part in (done.stdout, done.stderr))
-        if done.returncode == LOST:
+        output, errors = (content.decode(errors="replace") for content in (completed.stdout, completed.stderr))
+        if completed.returncode == LOST:
             raise self._lost(errors)
-        return CommandResult(done.returncode, output, errors.strip())
+        return subprocess.CompletedProcess(command, completed.returncode, output, errors.strip())
 
     def close(self) -> None:
         """End the master connection."""
@@ -137,8 +130,13 @@ class SshConnection:
             if reason in errors:
                 advice = remedy.format(host=self.target.host, login=self.target.login)
                 return UnavailableError(f"{self.target.login}: {advice}")
-        last = errors.strip().splitlines()[-1:] or ["ssh ended without a message"]
-        return TransientError(f"{self.target.login}: {last[0][:300]}: try `ssh {self.target.login}` by hand, then run it again")
+        message = last_line(errors, 300, "ssh ended without a message")
+        return TransientError(f"{self.target.login}: {message}: try `ssh {self.target.login}` by hand, then run it again")
+
+
+def last_line(text: str, length: int, otherwise: str = "no message") -> str:
+    """Return the last line of what a program printed, cut to `length`."""
+    return (text.strip().splitlines() or [otherwise])[-1][:length]
 
 
 # The slowest line on which a file still counts as moving.
@@ -169,33 +167,26 @@ class FileToCopy:
     size_bytes: int
 
 
-@dataclass(frozen=True, slots=True)
-class MissingFile:
-    """A file of which the device has the first `offset` bytes."""
-
-    file: FileToCopy
-    offset: int
-
-
-def missing_files(connection: SshConnection, folder: str, files: Sequence[FileToCopy]) -> list[MissingFile]:
-    """Return what `folder` of the device lacks of `files`.
+def missing_files(connection: SshConnection, folder: str, files: Sequence[FileToCopy]) -> list[tuple[FileToCopy, int, int]]:
+    """Return what `folder` of the device lacks of `files`: each file, from which byte on, and how many bytes.
 
     Raises:
         UnavailableError: the folder cannot be made or read there.
         TransientError: the connection was lost.
     """
     result = connection.run(["sh", "-s", "--", folder, *(file.name for file in files)], _LIST.encode(), HASH_S)
-    if result.status != 0:
-        raise _refused(connection, f"cannot use {folder!r}", result.errors)
+    if result.returncode != 0:
+        raise _refused(connection, f"cannot use {folder!r}", result.stderr)
     # A login shell may have printed something of its own before.
-    listed = (re.fullmatch(r"([0-9a-f]{64}) (\d+) (.+)", line) for line in result.output.splitlines())
-    there = {one[3]: (one[1], int(one[2])) for one in listed if one}
+    listed = (re.fullmatch(r"([0-9a-f]{64}) (\d+) (.+)", line) for line in result.stdout.splitlines())
+    present = {match[3]: (match[1], int(match[2])) for match in listed if match}
     missing = []
     for file in files:
-        sha256, size_bytes = there.get(file.name, ("", 0))
+        sha256, size_bytes = present.get(file.name, ("", 0))
         if (sha256, size_bytes) != (file.sha256, file.size_bytes):
-            begun = 0 < size_bytes < file.size_bytes and _hash_of_start(file.path, size_bytes) == sha256
-            missing.append(MissingFile(file, size_bytes if begun else 0))
+            is_begun = 0 < size_bytes < file.size_bytes and _hash_of_start(file.path, size_bytes) == sha256
+            offset = size_bytes if is_begun else 0
+            missing.append((file, offset, file.size_bytes - offset))
     return missing
 
 
@@ -208,39 +199,37 @@ def copy_files(connection: SshConnection, folder: str, files: Sequence[FileToCop
     """
     total_bytes = 0
     for _attempt in (1, 2):
-        lacking = missing_files(connection, folder, files)
-        if not lacking:
+        missing = missing_files(connection, folder, files)
+        if not missing:
             return total_bytes
-        to_copy = sum(part.file.size_bytes - part.offset for part in lacking)
-        done = 0
-        for part in lacking:
-            report(done, to_copy)
-            _send_file(connection, folder, part)
-            done += part.file.size_bytes - part.offset
-        total_bytes += done
-    names = ", ".join(part.file.name for part in missing_files(connection, folder, files))
+        to_copy_bytes, copied_bytes = sum(size_bytes for _, _, size_bytes in missing), 0
+        for file, offset, size_bytes in missing:
+            report(copied_bytes, to_copy_bytes)
+            _send_file(connection, folder, file, offset)
+            copied_bytes += size_bytes
+        total_bytes += copied_bytes
+    names = ", ".join(file.name for file, _, _ in missing_files(connection, folder, files))
     if names:
         raise TransientError(f"{connection.target.login}: {names} arrived corrupted twice: check the board's card and memory")
     return total_bytes
 
 
-def _send_file(connection: SshConnection, folder: str, part: MissingFile) -> None:
-    file = part.file
+def _send_file(connection: SshConnection, folder: str, file: FileToCopy, offset: int) -> None:
     with file.path.open("rb") as content:
-        content.seek(part.offset)
-        command = ["sh", "-c", _WRITE, "sh", f"{folder}/{file.name}", str(part.offset)]
+        content.seek(offset)
+        command = ["sh", "-c", _WRITE, "sh", f"{folder}/{file.name}", str(offset)]
         result = connection.run(command, content, 120 + file.size_bytes / SLOWEST_BYTES_PER_S)
-    if result.status != 0:
-        raise _refused(connection, f"cannot write {file.name!r} to {folder!r}", result.errors)
+    if result.returncode != 0:
+        raise _refused(connection, f"cannot write {file.name!r} to {folder!r}", result.stderr)
 
 
 def _hash_of_start(path: Path, size_bytes: int) -> str:
-    found = hashlib.sha256()
+    digest = hashlib.sha256()
     with path.open("rb") as file:
-        while size_bytes and (piece := file.read(min(size_bytes, 1 << 20))):
-            found.update(piece)
-            size_bytes -= len(piece)
-    return found.hexdigest()
+        while size_bytes and (block := file.read(min(size_bytes, 1 << 20))):
+            digest.update(block)
+            size_bytes -= len(block)
+    return digest.hexdigest()
 
 
 def _refused(connection: SshConnection, what: str, errors: str) -> UnavailableError:

@@ -4,30 +4,27 @@ import sys
 import tempfile
 import threading
 from collections.abc import Iterator, Sequence
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Literal
 
 import click
-from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.progress import Progress, SpinnerColumn, TaskID, TextColumn, TimeElapsedColumn
-from rich.table import Table
 from rich.text import Text
 
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.base.options import format_option
 from edgemeter.agent.base.tables import Format, console_for, print_data
-from edgemeter.provisioning.apply.applying import ApplyOutcome, ApplyRequest, ApplySettings, apply_all
+from edgemeter.agent.base.terminal import plain_table, print_text
+from edgemeter.provisioning.apply.applying import ApplyOutcome, ApplyRequest, ApplySettings, apply_all, make_join_file, of_fleet, of_host
 from edgemeter.provisioning.apply.offer import read_offer, read_python_tar
 from edgemeter.provisioning.apply.ssh import SshOptions
-from edgemeter.provisioning.apply.targets import SshLogin, make_join_file, of_fleet, of_host
-from edgemeter.provisioning.cli.options import folder_option
+from edgemeter.provisioning.cli.options import folder_option, open_registry
 from edgemeter.provisioning.inventory.fleet_file import read_if_present
 from edgemeter.provisioning.inventory.fleet_folder import FleetFolder
 from edgemeter.provisioning.inventory.selection import select_devices
-from edgemeter.provisioning.registry.registry import Registry
 
 _STYLE = {"ok": "green", "changed": "cyan", "failed": "red"}
 _FILE = click.Path(path_type=Path)
@@ -111,18 +108,18 @@ def apply(devices: tuple[str, ...], folder: FleetFolder, jobs: int, *, is_dry: b
 
 def _requests(folder: FleetFolder, devices: tuple[str, ...], options: dict[str, Any]) -> list[ApplyRequest]:
     """Return the devices of the command line, with their settings."""
-    login, fleet, selection = SshLogin(options["user"], options["port"]), read_if_present(folder), options["selection"]
+    login, fleet, selection = (options["user"], options["port"]), read_if_present(folder), options["selection"]
     if options["host"] is not None:
         if len(devices) > 1 or selection is not None:
             raise click.UsageError("--host is one device: give at most one DEVICE with it, and no --on")
-        return [of_host(options["host"], devices[0] if devices else None, fleet, login)]
+        return [of_host(options["host"], devices[0] if devices else None, fleet, *login)]
     if selection is None and not devices:
         raise click.UsageError("give DEVICE..., --on SELECTION or --host HOST")
     selected: list[str] = []
     if selection is not None:
-        with closing(Registry(folder.registry, "read")) as registry:
+        with open_registry(folder, read_only=True) as registry:
             selected = [one.device for one in select_devices(folder, registry, selection)]
-    return of_fleet([*devices, *selected], fleet, login)
+    return of_fleet([*devices, *selected], fleet, *login)
 
 
 def _password(file: Path | None, *, is_asked: bool) -> str | None:
@@ -175,7 +172,7 @@ def _progress() -> Iterator[_ApplyProgress]:
 
 def _print_summary(outcomes: Sequence[ApplyOutcome], console: Console, *, is_dry: bool) -> None:
     """Print a row per device, and below the table the remedies for those that failed; outside a terminal no row is folded."""
-    table = Table(box=SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, 1, 0, 0))
+    table = plain_table()
     for heading in ("device", "result", "would change" if is_dry else "changed", "skipped", "found"):
         table.add_column(heading, overflow="fold", no_wrap=heading in {"device", "result"})
     for outcome in outcomes:
@@ -187,4 +184,4 @@ def _print_summary(outcomes: Sequence[ApplyOutcome], console: Console, *, is_dry
     console.print(table)
     for outcome in outcomes:
         if outcome.remedy is not None:
-            console.print(f"{outcome.device}: {outcome.remedy}", markup=False, highlight=False, soft_wrap=True)
+            print_text(console, f"{outcome.device}: {outcome.remedy}")

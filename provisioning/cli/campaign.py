@@ -13,7 +13,7 @@ from edgemeter.agent.base.documents import print_json
 from edgemeter.agent.base.tables import Format, console_for, print_data
 from edgemeter.agent.base.terminal import print_text
 from edgemeter.provisioning.campaigns.campaign_handler import cancel_campaign, pause_campaign, resume_campaign
-from edgemeter.provisioning.cli.options import dry_run_option, folder_option, format_option, json_option, open_registry, print_notes
+from edgemeter.provisioning.cli.options import change_options, folder_option, format_option, open_registry, print_notes
 from edgemeter.provisioning.health.server_status import server_issues
 from edgemeter.provisioning.inventory.fleet_file import read_if_present
 from edgemeter.provisioning.inventory.fleet_folder import FleetFolder
@@ -35,9 +35,7 @@ def campaign() -> None:
 
 @campaign.command(short_help="Start the campaign in a TOML file.")
 @click.argument("file", type=click.Path(path_type=Path, dir_okay=False))
-@dry_run_option
-@json_option
-@folder_option
+@change_options
 def start(file: Path, folder: FleetFolder, *, dry_run: bool, as_json: bool) -> None:
     """Start the campaign in a TOML file, on the devices that match its selection now.
 
@@ -100,9 +98,7 @@ def list_(folder: FleetFolder, *, form: Format | None) -> None:
 
 @campaign.command(short_help="Pause a campaign: nothing more starts.")
 @click.argument("name")
-@dry_run_option
-@json_option
-@folder_option
+@change_options
 def pause(name: str, folder: FleetFolder, *, dry_run: bool, as_json: bool) -> None:
     """Pause a campaign: nothing more starts, executions in flight continue.
 
@@ -114,9 +110,7 @@ def pause(name: str, folder: FleetFolder, *, dry_run: bool, as_json: bool) -> No
 
 @campaign.command(short_help="Resume a paused or aborted campaign.")
 @click.argument("name")
-@dry_run_option
-@json_option
-@folder_option
+@change_options
 def resume(name: str, folder: FleetFolder, *, dry_run: bool, as_json: bool) -> None:
     """Resume a paused or aborted campaign; failures so far no longer count for its abort rules.
 
@@ -128,9 +122,7 @@ def resume(name: str, folder: FleetFolder, *, dry_run: bool, as_json: bool) -> N
 
 @campaign.command()
 @click.argument("name")
-@dry_run_option
-@json_option
-@folder_option
+@change_options
 def cancel(name: str, folder: FleetFolder, *, dry_run: bool, as_json: bool) -> None:
     """Cancel a campaign; runs in progress stop and publish nothing.
 

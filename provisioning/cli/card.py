@@ -6,6 +6,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -15,10 +16,12 @@ from edgemeter.agent.base.documents import print_json
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.base.progress import progress_bar
 from edgemeter.provisioning.cli.options import folder_option
+from edgemeter.provisioning.write.image_file import is_compressed, read_image
+from edgemeter.provisioning.write.target_disk import GB, KernelTrees, TargetDisk, all_disks, objections, read_disk
+from edgemeter.provisioning.write.writing import write_image
 
 if TYPE_CHECKING:
     from edgemeter.provisioning.image.preparing import CardPlan, CardRequest, ReleaseFiles
-    from edgemeter.provisioning.write.target_disk import KernelTrees, TargetDisk
 
 # As in image/detect.py, which is not imported for --help; a test compares the two.
 FORMATS = ["cloudinit", "preseed", "firstrun", "cidata"]
@@ -111,7 +114,6 @@ def _joins(given: Path) -> list[Path]:
 def _image_of(target: Path, join: Path | None, *, is_dry: bool) -> Iterator[tuple[Path, Path]]:
     """Yield what is to be prepared, and its final path: the target itself, or a copy for the board of a join file."""
     from edgemeter.provisioning.image.preparing import unpacked_copy
-    from edgemeter.provisioning.write.image_file import is_compressed
 
     if join is None and not is_compressed(target):
         yield target, target
@@ -246,8 +248,6 @@ def write(images: tuple[Path, ...], device: Path | None, *, force_large: bool, y
 
     Example: edgemeter fleet write raspios.img.xz --device /dev/sdb
     """
-    from edgemeter.provisioning.write.target_disk import KernelTrees
-
     world = KernelTrees()
     if device is None:
         raise click.UsageError(_choice(world))
@@ -260,31 +260,25 @@ def write(images: tuple[Path, ...], device: Path | None, *, force_large: bool, y
         yes_model = confirmed if yes_model is None else yes_model
 
 
-def _await_next_card(device: Path, world: "KernelTrees") -> None:
+def _await_next_card(device: Path, world: KernelTrees) -> None:
     """Return once the card was taken out and another one is in its place."""
     was_out = False
     while True:
-        is_in = _has_card(device, world)
+        try:
+            # A reader without a card has no size.
+            is_in = read_disk(device, world).size_bytes > 0
+        except ConfigError:
+            is_in = False
         if was_out and is_in:
             return
         was_out = was_out or not is_in
         time.sleep(_EXCHANGE_S)
 
 
-def _has_card(device: Path, world: "KernelTrees") -> bool:
-    from edgemeter.provisioning.write.target_disk import read_disk
-
-    try:
-        # A reader without a card has no size.
-        return read_disk(device, world).size_bytes > 0
-    except ConfigError:
-        return False
-
-
 def _write_card(
     image: Path,
     device: Path,
-    world: "KernelTrees",
+    world: KernelTrees,
     large: Literal["refused", "allowed"],
     yes_model: str | None,
     *,
@@ -292,12 +286,6 @@ def _write_card(
     as_json: bool,
 ) -> str | None:
     """Write one card; return model and size as they were confirmed."""
-    from dataclasses import asdict
-
-    from edgemeter.provisioning.write.image_file import read_image
-    from edgemeter.provisioning.write.target_disk import GB, objections, read_disk
-    from edgemeter.provisioning.write.writing import write_image
-
     card = read_disk(device, world)
     _refuse(card, objections(card, world, None, large))
     with progress_bar("bytes") as report:
@@ -321,12 +309,12 @@ def _write_card(
     return card.words
 
 
-def _refuse(card: "TargetDisk", reasons: list[str]) -> None:
+def _refuse(card: TargetDisk, reasons: list[str]) -> None:
     if reasons:
         raise ConfigError(f"{card.path} ({card.words}) is not written: {'; '.join(reasons)}")
 
 
-def _confirm(card: "TargetDisk", given: str | None) -> None:
+def _confirm(card: TargetDisk, given: str | None) -> None:
     if given is None:
         if not sys.stdin.isatty():
             raise ConfigError(f"no terminal to confirm on: to erase {card.path} give --yes-model {card.words!r}")
@@ -336,9 +324,7 @@ def _confirm(card: "TargetDisk", given: str | None) -> None:
         raise ConfigError(f"{given!r} does not match {card.path} ({card.words}): nothing was written")
 
 
-def _choice(world: "KernelTrees") -> str:
-    from edgemeter.provisioning.write.target_disk import all_disks, objections
-
+def _choice(world: KernelTrees) -> str:
     lines = []
     for one in all_disks(world):
         why = objections(one, world, None, "refused")

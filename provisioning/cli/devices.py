@@ -8,12 +8,12 @@ import click
 from edgemeter.agent.base.documents import print_json
 from edgemeter.agent.base.errors import ConfigError, EdgemeterError, UnavailableError
 from edgemeter.agent.base.tables import Format, console_for, print_data
+from edgemeter.agent.base.terminal import print_text
 from edgemeter.provisioning.cli.options import (
+    change_options,
     devices_argument,
-    dry_run_option,
     folder_option,
     format_option,
-    json_option,
     open_registry,
     print_notes,
     selection_option,
@@ -62,10 +62,10 @@ def list_devices(folder: FleetFolder, *, selection: str, form: Format | None) ->
         table, below = fleet_table(shown, now_ns, console.width)
         console.print(table)
         for note in below:
-            console.print(note, markup=False, highlight=False, soft_wrap=True)
+            print_text(console, note)
     if len(shown) < len(lines):
-        console.print(f"... and {len(lines) - len(shown)} less urgent ones: narrow the list with --on, or pipe it", highlight=False)
-    console.print(fleet_summary(lines), markup=False, highlight=False)
+        print_text(console, f"... and {len(lines) - len(shown)} less urgent ones: narrow the list with --on, or pipe it")
+    print_text(console, fleet_summary(lines))
     print_notes(problems)
 
 
@@ -92,9 +92,7 @@ def show(device: str, folder: FleetFolder, *, form: Format | None) -> None:
 @click.command()
 @devices_argument
 @click.option("--new-band", is_flag=True, help="Restart the baseline, because the present figures are right. Default: keep it.")
-@dry_run_option
-@json_option
-@folder_option
+@change_options
 def clear(devices: tuple[str, ...], folder: FleetFolder, *, new_band: bool, dry_run: bool, as_json: bool) -> None:
     """Trust devices (names or selections) again that are suspect or need attention; each runs its canary next.
 
@@ -120,9 +118,7 @@ def clear(devices: tuple[str, ...], folder: FleetFolder, *, new_band: bool, dry_
 @click.argument("device")
 @click.argument("action", type=click.Choice(["on", "off", "cycle", "status"]))
 @click.option("--force", is_flag=True, help="Cut the power even if a run may be in progress: that run is lost.")
-@dry_run_option
-@json_option
-@folder_option
+@change_options
 def power(device: str, action: str, folder: FleetFolder, *, force: bool, dry_run: bool, as_json: bool) -> None:
     """Switch the power of a device on or off, cycle it, or show its state.
 

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from datetime import datetime, timezone
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import click
 from rich.table import Table
@@ -50,19 +51,7 @@ from edgemeter.provisioning.registry.registry import Registry
 )
 @dry_run_option
 @json_option
-def init(
-    folder: FleetFolder,
-    broker: str | None,
-    names: tuple[str, ...],
-    fleet: str | None,
-    port: int | None,
-    enrol_port: int | None,
-    release_public_key: Path | None,
-    ca_passphrase_file: Path | None,
-    *,
-    dry_run: bool,
-    as_json: bool,
-) -> None:
+def init(folder: FleetFolder, *, dry_run: bool, as_json: bool, **options: Any) -> None:
     """Create the fleet's authority, certificates, release key and broker configuration; existing files are kept.
 
     Example: edgemeter fleet init --broker broker.example --name 192.0.2.10
@@ -70,12 +59,11 @@ def init(
     from edgemeter.provisioning.identity.fleet_init import InitOptions, after_init, init_steps
     from edgemeter.provisioning.identity.fleet_units import install_lines
 
-    if ca_passphrase_file is not None:
+    if options["ca_passphrase_file"] is not None:
         # The steps after the first one sign with the key.
-        os.environ[AUTHORITY_VARIABLE] = str(ca_passphrase_file)
+        os.environ[AUTHORITY_VARIABLE] = str(options["ca_passphrase_file"])
     made = []
-    wanted = InitOptions(broker, names, fleet, port, enrol_port, release_public_key, ca_passphrase_file)
-    for step in init_steps(folder, wanted, datetime.now(timezone.utc)):
+    for step in init_steps(folder, InitOptions(**options), datetime.now(timezone.utc)):
         if not dry_run:
             step.make()
         made.append(step)

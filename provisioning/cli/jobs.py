@@ -12,11 +12,12 @@ from edgemeter.agent.base.documents import print_json
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.base.options import FiniteRange
 from edgemeter.agent.base.tables import Format, console_for, print_data
+from edgemeter.agent.base.terminal import print_text
 from edgemeter.provisioning.cli.options import (
+    change_options,
     dry_run_option,
     folder_option,
     format_option,
-    json_option,
     open_registry,
     print_notes,
     selection_option,
@@ -55,9 +56,7 @@ SCHEDULE_TIMEOUT_S = 3600.0
 @click.option(
     "--wait/--detach", "waits", default=True, help="Wait until all have ended (exit 1 when one failed), or return at once. Default: wait."
 )
-@dry_run_option
-@json_option
-@folder_option
+@change_options
 def run(
     suite: Path,
     selection: str,
@@ -107,9 +106,7 @@ def run(
 @click.option(
     "--wait/--detach", "waits", default=False, help="Wait until all devices have acknowledged it, or return at once. Default: detach."
 )
-@dry_run_option
-@json_option
-@folder_option
+@change_options
 def schedule(
     name: str,
     suite: Path | None,
@@ -240,9 +237,9 @@ def _show_job(registry: Registry, job: str, held: Sequence[Execution], why: dict
     if print_data(form, job_document(found, held, why)):
         return
     console = console_for(form)
-    console.print(f"{found.job}: {found.title}", markup=False, highlight=False)
+    print_text(console, f"{found.job}: {found.title}")
     console.print(executions_table(held, lambda one: why.get(one.id), time.time_ns()))
-    console.print(summary_of(held), markup=False, highlight=False)
+    print_text(console, summary_of(held))
 
 
 def _list_jobs(registry: Registry, form: Format | None) -> None:

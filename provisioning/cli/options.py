@@ -20,6 +20,21 @@ json_option = options.json_option("Print JSON.")
 format_option = options.format_option("Print JSON.")
 
 
+def _folder(_ctx: click.Context, _param: click.Parameter, value: Path | None) -> FleetFolder:
+    return fleet_folder.at(value) if value else fleet_folder.default()
+
+
+# The command gets a `FleetFolder` as its argument `folder`.
+folder_option = click.option(
+    "--folder",
+    type=click.Path(path_type=Path, file_okay=False),
+    callback=_folder,
+    help="Folder of the fleet. Default: $EDGEMETER_FLEET_FOLDER, else `fleet` in edgemeter's data folder.",
+)
+# What every command that changes something takes.
+change_options = options.added(dry_run_option, json_option, folder_option)
+
+
 def selection_option(purpose: str, otherwise: str | None = None) -> Callable[[_Command], _Command]:
     """Return what adds `--on` for the devices to do something with; it is required unless there is another value."""
     text = (
@@ -34,20 +49,6 @@ def selection_option(purpose: str, otherwise: str | None = None) -> Callable[[_C
         default=otherwise,
         help=text if otherwise is None else f"{text} Default: {otherwise}.",
     )
-
-
-def _folder(_ctx: click.Context, _param: click.Parameter, value: Path | None) -> FleetFolder:
-    return fleet_folder.at(value) if value else fleet_folder.default()
-
-
-def folder_option(command: _Command) -> _Command:
-    """Add `--folder`; the command gets a `FleetFolder` as its argument `folder`."""
-    return click.option(
-        "--folder",
-        type=click.Path(path_type=Path, file_okay=False),
-        callback=_folder,
-        help="Folder of the fleet. Default: $EDGEMETER_FLEET_FOLDER, else `fleet` in edgemeter's data folder.",
-    )(command)
 
 
 def open_registry(folder: FleetFolder, *, read_only: bool = False) -> "closing[Registry]":

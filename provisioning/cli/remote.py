@@ -13,7 +13,7 @@ from edgemeter.agent.base.options import FiniteRange
 from edgemeter.agent.base.tables import console_for
 from edgemeter.agent.contract.orders import Doctor, Logs, Restart, Work
 from edgemeter.provisioning.cli.jobs import follow, print_would_order
-from edgemeter.provisioning.cli.options import devices_argument, dry_run_option, folder_option, json_option, open_registry, print_notes
+from edgemeter.provisioning.cli.options import change_options, devices_argument, open_registry, print_notes
 from edgemeter.provisioning.health.server_status import server_issues
 from edgemeter.provisioning.inventory import fleet_file
 from edgemeter.provisioning.inventory.fleet_file import ServerEntry
@@ -38,9 +38,7 @@ _timeout_option = click.option(
 @click.command()
 @devices_argument
 @_timeout_option
-@dry_run_option
-@json_option
-@folder_option
+@change_options
 def doctor(devices: tuple[str, ...], folder: FleetFolder, *, timeout_s: float, dry_run: bool, as_json: bool) -> None:
     """Run `edgemeter doctor` on devices (names or selections) and print their reports.
 
@@ -57,9 +55,7 @@ def doctor(devices: tuple[str, ...], folder: FleetFolder, *, timeout_s: float, d
 @devices_argument
 @click.option("--lines", type=click.IntRange(1, 2000), default=200, show_default=True, help="Number of lines at most.")
 @_timeout_option
-@dry_run_option
-@json_option
-@folder_option
+@change_options
 def logs(devices: tuple[str, ...], folder: FleetFolder, *, lines: int, timeout_s: float, dry_run: bool, as_json: bool) -> None:
     """Print the last log lines of the agents on devices (names or selections).
 
@@ -74,9 +70,7 @@ def logs(devices: tuple[str, ...], folder: FleetFolder, *, lines: int, timeout_s
 @click.option(
     "--timeout", "timeout_s", type=FiniteRange(1, 86_400), default=RESTART_TIMEOUT_S, show_default=True, help="Time limit, in seconds."
 )
-@dry_run_option
-@json_option
-@folder_option
+@change_options
 def restart(devices: tuple[str, ...], folder: FleetFolder, *, board: bool, timeout_s: float, dry_run: bool, as_json: bool) -> None:
     """Restart the agent of devices (names or selections), or reboot the boards; never during a run.
 

@@ -1,11 +1,9 @@
 """The command `edgemeter fleet serve`."""
 
 import logging
-import signal
 import sys
 import threading
 from dataclasses import replace
-from types import FrameType
 
 import click
 
@@ -13,6 +11,7 @@ from edgemeter.agent.base import log_limit
 from edgemeter.agent.base.errors import UnavailableError
 from edgemeter.agent.base.file_lock import DeviceLock
 from edgemeter.agent.base.service_manager import ServiceManager
+from edgemeter.agent.base.terminal import until_stopped
 from edgemeter.provisioning.cli.options import folder_option
 from edgemeter.provisioning.inventory.fleet_file import fleet_broker_address, read_if_present
 from edgemeter.provisioning.inventory.fleet_folder import FleetFolder
@@ -36,13 +35,6 @@ def serve(folder: FleetFolder, broker: str | None) -> None:
 
     logging.basicConfig(level=logging.INFO, format="edgemeter: %(message)s", stream=sys.stderr)
     log_limit.apply()
-    ended = threading.Event()
-
-    def end(_number: int, _frame: FrameType | None) -> None:
-        ended.set()
-
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, end)
     folder = replace(folder, broker_address=broker or folder.broker_address)
     address = fleet_broker_address(folder)
     lock = DeviceLock(folder.registry, CLIENT_ID)
@@ -57,18 +49,19 @@ def serve(folder: FleetFolder, broker: str | None) -> None:
     service = FleetService(folder, address)
     manager = ServiceManager()
     try:
-        manager.ready()
-        if not _start(service, ended, manager):
-            return
-        click.echo(f"serving the fleet in {str(folder.path)!r} at the broker {service.address}", err=True)
-        if content is not None:
-            content.start()
-            click.echo(f"content at {content.url}", err=True)
-        while not ended.wait(1.0):
-            if not service.is_stalled():
-                manager.alive()
-            if not service.is_alive():
-                raise UnavailableError("the service has stopped: check its log, and start it again")
+        with until_stopped() as stopped:
+            manager.ready()
+            if not _start(service, stopped, manager):
+                return
+            click.echo(f"serving the fleet in {str(folder.path)!r} at the broker {service.address}", err=True)
+            if content is not None:
+                content.start()
+                click.echo(f"content at {content.url}", err=True)
+            while not stopped.wait(1.0):
+                if not service.is_stalled():
+                    manager.alive()
+                if not service.is_alive():
+                    raise UnavailableError("the service has stopped: check its log, and start it again")
     finally:
         service.stop()
         if content is not None:
@@ -76,10 +69,10 @@ def serve(folder: FleetFolder, broker: str | None) -> None:
         lock.release()
 
 
-def _start(service: FleetService, ended: threading.Event, manager: ServiceManager) -> bool:
+def _start(service: FleetService, stopped: threading.Event, manager: ServiceManager) -> bool:
     """Return True when the broker has accepted the service, False when stopped before; wait for a broker that does not answer yet."""
     is_reported = False
-    while not ended.is_set():
+    while not stopped.is_set():
         try:
             service.start()
         except UnavailableError as error:
@@ -87,7 +80,7 @@ def _start(service: FleetService, ended: threading.Event, manager: ServiceManage
                 click.echo(f"edgemeter: {error}; retrying until it answers (Ctrl-C stops)", err=True)
             is_reported = True
             manager.alive()
-            ended.wait(RETRY_S)
+            stopped.wait(RETRY_S)
         else:
             return True
     return False

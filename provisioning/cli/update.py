@@ -2,8 +2,8 @@
 
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 
@@ -11,14 +11,13 @@ from edgemeter.agent.base.documents import json_document
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.base.options import FiniteRange
 from edgemeter.agent.base.tables import Format, console_for, print_data
-from edgemeter.provisioning.cli.options import folder_option, format_option, json_option, selection_option
+from edgemeter.provisioning.cli.options import folder_option, format_option, json_option, open_registry, selection_option
+from edgemeter.provisioning.identity import release_keys
 from edgemeter.provisioning.inventory.fleet_folder import FleetFolder
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from edgemeter.provisioning.registry.jobs import Execution
-    from edgemeter.provisioning.update.rollout import Allowed, UpdateChoice
+from edgemeter.provisioning.inventory.formatting import narrow_table
+from edgemeter.provisioning.registry.jobs import Execution
+from edgemeter.provisioning.update import releases, rollout
+from edgemeter.provisioning.update.rollout import Allowed, UpdateChoice
 
 # It may wait for a long measurement, and for the connection.
 TIMEOUT_S = 4 * 3600.0
@@ -42,18 +41,13 @@ def add(bundles: tuple[Path, ...], folder: FleetFolder, *, dry_run: bool, as_jso
 
     Example: edgemeter fleet release add edgemeter-1.2.0-pi5.tar
     """
-    from contextlib import closing
-
-    from edgemeter.provisioning.registry.registry import Registry
-    from edgemeter.provisioning.update.releases import add_release, inspect_bundle
-
-    found = [inspect_bundle(folder, bundle) for bundle in bundles]
+    found = [releases.inspect_bundle(folder, bundle) for bundle in bundles]
     if dry_run:
         for one in found:
             click.echo(f"would add {one.manifest.version} for {one.manifest.board}: {one.path}", err=as_json)
         return
-    with closing(Registry(folder.registry)) as registry:
-        added = [add_release(folder, registry, one) for one in found]
+    with open_registry(folder) as registry:
+        added = [releases.add_release(folder, registry, one) for one in found]
     if as_json:
         click.echo(json_document(added))
         return
@@ -76,15 +70,10 @@ def rotate(folder: FleetFolder, *, public_key: Path | None, finishes: bool, even
 
     Example: edgemeter fleet release rotate
     """
-    from contextlib import closing
-
-    from edgemeter.provisioning.identity import release_keys
-    from edgemeter.provisioning.registry.registry import Registry
-
     if finishes and public_key is not None:
         raise click.UsageError("--public-key begins a rotation, --finish ends one: give one of them")
     known = release_keys.read_keys(folder.release_public_key)
-    with closing(Registry(folder.registry, "read")) as registry:
+    with open_registry(folder, read_only=True) as registry:
         behind = release_keys.devices_behind(registry, known.since_ns) if known.is_open else []
     if dry_run:
         click.echo(f"{len(known.keys)} release keys, number {known.number}; not taken yet by {', '.join(behind) or 'no device'}")
@@ -114,13 +103,7 @@ def list_releases(folder: FleetFolder, *, form: Format | None) -> None:
 
     Example: edgemeter fleet release list
     """
-    from contextlib import closing
-
-    from edgemeter.provisioning.inventory.formatting import narrow_table
-    from edgemeter.provisioning.registry.registry import Registry
-    from edgemeter.provisioning.update import releases
-
-    with closing(Registry(folder.registry, "read")) as registry:
+    with open_registry(folder, read_only=True) as registry:
         known = releases.read_releases(registry)
     if print_data(form, known):
         return
@@ -152,7 +135,7 @@ def update(
     folder: FleetFolder,
     *,
     canary: int | None,
-    even_if: "tuple[Allowed, ...]",
+    even_if: tuple[Allowed, ...],
     timeout_s: float,
     waits: bool,
     dry_run: bool,
@@ -162,14 +145,9 @@ def update(
 
     Example: edgemeter fleet update 1.2.0 --on 'board=pi5' --canary 2
     """
-    from contextlib import closing
-
-    from edgemeter.provisioning.registry.registry import Registry
-    from edgemeter.provisioning.update import rollout
-
     if canary is not None and not waits:
         raise click.UsageError("--canary waits for the first devices, so it cannot be combined with --detach")
-    with closing(Registry(folder.registry, "read" if dry_run else "write")) as registry:
+    with open_registry(folder, read_only=dry_run) as registry:
         choices = rollout.plan_update(folder, registry, selection, version, even_if)
         if not as_json:
             _show(choices)
@@ -192,9 +170,7 @@ def update(
     sys.exit(0 if all(one.state == "done" for one in ended) else 1)
 
 
-def _show(choices: "Sequence[UpdateChoice]") -> None:
-    from edgemeter.provisioning.inventory.formatting import narrow_table
-
+def _show(choices: Sequence[UpdateChoice]) -> None:
     rows = []
     for one in choices:
         goes = (one.release.version, one.release.sha256[:12]) if one.release else ("stays", "")
@@ -204,7 +180,7 @@ def _show(choices: "Sequence[UpdateChoice]") -> None:
     console_for(None).print(narrow_table(headings, rows, folded={"note"}))
 
 
-def _print_ended(ended: "Sequence[Execution]", choices: "Sequence[UpdateChoice]", *, as_json: bool) -> None:
+def _print_ended(ended: Sequence[Execution], choices: Sequence[UpdateChoice], *, as_json: bool) -> None:
     if as_json:
         rows = [{"device": one.device, "job": one.job, "state": one.state, "reason": one.reason} for one in ended]
         click.echo(json_document({"devices": [_planned(one) for one in choices], "ended": rows}))
@@ -216,7 +192,7 @@ def _print_ended(ended: "Sequence[Execution]", choices: "Sequence[UpdateChoice]"
         click.echo(f"{left} devices were not updated, because a canary failed", err=True)
 
 
-def _planned(choice: "UpdateChoice") -> dict[str, object]:
+def _planned(choice: UpdateChoice) -> dict[str, object]:
     return {
         "device": choice.device.device,
         "board": choice.device.board,

@@ -13,6 +13,7 @@ by `python -m tests.benchmarks.golden_band`.
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import takewhile
 from statistics import median
 from typing import Literal
 
@@ -34,6 +35,12 @@ RECENT, DRIFT, DRIFT_FEWEST = 5, 0.55, 15
 
 # The figures that are judged; others (a temperature) are shown beside them.
 JUDGED = ("latency_", "throughput_", "energy_", "power_")
+
+# A temperature difference that can explain a deviation.
+WARMER_C = 8.0
+TEMPERATURE = "temperature_max_c"
+OWN_VERDICT = "its own verdict"
+BESIDE = ("agent", "kernel", "os", "power_mode", "governor", "python", "serial")
 
 Deviation = Literal["gross", "outside", "drift"]
 
@@ -119,13 +126,6 @@ def is_fault(found: Sequence[OutsideFigure], doubted: Sequence[str]) -> bool:
     return any(one.how != "outside" or one.side in doubted for one in found)
 
 
-# A temperature difference that can explain a deviation.
-WARMER_C = 8.0
-TEMPERATURE = "temperature_max_c"
-OWN_VERDICT = "its own verdict"
-BESIDE = ("agent", "kernel", "os", "power_mode", "governor", "python", "serial")
-
-
 def judge_run(
     job: str,
     device: str,
@@ -148,8 +148,9 @@ def judge_run(
     run = CanaryRun(job, device, ended_ns, figures, beside, tuple(one.side for one in found), is_kept=not is_wrong)
     if not is_wrong:
         return run, None
-    first = first_outside(found[0].side, earlier)
-    since = f" since {time.strftime('%Y-%m-%d %H:%M', time.gmtime((first or ended_ns) / 1e9))} UTC"
+    series = takewhile(lambda run: found[0].side in run.doubted, reversed(earlier))
+    first_ns = min((run.ended_ns for run in series), default=ended_ns)
+    since = f" since {time.strftime('%Y-%m-%d %H:%M', time.gmtime(first_ns / 1e9))} UTC"
     changes = changed_conditions(own[-1] if own else None, run)
     beside_text = f"; changed at the same time: {', '.join(changes)}" if changes else "; no other known change"
     others = f", and {len(found) - 1} more" if len(found) > 1 else ""
@@ -176,23 +177,10 @@ def changed_conditions(before: CanaryRun | None, after: CanaryRun) -> list[str]:
     found = []
     for name in dict.fromkeys((*before.beside, *after.beside)):
         old, new = before.beside.get(name), after.beside.get(name)
-        if old == new or (name == "temperature" and not _is_warmer(old, new)):
-            continue
-        found.append(f"{name.replace('_', ' ')} {old or 'unknown'} -> {new or 'unknown'}")
+        if name == "temperature":
+            is_changed = bool(old and new) and abs(float(str(old).split()[0]) - float(str(new).split()[0])) >= WARMER_C
+        else:
+            is_changed = old != new
+        if is_changed:
+            found.append(f"{name.replace('_', ' ')} {old or 'unknown'} -> {new or 'unknown'}")
     return found
-
-
-def first_outside(side: str, earlier: Sequence[CanaryRun]) -> int | None:
-    """Return when the current series of runs outside on this side began; None where this is the first."""
-    first = None
-    for run in reversed(earlier):
-        if side not in run.doubted:
-            break
-        first = run.ended_ns
-    return first
-
-
-def _is_warmer(old: str | None, new: str | None) -> bool:
-    if old is None or new is None:
-        return False
-    return abs(float(old.split()[0]) - float(new.split()[0])) >= WARMER_C

@@ -1,15 +1,16 @@
 """The table of `edgemeter fleet list` and the sheet of `edgemeter fleet show`, for people and as JSON."""
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Literal
 
 import msgspec
-from rich.box import SIMPLE_HEAD
 from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
 from edgemeter.agent.base.nanoseconds import NS_PER_S
+from edgemeter.agent.base.terminal import plain_table
 from edgemeter.agent.contract.health import Health
 from edgemeter.agent.contract.messages import ACTIVITY_STALE_NS
 from edgemeter.provisioning.health.baseline import FEWEST, has_band
@@ -32,6 +33,8 @@ STYLES = {
 LEAST_NEEDED = ("clock", "disk free", "certificate", "sensors", "valid", "agent", "last run", "board", "measuring", "job")
 NOTE_WIDTH = 44
 BETWEEN = 2
+PRESENCES = ("online", "offline", "lost", "joined, silent", "not joined", "revoked")
+CANARIES_SHOWN = 8
 RIGHT = frozenset({"valid", "certificate", "disk free"})
 
 
@@ -39,7 +42,7 @@ def fleet_table(lines: Sequence[DeviceOverview], now_ns: int, width: int) -> tup
     """Return the devices, a row each, in as many columns as `width` holds, and the notes to print below."""
     rows = [_cells(line, now_ns) for line in lines]
     headings = _fitting(rows, width)
-    table = Table(box=SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, 1, 0, 0))
+    table = plain_table()
     for heading in headings:
         justify: Literal["left", "right"] = "right" if heading in RIGHT else "left"
         if heading == "note":
@@ -62,7 +65,7 @@ def _cells(line: DeviceOverview, now_ns: int) -> dict[str, str]:
         if line.presence and line.presence_since_ns is not None
         else line.presence_text
     )
-    certificate, last_run, disk_free, job = ABSENT, ABSENT, ABSENT, ABSENT
+    certificate, last_run, disk_free, job, measuring = (ABSENT,) * 5
     if end_ns is not None:
         certificate = "expired" if end_ns < now_ns else f"{(end_ns - now_ns) / NS_PER_S / 86_400:.0f} d"
     if health is not None and health.runs.last_ns is not None:
@@ -74,9 +77,8 @@ def _cells(line: DeviceOverview, now_ns: int) -> dict[str, str]:
     if line.job is not None:
         done = "" if line.job.done_ratio is None else f" {line.job.done_ratio:.0%}"
         job = f"{line.job.job.partition('-')[0]} {line.job.state}{done}"
-    measuring = ABSENT
-    if now := line.measuring:
-        measuring = f"run {now.run:,} of {now.runs:,}{_since_report(line, now_ns)}"
+    if line.measuring:
+        measuring = f"run {line.measuring.run:,} of {line.measuring.runs:,}{_since_report(line, now_ns)}"
     return {
         "device": device.device,
         "fleet": device.fleet,
@@ -117,17 +119,13 @@ def _since_report(line: DeviceOverview, now_ns: int) -> str:
     return f", no report for {age(silent_ns)}" if silent_ns > ACTIVITY_STALE_NS else ""
 
 
-PRESENCES = ("online", "offline", "lost", "joined, silent", "not joined", "revoked")
-
-
 def fleet_summary(lines: Sequence[DeviceOverview]) -> str:
     """Return how many devices there are, by presence, and how many need a look."""
-    states = [line.presence_text for line in lines]
-    seen = ", ".join(f"{states.count(name)} {name}" for name in PRESENCES if name in states)
-    suspect = sum(line.condition == "suspect" for line in lines)
-    attention = sum(line.condition == NEEDS_ATTENTION for line in lines)
-    more = [f"{count} {what}" for count, what in ((suspect, "suspect"), (attention, "need attention")) if count]
-    return f"{len(lines)} device{'s' * (len(lines) != 1)}: {', '.join([seen, *more]) or 'none'}"
+    counts = Counter(line.presence_text for line in lines)
+    conditions = Counter(line.condition for line in lines)
+    counts |= {"suspect": conditions["suspect"], "need attention": conditions[NEEDS_ATTENTION]}
+    listed = ", ".join(f"{counts[name]} {name}" for name in (*PRESENCES, "suspect", "need attention") if counts[name])
+    return f"{len(lines)} device{'s' * (len(lines) != 1)}: {listed or 'none'}"
 
 
 def overview_document(line: DeviceOverview) -> dict[str, Any]:
@@ -198,9 +196,6 @@ def canary_text(run: CanaryRun | None, earlier: list[CanaryRun]) -> str:
     return "within the baseline band"
 
 
-CANARIES_SHOWN = 8
-
-
 def device_sheet(
     line: DeviceOverview, runs: Sequence[CanaryRun], actions: Sequence[PowerAction], last_canary: Execution | None, now_ns: int
 ) -> RenderableType:
@@ -218,7 +213,9 @@ def device_sheet(
     if runs:
         parts += [Text(""), _canary_table(runs)]
     if actions:
-        parts += [Text(""), _power_table(actions)]
+        rows = [map(plain, (day(one.began_ns), one.action, one.asked_by, one.switch, one.outcome or "under way")) for one in actions]
+        headings = ("power (UTC)", "what", "by", "switch", "outcome")
+        parts += [Text(""), narrow_table(headings, rows, folded={"by", "switch", "outcome"})]
     return Group(*parts)
 
 
@@ -237,15 +234,9 @@ def device_document(line: DeviceOverview, runs: Sequence[CanaryRun], actions: Se
 
 
 def _heading(line: DeviceOverview) -> Text:
-    heading = Text(line.device.device, style="bold")
-    heading.append(f"  {line.device.fleet}, ", style="none")
-    if line.device.trust != "revoked":
-        heading.append(f"{line.device.trust}, ")
-    state = line.presence_text
-    heading.append(state, style=STYLES.get(state, "dim"))
-    heading.append(", ")
-    heading.append(line.condition, style=STYLES.get(line.condition, "dim"))
-    return heading
+    trust = "" if line.device.trust == "revoked" else f"{line.device.trust}, "
+    states = [(state, STYLES.get(state, "dim")) for state in (line.presence_text, line.condition)]
+    return Text.assemble((line.device.device, "bold"), f"  {line.device.fleet}, {trust}", states[0], ", ", states[1])
 
 
 def _facts(line: DeviceOverview, runs: Sequence[CanaryRun], last_canary: Execution | None, now_ns: int) -> Iterator[tuple[str, str]]:
@@ -283,11 +274,9 @@ def _facts(line: DeviceOverview, runs: Sequence[CanaryRun], last_canary: Executi
 
 
 def _reported_facts(health: Health, now_ns: int) -> Iterator[tuple[str, str]]:
-    releases = [
-        f"previously {health.previous_agent}" if health.previous_agent else None,
-        f"failed: {', '.join(health.bad_agents)}" if health.bad_agents else None,
-    ]
-    yield "agent", "; ".join(filter(None, (health.agent, *releases)))
+    previous = f"; previously {health.previous_agent}" if health.previous_agent else ""
+    failed = f"; failed: {', '.join(health.bad_agents)}" if health.bad_agents else ""
+    yield "agent", f"{health.agent}{previous}{failed}"
     yield "system", ", ".join(filter(None, (health.os, f"kernel {health.kernel}" if health.kernel else None, health.arch)))
     yield "python", ", ".join(filter(None, (health.python, f"glibc {health.glibc}" if health.glibc else None)))
     modes = [f"power mode {health.power_mode}" if health.power_mode else None, f"governor {health.governor}" if health.governor else None]
@@ -320,12 +309,9 @@ def _disk_text(health: Health) -> str:
     disk = health.disk
     if disk.free_bytes is None or not disk.size_bytes:
         return "unknown"
-    parts = [f"{size(disk.free_bytes)} of {size(disk.size_bytes)} free"]
-    if disk.wear_ratio is not None:
-        parts.append(f"up to {disk.wear_ratio:.0%} of its life used")
-    if disk.written_bytes is not None:
-        parts.append(f"{size(disk.written_bytes)} written")
-    return ", ".join(parts)
+    wear = "" if disk.wear_ratio is None else f", up to {disk.wear_ratio:.0%} of its life used"
+    written = "" if disk.written_bytes is None else f", {size(disk.written_bytes)} written"
+    return f"{size(disk.free_bytes)} of {size(disk.size_bytes)} free{wear}{written}"
 
 
 def _runs_text(health: Health, now_ns: int) -> str:
@@ -339,24 +325,14 @@ def _runs_text(health: Health, now_ns: int) -> str:
 def _canary_table(runs: Sequence[CanaryRun]) -> Table:
     shown = runs[-CANARIES_SHOWN:]
     names = list(dict.fromkeys(name for one in shown for name in one.figures))
-    made = Table(box=SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, 1, 0, 0))
+    made = plain_table()
     made.add_column("canary run (UTC)", no_wrap=True)
     for name in names:
         # On a narrow terminal the unit is below the quantity.
         made.add_column(" ".join(name.rsplit("_", 1)), overflow="fold", justify="right")
     made.add_column("outside", overflow="fold")
     for one in reversed(shown):
-        cells = (day(one.ended_ns), *(_figure(one.figures, name) for name in names), ", ".join(one.doubted))
+        figures = (f"{one.figures[name]:.4g}" if name in one.figures else ABSENT for name in names)
+        cells = (day(one.ended_ns), *figures, ", ".join(one.doubted))
         made.add_row(*cells, style=None if one.is_kept else "red")
     return made
-
-
-def _power_table(actions: Sequence[PowerAction]) -> Table:
-    rows = [
-        [plain(cell) for cell in (day(one.began_ns), one.action, one.asked_by, one.switch, one.outcome or "under way")] for one in actions
-    ]
-    return narrow_table(("power (UTC)", "what", "by", "switch", "outcome"), rows, folded={"by", "switch", "outcome"})
-
-
-def _figure(figures: Mapping[str, float], name: str) -> str:
-    return f"{figures[name]:.4g}" if name in figures else "-"

@@ -94,8 +94,10 @@ def _of_presence(device: Device, heard: Presence | None, rescue: Rescue | None, 
 
 
 def _of_health(health: Health, now_ns: int) -> Iterator[DeviceIssue]:
-    yield from _of_certificate(health, now_ns)
-    yield from _of_disk(health)
+    if (end_ns := health.certificate_not_after_ns) is not None and end_ns - now_ns < CERTIFICATE_DAYS * NS_PER_DAY:
+        when = f"expired {age(now_ns - end_ns)} ago" if end_ns < now_ns else f"expires in {age(end_ns - now_ns)}"
+        yield DeviceIssue("certificate", f"its certificate {when}")
+    yield from _of_hardware(health)
     clock = health.clock
     if isinstance(clock.off_by_ns, int):
         yield DeviceIssue("clock", f"its clock is {off_by_text(clock.off_by_ns)}: set it, and check its time server (NTP)")
@@ -103,11 +105,6 @@ def _of_health(health: Health, now_ns: int) -> Iterator[DeviceIssue]:
         yield DeviceIssue("clock", "its clock is behind its last known time: no time server is reachable")
     elif clock.is_synchronised is False:
         yield DeviceIssue("clock", "its clock is not synchronised (NTP)")
-    yield from _of_sensors(health)
-    if health.is_under_voltage_since_boot:
-        yield DeviceIssue("power", "under-voltage since boot: its power supply is too weak")
-    if health.is_throttled_since_boot:
-        yield DeviceIssue("power", "it was throttled since boot")
     if health.outbox_trouble:
         yield DeviceIssue("outbox", f"its outbox cannot be read: {health.outbox_trouble}")
     if health.dropped_records:
@@ -118,26 +115,7 @@ def _of_health(health: Health, now_ns: int) -> Iterator[DeviceIssue]:
         yield DeviceIssue("ended", f"{health.last_words.kind} before this boot: {health.last_words.text or 'no details'}")
 
 
-def _of_sensors(health: Health) -> Iterator[DeviceIssue]:
-    for sensor in health.sensors:
-        if sensor.trouble is not None:
-            yield DeviceIssue("sensor", f"sensor {sensor.name}: {sensor.trouble}")
-        elif sensor.calibration_age_days is not None and sensor.calibration_age_days > CALIBRATION_DAYS:
-            yield DeviceIssue("sensor", f"sensor {sensor.name} was calibrated {sensor.calibration_age_days:.0f} days ago")
-
-
-def _of_certificate(health: Health, now_ns: int) -> Iterator[DeviceIssue]:
-    end_ns = health.certificate_not_after_ns
-    if end_ns is None:
-        return
-    days = (end_ns - now_ns) / NS_PER_DAY
-    if days < 0:
-        yield DeviceIssue("certificate", f"its certificate expired {age(now_ns - end_ns)} ago")
-    elif days < CERTIFICATE_DAYS:
-        yield DeviceIssue("certificate", f"its certificate expires in {age(end_ns - now_ns)}")
-
-
-def _of_disk(health: Health) -> Iterator[DeviceIssue]:
+def _of_hardware(health: Health) -> Iterator[DeviceIssue]:
     disk = health.disk
     if disk.free_bytes is not None and disk.size_bytes:
         ratio = disk.free_bytes / disk.size_bytes
@@ -147,6 +125,15 @@ def _of_disk(health: Health) -> Iterator[DeviceIssue]:
     if disk.is_worn_out or (disk.wear_ratio is not None and disk.wear_ratio >= WORN_RATIO):
         worn = "" if disk.wear_ratio is None else f" ({disk.wear_ratio:.0%} of its life is used)"
         yield DeviceIssue("disk", f"its flash is worn{worn}")
+    for sensor in health.sensors:
+        if sensor.trouble is not None:
+            yield DeviceIssue("sensor", f"sensor {sensor.name}: {sensor.trouble}")
+        elif sensor.calibration_age_days is not None and sensor.calibration_age_days > CALIBRATION_DAYS:
+            yield DeviceIssue("sensor", f"sensor {sensor.name} was calibrated {sensor.calibration_age_days:.0f} days ago")
+    if health.is_under_voltage_since_boot:
+        yield DeviceIssue("power", "under-voltage since boot: its power supply is too weak")
+    if health.is_throttled_since_boot:
+        yield DeviceIssue("power", "it was throttled since boot")
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,24 +4,22 @@ import time
 from collections.abc import Collection, Iterable
 from datetime import datetime, timezone
 
-from rich.box import SIMPLE_HEAD
 from rich.table import Table
 from rich.text import Text
 
 from edgemeter.agent.base.nanoseconds import NS_PER_S
+from edgemeter.agent.base.terminal import plain_table
 
 ABSENT = "-"
-_STEPS = ((86_400.0, "d"), (3600.0, "h"), (60.0, "min"))
+_UNITS = ((86_400.0, "d"), (3600.0, "h"), (60.0, "min"))
 _SIZES = ((1e12, "TB"), (1e9, "GB"), (1e6, "MB"), (1e3, "kB"))
 
 
 def age(passed_ns: int) -> str:
     """Return a time that passed, in its largest unit: `3 d`, `5 h`, `12 min`, `40 s`."""
     passed_s = max(0.0, passed_ns / NS_PER_S)
-    for step_s, unit in _STEPS:
-        if passed_s >= step_s:
-            return f"{passed_s / step_s:.0f} {unit}"
-    return f"{passed_s:.0f} s"
+    unit_s, unit = next(((unit_s, unit) for unit_s, unit in _UNITS if passed_s >= unit_s), (1.0, "s"))
+    return f"{passed_s / unit_s:.0f} {unit}"
 
 
 def size(count_bytes: int) -> str:
@@ -51,7 +49,7 @@ def plain(text: str) -> str:
 
 def narrow_table(headings: Iterable[str], rows: Iterable[Iterable[str]], *, folded: Collection[str], right: Collection[str] = ()) -> Table:
     """Return a table of which only the columns in `folded` take more than one line where the terminal is narrow."""
-    made = Table(box=SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, 1, 0, 0))
+    made = plain_table()
     for heading in headings:
         made.add_column(heading, justify="right" if heading in right else "left", overflow="fold", no_wrap=heading not in folded)
     for row in rows:

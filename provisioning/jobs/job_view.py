@@ -6,13 +6,13 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import nullcontext
 from typing import Any
 
-from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
 from edgemeter.agent.base.nanoseconds import NS_PER_S
+from edgemeter.agent.base.terminal import plain_table
 from edgemeter.provisioning.inventory.fleet_folder import FleetFolder
 from edgemeter.provisioning.inventory.formatting import ABSENT, plain, stamp
 from edgemeter.provisioning.jobs.scheduler import WaitReasons
@@ -63,7 +63,7 @@ def duration_text(execution: Execution, now_ns: int) -> str:
 
 def executions_table(executions: Iterable[Execution], why: Why, now_ns: int, *, by: str = "device") -> Table:
     """Return a table of executions, a row each, named by `device` or by `job`."""
-    made = Table(box=SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, 1, 0, 0))
+    made = plain_table()
     for heading in (by, "state", "attempt", "took", "note"):
         # On a terminal of 80 columns a name stays on one line, to be copied.
         width = {"min_width": 16} if heading == "note" else {"no_wrap": heading != "state"}

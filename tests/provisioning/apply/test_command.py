@@ -6,8 +6,7 @@ import pytest
 from click.testing import CliRunner
 
 from edgemeter.agent.base.errors import ConfigError
-from edgemeter.provisioning.apply import targets
-from edgemeter.provisioning.apply.targets import SshLogin
+from edgemeter.provisioning.apply import applying
 from edgemeter.provisioning.cli.apply import apply
 from edgemeter.provisioning.inventory.fleet_file import DeviceEntry, FleetFile
 from edgemeter.provisioning.registry.registry import Registry
@@ -25,7 +24,7 @@ FLEET = FleetFile(
 
 def test_fleet_toml_states_where_a_device_is_and_how_it_is_to_run():
     """Port 22 is left to ssh's own configuration, which may know better; a device named twice is one."""
-    pi, nano = targets.of_fleet(["pi", "nano", "pi"], FLEET, SshLogin())
+    pi, nano = applying.of_fleet(["pi", "nano", "pi"], FLEET, None, None)
     assert (pi.target.login, pi.target.port) == ("pi@pi.example", None)
     assert (pi.governor, pi.power_mode) == ("performance", None)
     assert (nano.target.login, nano.target.port, nano.power_mode) == ("192.0.2.7", 2222, "15W")
@@ -33,28 +32,28 @@ def test_fleet_toml_states_where_a_device_is_and_how_it_is_to_run():
 
 def test_the_command_line_has_the_last_word():
     """User and port, of a device that fleet.toml knows and of one that it does not."""
-    (pi,) = targets.of_fleet(["pi"], FLEET, SshLogin("root", 22))
+    (pi,) = applying.of_fleet(["pi"], FLEET, "root", 22)
     assert (pi.target.login, pi.target.port) == ("root@pi.example", 22)
-    other = targets.of_host("new.example", None, FLEET, SshLogin("me"))
+    other = applying.of_host("new.example", None, FLEET, "me", None)
     assert (other.target.name, other.target.login, other.governor) == ("new", "me@new.example", None)
-    assert targets.of_host("192.0.2.9", "pi", FLEET, SshLogin()).governor == "performance"
+    assert applying.of_host("192.0.2.9", "pi", FLEET, None, None).governor == "performance"
 
 
 def test_a_device_without_a_host_names_the_lines_to_add():
     """Its table in fleet.toml, or the `host` in it; a device that has one is taken."""
-    assert targets.of_fleet(["pi"], FLEET, SshLogin())
+    assert applying.of_fleet(["pi"], FLEET, None, None)
     with pytest.raises(ConfigError, match=r"host.*\[device\.nowhere\]"):
-        targets.of_fleet(["nowhere"], FLEET, SshLogin())
+        applying.of_fleet(["nowhere"], FLEET, None, None)
     for fleet in (FLEET, None):
         with pytest.raises(ConfigError, match=r"\[device\.absent\] with"):
-            targets.of_fleet(["absent"], fleet, SshLogin())
+            applying.of_fleet(["absent"], fleet, None, None)
 
 
 def test_an_address_is_no_name():
     """An IPv4 or IPv6 address alone is refused: the device needs a NAME too."""
     for host in ("192.0.2.1", "2001:db8::1"):
         with pytest.raises(ConfigError, match="NAME"):
-            targets.of_host(host, None, None, SshLogin())
+            applying.of_host(host, None, None, None, None)
 
 
 @pytest.fixture

@@ -89,7 +89,7 @@ def test_a_part_of_a_file_is_continued_and_what_is_there_is_not_sent(bench, tmp_
     (folder / "other").write_bytes(b"?" * 100_000)
     (folder / "of another bundle").write_bytes(b"x")
     with SshConnection(bench.device.target(), bench.device.options()) as connection:
-        offsets = {part.file.name: part.offset for part in ssh.missing_files(connection, str(folder), files)}
+        offsets = {file.name: offset for file, offset, _ in ssh.missing_files(connection, str(folder), files)}
         assert offsets == {"part": 150_000, "other": 0, "absent": 0}
         assert ssh.copy_files(connection, str(folder), files, lambda _done, _total: None) == 450_000
     assert {path.name: path.read_bytes() for path in folder.iterdir()} == contents

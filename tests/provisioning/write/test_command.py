@@ -25,7 +25,7 @@ def bench(tmp_path, monkeypatch):
     made.disk("sda", SATA, removable=0, number="8:0", model="System SSD")
     made.image = tmp_path / "os.img"
     made.image.write_bytes(CONTENT)
-    monkeypatch.setattr(target_disk, "KernelTrees", lambda: made.world)
+    monkeypatch.setattr(card, "KernelTrees", lambda: made.world)
     return made
 
 
