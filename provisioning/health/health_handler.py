@@ -19,28 +19,8 @@ from edgemeter.agent.contract.messages import EVERY_ACTIVITY, EVERY_BIRTH, EVERY
 from edgemeter.provisioning.health.baseline import judge_run
 from edgemeter.provisioning.inventory.fleet_file import WatchedFleetFile
 from edgemeter.provisioning.inventory.fleet_folder import FleetFolder
-from edgemeter.provisioning.registry.canary_runs import (
-    count_canary_failures,
-    order_due_canaries,
-    plan_canary,
-    plan_canary_now,
-    plan_canary_soon,
-    put_canary_run,
-    read_canary_runs,
-    replan_canaries,
-    reset_canary_failures,
-    restart_baseline,
-)
-from edgemeter.provisioning.registry.devices import (
-    DeviceReport,
-    HealthState,
-    find_health_state,
-    find_presence,
-    next_health_state,
-    put_health_state,
-    put_reports,
-    put_revoked_offline,
-)
+from edgemeter.provisioning.registry import canary_runs, devices
+from edgemeter.provisioning.registry.devices import DeviceReport, HealthState
 from edgemeter.provisioning.registry.registry import Registry
 from edgemeter.provisioning.registry.rescues import clear_rescue, read_rescues
 from edgemeter.provisioning.serve.handler import FleetPublish
@@ -62,17 +42,17 @@ def clear_device(registry: Registry, device: str, fleet: str, now_ns: int, *, ne
 
     A dry run writes nothing and returns the same.
     """
-    before, rescue = find_health_state(registry, device), read_rescues(registry).get(device)
+    before, rescue = devices.find_health_state(registry, device), read_rescues(registry).get(device)
     was_suspect = before is not None and before.state == "suspect"
     if not was_suspect and rescue is None and not new_band:
         return None
     if not is_dry_run:
         with registry.transaction() as connection:
             clear_rescue(connection, device)
-            put_health_state(connection, HealthState(device, "good", "cleared by hand", now_ns))
+            devices.put_health_state(connection, HealthState(device, "good", "cleared by hand", now_ns))
             if new_band:
-                restart_baseline(connection, device)
-            plan_canary_now(connection, device, fleet, now_ns)
+                canary_runs.restart_baseline(connection, device)
+            canary_runs.plan_canary_now(connection, device, fleet, now_ns)
     done = ["good", "its baseline restarts" if new_band else "its baseline is kept"]
     if rescue is not None:
         done.append(f"its rescue is ended ({rescue.attempts} power cycles)")
@@ -120,7 +100,7 @@ class FleetHealthHandler:
             self._canary_ns = now_ns + int(CANARY_POLL_S * NS_PER_S)
             self._judge(now_ns)
             with self._registry.transaction() as connection:
-                order_due_canaries(connection, now_ns, self._every_ns, MOST_JOBS)
+                canary_runs.order_due_canaries(connection, now_ns, self._every_ns, MOST_JOBS)
 
     def close(self) -> None:
         """Write the last reports."""
@@ -139,7 +119,7 @@ class FleetHealthHandler:
         every_ns = int((written.health.golden_hours if written else DEFAULT_HOURS) * 3600) * NS_PER_S
         if every_ns != self._every_ns:
             with self._registry.transaction() as connection:
-                replan_canaries(connection, now_ns, every_ns)
+                canary_runs.replan_canaries(connection, now_ns, every_ns)
             self._every_ns = every_ns
 
     def _keep(self, now_ns: int) -> None:
@@ -147,11 +127,11 @@ class FleetHealthHandler:
         reports, self._reports = self._reports[:MOST_REPORTS], self._reports[MOST_REPORTS:]
         try:
             with self._registry.transaction() as connection:
-                put_reports(connection, reports)
-                put_revoked_offline(connection, now_ns)
+                devices.put_reports(connection, reports)
+                devices.put_revoked_offline(connection, now_ns)
                 for one in reports:
                     if isinstance(one.message, Health) and self._every_ns:
-                        plan_canary(connection, one.message, now_ns)
+                        canary_runs.plan_canary(connection, one.message, now_ns)
         except EdgemeterError:
             self._reports = [*reports, *self._reports]
             raise
@@ -171,23 +151,23 @@ class FleetHealthHandler:
     def _take(self, connection: sqlite3.Connection, row: sqlite3.Row, now_ns: int) -> None:
         """Judge one canary run that ended."""
         device, figures = row["device"], msgspec.json.decode(row["figures"], type=dict[str, float])
-        failed = count_canary_failures(connection, device)
+        failed = canary_runs.count_canary_failures(connection, device)
         if row["state"] != "done" or not figures:
             # It was cancelled, or could not be done: that is no evidence about the board's speed.
             if row["state"] != "cancelled":
-                plan_canary_soon(connection, device, now_ns, failed)
+                canary_runs.plan_canary_soon(connection, device, now_ns, failed)
             return
-        earlier = read_canary_runs(self._registry, device)
-        heard = find_presence(self._registry, device)
+        earlier = canary_runs.read_canary_runs(self._registry, device)
+        heard = devices.find_presence(self._registry, device)
         health = heard.health if heard else None
         run, fault = judge_run(row["job"], device, row["ended_ns"], figures, earlier, health, row["reason"])
-        put_canary_run(connection, run)
-        before = find_health_state(self._registry, device)
-        now = next_health_state(before, device, fault, now_ns)
-        put_health_state(connection, now)
+        canary_runs.put_canary_run(connection, run)
+        before = devices.find_health_state(self._registry, device)
+        now = devices.next_health_state(before, device, fault, now_ns)
+        devices.put_health_state(connection, now)
         if now.state == "suspect" or run.doubted:
-            plan_canary_soon(connection, device, now_ns, failed if fault else 0)
+            canary_runs.plan_canary_soon(connection, device, now_ns, failed if fault else 0)
         else:
-            reset_canary_failures(connection, device)
+            canary_runs.reset_canary_failures(connection, device)
         if before is None or before.state != now.state:
             logger.log(logging.WARNING if fault else logging.INFO, "%s is %s%s", device, now.state, f": {now.reason}" if now.reason else "")

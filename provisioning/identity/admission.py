@@ -23,17 +23,7 @@ from edgemeter.provisioning.identity.broker_files import RESERVED_PREFIX, hash_p
 from edgemeter.provisioning.inventory.fleet_file import DeviceEntry, FleetFile
 from edgemeter.provisioning.inventory.fleet_folder import FleetFolder
 from edgemeter.provisioning.registry import certificates, devices
-from edgemeter.provisioning.registry.certificates import (
-    EnrolmentRequest,
-    EnrolmentToken,
-    close_token,
-    close_tokens_of,
-    decide_request,
-    delete_pending_disconnect,
-    find_request,
-    put_pending_disconnect,
-    put_token,
-)
+from edgemeter.provisioning.registry.certificates import EnrolmentRequest, EnrolmentToken
 from edgemeter.provisioning.registry.devices import Device
 from edgemeter.provisioning.registry.registry import Registry
 
@@ -103,7 +93,7 @@ def invite(
     )
     invitation = Invitation(device, expires_ns, join)
     with registry.transaction() as connection:
-        put_token(connection, enrolment_token)
+        certificates.put_token(connection, enrolment_token)
         if devices.find(registry, device) is None:
             devices.put(connection, _expected_device(device, inventory, now_ns))
         keep(invitation)
@@ -159,14 +149,14 @@ def accept(registry: Registry, asked: str, name: str | None) -> AdmissionDecisio
     known = devices.find(registry, asked)
     if known is not None and known.trust == "revoked" and name is None:
         return AdmissionDecision("re-admitted: give it a token (`edgemeter fleet token`)", lambda connection: _readmit(connection, known))
-    waiting = find_request(registry, asked)
+    waiting = certificates.find_request(registry, asked)
     called = name or waiting.device
     check_device_name(called, registry)
     owner = devices.find(registry, called)
     if waiting.token_id is None and owner is not None and owner.serial not in {None, waiting.serial}:
         raise ConfigError(f"{called!r} is the board with serial {owner.serial!r}: give this one another name with --as NAME")
     what = f"accepted as {called!r}, serial {waiting.serial}: it gets its certificate from `edgemeter fleet serve`"
-    return AdmissionDecision(what, lambda connection: decide_request(connection, waiting.request, "accepted", called))
+    return AdmissionDecision(what, lambda connection: certificates.decide_request(connection, waiting.request, "accepted", called))
 
 
 def reject(registry: Registry, asked: str) -> AdmissionDecision:
@@ -175,12 +165,12 @@ def reject(registry: Registry, asked: str) -> AdmissionDecision:
     Raises:
         ConfigError: there is no such request.
     """
-    waiting = find_request(registry, asked)
+    waiting = certificates.find_request(registry, asked)
 
     def refuse(connection: Connection) -> None:
-        decide_request(connection, waiting.request, "rejected")
+        certificates.decide_request(connection, waiting.request, "rejected")
         if waiting.token_id is not None:
-            close_token(connection, waiting.token_id, time.time_ns())
+            certificates.close_token(connection, waiting.token_id, time.time_ns())
 
     return AdmissionDecision(f"rejected, serial {waiting.serial}", refuse)
 
@@ -200,9 +190,9 @@ def revoke(registry: Registry, device: str, reason: str) -> AdmissionDecision:
 
     def apply(connection: Connection) -> None:
         certificates.revoke(connection, device, now_ns, reason)
-        close_tokens_of(connection, device, now_ns)
+        certificates.close_tokens_of(connection, device, now_ns)
         devices.put(connection, replace(known, trust="revoked", changed_ns=now_ns))
-        put_pending_disconnect(connection, device, now_ns)
+        certificates.put_pending_disconnect(connection, device, now_ns)
 
     count = sum(one.revoked_ns is None for one in certificates.of_device(registry, device))
     return AdmissionDecision(f"revoked, with {count} certificate{'s' * (count != 1)}", apply)
@@ -210,4 +200,4 @@ def revoke(registry: Registry, device: str, reason: str) -> AdmissionDecision:
 
 def _readmit(connection: Connection, known: Device) -> None:
     devices.put(connection, replace(known, trust="expected", changed_ns=time.time_ns()))
-    delete_pending_disconnect(connection, known.device)
+    certificates.delete_pending_disconnect(connection, known.device)

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from edgemeter.agent.base.errors import ConfigError, UnavailableError
+from edgemeter.provisioning.registry.certificates import Certificate
 
 if TYPE_CHECKING:
     from cryptography import x509
@@ -50,15 +51,6 @@ class SigningRequest:
     common_name: str | None
     key_sha256: str
     public_key: "EllipticCurvePublicKey"
-
-
-@dataclass(frozen=True, slots=True)
-class IssuedCertificate:
-    """A certificate that was issued: its number in hexadecimal digits, PEM, and when it expires."""
-
-    number: str
-    pem: str
-    not_after_ns: int
 
 
 class Authority:
@@ -102,13 +94,14 @@ class Authority:
         certificate = self._sign(common_name, key.public_key(), ExtendedKeyUsageOID.CLIENT_AUTH, now, SERVER_DAYS)
         return KeyPair(_pem(certificate), _private_pem(key))
 
-    def issue_device(self, request: SigningRequest, device: str, now_ns: int, days: int = DEVICE_DAYS) -> IssuedCertificate:
-        """Return a certificate of the name `device` for the key of the request, whatever name that requests."""
+    def issue_device(self, request: SigningRequest, device: str, serial: str, now_ns: int, days: int = DEVICE_DAYS) -> Certificate:
+        """Return a certificate of the name `device` for the key of the request, whatever name that requests, on the board `serial`."""
         from cryptography.x509.oid import ExtendedKeyUsageOID
 
         now = datetime.fromtimestamp(now_ns // _NS, timezone.utc)
         made = self._sign(device, request.public_key, ExtendedKeyUsageOID.CLIENT_AUTH, now, days)
-        return IssuedCertificate(f"{made.serial_number:x}", _pem(made).decode(), int(made.not_valid_after_utc.timestamp()) * _NS)
+        number, not_after_ns = f"{made.serial_number:x}", int(made.not_valid_after_utc.timestamp()) * _NS
+        return Certificate(number, device, serial, request.key_sha256, _pem(made).decode(), now_ns, not_after_ns)
 
     def revoked_list(self, numbers: Iterable[str], now: datetime, previous: bytes | None) -> bytes:
         """Return the list (CRL, PEM) of the certificates with these numbers, newer than the `previous` one."""
@@ -279,6 +272,7 @@ def read_request(pem: str) -> SigningRequest:
     from cryptography import x509
     from cryptography.exceptions import UnsupportedAlgorithm
     from cryptography.hazmat.primitives.asymmetric import ec
+    from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
     from cryptography.x509.oid import NameOID
 
     try:
@@ -296,7 +290,8 @@ def read_request(pem: str) -> SigningRequest:
         raise ConfigError("the certificate signing request was not signed by its own key: make a new one")
     if len(names) > 1:
         raise ConfigError(f"the certificate signing request has {len(names)} common names: give one")
-    return SigningRequest(names[0] if names else None, _key_sha256(key), key)
+    key_sha256 = hashlib.sha256(key.public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo)).hexdigest()
+    return SigningRequest(names[0] if names else None, key_sha256, key)
 
 
 def names_of(certificate: bytes) -> set[str]:
@@ -385,12 +380,6 @@ def _general_name(name: str) -> "x509.GeneralName":
         return x509.DNSName(name)
     except ValueError as error:
         raise ConfigError(f"{name!r} is not a host name or address that a certificate can contain ({error}): write it in ASCII") from error
-
-
-def _key_sha256(key: "EllipticCurvePublicKey") -> str:
-    from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
-
-    return hashlib.sha256(key.public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo)).hexdigest()
 
 
 def _pem(made: Any) -> bytes:

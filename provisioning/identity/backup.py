@@ -202,8 +202,7 @@ def _write_member(tar: tarfile.TarFile, member: tarfile.TarInfo, made: Path) -> 
         return
     content = tar.extractfile(member) if is_within and member.isreg() and not target.is_symlink() else None
     if content is None:
-        message = f"it holds {member.name!r}, which is no file of a fleet"
-        raise ValueError(message)
+        raise ValueError(f"it holds {member.name!r}, which is no file of a fleet")
     target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     with target.open("wb") as file:
         shutil.copyfileobj(content, file)

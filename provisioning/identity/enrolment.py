@@ -9,30 +9,14 @@ from dataclasses import dataclass, replace
 from sqlite3 import Connection
 
 from edgemeter.agent.base.nanoseconds import NS_PER_DAY
-from edgemeter.agent.contract.identity import (
-    CertificateRequest,
-    EnrolmentAnswer,
-    answer_topic,
-    request_id,
-)
+from edgemeter.agent.contract.identity import CertificateRequest, EnrolmentAnswer, answer_topic, request_id
 from edgemeter.agent.contract.messages import Topic
 from edgemeter.provisioning.bundle import boards
 from edgemeter.provisioning.identity import authority
 from edgemeter.provisioning.identity.authority import Authority, SigningRequest
 from edgemeter.provisioning.inventory.fleet_file import DeviceEntry, FleetFile
 from edgemeter.provisioning.registry import certificates, devices
-from edgemeter.provisioning.registry.certificates import (
-    Certificate,
-    EnrolmentRequest,
-    EnrolmentToken,
-    bind_token,
-    close_token,
-    delete_request,
-    find_request_of_board,
-    find_token,
-    put_pending_disconnect,
-    put_request,
-)
+from edgemeter.provisioning.registry.certificates import Certificate, EnrolmentRequest, EnrolmentToken
 from edgemeter.provisioning.registry.devices import Device
 from edgemeter.provisioning.registry.registry import Registry
 
@@ -65,7 +49,7 @@ class Enrolment:
         """
         request = authority.read_request(asked.csr)
         with self.registry.transaction() as connection:
-            token = find_token(self.registry, token_id)
+            token = certificates.find_token(self.registry, token_id)
             if token is None or token.closed_ns is not None or token.expires_ns <= now_ns:
                 return _refused(asked, now_ns, "this token was used or has expired: make another with `edgemeter fleet token`")
             if request.common_name not in {None, token.device}:
@@ -73,24 +57,24 @@ class Enrolment:
             if token.key_sha256 not in {None, request.key_sha256}:
                 return _refused(asked, now_ns, "this token was used with another key: make another with `edgemeter fleet token`")
             if (held := self._held(request, asked, token)) is not None:
-                return _accepted(asked, held, token.fleet, now_ns)
+                return _accepted(asked.csr, held, token.fleet, now_ns)
             topic = answer_topic(token.token_id)
             wanted = _enrolment_request(asked, request, topic, token.device, token.fleet, now_ns, token.token_id)
             answer = self._decided_before(connection, wanted, asked, now_ns) or self._judged(connection, wanted, asked, now_ns)
             if answer is not None:
                 return answer
-            bind_token(connection, token.token_id, request.key_sha256)
+            certificates.bind_token(connection, token.token_id, request.key_sha256)
             return self._issue(connection, wanted, request, token.device, now_ns)
 
     def held(self, token_id: str, number: str, now_ns: int) -> bool:
         """Close the token of a device that holds its certificate; return whether it was open."""
         with self.registry.transaction() as connection:
-            token = find_token(self.registry, token_id)
+            token = certificates.find_token(self.registry, token_id)
             if token is None or token.closed_ns is not None or token.key_sha256 is None:
                 return False
             if number not in {one.number for one in certificates.of_key(self.registry, token.key_sha256)}:
                 return False
-            close_token(connection, token.token_id, now_ns)
+            certificates.close_token(connection, token.token_id, now_ns)
             return True
 
     def uses(self, device: str, number: str, now_ns: int) -> bool:
@@ -127,9 +111,9 @@ class Enrolment:
         """
         request = authority.read_request(waiting.csr)
         with self.registry.transaction() as connection:
-            delete_request(connection, waiting.request)
+            certificates.delete_request(connection, waiting.request)
             if waiting.token_id is not None:
-                bind_token(connection, waiting.token_id, waiting.key_sha256)
+                certificates.bind_token(connection, waiting.token_id, waiting.key_sha256)
             return self._issue(connection, waiting, request, waiting.name or waiting.device, now_ns)
 
     def _renewed(
@@ -138,14 +122,14 @@ class Enrolment:
         valid = [one for one in certificates.of_device(self.registry, known.device) if one.revoked_ns is None]
         # The same request again, because the answer was lost: no second certificate.
         if valid and valid[0].key_sha256 == request.key_sha256 and not _is_due(valid[0], now_ns):
-            return _accepted(asked, valid[0], known.fleet, now_ns)
+            return _accepted(asked.csr, valid[0], known.fleet, now_ns)
         if sum(now_ns - one.issued_ns < NS_PER_DAY for one in valid) >= MOST_A_DAY:
             return _refused(
                 asked, now_ns, f"{MOST_A_DAY} certificates of {known.device!r} were issued within a day: check what this board does"
             )
-        issued = self._signed(request, known.device, asked.serial, now_ns)
+        issued = self.signing.issue_device(request, known.device, asked.serial, now_ns)
         certificates.put(connection, issued)
-        return _accepted(asked, issued, known.fleet, now_ns)
+        return _accepted(asked.csr, issued, known.fleet, now_ns)
 
     def _cloned(
         self, connection: Connection, known: Device, wanted: EnrolmentRequest, asked: CertificateRequest, now_ns: int
@@ -157,7 +141,7 @@ class Enrolment:
         held = next((one for one in owners if one.revoked_ns is None), None)
         if held is not None:
             owner = devices.find(self.registry, held.device)
-            return _accepted(asked, held, owner.fleet if owner else known.fleet, now_ns)
+            return _accepted(asked.csr, held, owner.fleet if owner else known.fleet, now_ns)
         before = self._decided_before(connection, wanted, asked, now_ns)
         if before is not None:
             return before
@@ -175,7 +159,7 @@ class Enrolment:
     def _decided_before(
         self, connection: Connection, wanted: EnrolmentRequest, asked: CertificateRequest, now_ns: int
     ) -> EnrolmentAnswer | None:
-        before = find_request_of_board(self.registry, wanted.topic, wanted.serial)
+        before = certificates.find_request_of_board(self.registry, wanted.topic, wanted.serial)
         if before is None:
             return None
         if before.decision == "rejected":
@@ -218,25 +202,25 @@ class Enrolment:
         return None
 
     def _pending(self, connection: Connection, wanted: EnrolmentRequest, why: str, now_ns: int) -> EnrolmentAnswer:
-        put_request(connection, replace(wanted, why=why))
+        certificates.put_request(connection, replace(wanted, why=why))
         return EnrolmentAnswer(request=wanted.request, state="pending", now_ns=now_ns, reason=why)
 
     def _issue(
         self, connection: Connection, wanted: EnrolmentRequest, request: SigningRequest, device: str, now_ns: int
     ) -> EnrolmentAnswer:
         """Give the board its name: earlier certificates of that name are revoked, and the board loses any other name."""
-        issued = self._signed(request, device, wanted.serial, now_ns)
+        issued = self.signing.issue_device(request, device, wanted.serial, now_ns)
         before = devices.find(self.registry, device)
         if certificates.revoke(connection, device, now_ns, REFLASHED) and before is not None and before.serial != wanted.serial:
             # The board that had the name may be connected; if the new one is disconnected instead, it reconnects.
-            put_pending_disconnect(connection, device, now_ns)
+            certificates.put_pending_disconnect(connection, device, now_ns)
         other = devices.find_by_serial(self.registry, wanted.serial)
         if other is not None and other.device != device:
             certificates.revoke(connection, other.device, now_ns, f"its board became {device!r}")
             devices.put(connection, replace(other, serial=None, trust="revoked", changed_ns=now_ns))
         devices.put(connection, self._accepted_device(wanted, device, now_ns))
         certificates.put(connection, issued)
-        return _accepted_of(wanted.request, issued, wanted.fleet, now_ns)
+        return _accepted(wanted.csr, issued, wanted.fleet, now_ns)
 
     def _accepted_device(self, wanted: EnrolmentRequest, device: str, now_ns: int) -> Device:
         entry = self._entry(device)
@@ -254,10 +238,6 @@ class Enrolment:
             enrolled_ns=now_ns,
             changed_ns=now_ns,
         )
-
-    def _signed(self, request: SigningRequest, device: str, serial: str, now_ns: int) -> Certificate:
-        made = self.signing.issue_device(request, device, now_ns)
-        return Certificate(made.number, device, serial, request.key_sha256, made.pem, now_ns, made.not_after_ns)
 
     def _entry(self, device: str) -> DeviceEntry:
         return self.fleet_file.device.get(device, DeviceEntry())
@@ -292,13 +272,9 @@ def _enrolment_request(
     )
 
 
-def _accepted(asked: CertificateRequest, one: Certificate, fleet: str, now_ns: int) -> EnrolmentAnswer:
-    return _accepted_of(request_id(asked.csr), one, fleet, now_ns)
-
-
-def _accepted_of(request: str, one: Certificate, fleet: str, now_ns: int) -> EnrolmentAnswer:
+def _accepted(csr: str, one: Certificate, fleet: str, now_ns: int) -> EnrolmentAnswer:
     return EnrolmentAnswer(
-        request=request,
+        request=request_id(csr),
         state="accepted",
         now_ns=now_ns,
         device=one.device,

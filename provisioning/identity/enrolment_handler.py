@@ -68,8 +68,7 @@ class EnrolmentHandler:
                 answer = self._enrolment().with_certificate(topic, asking, now_ns)
                 where = str(Topic(topic.fleet, topic.device, "certificate"))
         except ConfigError as error:
-            line = f"rejected request from {asker}: {error}"
-            raise ConfigError(line) from error
+            raise ConfigError(f"rejected request from {asker}: {error}") from error
         _log_answer(asker, answer)
         self._publish(where, encode_identity(answer))
 

@@ -105,8 +105,7 @@ class Folder:
         descriptor = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=self._folder)
         if not stat.S_ISREG(os.fstat(descriptor).st_mode):
             os.close(descriptor)
-            message = f"{name} is not a regular file"
-            raise OSError(message)
+            raise OSError(f"{name} is not a regular file")
         return descriptor
 
     def read(self, name: str) -> Record:
@@ -253,8 +252,7 @@ class Supervisor:
     def poll(self) -> None:
         """Do what is due: continue an update, begin a requested one, reboot, or roll back an agent that does not start."""
         if not self.update.is_there():
-            message = f"{str(self.update.path)!r} was replaced"
-            raise OSError(message)
+            raise OSError(f"{str(self.update.path)!r} was replaced")
         if self.journal.read("journal.json").get("step"):
             self._go_on()
         elif self.releases.current() != self._keys_of:
@@ -307,14 +305,14 @@ class Supervisor:
     def _check(self, given: Record, wanted: dict[str, str]) -> None:
         wrong = sorted((set(given) | set(FORMS)) - set(wanted))
         if wrong:
-            message = f"not an update request: unknown, missing or wrong fields: {', '.join(wrong)[:200]}"
-            raise Refused(message)
+            raise Refused(f"not an update request: unknown, missing or wrong fields: {', '.join(wrong)[:200]}")
         bad = self._bad()
         known = bad.pop(wanted["version"], {})
         if known.get("is_bad"):
             if "bad" not in wanted["even_if"]:
-                message = f"version {wanted['version']} failed here before ({known.get('reason')}): it is retried only with `--even-if bad`"
-                raise Refused(message)
+                raise Refused(
+                    f"version {wanted['version']} failed here before ({known.get('reason')}): it is retried only with `--even-if bad`"
+                )
             self.update.write("bad.json", bad)
 
     def _bad(self) -> dict[str, Record]:
@@ -356,17 +354,13 @@ class Supervisor:
         self._note({**step, "step": "installing", "tries": tries})
         try:
             self._make_room(order)
-            staged = self._staged(order)
-            self._build(order, staged)
-        except Refused as why:
+            self._build(order, self._staged(order))
+        except (Refused, OSError) as error:
+            why = str(error) if isinstance(error, Refused) else f"cannot install version {order['version']}: {error.strerror or error}"
             self._clear(step)
-            self._end(step, "failed", str(why))
-            return
-        except OSError as error:
-            self._clear(step)
-            self._end(step, "failed", f"cannot install version {order['version']}: {error.strerror or error}")
-            return
-        self._note({**step, "step": "trying", "tries": 0})
+            self._end(step, "failed", why)
+        else:
+            self._note({**step, "step": "trying", "tries": 0})
 
     def _make_room(self, order: Record) -> None:
         """Refuse a release that does not fit, before anything is written: it takes about as much as the running one."""
@@ -376,10 +370,9 @@ class Supervisor:
             self.releases.keep(order["version"])
         free = _free_bytes(self.options.root)
         if free < needed:
-            message = (
+            raise Refused(
                 f"no space: version {order['version']} needs {needed >> 20} MiB below {str(self.options.root)!r}, {free >> 20} MiB are free"
             )
-            raise Refused(message)
 
     def _staged(self, order: Record) -> Path:
         """Return a copy of the bundle that only root can change, with the requested hash."""
@@ -399,20 +392,17 @@ class Supervisor:
                 target.flush()
                 os.fsync(target.fileno())
         except FileNotFoundError as error:
-            message = f"the bundle {order['sha256'][:12]} is not in the device's content"
-            raise Refused(message) from error
+            raise Refused(f"the bundle {order['sha256'][:12]} is not in the device's content") from error
         finally:
             contents.close()
         if digest.hexdigest() != order["sha256"]:
-            message = f"the bundle does not have the requested hash ({order['sha256'][:12]})"
-            raise Refused(message)
+            raise Refused(f"the bundle does not have the requested hash ({order['sha256'][:12]})")
         return staged
 
     def _build(self, order: Record, staged: Path) -> None:
         version = _version(staged)
         if version != order["version"]:
-            message = f"the bundle holds version {version!r}, requested is {order['version']!r}"
-            raise Refused(message)
+            raise Refused(f"the bundle holds version {version!r}, requested is {order['version']!r}")
         root = self.options.root
         command = [sys.executable, root / "install.py", "--bundle", staged, "--root", root, "--public-key", root / TRUSTED_KEYS]
         if "older" in order["even_if"]:
@@ -421,8 +411,7 @@ class Supervisor:
             [*map(str, command), "--switch", "no"], self.own / "install.log", self.options.install_s, {MARK: str(root)}
         )
         if status != 0 or version not in self.releases.installed():
-            message = f"version {version} cannot be installed: {output}"
-            raise Refused(message)
+            raise Refused(f"version {version} cannot be installed: {output}")
 
     def _try(self, step: Record) -> None:
         tries, order = step.get("tries", 0) + 1, step["order"]

@@ -16,28 +16,20 @@ pytestmark = [pytest.mark.system_python, pytest.mark.needs("openssl", "ssh", "ss
 def test_a_fresh_board_gets_everything_and_a_repeated_run_changes_nothing(tmp_path):
     """Copied, installed by the real installer, joined, configured; the second time each step reports that it is done already."""
     with contextlib.closing(Bench(tmp_path, installer=None)) as bench:
-        _apply_twice(bench)
-
-
-def _apply_twice(bench):
-    first = bench.apply()
-    assert first.remedy is None
-    assert (first.state, bench.current, bench.tokens) == ("changed", "1.0.0", ["board"])
-    assert states(first)["copy"] == states(first)["release"] == states(first)["join"] == "changed"
-    before = bench.tree()
-    second = bench.apply()
-    assert (second.state, second.remedy) == ("ok", None)
-    assert set(states(second).values()) <= {"ok", "skipped"}
-    assert "copy" not in states(second)
-    assert (bench.tree(), bench.tokens) == (before, ["board"])
-
-
-@pytest.mark.slow
-def test_what_the_board_needed_of_us_does_not_stay_there(bench):
-    """Neither the bundle's copy nor the join file with its token."""
-    assert bench.apply().remedy is None
-    assert not bench.stage.exists()
-    assert [path for path in bench.prefix.rglob("*") if path.is_file() and b"secret-token" in path.read_bytes()] == []
+        first = bench.apply()
+        assert first.remedy is None
+        assert (first.state, bench.current, bench.tokens) == ("changed", "1.0.0", ["board"])
+        assert states(first)["copy"] == states(first)["release"] == states(first)["join"] == "changed"
+        assert not bench.stage.exists()
+        assert [path for path in bench.prefix.rglob("*") if path.is_file() and b"secret-token" in path.read_bytes()] == []
+        before = bench.tree()
+        second = bench.apply()
+        assert (second.state, second.remedy) == ("ok", None)
+        assert set(states(second).values()) <= {"ok", "skipped"}
+        assert "copy" not in states(second)
+        assert (bench.tree(), bench.tokens) == (before, ["board"])
+        assert states(bench.apply(rejoins=True))["join"] == "changed"
+        assert bench.tokens == ["board", "board"]
 
 
 @pytest.mark.slow
@@ -59,16 +51,6 @@ def test_a_dry_run_prints_the_same_and_does_nothing(bench):
     assert outcome.remedy is None
     assert states(outcome)["release"] == states(outcome)["service"] == states(outcome)["join"] == "changed"
     assert (list(bench.prefix.iterdir()), list(bench.device.home.iterdir()), bench.tokens) == ([], [], [])
-
-
-@pytest.mark.slow
-def test_a_board_joins_anew_on_request(bench):
-    """With a token of its own; without the option it stays who it is."""
-    bench.apply()
-    bench.apply()
-    assert bench.tokens == ["board"]
-    assert states(bench.apply(rejoins=True))["join"] == "changed"
-    assert bench.tokens == ["board", "board"]
 
 
 @pytest.mark.slow

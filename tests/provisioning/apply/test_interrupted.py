@@ -45,19 +45,9 @@ def file_to_copy(path, content):
 def started(bench, *more):
     """Start the command itself, in a process group of its own."""
     device = bench.device
-    command = [
-        "apply",
-        "board",
-        "--host",
-        "127.0.0.1",
-        "--user",
-        device.user,
-        "--port",
-        str(device.server.port),
-        "--prefix",
-        str(bench.prefix),
-    ]
-    command += ["--bundle", str(bench.bundles[0]), "--folder", str(bench.fleet.path), "--identity-file", str(device.key)]
+    command = f"apply board --host 127.0.0.1 --user {device.user} --port {device.server.port}".split()
+    command += ["--prefix", str(bench.prefix), "--bundle", str(bench.bundles[0])]
+    command += ["--folder", str(bench.fleet.path), "--identity-file", str(device.key)]
     command += [part for option in device.settings for part in ("--ssh-option", option)]
     return subprocess.Popen(
         [sys.executable, "-c", COMMAND, str(ROOT), "fleet", *command, *more],

@@ -15,6 +15,7 @@ import pytest
 from edgemeter.provisioning.apply import applying
 from edgemeter.provisioning.apply.applying import ApplyRequest
 from edgemeter.provisioning.apply.ssh import SshOptions, SshTarget
+from tests.fixtures.rows import table_row
 from tests.fixtures.servers import LOOPBACK, free_port
 from tests.fixtures.ssh_server import keygen
 from tests.provisioning.apply.bench import Bench, states
@@ -24,18 +25,21 @@ pytestmark = [pytest.mark.system_python, pytest.mark.needs("openssl", "ssh", "ss
 as_root = pytest.mark.skipif(os.geteuid() != 0, reason="a test user can be made by root only")
 
 
-def test_a_key_that_is_not_let_in(bench, tmp_path):
-    """Nothing is asked on a terminal."""
-    stranger = keygen(tmp_path / "stranger")
-    outcome = bench.apply(ssh=bench.device.options(stranger))
-    assert outcome.state == "failed"
-    assert "ssh-copy-id" in outcome.remedy
-    assert outcome.steps == ()
-
-
-def test_a_key_file_that_is_not_there(bench, tmp_path):
-    """It does not end in whatever other key there is."""
-    assert "--identity-file" in bench.apply(ssh=bench.device.options(tmp_path / "absent")).remedy
+def test_a_board_that_cannot_be_reached_is_one_line_with_what_to_do(bench, tmp_path):
+    """A refused key, an absent key file, a closed port, an unknown name, a proxy that is no ssh: nothing is asked."""
+    device, user = bench.device, bench.device.user
+    for target, options, remedy in (
+        (device.target(), device.options(keygen(tmp_path / "stranger")), "ssh-copy-id"),
+        (device.target(), device.options(tmp_path / "absent"), "--identity-file"),
+        (SshTarget("away", LOOPBACK, user, free_port()), device.options(), "systemctl enable --now ssh"),
+        (SshTarget("away", "board.invalid", "pi"), device.options(), "host"),
+        (device.target(), SshOptions(more=(*device.settings, "ProxyCommand=echo nonsense")), "by hand"),
+    ):
+        with table_row(remedy):
+            outcome = bench.apply(ApplyRequest(target), ssh=options)
+            assert (outcome.state, outcome.steps) == ("failed", ())
+            assert remedy in outcome.remedy
+            assert "\n" not in outcome.remedy
 
 
 @pytest.mark.slow
@@ -55,25 +59,6 @@ def test_an_unknown_host_is_refused_where_that_is_wanted(bench):
     assert "accept-new" in bench.apply(ssh=strict).remedy
     assert bench.apply().remedy is None
     assert bench.apply(ssh=strict).remedy is None
-
-
-def test_nobody_listens(bench):
-    """Where the port is closed, the remedy is the command that starts ssh on the board."""
-    outcome = bench.apply(ApplyRequest(SshTarget("away", LOOPBACK, bench.device.user, free_port())))
-    assert "systemctl enable --now ssh" in outcome.remedy
-
-
-def test_a_name_that_nobody_knows(bench):
-    """`.invalid` is reserved for that."""
-    assert "host" in bench.apply(ApplyRequest(SshTarget("away", "board.invalid", "pi"))).remedy
-
-
-def test_a_program_that_is_no_ssh_ends_in_one_line(bench):
-    """A proxy that says nonsense."""
-    options = SshOptions(more=(*bench.device.settings, "ProxyCommand=echo nonsense"))
-    outcome = bench.apply(ssh=options)
-    assert outcome.state == "failed"
-    assert "\n" not in outcome.remedy
 
 
 def test_a_host_name_is_no_option_of_ssh(bench, tmp_path):

@@ -34,27 +34,30 @@ class Inside:
 
     def step(self, name, **plan):
         """Return state and detail of one step."""
-        units = {path.name: path.read_text() for path in applying.UNITS.glob("*.service")}
-        given = {
+        program = {
             "prefix": str(self.prefix),
             "sysfs": str(self.sysfs),
             "dry": False,
             "steps": [name],
-            "units": units,
+            "units": {path.name: path.read_text() for path in applying.UNITS.glob("*.service")},
             "python": "/usr/bin/python3",
+            "version": "1.0.0",
+            "manifest_sha256": "0" * 64,
+            "public_key": "key",
+            "bundle": None,
+            "join": None,
+            "rejoin": False,
+            "python_drop_in": applying.PYTHON_DROP_IN.format(plan.get("python", "")),
+            "governor_unit": applying.GOVERNOR.format(plan.get("governor", "")),
+            **plan,
         }
-        given |= {"version": "1.0.0", "manifest_sha256": "0" * 64, "public_key": "key", "bundle": None, "join": None, "rejoin": False}
-        given |= {
-            "python_drop_in": applying.supervisor_python(plan.get("python", "")),
-            "governor_unit": applying.governor_unit(plan.get("governor", "")),
-        }
-        program = f"import json\nPLAN = json.loads({json.dumps(json.dumps({**given, **plan}))})\n{applying.ON_DEVICE.read_text()}"
-        done = subprocess.run(
-            [sys.executable, "-"], input=program, text=True, capture_output=True, check=True, timeout=300,
-            env={**os.environ, "PATH": f"{self.bin}:{os.environ['PATH']}", **self.environment},
-        )  # fmt: skip
-        (said,) = [json.loads(line) for line in done.stdout.splitlines()]
-        return said["state"], said["detail"]
+        source = f"import json\nPLAN = json.loads({json.dumps(json.dumps(program))})\n{applying.ON_DEVICE.read_text()}"
+        environment = {**os.environ, "PATH": f"{self.bin}:{os.environ['PATH']}", **self.environment}
+        output = subprocess.run(
+            [sys.executable, "-"], input=source, text=True, capture_output=True, check=True, timeout=300, env=environment
+        ).stdout
+        (step,) = [json.loads(line) for line in output.splitlines()]
+        return step["state"], step["detail"]
 
     def program(self, name, text):
         """Let the device have a program."""
@@ -121,45 +124,33 @@ def test_power_mode_is_set_by_name_or_number_and_found_right(jetson):
     assert jetson.step("power_mode", power_mode="2") == ("ok", "2 15W")
 
 
-def test_a_power_mode_that_needs_a_boot_is_not_called_done(jetson):
-    """Nvpmodel ends well and does nothing."""
-    state, detail = jetson.step("power_mode", power_mode="MAXN_SUPER")
-    assert state == "failed"
-    assert "nvpmodel -m 0" in detail
+def test_a_power_mode_that_cannot_be_set_is_named_with_what_to_do(jetson):
+    """Nvpmodel ends well and does nothing without a boot; an unknown mode names the board's own."""
+    for mode, remedy in (("MAXN_SUPER", "nvpmodel -m 0"), ("30W", "MAXN_SUPER, 25W, 15W")):
+        state, detail = jetson.step("power_mode", power_mode=mode)
+        assert (state, remedy in detail) == ("failed", True), mode
 
 
-def test_an_unknown_power_mode_names_those_that_are_known(jetson):
-    """From the board's own list."""
-    state, detail = jetson.step("power_mode", power_mode="30W")
-    assert (state, "MAXN_SUPER, 25W, 15W" in detail) == ("failed", True)
+def test_a_board_without_power_modes_or_governors_is_skipped(inside):
+    """With the reason: no nvpmodel, and a virtual machine's kernel."""
+    for step, setting, reason in (("power_mode", "15W", "Jetson"), ("governor", "performance", "no CPU governors")):
+        state, detail = inside.step(step, **{step: setting})
+        assert (state, reason in detail) == ("skipped", True), step
 
 
-def test_a_board_without_nvpmodel_has_no_power_mode(inside):
-    """It is skipped, with the reason."""
-    state, detail = inside.step("power_mode", power_mode="15W")
-    assert (state, "Jetson" in detail) == ("skipped", True)
-
-
+@pytest.mark.needs("systemd-analyze")
 def test_the_governor_holds_now_and_after_each_boot(inside):
-    """The files of the kernel, and a unit; the second time nothing."""
+    """The files of the kernel, and a unit in which `systemd-analyze verify` finds nothing wrong; the second time nothing."""
     inside.cpus()
     assert inside.step("governor", governor="performance", dry=True)[0] == "changed"
     assert inside.governors() == ["ondemand", "ondemand"]
     assert inside.step("governor", governor="performance")[0] == "changed"
     assert inside.governors() == ["performance", "performance"]
-    unit = (inside.prefix / "etc/systemd/system/edgemeter-governor.service").read_text()
-    assert "echo performance >" in unit
-    assert inside.step("governor", governor="performance")[0] == "ok"
-
-
-@pytest.mark.needs("systemd-analyze")
-def test_the_unit_of_the_governor_is_one(inside):
-    """`systemd-analyze verify` finds nothing wrong with it."""
-    inside.cpus()
-    inside.step("governor", governor="performance")
     unit = inside.prefix / "etc/systemd/system/edgemeter-governor.service"
-    told = subprocess.run(["systemd-analyze", "verify", "--man=no", unit], capture_output=True, text=True, check=False, timeout=300)
-    assert (told.returncode, told.stderr) == (0, "")
+    assert "echo performance >" in unit.read_text()
+    verified = subprocess.run(["systemd-analyze", "verify", "--man=no", unit], capture_output=True, text=True, check=False, timeout=300)
+    assert (verified.returncode, verified.stderr) == (0, "")
+    assert inside.step("governor", governor="performance")[0] == "ok"
 
 
 @pytest.mark.parametrize("available", ["ondemand powersave", ""])
@@ -169,11 +160,6 @@ def test_an_unknown_governor_is_refused(inside, available):
     state, _ = inside.step("governor", governor="fast; touch /tmp/x")
     assert state == "failed"
     assert not (inside.prefix / "etc/systemd/system").exists()
-
-
-def test_a_kernel_without_governors_is_skipped(inside):
-    """A virtual machine has none: the step is skipped, not failed."""
-    assert inside.step("governor", governor="performance")[0] == "skipped"
 
 
 def test_units_are_enabled_below_the_prefix_and_the_supervisor_gets_the_python_that_was_brought(inside):

@@ -1,7 +1,7 @@
 """Boards that are short of something: room, or a Python."""
 
-import os
 import re
+import shutil
 import subprocess
 import tarfile
 from dataclasses import replace
@@ -85,9 +85,9 @@ def test_an_old_board_is_asked_to_bring_a_python_and_works_with_one(bench, tmp_p
     assert list(bench.prefix.iterdir()) == []
     first = bench.apply(python_tar=brought)
     assert (first.remedy, states(first)["python"], bench.current) == (None, "changed", "1.0.0")
-    assert (Path(brought.place(str(bench.prefix)))).exists()
+    assert Path(brought.folder(str(bench.prefix)), "bin/python3").exists()
     drop_in = bench.prefix / "etc/systemd/system/edgemeter-supervisor.service.d/python.conf"
-    assert f"ExecStart={brought.place('')} " in drop_in.read_text()
+    assert f"ExecStart={brought.folder('')}/bin/python3 " in drop_in.read_text()
     second = bench.apply(python_tar=brought)
     assert (second.state, second.remedy) == ("ok", None)
 
@@ -114,14 +114,8 @@ def test_a_python_for_another_machine_is_not_kept(bench, tmp_path):
 def test_what_examines_a_board_is_posix_shell(tmp_path):
     """It runs in whatever /bin/sh a board has, and without a home."""
     for shell in ("dash", "busybox"):
-        program = (
-            [found]
-            if (found := next((f"{folder}/{shell}" for folder in ("/bin", "/usr/bin") if os.access(f"{folder}/{shell}", os.X_OK)), None))
-            else None
-        )
-        if program:
-            command = [*program, *(["sh"] if shell == "busybox" else []), "-s", "--", str(tmp_path)]
-            told = subprocess.run(
-                command, input=LOOK.read_bytes(), capture_output=True, check=True, timeout=300, env={"HOME": str(tmp_path)}
-            )
-            assert told.stdout.endswith(b"end=yes\n")
+        if program := shutil.which(shell, path="/bin:/usr/bin"):
+            command = [program, *(["sh"] if shell == "busybox" else []), "-s", "--", str(tmp_path)]
+            environment = {"HOME": str(tmp_path)}
+            output = subprocess.run(command, input=LOOK.read_bytes(), capture_output=True, check=True, timeout=300, env=environment).stdout
+            assert output.endswith(b"end=yes\n")

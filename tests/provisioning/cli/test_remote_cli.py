@@ -91,6 +91,9 @@ def test_a_name_with_a_space_is_one_device(service, tmp_path):
         devices.put(connection, Device("a b", "lab", "9", "pi5", (), "accepted", None, None, None, 5))
     text, _, _ = told(tmp_path, "doctor", "a b", "device=pi-1", "--json")
     assert [one["device"] for one in json.loads(text)["executions"]] == ["a b", "pi-1"]
+    error = told(tmp_path, "doctor", "pi-9")[2]
+    assert isinstance(error, ConfigError)
+    assert "no device matches" in str(error)
 
 
 def test_a_device_that_fails_states_why_and_the_command_fails(service, tmp_path):
@@ -100,21 +103,6 @@ def test_a_device_that_fails_states_why_and_the_command_fails(service, tmp_path)
     assert "== pi-2: failed: it has no log" in text
     assert status == 1
     assert set(service.works) == {Logs(lines=50)}
-
-
-def test_a_selection_names_devices_too(service, tmp_path):
-    """Those that are not accepted are left out."""
-    text, _, _ = told(tmp_path, "doctor", "board=pi5", "--json")
-    assert [one["device"] for one in json.loads(text)["executions"]] == ["pi-1", "pi-2"]
-    assert len(service.works) == 2
-
-
-def test_a_rehearsed_restart_orders_nothing_and_a_real_one_the_board(service, tmp_path):
-    """`--dry-run` says who would be ordered; without it the device is ordered to restart its board."""
-    assert told(tmp_path, "restart", "pi-1", "--board", "--dry-run")[0] == "would order pi-1: restart board\n"
-    assert service.works == []
-    assert told(tmp_path, "restart", "pi-1", "--board")[1] == 0
-    assert service.works == [Restart(what="board")]
 
 
 def test_a_rehearsal_asks_nobody(service, tmp_path):
@@ -128,11 +116,5 @@ def test_a_rehearsal_asks_nobody(service, tmp_path):
             assert (json.loads(text), status) == ({"order": title, "devices": ["pi-1", "pi-2"], "dry_run": True}, 0)
             assert folder_bytes.read(tmp_path) == before
             assert (jobs.latest(service.registry), service.works) == ([], [])
-
-
-@pytest.mark.usefixtures("service")
-def test_nobody_is_one_line(tmp_path):
-    """A selection that fits no device is refused before anything is ordered."""
-    _, _, error = told(tmp_path, "doctor", "pi-9")
-    assert isinstance(error, ConfigError)
-    assert "no device matches" in str(error)
+    assert told(tmp_path, "restart", "pi-1", "--board")[1] == 0
+    assert service.works == [Restart(what="board")]

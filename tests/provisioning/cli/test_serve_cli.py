@@ -22,11 +22,17 @@ def broker(tmp_path):
 
 
 @pytest.fixture
-def service(tmp_path, broker):
-    """Return the service, started while there is no broker."""
+def command(tmp_path, broker):
+    """Return the command that serves the fleet."""
     (tmp_path / "fleet").mkdir()
-    command = [sys.executable, "-m", "edgemeter.agent.cli.main", "fleet", "serve", "--folder", str(tmp_path / "fleet")]
-    process = subprocess.Popen([*command, "--broker", f"{LOOPBACK}:{broker.port}"], stderr=subprocess.PIPE, text=True)
+    options = ["--folder", str(tmp_path / "fleet"), "--broker", f"{LOOPBACK}:{broker.port}"]
+    return [sys.executable, "-m", "edgemeter.agent.cli.main", "fleet", "serve", *options]
+
+
+@pytest.fixture
+def service(command):
+    """Return the service, started while there is no broker."""
+    process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
     yield process
     process.kill()
     process.communicate()
@@ -41,13 +47,6 @@ def await_service(service):
     assert "serving the fleet" in said[-1]
 
 
-def test_a_broker_that_is_not_there_yet_is_waited_for(service, broker):
-    """It is reported once; the service begins when the broker is there."""
-    assert "retrying until it answers" in service.stderr.readline()
-    broker.start()
-    await_service(service)
-
-
 def test_a_service_that_waits_for_its_broker_ends_on_a_signal(service):
     """By SIGTERM, with status 0, and it never reports that it serves."""
     assert "retrying" in service.stderr.readline()
@@ -56,12 +55,14 @@ def test_a_service_that_waits_for_its_broker_ends_on_a_signal(service):
     assert service.stderr.read() == ""
 
 
-def test_a_second_service_of_one_fleet_is_refused(service, broker, tmp_path):
-    """The two would throw each other out of the broker for ever; when the first has gone, however it went, the next one serves."""
+def test_a_second_service_of_one_fleet_is_refused(service, broker, command):
+    """The two would throw each other out of the broker for ever; when the first has gone, however it went, the next one serves.
+
+    The first waits for a broker that is not up yet, and reports that once.
+    """
+    assert "retrying until it answers" in service.stderr.readline()
     broker.start()
     await_service(service)
-    command = [sys.executable, "-m", "edgemeter.agent.cli.main", "fleet", "serve", "--folder", str(tmp_path / "fleet")]
-    command += ["--broker", f"{LOOPBACK}:{broker.port}"]
     second = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
     assert second.returncode == 1
     assert "another service is running for the fleet" in second.stderr

@@ -9,8 +9,10 @@ STEADY = [10.0, 10.1, 9.9, 10.05, 9.95, 10.0, 10.1, 9.9]
 
 
 def test_four_figures_make_no_band_and_five_do():
-    """Too few to say what is usual."""
+    """Too few to say what is usual; a net energy lost in the noise may be zero or below, which has no band either."""
     assert baseline.band_of(STEADY[:4]) is None
+    assert baseline.band_of([0.0] * 10) is None
+    assert baseline.band_of([-1.0, *STEADY]) is None
     assert baseline.band_of(STEADY[:5]).count == 5
 
 
@@ -20,10 +22,7 @@ def test_a_figure_is_within_outside_or_far_outside_to_either_side():
         with table_row(value):
             found = baseline.judge_figure("latency_p50_ms", value, STEADY)
             assert (found.how if found else None) == how
-
-
-def test_equal_figures_do_not_make_the_next_one_wrong():
-    """A spread of zero is luck: there is a floor."""
+    # A spread of zero is luck: there is a floor.
     assert baseline.judge_figure("latency_p50_ms", 10.3, [10.0] * 30) is None
     assert baseline.judge_figure("latency_p50_ms", 11.0, [10.0] * 30) is not None
 
@@ -58,12 +57,6 @@ def test_only_what_measures_speed_and_energy_is_judged():
     earlier = [{"latency_p50_ms": value, "temperature_max_c": 50.0} for value in STEADY]
     assert baseline.figures_outside({"latency_p50_ms": 10.0, "temperature_max_c": 80.0, "energy_gross_mj": 5.0}, earlier) == []
     assert [one.name for one in baseline.figures_outside({"latency_p50_ms": 15.0}, earlier)] == ["latency_p50_ms"]
-
-
-def test_figures_that_are_no_positive_numbers_make_no_band():
-    """A net energy lost in the noise may be zero or below."""
-    assert baseline.band_of([0.0] * 10) is None
-    assert baseline.band_of([-1.0, *STEADY]) is None
 
 
 def test_the_reason_names_the_figure_how_far_and_against_what():

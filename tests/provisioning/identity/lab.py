@@ -27,11 +27,11 @@ FLEET = "lab"
 
 
 def run_fleet(folder: Path, *arguments: object) -> str:
-    """Return what an `edgemeter fleet` command prints; raise what it raises."""
+    """Return what an `edgemeter fleet` command says on stdout; raise what it raises."""
     done = CliRunner().invoke(fleet, [str(one) for one in (*arguments, "--folder", folder)])
     if done.exception is not None:
         raise done.exception
-    return done.output
+    return done.stdout
 
 
 class Lab:
@@ -54,10 +54,7 @@ class Lab:
 
     def run(self, *arguments: object) -> str:
         """Return what an `edgemeter fleet` command says on stdout; raise what it raises."""
-        done = CliRunner().invoke(fleet, [str(one) for one in (*arguments, "--folder", self.folder.path)])
-        if done.exception is not None:
-            raise done.exception
-        return done.stdout
+        return run_fleet(self.folder.path, *arguments)
 
     def start(self) -> "Lab":
         """Start the broker and the service."""

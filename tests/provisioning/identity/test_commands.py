@@ -64,7 +64,8 @@ def test_a_device_that_can_have_no_token_stops_no_other(lab, tmp_path):
 
 
 def test_a_dry_run_makes_no_token(lab, tmp_path):
-    """No file, no claim, no device."""
+    """No file, no claim, no device; and nobody waits in a new fleet."""
+    assert json.loads(lab.run("requests", "--json")) == []
     lab.run("token", "pi-1", "--out", tmp_path / "cards", "--dry-run")
     assert not (tmp_path / "cards").exists()
     assert certificates.open_tokens(lab.registry, 0) == []
@@ -102,13 +103,6 @@ def test_a_name_that_no_device_may_have_is_refused(lab):
             assert certificates.open_tokens(lab.registry, 0) == []
 
 
-def test_nobody_of_that_name_is_one_line(lab):
-    """Accept, reject and revoke name the device that is not there."""
-    for command in ("requests accept", "requests reject", "revoke"):
-        with table_row(command), pytest.raises(ConfigError, match="'pi-9'"):
-            lab.run(*command.split(), "pi-9")
-
-
 def test_a_device_is_revoked_without_a_broker_too(lab):
     """It is out when the broker starts; twice is no error; a dry run changes nothing."""
     lab.token("pi-1")
@@ -128,18 +122,12 @@ def test_what_is_not_there_is_named_with_its_remedy(lab):
         (("restart", "all"), "`edgemeter fleet token DEVICE` lets one join"),
         (("release", "add", "nothing.tar"), "there is no bundle 'nothing.tar'"),
         (("release", "add", "."), "there is no bundle '.'"),
+        *((command, "'pi-9'") for command in (("requests", "accept", "pi-9"), ("requests", "reject", "pi-9"), ("revoke", "pi-9"))),
     ):
         with table_row(command):
             with pytest.raises(ConfigError) as caught:
                 lab.run(*command)
             assert said in str(caught.value)
-
-
-def test_a_bundle_without_a_fleet_names_options_that_the_command_has(tmp_path):
-    """`release add` has no --public-key, so its error names none."""
-    done = CliRunner().invoke(fleet, ["release", "add", "x.tar", "--folder", str(tmp_path)])
-    assert "--folder" in str(done.exception)
-    assert "--public-key" not in str(done.exception)
 
 
 def test_a_sample_is_printed_and_loads(tmp_path):
@@ -152,14 +140,13 @@ def test_a_sample_is_printed_and_loads(tmp_path):
             assert read(tmp_path / "sample.toml")
 
 
-def test_nobody_waits_in_a_new_fleet(lab):
-    """The list of requests is empty JSON, not an error."""
-    assert json.loads(lab.run("requests", "--json")) == []
-
-
 def test_without_a_fleet_every_command_names_how_to_make_one(tmp_path):
     """One line that names the command."""
     for command in (["token", "x"], ["revoke", "x"], ["requests", "accept", "x"], ["requests"]):
         done = CliRunner().invoke(fleet, [*command, "--folder", str(tmp_path / "none")])
         assert "edgemeter fleet init" in str(done.exception), command
         assert not (tmp_path / "none").exists(), command
+    # It has no --public-key, so its error names none.
+    result = CliRunner().invoke(fleet, ["release", "add", "x.tar", "--folder", str(tmp_path)])
+    assert "--folder" in str(result.exception)
+    assert "--public-key" not in str(result.exception)

@@ -32,9 +32,15 @@ def content(folder):
 
 
 def test_a_second_time_changes_nothing(tmp_path):
-    """Not one byte, and that is reported."""
-    run(tmp_path / "f", "--broker", "broker.example", "--name", "192.0.2.10", "--name", "::1")
+    """Not one byte, and that is reported; the folder and each private key in it are their owner's alone."""
+    first = json.loads(run(tmp_path / "f", "--broker", "broker.example", "--name", "192.0.2.10", "--name", "::1", "--json"))
+    assert str(tmp_path / "f" / "ca.crt") in {file["path"] for file in first["made"]}
+    assert stat.S_IMODE((tmp_path / "f").stat().st_mode) == 0o700
+    keys = [*(tmp_path / "f").rglob("*.key"), tmp_path / "f" / "registry.sqlite", tmp_path / "f" / "broker" / "access.json"]
+    assert len(keys) == 8
+    assert {stat.S_IMODE(path.stat().st_mode) for path in keys} == {0o600}
     before = content(tmp_path / "f")
+    assert json.loads(run(tmp_path / "f", "--json"))["made"] == []
     assert "nothing to make" in run(tmp_path / "f")
     assert "nothing to make" in run(tmp_path / "f", "--name", "0:0:0:0:0:0:0:1", "--name", "BROKER.example")
     assert content(tmp_path / "f") == before
@@ -45,15 +51,6 @@ def test_a_dry_run_makes_nothing_and_lists_what_would_be_made(tmp_path):
     said = run(tmp_path / "f", "--broker", "broker.example", "--dry-run")
     assert not (tmp_path / "f").exists()
     assert len(said.splitlines()) == len(run(tmp_path / "f", "--broker", "broker.example").splitlines())
-
-
-def test_keys_and_folder_are_their_owners_alone(tmp_path):
-    """The folder itself, and each private key in it."""
-    run(tmp_path / "f", "--broker", "broker.example")
-    assert stat.S_IMODE((tmp_path / "f").stat().st_mode) == 0o700
-    keys = [*(tmp_path / "f").rglob("*.key"), tmp_path / "f" / "registry.sqlite", tmp_path / "f" / "broker" / "access.json"]
-    assert len(keys) == 8
-    assert {stat.S_IMODE(path.stat().st_mode) for path in keys} == {0o600}
 
 
 def test_a_new_name_renews_the_brokers_certificate_alone(tmp_path):
@@ -99,21 +96,15 @@ def test_what_was_lost_is_made_again(tmp_path):
 
 
 def test_half_an_authority_is_not_replaced(tmp_path):
-    """A new one would lock out every device: somebody has to look."""
-    folder = tmp_path / "f"
-    run(folder, "--broker", "broker.example")
-    (folder / "ca.key").unlink()
-    with pytest.raises(ConfigError, match=r"only ca.crt is left"):
-        run(folder)
-
-
-def test_an_authority_that_was_cut_off_is_made_whole(tmp_path):
-    """The key is written first; nothing was signed with it."""
+    """A new one would lock out every device: somebody has to look. A key alone was cut off before anything was signed with it."""
     folder = tmp_path / "f"
     folder.mkdir(mode=0o700)
     (folder / "ca.key").write_text("half")
     run(folder, "--broker", "broker.example")
     assert "nothing to make" in run(folder)
+    (folder / "ca.key").unlink()
+    with pytest.raises(ConfigError, match=r"only ca.crt is left"):
+        run(folder)
 
 
 def test_what_cannot_be_is_one_line(tmp_path):
@@ -136,10 +127,3 @@ def test_an_option_that_differs_from_the_inventory_is_a_question(tmp_path):
         with table_row(arguments), pytest.raises(ConfigError, match="change it there"):
             run(tmp_path / "f", *arguments)
     assert "nothing to make" in run(tmp_path / "f", "--broker", "broker.example", "--fleet", "default", "--port", "8883")
-
-
-def test_json_names_every_file(tmp_path):
-    """With `--json`, the files that were made are listed for machines."""
-    said = json.loads(run(tmp_path / "f", "--broker", "broker.example", "--json"))
-    assert str(tmp_path / "f" / "ca.crt") in {one["path"] for one in said["made"]}
-    assert json.loads(run(tmp_path / "f", "--json"))["made"] == []

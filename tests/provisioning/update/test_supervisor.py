@@ -1,7 +1,6 @@
 """The supervisor, as a process: whatever happens on the way, one release works in the end, and it is known which."""
 
 import ast
-import contextlib
 import fcntl
 import json
 import os
@@ -16,7 +15,7 @@ import pytest
 from edgemeter.provisioning.update import supervisor
 from tests.fixtures.mqtt_peer import wait_until
 from tests.fixtures.rows import table_row
-from tests.fixtures.small_disk import small_disk
+from tests.fixtures.small_disk import fill, small_disk
 from tests.fixtures.update_board import BROKEN, CRASHES, CRASHES_AT_ONCE, LONG_S, NO_BROKER, NOT_EVEN_ONCE, NOT_IMPORTABLE, SILENT, copied
 
 pytestmark = [pytest.mark.slow, pytest.mark.needs("openssl")]
@@ -301,13 +300,6 @@ def test_with_a_full_disk_a_bad_release_is_rolled_back(first, tmp_path):
             assert board.runs("1.0")
         finally:
             board.close()
-
-
-def fill(path):
-    """Write a file until the disk is full."""
-    with path.open("wb", buffering=0) as file, contextlib.suppress(OSError):
-        while True:
-            file.write(b"x" * 4096)
 
 
 @pytest.mark.long
